@@ -1,0 +1,32 @@
+# Compiler settings and the parts that can be left out, all in one place.
+
+option(SUBLET_DAEMON "subletd (needs libsystemd, inih, jansson)" ON)
+option(SUBLET_CLI "sublet, the command line (needs jansson)" ON)
+option(SUBLET_SIM "the simulated driver and NVML" ON)
+option(SUBLET_TESTS "unit tests and test programs (need cmocka)" ON)
+option(SUBLET_BENCH "benchmarks" ON)
+set(SUBLET_SANITIZE "" CACHE STRING "address,undefined or thread; empty for none")
+
+set(CMAKE_C_STANDARD 17)
+set(CMAKE_C_EXTENSIONS ON)
+set(CMAKE_C_VISIBILITY_PRESET hidden)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+if(NOT CMAKE_BUILD_TYPE)
+  set(CMAKE_BUILD_TYPE RelWithDebInfo)
+endif()
+
+add_compile_definitions(_GNU_SOURCE SUBLET_VERSION="${PROJECT_VERSION}")
+add_compile_options(
+  -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wpointer-arith -Wvla
+  -Wformat=2 -Wno-unused-parameter -fno-common -fno-strict-aliasing -fstack-protector-strong)
+option(SUBLET_WERROR "warnings are errors" ON)
+if(SUBLET_WERROR)
+  add_compile_options(-Werror)
+endif()
+if(SUBLET_SANITIZE)
+  add_compile_options(-fsanitize=${SUBLET_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=undefined)
+  add_link_options(-fsanitize=${SUBLET_SANITIZE})
+  add_compile_definitions(SUBLET_SANITIZED)
+endif()
+include_directories(${CMAKE_SOURCE_DIR}/src)

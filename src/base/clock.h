@@ -1,0 +1,17 @@
+/* clock.h: the one clock everything uses: CLOCK_MONOTONIC in nanoseconds. */
+#pragma once
+
+#include <stdint.h>
+#include <time.h>
+
+#define NSEC_PER_USEC UINT64_C(1000)
+#define NSEC_PER_MSEC UINT64_C(1000000)
+#define NSEC_PER_SEC  UINT64_C(1000000000)
+
+static inline uint64_t clock_now_ns(void)
+{
+        struct timespec ts;
+
+        (void)clock_gettime(CLOCK_MONOTONIC, &ts);
+        return (uint64_t)ts.tv_sec * NSEC_PER_SEC + (uint64_t)ts.tv_nsec;
+}

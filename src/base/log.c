@@ -1,0 +1,55 @@
+/* log.c: owns the level and the tag. Must never allocate: the preload library logs from anywhere. */
+#include "base/log.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static const char *const level_names[] = { "error", "warning", "info", "debug" };
+
+static const char *log_tag = "sublet";
+static _Atomic int log_level = LOG_LEVEL_WARNING;
+
+void log_open(const char *tag, enum log_level default_level)
+{
+        const char *wanted = getenv("SUBLET_LOG");
+        int level = (int)default_level;
+
+        log_tag = tag;
+        for (int i = 0; wanted && i <= LOG_LEVEL_DEBUG; i++)
+                if (strcmp(wanted, level_names[i]) == 0)
+                        level = i;
+        atomic_store_explicit(&log_level, level, memory_order_relaxed);
+}
+
+int log_enabled(enum log_level level)
+{
+        return (int)level <= atomic_load_explicit(&log_level, memory_order_relaxed);
+}
+
+void log_write(enum log_level level, const char *format, ...)
+{
+        char line[1024];
+        int saved = errno, used, more;
+        va_list args;
+
+        if (!log_enabled(level))
+                return;
+        used = snprintf(line, sizeof(line), "%s[%d]: %s%s", log_tag, (int)getpid(),
+                        level <= LOG_LEVEL_WARNING ? level_names[level] : "",
+                        level <= LOG_LEVEL_WARNING ? ": " : "");
+        va_start(args, format);
+        more = vsnprintf(line + used, sizeof(line) - (size_t)used - 1, format, args);
+        va_end(args);
+        if (more > 0)
+                used += more;
+        if (used > (int)sizeof(line) - 2)
+                used = (int)sizeof(line) - 2;
+        line[used++] = '\n';
+        (void)!write(STDERR_FILENO, line, (size_t)used);
+        errno = saved;
+}

@@ -1,0 +1,20 @@
+/* units.h: sizes, rates and durations as people write them.
+ *
+ * Sizes: "512", "64MiB", "1.5GiB", "16k", "2GB". Binary suffixes (k, m, g, t, KiB, MiB, GiB, TiB) are powers of
+ * 1024; KB, MB, GB, TB powers of 1000. Rates: a size followed by "/s". Durations: "250ms", "5s", "2min", "100us".
+ * All of them 0 or -EINVAL (malformed), -ERANGE (too large). Nothing allocates; thread-safe. */
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+int units_parse_size(const char *text, uint64_t *ret_bytes);
+int units_parse_rate(const char *text, uint64_t *ret_bytes_per_s);
+int units_parse_duration(const char *text, uint64_t *ret_ns);
+
+#define UNITS_TEXT_MAX 32
+
+/* "41.8 GiB", "0 B", "512 MiB". Returns buf. */
+const char *units_format_size(uint64_t bytes, char buf[static UNITS_TEXT_MAX]);
+/* "1.2 s", "35 ms", "3 min 20 s". Returns buf. */
+const char *units_format_duration(uint64_t ns, char buf[static UNITS_TEXT_MAX]);

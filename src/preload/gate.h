@@ -1,0 +1,61 @@
+/* gate.h: every call that submits work passes here.
+ *
+ * Open is the common case: a per-thread, nestable "inside" mark and one load. The expensive half of the ordering is on the closing
+ * side (membarrier(2), chosen at start; fences where it is refused). A thread inside never waits at the gate again, so hooks may
+ * nest. The gate is one for the process: a lease covers all its GPUs. */
+#pragma once
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/macros.h"
+#include "cuda/cuda_abi.h"
+
+/* Why the gate is not simply open. */
+enum gate_bits {
+        GATE_UNREADY = 1 << 0,  /* the library has not been set up, or this thread has not */
+        GATE_NO_LEASE = 1 << 1, /* waits for a grant */
+        GATE_UNBACKED = 1 << 2, /* something allocated has no memory behind it yet */
+        GATE_TELL = 1 << 3,     /* the daemon thinks us idle: tell it and go on */
+        GATE_BOUND = 1 << 4,    /* contested: keep the work in flight short */
+        GATE_FENCE = 1 << 5,    /* no membarrier here: passing threads fence for themselves */
+};
+
+/* One a thread, never freed before its thread ends; written by its thread alone, read by the agent. */
+struct gate_thread {
+        _Atomic uint32_t inside;      /* nesting depth */
+        _Atomic uint64_t submissions; /* since the thread began */
+        struct gate_thread *next;
+        _Atomic bool in_use;
+} __attribute__((aligned(64)));
+
+extern _Atomic uint32_t gate_bits;
+extern __thread struct gate_thread *gate_self __attribute__((tls_model("initial-exec")));
+
+struct gate_thread *gate_enter_slow(struct gate_thread *t, CUstream stream);
+
+static inline struct gate_thread *gate_enter(CUstream stream)
+{
+        struct gate_thread *t = gate_self;
+
+        if (likely(t)) {
+                uint32_t depth = atomic_load_explicit(&t->inside, memory_order_relaxed);
+
+                atomic_store_explicit(&t->inside, depth + 1, memory_order_relaxed);
+                atomic_signal_fence(memory_order_seq_cst);
+                if (likely(atomic_load_explicit(&gate_bits, memory_order_acquire) == 0) || depth > 0)
+                        return t;
+        }
+        return gate_enter_slow(t, stream);
+}
+
+static inline void gate_leave(struct gate_thread *t)
+{
+        if (unlikely(!t))
+                return; /* a bystander: nothing was marked */
+        atomic_store_explicit(&t->submissions, atomic_load_explicit(&t->submissions, memory_order_relaxed) + 1,
+                              memory_order_relaxed);
+        atomic_store_explicit(&t->inside, atomic_load_explicit(&t->inside, memory_order_relaxed) - 1,
+                              memory_order_release);
+}

@@ -1,0 +1,93 @@
+/* wire.h: the messages between a client and the daemon; encode and decode, no I/O.
+ *
+ * The list itself is wire_messages.def; what each message means and who may send it when is docs/protocol.md.
+ * One message is one SOCK_SEQPACKET packet: an 8-byte header and the fields in order, little-endian. Every kind has
+ * one size. All functions are pure and thread-safe. */
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define WIRE_MAGIC UINT64_C(0x0054454c42555301) /* "\1SUBLET\0" */
+#define WIRE_MAJOR 1u
+#define WIRE_MINOR 0u
+
+#define WIRE_GPUS_MAX 16      /* GPUs one client may attach; header.gpu is below this */
+#define WIRE_NO_GPU   0xffffu /* header.gpu of messages about the process as a whole */
+#define WIRE_SIZE_MAX 320     /* no packet is larger */
+
+enum wire_direction { WIRE_UP, WIRE_DOWN };
+
+enum wire_type {
+#define WIRE(name, number, direction, fields) WIRE_##name = (number),
+#include "wire/wire_messages.def"
+#undef WIRE
+};
+
+enum wire_flags {
+        WIRE_FLAG_RUN = 1 << 0,      /* wants to submit work */
+        WIRE_FLAG_RUNNING = 1 << 1,  /* its gate is open and everything it needs is backed (ATTACH) */
+        WIRE_FLAG_IDLE = 1 << 2,     /* nothing in flight */
+        WIRE_FLAG_POISONED = 1 << 3, /* a context has a sticky error */
+        WIRE_FLAG_DETACHED = 1 << 4, /* worked without a daemon since the last one (ATTACH) */
+};
+#define WIRE_FLAGS_KNOWN 0x1fu
+
+enum wire_refusal {
+        WIRE_REFUSED_VERSION = 1, /* majors differ; the connection closes */
+        WIRE_REFUSED_COMMIT = 2,  /* out of memory: the promise or host RAM does not reach */
+        WIRE_REFUSED_FIXED = 3,   /* fixed bytes past what can be kept free */
+        WIRE_REFUSED_GPU = 4,     /* unknown GPU, or too many */
+        WIRE_REFUSED_LIMIT = 5,   /* too many connections or messages */
+        WIRE_REFUSED_PROTOCOL = 6,
+};
+
+enum wire_drain_failure {
+        WIRE_DRAIN_NO_PROGRESS = 1, /* work in flight depends on work held at the gate */
+        WIRE_DRAIN_POISONED = 2,
+};
+
+struct wire_header {
+        uint16_t type;     /* enum wire_type */
+        uint16_t gpu;      /* the client's own number for the GPU (its CUDA ordinal), or WIRE_NO_GPU */
+        uint32_t sequence; /* grows by one per sender and connection; LIMIT: by client and GPU */
+};
+
+#define U64(name)          uint64_t name;
+#define U32(name)          uint32_t name;
+#define TEXT(name, bytes)  char name[bytes];
+#define BYTES(name, bytes) uint8_t name[bytes];
+#define WIRE(name, number, direction, fields) \
+        struct wire_body_##number {           \
+                fields                        \
+        };
+#include "wire/wire_messages.def"
+#undef WIRE
+#undef U64
+#undef U32
+#undef TEXT
+#undef BYTES
+
+/* A decoded message. Members are named after the messages: m.LIMIT.backed. */
+struct wire_message {
+        struct wire_header header;
+        union {
+#define WIRE(name, number, direction, fields) struct wire_body_##number name;
+#include "wire/wire_messages.def"
+#undef WIRE
+        };
+};
+
+/* "HELLO"; NULL for an unknown type. */
+const char *wire_name(unsigned type);
+/* Bytes of a whole packet of this type, header included; 0 for an unknown type. */
+size_t wire_size(unsigned type);
+
+/* Encode m by its header.type into buf. Packet size, or -EINVAL (unknown type). */
+int wire_encode(const struct wire_message *m, uint8_t buf[static WIRE_SIZE_MAX]);
+
+/* Decode and check one packet that came in this direction. 0, or
+ * -EBADMSG  unknown type, wrong size for its type, or wrong direction
+ * -EINVAL   a field out of range: gpu, flags, magic, text without its final NUL or not printable UTF-8-free ASCII
+ * The content of *ret is unspecified on error. */
+int wire_decode(const uint8_t *buf, size_t size, enum wire_direction direction, struct wire_message *ret);
