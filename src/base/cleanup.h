@@ -1,7 +1,7 @@
 /* cleanup.h: locals that clean up after themselves.
  *
- * `_cleanup_close_ int fd = -EBADF;` closes on every way out of the scope; TAKE_FD and TAKE_PTR pass
- * ownership on by leaving nothing behind. No macro here contains a return. */
+ * `_cleanup_close_ int fd = -EBADF;` closes on every way out of the scope; TAKE_FD and TAKE_PTR
+ * pass ownership on by leaving nothing behind. No macro here contains a return. */
 #pragma once
 
 #include <errno.h>
@@ -42,9 +42,9 @@ static inline void cleanup_fclose(FILE **f)
                 (fd) = -EBADF;  \
                 _fd;            \
         })
-#define TAKE_PTR(p)                    \
-        ({                             \
-                __auto_type _p = (p);  \
-                (p) = NULL;            \
-                _p;                    \
+#define TAKE_PTR(p)                   \
+        ({                            \
+                __auto_type _p = (p); \
+                (p) = NULL;           \
+                _p;                   \
         })

@@ -1,4 +1,5 @@
-/* log.c: owns the level and the tag. Must never allocate: the preload library logs from anywhere. */
+/* log.c: owns the level and the tag. Must never allocate: the preload library logs from anywhere.
+ */
 #include "base/log.h"
 
 #include <errno.h>
@@ -9,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-static const char *const level_names[] = { "error", "warning", "info", "debug" };
+static const char *const level_names[] = {"error", "warning", "info", "debug"};
 
 static const char *log_tag = "sublet";
 static _Atomic int log_level = LOG_LEVEL_WARNING;

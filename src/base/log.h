@@ -1,8 +1,8 @@
 /* log.h: one line to stderr, for programs; libraries stay quiet unless SUBLET_LOG asks.
  *
- * SUBLET_LOG=error|warning|info|debug sets the level; the programs' default is warning, the preload library's is
- * warning too (its few warnings are part of its contract). One write(2) a line, so that lines of several
- * processes do not mix. Thread-safe; does not allocate. */
+ * SUBLET_LOG=error|warning|info|debug sets the level; the programs' default is warning, the preload
+ * library's is warning too (its few warnings are part of its contract). One write(2) a line, so
+ * that lines of several processes do not mix. Thread-safe; does not allocate. */
 #pragma once
 
 enum log_level { LOG_LEVEL_ERROR, LOG_LEVEL_WARNING, LOG_LEVEL_INFO, LOG_LEVEL_DEBUG };
@@ -15,8 +15,8 @@ void log_write(enum log_level level, const char *format, ...) __attribute__((for
 #define log_error(...)   log_write(LOG_LEVEL_ERROR, __VA_ARGS__)
 #define log_warning(...) log_write(LOG_LEVEL_WARNING, __VA_ARGS__)
 #define log_info(...)    log_write(LOG_LEVEL_INFO, __VA_ARGS__)
-#define log_debug(...)                                        \
-        do {                                                  \
-                if (log_enabled(LOG_LEVEL_DEBUG))             \
+#define log_debug(...)                                           \
+        do {                                                     \
+                if (log_enabled(LOG_LEVEL_DEBUG))                \
                         log_write(LOG_LEVEL_DEBUG, __VA_ARGS__); \
         } while (0)

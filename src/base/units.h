@@ -1,8 +1,9 @@
 /* units.h: sizes, rates and durations as people write them.
  *
- * Sizes: "512", "64MiB", "1.5GiB", "16k", "2GB". Binary suffixes (k, m, g, t, KiB, MiB, GiB, TiB) are powers of
- * 1024; KB, MB, GB, TB powers of 1000. Rates: a size followed by "/s". Durations: "250ms", "5s", "2min", "100us".
- * All of them 0 or -EINVAL (malformed), -ERANGE (too large). Nothing allocates; thread-safe. */
+ * Sizes: "512", "64MiB", "1.5GiB", "16k", "2GB". Binary suffixes (k, m, g, t, KiB, MiB, GiB, TiB)
+ * are powers of 1024; KB, MB, GB, TB powers of 1000. Rates: a size followed by "/s". Durations:
+ * "250ms", "5s", "2min", "100us". All of them 0 or -EINVAL (malformed), -ERANGE (too large).
+ * Nothing allocates; thread-safe. */
 #pragma once
 
 #include <stddef.h>

@@ -1,8 +1,9 @@
 /* gate.h: every call that submits work passes here.
  *
- * Open is the common case: a per-thread, nestable "inside" mark and one load. The expensive half of the ordering is on the closing
- * side (membarrier(2), chosen at start; fences where it is refused). A thread inside never waits at the gate again, so hooks may
- * nest. The gate is one for the process: a lease covers all its GPUs. */
+ * Open is the common case: a per-thread, nestable "inside" mark and one load. The expensive half of
+ * the ordering is on the closing side (membarrier(2), chosen at start; fences where it is refused).
+ * A thread inside never waits at the gate again, so hooks may nest. The gate is one for the
+ * process: a lease covers all its GPUs. */
 #pragma once
 
 #include <stdatomic.h>
@@ -22,7 +23,8 @@ enum gate_bits {
         GATE_FENCE = 1 << 5,    /* no membarrier here: passing threads fence for themselves */
 };
 
-/* One a thread, never freed before its thread ends; written by its thread alone, read by the agent. */
+/* One a thread, never freed before its thread ends; written by its thread alone, read by the agent.
+ */
 struct gate_thread {
         _Atomic uint32_t inside;      /* nesting depth */
         _Atomic uint64_t submissions; /* since the thread began */
@@ -44,7 +46,8 @@ static inline struct gate_thread *gate_enter(CUstream stream)
 
                 atomic_store_explicit(&t->inside, depth + 1, memory_order_relaxed);
                 atomic_signal_fence(memory_order_seq_cst);
-                if (likely(atomic_load_explicit(&gate_bits, memory_order_acquire) == 0) || depth > 0)
+                if (likely(atomic_load_explicit(&gate_bits, memory_order_acquire) == 0) ||
+                    depth > 0)
                         return t;
         }
         return gate_enter_slow(t, stream);
@@ -54,8 +57,10 @@ static inline void gate_leave(struct gate_thread *t)
 {
         if (unlikely(!t))
                 return; /* a bystander: nothing was marked */
-        atomic_store_explicit(&t->submissions, atomic_load_explicit(&t->submissions, memory_order_relaxed) + 1,
+        atomic_store_explicit(&t->submissions,
+                              atomic_load_explicit(&t->submissions, memory_order_relaxed) + 1,
                               memory_order_relaxed);
-        atomic_store_explicit(&t->inside, atomic_load_explicit(&t->inside, memory_order_relaxed) - 1,
+        atomic_store_explicit(&t->inside,
+                              atomic_load_explicit(&t->inside, memory_order_relaxed) - 1,
                               memory_order_release);
 }

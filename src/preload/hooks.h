@@ -1,10 +1,11 @@
-/* hooks.h: between the doors (doors.c: how calls reach us) and what is done with them (gate, heap, agent).
+/* hooks.h: between the doors (doors.c: how calls reach us) and what is done with them (gate, heap,
+ * agent).
  *
  * doors.c generates one exported wrapper for each row of cuda_api.def by its behaviour:
- *   SUBMIT   gate_enter(), the real call, gate_leave(stream); out of memory is retried once by hooks_make_room()
- *   RETRY    the real call; out of memory is retried once by hooks_make_room(); not gated
- *   CUSTOM   hook_<symbol>(args), written by hand in the module that owns the matter
- *   PASS     not exported: known to the table (for our own calls and the simulator), deliberately not caught */
+ *   SUBMIT   gate_enter(), the real call, gate_leave(stream); out of memory is retried once by
+ * hooks_make_room() RETRY    the real call; out of memory is retried once by hooks_make_room(); not
+ * gated CUSTOM   hook_<symbol>(args), written by hand in the module that owns the matter PASS not
+ * exported: known to the table (for our own calls and the simulator), deliberately not caught */
 #pragma once
 
 #include "cuda/cuda_abi.h"
@@ -13,7 +14,8 @@
 #define CU_SUBMIT(...)
 #define CU_RETRY(...)
 #define CU_CUSTOM(symbol, params) CUresult hook_##symbol params;
-#define CU(base, symbol, since, flags, behaviour, stream, params, args) CU_##behaviour(symbol, params)
+#define CU(base, symbol, since, flags, behaviour, stream, params, args) \
+        CU_##behaviour(symbol, params)
 #include "cuda/cuda_api.def"
 #undef CU
 #undef CU_PASS
@@ -21,8 +23,10 @@
 #undef CU_RETRY
 #undef CU_CUSTOM
 
-/* A driver call of the program's own ran out of device memory: ask for room. True: worth repeating the call once. */
+/* A driver call of the program's own ran out of device memory: ask for room. True: worth repeating
+ * the call once. */
 int hooks_make_room(void);
 
-/* The wrapper for a driver function by the address the real resolver returned; the address itself where we catch nothing. */
+/* The wrapper for a driver function by the address the real resolver returned; the address itself
+ * where we catch nothing. */
 void *doors_wrap(void *real_address);

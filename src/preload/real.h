@@ -1,7 +1,8 @@
 /* real.h: the real driver, as found in libcuda.so.1.
  *
- * One member a row of cuda_api.def, named by its exported symbol. No member is ever NULL: before real_open() and where the
- * driver lacks a symbol it is a stub that returns CUDA_ERROR_NOT_INITIALIZED or CUDA_ERROR_NOT_SUPPORTED. */
+ * One member a row of cuda_api.def, named by its exported symbol. No member is ever NULL: before
+ * real_open() and where the driver lacks a symbol it is a stub that returns
+ * CUDA_ERROR_NOT_INITIALIZED or CUDA_ERROR_NOT_SUPPORTED. */
 #pragma once
 
 #include "cuda/cuda_abi.h"
@@ -14,6 +15,6 @@ struct real_driver {
 
 extern struct real_driver real;
 
-/* Load libcuda.so.1 and fill the table, once; later calls return the first result. 0, or -ENOENT: no driver on this machine.
- * Thread-safe, does not allocate with malloc(). */
+/* Load libcuda.so.1 and fill the table, once; later calls return the first result. 0, or -ENOENT:
+ * no driver on this machine. Thread-safe, does not allocate with malloc(). */
 int real_open(void);

@@ -1,16 +1,20 @@
 /* sched.h: who may hold how much memory and who may run, now.
  *
- * A pure state machine: events and the time go in, actions come out. It holds no descriptor, reads no clock, does no I/O and
- * allocates nothing after sched_new(). Not thread-safe: the daemon's loop owns it. The same code runs in the daemon, the
- * unit tests, the property test and the discrete-event simulator.
+ * A pure state machine: events and the time go in, actions come out. It holds no descriptor, reads
+ * no clock, does no I/O and allocates nothing after sched_new(). Not thread-safe: the daemon's loop
+ * owns it. The same code runs in the daemon, the unit tests, the property test and the
+ * discrete-event simulator.
  *
- * A client is one process. Memory is counted per client and GPU (an account); the lease is one per client. The words and the
- * meaning of every figure are those of docs/protocol.md; the rules are docs/architecture.md, "The scheduler".
+ * A client is one process. Memory is counted per client and GPU (an account); the lease is one per
+ * client. The words and the meaning of every figure are those of docs/protocol.md; the rules are
+ * docs/architecture.md, "The scheduler".
  *
- * Times are CLOCK_MONOTONIC nanoseconds and never go backwards from one call to the next. Sizes are bytes.
+ * Times are CLOCK_MONOTONIC nanoseconds and never go backwards from one call to the next. Sizes are
+ * bytes.
  *
- * Every event function appends the actions that follow from it to `out`. The caller performs them in order; an action list
- * holds what one event can cause at most (SCHED_ACTIONS_MAX is not a limit on clients: see sched_pump()). */
+ * Every event function appends the actions that follow from it to `out`. The caller performs them
+ * in order; an action list holds what one event can cause at most (SCHED_ACTIONS_MAX is not a limit
+ * on clients: see sched_pump()). */
 #pragma once
 
 #include <stdbool.h>
@@ -21,12 +25,20 @@
 
 struct sched;
 
-/* Index in the low half, generation in the high half: an id of a client that is gone matches nobody. 0 is nobody. */
+/* Index in the low half, generation in the high half: an id of a client that is gone matches
+ * nobody. 0 is nobody. */
 typedef uint64_t sched_client;
 
 enum sched_mode { SCHED_MODE_AUTO, SCHED_MODE_EXCLUSIVE, SCHED_MODE_OFF };
 
-enum sched_state { SCHED_IDLE, SCHED_WAITING, SCHED_RESTORING, SCHED_RUNNING, SCHED_DRAINING, SCHED_EVICTING };
+enum sched_state {
+        SCHED_IDLE,
+        SCHED_WAITING,
+        SCHED_RESTORING,
+        SCHED_RUNNING,
+        SCHED_DRAINING,
+        SCHED_EVICTING
+};
 
 enum sched_flags {
         SCHED_OVERDUE = 1 << 0,       /* did not drain or evict within the grace period */
@@ -39,19 +51,22 @@ enum sched_flags {
 struct sched_config {
         unsigned clients_max;
         enum sched_mode mode;
-        uint64_t quantum_ns;        /* 0: auto */
-        uint64_t quantum_min_ns;    /* auto: 0.2 s */
-        uint64_t quantum_max_ns;    /* auto: 60 s */
-        unsigned handoff_permille;  /* auto: share of the time that hand-offs may cost, 50 */
-        uint64_t grace_ns;          /* overdue after this, 5 s */
-        uint64_t idle_release_ns;   /* idle clients give way after this; 0: as long as their hand-off costs (ski rental) */
-        uint64_t patience_ns;       /* first REVOKE's patience; doubled after each failed drain */
+        uint64_t quantum_ns;       /* 0: auto */
+        uint64_t quantum_min_ns;   /* auto: 0.2 s */
+        uint64_t quantum_max_ns;   /* auto: 60 s */
+        unsigned handoff_permille; /* auto: share of the time that hand-offs may cost, 50 */
+        uint64_t grace_ns;         /* overdue after this, 5 s */
+        uint64_t idle_release_ns;  /* idle clients give way after this; 0: as long as their hand-off
+                                      costs (ski rental) */
+        uint64_t patience_ns;      /* first REVOKE's patience; doubled after each failed drain */
         uint64_t host_budget_bytes; /* Σ commit over all GPUs <= Σ capacity + this, less transit */
-        uint64_t restart_grace_ns;  /* after a restart: grant nothing for this long from the first event; 0: a first start */
+        uint64_t restart_grace_ns;  /* after a restart: grant nothing for this long from the first
+                                       event; 0: a first start */
         unsigned fixed_permille;    /* budget for fixed bytes, share of the card, 50 */
 };
 
-/* All of the above at the values named in the comments; patience 2 s, clients_max 1024, host budget 0, mode auto. */
+/* All of the above at the values named in the comments; patience 2 s, clients_max 1024, host budget
+ * 0, mode auto. */
 void sched_config_default(struct sched_config *c);
 
 /* NULL with errno ENOMEM. */
@@ -106,54 +121,65 @@ struct sched_actions {
 /* Declare GPU number gpu (0 .. SCHED_GPUS_MAX-1) with its total bytes. 0, -EINVAL, -EEXIST. */
 int sched_gpu_add(struct sched *s, unsigned gpu, uint64_t total_bytes);
 /* Bytes used by others than our clients, as last measured. Capacity = total - foreign. */
-void sched_gpu_foreign(struct sched *s, unsigned gpu, uint64_t foreign_bytes, uint64_t now_ns, struct sched_actions *out);
+void sched_gpu_foreign(struct sched *s, unsigned gpu, uint64_t foreign_bytes, uint64_t now_ns,
+                       struct sched_actions *out);
 
 /* ---- clients ---- */
 
 /* 0, -ENOSPC at clients_max. Higher priority goes first; 0 is normal. */
-int sched_client_add(struct sched *s, uint32_t uid, int priority, uint64_t now_ns, sched_client *ret_id);
+int sched_client_add(struct sched *s, uint32_t uid, int priority, uint64_t now_ns,
+                     sched_client *ret_id);
 
-/* Use a GPU, with the client's true state. fixed_wanted: room to keep for the context that is about to be created.
- * running: it came back with its gate open (a new GRANT follows). run: it has work (as in want).
- * 0, -EINVAL, -EEXIST, -ESTALE (no such client). The first LIMIT comes when the fixed room is there. */
+/* Use a GPU, with the client's true state. fixed_wanted: room to keep for the context that is about
+ * to be created. running: it came back with its gate open (a new GRANT follows). run: it has work
+ * (as in want). 0, -EINVAL, -EEXIST, -ESTALE (no such client). The first LIMIT comes when the fixed
+ * room is there. */
 struct sched_attach {
         struct sched_usage usage;
         uint64_t fixed_wanted;
         bool running, run, idle, detached;
         uint32_t sequence; /* of the message, for a refusal */
 };
-int sched_client_attach(struct sched *s, sched_client id, unsigned gpu, const struct sched_attach *a, uint64_t now_ns,
-                        struct sched_actions *out);
+int sched_client_attach(struct sched *s, sched_client id, unsigned gpu,
+                        const struct sched_attach *a, uint64_t now_ns, struct sched_actions *out);
 
-/* New figures. limit_sequence acknowledges a LIMIT. 0, -EINVAL (no such account, backed > allocated), -ESTALE. */
-int sched_client_usage(struct sched *s, sched_client id, unsigned gpu, const struct sched_usage *u, uint32_t limit_sequence,
-                       unsigned flags, uint64_t now_ns, struct sched_actions *out);
+/* New figures. limit_sequence acknowledges a LIMIT. 0, -EINVAL (no such account, backed >
+ * allocated), -ESTALE. */
+int sched_client_usage(struct sched *s, sched_client id, unsigned gpu, const struct sched_usage *u,
+                       uint32_t limit_sequence, unsigned flags, uint64_t now_ns,
+                       struct sched_actions *out);
 
 /* What NVML says of the client's fixed bytes; overrides what the client reports when greater. */
-void sched_client_fixed(struct sched *s, sched_client id, unsigned gpu, uint64_t fixed_bytes, uint64_t now_ns,
-                        struct sched_actions *out);
+void sched_client_fixed(struct sched *s, sched_client id, unsigned gpu, uint64_t fixed_bytes,
+                        uint64_t now_ns, struct sched_actions *out);
 
 struct sched_want {
         uint64_t commit, fixed, need;
         bool run;
         uint32_t sequence; /* of the message, for a refusal */
 };
-int sched_client_want(struct sched *s, sched_client id, unsigned gpu, const struct sched_want *w, uint64_t now_ns,
-                      struct sched_actions *out);
+int sched_client_want(struct sched *s, sched_client id, unsigned gpu, const struct sched_want *w,
+                      uint64_t now_ns, struct sched_actions *out);
 
-/* These ignore a lease that is not the current one (0 then too); -ESTALE only for an unknown client. */
-int sched_client_idle(struct sched *s, sched_client id, uint64_t lease, bool idle, uint64_t now_ns, struct sched_actions *out);
-int sched_client_drained(struct sched *s, sched_client id, uint64_t lease, uint64_t now_ns, struct sched_actions *out);
-int sched_client_drain_failed(struct sched *s, sched_client id, uint64_t lease, uint64_t after_ns, uint64_t now_ns,
-                              struct sched_actions *out);
+/* These ignore a lease that is not the current one (0 then too); -ESTALE only for an unknown
+ * client. */
+int sched_client_idle(struct sched *s, sched_client id, uint64_t lease, bool idle, uint64_t now_ns,
+                      struct sched_actions *out);
+int sched_client_drained(struct sched *s, sched_client id, uint64_t lease, uint64_t now_ns,
+                         struct sched_actions *out);
+int sched_client_drain_failed(struct sched *s, sched_client id, uint64_t lease, uint64_t after_ns,
+                              uint64_t now_ns, struct sched_actions *out);
 /* A create within its limit failed by so many bytes. */
-int sched_client_short(struct sched *s, sched_client id, unsigned gpu, uint64_t bytes, uint64_t now_ns,
-                       struct sched_actions *out);
+int sched_client_short(struct sched *s, sched_client id, unsigned gpu, uint64_t bytes,
+                       uint64_t now_ns, struct sched_actions *out);
 
 /* The connection is gone; the charge stays. */
-void sched_client_lost(struct sched *s, sched_client id, uint64_t now_ns, struct sched_actions *out);
-/* The process is gone and the card shows its memory free (or it said BYE). The id is dead after this. */
-void sched_client_gone(struct sched *s, sched_client id, uint64_t now_ns, struct sched_actions *out);
+void sched_client_lost(struct sched *s, sched_client id, uint64_t now_ns,
+                       struct sched_actions *out);
+/* The process is gone and the card shows its memory free (or it said BYE). The id is dead after
+ * this. */
+void sched_client_gone(struct sched *s, sched_client id, uint64_t now_ns,
+                       struct sched_actions *out);
 
 /* ---- time and settings ---- */
 
@@ -164,8 +190,10 @@ void sched_tick(struct sched *s, uint64_t now_ns, struct sched_actions *out);
 void sched_pump(struct sched *s, uint64_t now_ns, struct sched_actions *out);
 
 /* -EBUSY: SCHED_MODE_OFF while anything is evicted. */
-int sched_set_mode(struct sched *s, enum sched_mode mode, uint64_t now_ns, struct sched_actions *out);
-void sched_set_quantum(struct sched *s, uint64_t quantum_ns, uint64_t now_ns, struct sched_actions *out);
+int sched_set_mode(struct sched *s, enum sched_mode mode, uint64_t now_ns,
+                   struct sched_actions *out);
+void sched_set_quantum(struct sched *s, uint64_t quantum_ns, uint64_t now_ns,
+                       struct sched_actions *out);
 
 /* ---- looking ---- */
 
@@ -182,28 +210,31 @@ int sched_gpu_view(const struct sched *s, unsigned gpu, struct sched_gpu_view *r
 struct sched_client_view {
         enum sched_state state;
         unsigned flags;
-        bool idle;             /* running, with nothing in flight */
-        uint64_t since_ns;     /* when it entered its state */
-        uint64_t lease;        /* 0: none */
-        uint64_t run_ns;       /* total time with a lease and not idle */
-        uint64_t handoffs;     /* leases lost to others */
-        uint64_t waited_ns;    /* total time waiting or restoring */
-        sched_client blocker;  /* waiting: whom it waits for; 0: nobody in particular */
+        bool idle;            /* running, with nothing in flight */
+        uint64_t since_ns;    /* when it entered its state */
+        uint64_t lease;       /* 0: none */
+        uint64_t run_ns;      /* total time with a lease and not idle */
+        uint64_t handoffs;    /* leases lost to others */
+        uint64_t waited_ns;   /* total time waiting or restoring */
+        sched_client blocker; /* waiting: whom it waits for; 0: nobody in particular */
 };
-int sched_client_view(const struct sched *s, sched_client id, uint64_t now_ns, struct sched_client_view *ret);
+int sched_client_view(const struct sched *s, sched_client id, uint64_t now_ns,
+                      struct sched_client_view *ret);
 
 struct sched_account_view {
         struct sched_usage usage;
         uint64_t commit, limit, charge, fixed, need;
 };
-int sched_account_view(const struct sched *s, sched_client id, unsigned gpu, struct sched_account_view *ret);
+int sched_account_view(const struct sched *s, sched_client id, unsigned gpu,
+                       struct sched_account_view *ret);
 
 /* Walk the clients: pass 0 first, then the previous result; 0 ends. */
 sched_client sched_next_client(const struct sched *s, sched_client after);
 
-const char *sched_state_name(enum sched_state state); /* "idle", "waiting", ... */
-const char *sched_mode_name(enum sched_mode mode);    /* "auto", "exclusive", "off" */
+const char *sched_state_name(enum sched_state state);              /* "idle", "waiting", ... */
+const char *sched_mode_name(enum sched_mode mode);                 /* "auto", "exclusive", "off" */
 int sched_mode_parse(const char *text, enum sched_mode *ret_mode); /* 0, -EINVAL */
 
-/* Check the invariants of docs/architecture.md; NULL, or a sentence that names the one broken. For tests, any time. */
+/* Check the invariants of docs/architecture.md; NULL, or a sentence that names the one broken. For
+ * tests, any time. */
 const char *sched_check(const struct sched *s, uint64_t now_ns);

@@ -1,8 +1,8 @@
 /* wire.h: the messages between a client and the daemon; encode and decode, no I/O.
  *
- * The list itself is wire_messages.def; what each message means and who may send it when is docs/protocol.md.
- * One message is one SOCK_SEQPACKET packet: an 8-byte header and the fields in order, little-endian. Every kind has
- * one size. All functions are pure and thread-safe. */
+ * The list itself is wire_messages.def; what each message means and who may send it when is
+ * docs/protocol.md. One message is one SOCK_SEQPACKET packet: an 8-byte header and the fields in
+ * order, little-endian. Every kind has one size. All functions are pure and thread-safe. */
 #pragma once
 
 #include <stddef.h>
@@ -25,9 +25,10 @@ enum wire_type {
 };
 
 enum wire_flags {
-        WIRE_FLAG_RUN = 1 << 0,      /* wants to submit work */
-        WIRE_FLAG_RUNNING = 1 << 1,  /* its gate is open and everything it needs is backed (ATTACH) */
-        WIRE_FLAG_IDLE = 1 << 2,     /* nothing in flight */
+        WIRE_FLAG_RUN = 1 << 0, /* wants to submit work */
+        WIRE_FLAG_RUNNING =
+                1 << 1,          /* its gate is open and everything it needs is backed (ATTACH) */
+        WIRE_FLAG_IDLE = 1 << 2, /* nothing in flight */
         WIRE_FLAG_POISONED = 1 << 3, /* a context has a sticky error */
         WIRE_FLAG_DETACHED = 1 << 4, /* worked without a daemon since the last one (ATTACH) */
 };
@@ -48,8 +49,8 @@ enum wire_drain_failure {
 };
 
 struct wire_header {
-        uint16_t type;     /* enum wire_type */
-        uint16_t gpu;      /* the client's own number for the GPU (its CUDA ordinal), or WIRE_NO_GPU */
+        uint16_t type; /* enum wire_type */
+        uint16_t gpu;  /* the client's own number for the GPU (its CUDA ordinal), or WIRE_NO_GPU */
         uint32_t sequence; /* grows by one per sender and connection; LIMIT: by client and GPU */
 };
 
@@ -88,6 +89,7 @@ int wire_encode(const struct wire_message *m, uint8_t buf[static WIRE_SIZE_MAX])
 
 /* Decode and check one packet that came in this direction. 0, or
  * -EBADMSG  unknown type, wrong size for its type, or wrong direction
- * -EINVAL   a field out of range: gpu, flags, magic, text without its final NUL or not printable UTF-8-free ASCII
- * The content of *ret is unspecified on error. */
-int wire_decode(const uint8_t *buf, size_t size, enum wire_direction direction, struct wire_message *ret);
+ * -EINVAL   a field out of range: gpu, flags, magic, text without its final NUL or not printable
+ * UTF-8-free ASCII The content of *ret is unspecified on error. */
+int wire_decode(const uint8_t *buf, size_t size, enum wire_direction direction,
+                struct wire_message *ret);
