@@ -1,0 +1,48 @@
+# How a unit test is declared: one line in tests/unit/CMakeLists.txt, one binary, one ctest entry.
+#
+#   sublet_unit_test(test_wire LIBS sublet_wire)
+#   sublet_unit_test(test_heap LIBS sublet_base SOURCES ${CMAKE_SOURCE_DIR}/src/preload/heap.c
+#                    DEFINES HEAP_TEST INCLUDES ${CMAKE_SOURCE_DIR}/sim TIMEOUT 120 ARGS --slow)
+#
+# The source is <name>.c beside the CMakeLists.txt. A library that this configuration leaves out (a target that does not
+# exist) leaves the test out too, and says so. A test that exits with 77 is counted as skipped.
+
+find_package(PkgConfig QUIET)
+if(PKG_CONFIG_FOUND)
+  pkg_check_modules(CMOCKA QUIET IMPORTED_TARGET cmocka)
+endif()
+
+function(sublet_unit_test name)
+  set(directory "${CMAKE_CURRENT_SOURCE_DIR}")
+  cmake_parse_arguments(TEST "" "TIMEOUT" "LIBS;SOURCES;DEFINES;INCLUDES;ARGS;ENVIRONMENT" ${ARGN})
+  if(TEST_UNPARSED_ARGUMENTS)
+    message(FATAL_ERROR "sublet_unit_test(${name}): unknown argument ${TEST_UNPARSED_ARGUMENTS}")
+  endif()
+  if(NOT TARGET PkgConfig::CMOCKA)
+    message(STATUS "test ${name} left out: no cmocka")
+    return()
+  endif()
+  if(NOT EXISTS "${directory}/${name}.c")
+    message(STATUS "test ${name} left out: ${directory}/${name}.c is not there")
+    return()
+  endif()
+  foreach(lib IN LISTS TEST_LIBS)
+    if(lib MATCHES "^sublet_" AND NOT TARGET ${lib})
+      message(STATUS "test ${name} left out: ${lib} is not built")
+      return()
+    endif()
+  endforeach()
+  if(NOT TEST_TIMEOUT)
+    set(TEST_TIMEOUT 120)
+  endif()
+
+  add_executable(${name} "${directory}/${name}.c" ${TEST_SOURCES})
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/tests/unit")
+  target_include_directories(${name} PRIVATE "${directory}" ${TEST_INCLUDES})
+  target_compile_definitions(${name} PRIVATE ${TEST_DEFINES})
+  target_link_libraries(${name} PRIVATE ${TEST_LIBS} PkgConfig::CMOCKA)
+  add_test(NAME ${name} COMMAND ${name} ${TEST_ARGS})
+  set_tests_properties(${name} PROPERTIES
+    TIMEOUT ${TEST_TIMEOUT} LABELS unit SKIP_RETURN_CODE 77
+    ENVIRONMENT "SUBLET_BUILD=${CMAKE_BINARY_DIR};SUBLET_SOURCE=${CMAKE_SOURCE_DIR};${TEST_ENVIRONMENT}")
+endfunction()
