@@ -1,0 +1,55 @@
+/* paths.h: which directory names the daemon.
+ *
+ * A daemon is named by the directory of its two sockets. The first of these that applies:
+ *   NAMED    --daemon DIR, or SUBLET_DIR
+ *   SYSTEM   /run/sublet, if it is a directory; a refused connection there means wait and retry
+ *   PRIVATE  $XDG_RUNTIME_DIR/sublet, or /tmp/sublet-UID where that variable is
+ *            missing, relative, or names a directory that is not the caller's
+ *
+ * A daemon may be started on demand in a PRIVATE directory, and in a NAMED one for which
+ * paths_check_private() answers 0 or -ENOENT (`sublet run --sim` names one): never in a directory
+ * that others can reach. Nothing here allocates or keeps state, and no glibc symbol past 2.17 is
+ * used: the preload library asks the same questions. Thread-safe as far as getenv is. */
+#pragma once
+
+#include <stddef.h>
+#include <sys/types.h>
+
+#define PATHS_CLIENT_SOCKET  "client.sock"
+#define PATHS_CONTROL_SOCKET "control.sock"
+/* One more than the longest name whose sockets fit sockaddr_un.sun_path (108 bytes with its NUL).
+ */
+#define PATHS_DIR_MAX 95
+
+enum paths_kind { PATHS_NAMED, PATHS_SYSTEM, PATHS_PRIVATE };
+
+/* What the choice depends on. Empty strings count as absent. */
+struct paths_input {
+        const char *named;   /* --daemon or SUBLET_DIR; NULL for none */
+        const char *system;  /* "/run/sublet" */
+        const char *runtime; /* XDG_RUNTIME_DIR; NULL for none */
+        uid_t uid;
+};
+
+/* The directory for this process. explicit_dir (--daemon) goes before SUBLET_DIR; NULL for none.
+ * 0, or -ENAMETOOLONG: its sockets would not fit an address, or ret (n bytes) is too small; then
+ * *ret holds as much of the name as fits, for the message. ret_kind may be NULL. */
+int paths_daemon_dir(const char *explicit_dir, char *ret, size_t n, enum paths_kind *ret_kind);
+
+/* The same from an explicit input; looks at the file system, not at the environment. */
+int paths_choose(const struct paths_input *in, char *ret, size_t n, enum paths_kind *ret_kind);
+
+/* The private directory of the name "sublet" + suffix: $XDG_RUNTIME_DIR/sublet-sim for "-sim", or
+ * /tmp/sublet-sim-UID. 0 or -ENAMETOOLONG. */
+int paths_private_dir(const struct paths_input *in, const char *suffix, char *ret, size_t n);
+
+/* dir + "/" + name. 0, or -ENAMETOOLONG: it does not fit ret. */
+int paths_join(const char *dir, const char *name, char *ret, size_t n);
+
+/* 0: a directory (no link) of this user's that nobody else can enter. -ENOENT: not there. -ENOTDIR:
+ * something else. -EPERM: it belongs to somebody else. -EACCES: others may enter it. */
+int paths_check_private(const char *dir, uid_t uid);
+
+/* Make dir with mode 0700, or accept it when it is there. 0, or as paths_check_private, or -errno
+ * of mkdir. */
+int paths_make_private(const char *dir, uid_t uid);

@@ -1,0 +1,162 @@
+/* test_paths.c: which directory names the daemon, and which directories are trusted. */
+#include "base/paths.h"
+
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static char base[64]; /* a directory of this test's own */
+
+static int setup(void **state)
+{
+        strcpy(base, "/tmp/test_paths.XXXXXX");
+        return mkdtemp(base) ? 0 : -1;
+}
+
+static int teardown(void **state)
+{
+        char command[96];
+
+        (void)snprintf(command, sizeof(command), "rm -rf %s", base);
+        return system(command);
+}
+
+static const char *below(const char *name)
+{
+        static char path[4][160];
+        static unsigned next;
+        char *p = path[next++ % 4];
+
+        (void)snprintf(p, sizeof(path[0]), "%s/%s", base, name);
+        return p;
+}
+
+static void a_named_directory_goes_first(void **state)
+{
+        struct paths_input in = {
+                .named = "/srv/x", .system = "/", .runtime = base, .uid = getuid()};
+        char dir[PATHS_DIR_MAX];
+        enum paths_kind kind;
+
+        assert_int_equal(paths_choose(&in, dir, sizeof(dir), &kind), 0);
+        assert_string_equal(dir, "/srv/x");
+        assert_int_equal(kind, PATHS_NAMED);
+}
+
+static void the_option_goes_before_the_environment(void **state)
+{
+        char dir[PATHS_DIR_MAX];
+
+        assert_int_equal(setenv("SUBLET_DIR", "/from/environment", 1), 0);
+        assert_int_equal(paths_daemon_dir("/from/option", dir, sizeof(dir), NULL), 0);
+        assert_string_equal(dir, "/from/option");
+        assert_int_equal(paths_daemon_dir(NULL, dir, sizeof(dir), NULL), 0);
+        assert_string_equal(dir, "/from/environment");
+}
+
+static void the_system_directory_goes_before_the_private_one(void **state)
+{
+        struct paths_input in = {.system = below("system"), .runtime = base, .uid = getuid()};
+        char dir[PATHS_DIR_MAX];
+        enum paths_kind kind;
+
+        assert_int_equal(paths_choose(&in, dir, sizeof(dir), &kind), 0);
+        assert_int_equal(kind, PATHS_PRIVATE);
+        assert_string_equal(dir, below("sublet"));
+
+        assert_int_equal(mkdir(in.system, 0755), 0);
+        assert_int_equal(paths_choose(&in, dir, sizeof(dir), &kind), 0);
+        assert_int_equal(kind, PATHS_SYSTEM);
+        assert_string_equal(dir, in.system);
+}
+
+static void a_missing_or_foreign_runtime_directory_is_not_used(void **state)
+{
+        struct paths_input in = {.named = "", .uid = getuid()};
+        char dir[PATHS_DIR_MAX], want[64];
+        const char *const unusable[] = {NULL, "", "relative", below("absent"), base};
+
+        for (unsigned i = 0; i < sizeof(unusable) / sizeof(unusable[0]); i++) {
+                in.runtime = unusable[i];
+                if (in.runtime == base)
+                        in.uid = getuid() + 1; /* the directory is there and is somebody else's */
+                assert_int_equal(paths_choose(&in, dir, sizeof(dir), NULL), 0);
+                (void)snprintf(want, sizeof(want), "/tmp/sublet-%u", (unsigned)in.uid);
+                assert_string_equal(dir, want);
+        }
+}
+
+static void a_name_too_long_for_a_socket_is_refused(void **state)
+{
+        struct paths_input in = {.uid = getuid()};
+        char dir[PATHS_DIR_MAX], name[256], socket_path[256];
+
+        memset(name, 'x', sizeof(name));
+        name[0] = '/';
+        name[PATHS_DIR_MAX] = 0;
+        in.named = name;
+        assert_int_equal(paths_choose(&in, dir, sizeof(dir), NULL), -ENAMETOOLONG);
+
+        name[PATHS_DIR_MAX - 1] = 0;
+        assert_int_equal(paths_choose(&in, dir, sizeof(dir), NULL), 0);
+        assert_int_equal(paths_join(dir, PATHS_CONTROL_SOCKET, socket_path, sizeof(socket_path)),
+                         0);
+        assert_true(strlen(socket_path) < sizeof(((struct sockaddr_un *)0)->sun_path));
+}
+
+static void only_a_directory_closed_to_others_is_private(void **state)
+{
+        const char *ours = below("ours"), *link = below("link");
+
+        assert_int_equal(paths_check_private(ours, getuid()), -ENOENT);
+        assert_int_equal(paths_make_private(ours, getuid()), 0);
+        assert_int_equal(paths_make_private(ours, getuid()), 0);
+        assert_int_equal(paths_check_private(ours, getuid() + 1), -EPERM);
+        assert_int_equal(symlink(ours, link), 0);
+        assert_int_equal(paths_check_private(link, getuid()), -ENOTDIR);
+        assert_int_equal(chmod(ours, 0710), 0);
+        assert_int_equal(paths_make_private(ours, getuid()), -EACCES);
+        assert_int_equal(paths_make_private(below("absent/deeper"), getuid()), -ENOENT);
+}
+
+static void the_simulator_has_a_directory_of_its_own(void **state)
+{
+        struct paths_input in = {.runtime = base, .uid = getuid()};
+        char dir[PATHS_DIR_MAX], want[64];
+
+        assert_int_equal(paths_private_dir(&in, "-sim", dir, sizeof(dir)), 0);
+        assert_string_equal(dir, below("sublet-sim"));
+        in.runtime = NULL;
+        (void)snprintf(want, sizeof(want), "/tmp/sublet-sim-%u", (unsigned)in.uid);
+        assert_int_equal(paths_private_dir(&in, "-sim", dir, sizeof(dir)), 0);
+        assert_string_equal(dir, want);
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                cmocka_unit_test_setup_teardown(a_named_directory_goes_first, setup, teardown),
+                cmocka_unit_test(the_option_goes_before_the_environment),
+                cmocka_unit_test_setup_teardown(the_system_directory_goes_before_the_private_one,
+                                                setup, teardown),
+                cmocka_unit_test_setup_teardown(a_missing_or_foreign_runtime_directory_is_not_used,
+                                                setup, teardown),
+                cmocka_unit_test(a_name_too_long_for_a_socket_is_refused),
+                cmocka_unit_test_setup_teardown(only_a_directory_closed_to_others_is_private, setup,
+                                                teardown),
+                cmocka_unit_test_setup_teardown(the_simulator_has_a_directory_of_its_own, setup,
+                                                teardown),
+        };
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}
