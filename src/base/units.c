@@ -1,0 +1,160 @@
+/* units.c: owns how sizes, rates and durations are written and read.
+ * Must never guess: what is not one number and one known suffix is malformed. */
+#include "base/units.h"
+
+#include <errno.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+#include "base/clock.h"
+#include "base/macros.h"
+
+struct suffix {
+        const char *text;
+        uint64_t factor;
+};
+
+static const struct suffix size_suffixes[] = {
+        {"", 1},
+        {"B", 1},
+        {"k", UINT64_C(1) << 10},
+        {"m", UINT64_C(1) << 20},
+        {"g", UINT64_C(1) << 30},
+        {"t", UINT64_C(1) << 40},
+        {"KiB", UINT64_C(1) << 10},
+        {"MiB", UINT64_C(1) << 20},
+        {"GiB", UINT64_C(1) << 30},
+        {"TiB", UINT64_C(1) << 40},
+        {"KB", UINT64_C(1000)},
+        {"MB", UINT64_C(1000000)},
+        {"GB", UINT64_C(1000000000)},
+        {"TB", UINT64_C(1000000000000)},
+};
+
+/* No bare number but 0: "5" could be seconds or milliseconds. */
+static const struct suffix duration_suffixes[] = {
+        {"ns", 1},           {"us", NSEC_PER_USEC},      {"ms", NSEC_PER_MSEC},
+        {"s", NSEC_PER_SEC}, {"min", 60 * NSEC_PER_SEC}, {"h", 3600 * NSEC_PER_SEC},
+};
+
+static bool is_digit(char c)
+{
+        return c >= '0' && c <= '9';
+}
+
+/* number [" "] suffix, where the suffix is the `length` bytes that are left. Digits of the fraction
+ * past the ninth are below what a byte or a nanosecond can show in any unit but the largest, and
+ * are dropped. */
+static int parse_scaled(const char *text, size_t length, const struct suffix *suffixes, size_t n,
+                        uint64_t *ret)
+{
+        const char *p = text, *end = text + length;
+        unsigned __int128 whole = 0, fraction = 0, scale = 1, value;
+
+        if (p == end || !is_digit(*p))
+                return -EINVAL;
+        for (; p < end && is_digit(*p); p++)
+                if (whole <= UINT64_MAX)
+                        whole = whole * 10 + (unsigned)(*p - '0');
+        if (p < end && *p == '.') {
+                p++;
+                if (p == end || !is_digit(*p))
+                        return -EINVAL;
+                for (; p < end && is_digit(*p); p++) {
+                        if (scale >= 1000000000)
+                                continue;
+                        fraction = fraction * 10 + (unsigned)(*p - '0');
+                        scale *= 10;
+                }
+        }
+        if (p < end && *p == ' ') {
+                p++;
+                if (p == end)
+                        return -EINVAL;
+        }
+        for (size_t i = 0; i < n; i++) {
+                if (strlen(suffixes[i].text) != (size_t)(end - p) ||
+                    strncasecmp(suffixes[i].text, p, (size_t)(end - p)) != 0)
+                        continue;
+                if (whole > UINT64_MAX)
+                        return -ERANGE;
+                value = whole * suffixes[i].factor + fraction * suffixes[i].factor / scale;
+                if (value > UINT64_MAX)
+                        return -ERANGE;
+                *ret = (uint64_t)value;
+                return 0;
+        }
+        return -EINVAL;
+}
+
+int units_parse_size(const char *text, uint64_t *ret_bytes)
+{
+        return parse_scaled(text, strlen(text), size_suffixes, ARRAY_SIZE(size_suffixes),
+                            ret_bytes);
+}
+
+int units_parse_rate(const char *text, uint64_t *ret_bytes_per_s)
+{
+        size_t length = strlen(text);
+
+        if (length < 2 || strcmp(text + length - 2, "/s") != 0)
+                return -EINVAL;
+        return parse_scaled(text, length - 2, size_suffixes, ARRAY_SIZE(size_suffixes),
+                            ret_bytes_per_s);
+}
+
+int units_parse_duration(const char *text, uint64_t *ret_ns)
+{
+        if (strcmp(text, "0") == 0) {
+                *ret_ns = 0;
+                return 0;
+        }
+        return parse_scaled(text, strlen(text), duration_suffixes, ARRAY_SIZE(duration_suffixes),
+                            ret_ns);
+}
+
+const char *units_format_size(uint64_t bytes, char buf[static UNITS_TEXT_MAX])
+{
+        static const char *const names[] = {"KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+        double value = (double)bytes;
+        size_t i = 0;
+
+        if (bytes < KIB) {
+                (void)snprintf(buf, UNITS_TEXT_MAX, "%u B", (unsigned)bytes);
+                return buf;
+        }
+        /* 1023.95 would be shown as 1024.0 of the smaller unit. */
+        for (value /= 1024; value >= 1023.95 && i + 1 < ARRAY_SIZE(names); i++)
+                value /= 1024;
+        if ((bytes & ((UINT64_C(1) << (10 * (i + 1))) - 1)) == 0)
+                (void)snprintf(buf, UNITS_TEXT_MAX, "%.0f %s", value, names[i]);
+        else
+                (void)snprintf(buf, UNITS_TEXT_MAX, "%.1f %s", value, names[i]);
+        return buf;
+}
+
+const char *units_format_duration(uint64_t ns, char buf[static UNITS_TEXT_MAX])
+{
+        uint64_t s = ns / NSEC_PER_SEC;
+
+        if (ns == 0)
+                (void)snprintf(buf, UNITS_TEXT_MAX, "0 s");
+        else if (ns < NSEC_PER_USEC)
+                (void)snprintf(buf, UNITS_TEXT_MAX, "%u ns", (unsigned)ns);
+        else if (ns < NSEC_PER_MSEC)
+                (void)snprintf(buf, UNITS_TEXT_MAX, "%u us", (unsigned)(ns / NSEC_PER_USEC));
+        else if (ns < NSEC_PER_SEC)
+                (void)snprintf(buf, UNITS_TEXT_MAX, "%u ms", (unsigned)(ns / NSEC_PER_MSEC));
+        else if (s < 60)
+                (void)snprintf(buf, UNITS_TEXT_MAX, "%u.%u s", (unsigned)s,
+                               (unsigned)(ns % NSEC_PER_SEC / (100 * NSEC_PER_MSEC)));
+        else if (s < 3600)
+                (void)snprintf(buf, UNITS_TEXT_MAX, "%u min %u s", (unsigned)(s / 60),
+                               (unsigned)(s % 60));
+        else
+                (void)snprintf(buf, UNITS_TEXT_MAX, "%llu h %u min", (unsigned long long)(s / 3600),
+                               (unsigned)(s % 3600 / 60));
+        return buf;
+}

@@ -1,0 +1,228 @@
+/* wire.c: owns the bytes of every message: table in, packets out, and back.
+ * Must never allocate, do I/O or trust a packet: everything a peer controls is checked here. */
+#include "wire/wire.h"
+
+#include <errno.h>
+#include <stdbool.h>
+#include <string.h>
+
+#define HEADER_SIZE 8u
+
+enum { DIRECTION_UP = WIRE_UP, DIRECTION_DOWN = WIRE_DOWN };
+
+struct kind {
+        const char *name;
+        uint16_t size; /* header included */
+        uint8_t direction;
+};
+
+/* Each field macro adds the bytes it takes: 8 +8 +4 +64 ... */
+#define U64(name)          +8
+#define U32(name)          +4
+#define TEXT(name, bytes)  +(bytes)
+#define BYTES(name, bytes) +(bytes)
+#define WIRE(name, number, direction, fields) \
+        [number] = {#name, HEADER_SIZE fields, DIRECTION_##direction},
+static const struct kind kinds[] = {
+#include "wire/wire_messages.def"
+};
+#undef WIRE
+
+/* The in-memory layout is the wire's: no padding, so every byte of a body is sent and none leaks.
+ */
+#define WIRE(name, number, direction, fields)                                              \
+        _Static_assert(sizeof(struct wire_body_##number) == 0 fields, #name " is padded"); \
+        _Static_assert((HEADER_SIZE fields) <= WIRE_SIZE_MAX, #name " is too large");
+#include "wire/wire_messages.def"
+#undef WIRE
+#undef U64
+#undef U32
+#undef TEXT
+#undef BYTES
+
+static const struct kind *kind_find(unsigned type)
+{
+        if (type >= sizeof(kinds) / sizeof(kinds[0]) || !kinds[type].name)
+                return NULL;
+        return &kinds[type];
+}
+
+const char *wire_name(unsigned type)
+{
+        const struct kind *k = kind_find(type);
+
+        return k ? k->name : NULL;
+}
+
+size_t wire_size(unsigned type)
+{
+        const struct kind *k = kind_find(type);
+
+        return k ? k->size : 0;
+}
+
+/* ---- one field ---- */
+
+static void put(uint8_t **p, uint64_t value, unsigned bytes)
+{
+        for (unsigned i = 0; i < bytes; i++)
+                *(*p)++ = (uint8_t)(value >> (8 * i));
+}
+
+static uint64_t get(const uint8_t **p, unsigned bytes)
+{
+        uint64_t value = 0;
+
+        for (unsigned i = 0; i < bytes; i++)
+                value |= (uint64_t) * (*p)++ << (8 * i);
+        return value;
+}
+
+/* What lies behind the NUL never leaves the process: it may be anything. A text that fills its
+ * field is cut by one. */
+static void put_text(uint8_t **p, const char *text, size_t bytes)
+{
+        size_t used = strnlen(text, bytes - 1);
+
+        memcpy(*p, text, used);
+        memset(*p + used, 0, bytes - used);
+        *p += bytes;
+}
+
+/* Texts end up in logs and on terminals, so only printable ASCII passes. */
+static bool get_text(const uint8_t **p, char *text, size_t bytes)
+{
+        size_t used = strnlen((const char *)*p, bytes);
+
+        if (used == bytes)
+                return false;
+        for (size_t i = 0; i < used; i++)
+                if ((*p)[i] < 0x20 || (*p)[i] > 0x7e)
+                        return false;
+        memcpy(text, *p, used);
+        memset(text + used, 0, bytes - used);
+        *p += bytes;
+        return true;
+}
+
+static void put_bytes(uint8_t **p, const uint8_t *value, size_t bytes)
+{
+        memcpy(*p, value, bytes);
+        *p += bytes;
+}
+
+static void get_bytes(const uint8_t **p, uint8_t *value, size_t bytes)
+{
+        memcpy(value, *p, bytes);
+        *p += bytes;
+}
+
+/* ---- a message ---- */
+
+int wire_encode(const struct wire_message *m, uint8_t buf[static WIRE_SIZE_MAX])
+{
+        const struct kind *k = kind_find(m->header.type);
+        uint8_t *p = buf;
+
+        if (!k)
+                return -EINVAL;
+        put(&p, m->header.type, 2);
+        put(&p, m->header.gpu, 2);
+        put(&p, m->header.sequence, 4);
+        switch (m->header.type) {
+#define U64(name)          put(&p, b->name, 8);
+#define U32(name)          put(&p, b->name, 4);
+#define TEXT(name, bytes)  put_text(&p, b->name, bytes);
+#define BYTES(name, bytes) put_bytes(&p, b->name, bytes);
+#define WIRE(name, number, direction, fields)                  \
+        case number: {                                         \
+                const struct wire_body_##number *b = &m->name; \
+                fields                                         \
+        } break;
+#include "wire/wire_messages.def"
+#undef WIRE
+#undef U64
+#undef U32
+#undef TEXT
+#undef BYTES
+        }
+        return (int)(p - buf);
+}
+
+static bool message_is_valid(const struct wire_message *m)
+{
+        bool about_gpu = false;
+        uint32_t flags = 0;
+
+        switch (m->header.type) {
+        case WIRE_HELLO:
+                if (m->HELLO.magic != WIRE_MAGIC)
+                        return false;
+                break;
+        case WIRE_WELCOME:
+                if (m->WELCOME.magic != WIRE_MAGIC)
+                        return false;
+                break;
+        case WIRE_REFUSED:
+                if (m->REFUSED.magic != WIRE_MAGIC)
+                        return false;
+                break;
+        case WIRE_ATTACH:
+                about_gpu = true;
+                flags = m->ATTACH.flags;
+                break;
+        case WIRE_USAGE:
+                about_gpu = true;
+                flags = m->USAGE.flags;
+                break;
+        case WIRE_WANT:
+                about_gpu = true;
+                flags = m->WANT.flags;
+                break;
+        case WIRE_ATTACHED:
+        case WIRE_SHORT:
+        case WIRE_LIMIT:
+                about_gpu = true;
+                break;
+        }
+        if (flags & ~WIRE_FLAGS_KNOWN)
+                return false;
+        if (!about_gpu && m->header.gpu == WIRE_NO_GPU)
+                return true;
+        return m->header.gpu < WIRE_GPUS_MAX;
+}
+
+int wire_decode(const uint8_t *buf, size_t size, enum wire_direction direction,
+                struct wire_message *ret)
+{
+        const uint8_t *p = buf;
+        const struct kind *k;
+        bool ok = true;
+
+        if (size < HEADER_SIZE)
+                return -EBADMSG;
+        ret->header.type = (uint16_t)get(&p, 2);
+        ret->header.gpu = (uint16_t)get(&p, 2);
+        ret->header.sequence = (uint32_t)get(&p, 4);
+        k = kind_find(ret->header.type);
+        if (!k || k->size != size || k->direction != (uint8_t)direction)
+                return -EBADMSG;
+        switch (ret->header.type) {
+#define U64(name)          b->name = get(&p, 8);
+#define U32(name)          b->name = (uint32_t)get(&p, 4);
+#define TEXT(name, bytes)  ok = ok && get_text(&p, b->name, bytes);
+#define BYTES(name, bytes) get_bytes(&p, b->name, bytes);
+#define WIRE(name, number, direction, fields)              \
+        case number: {                                     \
+                struct wire_body_##number *b = &ret->name; \
+                fields                                     \
+        } break;
+#include "wire/wire_messages.def"
+#undef WIRE
+#undef U64
+#undef U32
+#undef TEXT
+#undef BYTES
+        }
+        return ok && message_is_valid(ret) ? 0 : -EINVAL;
+}

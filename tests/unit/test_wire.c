@@ -1,0 +1,267 @@
+/* test_wire.c: what the codec must hold for every message of the table.
+ * Must never list the messages itself: the table does. */
+#include "unit.h"
+
+#include <errno.h>
+
+#include "base/macros.h"
+#include "wire/wire.h"
+
+enum { DIR_UP = WIRE_UP, DIR_DOWN = WIRE_DOWN };
+
+static const struct row {
+        unsigned type;
+        enum wire_direction direction;
+} rows[] = {
+#define WIRE(name, number, direction, fields) {number, (enum wire_direction)DIR_##direction},
+#include "wire/wire_messages.def"
+#undef WIRE
+};
+
+/* A valid message of this type with a different value in every byte that may have one. */
+static struct wire_message sample(unsigned type)
+{
+        struct wire_message m = {.header = {(uint16_t)type, 3, 0x01020304}};
+        uint8_t *body = (uint8_t *)&m + offsetof(struct wire_message, HELLO);
+
+        for (size_t i = 0; i < wire_size(type) - 8; i++)
+                body[i] = (uint8_t)(i + 1);
+        switch (type) {
+        case WIRE_HELLO:
+                m.HELLO.magic = WIRE_MAGIC;
+                (void)snprintf(m.HELLO.name, sizeof(m.HELLO.name), "train.py");
+                (void)snprintf(m.HELLO.version, sizeof(m.HELLO.version), "0.1.0");
+                memset(m.HELLO.name + 9, 0, sizeof(m.HELLO.name) - 9);
+                memset(m.HELLO.version + 6, 0, sizeof(m.HELLO.version) - 6);
+                break;
+        case WIRE_WELCOME:
+                m.WELCOME.magic = WIRE_MAGIC;
+                memset(m.WELCOME.version, 'x', sizeof(m.WELCOME.version) - 1);
+                m.WELCOME.version[sizeof(m.WELCOME.version) - 1] = '\0';
+                break;
+        case WIRE_REFUSED:
+                m.REFUSED.magic = WIRE_MAGIC;
+                memset(m.REFUSED.text, 0, sizeof(m.REFUSED.text));
+                break;
+        case WIRE_ATTACH:
+                m.ATTACH.flags = WIRE_FLAGS_KNOWN;
+                break;
+        case WIRE_USAGE:
+                m.USAGE.flags = WIRE_FLAG_IDLE;
+                break;
+        case WIRE_WANT:
+                m.WANT.flags = WIRE_FLAG_RUN;
+                break;
+        }
+        return m;
+}
+
+static void every_message_survives_a_round_trip(void **state)
+{
+        for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+                struct wire_message m = sample(rows[i].type), back;
+                uint8_t packet[WIRE_SIZE_MAX];
+                int n = wire_encode(&m, packet);
+
+                assert_int_equal(n, wire_size(rows[i].type));
+                memset(&back, 0xee, sizeof(back));
+                assert_int_equal(wire_decode(packet, (size_t)n, rows[i].direction, &back), 0);
+                assert_memory_equal(&m, &back, (size_t)n);
+        }
+}
+
+static void every_other_size_is_refused(void **state)
+{
+        for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+                struct wire_message m = sample(rows[i].type), back;
+                uint8_t packet[WIRE_SIZE_MAX] = {0};
+                size_t n = (size_t)wire_encode(&m, packet);
+
+                for (size_t size = 0; size < sizeof(packet); size++) {
+                        /* An exact copy on the heap, so that a sanitizer sees reads past it. */
+                        uint8_t *exact = malloc(size ? size : 1);
+
+                        assert_non_null(exact);
+                        memcpy(exact, packet, size);
+                        assert_int_equal(wire_decode(exact, size, rows[i].direction, &back),
+                                         size == n ? 0 : -EBADMSG);
+                        free(exact);
+                }
+        }
+}
+
+static void the_wrong_direction_is_refused(void **state)
+{
+        for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+                struct wire_message m = sample(rows[i].type), back;
+                uint8_t packet[WIRE_SIZE_MAX];
+                size_t n = (size_t)wire_encode(&m, packet);
+
+                assert_int_equal(wire_decode(packet, n,
+                                             rows[i].direction == WIRE_UP ? WIRE_DOWN : WIRE_UP,
+                                             &back),
+                                 -EBADMSG);
+        }
+}
+
+static void unknown_types_have_no_name_and_no_size(void **state)
+{
+        struct wire_message m = {.header.type = 18};
+        uint8_t packet[WIRE_SIZE_MAX] = {18};
+
+        assert_null(wire_name(0));
+        assert_null(wire_name(18));
+        assert_null(wire_name(65535));
+        assert_int_equal(wire_size(0), 0);
+        assert_int_equal(wire_size(18), 0);
+        assert_string_equal(wire_name(WIRE_DRAIN_FAILED), "DRAIN_FAILED");
+        assert_int_equal(wire_encode(&m, packet), -EINVAL);
+        assert_int_equal(wire_decode(packet, 16, WIRE_UP, &m), -EBADMSG);
+}
+
+static int decode_of(const struct wire_message *m, enum wire_direction direction)
+{
+        uint8_t packet[WIRE_SIZE_MAX];
+        struct wire_message back;
+
+        return wire_decode(packet, (size_t)wire_encode(m, packet), direction, &back);
+}
+
+static void gpu_numbers_past_the_end_are_refused(void **state)
+{
+        for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+                struct wire_message m = sample(rows[i].type);
+
+                m.header.gpu = WIRE_GPUS_MAX - 1;
+                assert_int_equal(decode_of(&m, rows[i].direction), 0);
+                m.header.gpu = WIRE_GPUS_MAX;
+                assert_int_equal(decode_of(&m, rows[i].direction), -EINVAL);
+                m.header.gpu = 65534;
+                assert_int_equal(decode_of(&m, rows[i].direction), -EINVAL);
+        }
+}
+
+static void messages_about_a_gpu_must_name_one(void **state)
+{
+        struct wire_message want = sample(WIRE_WANT), drained = sample(WIRE_DRAINED);
+
+        want.header.gpu = WIRE_NO_GPU;
+        drained.header.gpu = WIRE_NO_GPU;
+        assert_int_equal(decode_of(&want, WIRE_UP), -EINVAL);
+        assert_int_equal(decode_of(&drained, WIRE_UP), 0);
+}
+
+static void unknown_flags_are_refused(void **state)
+{
+        struct wire_message a = sample(WIRE_ATTACH), u = sample(WIRE_USAGE), w = sample(WIRE_WANT);
+
+        a.ATTACH.flags = 1u << 5;
+        u.USAGE.flags = 1u << 31;
+        w.WANT.flags = WIRE_FLAG_RUN | 1u << 7;
+        assert_int_equal(decode_of(&a, WIRE_UP), -EINVAL);
+        assert_int_equal(decode_of(&u, WIRE_UP), -EINVAL);
+        assert_int_equal(decode_of(&w, WIRE_UP), -EINVAL);
+}
+
+static void a_wrong_magic_is_refused(void **state)
+{
+        struct wire_message h = sample(WIRE_HELLO), w = sample(WIRE_WELCOME),
+                            r = sample(WIRE_REFUSED);
+
+        h.HELLO.magic ^= 1;
+        w.WELCOME.magic = 0;
+        r.REFUSED.magic = UINT64_MAX;
+        assert_int_equal(decode_of(&h, WIRE_UP), -EINVAL);
+        assert_int_equal(decode_of(&w, WIRE_DOWN), -EINVAL);
+        assert_int_equal(decode_of(&r, WIRE_DOWN), -EINVAL);
+}
+
+static void text_must_end_and_be_printable(void **state)
+{
+        struct wire_message m = sample(WIRE_HELLO), back;
+        uint8_t packet[WIRE_SIZE_MAX];
+        size_t n = (size_t)wire_encode(&m, packet), at = 8 + offsetof(struct wire_body_1, name);
+
+        memset(packet + at, 'a', 64);
+        assert_int_equal(wire_decode(packet, n, WIRE_UP, &back), -EINVAL);
+        packet[at + 63] = '\0';
+        assert_int_equal(wire_decode(packet, n, WIRE_UP, &back), 0);
+        packet[at + 5] = '\033';
+        assert_int_equal(wire_decode(packet, n, WIRE_UP, &back), -EINVAL);
+        packet[at + 5] = 0xc3;
+        assert_int_equal(wire_decode(packet, n, WIRE_UP, &back), -EINVAL);
+        packet[at + 5] = 0x7f;
+        assert_int_equal(wire_decode(packet, n, WIRE_UP, &back), -EINVAL);
+}
+
+static void nothing_behind_the_nul_is_sent_or_taken(void **state)
+{
+        struct wire_message m = sample(WIRE_HELLO), back;
+        uint8_t packet[WIRE_SIZE_MAX];
+        size_t n, at = 8 + offsetof(struct wire_body_1, name);
+
+        memset(m.HELLO.name, 'S', sizeof(m.HELLO.name));
+        m.HELLO.name[2] = '\0';
+        n = (size_t)wire_encode(&m, packet);
+        for (size_t i = 2; i < 64; i++)
+                assert_int_equal(packet[at + i], 0);
+        packet[at + 40] = 0xff;
+        assert_int_equal(wire_decode(packet, n, WIRE_UP, &back), 0);
+        assert_string_equal(back.HELLO.name, "SS");
+        assert_int_equal(back.HELLO.name[40], 0);
+}
+
+static void a_text_without_room_for_its_nul_is_cut(void **state)
+{
+        struct wire_message m = sample(WIRE_HELLO), back;
+        uint8_t packet[WIRE_SIZE_MAX];
+
+        memset(m.HELLO.version, 'v', sizeof(m.HELLO.version));
+        assert_int_equal(wire_decode(packet, (size_t)wire_encode(&m, packet), WIRE_UP, &back), 0);
+        assert_int_equal(strlen(back.HELLO.version), sizeof(m.HELLO.version) - 1);
+}
+
+/* HELLO, WELCOME and REFUSED never change: these are their bytes. */
+static void the_frozen_layouts_are_what_they_were(void **state)
+{
+        struct wire_message m = {.header = {WIRE_HELLO, WIRE_NO_GPU, 1},
+                                 .HELLO = {.magic = WIRE_MAGIC,
+                                           .previous_instance = 2,
+                                           .start_time = 3,
+                                           .major = 4,
+                                           .minor = 5,
+                                           .pid = 6,
+                                           .name = "n",
+                                           .version = "v"}};
+        uint8_t packet[WIRE_SIZE_MAX];
+        static const uint8_t start[] = {1,   0,   0xff, 0xff, 1, 0, 0, 0, 1, 'S', 'U', 'B', 'L',
+                                        'E', 'T', 0,    2,    0, 0, 0, 0, 0, 0,   0,   3,   0,
+                                        0,   0,   0,    0,    0, 0, 4, 0, 0, 0,   5,   0,   0,
+                                        0,   6,   0,    0,    0, 0, 0, 0, 0, 'n', 0};
+
+        assert_int_equal(wire_encode(&m, packet), 144);
+        assert_memory_equal(packet, start, sizeof(start));
+        assert_int_equal(packet[48 + 64], 'v');
+        assert_int_equal(wire_size(WIRE_WELCOME), 64);
+        assert_int_equal(wire_size(WIRE_REFUSED), 192);
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                cmocka_unit_test(every_message_survives_a_round_trip),
+                cmocka_unit_test(every_other_size_is_refused),
+                cmocka_unit_test(the_wrong_direction_is_refused),
+                cmocka_unit_test(unknown_types_have_no_name_and_no_size),
+                cmocka_unit_test(gpu_numbers_past_the_end_are_refused),
+                cmocka_unit_test(messages_about_a_gpu_must_name_one),
+                cmocka_unit_test(unknown_flags_are_refused),
+                cmocka_unit_test(a_wrong_magic_is_refused),
+                cmocka_unit_test(text_must_end_and_be_printable),
+                cmocka_unit_test(nothing_behind_the_nul_is_sent_or_taken),
+                cmocka_unit_test(a_text_without_room_for_its_nul_is_cut),
+                cmocka_unit_test(the_frozen_layouts_are_what_they_were),
+        };
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}
