@@ -1,0 +1,39 @@
+/* dlsym.c: decides where a call of dlsym() goes. Must work before anything is initialised, in any
+ * constructor of anybody, without allocating (dlsym_entry.S does the going). */
+#include <dlfcn.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/macros.h"
+#include "preload/doors.h"
+#include "preload/libc_compat.h"
+
+void *dlsym_route(void *handle, const char *name);
+
+/* cuMemAlloc, but not cudaMalloc, cublasCreate, curandGenerate. */
+static bool is_driver_name(const char *name)
+{
+        return name && name[0] == 'c' && name[1] == 'u' && name[2] >= 'A' && name[2] <= 'Z';
+}
+
+/* A driver function asked for of a certain library: the real answer first, so that what is returned
+ * is ours only if the program would have got the driver's. */
+static void *dlsym_caught(void *handle, const char *name)
+{
+        void *p = compat_dlsym(handle, name);
+
+        if (!p || real_open() < 0)
+                return p;
+        if (doors_find_symbol(name) == DOOR_NONE)
+                doors_count_unknown(name);
+        return doors_wrap(p);
+}
+
+/* RTLD_DEFAULT finds our doors by itself, being preloaded; RTLD_NEXT is asked by somebody who
+ * stands behind us and wants what is behind him. */
+void *dlsym_route(void *handle, const char *name)
+{
+        if (unlikely(is_driver_name(name)) && handle != RTLD_DEFAULT && handle != RTLD_NEXT)
+                return (void *)dlsym_caught;
+        return compat_dlsym_address();
+}

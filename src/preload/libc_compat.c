@@ -1,0 +1,131 @@
+/* libc_compat.c: owns the addresses of C library functions that are looked up at run time. Must
+ * never be linked to what it looks up. */
+#include "preload/libc_compat.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <stdatomic.h>
+
+#include "preload/elf.h"
+
+typedef __typeof__(dlopen) dlopen_fn;
+typedef __typeof__(dlsym) dlsym_fn;
+typedef __typeof__(dlclose) dlclose_fn;
+typedef __typeof__(pthread_create) pthread_create_fn;
+typedef __typeof__(pthread_detach) pthread_detach_fn;
+typedef __typeof__(pthread_key_create) pthread_key_create_fn;
+typedef __typeof__(pthread_setspecific) pthread_setspecific_fn;
+
+/* Threads that race here find the same address; a miss is looked up again, because the library that
+ * has it may be loaded later. */
+static void *find_libc(void *_Atomic *cache, const char *symbol)
+{
+        void *p = atomic_load_explicit(cache, memory_order_relaxed);
+
+        if (!p) {
+                p = elf_find_libc(symbol);
+                atomic_store_explicit(cache, p, memory_order_relaxed);
+        }
+        return p;
+}
+
+static void *find_global(void *_Atomic *cache, const char *symbol)
+{
+        void *p = atomic_load_explicit(cache, memory_order_relaxed);
+
+        if (!p) {
+                p = compat_dlsym(RTLD_DEFAULT, symbol);
+                if (!p)
+                        p = elf_find_libc(symbol);
+                atomic_store_explicit(cache, p, memory_order_relaxed);
+        }
+        return p;
+}
+
+/* Before glibc 2.34 a program can run without libdl; its libc.so.6 has this private way to load it.
+ */
+static void load_libdl(void)
+{
+        void *(*load)(const char *, int) =
+                (void *(*)(const char *, int))elf_find_libc("__libc_dlopen_mode");
+
+        if (load)
+                (void)load("libdl.so.2", RTLD_NOW);
+}
+
+void *compat_dlopen(const char *path, int flags)
+{
+        static void *_Atomic cache;
+        dlopen_fn *f = (dlopen_fn *)find_libc(&cache, "dlopen");
+
+        if (!f) {
+                load_libdl();
+                f = (dlopen_fn *)find_libc(&cache, "dlopen");
+        }
+        return f ? f(path, flags) : NULL;
+}
+
+static void *dlsym_nothing(void *handle, const char *name)
+{
+        return NULL;
+}
+
+void *compat_dlsym_address(void)
+{
+        static void *_Atomic cache;
+        void *f = find_libc(&cache, "dlsym");
+
+        if (!f) {
+                load_libdl();
+                f = find_libc(&cache, "dlsym");
+        }
+        return f ? f : (void *)dlsym_nothing;
+}
+
+void *compat_dlsym(void *handle, const char *name)
+{
+        return ((dlsym_fn *)compat_dlsym_address())(handle, name);
+}
+
+int compat_dlclose(void *handle)
+{
+        static void *_Atomic cache;
+        dlclose_fn *f = (dlclose_fn *)find_libc(&cache, "dlclose");
+
+        return f ? f(handle) : -1;
+}
+
+int compat_pthread_create(pthread_t *ret_thread, const pthread_attr_t *attributes,
+                          void *(*start)(void *), void *argument)
+{
+        static void *_Atomic cache;
+        pthread_create_fn *f = (pthread_create_fn *)find_global(&cache, "pthread_create");
+
+        return f ? f(ret_thread, attributes, start, argument) : ENOSYS;
+}
+
+int compat_pthread_detach(pthread_t thread)
+{
+        static void *_Atomic cache;
+        pthread_detach_fn *f = (pthread_detach_fn *)find_global(&cache, "pthread_detach");
+
+        return f ? f(thread) : ENOSYS;
+}
+
+int compat_pthread_key_create(pthread_key_t *ret_key, void (*destructor)(void *))
+{
+        static void *_Atomic cache;
+        pthread_key_create_fn *f =
+                (pthread_key_create_fn *)find_global(&cache, "pthread_key_create");
+
+        return f ? f(ret_key, destructor) : ENOSYS;
+}
+
+int compat_pthread_setspecific(pthread_key_t key, const void *value)
+{
+        static void *_Atomic cache;
+        pthread_setspecific_fn *f =
+                (pthread_setspecific_fn *)find_global(&cache, "pthread_setspecific");
+
+        return f ? f(key, value) : ENOSYS;
+}

@@ -1,0 +1,25 @@
+/* libc_compat.h: the C library's functions that the preload library must not link to.
+ *
+ * Since glibc 2.34 these live in libc.so.6 under new versions; before, in libdl and libpthread.
+ * Linking to either would tie libsublet.so to one generation of C library, so they are looked up
+ * when first needed. Semantics are those of the functions themselves. Thread-safe; nothing
+ * allocates that would not in the function itself. */
+#pragma once
+
+#include <pthread.h>
+
+/* The C library's own, past every interposer: what must reach the driver reaches it. */
+void *compat_dlopen(const char *path, int flags); /* NULL also where no dlopen() can be found */
+void *compat_dlsym(void *handle, const char *name);
+int compat_dlclose(void *handle);
+/* The function behind compat_dlsym(), never NULL: for a jump that keeps its caller's return
+ * address. */
+void *compat_dlsym_address(void);
+
+/* The process's: an interposer's (a sanitizer's, a profiler's) where there is one. ENOSYS where no
+ * threads library is loaded. */
+int compat_pthread_create(pthread_t *ret_thread, const pthread_attr_t *attributes,
+                          void *(*start)(void *), void *argument);
+int compat_pthread_detach(pthread_t thread);
+int compat_pthread_key_create(pthread_key_t *ret_key, void (*destructor)(void *));
+int compat_pthread_setspecific(pthread_key_t key, const void *value);
