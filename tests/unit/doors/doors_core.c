@@ -1,0 +1,48 @@
+/* doors_core.c: stands in for the gate, the heap and the agent, so that the doors can be tested
+ * alone: counts passes, and every hook hands its call on to the driver. */
+#include "doors_core.h"
+
+#include "preload/gate.h"
+#include "preload/hooks.h"
+#include "preload/real.h"
+
+_Atomic uint32_t gate_bits = GATE_UNREADY;
+__thread struct gate_thread *gate_self;
+
+struct doors_core doors_core;
+
+struct gate_thread *gate_enter_slow(struct gate_thread *t, CUstream stream)
+{
+        static __thread struct gate_thread mine;
+
+        doors_core.slow++;
+        doors_core.stream = stream;
+        if (!t) {
+                t = gate_self = &mine;
+                atomic_store(&t->inside, 1);
+        }
+        (void)real_open();
+        return t;
+}
+
+int hooks_make_room(void)
+{
+        doors_core.rooms++;
+        doors_core.inside_while_making_room = gate_self && atomic_load(&gate_self->inside) > 0;
+        return doors_core.room;
+}
+
+/* Weak: the doors bring some hooks of their own. */
+#define CU_PASS(symbol, params, args)
+#define CU_SUBMIT(symbol, params, args)
+#define CU_RETRY(symbol, params, args)
+#define CU_CUSTOM(symbol, params, args)                     \
+        __attribute__((weak)) CUresult hook_##symbol params \
+        {                                                   \
+                (void)real_open();                          \
+                doors_core.hooks++;                         \
+                return real.symbol args;                    \
+        }
+#define CU(base, symbol, since, flags, behaviour, stream, params, args) \
+        CU_##behaviour(symbol, params, args)
+#include "cuda/cuda_api.def"

@@ -1,0 +1,17 @@
+/* doors_core.h: what the doors asked of the rest of the library (doors_core.c). */
+#pragma once
+
+#include <stdbool.h>
+
+#include "cuda/cuda_abi.h"
+
+struct doors_core {
+        unsigned slow;  /* times that gate_enter_slow() ran */
+        unsigned hooks; /* calls of hooks that only hand on */
+        unsigned rooms; /* times that room was asked for */
+        bool room;      /* the answer */
+        bool inside_while_making_room;
+        CUstream stream; /* of the last slow pass */
+};
+
+extern struct doors_core doors_core;

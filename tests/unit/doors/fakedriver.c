@@ -1,0 +1,167 @@
+/* fakedriver.c: a libcuda.so.1 that only counts calls, for the tests of the doors. Knows every
+ * function of cuda_api.def and does nothing in any of them (the simulator in sim/ is the one that
+ * does). */
+#include "fakedriver.h"
+
+#include <stdint.h>
+#include <string.h>
+
+#include "cuda/cuda_abi.h"
+
+#define EXPORT __attribute__((visibility("default")))
+
+enum row {
+#define CU(base, symbol, since, flags, behaviour, stream, params, args) ROW_##symbol,
+#include "cuda/cuda_api.def"
+#undef CU
+        ROW_COUNT,
+};
+
+static const char *const names[] = {
+#define CU(base, symbol, since, flags, behaviour, stream, params, args) #symbol,
+#include "cuda/cuda_api.def"
+#undef CU
+};
+
+static unsigned calls[ROW_COUNT];
+static unsigned refusals[ROW_COUNT];
+static unsigned second_entry_calls, newer_calls;
+
+static int row_of(const char *symbol)
+{
+        for (int i = 0; i < ROW_COUNT; i++)
+                if (strcmp(names[i], symbol) == 0)
+                        return i;
+        return -1;
+}
+
+static CUresult called(int row)
+{
+        calls[row]++;
+        if (refusals[row] == 0)
+                return CUDA_SUCCESS;
+        refusals[row]--;
+        return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+/* The resolvers are written out below. cuFuncLoad is known to the resolver, not to dlsym(). The
+ * names are replaced where a function is defined, not where CU() pastes them or turns them into
+ * text. */
+#define cuGetProcAddress    unused_cuGetProcAddress
+#define cuGetProcAddress_v2 unused_cuGetProcAddress_v2
+#define cuFuncLoad          unexported_cuFuncLoad
+#define CU(base, symbol, since, flags, behaviour, stream, params, args) \
+        EXPORT CUresult symbol params;                                  \
+        EXPORT CUresult symbol params                                   \
+        {                                                               \
+                return called(ROW_##symbol);                            \
+        }
+#include "cuda/cuda_api.def"
+#undef CU
+#undef cuGetProcAddress
+#undef cuGetProcAddress_v2
+
+EXPORT CUresult cuGetProcAddress(const char *name, void **ret_fn, int version, cuuint64_t flags);
+EXPORT CUresult cuGetProcAddress_v2(const char *name, void **ret_fn, int version, cuuint64_t flags,
+                                    CUdriverProcAddressQueryResult *ret_status);
+
+/* A second entry to a known function, as a driver may hand out for one that it also exports. */
+static CUresult second_cuEventRecord(CUevent event, CUstream stream)
+{
+        second_entry_calls++;
+        return CUDA_SUCCESS;
+}
+
+static CUresult second_cuLaunchHostFunc(CUstream stream, CUhostFn fn, void *data)
+{
+        second_entry_calls++;
+        return CUDA_SUCCESS;
+}
+
+/* An ABI that is newer than the table: same name, other function from version 13010 on. */
+static CUresult newer_cuMemFree(CUdeviceptr ptr, int how)
+{
+        newer_calls++;
+        return CUDA_SUCCESS;
+}
+
+/* A function that the table does not know. */
+EXPORT CUresult cuUnheardOf(void);
+EXPORT CUresult cuUnheardOf(void)
+{
+        return CUDA_SUCCESS;
+}
+
+static void *find(const char *name, int version, cuuint64_t flags)
+{
+        struct {
+                const char *base;
+                int since, ptsz;
+                void *address;
+        } const rows[] = {
+#define CU(base, symbol, since, flags, behaviour, stream, params, args) \
+        {#base, since, flags, (void *)symbol},
+#include "cuda/cuda_api.def"
+#undef CU
+        };
+        void *plain = NULL, *variant = NULL;
+
+        if (strcmp(name, "cuUnheardOf") == 0)
+                return (void *)cuUnheardOf;
+        if (strcmp(name, "cuEventRecord") == 0 && !(flags & 2))
+                return (void *)second_cuEventRecord;
+        if (strcmp(name, "cuLaunchHostFunc") == 0 && !(flags & 2))
+                return (void *)second_cuLaunchHostFunc;
+        if (strcmp(name, "cuMemFree") == 0 && version >= 13010)
+                return (void *)newer_cuMemFree;
+        for (int i = 0; i < ROW_COUNT; i++) {
+                if (strcmp(rows[i].base, name) != 0 || rows[i].since > version)
+                        continue;
+                if (rows[i].ptsz)
+                        variant = rows[i].address;
+                else
+                        plain = rows[i].address;
+        }
+        return (flags & 2) && variant ? variant : plain;
+}
+
+CUresult cuGetProcAddress(const char *name, void **ret_fn, int version, cuuint64_t flags)
+{
+        *ret_fn = find(name, version, flags);
+        return *ret_fn ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
+}
+
+CUresult cuGetProcAddress_v2(const char *name, void **ret_fn, int version, cuuint64_t flags,
+                             CUdriverProcAddressQueryResult *ret_status)
+{
+        *ret_fn = find(name, version, flags);
+        if (ret_status)
+                *ret_status = *ret_fn ? CU_GET_PROC_ADDRESS_SUCCESS
+                                      : CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
+        return *ret_fn ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
+}
+
+EXPORT unsigned fakedriver_calls(const char *symbol)
+{
+        int row = row_of(symbol);
+
+        return row < 0 ? 0 : calls[row];
+}
+
+EXPORT void fakedriver_refuse(const char *symbol, unsigned times)
+{
+        int row = row_of(symbol);
+
+        if (row >= 0)
+                refusals[row] = times;
+}
+
+EXPORT unsigned fakedriver_second_entry_calls(void)
+{
+        return second_entry_calls;
+}
+
+EXPORT unsigned fakedriver_newer_calls(void)
+{
+        return newer_calls;
+}

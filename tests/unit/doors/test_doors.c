@@ -1,0 +1,284 @@
+/* test_doors.c: the exported functions, the look-ups and cuGetProcAddress, against fakedriver.c. */
+#include "unit.h"
+
+#include <dlfcn.h>
+
+#include "doors_core.h"
+#include "fakedriver.h"
+#include "preload/doors.h"
+#include "preload/gate.h"
+#include "preload/libc_compat.h"
+
+/* The driver's knobs and the exported functions under test, by dlsym past our own. */
+static void *driver;
+#define KNOB(name) ((__typeof__(name) *)compat_dlsym(driver, #name))
+
+#define CU(base, symbol, since, flags, behaviour, stream, params, args) \
+        typedef CUresult fn_##symbol params;
+#include "cuda/cuda_api.def"
+#undef CU
+#define OURS(symbol)   ((fn_##symbol *)doors_wrapper(DOOR_##symbol))
+#define THEIRS(symbol) compat_dlsym(driver, #symbol)
+
+static int open_everything(void **state)
+{
+        driver = compat_dlopen("libcuda.so.1", RTLD_NOW);
+        assert_non_null(driver);
+        assert_int_equal(real.cuCtxSynchronize(), CUDA_ERROR_NOT_INITIALIZED);
+        assert_int_equal(real_open(), 0);
+        return 0;
+}
+
+static int clean(void **state)
+{
+        doors_core = (struct doors_core){0};
+        atomic_store(&gate_bits, 0);
+        return 0;
+}
+
+static void every_row_is_found_by_its_names(void **state)
+{
+#define CU(base, symbol, since, flags, behaviour, stream, params, args) \
+        assert_int_equal(doors_find_symbol(#symbol), DOOR_##symbol);    \
+        assert_string_equal(doors_symbol(DOOR_##symbol), #symbol);      \
+        assert_true(doors_knows_base(#base));                           \
+        assert_int_equal(doors_find_base(#base, since, flags ? 2 : 0), DOOR_##symbol);
+#include "cuda/cuda_api.def"
+#undef CU
+        assert_int_equal(doors_find_symbol("cuNoSuchThing"), DOOR_NONE);
+        assert_int_equal(doors_find_symbol(""), DOOR_NONE);
+        assert_false(doors_knows_base("cuMemAlloc_v2"));
+}
+
+static void a_base_answers_by_version_and_flags(void **state)
+{
+        assert_int_equal(doors_find_base("cuCtxCreate", 3020, 0), DOOR_cuCtxCreate_v2);
+        assert_int_equal(doors_find_base("cuCtxCreate", 12040, 0), DOOR_cuCtxCreate_v3);
+        assert_int_equal(doors_find_base("cuCtxCreate", 99000, 0), DOOR_cuCtxCreate_v4);
+        assert_int_equal(doors_find_base("cuMemcpyHtoDAsync", 12000, 2),
+                         DOOR_cuMemcpyHtoDAsync_v2_ptsz);
+        assert_int_equal(doors_find_base("cuMemcpyHtoDAsync", 12000, 1), DOOR_cuMemcpyHtoDAsync_v2);
+        assert_int_equal(doors_find_base("cuMemcpyHtoDAsync", 6000, 2), DOOR_cuMemcpyHtoDAsync_v2);
+        assert_int_equal(doors_find_base("cuMemcpyHtoDAsync", 2000, 0), DOOR_NONE);
+        assert_int_equal(doors_find_base("cuMemAlloc", 13000, 2), DOOR_cuMemAlloc_v2);
+}
+
+static void a_submission_enters_and_leaves_the_gate(void **state)
+{
+        unsigned before = KNOB(fakedriver_calls)("cuLaunchKernel");
+        uint64_t submissions;
+
+        assert_int_equal(OURS(cuLaunchKernel)(NULL, 1, 1, 1, 1, 1, 1, 0, NULL, NULL, NULL), 0);
+        submissions = atomic_load(&gate_self->submissions);
+        assert_int_equal(OURS(cuLaunchKernel)(NULL, 1, 1, 1, 1, 1, 1, 0, NULL, NULL, NULL), 0);
+        assert_int_equal(KNOB(fakedriver_calls)("cuLaunchKernel"), before + 2);
+        assert_int_equal(atomic_load(&gate_self->submissions), submissions + 1);
+        assert_int_equal(atomic_load(&gate_self->inside), 0);
+}
+
+static void the_gate_is_told_the_stream(void **state)
+{
+        CUstream s = (CUstream)0x1234;
+        CUlaunchConfig config = {.hStream = s};
+
+        atomic_store(&gate_bits, GATE_TELL);
+        (void)OURS(cuMemsetD8Async)(0, 0, 0, s);
+        assert_ptr_equal(doors_core.stream, s);
+        (void)OURS(cuLaunchKernelEx)(&config, NULL, NULL, NULL);
+        assert_ptr_equal(doors_core.stream, s);
+        (void)OURS(cuLaunchKernelEx)(NULL, NULL, NULL, NULL);
+        assert_null(doors_core.stream);
+        config.hStream = NULL;
+        (void)OURS(cuLaunchKernelEx_ptsz)(&config, NULL, NULL, NULL);
+        assert_ptr_equal(doors_core.stream, CU_STREAM_PER_THREAD);
+        (void)OURS(cuMemcpyHtoDAsync_v2_ptsz)(0, NULL, 0, s);
+        assert_ptr_equal(doors_core.stream, s);
+        (void)OURS(cuMemcpyHtoDAsync_v2_ptsz)(0, NULL, 0, NULL);
+        assert_ptr_equal(doors_core.stream, CU_STREAM_PER_THREAD);
+        (void)OURS(cuMemcpyHtoD_v2)(0, NULL, 0);
+        assert_null(doors_core.stream);
+        (void)OURS(cuMemcpy_ptds)(0, 0, 0);
+        assert_ptr_equal(doors_core.stream, CU_STREAM_PER_THREAD);
+        assert_int_equal(doors_core.slow, 8);
+        assert_int_equal(atomic_load(&gate_self->inside), 0);
+}
+
+static void out_of_memory_is_retried_once_outside_the_gate(void **state)
+{
+        unsigned before = KNOB(fakedriver_calls)("cuGraphLaunch");
+
+        doors_core.room = true;
+        KNOB(fakedriver_refuse)("cuGraphLaunch", 1);
+        assert_int_equal(OURS(cuGraphLaunch)(NULL, NULL), CUDA_SUCCESS);
+        assert_int_equal(KNOB(fakedriver_calls)("cuGraphLaunch"), before + 2);
+        assert_int_equal(doors_core.rooms, 1);
+        assert_false(doors_core.inside_while_making_room);
+
+        KNOB(fakedriver_refuse)("cuGraphLaunch", 5);
+        assert_int_equal(OURS(cuGraphLaunch)(NULL, NULL), CUDA_ERROR_OUT_OF_MEMORY);
+        assert_int_equal(KNOB(fakedriver_calls)("cuGraphLaunch"), before + 4);
+
+        doors_core.room = false;
+        assert_int_equal(OURS(cuGraphLaunch)(NULL, NULL), CUDA_ERROR_OUT_OF_MEMORY);
+        assert_int_equal(KNOB(fakedriver_calls)("cuGraphLaunch"), before + 5);
+        KNOB(fakedriver_refuse)("cuGraphLaunch", 0);
+        assert_int_equal(atomic_load(&gate_self->inside), 0);
+}
+
+static void what_is_only_retried_does_not_pass_the_gate(void **state)
+{
+        unsigned before = KNOB(fakedriver_calls)("cuModuleLoadData");
+
+        atomic_store(&gate_bits, GATE_TELL);
+        doors_core.room = true;
+        KNOB(fakedriver_refuse)("cuModuleLoadData", 1);
+        assert_int_equal(OURS(cuModuleLoadData)(NULL, NULL), CUDA_SUCCESS);
+        assert_int_equal(KNOB(fakedriver_calls)("cuModuleLoadData"), before + 2);
+        assert_int_equal(doors_core.slow, 0);
+        assert_int_equal(doors_core.rooms, 1);
+}
+
+static void first_versions_reach_the_hooks_of_the_second(void **state)
+{
+        unsigned before = KNOB(fakedriver_calls)("cuCtxDestroy_v2");
+
+        assert_int_equal(OURS(cuCtxDestroy)(NULL), CUDA_SUCCESS);
+        assert_int_equal(doors_core.hooks, 1);
+        assert_int_equal(KNOB(fakedriver_calls)("cuCtxDestroy_v2"), before + 1);
+        assert_int_equal(KNOB(fakedriver_calls)("cuCtxDestroy"), 0);
+}
+
+static void addresses_of_the_driver_become_ours(void **state)
+{
+        for (unsigned row = 0; row < DOOR_COUNT; row++) {
+                void *theirs = compat_dlsym(driver, doors_symbol(row));
+
+                if (!theirs)
+                        continue;
+                assert_ptr_equal(doors_wrap(theirs),
+                                 doors_wrapper(row) ? doors_wrapper(row) : theirs);
+        }
+        assert_ptr_equal(doors_wrap((void *)open_everything), open_everything);
+        assert_null(doors_wrap(NULL));
+        assert_ptr_equal(doors_wrap(doors_wrapper(DOOR_cuInit)), doors_wrapper(DOOR_cuInit));
+}
+
+static void *resolved(const char *name, int version, cuuint64_t flags)
+{
+        CUdriverProcAddressQueryResult status = CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
+        void *one = NULL, *two = NULL;
+
+        assert_int_equal(OURS(cuGetProcAddress_v2)(name, &two, version, flags, &status), 0);
+        assert_int_equal(status, CU_GET_PROC_ADDRESS_SUCCESS);
+        assert_int_equal(OURS(cuGetProcAddress)(name, &one, version, flags), 0);
+        assert_ptr_equal(one, two);
+        return two;
+}
+
+static void every_row_resolves_to_its_own_door(void **state)
+{
+#define CU(base, symbol, since, flags, behaviour, stream, params, args)                      \
+        if (THEIRS(symbol) && strcmp(#base, "cuEventRecord") != 0)                           \
+                assert_ptr_equal(resolved(#base, since, flags ? 2 : 0),                      \
+                                 doors_wrapper(DOOR_##symbol) ? doors_wrapper(DOOR_##symbol) \
+                                                              : THEIRS(symbol));
+#include "cuda/cuda_api.def"
+#undef CU
+        assert_ptr_equal(resolved("cuGetProcAddress", 11030, 0),
+                         doors_wrapper(DOOR_cuGetProcAddress));
+        assert_ptr_equal(resolved("cuGetProcAddress", 12000, 0),
+                         doors_wrapper(DOOR_cuGetProcAddress_v2));
+}
+
+static void what_the_driver_does_not_know_stays_unknown(void **state)
+{
+        CUdriverProcAddressQueryResult status = CU_GET_PROC_ADDRESS_SUCCESS;
+        void *p = (void *)1;
+
+        assert_int_equal(OURS(cuGetProcAddress_v2)("cuMemAlloc", &p, 2000, 0, &status),
+                         CUDA_ERROR_NOT_FOUND);
+        assert_null(p);
+        assert_int_equal(status, CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND);
+        assert_int_equal(OURS(cuGetProcAddress_v2)("cuNoSuchThing", &p, 13000, 0, NULL),
+                         CUDA_ERROR_NOT_FOUND);
+        assert_int_equal(doors_unknown_count(), 0);
+}
+
+static void a_second_entry_to_a_known_function_is_caught(void **state)
+{
+        fn_cuLaunchHostFunc *launch = (fn_cuLaunchHostFunc *)resolved("cuLaunchHostFunc", 12000, 0);
+
+        assert_ptr_equal(launch, OURS(cuLaunchHostFunc));
+        assert_ptr_equal(resolved("cuLaunchHostFunc", 14000, 0), launch);
+        assert_int_equal(launch(NULL, NULL, NULL), CUDA_SUCCESS);
+        assert_int_equal(KNOB(fakedriver_calls)("cuLaunchHostFunc"), 1);
+        assert_int_equal(KNOB(fakedriver_second_entry_calls)(), 0);
+
+        /* Not caught: the program gets what the driver gave. */
+        assert_ptr_not_equal(resolved("cuEventRecord", 12000, 0), THEIRS(cuEventRecord));
+        assert_int_equal(doors_unknown_count(), 0);
+}
+
+static void a_function_without_a_symbol_is_adopted(void **state)
+{
+        fn_cuFuncLoad *load;
+
+        assert_null(THEIRS(cuFuncLoad));
+        assert_int_equal(OURS(cuFuncLoad)(NULL), CUDA_ERROR_NOT_SUPPORTED);
+        load = (fn_cuFuncLoad *)resolved("cuFuncLoad", 13000, 0);
+        assert_ptr_equal(load, OURS(cuFuncLoad));
+        assert_int_equal(load(NULL), CUDA_SUCCESS);
+        assert_int_equal(KNOB(fakedriver_calls)("cuFuncLoad"), 1);
+}
+
+static void an_abi_newer_than_the_table_passes_and_is_counted(void **state)
+{
+        CUresult (*newer)(CUdeviceptr, int) =
+                (CUresult(*)(CUdeviceptr, int))resolved("cuMemFree", 13010, 0);
+
+        assert_ptr_not_equal(newer, OURS(cuMemFree_v2));
+        assert_int_equal(newer(0, 1), CUDA_SUCCESS);
+        assert_int_equal(KNOB(fakedriver_newer_calls)(), 1);
+        assert_int_equal(doors_unknown_count(), 1);
+        assert_string_equal(doors_unknown_name(0), "cuMemFree");
+        assert_ptr_equal(resolved("cuMemFree", 13000, 0), OURS(cuMemFree_v2));
+}
+
+static void unknown_functions_are_counted_by_name(void **state)
+{
+        unsigned before = doors_unknown_count();
+        char name[32];
+
+        assert_non_null(resolved("cuUnheardOf", 13000, 0));
+        assert_non_null(resolved("cuUnheardOf", 13000, 0));
+        assert_int_equal(doors_unknown_count(), before + 1);
+        assert_string_equal(doors_unknown_name(before), "cuUnheardOf");
+        for (int i = 0; i < 2 * DOORS_UNKNOWN_MAX; i++) {
+                (void)snprintf(name, sizeof(name), "cuOther%d", i);
+                doors_count_unknown(name);
+        }
+        assert_int_equal(doors_unknown_count(), before + 1 + 2 * DOORS_UNKNOWN_MAX);
+        assert_null(doors_unknown_name(DOORS_UNKNOWN_MAX));
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                cmocka_unit_test_setup(every_row_is_found_by_its_names, clean),
+                cmocka_unit_test_setup(a_base_answers_by_version_and_flags, clean),
+                cmocka_unit_test_setup(a_submission_enters_and_leaves_the_gate, clean),
+                cmocka_unit_test_setup(the_gate_is_told_the_stream, clean),
+                cmocka_unit_test_setup(out_of_memory_is_retried_once_outside_the_gate, clean),
+                cmocka_unit_test_setup(what_is_only_retried_does_not_pass_the_gate, clean),
+                cmocka_unit_test_setup(first_versions_reach_the_hooks_of_the_second, clean),
+                cmocka_unit_test_setup(addresses_of_the_driver_become_ours, clean),
+                cmocka_unit_test_setup(every_row_resolves_to_its_own_door, clean),
+                cmocka_unit_test_setup(what_the_driver_does_not_know_stays_unknown, clean),
+                cmocka_unit_test_setup(a_second_entry_to_a_known_function_is_caught, clean),
+                cmocka_unit_test_setup(a_function_without_a_symbol_is_adopted, clean),
+                cmocka_unit_test_setup(an_abi_newer_than_the_table_passes_and_is_counted, clean),
+                cmocka_unit_test_setup(unknown_functions_are_counted_by_name, clean),
+        };
+
+        return cmocka_run_group_tests(tests, open_everything, NULL);
+}
