@@ -5,18 +5,17 @@
 #include <stdint.h>
 
 #define ARRAY_SIZE(a) (sizeof(a) / sizeof((a)[0]))
-#define MIN(a, b)                     \
-        ({                            \
-                __auto_type _a = (a); \
-                __auto_type _b = (b); \
-                _a < _b ? _a : _b;    \
+/* Each argument is evaluated once; the numbered names let the macros nest without shadowing. */
+#define CONCAT_(a, b) a##b
+#define CONCAT(a, b)  CONCAT_(a, b)
+#define PICK_(a, b, op, x, y)        \
+        ({                           \
+                __auto_type x = (a); \
+                __auto_type y = (b); \
+                x op y ? x : y;      \
         })
-#define MAX(a, b)                     \
-        ({                            \
-                __auto_type _a = (a); \
-                __auto_type _b = (b); \
-                _a > _b ? _a : _b;    \
-        })
+#define MIN(a, b)                       PICK_(a, b, <, CONCAT(_pick_, __COUNTER__), CONCAT(_pick_, __COUNTER__))
+#define MAX(a, b)                       PICK_(a, b, >, CONCAT(_pick_, __COUNTER__), CONCAT(_pick_, __COUNTER__))
 #define container_of(ptr, type, member) ((type *)((char *)(ptr)-offsetof(type, member)))
 
 #define likely(x)   __builtin_expect(!!(x), 1)

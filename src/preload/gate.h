@@ -64,3 +64,17 @@ static inline void gate_leave(struct gate_thread *t)
                               atomic_load_explicit(&t->inside, memory_order_relaxed) - 1,
                               memory_order_release);
 }
+
+/* ---- the other side; called by the agent unless said otherwise ---- */
+
+/* Once, before the first thread passes. */
+void gate_setup(void);
+/* Set bits and make sure that every thread has seen them or is seen inside. Any thread. */
+void gate_shut(enum gate_bits why);
+/* Clear bits; threads that wait are woken by ringing core.changed. Any thread. */
+void gate_open(enum gate_bits why);
+bool gate_anybody_inside(void);
+/* Sum over all threads, ended ones included; changes whenever something was submitted. */
+uint64_t gate_submissions(void);
+/* In the child after fork: the other threads do not exist. */
+void gate_forget_threads(void);

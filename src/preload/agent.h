@@ -1,0 +1,37 @@
+/* agent.h: one thread that speaks with the daemon, drains, evicts and restores. Sleeps whenever
+ * there is nothing of that to do.
+ *
+ * All functions below are for the program's threads; those that say so wait for the daemon's
+ * answer. */
+#pragma once
+
+#include <stdint.h>
+
+struct gpu;
+
+/* Start the thread and connect, once. core.lock held. 0, or -errno: no thread; the library then
+ * stays passive. */
+int agent_start(void);
+
+/* Something the agent looks at has changed. Cheap when it has been told already. */
+void agent_kick(void);
+
+/* A thread waits at the gate: ask for a lease, or for room for what was allocated. core.lock held.
+ */
+void agent_wants_run(void);
+/* A thread passes the gate of a client that was reported idle. */
+void agent_active(void);
+/* A create within the limit failed by so many bytes. core.lock held. */
+void agent_short(struct gpu *g, uint64_t bytes);
+
+/* Wait until this GPU is attached, or cannot be. core.lock held, given up meanwhile. */
+void agent_attach(struct gpu *g);
+/* Wait until the program may hold so many bytes. 0, or -ENOMEM: refused. core.lock held, given up
+ * meanwhile. */
+int agent_ask_commit(struct gpu *g, uint64_t bytes);
+/* Wait until so many fixed bytes are kept free for us. 0, or -ENOMEM. core.lock held, given up
+ * meanwhile. */
+int agent_ask_fixed(struct gpu *g, uint64_t bytes);
+
+/* In the child after fork: close what is ours. */
+void agent_forget(void);

@@ -1,0 +1,147 @@
+/* core.c: owns the process-wide state, its set-up, and what happens at fork. */
+#include "preload/core.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/macros.h"
+#include "preload/agent.h"
+#include "preload/gate.h"
+#include "preload/quiet.h"
+#include "preload/swap.h"
+
+#define NOTICE_AFTER_NS (10 * NSEC_PER_SEC)
+
+struct core core;
+
+static void core_forked(void)
+{
+        /* The child has no agent and, by CUDA's rules, no working driver: whatever it calls goes
+         * straight there. */
+        atomic_store(&core.bystander, true);
+        agent_forget();
+        gate_forget_threads();
+        core.lock = (struct lock){0};
+}
+
+int core_setup(void)
+{
+        static struct lock once;
+        static int result = 1;
+
+        lock_acquire(&once);
+        if (result == 1) {
+                log_open("libsublet", LOG_LEVEL_WARNING);
+                result = real_open();
+                if (result < 0) {
+                        atomic_store(&core.bystander, true);
+                } else {
+                        gate_setup();
+                        (void)pthread_atfork(NULL, NULL, core_forked);
+                }
+                gate_open(GATE_UNREADY);
+        }
+        lock_release(&once);
+        return result;
+}
+
+void core_wait(struct core_wait *w, uint64_t timeout_ns)
+{
+        uint32_t heard = bell_listen(&core.changed);
+        uint64_t now = clock_now_ns();
+
+        if (!w->since_ns)
+                w->since_ns = now;
+        if (!w->told) {
+                uint64_t left = sub_sat(w->since_ns + NOTICE_AFTER_NS, now);
+                const char *quiet = getenv("SUBLET_QUIET");
+
+                if (left == 0) {
+                        w->told = true;
+                        if (!quiet || strcmp(quiet, "1") != 0)
+                                log_warning("has waited 10 s for %s; `sublet status` shows who "
+                                            "holds the GPU",
+                                            w->what);
+                } else {
+                        timeout_ns = MIN(timeout_ns, left);
+                }
+        }
+        lock_release(&core.lock);
+        bell_wait(&core.changed, heard, timeout_ns);
+        lock_acquire(&core.lock);
+}
+
+/* What we need to know of a device, from the real driver. Lock held. */
+static bool gpu_learn(struct gpu *g, CUdevice device)
+{
+        size_t total = 0, granularity = 0;
+        int vmm = 0;
+        CUuuid uuid;
+        const CUmemAllocationProp prop = {
+                .type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device},
+        };
+
+        if (real.cuDeviceTotalMem_v2(&total, device) != CUDA_SUCCESS)
+                return false;
+        if (real.cuDeviceGetUuid_v2(&uuid, device) != CUDA_SUCCESS &&
+            real.cuDeviceGetUuid(&uuid, device) != CUDA_SUCCESS)
+                return false;
+        (void)real.cuDeviceGetAttribute(
+                &vmm, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, device);
+        if (!vmm ||
+            real.cuMemGetAllocationGranularity(
+                    &granularity, &prop, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED) != CUDA_SUCCESS ||
+            granularity == 0 || HEAP_GRANULARITY % granularity != 0) {
+                log_warning("GPU %d has no virtual memory management that fits: it is used without "
+                            "sharing",
+                            device);
+                return false;
+        }
+        memcpy(g->uuid, &uuid, sizeof(g->uuid));
+        g->index = (unsigned)device;
+        g->total = total;
+        heap_init(&g->heap, total);
+        g->swap = swap_new(g);
+        return g->swap != NULL;
+}
+
+struct gpu *core_attach(CUdevice device)
+{
+        struct gpu *g;
+        bool managed;
+
+        if (core_passive() || device < 0 || device >= CORE_GPUS_MAX)
+                return NULL;
+        g = &core.gpus[device];
+        if (__atomic_load_n(&g->managed, __ATOMIC_ACQUIRE))
+                return g;
+        lock_acquire(&core.lock);
+        if (!g->known) {
+                static bool refused[CORE_GPUS_MAX];
+
+                if (refused[device] || !gpu_learn(g, device)) {
+                        refused[device] = true;
+                        lock_release(&core.lock);
+                        return NULL;
+                }
+                core.gpu_count = MAX(core.gpu_count, (unsigned)device + 1);
+                g->known = true;
+        }
+        agent_attach(g);
+        managed = g->managed;
+        lock_release(&core.lock);
+        return managed ? g : NULL;
+}
+
+struct gpu *core_current_gpu(void)
+{
+        CUdevice device;
+
+        if (core_passive() || real.cuCtxGetDevice(&device) != CUDA_SUCCESS)
+                return NULL;
+        return core_attach(device);
+}

@@ -1,0 +1,107 @@
+/* core.h: the state of the library in this process, in one place under one lock.
+ *
+ * What a program does thousands of times a second (submit work) never takes the lock; what takes it
+ * is rare (allocate, free, create contexts, wait). No driver call that may block is made while it
+ * is held. core.changed rings whenever a figure that somebody may wait for has changed. */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "cuda/cuda_abi.h"
+#include "preload/heap.h"
+#include "preload/lock.h"
+
+#define CORE_GPUS_MAX 16 /* as many as the protocol knows */
+
+struct context;
+
+/* One GPU that this process uses. */
+struct gpu {
+        unsigned index; /* CUDA ordinal */
+        bool known;     /* uuid, total and granularity are filled */
+        bool managed;   /* its memory is ours: allocations go to the heap */
+        bool attached;  /* the daemon has answered ATTACH */
+        bool poisoned;  /* a context reported a sticky error; what was in memory is lost */
+        uint8_t uuid[16];
+        uint64_t total;
+
+        /* Figures, in bytes (docs/protocol.md, "Figures of a client"). */
+        struct heap heap; /* allocated, backed, resident */
+        uint64_t fixed;   /* contexts and what else is known to be fixed */
+        uint64_t moved_out, moved_in;
+
+        /* What the daemon said. UINT64_MAX in commit, limit, fixed_allowed: nobody to ask. */
+        uint64_t visible, context_bytes, block_bytes;
+        uint64_t commit, limit, fixed_allowed, arena_limit;
+        uint32_t limit_sequence;
+
+        /* What we asked for. */
+        uint64_t commit_wanted, fixed_wanted;
+        uint32_t want_sequence;                 /* of the last WANT sent */
+        uint32_t refused_commit, refused_fixed; /* sequence of the WANT that was refused; 0: none */
+        bool want_dirty, usage_dirty;
+
+        struct context *context; /* the one our copies run in; NULL: none yet */
+        struct swap *swap;
+};
+
+struct core {
+        struct lock lock;
+        struct bell changed;
+        struct gpu gpus[CORE_GPUS_MAX];
+        unsigned gpu_count;
+        unsigned waiters;       /* threads that wait at the gate for a lease or for memory */
+        bool running;           /* we may submit: the gate is open as far as the lease goes */
+        uint64_t lease;         /* 0: none, or granted by a daemon that is gone */
+        _Atomic bool bystander; /* after fork, or where the driver cannot be shared: everything
+                                   passes through */
+};
+
+extern struct core core;
+
+/* Load the driver and set the process up, once; called by every hook that is not a plain
+ * submission. 0, or -errno: no driver. */
+int core_setup(void);
+
+/* The GPU of the calling thread's current context; NULL: none, or not managed by us. */
+struct gpu *core_current_gpu(void);
+/* The GPU of a device, attached to the daemon (waits for it); NULL: not managed by us. */
+struct gpu *core_attach(CUdevice device);
+
+static inline bool core_passive(void)
+{
+        return atomic_load_explicit(&core.bystander, memory_order_relaxed);
+}
+
+/* Wait for the bell with the lock held; it is released meanwhile. notice: what a person is told
+ * after 10 s, once a call. */
+struct core_wait {
+        const char *what;
+        uint64_t since_ns;
+        bool told;
+};
+void core_wait(struct core_wait *w, uint64_t timeout_ns);
+
+/* Release blocks that were freed while a capture kept us from asking whether they are still used.
+ * Lock held. */
+void core_reap_late(void);
+
+/* Calls of our own that a capture in this thread must not reject (CUDA: unsafe calls fail in global
+ * capture mode). */
+static inline CUstreamCaptureMode core_relax(void);
+
+#include "preload/real.h"
+
+static inline CUstreamCaptureMode core_relax(void)
+{
+        CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+
+        (void)real.cuThreadExchangeStreamCaptureMode(&mode);
+        return mode;
+}
+
+static inline void core_unrelax(CUstreamCaptureMode mode)
+{
+        (void)real.cuThreadExchangeStreamCaptureMode(&mode);
+}

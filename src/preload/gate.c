@@ -1,0 +1,201 @@
+/* gate.c: owns the gate's state and the threads' marks. Must never hold core.lock across a driver
+ * call that submits. */
+#include "preload/gate.h"
+
+#include <linux/membarrier.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "preload/agent.h"
+#include "preload/bound.h"
+#include "preload/core.h"
+#include "preload/libc_compat.h"
+#include "preload/quiet.h"
+#include "preload/swap.h"
+
+_Atomic uint32_t gate_bits = GATE_UNREADY;
+__thread struct gate_thread *gate_self __attribute__((tls_model("initial-exec")));
+
+static struct gate_thread
+        *_Atomic gate_threads; /* never shortened: records of ended threads are used again */
+static pthread_key_t gate_key;
+static bool gate_key_made;
+static bool gate_membarrier;
+
+static int membarrier(int command)
+{
+        return (int)syscall(SYS_membarrier, command, 0, 0);
+}
+
+static void gate_thread_ended(void *record)
+{
+        struct gate_thread *t = record;
+
+        atomic_store_explicit(&t->inside, 0, memory_order_relaxed);
+        atomic_store_explicit(&t->in_use, false, memory_order_release);
+}
+
+void gate_setup(void)
+{
+        gate_key_made = compat_pthread_key_create(&gate_key, gate_thread_ended) == 0;
+        gate_membarrier = membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED) == 0;
+        if (!gate_membarrier)
+                atomic_fetch_or(&gate_bits, GATE_FENCE);
+}
+
+/* A record for the calling thread: one whose thread has ended, or a new one. NULL: no memory. */
+static struct gate_thread *gate_register(void)
+{
+        struct gate_thread *t;
+
+        for (t = atomic_load(&gate_threads); t; t = t->next) {
+                bool expected = false;
+
+                if (atomic_compare_exchange_strong(&t->in_use, &expected, true))
+                        break;
+        }
+        if (!t) {
+                void *memory = NULL;
+
+                if (posix_memalign(&memory, 64, sizeof(*t)) != 0)
+                        return NULL;
+                t = memory;
+                memset(t, 0, sizeof(*t));
+                atomic_store(&t->in_use, true);
+                t->next = atomic_load(&gate_threads);
+                while (!atomic_compare_exchange_weak(&gate_threads, &t->next, t))
+                        ;
+        }
+        gate_self = t;
+        if (gate_key_made)
+                (void)compat_pthread_setspecific(gate_key, t);
+        return t;
+}
+
+void gate_shut(enum gate_bits why)
+{
+        atomic_fetch_or(&gate_bits, why);
+        /* Every thread has now either seen the bit or marked itself inside where we will see it. */
+        if (gate_membarrier)
+                (void)membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED);
+        else
+                atomic_thread_fence(memory_order_seq_cst);
+}
+
+void gate_open(enum gate_bits why)
+{
+        atomic_fetch_and(&gate_bits, ~(uint32_t)why);
+}
+
+bool gate_anybody_inside(void)
+{
+        for (struct gate_thread *t = atomic_load(&gate_threads); t; t = t->next)
+                if (atomic_load_explicit(&t->inside, memory_order_acquire) > 0)
+                        return true;
+        return false;
+}
+
+uint64_t gate_submissions(void)
+{
+        uint64_t sum = 0;
+
+        for (struct gate_thread *t = atomic_load(&gate_threads); t; t = t->next)
+                sum += atomic_load_explicit(&t->submissions, memory_order_relaxed);
+        return sum;
+}
+
+void gate_forget_threads(void)
+{
+        /* After fork only the calling thread exists. */
+        for (struct gate_thread *t = atomic_load(&gate_threads); t; t = t->next)
+                atomic_store_explicit(&t->inside, 0, memory_order_relaxed);
+}
+
+static void gate_mark(struct gate_thread *t, bool inside)
+{
+        uint32_t depth = atomic_load_explicit(&t->inside, memory_order_relaxed);
+
+        atomic_store_explicit(&t->inside, inside ? depth + 1 : depth - 1, memory_order_release);
+        atomic_thread_fence(memory_order_seq_cst);
+}
+
+static bool gate_is_capturing(CUstream stream)
+{
+        CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+
+        /* Captured work does not run now, so it may pass; and it must: the capture has to end
+         * before a drain can. */
+        return quiet_capturing() && real.cuStreamIsCapturing(stream, &status) == CUDA_SUCCESS &&
+               status != CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
+/* Wait for the lease. Not marked inside; core.lock not held. */
+static void gate_wait_for_lease(void)
+{
+        struct core_wait w = {.what = "its turn on the GPU"};
+
+        lock_acquire(&core.lock);
+        core.waiters++;
+        if (core.waiters == 1)
+                agent_wants_run();
+        while (!core.running && !core_passive())
+                core_wait(&w, UINT64_MAX);
+        core.waiters--;
+        lock_release(&core.lock);
+}
+
+struct gate_thread *gate_enter_slow(struct gate_thread *t, CUstream stream)
+{
+        if (core_passive()) {
+                if (t)
+                        gate_mark(t, false);
+                return NULL;
+        }
+        if (!t) {
+                t = gate_register();
+                if (!t)
+                        return NULL;
+                gate_mark(t, true);
+        } else {
+                atomic_thread_fence(memory_order_seq_cst);
+        }
+        if (atomic_load_explicit(&t->inside, memory_order_relaxed) > 1)
+                return t;
+        for (;;) {
+                uint32_t bits = atomic_load_explicit(&gate_bits, memory_order_acquire) &
+                                ~(uint32_t)GATE_FENCE;
+
+                if (bits == 0)
+                        return t;
+                if (bits & (GATE_NO_LEASE | GATE_UNBACKED) && gate_is_capturing(stream))
+                        return t;
+                if (bits & (GATE_UNREADY | GATE_NO_LEASE | GATE_UNBACKED)) {
+                        gate_mark(t, false);
+                        if (bits & GATE_UNREADY)
+                                (void)core_setup();
+                        else if (bits & GATE_NO_LEASE)
+                                gate_wait_for_lease();
+                        else
+                                swap_back_new();
+                        if (core_passive())
+                                return NULL;
+                        gate_mark(t, true);
+                        continue;
+                }
+                if (bits & GATE_TELL)
+                        agent_active();
+                if (bits & GATE_BOUND && bound_exceeded()) {
+                        gate_mark(t, false);
+                        bound_wait();
+                        gate_mark(t, true);
+                        continue;
+                }
+                if (bits & GATE_BOUND)
+                        bound_note(stream);
+                return t;
+        }
+}

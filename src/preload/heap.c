@@ -1,0 +1,310 @@
+/* heap.c: owns the address space and the books of what is allocated. Must never touch memory behind
+ * an address: that is swap.c's. */
+#include "preload/heap.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/macros.h"
+#include "preload/real.h"
+#include "preload/slab.h"
+
+void heap_init(struct heap *h, uint64_t gpu_bytes)
+{
+        *h = (struct heap){.reserve_bytes = align_up(gpu_bytes, HEAP_GRANULARITY) * 4};
+}
+
+/* Index of the last block that starts at or below address; count if there is none. */
+static size_t heap_locate(const struct heap *h, CUdeviceptr address)
+{
+        size_t low = 0, high = h->count;
+
+        while (low < high) {
+                size_t middle = low + (high - low) / 2;
+
+                if (h->blocks[middle]->address <= address)
+                        low = middle + 1;
+                else
+                        high = middle;
+        }
+        return low ? low - 1 : h->count;
+}
+
+static int heap_insert(struct heap *h, size_t at, struct block *b)
+{
+        if (h->count == h->room) {
+                size_t room = h->room ? h->room * 2 : 256;
+                struct block **blocks = realloc(h->blocks, room * sizeof(*blocks));
+
+                if (!blocks)
+                        return -ENOMEM;
+                h->blocks = blocks;
+                h->room = room;
+        }
+        memmove(&h->blocks[at + 1], &h->blocks[at], (h->count - at) * sizeof(*h->blocks));
+        h->blocks[at] = b;
+        h->count++;
+        return 0;
+}
+
+static void heap_remove(struct heap *h, size_t at)
+{
+        memmove(&h->blocks[at], &h->blocks[at + 1], (h->count - at - 1) * sizeof(*h->blocks));
+        h->count--;
+}
+
+/* More address space. Reservations are never given back: they cost nothing, and addresses that
+ * wander would. */
+static int heap_reserve(struct heap *h, uint64_t at_least)
+{
+        uint64_t bytes = MAX(h->reserve_bytes, align_up(at_least, HEAP_GRANULARITY));
+        struct block *b = calloc(1, sizeof(*b));
+        CUdeviceptr address;
+        size_t at;
+
+        if (!b)
+                return -ENOMEM;
+        if (real.cuMemAddressReserve(&address, bytes, HEAP_GRANULARITY, 0, 0) != CUDA_SUCCESS) {
+                free(b);
+                return -ENOMEM;
+        }
+        *b = (struct block){.address = address, .bytes = bytes, .kind = BLOCK_FREE};
+        at = heap_locate(h, address);
+        if (heap_insert(h, at == h->count ? 0 : at + 1, b) < 0) {
+                (void)real.cuMemAddressFree(address, bytes);
+                free(b);
+                return -ENOMEM;
+        }
+        return 0;
+}
+
+/* First fit, lowest address: keeps what lives long together at the low end. */
+static size_t heap_fit(const struct heap *h, uint64_t bytes)
+{
+        for (size_t i = 0; i < h->count; i++)
+                if (h->blocks[i]->kind == BLOCK_FREE && h->blocks[i]->bytes >= bytes)
+                        return i;
+        return h->count;
+}
+
+static int block_make_extents(struct block *b)
+{
+        b->extent_count = (unsigned)((b->bytes + HEAP_EXTENT_MAX - 1) / HEAP_EXTENT_MAX);
+        b->extents = calloc(b->extent_count, sizeof(*b->extents));
+        if (!b->extents)
+                return -ENOMEM;
+        for (unsigned i = 0; i < b->extent_count; i++) {
+                uint64_t offset = i * HEAP_EXTENT_MAX;
+
+                b->extents[i].address = b->address + offset;
+                b->extents[i].bytes = MIN(HEAP_EXTENT_MAX, b->bytes - offset);
+        }
+        return 0;
+}
+
+/* Cut a block of so many bytes out of the free space. NULL: no memory. */
+static struct block *heap_carve(struct heap *h, uint64_t bytes, CUcontext owner)
+{
+        size_t at = heap_fit(h, bytes);
+        struct block *b, *space;
+
+        if (at == h->count) {
+                if (heap_reserve(h, bytes) < 0)
+                        return NULL;
+                at = heap_fit(h, bytes);
+        }
+        space = h->blocks[at];
+        b = calloc(1, sizeof(*b));
+        if (!b)
+                return NULL;
+        *b = (struct block){
+                .address = space->address, .bytes = bytes, .owner = owner, .id = ++h->next_id};
+        if (block_make_extents(b) < 0)
+                goto free_block;
+        if (space->bytes == bytes) {
+                h->blocks[at] = b;
+                free(space);
+        } else {
+                if (heap_insert(h, at, b) < 0)
+                        goto free_extents;
+                space->address += bytes;
+                space->bytes -= bytes;
+        }
+        h->allocated += bytes;
+        return b;
+
+free_extents:
+        free(b->extents);
+free_block:
+        free(b);
+        return NULL;
+}
+
+/* Slabs begin at the granularity, so that a program with one small buffer takes no more than from
+ * the driver, and grow with their number, so that a million small buffers are not a million
+ * handles. */
+static uint64_t heap_slab_bytes(const struct heap *h)
+{
+        return HEAP_GRANULARITY << MIN(h->slabs / 4, 5u);
+}
+
+static struct block *heap_slab_with_room(const struct heap *h, uint64_t bytes, CUcontext owner)
+{
+        for (size_t i = 0; i < h->count; i++) {
+                struct block *b = h->blocks[i];
+
+                if (b->kind == BLOCK_SLAB && !b->dying && b->owner == owner &&
+                    slab_may_fit(b->slab, bytes))
+                        return b;
+        }
+        return NULL;
+}
+
+uint64_t heap_cost(const struct heap *h, uint64_t bytes)
+{
+        /* A slab may yet have room; asking for one more than needed is harmless, the daemon grants
+         * in larger steps anyway. */
+        return bytes <= HEAP_SMALL_MAX ? heap_slab_bytes(h) : align_up(bytes, HEAP_GRANULARITY);
+}
+
+static int heap_allocate_small(struct heap *h, uint64_t bytes, CUcontext owner,
+                               CUdeviceptr *ret_address)
+{
+        struct block *b;
+        uint64_t offset;
+
+        while ((b = heap_slab_with_room(h, bytes, owner))) {
+                if (slab_allocate(b->slab, bytes, &offset) == 0) {
+                        *ret_address = b->address + offset;
+                        return 0;
+                }
+        }
+        b = heap_carve(h, heap_slab_bytes(h), owner);
+        if (!b)
+                return -ENOMEM;
+        b->kind = BLOCK_SLAB;
+        b->slab = slab_new(b->bytes);
+        if (!b->slab || slab_allocate(b->slab, bytes, &offset) < 0) {
+                heap_bury(h, b);
+                return -ENOMEM;
+        }
+        h->slabs++;
+        *ret_address = b->address + offset;
+        return 0;
+}
+
+int heap_allocate(struct heap *h, uint64_t bytes, CUcontext owner, CUdeviceptr *ret_address)
+{
+        struct block *b;
+
+        if (bytes <= HEAP_SMALL_MAX)
+                return heap_allocate_small(h, bytes, owner, ret_address);
+        b = heap_carve(h, align_up(bytes, HEAP_GRANULARITY), owner);
+        if (!b)
+                return -ENOMEM;
+        b->kind = BLOCK_LARGE;
+        b->requested = bytes;
+        *ret_address = b->address;
+        return 0;
+}
+
+bool heap_find(const struct heap *h, CUdeviceptr address, struct heap_place *ret)
+{
+        size_t at = heap_locate(h, address);
+        struct block *b;
+        uint64_t start, bytes;
+
+        if (at == h->count)
+                return false;
+        b = h->blocks[at];
+        if (b->kind == BLOCK_FREE || b->dying || address - b->address >= b->bytes)
+                return false;
+        if (b->kind == BLOCK_LARGE) {
+                if (address - b->address >= b->requested)
+                        return false;
+                *ret = (struct heap_place){.start = b->address, .bytes = b->requested, .block = b};
+                return true;
+        }
+        if (!slab_find(b->slab, address - b->address, &start, &bytes))
+                return false;
+        *ret = (struct heap_place){.start = b->address + start, .bytes = bytes, .block = b};
+        return true;
+}
+
+int heap_free(struct heap *h, CUdeviceptr address, struct block **ret_dead)
+{
+        struct heap_place p;
+
+        if (!heap_find(h, address, &p) || p.start != address)
+                return -EINVAL;
+        if (p.block->kind == BLOCK_SLAB) {
+                slab_free(p.block->slab, address - p.block->address);
+                if (!slab_empty(p.block->slab)) {
+                        *ret_dead = NULL;
+                        return 0;
+                }
+                h->slabs--;
+        }
+        p.block->dying = true;
+        *ret_dead = p.block;
+        return 0;
+}
+
+struct block *heap_orphan(struct heap *h, CUcontext owner)
+{
+        for (size_t i = 0; i < h->count; i++) {
+                struct block *b = h->blocks[i];
+
+                if (b->kind == BLOCK_FREE || b->dying || b->owner != owner)
+                        continue;
+                if (b->kind == BLOCK_SLAB)
+                        h->slabs--;
+                b->dying = true;
+                return b;
+        }
+        return NULL;
+}
+
+/* Neighbours of one reservation lie back to back; different reservations may too, and joining them
+ * is harmless. */
+static void heap_join_with_next(struct heap *h, size_t at)
+{
+        struct block *b = h->blocks[at], *next;
+
+        if (at + 1 >= h->count)
+                return;
+        next = h->blocks[at + 1];
+        if (b->kind != BLOCK_FREE || next->kind != BLOCK_FREE ||
+            b->address + b->bytes != next->address)
+                return;
+        b->bytes += next->bytes;
+        heap_remove(h, at + 1);
+        free(next);
+}
+
+void heap_bury(struct heap *h, struct block *dead)
+{
+        size_t at = heap_locate(h, dead->address);
+
+        h->allocated -= dead->bytes;
+        slab_delete(dead->slab);
+        free(dead->extents);
+        *dead = (struct block){.address = dead->address, .bytes = dead->bytes, .kind = BLOCK_FREE};
+        heap_join_with_next(h, at);
+        if (at > 0)
+                heap_join_with_next(h, at - 1);
+}
+
+struct extent *heap_walk(struct heap *h, struct heap_cursor *c)
+{
+        while (c->block < h->count) {
+                struct block *b = h->blocks[c->block];
+
+                if (b->kind != BLOCK_FREE && !b->dying && c->extent < b->extent_count)
+                        return &b->extents[c->extent++];
+                c->block++;
+                c->extent = 0;
+        }
+        return NULL;
+}

@@ -1,0 +1,108 @@
+/* heap.h: the addresses a program holds on one GPU and the memory behind them.
+ *
+ * The address space is one large reservation, cut into blocks: one a large allocation, or one a
+ * slab that packs small ones. A block is backed by extents of at most EXTENT_BYTES_MAX, each one
+ * physical handle. Addresses never change; what is behind them does. The heap keeps books only: it
+ * calls no driver function but the reservation's, and its caller holds core.lock throughout. */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "cuda/cuda_abi.h"
+#include "preload/arena.h"
+
+#define HEAP_EXTENT_MAX                                                                           \
+        (UINT64_C(512) << 20) /* larger handles save calls no more: facts in docs/architecture.md \
+                               */
+#define HEAP_SMALL_MAX   (UINT64_C(1) << 20) /* up to this, allocations share a slab */
+#define HEAP_SMALL_ALIGN 512u                /* like the driver's own */
+#define HEAP_GRANULARITY (UINT64_C(2) << 20) /* of VMM handles, checked at attach */
+
+enum extent_state {
+        EXTENT_UNBACKED, /* no memory, no contents */
+        EXTENT_RESIDENT, /* mapped */
+        EXTENT_EVICTED,  /* contents in the arena */
+};
+
+struct extent {
+        CUdeviceptr address;
+        uint64_t bytes;
+        CUmemGenericAllocationHandle handle; /* RESIDENT */
+        struct arena_room host;              /* EVICTED, and while copying */
+        enum extent_state state;
+        bool busy; /* somebody makes driver calls on it without the lock; nobody else may touch it
+                    */
+};
+
+enum block_kind { BLOCK_FREE, BLOCK_LARGE, BLOCK_SLAB };
+
+struct slab;
+
+struct block {
+        CUdeviceptr address;
+        uint64_t bytes;     /* of address space, a multiple of HEAP_GRANULARITY */
+        uint64_t requested; /* LARGE: what the program asked for */
+        enum block_kind kind;
+        bool dying; /* freed by the program, its memory on the way back */
+        CUcontext owner;
+        uint64_t id; /* CU_POINTER_ATTRIBUTE_BUFFER_ID */
+        struct slab *slab;
+        unsigned extent_count;
+        struct extent *extents;
+};
+
+struct heap {
+        struct block **blocks; /* by address, without gaps inside a reservation */
+        size_t count, room;
+        uint64_t reserve_bytes; /* size of the next reservation */
+        uint64_t next_id;
+        unsigned slabs;
+
+        uint64_t allocated; /* bytes of blocks in use */
+        uint64_t
+                backed; /* of extents that hold GPU memory, those on their way in or out included */
+        uint64_t resident; /* of extents that are RESIDENT and whole */
+};
+
+void heap_init(struct heap *h, uint64_t gpu_bytes);
+
+/* Bytes by which heap_allocate() would raise h->allocated; what commit must cover. */
+uint64_t heap_cost(const struct heap *h, uint64_t bytes);
+
+/* 0; -ENOMEM: no address space or no memory for the books. Nothing is backed yet. */
+int heap_allocate(struct heap *h, uint64_t bytes, CUcontext owner, CUdeviceptr *ret_address);
+
+/* What lies at an address inside an allocation of the program: its start, its size as requested,
+ * its block. False: not ours. */
+struct heap_place {
+        CUdeviceptr start;
+        uint64_t bytes;
+        struct block *block;
+};
+bool heap_find(const struct heap *h, CUdeviceptr address, struct heap_place *ret);
+
+/* The program gives back the allocation that starts at address. 0 and in *ret_dead the block whose
+ * memory the caller must now release and then hand to heap_bury(), or NULL where the slab lives on.
+ * -EINVAL: nothing starts there. */
+int heap_free(struct heap *h, CUdeviceptr address, struct block **ret_dead);
+/* Blocks of a context that dies: each call hands out one more, marked dying; NULL when there is
+ * none left. */
+struct block *heap_orphan(struct heap *h, CUcontext owner);
+/* The block holds nothing any more: its addresses can be used again, and h->allocated falls. */
+void heap_bury(struct heap *h, struct block *dead);
+
+/* Walk the extents: next one after the cursor { block, extent } in address order. NULL at the end.
+ * Reset by zeroing the cursor; a cursor stays valid while the lock is held. */
+struct heap_cursor {
+        size_t block;
+        unsigned extent;
+};
+struct extent *heap_walk(struct heap *h, struct heap_cursor *c);
+
+/* Bytes allocated that hold no memory or are on their way: 0 means the program may run. */
+static inline uint64_t heap_missing(const struct heap *h)
+{
+        return h->allocated - h->resident;
+}

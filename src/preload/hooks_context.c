@@ -1,0 +1,295 @@
+/* hooks_context.c: contexts, streams and captures: what must be known to drain, and what lives and
+ * dies with a context. */
+#include <stdbool.h>
+
+#include "base/log.h"
+#include "preload/agent.h"
+#include "preload/bound.h"
+#include "preload/core.h"
+#include "preload/gate.h"
+#include "preload/hooks.h"
+#include "preload/quiet.h"
+#include "preload/swap.h"
+
+CUresult hook_cuInit(unsigned int Flags)
+{
+        (void)core_setup();
+        return real.cuInit(Flags);
+}
+
+/* Room for a context is asked for before it is created: the card may be full of others' memory. */
+static bool context_reserve(struct gpu *g)
+{
+        bool ok;
+
+        lock_acquire(&core.lock);
+        ok = agent_ask_fixed(g, g->fixed + g->context_bytes) == 0;
+        if (ok) {
+                g->fixed += g->context_bytes;
+                g->usage_dirty = true;
+        }
+        lock_release(&core.lock);
+        return ok;
+}
+
+/* Lock held. */
+static void context_unreserve(struct gpu *g)
+{
+        g->fixed = sub_sat(g->fixed, g->context_bytes);
+        g->fixed_wanted = g->fixed;
+        g->want_dirty = g->usage_dirty = true;
+        agent_kick();
+}
+
+static void context_born(struct gpu *g, CUcontext handle, bool primary)
+{
+        struct context *c;
+
+        lock_acquire(&core.lock);
+        c = quiet_context_add(handle, g, primary);
+        if (c) {
+                c->retained = 1;
+                if (!g->context)
+                        g->context = c;
+        }
+        agent_kick();
+        lock_release(&core.lock);
+}
+
+/* Another living context of the GPU to run our copies in. Lock held. */
+static void context_adopt(struct gpu *g)
+{
+        if (!g->context)
+                g->context = quiet_context_of(g);
+}
+
+/* The context is about to be destroyed, and what was allocated in it with it: dropped, never
+ * restored first. Lock held, given up meanwhile. */
+static void context_dies(struct context *c)
+{
+        struct gpu *g = c->gpu;
+        struct block *b;
+
+        if (!g->poisoned && !quiet_capturing())
+                quiet_wait_all();
+        if (g->context == c)
+                swap_retire(g);
+        while ((b = heap_orphan(&g->heap, c->handle)))
+                swap_discard(g, b);
+        bound_forget(c->handle);
+        quiet_context_remove(c);
+        context_adopt(g);
+        context_unreserve(g);
+}
+
+static CUresult create(struct gpu *g, CUcontext *pctx, CUresult r)
+{
+        if (r == CUDA_SUCCESS)
+                context_born(g, *pctx, false);
+        return r;
+}
+
+#define HOOK_CREATE(symbol, params, args)                \
+        CUresult hook_##symbol params                    \
+        {                                                \
+                struct gpu *g;                           \
+                CUresult r;                              \
+                                                         \
+                (void)core_setup();                      \
+                g = core_attach(dev);                    \
+                if (!g)                                  \
+                        return real.symbol args;         \
+                if (!context_reserve(g))                 \
+                        return CUDA_ERROR_OUT_OF_MEMORY; \
+                r = create(g, pctx, real.symbol args);   \
+                if (r != CUDA_SUCCESS) {                 \
+                        lock_acquire(&core.lock);        \
+                        context_unreserve(g);            \
+                        lock_release(&core.lock);        \
+                }                                        \
+                return r;                                \
+        }
+
+HOOK_CREATE(cuCtxCreate_v2, (CUcontext * pctx, unsigned int flags, CUdevice dev),
+            (pctx, flags, dev))
+HOOK_CREATE(cuCtxCreate_v3,
+            (CUcontext * pctx, CUexecAffinityParam *paramsArray, int numParams, unsigned int flags,
+             CUdevice dev),
+            (pctx, paramsArray, numParams, flags, dev))
+HOOK_CREATE(cuCtxCreate_v4,
+            (CUcontext * pctx, CUctxCreateParams *ctxCreateParams, unsigned int flags,
+             CUdevice dev),
+            (pctx, ctxCreateParams, flags, dev))
+
+CUresult hook_cuCtxDestroy_v2(CUcontext ctx)
+{
+        struct context *c;
+
+        (void)core_setup();
+        if (!core_passive()) {
+                lock_acquire(&core.lock);
+                c = quiet_context(ctx);
+                if (c && !c->primary)
+                        context_dies(c);
+                lock_release(&core.lock);
+        }
+        return real.cuCtxDestroy_v2(ctx);
+}
+
+CUresult hook_cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev)
+{
+        struct context *c;
+        struct gpu *g;
+        CUresult r;
+        bool born;
+
+        (void)core_setup();
+        g = core_attach(dev);
+        if (!g)
+                return real.cuDevicePrimaryCtxRetain(pctx, dev);
+        lock_acquire(&core.lock);
+        born = !quiet_context_primary(g);
+        lock_release(&core.lock);
+        if (born && !context_reserve(g))
+                return CUDA_ERROR_OUT_OF_MEMORY;
+        r = real.cuDevicePrimaryCtxRetain(pctx, dev);
+        lock_acquire(&core.lock);
+        c = quiet_context_primary(g);
+        if (r == CUDA_SUCCESS && c)
+                c->retained++;
+        if (born && (r != CUDA_SUCCESS || c))
+                context_unreserve(g); /* failed, or another thread was first */
+        lock_release(&core.lock);
+        if (r == CUDA_SUCCESS && !c)
+                context_born(g, *pctx, true);
+        return r;
+}
+
+CUresult hook_cuDevicePrimaryCtxRelease_v2(CUdevice dev)
+{
+        (void)core_setup();
+        if (!core_passive() && dev >= 0 && dev < CORE_GPUS_MAX) {
+                struct context *c;
+
+                lock_acquire(&core.lock);
+                c = quiet_context_primary(&core.gpus[dev]);
+                if (c && c->retained > 0 && --c->retained == 0)
+                        context_dies(c);
+                lock_release(&core.lock);
+        }
+        return real.cuDevicePrimaryCtxRelease_v2(dev);
+}
+
+CUresult hook_cuDevicePrimaryCtxReset_v2(CUdevice dev)
+{
+        (void)core_setup();
+        if (!core_passive() && dev >= 0 && dev < CORE_GPUS_MAX) {
+                struct context *c;
+
+                lock_acquire(&core.lock);
+                c = quiet_context_primary(&core.gpus[dev]);
+                if (c)
+                        context_dies(c);
+                lock_release(&core.lock);
+        }
+        return real.cuDevicePrimaryCtxReset_v2(dev);
+}
+
+static CUresult stream_born(CUstream *stream, unsigned int flags, CUresult r)
+{
+        CUcontext owner;
+
+        if (r != CUDA_SUCCESS || core_passive() || real.cuCtxGetCurrent(&owner) != CUDA_SUCCESS)
+                return r;
+        lock_acquire(&core.lock);
+        (void)quiet_stream_add(*stream, owner, !(flags & CU_STREAM_NON_BLOCKING));
+        lock_release(&core.lock);
+        return r;
+}
+
+CUresult hook_cuStreamCreate(CUstream *phStream, unsigned int Flags)
+{
+        (void)core_setup();
+        return stream_born(phStream, Flags, real.cuStreamCreate(phStream, Flags));
+}
+
+CUresult hook_cuStreamCreateWithPriority(CUstream *phStream, unsigned int flags, int priority)
+{
+        (void)core_setup();
+        return stream_born(phStream, flags,
+                           real.cuStreamCreateWithPriority(phStream, flags, priority));
+}
+
+CUresult hook_cuStreamDestroy_v2(CUstream hStream)
+{
+        (void)core_setup();
+        if (!core_passive()) {
+                lock_acquire(&core.lock);
+                quiet_stream_remove(hStream);
+                lock_release(&core.lock);
+        }
+        return real.cuStreamDestroy_v2(hStream);
+}
+
+/* From before the capture begins until after it has ended, nothing is asked of any stream: a query
+ * from outside would break it. */
+static CUresult capture_begun(CUresult r)
+{
+        if (r != CUDA_SUCCESS && !core_passive()) {
+                lock_acquire(&core.lock);
+                quiet_capture_end();
+                lock_release(&core.lock);
+        }
+        return r;
+}
+
+static void capture_begins(CUstream stream)
+{
+        /* Through the gate: a drain that has begun sees either the capture or a thread inside. */
+        struct gate_thread *t = gate_enter(stream);
+
+        if (!core_passive()) {
+                lock_acquire(&core.lock);
+                quiet_capture_begin();
+                lock_release(&core.lock);
+        }
+        gate_leave(t);
+}
+
+static CUresult capture_ended(CUresult r)
+{
+        if (core_passive())
+                return r;
+        lock_acquire(&core.lock);
+        /* An invalidated capture has ended too; a stream that was not capturing has not. */
+        if (r != CUDA_ERROR_ILLEGAL_STATE && r != CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD &&
+            r != CUDA_ERROR_STREAM_CAPTURE_UNMATCHED && r != CUDA_ERROR_INVALID_VALUE)
+                quiet_capture_end();
+        agent_kick();
+        lock_release(&core.lock);
+        return r;
+}
+
+#define HOOK_CAPTURE(suffix)                                                                      \
+        CUresult hook_cuStreamBeginCapture_v2##suffix(CUstream hStream, CUstreamCaptureMode mode) \
+        {                                                                                         \
+                capture_begins(hStream);                                                          \
+                return capture_begun(real.cuStreamBeginCapture_v2##suffix(hStream, mode));        \
+        }                                                                                         \
+        CUresult hook_cuStreamBeginCaptureToGraph##suffix(                                        \
+                CUstream hStream, CUgraph hGraph, const CUgraphNode *dependencies,                \
+                const CUgraphEdgeData *dependencyData, size_t numDependencies,                    \
+                CUstreamCaptureMode mode)                                                         \
+        {                                                                                         \
+                capture_begins(hStream);                                                          \
+                return capture_begun(real.cuStreamBeginCaptureToGraph##suffix(                    \
+                        hStream, hGraph, dependencies, dependencyData, numDependencies, mode));   \
+        }                                                                                         \
+        CUresult hook_cuStreamEndCapture##suffix(CUstream hStream, CUgraph *phGraph)              \
+        {                                                                                         \
+                (void)core_setup();                                                               \
+                return capture_ended(real.cuStreamEndCapture##suffix(hStream, phGraph));          \
+        }
+
+HOOK_CAPTURE()
+HOOK_CAPTURE(_ptsz)

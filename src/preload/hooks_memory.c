@@ -1,0 +1,359 @@
+/* hooks_memory.c: what a program calls to allocate, to free and to ask about its memory. Must never
+ * answer with more than the daemon has promised, nor release memory that submitted work may still
+ * use. */
+#include <errno.h>
+#include <stdbool.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/macros.h"
+#include "preload/agent.h"
+#include "preload/core.h"
+#include "preload/gate.h"
+#include "preload/hooks.h"
+#include "preload/quiet.h"
+#include "preload/swap.h"
+
+/* What the program may still take of the card it sees. Lock held. */
+static uint64_t visible_free(const struct gpu *g)
+{
+        return sub_sat(g->visible, g->heap.allocated + g->fixed);
+}
+
+/* Make sure that the daemon has promised room for so many more bytes. Lock held, given up
+ * meanwhile. */
+static int commit(struct gpu *g, uint64_t more)
+{
+        uint64_t exact, blocks;
+
+        for (;;) {
+                exact = g->heap.allocated + more;
+                if (exact <= g->commit)
+                        return 0;
+                blocks = align_up(exact, MAX(g->block_bytes, HEAP_GRANULARITY));
+                blocks = MAX(MIN(blocks, g->visible), exact);
+                /* Other threads may take what was promised before we are back: look again. */
+                if (agent_ask_commit(g, blocks) < 0 &&
+                    agent_ask_commit(g, g->heap.allocated + more) < 0)
+                        return -ENOMEM;
+        }
+}
+
+static CUresult allocate(struct gpu *g, uint64_t bytes, CUcontext owner, CUdeviceptr *ret_ptr)
+{
+        CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
+        uint64_t cost;
+
+        lock_acquire(&core.lock);
+        cost = heap_cost(&g->heap, bytes);
+        /* A small allocation may find room in a slab that is paid for already. */
+        if (bytes > HEAP_SMALL_MAX && cost > visible_free(g))
+                goto out;
+        if (bytes <= HEAP_SMALL_MAX && cost > visible_free(g))
+                cost = 0;
+        if (commit(g, cost) < 0)
+                goto out;
+        if (heap_allocate(&g->heap, bytes, owner, ret_ptr) < 0)
+                goto out;
+        if (heap_missing(&g->heap) > 0)
+                gate_shut(GATE_UNBACKED);
+        g->usage_dirty = true;
+        result = CUDA_SUCCESS;
+out:
+        lock_release(&core.lock);
+        return result;
+}
+
+CUresult hook_cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize)
+{
+        CUcontext owner = NULL;
+        struct gpu *g;
+
+        (void)core_setup();
+        g = core_current_gpu();
+        if (!g || !dptr || bytesize == 0 || real.cuCtxGetCurrent(&owner) != CUDA_SUCCESS)
+                return real.cuMemAlloc_v2(dptr, bytesize);
+        return allocate(g, bytesize, owner, dptr);
+}
+
+CUresult hook_cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pPitch, size_t WidthInBytes,
+                                 size_t Height, unsigned int ElementSizeBytes)
+{
+        CUcontext owner = NULL;
+        struct gpu *g;
+        uint64_t pitch;
+        CUresult r;
+
+        (void)core_setup();
+        g = core_current_gpu();
+        if (!g || !dptr || !pPitch || WidthInBytes == 0 || Height == 0 || Height > g->total ||
+            (ElementSizeBytes != 4 && ElementSizeBytes != 8 && ElementSizeBytes != 16) ||
+            real.cuCtxGetCurrent(&owner) != CUDA_SUCCESS)
+                return real.cuMemAllocPitch_v2(dptr, pPitch, WidthInBytes, Height,
+                                               ElementSizeBytes);
+        pitch = align_up(WidthInBytes, HEAP_SMALL_ALIGN);
+        if (pitch > g->total || pitch * Height > g->total)
+                return CUDA_ERROR_OUT_OF_MEMORY;
+        r = allocate(g, pitch * Height, owner, dptr);
+        if (r == CUDA_SUCCESS)
+                *pPitch = pitch;
+        return r;
+}
+
+/* The GPU whose heap holds an address, and what is there. Lock held. */
+static struct gpu *find(CUdeviceptr address, struct heap_place *ret)
+{
+        for (unsigned i = 0; i < core.gpu_count; i++)
+                if (core.gpus[i].managed && heap_find(&core.gpus[i].heap, address, ret))
+                        return &core.gpus[i];
+        return NULL;
+}
+
+/* Blocks freed during a capture. */
+static struct {
+        struct gpu *gpu;
+        struct block *block;
+} late[256];
+static unsigned late_count;
+static bool late_waiting;
+static struct quiet_wait late_wait;
+
+static void reap_later(struct gpu *g, struct block *b)
+{
+        late[late_count].gpu = g;
+        late[late_count++].block = b;
+        late_waiting = false; /* what was submitted since the last look counts too */
+}
+
+static bool block_is_busy(const struct block *b)
+{
+        for (unsigned i = 0; i < b->extent_count; i++)
+                if (b->extents[i].busy)
+                        return true;
+        return false;
+}
+
+void core_reap_late(void)
+{
+        if (late_count == 0 || quiet_capturing())
+                return;
+        if (!late_waiting)
+                quiet_begin(&late_wait);
+        late_waiting = true;
+        if (quiet_poll(&late_wait) == QUIET_BUSY)
+                return;
+        for (unsigned i = late_count; i-- > 0;) {
+                if (block_is_busy(late[i].block))
+                        continue; /* our own copies: another time */
+                swap_discard(late[i].gpu, late[i].block);
+                late[i] = late[--late_count];
+        }
+}
+
+CUresult hook_cuMemFree_v2(CUdeviceptr dptr)
+{
+        struct heap_place p;
+        struct block *dead = NULL;
+        struct gpu *g;
+
+        (void)core_setup();
+        if (core_passive() || dptr == 0)
+                return real.cuMemFree_v2(dptr);
+        lock_acquire(&core.lock);
+        g = find(dptr, &p);
+        if (!g) {
+                lock_release(&core.lock);
+                return real.cuMemFree_v2(dptr);
+        }
+        if (p.start != dptr) {
+                lock_release(&core.lock);
+                return CUDA_ERROR_INVALID_VALUE;
+        }
+        /* The driver's cuMemFree waits for what was submitted before; cuMemUnmap would not. During
+         * a capture nothing can be asked: then the agent frees the block when the capture has
+         * ended. */
+        if (!quiet_capturing())
+                quiet_wait_all();
+        if (heap_free(&g->heap, dptr, &dead) < 0) {
+                lock_release(&core.lock);
+                return CUDA_ERROR_INVALID_VALUE; /* freed by another thread while we waited */
+        }
+        if (dead && quiet_capturing() && late_count < ARRAY_SIZE(late)) {
+                reap_later(g, dead);
+        } else if (dead) {
+                swap_discard(g, dead);
+        }
+        agent_kick();
+        lock_release(&core.lock);
+        return CUDA_SUCCESS;
+}
+
+CUresult hook_cuMemGetInfo_v2(size_t *free_bytes, size_t *total)
+{
+        struct gpu *g;
+        CUresult r;
+
+        (void)core_setup();
+        r = real.cuMemGetInfo_v2(free_bytes, total);
+        if (r != CUDA_SUCCESS)
+                return r;
+        g = core_current_gpu();
+        if (!g)
+                return r;
+        lock_acquire(&core.lock);
+        if (free_bytes && g->attached)
+                *free_bytes = visible_free(g);
+        if (total)
+                *total = g->visible;
+        lock_release(&core.lock);
+        return r;
+}
+
+CUresult hook_cuDeviceTotalMem_v2(size_t *bytes, CUdevice dev)
+{
+        struct gpu *g;
+        CUresult r;
+
+        (void)core_setup();
+        r = real.cuDeviceTotalMem_v2(bytes, dev);
+        if (r != CUDA_SUCCESS)
+                return r;
+        g = core_attach(dev);
+        if (g)
+                *bytes = g->visible;
+        return r;
+}
+
+CUresult hook_cuMemGetAddressRange_v2(CUdeviceptr *pbase, size_t *psize, CUdeviceptr dptr)
+{
+        struct heap_place p;
+        bool ours;
+
+        (void)core_setup();
+        lock_acquire(&core.lock);
+        ours = find(dptr, &p);
+        lock_release(&core.lock);
+        if (!ours)
+                return real.cuMemGetAddressRange_v2(pbase, psize, dptr);
+        if (pbase)
+                *pbase = p.start;
+        if (psize)
+                *psize = p.bytes;
+        return CUDA_SUCCESS;
+}
+
+/* What the driver answers for cuMemAlloc memory (read off CUDA 13.0), so that it does not matter
+ * whether ours is mapped now. CUDA_ERROR_NOT_SUPPORTED: ask the driver itself. */
+static CUresult pointer_attribute(void *data, CUpointer_attribute attribute, const struct gpu *g,
+                                  const struct heap_place *p, CUdeviceptr ptr)
+{
+        switch (attribute) {
+        case CU_POINTER_ATTRIBUTE_CONTEXT:
+                *(CUcontext *)data = p->block->owner;
+                return CUDA_SUCCESS;
+        case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
+                *(unsigned *)data = CU_MEMORYTYPE_DEVICE;
+                return CUDA_SUCCESS;
+        case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
+                *(CUdeviceptr *)data = ptr;
+                return CUDA_SUCCESS;
+        case CU_POINTER_ATTRIBUTE_HOST_POINTER:
+                *(void **)data = NULL;
+                return CUDA_ERROR_INVALID_VALUE;
+        case CU_POINTER_ATTRIBUTE_BUFFER_ID:
+                *(unsigned long long *)data =
+                        p->block->id << 32 | (p->start - p->block->address) / HEAP_SMALL_ALIGN;
+                return CUDA_SUCCESS;
+        case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
+        case CU_POINTER_ATTRIBUTE_IS_MANAGED:
+        case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
+        case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
+                /* IPC: evictable memory cannot be exported by the driver's own means. */
+                *(unsigned *)data = 0;
+                return CUDA_SUCCESS;
+        case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
+                *(int *)data = (int)g->index;
+                return CUDA_SUCCESS;
+        case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
+                *(CUdeviceptr *)data = p->start;
+                return CUDA_SUCCESS;
+        case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
+                *(size_t *)data = p->bytes;
+                return CUDA_SUCCESS;
+        case CU_POINTER_ATTRIBUTE_MAPPED:
+                *(unsigned *)data = 1;
+                return CUDA_SUCCESS;
+        case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
+                *(unsigned long long *)data = 0;
+                return CUDA_SUCCESS;
+        case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
+                *(unsigned *)data = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+                return CUDA_SUCCESS;
+        case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
+                *(void **)data = NULL;
+                return CUDA_SUCCESS;
+        default:
+                return CUDA_ERROR_NOT_SUPPORTED;
+        }
+}
+
+CUresult hook_cuPointerGetAttribute(void *data, CUpointer_attribute attribute, CUdeviceptr ptr)
+{
+        CUresult r = CUDA_ERROR_NOT_SUPPORTED;
+        struct heap_place p;
+        struct gpu *g;
+
+        (void)core_setup();
+        lock_acquire(&core.lock);
+        g = find(ptr, &p);
+        if (g && data)
+                r = pointer_attribute(data, attribute, g, &p, ptr);
+        lock_release(&core.lock);
+        return r == CUDA_ERROR_NOT_SUPPORTED ? real.cuPointerGetAttribute(data, attribute, ptr) : r;
+}
+
+CUresult hook_cuPointerGetAttributes(unsigned int numAttributes, CUpointer_attribute *attributes,
+                                     void **data, CUdeviceptr ptr)
+{
+        struct heap_place p;
+        struct gpu *g;
+
+        (void)core_setup();
+        lock_acquire(&core.lock);
+        g = find(ptr, &p);
+        if (!g || !attributes || !data || numAttributes == 0) {
+                lock_release(&core.lock);
+                return real.cuPointerGetAttributes(numAttributes, attributes, data, ptr);
+        }
+        for (unsigned i = 0; i < numAttributes; i++) {
+                /* Like the driver: what does not apply is left at zero, the call as a whole
+                 * succeeds. */
+                if (pointer_attribute(data[i], attributes[i], g, &p, ptr) ==
+                    CUDA_ERROR_NOT_SUPPORTED)
+                        (void)real.cuPointerGetAttributes(1, &attributes[i], &data[i], ptr);
+        }
+        lock_release(&core.lock);
+        return CUDA_SUCCESS;
+}
+
+int hooks_make_room(void)
+{
+        struct gpu *g = core_current_gpu();
+        uint64_t more;
+        int r;
+
+        if (!g || !g->attached || quiet_capturing())
+                return 0;
+        lock_acquire(&core.lock);
+        more = MAX(g->context_bytes / 2, 32 * MIB);
+        r = agent_ask_fixed(g, g->fixed + more);
+        if (r == 0) {
+                g->fixed += more;
+                g->usage_dirty = true;
+                agent_kick();
+        }
+        lock_release(&core.lock);
+        log_debug("GPU %u: the driver ran out of memory; %llu MiB more %s", g->index,
+                  (unsigned long long)(more >> 20), r == 0 ? "are free now" : "cannot be had");
+        return r == 0;
+}

@@ -1,0 +1,18 @@
+/* link.h: the connection to the daemon: find it, start a private one, send and receive packets.
+ * Never blocks for long. */
+#pragma once
+
+#include <stdbool.h>
+
+#include "wire/wire.h"
+
+/* Connect to the daemon's client socket, starting a private daemon where that is allowed. The
+ * descriptor is non-blocking and closed on exec. 0, or -ENOENT, -ECONNREFUSED: nobody there and
+ * none to be started; -ENAMETOOLONG; -EPERM, -EACCES: a directory that is not ours to trust;
+ * another -errno. where: the directory, for messages. */
+int link_connect(char where[static 128], int *ret_fd);
+
+/* 0; -EAGAIN; -EPIPE and others: the connection is lost. */
+int link_send(int fd, const struct wire_message *m);
+/* 1: a message; 0: none waiting; -EPIPE: closed; -EBADMSG, -EINVAL: not our protocol. */
+int link_receive(int fd, struct wire_message *ret);

@@ -1,0 +1,21 @@
+/* slab.h: small allocations packed into one block. Books only; offsets in bytes from the block's
+ * start. */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct slab;
+
+struct slab *slab_new(uint64_t bytes); /* NULL: no memory */
+void slab_delete(struct slab *s);      /* NULL is a no-op */
+
+/* A cheap guess: false is certain, true means slab_allocate() is worth a try. */
+bool slab_may_fit(const struct slab *s, uint64_t bytes);
+/* 0, -ENOSPC. A failure makes slab_may_fit() say no to this size until something is freed. */
+int slab_allocate(struct slab *s, uint64_t bytes, uint64_t *ret_offset);
+/* The allocation around offset; false where nothing is. bytes: its size rounded up to the
+ * alignment. */
+bool slab_find(const struct slab *s, uint64_t offset, uint64_t *ret_start, uint64_t *ret_bytes);
+void slab_free(struct slab *s, uint64_t start);
+bool slab_empty(const struct slab *s);

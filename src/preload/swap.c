@@ -1,0 +1,522 @@
+/* swap.c: owns the copies and the physical handles. Must never release memory whose contents are
+ * not safe in the arena, nor touch an extent that somebody else has marked busy. */
+#include "preload/swap.h"
+
+#include <stdlib.h>
+
+#include "base/log.h"
+#include "base/macros.h"
+#include "preload/agent.h"
+#include "preload/core.h"
+#include "preload/gate.h"
+#include "preload/quiet.h"
+#include "preload/real.h"
+#include "preload/trace.h"
+
+#define TRANSFERS_MAX 4u /* enough to map one extent while others are being copied */
+
+struct transfer {
+        struct extent *extent;
+        struct arena_room room;
+        CUevent done; /* stays with the slot */
+        bool out, copies;
+};
+
+struct swap {
+        struct context *context; /* that the streams and events were made in */
+        CUstream out, in;
+        struct arena *arena;
+        struct transfer ring[TRANSFERS_MAX];
+        unsigned first, count;
+        bool in_step, retiring;
+        bool evicting, restoring; /* an episode is on, for the trace */
+        uint64_t episode_bytes;
+        bool no_host_said;
+};
+
+struct swap *swap_new(struct gpu *g)
+{
+        struct swap *s = calloc(1, sizeof(*s));
+
+        if (!s)
+                return NULL;
+        /* Small cards get small segments, so that little is pinned for nothing. */
+        s->arena = arena_new(MIN(MAX(g->total / 256, 16 * MIB), 512 * MIB));
+        if (!s->arena) {
+                free(s);
+                return NULL;
+        }
+        return s;
+}
+
+uint64_t swap_arena_bytes(const struct gpu *g)
+{
+        return g->swap ? arena_bytes(g->swap->arena) : 0;
+}
+
+void swap_trim_arena(struct gpu *g, uint64_t bytes)
+{
+        if (g->swap)
+                arena_trim(g->swap->arena, bytes);
+}
+
+/* ---- memory behind one extent; no lock held, the extent is busy ---- */
+
+static CUresult extent_map(const struct gpu *g, struct extent *e)
+{
+        const CUmemAllocationProp prop = {
+                .type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = (int)g->index},
+        };
+        const CUmemAccessDesc access = {.location = prop.location,
+                                        .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+        CUresult r;
+
+        r = real.cuMemCreate(&e->handle, e->bytes, &prop, 0);
+        if (r != CUDA_SUCCESS)
+                return r;
+        r = real.cuMemMap(e->address, e->bytes, 0, e->handle, 0);
+        if (r != CUDA_SUCCESS)
+                goto release;
+        r = real.cuMemSetAccess(e->address, e->bytes, &access, 1);
+        if (r != CUDA_SUCCESS)
+                goto unmap;
+        return CUDA_SUCCESS;
+
+unmap:
+        (void)real.cuMemUnmap(e->address, e->bytes);
+release:
+        (void)real.cuMemRelease(e->handle);
+        return r;
+}
+
+static void extent_unmap(struct extent *e)
+{
+        CUresult r;
+
+        r = real.cuMemUnmap(e->address, e->bytes);
+        if (r != CUDA_SUCCESS)
+                log_debug("cuMemUnmap of %llu bytes: CUDA error %d", (unsigned long long)e->bytes,
+                          (int)r);
+        r = real.cuMemRelease(e->handle);
+        if (r != CUDA_SUCCESS)
+                log_debug("cuMemRelease of %llu bytes: CUDA error %d", (unsigned long long)e->bytes,
+                          (int)r);
+}
+
+/* Mark an extent as on its way to the GPU, if the limit allows. Lock held. */
+static bool extent_claim(struct gpu *g, struct extent *e)
+{
+        if (e->busy || g->heap.backed + e->bytes > g->limit)
+                return false;
+        e->busy = true;
+        g->heap.backed += e->bytes;
+        return true;
+}
+
+/* The memory that should have been there was not. Lock held. */
+static void extent_unclaim(struct gpu *g, struct extent *e, CUresult why)
+{
+        e->busy = false;
+        g->heap.backed -= e->bytes;
+        log_debug("GPU %u: no memory for an extent of %llu bytes: CUDA error %d", g->index,
+                  (unsigned long long)e->bytes, (int)why);
+        agent_short(g, e->bytes);
+}
+
+static void extent_arrived(struct gpu *g, struct extent *e)
+{
+        e->state = EXTENT_RESIDENT;
+        e->busy = false;
+        g->heap.resident += e->bytes;
+        g->usage_dirty = true;
+        bell_ring(&core.changed);
+}
+
+/* ---- at the gate ---- */
+
+static struct extent *find_extent(struct gpu *g, enum extent_state state)
+{
+        struct heap_cursor c = {0};
+        struct extent *e;
+
+        while ((e = heap_walk(&g->heap, &c)))
+                if (!e->busy && e->state == state)
+                        return e;
+        return NULL;
+}
+
+/* Lock held. False: the lease is gone meanwhile. */
+static bool back_gpu(struct gpu *g)
+{
+        struct core_wait w = {.what = "GPU memory"};
+
+        while (heap_missing(&g->heap) > 0) {
+                struct extent *e = find_extent(g, EXTENT_UNBACKED);
+                CUstreamCaptureMode mode;
+                CUresult r;
+
+                if (!core.running)
+                        return false;
+                if (!e) {
+                        core_wait(&w, NSEC_PER_SEC); /* others are at it */
+                        continue;
+                }
+                if (!extent_claim(g, e)) {
+                        agent_wants_run();
+                        core_wait(&w, NSEC_PER_SEC);
+                        continue;
+                }
+                lock_release(&core.lock);
+                mode = core_relax();
+                r = extent_map(g, e);
+                core_unrelax(mode);
+                lock_acquire(&core.lock);
+                if (r == CUDA_SUCCESS) {
+                        extent_arrived(g, e);
+                } else {
+                        extent_unclaim(g, e, r);
+                        core_wait(&w, 10 * NSEC_PER_MSEC);
+                }
+        }
+        return true;
+}
+
+void swap_back_new(void)
+{
+        bool all = true;
+
+        lock_acquire(&core.lock);
+        core.waiters++;
+        for (unsigned i = 0; i < core.gpu_count && all; i++)
+                if (core.gpus[i].managed)
+                        all = back_gpu(&core.gpus[i]);
+        core.waiters--;
+        for (unsigned i = 0; i < core.gpu_count; i++)
+                all = all && (!core.gpus[i].managed || heap_missing(&core.gpus[i].heap) == 0);
+        if (all)
+                gate_open(GATE_UNBACKED);
+        agent_kick();
+        lock_release(&core.lock);
+}
+
+/* ---- the agent's side ---- */
+
+static bool swap_prepare(struct gpu *g)
+{
+        struct swap *s = g->swap;
+
+        if (s->context == g->context && s->context)
+                return real.cuCtxSetCurrent(s->context->handle) == CUDA_SUCCESS;
+        if (!g->context || real.cuCtxSetCurrent(g->context->handle) != CUDA_SUCCESS)
+                return false;
+        if (real.cuStreamCreate(&s->out, CU_STREAM_NON_BLOCKING) != CUDA_SUCCESS)
+                return false;
+        if (real.cuStreamCreate(&s->in, CU_STREAM_NON_BLOCKING) != CUDA_SUCCESS)
+                goto no_in;
+        for (unsigned i = 0; i < TRANSFERS_MAX; i++)
+                if (real.cuEventCreate(&s->ring[i].done, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS)
+                        goto no_events;
+        s->context = g->context;
+        return true;
+
+no_events:
+        (void)real.cuStreamDestroy_v2(s->in);
+no_in:
+        (void)real.cuStreamDestroy_v2(s->out);
+        return false;
+}
+
+/* Copy between an extent and its room, piece by piece. */
+static CUresult copy(struct swap *s, const struct transfer *t)
+{
+        CUdeviceptr at = t->extent->address;
+        CUresult r = CUDA_SUCCESS;
+
+        for (unsigned i = 0; i < t->room.count && r == CUDA_SUCCESS; i++) {
+                const struct arena_piece *p = &t->room.pieces[i];
+
+                r = t->out ? real.cuMemcpyDtoHAsync_v2(p->host, at, p->bytes, s->out)
+                           : real.cuMemcpyHtoDAsync_v2(at, p->host, p->bytes, s->in);
+                at += p->bytes;
+        }
+        if (r == CUDA_SUCCESS)
+                r = real.cuEventRecord(t->done, t->out ? s->out : s->in);
+        return r;
+}
+
+static struct transfer *transfer_push(struct swap *s)
+{
+        return &s->ring[(s->first + s->count++) % TRANSFERS_MAX];
+}
+
+static bool start_evict(struct gpu *g, struct extent *e)
+{
+        struct swap *s = g->swap;
+        struct transfer *t;
+        struct arena_room room = {0};
+        bool lost = g->poisoned;
+
+        if (!lost && arena_take(s->arena, e->bytes, &room) < 0) {
+                if (!s->no_host_said)
+                        log_warning("GPU %u: no host memory to evict %llu MiB to; they stay on the "
+                                    "GPU for now",
+                                    g->index, (unsigned long long)(e->bytes >> 20));
+                s->no_host_said = true;
+                lock_acquire(&core.lock);
+                e->busy = false;
+                g->heap.resident += e->bytes;
+                lock_release(&core.lock);
+                return false;
+        }
+        t = transfer_push(s);
+        t->extent = e;
+        t->room = room;
+        t->out = true;
+        t->copies = !lost;
+        if (t->copies && copy(s, t) != CUDA_SUCCESS)
+                t->copies = false; /* the context is dead: there is nothing left to save */
+        if (!s->evicting) {
+                s->evicting = true;
+                s->episode_bytes = 0;
+                trace_event("evict_begin", g->index, 0);
+        }
+        return true;
+}
+
+static bool start_restore(struct gpu *g, struct extent *e)
+{
+        struct swap *s = g->swap;
+        struct transfer *t;
+        CUresult r;
+
+        if (!s->restoring) {
+                s->restoring = true;
+                s->episode_bytes = 0;
+                trace_event("restore_begin", g->index, 0);
+        }
+        r = extent_map(g, e);
+        if (r != CUDA_SUCCESS) {
+                lock_acquire(&core.lock);
+                extent_unclaim(g, e, r);
+                lock_release(&core.lock);
+                return false;
+        }
+        t = transfer_push(s);
+        t->extent = e;
+        t->room = e->host;
+        t->out = false;
+        t->copies = e->state == EXTENT_EVICTED;
+        if (t->copies && copy(s, t) != CUDA_SUCCESS)
+                t->copies = false;
+        return true;
+}
+
+/* Finish the oldest transfer if its copy is done. */
+static bool reap(struct gpu *g)
+{
+        struct swap *s = g->swap;
+        struct transfer *t = &s->ring[s->first];
+        struct extent *e = t->extent;
+
+        if (s->count == 0 || (t->copies && real.cuEventQuery(t->done) == CUDA_ERROR_NOT_READY))
+                return false;
+        if (t->out)
+                extent_unmap(e);
+        lock_acquire(&core.lock);
+        if (t->out) {
+                e->host = t->room;
+                e->state = t->room.count ? EXTENT_EVICTED : EXTENT_UNBACKED;
+                e->busy = false;
+                g->heap.backed -= e->bytes;
+                g->moved_out += t->room.count ? e->bytes : 0;
+                g->usage_dirty = true;
+                bell_ring(&core.changed);
+        } else {
+                if (e->state == EXTENT_EVICTED) {
+                        arena_give(s->arena, &e->host);
+                        g->moved_in += e->bytes;
+                }
+                extent_arrived(g, e);
+        }
+        s->episode_bytes += e->bytes;
+        lock_release(&core.lock);
+        s->first = (s->first + 1) % TRANSFERS_MAX;
+        s->count--;
+        return true;
+}
+
+/* What to evict next, marked busy; NULL: enough is out or on its way. Lock held. The smallest
+ * extent that is enough, else the largest: the fewest calls, and little more than what is missing.
+ * Among equals the one highest in the address space: what lies low was allocated first and is most
+ * likely to live long. */
+static struct extent *choose_evict(struct gpu *g)
+{
+        const struct swap *s = g->swap;
+        uint64_t leaving = 0, missing;
+        struct heap_cursor c = {0};
+        struct extent *e, *best = NULL;
+
+        for (unsigned i = 0; i < s->count; i++) {
+                const struct transfer *t = &s->ring[(s->first + i) % TRANSFERS_MAX];
+
+                leaving += t->out ? t->extent->bytes : 0;
+        }
+        if (g->heap.backed - leaving <= g->limit)
+                return NULL;
+        missing = g->heap.backed - leaving - g->limit;
+        while ((e = heap_walk(&g->heap, &c))) {
+                if (e->busy || e->state != EXTENT_RESIDENT)
+                        continue;
+                if (!best ||
+                    (best->bytes < missing ? e->bytes >= best->bytes
+                                           : e->bytes >= missing && e->bytes <= best->bytes))
+                        best = e;
+        }
+        if (best) {
+                best->busy = true;
+                g->heap.resident -= best->bytes;
+        }
+        return best;
+}
+
+static struct extent *choose_restore(struct gpu *g)
+{
+        struct extent *e = find_extent(g, EXTENT_EVICTED);
+
+        if (!e)
+                e = find_extent(g, EXTENT_UNBACKED);
+        return e && extent_claim(g, e) ? e : NULL;
+}
+
+static void end_episodes(struct gpu *g)
+{
+        struct swap *s = g->swap;
+
+        if (s->evicting && g->heap.backed <= g->limit) {
+                s->evicting = false;
+                trace_event("evict_end", g->index, s->episode_bytes);
+        }
+        if (s->restoring && heap_missing(&g->heap) == 0) {
+                s->restoring = false;
+                trace_event("restore_end", g->index, s->episode_bytes);
+        }
+}
+
+enum swap_progress swap_step(struct gpu *g, bool may_evict, bool restore)
+{
+        struct swap *s = g->swap;
+        struct extent *e = NULL;
+        enum swap_progress progress = SWAP_NOTHING;
+        bool out = false;
+
+        if (!s)
+                return SWAP_NOTHING;
+        lock_acquire(&core.lock);
+        if (s->retiring || (!g->context && s->count == 0)) {
+                lock_release(&core.lock);
+                return s->retiring ? SWAP_LATER : SWAP_NOTHING;
+        }
+        if (s->count < TRANSFERS_MAX && may_evict) {
+                e = choose_evict(g);
+                out = e != NULL;
+        }
+        if (s->count < TRANSFERS_MAX && !e && restore)
+                e = choose_restore(g);
+        if (!e && s->count == 0) {
+                end_episodes(g);
+                lock_release(&core.lock);
+                return SWAP_NOTHING;
+        }
+        s->in_step = true;
+        lock_release(&core.lock);
+
+        if (swap_prepare(g)) {
+                if (e)
+                        progress = (out ? start_evict(g, e) : start_restore(g, e)) ? SWAP_MORE
+                                                                                   : SWAP_LATER;
+                while (reap(g))
+                        progress = SWAP_MORE;
+        } else if (e) {
+                lock_acquire(&core.lock);
+                e->busy = false;
+                if (out)
+                        g->heap.resident += e->bytes;
+                else
+                        g->heap.backed -= e->bytes;
+                lock_release(&core.lock);
+                progress = SWAP_LATER;
+        }
+
+        lock_acquire(&core.lock);
+        s->in_step = false;
+        if (s->count > 0 && progress < SWAP_COPYING)
+                progress = SWAP_COPYING;
+        end_episodes(g);
+        bell_ring(&core.changed);
+        lock_release(&core.lock);
+        return progress;
+}
+
+/* ---- giving memory back ---- */
+
+void swap_discard(struct gpu *g, struct block *b)
+{
+        for (unsigned i = 0; i < b->extent_count; i++) {
+                struct extent *e = &b->extents[i];
+                struct core_wait w = {.what = "a transfer of its own memory"};
+
+                while (e->busy)
+                        core_wait(&w, UINT64_MAX);
+                if (e->state == EXTENT_RESIDENT) {
+                        CUstreamCaptureMode mode;
+
+                        e->busy = true;
+                        lock_release(&core.lock);
+                        mode = core_relax();
+                        extent_unmap(e);
+                        core_unrelax(mode);
+                        lock_acquire(&core.lock);
+                        e->busy = false;
+                        g->heap.backed -= e->bytes;
+                        g->heap.resident -= e->bytes;
+                } else if (e->state == EXTENT_EVICTED) {
+                        arena_give(g->swap->arena, &e->host);
+                }
+                e->state = EXTENT_UNBACKED;
+        }
+        heap_bury(&g->heap, b);
+        g->usage_dirty = true;
+        bell_ring(&core.changed);
+}
+
+void swap_retire(struct gpu *g)
+{
+        struct swap *s = g->swap;
+        struct core_wait w = {.what = "a transfer of its own memory"};
+        CUcontext popped;
+
+        if (!s || !s->context || s->context != g->context) {
+                g->context = NULL;
+                return;
+        }
+        s->retiring = true;
+        while (s->in_step)
+                core_wait(&w, UINT64_MAX);
+        lock_release(&core.lock);
+        (void)real.cuCtxPushCurrent_v2(s->context->handle);
+        (void)real.cuStreamSynchronize(s->out);
+        (void)real.cuStreamSynchronize(s->in);
+        while (s->count > 0 && reap(g))
+                ;
+        for (unsigned i = 0; i < TRANSFERS_MAX; i++)
+                (void)real.cuEventDestroy_v2(s->ring[i].done);
+        (void)real.cuStreamDestroy_v2(s->out);
+        (void)real.cuStreamDestroy_v2(s->in);
+        (void)real.cuCtxPopCurrent_v2(&popped);
+        lock_acquire(&core.lock);
+        s->context = NULL;
+        s->retiring = false;
+        g->context = NULL;
+        bell_ring(&core.changed);
+}

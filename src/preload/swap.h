@@ -1,0 +1,44 @@
+/* swap.h: puts memory behind addresses and takes it away again.
+ *
+ * The agent's thread evicts and restores, a step at a time, so that it can listen to the daemon in
+ * between; both directions keep several copies in flight while the next extent is mapped or the
+ * last one unmapped. Threads of the program back what they have just allocated themselves, at the
+ * gate. */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "cuda/cuda_abi.h"
+
+struct gpu;
+struct block;
+
+struct swap *swap_new(struct gpu *g); /* NULL: no memory */
+
+/* One step towards the GPU's targets; agent's thread, core.lock not held.
+ *   not running: evict while heap.backed > limit
+ *   restore:     bring back and back everything while the limit allows
+ */
+enum swap_progress {
+        SWAP_NOTHING, /* nothing to do, or nothing that may be done */
+        SWAP_LATER,   /* memory that should be there was not: try again in some milliseconds */
+        SWAP_COPYING, /* copies are in flight */
+        SWAP_MORE,    /* call again at once */
+};
+enum swap_progress swap_step(struct gpu *g, bool may_evict, bool restore);
+
+/* Back what was allocated and has no memory yet, as far as the limit reaches; waits for the daemon
+ * where it does not. Called at the gate, not inside, core.lock not held. */
+void swap_back_new(void);
+
+/* Release whatever memory a dying block holds, wait for transfers of it, and bury it. core.lock
+ * held, given up meanwhile. */
+void swap_discard(struct gpu *g, struct block *b);
+
+/* The context that copies run in is about to go: finish what is in flight and let go of it.
+ * core.lock held, given up meanwhile. */
+void swap_retire(struct gpu *g);
+
+uint64_t swap_arena_bytes(const struct gpu *g);
+void swap_trim_arena(struct gpu *g, uint64_t bytes);
