@@ -13,8 +13,11 @@
  * bytes.
  *
  * Every event function appends the actions that follow from it to `out`. The caller performs them
- * in order; an action list holds what one event can cause at most (SCHED_ACTIONS_MAX is not a limit
- * on clients: see sched_pump()). */
+ * in order and empties the list (n = 0). Where more is set, it calls sched_pump() until it is not,
+ * before the next event.
+ *
+ * Figures of clients are not trusted: they are clamped to the card's total, and none of them can
+ * make a sum wrap. */
 #pragma once
 
 #include <stdbool.h>
@@ -133,7 +136,8 @@ int sched_client_add(struct sched *s, uint32_t uid, int priority, uint64_t now_n
 /* Use a GPU, with the client's true state. fixed_wanted: room to keep for the context that is about
  * to be created. running: it came back with its gate open (a new GRANT follows). run: it has work
  * (as in want). 0, -EINVAL, -EEXIST, -ESTALE (no such client). The first LIMIT comes when the fixed
- * room is there. */
+ * room is there. When a process comes back, call sched_client_gone() for its former record before
+ * this, or its bytes are counted twice and others are evicted for them. */
 struct sched_attach {
         struct sched_usage usage;
         uint64_t fixed_wanted;
@@ -143,8 +147,8 @@ struct sched_attach {
 int sched_client_attach(struct sched *s, sched_client id, unsigned gpu,
                         const struct sched_attach *a, uint64_t now_ns, struct sched_actions *out);
 
-/* New figures. limit_sequence acknowledges a LIMIT. 0, -EINVAL (no such account, backed >
- * allocated), -ESTALE. */
+/* New figures. limit_sequence acknowledges a LIMIT. flags: SCHED_POISONED or 0. 0, -EINVAL (no such
+ * account, backed > allocated), -ESTALE. */
 int sched_client_usage(struct sched *s, sched_client id, unsigned gpu, const struct sched_usage *u,
                        uint32_t limit_sequence, unsigned flags, uint64_t now_ns,
                        struct sched_actions *out);

@@ -1,0 +1,128 @@
+/* actions.c: owns what is to be told to whom. State changes mark a client; here the marks become
+ * messages, at most one of a kind a client and event. Must never change what was decided. */
+#include <errno.h>
+#include <string.h>
+
+#include "sched/internal.h"
+
+void actions_mark(struct sched *s, struct client *c)
+{
+        if (c->dirty)
+                return;
+        c->dirty = true;
+        /* A client is in the list once, so the list, compacted when it is empty, cannot overflow
+         * twice the number of clients. */
+        s->dirty[s->n_dirty++] = (uint32_t)(c - s->client);
+}
+
+static struct sched_action *next(struct sched *s, struct sched_actions *out, struct client *c,
+                                 enum sched_action_type type, unsigned gpu)
+{
+        struct sched_action *a;
+
+        if (out->n == SCHED_ACTIONS_MAX)
+                return NULL;
+        a = &out->list[out->n++];
+        *a = (struct sched_action){.type = type, .client = client_id(s, c), .gpu = gpu};
+        return a;
+}
+
+static bool emit_account(struct sched *s, struct client *c, unsigned gpu, struct sched_actions *out)
+{
+        struct account *a = &c->accounts[gpu];
+        struct sched_action *o;
+
+        if (a->limit_dirty && !a->silent) {
+                o = next(s, out, c, SCHED_DO_LIMIT, gpu);
+                if (!o)
+                        return false;
+                a->limit_dirty = false;
+                o->limit.commit = a->commit;
+                o->limit.backed = a->limit;
+                o->limit.fixed = a->fixed_allowed;
+                o->limit.visible = gpu_visible(s, &s->gpu[gpu]);
+                o->limit.sequence = ++a->sequence;
+        }
+        if (a->refuse_commit) {
+                o = next(s, out, c, SCHED_DO_REFUSE, gpu);
+                if (!o)
+                        return false;
+                a->refuse_commit = false;
+                o->refuse.of = a->refuse_commit_of;
+                o->refuse.code = -ENOMEM;
+        }
+        if (a->refuse_fixed) {
+                o = next(s, out, c, SCHED_DO_REFUSE, gpu);
+                if (!o)
+                        return false;
+                a->refuse_fixed = false;
+                o->refuse.of = a->refuse_fixed_of;
+                o->refuse.code = -ENOSPC;
+        }
+        return true;
+}
+
+/* LIMIT goes before GRANT (what is granted is covered), GRANT before REVOKE (it names that lease).
+ */
+static bool emit_client(struct sched *s, struct client *c, struct sched_actions *out)
+{
+        struct sched_action *o;
+        unsigned gpu;
+
+        if (!c->lost) {
+                FOR_EACH_GPU_OF (c, gpu)
+                        if (!emit_account(s, c, gpu, out))
+                                return false;
+                if (c->send_grant) {
+                        o = next(s, out, c, SCHED_DO_GRANT, 0);
+                        if (!o)
+                                return false;
+                        c->send_grant = false;
+                        o->lease.lease = c->lease;
+                }
+                if (c->send_revoke) {
+                        o = next(s, out, c, SCHED_DO_REVOKE, 0);
+                        if (!o)
+                                return false;
+                        c->send_revoke = false;
+                        o->lease.lease = c->lease;
+                        o->lease.patience_ns = c->revoke_patience_ns;
+                }
+                if (c->contested != c->contested_sent) {
+                        o = next(s, out, c, SCHED_DO_CONTESTED, 0);
+                        if (!o)
+                                return false;
+                        c->contested_sent = c->contested;
+                        o->contested = c->contested;
+                }
+        }
+        if (c->send_overdue) {
+                o = next(s, out, c, SCHED_DO_OVERDUE, 0);
+                if (!o)
+                        return false;
+                c->send_overdue = false;
+        }
+        return true;
+}
+
+void actions_emit(struct sched *s, struct sched_actions *out)
+{
+        out->more = false;
+        while (s->first_dirty < s->n_dirty) {
+                struct client *c = &s->client[s->dirty[s->first_dirty]];
+
+                if (c->used && !emit_client(s, c, out)) {
+                        out->more = true;
+                        /* Move the rest to the front, so that marks made before the next pump fit.
+                         */
+                        s->n_dirty -= s->first_dirty;
+                        memmove(s->dirty, s->dirty + s->first_dirty,
+                                s->n_dirty * sizeof(*s->dirty));
+                        s->first_dirty = 0;
+                        return;
+                }
+                c->dirty = false;
+                s->first_dirty++;
+        }
+        s->first_dirty = s->n_dirty = 0;
+}

@@ -1,0 +1,233 @@
+/* internal.h: the scheduler's state, shared by its files and the tests' planted bugs; nobody else
+ * includes it.
+ *
+ * Who owns what: ledger.c every byte count (the sums of a GPU change nowhere else), policy.c who is
+ * served and who gives way, settle.c what follows from an event, sched.c the events themselves,
+ * actions.c what is told to whom. */
+#pragma once
+
+#include "base/clock.h"
+#include "base/macros.h"
+#include "sched/sched.h"
+
+/* Client figures are clamped to their card's total, totals to this, so that no sum of 64-bit counts
+ * over every client of every GPU can wrap. */
+#define BYTES_MAX (UINT64_C(1) << 50)
+
+#define CONTESTED_HOLD_NS                                                      \
+        (2 * NSEC_PER_SEC) /* CONTESTED(0) comes this long after the last wait \
+                            */
+#define UNPREEMPTIBLE_NS      (10 * NSEC_PER_SEC) /* left alone this long after DRAIN_FAILURES_MAX */
+#define DRAIN_FAILURES_MAX    3
+#define PATIENCE_DOUBLINGS    5U /* patience grows to 32 times the configured one */
+#define RATE_GUESS            (UINT64_C(20) * 1000 * 1000 * 1000) /* bytes/s, until measured */
+#define RATE_MIN              (UINT64_C(100) * 1000 * 1000)
+#define RATE_MAX              (UINT64_C(1000) * 1000 * 1000 * 1000)
+#define RATE_SAMPLE_MIN_BYTES (16 * MIB) /* smaller moves measure latency, not the bus */
+
+struct client;
+
+/* One client on one GPU. */
+struct account {
+        bool attached;
+        bool run;           /* the last WANT has RUN and has not been met */
+        bool evicting;      /* backed is, or was until the next acknowledgement, above the limit */
+        bool limit_dirty;   /* a LIMIT is to be sent */
+        bool silent;        /* no LIMIT yet: attach waits for its fixed bytes */
+        bool top_up;        /* raise the limit to the commit if nobody else wants the bytes */
+        bool commit_wanted; /* deferred WANT.commit: the ledger is not complete after a restart */
+        bool fixed_wanted;  /* waits for fixed bytes */
+        bool refuse_commit, refuse_fixed; /* refusals to be sent */
+
+        uint32_t sequence; /* of the last LIMIT sent */
+        uint32_t commit_of, fixed_of, refuse_commit_of, refuse_fixed_of;
+
+        struct sched_usage usage;
+        uint64_t commit, commit_held; /* told; highest one not yet given back */
+        uint64_t limit, held;         /* the same for LIMIT.backed */
+        uint64_t fixed_allowed, fixed_measured;
+        uint64_t need;
+        uint64_t commit_want, fixed_want;
+        uint64_t fixed_since_ns;
+
+        uint64_t due_ns; /* overdue unless it makes progress before; 0: nothing is expected of it */
+        uint64_t evict_from, evict_since_ns;
+};
+
+struct client {
+        bool used;
+        uint32_t generation;
+        uint32_t uid;
+        int priority;
+        uint32_t gpus; /* bit per attached GPU */
+
+        bool lost, detached, poisoned, overdue;
+        bool idle;     /* holds a lease, nothing in flight */
+        bool draining; /* REVOKE sent, not answered */
+        bool yielding; /* just drained for somebody: evict without the idle time */
+        bool waiting;  /* in the queue to run, or to grow with the lease in hand */
+        bool restoring;
+        bool stuck; /* waits for bytes that nobody can be made to give */
+
+        uint64_t lease, granted_ns;
+        uint64_t last_active_ns;
+        uint64_t ticket, fixed_ticket; /* fixed_ticket 0: no fixed wait */
+        uint64_t revoke_due_ns;
+        unsigned revoke_gpu, drain_failures;
+        uint64_t retry_ns, unpreemptible_until_ns;
+
+        enum sched_state state;
+        uint64_t since_ns;
+        bool counted_run, counted_wait; /* what the time since clock_ns counts as */
+        uint64_t clock_ns, run_ns, waited_ns, handoffs;
+
+        /* to be told */
+        bool dirty, send_grant, send_revoke, send_overdue;
+        bool contested, contested_sent;
+        uint64_t revoke_patience_ns;
+
+        struct account accounts[SCHED_GPUS_MAX];
+};
+
+struct gpu {
+        bool present;
+        uint64_t total, foreign,
+                shortage; /* shortage: reported by SHORT since foreign was measured */
+
+        /* Sums over the accounts; ledger.c alone writes them. */
+        uint64_t charged, fixed, committed;
+
+        /* What the last settle found. */
+        uint64_t immovable;    /* movable bytes of those who cannot be asked now */
+        uint64_t over;         /* charge past what is usable, before anything was given */
+        uint64_t promise_over; /* a commit past what could be made resident, likewise */
+        struct client *head;   /* the first who lacks bytes here; NULL: nobody */
+        bool head_fixed;
+        uint64_t head_missing;     /* past its limit, or past its fixed bytes */
+        unsigned leases;           /* clients that hold one and use this GPU */
+        bool claimed;              /* exclusive: somebody waits to run here */
+        struct client *lease_head; /* exclusive: the first who lacks only the lease */
+        uint64_t contested_until_ns;
+        bool contested;
+        bool promise_trim; /* commits may lie above what is left of the card */
+
+        uint64_t rate;         /* bytes/s of evictions */
+        uint64_t handoff_ns;   /* mean cost of the last hand-offs; 0: none yet */
+        uint64_t revoked_ns;   /* start of the hand-off under way; 0: none */
+        sched_client for_whom; /* its beneficiary */
+        uint64_t handoffs;
+};
+
+/* A place in the queue. A client can hold two: fixed bytes and the right to run. */
+struct entry {
+        struct client *c;
+        int priority;
+        unsigned kind; /* smaller first within a priority: enum wait_kind */
+        uint64_t ticket;
+};
+
+enum wait_kind {
+        WAIT_FIXED,  /* small, and a process that cannot create its context cannot even queue */
+        WAIT_GROWTH, /* holds a lease within its quantum: the quantum would be wasted otherwise */
+        WAIT_RUN,
+};
+
+struct sched {
+        struct sched_config config;
+        uint64_t now_ns, next_ns;
+        bool started; /* the first event has come */
+        uint64_t restart_until_ns;
+        uint64_t leases, tickets;
+        uint64_t host_over; /* commits past host room that were there before anything was given */
+        unsigned gpus;      /* one past the highest present */
+        struct gpu gpu[SCHED_GPUS_MAX];
+        unsigned clients; /* one past the highest slot ever used */
+        struct client *client;
+        struct entry *order; /* 2 * clients_max */
+        unsigned n_order;
+        uint32_t *dirty; /* clients to be told something, by slot */
+        unsigned n_dirty, first_dirty;
+};
+
+/* Every GPU that client c uses, in v, an unsigned of the caller's. */
+#define FOR_EACH_GPU_OF(c, v)                                                                \
+        for (uint32_t _left = (c)->gpus; _left && ((v) = (unsigned)__builtin_ctz(_left), 1); \
+             _left &= _left - 1)
+
+static inline sched_client client_id(const struct sched *s, const struct client *c)
+{
+        return (uint64_t)c->generation << 32 | (uint64_t)(c - s->client);
+}
+
+static inline uint64_t add_sat(uint64_t a, uint64_t b)
+{
+        return a > UINT64_MAX - b ? UINT64_MAX : a + b;
+}
+
+static inline uint64_t clamp_u64(uint64_t v, uint64_t low, uint64_t high)
+{
+        return v < low ? low : v > high ? high : v;
+}
+
+static inline void wake_at(struct sched *s, uint64_t ns)
+{
+        s->next_ns = MIN(s->next_ns, ns);
+}
+
+static inline bool client_unpreemptible(const struct sched *s, const struct client *c)
+{
+        return c->lease && s->now_ns < c->unpreemptible_until_ns;
+}
+
+/* Nothing can be had from it now: its movable bytes count like fixed ones. */
+static inline bool client_immovable(const struct sched *s, const struct client *c)
+{
+        return c->lost || c->overdue || client_unpreemptible(s, c);
+}
+
+/* ---- ledger.c ---- */
+uint64_t gpu_capacity(const struct gpu *g);
+uint64_t gpu_headroom(const struct gpu *g);
+uint64_t gpu_usable(const struct gpu *g); /* capacity less headroom */
+uint64_t gpu_fixed_budget(const struct sched *s, const struct gpu *g);
+uint64_t gpu_visible(const struct sched *s, const struct gpu *g);
+uint64_t account_movable(const struct account *a); /* charge less fixed */
+uint64_t account_fixed(const struct account *a);
+uint64_t account_charge(const struct account *a);
+uint64_t account_need(const struct client *c, const struct account *a);
+uint64_t account_missing(const struct client *c, const struct account *a);
+uint64_t ledger_free(const struct gpu *g);
+/* How far a's limit may rise now: free bytes and those it has not given back itself. */
+uint64_t ledger_available(const struct gpu *g, const struct account *a);
+uint64_t ledger_host_spill(const struct sched *s, const struct gpu *g, uint64_t committed,
+                           uint64_t fixed);
+bool ledger_commit_fits(const struct sched *s, unsigned gpu, const struct account *a,
+                        uint64_t commit);
+
+void ledger_attach(struct gpu *g, struct account *a, const struct sched_usage *u);
+void ledger_detach(struct gpu *g, struct account *a);
+void ledger_set_usage(struct sched *s, struct gpu *g, struct client *c, struct account *a,
+                      const struct sched_usage *u, bool acknowledged);
+void ledger_set_commit(struct sched *s, struct client *c, unsigned gpu, uint64_t commit);
+void ledger_set_limit(struct sched *s, struct client *c, unsigned gpu, uint64_t limit);
+void ledger_set_fixed_allowed(struct sched *s, struct client *c, unsigned gpu, uint64_t fixed);
+void ledger_set_fixed_measured(struct sched *s, struct client *c, unsigned gpu, uint64_t fixed);
+
+/* ---- policy.c ---- */
+uint64_t policy_quantum(const struct sched *s, const struct gpu *g);
+uint64_t policy_client_quantum(const struct sched *s, const struct client *c);
+void policy_sort(struct sched *s);
+void policy_reclaim(struct sched *s, unsigned gpu);
+void policy_reclaim_lease(struct sched *s, unsigned gpu);
+void policy_revoke(struct sched *s, struct client *v, unsigned gpu, const struct client *for_whom);
+
+/* ---- settle.c ---- */
+void settle(struct sched *s);
+void settle_grant(struct sched *s, struct client *c);
+void client_update_waiting(struct sched *s, struct client *c);
+void client_new_ticket(struct sched *s, struct client *c);
+void account_answer_commit(struct sched *s, struct client *c, unsigned gpu);
+
+/* ---- actions.c ---- */
+void actions_mark(struct sched *s, struct client *c);
+void actions_emit(struct sched *s, struct sched_actions *out);

@@ -1,0 +1,166 @@
+/* invariants.c: owns the proof that the state is sound, recomputed from scratch. Must never trust a
+ * sum that the ledger keeps, nor change anything. */
+#include "sched/internal.h"
+
+struct sums {
+        uint64_t charged, fixed, committed, immovable, commit_max, spill;
+        unsigned leases;
+        bool busy; /* somebody is giving bytes back, or asked to */
+};
+
+static struct sums recompute(const struct sched *s, unsigned gpu)
+{
+        struct sums r = {0};
+
+        for (unsigned i = 0; i < s->clients; i++) {
+                const struct client *c = &s->client[i];
+                const struct account *a = &c->accounts[gpu];
+
+                if (!c->used || !a->attached)
+                        continue;
+                r.charged += account_charge(a);
+                r.fixed += account_fixed(a);
+                r.committed += a->commit_held;
+                r.commit_max = MAX(r.commit_max, a->commit_held);
+                if (client_immovable(s, c))
+                        r.immovable += account_movable(a);
+                else if (c->draining || account_movable(a) > a->limit)
+                        r.busy = true;
+                if (c->lease)
+                        r.leases++;
+        }
+        return r;
+}
+
+static const char *check_gpu(const struct sched *s, unsigned gpu)
+{
+        const struct gpu *g = &s->gpu[gpu];
+        struct sums r = recompute(s, gpu);
+
+        if (r.charged != g->charged || r.fixed != g->fixed || r.committed != g->committed)
+                return "the ledger's sums are not the sums of its accounts";
+        if (r.leases != g->leases)
+                return "the number of leases on a GPU is wrong";
+        /* What overdraws the card without our doing (others' use, figures of clients that came
+         * back) was seen before anything was given; nothing given may add to it. */
+        if (r.charged > gpu_usable(g) + g->over)
+                return "invariant 1: more is charged than the card has";
+        if (r.commit_max + r.fixed > gpu_usable(g) + g->promise_over)
+                return "invariant 0: a client may allocate more than could ever be made resident";
+        return NULL;
+}
+
+static const char *check_host(const struct sched *s)
+{
+        uint64_t spill = 0;
+
+        if (s->config.mode == SCHED_MODE_OFF)
+                return NULL;
+        for (unsigned gpu = 0; gpu < s->gpus; gpu++)
+                if (s->gpu[gpu].present)
+                        spill += ledger_host_spill(s, &s->gpu[gpu], s->gpu[gpu].committed,
+                                                   s->gpu[gpu].fixed);
+        if (spill > s->config.host_budget_bytes + s->host_over)
+                return "invariant 0: more could be evicted than host memory takes";
+        return NULL;
+}
+
+static const char *check_account(const struct sched *s, const struct client *c, unsigned gpu)
+{
+        const struct account *a = &c->accounts[gpu];
+
+        if (a->limit > a->held)
+                return "a limit is above the highest one not given back";
+        if (a->commit > a->commit_held)
+                return "a commit is above the highest one not given back";
+        if (a->usage.backed > a->limit && !a->evicting && !c->lost && !c->lease &&
+            a->held == a->limit)
+                return "a client without a lease backs more than its limit and is not evicting";
+        if (c->lease && !c->lost && a->evicting)
+                return "invariant 2: memory of a client with a lease is being evicted";
+        return NULL;
+}
+
+/* All c needs is there: then it runs, or something that it can be told of keeps it. */
+static bool ready(const struct sched *s, const struct client *c)
+{
+        unsigned gpu;
+
+        FOR_EACH_GPU_OF (c, gpu) {
+                const struct account *a = &c->accounts[gpu];
+
+                if (account_missing(c, a) || a->evicting || a->usage.backed < account_need(c, a))
+                        return false;
+                if (s->gpu[gpu].head && s->gpu[gpu].head->priority > c->priority)
+                        return false;
+        }
+        return true;
+}
+
+static const char *check_client(const struct sched *s, const struct client *c)
+{
+        const char *broken;
+        unsigned gpu;
+
+        if (c->lease > s->leases)
+                return "a lease that was never given";
+        if (c->draining && !c->lease)
+                return "a client drains without a lease";
+        if (c->waiting && c->lost)
+                return "a lost client is in the queue";
+        FOR_EACH_GPU_OF (c, gpu) {
+                broken = check_account(s, c, gpu);
+                if (broken)
+                        return broken;
+        }
+        if (s->config.mode == SCHED_MODE_AUTO && c->waiting && !c->lease && !c->stuck &&
+            ready(s, c))
+                return "invariant 4: a client that has all it needs was not granted a lease";
+        return NULL;
+}
+
+/* Whoever is first in the queue for a GPU: bytes are on their way, or a moment is known at which
+ * somebody will be asked, or those who hold them rank above it. */
+static const char *check_progress(const struct sched *s, unsigned gpu)
+{
+        const struct gpu *g = &s->gpu[gpu];
+        const struct client *h = g->head;
+
+        if (!h || s->config.mode == SCHED_MODE_OFF || recompute(s, gpu).busy)
+                return NULL;
+        if (s->next_ns != UINT64_MAX && s->next_ns > s->now_ns)
+                return NULL;
+        for (unsigned i = 0; i < s->clients; i++) {
+                const struct client *c = &s->client[i];
+
+                if (c->used && c != h && c->accounts[gpu].attached && c->priority > h->priority &&
+                    account_charge(&c->accounts[gpu]))
+                        return NULL;
+        }
+        return "invariant 4: somebody waits, and nobody is making room nor will be asked to";
+}
+
+const char *sched_check(const struct sched *s, uint64_t now_ns)
+{
+        const char *broken;
+        bool restarting = s->now_ns < s->restart_until_ns;
+
+        (void)now_ns;
+        for (unsigned gpu = 0; gpu < s->gpus; gpu++) {
+                if (!s->gpu[gpu].present)
+                        continue;
+                broken = check_gpu(s, gpu);
+                if (!broken && !restarting)
+                        broken = check_progress(s, gpu);
+                if (broken)
+                        return broken;
+        }
+        for (unsigned i = 0; i < s->clients && !restarting; i++) {
+                if (!s->client[i].used)
+                        continue;
+                broken = check_client(s, &s->client[i]);
+                if (broken)
+                        return broken;
+        }
+        return check_host(s);
+}

@@ -1,0 +1,283 @@
+/* ledger.c: owns every byte count: capacity, charge, commits, limits, host room.
+ * Must never decide who gets something, and never let a sum wrap: figures of clients are hostile.
+ */
+#include "sched/internal.h"
+
+#define HEADROOM_MAX     (512 * MIB)
+#define HEADROOM_PERCENT 3
+#define TRANSIT_MAX      (512 * MIB) /* the largest extent */
+
+uint64_t gpu_capacity(const struct gpu *g)
+{
+        return sub_sat(g->total, add_sat(g->foreign, g->shortage));
+}
+
+/* Of the total, so that it does not move with what others use. */
+uint64_t gpu_headroom(const struct gpu *g)
+{
+        return MIN(HEADROOM_MAX, g->total / 100 * HEADROOM_PERCENT);
+}
+
+uint64_t gpu_usable(const struct gpu *g)
+{
+        return sub_sat(gpu_capacity(g), gpu_headroom(g));
+}
+
+uint64_t gpu_fixed_budget(const struct sched *s, const struct gpu *g)
+{
+        return g->total / 1000 * s->config.fixed_permille;
+}
+
+/* Of the total, not of the capacity: a program reads the size of its card once and plans with it,
+ * so it must not wobble with a desktop's windows. What others use bites where it is true: in the
+ * promise, when room to allocate is asked for. */
+uint64_t gpu_visible(const struct sched *s, const struct gpu *g)
+{
+        return sub_sat(g->total, gpu_headroom(g) + gpu_fixed_budget(s, g));
+}
+
+uint64_t account_movable(const struct account *a)
+{
+        return MAX(a->held, a->usage.backed);
+}
+
+uint64_t account_fixed(const struct account *a)
+{
+        uint64_t known = MAX(a->usage.fixed, a->fixed_measured);
+
+        return MAX(a->fixed_allowed, known);
+}
+
+uint64_t account_charge(const struct account *a)
+{
+        return account_movable(a) + account_fixed(a);
+}
+
+/* What must be backed before c can run on. Never above its commit, so that the promise covers it. A
+ * client that asked to run on one of its GPUs needs what it holds on the others, too. */
+uint64_t account_need(const struct client *c, const struct account *a)
+{
+        if (a->run)
+                return MIN(a->need, a->commit_held);
+        return c->lease ? 0 : MIN(a->usage.allocated, a->commit_held);
+}
+
+uint64_t account_missing(const struct client *c, const struct account *a)
+{
+        return sub_sat(account_need(c, a), a->limit);
+}
+
+uint64_t ledger_free(const struct gpu *g)
+{
+        return sub_sat(gpu_usable(g), g->charged);
+}
+
+uint64_t ledger_available(const struct gpu *g, const struct account *a)
+{
+        /* What it was asked to give and has not given yet is in its charge already: leaving it
+         * there costs nothing, unless the card is overdrawn. */
+        uint64_t own = account_movable(a) - MIN(account_movable(a), a->limit);
+
+        return sub_sat(add_sat(gpu_usable(g), own), g->charged);
+}
+
+/* The most that may have to lie in host RAM for this GPU at one time: all that is committed, less
+ * what the card surely holds, and one extent in transit, because a restorer keeps its copy until it
+ * is in. */
+uint64_t ledger_host_spill(const struct sched *s, const struct gpu *g, uint64_t committed,
+                           uint64_t fixed)
+{
+        uint64_t room = sub_sat(gpu_usable(g), MAX(fixed, gpu_fixed_budget(s, g)));
+
+        if (committed <= sub_sat(gpu_usable(g), fixed))
+                return 0;
+        return sub_sat(add_sat(committed, MIN(TRANSIT_MAX, g->total / 16)), room);
+}
+
+static uint64_t spill_elsewhere(const struct sched *s, unsigned gpu)
+{
+        uint64_t sum = 0;
+
+        for (unsigned i = 0; i < s->gpus; i++)
+                if (i != gpu && s->gpu[i].present)
+                        sum += ledger_host_spill(s, &s->gpu[i], s->gpu[i].committed,
+                                                 s->gpu[i].fixed);
+        return sum;
+}
+
+/* Fixed bytes that somebody has been told to wait for: a commit must not take their room. */
+static uint64_t fixed_promised(const struct sched *s, unsigned gpu)
+{
+        uint64_t sum = s->gpu[gpu].fixed;
+
+        for (unsigned i = 0; i < s->clients; i++) {
+                const struct account *a = &s->client[i].accounts[gpu];
+
+                if (s->client[i].used && a->attached && a->fixed_wanted)
+                        sum += sub_sat(a->fixed_want, account_fixed(a));
+        }
+        return sum;
+}
+
+bool ledger_commit_fits(const struct sched *s, unsigned gpu, const struct account *a,
+                        uint64_t commit)
+{
+        const struct gpu *g = &s->gpu[gpu];
+        uint64_t fixed = fixed_promised(s, gpu), committed, spill;
+
+        if (commit > gpu_visible(s, g) || commit > sub_sat(gpu_usable(g), fixed))
+                return false;
+        if (s->config.mode == SCHED_MODE_OFF)
+                return sub_sat(commit, a->limit) <= ledger_available(g, a);
+        committed = g->committed - a->commit_held + MAX(commit, a->commit_held);
+        spill = ledger_host_spill(s, g, committed, fixed);
+        return spill == 0 || spill + spill_elsewhere(s, gpu) <= s->config.host_budget_bytes;
+}
+
+/* Between these two the account is not part of the sums and may be changed. */
+static void take_out(struct gpu *g, const struct account *a)
+{
+        g->charged -= account_charge(a);
+        g->fixed -= account_fixed(a);
+        g->committed -= a->commit_held;
+}
+
+static void put_in(struct gpu *g, const struct account *a)
+{
+        g->charged += account_charge(a);
+        g->fixed += account_fixed(a);
+        g->committed += a->commit_held;
+}
+
+static struct sched_usage clamp_usage(const struct gpu *g, const struct sched_usage *u)
+{
+        struct sched_usage r = *u;
+
+        r.allocated = MIN(r.allocated, g->total);
+        r.backed = MIN(r.backed, g->total);
+        r.fixed = MIN(r.fixed, g->total);
+        return r;
+}
+
+void ledger_attach(struct gpu *g, struct account *a, const struct sched_usage *u)
+{
+        *a = (struct account){.attached = true, .usage = clamp_usage(g, u)};
+        a->commit = a->commit_held = a->usage.allocated;
+        a->limit = a->held = a->usage.backed;
+        a->fixed_allowed = a->usage.fixed;
+        put_in(g, a);
+}
+
+void ledger_detach(struct gpu *g, struct account *a)
+{
+        take_out(g, a);
+        *a = (struct account){0};
+}
+
+static void measure_rate(struct gpu *g, struct account *a, uint64_t now_ns)
+{
+        uint64_t bytes = sub_sat(a->evict_from, a->usage.backed), ns = now_ns - a->evict_since_ns;
+        uint64_t rate;
+
+        if (bytes < RATE_SAMPLE_MIN_BYTES || ns < 1000)
+                return;
+        /* bytes is below 2^50: scale by microseconds to stay within 64 bits */
+        rate = bytes / (ns / 1000) * 1000000;
+        rate = clamp_u64(rate, RATE_MIN, RATE_MAX);
+        g->rate = (3 * g->rate + rate) / 4;
+}
+
+void ledger_set_usage(struct sched *s, struct gpu *g, struct client *c, struct account *a,
+                      const struct sched_usage *u, bool acknowledged)
+{
+        uint64_t backed_before = a->usage.backed;
+        bool gave = acknowledged && (a->held > a->limit || a->commit_held > a->commit);
+
+        take_out(g, a);
+        a->usage = clamp_usage(g, u);
+        if (acknowledged) {
+                a->held = a->limit;
+                /* What it had allocated before the lower commit came stays its own. */
+                a->commit_held = clamp_u64(a->usage.allocated, a->commit, a->commit_held);
+                if (a->commit < a->commit_held) {
+                        a->commit = a->commit_held;
+                        a->limit_dirty = true;
+                }
+                if (a->usage.backed <= a->limit) {
+                        if (a->evicting)
+                                measure_rate(g, a, s->now_ns);
+                        a->evicting = false;
+                } else if (c->lease) {
+                        /* It backed these before the lower limit reached it, and it runs: they
+                         * stay. */
+                        a->limit = a->held = a->usage.backed;
+                        a->limit_dirty = true;
+                } else if (!a->evicting) {
+                        a->evicting = true;
+                        a->evict_from = a->usage.backed;
+                        a->evict_since_ns = s->now_ns;
+                }
+        }
+        put_in(g, a);
+        if (gave || a->usage.backed != backed_before)
+                a->due_ns = 0; /* progress: the grace period starts anew */
+        if (a->limit_dirty)
+                actions_mark(s, c);
+}
+
+static void tell_limit(struct sched *s, struct client *c, struct account *a)
+{
+        a->limit_dirty = true;
+        actions_mark(s, c);
+}
+
+void ledger_set_commit(struct sched *s, struct client *c, unsigned gpu, uint64_t commit)
+{
+        struct account *a = &c->accounts[gpu];
+
+        take_out(&s->gpu[gpu], a);
+        a->commit = commit;
+        a->commit_held = MAX(a->commit_held, commit);
+        put_in(&s->gpu[gpu], a);
+        tell_limit(s, c, a);
+        if (a->limit > commit)
+                ledger_set_limit(s, c, gpu, MAX(commit, a->usage.backed));
+}
+
+void ledger_set_limit(struct sched *s, struct client *c, unsigned gpu, uint64_t limit)
+{
+        struct account *a = &c->accounts[gpu];
+
+        if (limit == a->limit)
+                return;
+        take_out(&s->gpu[gpu], a);
+        if (limit < a->usage.backed && !a->evicting) {
+                a->evicting = true;
+                a->evict_from = a->usage.backed;
+                a->evict_since_ns = s->now_ns;
+        }
+        a->limit = limit;
+        a->held = MAX(a->held, limit);
+        a->due_ns = 0;
+        put_in(&s->gpu[gpu], a);
+        tell_limit(s, c, a);
+}
+
+void ledger_set_fixed_allowed(struct sched *s, struct client *c, unsigned gpu, uint64_t fixed)
+{
+        struct account *a = &c->accounts[gpu];
+
+        take_out(&s->gpu[gpu], a);
+        a->fixed_allowed = MIN(fixed, s->gpu[gpu].total);
+        put_in(&s->gpu[gpu], a);
+        tell_limit(s, c, a);
+}
+
+void ledger_set_fixed_measured(struct sched *s, struct client *c, unsigned gpu, uint64_t fixed)
+{
+        struct account *a = &c->accounts[gpu];
+
+        take_out(&s->gpu[gpu], a);
+        a->fixed_measured = MIN(fixed, s->gpu[gpu].total);
+        put_in(&s->gpu[gpu], a);
+}

@@ -1,0 +1,417 @@
+/* policy.c: owns who is served before whom, who gives way, and for how long a lease is safe.
+ * Must never touch a byte count but through the ledger, and never start a second victim before the
+ * first is finished. */
+#include "sched/internal.h"
+
+/* ---- the quantum ---- */
+
+/* Hand-offs may cost handoff_permille of the time, so a turn lasts (1000 - p) / p times what one
+ * costs. Until one was measured: moving half a card both ways at once. */
+uint64_t policy_quantum(const struct sched *s, const struct gpu *g)
+{
+        const struct sched_config *c = &s->config;
+        uint64_t cost = g->handoff_ns, p = c->handoff_permille;
+
+        if (c->quantum_ns)
+                return c->quantum_ns;
+        if (!cost)
+                cost = g->total / 2 / (g->rate / 1000000) * 1000;
+        /* a cost past the maximum ends at the clamp; bounding it first keeps the product small */
+        cost = MIN(cost, c->quantum_max_ns);
+        return clamp_u64(cost / p * (1000 - p), c->quantum_min_ns, c->quantum_max_ns);
+}
+
+uint64_t policy_client_quantum(const struct sched *s, const struct client *c)
+{
+        uint64_t q = 0;
+        unsigned gpu;
+
+        FOR_EACH_GPU_OF (c, gpu)
+                q = MAX(q, policy_quantum(s, &s->gpu[gpu]));
+        return q;
+}
+
+static uint64_t quantum_end(const struct sched *s, const struct client *c)
+{
+        return add_sat(c->granted_ns, policy_client_quantum(s, c));
+}
+
+/* ---- the queue ---- */
+
+/* Fairness is by ticket within a priority: whoever has waited longest is next, and a client that
+ * has had its turn queues behind everybody who waited meanwhile. A user with many processes gets as
+ * many turns as he has processes waiting; sharing between users first needs only another key here.
+ */
+static bool entry_before(const struct entry *a, const struct entry *b)
+{
+        if (a->priority != b->priority)
+                return a->priority > b->priority;
+        if (a->kind != b->kind)
+                return a->kind < b->kind;
+        return a->ticket < b->ticket;
+}
+
+static struct entry run_entry(struct sched *s, struct client *c)
+{
+        struct entry e = {.c = c, .priority = c->priority, .kind = WAIT_RUN, .ticket = c->ticket};
+
+        if (c->lease && s->now_ns < quantum_end(s, c)) {
+                e.kind = WAIT_GROWTH;
+                wake_at(s, quantum_end(s, c));
+        }
+        return e;
+}
+
+static void sift_down(struct entry *heap, unsigned n, unsigned i)
+{
+        for (;;) {
+                unsigned last = i, l = 2 * i + 1, r = l + 1;
+                struct entry tmp;
+
+                if (l < n && entry_before(&heap[last], &heap[l]))
+                        last = l;
+                if (r < n && entry_before(&heap[last], &heap[r]))
+                        last = r;
+                if (last == i)
+                        return;
+                tmp = heap[i];
+                heap[i] = heap[last];
+                heap[last] = tmp;
+                i = last;
+        }
+}
+
+/* Heap sort: qsort(3) may allocate. */
+void policy_sort(struct sched *s)
+{
+        struct entry *o = s->order;
+        unsigned n = 0;
+
+        for (unsigned i = 0; i < s->clients; i++) {
+                struct client *c = &s->client[i];
+
+                if (!c->used)
+                        continue;
+                if (c->fixed_ticket)
+                        o[n++] = (struct entry){.c = c,
+                                                .priority = c->priority,
+                                                .kind = WAIT_FIXED,
+                                                .ticket = c->fixed_ticket};
+                if (c->waiting)
+                        o[n++] = run_entry(s, c);
+        }
+        s->n_order = n;
+        for (unsigned i = n / 2; i-- > 0;)
+                sift_down(o, n, i);
+        while (n > 1) {
+                struct entry tmp = o[0];
+
+                o[0] = o[--n];
+                o[n] = tmp;
+                sift_down(o, n, 0);
+        }
+}
+
+/* ---- who gives way ---- */
+
+/* In the order in which they are asked. */
+enum victim_class {
+        VICTIM_YIELDING,     /* has just drained for this */
+        VICTIM_IDLE,         /* least recently active first */
+        VICTIM_WAITER,       /* behind the head, without a lease: last in the queue first */
+        VICTIM_STALLED,      /* the same with a lease, waiting for growth */
+        VICTIM_LOWER,        /* runs at a lower priority: lowest first */
+        VICTIM_EXPIRED_IDLE, /* past its quantum: largest overrun first; idle ones before busy ones
+                              */
+        VICTIM_EXPIRED,
+        VICTIM_NONE,
+};
+
+/* What a client is judged against. */
+struct demand {
+        const struct client *head; /* NULL: the card is overdrawn, nobody in particular */
+        struct entry entry;        /* the head's place */
+        unsigned gpu;
+        uint64_t missing;
+        bool lease_only; /* exclusive mode: no byte is needed, only the lease */
+};
+
+struct victim {
+        struct client *c;
+        enum victim_class class;
+        uint64_t key; /* smaller first */
+};
+
+/* Ski rental: staying resident has cost as much as going and coming back would. */
+static uint64_t handoff_cost(const struct gpu *g, uint64_t bytes)
+{
+        return 2 * bytes / (g->rate / 1000000) * 1000;
+}
+
+static uint64_t idle_until(const struct sched *s, const struct client *v, const struct demand *d)
+{
+        const struct account *a = &v->accounts[d->gpu];
+        const struct gpu *g = &s->gpu[d->gpu];
+        uint64_t cost = d->lease_only ? 0 : handoff_cost(g, MIN(d->missing, a->usage.backed));
+        uint64_t wait = s->config.idle_release_ns ? s->config.idle_release_ns : cost;
+
+        if (cost == 0)
+                wait = 0;
+        /* A burst of a higher priority is not sent away between two of its requests. */
+        if (d->head && v->priority > d->head->priority)
+                wait = MAX(wait, cost > g->handoff_ns ? cost : g->handoff_ns);
+        return add_sat(v->last_active_ns, wait);
+}
+
+static bool behind(const struct sched *s, const struct client *v, const struct demand *d)
+{
+        bool growth = v->lease && s->now_ns < quantum_end(s, v);
+        struct entry e = {.priority = v->priority,
+                          .kind = growth ? WAIT_GROWTH : WAIT_RUN,
+                          .ticket = v->ticket};
+
+        return !d->head || v->stuck || entry_before(&d->entry, &e);
+}
+
+static struct victim judge_leased(struct sched *s, struct client *v, const struct demand *d)
+{
+        struct victim r = {.c = v, .class = VICTIM_NONE};
+        uint64_t end = quantum_end(s, v), idle_end;
+
+        if (s->now_ns < v->retry_ns) {
+                wake_at(s, v->retry_ns);
+                return r;
+        }
+        if (v->idle) {
+                idle_end = idle_until(s, v, d);
+                if (s->now_ns >= idle_end) {
+                        r.class = VICTIM_IDLE;
+                        r.key = v->last_active_ns;
+                        return r;
+                }
+                wake_at(s, idle_end);
+        }
+        if (d->head && v->priority > d->head->priority)
+                return r;
+        /* Within its quantum a lease that grows goes before waiters without one, so what is behind
+         * here is past its quantum, or the later of two leases that block each other. */
+        if (v->waiting && behind(s, v, d)) {
+                r.class = VICTIM_STALLED;
+                r.key = UINT64_MAX - v->ticket;
+                return r;
+        }
+        if (d->head && v->priority < d->head->priority) {
+                r.class = VICTIM_LOWER;
+                r.key = (uint64_t)((int64_t)v->priority - INT32_MIN);
+                return r;
+        }
+        if (s->now_ns >= end) {
+                r.class = v->idle ? VICTIM_EXPIRED_IDLE : VICTIM_EXPIRED;
+                r.key = end;
+                return r;
+        }
+        wake_at(s, end);
+        return r;
+}
+
+static struct victim judge(struct sched *s, struct client *v, const struct demand *d)
+{
+        const struct account *a = &v->accounts[d->gpu];
+        struct victim r = {.c = v, .class = VICTIM_NONE};
+        uint64_t idle_end;
+
+        if (!v->used || v == d->head || !a->attached || client_immovable(s, v))
+                return r;
+        if (v->lease) {
+                if (!d->lease_only && a->limit == 0)
+                        return r;
+                return judge_leased(s, v, d);
+        }
+        if (d->lease_only || a->limit == 0)
+                return r;
+        if (v->yielding) {
+                r.class = VICTIM_YIELDING;
+        } else if (v->waiting) {
+                if (!behind(s, v, d))
+                        return r;
+                r.class = VICTIM_WAITER;
+                r.key = UINT64_MAX - v->ticket;
+        } else {
+                idle_end = idle_until(s, v, d);
+                if (s->now_ns < idle_end) {
+                        wake_at(s, idle_end);
+                        return r;
+                }
+                r.class = VICTIM_IDLE;
+                r.key = v->last_active_ns;
+        }
+        return r;
+}
+
+static struct victim choose(struct sched *s, const struct demand *d)
+{
+        struct victim best = {.class = VICTIM_NONE};
+
+        for (unsigned i = 0; i < s->clients; i++) {
+                struct victim v = judge(s, &s->client[i], d);
+
+                if (v.class < best.class || (v.class == best.class && v.key < best.key))
+                        best = v;
+        }
+        return best;
+}
+
+void policy_revoke(struct sched *s, struct client *v, unsigned gpu, const struct client *for_whom)
+{
+        struct gpu *g = &s->gpu[gpu];
+        unsigned doublings = MIN(v->drain_failures, PATIENCE_DOUBLINGS);
+
+        v->draining = true;
+        v->yielding = true;
+        v->send_revoke = true;
+        v->revoke_patience_ns = s->config.patience_ns << doublings;
+        v->revoke_due_ns = add_sat(s->now_ns, add_sat(v->revoke_patience_ns, s->config.grace_ns));
+        v->revoke_gpu = gpu;
+        wake_at(s, v->revoke_due_ns);
+        if (!g->revoked_ns && for_whom) {
+                g->revoked_ns = s->now_ns;
+                g->for_whom = client_id(s, for_whom);
+        }
+        actions_mark(s, v);
+}
+
+/* ---- making room ---- */
+
+/* Bytes below which the slack of c's limit cannot be cut without work for anybody. */
+static uint64_t slack_floor(const struct client *c, const struct account *a)
+{
+        /* What a running client has allocated it is about to back. */
+        return c->lease ? MAX(a->usage.backed, a->usage.allocated) : a->usage.backed;
+}
+
+static void trim(struct sched *s, struct demand *d)
+{
+        for (unsigned i = 0; i < s->clients && d->missing; i++) {
+                struct client *c = &s->client[i];
+                struct account *a = &c->accounts[d->gpu];
+                uint64_t slack;
+
+                if (!c->used || c == d->head || !a->attached || c->lost || c->overdue ||
+                    (c->waiting && !c->lease))
+                        continue;
+                slack = MIN(d->missing, sub_sat(a->limit, slack_floor(c, a)));
+                if (slack) {
+                        ledger_set_limit(s, c, d->gpu, a->limit - slack);
+                        d->missing -= slack;
+                }
+        }
+}
+
+/* Bytes that are on their way back, and whether somebody is at work on it. */
+static uint64_t pending(const struct sched *s, unsigned gpu, bool *ret_busy)
+{
+        uint64_t sum = 0;
+        bool busy = false;
+
+        for (unsigned i = 0; i < s->clients; i++) {
+                const struct client *c = &s->client[i];
+                const struct account *a = &c->accounts[gpu];
+                uint64_t on_the_way;
+
+                if (!c->used || !a->attached || c->lost || c->overdue)
+                        continue;
+                on_the_way = sub_sat(account_movable(a), a->limit);
+                sum += on_the_way;
+                if (c->draining || (on_the_way && a->evicting))
+                        busy = true;
+        }
+        *ret_busy = busy;
+        return sum;
+}
+
+static struct entry head_entry(struct sched *s, struct client *c, bool fixed)
+{
+        if (fixed)
+                return (struct entry){.c = c,
+                                      .priority = c->priority,
+                                      .kind = WAIT_FIXED,
+                                      .ticket = c->fixed_ticket};
+        return run_entry(s, c);
+}
+
+void policy_reclaim(struct sched *s, unsigned gpu)
+{
+        struct gpu *g = &s->gpu[gpu];
+        struct demand d = {.gpu = gpu, .head = g->head};
+        struct victim v;
+        uint64_t want;
+        bool busy;
+
+        if (s->config.mode == SCHED_MODE_OFF)
+                return;
+        /* What will be charged once all that is on its way is back. An overdrawn card comes before
+         * whoever waits for it. */
+        want = g->charged - pending(s, gpu, &busy);
+        if (want > gpu_usable(g)) {
+                d.head = NULL;
+        } else if (g->head) {
+                d.entry = head_entry(s, g->head, g->head_fixed);
+                want = add_sat(want, g->head_missing);
+        }
+        d.missing = sub_sat(want, gpu_usable(g));
+        trim(s, &d);
+        if (!d.missing || busy)
+                return;
+
+        v = choose(s, &d);
+        if (v.class == VICTIM_NONE)
+                return;
+        if (v.c->lease) {
+                policy_revoke(s, v.c, gpu, d.head);
+        } else {
+                struct account *a = &v.c->accounts[gpu];
+
+                ledger_set_limit(s, v.c, gpu, sub_sat(a->limit, d.missing));
+        }
+}
+
+/* The mode was changed, or several came back running: all but the longest holder give way. */
+static struct client *surplus_lease(struct sched *s, unsigned gpu)
+{
+        struct client *latest = NULL;
+
+        for (unsigned i = 0; i < s->clients; i++) {
+                struct client *c = &s->client[i];
+
+                if (!c->used || !c->lease || !c->accounts[gpu].attached || client_immovable(s, c))
+                        continue;
+                if (s->now_ns < c->retry_ns)
+                        wake_at(s, c->retry_ns);
+                else if (!latest || c->lease > latest->lease)
+                        latest = c;
+        }
+        return latest;
+}
+
+/* Exclusive mode: one lease a GPU, and somebody who is resident may lack only that. */
+void policy_reclaim_lease(struct sched *s, unsigned gpu)
+{
+        struct gpu *g = &s->gpu[gpu];
+        struct demand d = {.gpu = gpu, .head = g->lease_head, .lease_only = true};
+        struct victim v = {.class = VICTIM_NONE};
+        bool busy;
+
+        if (s->config.mode != SCHED_MODE_EXCLUSIVE || (g->leases < 2 && !d.head))
+                return;
+        (void)pending(s, gpu, &busy);
+        if (busy)
+                return;
+        if (g->leases > 1) {
+                v.c = surplus_lease(s, gpu);
+        } else {
+                d.entry = run_entry(s, g->lease_head);
+                v = choose(s, &d);
+        }
+        if (v.c)
+                policy_revoke(s, v.c, gpu, d.head);
+}

@@ -1,0 +1,494 @@
+/* sched.c: owns the events: checks what comes in, changes the state it speaks of, lets settle()
+ * draw the consequences. Must never decide anything itself, and never allocate after sched_new().
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "sched/internal.h"
+
+/* ---- making and settings ---- */
+
+void sched_config_default(struct sched_config *c)
+{
+        *c = (struct sched_config){
+                .clients_max = 1024,
+                .mode = SCHED_MODE_AUTO,
+                .quantum_min_ns = 200 * NSEC_PER_MSEC,
+                .quantum_max_ns = 60 * NSEC_PER_SEC,
+                .handoff_permille = 50,
+                .grace_ns = 5 * NSEC_PER_SEC,
+                .patience_ns = 2 * NSEC_PER_SEC,
+                .fixed_permille = 50,
+        };
+}
+
+/* Settings come from a file that a person wrote: bring them where the arithmetic is defined. */
+static void config_clamp(struct sched_config *c)
+{
+        const uint64_t day = 24 * 3600 * NSEC_PER_SEC;
+
+        c->clients_max = (unsigned)clamp_u64(c->clients_max, 1, 1 << 20);
+        c->quantum_ns = MIN(c->quantum_ns, day);
+        c->quantum_max_ns = clamp_u64(c->quantum_max_ns, 1, day);
+        c->quantum_min_ns = MIN(c->quantum_min_ns, c->quantum_max_ns);
+        c->handoff_permille = (unsigned)clamp_u64(c->handoff_permille, 1, 999);
+        c->grace_ns = clamp_u64(c->grace_ns, NSEC_PER_MSEC, day);
+        c->idle_release_ns = MIN(c->idle_release_ns, day);
+        c->patience_ns = clamp_u64(c->patience_ns, NSEC_PER_MSEC, day);
+        c->host_budget_bytes = MIN(c->host_budget_bytes, BYTES_MAX);
+        c->restart_grace_ns = MIN(c->restart_grace_ns, day);
+        c->fixed_permille = MIN(c->fixed_permille, 900U);
+}
+
+struct sched *sched_new(const struct sched_config *config)
+{
+        struct sched *s = calloc(1, sizeof(*s));
+
+        if (!s)
+                return NULL;
+        s->config = *config;
+        config_clamp(&s->config);
+        s->client = calloc(s->config.clients_max, sizeof(*s->client));
+        s->order = calloc(s->config.clients_max, 2 * sizeof(*s->order));
+        s->dirty = calloc(s->config.clients_max, sizeof(*s->dirty));
+        if (!s->client || !s->order || !s->dirty) {
+                sched_free(s);
+                errno = ENOMEM;
+                return NULL;
+        }
+        s->next_ns = UINT64_MAX;
+        return s;
+}
+
+void sched_free(struct sched *s)
+{
+        if (!s)
+                return;
+        free(s->client);
+        free(s->order);
+        free(s->dirty);
+        free(s);
+}
+
+/* Every event begins here. */
+static void begin(struct sched *s, uint64_t now_ns)
+{
+        s->now_ns = MAX(s->now_ns, now_ns);
+        if (!s->started) {
+                s->started = true;
+                s->restart_until_ns = s->config.restart_grace_ns
+                                              ? add_sat(s->now_ns, s->config.restart_grace_ns)
+                                              : 0;
+        }
+}
+
+static void end(struct sched *s, struct sched_actions *out)
+{
+        settle(s);
+        actions_emit(s, out);
+}
+
+static struct client *find(const struct sched *s, sched_client id)
+{
+        uint32_t slot = (uint32_t)id;
+        struct client *c;
+
+        if (slot >= s->clients)
+                return NULL;
+        c = &s->client[slot];
+        return c->used && client_id(s, c) == id ? c : NULL;
+}
+
+static struct account *find_account(struct client *c, unsigned gpu)
+{
+        return gpu < SCHED_GPUS_MAX && c->accounts[gpu].attached ? &c->accounts[gpu] : NULL;
+}
+
+/* ---- GPUs ---- */
+
+int sched_gpu_add(struct sched *s, unsigned gpu, uint64_t total_bytes)
+{
+        if (gpu >= SCHED_GPUS_MAX || total_bytes == 0 || total_bytes > BYTES_MAX)
+                return -EINVAL;
+        if (s->gpu[gpu].present)
+                return -EEXIST;
+        s->gpu[gpu] = (struct gpu){.present = true, .total = total_bytes, .rate = RATE_GUESS};
+        s->gpus = MAX(s->gpus, gpu + 1);
+        return 0;
+}
+
+void sched_gpu_foreign(struct sched *s, unsigned gpu, uint64_t foreign_bytes, uint64_t now_ns,
+                       struct sched_actions *out)
+{
+        begin(s, now_ns);
+        if (gpu < s->gpus && s->gpu[gpu].present) {
+                s->gpu[gpu].foreign = MIN(foreign_bytes, s->gpu[gpu].total);
+                s->gpu[gpu].shortage = 0;
+        }
+        end(s, out);
+}
+
+/* ---- clients ---- */
+
+int sched_client_add(struct sched *s, uint32_t uid, int priority, uint64_t now_ns,
+                     sched_client *ret_id)
+{
+        unsigned slot = 0;
+        struct client *c;
+        uint32_t generation;
+        bool dirty;
+
+        begin(s, now_ns);
+        while (slot < s->clients && s->client[slot].used)
+                slot++;
+        if (slot == s->config.clients_max)
+                return -ENOSPC;
+        s->clients = MAX(s->clients, slot + 1);
+        c = &s->client[slot];
+        generation = c->generation + 1 ? c->generation + 1 : 1;
+        dirty = c->dirty; /* the slot may still be in the list */
+        *c = (struct client){.used = true,
+                             .generation = generation,
+                             .dirty = dirty,
+                             .uid = uid,
+                             .priority = priority,
+                             .last_active_ns = s->now_ns,
+                             .since_ns = s->now_ns,
+                             .clock_ns = s->now_ns};
+        *ret_id = client_id(s, c);
+        return 0;
+}
+
+static void want_fixed(struct sched *s, struct client *c, struct account *a, uint64_t fixed,
+                       uint32_t sequence)
+{
+        a->fixed_wanted = true;
+        a->fixed_want = MIN(fixed, BYTES_MAX);
+        a->fixed_of = sequence;
+        a->fixed_since_ns = s->now_ns;
+        if (!c->fixed_ticket)
+                c->fixed_ticket = ++s->tickets;
+}
+
+int sched_client_attach(struct sched *s, sched_client id, unsigned gpu,
+                        const struct sched_attach *at, uint64_t now_ns, struct sched_actions *out)
+{
+        struct client *c = find(s, id);
+        struct account *a;
+
+        begin(s, now_ns);
+        if (!c || c->lost)
+                return -ESTALE;
+        if (gpu >= s->gpus || !s->gpu[gpu].present || at->usage.backed > at->usage.allocated)
+                return -EINVAL;
+        a = &c->accounts[gpu];
+        if (a->attached)
+                return -EEXIST;
+        ledger_attach(&s->gpu[gpu], a, &at->usage);
+        c->gpus |= UINT32_C(1) << gpu;
+        c->detached |= at->detached;
+        a->limit_dirty = true;
+        actions_mark(s, c);
+        if (at->fixed_wanted > account_fixed(a)) {
+                want_fixed(s, c, a, at->fixed_wanted, at->sequence);
+                a->silent = a->usage.allocated == 0;
+        }
+        if (at->running && !c->lease) {
+                /* Its gate is open whatever we say; the grant only gives the fact a number. */
+                settle_grant(s, c);
+                c->idle = at->idle;
+        } else if (at->run && !at->running) {
+                a->run = true;
+                a->need = a->usage.allocated;
+        }
+        client_update_waiting(s, c);
+        end(s, out);
+        return 0;
+}
+
+int sched_client_usage(struct sched *s, sched_client id, unsigned gpu, const struct sched_usage *u,
+                       uint32_t limit_sequence, unsigned flags, uint64_t now_ns,
+                       struct sched_actions *out)
+{
+        struct client *c = find(s, id);
+        struct account *a;
+
+        begin(s, now_ns);
+        if (!c || c->lost)
+                return -ESTALE;
+        a = find_account(c, gpu);
+        if (!a || u->backed > u->allocated)
+                return -EINVAL;
+        ledger_set_usage(s, &s->gpu[gpu], c, a, u,
+                         limit_sequence == a->sequence && !a->limit_dirty);
+        a->need = MIN(a->need, a->usage.allocated); /* freed while it waits */
+        c->poisoned = flags & SCHED_POISONED;
+        client_update_waiting(s, c);
+        end(s, out);
+        return 0;
+}
+
+void sched_client_fixed(struct sched *s, sched_client id, unsigned gpu, uint64_t fixed_bytes,
+                        uint64_t now_ns, struct sched_actions *out)
+{
+        struct client *c = find(s, id);
+
+        begin(s, now_ns);
+        if (c && find_account(c, gpu))
+                ledger_set_fixed_measured(s, c, gpu, fixed_bytes);
+        end(s, out);
+}
+
+int sched_client_want(struct sched *s, sched_client id, unsigned gpu, const struct sched_want *w,
+                      uint64_t now_ns, struct sched_actions *out)
+{
+        struct client *c = find(s, id);
+        struct account *a;
+
+        begin(s, now_ns);
+        if (!c || c->lost)
+                return -ESTALE;
+        a = find_account(c, gpu);
+        if (!a)
+                return -EINVAL;
+        if (a->silent && !a->fixed_wanted)
+                a->silent = false; /* refused its fixed bytes and here all the same */
+        if (w->commit) {
+                a->commit_wanted = true;
+                a->commit_want = MIN(w->commit, BYTES_MAX);
+                a->commit_of = w->sequence;
+        }
+        if (w->fixed > account_fixed(a)) {
+                want_fixed(s, c, a, w->fixed, w->sequence);
+        } else if (w->fixed && w->fixed < a->fixed_allowed) {
+                ledger_set_fixed_allowed(s, c, gpu, w->fixed);
+        } else if (w->fixed) {
+                a->limit_dirty = true;
+                actions_mark(s, c);
+        }
+        a->run = w->run;
+        a->need = w->need;
+        if (!c->lease)
+                c->last_active_ns = s->now_ns;
+        client_update_waiting(s, c);
+        end(s, out);
+        return 0;
+}
+
+int sched_client_idle(struct sched *s, sched_client id, uint64_t lease, bool idle, uint64_t now_ns,
+                      struct sched_actions *out)
+{
+        struct client *c = find(s, id);
+
+        begin(s, now_ns);
+        if (!c || c->lost)
+                return -ESTALE;
+        if (c->lease && c->lease == lease && c->idle != idle) {
+                c->idle = idle;
+                c->last_active_ns = s->now_ns;
+        }
+        end(s, out);
+        return 0;
+}
+
+int sched_client_drained(struct sched *s, sched_client id, uint64_t lease, uint64_t now_ns,
+                         struct sched_actions *out)
+{
+        struct client *c = find(s, id);
+
+        begin(s, now_ns);
+        if (!c || c->lost)
+                return -ESTALE;
+        if (c->lease && c->lease == lease) {
+                if (c->draining) {
+                        c->handoffs++;
+                        s->gpu[c->revoke_gpu].handoffs++;
+                }
+                if (!c->idle)
+                        c->last_active_ns = s->now_ns;
+                c->lease = 0;
+                c->draining = c->idle = false;
+                c->drain_failures = 0;
+                c->retry_ns = 0;
+                /* It waited for growth: now it waits for its turn, behind those it made way for. */
+                if (c->waiting)
+                        client_new_ticket(s, c);
+        }
+        end(s, out);
+        return 0;
+}
+
+int sched_client_drain_failed(struct sched *s, sched_client id, uint64_t lease, uint64_t after_ns,
+                              uint64_t now_ns, struct sched_actions *out)
+{
+        struct client *c = find(s, id);
+        unsigned doublings;
+
+        (void)after_ns; /* how long it tried: the patience it was given says enough */
+        begin(s, now_ns);
+        if (!c || c->lost)
+                return -ESTALE;
+        if (c->lease && c->lease == lease && c->draining) {
+                c->draining = c->yielding = false;
+                c->drain_failures++;
+                doublings = MIN(c->drain_failures, PATIENCE_DOUBLINGS);
+                c->retry_ns = s->now_ns + (s->config.patience_ns << doublings);
+                if (c->drain_failures % DRAIN_FAILURES_MAX == 0)
+                        c->unpreemptible_until_ns = s->now_ns + UNPREEMPTIBLE_NS;
+                if (s->gpu[c->revoke_gpu].revoked_ns)
+                        s->gpu[c->revoke_gpu].revoked_ns = 0; /* no measure of a hand-off */
+        }
+        end(s, out);
+        return 0;
+}
+
+int sched_client_short(struct sched *s, sched_client id, unsigned gpu, uint64_t bytes,
+                       uint64_t now_ns, struct sched_actions *out)
+{
+        struct client *c = find(s, id);
+        struct account *a;
+        struct gpu *g;
+
+        begin(s, now_ns);
+        if (!c || c->lost)
+                return -ESTALE;
+        a = find_account(c, gpu);
+        if (!a)
+                return -EINVAL;
+        g = &s->gpu[gpu];
+        g->shortage = MIN(g->total, add_sat(g->shortage, bytes));
+        /* What it could not back it gives back first; with the lease in hand it now waits for it.
+         */
+        if (a->limit > a->usage.backed)
+                ledger_set_limit(s, c, gpu, a->usage.backed);
+        if (c->lease) {
+                a->run = true;
+                a->need = MAX(a->need, a->usage.allocated);
+        }
+        client_update_waiting(s, c);
+        end(s, out);
+        return 0;
+}
+
+void sched_client_lost(struct sched *s, sched_client id, uint64_t now_ns, struct sched_actions *out)
+{
+        struct client *c = find(s, id);
+        unsigned gpu;
+
+        begin(s, now_ns);
+        if (c) {
+                c->lost = true;
+                c->waiting = c->draining = c->overdue = c->yielding = false;
+                c->fixed_ticket = 0;
+                FOR_EACH_GPU_OF (c, gpu) {
+                        struct account *a = &c->accounts[gpu];
+
+                        a->run = a->fixed_wanted = a->commit_wanted = a->top_up = false;
+                }
+        }
+        end(s, out);
+}
+
+void sched_client_gone(struct sched *s, sched_client id, uint64_t now_ns, struct sched_actions *out)
+{
+        struct client *c = find(s, id);
+        unsigned gpu;
+
+        begin(s, now_ns);
+        if (c) {
+                FOR_EACH_GPU_OF (c, gpu) {
+                        ledger_detach(&s->gpu[gpu], &c->accounts[gpu]);
+                }
+                c->used = false;
+        }
+        end(s, out);
+}
+
+/* ---- time and settings ---- */
+
+uint64_t sched_next_ns(const struct sched *s)
+{
+        return s->next_ns;
+}
+
+void sched_tick(struct sched *s, uint64_t now_ns, struct sched_actions *out)
+{
+        begin(s, now_ns);
+        end(s, out);
+}
+
+void sched_pump(struct sched *s, uint64_t now_ns, struct sched_actions *out)
+{
+        begin(s, now_ns);
+        actions_emit(s, out);
+}
+
+/* Off promises the plain driver's behaviour: everything allocated is on the card, so it must fit
+ * now. */
+static bool all_resident(const struct sched *s)
+{
+        uint64_t more[SCHED_GPUS_MAX] = {0};
+
+        for (unsigned i = 0; i < s->clients; i++) {
+                const struct client *c = &s->client[i];
+                unsigned gpu;
+
+                if (!c->used)
+                        continue;
+                if (c->draining)
+                        return false;
+                FOR_EACH_GPU_OF (c, gpu) {
+                        const struct account *a = &c->accounts[gpu];
+
+                        if (a->evicting || account_movable(a) > a->limit)
+                                return false;
+                        more[gpu] += sub_sat(a->usage.allocated, a->limit);
+                        if (more[gpu] > ledger_free(&s->gpu[gpu]))
+                                return false;
+                }
+        }
+        return true;
+}
+
+static void commit_what_is_resident(struct sched *s)
+{
+        for (unsigned i = 0; i < s->clients; i++) {
+                struct client *c = &s->client[i];
+                unsigned gpu;
+
+                if (!c->used)
+                        continue;
+                FOR_EACH_GPU_OF (c, gpu) {
+                        struct account *a = &c->accounts[gpu];
+
+                        if (a->usage.allocated > a->limit)
+                                ledger_set_limit(s, c, gpu, a->usage.allocated);
+                        if (a->commit > a->limit)
+                                ledger_set_commit(s, c, gpu, a->limit);
+                }
+        }
+}
+
+int sched_set_mode(struct sched *s, enum sched_mode mode, uint64_t now_ns,
+                   struct sched_actions *out)
+{
+        begin(s, now_ns);
+        if (mode == SCHED_MODE_OFF && s->config.mode != SCHED_MODE_OFF) {
+                if (!all_resident(s))
+                        return -EBUSY;
+                commit_what_is_resident(s);
+        }
+        s->config.mode = mode;
+        end(s, out);
+        return 0;
+}
+
+void sched_set_quantum(struct sched *s, uint64_t quantum_ns, uint64_t now_ns,
+                       struct sched_actions *out)
+{
+        begin(s, now_ns);
+        s->config.quantum_ns = quantum_ns;
+        config_clamp(&s->config);
+        end(s, out);
+}

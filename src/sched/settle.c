@@ -1,0 +1,552 @@
+/* settle.c: owns what follows from an event: who is late, who is served, who is asked to give way,
+ * and the states that result. One pass in queue order suffices, because nothing decided here frees
+ * a byte: bytes come free when a client says so, and that is another event. */
+#include "sched/internal.h"
+
+/* ---- lateness ---- */
+
+/* A client owes us something on this GPU: bytes, an acknowledgement, or the progress of its
+ * restore. */
+static bool outstanding(const struct client *c, const struct account *a)
+{
+        if (account_movable(a) > a->limit || a->commit_held > a->commit)
+                return true;
+        return c->waiting && !c->lease && a->usage.backed < MIN(account_need(c, a), a->limit);
+}
+
+static void check_overdue(struct sched *s)
+{
+        for (unsigned i = 0; i < s->clients; i++) {
+                struct client *c = &s->client[i];
+                bool late;
+                unsigned gpu;
+
+                if (!c->used || c->lost)
+                        continue;
+                late = c->draining && s->now_ns >= c->revoke_due_ns;
+                FOR_EACH_GPU_OF (c, gpu) {
+                        struct account *a = &c->accounts[gpu];
+
+                        if (!outstanding(c, a))
+                                a->due_ns = 0;
+                        else if (a->due_ns && s->now_ns >= a->due_ns)
+                                late = true;
+                }
+                if (late && !c->overdue) {
+                        c->send_overdue = true;
+                        actions_mark(s, c);
+                }
+                c->overdue = late;
+        }
+}
+
+static void set_deadlines(struct sched *s, struct client *c)
+{
+        unsigned gpu;
+
+        if (c->lost)
+                return;
+        if (c->draining && s->now_ns < c->revoke_due_ns)
+                wake_at(s, c->revoke_due_ns);
+        FOR_EACH_GPU_OF (c, gpu) {
+                struct account *a = &c->accounts[gpu];
+
+                if (!outstanding(c, a))
+                        continue;
+                if (!a->due_ns)
+                        a->due_ns = s->now_ns + s->config.grace_ns;
+                if (s->now_ns < a->due_ns)
+                        wake_at(s, a->due_ns);
+        }
+        if (s->now_ns < c->unpreemptible_until_ns)
+                wake_at(s, c->unpreemptible_until_ns);
+}
+
+/* ---- the state before anything is given ---- */
+
+static bool beneficiary_waits(const struct sched *s, const struct gpu *g)
+{
+        uint32_t slot = (uint32_t)g->for_whom;
+        const struct client *c = slot < s->clients ? &s->client[slot] : NULL;
+
+        return c && c->used && client_id(s, c) == g->for_whom && c->waiting;
+}
+
+static void survey_gpu(struct sched *s, unsigned gpu)
+{
+        struct gpu *g = &s->gpu[gpu];
+        uint64_t commit_max = 0;
+
+        g->immovable = 0;
+        g->leases = 0;
+        g->claimed = g->head_fixed = false;
+        g->head = g->lease_head = NULL;
+        g->head_missing = 0;
+        for (unsigned i = 0; i < s->clients; i++) {
+                const struct client *c = &s->client[i];
+                const struct account *a = &c->accounts[gpu];
+
+                if (!c->used || !a->attached)
+                        continue;
+                if (client_immovable(s, c))
+                        g->immovable += account_movable(a);
+                if (c->lease)
+                        g->leases++;
+                commit_max = MAX(commit_max, a->commit_held);
+        }
+        g->over = sub_sat(g->charged, gpu_usable(g));
+        g->promise_over = sub_sat(commit_max + g->fixed, gpu_usable(g));
+        if (g->revoked_ns && !beneficiary_waits(s, g))
+                g->revoked_ns = 0;
+}
+
+static void survey(struct sched *s)
+{
+        uint64_t spill = 0;
+
+        for (unsigned gpu = 0; gpu < s->gpus; gpu++) {
+                struct gpu *g = &s->gpu[gpu];
+
+                if (!g->present)
+                        continue;
+                survey_gpu(s, gpu);
+                spill += ledger_host_spill(s, g, g->committed, g->fixed);
+        }
+        s->host_over = sub_sat(spill, s->config.host_budget_bytes);
+}
+
+/* ---- room to allocate ---- */
+
+static void refuse_commit(struct sched *s, struct client *c, struct account *a)
+{
+        a->refuse_commit = true;
+        a->refuse_commit_of = a->commit_of;
+        actions_mark(s, c);
+}
+
+/* Arithmetic, answered at once: whether it fits the promise has nothing to do with who holds the
+ * card now. */
+static void answer_commits(struct sched *s, struct client *c)
+{
+        unsigned gpu;
+
+        FOR_EACH_GPU_OF (c, gpu) {
+                struct account *a = &c->accounts[gpu];
+
+                if (!a->commit_wanted)
+                        continue;
+                a->commit_wanted = false;
+                if (a->commit_want < a->commit) {
+                        uint64_t floor = MAX(a->commit_want, a->usage.allocated);
+
+                        ledger_set_commit(s, c, gpu, MIN(a->commit, floor));
+                } else if (a->commit_want == a->commit) {
+                        a->limit_dirty = true; /* it seems not to know */
+                        actions_mark(s, c);
+                } else if (ledger_commit_fits(s, gpu, a, a->commit_want)) {
+                        ledger_set_commit(s, c, gpu, a->commit_want);
+                        a->top_up = true;
+                } else {
+                        refuse_commit(s, c, a);
+                }
+        }
+}
+
+/* The card has become smaller, or its fixed bytes more: what is committed and not allocated is
+ * taken back before somebody builds on it. */
+static void trim_commits(struct sched *s, unsigned gpu, uint64_t cap)
+{
+        for (unsigned i = 0; i < s->clients; i++) {
+                struct client *c = &s->client[i];
+                struct account *a = &c->accounts[gpu];
+                uint64_t floor = MAX(cap, a->usage.allocated);
+
+                if (c->used && a->attached && !c->lost && a->commit > floor)
+                        ledger_set_commit(s, c, gpu, floor);
+        }
+}
+
+/* ---- room for fixed bytes ---- */
+
+static void fixed_done(struct sched *s, struct client *c, struct account *a)
+{
+        unsigned gpu;
+
+        a->fixed_wanted = false;
+        FOR_EACH_GPU_OF (c, gpu) {
+                if (c->accounts[gpu].fixed_wanted)
+                        return;
+        }
+        c->fixed_ticket = 0;
+}
+
+static void refuse_fixed(struct sched *s, struct client *c, struct account *a)
+{
+        fixed_done(s, c, a);
+        a->refuse_fixed = true;
+        a->refuse_fixed_of = a->fixed_of;
+        actions_mark(s, c);
+}
+
+enum fixed_verdict { FIXED_FITS, FIXED_LATER, FIXED_NEVER };
+
+/* Would everybody still be runnable with so many fixed bytes on this GPU? What counts is what
+ * clients really hold; commits above that are taken back first, and until that is acknowledged it
+ * is too early. */
+static enum fixed_verdict fixed_verdict(struct sched *s, unsigned gpu, const struct account *want,
+                                        uint64_t fixed)
+{
+        const struct gpu *g = &s->gpu[gpu];
+        uint64_t cap = sub_sat(gpu_usable(g), fixed), spill = 0;
+        bool early = false;
+
+        if (fixed > gpu_usable(g))
+                return FIXED_NEVER;
+        for (unsigned i = 0; i < s->clients; i++) {
+                const struct client *c = &s->client[i];
+                const struct account *a = &c->accounts[gpu];
+
+                if (!c->used || !a->attached || a->commit_held <= cap)
+                        continue;
+                if (c->lost || a->usage.allocated > cap)
+                        return FIXED_NEVER;
+                early = true;
+        }
+        if (early)
+                return s->now_ns - want->fixed_since_ns >= s->config.grace_ns ? FIXED_NEVER
+                                                                              : FIXED_LATER;
+        if (fixed <= gpu_fixed_budget(s, g))
+                return FIXED_FITS; /* host room was kept for as much */
+        for (unsigned i = 0; i < s->gpus; i++) {
+                if (s->gpu[i].present)
+                        spill += ledger_host_spill(s, &s->gpu[i], s->gpu[i].committed,
+                                                   i == gpu ? fixed : s->gpu[i].fixed);
+        }
+        return spill > s->config.host_budget_bytes + s->host_over ? FIXED_NEVER : FIXED_FITS;
+}
+
+static void serve_fixed_on(struct sched *s, struct client *c, unsigned gpu)
+{
+        struct gpu *g = &s->gpu[gpu];
+        struct account *a = &c->accounts[gpu];
+        uint64_t more = sub_sat(a->fixed_want, account_fixed(a));
+
+        if (more) {
+                switch (fixed_verdict(s, gpu, a, g->fixed + more)) {
+                case FIXED_NEVER:
+                        refuse_fixed(s, c, a);
+                        return;
+                case FIXED_LATER:
+                        trim_commits(s, gpu, sub_sat(gpu_usable(g), g->fixed + more));
+                        wake_at(s, a->fixed_since_ns + s->config.grace_ns);
+                        return;
+                case FIXED_FITS:
+                        break;
+                }
+        }
+        if (more > ledger_free(g) && s->config.mode == SCHED_MODE_OFF) {
+                refuse_fixed(s, c, a);
+                return;
+        }
+        if (more > ledger_free(g) || (more && g->head)) {
+                if (!g->head) {
+                        g->head = c;
+                        g->head_fixed = true;
+                        g->head_missing = more;
+                }
+                return;
+        }
+        a->silent = false;
+        fixed_done(s, c, a);
+        ledger_set_fixed_allowed(s, c, gpu, MAX(a->fixed_want, a->fixed_allowed));
+}
+
+static void serve_fixed(struct sched *s, struct client *c)
+{
+        unsigned gpu;
+
+        FOR_EACH_GPU_OF (c, gpu) {
+                if (c->accounts[gpu].fixed_wanted)
+                        serve_fixed_on(s, c, gpu);
+        }
+}
+
+/* ---- room to run ---- */
+
+/* With everybody asked who can be asked, would there be room? If not, keeping bytes for c would
+ * only keep them from the others. */
+static bool feasible(const struct sched *s, const struct client *c)
+{
+        unsigned gpu;
+
+        FOR_EACH_GPU_OF (c, gpu) {
+                const struct account *a = &c->accounts[gpu];
+                const struct gpu *g = &s->gpu[gpu];
+                uint64_t need = account_need(c, a);
+                uint64_t others = g->immovable - (client_immovable(s, c) ? account_movable(a) : 0);
+
+                if (need > a->limit && add_sat(need, g->fixed + others) > gpu_usable(g))
+                        return false;
+        }
+        return true;
+}
+
+void settle_grant(struct sched *s, struct client *c)
+{
+        unsigned gpu;
+
+        c->lease = ++s->leases;
+        c->granted_ns = c->last_active_ns = s->now_ns;
+        c->idle = c->restoring = c->waiting = c->yielding = false;
+        c->send_grant = true;
+        actions_mark(s, c);
+        FOR_EACH_GPU_OF (c, gpu) {
+                struct gpu *g = &s->gpu[gpu];
+                uint64_t cost = s->now_ns - g->revoked_ns;
+
+                c->accounts[gpu].run = false;
+                g->leases++;
+                if (g->revoked_ns && g->for_whom == client_id(s, c)) {
+                        g->handoff_ns = g->handoff_ns ? (3 * g->handoff_ns + cost) / 4 : cost;
+                        g->handoff_ns = MAX(g->handoff_ns, UINT64_C(1));
+                        g->revoked_ns = 0;
+                }
+        }
+}
+
+/* Exclusive mode: strictly in queue order, or a resident client could overtake for ever. */
+static bool lease_is_free(struct sched *s, struct client *c)
+{
+        bool is_free = true;
+        unsigned gpu;
+
+        if (s->config.mode != SCHED_MODE_EXCLUSIVE)
+                return true;
+        FOR_EACH_GPU_OF (c, gpu) {
+                struct gpu *g = &s->gpu[gpu];
+
+                if (g->claimed)
+                        is_free = false;
+                else if (g->leases) {
+                        g->lease_head = c;
+                        is_free = false;
+                }
+        }
+        return is_free;
+}
+
+static bool outranked(const struct sched *s, const struct client *c)
+{
+        unsigned gpu;
+
+        FOR_EACH_GPU_OF (c, gpu) {
+                const struct client *h = s->gpu[gpu].head;
+
+                if (h && h->priority > c->priority)
+                        return true;
+        }
+        return false;
+}
+
+/* Give c what is free and not kept for somebody before it, and the lease once all it needs is
+ * there. */
+static void serve_run(struct sched *s, struct client *c)
+{
+        bool ready = true;
+        unsigned gpu;
+
+        c->stuck = c->overdue || !feasible(s, c);
+        if (c->stuck)
+                return;
+        FOR_EACH_GPU_OF (c, gpu) {
+                struct gpu *g = &s->gpu[gpu];
+                struct account *a = &c->accounts[gpu];
+                uint64_t missing = account_missing(c, a), give;
+
+                if (missing && !g->head) {
+                        give = MIN(missing, ledger_available(g, a));
+                        if (give) {
+                                ledger_set_limit(s, c, gpu, a->limit + give);
+                                c->restoring = true;
+                        }
+                        missing -= give;
+                }
+                if (missing) {
+                        ready = false;
+                        if (!g->head) {
+                                g->head = c;
+                                g->head_missing = missing;
+                        }
+                } else if (!c->lease && (a->evicting || a->usage.backed < account_need(c, a))) {
+                        ready = false;
+                        c->restoring = true;
+                }
+        }
+        if (c->lease) {
+                FOR_EACH_GPU_OF (c, gpu) {
+                        c->accounts[gpu].top_up |= c->accounts[gpu].run;
+                }
+                client_update_waiting(s, c);
+        } else if (ready && !outranked(s, c) && lease_is_free(s, c)) {
+                settle_grant(s, c);
+        } else {
+                FOR_EACH_GPU_OF (c, gpu) {
+                        s->gpu[gpu].claimed = true;
+                }
+        }
+}
+
+void client_new_ticket(struct sched *s, struct client *c)
+{
+        c->ticket = ++s->tickets;
+        c->restoring = c->stuck = false;
+}
+
+void client_update_waiting(struct sched *s, struct client *c)
+{
+        bool wants = false;
+        unsigned gpu;
+
+        FOR_EACH_GPU_OF (c, gpu) {
+                struct account *a = &c->accounts[gpu];
+
+                if (a->run && c->lease && !account_missing(c, a))
+                        a->run = false;
+                wants |= a->run;
+        }
+        if (wants && !c->waiting)
+                client_new_ticket(s, c);
+        c->waiting = wants;
+        if (!wants)
+                c->restoring = c->stuck = false;
+}
+
+/* ---- what is left to do for each ---- */
+
+/* Nobody waits for these bytes, so that growth within the commit need not ask again. */
+static void top_up(struct sched *s, struct client *c, unsigned gpu)
+{
+        struct gpu *g = &s->gpu[gpu];
+        struct account *a = &c->accounts[gpu];
+
+        a->top_up = false;
+        if (a->evicting || (!c->lease && a->usage.allocated > a->limit))
+                return; /* more limit would mean: restore */
+        if (s->config.mode != SCHED_MODE_OFF && (g->head || g->contested))
+                return;
+        if (a->limit < a->commit)
+                ledger_set_limit(s, c, gpu,
+                                 a->limit + MIN(a->commit - a->limit, ledger_available(g, a)));
+}
+
+static void set_contested(struct sched *s)
+{
+        for (unsigned gpu = 0; gpu < s->gpus; gpu++) {
+                struct gpu *g = &s->gpu[gpu];
+
+                if (g->head || g->lease_head)
+                        g->contested_until_ns = s->now_ns + CONTESTED_HOLD_NS;
+                g->contested = s->now_ns < g->contested_until_ns;
+                if (g->contested)
+                        wake_at(s, g->contested_until_ns);
+        }
+}
+
+static enum sched_state state_of(const struct client *c)
+{
+        unsigned gpu;
+
+        if (c->lease)
+                return c->draining ? SCHED_DRAINING : SCHED_RUNNING;
+        FOR_EACH_GPU_OF (c, gpu) {
+                const struct account *a = &c->accounts[gpu];
+
+                if (a->evicting && account_movable(a) > a->limit)
+                        return SCHED_EVICTING;
+        }
+        if (c->waiting)
+                return c->restoring ? SCHED_RESTORING : SCHED_WAITING;
+        return c->fixed_ticket ? SCHED_WAITING : SCHED_IDLE;
+}
+
+static void account_time(struct sched *s, struct client *c)
+{
+        uint64_t ns = s->now_ns - c->clock_ns;
+
+        if (c->counted_run)
+                c->run_ns += ns;
+        if (c->counted_wait)
+                c->waited_ns += ns;
+        c->clock_ns = s->now_ns;
+        c->counted_run = c->lease && !c->idle;
+        c->counted_wait = c->waiting || c->fixed_ticket;
+}
+
+static void finish(struct sched *s)
+{
+        for (unsigned i = 0; i < s->clients; i++) {
+                struct client *c = &s->client[i];
+                enum sched_state state;
+                bool contested = false;
+                unsigned gpu;
+
+                if (!c->used)
+                        continue;
+                if (!c->draining)
+                        c->yielding = false;
+                FOR_EACH_GPU_OF (c, gpu) {
+                        if (c->accounts[gpu].top_up)
+                                top_up(s, c, gpu);
+                        contested |= s->gpu[gpu].contested;
+                }
+                if (contested != c->contested) {
+                        c->contested = contested;
+                        if (!c->lost)
+                                actions_mark(s, c);
+                }
+                set_deadlines(s, c);
+                state = state_of(c);
+                if (state != c->state) {
+                        c->state = state;
+                        c->since_ns = s->now_ns;
+                }
+                account_time(s, c);
+        }
+}
+
+void settle(struct sched *s)
+{
+        s->next_ns = UINT64_MAX;
+        if (s->now_ns < s->restart_until_ns) {
+                /* The ledger is not complete: nothing is given, nobody is asked. */
+                wake_at(s, s->restart_until_ns);
+                for (unsigned i = 0; i < s->clients; i++)
+                        if (s->client[i].used)
+                                account_time(s, &s->client[i]);
+                survey(s);
+                return;
+        }
+        check_overdue(s);
+        survey(s);
+        for (unsigned i = 0; i < s->clients; i++)
+                if (s->client[i].used && !s->client[i].lost)
+                        answer_commits(s, &s->client[i]);
+        policy_sort(s);
+        for (unsigned i = 0; i < s->n_order; i++) {
+                if (s->order[i].kind == WAIT_FIXED)
+                        serve_fixed(s, s->order[i].c);
+                else
+                        serve_run(s, s->order[i].c);
+        }
+        for (unsigned gpu = 0; gpu < s->gpus; gpu++) {
+                struct gpu *g = &s->gpu[gpu];
+
+                if (!g->present)
+                        continue;
+                trim_commits(s, gpu, sub_sat(gpu_usable(g), g->fixed));
+                policy_reclaim(s, gpu);
+                policy_reclaim_lease(s, gpu);
+        }
+        set_contested(s);
+        finish(s);
+}

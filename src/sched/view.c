@@ -1,0 +1,184 @@
+/* view.c: owns what people and the daemon may see of the state. Must never change it. */
+#include <errno.h>
+#include <string.h>
+
+#include "sched/internal.h"
+
+static const char *const state_names[] = {
+        [SCHED_IDLE] = "idle",       [SCHED_WAITING] = "waiting",   [SCHED_RESTORING] = "restoring",
+        [SCHED_RUNNING] = "running", [SCHED_DRAINING] = "draining", [SCHED_EVICTING] = "evicting",
+};
+
+static const char *const mode_names[] = {
+        [SCHED_MODE_AUTO] = "auto",
+        [SCHED_MODE_EXCLUSIVE] = "exclusive",
+        [SCHED_MODE_OFF] = "off",
+};
+
+const char *sched_state_name(enum sched_state state)
+{
+        return (size_t)state < ARRAY_SIZE(state_names) ? state_names[state] : "unknown";
+}
+
+const char *sched_mode_name(enum sched_mode mode)
+{
+        return (size_t)mode < ARRAY_SIZE(mode_names) ? mode_names[mode] : "unknown";
+}
+
+int sched_mode_parse(const char *text, enum sched_mode *ret_mode)
+{
+        for (size_t i = 0; i < ARRAY_SIZE(mode_names); i++) {
+                if (strcmp(text, mode_names[i]) == 0) {
+                        *ret_mode = (enum sched_mode)i;
+                        return 0;
+                }
+        }
+        return -EINVAL;
+}
+
+static const struct client *find(const struct sched *s, sched_client id)
+{
+        uint32_t slot = (uint32_t)id;
+        const struct client *c;
+
+        if (slot >= s->clients)
+                return NULL;
+        c = &s->client[slot];
+        return c->used && client_id(s, c) == id ? c : NULL;
+}
+
+int sched_gpu_view(const struct sched *s, unsigned gpu, struct sched_gpu_view *ret)
+{
+        const struct gpu *g;
+
+        if (gpu >= s->gpus || !s->gpu[gpu].present)
+                return -EINVAL;
+        g = &s->gpu[gpu];
+        *ret = (struct sched_gpu_view){
+                .total = g->total,
+                .foreign = g->foreign,
+                .capacity = gpu_capacity(g),
+                .headroom = gpu_headroom(g),
+                .fixed_budget = gpu_fixed_budget(s, g),
+                .visible = gpu_visible(s, g),
+                .charged = g->charged,
+                .fixed = g->fixed,
+                .committed = g->committed,
+                .quantum_ns = policy_quantum(s, g),
+                .handoffs = g->handoffs,
+                .contested = g->contested,
+        };
+        for (unsigned i = 0; i < s->clients; i++) {
+                const struct client *c = &s->client[i];
+
+                if (!c->used || !c->accounts[gpu].attached)
+                        continue;
+                if (c->lease)
+                        ret->running++;
+                else if (c->waiting || c->fixed_ticket)
+                        ret->waiting++;
+        }
+        return 0;
+}
+
+/* Who stands between c and the bytes it lacks on this GPU. */
+static const struct client *blocker_on(const struct sched *s, const struct client *c, unsigned gpu)
+{
+        const struct client *leased = NULL, *stubborn = NULL;
+
+        if (s->gpu[gpu].head && s->gpu[gpu].head != c && !c->stuck)
+                return s->gpu[gpu].head;
+        for (unsigned i = 0; i < s->clients; i++) {
+                const struct client *v = &s->client[i];
+                const struct account *a = &v->accounts[gpu];
+
+                if (!v->used || v == c || !a->attached || !account_charge(a))
+                        continue;
+                if (client_immovable(s, v)) {
+                        if (!stubborn ||
+                            account_charge(a) > account_charge(&stubborn->accounts[gpu]))
+                                stubborn = v;
+                        continue;
+                }
+                if (v->draining || account_movable(a) > a->limit)
+                        return v;
+                if (v->lease && (!leased || v->granted_ns < leased->granted_ns))
+                        leased = v;
+        }
+        if (c->stuck && stubborn)
+                return stubborn;
+        return leased ? leased : stubborn;
+}
+
+static sched_client blocker(const struct sched *s, const struct client *c)
+{
+        unsigned gpu;
+
+        FOR_EACH_GPU_OF (c, gpu) {
+                const struct account *a = &c->accounts[gpu];
+                const struct client *b = NULL;
+
+                if ((c->waiting && account_missing(c, a)) || a->fixed_wanted ||
+                    s->gpu[gpu].lease_head == c)
+                        b = blocker_on(s, c, gpu);
+                if (b)
+                        return client_id(s, b);
+        }
+        return 0;
+}
+
+int sched_client_view(const struct sched *s, sched_client id, uint64_t now_ns,
+                      struct sched_client_view *ret)
+{
+        const struct client *c = find(s, id);
+        uint64_t ns;
+
+        if (!c)
+                return -ESTALE;
+        ns = sub_sat(now_ns, c->clock_ns);
+        *ret = (struct sched_client_view){
+                .state = c->state,
+                .flags = (c->overdue ? SCHED_OVERDUE : 0) | (c->lost ? SCHED_LOST : 0) |
+                         (c->detached ? SCHED_DETACHED : 0) | (c->poisoned ? SCHED_POISONED : 0) |
+                         (client_unpreemptible(s, c) ? SCHED_UNPREEMPTIBLE : 0),
+                .idle = c->idle,
+                .since_ns = c->since_ns,
+                .lease = c->lease,
+                .run_ns = c->run_ns + (c->counted_run ? ns : 0),
+                .handoffs = c->handoffs,
+                .waited_ns = c->waited_ns + (c->counted_wait ? ns : 0),
+                .blocker = blocker(s, c),
+        };
+        return 0;
+}
+
+int sched_account_view(const struct sched *s, sched_client id, unsigned gpu,
+                       struct sched_account_view *ret)
+{
+        const struct client *c = find(s, id);
+        const struct account *a;
+
+        if (!c)
+                return -ESTALE;
+        if (gpu >= SCHED_GPUS_MAX || !c->accounts[gpu].attached)
+                return -EINVAL;
+        a = &c->accounts[gpu];
+        *ret = (struct sched_account_view){
+                .usage = a->usage,
+                .commit = a->commit,
+                .limit = a->limit,
+                .charge = account_charge(a),
+                .fixed = account_fixed(a),
+                .need = account_need(c, a),
+        };
+        return 0;
+}
+
+sched_client sched_next_client(const struct sched *s, sched_client after)
+{
+        for (unsigned i = after ? (uint32_t)after + 1 : 0; i < s->clients; i++) {
+                if (s->client[i].used)
+                        return client_id(s, &s->client[i]);
+        }
+        return 0;
+}
