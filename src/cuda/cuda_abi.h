@@ -4,7 +4,7 @@
  * that we and the simulator use are declared here, under the driver's names. What only passes
  * through us stays an incomplete struct. Nothing here may differ from the toolkit's cuda.h: where
  * one is installed, a test compares sizes, offsets and values, and the compiler compares every
- * prototype of cuda_api.def (src/cuda/CMakeLists.txt). 64-bit only. */
+ * prototype of cuda_api.def (tests/unit/cuda). 64-bit only. */
 #pragma once
 
 #include <stddef.h>

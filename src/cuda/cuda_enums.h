@@ -1,5 +1,5 @@
 /* cuda_enums.h: the numbers of the CUDA driver ABI (13.0), under the driver's own names, so that
- * our code compiles against the toolkit's cuda.h as well. tests/unit/abi_dump.c compares the values
+ * our code compiles against the toolkit's cuda.h as well. tests/unit/cuda compares the values
  * with a cuda.h where one is installed. Included through cuda_abi.h. */
 #pragma once
 
@@ -611,8 +611,7 @@ typedef enum CUlaunchAttributeID_enum {
         CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT = 12,
         CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE = 13,
         CU_LAUNCH_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT = 14,
-        CU_LAUNCH_ATTRIBUTE_NVLINK_UTIL_CENTRIC_SCHEDULING = 16,
-        CU_LAUNCH_ATTRIBUTE_MAX = 17
+        CU_LAUNCH_ATTRIBUTE_NVLINK_UTIL_CENTRIC_SCHEDULING = 16
 } CUlaunchAttributeID;
 
 typedef enum CUstreamCaptureStatus_enum {

@@ -1,0 +1,20 @@
+/* prototypes.c: compiles only if every row of cuda_api.def agrees with the toolkit's headers: its
+ * prototype with cuda.h, its name and version with the types of cudaTypedefs.h. */
+
+/* Shows the functions under their exported names, all versions and per-thread variants of them. */
+#define __CUDA_API_VERSION_INTERNAL
+#include <cuda.h>
+#include <cudaProfiler.h>
+#include <cudaProfilerTypedefs.h>
+#include <cudaTypedefs.h>
+
+/* The variants' types end in _ptds or _ptsz, which the table does not tell apart. */
+#define VERSION_0(base, symbol, since)               \
+        extern PFN_##base##_v##since since_##symbol; \
+        PFN_##base##_v##since since_##symbol = symbol;
+#define VERSION_CU_API_PTSZ(base, symbol, since)
+#define CU(base, symbol, since, flags, behaviour, stream, params, args) \
+        extern CUresult(*const check_##symbol) params;                  \
+        CUresult(*const check_##symbol) params = symbol;                \
+        VERSION_##flags(base, symbol, since)
+#include "cuda/cuda_api.def"
