@@ -1,5 +1,7 @@
 /* elf.c: looks symbols up in the hash tables of loaded objects. Must never allocate, take a lock of
- * ours, or call anything that goes through dlsym(). */
+ * ours, or call a function of the C library other than dl_iterate_phdr(): a sanitizer's run time
+ * calls dlsym() to find the functions that it stands in for, and its strcmp() is not ready before
+ * that. */
 #include "preload/elf.h"
 
 #include <elf.h>
@@ -7,7 +9,6 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <string.h>
 
 #include "base/macros.h"
 
@@ -73,13 +74,22 @@ static bool elf_open(const struct dl_phdr_info *info, struct elf_tables *ret_tab
         return true;
 }
 
+static bool elf_same(const char *a, const char *b)
+{
+        while (*a && *a == *b) {
+                a++;
+                b++;
+        }
+        return *a == *b;
+}
+
 static bool elf_matches(const struct elf_tables *t, uint32_t index, const char *symbol)
 {
         const ElfW(Sym) *s = &t->symbols[index];
 
         return s->st_shndx != SHN_UNDEF && ELF64_ST_TYPE(s->st_info) == STT_FUNC &&
                (!t->versions || !(t->versions[index] & VERSION_HIDDEN)) &&
-               strcmp(t->strings + s->st_name, symbol) == 0;
+               elf_same(t->strings + s->st_name, symbol);
 }
 
 /* The layout of the two tables: https://flapenguin.me/elf-dt-gnu-hash, and chapter "Hash Table" of
@@ -126,11 +136,13 @@ static uint32_t elf_find_sysv(const struct elf_tables *t, const char *symbol)
 static bool elf_is_libc(const char *path)
 {
         static const char *const names[] = {"libc.so.6", "libdl.so.2", "libpthread.so.0"};
-        const char *slash = strrchr(path, '/');
-        const char *name = slash ? slash + 1 : path;
+        const char *name = path;
 
+        for (; *path; path++)
+                if (*path == '/')
+                        name = path + 1;
         for (unsigned i = 0; i < ARRAY_SIZE(names); i++)
-                if (strcmp(name, names[i]) == 0)
+                if (elf_same(name, names[i]))
                         return true;
         return false;
 }

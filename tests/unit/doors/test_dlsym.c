@@ -1,0 +1,81 @@
+/* test_dlsym.c: runs programs with the doors preloaded, alone and among other preloaded libraries.
+ */
+#include "unit.h"
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#ifndef ASAN_USER
+#define ASAN_USER NULL
+#endif
+
+/* Exit status of a program with these libraries preloaded; 128 + n: killed by signal n. */
+static int run(const char *program, const char *preload, const char *argument)
+{
+        pid_t pid = fork();
+        int status;
+
+        assert_true(pid >= 0);
+        if (pid == 0) {
+                if (setenv("LD_PRELOAD", preload, 1) == 0)
+                        execl(program, program, argument, (char *)NULL);
+                _exit(127);
+        }
+        assert_int_equal(waitpid(pid, &status, 0), pid);
+        return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+static void next_means_the_library_behind_the_caller(void **state)
+{
+        assert_int_equal(run(USER, "", "next"), 0);
+        assert_int_equal(run(USER, DOORS, "next"), 0);
+        assert_int_equal(run(OLD_USER, DOORS, "next"), 0);
+}
+
+static void other_preloaded_libraries_work_before_and_behind_ours(void **state)
+{
+        assert_int_equal(run(USER, GETPPID, "interposed"), 0);
+        assert_int_equal(run(USER, GETPPID ":" DOORS, "interposed"), 0);
+        assert_int_equal(run(USER, DOORS ":" GETPPID, "interposed"), 0);
+        /* Would the check notice? */
+        assert_int_not_equal(run(USER, DOORS, "interposed"), 0);
+}
+
+static void malloc_replacements_find_the_c_library_in_their_constructors(void **state)
+{
+        assert_int_equal(run(USER, MALLOC, "allocates"), 0);
+        assert_int_equal(run(USER, MALLOC ":" DOORS, "allocates"), 0);
+        assert_int_equal(run(USER, DOORS ":" MALLOC, "allocates"), 0);
+        assert_int_equal(run(USER, DOORS ":" GETPPID ":" MALLOC, "interposed"), 0);
+}
+
+static void driver_functions_are_ours_by_either_version_of_dlsym(void **state)
+{
+        assert_int_equal(run(USER, DOORS, "driver"), 0);
+        assert_int_equal(run(OLD_USER, DOORS, "driver"), 0);
+        assert_int_equal(run(USER, MALLOC ":" DOORS ":" GETPPID, "driver"), 0);
+        assert_int_not_equal(run(USER, "", "driver"), 0);
+}
+
+static void sanitized_programs_run(void **state)
+{
+        if (!ASAN_USER)
+                skip();
+        assert_int_equal(run(ASAN_USER, "", "plain"), 0);
+        assert_int_equal(run(ASAN_USER, DOORS, "plain"), 0);
+        assert_int_equal(run(ASAN_USER, DOORS, "driver"), 0);
+        assert_int_equal(run(ASAN_USER, DOORS, "next"), 0);
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                cmocka_unit_test(next_means_the_library_behind_the_caller),
+                cmocka_unit_test(other_preloaded_libraries_work_before_and_behind_ours),
+                cmocka_unit_test(malloc_replacements_find_the_c_library_in_their_constructors),
+                cmocka_unit_test(driver_functions_are_ours_by_either_version_of_dlsym),
+                cmocka_unit_test(sanitized_programs_run),
+        };
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}
