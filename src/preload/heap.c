@@ -161,15 +161,8 @@ static struct block *heap_slab_with_room(const struct heap *h, uint64_t bytes, C
         return NULL;
 }
 
-uint64_t heap_cost(const struct heap *h, uint64_t bytes)
-{
-        /* A slab may yet have room; asking for one more than needed is harmless, the daemon grants
-         * in larger steps anyway. */
-        return bytes <= HEAP_SMALL_MAX ? heap_slab_bytes(h) : align_up(bytes, HEAP_GRANULARITY);
-}
-
-static int heap_allocate_small(struct heap *h, uint64_t bytes, CUcontext owner,
-                               CUdeviceptr *ret_address)
+static int heap_allocate_small(struct heap *h, uint64_t bytes, CUcontext owner, uint64_t max,
+                               CUdeviceptr *ret_address, uint64_t *ret_cost)
 {
         struct block *b;
         uint64_t offset;
@@ -180,7 +173,10 @@ static int heap_allocate_small(struct heap *h, uint64_t bytes, CUcontext owner,
                         return 0;
                 }
         }
-        b = heap_carve(h, heap_slab_bytes(h), owner);
+        *ret_cost = heap_slab_bytes(h);
+        if (h->allocated + *ret_cost > max)
+                return -ENOSPC;
+        b = heap_carve(h, *ret_cost, owner);
         if (!b)
                 return -ENOMEM;
         b->kind = BLOCK_SLAB;
@@ -194,13 +190,17 @@ static int heap_allocate_small(struct heap *h, uint64_t bytes, CUcontext owner,
         return 0;
 }
 
-int heap_allocate(struct heap *h, uint64_t bytes, CUcontext owner, CUdeviceptr *ret_address)
+int heap_allocate(struct heap *h, uint64_t bytes, CUcontext owner, uint64_t max,
+                  CUdeviceptr *ret_address, uint64_t *ret_cost)
 {
         struct block *b;
 
         if (bytes <= HEAP_SMALL_MAX)
-                return heap_allocate_small(h, bytes, owner, ret_address);
-        b = heap_carve(h, align_up(bytes, HEAP_GRANULARITY), owner);
+                return heap_allocate_small(h, bytes, owner, max, ret_address, ret_cost);
+        *ret_cost = align_up(bytes, HEAP_GRANULARITY);
+        if (*ret_cost > max || h->allocated > max - *ret_cost)
+                return -ENOSPC;
+        b = heap_carve(h, *ret_cost, owner);
         if (!b)
                 return -ENOMEM;
         b->kind = BLOCK_LARGE;

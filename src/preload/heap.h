@@ -68,11 +68,10 @@ struct heap {
 
 void heap_init(struct heap *h, uint64_t gpu_bytes);
 
-/* Bytes by which heap_allocate() would raise h->allocated; what commit must cover. */
-uint64_t heap_cost(const struct heap *h, uint64_t bytes);
-
-/* 0; -ENOMEM: no address space or no memory for the books. Nothing is backed yet. */
-int heap_allocate(struct heap *h, uint64_t bytes, CUcontext owner, CUdeviceptr *ret_address);
+/* 0; -ENOSPC: h->allocated would exceed max, and *ret_cost says by how much it has to rise;
+ * -ENOMEM: no address space or no memory for the books. Nothing is backed yet. */
+int heap_allocate(struct heap *h, uint64_t bytes, CUcontext owner, uint64_t max,
+                  CUdeviceptr *ret_address, uint64_t *ret_cost);
 
 /* What lies at an address inside an allocation of the program: its start, its size as requested,
  * its block. False: not ours. */

@@ -20,48 +20,42 @@ static uint64_t visible_free(const struct gpu *g)
         return sub_sat(g->visible, g->heap.allocated + g->fixed);
 }
 
-/* Make sure that the daemon has promised room for so many more bytes. Lock held, given up
- * meanwhile. */
+/* Ask the daemon to promise room for so many more bytes. Lock held, given up meanwhile. */
 static int commit(struct gpu *g, uint64_t more)
 {
-        uint64_t exact, blocks;
+        uint64_t exact = g->heap.allocated + more;
+        uint64_t blocks = align_up(exact, MAX(g->block_bytes, HEAP_GRANULARITY));
 
-        for (;;) {
-                exact = g->heap.allocated + more;
-                if (exact <= g->commit)
-                        return 0;
-                blocks = align_up(exact, MAX(g->block_bytes, HEAP_GRANULARITY));
-                blocks = MAX(MIN(blocks, g->visible), exact);
-                /* Other threads may take what was promised before we are back: look again. */
-                if (agent_ask_commit(g, blocks) < 0 &&
-                    agent_ask_commit(g, g->heap.allocated + more) < 0)
-                        return -ENOMEM;
-        }
+        blocks = MAX(MIN(blocks, sub_sat(g->visible, g->fixed)), exact);
+        if (agent_ask_commit(g, blocks) == 0)
+                return 0;
+        return blocks > exact ? agent_ask_commit(g, g->heap.allocated + more) : -ENOMEM;
 }
 
 static CUresult allocate(struct gpu *g, uint64_t bytes, CUcontext owner, CUdeviceptr *ret_ptr)
 {
-        CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
         uint64_t cost;
+        int r;
 
         lock_acquire(&core.lock);
-        cost = heap_cost(&g->heap, bytes);
-        /* A small allocation may find room in a slab that is paid for already. */
-        if (bytes > HEAP_SMALL_MAX && cost > visible_free(g))
-                goto out;
-        if (bytes <= HEAP_SMALL_MAX && cost > visible_free(g))
-                cost = 0;
-        if (commit(g, cost) < 0)
-                goto out;
-        if (heap_allocate(&g->heap, bytes, owner, ret_ptr) < 0)
-                goto out;
-        if (heap_missing(&g->heap) > 0)
-                gate_shut(GATE_UNBACKED);
-        g->usage_dirty = true;
-        result = CUDA_SUCCESS;
-out:
+        /* Other threads may take what was promised before we are back from asking: then ask again.
+         */
+        for (;;) {
+                uint64_t max = MIN(g->commit, sub_sat(g->visible, g->fixed));
+
+                r = heap_allocate(&g->heap, bytes, owner, max, ret_ptr, &cost);
+                if (r != -ENOSPC)
+                        break;
+                if (cost > visible_free(g) || commit(g, cost) < 0)
+                        break;
+        }
+        if (r == 0) {
+                if (heap_missing(&g->heap) > 0)
+                        gate_shut(GATE_UNBACKED);
+                g->usage_dirty = true;
+        }
         lock_release(&core.lock);
-        return result;
+        return r == 0 ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 CUresult hook_cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize)

@@ -1,0 +1,293 @@
+/* test_heap.c: the books of the heap against a plain model: no two allocations overlap, every
+ * address is found while it lives and not after, and the figures are the sums they claim to be.
+ * Only the address reservation is the driver's; here it is a counter. */
+#include "unit.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/macros.h"
+#include "preload/heap.h"
+#include "preload/real.h"
+#include "preload/slab.h"
+
+struct real_driver real;
+
+#define OWNER ((CUcontext)0x10)
+#define OTHER ((CUcontext)0x20)
+
+static CUdeviceptr next_address;
+static unsigned reservations;
+
+static CUresult reserve(CUdeviceptr *ptr, size_t size, size_t alignment, CUdeviceptr addr,
+                        unsigned long long flags)
+{
+        *ptr = next_address;
+        next_address += size + alignment; /* a gap: reservations need not touch */
+        reservations++;
+        return CUDA_SUCCESS;
+}
+
+static int set_up(void **state)
+{
+        struct heap *h = malloc(sizeof(*h));
+
+        next_address = UINT64_C(1) << 40;
+        reservations = 0;
+        real.cuMemAddressReserve = reserve;
+        heap_init(h, GIB);
+        *state = h;
+        return 0;
+}
+
+static int tear_down(void **state)
+{
+        struct heap *h = *state;
+
+        for (size_t i = 0; i < h->count; i++) {
+                slab_delete(h->blocks[i]->slab);
+                free(h->blocks[i]->extents);
+                free(h->blocks[i]);
+        }
+        free(h->blocks);
+        free(h);
+        return 0;
+}
+
+static CUdeviceptr take(struct heap *h, uint64_t bytes)
+{
+        CUdeviceptr p = 0;
+        uint64_t cost;
+
+        assert_int_equal(heap_allocate(h, bytes, OWNER, UINT64_MAX, &p, &cost), 0);
+        return p;
+}
+
+static void give(struct heap *h, CUdeviceptr p)
+{
+        struct block *dead;
+
+        assert_int_equal(heap_free(h, p, &dead), 0);
+        if (dead)
+                heap_bury(h, dead);
+}
+
+static void a_large_allocation_is_cut_into_extents_of_at_most_512_mib(void **state)
+{
+        struct heap *h = *state;
+        CUdeviceptr p = take(h, GIB + 3 * MIB);
+        struct heap_cursor c = {0};
+        uint64_t sum = 0;
+        unsigned n = 0;
+
+        for (struct extent *e; (e = heap_walk(h, &c)); n++) {
+                assert_int_equal(e->address, p + sum);
+                assert_true(e->bytes <= HEAP_EXTENT_MAX && e->bytes % HEAP_GRANULARITY == 0);
+                sum += e->bytes;
+        }
+        assert_int_equal(n, 3);
+        assert_int_equal(sum, GIB + 4 * MIB);
+        assert_int_equal(h->allocated, sum);
+        assert_int_equal(heap_missing(h), sum);
+}
+
+static void an_address_inside_an_allocation_leads_to_its_start_and_size(void **state)
+{
+        struct heap *h = *state;
+        CUdeviceptr large = take(h, 5 * MIB), small = take(h, 700);
+        struct heap_place p;
+
+        assert_true(heap_find(h, large + 5 * MIB - 1, &p));
+        assert_int_equal(p.start, large);
+        assert_int_equal(p.bytes, 5 * MIB);
+        assert_false(heap_find(h, large + 5 * MIB,
+                               &p)); /* the rounding up to 6 MiB is not the program's */
+        assert_true(heap_find(h, small + 699, &p));
+        assert_int_equal(p.start, small);
+        assert_int_equal(p.bytes, 1024);
+        assert_false(heap_find(h, 4096, &p));
+}
+
+static void only_the_start_of_an_allocation_can_be_freed_and_only_once(void **state)
+{
+        struct heap *h = *state;
+        CUdeviceptr p = take(h, 3 * MIB);
+        struct block *dead;
+
+        assert_int_equal(heap_free(h, p + 512, &dead), -EINVAL);
+        assert_int_equal(heap_free(h, p, &dead), 0);
+        assert_non_null(dead);
+        assert_int_equal(heap_free(h, p, &dead), -EINVAL);
+        assert_int_equal(h->allocated, 4 * MIB); /* until it is buried: the memory is still there */
+        heap_bury(h, dead);
+        assert_int_equal(h->allocated, 0);
+}
+
+static void small_allocations_share_a_slab_and_give_it_back_with_the_last(void **state)
+{
+        struct heap *h = *state;
+        CUdeviceptr p[4096];
+        struct block *dead;
+
+        for (unsigned i = 0; i < ARRAY_SIZE(p); i++) {
+                p[i] = take(h, 512);
+                assert_int_equal(p[i] % HEAP_SMALL_ALIGN, 0);
+        }
+        assert_int_equal(h->allocated, HEAP_GRANULARITY);
+        for (unsigned i = 0; i + 1 < ARRAY_SIZE(p); i++) {
+                assert_int_equal(heap_free(h, p[i], &dead), 0);
+                assert_null(dead);
+        }
+        assert_int_equal(heap_free(h, p[ARRAY_SIZE(p) - 1], &dead), 0);
+        assert_non_null(dead);
+        heap_bury(h, dead);
+        assert_int_equal(h->allocated, 0);
+}
+
+static void contexts_do_not_share_slabs_and_take_their_memory_along(void **state)
+{
+        struct heap *h = *state;
+        CUdeviceptr mine = take(h, 100), theirs = 0;
+        struct heap_place p;
+        struct block *b;
+        uint64_t cost;
+
+        assert_int_equal(heap_allocate(h, 100, OTHER, UINT64_MAX, &theirs, &cost), 0);
+        assert_int_equal(h->allocated, 2 * HEAP_GRANULARITY);
+        b = heap_orphan(h, OTHER);
+        assert_non_null(b);
+        assert_null(heap_orphan(h, OTHER));
+        heap_bury(h, b);
+        assert_false(heap_find(h, theirs, &p));
+        assert_true(heap_find(h, mine, &p));
+}
+
+static void freed_address_space_is_joined_and_used_again(void **state)
+{
+        struct heap *h = *state;
+        CUdeviceptr p[64];
+
+        for (unsigned i = 0; i < ARRAY_SIZE(p); i++)
+                p[i] = take(h, 32 * MIB);
+        for (unsigned i = 0; i < ARRAY_SIZE(p); i += 2)
+                give(h, p[i]);
+        for (unsigned i = 1; i < ARRAY_SIZE(p); i += 2)
+                give(h, p[i]);
+        assert_int_equal(h->count, reservations);
+        assert_int_equal(take(h, 2 * GIB), p[0]);
+        assert_int_equal(reservations, 1);
+}
+
+static void address_space_grows_past_the_first_reservation(void **state)
+{
+        struct heap *h = *state;
+
+        (void)take(h, 3 * GIB);
+        (void)take(h, 3 * GIB);
+        (void)take(h, 9 * GIB);
+        assert_int_equal(reservations, 3);
+}
+
+static void nothing_is_taken_past_the_maximum_and_the_missing_bytes_are_named(void **state)
+{
+        struct heap *h = *state;
+        CUdeviceptr p, small = take(h, 512);
+        uint64_t cost;
+
+        assert_int_equal(heap_allocate(h, 3 * MIB, OWNER, 4 * MIB, &p, &cost), -ENOSPC);
+        assert_int_equal(cost, 4 * MIB);
+        assert_int_equal(heap_allocate(h, UINT64_MAX, OWNER, 4 * MIB, &p, &cost), -ENOSPC);
+        assert_int_equal(h->allocated, 2 * MIB);
+        /* The slab is paid for: what fits into it costs nothing. */
+        assert_int_equal(heap_allocate(h, 512, OWNER, 2 * MIB, &p, &cost), 0);
+        assert_int_equal(p, small + 512);
+        assert_int_equal(heap_allocate(h, MIB, OWNER, 2 * MIB, &p, &cost), 0);
+        assert_int_equal(heap_allocate(h, MIB, OWNER, 2 * MIB, &p, &cost), -ENOSPC);
+        assert_int_equal(cost, 2 * MIB);
+}
+
+/* ---- random against a model ---- */
+
+struct item {
+        CUdeviceptr start;
+        uint64_t bytes;
+};
+
+static uint64_t random_next(uint64_t *s)
+{
+        *s ^= *s << 13;
+        *s ^= *s >> 7;
+        return *s ^= *s << 17;
+}
+
+static void check_item(struct heap *h, const struct item *it)
+{
+        struct heap_place p;
+
+        assert_true(heap_find(h, it->start + it->bytes - 1, &p));
+        assert_int_equal(p.start, it->start);
+        assert_true(p.bytes >= it->bytes);
+}
+
+static void random_allocations_never_overlap_and_the_figures_add_up(void **state)
+{
+        struct heap *h = *state;
+        static struct item live[512];
+        unsigned n = 0;
+
+        for (uint64_t seed = 1; seed <= 20; seed++) {
+                uint64_t s = seed * UINT64_C(0x9e3779b97f4a7c15);
+
+                for (unsigned step = 0; step < 3000; step++) {
+                        uint64_t r = random_next(&s);
+
+                        if (n < ARRAY_SIZE(live) && (r % 5 < 3 || n == 0)) {
+                                uint64_t bytes = r >> 32 & 1 ? 1 + (r >> 33) % (2 * HEAP_SMALL_MAX)
+                                                             : 1 + (r >> 33) % (64 * MIB);
+                                struct item it = {take(h, bytes), bytes};
+
+                                for (unsigned i = 0; i < n; i++)
+                                        assert_true(it.start + it.bytes <= live[i].start ||
+                                                    live[i].start + live[i].bytes <= it.start);
+                                live[n++] = it;
+                        } else {
+                                unsigned i = (unsigned)(r >> 8) % n;
+
+                                check_item(h, &live[i]);
+                                give(h, live[i].start);
+                                live[i] = live[--n];
+                        }
+                }
+                {
+                        struct heap_cursor c = {0};
+                        uint64_t sum = 0;
+
+                        for (struct extent *e; (e = heap_walk(h, &c));)
+                                sum += e->bytes;
+                        assert_int_equal(sum, h->allocated);
+                }
+        }
+        while (n > 0)
+                give(h, live[--n].start);
+        assert_int_equal(h->allocated, 0);
+        assert_int_equal(h->count, reservations);
+}
+
+int main(void)
+{
+#define HEAP_TEST(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
+        const struct CMUnitTest tests[] = {
+                HEAP_TEST(a_large_allocation_is_cut_into_extents_of_at_most_512_mib),
+                HEAP_TEST(an_address_inside_an_allocation_leads_to_its_start_and_size),
+                HEAP_TEST(only_the_start_of_an_allocation_can_be_freed_and_only_once),
+                HEAP_TEST(small_allocations_share_a_slab_and_give_it_back_with_the_last),
+                HEAP_TEST(contexts_do_not_share_slabs_and_take_their_memory_along),
+                HEAP_TEST(freed_address_space_is_joined_and_used_again),
+                HEAP_TEST(address_space_grows_past_the_first_reservation),
+                HEAP_TEST(nothing_is_taken_past_the_maximum_and_the_missing_bytes_are_named),
+                HEAP_TEST(random_allocations_never_overlap_and_the_figures_add_up),
+        };
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}
