@@ -9,6 +9,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/auxv.h>
 
 #include "base/macros.h"
 
@@ -30,23 +31,17 @@ struct elf_query {
 
 /* glibc relocates the pointers of the dynamic section in place, except for objects whose section is
  * read-only (the vDSO); a value below the load address has not been. */
-static const void *elf_pointer(const struct dl_phdr_info *info, ElfW(Addr) value)
+static const void *elf_pointer(ElfW(Addr) base, ElfW(Addr) value)
 {
-        return (const void *)(value < info->dlpi_addr ? value + info->dlpi_addr : value);
+        return (const void *)(value < base ? value + base : value);
 }
 
-static bool elf_open(const struct dl_phdr_info *info, struct elf_tables *ret_tables)
+static bool elf_open(ElfW(Addr) base, const ElfW(Dyn) * dynamic, struct elf_tables *ret_tables)
 {
         struct elf_tables t = {0};
-        const ElfW(Dyn) *dynamic = NULL;
 
-        for (unsigned i = 0; i < info->dlpi_phnum; i++)
-                if (info->dlpi_phdr[i].p_type == PT_DYNAMIC)
-                        dynamic = (const void *)(info->dlpi_addr + info->dlpi_phdr[i].p_vaddr);
-        if (!dynamic)
-                return false;
         for (; dynamic->d_tag != DT_NULL; dynamic++) {
-                const void *p = elf_pointer(info, dynamic->d_un.d_ptr);
+                const void *p = elf_pointer(base, dynamic->d_un.d_ptr);
 
                 switch (dynamic->d_tag) {
                 case DT_STRTAB:
@@ -147,25 +142,67 @@ static bool elf_is_libc(const char *path)
         return false;
 }
 
-static int elf_visit(struct dl_phdr_info *info, size_t size, void *userdata)
+/* True: the object is the C library's and has the symbol. */
+static bool elf_search(const char *path, ElfW(Addr) base, const ElfW(Dyn) * dynamic,
+                       struct elf_query *q)
 {
-        struct elf_query *q = userdata;
         struct elf_tables t;
         uint32_t i;
 
-        if (!elf_is_libc(info->dlpi_name) || !elf_open(info, &t))
-                return 0;
+        if (!path || !dynamic || !elf_is_libc(path) || !elf_open(base, dynamic, &t))
+                return false;
         i = t.gnu_hash ? elf_find_gnu(&t, q->symbol) : elf_find_sysv(&t, q->symbol);
         if (i == STN_UNDEF)
-                return 0;
-        q->found = (void *)(info->dlpi_addr + t.symbols[i].st_value);
-        return 1;
+                return false;
+        q->found = (void *)(base + t.symbols[i].st_value);
+        return true;
 }
 
+static const ElfW(Dyn) * elf_dynamic(ElfW(Addr) base, const ElfW(Phdr) * headers, size_t count)
+{
+        for (size_t i = 0; i < count; i++)
+                if (headers[i].p_type == PT_DYNAMIC)
+                        return (const void *)(base + headers[i].p_vaddr);
+        return NULL;
+}
+
+/* The loader's list of objects, found as a debugger finds it: through DT_DEBUG of the program.
+ * NULL: a program without one. */
+static const struct link_map *elf_objects(void)
+{
+        const ElfW(Phdr) *headers = (const void *)getauxval(AT_PHDR);
+        size_t count = getauxval(AT_PHNUM);
+        const ElfW(Dyn) * dynamic;
+        ElfW(Addr) base = 0;
+
+        for (size_t i = 0; headers && i < count; i++)
+                if (headers[i].p_type == PT_PHDR)
+                        base = (ElfW(Addr))headers - headers[i].p_vaddr;
+        dynamic = headers ? elf_dynamic(base, headers, count) : NULL;
+        for (; dynamic && dynamic->d_tag != DT_NULL; dynamic++)
+                if (dynamic->d_tag == DT_DEBUG && dynamic->d_un.d_ptr)
+                        return ((const struct r_debug *)dynamic->d_un.d_ptr)->r_map;
+        return NULL;
+}
+
+static int elf_visit(struct dl_phdr_info *info, size_t size, void *userdata)
+{
+        return elf_search(info->dlpi_name, info->dlpi_addr,
+                          elf_dynamic(info->dlpi_addr, info->dlpi_phdr, info->dlpi_phnum),
+                          userdata);
+}
+
+/* The list is walked without the loader's lock: the C library's objects are loaded at the start of
+ * the program and stand before anything that could be unloaded meanwhile. */
 void *elf_find_libc(const char *symbol)
 {
         struct elf_query q = {.symbol = symbol};
+        const struct link_map *objects = elf_objects();
 
-        (void)dl_iterate_phdr(elf_visit, &q);
+        if (!objects)
+                (void)dl_iterate_phdr(elf_visit, &q);
+        for (const struct link_map *o = objects; o; o = o->l_next)
+                if (elf_search(o->l_name, o->l_addr, o->l_ld, &q))
+                        break;
         return q.found;
 }
