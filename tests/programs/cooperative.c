@@ -1,0 +1,3 @@
+/* cooperative: launchex.c, by cooperative launches. */
+#define LAUNCH_COOPERATIVE
+#include "launchex.c"

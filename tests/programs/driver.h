@@ -1,0 +1,31 @@
+/* driver.h: the CUDA driver, reached through the door that PROGRAM_DOOR names.
+ *
+ *   linked     by linked symbols (the default of a program that is linked with libcuda.so.1)
+ *   dlsym      by dlopen() and dlsym() (the default of the programs in dl/, which are not linked)
+ *   getproc    by cuGetProcAddress_v2, found with dlsym()
+ *   getproc1   by cuGetProcAddress of before CUDA 12
+ *
+ * A door that cannot be opened ends the program with PROGRAM_EXIT_SETUP. */
+#pragma once
+
+#include <stdbool.h>
+
+#include "cuda/cuda_abi.h"
+
+/* The driver's own prototypes, from the one list. */
+#define CU(base, symbol, since, flags, behaviour, stream, params, args) CUresult symbol params;
+#include "cuda/cuda_api.def"
+#undef CU
+
+struct driver {
+#define D(member, symbol)              __typeof__(symbol) *member;
+#define DP(member, symbol, per_thread) D(member, symbol)
+#include "driver.def"
+#undef D
+#undef DP
+};
+
+extern struct driver cu;
+
+/* per_thread_default_streams: take the symbols for which a NULL stream is the thread's own. */
+void driver_open(bool per_thread_default_streams);

@@ -1,0 +1,11 @@
+/* driver_stub.c: every symbol of the driver, so that programs can be linked by name. Calling one
+ * says that the stub was loaded instead of a driver. */
+#include "cuda/cuda_abi.h"
+
+#define CU(base, symbol, since, flags, behaviour, stream, params, args) \
+        __attribute__((visibility("default"))) CUresult symbol params;  \
+        CUresult symbol params                                          \
+        {                                                               \
+                return CUDA_ERROR_STUB_LIBRARY;                         \
+        }
+#include "cuda/cuda_api.def"

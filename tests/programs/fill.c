@@ -1,0 +1,29 @@
+/* fill: rewrites all of its memory every round and checks it before. Says each round's sum, so that
+ * the checker, another process without a GPU, can compare. */
+#include "base/macros.h"
+#include "program.h"
+
+int main(int argc, char **argv)
+{
+        struct blocks b;
+        uint64_t round = 0, sum;
+
+        program_begin(argc, argv,
+                      &(struct options){.bytes = 48 * MIB, .block = 4 * MIB, .rounds = 3}, false);
+        blocks_allocate(&b, options.bytes, options.block, 0);
+        blocks_fill(&b, 0);
+        program_say("filled", "\"at\":%llu", (unsigned long long)program_now_ns());
+        while (program_more(round + 1)) {
+                sum = blocks_step(&b, round);
+                program_say("round", "\"round\":%llu,\"sum\":\"%016llx\"",
+                            (unsigned long long)round, (unsigned long long)sum);
+                round++;
+        }
+        sum = blocks_verify(&b, round);
+        program_say("round", "\"round\":%llu,\"sum\":\"%016llx\"", (unsigned long long)round,
+                    (unsigned long long)sum);
+        if (options.sample)
+                blocks_sample(&b, round, options.sample);
+        blocks_free(&b);
+        program_end();
+}

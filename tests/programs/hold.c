@@ -1,0 +1,61 @@
+/* hold: fills its memory and sits idle; does what the lines on stdin say, and answers each with a
+ * JSON line:
+ *
+ *   touch      check and rewrite everything         verify     check everything
+ *   info       what the driver says is free         wait FILE  until the file exists
+ *   spin MS    one long kernel                       exit      check and leave (so does the end of
+ * stdin) */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/macros.h"
+#include "program.h"
+
+int main(int argc, char **argv)
+{
+        struct blocks b;
+        uint64_t round = 0;
+        char line[512];
+
+        program_begin(argc, argv, &(struct options){.bytes = 48 * MIB, .block = 4 * MIB}, false);
+        blocks_allocate(&b, options.bytes, options.block, 0);
+        blocks_fill(&b, 0);
+        program_say("filled", "\"at\":%llu", (unsigned long long)program_now_ns());
+        while (fgets(line, sizeof(line), stdin)) {
+                uint64_t began = program_now_ns(), sum = 0;
+                size_t free_bytes, total_bytes;
+
+                line[strcspn(line, "\n")] = '\0';
+                TRY(cu.MemGetInfo(&free_bytes, &total_bytes));
+                if (!strcmp(line, "touch"))
+                        sum = blocks_step(&b, round++);
+                else if (!strcmp(line, "verify"))
+                        sum = blocks_verify(&b, round);
+                else if (!strncmp(line, "spin ", 5)) {
+                        launch_spin((uint64_t)(strtod(line + 5, NULL) * 1e6), b.verdict, b.stream);
+                        TRY(cu.StreamSynchronize(b.stream));
+                        /* The spin counted there. */
+                        TRY(cu.MemsetD8Async(b.verdict, 0, 8, b.stream));
+                } else if (!strncmp(line, "wait ", 5)) {
+                        while (access(line + 5, F_OK) < 0)
+                                (void)usleep(10000);
+                } else if (!strcmp(line, "exit"))
+                        break;
+                else if (strcmp(line, "info") != 0)
+                        program_fail(PROGRAM_EXIT_USAGE, "%s: unknown order", line);
+                program_say("done",
+                            "\"order\":\"%s\",\"round\":%llu,\"sum\":\"%016llx\",\"free\":%zu,"
+                            "\"total\":%zu,\"ms\":%.3f,\"at\":%llu",
+                            line, (unsigned long long)round, (unsigned long long)sum, free_bytes,
+                            total_bytes, (double)(program_now_ns() - began) / 1e6,
+                            (unsigned long long)program_now_ns());
+        }
+        program_say("round", "\"round\":%llu,\"sum\":\"%016llx\"", (unsigned long long)round,
+                    (unsigned long long)blocks_verify(&b, round));
+        if (options.sample)
+                blocks_sample(&b, round, options.sample);
+        blocks_free(&b);
+        program_end();
+}

@@ -1,0 +1,60 @@
+/* launches: --count tiny kernels in a row, then a synchronise; --rounds times after a warm-up. Says
+ * the nanoseconds a launch of each round. With --bytes it holds memory as well. */
+#include <stdlib.h>
+
+#include "base/macros.h"
+#include "program.h"
+
+static double one_round(CUdeviceptr counter, CUstream s)
+{
+        uint64_t began = program_now_ns();
+        void *parameters[] = {&counter};
+
+        for (uint64_t i = 0; i < options.count; i++)
+                TRY(cu.LaunchKernel(kernels.tiny, 1, 1, 1, 32, 1, 1, 0, s, parameters, NULL));
+        TRY(cu.StreamSynchronize(s));
+        return (double)(program_now_ns() - began) / (double)options.count;
+}
+
+static int by_value(const void *a, const void *b)
+{
+        double x = *(const double *)a, y = *(const double *)b;
+
+        return x < y ? -1 : x > y;
+}
+
+int main(int argc, char **argv)
+{
+        unsigned counted;
+        CUdeviceptr counter;
+        uint64_t n;
+        struct blocks b;
+        double *ns;
+
+        program_begin(argc, argv,
+                      &(struct options){.count = 500, .rounds = 200, .block = 256 * MIB}, false);
+        TRY(cu.MemAlloc(&counter, 4));
+        TRY(cu.MemsetD8(counter, 0, 4));
+        TRY(cu.CtxSynchronize());
+        blocks_allocate(&b, options.bytes, options.block, 0);
+        blocks_fill(&b, 0);
+        n = MAX(options.rounds, UINT64_C(1));
+        ns = calloc(n, sizeof(*ns));
+        if (!ns)
+                program_fail(PROGRAM_EXIT_SETUP, "out of host memory");
+        for (uint64_t i = 0; i < n / 10 + 1; i++)
+                (void)one_round(counter, b.stream);
+        for (uint64_t i = 0; i < n; i++)
+                ns[i] = one_round(counter, b.stream);
+        TRY(cu.MemcpyDtoH(&counted, counter, 4));
+        if (counted != (unsigned)((n + n / 10 + 1) * options.count))
+                program_fail(PROGRAM_EXIT_WRONG, "%u kernels counted", counted);
+        qsort(ns, n, sizeof(*ns), by_value);
+        program_say("launches", "\"median_ns\":%.1f,\"p99_ns\":%.1f,\"min_ns\":%.1f", ns[n / 2],
+                    ns[(n - 1) * 99 / 100], ns[0]);
+        (void)blocks_verify(&b, 0);
+        blocks_free(&b);
+        TRY(cu.MemFree(counter));
+        free(ns);
+        program_end();
+}

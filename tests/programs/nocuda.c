@@ -1,0 +1,8 @@
+/* nocuda: no CUDA at all. What a preloaded library must leave alone. */
+#include <stdio.h>
+
+int main(void)
+{
+        (void)printf("{\"event\":\"end\",\"program\":\"nocuda\",\"ok\":true}\n");
+        return 0;
+}
