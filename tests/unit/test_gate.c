@@ -1,0 +1,247 @@
+/* test_gate.c: whoever passed the gate may use what it guards until it has left; whoever shut it
+ * may take that away once nobody is inside. Many threads pass while one shuts and opens; the
+ * guarded thing is a flag that must never be seen down from inside. */
+#include "unit.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "preload/core.h"
+#include "preload/gate.h"
+#include "preload/libc_compat.h"
+
+#define THREADS 2
+#define ROUNDS  40000
+
+struct core core;
+struct real_driver real;
+
+static _Atomic bool resource = true;
+static _Atomic bool stop;
+static _Atomic unsigned violations, passes, waits;
+
+/* ---- what the gate asks of its neighbours ---- */
+
+int core_setup(void)
+{
+        gate_open(GATE_UNREADY);
+        return 0;
+}
+
+void core_wait(struct core_wait *w, uint64_t timeout_ns)
+{
+        uint32_t heard = bell_listen(&core.changed);
+
+        lock_release(&core.lock);
+        bell_wait(&core.changed, heard, timeout_ns);
+        lock_acquire(&core.lock);
+}
+
+void agent_wants_run(void);
+void agent_wants_run(void)
+{
+        atomic_fetch_add(&waits, 1);
+}
+
+static unsigned told;
+
+void agent_active(void);
+void agent_active(void)
+{
+        told++;
+        gate_open(GATE_TELL);
+}
+
+void swap_back_new(void);
+void swap_back_new(void)
+{
+        gate_open(GATE_UNBACKED);
+}
+
+bool quiet_capturing(void);
+bool quiet_capturing(void)
+{
+        return false;
+}
+
+bool bound_exceeded(void);
+bool bound_exceeded(void)
+{
+        return false;
+}
+void bound_wait(void);
+void bound_wait(void)
+{
+}
+void bound_note(CUstream stream);
+void bound_note(CUstream stream)
+{
+}
+
+int compat_pthread_key_create(pthread_key_t *ret_key, void (*destructor)(void *))
+{
+        return pthread_key_create(ret_key, destructor);
+}
+int compat_pthread_setspecific(pthread_key_t key, const void *value)
+{
+        return pthread_setspecific(key, value);
+}
+
+/* ---- tests ---- */
+
+static void *passer(void *unused)
+{
+        while (!atomic_load(&stop)) {
+                struct gate_thread *t = gate_enter(NULL);
+
+                for (int i = 0; i < 4; i++)
+                        if (!atomic_load_explicit(&resource, memory_order_relaxed))
+                                atomic_fetch_add(&violations, 1);
+                gate_leave(t);
+                atomic_fetch_add_explicit(&passes, 1, memory_order_relaxed);
+        }
+        return NULL;
+}
+
+static void shut_and_open(void)
+{
+        unsigned seen = atomic_load(&passes);
+
+        /* Threads that have just been woken come the slow way, past full fences: let them get up to
+         * speed. */
+        while (atomic_load_explicit(&passes, memory_order_relaxed) - seen < 100)
+                ;
+        lock_acquire(&core.lock);
+        core.running = false;
+        lock_release(&core.lock);
+        gate_shut(GATE_NO_LEASE);
+        while (gate_anybody_inside())
+                ;
+        atomic_store_explicit(&resource, false, memory_order_relaxed);
+        for (volatile int i = 0; i < 500; i++)
+                ;
+        atomic_store_explicit(&resource, true, memory_order_relaxed);
+        lock_acquire(&core.lock);
+        core.running = true;
+        gate_open(GATE_NO_LEASE);
+        bell_ring(&core.changed);
+        lock_release(&core.lock);
+}
+
+static void hammer(void)
+{
+        pthread_t threads[THREADS];
+        unsigned before = atomic_load(&passes);
+
+        atomic_store(&stop, false);
+        for (unsigned i = 0; i < THREADS; i++)
+                assert_int_equal(pthread_create(&threads[i], NULL, passer, NULL), 0);
+        for (unsigned i = 0; i < ROUNDS; i++)
+                shut_and_open();
+        atomic_store(&stop, true);
+        for (unsigned i = 0; i < THREADS; i++)
+                pthread_join(threads[i], NULL);
+        assert_int_equal(atomic_load(&violations), 0);
+        assert_true(atomic_load(&passes) > before);
+        assert_false(gate_anybody_inside());
+}
+
+static void nobody_is_inside_once_the_gate_is_shut(void **state)
+{
+        hammer();
+        assert_true(atomic_load(&waits) > 0);
+}
+
+/* A sandbox that knows no membarrier, as some container runtimes have it. */
+static int refuse_membarrier(void)
+{
+        struct sock_filter filter[] = {
+                BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+                BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_membarrier, 0, 1),
+                BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+                BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+        };
+        const struct sock_fprog program = {.len = ARRAY_SIZE(filter), .filter = filter};
+
+        if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
+                return -1;
+        return prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program);
+}
+
+static void it_also_holds_where_membarrier_is_refused(void **state)
+{
+        int status;
+        pid_t child = fork();
+
+        assert_true(child >= 0);
+        if (child == 0) {
+                if (refuse_membarrier() < 0)
+                        _exit(77);
+                gate_setup();
+                if (!(atomic_load(&gate_bits) & GATE_FENCE))
+                        _exit(3);
+                atomic_store(&violations, 0);
+                hammer();
+                _exit(atomic_load(&violations) ? 1 : 0);
+        }
+        assert_int_equal(waitpid(child, &status, 0), child);
+        assert_int_equal(status, 0);
+}
+
+static void a_thread_inside_passes_again_while_the_gate_is_shut(void **state)
+{
+        struct gate_thread *outer = gate_enter(NULL), *inner;
+
+        gate_shut(GATE_NO_LEASE);
+        inner = gate_enter(NULL);
+        assert_ptr_equal(inner, outer);
+        gate_leave(inner);
+        assert_true(gate_anybody_inside());
+        gate_leave(outer);
+        assert_false(gate_anybody_inside());
+        gate_open(GATE_NO_LEASE);
+}
+
+static void an_idle_client_tells_once_and_goes_on(void **state)
+{
+        told = 0;
+        gate_shut(GATE_TELL);
+        gate_leave(gate_enter(NULL));
+        gate_leave(gate_enter(NULL));
+        assert_int_equal(told, 1);
+}
+
+static void a_bystander_passes_unmarked(void **state)
+{
+        uint64_t before = gate_submissions();
+
+        atomic_store(&core.bystander, true);
+        gate_shut(GATE_NO_LEASE);
+        assert_null(gate_enter(NULL));
+        gate_leave(NULL);
+        assert_false(gate_anybody_inside());
+        assert_int_equal(gate_submissions(), before);
+        gate_open(GATE_NO_LEASE);
+        atomic_store(&core.bystander, false);
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                cmocka_unit_test(nobody_is_inside_once_the_gate_is_shut),
+                cmocka_unit_test(it_also_holds_where_membarrier_is_refused),
+                cmocka_unit_test(a_thread_inside_passes_again_while_the_gate_is_shut),
+                cmocka_unit_test(an_idle_client_tells_once_and_goes_on),
+                cmocka_unit_test(a_bystander_passes_unmarked),
+        };
+
+        core.running = true;
+        gate_setup();
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}
