@@ -1,0 +1,397 @@
+/* client.c: owns the connections of clients: who they are, what they send, what waits to be sent.
+ * Must never block on a client, trust a packet, or free anything inside a handler. */
+#include "daemon/client.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/macros.h"
+
+#define ACCEPTS_PER_WAKEUP   32
+#define MESSAGES_PER_WAKEUP  64
+#define GREETING_TIMEOUT_US  (10 * UINT64_C(1000000))
+#define CONNECTIONS_PER_SLOT 2 /* connections in all, per client the scheduler has room for */
+
+/* ---- sending ---- */
+
+static int on_io(sd_event_source *src, int fd, uint32_t events, void *userdata);
+
+void client_drop(struct client *c, const char *why)
+{
+        if (c->dropped)
+                return;
+        c->dropped = true;
+        log_info("client %d (%s) disconnected: %s", (int)c->peer.pid,
+                 c->greeted ? c->name : "unnamed", why);
+}
+
+static void watch_io(struct client *c)
+{
+        if (c->io)
+                (void)sd_event_source_set_io_events(c->io,
+                                                    EPOLLIN | (c->queue_used ? EPOLLOUT : 0));
+}
+
+static void enqueue(struct client *c, const uint8_t *bytes, size_t size)
+{
+        struct client_packet *p;
+
+        if (!c->queue)
+                c->queue = calloc(CLIENT_QUEUE, sizeof(*c->queue));
+        if (!c->queue || c->queue_used == CLIENT_QUEUE) {
+                client_drop(c, "it does not read its messages");
+                return;
+        }
+        p = &c->queue[(c->queue_first + c->queue_used) % CLIENT_QUEUE];
+        memcpy(p->bytes, bytes, size);
+        p->size = (uint16_t)size;
+        c->queue_used++;
+        watch_io(c);
+}
+
+/* 1: sent, 0: the socket is full, or -errno. */
+static int send_packet(struct client *c, const uint8_t *bytes, size_t size)
+{
+        if (send(c->fd, bytes, size, MSG_DONTWAIT | MSG_NOSIGNAL) >= 0)
+                return 1;
+        return errno == EAGAIN || errno == EINTR || errno == ENOBUFS ? 0 : -errno;
+}
+
+void client_send(struct client *c, struct wire_message *m)
+{
+        uint8_t packet[WIRE_SIZE_MAX];
+        int size, r = 0;
+
+        if (c->fd < 0 || c->dropped)
+                return;
+        c->sequence++;
+        if (m->header.type != WIRE_LIMIT) /* whose sequence is the scheduler's, by GPU */
+                m->header.sequence = c->sequence;
+        size = wire_encode(m, packet);
+        if (size < 0)
+                return;
+        log_debug("to %d: %s gpu %u sequence %u", (int)c->peer.pid, wire_name(m->header.type),
+                  m->header.gpu, m->header.sequence);
+        if (c->queue_used == 0)
+                r = send_packet(c, packet, (size_t)size);
+        if (r < 0)
+                client_drop(c, strerror(-r));
+        else if (r == 0)
+                enqueue(c, packet, (size_t)size);
+}
+
+static void flush_queue(struct client *c)
+{
+        while (c->queue_used && !c->dropped) {
+                const struct client_packet *p = &c->queue[c->queue_first];
+                int r = send_packet(c, p->bytes, p->size);
+
+                if (r < 0)
+                        client_drop(c, strerror(-r));
+                if (r <= 0)
+                        break;
+                c->queue_first = (c->queue_first + 1) % CLIENT_QUEUE;
+                c->queue_used--;
+        }
+        watch_io(c);
+}
+
+static struct wire_message refusal(enum wire_refusal code, const char *text)
+{
+        struct wire_message m = {.header = {WIRE_REFUSED, WIRE_NO_GPU, 1}};
+
+        m.REFUSED.magic = WIRE_MAGIC;
+        m.REFUSED.code = code;
+        m.REFUSED.major = WIRE_MAJOR;
+        m.REFUSED.minor = WIRE_MINOR;
+        (void)snprintf(m.REFUSED.text, sizeof(m.REFUSED.text), "%s", text);
+        return m;
+}
+
+void client_refuse(struct client *c, enum wire_refusal code, const char *text)
+{
+        struct wire_message m = refusal(code, text);
+
+        client_send(c, &m);
+        client_drop(c, text);
+}
+
+/* ---- receiving ---- */
+
+/* 1: a message, 0: none left, or -errno. Descriptors that come along find no room to be received
+ * in, and the kernel closes them. */
+static int client_read(struct client *c, struct wire_message *ret)
+{
+        uint8_t packet[WIRE_SIZE_MAX + 1];
+        ssize_t n = recv(c->fd, packet, sizeof(packet), MSG_DONTWAIT);
+
+        if (n < 0)
+                return errno == EAGAIN || errno == EINTR ? 0 : -errno;
+        if (n == 0)
+                return -ENOTCONN;
+        return wire_decode(packet, (size_t)n, WIRE_UP, ret) < 0 ? -EBADMSG : 1;
+}
+
+static void receive(struct client *c)
+{
+        for (unsigned n = 0; n < MESSAGES_PER_WAKEUP && !c->dropped; n++) {
+                struct wire_message m;
+                int r = client_read(c, &m);
+
+                if (r == 0)
+                        break;
+                if (r == -EBADMSG) {
+                        client_refuse(c, WIRE_REFUSED_PROTOCOL, "this is not a message of ours");
+                } else if (r < 0) {
+                        client_drop(c, r == -ENOTCONN ? "it closed the connection" : strerror(-r));
+                } else if (!users_take(c->server->users, c->user, clock_now_ns())) {
+                        client_refuse(c, WIRE_REFUSED_LIMIT, "too many messages a second");
+                } else {
+                        log_debug("from %d: %s gpu %u sequence %u", (int)c->peer.pid,
+                                  wire_name(m.header.type), m.header.gpu, m.header.sequence);
+                        (void)session_handle(c, &m);
+                }
+        }
+}
+
+static int on_io(sd_event_source *src, int fd, uint32_t events, void *userdata)
+{
+        struct client *c = userdata;
+
+        (void)src;
+        (void)fd;
+        if (!c->dropped && (events & EPOLLOUT))
+                flush_queue(c);
+        if (!c->dropped && (events & (EPOLLIN | EPOLLHUP | EPOLLERR)))
+                receive(c);
+        return 0;
+}
+
+/* ---- the process ---- */
+
+static int on_timer(sd_event_source *src, uint64_t usec, void *userdata)
+{
+        struct client *c = userdata;
+
+        (void)src;
+        (void)usec;
+        if (c->ended)
+                client_check_gone(c);
+        else if (!c->greeted)
+                client_drop(c, "it did not say HELLO");
+        return 0;
+}
+
+static int arm_timer(struct client *c, uint64_t usec)
+{
+        int r;
+
+        if (!c->timer)
+                return sd_event_add_time_relative(c->server->event, &c->timer, CLOCK_MONOTONIC,
+                                                  usec, 1000, on_timer, c);
+        r = sd_event_source_set_time_relative(c->timer, usec);
+        return r < 0 ? r : sd_event_source_set_enabled(c->timer, SD_EVENT_ONESHOT);
+}
+
+/* The process has ended, but the driver may still be taking its memory back. Where NVML has named
+ * the process we wait until it no longer does; where it cannot tell, half a second must do. */
+void client_check_gone(struct client *c)
+{
+        static const uint64_t unsure_ns = 500 * NSEC_PER_MSEC;
+        uint64_t now = clock_now_ns();
+        bool sure, free_now;
+
+        if (c->gone)
+                return;
+        if (!c->ended) {
+                c->ended = true;
+                c->ended_ns = now;
+        }
+        free_now = measure_is_gone(c->server, c, &sure);
+        if (free_now && (sure || now - c->ended_ns >= unsure_ns)) {
+                c->gone = true;
+                return;
+        }
+        if (c->gone_checks++ == 100)
+                log_warning("process %d has ended, but the card still holds memory of it",
+                            (int)c->peer.pid);
+        if (arm_timer(c, MIN(20000u * c->gone_checks, 1000000u)) < 0)
+                c->gone = true; /* no timer, no later: better early than never */
+}
+
+static int on_exit_of_process(sd_event_source *src, int fd, uint32_t events, void *userdata)
+{
+        struct client *c = userdata;
+
+        (void)fd;
+        (void)events;
+        (void)sd_event_source_set_enabled(src, SD_EVENT_OFF);
+        client_drop(c, "the process ended");
+        client_check_gone(c);
+        return 0;
+}
+
+/* ---- life ---- */
+
+/* A process has one connection. An older one of the same living process is superseded: its record
+ * hands over when the new connection has attached what the old one held. */
+static void find_former(struct client *c)
+{
+        for (struct client *o = c->server->clients; o; o = o->next) {
+                if (o == c || o->peer.pid != c->peer.pid || c->peer.pid == 0 || o->ended ||
+                    peer_ended(o->peer.pidfd))
+                        continue;
+                if (!o->dropped)
+                        client_drop(o, "the process connected again");
+                if (o->id)
+                        c->former = o;
+        }
+}
+
+static int client_new(struct server *s, int fd, const struct peer *peer, struct user *user)
+{
+        struct client *c = calloc(1, sizeof(*c));
+        int r;
+
+        if (!c)
+                return -ENOMEM;
+        c->server = s;
+        c->fd = fd;
+        c->peer = *peer;
+        c->user = user;
+        memset(c->gpu_of, 0xff, sizeof(c->gpu_of)); /* -1 */
+        for (unsigned i = 0; i < SCHED_GPUS_MAX; i++)
+                c->accounts[i].ordinal = -1;
+        r = sd_event_add_io(s->event, &c->io, fd, EPOLLIN, on_io, c);
+        if (r >= 0 && peer->pidfd >= 0) {
+                r = sd_event_add_io(s->event, &c->exit, peer->pidfd, EPOLLIN, on_exit_of_process,
+                                    c);
+                /* What the process said before it ended (BYE) is read first. */
+                if (r >= 0)
+                        r = sd_event_source_set_priority(c->exit, SD_EVENT_PRIORITY_IDLE);
+        }
+        if (r >= 0)
+                r = arm_timer(c, GREETING_TIMEOUT_US);
+        if (r < 0) {
+                (void)sd_event_source_disable_unref(c->io);
+                (void)sd_event_source_disable_unref(c->exit);
+                free(c);
+                return r;
+        }
+        c->next = s->clients;
+        if (c->next)
+                c->next->previous = c;
+        s->clients = c;
+        s->n_clients++;
+        find_former(c);
+        return 0;
+}
+
+static void refuse_connection(int fd, const char *text)
+{
+        struct wire_message m = refusal(WIRE_REFUSED_LIMIT, text);
+        uint8_t packet[WIRE_SIZE_MAX];
+        int size = wire_encode(&m, packet);
+
+        (void)!send(fd, packet, (size_t)size, MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
+static void client_begin(struct server *s, int taken_fd)
+{
+        _cleanup_close_ int fd = taken_fd;
+        struct peer peer;
+        struct user *user;
+        uint64_t now = clock_now_ns();
+        int r = peer_identify(fd, &peer);
+
+        if (r < 0)
+                return;
+        r = users_connect(s->users, peer.uid, now, &user);
+        if (r < 0) {
+                log_info("connection of user %u refused: %s", (unsigned)peer.uid, strerror(-r));
+                refuse_connection(fd, "too many connections of this user");
+                cleanup_close(&peer.pidfd);
+                return;
+        }
+        if (s->n_clients >= s->config->sched.clients_max * CONNECTIONS_PER_SLOT ||
+            !users_take(s->users, user, now)) {
+                refuse_connection(fd, "too many connections");
+                r = -EUSERS;
+        } else {
+                r = client_new(s, fd, &peer, user);
+        }
+        if (r < 0) {
+                users_disconnect(s->users, user);
+                cleanup_close(&peer.pidfd);
+                return;
+        }
+        (void)TAKE_FD(fd);
+}
+
+int client_accept(sd_event_source *src, int fd, uint32_t events, void *userdata)
+{
+        struct server *s = userdata;
+
+        (void)src;
+        (void)events;
+        for (unsigned n = 0; n < ACCEPTS_PER_WAKEUP; n++) {
+                int c = accept4(fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+
+                if (c >= 0) {
+                        client_begin(s, c);
+                        continue;
+                }
+                if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS)
+                        server_pause_accept(s);
+                break;
+        }
+        return 0;
+}
+
+void client_close(struct client *c)
+{
+        uint8_t packet[WIRE_SIZE_MAX];
+
+        if (c->fd < 0)
+                return;
+        /* Unread packets would make the kernel report a reset to the client before our last words.
+         */
+        for (unsigned n = 0; n < MESSAGES_PER_WAKEUP; n++)
+                if (recv(c->fd, packet, sizeof(packet), MSG_DONTWAIT) <= 0)
+                        break;
+        c->io = sd_event_source_disable_unref(c->io);
+        cleanup_close(&c->fd);
+        c->fd = -EBADF;
+        free(c->queue);
+        c->queue = NULL;
+        c->queue_used = 0;
+        users_disconnect(c->server->users, c->user);
+}
+
+void client_free(struct client *c)
+{
+        struct server *s = c->server;
+
+        client_close(c);
+        for (struct client *o = s->clients; o; o = o->next)
+                if (o->former == c)
+                        o->former = NULL;
+        (void)sd_event_source_disable_unref(c->exit);
+        (void)sd_event_source_disable_unref(c->timer);
+        cleanup_close(&c->peer.pidfd);
+        if (c->previous)
+                c->previous->next = c->next;
+        else
+                s->clients = c->next;
+        if (c->next)
+                c->next->previous = c->previous;
+        s->n_clients--;
+        free(c);
+}

@@ -1,0 +1,65 @@
+/* client.h: one client process: its connection while it has one, its charge until it is gone.
+ *
+ * A client lives from accept until its process has ended and its memory is seen free (or, before
+ * its first ATTACH, until the connection ends). Only server.c's sweep frees one. */
+#pragma once
+
+#include "daemon/peer.h"
+#include "daemon/server.h"
+
+#define CLIENT_QUEUE 64 /* packets kept for a client whose socket is full */
+
+struct client_packet {
+        uint16_t size;
+        uint8_t bytes[WIRE_SIZE_MAX];
+};
+
+struct client_account {
+        int ordinal; /* the client's number for this GPU; -1: not attached */
+        uint64_t fixed[3];
+        unsigned n_fixed;
+        bool named; /* NVML has listed the process with a valid figure */
+};
+
+struct client {
+        struct server *server;
+        struct client *next, *previous;
+        struct peer peer;
+        struct user *user;
+        int fd; /* -EBADF: the connection is gone */
+        sd_event_source *io, *exit, *timer;
+        uint32_t sequence; /* of the last message sent */
+
+        bool greeted, said_bye;
+        bool dropped;   /* marked: the sweep closes the connection */
+        bool lost_told; /* the scheduler knows */
+        bool ended;     /* the process has */
+        bool gone;      /* and its memory is free: the sweep frees the client */
+        unsigned gone_checks;
+        uint64_t ended_ns;
+
+        sched_client id;       /* 0: has not attached anything yet */
+        struct client *former; /* this process's record of an earlier connection, until replaced */
+        int gpu_of[WIRE_GPUS_MAX]; /* by the client's number; -1 */
+        struct client_account accounts[SCHED_GPUS_MAX];
+        char name[64], version[32];
+
+        struct client_packet *queue; /* ring, allocated when first needed */
+        unsigned queue_first, queue_used;
+};
+
+/* sd-event handler of the listening socket. */
+int client_accept(sd_event_source *src, int fd, uint32_t events, void *userdata);
+
+/* Send now or queue; a client that does not read is dropped. gpu: the client's own number. */
+void client_send(struct client *c, struct wire_message *m);
+/* Mark for the sweep. why: for the log. */
+void client_drop(struct client *c, const char *why);
+/* The same after REFUSED(code, text). */
+void client_refuse(struct client *c, enum wire_refusal code, const char *text);
+
+/* For the sweep. */
+void client_close(struct client *c); /* the connection */
+void client_free(struct client *c);
+/* The process has ended: find out whether its memory is free, now or later. */
+void client_check_gone(struct client *c);

@@ -1,0 +1,46 @@
+/* config.h: what can be set, once: the configuration file and the command line share this table.
+ *
+ * The file is read by libinih: one section, [daemon], one key a row of the table in config.c. All
+ * functions leave one sentence in `error` when they fail. Nothing here is thread-safe. */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "sched/sched.h"
+
+#define CONFIG_ERROR_MAX  512
+#define CONFIG_GPU_MAX    64
+#define CONFIG_CAPACITIES 32
+
+struct config_capacity {
+        char gpu[CONFIG_GPU_MAX]; /* index or UUID as NVML writes it; empty: every GPU */
+        uint64_t bytes;
+};
+
+struct config {
+        struct sched_config sched;
+        uint64_t host_memory_bytes; /* UINT64_MAX: from what the machine has */
+        struct config_capacity capacities[CONFIG_CAPACITIES]; /* the last match wins */
+        unsigned n_capacities;
+        unsigned connections_per_user;
+        unsigned messages_per_second; /* of one user's clients together */
+        uint64_t linger_ns;           /* a private daemon leaves this long after its last client */
+        bool kill_overdue;
+};
+
+void config_default(struct config *c);
+
+/* Set one key from text. 0; -ENOENT: no such key; -EINVAL: malformed value. */
+int config_set(struct config *c, const char *key, const char *value,
+               char error[static CONFIG_ERROR_MAX]);
+
+/* Read a file over c. 0, -EINVAL (error names file and line), or -errno of opening it. */
+int config_load(struct config *c, const char *path, char error[static CONFIG_ERROR_MAX]);
+
+/* The capacity set for this GPU, or 0. */
+uint64_t config_capacity(const struct config *c, unsigned index, const char *uuid_text);
+
+/* One line a key: name, default, meaning. */
+void config_print_help(FILE *out);

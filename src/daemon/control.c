@@ -1,0 +1,285 @@
+/* control.c: owns control.sock: orders of people, one JSON object a line, one answer a line.
+ * Must never take an order from anybody but the daemon's own user and root outside a container. */
+#include "daemon/server.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <jansson.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/macros.h"
+#include "daemon/peer.h"
+
+#define ORDER_MAX       4096
+#define CONNECTIONS_MAX 32
+
+struct control {
+        struct server *server;
+        struct control *next;
+        int fd;
+        sd_event_source *io;
+        bool dead, trusted;
+        char line[ORDER_MAX];
+        size_t used;
+        char *out; /* what has not been written yet */
+        size_t out_size, out_done;
+};
+
+/* ---- orders ---- */
+
+static json_t *answer_error(const char *sentence)
+{
+        return json_pack("{s:s}", "error", sentence);
+}
+
+static json_t *order_status(struct server *s, json_t *order)
+{
+        return status_json(s);
+}
+
+static json_t *set_mode(struct server *s, const struct config *c)
+{
+        int r;
+
+        session_begin(s);
+        r = sched_set_mode(s->sched, c->sched.mode, clock_now_ns(), &s->actions);
+        session_perform(s);
+        if (r == -EBUSY)
+                return answer_error("mode off has to wait: memory of some client is evicted");
+        if (r < 0)
+                return answer_error(strerror(-r));
+        s->mode = c->sched.mode;
+        return json_object();
+}
+
+static json_t *set_quantum(struct server *s, const struct config *c)
+{
+        session_begin(s);
+        sched_set_quantum(s->sched, c->sched.quantum_ns, clock_now_ns(), &s->actions);
+        session_perform(s);
+        s->quantum_ns = c->sched.quantum_ns;
+        return json_object();
+}
+
+static const struct setting {
+        const char *key; /* of the configuration, which reads the value */
+        json_t *(*apply)(struct server *s, const struct config *c);
+} settings[] = {
+        {"mode", set_mode},
+        {"quantum", set_quantum},
+};
+
+static json_t *order_set(struct server *s, json_t *order)
+{
+        struct config c = *s->config;
+        char error[CONFIG_ERROR_MAX];
+
+        for (size_t i = 0; i < ARRAY_SIZE(settings); i++) {
+                json_t *value = json_object_get(order, settings[i].key);
+
+                if (!value)
+                        continue;
+                if (!json_is_string(value))
+                        return answer_error("the value of a setting is a text");
+                if (config_set(&c, settings[i].key, json_string_value(value), error) < 0)
+                        return answer_error(error);
+                return settings[i].apply(s, &c);
+        }
+        return answer_error("set what? mode and quantum can be set");
+}
+
+static json_t *order_stop(struct server *s, json_t *order)
+{
+        log_info("ordered to stop");
+        server_stop(s, SERVER_STOPPED);
+        return json_object();
+}
+
+static const struct order {
+        const char *name;
+        json_t *(*carry_out)(struct server *s, json_t *order);
+} orders[] = {
+        {"status", order_status},
+        {"set", order_set},
+        {"stop", order_stop},
+};
+
+static json_t *carry_out(struct control *k, const char *line)
+{
+        json_t *order = json_loads(line, JSON_REJECT_DUPLICATES, NULL), *answer = NULL;
+        const char *name = json_string_value(json_object_get(order, "order"));
+        char text[256];
+
+        if (!name) {
+                answer = answer_error("an order is one JSON object with \"order\" on one line");
+        } else if (!k->trusted) {
+                answer = answer_error("orders are taken from the daemon's own user or from root "
+                                      "outside a container");
+        } else {
+                for (size_t i = 0; i < ARRAY_SIZE(orders) && !answer; i++)
+                        if (strcmp(orders[i].name, name) == 0)
+                                answer = orders[i].carry_out(k->server, order);
+                if (!answer) {
+                        (void)snprintf(text, sizeof(text), "unknown order \"%.100s\"", name);
+                        answer = answer_error(text);
+                }
+        }
+        json_decref(order);
+        return answer;
+}
+
+/* ---- the connection ---- */
+
+static void flush_out(struct control *k)
+{
+        while (k->out_done < k->out_size && !k->dead) {
+                ssize_t n = send(k->fd, k->out + k->out_done, k->out_size - k->out_done,
+                                 MSG_DONTWAIT | MSG_NOSIGNAL);
+
+                if (n > 0)
+                        k->out_done += (size_t)n;
+                else if (errno == EAGAIN || errno == EINTR)
+                        break;
+                else
+                        k->dead = true;
+        }
+        if (k->out_done == k->out_size) {
+                free(k->out);
+                k->out = NULL;
+                k->out_size = k->out_done = 0;
+        }
+        (void)sd_event_source_set_io_events(k->io, k->out ? EPOLLOUT : EPOLLIN);
+}
+
+/* While an answer is being written no order is read: a peer that does not read gets no second one.
+ */
+static void answer_line(struct control *k, const char *line)
+{
+        json_t *answer = carry_out(k, line);
+        char *text = answer ? json_dumps(answer, JSON_COMPACT | JSON_REAL_PRECISION(12)) : NULL;
+        size_t size = text ? strlen(text) : 0;
+
+        json_decref(answer);
+        if (!text) {
+                k->dead = true;
+                return;
+        }
+        text[size] = '\n'; /* in place of the NUL, which nobody reads any more */
+        k->out = text;
+        k->out_size = size + 1;
+        flush_out(k);
+}
+
+static void handle_lines(struct control *k)
+{
+        char *end;
+
+        while (!k->dead && !k->out && (end = memchr(k->line, '\n', k->used))) {
+                size_t rest = k->used - (size_t)(end + 1 - k->line);
+
+                *end = '\0';
+                answer_line(k, k->line);
+                memmove(k->line, end + 1, rest);
+                k->used = rest;
+        }
+        if (k->used == sizeof(k->line))
+                k->dead = true; /* no order is that long */
+}
+
+static int on_control(sd_event_source *src, int fd, uint32_t events, void *userdata)
+{
+        struct control *k = userdata;
+        ssize_t n;
+
+        if (k->dead)
+                return 0;
+        if (k->out) {
+                flush_out(k);
+        } else {
+                n = recv(fd, k->line + k->used, sizeof(k->line) - k->used, MSG_DONTWAIT);
+                if (n > 0)
+                        k->used += (size_t)n;
+                else if (n == 0 || (errno != EAGAIN && errno != EINTR))
+                        k->dead = true;
+        }
+        handle_lines(k);
+        return 0;
+}
+
+static bool is_trusted(const struct peer *p)
+{
+        /* uid 0 of a container without a user namespace is uid 0 here, too. */
+        if (p->uid == 0)
+                return peer_outside_container(p->pid);
+        return p->uid == geteuid();
+}
+
+static void control_begin(struct server *s, int taken_fd)
+{
+        _cleanup_close_ int fd = taken_fd;
+        _cleanup_free_ struct control *k = NULL;
+        struct peer peer;
+
+        if (s->n_controls >= CONNECTIONS_MAX || peer_identify(fd, &peer) < 0)
+                return;
+        cleanup_close(&peer.pidfd);
+        k = calloc(1, sizeof(*k));
+        if (!k || sd_event_add_io(s->event, &k->io, fd, EPOLLIN, on_control, k) < 0)
+                return;
+        k->server = s;
+        k->fd = TAKE_FD(fd);
+        k->trusted = is_trusted(&peer);
+        k->next = s->controls;
+        s->controls = TAKE_PTR(k);
+        s->n_controls++;
+}
+
+int control_accept(sd_event_source *src, int fd, uint32_t events, void *userdata)
+{
+        struct server *s = userdata;
+        int c = accept4(fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+
+        if (c >= 0)
+                control_begin(s, c);
+        else if (errno == EMFILE || errno == ENFILE)
+                server_pause_accept(s);
+        return 0;
+}
+
+static void control_free(struct control *k)
+{
+        (void)sd_event_source_disable_unref(k->io);
+        cleanup_close(&k->fd);
+        free(k->out);
+        free(k);
+}
+
+void control_sweep(struct server *s)
+{
+        for (struct control **p = &s->controls; *p;) {
+                struct control *k = *p;
+
+                if (!k->dead) {
+                        p = &k->next;
+                        continue;
+                }
+                *p = k->next;
+                s->n_controls--;
+                control_free(k);
+        }
+}
+
+void control_close_all(struct server *s)
+{
+        for (struct control *k = s->controls; k; k = k->next)
+                k->dead = true;
+        control_sweep(s);
+}

@@ -1,0 +1,95 @@
+/* gpus.c: owns the table of cards.
+ * Must never let a client's word replace what NVML knows about a card. */
+#include "daemon/gpus.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/macros.h"
+
+/* No card is smaller or larger; a figure outside is a mistake or a lie. */
+#define CARD_MIN (16 * MIB)
+#define CARD_MAX (UINT64_C(1) << 50)
+
+static int gpus_add(struct gpus *g, const struct gpu *gpu, struct sched *sched)
+{
+        struct gpu *slot = &g->list[g->n];
+        uint64_t set = config_capacity(g->config, g->n, gpu->uuid_text);
+        int r;
+
+        if (g->n == SCHED_GPUS_MAX)
+                return -ENOSPC;
+        *slot = *gpu;
+        slot->total_bytes = set ? set : gpu->driver_bytes;
+        r = sched_gpu_add(sched, g->n, slot->total_bytes);
+        if (r < 0)
+                return r;
+        log_info("GPU %u: %s, %s, %llu MiB", g->n, slot->name, slot->uuid_text,
+                 (unsigned long long)(slot->total_bytes / MIB));
+        g->n++;
+        return 0;
+}
+
+int gpus_open(struct gpus *g, const struct config *config, const struct nvml *nvml,
+              struct sched *sched)
+{
+        int r = 0;
+
+        memset(g, 0, sizeof(*g));
+        g->config = config;
+        for (unsigned i = 0; nvml && i < nvml_count(nvml) && r == 0; i++) {
+                struct gpu gpu = {.nvml_index = (int)i};
+                uint64_t used;
+
+                if (g->n == SCHED_GPUS_MAX) {
+                        log_warning("only the first %d GPUs are shared", SCHED_GPUS_MAX);
+                        break;
+                }
+                if (nvml_describe(nvml, i, gpu.uuid_text, gpu.name) < 0 ||
+                    nvml_parse_uuid(gpu.uuid_text, gpu.uuid) < 0 ||
+                    nvml_memory(nvml, i, &gpu.driver_bytes, &used) < 0) {
+                        log_warning("NVML does not describe GPU %u: left out", i);
+                        continue;
+                }
+                r = gpus_add(g, &gpu, sched);
+        }
+        return r;
+}
+
+int gpus_find(struct gpus *g, const uint8_t uuid[static 16], uint64_t driver_bytes,
+              struct sched *sched, unsigned *ret_gpu)
+{
+        struct gpu gpu = {.nvml_index = -1, .driver_bytes = driver_bytes};
+        int r;
+
+        for (unsigned i = 0; i < g->n; i++)
+                if (memcmp(g->list[i].uuid, uuid, sizeof(gpu.uuid)) == 0) {
+                        *ret_gpu = i;
+                        return 0;
+                }
+        if (driver_bytes < CARD_MIN || driver_bytes > CARD_MAX)
+                return -EINVAL;
+        memcpy(gpu.uuid, uuid, sizeof(gpu.uuid));
+        nvml_format_uuid(uuid, gpu.uuid_text);
+        (void)snprintf(gpu.name, sizeof(gpu.name), "GPU %u", g->n);
+        r = gpus_add(g, &gpu, sched);
+        if (r < 0)
+                return r;
+        *ret_gpu = g->n - 1;
+        return 0;
+}
+
+/* Measured: 0.52 GiB on a card of 140 GiB; smaller cards take less, but hardly below 384 MiB. */
+uint64_t gpus_context_bytes(uint64_t capacity_bytes)
+{
+        uint64_t share = capacity_bytes / 256;
+
+        return capacity_bytes >= 4 * GIB ? MAX(share, 384 * MIB) : share;
+}
+
+uint64_t gpus_block_bytes(uint64_t capacity_bytes)
+{
+        return MIN(MAX(align_up(capacity_bytes / 512, 2 * MIB), 2 * MIB), 256 * MIB);
+}

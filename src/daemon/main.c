@@ -1,0 +1,307 @@
+/* main.c: owns the command line of subletd: one table drives parsing and help.
+ * Must never start anything before the whole command line and the configuration are understood. */
+#include <errno.h>
+#include <grp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "base/macros.h"
+#include "base/paths.h"
+#include "daemon/config.h"
+#include "daemon/place.h"
+#include "daemon/private.h"
+#include "daemon/server.h"
+
+#define SYSTEM_CONFIG "/etc/sublet/subletd.conf"
+#define SYSTEM_DIR    "/run/sublet"
+#define EXIT_USAGE    2
+
+struct options {
+        struct config config;
+        const char *config_path, *dir, *group;
+        bool private, shared, help, version;
+        char error[CONFIG_ERROR_MAX];
+};
+
+struct option_row {
+        const char *name;
+        const char *argument; /* NULL: takes none */
+        const char *help;
+        int (*set)(struct options *o, const char *value);
+};
+
+static int set_dir(struct options *o, const char *value)
+{
+        o->dir = value;
+        return value[0] ? 0 : -EINVAL;
+}
+
+static int set_config(struct options *o, const char *value)
+{
+        o->config_path = value;
+        return 0;
+}
+
+static int set_capacity(struct options *o, const char *value)
+{
+        return config_set(&o->config, "capacity", value, o->error);
+}
+
+static int set_host_memory(struct options *o, const char *value)
+{
+        return config_set(&o->config, "host_memory", value, o->error);
+}
+
+static int set_linger(struct options *o, const char *value)
+{
+        return config_set(&o->config, "linger", value, o->error);
+}
+
+static int set_private(struct options *o, const char *value)
+{
+        o->private = true;
+        return 0;
+}
+
+static int set_shared(struct options *o, const char *value)
+{
+        o->shared = true;
+        return 0;
+}
+
+static int set_group(struct options *o, const char *value)
+{
+        o->group = value;
+        return 0;
+}
+
+static int set_version(struct options *o, const char *value)
+{
+        o->version = true;
+        return 0;
+}
+
+static int set_help(struct options *o, const char *value)
+{
+        o->help = true;
+        return 0;
+}
+
+static const struct option_row rows[] = {
+        {"dir", "DIR",
+         "the directory of the sockets (" SYSTEM_DIR " for root,\n"
+         "else $XDG_RUNTIME_DIR/sublet or /tmp/sublet-UID)",
+         set_dir},
+        {"config", "FILE",
+         "settings (" SYSTEM_CONFIG " for the daemon\n"
+         "in " SYSTEM_DIR ", if it exists)",
+         set_config},
+        {"capacity", "[GPU=]SIZE",
+         "use this much of the card, such as 8GiB or 1=8GiB;\n"
+         "GPU is an index or a UUID; may be repeated",
+         set_capacity},
+        {"host-memory", "SIZE", "host memory that may be promised to clients", set_host_memory},
+        {"private", NULL,
+         "serve one user from the background; leave when the\n"
+         "last client has",
+         set_private},
+        {"linger", "DURATION", "with --private: how long to stay without clients (30s)",
+         set_linger},
+        {"shared", NULL, "let other users connect (in " SYSTEM_DIR ": always)", set_shared},
+        {"group", "GROUP", "with --shared: only the members of this group", set_group},
+        {"version", NULL, "print the version", set_version},
+        {"help", NULL, "print this", set_help},
+};
+
+static void print_help(void)
+{
+        (void)printf("usage: subletd [OPTION]...\n\n"
+                     "Shares GPUs among the processes that run under sublet: keeps the ledger of\n"
+                     "their memory and decides who may run.\n\n");
+        for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+                char left[40];
+                const char *text = rows[i].help, *end;
+
+                (void)snprintf(left, sizeof(left), "--%s%s%s", rows[i].name,
+                               rows[i].argument ? " " : "",
+                               rows[i].argument ? rows[i].argument : "");
+                while ((end = strchr(text, '\n'))) {
+                        (void)printf("  %-23s %.*s\n", left, (int)(end - text), text);
+                        left[0] = '\0';
+                        text = end + 1;
+                }
+                (void)printf("  %-23s %s\n", left, text);
+        }
+        (void)printf("\nSettings, one \"key = value\" a line under [daemon] (and what they are "
+                     "unless set):\n");
+        config_print_help(stdout);
+        (void)printf("\nSUBLET_LOG=error|warning|info|debug says how much is logged to stderr.\n"
+                     "Exit status: 0 stopped, 1 failed or already served, 2 bad usage.\n");
+}
+
+static int usage_error(const char *sentence)
+{
+        (void)fprintf(stderr, "subletd: %s\n", sentence);
+        return EXIT_USAGE;
+}
+
+/* 0, or EXIT_USAGE after saying why. */
+static int parse_options(struct options *o, int argc, char *argv[])
+{
+        char text[CONFIG_ERROR_MAX + 64];
+
+        for (int i = 1; i < argc; i++) {
+                const char *arg = argv[i], *value = NULL;
+                const struct option_row *row = NULL;
+                size_t n = strcspn(arg, "=");
+
+                for (size_t k = 0; k < ARRAY_SIZE(rows) && !row; k++)
+                        if (strncmp(arg, "--", 2) == 0 && strlen(rows[k].name) == n - 2 &&
+                            strncmp(arg + 2, rows[k].name, n - 2) == 0)
+                                row = &rows[k];
+                if (!row) {
+                        (void)snprintf(text, sizeof(text),
+                                       "unknown %s \"%.100s\": subletd --help lists what there is",
+                                       arg[0] == '-' ? "option" : "argument", arg);
+                        return usage_error(text);
+                }
+                if (arg[n] == '=')
+                        value = arg + n + 1;
+                else if (row->argument)
+                        value = argv[++i]; /* NULL at the end */
+                if (row->argument ? !value : value != NULL) {
+                        (void)snprintf(text, sizeof(text), "--%s %s%s", row->name,
+                                       row->argument ? "needs " : "takes no value",
+                                       row->argument ? row->argument : "");
+                        return usage_error(text);
+                }
+                (void)snprintf(o->error, sizeof(o->error), "malformed value \"%.100s\"",
+                               value ? value : "");
+                if (row->set(o, value) < 0) {
+                        (void)snprintf(text, sizeof(text), "--%s: %s", row->name, o->error);
+                        return usage_error(text);
+                }
+        }
+        return 0;
+}
+
+/* The command line goes over the file, so it is read twice: once for --config, once more on top. */
+static int load_config(struct options *o, bool system, int argc, char *argv[])
+{
+        int r;
+
+        config_default(&o->config);
+        if (o->config_path)
+                r = config_load(&o->config, o->config_path, o->error);
+        else if (system && access(SYSTEM_CONFIG, F_OK) == 0)
+                r = config_load(&o->config, SYSTEM_CONFIG, o->error);
+        else
+                r = 0;
+        if (r < 0)
+                return usage_error(o->error);
+        return parse_options(o, argc, argv);
+}
+
+static int find_group(struct options *o, gid_t *ret)
+{
+        const struct group *g;
+        char text[160];
+
+        *ret = (gid_t)-1;
+        if (!o->group)
+                return 0;
+        if (!o->shared)
+                return usage_error("--group goes with --shared");
+        g = getgrnam(o->group);
+        if (!g) {
+                (void)snprintf(text, sizeof(text), "unknown group \"%.100s\"", o->group);
+                return usage_error(text);
+        }
+        *ret = g->gr_gid;
+        return 0;
+}
+
+static int choose_dir(const struct options *o, char dir[static PATHS_DIR_MAX])
+{
+        const char *named = o->dir ? o->dir : getenv("SUBLET_DIR");
+        struct paths_input in = {
+                .named = named && named[0]               ? named
+                         : geteuid() == 0 && !o->private ? SYSTEM_DIR
+                                                         : NULL,
+                .runtime = getenv("XDG_RUNTIME_DIR"),
+                .uid = geteuid(),
+        };
+        char text[512];
+
+        if (paths_choose(&in, dir, PATHS_DIR_MAX, NULL) == 0)
+                return 0;
+        (void)snprintf(text, sizeof(text),
+                       "socket path too long: %.300s/%s does not fit a socket address (the "
+                       "directory may have %d characters)",
+                       in.named ? in.named : in.runtime, PATHS_CONTROL_SOCKET, PATHS_DIR_MAX - 1);
+        return usage_error(text);
+}
+
+static int serve(const struct options *o, const struct place_options *where)
+{
+        struct place place = PLACE_INIT;
+        char error[PLACE_ERROR_MAX];
+        int r = place_open(where, &place, error);
+
+        if (r < 0) {
+                (void)fprintf(stderr, "subletd: %s\n", error);
+                return r == -EALREADY ? EXIT_FAILURE : EXIT_USAGE;
+        }
+        r = server_run(&o->config, &place, false);
+        place_close(&place, true);
+        return r < 0 ? EXIT_FAILURE : EXIT_SUCCESS;
+}
+
+static int serve_private(const struct options *o, const struct place_options *where)
+{
+        char error[PLACE_ERROR_MAX];
+        int r = private_start(&o->config, where, error);
+
+        if (r == 0)
+                return EXIT_SUCCESS;
+        (void)fprintf(stderr, "subletd: %s\n", error);
+        return r == -EALREADY ? EXIT_FAILURE : EXIT_USAGE;
+}
+
+int main(int argc, char *argv[])
+{
+        static struct options o;
+        struct place_options where = {0};
+        char dir[PATHS_DIR_MAX];
+        int r;
+
+        log_open("subletd", LOG_LEVEL_WARNING);
+        config_default(&o.config);
+        r = parse_options(&o, argc, argv);
+        if (r)
+                return r;
+        if (o.help || o.version) {
+                if (o.help)
+                        print_help();
+                else
+                        (void)printf("subletd " SUBLET_VERSION "\n");
+                return EXIT_SUCCESS;
+        }
+        if (o.private && o.shared)
+                return usage_error("--private and --shared exclude each other");
+        r = choose_dir(&o, dir);
+        if (!r)
+                r = load_config(&o, strcmp(dir, SYSTEM_DIR) == 0, argc, argv);
+        if (strcmp(dir, SYSTEM_DIR) == 0 && !o.private)
+                o.shared = true;
+        if (!r)
+                r = find_group(&o, &where.group);
+        if (r)
+                return r;
+        where.dir = dir;
+        where.shared = o.shared;
+        return o.private ? serve_private(&o, &where) : serve(&o, &where);
+}

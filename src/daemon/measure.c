@@ -1,0 +1,147 @@
+/* measure.c: owns what NVML's figures mean for the ledger: bytes of others, fixed bytes of ours.
+ * Must never report one odd sample: the figures of a card and of its processes are not read at one
+ * instant, while memory moves at 50 GB/s. The lowest of the last three is taken. */
+#include "daemon/client.h"
+
+#include "base/clock.h"
+#include "base/macros.h"
+
+#define SAMPLES       ARRAY_SIZE(((struct gpu *)0)->foreign)
+#define PROCESSES_MAX 1024
+
+/* The daemon has one loop and one thread; too large for its stack. */
+static struct nvml_process processes[PROCESSES_MAX];
+
+static uint64_t lowest(const uint64_t *samples, unsigned n)
+{
+        uint64_t low = UINT64_MAX;
+
+        for (unsigned i = 0; i < MIN(n, SAMPLES); i++)
+                low = MIN(low, samples[i]);
+        return low;
+}
+
+/* UINT64_MAX: NVML lists the process without a figure. -1: not listed. */
+static int find_process(unsigned n, pid_t pid, uint64_t *ret_used)
+{
+        for (unsigned i = 0; i < n; i++)
+                if (processes[i].pid == (uint32_t)pid) {
+                        *ret_used = processes[i].used_bytes;
+                        return 0;
+                }
+        return -1;
+}
+
+/* What the card holds for this client: NVML's word where it has one, the client's where not (in a
+ * container NVML may list other numbers than ours, or none). */
+static uint64_t measure_client(struct server *s, struct client *c, unsigned gpu, unsigned n,
+                               bool listing)
+{
+        struct client_account *acc = &c->accounts[gpu];
+        struct sched_account_view v;
+        uint64_t used;
+
+        if (sched_account_view(s->sched, c->id, gpu, &v) < 0)
+                return 0;
+        if (listing && find_process(n, c->peer.pid, &used) == 0 && used != UINT64_MAX) {
+                acc->named = true;
+        } else if (listing && acc->named) {
+                used = 0;
+        } else {
+                return v.usage.backed + v.usage.fixed;
+        }
+        acc->fixed[acc->n_fixed++ % SAMPLES] = sub_sat(used, v.usage.backed);
+        return used;
+}
+
+static void tell_fixed(struct server *s, unsigned gpu)
+{
+        for (struct client *c = s->clients; c; c = c->next) {
+                struct client_account *acc = &c->accounts[gpu];
+
+                if (!c->id || acc->ordinal < 0 || acc->n_fixed < SAMPLES)
+                        continue;
+                session_begin(s);
+                sched_client_fixed(s->sched, c->id, gpu, lowest(acc->fixed, acc->n_fixed),
+                                   clock_now_ns(), &s->actions);
+                session_perform(s);
+        }
+}
+
+static void tell_foreign(struct server *s, unsigned gpu)
+{
+        struct gpu *g = &s->gpus.list[gpu];
+        uint64_t foreign = lowest(g->foreign, g->n_foreign);
+
+        /* Small rises are noise that the headroom is there for. */
+        if (foreign > g->foreign_told && g->n_foreign > 1 &&
+            foreign - g->foreign_told < MIN(64 * MIB, g->total_bytes / 256))
+                return;
+        g->foreign_told = foreign;
+        session_begin(s);
+        sched_gpu_foreign(s->sched, gpu, foreign, clock_now_ns(), &s->actions);
+        session_perform(s);
+}
+
+static void measure_gpu(struct server *s, unsigned gpu)
+{
+        struct gpu *g = &s->gpus.list[gpu];
+        uint64_t total, used, foreign, ours = 0;
+        unsigned n = 0;
+        bool listing;
+
+        if (nvml_memory(s->nvml, (unsigned)g->nvml_index, &total, &used) < 0)
+                return;
+        listing =
+                nvml_processes(s->nvml, (unsigned)g->nvml_index, PROCESSES_MAX, processes, &n) == 0;
+        for (struct client *c = s->clients; c; c = c->next)
+                if (c->id && c->accounts[gpu].ordinal >= 0)
+                        ours += measure_client(s, c, gpu, n, listing);
+        foreign = sub_sat(used, ours);
+        /* Where we deal in less than the whole card, others may have the rest. */
+        foreign = sub_sat(foreign, sub_sat(total, g->total_bytes));
+        g->foreign[g->n_foreign++ % SAMPLES] = foreign;
+
+        /* A byte that turns from foreign to fixed must not count as both in between. */
+        if (lowest(g->foreign, g->n_foreign) < g->foreign_told) {
+                tell_foreign(s, gpu);
+                tell_fixed(s, gpu);
+        } else {
+                tell_fixed(s, gpu);
+                tell_foreign(s, gpu);
+        }
+}
+
+void measure_all(struct server *s)
+{
+        for (unsigned g = 0; s->nvml && g < s->gpus.n; g++)
+                if (s->gpus.list[g].nvml_index >= 0)
+                        measure_gpu(s, g);
+}
+
+bool measure_is_gone(struct server *s, struct client *c, bool *ret_sure)
+{
+        bool sure = true, gone = true;
+
+        for (unsigned g = 0; g < s->gpus.n; g++) {
+                struct client_account *acc = &c->accounts[g];
+                uint64_t used;
+                unsigned n;
+
+                if (!c->id || acc->ordinal < 0)
+                        continue;
+                if (!s->nvml || s->gpus.list[g].nvml_index < 0 ||
+                    nvml_processes(s->nvml, (unsigned)s->gpus.list[g].nvml_index, PROCESSES_MAX,
+                                   processes, &n) < 0) {
+                        sure = false;
+                        continue;
+                }
+                if (find_process(n, c->peer.pid, &used) == 0) {
+                        acc->named = true;
+                        gone = false;
+                }
+                sure = sure && acc->named;
+        }
+        *ret_sure = sure;
+        return gone;
+}

@@ -1,0 +1,74 @@
+/* peer.c: owns the identification of peers.
+ * Must never take a peer's word for who it is. */
+#include "daemon/peer.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+
+#ifndef SO_PEERPIDFD
+#define SO_PEERPIDFD \
+        77 /* Linux 6.5: the process that connected, even if its number is used again */
+#endif
+
+int peer_identify(int fd, struct peer *ret)
+{
+        struct ucred cred;
+        socklen_t n = sizeof(cred);
+        int pidfd = -EBADF;
+
+        if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &n) < 0)
+                return -errno;
+        n = sizeof(pidfd);
+        if (getsockopt(fd, SOL_SOCKET, SO_PEERPIDFD, &pidfd, &n) < 0) {
+                if (errno == ESRCH)
+                        return -ESRCH;
+                pidfd = -EBADF;
+                if (cred.pid > 0) {
+                        pidfd = (int)syscall(SYS_pidfd_open, cred.pid, 0);
+                        if (pidfd < 0 && errno == ESRCH)
+                                return -ESRCH;
+                        if (pidfd < 0)
+                                pidfd = -EBADF; /* a sandbox or an old kernel: the connection has
+                                                   to do */
+                }
+        }
+        *ret = (struct peer){cred.pid, cred.uid, cred.gid, pidfd};
+        return 0;
+}
+
+bool peer_ended(int pidfd)
+{
+        struct pollfd p = {.fd = pidfd, .events = POLLIN};
+
+        return pidfd >= 0 && poll(&p, 1, 0) == 1;
+}
+
+/* NSpid lists the process's number in our namespace and in each one below. Readable for every user,
+ * unlike /proc/PID/ns. */
+bool peer_outside_container(pid_t pid)
+{
+        _cleanup_fclose_ FILE *f = NULL;
+        char path[64], line[256];
+        int a, b;
+
+        if (pid <= 0)
+                return false;
+        (void)snprintf(path, sizeof(path), "/proc/%d/status", (int)pid);
+        f = fopen(path, "re");
+        while (f && fgets(line, sizeof(line), f))
+                if (strncmp(line, "NSpid:", 6) == 0)
+                        return sscanf(line + 6, "%d %d", &a, &b) == 1;
+        return false;
+}
+
+int peer_kill(int pidfd, int signal)
+{
+        return syscall(SYS_pidfd_send_signal, pidfd, signal, NULL, 0) < 0 ? -errno : 0;
+}

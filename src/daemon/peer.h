@@ -1,0 +1,21 @@
+/* peer.h: who is at the other end of a connection, as the kernel knows it. Linux only. */
+#pragma once
+
+#include <stdbool.h>
+#include <sys/types.h>
+
+struct peer {
+        pid_t pid; /* 0: in a pid namespace that we cannot see */
+        uid_t uid;
+        gid_t gid;
+        int pidfd; /* -EBADF where the process cannot be seen; the holder closes it */
+};
+
+/* 0, -ESRCH: the process has ended already, or -errno. */
+int peer_identify(int fd, struct peer *ret);
+/* The process of this pidfd has ended. False for -EBADF: unknown. */
+bool peer_ended(int pidfd);
+/* In our own pid namespace, not in one below it: container roots are uid 0 for the kernel, too. */
+bool peer_outside_container(pid_t pid);
+/* -errno of pidfd_send_signal. */
+int peer_kill(int pidfd, int signal);

@@ -1,0 +1,47 @@
+/* place.h: the directory that names a daemon: its lock, its two sockets, its marker.
+ *
+ * The lock file decides who serves a directory, not the sockets: it is held with flock(2) for the
+ * daemon's life and survives nothing, so sockets found without a lock are stale and are replaced.
+ * The lock file itself is never removed (removing it would race with the next daemon).
+ * The marker exists while clients may hold GPU memory: found at start, it tells a restart after a
+ * crash from a first start. */
+#pragma once
+
+#include <stdbool.h>
+#include <sys/types.h>
+
+#include "base/paths.h"
+
+#define PLACE_ERROR_MAX 512
+
+struct place_options {
+        const char *dir;
+        bool shared; /* other users may connect */
+        gid_t group; /* shared: only this group; (gid_t)-1: everybody */
+};
+
+struct place {
+        char dir[PATHS_DIR_MAX];
+        int lock_fd, client_fd, control_fd; /* the sockets listen, non-blocking */
+        bool activated;                     /* the sockets are the service manager's */
+        bool marked;
+};
+
+#define PLACE_INIT ((struct place){.lock_fd = -EBADF, .client_fd = -EBADF, .control_fd = -EBADF})
+
+/* Make or check the directory, take its lock, listen. One sentence in `error` for
+ * -EALREADY      another daemon serves it
+ * -ENAMETOOLONG, -EPERM, -EACCES, -ENOTDIR, -ENOENT, ...: the directory cannot be used */
+int place_open(const struct place_options *o, struct place *ret,
+               char error[static PLACE_ERROR_MAX]);
+/* remove_sockets: nobody shall find them any more. */
+void place_close(struct place *p, bool remove_sockets);
+
+/* The holder of the lock is this process now (after a fork). */
+void place_sign(const struct place *p);
+/* A marker was left behind: clients of an earlier daemon may come back. */
+bool place_was_busy(const struct place *p);
+/* Clients may hold memory from now on, or no longer. */
+void place_mark(struct place *p, bool busy);
+/* Somebody answers at the directory's client socket. */
+bool place_answers(const char *dir);

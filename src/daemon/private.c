@@ -1,0 +1,209 @@
+/* private.c: owns the supervisor: going to the background, restarting the worker, leaving.
+ * Must never touch a GPU, a client or anything else that could kill it: it is what survives. */
+#include "daemon/private.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/macros.h"
+#include "daemon/server.h"
+
+#define LOG_FILE        "subletd.log"
+#define LOG_FILE_MAX    (1024 * 1024)
+#define PROVEN_NS       (10 * NSEC_PER_SEC) /* a worker that lived so long was not broken */
+#define BACKOFF_MAX_NS  (5 * NSEC_PER_SEC)
+#define FAILURES_MAX    10
+#define RIVAL_WAIT_NS   (5 * NSEC_PER_SEC)
+#define RIVAL_PERIOD_MS 10
+
+/* ---- the worker ---- */
+
+static pid_t start_worker(const struct config *config, struct place *place, const sigset_t *mask)
+{
+        pid_t parent = getpid(), pid = fork();
+        int r;
+
+        if (pid != 0)
+                return pid;
+        /* Without its supervisor nobody would restart it: it goes, too. */
+        (void)prctl(PR_SET_PDEATHSIG, SIGTERM);
+        if (getppid() != parent)
+                _exit(SERVER_STOPPED);
+        (void)sigprocmask(SIG_SETMASK, mask, NULL);
+        r = server_run(config, place, true);
+        exit(r < 0 ? EXIT_FAILURE : r);
+}
+
+/* Wait for the worker or for an order to leave, which is passed on. Returns the wait status. */
+static int await_worker(pid_t worker, const sigset_t *signals)
+{
+        int status = 0;
+
+        for (;;) {
+                int sig = sigwaitinfo(signals, NULL);
+
+                if (sig == SIGTERM || sig == SIGINT)
+                        (void)kill(worker, SIGTERM);
+                if (waitpid(worker, &status, WNOHANG) == worker)
+                        return status;
+        }
+}
+
+/* Somebody connected after the worker had decided to leave. */
+static bool somebody_waits(const struct place *place)
+{
+        struct pollfd p = {.fd = place->client_fd, .events = POLLIN};
+
+        return poll(&p, 1, 0) == 1;
+}
+
+/* True: an order to leave came meanwhile. */
+static bool pause_for(uint64_t ns, const sigset_t *signals)
+{
+        struct timespec ts = {(time_t)(ns / NSEC_PER_SEC), (long)(ns % NSEC_PER_SEC)};
+        int sig = sigtimedwait(signals, NULL, &ts);
+
+        return sig == SIGTERM || sig == SIGINT;
+}
+
+static void supervise(const struct config *config, struct place *place)
+{
+        unsigned failures = 0;
+        sigset_t signals, before;
+
+        (void)sigemptyset(&signals);
+        (void)sigaddset(&signals, SIGCHLD);
+        (void)sigaddset(&signals, SIGTERM);
+        (void)sigaddset(&signals, SIGINT);
+        (void)sigprocmask(SIG_BLOCK, &signals, &before);
+        for (;;) {
+                uint64_t started = clock_now_ns(), wait_ns;
+                pid_t worker = start_worker(config, place, &before);
+                int status;
+
+                if (worker < 0) {
+                        log_error("cannot start a worker: %s", strerror(errno));
+                        return;
+                }
+                status = await_worker(worker, &signals);
+                if (WIFEXITED(status) && WEXITSTATUS(status) == SERVER_STOPPED)
+                        return;
+                if (WIFEXITED(status) && WEXITSTATUS(status) == SERVER_LONELY) {
+                        if (!somebody_waits(place))
+                                return;
+                        continue;
+                }
+                if (WIFSIGNALED(status))
+                        log_warning("the worker was killed by signal %d: restarting it",
+                                    WTERMSIG(status));
+                else
+                        log_warning("the worker failed: restarting it");
+                failures = clock_now_ns() - started > PROVEN_NS ? 1 : failures + 1;
+                if (failures > FAILURES_MAX) {
+                        log_error("%d workers failed one after the other: giving up", FAILURES_MAX);
+                        return;
+                }
+                wait_ns = failures == 1 ? 0 : MIN(50 * NSEC_PER_MSEC << failures, BACKOFF_MAX_NS);
+                if (pause_for(wait_ns, &signals))
+                        return;
+        }
+}
+
+/* ---- the background ---- */
+
+static void redirect_output(const char *dir)
+{
+        _cleanup_close_ int null = open("/dev/null", O_RDWR | O_CLOEXEC), out = -EBADF;
+        char path[PATHS_DIR_MAX + sizeof(LOG_FILE) + 1];
+        struct stat st;
+
+        (void)paths_join(dir, LOG_FILE, path, sizeof(path));
+        out = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600);
+        if (out >= 0 && fstat(out, &st) == 0 && st.st_size > LOG_FILE_MAX)
+                (void)!ftruncate(out, 0);
+        if (null >= 0) {
+                (void)dup2(null, STDIN_FILENO);
+                (void)dup2(null, STDOUT_FILENO);
+                (void)dup2(out >= 0 ? out : null, STDERR_FILENO);
+        }
+}
+
+/* Whoever started us may be a program with its own ideas about signals and descriptors. */
+static void forget_the_starter(void)
+{
+        sigset_t none;
+
+        (void)sigemptyset(&none);
+        for (int sig = 1; sig < NSIG; sig++)
+                (void)signal(sig, SIG_DFL);
+        (void)sigprocmask(SIG_SETMASK, &none, NULL);
+        (void)syscall(SYS_close_range, 3u, ~0u, 0u);
+        (void)umask(077);
+}
+
+/* Two starters at the same moment: one gets the lock, the other waits until the first one's sockets
+ * answer. The lock is tried again each time: the holder may just be leaving. */
+static int open_or_find(const struct place_options *o, struct place *ret,
+                        char error[static PLACE_ERROR_MAX])
+{
+        uint64_t until = clock_now_ns() + RIVAL_WAIT_NS;
+
+        for (;;) {
+                int r = place_open(o, ret, error);
+
+                if (r != -EALREADY)
+                        return r < 0 ? r : 1;
+                if (place_answers(o->dir))
+                        return 0;
+                if (clock_now_ns() > until)
+                        return r;
+                (void)poll(NULL, 0, RIVAL_PERIOD_MS);
+        }
+}
+
+int private_start(const struct config *config, const struct place_options *o,
+                  char error[static PLACE_ERROR_MAX])
+{
+        struct place place = PLACE_INIT;
+        pid_t pid;
+        int r;
+
+        forget_the_starter();
+        r = open_or_find(o, &place, error);
+        if (r <= 0)
+                return r;
+        pid = fork();
+        if (pid < 0) {
+                r = -errno;
+                (void)snprintf(error, PLACE_ERROR_MAX, "cannot start in the background: %s",
+                               strerror(-r));
+                place_close(&place, true);
+                return r;
+        }
+        if (pid > 0) {
+                place_close(&place, false); /* the sockets listen; the child has them */
+                return 0;
+        }
+        (void)setsid();
+        redirect_output(place.dir);
+        place_sign(&place);
+        if (place.dir[0] == '/')
+                (void)!chdir("/"); /* keep no mount busy; a relative name has to keep its meaning */
+        log_open("subletd", LOG_LEVEL_INFO);
+        supervise(config, &place);
+        place_close(&place, true);
+        exit(EXIT_SUCCESS);
+}

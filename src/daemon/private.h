@@ -1,0 +1,13 @@
+/* private.h: the daemon of one user, started on demand: a supervisor and its worker.
+ *
+ * The supervisor holds the listening sockets, so that clients can connect while a worker that died
+ * is being replaced. */
+#pragma once
+
+#include "daemon/config.h"
+#include "daemon/place.h"
+
+/* Serve dir in the background. Returns in the caller's process as soon as somebody listens there: 0
+ * (also when another private daemon was faster), or -errno with a sentence in error. */
+int private_start(const struct config *config, const struct place_options *o,
+                  char error[static PLACE_ERROR_MAX]);

@@ -1,0 +1,349 @@
+/* server.c: owns the loop: its sources, its timers, and the sweep after each batch.
+ * Must never block, and never free a client anywhere but in the sweep. */
+#include "daemon/server.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/random.h>
+#include <sys/resource.h>
+
+#include <systemd/sd-daemon.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/macros.h"
+#include "daemon/client.h"
+#include "daemon/host.h"
+#include "daemon/nvml.h"
+
+#define RESTART_GRACE_NS    (2 * NSEC_PER_SEC)
+#define MEASURE_PERIOD_US   UINT64_C(1000000)
+#define ACCEPT_PAUSE_US     UINT64_C(100000)
+#define TIMER_ACCURACY_US   1
+#define DESCRIPTORS_RESERVE 64
+
+struct client *server_find(const struct server *s, sched_client id)
+{
+        uint32_t slot = (uint32_t)id;
+
+        if (slot > s->config->sched.clients_max || !s->by_slot[slot] || s->by_slot[slot]->id != id)
+                return NULL;
+        return s->by_slot[slot];
+}
+
+void server_stop(struct server *s, enum server_end why)
+{
+        (void)sd_event_exit(s->event, (int)why);
+}
+
+/* ---- the sweep ---- */
+
+static void end_connection(struct client *c)
+{
+        struct server *s = c->server;
+
+        client_close(c);
+        if (!c->id || c->said_bye) {
+                c->gone = true;
+                return;
+        }
+        if (!c->lost_told) {
+                c->lost_told = true;
+                session_begin(s);
+                sched_client_lost(s->sched, c->id, clock_now_ns(), &s->actions);
+                session_perform(s);
+        }
+        /* Where the kernel cannot tell us when the process ends, the connection has to. */
+        if (c->peer.pidfd < 0 || peer_ended(c->peer.pidfd))
+                client_check_gone(c);
+}
+
+static void end_client(struct client *c)
+{
+        struct server *s = c->server;
+
+        if (c->id) {
+                session_begin(s);
+                sched_client_gone(s->sched, c->id, clock_now_ns(), &s->actions);
+                session_perform(s);
+                s->by_slot[(uint32_t)c->id] = NULL;
+                s->n_attached--;
+        }
+        client_free(c);
+}
+
+/* Ending one client may make another's messages due, and its full socket may end that one, too:
+ * round and round until nobody is marked. */
+static void sweep_clients(struct server *s)
+{
+        bool again;
+
+        do {
+                struct client *next;
+
+                again = false;
+                for (struct client *c = s->clients; c; c = next) {
+                        next = c->next;
+                        if (c->dropped && c->fd >= 0) {
+                                end_connection(c);
+                                again = true;
+                        }
+                        if (c->gone) {
+                                end_client(c);
+                                again = true;
+                        }
+                }
+        } while (again);
+}
+
+static void arm_sched_timer(struct server *s)
+{
+        uint64_t next = sched_next_ns(s->sched);
+
+        if (next == UINT64_MAX) {
+                (void)sd_event_source_set_enabled(s->sched_timer, SD_EVENT_OFF);
+                return;
+        }
+        (void)sd_event_source_set_time(s->sched_timer, next / NSEC_PER_USEC + 1);
+        (void)sd_event_source_set_enabled(s->sched_timer, SD_EVENT_ONESHOT);
+}
+
+static void arm_once(sd_event_source *timer, bool wanted, uint64_t usec)
+{
+        int enabled = SD_EVENT_OFF;
+
+        (void)sd_event_source_get_enabled(timer, &enabled);
+        if (wanted == (enabled != SD_EVENT_OFF))
+                return;
+        if (wanted)
+                (void)sd_event_source_set_time_relative(timer, usec);
+        (void)sd_event_source_set_enabled(timer, wanted ? SD_EVENT_ONESHOT : SD_EVENT_OFF);
+}
+
+static int on_post(sd_event_source *src, void *userdata)
+{
+        struct server *s = userdata;
+        int measuring = SD_EVENT_OFF;
+
+        sweep_clients(s);
+        control_sweep(s);
+        place_mark(s->place, s->n_attached > 0);
+        (void)sd_event_source_get_enabled(s->measure_timer, &measuring);
+        if (s->n_clients > 0 && measuring == SD_EVENT_OFF) {
+                /* Old samples say nothing about now; the first client must not be told a size that
+                 * was true yesterday. */
+                for (unsigned g = 0; g < s->gpus.n; g++)
+                        s->gpus.list[g].n_foreign = 0;
+                measure_all(s);
+        }
+        arm_once(s->measure_timer, s->n_clients > 0, MEASURE_PERIOD_US);
+        arm_once(s->linger_timer, s->linger && s->n_clients == 0,
+                 s->config->linger_ns / NSEC_PER_USEC);
+        arm_sched_timer(s);
+        return 0;
+}
+
+/* ---- timers and signals ---- */
+
+static int on_sched_timer(sd_event_source *src, uint64_t usec, void *userdata)
+{
+        struct server *s = userdata;
+
+        session_begin(s);
+        sched_tick(s->sched, clock_now_ns(), &s->actions);
+        session_perform(s);
+        return 0;
+}
+
+static int on_measure_timer(sd_event_source *src, uint64_t usec, void *userdata)
+{
+        measure_all(userdata);
+        (void)sd_event_source_set_time_relative(src, MEASURE_PERIOD_US);
+        (void)sd_event_source_set_enabled(src, SD_EVENT_ONESHOT);
+        return 0;
+}
+
+static int on_linger_timer(sd_event_source *src, uint64_t usec, void *userdata)
+{
+        struct server *s = userdata;
+
+        if (s->n_clients == 0) {
+                log_info("no client for a while: leaving");
+                server_stop(s, SERVER_LONELY);
+        }
+        return 0;
+}
+
+static int on_accept_timer(sd_event_source *src, uint64_t usec, void *userdata)
+{
+        struct server *s = userdata;
+
+        (void)sd_event_source_set_enabled(s->client_source, SD_EVENT_ON);
+        (void)sd_event_source_set_enabled(s->control_source, SD_EVENT_ON);
+        return 0;
+}
+
+void server_pause_accept(struct server *s)
+{
+        log_warning("no descriptor left: new connections wait");
+        (void)sd_event_source_set_enabled(s->client_source, SD_EVENT_OFF);
+        (void)sd_event_source_set_enabled(s->control_source, SD_EVENT_OFF);
+        arm_once(s->accept_timer, true, ACCEPT_PAUSE_US);
+}
+
+static int on_signal(sd_event_source *src, const struct signalfd_siginfo *si, void *userdata)
+{
+        log_info("signal %u: leaving", si->ssi_signo);
+        server_stop(userdata, SERVER_STOPPED);
+        return 0;
+}
+
+static int add_timer(struct server *s, sd_event_source **ret, sd_event_time_handler_t handler)
+{
+        int r = sd_event_add_time_relative(s->event, ret, CLOCK_MONOTONIC, 0, TIMER_ACCURACY_US,
+                                           handler, s);
+
+        return r < 0 ? r : sd_event_source_set_enabled(*ret, SD_EVENT_OFF);
+}
+
+static int add_sources(struct server *s)
+{
+        sigset_t mask;
+        int r = 0;
+
+        (void)sigemptyset(&mask);
+        (void)sigaddset(&mask, SIGTERM);
+        (void)sigaddset(&mask, SIGINT);
+        (void)sigprocmask(SIG_BLOCK, &mask, NULL);
+        (void)signal(SIGPIPE, SIG_IGN);
+
+        if ((r = sd_event_new(&s->event)) < 0 ||
+            (r = sd_event_add_io(s->event, &s->client_source, s->place->client_fd, EPOLLIN,
+                                 client_accept, s)) < 0 ||
+            (r = sd_event_add_io(s->event, &s->control_source, s->place->control_fd, EPOLLIN,
+                                 control_accept, s)) < 0 ||
+            (r = sd_event_add_signal(s->event, NULL, SIGTERM, on_signal, s)) < 0 ||
+            (r = sd_event_add_signal(s->event, NULL, SIGINT, on_signal, s)) < 0 ||
+            (r = add_timer(s, &s->sched_timer, on_sched_timer)) < 0 ||
+            (r = add_timer(s, &s->measure_timer, on_measure_timer)) < 0 ||
+            (r = add_timer(s, &s->linger_timer, on_linger_timer)) < 0 ||
+            (r = add_timer(s, &s->accept_timer, on_accept_timer)) < 0 ||
+            (r = sd_event_add_post(s->event, &s->post_source, on_post, s)) < 0)
+                return r;
+        return 0;
+}
+
+/* ---- start and end ---- */
+
+static void raise_descriptor_limit(const struct config *c)
+{
+        struct rlimit rl;
+        rlim_t wanted = 4ul * c->sched.clients_max + DESCRIPTORS_RESERVE;
+
+        if (getrlimit(RLIMIT_NOFILE, &rl) < 0 || rl.rlim_cur >= wanted)
+                return;
+        rl.rlim_cur = MIN(wanted, rl.rlim_max);
+        if (setrlimit(RLIMIT_NOFILE, &rl) < 0)
+                log_info("descriptor limit stays as it is: %s", strerror(errno));
+}
+
+static uint64_t host_budget(const struct config *c)
+{
+        struct host_memory m;
+
+        if (c->host_memory_bytes != UINT64_MAX)
+                return c->host_memory_bytes;
+        if (host_memory_read(&m) < 0) {
+                log_warning("cannot read how much memory the machine has: none is promised");
+                return 0;
+        }
+        return host_memory_budget(&m);
+}
+
+static int open_gpus(struct server *s)
+{
+        int r = nvml_open(&s->nvml);
+
+        if (r < 0)
+                log_info("no NVML (%s): what others use on the cards is not seen", strerror(-r));
+        r = gpus_open(&s->gpus, s->config, s->nvml, s->sched);
+        if (r == 0)
+                measure_all(s);
+        return r;
+}
+
+static int server_open(struct server *s)
+{
+        struct sched_config sc = s->config->sched;
+        int r;
+
+        raise_descriptor_limit(s->config);
+        do {
+                if (getrandom(&s->instance, sizeof(s->instance), 0) != sizeof(s->instance))
+                        return -EIO;
+        } while (s->instance == 0);
+        s->started_ns = clock_now_ns();
+        s->mode = sc.mode;
+        s->quantum_ns = sc.quantum_ns;
+        sc.host_budget_bytes = host_budget(s->config);
+        s->host_budget_bytes = sc.host_budget_bytes;
+        if (place_was_busy(s->place)) {
+                log_warning("an earlier daemon ended with clients attached: waiting 2 s for them");
+                sc.restart_grace_ns = RESTART_GRACE_NS;
+        }
+        s->sched = sched_new(&sc);
+        s->by_slot = calloc(sc.clients_max + 1ul, sizeof(*s->by_slot));
+        s->users = users_new(s->config->connections_per_user, s->config->messages_per_second);
+        if (!s->sched || !s->by_slot || !s->users)
+                return -ENOMEM;
+        r = add_sources(s);
+        if (r == 0)
+                r = open_gpus(s);
+        return r;
+}
+
+static void server_close(struct server *s)
+{
+        while (s->clients)
+                client_free(s->clients);
+        control_close_all(s);
+        sd_event_source *sources[] = {s->client_source, s->control_source, s->post_source,
+                                      s->sched_timer,   s->measure_timer,  s->linger_timer,
+                                      s->accept_timer};
+
+        for (size_t i = 0; i < ARRAY_SIZE(sources); i++)
+                (void)sd_event_source_disable_unref(sources[i]);
+        (void)sd_event_unref(s->event);
+        users_free(s->users);
+        free(s->by_slot);
+        sched_free(s->sched);
+        nvml_close(s->nvml);
+}
+
+int server_run(const struct config *config, struct place *place, bool linger)
+{
+        struct server *s = calloc(1, sizeof(*s));
+        int r;
+
+        if (!s)
+                return -ENOMEM;
+        s->config = config;
+        s->place = place;
+        s->linger = linger;
+        r = server_open(s);
+        if (r == 0) {
+                arm_once(s->linger_timer, linger, config->linger_ns / NSEC_PER_USEC);
+                log_info("subletd " SUBLET_VERSION " serves %s", place->dir);
+                (void)sd_notify(0, "READY=1");
+                r = sd_event_loop(s->event);
+                (void)sd_notify(0, "STOPPING=1");
+        }
+        if (r < 0)
+                log_error("cannot run: %s", strerror(-r));
+        server_close(s);
+        free(s);
+        return r;
+}

@@ -1,0 +1,88 @@
+/* server.h: the daemon's one loop and what its files share.
+ *
+ * main.c and private.c start it; client.c owns connections, session.c translates between messages
+ * and the scheduler, measure.c asks NVML, control.c takes orders, status.c describes. One thread.
+ * Handlers mark a client as dropped; server.c's sweep, after the batch, tells the scheduler and
+ * frees. */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <systemd/sd-event.h>
+
+#include "daemon/config.h"
+#include "daemon/gpus.h"
+#include "daemon/place.h"
+#include "daemon/users.h"
+#include "sched/sched.h"
+#include "wire/wire.h"
+
+struct client;
+struct control;
+
+enum server_end {
+        SERVER_STOPPED = 0, /* a signal or an order */
+        SERVER_LONELY = 3,  /* private: nobody came for the linger time */
+};
+
+struct server {
+        sd_event *event;
+        const struct config *config;
+        struct place *place;
+        struct sched *sched;
+        struct sched_actions actions; /* of the event being handled */
+        struct nvml *nvml;            /* NULL: not here */
+        struct gpus gpus;
+        struct users *users;
+        uint64_t instance;
+        uint64_t started_ns;
+        uint64_t host_budget_bytes;
+
+        struct client *clients;  /* every connection and every process that holds a charge */
+        struct client **by_slot; /* by the low half of the scheduler's id */
+        unsigned n_clients, n_attached;
+        struct control *controls;
+        unsigned n_controls;
+
+        sd_event_source *client_source, *control_source, *post_source;
+        sd_event_source *sched_timer, *measure_timer, *linger_timer, *accept_timer;
+        bool linger;
+
+        enum sched_mode mode; /* as set now */
+        uint64_t quantum_ns;  /* 0: auto */
+};
+
+/* Serve until told to stop. enum server_end or -errno. place's sockets listen already. linger:
+ * leave when lonely. */
+int server_run(const struct config *config, struct place *place, bool linger);
+
+/* ---- between the loop and its files ---- */
+
+/* Stop accepting for a moment: no descriptor is left. */
+void server_pause_accept(struct server *s);
+/* Leave the loop after this batch. */
+void server_stop(struct server *s, enum server_end why);
+/* The client with this id, or NULL. */
+struct client *server_find(const struct server *s, sched_client id);
+
+/* session.c */
+int session_handle(struct client *c, const struct wire_message *m); /* 0, or -errno: dropped */
+void session_begin(struct server *s);   /* before an event of the scheduler */
+void session_perform(struct server *s); /* and after it: carry its actions out */
+
+/* measure.c */
+void measure_all(struct server *s);
+/* The card shows no memory of this process, as far as can be told; ret_sure: NVML has named this
+ * process before, so that its silence now means something. */
+bool measure_is_gone(struct server *s, struct client *c, bool *ret_sure);
+
+/* control.c */
+int control_accept(sd_event_source *src, int fd, uint32_t events, void *userdata);
+void control_close_all(struct server *s);
+
+void control_sweep(struct server *s); /* free the ones that are marked */
+
+/* status.c: a new reference; NULL: no memory. */
+struct json_t *status_json(struct server *s);

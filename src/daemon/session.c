@@ -1,0 +1,396 @@
+/* session.c: owns the translation between messages and the scheduler's events and actions.
+ * Must never decide who may hold or run anything (the scheduler does), nor call the scheduler while
+ * carrying out its actions. */
+#include "daemon/client.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/macros.h"
+
+#define BOUND_NS (10 * NSEC_PER_MSEC)
+
+void session_begin(struct server *s)
+{
+        s->actions.n = 0;
+        s->actions.more = false;
+}
+
+/* ---- down ---- */
+
+static void do_limit(struct server *s, struct client *c, const struct sched_action *a)
+{
+        struct wire_message m = {
+                .header = {WIRE_LIMIT, (uint16_t)c->accounts[a->gpu].ordinal, a->limit.sequence},
+                .LIMIT = {.commit = a->limit.commit,
+                          .backed = a->limit.backed,
+                          .fixed = a->limit.fixed,
+                          .visible_bytes = a->limit.visible,
+                          .arena = UINT64_MAX},
+        };
+
+        client_send(c, &m);
+}
+
+static void do_grant(struct server *s, struct client *c, const struct sched_action *a)
+{
+        struct wire_message m = {.header = {WIRE_GRANT, WIRE_NO_GPU, 0},
+                                 .GRANT.lease = a->lease.lease};
+
+        client_send(c, &m);
+}
+
+static void do_revoke(struct server *s, struct client *c, const struct sched_action *a)
+{
+        struct wire_message m = {.header = {WIRE_REVOKE, WIRE_NO_GPU, 0},
+                                 .REVOKE = {a->lease.lease, a->lease.patience_ns}};
+
+        client_send(c, &m);
+}
+
+static void do_refuse(struct server *s, struct client *c, const struct sched_action *a)
+{
+        bool commit = a->refuse.code == -ENOMEM;
+        struct wire_message m = {
+                .header = {WIRE_REFUSED, (uint16_t)c->accounts[a->gpu].ordinal, 0},
+                .REFUSED = {.magic = WIRE_MAGIC,
+                            .code = commit ? WIRE_REFUSED_COMMIT : WIRE_REFUSED_FIXED,
+                            .of = a->refuse.of,
+                            .major = WIRE_MAJOR,
+                            .minor = WIRE_MINOR},
+        };
+
+        (void)snprintf(m.REFUSED.text, sizeof(m.REFUSED.text), "%s",
+                       commit ? "out of memory: neither the GPU nor the host has this much left to "
+                                "promise"
+                              : "no room for this much memory that cannot be moved");
+        client_send(c, &m);
+}
+
+static void do_contested(struct server *s, struct client *c, const struct sched_action *a)
+{
+        struct wire_message m = {.header = {WIRE_CONTESTED, WIRE_NO_GPU, 0},
+                                 .CONTESTED.contested = a->contested};
+
+        client_send(c, &m);
+}
+
+static void do_overdue(struct server *s, struct client *c, const struct sched_action *a)
+{
+        int r;
+
+        log_warning("process %d (%s) does not give way: others go on without its memory",
+                    (int)c->peer.pid, c->name);
+        if (!s->config->kill_overdue || c->peer.pidfd < 0)
+                return;
+        r = peer_kill(c->peer.pidfd, SIGKILL);
+        if (r < 0)
+                log_warning("cannot kill process %d: %s", (int)c->peer.pid, strerror(-r));
+}
+
+static const struct performer {
+        void (*perform)(struct server *s, struct client *c, const struct sched_action *a);
+        bool about_gpu;
+} performers[] = {
+        [SCHED_DO_LIMIT] = {do_limit, true},          [SCHED_DO_GRANT] = {do_grant, false},
+        [SCHED_DO_REVOKE] = {do_revoke, false},       [SCHED_DO_REFUSE] = {do_refuse, true},
+        [SCHED_DO_CONTESTED] = {do_contested, false}, [SCHED_DO_OVERDUE] = {do_overdue, false},
+};
+
+/* Sending may mark a client as dropped; the sweep tells the scheduler later. */
+void session_perform(struct server *s)
+{
+        for (;;) {
+                for (unsigned i = 0; i < s->actions.n; i++) {
+                        const struct sched_action *a = &s->actions.list[i];
+                        struct client *c = server_find(s, a->client);
+
+                        if (!c ||
+                            (performers[a->type].about_gpu && c->accounts[a->gpu].ordinal < 0))
+                                continue;
+                        performers[a->type].perform(s, c, a);
+                }
+                if (!s->actions.more)
+                        return;
+                session_begin(s);
+                sched_pump(s->sched, clock_now_ns(), &s->actions);
+        }
+}
+
+/* ---- up ---- */
+
+/* The process's earlier record ends as its new one begins. In this order, so that nobody is
+ * promised in between what the process still holds. */
+static void retire_former(struct client *c)
+{
+        struct server *s = c->server;
+        struct client *old = c->former;
+
+        c->former = NULL;
+        if (!old || !old->id)
+                return;
+        session_begin(s);
+        sched_client_gone(s->sched, old->id, clock_now_ns(), &s->actions);
+        session_perform(s);
+        s->by_slot[(uint32_t)old->id] = NULL;
+        old->id = 0;
+        s->n_attached--;
+        old->gone = true;
+}
+
+static bool former_is_replaced(const struct client *c)
+{
+        for (unsigned g = 0; g < SCHED_GPUS_MAX; g++)
+                if (c->former->accounts[g].ordinal >= 0 && c->accounts[g].ordinal < 0)
+                        return false;
+        return true;
+}
+
+static int on_hello(struct client *c, const struct wire_message *m)
+{
+        struct wire_message welcome = {.header = {WIRE_WELCOME, WIRE_NO_GPU, 0}};
+        char text[160];
+
+        (void)snprintf(c->name, sizeof(c->name), "%s", m->HELLO.name);
+        (void)snprintf(c->version, sizeof(c->version), "%s", m->HELLO.version);
+        if (m->HELLO.major != WIRE_MAJOR) {
+                (void)snprintf(text, sizeof(text),
+                               "subletd " SUBLET_VERSION " speaks protocol %u, this program's "
+                               "libsublet.so %s speaks %u: use one release of both",
+                               WIRE_MAJOR, c->version, m->HELLO.major);
+                client_refuse(c, WIRE_REFUSED_VERSION, text);
+                return -EPROTONOSUPPORT;
+        }
+        c->greeted = true;
+        log_info("client %d (%s), user %u, release %s", (int)c->peer.pid, c->name,
+                 (unsigned)c->peer.uid, c->version);
+        welcome.WELCOME.magic = WIRE_MAGIC;
+        welcome.WELCOME.instance = c->server->instance;
+        welcome.WELCOME.major = WIRE_MAJOR;
+        welcome.WELCOME.minor = WIRE_MINOR;
+        (void)snprintf(welcome.WELCOME.version, sizeof(welcome.WELCOME.version), "%s",
+                       SUBLET_VERSION);
+        client_send(c, &welcome);
+        return 0;
+}
+
+static void send_attached(struct client *c, unsigned gpu, unsigned ordinal)
+{
+        struct wire_message m = {.header = {WIRE_ATTACHED, (uint16_t)ordinal, 0}};
+        struct sched_gpu_view v = {0};
+
+        (void)sched_gpu_view(c->server->sched, gpu, &v);
+        m.ATTACHED.visible_bytes = v.visible;
+        m.ATTACHED.context_bytes = gpus_context_bytes(v.capacity);
+        m.ATTACHED.block_bytes = gpus_block_bytes(v.capacity);
+        m.ATTACHED.bound_ns = BOUND_NS;
+        client_send(c, &m);
+}
+
+static int register_client(struct client *c)
+{
+        struct server *s = c->server;
+        uint32_t slot;
+        int r = sched_client_add(s->sched, c->peer.uid, 0, clock_now_ns(), &c->id);
+
+        if (r < 0) {
+                client_refuse(c, WIRE_REFUSED_LIMIT, "too many clients");
+                return r;
+        }
+        slot = (uint32_t)c->id;
+        if (slot > s->config->sched.clients_max)
+                return -EINVAL;
+        s->by_slot[slot] = c;
+        s->n_attached++;
+        /* Before the client can hold anything, so that a crash cannot come in between. */
+        place_mark(s->place, true);
+        return 0;
+}
+
+static void refuse_gpu(struct client *c, const struct wire_message *m, int error)
+{
+        struct wire_message refused = {
+                .header = {WIRE_REFUSED, m->header.gpu, 0},
+                .REFUSED = {.magic = WIRE_MAGIC,
+                            .code = WIRE_REFUSED_GPU,
+                            .of = m->header.sequence,
+                            .major = WIRE_MAJOR,
+                            .minor = WIRE_MINOR},
+        };
+
+        (void)snprintf(refused.REFUSED.text, sizeof(refused.REFUSED.text), "%s",
+                       error == -ENOSPC ? "this daemon serves 16 GPUs already"
+                                        : "no GPU has this much memory");
+        client_send(c, &refused);
+}
+
+static int on_attach(struct client *c, const struct wire_message *m)
+{
+        const __typeof__(m->ATTACH) *in = &m->ATTACH;
+        struct server *s = c->server;
+        struct sched_attach a = {
+                .usage = {.allocated = in->allocated,
+                          .backed = in->backed,
+                          .fixed = in->fixed,
+                          .arena = in->arena},
+                .fixed_wanted = in->fixed_wanted,
+                .running = in->flags & WIRE_FLAG_RUNNING,
+                .run = in->flags & WIRE_FLAG_RUN,
+                .idle = in->flags & WIRE_FLAG_IDLE,
+                .detached = in->flags & WIRE_FLAG_DETACHED,
+                .sequence = m->header.sequence,
+        };
+        unsigned gpu;
+        int r = gpus_find(&s->gpus, in->uuid, in->total_bytes, s->sched, &gpu);
+
+        if (r < 0) {
+                refuse_gpu(c, m, r);
+                return 0;
+        }
+        if (c->gpu_of[m->header.gpu] >= 0 || c->accounts[gpu].ordinal >= 0)
+                return -EEXIST;
+        if (!c->id) {
+                r = register_client(c);
+                if (r < 0)
+                        return r;
+        }
+        r = sched_client_attach(s->sched, c->id, gpu, &a, clock_now_ns(), &s->actions);
+        if (r < 0)
+                return r;
+        c->gpu_of[m->header.gpu] = (int)gpu;
+        c->accounts[gpu].ordinal = m->header.gpu;
+        send_attached(c, gpu, m->header.gpu);
+        session_perform(s);
+        if (c->former && former_is_replaced(c))
+                retire_former(c);
+        return 0;
+}
+
+static int on_usage(struct client *c, const struct wire_message *m)
+{
+        const __typeof__(m->USAGE) *in = &m->USAGE;
+        struct sched_usage u = {
+                .allocated = in->allocated,
+                .backed = in->backed,
+                .fixed = in->fixed,
+                .arena = in->arena,
+                .moved_out = in->moved_out,
+                .moved_in = in->moved_in,
+                .drain_ns = in->drain_ns,
+        };
+
+        return sched_client_usage(c->server->sched, c->id, (unsigned)c->gpu_of[m->header.gpu], &u,
+                                  in->limit_sequence,
+                                  in->flags & WIRE_FLAG_POISONED ? SCHED_POISONED : 0,
+                                  clock_now_ns(), &c->server->actions);
+}
+
+static int on_want(struct client *c, const struct wire_message *m)
+{
+        struct sched_want w = {
+                .commit = m->WANT.commit,
+                .fixed = m->WANT.fixed,
+                .need = m->WANT.need,
+                .run = m->WANT.flags & WIRE_FLAG_RUN,
+                .sequence = m->header.sequence,
+        };
+
+        return sched_client_want(c->server->sched, c->id, (unsigned)c->gpu_of[m->header.gpu], &w,
+                                 clock_now_ns(), &c->server->actions);
+}
+
+static int on_idle(struct client *c, const struct wire_message *m)
+{
+        return sched_client_idle(c->server->sched, c->id, m->IDLE.lease, true, clock_now_ns(),
+                                 &c->server->actions);
+}
+
+static int on_active(struct client *c, const struct wire_message *m)
+{
+        return sched_client_idle(c->server->sched, c->id, m->ACTIVE.lease, false, clock_now_ns(),
+                                 &c->server->actions);
+}
+
+static int on_drained(struct client *c, const struct wire_message *m)
+{
+        return sched_client_drained(c->server->sched, c->id, m->DRAINED.lease, clock_now_ns(),
+                                    &c->server->actions);
+}
+
+static int on_drain_failed(struct client *c, const struct wire_message *m)
+{
+        return sched_client_drain_failed(c->server->sched, c->id, m->DRAIN_FAILED.lease,
+                                         m->DRAIN_FAILED.after_ns, clock_now_ns(),
+                                         &c->server->actions);
+}
+
+static int on_short(struct client *c, const struct wire_message *m)
+{
+        return sched_client_short(c->server->sched, c->id, (unsigned)c->gpu_of[m->header.gpu],
+                                  m->SHORT.bytes, clock_now_ns(), &c->server->actions);
+}
+
+static int on_bye(struct client *c, const struct wire_message *m)
+{
+        c->said_bye = true;
+        client_drop(c, "it said BYE");
+        return 0;
+}
+
+enum stage { UNGREETED, GREETED, ATTACHED, ON_GPU };
+
+/* What each message needs to have happened before. */
+static const struct handler {
+        int (*handle)(struct client *c, const struct wire_message *m);
+        enum stage stage;
+} handlers[] = {
+        [WIRE_HELLO] = {on_hello, UNGREETED},    [WIRE_ATTACH] = {on_attach, GREETED},
+        [WIRE_USAGE] = {on_usage, ON_GPU},       [WIRE_WANT] = {on_want, ON_GPU},
+        [WIRE_IDLE] = {on_idle, ATTACHED},       [WIRE_ACTIVE] = {on_active, ATTACHED},
+        [WIRE_DRAINED] = {on_drained, ATTACHED}, [WIRE_DRAIN_FAILED] = {on_drain_failed, ATTACHED},
+        [WIRE_SHORT] = {on_short, ON_GPU},       [WIRE_BYE] = {on_bye, GREETED},
+};
+
+static bool stage_reached(const struct client *c, const struct wire_message *m, enum stage stage)
+{
+        switch (stage) {
+        case UNGREETED:
+                return !c->greeted;
+        case GREETED:
+                return c->greeted;
+        case ATTACHED:
+                return c->id != 0;
+        case ON_GPU:
+                return c->gpu_of[m->header.gpu] >= 0; /* below 16: decode saw to it */
+        }
+        return false;
+}
+
+int session_handle(struct client *c, const struct wire_message *m)
+{
+        unsigned type = m->header.type;
+        char text[160];
+        int r;
+
+        if (type >= ARRAY_SIZE(handlers) || !handlers[type].handle ||
+            !stage_reached(c, m, handlers[type].stage)) {
+                (void)snprintf(text, sizeof(text), "%s does not belong here", wire_name(type));
+                client_refuse(c, WIRE_REFUSED_PROTOCOL, text);
+                return -EPROTO;
+        }
+        if (c->former && type != WIRE_HELLO && type != WIRE_ATTACH && c->id)
+                retire_former(c);
+        session_begin(c->server);
+        r = handlers[type].handle(c, m);
+        if (r < 0 && !c->dropped) {
+                (void)snprintf(text, sizeof(text), "%s with figures that cannot be",
+                               wire_name(type));
+                client_refuse(c, WIRE_REFUSED_PROTOCOL, text);
+        }
+        session_perform(c->server);
+        return r;
+}
