@@ -43,8 +43,9 @@ void doors_learn(enum door_row row, void *address);
  * handed out. False: the row has its function. (real.c) */
 bool real_adopt(enum door_row row, void *address);
 
-/* Entry points that a program looked up and that the table does not know. Names beyond the first
- * DOORS_UNKNOWN_MAX are counted without being remembered. */
+/* Entry points that a program looked up and that neither cuda_api.def nor cuda_uncaught.def knows.
+ * Each name counts once; names beyond the first DOORS_UNKNOWN_MAX are not remembered, so each of
+ * their look-ups counts. */
 #define DOORS_UNKNOWN_MAX 64
 void doors_count_unknown(const char *name);
 unsigned doors_unknown_count(void);
