@@ -1,0 +1,44 @@
+"""Fixtures: a private world a test, and what must have been built."""
+
+import os
+import sys
+
+import pytest
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+
+import world as world_module  # noqa: E402
+
+
+@pytest.fixture(scope="session", autouse=True)
+def built():
+    for name in ("libsublet.so", "subletd", "sublet", "sim/libcuda.so.1", "programs/fill"):
+        if not os.path.exists(os.path.join(world_module.BUILD, name)):
+            pytest.exit(f"{world_module.BUILD}/{name} is not there: build first, or set SUBLET_BUILD", returncode=3)
+
+
+@pytest.fixture
+def make_world():
+    made = []
+
+    def make(**settings):
+        w = world_module.World(**settings)
+        made.append(w)
+        return w
+
+    yield make
+    for w in made:
+        w.close()
+
+
+@pytest.fixture
+def world(make_world):
+    """A card of 128 MiB, no daemon yet."""
+    return make_world()
+
+
+@pytest.fixture
+def shared(world):
+    """A card of 128 MiB with a daemon whose quantum is short."""
+    world.start_daemon(config={"quantum": "200ms"})
+    return world

@@ -1,0 +1,264 @@
+"""Bad input: one sentence that names it, and a sensible exit status."""
+
+import os
+import socket
+import stat
+import subprocess
+
+import pytest
+
+from world import BUILD
+
+SUBLET = os.path.join(BUILD, "sublet")
+SUBLETD = os.path.join(BUILD, "subletd")
+
+
+def run(world, argv, user=None, **env):
+    merged = {k: v for k, v in {**world.env, **env}.items() if v is not None}
+    return subprocess.run(argv, env=merged, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                          text=True, timeout=20, user=user, group=user, extra_groups=[] if user is not None else None)
+
+
+def one_sentence(done, status, *names):
+    assert done.returncode == status, (done.returncode, done.stderr)
+    lines = done.stderr.strip().splitlines()
+    assert len(lines) == 1, done.stderr
+    for name in names:
+        assert name in lines[0], lines[0]
+
+
+SUBLET_LINES = [
+    (["frobnicate"], ["frobnicate"]),
+    (["run"], ["command"]),
+    (["run", "--frobnicate", "true"], ["--frobnicate"]),
+    (["run", "--name"], ["--name"]),
+    (["run", "--name", "", "true"], ["--name"]),
+    (["run", "--name", "x" * 200, "true"], ["--name"]),
+    (["run", "--sim=memory=lots", "true"], ["memory=lots"]),
+    (["run", "--sim=memory=", "true"], ["memory="]),
+    (["run", "--sim=colour=red", "true"], ["colour"]),
+    (["run", "--sim=bus=12", "true"], ["bus=12"]),
+    (["run", "--daemon", "", "true"], ["--daemon"]),
+    (["run", "--daemon", "/tmp/" + "d" * 200, "true"], ["ddd"]),
+    (["set", "mode", "sideways"], ["sideways"]),
+    (["set", "quantum", "soon"], ["soon"]),
+    (["set", "quantum"], ["quantum"]),
+    (["set", "colour", "red"], ["colour"]),
+    (["status", "--frobnicate"], ["--frobnicate"]),
+    (["status", "surplus"], ["surplus"]),
+    (["stop", "now"], ["now"]),
+]
+
+
+@pytest.mark.parametrize("args,names", SUBLET_LINES, ids=[" ".join(a)[:40] for a, _ in SUBLET_LINES])
+def test_sublet(shared, args, names):
+    one_sentence(run(shared, [SUBLET, *args]), 2, *names)
+
+
+DAEMON_LINES = [
+    (["--frobnicate"], ["--frobnicate"]),
+    (["surplus"], ["surplus"]),
+    (["--dir"], ["--dir"]),
+    (["--capacity", "lots"], ["lots"]),
+    (["--capacity", "0=lots"], ["lots"]),
+    (["--capacity", "-1"], ["-1"]),
+    (["--capacity", "99999999999999999999GiB"], ["99999999999999999999GiB"]),
+    (["--host-memory", "much"], ["much"]),
+    (["--config", "/no/such/file"], ["/no/such/file"]),
+    (["--dir", "/tmp/" + "d" * 200], ["ddd"]),
+    (["--group", "no-such-group-here", "--shared"], ["no-such-group-here"]),
+]
+
+
+@pytest.mark.parametrize("args,names", DAEMON_LINES, ids=[" ".join(a)[:40] for a, _ in DAEMON_LINES])
+def test_subletd(world, args, names):
+    argv = [SUBLETD, *args] if "--dir" in args else [SUBLETD, "--dir", world.dir, *args]
+    one_sentence(run(world, argv), 2, *names)
+
+
+CONFIGURATIONS = [
+    ("[daemon]\nquantum = soon\n", ["soon", "2"]),
+    ("[daemon]\ncolour = red\n", ["colour", "2"]),
+    ("[other]\nmode = auto\n", ["other"]),
+    ("mode auto\n", ["1"]),
+    ("[daemon]\nmode = sideways\n", ["sideways", "2"]),
+]
+
+
+@pytest.mark.parametrize("text,names", CONFIGURATIONS, ids=[t.replace("\n", " ") for t, _ in CONFIGURATIONS])
+def test_the_configuration_file(world, text, names):
+    path = world.path("bad.conf")
+    with open(path, "w", encoding="utf-8") as f:
+        f.write(text)
+    one_sentence(run(world, [SUBLETD, "--dir", world.dir, "--config", path]), 2, path, *names)
+
+
+def test_a_second_daemon_on_the_same_socket(shared):
+    one_sentence(run(shared, [SUBLETD, "--dir", shared.dir]), 1, shared.dir, str(shared.daemon.pid))
+    assert shared.daemon.running()
+    assert shared.status()["gpus"] is not None
+
+
+def test_a_stale_socket_is_replaced(world):
+    os.mkdir(world.dir, 0o700)
+    for name in ("client.sock", "control.sock"):
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as s:
+            s.bind(os.path.join(world.dir, name))
+    done = run(world, [SUBLET, "status"])
+    one_sentence(done, 1, world.dir)
+    p = world.program("fill", "--bytes", "4MiB", "--block", "1MiB").ok()
+    assert len(p.err().splitlines()) == 1  # nobody answers there: detached, said once
+    world.start([SUBLETD, "--dir", world.dir])
+    p = world.program("fill", "--bytes", "4MiB", "--block", "1MiB", SUBLET_REQUIRE="1").ok()
+    assert p.err() == ""
+
+
+def test_something_else_in_the_sockets_place(world):
+    os.mkdir(world.dir, 0o700)
+    path = os.path.join(world.dir, "client.sock")
+    with open(path, "w", encoding="utf-8") as f:
+        f.write("precious")
+    one_sentence(run(world, [SUBLETD, "--dir", world.dir]), 2, path)
+    with open(path, encoding="utf-8") as f:
+        assert f.read() == "precious"
+
+
+def test_a_directory_that_others_may_enter(world):
+    os.mkdir(world.dir)
+    os.chmod(world.dir, 0o755)
+    one_sentence(run(world, [SUBLETD, "--dir", world.dir]), 2, world.dir)
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="needs root to be two users")
+def test_no_permission_to_give_orders(shared):
+    os.chmod(shared.root, 0o755)
+    os.chmod(shared.dir, 0o755)
+    done = run(shared, [SUBLET, "status"], user=65534)
+    one_sentence(done, 1, shared.dir)
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="needs root to be two users")
+def test_a_directory_of_somebody_else(world):
+    os.mkdir(world.dir, 0o700)
+    os.chown(world.dir, 65534, 65534)
+    one_sentence(run(world, [SUBLETD, "--dir", world.dir]), 2, world.dir)
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="needs root to be two users")
+def test_no_permission_for_the_daemons_directory(world):
+    os.chmod(world.root, 0o755)
+    one_sentence(run(world, [SUBLETD, "--dir", os.path.join(world.root, "d")], user=65534), 2, world.dir)
+
+
+def test_no_daemon(world):
+    for order in (["status"], ["set", "mode", "auto"], ["stop"]):
+        one_sentence(run(world, [SUBLET, *order]), 1, world.dir)
+
+
+def private_environment(runtime):
+    return {"SUBLET_DIR": None, "XDG_RUNTIME_DIR": runtime}
+
+
+@pytest.mark.skipif(os.path.exists("/run/sublet"), reason="a system-wide daemon's directory is here")
+def test_runtime_directory_missing(world):
+    """/tmp/sublet-UID takes its place."""
+    done = run(world, [SUBLET, "status"], **private_environment(None))
+    one_sentence(done, 1, f"/tmp/sublet-{os.getuid()}")
+
+
+@pytest.mark.skipif(os.path.exists("/run/sublet") or os.getuid() != 0, reason="needs root to be two users")
+def test_runtime_directory_foreign(world):
+    """As after `su`: the variable still names the other user's."""
+    runtime = world.path("runtime")
+    os.mkdir(runtime, 0o700)
+    os.chown(runtime, 65534, 65534)
+    done = run(world, [SUBLET, "status"], **private_environment(runtime))
+    one_sentence(done, 1, f"/tmp/sublet-{os.getuid()}")
+    assert os.listdir(runtime) == []
+
+
+@pytest.mark.skipif(os.path.exists("/run/sublet"), reason="a system-wide daemon's directory is here")
+def test_a_runtime_directory_too_long_for_a_socket(world):
+    runtime = world.path("r" * 100)
+    os.mkdir(runtime, 0o700)
+    one_sentence(run(world, [SUBLET, "status"], **private_environment(runtime)), 2, "rrrr")
+    p = world.program("fill", "--bytes", "4MiB", "--block", "1MiB", **private_environment(runtime)).ok()
+    assert len(p.err().splitlines()) == 1, p.err()
+
+
+def test_a_library_of_another_major_version(shared):
+    """The daemon's side of the hello is frozen; a library it does not know gets a sentence with both releases."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as s:
+        s.settimeout(10)
+        s.connect(os.path.join(shared.dir, "client.sock"))
+        s.send(hello(major=99))
+        answer = s.recv(4096)
+    text = answer.decode("latin-1")
+    assert int.from_bytes(answer[:2], "little") == 3, answer  # REFUSED
+    assert "99." in text or "9.9.9" in text, text
+
+
+def hello(major):
+    """HELLO as src/wire/wire_messages.def lays it out."""
+    import struct
+
+    header = struct.pack("<HHI", 1, 0xFFFF, 1)
+    magic = wire_magic()
+    body = struct.pack("<QQQIIII", magic, 0, 0, major, 0, os.getpid(), 0)
+    return header + body + b"test".ljust(64, b"\0") + b"9.9.9".ljust(32, b"\0")
+
+
+def wire_magic():
+    import re
+
+    from world import ROOT
+
+    with open(os.path.join(ROOT, "src", "wire", "wire.h"), encoding="utf-8") as f:
+        found = re.search(r"WIRE_MAGIC\s+UINT64_C\((0x[0-9a-fA-F]+)\)", f.read())
+    return int(found.group(1), 16)
+
+
+def test_a_daemon_of_another_major_version(world):
+    """The library says so once and lets the program run without sharing."""
+    import struct
+    import threading
+
+    os.mkdir(world.dir, 0o700)
+    stop = threading.Event()
+
+    def refuse(listener):
+        listener.settimeout(0.2)
+        while not stop.is_set():
+            try:
+                connection, _ = listener.accept()
+            except socket.timeout:
+                continue
+            with connection:
+                connection.recv(4096)
+                text = b"subletd 9.9.9 does not speak to libsublet of another major version"
+                connection.send(struct.pack("<HHI", 3, 0xFFFF, 1) +
+                                struct.pack("<QIIII", wire_magic(), 1, 1, 99, 0) + text.ljust(160, b"\0"))
+
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+        listener.bind(os.path.join(world.dir, "client.sock"))
+        os.chmod(os.path.join(world.dir, "client.sock"), stat.S_IRUSR | stat.S_IWUSR)
+        listener.listen(5)
+        thread = threading.Thread(target=refuse, args=(listener,))
+        thread.start()
+        try:
+            p = world.program("fill", "--bytes", "8MiB", "--block", "1MiB").ok(60)
+        finally:
+            stop.set()
+            thread.join()
+    lines = p.err().splitlines()
+    assert len(lines) == 1 and "9.9.9" in lines[0], p.err()
+
+
+SIMULATOR = [("SIMCUDA_MEMORY", "lots"), ("SIMCUDA_BUS", "fast"), ("SIMCUDA_GPUS", "-3"), ("SIMCUDA_SESSION", "a/b")]
+
+
+@pytest.mark.parametrize("name,value", SIMULATOR, ids=[f"{n}={v}" for n, v in SIMULATOR])
+def test_the_simulators_settings(world, name, value):
+    p = world.program("fill", "--bytes", "4MiB", shared=False, **{name: value})
+    assert p.wait() != 0
+    assert name in p.err(), p.report()

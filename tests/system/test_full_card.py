@@ -1,0 +1,57 @@
+"""A card that is full of one program's memory still has room for the others to begin."""
+
+import subprocess
+
+import pytest
+
+
+def test_others_get_their_contexts_and_run(shared):
+    first = shared.program("hold", "--bytes", "112MiB", "--block", "8MiB", stdin=subprocess.PIPE)
+    first.await_event("filled")
+    others = [shared.program("contexts", "--bytes", "2MiB", "--rounds", "3", "--seed", str(i)) for i in range(5)]
+    for p in others:
+        p.ok()
+    first.order("verify")
+    first.finish()
+
+
+def test_others_hold_memory_all_together(shared):
+    first = shared.program("hold", "--bytes", "112MiB", "--block", "8MiB", stdin=subprocess.PIPE)
+    first.await_event("filled")
+    others = [shared.program("hold", "--bytes", "24MiB", "--block", "4MiB", "--seed", str(i), stdin=subprocess.PIPE)
+              for i in range(5)]
+    for p in others:
+        p.await_event("filled")
+    for p in (*others, first):
+        p.order("touch")
+    for p in (*others, first):
+        p.finish()
+        assert shared.check_sums(p) == 1
+
+
+def test_a_program_alone_may_fill_the_card_and_no_more(shared):
+    alone = shared.program("oom", "--block", "4MiB").ok()
+    full = alone.events("full")
+    assert len(full) == 2
+    assert full[0]["taken"] == full[1]["taken"]
+    assert full[0]["taken"] >= 0.88 * (128 << 20)
+    assert full[0]["total"] < 128 << 20  # headroom and the budget for contexts are nobody's
+
+
+def test_what_a_program_is_told_does_not_depend_on_others(shared):
+    other = shared.program("hold", "--bytes", "64MiB", "--block", "8MiB", stdin=subprocess.PIPE)
+    other.await_event("filled")
+    told = other.order("info")
+    second = shared.program("hold", "--bytes", "64MiB", "--block", "8MiB", "--seed", "2", stdin=subprocess.PIPE)
+    second.await_event("filled")
+    assert second.order("info")["free"] == told["free"]
+    assert second.order("info")["total"] == told["total"]
+    other.finish()
+    second.finish()
+
+
+@pytest.mark.parametrize("mib", [126, 200])
+def test_more_than_the_card_alone_is_out_of_memory(shared, mib):
+    p = shared.program("fill", "--bytes", f"{mib}MiB", "--block", "2MiB")
+    assert p.wait() == 5, p.report()
+    assert "OUT_OF_MEMORY" in p.err()

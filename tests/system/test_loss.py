@@ -1,0 +1,125 @@
+"""Losing anybody at any moment harms nobody else."""
+
+import json
+import os
+import signal
+import subprocess
+import time
+
+import pytest
+
+from world import BUILD, wait_for
+
+
+def fill(world, seed, *more, mib=96):
+    return world.program("fill", "--bytes", f"{mib}MiB", "--block", "8MiB", "--seed", seed, "--until",
+                         world.path("end"), *more)
+
+
+def end(world, *programs):
+    with open(world.path("end"), "w", encoding="utf-8"):
+        pass
+    for p in programs:
+        p.ok()
+        world.check_sums(p)
+
+
+@pytest.mark.parametrize("moment", ["evicting", "restoring", "running", "waiting"])
+def test_a_client_killed_at_any_moment(make_world, moment):
+    world = make_world(bus="200MB/s")  # a slow bus: evicting and restoring last long enough to be met
+    world.start_daemon(config={"quantum": "300ms"})
+    survivor, victim = fill(world, "1"), fill(world, "2")
+
+    def met():
+        c = world.clients().get(victim.pid)
+        return c and c["state"] == moment
+
+    wait_for(met, 60, f"the victim to be {moment}", interval=0)
+    victim.send(signal.SIGKILL)
+    victim.wait()
+    wait_for(lambda: victim.pid not in world.clients(), 30, "the victim to be forgotten")
+    rounds = len(survivor.events("round"))
+    wait_for(lambda: len(survivor.events("round")) >= rounds + 2, 60, "the survivor to go on")
+    end(world, survivor)
+
+
+def test_the_daemon_killed_half_way(shared):
+    programs = [fill(shared, seed) for seed in ("1", "2")]
+    wait_for(lambda: shared.handoffs() >= 4, 60, "four hand-offs")
+    shared.daemon.send(signal.SIGKILL)
+    shared.daemon.wait()
+    time.sleep(1.0)  # the daemon is missing for a while; those who run go on
+    shared.start_daemon(config={"quantum": "200ms"})
+    wait_for(lambda: shared.handoffs() >= 4, 60, "four hand-offs of the new daemon")
+    end(shared, *programs)
+
+
+def test_the_worker_of_a_private_daemon_killed(world):
+    """Started on demand, it comes back by itself."""
+    env = {"SUBLET_DAEMON": os.path.join(BUILD, "subletd")}
+    programs = [world.program("fill", "--bytes", "96MiB", "--block", "8MiB", "--seed", seed, "--until",
+                              world.path("end"), **env) for seed in ("1", "2")]
+    for p in programs:
+        p.await_event("begin")
+    assert world.sublet("set", "quantum", "200ms").returncode == 0
+    wait_for(lambda: world.handoffs() >= 3, 60, "three hand-offs")
+    before = world.status()["instance"]
+    os.kill(world.worker(), signal.SIGKILL)
+
+    def back():
+        done = world.sublet("status", "--json")
+        return done.returncode == 0 and json.loads(done.stdout)["instance"] != before
+
+    wait_for(back, 30, "a new worker")
+    assert world.sublet("set", "quantum", "200ms").returncode == 0
+    wait_for(lambda: world.handoffs() >= 3, 60, "three hand-offs of the new worker")
+    end(world, *programs)
+
+
+def test_without_a_daemon_one_warning_and_the_right_result(world):
+    p = world.program("fill", "--bytes", "32MiB", "--block", "4MiB").ok()
+    world.check_sums(p)
+    assert len(p.err().splitlines()) == 1, p.err()
+    assert world.dir in p.err()
+
+
+def test_without_a_daemon_a_fork_says_nothing_more(world):
+    p = world.program("fork", "--bytes", "4MiB", "--block", "1MiB").ok()
+    assert len(p.err().splitlines()) == 1, p.err()
+
+
+def test_require_waits_for_a_daemon(world):
+    p = world.program("fill", "--bytes", "8MiB", "--block", "1MiB", SUBLET_REQUIRE="1")
+    time.sleep(1.0)
+    assert p.running(), p.report()
+    assert not p.events("filled")
+    world.start_daemon()
+    p.ok(30)
+    world.check_sums(p)
+
+
+def test_a_stopped_client_does_not_stop_the_others(make_world):
+    world = make_world()
+    world.start_daemon(config={"quantum": "200ms", "grace": "500ms"})
+    stopped = world.program("hold", "--bytes", "48MiB", "--block", "8MiB", stdin=subprocess.PIPE)
+    stopped.await_event("filled")
+    stopped.send(signal.SIGSTOP)
+    others = [world.program("fill", "--bytes", "60MiB", "--block", "4MiB", "--rounds", "3", "--seed", seed)
+              for seed in ("1", "2")]
+    for p in others:
+        p.ok()
+        world.check_sums(p)
+    assert "overdue" in world.clients()[stopped.pid]["flags"]
+    stopped.send(signal.SIGCONT)
+    stopped.order("verify")
+    stopped.finish()
+
+
+def test_the_daemon_leaves_on_stop_and_programs_go_on(shared):
+    p = fill(shared, "1", mib=64)
+    p.await_event("filled")
+    assert shared.sublet("stop").returncode == 0
+    assert shared.daemon.wait(20) == 0
+    rounds = len(p.events("round"))
+    wait_for(lambda: len(p.events("round")) >= rounds + 2, 30, "the program to go on")
+    end(shared, p)

@@ -1,0 +1,157 @@
+"""More memory than the card has: every program gets its turn and finds its memory as it left it. Hand-offs come only
+from competing demand; each program rewrites all of its memory between its turns; another process recomputes it."""
+
+import os
+
+import pytest
+
+from world import wait_for
+
+HANDOFFS = 20
+
+
+def touch(path):
+    with open(path, "w", encoding="utf-8"):
+        pass
+
+
+def run_until_handoffs(world, programs, handoffs, go_on, timeout=150):
+    """Let them compete until so many hand-offs have happened, then tell them to end."""
+    def enough():
+        for p in programs:
+            if not p.running() and p.process.returncode != 0:
+                raise AssertionError("ended early\n" + p.report())
+        return world.handoffs() >= handoffs
+
+    wait_for(enough, timeout, f"{handoffs} hand-offs", interval=0.2)
+    touch(go_on)
+    for p in programs:
+        p.ok()
+
+
+def check_contents(world, programs):
+    for p in programs:
+        assert world.check_sums(p) >= 2
+        sample = p.argv[p.argv.index("--sample") + 1]
+        assert world.check_sample(sample)["words"] > 0
+
+
+def fill(world, mib, seed, *more, block="8MiB"):
+    sample = world.path(f"sample-{seed}")
+    return world.program("fill", "--bytes", f"{mib}MiB", "--block", block, "--seed", seed, "--sample", sample,
+                         "--sample-bytes", "1MiB", "--until", world.path("end"), *more)
+
+
+def test_two_programs_of_three_quarters_of_the_card_each(shared):
+    programs = [fill(shared, 96, seed) for seed in ("1", "2")]
+    run_until_handoffs(shared, programs, HANDOFFS, shared.path("end"))
+    check_contents(shared, programs)
+    # Each hand-off had to move what was missing: 2 x 96 MiB and two contexts on 128 MiB.
+    card = shared.card()
+    assert card["d2h_bytes"] > HANDOFFS * 40 * (1 << 20)
+    assert card["peak"] <= card["total"]
+
+
+def test_three_programs(shared):
+    programs = [fill(shared, 64, seed) for seed in ("1", "2", "3")]
+    run_until_handoffs(shared, programs, HANDOFFS, shared.path("end"))
+    check_contents(shared, programs)
+
+
+def test_blocks_that_are_no_multiple_of_anything(shared):
+    programs = [fill(shared, 90, seed, block="3000001") for seed in ("1", "2")]
+    run_until_handoffs(shared, programs, 6, shared.path("end"))
+    check_contents(shared, programs)
+
+
+COMPETING = {
+    "churn": ["churn", "--bytes", "80MiB", "--block", "8MiB", "--ms", "20"],
+    "threads": ["threads", "--bytes", "88MiB", "--block", "4MiB"],
+    "graph": ["graph", "--bytes", "80MiB", "--block", "1MiB"],
+    "graphbuild": ["graphbuild", "--bytes", "80MiB", "--block", "1MiB"],
+    "ptds": ["ptds", "--bytes", "80MiB", "--block", "8MiB", "--ms", "5", "--count", "20"],
+    "launchex": ["launchex", "--bytes", "80MiB", "--block", "16MiB"],
+    "small": ["small", "--count", "6000"],
+    "copies": ["copies", "--bytes", "64MiB"],
+}
+
+
+@pytest.mark.parametrize("name", COMPETING)
+def test_memory_survives_evictions_of(shared, name):
+    """Against a competitor that leaves it no room."""
+    mib = 96 if name not in ("small",) else 112
+    end = shared.path("end")
+    subject = shared.program(*COMPETING[name], "--until", end, "--seed", "5")
+    other = fill(shared, mib, "9")
+    run_until_handoffs(shared, [subject, other], 6, end)
+    check_contents(shared, [other])
+
+
+def test_four_threads_on_four_streams_against_their_like(shared):
+    end = shared.path("end")
+    programs = [shared.program("threads", "--bytes", "96MiB", "--block", "4MiB", "--seed", seed, "--until", end)
+                for seed in ("1", "2")]
+    run_until_handoffs(shared, programs, 10, end)
+
+
+def test_allocation_and_freeing_go_on_on_both_sides(shared):
+    end = shared.path("end")
+    programs = [shared.program("churn", "--bytes", "96MiB", "--block", "8MiB", "--ms", "10", "--seed", seed, "--until",
+                               end) for seed in ("1", "2")]
+    run_until_handoffs(shared, programs, 10, end)
+
+
+def test_an_idle_program_gives_way_and_wakes_up_whole(shared):
+    import subprocess
+
+    idle = shared.program("hold", "--bytes", "96MiB", "--block", "8MiB", stdin=subprocess.PIPE)
+    idle.await_event("filled")
+    busy = fill(shared, 96, "3")
+    busy.await_event("round")
+    assert shared.clients()[idle.pid]["backed"] < 96 << 20
+    idle.order("verify")
+    idle.order("touch")
+    touch(shared.path("end"))
+    busy.ok()
+    idle.finish()
+    check_contents(shared, [busy])
+    assert shared.check_sums(idle) == 1
+
+
+def test_memory_freed_by_its_owner_is_never_brought_back(shared):
+    """A program that ends while it is evicted moves nothing in."""
+    import subprocess
+
+    idle = shared.program("hold", "--bytes", "96MiB", "--block", "8MiB", stdin=subprocess.PIPE)
+    idle.await_event("filled")
+    busy = fill(shared, 96, "3")
+    busy.await_event("round")
+    before = shared.card()["h2d_bytes"]
+    idle.process.kill()
+    idle.wait()
+    wait_for(lambda: idle.pid not in shared.clients(), 20, "the killed client to be forgotten")
+    assert shared.card()["h2d_bytes"] - before < 96 << 20
+    touch(shared.path("end"))
+    busy.ok()
+    check_contents(shared, [busy])
+
+
+@pytest.mark.skipif(os.cpu_count() < 2, reason="needs two processors")
+def test_exclusive_mode_gives_one_lease_at_a_time(shared):
+    done = shared.sublet("set", "mode", "exclusive")
+    assert done.returncode == 0, done.stderr
+    programs = [fill(shared, 32, seed) for seed in ("1", "2")]
+    for p in programs:
+        p.await_event("filled")
+    end = shared.path("end")
+
+    def never_two():
+        running = [c for c in shared.clients().values() if c["state"] == "running"]
+        assert len(running) <= 1, running
+        return shared.handoffs() >= 6
+
+    wait_for(never_two, 60, "6 hand-offs")
+    touch(end)
+    for p in programs:
+        p.ok()
+    check_contents(shared, programs)

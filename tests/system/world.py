@@ -1,0 +1,306 @@
+"""A private machine for one test: a simulated card, a directory for the daemon, and the processes started in it.
+
+Nothing of it outlives the test: close() ends every process it started, the daemon too, and removes the card's shared
+memory and the directory. What sublet reports is read through status(); what the card itself counted through driver()."""
+
+import glob
+import json
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+import uuid
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+BUILD = os.path.abspath(os.environ.get("SUBLET_BUILD", os.path.join(ROOT, "build")))
+MIB = 1 << 20
+
+# Nothing of the caller's may leak into a world.
+_OURS = ("SUBLET_", "SIMCUDA_", "PROGRAM_")
+_LOADER = ("LD_PRELOAD", "LD_LIBRARY_PATH", "XDG_RUNTIME_DIR", "CUDA_VISIBLE_DEVICES")
+
+# What differs from run to run in what a program says.
+VOLATILE = ("pid", "ms", "at")
+
+
+def wait_for(condition, timeout, what, interval=0.02):
+    """The condition's first true value. Fails with `what` after `timeout` seconds."""
+    end = time.monotonic() + timeout
+    while True:
+        value = condition()
+        if value:
+            return value
+        if time.monotonic() > end:
+            raise AssertionError(f"after {timeout} s still waiting for {what}")
+        time.sleep(interval)
+
+
+class Program:
+    """A process of the world, with what it says in files."""
+
+    def __init__(self, world, argv, env, stdin, number):
+        self.world = world
+        self.argv = [str(a) for a in argv]
+        self.name = os.path.basename(self.argv[0])
+        base = os.path.join(world.root, f"{number:03d}-{self.name}")
+        self.out_path, self.err_path = base + ".out", base + ".err"
+        with open(self.out_path, "wb") as out, open(self.err_path, "wb") as err:
+            self.process = subprocess.Popen(self.argv, env=env, stdin=stdin, stdout=out, stderr=err,
+                                            start_new_session=True)
+
+    @property
+    def pid(self):
+        return self.process.pid
+
+    def out(self):
+        with open(self.out_path, encoding="utf-8", errors="replace") as f:
+            return f.read()
+
+    def err(self):
+        with open(self.err_path, encoding="utf-8", errors="replace") as f:
+            return f.read()
+
+    def events(self, kind=None):
+        found = []
+        for line in self.out().splitlines():
+            try:
+                event = json.loads(line)
+            except json.JSONDecodeError:
+                continue  # the line being written now
+            if kind is None or event.get("event") == kind:
+                found.append(event)
+        return found
+
+    def result(self):
+        """What it said, without what differs from run to run."""
+        return [{k: v for k, v in e.items() if k not in VOLATILE} for e in self.events()]
+
+    def running(self):
+        return self.process.poll() is None
+
+    def await_event(self, kind, timeout=60):
+        def look():
+            found = self.events(kind)
+            if not found and not self.running():
+                raise AssertionError(f"ended before it said {kind}\n" + self.report())
+            return found
+
+        return wait_for(look, timeout, f"{self.name} to say {kind}")[0]
+
+    def wait(self, timeout=120):
+        try:
+            return self.process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"did not end within {timeout} s\n" + self.report()) from None
+
+    def ok(self, timeout=120):
+        """Ends with status 0, or the test fails with all it said."""
+        status = self.wait(timeout)
+        assert status == 0, f"ended with {status}\n" + self.report()
+        return self
+
+    def order(self, line):
+        """A line on the stdin of `hold`; returns its answer."""
+        answers = len(self.events("done"))
+        self.process.stdin.write((line + "\n").encode())
+        self.process.stdin.flush()
+
+        def look():
+            found = self.events("done")
+            if len(found) <= answers and not self.running():
+                raise AssertionError(f"ended instead of answering {line!r}\n" + self.report())
+            return found[answers:]
+
+        return wait_for(look, 90, f"{self.name} to answer {line!r}")[0]
+
+    def finish(self):
+        """End of stdin, then as ok()."""
+        self.process.stdin.close()
+        return self.ok()
+
+    def send(self, number):
+        self.process.send_signal(number)
+
+    def report(self):
+        status = self.process.poll()
+        return (f"{' '.join(self.argv)}\n  status {'(running)' if status is None else status}"
+                f"\n--- stdout (end)\n{self.out()[-2000:]}\n--- stderr (end)\n{self.err()[-2000:]}"
+                f"\n--- sublet status\n{self.world.status_text()}")
+
+
+class World:
+    def __init__(self, memory="128MiB", bus=None, gpus=1):
+        self.root = tempfile.mkdtemp(prefix="slt-", dir="/tmp")  # short: sockets have short names
+        self.dir = os.path.join(self.root, "d")
+        self.session = "t" + uuid.uuid4().hex[:16]
+        self.programs = []
+        self.daemon = None
+        self.env = {k: v for k, v in os.environ.items()
+                    if not k.startswith(_OURS) and k not in _LOADER}
+        self.env.update({
+            "SUBLET_DIR": self.dir,
+            "SIMCUDA_SESSION": self.session,
+            "SIMCUDA_MEMORY": memory,
+            "SIMCUDA_GPUS": str(gpus),
+            "LD_LIBRARY_PATH": os.path.join(BUILD, "sim"),
+            "SUBLET_QUIET": "1",
+        })
+        if bus:
+            self.env["SIMCUDA_BUS"] = bus
+
+    # ---- starting things ----
+
+    def path(self, name):
+        return os.path.join(self.root, name)
+
+    def start(self, argv, stdin=subprocess.DEVNULL, **env):
+        """Any process, in the world's environment. A variable given as None is not there."""
+        merged = {k: v for k, v in {**self.env, **env}.items() if v is not None}
+        p = Program(self, argv, merged, stdin, len(self.programs))
+        self.programs.append(p)
+        return p
+
+    def program(self, name, *args, shared=True, door=None, stdin=subprocess.DEVNULL, **env):
+        """A test program; shared: with libsublet.so, else on the plain driver."""
+        folder = "programs"
+        if door is not None and door != "linked":
+            folder, env["PROGRAM_DOOR"] = "programs/dl", door
+        if shared:
+            env.setdefault("LD_PRELOAD", os.path.join(BUILD, "libsublet.so"))
+        return self.start([os.path.join(BUILD, folder, name), *args], stdin=stdin, **env)
+
+    def start_daemon(self, *args, config=None, wait=True, **env):
+        argv = [os.path.join(BUILD, "subletd"), "--dir", self.dir]
+        if config is not None:
+            path = self.path("subletd.conf")
+            with open(path, "w", encoding="utf-8") as f:
+                f.write("[daemon]\n" + "".join(f"{k} = {v}\n" for k, v in config.items()))
+            argv += ["--config", path]
+        if not os.path.isdir(self.dir):
+            os.mkdir(self.dir, 0o700)
+        daemon = self.start(argv + list(args), **env)
+        if wait:
+            def listening():
+                if not daemon.running():
+                    raise AssertionError("subletd ended\n" + daemon.report())
+                return os.path.exists(os.path.join(self.dir, "control.sock"))
+
+            wait_for(listening, 20, "subletd to listen")
+        self.daemon = daemon
+        return daemon
+
+    def sublet(self, *args, timeout=30, **env):
+        """The command line; returns the finished process."""
+        merged = {k: v for k, v in {**self.env, **env}.items() if v is not None}
+        return subprocess.run([os.path.join(BUILD, "sublet"), *args], env=merged, stdin=subprocess.DEVNULL,
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=timeout)
+
+    # ---- looking ----
+
+    def status(self):
+        done = self.sublet("status", "--json")
+        assert done.returncode == 0, f"sublet status: {done.returncode}: {done.stderr}"
+        return json.loads(done.stdout)
+
+    def status_text(self):
+        try:
+            done = self.sublet("status", timeout=5)
+            return done.stdout + done.stderr
+        except (subprocess.TimeoutExpired, OSError) as e:
+            return f"({e})"
+
+    def clients(self):
+        """pid -> what status says of it on the first GPU."""
+        gpus = self.status()["gpus"]
+        return {c["pid"]: c for c in gpus[0]["clients"]} if gpus else {}
+
+    def handoffs(self):
+        """On the first GPU, since the daemon began."""
+        gpus = self.status()["gpus"]
+        return gpus[0]["handoffs"] if gpus else 0
+
+    def worker(self):
+        """The pid that serves: the daemon's, or that of the worker of a private one."""
+        with open(os.path.join(self.dir, "lock"), encoding="ascii") as f:
+            pid = int(f.read())
+        with open(f"/proc/{pid}/task/{pid}/children", encoding="ascii") as f:
+            children = f.read().split()
+        return int(children[0]) if children else pid
+
+    def driver(self):
+        """The simulated card's own counters."""
+        done = subprocess.run([os.path.join(BUILD, "sim", "simcuda-stat"), "--json"], env=self.env,
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=20)
+        assert done.returncode == 0, f"simcuda-stat: {done.returncode}: {done.stderr}"
+        return json.loads(done.stdout)
+
+    def card(self):
+        return self.driver()["devices"][0]
+
+    # ---- the contents, by another process ----
+
+    def check_sums(self, program):
+        with open(program.out_path, "rb") as f:
+            done = subprocess.run([os.path.join(BUILD, "programs", "checker")], stdin=f, stdout=subprocess.PIPE,
+                                  stderr=subprocess.PIPE, text=True, timeout=300)
+        assert done.returncode == 0, f"{done.stdout}{done.stderr}\n{program.report()}"
+        return json.loads(done.stdout)["rounds"]
+
+    def check_sample(self, path):
+        done = subprocess.run([os.path.join(BUILD, "programs", "checker"), "--sample", path], stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE, text=True, timeout=300)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return json.loads(done.stdout)
+
+    # ---- the end ----
+
+    def close(self):
+        for p in self.programs:
+            if p is not self.daemon:
+                self._end(p)
+        try:
+            self.sublet("stop", timeout=10)
+        except (subprocess.TimeoutExpired, OSError):
+            pass
+        for p in self.programs:
+            self._end(p)
+        # A supervisor and its worker have left their starter's process group: find them by their directory.
+        for pid in self._strays():
+            _kill(pid)
+        subprocess.run([os.path.join(BUILD, "sim", "simcuda-stat"), "--remove", "--force"], env=self.env,
+                       stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=20, check=False)
+        for path in glob.glob(f"/dev/shm/*{self.session}*"):
+            os.unlink(path)
+        shutil.rmtree(self.root, ignore_errors=True)
+
+    def _end(self, p):
+        if p.process.stdin:
+            try:
+                p.process.stdin.close()
+            except OSError:
+                pass
+        try:
+            os.killpg(p.pid, signal.SIGKILL)
+        except (ProcessLookupError, PermissionError):
+            pass
+        p.process.wait()
+
+    def _strays(self):
+        found = []
+        for path in glob.glob("/proc/[0-9]*/environ"):
+            try:
+                with open(path, "rb") as f:
+                    if self.session.encode() in f.read():
+                        found.append(int(path.split("/")[2]))
+            except (OSError, ValueError):
+                continue
+        return [pid for pid in found if pid != os.getpid()]
+
+
+def _kill(pid):
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except (ProcessLookupError, PermissionError):
+        pass
