@@ -32,6 +32,7 @@ struct account {
         bool attached;
         bool run;           /* the last WANT has RUN and has not been met */
         bool evicting;      /* backed is, or was until the next acknowledgement, above the limit */
+        bool unsure;        /* told a lower limit: what it backs by then, only its answer can say */
         bool limit_dirty;   /* a LIMIT is to be sent */
         bool silent;        /* no LIMIT yet: attach waits for its fixed bytes */
         bool top_up;        /* raise the limit to the commit if nobody else wants the bytes */
@@ -59,7 +60,8 @@ struct client {
         uint32_t generation;
         uint32_t uid;
         int priority;
-        uint32_t gpus; /* bit per attached GPU */
+        uint32_t gpus;         /* bit per attached GPU */
+        sched_client previous; /* the same process before it came back */
 
         bool lost, detached, poisoned, overdue;
         bool idle;     /* holds a lease, nothing in flight */
@@ -195,6 +197,8 @@ uint64_t account_movable(const struct account *a); /* charge less fixed */
 uint64_t account_fixed(const struct account *a);
 uint64_t account_charge(const struct account *a);
 uint64_t account_need(const struct client *c, const struct account *a);
+/* As far as is known for sure. */
+bool account_resident(const struct client *c, const struct account *a);
 uint64_t account_missing(const struct client *c, const struct account *a);
 uint64_t ledger_free(const struct gpu *g);
 /* How far a's limit may rise now: free bytes and those it has not given back itself. */

@@ -89,7 +89,7 @@ static bool ready(const struct sched *s, const struct client *c)
         FOR_EACH_GPU_OF (c, gpu) {
                 const struct account *a = &c->accounts[gpu];
 
-                if (account_missing(c, a) || a->evicting || a->usage.backed < account_need(c, a))
+                if (account_missing(c, a) || !account_resident(c, a))
                         return false;
                 if (s->gpu[gpu].head && s->gpu[gpu].head->priority > c->priority)
                         return false;

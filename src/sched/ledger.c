@@ -62,6 +62,11 @@ uint64_t account_need(const struct client *c, const struct account *a)
         return c->lease ? 0 : MIN(a->usage.allocated, a->commit_held);
 }
 
+bool account_resident(const struct client *c, const struct account *a)
+{
+        return !a->evicting && !a->unsure && a->usage.backed >= account_need(c, a);
+}
+
 uint64_t account_missing(const struct client *c, const struct account *a)
 {
         return sub_sat(account_need(c, a), a->limit);
@@ -89,8 +94,8 @@ uint64_t ledger_host_spill(const struct sched *s, const struct gpu *g, uint64_t 
 {
         uint64_t room = sub_sat(gpu_usable(g), MAX(fixed, gpu_fixed_budget(s, g)));
 
-        if (committed <= sub_sat(gpu_usable(g), fixed))
-                return 0;
+        if (committed <= room)
+                return 0; /* nothing need ever be moved */
         return sub_sat(add_sat(committed, MIN(TRANSIT_MAX, g->total / 16)), room);
 }
 
@@ -187,6 +192,15 @@ static void measure_rate(struct gpu *g, struct account *a, uint64_t now_ns)
         g->rate = (3 * g->rate + rate) / 4;
 }
 
+static void begin_evicting(const struct sched *s, struct account *a)
+{
+        if (a->evicting)
+                return;
+        a->evicting = true;
+        a->evict_from = a->usage.backed;
+        a->evict_since_ns = s->now_ns;
+}
+
 void ledger_set_usage(struct sched *s, struct gpu *g, struct client *c, struct account *a,
                       const struct sched_usage *u, bool acknowledged)
 {
@@ -203,19 +217,20 @@ void ledger_set_usage(struct sched *s, struct gpu *g, struct client *c, struct a
                         a->commit = a->commit_held;
                         a->limit_dirty = true;
                 }
-                if (a->usage.backed <= a->limit) {
-                        if (a->evicting)
-                                measure_rate(g, a, s->now_ns);
+                a->unsure = false;
+                if (a->evicting && a->usage.backed <= a->limit) {
+                        measure_rate(g, a, s->now_ns);
                         a->evicting = false;
-                } else if (c->lease) {
+                }
+        }
+        if (a->usage.backed > a->limit) {
+                if (!c->lease) {
+                        begin_evicting(s, a);
+                } else if (a->held == a->limit) {
                         /* It backed these before the lower limit reached it, and it runs: they
                          * stay. */
                         a->limit = a->held = a->usage.backed;
-                        a->limit_dirty = true;
-                } else if (!a->evicting) {
-                        a->evicting = true;
-                        a->evict_from = a->usage.backed;
-                        a->evict_since_ns = s->now_ns;
+                        a->limit_dirty = a->unsure = true;
                 }
         }
         put_in(g, a);
@@ -251,11 +266,10 @@ void ledger_set_limit(struct sched *s, struct client *c, unsigned gpu, uint64_t 
         if (limit == a->limit)
                 return;
         take_out(&s->gpu[gpu], a);
-        if (limit < a->usage.backed && !a->evicting) {
-                a->evicting = true;
-                a->evict_from = a->usage.backed;
-                a->evict_since_ns = s->now_ns;
-        }
+        if (limit < a->usage.backed)
+                begin_evicting(s, a);
+        if (limit < a->limit)
+                a->unsure = true;
         a->limit = limit;
         a->held = MAX(a->held, limit);
         a->due_ns = 0;

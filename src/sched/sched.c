@@ -171,6 +171,49 @@ static void want_fixed(struct sched *s, struct client *c, struct account *a, uin
                 c->fixed_ticket = ++s->tickets;
 }
 
+int sched_client_returned(struct sched *s, sched_client id, sched_client previous)
+{
+        struct client *c = find(s, id), *p = find(s, previous);
+
+        if (!c || !p)
+                return -ESTALE;
+        if (!p->lost || c == p)
+                return -EINVAL;
+        c->previous = previous;
+        return 0;
+}
+
+/* Former records of a process that is back give up what they are charged for on this GPU. */
+static void take_over(struct sched *s, struct client *c, unsigned gpu)
+{
+        sched_client *link = &c->previous;
+        struct client *p;
+
+        while (*link && (p = find(s, *link))) {
+                if (p->accounts[gpu].attached) {
+                        ledger_detach(&s->gpu[gpu], &p->accounts[gpu]);
+                        p->gpus &= ~(UINT32_C(1) << gpu);
+                }
+                if (p->gpus) {
+                        link = &p->previous;
+                } else {
+                        *link = p->previous;
+                        p->used = false;
+                }
+        }
+}
+
+static bool evicts(const struct client *c)
+{
+        unsigned gpu;
+
+        FOR_EACH_GPU_OF (c, gpu) {
+                if (c->accounts[gpu].evicting)
+                        return true;
+        }
+        return false;
+}
+
 int sched_client_attach(struct sched *s, sched_client id, unsigned gpu,
                         const struct sched_attach *at, uint64_t now_ns, struct sched_actions *out)
 {
@@ -185,6 +228,7 @@ int sched_client_attach(struct sched *s, sched_client id, unsigned gpu,
         a = &c->accounts[gpu];
         if (a->attached)
                 return -EEXIST;
+        take_over(s, c, gpu);
         ledger_attach(&s->gpu[gpu], a, &at->usage);
         c->gpus |= UINT32_C(1) << gpu;
         c->detached |= at->detached;
@@ -194,11 +238,11 @@ int sched_client_attach(struct sched *s, sched_client id, unsigned gpu,
                 want_fixed(s, c, a, at->fixed_wanted, at->sequence);
                 a->silent = a->usage.allocated == 0;
         }
-        if (at->running && !c->lease) {
+        if (at->running && !c->lease && !evicts(c)) {
                 /* Its gate is open whatever we say; the grant only gives the fact a number. */
                 settle_grant(s, c);
                 c->idle = at->idle;
-        } else if (at->run && !at->running) {
+        } else if (at->run || (at->running && !c->lease)) {
                 a->run = true;
                 a->need = a->usage.allocated;
         }
@@ -252,8 +296,10 @@ int sched_client_want(struct sched *s, sched_client id, unsigned gpu, const stru
         a = find_account(c, gpu);
         if (!a)
                 return -EINVAL;
-        if (a->silent && !a->fixed_wanted)
+        if (a->silent && !a->fixed_wanted) {
                 a->silent = false; /* refused its fixed bytes and here all the same */
+                actions_mark(s, c);
+        }
         if (w->commit) {
                 a->commit_wanted = true;
                 a->commit_want = MIN(w->commit, BYTES_MAX);
@@ -390,18 +436,23 @@ void sched_client_lost(struct sched *s, sched_client id, uint64_t now_ns, struct
         end(s, out);
 }
 
-void sched_client_gone(struct sched *s, sched_client id, uint64_t now_ns, struct sched_actions *out)
+static void forget(struct sched *s, struct client *c)
 {
-        struct client *c = find(s, id);
         unsigned gpu;
 
-        begin(s, now_ns);
-        if (c) {
-                FOR_EACH_GPU_OF (c, gpu) {
-                        ledger_detach(&s->gpu[gpu], &c->accounts[gpu]);
-                }
-                c->used = false;
+        FOR_EACH_GPU_OF (c, gpu) {
+                ledger_detach(&s->gpu[gpu], &c->accounts[gpu]);
         }
+        c->used = false;
+}
+
+void sched_client_gone(struct sched *s, sched_client id, uint64_t now_ns, struct sched_actions *out)
+{
+        struct client *c;
+
+        begin(s, now_ns);
+        for (; (c = find(s, id)); id = c->previous)
+                forget(s, c);
         end(s, out);
 }
 

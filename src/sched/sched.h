@@ -133,11 +133,17 @@ void sched_gpu_foreign(struct sched *s, unsigned gpu, uint64_t foreign_bytes, ui
 int sched_client_add(struct sched *s, uint32_t uid, int priority, uint64_t now_ns,
                      sched_client *ret_id);
 
+/* The process behind this new client was the lost client `previous` before it came back to this
+ * daemon. What that one is charged for on a GPU passes over in the very event of the attach:
+ * counted twice, others would be evicted for it; not counted for a moment, others would be given
+ * it. A record with nothing left on it is gone by itself; sched_client_gone() takes all former
+ * records of a client along. 0, -ESTALE (either unknown), -EINVAL (previous is not lost). */
+int sched_client_returned(struct sched *s, sched_client id, sched_client previous);
+
 /* Use a GPU, with the client's true state. fixed_wanted: room to keep for the context that is about
  * to be created. running: it came back with its gate open (a new GRANT follows). run: it has work
  * (as in want). 0, -EINVAL, -EEXIST, -ESTALE (no such client). The first LIMIT comes when the fixed
- * room is there. When a process comes back, call sched_client_gone() for its former record before
- * this, or its bytes are counted twice and others are evicted for them. */
+ * room is there. */
 struct sched_attach {
         struct sched_usage usage;
         uint64_t fixed_wanted;

@@ -377,7 +377,7 @@ static void serve_run(struct sched *s, struct client *c)
                                 g->head = c;
                                 g->head_missing = missing;
                         }
-                } else if (!c->lease && (a->evicting || a->usage.backed < account_need(c, a))) {
+                } else if (!c->lease && !account_resident(c, a)) {
                         ready = false;
                         c->restoring = true;
                 }
