@@ -11,6 +11,7 @@
 typedef __typeof__(dlopen) dlopen_fn;
 typedef __typeof__(dlsym) dlsym_fn;
 typedef __typeof__(dlclose) dlclose_fn;
+typedef __typeof__(dlerror) dlerror_fn;
 typedef __typeof__(pthread_create) pthread_create_fn;
 typedef __typeof__(pthread_detach) pthread_detach_fn;
 typedef __typeof__(pthread_key_create) pthread_key_create_fn;
@@ -93,6 +94,14 @@ int compat_dlclose(void *handle)
         dlclose_fn *f = (dlclose_fn *)find_libc(&cache, "dlclose");
 
         return f ? f(handle) : -1;
+}
+
+char *compat_dlerror(void)
+{
+        static void *_Atomic cache;
+        dlerror_fn *f = (dlerror_fn *)find_libc(&cache, "dlerror");
+
+        return f ? f() : NULL;
 }
 
 int compat_pthread_create(pthread_t *ret_thread, const pthread_attr_t *attributes,

@@ -12,6 +12,7 @@
 void *compat_dlopen(const char *path, int flags); /* NULL also where no dlopen() can be found */
 void *compat_dlsym(void *handle, const char *name);
 int compat_dlclose(void *handle);
+char *compat_dlerror(void); /* NULL also where there is none */
 /* The function behind compat_dlsym(), never NULL: for a jump that keeps its caller's return
  * address. */
 void *compat_dlsym_address(void);

@@ -71,6 +71,7 @@ int real_open(void)
         library = compat_dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
         for (unsigned row = 0; library && row < DOOR_COUNT; row++)
                 addresses[row] = compat_dlsym(library, doors_symbol(row));
+        (void)compat_dlerror(); /* what we missed is not the program's error */
 
         lock_acquire(&publishing);
         state = atomic_load_explicit(&real_state, memory_order_relaxed);

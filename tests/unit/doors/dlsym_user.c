@@ -56,7 +56,9 @@ static void driver(void)
         CHECK(cuMemAlloc_v2); /* ours is preloaded, the driver not yet there */
         library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
         CHECK(library);
+        (void)dlerror();
         p = dlsym(library, "cuMemAlloc_v2");
+        CHECK(!dlerror()); /* what we miss ourselves is not the program's error */
         CHECK(p == (void *)cuMemAlloc_v2);
         CHECK(dlsym(dlopen(NULL, RTLD_NOW), "cuMemAlloc_v2") == p);
         CHECK(dlsym(RTLD_DEFAULT, "cuMemAlloc_v2") == p);

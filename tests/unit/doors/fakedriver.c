@@ -47,9 +47,10 @@ static CUresult called(int row)
 /* The resolvers are written out below. cuFuncLoad is known to the resolver, not to dlsym(). The
  * names are replaced where a function is defined, not where CU() pastes them or turns them into
  * text. */
-#define cuGetProcAddress    unused_cuGetProcAddress
-#define cuGetProcAddress_v2 unused_cuGetProcAddress_v2
-#define cuFuncLoad          unexported_cuFuncLoad
+#define cuGetProcAddress          unused_cuGetProcAddress
+#define cuGetProcAddress_v2       unused_cuGetProcAddress_v2
+#define cuFuncLoad                unexported_cuFuncLoad
+#define cuCheckpointProcessUnlock unexported_cuCheckpointProcessUnlock
 #define CU(base, symbol, since, flags, behaviour, stream, params, args) \
         EXPORT CUresult symbol params;                                  \
         EXPORT CUresult symbol params                                   \

@@ -2,6 +2,7 @@
 #include "unit.h"
 
 #include <dlfcn.h>
+#include <pthread.h>
 
 #include "doors_core.h"
 #include "fakedriver.h"
@@ -20,12 +21,31 @@ static void *driver;
 #define OURS(symbol)   ((fn_##symbol *)doors_wrapper(DOOR_##symbol))
 #define THEIRS(symbol) compat_dlsym(driver, #symbol)
 
+static void *open_from_thread(void *argument)
+{
+        if (real_open() < 0 || doors_find_symbol("cuLaunchKernel") != DOOR_cuLaunchKernel ||
+            doors_find_symbol("cuNoSuchThing") != DOOR_NONE)
+                return NULL;
+        return doors_wrap((void *)real.cuLaunchKernel);
+}
+
 static int open_everything(void **state)
 {
+        pthread_t threads[8];
+
         driver = compat_dlopen("libcuda.so.1", RTLD_NOW);
         assert_non_null(driver);
         assert_int_equal(real.cuCtxSynchronize(), CUDA_ERROR_NOT_INITIALIZED);
-        assert_int_equal(real_open(), 0);
+
+        /* All at once, as threads of a program may come. */
+        for (size_t i = 0; i < ARRAY_SIZE(threads); i++)
+                assert_int_equal(pthread_create(&threads[i], NULL, open_from_thread, NULL), 0);
+        for (size_t i = 0; i < ARRAY_SIZE(threads); i++) {
+                void *result;
+
+                assert_int_equal(pthread_join(threads[i], &result), 0);
+                assert_ptr_equal(result, doors_wrapper(DOOR_cuLaunchKernel));
+        }
         return 0;
 }
 
