@@ -1,0 +1,218 @@
+/* control.c: owns the connection to a daemon's control.sock. Must never wait for ever. */
+#include "cli/control.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "cli/cli.h"
+#include "cli/launch.h"
+
+#define ANSWER_TIMEOUT_S 5
+#define ANSWER_MAX       (16u << 20)
+
+const struct cli_option daemon_options[] = {TARGET_OPTION_ROWS, {0}};
+
+int target_take(int option, const char *argument, void *target)
+{
+        struct target *t = target;
+
+        if (option == TARGET_SIM) {
+                t->simulated = 1;
+                return CLI_OK;
+        }
+        if (!argument[0])
+                return cli_fail(CLI_USAGE, "--daemon takes a directory, not ''");
+        t->daemon = argument;
+        return CLI_OK;
+}
+
+int target_dir(const struct target *target, char ret[static PATHS_DIR_MAX],
+               enum paths_kind *ret_kind)
+{
+        if (target->simulated && !target->daemon) {
+                *ret_kind = PATHS_PRIVATE;
+                return launch_simulator_dir(getenv("SIMCUDA_SESSION"), ret);
+        }
+        if (paths_daemon_dir(target->daemon, ret, PATHS_DIR_MAX, ret_kind) < 0)
+                return cli_fail(CLI_USAGE, "the directory '%s%s' is too long for a socket", ret,
+                                target->daemon ? "" : "...");
+        return CLI_OK;
+}
+
+static int control_connect(const char *dir, enum paths_kind kind, int *ret_fd)
+{
+        struct sockaddr_un address = {.sun_family = AF_UNIX};
+        struct timeval patience = {.tv_sec = ANSWER_TIMEOUT_S};
+        _cleanup_close_ int fd = -EBADF;
+        int r;
+
+        /* Anybody can make /tmp/sublet-UID; what sits in it is only asked when it is ours. */
+        if (kind == PATHS_PRIVATE) {
+                r = paths_check_private(dir, getuid());
+                if (r < 0)
+                        return r == -ENOENT ? r : -EPERM;
+        }
+        r = paths_join(dir, PATHS_CONTROL_SOCKET, address.sun_path, sizeof(address.sun_path));
+        if (r < 0)
+                return r;
+        fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        if (fd < 0)
+                return -errno;
+        if (setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience)) < 0 ||
+            setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience)) < 0)
+                return -errno;
+        if (connect(fd, (struct sockaddr *)&address, sizeof(address)) < 0)
+                return errno == EAGAIN ? -ETIMEDOUT : -errno;
+        *ret_fd = TAKE_FD(fd);
+        return 0;
+}
+
+static int send_line(int fd, json_t *order)
+{
+        _cleanup_free_ char *text = json_dumps(order, JSON_COMPACT), *line = NULL;
+        size_t sent = 0, length;
+
+        if (!text || asprintf(&line, "%s\n", text) < 0)
+                return -ENOMEM;
+        length = strlen(line);
+        while (sent < length) {
+                ssize_t n = send(fd, line + sent, length - sent, MSG_NOSIGNAL);
+
+                if (n < 0 && errno == EINTR)
+                        continue;
+                if (n < 0)
+                        return errno == EAGAIN ? -ETIMEDOUT : -errno;
+                sent += (size_t)n;
+        }
+        return 0;
+}
+
+/* Reads until the newline or the end; ret is NUL-terminated and the caller's. */
+static int read_line(int fd, char **ret)
+{
+        _cleanup_free_ char *text = NULL;
+        size_t used = 0, room = 0;
+
+        for (;;) {
+                char *bigger, *end;
+                ssize_t n;
+
+                if (used + 4096 > room) {
+                        room = room ? room * 2 : 16384;
+                        bigger = room > ANSWER_MAX ? NULL : realloc(text, room);
+                        if (!bigger)
+                                return -ENOMEM;
+                        text = bigger;
+                }
+                n = recv(fd, text + used, room - used - 1, 0);
+                if (n < 0 && errno == EINTR)
+                        continue;
+                if (n < 0)
+                        return errno == EAGAIN ? -ETIMEDOUT : -errno;
+                text[used + (size_t)n] = 0;
+                end = memchr(text + used, '\n', (size_t)n);
+                used += (size_t)n;
+                if (n == 0 && used == 0)
+                        return -ECONNRESET;
+                if (end || n == 0) {
+                        *ret = TAKE_PTR(text);
+                        return 0;
+                }
+        }
+}
+
+int control_ask(const char *dir, enum paths_kind kind, json_t *order, json_t **ret_answer)
+{
+        _cleanup_close_ int fd = -EBADF;
+        _cleanup_free_ char *line = NULL;
+        json_t *answer;
+        int r;
+
+        r = control_connect(dir, kind, &fd);
+        if (r < 0)
+                return r;
+        r = send_line(fd, order);
+        if (r < 0)
+                return r;
+        r = read_line(fd, &line);
+        if (r < 0)
+                return r;
+        answer = json_loads(line, 0, NULL);
+        if (!json_is_object(answer)) {
+                json_decref(answer);
+                return -EBADMSG;
+        }
+        *ret_answer = answer;
+        return 0;
+}
+
+static int explain(int r, const char *dir)
+{
+        switch (r) {
+        case -ENOENT:
+        case -ENOTDIR:
+                return cli_fail(CLI_FAILED, "no subletd is running at %s", dir);
+        case -ECONNREFUSED:
+                return cli_fail(CLI_FAILED, "no subletd is running at %s: nobody listens on its %s",
+                                dir, PATHS_CONTROL_SOCKET);
+        case -EACCES:
+                return cli_fail(CLI_FAILED,
+                                "no permission for %s/%s: only the daemon's own user and root may "
+                                "give orders",
+                                dir, PATHS_CONTROL_SOCKET);
+        case -EPERM:
+                return cli_fail(CLI_FAILED,
+                                "%s is not a directory that only you can enter, so the daemon in "
+                                "it is not asked",
+                                dir);
+        case -ETIMEDOUT:
+                return cli_fail(CLI_FAILED, "the subletd at %s did not answer within %d s", dir,
+                                ANSWER_TIMEOUT_S);
+        case -EBADMSG:
+                return cli_fail(CLI_FAILED,
+                                "what answers at %s does not speak the language of this release "
+                                "(%s)",
+                                dir, SUBLET_VERSION);
+        case -ECONNRESET:
+        case -EPIPE:
+                return cli_fail(CLI_FAILED,
+                                "the subletd at %s hung up without an answer: only its own user "
+                                "and root may give orders",
+                                dir);
+        default:
+                return cli_fail(CLI_FAILED, "cannot ask the subletd at %s: %s", dir, strerror(-r));
+        }
+}
+
+int control_order(const struct target *target, json_t *order, json_t **ret_answer)
+{
+        char dir[PATHS_DIR_MAX];
+        enum paths_kind kind;
+        json_t *answer = NULL;
+        const char *error;
+        int r;
+
+        r = target_dir(target, dir, &kind);
+        if (r != CLI_OK) {
+                json_decref(order);
+                return r;
+        }
+        r = control_ask(dir, kind, order, &answer);
+        json_decref(order);
+        if (r < 0)
+                return explain(r, dir);
+        error = json_string_value(json_object_get(answer, "error"));
+        if (error) {
+                r = cli_fail(CLI_FAILED, "the subletd at %s refuses: %s", dir, error);
+                json_decref(answer);
+                return r;
+        }
+        *ret_answer = answer;
+        return CLI_OK;
+}

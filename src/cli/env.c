@@ -1,0 +1,39 @@
+/* env.c: sublet env. Owns the quoting for the shell. Must never print a line that a POSIX shell
+ * would read otherwise than as one assignment. */
+#include <stdio.h>
+
+#include "cli/cli.h"
+#include "cli/launch.h"
+
+/* Inside single quotes everything is literal but the quote itself. */
+static void print_quoted(const char *text)
+{
+        (void)putchar('\'');
+        for (; *text; text++) {
+                if (*text == '\'')
+                        (void)fputs("'\\''", stdout);
+                else
+                        (void)putchar(*text);
+        }
+        (void)putchar('\'');
+}
+
+int env_main(const struct cli_command *self, int argc, char **argv)
+{
+        struct launch l = {0};
+        int words, r;
+
+        r = cli_parse(self, argc, argv, 0, launch_take, &l, &words);
+        if (r == CLI_OK && words > 0)
+                r = cli_fail(CLI_USAGE, "env takes no command, not '%s'; sublet run starts one",
+                             argv[0]);
+        if (r == CLI_OK)
+                r = launch_complete(&l);
+        for (unsigned i = 0; r == CLI_OK && i < l.n_variables; i++) {
+                (void)printf("export %s=", l.variables[i].name);
+                print_quoted(l.variables[i].value);
+                (void)putchar('\n');
+        }
+        launch_clear(&l);
+        return cli_parsed(r);
+}

@@ -1,0 +1,304 @@
+/* launch.c: owns what a program's environment needs in order to share the GPU. Must never change
+ * the environment itself: `env` only prints it. */
+#include "cli/launch.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/macros.h"
+#include "base/units.h"
+#include "cli/parts.h"
+
+#define NAME_MAX_LENGTH 63 /* of a client's name on the wire, without its NUL */
+
+enum { OPTION_NAME, OPTION_DAEMON, OPTION_SIM };
+
+const struct cli_option launch_options[] = {
+        [OPTION_NAME] = {"name", CLI_REQUIRED, "NAME", "how status calls the program"},
+        [OPTION_DAEMON] = {"daemon", CLI_REQUIRED, "DIR",
+                           "use the daemon whose sockets are in DIR"},
+        [OPTION_SIM] = {"sim", CLI_OPTIONAL, "memory=1GiB,bus=12GB/s,gpus=1,session=NAME",
+                        "on the simulated driver instead of a GPU"},
+        {0},
+};
+
+static int check_size(const char *text)
+{
+        uint64_t bytes;
+
+        return units_parse_size(text, &bytes) == 0 && bytes > 0;
+}
+
+static int check_rate(const char *text)
+{
+        uint64_t rate;
+
+        return units_parse_rate(text, &rate) == 0 && rate > 0;
+}
+
+static int check_count(const char *text)
+{
+        return strlen(text) <= 2 && strspn(text, "0123456789") == strlen(text) && atoi(text) > 0;
+}
+
+static int check_session(const char *text)
+{
+        size_t n = strlen(text);
+
+        for (size_t i = 0; i < n; i++)
+                if (!isalnum((unsigned char)text[i]) && !strchr("_-", text[i]))
+                        return 0;
+        return n > 0 && n <= 32;
+}
+
+/* What --sim=KEY=VALUE,... may name. */
+static const struct {
+        const char *key, *variable;
+        int (*check)(const char *text);
+        const char *wanted;
+} sim_settings[] = {
+        {"memory", "SIMCUDA_MEMORY", check_size, "a size such as 1GiB"},
+        {"bus", "SIMCUDA_BUS", check_rate, "a rate such as 12GB/s"},
+        {"gpus", "SIMCUDA_GPUS", check_count, "a number from 1 to 99"},
+        {"session", "SIMCUDA_SESSION", check_session, "up to 32 letters, digits, '-' and '_'"},
+};
+
+const char *launch_value(const struct launch *l, const char *variable)
+{
+        for (unsigned i = 0; i < l->n_variables; i++)
+                if (strcmp(l->variables[i].name, variable) == 0)
+                        return l->variables[i].value;
+        return NULL;
+}
+
+void launch_clear(struct launch *l)
+{
+        for (unsigned i = 0; i < l->n_variables; i++)
+                free(l->variables[i].value);
+        l->n_variables = 0;
+}
+
+/* Replaces an earlier value; takes the value over, which may be NULL when memory ran out. */
+static int set_owned(struct launch *l, const char *name, char *value)
+{
+        struct launch_variable *v = l->variables;
+
+        if (!value)
+                return cli_fail(CLI_FAILED, "out of memory");
+        while (v < l->variables + l->n_variables && strcmp(v->name, name) != 0)
+                v++;
+        if (v == l->variables + l->n_variables) {
+                v->name = name;
+                l->n_variables++;
+        } else {
+                free(v->value);
+        }
+        v->value = value;
+        return CLI_OK;
+}
+
+static int set(struct launch *l, const char *name, const char *value)
+{
+        return set_owned(l, name, strdup(value));
+}
+
+static int take_sim_setting(struct launch *l, const char *setting)
+{
+        const char *value = strchr(setting, '=');
+        size_t length = value ? (size_t)(value - setting) : strlen(setting);
+
+        for (size_t i = 0; i < ARRAY_SIZE(sim_settings); i++) {
+                if (strlen(sim_settings[i].key) != length ||
+                    strncmp(sim_settings[i].key, setting, length) != 0)
+                        continue;
+                if (!value || !sim_settings[i].check(value + 1))
+                        return cli_fail(CLI_USAGE, "--sim: %s is %s, not '%s'", sim_settings[i].key,
+                                        sim_settings[i].wanted, value ? value + 1 : "");
+                return set(l, sim_settings[i].variable, value + 1);
+        }
+        return cli_fail(CLI_USAGE, "--sim does not know '%s'; it takes memory, bus, gpus, session",
+                        setting);
+}
+
+static int take_sim(struct launch *l, const char *argument)
+{
+        _cleanup_free_ char *copy = NULL;
+        char *rest, *setting;
+        int r = CLI_OK;
+
+        l->simulated = 1;
+        if (!argument)
+                return CLI_OK;
+        rest = copy = strdup(argument);
+        while (r == CLI_OK && (setting = strsep(&rest, ",")))
+                r = take_sim_setting(l, setting);
+        return r;
+}
+
+int launch_take(int option, const char *argument, void *launch)
+{
+        struct launch *l = launch;
+
+        switch (option) {
+        case OPTION_NAME:
+                if (!argument[0] || strlen(argument) > NAME_MAX_LENGTH)
+                        return cli_fail(CLI_USAGE, "--name takes 1 to %d characters, not '%s'",
+                                        NAME_MAX_LENGTH, argument);
+                for (const char *p = argument; *p; p++)
+                        if (!isprint((unsigned char)*p))
+                                return cli_fail(CLI_USAGE,
+                                                "--name takes printable ASCII, which '%s' is not",
+                                                argument);
+                l->name = argument;
+                return CLI_OK;
+        case OPTION_DAEMON:
+                l->daemon = argument;
+                return CLI_OK;
+        default:
+                return take_sim(l, argument);
+        }
+}
+
+int launch_simulator_dir(const char *session, char ret[static PATHS_DIR_MAX])
+{
+        struct paths_input in = {.runtime = getenv("XDG_RUNTIME_DIR"), .uid = getuid()};
+        char suffix[64];
+
+        if (session && session[0] && !check_session(session))
+                return cli_fail(CLI_USAGE, "SIMCUDA_SESSION: '%s' is not %s", session,
+                                "up to 32 letters, digits, '-' and '_'");
+        (void)snprintf(suffix, sizeof(suffix), "-sim%s%s", session && session[0] ? "-" : "",
+                       session ? session : "");
+        if (paths_private_dir(&in, suffix, ret, PATHS_DIR_MAX) < 0)
+                return cli_fail(CLI_FAILED, "the directory '%s...' is too long for a socket", ret);
+        return CLI_OK;
+}
+
+/* dir as an absolute path, links left as they are: it may not be there yet. */
+static int set_daemon_dir(struct launch *l, const char *dir)
+{
+        _cleanup_free_ char *here = NULL;
+        char *path = NULL, checked[PATHS_DIR_MAX];
+
+        if (!dir[0])
+                return cli_fail(CLI_USAGE, "--daemon takes a directory, not ''");
+        if (dir[0] == '/') {
+                path = strdup(dir);
+        } else {
+                here = get_current_dir_name();
+                if (!here || asprintf(&path, "%s/%s", here, dir) < 0)
+                        return cli_fail(CLI_FAILED, "--daemon %s: %m", dir);
+        }
+        if (path && paths_daemon_dir(path, checked, sizeof(checked), NULL) < 0) {
+                free(path);
+                return cli_fail(CLI_USAGE, "--daemon: '%s' is too long for a socket (at most %d)",
+                                dir, PATHS_DIR_MAX - 1);
+        }
+        return set_owned(l, "SUBLET_DIR", path);
+}
+
+/* first, then what the variable has already; what is dropped(item) goes. */
+static int set_list(struct launch *l, const char *variable, const char *separators,
+                    const char *first, int (*dropped)(const char *item, const char *first))
+{
+        _cleanup_free_ char *old = NULL;
+        const char *now = getenv(variable);
+        char *rest, *item, *value;
+        size_t n;
+
+        rest = old = strdup(now ? now : "");
+        n = strlen(first) + strlen(now ? now : "") + 2;
+        value = malloc(n);
+        if (!old || !value) {
+                free(value);
+                return cli_fail(CLI_FAILED, "out of memory");
+        }
+        (void)strcpy(value, first);
+        while ((item = strsep(&rest, separators))) {
+                size_t used = strlen(value);
+
+                if (item[0] && !dropped(item, first))
+                        (void)snprintf(value + used, n - used, ":%s", item);
+        }
+        return set_owned(l, variable, value);
+}
+
+/* Ours, of this or another installation: two of them in one process would be one too many. */
+static int is_our_library(const char *item, const char *first)
+{
+        const char *base = strrchr(item, '/');
+
+        return strcmp(base ? base + 1 : item, "libsublet.so") == 0;
+}
+
+static int is_same(const char *item, const char *first)
+{
+        return strcmp(item, first) == 0;
+}
+
+static int set_library(struct launch *l)
+{
+        char path[PATH_MAX];
+
+        if (parts_find(PART_LIBRARY, path) < 0)
+                return cli_fail(CLI_NO_LAUNCH, "the preload library is missing: no %s", path);
+        /* ld.so(8): the items of LD_PRELOAD are separated by spaces or colons, and nothing quotes.
+         */
+        if (strpbrk(path, " :"))
+                return cli_fail(CLI_NO_LAUNCH,
+                                "'%s' cannot be preloaded: its path has a space or a colon", path);
+        return set_list(l, "LD_PRELOAD", " :", path, is_our_library);
+}
+
+static int set_simulator(struct launch *l)
+{
+        const char *session = launch_value(l, "SIMCUDA_SESSION");
+        char path[PATH_MAX], dir[PATHS_DIR_MAX];
+        int r;
+
+        if (parts_find(PART_SIMULATOR, path) < 0)
+                return cli_fail(CLI_NO_LAUNCH, "the simulated driver is missing: no %s", path);
+        /* ld.so(8): colons and semicolons separate. */
+        if (strpbrk(path, ":;"))
+                return cli_fail(CLI_NO_LAUNCH,
+                                "'%s' cannot be searched: its path has a colon or a semicolon",
+                                path);
+        r = set_list(l, "LD_LIBRARY_PATH", ":;", path, is_same);
+        if (r != CLI_OK || l->daemon)
+                return r;
+        r = launch_simulator_dir(session ? session : getenv("SIMCUDA_SESSION"), dir);
+        return r == CLI_OK ? set(l, "SUBLET_DIR", dir) : r;
+}
+
+/* Both frameworks take most of the card at start unless told not to:
+ * https://docs.jax.dev/en/latest/gpu_memory_allocation.html
+ * https://www.tensorflow.org/guide/gpu#limiting_gpu_memory_growth */
+static const char *const framework_settings[][2] = {
+        {"XLA_PYTHON_CLIENT_PREALLOCATE", "false"},
+        {"TF_FORCE_GPU_ALLOW_GROWTH", "true"},
+};
+
+int launch_complete(struct launch *l)
+{
+        char path[PATH_MAX];
+        int r = set_library(l);
+
+        if (r == CLI_OK && l->daemon)
+                r = set_daemon_dir(l, l->daemon);
+        if (r == CLI_OK && l->simulated)
+                r = set_simulator(l);
+        if (r == CLI_OK && l->name)
+                r = set(l, "SUBLET_NAME", l->name);
+        if (r == CLI_OK && parts_find(PART_DAEMON, path) == 0)
+                r = set(l, "SUBLET_DAEMON", path);
+        for (size_t i = 0; r == CLI_OK && i < ARRAY_SIZE(framework_settings); i++)
+                if (!getenv(framework_settings[i][0]))
+                        r = set(l, framework_settings[i][0], framework_settings[i][1]);
+        return r;
+}

@@ -1,0 +1,91 @@
+/* main.c: owns the table of subcommands, and dispatch and help made from it. Must never know what a
+ * subcommand does. */
+#include "cli/cli.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/macros.h"
+
+static const struct cli_command commands[] = {
+#define COMMAND(name, options, arguments, help) {#name, name##_main, arguments, help, options},
+#include "cli/commands.def"
+#undef COMMAND
+};
+
+int cli_fail(int status, const char *format, ...)
+{
+        char line[1024];
+        va_list args;
+
+        va_start(args, format);
+        (void)vsnprintf(line, sizeof(line), format, args);
+        va_end(args);
+        (void)fprintf(stderr, "sublet: %s\n", line);
+        return status;
+}
+
+static const struct cli_command *find_command(const char *name)
+{
+        for (size_t i = 0; i < ARRAY_SIZE(commands); i++)
+                if (strcmp(commands[i].name, name) == 0)
+                        return &commands[i];
+        return NULL;
+}
+
+static void print_commands(FILE *out)
+{
+        (void)fprintf(out, "usage: sublet COMMAND [ARGUMENT...]\n\n");
+        for (size_t i = 0; i < ARRAY_SIZE(commands); i++)
+                (void)fprintf(out, "  %-8s  %s\n", commands[i].name, commands[i].help);
+        (void)fprintf(out, "\nsublet help COMMAND explains one; sublet --version says which "
+                           "release this is.\n");
+}
+
+int help_main(const struct cli_command *self, int argc, char **argv)
+{
+        const struct cli_command *command;
+        int words, r;
+
+        r = cli_parse(self, argc, argv, 0, NULL, NULL, &words);
+        if (r != CLI_OK)
+                return cli_parsed(r);
+        if (words > 1)
+                return cli_fail(CLI_USAGE, "help takes one command, not also '%s'", argv[1]);
+        if (words == 0) {
+                print_commands(stdout);
+                return CLI_OK;
+        }
+        command = find_command(argv[0]);
+        if (!command)
+                return cli_fail(CLI_USAGE, "there is no command '%s'; sublet help lists them",
+                                argv[0]);
+        cli_print_help(command);
+        return CLI_OK;
+}
+
+int main(int argc, char **argv)
+{
+        const struct cli_command *command;
+
+        log_open("sublet", LOG_LEVEL_WARNING);
+        if (argc < 2) {
+                print_commands(stderr);
+                return CLI_USAGE;
+        }
+        if (strcmp(argv[1], "--version") == 0) {
+                (void)printf("sublet %s\n", SUBLET_VERSION);
+                return CLI_OK;
+        }
+        if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0) {
+                print_commands(stdout);
+                return CLI_OK;
+        }
+        command = find_command(argv[1]);
+        if (!command)
+                return cli_fail(CLI_USAGE, "there is no %s '%s'; sublet help lists the commands",
+                                argv[1][0] == '-' ? "option" : "command", argv[1]);
+        return command->run(command, argc - 1, argv + 1);
+}

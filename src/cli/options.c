@@ -1,0 +1,107 @@
+/* options.c: owns the reading of a subcommand's options and their help. Must never act on one. */
+#include "cli/cli.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static int find_option(const struct cli_option *options, const char *name, size_t length)
+{
+        for (int i = 0; options && options[i].name; i++)
+                if (strlen(options[i].name) == length &&
+                    strncmp(options[i].name, name, length) == 0)
+                        return i;
+        return -1;
+}
+
+/* Reads the option at argv[i]; answers how many words it took, or 0 after a message. */
+static int read_option(const struct cli_command *self, char **argv, int i, int argc,
+                       int *ret_option, const char **ret_argument)
+{
+        const char *name = argv[i] + 2, *value = strchr(name, '=');
+        size_t length = value ? (size_t)(value - name) : strlen(name);
+        int option = strncmp(argv[i], "--", 2) == 0 ? find_option(self->options, name, length) : -1;
+
+        if (option < 0) {
+                (void)cli_fail(0, "%s has no option '%s'; sublet help %s lists them", self->name,
+                               argv[i], self->name);
+                return 0;
+        }
+        *ret_option = option;
+        *ret_argument = value ? value + 1 : NULL;
+        if (self->options[option].argument == CLI_NONE && value) {
+                (void)cli_fail(0, "%s: --%s takes no argument, not '%s'", self->name,
+                               self->options[option].name, value + 1);
+                return 0;
+        }
+        if (self->options[option].argument == CLI_REQUIRED && !value) {
+                if (i + 1 >= argc) {
+                        (void)cli_fail(0, "%s: --%s needs an argument, %s", self->name,
+                                       self->options[option].name,
+                                       self->options[option].placeholder);
+                        return 0;
+                }
+                *ret_argument = argv[i + 1];
+                return 2;
+        }
+        return 1;
+}
+
+int cli_parse(const struct cli_command *self, int argc, char **argv, int stop_at_first,
+              int (*take)(int option, const char *argument, void *userdata), void *userdata,
+              int *ret_words)
+{
+        int words = 0, i = 1, r;
+
+        while (i < argc) {
+                const char *argument;
+                int option, taken;
+
+                if (strcmp(argv[i], "--") == 0) {
+                        i++;
+                        break;
+                }
+                if (argv[i][0] != '-' || argv[i][1] == 0) {
+                        if (stop_at_first)
+                                break;
+                        argv[words++] = argv[i++];
+                        continue;
+                }
+                if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
+                        cli_print_help(self);
+                        return -1;
+                }
+                taken = read_option(self, argv, i, argc, &option, &argument);
+                if (taken == 0)
+                        return CLI_USAGE;
+                r = take(option, argument, userdata);
+                if (r != CLI_OK)
+                        return r;
+                i += taken;
+        }
+        while (i < argc)
+                argv[words++] = argv[i++];
+        argv[words] = NULL;
+        *ret_words = words;
+        return CLI_OK;
+}
+
+void cli_print_help(const struct cli_command *command)
+{
+        (void)printf("usage: sublet %s %s\n%s\n", command->name, command->arguments, command->help);
+        for (const struct cli_option *o = command->options; o && o->name; o++) {
+                char left[64];
+
+                (void)snprintf(left, sizeof(left), "--%s%s%s%s", o->name,
+                               o->argument == CLI_OPTIONAL   ? "[="
+                               : o->argument == CLI_REQUIRED ? " "
+                                                             : "",
+                               o->placeholder ? o->placeholder : "",
+                               o->argument == CLI_OPTIONAL ? "]" : "");
+                if (o == command->options)
+                        (void)printf("\n");
+                if (strlen(left) > 16)
+                        (void)printf("  %s\n  %-16s  %s\n", left, "", o->help);
+                else
+                        (void)printf("  %-16s  %s\n", left, o->help);
+        }
+}

@@ -1,0 +1,49 @@
+/* parts.c: owns where the other parts of sublet lie. Must never look in the working directory or in
+ * PATH: what it finds is loaded into other programs. */
+#include "cli/parts.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* From the folder of the binary: in the build tree, and installed (cmake/install.cmake). */
+static const struct {
+        const char *built, *installed;
+} places[] = {
+        [PART_DAEMON] = {"subletd", SUBLET_FROM_BIN_TO_SBIN "/subletd"},
+        [PART_LIBRARY] = {"libsublet.so", SUBLET_FROM_BIN_TO_LIB "/libsublet.so"},
+        [PART_SIMULATOR] = {"sim", SUBLET_FROM_BIN_TO_LIB "/sim"},
+        [PART_DEMO_JOB] = {"sublet-demo-job", SUBLET_FROM_BIN_TO_LIB "/sublet-demo-job"},
+        [PART_SIMULATOR_STAT] = {"sim/simcuda-stat", SUBLET_FROM_BIN_TO_LIB "/sim/simcuda-stat"},
+};
+
+static int own_folder(char *ret, size_t size)
+{
+        ssize_t n = readlink("/proc/self/exe", ret, size - 1);
+
+        if (n < 0)
+                return -errno;
+        ret[n] = 0;
+        *strrchr(ret, '/') = 0;
+        return 0;
+}
+
+int parts_find(enum part part, char ret[static PATH_MAX])
+{
+        char folder[PATH_MAX - 64], path[PATH_MAX];
+        int r = own_folder(folder, sizeof(folder));
+
+        if (r < 0)
+                return r;
+        (void)snprintf(path, sizeof(path), "%s/%s", folder, places[part].installed);
+        if (realpath(path, ret))
+                return 0;
+        (void)snprintf(path, sizeof(path), "%s/%s", folder, places[part].built);
+        if (realpath(path, ret))
+                return 0;
+        r = -errno;
+        (void)strcpy(ret, path);
+        return r;
+}

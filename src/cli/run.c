@@ -1,0 +1,33 @@
+/* run.c: sublet run. Owns the way from its arguments to exec. Must print nothing when all is well:
+ * the terminal belongs to the program. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli/cli.h"
+#include "cli/launch.h"
+
+int run_main(const struct cli_command *self, int argc, char **argv)
+{
+        struct launch l = {0};
+        int words, r;
+
+        r = cli_parse(self, argc, argv, 1, launch_take, &l, &words);
+        if (r == CLI_OK && words == 0)
+                r = cli_fail(CLI_USAGE, "run needs a command to run");
+        if (r == CLI_OK)
+                r = launch_complete(&l);
+        for (unsigned i = 0; r == CLI_OK && i < l.n_variables; i++)
+                if (setenv(l.variables[i].name, l.variables[i].value, 1) < 0)
+                        r = cli_fail(CLI_FAILED, "%s: %m", l.variables[i].name);
+        launch_clear(&l);
+        if (r != CLI_OK)
+                return cli_parsed(r);
+
+        (void)execvp(argv[0], argv);
+        if (errno == ENOENT && !strchr(argv[0], '/'))
+                return cli_fail(CLI_NO_COMMAND, "there is no command '%s' in PATH", argv[0]);
+        return cli_fail(errno == ENOENT ? CLI_NO_COMMAND : CLI_NO_EXECUTE, "cannot run '%s': %s",
+                        argv[0], strerror(errno));
+}

@@ -1,0 +1,53 @@
+/* status.c: sublet status. Must never change anything. */
+#include <stdio.h>
+
+#include "cli/cli.h"
+#include "cli/control.h"
+#include "cli/status_view.h"
+
+enum { OPTION_JSON = TARGET_OPTIONS };
+
+const struct cli_option status_options[] = {
+        TARGET_OPTION_ROWS,
+        [OPTION_JSON] = {"json", CLI_NONE, NULL, "print the daemon's state as it comes, in JSON"},
+        {0},
+};
+
+struct request {
+        struct target target;
+        int json;
+};
+
+static int take(int option, const char *argument, void *request)
+{
+        struct request *q = request;
+
+        if (option < TARGET_OPTIONS)
+                return target_take(option, argument, &q->target);
+        q->json = 1;
+        return CLI_OK;
+}
+
+int status_main(const struct cli_command *self, int argc, char **argv)
+{
+        struct request q = {0};
+        json_t *answer;
+        int words, r;
+
+        r = cli_parse(self, argc, argv, 0, take, &q, &words);
+        if (r != CLI_OK)
+                return cli_parsed(r);
+        if (words > 0)
+                return cli_fail(CLI_USAGE, "status takes no argument, not '%s'", argv[0]);
+        r = control_order(&q.target, json_pack("{ss}", "order", "status"), &answer);
+        if (r != CLI_OK)
+                return r;
+        if (q.json) {
+                (void)json_dumpf(answer, stdout, JSON_INDENT(2));
+                (void)putchar('\n');
+        } else {
+                status_view_print(answer, stdout);
+        }
+        json_decref(answer);
+        return CLI_OK;
+}

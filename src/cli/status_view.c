@@ -1,0 +1,254 @@
+/* status_view.c: owns the layout of the status table. Must never show a figure that the daemon did
+ * not give. */
+#include "cli/status_view.h"
+
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/macros.h"
+#include "base/units.h"
+
+#define CELL_MAX    48
+#define CLIENTS_MAX 4096
+#define UNKNOWN     "N/A"
+
+enum kind { TEXT, COUNT, SIZE, SECONDS };
+
+/* One column of the clients' table. Where the table is too wide, those with a floor give way. */
+static const struct column {
+        const char *title, *field;
+        enum kind kind;
+        int floor;
+} columns[] = {
+        {"PID", "pid", COUNT, 0},
+        {"USER", "user", TEXT, 5},
+        {"NAME", "name", TEXT, 8},
+        {"STATE", "state", TEXT, 0},
+        {"FOR", "since_s", SECONDS, 0},
+        {"ALLOCATED", "allocated", SIZE, 0},
+        {"BACKED", "backed", SIZE, 0},
+        {"EVICTED", "evicted", SIZE, 0},
+        {"FIXED", "fixed", SIZE, 0},
+        {"ARENA", "arena", SIZE, 0},
+        {"GPU TIME", "gpu_time_s", SECONDS, 0},
+        {"HAND-OFFS", "handoffs", COUNT, 0},
+};
+
+typedef char row_cells[ARRAY_SIZE(columns)][CELL_MAX];
+
+/* "41.8G": 1024 to the step, as ls -h; the unit's "iB" would cost 24 columns a line. */
+static void put_short_size(double bytes, char cell[CELL_MAX])
+{
+        static const char units[] = "BKMGTPE";
+        size_t i = 0;
+
+        for (; bytes >= 1023.5 && i + 2 < sizeof(units); i++)
+                bytes /= 1024;
+        (void)snprintf(cell, CELL_MAX, "%.*f%c", i > 0 && bytes < 99.95 ? 1 : 0, bytes, units[i]);
+        if (bytes == 0)
+                (void)strcpy(cell, "0");
+}
+
+/* "3.2s", "47s", "3m20s", "2h05m", "4d11h". */
+static void put_short_seconds(double s, char cell[CELL_MAX])
+{
+        unsigned long whole = s > 0 && s < 1e12 ? (unsigned long)s : 0;
+
+        if (s < 9.95)
+                (void)snprintf(cell, CELL_MAX, "%.1fs", s > 0 ? s : 0);
+        else if (whole < 60)
+                (void)snprintf(cell, CELL_MAX, "%.0fs", s);
+        else if (whole < 3600)
+                (void)snprintf(cell, CELL_MAX, "%lum%02lus", whole / 60, whole % 60);
+        else if (whole < 86400)
+                (void)snprintf(cell, CELL_MAX, "%luh%02lum", whole / 3600, whole % 3600 / 60);
+        else
+                (void)snprintf(cell, CELL_MAX, "%lud%02luh", whole / 86400, whole % 86400 / 3600);
+}
+
+/* Another user's program may have any name: what a terminal would act on is not passed on to it. */
+static void put_text(const char *text, char cell[CELL_MAX])
+{
+        size_t i = 0;
+
+        for (; text[i] && i + 1 < CELL_MAX; i++)
+                cell[i] = (unsigned char)text[i] < 0x20 || text[i] == 0x7f ? '?' : text[i];
+        cell[i] = 0;
+}
+
+static void put_cell(const json_t *value, enum kind kind, char cell[CELL_MAX])
+{
+        if (kind == TEXT && json_is_string(value))
+                put_text(json_string_value(value), cell);
+        else if (kind == COUNT && json_is_integer(value))
+                (void)snprintf(cell, CELL_MAX, "%" JSON_INTEGER_FORMAT, json_integer_value(value));
+        else if (kind == SIZE && json_is_number(value))
+                put_short_size(json_number_value(value), cell);
+        else if (kind == SECONDS && json_is_number(value))
+                put_short_seconds(json_number_value(value), cell);
+        else
+                (void)strcpy(cell, UNKNOWN);
+}
+
+static const char *text_of(const json_t *object, const char *field)
+{
+        const char *text = json_string_value(json_object_get(object, field));
+
+        return text ? text : UNKNOWN;
+}
+
+static const char *size_of(const json_t *object, const char *field, char buf[static UNITS_TEXT_MAX])
+{
+        const json_t *value = json_object_get(object, field);
+
+        if (!json_is_number(value) || json_number_value(value) < 0)
+                return UNKNOWN;
+        return units_format_size((uint64_t)json_number_value(value), buf);
+}
+
+static const char *duration_of(const json_t *object, const char *field,
+                               char buf[static UNITS_TEXT_MAX])
+{
+        const json_t *value = json_object_get(object, field);
+
+        if (!json_is_number(value) || !(json_number_value(value) >= 0))
+                return UNKNOWN;
+        return units_format_duration((uint64_t)(json_number_value(value) * (double)NSEC_PER_SEC),
+                                     buf);
+}
+
+static void print_gpu(const json_t *status, const json_t *gpu, FILE *out)
+{
+        char a[UNITS_TEXT_MAX], b[UNITS_TEXT_MAX], c[UNITS_TEXT_MAX], d[UNITS_TEXT_MAX];
+        char index[CELL_MAX], handoffs[CELL_MAX];
+
+        put_cell(json_object_get(gpu, "index"), COUNT, index);
+        put_cell(json_object_get(gpu, "handoffs"), COUNT, handoffs);
+        (void)fprintf(out, "GPU %s  %s  %s\n", index, text_of(gpu, "name"), text_of(gpu, "uuid"));
+        (void)fprintf(out, "  capacity %s of %s, used by others %s, headroom %s\n",
+                      size_of(gpu, "capacity", a), size_of(gpu, "total", b),
+                      size_of(gpu, "foreign", c), size_of(gpu, "headroom", d));
+        (void)fprintf(out, "  programs see %s; charged %s, committed %s\n",
+                      size_of(gpu, "visible", a), size_of(gpu, "charged", b),
+                      size_of(gpu, "committed", c));
+        (void)fprintf(out, "  fixed bytes %s of a budget of %s\n", size_of(gpu, "fixed", a),
+                      size_of(gpu, "fixed_budget", b));
+        (void)fprintf(out, "  mode %s, quantum %s (%s now), hand-offs %s%s\n",
+                      text_of(status, "mode"), text_of(status, "quantum"),
+                      duration_of(gpu, "quantum_s", a), handoffs,
+                      json_is_true(json_object_get(gpu, "contested")) ? ", contested" : "");
+}
+
+/* Flags and what a client waits for, on a line of their own: most clients have neither. */
+static void print_notes(const json_t *client, FILE *out)
+{
+        const json_t *flags = json_object_get(client, "flags"), *flag;
+        const json_t *waiting_for = json_object_get(client, "waiting_for");
+        const char *separator = "        ";
+        char cell[CELL_MAX];
+        size_t i;
+
+        if (json_is_true(json_object_get(client, "idle"))) {
+                (void)fprintf(out, "%sidle", separator);
+                separator = ", ";
+        }
+        json_array_foreach (flags, i, flag) {
+                put_cell(flag, TEXT, cell);
+                if (strcmp(cell, "idle") == 0)
+                        continue;
+                (void)fprintf(out, "%s%s", separator, cell);
+                separator = ", ";
+        }
+        if (json_is_integer(waiting_for)) {
+                (void)fprintf(out, "%swaits for pid %" JSON_INTEGER_FORMAT, separator,
+                              json_integer_value(waiting_for));
+                separator = ", ";
+        }
+        if (separator[0] == ',')
+                (void)fputc('\n', out);
+}
+
+static void print_cell(const char *cell, enum kind kind, int width, int gap, FILE *out)
+{
+        if (kind == TEXT)
+                (void)fprintf(out, "%*s%-*.*s", gap, "", width, width, cell);
+        else
+                (void)fprintf(out, "%*s%*s", gap, "", width, cell);
+}
+
+/* Columns are as wide as their widest cell; too wide in all, the gaps shrink and then the texts. */
+static int fit_columns(int widths[static ARRAY_SIZE(columns)])
+{
+        int gap = 2, total;
+
+        total = (int)ARRAY_SIZE(columns) * gap;
+        for (size_t i = 0; i < ARRAY_SIZE(columns); i++)
+                total += widths[i];
+        if (total > STATUS_COLUMNS) {
+                total -= (int)ARRAY_SIZE(columns);
+                gap = 1;
+        }
+        for (size_t i = ARRAY_SIZE(columns); i-- > 0 && total > STATUS_COLUMNS;)
+                while (columns[i].floor && widths[i] > columns[i].floor && total > STATUS_COLUMNS) {
+                        widths[i]--;
+                        total--;
+                }
+        return gap;
+}
+
+static void print_clients(const json_t *clients, FILE *out)
+{
+        size_t n = MIN(json_array_size(clients), (size_t)CLIENTS_MAX);
+        int widths[ARRAY_SIZE(columns)], gap;
+        row_cells *rows;
+
+        if (n == 0) {
+                (void)fprintf(out, "  no clients\n");
+                return;
+        }
+        rows = calloc(n, sizeof(*rows));
+        if (!rows)
+                return;
+        for (size_t i = 0; i < ARRAY_SIZE(columns); i++) {
+                widths[i] = (int)strlen(columns[i].title);
+                for (size_t k = 0; k < n; k++) {
+                        const json_t *client = json_array_get(clients, k);
+
+                        put_cell(json_object_get(client, columns[i].field), columns[i].kind,
+                                 rows[k][i]);
+                        widths[i] = MAX(widths[i], (int)strlen(rows[k][i]));
+                }
+        }
+        gap = fit_columns(widths);
+        for (size_t i = 0; i < ARRAY_SIZE(columns); i++)
+                print_cell(columns[i].title, columns[i].kind, widths[i], gap, out);
+        (void)fputc('\n', out);
+        for (size_t k = 0; k < n; k++) {
+                for (size_t i = 0; i < ARRAY_SIZE(columns); i++)
+                        print_cell(rows[k][i], columns[i].kind, widths[i], gap, out);
+                (void)fputc('\n', out);
+                print_notes(json_array_get(clients, k), out);
+        }
+        free(rows);
+}
+
+void status_view_print(const json_t *status, FILE *out)
+{
+        const json_t *gpus = json_object_get(status, "gpus"), *gpu;
+        const json_t *host = json_object_get(status, "host_memory");
+        char a[UNITS_TEXT_MAX], b[UNITS_TEXT_MAX], c[UNITS_TEXT_MAX];
+        size_t i;
+
+        (void)fprintf(out, "subletd %s, up %s, host memory %s committed of %s\n",
+                      text_of(status, "version"), duration_of(status, "uptime_s", a),
+                      size_of(host, "committed", b), size_of(host, "budget", c));
+        json_array_foreach (gpus, i, gpu) {
+                (void)fputc('\n', out);
+                print_gpu(status, gpu, out);
+                print_clients(json_object_get(gpu, "clients"), out);
+        }
+        if (json_array_size(gpus) == 0)
+                (void)fprintf(out, "\nno GPU is in use yet\n");
+}

@@ -1,0 +1,20 @@
+/* stop.c: sublet stop. Must never signal a process: the daemon is asked to leave. */
+#include "cli/cli.h"
+#include "cli/control.h"
+
+int stop_main(const struct cli_command *self, int argc, char **argv)
+{
+        struct target target = {0};
+        json_t *answer;
+        int words, r;
+
+        r = cli_parse(self, argc, argv, 0, target_take, &target, &words);
+        if (r != CLI_OK)
+                return cli_parsed(r);
+        if (words > 0)
+                return cli_fail(CLI_USAGE, "stop takes no argument, not '%s'", argv[0]);
+        r = control_order(&target, json_pack("{ss}", "order", "stop"), &answer);
+        if (r == CLI_OK)
+                json_decref(answer);
+        return r;
+}

@@ -1,0 +1,127 @@
+/* test_status_view.c: the table that `sublet status` prints from the daemon's JSON. */
+#include "unit.h"
+
+#include "cli/status_view.h"
+
+static char *render(const char *json)
+{
+        json_t *status = json_loads(json, 0, NULL);
+        char *text = NULL;
+        size_t n;
+        FILE *out = open_memstream(&text, &n);
+
+        assert_non_null(status);
+        assert_non_null(out);
+        status_view_print(status, out);
+        (void)fclose(out);
+        json_decref(status);
+        return text;
+}
+
+#define GPU(clients)                                                                            \
+        "{\"version\":\"0.1.0\",\"uptime_s\":3.5,\"mode\":\"auto\",\"quantum\":\"auto\","       \
+        "\"host_memory\":{\"budget\":68719476736,\"committed\":1073741824},\"gpus\":[{"         \
+        "\"index\":0,\"uuid\":\"GPU-1\",\"name\":\"H\",\"total\":150000000000,\"foreign\":0,"   \
+        "\"capacity\":149000000000,\"headroom\":536870912,\"fixed_budget\":7000000000,"         \
+        "\"visible\":141000000000,\"charged\":1,\"fixed\":1,\"committed\":1,\"quantum_s\":1.2," \
+        "\"handoffs\":12,\"contested\":true,\"clients\":[" clients "]}]}"
+
+static const char client[] = GPU(
+        "{\"pid\":4242,\"uid\":1000,\"user\":\"ada\",\"name\":\"train.py\",\"state\":\"running\","
+        "\"idle\":false,\"since_s\":75.0,\"flags\":[\"overdue\"],\"allocated\":45097156608,"
+        "\"backed\":45097156608,\"evicted\":0,\"fixed\":524288000,\"arena\":null,"
+        "\"gpu_time_s\":3725,\"handoffs\":7,\"waiting_for\":17}");
+
+static void a_client_is_a_row_in_human_units(void **state)
+{
+        char *text = render(client);
+
+        assert_non_null(strstr(text, "4242"));
+        assert_non_null(strstr(text, "ada"));
+        assert_non_null(strstr(text, "train.py"));
+        assert_non_null(strstr(text, "running"));
+        assert_non_null(strstr(text, "1m15s"));
+        assert_non_null(strstr(text, "42.0G"));
+        assert_non_null(strstr(text, "500M"));
+        assert_non_null(strstr(text, "1h02m"));
+        assert_non_null(strstr(text, "overdue, waits for pid 17"));
+        assert_non_null(strstr(text, "headroom 512 MiB"));
+        assert_non_null(strstr(text, "contested"));
+        free(text);
+}
+
+static void what_is_unknown_is_never_shown_as_zero(void **state)
+{
+        char *text = render("{\"gpus\":[{\"clients\":[{\"pid\":1,\"allocated\":null}]}]}");
+        char *row = strstr(text, "PID");
+
+        assert_non_null(strstr(text, "capacity N/A of N/A"));
+        assert_non_null(row);
+        row = strchr(row, '\n');
+        assert_non_null(row);
+        assert_null(strchr(row, '0'));
+        free(text);
+
+        text = render(client);
+        assert_non_null(strstr(text, "N/A")); /* the arena */
+        free(text);
+}
+
+static void columns_line_up(void **state)
+{
+        char *text = render(GPU("{\"pid\":1,\"user\":\"a\",\"name\":\"x\",\"handoffs\":1},"
+                                "{\"pid\":123456,\"user\":\"somebody\",\"name\":\"long-name\","
+                                "\"handoffs\":123456789012}"));
+        char *line = strstr(text, "PID");
+        size_t length = 0;
+
+        assert_non_null(line);
+        while (line != text && line[-1] != '\n')
+                line--;
+        for (int rows = 0; rows < 3; rows++) {
+                char *end = strchr(line, '\n');
+
+                assert_non_null(end);
+                if (rows == 0)
+                        length = (size_t)(end - line);
+                assert_int_equal(end - line, length);
+                line = end + 1;
+        }
+        free(text);
+}
+
+static void the_widest_client_fits_a_hundred_columns(void **state)
+{
+        char *text = render(
+                GPU("{\"pid\":4194304,\"user\":\"a-very-long-user-name-indeed\",\"name\":"
+                    "\"a-program-whose-name-is-as-long-as-names-may-be-and-then-some-more\","
+                    "\"state\":\"restoring\",\"since_s\":86400,\"allocated\":1099511627775,"
+                    "\"backed\":1099511627775,\"evicted\":1099511627775,\"fixed\":1099511627775,"
+                    "\"arena\":1099511627775,\"gpu_time_s\":863999,\"handoffs\":123456}"));
+
+        for (char *line = text, *end; (end = strchr(line, '\n')); line = end + 1)
+                assert_true(end - line <= STATUS_COLUMNS);
+        free(text);
+}
+
+static void a_name_cannot_steer_the_terminal(void **state)
+{
+        char *text = render(GPU("{\"pid\":1,\"name\":\"\\u001b[2Jx\"}"));
+
+        assert_null(strchr(text, 0x1b));
+        assert_non_null(strstr(text, "?[2Jx"));
+        free(text);
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                cmocka_unit_test(a_client_is_a_row_in_human_units),
+                cmocka_unit_test(what_is_unknown_is_never_shown_as_zero),
+                cmocka_unit_test(columns_line_up),
+                cmocka_unit_test(the_widest_client_fits_a_hundred_columns),
+                cmocka_unit_test(a_name_cannot_steer_the_terminal),
+        };
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}
