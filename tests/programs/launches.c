@@ -1,5 +1,7 @@
 /* launches: --count tiny kernels in a row, then a synchronise; --rounds times after a warm-up. Says
- * the nanoseconds a launch of each round. With --bytes it holds memory as well. */
+ * the nanoseconds a launch; once, and once more for each line on stdin. With --bytes it holds
+ * memory as well. */
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "base/macros.h"
@@ -23,12 +25,28 @@ static int by_value(const void *a, const void *b)
         return x < y ? -1 : x > y;
 }
 
+/* One measurement; returns how many kernels it launched. */
+static uint64_t measure(CUdeviceptr counter, CUstream s, double *ns, uint64_t n)
+{
+        uint64_t warm_up = n / 10 + 1;
+
+        for (uint64_t i = 0; i < warm_up; i++)
+                (void)one_round(counter, s);
+        for (uint64_t i = 0; i < n; i++)
+                ns[i] = one_round(counter, s);
+        qsort(ns, n, sizeof(*ns), by_value);
+        program_say("launches", "\"median_ns\":%.1f,\"p99_ns\":%.1f,\"min_ns\":%.1f", ns[n / 2],
+                    ns[(n - 1) * 99 / 100], ns[0]);
+        return (n + warm_up) * options.count;
+}
+
 int main(int argc, char **argv)
 {
-        unsigned counted;
+        uint64_t n, launched = 0;
         CUdeviceptr counter;
-        uint64_t n;
+        unsigned counted;
         struct blocks b;
+        char line[64];
         double *ns;
 
         program_begin(argc, argv,
@@ -42,16 +60,12 @@ int main(int argc, char **argv)
         ns = calloc(n, sizeof(*ns));
         if (!ns)
                 program_fail(PROGRAM_EXIT_SETUP, "out of host memory");
-        for (uint64_t i = 0; i < n / 10 + 1; i++)
-                (void)one_round(counter, b.stream);
-        for (uint64_t i = 0; i < n; i++)
-                ns[i] = one_round(counter, b.stream);
+        do
+                launched += measure(counter, b.stream, ns, n);
+        while (fgets(line, sizeof(line), stdin));
         TRY(cu.MemcpyDtoH(&counted, counter, 4));
-        if (counted != (unsigned)((n + n / 10 + 1) * options.count))
+        if (counted != (unsigned)launched)
                 program_fail(PROGRAM_EXIT_WRONG, "%u kernels counted", counted);
-        qsort(ns, n, sizeof(*ns), by_value);
-        program_say("launches", "\"median_ns\":%.1f,\"p99_ns\":%.1f,\"min_ns\":%.1f", ns[n / 2],
-                    ns[(n - 1) * 99 / 100], ns[0]);
         (void)blocks_verify(&b, 0);
         blocks_free(&b);
         TRY(cu.MemFree(counter));

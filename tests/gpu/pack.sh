@@ -1,0 +1,46 @@
+#!/bin/sh
+# Put what the GPU suite needs into .gpu/: a release build without debug information and the shared libraries that
+# sublet and subletd need beyond libc, so that a machine with a newer glibc, no network and no packages runs them.
+#
+# subletd and sublet find those libraries by a run path of their own (DT_RPATH, which also holds for what the libraries
+# need in turn); the environment stays as it is, so that the programs they start see nothing of it.
+# Usage: tests/gpu/pack.sh [BUILD-FOLDER]
+set -eu
+cd "$(dirname "$0")/../.."
+build=${1:-build-gpu}
+to=.gpu
+limit_mib=40
+
+cmake -G Ninja -B "$build" -DCMAKE_BUILD_TYPE=Release -DSUBLET_SIM=OFF -DSUBLET_TESTS=ON -DSUBLET_BENCH=ON \
+        -DCMAKE_BUILD_RPATH='$ORIGIN/lib' -DCMAKE_EXE_LINKER_FLAGS=-Wl,--disable-new-dtags . >/dev/null
+programs=$(ninja -C "$build" -t targets all | sed -n 's|^\(programs/[a-z/]*\): .*|\1|p' | sort -u)
+# shellcheck disable=SC2086 # one word a target
+ninja -C "$build" sublet subletd libsublet.so bench/gate bench/noop/libcuda.so.1 $programs
+
+rm -rf "$to"
+mkdir -p "$to/lib" "$to/programs/dl" "$to/bench/noop"
+cp -L "$build/sublet" "$build/subletd" "$build/libsublet.so" "$to/"
+cp -L "$build/bench/gate" "$to/bench/"
+cp -L "$build/bench/noop/libcuda.so.1" "$to/bench/noop/"
+for f in $programs; do
+        [ -f "$build/$f" ] && cp -L "$build/$f" "$to/$f"
+done
+for f in "$build/sublet" "$build/subletd"; do
+        ldd "$f"
+done | awk '$2 == "=>" && $3 ~ /^\// { print $3 }' | sort -u | while read -r library; do
+        case ${library##*/} in
+        # glibc's own come with the machine: a copy of an older one would not fit its loader
+        libc.so.* | libm.so.* | libdl.so.* | libpthread.so.* | librt.so.* | libresolv.so.* | ld-linux*) ;;
+        *) cp -L "$library" "$to/lib/" ;;
+        esac
+done
+find "$to" -type f -exec strip --strip-unneeded {} +
+git rev-parse --short=12 HEAD >"$to/COMMIT"
+[ -z "$(git status --porcelain --untracked-files=no)" ] || echo "$(cat "$to/COMMIT") with changes" >"$to/COMMIT"
+
+size_mib=$(du -sm "$to" | cut -f1)
+echo "$to: $size_mib MiB"
+if [ "$size_mib" -gt "$limit_mib" ]; then
+        echo "pack.sh: $to is larger than $limit_mib MiB" >&2
+        exit 1
+fi

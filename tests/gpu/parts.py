@@ -1,0 +1,318 @@
+"""The parts of the GPU suite. Each takes a suite.Part and a dictionary that it fills as it goes, so that what was found
+before a failure is not lost; it raises suite.Failure with one sentence."""
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+
+import suite
+from suite import GIB, Failure
+
+
+def wait_until(part, condition, what):
+    while not condition():
+        if part.left() < 0:
+            raise Failure(f"no {what} in time")
+        time.sleep(0.05)
+
+
+# ---- driver-API programs ----
+
+
+def programs(part, result):
+    """Two processes of 90 GiB, contents checked."""
+    part.daemon(quantum="1s")
+    end = os.path.join(part.root, "end")
+    pair = []
+    for seed in (1, 2):
+        sample = os.path.join(part.root, f"sample-{seed}")
+        pair.append(part.program("fill", "--bytes", "90GiB", "--block", "1GiB", "--seed", seed, "--rounds", 3, "--ms",
+                                 400, "--until", end, "--sample", sample, name=f"fill-{seed}"))
+    for p in pair:
+        p.expect("filled", part.deadline)
+    wait_until(part, lambda: part.gpu()["handoffs"] >= 6 or part.left() < 25, "six hand-offs")
+    result["handoffs"] = part.gpu()["handoffs"]
+    with open(end, "w", encoding="ascii"):
+        pass
+    for p in pair:
+        p.wait(part.deadline)
+    result["gib_each"] = 90
+    result["rounds"] = [len(p.of("round")) for p in pair]
+    result["rounds_recomputed"] = [part.check_sums(p, max(1, len(p.of("round")) // 3)) for p in pair]
+    result["words_compared"] = [part.check_sample(os.path.join(part.root, f"sample-{s}")) for s in (1, 2)]
+    result["moved_gib"] = round(sum(b for p in pair for _, _, b in suite.episodes(part.traced(), p.pid, "evict")) / GIB,
+                                1)
+    if result["handoffs"] < 2:
+        raise Failure(f"only {result['handoffs']} hand-offs")
+    for name, args in (("churn", ["--bytes", "8GiB", "--block", "512MiB"]), ("threads", ["--bytes", "8GiB", "--block",
+                       "512MiB"]), ("graph", ["--bytes", "256MiB"]), ("graphbuild", ["--bytes", "256MiB"]),
+                       ("ptds", ["--bytes", "1GiB"]), ("launchex", ["--bytes", "64MiB"]),
+                       ("cooperative", ["--bytes", "64MiB"]), ("copies", []), ("small", []), ("contexts", []),
+                       ("fork", ["--bytes", "1GiB", "--block", "128MiB"])):
+        began = time.monotonic()
+        p = part.program(name, *args)
+        p.close()
+        p.wait(min(part.deadline, began + 15))
+        result.setdefault("others", []).append(name)
+
+
+# ---- the main job ----
+
+MAIN = {"resnet50": {"steps": 700, "epoch": 50}, "transformer": {"steps": 900, "epoch": 60}}
+MAIN_BALLAST_GIB = 86
+MAIN_QUANTUM = "2s"
+
+
+def losses(process):
+    return [x for e in process.of("epoch") for x in e["losses"]]
+
+
+def main_job(part, result):
+    """Two PyTorch processes of more than 85 GiB each, bit-identical to their undisturbed runs."""
+    result["ballast_gib"] = MAIN_BALLAST_GIB
+    undisturbed = {}
+    # Imports overlap; the second touches the GPU when the first has gone.
+    for seed, net in enumerate(MAIN, 1):
+        undisturbed[net] = part.trainer("--net", net, "--seed", seed, "--ballast-gib", MAIN_BALLAST_GIB, "--hold",
+                                        name=f"{net}-alone", shared=False)
+    together = {}
+    for net, p in undisturbed.items():
+        p.say("go")
+        p.expect("ready", part.deadline)
+        began = time.monotonic()
+        p.say(f"train {MAIN[net]['steps']} {MAIN[net]['epoch']}")
+        p.expect("trained", part.deadline)
+        result.setdefault("alone_s", {})[net] = round(time.monotonic() - began, 2)
+        p.close()
+        p.wait(part.deadline)
+
+    part.daemon(quantum=MAIN_QUANTUM)
+    part.sample()
+    for seed, net in enumerate(MAIN, 1):
+        together[net] = part.trainer("--net", net, "--seed", seed, "--ballast-gib", MAIN_BALLAST_GIB, name=net)
+    for net, p in together.items():
+        result.setdefault("allocated_gib", {})[net] = round(p.expect("ready", part.deadline)["allocated"] / GIB, 1)
+    began = time.monotonic()
+    for net, p in together.items():
+        p.say(f"train {MAIN[net]['steps']} {MAIN[net]['epoch']}")
+    begin_ns = time.monotonic_ns()
+    for p in together.values():
+        p.expect("trained", part.deadline)
+    # Both were training until the first of them was done.
+    both_ns = min(p.of("trained")[0]["t_ns"] for p in together.values())
+    result["together_s"] = round(time.monotonic() - began, 2)
+    events = part.traced()
+    evictions = sorted(e for p in together.values() for e in suite.episodes(events, p.pid, "evict"))
+    handoffs = group_handoffs([e for e in evictions if begin_ns < e[0] < both_ns])
+    result["handoffs_while_both_train"] = len(handoffs)
+    result["handoffs_of_20_gib"] = sum(1 for b in handoffs if b >= 20 * GIB)
+    result["handoff_gib"] = [round(b / GIB, 1) for b in handoffs]
+    result["status_handoffs"] = part.gpu()["handoffs"]
+    result["moved_gib_by_status"] = {
+        c["name"]: {"out": round(c["moved_out"] / GIB, 1), "in": round(c["moved_in"] / GIB, 1)}
+        for c in part.gpu()["clients"]}
+    drains = [(e - b) / 1e6 for p in together.values() for b, e, _ in suite.episodes(events, p.pid, "drain")]
+    if drains:
+        result["drain_ms"] = {"median": round(statistics.median(drains), 1), "max": round(max(drains), 1)}
+    for net, p in together.items():
+        p.close()
+        p.wait(part.deadline)
+        same = losses(p) == losses(undisturbed[net])
+        ballast = [e["ballast"] for e in p.of("epoch")] == [e["ballast"] for e in undisturbed[net].of("epoch")]
+        result.setdefault("losses_identical", {})[net] = same
+        result.setdefault("ballast_identical", {})[net] = ballast
+        result.setdefault("steps", {})[net] = len(losses(p))
+        result.setdefault("first_and_last_loss", {})[net] = [
+            struct_float(losses(p)[0]), struct_float(losses(p)[-1])]
+        if not same or not ballast:
+            raise Failure(f"{net}: not what its undisturbed run gave")
+    if result["handoffs_of_20_gib"] < 10:
+        raise Failure(f"only {result['handoffs_of_20_gib']} hand-offs of 20 GiB or more while both trained")
+
+
+def struct_float(text):
+    import struct
+
+    return round(struct.unpack(">f", bytes.fromhex(text))[0], 4)
+
+
+def group_handoffs(evictions, gap_ns=300_000_000):
+    """Episodes that follow one another closely are one hand-off. Returns the bytes of each."""
+    groups, last_end = [], None
+    for begin, end, count in evictions:
+        if last_end is None or begin - last_end > gap_ns:
+            groups.append(0)
+        groups[-1] += count
+        last_end = end
+    return [g for g in groups if g]
+
+
+# ---- one hand-off, timed ----
+
+HANDOFF_GIB = 86  # two of these on 139.8 GiB: some 34 GiB too many
+
+
+def handoff(part, result):
+    """32 GiB or more of random data each way, the first time and once pinned."""
+    part.daemon(quantum="100ms")
+    pair = [part.program("hold", "--bytes", f"{HANDOFF_GIB}GiB", "--block", "512MiB", "--seed", seed, name=f"hold-{seed}")
+            for seed in (1, 2)]
+    for p in pair:
+        p.expect("filled", part.deadline)
+    time.sleep(0.3)
+    series = []
+    for i in range(10):
+        new, old = pair[i % 2], pair[1 - i % 2]
+        if part.left() < 8:
+            break
+        from_ns = time.monotonic_ns()
+        new.say("touch")
+        answer = new.expect("done", part.deadline)
+        to_ns = time.monotonic_ns()
+        time.sleep(0.2)
+        events = [e for e in part.traced() if from_ns <= e["t_ns"] <= to_ns + 200_000_000]
+        out = suite.episodes(events, old.pid, "evict")
+        into = suite.episodes(events, new.pid, "restore")
+        if not out or not into:
+            continue
+        begin, end = min(b for b, _, _ in out), max(e for _, e, _ in into)
+        bytes_out, bytes_in = sum(n for _, _, n in out), sum(n for _, _, n in into)
+        seconds = (end - begin) / 1e9
+        drain = [e - b for b, e, _ in suite.episodes(events, old.pid, "drain")]
+        series.append({"gib_out": round(bytes_out / GIB, 2), "gib_in": round(bytes_in / GIB, 2),
+                       "seconds": round(seconds, 3), "out_gb_s": round(bytes_out / seconds / 1e9, 1),
+                       "in_gb_s": round(bytes_in / seconds / 1e9, 1),
+                       "drain_ms": round(sum(drain) / 1e6, 2) if drain else None,
+                       "touch_ms": answer["ms"]})
+        result["series"] = series
+    for p in pair:
+        p.close()
+        p.wait(part.deadline)
+    if len(series) < 4:
+        raise Failure(f"only {len(series)} hand-offs seen in the trace")
+    # Each side's arena grows the first time that it is evicted.
+    first, pinned = series[:2], series[2:]
+    for name, some in (("first", first), ("pinned", pinned)):
+        result[name] = {"out_gb_s": round(statistics.median(s["out_gb_s"] for s in some), 1),
+                        "in_gb_s": round(statistics.median(s["in_gb_s"] for s in some), 1),
+                        "gib": round(statistics.median(s["gib_out"] for s in some), 1)}
+    drains = [s["drain_ms"] for s in series if s["drain_ms"] is not None]
+    result["drain_ms"] = round(statistics.median(drains), 2) if drains else None
+
+
+# ---- alone, against the plain driver ----
+
+PAIRS = 12
+
+
+def overhead(part, result):
+    """Alone on the card, under sublet and not, in alternating pairs."""
+    part.daemon()
+    nets = ["--net", "resnet50", "--net", "transformer", "--warm-up", 10]
+    trainers = {shared: part.trainer(*nets, name="shared" if shared else "plain", shared=shared)
+                for shared in (False, True)}
+    small = {shared: part.program("launches", "--rounds", 400, name=f"launches-{shared}", shared=shared)
+             for shared in (False, True)}
+    times = {False: [], True: []}
+    for shared, p in small.items():
+        p.expect("launches", part.deadline)
+    for pair in range(PAIRS):
+        for shared in order(pair):
+            small[shared].say("again")
+            times[shared].append(small[shared].expect("launches", part.deadline)["median_ns"])
+    result["launch"] = suite.paired(times[False], times[True])
+    for p in small.values():
+        p.close()
+        p.wait(part.deadline)
+    for p in trainers.values():
+        p.expect("ready", part.deadline)
+    for net in ("resnet50", "transformer"):
+        times = {False: [], True: []}
+        for p in trainers.values():  # clocks and caches
+            p.say(f"measure {net} 0.5")
+            p.expect("measured", part.deadline)
+        for pair in range(PAIRS):
+            if part.left() < 4:
+                break
+            for shared in order(pair):
+                trainers[shared].say(f"measure {net} 0.8")
+                times[shared].append(trainers[shared].expect("measured", part.deadline)["median_s"])
+        result[net] = suite.paired(times[False], times[True])
+    for p in trainers.values():
+        p.close()
+
+
+def order(pair):
+    return (False, True) if pair % 2 == 0 else (True, False)
+
+
+# ---- the gate by itself ----
+
+
+def gate(part, result):
+    """Nanoseconds a launch against a driver that does nothing."""
+    path = os.path.join(part.root, "gate.json")
+    done = subprocess.run([sys.executable, os.path.join(suite.ROOT, "bench", "run_gate.py"), part.build, "--json", path],
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=max(part.left(), 5),
+                          check=False)
+    if done.returncode != 0:
+        raise Failure(f"run_gate.py: {done.stderr.strip()}")
+    with open(path, encoding="utf-8") as f:
+        result.update(json.load(f))
+
+
+# ---- two that fit, beside one that is evicted ----
+
+
+def fit(part, result):
+    """Two trainings at once, with a third client evicted and idle, against the plain driver's two."""
+    part.daemon()
+    idle = part.program("hold", "--bytes", "100GiB", "--block", "1GiB", name="idle")
+    idle.expect("filled", part.deadline)
+    groups = {}
+    for shared in (False, True):
+        # What the shared pair holds pushes the idle client out; the plain pair needs no ballast for its speed.
+        ballast = 32 if shared else 0
+        groups[shared] = [part.trainer("--net", "resnet50", "--warm-up", 10, "--ballast-gib", ballast, "--seed", seed,
+                                       name=f"fit-{'shared' if shared else 'plain'}-{seed}", shared=shared)
+                          for seed in (1, 2)]
+    for group in groups.values():
+        for p in group:
+            p.expect("ready", part.deadline)
+    totals = {False: [], True: []}
+    for pair in range(-1, 6):
+        if part.left() < 8:
+            break
+        for shared in order(pair):
+            for p in groups[shared]:
+                p.say("measure resnet50 2.5")
+            answers = [p.expect("measured", part.deadline) for p in groups[shared]]
+            if pair >= 0:  # the first pair is for the clocks
+                totals[shared].append(sum(1 / a["mean_s"] for a in answers))
+    clients = {c["name"]: c for c in part.gpu()["clients"]}
+    result["idle_evicted_gib"] = round(clients["idle"]["evicted"] / GIB, 1)
+    result["handoffs_of_the_two"] = sum(c["handoffs"] for n, c in clients.items() if n.startswith("fit-shared"))
+    result["steps_per_second"] = suite.paired(totals[False], totals[True])
+    result["ratio"] = round(statistics.median(s / p for p, s in zip(totals[False], totals[True])), 4)
+    for p in (*groups[False], *groups[True]):
+        p.close()
+        p.wait(part.deadline)
+    idle.say("verify")
+    idle.expect("done", part.deadline)
+    result["idle_unharmed"] = True
+    if result["idle_evicted_gib"] <= 0:
+        raise Failure("the third client was not evicted")
+
+
+# name -> (function, seconds it may take)
+PARTS = {
+    "programs": (programs, 75),
+    "main": (main_job, 180),
+    "handoff": (handoff, 50),
+    "overhead": (overhead, 85),
+    "gate": (gate, 20),
+    "fit": (fit, 75),
+}

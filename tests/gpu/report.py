@@ -1,0 +1,110 @@
+"""The suite's results as a page."""
+
+GOALS = {
+    "handoff_first_gb_s": 15.0,
+    "handoff_pinned_gb_s": 45.0,
+    "resnet50_percent": 0.5,
+    "transformer_percent": 0.5,
+    "launch_percent": 2.0,
+    "gate_ns": 20.0,
+    "fit_ratio": 0.99,
+}
+
+
+def row(what, measured, goal, met):
+    mark = "" if met is None else ("met" if met else "**short**")
+    return f"| {what} | {measured} | {goal} | {mark} |"
+
+
+def figures(parts):
+    """(what, measured, goal, met) of everything that has a figure; met is None where there is no goal."""
+    out = []
+    p = parts.get("programs", {})
+    if "handoffs" in p:
+        checked = "rounds_recomputed" in p
+        out.append(("driver-API programs, 2 × 90 GiB", f"{p['handoffs']} hand-offs, {p.get('moved_gib', '?')} GiB moved"
+                    f" out, contents {'right' if checked else 'not checked to the end'}", "right", checked))
+    m = parts.get("main", {})
+    if "losses_identical" in m:
+        same = all(m["losses_identical"].values()) and all(m["ballast_identical"].values())
+        allocated = " and ".join(f"{v} GiB" for v in m["allocated_gib"].values())
+        out.append((f"main job: ResNet-50 and a transformer of {allocated}", "losses and ballast "
+                    + ("bit-identical to the undisturbed runs" if same else "DIFFER from the undisturbed runs"),
+                    "bit-identical", same))
+        out.append(("hand-offs of 20 GiB or more while both train", m["handoffs_of_20_gib"], "at least 10",
+                    m["handoffs_of_20_gib"] >= 10))
+        out.append(("time together (each alone)", f"{m['together_s']} s ({', '.join(str(v) for v in m['alone_s'].values())} s)",
+                    "", None))
+    h = parts.get("handoff", {})
+    for name, text in (("first", "first time"), ("pinned", "once pinned")):
+        if name in h:
+            goal = GOALS[f"handoff_{name}_gb_s"]
+            out.append((f"hand-off of {h[name]['gib']} GiB each way, {text}",
+                        f"{h[name]['out_gb_s']} GB/s out, {h[name]['in_gb_s']} GB/s in", f"{goal:.0f} GB/s each way",
+                        min(h[name]["out_gb_s"], h[name]["in_gb_s"]) >= goal))
+    if h.get("drain_ms") is not None:
+        out.append(("drain before it, median", f"{h['drain_ms']} ms", "", None))
+    o = parts.get("overhead", {})
+    for name, text, unit, scale in (("resnet50", "ResNet-50, a step", "ms", 1e3),
+                                    ("transformer", "transformer, a step", "ms", 1e3),
+                                    ("launch", "500 tiny kernels in a row, a launch", "ns", 1)):
+        if name in o:
+            r, goal = o[name], GOALS[f"{name}_percent"]
+            low, high = r["interval_percent"]
+            out.append((f"{text}, alone, against the plain driver",
+                        f"{r['difference_percent']:+.2f} % (95 %: {low:+.2f} to {high:+.2f}; {r['pairs']} pairs;"
+                        f" {r['plain_median'] * scale:.2f} {unit} plain)", f"within {goal:g} %",
+                        r["difference_percent"] <= goal))
+    for r in parts.get("gate", {}).get("results", []):
+        a, b = r["median_ns"]["cost"], r["p99_ns"]["cost"]
+        out.append((f"gate and wrapper, {r['threads']} thread{'s' if r['threads'] > 1 else ''}",
+                    f"{a} ns median, {b} ns p99", f"at most {GOALS['gate_ns']:.0f} ns", max(a, b) <= GOALS["gate_ns"]))
+    f = parts.get("fit", {})
+    if "ratio" in f:
+        low, high = f["steps_per_second"]["interval_percent"]
+        out.append(("two ResNet-50 that fit, a third evicted and idle, total against the plain driver's two",
+                    f"{f['ratio']:.3f} (95 %: {1 + low / 100:.3f} to {1 + high / 100:.3f};"
+                    f" {f['idle_evicted_gib']} GiB of the third evicted)", "at least 0.99",
+                    f["ratio"] >= GOALS["fit_ratio"]))
+    return out
+
+
+def page(results):
+    m = results["machine"]
+    lines = [
+        "# The core on one H200",
+        "",
+        f"{m['gpu']}, {m['gpu_memory']}, driver {m['driver']}; {m['processors']} processors, {m['host_memory_gib']} GiB of"
+        f" RAM, kernel {m['kernel']}, glibc {m['libc']}. Commit {m['commit']}, {m['date']}. The whole suite took"
+        f" {results['seconds']:.0f} s. Every figure is from this run; [h200-core.json](h200-core.json) holds all of them.",
+        "",
+        "| what | measured | goal | |",
+        "|---|---|---|---|",
+    ]
+    lines += [row(*f) for f in figures(results["parts"])]
+    short = [f for f in figures(results["parts"]) if f[3] is False]
+    failed = [(n, p["error"]) for n, p in results["parts"].items() if "error" in p]
+    lines += ["", "## What fell short", ""]
+    if not short and not failed:
+        lines.append("Nothing.")
+    lines += [f"- {f[0]}: {f[1]}; the goal is {f[2]}." for f in short]
+    lines += [f"- Part `{name}` did not finish: {error}" for name, error in failed]
+    lines += [
+        "",
+        "## How it was measured",
+        "",
+        "- `./dev gpu` runs `tests/gpu/run.py`; each part has a daemon of its own and leaves nothing running.",
+        "- Programs: each word of memory is a function of address, round and seed; a kernel checks it, and another process"
+        " recomputes the sums and compares words copied out.",
+        "- Main job: `tests/gpu/trainer.py`, deterministic algorithms, no knowledge of sublet. The transformer reads the"
+        " sources of Python's standard library; ResNet-50 is trained on generated pictures, since the machine has no data"
+        " set and no network. What is not model and activation is random words, changed every epoch, their sum compared"
+        " with the one taken an epoch before and with the undisturbed run's.",
+        "- Hand-off: bytes over the time from the first byte out of the one process to the last byte into the other,"
+        " mapping included (`SUBLET_TRACE`); the drain before it is not in it.",
+        "- Alone: one process under sublet and one without, both warm, measured in turns, the order changing from pair to"
+        " pair; the interval is Student's, of the pairs' relative differences.",
+        "- Fit: two processes of each kind on the card; each kind trains while the other kind waits.",
+        "",
+    ]
+    return "\n".join(lines)

@@ -1,0 +1,85 @@
+#!/usr/bin/env python3
+"""The H200 list in one go: driver-API programs, the main job in PyTorch, hand-offs, overhead, the gate, two that fit.
+
+Needs a GPU that nobody else uses, PyTorch with torchvision for three of the parts, and the built files in --build
+(.gpu, made by pack.sh, or build). Writes h200-core.json and h200-core.md into --out after every part, so that what
+was measured before a failure is kept. Exit status: 0 all parts finished, 1 some did not."""
+
+import argparse
+import json
+import os
+import sys
+import time
+import traceback
+
+import parts
+import report
+import suite
+
+
+def write(out, results):
+    for name, text in (("h200-core.json", json.dumps(results, indent=1) + "\n"), ("h200-core.md", report.page(results))):
+        path = os.path.join(out, name)
+        with open(path + ".new", "w", encoding="utf-8") as f:
+            f.write(text)
+        os.replace(path + ".new", path)
+
+
+def run_part(name, build, out, limit):
+    function, seconds = parts.PARTS[name]
+    result = {}
+    began = time.monotonic()
+    if limit < 10:
+        return {"error": "no time left for it"}
+    print(f"== {name} (at most {min(seconds, limit):.0f} s): {function.__doc__.splitlines()[0]}", flush=True)
+    try:
+        with suite.Part(name, build, min(seconds, limit), out) as part:
+            function(part, result)
+    except suite.Failure as e:
+        result["error"] = str(e)
+    except Exception:  # the other parts' results are worth more than a clean end
+        result["error"] = traceback.format_exc(limit=4)
+    result["seconds"] = round(time.monotonic() - began, 1)
+    print(json.dumps(result)[:1500], flush=True)
+    return result
+
+
+def default_build():
+    for name in (".gpu", "build"):
+        path = os.path.join(suite.ROOT, name)
+        if os.path.exists(os.path.join(path, "libsublet.so")):
+            return path
+    return os.path.join(suite.ROOT, "build")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", help="parts, by commas: " + ",".join(parts.PARTS))
+    parser.add_argument("--out", default=os.path.join(suite.ROOT, "docs", "measurements"))
+    parser.add_argument("--build", default=default_build())
+    parser.add_argument("--limit", type=float, default=475, help="seconds for everything")
+    parser.add_argument("--render", metavar="JSON", help="only write the page of an earlier run")
+    arguments = parser.parse_args()
+    os.makedirs(arguments.out, exist_ok=True)
+    if arguments.render:
+        with open(arguments.render, encoding="utf-8") as f:
+            write(arguments.out, json.load(f))
+        return 0
+    chosen = arguments.only.split(",") if arguments.only else list(parts.PARTS)
+    unknown = [n for n in chosen if n not in parts.PARTS]
+    if unknown:
+        parser.error(f"no part {unknown[0]!r}; there are {', '.join(parts.PARTS)}")
+    build = os.path.abspath(arguments.build)
+    began = time.monotonic()
+    results = {"machine": suite.machine(build), "parts": {}, "seconds": 0.0}
+    for name in chosen:
+        results["parts"][name] = run_part(name, build, arguments.out, arguments.limit - (time.monotonic() - began))
+        results["seconds"] = round(time.monotonic() - began, 1)
+        write(arguments.out, results)
+    for what, measured, goal, met in report.figures(results["parts"]):
+        print(f"{'' if met is None else 'met  ' if met else 'SHORT':<6}{what}: {measured}" + (f" ({goal})" if goal else ""))
+    return 1 if any("error" in p for p in results["parts"].values()) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,283 @@
+"""What the parts of the GPU suite share: processes that always end, a daemon a part, statistics, the machine."""
+
+import json
+import math
+import os
+import platform
+import queue
+import shutil
+import signal
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+ROOT = os.path.dirname(os.path.dirname(HERE))
+GIB = 1 << 30
+
+# Two-sided 95 % points of Student's t, by degrees of freedom.
+T95 = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365, 8: 2.306, 9: 2.262, 10: 2.228, 11: 2.201,
+       12: 2.179, 13: 2.160, 14: 2.145, 15: 2.131, 16: 2.120, 17: 2.110, 18: 2.101, 19: 2.093, 20: 2.086, 25: 2.060,
+       30: 2.042}
+
+
+class Failure(Exception):
+    """A part's result is a sentence instead of figures."""
+
+
+def paired(plain, other):
+    """Relative difference of pairs: mean and 95 % interval, in percent."""
+    d = [100.0 * (o / p - 1.0) for p, o in zip(plain, other)]
+    n = len(d)
+    if n < 2:
+        raise Failure(f"{n} pairs are too few for an interval")
+    t = T95[max(k for k in T95 if k <= n - 1)]
+    half = t * statistics.stdev(d) / math.sqrt(n)
+    mean = statistics.mean(d)
+    return {"pairs": n, "plain_median": statistics.median(plain), "sublet_median": statistics.median(other),
+            "difference_percent": round(mean, 3), "interval_percent": [round(mean - half, 3), round(mean + half, 3)]}
+
+
+class Process:
+    """Started in a session of its own, its stdout read line by line as JSON."""
+
+    def __init__(self, argv, env, log, name):
+        self.name, self.log = name, log
+        self.events, self.fresh = [], queue.Queue()
+        with open(log, "ab") as err:
+            self.process = subprocess.Popen(argv, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=err,
+                                            start_new_session=True, bufsize=0)
+        threading.Thread(target=self._read, daemon=True).start()
+
+    @property
+    def pid(self):
+        return self.process.pid
+
+    def _read(self):
+        for line in self.process.stdout:
+            try:
+                event = json.loads(line)
+            except json.JSONDecodeError:
+                event = {"event": "text", "text": line.decode(errors="replace").strip()}
+            self.events.append(event)
+            self.fresh.put(event)
+        self.fresh.put(None)
+
+    def say(self, line):
+        try:
+            self.process.stdin.write((line + "\n").encode())
+        except OSError:
+            raise Failure(f"{self.name} is gone: {self.tail()}") from None
+
+    def close(self):
+        try:
+            self.process.stdin.close()
+        except OSError:
+            pass
+
+    def expect(self, kind, deadline):
+        """The next event of the kind."""
+        while True:
+            try:
+                event = self.fresh.get(timeout=max(deadline - time.monotonic(), 0.01))
+            except queue.Empty:
+                raise Failure(f"{self.name}: no {kind!r} in time: {self.tail()}") from None
+            if event is None:
+                raise Failure(f"{self.name} ended before {kind!r}: {self.tail()}")
+            if event["event"] == kind:
+                return event
+
+    def of(self, kind):
+        return [e for e in list(self.events) if e["event"] == kind]
+
+    def wait(self, deadline):
+        try:
+            status = self.process.wait(max(deadline - time.monotonic(), 0.01))
+        except subprocess.TimeoutExpired:
+            raise Failure(f"{self.name} did not end in time: {self.tail()}") from None
+        if status != 0:
+            raise Failure(f"{self.name} ended with {status}: {self.tail()}")
+
+    def tail(self):
+        try:
+            with open(self.log, "rb") as f:
+                err = f.read()[-600:].decode(errors="replace").strip()
+        except OSError:
+            err = ""
+        return f"status {self.process.poll()}, last said {self.events[-1:]}, stderr: {err}"
+
+    def kill(self):
+        try:
+            os.killpg(self.pid, signal.SIGKILL)
+        except (ProcessLookupError, PermissionError):
+            pass
+        self.process.wait()
+
+
+class Part:
+    """One part's processes, its daemon and its deadline. Leaves nothing running."""
+
+    def __init__(self, name, build, seconds, out):
+        self.name, self.build, self.out = name, build, out
+        self.began = time.monotonic()
+        self.deadline = self.began + seconds
+        self.root = tempfile.mkdtemp(prefix="slg-", dir="/tmp")
+        self.dir = os.path.join(self.root, "d")
+        self.trace = os.path.join(self.root, "trace.jsonl")
+        self.processes, self.samples = [], []
+        self.sampling = threading.Event()
+        self.sampler = None
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.sampling.set()
+        if self.sampler:
+            self.sampler.join()
+        for p in reversed(self.processes):  # the daemon was first
+            p.kill()
+        for name in os.listdir(self.root):
+            if name.endswith((".log", ".jsonl")) and os.path.getsize(os.path.join(self.root, name)):
+                logs = os.path.join(self.out, "logs")
+                os.makedirs(logs, exist_ok=True)
+                shutil.copy(os.path.join(self.root, name), os.path.join(logs, f"{self.name}-{name}"))
+        shutil.rmtree(self.root, ignore_errors=True)
+
+    def left(self):
+        return self.deadline - time.monotonic()
+
+    def start(self, argv, name, shared, **env):
+        merged = {k: v for k, v in os.environ.items() if not k.startswith(("SUBLET_", "LD_PRELOAD"))}
+        merged["PYTHONUNBUFFERED"] = "1"
+        if shared:
+            merged.update(LD_PRELOAD=os.path.join(self.build, "libsublet.so"), SUBLET_DIR=self.dir,
+                          SUBLET_TRACE=self.trace, SUBLET_NAME=name, SUBLET_REQUIRE="1", SUBLET_QUIET="1")
+        merged.update(env)
+        p = Process(argv, merged, os.path.join(self.root, name + ".log"), name)
+        self.processes.append(p)
+        return p
+
+    def program(self, program, *args, name=None, shared=True, **env):
+        return self.start([os.path.join(self.build, "programs", program), *map(str, args)], name or program, shared,
+                          **env)
+
+    def trainer(self, *args, name, shared=True):
+        return self.start([sys.executable, os.path.join(HERE, "trainer.py"), *map(str, args)], name, shared)
+
+    def daemon(self, **settings):
+        os.mkdir(self.dir, 0o700)
+        config = os.path.join(self.root, "subletd.conf")
+        with open(config, "w", encoding="utf-8") as f:
+            f.write("[daemon]\n" + "".join(f"{k} = {v}\n" for k, v in settings.items()))
+        p = self.start([os.path.join(self.build, "subletd"), "--dir", self.dir, "--config", config], "subletd", False,
+                       SUBLET_LOG="info")
+        while not os.path.exists(os.path.join(self.dir, "control.sock")):
+            if p.process.poll() is not None or self.left() < 0:
+                raise Failure(f"subletd does not listen: {p.tail()}")
+            time.sleep(0.02)
+        return p
+
+    def status(self):
+        """What `sublet status --json` shows, without the process."""
+        with socket.socket(socket.AF_UNIX) as s:
+            s.settimeout(5)
+            s.connect(os.path.join(self.dir, "control.sock"))
+            s.sendall(b'{"order":"status"}\n')
+            data = b""
+            while not data.endswith(b"\n"):
+                piece = s.recv(1 << 16)
+                if not piece:
+                    break
+                data += piece
+        return json.loads(data)
+
+    def gpu(self):
+        gpus = self.status()["gpus"]
+        return gpus[0] if gpus else {"clients": [], "handoffs": 0}
+
+    def sample(self, period=0.5):
+        """Look at the status every so often, in the background."""
+        def run():
+            while not self.sampling.wait(period):
+                try:
+                    self.samples.append((time.monotonic_ns(), self.gpu()))
+                except (OSError, ValueError):
+                    continue
+
+        self.sampler = threading.Thread(target=run, daemon=True)
+        self.sampler.start()
+
+    def traced(self):
+        """The swap engine's episodes, in order of time."""
+        if not os.path.exists(self.trace):
+            return []
+        with open(self.trace, encoding="utf-8") as f:
+            events = []
+            for line in f:
+                try:
+                    events.append(json.loads(line))
+                except json.JSONDecodeError:
+                    continue
+        return sorted(events, key=lambda e: e["t_ns"])
+
+    def check_sums(self, process, every):
+        """The sums that the program said, recomputed by another process on the CPU."""
+        lines = "".join(json.dumps(e, separators=(",", ":")) + "\n" for e in process.events)
+        done = subprocess.run([os.path.join(self.build, "programs", "checker"), "--every", str(every)], input=lines,
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                              timeout=max(self.left(), 5), check=False)
+        if done.returncode != 0:
+            raise Failure(f"checker: {done.stderr.strip()}")
+        return json.loads(done.stdout)["rounds"]
+
+    def check_sample(self, path):
+        done = subprocess.run([os.path.join(self.build, "programs", "checker"), "--sample", path],
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=max(self.left(), 5),
+                              check=False)
+        if done.returncode != 0:
+            raise Failure(f"checker: {done.stderr.strip()}")
+        return json.loads(done.stdout)["words"]
+
+
+def episodes(events, pid, kind):
+    """[(begin_ns, end_ns, bytes)] of a process: kind is evict, restore or drain."""
+    found, begin = [], None
+    for e in events:
+        if e["pid"] != pid:
+            continue
+        if e["event"] == f"{kind}_begin":
+            begin = e["t_ns"]
+        elif e["event"] == f"{kind}_end" and begin is not None:
+            found.append((begin, e["t_ns"], e["bytes"]))
+            begin = None
+    return found
+
+
+def run_text(*argv):
+    try:
+        return subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, timeout=20,
+                              check=False).stdout.strip()
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+
+
+def machine(build):
+    """What was measured on, as far as it can be read."""
+    name, driver, total = (run_text("nvidia-smi", "--query-gpu=name,driver_version,memory.total",
+                                    "--format=csv,noheader").splitlines() or [", , "])[0].split(", ")
+    commit = ""
+    for path in (os.path.join(build, "COMMIT"),):
+        if os.path.exists(path):
+            with open(path, encoding="ascii") as f:
+                commit = f.read().strip()
+    with open("/proc/meminfo", encoding="ascii") as f:
+        memory = int(f.readline().split()[1]) * 1024
+    return {"gpu": name, "gpu_memory": total, "driver": driver, "kernel": platform.release(),
+            "processors": os.cpu_count(), "host_memory_gib": round(memory / GIB, 1), "libc": platform.libc_ver()[1],
+            "commit": commit or run_text("git", "-C", ROOT, "rev-parse", "--short=12", "HEAD") or "unknown",
+            "date": time.strftime("%Y-%m-%d", time.gmtime())}
