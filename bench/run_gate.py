@@ -49,7 +49,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("build")
     parser.add_argument("--pairs", type=int, default=11)
-    parser.add_argument("--launches", type=int, default=1000000)
+    parser.add_argument("--launches", type=int, default=4000000)
     parser.add_argument("--json")
     arguments = parser.parse_args()
     build = os.path.abspath(arguments.build)

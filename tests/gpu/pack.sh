@@ -12,7 +12,7 @@ to=.gpu
 limit_mib=40
 
 cmake -G Ninja -B "$build" -DCMAKE_BUILD_TYPE=Release -DSUBLET_SIM=OFF -DSUBLET_TESTS=ON -DSUBLET_BENCH=ON \
-        -DCMAKE_BUILD_RPATH='$ORIGIN/lib' -DCMAKE_EXE_LINKER_FLAGS=-Wl,--disable-new-dtags . >/dev/null
+        -DCMAKE_BUILD_WITH_INSTALL_RPATH=ON -DCMAKE_INSTALL_RPATH='$ORIGIN/lib' -DCMAKE_EXE_LINKER_FLAGS=-Wl,--disable-new-dtags . >/dev/null
 programs=$(ninja -C "$build" -t targets all | sed -n 's|^\(programs/[a-z/]*\): .*|\1|p' | sort -u)
 # shellcheck disable=SC2086 # one word a target
 ninja -C "$build" sublet subletd libsublet.so bench/gate bench/noop/libcuda.so.1 $programs
