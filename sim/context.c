@@ -1,0 +1,501 @@
+/* context.c: primary and other contexts, and which one a thread uses. A context's object is never
+ * freed: a handle kept too long finds a dead context, not other memory. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/macros.h"
+#include "memory.h"
+#include "module.h"
+#include "objects.h"
+#include "stream.h"
+
+#define STACK_MAX   32
+#define API_VERSION 3020
+
+static __thread CUcontext stack[STACK_MAX];
+static __thread unsigned stack_depth;
+
+static struct CUctx_st primary[SESSION_DEVICES];
+static uint64_t last_id;
+
+CUcontext context_current(void)
+{
+        return stack_depth ? stack[stack_depth - 1] : NULL;
+}
+
+CUresult context_check(CUcontext handle, CUcontext *ret_context)
+{
+        CUcontext c = handle ? handle : context_current();
+
+        if (!c || c->magic != MAGIC_CONTEXT)
+                return CUDA_ERROR_INVALID_CONTEXT;
+        if (!c->alive)
+                return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+        *ret_context = c;
+        return CUDA_SUCCESS;
+}
+
+void context_fail(CUcontext c, CUresult error)
+{
+        int none = CUDA_SUCCESS;
+
+        (void)atomic_compare_exchange_strong(&c->error, &none, (int)error);
+}
+
+/* sim.lock held. */
+static CUresult context_open(CUcontext c, unsigned device, unsigned flags)
+{
+        uint64_t bytes = session_device(sim.session, device)->context_bytes;
+        CUresult r;
+
+        if (session_charge(sim.session, device, bytes) < 0)
+                return CUDA_ERROR_OUT_OF_MEMORY;
+        c->magic = MAGIC_CONTEXT;
+        c->device = device;
+        c->flags = flags;
+        c->api_version = API_VERSION;
+        c->charged = bytes;
+        c->id = ++last_id;
+        c->limit[CU_LIMIT_STACK_SIZE] = 1024;
+        c->limit[CU_LIMIT_PRINTF_FIFO_SIZE] = 7 * MIB;
+        c->limit[CU_LIMIT_MALLOC_HEAP_SIZE] = 8 * MIB;
+        c->limit[CU_LIMIT_MAX_L2_FETCH_GRANULARITY] = 64;
+        atomic_store(&c->error, CUDA_SUCCESS);
+        c->alive = true;
+        r = stream_new(c, 0, 0, &c->legacy);
+        if (r != CUDA_SUCCESS) {
+                c->alive = false;
+                session_uncharge(sim.session, device, bytes);
+                return r;
+        }
+        c->legacy->legacy = true;
+        atomic_fetch_add(&session_own(sim.session, device)->contexts, 1);
+        return CUDA_SUCCESS;
+}
+
+/* sim.lock held; left and taken again while the context's work comes to its end. */
+static void context_close(CUcontext c)
+{
+        pthread_mutex_unlock(&sim.lock);
+        (void)context_wait(c);
+        pthread_mutex_lock(&sim.lock);
+        if (!c->alive)
+                return; /* somebody was faster */
+        c->alive = false;
+        stream_destroy_all(c);
+        module_unload_all(c);
+        memory_release_context(c);
+        atomic_fetch_sub(&session_own(sim.session, c->device)->contexts, 1);
+        session_uncharge(sim.session, c->device, c->charged);
+        c->charged = 0;
+        c->legacy = NULL;
+}
+
+/* ---- primary contexts ---- */
+
+EXPORT CUresult cuDevicePrimaryCtxRetain(CUcontext *ret_ctx, CUdevice device)
+{
+        CUresult r = api_enter(__func__, API_ANY, NULL);
+        CUcontext c;
+
+        if (r != CUDA_SUCCESS)
+                return r;
+        r = device_check(device);
+        if (r != CUDA_SUCCESS)
+                return r;
+        if (!ret_ctx)
+                return CUDA_ERROR_INVALID_VALUE;
+        c = &primary[device];
+        pthread_mutex_lock(&sim.lock);
+        c->primary = true;
+        if (!c->alive)
+                r = context_open(c, (unsigned)device, c->flags);
+        else
+                r = (CUresult)atomic_load(&c->error);
+        if (r == CUDA_SUCCESS) {
+                c->retained++;
+                *ret_ctx = c;
+        }
+        pthread_mutex_unlock(&sim.lock);
+        return r;
+}
+
+EXPORT CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device)
+{
+        CUresult r = api_enter(__func__, API_ANY, NULL);
+
+        if (r == CUDA_SUCCESS)
+                r = device_check(device);
+        if (r != CUDA_SUCCESS)
+                return r;
+        pthread_mutex_lock(&sim.lock);
+        if (primary[device].retained == 0)
+                r = CUDA_ERROR_INVALID_CONTEXT;
+        else if (--primary[device].retained == 0 && primary[device].alive)
+                context_close(&primary[device]);
+        pthread_mutex_unlock(&sim.lock);
+        return r;
+}
+
+EXPORT CUresult cuDevicePrimaryCtxRelease(CUdevice device)
+{
+        return cuDevicePrimaryCtxRelease_v2(device);
+}
+
+EXPORT CUresult cuDevicePrimaryCtxReset_v2(CUdevice device)
+{
+        CUresult r = api_enter(__func__, API_ANY, NULL);
+
+        if (r == CUDA_SUCCESS)
+                r = device_check(device);
+        if (r != CUDA_SUCCESS)
+                return r;
+        pthread_mutex_lock(&sim.lock);
+        if (primary[device].alive)
+                context_close(&primary[device]);
+        /* Those who retained it keep a handle that the next retain brings to life again. */
+        primary[device].retained = 0;
+        pthread_mutex_unlock(&sim.lock);
+        return r;
+}
+
+EXPORT CUresult cuDevicePrimaryCtxReset(CUdevice device)
+{
+        return cuDevicePrimaryCtxReset_v2(device);
+}
+
+EXPORT CUresult cuDevicePrimaryCtxSetFlags_v2(CUdevice device, unsigned int flags)
+{
+        CUresult r = api_enter(__func__, API_ANY, NULL);
+
+        if (r == CUDA_SUCCESS)
+                r = device_check(device);
+        if (r != CUDA_SUCCESS)
+                return r;
+        pthread_mutex_lock(&sim.lock);
+        primary[device].flags = flags;
+        pthread_mutex_unlock(&sim.lock);
+        return r;
+}
+
+EXPORT CUresult cuDevicePrimaryCtxSetFlags(CUdevice device, unsigned int flags)
+{
+        return cuDevicePrimaryCtxSetFlags_v2(device, flags);
+}
+
+EXPORT CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned int *flags, int *active)
+{
+        CUresult r = api_enter(__func__, API_ANY, NULL);
+
+        if (r == CUDA_SUCCESS)
+                r = device_check(device);
+        if (r != CUDA_SUCCESS)
+                return r;
+        if (!flags || !active)
+                return CUDA_ERROR_INVALID_VALUE;
+        pthread_mutex_lock(&sim.lock);
+        *flags = primary[device].flags;
+        *active = primary[device].alive;
+        pthread_mutex_unlock(&sim.lock);
+        return CUDA_SUCCESS;
+}
+
+/* ---- the program's own contexts ---- */
+
+static CUresult context_create(CUcontext *ret_ctx, unsigned flags, CUdevice device)
+{
+        CUresult r = device_check(device);
+        CUcontext c;
+
+        if (r != CUDA_SUCCESS)
+                return r;
+        if (!ret_ctx || stack_depth == STACK_MAX)
+                return CUDA_ERROR_INVALID_VALUE;
+        c = calloc(1, sizeof(*c));
+        if (!c)
+                return CUDA_ERROR_OUT_OF_MEMORY;
+        pthread_mutex_lock(&sim.lock);
+        r = context_open(c, (unsigned)device, flags);
+        pthread_mutex_unlock(&sim.lock);
+        if (r != CUDA_SUCCESS) {
+                free(c);
+                return r;
+        }
+        stack[stack_depth++] = c;
+        *ret_ctx = c;
+        return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuCtxCreate_v4(CUcontext *ret_ctx, CUctxCreateParams *ctx_create_params,
+                               unsigned int flags, CUdevice device)
+{
+        CUresult r = api_enter(__func__, API_ANY, NULL);
+
+        if (r != CUDA_SUCCESS)
+                return r;
+        if (ctx_create_params &&
+            (ctx_create_params->numExecAffinityParams || ctx_create_params->cigParams))
+                return CUDA_ERROR_NOT_SUPPORTED;
+        return context_create(ret_ctx, flags, device);
+}
+
+EXPORT CUresult cuCtxCreate_v3(CUcontext *ret_ctx, CUexecAffinityParam *params, int param_count,
+                               unsigned int flags, CUdevice device)
+{
+        CUresult r = api_enter(__func__, API_ANY, NULL);
+
+        if (r != CUDA_SUCCESS)
+                return r;
+        return param_count ? CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY
+                           : context_create(ret_ctx, flags, device);
+}
+
+EXPORT CUresult cuCtxCreate_v2(CUcontext *ret_ctx, unsigned int flags, CUdevice device)
+{
+        CUresult r = api_enter(__func__, API_ANY, NULL);
+
+        return r != CUDA_SUCCESS ? r : context_create(ret_ctx, flags, device);
+}
+
+EXPORT CUresult cuCtxDestroy_v2(CUcontext ctx)
+{
+        CUresult r = api_enter(__func__, API_ANY, NULL);
+
+        if (r != CUDA_SUCCESS)
+                return r;
+        if (!ctx || ctx->magic != MAGIC_CONTEXT || ctx->primary)
+                return CUDA_ERROR_INVALID_CONTEXT;
+        pthread_mutex_lock(&sim.lock);
+        if (ctx->alive)
+                context_close(ctx);
+        else
+                r = CUDA_ERROR_CONTEXT_IS_DESTROYED;
+        pthread_mutex_unlock(&sim.lock);
+        if (context_current() == ctx)
+                stack_depth--;
+        return r;
+}
+
+EXPORT CUresult cuCtxDestroy(CUcontext ctx)
+{
+        return cuCtxDestroy_v2(ctx);
+}
+
+/* ---- current ---- */
+
+EXPORT CUresult cuCtxPushCurrent_v2(CUcontext ctx)
+{
+        CUresult r = api_enter(__func__, API_ANY, NULL);
+
+        if (r != CUDA_SUCCESS)
+                return r;
+        if (!ctx)
+                return CUDA_ERROR_INVALID_CONTEXT;
+        r = context_check(ctx, &ctx);
+        if (r != CUDA_SUCCESS)
+                return r;
+        if (stack_depth == STACK_MAX)
+                return CUDA_ERROR_INVALID_VALUE;
+        stack[stack_depth++] = ctx;
+        return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuCtxPopCurrent_v2(CUcontext *ret_ctx)
+{
+        CUresult r = api_enter(__func__, API_ANY, NULL);
+
+        if (r != CUDA_SUCCESS)
+                return r;
+        if (stack_depth == 0)
+                return CUDA_ERROR_INVALID_CONTEXT;
+        if (ret_ctx)
+                *ret_ctx = context_current();
+        stack_depth--;
+        return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuCtxPushCurrent(CUcontext ctx)
+{
+        return cuCtxPushCurrent_v2(ctx);
+}
+
+EXPORT CUresult cuCtxPopCurrent(CUcontext *ret_ctx)
+{
+        return cuCtxPopCurrent_v2(ret_ctx);
+}
+
+EXPORT CUresult cuCtxSetCurrent(CUcontext ctx)
+{
+        CUresult r = api_enter(__func__, API_ANY, NULL);
+
+        if (r != CUDA_SUCCESS)
+                return r;
+        if (!ctx) {
+                if (stack_depth)
+                        stack_depth--;
+                return CUDA_SUCCESS;
+        }
+        r = context_check(ctx, &ctx);
+        if (r != CUDA_SUCCESS)
+                return r;
+        if (!stack_depth)
+                stack_depth = 1;
+        stack[stack_depth - 1] = ctx;
+        return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuCtxGetCurrent(CUcontext *ret_ctx)
+{
+        CUresult r = api_enter(__func__, API_ANY, NULL);
+
+        if (r != CUDA_SUCCESS)
+                return r;
+        if (!ret_ctx)
+                return CUDA_ERROR_INVALID_VALUE;
+        *ret_ctx = context_current();
+        return CUDA_SUCCESS;
+}
+
+/* ---- what a context is ---- */
+
+EXPORT CUresult cuCtxGetDevice_v2(CUdevice *device, CUcontext ctx)
+{
+        CUresult r = api_enter(__func__, API_ANY, NULL);
+
+        if (r == CUDA_SUCCESS)
+                r = context_check(ctx, &ctx);
+        if (r != CUDA_SUCCESS)
+                return r;
+        if (!device)
+                return CUDA_ERROR_INVALID_VALUE;
+        *device = (CUdevice)ctx->device;
+        return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuCtxGetDevice(CUdevice *device)
+{
+        return cuCtxGetDevice_v2(device, NULL);
+}
+
+EXPORT CUresult cuCtxGetFlags(unsigned int *flags)
+{
+        CUcontext c;
+        CUresult r = api_enter(__func__, API_CONTEXT, &c);
+
+        if (r != CUDA_SUCCESS)
+                return r;
+        if (!flags)
+                return CUDA_ERROR_INVALID_VALUE;
+        *flags = c->flags;
+        return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuCtxSetFlags(unsigned int flags)
+{
+        CUcontext c;
+        CUresult r = api_enter(__func__, API_CONTEXT, &c);
+
+        if (r == CUDA_SUCCESS)
+                c->flags = flags;
+        return r;
+}
+
+EXPORT CUresult cuCtxGetId(CUcontext ctx, unsigned long long *ctx_id)
+{
+        CUresult r = api_enter(__func__, API_ANY, NULL);
+
+        if (r == CUDA_SUCCESS)
+                r = context_check(ctx, &ctx);
+        if (r != CUDA_SUCCESS)
+                return r;
+        if (!ctx_id)
+                return CUDA_ERROR_INVALID_VALUE;
+        *ctx_id = ctx->id;
+        return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuCtxGetApiVersion(CUcontext ctx, unsigned int *version)
+{
+        CUresult r = api_enter(__func__, API_ANY, NULL);
+
+        if (r == CUDA_SUCCESS)
+                r = context_check(ctx, &ctx);
+        if (r != CUDA_SUCCESS)
+                return r;
+        if (!version)
+                return CUDA_ERROR_INVALID_VALUE;
+        *version = ctx->api_version;
+        return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuCtxSetLimit(CUlimit limit, size_t value)
+{
+        CUcontext c;
+        CUresult r = api_enter(__func__, API_CONTEXT, &c);
+
+        if (r != CUDA_SUCCESS)
+                return r;
+        if ((unsigned)limit >= CU_LIMIT_MAX)
+                return CUDA_ERROR_UNSUPPORTED_LIMIT;
+        c->limit[limit] = value;
+        return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuCtxGetLimit(size_t *pvalue, CUlimit limit)
+{
+        CUcontext c;
+        CUresult r = api_enter(__func__, API_CONTEXT, &c);
+
+        if (r != CUDA_SUCCESS)
+                return r;
+        if (!pvalue)
+                return CUDA_ERROR_INVALID_VALUE;
+        if ((unsigned)limit >= CU_LIMIT_MAX)
+                return CUDA_ERROR_UNSUPPORTED_LIMIT;
+        *pvalue = c->limit[limit];
+        return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuCtxGetCacheConfig(CUfunc_cache *pconfig)
+{
+        CUresult r = api_enter(__func__, API_CONTEXT, NULL);
+
+        if (r != CUDA_SUCCESS)
+                return r;
+        if (!pconfig)
+                return CUDA_ERROR_INVALID_VALUE;
+        *pconfig = CU_FUNC_CACHE_PREFER_NONE; /* this card's caches have no such setting */
+        return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuCtxSetCacheConfig(CUfunc_cache config)
+{
+        return api_enter(__func__, API_CONTEXT, NULL);
+}
+
+EXPORT CUresult cuCtxGetStreamPriorityRange(int *least_priority, int *greatest_priority)
+{
+        CUresult r = api_enter(__func__, API_CONTEXT, NULL);
+
+        if (r != CUDA_SUCCESS)
+                return r;
+        if (least_priority)
+                *least_priority = 0;
+        if (greatest_priority)
+                *greatest_priority = -5;
+        return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuCtxSynchronize_v2(CUcontext ctx)
+{
+        CUresult r = api_enter(__func__, ctx ? API_ANY : API_CONTEXT, NULL);
+
+        if (r == CUDA_SUCCESS)
+                r = context_check(ctx, &ctx);
+        return r != CUDA_SUCCESS ? r : context_wait(ctx);
+}
+
+EXPORT CUresult cuCtxSynchronize(void)
+{
+        return cuCtxSynchronize_v2(NULL);
+}

@@ -1,0 +1,323 @@
+/* copy.c: the entry points that copy and fill: what each of their many forms asks for, and whether
+ * the caller waits for it. Must never touch the bytes itself (transfer.c does). */
+#include "copy.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/macros.h"
+#include "memory.h"
+#include "space.h"
+#include "stream.h"
+
+#define STAGED_MOST (64 * KIB) /* a pageable source up to this is taken at the call */
+
+enum copy_wait { COPY_ASYNC, COPY_SYNC, COPY_SYNC_DEVICE /* ordered, but not waited for */ };
+
+static bool is_pageable(CUdeviceptr address)
+{
+        bool found;
+
+        if (space_is_device(address))
+                return false;
+        space_lock_shared();
+        found = space_range(address) != NULL;
+        space_unlock();
+        return !found;
+}
+
+/* All bytes of [at, at + bytes) are mapped. Access is not looked at: the copy itself finds out. */
+static bool is_mapped(uint64_t at, uint64_t bytes)
+{
+        uint64_t end = at + bytes;
+
+        if (!space_is_device(at))
+                return true; /* host memory: the program's own risk */
+        space_lock_shared();
+        while (at < end) {
+                struct range *r = space_range(at);
+
+                if (!r)
+                        break;
+                at = r->span.start + r->span.bytes;
+        }
+        space_unlock();
+        return at >= end;
+}
+
+static CUresult copy_check(const struct work_copy *w)
+{
+        uint64_t rows = w->height - 1, slices = w->depth - 1;
+
+        return is_mapped(w->to, slices * w->to_slice + rows * w->to_pitch + w->width) &&
+                               is_mapped(w->from,
+                                         slices * w->from_slice + rows * w->from_pitch + w->width)
+                       ? CUDA_SUCCESS
+                       : CUDA_ERROR_INVALID_VALUE;
+}
+
+static CUresult copy_submit(const char *function, const struct work_copy *copy, CUstream stream,
+                            enum copy_wait wait)
+{
+        struct work w = {.kind = WORK_COPY, .copy = *copy};
+        bool capturing, pageable_source, pageable_target;
+        CUcontext c;
+        CUresult r = api_enter(function, API_CONTEXT | (wait == COPY_ASYNC ? 0 : API_UNSAFE), &c);
+
+        if (r == CUDA_SUCCESS)
+                r = stream_resolve(c, stream, &stream);
+        if (r != CUDA_SUCCESS || copy->width == 0 || copy->height == 0 || copy->depth == 0)
+                return r;
+        /* The driver looks before it queues. A copy that is only queued finds out when it runs. */
+        if (wait != COPY_ASYNC) {
+                r = copy_check(copy);
+                if (r != CUDA_SUCCESS)
+                        return r;
+        }
+        pageable_source = is_pageable(copy->from);
+        pageable_target = is_pageable(copy->to);
+        pthread_mutex_lock(&sim.lock);
+        capturing = stream->capture != NULL;
+        pthread_mutex_unlock(&sim.lock);
+        if (capturing)
+                return stream_submit(stream, &w, NULL, 0);
+
+        /* As the driver does with pageable memory: the source may be changed as soon as the call is
+         * back, and the target is there. */
+        if (wait == COPY_ASYNC && pageable_source && !pageable_target && copy->height == 1 &&
+            copy->depth == 1 && copy->width <= STAGED_MOST) {
+                w.copy.staged = malloc(copy->width);
+                if (!w.copy.staged)
+                        return CUDA_ERROR_OUT_OF_MEMORY;
+                memcpy(w.copy.staged, (void *)(uintptr_t)copy->from, copy->width);
+        } else if (wait == COPY_ASYNC && (pageable_source || pageable_target)) {
+                wait = COPY_SYNC;
+        }
+        if (wait == COPY_SYNC_DEVICE && !(space_is_device(copy->to) && space_is_device(copy->from)))
+                wait = COPY_SYNC;
+
+        if (wait != COPY_SYNC)
+                return stream_submit(stream, &w, NULL, 0);
+        pthread_mutex_lock(&sim.lock);
+        r = stream_submit_free(stream, &w, true);
+        pthread_mutex_unlock(&sim.lock);
+        return r;
+}
+
+static struct work_copy linear(CUdeviceptr to, CUdeviceptr from, size_t bytes)
+{
+        return (struct work_copy){.to = to, .from = from, .width = bytes, .height = 1, .depth = 1};
+}
+
+EXPORT CUresult cuMemcpy(CUdeviceptr dst, CUdeviceptr src, size_t bytes)
+{
+        struct work_copy w = linear(dst, src, bytes);
+
+        return copy_submit(__func__, &w, NULL, COPY_SYNC_DEVICE);
+}
+
+EXPORT CUresult cuMemcpyAsync(CUdeviceptr dst, CUdeviceptr src, size_t bytes, CUstream stream)
+{
+        struct work_copy w = linear(dst, src, bytes);
+
+        return copy_submit(__func__, &w, stream, COPY_ASYNC);
+}
+
+EXPORT CUresult cuMemcpyHtoD_v2(CUdeviceptr dst, const void *src, size_t bytes)
+{
+        struct work_copy w = linear(dst, (uintptr_t)src, bytes);
+
+        return copy_submit(__func__, &w, NULL, COPY_SYNC);
+}
+
+EXPORT CUresult cuMemcpyDtoH_v2(void *dst, CUdeviceptr src, size_t bytes)
+{
+        struct work_copy w = linear((uintptr_t)dst, src, bytes);
+
+        return copy_submit(__func__, &w, NULL, COPY_SYNC);
+}
+
+EXPORT CUresult cuMemcpyDtoD_v2(CUdeviceptr dst, CUdeviceptr src, size_t bytes)
+{
+        struct work_copy w = linear(dst, src, bytes);
+
+        return copy_submit(__func__, &w, NULL, COPY_SYNC_DEVICE);
+}
+
+EXPORT CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr dst, const void *src, size_t bytes,
+                                     CUstream stream)
+{
+        struct work_copy w = linear(dst, (uintptr_t)src, bytes);
+
+        return copy_submit(__func__, &w, stream, COPY_ASYNC);
+}
+
+EXPORT CUresult cuMemcpyDtoHAsync_v2(void *dst, CUdeviceptr src, size_t bytes, CUstream stream)
+{
+        struct work_copy w = linear((uintptr_t)dst, src, bytes);
+
+        return copy_submit(__func__, &w, stream, COPY_ASYNC);
+}
+
+EXPORT CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr dst, CUdeviceptr src, size_t bytes,
+                                     CUstream stream)
+{
+        struct work_copy w = linear(dst, src, bytes);
+
+        return copy_submit(__func__, &w, stream, COPY_ASYNC);
+}
+
+EXPORT CUresult cuMemcpyPeer(CUdeviceptr dst, CUcontext dst_context, CUdeviceptr src,
+                             CUcontext src_context, size_t bytes)
+{
+        struct work_copy w = linear(dst, src, bytes);
+
+        return copy_submit(__func__, &w, NULL, COPY_SYNC_DEVICE);
+}
+
+EXPORT CUresult cuMemcpyPeerAsync(CUdeviceptr dst, CUcontext dst_context, CUdeviceptr src,
+                                  CUcontext src_context, size_t bytes, CUstream stream)
+{
+        struct work_copy w = linear(dst, src, bytes);
+
+        return copy_submit(__func__, &w, stream, COPY_ASYNC);
+}
+
+/* ---- two and three dimensions ---- */
+
+static CUresult side(CUmemorytype type, const void *host, CUdeviceptr device, size_t pitch,
+                     size_t height, size_t x, size_t y, size_t z, CUdeviceptr *ret_address)
+{
+        CUdeviceptr base;
+
+        switch (type) {
+        case CU_MEMORYTYPE_HOST:
+                base = (uintptr_t)host;
+                break;
+        case CU_MEMORYTYPE_DEVICE:
+        case CU_MEMORYTYPE_UNIFIED:
+                base = device;
+                break;
+        case CU_MEMORYTYPE_ARRAY:
+                return CUDA_ERROR_NOT_SUPPORTED;
+        default:
+                return CUDA_ERROR_INVALID_VALUE;
+        }
+        *ret_address = base + z * height * pitch + y * pitch + x;
+        return CUDA_SUCCESS;
+}
+
+CUresult copy_from_3d(const CUDA_MEMCPY3D *d, struct work_copy *ret_copy)
+{
+        size_t from_pitch = d->srcPitch ? d->srcPitch : d->WidthInBytes + d->srcXInBytes;
+        size_t to_pitch = d->dstPitch ? d->dstPitch : d->WidthInBytes + d->dstXInBytes;
+        size_t from_height = d->srcHeight ? d->srcHeight : d->Height + d->srcY;
+        size_t to_height = d->dstHeight ? d->dstHeight : d->Height + d->dstY;
+        struct work_copy w = {.width = d->WidthInBytes,
+                              .height = d->Height,
+                              .depth = d->Depth,
+                              .from_pitch = from_pitch,
+                              .to_pitch = to_pitch,
+                              .from_slice = from_pitch * from_height,
+                              .to_slice = to_pitch * to_height};
+        CUresult r;
+
+        if ((d->Height > 1 || d->Depth > 1) && (from_pitch < d->WidthInBytes + d->srcXInBytes ||
+                                                to_pitch < d->WidthInBytes + d->dstXInBytes))
+                return CUDA_ERROR_INVALID_VALUE;
+        r = side(d->srcMemoryType, d->srcHost, d->srcDevice, from_pitch, from_height,
+                 d->srcXInBytes, d->srcY, d->srcZ, &w.from);
+        if (r == CUDA_SUCCESS)
+                r = side(d->dstMemoryType, d->dstHost, d->dstDevice, to_pitch, to_height,
+                         d->dstXInBytes, d->dstY, d->dstZ, &w.to);
+        if (r != CUDA_SUCCESS)
+                return r;
+        /* Rows without gaps are one row. */
+        if (w.depth == 1 && w.from_pitch == w.width && w.to_pitch == w.width) {
+                w.width *= w.height;
+                w.height = 1;
+        }
+        *ret_copy = w;
+        return CUDA_SUCCESS;
+}
+
+void copy_to_3d(const struct work_copy *w, CUDA_MEMCPY3D *ret_descriptor)
+{
+        *ret_descriptor = (CUDA_MEMCPY3D){
+                .srcMemoryType = CU_MEMORYTYPE_UNIFIED,
+                .srcDevice = w->from,
+                .srcPitch = w->from_pitch,
+                .srcHeight = w->from_pitch ? w->from_slice / w->from_pitch : 0,
+                .dstMemoryType = CU_MEMORYTYPE_UNIFIED,
+                .dstDevice = w->to,
+                .dstPitch = w->to_pitch,
+                .dstHeight = w->to_pitch ? w->to_slice / w->to_pitch : 0,
+                .WidthInBytes = w->width,
+                .Height = w->height,
+                .Depth = w->depth,
+        };
+}
+
+static CUresult copy_3d(const char *function, const CUDA_MEMCPY3D *d, CUstream stream,
+                        enum copy_wait wait)
+{
+        struct work_copy w;
+        CUresult r;
+
+        if (!d)
+                return CUDA_ERROR_INVALID_VALUE;
+        r = copy_from_3d(d, &w);
+        return r != CUDA_SUCCESS ? r : copy_submit(function, &w, stream, wait);
+}
+
+static CUresult copy_2d(const char *function, const CUDA_MEMCPY2D *d, CUstream stream,
+                        enum copy_wait wait)
+{
+        CUDA_MEMCPY3D c;
+
+        if (!d)
+                return CUDA_ERROR_INVALID_VALUE;
+        c = (CUDA_MEMCPY3D){
+                .srcXInBytes = d->srcXInBytes,
+                .srcY = d->srcY,
+                .srcMemoryType = d->srcMemoryType,
+                .srcHost = d->srcHost,
+                .srcDevice = d->srcDevice,
+                .srcPitch = d->srcPitch,
+                .dstXInBytes = d->dstXInBytes,
+                .dstY = d->dstY,
+                .dstMemoryType = d->dstMemoryType,
+                .dstHost = d->dstHost,
+                .dstDevice = d->dstDevice,
+                .dstPitch = d->dstPitch,
+                .WidthInBytes = d->WidthInBytes,
+                .Height = d->Height,
+                .Depth = 1,
+        };
+        return copy_3d(function, &c, stream, wait);
+}
+
+EXPORT CUresult cuMemcpy2D_v2(const CUDA_MEMCPY2D *copy)
+{
+        return copy_2d(__func__, copy, NULL, COPY_SYNC_DEVICE);
+}
+
+EXPORT CUresult cuMemcpy2DUnaligned_v2(const CUDA_MEMCPY2D *copy)
+{
+        return copy_2d(__func__, copy, NULL, COPY_SYNC_DEVICE);
+}
+
+EXPORT CUresult cuMemcpy2DAsync_v2(const CUDA_MEMCPY2D *copy, CUstream stream)
+{
+        return copy_2d(__func__, copy, stream, COPY_ASYNC);
+}
+
+EXPORT CUresult cuMemcpy3D_v2(const CUDA_MEMCPY3D *copy)
+{
+        return copy_3d(__func__, copy, NULL, COPY_SYNC_DEVICE);
+}
+
+EXPORT CUresult cuMemcpy3DAsync_v2(const CUDA_MEMCPY3D *copy, CUstream stream)
+{
+        return copy_3d(__func__, copy, stream, COPY_ASYNC);
+}

@@ -1,0 +1,8 @@
+/* copy.h: checks that the entry points and the graph nodes share. */
+#pragma once
+
+#include "work.h"
+
+/* From the two descriptors; 0 rows or bytes: nothing to do, width becomes 0. */
+CUresult copy_from_3d(const CUDA_MEMCPY3D *d, struct work_copy *ret_copy);
+void copy_to_3d(const struct work_copy *w, CUDA_MEMCPY3D *ret_descriptor);

@@ -1,0 +1,213 @@
+/* event.c: events: a point of a stream, and the time it was reached. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "capture.h"
+#include "stream.h"
+
+static struct CUevent_st *event_spare;
+
+void event_stamp(CUevent event, uint64_t records)
+{
+        pthread_mutex_lock(&sim.lock);
+        if (event->records == records)
+                event->stamp_ns = clock_now_ns();
+        pthread_mutex_unlock(&sim.lock);
+}
+
+static CUresult event_enter(const char *function, CUevent event, CUcontext *ret_context)
+{
+        CUresult r = api_enter(function, API_CONTEXT, ret_context);
+
+        if (r != CUDA_SUCCESS)
+                return r;
+        return event && event->magic == MAGIC_EVENT ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+}
+
+EXPORT CUresult cuEventCreate(CUevent *ret_event, unsigned int flags)
+{
+        CUcontext c;
+        CUresult r = api_enter(__func__, API_CONTEXT, &c);
+        CUevent e;
+
+        if (r != CUDA_SUCCESS)
+                return r;
+        if (!ret_event || (flags & ~7u))
+                return CUDA_ERROR_INVALID_VALUE;
+        pthread_mutex_lock(&sim.lock);
+        e = event_spare;
+        if (e)
+                event_spare = e->next_free;
+        else
+                e = calloc(1, sizeof(*e));
+        if (e) {
+                e->magic = MAGIC_EVENT;
+                e->context = c;
+                e->flags = flags;
+                e->recorded = false;
+                e->records++; /* a late stamp for the object's last life misses */
+                e->point = (struct point){0};
+                e->stamp_ns = 0;
+                *ret_event = e;
+        }
+        pthread_mutex_unlock(&sim.lock);
+        return e ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+EXPORT CUresult cuEventDestroy_v2(CUevent event)
+{
+        CUresult r = api_enter(__func__, API_ANY, NULL);
+
+        if (r != CUDA_SUCCESS)
+                return r;
+        if (!event)
+                return CUDA_ERROR_INVALID_HANDLE;
+        pthread_mutex_lock(&sim.lock);
+        if (event->magic == MAGIC_EVENT) {
+                capture_forget_event(event);
+                event->magic = 0;
+                event->next_free = event_spare;
+                event_spare = event;
+        } else {
+                r = CUDA_ERROR_INVALID_HANDLE;
+        }
+        pthread_mutex_unlock(&sim.lock);
+        return r;
+}
+
+EXPORT CUresult cuEventDestroy(CUevent event)
+{
+        return cuEventDestroy_v2(event);
+}
+
+EXPORT CUresult cuEventRecordWithFlags(CUevent event, CUstream stream, unsigned int flags)
+{
+        CUcontext c;
+        CUresult r = event_enter(__func__, event, &c);
+
+        if (r == CUDA_SUCCESS)
+                r = stream_resolve(c, stream, &stream);
+        if (r != CUDA_SUCCESS)
+                return r;
+        if (flags & ~1u)
+                return CUDA_ERROR_INVALID_VALUE;
+        if (stream->context != event->context)
+                return CUDA_ERROR_INVALID_HANDLE;
+        pthread_mutex_lock(&sim.lock);
+        if (stream->capture) {
+                r = capture_record_event(stream, event);
+        } else {
+                r = capture_implicit(stream);
+                if (r == CUDA_SUCCESS) {
+                        struct work w = {.kind = WORK_RECORD,
+                                         .record = {event, event->records + 1}};
+                        struct point p;
+
+                        r = stream_submit_locked(stream, &w, NULL, 0, &p);
+                        if (r == CUDA_SUCCESS) {
+                                capture_forget_event(event);
+                                event->records++;
+                                event->recorded = true;
+                                event->point = p;
+                        }
+                }
+        }
+        pthread_mutex_unlock(&sim.lock);
+        return r;
+}
+
+EXPORT CUresult cuEventRecord(CUevent event, CUstream stream)
+{
+        return cuEventRecordWithFlags(event, stream, 0);
+}
+
+EXPORT CUresult cuEventQuery(CUevent event)
+{
+        CUcontext c;
+        CUresult r = event_enter(__func__, event, &c);
+
+        if (r == CUDA_SUCCESS)
+                r = capture_unsafe();
+        if (r != CUDA_SUCCESS)
+                return r;
+        pthread_mutex_lock(&sim.lock);
+        if (capture_holds_event(event))
+                r = CUDA_ERROR_CAPTURED_EVENT;
+        else if (!point_reached(&event->point))
+                r = CUDA_ERROR_NOT_READY;
+        else
+                r = (CUresult)atomic_load(&event->context->error);
+        pthread_mutex_unlock(&sim.lock);
+        return r;
+}
+
+EXPORT CUresult cuEventSynchronize(CUevent event)
+{
+        CUcontext c;
+        CUresult r = event_enter(__func__, event, &c);
+
+        if (r == CUDA_SUCCESS)
+                r = capture_unsafe();
+        if (r != CUDA_SUCCESS)
+                return r;
+        pthread_mutex_lock(&sim.lock);
+        r = capture_holds_event(event) ? CUDA_ERROR_CAPTURED_EVENT
+                                       : point_wait_locked(event->context, event->point);
+        pthread_mutex_unlock(&sim.lock);
+        return r;
+}
+
+EXPORT CUresult cuEventElapsedTime_v2(float *ret_ms, CUevent start, CUevent end)
+{
+        CUcontext c;
+        CUresult r = event_enter(__func__, start, &c);
+
+        if (r != CUDA_SUCCESS)
+                return r;
+        if (!end || end->magic != MAGIC_EVENT)
+                return CUDA_ERROR_INVALID_HANDLE;
+        if (!ret_ms)
+                return CUDA_ERROR_INVALID_VALUE;
+        pthread_mutex_lock(&sim.lock);
+        if (!start->recorded || !end->recorded ||
+            ((start->flags | end->flags) & CU_EVENT_DISABLE_TIMING))
+                r = CUDA_ERROR_INVALID_HANDLE;
+        else if (capture_holds_event(start) || capture_holds_event(end))
+                r = CUDA_ERROR_CAPTURED_EVENT;
+        else if (!point_reached(&start->point) || !point_reached(&end->point))
+                r = CUDA_ERROR_NOT_READY;
+        else
+                *ret_ms = (float)((double)(int64_t)(end->stamp_ns - start->stamp_ns) / 1e6);
+        pthread_mutex_unlock(&sim.lock);
+        return r;
+}
+
+EXPORT CUresult cuEventElapsedTime(float *ret_ms, CUevent start, CUevent end)
+{
+        return cuEventElapsedTime_v2(ret_ms, start, end);
+}
+
+EXPORT CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned int flags)
+{
+        struct work w = {.kind = WORK_EMPTY};
+        CUcontext c;
+        CUresult r = event_enter(__func__, event, &c);
+
+        if (r == CUDA_SUCCESS)
+                r = stream_resolve(c, stream, &stream);
+        if (r != CUDA_SUCCESS)
+                return r;
+        if (flags & ~1u)
+                return CUDA_ERROR_INVALID_VALUE;
+        pthread_mutex_lock(&sim.lock);
+        if (capture_holds_event(event) || stream->capture) {
+                r = capture_join(stream, event);
+        } else {
+                r = capture_implicit(stream);
+                if (r == CUDA_SUCCESS && !point_reached(&event->point))
+                        r = stream_submit_locked(stream, &w, &event->point, 1, NULL);
+        }
+        pthread_mutex_unlock(&sim.lock);
+        return r;
+}

@@ -1,0 +1,300 @@
+/* memory.c: cuMemAlloc and its family. Must never return memory to the card before the work that
+ * was submitted before the free is done. */
+#include "memory.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "base/macros.h"
+#include "stream.h"
+
+#define SMALL      MIB /* below: packed into a block of the card's granularity */
+#define SLOT       512
+#define POOL_SLOTS (SPACE_GRANULARITY / SLOT)
+
+struct pool {
+        struct pool *next;
+        CUcontext context;
+        struct range *range;
+        unsigned taken;
+        bool slot[POOL_SLOTS];
+};
+
+static struct table blocks;
+static struct pool *pools;
+static uint64_t last_id;
+
+struct block *memory_block(uint64_t address)
+{
+        return table_find(&blocks, address);
+}
+
+/* Locked on return when it succeeds: a range of its own, all of it accessible to its device. */
+static CUresult range_new(CUcontext c, uint64_t bytes, struct range **ret_range)
+{
+        struct physical *p;
+        struct range *range;
+        uint64_t at;
+        CUresult r = physical_new(c->device, bytes, false, &p);
+
+        if (r != CUDA_SUCCESS)
+                return r;
+        space_lock();
+        at = space_reserve(bytes, SPACE_GRANULARITY, 0);
+        range = at ? space_map(RANGE_DEVICE, at, bytes, p, 0, p->at) : NULL;
+        physical_drop(p); /* the range holds it now; nobody, if there is none */
+        if (!range) {
+                if (at)
+                        space_release(at);
+                space_unlock();
+                return CUDA_ERROR_OUT_OF_MEMORY;
+        }
+        range->access[c->device] = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+        *ret_range = range;
+        return CUDA_SUCCESS;
+}
+
+static void range_free(struct range *range)
+{
+        uint64_t start = range->span.start;
+
+        space_unmap(range);
+        space_release(start);
+}
+
+/* First fit. Locked. */
+static bool pool_take(struct pool *p, unsigned slots, unsigned *ret_first)
+{
+        unsigned run = 0;
+
+        if (POOL_SLOTS - p->taken < slots)
+                return false;
+        for (unsigned i = 0; i < POOL_SLOTS; i++) {
+                run = p->slot[i] ? 0 : run + 1;
+                if (run == slots) {
+                        *ret_first = i + 1 - slots;
+                        memset(&p->slot[*ret_first], true, slots);
+                        p->taken += slots;
+                        return true;
+                }
+        }
+        return false;
+}
+
+static void pool_give_back(struct pool *p, uint64_t start, uint64_t bytes)
+{
+        unsigned first = (unsigned)((start - p->range->span.start) / SLOT);
+        unsigned slots = (unsigned)(align_up(bytes, SLOT) / SLOT);
+        struct pool **q = &pools;
+
+        memset(&p->slot[first], false, slots);
+        p->taken -= slots;
+        if (p->taken)
+                return;
+        while (*q != p)
+                q = &(*q)->next;
+        *q = p->next;
+        range_free(p->range);
+        free(p);
+}
+
+/* Locked on return when it succeeds. */
+static CUresult small_new(CUcontext c, uint64_t bytes, struct block *b)
+{
+        unsigned slots = (unsigned)(align_up(bytes, SLOT) / SLOT), first = 0;
+        struct range *range;
+        struct pool *p;
+        CUresult r;
+
+        space_lock();
+        for (p = pools; p; p = p->next)
+                if (p->context == c && pool_take(p, slots, &first))
+                        goto found;
+        space_unlock();
+
+        p = calloc(1, sizeof(*p));
+        if (!p)
+                return CUDA_ERROR_OUT_OF_MEMORY;
+        r = range_new(c, SPACE_GRANULARITY, &range);
+        if (r != CUDA_SUCCESS) {
+                free(p);
+                return r;
+        }
+        p->context = c;
+        p->range = range;
+        p->next = pools;
+        pools = p;
+        (void)pool_take(p, slots, &first);
+found:
+        b->pool = p;
+        b->range = p->range;
+        b->span = (struct span){p->range->span.start + (uint64_t)first * SLOT, bytes};
+        return CUDA_SUCCESS;
+}
+
+CUresult memory_allocate(CUcontext c, uint64_t bytes, CUdeviceptr *ret)
+{
+        struct block *b = calloc(1, sizeof(*b));
+        CUresult r;
+
+        if (!b)
+                return CUDA_ERROR_OUT_OF_MEMORY;
+        b->kind = BLOCK_DEVICE;
+        b->context = c;
+        if (bytes < SMALL) {
+                r = small_new(c, bytes, b);
+        } else if (bytes > UINT64_MAX / 2) {
+                r = CUDA_ERROR_OUT_OF_MEMORY;
+        } else {
+                r = range_new(c, align_up(bytes, SPACE_GRANULARITY), &b->range);
+                if (r == CUDA_SUCCESS)
+                        b->span = (struct span){b->range->span.start, bytes};
+        }
+        if (r != CUDA_SUCCESS) {
+                free(b);
+                return r;
+        }
+        *ret = b->span.start;
+        if (block_add(b) < 0) {
+                if (b->pool)
+                        pool_give_back(b->pool, b->span.start, bytes);
+                else
+                        range_free(b->range);
+                free(b);
+                r = CUDA_ERROR_OUT_OF_MEMORY;
+        }
+        space_unlock();
+        return r;
+}
+
+int block_add(struct block *b)
+{
+        b->id = ++last_id;
+        return table_insert(&blocks, &b->span);
+}
+
+void block_free(struct block *b)
+{
+        table_remove(&blocks, &b->span);
+        if (b->pool) {
+                pool_give_back(b->pool, b->span.start, b->span.bytes);
+        } else if (b->kind == BLOCK_DEVICE) {
+                range_free(b->range);
+        } else {
+                space_unmap(b->range);
+                if (b->kind == BLOCK_HOST)
+                        (void)munmap((void *)(uintptr_t)b->span.start, b->mapped);
+        }
+        free(b);
+}
+
+CUresult memory_free(CUdeviceptr ptr)
+{
+        CUresult r = CUDA_ERROR_INVALID_VALUE;
+        struct block *b;
+
+        space_lock();
+        b = memory_block(ptr);
+        if (b && b->span.start == ptr && b->kind == BLOCK_DEVICE) {
+                block_free(b);
+                r = CUDA_SUCCESS;
+        }
+        space_unlock();
+        return r;
+}
+
+EXPORT CUresult cuMemAlloc_v2(CUdeviceptr *ret_ptr, size_t bytes)
+{
+        CUcontext c;
+        CUresult r = api_enter(__func__, API_CONTEXT | API_UNSAFE, &c);
+
+        if (r != CUDA_SUCCESS)
+                return r;
+        if (!ret_ptr || bytes == 0)
+                return CUDA_ERROR_INVALID_VALUE;
+        return memory_allocate(c, bytes, ret_ptr);
+}
+
+EXPORT CUresult cuMemAllocPitch_v2(CUdeviceptr *ret_ptr, size_t *ret_pitch, size_t width_bytes,
+                                   size_t height, unsigned int element_bytes)
+{
+        CUcontext c;
+        CUresult r = api_enter(__func__, API_CONTEXT | API_UNSAFE, &c);
+        size_t pitch, bytes;
+
+        if (r != CUDA_SUCCESS)
+                return r;
+        if (!ret_ptr || !ret_pitch || width_bytes == 0 || height == 0 ||
+            (element_bytes != 4 && element_bytes != 8 && element_bytes != 16))
+                return CUDA_ERROR_INVALID_VALUE;
+        pitch = align_up(width_bytes, SLOT);
+        if (__builtin_mul_overflow(pitch, height, &bytes))
+                return CUDA_ERROR_OUT_OF_MEMORY;
+        r = memory_allocate(c, bytes, ret_ptr);
+        if (r == CUDA_SUCCESS)
+                *ret_pitch = pitch;
+        return r;
+}
+
+EXPORT CUresult cuMemFree_v2(CUdeviceptr ptr)
+{
+        CUcontext c;
+        CUresult r = api_enter(__func__, API_CONTEXT | API_UNSAFE, &c);
+        struct block *b;
+
+        if (r != CUDA_SUCCESS || !ptr)
+                return r;
+        space_lock_shared();
+        b = memory_block(ptr);
+        if (b && b->span.start == ptr && b->kind == BLOCK_DEVICE)
+                c = b->context;
+        else
+                r = CUDA_ERROR_INVALID_VALUE;
+        space_unlock();
+        if (r != CUDA_SUCCESS)
+                return r;
+        /* What was submitted before the free may use it still, on any stream. */
+        r = context_wait(c);
+        return r != CUDA_SUCCESS ? r : memory_free(ptr);
+}
+
+EXPORT CUresult cuMemGetInfo_v2(size_t *ret_free, size_t *ret_total)
+{
+        CUcontext c;
+        CUresult r = api_enter(__func__, API_CONTEXT, &c);
+        uint64_t total, used;
+
+        if (r != CUDA_SUCCESS)
+                return r;
+        if (!ret_free || !ret_total)
+                return CUDA_ERROR_INVALID_VALUE;
+        total = session_device(sim.session, c->device)->total;
+        used = session_used(sim.session, c->device);
+        *ret_free = sub_sat(total, used);
+        *ret_total = total;
+        return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuMemAllocManaged(CUdeviceptr *ret_ptr, size_t bytes, unsigned int flags)
+{
+        CUresult r = api_enter(__func__, API_CONTEXT | API_UNSAFE, NULL);
+
+        return r != CUDA_SUCCESS ? r : CUDA_ERROR_NOT_SUPPORTED;
+}
+
+void memory_release_context(CUcontext c)
+{
+        space_lock();
+        for (size_t i = 0; i < blocks.count;) {
+                struct block *b = (struct block *)blocks.span[i];
+
+                if (b->context != c) {
+                        i++;
+                        continue;
+                }
+                /* The array may only shrink here: look at the same index again. */
+                block_free(b);
+        }
+        space_unlock();
+}

@@ -1,0 +1,31 @@
+/* memory.h: what programs allocate: device memory and pinned host memory, as against what is mapped
+ * (space.h). Blocks are what cuMemGetAddressRange and the pointer attributes speak of. */
+#pragma once
+
+#include "objects.h"
+#include "space.h"
+
+enum block_kind { BLOCK_DEVICE, BLOCK_HOST, BLOCK_REGISTERED };
+
+struct block {
+        struct span span; /* as asked for */
+        enum block_kind kind;
+        CUcontext context;
+        unsigned flags;
+        uint64_t id;
+        struct range *range;
+        uint64_t mapped;   /* host memory of ours: what munmap() takes */
+        struct pool *pool; /* of small allocations; NULL: memory of its own */
+};
+
+/* These three locked (space): the block that holds the address, NULL: none. */
+struct block *memory_block(uint64_t address);
+int block_add(struct block *b); /* 0, -EEXIST, -ENOMEM */
+void block_free(struct block *b);
+
+/* Device memory for the driver's own use (module variables). */
+CUresult memory_allocate(CUcontext c, uint64_t bytes, CUdeviceptr *ret);
+/* At once, without waiting. */
+CUresult memory_free(CUdeviceptr ptr);
+/* Everything allocated in the context. sim.lock held. */
+void memory_release_context(CUcontext c);

@@ -1,0 +1,86 @@
+/* objects.h: contexts, streams and events as the simulator keeps them.
+ *
+ * All of it under sim.lock unless said otherwise. Streams and events are never given back to the
+ * allocator (a free list keeps them), and the numbers of a stream's operations only grow, so that a
+ * point of a stream destroyed long ago still compares right. */
+#pragma once
+
+#include "sim.h"
+
+#define MAGIC_CONTEXT  0x43545855u
+#define MAGIC_STREAM   0x5354524du
+#define MAGIC_EVENT    0x45564e54u
+#define MAGIC_MODULE   0x4d4f4455u
+#define MAGIC_FUNCTION 0x46554e43u
+#define MAGIC_LIBRARY  0x4c494252u
+#define MAGIC_GRAPH    0x47524150u
+#define MAGIC_EXEC     0x45584543u
+
+struct op;
+struct capture;
+
+struct CUctx_st {
+        uint32_t magic;
+        unsigned device;
+        bool primary, alive;
+        unsigned retained; /* primary: by cuDevicePrimaryCtxRetain */
+        unsigned flags, api_version;
+        uint64_t id;
+        uint64_t charged;
+        _Atomic int error; /* sticky CUresult; read without the lock */
+        struct CUstream_st *legacy;
+        struct CUstream_st *streams; /* legacy and per-thread ones too */
+        struct CUmod_st *modules;
+        size_t limit[16];
+};
+
+/* The moment an operation of a stream is done. stream NULL: always over. */
+struct point {
+        struct CUstream_st *stream;
+        uint64_t number;
+};
+
+struct CUstream_st {
+        uint32_t magic;
+        CUcontext context;
+        unsigned flags; /* CU_STREAM_NON_BLOCKING */
+        int priority;
+        uint64_t id;
+        bool legacy, per_thread;
+        bool destroyed; /* goes back to the free list when its work is done */
+        struct op *first, **last;
+        uint64_t submitted, done;
+        bool worker;  /* it has a thread */
+        bool waiting; /* the thread waits, for work or for another stream */
+        pthread_cond_t wake;
+        struct capture *capture;
+        struct CUgraphNode_st **tail; /* while capturing: what its next node follows */
+        size_t tails;
+        struct CUstream_st *next_of_context, *next_of_thread, *next_free, *next_all;
+};
+
+struct CUevent_st {
+        uint32_t magic;
+        CUcontext context;
+        unsigned flags;
+        struct point point; /* of its last record */
+        uint64_t records;   /* how often recorded: tells a late stamp from the current one */
+        bool recorded;
+        uint64_t stamp_ns;
+        /* Recorded in a capture: what a waiting stream's next node follows. */
+        uint64_t capture_id;
+        struct capture *capture;
+        struct CUgraphNode_st **tail;
+        size_t tails;
+        struct CUevent_st *next_free;
+};
+
+/* ---- context.c ---- */
+CUcontext context_current(void);
+/* NULL handles mean the current one. */
+CUresult context_check(CUcontext handle, CUcontext *ret_context);
+/* The first error stays. */
+void context_fail(CUcontext c, CUresult error);
+
+/* ---- device.c ---- */
+CUresult device_check(CUdevice device);

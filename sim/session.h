@@ -1,0 +1,112 @@
+/* session.h: what all processes of one simulated machine share.
+ *
+ * A POSIX shared memory segment named after the user and SIMCUDA_SESSION holds the cards (capacity,
+ * bus, identity) and one slot a process (what it uses, what it moved). Everything that is a sum is
+ * computed from the slots, so that a process killed at any instant leaves nothing to repair:
+ * whoever looks next ends the slots whose process is gone. Used by the simulated driver, by the
+ * simulated NVML and by simcuda-stat. Thread-safe. Errors are -errno. */
+#pragma once
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#define SESSION_DEVICES  8
+#define SESSION_SLOTS    256
+#define SESSION_NAME_MAX 64
+
+enum session_direction { SESSION_TO_DEVICE, SESSION_TO_HOST };
+
+/* Written by the owning process alone, read by anybody. */
+struct session_counters {
+        _Atomic uint64_t h2d_bytes, d2h_bytes, d2d_bytes;
+        _Atomic uint64_t h2d_copies, d2h_copies, d2d_copies;
+        _Atomic uint64_t launches, memsets;
+        _Atomic uint64_t creates, maps, unmaps;
+};
+
+/* Every counter by name, for sums and for output. */
+#define SESSION_COUNTERS(X)                                                                      \
+        X(h2d_bytes)                                                                             \
+        X(d2h_bytes)                                                                             \
+        X(d2d_bytes) X(h2d_copies) X(d2h_copies) X(d2d_copies) X(launches) X(memsets) X(creates) \
+                X(maps) X(unmaps)
+
+/* Plain numbers: a sum, or a snapshot. */
+struct session_totals {
+#define X(name) uint64_t name;
+        SESSION_COUNTERS(X)
+#undef X
+};
+
+enum session_slot_state { SLOT_FREE, SLOT_LIVE, SLOT_ENDED };
+
+struct session_use {
+        _Atomic uint64_t used, peak;
+        _Atomic uint32_t contexts;
+        struct session_counters counters;
+};
+
+struct session_slot {
+        _Atomic uint32_t state;
+        _Atomic bool cuda; /* has called cuInit; false: an observer (NVML) */
+        pid_t pid;
+        uint64_t start; /* of the process, in clock ticks since boot */
+        uint64_t ended; /* order of ending, for reuse of the oldest */
+        char name[16];
+        struct session_use device[SESSION_DEVICES];
+};
+
+struct session_device {
+        uint64_t total, context_bytes;
+        uint64_t bus_bytes_per_s;
+        _Atomic uint64_t busy_until_ns[2]; /* by session_direction; CLOCK_MONOTONIC */
+        _Atomic uint64_t peak;
+        uint8_t uuid[16];
+        struct session_totals forgotten; /* of slots that were taken over */
+};
+
+struct session;
+
+/* The name from SIMCUDA_SESSION, "default" where unset; -EINVAL if it is not usable. */
+int session_name(char ret_name[static SESSION_NAME_MAX]);
+
+/* Join as a process of the session: creates it if need be, with the cards the environment describes
+ * (SIMCUDA_GPUS, SIMCUDA_MEMORY, SIMCUDA_BUS, SIMCUDA_CONTEXT). A session nobody uses takes the
+ * newcomer's settings; one in use keeps its own. -EINVAL malformed environment, -EPERM a segment
+ * that is not ours, -EUSERS every slot taken. */
+int session_join(bool cuda, struct session **ret_session);
+/* Only look; -ENOENT where there is none. */
+int session_attach(const char *name, struct session **ret_session);
+/* This process uses nothing any more. The mapping stays: other threads may still be counting. */
+void session_leave(struct session *s);
+/* -EBUSY while processes live in it and force is false. */
+int session_remove(const char *name, bool force);
+
+unsigned session_device_count(const struct session *s);
+struct session_device *session_device(struct session *s, unsigned device);
+struct session_use *session_own(struct session *s, unsigned device);
+
+/* Take bytes of a card. -ENOMEM. */
+int session_charge(struct session *s, unsigned device, uint64_t bytes);
+void session_uncharge(struct session *s, unsigned device, uint64_t bytes);
+/* What all live processes use; ends dead ones first. */
+uint64_t session_used(struct session *s, unsigned device);
+
+/* Reserve the bus for bytes, not before ready_ns. Returns when the transfer ends. */
+uint64_t session_bus_claim(struct session *s, unsigned device, enum session_direction direction,
+                           uint64_t ready_ns, uint64_t bytes);
+
+/* Slots for reading, index < SESSION_SLOTS; state says what they are. */
+void session_reap(struct session *s);
+const struct session_slot *session_slot(const struct session *s, unsigned index);
+void session_slot_totals(const struct session_slot *slot, unsigned device,
+                         struct session_totals *ret_totals);
+void session_totals(struct session *s, unsigned device, struct session_totals *ret_totals);
+
+static inline void session_count(_Atomic uint64_t *counter, uint64_t n)
+{
+        atomic_fetch_add_explicit(counter, n, memory_order_relaxed);
+}

@@ -1,0 +1,325 @@
+/* space.c: the table of device addresses and the memory behind them. Must never let memory go that
+ * running work has pinned. */
+#include "space.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "base/macros.h"
+
+/* Address space costs nothing; where so much cannot be had (limits, sanitizers), less will do. */
+#define REGION_MOST  (UINT64_C(16) << 40)
+#define REGION_LEAST (UINT64_C(16) << 30)
+
+static struct {
+        pthread_rwlock_t lock;
+        uint64_t start, end, next;
+        struct table reservations, ranges;
+        _Atomic uint64_t unmappings;
+} space = {.lock = PTHREAD_RWLOCK_INITIALIZER};
+
+/* ---- tables ---- */
+
+size_t table_lower(const struct table *t, uint64_t address)
+{
+        size_t low = 0, high = t->count;
+
+        while (low < high) {
+                size_t middle = (low + high) / 2;
+                const struct span *s = t->span[middle];
+
+                if (s->start + s->bytes <= address)
+                        low = middle + 1;
+                else
+                        high = middle;
+        }
+        return low;
+}
+
+void *table_find(const struct table *t, uint64_t address)
+{
+        size_t i = table_lower(t, address);
+
+        return i < t->count && t->span[i]->start <= address ? t->span[i] : NULL;
+}
+
+int table_insert(struct table *t, struct span *span)
+{
+        size_t i = table_lower(t, span->start);
+
+        if (i < t->count && t->span[i]->start < span->start + span->bytes)
+                return -EEXIST;
+        if (t->count == t->room) {
+                size_t room = t->room ? 2 * t->room : 64;
+                struct span **more = reallocarray(t->span, room, sizeof(struct span *));
+
+                if (!more)
+                        return -ENOMEM;
+                t->span = more;
+                t->room = room;
+        }
+        memmove(&t->span[i + 1], &t->span[i], (t->count - i) * sizeof(t->span[0]));
+        t->span[i] = span;
+        t->count++;
+        return 0;
+}
+
+void table_remove(struct table *t, const struct span *span)
+{
+        size_t i = table_lower(t, span->start);
+
+        if (i < t->count && t->span[i] == span) {
+                t->count--;
+                memmove(&t->span[i], &t->span[i + 1], (t->count - i) * sizeof(t->span[0]));
+        }
+}
+
+/* ---- the region ---- */
+
+int space_setup(void)
+{
+        for (uint64_t bytes = REGION_MOST; bytes >= REGION_LEAST; bytes /= 2) {
+                void *p = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
+                               -1, 0);
+
+                if (p == MAP_FAILED)
+                        continue;
+                space.start = align_up((uint64_t)(uintptr_t)p, SPACE_GRANULARITY);
+                space.end = ((uint64_t)(uintptr_t)p + bytes) & ~(SPACE_GRANULARITY - 1);
+                space.next = space.start;
+                return 0;
+        }
+        return -ENOMEM;
+}
+
+void space_lock(void)
+{
+        pthread_rwlock_wrlock(&space.lock);
+}
+
+void space_lock_shared(void)
+{
+        pthread_rwlock_rdlock(&space.lock);
+}
+
+void space_unlock(void)
+{
+        pthread_rwlock_unlock(&space.lock);
+}
+
+bool space_is_device(uint64_t address)
+{
+        return address >= space.start && address < space.end;
+}
+
+static uint64_t reserve_search(uint64_t from, uint64_t to, uint64_t bytes, uint64_t alignment)
+{
+        const struct table *t = &space.reservations;
+        uint64_t at = align_up(from, alignment);
+
+        for (size_t i = table_lower(t, at); at < to && bytes <= to - at; i++) {
+                if (i >= t->count || t->span[i]->start - at >= bytes)
+                        if (i >= t->count || t->span[i]->start >= at)
+                                return at;
+                at = align_up(t->span[i]->start + t->span[i]->bytes, alignment);
+        }
+        return 0;
+}
+
+uint64_t space_reserve(uint64_t bytes, uint64_t alignment, uint64_t wanted)
+{
+        uint64_t at = 0;
+        struct span *s;
+
+        alignment = MAX(alignment, SPACE_GRANULARITY);
+        if (wanted && wanted % alignment == 0 && wanted >= space.start && wanted < space.end &&
+            bytes <= space.end - wanted)
+                at = reserve_search(wanted, wanted + bytes, bytes, alignment);
+        /* Addresses are used again as late as possible: a stale pointer meets nothing. */
+        if (!at)
+                at = reserve_search(space.next, space.end, bytes, alignment);
+        if (!at)
+                at = reserve_search(space.start, space.end, bytes, alignment);
+        if (!at)
+                return 0;
+        s = malloc(sizeof(*s));
+        if (!s)
+                return 0;
+        *s = (struct span){at, bytes};
+        if (table_insert(&space.reservations, s) < 0) {
+                free(s);
+                return 0;
+        }
+        space.next = at + bytes;
+        return at;
+}
+
+void space_release(uint64_t start)
+{
+        struct span *s = table_find(&space.reservations, start);
+
+        if (s) {
+                table_remove(&space.reservations, s);
+                free(s);
+        }
+}
+
+bool space_reserved(uint64_t start, uint64_t bytes, struct span *ret_reservation)
+{
+        struct span *s = table_find(&space.reservations, start);
+
+        if (!s || bytes > s->bytes - (start - s->start))
+                return false;
+        *ret_reservation = *s;
+        return true;
+}
+
+/* ---- ranges ---- */
+
+struct range *space_map(enum range_kind kind, uint64_t start, uint64_t bytes,
+                        struct physical *physical, uint64_t offset, void *at)
+{
+        struct range *r = calloc(1, sizeof(*r));
+
+        if (!r)
+                return NULL;
+        r->span = (struct span){start, bytes};
+        r->kind = kind;
+        r->physical = physical;
+        r->offset = offset;
+        r->at = at;
+        atomic_init(&r->pins, 1);
+        if (table_insert(&space.ranges, &r->span) < 0) {
+                free(r);
+                return NULL;
+        }
+        if (physical) {
+                physical->maps++;
+                atomic_fetch_add(&physical->pins, 1);
+        }
+        return r;
+}
+
+static void physical_unpin(struct physical *p)
+{
+        if (atomic_fetch_sub(&p->pins, 1) != 1)
+                return;
+        (void)munmap(p->at, p->bytes);
+        if (p->fd >= 0)
+                (void)close(p->fd);
+        free(p);
+}
+
+void space_unpin(struct range *r)
+{
+        struct physical *p = r->physical;
+
+        if (atomic_fetch_sub(&r->pins, 1) != 1)
+                return;
+        free(r);
+        if (p)
+                physical_unpin(p);
+}
+
+void space_unmap(struct range *r)
+{
+        table_remove(&space.ranges, &r->span);
+        atomic_store(&r->gone, true);
+        atomic_fetch_add(&space.unmappings, 1);
+        if (r->physical) {
+                r->physical->maps--;
+                /* The pin of the range keeps it while physical_drop() looks. */
+                r->physical->handles++;
+                physical_drop(r->physical);
+        }
+        space_unpin(r);
+}
+
+struct range *space_range(uint64_t address)
+{
+        return table_find(&space.ranges, address);
+}
+
+struct range *space_range_at(size_t index)
+{
+        return index < space.ranges.count ? (struct range *)space.ranges.span[index] : NULL;
+}
+
+size_t space_range_lower(uint64_t address)
+{
+        return table_lower(&space.ranges, address);
+}
+
+uint64_t space_unmappings(void)
+{
+        return atomic_load_explicit(&space.unmappings, memory_order_relaxed);
+}
+
+struct range *space_pin(uint64_t address, unsigned device, bool write)
+{
+        uint8_t need = write ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE : CU_MEM_ACCESS_FLAGS_PROT_READ;
+        struct range *r;
+
+        space_lock_shared();
+        r = space_range(address);
+        if (r && (r->access[device] & need) == need)
+                atomic_fetch_add(&r->pins, 1);
+        else
+                r = NULL;
+        space_unlock();
+        return r;
+}
+
+/* ---- memory ---- */
+
+CUresult physical_new(unsigned device, uint64_t bytes, bool shareable, struct physical **ret)
+{
+        struct physical *p = calloc(1, sizeof(*p));
+
+        if (!p)
+                return CUDA_ERROR_OUT_OF_MEMORY;
+        p->fd = -1;
+        if (session_charge(sim.session, device, bytes) < 0)
+                goto free_object;
+        if (shareable) {
+                p->fd = memfd_create("simcuda", MFD_CLOEXEC);
+                if (p->fd < 0 || ftruncate(p->fd, (off_t)bytes) < 0)
+                        goto uncharge;
+                p->at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, p->fd,
+                             0);
+        } else {
+                p->at = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        }
+        if (p->at == MAP_FAILED)
+                goto uncharge;
+        /* A child has no use for the card, and a core dump neither. */
+        (void)madvise(p->at, bytes, MADV_DONTFORK);
+        (void)madvise(p->at, bytes, MADV_DONTDUMP);
+        (void)madvise(p->at, bytes, MADV_HUGEPAGE);
+        p->bytes = bytes;
+        p->device = device;
+        p->handles = 1;
+        atomic_init(&p->pins, 1);
+        *ret = p;
+        return CUDA_SUCCESS;
+
+uncharge:
+        if (p->fd >= 0)
+                (void)close(p->fd);
+        session_uncharge(sim.session, device, bytes);
+free_object:
+        free(p);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+void physical_drop(struct physical *p)
+{
+        if (--p->handles > 0 || p->maps > 0)
+                return;
+        session_uncharge(sim.session, p->device, p->bytes);
+        physical_unpin(p);
+}

@@ -1,0 +1,90 @@
+/* space.h: the devices' address space: which addresses are reserved, what is mapped where, who may
+ * touch it.
+ *
+ * Device addresses come from a region that the process itself cannot touch (PROT_NONE), so that a
+ * device pointer used by CPU code crashes as it does with a card. The bytes lie elsewhere and are
+ * found through the table of ranges. One lock, space_lock(); taken after sim.lock, before the
+ * session's. */
+#pragma once
+
+#include "sim.h"
+
+#define SPACE_GRANULARITY (UINT64_C(2) << 20)
+
+/* Memory of a card (or of nobody's, for host ranges). */
+struct physical {
+        uint64_t bytes;
+        unsigned device;
+        uint8_t *at;
+        unsigned handles, maps; /* under the space lock: the card is charged while either is left */
+        _Atomic unsigned pins;  /* the memory itself stays while any is left; the table holds one */
+        CUmemAllocationProp prop;
+        struct physical *next; /* all of the program's handles */
+        int fd;                /* shareable ones are a file; -1 */
+};
+
+enum range_kind { RANGE_DEVICE, RANGE_VMM, RANGE_HOST };
+
+struct span {
+        uint64_t start, bytes;
+};
+
+/* A piece of the address space with memory behind it. */
+struct range {
+        struct span span;
+        enum range_kind kind;
+        struct physical *physical; /* NULL: host memory */
+        uint64_t offset;
+        uint8_t *at;
+        uint8_t access[SESSION_DEVICES]; /* CU_MEM_ACCESS_FLAGS_ */
+        _Atomic unsigned pins;
+        _Atomic bool gone; /* unmapped while somebody was using it */
+};
+
+/* A table of spans, sorted, none overlapping; the element begins with its span. */
+struct table {
+        struct span **span;
+        size_t count, room;
+};
+
+/* The one that holds address; NULL: none. */
+void *table_find(const struct table *t, uint64_t address);
+/* Index of the first that ends behind address. */
+size_t table_lower(const struct table *t, uint64_t address);
+int table_insert(struct table *t, struct span *span);
+void table_remove(struct table *t, const struct span *span);
+
+int space_setup(void);
+void space_lock(void);
+void space_lock_shared(void);
+void space_unlock(void);
+
+/* An address of the devices' region, mapped or not. */
+bool space_is_device(uint64_t address);
+
+/* All of these: locked. */
+uint64_t space_reserve(uint64_t bytes, uint64_t alignment, uint64_t wanted); /* 0: no room */
+void space_release(uint64_t start);                                          /* a reservation's */
+/* The reservation that holds all of it. */
+bool space_reserved(uint64_t start, uint64_t bytes, struct span *ret_reservation);
+/* Put memory there; the range is the table's. For host memory physical is NULL. */
+struct range *space_map(enum range_kind kind, uint64_t start, uint64_t bytes,
+                        struct physical *physical, uint64_t offset, void *at);
+void space_unmap(struct range *r);
+struct range *space_range(uint64_t address);
+/* Index into the ranges in address order, for walks; NULL past the last. */
+struct range *space_range_at(size_t index);
+size_t space_range_lower(uint64_t address);
+
+/* Counts what happened to ranges: a kernel that runs looks again when it changes. */
+uint64_t space_unmappings(void);
+
+/* Unlocked: pin the range at address for use by a device; NULL: not allowed or nothing there. */
+struct range *space_pin(uint64_t address, unsigned device, bool write);
+void space_unpin(struct range *r);
+
+/* Memory of a card, charged to this process. Unlocked. CUresult, because out of memory and out of
+ * this machine's memory are both CUDA_ERROR_OUT_OF_MEMORY. fd: a file to map, or -1. */
+CUresult physical_new(unsigned device, uint64_t bytes, bool shareable, struct physical **ret);
+/* Locked: a handle or a mapping less. */
+void physical_drop(struct physical *p);

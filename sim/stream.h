@@ -1,0 +1,34 @@
+/* stream.h: operations in order, on a thread of each stream's own.
+ *
+ * An operation starts when the one before it in its stream is done and every point it waits for is
+ * reached. Legacy default stream: its operations wait for all blocking streams of the context, and
+ * theirs for it. */
+#pragma once
+
+#include "objects.h"
+#include "work.h"
+
+/* What the handle means here: NULL, CU_STREAM_LEGACY and CU_STREAM_PER_THREAD included. */
+CUresult stream_resolve(CUcontext c, CUstream handle, CUstream *ret_stream);
+CUresult stream_new(CUcontext c, unsigned flags, int priority, CUstream *ret_stream);
+
+/* Queue work (taken over, also on failure; *w is left empty). A capturing stream gets a graph node
+ * instead. after: NULL, or points to wait for besides. */
+CUresult stream_submit(CUstream s, struct work *w, const struct point *after, size_t count);
+/* The same, the lock held, the stream not capturing. */
+CUresult stream_submit_locked(CUstream s, struct work *w, const struct point *after, size_t count,
+                              struct point *ret_point);
+
+/* For what cannot be captured: submit and, if told to, wait. The lock held. */
+CUresult stream_submit_free(CUstream s, struct work *w, bool wait);
+
+/* True once nothing more will happen before it. Locked. */
+bool point_reached(const struct point *p);
+/* Wait for it, for the context's failure or for the process's end. */
+CUresult point_wait(CUcontext c, struct point p);
+CUresult point_wait_locked(CUcontext c, struct point p);
+/* Everything submitted so far, on any stream of the context. */
+CUresult context_wait(CUcontext c);
+void stream_destroy_all(CUcontext c);
+/* At fork in the child, at exit: nothing waits any more. */
+void stream_abandon(void);

@@ -1,0 +1,316 @@
+/* vmm.c: virtual memory management: reservations, handles, mappings, access. Needs cuInit alone, no
+ * context. Must never wait for running work: cuMemUnmap does not, with the driver either. */
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/macros.h"
+#include "objects.h"
+#include "space.h"
+
+/* All of the program's handles, so that a stale one is found out. Under the space lock. */
+static struct physical *handles;
+
+/* A thread whose context has failed is told so; one without a context need not have one. */
+static CUresult vmm_enter(const char *function)
+{
+        return api_enter(function, context_current() ? API_CONTEXT : API_ANY, NULL);
+}
+
+static bool aligned(uint64_t v)
+{
+        return v % SPACE_GRANULARITY == 0;
+}
+
+static struct physical *handle_find(CUmemGenericAllocationHandle handle)
+{
+        struct physical *p = handles;
+
+        while (p && (CUmemGenericAllocationHandle)(uintptr_t)p != handle)
+                p = p->next;
+        return p && p->handles > 0 ? p : NULL;
+}
+
+/* The last handle or mapping of it goes: off the list with it. */
+static void handle_drop(struct physical *p, bool last)
+{
+        struct physical **q = &handles;
+
+        if (!last)
+                return;
+        while (*q && *q != p)
+                q = &(*q)->next;
+        if (*q)
+                *q = p->next;
+}
+
+static CUresult prop_check(const CUmemAllocationProp *prop)
+{
+        if (!prop || prop->type != CU_MEM_ALLOCATION_TYPE_PINNED)
+                return CUDA_ERROR_INVALID_VALUE;
+        if (prop->location.type != CU_MEM_LOCATION_TYPE_DEVICE)
+                return CUDA_ERROR_NOT_SUPPORTED; /* host locations: see the attributes */
+        if (prop->requestedHandleTypes & ~CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
+                return CUDA_ERROR_NOT_SUPPORTED;
+        return device_check(prop->location.id);
+}
+
+EXPORT CUresult cuMemGetAllocationGranularity(size_t *granularity, const CUmemAllocationProp *prop,
+                                              CUmemAllocationGranularity_flags option)
+{
+        CUresult r = vmm_enter(__func__);
+
+        if (r == CUDA_SUCCESS)
+                r = prop_check(prop);
+        if (r != CUDA_SUCCESS)
+                return r;
+        if (!granularity)
+                return CUDA_ERROR_INVALID_VALUE;
+        *granularity = SPACE_GRANULARITY;
+        return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuMemAddressReserve(CUdeviceptr *ret_ptr, size_t size, size_t alignment,
+                                    CUdeviceptr addr, unsigned long long flags)
+{
+        CUresult r = vmm_enter(__func__);
+        uint64_t at;
+
+        if (r != CUDA_SUCCESS)
+                return r;
+        if (!ret_ptr || size == 0 || !aligned(size) || flags || (alignment & (alignment - 1)))
+                return CUDA_ERROR_INVALID_VALUE;
+        space_lock();
+        at = space_reserve(size, alignment, addr);
+        space_unlock();
+        if (!at)
+                return CUDA_ERROR_OUT_OF_MEMORY;
+        *ret_ptr = at;
+        return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuMemAddressFree(CUdeviceptr ptr, size_t size)
+{
+        CUresult r = vmm_enter(__func__);
+        struct range *range;
+        struct span s;
+
+        if (r != CUDA_SUCCESS)
+                return r;
+        space_lock();
+        range = space_range_at(space_range_lower(ptr));
+        if (!space_reserved(ptr, size, &s) || s.start != ptr || s.bytes != size ||
+            (range && range->span.start < ptr + size))
+                r = CUDA_ERROR_INVALID_VALUE;
+        else
+                space_release(ptr);
+        space_unlock();
+        return r;
+}
+
+EXPORT CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size,
+                            const CUmemAllocationProp *prop, unsigned long long flags)
+{
+        CUresult r = vmm_enter(__func__);
+        struct physical *p;
+
+        if (r == CUDA_SUCCESS)
+                r = prop_check(prop);
+        if (r != CUDA_SUCCESS)
+                return r;
+        if (!handle || size == 0 || !aligned(size) || flags)
+                return CUDA_ERROR_INVALID_VALUE;
+        r = physical_new((unsigned)prop->location.id, size,
+                         prop->requestedHandleTypes != CU_MEM_HANDLE_TYPE_NONE, &p);
+        if (r != CUDA_SUCCESS)
+                return r;
+        p->prop = *prop;
+        space_lock();
+        p->next = handles;
+        handles = p;
+        space_unlock();
+        session_count(&session_own(sim.session, p->device)->counters.creates, 1);
+        *handle = (CUmemGenericAllocationHandle)(uintptr_t)p;
+        return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuMemRelease(CUmemGenericAllocationHandle handle)
+{
+        CUresult r = vmm_enter(__func__);
+        struct physical *p;
+
+        if (r != CUDA_SUCCESS)
+                return r;
+        space_lock();
+        p = handle_find(handle);
+        if (p) {
+                handle_drop(p, p->handles == 1 && p->maps == 0);
+                physical_drop(p);
+        } else {
+                r = CUDA_ERROR_INVALID_VALUE;
+        }
+        space_unlock();
+        return r;
+}
+
+EXPORT CUresult cuMemMap(CUdeviceptr ptr, size_t size, size_t offset,
+                         CUmemGenericAllocationHandle handle, unsigned long long flags)
+{
+        CUresult r = vmm_enter(__func__);
+        struct physical *p;
+        struct span s;
+
+        if (r != CUDA_SUCCESS)
+                return r;
+        if (size == 0 || !aligned(ptr) || !aligned(size) || !aligned(offset) || flags)
+                return CUDA_ERROR_INVALID_VALUE;
+        space_lock();
+        p = handle_find(handle);
+        if (!p || offset > p->bytes || size > p->bytes - offset || !space_reserved(ptr, size, &s))
+                r = CUDA_ERROR_INVALID_VALUE;
+        else if (!space_map(RANGE_VMM, ptr, size, p, offset, p->at + offset))
+                r = CUDA_ERROR_INVALID_VALUE; /* something is mapped there */
+        else
+                session_count(&session_own(sim.session, p->device)->counters.maps, 1);
+        space_unlock();
+        return r;
+}
+
+/* The mappings that make up [ptr, ptr + size) exactly: index of the first, how many. Locked. */
+static CUresult mappings_of(CUdeviceptr ptr, size_t size, size_t *ret_first, size_t *ret_count)
+{
+        size_t first = space_range_lower(ptr), n = 0;
+        uint64_t at = ptr, end = ptr + size;
+
+        while (at < end) {
+                struct range *range = space_range_at(first + n);
+
+                if (!range || range->kind != RANGE_VMM || range->span.start != at ||
+                    range->span.bytes > end - at)
+                        return CUDA_ERROR_INVALID_VALUE;
+                at += range->span.bytes;
+                n++;
+        }
+        *ret_first = first;
+        *ret_count = n;
+        return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuMemUnmap(CUdeviceptr ptr, size_t size)
+{
+        CUresult r = vmm_enter(__func__);
+        size_t first = 0, n = 0;
+
+        if (r != CUDA_SUCCESS)
+                return r;
+        if (size == 0 || !aligned(ptr) || !aligned(size))
+                return CUDA_ERROR_INVALID_VALUE;
+        space_lock();
+        r = mappings_of(ptr, size, &first, &n);
+        for (size_t i = 0; i < n; i++) {
+                struct range *range = space_range_at(first);
+                struct physical *p = range->physical;
+
+                session_count(&session_own(sim.session, p->device)->counters.unmaps, 1);
+                handle_drop(p, p->handles == 0 && p->maps == 1);
+                space_unmap(range);
+        }
+        space_unlock();
+        return r;
+}
+
+EXPORT CUresult cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAccessDesc *desc,
+                               size_t count)
+{
+        CUresult r = vmm_enter(__func__);
+        size_t first = 0, n = 0;
+
+        if (r != CUDA_SUCCESS)
+                return r;
+        if (size == 0 || !aligned(ptr) || !aligned(size) || !desc || count == 0)
+                return CUDA_ERROR_INVALID_VALUE;
+        for (size_t i = 0; i < count; i++) {
+                if (desc[i].location.type != CU_MEM_LOCATION_TYPE_DEVICE)
+                        return CUDA_ERROR_NOT_SUPPORTED;
+                if (device_check(desc[i].location.id) != CUDA_SUCCESS)
+                        return CUDA_ERROR_INVALID_DEVICE;
+                if (desc[i].flags != CU_MEM_ACCESS_FLAGS_PROT_NONE &&
+                    desc[i].flags != CU_MEM_ACCESS_FLAGS_PROT_READ &&
+                    desc[i].flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE)
+                        return CUDA_ERROR_INVALID_VALUE;
+        }
+        space_lock();
+        r = mappings_of(ptr, size, &first, &n);
+        for (size_t k = 0; k < n; k++)
+                for (size_t i = 0; i < count; i++)
+                        space_range_at(first + k)->access[desc[i].location.id] =
+                                (uint8_t)desc[i].flags;
+        space_unlock();
+        return r;
+}
+
+EXPORT CUresult cuMemGetAccess(unsigned long long *flags, const CUmemLocation *location,
+                               CUdeviceptr ptr)
+{
+        CUresult r = vmm_enter(__func__);
+        struct range *range;
+
+        if (r != CUDA_SUCCESS)
+                return r;
+        if (!flags || !location || location->type != CU_MEM_LOCATION_TYPE_DEVICE)
+                return CUDA_ERROR_INVALID_VALUE;
+        r = device_check(location->id);
+        if (r != CUDA_SUCCESS)
+                return r;
+        space_lock_shared();
+        range = space_range(ptr);
+        if (range && range->kind == RANGE_VMM)
+                *flags = range->access[location->id];
+        else
+                r = CUDA_ERROR_INVALID_VALUE;
+        space_unlock();
+        return r;
+}
+
+EXPORT CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void *addr)
+{
+        CUresult r = vmm_enter(__func__);
+        struct range *range;
+
+        if (r != CUDA_SUCCESS)
+                return r;
+        if (!handle)
+                return CUDA_ERROR_INVALID_VALUE;
+        space_lock();
+        range = space_range((uintptr_t)addr);
+        if (range && range->kind == RANGE_VMM) {
+                range->physical->handles++;
+                *handle = (CUmemGenericAllocationHandle)(uintptr_t)range->physical;
+        } else {
+                r = CUDA_ERROR_INVALID_VALUE;
+        }
+        space_unlock();
+        return r;
+}
+
+EXPORT CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *prop,
+                                                       CUmemGenericAllocationHandle handle)
+{
+        CUresult r = vmm_enter(__func__);
+        struct physical *p;
+
+        if (r != CUDA_SUCCESS)
+                return r;
+        if (!prop)
+                return CUDA_ERROR_INVALID_VALUE;
+        space_lock_shared();
+        p = handle_find(handle);
+        if (p)
+                *prop = p->prop;
+        else
+                r = CUDA_ERROR_INVALID_VALUE;
+        space_unlock();
+        return r;
+}

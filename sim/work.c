@@ -1,0 +1,83 @@
+/* work.c: runs one operation by its kind. Must never take sim.lock around what it runs. */
+#include "work.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+bool work_cancelled(CUcontext c)
+{
+        return atomic_load_explicit(&sim.exiting, memory_order_relaxed) ||
+               atomic_load_explicit(&c->error, memory_order_relaxed) != CUDA_SUCCESS;
+}
+
+CUresult work_run(CUcontext c, struct work *w)
+{
+        CUresult r = CUDA_SUCCESS;
+
+        switch (w->kind) {
+        case WORK_EMPTY:
+                break;
+        case WORK_KERNEL:
+                r = launch_run(c, &w->kernel);
+                break;
+        case WORK_COPY:
+                r = copy_run(c, &w->copy);
+                break;
+        case WORK_SET:
+                r = set_run(c, &w->set);
+                break;
+        case WORK_HOST:
+                api_in_callback = true;
+                w->host.fn(w->host.data);
+                api_in_callback = false;
+                break;
+        case WORK_CALLBACK:
+                api_in_callback = true;
+                w->callback.fn(w->callback.handle, (CUresult)atomic_load(&c->error),
+                               w->callback.data);
+                api_in_callback = false;
+                break;
+        case WORK_RECORD:
+                event_stamp(w->record.event, w->record.records);
+                break;
+        case WORK_WRITE_VALUE:
+                r = value_write(c, &w->value);
+                break;
+        case WORK_WAIT_VALUE:
+                r = value_wait(c, &w->value);
+                break;
+        case WORK_GRAPH:
+                r = program_run(c, w->program);
+                break;
+        }
+        return r;
+}
+
+void work_clear(struct work *w)
+{
+        if (w->kind == WORK_KERNEL)
+                free(w->kernel.parameters);
+        else if (w->kind == WORK_COPY)
+                free(w->copy.staged);
+        else if (w->kind == WORK_GRAPH)
+                program_release(w->program);
+        memset(w, 0, sizeof(*w));
+}
+
+CUresult work_clone(const struct work *w, struct work *ret_work)
+{
+        *ret_work = *w;
+        if (w->kind == WORK_KERNEL) {
+                size_t bytes = function_parameter_bytes(w->kernel.function);
+
+                ret_work->kernel.parameters = malloc(bytes ? bytes : 1);
+                if (!ret_work->kernel.parameters) {
+                        memset(ret_work, 0, sizeof(*ret_work));
+                        return CUDA_ERROR_OUT_OF_MEMORY;
+                }
+                memcpy(ret_work->kernel.parameters, w->kernel.parameters, bytes);
+        } else if (w->kind == WORK_GRAPH) {
+                (void)program_retain(w->program);
+        }
+        return CUDA_SUCCESS;
+}
