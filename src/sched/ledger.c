@@ -266,8 +266,9 @@ void ledger_set_limit(struct sched *s, struct client *c, unsigned gpu, uint64_t 
         if (limit == a->limit)
                 return;
         take_out(&s->gpu[gpu], a);
-        if (limit < a->usage.backed)
-                begin_evicting(s, a);
+        if (limit < a->usage.backed && !c->lease)
+                begin_evicting(s,
+                               a); /* with a lease the limit is never asked below what is backed */
         if (limit < a->limit)
                 a->unsure = true;
         a->limit = limit;

@@ -1,0 +1,279 @@
+/* sched_bench.c: owns the bookkeeping of the scheduler's example tests. Every event is followed by
+ * a check of all invariants. */
+#include "sched_bench.h"
+
+struct bench *bench_new(void (*change)(struct sched_config *c))
+{
+        struct bench *b = calloc(1, sizeof(*b));
+        struct sched_config c;
+
+        assert_non_null(b);
+        sched_config_default(&c);
+        c.quantum_ns = FIXED_QUANTUM_NS;
+        c.host_budget_bytes = 8000 * MIB;
+        if (change)
+                change(&c);
+        b->s = sched_new(&c);
+        assert_non_null(b->s);
+        b->now_ns = 100 * NSEC_PER_SEC;
+        b->gpus = 2;
+        for (unsigned i = 0; i < b->gpus; i++)
+                assert_int_equal(sched_gpu_add(b->s, i, 1000 * MIB), 0);
+        return b;
+}
+
+void bench_free(struct bench *b)
+{
+        sched_free(b->s);
+        free(b);
+}
+
+static struct tenant *tenant_of(struct bench *b, sched_client id)
+{
+        for (unsigned i = 0; i < b->tenants; i++)
+                if (b->t[i].id == id)
+                        return &b->t[i];
+        fail_msg("an action for nobody");
+        return NULL;
+}
+
+static void note(struct bench *b, const struct sched_action *a)
+{
+        struct tenant *t = tenant_of(b, a->client);
+
+        switch (a->type) {
+        case SCHED_DO_LIMIT:
+                assert_int_equal(a->limit.sequence, t->sequence[a->gpu] + 1);
+                t->sequence[a->gpu] = a->limit.sequence;
+                t->commit[a->gpu] = a->limit.commit;
+                t->limit[a->gpu] = a->limit.backed;
+                t->fixed_allowed[a->gpu] = a->limit.fixed;
+                break;
+        case SCHED_DO_GRANT:
+                t->lease = a->lease.lease;
+                break;
+        case SCHED_DO_REVOKE:
+                assert_int_equal(a->lease.lease, t->lease);
+                t->revoked = true;
+                t->patience_ns = a->lease.patience_ns;
+                break;
+        case SCHED_DO_REFUSE:
+                t->refused = a->refuse.code;
+                t->refused_of = a->refuse.of;
+                break;
+        case SCHED_DO_CONTESTED:
+                assert_int_not_equal(t->contested, a->contested);
+                t->contested = a->contested;
+                break;
+        case SCHED_DO_OVERDUE:
+                t->overdue = true;
+                break;
+        }
+}
+
+static void after(struct bench *b, struct sched_actions *out)
+{
+        const char *broken;
+
+        b->actions = 0;
+        for (;;) {
+                b->actions += out->n;
+                for (unsigned i = 0; i < out->n; i++)
+                        note(b, &out->list[i]);
+                out->n = 0;
+                if (!out->more)
+                        break;
+                sched_pump(b->s, b->now_ns, out);
+        }
+        broken = sched_check(b->s, b->now_ns);
+        if (broken)
+                fail_msg("%s", broken);
+}
+
+struct tenant *join(struct bench *b, int priority)
+{
+        struct tenant *t = &b->t[b->tenants];
+        const struct sched_attach a = {.sequence = 1};
+
+        assert_in_range(b->tenants, 0, BENCH_CLIENTS - 1);
+        b->tenants++;
+        assert_int_equal(sched_client_add(b->s, 1000, priority, b->now_ns, &t->id), 0);
+        attach(b, t, 0, &a);
+        return t;
+}
+
+void attach(struct bench *b, struct tenant *t, unsigned gpu, const struct sched_attach *a)
+{
+        struct sched_actions out = {0};
+
+        t->allocated[gpu] = a->usage.allocated;
+        t->backed[gpu] = a->usage.backed;
+        t->fixed[gpu] = a->usage.fixed;
+        assert_int_equal(sched_client_attach(b->s, t->id, gpu, a, b->now_ns, &out), 0);
+        after(b, &out);
+}
+
+void usage_as_of(struct bench *b, struct tenant *t, unsigned gpu, uint32_t limit_sequence)
+{
+        struct sched_actions out = {0};
+        const struct sched_usage u = {
+                .allocated = t->allocated[gpu], .backed = t->backed[gpu], .fixed = t->fixed[gpu]};
+
+        assert_int_equal(
+                sched_client_usage(b->s, t->id, gpu, &u, limit_sequence, 0, b->now_ns, &out), 0);
+        after(b, &out);
+}
+
+void usage(struct bench *b, struct tenant *t)
+{
+        usage_as_of(b, t, 0, t->sequence[0]);
+}
+
+void want(struct bench *b, struct tenant *t, const struct sched_want *w)
+{
+        struct sched_actions out = {0};
+
+        t->refused = 0;
+        assert_int_equal(sched_client_want(b->s, t->id, 0, w, b->now_ns, &out), 0);
+        after(b, &out);
+}
+
+void want_run(struct bench *b, struct tenant *t, uint64_t need)
+{
+        want(b, t, &(struct sched_want){.run = true, .need = need});
+}
+
+void want_commit(struct bench *b, struct tenant *t, uint64_t commit)
+{
+        want(b, t, &(struct sched_want){.commit = commit, .sequence = 77});
+}
+
+void want_fixed(struct bench *b, struct tenant *t, uint64_t fixed)
+{
+        want(b, t, &(struct sched_want){.fixed = fixed, .sequence = 78});
+}
+
+void idle(struct bench *b, struct tenant *t, bool idle_now)
+{
+        struct sched_actions out = {0};
+
+        assert_int_equal(sched_client_idle(b->s, t->id, t->lease, idle_now, b->now_ns, &out), 0);
+        after(b, &out);
+}
+
+void drained(struct bench *b, struct tenant *t)
+{
+        struct sched_actions out = {0};
+        uint64_t lease = t->lease;
+
+        t->revoked = false;
+        t->lease = 0;
+        assert_int_equal(sched_client_drained(b->s, t->id, lease, b->now_ns, &out), 0);
+        after(b, &out);
+}
+
+void drain_failed(struct bench *b, struct tenant *t)
+{
+        struct sched_actions out = {0};
+
+        t->revoked = false;
+        assert_int_equal(
+                sched_client_drain_failed(b->s, t->id, t->lease, NSEC_PER_SEC, b->now_ns, &out), 0);
+        after(b, &out);
+}
+
+void lost(struct bench *b, struct tenant *t)
+{
+        struct sched_actions out = {0};
+
+        sched_client_lost(b->s, t->id, b->now_ns, &out);
+        after(b, &out);
+}
+
+void gone(struct bench *b, struct tenant *t)
+{
+        struct sched_actions out = {0};
+
+        sched_client_gone(b->s, t->id, b->now_ns, &out);
+        after(b, &out);
+}
+
+void foreign(struct bench *b, uint64_t bytes)
+{
+        struct sched_actions out = {0};
+
+        sched_gpu_foreign(b->s, 0, bytes, b->now_ns, &out);
+        after(b, &out);
+}
+
+void tick_at(struct bench *b, uint64_t now_ns)
+{
+        struct sched_actions out = {0};
+
+        b->now_ns = now_ns;
+        sched_tick(b->s, b->now_ns, &out);
+        after(b, &out);
+}
+
+void pass(struct bench *b, uint64_t ns)
+{
+        uint64_t end = b->now_ns + ns;
+
+        while (sched_next_ns(b->s) <= end) {
+                assert_true(sched_next_ns(b->s) > b->now_ns); /* or it would spin */
+                tick_at(b, sched_next_ns(b->s));
+        }
+        tick_at(b, end);
+}
+
+void evict_to(struct bench *b, struct tenant *t, uint64_t backed)
+{
+        usage(b, t);
+        t->backed[0] = backed;
+        usage(b, t);
+}
+
+void restore(struct bench *b, struct tenant *t)
+{
+        t->backed[0] = MIN(t->allocated[0], t->limit[0]);
+        usage(b, t);
+}
+
+struct tenant *runner(struct bench *b, int priority, uint64_t bytes)
+{
+        struct tenant *t = join(b, priority);
+
+        want_commit(b, t, bytes);
+        assert_int_equal(t->commit[0], bytes);
+        t->allocated[0] = bytes;
+        usage(b, t);
+        want_run(b, t, bytes);
+        restore(b, t);
+        assert_int_not_equal(t->lease, 0);
+        assert_int_equal(t->backed[0], bytes);
+        return t;
+}
+
+enum sched_state state_of(struct bench *b, const struct tenant *t)
+{
+        struct sched_client_view v;
+
+        assert_int_equal(sched_client_view(b->s, t->id, b->now_ns, &v), 0);
+        return v.state;
+}
+
+unsigned flags_of(struct bench *b, const struct tenant *t)
+{
+        struct sched_client_view v;
+
+        assert_int_equal(sched_client_view(b->s, t->id, b->now_ns, &v), 0);
+        return v.flags;
+}
+
+uint64_t charged(struct bench *b)
+{
+        struct sched_gpu_view v;
+
+        assert_int_equal(sched_gpu_view(b->s, 0, &v), 0);
+        return v.charged;
+}

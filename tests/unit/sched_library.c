@@ -1,0 +1,380 @@
+/* sched_library.c: owns the model of the preload library: what a client does with each message, and
+ * when. Must never do what docs/protocol.md does not allow a client. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "sched_world_internal.h"
+
+/* ---- chance ---- */
+
+uint64_t next_random(uint64_t *state)
+{
+        uint64_t z = (*state += 0x9e3779b97f4a7c15);
+
+        z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
+        z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
+        return z ^ (z >> 31);
+}
+
+uint64_t below(struct world *w, uint64_t n)
+{
+        return n ? next_random(&w->random) % n : 0;
+}
+
+bool chance(struct world *w, unsigned permille)
+{
+        return below(w, 1000) < permille;
+}
+
+void fail(struct world *w, const char *text, unsigned process)
+{
+        if (w->broken)
+                return;
+        if (w->traced)
+                fprintf(stderr, "%s\n", text);
+        (void)snprintf(w->text, sizeof(w->text), "%s (process %u at %.6f s)", text, process,
+                       (double)w->now_ns / 1e9);
+        w->broken = w->text;
+}
+
+unsigned number(const struct world *w, const struct process *p)
+{
+        return (unsigned)(p - w->p);
+}
+
+/* ---- messages ---- */
+
+/* SCHED_TRACE=1 tells what happens, on stderr. */
+void trace(struct world *w, const struct process *p, const char *what, const struct message *m)
+{
+        static const char *const names[] = {"USAGE", "WANT",   "IDLE",    "DRAINED", "DRAIN_FAILED",
+                                            "SHORT", "ATTACH", "GARBAGE", "ACTION"};
+        static const char *const actions[] = {"LIMIT",  "GRANT",     "REVOKE",
+                                              "REFUSE", "CONTESTED", "OVERDUE"};
+
+        if (!w->traced)
+                return;
+        fprintf(stderr, "%10.6f %s %s", (double)w->now_ns / 1e9, what,
+                m ? m->type == DOWN_ACTION ? actions[m->action.type] : names[m->type] : "");
+        if (p) {
+                fprintf(stderr, " p%u lease %llu%s%s", number(w, p), (unsigned long long)p->lease,
+                        p->wants_run ? " wants" : "", p->draining ? " draining" : "");
+                for (unsigned i = 0; i < w->o.gpus; i++)
+                        if (p->gpu[i].used)
+                                fprintf(stderr, " [%u: %llu/%llu limit %llu commit %llu]", i,
+                                        (unsigned long long)p->gpu[i].backed >> 20,
+                                        (unsigned long long)p->gpu[i].allocated >> 20,
+                                        (unsigned long long)p->gpu[i].limit >> 20,
+                                        (unsigned long long)p->gpu[i].commit >> 20);
+        }
+        if (m && m->type == UP_USAGE)
+                fprintf(stderr, " usage(%u: %llu/%llu #%u)", m->gpu,
+                        (unsigned long long)m->usage.backed >> 20,
+                        (unsigned long long)m->usage.allocated >> 20, m->limit_sequence);
+        if (m && m->type == UP_WANT)
+                fprintf(stderr, " want(%u: commit %llu fixed %llu need %llu%s)", m->gpu,
+                        (unsigned long long)m->want.commit >> 20,
+                        (unsigned long long)m->want.fixed >> 20,
+                        (unsigned long long)m->want.need >> 20, m->want.run ? " run" : "");
+        if (m && m->type == DOWN_ACTION && m->action.type == SCHED_DO_LIMIT)
+                fprintf(stderr, " limit(%u: backed %llu commit %llu fixed %llu #%u)", m->action.gpu,
+                        (unsigned long long)m->action.limit.backed >> 20,
+                        (unsigned long long)m->action.limit.commit >> 20,
+                        (unsigned long long)m->action.limit.fixed >> 20, m->action.limit.sequence);
+        fprintf(stderr, "\n");
+}
+
+void push(struct world *w, struct queue *q, struct message *m)
+{
+        /* Mostly quick, sometimes not. */
+        uint64_t delay = chance(w, 50) ? below(w, 200 * NSEC_PER_MSEC) : below(w, NSEC_PER_MSEC);
+
+        q->last_ns = MAX(q->last_ns, w->now_ns + delay);
+        m->at_ns = q->last_ns;
+        if (q->first + q->n == q->size) {
+                if (q->first > q->n) {
+                        memmove(q->list, q->list + q->first, q->n * sizeof(*q->list));
+                        q->first = 0;
+                } else {
+                        q->size = q->size ? 2 * q->size : 16;
+                        q->list = realloc(q->list, q->size * sizeof(*q->list));
+                        if (!q->list)
+                                abort();
+                }
+        }
+        q->list[q->first + q->n++] = *m;
+}
+
+void drop_messages(struct queue *q)
+{
+        q->first = q->n = 0;
+}
+
+void send_usage(struct world *w, struct process *p, unsigned gpu)
+{
+        struct on_gpu *g = &p->gpu[gpu];
+        struct message m = {.type = UP_USAGE, .gpu = gpu};
+
+        if (!p->connected)
+                return;
+        m.usage = (struct sched_usage){
+                .allocated = g->allocated, .backed = g->backed, .fixed = g->fixed};
+        m.limit_sequence = g->limit_sequence;
+        push(w, &p->up, &m);
+}
+
+void send_want(struct world *w, struct process *p, unsigned gpu, uint64_t commit, uint64_t fixed)
+{
+        struct on_gpu *g = &p->gpu[gpu];
+        struct message m = {.type = UP_WANT, .gpu = gpu};
+        bool lacks = !p->lease || g->allocated > g->limit;
+
+        m.want = (struct sched_want){.commit = commit,
+                                     .fixed = fixed,
+                                     .need = g->allocated,
+                                     .run = p->wants_run && lacks,
+                                     .sequence = ++p->sequence};
+        g->want_sent = m.want.run;
+        g->want_need = m.want.need;
+        push(w, &p->up, &m);
+}
+
+void send_lease(struct world *w, struct process *p, enum message_type type, uint64_t lease)
+{
+        struct message m = {.type = type, .lease = lease, .idle = p->idle};
+
+        if (p->connected)
+                push(w, &p->up, &m);
+}
+
+/* ---- the card ---- */
+
+uint64_t really_free(const struct world *w, unsigned gpu)
+{
+        uint64_t used = w->foreign[gpu];
+
+        for (unsigned i = 0; i < w->o.clients; i++)
+                used += w->p[i].gpu[gpu].backed + w->p[i].gpu[gpu].fixed;
+        return used >= w->o.total_bytes ? 0 : w->o.total_bytes - used;
+}
+
+/* ---- the library ---- */
+
+static bool all_backed(const struct process *p)
+{
+        for (unsigned i = 0; i < WORLD_GPUS_MAX; i++)
+                if (p->gpu[i].allocated != p->gpu[i].backed)
+                        return false;
+        return true;
+}
+
+bool runs(const struct process *p)
+{
+        return p->alive && !p->stopped && p->lease && !p->draining && all_backed(p);
+}
+
+static uint64_t extent(const struct world *w)
+{
+        return w->o.total_bytes / 32;
+}
+
+/* Back more, up to bytes; a create that fails is reported. */
+static bool back(struct world *w, struct process *p, unsigned gpu, uint64_t bytes)
+{
+        struct on_gpu *g = &p->gpu[gpu];
+
+        if (bytes > really_free(w, gpu)) {
+                struct message m = {.type = UP_SHORT, .gpu = gpu, .bytes = bytes};
+
+                w->counts.shorts++;
+                push(w, &p->up, &m);
+                return false;
+        }
+        g->backed += bytes;
+        send_usage(w, p, gpu);
+        return true;
+}
+
+static void start_moving(struct world *w, struct process *p)
+{
+        if (p->move_ns == NEVER)
+                p->move_ns = w->now_ns + NSEC_PER_MSEC + below(w, 5 * NSEC_PER_MSEC);
+}
+
+/* What the library does whenever something has changed. */
+void agent(struct world *w, struct process *p)
+{
+        bool held = p->lease != 0;
+
+        if (!p->alive || !p->connected || !p->attached || p->stopped || p->hostile)
+                return;
+        for (unsigned i = 0; i < w->o.gpus; i++) {
+                struct on_gpu *g = &p->gpu[i];
+                uint64_t lacks;
+
+                if (!g->used)
+                        continue;
+                lacks = g->allocated - g->backed;
+                if (!held && (g->backed > g->limit || (lacks && g->backed < g->limit)))
+                        start_moving(w, p);
+                if (held && !p->draining && lacks && g->backed < g->limit)
+                        start_moving(w, p);
+                if (!p->wants_run || p->draining)
+                        continue;
+                if (held && g->allocated <= g->limit)
+                        g->want_sent = false;
+                else if (!g->want_sent || g->want_need != g->allocated)
+                        send_want(w, p, i, 0, 0);
+        }
+}
+
+void move(struct world *w, struct process *p)
+{
+        p->move_ns = NEVER;
+        if (!p->connected || p->draining)
+                return;
+        for (unsigned i = 0; i < w->o.gpus; i++) {
+                struct on_gpu *g = &p->gpu[i];
+                uint64_t bytes;
+
+                if (!p->lease && g->backed > g->limit) {
+                        bytes = MIN(g->backed - g->limit, extent(w));
+                        g->backed -= bytes;
+                        send_usage(w, p, i);
+                        break;
+                }
+                if (g->backed < g->limit && g->backed < g->allocated) {
+                        bytes = MIN(g->allocated, g->limit) - g->backed;
+                        bytes = MIN(bytes, extent(w));
+                        w->counts.restores++;
+                        if (!back(w, p, i, bytes)) {
+                                p->move_ns = w->now_ns + 100 * NSEC_PER_MSEC;
+                                return;
+                        }
+                        break;
+                }
+        }
+        agent(w, p);
+}
+
+void drained(struct world *w, struct process *p)
+{
+        uint64_t lease = p->lease;
+
+        p->drain_ns = NEVER;
+        if (!p->draining)
+                return;
+        p->draining = false;
+        if (p->stubborn || (w->o.accidents && chance(w, 20))) {
+                w->counts.drain_failures++;
+                send_lease(w, p, UP_DRAIN_FAILED, lease);
+        } else {
+                p->lease = 0;
+                p->idle = false;
+                for (unsigned i = 0; i < w->o.gpus; i++)
+                        p->gpu[i].want_sent = false;
+                send_lease(w, p, UP_DRAINED, lease);
+        }
+        agent(w, p);
+}
+
+static void on_limit(struct world *w, struct process *p, const struct sched_action *a)
+{
+        struct on_gpu *g = &p->gpu[a->gpu];
+
+        if (a->limit.sequence != g->limit_sequence + 1)
+                fail(w, "a LIMIT came out of sequence", number(w, p));
+        g->limit_sequence = a->limit.sequence;
+        g->commit = a->limit.commit;
+        g->limit = a->limit.backed;
+        g->fixed_allowed = a->limit.fixed;
+        send_usage(w, p, a->gpu);
+        if (g->commit_asked && g->commit >= g->commit_asked) {
+                g->allocated = g->commit_exact <= g->commit && g->commit_exact > g->allocated
+                                       ? g->commit_exact
+                                       : g->allocated;
+                g->commit_asked = 0;
+        }
+        if (g->fixed_asked && g->fixed_allowed >= g->fixed_asked) {
+                /* The card must have them: others were evicted for it. */
+                if (g->fixed_asked - g->fixed > really_free(w, a->gpu) && !w->foreign_ever)
+                        fail(w, "fixed bytes were allowed that the card does not have",
+                             number(w, p));
+                else if (g->fixed_asked - g->fixed <= really_free(w, a->gpu))
+                        g->fixed = g->fixed_asked;
+                g->fixed_asked = 0;
+                w->counts.fixed_growth++;
+                send_usage(w, p, a->gpu);
+        }
+}
+
+static void on_refuse(struct world *w, struct process *p, const struct sched_action *a)
+{
+        struct on_gpu *g = &p->gpu[a->gpu];
+
+        w->counts.refusals++;
+        if (a->refuse.code == -ENOMEM && g->commit_asked && a->refuse.of == g->commit_sequence) {
+                /* Refused a block: once more for the exact bytes. */
+                if (g->commit_asked > g->commit_exact) {
+                        g->commit_asked = g->commit_exact;
+                        send_want(w, p, a->gpu, g->commit_exact, g->fixed_asked);
+                        g->commit_sequence = p->sequence;
+                        if (g->fixed_asked)
+                                g->fixed_sequence = p->sequence;
+                } else {
+                        g->commit_asked = 0;
+                }
+        } else if (a->refuse.code == -ENOSPC && a->refuse.of == g->fixed_sequence) {
+                g->fixed_asked = 0;
+        }
+}
+
+static void on_grant(struct world *w, struct process *p, const struct sched_action *a)
+{
+        if (p->lease && !w->restarted_once && !w->counts.returns)
+                fail(w, "a second lease", number(w, p));
+        p->lease = a->lease.lease;
+        p->idle = false;
+        w->counts.grants++;
+        for (unsigned i = 0; i < w->o.gpus; i++) {
+                struct on_gpu *g = &p->gpu[i];
+
+                g->want_sent = false;
+        }
+        if (!p->wants_run) {
+                p->idle = true;
+                send_lease(w, p, UP_IDLE, p->lease);
+        }
+}
+
+void receive(struct world *w, struct process *p, const struct sched_action *a)
+{
+        if (p->hostile)
+                return;
+        switch (a->type) {
+        case SCHED_DO_LIMIT:
+                on_limit(w, p, a);
+                break;
+        case SCHED_DO_GRANT:
+                on_grant(w, p, a);
+                break;
+        case SCHED_DO_REVOKE:
+                w->counts.revokes++;
+                if (a->lease.lease == p->lease && p->lease) {
+                        p->draining = true;
+                        p->drain_ns = w->now_ns + below(w, 50 * NSEC_PER_MSEC);
+                } else {
+                        fail(w, "REVOKE of another lease", number(w, p));
+                }
+                break;
+        case SCHED_DO_REFUSE:
+                on_refuse(w, p, a);
+                break;
+        case SCHED_DO_CONTESTED:
+        case SCHED_DO_OVERDUE:
+                break;
+        }
+        agent(w, p);
+}

@@ -1,0 +1,249 @@
+/* sched_process.c: owns the model of the programs: they start, work, grow, rest, die and come back.
+ * Must never touch the scheduler but to connect and to leave. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "sched_world_internal.h"
+
+/* ---- processes ---- */
+
+void connect_process(struct world *w, struct process *p)
+{
+        bool open = runs(p);
+        sched_client id = 0;
+
+        if (sched_client_add(w->s, number(w, p), p->priority, w->now_ns, &id) < 0)
+                fail(w, "no room for a client", number(w, p));
+        else if (p->id && sched_client_returned(w->s, id, p->id) < 0)
+                fail(w, "a process may not return", number(w, p));
+        p->id = id;
+        p->connected = p->attached = true;
+        p->reconnect_ns = NEVER;
+        if (!open) {
+                p->lease = 0;
+                p->idle = false;
+        }
+        p->draining = false;
+        for (unsigned i = 0; i < w->o.gpus; i++) {
+                struct on_gpu *g = &p->gpu[i];
+                struct message m = {.type = UP_ATTACH, .gpu = i};
+
+                if (!g->used)
+                        continue;
+                m.attach = (struct sched_attach){
+                        .usage = {.allocated = g->allocated,
+                                  .backed = g->backed,
+                                  .fixed = g->fixed},
+                        .running = open,
+                        .run = p->wants_run && !open,
+                        .idle = open && p->idle,
+                        .sequence = ++p->sequence,
+                };
+                if (!g->fixed && !g->fixed_asked) {
+                        g->fixed_asked = w->o.total_bytes / 128 + below(w, w->o.total_bytes / 64);
+                        g->asked_ns = w->now_ns;
+                        m.attach.fixed_wanted = g->fixed_asked;
+                        g->fixed_sequence = p->sequence;
+                }
+                g->limit_sequence = 0;
+                /* what another connection allowed means nothing */
+                g->commit = g->allocated;
+                g->limit = g->backed;
+                g->fixed_allowed = g->fixed;
+                g->want_sent = false;
+                g->need_delivered = 0;
+                push(w, &p->up, &m);
+        }
+        if (p->hostile) {
+                struct message m = {.type = UP_GARBAGE};
+
+                push(w, &p->up, &m);
+        }
+        agent(w, p);
+}
+
+void disconnect(struct world *w, struct process *p)
+{
+        struct sched_actions out = {0};
+
+        drop_messages(&p->up);
+        drop_messages(&p->down);
+        for (unsigned i = 0; i < w->o.gpus; i++)
+                p->gpu[i].commit_asked = p->gpu[i].fixed_asked = 0;
+        p->connected = p->attached = false;
+        p->move_ns = NEVER;
+        if (p->draining) { /* the daemon that asked is away: the gate opens again */
+                p->draining = false;
+                p->drain_ns = NEVER;
+        }
+        if (p->id) {
+                sched_client_lost(w->s, p->id, w->now_ns, &out);
+                perform(w, &out);
+        }
+}
+
+void start_process(struct world *w, struct process *p)
+{
+        struct queue up = p->up, down = p->down;
+
+        drop_messages(&up);
+        drop_messages(&down);
+        *p = (struct process){
+                .alive = true,
+                .up = up,
+                .down = down,
+                .priority = w->o.priorities ? (int)below(w, 3) : 0,
+                .think_ns = w->now_ns + below(w, NSEC_PER_SEC),
+                .drain_ns = NEVER,
+                .move_ns = NEVER,
+                .continue_ns = NEVER,
+                .reconnect_ns = NEVER,
+                .gone_ns = NEVER,
+                .hostile = w->o.hostile && p == &w->p[0],
+        };
+        p->gpu[below(w, w->o.gpus)].used = true;
+        if (chance(w, 300))
+                p->gpu[below(w, w->o.gpus)].used = true;
+        connect_process(w, p);
+}
+
+void kill_process(struct world *w, struct process *p)
+{
+        w->counts.deaths++;
+        p->alive = p->stopped = false;
+        p->think_ns = p->drain_ns = p->continue_ns = p->reconnect_ns = NEVER;
+        if (p->connected || p->id)
+                disconnect(w, p);
+        p->move_ns = NEVER;
+        p->gone_ns = w->now_ns + below(w, 3 * NSEC_PER_SEC);
+}
+
+void bury(struct world *w, struct process *p)
+{
+        struct sched_actions out = {0};
+        sched_client id = p->id;
+
+        p->gone_ns = NEVER;
+        for (unsigned i = 0; i < w->o.gpus; i++)
+                p->gpu[i] = (struct on_gpu){0};
+        p->id = 0;
+        if (id) {
+                sched_client_gone(w->s, id, w->now_ns, &out);
+                perform(w, &out);
+        }
+        p->reconnect_ns = w->now_ns + below(w, 5 * NSEC_PER_SEC); /* another one is started */
+}
+
+static unsigned some_gpu(struct world *w, const struct process *p)
+{
+        for (;;) {
+                unsigned i = (unsigned)below(w, w->o.gpus);
+
+                if (p->gpu[i].used)
+                        return i;
+        }
+}
+
+static void allocate(struct world *w, struct process *p)
+{
+        unsigned i = some_gpu(w, p);
+        struct on_gpu *g = &p->gpu[i];
+        uint64_t bytes = 1 + below(w, chance(w, 200) ? w->o.total_bytes : w->o.total_bytes / 8);
+        uint64_t block = w->o.total_bytes / 64;
+
+        if (!p->connected || g->commit_asked || g->allocated > w->o.total_bytes * 8 / 10)
+                return;
+        if (g->allocated + bytes <= g->commit) {
+                g->allocated += bytes;
+                send_usage(w, p, i);
+                return;
+        }
+        g->commit_exact = g->allocated + bytes;
+        g->commit_asked = (g->commit_exact + block - 1) / block * block;
+        g->asked_ns = w->now_ns;
+        send_want(w, p, i, g->commit_asked, g->fixed_asked);
+        g->commit_sequence = p->sequence;
+        if (g->fixed_asked)
+                g->fixed_sequence = p->sequence;
+}
+
+static void release(struct world *w, struct process *p)
+{
+        unsigned i = some_gpu(w, p);
+        struct on_gpu *g = &p->gpu[i];
+        uint64_t bytes = below(w, g->allocated + 1);
+
+        if (!p->connected)
+                return;
+        /* freed from what is not backed first, so that some of either kind is */
+        g->allocated -= bytes;
+        g->backed = MIN(g->backed, g->allocated);
+        send_usage(w, p, i);
+        if (g->commit > g->allocated + w->o.total_bytes / 8 && !g->commit_asked && chance(w, 300))
+                send_want(w, p, i, g->allocated + 1, g->fixed_asked);
+}
+
+static void grow_fixed(struct world *w, struct process *p)
+{
+        unsigned i = some_gpu(w, p);
+        struct on_gpu *g = &p->gpu[i];
+
+        if (!p->connected || g->fixed_asked || !g->fixed)
+                return;
+        g->fixed_asked = g->fixed + 1 + below(w, w->o.total_bytes / (chance(w, 100) ? 4 : 64));
+        g->asked_ns = w->now_ns;
+        send_want(w, p, i, g->commit_asked, g->fixed_asked);
+        g->fixed_sequence = p->sequence;
+        if (g->commit_asked)
+                g->commit_sequence = p->sequence;
+}
+
+/* The program: works, grows, frees, rests. */
+void think(struct world *w, struct process *p)
+{
+        p->think_ns = w->now_ns + below(w, chance(w, 100) ? 3 * NSEC_PER_SEC : 100 * NSEC_PER_MSEC);
+        if (p->hostile) {
+                struct message m = {.type = UP_GARBAGE};
+
+                if (p->connected)
+                        push(w, &p->up, &m);
+                return;
+        }
+        switch (below(w, 8)) {
+        case 0:
+        case 1:
+                allocate(w, p);
+                break;
+        case 2:
+                if (!p->wants_run || runs(p))
+                        release(w, p);
+                break;
+        case 3:
+                if (chance(w, 200))
+                        grow_fixed(w, p);
+                break;
+        case 4:
+        case 5:
+                if (!p->wants_run) {
+                        p->wants_run = true;
+                        p->waited_ns = 0;
+                        if (p->lease && p->idle) {
+                                p->idle = false;
+                                send_lease(w, p, UP_IDLE, p->lease);
+                        }
+                }
+                break;
+        case 6:
+                if (p->wants_run && runs(p)) {
+                        p->wants_run = false;
+                        p->idle = true;
+                        send_lease(w, p, UP_IDLE, p->lease);
+                }
+                break;
+        default:
+                break;
+        }
+        agent(w, p);
+}

@@ -1,0 +1,120 @@
+/* sched_world_internal.h: what the files of the world share: processes, messages, the cards. */
+#pragma once
+
+#include "base/clock.h"
+#include "base/macros.h"
+#include "sched_world.h"
+
+#define NEVER UINT64_MAX
+
+enum message_type {
+        UP_USAGE,
+        UP_WANT,
+        UP_IDLE,
+        UP_DRAINED,
+        UP_DRAIN_FAILED,
+        UP_SHORT,
+        UP_ATTACH,
+        UP_GARBAGE,
+        DOWN_ACTION,
+};
+
+struct message {
+        uint64_t at_ns;
+        enum message_type type;
+        unsigned gpu;
+        struct sched_usage usage;
+        uint32_t limit_sequence;
+        struct sched_want want;
+        struct sched_attach attach;
+        uint64_t lease, bytes;
+        bool idle;
+        struct sched_action action;
+};
+
+/* First in, first out, as a socket is. */
+struct queue {
+        struct message *list;
+        unsigned first, n, size;
+        uint64_t last_ns;
+};
+
+struct on_gpu {
+        bool used;
+        uint64_t allocated, backed, fixed;     /* the truth */
+        uint64_t commit, limit, fixed_allowed; /* as last told */
+        uint32_t limit_sequence;
+        uint64_t commit_asked, fixed_asked; /* 0: no question open */
+        uint64_t commit_exact;              /* what the program really wants */
+        uint32_t commit_sequence, fixed_sequence;
+        uint64_t asked_ns;
+        bool want_sent;
+        uint64_t want_need;
+        uint64_t need_delivered; /* what the daemon knows must be backed; 0 once granted */
+};
+
+struct process {
+        bool alive, connected, attached, stopped, hostile;
+        sched_client id;
+        int priority;
+        struct on_gpu gpu[WORLD_GPUS_MAX];
+        struct queue up, down;
+
+        bool wants_run; /* threads stand at the gate, or work is in flight */
+        bool idle;
+        uint64_t lease;
+        bool draining;
+        bool stubborn; /* its drains fail */
+
+        uint64_t think_ns, drain_ns, move_ns, continue_ns, reconnect_ns, gone_ns;
+        uint64_t excused_wait_ns, waited_ns;
+        uint32_t sequence;
+};
+
+struct world {
+        struct world_options o;
+        uint64_t random, now_ns;
+        struct sched *s;
+        bool restarted_once, traced;
+        uint64_t restart_until_ns;
+        uint64_t foreign[WORLD_GPUS_MAX];
+        uint64_t foreign_seen_ns; /* when the daemon learns of it */
+        bool foreign_pending, foreign_ever;
+        struct process p[WORLD_CLIENTS_MAX];
+        uint64_t fate_ns;
+        uint64_t calm_ns; /* how long nothing extraordinary has been going on */
+        enum sched_mode mode;
+        struct world_counts counts;
+        const char *broken;
+        char text[256];
+};
+
+/* ---- sched_library.c ---- */
+uint64_t next_random(uint64_t *state);
+uint64_t below(struct world *w, uint64_t n);
+bool chance(struct world *w, unsigned permille);
+void fail(struct world *w, const char *text, unsigned process);
+unsigned number(const struct world *w, const struct process *p);
+void trace(struct world *w, const struct process *p, const char *what, const struct message *m);
+void push(struct world *w, struct queue *q, struct message *m);
+void drop_messages(struct queue *q);
+void send_usage(struct world *w, struct process *p, unsigned gpu);
+void send_want(struct world *w, struct process *p, unsigned gpu, uint64_t commit, uint64_t fixed);
+void send_lease(struct world *w, struct process *p, enum message_type type, uint64_t lease);
+uint64_t really_free(const struct world *w, unsigned gpu);
+bool runs(const struct process *p);
+void agent(struct world *w, struct process *p);
+void move(struct world *w, struct process *p);
+void drained(struct world *w, struct process *p);
+void receive(struct world *w, struct process *p, const struct sched_action *a);
+
+/* ---- sched_process.c ---- */
+void connect_process(struct world *w, struct process *p);
+void disconnect(struct world *w, struct process *p);
+void start_process(struct world *w, struct process *p);
+void kill_process(struct world *w, struct process *p);
+void bury(struct world *w, struct process *p);
+void think(struct world *w, struct process *p);
+
+/* ---- sched_world.c ---- */
+void perform(struct world *w, struct sched_actions *out);

@@ -1,0 +1,477 @@
+/* test_sched.c: the ledger's half of the scheduler: promises, charges, fixed bytes, loss and
+ * return. Who runs and who gives way is test_sched_turns.c. */
+#include "sched_bench.h"
+
+#define BENCH struct bench *b __attribute__((cleanup(done))) = bench_new(NULL)
+
+static void done(struct bench **b)
+{
+        bench_free(*b);
+}
+
+static void a_card_shows_its_size_less_headroom_and_the_budget_for_fixed_bytes(void **state)
+{
+        BENCH;
+        struct sched_gpu_view v;
+
+        assert_int_equal(sched_gpu_view(b->s, 0, &v), 0);
+        assert_int_equal(v.headroom, 30 * MIB);
+        assert_int_equal(v.fixed_budget, 50 * MIB);
+        assert_int_equal(v.visible, 920 * MIB);
+        foreign(b, 100 * MIB);
+        assert_int_equal(sched_gpu_view(b->s, 0, &v), 0);
+        assert_int_equal(v.capacity, 900 * MIB);
+        assert_int_equal(v.visible, 920 * MIB); /* a program's view of its card does not wobble */
+        assert_int_equal(sched_gpu_view(b->s, 5, &v), -EINVAL);
+}
+
+static void headroom_of_a_large_card_is_512_mib(void **state)
+{
+        BENCH;
+        struct sched_gpu_view v;
+
+        assert_int_equal(sched_gpu_add(b->s, 3, 140 * GIB), 0);
+        assert_int_equal(sched_gpu_view(b->s, 3, &v), 0);
+        assert_int_equal(v.headroom, 512 * MIB);
+        assert_int_equal(sched_gpu_add(b->s, 3, GIB), -EEXIST);
+        assert_int_equal(sched_gpu_add(b->s, 16, GIB), -EINVAL);
+        assert_int_equal(sched_gpu_add(b->s, 4, UINT64_MAX), -EINVAL);
+}
+
+static void room_to_allocate_is_given_at_once_and_backed_with_it(void **state)
+{
+        BENCH;
+        struct tenant *t = join(b, 0);
+
+        want_commit(b, t, 300 * MIB);
+        assert_int_equal(t->refused, 0);
+        assert_int_equal(t->commit[0], 300 * MIB);
+        assert_int_equal(t->limit[0], 300 * MIB);
+        assert_int_equal(charged(b), 300 * MIB);
+}
+
+static void more_than_the_visible_size_is_refused_and_nothing_changes(void **state)
+{
+        BENCH;
+        struct tenant *t = join(b, 0);
+
+        want_commit(b, t, 920 * MIB + 1);
+        assert_int_equal(t->refused, -ENOMEM);
+        assert_int_equal(t->refused_of, 77);
+        assert_int_equal(t->commit[0], 0);
+        assert_int_equal(b->actions, 1);
+        want_commit(b, t, 920 * MIB);
+        assert_int_equal(t->refused, 0);
+        assert_int_equal(t->commit[0], 920 * MIB);
+}
+
+static void what_others_use_makes_the_promise_smaller(void **state)
+{
+        BENCH;
+        struct tenant *t = join(b, 0);
+
+        foreign(b, 200 * MIB);
+        want_commit(b, t, 771 * MIB);
+        assert_int_equal(t->refused, -ENOMEM);
+        want_commit(b, t, 770 * MIB);
+        assert_int_equal(t->refused, 0);
+}
+
+static void small_host_room(struct sched_config *c)
+{
+        c->host_budget_bytes = 300 * MIB;
+}
+
+static void more_than_card_and_host_take_is_refused(void **state)
+{
+        struct bench *b __attribute__((cleanup(done))) = bench_new(small_host_room);
+        struct tenant *t = join(b, 0), *u = join(b, 0);
+
+        want_commit(b, t, 700 * MIB);
+        /* 920 on the card and 300 beside it, less one extent (1000 / 16 MiB) in transit */
+        want_commit(b, u, 458 * MIB);
+        assert_int_equal(u->refused, -ENOMEM);
+        want_commit(b, u, 457 * MIB);
+        assert_int_equal(u->refused, 0);
+}
+
+static void no_host_room(struct sched_config *c)
+{
+        c->host_budget_bytes = 0;
+}
+
+static void without_host_memory_all_that_fits_the_card_is_promised(void **state)
+{
+        struct bench *b __attribute__((cleanup(done))) = bench_new(no_host_room);
+        struct tenant *t = join(b, 0), *u = join(b, 0);
+
+        want_commit(b, t, 500 * MIB);
+        want_commit(b, u, 421 * MIB);
+        assert_int_equal(u->refused, -ENOMEM);
+        want_commit(b, u, 420 * MIB);
+        assert_int_equal(u->refused, 0);
+}
+
+static void a_lower_commit_counts_once_it_is_acknowledged(void **state)
+{
+        struct bench *b __attribute__((cleanup(done))) = bench_new(no_host_room);
+        struct tenant *t = join(b, 0), *u = join(b, 0);
+
+        want_commit(b, t, 900 * MIB);
+        usage(b, t);
+        want_commit(b, t, 100 * MIB);
+        assert_int_equal(t->commit[0], 100 * MIB);
+        assert_int_equal(t->limit[0], 100 * MIB);
+        want_commit(b, u, 500 * MIB);
+        assert_int_equal(u->refused, -ENOMEM);
+        usage(b, t);
+        want_commit(b, u, 500 * MIB);
+        assert_int_equal(u->refused, 0);
+}
+
+static void an_old_usage_is_no_acknowledgement(void **state)
+{
+        BENCH;
+        struct tenant *t = join(b, 0);
+        uint32_t old;
+
+        want_commit(b, t, 900 * MIB);
+        old = t->sequence[0];
+        usage(b, t);
+        want_commit(b, t, 100 * MIB);
+        usage_as_of(b, t, 0, old);
+        assert_int_equal(charged(b), 900 * MIB);
+        usage(b, t);
+        assert_int_equal(charged(b), 100 * MIB);
+}
+
+static void figures_that_cannot_be_are_refused_or_clamped(void **state)
+{
+        BENCH;
+        struct tenant *t = join(b, 0), *u = join(b, 0);
+        struct sched_actions out = {0};
+        struct sched_usage lie = {.allocated = 1, .backed = 2};
+        struct sched_want w = {.commit = UINT64_MAX,
+                               .fixed = UINT64_MAX,
+                               .need = UINT64_MAX,
+                               .run = true,
+                               .sequence = 5};
+
+        assert_int_equal(sched_client_usage(b->s, t->id, 0, &lie, 0, 0, b->now_ns, &out), -EINVAL);
+        assert_int_equal(sched_client_usage(b->s, t->id, 99, &lie, 0, 0, b->now_ns, &out), -EINVAL);
+        lie = (struct sched_usage){UINT64_MAX, UINT64_MAX, UINT64_MAX, UINT64_MAX,
+                                   UINT64_MAX, UINT64_MAX, UINT64_MAX};
+        assert_int_equal(sched_client_usage(b->s, t->id, 0, &lie, 0, 0, b->now_ns, &out), 0);
+        assert_null(sched_check(b->s, b->now_ns));
+        assert_int_equal(charged(b), 2000 * MIB);
+        assert_int_equal(sched_client_want(b->s, u->id, 0, &w, b->now_ns, &out), 0);
+        assert_null(sched_check(b->s, b->now_ns));
+        gone(b, t);
+        assert_int_equal(charged(b), 0);
+}
+
+static void ids_of_clients_that_are_gone_match_nobody(void **state)
+{
+        BENCH;
+        struct tenant *t = join(b, 0), *u;
+        struct sched_actions out = {0};
+        struct sched_client_view v;
+        sched_client old = t->id;
+
+        gone(b, t);
+        u = join(b, 0); /* takes the same slot */
+        assert_int_not_equal(u->id, old);
+        assert_int_equal(sched_client_view(b->s, old, b->now_ns, &v), -ESTALE);
+        assert_int_equal(sched_client_drained(b->s, old, 1, b->now_ns, &out), -ESTALE);
+        assert_int_equal(sched_client_view(b->s, 0, b->now_ns, &v), -ESTALE);
+        assert_int_equal(sched_next_client(b->s, 0), u->id);
+        assert_int_equal(sched_next_client(b->s, u->id), 0);
+}
+
+/* ---- fixed bytes ---- */
+
+static void the_first_limit_comes_when_the_context_has_room(void **state)
+{
+        BENCH;
+        struct tenant *a = runner(b, 0, 900 * MIB), *t = &b->t[b->tenants++];
+        const struct sched_attach at = {.fixed_wanted = 90 * MIB, .sequence = 9};
+
+        /* 900 + 90 > 970: too many for the promise to the first. */
+        assert_int_equal(sched_client_add(b->s, 1, 0, b->now_ns, &t->id), 0);
+        attach(b, t, 0, &at);
+        assert_int_equal(t->refused, -ENOSPC);
+        assert_int_equal(t->refused_of, 9);
+        gone(b, t);
+
+        t = &b->t[b->tenants++];
+        assert_int_equal(sched_client_add(b->s, 1, 0, b->now_ns, &t->id), 0);
+        attach(b, t, 0, &(struct sched_attach){.fixed_wanted = 60 * MIB});
+        assert_int_equal(t->sequence[0], 1);
+        assert_int_equal(t->fixed_allowed[0], 60 * MIB);
+        assert_false(a->revoked);
+}
+
+static void a_full_card_makes_room_for_a_context(void **state)
+{
+        BENCH;
+        struct tenant *a = runner(b, 0, 600 * MIB), *c = runner(b, 0, 360 * MIB), *t;
+
+        pass(b, FIXED_QUANTUM_NS / 2);
+        t = &b->t[b->tenants++];
+        assert_int_equal(sched_client_add(b->s, 1, 0, b->now_ns, &t->id), 0);
+        attach(b, t, 0, &(struct sched_attach){.fixed_wanted = 20 * MIB});
+        assert_int_equal(t->sequence[0], 0);
+        assert_int_equal(state_of(b, t), SCHED_WAITING);
+        assert_false(a->revoked || c->revoked);
+        pass(b, FIXED_QUANTUM_NS);
+        assert_true(a->revoked); /* the one that has run longest past its quantum */
+        assert_false(c->revoked);
+        drained(b, a);
+        assert_int_equal(a->limit[0], 590 * MIB);
+        assert_int_equal(t->sequence[0], 0);
+        evict_to(b, a, 590 * MIB);
+        assert_int_equal(t->fixed_allowed[0], 20 * MIB);
+        assert_int_equal(charged(b), 970 * MIB);
+}
+
+static void fixed_bytes_past_the_budget_take_back_what_nobody_has_allocated(void **state)
+{
+        BENCH;
+        struct tenant *a = join(b, 0), *t = join(b, 0);
+
+        want_commit(b, a, 920 * MIB);
+        a->allocated[0] = a->backed[0] = 500 * MIB;
+        usage(b, a);
+        want_fixed(b, t, 200 * MIB);
+        assert_int_equal(t->refused, 0);
+        assert_int_equal(a->commit[0], 770 * MIB);
+        assert_int_equal(t->fixed_allowed[0], 0); /* not before it is acknowledged */
+        usage(b, a);
+        assert_int_equal(t->fixed_allowed[0], 200 * MIB);
+
+        want_fixed(b, t, 500 * MIB); /* 500 allocated + 500 > 970 */
+        assert_int_equal(t->refused, -ENOSPC);
+        assert_int_equal(t->fixed_allowed[0], 200 * MIB);
+}
+
+static void fixed_bytes_that_wait_for_an_answer_that_never_comes_are_refused(void **state)
+{
+        BENCH;
+        struct tenant *a = join(b, 0), *t = join(b, 0);
+
+        want_commit(b, a, 920 * MIB);
+        usage(b, a);
+        want_fixed(b, t, 200 * MIB);
+        pass(b, 6 * NSEC_PER_SEC);
+        assert_int_equal(t->refused, -ENOSPC);
+        assert_true(a->overdue);
+}
+
+static void fixed_bytes_as_measured_count_when_they_are_more(void **state)
+{
+        BENCH;
+        struct tenant *t = join(b, 0);
+        struct sched_actions out = {0};
+
+        want_fixed(b, t, 20 * MIB);
+        sched_client_fixed(b->s, t->id, 0, 35 * MIB, b->now_ns, &out);
+        assert_int_equal(charged(b), 35 * MIB);
+        sched_client_fixed(b->s, t->id, 0, 5 * MIB, b->now_ns, &out);
+        assert_int_equal(charged(b), 20 * MIB);
+}
+
+/* ---- loss and return ---- */
+
+static void a_lost_client_is_charged_until_it_is_gone(void **state)
+{
+        BENCH;
+        struct tenant *a = runner(b, 0, 600 * MIB), *t = join(b, 0);
+
+        want_commit(b, t, 600 * MIB);
+        t->allocated[0] = 600 * MIB;
+        lost(b, a);
+        want_run(b, t, 600 * MIB);
+        restore(b, t);
+        pass(b, 20 * NSEC_PER_SEC);
+        assert_int_equal(charged(b), 970 * MIB); /* 370 were free */
+        assert_int_equal(t->lease, 0);
+        assert_true(flags_of(b, a) & SCHED_LOST);
+        gone(b, a);
+        assert_int_equal(t->limit[0], 600 * MIB);
+        restore(b, t);
+        assert_int_not_equal(t->lease, 0);
+}
+
+static void a_process_that_returns_is_charged_once(void **state)
+{
+        BENCH;
+        struct tenant *a = runner(b, 0, 600 * MIB), *t;
+        sched_client former = a->id;
+        struct sched_client_view v;
+
+        lost(b, a);
+        t = &b->t[b->tenants++];
+        assert_int_equal(sched_client_add(b->s, 1, 0, b->now_ns, &t->id), 0);
+        assert_int_equal(sched_client_returned(b->s, t->id, t->id), -EINVAL);
+        assert_int_equal(sched_client_returned(b->s, t->id, former), 0);
+        assert_int_equal(charged(b), 600 * MIB);
+        attach(b, t, 0,
+               &(struct sched_attach){
+                       .usage = {.allocated = 600 * MIB, .backed = 600 * MIB},
+                       .running = true,
+                       .detached = true,
+               });
+        assert_int_equal(charged(b), 600 * MIB);
+        assert_int_not_equal(t->lease, 0);
+        assert_true(flags_of(b, t) & SCHED_DETACHED);
+        assert_int_equal(sched_client_view(b->s, former, b->now_ns, &v), -ESTALE);
+}
+
+static void gone_takes_former_records_along(void **state)
+{
+        BENCH;
+        struct tenant *a = runner(b, 0, 600 * MIB), *t;
+
+        lost(b, a);
+        t = &b->t[b->tenants++];
+        assert_int_equal(sched_client_add(b->s, 1, 0, b->now_ns, &t->id), 0);
+        assert_int_equal(sched_client_returned(b->s, t->id, a->id), 0);
+        gone(b, t);
+        assert_int_equal(charged(b), 0);
+}
+
+static void restarted(struct sched_config *c)
+{
+        c->restart_grace_ns = 2 * NSEC_PER_SEC;
+}
+
+static void a_restarted_daemon_gives_nothing_before_the_clients_are_back(void **state)
+{
+        struct bench *b __attribute__((cleanup(done))) = bench_new(restarted);
+        struct tenant *t = join(b, 0), *a;
+
+        want_commit(b, t, 500 * MIB);
+        assert_int_equal(t->commit[0], 0);
+        assert_int_equal(t->refused, 0);
+        pass(b, NSEC_PER_SEC);
+
+        a = &b->t[b->tenants++];
+        assert_int_equal(sched_client_add(b->s, 1, 0, b->now_ns, &a->id), 0);
+        attach(b, a, 0,
+               &(struct sched_attach){
+                       .usage = {.allocated = 700 * MIB, .backed = 700 * MIB},
+                       .running = true,
+               });
+        assert_int_not_equal(a->lease, 0); /* it runs whatever we say */
+        assert_int_equal(a->limit[0], 700 * MIB);
+        assert_int_equal(a->commit[0], 700 * MIB);
+        assert_int_equal(t->commit[0], 0);
+        pass(b, NSEC_PER_SEC);
+        assert_int_equal(t->commit[0], 500 * MIB);
+        assert_int_equal(t->limit[0], 270 * MIB);
+}
+
+/* ---- others on the card ---- */
+
+static void others_on_the_card_make_idle_clients_give_way(void **state)
+{
+        BENCH;
+        struct tenant *a = runner(b, 0, 600 * MIB), *t = runner(b, 0, 300 * MIB);
+
+        idle(b, a, true);
+        pass(b, NSEC_PER_SEC / 2);
+        foreign(b, 200 * MIB);
+        assert_true(a->revoked);
+        drained(b, a);
+        assert_int_equal(a->limit[0], 470 * MIB);
+        assert_false(t->revoked);
+}
+
+static void a_shortage_counts_until_the_card_was_measured(void **state)
+{
+        BENCH;
+        struct tenant *a = join(b, 0);
+        struct sched_actions out = {0};
+        struct sched_gpu_view v;
+
+        want_commit(b, a, 500 * MIB);
+        a->allocated[0] = 500 * MIB;
+        a->backed[0] = 300 * MIB;
+        usage(b, a);
+        assert_int_equal(sched_client_short(b->s, a->id, 0, 200 * MIB, b->now_ns, &out), 0);
+        assert_int_equal(sched_gpu_view(b->s, 0, &v), 0);
+        assert_int_equal(v.capacity, 800 * MIB);
+        foreign(b, 10 * MIB);
+        assert_int_equal(sched_gpu_view(b->s, 0, &v), 0);
+        assert_int_equal(v.capacity, 990 * MIB);
+}
+
+static void a_client_short_of_memory_gets_what_others_give(void **state)
+{
+        BENCH;
+        struct tenant *a = runner(b, 0, 400 * MIB), *t = runner(b, 0, 300 * MIB);
+        struct sched_actions out = {0};
+
+        pass(b, NSEC_PER_SEC / 2);
+        idle(b, a, true);
+        pass(b, NSEC_PER_SEC / 4);
+        want(b, t, &(struct sched_want){.commit = 560 * MIB});
+        t->allocated[0] = 560 * MIB;
+        usage(b, t);
+        assert_int_equal(t->limit[0], 560 * MIB);
+        assert_int_equal(sched_client_short(b->s, t->id, 0, 260 * MIB, b->now_ns, &out), 0);
+        assert_null(sched_check(b->s, b->now_ns));
+        /* it gives back all it could not back but what is free even so, and somebody idle goes for
+         * it */
+        assert_true(out.n >= 1);
+        assert_int_equal(out.list[0].type, SCHED_DO_LIMIT);
+        assert_int_equal(out.list[0].limit.backed, 310 * MIB);
+        t->sequence[0] = out.list[0].limit.sequence;
+        usage(b, t);
+        pass(b, NSEC_PER_SEC / 10);
+        assert_int_equal(state_of(b, a), SCHED_DRAINING);
+}
+
+static void names_are_the_ones_in_the_documentation(void **state)
+{
+        enum sched_mode m;
+
+        assert_string_equal(sched_state_name(SCHED_RESTORING), "restoring");
+        assert_string_equal(sched_mode_name(SCHED_MODE_EXCLUSIVE), "exclusive");
+        assert_int_equal(sched_mode_parse("off", &m), 0);
+        assert_int_equal(m, SCHED_MODE_OFF);
+        assert_int_equal(sched_mode_parse("Off", &m), -EINVAL);
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                cmocka_unit_test(
+                        a_card_shows_its_size_less_headroom_and_the_budget_for_fixed_bytes),
+                cmocka_unit_test(headroom_of_a_large_card_is_512_mib),
+                cmocka_unit_test(room_to_allocate_is_given_at_once_and_backed_with_it),
+                cmocka_unit_test(more_than_the_visible_size_is_refused_and_nothing_changes),
+                cmocka_unit_test(what_others_use_makes_the_promise_smaller),
+                cmocka_unit_test(more_than_card_and_host_take_is_refused),
+                cmocka_unit_test(without_host_memory_all_that_fits_the_card_is_promised),
+                cmocka_unit_test(a_lower_commit_counts_once_it_is_acknowledged),
+                cmocka_unit_test(an_old_usage_is_no_acknowledgement),
+                cmocka_unit_test(figures_that_cannot_be_are_refused_or_clamped),
+                cmocka_unit_test(ids_of_clients_that_are_gone_match_nobody),
+                cmocka_unit_test(the_first_limit_comes_when_the_context_has_room),
+                cmocka_unit_test(a_full_card_makes_room_for_a_context),
+                cmocka_unit_test(fixed_bytes_past_the_budget_take_back_what_nobody_has_allocated),
+                cmocka_unit_test(fixed_bytes_that_wait_for_an_answer_that_never_comes_are_refused),
+                cmocka_unit_test(fixed_bytes_as_measured_count_when_they_are_more),
+                cmocka_unit_test(a_lost_client_is_charged_until_it_is_gone),
+                cmocka_unit_test(a_process_that_returns_is_charged_once),
+                cmocka_unit_test(gone_takes_former_records_along),
+                cmocka_unit_test(a_restarted_daemon_gives_nothing_before_the_clients_are_back),
+                cmocka_unit_test(others_on_the_card_make_idle_clients_give_way),
+                cmocka_unit_test(a_shortage_counts_until_the_card_was_measured),
+                cmocka_unit_test(a_client_short_of_memory_gets_what_others_give),
+                cmocka_unit_test(names_are_the_ones_in_the_documentation),
+        };
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}

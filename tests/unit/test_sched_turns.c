@@ -1,0 +1,708 @@
+/* test_sched_turns.c: who runs, who gives way, for whom and when: the scheduler's policy by
+ * example. What is charged and promised is test_sched.c. */
+#include "sched_bench.h"
+
+#define BENCH struct bench *b __attribute__((cleanup(done))) = bench_new(NULL)
+
+static void done(struct bench **b)
+{
+        bench_free(*b);
+}
+
+/* A client that holds so many bytes, none of them resident, and wants to run. */
+static struct tenant *waiter(struct bench *b, int priority, uint64_t bytes)
+{
+        struct tenant *t = &b->t[b->tenants++];
+
+        assert_int_equal(sched_client_add(b->s, 1000, priority, b->now_ns, &t->id), 0);
+        attach(b, t, 0, &(struct sched_attach){.usage = {.allocated = bytes}, .run = true});
+        usage(b, t);
+        restore(b, t);
+        return t;
+}
+
+static void who_lacks_nothing_runs_at_once(void **state)
+{
+        BENCH;
+        struct tenant *t = join(b, 0);
+
+        want_run(b, t, 0);
+        assert_int_not_equal(t->lease, 0);
+        assert_int_equal(state_of(b, t), SCHED_RUNNING);
+}
+
+static void clients_that_fit_run_together_undisturbed(void **state)
+{
+        BENCH;
+        struct tenant *a = runner(b, 0, 480 * MIB), *c = runner(b, 0, 480 * MIB);
+
+        pass(b, 3600 * NSEC_PER_SEC);
+        assert_false(a->revoked || c->revoked || a->contested || c->contested);
+        assert_int_not_equal(a->lease, c->lease);
+}
+
+static void a_hand_off_moves_only_what_is_missing_and_step_by_step(void **state)
+{
+        BENCH;
+        struct tenant *a = runner(b, 0, 700 * MIB), *t = waiter(b, 0, 700 * MIB);
+        struct sched_client_view v;
+
+        assert_int_equal(t->limit[0], 270 * MIB); /* what was free */
+        assert_int_equal(state_of(b, t), SCHED_RESTORING);
+        assert_true(a->contested && t->contested);
+        assert_int_equal(sched_client_view(b->s, t->id, b->now_ns, &v), 0);
+        assert_true(v.blocker == a->id);
+        pass(b, FIXED_QUANTUM_NS - 1);
+        assert_false(a->revoked);
+        pass(b, 1);
+        assert_true(a->revoked);
+        assert_int_equal(state_of(b, a), SCHED_DRAINING);
+
+        drained(b, a);
+        assert_int_equal(a->limit[0], 270 * MIB);
+        assert_int_equal(state_of(b, a), SCHED_EVICTING);
+        assert_int_equal(t->limit[0], 270 * MIB);
+        usage(b, a); /* an acknowledgement frees no byte */
+        assert_int_equal(t->limit[0], 270 * MIB);
+        want_run(b, a, 700 * MIB); /* it comes back at once, and queues */
+        assert_int_equal(a->limit[0], 270 * MIB);
+
+        a->backed[0] = 600 * MIB;
+        usage(b, a);
+        assert_int_equal(t->limit[0], 370 * MIB);
+        restore(b, t);
+        assert_int_equal(t->lease, 0);
+        a->backed[0] = 270 * MIB;
+        usage(b, a);
+        assert_int_equal(t->limit[0], 700 * MIB);
+        assert_int_equal(t->lease, 0); /* not before it is in */
+        restore(b, t);
+        assert_int_not_equal(t->lease, 0);
+        assert_int_equal(state_of(b, a), SCHED_WAITING);
+        assert_false(t->revoked);
+
+        assert_int_equal(sched_client_view(b->s, a->id, b->now_ns, &v), 0);
+        assert_int_equal(v.handoffs, 1);
+        pass(b, FIXED_QUANTUM_NS);
+        assert_true(t->revoked); /* and so on, in turns */
+}
+
+static void slack_that_nobody_uses_is_taken_before_anybody_is_disturbed(void **state)
+{
+        BENCH;
+        struct tenant *a = runner(b, 0, 400 * MIB), *t;
+
+        want_commit(b, a, 900 * MIB);
+        assert_int_equal(a->limit[0], 900 * MIB);
+        t = waiter(b, 0, 500 * MIB);
+        assert_int_equal(t->limit[0], 70 * MIB);
+        assert_int_equal(a->limit[0], 470 * MIB); /* just as much as is missing */
+        assert_false(a->revoked);
+        usage(b, a);
+        assert_int_equal(t->limit[0], 500 * MIB);
+        restore(b, t);
+        assert_int_not_equal(t->lease, 0);
+}
+
+static void what_a_running_client_backed_meanwhile_stays(void **state)
+{
+        BENCH;
+        struct tenant *a = runner(b, 0, 400 * MIB);
+
+        want_commit(b, a, 900 * MIB);
+        (void)waiter(b, 0, 500 * MIB);
+        assert_int_equal(a->limit[0], 470 * MIB);
+        a->allocated[0] = a->backed[0] = 600 * MIB; /* before the lower limit reached it */
+        usage(b, a);
+        assert_int_equal(a->limit[0], 600 * MIB);
+        assert_false(a->revoked);
+}
+
+static void idle_clients_give_way_the_longest_idle_first(void **state)
+{
+        BENCH;
+        struct tenant *a = runner(b, 0, 300 * MIB), *c = runner(b, 0, 300 * MIB),
+                      *d = runner(b, 0, 300 * MIB), *t;
+
+        pass(b, NSEC_PER_SEC / 4);
+        idle(b, c, true);
+        pass(b, NSEC_PER_SEC / 4);
+        idle(b, a, true);
+        pass(b, NSEC_PER_SEC / 4);
+        t = waiter(b, 0, 500 * MIB); /* 70 are free: more than one has to go */
+        assert_true(c->revoked);
+        assert_false(a->revoked || d->revoked);
+        drained(b, c);
+        assert_int_equal(c->limit[0], 0);
+        assert_false(a->revoked); /* one victim after the other */
+        usage(b, c);
+        assert_false(a->revoked);
+        evict_to(b, c, 0);
+        assert_true(a->revoked);
+        drained(b, a);
+        assert_int_equal(a->limit[0], 170 * MIB);
+        evict_to(b, a, 170 * MIB);
+        restore(b, t);
+        assert_int_not_equal(t->lease, 0);
+        assert_false(d->revoked);
+}
+
+static void an_idle_client_stays_as_long_as_its_hand_off_would_cost(void **state)
+{
+        BENCH;
+        struct tenant *a = runner(b, 0, 900 * MIB), *t;
+        /* 800 MiB out and in again at 20 GB/s */
+        uint64_t cost = 2 * 830 * MIB / 20000 * 1000;
+
+        idle(b, a, true);
+        t = waiter(b, 0, 900 * MIB);
+        assert_int_equal(t->limit[0], 70 * MIB);
+        assert_false(a->revoked);
+        pass(b, cost - NSEC_PER_MSEC);
+        assert_false(a->revoked);
+        idle(b, a, false); /* active again: from the start */
+        idle(b, a, true);
+        pass(b, cost - NSEC_PER_MSEC);
+        assert_false(a->revoked);
+        pass(b, 2 * NSEC_PER_MSEC);
+        assert_true(a->revoked);
+}
+
+static void fixed_idle_time(struct sched_config *c)
+{
+        c->idle_release_ns = 300 * NSEC_PER_MSEC;
+}
+
+static void a_set_idle_time_replaces_the_measured_one(void **state)
+{
+        struct bench *b __attribute__((cleanup(done))) = bench_new(fixed_idle_time);
+        struct tenant *a = runner(b, 0, 900 * MIB);
+
+        idle(b, a, true);
+        (void)waiter(b, 0, 900 * MIB);
+        pass(b, 299 * NSEC_PER_MSEC);
+        assert_false(a->revoked);
+        pass(b, NSEC_PER_MSEC);
+        assert_true(a->revoked);
+}
+
+static void waiters_behind_the_head_give_way_before_a_lease(void **state)
+{
+        BENCH;
+        struct tenant *a = runner(b, 0, 600 * MIB), *t = waiter(b, 0, 900 * MIB),
+                      *u = waiter(b, 0, 900 * MIB);
+
+        (void)u;
+        assert_int_equal(t->limit[0], 370 * MIB);
+        pass(b, FIXED_QUANTUM_NS);
+        drained(b, a);
+        want_run(b, a, 600 * MIB);
+        evict_to(b, a, 70 * MIB);
+        restore(b, t);
+        assert_int_not_equal(t->lease, 0);
+        /* u is the head now; a stands behind it with 70 MiB */
+        assert_int_equal(a->limit[0], 0);
+        assert_false(t->revoked);
+        evict_to(b, a, 0);
+        assert_int_equal(u->limit[0], 70 * MIB);
+}
+
+static void bytes_are_kept_for_the_head(void **state)
+{
+        BENCH;
+        struct tenant *a = runner(b, 0, 600 * MIB), *t = waiter(b, 0, 900 * MIB),
+                      *u = waiter(b, 0, 100 * MIB);
+
+        (void)a;
+        assert_int_equal(t->limit[0], 370 * MIB);
+        assert_int_equal(u->limit[0], 0); /* small as it is */
+}
+
+static void bytes_the_head_cannot_use_go_to_those_behind(void **state)
+{
+        BENCH;
+        struct tenant *a = runner(b, 0, 600 * MIB), *t, *u;
+
+        lost(b, a); /* its bytes are as good as fixed: 900 more can never be */
+        t = waiter(b, 0, 900 * MIB);
+        u = waiter(b, 0, 300 * MIB);
+        assert_int_equal(t->limit[0], 0);
+        assert_int_not_equal(u->lease, 0);
+}
+
+static void the_largest_overrun_gives_way_first(void **state)
+{
+        BENCH;
+        struct tenant *a, *c;
+
+        a = runner(b, 0, 400 * MIB);
+        pass(b, NSEC_PER_SEC / 10);
+        c = runner(b, 0, 400 * MIB);
+        pass(b, 5 * NSEC_PER_SEC);
+        (void)waiter(b, 0, 500 * MIB);
+        assert_true(a->revoked);
+        assert_false(c->revoked);
+}
+
+static void of_two_that_grow_the_later_gives_way(void **state)
+{
+        BENCH;
+        struct tenant *a = runner(b, 0, 480 * MIB), *c = runner(b, 0, 480 * MIB);
+
+        want_commit(b, a, 600 * MIB);
+        want_commit(b, c, 600 * MIB);
+        a->allocated[0] = c->allocated[0] = 600 * MIB;
+        usage(b, a);
+        usage(b, c);
+        want_run(b, a, 600 * MIB);
+        assert_false(a->revoked || c->revoked);
+        want_run(b, c, 600 * MIB);
+        assert_true(c->revoked);
+        assert_false(a->revoked);
+        drained(b, c);
+        evict_to(b, c, c->limit[0]);
+        assert_int_equal(a->limit[0], 600 * MIB);
+        assert_int_not_equal(a->lease, 0);
+}
+
+static void growth_within_the_quantum_goes_before_those_who_wait(void **state)
+{
+        BENCH;
+        struct tenant *a = runner(b, 0, 600 * MIB), *t = waiter(b, 0, 900 * MIB);
+
+        assert_int_equal(t->backed[0], 370 * MIB);
+        want_commit(b, a, 700 * MIB);
+        a->allocated[0] = 700 * MIB;
+        usage(b, a);
+        want_run(b, a, 700 * MIB);
+        assert_false(a->revoked);
+        assert_int_equal(t->limit[0], 270 * MIB);
+        evict_to(b, t, 270 * MIB);
+        assert_int_equal(a->limit[0], 700 * MIB);
+        pass(b, FIXED_QUANTUM_NS);
+        assert_true(a->revoked); /* its turn ends all the same */
+}
+
+static void a_drain_that_fails_is_tried_again_later_with_more_patience(void **state)
+{
+        BENCH;
+        struct tenant *a = runner(b, 0, 400 * MIB), *c = runner(b, 0, 400 * MIB), *t;
+        uint64_t first;
+
+        pass(b, NSEC_PER_SEC);
+        t = waiter(b, 0, 400 * MIB);
+        assert_true(a->revoked);
+        first = a->patience_ns;
+        drain_failed(b, a);
+        assert_int_equal(state_of(b, a), SCHED_RUNNING);
+        assert_true(c->revoked); /* another victim */
+        drain_failed(b, c);
+        assert_false(a->revoked);
+        pass(b, 2 * first);
+        assert_true(a->revoked);
+        assert_int_equal(a->patience_ns, 2 * first);
+        drained(b, a);
+        evict_to(b, a, a->limit[0]);
+        restore(b, t);
+        assert_int_not_equal(t->lease, 0);
+}
+
+static void a_client_that_never_drains_is_left_alone_for_a_while(void **state)
+{
+        BENCH;
+        struct tenant *a = runner(b, 0, 900 * MIB);
+
+        (void)waiter(b, 0, 400 * MIB);
+        for (unsigned i = 0; i < 3; i++) {
+                for (unsigned seconds = 0; !a->revoked && seconds < 60; seconds++)
+                        pass(b, NSEC_PER_SEC);
+                assert_true(a->revoked);
+                drain_failed(b, a);
+        }
+        assert_true(flags_of(b, a) & SCHED_UNPREEMPTIBLE);
+        pass(b, 9 * NSEC_PER_SEC);
+        assert_false(a->revoked);
+        pass(b, NSEC_PER_SEC);
+        assert_false(flags_of(b, a) & SCHED_UNPREEMPTIBLE);
+        pass(b, 6 * NSEC_PER_SEC); /* 8 times the first patience after the last try */
+        assert_true(a->revoked);
+        assert_false(a->overdue);
+}
+
+static void who_does_not_answer_is_overdue_and_the_next_one_goes(void **state)
+{
+        BENCH;
+        struct tenant *a = runner(b, 0, 400 * MIB), *c = runner(b, 0, 400 * MIB), *t;
+
+        pass(b, NSEC_PER_SEC);
+        t = waiter(b, 0, 400 * MIB);
+        assert_true(a->revoked);
+        pass(b, 6 * NSEC_PER_SEC);
+        assert_false(a->overdue);
+        pass(b, NSEC_PER_SEC); /* 2 s patience, 5 s grace */
+        assert_true(a->overdue);
+        assert_true(flags_of(b, a) & SCHED_OVERDUE);
+        assert_true(c->revoked);
+        a->overdue = false;
+        pass(b, NSEC_PER_SEC);
+        assert_false(a->overdue); /* said once */
+        drained(b, c);
+        evict_to(b, c, c->limit[0]);
+        restore(b, t);
+        assert_int_not_equal(t->lease, 0);
+
+        drained(b, a); /* after all */
+        assert_false(flags_of(b, a) & SCHED_OVERDUE);
+        want_run(b, a, 400 * MIB);
+        assert_int_not_equal(a->lease, 0);
+}
+
+static void an_eviction_that_stands_still_is_overdue(void **state)
+{
+        BENCH;
+        struct tenant *a = runner(b, 0, 900 * MIB), *t = waiter(b, 0, 900 * MIB);
+
+        (void)t;
+        pass(b, NSEC_PER_SEC);
+        drained(b, a);
+        usage(b, a);
+        for (unsigned i = 0; i < 4; i++) {
+                pass(b, 4 * NSEC_PER_SEC); /* slow, but it moves */
+                a->backed[0] -= 10 * MIB;
+                usage(b, a);
+        }
+        assert_false(a->overdue);
+        pass(b, 5 * NSEC_PER_SEC);
+        assert_true(a->overdue);
+        a->backed[0] -= 10 * MIB;
+        usage(b, a);
+        assert_false(flags_of(b, a) & SCHED_OVERDUE);
+}
+
+static void who_is_served_and_does_not_restore_holds_up_nobody(void **state)
+{
+        BENCH;
+        struct tenant *t = &b->t[b->tenants++], *u;
+
+        assert_int_equal(sched_client_add(b->s, 1, 0, b->now_ns, &t->id), 0);
+        attach(b, t, 0, &(struct sched_attach){.usage = {.allocated = 400 * MIB}, .run = true});
+        assert_int_equal(t->limit[0], 400 * MIB); /* and then it is stopped */
+        u = waiter(b, 0, 900 * MIB);
+        pass(b, 5 * NSEC_PER_SEC);
+        assert_true(t->overdue);
+        gone(b, t);
+        restore(b, u);
+        assert_int_not_equal(u->lease, 0);
+}
+
+static void the_higher_priority_is_served_at_once(void **state)
+{
+        BENCH;
+        struct tenant *low = runner(b, 0, 900 * MIB), *first = waiter(b, 0, 900 * MIB), *high;
+
+        high = waiter(b, 5, 500 * MIB);
+        assert_int_equal(first->limit[0],
+                         0); /* waited longer, and gives what it got all the same */
+        evict_to(b, first, 0);
+        assert_true(low->revoked); /* within its quantum */
+        drained(b, low);
+        evict_to(b, low, low->limit[0]);
+        restore(b, high);
+        assert_int_not_equal(high->lease, 0);
+        assert_int_equal(first->lease, 0);
+}
+
+static void a_lower_priority_never_ends_a_higher_ones_turn(void **state)
+{
+        BENCH;
+        struct tenant *high = runner(b, 5, 900 * MIB);
+
+        (void)waiter(b, 0, 900 * MIB);
+        pass(b, 600 * NSEC_PER_SEC);
+        assert_false(high->revoked);
+        idle(b, high, true);
+        assert_false(high->revoked);
+        pass(b, NSEC_PER_SEC);
+        assert_true(high->revoked);
+}
+
+static void contested_is_said_once_and_lifted_after_a_while(void **state)
+{
+        BENCH;
+        struct tenant *a = runner(b, 0, 900 * MIB), *t = waiter(b, 0, 400 * MIB);
+
+        assert_true(a->contested);
+        idle(b, a, true);
+        pass(b, NSEC_PER_SEC);
+        drained(b, a);
+        evict_to(b, a, a->limit[0]);
+        restore(b, t);
+        assert_int_not_equal(t->lease, 0);
+        assert_true(a->contested && t->contested);
+        pass(b, 1900 * NSEC_PER_MSEC);
+        assert_true(a->contested);
+        pass(b, 200 * NSEC_PER_MSEC);
+        assert_false(a->contested || t->contested);
+        pass(b, 600 * NSEC_PER_SEC);
+        assert_false(a->contested || t->contested);
+}
+
+static void auto_quantum(struct sched_config *c)
+{
+        c->quantum_ns = 0;
+}
+
+static uint64_t quantum_of(struct bench *b)
+{
+        struct sched_gpu_view v;
+
+        assert_int_equal(sched_gpu_view(b->s, 0, &v), 0);
+        return v.quantum_ns;
+}
+
+static void the_quantum_follows_what_hand_offs_cost(void **state)
+{
+        struct bench *b __attribute__((cleanup(done))) = bench_new(auto_quantum);
+        struct tenant *a = runner(b, 0, 900 * MIB), *t = waiter(b, 0, 900 * MIB);
+        struct sched_actions out = {0};
+
+        /* a guess at first: half a card at 20 GB/s, 19 times that */
+        assert_in_range(quantum_of(b), 400 * NSEC_PER_MSEC, 600 * NSEC_PER_MSEC);
+        pass(b, NSEC_PER_SEC);
+        if (!a->revoked)
+                fail_msg("the quantum did not end");
+        pass(b, 20 * NSEC_PER_MSEC);
+        drained(b, a);
+        pass(b, 80 * NSEC_PER_MSEC);
+        evict_to(b, a, a->limit[0]);
+        restore(b, t);
+        assert_int_not_equal(t->lease, 0);
+        assert_true(quantum_of(b) > 19 * 100 * NSEC_PER_MSEC);
+        assert_true(quantum_of(b) < 19 * 700 * NSEC_PER_MSEC);
+        sched_set_quantum(b->s, 3 * NSEC_PER_SEC, b->now_ns, &out);
+        assert_int_equal(quantum_of(b), 3 * NSEC_PER_SEC);
+}
+
+static void a_lease_covers_all_gpus_of_a_process(void **state)
+{
+        BENCH;
+        struct tenant *a = runner(b, 0, 900 * MIB), *t = &b->t[b->tenants++];
+
+        assert_int_equal(sched_client_add(b->s, 1, 0, b->now_ns, &t->id), 0);
+        attach(b, t, 1,
+               &(struct sched_attach){.usage = {.allocated = 500 * MIB, .backed = 500 * MIB}});
+        attach(b, t, 0, &(struct sched_attach){.usage = {.allocated = 300 * MIB}, .run = true});
+        usage_as_of(b, t, 1, t->sequence[1]);
+        restore(b, t);
+        assert_int_equal(t->lease, 0); /* resident on one of them only */
+        pass(b, NSEC_PER_SEC);
+        assert_true(a->revoked);
+        drained(b, a);
+        evict_to(b, a, a->limit[0]);
+        restore(b, t);
+        assert_int_not_equal(t->lease, 0);
+}
+
+static void exclusive(struct sched_config *c)
+{
+        c->mode = SCHED_MODE_EXCLUSIVE;
+}
+
+static void exclusive_gives_one_lease_at_a_time_and_moves_nothing(void **state)
+{
+        struct bench *b __attribute__((cleanup(done))) = bench_new(exclusive);
+        struct tenant *a = runner(b, 0, 300 * MIB), *t, *u;
+
+        t = waiter(b, 0, 300 * MIB);
+        u = waiter(b, 0, 300 * MIB);
+        assert_int_equal(t->backed[0], 300 * MIB);
+        assert_int_equal(t->lease, 0);
+        pass(b, FIXED_QUANTUM_NS - 1);
+        assert_false(a->revoked);
+        pass(b, 1);
+        assert_true(a->revoked);
+        drained(b, a);
+        assert_int_equal(a->limit[0], 300 * MIB);
+        assert_int_not_equal(t->lease, 0);
+        assert_int_equal(u->lease, 0);
+        want_run(b, a, 300 * MIB);
+        assert_int_equal(a->lease, 0); /* resident, but behind u */
+        idle(b, t, true);
+        assert_true(t->revoked); /* idle, and giving way is free */
+        drained(b, t);
+        assert_int_not_equal(u->lease, 0);
+}
+
+static void changing_to_exclusive_leaves_one_lease(void **state)
+{
+        BENCH;
+        struct tenant *a = runner(b, 0, 300 * MIB), *c = runner(b, 0, 300 * MIB),
+                      *d = runner(b, 0, 300 * MIB);
+        struct sched_actions out = {0};
+
+        assert_int_equal(sched_set_mode(b->s, SCHED_MODE_EXCLUSIVE, b->now_ns, &out), 0);
+        assert_int_equal(out.n, 1);
+        assert_int_equal(out.list[0].type, SCHED_DO_REVOKE);
+        assert_true(out.list[0].client == d->id);
+        drained(b, d);
+        assert_true(c->revoked);
+        drained(b, c);
+        assert_false(a->revoked);
+}
+
+static void off_is_refused_while_anything_is_evicted(void **state)
+{
+        BENCH;
+        struct tenant *a = runner(b, 0, 900 * MIB), *t = waiter(b, 0, 400 * MIB);
+        struct sched_actions out = {0};
+
+        assert_int_equal(sched_set_mode(b->s, SCHED_MODE_OFF, b->now_ns, &out), -EBUSY);
+        gone(b, a);
+        restore(b, t);
+        assert_int_equal(sched_set_mode(b->s, SCHED_MODE_OFF, b->now_ns, &out), 0);
+}
+
+static void off_behaves_as_the_plain_driver(void **state)
+{
+        BENCH;
+        struct tenant *a = runner(b, 0, 600 * MIB), *t = join(b, 0);
+        struct sched_actions out = {0};
+
+        assert_int_equal(sched_set_mode(b->s, SCHED_MODE_OFF, b->now_ns, &out), 0);
+        want_commit(b, t, 400 * MIB);
+        assert_int_equal(t->refused, -ENOMEM);
+        want_commit(b, t, 300 * MIB);
+        assert_int_equal(t->limit[0], 300 * MIB);
+        want_fixed(b, t, 100 * MIB);
+        assert_int_equal(t->refused, -ENOSPC);
+        pass(b, 600 * NSEC_PER_SEC);
+        assert_false(a->revoked);
+}
+
+static void many(struct sched_config *c)
+{
+        c->clients_max = 2000;
+}
+
+static void more_actions_than_a_list_holds_come_with_the_pump(void **state)
+{
+        struct bench *b __attribute__((cleanup(done))) = bench_new(many);
+        struct sched_actions out = {0};
+        const struct sched_attach none = {0};
+        unsigned told = 0;
+        sched_client id;
+
+        for (unsigned i = 0; i < 1500; i++) {
+                assert_int_equal(sched_client_add(b->s, i, 0, b->now_ns, &id), 0);
+                out.n = 0;
+                assert_int_equal(sched_client_attach(b->s, id, 0, &none, b->now_ns, &out), 0);
+        }
+        out.n = 0;
+        assert_int_equal(sched_client_attach(b->s, id, 1,
+                                             &(struct sched_attach){
+                                                     .usage = {.allocated = 10 * MIB}, .run = true},
+                                             b->now_ns, &out),
+                         0);
+        assert_false(out.more);
+        out.n = 0;
+        sched_gpu_foreign(b->s, 0, 100 * MIB, b->now_ns, &out);
+        /* somebody who waits on GPU 0 makes it contested for everybody there */
+        assert_int_equal(sched_client_add(b->s, 1, 0, b->now_ns, &id), 0);
+        out.n = 0;
+        sched_gpu_foreign(b->s, 0, 0, b->now_ns, &out);
+        assert_int_equal(
+                sched_client_attach(b->s, id, 0,
+                                    &(struct sched_attach){
+                                            .usage = {.allocated = 900 * MIB, .backed = 900 * MIB},
+                                            .running = true},
+                                    b->now_ns, &out),
+                0);
+        assert_int_equal(sched_client_add(b->s, 1, 0, b->now_ns, &id), 0);
+        out.n = 0;
+        assert_int_equal(
+                sched_client_attach(
+                        b->s, id, 0,
+                        &(struct sched_attach){.usage = {.allocated = 900 * MIB}, .run = true},
+                        b->now_ns, &out),
+                0);
+        for (;;) {
+                for (unsigned i = 0; i < out.n; i++)
+                        told += out.list[i].type == SCHED_DO_CONTESTED;
+                if (!out.more)
+                        break;
+                assert_int_equal(out.n, SCHED_ACTIONS_MAX);
+                out.n = 0;
+                sched_pump(b->s, b->now_ns, &out);
+        }
+        assert_int_equal(told, 1502);
+        assert_null(sched_check(b->s, b->now_ns));
+}
+
+static void a_message_about_another_lease_is_ignored(void **state)
+{
+        BENCH;
+        struct tenant *a = runner(b, 0, 300 * MIB);
+        struct sched_actions out = {0};
+
+        assert_int_equal(sched_client_drained(b->s, a->id, a->lease + 1, b->now_ns, &out), 0);
+        assert_int_equal(sched_client_idle(b->s, a->id, a->lease - 1, true, b->now_ns, &out), 0);
+        assert_int_equal(
+                sched_client_drain_failed(b->s, a->id, a->lease, NSEC_PER_SEC, b->now_ns, &out), 0);
+        assert_int_equal(out.n, 0);
+        assert_int_equal(state_of(b, a), SCHED_RUNNING);
+}
+
+static void times_in_the_status_are_the_ones_that_passed(void **state)
+{
+        BENCH;
+        struct tenant *a = runner(b, 0, 900 * MIB), *t = waiter(b, 0, 900 * MIB);
+        struct sched_client_view v;
+
+        pass(b, NSEC_PER_SEC / 2);
+        idle(b, a, true);
+        pass(b, NSEC_PER_SEC / 20);
+        assert_int_equal(sched_client_view(b->s, a->id, b->now_ns, &v), 0);
+        assert_int_equal(v.run_ns, NSEC_PER_SEC / 2);
+        assert_true(v.idle);
+        assert_int_equal(sched_client_view(b->s, t->id, b->now_ns + 5, &v), 0);
+        assert_int_equal(v.waited_ns, NSEC_PER_SEC / 2 + NSEC_PER_SEC / 20 + 5);
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                cmocka_unit_test(who_lacks_nothing_runs_at_once),
+                cmocka_unit_test(clients_that_fit_run_together_undisturbed),
+                cmocka_unit_test(a_hand_off_moves_only_what_is_missing_and_step_by_step),
+                cmocka_unit_test(slack_that_nobody_uses_is_taken_before_anybody_is_disturbed),
+                cmocka_unit_test(what_a_running_client_backed_meanwhile_stays),
+                cmocka_unit_test(idle_clients_give_way_the_longest_idle_first),
+                cmocka_unit_test(an_idle_client_stays_as_long_as_its_hand_off_would_cost),
+                cmocka_unit_test(a_set_idle_time_replaces_the_measured_one),
+                cmocka_unit_test(waiters_behind_the_head_give_way_before_a_lease),
+                cmocka_unit_test(bytes_are_kept_for_the_head),
+                cmocka_unit_test(bytes_the_head_cannot_use_go_to_those_behind),
+                cmocka_unit_test(the_largest_overrun_gives_way_first),
+                cmocka_unit_test(of_two_that_grow_the_later_gives_way),
+                cmocka_unit_test(growth_within_the_quantum_goes_before_those_who_wait),
+                cmocka_unit_test(a_drain_that_fails_is_tried_again_later_with_more_patience),
+                cmocka_unit_test(a_client_that_never_drains_is_left_alone_for_a_while),
+                cmocka_unit_test(who_does_not_answer_is_overdue_and_the_next_one_goes),
+                cmocka_unit_test(an_eviction_that_stands_still_is_overdue),
+                cmocka_unit_test(who_is_served_and_does_not_restore_holds_up_nobody),
+                cmocka_unit_test(the_higher_priority_is_served_at_once),
+                cmocka_unit_test(a_lower_priority_never_ends_a_higher_ones_turn),
+                cmocka_unit_test(contested_is_said_once_and_lifted_after_a_while),
+                cmocka_unit_test(the_quantum_follows_what_hand_offs_cost),
+                cmocka_unit_test(a_lease_covers_all_gpus_of_a_process),
+                cmocka_unit_test(exclusive_gives_one_lease_at_a_time_and_moves_nothing),
+                cmocka_unit_test(changing_to_exclusive_leaves_one_lease),
+                cmocka_unit_test(off_is_refused_while_anything_is_evicted),
+                cmocka_unit_test(off_behaves_as_the_plain_driver),
+                cmocka_unit_test(more_actions_than_a_list_holds_come_with_the_pump),
+                cmocka_unit_test(a_message_about_another_lease_is_ignored),
+                cmocka_unit_test(times_in_the_status_are_the_ones_that_passed),
+        };
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}
