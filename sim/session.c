@@ -294,7 +294,8 @@ static void segment_path(const char *name, char path[static 128])
                        SESSION_LAYOUT, sizeof(struct session_segment));
 }
 
-/* Opens and locks the segment; the lock goes with the descriptor. */
+/* Opens and locks the segment. The lock lasts as long as the open file, and a mapping keeps that open:
+ * who keeps the mapping gives the lock up by segment_opened(). */
 static int segment_open(const char *name, bool create, int *ret_fd)
 {
         char path[128];
@@ -322,6 +323,11 @@ static int segment_open(const char *name, bool create, int *ret_fd)
                 *ret_fd = TAKE_FD(fd);
                 return 0;
         }
+}
+
+static void segment_opened(int fd)
+{
+        (void)flock(fd, LOCK_UN);
 }
 
 static int segment_map(int fd, struct session_segment **ret_segment)
@@ -398,6 +404,7 @@ int session_join(bool cuda, struct session **ret_session)
         own_name(slot->name);
         atomic_store_explicit(&slot->state, SLOT_LIVE, memory_order_release);
         segment_unlock(g);
+        segment_opened(fd);
 
         s->segment = g;
         s->own = slot;
@@ -427,6 +434,7 @@ int session_attach(const char *name, struct session **ret_session)
                 (void)munmap(s->segment, sizeof(*s->segment));
                 return -ENOENT;
         }
+        segment_opened(fd);
         *ret_session = TAKE_PTR(s);
         return 0;
 }
