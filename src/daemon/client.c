@@ -16,6 +16,7 @@
 
 #define ACCEPTS_PER_WAKEUP   32
 #define MESSAGES_PER_WAKEUP  64
+#define UNREAD_MAX           4096
 #define GREETING_TIMEOUT_US  (10 * UINT64_C(1000000))
 #define CONNECTIONS_PER_SLOT 2 /* connections in all, per client the scheduler has room for */
 
@@ -28,8 +29,15 @@ void client_drop(struct client *c, const char *why)
         if (c->dropped)
                 return;
         c->dropped = true;
+        c->server->marked = true;
         log_info("client %d (%s) disconnected: %s", (int)c->peer.pid,
                  c->greeted ? c->name : "unnamed", why);
+}
+
+void client_mark_gone(struct client *c)
+{
+        c->gone = true;
+        c->server->marked = true;
 }
 
 static void watch_io(struct client *c)
@@ -216,14 +224,14 @@ void client_check_gone(struct client *c)
         }
         free_now = measure_is_gone(c->server, c, &sure);
         if (free_now && (sure || now - c->ended_ns >= unsure_ns)) {
-                c->gone = true;
+                client_mark_gone(c);
                 return;
         }
         if (c->gone_checks++ == 100)
                 log_warning("process %d has ended, but the card still holds memory of it",
                             (int)c->peer.pid);
         if (arm_timer(c, MIN(20000u * c->gone_checks, 1000000u)) < 0)
-                c->gone = true; /* no timer, no later: better early than never */
+                client_mark_gone(c); /* no timer, no later: better early than never */
 }
 
 static int on_exit_of_process(sd_event_source *src, int fd, uint32_t events, void *userdata)
@@ -241,7 +249,7 @@ static int on_exit_of_process(sd_event_source *src, int fd, uint32_t events, voi
 /* ---- life ---- */
 
 /* A process has one connection. An older one of the same living process is superseded: its record
- * hands over when the new connection has attached what the old one held. */
+ * hands over as the new connection attaches what the old one held. */
 static void find_former(struct client *c)
 {
         for (struct client *o = c->server->clients; o; o = o->next) {
@@ -250,7 +258,7 @@ static void find_former(struct client *c)
                         continue;
                 if (!o->dropped)
                         client_drop(o, "the process connected again");
-                if (o->id)
+                if (o->id && !c->former) /* the newest is first in the list */
                         c->former = o;
         }
 }
@@ -362,9 +370,10 @@ void client_close(struct client *c)
         if (c->fd < 0)
                 return;
         /* Unread packets would make the kernel report a reset to the client before our last words.
-         */
-        for (unsigned n = 0; n < MESSAGES_PER_WAKEUP; n++)
-                if (recv(c->fd, packet, sizeof(packet), MSG_DONTWAIT) <= 0)
+         * No more can come in; a socket buffer holds far fewer than this. */
+        (void)shutdown(c->fd, SHUT_RD);
+        for (unsigned n = 0; n < UNREAD_MAX; n++)
+                if (recv(c->fd, packet, sizeof(packet), MSG_DONTWAIT) < 0)
                         break;
         c->io = sd_event_source_disable_unref(c->io);
         cleanup_close(&c->fd);

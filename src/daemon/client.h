@@ -38,8 +38,9 @@ struct client {
         unsigned gone_checks;
         uint64_t ended_ns;
 
-        sched_client id;       /* 0: has not attached anything yet */
-        struct client *former; /* this process's record of an earlier connection, until replaced */
+        sched_client id;           /* 0: has not attached anything yet */
+        struct client *former;     /* this process's record of an earlier connection, while
+                                      anything is left on it */
         int gpu_of[WIRE_GPUS_MAX]; /* by the client's number; -1 */
         struct client_account accounts[SCHED_GPUS_MAX];
         char name[64], version[32];
@@ -53,10 +54,12 @@ int client_accept(sd_event_source *src, int fd, uint32_t events, void *userdata)
 
 /* Send now or queue; a client that does not read is dropped. gpu: the client's own number. */
 void client_send(struct client *c, struct wire_message *m);
-/* Mark for the sweep. why: for the log. */
+/* Mark the connection for the sweep. why: for the log. */
 void client_drop(struct client *c, const char *why);
 /* The same after REFUSED(code, text). */
 void client_refuse(struct client *c, enum wire_refusal code, const char *text);
+/* Nothing of the process is left on any card: mark the whole client for the sweep. */
+void client_mark_gone(struct client *c);
 
 /* For the sweep. */
 void client_close(struct client *c); /* the connection */

@@ -119,10 +119,10 @@ static int take_lock(const char *dir, int *ret_fd, char error[static PLACE_ERROR
         return 0;
 }
 
-void place_sign(const struct place *p)
+void place_sign(const struct place *p, pid_t pid)
 {
         char text[32];
-        int n = snprintf(text, sizeof(text), "%d\n", (int)getpid());
+        int n = snprintf(text, sizeof(text), "%d\n", (int)pid);
 
         if (ftruncate(p->lock_fd, 0) < 0 || pwrite(p->lock_fd, text, (size_t)n, 0) != n)
                 log_warning("cannot write the pid to %s/" LOCK_FILE ": %s", p->dir,
@@ -219,7 +219,7 @@ int place_open(const struct place_options *o, struct place *ret, char error[stat
                 r = take_lock(p.dir, &p.lock_fd, error);
         if (r < 0)
                 return r;
-        place_sign(&p);
+        place_sign(&p, getpid());
         take_activated(&p);
         if (p.client_fd < 0)
                 r = listen_at(p.dir, PATHS_CLIENT_SOCKET, SOCK_SEQPACKET, mode,

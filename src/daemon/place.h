@@ -37,8 +37,8 @@ int place_open(const struct place_options *o, struct place *ret,
 /* remove_sockets: nobody shall find them any more. */
 void place_close(struct place *p, bool remove_sockets);
 
-/* The holder of the lock is this process now (after a fork). */
-void place_sign(const struct place *p);
+/* The holder of the lock is this process now (after a fork): for messages to people. */
+void place_sign(const struct place *p, pid_t pid);
 /* A marker was left behind: clients of an earlier daemon may come back. */
 bool place_was_busy(const struct place *p);
 /* Clients may hold memory from now on, or no longer. */

@@ -194,12 +194,12 @@ int private_start(const struct config *config, const struct place_options *o,
                 return r;
         }
         if (pid > 0) {
+                place_sign(&place, pid);
                 place_close(&place, false); /* the sockets listen; the child has them */
                 return 0;
         }
         (void)setsid();
         redirect_output(place.dir);
-        place_sign(&place);
         if (place.dir[0] == '/')
                 (void)!chdir("/"); /* keep no mount busy; a relative name has to keep its meaning */
         log_open("subletd", LOG_LEVEL_INFO);

@@ -47,7 +47,7 @@ static void end_connection(struct client *c)
 
         client_close(c);
         if (!c->id || c->said_bye) {
-                c->gone = true;
+                client_mark_gone(c);
                 return;
         }
         if (!c->lost_told) {
@@ -69,34 +69,31 @@ static void end_client(struct client *c)
                 session_begin(s);
                 sched_client_gone(s->sched, c->id, clock_now_ns(), &s->actions);
                 session_perform(s);
-                s->by_slot[(uint32_t)c->id] = NULL;
+                if (s->by_slot[(uint32_t)c->id] == c) /* a former record's may be in use again */
+                        s->by_slot[(uint32_t)c->id] = NULL;
                 s->n_attached--;
         }
+        if (c->former)
+                client_mark_gone(c->former); /* the scheduler took it along */
         client_free(c);
 }
 
 /* Ending one client may make another's messages due, and its full socket may end that one, too:
- * round and round until nobody is marked. */
+ * so round and round until nobody is marked. */
 static void sweep_clients(struct server *s)
 {
-        bool again;
-
-        do {
+        while (s->marked) {
                 struct client *next;
 
-                again = false;
+                s->marked = false;
                 for (struct client *c = s->clients; c; c = next) {
                         next = c->next;
-                        if (c->dropped && c->fd >= 0) {
+                        if (c->dropped && c->fd >= 0)
                                 end_connection(c);
-                                again = true;
-                        }
-                        if (c->gone) {
+                        if (c->gone)
                                 end_client(c);
-                                again = true;
-                        }
                 }
-        } while (again);
+        }
 }
 
 static void arm_sched_timer(struct server *s)

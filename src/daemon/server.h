@@ -43,6 +43,7 @@ struct server {
         struct client *clients;  /* every connection and every process that holds a charge */
         struct client **by_slot; /* by the low half of the scheduler's id */
         unsigned n_clients, n_attached;
+        bool marked; /* the sweep has something to do */
         struct control *controls;
         unsigned n_controls;
 

@@ -115,39 +115,38 @@ void session_perform(struct server *s)
                         performers[a->type].perform(s, c, a);
                 }
                 if (!s->actions.more)
-                        return;
+                        break;
                 session_begin(s);
                 sched_pump(s->sched, clock_now_ns(), &s->actions);
         }
+        session_begin(s); /* what has been carried out is not carried out again */
 }
 
 /* ---- up ---- */
 
-/* The process's earlier record ends as its new one begins. In this order, so that nobody is
- * promised in between what the process still holds. */
-static void retire_former(struct client *c)
+/* What the process's earlier record is charged for passes over, GPU by GPU, as it attaches them
+ * again. */
+static int take_over(struct client *c)
 {
         struct server *s = c->server;
         struct client *old = c->former;
 
-        c->former = NULL;
-        if (!old || !old->id)
-                return;
-        session_begin(s);
-        sched_client_gone(s->sched, old->id, clock_now_ns(), &s->actions);
-        session_perform(s);
-        s->by_slot[(uint32_t)old->id] = NULL;
-        old->id = 0;
-        s->n_attached--;
-        old->gone = true;
+        if (!old->lost_told) {
+                old->lost_told = true;
+                sched_client_lost(s->sched, old->id, clock_now_ns(), &s->actions);
+        }
+        return sched_client_returned(s->sched, c->id, old->id);
 }
 
-static bool former_is_replaced(const struct client *c)
+static void release_former(struct client *c)
 {
-        for (unsigned g = 0; g < SCHED_GPUS_MAX; g++)
-                if (c->former->accounts[g].ordinal >= 0 && c->accounts[g].ordinal < 0)
-                        return false;
-        return true;
+        struct sched_client_view v;
+
+        if (!c->former ||
+            sched_client_view(c->server->sched, c->former->id, clock_now_ns(), &v) == 0)
+                return;
+        client_mark_gone(c->former); /* nothing is left on it */
+        c->former = NULL;
 }
 
 static int on_hello(struct client *c, const struct wire_message *m)
@@ -208,7 +207,7 @@ static int register_client(struct client *c)
         s->n_attached++;
         /* Before the client can hold anything, so that a crash cannot come in between. */
         place_mark(s->place, true);
-        return 0;
+        return c->former ? take_over(c) : 0;
 }
 
 static void refuse_gpu(struct client *c, const struct wire_message *m, int error)
@@ -265,8 +264,7 @@ static int on_attach(struct client *c, const struct wire_message *m)
         c->accounts[gpu].ordinal = m->header.gpu;
         send_attached(c, gpu, m->header.gpu);
         session_perform(s);
-        if (c->former && former_is_replaced(c))
-                retire_former(c);
+        release_former(c);
         return 0;
 }
 
@@ -382,8 +380,6 @@ int session_handle(struct client *c, const struct wire_message *m)
                 client_refuse(c, WIRE_REFUSED_PROTOCOL, text);
                 return -EPROTO;
         }
-        if (c->former && type != WIRE_HELLO && type != WIRE_ATTACH && c->id)
-                retire_former(c);
         session_begin(c->server);
         r = handlers[type].handle(c, m);
         if (r < 0 && !c->dropped) {

@@ -1,0 +1,768 @@
+"""subletd, driven over its real sockets by small clients that obey (or do not)."""
+
+import array
+import contextlib
+import json
+import os
+import pathlib
+import pwd
+import select
+import signal
+import socket
+import stat
+import subprocess
+import time
+
+import pytest
+
+from wireclient import (DETACHED, GIB, IDLE, MAGIC, MESSAGES, MIB, RUN, RUNNING, Client, encode, obey_until, order)
+
+BUILD = pathlib.Path(os.environ.get("SUBLET_BUILD", pathlib.Path(__file__).resolve().parents[2] / "build"))
+SUBLETD = BUILD / "subletd"
+
+
+def wait_for(condition, timeout=10.0, what="it"):
+    until = time.monotonic() + timeout
+    while True:
+        value = condition()
+        if value:
+            return value
+        assert time.monotonic() < until, f"{what} did not happen within {timeout} s"
+        time.sleep(0.01)
+
+
+def connectable(directory):
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as s:
+        try:
+            s.connect(f"{directory}/client.sock")
+            return True
+        except OSError:
+            return False
+
+
+def environment(**more):
+    env = {k: v for k, v in os.environ.items() if not k.startswith(("SUBLET_", "XDG_"))}
+    return env | {"LC_ALL": "C"} | more
+
+
+class Daemon:
+    def __init__(self, directory, *options, check=True, **env):
+        self.dir = directory
+        self.process = subprocess.Popen(
+            [SUBLETD, "--dir", directory, *options],
+            env=environment(SUBLET_LOG="info", **env),
+            stderr=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            text=True,
+        )
+        if check:
+            wait_for(lambda: self.process.poll() is not None or connectable(directory), what="start")
+            assert self.process.poll() is None, self.process.stderr.read()
+
+    def status(self):
+        return order(self.dir, order="status")
+
+    def gpu(self, index=0):
+        return self.status()["gpus"][index]
+
+    def client(self, pid):
+        return next((c for c in self.gpu()["clients"] if c["pid"] == pid), None)
+
+    def end(self, how=signal.SIGTERM):
+        if self.process.poll() is None:
+            self.process.send_signal(how)
+        _, errors = self.process.communicate(timeout=10)
+        return self.process.returncode, errors
+
+
+@pytest.fixture
+def place(tmp_path_factory):
+    """A directory of a short name: socket addresses are short."""
+    import shutil
+    import tempfile
+
+    path = tempfile.mkdtemp(prefix="sublet-test-")
+    yield path
+    shutil.rmtree(path, ignore_errors=True)
+
+
+@pytest.fixture
+def daemon(place):
+    with contextlib.ExitStack() as stack:
+
+        def start(*options, **env):
+            d = Daemon(place, *options, **env)
+            stack.callback(lambda: d.process.poll() is None and d.end(signal.SIGKILL))
+            return d
+
+        yield start
+
+
+@pytest.fixture
+def client(place):
+    made = []
+
+    def make(name="fake", **more):
+        made.append(Client(place, name, **more))
+        return made[-1]
+
+    yield make
+    for c in made:
+        c.end()
+
+
+def run(*options, **more):
+    return subprocess.run([SUBLETD, *options], env=environment(), capture_output=True, text=True, timeout=20, **more)
+
+
+CARD = ("--capacity", "1GiB", "--host-memory", "4GiB")
+
+
+# ---- the conversation ----
+
+
+def test_hello_is_welcomed(daemon, client):
+    daemon(*CARD)
+    welcome = client().connect().hello()
+    assert welcome["instance"] != 0
+    assert (welcome["major"], welcome["magic"]) == (1, MAGIC)
+    assert welcome["version"] == "0.1.0"
+
+
+def test_another_minor_is_accepted(daemon, client):
+    daemon(*CARD)
+    client().connect().hello(minor=7)
+
+
+def test_another_major_is_refused_with_both_releases(daemon, client):
+    daemon(*CARD)
+    c = client().connect()
+    c.send("HELLO", magic=MAGIC, major=2, version="9.4.1", name="new")
+    refused = c.expect("REFUSED")
+    assert refused["code"] == 1
+    assert "9.4.1" in refused["text"] and "0.1.0" in refused["text"]
+    c.expect("closed")
+
+
+def test_attach_tells_the_visible_size(daemon, client):
+    d = daemon(*CARD)
+    c = client().start()
+    gpu = d.gpu()
+    assert gpu["total"] == GIB
+    assert gpu["headroom"] == min(512 * MIB, GIB * 3 // 100) or gpu["headroom"] > 0
+    assert c.attached["visible_bytes"] == gpu["visible"] < GIB
+    assert c.attached["block_bytes"] == 2 * MIB
+    assert c.attached["context_bytes"] == GIB // 256
+    assert c.attached["bound_ns"] == 10_000_000
+    assert c.limit["sequence"] > 0
+
+
+def test_a_large_card_has_large_contexts_and_blocks(daemon, client):
+    daemon()
+    c = client().start(total=140 * GIB)
+    assert 384 * MIB < c.attached["context_bytes"] < 1 * GIB
+    assert c.attached["block_bytes"] == 256 * MIB
+    assert client().start(total=8 * GIB).attached["visible_bytes"] > 100 * GIB, "the first word about a card counts"
+
+
+def test_a_capacity_may_be_set_for_one_card(daemon, client):
+    d = daemon("--capacity", "1=2GiB", "--capacity", "GPU-f2f2f2f2-f2f2-f2f2-f2f2-f2f2f2f2f2f2=3GiB")
+    c = client().connect()
+    c.hello()
+    for card in range(3):
+        c.send("ATTACH", card, total_bytes=8 * GIB, uuid=bytes([0xF0 + card] * 16))
+        c.expect("ATTACHED")
+    assert [g["total"] for g in d.status()["gpus"]] == [8 * GIB, 2 * GIB, 3 * GIB]
+
+
+def test_a_client_that_wants_to_run_is_granted(daemon, client):
+    d = daemon(*CARD)
+    c = client().start()
+    assert c.allocate(256 * MIB)
+    obey_until([c], lambda: c.lease)
+    assert c.backed == 256 * MIB
+    seen = d.client(c.process.pid)
+    assert seen["state"] == "running" and seen["backed"] == 256 * MIB and seen["name"] == "fake"
+    assert seen["user"] == pwd.getpwuid(os.getuid()).pw_name
+
+
+def test_room_that_cannot_be_is_refused_at_once(daemon, client):
+    daemon(*CARD)
+    c = client().start()
+    assert not c.ask(2 * GIB)
+    assert c.ask(512 * MIB), "a refusal costs nothing"
+
+
+def test_two_that_fit_run_together(daemon, client):
+    d = daemon(*CARD)
+    a, b = client("a").start(), client("b").start()
+    assert a.allocate(400 * MIB) and b.allocate(400 * MIB)
+    obey_until([a, b], lambda: a.lease and b.lease)
+    assert a.revokes == b.revokes == 0
+    assert {c["state"] for c in d.gpu()["clients"]} == {"running"}
+    assert d.gpu()["handoffs"] == 0
+
+
+def test_two_that_do_not_fit_hand_the_gpu_over(daemon, client):
+    d = daemon(*CARD)
+    assert order(d.dir, order="set", quantum="50ms") == {}
+    a, b = client("a").start(), client("b").start()
+    assert a.allocate(700 * MIB)
+    obey_until([a], lambda: a.lease)
+    assert b.allocate(700 * MIB)
+
+    def both_served_twice():
+        assert a.backed + b.backed <= GIB, "more backed than the card has"
+        assert not (a.lease and b.lease), "both run though they do not fit"
+        return a.grants >= 3 and b.grants >= 2
+
+    obey_until([a, b], both_served_twice, timeout=20)
+    assert a.revokes >= 2 and b.revokes >= 1
+    assert a.moved_out > 0 and a.moved_out < a.revokes * 700 * MIB, "only the missing bytes are moved"
+    assert d.gpu()["handoffs"] >= 3
+
+
+def test_an_idle_client_gives_way(daemon, client):
+    daemon(*CARD)
+    a, b = client("a").start(), client("b").start()
+    a.allocate(700 * MIB)
+    obey_until([a], lambda: a.lease)
+    a.wants_run = False
+    a.send("IDLE", lease=a.lease)
+    b.allocate(700 * MIB)
+    obey_until([a, b], lambda: b.lease)
+    assert a.revokes == 1
+
+
+# ---- loss and return ----
+
+
+def test_a_lost_connection_keeps_the_charge(daemon, client):
+    d = daemon(*CARD)
+    a, b = client("a").start(), client("b").start()
+    a.allocate(700 * MIB)
+    obey_until([a], lambda: a.lease)
+    a.disconnect()
+    wait_for(lambda: "lost" in d.client(a.process.pid)["flags"], what="loss")
+    assert d.client(a.process.pid)["backed"] == 700 * MIB
+    b.allocate(700 * MIB)
+    b.obey(timeout=0.5)
+    assert not b.lease, "the process lives and may use its memory"
+
+
+def test_a_killed_client_makes_room(daemon, client):
+    d = daemon(*CARD)
+    a, b = client("a").start(), client("b").start()
+    a.allocate(700 * MIB)
+    obey_until([a], lambda: a.lease)
+    b.allocate(700 * MIB)
+    a.kill()
+    obey_until([b], lambda: b.lease)
+    assert d.client(a.process.pid) is None
+
+
+def test_bye_makes_room_at_once(daemon, client):
+    d = daemon(*CARD)
+    a = client("a").start()
+    a.allocate(700 * MIB)
+    obey_until([a], lambda: a.lease)
+    a.send("BYE")
+    a.expect("closed")
+    wait_for(lambda: d.gpu()["charged"] == 0, timeout=0.4, what="release")
+
+
+def test_a_process_that_connects_again_replaces_itself(daemon, client):
+    d = daemon(*CARD)
+    a = client("a").start()
+    a.allocate(300 * MIB)
+    obey_until([a], lambda: a.lease)
+    welcome = a.seen[0]
+    a.disconnect()
+    wait_for(lambda: "lost" in d.client(a.process.pid)["flags"], what="loss")
+    a.connect()
+    a.hello(previous_instance=welcome["instance"])
+    a.attach(flags=RUN | RUNNING | DETACHED, allocated=300 * MIB, backed=300 * MIB)
+    obey_until([a], lambda: a.lease)
+    a.usage()
+    clients = wait_for(lambda: len(d.gpu()["clients"]) == 1 and d.gpu()["clients"], what="replacement")
+    assert clients[0]["backed"] == 300 * MIB and clients[0]["state"] == "running"
+    assert d.gpu()["charged"] < 400 * MIB
+
+
+def test_after_a_crash_running_clients_come_back_first(daemon, client, place):
+    d = daemon(*CARD)
+    a, b = client("a").start(), client("b").start()
+    a.allocate(700 * MIB)
+    obey_until([a], lambda: a.lease)
+    d.end(signal.SIGKILL)
+    a.expect("closed"), b.expect("closed")
+    assert os.path.exists(f"{place}/running")
+    d = daemon(*CARD)
+    started = time.monotonic()
+    for c in (a, b):
+        c.connect()
+        c.hello()
+    b.attach(flags=RUN, wait=False)
+    a.attach(flags=RUN | RUNNING | DETACHED, allocated=700 * MIB, backed=700 * MIB, wait=False)
+    obey_until([a, b], lambda: a.lease)
+    assert time.monotonic() - started < 1.5, "a running client is granted at once"
+    obey_until([a, b], lambda: b.lease, timeout=10)
+    assert time.monotonic() - started > 1.5, "nobody else is, while others may come back"
+
+
+def test_a_first_start_and_a_clean_one_wait_for_nobody(daemon, client, place):
+    d = daemon(*CARD)
+    c = client().start()
+    assert os.path.exists(f"{place}/running")
+    c.send("BYE")
+    c.expect("closed")
+    wait_for(lambda: not os.path.exists(f"{place}/running"), what="unmarking")
+    code, _ = d.end()
+    assert code == 0
+    assert not os.path.exists(f"{place}/client.sock") and not os.path.exists(f"{place}/control.sock")
+
+
+# ---- hostile input ----
+
+
+def garbage():
+    rows = {
+        "empty": b"",
+        "short": b"\1",
+        "unknown type": encode("HELLO").replace(b"\1", b"\x63", 1),
+        "no magic": encode("HELLO", major=1),
+        "huge": b"\1" * 4096,
+        "downward": encode("GRANT", lease=1),
+        "before hello": encode("USAGE", 0),
+    }
+    return [pytest.param(packet, id=name) for name, packet in rows.items()]
+
+
+@pytest.mark.parametrize("packet", garbage())
+def test_garbage_ends_the_connection_alone(daemon, client, packet):
+    d = daemon(*CARD)
+    good, bad = client("good").start(), client("bad").connect()
+    bad.raw(packet)
+    bad.expect("closed")
+    good.allocate(10 * MIB)
+    obey_until([good], lambda: good.lease)
+    assert len(d.gpu()["clients"]) == 1
+
+
+@pytest.mark.parametrize(
+    "name, fields",
+    [
+        ("USAGE", dict(gpu=3)),
+        ("USAGE", dict(gpu=16)),
+        ("USAGE", dict(gpu=0, flags=1 << 9)),
+        ("USAGE", dict(gpu=0, allocated=1, backed=2)),
+        ("HELLO", dict(magic=MAGIC, major=1)),
+        ("ATTACH", dict(gpu=0, total_bytes=GIB, uuid=b"\xf0" * 16)),
+    ],
+)
+def test_impossible_figures_end_the_connection(daemon, client, name, fields):
+    d = daemon(*CARD)
+    c = client().start()
+    c.send(name, **fields)
+    assert c.expect("REFUSED")["code"] == 6
+    c.expect("closed")
+    assert len(d.gpu()["clients"]) == 1, "the process lives: its charge stays"
+
+
+def test_every_message_in_every_state_leaves_the_daemon_alive(daemon, client):
+    d = daemon(*CARD)
+    for name, (_, _, layout, _) in MESSAGES.items():
+        for fill in (0, 0xFF):
+            packet = bytearray(encode(name, 0))
+            packet[8:] = bytes([fill]) * (len(packet) - 8)
+            c = client().start()
+            c.raw(bytes(packet))
+            c.usage()
+            c.obey(timeout=0.02)
+            c.end()
+    assert d.process.poll() is None
+    wait_for(lambda: not d.gpu()["clients"], what="cleaning up")
+
+
+def test_a_card_of_an_impossible_size_is_refused(daemon, client):
+    daemon()
+    c = client().connect()
+    c.hello()
+    sequence = c.send("ATTACH", 0, total_bytes=1 << 60, uuid=b"\x01" * 16)
+    refused = c.expect("REFUSED")
+    assert (refused["code"], refused["of"]) == (4, sequence)
+
+
+def test_the_seventeenth_card_is_refused(daemon, client):
+    daemon()
+    c, d = client().connect(), client().connect()
+    for one, cards in ((c, range(8)), (d, range(8, 16))):
+        one.hello()
+        for card in cards:
+            one.send("ATTACH", card, total_bytes=GIB, uuid=bytes([card + 1] * 16))
+            one.expect("ATTACHED")
+    d.send("ATTACH", 0, total_bytes=GIB, uuid=b"\x77" * 16)
+    assert d.expect("REFUSED")["code"] == 4
+
+
+def test_descriptors_that_come_along_are_closed(daemon, place):
+    d = daemon(*CARD)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as s:
+        s.connect(f"{place}/client.sock")
+        before = len(os.listdir(f"/proc/{d.process.pid}/fd"))
+        hello = encode("HELLO", magic=MAGIC, major=1, name="x", version="1")
+        r, w = os.pipe()
+        s.sendmsg([hello], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [w]))])
+        os.close(w)
+        s.settimeout(5)
+        assert s.recv(1000)
+        assert os.read(r, 1) == b"", "the daemon holds the other end"
+        os.close(r)
+        assert len(os.listdir(f"/proc/{d.process.pid}/fd")) <= before + 2
+
+
+def test_a_client_that_does_not_read_is_dropped(daemon, client):
+    d = daemon(*CARD)
+    c = client().start()
+    c.stop_reading()
+    c.command(do="noop")
+    for _ in range(4000):
+        c.raw(encode("WANT", 0, 1, commit=64 * GIB))
+    wait_for(lambda: "lost" in d.client(c.process.pid)["flags"], timeout=20, what="dropping")
+
+
+def test_too_many_messages_are_refused(daemon, client, tmp_path):
+    conf = tmp_path / "subletd.conf"
+    conf.write_text("[daemon]\nmessages_per_second = 50\n")
+    daemon(*CARD, "--config", str(conf))
+    c = client().start()
+    for _ in range(200):
+        c.raw(encode("IDLE", lease=1))
+    assert c.expect("REFUSED")["code"] == 5
+    c.expect("closed")
+
+
+def test_too_many_connections_of_a_user_are_refused(daemon, client, tmp_path):
+    conf = tmp_path / "subletd.conf"
+    conf.write_text("[daemon]\nconnections_per_user = 3\n")
+    daemon(*CARD, "--config", str(conf))
+    for _ in range(3):
+        last = client().connect()
+        last.hello()
+    late = client().connect()
+    assert late.expect("REFUSED")["code"] == 5
+    late.expect("closed")
+    last.disconnect()
+    wait_for(lambda: client().connect().receive(0.2) is None, what="a free place")
+
+
+# ---- orders ----
+
+
+def test_orders_are_answered_with_one_sentence_when_they_are_wrong(daemon, place):
+    daemon(*CARD)
+    assert "unknown order" in order(place, order="dance")["error"]
+    assert "error" in order(place, hello="there")
+    assert 'malformed mode "fast"' in order(place, order="set", mode="fast")["error"]
+    assert 'malformed quantum "5"' in order(place, order="set", quantum="5")["error"]
+    assert "error" in order(place, order="set", colour="red")
+    assert "error" in order(place, order="set", quantum=5)
+
+
+def test_settings_show_in_the_status(daemon, place):
+    d = daemon(*CARD)
+    assert d.status()["quantum"] == "auto" and d.status()["mode"] == "auto"
+    assert order(place, order="set", quantum="1500ms") == {}
+    assert order(place, order="set", mode="exclusive") == {}
+    status = d.status()
+    assert status["quantum"] == 1.5 and status["mode"] == "exclusive"
+    assert status["host_memory"]["budget"] == 4 * GIB
+    assert order(place, order="set", quantum="auto") == {}
+    assert d.status()["quantum"] == "auto"
+
+
+def test_stop_leaves_cleanly(daemon, place):
+    d = daemon(*CARD)
+    assert order(place, order="stop") == {}
+    assert d.process.wait(timeout=5) == 0
+    assert not os.path.exists(f"{place}/client.sock")
+
+
+def test_several_orders_on_one_connection(daemon, place):
+    daemon(*CARD)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as s:
+        s.connect(f"{place}/control.sock")
+        s.sendall(b'{"order":"status"}\n{"order":"sta')
+        s.sendall(b'tus"}\nnonsense\n')
+        lines = s.makefile().readline
+        assert "gpus" in json.loads(lines()) and "gpus" in json.loads(lines())
+        assert "error" in json.loads(lines())
+
+
+def test_modes_of_the_sockets(daemon, place):
+    daemon(*CARD)
+    for name in ("client.sock", "control.sock"):
+        assert stat.S_IMODE(os.stat(f"{place}/{name}").st_mode) == 0o600
+
+
+# ---- starting ----
+
+
+@pytest.mark.parametrize(
+    "options, names",
+    [
+        (["--foo"], '"--foo"'),
+        (["extra"], '"extra"'),
+        (["--capacity", "12q"], '"12q"'),
+        (["--capacity", "1=much"], '"1=much"'),
+        (["--capacity"], "--capacity"),
+        (["--host-memory=-1"], '"-1"'),
+        (["--private=yes"], "--private"),
+        (["--private", "--shared"], "--private"),
+        (["--group", "no-such-group", "--shared", "--dir", "/tmp/x"], "no-such-group"),
+        (["--config", "/no/such/file"], "/no/such/file"),
+        (["--dir", "/no/such/parent/dir"], "/no/such/parent/dir"),
+        (["--dir", "/tmp/" + "long" * 40], "too long"),
+    ],
+)
+def test_bad_usage_is_one_sentence_and_status_2(options, names):
+    result = run(*options)
+    assert result.returncode == 2
+    assert names in result.stderr
+    assert result.stderr.startswith("subletd: ") and result.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "text, where, names",
+    [
+        ("[daemon]\nquantum = 2s\nspeed = 3\n", 3, '"speed"'),
+        ("[daemon]\n\nquantum = 2\n", 3, 'malformed quantum "2"'),
+        ("# a comment\n[daemon]\nmode\n", 3, "key = value"),
+        ("[other]\nmode = auto\n", 2, '"other"'),
+        ("[daemon]\nhost_memory = 12QiB\n", 2, '"12QiB"'),
+        ("[daemon]\nhandoff_share = 5\n", 2, '"5"'),
+        ("[daemon]\nkill_overdue = maybe\n", 2, '"maybe"'),
+        ("[daemon]\nclients_max = 0\n", 2, '"0"'),
+    ],
+)
+def test_a_bad_configuration_names_file_and_line(place, tmp_path, text, where, names):
+    conf = tmp_path / "x.conf"
+    conf.write_text(text)
+    result = run("--dir", place, "--config", str(conf))
+    assert result.returncode == 2
+    assert f"{conf}:{where}:" in result.stderr and names in result.stderr
+
+
+def test_the_command_line_goes_over_the_file(daemon, client, tmp_path):
+    conf = tmp_path / "x.conf"
+    conf.write_text("[daemon]\ncapacity = 2GiB\nhost_memory = 1GiB\nquantum = 2s ; a comment\n")
+    d = daemon("--config", str(conf), "--capacity", "3GiB")
+    client().start()
+    assert d.gpu()["total"] == 3 * GIB
+    assert d.status()["host_memory"]["budget"] == GIB and d.status()["quantum"] == 2
+
+
+def test_help_names_every_option():
+    result = run("--help")
+    assert result.returncode == 0 and result.stderr == ""
+    for word in ("--dir", "--capacity", "--private", "quantum", "SUBLET_LOG"):
+        assert word in result.stdout
+    assert run("--version").stdout == "subletd 0.1.0\n"
+
+
+def test_a_second_daemon_names_the_first(daemon, place):
+    d = daemon(*CARD)
+    result = run("--dir", place)
+    assert result.returncode == 1
+    assert f"another subletd (pid {d.process.pid}) serves {place}" in result.stderr
+    assert connectable(place), "the first one still serves"
+
+
+def test_stale_sockets_are_taken_over(daemon, place, client):
+    daemon(*CARD).end(signal.SIGKILL)
+    assert os.path.exists(f"{place}/client.sock") and not connectable(place)
+    daemon(*CARD)
+    client().start()
+
+
+def test_something_else_in_the_way_is_left_alone(place):
+    pathlib.Path(place, "client.sock").write_text("mine")
+    result = run("--dir", place)
+    assert result.returncode == 2 and "not a socket" in result.stderr
+    assert pathlib.Path(place, "client.sock").read_text() == "mine"
+
+
+def test_a_directory_that_others_can_enter_is_refused(place):
+    os.chmod(place, 0o755)
+    result = run("--dir", place)
+    assert result.returncode == 2 and place in result.stderr and "chmod" in result.stderr
+
+
+needs_root = pytest.mark.skipif(os.getuid() != 0, reason="needs root to be another user")
+
+
+@needs_root
+def test_a_foreign_directory_is_refused(place):
+    os.chown(place, 65534, 65534)
+    result = run("--dir", place)
+    assert result.returncode == 2 and "another user" in result.stderr
+
+
+@needs_root
+def test_no_permission_is_said(place):
+    result = subprocess.run([SUBLETD, "--dir", f"{place}/sub"], capture_output=True, text=True, user=65534, env=environment())
+    assert result.returncode == 2 and f"no permission to create directory {place}/sub" in result.stderr
+
+
+@needs_root
+def test_a_shared_daemon_serves_other_users(place, client):
+    os.chmod(place, 0o755)
+    d = Daemon(place, "--shared", *CARD)
+    try:
+        assert stat.S_IMODE(os.stat(f"{place}/client.sock").st_mode) == 0o666
+        assert stat.S_IMODE(os.stat(f"{place}/control.sock").st_mode) == 0o600
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as s:
+            pid = os.fork()
+            if pid == 0:
+                os.setuid(65534)
+                s.connect(f"{place}/client.sock")
+                s.send(encode("HELLO", magic=MAGIC, major=1, name="x", version="1"))
+                os._exit(0 if s.recv(1000)[:1] == b"\2" else 1)
+            assert os.waitpid(pid, 0)[1] == 0
+    finally:
+        d.end()
+
+
+@needs_root
+def test_root_of_a_container_gives_no_orders(daemon, place):
+    daemon(*CARD)
+    script = f"""
+import sys; sys.path.insert(0, {str(pathlib.Path(__file__).parent)!r})
+from wireclient import order
+print(order({place!r}, order="stop"))
+"""
+    result = subprocess.run(["unshare", "--pid", "--fork", "/usr/bin/python3", "-c", script], capture_output=True, text=True)
+    if "unshare failed" in result.stderr or "Operation not permitted" in result.stderr:
+        pytest.skip("no pid namespaces here")
+    assert "outside a container" in result.stdout, result
+    assert connectable(place)
+
+
+# ---- the private daemon ----
+
+
+def has_ended(pid):
+    """Also when nobody has collected it yet."""
+    try:
+        return pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z"
+    except OSError:
+        return True
+
+
+def children(pid):
+    return [int(p) for p in pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+@pytest.fixture
+def private(place):
+    directory = f"{place}/private"
+
+    def start(*options):
+        result = run("--private", "--dir", directory, *CARD, *options)
+        assert result.returncode == 0, result.stderr
+        return directory
+
+    yield start
+    with contextlib.suppress(OSError, ValueError):
+        pid = int(pathlib.Path(directory, "lock").read_text())
+        if pathlib.Path(f"/proc/{pid}/comm").read_text() == "subletd\n":
+            os.kill(pid, signal.SIGTERM)
+
+
+def supervisor_of(directory):
+    return wait_for(lambda: int(pathlib.Path(directory, "lock").read_text() or 0), what="signing")
+
+
+def test_a_private_daemon_listens_when_its_starter_returns(private):
+    directory = private()
+    assert connectable(directory)
+    assert stat.S_IMODE(os.stat(directory).st_mode) == 0o700
+    assert private() == directory, "a second start finds the first"
+    assert connectable(directory)
+
+
+def test_many_starters_make_one_daemon(place):
+    directory = f"{place}/private"
+    starters = [
+        subprocess.Popen([SUBLETD, "--private", "--dir", directory, *CARD, "--linger", "300ms"], env=environment())
+        for _ in range(8)
+    ]
+    assert [s.wait(timeout=20) for s in starters] == [0] * 8
+    assert connectable(directory)
+    pid = supervisor_of(directory)
+    wait_for(lambda: has_ended(pid), what="leaving")
+
+
+def test_a_private_daemon_restarts_its_worker(private, place):
+    directory = private()
+    supervisor = supervisor_of(directory)
+    worker = wait_for(lambda: children(supervisor), what="the worker")[0]
+    c = Client(directory)
+    try:
+        instance = c.connect().hello()["instance"]
+        c.attach()
+        os.kill(worker, signal.SIGKILL)
+        c.expect("closed")
+        c.connect()
+        assert c.hello()["instance"] != instance
+        assert children(supervisor) != [worker]
+        c.attach(wait=False)
+        c.expect("LIMIT")
+    finally:
+        c.end()
+
+
+def test_a_private_daemon_leaves_after_its_last_client(private):
+    directory = private("--linger", "300ms")
+    supervisor = supervisor_of(directory)
+    c = Client(directory)
+    c.start()
+    time.sleep(0.6)  # longer than it lingers
+    assert not has_ended(supervisor), "a client is there"
+    c.end()
+    wait_for(lambda: has_ended(supervisor), what="leaving")
+    assert not os.path.exists(f"{directory}/client.sock")
+    assert not os.path.exists(f"{directory}/running")
+
+
+def test_stop_ends_supervisor_and_worker(private):
+    directory = private()
+    supervisor = supervisor_of(directory)
+    assert order(directory, order="stop") == {}
+    wait_for(lambda: has_ended(supervisor), what="leaving")
+    assert not connectable(directory)
+
+
+def test_a_worker_goes_with_its_supervisor(private):
+    directory = private()
+    supervisor = supervisor_of(directory)
+    worker = wait_for(lambda: children(supervisor), what="the worker")[0]
+    os.kill(supervisor, signal.SIGKILL)
+    wait_for(lambda: has_ended(worker), what="leaving")
+    assert private() == directory
+
+
+def test_a_private_daemon_keeps_nothing_of_its_starter(private, place):
+    r, w = os.pipe()
+    os.set_inheritable(w, True)
+    directory = f"{place}/private"
+    result = subprocess.run(
+        [SUBLETD, "--private", "--dir", directory, *CARD], env=environment(), close_fds=False, timeout=10
+    )
+    assert result.returncode == 0
+    os.close(w)
+    assert select.select([r], [], [], 5)[0] and os.read(r, 1) == b"", "the daemon holds a descriptor of its starter"
+    os.close(r)
+    supervisor = supervisor_of(directory)
+    assert os.getsid(supervisor) == supervisor
+    order(directory, order="stop")

@@ -1,0 +1,333 @@
+"""A client of subletd in Python, for tests: speaks the messages of src/wire/wire_messages.def, which it reads itself, so
+that there is one list.
+
+The daemon tells clients apart by process. `Client` is therefore a process of its own that relays: what the test sends goes
+out of its socket, what arrives comes back. `Client.obey()` answers as the preload library would."""
+
+import json
+import os
+import pathlib
+import re
+import select
+import socket
+import struct
+import subprocess
+import sys
+import time
+
+SOURCE = pathlib.Path(os.environ.get("SUBLET_SOURCE", pathlib.Path(__file__).resolve().parents[2]))
+NO_GPU = 0xFFFF
+RUN, RUNNING, IDLE, POISONED, DETACHED = 1, 2, 4, 8, 16
+KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
+
+
+def load_messages(path=SOURCE / "src/wire/wire_messages.def"):
+    text = re.sub(r"/\*.*?\*/", "", path.read_text(), flags=re.S)
+    messages = {}
+    for row in re.split(r"^WIRE\(", text, flags=re.M)[1:]:
+        name, number, direction, fields = row.split(",", 3)
+        layout, names = "<HHI", []
+        for kind, field, size in re.findall(r"(U64|U32|TEXT|BYTES)\((\w+)(?:,\s*(\d+))?\)", fields):
+            layout += {"U64": "Q", "U32": "I"}.get(kind, f"{size}s")
+            names.append((kind, field))
+        messages[name.strip()] = (int(number), direction.strip(), struct.Struct(layout), names)
+    return messages
+
+
+MESSAGES = load_messages()
+BY_NUMBER = {number: name for name, (number, *_) in MESSAGES.items()}
+MAGIC = 0x0054454C42555301
+
+
+def encode(name, /, gpu=NO_GPU, sequence=0, **fields):
+    number, _, layout, names = MESSAGES[name]
+    values = []
+    for kind, field in names:
+        value = fields.pop(field, 0 if kind in ("U64", "U32") else b"")
+        values.append(value.encode() if isinstance(value, str) else value)
+    assert not fields, f"{name} has no field {list(fields)}"
+    return layout.pack(number, gpu, sequence, *values)
+
+
+def decode(packet):
+    number, gpu, sequence = struct.unpack_from("<HHI", packet)
+    name = BY_NUMBER[number]
+    _, direction, layout, names = MESSAGES[name]
+    assert direction == "DOWN" and layout.size == len(packet), f"{name}: {direction}, {len(packet)} bytes"
+    values = layout.unpack(packet)[3:]
+    message = {"type": name, "gpu": gpu, "sequence": sequence}
+    for (kind, field), value in zip(names, values):
+        message[field] = value if kind in ("U64", "U32") else value.split(b"\0")[0].decode("latin1")
+    return message
+
+
+def uuid(number):
+    return bytes([0xF0 + number] * 16)
+
+
+class Client:
+    """One client process. Figures are those of its GPU 0."""
+
+    def __init__(self, directory, name="fake", user=None):
+        self.name = name
+        self.sequence = 0
+        self.allocated = self.backed = self.fixed = self.moved_in = self.moved_out = 0
+        self.limit = {"commit": 0, "backed": 0, "fixed": 0, "sequence": 0}
+        self.sequences = {}
+        self.lease = 0
+        self.wants_run = False
+        self.grants = self.revokes = 0
+        self.attached = None
+        self.lines = b""
+        self.seen = []
+        self.process = subprocess.Popen(
+            [sys.executable, __file__, str(directory)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0, user=user
+        )
+
+    # -- the relay --
+
+    def command(self, **what):
+        self.process.stdin.write(json.dumps(what).encode() + b"\n")
+
+    def connect(self):
+        """Sequences and leases of an earlier connection mean nothing."""
+        self.sequences, self.lease = {}, 0
+        self.limit = self.limit | {"sequence": 0}
+        self.command(do="connect")
+        return self
+
+    def disconnect(self):
+        self.command(do="disconnect")
+
+    def raw(self, packet):
+        self.command(do="send", packet=packet.hex())
+
+    def send(self, name, /, gpu=NO_GPU, **fields):
+        self.sequence += 1
+        self.raw(encode(name, gpu, self.sequence, **fields))
+        return self.sequence
+
+    def stop_reading(self):
+        self.command(do="stop_reading")
+
+    def receive(self, timeout=5.0):
+        """The next message; {"type": "closed"} when the daemon has ended the connection; None when nothing came."""
+        until = time.monotonic() + timeout
+        while b"\n" not in self.lines:
+            left = max(until - time.monotonic(), 0)
+            if not select.select([self.process.stdout], [], [], left)[0]:
+                return None
+            data = os.read(self.process.stdout.fileno(), 65536)
+            if not data:
+                return {"type": "closed"}
+            self.lines += data
+        line, self.lines = self.lines.split(b"\n", 1)
+        event = json.loads(line)
+        message = decode(bytes.fromhex(event["packet"])) if "packet" in event else {"type": event["event"]}
+        self.seen.append(message)
+        return message
+
+    def expect(self, *types, timeout=5.0):
+        """The next message of one of these types, past others (which are taken note of)."""
+        until = time.monotonic() + timeout
+        while True:
+            message = self.receive(max(until - time.monotonic(), 0))
+            if message is None:
+                raise AssertionError(f"{self.name}: no {types} within {timeout} s; saw {[m['type'] for m in self.seen[-8:]]}")
+            self.note(message)
+            if message["type"] in types:
+                return message
+            if message["type"] == "closed":
+                raise AssertionError(f"{self.name}: closed while waiting for {types}; saw {self.seen[-3:]}")
+
+    # -- what the library does --
+
+    def hello(self, **changes):
+        fields = dict(magic=MAGIC, major=1, minor=0, pid=self.process.pid, name=self.name, version="0.1.0")
+        fields.update(changes)
+        self.send("HELLO", **fields)
+        return self.expect("WELCOME")
+
+    def attach(self, total=GIB, gpu=0, card=0, wait=True, **fields):
+        self.fixed = fields.get("fixed", self.fixed)
+        self.send("ATTACH", gpu, total_bytes=total, uuid=uuid(card), **fields)
+        self.attached = self.expect("ATTACHED")
+        if wait:
+            self.expect("LIMIT")
+        return self.attached
+
+    def start(self, total=GIB, **fields):
+        self.connect()
+        self.hello()
+        self.attach(total, **fields)
+        return self
+
+    def usage(self, **changes):
+        fields = dict(
+            allocated=self.allocated,
+            backed=self.backed,
+            fixed=self.fixed,
+            moved_in=self.moved_in,
+            moved_out=self.moved_out,
+            limit_sequence=self.limit["sequence"],
+        )
+        fields.update(changes)
+        self.send("USAGE", 0, **fields)
+
+    def want_run(self):
+        self.wants_run = True
+        self.send("WANT", 0, need=self.allocated, flags=RUN)
+
+    def ask(self, size):
+        """Ask for room for so many bytes in all. True, or False: refused."""
+        sequence = self.send("WANT", 0, commit=size, need=self.allocated, flags=RUN if self.wants_run else 0)
+        while True:
+            answer = self.expect("LIMIT", "REFUSED")
+            if answer["type"] == "REFUSED":
+                assert answer["code"] == 2 and answer["of"] == sequence
+                return False
+            if answer["commit"] >= size:
+                return True
+
+    def allocate(self, size):
+        """Allocate up to so many bytes in all, and want to run with them."""
+        if not self.ask(size):
+            return False
+        self.allocated = size
+        self.want_run()
+        self.move()  # as far as the limit reaches already
+        return True
+
+    def note(self, message):
+        if message["type"] == "LIMIT":
+            last = self.sequences.get(message["gpu"], 0)
+            assert message["sequence"] > last, f"LIMIT sequences grow: {message['sequence']} after {last}"
+            self.sequences[message["gpu"]] = message["sequence"]
+            if message["gpu"] == 0:
+                self.limit = message
+        elif message["type"] == "GRANT":
+            self.lease = message["lease"]
+            self.grants += 1
+        elif message["type"] == "REVOKE":
+            self.revokes += 1
+
+    def obey(self, timeout=0.0):
+        """Take every message that is there and do what the library would. True if there was one."""
+        any_message = False
+        while True:
+            message = self.receive(0 if any_message else timeout)
+            if message is None:
+                return any_message
+            any_message = True
+            self.note(message)
+            self.react(message)
+
+    def react(self, message):
+        if message["type"] == "LIMIT":
+            self.move()
+        elif message["type"] == "REVOKE" and message["lease"] == self.lease:
+            self.lease = 0
+            self.send("DRAINED", lease=message["lease"])
+            if self.wants_run:
+                self.want_run()
+            self.move()
+        elif message["type"] == "GRANT":
+            assert self.backed >= self.allocated, "granted with memory that is not backed"
+
+    def move(self):
+        target = min(self.allocated, self.limit["backed"])
+        if target > self.backed:
+            self.moved_in += target - self.backed
+            self.backed = target
+        elif target < self.backed and not self.lease:
+            self.usage()  # the acknowledgement, before the first byte is moved
+            self.moved_out += self.backed - target
+            self.backed = target
+        self.usage()
+
+    # -- the end --
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
+
+    def end(self):
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+        self.process.stdin.close()
+        self.process.stdout.close()
+
+
+def obey_until(clients, condition, timeout=10.0):
+    """Let all of them obey until condition() holds."""
+    until = time.monotonic() + timeout
+    while not condition():
+        assert time.monotonic() < until, "it did not happen in time: " + str(
+            [(c.name, c.lease, c.allocated, c.backed, c.limit["backed"], [m["type"] for m in c.seen[-4:]]) for c in clients]
+        )
+        if not any([c.obey() for c in clients]):
+            select.select([c.process.stdout for c in clients if c.process.poll() is None], [], [], 0.05)
+
+
+def order(directory, **what):
+    """One order at control.sock and its answer."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as s:
+        s.settimeout(10)
+        s.connect(f"{directory}/control.sock")
+        s.sendall(json.dumps(what).encode() + b"\n")
+        answer = b""
+        while not answer.endswith(b"\n"):
+            data = s.recv(65536)
+            if not data:
+                break
+            answer += data
+        return json.loads(answer)
+
+
+def relay(directory):
+    """The child: commands on stdin, events on stdout, one JSON object a line."""
+    connection, reading, pending = None, True, b""
+
+    def tell(**event):
+        os.write(1, json.dumps(event).encode() + b"\n")
+
+    while True:
+        watched = [0] + ([connection] if connection and reading else [])
+        for ready in select.select(watched, [], [])[0]:
+            if ready == 0:
+                data = os.read(0, 1 << 20)
+                if not data:
+                    return
+                pending += data
+                *lines, pending = pending.split(b"\n")
+                for line in lines:
+                    what = json.loads(line)
+                    if what["do"] == "connect":
+                        connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+                        connection.connect(f"{directory}/client.sock")
+                    elif what["do"] == "disconnect" and connection:
+                        connection.close()
+                        connection = None
+                    elif what["do"] == "stop_reading":
+                        reading = False
+                    elif what["do"] == "send" and connection:
+                        try:
+                            connection.send(bytes.fromhex(what["packet"]))
+                        except OSError:
+                            pass  # the other end is gone: the read side tells
+            elif ready is connection:
+                try:
+                    packet = connection.recv(4096)
+                except OSError:
+                    packet = b""
+                if packet:
+                    tell(packet=packet.hex())
+                else:
+                    connection.close()
+                    connection = None
+                    tell(event="closed")
+
+
+if __name__ == "__main__":
+    relay(sys.argv[1])
