@@ -35,6 +35,7 @@
 #define BACKOFF_ALONE_NS (30 * NSEC_PER_SEC) /* where there never was a daemon */
 #define ALONE_AFTER_NS \
         (10 * NSEC_PER_SEC) /* without a daemon for so long, a running client grows on its own */
+#define COMMIT_KEEP_NS   NSEC_PER_SEC /* room asked for is about to be used */
 #define SHORT_SPACING_NS (10 * NSEC_PER_MSEC)
 
 enum link_state {
@@ -543,7 +544,8 @@ static void trim_commit(struct gpu *g)
         uint64_t keep = align_up(g->heap.allocated, g->block_bytes) + g->block_bytes;
 
         if (!g->attached || g->commit == UINT64_MAX || g->commit_wanted != g->commit ||
-            g->commit <= keep + 2 * g->block_bytes)
+            g->commit <= keep + 2 * g->block_bytes ||
+            clock_now_ns() - g->commit_used_ns < COMMIT_KEEP_NS)
                 return;
         g->commit = g->commit_wanted = keep;
         g->want_dirty = true;
@@ -656,28 +658,32 @@ static void agent_sleep(uint64_t timeout_ns)
 
 static void *agent_main(void *unused)
 {
-        enum swap_progress progress = SWAP_NOTHING;
+        enum swap_progress progress;
 
         (void)prctl(PR_SET_NAME, "sublet-agent");
         (void)core_relax();
         for (;;) {
-                uint64_t now, timeout;
+                uint64_t timeout;
 
                 lock_acquire(&core.lock);
-                now = clock_now_ns();
-                if (agent.link == LINK_DOWN && now >= agent.retry_ns)
+                if (agent.link == LINK_DOWN && clock_now_ns() >= agent.retry_ns)
                         agent_connect();
                 agent_listen();
                 if (agent.revoking)
                         drain_step();
+                core_reap_late();
+                agent_tell(); /* a lowered limit is acknowledged before the first byte moves */
+                lock_release(&core.lock);
+
+                progress = agent_swap();
+
+                lock_acquire(&core.lock);
                 agent_begin_to_run();
                 idle_step(clock_now_ns());
-                core_reap_late();
                 agent_tell();
                 timeout = agent_timeout(progress, clock_now_ns());
                 lock_release(&core.lock);
                 agent_sleep(timeout);
-                progress = agent_swap();
         }
         return NULL;
 }
@@ -716,11 +722,6 @@ void agent_kick(void)
 
         if (!atomic_exchange(&agent.kicked, true) && agent.wake >= 0)
                 (void)!write(agent.wake, &one, sizeof(one));
-}
-
-void agent_wants_run(void)
-{
-        agent_kick();
 }
 
 void agent_active(void)
@@ -771,6 +772,7 @@ int agent_ask_commit(struct gpu *g, uint64_t bytes)
         uint32_t refused = g->refused_commit;
 
         g->commit_wanted = MAX(g->commit_wanted, bytes);
+        g->commit_used_ns = clock_now_ns();
         g->want_dirty = true;
         agent_kick();
         while (g->commit < bytes) {

@@ -141,7 +141,7 @@ static void gate_wait_for_lease(void)
         lock_acquire(&core.lock);
         core.waiters++;
         if (core.waiters == 1)
-                agent_wants_run();
+                agent_kick();
         while (!core.running && !core_passive())
                 core_wait(&w, UINT64_MAX);
         core.waiters--;

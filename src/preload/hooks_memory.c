@@ -32,6 +32,20 @@ static int commit(struct gpu *g, uint64_t more)
         return blocks > exact ? agent_ask_commit(g, g->heap.allocated + more) : -ENOMEM;
 }
 
+/* Nobody can make room for us later, so the answer has to come now, as from the plain driver. Lock
+ * held. */
+static int back_alone(struct gpu *g, CUdeviceptr address)
+{
+        struct block *dead = NULL;
+        struct heap_place p;
+
+        if (!heap_find(&g->heap, address, &p) || swap_back_block(g, p.block) == 0)
+                return 0;
+        if (heap_free(&g->heap, address, &dead) == 0 && dead)
+                swap_discard(g, dead);
+        return -ENOMEM;
+}
+
 static CUresult allocate(struct gpu *g, uint64_t bytes, CUcontext owner, CUdeviceptr *ret_ptr)
 {
         uint64_t cost;
@@ -49,10 +63,13 @@ static CUresult allocate(struct gpu *g, uint64_t bytes, CUcontext owner, CUdevic
                 if (cost > visible_free(g) || commit(g, cost) < 0)
                         break;
         }
+        if (r == 0 && g->limit == UINT64_MAX)
+                r = back_alone(g, *ret_ptr);
         if (r == 0) {
                 if (heap_missing(&g->heap) > 0)
                         gate_shut(GATE_UNBACKED);
                 g->usage_dirty = true;
+                g->commit_used_ns = clock_now_ns();
         }
         lock_release(&core.lock);
         return r == 0 ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;

@@ -2,6 +2,7 @@
  * not safe in the arena, nor touch an extent that somebody else has marked busy. */
 #include "preload/swap.h"
 
+#include <errno.h>
 #include <stdlib.h>
 
 #include "base/log.h"
@@ -146,6 +147,24 @@ static struct extent *find_extent(struct gpu *g, enum extent_state state)
         return NULL;
 }
 
+/* Put memory behind an extent that was just claimed. Lock held, given up meanwhile. */
+static CUresult back_extent(struct gpu *g, struct extent *e)
+{
+        CUstreamCaptureMode mode;
+        CUresult r;
+
+        lock_release(&core.lock);
+        mode = core_relax();
+        r = extent_map(g, e);
+        core_unrelax(mode);
+        lock_acquire(&core.lock);
+        if (r == CUDA_SUCCESS)
+                extent_arrived(g, e);
+        else
+                extent_unclaim(g, e, r);
+        return r;
+}
+
 /* Lock held. False: the lease is gone meanwhile. */
 static bool back_gpu(struct gpu *g)
 {
@@ -153,33 +172,31 @@ static bool back_gpu(struct gpu *g)
 
         while (heap_missing(&g->heap) > 0) {
                 struct extent *e = find_extent(g, EXTENT_UNBACKED);
-                CUstreamCaptureMode mode;
-                CUresult r;
 
                 if (!core.running)
                         return false;
                 if (!e) {
                         core_wait(&w, NSEC_PER_SEC); /* others are at it */
-                        continue;
-                }
-                if (!extent_claim(g, e)) {
-                        agent_wants_run();
+                } else if (!extent_claim(g, e)) {
+                        agent_kick();
                         core_wait(&w, NSEC_PER_SEC);
-                        continue;
-                }
-                lock_release(&core.lock);
-                mode = core_relax();
-                r = extent_map(g, e);
-                core_unrelax(mode);
-                lock_acquire(&core.lock);
-                if (r == CUDA_SUCCESS) {
-                        extent_arrived(g, e);
-                } else {
-                        extent_unclaim(g, e, r);
+                } else if (back_extent(g, e) != CUDA_SUCCESS) {
                         core_wait(&w, 10 * NSEC_PER_MSEC);
                 }
         }
         return true;
+}
+
+int swap_back_block(struct gpu *g, struct block *b)
+{
+        for (unsigned i = 0; i < b->extent_count; i++) {
+                struct extent *e = &b->extents[i];
+
+                if (e->state == EXTENT_UNBACKED && extent_claim(g, e) &&
+                    back_extent(g, e) != CUDA_SUCCESS)
+                        return -ENOMEM;
+        }
+        return 0;
 }
 
 void swap_back_new(void)

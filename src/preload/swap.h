@@ -32,6 +32,10 @@ enum swap_progress swap_step(struct gpu *g, bool may_evict, bool restore);
  * where it does not. Called at the gate, not inside, core.lock not held. */
 void swap_back_new(void);
 
+/* Back one block at once, where there is no daemon that could make room later. 0, or -ENOMEM: the
+ * GPU has none. core.lock held, given up meanwhile. */
+int swap_back_block(struct gpu *g, struct block *b);
+
 /* Release whatever memory a dying block holds, wait for transfers of it, and bury it. core.lock
  * held, given up meanwhile. */
 void swap_discard(struct gpu *g, struct block *b);

@@ -43,8 +43,8 @@ void core_wait(struct core_wait *w, uint64_t timeout_ns)
         lock_acquire(&core.lock);
 }
 
-void agent_wants_run(void);
-void agent_wants_run(void)
+void agent_kick(void);
+void agent_kick(void)
 {
         atomic_fetch_add(&waits, 1);
 }
