@@ -57,13 +57,16 @@ static uint64_t bound_age(uint64_t now)
 bool bound_exceeded(void)
 {
         uint64_t now = clock_now_ns();
+        CUstreamCaptureMode mode;
         bool over;
 
         if (now < atomic_load_explicit(&bound_pause_until_ns, memory_order_relaxed))
                 return false;
+        mode = core_relax(); /* asking an event breaks a capture of this thread's otherwise */
         lock_acquire(&bound_lock);
         over = bound_ns && bound_age(now) > bound_ns;
         lock_release(&bound_lock);
+        core_unrelax(mode);
         return over;
 }
 
@@ -90,6 +93,7 @@ void bound_note(CUstream stream)
 {
         uint64_t now = clock_now_ns();
         CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_ACTIVE;
+        CUstreamCaptureMode mode = core_relax();
         CUcontext context = NULL;
         struct mark *m;
 
@@ -116,6 +120,7 @@ void bound_note(CUstream stream)
         bound_next = (bound_next + 1) % BOUND_RING;
 out:
         lock_release(&bound_lock);
+        core_unrelax(mode);
 }
 
 void bound_forget(CUcontext context)
