@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/paths.h"
 
@@ -40,19 +41,31 @@ static int connect_to(const char *dir)
         return TAKE_FD(fd);
 }
 
+#define STARTER_STACK  (64 * 1024)
+#define START_PATIENCE (3 * NSEC_PER_SEC)
+#define START_NAP_NS   (5 * NSEC_PER_MSEC)
+
 struct starter {
         const char *path;
         char *const *argv;
         char *const *envp;
+        char *stack; /* of the grandchild, its top */
 };
 
-/* Runs in the child, which shares our memory until it has execed: nothing but system calls. */
-static int starter_main(void *userdata)
+/* Both run while everybody above is suspended, in our memory: nothing but system calls. */
+static int starter_grandchild(void *userdata)
 {
         const struct starter *s = userdata;
 
         (void)execve(s->path, s->argv, s->envp);
         _exit(127);
+}
+
+static int starter_child(void *userdata)
+{
+        struct starter *s = userdata;
+
+        _exit(clone(starter_grandchild, s->stack, CLONE_VM | CLONE_VFORK, s) < 0 ? 1 : 0);
 }
 
 /* The daemon must not be preloaded with us: it is no CUDA program, and should outlive what we are
@@ -71,16 +84,15 @@ static char **environment_without_us(void)
         return copy;
 }
 
-/* subletd detaches itself; what we start ends as soon as its sockets listen. Exit signal 0 and
- * __WCLONE keep the child invisible to the program: no SIGCHLD, and its own wait() never sees it.
- */
+/* Start subletd as nobody's child. The program must not notice: a child whose exit signal is 0
+ * raises no SIGCHLD and is seen by __WCLONE alone, but execve() would make an ordinary child of it
+ * again. So it is its child that execs, and it is gone at once. */
 static int start_private(const char *dir)
 {
         const char *path = getenv("SUBLET_DAEMON");
         char *argv[] = {(char *)"subletd", (char *)"--private", (char *)"--dir", (char *)dir, NULL};
         _cleanup_free_ char **envp = NULL;
-        _cleanup_free_ char *stack = NULL;
-        const size_t stack_bytes = 64 * 1024;
+        _cleanup_free_ char *stacks = NULL;
         struct starter s;
         int status = 0;
         pid_t pid;
@@ -88,17 +100,31 @@ static int start_private(const char *dir)
         if (!path || access(path, X_OK) < 0)
                 return -ENOENT;
         envp = environment_without_us();
-        stack = malloc(stack_bytes);
-        if (!envp || !stack)
+        stacks = malloc((size_t)2 * STARTER_STACK);
+        if (!envp || !stacks)
                 return -ENOMEM;
-        s = (struct starter){.path = path, .argv = argv, .envp = envp};
-        pid = clone(starter_main, stack + stack_bytes, CLONE_VM | CLONE_VFORK, &s);
+        s = (struct starter){path, argv, envp, stacks + STARTER_STACK};
+        pid = clone(starter_child, stacks + (size_t)2 * STARTER_STACK, CLONE_VM | CLONE_VFORK, &s);
         if (pid < 0)
                 return -errno;
         while (waitpid(pid, &status, __WCLONE) < 0)
                 if (errno != EINTR)
                         return -errno;
         return WIFEXITED(status) && WEXITSTATUS(status) == 0 ? 0 : -ECHILD;
+}
+
+/* A daemon that was just started listens within milliseconds. */
+static int connect_soon(const char *dir)
+{
+        const struct timespec nap = {.tv_nsec = START_NAP_NS};
+        uint64_t until = clock_now_ns() + START_PATIENCE;
+        int r;
+
+        do {
+                (void)nanosleep(&nap, NULL);
+                r = connect_to(dir);
+        } while ((r == -ENOENT || r == -ECONNREFUSED) && clock_now_ns() < until);
+        return r;
 }
 
 int link_connect(char where[static 128], int *ret_fd)
@@ -124,7 +150,7 @@ int link_connect(char where[static 128], int *ret_fd)
                         log_debug("starting a private daemon in %s: %s", where,
                                   started < 0 ? strerror(-started) : "ok");
                         if (started == 0)
-                                r = connect_to(where);
+                                r = connect_soon(where);
                 }
         }
         if (r < 0)
