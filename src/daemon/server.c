@@ -127,7 +127,7 @@ static int on_post(sd_event_source *src, void *userdata)
 
         sweep_clients(s);
         control_sweep(s);
-        place_mark(s->place, s->n_attached > 0);
+        place_mark(s->place, s->n_attached > 0 || clock_now_ns() < s->marker_until_ns);
         (void)sd_event_source_get_enabled(s->measure_timer, &measuring);
         if (s->n_clients > 0 && measuring == SD_EVENT_OFF) {
                 /* Old samples say nothing about now; the first client must not be told a size that
@@ -290,6 +290,8 @@ static int server_open(struct server *s)
         if (place_was_busy(s->place)) {
                 log_warning("an earlier daemon ended with clients attached: waiting 2 s for them");
                 sc.restart_grace_ns = RESTART_GRACE_NS;
+                s->marker_until_ns = s->started_ns + RESTART_GRACE_NS;
+                s->place->marked = true;
         }
         s->sched = sched_new(&sc);
         s->by_slot = calloc(sc.clients_max + 1ul, sizeof(*s->by_slot));
@@ -304,6 +306,8 @@ static int server_open(struct server *s)
 
 static void server_close(struct server *s)
 {
+        if (s->n_attached == 0)
+                place_mark(s->place, false);
         while (s->clients)
                 client_free(s->clients);
         control_close_all(s);

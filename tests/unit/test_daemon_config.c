@@ -1,0 +1,177 @@
+/* test_daemon_config.c: what a configuration may say, and what is said about a wrong one. */
+#include "unit.h"
+
+#include <errno.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/macros.h"
+#include "daemon/config.h"
+
+static void every_key_takes_what_its_help_says(void **state)
+{
+        static const char *const good[][2] = {
+                {"mode", "exclusive"},
+                {"quantum", "auto"},
+                {"quantum", "2.5s"},
+                {"quantum_min", "100ms"},
+                {"quantum_max", "2min"},
+                {"handoff_share", "2.5%"},
+                {"grace", "10s"},
+                {"patience", "500ms"},
+                {"idle_release", "auto"},
+                {"fixed_share", "10%"},
+                {"capacity", "8GiB"},
+                {"capacity", "1=4GiB"},
+                {"host_memory", "64GiB"},
+                {"clients_max", "16"},
+                {"connections_per_user", "3"},
+                {"messages_per_second", "9"},
+                {"linger", "0"},
+                {"kill_overdue", "yes"},
+        };
+        char error[CONFIG_ERROR_MAX];
+        struct config c;
+
+        config_default(&c);
+        for (size_t i = 0; i < ARRAY_SIZE(good); i++)
+                if (config_set(&c, good[i][0], good[i][1], error) != 0)
+                        fail_msg("%s = %s: %s", good[i][0], good[i][1], error);
+        assert_int_equal(c.sched.mode, SCHED_MODE_EXCLUSIVE);
+        assert_int_equal(c.sched.quantum_ns, 2500 * NSEC_PER_MSEC);
+        assert_int_equal(c.sched.handoff_permille, 25);
+        assert_int_equal(c.sched.fixed_permille, 100);
+        assert_int_equal(c.sched.idle_release_ns, 0);
+        assert_int_equal(c.host_memory_bytes, 64 * GIB);
+        assert_true(c.kill_overdue);
+}
+
+static void a_malformed_value_changes_nothing_and_is_quoted(void **state)
+{
+        static const char *const bad[][2] = {
+                {"mode", "fast"},          {"quantum", "5"},        {"quantum", "0s"},
+                {"handoff_share", "5"},    {"handoff_share", "0%"}, {"handoff_share", "100%"},
+                {"handoff_share", "nan%"}, {"grace", "-5s"},        {"capacity", "=5g"},
+                {"capacity", "0"},         {"capacity", "a=b=5g"},  {"host_memory", ""},
+                {"clients_max", "0"},      {"clients_max", "1e3"},  {"clients_max", "9999999999"},
+                {"kill_overdue", "1"},
+        };
+        char error[CONFIG_ERROR_MAX], quoted[64];
+        struct config c, before;
+
+        config_default(&c);
+        before = c;
+        for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
+                assert_int_equal(config_set(&c, bad[i][0], bad[i][1], error), -EINVAL);
+                (void)snprintf(quoted, sizeof(quoted), "\"%s\"", bad[i][1]);
+                if (!strstr(error, quoted))
+                        fail_msg("%s = %s: %s", bad[i][0], bad[i][1], error);
+        }
+        assert_int_equal(c.sched.quantum_ns, before.sched.quantum_ns);
+        assert_int_equal(c.sched.handoff_permille, before.sched.handoff_permille);
+        assert_int_equal(c.n_capacities, 0);
+        assert_int_equal(config_set(&c, "colour", "red", error), -ENOENT);
+        assert_non_null(strstr(error, "\"colour\""));
+        assert_int_equal(config_set(&c, "host_memory", "99999999999TiB", error), -EINVAL);
+        assert_non_null(strstr(error, "too large"));
+}
+
+static void the_last_capacity_that_matches_a_gpu_counts(void **state)
+{
+        char error[CONFIG_ERROR_MAX];
+        struct config c;
+
+        config_default(&c);
+        assert_int_equal(config_capacity(&c, 0, "GPU-x"), 0);
+        assert_int_equal(config_set(&c, "capacity", "8g", error), 0);
+        assert_int_equal(config_set(&c, "capacity", "1=4g", error), 0);
+        assert_int_equal(config_set(&c, "capacity", "GPU-x=2g", error), 0);
+        assert_int_equal(config_capacity(&c, 0, "GPU-y"), 8 * GIB);
+        assert_int_equal(config_capacity(&c, 1, "GPU-y"), 4 * GIB);
+        assert_int_equal(config_capacity(&c, 1, "GPU-x"), 2 * GIB);
+        for (unsigned i = 3; i < CONFIG_CAPACITIES; i++)
+                assert_int_equal(config_set(&c, "capacity", "1g", error), 0);
+        assert_int_equal(config_set(&c, "capacity", "1g", error), -EINVAL);
+}
+
+static int load(const char *text, struct config *c, char error[static CONFIG_ERROR_MAX],
+                char ret_path[static 64])
+{
+        int fd, r;
+
+        (void)snprintf(ret_path, 64, "/tmp/sublet-config-XXXXXX");
+        fd = mkstemp(ret_path);
+        assert_true(fd >= 0);
+        assert_int_equal(write(fd, text, strlen(text)), (ssize_t)strlen(text));
+        assert_int_equal(close(fd), 0);
+        r = config_load(c, ret_path, error);
+        assert_int_equal(unlink(ret_path), 0);
+        return r;
+}
+
+static void a_file_is_read_whole(void **state)
+{
+        char error[CONFIG_ERROR_MAX], path[64];
+        struct config c;
+
+        config_default(&c);
+        assert_int_equal(load("# sublet\n\n[daemon]\nquantum = 3s ; as text\nhost_memory=1g\n", &c,
+                              error, path),
+                         0);
+        assert_int_equal(c.sched.quantum_ns, 3 * NSEC_PER_SEC);
+        assert_int_equal(c.host_memory_bytes, GIB);
+        assert_int_equal(load("", &c, error, path), 0);
+}
+
+static void a_wrong_file_is_named_with_its_first_wrong_line_and_applied_in_no_part(void **state)
+{
+        static const struct {
+                const char *text;
+                int line;
+                const char *says;
+        } bad[] = {
+                {"[daemon]\nquantum = 3s\nspeed = 1\nmode = x\n", 3, "\"speed\""},
+                {"[daemon]\n\n\nquantum = 3\n", 4, "malformed quantum \"3\""},
+                {"[daemon]\nquantum\n", 2, "key = value"},
+                {"[daemon]\nquantum\nspeed = 1\n", 2, "key = value"},
+                {"quantum = 3s\n", 1, "under [daemon]"},
+                {"[gpu]\na = b\n", 2, "\"gpu\""},
+        };
+        char error[CONFIG_ERROR_MAX], path[64], where[80];
+
+        for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
+                struct config c;
+
+                config_default(&c);
+                assert_int_equal(load(bad[i].text, &c, error, path), -EINVAL);
+                (void)snprintf(where, sizeof(where), "%s:%d: ", path, bad[i].line);
+                if (strncmp(error, where, strlen(where)) != 0 || !strstr(error, bad[i].says))
+                        fail_msg("case %zu: %s", i, error);
+                assert_int_equal(c.sched.quantum_ns, 0);
+        }
+}
+
+static void a_file_that_is_not_there_is_an_error(void **state)
+{
+        char error[CONFIG_ERROR_MAX];
+        struct config c;
+
+        config_default(&c);
+        assert_int_equal(config_load(&c, "/no/such/file", error), -ENOENT);
+        assert_non_null(strstr(error, "/no/such/file"));
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                cmocka_unit_test(every_key_takes_what_its_help_says),
+                cmocka_unit_test(a_malformed_value_changes_nothing_and_is_quoted),
+                cmocka_unit_test(the_last_capacity_that_matches_a_gpu_counts),
+                cmocka_unit_test(a_file_is_read_whole),
+                cmocka_unit_test(
+                        a_wrong_file_is_named_with_its_first_wrong_line_and_applied_in_no_part),
+                cmocka_unit_test(a_file_that_is_not_there_is_an_error),
+        };
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,171 @@
+/* test_daemon_parts.c: the daemon's small parts: host budget, UUIDs, users' buckets, peers. */
+#include "unit.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/macros.h"
+#include "daemon/host.h"
+#include "daemon/nvml.h"
+#include "daemon/peer.h"
+#include "daemon/users.h"
+
+static void the_host_budget_is_half_but_never_the_margin(void **state)
+{
+        struct host_memory roomy = {128 * GIB, 120 * GIB}, tight = {128 * GIB, 20 * GIB},
+                           full = {128 * GIB, 2 * GIB}, small = {2 * GIB, 2 * GIB};
+
+        assert_int_equal(host_memory_budget(&roomy), 64 * GIB);
+        assert_int_equal(host_memory_budget(&tight), 12 * GIB);
+        assert_int_equal(host_memory_budget(&full), 0);
+        assert_int_equal(host_memory_budget(&small), GIB);
+}
+
+static void this_machine_has_memory(void **state)
+{
+        struct host_memory m;
+
+        assert_int_equal(host_memory_read(&m), 0);
+        assert_true(m.total_bytes > 0 && m.available_bytes <= m.total_bytes);
+}
+
+static void uuids_survive_being_written_and_read(void **state)
+{
+        const char *text = "GPU-01234567-89ab-cdef-fedc-ba9876543210";
+        static const uint8_t bytes[16] = {0x01, 0x23, 0x45, 0x67, 0x89, 0xab, 0xcd, 0xef,
+                                          0xfe, 0xdc, 0xba, 0x98, 0x76, 0x54, 0x32, 0x10};
+        char back[NVML_UUID_TEXT_MAX];
+        uint8_t uuid[16];
+
+        assert_int_equal(nvml_parse_uuid(text, uuid), 0);
+        assert_memory_equal(uuid, bytes, 16);
+        nvml_format_uuid(uuid, back);
+        assert_string_equal(back, text);
+        assert_int_equal(nvml_parse_uuid("01234567-89AB-cdef-fedc-ba9876543210", uuid), 0);
+        assert_memory_equal(uuid, bytes, 16);
+}
+
+static void malformed_uuids_are_refused(void **state)
+{
+        static const char *const bad[] = {"",
+                                          "GPU-",
+                                          "GPU-0123",
+                                          "gpu",
+                                          "GPU-01234567-89ab-cdef-fedc-ba987654321",
+                                          "GPU-01234567-89ab-cdef-fedc-ba98765432100",
+                                          "GPU-0123456g-89ab-cdef-fedc-ba9876543210"};
+        uint8_t uuid[16];
+
+        for (size_t i = 0; i < ARRAY_SIZE(bad); i++)
+                assert_int_equal(nvml_parse_uuid(bad[i], uuid), -EINVAL);
+}
+
+static void a_users_connections_are_counted(void **state)
+{
+        struct users *u = users_new(2, 100);
+        struct user *a, *b, *other;
+
+        assert_non_null(u);
+        assert_int_equal(users_connect(u, 7, 0, &a), 0);
+        assert_int_equal(users_connect(u, 7, 0, &b), 0);
+        assert_ptr_equal(a, b);
+        assert_int_equal(users_connect(u, 7, 0, &b), -EUSERS);
+        assert_int_equal(users_connect(u, 8, 0, &other), 0);
+        users_disconnect(u, a);
+        assert_int_equal(users_connect(u, 7, 0, &b), 0);
+        users_free(u);
+}
+
+static void a_bucket_holds_one_second_and_fills_with_time(void **state)
+{
+        struct users *u = users_new(2, 100);
+        struct user *a, *b;
+
+        assert_non_null(u);
+        assert_int_equal(users_connect(u, 7, 0, &a), 0);
+        assert_int_equal(users_connect(u, 8, 0, &b), 0);
+        for (unsigned i = 0; i < 100; i++)
+                assert_true(users_take(u, a, 0));
+        assert_false(users_take(u, a, 0));
+        assert_false(users_take(u, a, 9 * NSEC_PER_MSEC));
+        assert_true(users_take(u, a, 10 * NSEC_PER_MSEC));
+        assert_false(users_take(u, a, 10 * NSEC_PER_MSEC));
+        assert_true(users_take(u, b, 10 * NSEC_PER_MSEC));
+        /* Leaving and coming back fills nothing, and an hour no more than a second. */
+        users_disconnect(u, a);
+        assert_int_equal(users_connect(u, 7, 10 * NSEC_PER_MSEC, &a), 0);
+        assert_false(users_take(u, a, 10 * NSEC_PER_MSEC));
+        for (unsigned i = 0; i < 100; i++)
+                assert_true(users_take(u, a, 3600 * NSEC_PER_SEC));
+        assert_false(users_take(u, a, 3600 * NSEC_PER_SEC));
+        users_free(u);
+}
+
+static void a_user_has_a_name(void **state)
+{
+        struct users *u = users_new(2, 100);
+        struct user *root, *nobody_knows;
+
+        assert_int_equal(users_connect(u, 0, 0, &root), 0);
+        assert_int_equal(users_connect(u, 3999999999, 0, &nobody_knows), 0);
+        assert_string_equal(users_name(root), "root");
+        assert_string_equal(users_name(nobody_knows), "3999999999");
+        users_free(u);
+}
+
+static void the_kernel_says_who_a_peer_is_and_when_it_ends(void **state)
+{
+        struct peer peer;
+        int pair[2];
+        pid_t child;
+
+        assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair), 0);
+        assert_int_equal(peer_identify(pair[0], &peer), 0);
+        assert_int_equal(peer.pid, getpid());
+        assert_int_equal(peer.uid, getuid());
+        assert_true(peer.pidfd >= 0);
+        assert_false(peer_ended(peer.pidfd));
+        assert_true(peer_outside_container(peer.pid));
+        assert_int_equal(close(peer.pidfd), 0);
+
+        child = fork();
+        assert_true(child >= 0);
+        if (child == 0) {
+                int own[2];
+
+                /* A pair made by the child names the child. */
+                if (socketpair(AF_UNIX, SOCK_SEQPACKET, 0, own) < 0 ||
+                    peer_identify(own[0], &peer) < 0 || peer.pid != getpid())
+                        _exit(1);
+                _exit(0);
+        }
+        int status;
+
+        assert_int_equal(waitpid(child, &status, 0), child);
+        assert_int_equal(status, 0);
+        assert_false(peer_outside_container(child));
+        assert_false(peer_outside_container(0));
+        assert_false(peer_ended(-EBADF));
+        assert_int_equal(close(pair[0]), 0);
+        assert_int_equal(close(pair[1]), 0);
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                cmocka_unit_test(the_host_budget_is_half_but_never_the_margin),
+                cmocka_unit_test(this_machine_has_memory),
+                cmocka_unit_test(uuids_survive_being_written_and_read),
+                cmocka_unit_test(malformed_uuids_are_refused),
+                cmocka_unit_test(a_users_connections_are_counted),
+                cmocka_unit_test(a_bucket_holds_one_second_and_fills_with_time),
+                cmocka_unit_test(a_user_has_a_name),
+                cmocka_unit_test(the_kernel_says_who_a_peer_is_and_when_it_ends),
+        };
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}
