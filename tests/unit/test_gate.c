@@ -17,7 +17,7 @@
 #include "preload/libc_compat.h"
 
 #define THREADS 2
-#define ROUNDS  40000
+#define ROUNDS  4000
 
 struct core core;
 struct real_driver real;
