@@ -220,7 +220,8 @@ struct initializer {
 };
 
 /* A symbol's address, plain or as generic(symbol), plus a number. */
-static int initial_address(struct parser *p, struct initializer *init, unsigned element)
+static int initial_address(struct parser *p, struct initializer *init, unsigned element,
+                           uint64_t *ret_value)
 {
         struct ptx_module *m = p->m;
         bool generic = lex_is_word(&p->lex, "generic");
@@ -236,7 +237,8 @@ static int initial_address(struct parser *p, struct initializer *init, unsigned 
                         return r;
         }
         s = symbol_find(p, p->lex.token.text, p->lex.token.length);
-        if (p->lex.token.kind != TOKEN_WORD || !s || s->kind != SYMBOL_VARIABLE || element != 8)
+        if (p->lex.token.kind != TOKEN_WORD || !s || element != 8 ||
+            (s->kind != SYMBOL_VARIABLE && s->kind != SYMBOL_FUNCTION))
                 return parser_fail(p, "'%.*s' cannot be an initial value",
                                    (int)MIN(p->lex.token.length, 64U), p->lex.token.text);
         lex_next(&p->lex);
@@ -244,6 +246,10 @@ static int initial_address(struct parser *p, struct initializer *init, unsigned 
                 r = parser_expect(p, ')');
                 if (r < 0)
                         return r;
+        }
+        if (s->kind == SYMBOL_FUNCTION) {
+                *ret_value = FUNCTION_HANDLE | s->value;
+                return 0;
         }
         if (lex_is(&p->lex, '+') || lex_is(&p->lex, '-')) {
                 r = number_parse(p, &kind, &addend);
@@ -274,7 +280,7 @@ static int initial_element(struct parser *p, const struct declarator *d, struct 
                 return parser_fail(p, "more initial values than '%.*s' has room for",
                                    (int)MIN(d->name.length, 64U), d->name.text);
         if (p->lex.token.kind == TOKEN_WORD)
-                r = initial_address(p, init, element);
+                r = initial_address(p, init, element, &v);
         else
                 r = number_parse(p, &kind, &v);
         if (r == 0)

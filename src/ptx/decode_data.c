@@ -363,8 +363,8 @@ int decode_atomic(struct parser *p)
                         break;
         floats = type_is(a.type, 'f');
         sized = type_bits(a.type) == 32 || type_bits(a.type) == 64;
-        if (kind == ARRAY_SIZE(atomic_name) || a.count != 1 || !sized || a.type == TYPE_f16x2 ||
-            a.type == TYPE_bf16x2 || (floats && kind != ATOMIC_ADD) ||
+        if (kind == ARRAY_SIZE(atomic_name) || a.count != 1 || !sized ||
+            (floats && kind != ATOMIC_ADD) ||
             (red && (kind == ATOMIC_EXCH || kind == ATOMIC_CAS)) ||
             ((kind == ATOMIC_INC || kind == ATOMIC_DEC) && a.type != TYPE_u32))
                 return parser_fail_insn(p, "this form of the instruction is not known");

@@ -27,6 +27,8 @@
 #define WINDOW_SHARED (UINT64_C(0x51) << 56)
 #define WINDOW_LOCAL  (UINT64_C(0x52) << 56)
 #define WINDOW_PARAM  (UINT64_C(0x53) << 56)
+/* What %envreg1 and 2 point to: the memory in which the blocks of a cooperative launch meet. */
+#define WINDOW_GRID (UINT64_C(0x55) << 56)
 
 /* name, bits, class letter: u(nsigned) s(igned) b(its) f(loat) p(redicate) */
 #define PTX_TYPES(X)       \
@@ -359,7 +361,8 @@ struct run {
         struct warp *free_warps;
         struct block *free_blocks;
         size_t bytes; /* held by frames */
-        int failed;   /* -errno: the launch ends */
+        uint8_t grid_workspace[64] __attribute__((aligned(64)));
+        int failed; /* -errno: the launch ends */
         char *error;
 };
 

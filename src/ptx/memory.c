@@ -3,7 +3,8 @@
 #include "ptx/internal.h"
 
 #include <errno.h>
-#include <string.h>
+
+#include "ptx/half.h"
 
 /* Lanes' bytes may lie at any alignment in the host, whatever it is on the device. */
 typedef uint8_t any_u8 __attribute__((aligned(1), may_alias));
@@ -37,6 +38,11 @@ static void read_addresses(const struct warp *w, const struct ptx_insn *in, uint
         }
 }
 
+static uint8_t *within(uint8_t *memory, uint64_t size, uint64_t offset, size_t bytes)
+{
+        return offset <= size && bytes <= size - offset ? memory + offset : NULL;
+}
+
 static uint8_t *global_at(struct warp *w, const struct ptx_insn *in, uint64_t address, size_t bytes,
                           bool write)
 {
@@ -50,16 +56,14 @@ static uint8_t *global_at(struct warp *w, const struct ptx_insn *in, uint64_t ad
                 return range->pointer + (address - range->start);
         if (end < address)
                 return NULL;
+        if (unlikely((address & WINDOW_MASK) == WINDOW_GRID))
+                return within(w->run->grid_workspace, sizeof(w->run->grid_workspace),
+                              address & ~WINDOW_MASK, bytes);
         p = memory->resolve(memory->context, address, bytes, write, &start, &end);
         if (!p || start > address || end < address + bytes)
                 return p;
         *range = (struct range){start, end, p - (address - start)};
         return p;
-}
-
-static uint8_t *within(uint8_t *memory, uint64_t size, uint64_t offset, size_t bytes)
-{
-        return offset <= size && bytes <= size - offset ? memory + offset : NULL;
 }
 
 /* Where [address, address + bytes) of that space lies for a lane, or NULL. */
@@ -356,6 +360,11 @@ static uint64_t atomic_value(const struct ptx_insn *in, uint64_t old, uint64_t b
                 if (in->type == TYPE_f64) {
                         x.f64 += y.f64;
                         return x.u64;
+                }
+                if (type_is(in->type, 'f')) {
+                        const uint32_t halves[3] = {(uint32_t)old, (uint32_t)b, 0};
+
+                        return ptx_half_arithmetic(in->type, HALF_ADD, 0, halves);
                 }
                 return old + b;
         case ATOMIC_MIN:

@@ -220,6 +220,8 @@ static int operand_simple(struct parser *p, struct operand *o)
                 o->kind = OPERAND_NUMBER;
                 return number_parse(p, &o->number, &o->value);
         }
+        if (p->lex.token.kind == TOKEN_END)
+                return parser_fail(p, "the text ends where an operand belongs");
         if (p->lex.token.kind != TOKEN_WORD)
                 return parser_fail(p, "unexpected '%.*s'", (int)MIN(p->lex.token.length, 32U),
                                    p->lex.token.text);

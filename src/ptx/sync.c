@@ -515,6 +515,12 @@ void warp_special(struct warp *w, const struct ptx_insn *in)
         case SPECIAL_CLUSTER_RANK:
                 put32(w, in, 0);
                 break;
+        case SPECIAL_ENVREG1:
+                put32(w, in, (uint32_t)(WINDOW_GRID >> 32));
+                break;
+        case SPECIAL_ENVREG2:
+                put32(w, in, (uint32_t)WINDOW_GRID);
+                break;
         case SPECIAL_GRIDID:
                 put64(w, in, 1);
                 break;

@@ -52,7 +52,7 @@ extern "C" __global__ void warp_words(const int *in, unsigned *out)
 	r ^= (unsigned)__shfl_xor_sync(0xffffffffu, v, 5, 16) << 2;
 	r ^= (unsigned)__shfl_sync(0xffffffffu, v, t * 7 + 3, 8) << 3;
 	if (t & 1)
-		r += __activemask() & 1;
+		r += __activemask() != 0;
 	out[t] = r;
 	out[blockDim.x + t] = (unsigned)__syncthreads_count(v > 3);
 	out[2 * blockDim.x + t] = (unsigned)__syncthreads_or(v == 12345) + 2 * (unsigned)__syncthreads_and(v < 1000);
