@@ -369,7 +369,7 @@ int session_join(bool cuda, struct session **ret_session)
                 return -ENOMEM;
         r = session_name(name);
         if (r < 0)
-                return r;
+                return setting_error("SIMCUDA_SESSION", getenv("SIMCUDA_SESSION"));
         r = settings_read(&settings);
         if (r < 0)
                 return r;
