@@ -105,11 +105,11 @@ struct gpu {
         uint64_t promise_over; /* a commit past what could be made resident, likewise */
         struct client *head;   /* the first who lacks bytes here; NULL: nobody */
         bool head_fixed;
-        uint64_t head_missing;     /* past its limit, or past its fixed bytes */
-        unsigned leases;           /* clients that hold one and use this GPU */
-        bool claimed;              /* exclusive: somebody waits to run here */
-        struct client *lease_head; /* exclusive: the first who lacks only the lease */
-        uint64_t contested_until_ns;
+        uint64_t head_missing;       /* past its limit, or past its fixed bytes */
+        unsigned leases;             /* clients that hold one and use this GPU */
+        bool claimed;                /* exclusive: somebody waits to run here */
+        struct client *lease_head;   /* exclusive: the first who lacks only the lease */
+        uint64_t contested_until_ns; /* 0: somebody waits still */
         bool contested;
         bool promise_trim; /* commits may lie above what is left of the card */
 

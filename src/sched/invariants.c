@@ -119,8 +119,25 @@ static const char *check_client(const struct sched *s, const struct client *c)
         return NULL;
 }
 
+/* c holds bytes on this GPU that are not for h: it ranks above, or it stands before h in the queue
+ * and lacks bytes on another GPU, where the same is asked of its head. */
+static bool may_keep(const struct client *c, const struct client *h)
+{
+        unsigned gpu;
+
+        if (c->priority > h->priority)
+                return true;
+        if (!c->waiting || c->lease || c->stuck)
+                return false;
+        FOR_EACH_GPU_OF (c, gpu) {
+                if (account_missing(c, &c->accounts[gpu]))
+                        return true;
+        }
+        return false;
+}
+
 /* Whoever is first in the queue for a GPU: bytes are on their way, or a moment is known at which
- * somebody will be asked, or those who hold them rank above it. */
+ * somebody will be asked, or those who hold them may keep them. */
 static const char *check_progress(const struct sched *s, unsigned gpu)
 {
         const struct gpu *g = &s->gpu[gpu];
@@ -133,8 +150,8 @@ static const char *check_progress(const struct sched *s, unsigned gpu)
         for (unsigned i = 0; i < s->clients; i++) {
                 const struct client *c = &s->client[i];
 
-                if (c->used && c != h && c->accounts[gpu].attached && c->priority > h->priority &&
-                    account_charge(&c->accounts[gpu]))
+                if (c->used && c != h && c->accounts[gpu].attached &&
+                    account_charge(&c->accounts[gpu]) && may_keep(c, h))
                         return NULL;
         }
         return "invariant 4: somebody waits, and nobody is making room nor will be asked to";

@@ -282,11 +282,18 @@ void policy_revoke(struct sched *s, struct client *v, unsigned gpu, const struct
 
 /* ---- making room ---- */
 
-/* Bytes below which the slack of c's limit cannot be cut without work for anybody. */
+/* Bytes below which the slack of c's limit cannot be cut without work for anybody: what it backs,
+ * what a running client has allocated and is about to back, what a waiting one has been given to
+ * restore. */
 static uint64_t slack_floor(const struct client *c, const struct account *a)
 {
-        /* What a running client has allocated it is about to back. */
-        return c->lease ? MAX(a->usage.backed, a->usage.allocated) : a->usage.backed;
+        uint64_t soon = 0;
+
+        if (c->lease)
+                soon = a->usage.allocated;
+        else if (c->waiting)
+                soon = account_need(c, a);
+        return MAX(a->usage.backed, soon);
 }
 
 static void trim(struct sched *s, struct demand *d)
@@ -296,8 +303,7 @@ static void trim(struct sched *s, struct demand *d)
                 struct account *a = &c->accounts[d->gpu];
                 uint64_t slack;
 
-                if (!c->used || c == d->head || !a->attached || c->lost || c->overdue ||
-                    (c->waiting && !c->lease))
+                if (!c->used || c == d->head || !a->attached || c->lost || c->overdue)
                         continue;
                 slack = MIN(d->missing, sub_sat(a->limit, slack_floor(c, a)));
                 if (slack) {

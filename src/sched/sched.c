@@ -356,7 +356,6 @@ int sched_client_drained(struct sched *s, sched_client id, uint64_t lease, uint6
                 c->lease = 0;
                 c->draining = c->idle = false;
                 c->drain_failures = 0;
-                c->retry_ns = 0;
                 /* It waited for growth: now it waits for its turn, behind those it made way for. */
                 if (c->waiting)
                         client_new_ticket(s, c);

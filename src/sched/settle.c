@@ -249,7 +249,11 @@ static void serve_fixed_on(struct sched *s, struct client *c, unsigned gpu)
                 return;
         }
         if (more > ledger_free(g) || (more && g->head)) {
-                if (!g->head) {
+                /* As with those who wait to run: what those who do not answer hold is not kept for.
+                 */
+                uint64_t others = g->immovable - (client_immovable(s, c) ? account_movable(a) : 0);
+
+                if (!g->head && g->fixed + more + others + account_movable(a) <= gpu_usable(g)) {
                         g->head = c;
                         g->head_fixed = true;
                         g->head_missing = more;
@@ -444,11 +448,17 @@ static void set_contested(struct sched *s)
         for (unsigned gpu = 0; gpu < s->gpus; gpu++) {
                 struct gpu *g = &s->gpu[gpu];
 
-                if (g->head || g->lease_head)
-                        g->contested_until_ns = s->now_ns + CONTESTED_HOLD_NS;
-                g->contested = s->now_ns < g->contested_until_ns;
-                if (g->contested)
-                        wake_at(s, g->contested_until_ns);
+                if (g->head || g->lease_head) {
+                        g->contested = true;
+                        g->contested_until_ns = 0;
+                } else if (g->contested) {
+                        if (!g->contested_until_ns)
+                                g->contested_until_ns = s->now_ns + CONTESTED_HOLD_NS;
+                        if (s->now_ns >= g->contested_until_ns)
+                                g->contested = false;
+                        else
+                                wake_at(s, g->contested_until_ns);
+                }
         }
 }
 

@@ -102,6 +102,7 @@ void start_process(struct world *w, struct process *p)
                 .reconnect_ns = NEVER,
                 .gone_ns = NEVER,
                 .hostile = w->o.hostile && p == &w->p[0],
+                .size = below(w, w->o.total_bytes * 9 / 10),
         };
         p->gpu[below(w, w->o.gpus)].used = true;
         if (chance(w, 300))
@@ -153,7 +154,8 @@ static void allocate(struct world *w, struct process *p)
         uint64_t bytes = 1 + below(w, chance(w, 200) ? w->o.total_bytes : w->o.total_bytes / 8);
         uint64_t block = w->o.total_bytes / 64;
 
-        if (!p->connected || g->commit_asked || g->allocated > w->o.total_bytes * 8 / 10)
+        /* Mostly within the size of its problem, sometimes past all bounds. */
+        if (!p->connected || g->commit_asked || (g->allocated + bytes > p->size && !chance(w, 30)))
                 return;
         if (g->allocated + bytes <= g->commit) {
                 g->allocated += bytes;
@@ -173,7 +175,7 @@ static void release(struct world *w, struct process *p)
 {
         unsigned i = some_gpu(w, p);
         struct on_gpu *g = &p->gpu[i];
-        uint64_t bytes = below(w, g->allocated + 1);
+        uint64_t bytes = below(w, g->allocated / (chance(w, 200) ? 1 : 8) + 1);
 
         if (!p->connected)
                 return;

@@ -65,6 +65,7 @@ struct process {
         uint64_t lease;
         bool draining;
         bool stubborn; /* its drains fail */
+        uint64_t size; /* what it means to allocate */
 
         uint64_t think_ns, drain_ns, move_ns, continue_ns, reconnect_ns, gone_ns;
         uint64_t excused_wait_ns, waited_ns;

@@ -267,6 +267,41 @@ static void fixed_bytes_that_wait_for_an_answer_that_never_comes_are_refused(voi
         assert_true(a->overdue);
 }
 
+static void room_that_was_kept_for_fixed_bytes_is_not_promised_again(void **state)
+{
+        BENCH;
+        struct tenant *a = runner(b, 0, 700 * MIB), *t = join(b, 0);
+
+        want_commit(b, t, 270 * MIB);
+        t->allocated[0] = t->backed[0] = 270 * MIB;
+        usage(b, t);
+        want_fixed(b, t, 200 * MIB); /* 700 + 200: everybody stays runnable, but not now */
+        assert_int_equal(t->refused, 0);
+        want_commit(b, a, 800 * MIB);
+        assert_int_equal(a->refused, -ENOMEM);
+        want_commit(b, a, 770 * MIB);
+        assert_int_equal(a->refused, 0);
+}
+
+static void small_wishes_do_not_overtake_in_the_queue_for_fixed_bytes(void **state)
+{
+        BENCH;
+        struct tenant *a = runner(b, 0, 900 * MIB), *t = join(b, 0), *u = join(b, 0);
+
+        want_commit(b, u, 50 * MIB);
+        u->allocated[0] = u->backed[0] = 50 * MIB;
+        usage(b, u);
+        want_fixed(b, t, 40 * MIB); /* 20 are free */
+        want_fixed(b, u, 10 * MIB);
+        assert_int_equal(t->fixed_allowed[0], 0);
+        assert_int_equal(u->fixed_allowed[0], 0);
+        assert_false(a->revoked);
+        evict_to(b, u, u->limit[0]);
+        pass(b, NSEC_PER_SEC / 10);
+        evict_to(b, u, u->limit[0]);
+        assert_int_equal(t->fixed_allowed[0], 40 * MIB);
+}
+
 static void fixed_bytes_as_measured_count_when_they_are_more(void **state)
 {
         BENCH;
@@ -462,6 +497,8 @@ int main(void)
                 cmocka_unit_test(a_full_card_makes_room_for_a_context),
                 cmocka_unit_test(fixed_bytes_past_the_budget_take_back_what_nobody_has_allocated),
                 cmocka_unit_test(fixed_bytes_that_wait_for_an_answer_that_never_comes_are_refused),
+                cmocka_unit_test(room_that_was_kept_for_fixed_bytes_is_not_promised_again),
+                cmocka_unit_test(small_wishes_do_not_overtake_in_the_queue_for_fixed_bytes),
                 cmocka_unit_test(fixed_bytes_as_measured_count_when_they_are_more),
                 cmocka_unit_test(a_lost_client_is_charged_until_it_is_gone),
                 cmocka_unit_test(a_process_that_returns_is_charged_once),

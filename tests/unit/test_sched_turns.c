@@ -298,6 +298,7 @@ static void a_drain_that_fails_is_tried_again_later_with_more_patience(void **st
         assert_true(c->revoked); /* another victim */
         drain_failed(b, c);
         assert_false(a->revoked);
+        assert_int_equal(sched_next_ns(b->s), b->now_ns + 2 * first);
         pass(b, 2 * first);
         assert_true(a->revoked);
         assert_int_equal(a->patience_ns, 2 * first);
@@ -393,6 +394,97 @@ static void who_is_served_and_does_not_restore_holds_up_nobody(void **state)
         gone(b, t);
         restore(b, u);
         assert_int_not_equal(u->lease, 0);
+}
+
+static void bytes_are_not_kept_for_one_that_does_not_answer(void **state)
+{
+        BENCH;
+        struct tenant *a = runner(b, 5, 700 * MIB), *t, *u;
+
+        t = waiter(b, 0, 700 * MIB);
+        assert_int_equal(t->backed[0], 270 * MIB);
+        t->backed[0] = 200 * MIB; /* as if it had stopped in the middle of its restore */
+        usage(b, t);
+        u = waiter(b, 0, 600 * MIB);
+        pass(b, 6 * NSEC_PER_SEC);
+        assert_true(t->overdue);
+        gone(b, a);
+        assert_int_equal(t->limit[0], 270 * MIB);
+        assert_int_equal(u->limit[0], 600 * MIB);
+}
+
+static void what_a_client_backed_before_a_lower_limit_reached_it_is_not_believed(void **state)
+{
+        BENCH;
+        struct tenant *a = join(b, 0), *t;
+        uint32_t old;
+
+        want_commit(b, a, 900 * MIB);
+        old = a->sequence[0];
+        t = waiter(b, 0, 500 * MIB);
+        assert_int_equal(a->limit[0], 470 * MIB); /* on its way; a will evict down to it */
+        gone(b, t);
+        a->allocated[0] = 600 * MIB;
+        want_run(b, a, 600 * MIB);
+        assert_int_equal(a->limit[0], 600 * MIB);
+        a->backed[0] = 600 * MIB;
+        usage_as_of(b, a, 0, old);
+        assert_int_equal(a->lease, 0);
+        a->backed[0] = 500 * MIB; /* restoring what went */
+        usage(b, a);
+        assert_int_equal(a->lease, 0);
+        restore(b, a);
+        assert_int_not_equal(a->lease, 0);
+}
+
+static void who_frees_while_waiting_needs_less(void **state)
+{
+        BENCH;
+        struct tenant *a = runner(b, 0, 600 * MIB), *t = waiter(b, 0, 900 * MIB);
+
+        (void)a;
+        assert_int_equal(t->lease, 0);
+        t->allocated[0] = 370 * MIB;
+        usage(b, t);
+        assert_int_not_equal(t->lease, 0);
+}
+
+static void room_to_allocate_does_not_bring_an_idle_client_back(void **state)
+{
+        BENCH;
+        struct tenant *a = runner(b, 0, 600 * MIB), *t = runner(b, 0, 300 * MIB);
+
+        idle(b, a, true);
+        pass(b, NSEC_PER_SEC);
+        want_commit(b, t, 600 * MIB);
+        t->allocated[0] = 600 * MIB;
+        usage(b, t);
+        want_run(b, t, 600 * MIB);
+        drained(b, a);
+        evict_to(b, a, a->limit[0]);
+        restore(b, t);
+        pass(b, 3 * NSEC_PER_SEC); /* nothing is contested any more */
+        gone(b, t);
+        want_commit(b, a, 700 * MIB);
+        assert_int_equal(a->commit[0], 700 * MIB);
+        assert_int_equal(a->limit[0], 370 * MIB);
+}
+
+static void who_drained_for_nothing_is_a_client_like_any_other(void **state)
+{
+        BENCH;
+        struct tenant *a = runner(b, 0, 900 * MIB), *t = waiter(b, 0, 900 * MIB);
+
+        pass(b, NSEC_PER_SEC);
+        assert_true(a->revoked);
+        gone(b, t);
+        drained(b, a);
+        assert_int_equal(a->limit[0], 900 * MIB);
+        (void)waiter(b, 0, 900 * MIB);
+        assert_int_equal(a->limit[0], 900 * MIB); /* as long as its hand-off would cost */
+        assert_true(sched_next_ns(b->s) <= b->now_ns + NSEC_PER_SEC / 10);
+        tick_at(b, sched_next_ns(b->s));
+        assert_int_equal(a->limit[0], 70 * MIB);
 }
 
 static void the_higher_priority_is_served_at_once(void **state)
@@ -690,6 +782,12 @@ int main(void)
                 cmocka_unit_test(who_does_not_answer_is_overdue_and_the_next_one_goes),
                 cmocka_unit_test(an_eviction_that_stands_still_is_overdue),
                 cmocka_unit_test(who_is_served_and_does_not_restore_holds_up_nobody),
+                cmocka_unit_test(bytes_are_not_kept_for_one_that_does_not_answer),
+                cmocka_unit_test(
+                        what_a_client_backed_before_a_lower_limit_reached_it_is_not_believed),
+                cmocka_unit_test(who_frees_while_waiting_needs_less),
+                cmocka_unit_test(room_to_allocate_does_not_bring_an_idle_client_back),
+                cmocka_unit_test(who_drained_for_nothing_is_a_client_like_any_other),
                 cmocka_unit_test(the_higher_priority_is_served_at_once),
                 cmocka_unit_test(a_lower_priority_never_ends_a_higher_ones_turn),
                 cmocka_unit_test(contested_is_said_once_and_lifted_after_a_while),
