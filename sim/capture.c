@@ -41,18 +41,26 @@ static bool capture_forbids(const struct capture *k)
                thread_mode == CU_STREAM_CAPTURE_MODE_GLOBAL;
 }
 
-CUresult capture_unsafe(void)
+CUresult capture_unsafe_locked(void)
 {
         CUresult r = CUDA_SUCCESS;
 
-        if (atomic_load_explicit(&capture_count, memory_order_relaxed) == 0)
-                return CUDA_SUCCESS;
-        pthread_mutex_lock(&sim.lock);
         for (struct capture *k = captures; k; k = k->next)
                 if (capture_forbids(k)) {
                         capture_invalidate(k);
                         r = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
                 }
+        return r;
+}
+
+CUresult capture_unsafe(void)
+{
+        CUresult r;
+
+        if (atomic_load_explicit(&capture_count, memory_order_relaxed) == 0)
+                return CUDA_SUCCESS;
+        pthread_mutex_lock(&sim.lock);
+        r = capture_unsafe_locked();
         pthread_mutex_unlock(&sim.lock);
         return r;
 }
@@ -123,12 +131,25 @@ CUresult capture_add(CUstream s, struct work *w)
 
 /* ---- events ---- */
 
-bool capture_holds_event(const struct CUevent_st *event)
+/* The capture that the event was recorded in, while it goes on. */
+static struct capture *capture_of_event(const struct CUevent_st *event)
 {
-        for (const struct capture *k = captures; event->capture && k; k = k->next)
+        for (struct capture *k = captures; event->capture && k; k = k->next)
                 if (k == event->capture && k->id == event->capture_id)
-                        return true;
-        return false;
+                        return k;
+        return NULL;
+}
+
+CUresult capture_refuses_event(CUevent event)
+{
+        struct capture *k = capture_of_event(event);
+
+        if (!event->capture)
+                return CUDA_SUCCESS;
+        if (!k)
+                return CUDA_ERROR_INVALID_VALUE;
+        capture_invalidate(k);
+        return CUDA_ERROR_CAPTURED_EVENT;
 }
 
 void capture_forget_event(CUevent event)
@@ -157,9 +178,10 @@ CUresult capture_record_event(CUstream s, CUevent event)
 
 CUresult capture_join(CUstream s, CUevent event)
 {
-        bool held = capture_holds_event(event);
-        struct capture *k = held ? event->capture : s->capture;
+        struct capture *held = capture_of_event(event), *k = held ? held : s->capture;
 
+        if (!held && event->capture)
+                return CUDA_ERROR_INVALID_VALUE; /* of a capture that is over */
         if (!held && !event->recorded)
                 return CUDA_SUCCESS; /* an event never recorded is over */
         if (k->status != CU_STREAM_CAPTURE_STATUS_ACTIVE)

@@ -8,6 +8,7 @@
 /* CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, and the captures in question invalidated, where a capture
  * going on forbids this thread calls that cannot be captured. */
 CUresult capture_unsafe(void);
+CUresult capture_unsafe_locked(void);
 
 /* A node for the work (taken over) after what the stream has captured so far. */
 CUresult capture_add(CUstream s, struct work *w);
@@ -22,7 +23,8 @@ CUresult capture_refuses_context(CUcontext c);
 CUresult capture_record_event(CUstream s, CUevent event);
 /* The stream waits for an event that was recorded in a capture: it joins. */
 CUresult capture_join(CUstream s, CUevent event);
-/* The capture that the event was recorded in still goes on. */
-bool capture_holds_event(const struct CUevent_st *event);
+/* The event was last recorded in a capture. Not success: it can be neither asked nor waited for; a
+ * capture that goes on is invalidated by it. */
+CUresult capture_refuses_event(CUevent event);
 void capture_forget_event(CUevent event);
 void capture_stream_gone(CUstream s);

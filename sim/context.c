@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/macros.h"
+#include "capture.h"
 #include "memory.h"
 #include "module.h"
 #include "objects.h"
@@ -16,6 +17,8 @@ static __thread CUcontext stack[STACK_MAX];
 static __thread unsigned stack_depth;
 
 static struct CUctx_st primary[SESSION_DEVICES];
+/* A context that failed takes its device from the process for good, as with the driver. */
+static _Atomic int device_error[SESSION_DEVICES];
 static uint64_t last_id;
 
 CUcontext context_current(void)
@@ -40,14 +43,18 @@ void context_fail(CUcontext c, CUresult error)
         int none = CUDA_SUCCESS;
 
         (void)atomic_compare_exchange_strong(&c->error, &none, (int)error);
+        none = CUDA_SUCCESS;
+        (void)atomic_compare_exchange_strong(&device_error[c->device], &none, (int)error);
 }
 
 /* sim.lock held. */
 static CUresult context_open(CUcontext c, unsigned device, unsigned flags)
 {
         uint64_t bytes = session_device(sim.session, device)->context_bytes;
-        CUresult r;
+        CUresult r = (CUresult)atomic_load(&device_error[device]);
 
+        if (r != CUDA_SUCCESS)
+                return r;
         if (session_charge(sim.session, device, bytes) < 0)
                 return CUDA_ERROR_OUT_OF_MEMORY;
         c->magic = MAGIC_CONTEXT;
@@ -492,7 +499,14 @@ EXPORT CUresult cuCtxSynchronize_v2(CUcontext ctx)
 
         if (r == CUDA_SUCCESS)
                 r = context_check(ctx, &ctx);
-        return r != CUDA_SUCCESS ? r : context_wait(ctx);
+        if (r != CUDA_SUCCESS)
+                return r;
+        pthread_mutex_lock(&sim.lock);
+        r = capture_refuses_context(ctx);
+        if (r == CUDA_SUCCESS)
+                r = context_wait_locked(ctx);
+        pthread_mutex_unlock(&sim.lock);
+        return r;
 }
 
 EXPORT CUresult cuCtxSynchronize(void)

@@ -26,32 +26,15 @@ static bool is_pageable(CUdeviceptr address)
         return !found;
 }
 
-/* All bytes of [at, at + bytes) are mapped. Access is not looked at: the copy itself finds out. */
-static bool is_mapped(uint64_t at, uint64_t bytes)
-{
-        uint64_t end = at + bytes;
-
-        if (!space_is_device(at))
-                return true; /* host memory: the program's own risk */
-        space_lock_shared();
-        while (at < end) {
-                struct range *r = space_range(at);
-
-                if (!r)
-                        break;
-                at = r->span.start + r->span.bytes;
-        }
-        space_unlock();
-        return at >= end;
-}
-
-static CUresult copy_check(const struct work_copy *w)
+CUresult copy_check(const struct work_copy *w)
 {
         uint64_t rows = w->height - 1, slices = w->depth - 1;
+        uint64_t to = slices * w->to_slice + rows * w->to_pitch + w->width;
+        uint64_t from = slices * w->from_slice + rows * w->from_pitch + w->width;
 
-        return is_mapped(w->to, slices * w->to_slice + rows * w->to_pitch + w->width) &&
-                               is_mapped(w->from,
-                                         slices * w->from_slice + rows * w->from_pitch + w->width)
+        if (w->width == 0 || w->height == 0 || w->depth == 0)
+                return CUDA_SUCCESS;
+        return memory_usable(w->to, to, true) && memory_usable(w->from, from, false)
                        ? CUDA_SUCCESS
                        : CUDA_ERROR_INVALID_VALUE;
 }
@@ -62,18 +45,16 @@ static CUresult copy_submit(const char *function, const struct work_copy *copy, 
         struct work w = {.kind = WORK_COPY, .copy = *copy};
         bool capturing, pageable_source, pageable_target;
         CUcontext c;
-        CUresult r = api_enter(function, API_CONTEXT | (wait == COPY_ASYNC ? 0 : API_UNSAFE), &c);
+        CUresult r = api_enter(function, API_CONTEXT, &c);
 
         if (r == CUDA_SUCCESS)
                 r = stream_resolve(c, stream, &stream);
         if (r != CUDA_SUCCESS || copy->width == 0 || copy->height == 0 || copy->depth == 0)
                 return r;
-        /* The driver looks before it queues. A copy that is only queued finds out when it runs. */
-        if (wait != COPY_ASYNC) {
-                r = copy_check(copy);
-                if (r != CUDA_SUCCESS)
-                        return r;
-        }
+        /* The driver looks before it queues, also while capturing. */
+        r = copy_check(copy);
+        if (r != CUDA_SUCCESS)
+                return r;
         pageable_source = is_pageable(copy->from);
         pageable_target = is_pageable(copy->to);
         pthread_mutex_lock(&sim.lock);

@@ -57,7 +57,7 @@ EXPORT CUresult cuEventCreate(CUevent *ret_event, unsigned int flags)
 
 EXPORT CUresult cuEventDestroy_v2(CUevent event)
 {
-        CUresult r = api_enter(__func__, API_ANY, NULL);
+        CUresult r = api_enter(__func__, context_current() ? API_CONTEXT : API_ANY, NULL);
 
         if (r != CUDA_SUCCESS)
                 return r;
@@ -127,17 +127,15 @@ EXPORT CUresult cuEventQuery(CUevent event)
         CUcontext c;
         CUresult r = event_enter(__func__, event, &c);
 
-        if (r == CUDA_SUCCESS)
-                r = capture_unsafe();
         if (r != CUDA_SUCCESS)
                 return r;
         pthread_mutex_lock(&sim.lock);
-        if (capture_holds_event(event))
-                r = CUDA_ERROR_CAPTURED_EVENT;
-        else if (!point_reached(&event->point))
-                r = CUDA_ERROR_NOT_READY;
-        else
-                r = (CUresult)atomic_load(&event->context->error);
+        r = capture_refuses_event(event);
+        if (r == CUDA_SUCCESS)
+                r = capture_unsafe_locked();
+        if (r == CUDA_SUCCESS)
+                r = point_reached(&event->point) ? (CUresult)atomic_load(&event->context->error)
+                                                 : CUDA_ERROR_NOT_READY;
         pthread_mutex_unlock(&sim.lock);
         return r;
 }
@@ -147,13 +145,14 @@ EXPORT CUresult cuEventSynchronize(CUevent event)
         CUcontext c;
         CUresult r = event_enter(__func__, event, &c);
 
-        if (r == CUDA_SUCCESS)
-                r = capture_unsafe();
         if (r != CUDA_SUCCESS)
                 return r;
         pthread_mutex_lock(&sim.lock);
-        r = capture_holds_event(event) ? CUDA_ERROR_CAPTURED_EVENT
-                                       : point_wait_locked(event->context, event->point);
+        r = capture_refuses_event(event);
+        if (r == CUDA_SUCCESS)
+                r = capture_unsafe_locked();
+        if (r == CUDA_SUCCESS)
+                r = point_wait_locked(event->context, event->point);
         pthread_mutex_unlock(&sim.lock);
         return r;
 }
@@ -170,11 +169,14 @@ EXPORT CUresult cuEventElapsedTime_v2(float *ret_ms, CUevent start, CUevent end)
         if (!ret_ms)
                 return CUDA_ERROR_INVALID_VALUE;
         pthread_mutex_lock(&sim.lock);
-        if (!start->recorded || !end->recorded ||
-            ((start->flags | end->flags) & CU_EVENT_DISABLE_TIMING))
+        r = capture_refuses_event(start);
+        if (r == CUDA_SUCCESS)
+                r = capture_refuses_event(end);
+        if (r != CUDA_SUCCESS)
+                ; /* recorded in a capture */
+        else if (!start->recorded || !end->recorded ||
+                 ((start->flags | end->flags) & CU_EVENT_DISABLE_TIMING))
                 r = CUDA_ERROR_INVALID_HANDLE;
-        else if (capture_holds_event(start) || capture_holds_event(end))
-                r = CUDA_ERROR_CAPTURED_EVENT;
         else if (!point_reached(&start->point) || !point_reached(&end->point))
                 r = CUDA_ERROR_NOT_READY;
         else
@@ -201,7 +203,7 @@ EXPORT CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned int f
         if (flags & ~1u)
                 return CUDA_ERROR_INVALID_VALUE;
         pthread_mutex_lock(&sim.lock);
-        if (capture_holds_event(event) || stream->capture) {
+        if (event->capture || stream->capture) {
                 r = capture_join(stream, event);
         } else {
                 r = capture_implicit(stream);

@@ -115,6 +115,22 @@ static CUresult program_add_graph(struct program *p, CUgraph g)
         return done == g->nodes ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE; /* a circle */
 }
 
+/* The memory of copies and fills has to be there when a graph is instantiated. */
+static CUresult program_check(const struct program *p)
+{
+        CUresult r = CUDA_SUCCESS;
+
+        for (size_t i = 0; i < p->steps && r == CUDA_SUCCESS; i++) {
+                const struct work *w = &p->step[i].work;
+
+                if (w->kind == WORK_COPY)
+                        r = copy_check(&w->copy);
+                else if (w->kind == WORK_SET)
+                        r = set_check(&w->set);
+        }
+        return r;
+}
+
 /* ---- instances ---- */
 
 static CUresult instantiate(const char *function, CUgraphExec *ret_exec, CUgraph graph,
@@ -138,6 +154,8 @@ static CUresult instantiate(const char *function, CUgraphExec *ret_exec, CUgraph
         pthread_mutex_lock(&sim.lock);
         r = e->program ? program_add_graph(e->program, graph) : CUDA_ERROR_OUT_OF_MEMORY;
         pthread_mutex_unlock(&sim.lock);
+        if (r == CUDA_SUCCESS)
+                r = program_check(e->program);
         if (r != CUDA_SUCCESS) {
                 program_release(e->program);
                 free(e);
@@ -332,6 +350,8 @@ EXPORT CUresult cuGraphExecMemcpyNodeSetParams(CUgraphExec exec, CUgraphNode nod
         if (!copy_params)
                 return CUDA_ERROR_INVALID_VALUE;
         r = copy_from_3d(copy_params, &w.copy);
+        if (r == CUDA_SUCCESS)
+                r = copy_check(&w.copy);
         return r != CUDA_SUCCESS ? r : exec_change(exec, node, &w);
 }
 

@@ -1,15 +1,29 @@
 /* fill.c: the entry points that set memory. The card does it: the caller waits for none of them,
  * unless the memory is the host's. */
+#include "copy.h"
 #include "memory.h"
 #include "space.h"
 #include "stream.h"
 
+CUresult set_check(const struct work_set *w)
+{
+        uint64_t bytes = (w->height - 1) * w->pitch + w->width * w->element;
+        bool known;
+
+        if (w->width == 0 || w->height == 0)
+                return CUDA_SUCCESS;
+        space_lock_shared();
+        known = space_range(w->to) != NULL;
+        space_unlock();
+        return known && memory_usable(w->to, bytes, true) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
 static CUresult fill_submit(const char *function, struct work_set set, CUstream stream, bool async)
 {
         struct work w = {.kind = WORK_SET, .set = set};
-        bool known = false;
+        bool capturing;
         CUcontext c;
-        CUresult r = api_enter(function, API_CONTEXT | (async ? 0 : API_UNSAFE), &c);
+        CUresult r = api_enter(function, API_CONTEXT, &c);
 
         if (r == CUDA_SUCCESS)
                 r = stream_resolve(c, stream, &stream);
@@ -17,12 +31,13 @@ static CUresult fill_submit(const char *function, struct work_set set, CUstream 
                 return r;
         if (set.to % set.element || (set.height > 1 && set.pitch < set.width * set.element))
                 return CUDA_ERROR_INVALID_VALUE;
-        if (!async) {
-                space_lock_shared();
-                known = space_range(set.to) != NULL;
-                space_unlock();
-                if (!known)
-                        return CUDA_ERROR_INVALID_VALUE;
+        pthread_mutex_lock(&sim.lock);
+        capturing = stream->capture != NULL;
+        pthread_mutex_unlock(&sim.lock);
+        if (!capturing) {
+                r = set_check(&set);
+                if (r != CUDA_SUCCESS)
+                        return r;
         }
         if (async || space_is_device(set.to))
                 return stream_submit(stream, &w, NULL, 0);

@@ -272,6 +272,8 @@ EXPORT CUresult cuGraphAddMemcpyNode(CUgraphNode *ret_node, CUgraph graph,
         if (!copy_params)
                 return CUDA_ERROR_INVALID_VALUE;
         r = copy_from_3d(copy_params, &w.copy);
+        if (r == CUDA_SUCCESS)
+                r = copy_check(&w.copy);
         return r != CUDA_SUCCESS ? r
                                  : node_add(graph, CU_GRAPH_NODE_TYPE_MEMCPY, &w, dependencies,
                                             dependency_count, ret_node);
@@ -300,6 +302,8 @@ EXPORT CUresult cuGraphMemcpyNodeSetParams(CUgraphNode node, const CUDA_MEMCPY3D
                 return CUDA_ERROR_INVALID_VALUE;
         r = copy_from_3d(node_params, &w);
         if (r == CUDA_SUCCESS)
+                r = copy_check(&w);
+        if (r == CUDA_SUCCESS)
                 node->work.copy = w;
         return r;
 }
@@ -312,7 +316,7 @@ CUresult graph_set_work(const CUDA_MEMSET_NODE_PARAMS *p, struct work *ret_work)
         *ret_work = (struct work){
                 .kind = WORK_SET,
                 .set = {p->dst, p->pitch, p->width, p->height, p->value, p->elementSize}};
-        return CUDA_SUCCESS;
+        return set_check(&ret_work->set);
 }
 
 EXPORT CUresult cuGraphAddMemsetNode(CUgraphNode *ret_node, CUgraph graph,

@@ -48,8 +48,7 @@ static struct block *host_find(const void *host, enum block_kind kind)
 
 static CUresult host_remove(const void *host, enum block_kind kind)
 {
-        CUresult none = kind == BLOCK_REGISTERED ? CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED
-                                                 : CUDA_ERROR_INVALID_VALUE;
+        CUresult none = CUDA_ERROR_INVALID_VALUE;
         CUcontext c = NULL;
         struct block *b;
         CUresult r;
@@ -58,6 +57,8 @@ static CUresult host_remove(const void *host, enum block_kind kind)
         b = host_find(host, kind);
         if (b)
                 c = b->context;
+        else if (kind == BLOCK_REGISTERED && !memory_block((uintptr_t)host))
+                none = CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
         space_unlock();
         if (!c)
                 return none;
@@ -165,7 +166,7 @@ EXPORT CUresult cuMemHostGetFlags(unsigned int *ret_flags, void *host)
                 return CUDA_ERROR_INVALID_VALUE;
         space_lock_shared();
         b = memory_block((uintptr_t)host);
-        if (b && b->kind == BLOCK_HOST) /* under unified addressing it is always mapped */
+        if (b && b->kind != BLOCK_DEVICE) /* under unified addressing it is always mapped */
                 *ret_flags = b->flags | CU_MEMHOSTALLOC_DEVICEMAP;
         else
                 r = CUDA_ERROR_INVALID_VALUE;

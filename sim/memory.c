@@ -204,6 +204,40 @@ CUresult memory_free(CUdeviceptr ptr)
         return r;
 }
 
+static bool range_usable(const struct range *r, bool write)
+{
+        uint8_t need = write ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE : CU_MEM_ACCESS_FLAGS_PROT_READ;
+
+        for (unsigned d = 0; r && d < sim.devices; d++)
+                if ((r->access[d] & need) == need)
+                        return true;
+        return false;
+}
+
+bool memory_usable(uint64_t at, uint64_t bytes, bool write)
+{
+        uint64_t end = at + bytes;
+        bool ok = true;
+
+        if (!space_is_device(at))
+                return true;
+        space_lock_shared();
+        while (ok && at < end) {
+                struct range *r = space_range(at);
+
+                ok = range_usable(r, write);
+                if (ok && r->kind == RANGE_DEVICE) {
+                        struct block *b = memory_block(at);
+
+                        ok = b && end <= b->span.start + b->span.bytes;
+                }
+                if (ok)
+                        at = r->span.start + r->span.bytes;
+        }
+        space_unlock();
+        return ok;
+}
+
 EXPORT CUresult cuMemAlloc_v2(CUdeviceptr *ret_ptr, size_t bytes)
 {
         CUcontext c;

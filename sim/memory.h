@@ -23,6 +23,11 @@ struct block *memory_block(uint64_t address);
 int block_add(struct block *b); /* 0, -EEXIST, -ENOMEM */
 void block_free(struct block *b);
 
+/* What the driver looks at before it queues a copy or a fill: device addresses are mapped,
+ * accessible to some device and within one allocation. Host memory is the program's own risk.
+ * Unlocked. */
+bool memory_usable(uint64_t at, uint64_t bytes, bool write);
+
 /* Device memory for the driver's own use (module variables). */
 CUresult memory_allocate(CUcontext c, uint64_t bytes, CUdeviceptr *ret);
 /* At once, without waiting. */

@@ -192,7 +192,7 @@ static CUresult module_load(const char *function, const void *image, unsigned op
         const char *text;
         size_t bytes;
         CUcontext c;
-        CUresult r = api_enter(function, API_CONTEXT | API_UNSAFE, &c);
+        CUresult r = api_enter(function, API_CONTEXT, &c);
 
         if (r != CUDA_SUCCESS)
                 return r;

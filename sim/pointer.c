@@ -8,8 +8,9 @@
 struct subject {
         const struct block *block; /* cuMemAlloc, pinned and registered host memory */
         const struct range *range; /* all of them, and VMM mappings */
-        struct span span;
+        struct span span, reservation;
         CUdeviceptr ptr;
+        unsigned device; /* of the current context */
 };
 
 static bool is_host(const struct subject *s)
@@ -17,20 +18,39 @@ static bool is_host(const struct subject *s)
         return s->range->kind == RANGE_HOST;
 }
 
-/* Locked. */
+/* Locked. False: neither memory nor an address of the program's; range is NULL where an address is
+ * only reserved. */
 static bool subject_find(CUdeviceptr ptr, struct subject *ret)
 {
-        ret->ptr = ptr;
+        CUcontext c = context_current();
+
+        *ret = (struct subject){.ptr = ptr, .device = c ? c->device : 0};
         ret->block = memory_block(ptr);
         ret->range = ret->block ? ret->block->range : space_range(ptr);
-        if (!ret->range || (!ret->block && ret->range->kind != RANGE_VMM))
-                return false;
-        ret->span = ret->block ? ret->block->span : ret->range->span;
-        return true;
+        if (ret->block) {
+                ret->span = ret->reservation = ret->block->span;
+                return true;
+        }
+        if (ret->range && ret->range->kind != RANGE_VMM)
+                return false; /* a pool's memory that nobody has allocated */
+        if (ret->range)
+                ret->span = ret->range->span;
+        /* The attributes speak of the reservation, cuMemGetAddressRange of the mapping. */
+        return space_reserved(ptr, 1, &ret->reservation);
 }
 
 static CUresult attribute(const struct subject *s, CUpointer_attribute which, void *data)
 {
+        if (which == CU_POINTER_ATTRIBUTE_RANGE_START_ADDR) {
+                *(CUdeviceptr *)data = s->reservation.start;
+                return CUDA_SUCCESS;
+        }
+        if (which == CU_POINTER_ATTRIBUTE_RANGE_SIZE) {
+                *(size_t *)data = s->reservation.bytes;
+                return CUDA_SUCCESS;
+        }
+        if (!s->range)
+                return CUDA_ERROR_INVALID_VALUE;
         switch (which) {
         case CU_POINTER_ATTRIBUTE_CONTEXT:
                 *(CUcontext *)data = s->block ? s->block->context : NULL;
@@ -39,6 +59,8 @@ static CUresult attribute(const struct subject *s, CUpointer_attribute which, vo
                 *(CUmemorytype *)data = is_host(s) ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE;
                 break;
         case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
+                if (!s->range->access[s->device]) /* mapped, but nobody may use it yet */
+                        return CUDA_ERROR_INVALID_VALUE;
                 *(CUdeviceptr *)data = s->ptr;
                 break;
         case CU_POINTER_ATTRIBUTE_HOST_POINTER:
@@ -60,12 +82,6 @@ static CUresult attribute(const struct subject *s, CUpointer_attribute which, vo
         case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
                 *(int *)data = s->range->physical ? (int)s->range->physical->device
                                                   : (int)s->block->context->device;
-                break;
-        case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
-                *(CUdeviceptr *)data = s->span.start;
-                break;
-        case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
-                *(size_t *)data = s->span.bytes;
                 break;
         case CU_POINTER_ATTRIBUTE_MAPPED:
                 *(bool *)data = true;
@@ -169,7 +185,7 @@ EXPORT CUresult cuMemGetAddressRange_v2(CUdeviceptr *ret_base, size_t *ret_bytes
         if (r != CUDA_SUCCESS)
                 return r;
         space_lock_shared();
-        if (!subject_find(ptr, &s)) {
+        if (!subject_find(ptr, &s) || !s.range) {
                 r = CUDA_ERROR_NOT_FOUND;
         } else {
                 if (ret_base)

@@ -90,7 +90,7 @@ EXPORT CUresult cuGetProcAddress_v2(const char *name, void **ret_fn, int version
         bool known = false;
         size_t best = ARRAY_SIZE(rows);
 
-        if (!name || !ret_fn)
+        if (!name || !ret_fn || (flags & ~(cuuint64_t)3))
                 return CUDA_ERROR_INVALID_VALUE;
         (void)pthread_once(&once, addresses_find);
         /* The newest that the asked-for version knows; the per-thread variant where one is asked
@@ -114,8 +114,7 @@ EXPORT CUresult cuGetProcAddress_v2(const char *name, void **ret_fn, int version
                 if (ret_status)
                         *ret_status = known ? CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT
                                             : CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
-                /* Told apart by the status, where there is one. */
-                return ret_status ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
+                return CUDA_SUCCESS; /* the status says it, or the pointer */
         }
         *ret_fn = addresses[best];
         if (ret_status)
@@ -125,5 +124,7 @@ EXPORT CUresult cuGetProcAddress_v2(const char *name, void **ret_fn, int version
 
 EXPORT CUresult cuGetProcAddress(const char *name, void **ret_fn, int version, cuuint64_t flags)
 {
-        return cuGetProcAddress_v2(name, ret_fn, version, flags, NULL);
+        CUresult r = cuGetProcAddress_v2(name, ret_fn, version, flags, NULL);
+
+        return r == CUDA_SUCCESS && !*ret_fn ? CUDA_ERROR_NOT_FOUND : r;
 }

@@ -294,8 +294,8 @@ static void segment_path(const char *name, char path[static 128])
                        SESSION_LAYOUT, sizeof(struct session_segment));
 }
 
-/* Opens and locks the segment. The lock lasts as long as the open file, and a mapping keeps that open:
- * who keeps the mapping gives the lock up by segment_opened(). */
+/* Opens and locks the segment. The lock lasts as long as the open file, and a mapping keeps that
+ * open: who keeps the mapping gives the lock up by segment_opened(). */
 static int segment_open(const char *name, bool create, int *ret_fd)
 {
         char path[128];

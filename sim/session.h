@@ -28,11 +28,12 @@ struct session_counters {
 };
 
 /* Every counter by name, for sums and for output. */
-#define SESSION_COUNTERS(X)                                                                      \
-        X(h2d_bytes)                                                                             \
-        X(d2h_bytes)                                                                             \
-        X(d2d_bytes) X(h2d_copies) X(d2h_copies) X(d2d_copies) X(launches) X(memsets) X(creates) \
-                X(maps) X(unmaps)
+#define SESSION_COUNTERS(X) \
+        X(h2d_bytes)        \
+        X(d2h_bytes)        \
+        X(d2d_bytes)        \
+        X(h2d_copies)       \
+        X(d2h_copies) X(d2d_copies) X(launches) X(memsets) X(creates) X(maps) X(unmaps)
 
 /* Plain numbers: a sum, or a snapshot. */
 struct session_totals {

@@ -258,31 +258,31 @@ CUresult point_wait(CUcontext c, struct point p)
         return r;
 }
 
-CUresult context_wait(CUcontext c)
+CUresult context_wait_locked(CUcontext c)
 {
-        struct point *all = NULL;
+        struct point *all;
         size_t n = 0;
-        CUresult r;
 
-        pthread_mutex_lock(&sim.lock);
-        r = capture_refuses_context(c);
-        if (r != CUDA_SUCCESS)
-                goto unlock;
         for (CUstream s = c->streams; s; s = s->next_of_context)
                 n++;
         all = calloc(n ? n : 1, sizeof(*all));
-        if (!all) {
-                r = CUDA_ERROR_OUT_OF_MEMORY;
-                goto unlock;
-        }
+        if (!all)
+                return CUDA_ERROR_OUT_OF_MEMORY;
         n = 0;
         for (CUstream s = c->streams; s; s = s->next_of_context)
                 all[n++] = (struct point){s, s->submitted};
         for (size_t i = 0; i < n; i++)
                 (void)point_wait_locked(c, all[i]);
-        r = (CUresult)atomic_load(&c->error);
         free(all);
-unlock:
+        return (CUresult)atomic_load(&c->error);
+}
+
+CUresult context_wait(CUcontext c)
+{
+        CUresult r;
+
+        pthread_mutex_lock(&sim.lock);
+        r = context_wait_locked(c);
         pthread_mutex_unlock(&sim.lock);
         return r;
 }
@@ -428,7 +428,7 @@ EXPORT CUresult cuStreamCreate(CUstream *ret_stream, unsigned int flags)
 
 EXPORT CUresult cuStreamDestroy_v2(CUstream stream)
 {
-        CUresult r = api_enter(__func__, API_ANY, NULL);
+        CUresult r = api_enter(__func__, context_current() ? API_CONTEXT : API_ANY, NULL);
 
         if (r != CUDA_SUCCESS)
                 return r;
@@ -465,6 +465,8 @@ EXPORT CUresult cuStreamSynchronize(CUstream stream)
         pthread_mutex_lock(&sim.lock);
         r = capture_refuses_sync(stream);
         if (r == CUDA_SUCCESS)
+                r = capture_unsafe_locked();
+        if (r == CUDA_SUCCESS)
                 r = point_wait_locked(stream->context, (struct point){stream, stream->submitted});
         pthread_mutex_unlock(&sim.lock);
         return r;
@@ -479,6 +481,8 @@ EXPORT CUresult cuStreamQuery(CUstream stream)
                 return r;
         pthread_mutex_lock(&sim.lock);
         r = capture_refuses_sync(stream);
+        if (r == CUDA_SUCCESS)
+                r = capture_unsafe_locked();
         if (r == CUDA_SUCCESS)
                 r = (CUresult)atomic_load(&stream->context->error);
         if (r == CUDA_SUCCESS && stream->done < stream->submitted)

@@ -27,8 +27,10 @@ bool point_reached(const struct point *p);
 /* Wait for it, for the context's failure or for the process's end. */
 CUresult point_wait(CUcontext c, struct point p);
 CUresult point_wait_locked(CUcontext c, struct point p);
-/* Everything submitted so far, on any stream of the context. */
+/* Everything submitted so far, on any stream of the context. What cannot be captured is not asked
+ * for: cuCtxSynchronize() does that. */
 CUresult context_wait(CUcontext c);
+CUresult context_wait_locked(CUcontext c);
 void stream_destroy_all(CUcontext c);
 /* At fork in the child, at exit: nothing waits any more. */
 void stream_abandon(void);

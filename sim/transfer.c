@@ -15,6 +15,10 @@
 #include "space.h"
 #include "work.h"
 
+/* Memory that was there when the operation was queued is gone when it runs: what the driver says
+ * then. */
+#define TRANSFER_FAILED CUDA_ERROR_LAUNCH_FAILED
+
 #define CHUNK_NS                                                                         \
         (500 * NSEC_PER_USEC) /* of the link's time: small, so that processes take turns \
                                */
@@ -176,10 +180,10 @@ static CUresult transfer_row(struct transfer *t, uint64_t to, uint64_t from, uin
                 if (work_cancelled(t->context))
                         return CUDA_SUCCESS; /* nobody looks any more */
                 if (!end_find(from, bytes, t->context->device, false, &src))
-                        return CUDA_ERROR_ILLEGAL_ADDRESS;
+                        return TRANSFER_FAILED;
                 if (!end_find(to, src.bytes, t->context->device, true, &dst)) {
                         end_done(&src);
-                        return CUDA_ERROR_ILLEGAL_ADDRESS;
+                        return TRANSFER_FAILED;
                 }
                 if (!t->begun) {
                         copy_begin(t->context, &dst, &src, &t->pace, &t->counters);
@@ -257,10 +261,10 @@ CUresult set_run(CUcontext c, const struct work_set *w)
                         if (work_cancelled(c))
                                 return CUDA_SUCCESS;
                         if (!end_find(at, left, c->device, true, &e))
-                                return CUDA_ERROR_ILLEGAL_ADDRESS;
+                                return TRANSFER_FAILED;
                         if (!e.range) /* a fill is done by the card: pageable memory is none of its
                                        */
-                                return CUDA_ERROR_ILLEGAL_ADDRESS;
+                                return TRANSFER_FAILED;
                         fill(e.at, e.bytes, w->value, w->element);
                         at += e.bytes;
                         left -= e.bytes;
@@ -277,7 +281,7 @@ CUresult value_write(CUcontext c, const struct work_value *w)
         struct end e;
 
         if (!end_find(w->address, w->wide ? 8 : 4, c->device, true, &e) || !e.range)
-                return CUDA_ERROR_ILLEGAL_ADDRESS;
+                return TRANSFER_FAILED;
         if (w->wide)
                 __atomic_store_n((uint64_t *)(void *)e.at, w->value, __ATOMIC_RELEASE);
         else
@@ -312,7 +316,7 @@ CUresult value_wait(CUcontext c, const struct work_value *w)
                 uint64_t v;
 
                 if (!end_find(w->address, w->wide ? 8 : 4, c->device, false, &e) || !e.range)
-                        return CUDA_ERROR_ILLEGAL_ADDRESS;
+                        return TRANSFER_FAILED;
                 v = w->wide ? __atomic_load_n((uint64_t *)(void *)e.at, __ATOMIC_ACQUIRE)
                             : __atomic_load_n((uint32_t *)(void *)e.at, __ATOMIC_ACQUIRE);
                 end_done(&e);

@@ -10,13 +10,15 @@
 #include "objects.h"
 #include "space.h"
 
-/* All of the program's handles, so that a stale one is found out. Under the space lock. */
+/* All there are, so that a stale handle is found out; one that was released is good while it is
+ * mapped. Under the space lock. */
 static struct physical *handles;
 
-/* A thread whose context has failed is told so; one without a context need not have one. */
+/* No context is looked at: these go on working when the current one has failed, as with the driver.
+ */
 static CUresult vmm_enter(const char *function)
 {
-        return api_enter(function, context_current() ? API_CONTEXT : API_ANY, NULL);
+        return api_enter(function, API_ANY, NULL);
 }
 
 static bool aligned(uint64_t v)
@@ -30,7 +32,7 @@ static struct physical *handle_find(CUmemGenericAllocationHandle handle)
 
         while (p && (CUmemGenericAllocationHandle)(uintptr_t)p != handle)
                 p = p->next;
-        return p && p->handles > 0 ? p : NULL;
+        return p;
 }
 
 /* The last handle or mapping of it goes: off the list with it. */
@@ -145,7 +147,7 @@ EXPORT CUresult cuMemRelease(CUmemGenericAllocationHandle handle)
                 return r;
         space_lock();
         p = handle_find(handle);
-        if (p) {
+        if (p && p->handles > 0) {
                 handle_drop(p, p->handles == 1 && p->maps == 0);
                 physical_drop(p);
         } else {
@@ -170,6 +172,8 @@ EXPORT CUresult cuMemMap(CUdeviceptr ptr, size_t size, size_t offset,
         p = handle_find(handle);
         if (!p || offset > p->bytes || size > p->bytes - offset || !space_reserved(ptr, size, &s))
                 r = CUDA_ERROR_INVALID_VALUE;
+        else if (offset || size != p->bytes)
+                r = CUDA_ERROR_NOT_SUPPORTED; /* all of a handle, or nothing */
         else if (!space_map(RANGE_VMM, ptr, size, p, offset, p->at + offset))
                 r = CUDA_ERROR_INVALID_VALUE; /* something is mapped there */
         else
@@ -178,21 +182,23 @@ EXPORT CUresult cuMemMap(CUdeviceptr ptr, size_t size, size_t offset,
         return r;
 }
 
-/* The mappings that make up [ptr, ptr + size) exactly: index of the first, how many. Locked. */
-static CUresult mappings_of(CUdeviceptr ptr, size_t size, size_t *ret_first, size_t *ret_count)
+/* The mappings in [ptr, ptr + size), none of them cut: index of the first, how many. Locked. */
+static CUresult mappings_of(CUdeviceptr ptr, size_t size, bool gaps, size_t *ret_first,
+                            size_t *ret_count)
 {
         size_t first = space_range_lower(ptr), n = 0;
         uint64_t at = ptr, end = ptr + size;
+        struct range *range;
 
-        while (at < end) {
-                struct range *range = space_range_at(first + n);
-
-                if (!range || range->kind != RANGE_VMM || range->span.start != at ||
-                    range->span.bytes > end - at)
+        for (; (range = space_range_at(first + n)) && range->span.start < end; n++) {
+                if (range->kind != RANGE_VMM || range->span.start < ptr ||
+                    range->span.bytes > end - range->span.start ||
+                    (!gaps && range->span.start != at))
                         return CUDA_ERROR_INVALID_VALUE;
-                at += range->span.bytes;
-                n++;
+                at = range->span.start + range->span.bytes;
         }
+        if (!gaps && at != end)
+                return CUDA_ERROR_INVALID_VALUE;
         *ret_first = first;
         *ret_count = n;
         return CUDA_SUCCESS;
@@ -202,13 +208,15 @@ EXPORT CUresult cuMemUnmap(CUdeviceptr ptr, size_t size)
 {
         CUresult r = vmm_enter(__func__);
         size_t first = 0, n = 0;
+        struct span s;
 
         if (r != CUDA_SUCCESS)
                 return r;
         if (size == 0 || !aligned(ptr) || !aligned(size))
                 return CUDA_ERROR_INVALID_VALUE;
         space_lock();
-        r = mappings_of(ptr, size, &first, &n);
+        r = space_reserved(ptr, size, &s) ? mappings_of(ptr, size, true, &first, &n)
+                                          : CUDA_ERROR_INVALID_VALUE;
         for (size_t i = 0; i < n; i++) {
                 struct range *range = space_range_at(first);
                 struct physical *p = range->physical;
@@ -242,7 +250,7 @@ EXPORT CUresult cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAccessDe
                         return CUDA_ERROR_INVALID_VALUE;
         }
         space_lock();
-        r = mappings_of(ptr, size, &first, &n);
+        r = mappings_of(ptr, size, false, &first, &n);
         for (size_t k = 0; k < n; k++)
                 for (size_t i = 0; i < count; i++)
                         space_range_at(first + k)->access[desc[i].location.id] =
