@@ -6,36 +6,6 @@
 
 #include "base/cleanup.h"
 
-static int want_operands(struct parser *p, unsigned n)
-{
-        if (p->operands_n != n)
-                return parser_fail_insn(p, "%u operands where %u belong", p->operands_n, n);
-        return 0;
-}
-
-static int unknown_form(struct parser *p)
-{
-        return parser_fail_insn(p, "this form of the instruction is not known");
-}
-
-static enum ptx_type last_type(const struct parser *p)
-{
-        const struct opcode_part *part = &p->part[p->parts_n - 1];
-
-        return type_named(part->text, part->length);
-}
-
-static int emit(struct parser *p, enum ptx_op op, const uint32_t *slots, unsigned n,
-                struct ptx_insn **ret_insn)
-{
-        int r = insn_emit(p, op, ret_insn);
-
-        if (r < 0)
-                return r;
-        memcpy((*ret_insn)->r, slots, n * sizeof(*slots));
-        return 0;
-}
-
 static int emit_bare(struct parser *p, enum ptx_op op)
 {
         struct ptx_insn *in;
@@ -46,10 +16,10 @@ static int emit_bare(struct parser *p, enum ptx_op op)
 int decode_bra(struct parser *p)
 {
         const struct operand *o = &p->operand[0];
-        int r = want_operands(p, 1);
+        int r = operands_want(p, 1);
 
         if (r == 0 && !(p->parts_n == 1 || (p->parts_n == 2 && part_is(p, 1, "uni"))))
-                return unknown_form(p);
+                return decode_unknown_form(p);
         if (r == 0 && o->kind != OPERAND_NAME)
                 return parser_fail_insn(p, "the label is missing");
         if (r == 0)
@@ -63,16 +33,16 @@ int decode_brx(struct parser *p)
         const struct operand *o = &p->operand[1];
         struct ptx_insn *in;
         uint32_t index;
-        int r = want_operands(p, 2);
+        int r = operands_want(p, 2);
 
         if (r == 0 && (!part_is(p, 1, "idx") || p->parts_n > 3))
-                return unknown_form(p);
+                return decode_unknown_form(p);
         if (r == 0 && (o->kind != OPERAND_NAME || !o->symbol || o->symbol->kind != SYMBOL_TABLE))
                 return parser_fail_insn(p, "the list of branch targets is missing");
         if (r == 0)
                 r = operand_source(p, &p->operand[0], TYPE_u32, &index);
         if (r == 0)
-                r = emit(p, OP_BRX, &index, 1, &in);
+                r = insn_emit_slots(p, OP_BRX, &index, 1, &in);
         if (r == 0)
                 in->cache = (uint32_t)o->symbol->value;
         return r;
@@ -80,37 +50,37 @@ int decode_brx(struct parser *p)
 
 int decode_ret(struct parser *p)
 {
-        return want_operands(p, 0) < 0 ? -EINVAL : emit_bare(p, p->f->entry ? OP_EXIT : OP_RET);
+        return operands_want(p, 0) < 0 ? -EINVAL : emit_bare(p, p->f->entry ? OP_EXIT : OP_RET);
 }
 
 int decode_exit(struct parser *p)
 {
-        return want_operands(p, 0) < 0 ? -EINVAL : emit_bare(p, OP_EXIT);
+        return operands_want(p, 0) < 0 ? -EINVAL : emit_bare(p, OP_EXIT);
 }
 
 int decode_trap(struct parser *p)
 {
-        return want_operands(p, 0) < 0 ? -EINVAL : emit_bare(p, OP_TRAP);
+        return operands_want(p, 0) < 0 ? -EINVAL : emit_bare(p, OP_TRAP);
 }
 
 int decode_fence(struct parser *p)
 {
         if (part_is(p, 1, "proxy") || part_is(p, 1, "mbarrier_init"))
-                return unknown_form(p);
-        return want_operands(p, 0) < 0 ? -EINVAL : emit_bare(p, OP_FENCE);
+                return decode_unknown_form(p);
+        return operands_want(p, 0) < 0 ? -EINVAL : emit_bare(p, OP_FENCE);
 }
 
 int decode_nanosleep(struct parser *p)
 {
         struct ptx_insn *in;
         uint32_t slot;
-        int r = want_operands(p, 1);
+        int r = operands_want(p, 1);
 
         if (r == 0 && (p->parts_n != 2 || !part_is(p, 1, "u32")))
-                return unknown_form(p);
+                return decode_unknown_form(p);
         if (r == 0)
                 r = operand_source(p, &p->operand[0], TYPE_u32, &slot);
-        return r < 0 ? r : emit(p, OP_NANOSLEEP, &slot, 1, &in);
+        return r < 0 ? r : insn_emit_slots(p, OP_NANOSLEEP, &slot, 1, &in);
 }
 
 /* bar.warp.sync; bar/barrier{.cta}.sync/arrive/red{.aligned}. */
@@ -127,12 +97,12 @@ int decode_bar(struct parser *p)
         int r = 0;
 
         if (part_is(p, 1, "warp")) {
-                r = want_operands(p, 1);
+                r = operands_want(p, 1);
                 if (r == 0 && (!part_is(p, 2, "sync") || p->parts_n != 3))
-                        return unknown_form(p);
+                        return decode_unknown_form(p);
                 if (r == 0)
                         r = operand_source(p, &p->operand[0], TYPE_b32, &slots[0]);
-                return r < 0 ? r : emit(p, OP_SYNC_WARP, slots, 1, &in);
+                return r < 0 ? r : insn_emit_slots(p, OP_SYNC_WARP, slots, 1, &in);
         }
         if (part_is(p, at, "arrive")) {
                 kind = BARRIER_ARRIVE;
@@ -146,24 +116,24 @@ int decode_bar(struct parser *p)
                 kind = UINT32_MAX;
         }
         if (kind == UINT32_MAX)
-                return unknown_form(p);
+                return decode_unknown_form(p);
         at++;
         if (part_is(p, at, "aligned"))
                 at++;
         if (kind >= BARRIER_POPC) {
-                enum ptx_type type = last_type(p);
+                enum ptx_type type = part_type(p, p->parts_n - 1);
 
                 if (at + 1 != p->parts_n || type != (kind == BARRIER_POPC ? TYPE_u32 : TYPE_pred))
-                        return unknown_form(p);
+                        return decode_unknown_form(p);
                 if (p->operands_n < 3)
-                        return want_operands(p, 3);
+                        return operands_want(p, 3);
                 r = operand_destination(p, &p->operand[0], type, &slots[0]);
                 if (r == 0)
                         r = operand_source(p, &p->operand[p->operands_n - 1], TYPE_pred, &slots[3]);
                 first = 1;
                 last--;
         } else if (at != p->parts_n) {
-                return unknown_form(p);
+                return decode_unknown_form(p);
         }
         if (last - first < 1 || last - first > 2 || (kind == BARRIER_ARRIVE && last - first != 2))
                 return parser_fail_insn(p, "the barrier's operands are wrong");
@@ -172,7 +142,7 @@ int decode_bar(struct parser *p)
         if (r == 0 && last - first == 2)
                 r = operand_source(p, &p->operand[first + 1], TYPE_u32, &slots[2]);
         if (r == 0)
-                r = emit(p, OP_BARRIER, slots, 4, &in);
+                r = insn_emit_slots(p, OP_BARRIER, slots, 4, &in);
         if (r == 0)
                 in->sub = (uint8_t)kind;
         return r;
@@ -183,22 +153,22 @@ int decode_shfl(struct parser *p)
         static const char *const mode[] = {"up", "down", "bfly", "idx"};
         uint32_t slots[6] = {NO_SLOT, p->operand[0].second, NO_SLOT, NO_SLOT, NO_SLOT, NO_SLOT};
         struct ptx_insn *in;
-        int r = want_operands(p, 5);
+        int r = operands_want(p, 5);
 
         if (r == 0 && (!part_is(p, 1, "sync") || p->parts_n != 4 || !part_is(p, 3, "b32")))
-                return unknown_form(p);
+                return decode_unknown_form(p);
         if (r == 0)
                 r = operand_destination(p, &p->operand[0], TYPE_b32, &slots[0]);
         for (unsigned i = 1; i < 5 && r == 0; i++)
                 r = operand_source(p, &p->operand[i], TYPE_b32, &slots[i + 1]);
         for (unsigned k = 0; k < ARRAY_SIZE(mode) && r == 0; k++)
                 if (part_is(p, 2, mode[k])) {
-                        r = emit(p, OP_SHUFFLE, slots, 6, &in);
+                        r = insn_emit_slots(p, OP_SHUFFLE, slots, 6, &in);
                         if (r == 0)
                                 in->sub = (uint8_t)k;
                         return r;
                 }
-        return r < 0 ? r : unknown_form(p);
+        return r < 0 ? r : decode_unknown_form(p);
 }
 
 int decode_vote(struct parser *p)
@@ -206,14 +176,14 @@ int decode_vote(struct parser *p)
         static const char *const mode[] = {"all", "any", "uni", "ballot"};
         struct ptx_insn *in;
         uint32_t slots[3];
-        int r = want_operands(p, 3);
+        int r = operands_want(p, 3);
 
         if (r == 0 && (!part_is(p, 1, "sync") || p->parts_n != 4))
-                return unknown_form(p);
+                return decode_unknown_form(p);
         for (unsigned k = 0; k < ARRAY_SIZE(mode) && r == 0; k++) {
                 enum ptx_type type = k == VOTE_BALLOT ? TYPE_b32 : TYPE_pred;
 
-                if (!part_is(p, 2, mode[k]) || last_type(p) != type)
+                if (!part_is(p, 2, mode[k]) || part_type(p, p->parts_n - 1) != type)
                         continue;
                 r = operand_destination(p, &p->operand[0], type, &slots[0]);
                 if (r == 0)
@@ -221,25 +191,25 @@ int decode_vote(struct parser *p)
                 if (r == 0)
                         r = operand_source(p, &p->operand[2], TYPE_b32, &slots[2]);
                 if (r == 0)
-                        r = emit(p, OP_VOTE, slots, 3, &in);
+                        r = insn_emit_slots(p, OP_VOTE, slots, 3, &in);
                 if (r == 0)
                         in->sub = (uint8_t)k;
                 return r;
         }
-        return r < 0 ? r : unknown_form(p);
+        return r < 0 ? r : decode_unknown_form(p);
 }
 
 int decode_match(struct parser *p)
 {
         uint32_t slots[4] = {NO_SLOT, p->operand[0].second, NO_SLOT, NO_SLOT};
         bool all = part_is(p, 1, "all");
-        enum ptx_type type = last_type(p);
+        enum ptx_type type = part_type(p, p->parts_n - 1);
         struct ptx_insn *in;
-        int r = want_operands(p, 3);
+        int r = operands_want(p, 3);
 
         if (r == 0 && ((!all && !part_is(p, 1, "any")) || !part_is(p, 2, "sync") ||
                        p->parts_n != 4 || (type != TYPE_b32 && type != TYPE_b64)))
-                return unknown_form(p);
+                return decode_unknown_form(p);
         if (r == 0)
                 r = operand_destination(p, &p->operand[0], TYPE_b32, &slots[0]);
         if (r == 0)
@@ -247,7 +217,7 @@ int decode_match(struct parser *p)
         if (r == 0)
                 r = operand_source(p, &p->operand[2], TYPE_b32, &slots[3]);
         if (r == 0)
-                r = emit(p, OP_MATCH, slots, 4, &in);
+                r = insn_emit_slots(p, OP_MATCH, slots, 4, &in);
         if (r == 0) {
                 in->sub = all;
                 in->size = (uint8_t)type_bytes(type);
@@ -262,14 +232,14 @@ int decode_redux(struct parser *p)
                 enum atomic_kind kind;
         } kinds[] = {{"add", ATOMIC_ADD}, {"min", ATOMIC_MIN}, {"max", ATOMIC_MAX},
                      {"and", ATOMIC_AND}, {"or", ATOMIC_OR},   {"xor", ATOMIC_XOR}};
-        enum ptx_type type = last_type(p);
+        enum ptx_type type = part_type(p, p->parts_n - 1);
         struct ptx_insn *in;
         uint32_t slots[3];
-        int r = want_operands(p, 3);
+        int r = operands_want(p, 3);
 
         if (r == 0 && (!part_is(p, 1, "sync") || p->parts_n != 4 || type_bits(type) != 32 ||
                        type_is(type, 'f')))
-                return unknown_form(p);
+                return decode_unknown_form(p);
         if (r == 0)
                 r = operand_destination(p, &p->operand[0], type, &slots[0]);
         if (r == 0)
@@ -278,40 +248,40 @@ int decode_redux(struct parser *p)
                 r = operand_source(p, &p->operand[2], TYPE_b32, &slots[2]);
         for (size_t i = 0; i < ARRAY_SIZE(kinds) && r == 0; i++)
                 if (part_is(p, 2, kinds[i].name)) {
-                        r = emit(p, OP_REDUX, slots, 3, &in);
+                        r = insn_emit_slots(p, OP_REDUX, slots, 3, &in);
                         if (r == 0) {
                                 in->sub = kinds[i].kind;
                                 in->type = (uint8_t)type;
                         }
                         return r;
                 }
-        return r < 0 ? r : unknown_form(p);
+        return r < 0 ? r : decode_unknown_form(p);
 }
 
 int decode_activemask(struct parser *p)
 {
         struct ptx_insn *in;
         uint32_t slot;
-        int r = want_operands(p, 1);
+        int r = operands_want(p, 1);
 
         if (r == 0)
                 r = operand_destination(p, &p->operand[0], TYPE_b32, &slot);
-        return r < 0 ? r : emit(p, OP_ACTIVEMASK, &slot, 1, &in);
+        return r < 0 ? r : insn_emit_slots(p, OP_ACTIVEMASK, &slot, 1, &in);
 }
 
 int decode_elect(struct parser *p)
 {
         uint32_t slots[3] = {NO_SLOT, p->operand[0].second, NO_SLOT};
         struct ptx_insn *in;
-        int r = want_operands(p, 2);
+        int r = operands_want(p, 2);
 
         if (r == 0 && (!part_is(p, 1, "sync") || p->parts_n != 2))
-                return unknown_form(p);
+                return decode_unknown_form(p);
         if (r == 0 && p->operand[0].kind != OPERAND_SINK)
                 r = operand_destination(p, &p->operand[0], TYPE_b32, &slots[0]);
         if (r == 0)
                 r = operand_source(p, &p->operand[1], TYPE_b32, &slots[2]);
-        return r < 0 ? r : emit(p, OP_ELECT, slots, 3, &in);
+        return r < 0 ? r : insn_emit_slots(p, OP_ELECT, slots, 3, &in);
 }
 
 int decode_lop3(struct parser *p)
@@ -319,17 +289,17 @@ int decode_lop3(struct parser *p)
         const struct operand *table = &p->operand[4];
         struct ptx_insn *in;
         uint32_t slots[4];
-        int r = want_operands(p, 5);
+        int r = operands_want(p, 5);
 
         if (r == 0 && (p->parts_n != 2 || !part_is(p, 1, "b32") || table->kind != OPERAND_NUMBER ||
                        table->value > 255))
-                return unknown_form(p);
+                return decode_unknown_form(p);
         if (r == 0)
                 r = operand_destination(p, &p->operand[0], TYPE_b32, &slots[0]);
         for (unsigned i = 1; i < 4 && r == 0; i++)
                 r = operand_source(p, &p->operand[i], TYPE_b32, &slots[i]);
         if (r == 0)
-                r = emit(p, OP_LOP3, slots, 4, &in);
+                r = insn_emit_slots(p, OP_LOP3, slots, 4, &in);
         if (r == 0)
                 in->sub = (uint8_t)table->value;
         return r;
@@ -337,18 +307,19 @@ int decode_lop3(struct parser *p)
 
 int decode_bfi(struct parser *p)
 {
-        enum ptx_type type = last_type(p);
+        enum ptx_type type = part_type(p, p->parts_n - 1);
         struct ptx_insn *in;
         uint32_t slots[5];
-        int r = want_operands(p, 5);
+        int r = operands_want(p, 5);
 
         if (r == 0 && (p->parts_n != 2 || (type != TYPE_b32 && type != TYPE_b64)))
-                return unknown_form(p);
+                return decode_unknown_form(p);
         if (r == 0)
                 r = operand_destination(p, &p->operand[0], type, &slots[0]);
         for (unsigned i = 1; i < 5 && r == 0; i++)
                 r = operand_source(p, &p->operand[i], i < 3 ? type : TYPE_u32, &slots[i]);
-        return r < 0 ? r : emit(p, type == TYPE_b64 ? OP_BFI_64 : OP_BFI_32, slots, 5, &in);
+        return r < 0 ? r
+                     : insn_emit_slots(p, type == TYPE_b64 ? OP_BFI_64 : OP_BFI_32, slots, 5, &in);
 }
 
 int decode_testp(struct parser *p)
@@ -357,27 +328,27 @@ int decode_testp(struct parser *p)
                 [TESTP_FINITE] = "finite", [TESTP_INFINITE] = "infinite",
                 [TESTP_NUMBER] = "number", [TESTP_NOTANUMBER] = "notanumber",
                 [TESTP_NORMAL] = "normal", [TESTP_SUBNORMAL] = "subnormal"};
-        enum ptx_type type = last_type(p);
+        enum ptx_type type = part_type(p, p->parts_n - 1);
         struct ptx_insn *in;
         uint32_t slots[2];
-        int r = want_operands(p, 2);
+        int r = operands_want(p, 2);
 
         if (r == 0 && (p->parts_n != 3 || (type != TYPE_f32 && type != TYPE_f64)))
-                return unknown_form(p);
+                return decode_unknown_form(p);
         if (r == 0)
                 r = operand_destination(p, &p->operand[0], TYPE_pred, &slots[0]);
         if (r == 0)
                 r = operand_source(p, &p->operand[1], type, &slots[1]);
         for (unsigned k = 0; k < ARRAY_SIZE(kind) && r == 0; k++)
                 if (part_is(p, 1, kind[k])) {
-                        r = emit(p, OP_TESTP, slots, 2, &in);
+                        r = insn_emit_slots(p, OP_TESTP, slots, 2, &in);
                         if (r == 0) {
                                 in->sub = (uint8_t)k;
                                 in->size = (uint8_t)type_bytes(type);
                         }
                         return r;
                 }
-        return r < 0 ? r : unknown_form(p);
+        return r < 0 ? r : decode_unknown_form(p);
 }
 
 /* add, addc, sub, subc, mad, madc with a carry in or out. */
@@ -389,16 +360,16 @@ int decode_carry(struct parser *p)
         bool high = part_is(p, 1, "hi"), low = part_is(p, 1, "lo");
         unsigned at = mad ? 2 : 1;
         bool out = part_is(p, at, "cc");
-        enum ptx_type type = last_type(p);
+        enum ptx_type type = part_type(p, p->parts_n - 1);
         uint32_t slots[4], product[3];
         struct ptx_insn *in;
-        int r = want_operands(p, mad ? 4 : 3);
+        int r = operands_want(p, mad ? 4 : 3);
 
         if (r == 0 && ((mad && !high && !low) || p->parts_n != at + out + 1 ||
                        (type_bits(type) != 32 && type_bits(type) != 64) ||
                        !(type_is(type, 'u') || type_is(type, 's')) ||
                        (!mad && !sub && !part_is(p, 0, "add") && !part_is(p, 0, "addc"))))
-                return unknown_form(p);
+                return decode_unknown_form(p);
         if (r == 0 && p->f->carry == NO_SLOT)
                 r = slot_new(p, TYPE_pred, &p->f->carry);
         if (r == 0)
@@ -419,14 +390,14 @@ int decode_carry(struct parser *p)
                 product[2] = slots[2];
                 r = slot_new(p, type, &product[0]);
                 if (r == 0)
-                        r = emit(p, op, product, 3, &in);
+                        r = insn_emit_slots(p, op, product, 3, &in);
                 slots[1] = product[0];
                 if (r == 0)
                         r = operand_source(p, &p->operand[3], type, &slots[2]);
         }
         slots[3] = p->f->carry;
         if (r == 0)
-                r = emit(p, sub ? OP_SUB_CARRY : OP_ADD_CARRY, slots, 4, &in);
+                r = insn_emit_slots(p, sub ? OP_SUB_CARRY : OP_ADD_CARRY, slots, 4, &in);
         if (r == 0) {
                 in->size = (uint8_t)type_bytes(type);
                 in->flags = (uint8_t)((in_carry ? FLAG_CARRY_IN : 0) | (out ? FLAG_CARRY_OUT : 0));
@@ -439,20 +410,20 @@ static int two_typed(struct parser *p, const uint16_t op[2][2], unsigned parts)
         enum ptx_type a = p->parts_n > 2
                                   ? type_named(p->part[parts - 2].text, p->part[parts - 2].length)
                                   : TYPE_NONE;
-        enum ptx_type b = last_type(p);
+        enum ptx_type b = part_type(p, p->parts_n - 1);
         struct ptx_insn *in;
         uint32_t slots[4];
-        int r = want_operands(p, 4);
+        int r = operands_want(p, 4);
 
         if (r == 0 &&
             (p->parts_n != parts || (a != TYPE_u32 && a != TYPE_s32) ||
              (b != TYPE_u32 && b != TYPE_s32) || op[a == TYPE_s32][b == TYPE_s32] == OP_LANES_END))
-                return unknown_form(p);
+                return decode_unknown_form(p);
         if (r == 0)
                 r = operand_destination(p, &p->operand[0], TYPE_b32, &slots[0]);
         for (unsigned i = 1; i < 4 && r == 0; i++)
                 r = operand_source(p, &p->operand[i], TYPE_b32, &slots[i]);
-        return r < 0 ? r : emit(p, op[a == TYPE_s32][b == TYPE_s32], slots, 4, &in);
+        return r < 0 ? r : insn_emit_slots(p, op[a == TYPE_s32][b == TYPE_s32], slots, 4, &in);
 }
 
 int decode_dp4a(struct parser *p)
@@ -525,7 +496,7 @@ int decode_call(struct parser *p)
         int r;
 
         if (!(p->parts_n == 1 || (p->parts_n == 2 && part_is(p, 1, "uni"))))
-                return unknown_form(p);
+                return decode_unknown_form(p);
         if (lex_is(&p->lex, '(')) {
                 r = call_list(p, &returns, &returns_n, &returns_cap);
                 if (r == 0)

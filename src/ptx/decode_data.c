@@ -1,45 +1,7 @@
-/* decode_data.c: owns the instructions that move, load, store, convert and compare. */
+/* decode_data.c: owns the instructions that move, load and store. */
 #include "ptx/parser.h"
 
 #include <string.h>
-
-static int emit(struct parser *p, enum ptx_op op, const uint32_t *slots, unsigned n,
-                struct ptx_insn **ret_insn)
-{
-        int r = insn_emit(p, op, ret_insn);
-
-        if (r < 0)
-                return r;
-        memcpy((*ret_insn)->r, slots, n * sizeof(*slots));
-        return 0;
-}
-
-static int want_operands(struct parser *p, unsigned n)
-{
-        if (p->operands_n != n)
-                return parser_fail_insn(p, "%u operands where %u belong", p->operands_n, n);
-        return 0;
-}
-
-static enum ptx_type part_type(const struct parser *p, unsigned i)
-{
-        return i < p->parts_n ? type_named(p->part[i].text, p->part[i].length) : TYPE_NONE;
-}
-
-static int unknown_part(struct parser *p, unsigned i)
-{
-        return parser_fail_insn(p, "unknown modifier '.%.*s'", (int)MIN(p->part[i].length, 32U),
-                                p->part[i].text);
-}
-
-/* Registers of another width than the instruction's are allowed for loads, stores and cvt. */
-static int any_register(struct parser *p, const struct operand *o, enum ptx_type *ret_type)
-{
-        if (o->kind != OPERAND_REGISTER || o->type == TYPE_pred)
-                return parser_fail_insn(p, "a register is missing");
-        *ret_type = o->type;
-        return 0;
-}
 
 static int decode_pack(struct parser *p, enum ptx_type type)
 {
@@ -64,7 +26,7 @@ static int decode_pack(struct parser *p, enum ptx_type type)
                          : operand_destination(p, o, element, &slots[1 + i]);
         }
         if (r == 0)
-                r = emit(p, pack ? OP_PACK : OP_UNPACK, slots, vector->count + 1, &in);
+                r = insn_emit_slots(p, pack ? OP_PACK : OP_UNPACK, slots, vector->count + 1, &in);
         if (r < 0)
                 return r;
         in->size = (uint8_t)(bits / 8);
@@ -78,12 +40,12 @@ int decode_mov(struct parser *p)
         enum ptx_type type = part_type(p, 1);
         struct ptx_insn *in;
         uint32_t slots[2];
-        int r = want_operands(p, 2);
+        int r = operands_want(p, 2);
 
         if (r < 0)
                 return r;
         if (type == TYPE_NONE || p->parts_n != 2)
-                return parser_fail_insn(p, "this form of the instruction is not known");
+                return decode_unknown_form(p);
         if (p->operand[0].kind == OPERAND_VECTOR || p->operand[1].kind == OPERAND_VECTOR)
                 return decode_pack(p, type);
         r = operand_destination(p, &p->operand[0], type, &slots[0]);
@@ -92,11 +54,11 @@ int decode_mov(struct parser *p)
         r = operand_source(p, &p->operand[1], type, &slots[1]);
         if (r < 0)
                 return r;
-        return emit(p,
-                    type == TYPE_pred       ? OP_MOV_PRED
-                    : type_bits(type) == 64 ? OP_MOV_64
-                                            : OP_MOV_32,
-                    slots, 2, &in);
+        return insn_emit_slots(p,
+                               type == TYPE_pred       ? OP_MOV_PRED
+                               : type_bits(type) == 64 ? OP_MOV_64
+                                                       : OP_MOV_32,
+                               slots, 2, &in);
 }
 
 /* Space, type, vector size of ld, st, atom and red; cache and ordering hints change nothing here:
@@ -155,7 +117,7 @@ static int access_parts(struct parser *p, bool atomic, struct access *a)
                         known = true;
                 }
                 if (!known)
-                        return unknown_part(p, i);
+                        return decode_unknown_part(p, i);
         }
         if (a->type == TYPE_NONE || a->type == TYPE_pred)
                 return parser_fail_insn(p, "the type is missing");
@@ -213,7 +175,7 @@ static int load_parameter(struct parser *p, const struct access *a, uint32_t off
 
                 if (e->kind == OPERAND_SINK)
                         continue;
-                r = any_register(p, e, &type);
+                r = operand_any_register(p, e, &type);
                 if (r < 0)
                         return r;
                 if (type_lane_bits(type) < type_lane_bits(a->type))
@@ -223,7 +185,8 @@ static int load_parameter(struct parser *p, const struct access *a, uint32_t off
                                   type_bytes(a->type), type_lane_bits(type), sign ? FLAG_SIGNED : 0,
                                   &slots[1]);
                 if (r == 0)
-                        r = emit(p, type_bits(type) == 64 ? OP_MOV_64 : OP_MOV_32, slots, 2, &in);
+                        r = insn_emit_slots(p, type_bits(type) == 64 ? OP_MOV_64 : OP_MOV_32, slots,
+                                            2, &in);
                 if (r < 0)
                         return r;
         }
@@ -301,7 +264,7 @@ int decode_load(struct parser *p)
 
         if (r < 0)
                 return r;
-        r = want_operands(p, 2);
+        r = operands_want(p, 2);
         if (r < 0)
                 return r;
         if (p->operand[1].kind == OPERAND_MEMORY && !p->operand[1].base_register &&
@@ -332,7 +295,7 @@ int decode_store(struct parser *p)
 
         if (r < 0)
                 return r;
-        r = want_operands(p, 2);
+        r = operands_want(p, 2);
         if (r == 0)
                 r = address(p, &a, &p->operand[0], &fields);
         if (r < 0)
@@ -367,8 +330,8 @@ int decode_atomic(struct parser *p)
             (floats && kind != ATOMIC_ADD) ||
             (red && (kind == ATOMIC_EXCH || kind == ATOMIC_CAS)) ||
             ((kind == ATOMIC_INC || kind == ATOMIC_DEC) && a.type != TYPE_u32))
-                return parser_fail_insn(p, "this form of the instruction is not known");
-        r = want_operands(p, first + (kind == ATOMIC_CAS ? 3 : 2));
+                return decode_unknown_form(p);
+        r = operands_want(p, first + (kind == ATOMIC_CAS ? 3 : 2));
         if (r == 0)
                 r = address(p, &a, &p->operand[first], &fields);
         if (r < 0)
@@ -399,12 +362,12 @@ int decode_cvta(struct parser *p)
         uint64_t window = 0;
         struct ptx_insn *in;
         uint32_t slots[3];
-        int r = want_operands(p, 2);
+        int r = operands_want(p, 2);
 
         if (r < 0)
                 return r;
         if (type != TYPE_u64 || p->parts_n != at + 2)
-                return parser_fail_insn(p, "this form of the instruction is not known");
+                return decode_unknown_form(p);
         if (part_is(p, at, "shared") || part_is(p, at, "shared::cta"))
                 window = WINDOW_SHARED;
         else if (part_is(p, at, "local"))
@@ -412,16 +375,16 @@ int decode_cvta(struct parser *p)
         else if (part_is(p, at, "param") || part_is(p, at, "param::entry"))
                 window = p->f->entry ? WINDOW_PARAM : WINDOW_LOCAL;
         else if (!part_is(p, at, "global") && !part_is(p, at, "const"))
-                return unknown_part(p, at);
+                return decode_unknown_part(p, at);
         r = operand_destination(p, &p->operand[0], type, &slots[0]);
         if (r == 0)
                 r = operand_source(p, &p->operand[1], type, &slots[1]);
         if (r == 0 && !window)
-                return emit(p, OP_MOV_64, slots, 2, &in);
+                return insn_emit_slots(p, OP_MOV_64, slots, 2, &in);
         if (r == 0)
                 r = constant_slot(p, CONSTANT_VALUE, to ? ~WINDOW_MASK : window, 0, 64, 0,
                                   &slots[2]);
-        return r < 0 ? r : emit(p, to ? OP_AND_64 : OP_OR_64, slots, 3, &in);
+        return r < 0 ? r : insn_emit_slots(p, to ? OP_AND_64 : OP_OR_64, slots, 3, &in);
 }
 
 int decode_isspacep(struct parser *p)
@@ -435,7 +398,7 @@ int decode_isspacep(struct parser *p)
                       {"param::entry", SPACE_PARAM}};
         struct ptx_insn *in;
         uint32_t slots[2];
-        int r = want_operands(p, 2);
+        int r = operands_want(p, 2);
 
         if (r == 0)
                 r = operand_destination(p, &p->operand[0], TYPE_pred, &slots[0]);
@@ -446,408 +409,15 @@ int decode_isspacep(struct parser *p)
         for (size_t i = 0; i < ARRAY_SIZE(spaces); i++) {
                 if (!part_is(p, 1, spaces[i].name))
                         continue;
-                r = emit(p, OP_ISSPACE, slots, 2, &in);
+                r = insn_emit_slots(p, OP_ISSPACE, slots, 2, &in);
                 if (r == 0)
                         in->space = (uint8_t)spaces[i].space;
                 return r;
         }
-        return parser_fail_insn(p, "this form of the instruction is not known");
+        return decode_unknown_form(p);
 }
 
 int decode_nothing(struct parser *p)
 {
         return 0;
-}
-
-/* The frequent conversions that need no look at single lanes. OP_CVT: there is none. */
-static enum ptx_op cvt_fast(enum ptx_type to, enum ptx_type from, bool wide_to, bool wide_from)
-{
-        static const struct {
-                uint8_t to, from;
-                uint16_t op;
-        } floats[] = {
-                {TYPE_f32, TYPE_s32, OP_CVT_F32_S32}, {TYPE_f32, TYPE_u32, OP_CVT_F32_U32},
-                {TYPE_f32, TYPE_s64, OP_CVT_F32_S64}, {TYPE_f32, TYPE_u64, OP_CVT_F32_U64},
-                {TYPE_f64, TYPE_s32, OP_CVT_F64_S32}, {TYPE_f64, TYPE_u32, OP_CVT_F64_U32},
-                {TYPE_f64, TYPE_s64, OP_CVT_F64_S64}, {TYPE_f64, TYPE_u64, OP_CVT_F64_U64},
-                {TYPE_f64, TYPE_f32, OP_CVT_F64_F32}, {TYPE_f32, TYPE_f64, OP_CVT_F32_F64},
-        };
-        /* by bits (8, 16, 32), sign, from 64, to 64 */
-        static const uint16_t integers[3][2][2][2] = {
-                {{{OP_EXT_U8_32, OP_EXT_U8_64}, {OP_CUT_64_U8, OP_CVT}},
-                 {{OP_EXT_S8_32, OP_EXT_S8_64}, {OP_CUT_64_S8, OP_CVT}}},
-                {{{OP_EXT_U16_32, OP_EXT_U16_64}, {OP_CUT_64_U16, OP_CVT}},
-                 {{OP_EXT_S16_32, OP_EXT_S16_64}, {OP_CUT_64_S16, OP_CVT}}},
-                {{{OP_MOV_32, OP_EXT_U32_64}, {OP_CUT_64_32, OP_CVT}},
-                 {{OP_MOV_32, OP_EXT_S32_64}, {OP_CUT_64_32, OP_CVT}}},
-        };
-        unsigned bits = MIN(type_bits(to), type_bits(from));
-        bool sign;
-
-        if (type_is(to, 'f') || type_is(from, 'f')) {
-                for (size_t i = 0; i < ARRAY_SIZE(floats); i++)
-                        if (floats[i].to == to && floats[i].from == from &&
-                            wide_to == (type_bits(to) == 64) &&
-                            wide_from == (type_bits(from) == 64))
-                                return floats[i].op;
-                return OP_CVT;
-        }
-        if (bits == 64)
-                return OP_MOV_64;
-        /* Cut to the narrower type, extended by its sign; a register wider than both (64) and a
-         * destination type in between are left to the general way. */
-        sign = type_bits(to) <= type_bits(from) ? type_is(to, 's') : type_is(from, 's');
-        if (wide_to && type_bits(to) < 64)
-                return OP_CVT;
-        return integers[bits == 8 ? 0 : bits == 16 ? 1 : 2][sign][wide_from][wide_to];
-}
-
-struct cvt {
-        enum ptx_type to, from;
-        enum ptx_round round;
-        unsigned integral, flags;
-        bool relu;
-};
-
-static int cvt_parts(struct parser *p, struct cvt *c)
-{
-        static const struct {
-                const char *name;
-                uint8_t round, integral, flags;
-        } mode[] = {{"rn", ROUND_NEAREST, 0, 0},
-                    {"rz", ROUND_ZERO, 0, 0},
-                    {"rm", ROUND_DOWN, 0, 0},
-                    {"rp", ROUND_UP, 0, 0},
-                    {"rni", 0, INTEGRAL_NEAREST, 0},
-                    {"rzi", 0, INTEGRAL_ZERO, 0},
-                    {"rmi", 0, INTEGRAL_DOWN, 0},
-                    {"rpi", 0, INTEGRAL_UP, 0},
-                    {"ftz", 0, 0, FLAG_FTZ},
-                    {"sat", 0, 0, FLAG_SAT},
-                    {"rna", 0xff, 0, 0}};
-
-        *c = (struct cvt){0};
-        for (unsigned i = 1; i < p->parts_n; i++) {
-                enum ptx_type type = part_type(p, i);
-                size_t k;
-
-                if (type != TYPE_NONE) {
-                        if (c->from != TYPE_NONE)
-                                return parser_fail_insn(p, "three types");
-                        if (c->to == TYPE_NONE)
-                                c->to = type;
-                        else
-                                c->from = type;
-                        continue;
-                }
-                for (k = 0; k < ARRAY_SIZE(mode) && !part_is(p, i, mode[k].name); k++)
-                        ;
-                if (k == ARRAY_SIZE(mode) || mode[k].round == 0xff)
-                        return unknown_part(p, i);
-                c->round = mode[k].round ? mode[k].round : c->round;
-                c->integral = mode[k].integral ? mode[k].integral : c->integral;
-                c->flags |= mode[k].flags;
-        }
-        if (c->from == TYPE_NONE || c->to == TYPE_pred || c->from == TYPE_pred ||
-            c->to == TYPE_f16x2 || c->to == TYPE_bf16x2 || c->from == TYPE_f16x2 ||
-            c->from == TYPE_bf16x2)
-                return parser_fail_insn(p, "this form of the instruction is not known");
-        return 0;
-}
-
-int decode_cvt(struct parser *p)
-{
-        const struct operand *o = &p->operand[1];
-        enum ptx_type register_to = TYPE_NONE, register_from;
-        uint32_t slots[2], temp;
-        enum ptx_op op = OP_CVT;
-        struct ptx_insn *in;
-        struct cvt c;
-        bool wide_to, wide_from;
-        int r = cvt_parts(p, &c);
-
-        if (r == 0)
-                r = want_operands(p, 2);
-        if (r == 0)
-                r = any_register(p, &p->operand[0], &register_to);
-        if (r < 0)
-                return r;
-        register_from = o->kind == OPERAND_REGISTER ? o->type : c.from;
-        if (type_lane_bits(register_to) < type_lane_bits(c.to) || register_from == TYPE_pred ||
-            type_lane_bits(register_from) < type_lane_bits(c.from))
-                return parser_fail_insn(p, "a register is too narrow");
-        slots[0] = p->operand[0].slot;
-        r = operand_source(p, o, register_from, &slots[1]);
-        if (r < 0)
-                return r;
-        wide_to = type_lane_bits(register_to) == 64;
-        wide_from = type_lane_bits(register_from) == 64;
-        if (!c.flags && c.round <= ROUND_NEAREST && !c.integral)
-                op = cvt_fast(c.to, c.from, wide_to, wide_from);
-        if (op != OP_CVT)
-                return emit(p, op, slots, 2, &in);
-        /* The general way wants registers of the types' own width. */
-        if (wide_from && type_lane_bits(c.from) == 32) {
-                uint32_t cut[2] = {0, slots[1]};
-
-                r = slot_new(p, TYPE_b32, &cut[0]);
-                if (r == 0)
-                        r = emit(p, OP_CUT_64_32, cut, 2, &in);
-                if (r < 0)
-                        return r;
-                slots[1] = cut[0];
-        }
-        temp = slots[0];
-        if (wide_to && type_lane_bits(c.to) == 32) {
-                r = slot_new(p, TYPE_b32, &slots[0]);
-                if (r < 0)
-                        return r;
-        }
-        r = emit(p, OP_CVT, slots, 2, &in);
-        if (r < 0)
-                return r;
-        in->type = (uint8_t)c.to;
-        in->count = (uint8_t)c.from;
-        in->sub = (uint8_t)c.round;
-        in->size = (uint8_t)c.integral;
-        in->flags = (uint8_t)c.flags;
-        if (temp != slots[0]) {
-                uint32_t widen[2] = {temp, slots[0]};
-
-                r = emit(p, type_is(c.to, 's') ? OP_EXT_S32_64 : OP_EXT_U32_64, widen, 2, &in);
-        }
-        return r;
-}
-
-/* The first comparison of ops.def for each type; the kinds follow in the order of compare_kind. */
-static int compare_op(enum ptx_type type, unsigned kind, uint16_t *ret_op)
-{
-        static const uint16_t first_float[2] = {OP_EQ_F32, OP_EQ_F64};
-        static const uint16_t equal[3] = {OP_EQ_16, OP_EQ_32, OP_EQ_64};
-        static const uint16_t less[2][3] = {{OP_LT_U16, OP_LT_U32, OP_LT_U64},
-                                            {OP_LT_S16, OP_LT_S32, OP_LT_S64}};
-        unsigned bits = type_bits(type), width = bits == 16 ? 0 : bits == 32 ? 1 : 2;
-
-        if (type == TYPE_f32 || type == TYPE_f64) {
-                *ret_op = (uint16_t)(first_float[type == TYPE_f64] + kind);
-                return 0;
-        }
-        if (type_is(type, 'f') || bits < 16 || kind > COMPARE_GE)
-                return -EINVAL;
-        if (kind <= COMPARE_NE)
-                *ret_op = (uint16_t)(equal[width] + kind);
-        else
-                *ret_op = (uint16_t)(less[type_is(type, 's')][width] + kind - COMPARE_LT);
-        return 0;
-}
-
-struct compare {
-        unsigned kind;
-        enum ptx_compare combine;
-        enum ptx_type type, result; /* result: set */
-        bool ftz;
-};
-
-static int compare_parts(struct parser *p, struct compare *c)
-{
-        static const char *const kind[COMPARE_KINDS] = {"eq",  "ne",  "lt",  "le",  "gt",
-                                                        "ge",  "equ", "neu", "ltu", "leu",
-                                                        "gtu", "geu", "num", "nan"};
-        static const struct {
-                const char *name;
-                uint8_t kind;
-        } unsigned_kind[] = {
-                {"lo", COMPARE_LT}, {"ls", COMPARE_LE}, {"hi", COMPARE_GT}, {"hs", COMPARE_GE}};
-        static const char *const combine[] = {"", "and", "or", "xor"};
-        bool have_kind = false;
-
-        *c = (struct compare){0};
-        for (unsigned i = 1; i < p->parts_n; i++) {
-                bool known = false;
-
-                for (unsigned k = 0; k < COMPARE_KINDS && !have_kind; k++)
-                        if (part_is(p, i, kind[k])) {
-                                c->kind = k;
-                                known = true;
-                        }
-                for (unsigned k = 0; k < ARRAY_SIZE(unsigned_kind) && !have_kind; k++)
-                        if (part_is(p, i, unsigned_kind[k].name)) {
-                                c->kind = unsigned_kind[k].kind;
-                                known = true;
-                        }
-                have_kind = have_kind || known;
-                for (unsigned k = 1; k < ARRAY_SIZE(combine) && !known; k++)
-                        if (part_is(p, i, combine[k])) {
-                                c->combine = k;
-                                known = true;
-                        }
-                if (!known && part_is(p, i, "ftz"))
-                        known = c->ftz = true;
-                if (!known && part_type(p, i) != TYPE_NONE) {
-                        c->result = c->type;
-                        c->type = part_type(p, i);
-                        known = true;
-                }
-                if (!known)
-                        return unknown_part(p, i);
-        }
-        if (!have_kind || c->type == TYPE_NONE || c->type == TYPE_pred)
-                return parser_fail_insn(p, "this form of the instruction is not known");
-        return 0;
-}
-
-/* Compares operands 1 and 2 into a fresh or given predicate. */
-static int emit_compare(struct parser *p, const struct compare *c, uint32_t d)
-{
-        bool half = c->type == TYPE_f16 || c->type == TYPE_bf16;
-        uint32_t slots[3] = {d};
-        struct ptx_insn *in;
-        uint16_t op = OP_COMPARE_HALF;
-        int r = operand_source(p, &p->operand[1], c->type, &slots[1]);
-
-        if (r == 0)
-                r = operand_source(p, &p->operand[2], c->type, &slots[2]);
-        if (r < 0)
-                return r;
-        if (!half && compare_op(c->type, c->kind, &op) < 0)
-                return parser_fail_insn(p, "this form of the instruction is not known");
-        for (unsigned i = 1; i < 3 && c->ftz && c->type == TYPE_f32; i++) {
-                uint32_t flush[2] = {0, slots[i]};
-
-                r = slot_new(p, TYPE_f32, &flush[0]);
-                if (r == 0)
-                        r = emit(p, OP_FTZ_F32, flush, 2, &in);
-                if (r < 0)
-                        return r;
-                slots[i] = flush[0];
-        }
-        r = emit(p, op, slots, 3, &in);
-        if (r == 0) {
-                in->type = (uint8_t)c->type;
-                in->sub = (uint8_t)c->kind;
-        }
-        return r;
-}
-
-/* setp and set: the comparison, then what is made of it. */
-static int combine_operand(struct parser *p, const struct compare *c, unsigned n,
-                           uint32_t *ret_slot)
-{
-        int r = want_operands(p, c->combine == COMBINE_NONE ? n : n + 1);
-
-        *ret_slot = NO_SLOT;
-        if (r == 0 && c->combine != COMBINE_NONE)
-                r = operand_source(p, &p->operand[n], TYPE_pred, ret_slot);
-        return r;
-}
-
-int decode_setp(struct parser *p)
-{
-        const struct operand *d = &p->operand[0];
-        uint32_t slots[4] = {NO_SLOT, d->second, NO_SLOT, NO_SLOT};
-        struct ptx_insn *in;
-        struct compare c;
-        int r = compare_parts(p, &c);
-
-        if (r == 0)
-                r = combine_operand(p, &c, 3, &slots[3]);
-        if (r < 0)
-                return r;
-        if (c.result != TYPE_NONE)
-                return parser_fail_insn(p, "two types");
-        if (d->kind != OPERAND_SINK)
-                r = operand_destination(p, d, TYPE_pred, &slots[0]);
-        if (r < 0)
-                return r;
-        if (c.combine == COMBINE_NONE && d->second == NO_SLOT && slots[0] != NO_SLOT)
-                return emit_compare(p, &c, slots[0]);
-        r = slot_new(p, TYPE_pred, &slots[2]);
-        if (r == 0)
-                r = emit_compare(p, &c, slots[2]);
-        if (r == 0)
-                r = emit(p, OP_SET_COMBINE, slots, 4, &in);
-        if (r == 0)
-                in->sub = (uint8_t)c.combine;
-        return r;
-}
-
-int decode_set(struct parser *p)
-{
-        uint32_t slots[4] = {NO_SLOT, NO_SLOT, NO_SLOT, NO_SLOT}, value[2];
-        struct ptx_insn *in;
-        struct compare c;
-        int r = compare_parts(p, &c);
-
-        if (r == 0)
-                r = combine_operand(p, &c, 3, &slots[3]);
-        if (r < 0)
-                return r;
-        if (c.result != TYPE_u32 && c.result != TYPE_s32 && c.result != TYPE_f32 &&
-            c.result != TYPE_b32)
-                return parser_fail_insn(p, "this form of the instruction is not known");
-        r = operand_destination(p, &p->operand[0], c.result, &value[0]);
-        if (r == 0)
-                r = slot_new(p, TYPE_pred, &slots[2]);
-        if (r == 0)
-                r = slot_new(p, TYPE_pred, &slots[0]);
-        if (r == 0)
-                r = emit_compare(p, &c, slots[2]);
-        if (r == 0)
-                r = emit(p, OP_SET_COMBINE, slots, 4, &in);
-        if (r < 0)
-                return r;
-        in->sub = (uint8_t)c.combine;
-        value[1] = slots[0];
-        r = emit(p, OP_SET_VALUE, value, 2, &in);
-        if (r == 0)
-                in->sub = c.result == TYPE_f32;
-        return r;
-}
-
-int decode_selp(struct parser *p)
-{
-        enum ptx_type type = part_type(p, 1);
-        struct ptx_insn *in;
-        uint32_t slots[4];
-        int r = want_operands(p, 4);
-
-        if (r == 0 && (type == TYPE_NONE || type == TYPE_pred || p->parts_n != 2))
-                r = parser_fail_insn(p, "this form of the instruction is not known");
-        if (r == 0)
-                r = operand_destination(p, &p->operand[0], type, &slots[0]);
-        if (r == 0)
-                r = operand_source(p, &p->operand[1], type, &slots[1]);
-        if (r == 0)
-                r = operand_source(p, &p->operand[2], type, &slots[2]);
-        if (r == 0)
-                r = operand_source(p, &p->operand[3], TYPE_pred, &slots[3]);
-        return r < 0 ? r : emit(p, type_bits(type) == 64 ? OP_SELP_64 : OP_SELP_32, slots, 4, &in);
-}
-
-int decode_slct(struct parser *p)
-{
-        unsigned at = part_is(p, 1, "ftz") ? 2 : 1;
-        enum ptx_type type = part_type(p, at), by = part_type(p, at + 1);
-        struct ptx_insn *in;
-        uint32_t slots[4];
-        int r = want_operands(p, 4);
-
-        if (r == 0 && (type == TYPE_NONE || type == TYPE_pred || p->parts_n != at + 2 ||
-                       (by != TYPE_s32 && by != TYPE_f32)))
-                r = parser_fail_insn(p, "this form of the instruction is not known");
-        if (r == 0)
-                r = operand_destination(p, &p->operand[0], type, &slots[0]);
-        if (r == 0)
-                r = operand_source(p, &p->operand[1], type, &slots[1]);
-        if (r == 0)
-                r = operand_source(p, &p->operand[2], type, &slots[2]);
-        if (r == 0)
-                r = operand_source(p, &p->operand[3], by, &slots[3]);
-        if (r == 0)
-                r = emit(p, OP_SLCT, slots, 4, &in);
-        if (r == 0) {
-                in->size = type_lane_bits(type) / 8;
-                in->sub = by == TYPE_f32;
-        }
-        return r;
 }

@@ -409,3 +409,11 @@ int operand_destination(struct parser *p, const struct operand *o, enum ptx_type
         *ret_slot = o->slot;
         return 0;
 }
+
+int operand_any_register(struct parser *p, const struct operand *o, enum ptx_type *ret_type)
+{
+        if (o->kind != OPERAND_REGISTER || o->type == TYPE_pred)
+                return parser_fail_insn(p, "a register is missing");
+        *ret_type = o->type;
+        return 0;
+}

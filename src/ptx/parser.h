@@ -169,6 +169,14 @@ int special_named(const char *text, uint32_t length); /* -ENOENT: no such specia
 int decode_instruction(struct parser *p);
 int decode_call(struct parser *p);
 bool part_is(const struct parser *p, unsigned i, const char *text);
+enum ptx_type part_type(const struct parser *p, unsigned i); /* TYPE_NONE: it is no type */
+int operands_want(struct parser *p, unsigned n);
+int insn_emit_slots(struct parser *p, enum ptx_op op, const uint32_t *slots, unsigned n,
+                    struct ptx_insn **ret_insn);
+int decode_unknown_part(struct parser *p, unsigned i);
+int decode_unknown_form(struct parser *p);
+/* Registers of another width than the instruction's type: loads, stores and cvt allow them. */
+int operand_any_register(struct parser *p, const struct operand *o, enum ptx_type *ret_type);
 
 typedef int decoder(struct parser *p);
 #define INSTRUCTION(name, decode) decoder decode;

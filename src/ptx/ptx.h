@@ -52,7 +52,8 @@ const struct ptx_kernel_info *ptx_kernel_info(const struct ptx_kernel *k);
 
 const struct ptx_variable *ptx_module_variable_at(const struct ptx_module *m,
                                                   size_t index); /* NULL past the last */
-/* Where variable number index lies in the device's address space. Before the first run. */
+/* Where variable number index lies in the device's address space. Before the first run; and all of
+ * them before any one's `initial` is copied, for an initial value may be another's address. */
 void ptx_module_place(struct ptx_module *m, size_t index, uint64_t address);
 
 /* How a running kernel reaches the device's global memory (also host memory that the device may

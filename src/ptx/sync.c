@@ -393,11 +393,6 @@ void warp_trap(struct warp *w, const struct ptx_insn *in)
         warp_fail(w, in, (unsigned)__builtin_ctz(w->mask), -EILSEQ, "trap");
 }
 
-void warp_unsupported(struct warp *w, const struct ptx_insn *in)
-{
-        warp_fail(w, in, NO_INDEX, -ENOTSUP, "not supported");
-}
-
 void warp_isspace(struct warp *w, const struct ptx_insn *in)
 {
         static const uint64_t window[] = {[SPACE_SHARED] = WINDOW_SHARED,

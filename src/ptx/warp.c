@@ -10,9 +10,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Every so many steps of a diverged warp are given to another fragment, and how long it has. */
-#define TURN_EVERY  4
-#define TURN_BUDGET 256
+/* In a warp that stays diverged another fragment has its turn after so many instructions, and for
+ * how many. */
+#define TURN_EVERY  512
+#define TURN_BUDGET 128
 
 static lane_op *const warp_op[] = {
 #define WARP_OP(name, handler) handler,
@@ -261,18 +262,25 @@ static uint32_t run_fragment(struct warp *w, lane_op *const *lanes, uint32_t bud
 
 uint32_t warp_step(struct warp *w, lane_op *const *lanes, uint32_t budget)
 {
-        bool forced = w->fragments_n > 1 && ++w->turn % TURN_EVERY == 0;
+        /* Those that were still apart when the last step ended may be waiting for each other. */
+        bool apart = w->fragments_n > 1;
 
         w->asleep = false;
-        if (forced) {
-                uint32_t turn = MIN(budget, (uint32_t)TURN_BUDGET);
+        while (budget && !w->run->failed && !w->asleep) {
+                uint32_t share = apart ? MIN(budget, (uint32_t)TURN_BUDGET) : 0, used;
 
-                budget -= turn;
-                if (warp_select(w, true))
-                        (void)run_fragment(w, lanes, turn, true);
+                budget -= share;
+                w->turn++;
+                if (share && warp_select(w, true))
+                        budget += run_fragment(w, lanes, share, true);
+                share = apart ? MIN(budget, (uint32_t)TURN_EVERY) : budget;
+                for (used = share; used && !w->run->failed && !w->asleep;) {
+                        if (!warp_select(w, false))
+                                return budget - (share - used);
+                        used = run_fragment(w, lanes, used, false);
+                }
+                budget -= share - used;
         }
-        while (budget && !w->run->failed && !w->asleep && warp_select(w, false))
-                budget = run_fragment(w, lanes, budget, false);
         return budget;
 }
 
