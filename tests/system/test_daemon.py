@@ -50,7 +50,7 @@ class Daemon:
         self.dir = directory
         self.process = subprocess.Popen(
             [SUBLETD, "--dir", directory, *options],
-            env=environment(SUBLET_LOG="info", **env),
+            env=environment() | env | {"SUBLET_LOG": "info"},
             stderr=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             text=True,
@@ -320,6 +320,64 @@ def test_a_first_start_and_a_clean_one_wait_for_nobody(daemon, client, place):
     code, _ = d.end()
     assert code == 0
     assert not os.path.exists(f"{place}/client.sock") and not os.path.exists(f"{place}/control.sock")
+
+
+# ---- what NVML says ----
+
+
+@pytest.fixture
+def card():
+    """The environment of a simulated card of 256 MiB, with its NVML."""
+    if not (BUILD / "sim/libnvidia-ml.so.1").exists():
+        pytest.skip("the simulated driver is not built")
+    session = f"daemon{os.getpid()}"
+    yield environment(LD_LIBRARY_PATH=str(BUILD / "sim"), SIMCUDA_MEMORY="256MiB", SIMCUDA_SESSION=session)
+
+
+def nvml_uuid(d):
+    text = d.gpu()["uuid"]
+    return bytes.fromhex(text.removeprefix("GPU-").replace("-", ""))
+
+
+def test_nvml_names_the_card_before_any_client(daemon, card):
+    d = daemon(**card)
+    gpu = d.gpu()
+    assert gpu["total"] == 256 * MIB and gpu["uuid"].startswith("GPU-") and gpu["foreign"] == 0
+
+
+def test_a_set_capacity_leaves_the_rest_to_others(daemon, card, client):
+    d = daemon("--capacity", "128MiB", **card)
+    client(env=card).take(100 * MIB)
+    c = client().connect()
+    c.hello()
+    time.sleep(1.2)  # past one sample more
+    assert d.gpu()["total"] == 128 * MIB and d.gpu()["foreign"] == 0
+
+
+def test_the_use_of_others_lowers_the_capacity(daemon, card, client):
+    d = daemon(**card)
+    client(env=card).start()
+    before = d.gpu()["capacity"]
+    stranger = client(env=card)
+    stranger.take(100 * MIB)
+    wait_for(lambda: d.gpu()["foreign"] >= 100 * MIB, what="the stranger's bytes")
+    assert d.gpu()["capacity"] <= before - 100 * MIB
+    stranger.end()
+    wait_for(lambda: d.gpu()["foreign"] == 0, what="their return")
+
+
+def test_a_clients_own_overhead_is_its_fixed_bytes(daemon, card, client):
+    d = daemon(**card)
+    c = client(env=card).connect()
+    c.hello()
+    c.send("ATTACH", 0, total_bytes=256 * MIB, uuid=nvml_uuid(d))
+    c.expect("LIMIT")
+    c.take(10 * MIB)
+    wait_for(lambda: d.client(c.process.pid)["fixed"] >= 10 * MIB, what="the measure")
+    assert d.gpu()["foreign"] == 0, "its bytes are not a stranger's"
+    c.kill()
+    wait_for(lambda: not d.gpu()["clients"], what="its end")
+    assert d.gpu()["charged"] == 0
 
 
 # ---- hostile input ----

@@ -68,7 +68,7 @@ def uuid(number):
 class Client:
     """One client process. Figures are those of its GPU 0."""
 
-    def __init__(self, directory, name="fake", user=None):
+    def __init__(self, directory, name="fake", env=None):
         self.name = name
         self.sequence = 0
         self.allocated = self.backed = self.fixed = self.moved_in = self.moved_out = 0
@@ -81,7 +81,7 @@ class Client:
         self.lines = b""
         self.seen = []
         self.process = subprocess.Popen(
-            [sys.executable, __file__, str(directory)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0, user=user
+            [sys.executable, __file__, str(directory)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0, env=env
         )
 
     # -- the relay --
@@ -106,6 +106,10 @@ class Client:
         self.sequence += 1
         self.raw(encode(name, gpu, self.sequence, **fields))
         return self.sequence
+
+    def take(self, size):
+        """Make the process hold so many bytes of the simulated card itself."""
+        self.command(do="take", size=size)
 
     def stop_reading(self):
         self.command(do="stop_reading")
@@ -285,6 +289,21 @@ def order(directory, **what):
         return json.loads(answer)
 
 
+def take(size):
+    """A context and so many bytes of the simulated card, by this process and past sublet."""
+    import ctypes
+
+    cuda = ctypes.CDLL("libcuda.so.1")
+    pointer = ctypes.c_void_p()
+    for call in (
+        lambda: cuda.cuInit(0),
+        lambda: cuda.cuDevicePrimaryCtxRetain(ctypes.byref(pointer), 0),
+        lambda: cuda.cuCtxSetCurrent(pointer),
+        lambda: cuda.cuMemAlloc_v2(ctypes.byref(ctypes.c_uint64()), ctypes.c_size_t(size)),
+    ):
+        assert call() == 0
+
+
 def relay(directory):
     """The child: commands on stdin, events on stdout, one JSON object a line."""
     connection, reading, pending = None, True, b""
@@ -309,6 +328,8 @@ def relay(directory):
                     elif what["do"] == "disconnect" and connection:
                         connection.close()
                         connection = None
+                    elif what["do"] == "take":
+                        take(what["size"])
                     elif what["do"] == "stop_reading":
                         reading = False
                     elif what["do"] == "send" and connection:

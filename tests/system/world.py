@@ -185,7 +185,7 @@ class World:
             def listening():
                 if not daemon.running():
                     raise AssertionError("subletd ended\n" + daemon.report())
-                return os.path.exists(os.path.join(self.dir, "control.sock"))
+                return self.sublet("status", "--json").returncode == 0  # a socket may be left from before
 
             wait_for(listening, 20, "subletd to listen")
         self.daemon = daemon
