@@ -101,19 +101,20 @@ static void ask_nvml(const char *folder, struct driver_report *report)
         if (!by_bus || !memory || !bus_id)
                 return;
         for (int i = 0; i < report->n_gpus; i++) {
+                struct driver_gpu *gpu = &report->gpus[i];
                 struct nvml_memory bytes;
                 void *device;
-                char id[32];
                 int value;
 
-                if (bus_id(id, sizeof(id), i) != 0 || by_bus(id, &device) != 0)
+                if (bus_id(gpu->pci_bus_id, sizeof(gpu->pci_bus_id), i) != 0 ||
+                    by_bus(gpu->pci_bus_id, &device) != 0)
                         continue;
                 if (memory(device, &bytes) == 0) {
-                        report->gpus[i].total_bytes = bytes.total;
-                        report->gpus[i].used_bytes = bytes.used;
+                        gpu->total_bytes = bytes.total;
+                        gpu->used_bytes = bytes.used;
                 }
                 if (mode && mode(device, &value) == 0)
-                        report->gpus[i].compute_mode = value;
+                        gpu->compute_mode = value;
         }
 }
 

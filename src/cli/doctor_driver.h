@@ -16,7 +16,7 @@ enum driver_stage {
 };
 
 struct driver_gpu {
-        char name[96];
+        char name[96], pci_bus_id[32];
         uint64_t total_bytes, used_bytes; /* NVML's; used only with compute_mode >= 0 */
         int vmm;                          /* -1 unknown */
         int compute_mode;                 /* nvmlComputeMode_t; -1 unknown */

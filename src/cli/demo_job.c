@@ -1,0 +1,239 @@
+/* demo_job.c: sublet-demo-job, the program the demo shares a card between: an ordinary program of
+ * the driver API that knows nothing of sublet. It fills BYTES of GPU memory with a function of
+ * place and round, and in every round checks all of it before it writes the next. Must never keep a
+ * copy of what it wrote: what it reads is what the card kept for it.
+ *
+ *     sublet-demo-job BYTES KEY ROUNDS      so many rounds
+ *     sublet-demo-job BYTES KEY 0 SECONDS   as many rounds as begin in so many seconds
+ *
+ * One line a step to stdout: "allocated BYTES", "round N", "done ROUNDS MISMATCHES DIGEST", or
+ * "memory BYTES" (out of memory at so many), "failed CALL RESULT". Exit status 0 unless something
+ * failed. */
+#include <dlfcn.h>
+#include <inttypes.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/macros.h"
+
+#define BLOCKS               8
+#define THREADS              256
+#define GROUPS               512
+#define RESULT_OUT_OF_MEMORY 2
+
+/* As the driver API reference declares them. */
+typedef uint64_t device_ptr;
+#define DRIVER_CALLS(X)                                                                     \
+        X(cuInit, "cuInit", (unsigned flags))                                               \
+        X(cuDeviceGet, "cuDeviceGet", (int *device, int ordinal))                           \
+        X(cuCtxCreate, "cuCtxCreate_v2", (void **context, unsigned flags, int device))      \
+        X(cuCtxDestroy, "cuCtxDestroy_v2", (void *context))                                 \
+        X(cuCtxSynchronize, "cuCtxSynchronize", (void))                                     \
+        X(cuModuleLoadData, "cuModuleLoadData", (void **module, const void *image))         \
+        X(cuModuleGetFunction, "cuModuleGetFunction",                                       \
+          (void **function, void *module, const char *name))                                \
+        X(cuMemAlloc, "cuMemAlloc_v2", (device_ptr * address, size_t bytes))                \
+        X(cuMemFree, "cuMemFree_v2", (device_ptr address))                                  \
+        X(cuMemsetD8, "cuMemsetD8_v2", (device_ptr address, unsigned char value, size_t n)) \
+        X(cuMemcpyDtoH, "cuMemcpyDtoH_v2", (void *to, device_ptr from, size_t bytes))       \
+        X(cuLaunchKernel, "cuLaunchKernel",                                                 \
+          (void *function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, \
+           unsigned bz, unsigned shared, void *stream, void **parameters, void **extra))
+
+static struct {
+#define X(name, symbol, parameters) int(*name) parameters;
+        DRIVER_CALLS(X)
+#undef X
+} driver;
+
+/* fill(base, words, origin, key): word i becomes mix(origin + i, key).
+ * check(base, words, origin, key, verdict): verdict[0] += words that differ, verdict[1] += all of
+ * them. In both, each thread takes every so-manieth word. mix is two rounds of multiply and fold:
+ * cheap, and no two places of a round have the same word. */
+static const char kernels[] =
+        ".version 6.4\n"
+        ".target sm_60\n"
+        ".address_size 64\n"
+#define PROLOGUE                                                       \
+        "  .reg .pred %p<3>;\n"                                        \
+        "  .reg .b32 %r<5>;\n"                                         \
+        "  .reg .b64 %rd<16>;\n"                                       \
+        "  ld.param.u64 %rd1, [base];\n"                               \
+        "  ld.param.u64 %rd2, [words];\n"                              \
+        "  ld.param.u64 %rd3, [origin];\n"                             \
+        "  ld.param.u64 %rd4, [key];\n"                                \
+        "  cvta.to.global.u64 %rd1, %rd1;\n"                           \
+        "  mov.u32 %r1, %ctaid.x;\n"                                   \
+        "  mov.u32 %r2, %ntid.x;\n"                                    \
+        "  mov.u32 %r3, %tid.x;\n"                                     \
+        "  mov.u32 %r4, %nctaid.x;\n"                                  \
+        "  mul.wide.u32 %rd5, %r1, %r2;\n"                             \
+        "  cvt.u64.u32 %rd6, %r3;\n"                                   \
+        "  add.s64 %rd5, %rd5, %rd6;\n"    /* rd5: the word */         \
+        "  mul.wide.u32 %rd6, %r4, %r2;\n" /* rd6: how far the next */ \
+        "  shl.b64 %rd7, %rd5, 3;\n"                                   \
+        "  add.s64 %rd7, %rd1, %rd7;\n" /* rd7: its address */         \
+        "  shl.b64 %rd8, %rd6, 3;\n"
+#define MIX                                              \
+        "  add.s64 %rd9, %rd3, %rd5;\n"                  \
+        "  xor.b64 %rd9, %rd9, %rd4;\n"                  \
+        "  mul.lo.s64 %rd9, %rd9, 0x9fb21c651e98df25;\n" \
+        "  shr.u64 %rd10, %rd9, 32;\n"                   \
+        "  xor.b64 %rd9, %rd9, %rd10;\n"                 \
+        "  mul.lo.s64 %rd9, %rd9, 0xd6e8feb86659fd93;\n"
+#define NEXT                            \
+        "  add.s64 %rd5, %rd5, %rd6;\n" \
+        "  add.s64 %rd7, %rd7, %rd8;\n" \
+        "  setp.lt.u64 %p1, %rd5, %rd2;\n"
+        ".visible .entry fill(.param .u64 base, .param .u64 words, .param .u64 origin,\n"
+        "                     .param .u64 key)\n"
+        "{\n" PROLOGUE "  setp.ge.u64 %p1, %rd5, %rd2;\n"
+        "  @%p1 bra END;\n"
+        "LOOP:\n" MIX "  st.global.u64 [%rd7], %rd9;\n" NEXT "  @%p1 bra LOOP;\n"
+        "END:\n"
+        "  ret;\n"
+        "}\n"
+        ".visible .entry check(.param .u64 base, .param .u64 words, .param .u64 origin,\n"
+        "                      .param .u64 key, .param .u64 verdict)\n"
+        "{\n" PROLOGUE "  ld.param.u64 %rd11, [verdict];\n"
+        "  cvta.to.global.u64 %rd11, %rd11;\n"
+        "  mov.u64 %rd12, 0;\n" /* words that differ */
+        "  mov.u64 %rd13, 0;\n" /* the sum */
+        "  setp.ge.u64 %p1, %rd5, %rd2;\n"
+        "  @%p1 bra END;\n"
+        "LOOP:\n" MIX "  ld.global.u64 %rd14, [%rd7];\n"
+        "  add.s64 %rd13, %rd13, %rd14;\n"
+        "  setp.ne.s64 %p2, %rd14, %rd9;\n"
+        "  selp.u64 %rd15, 1, 0, %p2;\n"
+        "  add.s64 %rd12, %rd12, %rd15;\n" NEXT "  @%p1 bra LOOP;\n"
+        "  atom.global.add.u64 %rd14, [%rd11], %rd12;\n"
+        "  atom.global.add.u64 %rd14, [%rd11+8], %rd13;\n"
+        "END:\n"
+        "  ret;\n"
+        "}\n";
+
+static void say_failed(const char *call, int result)
+{
+        (void)printf("failed %s %d\n", call, result);
+        exit(EXIT_FAILURE);
+}
+
+#define TRY(call, ...)                                  \
+        do {                                            \
+                int result_ = driver.call(__VA_ARGS__); \
+                if (result_ != 0)                       \
+                        say_failed(#call, result_);     \
+        } while (0)
+
+static void load_driver(void)
+{
+        void *library = dlopen("libcuda.so.1", RTLD_NOW);
+
+        if (!library) {
+                (void)fprintf(stderr, "sublet-demo-job: %s\n", dlerror());
+                exit(EXIT_FAILURE);
+        }
+#define X(name, symbol, parameters)                      \
+        *(void **)&driver.name = dlsym(library, symbol); \
+        if (!driver.name)                                \
+                say_failed(symbol, -1);
+        DRIVER_CALLS(X)
+#undef X
+}
+
+static uint64_t round_key(uint64_t key, uint64_t round)
+{
+        uint64_t x = key * UINT64_C(0x9e3779b97f4a7c15) + round;
+
+        x = (x ^ (x >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+        return x ^ (x >> 27);
+}
+
+struct job {
+        void *fill, *check;
+        device_ptr blocks[BLOCKS], verdict;
+        uint64_t words, key; /* of one block */
+};
+
+/* origins of blocks are apart, so that a block in the wrong place is seen */
+static void launch(const struct job *job, void *kernel, unsigned block, uint64_t round)
+{
+        uint64_t base = job->blocks[block], words = job->words, origin = (uint64_t)block << 40,
+                 key = round_key(job->key, round), verdict = job->verdict;
+        void *parameters[] = {&base, &words, &origin, &key, &verdict};
+
+        TRY(cuLaunchKernel, kernel, GROUPS, 1, 1, THREADS, 1, 1, 0, NULL, parameters, NULL);
+}
+
+static void allocate(struct job *job, uint64_t bytes)
+{
+        job->words = bytes / BLOCKS / sizeof(uint64_t);
+        TRY(cuMemAlloc, &job->verdict, 2 * sizeof(uint64_t));
+        for (unsigned i = 0; i < BLOCKS; i++) {
+                int r = driver.cuMemAlloc(&job->blocks[i], job->words * sizeof(uint64_t));
+
+                if (r == RESULT_OUT_OF_MEMORY) {
+                        (void)printf("memory %" PRIu64 "\n", i * job->words * sizeof(uint64_t));
+                        exit(EXIT_SUCCESS);
+                }
+                if (r != 0)
+                        say_failed("cuMemAlloc", r);
+        }
+        (void)printf("allocated %" PRIu64 "\n", BLOCKS * job->words * sizeof(uint64_t));
+}
+
+static void run(struct job *job, uint64_t rounds, double seconds)
+{
+        uint64_t begun = clock_now_ns(), mismatches = 0, digest = job->key, round;
+
+        for (unsigned i = 0; i < BLOCKS; i++)
+                launch(job, job->fill, i, 0);
+        for (round = 0; rounds ? round < rounds
+                               : (double)(clock_now_ns() - begun) < seconds * (double)NSEC_PER_SEC;
+             round++) {
+                uint64_t verdict[2];
+
+                TRY(cuMemsetD8, job->verdict, 0, sizeof(verdict));
+                for (unsigned i = 0; i < BLOCKS; i++) {
+                        launch(job, job->check, i, round);
+                        launch(job, job->fill, i, round + 1);
+                }
+                TRY(cuMemcpyDtoH, verdict, job->verdict, sizeof(verdict));
+                mismatches += verdict[0];
+                digest = round_key(digest ^ verdict[1], round);
+                (void)printf("round %" PRIu64 "\n", round + 1);
+        }
+        TRY(cuCtxSynchronize);
+        for (unsigned i = 0; i < BLOCKS; i++)
+                TRY(cuMemFree, job->blocks[i]);
+        TRY(cuMemFree, job->verdict);
+        (void)printf("done %" PRIu64 " %" PRIu64 " %016" PRIx64 "\n", round, mismatches, digest);
+}
+
+int main(int argc, char **argv)
+{
+        struct job job = {0};
+        void *context, *module;
+        int device;
+
+        if (argc < 4) {
+                (void)fprintf(stderr, "usage: sublet-demo-job BYTES KEY ROUNDS [SECONDS]\n");
+                return 2;
+        }
+        (void)setvbuf(stdout, NULL, _IOLBF, 0);
+        load_driver();
+        TRY(cuInit, 0);
+        TRY(cuDeviceGet, &device, 0);
+        TRY(cuCtxCreate, &context, 0, device);
+        TRY(cuModuleLoadData, &module, kernels);
+        TRY(cuModuleGetFunction, &job.fill, module, "fill");
+        TRY(cuModuleGetFunction, &job.check, module, "check");
+        job.key = strtoull(argv[2], NULL, 0);
+        allocate(&job, strtoull(argv[1], NULL, 0));
+        run(&job, strtoull(argv[3], NULL, 0), argc > 4 ? strtod(argv[4], NULL) : 0);
+        TRY(cuCtxDestroy, context);
+        return EXIT_SUCCESS;
+}
