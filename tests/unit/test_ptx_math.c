@@ -507,6 +507,106 @@ static void halves_are_rounded_once(void **state)
         machine_close(&m);
 }
 
+/* One kernel a type: bit k of a thread's word is comparison k of its two inputs. */
+static size_t comparison_text(char *text, size_t room, const char *type, char letter, unsigned bits,
+                              const char *const *kinds)
+{
+        const char *wide = bits == 64 ? "rd" : "r", *memory = bits == 16   ? "u16"
+                                                              : bits == 32 ? "b32"
+                                                                           : "b64";
+        size_t n = (size_t)snprintf(
+                text, room,
+                ".version 8.0\n.target sm_70\n.address_size 64\n"
+                ".visible .entry k(.param .u64 in, .param .u64 out)\n{\n.reg .b32 %%r<9>;\n"
+                ".reg .b64 %%rd<9>;\n.reg .pred %%p<3>;\nmov.u32 %%r1, %%tid.x;\n"
+                "ld.param.u64 %%rd1, [in];\nld.param.u64 %%rd2, [out];\n"
+                "mad.wide.u32 %%rd3, %%r1, 16, %%rd1;\nmad.wide.u32 %%rd4, %%r1, 4, %%rd2;\n"
+                "ld.global.%s %%%s7, [%%rd3];\nld.global.%s %%%s8, [%%rd3+8];\nmov.u32 %%r2, 0;\n",
+                memory, wide, memory, wide);
+
+        for (unsigned k = 0; kinds[k] && (letter == 'f' || k < 6); k++)
+                n += (size_t)snprintf(
+                        text + n, room - n,
+                        "setp.%s.%s %%p1, %%%s7, %%%s8;\n@%%p1 or.b32 %%r2, %%r2, %u;\n", kinds[k],
+                        type, wide, wide, 1U << k);
+        n += (size_t)snprintf(text + n, room - n, "st.global.u32 [%%rd4], %%r2;\nret;\n}\n");
+        assert_true(n < room);
+        return n;
+}
+
+#define COMPARED(a, b)                                                                        \
+        ((a) == (b)) | ((a) < (b) || (a) > (b)) << 1 | ((a) < (b)) << 2 | ((a) <= (b)) << 3 | \
+                ((a) > (b)) << 4 | ((a) >= (b)) << 5
+
+static uint32_t compared(char letter, unsigned bits, uint64_t a, uint64_t b)
+{
+        float fa, fb;
+        double da, db;
+        uint32_t ordered, nan;
+
+        if (letter == 's')
+                return bits == 16   ? COMPARED((int16_t)a, (int16_t)b)
+                       : bits == 32 ? COMPARED((int32_t)a, (int32_t)b)
+                                    : COMPARED((int64_t)a, (int64_t)b);
+        if (letter == 'u')
+                return bits == 16   ? COMPARED((uint16_t)a, (uint16_t)b)
+                       : bits == 32 ? COMPARED((uint32_t)a, (uint32_t)b)
+                                    : COMPARED(a, b);
+        memcpy(&fa, &a, sizeof(fa));
+        memcpy(&fb, &b, sizeof(fb));
+        memcpy(&da, &a, sizeof(da));
+        memcpy(&db, &b, sizeof(db));
+        ordered = bits == 32 ? COMPARED(fa, fb) : COMPARED(da, db);
+        nan = bits == 32 ? isnan(fa) || isnan(fb) : isnan(da) || isnan(db);
+        return ordered | (nan ? 0x3fU : ordered) << 6 | !nan << 12 | nan << 13;
+}
+
+static void every_comparison_of_every_type_is_true_when_it_should_be(void **state)
+{
+        static const char *const kinds[] = {"eq",  "ne",  "lt",  "le",  "gt",  "ge",  "equ", "neu",
+                                            "ltu", "leu", "gtu", "geu", "num", "nan", NULL};
+        static const struct {
+                const char *name;
+                char letter;
+                unsigned bits;
+        } types[] = {{"u16", 'u', 16}, {"s16", 's', 16}, {"u32", 'u', 32}, {"s32", 's', 32},
+                     {"u64", 'u', 64}, {"s64", 's', 64}, {"f32", 'f', 32}, {"f64", 'f', 64}};
+        static const double edge[] = {0.0, -0.0, 1.0, -1.0, 1e-310, INFINITY, -INFINITY, NAN};
+        enum { N = 256 };
+        uint64_t random = 13;
+
+        for (size_t t = 0; t < sizeof(types) / sizeof(types[0]); t++) {
+                struct machine m = {.memory = aligned_alloc(4096, MACHINE_BYTES)};
+                uint64_t *in, out, parameters[2];
+                char text[4096];
+
+                machine_load(&m, text,
+                             comparison_text(text, sizeof(text), types[t].name, types[t].letter,
+                                             types[t].bits, kinds));
+                parameters[0] = machine_allocate(&m, N * 16);
+                parameters[1] = out = machine_allocate(&m, N * 4);
+                in = machine_at(&m, parameters[0]);
+                for (unsigned i = 0; i < N * 2; i++) {
+                        unsigned which = i & 1 ? i / 16 % 8 : i / 2 % 8;
+                        float f = (float)edge[which];
+
+                        in[i] = i % 6 < 2 && i > 1 ? in[i & 1 ? i - 1 : i - 2]
+                                                   : machine_random(&random);
+                        if (i < 128 && types[t].letter == 'f' && types[t].bits == 64)
+                                memcpy(&in[i], &edge[which], 8);
+                        else if (i < 128 && types[t].letter == 'f')
+                                memcpy(&in[i], &f, 4);
+                }
+                machine_run(&m, "k", 1, N, 0, parameters);
+                for (unsigned i = 0; i < N; i++)
+                        same_integer(
+                                ((uint32_t *)machine_at(&m, out))[i],
+                                compared(types[t].letter, types[t].bits, in[i * 2], in[i * 2 + 1]),
+                                i, (unsigned)t);
+                machine_close(&m);
+        }
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
@@ -517,6 +617,7 @@ int main(void)
                 cmocka_unit_test(carries_go_from_word_to_word),
                 cmocka_unit_test(rare_integer_forms_do_what_the_isa_says),
                 cmocka_unit_test(halves_are_rounded_once),
+                cmocka_unit_test(every_comparison_of_every_type_is_true_when_it_should_be),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);
