@@ -12,7 +12,12 @@
 
 void heap_init(struct heap *h, uint64_t gpu_bytes)
 {
-        *h = (struct heap){.reserve_bytes = align_up(gpu_bytes, HEAP_GRANULARITY) * 4};
+        uint64_t part = gpu_bytes / 16 & ~(HEAP_GRANULARITY - 1);
+
+        *h = (struct heap){
+                .reserve_bytes = align_up(gpu_bytes, HEAP_GRANULARITY) * 4,
+                .extent_bytes = MIN(MAX(part, HEAP_GRANULARITY), HEAP_EXTENT_MAX),
+        };
 }
 
 /* Index of the last block that starts at or below address; count if there is none. */
@@ -88,17 +93,17 @@ static size_t heap_fit(const struct heap *h, uint64_t bytes)
         return h->count;
 }
 
-static int block_make_extents(struct block *b)
+static int block_make_extents(const struct heap *h, struct block *b)
 {
-        b->extent_count = (unsigned)((b->bytes + HEAP_EXTENT_MAX - 1) / HEAP_EXTENT_MAX);
+        b->extent_count = (unsigned)((b->bytes + h->extent_bytes - 1) / h->extent_bytes);
         b->extents = calloc(b->extent_count, sizeof(*b->extents));
         if (!b->extents)
                 return -ENOMEM;
         for (unsigned i = 0; i < b->extent_count; i++) {
-                uint64_t offset = i * HEAP_EXTENT_MAX;
+                uint64_t offset = i * h->extent_bytes;
 
                 b->extents[i].address = b->address + offset;
-                b->extents[i].bytes = MIN(HEAP_EXTENT_MAX, b->bytes - offset);
+                b->extents[i].bytes = MIN(h->extent_bytes, b->bytes - offset);
         }
         return 0;
 }
@@ -120,7 +125,7 @@ static struct block *heap_carve(struct heap *h, uint64_t bytes, CUcontext owner)
                 return NULL;
         *b = (struct block){
                 .address = space->address, .bytes = bytes, .owner = owner, .id = ++h->next_id};
-        if (block_make_extents(b) < 0)
+        if (block_make_extents(h, b) < 0)
                 goto free_block;
         if (space->bytes == bytes) {
                 h->blocks[at] = b;

@@ -13,9 +13,10 @@
 #include "cuda/cuda_abi.h"
 #include "preload/arena.h"
 
-#define HEAP_EXTENT_MAX                                                                           \
-        (UINT64_C(512) << 20) /* larger handles save calls no more: facts in docs/architecture.md \
-                               */
+/* Extents are at most this, and at most a 16th of the card: what is in transit at a time is
+ * bounded, and the daemon's arithmetic knows it (gpu_extent() in src/sched/ledger.c). Larger
+ * handles save no more calls. */
+#define HEAP_EXTENT_MAX  (UINT64_C(512) << 20)
 #define HEAP_SMALL_MAX   (UINT64_C(1) << 20) /* up to this, allocations share a slab */
 #define HEAP_SMALL_ALIGN 512u                /* like the driver's own */
 #define HEAP_GRANULARITY (UINT64_C(2) << 20) /* of VMM handles, checked at attach */
@@ -57,6 +58,7 @@ struct heap {
         struct block **blocks; /* by address, without gaps inside a reservation */
         size_t count, room;
         uint64_t reserve_bytes; /* size of the next reservation */
+        uint64_t extent_bytes;  /* the largest extent of this GPU */
         uint64_t next_id;
         unsigned slabs;
 

@@ -106,7 +106,7 @@ struct gpu {
         struct client *head;   /* the first who lacks bytes here; NULL: nobody */
         bool head_fixed;
         uint64_t head_missing;       /* past its limit, or past its fixed bytes */
-        unsigned leases;             /* clients that hold one and use this GPU */
+        unsigned leases;             /* held by clients that use this GPU and answer */
         bool claimed;                /* exclusive: somebody waits to run here */
         struct client *lease_head;   /* exclusive: the first who lacks only the lease */
         uint64_t contested_until_ns; /* 0: somebody waits still */
@@ -189,6 +189,7 @@ static inline bool client_immovable(const struct sched *s, const struct client *
 
 /* ---- ledger.c ---- */
 uint64_t gpu_capacity(const struct gpu *g);
+uint64_t gpu_extent(const struct gpu *g);
 uint64_t gpu_headroom(const struct gpu *g);
 uint64_t gpu_usable(const struct gpu *g); /* capacity less headroom */
 uint64_t gpu_fixed_budget(const struct sched *s, const struct gpu *g);

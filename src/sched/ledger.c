@@ -13,6 +13,12 @@ uint64_t gpu_capacity(const struct gpu *g)
 }
 
 /* Of the total, so that it does not move with what others use. */
+/* What moves at a time: the library's extents are no larger (src/preload/heap.h). */
+uint64_t gpu_extent(const struct gpu *g)
+{
+        return MIN(TRANSIT_MAX, g->total / 16);
+}
+
 uint64_t gpu_headroom(const struct gpu *g)
 {
         return MIN(HEADROOM_MAX, g->total / 100 * HEADROOM_PERCENT);
@@ -96,7 +102,7 @@ uint64_t ledger_host_spill(const struct sched *s, const struct gpu *g, uint64_t 
 
         if (committed <= room)
                 return 0; /* nothing need ever be moved */
-        return sub_sat(add_sat(committed, MIN(TRANSIT_MAX, g->total / 16)), room);
+        return sub_sat(add_sat(committed, gpu_extent(g)), room);
 }
 
 static uint64_t spill_elsewhere(const struct sched *s, unsigned gpu)

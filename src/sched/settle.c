@@ -6,12 +6,16 @@
 /* ---- lateness ---- */
 
 /* A client owes us something on this GPU: bytes, an acknowledgement, or the progress of its
- * restore. */
-static bool outstanding(const struct client *c, const struct account *a)
+ * restore. Less than an extent it may not be able to use, unless that is all it lacks. */
+static bool outstanding(const struct client *c, const struct account *a, const struct gpu *g)
 {
+        uint64_t need = account_need(c, a);
+
         if (account_movable(a) > a->limit || a->commit_held > a->commit)
                 return true;
-        return c->waiting && !c->lease && a->usage.backed < MIN(account_need(c, a), a->limit);
+        if (!c->waiting || c->lease || a->usage.backed >= MIN(need, a->limit))
+                return false;
+        return a->limit >= need || a->limit - a->usage.backed >= gpu_extent(g);
 }
 
 static void check_overdue(struct sched *s)
@@ -27,7 +31,7 @@ static void check_overdue(struct sched *s)
                 FOR_EACH_GPU_OF (c, gpu) {
                         struct account *a = &c->accounts[gpu];
 
-                        if (!outstanding(c, a))
+                        if (!outstanding(c, a, &s->gpu[gpu]))
                                 a->due_ns = 0;
                         else if (a->due_ns && s->now_ns >= a->due_ns)
                                 late = true;
@@ -51,7 +55,7 @@ static void set_deadlines(struct sched *s, struct client *c)
         FOR_EACH_GPU_OF (c, gpu) {
                 struct account *a = &c->accounts[gpu];
 
-                if (!outstanding(c, a))
+                if (!outstanding(c, a, &s->gpu[gpu]))
                         continue;
                 if (!a->due_ns)
                         a->due_ns = s->now_ns + s->config.grace_ns;
@@ -90,7 +94,8 @@ static void survey_gpu(struct sched *s, unsigned gpu)
                         continue;
                 if (client_immovable(s, c))
                         g->immovable += account_movable(a);
-                if (c->lease)
+                /* Exclusive mode does not wait for a holder that cannot be asked for its lease. */
+                if (c->lease && !c->lost && !c->overdue)
                         g->leases++;
                 commit_max = MAX(commit_max, a->commit_held);
         }

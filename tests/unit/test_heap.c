@@ -36,7 +36,7 @@ static int set_up(void **state)
         next_address = UINT64_C(1) << 40;
         reservations = 0;
         real.cuMemAddressReserve = reserve;
-        heap_init(h, GIB);
+        heap_init(h, 16 * GIB);
         *state = h;
         return 0;
 }
@@ -90,6 +90,18 @@ static void a_large_allocation_is_cut_into_extents_of_at_most_512_mib(void **sta
         assert_int_equal(sum, GIB + 4 * MIB);
         assert_int_equal(h->allocated, sum);
         assert_int_equal(heap_missing(h), sum);
+}
+
+static void extents_of_a_small_card_are_at_most_a_16th_of_it(void **state)
+{
+        struct heap *h = *state;
+        struct heap_cursor c = {0};
+
+        heap_init(h, 100 * MIB);
+        (void)take(h, 21 * MIB);
+        for (struct extent *e; (e = heap_walk(h, &c));)
+                assert_true(e->bytes <= 6 * MIB && e->bytes % HEAP_GRANULARITY == 0);
+        assert_int_equal(h->allocated, 22 * MIB);
 }
 
 static void an_address_inside_an_allocation_leads_to_its_start_and_size(void **state)
@@ -183,9 +195,9 @@ static void address_space_grows_past_the_first_reservation(void **state)
 {
         struct heap *h = *state;
 
-        (void)take(h, 3 * GIB);
-        (void)take(h, 3 * GIB);
-        (void)take(h, 9 * GIB);
+        (void)take(h, 48 * GIB);
+        (void)take(h, 48 * GIB);
+        (void)take(h, 144 * GIB);
         assert_int_equal(reservations, 3);
 }
 
@@ -279,6 +291,7 @@ int main(void)
 #define HEAP_TEST(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
         const struct CMUnitTest tests[] = {
                 HEAP_TEST(a_large_allocation_is_cut_into_extents_of_at_most_512_mib),
+                HEAP_TEST(extents_of_a_small_card_are_at_most_a_16th_of_it),
                 HEAP_TEST(an_address_inside_an_allocation_leads_to_its_start_and_size),
                 HEAP_TEST(only_the_start_of_an_allocation_can_be_freed_and_only_once),
                 HEAP_TEST(small_allocations_share_a_slab_and_give_it_back_with_the_last),
