@@ -26,7 +26,7 @@ static struct sums recompute(const struct sched *s, unsigned gpu)
                         r.immovable += account_movable(a);
                 else if (c->draining || account_movable(a) > a->limit)
                         r.busy = true;
-                if (c->lease)
+                if (c->lease && !c->lost && !c->overdue)
                         r.leases++;
         }
         return r;
@@ -121,7 +121,7 @@ static const char *check_client(const struct sched *s, const struct client *c)
 
 /* c holds bytes on this GPU that are not for h: it ranks above, or it stands before h in the queue
  * and lacks bytes on another GPU, where the same is asked of its head. */
-static bool may_keep(const struct client *c, const struct client *h)
+static bool may_keep(const struct sched *s, const struct client *c, const struct client *h)
 {
         unsigned gpu;
 
@@ -129,6 +129,8 @@ static bool may_keep(const struct client *c, const struct client *h)
                 return true;
         if (!c->waiting || c->lease || c->stuck)
                 return false;
+        if (s->config.mode == SCHED_MODE_EXCLUSIVE)
+                return true; /* it may lack only the lease */
         FOR_EACH_GPU_OF (c, gpu) {
                 if (account_missing(c, &c->accounts[gpu]))
                         return true;
@@ -151,7 +153,7 @@ static const char *check_progress(const struct sched *s, unsigned gpu)
                 const struct client *c = &s->client[i];
 
                 if (c->used && c != h && c->accounts[gpu].attached &&
-                    account_charge(&c->accounts[gpu]) && may_keep(c, h))
+                    account_charge(&c->accounts[gpu]) && may_keep(s, c, h))
                         return NULL;
         }
         return "invariant 4: somebody waits, and nobody is making room nor will be asked to";

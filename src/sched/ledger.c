@@ -12,13 +12,13 @@ uint64_t gpu_capacity(const struct gpu *g)
         return sub_sat(g->total, add_sat(g->foreign, g->shortage));
 }
 
-/* Of the total, so that it does not move with what others use. */
 /* What moves at a time: the library's extents are no larger (src/preload/heap.h). */
 uint64_t gpu_extent(const struct gpu *g)
 {
         return MIN(TRANSIT_MAX, g->total / 16);
 }
 
+/* Of the total, so that it does not move with what others use. */
 uint64_t gpu_headroom(const struct gpu *g)
 {
         return MIN(HEADROOM_MAX, g->total / 100 * HEADROOM_PERCENT);

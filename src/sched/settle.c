@@ -11,7 +11,9 @@ static bool outstanding(const struct client *c, const struct account *a, const s
 {
         uint64_t need = account_need(c, a);
 
-        if (account_movable(a) > a->limit || a->commit_held > a->commit)
+        if (a->silent)
+                return false; /* it has been told nothing yet */
+        if (account_movable(a) > a->limit || a->commit_held > a->commit || a->unsure || a->evicting)
                 return true;
         if (!c->waiting || c->lease || a->usage.backed >= MIN(need, a->limit))
                 return false;

@@ -175,9 +175,10 @@ bool runs(const struct process *p)
         return p->alive && !p->stopped && p->lease && !p->draining && all_backed(p);
 }
 
+/* Memory moves by whole extents, so that a part of one is of no use. */
 static uint64_t extent(const struct world *w)
 {
-        return w->o.total_bytes / 32;
+        return MIN(512 * MIB, w->o.total_bytes / 16);
 }
 
 /* Back more, up to bytes; a create that fails is reported. */
@@ -217,9 +218,10 @@ void agent(struct world *w, struct process *p)
                 if (!g->used)
                         continue;
                 lacks = g->allocated - g->backed;
-                if (!held && (g->backed > g->limit || (lacks && g->backed < g->limit)))
+                lacks = MIN(lacks, extent(w));
+                if (!held && (g->backed > g->limit || (lacks && g->backed + lacks <= g->limit)))
                         start_moving(w, p);
-                if (held && !p->draining && lacks && g->backed < g->limit)
+                if (held && !p->draining && lacks && g->backed + lacks <= g->limit)
                         start_moving(w, p);
                 if (!p->wants_run || p->draining)
                         continue;
@@ -240,14 +242,13 @@ void move(struct world *w, struct process *p)
                 uint64_t bytes;
 
                 if (!p->lease && g->backed > g->limit) {
-                        bytes = MIN(g->backed - g->limit, extent(w));
+                        bytes = MIN(g->backed, extent(w));
                         g->backed -= bytes;
                         send_usage(w, p, i);
                         break;
                 }
-                if (g->backed < g->limit && g->backed < g->allocated) {
-                        bytes = MIN(g->allocated, g->limit) - g->backed;
-                        bytes = MIN(bytes, extent(w));
+                bytes = MIN(g->allocated - g->backed, extent(w));
+                if (bytes && g->backed + bytes <= g->limit) {
                         w->counts.restores++;
                         if (!back(w, p, i, bytes)) {
                                 p->move_ns = w->now_ns + 100 * NSEC_PER_MSEC;
