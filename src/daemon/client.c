@@ -150,7 +150,7 @@ static int client_read(struct client *c, struct wire_message *ret)
 static void receive(struct client *c)
 {
         for (unsigned n = 0; n < MESSAGES_PER_WAKEUP && !c->dropped; n++) {
-                struct wire_message m;
+                struct wire_message m = {.header = {0}};
                 int r = client_read(c, &m);
 
                 if (r == 0)

@@ -45,33 +45,30 @@ static json_t *order_status(struct server *s, json_t *order)
         return status_json(s);
 }
 
-static json_t *set_mode(struct server *s, const struct config *c)
+static int set_mode(struct server *s, const struct config *c)
 {
         int r;
 
         session_begin(s);
         r = sched_set_mode(s->sched, c->sched.mode, clock_now_ns(), &s->actions);
         session_perform(s);
-        if (r == -EBUSY)
-                return answer_error("mode off has to wait: memory of some client is evicted");
-        if (r < 0)
-                return answer_error(strerror(-r));
-        s->mode = c->sched.mode;
-        return json_object();
+        if (r == 0)
+                s->mode = c->sched.mode;
+        return r;
 }
 
-static json_t *set_quantum(struct server *s, const struct config *c)
+static int set_quantum(struct server *s, const struct config *c)
 {
         session_begin(s);
         sched_set_quantum(s->sched, c->sched.quantum_ns, clock_now_ns(), &s->actions);
         session_perform(s);
         s->quantum_ns = c->sched.quantum_ns;
-        return json_object();
+        return 0;
 }
 
 static const struct setting {
         const char *key; /* of the configuration, which reads the value */
-        json_t *(*apply)(struct server *s, const struct config *c);
+        int (*apply)(struct server *s, const struct config *c);
 } settings[] = {
         {"mode", set_mode},
         {"quantum", set_quantum},
@@ -84,6 +81,7 @@ static json_t *order_set(struct server *s, json_t *order)
 
         for (size_t i = 0; i < ARRAY_SIZE(settings); i++) {
                 json_t *value = json_object_get(order, settings[i].key);
+                int r;
 
                 if (!value)
                         continue;
@@ -91,7 +89,10 @@ static json_t *order_set(struct server *s, json_t *order)
                         return answer_error("the value of a setting is a text");
                 if (config_set(&c, settings[i].key, json_string_value(value), error) < 0)
                         return answer_error(error);
-                return settings[i].apply(s, &c);
+                r = settings[i].apply(s, &c);
+                if (r == -EBUSY)
+                        return answer_error("mode off has to wait: memory of a client is evicted");
+                return r < 0 ? answer_error(strerror(-r)) : json_object();
         }
         return answer_error("set what? mode and quantum can be set");
 }

@@ -32,7 +32,7 @@ static void apply_cgroups(struct host_memory *m)
 {
         _cleanup_fclose_ FILE *f = fopen("/proc/self/cgroup", "re");
         char line[1024], path[1200];
-        uint64_t limit, used;
+        uint64_t limit = 0, used = 0;
 
         if (read_number(CGROUP_ROOT "/memory/memory.limit_in_bytes", &limit) == 0 &&
             read_number(CGROUP_ROOT "/memory/memory.usage_in_bytes", &used) == 0)
@@ -64,7 +64,7 @@ int host_memory_read(struct host_memory *ret)
         _cleanup_fclose_ FILE *f = fopen("/proc/meminfo", "re");
         struct host_memory m = {0};
         char line[256];
-        uint64_t kib;
+        uint64_t kib = 0;
 
         if (!f)
                 return -errno;

@@ -73,6 +73,11 @@ static void tell_foreign(struct server *s, unsigned gpu)
         struct gpu *g = &s->gpus.list[gpu];
         uint64_t foreign = lowest(g->foreign, g->n_foreign);
 
+        /* Until the clients of a daemon that crashed are back, their memory looks like a
+         * stranger's.
+         */
+        if (foreign > g->foreign_told && clock_now_ns() < s->return_until_ns)
+                return;
         /* Small rises are noise that the headroom is there for. */
         if (foreign > g->foreign_told && g->n_foreign > 1 &&
             foreign - g->foreign_told < MIN(64 * MIB, g->total_bytes / 256))

@@ -273,6 +273,8 @@ void place_mark(struct place *p, bool busy)
                 fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
         else
                 (void)unlink(path);
+        if (busy && fd < 0) /* once: it matters after a crash only */
+                log_warning("cannot create %s: %s", path, strerror(errno));
         p->marked = busy;
 }
 

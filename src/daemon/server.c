@@ -127,7 +127,7 @@ static int on_post(sd_event_source *src, void *userdata)
 
         sweep_clients(s);
         control_sweep(s);
-        place_mark(s->place, s->n_attached > 0 || clock_now_ns() < s->marker_until_ns);
+        place_mark(s->place, s->n_attached > 0 || clock_now_ns() < s->return_until_ns);
         (void)sd_event_source_get_enabled(s->measure_timer, &measuring);
         if (s->n_clients > 0 && measuring == SD_EVENT_OFF) {
                 /* Old samples say nothing about now; the first client must not be told a size that
@@ -290,11 +290,11 @@ static int server_open(struct server *s)
         if (place_was_busy(s->place)) {
                 log_warning("an earlier daemon ended with clients attached: waiting 2 s for them");
                 sc.restart_grace_ns = RESTART_GRACE_NS;
-                s->marker_until_ns = s->started_ns + RESTART_GRACE_NS;
+                s->return_until_ns = s->started_ns + RESTART_GRACE_NS;
                 s->place->marked = true;
         }
         s->sched = sched_new(&sc);
-        s->by_slot = calloc(sc.clients_max + 1ul, sizeof(*s->by_slot));
+        s->by_slot = calloc(sc.clients_max + 1ul, sizeof(struct client *));
         s->users = users_new(s->config->connections_per_user, s->config->messages_per_second);
         if (!s->sched || !s->by_slot || !s->users)
                 return -ENOMEM;
@@ -311,12 +311,13 @@ static void server_close(struct server *s)
         while (s->clients)
                 client_free(s->clients);
         control_close_all(s);
-        sd_event_source *sources[] = {s->client_source, s->control_source, s->post_source,
-                                      s->sched_timer,   s->measure_timer,  s->linger_timer,
-                                      s->accept_timer};
-
-        for (size_t i = 0; i < ARRAY_SIZE(sources); i++)
-                (void)sd_event_source_disable_unref(sources[i]);
+        (void)sd_event_source_disable_unref(s->client_source);
+        (void)sd_event_source_disable_unref(s->control_source);
+        (void)sd_event_source_disable_unref(s->post_source);
+        (void)sd_event_source_disable_unref(s->sched_timer);
+        (void)sd_event_source_disable_unref(s->measure_timer);
+        (void)sd_event_source_disable_unref(s->linger_timer);
+        (void)sd_event_source_disable_unref(s->accept_timer);
         (void)sd_event_unref(s->event);
         users_free(s->users);
         free(s->by_slot);

@@ -39,7 +39,7 @@ struct server {
         uint64_t instance;
         uint64_t started_ns;
         uint64_t host_budget_bytes;
-        uint64_t marker_until_ns; /* after a crash the marker stays while clients may come back */
+        uint64_t return_until_ns; /* after a crash: clients come back, and the marker stays */
 
         struct client *clients;  /* every connection and every process that holds a charge */
         struct client **by_slot; /* by the low half of the scheduler's id */

@@ -332,6 +332,8 @@ def card():
         pytest.skip("the simulated driver is not built")
     session = f"daemon{os.getpid()}"
     yield environment(LD_LIBRARY_PATH=str(BUILD / "sim"), SIMCUDA_MEMORY="256MiB", SIMCUDA_SESSION=session)
+    for path in pathlib.Path("/dev/shm").glob(f"*{session}*"):
+        path.unlink()
 
 
 def nvml_uuid(d):
@@ -378,6 +380,27 @@ def test_a_clients_own_overhead_is_its_fixed_bytes(daemon, card, client):
     c.kill()
     wait_for(lambda: not d.gpu()["clients"], what="its end")
     assert d.gpu()["charged"] == 0
+
+
+def test_clients_that_come_back_are_not_strangers(daemon, card, client):
+    d = daemon(**card)
+    c = client(env=card).connect()
+    c.hello()
+    c.send("ATTACH", 0, total_bytes=256 * MIB, uuid=nvml_uuid(d))
+    c.expect("LIMIT")
+    c.take(100 * MIB)
+    wait_for(lambda: d.client(c.process.pid)["fixed"] >= 100 * MIB, what="the measure")
+    d.end(signal.SIGKILL)
+    c.expect("closed")
+    d = daemon(**card)
+    assert d.gpu()["foreign"] == 0
+    c.connect()
+    c.hello()
+    c.send("ATTACH", 0, total_bytes=256 * MIB, uuid=nvml_uuid(d), fixed=101 * MIB)
+    c.expect("ATTACHED")
+    seen = []
+    wait_for(lambda: seen.append(d.gpu()["foreign"]) or d.status()["uptime_s"] > 3.2, what="three samples")
+    assert set(seen) == {0}
 
 
 # ---- hostile input ----
