@@ -439,6 +439,12 @@ int session_attach(const char *name, struct session **ret_session)
         return 0;
 }
 
+void session_detach(struct session *s)
+{
+        (void)munmap(s->segment, sizeof(*s->segment));
+        free(s);
+}
+
 void session_leave(struct session *s)
 {
         if (!s->own)

@@ -79,8 +79,9 @@ int session_name(char ret_name[static SESSION_NAME_MAX]);
  * newcomer's settings; one in use keeps its own. -EINVAL malformed environment, -EPERM a segment
  * that is not ours, -EUSERS every slot taken. */
 int session_join(bool cuda, struct session **ret_session);
-/* Only look; -ENOENT where there is none. */
+/* Only look; -ENOENT where there is none. Ended by session_detach(). */
 int session_attach(const char *name, struct session **ret_session);
+void session_detach(struct session *s);
 /* This process uses nothing any more. The mapping stays: other threads may still be counting. */
 void session_leave(struct session *s);
 /* -EBUSY while processes live in it and force is false. */

@@ -179,5 +179,6 @@ int main(int argc, char *argv[])
                 print_json(s, name);
         else
                 print_text(s);
+        session_detach(s);
         return EXIT_SUCCESS;
 }

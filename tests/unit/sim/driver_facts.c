@@ -1,0 +1,983 @@
+/* driver_facts.c: asks a driver questions whose answers the documentation leaves open, one line
+ * each. The answers of a real card are in driver_facts.txt; the simulated driver has to give the
+ * same. Each group runs in a process of its own, because some leave their context broken. */
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "cuda/cuda_abi.h"
+
+#define CU(base, symbol, since, flags, behaviour, stream, params, args) CUresult symbol params;
+#include "cuda/cuda_api.def"
+#undef CU
+
+#define MIB ((size_t)1 << 20)
+
+/* The result of a call, on a line of its own. */
+#define SAY(call)                                                  \
+        do {                                                       \
+                CUresult said = (call);                            \
+                (void)printf("%s: %s = %d\n", group, #call, said); \
+        } while (0)
+#define NUMBER(what) ((void)printf("%s: %s = %lld\n", group, #what, (long long)(what)))
+#define NEED(call)                                                                    \
+        do {                                                                          \
+                CUresult needed = (call);                                             \
+                if (needed != CUDA_SUCCESS) {                                         \
+                        (void)printf("%s: needs %s, got %d\n", group, #call, needed); \
+                        exit(1);                                                      \
+                }                                                                     \
+        } while (0)
+
+static const char *group;
+static CUcontext context;
+static CUfunction store, wait_flag;
+
+/* store: *p = 1. wait_flag: until *p != 0. */
+static const char ptx[] = ".version 7.0\n.target sm_70\n.address_size 64\n"
+                          ".visible .global .align 4 .u32 variable = 7;\n"
+                          ".visible .entry store(.param .u64 p)\n{\n"
+                          ".reg .b64 %rd<3>;\n.reg .b32 %r<2>;\n"
+                          "ld.param.u64 %rd1, [p];\ncvta.to.global.u64 %rd2, %rd1;\n"
+                          "mov.u32 %r1, 1;\nst.global.u32 [%rd2], %r1;\nret;\n}\n"
+                          ".visible .entry wait_flag(.param .u64 p)\n{\n"
+                          ".reg .b64 %rd<3>;\n.reg .b32 %r<2>;\n.reg .pred %p<2>;\n"
+                          "ld.param.u64 %rd1, [p];\ncvta.to.global.u64 %rd2, %rd1;\n"
+                          "AGAIN:\nld.volatile.global.u32 %r1, [%rd2];\nsetp.eq.u32 %p1, %r1, 0;\n"
+                          "@%p1 bra AGAIN;\nret;\n}\n";
+
+static void begin(void)
+{
+        CUmodule m;
+
+        NEED(cuInit(0));
+        NEED(cuDevicePrimaryCtxRetain(&context, 0));
+        NEED(cuCtxSetCurrent(context));
+        NEED(cuModuleLoadData(&m, ptx));
+        NEED(cuModuleGetFunction(&store, m, "store"));
+        NEED(cuModuleGetFunction(&wait_flag, m, "wait_flag"));
+}
+
+static CUresult run(CUfunction f, CUdeviceptr p, CUstream s)
+{
+        void *args[] = {&p};
+
+        return cuLaunchKernel(f, 1, 1, 1, 1, 1, 1, 0, s, args, NULL);
+}
+
+static const CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                         .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
+static const CUmemAccessDesc both = {{CU_MEM_LOCATION_TYPE_DEVICE, 0},
+                                     CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+static const CUmemAccessDesc reading = {{CU_MEM_LOCATION_TYPE_DEVICE, 0},
+                                        CU_MEM_ACCESS_FLAGS_PROT_READ};
+
+/* ---- errors ---- */
+
+static void unmapped_sync_copies(void)
+{
+        CUdeviceptr va, p;
+        char host[64] = {0};
+
+        begin();
+        NEED(cuMemAddressReserve(&va, 4 * MIB, 0, 0, 0));
+        NEED(cuMemAlloc_v2(&p, 4096));
+        SAY(cuMemcpyHtoD_v2(va, host, 64));
+        SAY(cuMemcpyDtoH_v2(host, va, 64));
+        SAY(cuMemcpyDtoD_v2(va, p, 64));
+        SAY(cuMemcpyDtoD_v2(p, va, 64));
+        SAY(cuMemsetD8_v2(va, 1, 64));
+        SAY(cuCtxSynchronize());
+        SAY(cuMemcpyHtoD_v2(p, host, 64));
+}
+
+static void unmapped_async_copy_in(void)
+{
+        CUdeviceptr va;
+        CUstream s;
+        void *host;
+
+        begin();
+        NEED(cuMemAddressReserve(&va, 4 * MIB, 0, 0, 0));
+        NEED(cuStreamCreate(&s, CU_STREAM_NON_BLOCKING));
+        NEED(cuMemHostAlloc(&host, 4096, 0));
+        SAY(cuMemcpyHtoDAsync_v2(va, host, 64, s));
+        SAY(cuStreamSynchronize(s));
+        SAY(cuMemcpyDtoHAsync_v2(host, va, 64, s));
+        SAY(cuStreamSynchronize(s));
+        SAY(cuMemsetD8Async(va, 1, 64, s));
+        SAY(cuStreamSynchronize(s));
+        SAY(cuCtxSynchronize());
+}
+
+static void no_access_sync_copies(void)
+{
+        CUmemGenericAllocationHandle h;
+        char host[64] = {0};
+        CUdeviceptr va;
+
+        begin();
+        NEED(cuMemAddressReserve(&va, 2 * MIB, 0, 0, 0));
+        NEED(cuMemCreate(&h, 2 * MIB, &prop, 0));
+        NEED(cuMemMap(va, 2 * MIB, 0, h, 0));
+        SAY(cuMemcpyHtoD_v2(va, host, 64));
+        SAY(cuMemcpyDtoH_v2(host, va, 64));
+        SAY(cuMemsetD8_v2(va, 1, 64));
+        SAY(cuCtxSynchronize());
+}
+
+static void no_access_async_copy(void)
+{
+        CUmemGenericAllocationHandle h;
+        CUdeviceptr va;
+        CUstream s;
+        void *host;
+
+        begin();
+        NEED(cuMemAddressReserve(&va, 2 * MIB, 0, 0, 0));
+        NEED(cuMemCreate(&h, 2 * MIB, &prop, 0));
+        NEED(cuMemMap(va, 2 * MIB, 0, h, 0));
+        NEED(cuStreamCreate(&s, CU_STREAM_NON_BLOCKING));
+        NEED(cuMemHostAlloc(&host, 4096, 0));
+        SAY(cuMemcpyHtoDAsync_v2(va, host, 64, s));
+        SAY(cuStreamSynchronize(s));
+}
+
+static void unmapped_before_it_runs(void)
+{
+        CUmemGenericAllocationHandle h;
+        CUdeviceptr va, flag;
+        CUstream s;
+        void *host;
+
+        begin();
+        NEED(cuMemAddressReserve(&va, 2 * MIB, 0, 0, 0));
+        NEED(cuMemCreate(&h, 2 * MIB, &prop, 0));
+        NEED(cuMemMap(va, 2 * MIB, 0, h, 0));
+        NEED(cuMemSetAccess(va, 2 * MIB, &both, 1));
+        NEED(cuStreamCreate(&s, CU_STREAM_NON_BLOCKING));
+        NEED(cuMemHostAlloc(&host, 4096, 0));
+        memset(host, 0, 4096);
+        flag = (CUdeviceptr)(uintptr_t)host;
+        NEED(run(wait_flag, flag, s));
+        NEED(cuMemcpyHtoDAsync_v2(va, (char *)host + 64, 64, s));
+        SAY(cuMemUnmap(va, 2 * MIB));
+        __atomic_store_n((unsigned *)host, 1, __ATOMIC_SEQ_CST);
+        SAY(cuStreamSynchronize(s));
+}
+
+static void read_only_store(void)
+{
+        CUmemGenericAllocationHandle h;
+        CUdeviceptr va;
+
+        begin();
+        NEED(cuMemAddressReserve(&va, 2 * MIB, 0, 0, 0));
+        NEED(cuMemCreate(&h, 2 * MIB, &prop, 0));
+        NEED(cuMemMap(va, 2 * MIB, 0, h, 0));
+        SAY(cuMemSetAccess(va, 2 * MIB, &reading, 1));
+        SAY(run(store, va, NULL));
+        SAY(cuCtxSynchronize());
+}
+
+static void after_illegal_address(void)
+{
+        CUmemGenericAllocationHandle h, h2, h3;
+        CUdeviceptr va, va2, p;
+        size_t a, b;
+        CUcontext c;
+        CUstream s;
+        CUevent e;
+        void *host;
+        int n;
+
+        begin();
+        NEED(cuMemAddressReserve(&va, 4 * MIB, 0, 0, 0));
+        NEED(cuMemCreate(&h, 2 * MIB, &prop, 0));
+        NEED(cuMemCreate(&h2, 2 * MIB, &prop, 0));
+        NEED(cuMemMap(va, 2 * MIB, 0, h, 0));
+        NEED(cuMemSetAccess(va, 2 * MIB, &both, 1));
+        NEED(cuMemAlloc_v2(&p, 64));
+        NEED(cuMemHostAlloc(&host, 4096, 0));
+        NEED(cuStreamCreate(&s, CU_STREAM_NON_BLOCKING));
+        NEED(cuEventCreate(&e, 0));
+        SAY(run(store, va + 2 * MIB, s));
+        SAY(cuStreamSynchronize(s));
+        SAY(cuStreamQuery(s));
+        SAY(cuEventRecord(e, s));
+        SAY(cuEventQuery(e));
+        SAY(cuEventDestroy_v2(e));
+        SAY(cuStreamDestroy_v2(s));
+        SAY(cuMemGetInfo_v2(&a, &b));
+        SAY(cuMemAlloc_v2(&va2, 64));
+        SAY(cuMemFree_v2(p));
+        SAY(cuMemFreeHost(host));
+        SAY(cuMemUnmap(va, 2 * MIB));
+        SAY(cuMemRelease(h));
+        SAY(cuMemCreate(&h3, 2 * MIB, &prop, 0));
+        SAY(cuMemAddressFree(va, 4 * MIB));
+        SAY(cuMemAddressReserve(&va2, 4 * MIB, 0, 0, 0));
+        SAY(cuCtxGetCurrent(&c));
+        SAY(cuDeviceGetCount(&n));
+        SAY(cuDeviceTotalMem_v2(&a, 0));
+        SAY(cuCtxSetCurrent(NULL));
+        SAY(cuMemRelease(h2));
+        SAY(cuMemCreate(&h3, 2 * MIB, &prop, 0));
+        SAY(cuCtxSetCurrent(context));
+        SAY(cuCtxSynchronize());
+        SAY(cuDevicePrimaryCtxRelease_v2(0));
+        SAY(cuDevicePrimaryCtxRetain(&c, 0));
+        SAY(cuDevicePrimaryCtxReset_v2(0));
+        SAY(cuDevicePrimaryCtxRetain(&c, 0));
+        SAY(cuCtxCreate_v2(&c, 0, 0));
+        SAY(cuMemCreate(&h3, 2 * MIB, &prop, 0));
+}
+
+static void unmapped_while_it_runs(void)
+{
+        CUmemGenericAllocationHandle h;
+        CUdeviceptr va;
+        CUstream s;
+
+        begin();
+        NEED(cuMemAddressReserve(&va, 2 * MIB, 0, 0, 0));
+        NEED(cuMemCreate(&h, 2 * MIB, &prop, 0));
+        NEED(cuMemMap(va, 2 * MIB, 0, h, 0));
+        NEED(cuMemSetAccess(va, 2 * MIB, &both, 1));
+        NEED(cuStreamCreate(&s, CU_STREAM_NON_BLOCKING));
+        NEED(run(wait_flag, va, s));
+        (void)usleep(100000);
+        SAY(cuMemUnmap(va, 2 * MIB));
+        SAY(cuStreamSynchronize(s));
+}
+
+static void unmapped_in_graphs(void)
+{
+        CUDA_MEMSET_NODE_PARAMS set = {.value = 1, .elementSize = 1, .width = 64, .height = 1};
+        CUDA_MEMCPY3D copy = {.srcMemoryType = CU_MEMORYTYPE_HOST,
+                              .dstMemoryType = CU_MEMORYTYPE_DEVICE,
+                              .WidthInBytes = 64,
+                              .Height = 1,
+                              .Depth = 1};
+        CUmemGenericAllocationHandle h;
+        CUstreamCaptureStatus status;
+        CUgraphNode n;
+        CUgraphExec x;
+        CUdeviceptr va;
+        CUgraph g;
+        CUstream s;
+        void *host;
+
+        begin();
+        NEED(cuMemAddressReserve(&va, 2 * MIB, 0, 0, 0));
+        NEED(cuStreamCreate(&s, CU_STREAM_NON_BLOCKING));
+        NEED(cuMemHostAlloc(&host, 4096, 0));
+        NEED(cuStreamBeginCapture_v2(s, CU_STREAM_CAPTURE_MODE_RELAXED));
+        SAY(cuMemcpyHtoDAsync_v2(va, host, 64, s));
+        NEED(cuStreamIsCapturing(s, &status));
+        NUMBER(status);
+        SAY(cuStreamEndCapture(s, &g));
+        NEED(cuStreamBeginCapture_v2(s, CU_STREAM_CAPTURE_MODE_RELAXED));
+        SAY(cuMemsetD8Async(va, 1, 64, s));
+        SAY(cuStreamEndCapture(s, &g));
+        NEED(cuGraphCreate(&g, 0));
+        copy.srcHost = host;
+        copy.dstDevice = va;
+        set.dst = va;
+        SAY(cuGraphAddMemcpyNode(&n, g, NULL, 0, &copy, context));
+        SAY(cuGraphAddMemsetNode(&n, g, NULL, 0, &set, context));
+
+        /* Mapped when captured and when instantiated, not when launched. */
+        NEED(cuMemCreate(&h, 2 * MIB, &prop, 0));
+        NEED(cuMemMap(va, 2 * MIB, 0, h, 0));
+        NEED(cuMemSetAccess(va, 2 * MIB, &both, 1));
+        NEED(cuGraphCreate(&g, 0));
+        SAY(cuGraphAddMemcpyNode(&n, g, NULL, 0, &copy, context));
+        SAY(cuGraphAddMemsetNode(&n, g, NULL, 0, &set, context));
+        SAY(cuGraphInstantiateWithFlags(&x, g, 0));
+        SAY(cuGraphLaunch(x, s));
+        SAY(cuStreamSynchronize(s));
+        NEED(cuMemUnmap(va, 2 * MIB));
+        NEED(cuMemMap(va, 2 * MIB, 0, h, 0));
+        NEED(cuMemSetAccess(va, 2 * MIB, &both, 1));
+        SAY(cuGraphLaunch(x, s));
+        SAY(cuStreamSynchronize(s));
+        NEED(cuMemUnmap(va, 2 * MIB));
+        SAY(cuGraphInstantiateWithFlags(&x, g, 0));
+        SAY(cuGraphLaunch(x, s));
+        SAY(cuStreamSynchronize(s));
+}
+
+/* ---- virtual memory ---- */
+
+static void vmm_shapes(void)
+{
+        CUmemGenericAllocationHandle h, again, part;
+        CUdeviceptr va, base = 0, hint;
+        unsigned long long flags = 0;
+        size_t bytes = 0, free0, free1, total;
+        unsigned word = 0;
+
+        begin();
+        SAY(cuMemAddressReserve(&va, MIB, 0, 0, 0));
+        SAY(cuMemAddressReserve(&va, 0, 0, 0, 0));
+        SAY(cuMemCreate(&h, MIB, &prop, 0));
+        NEED(cuMemAddressReserve(&va, 16 * MIB, 0, 0, 0));
+        NEED(cuMemCreate(&h, 4 * MIB, &prop, 0));
+        SAY(cuMemMap(va, 2 * MIB, 0, h, 0));
+        SAY(cuMemMap(va, 4 * MIB, 0, h, 0));
+        SAY(cuMemUnmap(va, 2 * MIB));
+        SAY(cuMemMap(va, 2 * MIB, 2 * MIB, h, 0));
+        SAY(cuMemMap(va, 4 * MIB, 0, h, 0));
+        SAY(cuMemUnmap(va, 4 * MIB));
+        SAY(cuMemUnmap(va, 2 * MIB));
+        SAY(cuMemUnmap(va, 2 * MIB));
+        NEED(cuMemMap(va, 4 * MIB, 0, h, 0));
+        NEED(cuMemCreate(&part, 4 * MIB, &prop, 0));
+        NEED(cuMemMap(va + 4 * MIB, 4 * MIB, 0, part, 0));
+        SAY(cuMemSetAccess(va, 2 * MIB, &both, 1));
+        SAY(cuMemSetAccess(va + 2 * MIB, 4 * MIB, &both, 1));
+        SAY(cuMemSetAccess(va, 16 * MIB, &both, 1));
+        SAY(cuMemSetAccess(va, 8 * MIB, &both, 1));
+        SAY(cuMemGetAccess(&flags, &both.location, va));
+        NUMBER(flags);
+        SAY(cuMemGetAccess(&flags, &both.location, va + 8 * MIB));
+        SAY(cuMemGetAddressRange_v2(&base, &bytes, va + 5 * MIB));
+        NUMBER(base - va);
+        NUMBER(bytes);
+        SAY(cuMemGetAddressRange_v2(&base, &bytes, va + 9 * MIB));
+        SAY(cuMemUnmap(va, 2 * MIB));
+        SAY(cuMemUnmap(va, 6 * MIB));
+        SAY(cuMemUnmap(va, 16 * MIB));
+        SAY(cuMemAddressFree(va, 16 * MIB));
+        SAY(cuMemUnmap(va, 8 * MIB));
+        SAY(cuMemAddressFree(va, 8 * MIB));
+        NEED(cuMemAddressReserve(&va, 16 * MIB, 0, 0, 0));
+
+        /* A handle let go lives on in its mappings, contents and all. */
+        NEED(cuMemMap(va, 4 * MIB, 0, h, 0));
+        NEED(cuMemSetAccess(va, 4 * MIB, &both, 1));
+        NEED(cuMemcpyDtoH_v2(&word, va, 4));
+        NUMBER(word);
+        NEED(run(store, va, NULL));
+        SAY(cuMemRelease(h));
+        NEED(cuMemcpyDtoH_v2(&word, va, 4));
+        NUMBER(word);
+        SAY(cuMemMap(va + 4 * MIB, 4 * MIB, 0, h, 0));
+        SAY(cuMemRetainAllocationHandle(&again, (void *)(uintptr_t)(va + MIB)));
+        NUMBER(again == h);
+        SAY(cuMemUnmap(va, 4 * MIB));
+        SAY(cuMemMap(va, 4 * MIB, 0, again, 0));
+        SAY(cuMemSetAccess(va, 4 * MIB, &both, 1));
+        NEED(cuMemcpyDtoH_v2(&word, va, 4));
+        NUMBER(word);
+        NEED(cuMemUnmap(va, 4 * MIB));
+        NEED(cuMemGetInfo_v2(&free0, &total));
+        SAY(cuMemRelease(again));
+        NEED(cuMemGetInfo_v2(&free1, &total));
+        NUMBER(free1 - free0);
+        SAY(cuMemRelease(part));
+        SAY(cuMemAddressFree(va, 16 * MIB));
+
+        /* A hint is taken where it is free. */
+        NEED(cuMemAddressReserve(&hint, 16 * MIB, 0, va, 0));
+        NUMBER(hint == va);
+        SAY(cuMemAddressReserve(&hint, 16 * MIB, 0, va, 0));
+        NUMBER(hint == va);
+        SAY(cuMemAddressReserve(&hint, 16 * MIB, 3, 0, 0));
+        SAY(cuMemAddressReserve(&hint, 16 * MIB, 64 * MIB, 0, 0));
+        NUMBER(hint % (64 * MIB));
+        SAY(cuMemAddressReserve(&hint, (size_t)2 << 40, 0, 0, 0));
+}
+
+/* ---- pointers ---- */
+
+static void about(const char *what, CUdeviceptr p)
+{
+        CUpointer_attribute all[] = {
+                CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
+                CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
+                CU_POINTER_ATTRIBUTE_IS_MANAGED,
+                CU_POINTER_ATTRIBUTE_RANGE_SIZE,
+                CU_POINTER_ATTRIBUTE_MAPPED,
+                CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE,
+                CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES,
+        };
+        uint64_t v[7], one = 99;
+        void *out[7];
+        CUcontext c = (CUcontext)99;
+        CUresult r;
+
+        memset(v, 0, sizeof(v));
+        for (int i = 0; i < 7; i++)
+                out[i] = &v[i];
+        r = cuPointerGetAttributes(7, all, out, p);
+        (void)printf("%s: %s: attributes = %d:", group, what, r);
+        for (int i = 0; i < 7; i++)
+                (void)printf(" %lld", i == 1 ? (long long)(int)v[i] : (long long)v[i]);
+        (void)printf("\n");
+        r = cuPointerGetAttribute(&one, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, p);
+        (void)printf("%s: %s: memory type alone = %d\n", group, what, r);
+        r = cuPointerGetAttribute(&c, CU_POINTER_ATTRIBUTE_CONTEXT, p);
+        (void)printf("%s: %s: context = %d, %s\n", group, what, r,
+                     c == context ? "the context"
+                     : c          ? "another"
+                                  : "none");
+        r = cuPointerGetAttribute(&one, CU_POINTER_ATTRIBUTE_DEVICE_POINTER, p);
+        (void)printf("%s: %s: device pointer = %d, same %d\n", group, what, r, one == p);
+        r = cuPointerGetAttribute(&one, CU_POINTER_ATTRIBUTE_HOST_POINTER, p);
+        (void)printf("%s: %s: host pointer = %d\n", group, what, r);
+}
+
+static void pointers(void)
+{
+        static char plain[4096];
+        CUmemGenericAllocationHandle h;
+        CUdeviceptr p, va, d = 0, base = 0;
+        unsigned flags = 99;
+        size_t bytes = 0, a, b, total, pitch;
+        char *host;
+        void *own;
+
+        begin();
+        NEED(cuMemAlloc_v2(&p, 1000));
+        NEED(cuMemAddressReserve(&va, 4 * MIB, 0, 0, 0));
+        NEED(cuMemCreate(&h, 2 * MIB, &prop, 0));
+        NEED(cuMemMap(va, 2 * MIB, 0, h, 0));
+        NEED(cuMemAllocHost_v2((void **)&host, 4096));
+        own = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        NEED(cuMemHostRegister_v2(own, 8192, 0));
+        about("cuMemAlloc", p);
+        about("cuMemAlloc + 10", p + 10);
+        about("mapped", va + 64);
+        about("reserved", va + 3 * MIB);
+        about("pinned", (uintptr_t)host + 8);
+        about("registered", (uintptr_t)own + 8);
+        about("plain host", (uintptr_t)plain);
+        about("null", 0);
+        SAY(cuMemGetAddressRange_v2(&base, &bytes, p + 10));
+        NUMBER(base == p);
+        NUMBER(bytes);
+        SAY(cuMemGetAddressRange_v2(&base, &bytes, (uintptr_t)plain));
+        SAY(cuMemGetAddressRange_v2(&base, &bytes, (uintptr_t)host + 8));
+        NUMBER(bytes);
+        SAY(cuMemHostGetFlags(&flags, host));
+        NUMBER(flags);
+        SAY(cuMemHostGetFlags(&flags, own));
+        NUMBER(flags);
+        SAY(cuMemHostGetFlags(&flags, plain));
+        SAY(cuMemHostGetDevicePointer_v2(&d, host + 8, 0));
+        NUMBER(d == (uintptr_t)host + 8);
+        SAY(cuMemHostGetDevicePointer_v2(&d, own, 0));
+        SAY(cuMemHostGetDevicePointer_v2(&d, plain, 0));
+        SAY(cuMemHostRegister_v2(own, 4096, 0));
+        SAY(cuMemHostUnregister(own));
+        SAY(cuMemHostUnregister(own));
+        SAY(cuMemHostUnregister(host));
+        SAY(cuMemFreeHost(host + 8));
+        SAY(cuMemFreeHost(host));
+        SAY(cuMemFreeHost(NULL));
+        SAY(cuMemFree_v2(p + 10));
+        SAY(cuMemFree_v2(0));
+        SAY(cuMemFree_v2(va));
+        SAY(cuMemFree_v2(p));
+        SAY(cuMemFree_v2(p));
+        SAY(cuMemAlloc_v2(&p, 0));
+        NEED(cuMemAlloc_v2(&p, 100));
+        NEED(cuMemGetInfo_v2(&a, &total));
+        NEED(cuMemAlloc_v2(&d, 100));
+        NEED(cuMemGetInfo_v2(&b, &total));
+        NUMBER(a - b);
+        NUMBER(p % 256);
+        NUMBER(d % 256);
+        NEED(cuMemAlloc_v2(&d, 5 * MIB));
+        NEED(cuMemGetInfo_v2(&a, &total));
+        NUMBER(b - a);
+        SAY(cuMemAllocPitch_v2(&d, &pitch, 1000, 10, 4));
+        NUMBER(pitch);
+        SAY(cuMemcpyHtoD_v2(p, plain, 100));
+        SAY(cuMemcpyHtoD_v2(p, plain, 4096));
+        SAY(cuMemAlloc_v2(&d, (size_t)1 << 50));
+}
+
+/* ---- capture ---- */
+
+static CUstream capturing, other;
+
+static CUstreamCaptureStatus status_of(CUstream s)
+{
+        CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+
+        (void)cuStreamIsCapturing(s, &status);
+        return status;
+}
+
+static CUevent captured_event, plain_event;
+static CUdeviceptr memory;
+static void *host_memory;
+
+/* What a call does to a capture that goes on: its result, and whether the capture survives it. */
+#define DURING(call)                                                                         \
+        do {                                                                                 \
+                CUgraph graph_ = NULL;                                                       \
+                CUresult during_, end_;                                                      \
+                CUstreamCaptureStatus status_;                                               \
+                NEED(cuStreamSynchronize(other));                                            \
+                NEED(cuStreamBeginCapture_v2(capturing, capture_mode));                      \
+                NEED(run(store, memory, capturing));                                         \
+                during_ = elsewhere(call_##call);                                            \
+                status_ = status_of(capturing);                                              \
+                end_ = cuStreamEndCapture(capturing, &graph_);                               \
+                (void)printf("%s: %s = %d, then status %d, end %d\n", group, #call, during_, \
+                             status_, end_);                                                 \
+                if (graph_)                                                                  \
+                        (void)cuGraphDestroy(graph_);                                        \
+        } while (0)
+
+static CUstreamCaptureMode capture_mode;
+static bool in_other_thread;
+
+struct elsewhere {
+        CUresult (*call)(void);
+        CUresult result;
+};
+
+static void *elsewhere_thread(void *argument)
+{
+        struct elsewhere *e = argument;
+
+        (void)cuCtxSetCurrent(context);
+        e->result = e->call();
+        return NULL;
+}
+
+static CUresult elsewhere(CUresult (*call)(void))
+{
+        struct elsewhere e = {call, CUDA_SUCCESS};
+        pthread_t t;
+
+        if (!in_other_thread)
+                return call();
+        (void)pthread_create(&t, NULL, elsewhere_thread, &e);
+        (void)pthread_join(t, NULL);
+        return e.result;
+}
+
+#define CALL(name, ...)                   \
+        static CUresult call_##name(void) \
+        {                                 \
+                __VA_ARGS__               \
+        }
+
+CALL(mem_alloc, CUdeviceptr p; CUresult r = cuMemAlloc_v2(&p, 64); if (!r)(void) cuMemFree_v2(p);
+     return r;)
+static CUdeviceptr spare;
+CALL(mem_free, return cuMemFree_v2(spare);)
+CALL(mem_host_alloc, void *p; CUresult r = cuMemHostAlloc(&p, 64, 0);
+     if (!r)(void) cuMemFreeHost(p); return r;)
+static void *spare_host;
+CALL(mem_free_host, return cuMemFreeHost(spare_host);)
+CALL(mem_get_info, size_t a, b; return cuMemGetInfo_v2(&a, &b);)
+CALL(address_reserve, CUdeviceptr p; return cuMemAddressReserve(&p, 2 * MIB, 0, 0, 0);)
+static CUmemGenericAllocationHandle spare_handle;
+static CUdeviceptr spare_address;
+CALL(mem_create, return cuMemCreate(&spare_handle, 2 * MIB, &prop, 0);)
+CALL(mem_map, return cuMemMap(spare_address, 2 * MIB, 0, spare_handle, 0);)
+CALL(set_access, return cuMemSetAccess(spare_address, 2 * MIB, &both, 1);)
+CALL(mem_unmap, return cuMemUnmap(spare_address, 2 * MIB);)
+CALL(mem_release, return cuMemRelease(spare_handle);)
+CALL(event_query, return cuEventQuery(plain_event);)
+CALL(event_synchronize, return cuEventSynchronize(plain_event);)
+CALL(event_create, CUevent e; return cuEventCreate(&e, 0);)
+CALL(event_record_other, return cuEventRecord(plain_event, other);)
+CALL(event_query_captured, (void)cuEventRecord(captured_event, capturing);
+     return cuEventQuery(captured_event);)
+CALL(event_sync_captured, (void)cuEventRecord(captured_event, capturing);
+     return cuEventSynchronize(captured_event);)
+CALL(stream_create, CUstream s; return cuStreamCreate(&s, CU_STREAM_NON_BLOCKING);)
+CALL(stream_query_other, return cuStreamQuery(other);)
+CALL(stream_sync_other, return cuStreamSynchronize(other);)
+CALL(stream_query_capturing, return cuStreamQuery(capturing);)
+CALL(stream_sync_capturing, return cuStreamSynchronize(capturing);)
+CALL(stream_query_legacy, return cuStreamQuery(NULL);)
+CALL(stream_sync_legacy, return cuStreamSynchronize(NULL);)
+CALL(launch_other, return run(store, memory, other);)
+CALL(launch_legacy, return run(store, memory, NULL);)
+CALL(ctx_synchronize, return cuCtxSynchronize();)
+CALL(copy_sync, return cuMemcpyHtoD_v2(memory, host_memory, 64);)
+CALL(copy_async_other, return cuMemcpyHtoDAsync_v2(memory, host_memory, 64, other);)
+CALL(copy_async_capturing, return cuMemcpyHtoDAsync_v2(memory, host_memory, 64, capturing);)
+static char pageable[64];
+CALL(copy_pageable_capturing, return cuMemcpyHtoDAsync_v2(memory, pageable, 64, capturing);)
+CALL(set_sync, return cuMemsetD8_v2(memory, 0, 64);)
+CALL(is_capturing_legacy, CUstreamCaptureStatus s; return cuStreamIsCapturing(NULL, &s);)
+CALL(add_callback,
+     return cuStreamAddCallback(capturing, (CUstreamCallback)(void *)call_mem_free, NULL, 0);)
+CALL(wait_plain_event, return cuStreamWaitEvent(capturing, plain_event, 0);)
+CALL(module_load, CUmodule m; return cuModuleLoadData(&m, ptx);)
+CALL(func_get_attribute, int v; return cuFuncGetAttribute(&v, CU_FUNC_ATTRIBUTE_NUM_REGS, store);)
+CALL(pointer_attribute, unsigned v;
+     return cuPointerGetAttribute(&v, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, memory);)
+CALL(begin_again, return cuStreamBeginCapture_v2(capturing, CU_STREAM_CAPTURE_MODE_RELAXED);)
+CALL(end_other, CUgraph g; return cuStreamEndCapture(other, &g);)
+CALL(host_register, void *p = mmap(NULL, 4096, 3, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+     return cuMemHostRegister_v2(p, 4096, 0);)
+
+static void capture_calls(CUstreamCaptureMode mode, bool thread, unsigned stream_flags)
+{
+        char *h;
+
+        begin();
+        capture_mode = mode;
+        in_other_thread = thread;
+        NEED(cuStreamCreate(&capturing, stream_flags));
+        NEED(cuStreamCreate(&other, CU_STREAM_NON_BLOCKING));
+        NEED(cuEventCreate(&captured_event, 0));
+        NEED(cuEventCreate(&plain_event, 0));
+        NEED(cuMemAlloc_v2(&memory, 4096));
+        NEED(cuMemAlloc_v2(&spare, 4096));
+        NEED(cuMemHostAlloc((void **)&h, 4096, 0));
+        host_memory = h;
+        NEED(cuMemHostAlloc(&spare_host, 4096, 0));
+        NEED(cuMemAddressReserve(&spare_address, 2 * MIB, 0, 0, 0));
+        NEED(cuEventRecord(plain_event, other));
+        NEED(cuCtxSynchronize());
+        DURING(mem_alloc);
+        DURING(mem_free);
+        DURING(mem_host_alloc);
+        DURING(mem_free_host);
+        DURING(mem_get_info);
+        DURING(address_reserve);
+        DURING(mem_create);
+        DURING(mem_map);
+        DURING(set_access);
+        DURING(mem_unmap);
+        DURING(mem_release);
+        DURING(event_query);
+        DURING(event_synchronize);
+        DURING(event_create);
+        DURING(event_record_other);
+        DURING(event_query_captured);
+        DURING(event_sync_captured);
+        DURING(stream_create);
+        DURING(stream_query_other);
+        DURING(stream_sync_other);
+        DURING(stream_query_capturing);
+        DURING(stream_sync_capturing);
+        DURING(stream_query_legacy);
+        DURING(stream_sync_legacy);
+        DURING(launch_other);
+        DURING(launch_legacy);
+        DURING(ctx_synchronize);
+        DURING(copy_sync);
+        DURING(copy_async_other);
+        DURING(copy_async_capturing);
+        DURING(copy_pageable_capturing);
+        DURING(set_sync);
+        DURING(is_capturing_legacy);
+        DURING(add_callback);
+        DURING(wait_plain_event);
+        DURING(module_load);
+        DURING(func_get_attribute);
+        DURING(pointer_attribute);
+        DURING(begin_again);
+        DURING(end_other);
+        DURING(host_register);
+}
+
+static void capture_global(void)
+{
+        capture_calls(CU_STREAM_CAPTURE_MODE_GLOBAL, false, CU_STREAM_NON_BLOCKING);
+}
+
+static void capture_global_blocking(void)
+{
+        capture_calls(CU_STREAM_CAPTURE_MODE_GLOBAL, false, 0);
+}
+
+static void capture_global_other_thread(void)
+{
+        capture_calls(CU_STREAM_CAPTURE_MODE_GLOBAL, true, CU_STREAM_NON_BLOCKING);
+}
+
+static void capture_thread_local(void)
+{
+        capture_calls(CU_STREAM_CAPTURE_MODE_THREAD_LOCAL, false, CU_STREAM_NON_BLOCKING);
+}
+
+static void capture_thread_local_other_thread(void)
+{
+        capture_calls(CU_STREAM_CAPTURE_MODE_THREAD_LOCAL, true, CU_STREAM_NON_BLOCKING);
+}
+
+static void capture_relaxed_blocking(void)
+{
+        capture_calls(CU_STREAM_CAPTURE_MODE_RELAXED, false, 0);
+}
+
+static void capture_shapes(void)
+{
+        CUgraph g = NULL;
+        CUgraphExec x;
+        CUevent e, join;
+        CUstream a, b;
+        size_t nodes = 0;
+        float ms;
+
+        begin();
+        NEED(cuMemAlloc_v2(&memory, 4096));
+        NEED(cuStreamCreate(&a, CU_STREAM_NON_BLOCKING));
+        NEED(cuStreamCreate(&b, CU_STREAM_NON_BLOCKING));
+        NEED(cuEventCreate(&e, 0));
+        NEED(cuEventCreate(&join, 0));
+        SAY(cuStreamBeginCapture_v2(NULL, CU_STREAM_CAPTURE_MODE_RELAXED));
+        SAY(cuStreamEndCapture(a, &g));
+        NEED(cuStreamBeginCapture_v2(a, CU_STREAM_CAPTURE_MODE_GLOBAL));
+        SAY(run(store, memory, a));
+        SAY(cuEventRecord(e, a));
+        SAY(cuStreamWaitEvent(b, e, 0));
+        NUMBER(status_of(b));
+        SAY(run(store, memory, b));
+        SAY(cuStreamEndCapture(b, &g));
+        NUMBER(status_of(a));
+        SAY(cuStreamEndCapture(a, &g));
+        NUMBER(g == NULL);
+        NUMBER(status_of(b));
+
+        NEED(cuStreamBeginCapture_v2(a, CU_STREAM_CAPTURE_MODE_GLOBAL));
+        NEED(run(store, memory, a));
+        NEED(cuEventRecord(e, a));
+        NEED(cuStreamWaitEvent(b, e, 0));
+        NEED(run(store, memory, b));
+        SAY(cuStreamEndCapture(a, &g));
+        NUMBER(g == NULL);
+
+        NEED(cuStreamBeginCapture_v2(a, CU_STREAM_CAPTURE_MODE_GLOBAL));
+        NEED(run(store, memory, a));
+        NEED(cuEventRecord(e, a));
+        NEED(cuStreamWaitEvent(b, e, 0));
+        NEED(run(store, memory, b));
+        NEED(cuEventRecord(join, b));
+        NEED(cuStreamWaitEvent(a, join, 0));
+        NEED(run(store, memory, a));
+        SAY(cuStreamEndCapture(a, &g));
+        SAY(cuGraphGetNodes(g, NULL, &nodes));
+        NUMBER(nodes);
+        SAY(cuEventQuery(e));
+        SAY(cuEventSynchronize(e));
+        SAY(cuStreamWaitEvent(a, e, 0));
+        SAY(cuEventElapsedTime(&ms, e, join));
+        SAY(cuGraphInstantiateWithFlags(&x, g, 0));
+        SAY(cuGraphDestroy(g));
+        SAY(cuGraphLaunch(x, a));
+        SAY(cuGraphLaunch(x, NULL));
+        SAY(cuCtxSynchronize());
+        SAY(cuGraphExecDestroy(x));
+}
+
+/* ---- the rest ---- */
+
+static void streams_and_events(void)
+{
+        CUevent a, b, untimed;
+        CUstream s;
+        float ms;
+
+        begin();
+        NEED(cuStreamCreate(&s, 0));
+        NEED(cuEventCreate(&a, 0));
+        NEED(cuEventCreate(&b, 0));
+        NEED(cuEventCreate(&untimed, CU_EVENT_DISABLE_TIMING));
+        SAY(cuEventQuery(a));
+        SAY(cuEventSynchronize(a));
+        SAY(cuStreamWaitEvent(s, a, 0));
+        SAY(cuEventElapsedTime(&ms, a, b));
+        NEED(cuEventRecord(a, s));
+        NEED(cuEventRecord(untimed, s));
+        SAY(cuEventElapsedTime(&ms, a, untimed));
+        SAY(cuStreamCreate(&s, 4));
+        SAY(cuEventCreate(&a, 64));
+        SAY(cuStreamDestroy_v2(NULL));
+        SAY(cuEventDestroy_v2(NULL));
+        SAY(cuEventQuery(NULL));
+        SAY(run(NULL, 0, NULL));
+        SAY(cuLaunchKernel(store, 0, 1, 1, 1, 1, 1, 0, NULL, (void *[]){&memory}, NULL));
+        SAY(cuLaunchKernel(store, 1, 1, 1, 2048, 1, 1, 0, NULL, (void *[]){&memory}, NULL));
+        SAY(cuLaunchKernel(store, 1, 1, 1, 1, 1, 1, 100000, NULL, (void *[]){&memory}, NULL));
+        SAY(cuLaunchKernel(store, 1, 1, 1, 1, 1, 1, 0, NULL, NULL, NULL));
+}
+
+static CUresult inside;
+
+static void host_function(void *data)
+{
+        size_t a, b;
+
+        inside = cuMemGetInfo_v2(&a, &b);
+}
+
+static void in_host_functions(void)
+{
+        begin();
+        NEED(cuLaunchHostFunc(NULL, host_function, NULL));
+        NEED(cuCtxSynchronize());
+        NUMBER(inside);
+}
+
+static void contexts(void)
+{
+        CUcontext c, mine;
+        unsigned flags, version = 0;
+        int active = 99;
+        CUdevice d;
+        size_t n;
+
+        SAY(cuCtxGetCurrent(&c));
+        SAY(cuDeviceGetCount(&active));
+        SAY(cuMemGetInfo_v2(&n, &n));
+        SAY(cuInit(1));
+        NEED(cuInit(0));
+        SAY(cuMemGetInfo_v2(&n, &n));
+        SAY(cuCtxGetDevice(&d));
+        SAY(cuCtxGetCurrent(&c));
+        NUMBER(c == NULL);
+        SAY(cuCtxPopCurrent_v2(&c));
+        SAY(cuDevicePrimaryCtxGetState(0, &flags, &active));
+        NUMBER(active);
+        SAY(cuDevicePrimaryCtxRelease_v2(0));
+        SAY(cuDevicePrimaryCtxRetain(&c, 99));
+        NEED(cuDevicePrimaryCtxRetain(&c, 0));
+        SAY(cuDevicePrimaryCtxGetState(0, &flags, &active));
+        NUMBER(active);
+        SAY(cuCtxCreate_v2(&mine, 0, 0));
+        SAY(cuCtxGetCurrent(&c));
+        NUMBER(c == mine);
+        SAY(cuCtxGetApiVersion(mine, &version));
+        SAY(cuCtxDestroy_v2(mine));
+        SAY(cuCtxGetCurrent(&c));
+        NUMBER(c == NULL);
+        SAY(cuDevicePrimaryCtxReset_v2(0));
+        SAY(cuDevicePrimaryCtxGetState(0, &flags, &active));
+        NUMBER(active);
+}
+
+static void after_fork(void)
+{
+        pid_t child;
+
+        begin();
+        (void)fflush(stdout);
+        child = fork();
+        if (child == 0) {
+                CUdeviceptr p;
+                CUcontext c;
+                int n;
+
+                SAY(cuInit(0));
+                SAY(cuMemAlloc_v2(&p, 64));
+                SAY(cuDeviceGetCount(&n));
+                SAY(cuCtxGetCurrent(&c));
+                SAY(cuCtxSynchronize());
+                (void)fflush(stdout);
+                _exit(0);
+        }
+        (void)waitpid(child, NULL, 0);
+        SAY(cuCtxSynchronize());
+}
+
+static void lookups(void)
+{
+        CUdriverProcAddressQueryResult status;
+        void *p, *q;
+        int version = 0;
+
+        NEED(cuInit(0));
+        SAY(cuGetProcAddress_v2("cuMemAlloc", &p, 13000, 0, &status));
+        NUMBER(status);
+        NUMBER(p == (void *)cuMemAlloc_v2);
+        SAY(cuGetProcAddress_v2("cuMemAlloc_v2", &p, 13000, 0, &status));
+        NUMBER(status);
+        SAY(cuGetProcAddress_v2("cuNoSuchThing", &p, 13000, 0, &status));
+        NUMBER(status);
+        NUMBER(p == NULL);
+        SAY(cuGetProcAddress_v2("cuNoSuchThing", &p, 13000, 0, NULL));
+        SAY(cuGetProcAddress("cuNoSuchThing", &p, 13000, 0));
+        SAY(cuGetProcAddress_v2("cuLaunchKernelEx", &p, 11000, 0, &status));
+        NUMBER(status);
+        SAY(cuGetProcAddress_v2("cuLaunchKernelEx", &p, 11000, 0, NULL));
+        SAY(cuGetProcAddress_v2("cuLaunchKernel", &p, 13000, 2, &status));
+        SAY(cuGetProcAddress_v2("cuLaunchKernel", &q, 13000, 0, &status));
+        NUMBER(p == q);
+        SAY(cuGetProcAddress_v2("cuMemAlloc", &q, 13000, 2, &status));
+        NUMBER(q == (void *)cuMemAlloc_v2);
+        SAY(cuGetProcAddress_v2("cuStreamBeginCapture", &q, 10000, 0, &status));
+        NUMBER(q == (void *)cuStreamBeginCapture);
+        SAY(cuGetProcAddress_v2("cuStreamBeginCapture", &q, 13000, 0, &status));
+        NUMBER(q == (void *)cuStreamBeginCapture_v2);
+        SAY(cuGetProcAddress_v2("cuGetProcAddress", &q, 11030, 0, &status));
+        NUMBER(q == (void *)cuGetProcAddress);
+        SAY(cuGetProcAddress_v2("cuCtxGetDevice", &q, 12090, 0, &status));
+        NUMBER(q == (void *)cuCtxGetDevice);
+        SAY(cuGetProcAddress_v2("cuCtxGetDevice", &q, 13000, 0, &status));
+        NUMBER(q == (void *)cuCtxGetDevice_v2);
+        SAY(cuGetProcAddress_v2("cuMemAlloc", &q, 13000, 99, &status));
+        SAY(cuGetProcAddress_v2("", &q, 13000, 0, &status));
+        SAY(cuDriverGetVersion(&version));
+}
+
+static const struct {
+        const char *name;
+        void (*function)(void);
+} groups[] = {
+        {"unmapped_sync_copies", unmapped_sync_copies},
+        {"unmapped_async_copy_in", unmapped_async_copy_in},
+        {"no_access_sync_copies", no_access_sync_copies},
+        {"no_access_async_copy", no_access_async_copy},
+        {"unmapped_before_it_runs", unmapped_before_it_runs},
+        {"read_only_store", read_only_store},
+        {"unmapped_while_it_runs", unmapped_while_it_runs},
+        {"unmapped_in_graphs", unmapped_in_graphs},
+        {"after_illegal_address", after_illegal_address},
+        {"vmm_shapes", vmm_shapes},
+        {"pointers", pointers},
+        {"capture_global", capture_global},
+        {"capture_global_blocking", capture_global_blocking},
+        {"capture_global_other_thread", capture_global_other_thread},
+        {"capture_thread_local", capture_thread_local},
+        {"capture_thread_local_other_thread", capture_thread_local_other_thread},
+        {"capture_relaxed_blocking", capture_relaxed_blocking},
+        {"capture_shapes", capture_shapes},
+        {"streams_and_events", streams_and_events},
+        {"in_host_functions", in_host_functions},
+        {"contexts", contexts},
+        {"after_fork", after_fork},
+        {"lookups", lookups},
+};
+
+int main(int argc, char *argv[])
+{
+        (void)setvbuf(stdout, NULL, _IOLBF, 0);
+        for (size_t i = 0; i < sizeof(groups) / sizeof(groups[0]); i++) {
+                pid_t child;
+                int status;
+
+                if (argc > 1 && strcmp(argv[1], groups[i].name) != 0)
+                        continue;
+                group = groups[i].name;
+                child = fork();
+                if (child == 0) {
+                        (void)alarm(30);
+                        groups[i].function();
+                        exit(0);
+                }
+                (void)waitpid(child, &status, 0);
+                if (status != 0)
+                        (void)printf("%s: ended with status %x\n", group, (unsigned)status);
+        }
+        return 0;
+}

@@ -1,0 +1,81 @@
+/* sim_unit.h: tests of the simulated driver, each in a process and on cards of its own, because a
+ * driver can be set up once a process and a failed context stays. */
+#pragma once
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <sys/types.h>
+
+#include "../unit.h"
+#include "cuda/cuda_abi.h"
+#include "session.h"
+
+#define CU(base, symbol, since, flags, behaviour, stream, params, args) CUresult symbol params;
+#include "cuda/cuda_api.def"
+#undef CU
+
+#define UNIT_MIB ((size_t)1 << 20)
+
+/* For use in the test's own process, where cmocka's assertions would go on in the wrong place. */
+#define CHECK(condition)                                                   \
+        do {                                                               \
+                if (!(condition))                                          \
+                        unit_failed(__FILE__, __LINE__, #condition, 1, 0); \
+        } while (0)
+#define CHECK_EQUAL(a, b)                                                              \
+        do {                                                                           \
+                long long unit_a = (long long)(a), unit_b = (long long)(b);            \
+                if (unit_a != unit_b)                                                  \
+                        unit_failed(__FILE__, __LINE__, #a " == " #b, unit_a, unit_b); \
+        } while (0)
+#define OK(call) CHECK_EQUAL((call), CUDA_SUCCESS)
+
+void unit_failed(const char *file, int line, const char *what, long long a, long long b)
+        __attribute__((noreturn));
+
+/* SIM_TEST(what_must_hold) { ... } is a cmocka test. settings: "SIMCUDA_MEMORY=64MiB ..." or "". */
+void unit_run(void (*body)(void), const char *settings);
+#define SIM_TEST_WITH(name, settings)            \
+        static void name##_body(void);           \
+        static void name(void **state)           \
+        {                                        \
+                (void)state;                     \
+                unit_run(name##_body, settings); \
+        }                                        \
+        static void name##_body(void)
+#define SIM_TEST(name) SIM_TEST_WITH(name, "")
+
+/* cuInit, the primary context, current. */
+CUcontext unit_begin(void);
+
+/* Kernels: store(p): *p = 1; wait_flag(p): until *p != 0; add_one(p, n): p[i]++. */
+CUfunction unit_kernel(const char *name);
+CUresult unit_launch(CUfunction f, CUdeviceptr p, CUstream s);
+
+/* Pinned memory, all zero. */
+void *unit_pinned(size_t bytes);
+CUdeviceptr unit_address(const volatile void *host);
+void unit_set_flag(unsigned *flag);
+
+/* Physical memory mapped and accessible at a new address. */
+CUdeviceptr unit_map(size_t bytes, CUmemGenericAllocationHandle *ret_handle);
+CUmemGenericAllocationHandle unit_create(size_t bytes);
+void unit_map_at(CUdeviceptr at, size_t bytes, CUmemGenericAllocationHandle handle);
+
+/* Another process of the same session, started before this one's cuInit. It runs body(), which may
+ * unit_tell() and unit_wait_told() in step with unit_peer_wait() and unit_peer_tell() here. */
+struct unit_peer {
+        pid_t pid;
+        int in, out;
+};
+struct unit_peer unit_peer_start(void (*body)(void));
+void unit_peer_wait(struct unit_peer *p); /* until it has told */
+void unit_peer_tell(struct unit_peer *p);
+void unit_peer_end(struct unit_peer *p); /* must have succeeded */
+void unit_peer_kill(struct unit_peer *p);
+void unit_tell(void);
+void unit_wait_told(void);
+
+/* The session seen from outside. */
+struct session_totals unit_totals(unsigned device);
+uint64_t unit_used(unsigned device);

@@ -1,0 +1,53 @@
+/* test_sim_facts.c: the simulated driver answers what a real one answered (driver_facts.txt,
+ * recorded on an H200, driver 580.159.04). To record again: LD_LIBRARY_PATH= driver_facts >
+ * driver_facts.txt. */
+#include "sim_unit.h"
+
+#include <unistd.h>
+
+#define LINE 512
+
+static void the_answers_are_a_real_cards(void **state)
+{
+        const char *build = getenv("SUBLET_BUILD"), *source = getenv("SUBLET_SOURCE");
+        char path[4096], want[LINE], got[LINE], session[SESSION_NAME_MAX];
+        unsigned line = 0, wrong = 0;
+        FILE *facts, *answers;
+
+        if (!build || !source) {
+                (void)fprintf(stderr, "started by hand: set SUBLET_BUILD and SUBLET_SOURCE\n");
+                skip();
+        }
+        (void)snprintf(session, sizeof(session), "facts-%d", (int)getpid());
+        (void)setenv("SIMCUDA_SESSION", session, 1);
+        (void)setenv("SIMCUDA_MEMORY", "1GiB", 1);
+        (void)snprintf(path, sizeof(path), "%s/tests/unit/sim/driver_facts.txt", source);
+        facts = fopen(path, "re");
+        assert_non_null(facts);
+        (void)snprintf(path, sizeof(path), "'%s/tests/unit/driver_facts' 2>/dev/null", build);
+        answers = popen(path, "re");
+        assert_non_null(answers);
+        while (fgets(want, LINE, facts)) {
+                line++;
+                if (!fgets(got, LINE, answers))
+                        strcpy(got, "(nothing)\n");
+                if (strcmp(want, got) != 0) {
+                        (void)fprintf(stderr, "line %u: a card: %s         here: %s", line, want,
+                                      got);
+                        wrong++;
+                }
+        }
+        assert_null(fgets(got, LINE, answers));
+        (void)fclose(facts);
+        assert_int_equal(pclose(answers), 0);
+        (void)session_remove(session, true);
+        assert_true(line > 500);
+        assert_int_equal(wrong, 0);
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {cmocka_unit_test(the_answers_are_a_real_cards)};
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}

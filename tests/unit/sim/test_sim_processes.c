@@ -1,0 +1,341 @@
+/* test_sim_processes.c: what the processes of a session share: memory, the bus, the counts; and
+ * what is left of one that is killed. */
+#include "sim_unit.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+
+#define MEMORY  (256 * UNIT_MIB)
+#define CONTEXT (MEMORY / 256)
+
+static void take_200_and_wait(void)
+{
+        CUdeviceptr p;
+
+        (void)unit_begin();
+        OK(cuMemAlloc_v2(&p, 200 * UNIT_MIB));
+        unit_tell();
+        unit_wait_told();
+}
+
+SIM_TEST_WITH(what_another_process_has_is_out_of_reach_until_it_leaves, "SIMCUDA_MEMORY=256MiB")
+{
+        struct unit_peer peer = unit_peer_start(take_200_and_wait);
+        size_t f, total;
+        CUdeviceptr p;
+
+        unit_peer_wait(&peer);
+        (void)unit_begin();
+        OK(cuMemGetInfo_v2(&f, &total));
+        CHECK_EQUAL(f, MEMORY - 2 * CONTEXT - 200 * UNIT_MIB);
+        CHECK_EQUAL(cuMemAlloc_v2(&p, 100 * UNIT_MIB), CUDA_ERROR_OUT_OF_MEMORY);
+        unit_peer_tell(&peer);
+        unit_peer_end(&peer);
+        OK(cuMemAlloc_v2(&p, 100 * UNIT_MIB));
+}
+
+SIM_TEST_WITH(a_killed_process_gives_its_memory_back, "SIMCUDA_MEMORY=256MiB")
+{
+        struct unit_peer peer = unit_peer_start(take_200_and_wait);
+        size_t f, total;
+        CUdeviceptr p;
+
+        unit_peer_wait(&peer);
+        (void)unit_begin();
+        CHECK_EQUAL(cuMemAlloc_v2(&p, 100 * UNIT_MIB), CUDA_ERROR_OUT_OF_MEMORY);
+        unit_peer_kill(&peer);
+        OK(cuMemAlloc_v2(&p, 100 * UNIT_MIB)); /* whoever is short looks */
+        OK(cuMemGetInfo_v2(&f, &total));
+        CHECK_EQUAL(f, MEMORY - CONTEXT - 100 * UNIT_MIB);
+}
+
+SIM_TEST_WITH(a_context_needs_room_on_the_card, "SIMCUDA_MEMORY=64MiB SIMCUDA_CONTEXT=40MiB")
+{
+        CUcontext c, d;
+
+        OK(cuInit(0));
+        OK(cuDevicePrimaryCtxRetain(&c, 0));
+        CHECK_EQUAL(cuCtxCreate_v2(&d, 0, 0), CUDA_ERROR_OUT_OF_MEMORY);
+        CHECK_EQUAL(unit_used(0), 40 * UNIT_MIB);
+        OK(cuDevicePrimaryCtxRelease_v2(0));
+        OK(cuCtxCreate_v2(&d, 0, 0));
+}
+
+static void map_some_and_be_killed(void)
+{
+        CUmemGenericAllocationHandle h;
+        CUdeviceptr va;
+
+        (void)unit_begin();
+        va = unit_map(4 * UNIT_MIB, &h);
+        OK(cuMemsetD8_v2(va, 1, 4 * UNIT_MIB));
+        OK(cuCtxSynchronize());
+        (void)unit_map(4 * UNIT_MIB, &h); /* SIMCUDA_FAIL kills it here */
+}
+
+SIM_TEST_WITH(a_process_can_be_killed_at_a_named_call, "SIMCUDA_FAIL=cuMemMap:2:kill")
+{
+        struct unit_peer peer = unit_peer_start(map_some_and_be_killed);
+        int status;
+
+        CHECK_EQUAL(waitpid(peer.pid, &status, 0), peer.pid);
+        CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+        CHECK_EQUAL(unit_used(0), 0);
+        CHECK_EQUAL(unit_totals(0).creates, 2); /* the counts survive it */
+        CHECK_EQUAL(unit_totals(0).maps, 1);
+        CHECK_EQUAL(unit_totals(0).memsets, 1);
+}
+
+/* ---- the bus ---- */
+
+#define BUS_BYTES (8 * UNIT_MIB)
+
+static uint64_t copies_ns(bool in, unsigned count)
+{
+        static void *host;
+        static CUdeviceptr p;
+        uint64_t start;
+
+        if (!host) {
+                host = unit_pinned(BUS_BYTES);
+                OK(cuMemAlloc_v2(&p, BUS_BYTES));
+                OK(cuMemcpyHtoD_v2(p, host, BUS_BYTES)); /* the pages are there from now on */
+        }
+        start = clock_now_ns();
+        for (unsigned i = 0; i < count; i++)
+                OK(in ? cuMemcpyHtoD_v2(p, host, BUS_BYTES) : cuMemcpyDtoH_v2(host, p, BUS_BYTES));
+        return clock_now_ns() - start;
+}
+
+SIM_TEST_WITH(a_copy_takes_the_bytes_over_the_bus_speed, "SIMCUDA_BUS=200MB/s")
+{
+        uint64_t expected = (uint64_t)(2.0 * BUS_BYTES / 200e6 * 1e9), ns;
+
+        (void)unit_begin();
+        (void)copies_ns(true, 1);
+        ns = copies_ns(true, 2);
+        CHECK(ns >= expected * 9 / 10);
+        CHECK(ns <= expected * 3); /* a busy machine may add to it */
+}
+
+static void copy_in_for_a_while(void)
+{
+        (void)unit_begin();
+        (void)copies_ns(true, 1);
+        unit_tell();
+        unit_wait_told();
+        (void)copies_ns(true, 4);
+}
+
+static void copy_out_for_a_while(void)
+{
+        (void)unit_begin();
+        (void)copies_ns(false, 1);
+        unit_tell();
+        unit_wait_told();
+        (void)copies_ns(false, 4);
+}
+
+/* How much longer 4 copies in take while another process copies. */
+static double slowdown(void (*other)(void))
+{
+        struct unit_peer peer = unit_peer_start(other);
+        uint64_t alone, shared;
+
+        unit_peer_wait(&peer);
+        (void)unit_begin();
+        alone = copies_ns(true, 4);
+        unit_peer_tell(&peer);
+        shared = copies_ns(true, 4);
+        unit_peer_end(&peer);
+        return (double)shared / (double)alone;
+}
+
+SIM_TEST_WITH(two_processes_share_a_direction_of_the_bus, "SIMCUDA_BUS=100MB/s")
+{
+        double ratio = slowdown(copy_in_for_a_while);
+
+        CHECK(ratio > 1.5);
+}
+
+SIM_TEST_WITH(the_two_directions_of_the_bus_do_not_disturb_each_other, "SIMCUDA_BUS=100MB/s")
+{
+        double ratio = slowdown(copy_out_for_a_while);
+
+        CHECK(ratio < 1.5);
+}
+
+/* ---- the session itself ---- */
+
+static void observe(void)
+{
+        (void)unit_begin();
+        unit_tell();
+        unit_wait_told();
+}
+
+SIM_TEST_WITH(a_session_in_use_keeps_its_cards_and_an_empty_one_takes_new_ones,
+              "SIMCUDA_MEMORY=64MiB")
+{
+        struct unit_peer peer = unit_peer_start(observe), next;
+        char name[SESSION_NAME_MAX];
+        struct session *s;
+
+        unit_peer_wait(&peer);
+        (void)setenv("SIMCUDA_MEMORY", "128MiB", 1);
+        (void)setenv("SIMCUDA_GPUS", "3", 1);
+        next = unit_peer_start(observe);
+        unit_peer_wait(&next);
+        CHECK_EQUAL(session_name(name), 0);
+        CHECK_EQUAL(session_attach(name, &s), 0);
+        CHECK_EQUAL(session_device(s, 0)->total, 64 * UNIT_MIB);
+        CHECK_EQUAL(session_device_count(s), 1);
+        CHECK_EQUAL(session_remove(name, false), -EBUSY);
+        unit_peer_kill(&peer);
+        unit_peer_kill(&next);
+        next = unit_peer_start(observe);
+        unit_peer_wait(&next);
+        CHECK_EQUAL(session_device(s, 0)->total, 128 * UNIT_MIB);
+        CHECK_EQUAL(session_device_count(s), 3);
+        unit_peer_tell(&next);
+        unit_peer_end(&next);
+        CHECK_EQUAL(session_remove(name, false), 0);
+        CHECK_EQUAL(session_remove(name, false), -ENOENT);
+        session_detach(s);
+}
+
+SIM_TEST_WITH(cards_have_names_of_their_own_that_last, "SIMCUDA_GPUS=2")
+{
+        CUuuid a, b;
+        char id[16];
+        CUdevice d;
+
+        OK(cuInit(0));
+        OK(cuDeviceGetUuid_v2(&a, 0));
+        OK(cuDeviceGetUuid_v2(&b, 1));
+        CHECK(memcmp(&a, &b, sizeof(a)) != 0);
+        OK(cuDeviceGetPCIBusId(id, sizeof(id), 1));
+        OK(cuDeviceGetByPCIBusId(&d, id));
+        CHECK_EQUAL(d, 1);
+        CHECK_EQUAL(cuDeviceGetUuid_v2(&a, 2), CUDA_ERROR_INVALID_DEVICE);
+}
+
+static void come_and_go(void)
+{
+        unit_wait_told();
+        (void)unit_begin();
+        unit_tell();
+        unit_wait_told();
+}
+
+SIM_TEST(processes_that_come_at_once_find_one_session)
+{
+        enum { COUNT = 12 };
+        struct unit_peer peer[COUNT];
+
+        for (unsigned i = 0; i < COUNT; i++)
+                peer[i] = unit_peer_start(come_and_go);
+        for (unsigned i = 0; i < COUNT; i++)
+                unit_peer_tell(&peer[i]);
+        for (unsigned i = 0; i < COUNT; i++)
+                unit_peer_wait(&peer[i]);
+        CHECK_EQUAL(unit_used(0), COUNT * ((size_t)1 << 30) / 256);
+        for (unsigned i = 0; i < COUNT; i++)
+                unit_peer_tell(&peer[i]);
+        for (unsigned i = 0; i < COUNT; i++)
+                unit_peer_end(&peer[i]);
+        CHECK_EQUAL(unit_used(0), 0);
+}
+
+static void count_one(void)
+{
+        CUdeviceptr p;
+
+        (void)unit_begin();
+        OK(cuMemAlloc_v2(&p, 64));
+        OK(cuMemcpyHtoD_v2(p, "0123456789", 10));
+}
+
+SIM_TEST(counts_outlive_more_processes_than_there_are_slots)
+{
+        for (unsigned i = 0; i < SESSION_SLOTS + 20; i++) {
+                struct unit_peer peer = unit_peer_start(count_one);
+
+                unit_peer_end(&peer);
+                (void)close(peer.in);
+                (void)close(peer.out);
+        }
+        CHECK_EQUAL(unit_totals(0).h2d_bytes, 10 * (SESSION_SLOTS + 20));
+}
+
+static void use_after_fork(void)
+{
+        CUdeviceptr p;
+        pid_t child;
+        int status;
+
+        (void)unit_begin();
+        OK(cuMemAlloc_v2(&p, 8 * UNIT_MIB));
+        child = fork();
+        if (child == 0) {
+                CHECK_EQUAL(cuMemAlloc_v2(&p, 64), CUDA_ERROR_NOT_INITIALIZED);
+                CHECK_EQUAL(cuInit(0), CUDA_ERROR_NOT_INITIALIZED);
+                exit(0); /* takes nothing of the parent's along */
+        }
+        CHECK_EQUAL(waitpid(child, &status, 0), child);
+        CHECK_EQUAL(status, 0);
+        OK(cuMemsetD8_v2(p, 1, 64));
+        OK(cuCtxSynchronize());
+        CHECK(unit_used(0) >= 8 * UNIT_MIB);
+}
+
+SIM_TEST(a_forked_child_is_a_bystander)
+{
+        use_after_fork();
+}
+
+static void leave_while_a_kernel_spins(void)
+{
+        unsigned *flag;
+        CUstream s;
+
+        (void)unit_begin();
+        flag = unit_pinned(64);
+        OK(cuStreamCreate(&s, CU_STREAM_NON_BLOCKING));
+        OK(unit_launch(unit_kernel("wait_flag"), unit_address(flag), s));
+        OK(cuStreamWaitValue32_v2(s, unit_address(flag), 1, CU_STREAM_WAIT_VALUE_GEQ));
+        exit(0);
+}
+
+SIM_TEST(a_process_can_leave_while_its_kernel_never_ends)
+{
+        struct unit_peer peer = unit_peer_start(leave_while_a_kernel_spins);
+
+        unit_peer_end(&peer);
+        CHECK_EQUAL(unit_used(0), 0);
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                cmocka_unit_test(what_another_process_has_is_out_of_reach_until_it_leaves),
+                cmocka_unit_test(a_killed_process_gives_its_memory_back),
+                cmocka_unit_test(a_context_needs_room_on_the_card),
+                cmocka_unit_test(a_process_can_be_killed_at_a_named_call),
+                cmocka_unit_test(a_copy_takes_the_bytes_over_the_bus_speed),
+                cmocka_unit_test(two_processes_share_a_direction_of_the_bus),
+                cmocka_unit_test(the_two_directions_of_the_bus_do_not_disturb_each_other),
+                cmocka_unit_test(a_session_in_use_keeps_its_cards_and_an_empty_one_takes_new_ones),
+                cmocka_unit_test(cards_have_names_of_their_own_that_last),
+                cmocka_unit_test(processes_that_come_at_once_find_one_session),
+                cmocka_unit_test(counts_outlive_more_processes_than_there_are_slots),
+                cmocka_unit_test(a_forked_child_is_a_bystander),
+                cmocka_unit_test(a_process_can_leave_while_its_kernel_never_ends),
+        };
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}
