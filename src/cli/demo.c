@@ -224,11 +224,12 @@ static int run_rows(const struct demo_stage *stage)
                 [REFERENCE] = {.title = "one after the other", .one_after_the_other = 1},
                 [PLAIN] = {.title = "together, plain driver"},
                 [SHARED] = {.title = "together, sublet", .shared = 1},
-                [KILLED] = {.title = "the same, daemon killed half-way",
+                [KILLED] = {.title = "the same, daemon killed midway",
                             .shared = 1,
                             .kill_daemon = 1},
-                [SMALL_REFERENCE] = {.title = "one after the other", .one_after_the_other = 1},
-                [SMALL] = {.title = "together, sublet", .shared = 1},
+                [SMALL_REFERENCE] = {.title = "that fit, one after the other",
+                                     .one_after_the_other = 1},
+                [SMALL] = {.title = "that fit, together, sublet", .shared = 1},
         };
         struct demo_result results[ROWS];
 

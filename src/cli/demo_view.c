@@ -75,9 +75,9 @@ static const char *job_text(const struct demo_row *row, const struct demo_job *j
                                job->allocated ? "running" : "starting",
                                (unsigned long long)job->round, of);
         else
-                (void)snprintf(buf, n, "%-10s round %llu%s, on the card %s, in host memory %s",
-                               job->state, (unsigned long long)job->round, of,
-                               size_text(job->backed, a), size_text(job->evicted, b));
+                (void)snprintf(buf, n, "%-10s round %llu%s, on the card %s, off it %s", job->state,
+                               (unsigned long long)job->round, of, size_text(job->backed, a),
+                               size_text(job->evicted, b));
         return buf;
 }
 
@@ -127,7 +127,7 @@ static const char *outcome_text(const struct demo_job *job)
         case DEMO_COMPLETED:
                 return "completed";
         case DEMO_NO_MEMORY:
-                return "out of memory";
+                return "no memory";
         default:
                 return "failed";
         }
@@ -165,23 +165,19 @@ void demo_print_table(const struct demo_stage *stage, const struct demo_row *row
 {
         int by_clients = 0;
 
-        (void)printf("\n%-37s %-13s %-13s %8s %9s  %-21s %s\n", "", "A", "B", "time", "hand-offs",
-                     "bytes out / in", "results");
+        (void)printf("\n%-30s %-9s %-9s %7s %9s  %-20s %s\n", "two programs", "A", "B", "time",
+                     "hand-offs", "bytes out / in", "results");
         for (unsigned i = 0; i < n; i++) {
-                char moved[80], handoffs[24] = "-", size[UNITS_TEXT_MAX], title[80];
+                char moved[80], handoffs[24] = "-";
 
                 moved_text(&results[i], moved, sizeof(moved));
                 if (rows[i].shared)
                         (void)snprintf(handoffs, sizeof(handoffs), "%llu",
                                        (unsigned long long)results[i].handoffs);
-                (void)snprintf(title, sizeof(title), "%s", rows[i].title);
-                if (rows[i].bytes != rows[0].bytes)
-                        (void)snprintf(title, sizeof(title), "%s, %s", rows[i].title,
-                                       units_format_size(rows[i].bytes, size));
-                (void)printf("%-37s %-13s %-13s %6.1f s %9s  %-21s %s\n", title,
+                (void)printf("%-30s %-9s %-9s %5.1f s %9s  %-20s %s\n", rows[i].title,
                              outcome_text(&results[i].jobs[0]), outcome_text(&results[i].jobs[1]),
                              results[i].seconds, handoffs, moved,
-                             references[i] < 0 ? "the reference"
+                             references[i] < 0 ? "reference"
                              : demo_same_results(&results[i], &results[references[i]])
                                      ? "identical"
                                      : "DIFFERENT");

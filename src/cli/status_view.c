@@ -119,6 +119,14 @@ static const char *duration_of(const json_t *object, const char *field,
                                      buf);
 }
 
+/* "auto", or the fixed one in seconds. */
+static const char *quantum_of(const json_t *status, char buf[static UNITS_TEXT_MAX])
+{
+        return json_is_string(json_object_get(status, "quantum"))
+                       ? text_of(status, "quantum")
+                       : duration_of(status, "quantum", buf);
+}
+
 static void print_gpu(const json_t *status, const json_t *gpu, FILE *out)
 {
         char a[UNITS_TEXT_MAX], b[UNITS_TEXT_MAX], c[UNITS_TEXT_MAX], d[UNITS_TEXT_MAX];
@@ -136,7 +144,7 @@ static void print_gpu(const json_t *status, const json_t *gpu, FILE *out)
         (void)fprintf(out, "  fixed bytes %s of a budget of %s\n", size_of(gpu, "fixed", a),
                       size_of(gpu, "fixed_budget", b));
         (void)fprintf(out, "  mode %s, quantum %s (%s now), hand-offs %s%s\n",
-                      text_of(status, "mode"), text_of(status, "quantum"),
+                      text_of(status, "mode"), quantum_of(status, b),
                       duration_of(gpu, "quantum_s", a), handoffs,
                       json_is_true(json_object_get(gpu, "contested")) ? ", contested" : "");
 }
