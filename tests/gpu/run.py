@@ -9,6 +9,7 @@ import argparse
 import json
 import os
 import sys
+import tempfile
 import time
 import traceback
 
@@ -55,11 +56,15 @@ def default_build():
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", help="parts, by commas: " + ",".join(parts.PARTS))
-    parser.add_argument("--out", default=os.path.join(suite.ROOT, "docs", "measurements"))
+    parser.add_argument("--out", help="default: docs/measurements; of a rehearsal, nowhere that stays")
     parser.add_argument("--build", default=default_build())
     parser.add_argument("--limit", type=float, default=475, help="seconds for everything")
     parser.add_argument("--render", metavar="JSON", help="only write the page of an earlier run")
+    parser.add_argument("--rehearse", action="store_true", help="on the simulated driver of --build, a card of 140 MiB;"
+                        " no figure of it means anything")
     arguments = parser.parse_args()
+    if not arguments.out:
+        arguments.out = tempfile.mkdtemp() if arguments.rehearse else os.path.join(suite.ROOT, "docs", "measurements")
     os.makedirs(arguments.out, exist_ok=True)
     if arguments.render:
         with open(arguments.render, encoding="utf-8") as f:
@@ -70,6 +75,10 @@ def main():
     if unknown:
         parser.error(f"no part {unknown[0]!r}; there are {', '.join(parts.PARTS)}")
     build = os.path.abspath(arguments.build)
+    if arguments.rehearse:
+        parts.rehearse()
+        os.environ.update(SIMCUDA_MEMORY="140MiB", SIMCUDA_SESSION=f"rehearsal-{os.getpid()}",
+                          LD_LIBRARY_PATH=os.path.join(build, "sim"))
     began = time.monotonic()
     results = {"machine": suite.machine(build), "parts": {}, "seconds": 0.0}
     for name in chosen:
