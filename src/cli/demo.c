@@ -163,11 +163,10 @@ static void print_next(const struct demo_stage *stage)
         char path[PATH_MAX];
         const char *name = own_name(path);
 
-        (void)printf("\nNext:\n  %s doctor%*s what this machine has, and what it lacks\n"
-                     "  %s run -- python3 your-program.py%s\n",
-                     name, 24, "", name,
-                     stage->simulated ? "   (on a machine with a GPU; twice, in two terminals)"
-                                      : "   in two terminals at once");
+        (void)printf("\nNext:\n"
+                     "  %s doctor                           what this machine has and lacks\n"
+                     "  %s run -- python3 your-program.py   %sin two terminals at once\n",
+                     name, name, stage->simulated ? "on a machine with a GPU, " : "");
 }
 
 /* The daemons' directories hold sockets, a lock and a log, and nothing deeper. */
