@@ -178,14 +178,16 @@ int private_start(const struct config *config, const struct place_options *o,
                   char error[static PLACE_ERROR_MAX])
 {
         struct place place = PLACE_INIT;
+        int ready[2];
         pid_t pid;
+        char byte;
         int r;
 
         forget_the_starter();
         r = open_or_find(o, &place, error);
         if (r <= 0)
                 return r;
-        pid = fork();
+        pid = pipe2(ready, O_CLOEXEC) < 0 ? -1 : fork();
         if (pid < 0) {
                 r = -errno;
                 (void)snprintf(error, PLACE_ERROR_MAX, "cannot start in the background: %s",
@@ -196,10 +198,16 @@ int private_start(const struct config *config, const struct place_options *o,
         if (pid > 0) {
                 place_sign(&place, pid);
                 place_close(&place, false); /* the sockets listen; the child has them */
+                /* Not before the child is out of our session: a terminal that closes when we return
+                 * would take it along. */
+                (void)close(ready[1]);
+                (void)!read(ready[0], &byte, 1);
                 return 0;
         }
         (void)setsid();
         redirect_output(place.dir);
+        (void)close(ready[0]);
+        (void)close(ready[1]);
         if (place.dir[0] == '/')
                 (void)!chdir("/"); /* keep no mount busy; a relative name has to keep its meaning */
         log_open("subletd", LOG_LEVEL_INFO);
