@@ -487,6 +487,27 @@ static void who_drained_for_nothing_is_a_client_like_any_other(void **state)
         assert_int_equal(a->limit[0], 70 * MIB);
 }
 
+static void who_lost_its_turn_queues_behind_those_who_wait(void **state)
+{
+        BENCH;
+        struct tenant *a = runner(b, 0, 600 * MIB), *c = runner(b, 9, 360 * MIB), *t, *high;
+
+        want_commit(b, a, 700 * MIB);
+        a->allocated[0] = 700 * MIB;
+        usage(b, a);
+        want_run(b, a, 700 * MIB); /* grows, and asks before t does */
+        t = waiter(b, 0, 300 * MIB);
+        high = waiter(b, 5, 500 * MIB);
+        assert_true(a->revoked);
+        drained(b, a);
+        evict_to(b, a, a->limit[0]);
+        restore(b, high);
+        assert_int_not_equal(high->lease, 0);
+        gone(b, high);
+        assert_int_equal(t->limit[0], 300 * MIB);
+        assert_false(c->revoked);
+}
+
 static void the_higher_priority_is_served_at_once(void **state)
 {
         BENCH;
@@ -788,6 +809,7 @@ int main(void)
                 cmocka_unit_test(who_frees_while_waiting_needs_less),
                 cmocka_unit_test(room_to_allocate_does_not_bring_an_idle_client_back),
                 cmocka_unit_test(who_drained_for_nothing_is_a_client_like_any_other),
+                cmocka_unit_test(who_lost_its_turn_queues_behind_those_who_wait),
                 cmocka_unit_test(the_higher_priority_is_served_at_once),
                 cmocka_unit_test(a_lower_priority_never_ends_a_higher_ones_turn),
                 cmocka_unit_test(contested_is_said_once_and_lifted_after_a_while),
