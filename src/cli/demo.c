@@ -82,11 +82,13 @@ static void choose_gpu(const struct choice *c, struct demo_stage *stage, const c
         if (gpu->compute_mode > 0)
                 return;
         *ret_why = "somebody uses the GPU; sublet demo --gpu takes it all the same";
-        if (!c->gpu && (!report.nvml || gpu->used_bytes > UNUSED_BYTES))
+        if (!c->gpu && gpu->used_bytes > UNUSED_BYTES) /* or unknown */
                 return;
         *ret_why = "host memory is too small to hold what does not fit the GPU";
         stage->card_bytes = gpu->total_bytes;
-        stage->job_bytes = size_jobs(gpu->total_bytes - gpu->used_bytes, available_host_bytes());
+        stage->job_bytes = size_jobs(
+                sub_sat(gpu->total_bytes, gpu->used_bytes == DRIVER_UNKNOWN ? 0 : gpu->used_bytes),
+                available_host_bytes());
         if (!stage->job_bytes)
                 return;
         stage->small_bytes = gpu->total_bytes / 100 * 40 & ~(GIB / 4 - 1);

@@ -67,7 +67,7 @@ static void judge_gpu(int i, const struct driver_gpu *gpu)
                 print_finding(FAIL, "GPU %d, %s, has no virtual memory management", i, gpu->name);
                 print_remedy(
                         "sublet needs it to move memory; programs there run as without sublet");
-        } else if (gpu->compute_mode >= 0) {
+        } else if (gpu->used_bytes != DRIVER_UNKNOWN) {
                 print_finding(OK, "GPU %d, %s, %s, %s in use", i, gpu->name,
                               units_format_size(gpu->total_bytes, a),
                               units_format_size(gpu->used_bytes, b));

@@ -69,6 +69,7 @@ static int ask_cuda(const char *folder, struct driver_report *report)
                 int device = 0;
 
                 gpu->vmm = gpu->compute_mode = -1;
+                gpu->used_bytes = DRIVER_UNKNOWN;
                 if (get(&device, i) != 0)
                         continue;
                 (void)name(gpu->name, sizeof(gpu->name), device);

@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #define DRIVER_GPUS_MAX 16
+#define DRIVER_UNKNOWN  UINT64_MAX
 
 enum driver_stage {
         DRIVER_NOT_FOUND,   /* no libcuda.so.1, or it cannot be loaded: reason */
@@ -17,9 +18,10 @@ enum driver_stage {
 
 struct driver_gpu {
         char name[96], pci_bus_id[32];
-        uint64_t total_bytes, used_bytes; /* NVML's; used only with compute_mode >= 0 */
-        int vmm;                          /* -1 unknown */
-        int compute_mode;                 /* nvmlComputeMode_t; -1 unknown */
+        uint64_t total_bytes;
+        uint64_t used_bytes; /* DRIVER_UNKNOWN without NVML */
+        int vmm;             /* -1 unknown */
+        int compute_mode;    /* nvmlComputeMode_t; -1 unknown */
 };
 
 struct driver_report {
