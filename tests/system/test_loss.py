@@ -104,12 +104,11 @@ def test_a_stopped_client_does_not_stop_the_others(make_world):
     stopped = world.program("hold", "--bytes", "48MiB", "--block", "8MiB", stdin=subprocess.PIPE)
     stopped.await_event("filled")
     stopped.send(signal.SIGSTOP)
-    others = [world.program("fill", "--bytes", "60MiB", "--block", "4MiB", "--rounds", "3", "--seed", seed)
-              for seed in ("1", "2")]
-    for p in others:
-        p.ok()
-        world.check_sums(p)
-    assert "overdue" in world.clients()[stopped.pid]["flags"]
+    others = [fill(world, seed, "--block", "4MiB", mib=60) for seed in ("1", "2")]
+    wait_for(lambda: "overdue" in world.clients()[stopped.pid]["flags"], 30, "the stopped client to be overdue")
+    rounds = [len(p.events("round")) for p in others]
+    wait_for(lambda: all(len(p.events("round")) >= n + 2 for p, n in zip(others, rounds)), 60, "the others to go on")
+    end(world, *others)
     stopped.send(signal.SIGCONT)
     stopped.order("verify")
     stopped.finish()
