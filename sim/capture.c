@@ -255,13 +255,13 @@ static CUresult capture_begin(const char *function, CUstream stream, CUstreamCap
         k = calloc(1, sizeof(*k));
         if (!k)
                 return CUDA_ERROR_OUT_OF_MEMORY;
-        k->graph = given ? given : graph_new();
         k->graph_is_given = given != NULL;
         k->mode = mode;
         k->status = CU_STREAM_CAPTURE_STATUS_ACTIVE;
         k->origin = stream;
         k->thread = pthread_self();
         pthread_mutex_lock(&sim.lock);
+        k->graph = given ? given : graph_new();
         if (!k->graph) {
                 r = CUDA_ERROR_OUT_OF_MEMORY;
         } else if (stream->capture) {
@@ -275,12 +275,12 @@ static CUresult capture_begin(const char *function, CUstream stream, CUstreamCap
                 stream->capture = k;
                 atomic_fetch_add(&capture_count, 1);
         }
-        pthread_mutex_unlock(&sim.lock);
         if (r != CUDA_SUCCESS) {
                 if (k->graph && !given)
                         graph_free(k->graph);
                 free(k);
         }
+        pthread_mutex_unlock(&sim.lock);
         return r;
 }
 

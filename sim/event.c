@@ -6,7 +6,8 @@
 #include "capture.h"
 #include "stream.h"
 
-static struct CUevent_st *event_spare;
+/* All are kept, for the next life or because the program has them still. */
+static struct CUevent_st *event_spare, *event_all;
 
 void event_stamp(CUevent event, uint64_t records)
 {
@@ -37,10 +38,15 @@ EXPORT CUresult cuEventCreate(CUevent *ret_event, unsigned int flags)
                 return CUDA_ERROR_INVALID_VALUE;
         pthread_mutex_lock(&sim.lock);
         e = event_spare;
-        if (e)
+        if (e) {
                 event_spare = e->next_free;
-        else
+        } else {
                 e = calloc(1, sizeof(*e));
+                if (e) {
+                        e->next_all = event_all;
+                        event_all = e;
+                }
+        }
         if (e) {
                 e->magic = MAGIC_EVENT;
                 e->context = c;

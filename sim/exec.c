@@ -28,7 +28,10 @@ struct CUgraphExec_st {
         struct program *program;
         uint64_t flags;
         struct point last; /* its launches follow each other */
+        struct CUgraphExec_st *next, **link;
 };
+
+static struct CUgraphExec_st *exec_all;
 
 struct program *program_retain(struct program *p)
 {
@@ -161,6 +164,13 @@ static CUresult instantiate(const char *function, CUgraphExec *ret_exec, CUgraph
                 free(e);
                 return r;
         }
+        pthread_mutex_lock(&sim.lock);
+        e->next = exec_all;
+        e->link = &exec_all;
+        if (e->next)
+                e->next->link = &e->next;
+        exec_all = e;
+        pthread_mutex_unlock(&sim.lock);
         *ret_exec = e;
         return CUDA_SUCCESS;
 }
@@ -232,7 +242,12 @@ EXPORT CUresult cuGraphExecDestroy(CUgraphExec exec)
                 return r;
         if (!exec_valid(exec))
                 return CUDA_ERROR_INVALID_VALUE;
+        pthread_mutex_lock(&sim.lock);
+        *exec->link = exec->next;
+        if (exec->next)
+                exec->next->link = exec->link;
         exec->magic = 0;
+        pthread_mutex_unlock(&sim.lock);
         program_release(exec->program); /* launches under way hold theirs */
         free(exec);
         return CUDA_SUCCESS;

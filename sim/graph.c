@@ -8,12 +8,20 @@
 #include "launch.h"
 #include "stream.h"
 
+static struct CUgraph_st *graph_all;
+
 CUgraph graph_new(void)
 {
         CUgraph g = calloc(1, sizeof(*g));
 
-        if (g)
-                g->magic = MAGIC_GRAPH;
+        if (!g)
+                return NULL;
+        g->magic = MAGIC_GRAPH;
+        g->next = graph_all;
+        g->link = &graph_all;
+        if (g->next)
+                g->next->link = &g->next;
+        graph_all = g;
         return g;
 }
 
@@ -31,6 +39,9 @@ void graph_free(CUgraph g)
 {
         for (size_t i = 0; i < g->nodes; i++)
                 node_free(g->node[i]);
+        *g->link = g->next;
+        if (g->next)
+                g->next->link = g->link;
         g->magic = 0;
         free(g->node);
         free(g);
@@ -141,7 +152,9 @@ EXPORT CUresult cuGraphCreate(CUgraph *ret_graph, unsigned int flags)
                 return r;
         if (!ret_graph || flags)
                 return CUDA_ERROR_INVALID_VALUE;
+        pthread_mutex_lock(&sim.lock);
         *ret_graph = graph_new();
+        pthread_mutex_unlock(&sim.lock);
         return *ret_graph ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 

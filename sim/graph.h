@@ -21,6 +21,7 @@ struct CUgraph_st {
         uint32_t magic;
         struct CUgraphNode_st **node;
         size_t nodes, room;
+        struct CUgraph_st *next, **link; /* all graphs: what a program never destroys is not lost */
 };
 
 #define MAGIC_NODE 0x4e4f4445u

@@ -19,7 +19,10 @@ struct CUlib_st {
         size_t bytes;
         struct CUkern_st *kernels;
         struct CUmod_st *modules; /* one a context */
+        struct CUlib_st *next, **link;
 };
+
+static struct CUlib_st *library_all;
 
 void library_forget(CUmodule m)
 {
@@ -92,6 +95,13 @@ static CUresult library_load(const char *function, const void *code, unsigned op
                 l->kernels = k;
         }
         ptx_module_free(parsed);
+        pthread_mutex_lock(&sim.lock);
+        l->next = library_all;
+        l->link = &library_all;
+        if (l->next)
+                l->next->link = &l->next;
+        library_all = l;
+        pthread_mutex_unlock(&sim.lock);
         *ret_library = l;
         return CUDA_SUCCESS;
 }
@@ -161,6 +171,9 @@ EXPORT CUresult cuLibraryUnload(CUlibrary library)
                         *p = m->next_of_context;
                 module_free(m);
         }
+        *library->link = library->next;
+        if (library->next)
+                library->next->link = library->link;
         pthread_mutex_unlock(&sim.lock);
         while (library->kernels) {
                 struct CUkern_st *k = library->kernels;

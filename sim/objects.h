@@ -72,7 +72,7 @@ struct CUevent_st {
         struct capture *capture;
         struct CUgraphNode_st **tail;
         size_t tails;
-        struct CUevent_st *next_free;
+        struct CUevent_st *next_free, *next_all;
 };
 
 /* ---- context.c ---- */
