@@ -392,7 +392,7 @@ static void vmm_shapes(void)
         SAY(cuMemAddressReserve(&hint, 16 * MIB, 3, 0, 0));
         SAY(cuMemAddressReserve(&hint, 16 * MIB, 64 * MIB, 0, 0));
         NUMBER(hint % (64 * MIB));
-        SAY(cuMemAddressReserve(&hint, (size_t)2 << 40, 0, 0, 0));
+        SAY(cuMemAddressReserve(&hint, (size_t)200 << 30, 0, 0, 0));
 }
 
 /* ---- pointers ---- */

@@ -285,6 +285,8 @@ SIM_TEST(streams_wait_for_values_that_others_write)
         b = stream_new(CU_STREAM_NON_BLOCKING);
         OK(cuMemAlloc_v2(&p, 64));
         OK(cuMemsetD32_v2(p, 0, 16));
+        OK(cuCtxSynchronize()); /* a fill is not waited for, and the streams do not wait for the
+                                   legacy one */
         OK(cuStreamWaitValue32_v2(a, p, 5, CU_STREAM_WAIT_VALUE_GEQ));
         OK(cuStreamWriteValue32_v2(a, p + 4, 9, 0));
         settle();
