@@ -471,3 +471,10 @@ EXPORT CUresult cuStreamUpdateCaptureDependencies(CUstream stream, CUgraphNode *
         pthread_mutex_unlock(&sim.lock);
         return r;
 }
+
+EXPORT CUresult cuStreamUpdateCaptureDependencies_v2(CUstream stream, CUgraphNode *dependencies,
+                                                     const CUgraphEdgeData *dependency_data,
+                                                     size_t dependency_count, unsigned int flags)
+{
+        return cuStreamUpdateCaptureDependencies(stream, dependencies, dependency_count, flags);
+}

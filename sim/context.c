@@ -81,12 +81,12 @@ static CUresult context_open(CUcontext c, unsigned device, unsigned flags)
 }
 
 /* sim.lock held; left and taken again while the context's work comes to its end. */
-static void context_close(CUcontext c)
+static void context_close(CUcontext c, bool although_retained)
 {
         pthread_mutex_unlock(&sim.lock);
         (void)context_wait(c);
         pthread_mutex_lock(&sim.lock);
-        if (!c->alive)
+        if (!c->alive || (c->retained && !although_retained))
                 return; /* somebody was faster */
         c->alive = false;
         stream_destroy_all(c);
@@ -139,7 +139,7 @@ EXPORT CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device)
         if (primary[device].retained == 0)
                 r = CUDA_ERROR_INVALID_CONTEXT;
         else if (--primary[device].retained == 0 && primary[device].alive)
-                context_close(&primary[device]);
+                context_close(&primary[device], false);
         pthread_mutex_unlock(&sim.lock);
         return r;
 }
@@ -159,7 +159,7 @@ EXPORT CUresult cuDevicePrimaryCtxReset_v2(CUdevice device)
                 return r;
         pthread_mutex_lock(&sim.lock);
         if (primary[device].alive)
-                context_close(&primary[device]);
+                context_close(&primary[device], true);
         /* Those who retained it keep a handle that the next retain brings to life again. */
         primary[device].retained = 0;
         pthread_mutex_unlock(&sim.lock);
@@ -274,7 +274,7 @@ EXPORT CUresult cuCtxDestroy_v2(CUcontext ctx)
                 return CUDA_ERROR_INVALID_CONTEXT;
         pthread_mutex_lock(&sim.lock);
         if (ctx->alive)
-                context_close(ctx);
+                context_close(ctx, true);
         else
                 r = CUDA_ERROR_CONTEXT_IS_DESTROYED;
         pthread_mutex_unlock(&sim.lock);

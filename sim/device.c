@@ -60,6 +60,7 @@ static const struct attribute attributes[] = {
         {CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, 232448},
         {CU_DEVICE_ATTRIBUTE_HOST_REGISTER_SUPPORTED, 1},
         {CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, 1},
+        {CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED, 1},
         {CU_DEVICE_ATTRIBUTE_MAX_BLOCKS_PER_MULTIPROCESSOR, 32},
         {CU_DEVICE_ATTRIBUTE_RESERVED_SHARED_MEMORY_PER_BLOCK, 1024},
         {CU_DEVICE_ATTRIBUTE_UNIFIED_FUNCTION_POINTERS, 1},
@@ -235,9 +236,33 @@ EXPORT CUresult cuDeviceCanAccessPeer(int *can_access_peer, CUdevice device, CUd
         return CUDA_SUCCESS;
 }
 
+EXPORT CUresult cuDeviceGetP2PAttribute(int *value, CUdevice_P2PAttribute attribute, CUdevice src,
+                                        CUdevice dst)
+{
+        return cuDeviceCanAccessPeer(value, src, dst); /* none of them */
+}
+
 EXPORT CUresult cuCtxEnablePeerAccess(CUcontext peer_context, unsigned int flags)
 {
         CUresult r = api_enter(__func__, API_CONTEXT, NULL);
 
         return r != CUDA_SUCCESS ? r : CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
+}
+
+/* Profilers have nothing to see here; asking for one is no error. */
+EXPORT CUresult cuProfilerStart(void)
+{
+        return api_enter(__func__, API_CONTEXT, NULL);
+}
+
+EXPORT CUresult cuProfilerStop(void)
+{
+        return api_enter(__func__, API_CONTEXT, NULL);
+}
+
+/* The toolkit's private tables: none. Programs of the runtime library ask, and cannot do without.
+ */
+EXPORT CUresult cuGetExportTable(const void **pp_export_table, const CUuuid *export_table_id)
+{
+        return pp_export_table && export_table_id ? CUDA_ERROR_NOT_FOUND : CUDA_ERROR_INVALID_VALUE;
 }

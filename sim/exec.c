@@ -354,6 +354,17 @@ EXPORT CUresult cuGraphExecKernelNodeSetParams_v2(CUgraphExec exec, CUgraphNode 
         return r != CUDA_SUCCESS ? r : exec_change(exec, node, &w);
 }
 
+EXPORT CUresult cuGraphExecKernelNodeSetParams(CUgraphExec exec, CUgraphNode node,
+                                               const CUDA_KERNEL_NODE_PARAMS_v1 *node_params)
+{
+        CUDA_KERNEL_NODE_PARAMS p = {0};
+
+        if (!node_params)
+                return CUDA_ERROR_INVALID_VALUE;
+        memcpy(&p, node_params, sizeof(*node_params)); /* the newer one begins with the older */
+        return cuGraphExecKernelNodeSetParams_v2(exec, node, &p);
+}
+
 EXPORT CUresult cuGraphExecMemcpyNodeSetParams(CUgraphExec exec, CUgraphNode node,
                                                const CUDA_MEMCPY3D *copy_params, CUcontext ctx)
 {
@@ -454,4 +465,17 @@ EXPORT CUresult cuGraphExecUpdate_v2(CUgraphExec exec, CUgraph graph,
                 return CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
         }
         return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuGraphExecUpdate(CUgraphExec exec, CUgraph graph, CUgraphNode *ret_error_node,
+                                  CUgraphExecUpdateResult *ret_update_result)
+{
+        CUgraphExecUpdateResultInfo info = {0};
+        CUresult r = cuGraphExecUpdate_v2(exec, graph, &info);
+
+        if (ret_error_node)
+                *ret_error_node = info.errorNode;
+        if (ret_update_result)
+                *ret_update_result = info.result;
+        return r;
 }

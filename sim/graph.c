@@ -25,12 +25,13 @@ CUgraph graph_new(void)
         return g;
 }
 
-static void node_free(CUgraphNode n)
+void graph_node_free(CUgraphNode n)
 {
         work_clear(&n->work);
         if (n->child)
                 graph_free(n->child);
         free(n->after);
+        free(n->params);
         n->magic = 0;
         free(n);
 }
@@ -38,7 +39,7 @@ static void node_free(CUgraphNode n)
 void graph_free(CUgraph g)
 {
         for (size_t i = 0; i < g->nodes; i++)
-                node_free(g->node[i]);
+                graph_node_free(g->node[i]);
         *g->link = g->next;
         if (g->next)
                 g->next->link = g->link;

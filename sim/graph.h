@@ -14,6 +14,7 @@ struct CUgraphNode_st {
         CUgraph child;
         struct CUgraphNode_st **after; /* edges into it */
         size_t afters;
+        void **params; /* what cuGraphKernelNodeGetParams() handed out */
         unsigned mark; /* while ordering */
 };
 
@@ -28,6 +29,7 @@ struct CUgraph_st {
 
 CUgraph graph_new(void); /* NULL: no memory */
 void graph_free(CUgraph g);
+void graph_node_free(CUgraphNode n); /* the edges to it gone */
 /* Work is taken over, also on failure. */
 CUresult graph_add(CUgraph g, CUgraphNodeType type, struct work *w, CUgraphNode const *after,
                    size_t afters, CUgraphNode *ret_node);

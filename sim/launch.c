@@ -13,8 +13,6 @@
 #include "space.h"
 #include "stream.h"
 
-#define MULTIPROCESSORS 132
-
 struct used {
         struct span span;
         struct range *range;
@@ -228,7 +226,8 @@ static CUresult launch(const char *function, CUfunction f, const unsigned grid[3
                         &blocks, f, (int)(block[0] * block[1] * block[2]), shared);
                 if (r != CUDA_SUCCESS)
                         return r;
-                if ((uint64_t)grid[0] * grid[1] * grid[2] > (uint64_t)blocks * MULTIPROCESSORS)
+                if ((uint64_t)grid[0] * grid[1] * grid[2] >
+                    (uint64_t)blocks * FUNCTION_MULTIPROCESSORS)
                         return CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE;
         }
         r = launch_prepare(f, grid, block, shared, params, extra, &w);

@@ -4,6 +4,9 @@
 #include "objects.h"
 #include "ptx/ptx.h"
 
+#define FUNCTION_SHARED_DEFAULT  49152 /* dynamic, until the attribute says more */
+#define FUNCTION_MULTIPROCESSORS 132
+
 struct variable {
         CUdeviceptr address;
         uint64_t bytes;

@@ -22,7 +22,8 @@ struct capture;
 struct CUctx_st {
         uint32_t magic;
         unsigned device;
-        bool primary, alive;
+        bool primary;
+        _Atomic bool alive;
         unsigned retained; /* primary: by cuDevicePrimaryCtxRetain */
         unsigned flags, api_version;
         uint64_t id;

@@ -52,6 +52,7 @@
 #define P_cuStreamGetCaptureInfo_v2_ptsz ~, cuStreamGetCaptureInfo_v2
 #define P_cuStreamGetCaptureInfo_v3_ptsz ~, cuStreamGetCaptureInfo_v3
 #define P_cuStreamUpdateCaptureDependencies_ptsz ~, cuStreamUpdateCaptureDependencies
+#define P_cuStreamUpdateCaptureDependencies_v2_ptsz ~, cuStreamUpdateCaptureDependencies_v2
 #define P_cuStreamQuery_ptsz ~, cuStreamQuery
 #define P_cuStreamSynchronize_ptsz ~, cuStreamSynchronize
 #define P_cuStreamWaitValue32_ptsz ~, cuStreamWaitValue32

@@ -346,6 +346,15 @@ static int segment_map(int fd, struct session_segment **ret_segment)
         return 0;
 }
 
+/* What this process was before it called exec() is gone. Locked. */
+static void segment_end_own(struct session_segment *g, bool cuda)
+{
+        for (unsigned i = 0; i < SESSION_SLOTS; i++)
+                if (slot_live(&g->slot[i]) && g->slot[i].pid == getpid() &&
+                    atomic_load(&g->slot[i].cuda) == cuda)
+                        slot_end(g, &g->slot[i]);
+}
+
 static void own_name(char ret_name[static 16])
 {
         _cleanup_close_ int fd = open("/proc/self/comm", O_RDONLY | O_CLOEXEC);
@@ -391,6 +400,7 @@ int session_join(bool cuda, struct session **ret_session)
                 segment_configure(g, &settings);
         else
                 segment_check(g, &settings);
+        segment_end_own(g, cuda);
         slot = segment_take_slot(g);
         if (!slot) {
                 segment_unlock(g);
@@ -447,7 +457,8 @@ void session_detach(struct session *s)
 
 void session_leave(struct session *s)
 {
-        if (!s->own)
+        /* A forked child has the parent's session, and nothing in it. */
+        if (!s->own || s->own->pid != getpid())
                 return;
         segment_lock(s->segment);
         slot_end(s->segment, s->own);

@@ -3,6 +3,7 @@
 #include "space.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -316,10 +317,40 @@ free_object:
         return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
+CUresult physical_import(int fd, uint64_t bytes, struct physical **ret)
+{
+        struct physical *p = calloc(1, sizeof(*p));
+
+        if (!p)
+                return CUDA_ERROR_OUT_OF_MEMORY;
+        p->fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+        p->at = p->fd < 0 ? MAP_FAILED
+                          : mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE,
+                                 p->fd, 0);
+        if (p->at == MAP_FAILED) {
+                if (p->fd >= 0)
+                        (void)close(p->fd);
+                free(p);
+                return CUDA_ERROR_OUT_OF_MEMORY;
+        }
+        (void)madvise(p->at, bytes, MADV_DONTFORK);
+        p->bytes = bytes;
+        p->imported = true;
+        p->handles = 1;
+        atomic_init(&p->pins, 1);
+        p->prop = (CUmemAllocationProp){.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                        .requestedHandleTypes =
+                                                CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+                                        .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
+        *ret = p;
+        return CUDA_SUCCESS;
+}
+
 void physical_drop(struct physical *p)
 {
         if (--p->handles > 0 || p->maps > 0)
                 return;
-        session_uncharge(sim.session, p->device, p->bytes);
+        if (!p->imported)
+                session_uncharge(sim.session, p->device, p->bytes);
         physical_unpin(p);
 }

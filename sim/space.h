@@ -18,6 +18,7 @@ struct physical {
         uint8_t *at;
         unsigned handles, maps; /* under the space lock: the card is charged while either is left */
         _Atomic unsigned pins;  /* the memory itself stays while any is left; the table holds one */
+        bool imported;          /* charged to somebody else */
         CUmemAllocationProp prop;
         struct physical *next; /* all of the program's handles */
         int fd;                /* shareable ones are a file; -1 */
@@ -86,5 +87,11 @@ void space_unpin(struct range *r);
 /* Memory of a card, charged to this process. Unlocked. CUresult, because out of memory and out of
  * this machine's memory are both CUDA_ERROR_OUT_OF_MEMORY. fd: a file to map, or -1. */
 CUresult physical_new(unsigned device, uint64_t bytes, bool shareable, struct physical **ret);
+/* Memory that another process made and is charged for; fd stays the caller's. */
+CUresult physical_import(int fd, uint64_t bytes, struct physical **ret);
 /* Locked: a handle or a mapping less. */
 void physical_drop(struct physical *p);
+
+/* vmm.c: what the program's handles mean. The first locked, the second not. */
+struct physical *handle_find(CUmemGenericAllocationHandle handle);
+CUmemGenericAllocationHandle handle_add(struct physical *p);

@@ -68,7 +68,12 @@ static void pace_chunk(struct pace *p, uint64_t bytes)
                 p->ready_ns +=
                         (uint64_t)((double)bytes * 1e9 /
                                    (double)session_device(sim.session, p->device)->bus_bytes_per_s);
-        if (p->ready_ns > now + AHEAD_NS)
+}
+
+/* After the bytes have been moved: copying them is part of the time. */
+static void pace_keep(const struct pace *p)
+{
+        if (p->active && p->ready_ns > clock_now_ns() + AHEAD_NS)
                 sleep_until(p->ready_ns);
 }
 
@@ -202,6 +207,7 @@ static CUresult transfer_row(struct transfer *t, uint64_t to, uint64_t from, uin
                 t->claimed = sub_sat(t->claimed, n);
                 end_done(&src);
                 end_done(&dst);
+                pace_keep(&t->pace);
                 to += n;
                 from += n;
                 bytes -= n;
@@ -217,8 +223,8 @@ CUresult copy_run(CUcontext c, const struct work_copy *w)
         CUresult r = CUDA_SUCCESS;
 
         if (w->staged) /* taken at the call; it is a row */
-                return transfer_row(&t, w->to, (uintptr_t)w->staged, w->width, left);
-        for (size_t z = 0; z < w->depth && r == CUDA_SUCCESS; z++)
+                r = transfer_row(&t, w->to, (uintptr_t)w->staged, w->width, left);
+        for (size_t z = 0; !w->staged && z < w->depth && r == CUDA_SUCCESS; z++)
                 for (size_t y = 0; y < w->height && r == CUDA_SUCCESS; y++) {
                         r = transfer_row(&t, w->to + z * w->to_slice + y * w->to_pitch,
                                          w->from + z * w->from_slice + y * w->from_pitch, w->width,

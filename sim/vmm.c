@@ -26,13 +26,22 @@ static bool aligned(uint64_t v)
         return v % SPACE_GRANULARITY == 0;
 }
 
-static struct physical *handle_find(CUmemGenericAllocationHandle handle)
+struct physical *handle_find(CUmemGenericAllocationHandle handle)
 {
         struct physical *p = handles;
 
         while (p && (CUmemGenericAllocationHandle)(uintptr_t)p != handle)
                 p = p->next;
         return p;
+}
+
+CUmemGenericAllocationHandle handle_add(struct physical *p)
+{
+        space_lock();
+        p->next = handles;
+        handles = p;
+        space_unlock();
+        return (CUmemGenericAllocationHandle)(uintptr_t)p;
 }
 
 /* The last handle or mapping of it goes: off the list with it. */
@@ -129,12 +138,8 @@ EXPORT CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size,
         if (r != CUDA_SUCCESS)
                 return r;
         p->prop = *prop;
-        space_lock();
-        p->next = handles;
-        handles = p;
-        space_unlock();
         session_count(&session_own(sim.session, p->device)->counters.creates, 1);
-        *handle = (CUmemGenericAllocationHandle)(uintptr_t)p;
+        *handle = handle_add(p);
         return CUDA_SUCCESS;
 }
 

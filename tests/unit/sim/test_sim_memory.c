@@ -106,6 +106,44 @@ SIM_TEST(one_handle_at_two_addresses_is_the_same_memory)
         CHECK_EQUAL(v, 5);
 }
 
+SIM_TEST_WITH(an_exported_handle_is_the_same_memory_and_charged_once, "SIMCUDA_MEMORY=256MiB")
+{
+        const CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                          .requestedHandleTypes =
+                                                  CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+                                          .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
+        CUmemGenericAllocationHandle made, imported;
+        unsigned v = 11;
+        CUdeviceptr a, b;
+        int fd;
+
+        (void)unit_begin();
+        OK(cuMemAddressReserve(&a, 4 * UNIT_MIB, 0, 0, 0));
+        b = a + 2 * UNIT_MIB;
+        OK(cuMemCreate(&made, 2 * UNIT_MIB, &prop, 0));
+        OK(cuMemExportToShareableHandle(&fd, made, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+        OK(cuMemImportFromShareableHandle(&imported, (void *)(intptr_t)fd,
+                                          CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
+        (void)close(fd);
+        unit_map_at(a, 2 * UNIT_MIB, made);
+        unit_map_at(b, 2 * UNIT_MIB, imported);
+        CHECK_EQUAL(free_bytes(), MEMORY - CONTEXT - 2 * UNIT_MIB);
+        OK(cuMemcpyHtoD_v2(a + 8, &v, 4));
+        v = 0;
+        OK(cuMemcpyDtoH_v2(&v, b + 8, 4));
+        CHECK_EQUAL(v, 11);
+        OK(cuMemUnmap(a, 4 * UNIT_MIB));
+        OK(cuMemRelease(made));
+        CHECK_EQUAL(free_bytes(), MEMORY - CONTEXT);
+        unit_map_at(b, 2 * UNIT_MIB, imported); /* it keeps what was in it */
+        OK(cuMemcpyDtoH_v2(&v, b + 8, 4));
+        CHECK_EQUAL(v, 11);
+        made = unit_create(2 * UNIT_MIB);
+        CHECK_EQUAL(cuMemExportToShareableHandle(&fd, made,
+                                                 CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0),
+                    CUDA_ERROR_INVALID_VALUE); /* not asked for when it was made */
+}
+
 SIM_TEST_WITH(memory_is_charged_while_a_handle_or_a_mapping_is_left, "SIMCUDA_MEMORY=256MiB")
 {
         CUmemGenericAllocationHandle h;
@@ -388,6 +426,7 @@ int main(void)
                 cmocka_unit_test(many_small_allocations_do_not_overlap_and_all_come_back),
                 cmocka_unit_test(a_handle_keeps_its_contents_while_it_is_not_mapped),
                 cmocka_unit_test(one_handle_at_two_addresses_is_the_same_memory),
+                cmocka_unit_test(an_exported_handle_is_the_same_memory_and_charged_once),
                 cmocka_unit_test(memory_is_charged_while_a_handle_or_a_mapping_is_left),
                 cmocka_unit_test(thousands_of_mappings_keep_their_contents),
                 cmocka_unit_test(a_copy_over_several_mappings_is_one_copy),

@@ -4,6 +4,7 @@
 
 #include <dlfcn.h>
 #include <signal.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #define MEMORY  (256 * UNIT_MIB)
@@ -87,6 +88,26 @@ SIM_TEST_WITH(memory_and_processes_are_those_of_the_session, "SIMCUDA_MEMORY=256
         CHECK_EQUAL(nvmlShutdown(), 1);
 }
 
+SIM_TEST_WITH(a_child_of_an_observer_or_of_a_user_ends_nothing_of_its_parents,
+              "SIMCUDA_MEMORY=256MiB")
+{
+        struct memory m;
+        nvml_device d;
+        int status;
+        pid_t child;
+
+        CHECK_EQUAL(nvmlInit_v2(), 0);
+        CHECK_EQUAL(nvmlDeviceGetHandleByIndex_v2(0, &d), 0);
+        (void)unit_begin();
+        child = fork();
+        if (child == 0)
+                exit(0);
+        CHECK_EQUAL(waitpid(child, &status, 0), child);
+        CHECK_EQUAL(status, 0);
+        CHECK_EQUAL(nvmlDeviceGetMemoryInfo(d, &m), 0);
+        CHECK_EQUAL(m.used, CONTEXT);
+}
+
 SIM_TEST_WITH(cards_are_called_the_same_by_cuda_and_nvml, "SIMCUDA_GPUS=2")
 {
         char uuid[96], name[96], cuda_name[96], text[64];
@@ -164,6 +185,7 @@ int main(void)
 {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(memory_and_processes_are_those_of_the_session),
+                cmocka_unit_test(a_child_of_an_observer_or_of_a_user_ends_nothing_of_its_parents),
                 cmocka_unit_test(cards_are_called_the_same_by_cuda_and_nvml),
                 cmocka_unit_test(every_exported_entry_point_is_found_by_name_and_version),
         };

@@ -272,6 +272,30 @@ SIM_TEST(counts_outlive_more_processes_than_there_are_slots)
         CHECK_EQUAL(unit_totals(0).h2d_bytes, 10 * (SESSION_SLOTS + 20));
 }
 
+SIM_TEST_WITH(simcuda_stat_tells_the_counts_from_outside, "SIMCUDA_MEMORY=64MiB")
+{
+        struct unit_peer peer = unit_peer_start(count_one);
+        char command[4096], out[8192] = "";
+        FILE *stat;
+
+        if (!getenv("SUBLET_BUILD"))
+                (void)setenv("SUBLET_BUILD", "../..", 1); /* started by hand in its folder */
+        unit_peer_end(&peer);
+        (void)snprintf(command, sizeof(command), "'%s/sim/simcuda-stat' --json",
+                       getenv("SUBLET_BUILD"));
+        stat = popen(command, "re");
+        CHECK(stat);
+        CHECK(fread(out, 1, sizeof(out) - 1, stat) > 0);
+        CHECK_EQUAL(pclose(stat), 0);
+        CHECK(strstr(out, "\"total\": 67108864"));
+        CHECK(strstr(out, "\"h2d_bytes\": 10, "));
+        CHECK(strstr(out, "\"live\": false"));
+        (void)snprintf(command, sizeof(command),
+                       "'%s/sim/simcuda-stat' --session no-such-session 2>/dev/null",
+                       getenv("SUBLET_BUILD"));
+        CHECK(system(command) != 0);
+}
+
 static void use_after_fork(void)
 {
         CUdeviceptr p;
@@ -333,6 +357,7 @@ int main(void)
                 cmocka_unit_test(cards_have_names_of_their_own_that_last),
                 cmocka_unit_test(processes_that_come_at_once_find_one_session),
                 cmocka_unit_test(counts_outlive_more_processes_than_there_are_slots),
+                cmocka_unit_test(simcuda_stat_tells_the_counts_from_outside),
                 cmocka_unit_test(a_forked_child_is_a_bystander),
                 cmocka_unit_test(a_process_can_leave_while_its_kernel_never_ends),
         };

@@ -450,6 +450,17 @@ SIM_TEST(a_graph_built_by_hand_respects_its_edges)
         OK(cuCtxSynchronize());
         CHECK_EQUAL(out[0], 51);
 
+        OK(cuGraphKernelNodeGetParams_v2(n_kernel, &kernel));
+        CHECK_EQUAL(*(CUdeviceptr *)kernel.kernelParams[0], p);
+        OK(cuGraphDestroyNode(n_kernel));
+        OK(cuGraphInstantiateWithFlags(&x, g, 0));
+        OK(cuGraphMemsetNodeSetParams(n_set, &set));
+        OK(cuGraphAddDependencies(g, &n_set, &n_copy, 1));
+        OK(cuGraphInstantiateWithFlags(&x, g, 0));
+        OK(cuGraphLaunch(x, NULL));
+        OK(cuCtxSynchronize());
+        CHECK_EQUAL(out[0], 50);
+
         OK(cuGraphAddDependencies(g, &n_empty, &n_set, 1)); /* a circle */
         CHECK_EQUAL(cuGraphInstantiateWithFlags(&x, g, 0), CUDA_ERROR_INVALID_VALUE);
 }
