@@ -4,7 +4,7 @@
  * copy of what it wrote: what it reads is what the card kept for it.
  *
  *     sublet-demo-job BYTES KEY ROUNDS      so many rounds
- *     sublet-demo-job BYTES KEY 0 SECONDS   as many rounds as begin in so many seconds
+ *     sublet-demo-job BYTES KEY 0 SECONDS   as many rounds as begin in so many seconds, at least 4
  *
  * One line a step to stdout: "allocated BYTES", "round N", "done ROUNDS MISMATCHES DIGEST", or
  * "memory BYTES" (out of memory at so many), "failed CALL RESULT". Exit status 0 unless something
@@ -23,6 +23,7 @@
 #define THREADS              256
 #define GROUPS               512
 #define RESULT_OUT_OF_MEMORY 2
+#define ROUNDS_MIN           4 /* enough for turns to be taken */
 
 /* As the driver API reference declares them. */
 typedef uint64_t device_ptr;
@@ -192,7 +193,8 @@ static void run(struct job *job, uint64_t rounds, double seconds)
         for (unsigned i = 0; i < BLOCKS; i++)
                 launch(job, job->fill, i, 0);
         for (round = 0; rounds ? round < rounds
-                               : (double)(clock_now_ns() - begun) < seconds * (double)NSEC_PER_SEC;
+                               : round < ROUNDS_MIN || (double)(clock_now_ns() - begun) <
+                                                               seconds * (double)NSEC_PER_SEC;
              round++) {
                 uint64_t verdict[2];
 

@@ -55,6 +55,7 @@ struct watch {
         char dir[PATHS_DIR_MAX]; /* the daemon's */
         uint64_t begun_ns, asked_ns;
         pid_t killed_worker;
+        uint64_t handoffs_before, handoffs_seen; /* of workers that are gone, of the present one */
 };
 
 static double elapsed(const struct watch *w)
@@ -238,8 +239,12 @@ static void hear_status(struct watch *w, const json_t *status)
         size_t i;
 
         /* A daemon that was restarted counts from its own start. */
-        if (handoffs != DEMO_UNKNOWN)
-                w->result->handoffs = MAX(w->result->handoffs, handoffs);
+        if (handoffs != DEMO_UNKNOWN) {
+                if (handoffs < w->handoffs_seen)
+                        w->handoffs_before += w->handoffs_seen;
+                w->handoffs_seen = handoffs;
+                w->result->handoffs = w->handoffs_before + handoffs;
+        }
         json_array_foreach (json_object_get(gpu, "clients"), i, client) {
                 for (unsigned k = 0; k < DEMO_JOBS; k++) {
                         struct demo_job *job = &w->result->jobs[k];
@@ -284,12 +289,21 @@ static void look(struct watch *w)
                          elapsed(w));
 }
 
-/* Until the programs that were started have ended. */
-static int follow(struct watch *w)
+static int all_ended(const struct demo_job *jobs)
+{
+        return jobs[0].fd < 0 && jobs[1].fd < 0;
+}
+
+static int first_has_memory(const struct demo_job *jobs)
+{
+        return jobs[0].fd < 0 || jobs[0].allocated;
+}
+
+static int follow(struct watch *w, int (*until)(const struct demo_job *jobs))
 {
         struct demo_job *jobs = w->result->jobs;
 
-        while (jobs[0].fd >= 0 || jobs[1].fd >= 0) {
+        while (!until(jobs)) {
                 struct pollfd fds[DEMO_JOBS] = {{.fd = jobs[0].fd, .events = POLLIN},
                                                 {.fd = jobs[1].fd, .events = POLLIN}};
                 uint64_t now;
@@ -319,15 +333,16 @@ static int run_jobs(struct watch *w)
 
         w->begun_ns = clock_now_ns();
         r = start_job(w, 0);
-        if (r == CLI_OK && w->row->one_after_the_other) {
-                r = follow(w);
-                /* The first one has found out how many rounds there are to do. */
+        /* The second comes when the first has its memory: else it is chance who runs out of it. */
+        if (r == CLI_OK)
+                r = follow(w, w->row->one_after_the_other ? all_ended : first_has_memory);
+        /* The first one has found out how many rounds there are to do. */
+        if (w->row->one_after_the_other)
                 jobs[1].rounds = jobs[0].rounds;
-        }
         if (r == CLI_OK)
                 r = start_job(w, 1);
         if (r == CLI_OK)
-                r = follow(w);
+                r = follow(w, all_ended);
         w->result->seconds = elapsed(w);
         return r;
 }

@@ -1,0 +1,75 @@
+"""sublet demo and sublet doctor, as somebody without a GPU sees them."""
+
+import glob
+import os
+import re
+import signal
+import subprocess
+
+from world import BUILD, wait_for
+
+DEMO_PATIENCE = 170
+
+
+ROW = re.compile(r"(?P<title>.{30}) (?P<a>.{9}) (?P<b>.{9}) +(?P<s>[0-9.]+) s +(?P<handoffs>[0-9]+|-)  "
+                 r"(?P<moved>.+?)  +(?P<result>\w+)$")
+
+
+def leftovers():
+    return set(glob.glob("/tmp/sublet-demo-*") + glob.glob("/dev/shm/*demo-*"))
+
+
+def test_the_demo_ends_with_one_table_of_identical_results(world):
+    before = leftovers()
+    done = world.sublet("demo", "--fast", timeout=DEMO_PATIENCE, LD_LIBRARY_PATH=None, SUBLET_DIR=None)
+    assert done.returncode == 0, done.stdout + done.stderr
+    rows = [ROW.match(line).groupdict() for line in done.stdout[done.stdout.index("two programs  "):].splitlines()[1:7]]
+    assert [r["result"] for r in rows] == ["reference", "identical", "identical", "identical", "reference", "identical"]
+    assert [r["b"] for r in rows] == ["completed", "no memory"] + 4 * ["completed"]
+    # Under sublet memory was moved; where both fit, exactly what the programs themselves copy.
+    assert all("iB" in rows[i]["moved"] and "KiB" not in rows[i]["moved"] and int(rows[i]["handoffs"]) > 0 for i in (2, 3)), done.stdout
+    assert rows[5]["handoffs"] == "0" and rows[5]["moved"] == rows[4]["moved"], done.stdout
+    assert "Simulated" in done.stdout and "model" in done.stdout
+    assert done.stderr == ""
+    assert leftovers() == before
+
+
+def test_an_interrupted_demo_leaves_nothing_behind(world):
+    before = leftovers()
+    demo = world.start([os.path.join(BUILD, "sublet"), "demo", "--fast"], LD_LIBRARY_PATH=None, SUBLET_DIR=None)
+    wait_for(lambda: "together, sublet" in demo.out(), DEMO_PATIENCE, "the demo to share the card")
+    demo.send(signal.SIGINT)
+    assert demo.wait() == 128 + signal.SIGINT
+    assert "nothing is left behind" in demo.err()
+    wait_for(lambda: leftovers() == before, 10, "the demo's files to go")
+    assert subprocess.run(["ps", "-o", "pid=", "-s", str(demo.pid)], stdout=subprocess.PIPE, text=True).stdout == ""
+
+
+def test_the_demo_does_not_pretend_to_have_a_gpu(world):
+    done = world.sublet("demo", "--gpu", LD_LIBRARY_PATH=os.path.join(world.root, "empty"))
+    assert done.returncode == 1
+    assert "not on the GPU" in done.stderr and done.stdout == ""
+
+
+def test_doctor_finds_everything_of_the_simulator(shared):
+    done = shared.sublet("doctor", "--sim", "--daemon", shared.dir)
+    assert done.returncode == 0, done.stdout
+    assert "FAIL" not in done.stdout
+    for words in ("simulated driver", "GPU 0", "NVML answers", "can be preloaded", "a daemon of this release"):
+        assert words in done.stdout
+
+
+def test_doctor_says_what_to_do_about_a_missing_driver(world):
+    done = world.sublet("doctor", LD_LIBRARY_PATH=os.path.join(world.root, "empty"))
+    lines = done.stdout.splitlines()
+    missing = [i for i, line in enumerate(lines) if line.startswith("FAIL") and "libcuda.so.1" in line]
+    assert done.returncode == 1 and len(missing) == 1
+    assert lines[missing[0] + 1].strip().startswith("->")
+
+
+def test_doctor_started_by_run_still_looks_at_the_driver(shared):
+    """Preloaded itself, it would otherwise examine sublet and add a client."""
+    done = shared.sublet("run", "--daemon", shared.dir, "--", os.path.join(BUILD, "sublet"), "doctor", "--sim",
+                         "--daemon", shared.dir)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert shared.clients() == {}

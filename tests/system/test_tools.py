@@ -1,0 +1,101 @@
+"""The scripts that decide whether a change is good: they must be able to say no."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from world import ROOT
+
+
+def tool(name, *args):
+    return subprocess.run([sys.executable, os.path.join(ROOT, "tools", name), *map(str, args)], stdout=subprocess.PIPE,
+                          stderr=subprocess.PIPE, text=True, timeout=60)
+
+
+CTEST = """<testsuite><testcase name="a" status="run"/><testcase name="b" status="{status}">{child}</testcase></testsuite>"""
+
+
+@pytest.mark.parametrize("status, child, line, good", [
+    ("run", "", "2 passed, 0 failed, 0 skipped", True),
+    ("fail", '<failure message=""/>', "1 passed, 1 failed, 0 skipped", False),
+    ("notrun", '<skipped message="SKIP_RETURN_CODE=77"/>', "1 passed, 0 failed, 1 skipped", True),
+    ("notrun", '<skipped message="Unable to find executable"/>', "1 passed, 1 failed, 0 skipped", False),
+])
+def test_results_of_ctest_are_counted(tmp_path, status, child, line, good):
+    report = tmp_path / "ctest.xml"
+    report.write_text(CTEST.format(status=status, child=child))
+    done = tool("count_tests.py", report)
+    assert done.stdout.splitlines()[-1] == line
+    assert (done.returncode == 0) == good
+
+
+def test_results_of_both_are_summed(tmp_path):
+    one, two = tmp_path / "ctest.xml", tmp_path / "pytest.xml"
+    one.write_text(CTEST.format(status="run", child=""))
+    two.write_text('<testsuites><testsuite><testcase name="c"/><testcase name="d"><skipped message="why"/></testcase>'
+                   '<testcase name="e"><error message=""/></testcase></testsuite></testsuites>')
+    assert tool("count_tests.py", one, two).stdout.splitlines()[-1] == "3 passed, 1 failed, 1 skipped"
+
+
+@pytest.mark.parametrize("text", [None, "", "<testsuite/>", "<testsuite><testcase name='a'"])
+def test_a_suite_that_did_not_run_is_a_failure(tmp_path, text):
+    good, bad = tmp_path / "good.xml", tmp_path / "bad.xml"
+    good.write_text(CTEST.format(status="run", child=""))
+    if text is not None:
+        bad.write_text(text)
+    done = tool("count_tests.py", good, bad)
+    assert done.returncode == 1
+    assert ", 1 failed, " in done.stdout.splitlines()[-1]
+
+
+def source(tmp_path, path, text):
+    file = tmp_path / path
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text)
+
+
+def test_a_layer_that_uses_what_it_may_not_is_named(tmp_path):
+    source(tmp_path, "src/daemon/d.h", "")
+    source(tmp_path, "src/base/b.h", "")
+    source(tmp_path, "src/cli/a.c", '#include "base/b.h"\n')
+    assert tool("check_layers.py", tmp_path).returncode == 0
+    source(tmp_path, "src/cli/b.c", '#include "daemon/d.h"\n')
+    done = tool("check_layers.py", tmp_path)
+    assert done.returncode == 1
+    assert "src/cli/b.c:1: src/cli may not use daemon" in done.stdout
+
+
+def test_the_toolkits_headers_are_not_used(tmp_path):
+    source(tmp_path, "src/cli/a.c", "#include <cuda.h>\n")
+    assert tool("check_layers.py", tmp_path).returncode == 1
+
+
+def test_nothing_to_look_at_is_a_failure(tmp_path):
+    assert tool("check_layers.py", tmp_path).returncode == 1
+
+
+@pytest.mark.parametrize("path, text", [
+    ("src/preload/a.c", "/* a.c: owns. */\nvoid f(void)\n{\n        abort();\n}\n"),
+    ("src/base/a.h", "/* a.h: is. */\n"),
+    ("src/base/a.c", "int x;\n"),
+    ("src/base/a.c", "/* a.c: owns. */\n/* " + "TO" + "DO */\n"),
+    ("src/base/a.c", "/* a.c: owns. */\n" + "\n" * 900),
+])
+def test_a_source_that_reads_wrong_is_named(tmp_path, path, text):
+    subprocess.run(["git", "init", "-q", tmp_path], check=True)
+    source(tmp_path, path, text)
+    done = tool("check_sources.py", tmp_path)
+    assert done.returncode == 1
+    assert path in done.stdout
+
+
+def test_dev_lists_its_commands_and_refuses_others():
+    dev = os.path.join(ROOT, "dev")
+    alone = subprocess.run([dev], stdout=subprocess.PIPE, text=True, timeout=20)
+    assert alone.returncode == 0
+    for name in ("demo", "test", "lint", "asan", "tsan", "bench", "gpu", "build", "install-deps"):
+        assert f"  {name}" in alone.stdout
+    wrong = subprocess.run([dev, "tset"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=20)
+    assert wrong.returncode == 2 and "'tset'" in wrong.stderr
