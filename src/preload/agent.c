@@ -347,6 +347,8 @@ static void on_attached(const struct wire_message *m)
         g->fixed_allowed = g->fixed;
         g->limit_sequence = 0;
         g->attached = g->managed = true;
+        log_debug("GPU %u: shared by the daemon in %s; this program sees %llu MiB", g->index,
+                  agent.where, (unsigned long long)(g->visible >> 20));
         if (first && !core.running)
                 gate_shut(GATE_NO_LEASE);
         g->want_dirty = core.waiters > 0 || g->commit_wanted > g->commit;
@@ -359,6 +361,8 @@ static void on_limit(const struct wire_message *m)
 
         /* A LIMIT that crossed a WANT which gives room back must not hand it out again. */
         g->commit = MIN(m->LIMIT.commit, MAX(g->commit_wanted, g->heap.allocated));
+        if (m->LIMIT.backed < g->limit && m->LIMIT.backed < g->heap.allocated)
+                agent.run_said[g->index] = false; /* who wants it back has to say so again */
         g->limit = m->LIMIT.backed;
         g->fixed_allowed = m->LIMIT.fixed;
         g->visible = m->LIMIT.visible_bytes;

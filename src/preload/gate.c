@@ -171,7 +171,8 @@ struct gate_thread *gate_enter_slow(struct gate_thread *t, CUstream stream)
 
                 if (bits == 0)
                         return t;
-                if (bits & (GATE_NO_LEASE | GATE_UNBACKED) && gate_is_capturing(stream))
+                if ((bits & (GATE_NO_LEASE | GATE_UNBACKED)) == GATE_NO_LEASE &&
+                    gate_is_capturing(stream))
                         return t;
                 if (bits & (GATE_UNREADY | GATE_NO_LEASE | GATE_UNBACKED)) {
                         gate_mark(t, false);
