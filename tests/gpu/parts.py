@@ -75,7 +75,7 @@ def programs(part, result):
 
 # ---- the main job ----
 
-MAIN = {"resnet50": {"steps": 700, "epoch": 50}, "transformer": {"steps": 1300, "epoch": 100}}
+MAIN = {"resnet50": {"steps": 700, "epoch": 50}, "transformer": {"steps": 500, "epoch": 50}}
 MAIN_BALLAST_GIB = 86
 MAIN_QUANTUM = "1500ms"
 
