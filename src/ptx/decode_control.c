@@ -488,6 +488,7 @@ static int call_list(struct parser *p, struct call_argument **list, size_t *n, s
 int decode_call(struct parser *p)
 {
         _cleanup_free_ struct call_argument *returns = NULL, *arguments = NULL;
+        struct call_argument *all;
         size_t returns_n = 0, returns_cap = 0, arguments_n = 0, arguments_cap = 0;
         struct ptx_module *m = p->m;
         struct call_site *site;
@@ -528,9 +529,10 @@ int decode_call(struct parser *p)
         if (m->calls_n >= NO_INDEX ||
             parser_grow(&m->call, &p->calls_cap, m->calls_n + 1, sizeof(*m->call)) < 0)
                 return -ENOMEM;
-        arguments = reallocarray(arguments, arguments_n + returns_n + 1, sizeof(*arguments));
-        if (!arguments)
+        all = reallocarray(arguments, arguments_n + returns_n + 1, sizeof(*arguments));
+        if (!all)
                 return -ENOMEM;
+        arguments = all;
         if (returns_n)
                 memcpy(arguments + arguments_n, returns, returns_n * sizeof(*returns));
         r = insn_emit(p, callee.kind == OPERAND_REGISTER ? OP_CALL_INDIRECT : OP_CALL, &in);
