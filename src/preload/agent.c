@@ -492,7 +492,9 @@ static void drain_step(void)
                 core.lease = 0;
                 for (unsigned i = 0; i < core.gpu_count; i++) {
                         agent.run_said[i] = false;
-                        core.gpus[i].want_dirty = core.gpus[i].attached && core.waiters > 0;
+                        /* A WANT for room that is still to be sent stays to be sent. */
+                        if (core.gpus[i].attached && core.waiters > 0)
+                                core.gpus[i].want_dirty = true;
                 }
                 return;
         }

@@ -13,6 +13,7 @@ struct state {
         CUdeviceptr a, b, s;
         uint64_t half, scratch;
         uint8_t *h;
+        CUgraph graph; /* kept as long as its nodes are named */
         CUgraphExec exec;
         CUgraphNode advance;
 };
@@ -31,7 +32,6 @@ static uint64_t addend_of(uint64_t replay)
 #ifndef GRAPH_BUILT
 static void graph_make(struct state *g, CUstream stream)
 {
-        CUgraph graph;
 
         TRY(cu.StreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
         launch_advance(g->a, g->half, addend_of(0), stream);
@@ -39,9 +39,8 @@ static void graph_make(struct state *g, CUstream stream)
         TRY(cu.MemsetD8Async(g->s, 0x5a, g->scratch, stream));
         TRY(cu.MemcpyDtoDAsync(g->s, g->a, g->scratch / 2, stream));
         TRY(cu.MemcpyDtoHAsync(g->h, g->s, g->scratch, stream));
-        TRY(cu.StreamEndCapture(stream, &graph));
-        TRY(cu.GraphInstantiateWithFlags(&g->exec, graph, 0));
-        TRY(cu.GraphDestroy(graph));
+        TRY(cu.StreamEndCapture(stream, &g->graph));
+        TRY(cu.GraphInstantiateWithFlags(&g->exec, g->graph, 0));
 }
 
 static void graph_set(struct state *g, uint64_t replay)
@@ -92,22 +91,20 @@ static void graph_make(struct state *g, CUstream stream)
                              .Depth = 1};
         CUgraphNode add, memset_node, copy, both, last;
         CUcontext context;
-        CUgraph graph;
 
         (void)stream;
         TRY(cu.CtxGetCurrent(&context));
-        TRY(cu.GraphCreate(&graph, 0));
-        TRY(cu.GraphAddKernelNode(&g->advance, graph, NULL, 0, &k));
+        TRY(cu.GraphCreate(&g->graph, 0));
+        TRY(cu.GraphAddKernelNode(&g->advance, g->graph, NULL, 0, &k));
         k.func = kernels.add;
         k.kernelParams = (void *[]){&g->b, &g->a, &words};
-        TRY(cu.GraphAddKernelNode(&add, graph, &g->advance, 1, &k));
-        TRY(cu.GraphAddMemsetNode(&memset_node, graph, NULL, 0, &set, context));
-        TRY(cu.GraphAddMemcpyNode(&copy, graph, (CUgraphNode[]){g->advance, memset_node}, 2, &inner,
+        TRY(cu.GraphAddKernelNode(&add, g->graph, &g->advance, 1, &k));
+        TRY(cu.GraphAddMemsetNode(&memset_node, g->graph, NULL, 0, &set, context));
+        TRY(cu.GraphAddMemcpyNode(&copy, g->graph, (CUgraphNode[]){g->advance, memset_node}, 2, &inner,
                                   context));
-        TRY(cu.GraphAddEmptyNode(&both, graph, (CUgraphNode[]){add, copy}, 2));
-        TRY(cu.GraphAddMemcpyNode(&last, graph, &both, 1, &out, context));
-        TRY(cu.GraphInstantiateWithFlags(&g->exec, graph, 0));
-        TRY(cu.GraphDestroy(graph));
+        TRY(cu.GraphAddEmptyNode(&both, g->graph, (CUgraphNode[]){add, copy}, 2));
+        TRY(cu.GraphAddMemcpyNode(&last, g->graph, &both, 1, &out, context));
+        TRY(cu.GraphInstantiateWithFlags(&g->exec, g->graph, 0));
 }
 #endif
 
@@ -183,6 +180,7 @@ int main(int argc, char **argv)
         program_say("graph", "\"replays\":%llu,\"sum\":\"%016llx\"", (unsigned long long)round,
                     (unsigned long long)check(&g, round));
         TRY(cu.GraphExecDestroy(g.exec));
+        TRY(cu.GraphDestroy(g.graph));
         TRY(cu.MemFree(g.a));
         TRY(cu.MemFree(g.b));
         TRY(cu.MemFree(g.s));
