@@ -207,9 +207,12 @@ static void look_at_runtime_dir(void)
         const char *runtime = getenv("XDG_RUNTIME_DIR");
         struct stat st;
 
-        if (!runtime || !runtime[0] || runtime[0] != '/' || stat(runtime, &st) < 0)
+        if (!runtime || !runtime[0]) {
                 print_finding(OK, "no XDG_RUNTIME_DIR; /tmp is used instead");
-        else if (!S_ISDIR(st.st_mode) || st.st_uid != getuid()) {
+        } else if (runtime[0] != '/' || stat(runtime, &st) < 0) {
+                print_finding(OK, "XDG_RUNTIME_DIR=%s cannot be used; /tmp is used instead",
+                              runtime);
+        } else if (!S_ISDIR(st.st_mode) || st.st_uid != getuid()) {
                 print_finding(WARN, "XDG_RUNTIME_DIR=%s is not a directory of yours and not used",
                               runtime);
                 print_remedy("unset it, or log in as the user that it belongs to");
