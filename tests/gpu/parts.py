@@ -219,8 +219,8 @@ def handoff(part, result):
 
 # ---- alone, against the plain driver ----
 
-PAIRS = 12
-LAUNCH_PAIRS = 30
+PAIRS = 20
+LAUNCH_PAIRS = 60
 
 
 def overhead(part, result):
@@ -328,7 +328,7 @@ PARTS = {
     "programs": (programs, 75),
     "main": (main_job, 180),
     "handoff": (handoff, 50),
-    "overhead": (overhead, 95),
+    "overhead": (overhead, 150),
     "gate": (gate, 20),
     "fit": (fit, 75),
 }

@@ -277,7 +277,23 @@ def machine(build):
                 commit = f.read().strip()
     with open("/proc/meminfo", encoding="ascii") as f:
         memory = int(f.readline().split()[1]) * 1024
-    return {"gpu": name, "gpu_memory": total, "driver": driver, "kernel": platform.release(),
+    return {"gpu": name, "gpu_memory": total, "driver": driver, "kernel": platform.release().split("-")[0],
             "processors": os.cpu_count(), "host_memory_gib": round(memory / GIB, 1), "libc": platform.libc_ver()[1],
             "commit": commit or run_text("git", "-C", ROOT, "rev-parse", "--short=12", "HEAD") or "unknown",
             "date": time.strftime("%Y-%m-%d", time.gmtime())}
+
+
+def touch_host(gib):
+    """Write to so much memory, on all processors, and give it back."""
+    n = os.cpu_count()
+    script = ("import ctypes,mmap,sys; n=int(sys.argv[1]); m=mmap.mmap(-1,n,mmap.MAP_PRIVATE|mmap.MAP_ANONYMOUS);"
+              "m.madvise(mmap.MADV_HUGEPAGE); ctypes.memset(ctypes.addressof(ctypes.c_char.from_buffer(m)),1,n);"
+              "print(flush=True); sys.stdin.read()")
+    share = str(gib * GIB // n)
+    started = [subprocess.Popen([sys.executable, "-c", script, share], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+               for _ in range(n)]
+    for p in started:  # all of them at once: pages given back early would be given out again
+        p.stdout.readline()
+    for p in started:
+        p.stdin.close()
+        p.wait()
