@@ -92,7 +92,7 @@ static void choose_gpu(const struct choice *c, struct demo_stage *stage, const c
         if (!stage->job_bytes)
                 return;
         stage->small_bytes = gpu->total_bytes / 100 * 40 & ~(GIB / 4 - 1);
-        stage->seconds = c->fast ? 3 : 8;
+        stage->seconds = c->fast ? 3 : 6;
         stage->quantum = c->fast ? "1s" : "2s";
         (void)snprintf(stage->card, sizeof(stage->card), "%s", gpu->name);
         (void)demo_nvml_open(NULL, gpu->pci_bus_id, &stage->nvml);
