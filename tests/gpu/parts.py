@@ -299,7 +299,7 @@ def fit(part, result):
         for p in group:
             p.expect("ready", part.deadline)
     totals = {False: [], True: []}
-    for pair in range(-1, 6):
+    for pair in range(-1, 8):
         if part.left() < 8:
             break
         for shared in order(pair):

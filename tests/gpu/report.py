@@ -118,7 +118,7 @@ def page(results):
         f"- Host memory touched before the first part (`--touch-host`): {m.get('host_touched_gib', 0)} GiB. A virtual machine"
         " may get its memory from its host only on first use, many times slower than anything measured here.",
         "- Alone: one process under sublet and one without, both warm, measured in turns, the order changing from pair to"
-        " pair; the interval is Student's, of the pairs' relative differences.",
+        " pair; the median of the pairs' relative differences, with the sign test's interval.",
         "- Fit: two processes of each kind on the card; each kind trains while the other kind waits.",
         "",
     ]
