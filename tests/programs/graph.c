@@ -100,8 +100,8 @@ static void graph_make(struct state *g, CUstream stream)
         k.kernelParams = (void *[]){&g->b, &g->a, &words};
         TRY(cu.GraphAddKernelNode(&add, g->graph, &g->advance, 1, &k));
         TRY(cu.GraphAddMemsetNode(&memset_node, g->graph, NULL, 0, &set, context));
-        TRY(cu.GraphAddMemcpyNode(&copy, g->graph, (CUgraphNode[]){g->advance, memset_node}, 2, &inner,
-                                  context));
+        TRY(cu.GraphAddMemcpyNode(&copy, g->graph, (CUgraphNode[]){g->advance, memset_node}, 2,
+                                  &inner, context));
         TRY(cu.GraphAddEmptyNode(&both, g->graph, (CUgraphNode[]){add, copy}, 2));
         TRY(cu.GraphAddMemcpyNode(&last, g->graph, &both, 1, &out, context));
         TRY(cu.GraphInstantiateWithFlags(&g->exec, g->graph, 0));
