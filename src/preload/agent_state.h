@@ -1,0 +1,67 @@
+/* agent_state.h: what agent.c (the thread, the course of a drain, idleness) and agent_talk.c (the
+ * conversation with the daemon) share. Nobody else includes it. core.lock is held for all of it. */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/clock.h"
+#include "preload/core.h"
+#include "preload/quiet.h"
+#include "wire/wire.h"
+
+#define TICK_NS (50 * NSEC_PER_MSEC) /* how often an active client is looked at for idleness */
+
+enum link_state {
+        LINK_DOWN,  /* none, or lost: try again at retry_ns */
+        LINK_HELLO, /* connected, WELCOME awaited */
+        LINK_UP,
+        LINK_REFUSED, /* the daemon does not speak our version: plain pass-through */
+};
+
+struct agent_state {
+        bool started;
+        int wake; /* eventfd */
+        _Atomic bool kicked;
+
+        enum link_state link;
+        int fd;
+        char where[128];
+        uint64_t instance;
+        uint32_t sequence;
+        uint64_t retry_ns, backoff_ns, down_since_ns;
+        bool tried, warned;
+
+        bool revoking; /* a drain is on */
+        uint64_t revoked_ns, patience_ns, progress_ns;
+        bool drain_recorded;
+        struct quiet_wait drain;
+        uint64_t drain_progress, last_drain_ns;
+
+        bool idle, idle_said; /* nothing in flight; the daemon knows */
+        bool idle_probe_on;   /* a wait for quiet is on */
+        struct quiet_wait probe;
+        uint64_t seen_submissions; /* at the last tick */
+        uint64_t tick_ns;
+
+        uint64_t need_said[CORE_GPUS_MAX];
+        bool run_said[CORE_GPUS_MAX];
+        uint64_t short_ns;
+};
+
+extern struct agent_state agent;
+
+/* Send a message with its header filled; a daemon that does not read is lost. */
+void agent_send(struct wire_message *m, unsigned type, unsigned gpu);
+/* IDLE, ACTIVE, DRAINED: about the lease. */
+void agent_send_lease(unsigned type);
+void agent_send_attach(struct gpu *g);
+/* Nobody to ask about this GPU: what it has is the limit, as on the plain driver. */
+void agent_gpu_alone(struct gpu *g);
+
+/* Look for the daemon; the lock is given up meanwhile. */
+void agent_connect(void);
+/* Take in everything that the daemon has said. */
+void agent_listen(void);
+/* Say what has changed since the last time. */
+void agent_tell(void);

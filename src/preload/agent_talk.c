@@ -1,0 +1,439 @@
+/* agent_talk.c: owns the conversation with the daemon: what is said when, what follows from what is
+ * heard, and what to do when nobody answers. Must never wait for an answer: that is for the threads
+ * that asked. */
+#include "preload/agent_state.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/macros.h"
+#include "preload/bound.h"
+#include "preload/core.h"
+#include "preload/gate.h"
+#include "preload/link.h"
+#include "preload/quiet.h"
+#include "preload/swap.h"
+#include "preload/trace.h"
+
+#define BACKOFF_MIN_NS   (50 * NSEC_PER_MSEC)
+#define BACKOFF_MAX_NS   NSEC_PER_SEC
+#define BACKOFF_ALONE_NS (30 * NSEC_PER_SEC) /* where there never was a daemon */
+#define ALONE_AFTER_NS \
+        (10 * NSEC_PER_SEC) /* without a daemon for so long, a running client grows on its own */
+#define COMMIT_KEEP_NS NSEC_PER_SEC /* room asked for is about to be used */
+
+/* ---- messages out; core.lock held ---- */
+
+static void agent_down(const char *why);
+
+void agent_send(struct wire_message *m, unsigned type, unsigned gpu)
+{
+        int r;
+
+        if (agent.link != LINK_UP && type != WIRE_HELLO)
+                return;
+        m->header = (struct wire_header){
+                .type = (uint16_t)type, .gpu = (uint16_t)gpu, .sequence = ++agent.sequence};
+        r = link_send(agent.fd, m);
+        if (r == -EAGAIN) {
+                /* The daemon has not read for hundreds of messages: give it a moment, then count it
+                 * as lost. */
+                struct pollfd p = {.fd = agent.fd, .events = POLLOUT};
+
+                (void)poll(&p, 1, 100);
+                r = link_send(agent.fd, m);
+        }
+        if (r < 0)
+                agent_down(strerror(-r));
+}
+
+void agent_send_lease(unsigned type)
+{
+        struct wire_message m = {0};
+
+        m.IDLE.lease =
+                agent.instance ? core.lease : 0; /* IDLE, ACTIVE and DRAINED have one shape */
+        agent_send(&m, type, WIRE_NO_GPU);
+}
+
+static uint32_t gpu_flags(const struct gpu *g)
+{
+        return (core.waiters > 0 ? WIRE_FLAG_RUN : 0u) | (agent.idle ? WIRE_FLAG_IDLE : 0u) |
+               (g->poisoned ? WIRE_FLAG_POISONED : 0u) | (core.running ? WIRE_FLAG_RUNNING : 0u);
+}
+
+static void send_hello(void)
+{
+        struct wire_message m = {0};
+        const char *name = getenv("SUBLET_NAME");
+        extern char *program_invocation_short_name;
+
+        m.HELLO.magic = WIRE_MAGIC;
+        m.HELLO.previous_instance = agent.instance;
+        m.HELLO.major = WIRE_MAJOR;
+        m.HELLO.minor = WIRE_MINOR;
+        m.HELLO.pid = (uint32_t)getpid();
+        (void)snprintf(m.HELLO.name, sizeof(m.HELLO.name), "%s",
+                       name && *name ? name : program_invocation_short_name);
+        for (char *c = m.HELLO.name; *c; c++)
+                if ((unsigned char)*c < 0x20 || (unsigned char)*c > 0x7e)
+                        *c = '?';
+        (void)snprintf(m.HELLO.version, sizeof(m.HELLO.version), "%s", SUBLET_VERSION);
+        agent_send(&m, WIRE_HELLO, WIRE_NO_GPU);
+}
+
+void agent_send_attach(struct gpu *g)
+{
+        struct wire_message m = {0};
+
+        m.ATTACH.total_bytes = g->total;
+        m.ATTACH.allocated = g->heap.allocated;
+        m.ATTACH.backed = g->heap.backed;
+        m.ATTACH.fixed = g->fixed;
+        m.ATTACH.arena = swap_arena_bytes(g);
+        m.ATTACH.fixed_wanted = g->fixed_wanted;
+        m.ATTACH.flags = gpu_flags(g);
+        memcpy(m.ATTACH.uuid, g->uuid, sizeof(m.ATTACH.uuid));
+        agent_send(&m, WIRE_ATTACH, g->index);
+}
+
+static void send_usage(struct gpu *g)
+{
+        struct wire_message m = {0};
+
+        g->usage_dirty = false;
+        m.USAGE.allocated = g->heap.allocated;
+        /* A restore is told when it is whole, so that a grant never comes before; the charge covers
+         * the limit anyway. While memory leaves, what has not left yet counts. */
+        m.USAGE.backed = core.waiters > 0 && !core.running ? g->heap.resident : g->heap.backed;
+        if (g->heap.backed > g->limit)
+                m.USAGE.backed = g->heap.backed;
+        m.USAGE.fixed = g->fixed;
+        m.USAGE.arena = swap_arena_bytes(g);
+        m.USAGE.moved_out = g->moved_out;
+        m.USAGE.moved_in = g->moved_in;
+        m.USAGE.drain_ns = agent.last_drain_ns;
+        m.USAGE.limit_sequence = g->limit_sequence;
+        m.USAGE.flags = gpu_flags(g);
+        agent_send(&m, WIRE_USAGE, g->index);
+}
+
+static void send_want(struct gpu *g)
+{
+        struct wire_message m = {0};
+
+        g->want_dirty = false;
+        m.WANT.commit = g->commit_wanted;
+        m.WANT.fixed = g->fixed_wanted;
+        m.WANT.need = g->heap.allocated;
+        m.WANT.flags = core.waiters > 0 ? WIRE_FLAG_RUN : 0;
+        agent.need_said[g->index] = m.WANT.need;
+        agent.run_said[g->index] = core.waiters > 0;
+        agent_send(&m, WIRE_WANT, g->index);
+        g->want_sequence = agent.sequence;
+}
+
+/* ---- losing and finding the daemon; core.lock held ---- */
+
+/* Nobody to ask: what the GPU has is the limit, as on the plain driver. */
+void agent_gpu_alone(struct gpu *g)
+{
+        g->commit = g->limit = g->fixed_allowed = UINT64_MAX;
+        if (!g->visible)
+                g->visible = g->total;
+        g->managed = true;
+}
+
+static void agent_down(const char *why)
+{
+        uint32_t random = 0;
+
+        if (agent.link == LINK_UP)
+                log_debug("lost the daemon in %s: %s", agent.where, why);
+        if (agent.fd >= 0)
+                (void)close(agent.fd);
+        agent.fd = -1;
+        if (agent.link != LINK_DOWN || !agent.down_since_ns)
+                agent.down_since_ns = clock_now_ns();
+        agent.link = LINK_DOWN;
+        agent.backoff_ns = agent.tried && agent.backoff_ns
+                                   ? MIN(agent.backoff_ns * 2,
+                                         agent.instance ? BACKOFF_MAX_NS : BACKOFF_ALONE_NS)
+                                   : BACKOFF_MIN_NS;
+        (void)syscall(SYS_getrandom, &random, sizeof(random), 1 /* GRND_NONBLOCK */);
+        agent.retry_ns = clock_now_ns() + agent.backoff_ns / 2 + random % agent.backoff_ns;
+
+        /* A revocation by a daemon that is gone means nothing. */
+        if (agent.revoking) {
+                agent.revoking = false;
+                core.running = true;
+                gate_open(GATE_NO_LEASE);
+        }
+        for (unsigned i = 0; i < core.gpu_count; i++) {
+                struct gpu *g = &core.gpus[i];
+
+                g->attached = false;
+                /* Neither evict nor restore until somebody says so again. */
+                if (g->managed && !core.running && g->limit != UINT64_MAX)
+                        g->limit = g->heap.backed;
+        }
+        bound_set(0);
+        bell_ring(&core.changed);
+}
+
+static void agent_alone(const char *why)
+{
+        const char *require = getenv("SUBLET_REQUIRE");
+
+        if (require && strcmp(require, "1") == 0)
+                return;
+        if (!agent.warned)
+                log_warning("no daemon in %s (%s): this program runs without sharing", agent.where,
+                            why);
+        agent.warned = true;
+        for (unsigned i = 0; i < core.gpu_count; i++)
+                if (core.gpus[i].known)
+                        agent_gpu_alone(&core.gpus[i]);
+        core.running = true;
+        gate_open(GATE_NO_LEASE);
+        bell_ring(&core.changed);
+}
+
+/* Lock held, given up while the daemon is looked for. */
+void agent_connect(void)
+{
+        int fd = -1, r;
+
+        lock_release(&core.lock);
+        r = link_connect(agent.where, &fd);
+        lock_acquire(&core.lock);
+        if (r < 0) {
+                bool first = !agent.tried;
+
+                agent.tried = true;
+                agent_down(strerror(-r));
+                if (first || clock_now_ns() - agent.down_since_ns > ALONE_AFTER_NS) {
+                        /* Before the first lease there is nothing to lose; after, only those who
+                         * run may go on growing. */
+                        if (core.running || !agent.instance)
+                                agent_alone(strerror(-r));
+                }
+                return;
+        }
+        agent.tried = true;
+        agent.fd = fd;
+        agent.link = LINK_HELLO;
+        agent.sequence = 0;
+        send_hello();
+}
+
+/* ---- messages in; core.lock held ---- */
+
+static void on_welcome(const struct wire_message *m)
+{
+        agent.link = LINK_UP;
+        agent.instance = m->WELCOME.instance;
+        agent.backoff_ns = 0;
+        agent.down_since_ns = 0;
+        core.lease = 0;
+        for (unsigned i = 0; i < core.gpu_count; i++)
+                if (core.gpus[i].known)
+                        agent_send_attach(&core.gpus[i]);
+}
+
+static void on_refused(const struct wire_message *m)
+{
+        struct gpu *g = m->header.gpu < core.gpu_count ? &core.gpus[m->header.gpu] : NULL;
+
+        switch (m->REFUSED.code) {
+        case WIRE_REFUSED_COMMIT:
+                if (g && m->REFUSED.of == g->want_sequence)
+                        g->commit_wanted = g->commit;
+                if (g)
+                        g->refused_commit = m->REFUSED.of;
+                break;
+        case WIRE_REFUSED_FIXED:
+                if (g && m->REFUSED.of == g->want_sequence)
+                        g->fixed_wanted = g->fixed_allowed;
+                if (g)
+                        g->refused_fixed = m->REFUSED.of;
+                break;
+        case WIRE_REFUSED_VERSION:
+                log_warning("%s; this program runs without sharing", m->REFUSED.text);
+                agent_down(m->REFUSED.text);
+                agent.link = LINK_REFUSED;
+                agent.warned = true;
+                agent_alone(m->REFUSED.text);
+                break;
+        default:
+                log_warning("the daemon in %s refused this program: %s", agent.where,
+                            m->REFUSED.text);
+                break;
+        }
+        bell_ring(&core.changed);
+}
+
+static void on_attached(const struct wire_message *m)
+{
+        struct gpu *g = &core.gpus[m->header.gpu];
+        bool first = !g->managed;
+
+        g->visible = m->ATTACHED.visible_bytes;
+        g->context_bytes = m->ATTACHED.context_bytes;
+        g->block_bytes = MAX(m->ATTACHED.block_bytes, HEAP_GRANULARITY);
+        if (agent.warned && g->commit == UINT64_MAX)
+                log_warning("the daemon in %s is back: sharing again", agent.where),
+                        agent.warned = false;
+        /* What it was promised is asked for again; what it holds is what it says until the first
+         * LIMIT. */
+        g->commit = g->heap.allocated;
+        g->commit_wanted = MAX(g->commit_wanted, g->heap.allocated);
+        if (g->commit_wanted == UINT64_MAX)
+                g->commit_wanted = g->heap.allocated;
+        g->limit = g->heap.backed;
+        g->fixed_allowed = g->fixed;
+        g->limit_sequence = 0;
+        g->attached = g->managed = true;
+        log_debug("GPU %u: shared by the daemon in %s; this program sees %llu MiB", g->index,
+                  agent.where, (unsigned long long)(g->visible >> 20));
+        if (first && !core.running)
+                gate_shut(GATE_NO_LEASE);
+        g->want_dirty = core.waiters > 0 || g->commit_wanted > g->commit;
+        bell_ring(&core.changed);
+}
+
+static void on_limit(const struct wire_message *m)
+{
+        struct gpu *g = &core.gpus[m->header.gpu];
+
+        /* A LIMIT that crossed a WANT which gives room back must not hand it out again. */
+        g->commit = MIN(m->LIMIT.commit, MAX(g->commit_wanted, g->heap.allocated));
+        if (m->LIMIT.backed < g->limit && m->LIMIT.backed < g->heap.allocated)
+                agent.run_said[g->index] = false; /* who wants it back has to say so again */
+        g->limit = m->LIMIT.backed;
+        g->fixed_allowed = m->LIMIT.fixed;
+        g->visible = m->LIMIT.visible_bytes;
+        g->arena_limit = m->LIMIT.arena;
+        g->limit_sequence = m->header.sequence;
+        g->usage_dirty = true;
+        if (swap_arena_bytes(g) > g->arena_limit)
+                swap_trim_arena(g, g->arena_limit);
+        bell_ring(&core.changed);
+}
+
+static void on_grant(const struct wire_message *m)
+{
+        core.lease = m->GRANT.lease;
+        agent.idle = agent.idle_said = false;
+        agent.tick_ns = clock_now_ns() + TICK_NS;
+        bell_ring(&core.changed);
+}
+
+static void on_revoke(const struct wire_message *m)
+{
+        if (m->REVOKE.lease != core.lease || agent.revoking || !core.lease)
+                return;
+        gate_open(GATE_TELL);
+        agent.idle_said = false;
+        agent.revoking = true;
+        agent.revoked_ns = agent.progress_ns = clock_now_ns();
+        agent.patience_ns = m->REVOKE.patience_ns;
+        agent.drain_recorded = false;
+        core.running = false;
+        gate_shut(GATE_NO_LEASE);
+        trace_event("drain_begin", 0, 0);
+}
+
+static void on_contested(const struct wire_message *m)
+{
+        /* The bound is the same for all; any GPU will do for its value. */
+        bound_set(m->CONTESTED.contested ? 10 * NSEC_PER_MSEC : 0);
+}
+
+static bool gpu_known(const struct wire_message *m)
+{
+        return m->header.gpu < core.gpu_count && core.gpus[m->header.gpu].known;
+}
+
+static void agent_handle(const struct wire_message *m)
+{
+        switch (m->header.type) {
+        case WIRE_WELCOME:
+                on_welcome(m);
+                break;
+        case WIRE_REFUSED:
+                on_refused(m);
+                break;
+        case WIRE_ATTACHED:
+                if (gpu_known(m))
+                        on_attached(m);
+                break;
+        case WIRE_LIMIT:
+                if (gpu_known(m))
+                        on_limit(m);
+                break;
+        case WIRE_GRANT:
+                on_grant(m);
+                break;
+        case WIRE_REVOKE:
+                on_revoke(m);
+                break;
+        case WIRE_CONTESTED:
+                on_contested(m);
+                break;
+        }
+}
+
+void agent_listen(void)
+{
+        while (agent.fd >= 0) {
+                struct wire_message m;
+                int r = link_receive(agent.fd, &m);
+
+                if (r == 0)
+                        return;
+                if (r < 0) {
+                        agent_down(strerror(-r));
+                        return;
+                }
+                agent_handle(&m);
+        }
+}
+
+/* Give room back that the program no longer uses, some blocks at a time. */
+static void trim_commit(struct gpu *g)
+{
+        uint64_t keep = align_up(g->heap.allocated, g->block_bytes) + g->block_bytes;
+
+        if (!g->attached || g->commit == UINT64_MAX || g->commit_wanted != g->commit ||
+            g->commit <= keep + 2 * g->block_bytes ||
+            clock_now_ns() - g->commit_used_ns < COMMIT_KEEP_NS)
+                return;
+        g->commit = g->commit_wanted = keep;
+        g->want_dirty = true;
+}
+
+void agent_tell(void)
+{
+        for (unsigned i = 0; i < core.gpu_count && agent.link == LINK_UP; i++) {
+                struct gpu *g = &core.gpus[i];
+
+                if (!g->attached)
+                        continue;
+                trim_commit(g);
+                if (core.waiters > 0 &&
+                    (!agent.run_said[i] || agent.need_said[i] != g->heap.allocated) &&
+                    (!core.running || heap_missing(&g->heap) > 0))
+                        g->want_dirty = true;
+                if (g->usage_dirty)
+                        send_usage(g);
+                if (g->want_dirty && agent.link == LINK_UP)
+                        send_want(g);
+        }
+}
