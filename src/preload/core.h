@@ -45,6 +45,7 @@ struct gpu {
 
         struct context *context; /* the one our copies run in; NULL: none yet */
         struct swap *swap;
+        struct block *late; /* freed by the program during a capture, to be released after it */
 };
 
 struct core {

@@ -50,6 +50,7 @@ struct block {
         CUcontext owner;
         uint64_t id; /* CU_POINTER_ATTRIBUTE_BUFFER_ID */
         struct slab *slab;
+        struct block *next_late; /* freed during a capture: the next one of gpu.late */
         unsigned extent_count;
         struct extent *extents;
 };

@@ -120,19 +120,14 @@ static struct gpu *find(CUdeviceptr address, struct heap_place *ret)
         return NULL;
 }
 
-/* Blocks freed during a capture. */
-static struct {
-        struct gpu *gpu;
-        struct block *block;
-} late[256];
-static unsigned late_count;
+/* Blocks freed during a capture wait in gpu.late until it has ended. */
 static bool late_waiting;
 static struct quiet_wait late_wait;
 
 static void reap_later(struct gpu *g, struct block *b)
 {
-        late[late_count].gpu = g;
-        late[late_count++].block = b;
+        b->next_late = g->late;
+        g->late = b;
         late_waiting = false; /* what was submitted since the last look counts too */
 }
 
@@ -144,21 +139,38 @@ static bool block_is_busy(const struct block *b)
         return false;
 }
 
+static void reap_gpu(struct gpu *g)
+{
+        struct block **link = &g->late;
+
+        while (*link) {
+                struct block *b = *link;
+
+                if (block_is_busy(b)) {
+                        link = &b->next_late; /* our own copies: another time */
+                        continue;
+                }
+                *link = b->next_late;
+                swap_discard(g, b);
+                link = &g->late; /* the lock was given up meanwhile */
+        }
+}
+
 void core_reap_late(void)
 {
-        if (late_count == 0 || quiet_capturing())
+        bool any = false;
+
+        for (unsigned i = 0; i < core.gpu_count; i++)
+                any = any || core.gpus[i].late;
+        if (!any || quiet_capturing())
                 return;
         if (!late_waiting)
                 quiet_begin(&late_wait);
         late_waiting = true;
         if (quiet_poll(&late_wait) == QUIET_BUSY)
                 return;
-        for (unsigned i = late_count; i-- > 0;) {
-                if (block_is_busy(late[i].block))
-                        continue; /* our own copies: another time */
-                swap_discard(late[i].gpu, late[i].block);
-                late[i] = late[--late_count];
-        }
+        for (unsigned i = 0; i < core.gpu_count; i++)
+                reap_gpu(&core.gpus[i]);
 }
 
 CUresult hook_cuMemFree_v2(CUdeviceptr dptr)
@@ -189,11 +201,10 @@ CUresult hook_cuMemFree_v2(CUdeviceptr dptr)
                 lock_release(&core.lock);
                 return CUDA_ERROR_INVALID_VALUE; /* freed by another thread while we waited */
         }
-        if (dead && quiet_capturing() && late_count < ARRAY_SIZE(late)) {
+        if (dead && quiet_capturing())
                 reap_later(g, dead);
-        } else if (dead) {
+        else if (dead)
                 swap_discard(g, dead);
-        }
         agent_kick();
         lock_release(&core.lock);
         return CUDA_SUCCESS;
