@@ -499,7 +499,8 @@ def test_descriptors_that_come_along_are_closed(daemon, place):
         assert s.recv(1000)
         assert os.read(r, 1) == b"", "the daemon holds the other end"
         os.close(r)
-        assert len(os.listdir(f"/proc/{d.process.pid}/fd")) <= before + 2
+        # the connection and its process; what the daemon opens in passing closes again
+        wait_for(lambda: len(os.listdir(f"/proc/{d.process.pid}/fd")) <= before + 2, what="descriptors to be closed")
 
 
 def test_a_client_that_does_not_read_is_dropped(daemon, client):
