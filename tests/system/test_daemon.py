@@ -488,10 +488,16 @@ def test_the_seventeenth_card_is_refused(daemon, client):
 
 def test_descriptors_that_come_along_are_closed(daemon, place):
     d = daemon(*CARD)
-    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as s:
-        s.connect(f"{place}/client.sock")
+    hello = encode("HELLO", magic=MAGIC, major=1, name="x", version="1")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as s, \
+            socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as first:
+        # Once it has answered somebody, all that it opens at its start is open.
+        first.connect(f"{place}/client.sock")
+        first.settimeout(5)
+        first.send(hello)
+        assert first.recv(1000)
         before = len(os.listdir(f"/proc/{d.process.pid}/fd"))
-        hello = encode("HELLO", magic=MAGIC, major=1, name="x", version="1")
+        s.connect(f"{place}/client.sock")
         r, w = os.pipe()
         s.sendmsg([hello], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [w]))])
         os.close(w)
