@@ -31,6 +31,7 @@ struct agent_state {
         uint32_t sequence;
         uint64_t retry_ns, backoff_ns, down_since_ns;
         bool tried, warned;
+        uint64_t bound_ns; /* as the daemon said at the last ATTACHED: one value for all GPUs */
 
         bool revoking; /* a drain is on */
         uint64_t revoked_ns, patience_ns, progress_ns;

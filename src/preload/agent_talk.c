@@ -287,6 +287,7 @@ static void on_attached(const struct wire_message *m)
         g->visible = m->ATTACHED.visible_bytes;
         g->context_bytes = m->ATTACHED.context_bytes;
         g->block_bytes = MAX(m->ATTACHED.block_bytes, HEAP_GRANULARITY);
+        agent.bound_ns = m->ATTACHED.bound_ns;
         if (agent.warned && g->commit == UINT64_MAX)
                 log_warning("the daemon in %s is back: sharing again", agent.where),
                         agent.warned = false;
@@ -352,8 +353,7 @@ static void on_revoke(const struct wire_message *m)
 
 static void on_contested(const struct wire_message *m)
 {
-        /* The bound is the same for all; any GPU will do for its value. */
-        bound_set(m->CONTESTED.contested ? 10 * NSEC_PER_MSEC : 0);
+        bound_set(m->CONTESTED.contested ? agent.bound_ns : 0);
 }
 
 static bool gpu_known(const struct wire_message *m)
