@@ -14,13 +14,17 @@
 #include "base/macros.h"
 #include "base/units.h"
 #include "cli/parts.h"
+#include "wire/wire.h"
 
 #define NAME_MAX_LENGTH 63 /* of a client's name on the wire, without its NUL */
 
-enum { OPTION_NAME, OPTION_DAEMON, OPTION_SIM };
+enum { OPTION_NAME, OPTION_PRIORITY, OPTION_DAEMON, OPTION_SIM };
 
 const struct cli_option launch_options[] = {
         [OPTION_NAME] = {"name", CLI_REQUIRED, "NAME", "how status calls the program"},
+        [OPTION_PRIORITY] =
+                {"priority", CLI_REQUIRED, "N",
+                 "from -20 to 20, higher goes first; above 0 only for the daemon's user"},
         [OPTION_DAEMON] = {"daemon", CLI_REQUIRED, "DIR",
                            "use the daemon whose sockets are in DIR"},
         [OPTION_SIM] = {"sim", CLI_OPTIONAL, "memory=1GiB,bus=12GB/s,gpus=1,session=NAME",
@@ -55,6 +59,14 @@ static int check_session(const char *text)
                 if (!isalnum((unsigned char)text[i]) && !strchr("_-", text[i]))
                         return 0;
         return n > 0 && n <= 32;
+}
+
+static int check_priority(const char *text)
+{
+        char *end;
+        long v = strtol(text, &end, 10);
+
+        return end != text && !*end && v >= -WIRE_PRIORITY_MAX && v <= WIRE_PRIORITY_MAX;
 }
 
 /* What --sim=KEY=VALUE,... may name. */
@@ -157,6 +169,12 @@ int launch_take(int option, const char *argument, void *launch)
                                                 argument);
                 l->name = argument;
                 return CLI_OK;
+        case OPTION_PRIORITY:
+                if (!check_priority(argument))
+                        return cli_fail(CLI_USAGE,
+                                        "--priority is a number from -%d to %d, not '%s'",
+                                        WIRE_PRIORITY_MAX, WIRE_PRIORITY_MAX, argument);
+                return set(l, "SUBLET_PRIORITY", argument);
         case OPTION_DAEMON:
                 l->daemon = argument;
                 return CLI_OK;

@@ -154,6 +154,7 @@ static void print_notes(const json_t *client, FILE *out)
 {
         const json_t *flags = json_object_get(client, "flags"), *flag;
         const json_t *waiting_for = json_object_get(client, "waiting_for");
+        const json_t *priority = json_object_get(client, "priority");
         const char *separator = "        ";
         char cell[CELL_MAX];
         size_t i;
@@ -167,6 +168,11 @@ static void print_notes(const json_t *client, FILE *out)
                 if (strcmp(cell, "idle") == 0)
                         continue;
                 (void)fprintf(out, "%s%s", separator, cell);
+                separator = ", ";
+        }
+        if (json_integer_value(priority) != 0) {
+                (void)fprintf(out, "%spriority %+" JSON_INTEGER_FORMAT, separator,
+                              json_integer_value(priority));
                 separator = ", ";
         }
         if (json_is_integer(waiting_for)) {

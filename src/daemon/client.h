@@ -44,6 +44,7 @@ struct client {
         int gpu_of[WIRE_GPUS_MAX]; /* by the client's number; -1 */
         struct client_account accounts[SCHED_GPUS_MAX];
         char name[64], version[32];
+        int priority;
 
         struct client_packet *queue; /* ring, allocated when first needed */
         unsigned queue_first, queue_used;

@@ -215,14 +215,6 @@ static int on_control(sd_event_source *src, int fd, uint32_t events, void *userd
         return 0;
 }
 
-static bool is_trusted(const struct peer *p)
-{
-        /* uid 0 of a container without a user namespace is uid 0 here, too. */
-        if (p->uid == 0)
-                return peer_outside_container(p->pid);
-        return p->uid == geteuid();
-}
-
 static void control_begin(struct server *s, int taken_fd)
 {
         _cleanup_close_ int fd = taken_fd;
@@ -237,7 +229,7 @@ static void control_begin(struct server *s, int taken_fd)
                 return;
         k->server = s;
         k->fd = TAKE_FD(fd);
-        k->trusted = is_trusted(&peer);
+        k->trusted = peer_is_trusted(&peer);
         k->next = s->controls;
         s->controls = TAKE_PTR(k);
         s->n_controls++;

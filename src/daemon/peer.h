@@ -15,6 +15,8 @@ struct peer {
 int peer_identify(int fd, struct peer *ret);
 /* The process of this pidfd has ended. False for -EBADF: unknown. */
 bool peer_ended(int pidfd);
+/* May give orders: the daemon's own user, or root outside a container. */
+bool peer_is_trusted(const struct peer *p);
 /* In our own pid namespace, not in one below it: container roots are uid 0 for the kernel, too. */
 bool peer_outside_container(pid_t pid);
 /* -errno of pidfd_send_signal. */

@@ -149,6 +149,18 @@ static void release_former(struct client *c)
         c->former = NULL;
 }
 
+/* Anybody may stand back; only who may give orders may push ahead of others. */
+static int allowed_priority(const struct client *c, int32_t wished)
+{
+        int most = peer_is_trusted(&c->peer) ? WIRE_PRIORITY_MAX : 0;
+        int allowed = wished > most ? most : MAX(wished, -WIRE_PRIORITY_MAX);
+
+        if (allowed != wished)
+                log_info("client %d (%s) asked for priority %d and gets %d", (int)c->peer.pid,
+                         c->name, (int)wished, allowed);
+        return allowed;
+}
+
 static int on_hello(struct client *c, const struct wire_message *m)
 {
         struct wire_message welcome = {.header = {WIRE_WELCOME, WIRE_NO_GPU, 0}};
@@ -165,6 +177,7 @@ static int on_hello(struct client *c, const struct wire_message *m)
                 return -EPROTONOSUPPORT;
         }
         c->greeted = true;
+        c->priority = allowed_priority(c, (int32_t)m->HELLO.priority);
         log_info("client %d (%s), user %u, release %s", (int)c->peer.pid, c->name,
                  (unsigned)c->peer.uid, c->version);
         welcome.WELCOME.magic = WIRE_MAGIC;
@@ -194,7 +207,7 @@ static int register_client(struct client *c)
 {
         struct server *s = c->server;
         uint32_t slot;
-        int r = sched_client_add(s->sched, c->peer.uid, 0, clock_now_ns(), &c->id);
+        int r = sched_client_add(s->sched, c->peer.uid, c->priority, clock_now_ns(), &c->id);
 
         if (r < 0) {
                 client_refuse(c, WIRE_REFUSED_LIMIT, "too many clients");

@@ -68,6 +68,27 @@ static uint32_t gpu_flags(const struct gpu *g)
                (g->poisoned ? WIRE_FLAG_POISONED : 0u) | (core.running ? WIRE_FLAG_RUNNING : 0u);
 }
 
+/* What the program was started with; a value that is no priority is said once and not guessed at.
+ */
+static int wished_priority(void)
+{
+        static bool told;
+        const char *text = getenv("SUBLET_PRIORITY");
+        char *end;
+        long v;
+
+        if (!text || !*text)
+                return 0;
+        v = strtol(text, &end, 10);
+        if (*end == 0 && v >= -WIRE_PRIORITY_MAX && v <= WIRE_PRIORITY_MAX)
+                return (int)v;
+        if (!told)
+                log_warning("SUBLET_PRIORITY is a number from -%d to %d, not '%s'",
+                            WIRE_PRIORITY_MAX, WIRE_PRIORITY_MAX, text);
+        told = true;
+        return 0;
+}
+
 static void send_hello(void)
 {
         struct wire_message m = {0};
@@ -79,6 +100,7 @@ static void send_hello(void)
         m.HELLO.major = WIRE_MAJOR;
         m.HELLO.minor = WIRE_MINOR;
         m.HELLO.pid = (uint32_t)getpid();
+        m.HELLO.priority = (uint32_t)wished_priority();
         (void)snprintf(m.HELLO.name, sizeof(m.HELLO.name), "%s",
                        name && *name ? name : program_invocation_short_name);
         for (char *c = m.HELLO.name; *c; c++)

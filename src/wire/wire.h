@@ -16,6 +16,8 @@
 #define WIRE_NO_GPU   0xffffu /* header.gpu of messages about the process as a whole */
 #define WIRE_SIZE_MAX 320     /* no packet is larger */
 
+#define WIRE_PRIORITY_MAX 20 /* from -20 to 20; higher goes first */
+
 enum wire_direction { WIRE_UP, WIRE_DOWN };
 
 enum wire_type {
