@@ -236,31 +236,36 @@ static int on_pair(void *user, const char *section, const char *name, const char
         return 0;
 }
 
-int config_load(struct config *c, const char *path, char error[static CONFIG_ERROR_MAX])
+int config_read(struct config *c, FILE *file, const char *name, char error[static CONFIG_ERROR_MAX])
 {
-        _cleanup_fclose_ FILE *file = fopen(path, "re");
         struct config copy = *c;
         struct reading r = {.config = &copy, .file = file};
-        int bad;
-
-        if (!file) {
-                bad = -errno;
-                (void)snprintf(error, CONFIG_ERROR_MAX, "%.300s: %s", path, strerror(-bad));
-                return bad;
-        }
         /* One object is both stream and user: ini_parse_stream keeps them apart for us. */
-        bad = ini_parse_stream(read_line, &r, on_pair, &r);
+        int bad = ini_parse_stream(read_line, &r, on_pair, &r);
+
         if (bad == 0) {
                 *c = copy;
                 return 0;
         }
         if (r.error_line && (bad < 0 || r.error_line <= bad))
-                (void)snprintf(error, CONFIG_ERROR_MAX, "%.200s:%d: %.280s", path, r.error_line,
+                (void)snprintf(error, CONFIG_ERROR_MAX, "%.200s:%d: %.280s", name, r.error_line,
                                r.error);
         else
                 (void)snprintf(error, CONFIG_ERROR_MAX, "%.200s:%d: not a line \"key = value\"",
-                               path, MAX(bad, 1));
+                               name, MAX(bad, 1));
         return -EINVAL;
+}
+
+int config_load(struct config *c, const char *path, char error[static CONFIG_ERROR_MAX])
+{
+        _cleanup_fclose_ FILE *file = fopen(path, "re");
+        int r;
+
+        if (file)
+                return config_read(c, file, path, error);
+        r = -errno;
+        (void)snprintf(error, CONFIG_ERROR_MAX, "%.300s: %s", path, strerror(-r));
+        return r;
 }
 
 uint64_t config_capacity(const struct config *c, unsigned index, const char *uuid_text)

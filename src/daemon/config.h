@@ -36,7 +36,10 @@ void config_default(struct config *c);
 int config_set(struct config *c, const char *key, const char *value,
                char error[static CONFIG_ERROR_MAX]);
 
-/* Read a file over c. 0, -EINVAL (error names file and line), or -errno of opening it. */
+/* Read a stream over c; untouched on error. 0, or -EINVAL (error says name and line). */
+int config_read(struct config *c, FILE *file, const char *name,
+                char error[static CONFIG_ERROR_MAX]);
+/* The same with a file: also -errno of opening it. */
 int config_load(struct config *c, const char *path, char error[static CONFIG_ERROR_MAX]);
 
 /* The capacity set for this GPU, or 0. */
