@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/macros.h"
 #include "capture.h"
 #include "fault.h"
 #include "objects.h"
@@ -99,6 +100,17 @@ __attribute__((destructor)) static void api_leave(void)
         session_leave(sim.session);
 }
 
+/* A card that has vanished: what was submitted to it has failed, nothing new is taken. */
+static CUresult api_lost(unsigned flags)
+{
+        CUcontext c = context_current();
+
+        if (flags & API_BEFORE_INIT ||
+            likely(!session_device(sim.session, c ? c->device : 0)->lost))
+                return CUDA_SUCCESS;
+        return flags & API_CONTEXT ? CUDA_ERROR_LAUNCH_FAILED : CUDA_ERROR_DEVICE_UNAVAILABLE;
+}
+
 CUresult api_enter(const char *function, unsigned flags, CUcontext *ret_context)
 {
         int state = atomic_load_explicit(&api_state, memory_order_acquire);
@@ -112,6 +124,8 @@ CUresult api_enter(const char *function, unsigned flags, CUcontext *ret_context)
         if (api_in_callback && !(flags & API_BEFORE_INIT))
                 return CUDA_ERROR_NOT_PERMITTED;
         r = fault_check(function);
+        if (r == CUDA_SUCCESS)
+                r = api_lost(flags);
         if (r != CUDA_SUCCESS)
                 return r;
         if (flags & API_CONTEXT) {

@@ -5,6 +5,7 @@
 
 #include "base/macros.h"
 #include "capture.h"
+#include "fault.h"
 #include "memory.h"
 #include "module.h"
 #include "objects.h"
@@ -102,6 +103,7 @@ static void context_close(CUcontext c, bool although_retained)
 
 EXPORT CUresult cuDevicePrimaryCtxRetain(CUcontext *ret_ctx, CUdevice device)
 {
+        FAULT_AFTER(__func__);
         CUresult r = api_enter(__func__, API_ANY, NULL);
         CUcontext c;
 

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/macros.h"
+#include "fault.h"
 #include "memory.h"
 #include "space.h"
 #include "stream.h"
@@ -42,6 +43,7 @@ CUresult copy_check(const struct work_copy *w)
 static CUresult copy_submit(const char *function, const struct work_copy *copy, CUstream stream,
                             enum copy_wait wait)
 {
+        FAULT_AFTER(function);
         struct work w = {.kind = WORK_COPY, .copy = *copy};
         bool capturing, pageable_source, pageable_target;
         CUcontext c;

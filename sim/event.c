@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "capture.h"
+#include "fault.h"
 #include "stream.h"
 
 /* All are kept, for the next life or because the program has them still. */
@@ -87,10 +88,12 @@ EXPORT CUresult cuEventDestroy(CUevent event)
         return cuEventDestroy_v2(event);
 }
 
-EXPORT CUresult cuEventRecordWithFlags(CUevent event, CUstream stream, unsigned int flags)
+static CUresult event_record(const char *function, CUevent event, CUstream stream,
+                             unsigned int flags)
 {
+        FAULT_AFTER(function);
         CUcontext c;
-        CUresult r = event_enter(__func__, event, &c);
+        CUresult r = event_enter(function, event, &c);
 
         if (r == CUDA_SUCCESS)
                 r = stream_resolve(c, stream, &stream);
@@ -123,9 +126,14 @@ EXPORT CUresult cuEventRecordWithFlags(CUevent event, CUstream stream, unsigned 
         return r;
 }
 
+EXPORT CUresult cuEventRecordWithFlags(CUevent event, CUstream stream, unsigned int flags)
+{
+        return event_record(__func__, event, stream, flags);
+}
+
 EXPORT CUresult cuEventRecord(CUevent event, CUstream stream)
 {
-        return cuEventRecordWithFlags(event, stream, 0);
+        return event_record(__func__, event, stream, 0);
 }
 
 EXPORT CUresult cuEventQuery(CUevent event)

@@ -11,15 +11,18 @@
 #include <unistd.h>
 
 #include "base/macros.h"
+#include "objects.h"
 #include "sim.h"
 
-#define FAULTS_MAX  16
-#define FAULT_KILLS (-1)
+#define FAULTS_MAX 16
+
+enum fault_action { FAULT_RETURNS, FAULT_KILLS, FAULT_STOPS, FAULT_LOSES };
 
 struct fault {
         char function[64];
         unsigned nth;
-        bool onwards;
+        bool after, onwards;
+        enum fault_action action;
         int result;
         _Atomic unsigned calls;
 };
@@ -27,34 +30,73 @@ struct fault {
 static struct fault fault_list[FAULTS_MAX];
 static unsigned fault_count;
 
-static int fault_parse(const char *text, size_t length, struct fault *f)
+/* The next part of text up to the separator, or all of it. */
+static bool fault_part(const char **text, char separator, char *part, size_t room)
 {
-        const char *colon = memchr(text, ':', length);
+        const char *end = strchr(*text, separator);
+        size_t n = end ? (size_t)(end - *text) : strlen(*text);
+
+        if (n == 0 || n >= room)
+                return false;
+        memcpy(part, *text, n);
+        part[n] = '\0';
+        *text += n + (end != NULL);
+        return true;
+}
+
+static bool fault_has_after(const char *function)
+{
+        static const char *const names[] = {
+#define FAULT_POINT(name) #name,
+#include "fault_points.def"
+#undef FAULT_POINT
+        };
+
+        for (size_t i = 0; i < ARRAY_SIZE(names); i++)
+                if (strcmp(names[i], function) == 0)
+                        return true;
+        return false;
+}
+
+static int fault_parse_action(const char *text, struct fault *f)
+{
+        static const struct {
+                const char *name;
+                enum fault_action action;
+        } actions[] = {{"kill", FAULT_KILLS}, {"stop", FAULT_STOPS}, {"lost", FAULT_LOSES}};
         char *end;
 
-        if (!colon || colon == text || (size_t)(colon - text) >= sizeof(f->function))
-                return -EINVAL;
-        memcpy(f->function, text, (size_t)(colon - text));
-        f->nth = (unsigned)strtoul(colon + 1, &end, 10);
-        if (end == colon + 1 || f->nth == 0)
-                return -EINVAL;
-        if (*end == '+') {
-                f->onwards = true;
-                end++;
-        }
-        if (*end != ':')
-                return -EINVAL;
-        if (strncmp(end + 1, "kill", 4) == 0) {
-                f->result = FAULT_KILLS;
-                end += 5;
-        } else {
-                const char *number = end + 1;
+        for (size_t i = 0; i < ARRAY_SIZE(actions); i++)
+                if (strcmp(text, actions[i].name) == 0) {
+                        f->action = actions[i].action;
+                        return 0;
+                }
+        f->action = FAULT_RETURNS;
+        f->result = (int)strtol(text, &end, 10);
+        return *end || f->after ? -EINVAL : 0;
+}
 
-                f->result = (int)strtol(number, &end, 10);
-                if (end == number)
+/* FUNCTION[@after]:N[+]:ACTION */
+static int fault_parse(const char *text, struct fault *f)
+{
+        char number[16], action[16], *at, *end;
+
+        if (!fault_part(&text, ':', f->function, sizeof(f->function)) ||
+            !fault_part(&text, ':', number, sizeof(number)) ||
+            !fault_part(&text, ':', action, sizeof(action)) || *text)
+                return -EINVAL;
+        at = strchr(f->function, '@');
+        if (at) {
+                *at = '\0';
+                f->after = true;
+                if (strcmp(at + 1, "after") != 0 || !fault_has_after(f->function))
                         return -EINVAL;
         }
-        return end == text + length ? 0 : -EINVAL;
+        f->nth = (unsigned)strtoul(number, &end, 10);
+        f->onwards = *end == '+';
+        if (f->nth == 0 || strcmp(end, f->onwards ? "+" : "") != 0)
+                return -EINVAL;
+        return fault_parse_action(action, f);
 }
 
 int fault_setup(void)
@@ -62,14 +104,16 @@ int fault_setup(void)
         const char *text = getenv("SIMCUDA_FAIL");
 
         while (text && *text && fault_count < FAULTS_MAX) {
-                size_t length = strcspn(text, ",");
+                const char *rest = text;
+                char one[128];
 
-                if (fault_parse(text, length, &fault_list[fault_count]) < 0) {
+                if (!fault_part(&rest, ',', one, sizeof(one)) ||
+                    fault_parse(one, &fault_list[fault_count]) < 0) {
                         sim_say("malformed SIMCUDA_FAIL at '%s'", text);
                         return -EINVAL;
                 }
                 fault_count++;
-                text += length + (text[length] == ',');
+                text = rest;
         }
         return 0;
 }
@@ -84,20 +128,55 @@ static bool fault_names(const struct fault *f, const char *function)
                 (function[n] == '_' && function[n + 1] == 'v' && isdigit(function[n + 2])));
 }
 
-CUresult fault_check(const char *function)
+/* The card that the caller uses now, else the first. */
+static void fault_lose_card(void)
 {
-        for (unsigned i = 0; i < fault_count; i++) {
-                struct fault *f = &fault_list[i];
-                unsigned call;
+        CUcontext c = context_current();
 
-                if (!fault_names(f, function))
-                        continue;
-                call = atomic_fetch_add(&f->calls, 1) + 1;
-                if (call != f->nth && !(f->onwards && call > f->nth))
-                        continue;
-                if (f->result == FAULT_KILLS)
-                        (void)kill(getpid(), SIGKILL);
+        atomic_store(&session_device(sim.session, c ? c->device : 0)->lost, true);
+}
+
+static CUresult fault_act(const struct fault *f)
+{
+        switch (f->action) {
+        case FAULT_KILLS:
+                (void)kill(getpid(), SIGKILL);
+                break;
+        case FAULT_STOPS:
+                (void)kill(getpid(), SIGSTOP);
+                break;
+        case FAULT_LOSES:
+                fault_lose_card();
+                break;
+        case FAULT_RETURNS:
                 return (CUresult)f->result;
         }
         return CUDA_SUCCESS;
+}
+
+static CUresult fault_look(const char *function, bool after)
+{
+        CUresult r = CUDA_SUCCESS;
+
+        for (unsigned i = 0; i < fault_count && r == CUDA_SUCCESS; i++) {
+                struct fault *f = &fault_list[i];
+                unsigned call;
+
+                if (f->after != after || !fault_names(f, function))
+                        continue;
+                call = atomic_fetch_add(&f->calls, 1) + 1;
+                if (call == f->nth || (f->onwards && call > f->nth))
+                        r = fault_act(f);
+        }
+        return r;
+}
+
+CUresult fault_check(const char *function)
+{
+        return fault_look(function, false);
+}
+
+void fault_after(const char *const *function)
+{
+        (void)fault_look(*function, true);
 }

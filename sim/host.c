@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "base/macros.h"
+#include "fault.h"
 #include "memory.h"
 #include "stream.h"
 
@@ -112,6 +113,7 @@ EXPORT CUresult cuMemFreeHost(void *host)
 
 EXPORT CUresult cuMemHostRegister_v2(void *host, size_t bytes, unsigned int flags)
 {
+        FAULT_AFTER(__func__);
         CUcontext c;
         CUresult r = api_enter(__func__, API_CONTEXT | API_UNSAFE, &c);
 

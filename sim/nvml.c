@@ -19,6 +19,7 @@ typedef enum {
         NVML_ERROR_NOT_FOUND = 6,
         NVML_ERROR_INSUFFICIENT_SIZE = 7,
         NVML_ERROR_DRIVER_NOT_LOADED = 9,
+        NVML_ERROR_GPU_IS_LOST = 15,
         NVML_ERROR_UNKNOWN = 999,
 } nvmlReturn_t;
 
@@ -120,6 +121,8 @@ static nvmlReturn_t device_enter(nvmlDevice_t device, struct session **ret_sessi
                 return NVML_ERROR_UNINITIALIZED;
         if (n == 0 || n > session_device_count(s))
                 return NVML_ERROR_INVALID_ARGUMENT;
+        if (session_device(s, (unsigned)(n - 1))->lost)
+                return NVML_ERROR_GPU_IS_LOST;
         *ret_session = s;
         *ret_index = (unsigned)(n - 1);
         return NVML_SUCCESS;
@@ -194,6 +197,8 @@ EXPORT const char *nvmlErrorString(nvmlReturn_t result)
                 return "Insufficient Size";
         case NVML_ERROR_DRIVER_NOT_LOADED:
                 return "Driver Not Loaded";
+        case NVML_ERROR_GPU_IS_LOST:
+                return "GPU is lost";
         case NVML_ERROR_UNKNOWN:
                 break;
         }

@@ -251,6 +251,7 @@ static void segment_configure(struct session_segment *g, const struct settings *
                 dev->total = s->memory;
                 dev->context_bytes = s->context;
                 dev->bus_bytes_per_s = s->bus;
+                atomic_store(&dev->lost, false);
                 uuid_make(g->name, d, dev->uuid);
         }
 }

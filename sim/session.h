@@ -65,6 +65,7 @@ struct session_device {
         uint64_t bus_bytes_per_s;
         _Atomic uint64_t busy_until_ns[2]; /* by session_direction; CLOCK_MONOTONIC */
         _Atomic uint64_t peak;
+        _Atomic bool lost; /* has vanished: nothing but errors from now on */
         uint8_t uuid[16];
         struct session_totals forgotten; /* of slots that were taken over */
 };

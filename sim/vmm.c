@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/macros.h"
+#include "fault.h"
 #include "objects.h"
 #include "space.h"
 
@@ -124,6 +125,7 @@ EXPORT CUresult cuMemAddressFree(CUdeviceptr ptr, size_t size)
 EXPORT CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size,
                             const CUmemAllocationProp *prop, unsigned long long flags)
 {
+        FAULT_AFTER(__func__);
         CUresult r = vmm_enter(__func__);
         struct physical *p;
 
@@ -145,6 +147,7 @@ EXPORT CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size,
 
 EXPORT CUresult cuMemRelease(CUmemGenericAllocationHandle handle)
 {
+        FAULT_AFTER(__func__);
         CUresult r = vmm_enter(__func__);
         struct physical *p;
 
@@ -165,6 +168,7 @@ EXPORT CUresult cuMemRelease(CUmemGenericAllocationHandle handle)
 EXPORT CUresult cuMemMap(CUdeviceptr ptr, size_t size, size_t offset,
                          CUmemGenericAllocationHandle handle, unsigned long long flags)
 {
+        FAULT_AFTER(__func__);
         CUresult r = vmm_enter(__func__);
         struct physical *p;
         struct span s;
@@ -211,6 +215,7 @@ static CUresult mappings_of(CUdeviceptr ptr, size_t size, bool gaps, size_t *ret
 
 EXPORT CUresult cuMemUnmap(CUdeviceptr ptr, size_t size)
 {
+        FAULT_AFTER(__func__);
         CUresult r = vmm_enter(__func__);
         size_t first = 0, n = 0;
         struct span s;
@@ -237,6 +242,7 @@ EXPORT CUresult cuMemUnmap(CUdeviceptr ptr, size_t size)
 EXPORT CUresult cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAccessDesc *desc,
                                size_t count)
 {
+        FAULT_AFTER(__func__);
         CUresult r = vmm_enter(__func__);
         size_t first = 0, n = 0;
 

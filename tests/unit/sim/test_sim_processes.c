@@ -90,6 +90,43 @@ SIM_TEST_WITH(a_process_can_be_killed_at_a_named_call, "SIMCUDA_FAIL=cuMemMap:2:
         CHECK_EQUAL(unit_totals(0).memsets, 1);
 }
 
+SIM_TEST_WITH(a_process_can_be_killed_after_a_named_call, "SIMCUDA_FAIL=cuMemMap@after:1:kill")
+{
+        struct unit_peer peer = unit_peer_start(map_some_and_be_killed);
+        int status;
+
+        CHECK_EQUAL(waitpid(peer.pid, &status, 0), peer.pid);
+        CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+        CHECK_EQUAL(unit_used(0), 0);
+        CHECK_EQUAL(unit_totals(0).maps, 1);
+}
+
+SIM_TEST_WITH(a_process_can_be_stopped_at_a_named_call_and_goes_on,
+              "SIMCUDA_FAIL=cuMemMap@after:2:stop")
+{
+        struct unit_peer peer = unit_peer_start(map_some_and_be_killed);
+        int status;
+
+        CHECK_EQUAL(waitpid(peer.pid, &status, WUNTRACED), peer.pid);
+        CHECK(WIFSTOPPED(status));
+        CHECK_EQUAL(unit_totals(0).maps, 2);
+        CHECK_EQUAL(kill(peer.pid, SIGCONT), 0);
+        CHECK_EQUAL(waitpid(peer.pid, &status, 0), peer.pid);
+        CHECK(WIFEXITED(status));
+}
+
+SIM_TEST_WITH(a_card_that_vanishes_answers_with_errors_for_ever,
+              "SIMCUDA_FAIL=cuMemAlloc:1:lost")
+{
+        CUdeviceptr p;
+        CUcontext c;
+
+        (void)unit_begin();
+        CHECK_EQUAL(cuMemAlloc_v2(&p, 64), CUDA_ERROR_LAUNCH_FAILED);
+        CHECK_EQUAL(cuCtxSynchronize(), CUDA_ERROR_LAUNCH_FAILED);
+        CHECK_EQUAL(cuDevicePrimaryCtxRetain(&c, 0), CUDA_ERROR_DEVICE_UNAVAILABLE);
+}
+
 /* ---- the bus ---- */
 
 #define BUS_BYTES (8 * UNIT_MIB)
@@ -350,6 +387,9 @@ int main(void)
                 cmocka_unit_test(a_killed_process_gives_its_memory_back),
                 cmocka_unit_test(a_context_needs_room_on_the_card),
                 cmocka_unit_test(a_process_can_be_killed_at_a_named_call),
+                cmocka_unit_test(a_process_can_be_killed_after_a_named_call),
+                cmocka_unit_test(a_process_can_be_stopped_at_a_named_call_and_goes_on),
+                cmocka_unit_test(a_card_that_vanishes_answers_with_errors_for_ever),
                 cmocka_unit_test(a_copy_takes_the_bytes_over_the_bus_speed),
                 cmocka_unit_test(two_processes_share_a_direction_of_the_bus),
                 cmocka_unit_test(the_two_directions_of_the_bus_do_not_disturb_each_other),
