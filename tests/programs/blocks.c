@@ -17,7 +17,7 @@ void kernels_load(struct kernels *k)
         } table[] = {
                 {"fill", &k->fill},       {"verify", &k->verify}, {"step", &k->step},
                 {"advance", &k->advance}, {"add", &k->add},       {"spin", &k->spin},
-                {"tiny", &k->tiny},       {"reduce", &k->reduce},
+                {"stamp", &k->stamp},     {"tiny", &k->tiny},     {"reduce", &k->reduce},
         };
 
         TRY(cu.ModuleLoadData(&k->module, kernels_ptx));
@@ -77,6 +77,16 @@ void launch_add(CUdeviceptr to, CUdeviceptr from, uint64_t bytes, CUstream s)
 void launch_spin(uint64_t ns, CUdeviceptr counter, CUstream s)
 {
         TRY(cu.LaunchKernel(kernels.spin, 1, 1, 1, 1, 1, 1, 0, s, (void *[]){&ns, &counter}, NULL));
+}
+
+void launch_stamp(uint64_t ns, CUdeviceptr out, CUstream s)
+{
+        TRY(cu.LaunchKernel(kernels.stamp, 1, 1, 1, 1, 1, 1, 0, s, (void *[]){&ns, &out}, NULL));
+}
+
+void launch_tiny(CUdeviceptr counter, CUstream s)
+{
+        TRY(cu.LaunchKernel(kernels.tiny, 1, 1, 1, 32, 1, 1, 0, s, (void *[]){&counter}, NULL));
 }
 
 static const struct verdict verdict_clear = {.first_bad = UINT64_MAX};

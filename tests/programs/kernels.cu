@@ -101,6 +101,19 @@ extern "C" __global__ void spin(uint64_t ns, unsigned long long *counter)
                 atomicAdd(counter, 1ull);
 }
 
+// Lasts so long, and writes when it began and ended by the GPU's clock.
+extern "C" __global__ void stamp(uint64_t ns, uint64_t *out)
+{
+        uint64_t start, now;
+
+        asm volatile("mov.u64 %0, %globaltimer;" : "=l"(start));
+        do {
+                asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));
+        } while (now - start < ns);
+        out[0] = start;
+        out[1] = now;
+}
+
 // As little as a kernel can do and still be counted.
 extern "C" __global__ void tiny(unsigned *counter)
 {

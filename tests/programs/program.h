@@ -66,7 +66,7 @@ uint64_t program_random(uint64_t *state);
 
 struct kernels {
         CUmodule module;
-        CUfunction fill, verify, step, advance, add, spin, tiny, reduce;
+        CUfunction fill, verify, step, advance, add, spin, stamp, tiny, reduce;
 };
 extern struct kernels kernels;
 
@@ -90,6 +90,9 @@ void launch_step(CUdeviceptr at, uint64_t bytes, uint64_t origin, uint64_t key, 
 void launch_advance(CUdeviceptr at, uint64_t bytes, uint64_t addend, CUstream s);
 void launch_add(CUdeviceptr to, CUdeviceptr from, uint64_t bytes, CUstream s);
 void launch_spin(uint64_t ns, CUdeviceptr counter, CUstream s);
+/* Writes two words: when it began and when it ended, by the GPU's clock. */
+void launch_stamp(uint64_t ns, CUdeviceptr out, CUstream s);
+void launch_tiny(CUdeviceptr counter, CUstream s);
 
 /* ---- memory that follows the pattern ---- */
 
