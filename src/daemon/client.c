@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/macros.h"
+#include "daemon/kill_point.h"
 
 #define ACCEPTS_PER_WAKEUP   32
 #define MESSAGES_PER_WAKEUP  64
@@ -87,12 +88,14 @@ void client_send(struct client *c, struct wire_message *m)
                 return;
         log_debug("to %d: %s gpu %u sequence %u", (int)c->peer.pid, wire_name(m->header.type),
                   m->header.gpu, m->header.sequence);
+        kill_point_message("sending", m->header.type);
         if (c->queue_used == 0)
                 r = send_packet(c, packet, (size_t)size);
         if (r < 0)
                 client_drop(c, strerror(-r));
         else if (r == 0)
                 enqueue(c, packet, (size_t)size);
+        kill_point_message("sent", m->header.type);
 }
 
 static void flush_queue(struct client *c)
@@ -164,6 +167,7 @@ static void receive(struct client *c)
                 } else {
                         log_debug("from %d: %s gpu %u sequence %u", (int)c->peer.pid,
                                   wire_name(m.header.type), m.header.gpu, m.header.sequence);
+                        kill_point_message("heard", m.header.type);
                         (void)session_handle(c, &m);
                 }
         }
@@ -299,6 +303,7 @@ static int client_new(struct server *s, int fd, const struct peer *peer, struct 
         s->clients = c;
         s->n_clients++;
         find_former(c);
+        kill_point("accepted");
         return 0;
 }
 

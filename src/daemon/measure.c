@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "base/macros.h"
+#include "daemon/kill_point.h"
 
 #define SAMPLES       ARRAY_SIZE(((struct gpu *)0)->foreign)
 #define PROCESSES_MAX 1024
@@ -106,6 +107,7 @@ static void measure_gpu(struct server *s, unsigned gpu)
         /* Where we deal in less than the whole card, others may have the rest. */
         foreign = sub_sat(foreign, sub_sat(total, g->total_bytes));
         g->foreign[g->n_foreign++ % SAMPLES] = foreign;
+        kill_point("measured");
 
         /* A byte that turns from foreign to fixed must not count as both in between. */
         if (lowest(g->foreign, g->n_foreign) < g->foreign_told) {

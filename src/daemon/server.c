@@ -15,6 +15,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/macros.h"
+#include "daemon/kill_point.h"
 #include "daemon/client.h"
 #include "daemon/host.h"
 #include "daemon/nvml.h"
@@ -46,6 +47,7 @@ static void end_connection(struct client *c)
         struct server *s = c->server;
 
         client_close(c);
+        kill_point("lost");
         if (!c->id || c->said_bye) {
                 client_mark_gone(c);
                 return;
@@ -66,6 +68,7 @@ static void end_client(struct client *c)
         struct server *s = c->server;
 
         if (c->id) {
+                kill_point("gone");
                 session_begin(s);
                 sched_client_gone(s->sched, c->id, clock_now_ns(), &s->actions);
                 session_perform(s);
@@ -128,6 +131,7 @@ static int on_post(sd_event_source *src, void *userdata)
         sweep_clients(s);
         control_sweep(s);
         place_mark(s->place, s->n_attached > 0 || clock_now_ns() < s->return_until_ns);
+        kill_point(s->n_attached > 0 && clock_now_ns() < s->return_until_ns ? "grace" : "swept");
         (void)sd_event_source_get_enabled(s->measure_timer, &measuring);
         if (s->n_clients > 0 && measuring == SD_EVENT_OFF) {
                 /* Old samples say nothing about now; the first client must not be told a size that

@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/macros.h"
+#include "daemon/kill_point.h"
 
 #define BOUND_NS (10 * NSEC_PER_MSEC)
 
@@ -135,6 +136,7 @@ static int take_over(struct client *c)
                 old->lost_told = true;
                 sched_client_lost(s->sched, old->id, clock_now_ns(), &s->actions);
         }
+        kill_point("returning");
         return sched_client_returned(s->sched, c->id, old->id);
 }
 
@@ -220,6 +222,7 @@ static int register_client(struct client *c)
         s->n_attached++;
         /* Before the client can hold anything, so that a crash cannot come in between. */
         place_mark(s->place, true);
+        kill_point("attaching");
         return c->former ? take_over(c) : 0;
 }
 
@@ -395,6 +398,7 @@ int session_handle(struct client *c, const struct wire_message *m)
         }
         session_begin(c->server);
         r = handlers[type].handle(c, m);
+        kill_point_message("handled", type);
         if (r < 0 && !c->dropped) {
                 (void)snprintf(text, sizeof(text), "%s with figures that cannot be",
                                wire_name(type));
