@@ -47,6 +47,17 @@ struct settings {
         bool given[4]; /* named by the environment, in the order above */
 };
 
+/* "+NAME": one for all users of the machine, so that two of them can share a card. */
+static bool name_is_public(const char *name)
+{
+        return name[0] == '+';
+}
+
+static uid_t name_owner(const char *name)
+{
+        return name_is_public(name) ? 0 : geteuid();
+}
+
 int session_name(char ret_name[static SESSION_NAME_MAX])
 {
         const char *name = getenv("SIMCUDA_SESSION");
@@ -55,7 +66,7 @@ int session_name(char ret_name[static SESSION_NAME_MAX])
                 name = "default";
         if (strlen(name) >= SESSION_NAME_MAX)
                 return -EINVAL;
-        for (const char *c = name; *c; c++)
+        for (const char *c = name + name_is_public(name); *c; c++)
                 if (!isalnum((unsigned char)*c) && !strchr("._-", *c))
                         return -EINVAL;
         strcpy(ret_name, name);
@@ -231,7 +242,7 @@ static uint64_t mix(uint64_t x)
 
 static void uuid_make(const char *name, unsigned ordinal, uint8_t ret_uuid[static 16])
 {
-        uint64_t h = mix(((uint64_t)geteuid() << 8) + ordinal), words[2];
+        uint64_t h = mix(((uint64_t)name_owner(name) << 8) + ordinal), words[2];
 
         for (const char *c = name; *c; c++)
                 h = mix(h ^ (uint8_t)*c);
@@ -291,30 +302,51 @@ static int segment_init(struct session_segment *g, const char *name)
 
 static void segment_path(const char *name, char path[static 128])
 {
-        (void)snprintf(path, 128, "/simcuda-%u-%s-%d.%zu", (unsigned)geteuid(), name,
+        (void)snprintf(path, 128, "/simcuda-%u-%s-%d.%zu", (unsigned)name_owner(name), name,
                        SESSION_LAYOUT, sizeof(struct session_segment));
+}
+
+/* Never with O_CREAT what is there already: the kernel refuses that for a file of somebody else in
+ * a directory like /dev/shm (fs.protected_regular). */
+static int segment_open_file(const char *name, bool create, mode_t mode)
+{
+        char path[128];
+        int fd;
+
+        segment_path(name, path);
+        for (;;) {
+                fd = shm_open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW, 0);
+                if (fd >= 0 || errno != ENOENT || !create)
+                        return fd < 0 ? -errno : fd;
+                fd = shm_open(path, O_RDWR | O_CLOEXEC | O_CREAT | O_EXCL, 0600);
+                if (fd >= 0 && fchmod(fd, mode) < 0) {
+                        (void)close(fd);
+                        return -errno;
+                }
+                if (fd >= 0 || errno != EEXIST)
+                        return fd < 0 ? -errno : fd;
+        }
 }
 
 /* Opens and locks the segment. The lock lasts as long as the open file, and a mapping keeps that
  * open: who keeps the mapping gives the lock up by segment_opened(). */
 static int segment_open(const char *name, bool create, int *ret_fd)
 {
-        char path[128];
+        mode_t mode = name_is_public(name) ? 0666 : 0600;
 
-        segment_path(name, path);
         for (;;) {
-                _cleanup_close_ int fd = -EBADF;
+                _cleanup_close_ int fd = segment_open_file(name, create, mode);
                 struct stat st;
 
-                fd = shm_open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | (create ? O_CREAT : 0), 0600);
                 if (fd < 0)
-                        return -errno;
+                        return fd;
                 while (flock(fd, LOCK_EX) < 0)
                         if (errno != EINTR)
                                 return -errno;
                 if (fstat(fd, &st) < 0)
                         return -errno;
-                if (!S_ISREG(st.st_mode) || st.st_uid != geteuid() || (st.st_mode & 077))
+                if (!S_ISREG(st.st_mode) || (st.st_mode & 077 & ~mode) ||
+                    (!name_is_public(name) && st.st_uid != geteuid()))
                         return -EPERM;
                 if (st.st_nlink == 0)
                         continue; /* removed between opening and locking */

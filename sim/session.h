@@ -1,7 +1,8 @@
 /* session.h: what all processes of one simulated machine share.
  *
- * A POSIX shared memory segment named after the user and SIMCUDA_SESSION holds the cards (capacity,
- * bus, identity) and one slot a process (what it uses, what it moved). Everything that is a sum is
+ * A POSIX shared memory segment named after the user and SIMCUDA_SESSION (after a name that begins
+ * with '+' alone: open to every user of the machine) holds the cards (capacity, bus, identity) and
+ * one slot a process (what it uses, what it moved). Everything that is a sum is
  * computed from the slots, so that a process killed at any instant leaves nothing to repair:
  * whoever looks next ends the slots whose process is gone. Used by the simulated driver, by the
  * simulated NVML and by simcuda-stat. Thread-safe. Errors are -errno. */
