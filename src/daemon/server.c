@@ -167,6 +167,11 @@ static int on_measure_timer(sd_event_source *src, uint64_t usec, void *userdata)
         return 0;
 }
 
+void server_measure_soon(struct server *s)
+{
+        (void)sd_event_source_set_time_relative(s->measure_timer, 0);
+}
+
 static int on_linger_timer(sd_event_source *src, uint64_t usec, void *userdata)
 {
         struct server *s = userdata;

@@ -74,6 +74,9 @@ int session_handle(struct client *c, const struct wire_message *m); /* 0, or -er
 void session_begin(struct server *s);   /* before an event of the scheduler */
 void session_perform(struct server *s); /* and after it: carry its actions out */
 
+/* What others use has changed: look again after this batch, not a second later. */
+void server_measure_soon(struct server *s);
+
 /* measure.c */
 void measure_all(struct server *s);
 /* The card shows no memory of this process, as far as can be told; ret_sure: NVML has named this

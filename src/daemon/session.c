@@ -281,6 +281,9 @@ static int on_attach(struct client *c, const struct wire_message *m)
         send_attached(c, gpu, m->header.gpu);
         session_perform(s);
         release_former(c);
+        /* It came with memory that may have been taken for a stranger's until now. */
+        if (in->backed + in->fixed > 0)
+                server_measure_soon(s);
         return 0;
 }
 

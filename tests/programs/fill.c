@@ -1,5 +1,7 @@
 /* fill: rewrites all of its memory every round and checks it before. Says each round's sum, so that
- * the checker, another process without a GPU, can compare. */
+ * the checker, another process without a GPU, can compare. --ms: a pause after each round. */
+#include <unistd.h>
+
 #include "base/macros.h"
 #include "program.h"
 
@@ -18,6 +20,8 @@ int main(int argc, char **argv)
                 program_say("round", "\"round\":%llu,\"sum\":\"%016llx\"",
                             (unsigned long long)round, (unsigned long long)sum);
                 round++;
+                if (options.ms > 0)
+                        (void)usleep((useconds_t)(options.ms * 1000));
         }
         sum = blocks_verify(&b, round);
         program_say("round", "\"round\":%llu,\"sum\":\"%016llx\"", (unsigned long long)round,

@@ -1,0 +1,343 @@
+"""Seeded faults: what a seed does to a small world, and what must hold afterwards.
+
+Three programs share a card that holds one of the large two beside the small one. The seed says who is killed or stopped, at
+which point (the simulated driver's calls: sim/fault_points.def and those below; the daemon's: src/daemon/kill_points.def),
+and what happens meanwhile. Afterwards every survivor has gone on, with the right bytes, and nothing is left anywhere."""
+
+import ctypes
+import json
+import os
+import random
+import re
+import signal
+import socket
+import time
+
+from wireclient import MESSAGES, order
+from world import ROOT, World, wait_for
+
+PATIENCE = 60  # s: far beyond what any of it takes, for machines that are busy
+MEMORY, LARGE, SMALL, BLOCK = "32MiB", "16MiB", "2MiB", "2MiB"
+OVER_MOST = 4  # looks, 20 ms apart
+CONFIG = {"quantum": "60ms", "grace": "300ms"}
+
+# ---- the points ----
+
+# How often a call comes in a program's first hand-offs; what is not named here comes all the time.
+_ONCE = {"cuMemHostRegister": 1, "cuDevicePrimaryCtxRetain": 1, "cuModuleLoadData": 1, "cuMemAddressReserve": 1,
+         "cuStreamCreateWithPriority": 3, "cuEventCreate": 4, "cuInit": 1, "cuDeviceTotalMem": 1}
+_OFTEN = 24
+_UNKNOWN = ("cuInit", "cuDeviceTotalMem")  # the daemon does not know the client yet
+_BEFORE_ONLY = ("cuInit", "cuDeviceTotalMem", "cuModuleLoadData", "cuMemAddressReserve", "cuStreamCreateWithPriority",
+                "cuEventCreate",                 "cuEventQuery", "cuStreamQuery", "cuLaunchKernel", "cuStreamSynchronize")
+
+
+def _rows(path, macro):
+    with open(os.path.join(ROOT, path), encoding="utf-8") as f:
+        return re.findall(rf"^{macro}\(([^)]*)\)", f.read(), flags=re.M)
+
+
+def client_points():
+    """(point as SIMCUDA_FAIL names it, how often it comes)"""
+    after = _rows("sim/fault_points.def", "FAULT_POINT")
+    assert after
+    names = [*after, *_BEFORE_ONLY, *(name + "@after" for name in after)]
+    return [(name, _ONCE.get(name.split("@")[0], _OFTEN)) for name in names]
+
+
+# Messages that every hand-off brings, and how often. What is not here is rare (SHORT, BYE, DRAIN_FAILED, REFUSED).
+_MESSAGES = {"HELLO": 3, "ATTACH": 3, "USAGE": 60, "WANT": 20, "DRAINED": 6, "IDLE": 3, "ACTIVE": 3, "WELCOME": 3, "ATTACHED": 3,
+             "LIMIT": 60, "GRANT": 6, "REVOKE": 6, "CONTESTED": 1}
+# Points that a restart, a lost connection or a death has to bring about first.
+_LATE = {"returning", "lost", "gone", "grace"}
+
+
+def daemon_points():
+    """(point as SUBLET_KILL_POINT names it, how often it comes) in a daemon whose clients all live."""
+    plain = _rows("src/daemon/kill_points.def", "KILL_POINT")
+    assert _LATE < set(plain)
+    often = {"swept": 100, "measured": 2, "accepted": 3, "attaching": 3}
+    points = [(name, often[name]) for name in plain if name not in _LATE]
+    for row in _rows("src/daemon/kill_points.def", "KILL_POINT_MESSAGE"):
+        name, direction = [part.strip() for part in row.split(",")]
+        points += [(f"{name}.{message}", n) for message, n in _MESSAGES.items() if MESSAGES[message][1] == direction]
+    return points
+
+
+# ---- connections ----
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def cut_connection(pid):
+    """Shut down a process's connection to its daemon, as if the kernel had: both ends see it closed."""
+    pidfd = os.pidfd_open(pid)
+    cut = 0
+    try:
+        for name in os.listdir(f"/proc/{pid}/fd"):
+            try:
+                if not os.readlink(f"/proc/{pid}/fd/{name}").startswith("socket:"):
+                    continue
+            except OSError:
+                continue
+            fd = _libc.syscall(438, pidfd, int(name), 0)  # pidfd_getfd
+            if fd < 0:
+                raise OSError(ctypes.get_errno(), "pidfd_getfd")
+            with socket.socket(fileno=fd) as s:
+                if s.family == socket.AF_UNIX and s.type == socket.SOCK_SEQPACKET:
+                    s.shutdown(socket.SHUT_RDWR)
+                    cut += 1
+    finally:
+        os.close(pidfd)
+    return cut
+
+
+def is_stopped(pid):
+    with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as f:
+        return f.read().rsplit(")", 1)[1].split()[0] == "T"
+
+
+# ---- a world with a fault in it ----
+
+def brief(p):
+    """A program's fate, in a few lines."""
+    return f"--- {p.pid} {p.name}: {p.process.poll()}\n" + "\n".join([*p.out().splitlines()[-1:], *p.err().splitlines()[-4:], ""])
+
+
+class FaultWorld(World):
+    def __init__(self, **env):
+        super().__init__(memory=MEMORY)
+        self.over = 0  # looks in a row that showed more charged than there is
+        self.returning = False  # clients come back to a daemon that does not know them
+        self.env.update({"SUBLET_REQUIRE": "1", **env})
+
+    def daemon_up(self, point=None):
+        self.returning = self.daemon is not None
+        if not point:
+            return self.start_daemon(config=CONFIG)
+        # It may come to its point before it can be asked whether it is there.
+        return self.start_daemon(config=CONFIG, wait=False, binary="subletd-test", SUBLET_KILL_POINT=point)
+
+    def fill(self, seed, size, fail=None, pause_ms=2):
+        return self.program("fill", "--bytes", size, "--block", BLOCK, "--seed", seed, "--until", self.path("end"),
+                            "--ms", str(pause_ms), SIMCUDA_FAIL=fail)
+
+    def look(self):
+        """The daemon's picture of the card; Σ charge is never more than there is, but for the moment after a client came
+        back that the daemon had taken for a stranger."""
+        gpus = order(self.dir, order="status").get("gpus")
+        if not gpus:
+            return None
+        gpu = gpus[0]
+        self.over = self.over + 1 if gpu["charged"] > gpu["capacity"] - gpu["headroom"] else 0
+        assert self.over < (OVER_MOST if self.returning else 1), json.dumps(gpu)
+        assert gpu["charged"] >= sum(c["backed"] for c in gpu["clients"]), json.dumps(gpu)
+        return gpu
+
+    def looked(self):
+        try:
+            return self.look()
+        except OSError:
+            return None  # no daemon at the moment
+
+    def go_on(self, programs, rounds=2):
+        """Each of them does so many rounds more."""
+        goal = {p: len(p.events("round")) + rounds for p in programs}
+
+        def done():
+            for p in programs:
+                assert p.running(), f"{p.pid} ended early"
+            self.looked()
+            return all(len(p.events("round")) >= n for p, n in goal.items())
+
+        try:
+            wait_for(done, PATIENCE, f"{rounds} more rounds")
+        except AssertionError as e:
+            late = [p.pid for p, n in goal.items() if len(p.events("round")) < n]
+            raise AssertionError(f"{e} of {late}\n{self.status_text()}") from e
+
+    def end(self, programs):
+        """They end well, every byte was right, and nothing is left on the card, in the ledger, or on the host."""
+        with open(self.path("end"), "w", encoding="utf-8"):
+            pass
+        for p in programs:
+            p.ok(PATIENCE)
+            self.check_sums(p)
+        wait_for(lambda: self.card()["used"] == 0, PATIENCE, f"the card to be empty: {self.card()}")
+
+        def forgotten():
+            status = order(self.dir, order="status")
+            gpu = status["gpus"][0]
+            return (not gpu["clients"] and gpu["charged"] == gpu["fixed"] == gpu["committed"] == 0
+                    and gpu["foreign"] == 0 and status["host_memory"]["committed"] == 0)
+
+        wait_for(forgotten, PATIENCE, f"the daemon to forget everybody: {self.status()}")
+        assert self.sublet("stop").returncode == 0
+        assert self.daemon.wait(PATIENCE) == 0, self.daemon.report()
+
+
+def await_stop(world, p):
+    def stopped():
+        assert p.running(), "ended instead of stopping\n" + p.report()
+        return is_stopped(p.pid)
+
+    wait_for(stopped, PATIENCE, f"{p.name} ({p.pid}) to come to its point\n{world.status_text() if p is not world.daemon else ''}")
+
+
+def await_kill(p):
+    assert p.wait(PATIENCE) == -signal.SIGKILL, p.report()
+
+
+class Scenario:
+    """What a seed means. run() raises where something does not hold."""
+
+    def __init__(self, seed):
+        self.seed = seed
+        r = self.random = random.Random(seed)
+        self.choose_client_point()
+        self.daemon_point, n = r.choice(daemon_points())
+        self.daemon_point += f":{r.randint(1, n)}"
+        self.pause = r.choice([0, 0, 0.05, 0.3])
+        self.second = r.random() < 0.5  # the victim is the second of the large ones
+        self.kind = KINDS[seed % len(KINDS)]
+
+    def choose_client_point(self):
+        name, n = self.random.choice(client_points())
+        self.client_point = f"{name}:{self.random.randint(1, n)}"
+
+    def __str__(self):
+        return (f"seed {self.seed}: {self.kind.__name__}, client at {self.client_point}, daemon at {self.daemon_point}, "
+                f"victim is the {'second' if self.second else 'first'}, pause {self.pause} s")
+
+    def start(self, world, fail=None):
+        """victim, the others"""
+        a = world.fill("1", LARGE, None if self.second else fail)
+        b = world.fill("2", LARGE, fail if self.second else None)
+        c = world.fill("3", SMALL, pause_ms=120)  # long enough to count as idle
+        return (b, [a, c]) if self.second else (a, [b, c])
+
+    def run(self):
+        world = FaultWorld()
+        try:
+            self.kind(self, world)
+        except Exception as e:
+            raise AssertionError(f"{self}\nalone: FAULT_SEED={self.seed} python3 -m pytest tests/system/test_faults.py\n{e}\n"
+                                 + "".join(brief(p) for p in world.programs)) from e
+        finally:
+            world.close()
+
+    # -- the kinds --
+
+    def client_killed(self, world):
+        world.daemon_up()
+        victim, others = self.start(world, self.client_point + ":kill")
+        await_kill(victim)
+        world.go_on(others)
+        world.end(others)
+
+    def client_stopped(self, world):
+        """For good, as far as the others can tell, and then it goes on."""
+        world.daemon_up()
+        victim, others = self.start(world, self.client_point + ":stop")
+        await_stop(world, victim)
+        world.go_on(others[-1:])  # the small one has room in any case
+        time.sleep(self.pause)
+        victim.send(signal.SIGCONT)
+        world.go_on([victim, *others])
+        world.end([victim, *others])
+
+    def client_stopped_and_killed(self, world):
+        world.daemon_up()
+        victim, others = self.start(world, self.client_point + ":stop")
+        await_stop(world, victim)
+        world.go_on(others[-1:])
+        victim.send(signal.SIGKILL)
+        await_kill(victim)
+        world.go_on(others)
+        world.end(others)
+
+    def daemon_killed(self, world):
+        daemon = world.daemon_up(self.daemon_point + ":kill")
+        victim, others = self.start(world)
+        await_kill(daemon)
+        time.sleep(self.pause)
+        world.daemon_up()
+        world.go_on([victim, *others])
+        world.end([victim, *others])
+
+    def daemon_killed_again(self, world):
+        """The second one dies while the clients of the first come back."""
+        daemon = world.daemon_up(self.daemon_point + ":kill")
+        victim, others = self.start(world)
+        await_kill(daemon)
+        point = self.random.choice(["grace:1", "grace:4", "attaching:1", "attaching:3", "handled.ATTACH:2", "sent.LIMIT:1"])
+        await_kill(world.daemon_up(point + ":kill"))
+        time.sleep(self.pause)
+        world.daemon_up()
+        world.go_on([victim, *others])
+        world.end([victim, *others])
+
+    def daemon_stopped(self, world):
+        daemon = world.daemon_up(self.daemon_point + ":stop")
+        victim, others = self.start(world)
+        await_stop(world, daemon)
+        time.sleep(self.pause)
+        daemon.send(signal.SIGCONT)
+        world.go_on([victim, *others])
+        world.end([victim, *others])
+
+    def client_killed_while_the_daemon_is_gone(self, world):
+        daemon = world.daemon_up()
+        victim, others = self.start(world, self.client_point + ":stop")
+        await_stop(world, victim)
+        daemon.send(signal.SIGKILL)
+        daemon.wait()
+        victim.send(signal.SIGKILL)
+        await_kill(victim)
+        time.sleep(self.pause)
+        world.daemon_up()
+        world.go_on(others)
+        world.end(others)
+
+    def daemon_restarted_under_a_stopped_client(self, world):
+        daemon = world.daemon_up()
+        victim, others = self.start(world, self.client_point + ":stop")
+        await_stop(world, victim)
+        daemon.send(signal.SIGKILL)
+        daemon.wait()
+        time.sleep(self.pause)
+        world.daemon_up()
+        time.sleep(self.random.choice([0, 0.5, 2.2]))  # before, in and after the time that clients have to come back
+        victim.send(signal.SIGCONT)
+        world.go_on([victim, *others])
+        world.end([victim, *others])
+
+    def connection_lost(self, world):
+        world.daemon_up()
+        victim, others = self.start(world, self.client_point + ":stop")
+        await_stop(world, victim)
+        cut_connection(victim.pid)  # may be 0: it had not connected yet
+        time.sleep(self.pause)
+        victim.send(signal.SIGCONT)
+        world.go_on([victim, *others])
+        world.end([victim, *others])
+
+    def client_and_daemon_killed(self, world):
+        """The daemon at a point that the client's death brings about."""
+        point = self.random.choice(["lost:1", "gone:1"])
+        while self.client_point.startswith(_UNKNOWN):
+            self.choose_client_point()
+        daemon = world.daemon_up(point + ":kill")
+        victim, others = self.start(world, self.client_point + ":kill")
+        await_kill(victim)
+        await_kill(daemon)
+        time.sleep(self.pause)
+        world.daemon_up()
+        world.go_on(others)
+        world.end(others)
+
+
+KINDS = [Scenario.client_killed, Scenario.daemon_killed, Scenario.client_stopped, Scenario.connection_lost,
+         Scenario.daemon_killed_again, Scenario.client_killed, Scenario.daemon_killed, Scenario.daemon_stopped,
+         Scenario.client_killed_while_the_daemon_is_gone, Scenario.client_stopped_and_killed,
+         Scenario.daemon_restarted_under_a_stopped_client, Scenario.client_and_daemon_killed]
