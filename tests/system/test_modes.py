@@ -1,0 +1,397 @@
+"""Modes, the quantum, priorities and idleness, end to end: the real daemon, programs that compete, changes while they run.
+
+Who had the card is read from the programs' own clocks (`turns` has its kernels note when they began and ended), never
+from what sublet says."""
+
+import json
+import os
+import random
+import statistics
+import subprocess
+import time
+
+import pytest
+
+from wireclient import MAGIC, MIB, encode, uuid
+from world import wait_for
+
+
+@pytest.fixture
+def small(make_world):
+    """A card of 64 MiB, no daemon yet."""
+    return make_world(memory="64MiB")
+
+
+@pytest.fixture
+def quick(small):
+    """The same with a daemon whose quantum is short."""
+    small.start_daemon(config={"quantum": "200ms"})
+    return small
+
+
+def touch(path):
+    with open(path, "w", encoding="utf-8"):
+        pass
+
+
+def fill(world, mib, seed, *more, **env):
+    return world.program("fill", "--bytes", f"{mib}MiB", "--block", "4MiB", "--seed", str(seed), "--until",
+                         world.path("end"), *more, **env)
+
+
+def hold(world, mib, seed=1, **env):
+    return world.program("hold", "--bytes", f"{mib}MiB", "--block", "4MiB", "--seed", str(seed), stdin=subprocess.PIPE,
+                         **env)
+
+
+def setting(world, name, value):
+    done = world.sublet("set", name, value)
+    assert done.returncode == 0, done.stderr
+
+
+def finish(world, *programs):
+    touch(world.path("end"))
+    for p in programs:
+        p.ok()
+        if p.name == "fill":
+            world.check_sums(p)
+
+
+def go_on(programs, rounds=2, timeout=60):
+    """Everybody does so many more rounds."""
+    before = [len(p.events("round")) for p in programs]
+    wait_for(lambda: all(len(p.events("round")) >= n + rounds for p, n in zip(programs, before)), timeout,
+             "everybody to go on")
+
+
+# ---- exclusive ----
+
+
+def turns_of(*programs):
+    """[(begin, end, whose)] in order of time, a program's neighbouring ones as one."""
+    every = sorted((t["begin"], t["end"], i) for i, p in enumerate(programs) for t in p.events("turn"))
+    merged = []
+    for begin, end, whose in every:
+        if merged and merged[-1][2] == whose:
+            merged[-1] = (merged[-1][0], max(end, merged[-1][1]), whose)
+        else:
+            merged.append((begin, end, whose))
+    return merged
+
+
+def overlap_ns(turns, begin, end):
+    """For how long between two moments more than one program had a kernel running or behind another."""
+    clipped = [(max(b, begin), min(e, end), who) for b, e, who in turns if e > begin and b < end]
+    return sum(max(0, min(e, e2) - max(b, b2)) for i, (b, e, who) in enumerate(clipped)
+               for b2, e2, who2 in clipped[i + 1:] if who != who2)
+
+
+def one_runs(world):
+    states = [c["state"] for c in world.clients().values()]
+    return states.count("running") == 1 and "draining" not in states
+
+
+def test_exclusive_has_one_at_a_time_by_their_own_clocks(quick):
+    """Both fit, so in auto mode they run at the same time; the change comes while they do."""
+    pair = [quick.program("turns", "--bytes", "8MiB", "--seed", seed, "--until", quick.path("end"))
+            for seed in ("1", "2")]
+    for p in pair:
+        p.await_event("filled")
+    together = time.time_ns()
+    wait_for(lambda: all(c["gpu_time_s"] > 0.4 for c in quick.clients().values()), 30, "both to run together")
+    setting(quick, "mode", "exclusive")
+    wait_for(lambda: one_runs(quick), 20, "one lease")
+    handoffs = quick.handoffs()
+    # A pause shorter than 20 ms is not seen in the records: begin with a turn that follows a whole one.
+    wait_for(lambda: quick.handoffs() >= handoffs + 2, 60, "two hand-offs")
+    alone = time.time_ns()
+    wait_for(lambda: quick.handoffs() >= handoffs + 14, 60, "twelve hand-offs")
+    again = time.time_ns()
+    setting(quick, "mode", "auto")
+    wait_for(lambda: [c["state"] for c in quick.clients().values()] == ["running"] * 2, 20, "both to run again")
+    time.sleep(0.3)  # something to see in the record below
+    finish(quick, *pair)
+    every = [(t["begin"], t["end"], i) for i, p in enumerate(pair) for t in p.events("turn")]
+    assert overlap_ns(every, together, alone) > 0, "they never ran together: nothing was tried"
+    assert overlap_ns(every, alone, again) == 0, turns_of(*pair)
+    assert overlap_ns(every, again, time.time_ns()) > 0, "they did not come together again"
+    # In turns, and by nobody's memory moving.
+    assert len([t for t in turns_of(*pair) if alone < t[0] and t[1] < again]) >= 10
+    assert quick.card()["d2h_bytes"] < 8 * MIB
+
+
+def median_turn_s(world, pair, quantum, handoffs):
+    setting(world, "quantum", quantum)
+    begin, before = time.time_ns(), world.handoffs()
+    wait_for(lambda: world.handoffs() >= before + handoffs, 60, f"{handoffs} hand-offs at {quantum}")
+    return begin, time.time_ns()
+
+
+def test_the_quantum_is_obeyed_and_can_be_changed(quick):
+    setting(quick, "mode", "exclusive")
+    pair = [quick.program("turns", "--bytes", "8MiB", "--seed", seed, "--until", quick.path("end"))
+            for seed in ("1", "2")]
+    for p in pair:
+        p.await_event("filled")
+    periods = [median_turn_s(quick, pair, quantum, 5) for quantum in ("150ms", "600ms", "150ms")]
+    finish(quick, *pair)
+    short, long, short_again = (
+        statistics.median(e - b for b, e, _ in turns_of(*pair) if begin <= e <= end) for begin, end in periods)
+    assert long > 2 * short and long > 2 * short_again, (short, long, short_again)
+    assert quick.sublet("set", "quantum", "0s").returncode != 0
+    assert quick.sublet("set", "quantum", "soon").returncode != 0
+
+
+# ---- changes under load ----
+
+
+def test_everything_changes_while_four_programs_compete(quick):
+    """Nobody is stuck, every byte stays right, and off is refused for as long as anything is evicted."""
+    random.seed(7)
+    names = [("roam", 48), ("roam", 40), ("roam", 32)]
+    programs = [quick.program(name, "--bytes", f"{mib}MiB", "--block", "8MiB", "--seed", str(i), "--ms", "200",
+                               "--until", quick.path("end")) for i, (name, mib) in enumerate(names)]
+    programs.append(fill(quick, 48, 9))
+    programs[-1].await_event("filled")
+    refused = 0
+    for _ in range(25):
+        name, value = random.choice((("mode", "auto"), ("mode", "exclusive"), ("quantum", "50ms"), ("quantum", "300ms"),
+                                     ("quantum", "auto"), ("mode", "off")))
+        done = quick.sublet("set", name, value)
+        if value == "off":
+            refused += done.returncode != 0
+            assert done.returncode == 0 or "evicted" in done.stderr, done.stderr
+            setting(quick, "mode", "auto")  # roamers do not have to fail for want of room
+        else:
+            assert done.returncode == 0, done.stderr
+        assert all(p.running() for p in programs), [p.report() for p in programs if not p.running()]
+        time.sleep(random.uniform(0, 0.2))
+    setting(quick, "mode", "auto")
+    setting(quick, "quantum", "200ms")
+    go_on([programs[-1]])
+    before = [p.events("progress")[-1]["actions"] if p.events("progress") else 0 for p in programs[:3]]
+    wait_for(lambda: all(p.events("progress") and p.events("progress")[-1]["actions"] > n
+                         for p, n in zip(programs[:3], before)), 60, "the roamers to go on")
+    finish(quick, *programs)
+    for p in programs[:3]:
+        assert p.events("roamed")[0]["checked"] > 0
+    assert quick.handoffs() > 0
+
+
+# ---- off ----
+
+
+def test_off_is_refused_while_anything_is_evicted(quick):
+    first, second = hold(quick, 48, 1), hold(quick, 48, 2)
+    for p in (first, second):
+        p.await_event("filled")
+    assert any(c["evicted"] for c in quick.clients().values())
+    done = quick.sublet("set", "mode", "off")
+    assert done.returncode == 1
+    assert "refuses: mode off has to wait: memory of a client is evicted" in done.stderr
+    assert quick.status()["mode"] == "auto"
+    first.order("touch")  # hand-offs go on
+    second.finish()
+    first.order("touch")
+    setting(quick, "mode", "off")
+    first.finish()
+    for p in (first, second):
+        assert quick.check_sums(p) == 1
+
+
+def test_in_off_what_does_not_fit_fails_and_nothing_is_revoked(quick):
+    resident = fill(quick, 32, 1)
+    resident.await_event("round")
+    setting(quick, "mode", "off")
+    beside = fill(quick, 12, 2)
+    beside.await_event("round")
+    too_much = quick.program("fill", "--bytes", "32MiB", "--block", "8MiB")
+    assert too_much.wait() == 5, too_much.report()
+    assert "OUT_OF_MEMORY" in too_much.err()
+    go_on([resident, beside])
+    assert quick.handoffs() == 0
+    shown = quick.clients()
+    assert all(shown[p.pid]["evicted"] == 0 and shown[p.pid]["state"] == "running" for p in (resident, beside))
+    # Back, under load: what did not fit a moment ago gets its turns.
+    setting(quick, "mode", "auto")
+    later = fill(quick, 48, 3)
+    later.await_event("round")
+    finish(quick, resident, beside, later)
+    assert quick.handoffs() > 0
+
+
+def test_the_mode_can_be_set_from_the_start(small):
+    small.start_daemon(config={"mode": "off"})
+    assert small.status()["mode"] == "off"
+    first = hold(small, 32)
+    first.await_event("filled")
+    second = small.program("fill", "--bytes", "48MiB", "--block", "8MiB")
+    assert second.wait() == 5, second.report()
+    first.order("verify")
+    first.finish()
+
+
+# ---- priorities ----
+
+
+def test_a_priority_is_given_with_the_command(quick):
+    def shown(process):
+        return quick.clients()[process.pid]["priority"]
+
+    by_option = quick.start([os.path.join(os.path.dirname(quick.daemon.argv[0]), "sublet"), "run", "--priority", "-3",
+                              "--", os.path.join(os.path.dirname(quick.daemon.argv[0]), "programs", "hold"), "--bytes",
+                              "4MiB"], stdin=subprocess.PIPE)
+    by_variable = hold(quick, 4, SUBLET_PRIORITY="7")  # the daemon's own user may
+    malformed = hold(quick, 4, SUBLET_PRIORITY="high")
+    for p in (by_option, by_variable, malformed):
+        p.await_event("filled")
+    assert (shown(by_option), shown(by_variable), shown(malformed)) == (-3, 7, 0)
+    assert "priority -3" in quick.status_text() and "priority +7" in quick.status_text()
+    assert malformed.err().count("\n") == 1
+    assert "SUBLET_PRIORITY is a number from -20 to 20, not 'high'" in malformed.err()
+    for p in (by_option, by_variable, malformed):
+        p.finish()
+    for value in ("high", "21", "-21", ""):
+        done = quick.sublet("run", "--priority", value, "--", "/bin/true")
+        assert done.returncode == 2 and "--priority" in done.stderr, (value, done)
+
+
+# A client of another user: connects, attaches, and stays until its stdin ends.
+OTHER_USER = """
+import socket, sys
+s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+s.connect(sys.argv[1])
+for packet in sys.argv[2:]:
+    s.send(bytes.fromhex(packet))
+sys.stdin.read()
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="another user is needed")
+@pytest.mark.parametrize("wished,given", [(5, 0), (0, 0), (-5, -5), (-1000, -20), (2**31 - 1, 0), (-2**31, -20)])
+def test_other_users_may_only_lower_themselves(world, wished, given):
+    os.mkdir(world.dir)
+    for path in (world.root, world.dir):
+        os.chmod(path, 0o755)
+    world.start_daemon("--shared", "--capacity", "64MiB")
+    client = subprocess.Popen(
+        ["/usr/bin/python3", "-c", OTHER_USER, os.path.join(world.dir, "client.sock"),
+         encode("HELLO", sequence=1, magic=MAGIC, major=1, name="x", version="1", priority=wished & 0xFFFFFFFF).hex(),
+         encode("ATTACH", gpu=0, sequence=2, total_bytes=64 * MIB, uuid=uuid(1)).hex()],
+        stdin=subprocess.PIPE, user=65534)
+    try:
+        def found():
+            return [c for g in world.status()["gpus"] for c in g["clients"]]
+
+        wait_for(found, 20, "the client to be attached")
+        assert [c["priority"] for c in found()] == [given]
+    finally:
+        client.stdin.close()
+        client.wait()
+
+
+def test_bursts_of_a_higher_priority_go_first_and_do_not_ping_pong(make_world):
+    """The batch job's turn would last five minutes. A slow bus: a hand-off costs far more than what is between two
+    requests of a burst, so the batch job must not get the card back in between."""
+    world = make_world(memory="64MiB", bus="25MB/s")
+    world.start_daemon(config={"quantum": "5min"})
+    interactive = hold(world, 32)
+    interactive.await_event("filled")
+    batch = fill(world, 48, 2, SUBLET_PRIORITY="-1")
+    batch.await_event("round")
+    lost = []
+    for _ in range(2):
+        interactive.order("touch")
+        before = world.clients()[interactive.pid]["handoffs"]
+        for _ in range(4):
+            interactive.order("touch")
+        after = world.clients()[interactive.pid]["handoffs"]
+        lost.append(after - before)
+        go_on([batch])  # which gets it back when the burst is over
+    assert lost == [0, 0]
+    assert world.clients()[batch.pid]["handoffs"] >= 2
+    interactive.finish()
+    finish(world, batch)
+    assert world.check_sums(interactive) == 1
+
+
+# ---- the quantum that finds itself ----
+
+
+def traced(world):
+    with open(world.path("trace"), encoding="utf-8") as f:
+        return sorted((json.loads(line) for line in f), key=lambda e: e["t_ns"])
+
+
+def handoff_costs_s(events):
+    """From the beginning of each drain to the end of the other one's restore that followed it."""
+    costs = []
+    for i, e in enumerate(events):
+        if e["event"] != "drain_begin":
+            continue
+        done = [x["t_ns"] for x in events[i:] if x["event"] == "restore_end" and x["pid"] != e["pid"]]
+        until = [x["t_ns"] for x in events[i + 1:] if x["event"] == "drain_begin"] or [events[-1]["t_ns"] + 1]
+        done = [t for t in done if t <= until[0]]
+        if done:
+            costs.append((max(done) - e["t_ns"]) / 1e9)
+    return costs
+
+
+@pytest.mark.parametrize("bus", ["200MB/s", "50MB/s"])
+def test_the_automatic_quantum_follows_the_cost_of_hand_offs(make_world, bus):
+    """Half of the time may be spent on hand-offs here, so a turn lasts as long as one costs."""
+    world = make_world(memory="64MiB", bus=bus)
+    world.start_daemon(config={"handoff_share": "50%", "quantum_min": "1ms"})
+    pair = [fill(world, 40, seed, SUBLET_TRACE=world.path("trace")) for seed in (1, 2)]
+    wait_for(lambda: world.handoffs() >= 6, 90, "six hand-offs", interval=0.1)
+    quantum, events = world.status()["gpus"][0]["quantum_s"], traced(world)
+    finish(world, *pair)
+    assert world.status()["quantum"] == "auto"
+    costs = handoff_costs_s(events)
+    assert len(costs) >= 3
+    # A mean of the last ones; the daemon's clock starts a little before the program's and ends a little after.
+    assert 0.5 * min(costs) < quantum < 3 * max(costs), (quantum, costs)
+
+
+# ---- idleness ----
+
+
+def test_an_idle_program_keeps_its_memory_for_as_long_as_set_and_no_longer(small):
+    small.start_daemon(config={"quantum": "5min", "idle_release": "1500ms"})
+    idle = hold(small, 48)
+    began = idle.await_event("filled")["at"]
+    second = hold(small, 48, 2)
+    assert second.await_event("filled")["at"] - began > 1.4e9
+    idle.order("verify")
+    for p in (idle, second):
+        p.finish()
+
+
+def test_who_has_been_idle_for_long_gives_way_at_once(small):
+    """As long as the hand-off costs, unless set: here it is over before anybody asks. Nothing but idleness ends a turn."""
+    small.start_daemon(config={"quantum": "5min"})
+    idle = hold(small, 48)
+    idle.await_event("filled")
+    wait_for(lambda: small.clients()[idle.pid]["idle"], 20, "the first to be idle")
+    second = hold(small, 48, 2)
+    second.await_event("filled", timeout=30)
+    assert small.handoffs() == 1
+    for p in (idle, second):
+        p.finish()
+
+
+def test_who_is_busy_is_not_idle(small):
+    """Within its quantum a program that works keeps its turn, however little it does at a time."""
+    small.start_daemon(config={"quantum": "5min", "idle_release": "1ms"})
+    busy = small.program("turns", "--bytes", "40MiB", "--block", "4MiB", "--ms", "1", "--until", small.path("end"))
+    busy.await_event("filled")
+    second = hold(small, 48, 2)
+    second.await_event("begin")
+    wait_for(lambda: small.clients().get(second.pid, {}).get("state") in ("waiting", "restoring"), 30,
+             "the second to wait")
+    time.sleep(1.0)
+    assert not second.events("filled")
+    touch(small.path("end"))
+    busy.ok()
+    second.await_event("filled")
+    second.finish()
