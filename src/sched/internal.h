@@ -2,12 +2,13 @@
  * includes it.
  *
  * Who owns what: ledger.c every byte count (the sums of a GPU change nowhere else), policy.c who is
- * served and who gives way, settle.c what follows from an event, sched.c the events themselves,
- * actions.c what is told to whom. */
+ * served and who gives way, fair.c how turns are shared between users, settle.c what follows from
+ * an event, sched.c the events themselves, actions.c what is told to whom. */
 #pragma once
 
 #include "base/clock.h"
 #include "base/macros.h"
+#include "sched/planted.h"
 #include "sched/sched.h"
 
 /* Client figures are clamped to their card's total, totals to this, so that no sum of 64-bit counts
@@ -24,6 +25,9 @@
 #define RATE_MIN              (UINT64_C(100) * 1000 * 1000)
 #define RATE_MAX              (UINT64_C(1000) * 1000 * 1000 * 1000)
 #define RATE_SAMPLE_MIN_BYTES (16 * MIB) /* smaller moves measure latency, not the bus */
+
+/* The high-water mark by which a client is packed halves with so much running. */
+#define MARK_HALF_LIFE_NS (10 * NSEC_PER_SEC)
 
 struct client;
 
@@ -51,14 +55,26 @@ struct account {
         uint64_t commit_want, fixed_want;
         uint64_t fixed_since_ns;
 
+        uint64_t mark, mark_run_ns; /* the most it held, when it had run that long */
+        uint64_t reserve;           /* waiting: its limit must reach this before its turn */
+
         uint64_t due_ns; /* overdue unless it makes progress before; 0: nothing is expected of it */
         uint64_t evict_from, evict_since_ns;
+};
+
+/* Those who share a uid. */
+struct user {
+        bool known;
+        uint32_t uid;
+        unsigned clients;
+        uint64_t finish_ns; /* virtual time at which what it has booked is over */
+        uint64_t last_ns;   /* its last tag: a user's own processes stay in ticket order */
 };
 
 struct client {
         bool used;
         uint32_t generation;
-        uint32_t uid;
+        struct user *user;
         int priority;
         uint32_t gpus;         /* bit per attached GPU */
         sched_client previous; /* the same process before it came back */
@@ -71,14 +87,23 @@ struct client {
         bool restoring;
         bool stuck; /* waits for bytes that nobody can be made to give */
 
-        uint64_t lease, granted_ns;
+        uint64_t lease, granted_ns; /* granted_ns: when its turn began */
         uint64_t last_active_ns;
         uint64_t ticket, fixed_ticket; /* fixed_ticket 0: no fixed wait */
+        uint64_t tag_ns, booked_ns;    /* fair.c: its place among users; the turn it has booked */
+        uint64_t turn_run_ns;          /* run_ns when its turn began */
+
+        uint64_t stalled_since_ns, stalled_ns; /* of its turn it waited so long for growth */
+        uint64_t overrun_ns;                   /* how long past their end its turns lasted */
+        uint64_t cut_ns;                       /* what this turn is shorter for it */
+
+        uint64_t revoked_ns; /* first REVOKE of this turn; 0: none */
         uint64_t revoke_due_ns;
         unsigned revoke_gpu, drain_failures;
         uint64_t retry_ns, unpreemptible_until_ns;
 
         enum sched_state state;
+        unsigned flags; /* enum sched_flags, as of the last event */
         uint64_t since_ns;
         bool counted_run, counted_wait; /* what the time since clock_ns counts as */
         uint64_t clock_ns, run_ns, waited_ns, handoffs;
@@ -124,7 +149,8 @@ struct gpu {
 struct entry {
         struct client *c;
         int priority;
-        unsigned kind; /* smaller first within a priority: enum wait_kind */
+        unsigned kind;   /* smaller first within a priority: enum wait_kind */
+        uint64_t tag_ns; /* WAIT_RUN: among users */
         uint64_t ticket;
 };
 
@@ -140,8 +166,10 @@ struct sched {
         bool started; /* the first event has come */
         uint64_t restart_until_ns;
         uint64_t leases, tickets;
-        uint64_t host_over; /* commits past host room that were there before anything was given */
-        unsigned gpus;      /* one past the highest present */
+        uint64_t virtual_ns; /* fair.c */
+        struct user *user;   /* clients_max of them */
+        uint64_t host_over;  /* commits past host room that were there before anything was given */
+        unsigned gpus;       /* one past the highest present */
         struct gpu gpu[SCHED_GPUS_MAX];
         unsigned clients; /* one past the highest slot ever used */
         struct client *client;
@@ -149,6 +177,7 @@ struct sched {
         unsigned n_order;
         uint32_t *dirty; /* clients to be told something, by slot */
         unsigned n_dirty, first_dirty;
+        struct sched_transitions transitions;
 };
 
 /* Every GPU that client c uses, in v, an unsigned of the caller's. */
@@ -187,6 +216,13 @@ static inline bool client_immovable(const struct sched *s, const struct client *
         return c->lost || c->overdue || client_unpreemptible(s, c);
 }
 
+static inline unsigned client_flags(const struct sched *s, const struct client *c)
+{
+        return (c->overdue ? SCHED_OVERDUE : 0) | (c->lost ? SCHED_LOST : 0) |
+               (c->detached ? SCHED_DETACHED : 0) | (c->poisoned ? SCHED_POISONED : 0) |
+               (client_unpreemptible(s, c) ? SCHED_UNPREEMPTIBLE : 0);
+}
+
 /* ---- ledger.c ---- */
 uint64_t gpu_capacity(const struct gpu *g);
 uint64_t gpu_extent(const struct gpu *g);
@@ -201,6 +237,9 @@ uint64_t account_need(const struct client *c, const struct account *a);
 /* As far as is known for sure. */
 bool account_resident(const struct client *c, const struct account *a);
 uint64_t account_missing(const struct client *c, const struct account *a);
+/* What c is packed by: the most that it held, halved with each MARK_HALF_LIFE_NS of running. */
+uint64_t account_mark(const struct sched *s, const struct client *c, const struct account *a);
+uint64_t client_run_ns(const struct sched *s, const struct client *c);
 uint64_t ledger_free(const struct gpu *g);
 /* How far a's limit may rise now: free bytes and those it has not given back itself. */
 uint64_t ledger_available(const struct gpu *g, const struct account *a);
@@ -225,6 +264,19 @@ void policy_sort(struct sched *s);
 void policy_reclaim(struct sched *s, unsigned gpu);
 void policy_reclaim_lease(struct sched *s, unsigned gpu);
 void policy_revoke(struct sched *s, struct client *v, unsigned gpu, const struct client *for_whom);
+
+/* When its turn ends; of one that waits for growth, if that came now. */
+uint64_t policy_turn_end(const struct sched *s, const struct client *c);
+void policy_turn_begins(struct sched *s, struct client *c);
+void policy_turn_is_over(struct sched *s, struct client *c);
+
+/* ---- fair.c ---- */
+void fair_join(struct sched *s, struct client *c, uint32_t uid);
+void fair_leave(struct client *c);
+void fair_book(struct sched *s, struct client *c);
+void fair_stay(struct sched *s, struct client *c);
+void fair_begin(struct sched *s, struct client *c);
+void fair_settle(struct client *c, uint64_t used_ns);
 
 /* ---- settle.c ---- */
 void settle(struct sched *s);

@@ -159,6 +159,31 @@ static const char *check_progress(const struct sched *s, unsigned gpu)
         return "invariant 4: somebody waits, and nobody is making room nor will be asked to";
 }
 
+/* Whoever gets the next bytes of a GPU has stood longest among those of its user who lack some
+ * there, and its user has had no more turns than another's who do. An overdrawn card takes from
+ * those before it, too. */
+static const char *check_order(const struct sched *s, unsigned gpu)
+{
+        const struct client *h = s->gpu[gpu].head;
+
+        if (!h || s->gpu[gpu].head_fixed || h->lease || s->gpu[gpu].over)
+                return NULL;
+        for (unsigned i = 0; i < s->clients; i++) {
+                const struct client *c = &s->client[i];
+
+                if (!c->used || c == h || !c->waiting || c->lease || c->stuck ||
+                    !c->accounts[gpu].attached || !account_missing(c, &c->accounts[gpu]))
+                        continue;
+                if (c->priority > h->priority)
+                        return "somebody of a lower priority is first in the queue";
+                if (c->priority == h->priority && c->user == h->user && c->ticket < h->ticket)
+                        return "of a user's clients the one that waited longer is not first";
+                if (c->priority == h->priority && c->tag_ns < h->tag_ns)
+                        return "a user who has had more turns is first in the queue";
+        }
+        return NULL;
+}
+
 const char *sched_check(const struct sched *s, uint64_t now_ns)
 {
         const char *broken;
@@ -171,6 +196,8 @@ const char *sched_check(const struct sched *s, uint64_t now_ns)
                 broken = check_gpu(s, gpu);
                 if (!broken && !restarting)
                         broken = check_progress(s, gpu);
+                if (!broken && !restarting)
+                        broken = check_order(s, gpu);
                 if (broken)
                         return broken;
         }

@@ -26,7 +26,7 @@ uint64_t gpu_headroom(const struct gpu *g)
 
 uint64_t gpu_usable(const struct gpu *g)
 {
-        return sub_sat(gpu_capacity(g), gpu_headroom(g));
+        return sub_sat(gpu_capacity(g), gpu_headroom(g)) + PLANTED(HEADROOM_OFF_BY_ONE);
 }
 
 uint64_t gpu_fixed_budget(const struct sched *s, const struct gpu *g)
@@ -51,6 +51,8 @@ uint64_t account_fixed(const struct account *a)
 {
         uint64_t known = MAX(a->usage.fixed, a->fixed_measured);
 
+        if (PLANTED(ALLOWED_NOT_CHARGED))
+                return known;
         return MAX(a->fixed_allowed, known);
 }
 
@@ -70,12 +72,41 @@ uint64_t account_need(const struct client *c, const struct account *a)
 
 bool account_resident(const struct client *c, const struct account *a)
 {
-        return !a->evicting && !a->unsure && a->usage.backed >= account_need(c, a);
+        return !a->evicting && !a->unsure &&
+               (PLANTED(GRANT_TOO_EARLY) || a->usage.backed >= account_need(c, a));
 }
 
 uint64_t account_missing(const struct client *c, const struct account *a)
 {
-        return sub_sat(account_need(c, a), a->limit);
+        return sub_sat(MAX(account_need(c, a), a->reserve), a->limit);
+}
+
+uint64_t client_run_ns(const struct sched *s, const struct client *c)
+{
+        return c->run_ns + (c->counted_run ? s->now_ns - c->clock_ns : 0);
+}
+
+/* Halves, and straight lines between them. */
+uint64_t account_mark(const struct sched *s, const struct client *c, const struct account *a)
+{
+        uint64_t ns = client_run_ns(s, c) - a->mark_run_ns, halves = ns / MARK_HALF_LIFE_NS;
+        uint64_t mark = halves < 64 ? a->mark >> halves : 0;
+
+        mark -= mark / 2000 * (ns % MARK_HALF_LIFE_NS / (MARK_HALF_LIFE_NS / 1000));
+        return MAX(mark, a->usage.allocated);
+}
+
+/* What it frees while it does not run is off its mark: peaks come and go while it runs. */
+static void update_mark(const struct sched *s, const struct client *c, struct account *a,
+                        uint64_t allocated_before)
+{
+        uint64_t freed = c->lease ? 0 : sub_sat(allocated_before, a->usage.allocated);
+        uint64_t mark = account_mark(s, c, a);
+
+        if (!freed && a->usage.allocated < mark)
+                return;
+        a->mark = MAX(sub_sat(mark, freed), a->usage.allocated);
+        a->mark_run_ns = client_run_ns(s, c);
 }
 
 uint64_t ledger_free(const struct gpu *g)
@@ -142,7 +173,9 @@ bool ledger_commit_fits(const struct sched *s, unsigned gpu, const struct accoun
                 return sub_sat(commit, a->limit) <= ledger_available(g, a);
         committed = g->committed - a->commit_held + MAX(commit, a->commit_held);
         spill = ledger_host_spill(s, g, committed, fixed);
-        return spill == 0 || spill + spill_elsewhere(s, gpu) <= s->config.host_budget_bytes;
+        if (!PLANTED(HOST_ROOM_TWICE))
+                spill += spill ? spill_elsewhere(s, gpu) : 0;
+        return spill <= s->config.host_budget_bytes || spill == 0;
 }
 
 /* Between these two the account is not part of the sums and may be changed. */
@@ -176,6 +209,7 @@ void ledger_attach(struct gpu *g, struct account *a, const struct sched_usage *u
         a->commit = a->commit_held = a->usage.allocated;
         a->limit = a->held = a->usage.backed;
         a->fixed_allowed = a->usage.fixed;
+        a->mark = a->usage.allocated;
         put_in(g, a);
 }
 
@@ -207,14 +241,25 @@ static void begin_evicting(const struct sched *s, struct account *a)
         a->evict_since_ns = s->now_ns;
 }
 
+/* It made progress, so the grace period starts anew; on all its GPUs, because it may move one after
+ * the other. */
+static void renew_grace(struct client *c)
+{
+        unsigned gpu;
+
+        FOR_EACH_GPU_OF (c, gpu)
+                c->accounts[gpu].due_ns = 0;
+}
+
 void ledger_set_usage(struct sched *s, struct gpu *g, struct client *c, struct account *a,
                       const struct sched_usage *u, bool acknowledged)
 {
-        uint64_t backed_before = a->usage.backed;
+        uint64_t backed_before = a->usage.backed, allocated_before = a->usage.allocated;
         bool gave = acknowledged && (a->held > a->limit || a->commit_held > a->commit);
 
         take_out(g, a);
         a->usage = clamp_usage(g, u);
+        update_mark(s, c, a, allocated_before);
         if (acknowledged) {
                 a->held = a->limit;
                 /* What it had allocated before the lower commit came stays its own. */
@@ -240,8 +285,8 @@ void ledger_set_usage(struct sched *s, struct gpu *g, struct client *c, struct a
                 }
         }
         put_in(g, a);
-        if (gave || a->usage.backed != backed_before)
-                a->due_ns = 0; /* progress: the grace period starts anew */
+        if (gave || (a->usage.backed != backed_before && !PLANTED(PROGRESS_IGNORED)))
+                renew_grace(c);
         if (a->limit_dirty)
                 actions_mark(s, c);
 }
@@ -276,9 +321,9 @@ void ledger_set_limit(struct sched *s, struct client *c, unsigned gpu, uint64_t 
                 begin_evicting(s,
                                a); /* with a lease the limit is never asked below what is backed */
         if (limit < a->limit)
-                a->unsure = true;
+                a->unsure = !PLANTED(UNSURE_BELIEVED);
         a->limit = limit;
-        a->held = MAX(a->held, limit);
+        a->held = PLANTED(PROMISED_BYTES) ? limit : MAX(a->held, limit);
         a->due_ns = 0;
         put_in(&s->gpu[gpu], a);
         tell_limit(s, c, a);

@@ -31,16 +31,63 @@ uint64_t policy_client_quantum(const struct sched *s, const struct client *c)
         return q;
 }
 
-static uint64_t quantum_end(const struct sched *s, const struct client *c)
+static bool stalled(const struct client *c)
 {
-        return add_sat(c->granted_ns, policy_client_quantum(s, c));
+        return c->lease && c->waiting;
+}
+
+/* A turn that waits for growth stands still meanwhile, for one quantum in all: who waits for what a
+ * higher priority holds would else keep what it has from everybody. stalled_ns: how long it stood.
+ */
+static uint64_t turn_end(const struct sched *s, const struct client *c, uint64_t stalled_ns)
+{
+        uint64_t quantum = policy_client_quantum(s, c);
+
+        return add_sat(c->granted_ns, sub_sat(quantum, c->cut_ns) + MIN(stalled_ns, quantum));
+}
+
+uint64_t policy_turn_end(const struct sched *s, const struct client *c)
+{
+        return turn_end(s, c, c->stalled_ns + (stalled(c) ? s->now_ns - c->stalled_since_ns : 0));
+}
+
+/* What is left of an overrun comes off the next turns, half a turn at most: the time between REVOKE
+ * and DRAINED is computing time, too, and of two clients the one with the longer kernels must not
+ * get more. */
+void policy_turn_begins(struct sched *s, struct client *c)
+{
+        uint64_t quantum = policy_client_quantum(s, c);
+
+        c->cut_ns = MIN(c->overrun_ns, quantum / 2);
+        c->overrun_ns -= c->cut_ns;
+        c->granted_ns = s->now_ns;
+        c->stalled_ns = c->revoked_ns = 0;
+        c->turn_run_ns = client_run_ns(s, c);
+        fair_begin(s, c);
+}
+
+void policy_turn_is_over(struct sched *s, struct client *c)
+{
+        uint64_t quantum = policy_client_quantum(s, c), asked = c->revoked_ns;
+
+        if (asked && !c->idle) {
+                uint64_t end = MAX(asked, policy_turn_end(s, c));
+
+                c->overrun_ns = MIN(c->overrun_ns + sub_sat(s->now_ns, end), quantum);
+        }
+        fair_settle(c, client_run_ns(s, c) - c->turn_run_ns);
+}
+
+/* Of a turn that stands still the end moves with the clock, up to the last one possible. */
+static void wake_at_turn_end(struct sched *s, const struct client *c)
+{
+        if (!PLANTED(NO_WAKE))
+                wake_at(s, turn_end(s, c, stalled(c) ? UINT64_MAX : c->stalled_ns));
 }
 
 /* ---- the queue ---- */
 
-/* Fairness is by ticket within a priority: whoever has waited longest is next, and a client that
- * has had its turn queues behind everybody who waited meanwhile. A user with many processes gets as
- * many turns as he has processes waiting; sharing between users first needs only another key here.
+/* Among users by the turns they have had (fair.c); of one user, whoever has waited longest is next.
  */
 static bool entry_before(const struct entry *a, const struct entry *b)
 {
@@ -48,16 +95,22 @@ static bool entry_before(const struct entry *a, const struct entry *b)
                 return a->priority > b->priority;
         if (a->kind != b->kind)
                 return a->kind < b->kind;
-        return a->ticket < b->ticket;
+        if (a->tag_ns != b->tag_ns)
+                return a->tag_ns < b->tag_ns;
+        return PLANTED(TICKET_ORDER) ? a->ticket > b->ticket : a->ticket < b->ticket;
 }
 
-static struct entry run_entry(struct sched *s, struct client *c)
+static struct entry run_entry(const struct sched *s, struct client *c)
 {
-        struct entry e = {.c = c, .priority = c->priority, .kind = WAIT_RUN, .ticket = c->ticket};
+        struct entry e = {.c = c,
+                          .priority = c->priority,
+                          .kind = WAIT_RUN,
+                          .tag_ns = c->tag_ns,
+                          .ticket = c->ticket};
 
-        if (c->lease && s->now_ns < quantum_end(s, c)) {
+        if (c->lease && s->now_ns < policy_turn_end(s, c)) {
                 e.kind = WAIT_GROWTH;
-                wake_at(s, quantum_end(s, c));
+                e.tag_ns = 0;
         }
         return e;
 }
@@ -139,7 +192,8 @@ struct demand {
 struct victim {
         struct client *c;
         enum victim_class class;
-        uint64_t key; /* smaller first */
+        uint64_t key;       /* smaller first */
+        struct entry entry; /* of those who wait; last in the queue first */
 };
 
 /* Ski rental: staying resident has cost as much as going and coming back would. */
@@ -163,12 +217,9 @@ static uint64_t idle_until(const struct sched *s, const struct client *v, const 
         return add_sat(v->last_active_ns, wait);
 }
 
-static bool behind(const struct sched *s, const struct client *v, const struct demand *d)
+static bool behind(const struct sched *s, struct client *v, const struct demand *d)
 {
-        bool growth = v->lease && s->now_ns < quantum_end(s, v);
-        struct entry e = {.priority = v->priority,
-                          .kind = growth ? WAIT_GROWTH : WAIT_RUN,
-                          .ticket = v->ticket};
+        struct entry e = run_entry(s, v);
 
         return !d->head || v->stuck || entry_before(&d->entry, &e);
 }
@@ -176,7 +227,7 @@ static bool behind(const struct sched *s, const struct client *v, const struct d
 static struct victim judge_leased(struct sched *s, struct client *v, const struct demand *d)
 {
         struct victim r = {.c = v, .class = VICTIM_NONE};
-        uint64_t end = quantum_end(s, v), idle_end;
+        uint64_t end = policy_turn_end(s, v), idle_end;
 
         if (s->now_ns < v->retry_ns) {
                 wake_at(s, v->retry_ns);
@@ -197,7 +248,7 @@ static struct victim judge_leased(struct sched *s, struct client *v, const struc
          * here is past its quantum, or the later of two leases that block each other. */
         if (v->waiting && behind(s, v, d)) {
                 r.class = VICTIM_STALLED;
-                r.key = UINT64_MAX - v->ticket;
+                r.entry = run_entry(s, v);
                 return r;
         }
         if (d->head && v->priority < d->head->priority) {
@@ -210,7 +261,7 @@ static struct victim judge_leased(struct sched *s, struct client *v, const struc
                 r.key = end;
                 return r;
         }
-        wake_at(s, end);
+        wake_at_turn_end(s, v);
         return r;
 }
 
@@ -229,13 +280,13 @@ static struct victim judge(struct sched *s, struct client *v, const struct deman
         }
         if (d->lease_only || a->limit == 0)
                 return r;
+        if (v->waiting && !behind(s, v, d))
+                return r; /* even if it has just drained: it is the one to be served */
         if (v->yielding) {
                 r.class = VICTIM_YIELDING;
         } else if (v->waiting) {
-                if (!behind(s, v, d))
-                        return r;
                 r.class = VICTIM_WAITER;
-                r.key = UINT64_MAX - v->ticket;
+                r.entry = run_entry(s, v);
         } else {
                 idle_end = idle_until(s, v, d);
                 if (s->now_ns < idle_end) {
@@ -248,6 +299,15 @@ static struct victim judge(struct sched *s, struct client *v, const struct deman
         return r;
 }
 
+static bool rather(const struct victim *v, const struct victim *than)
+{
+        if (v->class != than->class)
+                return v->class < than->class;
+        if (v->class == VICTIM_WAITER || v->class == VICTIM_STALLED)
+                return entry_before(&than->entry, &v->entry);
+        return v->key < than->key;
+}
+
 static struct victim choose(struct sched *s, const struct demand *d)
 {
         struct victim best = {.class = VICTIM_NONE};
@@ -255,7 +315,7 @@ static struct victim choose(struct sched *s, const struct demand *d)
         for (unsigned i = 0; i < s->clients; i++) {
                 struct victim v = judge(s, &s->client[i], d);
 
-                if (v.class < best.class || (v.class == best.class && v.key < best.key))
+                if (v.class != VICTIM_NONE && rather(&v, &best))
                         best = v;
         }
         return best;
@@ -268,6 +328,8 @@ void policy_revoke(struct sched *s, struct client *v, unsigned gpu, const struct
 
         v->draining = true;
         v->yielding = true;
+        if (!v->revoked_ns)
+                v->revoked_ns = s->now_ns;
         v->send_revoke = true;
         v->revoke_patience_ns = s->config.patience_ns << doublings;
         v->revoke_due_ns = add_sat(s->now_ns, add_sat(v->revoke_patience_ns, s->config.grace_ns));
@@ -283,16 +345,16 @@ void policy_revoke(struct sched *s, struct client *v, unsigned gpu, const struct
 /* ---- making room ---- */
 
 /* Bytes below which the slack of c's limit cannot be cut without work for anybody: what it backs,
- * what a running client has allocated and is about to back, what a waiting one has been given to
- * restore. */
-static uint64_t slack_floor(const struct client *c, const struct account *a)
+ * what a running client has allocated or will allocate again, going by its high-water mark, what a
+ * waiting one has been given for its turn. */
+static uint64_t slack_floor(const struct sched *s, const struct client *c, const struct account *a)
 {
         uint64_t soon = 0;
 
         if (c->lease)
-                soon = a->usage.allocated;
+                soon = c->idle ? a->usage.allocated : account_mark(s, c, a);
         else if (c->waiting)
-                soon = account_need(c, a);
+                soon = MAX(account_need(c, a), a->reserve);
         return MAX(a->usage.backed, soon);
 }
 
@@ -301,15 +363,19 @@ static void trim(struct sched *s, struct demand *d)
         for (unsigned i = 0; i < s->clients && d->missing; i++) {
                 struct client *c = &s->client[i];
                 struct account *a = &c->accounts[d->gpu];
-                uint64_t slack;
+                uint64_t slack, floor;
 
                 if (!c->used || c == d->head || !a->attached || c->lost || c->overdue)
                         continue;
-                slack = MIN(d->missing, sub_sat(a->limit, slack_floor(c, a)));
+                floor = slack_floor(s, c, a);
+                slack = MIN(d->missing, sub_sat(a->limit, floor));
                 if (slack) {
                         ledger_set_limit(s, c, d->gpu, a->limit - slack);
                         d->missing -= slack;
                 }
+                /* The mark sinks as it runs, and more of its slack can be had. */
+                if (d->missing && c->lease && !c->idle && floor > a->usage.backed)
+                        wake_at(s, s->now_ns + MARK_HALF_LIFE_NS / 16);
         }
 }
 

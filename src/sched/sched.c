@@ -52,7 +52,8 @@ struct sched *sched_new(const struct sched_config *config)
         s->client = calloc(s->config.clients_max, sizeof(*s->client));
         s->order = calloc(s->config.clients_max, 2 * sizeof(*s->order));
         s->dirty = calloc(s->config.clients_max, sizeof(*s->dirty));
-        if (!s->client || !s->order || !s->dirty) {
+        s->user = calloc(s->config.clients_max, sizeof(*s->user));
+        if (!s->client || !s->order || !s->dirty || !s->user) {
                 sched_free(s);
                 errno = ENOMEM;
                 return NULL;
@@ -68,6 +69,7 @@ void sched_free(struct sched *s)
         free(s->client);
         free(s->order);
         free(s->dirty);
+        free(s->user);
         free(s);
 }
 
@@ -151,11 +153,12 @@ int sched_client_add(struct sched *s, uint32_t uid, int priority, uint64_t now_n
         *c = (struct client){.used = true,
                              .generation = generation,
                              .dirty = dirty,
-                             .uid = uid,
                              .priority = priority,
                              .last_active_ns = s->now_ns,
                              .since_ns = s->now_ns,
                              .clock_ns = s->now_ns};
+        fair_join(s, c, uid);
+        s->transitions.state[SCHED_STATES][SCHED_IDLE]++;
         *ret_id = client_id(s, c);
         return 0;
 }
@@ -183,6 +186,25 @@ int sched_client_returned(struct sched *s, sched_client id, sched_client previou
         return 0;
 }
 
+static void drop_accounts(struct sched *s, struct client *c)
+{
+        unsigned gpu;
+
+        FOR_EACH_GPU_OF (c, gpu) {
+                ledger_detach(&s->gpu[gpu], &c->accounts[gpu]);
+        }
+        c->gpus = 0;
+}
+
+/* Its accounts are nobody's any more. */
+static void forget(struct sched *s, struct client *c)
+{
+        fair_settle(c, c->lease ? client_run_ns(s, c) - c->turn_run_ns : 0);
+        fair_leave(c);
+        s->transitions.state[c->state][SCHED_STATES]++;
+        c->used = false;
+}
+
 /* Former records of a process that is back give up what they are charged for on this GPU. */
 static void take_over(struct sched *s, struct client *c, unsigned gpu)
 {
@@ -198,7 +220,7 @@ static void take_over(struct sched *s, struct client *c, unsigned gpu)
                         link = &p->previous;
                 } else {
                         *link = p->previous;
-                        p->used = false;
+                        forget(s, p);
                 }
         }
 }
@@ -265,7 +287,8 @@ int sched_client_usage(struct sched *s, sched_client id, unsigned gpu, const str
         if (!a || u->backed > u->allocated)
                 return -EINVAL;
         ledger_set_usage(s, &s->gpu[gpu], c, a, u,
-                         limit_sequence == a->sequence && !a->limit_dirty);
+                         (limit_sequence == a->sequence && !a->limit_dirty) ||
+                                 PLANTED(STALE_USAGE));
         a->need = MIN(a->need, a->usage.allocated); /* freed while it waits */
         c->poisoned = flags & SCHED_POISONED;
         client_update_waiting(s, c);
@@ -346,7 +369,8 @@ int sched_client_drained(struct sched *s, sched_client id, uint64_t lease, uint6
         begin(s, now_ns);
         if (!c || c->lost)
                 return -ESTALE;
-        if (c->lease && c->lease == lease) {
+        if (c->lease && (c->lease == lease || PLANTED(STALE_LEASE))) {
+                policy_turn_is_over(s, c);
                 if (c->draining) {
                         c->handoffs++;
                         s->gpu[c->revoke_gpu].handoffs++;
@@ -423,6 +447,10 @@ void sched_client_lost(struct sched *s, sched_client id, uint64_t now_ns, struct
 
         begin(s, now_ns);
         if (c) {
+                if (PLANTED(LOST_NOT_CHARGED))
+                        drop_accounts(s, c);
+                if (!c->lease)
+                        fair_settle(c, 0);
                 c->lost = true;
                 c->waiting = c->draining = c->overdue = c->yielding = false;
                 c->fixed_ticket = 0;
@@ -430,19 +458,10 @@ void sched_client_lost(struct sched *s, sched_client id, uint64_t now_ns, struct
                         struct account *a = &c->accounts[gpu];
 
                         a->run = a->fixed_wanted = a->commit_wanted = a->top_up = false;
+                        a->reserve = 0;
                 }
         }
         end(s, out);
-}
-
-static void forget(struct sched *s, struct client *c)
-{
-        unsigned gpu;
-
-        FOR_EACH_GPU_OF (c, gpu) {
-                ledger_detach(&s->gpu[gpu], &c->accounts[gpu]);
-        }
-        c->used = false;
 }
 
 void sched_client_gone(struct sched *s, sched_client id, uint64_t now_ns, struct sched_actions *out)
@@ -450,8 +469,10 @@ void sched_client_gone(struct sched *s, sched_client id, uint64_t now_ns, struct
         struct client *c;
 
         begin(s, now_ns);
-        for (; (c = find(s, id)); id = c->previous)
+        for (; (c = find(s, id)); id = c->previous) {
+                drop_accounts(s, c);
                 forget(s, c);
+        }
         end(s, out);
 }
 

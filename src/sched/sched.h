@@ -238,6 +238,17 @@ struct sched_account_view {
 int sched_account_view(const struct sched *s, sched_client id, unsigned gpu,
                        struct sched_account_view *ret);
 
+/* How often clients went from one state to another since sched_new(); SCHED_STATES stands for not
+ * being there (before the first GPU is attached, after the end). set and cleared: by bit number of
+ * enum sched_flags. */
+#define SCHED_STATES (SCHED_EVICTING + 1)
+#define SCHED_FLAGS  5
+struct sched_transitions {
+        uint64_t state[SCHED_STATES + 1][SCHED_STATES + 1];
+        uint64_t set[SCHED_FLAGS], cleared[SCHED_FLAGS];
+};
+void sched_transitions(const struct sched *s, struct sched_transitions *ret);
+
 /* Walk the clients: pass 0 first, then the previous result; 0 ends. */
 sched_client sched_next_client(const struct sched *s, sched_client after);
 

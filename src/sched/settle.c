@@ -307,7 +307,8 @@ void settle_grant(struct sched *s, struct client *c)
         unsigned gpu;
 
         c->lease = ++s->leases;
-        c->granted_ns = c->last_active_ns = s->now_ns;
+        c->last_active_ns = s->now_ns;
+        policy_turn_begins(s, c);
         c->idle = c->restoring = c->waiting = c->yielding = false;
         c->send_grant = true;
         actions_mark(s, c);
@@ -316,6 +317,7 @@ void settle_grant(struct sched *s, struct client *c)
                 uint64_t cost = s->now_ns - g->revoked_ns;
 
                 c->accounts[gpu].run = false;
+                c->accounts[gpu].reserve = 0;
                 g->leases++;
                 if (g->revoked_ns && g->for_whom == client_id(s, c)) {
                         g->handoff_ns = g->handoff_ns ? (3 * g->handoff_ns + cost) / 4 : cost;
@@ -359,6 +361,25 @@ static bool outranked(const struct sched *s, const struct client *c)
         return false;
 }
 
+/* Clients are packed by their high-water marks, not by the instant's use: one that is between two
+ * of its peaks would be let in beside somebody whom its next peak sends away. What those who do not
+ * answer hold is not waited for. */
+static void set_reserve(struct sched *s, struct client *c)
+{
+        unsigned gpu;
+
+        FOR_EACH_GPU_OF (c, gpu) {
+                struct account *a = &c->accounts[gpu];
+                const struct gpu *g = &s->gpu[gpu];
+                uint64_t others = g->immovable - (client_immovable(s, c) ? account_movable(a) : 0);
+                uint64_t room = sub_sat(gpu_usable(g), g->fixed + others);
+
+                a->reserve = 0;
+                if (!c->lease && !c->stuck && s->config.mode != SCHED_MODE_OFF)
+                        a->reserve = MIN(MIN(account_mark(s, c, a), a->commit_held), room);
+        }
+}
+
 /* Give c what is free and not kept for somebody before it, and the lease once all it needs is
  * there. */
 static void serve_run(struct sched *s, struct client *c)
@@ -367,6 +388,7 @@ static void serve_run(struct sched *s, struct client *c)
         unsigned gpu;
 
         c->stuck = c->overdue || !feasible(s, c);
+        set_reserve(s, c);
         if (c->stuck)
                 return;
         FOR_EACH_GPU_OF (c, gpu) {
@@ -411,6 +433,32 @@ void client_new_ticket(struct sched *s, struct client *c)
 {
         c->ticket = ++s->tickets;
         c->restoring = c->stuck = false;
+        if (c->lease) {
+                c->stalled_since_ns = s->now_ns;
+                fair_stay(s, c);
+        } else {
+                fair_book(s, c);
+        }
+}
+
+/* It has what it lacked, or wants it no more. */
+static void stop_waiting(struct sched *s, struct client *c)
+{
+        unsigned gpu;
+
+        FOR_EACH_GPU_OF (c, gpu)
+                c->accounts[gpu].reserve = 0;
+        if (c->waiting && !c->lease) {
+                fair_settle(c, 0);
+        } else if (c->waiting && s->now_ns < policy_turn_end(s, c)) {
+                c->stalled_ns += s->now_ns - c->stalled_since_ns;
+        } else if (c->waiting) {
+                /* It was served in its place in the queue, like those without a lease. */
+                policy_turn_is_over(s, c);
+                fair_book(s, c);
+                policy_turn_begins(s, c);
+        }
+        c->waiting = c->restoring = c->stuck = false;
 }
 
 void client_update_waiting(struct sched *s, struct client *c)
@@ -425,11 +473,12 @@ void client_update_waiting(struct sched *s, struct client *c)
                         a->run = false;
                 wants |= a->run;
         }
-        if (wants && !c->waiting)
+        if (!wants) {
+                stop_waiting(s, c);
+        } else if (!c->waiting) {
                 client_new_ticket(s, c);
-        c->waiting = wants;
-        if (!wants)
-                c->restoring = c->stuck = false;
+                c->waiting = true;
+        }
 }
 
 /* ---- what is left to do for each ---- */
@@ -499,11 +548,31 @@ static void account_time(struct sched *s, struct client *c)
         c->counted_wait = c->waiting || c->fixed_ticket;
 }
 
+static void enter_state(struct sched *s, struct client *c)
+{
+        enum sched_state state = state_of(c);
+        unsigned flags = client_flags(s, c), changed = flags ^ c->flags;
+
+        if (state != c->state) {
+                s->transitions.state[c->state][state]++;
+                c->state = state;
+                c->since_ns = s->now_ns;
+        }
+        for (; changed; changed &= changed - 1) {
+                unsigned bit = (unsigned)__builtin_ctz(changed);
+
+                if (flags & 1U << bit)
+                        s->transitions.set[bit]++;
+                else
+                        s->transitions.cleared[bit]++;
+        }
+        c->flags = flags;
+}
+
 static void finish(struct sched *s)
 {
         for (unsigned i = 0; i < s->clients; i++) {
                 struct client *c = &s->client[i];
-                enum sched_state state;
                 bool contested = false;
                 unsigned gpu;
 
@@ -522,11 +591,7 @@ static void finish(struct sched *s)
                                 actions_mark(s, c);
                 }
                 set_deadlines(s, c);
-                state = state_of(c);
-                if (state != c->state) {
-                        c->state = state;
-                        c->since_ns = s->now_ns;
-                }
+                enter_state(s, c);
                 account_time(s, c);
         }
 }

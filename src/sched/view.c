@@ -138,9 +138,7 @@ int sched_client_view(const struct sched *s, sched_client id, uint64_t now_ns,
         ns = sub_sat(now_ns, c->clock_ns);
         *ret = (struct sched_client_view){
                 .state = c->state,
-                .flags = (c->overdue ? SCHED_OVERDUE : 0) | (c->lost ? SCHED_LOST : 0) |
-                         (c->detached ? SCHED_DETACHED : 0) | (c->poisoned ? SCHED_POISONED : 0) |
-                         (client_unpreemptible(s, c) ? SCHED_UNPREEMPTIBLE : 0),
+                .flags = client_flags(s, c),
                 .idle = c->idle,
                 .since_ns = c->since_ns,
                 .lease = c->lease,
@@ -172,6 +170,11 @@ int sched_account_view(const struct sched *s, sched_client id, unsigned gpu,
                 .need = account_need(c, a),
         };
         return 0;
+}
+
+void sched_transitions(const struct sched *s, struct sched_transitions *ret)
+{
+        *ret = s->transitions;
 }
 
 sched_client sched_next_client(const struct sched *s, sched_client after)

@@ -18,6 +18,13 @@ uint64_t next_random(uint64_t *state)
         return z ^ (z >> 31);
 }
 
+uint64_t mix(uint64_t a, uint64_t b)
+{
+        uint64_t state = a ^ b * 0x2545f4914f6cdd1d;
+
+        return next_random(&state);
+}
+
 uint64_t below(struct world *w, uint64_t n)
 {
         return n ? next_random(&w->random) % n : 0;
@@ -86,13 +93,13 @@ void trace(struct world *w, const struct process *p, const char *what, const str
         fprintf(stderr, "\n");
 }
 
-void push(struct world *w, struct queue *q, struct message *m)
+void push(struct world *w, struct queue *q, const struct message *m)
 {
         /* Mostly quick, sometimes not. */
-        uint64_t delay = chance(w, 50) ? below(w, 200 * NSEC_PER_MSEC) : below(w, NSEC_PER_MSEC);
+        bool slow = next_random(&q->random) % 1000 < (w->o.slow_socket ? 500 : 50);
+        uint64_t delay = next_random(&q->random) % (slow ? 200 * NSEC_PER_MSEC : NSEC_PER_MSEC);
 
         q->last_ns = MAX(q->last_ns, w->now_ns + delay);
-        m->at_ns = q->last_ns;
         if (q->first + q->n == q->size) {
                 if (q->first > q->n) {
                         memmove(q->list, q->list + q->first, q->n * sizeof(*q->list));
@@ -104,7 +111,8 @@ void push(struct world *w, struct queue *q, struct message *m)
                                 abort();
                 }
         }
-        q->list[q->first + q->n++] = *m;
+        q->list[q->first + q->n] = *m;
+        q->list[q->first + q->n++].at_ns = q->last_ns;
 }
 
 void drop_messages(struct queue *q)
@@ -122,6 +130,7 @@ void send_usage(struct world *w, struct process *p, unsigned gpu)
         m.usage = (struct sched_usage){
                 .allocated = g->allocated, .backed = g->backed, .fixed = g->fixed};
         m.limit_sequence = g->limit_sequence;
+        m.poisoned = p->poisoned;
         push(w, &p->up, &m);
 }
 
@@ -201,7 +210,8 @@ static bool back(struct world *w, struct process *p, unsigned gpu, uint64_t byte
 static void start_moving(struct world *w, struct process *p)
 {
         if (p->move_ns == NEVER)
-                p->move_ns = w->now_ns + NSEC_PER_MSEC + below(w, 5 * NSEC_PER_MSEC);
+                p->move_ns = w->now_ns + NSEC_PER_MSEC +
+                             below(w, (w->o.slow_bus ? 60 : 5) * NSEC_PER_MSEC);
 }
 
 /* What the library does whenever something has changed. */
@@ -272,6 +282,7 @@ void drained(struct world *w, struct process *p)
                 w->counts.drain_failures++;
                 send_lease(w, p, UP_DRAIN_FAILED, lease);
         } else {
+                p->old_lease = p->lease_known ? lease : 0;
                 p->lease = 0;
                 p->idle = false;
                 for (unsigned i = 0; i < w->o.gpus; i++)
@@ -337,6 +348,7 @@ static void on_grant(struct world *w, struct process *p, const struct sched_acti
         if (p->lease && !w->restarted_once && !w->counts.returns)
                 fail(w, "a second lease", number(w, p));
         p->lease = a->lease.lease;
+        p->lease_known = true;
         p->idle = false;
         w->counts.grants++;
         for (unsigned i = 0; i < w->o.gpus; i++) {
@@ -366,7 +378,7 @@ void receive(struct world *w, struct process *p, const struct sched_action *a)
                 if (a->lease.lease == p->lease && p->lease) {
                         p->draining = true;
                         p->drain_ns = w->now_ns + below(w, 50 * NSEC_PER_MSEC);
-                } else {
+                } else if (a->lease.lease != p->old_lease) { /* it was on its way, given back */
                         fail(w, "REVOKE of another lease", number(w, p));
                 }
                 break;

@@ -14,13 +14,15 @@ void connect_process(struct world *w, struct process *p)
         bool open = runs(p);
         sched_client id = 0;
 
-        if (sched_client_add(w->s, number(w, p), p->priority, w->now_ns, &id) < 0)
+        if (sched_client_add(w->s, 1000 + number(w, p) % 3, p->priority, w->now_ns, &id) < 0)
                 fail(w, "no room for a client", number(w, p));
         else if (p->id && sched_client_returned(w->s, id, p->id) < 0)
                 fail(w, "a process may not return", number(w, p));
         p->id = id;
         p->connected = p->attached = true;
         p->reconnect_ns = NEVER;
+        p->lease_known = false;
+        p->old_lease = 0;
         if (!open) {
                 p->lease = 0;
                 p->idle = false;
@@ -39,6 +41,7 @@ void connect_process(struct world *w, struct process *p)
                         .running = open,
                         .run = p->wants_run && !open,
                         .idle = open && p->idle,
+                        .detached = p->detached,
                         .sequence = ++p->sequence,
                 };
                 if (!g->fixed && !g->fixed_asked) {
@@ -87,14 +90,17 @@ void disconnect(struct world *w, struct process *p)
 void start_process(struct world *w, struct process *p)
 {
         struct queue up = p->up, down = p->down;
+        uint64_t random = p->random;
 
         drop_messages(&up);
         drop_messages(&down);
         *p = (struct process){
                 .alive = true,
+                .random = random,
                 .up = up,
                 .down = down,
                 .priority = w->o.priorities ? (int)below(w, 3) : 0,
+                .start_ns = NEVER,
                 .think_ns = w->now_ns + below(w, NSEC_PER_SEC),
                 .drain_ns = NEVER,
                 .move_ns = NEVER,
@@ -105,7 +111,7 @@ void start_process(struct world *w, struct process *p)
                 .size = below(w, w->o.total_bytes * 9 / 10),
         };
         p->gpu[below(w, w->o.gpus)].used = true;
-        if (chance(w, 300))
+        if (chance(w, 600))
                 p->gpu[below(w, w->o.gpus)].used = true;
         connect_process(w, p);
 }
@@ -121,6 +127,17 @@ void kill_process(struct world *w, struct process *p)
         p->gone_ns = w->now_ns + below(w, 3 * NSEC_PER_SEC);
 }
 
+/* It leaves with a BYE. */
+void end_process(struct world *w, struct process *p)
+{
+        w->counts.ends++;
+        p->alive = p->connected = p->attached = p->stopped = p->draining = false;
+        p->think_ns = p->drain_ns = p->move_ns = p->continue_ns = p->reconnect_ns = NEVER;
+        drop_messages(&p->up);
+        drop_messages(&p->down);
+        bury(w, p);
+}
+
 void bury(struct world *w, struct process *p)
 {
         struct sched_actions out = {0};
@@ -134,7 +151,7 @@ void bury(struct world *w, struct process *p)
                 sched_client_gone(w->s, id, w->now_ns, &out);
                 perform(w, &out);
         }
-        p->reconnect_ns = w->now_ns + below(w, 5 * NSEC_PER_SEC); /* another one is started */
+        p->start_ns = w->now_ns + below(w, 5 * NSEC_PER_SEC); /* another one may be started */
 }
 
 static unsigned some_gpu(struct world *w, const struct process *p)
@@ -187,6 +204,27 @@ static void release(struct world *w, struct process *p)
                 send_want(w, p, i, g->allocated + 1, g->fixed_asked);
 }
 
+/* Something old is said again, as no library should: it names a lease that is over. */
+static void repeat(struct world *w, struct process *p)
+{
+        const enum message_type types[] = {UP_IDLE, UP_DRAINED, UP_DRAIN_FAILED};
+
+        if (!p->connected || !p->old_lease || p->old_lease == p->lease)
+                return;
+        w->counts.stale++;
+        send_lease(w, p, types[below(w, ARRAY_SIZE(types))], p->old_lease);
+}
+
+/* Nobody asked for it; work that stands at the gate asks again. */
+static void give_back(struct world *w, struct process *p)
+{
+        if (!p->connected || !p->lease || !p->lease_known || p->draining)
+                return;
+        w->counts.given_back++;
+        p->draining = true;
+        p->drain_ns = w->now_ns + below(w, NSEC_PER_MSEC);
+}
+
 static void grow_fixed(struct world *w, struct process *p)
 {
         unsigned i = some_gpu(w, p);
@@ -212,6 +250,14 @@ void think(struct world *w, struct process *p)
                 if (p->connected)
                         push(w, &p->up, &m);
                 return;
+        }
+        if (chance(w, 10))
+                repeat(w, p);
+        if (chance(w, 20))
+                give_back(w, p);
+        if (chance(w, p->poisoned ? 50 : 2) && p->connected) {
+                p->poisoned = !p->poisoned; /* a new context in place of the broken one */
+                send_usage(w, p, some_gpu(w, p));
         }
         switch (below(w, 8)) {
         case 0:

@@ -38,9 +38,11 @@ void perform(struct world *w, struct sched_actions *out)
 
                         if (p && out->list[i].type == SCHED_DO_GRANT)
                                 check_grant(w, p);
-                        if (out->list[i].type == SCHED_DO_OVERDUE)
+                        if (out->list[i].type == SCHED_DO_OVERDUE) {
                                 w->counts.overdue++;
-                        else if (p && p->connected)
+                                if (p && calm(w))
+                                        fail(w, "overdue, though it answers", number(w, p));
+                        } else if (p && p->connected)
                                 push(w, &p->down, &m);
                         else if (!p)
                                 fail(w, "an action for a client that is gone", 0);
@@ -106,8 +108,8 @@ static void deliver_up(struct world *w, struct process *p, const struct message 
 
         switch (m->type) {
         case UP_USAGE:
-                r = sched_client_usage(w->s, p->id, m->gpu, &m->usage, m->limit_sequence, 0,
-                                       w->now_ns, &out);
+                r = sched_client_usage(w->s, p->id, m->gpu, &m->usage, m->limit_sequence,
+                                       m->poisoned ? SCHED_POISONED : 0, w->now_ns, &out);
                 break;
         case UP_WANT:
                 p->gpu[m->gpu].need_delivered = m->want.run ? m->want.need : 0;
@@ -139,10 +141,28 @@ static void deliver_up(struct world *w, struct process *p, const struct message 
         perform(w, &out);
 }
 
+/* The counts of a daemon that ends are kept. */
+static void add_transitions(const struct world *w, struct sched_transitions *sum)
+{
+        struct sched_transitions t;
+
+        if (!w->s)
+                return;
+        sched_transitions(w->s, &t);
+        for (unsigned i = 0; i <= SCHED_STATES; i++)
+                for (unsigned k = 0; k <= SCHED_STATES; k++)
+                        sum->state[i][k] += t.state[i][k];
+        for (unsigned i = 0; i < SCHED_FLAGS; i++) {
+                sum->set[i] += t.set[i];
+                sum->cleared[i] += t.cleared[i];
+        }
+}
+
 static void new_daemon(struct world *w, bool restart)
 {
         struct sched_config c = w->o.config;
 
+        add_transitions(w, &w->counts.transitions);
         sched_free(w->s);
         c.restart_grace_ns = restart ? 2 * NSEC_PER_SEC : 0;
         c.mode = w->mode = SCHED_MODE_AUTO;
@@ -170,6 +190,7 @@ static void restart_daemon(struct world *w)
                 if (!p->alive)
                         continue;
                 disconnect(w, p);
+                p->detached = true;
                 p->reconnect_ns = w->now_ns + 50 * NSEC_PER_MSEC + below(w, 950 * NSEC_PER_MSEC);
         }
         w->foreign_pending = true;
@@ -193,12 +214,15 @@ static void change_foreign(struct world *w)
 static void change_mode(struct world *w)
 {
         struct sched_actions out = {0};
-        enum sched_mode mode = (enum sched_mode)below(w, 3);
+        const enum sched_mode modes[] = {SCHED_MODE_AUTO, SCHED_MODE_EXCLUSIVE,
+                                         SCHED_MODE_EXCLUSIVE, SCHED_MODE_OFF};
+        enum sched_mode mode = modes[below(w, ARRAY_SIZE(modes))];
         int r = sched_set_mode(w->s, mode, w->now_ns, &out);
 
-        if (r == 0)
+        if (r == 0) {
                 w->mode = mode;
-        else if (r != -EBUSY || mode != SCHED_MODE_OFF)
+                w->counts.modes[mode]++;
+        } else if (r != -EBUSY || mode != SCHED_MODE_OFF)
                 fail(w, "a mode was refused", 0);
         perform(w, &out);
 }
@@ -210,8 +234,10 @@ static void fate(struct world *w)
         w->fate_ns = w->now_ns + below(w, 4 * NSEC_PER_SEC);
         if (w->o.foreigners && chance(w, 300))
                 change_foreign(w);
-        if (w->o.modes && chance(w, 200))
+        if (w->o.modes && chance(w, 300))
                 change_mode(w);
+        if (p->alive && chance(w, 50))
+                end_process(w, p);
         if (!w->o.accidents || !p->alive)
                 return;
         switch (below(w, 12)) {
@@ -250,9 +276,30 @@ static uint64_t headroom(const struct world *w)
 
 static void check_cards(struct world *w)
 {
+        if (w->foreign_ever || w->o.hostile)
+                return;
         for (unsigned i = 0; i < w->o.gpus; i++) {
-                if (!w->foreign_ever && !w->o.hostile && really_free(w, i) < headroom(w))
+                struct sched_gpu_view v;
+
+                if (really_free(w, i) < headroom(w))
                         fail(w, "more is really backed than the card has", 0);
+                if (!w->restarted_once && sched_gpu_view(w->s, i, &v) == 0 &&
+                    v.charged > w->o.total_bytes - headroom(w))
+                        fail(w, "more is charged than the card has", 0);
+        }
+}
+
+/* A lease that was granted and not given back is still there. */
+static void check_leases(struct world *w)
+{
+        for (unsigned i = 0; i < w->o.clients; i++) {
+                struct process *p = &w->p[i];
+                struct sched_client_view v;
+
+                if (p->hostile || !p->connected || !p->lease || !p->lease_known)
+                        continue;
+                if (sched_client_view(w->s, p->id, w->now_ns, &v) == 0 && v.lease != p->lease)
+                        fail(w, "a lease was taken away that was not given back", i);
         }
 }
 
@@ -275,16 +322,24 @@ static bool extraordinary(const struct world *w)
 
 static uint64_t wait_limit(const struct world *w)
 {
-        return w->o.clients * (w->o.config.quantum_max_ns + 2 * NSEC_PER_SEC) * 3 +
-               20 * NSEC_PER_SEC;
+        uint64_t handoff = (w->o.slow_bus ? 20 : 2) * NSEC_PER_SEC;
+
+        return w->o.clients * (w->o.config.quantum_max_ns + handoff) * 3 + 20 * NSEC_PER_SEC;
+}
+
+/* What happened before is over. */
+bool calm(const struct world *w)
+{
+        return !w->ever_unordinary || w->calm_ns >= 15 * NSEC_PER_SEC;
 }
 
 static void check_waits(struct world *w, uint64_t passed_ns)
 {
         int highest = INT32_MIN;
 
+        w->ever_unordinary |= extraordinary(w);
         w->calm_ns = extraordinary(w) ? 0 : w->calm_ns + passed_ns;
-        if (w->calm_ns < 15 * NSEC_PER_SEC) /* until what happened before is over */
+        if (!calm(w))
                 passed_ns = 0;
         for (unsigned i = 0; i < w->o.clients; i++)
                 if (w->p[i].alive && w->p[i].wants_run)
@@ -319,7 +374,7 @@ static struct message take(struct queue *q)
         return q->list[q->first++];
 }
 
-enum what { DAEMON, FATE, FOREIGN, UP, DOWN, THINK, DRAIN, MOVE, CONTINUE, RECONNECT, GONE };
+enum what { CHOICE, DAEMON, FOREIGN, UP, DOWN, DRAIN, MOVE, CONTINUE, RECONNECT, GONE };
 
 static void consider(uint64_t at, enum what what, struct process *p, uint64_t *best,
                      enum what *best_what, struct process **best_p)
@@ -346,19 +401,87 @@ static uint64_t foreign_as_seen(const struct world *w, unsigned gpu)
         return bytes;
 }
 
+static void make_choice(struct world *w, const struct world_choice *c)
+{
+        struct process *p = &w->p[c->process];
+
+        w->random = c->seed;
+        switch (c->who) {
+        case CHOOSE_START:
+                if (!p->alive && p->gone_ns == NEVER) {
+                        trace(w, p, "starts", NULL);
+                        start_process(w, p);
+                }
+                break;
+        case CHOOSE_THINK:
+                if (p->alive && !p->stopped)
+                        think(w, p);
+                break;
+        case CHOOSE_FATE:
+                trace(w, NULL, "fate", NULL);
+                fate(w);
+                break;
+        }
+}
+
+/* Where there is nothing to play again: what is chosen next, and when. */
+static struct world_choice new_choice(const struct world *w)
+{
+        struct world_choice c = {.at_ns = w->fate_ns, .who = CHOOSE_FATE};
+
+        for (unsigned i = 0; i < w->o.clients; i++) {
+                const struct process *p = &w->p[i];
+
+                if (p->alive && !p->stopped && p->think_ns < c.at_ns)
+                        c = (struct world_choice){
+                                .at_ns = p->think_ns, .who = CHOOSE_THINK, .process = i};
+                if (!p->alive && p->start_ns < c.at_ns)
+                        c = (struct world_choice){
+                                .at_ns = p->start_ns, .who = CHOOSE_START, .process = i};
+        }
+        c.at_ns = MAX(c.at_ns, w->now_ns);
+        c.seed = mix(w->o.seed, w->n_choices);
+        return c;
+}
+
+static bool next_choice(const struct world *w, struct world_choice *ret)
+{
+        if (!w->replaying) {
+                *ret = new_choice(w);
+                return true;
+        }
+        if (w->next_choice == w->n_choices)
+                return false;
+        *ret = w->choices[w->next_choice];
+        return true;
+}
+
+static void note_choice(struct world *w, const struct world_choice *c)
+{
+        if (w->replaying) {
+                w->next_choice++;
+                return;
+        }
+        if (w->n_choices == w->size_choices) {
+                w->size_choices = w->size_choices ? 2 * w->size_choices : 256;
+                w->choices = realloc(w->choices, w->size_choices * sizeof(*w->choices));
+                if (!w->choices)
+                        abort();
+        }
+        w->choices[w->n_choices++] = *c;
+}
+
 static void happen(struct world *w, enum what what, struct process *p)
 {
         struct sched_actions out = {0};
         struct message m;
 
         switch (what) {
+        case CHOICE:
+                break;
         case DAEMON:
                 sched_tick(w->s, w->now_ns, &out);
                 perform(w, &out);
-                break;
-        case FATE:
-                trace(w, NULL, "fate", NULL);
-                fate(w);
                 break;
         case FOREIGN:
                 w->foreign_pending = w->restarted_once;
@@ -378,9 +501,6 @@ static void happen(struct world *w, enum what what, struct process *p)
                 trace(w, p, "<-", &m);
                 receive(w, p, &m.action);
                 break;
-        case THINK:
-                think(w, p);
-                break;
         case DRAIN:
                 drained(w, p);
                 break;
@@ -394,11 +514,7 @@ static void happen(struct world *w, enum what what, struct process *p)
                 break;
         case RECONNECT:
                 p->reconnect_ns = NEVER;
-                if (p->alive) {
-                        connect_process(w, p);
-                } else {
-                        start_process(w, p);
-                }
+                connect_process(w, p);
                 break;
         case GONE:
                 bury(w, p);
@@ -406,39 +522,58 @@ static void happen(struct world *w, enum what what, struct process *p)
         }
 }
 
-const char *world_step(struct world *w)
+/* The next thing that follows from what was chosen. */
+static uint64_t next_event(struct world *w, enum what *ret_what, struct process **ret_who)
 {
-        uint64_t best = NEVER, before = w->now_ns;
-        enum what what = DAEMON;
-        struct process *who = NULL;
-        const char *broken;
+        uint64_t best = NEVER;
 
-        consider(sched_next_ns(w->s), DAEMON, NULL, &best, &what, &who);
-        consider(w->fate_ns, FATE, NULL, &best, &what, &who);
+        consider(sched_next_ns(w->s), DAEMON, NULL, &best, ret_what, ret_who);
         if (w->foreign_pending)
-                consider(w->foreign_seen_ns, FOREIGN, NULL, &best, &what, &who);
+                consider(w->foreign_seen_ns, FOREIGN, NULL, &best, ret_what, ret_who);
         for (unsigned i = 0; i < w->o.clients; i++) {
                 struct process *p = &w->p[i];
 
-                consider(queue_next(&p->up), UP, p, &best, &what, &who);
-                consider(p->reconnect_ns, RECONNECT, p, &best, &what, &who);
-                consider(p->gone_ns, GONE, p, &best, &what, &who);
-                consider(p->continue_ns, CONTINUE, p, &best, &what, &who);
+                consider(queue_next(&p->up), UP, p, &best, ret_what, ret_who);
+                consider(p->reconnect_ns, RECONNECT, p, &best, ret_what, ret_who);
+                consider(p->gone_ns, GONE, p, &best, ret_what, ret_who);
+                consider(p->continue_ns, CONTINUE, p, &best, ret_what, ret_who);
                 if (p->stopped)
                         continue;
-                consider(queue_next(&p->down), DOWN, p, &best, &what, &who);
-                consider(p->think_ns, THINK, p, &best, &what, &who);
-                consider(p->drain_ns, DRAIN, p, &best, &what, &who);
-                consider(p->move_ns, MOVE, p, &best, &what, &who);
+                consider(queue_next(&p->down), DOWN, p, &best, ret_what, ret_who);
+                consider(p->drain_ns, DRAIN, p, &best, ret_what, ret_who);
+                consider(p->move_ns, MOVE, p, &best, ret_what, ret_who);
         }
-        w->now_ns = MAX(w->now_ns, best);
+        return best;
+}
+
+const char *world_step(struct world *w)
+{
+        uint64_t before = w->now_ns, best, *random;
+        enum what what = DAEMON;
+        struct process *who = NULL;
+        struct world_choice choice;
+        const char *broken;
+
+        best = next_event(w, &what, &who);
         w->counts.steps++;
-        happen(w, what, who);
+        if (next_choice(w, &choice) && choice.at_ns <= best) {
+                w->now_ns = MAX(w->now_ns, choice.at_ns);
+                note_choice(w, &choice);
+                make_choice(w, &choice);
+                who = &w->p[choice.process];
+        } else if (best != NEVER) {
+                w->now_ns = MAX(w->now_ns, best);
+                random = who ? &who->random : &w->daemon_random;
+                w->random = *random;
+                happen(w, what, who);
+                *random = w->random;
+        }
 
         broken = sched_check(w->s, w->now_ns);
         if (broken)
                 fail(w, broken, who ? number(w, who) : 99);
         check_cards(w);
+        check_leases(w);
         check_waits(w, w->now_ns - before);
         return w->broken;
 }
@@ -459,6 +594,8 @@ void world_options_random(uint64_t seed, struct world_options *ret)
                 .priorities = next_random(&r) % 4 == 0,
                 .modes = next_random(&r) % 4 == 0,
                 .hostile = next_random(&r) % 8 == 0,
+                .slow_bus = next_random(&r) % 4 == 0,
+                .slow_socket = next_random(&r) % 4 == 0,
         };
         sched_config_default(&ret->config);
         ret->config.clients_max = 4 * WORLD_CLIENTS_MAX; /* with former records */
@@ -478,13 +615,61 @@ struct world *world_new(const struct world_options *o)
         if (!w)
                 return NULL;
         w->o = *o;
-        w->random = o->seed;
         w->traced = getenv("SCHED_TRACE") != NULL;
-        w->now_ns = NSEC_PER_SEC;
+        w->now_ns = w->fate_ns = NSEC_PER_SEC;
+        w->daemon_random = mix(o->seed, 1000);
         new_daemon(w, false);
-        for (unsigned i = 0; i < o->clients; i++)
-                start_process(w, &w->p[i]);
+        for (unsigned i = 0; i < o->clients; i++) {
+                struct process *p = &w->p[i];
+
+                p->random = mix(o->seed, 2000 + i);
+                p->up.random = mix(o->seed, 3000 + i);
+                p->down.random = mix(o->seed, 4000 + i);
+                p->start_ns = NSEC_PER_SEC;
+                p->drain_ns = p->move_ns = p->continue_ns = p->reconnect_ns = p->gone_ns = NEVER;
+        }
         return w;
+}
+
+struct world *world_replay(const struct world_options *o, const struct world_choice *list,
+                           unsigned n)
+{
+        struct world *w = world_new(o);
+
+        if (!w)
+                return NULL;
+        w->replaying = true;
+        w->n_choices = n;
+        w->choices = calloc(n + 1, sizeof(*list));
+        if (!w->choices)
+                abort();
+        memcpy(w->choices, list, n * sizeof(*list));
+        return w;
+}
+
+const struct world_choice *world_choices(const struct world *w, unsigned *ret_n)
+{
+        *ret_n = w->n_choices;
+        return w->choices;
+}
+
+void world_trace(struct world *w, bool on)
+{
+        w->traced = on;
+}
+
+uint64_t world_now_ns(const struct world *w)
+{
+        return w->now_ns;
+}
+
+bool world_ended(struct world *w)
+{
+        enum what what;
+        struct process *who;
+
+        return w->replaying && w->next_choice == w->n_choices &&
+               next_event(w, &what, &who) == NEVER;
 }
 
 void world_free(struct world *w)
@@ -492,6 +677,7 @@ void world_free(struct world *w)
         if (!w)
                 return;
         sched_free(w->s);
+        free(w->choices);
         for (unsigned i = 0; i < WORLD_CLIENTS_MAX; i++) {
                 free(w->p[i].up.list);
                 free(w->p[i].down.list);
@@ -502,4 +688,5 @@ void world_free(struct world *w)
 void world_counts(const struct world *w, struct world_counts *ret)
 {
         *ret = w->counts;
+        add_transitions(w, &ret->transitions);
 }

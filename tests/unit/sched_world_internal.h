@@ -28,15 +28,16 @@ struct message {
         struct sched_want want;
         struct sched_attach attach;
         uint64_t lease, bytes;
-        bool idle;
+        bool idle, poisoned;
         struct sched_action action;
 };
 
-/* First in, first out, as a socket is. */
+/* First in, first out, as a socket is. Its delays are its own, so that they do not depend on what
+ * is said elsewhere. */
 struct queue {
         struct message *list;
         unsigned first, n, size;
-        uint64_t last_ns;
+        uint64_t last_ns, random;
 };
 
 struct on_gpu {
@@ -61,29 +62,38 @@ struct process {
         struct queue up, down;
 
         bool wants_run; /* threads stand at the gate, or work is in flight */
-        bool idle;
-        uint64_t lease;
+        bool idle, poisoned, detached;
+        uint64_t lease, old_lease; /* old_lease: the one before on this connection; 0: none */
+        bool lease_known;          /* it was granted on this connection */
         bool draining;
         bool stubborn; /* its drains fail */
         uint64_t size; /* what it means to allocate */
 
-        uint64_t think_ns, drain_ns, move_ns, continue_ns, reconnect_ns, gone_ns;
+        uint64_t start_ns, think_ns, drain_ns, move_ns, continue_ns, reconnect_ns, gone_ns;
         uint64_t excused_wait_ns, waited_ns;
         uint32_t sequence;
+        uint64_t random;
 };
 
 struct world {
         struct world_options o;
-        uint64_t random, now_ns;
+        uint64_t random; /* of whoever is at it now */
+        uint64_t daemon_random, now_ns;
         struct sched *s;
         bool restarted_once, traced;
+
+        /* What programs and fate decided; everything else follows from it. */
+        struct world_choice *choices;
+        unsigned n_choices, size_choices, next_choice;
+        bool replaying;
         uint64_t restart_until_ns;
         uint64_t foreign[WORLD_GPUS_MAX];
         uint64_t foreign_seen_ns; /* when the daemon learns of it */
         bool foreign_pending, foreign_ever;
         struct process p[WORLD_CLIENTS_MAX];
         uint64_t fate_ns;
-        uint64_t calm_ns; /* how long nothing extraordinary has been going on */
+        uint64_t calm_ns;     /* how long nothing extraordinary has been going on */
+        bool ever_unordinary; /* something extraordinary has been going on before */
         enum sched_mode mode;
         struct world_counts counts;
         const char *broken;
@@ -97,11 +107,12 @@ bool chance(struct world *w, unsigned permille);
 void fail(struct world *w, const char *text, unsigned process);
 unsigned number(const struct world *w, const struct process *p);
 void trace(struct world *w, const struct process *p, const char *what, const struct message *m);
-void push(struct world *w, struct queue *q, struct message *m);
+void push(struct world *w, struct queue *q, const struct message *m);
 void drop_messages(struct queue *q);
 void send_usage(struct world *w, struct process *p, unsigned gpu);
 void send_want(struct world *w, struct process *p, unsigned gpu, uint64_t commit, uint64_t fixed);
 void send_lease(struct world *w, struct process *p, enum message_type type, uint64_t lease);
+uint64_t mix(uint64_t a, uint64_t b);
 uint64_t really_free(const struct world *w, unsigned gpu);
 bool runs(const struct process *p);
 void agent(struct world *w, struct process *p);
@@ -114,8 +125,10 @@ void connect_process(struct world *w, struct process *p);
 void disconnect(struct world *w, struct process *p);
 void start_process(struct world *w, struct process *p);
 void kill_process(struct world *w, struct process *p);
+void end_process(struct world *w, struct process *p);
 void bury(struct world *w, struct process *p);
 void think(struct world *w, struct process *p);
 
 /* ---- sched_world.c ---- */
 void perform(struct world *w, struct sched_actions *out);
+bool calm(const struct world *w);

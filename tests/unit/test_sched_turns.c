@@ -380,6 +380,26 @@ static void an_eviction_that_stands_still_is_overdue(void **state)
         assert_false(flags_of(b, a) & SCHED_OVERDUE);
 }
 
+static void who_moves_one_gpu_after_the_other_is_not_overdue(void **state)
+{
+        BENCH;
+        struct tenant *t = &b->t[b->tenants++];
+
+        assert_int_equal(sched_client_add(b->s, 1, 0, b->now_ns, &t->id), 0);
+        attach(b, t, 1, &(struct sched_attach){.usage = {.allocated = 500 * MIB}});
+        attach(b, t, 0, &(struct sched_attach){.usage = {.allocated = 500 * MIB}, .run = true});
+        assert_int_equal(t->limit[1], 500 * MIB);
+        usage_as_of(b, t, 1, t->sequence[1]);
+        for (unsigned i = 0; i < 5; i++) {
+                pass(b, 4 * NSEC_PER_SEC);
+                t->backed[0] += 100 * MIB;
+                usage(b, t);
+        }
+        assert_false(t->overdue);
+        pass(b, 5 * NSEC_PER_SEC);
+        assert_true(t->overdue);
+}
+
 static void who_is_served_and_does_not_restore_holds_up_nobody(void **state)
 {
         BENCH;
@@ -802,6 +822,7 @@ int main(void)
                 cmocka_unit_test(a_client_that_never_drains_is_left_alone_for_a_while),
                 cmocka_unit_test(who_does_not_answer_is_overdue_and_the_next_one_goes),
                 cmocka_unit_test(an_eviction_that_stands_still_is_overdue),
+                cmocka_unit_test(who_moves_one_gpu_after_the_other_is_not_overdue),
                 cmocka_unit_test(who_is_served_and_does_not_restore_holds_up_nobody),
                 cmocka_unit_test(bytes_are_not_kept_for_one_that_does_not_answer),
                 cmocka_unit_test(

@@ -1,0 +1,76 @@
+/* fair.c: owns how turns are shared, between users first and then between their processes.
+ * Must never look at a byte count, and never let a wait of a user's own processes be reordered.
+ *
+ * Start-time fair queueing. Each place in the queue carries a tag: the virtual time at which its
+ * turn begins. A user's next tag lies past the turns that he has booked, so ten waiting processes
+ * of one user get as many turns as the one of another. A turn is booked as one quantum and
+ * corrected when it is over. The virtual time is the highest tag that was ever granted: who comes
+ * back from elsewhere begins there, and has neither saved anything nor owes for what nobody else
+ * wanted.
+ * Goyal, Vin, Cheng: Start-time Fair Queuing, 1996. */
+#include "sched/internal.h"
+
+/* A turn counts as two at most: hours in which nobody else wanted the card are no debt. */
+#define TURN_MAX 2
+
+void fair_join(struct sched *s, struct client *c, uint32_t uid)
+{
+        struct user *best = NULL;
+
+        /* There is a free record: there are as many as clients, and c has none yet. */
+        for (unsigned i = 0; i < s->config.clients_max; i++) {
+                struct user *u = &s->user[i];
+
+                if (u->known && u->uid == uid) {
+                        best = u;
+                        break;
+                }
+                /* Of those nobody uses, the one whose past matters least. */
+                if (u->clients == 0 && (!best || u->finish_ns < best->finish_ns))
+                        best = u;
+                if (!u->known)
+                        break;
+        }
+        if (!best->known || best->uid != uid)
+                *best = (struct user){.known = true, .uid = uid};
+        best->clients++;
+        c->user = best;
+}
+
+void fair_leave(struct client *c)
+{
+        c->user->clients--;
+        c->user = NULL;
+}
+
+/* c enters the queue for a turn. */
+void fair_book(struct sched *s, struct client *c)
+{
+        struct user *u = c->user;
+
+        fair_settle(c, 0);
+        c->tag_ns = MAX(MAX(s->virtual_ns, u->finish_ns), u->last_ns);
+        c->booked_ns = policy_client_quantum(s, c);
+        u->last_ns = c->tag_ns;
+        u->finish_ns = add_sat(c->tag_ns, c->booked_ns);
+}
+
+/* c waits for growth with its turn in hand: that is not another turn. */
+void fair_stay(struct sched *s, struct client *c)
+{
+        c->tag_ns = MAX(s->virtual_ns, c->tag_ns);
+}
+
+void fair_begin(struct sched *s, struct client *c)
+{
+        s->virtual_ns = MAX(s->virtual_ns, c->tag_ns);
+}
+
+/* The turn that was booked is over, or was never taken. */
+void fair_settle(struct client *c, uint64_t used_ns)
+{
+        uint64_t used = MIN(used_ns, TURN_MAX * c->booked_ns);
+
+        c->user->finish_ns = sub_sat(add_sat(c->user->finish_ns, used), c->booked_ns);
+        c->booked_ns = 0;
+}
