@@ -186,6 +186,8 @@ int main(int argc, char **argv)
         roam.verdict = verdict_new();
         roam.counter = verdict_new();
         TRY(cu.StreamCreate(&roam.stream, CU_STREAM_NON_BLOCKING));
+        for (unsigned i = 0; i < PIECES && roam.held < options.bytes / 2; i++)
+                take();
         while (program_more(0)) {
                 if (roam.n <= 1)
                         take();

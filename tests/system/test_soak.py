@@ -1,0 +1,22 @@
+"""The soak in short: half a minute of what `./dev soak` does for twenty."""
+
+import json
+import os
+import subprocess
+import sys
+
+from world import BUILD, ROOT
+
+
+def test_half_a_minute_of_everything(tmp_path):
+    path = tmp_path / "soak.json"
+    done = subprocess.run(
+        [sys.executable, os.path.join(ROOT, "tests", "soak", "soak.py"), "--build", BUILD, "--minutes", "0.4", "--seed", "7",
+         "--card", "64MiB", "--kill-every", "2", "--job-seconds", "8", "--json", str(path)],
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=500, check=False)
+    assert done.returncode == 0, done.stdout
+    figures = json.loads(path.read_text())
+    assert figures["state"] == "done" and figures["bytes_wrong"] == 0 and not figures["problems"]
+    # Something was done.
+    assert figures["handoffs"] >= 3 and figures["bytes_checked"] > 1 << 27, figures
+    assert figures["faults"]["programs_killed"] >= 2 and figures["faults"]["daemons_killed"] >= 1, figures
