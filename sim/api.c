@@ -111,6 +111,11 @@ static CUresult api_lost(unsigned flags)
         return flags & API_CONTEXT ? CUDA_ERROR_LAUNCH_FAILED : CUDA_ERROR_DEVICE_UNAVAILABLE;
 }
 
+bool api_usable(void)
+{
+        return atomic_load_explicit(&api_state, memory_order_acquire) == STATE_READY;
+}
+
 CUresult api_enter(const char *function, unsigned flags, CUcontext *ret_context)
 {
         int state = atomic_load_explicit(&api_state, memory_order_acquire);

@@ -6,6 +6,7 @@
 #include "base/macros.h"
 #include "capture.h"
 #include "fault.h"
+#include "managed.h"
 #include "memory.h"
 #include "module.h"
 #include "objects.h"
@@ -56,7 +57,7 @@ static CUresult context_open(CUcontext c, unsigned device, unsigned flags)
 
         if (r != CUDA_SUCCESS)
                 return r;
-        if (session_charge(sim.session, device, bytes) < 0)
+        if (managed_charge(device, bytes) < 0)
                 return CUDA_ERROR_OUT_OF_MEMORY;
         c->magic = MAGIC_CONTEXT;
         c->device = device;

@@ -110,6 +110,7 @@ EXPORT CUresult cuMemcpyHtoD_v2(CUdeviceptr dst, const void *src, size_t bytes)
 {
         struct work_copy w = linear(dst, (uintptr_t)src, bytes);
 
+        w.from_host = true;
         return copy_submit(__func__, &w, NULL, COPY_SYNC);
 }
 
@@ -117,6 +118,7 @@ EXPORT CUresult cuMemcpyDtoH_v2(void *dst, CUdeviceptr src, size_t bytes)
 {
         struct work_copy w = linear((uintptr_t)dst, src, bytes);
 
+        w.to_host = true;
         return copy_submit(__func__, &w, NULL, COPY_SYNC);
 }
 
@@ -132,6 +134,7 @@ EXPORT CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr dst, const void *src, size_t by
 {
         struct work_copy w = linear(dst, (uintptr_t)src, bytes);
 
+        w.from_host = true;
         return copy_submit(__func__, &w, stream, COPY_ASYNC);
 }
 
@@ -139,6 +142,7 @@ EXPORT CUresult cuMemcpyDtoHAsync_v2(void *dst, CUdeviceptr src, size_t bytes, C
 {
         struct work_copy w = linear((uintptr_t)dst, src, bytes);
 
+        w.to_host = true;
         return copy_submit(__func__, &w, stream, COPY_ASYNC);
 }
 
@@ -199,6 +203,8 @@ CUresult copy_from_3d(const CUDA_MEMCPY3D *d, struct work_copy *ret_copy)
         struct work_copy w = {.width = d->WidthInBytes,
                               .height = d->Height,
                               .depth = d->Depth,
+                              .to_host = d->dstMemoryType == CU_MEMORYTYPE_HOST,
+                              .from_host = d->srcMemoryType == CU_MEMORYTYPE_HOST,
                               .from_pitch = from_pitch,
                               .to_pitch = to_pitch,
                               .from_slice = from_pitch * from_height,

@@ -138,6 +138,11 @@ EXPORT CUresult cuMemHostUnregister(void *host)
         return r != CUDA_SUCCESS ? r : host_remove(host, BLOCK_REGISTERED);
 }
 
+static bool is_host(const struct block *b)
+{
+        return b && (b->kind == BLOCK_HOST || b->kind == BLOCK_REGISTERED);
+}
+
 EXPORT CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr *ret_host, void *host, unsigned int flags)
 {
         CUresult r = api_enter(__func__, API_CONTEXT, NULL);
@@ -149,7 +154,7 @@ EXPORT CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr *ret_host, void *host, 
                 return CUDA_ERROR_INVALID_VALUE;
         space_lock_shared();
         b = memory_block((uintptr_t)host);
-        if (b && b->kind != BLOCK_DEVICE)
+        if (is_host(b))
                 *ret_host = (uintptr_t)host;
         else
                 r = CUDA_ERROR_INVALID_VALUE;
@@ -168,7 +173,7 @@ EXPORT CUresult cuMemHostGetFlags(unsigned int *ret_flags, void *host)
                 return CUDA_ERROR_INVALID_VALUE;
         space_lock_shared();
         b = memory_block((uintptr_t)host);
-        if (b && b->kind != BLOCK_DEVICE) /* under unified addressing it is always mapped */
+        if (is_host(b)) /* under unified addressing it is always mapped */
                 *ret_flags = b->flags | CU_MEMHOSTALLOC_DEVICEMAP;
         else
                 r = CUDA_ERROR_INVALID_VALUE;

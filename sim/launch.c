@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "base/macros.h"
+#include "managed.h"
 #include "space.h"
 #include "stream.h"
 
@@ -21,6 +22,7 @@ struct used {
 
 struct running {
         CUcontext context;
+        struct managed_hold hold; /* what it uses of managed memory now */
         struct table used;
         uint64_t unmappings;
         bool unmapped;
@@ -61,6 +63,9 @@ static void *running_resolve(void *context, uint64_t address, size_t bytes, bool
         }
         if (bytes > u->span.bytes - (address - u->span.start))
                 return NULL;
+        if (u->range->managed)
+                return managed_use(&run->hold, u->range->managed, address, bytes, MANAGED_FAULT,
+                                   ret_start, ret_end);
         *ret_start = u->span.start;
         *ret_end = u->span.start + u->span.bytes;
         return u->range->at + (address - u->span.start);
@@ -86,6 +91,7 @@ static bool running_cancelled(void *context)
         struct running *run = context;
         uint64_t now = space_unmappings();
 
+        managed_look(&run->hold);
         if (now != run->unmappings) {
                 run->unmappings = now;
                 running_look(run);
@@ -95,6 +101,8 @@ static bool running_cancelled(void *context)
 
 static CUresult running_result(const struct running *run, int r)
 {
+        if (run->hold.error != CUDA_SUCCESS) /* leaving is no failure */
+                return run->hold.error == CUDA_ERROR_DEINITIALIZED ? CUDA_SUCCESS : run->hold.error;
         if (run->unmapped || r == -EFAULT)
                 return CUDA_ERROR_ILLEGAL_ADDRESS;
         switch (r) {
@@ -112,11 +120,13 @@ static CUresult running_result(const struct running *run, int r)
 
 CUresult launch_run(CUcontext c, const struct work_kernel *w)
 {
-        struct running run = {.context = c, .unmappings = space_unmappings()};
+        struct running run = {
+                .context = c, .hold = {c, c->device}, .unmappings = space_unmappings()};
         struct ptx_memory memory = {.resolve = running_resolve,
                                     .globaltimer_ns = running_globaltimer,
                                     .cancelled = running_cancelled,
-                                    .context = &run};
+                                    .context = &run,
+                                    .epoch = &run.hold.epoch};
         struct ptx_launch launch = {.dynamic_shared_bytes = w->shared, .parameters = w->parameters};
         char error[PTX_ERROR_MAX] = "";
         CUresult result;
@@ -126,12 +136,15 @@ CUresult launch_run(CUcontext c, const struct work_kernel *w)
         memcpy(launch.block, w->block, sizeof(launch.block));
         session_count(&session_own(sim.session, c->device)->counters.launches, 1);
         r = ptx_run(w->function->ptx, &launch, &memory, error);
+        managed_drop(&run.hold);
         running_look(&run);
         result = running_result(&run, r);
         if (result != CUDA_SUCCESS)
                 sim_say("kernel %s: %s", w->function->info->name,
-                        r == 0 || r == -ECANCELED ? "memory it used was unmapped while it ran"
-                                                  : error);
+                        run.hold.error == CUDA_ERROR_OUT_OF_MEMORY
+                                ? "no room on the card for the managed memory it uses"
+                        : r == 0 || r == -ECANCELED ? "memory it used was unmapped while it ran"
+                                                    : error);
         for (size_t i = 0; i < run.used.count; i++) {
                 struct used *u = (struct used *)run.used.span[i];
 

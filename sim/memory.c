@@ -7,6 +7,7 @@
 #include <sys/mman.h>
 
 #include "base/macros.h"
+#include "managed.h"
 #include "stream.h"
 
 #define SMALL      MIB /* below: packed into a block of the card's granularity */
@@ -181,12 +182,21 @@ void block_free(struct block *b)
                 pool_give_back(b->pool, b->span.start, b->span.bytes);
         } else if (b->kind == BLOCK_DEVICE) {
                 range_free(b->range);
+        } else if (b->kind == BLOCK_MANAGED) {
+                managed_release(b->range->managed);
+                space_unmap(b->range);
         } else {
                 space_unmap(b->range);
                 if (b->kind == BLOCK_HOST)
                         (void)munmap((void *)(uintptr_t)b->span.start, b->mapped);
         }
         free(b);
+}
+
+/* What cuMemFree takes. */
+static bool is_allocated(const struct block *b, CUdeviceptr ptr)
+{
+        return b && b->span.start == ptr && (b->kind == BLOCK_DEVICE || b->kind == BLOCK_MANAGED);
 }
 
 CUresult memory_free(CUdeviceptr ptr)
@@ -196,7 +206,7 @@ CUresult memory_free(CUdeviceptr ptr)
 
         space_lock();
         b = memory_block(ptr);
-        if (b && b->span.start == ptr && b->kind == BLOCK_DEVICE) {
+        if (is_allocated(b, ptr)) {
                 block_free(b);
                 r = CUDA_SUCCESS;
         }
@@ -226,7 +236,7 @@ bool memory_usable(uint64_t at, uint64_t bytes, bool write)
                 struct range *r = space_range(at);
 
                 ok = range_usable(r, write);
-                if (ok && r->kind == RANGE_DEVICE) {
+                if (ok && (r->kind == RANGE_DEVICE || r->kind == RANGE_MANAGED)) {
                         struct block *b = memory_block(at);
 
                         ok = b && end <= b->span.start + b->span.bytes;
@@ -281,7 +291,7 @@ EXPORT CUresult cuMemFree_v2(CUdeviceptr ptr)
                 return r;
         space_lock_shared();
         b = memory_block(ptr);
-        if (b && b->span.start == ptr && b->kind == BLOCK_DEVICE)
+        if (is_allocated(b, ptr))
                 c = b->context;
         else
                 r = CUDA_ERROR_INVALID_VALUE;
@@ -312,9 +322,49 @@ EXPORT CUresult cuMemGetInfo_v2(size_t *ret_free, size_t *ret_total)
 
 EXPORT CUresult cuMemAllocManaged(CUdeviceptr *ret_ptr, size_t bytes, unsigned int flags)
 {
-        CUresult r = api_enter(__func__, API_CONTEXT | API_UNSAFE, NULL);
+        struct managed *m;
+        struct block *b;
+        CUcontext c;
+        CUresult r = api_enter(__func__, API_CONTEXT | API_UNSAFE, &c);
 
-        return r != CUDA_SUCCESS ? r : CUDA_ERROR_NOT_SUPPORTED;
+        if (r != CUDA_SUCCESS)
+                return r;
+        if (!ret_ptr || bytes == 0 ||
+            (flags != CU_MEM_ATTACH_GLOBAL && flags != CU_MEM_ATTACH_HOST))
+                return CUDA_ERROR_INVALID_VALUE;
+        b = calloc(1, sizeof(*b));
+        if (!b)
+                return CUDA_ERROR_OUT_OF_MEMORY;
+        r = managed_new(c, bytes, flags, &m);
+        if (r != CUDA_SUCCESS) {
+                free(b);
+                return r;
+        }
+        b->kind = BLOCK_MANAGED;
+        b->context = c;
+        b->span = (struct span){managed_start(m), bytes};
+        space_lock();
+        b->range = space_map(RANGE_MANAGED, b->span.start, managed_bytes(m), NULL, 0, NULL);
+        if (!b->range) {
+                managed_release(m);
+                managed_destroy(m);
+        } else {
+                b->range->managed = m;
+                memset(b->range->access, CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
+                       sizeof(b->range->access));
+        }
+        if (b->range && block_add(b) == 0) {
+                *ret_ptr = b->span.start;
+        } else {
+                if (b->range) {
+                        managed_release(m);
+                        space_unmap(b->range);
+                }
+                free(b);
+                r = CUDA_ERROR_OUT_OF_MEMORY;
+        }
+        space_unlock();
+        return r;
 }
 
 void memory_release_context(CUcontext c)

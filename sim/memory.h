@@ -5,7 +5,7 @@
 #include "objects.h"
 #include "space.h"
 
-enum block_kind { BLOCK_DEVICE, BLOCK_HOST, BLOCK_REGISTERED };
+enum block_kind { BLOCK_DEVICE, BLOCK_HOST, BLOCK_REGISTERED, BLOCK_MANAGED };
 
 struct block {
         struct span span; /* as asked for */

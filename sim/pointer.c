@@ -64,12 +64,14 @@ static CUresult attribute(const struct subject *s, CUpointer_attribute which, vo
                 *(CUdeviceptr *)data = s->ptr;
                 break;
         case CU_POINTER_ATTRIBUTE_HOST_POINTER:
-                if (!is_host(s))
+                if (!is_host(s) && !s->range->managed)
                         return CUDA_ERROR_INVALID_VALUE;
                 *(void **)data = (void *)(uintptr_t)s->ptr;
                 break;
-        case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
         case CU_POINTER_ATTRIBUTE_IS_MANAGED:
+                *(bool *)data = s->range->managed != NULL;
+                break;
+        case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
         case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
                 *(bool *)data = false;
                 break;

@@ -19,27 +19,13 @@
 #include "base/clock.h"
 #include "base/macros.h"
 #include "base/units.h"
+#include "segment.h"
 
 #define SESSION_MAGIC   UINT64_C(0x73696d637564610a)
-#define SESSION_LAYOUT  1 /* part of the segment's name: builds that differ never meet */
+#define SESSION_LAYOUT  2 /* part of the segment's name: builds that differ never meet */
 #define DEFAULT_MEMORY  GIB
 #define DEFAULT_BUS     UINT64_C(12000000000)
 #define CONTEXT_DIVISOR 256
-
-struct session_segment {
-        uint64_t magic;
-        uint32_t devices;
-        char name[SESSION_NAME_MAX];
-        pthread_mutex_t lock; /* robust, shared */
-        uint64_t endings;
-        struct session_device device[SESSION_DEVICES];
-        struct session_slot slot[SESSION_SLOTS];
-};
-
-struct session {
-        struct session_segment *segment;
-        struct session_slot *own; /* NULL: attached only */
-};
 
 struct settings {
         unsigned devices;
@@ -144,12 +130,7 @@ static uint64_t process_start(pid_t pid)
         return start;
 }
 
-static bool slot_live(const struct session_slot *slot)
-{
-        return atomic_load_explicit(&slot->state, memory_order_acquire) == SLOT_LIVE;
-}
-
-static void segment_lock(struct session_segment *g)
+void segment_lock(struct session_segment *g)
 {
         /* All sums are computed from the slots, so a holder that died has left nothing half done.
          */
@@ -157,7 +138,7 @@ static void segment_lock(struct session_segment *g)
                 (void)pthread_mutex_consistent(&g->lock);
 }
 
-static void segment_unlock(struct session_segment *g)
+void segment_unlock(struct session_segment *g)
 {
         (void)pthread_mutex_unlock(&g->lock);
 }
@@ -165,6 +146,7 @@ static void segment_unlock(struct session_segment *g)
 /* Locked. */
 static void slot_end(struct session_segment *g, struct session_slot *slot)
 {
+        frames_slot_ends(g, slot);
         for (unsigned d = 0; d < SESSION_DEVICES; d++) {
                 atomic_store(&slot->device[d].used, 0);
                 atomic_store(&slot->device[d].contexts, 0);
@@ -285,7 +267,9 @@ static int segment_init(struct session_segment *g, const char *name)
         pthread_mutexattr_t attr;
         int r;
 
-        memset(g, 0, sizeof(*g));
+        /* A new file is all zero; half an initialisation has not come past the lock. The frames are
+         * left alone: touching them would give every session megabytes. */
+        memset(g, 0, offsetof(struct session_segment, device));
         strcpy(g->name, name);
         r = pthread_mutexattr_init(&attr);
         if (r)
@@ -539,7 +523,7 @@ struct session_use *session_own(struct session *s, unsigned device)
         return &s->own->device[device];
 }
 
-static uint64_t used_locked(struct session_segment *g, unsigned device)
+uint64_t segment_used(struct session_segment *g, unsigned device)
 {
         uint64_t sum = 0;
 
@@ -549,30 +533,34 @@ static uint64_t used_locked(struct session_segment *g, unsigned device)
         return sum;
 }
 
-int session_charge(struct session *s, unsigned device, uint64_t bytes)
+int segment_charge(struct session *s, unsigned device, uint64_t bytes)
 {
         struct session_segment *g = s->segment;
         struct session_device *dev = &g->device[device];
         struct session_use *own = &s->own->device[device];
-        uint64_t sum, used;
-        int r = 0;
+        uint64_t sum = segment_used(g, device), used;
 
-        segment_lock(g);
-        sum = used_locked(g, device);
         if (bytes > sub_sat(dev->total, sum)) {
                 (void)segment_reap(g);
-                sum = used_locked(g, device);
+                sum = segment_used(g, device);
         }
-        if (bytes > sub_sat(dev->total, sum)) {
-                r = -ENOMEM;
-        } else {
-                used = atomic_fetch_add(&own->used, bytes) + bytes;
-                if (used > atomic_load(&own->peak))
-                        atomic_store(&own->peak, used);
-                if (sum + bytes > atomic_load(&dev->peak))
-                        atomic_store(&dev->peak, sum + bytes);
-        }
-        segment_unlock(g);
+        if (bytes > sub_sat(dev->total, sum))
+                return -ENOMEM;
+        used = atomic_fetch_add(&own->used, bytes) + bytes;
+        if (used > atomic_load(&own->peak))
+                atomic_store(&own->peak, used);
+        if (sum + bytes > atomic_load(&dev->peak))
+                atomic_store(&dev->peak, sum + bytes);
+        return 0;
+}
+
+int session_charge(struct session *s, unsigned device, uint64_t bytes)
+{
+        int r;
+
+        segment_lock(s->segment);
+        r = segment_charge(s, device, bytes);
+        segment_unlock(s->segment);
         return r;
 }
 
@@ -591,7 +579,7 @@ uint64_t session_used(struct session *s, unsigned device)
 
         segment_lock(s->segment);
         (void)segment_reap(s->segment);
-        sum = used_locked(s->segment, device);
+        sum = segment_used(s->segment, device);
         segment_unlock(s->segment);
         return sum;
 }

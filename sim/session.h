@@ -2,10 +2,10 @@
  *
  * A POSIX shared memory segment named after the user and SIMCUDA_SESSION (after a name that begins
  * with '+' alone: open to every user of the machine) holds the cards (capacity, bus, identity) and
- * one slot a process (what it uses, what it moved). Everything that is a sum is
- * computed from the slots, so that a process killed at any instant leaves nothing to repair:
- * whoever looks next ends the slots whose process is gone. Used by the simulated driver, by the
- * simulated NVML and by simcuda-stat. Thread-safe. Errors are -errno. */
+ * one slot a process (what it uses, what it moved). Everything that is a sum is computed from the
+ * slots, so that a process killed at any instant leaves nothing to repair: whoever looks next ends
+ * the slots whose process is gone. Used by the simulated driver, by the simulated NVML and by
+ * simcuda-stat. Thread-safe. Errors are -errno. */
 #pragma once
 
 #include <stdatomic.h>
@@ -20,21 +20,37 @@
 
 enum session_direction { SESSION_TO_DEVICE, SESSION_TO_HOST };
 
-/* Written by the owning process alone, read by anybody. */
-struct session_counters {
-        _Atomic uint64_t h2d_bytes, d2h_bytes, d2d_bytes;
-        _Atomic uint64_t h2d_copies, d2h_copies, d2d_copies;
-        _Atomic uint64_t launches, memsets;
-        _Atomic uint64_t creates, maps, unmaps;
-};
+/* Every counter, once: the struct, sums and output follow. h2d and d2h are all that went over the
+ * bus, the managed_ ones the part of it that managed memory caused: moved by faults, prefetches and
+ * evictions. gpu_faults and cpu_faults are groups of faults that were served together; evictions
+ * are blocks (frames.h) that lost the card to somebody else's need. */
+#define SESSION_COUNTERS(X)  \
+        X(h2d_bytes)         \
+        X(d2h_bytes)         \
+        X(d2d_bytes)         \
+        X(h2d_copies)        \
+        X(d2h_copies)        \
+        X(d2d_copies)        \
+        X(launches)          \
+        X(memsets)           \
+        X(creates)           \
+        X(maps)              \
+        X(unmaps)            \
+        X(managed_h2d_bytes) \
+        X(managed_d2h_bytes) \
+        X(managed_h2d_moves) \
+        X(managed_d2h_moves) \
+        X(gpu_faults)        \
+        X(cpu_faults)        \
+        X(evictions)
 
-/* Every counter by name, for sums and for output. */
-#define SESSION_COUNTERS(X) \
-        X(h2d_bytes)        \
-        X(d2h_bytes)        \
-        X(d2d_bytes)        \
-        X(h2d_copies)       \
-        X(d2h_copies) X(d2d_copies) X(launches) X(memsets) X(creates) X(maps) X(unmaps)
+/* Written by the owning process (evictions and what they move: by whoever evicts), read by anybody.
+ */
+struct session_counters {
+#define X(name) _Atomic uint64_t name;
+        SESSION_COUNTERS(X)
+#undef X
+};
 
 /* Plain numbers: a sum, or a snapshot. */
 struct session_totals {
@@ -51,6 +67,12 @@ struct session_use {
         struct session_counters counters;
 };
 
+/* A file of a process: others open it by its number, and know by the rest that it is the one. */
+struct session_store {
+        int fd; /* in that process */
+        uint64_t device, inode;
+};
+
 struct session_slot {
         _Atomic uint32_t state;
         _Atomic bool cuda; /* has called cuInit; false: an observer (NVML) */
@@ -59,6 +81,7 @@ struct session_slot {
         uint64_t ended; /* order of ending, for reuse of the oldest */
         char name[16];
         struct session_use device[SESSION_DEVICES];
+        struct session_store host, card; /* of its managed memory; where it has any */
 };
 
 struct session_device {

@@ -44,6 +44,9 @@ enum api_flags {
  * (SIMCUDA_FAIL). */
 CUresult api_enter(const char *function, unsigned flags, CUcontext *ret_context);
 
+/* After cuInit, not in a child after fork, not at exit. */
+bool api_usable(void);
+
 /* A line on stderr: "simcuda: ...". For what a CUresult cannot say. */
 void sim_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
 

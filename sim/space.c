@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/macros.h"
+#include "managed.h"
 
 /* Address space costs nothing; where so much cannot be had (limits, sanitizers), less will do. */
 #define REGION_MOST  (UINT64_C(16) << 40)
@@ -116,6 +117,22 @@ bool space_is_device(uint64_t address)
         return address >= space.start && address < space.end;
 }
 
+uint64_t space_start(void)
+{
+        return space.start;
+}
+
+uint64_t space_size(void)
+{
+        return space.end - space.start;
+}
+
+void space_shut(uint64_t start, uint64_t bytes)
+{
+        (void)mmap((void *)(uintptr_t)start, bytes, PROT_NONE,
+                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+}
+
 static uint64_t reserve_search(uint64_t from, uint64_t to, uint64_t bytes, uint64_t alignment)
 {
         const struct table *t = &space.reservations;
@@ -220,6 +237,8 @@ void space_unpin(struct range *r)
 
         if (atomic_fetch_sub(&r->pins, 1) != 1)
                 return;
+        if (r->managed)
+                managed_destroy(r->managed);
         free(r);
         if (p)
                 physical_unpin(p);
@@ -283,7 +302,7 @@ CUresult physical_new(unsigned device, uint64_t bytes, bool shareable, struct ph
         if (!p)
                 return CUDA_ERROR_OUT_OF_MEMORY;
         p->fd = -1;
-        if (session_charge(sim.session, device, bytes) < 0)
+        if (managed_charge(device, bytes) < 0)
                 goto free_object;
         if (shareable) {
                 p->fd = memfd_create("simcuda", MFD_CLOEXEC);

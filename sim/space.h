@@ -2,8 +2,9 @@
  * touch it.
  *
  * Device addresses come from a region that the process itself cannot touch (PROT_NONE), so that a
- * device pointer used by CPU code crashes as it does with a card. The bytes lie elsewhere and are
- * found through the table of ranges. One lock, space_lock(); taken after sim.lock, before the
+ * device pointer used by CPU code crashes as it does with a card; managed memory (managed.h) is
+ * mapped there while the host has it. The bytes lie elsewhere and are found through the table of
+ * ranges. One lock, space_lock(); taken after sim.lock, before the
  * session's. */
 #pragma once
 
@@ -24,7 +25,9 @@ struct physical {
         int fd;                /* shareable ones are a file; -1 */
 };
 
-enum range_kind { RANGE_DEVICE, RANGE_VMM, RANGE_HOST };
+enum range_kind { RANGE_DEVICE, RANGE_VMM, RANGE_HOST, RANGE_MANAGED };
+
+struct managed;
 
 struct span {
         uint64_t start, bytes;
@@ -34,7 +37,8 @@ struct span {
 struct range {
         struct span span;
         enum range_kind kind;
-        struct physical *physical; /* NULL: host memory */
+        struct physical *physical; /* NULL: host memory, and managed memory */
+        struct managed *managed;   /* RANGE_MANAGED: its bytes are now here, now there */
         uint64_t offset;
         uint8_t *at;
         uint8_t access[SESSION_DEVICES]; /* CU_MEM_ACCESS_FLAGS_ */
@@ -62,6 +66,10 @@ void space_unlock(void);
 
 /* An address of the devices' region, mapped or not. */
 bool space_is_device(uint64_t address);
+uint64_t space_start(void);
+uint64_t space_size(void);
+/* Nothing is there for the process itself any more, whatever was mapped. */
+void space_shut(uint64_t start, uint64_t bytes);
 
 /* All of these: locked. */
 uint64_t space_reserve(uint64_t bytes, uint64_t alignment, uint64_t wanted); /* 0: no room */

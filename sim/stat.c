@@ -94,10 +94,23 @@ static void print_line(const char *what, uint64_t used, uint64_t peak,
                      (unsigned long long)t->maps, (unsigned long long)t->unmaps);
 }
 
-static void print_text(struct session *s)
+static void print_managed_line(const char *what, uint64_t used, uint64_t peak,
+                               const struct session_totals *t)
 {
-        (void)printf("%-26s %10s %10s %10s %10s %9s %7s %7s %7s\n", "", "used", "peak", "to device",
-                     "to host", "launches", "creates", "maps", "unmaps");
+        char in[UNITS_TEXT_MAX], out[UNITS_TEXT_MAX];
+
+        (void)printf("%-26s %10s %10s %10llu %10llu %9llu\n", what,
+                     units_format_size(t->managed_h2d_bytes, in),
+                     units_format_size(t->managed_d2h_bytes, out),
+                     (unsigned long long)t->gpu_faults, (unsigned long long)t->cpu_faults,
+                     (unsigned long long)t->evictions);
+}
+
+/* A line a card, and one a process on it. */
+static void print_lines(struct session *s,
+                        void (*line)(const char *what, uint64_t used, uint64_t peak,
+                                     const struct session_totals *t))
+{
         for (unsigned d = 0; d < session_device_count(s); d++) {
                 char what[64], size[UNITS_TEXT_MAX];
                 struct session_totals t;
@@ -105,7 +118,7 @@ static void print_text(struct session *s)
                 session_totals(s, d, &t);
                 (void)snprintf(what, sizeof(what), "card %u (%s)", d,
                                units_format_size(session_device(s, d)->total, size));
-                print_line(what, session_used(s, d), atomic_load(&session_device(s, d)->peak), &t);
+                line(what, session_used(s, d), atomic_load(&session_device(s, d)->peak), &t);
                 for (unsigned i = 0; i < SESSION_SLOTS; i++) {
                         const struct session_slot *slot = session_slot(s, i);
                         const struct session_use *use = &slot->device[d];
@@ -115,9 +128,29 @@ static void print_text(struct session *s)
                         session_slot_totals(slot, d, &t);
                         (void)snprintf(what, sizeof(what), "  %d %s%s", (int)slot->pid, slot->name,
                                        atomic_load(&slot->state) == SLOT_LIVE ? "" : " (ended)");
-                        print_line(what, atomic_load(&use->used), atomic_load(&use->peak), &t);
+                        line(what, atomic_load(&use->used), atomic_load(&use->peak), &t);
                 }
         }
+}
+
+static void print_text(struct session *s)
+{
+        bool managed = false;
+
+        (void)printf("%-26s %10s %10s %10s %10s %9s %7s %7s %7s\n", "", "used", "peak", "to device",
+                     "to host", "launches", "creates", "maps", "unmaps");
+        print_lines(s, print_line);
+        for (unsigned d = 0; d < session_device_count(s); d++) {
+                struct session_totals t;
+
+                session_totals(s, d, &t);
+                managed = managed || t.gpu_faults || t.cpu_faults || t.managed_h2d_bytes;
+        }
+        if (!managed)
+                return;
+        (void)printf("\n%-26s %10s %10s %10s %10s %9s\n", "of that, managed memory", "to device",
+                     "to host", "GPU faults", "CPU faults", "evictions");
+        print_lines(s, print_managed_line);
 }
 
 int main(int argc, char *argv[])

@@ -122,6 +122,7 @@ static CUresult stream_start(CUstream s)
                 return CUDA_SUCCESS;
         /* The program's signals are for the program's threads. */
         (void)sigfillset(&all);
+        (void)sigdelset(&all, SIGSEGV); /* a host function may touch managed memory */
         (void)pthread_sigmask(SIG_SETMASK, &all, &old);
         (void)pthread_attr_init(&attr);
         (void)pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);

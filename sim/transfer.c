@@ -12,6 +12,7 @@
 
 #include "base/clock.h"
 #include "base/macros.h"
+#include "managed.h"
 #include "space.h"
 #include "work.h"
 
@@ -88,10 +89,33 @@ struct end {
         uint8_t *at;
         uint64_t bytes;
         struct range *range; /* NULL: pageable host memory */
+        bool on_card;
+        unsigned device;
+        struct managed_hold hold;
 };
 
-static bool end_find(uint64_t address, uint64_t bytes, unsigned device, bool write, struct end *ret)
+/* Managed memory, up to the end of its block. */
+static bool end_managed(uint64_t address, uint64_t bytes, bool by_host, CUcontext c, struct end *e)
 {
+        uint64_t left = FRAMES_BLOCK_BYTES - address % FRAMES_BLOCK_BYTES, start, end;
+
+        e->bytes = MIN(MIN(bytes, left), e->range->span.start + e->range->span.bytes - address);
+        if (by_host) {
+                e->at = (uint8_t *)(uintptr_t)address; /* touching it brings it home */
+                return true;
+        }
+        e->on_card = true;
+        e->device = c->device;
+        e->hold = (struct managed_hold){.context = c, .device = c->device};
+        e->at = managed_use(&e->hold, e->range->managed, address, e->bytes, MANAGED_COPY, &start,
+                            &end);
+        return e->at != NULL;
+}
+
+static bool end_find(uint64_t address, uint64_t bytes, CUcontext c, bool write, bool by_host,
+                     struct end *ret)
+{
+        unsigned device = c->device;
         struct range *r;
 
         if (space_is_device(address)) {
@@ -112,6 +136,14 @@ static bool end_find(uint64_t address, uint64_t bytes, unsigned device, bool wri
                 r = space_pin(address, device, write);
         }
         ret->range = r;
+        ret->on_card = r && r->physical;
+        ret->device = ret->on_card ? r->physical->device : device;
+        if (r && r->managed) {
+                if (end_managed(address, bytes, by_host, c, ret))
+                        return true;
+                space_unpin(r);
+                return false;
+        }
         if (r) {
                 uint64_t skip = address - r->span.start;
 
@@ -126,22 +158,23 @@ static bool end_find(uint64_t address, uint64_t bytes, unsigned device, bool wri
 
 static void end_done(struct end *e)
 {
-        if (e->range)
-                space_unpin(e->range);
+        if (!e->range)
+                return;
+        if (e->range->managed && e->on_card)
+                managed_drop(&e->hold);
+        space_unpin(e->range);
 }
 
 static bool is_device(const struct end *e)
 {
-        return e->range && e->range->physical;
+        return e->on_card;
 }
 
 /* Which way a copy goes, known from its first byte. */
 static void copy_begin(CUcontext c, const struct end *to, const struct end *from,
                        struct pace *ret_pace, struct session_counters **ret_counters)
 {
-        unsigned device = is_device(to)     ? to->range->physical->device
-                          : is_device(from) ? from->range->physical->device
-                                            : c->device;
+        unsigned device = is_device(to) ? to->device : from->device;
 
         *ret_counters = &session_own(sim.session, device)->counters;
         if (is_device(to) == is_device(from))
@@ -171,7 +204,8 @@ struct transfer {
         struct pace pace;
         struct session_counters *counters;
         bool begun;
-        uint64_t claimed; /* bytes of the link's time in hand: short rows share a claim */
+        bool to_host, from_host; /* as in work_copy */
+        uint64_t claimed;        /* bytes of the link's time in hand: short rows share a claim */
 };
 
 /* One row. */
@@ -184,9 +218,9 @@ static CUresult transfer_row(struct transfer *t, uint64_t to, uint64_t from, uin
 
                 if (work_cancelled(t->context))
                         return CUDA_SUCCESS; /* nobody looks any more */
-                if (!end_find(from, bytes, t->context->device, false, &src))
+                if (!end_find(from, bytes, t->context, false, t->from_host, &src))
                         return TRANSFER_FAILED;
-                if (!end_find(to, src.bytes, t->context->device, true, &dst)) {
+                if (!end_find(to, src.bytes, t->context, true, t->to_host, &dst)) {
                         end_done(&src);
                         return TRANSFER_FAILED;
                 }
@@ -216,9 +250,24 @@ static CUresult transfer_row(struct transfer *t, uint64_t to, uint64_t from, uin
         return CUDA_SUCCESS;
 }
 
+static bool is_managed(uint64_t address)
+{
+        const struct range *r;
+        bool found;
+
+        space_lock_shared();
+        r = space_range(address);
+        found = r && r->kind == RANGE_MANAGED;
+        space_unlock();
+        return found;
+}
+
 CUresult copy_run(CUcontext c, const struct work_copy *w)
 {
-        struct transfer t = {.context = c};
+        /* Both may be the same block, which cannot be in two places at once. */
+        bool both = is_managed(w->to) && is_managed(w->from);
+        struct transfer t = {
+                .context = c, .to_host = w->to_host && !both, .from_host = w->from_host && !both};
         uint64_t left = (uint64_t)w->width * w->height * w->depth;
         CUresult r = CUDA_SUCCESS;
 
@@ -266,7 +315,7 @@ CUresult set_run(CUcontext c, const struct work_set *w)
 
                         if (work_cancelled(c))
                                 return CUDA_SUCCESS;
-                        if (!end_find(at, left, c->device, true, &e))
+                        if (!end_find(at, left, c, true, false, &e))
                                 return TRANSFER_FAILED;
                         if (!e.range) /* a fill is done by the card: pageable memory is none of its
                                        */
@@ -286,7 +335,7 @@ CUresult value_write(CUcontext c, const struct work_value *w)
 {
         struct end e;
 
-        if (!end_find(w->address, w->wide ? 8 : 4, c->device, true, &e) || !e.range)
+        if (!end_find(w->address, w->wide ? 8 : 4, c, true, false, &e) || !e.range)
                 return TRANSFER_FAILED;
         if (w->wide)
                 __atomic_store_n((uint64_t *)(void *)e.at, w->value, __ATOMIC_RELEASE);
@@ -321,7 +370,7 @@ CUresult value_wait(CUcontext c, const struct work_value *w)
                 struct end e;
                 uint64_t v;
 
-                if (!end_find(w->address, w->wide ? 8 : 4, c->device, false, &e) || !e.range)
+                if (!end_find(w->address, w->wide ? 8 : 4, c, false, false, &e) || !e.range)
                         return TRANSFER_FAILED;
                 v = w->wide ? __atomic_load_n((uint64_t *)(void *)e.at, __ATOMIC_ACQUIRE)
                             : __atomic_load_n((uint32_t *)(void *)e.at, __ATOMIC_ACQUIRE);

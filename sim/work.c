@@ -46,6 +46,9 @@ CUresult work_run(CUcontext c, struct work *w)
         case WORK_WAIT_VALUE:
                 r = value_wait(c, &w->value);
                 break;
+        case WORK_PREFETCH:
+                r = prefetch_run(c, &w->prefetch);
+                break;
         case WORK_GRAPH:
                 r = program_run(c, w->program);
                 break;

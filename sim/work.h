@@ -15,6 +15,7 @@ enum work_kind {
         WORK_WRITE_VALUE,
         WORK_WAIT_VALUE,
         WORK_GRAPH,
+        WORK_PREFETCH,
 };
 
 struct work_kernel {
@@ -28,13 +29,20 @@ struct work_copy {
         CUdeviceptr to, from;
         size_t to_pitch, to_slice, from_pitch, from_slice;
         size_t width, height, depth;
-        void *staged; /* a pageable source taken at the call */
+        bool to_host, from_host; /* managed memory is used where the processor has it */
+        void *staged;            /* a pageable source taken at the call */
 };
 
 struct work_set {
         CUdeviceptr to;
         size_t pitch, width, height; /* width in elements */
         unsigned value, element;
+};
+
+struct work_prefetch {
+        CUdeviceptr start;
+        size_t bytes;
+        int to; /* a device, or CU_DEVICE_CPU */
 };
 
 struct work_value {
@@ -51,6 +59,7 @@ struct work {
                 struct work_copy copy;
                 struct work_set set;
                 struct work_value value;
+                struct work_prefetch prefetch;
                 struct {
                         CUhostFn fn;
                         void *data;
@@ -80,6 +89,7 @@ bool work_cancelled(CUcontext c);
 CUresult copy_run(CUcontext c, const struct work_copy *w);
 CUresult set_run(CUcontext c, const struct work_set *w);
 CUresult launch_run(CUcontext c, const struct work_kernel *w);
+CUresult prefetch_run(CUcontext c, const struct work_prefetch *w);
 CUresult value_write(CUcontext c, const struct work_value *w);
 CUresult value_wait(CUcontext c, const struct work_value *w);
 void event_stamp(CUevent event, uint64_t records);

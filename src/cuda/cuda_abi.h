@@ -52,6 +52,10 @@ typedef struct CUasyncCallbackEntry_st *CUasyncCallbackHandle;
 typedef struct CUlogsCallbackEntry_st *CUlogsCallbackHandle;
 typedef unsigned int CUlogIterator;
 
+/* Places of managed memory that are no device's ordinal. */
+#define CU_DEVICE_CPU     ((CUdevice)-1)
+#define CU_DEVICE_INVALID ((CUdevice)-2)
+
 #define CU_STREAM_LEGACY     ((CUstream)0x1)
 #define CU_STREAM_PER_THREAD ((CUstream)0x2)
 

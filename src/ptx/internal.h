@@ -357,6 +357,7 @@ struct run {
         uint64_t timer_reads;
         uint32_t sleep_ns;              /* the shortest nanosleep asked for in this pass */
         struct range *range;            /* one for each memory instruction */
+        uint64_t epoch;                 /* of the memory, that they are from */
         uint32_t (*tid)[3][WARP_LANES]; /* by warp */
         struct warp *free_warps;
         struct block *free_blocks;
@@ -389,6 +390,9 @@ void warp_fail(struct warp *w, const struct ptx_insn *in, unsigned lane, int err
                const char *format, ...) __attribute__((format(printf, 5, 6)));
 
 /* warp.c: fragments and frames. */
+/* After a callback: what the memory's owner has taken back is not used any more. */
+void run_forget_stale(struct run *run);
+
 int warp_start(struct run *run, struct block *block, uint32_t index);
 void warp_release(struct warp *w); /* back to the run's free ones */
 void warp_destroy(struct warp *w);

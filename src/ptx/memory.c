@@ -60,6 +60,7 @@ static uint8_t *global_at(struct warp *w, const struct ptx_insn *in, uint64_t ad
                 return within(w->run->grid_workspace, sizeof(w->run->grid_workspace),
                               address & ~WINDOW_MASK, bytes);
         p = memory->resolve(memory->context, address, bytes, write, &start, &end);
+        run_forget_stale(w->run);
         if (!p || start > address || end < address + bytes)
                 return p;
         *range = (struct range){start, end, p - (address - start)};

@@ -60,9 +60,9 @@ void ptx_module_place(struct ptx_module *m, size_t index, uint64_t address);
  * use). */
 struct ptx_memory {
         /* A pointer to [address, address + bytes) for reading or writing, or NULL: an illegal
-         * address. The result stays valid until the launch ends. Called often: the interpreter
-         * keeps what it got for the range [*ret_start, *ret_end) around it (device addresses;
-         * pointer for `address` itself is returned). */
+         * address. The result stays valid until the launch ends, or *epoch changes. Called often:
+         * the interpreter keeps what it got for the range [*ret_start, *ret_end) around it (device
+         * addresses; pointer for `address` itself is returned). */
         void *(*resolve)(void *context, uint64_t address, size_t bytes, bool write,
                          uint64_t *ret_start, uint64_t *ret_end);
         uint64_t (*globaltimer_ns)(void *context);
@@ -70,6 +70,9 @@ struct ptx_memory {
          * device is gone). */
         bool (*cancelled)(void *context);
         void *context;
+        /* NULL, or a number that these callbacks change when what resolve() gave before is no
+         * longer good; what it gives with the change is. */
+        const uint64_t *epoch;
 };
 
 struct ptx_launch {

@@ -108,6 +108,16 @@ static int block_start(struct run *run, uint64_t number, struct block **ret_bloc
         return 0;
 }
 
+void run_forget_stale(struct run *run)
+{
+        const uint64_t *epoch = run->memory->epoch;
+
+        if (likely(!epoch || *epoch == run->epoch))
+                return;
+        run->epoch = *epoch;
+        memset(run->range, 0, (run->module->caches_n + 1U) * sizeof(*run->range));
+}
+
 static bool cancelled(struct run *run)
 {
         if (run->memory->cancelled && run->memory->cancelled(run->memory->context) &&
@@ -115,6 +125,7 @@ static bool cancelled(struct run *run)
                 run->failed = -ECANCELED;
                 (void)snprintf(run->error, PTX_ERROR_MAX, "the launch was cancelled");
         }
+        run_forget_stale(run);
         return run->failed != 0;
 }
 
@@ -282,6 +293,7 @@ int ptx_run(const struct ptx_kernel *k, const struct ptx_launch *launch,
                           .kernel = f,
                           .launch = launch,
                           .memory = memory,
+                          .epoch = memory->epoch ? *memory->epoch : 0,
                           .error = error};
         int r;
 
