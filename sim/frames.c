@@ -225,6 +225,12 @@ void frames_forget(struct session *s, const struct frames_place *p)
 
 /* ---- whose turn it is to go ---- */
 
+/* Other users' files cannot be opened: their memory stays where it is. */
+static bool may_move(const struct session_segment *g, const struct segment_frame *f)
+{
+        return geteuid() == 0 || g->slot[f->owner - 1].uid == geteuid();
+}
+
 int frames_victim(struct session *s, unsigned device, struct frames_victim *ret_victim)
 {
         struct session_segment *g = s->segment;
@@ -235,7 +241,7 @@ int frames_victim(struct session *s, unsigned device, struct frames_victim *ret_
         for (uint32_t i = 0; i < g->frames[device].high; i++) {
                 struct segment_frame *f = frame_at(g, device, i);
 
-                if (!f->owner)
+                if (!f->owner || !may_move(g, f))
                         continue;
                 any = true;
                 if (!f->mover && f->pins == 0 && (!best || f->last_use < best->last_use))
@@ -348,6 +354,7 @@ void frames_stores(struct session *s, const struct session_store *host,
 {
         segment_lock(s->segment);
         if (own_valid(s)) {
+                s->own->uid = geteuid();
                 s->own->host = *host;
                 s->own->card = *card;
         }

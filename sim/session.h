@@ -82,6 +82,7 @@ struct session_slot {
         char name[16];
         struct session_use device[SESSION_DEVICES];
         struct session_store host, card; /* of its managed memory; where it has any */
+        uid_t uid;                       /* who may open them */
 };
 
 struct session_device {
