@@ -136,6 +136,7 @@ struct gpu {
         struct client *lease_head;   /* exclusive: the first who lacks only the lease */
         uint64_t contested_until_ns; /* 0: somebody waits still */
         bool contested;
+        int top_priority;  /* of those who use this GPU */
         bool promise_trim; /* commits may lie above what is left of the card */
 
         uint64_t rate;         /* bytes/s of evictions */

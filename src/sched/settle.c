@@ -86,6 +86,7 @@ static void survey_gpu(struct sched *s, unsigned gpu)
         g->immovable = 0;
         g->leases = 0;
         g->claimed = g->head_fixed = false;
+        g->top_priority = INT32_MIN;
         g->head = g->lease_head = NULL;
         g->head_missing = 0;
         for (unsigned i = 0; i < s->clients; i++) {
@@ -100,6 +101,7 @@ static void survey_gpu(struct sched *s, unsigned gpu)
                 if (c->lease && !c->lost && !c->overdue)
                         g->leases++;
                 commit_max = MAX(commit_max, a->commit_held);
+                g->top_priority = MAX(g->top_priority, c->priority);
         }
         g->over = sub_sat(g->charged, gpu_usable(g));
         g->promise_over = sub_sat(commit_max + g->fixed, gpu_usable(g));
@@ -518,6 +520,22 @@ static void set_contested(struct sched *s)
         }
 }
 
+/* Work in flight has to be short where somebody waits; beside a higher priority also before it
+ * asks, since its bursts come without notice and are served at once. */
+static bool work_is_bounded(const struct sched *s, const struct client *c)
+{
+        unsigned gpu;
+
+        FOR_EACH_GPU_OF (c, gpu) {
+                const struct gpu *g = &s->gpu[gpu];
+
+                if (g->contested ||
+                    (s->config.mode != SCHED_MODE_OFF && c->priority < g->top_priority))
+                        return true;
+        }
+        return false;
+}
+
 static enum sched_state state_of(const struct client *c)
 {
         unsigned gpu;
@@ -573,7 +591,7 @@ static void finish(struct sched *s)
 {
         for (unsigned i = 0; i < s->clients; i++) {
                 struct client *c = &s->client[i];
-                bool contested = false;
+                bool contested;
                 unsigned gpu;
 
                 if (!c->used)
@@ -583,8 +601,8 @@ static void finish(struct sched *s)
                 FOR_EACH_GPU_OF (c, gpu) {
                         if (c->accounts[gpu].top_up)
                                 top_up(s, c, gpu);
-                        contested |= s->gpu[gpu].contested;
                 }
+                contested = work_is_bounded(s, c);
                 if (contested != c->contested) {
                         c->contested = contested;
                         if (!c->lost)

@@ -580,6 +580,21 @@ static void contested_is_said_once_and_lifted_after_a_while(void **state)
         assert_false(a->contested || t->contested);
 }
 
+static void work_beside_a_higher_priority_is_short_before_it_asks(void **state)
+{
+        BENCH;
+        struct tenant *low = runner(b, 0, 400 * MIB), *high;
+
+        assert_false(low->contested);
+        high = join(b, 3);
+        assert_true(low->contested);
+        assert_false(high->contested);
+        pass(b, 600 * NSEC_PER_SEC);
+        assert_true(low->contested);
+        gone(b, high);
+        assert_false(low->contested);
+}
+
 static void auto_quantum(struct sched_config *c)
 {
         c->quantum_ns = 0;
@@ -834,6 +849,7 @@ int main(void)
                 cmocka_unit_test(the_higher_priority_is_served_at_once),
                 cmocka_unit_test(a_lower_priority_never_ends_a_higher_ones_turn),
                 cmocka_unit_test(contested_is_said_once_and_lifted_after_a_while),
+                cmocka_unit_test(work_beside_a_higher_priority_is_short_before_it_asks),
                 cmocka_unit_test(the_quantum_follows_what_hand_offs_cost),
                 cmocka_unit_test(a_lease_covers_all_gpus_of_a_process),
                 cmocka_unit_test(exclusive_gives_one_lease_at_a_time_and_moves_nothing),
