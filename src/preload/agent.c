@@ -319,6 +319,15 @@ void agent_attach(struct gpu *g)
                 core_wait(&w, UINT64_MAX);
 }
 
+void agent_return_fixed(struct gpu *g, uint64_t bytes)
+{
+        g->fixed = sub_sat(g->fixed, bytes);
+        g->fixed_wanted = g->fixed;
+        g->want_dirty = g->usage_dirty = true;
+        bell_ring(&core.changed); /* for those who wait for more */
+        agent_kick();
+}
+
 int agent_ask_commit(struct gpu *g, uint64_t bytes)
 {
         struct core_wait w = {.what = "the daemon"};
@@ -336,21 +345,26 @@ int agent_ask_commit(struct gpu *g, uint64_t bytes)
         return 0;
 }
 
-int agent_ask_fixed(struct gpu *g, uint64_t bytes)
+int agent_take_fixed(struct gpu *g, uint64_t more)
 {
         struct core_wait w = {.what = "room for a GPU context"};
         uint32_t refused = g->refused_fixed;
 
-        if (g->fixed_allowed >= bytes)
-                return 0;
-        g->fixed_wanted = MAX(g->fixed_wanted, bytes);
-        g->want_dirty = true;
-        agent_kick();
-        while (g->fixed_allowed < bytes) {
+        /* Another thread may take what was allowed, or give up a wish that covered ours, while we
+         * wait. */
+        while (g->fixed_allowed < g->fixed + more) {
                 if (g->refused_fixed != refused)
                         return -ENOMEM;
+                if (g->fixed_wanted < g->fixed + more) {
+                        g->fixed_wanted = g->fixed + more;
+                        g->want_dirty = true;
+                        agent_kick();
+                }
                 core_wait(&w, UINT64_MAX);
         }
+        g->fixed += more;
+        g->usage_dirty = true;
+        agent_kick();
         return 0;
 }
 

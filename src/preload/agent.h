@@ -29,9 +29,11 @@ void agent_attach(struct gpu *g);
 /* Wait until the program may hold so many bytes. 0, or -ENOMEM: refused. core.lock held, given up
  * meanwhile. */
 int agent_ask_commit(struct gpu *g, uint64_t bytes);
-/* Wait until so many fixed bytes are kept free for us. 0, or -ENOMEM. core.lock held, given up
- * meanwhile. */
-int agent_ask_fixed(struct gpu *g, uint64_t bytes);
+/* Wait until so many fixed bytes more are kept free for us, and count them as ours. 0, or -ENOMEM.
+ * core.lock held, given up meanwhile. */
+int agent_take_fixed(struct gpu *g, uint64_t more);
+/* They are no longer needed. core.lock held. */
+void agent_return_fixed(struct gpu *g, uint64_t bytes);
 
 /* In the child after fork: close what is ours. */
 void agent_forget(void);

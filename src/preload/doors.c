@@ -23,27 +23,33 @@
 
 /* Making room may take long and may need this very thread's work drained, so it happens outside the
  * gate; once, because a second refusal is the program's to deal with. */
-#define CU_SUBMIT(symbol, submits_to, params, args)                                  \
-        DOOR(symbol, params)                                                         \
-        {                                                                            \
-                for (bool retried = false;; retried = true) {                        \
-                        struct gate_thread *pass = gate_enter(submits_to);           \
-                        CUresult result = real.symbol args;                          \
-                                                                                     \
-                        gate_leave(pass);                                            \
-                        if (likely(result != CUDA_ERROR_OUT_OF_MEMORY) || retried || \
-                            !hooks_make_room())                                      \
-                                return result;                                       \
-                }                                                                    \
+#define CU_SUBMIT(symbol, submits_to, params, args)                        \
+        DOOR(symbol, params)                                               \
+        {                                                                  \
+                for (bool retried = false;; retried = true) {              \
+                        struct gate_thread *pass = gate_enter(submits_to); \
+                        CUresult result = real.symbol args;                \
+                                                                           \
+                        gate_leave(pass);                                  \
+                        if (likely(result != CUDA_ERROR_OUT_OF_MEMORY))    \
+                                return result;                             \
+                        if (retried)                                       \
+                                hooks_return_room();                       \
+                        if (retried || !hooks_make_room())                 \
+                                return result;                             \
+                }                                                          \
         }
-#define CU_RETRY(symbol, submits_to, params, args)                                     \
-        DOOR(symbol, params)                                                           \
-        {                                                                              \
-                CUresult result = real.symbol args;                                    \
-                                                                                       \
-                if (unlikely(result == CUDA_ERROR_OUT_OF_MEMORY) && hooks_make_room()) \
-                        result = real.symbol args;                                     \
-                return result;                                                         \
+#define CU_RETRY(symbol, submits_to, params, args)                                       \
+        DOOR(symbol, params)                                                             \
+        {                                                                                \
+                CUresult result = real.symbol args;                                      \
+                                                                                         \
+                if (unlikely(result == CUDA_ERROR_OUT_OF_MEMORY) && hooks_make_room()) { \
+                        result = real.symbol args;                                       \
+                        if (result == CUDA_ERROR_OUT_OF_MEMORY)                          \
+                                hooks_return_room();                                     \
+                }                                                                        \
+                return result;                                                           \
         }
 #define CU_CUSTOM(symbol, submits_to, params, args) \
         DOOR(symbol, params)                        \

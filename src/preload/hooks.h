@@ -26,6 +26,8 @@
 /* A driver call of the program's own ran out of device memory: ask for room. True: worth repeating
  * the call once. */
 int hooks_make_room(void);
+/* It was repeated and has run out of memory again: the room is not needed. */
+void hooks_return_room(void);
 
 /* The wrapper for a driver function by the address the real resolver returned; the address itself
  * where we catch nothing. */

@@ -23,22 +23,9 @@ static bool context_reserve(struct gpu *g)
         bool ok;
 
         lock_acquire(&core.lock);
-        ok = agent_ask_fixed(g, g->fixed + g->context_bytes) == 0;
-        if (ok) {
-                g->fixed += g->context_bytes;
-                g->usage_dirty = true;
-        }
+        ok = agent_take_fixed(g, g->context_bytes) == 0;
         lock_release(&core.lock);
         return ok;
-}
-
-/* Lock held. */
-static void context_unreserve(struct gpu *g)
-{
-        g->fixed = sub_sat(g->fixed, g->context_bytes);
-        g->fixed_wanted = g->fixed;
-        g->want_dirty = g->usage_dirty = true;
-        agent_kick();
 }
 
 static void context_born(struct gpu *g, CUcontext handle, bool primary)
@@ -79,7 +66,7 @@ static void context_dies(struct context *c)
         bound_forget(c->handle);
         quiet_context_remove(c);
         context_adopt(g);
-        context_unreserve(g);
+        agent_return_fixed(g, g->context_bytes);
 }
 
 static CUresult create(struct gpu *g, CUcontext *pctx, CUresult r)
@@ -89,25 +76,25 @@ static CUresult create(struct gpu *g, CUcontext *pctx, CUresult r)
         return r;
 }
 
-#define HOOK_CREATE(symbol, params, args)                \
-        CUresult hook_##symbol params                    \
-        {                                                \
-                struct gpu *g;                           \
-                CUresult r;                              \
-                                                         \
-                (void)core_setup();                      \
-                g = core_attach(dev);                    \
-                if (!g)                                  \
-                        return real.symbol args;         \
-                if (!context_reserve(g))                 \
-                        return CUDA_ERROR_OUT_OF_MEMORY; \
-                r = create(g, pctx, real.symbol args);   \
-                if (r != CUDA_SUCCESS) {                 \
-                        lock_acquire(&core.lock);        \
-                        context_unreserve(g);            \
-                        lock_release(&core.lock);        \
-                }                                        \
-                return r;                                \
+#define HOOK_CREATE(symbol, params, args)                        \
+        CUresult hook_##symbol params                            \
+        {                                                        \
+                struct gpu *g;                                   \
+                CUresult r;                                      \
+                                                                 \
+                (void)core_setup();                              \
+                g = core_attach(dev);                            \
+                if (!g)                                          \
+                        return real.symbol args;                 \
+                if (!context_reserve(g))                         \
+                        return CUDA_ERROR_OUT_OF_MEMORY;         \
+                r = create(g, pctx, real.symbol args);           \
+                if (r != CUDA_SUCCESS) {                         \
+                        lock_acquire(&core.lock);                \
+                        agent_return_fixed(g, g->context_bytes); \
+                        lock_release(&core.lock);                \
+                }                                                \
+                return r;                                        \
         }
 
 HOOK_CREATE(cuCtxCreate_v2, (CUcontext * pctx, unsigned int flags, CUdevice dev),
@@ -158,7 +145,7 @@ CUresult hook_cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev)
         if (r == CUDA_SUCCESS && c)
                 c->retained++;
         if (born && (r != CUDA_SUCCESS || c))
-                context_unreserve(g); /* failed, or another thread was first */
+                agent_return_fixed(g, g->context_bytes); /* failed, or another thread was first */
         lock_release(&core.lock);
         if (r == CUDA_SUCCESS && !c)
                 context_born(g, *pctx, true);

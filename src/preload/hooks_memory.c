@@ -358,6 +358,12 @@ CUresult hook_cuPointerGetAttributes(unsigned int numAttributes, CUpointer_attri
         return CUDA_SUCCESS;
 }
 
+/* How much a driver call may have lacked: it does not say. */
+static uint64_t driver_room(const struct gpu *g)
+{
+        return MAX(g->context_bytes / 2, 32 * MIB);
+}
+
 int hooks_make_room(void)
 {
         struct gpu *g = core_current_gpu();
@@ -367,15 +373,21 @@ int hooks_make_room(void)
         if (!g || !g->attached || quiet_capturing())
                 return 0;
         lock_acquire(&core.lock);
-        more = MAX(g->context_bytes / 2, 32 * MIB);
-        r = agent_ask_fixed(g, g->fixed + more);
-        if (r == 0) {
-                g->fixed += more;
-                g->usage_dirty = true;
-                agent_kick();
-        }
+        more = driver_room(g);
+        r = agent_take_fixed(g, more);
         lock_release(&core.lock);
         log_debug("GPU %u: the driver ran out of memory; %llu MiB more %s", g->index,
                   (unsigned long long)(more >> 20), r == 0 ? "are free now" : "cannot be had");
         return r == 0;
+}
+
+void hooks_return_room(void)
+{
+        struct gpu *g = core_current_gpu();
+
+        if (!g)
+                return;
+        lock_acquire(&core.lock);
+        agent_return_fixed(g, driver_room(g));
+        lock_release(&core.lock);
 }

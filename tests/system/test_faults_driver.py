@@ -1,0 +1,120 @@
+"""What a driver can do to a program under sublet: calls that fail, memory that others take, a card that vanishes."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from world import BUILD, MIB, wait_for
+
+# Calls that libsublet makes for itself: what fails there must never be the program's trouble for longer than it lasts.
+OOM = 2
+
+
+def fill(world, seed, mib=80, **env):
+    return world.program("fill", "--bytes", f"{mib}MiB", "--block", "8MiB", "--seed", seed, "--until", world.path("end"),
+                         "--ms", "2", **env)
+
+
+def go_on(programs, rounds=2):
+    goal = {p: len(p.events("round")) + rounds for p in programs}
+
+    def done():
+        for p in programs:
+            assert p.running(), "ended early\n" + p.report()
+        return all(len(p.events("round")) >= n for p, n in goal.items())
+
+    wait_for(done, 60, f"{rounds} more rounds")
+
+
+def end(world, *programs):
+    with open(world.path("end"), "w", encoding="utf-8"):
+        pass
+    for p in programs:
+        p.ok()
+        world.check_sums(p)
+    wait_for(lambda: world.card()["used"] == 0, 20, "the card to be empty")
+    wait_for(lambda: world.status()["gpus"][0]["charged"] == 0, 20, "the ledger to be empty")
+
+
+@pytest.mark.parametrize("fault", [
+    "cuMemCreate:3:2,cuMemCreate:7:2,cuMemCreate:20:2,cuMemCreate:21:2",
+    "cuMemMap:2:2,cuMemMap:14:2",
+    "cuMemSetAccess:2:2,cuMemSetAccess:14:2",
+    "cuMemHostRegister:1:2",
+    "cuMemHostRegister:1+:801",
+    "cuStreamCreateWithPriority:2:2",
+    "cuEventCreate:3:2",
+])
+def test_a_call_of_ours_that_fails_is_made_again(shared, fault):
+    programs = [fill(shared, "1", SIMCUDA_FAIL=fault), fill(shared, "2", SIMCUDA_FAIL=fault)]
+    for p in programs:
+        p.await_event("filled")
+    wait_for(lambda: shared.handoffs() >= 6, 60, "six hand-offs")
+    go_on(programs)
+    end(shared, *programs)
+
+
+def test_a_driver_call_that_runs_out_of_memory_gets_room_and_is_repeated(shared):
+    p = shared.program("fill", "--bytes", "32MiB", "--rounds", "6",
+                       SIMCUDA_FAIL="cuModuleLoadData:1:2,cuLaunchKernel:3:2")
+    p.ok()
+    shared.check_sums(p)
+
+
+REFUSED = """
+import ctypes, sys
+cu = ctypes.CDLL("libcuda.so.1")
+context, module, free, total = (ctypes.c_size_t() for _ in range(4))
+assert cu.cuInit(0) == 0 and cu.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0) == 0
+assert cu.cuCtxSetCurrent(context) == 0
+results = {cu.cuModuleLoadData(ctypes.byref(module), b".version 8.0") for _ in range(20)}
+assert cu.cuMemGetInfo_v2(ctypes.byref(free), ctypes.byref(total)) == 0
+print('{"event":"done","results":%s,"free":%d}' % (sorted(results), free.value), flush=True)
+sys.stdin.read()
+"""
+
+
+def test_it_is_repeated_once_and_the_room_goes_back(shared):
+    with open(os.path.join(BUILD, "sim", "libcuda.so.1"), "rb") as f:
+        if b"libtsan" in f.read():
+            pytest.skip("Python cannot load a driver that was built with the thread sanitizer")
+    p = shared.start([sys.executable, "-c", REFUSED], stdin=subprocess.PIPE, LD_PRELOAD=os.path.join(BUILD, "libsublet.so"),
+                     SIMCUDA_FAIL="cuModuleLoadData:1+:2")
+    done = p.await_event("done")
+    assert done["results"] == [OOM]
+    assert done["free"] > 100 * MIB, "what was asked for in vain is the program's again"
+    wait_for(lambda: shared.clients()[p.pid]["fixed"] < 8 * MIB, 20, "the daemon to hear of it")
+    p.finish()
+
+
+def test_in_a_capture_nothing_is_repeated(shared):
+    """The third launch of this program is in its capture; a second try could record it twice."""
+    plain = shared.program("graph", "--bytes", "8MiB", shared=False, SIMCUDA_FAIL="cuLaunchKernel:3:2")
+    assert plain.wait() == 5, plain.report()
+    ours = shared.program("graph", "--bytes", "8MiB", SIMCUDA_FAIL="cuLaunchKernel:3:2")
+    assert ours.wait() == 5, ours.report()
+    assert ours.err() == plain.err()
+
+
+def test_a_program_without_sublet_takes_memory_and_gives_it_back(shared):
+    """Capacity follows; what does not fit beside it any more takes turns."""
+    programs = [fill(shared, seed, mib=40) for seed in ("1", "2")]
+    for p in programs:
+        p.await_event("filled")
+    go_on(programs)
+    before = shared.card()["d2h_bytes"]
+    stranger = shared.program("hold", "--bytes", "40MiB", shared=False, stdin=subprocess.PIPE)
+    stranger.await_event("filled")
+    wait_for(lambda: shared.status()["gpus"][0]["foreign"] >= 40 * MIB, 20, "the stranger to be seen")
+    wait_for(lambda: shared.handoffs() >= 4, 60, "turns")
+    assert shared.card()["d2h_bytes"] - before >= 4 * MIB
+    go_on(programs)
+    stranger.order("verify")
+    stranger.finish()
+    wait_for(lambda: shared.status()["gpus"][0]["foreign"] == 0, 20, "the stranger to be forgotten")
+    go_on(programs)
+    end(shared, *programs)
+
+
