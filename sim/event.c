@@ -107,6 +107,7 @@ static CUresult event_record(const char *function, CUevent event, CUstream strea
         if (stream->capture) {
                 r = capture_record_event(stream, event);
         } else {
+                stream_await_room(stream);
                 r = capture_implicit(stream);
                 if (r == CUDA_SUCCESS) {
                         struct work w = {.kind = WORK_RECORD,

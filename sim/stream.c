@@ -16,6 +16,9 @@ struct op {
         struct work work;
 };
 
+#define STREAM_QUEUE \
+        1024u /* operations of a stream that have not begun or ended; about what cards take */
+
 static struct CUstream_st *stream_all, *stream_spare;
 static uint64_t stream_last_id;
 /* Something got done; host threads wait here. Streams have a condition each. */
@@ -206,6 +209,13 @@ drop:
         return r;
 }
 
+void stream_await_room(CUstream s)
+{
+        while (!s->capture && s->submitted - s->done >= STREAM_QUEUE &&
+               !atomic_load(&sim.exiting) && atomic_load(&s->context->error) == CUDA_SUCCESS)
+                pthread_cond_wait(&stream_progress, &sim.lock);
+}
+
 CUresult stream_submit(CUstream s, struct work *w, const struct point *after, size_t count)
 {
         CUresult r;
@@ -214,6 +224,7 @@ CUresult stream_submit(CUstream s, struct work *w, const struct point *after, si
         if (s->capture) {
                 r = capture_add(s, w);
         } else {
+                stream_await_room(s);
                 r = capture_implicit(s);
                 if (r == CUDA_SUCCESS)
                         r = stream_submit_locked(s, w, after, count, NULL);

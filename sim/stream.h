@@ -15,7 +15,10 @@ CUresult stream_new(CUcontext c, unsigned flags, int priority, CUstream *ret_str
 /* Queue work (taken over, also on failure; *w is left empty). A capturing stream gets a graph node
  * instead. after: NULL, or points to wait for besides. */
 CUresult stream_submit(CUstream s, struct work *w, const struct point *after, size_t count);
-/* The same, the lock held, the stream not capturing. */
+/* A stream takes only so much: wait until it can take more, the lock held and given up meanwhile.
+ * The driver, too, keeps who submits waiting inside the call. */
+void stream_await_room(CUstream s);
+/* The same as stream_submit(), the lock held, the stream not capturing, without waiting for room. */
 CUresult stream_submit_locked(CUstream s, struct work *w, const struct point *after, size_t count,
                               struct point *ret_point);
 
