@@ -30,6 +30,13 @@
 #define LATER_NS         (10 * NSEC_PER_MSEC) /* after a create that failed */
 #define SHORT_SPACING_NS (10 * NSEC_PER_MSEC)
 
+/* A drain that is stuck lets each waiting thread through once, again and again. */
+#define PASSES_MAX       8u
+#define PASSES_APART_NS  (200 * NSEC_PER_MSEC)
+#define ENTANGLED_DRAINS 8u
+#define ENTANGLED_AFTER_NS \
+        (100 * NSEC_PER_MSEC) /* where that was what the last drain took, it is stuck sooner */
+
 struct agent_state agent = {.fd = -1, .wake = -1};
 
 /* ---- the course of a drain; core.lock held ---- */
@@ -39,6 +46,7 @@ static void drain_failed(enum wire_drain_failure reason)
         struct wire_message m = {0};
 
         agent.revoking = false;
+        core.passes = 0;
         core.running = true;
         gate_open(GATE_NO_LEASE);
         bell_ring(&core.changed);
@@ -49,42 +57,80 @@ static void drain_failed(enum wire_drain_failure reason)
         agent_send(&m, WIRE_DRAIN_FAILED, WIRE_NO_GPU);
 }
 
+static void drained(uint64_t now)
+{
+        agent.last_drain_ns = now - agent.revoked_ns;
+        agent.revoking = false;
+        agent.entangled = agent.drain_passes > 0 ? ENTANGLED_DRAINS : sub_sat(agent.entangled, 1);
+        core.passes = 0;
+        trace_event("drain_end", 0, 0);
+        agent_send_lease(WIRE_DRAINED);
+        core.lease = 0;
+        for (unsigned i = 0; i < core.gpu_count; i++) {
+                agent.run_said[i] = false;
+                /* A WANT for room that is still to be sent stays to be sent. */
+                if (core.gpus[i].attached && core.waiters > 0)
+                        core.gpus[i].want_dirty = true;
+        }
+}
+
+/* What is in flight may wait for what is held at the gate. Each thread there submits one thing, and
+ * what comes after is held again: so what waits comes to its end and nothing new begins, more often
+ * than when the gate is opened to all. */
+static bool drain_pass(uint64_t now)
+{
+        uint64_t submissions = gate_submissions();
+
+        if (quiet_capturing() || core.waiters == 0)
+                return false;
+        if (agent.drain_passes) {
+                if (now - agent.passed_ns < PASSES_APART_NS)
+                        return true;
+                if (agent.drain_passes == PASSES_MAX || submissions == agent.passed_submissions)
+                        return false;
+        }
+        agent.drain_passes++;
+        agent.passed_ns = now;
+        agent.passed_submissions = submissions;
+        agent.drain_begun = false; /* streams that were quiet may have work then */
+        core.passes = core.waiters;
+        core.pass_round++;
+        bell_ring(&core.changed);
+        trace_event("drain_pass", 0, 0);
+        return true;
+}
+
 static void drain_step(void)
 {
-        uint64_t now = clock_now_ns();
+        uint64_t now = clock_now_ns(), progress, patience_ns = agent.patience_ns;
         enum quiet q = QUIET_BUSY;
 
-        if (!gate_anybody_inside()) {
-                if (!agent.drain_recorded) {
-                        quiet_begin(&agent.drain);
-                        agent.drain_recorded = !quiet_capturing();
-                        if (agent.drain_recorded)
-                                agent.progress_ns = now;
+        core.passes = MIN(core.passes, core.waiters);
+        if (!gate_anybody_inside() && core.passes == 0) {
+                if (!agent.drain_begun) {
+                        quiet_begin(&agent.drain, true);
+                        agent.drain_begun = !quiet_capturing();
                 }
                 q = quiet_poll(&agent.drain);
         }
         if (q == QUIET_DONE || q == QUIET_POISONED) {
-                agent.last_drain_ns = now - agent.revoked_ns;
-                agent.revoking = false;
-                trace_event("drain_end", 0, 0);
-                agent_send_lease(WIRE_DRAINED);
-                core.lease = 0;
-                for (unsigned i = 0; i < core.gpu_count; i++) {
-                        agent.run_said[i] = false;
-                        /* A WANT for room that is still to be sent stays to be sent. */
-                        if (core.gpus[i].attached && core.waiters > 0)
-                                core.gpus[i].want_dirty = true;
-                }
+                drained(now);
                 return;
         }
-        if (agent.drain.progress != agent.drain_progress) {
-                agent.drain_progress = agent.drain.progress;
+        /* Threads that leave the driver are progress, too, but not those that go on capturing, nor
+         * those that were let through. */
+        progress = agent.drain.progress +
+                   (quiet_capturing() || agent.drain_passes ? 0 : gate_submissions());
+        if (progress != agent.drain_progress && !agent.drain_passes)
                 agent.progress_ns = now;
-        }
-        /* Only work that waits for work held at the gate never ends; a long kernel with nobody
-         * waiting is simply awaited. */
-        if (now - agent.progress_ns > agent.patience_ns && core.waiters > 0)
-                drain_failed(WIRE_DRAIN_NO_PROGRESS);
+        agent.drain_progress = progress;
+        if (agent.entangled && !quiet_capturing())
+                patience_ns = MIN(patience_ns, ENTANGLED_AFTER_NS);
+        /* Work that waits for work held at the gate never ends, nor does a capture that somebody
+         * has forgotten. A long kernel with nobody waiting is simply awaited. */
+        if (now - agent.progress_ns > patience_ns && (core.waiters > 0 || quiet_capturing()) &&
+            !drain_pass(now))
+                drain_failed(q == QUIET_CAPTURE ? WIRE_DRAIN_CAPTURE : WIRE_DRAIN_NO_PROGRESS);
 }
 
 /* ---- idleness; core.lock held ---- */
@@ -104,7 +150,7 @@ static void idle_step(uint64_t now)
                 return;
         }
         if (!agent.idle_probe_on) {
-                quiet_begin(&agent.probe);
+                quiet_begin(&agent.probe, true);
                 agent.idle_probe_on = true;
         }
         if (quiet_poll(&agent.probe) == QUIET_BUSY)

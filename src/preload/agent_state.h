@@ -35,9 +35,13 @@ struct agent_state {
 
         bool revoking; /* a drain is on */
         uint64_t revoked_ns, patience_ns, progress_ns;
-        bool drain_recorded;
+        bool drain_begun;
         struct quiet_wait drain;
         uint64_t drain_progress, last_drain_ns;
+        unsigned drain_passes; /* how often threads were let through during this drain */
+        uint64_t passed_ns;    /* when, last */
+        uint64_t passed_submissions;
+        unsigned entangled; /* a drain came to its end by that, not many drains ago */
 
         bool idle, idle_said; /* nothing in flight; the daemon knows */
         bool idle_probe_on;   /* a wait for quiet is on */

@@ -194,6 +194,7 @@ static void agent_down(const char *why)
         /* A revocation by a daemon that is gone means nothing. */
         if (agent.revoking) {
                 agent.revoking = false;
+                core.passes = 0;
                 core.running = true;
                 gate_open(GATE_NO_LEASE);
         }
@@ -367,7 +368,8 @@ static void on_revoke(const struct wire_message *m)
         agent.revoking = true;
         agent.revoked_ns = agent.progress_ns = clock_now_ns();
         agent.patience_ns = m->REVOKE.patience_ns;
-        agent.drain_recorded = false;
+        agent.drain_begun = false;
+        agent.drain_passes = 0;
         core.running = false;
         gate_shut(GATE_NO_LEASE);
         trace_event("drain_begin", 0, 0);

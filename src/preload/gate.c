@@ -35,6 +35,11 @@ static void gate_thread_ended(void *record)
 {
         struct gate_thread *t = record;
 
+        if (quiet_capturing() && !core_passive()) {
+                lock_acquire(&core.lock);
+                quiet_thread_ended(t);
+                lock_release(&core.lock);
+        }
         atomic_store_explicit(&t->inside, 0, memory_order_relaxed);
         atomic_store_explicit(&t->in_use, false, memory_order_release);
 }
@@ -99,6 +104,15 @@ bool gate_anybody_inside(void)
         return false;
 }
 
+unsigned gate_default_streams(void)
+{
+        unsigned all = 0;
+
+        for (struct gate_thread *t = atomic_load(&gate_threads); t; t = t->next)
+                all |= atomic_load_explicit(&t->defaults, memory_order_relaxed);
+        return all;
+}
+
 uint64_t gate_submissions(void)
 {
         uint64_t sum = 0;
@@ -133,19 +147,45 @@ static bool gate_is_capturing(CUstream stream)
                status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
-/* Wait for the lease. Not marked inside; core.lock not held. */
-static void gate_wait_for_lease(void)
+/* What waits on a stream is not set free by what comes after it on the same stream. */
+static bool gate_may_set_free(CUstream stream)
+{
+        return !quiet_capturing() && !quiet_stream_is_busy(stream);
+}
+
+/* Wait for the lease; not marked inside, core.lock not held. True: let through by a drain that the
+ * work in flight keeps from its end; marked inside. */
+static bool gate_wait_for_lease(struct gate_thread *t, CUstream stream)
 {
         struct core_wait w = {.what = "its turn on the GPU"};
+        unsigned round = 0;
 
         lock_acquire(&core.lock);
         core.waiters++;
         if (core.waiters == 1)
                 agent_kick();
-        while (!core.running && !core_passive())
-                core_wait(&w, UINT64_MAX);
+        while (!core.running && !core_passive()) {
+                if (core.passes == 0 || round == core.pass_round ||
+                    atomic_load(&gate_bits) & GATE_UNBACKED) {
+                        core_wait(&w, UINT64_MAX);
+                        continue;
+                }
+                round = core.pass_round;
+                core.passes--;
+                gate_mark(t, true); /* with the lock held: the drain sees us */
+                lock_release(&core.lock);
+                if (gate_may_set_free(stream)) {
+                        lock_acquire(&core.lock);
+                        core.waiters--;
+                        lock_release(&core.lock);
+                        return true;
+                }
+                lock_acquire(&core.lock);
+                gate_mark(t, false);
+        }
         core.waiters--;
         lock_release(&core.lock);
+        return false;
 }
 
 struct gate_thread *gate_enter_slow(struct gate_thread *t, CUstream stream)
@@ -159,6 +199,7 @@ struct gate_thread *gate_enter_slow(struct gate_thread *t, CUstream stream)
                 t = gate_register();
                 if (!t)
                         return NULL;
+                gate_note_default(t, stream);
                 gate_mark(t, true);
         } else {
                 atomic_thread_fence(memory_order_seq_cst);
@@ -178,10 +219,10 @@ struct gate_thread *gate_enter_slow(struct gate_thread *t, CUstream stream)
                         gate_mark(t, false);
                         if (bits & GATE_UNREADY)
                                 (void)core_setup();
-                        else if (bits & GATE_NO_LEASE)
-                                gate_wait_for_lease();
-                        else
+                        else if (!(bits & GATE_NO_LEASE))
                                 swap_back_new();
+                        else if (gate_wait_for_lease(t, stream))
+                                return t;
                         if (core_passive())
                                 return NULL;
                         gate_mark(t, true);
@@ -189,14 +230,12 @@ struct gate_thread *gate_enter_slow(struct gate_thread *t, CUstream stream)
                 }
                 if (bits & GATE_TELL)
                         agent_active();
-                if (bits & GATE_BOUND && bound_exceeded()) {
+                if (bits & GATE_BOUND && !bound_pass(stream)) {
                         gate_mark(t, false);
-                        bound_wait();
+                        bound_wait(stream);
                         gate_mark(t, true);
                         continue;
                 }
-                if (bits & GATE_BOUND)
-                        bound_note(stream);
                 return t;
         }
 }

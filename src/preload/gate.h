@@ -26,7 +26,9 @@ enum gate_bits {
 /* One a thread, never freed before its thread ends; written by its thread alone, read by the agent.
  */
 struct gate_thread {
-        _Atomic uint32_t inside;      /* nesting depth */
+        _Atomic uint32_t inside; /* nesting depth */
+        _Atomic uint32_t
+                defaults; /* which of the default streams it ever submitted to: 1 << handle */
         _Atomic uint64_t submissions; /* since the thread began */
         struct gate_thread *next;
         _Atomic bool in_use;
@@ -37,6 +39,18 @@ extern __thread struct gate_thread *gate_self __attribute__((tls_model("initial-
 
 struct gate_thread *gate_enter_slow(struct gate_thread *t, CUstream stream);
 
+/* Streams without a handle of their own; who drains has no other way to know that they are used. */
+static inline void gate_note_default(struct gate_thread *t, CUstream stream)
+{
+        if ((uintptr_t)stream <= (uintptr_t)CU_STREAM_PER_THREAD) {
+                uint32_t bit = 1u << (uintptr_t)stream;
+                uint32_t seen = atomic_load_explicit(&t->defaults, memory_order_relaxed);
+
+                if (unlikely(!(seen & bit)))
+                        atomic_store_explicit(&t->defaults, seen | bit, memory_order_relaxed);
+        }
+}
+
 static inline struct gate_thread *gate_enter(CUstream stream)
 {
         struct gate_thread *t = gate_self;
@@ -44,6 +58,7 @@ static inline struct gate_thread *gate_enter(CUstream stream)
         if (likely(t)) {
                 uint32_t depth = atomic_load_explicit(&t->inside, memory_order_relaxed);
 
+                gate_note_default(t, stream);
                 atomic_store_explicit(&t->inside, depth + 1, memory_order_relaxed);
                 atomic_signal_fence(memory_order_seq_cst);
                 if (likely(atomic_load_explicit(&gate_bits, memory_order_acquire) == 0) ||
@@ -74,6 +89,8 @@ void gate_shut(enum gate_bits why);
 /* Clear bits; threads that wait are woken by ringing core.changed. Any thread. */
 void gate_open(enum gate_bits why);
 bool gate_anybody_inside(void);
+/* The default streams that were ever used, by any thread: 1 << handle; bit 0 is the legacy one. */
+unsigned gate_default_streams(void);
 /* Sum over all threads, ended ones included; changes whenever something was submitted. */
 uint64_t gate_submissions(void);
 /* In the child after fork: the other threads do not exist. */

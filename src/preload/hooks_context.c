@@ -182,14 +182,14 @@ CUresult hook_cuDevicePrimaryCtxReset_v2(CUdevice dev)
         return real.cuDevicePrimaryCtxReset_v2(dev);
 }
 
-static CUresult stream_born(CUstream *stream, unsigned int flags, CUresult r)
+static CUresult stream_born(CUstream *stream, CUresult r)
 {
         CUcontext owner;
 
         if (r != CUDA_SUCCESS || core_passive() || real.cuCtxGetCurrent(&owner) != CUDA_SUCCESS)
                 return r;
         lock_acquire(&core.lock);
-        (void)quiet_stream_add(*stream, owner, !(flags & CU_STREAM_NON_BLOCKING));
+        (void)quiet_stream_add(*stream, owner);
         lock_release(&core.lock);
         return r;
 }
@@ -197,20 +197,20 @@ static CUresult stream_born(CUstream *stream, unsigned int flags, CUresult r)
 CUresult hook_cuStreamCreate(CUstream *phStream, unsigned int Flags)
 {
         (void)core_setup();
-        return stream_born(phStream, Flags, real.cuStreamCreate(phStream, Flags));
+        return stream_born(phStream, real.cuStreamCreate(phStream, Flags));
 }
 
 CUresult hook_cuStreamCreateWithPriority(CUstream *phStream, unsigned int flags, int priority)
 {
         (void)core_setup();
-        return stream_born(phStream, flags,
-                           real.cuStreamCreateWithPriority(phStream, flags, priority));
+        return stream_born(phStream, real.cuStreamCreateWithPriority(phStream, flags, priority));
 }
 
 CUresult hook_cuStreamDestroy_v2(CUstream hStream)
 {
         (void)core_setup();
         if (!core_passive()) {
+                bound_forget_stream(hStream);
                 lock_acquire(&core.lock);
                 quiet_stream_remove(hStream);
                 lock_release(&core.lock);
@@ -220,11 +220,11 @@ CUresult hook_cuStreamDestroy_v2(CUstream hStream)
 
 /* From before the capture begins until after it has ended, nothing is asked of any stream: a query
  * from outside would break it. */
-static CUresult capture_begun(CUresult r)
+static CUresult capture_begun(CUstream stream, CUresult r)
 {
         if (r != CUDA_SUCCESS && !core_passive()) {
                 lock_acquire(&core.lock);
-                quiet_capture_end();
+                quiet_capture_end(stream);
                 lock_release(&core.lock);
         }
         return r;
@@ -234,49 +234,59 @@ static void capture_begins(CUstream stream)
 {
         /* Through the gate: a drain that has begun sees either the capture or a thread inside. */
         struct gate_thread *t = gate_enter(stream);
+        CUcontext context = NULL;
 
         if (!core_passive()) {
+                (void)real.cuCtxGetCurrent(&context);
                 lock_acquire(&core.lock);
-                quiet_capture_begin();
+                (void)quiet_capture_begin(stream, context);
                 lock_release(&core.lock);
         }
         gate_leave(t);
 }
 
-static CUresult capture_ended(CUresult r)
+static CUresult capture_ended(CUstream stream, CUresult r)
 {
-        if (core_passive())
+        CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+
+        /* Neither success nor failure says that the capture has ended: the stream does. */
+        if (core_passive() || (real.cuStreamIsCapturing(stream, &status) == CUDA_SUCCESS &&
+                               status != CU_STREAM_CAPTURE_STATUS_NONE))
                 return r;
         lock_acquire(&core.lock);
-        /* An invalidated capture has ended too; a stream that was not capturing has not. */
-        if (r != CUDA_ERROR_ILLEGAL_STATE && r != CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD &&
-            r != CUDA_ERROR_STREAM_CAPTURE_UNMATCHED && r != CUDA_ERROR_INVALID_VALUE)
-                quiet_capture_end();
+        quiet_capture_end(stream);
         agent_kick();
         lock_release(&core.lock);
         return r;
 }
 
-#define HOOK_CAPTURE(suffix)                                                                      \
-        CUresult hook_cuStreamBeginCapture_v2##suffix(CUstream hStream, CUstreamCaptureMode mode) \
-        {                                                                                         \
-                capture_begins(hStream);                                                          \
-                return capture_begun(real.cuStreamBeginCapture_v2##suffix(hStream, mode));        \
-        }                                                                                         \
-        CUresult hook_cuStreamBeginCaptureToGraph##suffix(                                        \
-                CUstream hStream, CUgraph hGraph, const CUgraphNode *dependencies,                \
-                const CUgraphEdgeData *dependencyData, size_t numDependencies,                    \
-                CUstreamCaptureMode mode)                                                         \
-        {                                                                                         \
-                capture_begins(hStream);                                                          \
-                return capture_begun(real.cuStreamBeginCaptureToGraph##suffix(                    \
-                        hStream, hGraph, dependencies, dependencyData, numDependencies, mode));   \
-        }                                                                                         \
-        CUresult hook_cuStreamEndCapture##suffix(CUstream hStream, CUgraph *phGraph)              \
-        {                                                                                         \
-                (void)core_setup();                                                               \
-                return capture_ended(real.cuStreamEndCapture##suffix(hStream, phGraph));          \
+/* Which stream a NULL means is said by the symbol. */
+#define HOOK_CAPTURE(suffix, null_stream)                                                          \
+        CUresult hook_cuStreamBeginCapture_v2##suffix(CUstream hStream, CUstreamCaptureMode mode)  \
+        {                                                                                          \
+                CUstream stream = hStream ? hStream : (null_stream);                               \
+                                                                                                   \
+                capture_begins(stream);                                                            \
+                return capture_begun(stream, real.cuStreamBeginCapture_v2##suffix(hStream, mode)); \
+        }                                                                                          \
+        CUresult hook_cuStreamBeginCaptureToGraph##suffix(                                         \
+                CUstream hStream, CUgraph hGraph, const CUgraphNode *dependencies,                 \
+                const CUgraphEdgeData *dependencyData, size_t numDependencies,                     \
+                CUstreamCaptureMode mode)                                                          \
+        {                                                                                          \
+                CUstream stream = hStream ? hStream : (null_stream);                               \
+                                                                                                   \
+                capture_begins(stream);                                                            \
+                return capture_begun(stream, real.cuStreamBeginCaptureToGraph##suffix(             \
+                                                     hStream, hGraph, dependencies,                \
+                                                     dependencyData, numDependencies, mode));      \
+        }                                                                                          \
+        CUresult hook_cuStreamEndCapture##suffix(CUstream hStream, CUgraph *phGraph)               \
+        {                                                                                          \
+                (void)core_setup();                                                                \
+                return capture_ended(hStream ? hStream : (null_stream),                            \
+                                     real.cuStreamEndCapture##suffix(hStream, phGraph));           \
         }
 
-HOOK_CAPTURE()
-HOOK_CAPTURE(_ptsz)
+HOOK_CAPTURE(, CU_STREAM_LEGACY)
+HOOK_CAPTURE(_ptsz, CU_STREAM_PER_THREAD)

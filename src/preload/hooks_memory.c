@@ -165,7 +165,7 @@ void core_reap_late(void)
         if (!any || quiet_capturing())
                 return;
         if (!late_waiting)
-                quiet_begin(&late_wait);
+                quiet_begin(&late_wait, false);
         late_waiting = true;
         if (quiet_poll(&late_wait) == QUIET_BUSY)
                 return;

@@ -1,9 +1,12 @@
 /* quiet.h: which streams a process has, and whether everything it submitted is done.
  *
- * A drain must not block in a context synchronise and must not disturb a capture: on a capturing
- * stream even a query invalidates the capture (measured, CUDA 13.0). Streams that the program
- * created are asked one by one; what it submits to the legacy and the per-thread default streams is
- * covered by one event on the legacy stream, which waits for all blocking streams. */
+ * A drain must not block in the driver, must not disturb a capture (on a capturing stream even a
+ * query invalidates the capture; measured, CUDA 13.0), and must leave no trace: an event on the
+ * legacy stream makes all later work on blocking streams wait for all earlier work on them, and
+ * where the earlier waits for the later, that is for ever. So streams are asked one by one, with
+ * nothing put into them, wherever nothing new can come; events are for waits beside a program that
+ * goes on submitting. Only what was submitted to per-thread default streams, which nobody else can
+ * name, is covered by an event on the legacy stream. */
 #pragma once
 
 #include <stdbool.h>
@@ -12,6 +15,8 @@
 #include "cuda/cuda_abi.h"
 #include "preload/core.h"
 
+struct gate_thread;
+
 struct context {
         struct context *next;
         CUcontext handle;
@@ -19,7 +24,7 @@ struct context {
         bool primary;
         unsigned retained; /* primary: cuDevicePrimaryCtxRetain() calls not yet released */
         CUevent legacy;    /* ours, recorded on the legacy stream; created at first use */
-        bool legacy_recorded;
+        bool legacy_recorded, legacy_asked;
 };
 
 /* All below: core.lock held. */
@@ -28,14 +33,21 @@ struct context *quiet_context_of(const struct gpu *g);      /* any living one; N
 struct context *quiet_context_primary(const struct gpu *g); /* NULL: not alive */
 struct context *quiet_context_add(CUcontext handle, struct gpu *gpu, bool primary);
 void quiet_context_remove(struct context *c);
-int quiet_stream_add(CUstream stream, CUcontext owner, bool blocking);
-void quiet_stream_remove(
-        CUstream stream); /* before it is destroyed: work in flight on it is still waited for */
+int quiet_stream_add(CUstream stream, CUcontext owner);
+/* Before it is destroyed: work in flight on it is still waited for, a capture on it is over. */
+void quiet_stream_remove(CUstream stream);
 
-/* Captures in progress in this process. While there are any, nothing is asked of streams. */
-void quiet_capture_begin(void);
-void quiet_capture_end(void);
+/* Captures in progress in this process, by the stream that each began on. While there are any,
+ * nothing is asked of streams. */
+int quiet_capture_begin(CUstream stream, CUcontext context); /* 0, -ENOMEM */
+void quiet_capture_end(CUstream stream);
+/* A per-thread default stream dies with its thread, and a capture on it. */
+void quiet_thread_ended(const struct gate_thread *t);
 bool quiet_capturing(void);
+
+/* Whether work of the calling thread's context is in flight on the stream, which is not capturing.
+ * The lock is not needed. */
+bool quiet_stream_is_busy(CUstream stream);
 
 enum quiet {
         QUIET_BUSY,
@@ -46,12 +58,15 @@ enum quiet {
 
 /* Begin to wait for all that has been submitted so far by anybody in this process; then poll until
  * it is not QUIET_BUSY. The lock is held in both and not given up; they take a microsecond or so a
- * stream. `progress` changes when something got done. */
+ * stream. `still`: nothing is being submitted meanwhile, because the gate is shut or because the
+ * caller gives the wait up when something is; at most one such wait at a time. */
 struct quiet_wait {
-        uint64_t generation;
-        uint64_t progress;
+        bool still;
+        uint64_t number;
+        uint64_t generation; /* gate_submissions() when it began */
+        uint64_t progress;   /* changes when something got done */
 };
-void quiet_begin(struct quiet_wait *w);
+void quiet_begin(struct quiet_wait *w, bool still);
 enum quiet quiet_poll(struct quiet_wait *w);
 
 /* Wait, with the lock held and given up meanwhile, until all that was submitted before is done

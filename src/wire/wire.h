@@ -48,6 +48,7 @@ enum wire_refusal {
 enum wire_drain_failure {
         WIRE_DRAIN_NO_PROGRESS = 1, /* work in flight depends on work held at the gate */
         WIRE_DRAIN_POISONED = 2,
+        WIRE_DRAIN_CAPTURE = 3, /* a capture goes on */
 };
 
 struct wire_header {
