@@ -18,6 +18,7 @@ void kernels_load(struct kernels *k)
                 {"fill", &k->fill},       {"verify", &k->verify}, {"step", &k->step},
                 {"advance", &k->advance}, {"add", &k->add},       {"spin", &k->spin},
                 {"stamp", &k->stamp},     {"tiny", &k->tiny},     {"reduce", &k->reduce},
+                {"await", &k->await},
         };
 
         TRY(cu.ModuleLoadData(&k->module, kernels_ptx));
@@ -87,6 +88,14 @@ void launch_stamp(uint64_t ns, CUdeviceptr out, CUstream s)
 void launch_tiny(CUdeviceptr counter, CUstream s)
 {
         TRY(cu.LaunchKernel(kernels.tiny, 1, 1, 1, 32, 1, 1, 0, s, (void *[]){&counter}, NULL));
+}
+
+void launch_await(CUdeviceptr flag, uint32_t value, CUdeviceptr answer, uint32_t answer_value,
+                  uint64_t most_ns, CUdeviceptr late, CUstream s)
+{
+        TRY(cu.LaunchKernel(kernels.await, 1, 1, 1, 1, 1, 1, 0, s,
+                            (void *[]){&flag, &value, &answer, &answer_value, &most_ns, &late},
+                            NULL));
 }
 
 static const struct verdict verdict_clear = {.first_bad = UINT64_MAX};

@@ -114,6 +114,28 @@ extern "C" __global__ void stamp(uint64_t ns, uint64_t *out)
         out[1] = now;
 }
 
+// Wait for a value that somebody else writes (another stream, the host, another process), then answer
+// with one; not for ever: *late counts how often it came to nothing.
+extern "C" __global__ void await(const volatile uint32_t *flag, uint32_t value,
+                                 volatile uint32_t *answer, uint32_t answer_value, uint64_t most_ns,
+                                 unsigned *late)
+{
+        uint64_t start, now;
+        bool came = false;
+
+        asm volatile("mov.u64 %0, %globaltimer;" : "=l"(start));
+        do {
+                came = *flag == value;
+                asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));
+        } while (!came && now - start < most_ns);
+        if (!came)
+                *late += 1;
+        if (answer) {
+                __threadfence_system();
+                *answer = answer_value;
+        }
+}
+
 // As little as a kernel can do and still be counted.
 extern "C" __global__ void tiny(unsigned *counter)
 {

@@ -109,7 +109,7 @@ static double number_argument(const char *text, const char *option)
 
 void program_options(int argc, char **argv, const struct options *defaults)
 {
-        enum { BYTES, BLOCK, ROUNDS, SECONDS, UNTIL, SEED, MS, SAMPLE, SAMPLE_BYTES, COUNT };
+        enum { BYTES, BLOCK, ROUNDS, SECONDS, UNTIL, SEED, MS, SAMPLE, SAMPLE_BYTES, COUNT, HOW };
         static const struct option table[] = {
                 {"bytes", required_argument, NULL, BYTES},
                 {"block", required_argument, NULL, BLOCK},
@@ -121,6 +121,7 @@ void program_options(int argc, char **argv, const struct options *defaults)
                 {"sample", required_argument, NULL, SAMPLE},
                 {"sample-bytes", required_argument, NULL, SAMPLE_BYTES},
                 {"count", required_argument, NULL, COUNT},
+                {"how", required_argument, NULL, HOW},
                 {0},
         };
         int c, index = 0;
@@ -164,6 +165,9 @@ void program_options(int argc, char **argv, const struct options *defaults)
                 case COUNT:
                         options.count = (uint64_t)number_argument(optarg, name);
                         break;
+                case HOW:
+                        options.how = optarg;
+                        break;
                 default:
                         program_fail(PROGRAM_EXIT_USAGE, "unknown option");
                 }
@@ -203,6 +207,14 @@ void program_end(void)
         program_say("end", "\"program\":\"%s\",\"ok\":true,\"ms\":%.1f", program_name,
                     (double)(program_now_ns() - began_ns) / 1e6);
         exit(PROGRAM_EXIT_OK);
+}
+
+size_t program_how(const char *const names[], size_t n)
+{
+        for (size_t i = 0; i < n; i++)
+                if (!strcmp(options.how, names[i]))
+                        return i;
+        program_fail(PROGRAM_EXIT_USAGE, "--how %s: unknown", options.how);
 }
 
 bool program_more(uint64_t rounds_done)

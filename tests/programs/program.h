@@ -32,6 +32,7 @@ struct options {
         const char *sample;    /* --sample FILE: write pieces of the memory's contents at the end */
         uint64_t sample_bytes; /* --sample-bytes: of each block */
         uint64_t count;        /* --count: allocations, launches, whatever the program counts */
+        const char *how;       /* --how: which of the ways that the program knows */
 };
 
 extern struct options options;
@@ -55,6 +56,8 @@ void program_thread(void);
 /* Release the context and exit. */
 void program_end(void) __attribute__((noreturn));
 
+/* Which of the names --how gave; ends the program when none of them. */
+size_t program_how(const char *const names[], size_t n);
 /* Another round? The rounds, --seconds and --until must all be satisfied to end. */
 bool program_more(uint64_t rounds_done);
 
@@ -66,7 +69,7 @@ uint64_t program_random(uint64_t *state);
 
 struct kernels {
         CUmodule module;
-        CUfunction fill, verify, step, advance, add, spin, stamp, tiny, reduce;
+        CUfunction fill, verify, step, advance, add, spin, stamp, tiny, reduce, await;
 };
 extern struct kernels kernels;
 
@@ -90,6 +93,9 @@ void launch_step(CUdeviceptr at, uint64_t bytes, uint64_t origin, uint64_t key, 
 void launch_advance(CUdeviceptr at, uint64_t bytes, uint64_t addend, CUstream s);
 void launch_add(CUdeviceptr to, CUdeviceptr from, uint64_t bytes, CUstream s);
 void launch_spin(uint64_t ns, CUdeviceptr counter, CUstream s);
+/* answer 0: none. */
+void launch_await(CUdeviceptr flag, uint32_t value, CUdeviceptr answer, uint32_t answer_value,
+                  uint64_t most_ns, CUdeviceptr late, CUstream s);
 /* Writes two words: when it began and when it ended, by the GPU's clock. */
 void launch_stamp(uint64_t ns, CUdeviceptr out, CUstream s);
 void launch_tiny(CUdeviceptr counter, CUstream s);
