@@ -3,7 +3,8 @@
 
 Needs a GPU that nobody else uses, PyTorch with torchvision for three of the parts, and the built files in --build
 (.gpu, made by pack.sh, or build). Writes h200-core.json and h200-core.md into --out after every part, so that what
-was measured before a failure is kept. Exit status: 0 all parts finished, 1 some did not."""
+was measured before a failure is kept. The parts about sharing over time are run when they are named with --only and have a
+page of their own, h200-survives. Exit status: 0 all parts finished, 1 some did not."""
 
 import argparse
 import json
@@ -15,19 +16,29 @@ import traceback
 
 import parts
 import report
+import report_survives
 import suite
+import survives
+
+PARTS = {**parts.PARTS, **survives.PARTS}
+# A page and its JSON file, whose parts they show, and how.
+PAGES = (("h200-core", parts.PARTS, report), ("h200-survives", survives.PARTS, report_survives))
 
 
 def write(out, results):
-    for name, text in (("h200-core.json", json.dumps(results, indent=1) + "\n"), ("h200-core.md", report.page(results))):
-        path = os.path.join(out, name)
-        with open(path + ".new", "w", encoding="utf-8") as f:
-            f.write(text)
-        os.replace(path + ".new", path)
+    for name, shown, how in PAGES:
+        own = {**results, "parts": {n: p for n, p in results["parts"].items() if n in shown}}
+        if not own["parts"]:
+            continue
+        for ending, text in ((".json", json.dumps(own, indent=1) + "\n"), (".md", how.page(own))):
+            path = os.path.join(out, name + ending)
+            with open(path + ".new", "w", encoding="utf-8") as f:
+                f.write(text)
+            os.replace(path + ".new", path)
 
 
 def run_part(name, build, out, limit):
-    function, seconds = parts.PARTS[name]
+    function, seconds = PARTS[name]
     result = {}
     began = time.monotonic()
     if limit < 10:
@@ -55,7 +66,7 @@ def default_build():
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", help="parts, by commas: " + ",".join(parts.PARTS))
+    parser.add_argument("--only", help="parts, by commas: " + ",".join(PARTS))
     parser.add_argument("--out", help="default: docs/measurements; of a rehearsal, nowhere that stays")
     parser.add_argument("--build", default=default_build())
     parser.add_argument("--touch-host", type=int, default=0, metavar="GIB",
@@ -73,9 +84,9 @@ def main():
             write(arguments.out, json.load(f))
         return 0
     chosen = arguments.only.split(",") if arguments.only else list(parts.PARTS)
-    unknown = [n for n in chosen if n not in parts.PARTS]
+    unknown = [n for n in chosen if n not in PARTS]
     if unknown:
-        parser.error(f"no part {unknown[0]!r}; there are {', '.join(parts.PARTS)}")
+        parser.error(f"no part {unknown[0]!r}; there are {', '.join(PARTS)}")
     build = os.path.abspath(arguments.build)
     if arguments.rehearse:
         parts.rehearse()
@@ -90,7 +101,8 @@ def main():
         results["parts"][name] = run_part(name, build, arguments.out, arguments.limit - (time.monotonic() - began))
         results["seconds"] = round(time.monotonic() - began, 1)
         write(arguments.out, results)
-    for what, measured, goal, met in report.figures(results["parts"]):
+    figures = [f for _, _, how in PAGES for f in how.figures(results["parts"])]
+    for what, measured, goal, met in figures:
         print(f"{report.MARKS[met].strip('*'):<6}{what}: {measured}" + (f" ({goal})" if goal else ""))
     return 1 if any("error" in p for p in results["parts"].values()) else 0
 

@@ -1,0 +1,78 @@
+"""The page of the parts about sharing over time (survives.py)."""
+
+from report import row
+
+GOALS = {"half_percent": 2.0, "wake_more_ms": 100.0}
+
+
+def figures(parts):
+    """(what, measured, goal, met), as in report.py."""
+    out = []
+    e = parts.get("exclusive", {})
+    for name, text in (("by_status", "as `sublet status` counts"), ("by_the_programs", "by the programs' own clocks"),
+                       ("of_kernels", "kernels finished")):
+        if f"share_percent_{name}" in e:
+            shares = e[f"share_percent_{name}"]
+            out.append((f"exclusive mode, two busy programs, {e['turns_of_each']} quanta of {e['quantum']} each: share of the"
+                        f" GPU, {text}", " and ".join(f"{s:.2f} %" for s in shares),
+                        f"half within {GOALS['half_percent']:g} %",
+                        all(abs(s - 50) <= GOALS["half_percent"] for s in shares)))
+    if "overlap_ns" in e:
+        out.append(("time in which both had a kernel running", f"{e['overlap_ns']} ns", "0", e["overlap_ns"] == 0))
+        pause = e["pause_between_turns_ms"]
+        out.append(("from one program's last kernel to the other's first",
+                    f"median {pause['p50']} ms, p99 {pause['p99']} ms", "", None))
+    w = parts.get("wake", {})
+    if "waited_ms" in w:
+        more = w["waited_more_than_its_restore_ms"]
+        out.append((f"coming back from idle beside a batch job, {w['wake_ups']} times: waited more than its own restore",
+                    f"median {more['p50']} ms, p99 {more['p99']} ms, most {more['max']} ms",
+                    f"p99 at most {GOALS['wake_more_ms']:.0f} ms", more["p99"] <= GOALS["wake_more_ms"]))
+        for name, text in (("waited_ms", "waited in all"), ("own_restore_ms", "of it, its own restore"),
+                           ("drain_of_the_batch_job_ms", "of it, until the batch job had drained")):
+            s = w[name]
+            out.append((f"… {text}", f"median {s['p50']} ms, p99 {s['p99']} ms, most {s['max']} ms", "", None))
+        out.append(("… restored a time", f"median {w['restored_mib']['p50'] / 1024:.1f} GiB", "", None))
+    return out
+
+
+def page(results):
+    m = results["machine"]
+    lines = [
+        "# Sharing over time on one H200",
+        "",
+        f"{m['gpu']}, {m['gpu_memory']}, driver {m['driver']}; {m['processors']} processors, {m['host_memory_gib']} GiB of"
+        f" RAM, kernel {m['kernel']}, glibc {m['libc']}. Commit {m['commit']}, {m['date']}. Every figure is from this run;"
+        " [h200-survives.json](h200-survives.json) holds all of them.",
+        "",
+        "| what | measured | goal | |",
+        "|---|---|---|---|",
+    ]
+    lines += [row(*f) for f in figures(results["parts"])]
+    short = [f for f in figures(results["parts"]) if f[3] is False]
+    failed = [(n, p["error"]) for n, p in results["parts"].items() if "error" in p]
+    lines += ["", "## What fell short", ""]
+    if not short and not failed:
+        lines.append("Nothing.")
+    lines += [f"- {f[0]}: {f[1]}; the goal is {f[2]}." for f in short]
+    lines += [f"- Part `{name}` did not finish: {error}" for name, error in failed]
+    lines += [
+        "",
+        "## How it was measured",
+        "",
+        "- `./dev gpu --only exclusive,wake` runs these parts (`tests/gpu/survives.py`).",
+        "- Exclusive mode: two programs that both fit, each with one 2 ms kernel after the other (`tests/programs/turns.c`). The"
+        " kernels write when they began and ended by the GPU's own clock, which both share; turns, busy time and overlap"
+        " are from there. Whole turns only, as many of one as of the other. `sublet status` counts from the grant of a lease"
+        " to its end.",
+        "- Coming back from idle: an interactive program at normal priority (rewrites and checks all of its memory, then"
+        " rests) beside a batch job that its owner lowered (`sublet run --priority -1`) and that rewrites all of its memory"
+        " without a pause; together they need more than the card has. With equal priorities the batch job's quantum would"
+        " protect it, which is not what is asked here. The program is woken when the batch job has had the card again for"
+        " 0.1 to 0.3 s. Waited: the time for the request less what the same request takes with everything resident"
+        " (median). Its own restore: from the first byte that comes in to the last (`SUBLET_TRACE`), which goes on beside"
+        " the batch job's eviction.",
+        "- The 99th percentile of 50 is the greatest of them.",
+        "",
+    ]
+    return "\n".join(lines)
