@@ -1,10 +1,12 @@
 /* log.c: owns the level and the tag. Must never allocate: the preload library logs from anywhere.
- */
+ * Must never wait for who reads: a daemon whose log is full goes on without a log. */
 #include "base/log.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <stdarg.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,6 +34,14 @@ int log_enabled(enum log_level level)
         return (int)level <= atomic_load_explicit(&log_level, memory_order_relaxed);
 }
 
+/* A pipe that is not ready has less than 4096 bytes of room; a line has fewer. */
+static bool can_write(int fd)
+{
+        struct pollfd p = {.fd = fd, .events = POLLOUT};
+
+        return poll(&p, 1, 0) == 1 && p.revents & POLLOUT;
+}
+
 void log_write(enum log_level level, const char *format, ...)
 {
         char line[1024];
@@ -51,6 +61,7 @@ void log_write(enum log_level level, const char *format, ...)
         if (used > (int)sizeof(line) - 2)
                 used = (int)sizeof(line) - 2;
         line[used++] = '\n';
-        (void)!write(STDERR_FILENO, line, (size_t)used);
+        if (can_write(STDERR_FILENO))
+                (void)!write(STDERR_FILENO, line, (size_t)used);
         errno = saved;
 }

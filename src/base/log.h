@@ -2,7 +2,8 @@
  *
  * SUBLET_LOG=error|warning|info|debug sets the level; the programs' default is warning, the preload
  * library's is warning too (its few warnings are part of its contract). One write(2) a line, so
- * that lines of several processes do not mix. Thread-safe; does not allocate. */
+ * that lines of several processes do not mix; a line that would have to wait is dropped.
+ * Thread-safe; does not allocate. */
 #pragma once
 
 enum log_level { LOG_LEVEL_ERROR, LOG_LEVEL_WARNING, LOG_LEVEL_INFO, LOG_LEVEL_DEBUG };

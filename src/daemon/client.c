@@ -15,9 +15,10 @@
 #include "base/macros.h"
 #include "daemon/kill_point.h"
 
-#define ACCEPTS_PER_WAKEUP   32
-#define MESSAGES_PER_WAKEUP  64
+#define ACCEPTS_PER_WAKEUP   16
+#define MESSAGES_PER_WAKEUP  16 /* then others have their turn */
 #define UNREAD_MAX           4096
+#define EMPTY_MAX            8 /* of them: an empty packet and the end look alike */
 #define GREETING_TIMEOUT_US  (10 * UINT64_C(1000000))
 #define CONNECTIONS_PER_SLOT 2 /* connections in all, per client the scheduler has room for */
 
@@ -150,6 +151,15 @@ static int client_read(struct client *c, struct wire_message *ret)
         return wire_decode(packet, (size_t)n, WIRE_UP, ret) < 0 ? -EBADMSG : 1;
 }
 
+static void set_turn(struct client *c)
+{
+        int64_t now = 0,
+                wanted = users_busy(c->user) ? SERVER_PRIORITY_BUSY : SD_EVENT_PRIORITY_NORMAL;
+
+        if (c->io && sd_event_source_get_priority(c->io, &now) >= 0 && now != wanted)
+                (void)sd_event_source_set_priority(c->io, wanted);
+}
+
 static void receive(struct client *c)
 {
         for (unsigned n = 0; n < MESSAGES_PER_WAKEUP && !c->dropped; n++) {
@@ -162,7 +172,7 @@ static void receive(struct client *c)
                         client_refuse(c, WIRE_REFUSED_PROTOCOL, "this is not a message of ours");
                 } else if (r < 0) {
                         client_drop(c, r == -ENOTCONN ? "it closed the connection" : strerror(-r));
-                } else if (!users_take(c->server->users, c->user, clock_now_ns())) {
+                } else if (!users_take(c->server->users, c->user, &c->share, clock_now_ns())) {
                         client_refuse(c, WIRE_REFUSED_LIMIT, "too many messages a second");
                 } else {
                         log_debug("from %d: %s gpu %u sequence %u", (int)c->peer.pid,
@@ -183,6 +193,7 @@ static int on_io(sd_event_source *src, int fd, uint32_t events, void *userdata)
                 flush_queue(c);
         if (!c->dropped && (events & (EPOLLIN | EPOLLHUP | EPOLLERR)))
                 receive(c);
+        set_turn(c);
         return 0;
 }
 
@@ -302,6 +313,7 @@ static int client_new(struct server *s, int fd, const struct peer *peer, struct 
                 c->next->previous = c;
         s->clients = c;
         s->n_clients++;
+        set_turn(c);
         find_former(c);
         kill_point("accepted");
         return 0;
@@ -334,7 +346,7 @@ static void client_begin(struct server *s, int taken_fd)
                 return;
         }
         if (s->n_clients >= s->config->sched.clients_max * CONNECTIONS_PER_SLOT ||
-            !users_take(s->users, user, now)) {
+            !users_take(s->users, user, NULL, now)) {
                 refuse_connection(fd, "too many connections");
                 r = -EUSERS;
         } else {
@@ -342,6 +354,7 @@ static void client_begin(struct server *s, int taken_fd)
         }
         if (r < 0) {
                 users_disconnect(s->users, user);
+                users_forget(s->users, user);
                 cleanup_close(&peer.pidfd);
                 return;
         }
@@ -377,9 +390,13 @@ void client_close(struct client *c)
         /* Unread packets would make the kernel report a reset to the client before our last words.
          * No more can come in; a socket buffer holds far fewer than this. */
         (void)shutdown(c->fd, SHUT_RD);
-        for (unsigned n = 0; n < UNREAD_MAX; n++)
-                if (recv(c->fd, packet, sizeof(packet), MSG_DONTWAIT) < 0)
+        for (unsigned n = 0, empty = 0; n < UNREAD_MAX && empty < EMPTY_MAX; n++) {
+                ssize_t size = recv(c->fd, packet, sizeof(packet), MSG_DONTWAIT);
+
+                if (size < 0)
                         break;
+                empty += size == 0;
+        }
         c->io = sd_event_source_disable_unref(c->io);
         cleanup_close(&c->fd);
         c->fd = -EBADF;
@@ -407,5 +424,6 @@ void client_free(struct client *c)
         if (c->next)
                 c->next->previous = c->previous;
         s->n_clients--;
+        users_forget(s->users, c->user);
         free(c);
 }

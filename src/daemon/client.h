@@ -26,6 +26,7 @@ struct client {
         struct client *next, *previous;
         struct peer peer;
         struct user *user;
+        struct users_share share;
         int fd; /* -EBADF: the connection is gone */
         sd_event_source *io, *exit, *timer;
         uint32_t sequence; /* of the last message sent */

@@ -215,15 +215,29 @@ static int on_control(sd_event_source *src, int fd, uint32_t events, void *userd
         return 0;
 }
 
+/* Somebody's forgotten connections must not keep the next one out. The newest is first. */
+static void drop_oldest(struct server *s)
+{
+        struct control *oldest = NULL;
+
+        for (struct control *k = s->controls; k; k = k->next)
+                if (!k->dead)
+                        oldest = k;
+        if (oldest)
+                oldest->dead = true;
+}
+
 static void control_begin(struct server *s, int taken_fd)
 {
         _cleanup_close_ int fd = taken_fd;
         _cleanup_free_ struct control *k = NULL;
         struct peer peer;
 
-        if (s->n_controls >= CONNECTIONS_MAX || peer_identify(fd, &peer) < 0)
+        if (peer_identify(fd, &peer) < 0)
                 return;
         cleanup_close(&peer.pidfd);
+        if (s->n_controls >= CONNECTIONS_MAX)
+                drop_oldest(s);
         k = calloc(1, sizeof(*k));
         if (!k || sd_event_add_io(s->event, &k->io, fd, EPOLLIN, on_control, k) < 0)
                 return;

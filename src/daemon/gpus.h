@@ -20,6 +20,7 @@ struct gpu {
         uint64_t foreign[3];   /* the last samples, the newest at n_foreign - 1, modulo 3 */
         unsigned n_foreign;
         uint64_t foreign_told; /* to the scheduler */
+        unsigned unmeasured;   /* periods without NVML */
 };
 
 struct gpus {

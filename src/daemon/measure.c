@@ -7,8 +7,9 @@
 #include "base/macros.h"
 #include "daemon/kill_point.h"
 
-#define SAMPLES       ARRAY_SIZE(((struct gpu *)0)->foreign)
-#define PROCESSES_MAX 1024
+#define SAMPLES        ARRAY_SIZE(((struct gpu *)0)->foreign)
+#define PROCESSES_MAX  1024
+#define UNMEASURED_MAX 10 /* periods */
 
 /* The daemon has one loop and one thread; too large for its stack. */
 static struct nvml_process processes[PROCESSES_MAX];
@@ -119,11 +120,26 @@ static void measure_gpu(struct server *s, unsigned gpu)
         }
 }
 
+/* Nobody measures this card. What a client found missing some time ago (SHORT) may be there again:
+ * the next one that needs it finds out. */
+static void forget_shortage(struct server *s, unsigned gpu)
+{
+        struct gpu *g = &s->gpus.list[gpu];
+
+        if (++g->unmeasured % UNMEASURED_MAX != 0)
+                return;
+        session_begin(s);
+        sched_gpu_foreign(s->sched, gpu, 0, clock_now_ns(), &s->actions);
+        session_perform(s);
+}
+
 void measure_all(struct server *s)
 {
-        for (unsigned g = 0; s->nvml && g < s->gpus.n; g++)
-                if (s->gpus.list[g].nvml_index >= 0)
+        for (unsigned g = 0; g < s->gpus.n; g++)
+                if (s->nvml && s->gpus.list[g].nvml_index >= 0)
                         measure_gpu(s, g);
+                else
+                        forget_shortage(s, g);
 }
 
 bool measure_is_gone(struct server *s, struct client *c, bool *ret_sure)

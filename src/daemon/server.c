@@ -229,6 +229,7 @@ static int add_sources(struct server *s)
         if ((r = sd_event_new(&s->event)) < 0 ||
             (r = sd_event_add_io(s->event, &s->client_source, s->place->client_fd, EPOLLIN,
                                  client_accept, s)) < 0 ||
+            (r = sd_event_source_set_priority(s->client_source, SERVER_PRIORITY_BUSY)) < 0 ||
             (r = sd_event_add_io(s->event, &s->control_source, s->place->control_fd, EPOLLIN,
                                  control_accept, s)) < 0 ||
             (r = sd_event_add_signal(s->event, NULL, SIGTERM, on_signal, s)) < 0 ||

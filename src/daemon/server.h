@@ -22,6 +22,10 @@
 struct client;
 struct control;
 
+/* Newcomers, and clients of a user who sends much, come after all others, who are served in turn;
+ * but before the end of a process is seen. */
+#define SERVER_PRIORITY_BUSY (SD_EVENT_PRIORITY_NORMAL + 10)
+
 enum server_end {
         SERVER_STOPPED = 0, /* a signal or an order */
         SERVER_LONELY = 3,  /* private: nobody came for the linger time */

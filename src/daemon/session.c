@@ -140,15 +140,24 @@ static int take_over(struct client *c)
         return sched_client_returned(s->sched, c->id, old->id);
 }
 
+/* Records with nothing left on them go; those behind them in the chain stay: a process may have
+ * come back with one GPU and lost the connection before it named the others. */
 static void release_former(struct client *c)
 {
-        struct sched_client_view v;
+        struct client **link = &c->former;
 
-        if (!c->former ||
-            sched_client_view(c->server->sched, c->former->id, clock_now_ns(), &v) == 0)
-                return;
-        client_mark_gone(c->former); /* nothing is left on it */
-        c->former = NULL;
+        while (*link) {
+                struct client *old = *link;
+                struct sched_client_view v;
+
+                if (sched_client_view(c->server->sched, old->id, clock_now_ns(), &v) == 0) {
+                        link = &old->former;
+                        continue;
+                }
+                *link = old->former;
+                old->former = NULL;
+                client_mark_gone(old);
+        }
 }
 
 /* Anybody may stand back; only who may give orders may push ahead of others. */
@@ -345,10 +354,20 @@ static int on_drain_failed(struct client *c, const struct wire_message *m)
                                          &c->server->actions);
 }
 
+/* What could not be created lies within what the client may back and does not: nobody can take more
+ * from the others by saying so than by taking it. */
 static int on_short(struct client *c, const struct wire_message *m)
 {
-        return sched_client_short(c->server->sched, c->id, (unsigned)c->gpu_of[m->header.gpu],
-                                  m->SHORT.bytes, clock_now_ns(), &c->server->actions);
+        struct sched *sched = c->server->sched;
+        unsigned gpu = (unsigned)c->gpu_of[m->header.gpu];
+        struct sched_account_view v;
+        int r = sched_account_view(sched, c->id, gpu, &v);
+
+        if (r < 0)
+                return r;
+        return sched_client_short(sched, c->id, gpu,
+                                  MIN(m->SHORT.bytes, sub_sat(v.limit, v.usage.backed)),
+                                  clock_now_ns(), &c->server->actions);
 }
 
 static int on_bye(struct client *c, const struct wire_message *m)

@@ -89,19 +89,59 @@ static void a_bucket_holds_one_second_and_fills_with_time(void **state)
         assert_int_equal(users_connect(u, 7, 0, &a), 0);
         assert_int_equal(users_connect(u, 8, 0, &b), 0);
         for (unsigned i = 0; i < 100; i++)
-                assert_true(users_take(u, a, 0));
-        assert_false(users_take(u, a, 0));
-        assert_false(users_take(u, a, 9 * NSEC_PER_MSEC));
-        assert_true(users_take(u, a, 10 * NSEC_PER_MSEC));
-        assert_false(users_take(u, a, 10 * NSEC_PER_MSEC));
-        assert_true(users_take(u, b, 10 * NSEC_PER_MSEC));
+                assert_true(users_take(u, a, NULL, 0));
+        assert_false(users_take(u, a, NULL, 0));
+        assert_false(users_take(u, a, NULL, 9 * NSEC_PER_MSEC));
+        assert_true(users_take(u, a, NULL, 10 * NSEC_PER_MSEC));
+        assert_false(users_take(u, a, NULL, 10 * NSEC_PER_MSEC));
+        assert_true(users_take(u, b, NULL, 10 * NSEC_PER_MSEC));
         /* Leaving and coming back fills nothing, and an hour no more than a second. */
         users_disconnect(u, a);
         assert_int_equal(users_connect(u, 7, 10 * NSEC_PER_MSEC, &a), 0);
-        assert_false(users_take(u, a, 10 * NSEC_PER_MSEC));
+        assert_false(users_take(u, a, NULL, 10 * NSEC_PER_MSEC));
         for (unsigned i = 0; i < 100; i++)
-                assert_true(users_take(u, a, 3600 * NSEC_PER_SEC));
-        assert_false(users_take(u, a, 3600 * NSEC_PER_SEC));
+                assert_true(users_take(u, a, NULL, 3600 * NSEC_PER_SEC));
+        assert_false(users_take(u, a, NULL, 3600 * NSEC_PER_SEC));
+        users_free(u);
+}
+
+static void a_quiet_connection_has_a_share_of_its_own(void **state)
+{
+        struct users *u = users_new(10, 1000);
+        struct users_share quiet = {0}, loud = {0};
+        uint64_t now = 5 * NSEC_PER_SEC;
+        unsigned taken = 0;
+        struct user *a;
+
+        assert_non_null(u);
+        assert_int_equal(users_connect(u, 7, now, &a), 0);
+        assert_false(users_busy(a));
+        while (users_take(u, a, &loud, now))
+                taken++;
+        assert_int_equal(taken, 1000 + 100); /* the user's second, and its own tenth */
+        assert_true(users_busy(a));
+        assert_true(users_take(u, a, &quiet, now));
+        assert_false(users_take(u, a, &loud, now));
+        assert_false(users_take_many(u, 7, 10, now));
+        assert_true(users_take_many(u, 9, 10, now)); /* somebody else */
+        assert_true(users_take_many(u, 7, 10, now + 10 * NSEC_PER_MSEC));
+        users_free(u);
+}
+
+/* A connection that is lost leaves a record while its process lives: those are bounded, too. */
+static void records_without_a_connection_are_counted(void **state)
+{
+        struct users *u = users_new(2, 100);
+        struct user *a;
+
+        assert_non_null(u);
+        for (unsigned i = 0; i < 4; i++) {
+                assert_int_equal(users_connect(u, 7, 0, &a), 0);
+                users_disconnect(u, a);
+        }
+        assert_int_equal(users_connect(u, 7, 0, &a), -EUSERS);
+        users_forget(u, a);
+        assert_int_equal(users_connect(u, 7, 0, &a), 0);
         users_free(u);
 }
 
@@ -163,6 +203,8 @@ int main(void)
                 cmocka_unit_test(malformed_uuids_are_refused),
                 cmocka_unit_test(a_users_connections_are_counted),
                 cmocka_unit_test(a_bucket_holds_one_second_and_fills_with_time),
+                cmocka_unit_test(a_quiet_connection_has_a_share_of_its_own),
+                cmocka_unit_test(records_without_a_connection_are_counted),
                 cmocka_unit_test(a_user_has_a_name),
                 cmocka_unit_test(the_kernel_says_who_a_peer_is_and_when_it_ends),
         };

@@ -1,0 +1,389 @@
+"""The daemon among clients that mean harm: it answers or drops, never crashes, hangs, grows without bound or forgets the
+others. HOSTILE_SECONDS makes the crowds stay longer; HOSTILE_REPORT names a file for the figures (docs/measurements)."""
+
+import array
+import json
+import os
+import pathlib
+import random
+import resource
+import socket
+import struct
+import subprocess
+import sys
+import time
+
+import pytest
+
+import hostile
+from hostile import Bystander, Crowd, connect, drain_answers
+from test_daemon import CARD, Daemon, client, daemon, needs_root, place, wait_for  # noqa: F401
+from wireclient import BUILD, GIB, MIB, RUNNING, encode, obey_until, order
+
+SECONDS = float(os.environ.get("HOSTILE_SECONDS", "3"))
+SEED = int(os.environ.get("HOSTILE_SEED", "1"))
+SANITIZED = any(name in (BUILD / "subletd").read_bytes() for name in (b"__asan_init", b"__tsan_init"))
+
+
+def report(what, **figures):
+    """For the documents; what is slow here is not a failure."""
+    print(f"{what}: {figures}")
+    if "HOSTILE_REPORT" in os.environ:
+        with open(os.environ["HOSTILE_REPORT"], "a", encoding="utf-8") as f:
+            f.write(json.dumps({"what": what} | figures) + "\n")
+
+
+def descriptors(pid):
+    return len(os.listdir(f"/proc/{pid}/fd"))
+
+
+def resident(pid):
+    fields = dict(line.split(":", 1) for line in pathlib.Path(f"/proc/{pid}/status").read_text().splitlines())
+    return int(fields["VmRSS"].split()[0]) * 1024
+
+
+def attack_and_measure(d, place, what, count, habits, user=None):
+    """A bystander's answers before and during; afterwards the daemon is what it was."""
+    pid = d.process.pid
+    quiet = Bystander(place)
+    quiet.ask_for(0.5)
+    before = quiet.figures()
+    held = descriptors(pid)
+    quiet.times.clear()
+    crowd = Crowd(place, count, SECONDS, SEED, habits, user)
+    try:
+        most_held = most_memory = 0
+        end = time.monotonic() + SECONDS
+        while time.monotonic() < end:
+            quiet.ask_for(0.2)
+            most_held, most_memory = max(most_held, descriptors(pid)), max(most_memory, resident(pid))
+        crowd.wait()
+    finally:
+        crowd.end()
+    assert quiet.reconnected == 0, "the bystander kept its connection"
+    assert d.process.poll() is None
+    wait_for(lambda: len(d.gpu()["clients"]) == 1, 30, "all but the bystander to be gone")
+    wait_for(lambda: descriptors(pid) <= held + 1, 10, "descriptors to be closed")
+    report(what, processes=count, seconds=SECONDS, before=before, during=quiet.figures(), descriptors=most_held,
+           descriptor_limit=resource.getrlimit(resource.RLIMIT_NOFILE)[0], memory_mib=most_memory // MIB)
+    quiet.close()
+    return resident(pid)
+
+
+def test_two_hundred_processes_at_full_rate(daemon, place):  # noqa: F811
+    """Of one user, within his limits of connections, with every habit; the bystander is his, too."""
+    d = daemon(*CARD)
+    first = attack_and_measure(d, place, "200 processes of the bystander's own user", 200, hostile.HABITS)
+    second = attack_and_measure(d, place, "the same again", 200, hostile.HABITS)
+    if not SANITIZED:  # whose freed memory stays for a while
+        assert first < 96 * MIB, "it holds no more than the records of those who came"
+        assert second < first + 8 * MIB, "and does not grow with every attack"
+
+
+@needs_root
+def test_another_users_attack(place):  # noqa: F811
+    os.chmod(place, 0o755)
+    d = Daemon(place, "--shared", *CARD)
+    try:
+        attack_and_measure(d, place, "200 processes of another user", 200, hostile.HABITS, user=1001)
+    finally:
+        d.end()
+
+
+@pytest.mark.parametrize("habit", hostile.HABITS, ids=lambda h: h.__name__)
+def test_one_of_a_kind(daemon, place, habit):  # noqa: F811
+    d = daemon(*CARD)
+    Crowd(place, 2, 0.4, SEED, [habit]).wait()
+    assert d.process.poll() is None
+    wait_for(lambda: not d.gpu()["clients"] if d.status()["gpus"] else True, 10, "records to go with their processes")
+
+
+def test_crashing_clients_leave_nothing(daemon, place):  # noqa: F811
+    d = daemon(*CARD)
+    before = None
+    for _ in range(3):
+        crowd = Crowd(place, 20, 5, SEED, [hostile.crashes])
+        for pid in crowd.pids:
+            os.waitpid(pid, 0)
+        crowd.pids = []
+        wait_for(lambda: not d.gpu()["clients"], 10, "records to go with their processes")
+        assert d.gpu()["charged"] == 0
+        before = before or descriptors(d.process.pid)
+        wait_for(lambda: descriptors(d.process.pid) <= before + 1, 10, "descriptors to be closed")
+
+
+# ---- five thousand connections ----
+
+
+def test_five_thousand_connections_at_once(daemon, place):  # noqa: F811
+    """More than a user may have: 50 processes hold 100 each. Every one is answered or ended, others are served meanwhile,
+    and afterwards there is room again."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    each = min(100, hard - 64)
+    d = daemon(*CARD)
+    quiet = Bystander(place)
+    held = descriptors(d.process.pid)
+    ready_r, ready_w = os.pipe()
+    go_r, go_w = os.pipe()
+    pids = []
+    try:
+        for _ in range(50):
+            pid = os.fork()
+            if pid == 0:
+                try:
+                    os.close(go_w)
+                    sockets = [connect(place) for _ in range(each)]
+                    os.write(ready_w, struct.pack("<I", len(sockets)))
+                    os.read(go_r, 1)  # until the test has looked: the end of the pipe
+                finally:
+                    os._exit(0)
+            pids.append(pid)
+        opened = most = 0
+        os.set_blocking(ready_r, False)
+        end = time.monotonic() + 60
+        while opened < 50 * each:
+            assert time.monotonic() < end, f"{opened} connections in 60 s"
+            quiet.ask()
+            most = max(most, descriptors(d.process.pid))
+            try:
+                opened += sum(n for (n,) in struct.iter_unpack("<I", os.read(ready_r, 4096)))
+            except BlockingIOError:
+                pass
+        quiet.ask_for(0.5)
+        assert quiet.reconnected == 0
+        assert most - held <= 2 * 256 + 8, "the limit of a user holds"
+        report("5,000 connections at once", connections=opened, during=quiet.figures(), descriptors=most,
+               descriptor_limit=hard)
+    finally:
+        os.close(go_w)
+        for pid in pids:
+            os.waitpid(pid, 0)
+        for fd in (go_r, ready_r, ready_w):
+            os.close(fd)
+    wait_for(lambda: descriptors(d.process.pid) <= held + 1, 20, "descriptors to be closed")
+    late = Bystander(place)
+    late.ask()
+    late.close()
+    quiet.close()
+
+
+def test_no_descriptor_left(place):  # noqa: F811
+    """Where the daemon may open few: those who are in are served, the others wait, and come in when there is room."""
+    script = f"ulimit -n 40; exec {BUILD}/subletd --dir {place} {' '.join(CARD)}"
+    process = subprocess.Popen(["bash", "-c", script], stderr=subprocess.DEVNULL)
+    try:
+        wait_for(lambda: os.path.exists(f"{place}/client.sock"), what="start")
+        quiet = Bystander(place)
+        crowd = Crowd(place, 60, 2, SEED, [hold])
+        quiet.ask_for(1.5)
+        assert quiet.reconnected == 0
+        crowd.wait()
+        late = Bystander(place)
+        late.ask()
+        assert process.poll() is None
+        late.close()
+        quiet.close()
+    finally:
+        process.kill()
+        process.wait()
+
+
+def hold(directory, rng, until):
+    with connect(directory) as s:
+        s.settimeout(max(until - time.monotonic(), 0.01))
+        s.send(hostile.hello())
+        s.recv(4096)
+        time.sleep(max(until - time.monotonic(), 0))
+
+
+def test_processes_that_live_on_without_a_connection(daemon, place, tmp_path):  # noqa: F811
+    """A record stays while its process lives; a user cannot fill the daemon with them."""
+    conf = tmp_path / "subletd.conf"
+    conf.write_text("[daemon]\nconnections_per_user = 8\nclients_max = 64\n")
+    d = daemon(*CARD, "--config", str(conf))
+    go_r, go_w = os.pipe()
+    ready_r, ready_w = os.pipe()
+    pids = []
+    try:
+        for i in range(30):
+            pid = os.fork()
+            if pid == 0:
+                try:
+                    os.close(go_w)
+                    with connect(place) as s:
+                        s.settimeout(10)
+                        s.send(hostile.hello())
+                        s.send(hostile.attach())
+                        while True:
+                            packet = s.recv(4096)
+                            if not packet or packet[0] in (3, 14):  # REFUSED, LIMIT
+                                break
+                except OSError:
+                    pass
+                finally:
+                    os.write(ready_w, b"x")
+                    os.read(go_r, 1)
+                    os._exit(0)
+            pids.append(pid)
+            assert os.read(ready_r, 1) == b"x"
+        wait_for(lambda: all("lost" in c["flags"] for c in d.gpu()["clients"]), what="connections to be lost")
+        assert len(d.gpu()["clients"]) == 16, "two records for each connection a user may have"
+    finally:
+        os.close(go_w)
+        for pid in pids:
+            os.waitpid(pid, 0)
+        for fd in (go_r, ready_r, ready_w):
+            os.close(fd)
+    wait_for(lambda: not d.gpu()["clients"], what="records to go with their processes")
+    late = Bystander(place)
+    late.close()
+
+
+# ---- single packets ----
+
+
+def test_what_is_dropped_is_dropped_with_a_sentence(daemon, place):  # noqa: F811
+    """Whatever ends a connection is answered with REFUSED first, if the client reads."""
+    d = daemon(*CARD)
+    rng = random.Random(SEED)
+    for _ in range(200):
+        packet = rng.choice((hostile.garbage, hostile.damaged, hostile.wrong_way))(rng)
+        with connect(place) as s:
+            s.settimeout(5)
+            s.send(hostile.hello())
+            s.send(hostile.attach())
+            try:
+                s.send(packet)
+                s.send(packet)
+                s.shutdown(socket.SHUT_WR)
+            except OSError:
+                pass
+            answers = drain_answers(s)
+        assert all(a["text"] for a in answers if a["type"] == "REFUSED"), (packet, answers)
+    assert d.process.poll() is None
+
+
+def test_descriptors_do_not_pile_up_unread(daemon, place):  # noqa: F811
+    """Thousands of them, to both sockets, before anything is read: none is ever the daemon's."""
+    d = daemon(*CARD)
+    d.status()
+    held = descriptors(d.process.pid)
+    for name, kind in (("client.sock", socket.SOCK_SEQPACKET), ("control.sock", socket.SOCK_STREAM)):
+        for _ in range(20):
+            with connect(place, name, kind) as s:
+                s.setblocking(False)
+                r, w = os.pipe()
+                try:
+                    for _ in range(10):
+                        s.sendmsg([hostile.hello() if kind == socket.SOCK_SEQPACKET else b'{"order":'],
+                                  [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [w] * 100))])
+                except OSError:
+                    pass
+                finally:
+                    os.close(w)
+            os.set_blocking(r, False)
+
+            def closed(r=r):
+                try:
+                    return os.read(r, 1) == b""
+                except BlockingIOError:
+                    return False
+
+            wait_for(closed, what="the kernel to close what was attached")
+            os.close(r)
+            d.status()
+            assert descriptors(d.process.pid) <= held + 4
+    wait_for(lambda: descriptors(d.process.pid) <= held, what="descriptors to be closed")
+
+
+@pytest.mark.parametrize("line", [b'{"order":"stop"}\n', b'{"order":"set","mode":"off"}\n', b'{"order":"status"}\n'])
+def test_orders_on_the_clients_socket_are_no_orders(daemon, place, line):  # noqa: F811
+    d = daemon(*CARD)
+    with connect(place) as s:
+        s.send(line)
+        assert [m["type"] for m in drain_answers(s)] == ["REFUSED"]
+    with connect(place) as s:
+        s.send(hostile.hello())
+        s.send(line)
+        assert [m["type"] for m in drain_answers(s)] == ["WELCOME", "REFUSED"]
+    assert d.status()["mode"] == "auto"
+
+
+def test_messages_on_the_orders_socket_are_no_messages(daemon, place):  # noqa: F811
+    d = daemon(*CARD)
+    with connect(place, "control.sock", socket.SOCK_STREAM) as s:
+        s.settimeout(10)
+        s.sendall(hostile.hello() + hostile.attach() + b"\n")
+        assert b"error" in s.recv(4096)
+    with connect(place, "control.sock", socket.SOCK_STREAM) as s:
+        s.settimeout(10)
+        s.sendall(b"[" * 5000)
+        try:
+            assert s.recv(4096) == b"", "no order is that long"
+        except ConnectionResetError:
+            pass
+    with connect(place, "control.sock", socket.SOCK_STREAM) as s:
+        s.settimeout(10)
+        s.sendall(b"[" * 4000 + b"\n")
+        assert b"error" in s.recv(4096)
+    assert d.status()["gpus"] == []
+
+
+def test_idle_orderers_do_not_lock_others_out(daemon, place):  # noqa: F811
+    d = daemon(*CARD)
+    held = [connect(place, "control.sock", socket.SOCK_STREAM) for _ in range(100)]
+    assert d.status()["mode"] == "auto"
+    for s in held:
+        s.close()
+
+
+# ---- what is replayed or comes too early ----
+
+
+def test_a_process_that_comes_back_piecemeal_keeps_its_charge(daemon, client):  # noqa: F811
+    """Two GPUs; it returns with one of them, twice, and the connection is lost each time before it names the other."""
+    d = daemon("--host-memory", "4GiB")
+    c = client()
+    c.connect()
+    c.hello()
+    for card in (0, 1):
+        c.attach(gpu=card, card=card, allocated=100 * MIB, backed=100 * MIB)
+    for _ in range(3):
+        c.disconnect()
+        c.connect()
+        c.hello()
+        c.attach(gpu=0, card=0, allocated=100 * MIB, backed=100 * MIB)
+        d.status()  # the sweep has been
+        assert [d.gpu(g)["charged"] for g in (0, 1)] == [100 * MIB] * 2
+    c.disconnect()
+    c.connect()
+    c.hello()
+    for card in (1, 0):
+        c.attach(gpu=card, card=card, allocated=100 * MIB, backed=100 * MIB)
+    d.status()
+    assert [d.gpu(g)["charged"] for g in (0, 1)] == [100 * MIB] * 2
+    assert [len(d.gpu(g)["clients"]) for g in (0, 1)] == [1, 1]
+
+
+def test_a_whole_conversation_replayed(daemon, client):  # noqa: F811
+    """Leases, sequences and instances of another connection mean nothing."""
+    d = daemon(*CARD)
+    c = client("first").start()
+    c.allocate(64 * MIB)
+    obey_until([c], lambda: c.lease)
+    old = c.lease
+    c.kill()
+    wait_for(lambda: not d.gpu()["clients"], what="its end")
+    other = client("other").start()
+    other.allocate(64 * MIB)
+    obey_until([other], lambda: other.lease)
+    replayer = client("replayer").start()
+    for lease in (old, other.lease, 0, (1 << 64) - 1):
+        for name in ("DRAINED", "IDLE", "ACTIVE"):
+            replayer.send(name, lease=lease)
+        replayer.send("DRAIN_FAILED", lease=lease)
+    replayer.usage(limit_sequence=1 << 31)
+    replayer.obey(timeout=0.3)
+    assert d.client(other.process.pid)["state"] == "running" and not d.client(other.process.pid)["idle"]
+    assert other.revokes == 0
+    assert d.client(replayer.process.pid)["flags"] == []
