@@ -30,7 +30,8 @@ static bool own_valid(const struct session *s)
 static void wake_all(struct session_segment *g)
 {
         atomic_fetch_add(&g->changes, 1);
-        (void)syscall(SYS_futex, &g->changes, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+        if (atomic_load(&g->waiters) > 0)
+                (void)syscall(SYS_futex, &g->changes, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
 }
 
 static struct segment_frame *frame_at(struct session_segment *g, unsigned device, unsigned frame)
@@ -226,22 +227,23 @@ void frames_forget(struct session *s, const struct frames_place *p)
 /* ---- whose turn it is to go ---- */
 
 /* Other users' files cannot be opened: their memory stays where it is. */
-static bool may_move(const struct session_segment *g, const struct segment_frame *f)
+static bool may_move(const struct session_segment *g, const struct segment_frame *f, uid_t user)
 {
-        return geteuid() == 0 || g->slot[f->owner - 1].uid == geteuid();
+        return user == 0 || g->slot[f->owner - 1].uid == user;
 }
 
 int frames_victim(struct session *s, unsigned device, struct frames_victim *ret_victim)
 {
         struct session_segment *g = s->segment;
         struct segment_frame *best = NULL;
+        uid_t user = geteuid();
         bool any = false;
 
         segment_lock(g);
         for (uint32_t i = 0; i < g->frames[device].high; i++) {
                 struct segment_frame *f = frame_at(g, device, i);
 
-                if (!f->owner || !may_move(g, f))
+                if (!f->owner || !may_move(g, f, user))
                         continue;
                 any = true;
                 if (!f->mover && f->pins == 0 && (!best || f->last_use < best->last_use))
@@ -344,8 +346,14 @@ void frames_wait(struct session *s, uint32_t changes)
 {
         struct timespec ts = {.tv_nsec = WAIT_NS};
 
-        if (syscall(SYS_futex, &s->segment->changes, FUTEX_WAIT, changes, &ts, NULL, 0) < 0 &&
-            errno == ETIMEDOUT)
+        bool late;
+
+        /* One that is killed here stays counted: that costs the others a call now and then. */
+        atomic_fetch_add(&s->segment->waiters, 1);
+        late = syscall(SYS_futex, &s->segment->changes, FUTEX_WAIT, changes, &ts, NULL, 0) < 0 &&
+               errno == ETIMEDOUT;
+        atomic_fetch_sub(&s->segment->waiters, 1);
+        if (late)
                 session_reap(s);
 }
 

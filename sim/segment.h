@@ -33,6 +33,7 @@ struct session_segment {
         uint64_t endings;
         uint64_t uses;            /* of frames: the clock of "least recently" */
         _Atomic uint32_t changes; /* of frames; a futex */
+        _Atomic uint32_t waiters; /* for it to change */
         struct session_device device[SESSION_DEVICES];
         struct session_slot slot[SESSION_SLOTS];
         struct {

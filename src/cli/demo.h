@@ -48,6 +48,8 @@ struct demo_row {
         uint64_t rounds; /* 0: as many as fit stage->seconds; then the same for the second */
         int one_after_the_other;
         int shared;      /* under sublet */
+        int managed;     /* their memory is Unified Memory */
+        int left_out;    /* not for this card; neither run nor shown */
         int kill_daemon; /* kill -9 its worker half-way */
 };
 

@@ -5,12 +5,14 @@
  *
  *     sublet-demo-job BYTES KEY ROUNDS      so many rounds
  *     sublet-demo-job BYTES KEY 0 SECONDS   as many rounds as begin in so many seconds, at least 4
+ *     sublet-demo-job --managed ...         its memory is Unified Memory
  *
  * One line a step to stdout: "allocated BYTES", "round N", "done ROUNDS MISMATCHES DIGEST", or
  * "memory BYTES" (out of memory at so many), "failed CALL RESULT". Exit status 0 unless something
  * failed. */
 #include <dlfcn.h>
 #include <inttypes.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,6 +25,7 @@
 #define THREADS              256
 #define GROUPS               512
 #define RESULT_OUT_OF_MEMORY 2
+#define ATTACH_GLOBAL        1
 #define ROUNDS_MIN           4 /* enough for turns to be taken */
 
 /* As the driver API reference declares them. */
@@ -37,6 +40,8 @@ typedef uint64_t device_ptr;
         X(cuModuleGetFunction, "cuModuleGetFunction",                                       \
           (void **function, void *module, const char *name))                                \
         X(cuMemAlloc, "cuMemAlloc_v2", (device_ptr * address, size_t bytes))                \
+        X(cuMemAllocManaged, "cuMemAllocManaged",                                           \
+          (device_ptr * address, size_t bytes, unsigned flags))                             \
         X(cuMemFree, "cuMemFree_v2", (device_ptr address))                                  \
         X(cuMemsetD8, "cuMemsetD8_v2", (device_ptr address, unsigned char value, size_t n)) \
         X(cuMemcpyDtoH, "cuMemcpyDtoH_v2", (void *to, device_ptr from, size_t bytes))       \
@@ -50,33 +55,36 @@ static struct {
 #undef X
 } driver;
 
-/* fill(base, words, origin, key): word i becomes mix(origin + i, key).
- * check(base, words, origin, key, verdict): verdict[0] += words that differ, verdict[1] += all of
- * them. In both, each thread takes every so-manieth word. mix is two rounds of multiply and fold:
- * cheap, and no two places of a round have the same word. */
+/* fill(base, words, piece, origin, key): word i becomes mix(origin + i, key).
+ * check(base, words, piece, origin, key, verdict): verdict[0] += words that differ, verdict[1] +=
+ * all of them. In both, a thread block takes a piece of so many words. mix is two rounds of
+ * multiply and fold: cheap, and no two places of a round have the same word. */
 static const char kernels[] =
         ".version 6.4\n"
         ".target sm_60\n"
         ".address_size 64\n"
-#define PROLOGUE                                                       \
-        "  .reg .pred %p<3>;\n"                                        \
-        "  .reg .b32 %r<5>;\n"                                         \
-        "  .reg .b64 %rd<16>;\n"                                       \
-        "  ld.param.u64 %rd1, [base];\n"                               \
-        "  ld.param.u64 %rd2, [words];\n"                              \
-        "  ld.param.u64 %rd3, [origin];\n"                             \
-        "  ld.param.u64 %rd4, [key];\n"                                \
-        "  cvta.to.global.u64 %rd1, %rd1;\n"                           \
-        "  mov.u32 %r1, %ctaid.x;\n"                                   \
-        "  mov.u32 %r2, %ntid.x;\n"                                    \
-        "  mov.u32 %r3, %tid.x;\n"                                     \
-        "  mov.u32 %r4, %nctaid.x;\n"                                  \
-        "  mul.wide.u32 %rd5, %r1, %r2;\n"                             \
-        "  cvt.u64.u32 %rd6, %r3;\n"                                   \
-        "  add.s64 %rd5, %rd5, %rd6;\n"    /* rd5: the word */         \
-        "  mul.wide.u32 %rd6, %r4, %r2;\n" /* rd6: how far the next */ \
-        "  shl.b64 %rd7, %rd5, 3;\n"                                   \
-        "  add.s64 %rd7, %rd1, %rd7;\n" /* rd7: its address */         \
+#define PROLOGUE                                                    \
+        "  .reg .pred %p<3>;\n"                                     \
+        "  .reg .b32 %r<4>;\n"                                      \
+        "  .reg .b64 %rd<17>;\n"                                    \
+        "  ld.param.u64 %rd1, [base];\n"                            \
+        "  ld.param.u64 %rd2, [words];\n"                           \
+        "  ld.param.u64 %rd16, [piece];\n"                          \
+        "  ld.param.u64 %rd3, [origin];\n"                          \
+        "  ld.param.u64 %rd4, [key];\n"                             \
+        "  cvta.to.global.u64 %rd1, %rd1;\n"                        \
+        "  mov.u32 %r1, %ctaid.x;\n"                                \
+        "  mov.u32 %r2, %ntid.x;\n"                                 \
+        "  mov.u32 %r3, %tid.x;\n"                                  \
+        "  cvt.u64.u32 %rd5, %r1;\n"                                \
+        "  mul.lo.s64 %rd5, %rd5, %rd16;\n"                         \
+        "  add.s64 %rd6, %rd5, %rd16;\n"                            \
+        "  min.u64 %rd2, %rd2, %rd6;\n" /* rd2: the piece's end */  \
+        "  cvt.u64.u32 %rd6, %r3;\n"                                \
+        "  add.s64 %rd5, %rd5, %rd6;\n" /* rd5: the word */         \
+        "  cvt.u64.u32 %rd6, %r2;\n"    /* rd6: how far the next */ \
+        "  shl.b64 %rd7, %rd5, 3;\n"                                \
+        "  add.s64 %rd7, %rd1, %rd7;\n" /* rd7: its address */      \
         "  shl.b64 %rd8, %rd6, 3;\n"
 #define MIX                                              \
         "  add.s64 %rd9, %rd3, %rd5;\n"                  \
@@ -89,16 +97,16 @@ static const char kernels[] =
         "  add.s64 %rd5, %rd5, %rd6;\n" \
         "  add.s64 %rd7, %rd7, %rd8;\n" \
         "  setp.lt.u64 %p1, %rd5, %rd2;\n"
-        ".visible .entry fill(.param .u64 base, .param .u64 words, .param .u64 origin,\n"
-        "                     .param .u64 key)\n"
+        ".visible .entry fill(.param .u64 base, .param .u64 words, .param .u64 piece,\n"
+        "                     .param .u64 origin, .param .u64 key)\n"
         "{\n" PROLOGUE "  setp.ge.u64 %p1, %rd5, %rd2;\n"
         "  @%p1 bra END;\n"
         "LOOP:\n" MIX "  st.global.u64 [%rd7], %rd9;\n" NEXT "  @%p1 bra LOOP;\n"
         "END:\n"
         "  ret;\n"
         "}\n"
-        ".visible .entry check(.param .u64 base, .param .u64 words, .param .u64 origin,\n"
-        "                      .param .u64 key, .param .u64 verdict)\n"
+        ".visible .entry check(.param .u64 base, .param .u64 words, .param .u64 piece,\n"
+        "                      .param .u64 origin, .param .u64 key, .param .u64 verdict)\n"
         "{\n" PROLOGUE "  ld.param.u64 %rd11, [verdict];\n"
         "  cvta.to.global.u64 %rd11, %rd11;\n"
         "  mov.u64 %rd12, 0;\n" /* words that differ */
@@ -154,6 +162,7 @@ static uint64_t round_key(uint64_t key, uint64_t round)
 }
 
 struct job {
+        bool managed;
         void *fill, *check;
         device_ptr blocks[BLOCKS], verdict;
         uint64_t words, key; /* of one block */
@@ -163,8 +172,9 @@ struct job {
 static void launch(const struct job *job, void *kernel, unsigned block, uint64_t round)
 {
         uint64_t base = job->blocks[block], words = job->words, origin = (uint64_t)block << 40,
-                 key = round_key(job->key, round), verdict = job->verdict;
-        void *parameters[] = {&base, &words, &origin, &key, &verdict};
+                 key = round_key(job->key, round), verdict = job->verdict,
+                 piece = (words + GROUPS - 1) / GROUPS;
+        void *parameters[] = {&base, &words, &piece, &origin, &key, &verdict};
 
         TRY(cuLaunchKernel, kernel, GROUPS, 1, 1, THREADS, 1, 1, 0, NULL, parameters, NULL);
 }
@@ -174,14 +184,17 @@ static void allocate(struct job *job, uint64_t bytes)
         job->words = bytes / BLOCKS / sizeof(uint64_t);
         TRY(cuMemAlloc, &job->verdict, 2 * sizeof(uint64_t));
         for (unsigned i = 0; i < BLOCKS; i++) {
-                int r = driver.cuMemAlloc(&job->blocks[i], job->words * sizeof(uint64_t));
+                size_t block = job->words * sizeof(uint64_t);
+                int r = job->managed
+                                ? driver.cuMemAllocManaged(&job->blocks[i], block, ATTACH_GLOBAL)
+                                : driver.cuMemAlloc(&job->blocks[i], block);
 
                 if (r == RESULT_OUT_OF_MEMORY) {
                         (void)printf("memory %" PRIu64 "\n", i * job->words * sizeof(uint64_t));
                         exit(EXIT_SUCCESS);
                 }
                 if (r != 0)
-                        say_failed("cuMemAlloc", r);
+                        say_failed(job->managed ? "cuMemAllocManaged" : "cuMemAlloc", r);
         }
         (void)printf("allocated %" PRIu64 "\n", BLOCKS * job->words * sizeof(uint64_t));
 }
@@ -221,8 +234,14 @@ int main(int argc, char **argv)
         void *context, *module;
         int device;
 
+        if (argc > 1 && strcmp(argv[1], "--managed") == 0) {
+                job.managed = true;
+                argc--;
+                argv++;
+        }
         if (argc < 4) {
-                (void)fprintf(stderr, "usage: sublet-demo-job BYTES KEY ROUNDS [SECONDS]\n");
+                (void)fprintf(stderr,
+                              "usage: sublet-demo-job [--managed] BYTES KEY ROUNDS [SECONDS]\n");
                 return 2;
         }
         (void)setvbuf(stdout, NULL, _IOLBF, 0);

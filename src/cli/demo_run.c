@@ -22,6 +22,7 @@
 #include "cli/parts.h"
 
 #define PERIOD_MS  100
+#define COUNT_MS   500 /* asking the simulated driver takes a process */
 #define PATIENCE_S 180 /* a row that takes longer has gone wrong */
 #define FIRST_KEY  0x5eedu
 
@@ -53,7 +54,8 @@ struct watch {
         struct demo_screen screen;
         struct launch launch;
         char dir[PATHS_DIR_MAX]; /* the daemon's */
-        uint64_t begun_ns, asked_ns;
+        uint64_t begun_ns, asked_ns, counted_ns;
+        uint64_t in_before, out_before; /* what the card's driver had counted */
         pid_t killed_worker;
         uint64_t handoffs_before, handoffs_seen; /* of workers that are gone, of the present one */
 };
@@ -146,7 +148,12 @@ static int start_job(struct watch *w, unsigned k)
                 (void)setenv("SUBLET_QUIET", "1", 1);
                 if (!w->row->shared)
                         (void)unsetenv("LD_PRELOAD");
-                (void)execl(path, "sublet-demo-job", bytes, key, rounds, seconds, (char *)NULL);
+                if (w->row->managed)
+                        (void)execl(path, "sublet-demo-job", "--managed", bytes, key, rounds,
+                                    seconds, (char *)NULL);
+                else
+                        (void)execl(path, "sublet-demo-job", bytes, key, rounds, seconds,
+                                    (char *)NULL);
                 _exit(CLI_NO_EXECUTE);
         }
         (void)close(ends[1]);
@@ -274,6 +281,18 @@ static void kill_daemon_halfway(struct watch *w)
                 (void)kill(w->killed_worker, SIGKILL);
 }
 
+/* What the driver has counted for this row so far. */
+static void count_moved(struct watch *w)
+{
+        uint64_t in, out;
+
+        w->counted_ns = clock_now_ns();
+        if (demo_moved(w->stage, &in, &out) < 0)
+                return;
+        w->result->to_card = in - w->in_before;
+        w->result->to_host = out - w->out_before;
+}
+
 static void look(struct watch *w)
 {
         json_t *status = NULL;
@@ -285,6 +304,8 @@ static void look(struct watch *w)
                 json_decref(status);
         }
         kill_daemon_halfway(w);
+        if (clock_now_ns() - w->counted_ns > COUNT_MS * NSEC_PER_MSEC)
+                count_moved(w);
         demo_screen_draw(&w->screen, w->stage, w->row, w->result, demo_nvml_used(w->stage->nvml),
                          elapsed(w));
 }
@@ -344,6 +365,10 @@ static int run_jobs(struct watch *w)
         if (r == CLI_OK)
                 r = follow(w, all_ended);
         w->result->seconds = elapsed(w);
+        if (r == CLI_OK) {
+                w->counted_ns = 0;
+                look(w); /* how it ended is what stays on the screen */
+        }
         return r;
 }
 
@@ -399,7 +424,6 @@ static int prepare(struct watch *w)
 int demo_run(const struct demo_stage *stage, const struct demo_row *row, struct demo_result *ret)
 {
         struct watch w = {.stage = stage, .row = row, .result = ret};
-        uint64_t in = 0, out = 0;
         int r;
 
         *ret = (struct demo_result){.to_card = DEMO_UNKNOWN, .to_host = DEMO_UNKNOWN};
@@ -413,17 +437,13 @@ int demo_run(const struct demo_stage *stage, const struct demo_row *row, struct 
         r = prepare(&w);
         if (r == CLI_OK) {
                 /* Nothing was ever moved on a card that nobody has used yet. */
-                if (demo_moved(stage, &in, &out) < 0)
-                        in = out = 0;
+                if (demo_moved(stage, &w.in_before, &w.out_before) < 0)
+                        w.in_before = w.out_before = 0;
                 demo_screen_begin(&w.screen, row, stage);
                 r = run_jobs(&w);
                 demo_screen_end(&w.screen, ret);
-                if (r == CLI_OK && demo_moved(stage, &ret->to_card, &ret->to_host) == 0) {
-                        ret->to_card -= in;
-                        ret->to_host -= out;
-                } else if (row->shared) {
+                if (ret->to_card == DEMO_UNKNOWN && row->shared)
                         count_by_clients(ret);
-                }
         }
         end_jobs(ret);
         if (row->shared)

@@ -3,13 +3,15 @@
 #include "cli/demo.h"
 
 #include <string.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "base/macros.h"
 #include "base/units.h"
 
-#define BAR_CELLS    56
+#define BAR_CELLS    50
+#define TABLE_WIDE   100 /* columns; in less, a row takes two lines */
 #define QUIET_PERIOD 2.0 /* seconds between two lines where nothing can be drawn over */
 
 static const char *size_text(uint64_t bytes, char buf[static UNITS_TEXT_MAX])
@@ -109,6 +111,9 @@ void demo_screen_draw(struct demo_screen *screen, const struct demo_stage *stage
         if (row->shared)
                 (void)printf(", %llu hand-offs%s", (unsigned long long)now->handoffs,
                              now->daemon_killed ? ", daemon killed and back" : "");
+        if (stage->simulated && now->to_card != DEMO_UNKNOWN)
+                (void)printf(", %s out, %s in", units_format_size(now->to_host, used),
+                             units_format_size(now->to_card, all));
         (void)printf("\n");
         (void)fflush(stdout);
         screen->drawn = 2 + DEMO_JOBS;
@@ -160,33 +165,51 @@ static void moved_text(const struct demo_result *result, char *buf, size_t n)
                                units_format_size(result->to_card, in));
 }
 
+static int columns(void)
+{
+        struct winsize size;
+
+        return isatty(STDOUT_FILENO) && ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col
+                       ? size.ws_col
+                       : TABLE_WIDE;
+}
+
+static void print_cells(const char *title, const char *a, const char *b, const char *time,
+                        const char *handoffs, const char *moved, const char *result)
+{
+        (void)printf("%-30s %-9s %-9s %7s %9s", title, a, b, time, handoffs);
+        (void)printf(columns() < TABLE_WIDE ? "\n    %-45s %s\n" : "  %-20s %s\n", moved, result);
+}
+
 void demo_print_table(const struct demo_stage *stage, const struct demo_row *rows,
                       const struct demo_result *results, const int *references, unsigned n)
 {
         int by_clients = 0;
 
-        (void)printf("\n%-30s %-9s %-9s %7s %9s  %-20s %s\n", "two programs", "A", "B", "time",
-                     "hand-offs", "bytes out / in", "results");
+        (void)printf("\n");
+        print_cells("two programs", "A", "B", "time", "hand-offs", "bytes out / in", "results");
         for (unsigned i = 0; i < n; i++) {
-                char moved[80], handoffs[24] = "-";
+                char moved[80], handoffs[24] = "-", time[24];
 
+                if (rows[i].left_out)
+                        continue;
                 moved_text(&results[i], moved, sizeof(moved));
+                (void)snprintf(time, sizeof(time), "%.1f s", results[i].seconds);
                 if (rows[i].shared)
                         (void)snprintf(handoffs, sizeof(handoffs), "%llu",
                                        (unsigned long long)results[i].handoffs);
-                (void)printf("%-30s %-9s %-9s %5.1f s %9s  %-20s %s\n", rows[i].title,
-                             outcome_text(&results[i].jobs[0]), outcome_text(&results[i].jobs[1]),
-                             results[i].seconds, handoffs, moved,
-                             references[i] < 0 ? "reference"
-                             : demo_same_results(&results[i], &results[references[i]])
-                                     ? "identical"
-                                     : "DIFFERENT");
+                print_cells(rows[i].title, outcome_text(&results[i].jobs[0]),
+                            outcome_text(&results[i].jobs[1]), time, handoffs, moved,
+                            references[i] < 0 ? "reference"
+                            : demo_same_results(&results[i], &results[references[i]])
+                                    ? "identical"
+                                    : "DIFFERENT");
                 by_clients |= results[i].counted_by_clients;
         }
-        (void)printf("\nbytes out / in: copied from the card to host memory and back, %s%s\n",
-                     stage->simulated ? "as the simulated driver counted them;\n"
-                                        "the few that are always there are each round's verdict, "
-                                        "which the programs copy"
-                                      : "which a GPU's driver does not tell",
+        (void)printf("\nbytes out / in: copied from the card to host memory and back,\n%s%s\n",
+                     stage->simulated
+                             ? "as the simulated driver counted them; the few that are always "
+                               "there are each\nround's verdict, which the programs copy"
+                             : "which a GPU's driver does not tell",
                      by_clients ? ";\n>=: what sublet's clients had reported when last asked" : "");
 }
