@@ -1,0 +1,85 @@
+"""docs/operations.md explains every message that a person can meet: those of the sources are looked up there.
+
+In the page a message stands between backticks, with a capital word or a letter for each part that varies."""
+
+import pathlib
+import re
+
+from world import ROOT
+
+PAGE = pathlib.Path(ROOT, "docs", "operations.md")
+MAIN_ONLY = ("demo", "kill_point")  # the demo explains itself; kill points are of a test build
+
+# Where messages come from: a call, and what must stand between its parenthesis and the text.
+SOURCES = (
+    ("src/preload src/base src/daemon src/sched src/wire", r"log_(?:warning|error)\(\s*"),
+    ("src/daemon", r"usage_error\(\s*"),
+    ("src/daemon", r"snprintf\(error,\s*PLACE_ERROR_MAX,\s*"),
+    ("src/daemon", r"answer_error\(\s*"),
+    ("src/daemon", r"client_refuse\([^\"()]*,\s*"),
+    ("src/daemon", r"refuse_connection\([^\"()]*,\s*"),
+    ("src/cli", r"cli_fail\(CLI_(?:FAILED|NO_\w+),\s*"),
+    ("src/cli", r"print_finding\(\s*(?:WARN|FAIL),\s*"),
+)
+
+# A literal, or a macro or conversion between two of them.
+TOKEN = re.compile(r'\s*(?:"((?:[^"\\]|\\.)*)"|([A-Za-z_]\w*)(?=\s*"))')
+
+
+def text_after(source, at):
+    """The pieces of the text that begins here, split where something varies; None where it is no literal."""
+    whole, found = "", False
+    while True:
+        token = TOKEN.match(source, at)
+        if not token:
+            break
+        found = True
+        whole += "%s" if token[1] is None else token[1].replace('\\"', '"')
+        at = token.end()
+    # SUBLET_VERSION and its like may also stand last.
+    return re.split(r"%[-+ #0]*(?:\d+|\*)?(?:\.(?:\d+|\*))?(?:hh|h|ll|l|z|j)?[a-zA-Z]", whole) if found else None
+
+
+def messages():
+    for folders, call in SOURCES:
+        for folder in folders.split():
+            for path in sorted(pathlib.Path(ROOT, folder).glob("*.c")):
+                if path.name.startswith(MAIN_ONLY):
+                    continue
+                source = path.read_text()
+                for found in re.finditer(r"\b" + call, source):
+                    pieces = text_after(source, found.end())
+                    if pieces and any(p.strip() for p in pieces):
+                        yield path.relative_to(ROOT), pieces
+
+
+def spans(text):
+    return [" ".join((a or b).split()) for a, b in re.findall(r"``(.+?)``|`([^`]+)`", text)]
+
+
+def test_every_message_is_explained():
+    shown, patterns, telling, missing = spans(PAGE.read_text()), [], [], []
+    for path, pieces in messages():
+        patterns.append(re.compile(".+?".join(re.escape(p) for p in pieces) + (".+" if pieces[-1].endswith(" ") else "")))
+        if sum(len(p.strip()) for p in pieces) > 4:  # "NAME: REASON" fits anything
+            telling.append(patterns[-1])
+        if not any(patterns[-1].fullmatch(s) for s in shown):
+            missing.append(f"{path}: {'…'.join(pieces)}")
+    assert len(patterns) > 60, "the sources were not read"
+    assert not missing, "not in docs/operations.md:\n" + "\n".join(sorted(set(missing)))
+    # And no other: the first cells of the tables under "Messages".
+    rows = re.findall(r"^\| (`.+?) \| ", PAGE.read_text().split("\n## Messages\n")[1], re.M)
+    surplus = [s for row in rows for s in spans(row) if not any(p.fullmatch(s) for p in telling)]
+    assert len(rows) > 40
+    assert not surplus, "in docs/operations.md, and in no source:\n" + "\n".join(surplus)
+
+
+def test_every_setting_is_explained():
+    """Keys of the configuration, and variables of the environment."""
+    page = PAGE.read_text()
+    keys = re.findall(r'^        \{"(\w+)", parse_', pathlib.Path(ROOT, "src/daemon/config.c").read_text(), re.M)
+    variables = {name for folder in ("preload", "base", "daemon", "cli") for path in pathlib.Path(ROOT, "src", folder).glob(
+        "*.c") if not path.name.startswith(MAIN_ONLY) for name in re.findall(r'getenv\("(SUBLET_\w+)"\)', path.read_text())}
+    assert len(keys) > 10 and len(variables) > 5
+    assert not [k for k in keys if f"`{k}`" not in page]
+    assert not [v for v in variables if f"`{v}" not in page]
