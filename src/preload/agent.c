@@ -27,7 +27,8 @@
 #define COPY_NAP_NS                                                                               \
         (100 * NSEC_PER_USEC) /* while copies are in flight: 1 % of an extent's time at bus speed \
                                */
-#define LATER_NS         (10 * NSEC_PER_MSEC) /* after a create that failed */
+#define LATER_NS (10 * NSEC_PER_MSEC) /* after a create that failed, while memory is still in use \
+                                       */
 #define SHORT_SPACING_NS (10 * NSEC_PER_MSEC)
 
 /* A drain that is stuck lets each waiting thread through once, again and again. */
@@ -263,6 +264,7 @@ static void *agent_main(void *unused)
         (void)core_relax();
         for (;;) {
                 uint64_t timeout;
+                bool late;
 
                 lock_acquire(&core.lock);
                 if (agent.link == LINK_DOWN && clock_now_ns() >= agent.retry_ns)
@@ -270,7 +272,7 @@ static void *agent_main(void *unused)
                 agent_listen();
                 if (agent.revoking)
                         drain_step();
-                core_reap_late();
+                late = core_reap_late();
                 agent_tell(); /* a lowered limit is acknowledged before the first byte moves */
                 lock_release(&core.lock);
 
@@ -281,6 +283,8 @@ static void *agent_main(void *unused)
                 idle_step(clock_now_ns());
                 agent_tell();
                 timeout = agent_timeout(progress, clock_now_ns());
+                if (late)
+                        timeout = MIN(timeout, LATER_NS);
                 lock_release(&core.lock);
                 agent_sleep(timeout);
         }

@@ -87,9 +87,9 @@ struct core_wait {
 };
 void core_wait(struct core_wait *w, uint64_t timeout_ns);
 
-/* Release blocks that were freed while a capture kept us from asking whether they are still used.
- * Lock held. */
-void core_reap_late(void);
+/* Release what was freed while a capture kept us from asking whether it is still used. True: some
+ * is left whose time will come soon. Lock held, given up meanwhile; the agent. */
+bool core_reap_late(void);
 
 /* Calls of our own that a capture in this thread must not reject (CUDA: unsafe calls fail in global
  * capture mode). */

@@ -288,11 +288,17 @@ static void heap_join_with_next(struct heap *h, size_t at)
         free(next);
 }
 
+void heap_drop(struct heap *h, struct block *dead, uint64_t bytes)
+{
+        dead->dropped += bytes;
+        h->allocated -= bytes;
+}
+
 void heap_bury(struct heap *h, struct block *dead)
 {
         size_t at = heap_locate(h, dead->address);
 
-        h->allocated -= dead->bytes;
+        h->allocated -= dead->bytes - dead->dropped;
         slab_delete(dead->slab);
         free(dead->extents);
         *dead = (struct block){.address = dead->address, .bytes = dead->bytes, .kind = BLOCK_FREE};

@@ -46,7 +46,8 @@ struct block {
         uint64_t bytes;     /* of address space, a multiple of HEAP_GRANULARITY */
         uint64_t requested; /* LARGE: what the program asked for */
         enum block_kind kind;
-        bool dying; /* freed by the program, its memory on the way back */
+        bool dying;       /* freed by the program, its memory on the way back */
+        uint64_t dropped; /* bytes that h->allocated no longer counts */
         CUcontext owner;
         uint64_t id; /* CU_POINTER_ATTRIBUTE_BUFFER_ID */
         struct slab *slab;
@@ -92,6 +93,8 @@ int heap_free(struct heap *h, CUdeviceptr address, struct block **ret_dead);
 /* Blocks of a context that dies: each call hands out one more, marked dying; NULL when there is
  * none left. */
 struct block *heap_orphan(struct heap *h, CUcontext owner);
+/* So many bytes of a dying block hold neither memory nor contents: nobody has to wait for them. */
+void heap_drop(struct heap *h, struct block *dead, uint64_t bytes);
 /* The block holds nothing any more: its addresses can be used again, and h->allocated falls. */
 void heap_bury(struct heap *h, struct block *dead);
 

@@ -3,6 +3,7 @@
  * use. */
 #include <errno.h>
 #include <stdbool.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/log.h"
@@ -114,21 +115,46 @@ CUresult hook_cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pPitch, size_t Width
 /* The GPU whose heap holds an address, and what is there. Lock held. */
 static struct gpu *find(CUdeviceptr address, struct heap_place *ret)
 {
-        for (unsigned i = 0; i < core.gpu_count; i++)
+        /* A child's books are as its parent's were in the middle of something. */
+        for (unsigned i = 0; i < core.gpu_count && !core_passive(); i++)
                 if (core.gpus[i].managed && heap_find(&core.gpus[i].heap, address, ret))
                         return &core.gpus[i];
         return NULL;
 }
 
-/* Blocks freed during a capture wait in gpu.late until it has ended. */
+/* What is freed during a capture waits until it has ended: blocks in gpu.late, what shares a slab
+ * here. */
 static bool late_waiting;
 static struct quiet_wait late_wait;
+static struct late_small {
+        CUdeviceptr address;
+        uint64_t block_id;
+} * late_small;
+static size_t late_small_count, late_small_room;
 
 static void reap_later(struct gpu *g, struct block *b)
 {
+        swap_forsake(g, b);
         b->next_late = g->late;
         g->late = b;
         late_waiting = false; /* what was submitted since the last look counts too */
+}
+
+/* False: no memory to remember it. */
+static bool reap_small_later(const struct heap_place *p)
+{
+        if (late_small_count == late_small_room) {
+                size_t room = late_small_room ? late_small_room * 2 : 64;
+                struct late_small *more = realloc(late_small, room * sizeof(*more));
+
+                if (!more)
+                        return false;
+                late_small = more;
+                late_small_room = room;
+        }
+        late_small[late_small_count++] = (struct late_small){p->start, p->block->id};
+        late_waiting = false;
+        return true;
 }
 
 static bool block_is_busy(const struct block *b)
@@ -156,21 +182,43 @@ static void reap_gpu(struct gpu *g)
         }
 }
 
-void core_reap_late(void)
+static void reap_small(void)
 {
-        bool any = false;
+        while (late_small_count > 0) {
+                struct late_small l = late_small[--late_small_count];
+                struct block *dead = NULL;
+                struct heap_place p;
+                struct gpu *g = find(l.address, &p);
 
+                if (g && p.block->id == l.block_id && p.start == l.address &&
+                    heap_free(&g->heap, l.address, &dead) == 0 && dead) {
+                        dead->next_late = g->late;
+                        g->late = dead;
+                }
+        }
+}
+
+static bool any_late(void)
+{
         for (unsigned i = 0; i < core.gpu_count; i++)
-                any = any || core.gpus[i].late;
-        if (!any || quiet_capturing())
-                return;
+                if (core.gpus[i].late)
+                        return true;
+        return late_small_count > 0;
+}
+
+bool core_reap_late(void)
+{
+        if (!any_late() || quiet_capturing())
+                return false;
         if (!late_waiting)
                 quiet_begin(&late_wait, false);
         late_waiting = true;
         if (quiet_poll(&late_wait) == QUIET_BUSY)
-                return;
+                return true;
+        reap_small();
         for (unsigned i = 0; i < core.gpu_count; i++)
                 reap_gpu(&core.gpus[i]);
+        return any_late();
 }
 
 CUresult hook_cuMemFree_v2(CUdeviceptr dptr)
@@ -197,6 +245,11 @@ CUresult hook_cuMemFree_v2(CUdeviceptr dptr)
          * ended. */
         if (!quiet_capturing())
                 quiet_wait_all();
+        if (quiet_capturing() && heap_find(&g->heap, dptr, &p) && p.block->kind == BLOCK_SLAB &&
+            reap_small_later(&p)) {
+                lock_release(&core.lock);
+                return CUDA_SUCCESS;
+        }
         if (heap_free(&g->heap, dptr, &dead) < 0) {
                 lock_release(&core.lock);
                 return CUDA_ERROR_INVALID_VALUE; /* freed by another thread while we waited */

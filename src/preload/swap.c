@@ -477,14 +477,37 @@ enum swap_progress swap_step(struct gpu *g, bool may_evict, bool restore)
 
 /* ---- giving memory back ---- */
 
+static void extent_await(struct extent *e)
+{
+        struct core_wait w = {.what = "a transfer of its own memory"};
+
+        while (e->busy)
+                core_wait(&w, UINT64_MAX);
+}
+
+void swap_forsake(struct gpu *g, struct block *b)
+{
+        for (unsigned i = 0; i < b->extent_count; i++) {
+                struct extent *e = &b->extents[i];
+
+                extent_await(e);
+                if (e->state == EXTENT_RESIDENT)
+                        continue;
+                if (e->state == EXTENT_EVICTED)
+                        arena_give(g->swap->arena, &e->host);
+                e->state = EXTENT_UNBACKED;
+                heap_drop(&g->heap, b, e->bytes);
+        }
+        g->usage_dirty = true;
+        bell_ring(&core.changed);
+}
+
 void swap_discard(struct gpu *g, struct block *b)
 {
         for (unsigned i = 0; i < b->extent_count; i++) {
                 struct extent *e = &b->extents[i];
-                struct core_wait w = {.what = "a transfer of its own memory"};
 
-                while (e->busy)
-                        core_wait(&w, UINT64_MAX);
+                extent_await(e);
                 if (e->state == EXTENT_RESIDENT) {
                         CUstreamCaptureMode mode;
 

@@ -36,6 +36,11 @@ void swap_back_new(void);
  * GPU has none. core.lock held, given up meanwhile. */
 int swap_back_block(struct gpu *g, struct block *b);
 
+/* Forget what a dying block has that is not on the GPU, contents included: it is to be released
+ * later, and until then nobody shall wait for memory behind it. core.lock held, given up meanwhile.
+ */
+void swap_forsake(struct gpu *g, struct block *b);
+
 /* Release whatever memory a dying block holds, wait for transfers of it, and bury it. core.lock
  * held, given up meanwhile. */
 void swap_discard(struct gpu *g, struct block *b);
