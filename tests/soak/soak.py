@@ -402,7 +402,7 @@ def text_of(figures):
     f, m = figures, figures["moved_bytes"]
     out = m.get("out_as_driver_counted", m["out_as_traced"])
     into = m.get("in_as_driver_counted", m["in_as_traced"])
-    by = "as the driver counted" if "out_as_driver_counted" in m else "as the library traced"
+    by = "as the driver counted" if "out_as_driver_counted" in m else "as the library traced where it came to an end"
     rows = [
         ("on", f"{f['on']}, {f['seconds']:.0f} s, seed {f['seed']}"),
         ("programs", f"{f['programs']}, {f['programs_ended_well']} ended by themselves, {f['programs_refused']} for want of"
@@ -422,18 +422,41 @@ def text_of(figures):
 def watchdog(soak, seconds, part):
     """Whatever happens, it ends."""
     def bite():
-        print(f"hard limit of {seconds:.0f} s while {soak.state}: {json.dumps(soak.status)[:4000]}", flush=True)
+        soak.problem(f"hard limit of {seconds:.0f} s while {soak.state}: {json.dumps(soak.status)[:4000]}")
+        try:
+            keep(soak.figures(), soak.a.json)
+        except Exception as e:  # what matters now is the end
+            print(f"no figures: {e!r}", flush=True)
         for process in list(part.processes):
             try:
                 os.killpg(process.pid, signal.SIGKILL)
             except OSError:
                 pass
+        forget_card(soak.a)
         os._exit(3)
 
     timer = threading.Timer(seconds, bite)
     timer.daemon = True
     timer.start()
     return timer
+
+
+def forget_card(a):
+    """The simulated one: what is left of it in shared memory."""
+    if a.gpu:
+        return
+    subprocess.run([os.path.join(a.build, "sim", "simcuda-stat"), "--remove", "--force"], timeout=60, check=False,
+                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    for path in glob.glob(f"/dev/shm/*{os.environ['SIMCUDA_SESSION']}*"):
+        os.unlink(path)
+
+
+def keep(figures, path):
+    if path:
+        with open(path, "w", encoding="utf-8") as f:
+            json.dump(figures, f, indent=1)
+            f.write("\n")
+    print(text_of(figures), flush=True)
 
 
 def parse():
@@ -448,6 +471,7 @@ def parse():
     parser.add_argument("--kill-every", type=float, default=4, help="seconds between two programs killed, on average")
     parser.add_argument("--stall", type=float, default=120, help="seconds of silence after which a program is stuck")
     parser.add_argument("--host-memory", help="what the daemon may promise of the host's memory; half of it by default")
+    parser.add_argument("--limit", type=float, help="hard limit of the whole in seconds; by default some minutes more")
     parser.add_argument("--tell", type=float, default=10, help="seconds between two lines of how it goes")
     parser.add_argument("--build", help="default: .gpu with --gpu, else build")
     parser.add_argument("--json", help="where to keep the figures")
@@ -468,12 +492,11 @@ def parse():
 
 def main():
     a = parse()
-    session = f"soak-{os.getpid()}"
     if not a.gpu:
-        os.environ.update(SIMCUDA_MEMORY=str(a.card), SIMCUDA_SESSION=session,
+        os.environ.update(SIMCUDA_MEMORY=str(a.card), SIMCUDA_SESSION=f"soak-{os.getpid()}",
                           LD_LIBRARY_PATH=os.path.join(a.build, "sim"))
     seconds = a.minutes * 60
-    limit = seconds + 2 * a.stall + a.job_seconds + 90
+    limit = a.limit or seconds + 2 * a.stall + a.job_seconds + 90
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     print(f"soak: {a.minutes:g} minutes, seed {a.seed}, card {a.card >> 20} MiB, programs of {a.job[0] >> 20} to "
           f"{a.job[1] >> 20} MiB, at most {a.programs} at a time, hard limit {limit:.0f} s", flush=True)
@@ -489,16 +512,8 @@ def main():
             figures = soak.figures()
             timer.cancel()
     finally:
-        if not a.gpu:
-            subprocess.run([os.path.join(a.build, "sim", "simcuda-stat"), "--remove", "--force"], timeout=60, check=False,
-                           stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-            for path in glob.glob(f"/dev/shm/*{session}*"):
-                os.unlink(path)
-    if a.json:
-        with open(a.json, "w", encoding="utf-8") as f:
-            json.dump(figures, f, indent=1)
-            f.write("\n")
-    print(text_of(figures))
+        forget_card(a)
+    keep(figures, a.json)
     if figures["problems"]:
         print(f"logs: {logs}")
         return 1
