@@ -262,7 +262,7 @@ static void *agent_main(void *unused)
 
         (void)prctl(PR_SET_NAME, "sublet-agent");
         (void)core_relax();
-        for (;;) {
+        while (!core_passive()) {
                 uint64_t timeout;
                 bool late;
 
@@ -288,6 +288,12 @@ static void *agent_main(void *unused)
                 lock_release(&core.lock);
                 agent_sleep(timeout);
         }
+        /* The GPU has failed. The daemon keeps what it has on us until the process ends. */
+        lock_acquire(&core.lock);
+        (void)close(agent.fd);
+        agent.fd = -1;
+        agent.link = LINK_REFUSED;
+        lock_release(&core.lock);
         return NULL;
 }
 
@@ -365,7 +371,7 @@ void agent_attach(struct gpu *g)
         else if (agent.link == LINK_REFUSED || agent.warned)
                 agent_gpu_alone(g);
         agent_kick();
-        while (!g->managed)
+        while (!g->managed && !core_passive())
                 core_wait(&w, UINT64_MAX);
 }
 
@@ -388,7 +394,7 @@ int agent_ask_commit(struct gpu *g, uint64_t bytes)
         g->want_dirty = true;
         agent_kick();
         while (g->commit < bytes) {
-                if (g->refused_commit != refused)
+                if (g->refused_commit != refused || core_passive())
                         return -ENOMEM;
                 core_wait(&w, UINT64_MAX);
         }
@@ -403,7 +409,7 @@ int agent_take_fixed(struct gpu *g, uint64_t more)
         /* Another thread may take what was allowed, or give up a wish that covered ours, while we
          * wait. */
         while (g->fixed_allowed < g->fixed + more) {
-                if (g->refused_fixed != refused)
+                if (g->refused_fixed != refused || core_passive())
                         return -ENOMEM;
                 if (g->fixed_wanted < g->fixed + more) {
                         g->fixed_wanted = g->fixed + more;

@@ -48,6 +48,16 @@ int core_setup(void)
         return result;
 }
 
+void core_give_up(const struct gpu *g, CUresult why)
+{
+        if (core_passive())
+                return;
+        log_warning("GPU %u has failed (CUDA error %d): this program goes on without sharing",
+                    g->index, (int)why);
+        atomic_store(&core.bystander, true);
+        bell_ring(&core.changed);
+}
+
 void core_wait(struct core_wait *w, uint64_t timeout_ns)
 {
         uint32_t heard = bell_listen(&core.changed);

@@ -78,6 +78,11 @@ static inline bool core_passive(void)
         return atomic_load_explicit(&core.bystander, memory_order_relaxed);
 }
 
+/* The GPU does not answer any more, not even to calls that look at no context: nothing can be saved
+ * or shared. The process becomes a bystander, so that its threads meet the driver's own answer
+ * instead of waiting for memory that cannot come back. Lock held. */
+void core_give_up(const struct gpu *g, CUresult why);
+
 /* Wait for the bell with the lock held; it is released meanwhile. notice: what a person is told
  * after 10 s, once a call. */
 struct core_wait {

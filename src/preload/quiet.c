@@ -138,6 +138,11 @@ static bool error_is_sticky(CUresult r)
         }
 }
 
+bool quiet_is_sticky(CUresult r)
+{
+        return error_is_sticky(r);
+}
+
 static void note_error(CUcontext handle, CUresult r)
 {
         struct context *c = quiet_context(handle);

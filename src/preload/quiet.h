@@ -72,3 +72,6 @@ enum quiet quiet_poll(struct quiet_wait *w);
 /* Wait, with the lock held and given up meanwhile, until all that was submitted before is done
  * (what cuMemFree means). */
 void quiet_wait_all(void);
+
+/* An error that ends the context it came from, with all that was in its memory. */
+bool quiet_is_sticky(CUresult r);

@@ -120,6 +120,10 @@ static void extent_unclaim(struct gpu *g, struct extent *e, CUresult why)
 {
         e->busy = false;
         g->heap.backed -= e->bytes;
+        if (why != CUDA_ERROR_OUT_OF_MEMORY) {
+                core_give_up(g, why); /* these calls look at no context: it is the GPU */
+                return;
+        }
         log_debug("GPU %u: no memory for an extent of %llu bytes: CUDA error %d", g->index,
                   (unsigned long long)e->bytes, (int)why);
         agent_short(g, e->bytes);
@@ -170,7 +174,7 @@ static bool back_gpu(struct gpu *g)
 {
         struct core_wait w = {.what = "GPU memory"};
 
-        while (heap_missing(&g->heap) > 0) {
+        while (heap_missing(&g->heap) > 0 && !core_passive()) {
                 struct extent *e = find_extent(g, EXTENT_UNBACKED);
 
                 if (!core.running)
@@ -219,29 +223,63 @@ void swap_back_new(void)
 
 /* ---- the agent's side ---- */
 
-static bool swap_prepare(struct gpu *g)
+static CUresult swap_prepare(struct gpu *g)
 {
         struct swap *s = g->swap;
+        unsigned events = 0;
+        CUresult r;
 
         if (s->context == g->context && s->context)
-                return real.cuCtxSetCurrent(s->context->handle) == CUDA_SUCCESS;
-        if (!g->context || real.cuCtxSetCurrent(g->context->handle) != CUDA_SUCCESS)
-                return false;
-        if (real.cuStreamCreate(&s->out, CU_STREAM_NON_BLOCKING) != CUDA_SUCCESS)
-                return false;
-        if (real.cuStreamCreate(&s->in, CU_STREAM_NON_BLOCKING) != CUDA_SUCCESS)
+                return real.cuCtxSetCurrent(s->context->handle);
+        if (!g->context)
+                return CUDA_ERROR_OUT_OF_MEMORY; /* of contexts: another time */
+        r = real.cuCtxSetCurrent(g->context->handle);
+        if (r != CUDA_SUCCESS)
+                return r;
+        r = real.cuStreamCreate(&s->out, CU_STREAM_NON_BLOCKING);
+        if (r != CUDA_SUCCESS)
+                return r;
+        r = real.cuStreamCreate(&s->in, CU_STREAM_NON_BLOCKING);
+        if (r != CUDA_SUCCESS)
                 goto no_in;
-        for (unsigned i = 0; i < TRANSFERS_MAX; i++)
-                if (real.cuEventCreate(&s->ring[i].done, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS)
+        for (; events < TRANSFERS_MAX; events++) {
+                r = real.cuEventCreate(&s->ring[events].done, CU_EVENT_DISABLE_TIMING);
+                if (r != CUDA_SUCCESS)
                         goto no_events;
+        }
         s->context = g->context;
-        return true;
+        return CUDA_SUCCESS;
 
 no_events:
+        while (events-- > 0)
+                (void)real.cuEventDestroy_v2(s->ring[events].done);
         (void)real.cuStreamDestroy_v2(s->in);
 no_in:
         (void)real.cuStreamDestroy_v2(s->out);
-        return false;
+        return r;
+}
+
+/* What the GPU's memory held for this process is lost. */
+static void swap_poison(struct gpu *g, CUresult why)
+{
+        lock_acquire(&core.lock);
+        if (!g->poisoned) {
+                g->poisoned = g->usage_dirty = true;
+                log_debug("GPU %u: copies fail with error %d", g->index, (int)why);
+        }
+        lock_release(&core.lock);
+}
+
+/* A call on one of our streams has failed: is it the context, whose memory is lost then, or the
+ * call alone? */
+static bool swap_context_died(struct gpu *g)
+{
+        CUresult r = real.cuStreamQuery(g->swap->out);
+
+        if (r == CUDA_SUCCESS || r == CUDA_ERROR_NOT_READY)
+                return false;
+        swap_poison(g, r);
+        return true;
 }
 
 /* Copy between an extent and its room, piece by piece. */
@@ -262,6 +300,15 @@ static CUresult copy(struct swap *s, const struct transfer *t)
         return r;
 }
 
+/* Neither moved nor lost: another time. */
+static void evict_later(struct gpu *g, struct extent *e)
+{
+        lock_acquire(&core.lock);
+        e->busy = false;
+        g->heap.resident += e->bytes;
+        lock_release(&core.lock);
+}
+
 static struct transfer *transfer_push(struct swap *s)
 {
         return &s->ring[(s->first + s->count++) % TRANSFERS_MAX];
@@ -280,10 +327,7 @@ static bool start_evict(struct gpu *g, struct extent *e)
                                     "GPU for now",
                                     g->index, (unsigned long long)(e->bytes >> 20));
                 s->no_host_said = true;
-                lock_acquire(&core.lock);
-                e->busy = false;
-                g->heap.resident += e->bytes;
-                lock_release(&core.lock);
+                evict_later(g, e);
                 return false;
         }
         t = transfer_push(s);
@@ -291,8 +335,17 @@ static bool start_evict(struct gpu *g, struct extent *e)
         t->room = room;
         t->out = true;
         t->copies = !lost;
-        if (t->copies && copy(s, t) != CUDA_SUCCESS)
-                t->copies = false; /* the context is dead: there is nothing left to save */
+        if (t->copies && copy(s, t) != CUDA_SUCCESS) {
+                if (!swap_context_died(g)) {
+                        s->count--;
+                        /* What was queued of it still writes there. */
+                        (void)real.cuStreamSynchronize(s->out);
+                        arena_give(s->arena, &t->room);
+                        evict_later(g, e);
+                        return false;
+                }
+                t->copies = false; /* there is nothing left to save */
+        }
         if (!s->evicting) {
                 s->evicting = true;
                 s->episode_bytes = 0;
@@ -324,8 +377,19 @@ static bool start_restore(struct gpu *g, struct extent *e)
         t->room = e->host;
         t->out = false;
         t->copies = e->state == EXTENT_EVICTED;
-        if (t->copies && copy(s, t) != CUDA_SUCCESS)
+        if (t->copies && copy(s, t) != CUDA_SUCCESS) {
+                if (!swap_context_died(g)) {
+                        s->count--;
+                        (void)real.cuStreamSynchronize(s->in);
+                        extent_unmap(e);
+                        lock_acquire(&core.lock);
+                        e->busy = false;
+                        g->heap.backed -= e->bytes;
+                        lock_release(&core.lock);
+                        return false;
+                }
                 t->copies = false;
+        }
         return true;
 }
 
@@ -336,8 +400,14 @@ static bool reap(struct gpu *g)
         struct transfer *t = &s->ring[s->first];
         struct extent *e = t->extent;
 
-        if (s->count == 0 || (t->copies && real.cuEventQuery(t->done) == CUDA_ERROR_NOT_READY))
+        if (s->count == 0)
                 return false;
+        if (t->copies) {
+                CUresult r = real.cuEventQuery(t->done);
+
+                if (r == CUDA_ERROR_NOT_READY || (r != CUDA_SUCCESS && !swap_context_died(g)))
+                        return false;
+        }
         if (t->out)
                 extent_unmap(e);
         lock_acquire(&core.lock);
@@ -426,6 +496,7 @@ enum swap_progress swap_step(struct gpu *g, bool may_evict, bool restore)
         struct extent *e = NULL;
         enum swap_progress progress = SWAP_NOTHING;
         bool out = false;
+        CUresult r;
 
         if (!s)
                 return SWAP_NOTHING;
@@ -448,19 +519,26 @@ enum swap_progress swap_step(struct gpu *g, bool may_evict, bool restore)
         s->in_step = true;
         lock_release(&core.lock);
 
-        if (swap_prepare(g)) {
+        r = swap_prepare(g);
+        if (quiet_is_sticky(r))
+                swap_poison(g, r);
+        if (r == CUDA_SUCCESS || g->poisoned) { /* what is lost takes no copies */
                 if (e)
                         progress = (out ? start_evict(g, e) : start_restore(g, e)) ? SWAP_MORE
                                                                                    : SWAP_LATER;
                 while (reap(g))
                         progress = SWAP_MORE;
-        } else if (e) {
+        } else {
                 lock_acquire(&core.lock);
-                e->busy = false;
-                if (out)
-                        g->heap.resident += e->bytes;
-                else
-                        g->heap.backed -= e->bytes;
+                if (e) {
+                        e->busy = false;
+                        if (out)
+                                g->heap.resident += e->bytes;
+                        else
+                                g->heap.backed -= e->bytes;
+                }
+                if (r != CUDA_ERROR_OUT_OF_MEMORY)
+                        core_give_up(g, r);
                 lock_release(&core.lock);
                 progress = SWAP_LATER;
         }
@@ -477,12 +555,14 @@ enum swap_progress swap_step(struct gpu *g, bool may_evict, bool restore)
 
 /* ---- giving memory back ---- */
 
-static void extent_await(struct extent *e)
+/* False: the GPU has failed; nothing is given back before the process ends. */
+static bool extent_await(struct extent *e)
 {
         struct core_wait w = {.what = "a transfer of its own memory"};
 
-        while (e->busy)
+        while (e->busy && !core_passive())
                 core_wait(&w, UINT64_MAX);
+        return !e->busy;
 }
 
 void swap_forsake(struct gpu *g, struct block *b)
@@ -490,7 +570,8 @@ void swap_forsake(struct gpu *g, struct block *b)
         for (unsigned i = 0; i < b->extent_count; i++) {
                 struct extent *e = &b->extents[i];
 
-                extent_await(e);
+                if (!extent_await(e))
+                        return;
                 if (e->state == EXTENT_RESIDENT)
                         continue;
                 if (e->state == EXTENT_EVICTED)
@@ -507,7 +588,8 @@ void swap_discard(struct gpu *g, struct block *b)
         for (unsigned i = 0; i < b->extent_count; i++) {
                 struct extent *e = &b->extents[i];
 
-                extent_await(e);
+                if (!extent_await(e))
+                        return;
                 if (e->state == EXTENT_RESIDENT) {
                         CUstreamCaptureMode mode;
 

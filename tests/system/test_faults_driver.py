@@ -118,3 +118,33 @@ def test_a_program_without_sublet_takes_memory_and_gives_it_back(shared):
     end(shared, *programs)
 
 
+
+
+@pytest.mark.parametrize("fault", [
+    "cuMemcpyDtoHAsync:2:999,cuMemcpyDtoHAsync:3:999", "cuMemcpyHtoDAsync:2:999,cuMemcpyHtoDAsync:3:999",
+    "cuEventRecord:2:999,cuEventRecord:5:999,cuEventRecord:6:999", "cuEventQuery:2:999,cuEventQuery:7:999"])
+def test_a_copy_of_ours_that_fails_loses_nothing(shared, fault):
+    """The context lives: what could not be moved stays where it is. `hold` makes no such call before it is touched."""
+    victim = shared.program("hold", "--bytes", "80MiB", "--block", "8MiB", stdin=subprocess.PIPE, SIMCUDA_FAIL=fault)
+    victim.await_event("filled")
+    other = shared.program("hold", "--bytes", "80MiB", "--block", "8MiB", "--seed", "2", stdin=subprocess.PIPE)
+    other.await_event("filled")
+    for _ in range(2):
+        for p in (victim, other):
+            p.order("touch")
+    for p in (victim, other):
+        p.finish()
+        assert shared.check_sums(p) == 1
+
+
+def test_a_card_that_vanishes(shared):
+    """Everybody gets the driver's error, whoever waits too; nobody hangs, and the daemon lives."""
+    running = [fill(shared, "1", SIMCUDA_FAIL="cuLaunchKernel:60:lost"), fill(shared, "2"), fill(shared, "3")]
+    for p in running:
+        assert p.wait(60) == 4, p.report()
+        assert "(719)" in p.err() or "(46)" in p.err(), p.err()
+    wait_for(lambda: not shared.clients(), 20, "the daemon to forget them")
+    late = fill(shared, "4")
+    assert late.wait(60) == 4, late.report()
+    assert shared.daemon.running()
+    assert shared.sublet("status").returncode == 0
