@@ -22,6 +22,7 @@ MAY_USE = {
     "src/k8s": {"base", "wire"},
     "sim": {"base", "cuda", "ptx"},
     "bench": {"base", "cuda", "wire", "sched", "ptx", "preload"},
+    "tools/schedsim": {"base", "sched"},
     "tests": {"base", "cuda", "wire", "sched", "ptx", "preload", "daemon", "cli", "sim"},
 }
 # What a program looks like from outside belongs to it alone: no toolkit header, no NVIDIA header.
@@ -39,7 +40,7 @@ def folder_of(path):
 def main():
     root = os.path.abspath(sys.argv[1] if len(sys.argv) > 1 else os.path.join(os.path.dirname(__file__), ".."))
     checked, breaches = 0, []
-    for top in ("src", "sim", "bench", "tests"):
+    for top in ("src", "sim", "bench", "tests", "tools"):
         for directory, _, names in os.walk(os.path.join(root, top)):
             for name in sorted(names):
                 if not name.endswith(SOURCES):

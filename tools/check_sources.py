@@ -47,7 +47,7 @@ def main():
                             capture_output=True, text=True).stdout.split("\n")
     checked, findings = 0, []
     for path in listed:
-        if path.split("/")[0] not in ("src", "sim", "bench", "tests", "include"):
+        if not path.startswith(("src/", "sim/", "bench/", "tests/", "tools/schedsim/", "include/")):
             continue
         if not path.endswith((".c", ".h", ".S", ".def", ".py")) or not os.path.exists(os.path.join(root, path)):
             continue

@@ -1,0 +1,82 @@
+"""build/schedsim: its command line, its report, and the workload files that are shipped."""
+
+import os
+import re
+import subprocess
+
+import pytest
+
+BUILD = os.environ.get("SUBLET_BUILD", os.path.join(os.path.dirname(__file__), "..", "..", "build"))
+SOURCE = os.path.join(os.path.dirname(__file__), "..", "..")
+WORKLOADS = os.path.join(SOURCE, "tools", "schedsim", "workloads")
+
+
+def schedsim(*arguments):
+    return subprocess.run([os.path.join(BUILD, "schedsim"), *arguments], capture_output=True, text=True, timeout=120)
+
+
+def write(tmp_path, text):
+    path = tmp_path / "workload.txt"
+    path.write_text(text)
+    return str(path)
+
+
+def test_the_report_has_the_makespan_and_the_waits(tmp_path):
+    done = schedsim("--clients", "--check",
+                    write(tmp_path, "card 80GiB\nbus 25GB/s\njob a\n count 2\n memory 60GiB\n repeat 5\n gpu 10s\n"))
+    assert done.returncode == 0 and done.stderr == ""
+    assert "a model" in done.stdout.lower() and "not a measurement" in done.stdout
+    makespan = float(re.search(r"makespan +([\d.]+) s", done.stdout).group(1))
+    handoffs = int(re.search(r"hand-offs +(\d+)", done.stdout).group(1))
+    assert 100 < makespan < 120 and handoffs >= 2
+    rows = [line.split() for line in done.stdout.splitlines() if line.startswith("a ")]
+    assert len(rows) == 3  # the job, and its two clients
+    assert float(rows[0][-1]) >= float(rows[0][-2]) >= float(rows[0][-3])  # max, p99, p50
+
+
+@pytest.mark.parametrize("name", sorted(set(os.listdir(WORKLOADS)) - {"ten-days.txt"}))
+def test_a_shipped_workload_keeps_every_invariant(name, tmp_path):
+    with open(os.path.join(WORKLOADS, name), encoding="utf-8") as f:
+        text = re.sub(r"^until .*$", "until 30min", f.read(), flags=re.M)
+    done = schedsim("--check", write(tmp_path, text))
+    assert done.returncode == 0, done.stderr
+    assert int(re.search(r"events +(\d+)", done.stdout).group(1)) > 100
+
+
+def test_a_day_of_ten_thousand_clients(tmp_path):
+    with open(os.path.join(WORKLOADS, "ten-days.txt"), encoding="utf-8") as f:
+        text = f.read().replace("until 10d", "until 1d")
+    assert sum(int(n) for n in re.findall(r"^ *count (\d+)", text, flags=re.M)) == 10000
+    done = schedsim(write(tmp_path, text))
+    assert done.returncode == 0
+    assert 86000 < float(re.search(r"makespan +([\d.]+) s", done.stdout).group(1)) <= 86400
+
+
+@pytest.mark.parametrize("text, sentence", [
+    ("card 80GiB\nbus 25GB/s\njob a\n gpu 1s\n colour red\n", "line 5: there is no word 'colour'"),
+    ("card 80GiB\nbus 25GB/s\njob a\n gpu soon\n", "line 4: 'soon' is no duration such as 20s"),
+    ("", "line 0: the file ends and says no card"),
+    ("card 80GiB\nbus 25GB/s\njob a\n repeat forever\n gpu 1s\n",
+     "line 3: job 'a' repeats for ever, and no 'until' ends it"),
+])
+def test_bad_input_is_one_sentence_that_names_the_line(tmp_path, text, sentence):
+    path = write(tmp_path, text)
+    done = schedsim(path)
+    assert done.returncode == 1 and done.stdout == ""
+    assert done.stderr == f"schedsim: {path}: {sentence}\n"
+
+
+def test_bytes_that_are_no_text_are_an_error(tmp_path):
+    path = tmp_path / "noise"
+    path.write_bytes(bytes(range(256)) * 40)
+    done = schedsim(str(path))
+    assert done.returncode == 1 and done.stdout == "" and done.stderr.count("\n") == 1
+
+
+def test_a_wrong_command_line_is_told(tmp_path):
+    assert schedsim().returncode == 2
+    done = schedsim("--fast", "x")
+    assert done.returncode == 2 and "'--fast' is not understood" in done.stderr
+    done = schedsim(str(tmp_path / "nothing"))
+    assert done.returncode == 1 and "No such file" in done.stderr
+    assert "usage" in schedsim("--help").stdout

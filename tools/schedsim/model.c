@@ -1,0 +1,748 @@
+/* model.c: owns simulated time: what each program does next, and what the bus is doing.
+ * Must never decide who runs or who gives way: that is the scheduler's, and only through sched.h.
+ */
+#include "model.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/macros.h"
+
+#define NEVER UINT64_MAX
+
+enum what { NOTHING, ARRIVE, THOUGHT, DRAIN, MOVE };
+
+/* One program. */
+struct program {
+        struct model_client *out;
+        uint64_t random;
+        sched_client id;
+        bool here, leaving;
+
+        unsigned phase, round;
+        bool working;     /* in a GPU phase */
+        bool active;      /* computing now: in model.active */
+        uint64_t left_ns; /* of the GPU phase, while it does not compute */
+        double end_at;    /* the same, while it does: of model.progress */
+        uint64_t waits_since_ns;
+        bool waits;
+
+        uint64_t lease;
+        bool draining, idle;
+
+        uint64_t allocated, backed, evicted; /* evicted: bytes whose contents lie in host memory */
+        uint64_t commit, limit, commit_asked;
+        uint32_t sequence, want_sequence;
+        bool has_context;
+
+        bool moving, moving_out;
+        uint64_t move_bytes;
+
+        /* what happens to it next, besides the end of a GPU phase */
+        uint64_t due_ns[MOVE + 1];
+        unsigned place; /* in the heap */
+};
+
+struct model {
+        const struct workload *w;
+        struct sched *s;
+        struct model_result *result;
+        bool check;
+        uint64_t now_ns;
+        struct program *programs;
+        unsigned n;
+        unsigned *by_slot; /* program of a scheduler's client */
+
+        unsigned *heap, n_heap; /* programs, by their earliest due_ns */
+        unsigned *active, n_active;
+        double progress, demand; /* of each active program; sum of what they use of the GPU */
+        uint64_t progress_ns;    /* when it was brought up to date */
+
+        uint64_t in_free_ns, out_free_ns; /* when each direction of the bus is free again */
+
+        /* Actions to be performed; performing them makes more. */
+        struct sched_action *todo;
+        unsigned n_todo, size_todo;
+};
+
+/* ---- chance ---- */
+
+static uint64_t next_random(uint64_t *state)
+{
+        uint64_t z = (*state += 0x9e3779b97f4a7c15);
+
+        z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
+        z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
+        return z ^ (z >> 31);
+}
+
+static double uniform(uint64_t *state)
+{
+        return ((double)(next_random(state) >> 11) + 0.5) / 9007199254740992.0;
+}
+
+static uint64_t spread(uint64_t *state, uint64_t mean_ns, bool random)
+{
+        return random ? (uint64_t)((double)mean_ns * -log(uniform(state))) + 1 : mean_ns;
+}
+
+/* ---- what is due ---- */
+
+static uint64_t due(const struct program *p)
+{
+        uint64_t first = NEVER;
+
+        for (unsigned i = ARRIVE; i <= MOVE; i++)
+                first = MIN(first, p->due_ns[i]);
+        return first;
+}
+
+static bool heap_before(const struct model *m, unsigned a, unsigned b)
+{
+        return due(&m->programs[m->heap[a]]) < due(&m->programs[m->heap[b]]);
+}
+
+static void heap_swap(struct model *m, unsigned a, unsigned b)
+{
+        unsigned tmp = m->heap[a];
+
+        m->heap[a] = m->heap[b];
+        m->heap[b] = tmp;
+        m->programs[m->heap[a]].place = a;
+        m->programs[m->heap[b]].place = b;
+}
+
+/* p's due times have changed. */
+static void heap_move(struct model *m, const struct program *p)
+{
+        unsigned i = p->place;
+
+        while (i && heap_before(m, i, (i - 1) / 2)) {
+                heap_swap(m, i, (i - 1) / 2);
+                i = (i - 1) / 2;
+        }
+        for (;;) {
+                unsigned first = i, l = 2 * i + 1, r = l + 1;
+
+                if (l < m->n_heap && heap_before(m, l, first))
+                        first = l;
+                if (r < m->n_heap && heap_before(m, r, first))
+                        first = r;
+                if (first == i)
+                        return;
+                heap_swap(m, i, first);
+                i = first;
+        }
+}
+
+static void set_due(struct model *m, struct program *p, enum what what, uint64_t ns)
+{
+        p->due_ns[what] = ns;
+        heap_move(m, p);
+}
+
+/* ---- computing: all who do progress alike, and slower where together they want more than there
+ * is ---- */
+
+static double pace(const struct model *m)
+{
+        return m->demand > 1 ? 1 / m->demand : 1;
+}
+
+static void bring_up_to_date(struct model *m)
+{
+        uint64_t ns = m->now_ns - m->progress_ns;
+
+        if (m->n_active) {
+                m->progress += (double)ns * pace(m);
+                m->result->busy_ns += ns;
+        }
+        m->progress_ns = m->now_ns;
+}
+
+static void count_demand(struct model *m)
+{
+        m->demand = 0;
+        for (unsigned i = 0; i < m->n_active; i++)
+                m->demand += m->programs[m->active[i]].out->job->busy_permille / 1000.0;
+}
+
+static void start_computing(struct model *m, struct program *p)
+{
+        bring_up_to_date(m);
+        p->active = true;
+        p->end_at = m->progress + (double)p->left_ns;
+        m->active[m->n_active++] = (unsigned)(p - m->programs);
+        count_demand(m);
+}
+
+static void stop_computing(struct model *m, struct program *p)
+{
+        unsigned i = 0;
+        uint64_t left;
+
+        if (!p->active)
+                return;
+        bring_up_to_date(m);
+        p->active = false;
+        left = p->end_at > m->progress ? (uint64_t)(p->end_at - m->progress) : 0;
+        p->out->gpu_ns += p->left_ns - MIN(left, p->left_ns);
+        p->left_ns = MIN(left, p->left_ns);
+        while (&m->programs[m->active[i]] != p)
+                i++;
+        m->active[i] = m->active[--m->n_active];
+        count_demand(m);
+}
+
+/* The next end of a GPU phase. */
+static uint64_t next_end(const struct model *m, struct program **ret_p)
+{
+        struct program *first = NULL;
+
+        for (unsigned i = 0; i < m->n_active; i++) {
+                struct program *p = &m->programs[m->active[i]];
+
+                if (!first || p->end_at < first->end_at)
+                        first = p;
+        }
+        *ret_p = first;
+        if (!first)
+                return NEVER;
+        if (first->end_at <= m->progress)
+                return MAX(m->progress_ns, m->now_ns);
+        return m->progress_ns + (uint64_t)ceil((first->end_at - m->progress) / pace(m));
+}
+
+/* ---- what the scheduler is told ---- */
+
+static void take_actions(struct model *m, struct sched_actions *out)
+{
+        for (;;) {
+                if (m->n_todo + out->n > m->size_todo) {
+                        m->size_todo = 2 * m->size_todo + out->n;
+                        m->todo = reallocarray(m->todo, m->size_todo, sizeof(*m->todo));
+                        if (!m->todo)
+                                abort();
+                }
+                memcpy(m->todo + m->n_todo, out->list, out->n * sizeof(*m->todo));
+                m->n_todo += out->n;
+                m->result->events++;
+                if (m->check && !m->result->broken)
+                        m->result->broken = sched_check(m->s, m->now_ns);
+                out->n = 0;
+                if (!out->more)
+                        return;
+                sched_pump(m->s, m->now_ns, out);
+        }
+}
+
+/* Large, and used one at a time. */
+static struct sched_actions *no_actions(void)
+{
+        static struct sched_actions out;
+
+        out.n = 0;
+        out.more = false;
+        return &out;
+}
+
+static struct sched_usage usage_of(const struct model *m, const struct program *p)
+{
+        return (struct sched_usage){.allocated = p->allocated,
+                                    .backed = p->backed,
+                                    .fixed = p->has_context ? m->w->context : 0,
+                                    .moved_in = p->out->in_bytes,
+                                    .moved_out = p->out->out_bytes};
+}
+
+static void tell_usage(struct model *m, struct program *p)
+{
+        struct sched_actions *out = no_actions();
+        const struct sched_usage u = usage_of(m, p);
+
+        (void)sched_client_usage(m->s, p->id, 0, &u, p->sequence, 0, m->now_ns, out);
+        take_actions(m, out);
+}
+
+static void tell_want(struct model *m, struct program *p, uint64_t commit)
+{
+        struct sched_actions *out = no_actions();
+        const struct sched_want want = {
+                .commit = commit,
+                .run = p->working && (!p->lease || p->allocated > p->limit) && !p->draining,
+                .need = p->allocated,
+                .sequence = ++p->want_sequence,
+        };
+
+        (void)sched_client_want(m->s, p->id, 0, &want, m->now_ns, out);
+        take_actions(m, out);
+}
+
+static void tell_idle(struct model *m, struct program *p, bool idle)
+{
+        struct sched_actions *out = no_actions();
+
+        p->idle = idle;
+        (void)sched_client_idle(m->s, p->id, p->lease, idle, m->now_ns, out);
+        take_actions(m, out);
+}
+
+static void tell_drained(struct model *m, struct program *p)
+{
+        struct sched_actions *out = no_actions();
+        uint64_t lease = p->lease;
+
+        p->draining = p->idle = false;
+        p->lease = 0;
+        p->out->handoffs++;
+        (void)sched_client_drained(m->s, p->id, lease, m->now_ns, out);
+        take_actions(m, out);
+}
+
+/* ---- waiting ---- */
+
+static void begin_wait(struct model *m, struct program *p)
+{
+        if (!p->waits) {
+                p->waits = true;
+                p->waits_since_ns = m->now_ns;
+        }
+}
+
+static void end_wait(struct model *m, struct program *p)
+{
+        struct model_client *c = p->out;
+
+        if (!p->waits)
+                return;
+        p->waits = false;
+        if (c->n_waits == c->size_waits) {
+                c->size_waits = c->size_waits ? 2 * c->size_waits : 8;
+                c->waits = reallocarray(c->waits, c->size_waits, sizeof(*c->waits));
+                if (!c->waits)
+                        abort();
+        }
+        c->waits[c->n_waits++] = m->now_ns - p->waits_since_ns;
+}
+
+/* ---- memory ---- */
+
+static void start_moving(struct model *m, struct program *p, bool outwards, uint64_t bytes)
+{
+        uint64_t *free_ns = outwards ? &m->out_free_ns : &m->in_free_ns;
+        uint64_t rate = outwards ? m->w->out_rate : m->w->in_rate;
+
+        p->moving = true;
+        p->moving_out = outwards;
+        p->move_bytes = bytes;
+        *free_ns = MAX(*free_ns, m->now_ns) + (uint64_t)((double)bytes / (double)rate * 1e9) + 1;
+        set_due(m, p, MOVE, *free_ns);
+}
+
+static void go_on(struct model *m, struct program *p);
+
+static void moved(struct model *m, struct program *p)
+{
+        p->moving = false;
+        p->due_ns[MOVE] = NEVER;
+        heap_move(m, p);
+        if (p->moving_out) {
+                p->backed -= p->move_bytes;
+                p->evicted += p->move_bytes;
+                p->out->out_bytes += p->move_bytes;
+        } else {
+                p->backed += p->move_bytes;
+                p->evicted -= p->move_bytes;
+                p->out->in_bytes += p->move_bytes;
+        }
+        tell_usage(m, p);
+        go_on(m, p);
+}
+
+/* What was never evicted costs no copy: it is backed at once. */
+static bool back_fresh(struct program *p)
+{
+        uint64_t fresh = p->allocated - p->backed - p->evicted;
+        uint64_t bytes = MIN(fresh, sub_sat(p->limit, p->backed + p->evicted));
+
+        p->backed += bytes;
+        return bytes != 0;
+}
+
+/* Whatever can be done now for p: back, move, compute. */
+static void go_on(struct model *m, struct program *p)
+{
+        uint64_t bytes;
+
+        if (!p->here || p->leaving || p->moving)
+                return;
+        if (!p->draining && p->backed <= p->limit && back_fresh(p))
+                tell_usage(m, p);
+        if (!p->lease && p->backed > p->limit) {
+                start_moving(m, p, true, MIN(p->backed, m->w->extent));
+                return;
+        }
+        bytes = MIN(p->evicted, m->w->extent);
+        if (bytes && !p->draining && p->backed + bytes <= p->limit) {
+                start_moving(m, p, false, bytes);
+                return;
+        }
+        if (p->working && p->lease && !p->draining && !p->active && p->backed == p->allocated) {
+                end_wait(m, p);
+                start_computing(m, p);
+        }
+}
+
+/* ---- phases ---- */
+
+static void leave(struct model *m, struct program *p)
+{
+        struct sched_actions *out = no_actions();
+        struct sched_client_view v;
+
+        stop_computing(m, p);
+        p->leaving = true;
+        p->waits = false;
+        for (unsigned i = ARRIVE; i <= MOVE; i++)
+                p->due_ns[i] = NEVER;
+        heap_move(m, p);
+        p->out->ended_ns = m->now_ns;
+        if (sched_client_view(m->s, p->id, m->now_ns, &v) == 0)
+                p->out->run_ns = v.run_ns;
+        sched_client_gone(m->s, p->id, m->now_ns, out);
+        p->here = false;
+        take_actions(m, out);
+}
+
+static void next_phase(struct model *m, struct program *p);
+
+static void set_memory(struct model *m, struct program *p, uint64_t bytes)
+{
+        uint64_t freed;
+
+        if (bytes <= p->allocated) {
+                /* What lies in host memory goes first. */
+                freed = p->allocated - bytes;
+                p->evicted -= MIN(p->evicted, freed);
+                p->allocated = bytes;
+                p->backed = MIN(p->backed, bytes - p->evicted);
+                tell_usage(m, p);
+                next_phase(m, p);
+        } else if (bytes <= p->commit) {
+                p->allocated = bytes;
+                tell_usage(m, p);
+                next_phase(m, p);
+        } else {
+                p->commit_asked = bytes;
+                tell_want(m, p, bytes);
+        }
+}
+
+static void begin_phase(struct model *m, struct program *p)
+{
+        const struct job *j = p->out->job;
+        const struct phase *f = &j->phases[p->phase];
+
+        switch (f->kind) {
+        case PHASE_THINK:
+                if (p->lease && !p->draining)
+                        tell_idle(m, p, true);
+                set_due(m, p, THOUGHT, m->now_ns + spread(&p->random, f->ns, f->random));
+                break;
+        case PHASE_MEMORY:
+                set_memory(m, p, f->bytes);
+                break;
+        case PHASE_GPU:
+                p->working = true;
+                p->left_ns = spread(&p->random, f->ns, f->random);
+                if (!p->lease || p->idle || p->draining) /* else it goes on without asking */
+                        begin_wait(m, p);
+                if (p->lease && p->idle && !p->draining)
+                        tell_idle(m, p, false);
+                if (!p->lease || p->allocated > p->limit)
+                        tell_want(m, p, 0);
+                go_on(m, p);
+                break;
+        }
+}
+
+static void next_phase(struct model *m, struct program *p)
+{
+        const struct job *j = p->out->job;
+
+        if (++p->phase == j->n_phases) {
+                p->phase = 0;
+                if (++p->round == j->repeat && j->repeat) {
+                        leave(m, p);
+                        return;
+                }
+        }
+        begin_phase(m, p);
+}
+
+static void end_gpu_phase(struct model *m, struct program *p)
+{
+        stop_computing(m, p);
+        p->out->gpu_ns += p->left_ns; /* what rounding left */
+        p->left_ns = 0;
+        p->working = false;
+        next_phase(m, p);
+}
+
+static void arrive(struct model *m, struct program *p)
+{
+        struct sched_actions *out = no_actions();
+        const struct sched_attach a = {.fixed_wanted = m->w->context,
+                                       .sequence = ++p->want_sequence};
+
+        set_due(m, p, ARRIVE, NEVER);
+        p->out->arrived_ns = m->now_ns;
+        if (sched_client_add(m->s, p->out->job->uid, p->out->job->priority, m->now_ns, &p->id) < 0)
+                abort(); /* there are as many places as programs */
+        p->here = true;
+        m->by_slot[(uint32_t)p->id] = (unsigned)(p - m->programs);
+        (void)sched_client_attach(m->s, p->id, 0, &a, m->now_ns, out);
+        take_actions(m, out);
+}
+
+/* The context is there: allocate, and begin. */
+static void begin(struct model *m, struct program *p)
+{
+        p->has_context = true;
+        p->phase = (unsigned)-1; /* set_memory() goes on to the first */
+        if (p->out->job->memory) {
+                set_memory(m, p, p->out->job->memory);
+        } else {
+                next_phase(m, p);
+        }
+}
+
+/* ---- what the scheduler says ---- */
+
+static void on_limit(struct model *m, struct program *p, const struct sched_action *a)
+{
+        p->sequence = a->limit.sequence;
+        p->limit = a->limit.backed;
+        p->commit = a->limit.commit;
+        tell_usage(m, p);
+        if (!p->has_context && a->limit.fixed >= m->w->context) {
+                begin(m, p);
+        } else if (p->commit_asked && p->commit >= p->commit_asked) {
+                p->allocated = p->commit_asked;
+                p->commit_asked = 0;
+                (void)back_fresh(p);
+                tell_usage(m, p);
+                next_phase(m, p);
+        } else {
+                go_on(m, p);
+        }
+}
+
+static void on_revoke(struct model *m, struct program *p, const struct sched_action *a)
+{
+        uint64_t kernel = p->out->job->kernel_ns;
+
+        if (a->lease.lease != p->lease)
+                return;
+        p->draining = true;
+        if (!p->active)
+                kernel = 0;
+        set_due(m, p, DRAIN, m->now_ns + (uint64_t)((double)kernel * uniform(&p->random)));
+}
+
+static void drained(struct model *m, struct program *p)
+{
+        set_due(m, p, DRAIN, NEVER);
+        if (!p->draining)
+                return;
+        stop_computing(m, p);
+        tell_drained(m, p);
+        if (p->working) {
+                begin_wait(m, p);
+                tell_want(m, p, 0);
+        }
+        go_on(m, p);
+}
+
+static void perform(struct model *m, const struct sched_action *a)
+{
+        struct program *p = &m->programs[m->by_slot[(uint32_t)a->client]];
+
+        if (!p->here || p->id != a->client || p->leaving)
+                return;
+        switch (a->type) {
+        case SCHED_DO_LIMIT:
+                on_limit(m, p, a);
+                break;
+        case SCHED_DO_GRANT:
+                p->lease = a->lease.lease;
+                p->idle = false;
+                if (!p->working)
+                        tell_idle(m, p, true);
+                go_on(m, p);
+                break;
+        case SCHED_DO_REVOKE:
+                on_revoke(m, p, a);
+                break;
+        case SCHED_DO_REFUSE:
+                p->out->refused = true;
+                leave(m, p);
+                break;
+        case SCHED_DO_CONTESTED:
+        case SCHED_DO_OVERDUE:
+                break;
+        }
+}
+
+/* In the order in which they came; what they cause is appended. */
+static void perform_all(struct model *m)
+{
+        for (unsigned i = 0; i < m->n_todo; i++) {
+                const struct sched_action a = m->todo[i]; /* the list may move */
+
+                perform(m, &a);
+        }
+        m->n_todo = 0;
+}
+
+/* ---- time ---- */
+
+static void happen(struct model *m, struct program *p)
+{
+        enum what what = NOTHING;
+        uint64_t first = due(p);
+
+        for (unsigned i = ARRIVE; i <= MOVE && what == NOTHING; i++)
+                if (p->due_ns[i] == first)
+                        what = (enum what)i;
+        switch (what) {
+        case ARRIVE:
+                arrive(m, p);
+                break;
+        case THOUGHT:
+                set_due(m, p, THOUGHT, NEVER);
+                next_phase(m, p);
+                break;
+        case DRAIN:
+                drained(m, p);
+                break;
+        case MOVE:
+                moved(m, p);
+                break;
+        case NOTHING:
+                break;
+        }
+}
+
+static bool step(struct model *m)
+{
+        struct program *ends, *p = m->n_heap ? &m->programs[m->heap[0]] : NULL;
+        uint64_t at_heap = p ? due(p) : NEVER, at_sched = sched_next_ns(m->s);
+        uint64_t at_end = next_end(m, &ends), next = MIN(MIN(at_heap, at_sched), at_end);
+
+        if (next == NEVER || (m->w->until_ns && next > m->w->until_ns))
+                return false;
+        m->now_ns = MAX(m->now_ns, next);
+        if (at_end == next) {
+                end_gpu_phase(m, ends);
+        } else if (at_heap == next) {
+                happen(m, p);
+        } else {
+                struct sched_actions *out = no_actions();
+
+                sched_tick(m->s, m->now_ns, out);
+                take_actions(m, out);
+        }
+        perform_all(m);
+        return !m->result->broken;
+}
+
+/* ---- making one ---- */
+
+static void place_programs(struct model *m)
+{
+        unsigned k = 0;
+
+        for (unsigned i = 0; i < m->w->n_jobs; i++) {
+                const struct job *j = &m->w->jobs[i];
+                uint64_t at = j->at_ns, random = m->w->seed * 1000003 + i;
+
+                for (unsigned n = 0; n < j->count; n++, k++) {
+                        struct program *p = &m->programs[k];
+
+                        p->out = &m->result->clients[k];
+                        p->out->job = j;
+                        p->random = m->w->seed * 1000003 + 7919 * (k + 1);
+                        for (unsigned what = ARRIVE; what <= MOVE; what++)
+                                p->due_ns[what] = NEVER;
+                        p->due_ns[ARRIVE] = at;
+                        p->place = m->n_heap;
+                        m->heap[m->n_heap++] = k;
+                        heap_move(m, p);
+                        if (j->every_ns)
+                                at += spread(&random, j->every_ns, j->every_random);
+                }
+        }
+}
+
+static void finish(struct model *m)
+{
+        struct sched_gpu_view g;
+        struct sched_client_view v;
+
+        bring_up_to_date(m);
+        m->result->end_ns = m->now_ns;
+        if (sched_gpu_view(m->s, 0, &g) == 0)
+                m->result->handoffs = g.handoffs;
+        for (unsigned i = 0; i < m->n; i++) {
+                struct program *p = &m->programs[i];
+
+                stop_computing(m, p);
+                if (p->here && sched_client_view(m->s, p->id, m->now_ns, &v) == 0)
+                        p->out->run_ns = v.run_ns;
+                m->result->in_bytes += p->out->in_bytes;
+                m->result->out_bytes += p->out->out_bytes;
+        }
+}
+
+int model_run(const struct workload *w, bool check, struct model_result *ret)
+{
+        struct model m = {.w = w, .result = ret, .check = check, .n = w->clients};
+        int r = -ENOMEM;
+
+        *ret = (struct model_result){.n_clients = w->clients};
+        ret->clients = calloc(w->clients, sizeof(*ret->clients));
+        m.programs = calloc(w->clients, sizeof(*m.programs));
+        m.heap = calloc(w->clients, sizeof(*m.heap));
+        m.active = calloc(w->clients, sizeof(*m.active));
+        m.by_slot = calloc(w->clients, sizeof(*m.by_slot));
+        m.s = sched_new(&w->config);
+        if (ret->clients && m.programs && m.heap && m.active && m.by_slot && m.s &&
+            sched_gpu_add(m.s, 0, w->card) == 0) {
+                place_programs(&m);
+                while (step(&m))
+                        ;
+                finish(&m);
+                r = 0;
+        }
+        sched_free(m.s);
+        free(m.programs);
+        free(m.heap);
+        free(m.active);
+        free(m.by_slot);
+        free(m.todo);
+        if (r < 0)
+                model_free(ret);
+        return r;
+}
+
+void model_free(struct model_result *r)
+{
+        for (unsigned i = 0; r->clients && i < r->n_clients; i++)
+                free(r->clients[i].waits);
+        free(r->clients);
+        *r = (struct model_result){0};
+}
