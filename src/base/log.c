@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 static const char *const level_names[] = {"error", "warning", "info", "debug"};
@@ -62,6 +63,8 @@ void log_write(enum log_level level, const char *format, ...)
                 used = (int)sizeof(line) - 2;
         line[used++] = '\n';
         if (can_write(STDERR_FILENO))
-                (void)!write(STDERR_FILENO, line, (size_t)used);
+                /* No write(): a thread that is cancelled would end there, with its caller's locks
+                 * held. */
+                (void)syscall(SYS_write, STDERR_FILENO, line, (size_t)used);
         errno = saved;
 }

@@ -377,6 +377,33 @@ static int on_bye(struct client *c, const struct wire_message *m)
         return 0;
 }
 
+static int on_who(struct client *c, const struct wire_message *m)
+{
+        struct wire_message answer = {.header = {WIRE_HOLDER, WIRE_NO_GPU, 0}};
+        struct sched *sched = c->server->sched;
+        struct sched_client_view v;
+        const struct client *holder = NULL;
+        uint64_t now = clock_now_ns();
+
+        if (sched_client_view(sched, c->id, now, &v) == 0)
+                holder = server_find(c->server, v.blocker);
+        if (holder) {
+                bool may_know = holder->peer.uid == c->peer.uid || peer_is_trusted(&c->peer);
+
+                answer.HOLDER.pid = (uint32_t)holder->peer.pid;
+                if (may_know)
+                        (void)snprintf(answer.HOLDER.name, sizeof(answer.HOLDER.name), "%s",
+                                       holder->name);
+                else
+                        answer.HOLDER.flags |= WIRE_HOLDER_OTHER_USER;
+                if (sched_client_view(sched, holder->id, now, &v) == 0 &&
+                    v.flags & (SCHED_OVERDUE | SCHED_LOST | SCHED_UNPREEMPTIBLE))
+                        answer.HOLDER.flags |= WIRE_HOLDER_STUCK;
+        }
+        client_send(c, &answer);
+        return 0;
+}
+
 enum stage { UNGREETED, GREETED, ATTACHED, ON_GPU };
 
 /* What each message needs to have happened before. */
@@ -389,6 +416,7 @@ static const struct handler {
         [WIRE_IDLE] = {on_idle, ATTACHED},       [WIRE_ACTIVE] = {on_active, ATTACHED},
         [WIRE_DRAINED] = {on_drained, ATTACHED}, [WIRE_DRAIN_FAILED] = {on_drain_failed, ATTACHED},
         [WIRE_SHORT] = {on_short, ON_GPU},       [WIRE_BYE] = {on_bye, GREETED},
+        [WIRE_WHO] = {on_who, ATTACHED},
 };
 
 static bool stage_reached(const struct client *c, const struct wire_message *m, enum stage stage)

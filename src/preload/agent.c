@@ -27,8 +27,9 @@
 #define COPY_NAP_NS                                                                               \
         (100 * NSEC_PER_USEC) /* while copies are in flight: 1 % of an extent's time at bus speed \
                                */
-#define LATER_NS (10 * NSEC_PER_MSEC) /* after a create that failed, while memory is still in use \
-                                       */
+#define LATER_NS                                                                         \
+        (10 * NSEC_PER_MSEC) /* after a create that failed, while memory is still in use \
+                              */
 #define SHORT_SPACING_NS (10 * NSEC_PER_MSEC)
 
 /* A drain that is stuck lets each waiting thread through once, again and again. */
@@ -329,8 +330,9 @@ void agent_kick(void)
 {
         const uint64_t one = 1;
 
+        /* No write(): a cancelled thread would end there, with the lock in its hand. */
         if (!atomic_exchange(&agent.kicked, true) && agent.wake >= 0)
-                (void)!write(agent.wake, &one, sizeof(one));
+                (void)syscall(SYS_write, agent.wake, &one, sizeof(one));
 }
 
 void agent_active(void)
@@ -356,6 +358,23 @@ void agent_short(struct gpu *g, uint64_t bytes)
         agent.short_ns = now;
         m.SHORT.bytes = bytes;
         agent_send(&m, WIRE_SHORT, g->index);
+}
+
+void agent_ask_holder(void)
+{
+        struct wire_message m = {0};
+
+        agent.holder[0] = '\0';
+        agent.who_asked = agent.link == LINK_UP && agent.minor >= WIRE_MINOR_WHO;
+        if (agent.who_asked)
+                agent_send(&m, WIRE_WHO, WIRE_NO_GPU);
+}
+
+const char *agent_holder(void)
+{
+        if (agent.link != LINK_UP)
+                return "no daemon answers";
+        return agent.who_asked ? NULL : agent.holder;
 }
 
 void agent_attach(struct gpu *g)

@@ -24,6 +24,12 @@ void agent_active(void);
 /* A create within the limit failed by so many bytes. core.lock held. */
 void agent_short(struct gpu *g, uint64_t bytes);
 
+/* A thread has waited long: ask who is in the way. core.lock held. */
+void agent_ask_holder(void);
+/* A sentence about who that is, NULL while the answer is awaited. core.lock held, and needed as
+ * long as the text. */
+const char *agent_holder(void);
+
 /* Wait until this GPU is attached, or cannot be. core.lock held, given up meanwhile. */
 void agent_attach(struct gpu *g);
 /* Wait until the program may hold so many bytes. 0, or -ENOMEM: refused. core.lock held, given up

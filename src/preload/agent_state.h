@@ -31,6 +31,9 @@ struct agent_state {
         uint32_t sequence;
         uint64_t retry_ns, backoff_ns, down_since_ns;
         bool tried, warned;
+        uint32_t minor; /* the daemon's */
+        bool who_asked; /* the answer is awaited */
+        char holder[160];
         uint64_t bound_ns; /* as the daemon said at the last ATTACHED: one value for all GPUs */
 
         bool revoking; /* a drain is on */

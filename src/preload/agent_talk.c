@@ -45,8 +45,9 @@ void agent_send(struct wire_message *m, unsigned type, unsigned gpu)
                 /* The daemon has not read for hundreds of messages: give it a moment, then count it
                  * as lost. */
                 struct pollfd p = {.fd = agent.fd, .events = POLLOUT};
+                const struct timespec most = {.tv_nsec = 100 * 1000 * 1000};
 
-                (void)poll(&p, 1, 100);
+                (void)syscall(SYS_ppoll, &p, 1, &most, NULL, 0);
                 r = link_send(agent.fd, m);
         }
         if (r < 0)
@@ -262,6 +263,7 @@ static void on_welcome(const struct wire_message *m)
 {
         agent.link = LINK_UP;
         agent.instance = m->WELCOME.instance;
+        agent.minor = m->WELCOME.minor;
         agent.backoff_ns = 0;
         agent.down_since_ns = 0;
         core.lease = 0;
@@ -380,6 +382,24 @@ static void on_contested(const struct wire_message *m)
         bound_set(m->CONTESTED.contested ? agent.bound_ns : 0);
 }
 
+static void on_holder(const struct wire_message *m)
+{
+        bool stuck = m->HOLDER.flags & WIRE_HOLDER_STUCK;
+
+        if (m->HOLDER.pid == 0)
+                (void)snprintf(agent.holder, sizeof(agent.holder), "nobody in particular holds it");
+        else if (m->HOLDER.flags & WIRE_HOLDER_OTHER_USER)
+                (void)snprintf(agent.holder, sizeof(agent.holder),
+                               "process %u, another user's, holds it%s", m->HOLDER.pid,
+                               stuck ? " and cannot give way now" : "");
+        else
+                (void)snprintf(agent.holder, sizeof(agent.holder), "process %u (%s) holds it%s",
+                               m->HOLDER.pid, m->HOLDER.name,
+                               stuck ? " and cannot give way now" : "");
+        agent.who_asked = false;
+        bell_ring(&core.changed);
+}
+
 static bool gpu_known(const struct wire_message *m)
 {
         return m->header.gpu < core.gpu_count && core.gpus[m->header.gpu].known;
@@ -410,6 +430,9 @@ static void agent_handle(const struct wire_message *m)
                 break;
         case WIRE_CONTESTED:
                 on_contested(m);
+                break;
+        case WIRE_HOLDER:
+                on_holder(m);
                 break;
         }
 }

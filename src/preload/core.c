@@ -14,6 +14,7 @@
 #include "preload/swap.h"
 
 #define NOTICE_AFTER_NS (10 * NSEC_PER_SEC)
+#define ANSWER_AFTER_NS NSEC_PER_SEC /* the daemon has been asked who is in the way */
 
 struct core core;
 
@@ -58,27 +59,49 @@ void core_give_up(const struct gpu *g, CUresult why)
         bell_ring(&core.changed);
 }
 
+static bool notices_wanted(void)
+{
+        const char *quiet = getenv("SUBLET_QUIET");
+
+        return !quiet || strcmp(quiet, "1") != 0;
+}
+
+/* Tell a person when it is time. Returns when to look again. Lock held. */
+static uint64_t notice(struct core_wait *w, uint64_t now)
+{
+        const char *holder;
+
+        if (!w->since_ns)
+                w->since_ns = now;
+        if (now < w->since_ns + NOTICE_AFTER_NS)
+                return w->since_ns + NOTICE_AFTER_NS;
+        if (!notices_wanted()) {
+                w->told = true;
+                return UINT64_MAX;
+        }
+        if (!w->asked_ns) {
+                w->asked_ns = now;
+                agent_ask_holder();
+        }
+        holder = agent_holder();
+        if (!holder && now < w->asked_ns + ANSWER_AFTER_NS)
+                return w->asked_ns + ANSWER_AFTER_NS;
+        w->told = true;
+        if (holder && *holder)
+                log_warning("has waited 10 s for %s: %s; `sublet status` shows more", w->what,
+                            holder);
+        else
+                log_warning("has waited 10 s for %s; `sublet status` shows more", w->what);
+        return UINT64_MAX;
+}
+
 void core_wait(struct core_wait *w, uint64_t timeout_ns)
 {
         uint32_t heard = bell_listen(&core.changed);
         uint64_t now = clock_now_ns();
 
-        if (!w->since_ns)
-                w->since_ns = now;
-        if (!w->told) {
-                uint64_t left = sub_sat(w->since_ns + NOTICE_AFTER_NS, now);
-                const char *quiet = getenv("SUBLET_QUIET");
-
-                if (left == 0) {
-                        w->told = true;
-                        if (!quiet || strcmp(quiet, "1") != 0)
-                                log_warning("has waited 10 s for %s; `sublet status` shows who "
-                                            "holds the GPU",
-                                            w->what);
-                } else {
-                        timeout_ns = MIN(timeout_ns, left);
-                }
-        }
+        if (!w->told)
+                timeout_ns = MIN(timeout_ns, sub_sat(notice(w, now), now));
         lock_release(&core.lock);
         bell_wait(&core.changed, heard, timeout_ns);
         lock_acquire(&core.lock);

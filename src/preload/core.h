@@ -83,11 +83,11 @@ static inline bool core_passive(void)
  * instead of waiting for memory that cannot come back. Lock held. */
 void core_give_up(const struct gpu *g, CUresult why);
 
-/* Wait for the bell with the lock held; it is released meanwhile. notice: what a person is told
- * after 10 s, once a call. */
+/* Wait for the bell with the lock held; it is released meanwhile. After 10 s a person is told what
+ * is waited for and who is in the way, once a wait. */
 struct core_wait {
         const char *what;
-        uint64_t since_ns;
+        uint64_t since_ns, asked_ns;
         bool told;
 };
 void core_wait(struct core_wait *w, uint64_t timeout_ns);

@@ -8,9 +8,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define WIRE_MAGIC UINT64_C(0x0054454c42555301) /* "\1SUBLET\0" */
-#define WIRE_MAJOR 1u
-#define WIRE_MINOR 0u
+#define WIRE_MAGIC     UINT64_C(0x0054454c42555301) /* "\1SUBLET\0" */
+#define WIRE_MAJOR     1u
+#define WIRE_MINOR     1u
+#define WIRE_MINOR_WHO 1u /* from this minor on, a daemon knows WHO */
 
 #define WIRE_GPUS_MAX 16      /* GPUs one client may attach; header.gpu is below this */
 #define WIRE_NO_GPU   0xffffu /* header.gpu of messages about the process as a whole */
@@ -49,6 +50,11 @@ enum wire_drain_failure {
         WIRE_DRAIN_NO_PROGRESS = 1, /* work in flight depends on work held at the gate */
         WIRE_DRAIN_POISONED = 2,
         WIRE_DRAIN_CAPTURE = 3, /* a capture goes on */
+};
+
+enum wire_holder {
+        WIRE_HOLDER_OTHER_USER = 1 << 0, /* its name is not for this client */
+        WIRE_HOLDER_STUCK = 1 << 1,      /* it cannot give way, or does not answer */
 };
 
 struct wire_header {
