@@ -3,6 +3,7 @@ captures, full queues. What cannot be drained is left alone, with its memory as 
 the right contents and comes to the end."""
 
 import json
+import re
 
 import pytest
 
@@ -123,3 +124,91 @@ def test_memory_freed_during_a_capture_comes_back_after_it(contested):
     assert max(seen) <= (32 + 32 + 16) * MIB and min(seen) < 48 * MIB, seen
     check_contents(contested, [other])
     assert contested.check_sums(subject) >= 2
+
+
+# ---- at the gate ----
+
+
+@pytest.fixture
+def held(world):
+    """A card that one program keeps for as long as it likes: a quantum of a minute."""
+    world.start_daemon(config={"quantum": "60s"})
+    return world
+
+
+def start_holder(world):
+    """Runs, with all of its memory there, until told otherwise."""
+    holder = world.program("spin", "--bytes", "96MiB", "--block", "8MiB", "--ms", 5, "--until", world.path("end"))
+
+    def runs():
+        c = world.clients().get(holder.pid)
+        return c and c["state"] == "running" and c["backed"] >= 96 * MIB
+
+    wait_for(runs, 20, "the card's holder to run")
+    return holder
+
+
+def evicted_and_holder(world, how):
+    """A program that has filled its memory and is evicted, and one that runs instead."""
+    subject = world.program("leave", "--how", how, "--bytes", "96MiB", "--block", "8MiB", "--seed", 5, "--sample",
+                            world.path("go"), "--until", world.path("end"))
+    subject.await_event("filled")
+    return subject, start_holder(world)
+
+
+def waiting(world, pid):
+    return world.clients()[pid]["state"] in ("waiting", "restoring")
+
+
+@pytest.mark.parametrize("how", ["cancel", "signal"])
+def test_threads_at_the_gate_that_are_cancelled_or_sent_signals(held, how):
+    subject, holder = evicted_and_holder(held, how)
+    touch(held.path("go"))
+    wait_for(lambda: waiting(held, subject.pid), 20, "its threads to wait")
+    if how == "cancel":
+        subject.await_event("cancelled")
+    touch(held.path("end"))
+    holder.ok()
+    subject.ok(60)
+    assert held.check_sums(subject) == 1
+
+
+def test_a_process_exits_while_its_threads_wait(held):
+    subject, holder = evicted_and_holder(held, "exit")
+    touch(held.path("go"))
+    wait_for(lambda: subject.running() and waiting(held, subject.pid), 20, "its threads to wait", interval=0.01)
+    subject.ok(20)
+    assert subject.events("freed")
+    wait_for(lambda: subject.pid not in held.clients(), 20, "its record to go")
+    assert holder.running()
+    touch(held.path("end"))
+    holder.ok()
+
+
+def test_forks_while_memory_is_moved(contested):
+    subject = contested.program("leave", "--how", "fork", "--bytes", "64MiB", "--block", "8MiB", "--seed", 5,
+                                "--sample", contested.path("go"), "--until", contested.path("end"))
+    subject.await_event("filled")
+    other = fill(contested, 96, "9")
+    touch(contested.path("go"))
+    together_until(contested, [subject, other], lambda: contested.handoffs() >= 6, "hand-offs")
+    check_contents(contested, [other])
+    assert contested.check_sums(subject) == 1
+
+
+def test_who_waits_long_is_told_who_holds_the_gpu(held):
+    """Once, with pid and name, unless told to be quiet."""
+    holder = start_holder(held)
+    told = held.program("fill", "--bytes", "96MiB", "--block", "8MiB", SUBLET_QUIET=None)
+    quiet = held.program("fill", "--bytes", "96MiB", "--block", "8MiB", SUBLET_QUIET="1")
+    notice = re.compile(rf"has waited 10 s for [\w ]+: process {holder.pid} \(spin\) holds it; `sublet status` shows more\n")
+    wait_for(lambda: told.err(), 20, "the notice")
+    assert notice.search(told.err()), told.err()
+    wait_for(lambda: held.clients()[quiet.pid]["waited_s"] > 12, 20, "the other one's time")
+    assert told.err().count("has waited") == 1, told.err()
+    assert told.out().count("has waited") == 0
+    assert quiet.err() == ""
+    touch(held.path("end"))
+    holder.ok()
+    told.ok()
+    quiet.ok()

@@ -1,0 +1,166 @@
+/* leave: threads that stand at the gate when something else happens to them or to the process. It
+ * fills its memory, says so, and waits for the file --sample; then --count threads submit, and
+ * after
+ * --ms:
+ *
+ *   cancel   they are cancelled, and joined; what was submitted is counted, all memory checked
+ *   signal   they are sent signals, again and again
+ *   exit     the process exits, freeing its memory in an exit handler
+ *   fork     a child is forked, calls the driver, and exits; again and again */
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/macros.h"
+#include "program.h"
+
+#define MOST_S      120 /* nothing here lasts longer */
+#define THREADS_MAX 16
+
+enum how { CANCEL, SIGNAL, EXIT, FORK };
+static const char *const names[] = {"cancel", "signal", "exit", "fork"};
+
+static enum how how;
+static struct blocks b;
+static CUdeviceptr counters; /* one a thread */
+static _Atomic bool stop;
+static _Atomic unsigned launched[THREADS_MAX], signals;
+
+static void *submit(void *argument)
+{
+        unsigned i = (unsigned)(uintptr_t)argument;
+        CUstream stream;
+        int old;
+
+        /* Between our own bookkeeping and the driver's nobody is cancelled. */
+        (void)pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &old);
+        program_thread();
+        TRY(cu.StreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+        (void)pthread_setcancelstate(PTHREAD_CANCEL_ENABLE, &old);
+        while (!atomic_load(&stop)) {
+                launch_tiny(counters + 4 * i, stream);
+                atomic_fetch_add(&launched[i], 1);
+                pthread_testcancel();
+        }
+        return NULL;
+}
+
+static void on_signal(int number)
+{
+        atomic_fetch_add(&signals, 1);
+}
+
+static void free_at_exit(void)
+{
+        for (size_t i = 0; i < b.n; i++)
+                TRY(cu.MemFree(b.block[i].at));
+        program_say("freed", "\"blocks\":%zu", b.n);
+}
+
+static void one_child(void)
+{
+        size_t free_bytes, total_bytes;
+        unsigned type = 0;
+        int status;
+        pid_t pid = fork();
+
+        if (pid == 0) {
+                /* Whatever the driver answers in a child: it must answer. */
+                (void)cu.MemGetInfo(&free_bytes, &total_bytes);
+                (void)cu.PointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
+                                             b.block[0].at);
+                (void)cu.MemFree(b.block[0].at);
+                _exit(42);
+        }
+        while (pid > 0 && waitpid(pid, &status, 0) < 0 && errno == EINTR)
+                ;
+        if (pid < 0 || !WIFEXITED(status) || WEXITSTATUS(status) != 42)
+                program_fail(PROGRAM_EXIT_WRONG, "a child ended badly");
+}
+
+static void act(const pthread_t *threads, size_t n)
+{
+        const struct timespec nap = {.tv_nsec = 20000000};
+
+        switch (how) {
+        case CANCEL:
+                for (size_t i = 0; i < n; i++)
+                        (void)pthread_cancel(threads[i]);
+                program_say("cancelled", "\"threads\":%zu", n);
+                break;
+        case SIGNAL:
+                while (access(options.until, F_OK) < 0) {
+                        for (size_t i = 0; i < n; i++)
+                                (void)pthread_kill(threads[i], SIGUSR1);
+                        (void)nanosleep(&nap, NULL);
+                }
+                program_say("signalled", "\"signals\":%u", atomic_load(&signals));
+                break;
+        case EXIT:
+                exit(PROGRAM_EXIT_OK);
+        case FORK:
+                for (unsigned children = 0;; children++) {
+                        one_child();
+                        if (children >= 20 && access(options.until, F_OK) == 0)
+                                break;
+                        (void)nanosleep(&nap, NULL);
+                }
+                break;
+        }
+}
+
+int main(int argc, char **argv)
+{
+        const struct sigaction action = {.sa_handler = on_signal};
+        pthread_t threads[THREADS_MAX];
+        unsigned counted[THREADS_MAX];
+        size_t n;
+
+        program_begin(argc, argv,
+                      &(struct options){.bytes = 16 * MIB,
+                                        .block = 4 * MIB,
+                                        .ms = 300,
+                                        .count = 4,
+                                        .how = "cancel"},
+                      false);
+        how = (enum how)program_how(names, ARRAY_SIZE(names));
+        n = MIN(options.count, (uint64_t)THREADS_MAX);
+        if (!options.until || !options.sample)
+                program_fail(PROGRAM_EXIT_USAGE, "--until and --sample name the files to wait for");
+        (void)alarm(MOST_S);
+        (void)sigaction(SIGUSR1, &action, NULL);
+        blocks_allocate(&b, options.bytes, options.block, 0);
+        TRY(cu.MemAlloc(&counters, 4 * THREADS_MAX));
+        TRY(cu.MemsetD32(counters, 0, THREADS_MAX));
+        TRY(cu.CtxSynchronize());
+        blocks_fill(&b, 0);
+        if (how == EXIT && atexit(free_at_exit))
+                program_fail(PROGRAM_EXIT_SETUP, "atexit");
+        program_say("filled", "\"how\":\"%s\"", options.how);
+        while (access(options.sample, F_OK) < 0)
+                (void)usleep(10000);
+        for (size_t i = 0; i < n; i++)
+                if (pthread_create(&threads[i], NULL, submit, (void *)(uintptr_t)i))
+                        program_fail(PROGRAM_EXIT_SETUP, "no thread");
+        (void)usleep((useconds_t)(options.ms * 1000));
+        act(threads, n);
+        atomic_store(&stop, true);
+        for (size_t i = 0; i < n; i++)
+                (void)pthread_join(threads[i], NULL);
+        TRY(cu.CtxSynchronize());
+        TRY(cu.MemcpyDtoH(counted, counters, sizeof(counted)));
+        for (size_t i = 0; i < n; i++)
+                if (counted[i] != atomic_load(&launched[i]))
+                        program_fail(PROGRAM_EXIT_WRONG, "thread %zu: %u launches counted, not %u",
+                                     i, counted[i], atomic_load(&launched[i]));
+        program_say("round", "\"round\":0,\"sum\":\"%016llx\"",
+                    (unsigned long long)blocks_verify(&b, 0));
+        TRY(cu.MemFree(counters));
+        blocks_free(&b);
+        program_end();
+}
