@@ -5,11 +5,14 @@ in multi-process scenarios", sections 10.3 to 10.8, of the work that sublet desc
 Its card had a little less than 16 GiB for programs, 15.6 with one process and 15.4 with two; so has the one here. Where a
 figure depends on that, it is derived from what this card has, and compared with the study's to a fifth of a GiB."""
 
+import random
+import signal
 import subprocess
+import time
 
 import pytest
 
-from world import MIB
+from world import MIB, wait_for
 
 GIB = 8 * MIB  # of the study
 BLOCK = 2 * MIB
@@ -214,3 +217,53 @@ def test_a_killed_process_gives_its_place_to_the_others(card):
     b.order("run 2")
     assert moved(card, b)["managed_h2d_bytes"] == before
     finish(b)
+
+
+def test_processes_killed_while_they_evict_cost_the_others_no_byte(card):
+    """B's blocks are pushed out by processes that are killed at whatever they are doing."""
+    b = start(card, 12)
+    for n in range(8):
+        a = start(card, 10)
+        a.process.stdin.write(b"run 1000\n")
+        a.process.stdin.flush()
+        b.order("run 1")
+        wait_for(lambda: moved(card, b)["evictions"] > 0, 30, "an eviction")
+        time.sleep(random.Random(n).random() * 0.05)  # where in its work, not whether
+        a.process.kill()
+        a.process.wait()
+        b.order("run 1")
+    finish(b)
+    assert card.card()["used"] == 0
+
+
+def test_the_memory_of_a_stopped_process_makes_way(card):
+    a, b = start(card, 10), start(card, 10)
+    a.order("run")
+    a.send(signal.SIGSTOP)
+    b.order("run 2")
+    assert moved(card, b)["managed_h2d_bytes"] == 10 * GIB
+    assert moved(card, a)["evictions"] * BLOCK == 20 * GIB - room(2)
+    a.send(signal.SIGCONT)
+    a.order("run")
+    finish(a, b)
+
+
+# ---- under sublet ----
+
+def test_managed_memory_counts_as_fixed_bytes_and_stays_right_beside_others(shared):
+    """It passes through: the driver moves it. What of it is on the card, the daemon sees there."""
+    others = [shared.program("fill", "--bytes", "70MiB", "--block", "4MiB", "--rounds", "6", "--seed", n) for n in ("1", "2")]
+    for p in others:
+        p.await_event("round")
+    p = shared.program("managed", "--bytes", 12 * GIB, "--block", 2 * GIB, stdin=subprocess.PIPE)
+    p.await_event("ready")
+    p.order("init")
+    while any(q.running() for q in others):
+        p.order("run")
+    for q in others:
+        q.ok()
+        shared.check_sums(q)
+    p.order("prefetch")
+    assert moved(shared, p)["used"] > 12 * GIB
+    wait_for(lambda: shared.clients()[p.pid]["fixed"] >= 12 * GIB, 30, "the daemon to see it")
+    finish(p)
