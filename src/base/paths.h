@@ -17,6 +17,7 @@
 
 #define PATHS_CLIENT_SOCKET  "client.sock"
 #define PATHS_CONTROL_SOCKET "control.sock"
+#define PATHS_STATUS_SOCKET  "status.sock" /* of a shared daemon */
 /* One more than the longest name whose sockets fit sockaddr_un.sun_path (108 bytes with its NUL).
  */
 #define PATHS_DIR_MAX 95

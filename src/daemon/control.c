@@ -1,4 +1,5 @@
-/* control.c: owns control.sock: orders of people, one JSON object a line, one answer a line.
+/* control.c: owns control.sock: orders of people, one JSON object a line, one answer a line; and
+ * status.sock, where everybody may ask for the status, once a connection.
  * Must never take an order from anybody but the daemon's own user and root outside a container. */
 #include "daemon/server.h"
 
@@ -20,13 +21,18 @@
 
 #define ORDER_MAX       4096
 #define CONNECTIONS_MAX 32
+#define VIEWERS_MAX     64 /* at status.sock */
+#define VIEWERS_OF_USER 4
+#define STATUS_MESSAGES 100 /* what one status costs a plain user of his rate */
 
 struct control {
         struct server *server;
         struct control *next;
         int fd;
         sd_event_source *io;
-        bool dead, trusted;
+        bool dead;
+        bool viewer; /* came by status.sock */
+        struct peer peer;
         char line[ORDER_MAX];
         size_t used;
         char *out; /* what has not been written yet */
@@ -40,9 +46,9 @@ static json_t *answer_error(const char *sentence)
         return json_pack("{s:s}", "error", sentence);
 }
 
-static json_t *order_status(struct server *s, json_t *order)
+static json_t *order_status(struct server *s, json_t *order, const struct peer *peer)
 {
-        return status_json(s);
+        return status_json(s, peer);
 }
 
 static int set_mode(struct server *s, const struct config *c)
@@ -74,7 +80,7 @@ static const struct setting {
         {"quantum", set_quantum},
 };
 
-static json_t *order_set(struct server *s, json_t *order)
+static json_t *order_set(struct server *s, json_t *order, const struct peer *peer)
 {
         struct config c = *s->config;
         char error[CONFIG_ERROR_MAX];
@@ -97,7 +103,7 @@ static json_t *order_set(struct server *s, json_t *order)
         return answer_error("set what? mode and quantum can be set");
 }
 
-static json_t *order_stop(struct server *s, json_t *order)
+static json_t *order_stop(struct server *s, json_t *order, const struct peer *peer)
 {
         log_info("ordered to stop");
         server_stop(s, SERVER_STOPPED);
@@ -106,12 +112,30 @@ static json_t *order_stop(struct server *s, json_t *order)
 
 static const struct order {
         const char *name;
-        json_t *(*carry_out)(struct server *s, json_t *order);
+        json_t *(*carry_out)(struct server *s, json_t *order, const struct peer *peer);
+        bool public; /* changes nothing: taken from everybody who can connect */
 } orders[] = {
-        {"status", order_status},
-        {"set", order_set},
-        {"stop", order_stop},
+        {"status", order_status, true},
+        {"set", order_set, false},
+        {"stop", order_stop, false},
 };
+
+/* NULL: he may. */
+static const char *objection(const struct control *k, const struct order *o)
+{
+        struct users *users = k->server->users;
+
+        if (k->viewer && !o->public)
+                return "this socket answers nothing but the status";
+        if (peer_is_trusted(&k->peer))
+                return NULL;
+        if (!o->public)
+                return "orders are taken from the daemon's own user or from root outside a "
+                       "container";
+        return users_take_many(users, k->peer.uid, STATUS_MESSAGES, clock_now_ns())
+                       ? NULL
+                       : "too many questions a second";
+}
 
 static json_t *carry_out(struct control *k, const char *line)
 {
@@ -121,13 +145,16 @@ static json_t *carry_out(struct control *k, const char *line)
 
         if (!name) {
                 answer = answer_error("an order is one JSON object with \"order\" on one line");
-        } else if (!k->trusted) {
-                answer = answer_error("orders are taken from the daemon's own user or from root "
-                                      "outside a container");
         } else {
-                for (size_t i = 0; i < ARRAY_SIZE(orders) && !answer; i++)
-                        if (strcmp(orders[i].name, name) == 0)
-                                answer = orders[i].carry_out(k->server, order);
+                for (size_t i = 0; i < ARRAY_SIZE(orders) && !answer; i++) {
+                        const char *why;
+
+                        if (strcmp(orders[i].name, name) != 0)
+                                continue;
+                        why = objection(k, &orders[i]);
+                        answer = why ? answer_error(why)
+                                     : orders[i].carry_out(k->server, order, &k->peer);
+                }
                 if (!answer) {
                         (void)snprintf(text, sizeof(text), "unknown order \"%.100s\"", name);
                         answer = answer_error(text);
@@ -153,6 +180,7 @@ static void flush_out(struct control *k)
                         k->dead = true;
         }
         if (k->out_done == k->out_size) {
+                k->dead |= k->viewer && k->out; /* one answer */
                 free(k->out);
                 k->out = NULL;
                 k->out_size = k->out_done = 0;
@@ -215,19 +243,24 @@ static int on_control(sd_event_source *src, int fd, uint32_t events, void *userd
         return 0;
 }
 
-/* Somebody's forgotten connections must not keep the next one out. The newest is first. */
-static void drop_oldest(struct server *s)
+/* Somebody's forgotten connections must not keep the next one out: of as many as there may be the
+ * oldest goes. The newest is first. uid: of this user; (uid_t)-1: of all. */
+static void make_place(struct server *s, bool viewer, uid_t uid, unsigned most)
 {
         struct control *oldest = NULL;
+        unsigned n = 0;
 
-        for (struct control *k = s->controls; k; k = k->next)
-                if (!k->dead)
-                        oldest = k;
-        if (oldest)
+        for (struct control *k = s->controls; k; k = k->next) {
+                if (k->dead || k->viewer != viewer || (uid != (uid_t)-1 && k->peer.uid != uid))
+                        continue;
+                oldest = k;
+                n++;
+        }
+        if (n >= most)
                 oldest->dead = true;
 }
 
-static void control_begin(struct server *s, int taken_fd)
+static void control_begin(struct server *s, int taken_fd, bool viewer)
 {
         _cleanup_close_ int fd = taken_fd;
         _cleanup_free_ struct control *k = NULL;
@@ -236,29 +269,40 @@ static void control_begin(struct server *s, int taken_fd)
         if (peer_identify(fd, &peer) < 0)
                 return;
         cleanup_close(&peer.pidfd);
-        if (s->n_controls >= CONNECTIONS_MAX)
-                drop_oldest(s);
+        peer.pidfd = -EBADF;
+        if (viewer)
+                make_place(s, viewer, peer.uid, VIEWERS_OF_USER);
+        make_place(s, viewer, (uid_t)-1, viewer ? VIEWERS_MAX : CONNECTIONS_MAX);
         k = calloc(1, sizeof(*k));
         if (!k || sd_event_add_io(s->event, &k->io, fd, EPOLLIN, on_control, k) < 0)
                 return;
         k->server = s;
         k->fd = TAKE_FD(fd);
-        k->trusted = peer_is_trusted(&peer);
+        k->viewer = viewer;
+        k->peer = peer;
         k->next = s->controls;
         s->controls = TAKE_PTR(k);
-        s->n_controls++;
+}
+
+static int accept_one(struct server *s, int fd, bool viewer)
+{
+        int c = accept4(fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+
+        if (c >= 0)
+                control_begin(s, c, viewer);
+        else if (errno == EMFILE || errno == ENFILE)
+                server_pause_accept(s);
+        return 0;
 }
 
 int control_accept(sd_event_source *src, int fd, uint32_t events, void *userdata)
 {
-        struct server *s = userdata;
-        int c = accept4(fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        return accept_one(userdata, fd, false);
+}
 
-        if (c >= 0)
-                control_begin(s, c);
-        else if (errno == EMFILE || errno == ENFILE)
-                server_pause_accept(s);
-        return 0;
+int control_accept_viewer(sd_event_source *src, int fd, uint32_t events, void *userdata)
+{
+        return accept_one(userdata, fd, true);
 }
 
 static void control_free(struct control *k)
@@ -279,7 +323,6 @@ void control_sweep(struct server *s)
                         continue;
                 }
                 *p = k->next;
-                s->n_controls--;
                 control_free(k);
         }
 }

@@ -111,7 +111,8 @@ static const struct option_row rows[] = {
         {"linger", "DURATION", "with --private: how long to stay without clients (30s)",
          set_linger},
         {"shared", NULL, "let other users connect (in " SYSTEM_DIR ": always)", set_shared},
-        {"group", "GROUP", "with --shared: only the members of this group", set_group},
+        {"group", "GROUP", "with --shared: only the members of this group (name or number)",
+         set_group},
         {"version", NULL, "print the version", set_version},
         {"help", NULL, "print this", set_help},
 };
@@ -205,6 +206,22 @@ static int load_config(struct options *o, bool system, int argc, char *argv[])
         return parse_options(o, argc, argv);
 }
 
+/* A group's number, for groups that this machine does not name. */
+static int parse_id(const char *text, gid_t *ret)
+{
+        char *end;
+        unsigned long v;
+
+        if (text[0] < '0' || text[0] > '9')
+                return -EINVAL;
+        errno = 0;
+        v = strtoul(text, &end, 10);
+        if (errno || *end || v >= UINT32_MAX)
+                return -EINVAL;
+        *ret = (gid_t)v;
+        return 0;
+}
+
 static int find_group(struct options *o, gid_t *ret)
 {
         const struct group *g;
@@ -216,6 +233,8 @@ static int find_group(struct options *o, gid_t *ret)
         if (!o->shared)
                 return usage_error("--group goes with --shared");
         g = getgrnam(o->group);
+        if (!g && parse_id(o->group, ret) == 0)
+                return 0;
         if (!g) {
                 (void)snprintf(text, sizeof(text), "unknown group \"%.100s\"", o->group);
                 return usage_error(text);

@@ -68,11 +68,29 @@ bool peer_outside_container(pid_t pid)
         return false;
 }
 
+/* Root of a user namespace that somebody has made is confined, whatever its uid is outside: its map
+ * of uids is another than ours. */
+static bool same_user_namespace(pid_t pid)
+{
+        char path[64], theirs[256], ours[256];
+        _cleanup_fclose_ FILE *f = NULL, *own = NULL;
+        size_t n, m;
+
+        (void)snprintf(path, sizeof(path), "/proc/%d/uid_map", (int)pid);
+        f = fopen(path, "re");
+        own = fopen("/proc/self/uid_map", "re");
+        if (!f || !own)
+                return false;
+        n = fread(theirs, 1, sizeof(theirs), f);
+        m = fread(ours, 1, sizeof(ours), own);
+        return n > 0 && n == m && memcmp(theirs, ours, n) == 0;
+}
+
 bool peer_is_trusted(const struct peer *p)
 {
         /* uid 0 of a container without a user namespace is uid 0 here, too. */
         if (p->uid == 0)
-                return peer_outside_container(p->pid);
+                return peer_outside_container(p->pid) && same_user_namespace(p->pid);
         return p->uid == geteuid();
 }
 

@@ -227,6 +227,9 @@ int place_open(const struct place_options *o, struct place *ret, char error[stat
         if (r == 0 && p.control_fd < 0)
                 r = listen_at(p.dir, PATHS_CONTROL_SOCKET, SOCK_STREAM, 0600, (gid_t)-1,
                               &p.control_fd, error);
+        if (r == 0 && o->shared)
+                r = listen_at(p.dir, PATHS_STATUS_SOCKET, SOCK_STREAM, mode, o->group, &p.status_fd,
+                              error);
         if (r < 0) {
                 place_close(&p, p.client_fd >= 0);
                 return r;
@@ -245,10 +248,15 @@ void place_close(struct place *p, bool remove_sockets)
                 path_in(p->dir, PATHS_CONTROL_SOCKET, path);
                 (void)unlink(path);
         }
+        if (remove_sockets && p->status_fd >= 0) {
+                path_in(p->dir, PATHS_STATUS_SOCKET, path);
+                (void)unlink(path);
+        }
         cleanup_close(&p->client_fd);
         cleanup_close(&p->control_fd);
+        cleanup_close(&p->status_fd);
         cleanup_close(&p->lock_fd); /* last: whoever takes the lock next finds nothing of ours */
-        p->client_fd = p->control_fd = p->lock_fd = -EBADF;
+        p->client_fd = p->control_fd = p->status_fd = p->lock_fd = -EBADF;
 }
 
 /* ---- the marker ---- */

@@ -1,4 +1,4 @@
-/* place.h: the directory that names a daemon: its lock, its two sockets, its marker.
+/* place.h: the directory that names a daemon: its lock, its sockets, its marker.
  *
  * The lock file decides who serves a directory, not the sockets: it is held with flock(2) for the
  * daemon's life and survives nothing, so sockets found without a lock are stale and are replaced.
@@ -23,11 +23,16 @@ struct place_options {
 struct place {
         char dir[PATHS_DIR_MAX];
         int lock_fd, client_fd, control_fd; /* the sockets listen, non-blocking */
+        int status_fd;                      /* -EBADF where nobody else connects */
         bool activated;                     /* the sockets are the service manager's */
         bool marked;
 };
 
-#define PLACE_INIT ((struct place){.lock_fd = -EBADF, .client_fd = -EBADF, .control_fd = -EBADF})
+#define PLACE_INIT                            \
+        ((struct place){.lock_fd = -EBADF,    \
+                        .client_fd = -EBADF,  \
+                        .control_fd = -EBADF, \
+                        .status_fd = -EBADF})
 
 /* Make or check the directory, take its lock, listen. One sentence in `error` for
  * -EALREADY      another daemon serves it

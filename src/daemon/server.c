@@ -189,6 +189,8 @@ static int on_accept_timer(sd_event_source *src, uint64_t usec, void *userdata)
 
         (void)sd_event_source_set_enabled(s->client_source, SD_EVENT_ON);
         (void)sd_event_source_set_enabled(s->control_source, SD_EVENT_ON);
+        if (s->status_source)
+                (void)sd_event_source_set_enabled(s->status_source, SD_EVENT_ON);
         return 0;
 }
 
@@ -197,6 +199,8 @@ void server_pause_accept(struct server *s)
         log_warning("no descriptor left: new connections wait");
         (void)sd_event_source_set_enabled(s->client_source, SD_EVENT_OFF);
         (void)sd_event_source_set_enabled(s->control_source, SD_EVENT_OFF);
+        if (s->status_source)
+                (void)sd_event_source_set_enabled(s->status_source, SD_EVENT_OFF);
         arm_once(s->accept_timer, true, ACCEPT_PAUSE_US);
 }
 
@@ -232,6 +236,11 @@ static int add_sources(struct server *s)
             (r = sd_event_source_set_priority(s->client_source, SERVER_PRIORITY_BUSY)) < 0 ||
             (r = sd_event_add_io(s->event, &s->control_source, s->place->control_fd, EPOLLIN,
                                  control_accept, s)) < 0 ||
+            (s->place->status_fd >= 0 &&
+             (r = sd_event_add_io(s->event, &s->status_source, s->place->status_fd, EPOLLIN,
+                                  control_accept_viewer, s)) < 0) ||
+            (s->status_source &&
+             (r = sd_event_source_set_priority(s->status_source, SERVER_PRIORITY_BUSY)) < 0) ||
             (r = sd_event_add_signal(s->event, NULL, SIGTERM, on_signal, s)) < 0 ||
             (r = sd_event_add_signal(s->event, NULL, SIGINT, on_signal, s)) < 0 ||
             (r = add_timer(s, &s->sched_timer, on_sched_timer)) < 0 ||
@@ -323,6 +332,7 @@ static void server_close(struct server *s)
         control_close_all(s);
         (void)sd_event_source_disable_unref(s->client_source);
         (void)sd_event_source_disable_unref(s->control_source);
+        (void)sd_event_source_disable_unref(s->status_source);
         (void)sd_event_source_disable_unref(s->post_source);
         (void)sd_event_source_disable_unref(s->sched_timer);
         (void)sd_event_source_disable_unref(s->measure_timer);

@@ -14,6 +14,7 @@
 
 #include "daemon/config.h"
 #include "daemon/gpus.h"
+#include "daemon/peer.h"
 #include "daemon/place.h"
 #include "daemon/users.h"
 #include "sched/sched.h"
@@ -50,9 +51,8 @@ struct server {
         unsigned n_clients, n_attached;
         bool marked; /* the sweep has something to do */
         struct control *controls;
-        unsigned n_controls;
 
-        sd_event_source *client_source, *control_source, *post_source;
+        sd_event_source *client_source, *control_source, *status_source, *post_source;
         sd_event_source *sched_timer, *measure_timer, *linger_timer, *accept_timer;
         bool linger;
 
@@ -87,11 +87,12 @@ void measure_all(struct server *s);
  * process before, so that its silence now means something. */
 bool measure_is_gone(struct server *s, struct client *c, bool *ret_sure);
 
-/* control.c */
+/* control.c: of control.sock and of status.sock */
 int control_accept(sd_event_source *src, int fd, uint32_t events, void *userdata);
+int control_accept_viewer(sd_event_source *src, int fd, uint32_t events, void *userdata);
 void control_close_all(struct server *s);
 
 void control_sweep(struct server *s); /* free the ones that are marked */
 
-/* status.c: a new reference; NULL: no memory. */
-struct json_t *status_json(struct server *s);
+/* status.c: a new reference; NULL: no memory. What a plain user may not know of others is null. */
+struct json_t *status_json(struct server *s, const struct peer *viewer);

@@ -47,8 +47,16 @@ static json_t *blocker_of(struct server *s, sched_client id)
         return c ? json_integer(c->peer.pid) : json_null();
 }
 
-static json_t *client_json(struct server *s, struct client *c, unsigned gpu, uint64_t now)
+/* Other users' names, and what they run, are theirs. */
+static bool may_know(const struct peer *viewer, const struct client *c)
 {
+        return viewer->uid == c->peer.uid || peer_is_trusted(viewer);
+}
+
+static json_t *client_json(struct server *s, struct client *c, unsigned gpu, uint64_t now,
+                           const struct peer *viewer)
+{
+        bool known = may_know(viewer, c);
         struct sched_client_view v;
         struct sched_account_view a;
 
@@ -56,23 +64,25 @@ static json_t *client_json(struct server *s, struct client *c, unsigned gpu, uin
             sched_account_view(s->sched, c->id, gpu, &a) < 0)
                 return NULL;
         return json_pack(
-                "{s:i, s:i, s:s, s:s, s:i, s:s, s:b, s:f, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, "
+                "{s:i, s:o, s:s?, s:s?, s:i, s:s, s:b, s:f, s:o, s:o, s:o, s:o, s:o, s:o, s:o, "
+                "s:o, "
                 "s:o, "
                 "s:f, s:f, s:I, s:o, s:o, s:f, s:o}",
-                "pid", (int)c->peer.pid, "uid", (int)c->peer.uid, "user", users_name(c->user),
-                "name", c->name, "priority", c->priority, "state", sched_state_name(v.state),
-                "idle", v.idle, "since_s", seconds(sub_sat(now, v.since_ns)), "flags",
-                flag_list(v.flags), "allocated", bytes(a.usage.allocated), "backed",
-                bytes(a.usage.backed), "evicted", bytes(sub_sat(a.usage.allocated, a.usage.backed)),
-                "limit", bytes(a.limit), "commit", bytes(a.commit), "charge", bytes(a.charge),
-                "fixed", bytes(a.fixed), "arena", bytes(a.usage.arena), "gpu_time_s",
-                seconds(v.run_ns), "waited_s", seconds(v.waited_ns), "handoffs",
-                (json_int_t)v.handoffs, "moved_out", bytes(a.usage.moved_out), "moved_in",
-                bytes(a.usage.moved_in), "last_drain_s", seconds(a.usage.drain_ns), "waiting_for",
+                "pid", (int)c->peer.pid, "uid", known ? json_integer(c->peer.uid) : json_null(),
+                "user", known ? users_name(c->user) : NULL, "name", known ? c->name : NULL,
+                "priority", c->priority, "state", sched_state_name(v.state), "idle", v.idle,
+                "since_s", seconds(sub_sat(now, v.since_ns)), "flags", flag_list(v.flags),
+                "allocated", bytes(a.usage.allocated), "backed", bytes(a.usage.backed), "evicted",
+                bytes(sub_sat(a.usage.allocated, a.usage.backed)), "limit", bytes(a.limit),
+                "commit", bytes(a.commit), "charge", bytes(a.charge), "fixed", bytes(a.fixed),
+                "arena", bytes(a.usage.arena), "gpu_time_s", seconds(v.run_ns), "waited_s",
+                seconds(v.waited_ns), "handoffs", (json_int_t)v.handoffs, "moved_out",
+                bytes(a.usage.moved_out), "moved_in", bytes(a.usage.moved_in), "last_drain_s",
+                seconds(a.usage.drain_ns), "waiting_for",
                 v.state == SCHED_WAITING ? blocker_of(s, v.blocker) : json_null());
 }
 
-static json_t *clients_json(struct server *s, unsigned gpu, uint64_t now)
+static json_t *clients_json(struct server *s, unsigned gpu, uint64_t now, const struct peer *viewer)
 {
         json_t *list = json_array();
 
@@ -82,7 +92,7 @@ static json_t *clients_json(struct server *s, unsigned gpu, uint64_t now)
 
                 if (!c->id || c->accounts[gpu].ordinal < 0)
                         continue;
-                one = client_json(s, c, gpu, now);
+                one = client_json(s, c, gpu, now, viewer);
                 if (one)
                         (void)json_array_insert_new(list, 0, one);
         }
@@ -90,7 +100,7 @@ static json_t *clients_json(struct server *s, unsigned gpu, uint64_t now)
 }
 
 static json_t *gpu_json(struct server *s, unsigned gpu, const struct sched_gpu_view *v,
-                        uint64_t now)
+                        uint64_t now, const struct peer *viewer)
 {
         const struct gpu *g = &s->gpus.list[gpu];
 
@@ -103,10 +113,10 @@ static json_t *gpu_json(struct server *s, unsigned gpu, const struct sched_gpu_v
                 bytes(v->visible), "charged", bytes(v->charged), "fixed", bytes(v->fixed),
                 "committed", bytes(v->committed), "quantum_s", seconds(v->quantum_ns), "handoffs",
                 (json_int_t)v->handoffs, "contested", v->contested, "waiting", (int)v->waiting,
-                "running", (int)v->running, "clients", clients_json(s, gpu, now));
+                "running", (int)v->running, "clients", clients_json(s, gpu, now, viewer));
 }
 
-json_t *status_json(struct server *s)
+json_t *status_json(struct server *s, const struct peer *viewer)
 {
         uint64_t now = clock_now_ns(), committed = 0, capacity = 0;
         json_t *list = json_array();
@@ -119,7 +129,7 @@ json_t *status_json(struct server *s)
                         continue;
                 committed += v.committed;
                 capacity += v.capacity;
-                (void)json_array_append_new(list, gpu_json(s, g, &v, now));
+                (void)json_array_append_new(list, gpu_json(s, g, &v, now, viewer));
         }
         /* As text: a random 64-bit number is more than many readers of JSON can hold. */
         (void)snprintf(instance, sizeof(instance), "%016llx", (unsigned long long)s->instance);

@@ -1,0 +1,403 @@
+"""Several users on one machine: two private daemons that share one card, one daemon that several users share, directories
+that somebody else has put there, and users that are not who they seem."""
+
+import json
+import os
+import shutil
+import socket
+import stat
+import subprocess
+import sys
+import threading
+
+import pytest
+
+import world as world_module
+from world import BUILD, MIB, wait_for
+
+ALICE, BOB, EVE = 61001, 61002, 61003  # nobody's
+GROUP = 61000
+
+pytestmark = pytest.mark.skipif(os.getuid() != 0, reason="needs root to be several users")
+
+
+def as_user(uid, gid=None, groups=()):
+    """A prefix for a command line."""
+    gid = uid if gid is None else gid
+    extra = [f"--groups={','.join(map(str, groups))}"] if groups else ["--clear-groups"]
+    return ["setpriv", f"--reuid={uid}", f"--regid={gid}", *extra]
+
+
+class Machine(world_module.World):
+    """A world whose card is open to every user."""
+
+    def __init__(self, **settings):
+        super().__init__(**settings)
+        self.session = "+" + self.session
+        self.env["SIMCUDA_SESSION"] = self.session
+        self.env["SUBLET_DAEMON"] = os.path.join(BUILD, "subletd")
+        os.chmod(self.root, 0o755)
+
+    def home(self, uid):
+        path = self.path(f"home-{uid}")
+        if not os.path.isdir(path):
+            os.mkdir(path, 0o700)
+            os.chown(path, uid, uid)
+        return path
+
+    def user(self, uid, name, *args, directory=None, groups=(), **env):
+        """A test program of this user, with his private daemon unless directory names another."""
+        env = {"SUBLET_DIR": directory or self.home(uid), "LD_PRELOAD": os.path.join(BUILD, "libsublet.so")} | env
+        return self.start([*as_user(uid, groups=groups), os.path.join(BUILD, "programs", name), *args], **env)
+
+    def status_of(self, directory):
+        done = self.sublet("status", "--json", "--daemon", directory)
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    def run_as(self, uid, argv, groups=(), **env):
+        merged = {k: v for k, v in {**self.env, **env}.items() if v is not None}
+        return subprocess.run([*as_user(uid, groups=groups), *argv], env=merged, stdin=subprocess.DEVNULL,
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=30)
+
+
+@pytest.fixture
+def machine():
+    if subprocess.run([*as_user(ALICE), "test", "-x", os.path.join(BUILD, "subletd")], check=False).returncode:
+        pytest.skip(f"other users cannot reach {BUILD}")
+    m = Machine()
+    yield m
+    for uid in (ALICE, BOB, EVE):
+        m.sublet("stop", "--daemon", m.path(f"home-{uid}"))
+    m.close()
+
+
+# ---- two private daemons, one card ----
+
+
+def fill(machine, uid, mib, seed):
+    return machine.user(uid, "fill", "--bytes", f"{mib}MiB", "--block", "4MiB", "--seed", seed, "--until",
+                        machine.path("end"))
+
+
+def test_two_private_daemons_share_a_card(machine):
+    """Together they want more than there is: 150 MiB of 128. Each has its own daemon, which sees the other's use as that of
+    strangers; nobody is promised what the other holds, everybody goes on, and all ends well."""
+    os.chmod(machine.root, 0o777)
+    programs = [fill(machine, ALICE, 48, "1"), fill(machine, BOB, 48, "2"), fill(machine, BOB, 48, "3")]
+
+    def sums_hold():
+        for uid in (ALICE, BOB):
+            for gpu in machine.status_of(machine.home(uid))["gpus"]:
+                assert gpu["charged"] <= gpu["total"] - gpu["headroom"]
+        card = machine.card()
+        assert card["peak"] <= card["total"]
+        return all(p.running() for p in programs)
+
+    def all_go_on():
+        assert all(p.running() for p in programs), [p.report() for p in programs if not p.running()]
+        sums_hold()
+        return all(len(p.events("round")) >= 4 for p in programs)
+
+    for p in programs:
+        p.await_event("filled")
+    wait_for(all_go_on, 60, "four rounds of each", interval=0.2)
+
+    # What one daemon charges is, once measured, the other's foreign use.
+    def seen_by_the_other():
+        gpus = {uid: machine.status_of(machine.home(uid))["gpus"][0] for uid in (ALICE, BOB)}
+        return gpus[BOB]["foreign"] >= 48 * MIB and gpus[ALICE]["foreign"] >= 48 * MIB and \
+            sum(g["capacity"] for g in gpus.values()) <= gpus[BOB]["total"] + 64 * MIB
+
+    wait_for(seen_by_the_other, 20, "each to see the other's use")
+    with open(machine.path("end"), "w", encoding="utf-8"):
+        pass
+    for p in programs:
+        p.ok()
+        assert machine.check_sums(p) >= 4
+
+
+def test_the_daemons_are_their_users(machine):
+    """Each runs as its user, in a directory that nobody else enters."""
+    p = machine.user(ALICE, "hold", "--bytes", "8MiB", stdin=subprocess.PIPE)
+    p.await_event("filled")
+    home = machine.home(ALICE)
+    with open(os.path.join(home, "lock"), encoding="ascii") as f:
+        assert os.stat(f"/proc/{int(f.read())}").st_uid == ALICE
+    assert machine.run_as(BOB, [os.path.join(BUILD, "sublet"), "status", "--daemon", home]).returncode == 1
+    q = machine.user(BOB, "fill", "--bytes", "8MiB", "--block", "4MiB", directory=home)
+    q.ok()
+    assert len(machine.status_of(home)["gpus"][0]["clients"]) == 1, "the other's program is no client of it"
+    p.finish()
+
+
+# ---- one daemon, shared without root ----
+
+
+@pytest.fixture
+def shared_daemon(machine):
+    """Alice's, for the members of a group that has no name in this machine's files."""
+    directory = machine.home(ALICE)
+
+    def start(*options, group=GROUP):
+        machine.daemon = machine.start([*as_user(ALICE, groups=[GROUP]), os.path.join(BUILD, "subletd"), "--dir", directory,
+                                        "--shared", *(["--group", str(group)] if group else []), *options])
+        wait_for(lambda: machine.sublet("status", "--daemon", directory).returncode == 0, 20, "subletd to listen")
+        return directory
+
+    os.chmod(directory, 0o755)
+    return start
+
+
+def mode_of(path):
+    return stat.S_IMODE(os.stat(path).st_mode)
+
+
+def test_a_shared_daemon_without_root(machine, shared_daemon):
+    """Two users of one group have one daemon and take turns; a third user is not let in."""
+    os.chmod(machine.root, 0o777)
+    directory = shared_daemon("--host-memory", "1GiB")
+    for name, mode in (("client.sock", 0o660), ("status.sock", 0o660), ("control.sock", 0o600)):
+        assert mode_of(os.path.join(directory, name)) == mode, name
+    programs = [machine.user(uid, "fill", "--bytes", "80MiB", "--block", "8MiB", "--seed", str(uid), "--until",
+                             machine.path("end"), directory=directory, groups=[GROUP]) for uid in (ALICE, BOB)]
+    wait_for(lambda: all(len(p.events("round")) >= 2 for p in programs), 60, "two rounds of each")
+    clients = machine.status_of(directory)["gpus"][0]["clients"]
+    assert {c["uid"] for c in clients} == {ALICE, BOB}
+    with open(machine.path("end"), "w", encoding="utf-8"):
+        pass
+    for p in programs:
+        p.ok()
+        assert machine.check_sums(p) >= 2
+    stranger = machine.user(EVE, "fill", "--bytes", "8MiB", "--block", "4MiB", directory=directory)
+    stranger.ok()
+    assert "Permission denied" in stranger.err(), stranger.err()
+
+
+def test_orders_are_the_daemons_users(machine, shared_daemon):
+    directory = shared_daemon()
+    sublet = os.path.join(BUILD, "sublet")
+    for uid, groups, works in ((ALICE, (), True), (0, (), True), (BOB, (GROUP,), False), (EVE, (), False)):
+        done = machine.run_as(uid, [sublet, "set", "quantum", "1s", "--daemon", directory], groups=groups)
+        assert (done.returncode == 0) == works, (uid, done.stderr)
+        assert works or len(done.stderr.splitlines()) == 1
+    # Even where somebody opened the socket by mistake.
+    os.chmod(os.path.join(directory, "control.sock"), 0o666)
+    done = machine.run_as(BOB, [sublet, "stop", "--daemon", directory], groups=(GROUP,))
+    assert done.returncode == 1 and "own user" in done.stderr
+    assert machine.status_of(directory)["quantum"] == 1
+
+
+def test_status_hides_others_from_plain_users(machine, shared_daemon):
+    """He sees what there is and what others hold, but not who they are or what they run; his own he sees."""
+    directory = shared_daemon()
+    held = [machine.user(uid, "hold", "--bytes", "8MiB", directory=directory, groups=[GROUP], stdin=subprocess.PIPE,
+                         SUBLET_NAME=f"secret-of-{uid}") for uid in (ALICE, BOB)]
+    for p in held:
+        p.await_event("filled")
+
+    def seen_by(uid, *groups):
+        done = machine.run_as(uid, [os.path.join(BUILD, "sublet"), "status", "--json", "--daemon", directory], groups=groups)
+        assert done.returncode == 0, done.stderr
+        return done.stdout, {c["pid"]: c for c in json.loads(done.stdout)["gpus"][0]["clients"]}
+
+    text, clients = seen_by(BOB, GROUP)
+    assert f"secret-of-{ALICE}" not in text and str(ALICE) not in text
+    others, own = clients[held[0].pid], clients[held[1].pid]
+    assert others["name"] is None and others["user"] is None and others["uid"] is None
+    assert others["backed"] == own["backed"] > 0
+    assert own["name"] == f"secret-of-{BOB}" and own["uid"] == BOB
+    table = machine.run_as(BOB, [os.path.join(BUILD, "sublet"), "status", "--daemon", directory], groups=(GROUP,)).stdout
+    assert "N/A" in table and "secret-of-" in table
+    for uid in (ALICE, 0):
+        _, clients = seen_by(uid)
+        assert clients[held[0].pid]["name"] == f"secret-of-{ALICE}" and clients[held[1].pid]["uid"] == BOB
+    done = machine.run_as(EVE, [os.path.join(BUILD, "sublet"), "status", "--daemon", directory])
+    assert done.returncode == 1 and len(done.stderr.splitlines()) == 1
+    for p in held:
+        p.finish()
+
+
+ASK = """
+import json, socket, sys
+s = socket.socket(socket.AF_UNIX)
+s.connect(sys.argv[1])
+s.settimeout(10)
+s.sendall(sys.argv[2].encode() + b"\\n")
+answer = b""
+while not answer.endswith(b"\\n"):
+    data = s.recv(65536)
+    if not data:
+        break
+    answer += data
+print(answer.decode(), end="")
+"""
+
+
+def ask(machine, uid, path, order, prefix=(), groups=(GROUP,)):
+    return machine.run_as(uid, [*prefix, sys.executable, "-c", ASK, path, json.dumps(order)], groups=groups)
+
+
+def test_the_status_socket_takes_no_orders(machine, shared_daemon):
+    directory = shared_daemon()
+    path = os.path.join(directory, "status.sock")
+    for uid in (BOB, ALICE, 0):
+        for order in ({"order": "stop"}, {"order": "set", "mode": "off"}, {"order": "dance"}):
+            assert "error" in json.loads(ask(machine, uid, path, order).stdout)
+    assert json.loads(ask(machine, BOB, path, {"order": "status"}).stdout)["mode"] == "auto"
+    # Asked again and again it costs him, not the others.
+    with socket.socket(socket.AF_UNIX) as s:
+        s.connect(path)
+        assert machine.run_as(BOB, [sys.executable, "-c", f"""
+import socket
+refused = 0
+for _ in range(2000):
+    with socket.socket(socket.AF_UNIX) as s:
+        s.connect({path!r})
+        s.sendall(b'{{"order":"status"}}\\n')
+        try:
+            data = s.recv(65536)
+        except OSError:
+            data = b"error"
+        refused += b"error" in data
+raise SystemExit(0 if refused > 100 else 1)
+"""], groups=(GROUP,)).returncode == 0
+    assert machine.status_of(directory)["mode"] == "auto"
+
+
+# ---- who is who ----
+
+
+def test_root_of_a_user_namespace_is_not_root(machine, shared_daemon):
+    """uid 0 inside, a plain user outside: may be a client, may not give orders."""
+    directory = shared_daemon()
+    control = os.path.join(directory, "control.sock")
+    os.chmod(control, 0o666)  # so that it is the daemon that says no
+    unshare = ["unshare", "--user", "--map-root-user"]
+    probe = machine.run_as(BOB, [*unshare, "id", "-u"], groups=(GROUP,))
+    if probe.returncode != 0:
+        pytest.skip("no user namespaces here: " + probe.stderr.strip())
+    assert probe.stdout.strip() == "0"
+    for prefix in (unshare, ["unshare", "--user"]):
+        answer = json.loads(ask(machine, BOB, control, {"order": "stop"}, prefix).stdout)
+        assert "own user" in answer["error"]
+    # As a client he is who he is outside.
+    merged = machine.env | {"SUBLET_DIR": directory, "LD_PRELOAD": os.path.join(BUILD, "libsublet.so")}
+    p = machine.start([*as_user(BOB, gid=GROUP), *unshare, os.path.join(BUILD, "programs", "hold"), "--bytes", "8MiB"],
+                      stdin=subprocess.PIPE, **merged)
+    p.await_event("filled")
+    assert [c["uid"] for c in machine.status_of(directory)["gpus"][0]["clients"]] == [BOB]
+    p.finish()
+
+
+def test_root_in_a_user_namespace_of_roots_making_gives_no_orders(machine, shared_daemon):
+    """uid 0 outside, too, but confined: like the root of a container."""
+    directory = shared_daemon()
+    control = os.path.join(directory, "control.sock")
+    os.chmod(control, 0o666)
+    assert "mode" in json.loads(ask(machine, 0, control, {"order": "status"}, groups=()).stdout)
+    done = ask(machine, 0, control, {"order": "stop"}, ["unshare", "--user", "--map-root-user"], groups=())
+    if "unshare" in done.stderr:
+        pytest.skip("no user namespaces here: " + done.stderr.strip())
+    assert "outside a container" in json.loads(done.stdout)["error"]
+
+
+# ---- what somebody else has put there ----
+
+
+@pytest.fixture
+def planted():
+    """/tmp/sublet-UID of a user that is nobody's, for somebody else to make; gone afterwards."""
+    if os.path.exists("/run/sublet"):
+        pytest.skip("a system-wide daemon's directory is here")
+    path = f"/tmp/sublet-{ALICE}"
+    assert not os.path.lexists(path), f"{path} is in the way"
+    yield path
+    if os.path.islink(path) or os.path.isfile(path):
+        os.unlink(path)
+    else:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def listen_in(directory, heard):
+    """Somebody's own daemon: notes who comes."""
+    sockets = []
+    for name, kind in (("client.sock", socket.SOCK_SEQPACKET), ("control.sock", socket.SOCK_STREAM)):
+        s = socket.socket(socket.AF_UNIX, kind)
+        s.bind(os.path.join(directory, name))
+        os.chmod(os.path.join(directory, name), 0o666)
+        s.listen(5)
+        sockets.append(s)
+
+        def accept(s=s, name=name):
+            while True:
+                try:
+                    s.accept()[0].close()
+                except OSError:
+                    return
+                heard.append(name)
+
+        threading.Thread(target=accept, daemon=True).start()
+    return sockets
+
+
+def somebody_elses(path):
+    os.mkdir(path, 0o755)
+    return path
+
+
+def open_to_others(path):
+    os.mkdir(path, 0o777)
+    os.chmod(path, 0o777)
+    return path
+
+
+def a_link(path):
+    target = path + ".target"
+    shutil.rmtree(target, ignore_errors=True)
+    os.mkdir(target, 0o700)
+    os.symlink(target, path)
+    return target
+
+
+PLANTED = {
+    "somebody else's": (somebody_elses, EVE, "Operation not permitted"),
+    "his own, open to others": (open_to_others, ALICE, "Permission denied"),
+    "a link to his own": (a_link, ALICE, "Not a directory"),
+}
+
+
+@pytest.mark.parametrize("what", PLANTED)
+def test_a_planted_private_daemon_is_not_used(machine, planted, what):
+    """Neither library nor command line nor daemon touches it; each says why in a sentence, and the program runs."""
+    make, owner, reason = PLANTED[what]
+    directory = make(planted)
+    os.chown(directory, owner, owner)
+    heard = []
+    sockets = listen_in(directory, heard)
+    try:
+        nothing = dict(SUBLET_DIR=None, XDG_RUNTIME_DIR=None)
+        p = machine.user(ALICE, "fill", "--bytes", "8MiB", "--block", "4MiB", **nothing).ok()
+        assert len(p.err().splitlines()) == 1 and planted in p.err() and reason in p.err(), p.err()
+        for argv, status in (([os.path.join(BUILD, "sublet"), "status"], 1),
+                             ([os.path.join(BUILD, "sublet"), "stop"], 1),
+                             ([os.path.join(BUILD, "subletd"), "--private"], 2)):
+            done = machine.run_as(ALICE, argv, **nothing)
+            assert done.returncode == status and len(done.stderr.splitlines()) == 1, (argv, done.stderr)
+            assert planted in done.stderr
+        waiting = machine.user(ALICE, "fill", "--bytes", "8MiB", "--block", "4MiB", SUBLET_REQUIRE="1", **nothing)
+        with pytest.raises(subprocess.TimeoutExpired):
+            waiting.process.wait(0.5)
+        assert heard == [], "nobody asked the planted daemon"
+    finally:
+        for s in sockets:
+            s.shutdown(socket.SHUT_RDWR)
+            s.close()
+        shutil.rmtree(planted + ".target", ignore_errors=True)
+
+
+def test_a_file_in_the_place_of_the_directory(machine, planted):
+    with open(planted, "w", encoding="utf-8"):
+        pass
+    p = machine.user(ALICE, "fill", "--bytes", "8MiB", "--block", "4MiB", SUBLET_DIR=None, XDG_RUNTIME_DIR=None).ok()
+    assert len(p.err().splitlines()) == 1 and planted in p.err(), p.err()
