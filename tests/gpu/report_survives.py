@@ -32,6 +32,9 @@ def figures(parts):
                            ("drain_of_the_batch_job_ms", "of it, until the batch job had drained")):
             s = w[name]
             out.append((f"… {text}", f"median {s['p50']} ms, p99 {s['p99']} ms, most {s['max']} ms", "", None))
+        first = [f["waited_more_than_its_restore_ms"] for f in w["the_first"] if f]
+        out.append(("… the first ones before these, which pin host memory: waited more than their restore",
+                    ", ".join(f"{f} ms" for f in first), "", None))
         out.append(("… restored a time", f"median {w['restored_mib']['p50'] / 1024:.1f} GiB", "", None))
     return out
 
