@@ -3,7 +3,8 @@
  * word, in order. Does what the lines on stdin say, and answers each with a JSON line:
  *
  *   init          the processor writes all of it      check   ... compares all of it
- *   run [N]       N times (1) a kernel on each chunk  reverse the last chunk first
+ *   run [N]       N times (1) a kernel on each chunk, or until the file of --until exists
+ *   reverse       the same once, the last chunk first
  *   prefetch      all of it to the card               home    all of it to the host
  *   touch         the processor reads a word of each 64 KiB of the first chunk
  *   copies        fills, copies and writes values in the last chunk, by the card, and undoes it
@@ -108,7 +109,8 @@ static bool obey(const char *line)
                                 host(&mine.chunk[k])[i] = first_word(&mine.chunk[k], i);
         } else if (!strncmp(line, "run", 3)) {
                 for (unsigned long n = line[3] ? strtoul(line + 4, NULL, 10) : 1; n > 0; n--)
-                        run(false);
+                        if (!options.until || access(options.until, F_OK) < 0)
+                                run(false);
         } else if (!strcmp(line, "reverse")) {
                 run(true);
         } else if (!strcmp(line, "check")) {

@@ -28,9 +28,9 @@ def card(make_world):
     return w
 
 
-def start(card, gib, **env):
-    p = card.program("managed", "--bytes", gib * GIB, "--block", 2 * GIB, "--seed", len(card.programs) + 1, shared=False,
-                     stdin=subprocess.PIPE, **env)
+def start(card, gib, until=None):
+    p = card.program("managed", "--bytes", gib * GIB, "--block", 2 * GIB, "--seed", len(card.programs) + 1,
+                     *(["--until", until] if until else []), shared=False, stdin=subprocess.PIPE)
     p.await_event("ready")
     p.order("init")
     return p
@@ -124,17 +124,22 @@ def test_faults_of_one_process_evict_the_other(card):
 # ---- 10.7: thrashing ----
 
 def test_two_processes_at_once_thrash(card):
-    """The study stopped A after 6 rounds: 68.5 GiB in and 60.9 out where 10 and 0 do alone. How much it is depends on
-    how the two happen to take turns; it is never little."""
-    a, b = start(card, 10), start(card, 10)
+    """The study stopped A after 6 rounds: 68.5 GiB in and 60.9 out where 10 and 0 do alone. Here both go on until each
+    has moved as much: alone they never would."""
+    a, b = (start(card, 10, until=card.path("enough")) for _ in range(2))
     for p in (a, b):
-        p.process.stdin.write(b"run 6\n")
+        p.process.stdin.write(b"run 100000\n")
         p.process.stdin.flush()
-    for p in (a, b):
-        p.order("touch")  # answered after "run 6"
+
+    def enough(p):
         n = moved(card, p)
-        assert n["managed_h2d_bytes"] > 25 * GIB, n
-        assert n["managed_d2h_bytes"] > 15 * GIB, n
+        return n["managed_h2d_bytes"] > 68.5 * GIB and n["managed_d2h_bytes"] > 60.9 * GIB
+
+    wait_for(lambda: enough(a) and enough(b), 60, "both to move what fits the card seven times")
+    with open(card.path("enough"), "w", encoding="ascii"):
+        pass
+    for p in (a, b):
+        wait_for(lambda p=p: len(p.events("done")) == 2, 30, "the end of the rounds")
     finish(a, b)
 
 
@@ -222,7 +227,7 @@ def test_a_killed_process_gives_its_place_to_the_others(card):
 def test_processes_killed_while_they_evict_cost_the_others_no_byte(card):
     """B's blocks are pushed out by processes that are killed at whatever they are doing."""
     b = start(card, 12)
-    for n in range(8):
+    for n in range(5):
         a = start(card, 10)
         a.process.stdin.write(b"run 1000\n")
         a.process.stdin.flush()
