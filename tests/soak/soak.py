@@ -261,7 +261,8 @@ class Soak:
         # Each with the mean time between two of them, in seconds. The daemon is killed less often.
         events = {self.kill_job: self.a.kill_every, self.stop_job: 1.5 * self.a.kill_every, settings: 5,
                   population: 7, self.kill_daemon: 6 * self.a.kill_every}
-        due = {event: after(mean) for event, mean in events.items()}
+        # The first of each comes early, so that a short run has some of all.
+        due = {event: time.monotonic() + mean * self.random.uniform(0.3, 1) for event, mean in events.items()}
         end, looked, told = time.monotonic() + seconds, 0.0, time.monotonic()
         wanted = self.a.programs
         while time.monotonic() < end:

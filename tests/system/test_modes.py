@@ -292,7 +292,7 @@ def test_other_users_may_only_lower_themselves(world, wished, given):
 def test_bursts_of_a_higher_priority_go_first_and_do_not_ping_pong(make_world):
     """The batch job's turn would last five minutes. A slow bus: a hand-off costs far more than what is between two
     requests of a burst, so the batch job must not get the card back in between."""
-    world = make_world(memory="64MiB", bus="25MB/s")
+    world = make_world(memory="64MiB", bus="40MB/s")
     world.start_daemon(config={"quantum": "5min"})
     interactive = hold(world, 32)
     interactive.await_event("filled")
