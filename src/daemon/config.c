@@ -74,7 +74,7 @@ static int parse_number(struct config *c, size_t offset, const char *text)
 }
 
 /* "5%" or "2.5%", kept in thousandths. */
-static int parse_percent(struct config *c, size_t offset, const char *text)
+static int parse_percent_up_to(double most, struct config *c, size_t offset, const char *text)
 {
         char *end;
         double v;
@@ -82,10 +82,21 @@ static int parse_percent(struct config *c, size_t offset, const char *text)
         if (!isdigit((unsigned char)text[0]))
                 return -EINVAL;
         v = strtod(text, &end);
-        if (strcmp(end, "%") != 0 || !(v > 0 && v <= 90))
+        if (strcmp(end, "%") != 0 || !(v >= 0.1 && v <= most))
                 return -EINVAL;
         *(unsigned *)field(c, offset) = (unsigned)(v * 10 + 0.5);
         return 0;
+}
+
+/* Of something that must not be used up. */
+static int parse_percent(struct config *c, size_t offset, const char *text)
+{
+        return parse_percent_up_to(90, c, offset, text);
+}
+
+static int parse_part(struct config *c, size_t offset, const char *text)
+{
+        return parse_percent_up_to(100, c, offset, text);
 }
 
 static int parse_bool(struct config *c, size_t offset, const char *text)
@@ -160,6 +171,10 @@ static const struct key keys[] = {
          "from 1 to 1000000", "256", "connections of one user"},
         {"messages_per_second", parse_number, AT(messages_per_second), "number",
          "from 1 to 1000000", "20000", "messages of one user's clients together"},
+        {"fixed_per_user", parse_part, AT(fixed_per_user_permille), "share", "such as 25%", "25%",
+         "the share of a card that one user may hold in contexts and the like"},
+        {"host_memory_per_user", parse_part, AT(host_per_user_permille), "share", "such as 50%",
+         "50%", "the share of the host memory that one user may be promised"},
         {"linger", parse_duration, AT(linger_ns), "duration", DURATIONS, "30s",
          "a private daemon leaves this long after its last client"},
         {"kill_overdue", parse_bool, AT(kill_overdue), "answer", "yes or no", "no",
@@ -173,6 +188,8 @@ void config_default(struct config *c)
         c->host_memory_bytes = UINT64_MAX;
         c->connections_per_user = 256;
         c->messages_per_second = 20000;
+        c->fixed_per_user_permille = 250;
+        c->host_per_user_permille = 500;
         c->linger_ns = 30 * NSEC_PER_SEC;
 }
 

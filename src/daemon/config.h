@@ -26,7 +26,8 @@ struct config {
         unsigned n_capacities;
         unsigned connections_per_user;
         unsigned messages_per_second; /* of one user's clients together */
-        uint64_t linger_ns;           /* a private daemon leaves this long after its last client */
+        unsigned fixed_per_user_permille, host_per_user_permille;
+        uint64_t linger_ns; /* a private daemon leaves this long after its last client */
         bool kill_overdue;
 };
 

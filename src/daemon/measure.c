@@ -142,6 +142,29 @@ void measure_all(struct server *s)
                         forget_shortage(s, g);
 }
 
+uint64_t measure_most(struct server *s, const struct client *c, unsigned gpu)
+{
+        const struct gpu *g = &s->gpus.list[gpu];
+        uint64_t total, used, own, others = 0, slack = g->total_bytes / 256;
+        unsigned n;
+
+        if (!s->nvml || g->nvml_index < 0 ||
+            nvml_memory(s->nvml, (unsigned)g->nvml_index, &total, &used) < 0)
+                return UINT64_MAX;
+        if (nvml_processes(s->nvml, (unsigned)g->nvml_index, PROCESSES_MAX, processes, &n) == 0 &&
+            find_process(n, c->peer.pid, &own) == 0 && own != UINT64_MAX)
+                return own + slack;
+        /* Not listed, as in a container: then what nobody else is known to hold. */
+        for (const struct client *o = s->clients; o; o = o->next) {
+                struct sched_account_view v;
+
+                if (o != c && o->peer.pid != c->peer.pid && o->id &&
+                    sched_account_view(s->sched, o->id, gpu, &v) == 0)
+                        others += v.usage.backed + v.fixed;
+        }
+        return sub_sat(used, others) + slack;
+}
+
 bool measure_is_gone(struct server *s, struct client *c, bool *ret_sure)
 {
         bool sure = true, gone = true;

@@ -83,9 +83,21 @@ void server_measure_soon(struct server *s);
 
 /* measure.c */
 void measure_all(struct server *s);
+/* The most that this process can hold of the card now, as NVML shows it; UINT64_MAX: unknown. */
+uint64_t measure_most(struct server *s, const struct client *c, unsigned gpu);
 /* The card shows no memory of this process, as far as can be told; ret_sure: NVML has named this
  * process before, so that its silence now means something. */
 bool measure_is_gone(struct server *s, struct client *c, bool *ret_sure);
+
+/* allowance.c: what a user who is not the daemon's own may hold, over all his clients */
+bool allowance_applies(const struct client *c);
+uint64_t allowance_fixed(struct client *c,
+                         unsigned gpu); /* for this client; UINT64_MAX: no limit */
+bool allowance_commit(struct client *c, unsigned gpu, uint64_t wanted);
+/* Of the figures that a client comes with, what can be true. -EUSERS: he asks too often. */
+int allowance_claim(struct client *c, unsigned gpu, struct sched_usage *u);
+/* Of the figures of a USAGE: nobody holds more than he was ever allowed. */
+void allowance_usage(struct client *c, unsigned gpu, struct sched_usage *u);
 
 /* control.c: of control.sock and of status.sock */
 int control_accept(sd_event_source *src, int fd, uint32_t events, void *userdata);

@@ -13,7 +13,8 @@
 #include "base/macros.h"
 #include "daemon/kill_point.h"
 
-#define BOUND_NS (10 * NSEC_PER_MSEC)
+#define BOUND_NS  (10 * NSEC_PER_MSEC)
+#define CHAIN_MAX 16 /* of those who wait for one another: enough to find who is at its end */
 
 void session_begin(struct server *s)
 {
@@ -53,23 +54,31 @@ static void do_revoke(struct server *s, struct client *c, const struct sched_act
         client_send(c, &m);
 }
 
-static void do_refuse(struct server *s, struct client *c, const struct sched_action *a)
+static void refuse_one(struct client *c, unsigned ordinal, enum wire_refusal code, uint32_t of,
+                       const char *text)
 {
-        bool commit = a->refuse.code == -ENOMEM;
         struct wire_message m = {
-                .header = {WIRE_REFUSED, (uint16_t)c->accounts[a->gpu].ordinal, 0},
+                .header = {WIRE_REFUSED, (uint16_t)ordinal, 0},
                 .REFUSED = {.magic = WIRE_MAGIC,
-                            .code = commit ? WIRE_REFUSED_COMMIT : WIRE_REFUSED_FIXED,
-                            .of = a->refuse.of,
+                            .code = code,
+                            .of = of,
                             .major = WIRE_MAJOR,
                             .minor = WIRE_MINOR},
         };
 
-        (void)snprintf(m.REFUSED.text, sizeof(m.REFUSED.text), "%s",
-                       commit ? "out of memory: neither the GPU nor the host has this much left to "
-                                "promise"
-                              : "no room for this much memory that cannot be moved");
+        (void)snprintf(m.REFUSED.text, sizeof(m.REFUSED.text), "%s", text);
         client_send(c, &m);
+}
+
+static void do_refuse(struct server *s, struct client *c, const struct sched_action *a)
+{
+        bool commit = a->refuse.code == -ENOMEM;
+
+        refuse_one(c, (unsigned)c->accounts[a->gpu].ordinal,
+                   commit ? WIRE_REFUSED_COMMIT : WIRE_REFUSED_FIXED, a->refuse.of,
+                   commit ? "out of memory: neither the GPU nor the host has this much left to "
+                            "promise"
+                          : "no room for this much memory that cannot be moved");
 }
 
 static void do_contested(struct server *s, struct client *c, const struct sched_action *a)
@@ -237,19 +246,15 @@ static int register_client(struct client *c)
 
 static void refuse_gpu(struct client *c, const struct wire_message *m, int error)
 {
-        struct wire_message refused = {
-                .header = {WIRE_REFUSED, m->header.gpu, 0},
-                .REFUSED = {.magic = WIRE_MAGIC,
-                            .code = WIRE_REFUSED_GPU,
-                            .of = m->header.sequence,
-                            .major = WIRE_MAJOR,
-                            .minor = WIRE_MINOR},
-        };
+        refuse_one(c, m->header.gpu, WIRE_REFUSED_GPU, m->header.sequence,
+                   error == -ENOSPC ? "this daemon serves 16 GPUs already"
+                                    : "no GPU has this much memory");
+}
 
-        (void)snprintf(refused.REFUSED.text, sizeof(refused.REFUSED.text), "%s",
-                       error == -ENOSPC ? "this daemon serves 16 GPUs already"
-                                        : "no GPU has this much memory");
-        client_send(c, &refused);
+static void refuse_fixed(struct client *c, const struct wire_message *m)
+{
+        refuse_one(c, m->header.gpu, WIRE_REFUSED_FIXED, m->header.sequence,
+                   "this user's programs hold as much memory that cannot be moved as one user may");
 }
 
 static int on_attach(struct client *c, const struct wire_message *m)
@@ -268,6 +273,7 @@ static int on_attach(struct client *c, const struct wire_message *m)
                 .detached = in->flags & WIRE_FLAG_DETACHED,
                 .sequence = m->header.sequence,
         };
+        bool fixed_refused;
         unsigned gpu;
         int r = gpus_find(&s->gpus, in->uuid, in->total_bytes, s->sched, &gpu);
 
@@ -282,6 +288,17 @@ static int on_attach(struct client *c, const struct wire_message *m)
                 if (r < 0)
                         return r;
         }
+        r = allowance_claim(c, gpu, &a.usage);
+        if (r < 0) {
+                client_refuse(c, WIRE_REFUSED_LIMIT, "too many messages a second");
+                return r;
+        }
+        if (a.usage.backed < in->backed || a.usage.fixed < in->fixed)
+                log_info("client %d (%s) says that it holds more than it can", (int)c->peer.pid,
+                         c->name);
+        fixed_refused = a.fixed_wanted > allowance_fixed(c, gpu);
+        if (fixed_refused)
+                a.fixed_wanted = 0;
         r = sched_client_attach(s->sched, c->id, gpu, &a, clock_now_ns(), &s->actions);
         if (r < 0)
                 return r;
@@ -289,6 +306,8 @@ static int on_attach(struct client *c, const struct wire_message *m)
         c->accounts[gpu].ordinal = m->header.gpu;
         send_attached(c, gpu, m->header.gpu);
         session_perform(s);
+        if (fixed_refused)
+                refuse_fixed(c, m);
         release_former(c);
         /* It came with memory that may have been taken for a stranger's until now. */
         if (in->backed + in->fixed > 0)
@@ -309,6 +328,7 @@ static int on_usage(struct client *c, const struct wire_message *m)
                 .drain_ns = in->drain_ns,
         };
 
+        allowance_usage(c, (unsigned)c->gpu_of[m->header.gpu], &u);
         return sched_client_usage(c->server->sched, c->id, (unsigned)c->gpu_of[m->header.gpu], &u,
                                   in->limit_sequence,
                                   in->flags & WIRE_FLAG_POISONED ? SCHED_POISONED : 0,
@@ -325,8 +345,26 @@ static int on_want(struct client *c, const struct wire_message *m)
                 .sequence = m->header.sequence,
         };
 
-        return sched_client_want(c->server->sched, c->id, (unsigned)c->gpu_of[m->header.gpu], &w,
-                                 clock_now_ns(), &c->server->actions);
+        unsigned gpu = (unsigned)c->gpu_of[m->header.gpu];
+        struct sched_account_view v;
+        int r = sched_account_view(c->server->sched, c->id, gpu, &v);
+
+        if (r < 0)
+                return r;
+        /* What is refused is as if it had not been asked for; the rest of the message stands. */
+        if (w.commit > v.commit && !allowance_commit(c, gpu, w.commit)) {
+                w.commit = 0;
+                refuse_one(
+                        c, m->header.gpu, WIRE_REFUSED_COMMIT, m->header.sequence,
+                        "out of memory: this user's programs were promised as much host memory as "
+                        "one user may be");
+        }
+        if (w.fixed > v.fixed && w.fixed > allowance_fixed(c, gpu)) {
+                w.fixed = 0;
+                refuse_fixed(c, m);
+        }
+        return sched_client_want(c->server->sched, c->id, gpu, &w, clock_now_ns(),
+                                 &c->server->actions);
 }
 
 static int on_idle(struct client *c, const struct wire_message *m)
@@ -377,27 +415,44 @@ static int on_bye(struct client *c, const struct wire_message *m)
         return 0;
 }
 
+/* Whoever is before c in the queue waits, too: it is the one at the end of the chain that holds
+ * what all of them lack. */
+static const struct client *holder_of(const struct client *c, struct sched_client_view *ret_view)
+{
+        struct server *s = c->server;
+        const struct client *holder = NULL, *next = c;
+        uint64_t now = clock_now_ns();
+
+        for (unsigned i = 0; i < CHAIN_MAX && next; i++) {
+                struct sched_client_view v;
+
+                if (sched_client_view(s->sched, next->id, now, &v) < 0)
+                        break;
+                if (next != c) {
+                        holder = next;
+                        *ret_view = v;
+                }
+                next = server_find(s, v.blocker);
+                if (next == c)
+                        break;
+        }
+        return holder;
+}
+
 static int on_who(struct client *c, const struct wire_message *m)
 {
         struct wire_message answer = {.header = {WIRE_HOLDER, WIRE_NO_GPU, 0}};
-        struct sched *sched = c->server->sched;
-        struct sched_client_view v;
-        const struct client *holder = NULL;
-        uint64_t now = clock_now_ns();
+        struct sched_client_view v = {0};
+        const struct client *holder = holder_of(c, &v);
 
-        if (sched_client_view(sched, c->id, now, &v) == 0)
-                holder = server_find(c->server, v.blocker);
         if (holder) {
-                bool may_know = holder->peer.uid == c->peer.uid || peer_is_trusted(&c->peer);
-
                 answer.HOLDER.pid = (uint32_t)holder->peer.pid;
-                if (may_know)
+                if (holder->peer.uid == c->peer.uid || peer_is_trusted(&c->peer))
                         (void)snprintf(answer.HOLDER.name, sizeof(answer.HOLDER.name), "%s",
                                        holder->name);
                 else
                         answer.HOLDER.flags |= WIRE_HOLDER_OTHER_USER;
-                if (sched_client_view(sched, holder->id, now, &v) == 0 &&
-                    v.flags & (SCHED_OVERDUE | SCHED_LOST | SCHED_UNPREEMPTIBLE))
+                if (v.flags & (SCHED_OVERDUE | SCHED_LOST | SCHED_UNPREEMPTIBLE))
                         answer.HOLDER.flags |= WIRE_HOLDER_STUCK;
         }
         client_send(c, &answer);

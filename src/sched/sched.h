@@ -234,6 +234,7 @@ int sched_client_view(const struct sched *s, sched_client id, uint64_t now_ns,
 struct sched_account_view {
         struct sched_usage usage;
         uint64_t commit, limit, charge, fixed, need;
+        uint64_t commit_held; /* the highest commit it has not given back yet */
 };
 int sched_account_view(const struct sched *s, sched_client id, unsigned gpu,
                        struct sched_account_view *ret);

@@ -168,6 +168,7 @@ int sched_account_view(const struct sched *s, sched_client id, unsigned gpu,
                 .charge = account_charge(a),
                 .fixed = account_fixed(a),
                 .need = account_need(c, a),
+                .commit_held = a->commit_held,
         };
         return 0;
 }

@@ -265,6 +265,93 @@ raise SystemExit(0 if refused > 100 else 1)
     assert machine.status_of(directory)["mode"] == "auto"
 
 
+# ---- what one user may take from the others ----
+
+
+LIAR = """
+import os, sys
+sys.path.insert(0, {tests!r})
+import hostile, wireclient as w
+GPU = bytes.fromhex({uuid!r})
+sockets = []
+for number in range(6):
+    if os.fork() == 0:
+        break
+    number = None
+s = hostile.connect({directory!r})
+s.settimeout(20)
+s.send(hostile.hello(name="liar"))
+whole = 1 << 27
+what = {what!r}
+lie = dict(total_bytes=whole, uuid=GPU)
+if what == "attach":
+    lie |= dict(allocated=whole, backed=whole, fixed=whole, flags=w.RUNNING)
+if what == "fixed_wanted":
+    lie |= dict(fixed_wanted=whole // 20)
+s.send(w.encode("ATTACH", 0, 1, **lie))
+if what == "usage":
+    for _ in range(3):
+        s.send(w.encode("USAGE", 0, 2, allocated=whole, backed=whole, fixed=whole, arena=1 << 60, limit_sequence=1))
+if what == "short":
+    for _ in range(3):
+        s.send(w.encode("SHORT", 0, 2, bytes=1 << 62))
+s.send(w.encode("IDLE", sequence=3, lease=0))
+messages = [w.decode(s.recv(4096))]
+os.write(1, b"lied\\n")
+os.read(0, 1)
+"""
+
+
+@pytest.mark.parametrize("what", ["attach", "usage", "fixed_wanted", "short"])
+def test_lies_of_one_user_leave_room_for_the_others(machine, shared_daemon, what):
+    """Seven processes of Bob claim the whole card each, in every message that has a figure. Alice is the daemon's own
+    user; Eve is not, and gets her context, her memory and her turn."""
+    os.chmod(machine.root, 0o777)
+    directory = shared_daemon("--host-memory", "512MiB")
+    first = machine.user(EVE, "hold", "--bytes", "16MiB", directory=directory, groups=[GROUP], stdin=subprocess.PIPE)
+    first.await_event("filled")
+    card = machine.status_of(directory)["gpus"][0]
+    script = LIAR.format(tests=os.path.dirname(os.path.abspath(__file__)), directory=directory, what=what,
+                         uuid=card["uuid"].replace("GPU-", "").replace("-", ""))
+    liar = machine.start([*as_user(BOB, groups=[GROUP]), sys.executable, "-c", script], stdin=subprocess.PIPE,
+                         SUBLET_SOURCE=world_module.ROOT, PYTHONDONTWRITEBYTECODE="1")
+    wait_for(lambda: liar.out().count("lied") == 7, 30, "the lies to be told")
+
+    def counted():
+        return [c for c in machine.status_of(directory)["gpus"][0]["clients"] if c["uid"] == BOB]
+
+    wait_for(lambda: len(counted()) == 7, 20, "the liars to be clients")
+    fixed = sum(c["fixed"] for c in counted())
+    assert fixed <= card["total"] // 4, f"a quarter of the card in fixed bytes is what one user may hold, not {fixed}"
+    assert first.order("touch")["order"] == "touch"
+    p = machine.user(EVE, "fill", "--bytes", "64MiB", "--block", "4MiB", "--seed", "5", directory=directory, groups=[GROUP])
+    p.ok(60)
+    assert machine.check_sums(p) >= 1
+    first.finish()
+    liar.process.stdin.close()
+    liar.wait(20)
+
+
+def test_one_users_promises_leave_host_memory_for_the_others(machine, shared_daemon):
+    """Half of the host's memory is the most that one user's programs may count on, however many they are."""
+    os.chmod(machine.root, 0o777)
+    directory = shared_daemon("--host-memory", "200MiB")
+    held, refused = [], None
+    for _ in range(8):  # 8 x 48 MiB; a card of 128 and half of 200 hold four
+        p = machine.user(BOB, "hold", "--bytes", "48MiB", directory=directory, groups=[GROUP], stdin=subprocess.PIPE)
+        wait_for(lambda p=p: p.events("filled") or not p.running(), 60, "memory or a refusal")
+        if not p.running():
+            refused = p
+            break
+        held.append(p)
+    assert refused and "OUT_OF_MEMORY" in refused.err() + refused.out(), "he is told as by a card that is full"
+    assert len(held) == 4
+    p = machine.user(EVE, "fill", "--bytes", "48MiB", "--block", "4MiB", directory=directory, groups=[GROUP])
+    p.ok(60)
+    for p in held:
+        p.finish()
+
+
 # ---- who is who ----
 
 
