@@ -78,7 +78,8 @@ bool account_resident(const struct client *c, const struct account *a)
 
 uint64_t account_missing(const struct client *c, const struct account *a)
 {
-        return sub_sat(MAX(account_need(c, a), a->reserve), a->limit);
+        /* the commit may have been lowered since the reserve was set */
+        return sub_sat(MAX(account_need(c, a), MIN(a->reserve, a->commit)), a->limit);
 }
 
 uint64_t client_run_ns(const struct sched *s, const struct client *c)
@@ -321,7 +322,7 @@ void ledger_set_limit(struct sched *s, struct client *c, unsigned gpu, uint64_t 
                 begin_evicting(s,
                                a); /* with a lease the limit is never asked below what is backed */
         if (limit < a->limit)
-                a->unsure = !PLANTED(UNSURE_BELIEVED);
+                a->unsure = true;
         a->limit = limit;
         a->held = PLANTED(PROMISED_BYTES) ? limit : MAX(a->held, limit);
         a->due_ns = 0;

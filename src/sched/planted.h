@@ -20,7 +20,7 @@ enum planted {
         PLANTED_TICKET_ORDER,        /* the last to ask is the first to be served */
         PLANTED_STALE_LEASE,         /* DRAINED of an old lease ends the current one */
         PLANTED_STALE_USAGE,         /* figures from before a LIMIT acknowledge it */
-        PLANTED_UNSURE_BELIEVED,     /* bytes that are about to be evicted count as resident */
+        PLANTED_DRAINING_IS_GONE,    /* a lease counts as given back once it is asked for */
         PLANTED_PROGRESS_IGNORED,    /* an eviction must be over within the grace period */
         PLANTED_NO_WAKE,             /* nobody looks again when a turn ends */
         PLANTED_HOST_ROOM_TWICE,     /* each GPU promises all of the host's room */

@@ -98,7 +98,8 @@ static void survey_gpu(struct sched *s, unsigned gpu)
                 if (client_immovable(s, c))
                         g->immovable += account_movable(a);
                 /* Exclusive mode does not wait for a holder that cannot be asked for its lease. */
-                if (c->lease && !c->lost && !c->overdue)
+                if (c->lease && !c->lost && !c->overdue &&
+                    !(PLANTED(DRAINING_IS_GONE) && c->draining))
                         g->leases++;
                 commit_max = MAX(commit_max, a->commit_held);
                 g->top_priority = MAX(g->top_priority, c->priority);
@@ -378,7 +379,7 @@ static void set_reserve(struct sched *s, struct client *c)
 
                 a->reserve = 0;
                 if (!c->lease && !c->stuck && s->config.mode != SCHED_MODE_OFF)
-                        a->reserve = MIN(MIN(account_mark(s, c, a), a->commit_held), room);
+                        a->reserve = MIN(MIN(account_mark(s, c, a), a->commit), room);
         }
 }
 

@@ -308,6 +308,7 @@ static void on_limit(struct world *w, struct process *p, const struct sched_acti
                                        ? g->commit_exact
                                        : g->allocated;
                 g->commit_asked = 0;
+                send_usage(w, p, a->gpu);
         }
         if (g->fixed_asked && g->fixed_allowed >= g->fixed_asked) {
                 /* The card must have them: others were evicted for it. */

@@ -51,6 +51,7 @@ void connect_process(struct world *w, struct process *p)
                         g->fixed_sequence = p->sequence;
                 }
                 g->limit_sequence = 0;
+                g->known = false;
                 /* what another connection allowed means nothing */
                 g->commit = g->allocated;
                 g->limit = g->backed;

@@ -29,6 +29,27 @@ static void check_grant(struct world *w, struct process *p)
         }
 }
 
+/* In exclusive mode nobody else on the same GPUs holds a lease, but who cannot be asked for it. A
+ * process that came back running holds one whatever the mode. */
+static void check_alone(struct world *w, struct process *p)
+{
+        struct sched_client_view v;
+
+        if (w->mode != SCHED_MODE_EXCLUSIVE || w->attaching || p->hostile)
+                return;
+        for (unsigned i = 0; i < w->o.clients; i++) {
+                struct process *q = &w->p[i];
+                bool shared = false;
+
+                if (q == p || !q->id || sched_client_view(w->s, q->id, w->now_ns, &v) < 0)
+                        continue;
+                for (unsigned g = 0; g < w->o.gpus; g++)
+                        shared |= p->gpu[g].known && q->gpu[g].known;
+                if (shared && v.lease && !(v.flags & (SCHED_LOST | SCHED_OVERDUE)))
+                        fail(w, "two leases in exclusive mode", number(w, p));
+        }
+}
+
 void perform(struct world *w, struct sched_actions *out)
 {
         for (;;) {
@@ -36,8 +57,10 @@ void perform(struct world *w, struct sched_actions *out)
                         struct message m = {.type = DOWN_ACTION, .action = out->list[i]};
                         struct process *p = by_id(w, out->list[i].client);
 
-                        if (p && out->list[i].type == SCHED_DO_GRANT)
+                        if (p && out->list[i].type == SCHED_DO_GRANT) {
                                 check_grant(w, p);
+                                check_alone(w, p);
+                        }
                         if (out->list[i].type == SCHED_DO_OVERDUE) {
                                 w->counts.overdue++;
                                 if (p && calm(w))
@@ -128,6 +151,8 @@ static void deliver_up(struct world *w, struct process *p, const struct message 
                 r = sched_client_short(w->s, p->id, m->gpu, m->bytes, w->now_ns, &out);
                 break;
         case UP_ATTACH:
+                p->gpu[m->gpu].known = true;
+                w->attaching = m->attach.running;
                 r = sched_client_attach(w->s, p->id, m->gpu, &m->attach, w->now_ns, &out);
                 break;
         case UP_GARBAGE:
@@ -139,6 +164,7 @@ static void deliver_up(struct world *w, struct process *p, const struct message 
         if (r < 0)
                 fail(w, "an honest message was rejected", number(w, p));
         perform(w, &out);
+        w->attaching = false;
 }
 
 /* The counts of a daemon that ends are kept. */

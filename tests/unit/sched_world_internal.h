@@ -41,7 +41,7 @@ struct queue {
 };
 
 struct on_gpu {
-        bool used;
+        bool used, known;                      /* known: attached, as far as the daemon has heard */
         uint64_t allocated, backed, fixed;     /* the truth */
         uint64_t commit, limit, fixed_allowed; /* as last told */
         uint32_t limit_sequence;
@@ -80,7 +80,7 @@ struct world {
         uint64_t random; /* of whoever is at it now */
         uint64_t daemon_random, now_ns;
         struct sched *s;
-        bool restarted_once, traced;
+        bool restarted_once, traced, attaching;
 
         /* What programs and fate decided; everything else follows from it. */
         struct world_choice *choices;

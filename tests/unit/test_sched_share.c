@@ -1,0 +1,283 @@
+/* test_sched_share.c: how the GPU is shared over more than one turn, by example: between users,
+ * between turns of different lengths, between peaks. Who gives way at one moment is
+ * test_sched_turns.c. */
+#include "sched_bench.h"
+
+#define WHOLE (970 * MIB) /* all that can be used */
+
+#define BENCH struct bench *b __attribute__((cleanup(done))) = bench_new(NULL)
+
+static void done(struct bench **b)
+{
+        bench_free(*b);
+}
+
+/* A client of that user that holds so many bytes, none of them resident, and wants to run. */
+static struct tenant *waiter_of(struct bench *b, uint32_t uid, uint64_t bytes)
+{
+        struct tenant *t = &b->t[b->tenants++];
+
+        assert_int_equal(sched_client_add(b->s, uid, 0, b->now_ns, &t->id), 0);
+        attach(b, t, 0, &(struct sched_attach){.usage = {.allocated = bytes}, .run = true});
+        usage(b, t);
+        restore(b, t);
+        return t;
+}
+
+/* Its turn ends now; it wants another one. */
+static void hand_over(struct bench *b, struct tenant *t)
+{
+        assert_true(t->revoked);
+        drained(b, t);
+        want_run(b, t, t->allocated[0]);
+        evict_to(b, t, t->limit[0]);
+}
+
+static void next_turn(struct bench *b, struct tenant *from, struct tenant *to)
+{
+        pass(b, FIXED_QUANTUM_NS);
+        hand_over(b, from);
+        restore(b, to);
+        assert_int_not_equal(to->lease, 0);
+}
+
+static void a_user_with_many_processes_has_no_more_turns_than_one_with_one(void **state)
+{
+        BENCH;
+        struct tenant *a[3], *c;
+
+        for (unsigned i = 0; i < 3; i++)
+                a[i] = waiter_of(b, 1, WHOLE);
+        assert_int_not_equal(a[0]->lease, 0);
+        c = waiter_of(b, 2, WHOLE); /* the last to ask */
+        next_turn(b, a[0], c);
+        next_turn(b, c, a[1]);
+        next_turn(b, a[1], c);
+        next_turn(b, c, a[2]); /* of the first user's, each in its turn */
+        next_turn(b, a[2], c);
+        next_turn(b, c, a[0]);
+}
+
+static void processes_of_one_user_take_turns_in_the_order_in_which_they_asked(void **state)
+{
+        BENCH;
+        struct tenant *a[3];
+
+        for (unsigned i = 0; i < 3; i++)
+                a[i] = waiter_of(b, 1, WHOLE);
+        for (unsigned i = 0; i < 6; i++)
+                next_turn(b, a[i % 3], a[(i + 1) % 3]);
+}
+
+static void who_comes_back_after_hours_has_saved_nothing_and_owes_nothing(void **state)
+{
+        BENCH;
+        struct tenant *a = waiter_of(b, 1, WHOLE), *c, *d;
+
+        pass(b, 3600 * NSEC_PER_SEC); /* alone on the card */
+        c = waiter_of(b, 2, WHOLE);
+        hand_over(b, a);
+        restore(b, c);
+        assert_int_not_equal(c->lease, 0);
+        d = waiter_of(b, 2, WHOLE);
+        /* the hour counts as two turns: one more of theirs, and then as many for either user */
+        next_turn(b, c, d);
+        next_turn(b, d, a);
+        next_turn(b, a, c);
+        next_turn(b, c, d);
+        next_turn(b, d, a);
+        next_turn(b, a, c);
+}
+
+static void what_a_turn_lasts_too_long_comes_off_the_next_one(void **state)
+{
+        BENCH;
+        struct tenant *a = waiter_of(b, 1, WHOLE), *c = waiter_of(b, 1, WHOLE);
+
+        pass(b, FIXED_QUANTUM_NS);
+        assert_true(a->revoked);
+        pass(b, 300 * NSEC_PER_MSEC); /* a long kernel */
+        hand_over(b, a);
+        restore(b, c);
+        next_turn(b, c, a);
+        pass(b, FIXED_QUANTUM_NS - 301 * NSEC_PER_MSEC);
+        assert_false(a->revoked);
+        pass(b, NSEC_PER_MSEC);
+        assert_true(a->revoked);
+        pass(b, 5 * NSEC_PER_SEC); /* a very long one: a quantum is the most that is remembered, */
+        hand_over(b, a);
+        restore(b, c);
+        next_turn(b, c, a);
+        pass(b, FIXED_QUANTUM_NS / 2 - NSEC_PER_MSEC); /* and half of one the most that is cut */
+        assert_false(a->revoked);
+        pass(b, NSEC_PER_MSEC);
+        assert_true(a->revoked);
+}
+
+static void a_turn_stands_still_while_it_waits_for_growth(void **state)
+{
+        BENCH;
+        struct tenant *c = runner(b, 0, 400 * MIB), *a, *t;
+
+        pass(b, FIXED_QUANTUM_NS / 2);
+        a = runner(b, 0, 400 * MIB);
+        want_commit(b, a, 600 * MIB);
+        a->allocated[0] = 600 * MIB;
+        usage(b, a);
+        want_run(b, a, 600 * MIB); /* lacks 30 MiB, and c is safe for another half a quantum */
+        pass(b, FIXED_QUANTUM_NS / 2);
+        assert_true(c->revoked);
+        pass(b, FIXED_QUANTUM_NS / 4);
+        gone(b, c);
+        restore(b, a); /* three quarters late */
+        t = waiter_of(b, 1, 600 * MIB);
+        pass(b, FIXED_QUANTUM_NS - NSEC_PER_MSEC);
+        assert_false(a->revoked);
+        pass(b, NSEC_PER_MSEC);
+        assert_true(a->revoked);
+        assert_int_equal(t->lease, 0);
+}
+
+/* Else it would keep what it has from everybody, for as long as a higher priority computes. */
+static void a_turn_does_not_stand_still_for_more_than_a_quantum(void **state)
+{
+        BENCH;
+        struct tenant *a, *t, *high;
+
+        high = &b->t[b->tenants++];
+        assert_int_equal(sched_client_add(b->s, 1, 5, b->now_ns, &high->id), 0);
+        attach(b, high, 1,
+               &(struct sched_attach){.usage = {.allocated = 800 * MIB, .backed = 800 * MIB},
+                                      .running = true});
+        a = runner(b, 0, 500 * MIB);
+        attach(b, a, 1, &(struct sched_attach){.usage = {.allocated = 300 * MIB}, .run = true});
+        assert_int_equal(a->limit[1], 170 * MIB);
+        usage_as_of(b, a, 1, a->sequence[1]);
+        t = waiter_of(b, 1, 500 * MIB);
+        pass(b, 2 * FIXED_QUANTUM_NS - NSEC_PER_MSEC);
+        assert_false(a->revoked);
+        pass(b, NSEC_PER_MSEC);
+        assert_true(a->revoked);
+        drained(b, a);
+        evict_to(b, a, a->limit[0]);
+        restore(b, t);
+        assert_int_not_equal(t->lease, 0);
+}
+
+static void room_for_the_next_peak_is_not_lent(void **state)
+{
+        BENCH;
+        struct tenant *a = runner(b, 0, 800 * MIB), *t;
+
+        a->allocated[0] = a->backed[0] = 100 * MIB; /* between two peaks */
+        usage(b, a);
+        t = waiter_of(b, 1, 400 * MIB);
+        assert_int_equal(t->limit[0], 170 * MIB);
+        assert_int_equal(a->limit[0], 800 * MIB);
+        pass(b, FIXED_QUANTUM_NS); /* but its turn ends */
+        drained(b, a);
+        assert_int_equal(a->limit[0], 570 * MIB); /* nothing has to be moved for that */
+        usage(b, a);
+        restore(b, t);
+        assert_int_not_equal(t->lease, 0);
+        /* and its next one needs room for the peak, so that they do not meet at it */
+        want_run(b, a, 100 * MIB);
+        assert_int_equal(a->lease, 0);
+        pass(b, FIXED_QUANTUM_NS);
+        assert_true(t->revoked);
+}
+
+static void a_peak_is_forgotten_as_it_runs(void **state)
+{
+        BENCH;
+        struct tenant *a = runner(b, 9, 800 * MIB), *t;
+
+        a->allocated[0] = a->backed[0] = 100 * MIB;
+        usage(b, a);
+        t = waiter_of(b, 1, 500 * MIB);
+        assert_int_equal(t->lease, 0);
+        pass(b, 5 * NSEC_PER_SEC); /* 600 MiB by now */
+        assert_in_range(a->limit[0], 590 * MIB, 640 * MIB);
+        pass(b, 5 * NSEC_PER_SEC); /* 400 MiB: t's are among what is left */
+        assert_int_equal(a->limit[0], 470 * MIB);
+        usage(b, a);
+        restore(b, t);
+        assert_int_not_equal(t->lease, 0);
+        assert_false(a->revoked);
+}
+
+static void an_idle_client_keeps_no_room_for_peaks(void **state)
+{
+        BENCH;
+        struct tenant *a = runner(b, 0, 800 * MIB), *t;
+
+        a->allocated[0] = a->backed[0] = 100 * MIB;
+        usage(b, a);
+        idle(b, a, true);
+        t = waiter_of(b, 1, 600 * MIB);
+        usage(b, a);
+        restore(b, t);
+        assert_int_not_equal(t->lease, 0);
+        assert_false(a->revoked);
+}
+
+/* It was asked to drain while it was idle, and had work before it had drained. */
+static void who_drained_and_is_next_all_the_same_keeps_its_memory(void **state)
+{
+        BENCH;
+        struct tenant *high = runner(b, 5, 900 * MIB), *t;
+
+        idle(b, high, true);
+        t = waiter_of(b, 1, 900 * MIB);
+        pass(b, NSEC_PER_SEC);
+        assert_true(high->revoked);
+        idle(b, high, false);
+        want_run(b, high, 900 * MIB); /* its threads wait already */
+        drained(b, high);
+        want_run(b, high, 900 * MIB);
+        if (!high->lease)
+                restore(b, high);
+        assert_int_not_equal(high->lease, 0);
+        assert_int_equal(t->lease, 0);
+}
+
+static void bursts_of_a_higher_priority_keep_their_memory_for_a_hand_offs_cost(void **state)
+{
+        BENCH;
+        struct tenant *high = runner(b, 5, 900 * MIB), *t;
+        /* 830 MiB out and in again at 20 GB/s */
+        uint64_t cost = 2 * 830 * MIB / 20000 * 1000;
+
+        t = waiter_of(b, 1, 900 * MIB);
+        for (unsigned i = 0; i < 20; i++) {
+                idle(b, high, true);
+                pass(b, cost - NSEC_PER_MSEC);
+                idle(b, high, false);
+                pass(b, 10 * NSEC_PER_MSEC);
+        }
+        assert_false(high->revoked);
+        idle(b, high, true);
+        pass(b, cost);
+        assert_true(high->revoked);
+        assert_int_equal(t->lease, 0);
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                cmocka_unit_test(a_user_with_many_processes_has_no_more_turns_than_one_with_one),
+                cmocka_unit_test(processes_of_one_user_take_turns_in_the_order_in_which_they_asked),
+                cmocka_unit_test(who_comes_back_after_hours_has_saved_nothing_and_owes_nothing),
+                cmocka_unit_test(what_a_turn_lasts_too_long_comes_off_the_next_one),
+                cmocka_unit_test(a_turn_stands_still_while_it_waits_for_growth),
+                cmocka_unit_test(a_turn_does_not_stand_still_for_more_than_a_quantum),
+                cmocka_unit_test(room_for_the_next_peak_is_not_lent),
+                cmocka_unit_test(a_peak_is_forgotten_as_it_runs),
+                cmocka_unit_test(an_idle_client_keeps_no_room_for_peaks),
+                cmocka_unit_test(who_drained_and_is_next_all_the_same_keeps_its_memory),
+                cmocka_unit_test(
+                        bursts_of_a_higher_priority_keep_their_memory_for_a_hand_offs_cost),
+        };
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}
