@@ -14,4 +14,4 @@ CUresult fault_check(const char *function);
 /* After a call, whatever it returned. */
 void fault_after(const char *const *function);
 #define FAULT_AFTER(function) \
-        __attribute__((cleanup(fault_after))) const char *const fault_here = (function)
+        __attribute__((cleanup(fault_after), unused)) const char *const fault_here = (function)

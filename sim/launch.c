@@ -120,8 +120,9 @@ static CUresult running_result(const struct running *run, int r)
 
 CUresult launch_run(CUcontext c, const struct work_kernel *w)
 {
-        struct running run = {
-                .context = c, .hold = {c, c->device}, .unmappings = space_unmappings()};
+        struct running run = {.context = c,
+                              .hold = {.context = c, .device = c->device},
+                              .unmappings = space_unmappings()};
         struct ptx_memory memory = {.resolve = running_resolve,
                                     .globaltimer_ns = running_globaltimer,
                                     .cancelled = running_cancelled,

@@ -59,7 +59,7 @@ int managed_charge(unsigned device, uint64_t bytes);
 /* ---- what programs say of it; device: ordinal, or CU_DEVICE_CPU, CU_DEVICE_INVALID ---- */
 
 struct managed_advice {
-        int8_t preferred, prefetched;
+        int16_t preferred, prefetched;
         bool read_mostly;
         uint8_t accessed_by; /* a bit each device */
         bool accessed_by_host;

@@ -52,7 +52,7 @@ static CUresult location_device(CUmemLocation location, int *ret_device)
 
 static void set_prefetched(struct managed_advice *a, int device)
 {
-        a->prefetched = (int8_t)device;
+        a->prefetched = (int16_t)device;
 }
 
 static CUresult prefetch(const char *function, CUdeviceptr ptr, size_t bytes, int to,
@@ -132,7 +132,7 @@ static void unset_read_mostly(struct managed_advice *a, int device)
 
 static void set_preferred(struct managed_advice *a, int device)
 {
-        a->preferred = (int8_t)device;
+        a->preferred = (int16_t)device;
 }
 
 static void unset_preferred(struct managed_advice *a, int device)
