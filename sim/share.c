@@ -1,6 +1,5 @@
-/* share.c: memory handles as file descriptors, for other processes. What is imported is charged to
- * the process that made it, and to nobody a second time. */
-#include <fcntl.h>
+/* share.c: memory handles as file descriptors, for other processes. Charged to one process at a
+ * time: the maker as long as it holds the memory, then whoever imports it. */
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -24,8 +23,8 @@ EXPORT CUresult cuMemExportToShareableHandle(void *shareable_handle,
                 return CUDA_ERROR_INVALID_VALUE;
         space_lock_shared();
         p = handle_find(handle);
-        if (p && p->fd >= 0)
-                fd = fcntl(p->fd, F_DUPFD_CLOEXEC, 0);
+        if (p && (p->prop.requestedHandleTypes & CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR))
+                fd = physical_export(p);
         space_unlock();
         if (fd < 0)
                 return CUDA_ERROR_INVALID_VALUE;

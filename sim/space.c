@@ -4,8 +4,10 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -295,6 +297,8 @@ struct range *space_pin(uint64_t address, unsigned device, bool write)
 
 /* ---- memory ---- */
 
+#define SHARED_NAME "simcuda-%u" /* which card it is memory of */
+
 CUresult physical_new(unsigned device, uint64_t bytes, bool shareable, struct physical **ret)
 {
         struct physical *p = calloc(1, sizeof(*p));
@@ -305,8 +309,11 @@ CUresult physical_new(unsigned device, uint64_t bytes, bool shareable, struct ph
         if (managed_charge(device, bytes) < 0)
                 goto free_object;
         if (shareable) {
-                p->fd = memfd_create("simcuda", MFD_CLOEXEC);
-                if (p->fd < 0 || ftruncate(p->fd, (off_t)bytes) < 0)
+                char name[sizeof(SHARED_NAME) + 10];
+
+                (void)snprintf(name, sizeof(name), SHARED_NAME, device);
+                p->fd = memfd_create(name, MFD_CLOEXEC);
+                if (p->fd < 0 || ftruncate(p->fd, (off_t)bytes) < 0 || flock(p->fd, LOCK_EX) < 0)
                         goto uncharge;
                 p->at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, p->fd,
                              0);
@@ -336,13 +343,41 @@ free_object:
         return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
+/* Opened anew, so that the copy has no part in the lock that says who is charged. */
+static int open_again(int fd)
+{
+        char path[64];
+
+        (void)snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+        return open(path, O_RDWR | O_CLOEXEC);
+}
+
+static unsigned device_of_file(int fd)
+{
+        char path[64], name[64] = "";
+        unsigned device = 0;
+
+        (void)snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+        if (readlink(path, name, sizeof(name) - 1) < 0 ||
+            sscanf(name, "/memfd:" SHARED_NAME, &device) != 1 || device >= SESSION_DEVICES)
+                return 0;
+        return device;
+}
+
+int physical_export(const struct physical *p)
+{
+        int fd = open_again(p->fd);
+
+        return fd < 0 ? -errno : fd;
+}
+
 CUresult physical_import(int fd, uint64_t bytes, struct physical **ret)
 {
         struct physical *p = calloc(1, sizeof(*p));
 
         if (!p)
                 return CUDA_ERROR_OUT_OF_MEMORY;
-        p->fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+        p->fd = open_again(fd);
         p->at = p->fd < 0 ? MAP_FAILED
                           : mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE,
                                  p->fd, 0);
@@ -354,13 +389,20 @@ CUresult physical_import(int fd, uint64_t bytes, struct physical **ret)
         }
         (void)madvise(p->at, bytes, MADV_DONTFORK);
         p->bytes = bytes;
-        p->imported = true;
+        p->device = device_of_file(p->fd);
+        p->imported = flock(p->fd, LOCK_EX | LOCK_NB) < 0;
+        if (!p->imported && session_charge(sim.session, p->device, bytes) < 0) {
+                (void)munmap(p->at, bytes);
+                (void)close(p->fd);
+                free(p);
+                return CUDA_ERROR_OUT_OF_MEMORY;
+        }
         p->handles = 1;
         atomic_init(&p->pins, 1);
+        /* As on a card: what was imported cannot be exported again. */
         p->prop = (CUmemAllocationProp){.type = CU_MEM_ALLOCATION_TYPE_PINNED,
-                                        .requestedHandleTypes =
-                                                CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
-                                        .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
+                                        .requestedHandleTypes = CU_MEM_HANDLE_TYPE_NONE,
+                                        .location = {CU_MEM_LOCATION_TYPE_DEVICE, (int)p->device}};
         *ret = p;
         return CUDA_SUCCESS;
 }
@@ -369,7 +411,10 @@ void physical_drop(struct physical *p)
 {
         if (--p->handles > 0 || p->maps > 0)
                 return;
-        if (!p->imported)
+        if (!p->imported) {
                 session_uncharge(sim.session, p->device, p->bytes);
+                if (p->fd >= 0)
+                        (void)flock(p->fd, LOCK_UN);
+        }
         physical_unpin(p);
 }

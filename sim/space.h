@@ -19,7 +19,7 @@ struct physical {
         uint8_t *at;
         unsigned handles, maps; /* under the space lock: the card is charged while either is left */
         _Atomic unsigned pins;  /* the memory itself stays while any is left; the table holds one */
-        bool imported;          /* charged to somebody else */
+        bool imported;          /* charged to whoever holds the lock of the file, not to us */
         CUmemAllocationProp prop;
         struct physical *next; /* all of the program's handles */
         int fd;                /* shareable ones are a file; -1 */
@@ -95,8 +95,11 @@ void space_unpin(struct range *r);
 /* Memory of a card, charged to this process. Unlocked. CUresult, because out of memory and out of
  * this machine's memory are both CUDA_ERROR_OUT_OF_MEMORY. fd: a file to map, or -1. */
 CUresult physical_new(unsigned device, uint64_t bytes, bool shareable, struct physical **ret);
-/* Memory that another process made and is charged for; fd stays the caller's. */
+/* Memory that another process made; fd stays the caller's. As long as the maker has it, it is
+ * charged for it; once it has let go, whoever imports it is. */
 CUresult physical_import(int fd, uint64_t bytes, struct physical **ret);
+/* A descriptor of this shareable memory for somebody else, or -errno. */
+int physical_export(const struct physical *p);
 /* Locked: a handle or a mapping less. */
 void physical_drop(struct physical *p);
 

@@ -66,15 +66,39 @@ static void enqueue(struct client *c, const uint8_t *bytes, size_t size)
         watch_io(c);
 }
 
+/* Room for the descriptors of one packet, aligned as the kernel wants it. */
+union client_descriptors {
+        struct cmsghdr header;
+        char bytes[CMSG_SPACE(WIRE_PASS_MAX * sizeof(int))];
+};
+
 /* 1: sent, 0: the socket is full, or -errno. */
-static int send_packet(struct client *c, const uint8_t *bytes, size_t size)
+static int send_packet(struct client *c, const uint8_t *bytes, size_t size, const int *fds,
+                       unsigned n_fds)
 {
-        if (send(c->fd, bytes, size, MSG_DONTWAIT | MSG_NOSIGNAL) >= 0)
+        union client_descriptors d = {0};
+        struct iovec data = {(void *)bytes, size};
+        struct msghdr h = {.msg_iov = &data, .msg_iovlen = 1};
+
+        if (n_fds > 0) {
+                d.header.cmsg_level = SOL_SOCKET;
+                d.header.cmsg_type = SCM_RIGHTS;
+                d.header.cmsg_len = CMSG_LEN(n_fds * sizeof(int));
+                memcpy(CMSG_DATA(&d.header), fds, n_fds * sizeof(int));
+                h.msg_control = &d;
+                h.msg_controllen = CMSG_SPACE(n_fds * sizeof(int));
+        }
+        if (sendmsg(c->fd, &h, MSG_DONTWAIT | MSG_NOSIGNAL) >= 0)
                 return 1;
         return errno == EAGAIN || errno == EINTR || errno == ENOBUFS ? 0 : -errno;
 }
 
 void client_send(struct client *c, struct wire_message *m)
+{
+        client_send_with(c, m, NULL, 0);
+}
+
+void client_send_with(struct client *c, struct wire_message *m, const int *fds, unsigned n_fds)
 {
         uint8_t packet[WIRE_SIZE_MAX];
         int size, r = 0;
@@ -91,7 +115,7 @@ void client_send(struct client *c, struct wire_message *m)
                   m->header.gpu, m->header.sequence);
         kill_point_message("sending", m->header.type);
         if (c->queue_used == 0)
-                r = send_packet(c, packet, (size_t)size);
+                r = send_packet(c, packet, (size_t)size, fds, n_fds);
         if (r < 0)
                 client_drop(c, strerror(-r));
         else if (r == 0)
@@ -103,7 +127,7 @@ static void flush_queue(struct client *c)
 {
         while (c->queue_used && !c->dropped) {
                 const struct client_packet *p = &c->queue[c->queue_first];
-                int r = send_packet(c, p->bytes, p->size);
+                int r = send_packet(c, p->bytes, p->size, NULL, 0);
 
                 if (r < 0)
                         client_drop(c, strerror(-r));
@@ -137,15 +161,26 @@ void client_refuse(struct client *c, enum wire_refusal code, const char *text)
 
 /* ---- receiving ---- */
 
-/* 1: a message, 0: none left, or -errno. Descriptors that come along find no room to be received
- * in, and the kernel closes them. */
+/* 1: a message, with the descriptors that came along in the server's pass; 0: none left, or -errno.
+ * More descriptors than one message may bring find no room, and the kernel closes them. */
 static int client_read(struct client *c, struct wire_message *ret)
 {
         uint8_t packet[WIRE_SIZE_MAX + 1];
-        ssize_t n = recv(c->fd, packet, sizeof(packet), MSG_DONTWAIT);
+        union client_descriptors d;
+        struct iovec data = {packet, sizeof(packet)};
+        struct msghdr h = {
+                .msg_iov = &data, .msg_iovlen = 1, .msg_control = &d, .msg_controllen = sizeof(d)};
+        struct pass *p = &c->server->pass;
+        ssize_t n = recvmsg(c->fd, &h, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
 
         if (n < 0)
                 return errno == EAGAIN || errno == EINTR ? 0 : -errno;
+        for (struct cmsghdr *m = CMSG_FIRSTHDR(&h); m; m = CMSG_NXTHDR(&h, m)) {
+                if (m->cmsg_level != SOL_SOCKET || m->cmsg_type != SCM_RIGHTS)
+                        continue;
+                p->n = (unsigned)((m->cmsg_len - CMSG_LEN(0)) / sizeof(int));
+                memcpy(p->fds, CMSG_DATA(m), p->n * sizeof(int));
+        }
         if (n == 0)
                 return -ENOTCONN;
         return wire_decode(packet, (size_t)n, WIRE_UP, ret) < 0 ? -EBADMSG : 1;
@@ -180,6 +215,7 @@ static void receive(struct client *c)
                         kill_point_message("heard", m.header.type);
                         (void)session_handle(c, &m);
                 }
+                pass_end(c->server); /* whatever came, used or not */
         }
 }
 

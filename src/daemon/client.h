@@ -15,7 +15,8 @@ struct client_packet {
 };
 
 struct client_account {
-        int ordinal; /* the client's number for this GPU; -1: not attached */
+        int ordinal;         /* the client's number for this GPU; -1: not attached */
+        uint64_t limit_told; /* LIMIT.backed of the last one sent */
         uint64_t fixed[3];
         unsigned n_fixed;
         bool named; /* NVML has listed the process with a valid figure */
@@ -56,6 +57,9 @@ int client_accept(sd_event_source *src, int fd, uint32_t events, void *userdata)
 
 /* Send now or queue; a client that does not read is dropped. gpu: the client's own number. */
 void client_send(struct client *c, struct wire_message *m);
+/* The same with descriptors, which stay the caller's. They go along only if the message goes now:
+ * the receiver counts those that came. */
+void client_send_with(struct client *c, struct wire_message *m, const int *fds, unsigned n_fds);
 /* Mark the connection for the sweep. why: for the log. */
 void client_drop(struct client *c, const char *why);
 /* The same after REFUSED(code, text). */

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -16,6 +17,15 @@
 #define SO_PEERPIDFD \
         77 /* Linux 6.5: the process that connected, even if its number is used again */
 #endif
+
+static ino_t pid_namespace(pid_t pid)
+{
+        struct stat st;
+        char path[64];
+
+        (void)snprintf(path, sizeof(path), "/proc/%d/ns/pid", (int)pid);
+        return pid > 0 && stat(path, &st) == 0 ? st.st_ino : 0;
+}
 
 int peer_identify(int fd, struct peer *ret)
 {
@@ -39,8 +49,13 @@ int peer_identify(int fd, struct peer *ret)
                                                    to do */
                 }
         }
-        *ret = (struct peer){cred.pid, cred.uid, cred.gid, pidfd};
+        *ret = (struct peer){cred.pid, cred.uid, cred.gid, pidfd, pid_namespace(cred.pid)};
         return 0;
+}
+
+bool peer_same_tenant(const struct peer *a, const struct peer *b)
+{
+        return a->uid == b->uid && a->pid_namespace && a->pid_namespace == b->pid_namespace;
 }
 
 bool peer_ended(int pidfd)

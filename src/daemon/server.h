@@ -14,6 +14,7 @@
 
 #include "daemon/config.h"
 #include "daemon/gpus.h"
+#include "daemon/pass.h"
 #include "daemon/peer.h"
 #include "daemon/place.h"
 #include "daemon/users.h"
@@ -38,6 +39,7 @@ struct server {
         struct place *place;
         struct sched *sched;
         struct sched_actions actions; /* of the event being handled */
+        struct pass pass;             /* descriptors that came with it */
         struct nvml *nvml;            /* NULL: not here */
         struct gpus gpus;
         struct users *users;

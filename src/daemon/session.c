@@ -34,8 +34,15 @@ static void do_limit(struct server *s, struct client *c, const struct sched_acti
                           .visible_bytes = a->limit.visible,
                           .arena = UINT64_MAX},
         };
+        const struct pass *p = &s->pass;
 
-        client_send(c, &m);
+        c->accounts[a->gpu].limit_told = a->limit.backed;
+        if (p->to == c && p->gpu == a->gpu) {
+                m.LIMIT.pass_bytes = p->bytes;
+                client_send_with(c, &m, p->fds, p->n);
+        } else {
+                client_send(c, &m);
+        }
 }
 
 static void do_grant(struct server *s, struct client *c, const struct sched_action *a)
@@ -304,6 +311,7 @@ static int on_attach(struct client *c, const struct wire_message *m)
                 return r;
         c->gpu_of[m->header.gpu] = (int)gpu;
         c->accounts[gpu].ordinal = m->header.gpu;
+        c->accounts[gpu].limit_told = in->backed;
         send_attached(c, gpu, m->header.gpu);
         session_perform(s);
         if (fixed_refused)
@@ -329,6 +337,7 @@ static int on_usage(struct client *c, const struct wire_message *m)
         };
 
         allowance_usage(c, (unsigned)c->gpu_of[m->header.gpu], &u);
+        pass_begin(c->server, c, (unsigned)c->gpu_of[m->header.gpu], in->pass_bytes);
         return sched_client_usage(c->server->sched, c->id, (unsigned)c->gpu_of[m->header.gpu], &u,
                                   in->limit_sequence,
                                   in->flags & WIRE_FLAG_POISONED ? SCHED_POISONED : 0,
@@ -509,6 +518,7 @@ int session_handle(struct client *c, const struct wire_message *m)
                                wire_name(type));
                 client_refuse(c, WIRE_REFUSED_PROTOCOL, text);
         }
+        pass_match(c->server);
         session_perform(c->server);
         return r;
 }

@@ -450,4 +450,8 @@ void agent_forget(void)
         if (agent.wake >= 0)
                 (void)close(agent.wake);
         agent.fd = agent.wake = -1;
+        for (unsigned i = 0; i < core.gpu_count; i++) {
+                passed_close(&core.gpus[i].leaving);
+                passed_close(&core.gpus[i].passed);
+        }
 }

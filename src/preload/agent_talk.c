@@ -17,6 +17,7 @@
 #include "preload/core.h"
 #include "preload/gate.h"
 #include "preload/link.h"
+#include "preload/passed.h"
 #include "preload/quiet.h"
 #include "preload/swap.h"
 #include "preload/trace.h"
@@ -32,7 +33,10 @@
 
 static void agent_down(const char *why);
 
-void agent_send(struct wire_message *m, unsigned type, unsigned gpu)
+/* Send a message with its header filled and the descriptors that go with it, which stay the
+ * caller's. */
+static void send_with(struct wire_message *m, unsigned type, unsigned gpu, const int *fds,
+                      unsigned n_fds)
 {
         int r;
 
@@ -40,7 +44,7 @@ void agent_send(struct wire_message *m, unsigned type, unsigned gpu)
                 return;
         m->header = (struct wire_header){
                 .type = (uint16_t)type, .gpu = (uint16_t)gpu, .sequence = ++agent.sequence};
-        r = link_send(agent.fd, m);
+        r = link_send(agent.fd, m, fds, n_fds);
         if (r == -EAGAIN) {
                 /* The daemon has not read for hundreds of messages: give it a moment, then count it
                  * as lost. */
@@ -48,10 +52,15 @@ void agent_send(struct wire_message *m, unsigned type, unsigned gpu)
                 const struct timespec most = {.tv_nsec = 100 * 1000 * 1000};
 
                 (void)syscall(SYS_ppoll, &p, 1, &most, NULL, 0);
-                r = link_send(agent.fd, m);
+                r = link_send(agent.fd, m, fds, n_fds);
         }
         if (r < 0)
                 agent_down(strerror(-r));
+}
+
+void agent_send(struct wire_message *m, unsigned type, unsigned gpu)
+{
+        send_with(m, type, gpu, NULL, 0);
 }
 
 void agent_send_lease(unsigned type)
@@ -144,7 +153,9 @@ static void send_usage(struct gpu *g)
         m.USAGE.drain_ns = agent.last_drain_ns;
         m.USAGE.limit_sequence = g->limit_sequence;
         m.USAGE.flags = gpu_flags(g);
-        agent_send(&m, WIRE_USAGE, g->index);
+        m.USAGE.pass_bytes = g->leaving.count ? g->heap.extent_bytes : 0;
+        send_with(&m, WIRE_USAGE, g->index, g->leaving.fds, g->leaving.count);
+        passed_close(&g->leaving);
 }
 
 static void send_want(struct gpu *g)
@@ -203,6 +214,7 @@ static void agent_down(const char *why)
                 struct gpu *g = &core.gpus[i];
 
                 g->attached = false;
+                passed_close(&g->leaving);
                 /* Neither evict nor restore until somebody says so again. */
                 if (g->managed && !core.running && g->limit != UINT64_MAX)
                         g->limit = g->heap.backed;
@@ -334,7 +346,7 @@ static void on_attached(const struct wire_message *m)
         bell_ring(&core.changed);
 }
 
-static void on_limit(const struct wire_message *m)
+static void on_limit(const struct wire_message *m, struct passed *came)
 {
         struct gpu *g = &core.gpus[m->header.gpu];
 
@@ -350,6 +362,8 @@ static void on_limit(const struct wire_message *m)
         g->usage_dirty = true;
         if (swap_arena_bytes(g) > g->arena_limit)
                 swap_trim_arena(g, g->arena_limit);
+        while (came->count && m->LIMIT.pass_bytes == g->heap.extent_bytes)
+                passed_add(&g->passed, passed_take(came));
         bell_ring(&core.changed);
 }
 
@@ -405,7 +419,8 @@ static bool gpu_known(const struct wire_message *m)
         return m->header.gpu < core.gpu_count && core.gpus[m->header.gpu].known;
 }
 
-static void agent_handle(const struct wire_message *m)
+/* came: the descriptors that came along; what is left of them is closed. */
+static void agent_handle(const struct wire_message *m, struct passed *came)
 {
         switch (m->header.type) {
         case WIRE_WELCOME:
@@ -420,7 +435,7 @@ static void agent_handle(const struct wire_message *m)
                 break;
         case WIRE_LIMIT:
                 if (gpu_known(m))
-                        on_limit(m);
+                        on_limit(m, came);
                 break;
         case WIRE_GRANT:
                 on_grant(m);
@@ -441,7 +456,8 @@ void agent_listen(void)
 {
         while (agent.fd >= 0) {
                 struct wire_message m;
-                int r = link_receive(agent.fd, &m);
+                struct passed came;
+                int r = link_receive(agent.fd, &m, &came);
 
                 if (r == 0)
                         return;
@@ -449,7 +465,8 @@ void agent_listen(void)
                         agent_down(strerror(-r));
                         return;
                 }
-                agent_handle(&m);
+                agent_handle(&m, &came);
+                passed_close(&came);
         }
 }
 

@@ -11,6 +11,7 @@
 #include "cuda/cuda_abi.h"
 #include "preload/heap.h"
 #include "preload/lock.h"
+#include "preload/passed.h"
 
 #define CORE_GPUS_MAX 16 /* as many as the protocol knows */
 
@@ -22,6 +23,7 @@ struct gpu {
         bool known;     /* uuid, total and granularity are filled */
         bool managed;   /* its memory is ours: allocations go to the heap */
         bool attached;  /* the daemon has answered ATTACH */
+        bool passes;    /* its memory can go to another process as a descriptor */
         bool poisoned;  /* a context reported a sticky error; what was in memory is lost */
         uint8_t uuid[16];
         uint64_t total;
@@ -45,7 +47,9 @@ struct gpu {
 
         struct context *context; /* the one our copies run in; NULL: none yet */
         struct swap *swap;
-        struct block *late; /* freed by the program during a capture, to be released after it */
+        struct passed leaving; /* evicted, to go with the next USAGE */
+        struct passed passed;  /* came with a LIMIT; counts towards it, beside heap.backed */
+        struct block *late;    /* freed by the program during a capture, to be released after it */
 };
 
 struct core {

@@ -15,8 +15,9 @@
 
 /* Extents are at most this, and at most a 16th of the card: what is in transit at a time is
  * bounded, and the daemon's arithmetic knows it (gpu_extent() in src/sched/ledger.c). Larger
- * handles save no more calls. */
-#define HEAP_EXTENT_MAX  (UINT64_C(512) << 20)
+ * handles move no faster (docs/measurements/README.md), delay the first byte of a restore, and
+ * leave fewer that are equal, which memory must be to be passed on. */
+#define HEAP_EXTENT_MAX  (UINT64_C(128) << 20)
 #define HEAP_SMALL_MAX   (UINT64_C(1) << 20) /* up to this, allocations share a slab */
 #define HEAP_SMALL_ALIGN 512u                /* like the driver's own */
 #define HEAP_GRANULARITY (UINT64_C(2) << 20) /* of VMM handles, checked at attach */

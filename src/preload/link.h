@@ -4,6 +4,7 @@
 
 #include <stdbool.h>
 
+#include "preload/passed.h"
 #include "wire/wire.h"
 
 /* Connect to the daemon's client socket, starting a private daemon where that is allowed. The
@@ -12,7 +13,9 @@
  * another -errno. where: the directory, for messages. */
 int link_connect(char where[static 128], int *ret_fd);
 
-/* 0; -EAGAIN; -EPIPE and others: the connection is lost. */
-int link_send(int fd, const struct wire_message *m);
-/* 1: a message; 0: none waiting; -EPIPE: closed; -EBADMSG, -EINVAL: not our protocol. */
-int link_receive(int fd, struct wire_message *ret);
+/* At most WIRE_PASS_MAX descriptors go along and stay the caller's. 0; -EAGAIN; -EPIPE and others:
+ * the connection is lost. */
+int link_send(int fd, const struct wire_message *m, const int *fds, unsigned n_fds);
+/* 1: a message, with the descriptors that came along in *ret_came, for the caller to close; 0: none
+ * waiting; -EPIPE: closed; -EBADMSG, -EINVAL: not our protocol. */
+int link_receive(int fd, struct wire_message *ret, struct passed *ret_came);

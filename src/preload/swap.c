@@ -9,12 +9,14 @@
 #include "base/macros.h"
 #include "preload/agent.h"
 #include "preload/core.h"
+#include "preload/extent.h"
 #include "preload/gate.h"
 #include "preload/quiet.h"
 #include "preload/real.h"
 #include "preload/trace.h"
+#include "wire/wire.h"
 
-#define TRANSFERS_MAX 4u /* enough to map one extent while others are being copied */
+#define TRANSFERS_MAX 8u /* enough to map one extent while others are being copied */
 
 struct transfer {
         struct extent *extent;
@@ -61,57 +63,25 @@ void swap_trim_arena(struct gpu *g, uint64_t bytes)
                 arena_trim(g->swap->arena, bytes);
 }
 
-/* ---- memory behind one extent; no lock held, the extent is busy ---- */
+/* ---- what the limit allows ---- */
 
-static CUresult extent_map(const struct gpu *g, struct extent *e)
+/* Move to *ret what was passed on to us and the limit has no room for. Lock held. */
+static void shed_passed(struct gpu *g, struct passed *ret)
 {
-        const CUmemAllocationProp prop = {
-                .type = CU_MEM_ALLOCATION_TYPE_PINNED,
-                .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = (int)g->index},
-        };
-        const CUmemAccessDesc access = {.location = prop.location,
-                                        .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
-        CUresult r;
+        uint64_t room = sub_sat(g->limit, g->heap.backed) / g->heap.extent_bytes;
 
-        r = real.cuMemCreate(&e->handle, e->bytes, &prop, 0);
-        if (r != CUDA_SUCCESS)
-                return r;
-        r = real.cuMemMap(e->address, e->bytes, 0, e->handle, 0);
-        if (r != CUDA_SUCCESS)
-                goto release;
-        r = real.cuMemSetAccess(e->address, e->bytes, &access, 1);
-        if (r != CUDA_SUCCESS)
-                goto unmap;
-        return CUDA_SUCCESS;
-
-unmap:
-        (void)real.cuMemUnmap(e->address, e->bytes);
-release:
-        (void)real.cuMemRelease(e->handle);
-        return r;
+        passed_shed(&g->passed, (unsigned)MIN(room, (uint64_t)PASSED_MAX), ret);
 }
 
-static void extent_unmap(struct extent *e)
-{
-        CUresult r;
-
-        r = real.cuMemUnmap(e->address, e->bytes);
-        if (r != CUDA_SUCCESS)
-                log_debug("cuMemUnmap of %llu bytes: CUDA error %d", (unsigned long long)e->bytes,
-                          (int)r);
-        r = real.cuMemRelease(e->handle);
-        if (r != CUDA_SUCCESS)
-                log_debug("cuMemRelease of %llu bytes: CUDA error %d", (unsigned long long)e->bytes,
-                          (int)r);
-}
-
-/* Mark an extent as on its way to the GPU, if the limit allows. Lock held. */
-static bool extent_claim(struct gpu *g, struct extent *e)
+/* Mark an extent as on its way to the GPU, if the limit allows. Lock held. ret_shed: memory passed
+ * on to us that it leaves no room for; close before anything is created. */
+static bool extent_claim(struct gpu *g, struct extent *e, struct passed *ret_shed)
 {
         if (e->busy || g->heap.backed + e->bytes > g->limit)
                 return false;
         e->busy = true;
         g->heap.backed += e->bytes;
+        shed_passed(g, ret_shed);
         return true;
 }
 
@@ -151,15 +121,16 @@ static struct extent *find_extent(struct gpu *g, enum extent_state state)
         return NULL;
 }
 
-/* Put memory behind an extent that was just claimed. Lock held, given up meanwhile. */
-static CUresult back_extent(struct gpu *g, struct extent *e)
+/* Put new memory behind an extent that was just claimed. Lock held, given up meanwhile. */
+static CUresult back_extent(struct gpu *g, struct extent *e, struct passed *shed)
 {
         CUstreamCaptureMode mode;
         CUresult r;
 
         lock_release(&core.lock);
+        passed_close(shed);
         mode = core_relax();
-        r = extent_map(g, e);
+        r = extent_map(g, e, -EBADF);
         core_unrelax(mode);
         lock_acquire(&core.lock);
         if (r == CUDA_SUCCESS)
@@ -176,15 +147,16 @@ static bool back_gpu(struct gpu *g)
 
         while (heap_missing(&g->heap) > 0 && !core_passive()) {
                 struct extent *e = find_extent(g, EXTENT_UNBACKED);
+                struct passed shed;
 
                 if (!core.running)
                         return false;
                 if (!e) {
                         core_wait(&w, NSEC_PER_SEC); /* others are at it */
-                } else if (!extent_claim(g, e)) {
+                } else if (!extent_claim(g, e, &shed)) {
                         agent_kick();
                         core_wait(&w, NSEC_PER_SEC);
-                } else if (back_extent(g, e) != CUDA_SUCCESS) {
+                } else if (back_extent(g, e, &shed) != CUDA_SUCCESS) {
                         core_wait(&w, 10 * NSEC_PER_MSEC);
                 }
         }
@@ -195,9 +167,10 @@ int swap_back_block(struct gpu *g, struct block *b)
 {
         for (unsigned i = 0; i < b->extent_count; i++) {
                 struct extent *e = &b->extents[i];
+                struct passed shed;
 
-                if (e->state == EXTENT_UNBACKED && extent_claim(g, e) &&
-                    back_extent(g, e) != CUDA_SUCCESS)
+                if (e->state == EXTENT_UNBACKED && extent_claim(g, e, &shed) &&
+                    back_extent(g, e, &shed) != CUDA_SUCCESS)
                         return -ENOMEM;
         }
         return 0;
@@ -354,7 +327,7 @@ static bool start_evict(struct gpu *g, struct extent *e)
         return true;
 }
 
-static bool start_restore(struct gpu *g, struct extent *e)
+static bool start_restore(struct gpu *g, struct extent *e, int passed_fd)
 {
         struct swap *s = g->swap;
         struct transfer *t;
@@ -365,7 +338,7 @@ static bool start_restore(struct gpu *g, struct extent *e)
                 s->episode_bytes = 0;
                 trace_event("restore_begin", g->index, 0);
         }
-        r = extent_map(g, e);
+        r = extent_map(g, e, passed_fd);
         if (r != CUDA_SUCCESS) {
                 lock_acquire(&core.lock);
                 extent_unclaim(g, e, r);
@@ -399,6 +372,8 @@ static bool reap(struct gpu *g)
         struct swap *s = g->swap;
         struct transfer *t = &s->ring[s->first];
         struct extent *e = t->extent;
+        bool pass_on;
+        int fd = -EBADF;
 
         if (s->count == 0)
                 return false;
@@ -408,9 +383,17 @@ static bool reap(struct gpu *g)
                 if (r == CUDA_ERROR_NOT_READY || (r != CUDA_SUCCESS && !swap_context_died(g)))
                         return false;
         }
+        lock_acquire(&core.lock);
+        pass_on = t->out && t->copies && g->passes && g->attached && extent_is_whole(g, e) &&
+                  g->leaving.count < WIRE_PASS_MAX;
+        lock_release(&core.lock);
+        if (pass_on)
+                fd = extent_export(e);
         if (t->out)
                 extent_unmap(e);
         lock_acquire(&core.lock);
+        if (fd >= 0)
+                passed_add(&g->leaving, fd);
         if (t->out) {
                 e->host = t->room;
                 e->state = t->room.count ? EXTENT_EVICTED : EXTENT_UNBACKED;
@@ -467,13 +450,31 @@ static struct extent *choose_evict(struct gpu *g)
         return best;
 }
 
-static struct extent *choose_restore(struct gpu *g)
+/* The next evicted extent that memory passed on to us can take the place of. Lock held. */
+static struct extent *find_whole(struct gpu *g)
 {
-        struct extent *e = find_extent(g, EXTENT_EVICTED);
+        struct heap_cursor c = {0};
+        struct extent *e;
 
+        while ((e = heap_walk(&g->heap, &c)))
+                if (!e->busy && e->state == EXTENT_EVICTED && extent_is_whole(g, e))
+                        return e;
+        return NULL;
+}
+
+/* What to bring in next, claimed; NULL: nothing, or there is no room. Lock held. Memory passed on
+ * is used first, and only where contents are put over all of it: never for new memory. */
+static struct extent *choose_restore(struct gpu *g, int *ret_passed_fd, struct passed *ret_shed)
+{
+        struct extent *e = g->passed.count && !g->poisoned ? find_whole(g) : NULL;
+
+        *ret_passed_fd =
+                e && g->heap.backed + e->bytes <= g->limit ? passed_take(&g->passed) : -EBADF;
+        if (!e)
+                e = find_extent(g, EXTENT_EVICTED);
         if (!e)
                 e = find_extent(g, EXTENT_UNBACKED);
-        return e && extent_claim(g, e) ? e : NULL;
+        return e && extent_claim(g, e, ret_shed) ? e : NULL;
 }
 
 static void end_episodes(struct gpu *g)
@@ -490,16 +491,34 @@ static void end_episodes(struct gpu *g)
         }
 }
 
+/* Give back what was passed on to us and is of no use any more: the limit fell, or nothing that it
+ * would fit is to come back. */
+static void swap_shed(struct gpu *g, bool restore)
+{
+        struct passed shed;
+
+        lock_acquire(&core.lock);
+        if (restore && find_whole(g))
+                shed_passed(g, &shed);
+        else
+                passed_shed(&g->passed, 0, &shed);
+        lock_release(&core.lock);
+        passed_close(&shed);
+}
+
 enum swap_progress swap_step(struct gpu *g, bool may_evict, bool restore)
 {
         struct swap *s = g->swap;
         struct extent *e = NULL;
         enum swap_progress progress = SWAP_NOTHING;
+        struct passed shed;
+        int passed_fd = -EBADF;
         bool out = false;
         CUresult r;
 
         if (!s)
                 return SWAP_NOTHING;
+        swap_shed(g, restore);
         lock_acquire(&core.lock);
         if (s->retiring || (!g->context && s->count == 0)) {
                 lock_release(&core.lock);
@@ -510,7 +529,7 @@ enum swap_progress swap_step(struct gpu *g, bool may_evict, bool restore)
                 out = e != NULL;
         }
         if (s->count < TRANSFERS_MAX && !e && restore)
-                e = choose_restore(g);
+                e = choose_restore(g, &passed_fd, &shed);
         if (!e && s->count == 0) {
                 end_episodes(g);
                 lock_release(&core.lock);
@@ -519,13 +538,16 @@ enum swap_progress swap_step(struct gpu *g, bool may_evict, bool restore)
         s->in_step = true;
         lock_release(&core.lock);
 
+        if (e && !out)
+                passed_close(&shed);
         r = swap_prepare(g);
         if (quiet_is_sticky(r))
                 swap_poison(g, r);
         if (r == CUDA_SUCCESS || g->poisoned) { /* what is lost takes no copies */
                 if (e)
-                        progress = (out ? start_evict(g, e) : start_restore(g, e)) ? SWAP_MORE
-                                                                                   : SWAP_LATER;
+                        progress = (out ? start_evict(g, e) : start_restore(g, e, passed_fd))
+                                           ? SWAP_MORE
+                                           : SWAP_LATER;
                 while (reap(g))
                         progress = SWAP_MORE;
         } else {
@@ -536,6 +558,8 @@ enum swap_progress swap_step(struct gpu *g, bool may_evict, bool restore)
                                 g->heap.resident += e->bytes;
                         else
                                 g->heap.backed -= e->bytes;
+                        if (passed_fd >= 0)
+                                passed_add(&g->passed, passed_fd);
                 }
                 if (r != CUDA_ERROR_OUT_OF_MEMORY)
                         core_give_up(g, r);

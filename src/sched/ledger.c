@@ -5,7 +5,7 @@
 
 #define HEADROOM_MAX     (512 * MIB)
 #define HEADROOM_PERCENT 3
-#define TRANSIT_MAX      (512 * MIB) /* the largest extent */
+#define TRANSIT_MAX      (128 * MIB) /* the largest extent */
 
 uint64_t gpu_capacity(const struct gpu *g)
 {

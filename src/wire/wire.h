@@ -16,6 +16,7 @@
 #define WIRE_GPUS_MAX 16      /* GPUs one client may attach; header.gpu is below this */
 #define WIRE_NO_GPU   0xffffu /* header.gpu of messages about the process as a whole */
 #define WIRE_SIZE_MAX 320     /* no packet is larger */
+#define WIRE_PASS_MAX 8       /* descriptors that come with one USAGE or LIMIT */
 
 #define WIRE_PRIORITY_MAX 20 /* from -20 to 20; higher goes first */
 

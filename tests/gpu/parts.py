@@ -166,6 +166,7 @@ def group_handoffs(evictions, gap_ns=300_000_000):
 
 # ---- one hand-off, timed ----
 
+HANDOFFS = 9 # the first one, then four each way
 HANDOFF_GIB = 86  # two of these on 139.8 GiB: some 34 GiB too many
 
 
@@ -178,9 +179,9 @@ def handoff(part, result):
         p.expect("filled", part.deadline)
     time.sleep(0.3)
     series = []
-    for i in range(6):
+    for i in range(HANDOFFS):
         new, old = pair[i % 2], pair[1 - i % 2]
-        if part.left() < 8:
+        if part.left() < 18:
             break
         from_ns = time.monotonic_ns()
         new.say("touch")
@@ -209,12 +210,27 @@ def handoff(part, result):
         raise Failure(f"only {len(series)} hand-offs seen in the trace")
     # Each side's arena grows the first time that it is evicted; the first program's was while the second one filled.
     first, pinned = series[:1], series[1:]
+    # Hand-offs differ with the direction (what was passed on once is given back the next time), so the figure is all
+    # bytes over all of the time, both directions as often.
+    pinned = pinned[:len(pinned) // 2 * 2]
     for name, some in (("first", first), ("pinned", pinned)):
-        result[name] = {"out_gb_s": round(statistics.median(s["out_gb_s"] for s in some), 1),
-                        "in_gb_s": round(statistics.median(s["in_gb_s"] for s in some), 1),
-                        "gib": round(statistics.median(s["gib_out"] for s in some), 1)}
+        seconds = sum(s["seconds"] for s in some)
+        result[name] = {"out_gb_s": round(sum(s["gib_out"] for s in some) * GIB / seconds / 1e9, 1),
+                        "in_gb_s": round(sum(s["gib_in"] for s in some) * GIB / seconds / 1e9, 1),
+                        "gib": round(statistics.median(s["gib_out"] for s in some), 1), "handoffs": len(some)}
     drains = [s["drain_ms"] for s in series if s["drain_ms"] is not None]
     result["drain_ms"] = round(statistics.median(drains), 2) if drains else None
+    result["bus"] = bus(part)
+
+
+def bus(part):
+    """The same bytes without sublet, by the same card in the same run: bench/bus.c."""
+    done = subprocess.run([os.path.join(part.build, "bench", "bus"), "--gib", "34" if UNIT == "GiB" else "1"],
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=max(part.left(), 5),
+                          check=False)
+    if done.returncode != 0:
+        raise Failure(f"bus: {done.stderr.strip()}")
+    return {row["way"]: row for row in map(json.loads, done.stdout.splitlines())}
 
 
 # ---- alone, against the plain driver ----
@@ -327,7 +343,7 @@ def fit(part, result):
 PARTS = {
     "programs": (programs, 75),
     "main": (main_job, 180),
-    "handoff": (handoff, 50),
+    "handoff": (handoff, 60),
     "overhead": (overhead, 150),
     "gate": (gate, 20),
     "fit": (fit, 75),

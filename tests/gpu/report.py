@@ -54,6 +54,10 @@ def figures(parts):
                         min(h[name]["out_gb_s"], h[name]["in_gb_s"]) >= goal))
     if h.get("drain_ms") is not None:
         out.append(("drain before it, median", f"{h['drain_ms']} ms", "", None))
+    if "bus" in h:
+        out.append(("the bus's limit in the same run: two processes, copies alone; memory given back; memory passed on",
+                    "; ".join(f"{h['bus'][way]['both_gb_s']}" for way in ("copies", "given back", "passed on"))
+                    + " GB/s each way", "", None))
     o = parts.get("overhead", {})
     for name, text, unit, scale in (("resnet50", "ResNet-50, a step", "ms", 1e3),
                                     ("transformer", "transformer, a step", "ms", 1e3),

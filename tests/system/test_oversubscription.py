@@ -2,6 +2,7 @@
 from competing demand; each program rewrites all of its memory between its turns; another process recomputes it."""
 
 import os
+import subprocess
 
 import pytest
 
@@ -36,10 +37,10 @@ def check_contents(world, programs):
         assert world.check_sample(sample)["words"] > 0
 
 
-def fill(world, mib, seed, *more, block="8MiB"):
+def fill(world, mib, seed, *more, block="8MiB", before=()):
     sample = world.path(f"sample-{seed}")
     return world.program("fill", "--bytes", f"{mib}MiB", "--block", block, "--seed", seed, "--sample", sample,
-                         "--sample-bytes", "1MiB", "--until", world.path("end"), *more)
+                         "--sample-bytes", "1MiB", "--until", world.path("end"), *more, before=before)
 
 
 def test_two_programs_of_three_quarters_of_the_card_each(shared):
@@ -56,6 +57,31 @@ def test_three_programs(shared):
     programs = [fill(shared, 64, seed) for seed in ("1", "2", "3")]
     run_until_handoffs(shared, programs, HANDOFFS, shared.path("end"))
     check_contents(shared, programs)
+
+
+def imported(world):
+    """Memory that was mapped without having been created: it came from another process."""
+    card = world.card()
+    return card["maps"] - card["creates"]
+
+
+def test_memory_is_passed_on_to_the_same_user(shared):
+    # Extents of 8 MiB, a 16th of the card, all equal.
+    programs = [fill(shared, 96, seed) for seed in ("1", "2")]
+    run_until_handoffs(shared, programs, 6, shared.path("end"))
+    check_contents(shared, programs)
+    assert imported(shared) > 0
+
+
+def test_memory_is_not_passed_on_between_containers(shared):
+    # The second program has a pid namespace of its own; both are one user's.
+    alone = ["unshare", "--fork", "--pid", "--kill-child"]
+    if subprocess.run(alone + ["true"], stderr=subprocess.DEVNULL, check=False).returncode != 0:
+        pytest.skip("no pid namespaces here")
+    programs = [fill(shared, 96, "1"), fill(shared, 96, "2", before=alone)]
+    run_until_handoffs(shared, programs, 6, shared.path("end"))
+    check_contents(shared, programs)
+    assert imported(shared) == 0
 
 
 def test_blocks_that_are_no_multiple_of_anything(shared):

@@ -162,14 +162,14 @@ class World:
         self.programs.append(p)
         return p
 
-    def program(self, name, *args, shared=True, door=None, stdin=subprocess.DEVNULL, **env):
-        """A test program; shared: with libsublet.so, else on the plain driver."""
+    def program(self, name, *args, shared=True, door=None, before=(), stdin=subprocess.DEVNULL, **env):
+        """A test program; shared: with libsublet.so, else on the plain driver; before: words before the command."""
         folder = "programs"
         if door is not None and door != "linked":
             folder, env["PROGRAM_DOOR"] = "programs/dl", door
         if shared:
             env.setdefault("LD_PRELOAD", os.path.join(BUILD, "libsublet.so"))
-        return self.start([os.path.join(BUILD, folder, name), *args], stdin=stdin, **env)
+        return self.start([*before, os.path.join(BUILD, folder, name), *args], stdin=stdin, **env)
 
     def start_daemon(self, *args, config=None, wait=True, binary="subletd", **env):
         argv = [os.path.join(BUILD, binary), "--dir", self.dir]

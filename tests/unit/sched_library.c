@@ -187,7 +187,7 @@ bool runs(const struct process *p)
 /* Memory moves by whole extents, so that a part of one is of no use. */
 static uint64_t extent(const struct world *w)
 {
-        return MIN(512 * MIB, w->o.total_bytes / 16);
+        return MIN(128 * MIB, w->o.total_bytes / 16);
 }
 
 /* Back more, up to bytes; a create that fails is reported. */

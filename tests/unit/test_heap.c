@@ -73,7 +73,7 @@ static void give(struct heap *h, CUdeviceptr p)
                 heap_bury(h, dead);
 }
 
-static void a_large_allocation_is_cut_into_extents_of_at_most_512_mib(void **state)
+static void a_large_allocation_is_cut_into_extents_of_at_most_128_mib(void **state)
 {
         struct heap *h = *state;
         CUdeviceptr p = take(h, GIB + 3 * MIB);
@@ -86,7 +86,7 @@ static void a_large_allocation_is_cut_into_extents_of_at_most_512_mib(void **sta
                 assert_true(e->bytes <= HEAP_EXTENT_MAX && e->bytes % HEAP_GRANULARITY == 0);
                 sum += e->bytes;
         }
-        assert_int_equal(n, 3);
+        assert_int_equal(n, 9);
         assert_int_equal(sum, GIB + 4 * MIB);
         assert_int_equal(h->allocated, sum);
         assert_int_equal(heap_missing(h), sum);
@@ -290,7 +290,7 @@ int main(void)
 {
 #define HEAP_TEST(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
         const struct CMUnitTest tests[] = {
-                HEAP_TEST(a_large_allocation_is_cut_into_extents_of_at_most_512_mib),
+                HEAP_TEST(a_large_allocation_is_cut_into_extents_of_at_most_128_mib),
                 HEAP_TEST(extents_of_a_small_card_are_at_most_a_16th_of_it),
                 HEAP_TEST(an_address_inside_an_allocation_leads_to_its_start_and_size),
                 HEAP_TEST(only_the_start_of_an_allocation_can_be_freed_and_only_once),

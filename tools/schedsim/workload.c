@@ -433,7 +433,7 @@ static int check(struct reader *r)
 
 int workload_read(FILE *f, struct workload *ret, char *error, size_t size)
 {
-        struct workload w = {.extent = 512 * MIB, .context = 512 * MIB, .seed = 1};
+        struct workload w = {.extent = 128 * MIB, .context = 512 * MIB, .seed = 1};
         struct reader r = {.w = &w, .error = error, .error_size = size};
         _cleanup_free_ char *text = NULL;
         size_t room = 0;

@@ -1,0 +1,28 @@
+/* pass.h: memory that one client evicts and the next one restores into, as descriptors.
+ *
+ * A USAGE that reports memory as released may bring descriptors that still hold it. Where the very
+ * bytes that it reports raise the limit of another client of the same tenant, the descriptors go
+ * along with that LIMIT; otherwise they are closed before anybody is told that the bytes are free.
+ * The daemon keeps none beyond the event. Nothing in the ledger depends on any of this. */
+#pragma once
+
+#include <stdint.h>
+
+#include "wire/wire.h"
+
+struct client;
+struct server;
+
+struct pass {
+        struct client *from, *to; /* NULL: nobody */
+        unsigned gpu;
+        uint64_t bytes; /* behind each descriptor, as `from` says */
+        unsigned n;
+        int fds[WIRE_PASS_MAX];
+};
+
+/* The event that is about to be handled came from c about this GPU with s->pass's descriptors. */
+void pass_begin(struct server *s, struct client *from, unsigned gpu, uint64_t bytes);
+/* The event's actions are known: find who gets them, and close the others. */
+void pass_match(struct server *s);
+void pass_end(struct server *s);
