@@ -13,11 +13,11 @@
 #include <systemd/sd-daemon.h>
 
 #include "base/clock.h"
+#include "base/host.h"
 #include "base/log.h"
 #include "base/macros.h"
-#include "daemon/kill_point.h"
 #include "daemon/client.h"
-#include "daemon/host.h"
+#include "daemon/kill_point.h"
 #include "daemon/nvml.h"
 
 #define RESTART_GRACE_NS    (2 * NSEC_PER_SEC)

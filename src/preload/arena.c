@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "base/host.h"
 #include "base/log.h"
 #include "base/macros.h"
 #include "preload/libc_compat.h"
@@ -113,6 +114,14 @@ static char *map_huge(uint64_t bytes)
         return memory;
 }
 
+/* Touching more than there is would bring the out-of-memory killer on the program. */
+static bool host_has(uint64_t bytes)
+{
+        struct host_memory m;
+
+        return host_memory_read(&m) < 0 || host_memory_room(&m) >= bytes;
+}
+
 static struct segment *segment_new(uint64_t bytes)
 {
         uint32_t units = (uint32_t)(bytes / ARENA_UNIT);
@@ -121,7 +130,7 @@ static struct segment *segment_new(uint64_t bytes)
 
         if (!s)
                 return NULL;
-        s->memory = map_huge(bytes);
+        s->memory = host_has(bytes) ? map_huge(bytes) : NULL;
         if (!s->memory) {
                 free(s);
                 return NULL;

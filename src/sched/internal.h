@@ -208,7 +208,7 @@ static inline void wake_at(struct sched *s, uint64_t ns)
 
 static inline bool client_unpreemptible(const struct sched *s, const struct client *c)
 {
-        return c->lease && s->now_ns < c->unpreemptible_until_ns;
+        return s->now_ns < c->unpreemptible_until_ns;
 }
 
 /* Nothing can be had from it now: its movable bytes count like fixed ones. */

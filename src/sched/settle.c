@@ -378,9 +378,25 @@ static void set_reserve(struct sched *s, struct client *c)
                 uint64_t room = sub_sat(gpu_usable(g), g->fixed + others);
 
                 a->reserve = 0;
-                if (!c->lease && !c->stuck && s->config.mode != SCHED_MODE_OFF)
+                if (!c->lease && !c->stuck && !c->overdue && s->config.mode != SCHED_MODE_OFF)
                         a->reserve = MIN(MIN(account_mark(s, c, a), a->commit), room);
         }
+}
+
+/* Overdue, but it answers: it cannot move out what it was asked for (its host has no room). What it
+ * needs is in its charge already, so it may as well use it. */
+static bool keeps_all(const struct client *c)
+{
+        unsigned gpu;
+
+        FOR_EACH_GPU_OF (c, gpu) {
+                const struct account *a = &c->accounts[gpu];
+
+                if (a->silent || a->unsure || a->commit_held > a->commit ||
+                    account_need(c, a) > account_movable(a))
+                        return false;
+        }
+        return !c->draining;
 }
 
 /* Give c what is free and not kept for somebody before it, and the lease once all it needs is
@@ -390,10 +406,12 @@ static void serve_run(struct sched *s, struct client *c)
         bool ready = true;
         unsigned gpu;
 
-        c->stuck = c->overdue || !feasible(s, c);
+        c->stuck = (c->overdue && !keeps_all(c)) || !feasible(s, c);
         set_reserve(s, c);
         if (c->stuck)
                 return;
+        if (c->overdue) /* or it would be asked for the same again before it has said a word */
+                c->unpreemptible_until_ns = s->now_ns + UNPREEMPTIBLE_NS;
         FOR_EACH_GPU_OF (c, gpu) {
                 struct gpu *g = &s->gpu[gpu];
                 struct account *a = &c->accounts[gpu];

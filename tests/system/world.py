@@ -171,8 +171,8 @@ class World:
             env.setdefault("LD_PRELOAD", os.path.join(BUILD, "libsublet.so"))
         return self.start([*before, os.path.join(BUILD, folder, name), *args], stdin=stdin, **env)
 
-    def start_daemon(self, *args, config=None, wait=True, binary="subletd", **env):
-        argv = [os.path.join(BUILD, binary), "--dir", self.dir]
+    def start_daemon(self, *args, config=None, wait=True, binary="subletd", prefix=(), **env):
+        argv = [*prefix, os.path.join(BUILD, binary), "--dir", self.dir]
         if config is not None:
             path = self.path("subletd.conf")
             with open(path, "w", encoding="utf-8") as f:

@@ -9,7 +9,7 @@
 
 #include "base/clock.h"
 #include "base/macros.h"
-#include "daemon/host.h"
+#include "base/host.h"
 #include "daemon/nvml.h"
 #include "daemon/peer.h"
 #include "daemon/users.h"

@@ -330,6 +330,28 @@ static void a_client_that_never_drains_is_left_alone_for_a_while(void **state)
         assert_false(a->overdue);
 }
 
+/* Its host has no room: it says so by answering and giving nothing. */
+static void who_cannot_move_its_memory_may_go_on_using_it(void **state)
+{
+        BENCH;
+        struct tenant *a = runner(b, 0, 700 * MIB), *t;
+
+        pass(b, NSEC_PER_SEC);
+        t = waiter(b, 0, 700 * MIB);
+        assert_true(a->revoked);
+        drained(b, a);
+        usage(b, a);
+        want_run(b, a, 700 * MIB);
+        assert_int_equal(a->lease, 0);
+        pass(b, 5 * NSEC_PER_SEC);
+        assert_true(a->overdue);
+        assert_int_equal(a->limit[0], 700 * MIB);
+        usage(b, a);
+        assert_int_not_equal(a->lease, 0);
+        assert_int_equal(t->lease, 0);
+        assert_false(flags_of(b, a) & SCHED_OVERDUE);
+}
+
 static void who_does_not_answer_is_overdue_and_the_next_one_goes(void **state)
 {
         BENCH;
@@ -835,6 +857,7 @@ int main(void)
                 cmocka_unit_test(growth_within_the_quantum_goes_before_those_who_wait),
                 cmocka_unit_test(a_drain_that_fails_is_tried_again_later_with_more_patience),
                 cmocka_unit_test(a_client_that_never_drains_is_left_alone_for_a_while),
+                cmocka_unit_test(who_cannot_move_its_memory_may_go_on_using_it),
                 cmocka_unit_test(who_does_not_answer_is_overdue_and_the_next_one_goes),
                 cmocka_unit_test(an_eviction_that_stands_still_is_overdue),
                 cmocka_unit_test(who_moves_one_gpu_after_the_other_is_not_overdue),

@@ -1,0 +1,153 @@
+/* host.c: owns the reading of the machine's and the cgroup's memory figures.
+ * Must never report more than the smaller of the two. */
+#include "base/host.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/macros.h"
+
+#define CGROUP_ROOT "/sys/fs/cgroup"
+
+/* The files of the two versions of cgroups. */
+static const struct cgroup_kind {
+        const char *root, *limit, *used, *file_inactive, *file_active;
+} cgroup_v1 = {CGROUP_ROOT "/memory", "memory.limit_in_bytes", "memory.usage_in_bytes",
+               "total_inactive_file", "total_active_file"},
+  cgroup_v2 = {CGROUP_ROOT, "memory.max", "memory.current", "inactive_file", "active_file"};
+
+static int read_number(const char *path, uint64_t *ret)
+{
+        _cleanup_fclose_ FILE *f = fopen(path, "re");
+
+        if (!f)
+                return -errno;
+        return fscanf(f, "%" SCNu64, ret) == 1 ? 0 : -ENODATA; /* "max" is no number */
+}
+
+static int read_in(const struct cgroup_kind *k, const char *dir, const char *file, uint64_t *ret)
+{
+        char path[1300];
+
+        (void)snprintf(path, sizeof(path), "%s%s/%s", k->root, dir, file);
+        return read_number(path, ret);
+}
+
+/* What is used includes cached files, of which the kernel drops what has not been used for long,
+ * and half of the rest: as MemAvailable counts for the machine. */
+static uint64_t read_reclaimable(const struct cgroup_kind *k, const char *dir)
+{
+        char path[1300], line[256], key[64];
+        _cleanup_fclose_ FILE *f = NULL;
+        uint64_t sum = 0, n;
+
+        (void)snprintf(path, sizeof(path), "%s%s/memory.stat", k->root, dir);
+        f = fopen(path, "re");
+        while (f && fgets(line, sizeof(line), f)) {
+                if (sscanf(line, "%63s %" SCNu64, key, &n) != 2)
+                        continue;
+                if (strcmp(key, k->file_inactive) == 0)
+                        sum += n;
+                else if (strcmp(key, k->file_active) == 0)
+                        sum += n / 2;
+        }
+        return sum;
+}
+
+static void lower(struct host_memory *m, const struct cgroup_kind *k, const char *dir)
+{
+        uint64_t limit, used;
+
+        if (read_in(k, dir, k->limit, &limit) < 0 || read_in(k, dir, k->used, &used) < 0)
+                return;
+        m->total_bytes = MIN(m->total_bytes, limit);
+        used = sub_sat(used, read_reclaimable(k, dir));
+        m->available_bytes = MIN(m->available_bytes, sub_sat(limit, used));
+}
+
+/* Every ancestor's limit holds, and the root's: what a container sees as the root is its own. */
+static void lower_upwards(struct host_memory *m, const struct cgroup_kind *k, char *dir)
+{
+        for (;;) {
+                char *end;
+
+                lower(m, k, dir);
+                end = strrchr(dir, '/');
+                if (!end)
+                        break;
+                *end = '\0';
+        }
+}
+
+static bool names_memory(const char *controllers, size_t length)
+{
+        for (const char *c = controllers; c < controllers + length;) {
+                size_t n = strcspn(c, ",:");
+
+                if (n == strlen("memory") && strncmp(c, "memory", n) == 0)
+                        return true;
+                c += n + 1;
+        }
+        return false;
+}
+
+/* Lines of "NUMBER:CONTROLLERS:PATH"; version 2 has no controllers. */
+static void apply_cgroups(struct host_memory *m)
+{
+        _cleanup_fclose_ FILE *f = fopen("/proc/self/cgroup", "re");
+        char line[1024];
+
+        while (f && fgets(line, sizeof(line), f)) {
+                char *controllers = strchr(line, ':'), *dir;
+
+                line[strcspn(line, "\n")] = '\0';
+                dir = controllers ? strchr(++controllers, ':') : NULL;
+                if (!dir)
+                        continue;
+                if (dir == controllers)
+                        lower_upwards(m, &cgroup_v2, dir + 1);
+                else if (names_memory(controllers, (size_t)(dir - controllers)))
+                        lower_upwards(m, &cgroup_v1, dir + 1);
+        }
+}
+
+int host_memory_read(struct host_memory *ret)
+{
+        _cleanup_fclose_ FILE *f = fopen("/proc/meminfo", "re");
+        struct host_memory m = {0};
+        char line[256];
+        uint64_t kib = 0;
+
+        if (!f)
+                return -errno;
+        while (fgets(line, sizeof(line), f)) {
+                if (sscanf(line, "MemTotal: %" SCNu64, &kib) == 1)
+                        m.total_bytes = kib * KIB;
+                else if (sscanf(line, "MemAvailable: %" SCNu64, &kib) == 1)
+                        m.available_bytes = kib * KIB;
+        }
+        if (m.total_bytes == 0 || m.available_bytes == 0)
+                return -ENODATA;
+        apply_cgroups(&m);
+        *ret = m;
+        return 0;
+}
+
+static uint64_t host_margin(const struct host_memory *m)
+{
+        return MAX(m->total_bytes / 16, MIN(GIB, m->total_bytes / 4));
+}
+
+uint64_t host_memory_budget(const struct host_memory *m)
+{
+        return MIN(m->total_bytes / 2, sub_sat(m->available_bytes, host_margin(m)));
+}
+
+uint64_t host_memory_room(const struct host_memory *m)
+{
+        return sub_sat(m->available_bytes, host_margin(m) / 2);
+}

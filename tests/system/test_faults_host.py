@@ -1,0 +1,209 @@
+"""What the host can do to programs under sublet: too little memory, a cgroup's limit, a frozen cgroup."""
+
+import os
+import subprocess
+
+import pytest
+
+from world import MIB, wait_for
+
+CARD = "32MiB"
+# What the simulated card holds for a process is its own memory, too: 18 MiB, some for itself, and no room for a segment of
+# the arena beside the margin.
+TIGHT = 36 * MIB
+CONFIG = {"quantum": "100ms", "grace": "400ms"}
+
+
+class Cgroup:
+    """One of our own, below the one we are in. Skips the test where the machine does not allow it."""
+
+    def __init__(self, controller, name):
+        self.v2 = os.path.exists("/sys/fs/cgroup/cgroup.controllers")
+        with open("/proc/self/cgroup", encoding="ascii") as f:
+            rows = [line.strip().split(":", 2) for line in f]
+        where = {controllers: path for _, controllers, path in rows}
+        root = "/sys/fs/cgroup"
+        if self.v2:
+            parent = root + where[""]
+        else:
+            named = [(c, p) for c, p in where.items() if controller in c.split(",")]
+            if not named:
+                pytest.skip(f"no cgroups with {controller} here")
+            parent = f"{root}/{named[0][0]}{named[0][1]}"
+        self.path = os.path.join(parent, name)
+        try:
+            os.mkdir(self.path)
+        except OSError as e:
+            pytest.skip(f"cannot make a cgroup: {e}")
+        if self.v2 and controller == "memory" and not os.path.exists(self.path + "/memory.max"):
+            os.rmdir(self.path)
+            pytest.skip("cgroups made here have no memory controller")
+
+    def write(self, file, text):
+        with open(os.path.join(self.path, file), "w", encoding="ascii") as f:
+            f.write(str(text))
+
+    def read(self, file):
+        with open(os.path.join(self.path, file), encoding="ascii") as f:
+            return f.read()
+
+    def limit(self, size):
+        self.write("memory.max" if self.v2 else "memory.limit_in_bytes", size)
+
+    def killed(self):
+        text = self.read("memory.events" if self.v2 else "memory.oom_control")
+        return int(dict(line.split() for line in text.splitlines()).get("oom_kill", 0))
+
+    def freeze(self, frozen):
+        if self.v2:
+            self.write("cgroup.freeze", int(frozen))
+            wait_for(lambda: f"frozen {int(frozen)}" in self.read("cgroup.events"), 20, "the freezer")
+        else:
+            self.write("freezer.state", "FROZEN" if frozen else "THAWED")
+            wait_for(lambda: self.read("freezer.state").strip() == ("FROZEN" if frozen else "THAWED"), 20, "the freezer")
+
+    def remove(self):
+        def gone():
+            try:
+                os.rmdir(self.path)
+            except OSError:
+                return False
+            return True
+
+        wait_for(gone, 20, f"{self.path} to be empty")
+
+
+@pytest.fixture
+def cgroup():
+    made = []
+
+    def make(controller):
+        made.append(Cgroup(controller, f"sublet-test-{os.getpid()}-{len(made)}"))
+        return made[-1]
+
+    yield make
+    # The world ends after us: whoever is left in there is ended here.
+    for c in made:
+        for pid in c.read("cgroup.procs").split():
+            os.kill(int(pid), 9)
+        c.remove()
+
+
+@pytest.fixture
+def small(make_world):
+    world = make_world(memory=CARD)
+    world.start_daemon(config=CONFIG)
+    return world
+
+
+def inside(world, cgroup, program, *args, **more):
+    """A program of the world that is in the cgroup from its first instruction on."""
+    from world import BUILD
+
+    path = os.path.join(BUILD, "programs", program)
+    return world.start(["sh", "-c", f'echo $$ > {cgroup.path}/cgroup.procs && exec "$@"', "sh", path, *args],
+                       LD_PRELOAD=more.pop("LD_PRELOAD", os.path.join(BUILD, "libsublet.so")), **more)
+
+
+def fill(world, seed, size, pause="2"):
+    return world.program("fill", "--bytes", size, "--block", "2MiB", "--seed", seed, "--ms", pause, "--until",
+                         world.path("end"))
+
+
+def go_on(programs, rounds=2):
+    goal = {p: len(p.events("round")) + rounds for p in programs}
+
+    def done():
+        for p in programs:
+            assert p.running(), "ended early\n" + p.report()
+        return all(len(p.events("round")) >= n for p, n in goal.items())
+
+    wait_for(done, 60, f"{rounds} more rounds")
+
+
+def end(world, *programs):
+    with open(world.path("end"), "w", encoding="utf-8"):
+        pass
+    for p in programs:
+        p.ok()
+        world.check_sums(p)
+
+
+def test_the_daemon_promises_no_host_memory_that_its_cgroup_does_not_have(make_world, cgroup):
+    world, group = make_world(memory=CARD), cgroup("memory")
+    group.limit(256 * MIB)
+    world.start_daemon(prefix=["sh", "-c", f'echo $$ > {group.path}/cgroup.procs && exec "$@"', "sh"])
+    assert world.status()["host_memory"]["budget"] <= 128 * MIB
+
+
+def test_without_host_memory_a_new_allocation_fails_and_nobody_else_notices(make_world):
+    """The card holds one of them; the host has room for half of another."""
+    world = make_world(memory=CARD)
+    world.start_daemon("--host-memory", "12MiB", config=CONFIG)
+    running = fill(world, "1", "20MiB")
+    running.await_event("filled")
+    refused = world.program("fill", "--bytes", "24MiB", "--block", "2MiB", "--seed", "2")
+    assert refused.wait() == 5, refused.report()
+    assert "OUT_OF_MEMORY" in refused.err()
+    wait_for(lambda: refused.pid not in world.clients(), 20, "it to be forgotten")
+    fits = fill(world, "3", "12MiB")
+    go_on([running, fits])
+    end(world, running, fits)
+
+
+def test_a_program_whose_cgroup_has_no_room_is_not_killed_and_keeps_its_memory(small, cgroup):
+    """Its memory cannot be moved: who needs that room waits for its end, who does not goes on, and so does itself."""
+    group = cgroup("memory")
+    group.limit(TIGHT)
+    full = inside(small, group, "hold", "--bytes", "16MiB", "--block", "2MiB", stdin=subprocess.PIPE)
+    full.await_event("filled")
+    large, other = fill(small, "1", "16MiB"), fill(small, "2", "2MiB")
+    wait_for(lambda: "no host memory" in full.err(), 60, "an eviction without room")
+    go_on([other])
+    wait_for(lambda: "overdue" in small.clients()[full.pid]["flags"], 60, "it to be overdue")
+    go_on([other])
+    full.order("touch")
+    full.order("touch")
+    full.finish()
+    assert full.err().count("no host memory") == 1
+    assert group.killed() == 0
+    go_on([large, other])
+    end(small, large, other)
+
+
+def test_room_in_a_cgroup_is_used_as_soon_as_there_is_some(small, cgroup):
+    group = cgroup("memory")
+    group.limit(TIGHT)
+    full = inside(small, group, "hold", "--bytes", "16MiB", "--block", "2MiB", stdin=subprocess.PIPE)
+    full.await_event("filled")
+    large = fill(small, "1", "16MiB")
+    wait_for(lambda: "no host memory" in full.err(), 60, "an eviction without room")
+    group.limit(400 * MIB)
+    go_on([large])
+    full.order("touch")
+    full.finish()
+    end(small, large)
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_frozen_program_does_not_stop_the_others(small, cgroup, killed):
+    group = cgroup("freezer")
+    frozen = inside(small, group, "hold", "--bytes", "12MiB", "--block", "2MiB", stdin=subprocess.PIPE)
+    frozen.await_event("filled")
+    group.freeze(True)
+    others = [fill(small, seed, "10MiB") for seed in ("1", "2")]
+    wait_for(lambda: "overdue" in small.clients()[frozen.pid]["flags"], 60, "the frozen one to be overdue")
+    go_on(others)
+    if killed:
+        frozen.send(9)  # takes effect at once, or when it is thawed: the charge stays until then
+        go_on(others)
+    group.freeze(False)
+    if killed:
+        assert frozen.wait(20) == -9
+        wait_for(lambda: frozen.pid not in small.clients(), 20, "it to be forgotten")
+    else:
+        frozen.order("touch")
+        frozen.finish()
+        assert small.check_sums(frozen) == 1
+    go_on(others)
+    end(small, *others)
