@@ -48,7 +48,7 @@ static void drain_failed(enum wire_drain_failure reason)
         struct wire_message m = {0};
 
         agent.revoking = false;
-        core.passes = 0;
+        core.passing = false;
         core.running = true;
         gate_open(GATE_NO_LEASE);
         bell_ring(&core.changed);
@@ -64,7 +64,7 @@ static void drained(uint64_t now)
         agent.last_drain_ns = now - agent.revoked_ns;
         agent.revoking = false;
         agent.entangled = agent.drain_passes > 0 ? ENTANGLED_DRAINS : sub_sat(agent.entangled, 1);
-        core.passes = 0;
+        core.passing = false;
         trace_event("drain_end", 0, 0);
         agent_send_lease(WIRE_DRAINED);
         core.lease = 0;
@@ -81,21 +81,16 @@ static void drained(uint64_t now)
  * than when the gate is opened to all. */
 static bool drain_pass(uint64_t now)
 {
-        uint64_t submissions = gate_submissions();
-
-        if (quiet_capturing() || core.waiters == 0)
+        if (quiet_capturing())
                 return false;
-        if (agent.drain_passes) {
-                if (now - agent.passed_ns < PASSES_APART_NS)
-                        return true;
-                if (agent.drain_passes == PASSES_MAX || submissions == agent.passed_submissions)
-                        return false;
-        }
+        if (agent.drain_passes &&
+            now - agent.passed_ns < MIN(PASSES_APART_NS, agent.patience_ns / 2))
+                return true;
+        if (agent.drain_passes == PASSES_MAX)
+                return false;
         agent.drain_passes++;
         agent.passed_ns = now;
-        agent.passed_submissions = submissions;
-        agent.drain_begun = false; /* streams that were quiet may have work then */
-        core.passes = core.waiters;
+        core.passing = true;
         core.pass_round++;
         bell_ring(&core.changed);
         trace_event("drain_pass", 0, 0);
@@ -107,8 +102,9 @@ static void drain_step(void)
         uint64_t now = clock_now_ns(), progress, patience_ns = agent.patience_ns;
         enum quiet q = QUIET_BUSY;
 
-        core.passes = MIN(core.passes, core.waiters);
-        if (!gate_anybody_inside() && core.passes == 0) {
+        if (core.passed) {
+                core.passed = agent.drain_begun = false;
+        } else if (!gate_anybody_inside()) {
                 if (!agent.drain_begun) {
                         quiet_begin(&agent.drain, true);
                         agent.drain_begun = !quiet_capturing();

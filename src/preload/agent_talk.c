@@ -206,7 +206,7 @@ static void agent_down(const char *why)
         /* A revocation by a daemon that is gone means nothing. */
         if (agent.revoking) {
                 agent.revoking = false;
-                core.passes = 0;
+                core.passing = false;
                 core.running = true;
                 gate_open(GATE_NO_LEASE);
         }

@@ -57,9 +57,10 @@ struct core {
         struct bell changed;
         struct gpu gpus[CORE_GPUS_MAX];
         unsigned gpu_count;
-        unsigned waiters;       /* threads that wait at the gate for a lease or for memory */
-        unsigned passes;        /* of these, how many may pass during a drain, once each ... */
-        unsigned pass_round;    /* ... and the how manieth time that is */
+        unsigned waiters; /* threads that wait at the gate for a lease or for memory */
+        bool passing;     /* a drain lets each of them through, once a round ... */
+        bool passed;      /* ... and has let one since it last looked */
+        unsigned pass_round;
         bool running;           /* we may submit: the gate is open as far as the lease goes */
         uint64_t lease;         /* 0: none, or granted by a daemon that is gone */
         _Atomic bool bystander; /* after fork, or where the driver cannot be shared: everything

@@ -165,18 +165,18 @@ static bool gate_wait_for_lease(struct gate_thread *t, CUstream stream)
         if (core.waiters == 1)
                 agent_kick();
         while (!core.running && !core_passive()) {
-                if (core.passes == 0 || round == core.pass_round ||
+                if (!core.passing || round == core.pass_round ||
                     atomic_load(&gate_bits) & GATE_UNBACKED) {
                         core_wait(&w, UINT64_MAX);
                         continue;
                 }
                 round = core.pass_round;
-                core.passes--;
                 gate_mark(t, true); /* with the lock held: the drain sees us */
                 lock_release(&core.lock);
                 if (gate_may_set_free(stream)) {
                         lock_acquire(&core.lock);
                         core.waiters--;
+                        core.passed = true; /* a stream that was quiet has work */
                         lock_release(&core.lock);
                         return true;
                 }

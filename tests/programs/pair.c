@@ -1,0 +1,85 @@
+/* pair: one of two processes that wait for each other, as workers of one training job do. Each
+ * round steps all memory, says so in a page of the file --sample that both have mapped, and lets a
+ * kernel look there for the other's word before the round is over. --seed 1 and 2 are the two
+ * sides. */
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "base/macros.h"
+#include "program.h"
+
+#define MOST_S  120 /* nothing here lasts longer */
+#define MOST_NS (MOST_S * UINT64_C(1000000000))
+#define PAGE    4096u
+
+int main(int argc, char **argv)
+{
+        CUdeviceptr mapped, mine, others, late;
+        uint64_t page_word = 0;
+        uint32_t round = 0, gave_up;
+        struct blocks b;
+        uint32_t *page;
+        bool last = false;
+        int fd;
+
+        program_begin(
+                argc, argv,
+                &(struct options){.bytes = 16 * MIB, .block = 4 * MIB, .rounds = 10, .seed = 1},
+                false);
+        if (!options.sample || options.seed < 1 || options.seed > 2)
+                program_fail(PROGRAM_EXIT_USAGE, "--sample names the file, --seed is 1 or 2");
+        (void)alarm(MOST_S);
+        fd = open(options.sample, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+        if (fd < 0 || ftruncate(fd, PAGE) < 0)
+                program_fail(PROGRAM_EXIT_SETUP, "%s: cannot be written", options.sample);
+        page = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+        if (page == MAP_FAILED)
+                program_fail(PROGRAM_EXIT_SETUP, "%s: cannot be mapped", options.sample);
+        (void)close(fd);
+        TRY(cu.MemHostRegister(page, PAGE, CU_MEMHOSTREGISTER_DEVICEMAP));
+        TRY(cu.MemHostGetDevicePointer(&mapped, page, 0));
+        page_word = options.seed - 1;
+        mine = mapped + 64 * page_word;
+        others = mapped + 64 * (1 - page_word);
+        blocks_allocate(&b, options.bytes, options.block, 0);
+        blocks_fill(&b, 0);
+        TRY(cu.MemAlloc(&late, 4));
+        TRY(cu.MemsetD32(late, 0, 1));
+        TRY(cu.CtxSynchronize());
+        program_say("filled", "\"side\":%d", (int)options.seed);
+        while (!last) {
+                uint64_t key = pattern_key(options.seed, round);
+                uint64_t next_key = pattern_key(options.seed, round + 1);
+
+                /* The first side says which round is the last. */
+                if (page_word == 0)
+                        last = !program_more(round + 1);
+                for (size_t i = 0; i < b.n; i++)
+                        launch_step(b.block[i].at, b.block[i].bytes, b.block[i].origin, key,
+                                    next_key, b.verdict, b.stream);
+                if (page_word == 0 && last)
+                        ((volatile uint32_t *)page)[64] = round + 1;
+                TRY(cu.StreamWriteValue32(b.stream, mine, round + 1, 0));
+                launch_await(others, round + 1, 0, 0, MOST_NS, late, b.stream);
+                program_say("round", "\"round\":%u,\"sum\":\"%016llx\"", round,
+                            (unsigned long long)verdict_take(b.verdict, round, b.stream));
+                if (page_word == 1)
+                        last = ((volatile uint32_t *)page)[64] == round + 1;
+                round++;
+                /* Nobody says the next round before the other has seen this one. */
+                if (!last) {
+                        TRY(cu.StreamWriteValue32(b.stream, mine + 4, round, 0));
+                        launch_await(others + 4, round, 0, 0, MOST_NS, late, b.stream);
+                }
+        }
+        program_say("round", "\"round\":%u,\"sum\":\"%016llx\"", round,
+                    (unsigned long long)blocks_verify(&b, round));
+        TRY(cu.MemcpyDtoH(&gave_up, late, 4));
+        if (gave_up)
+                program_fail(PROGRAM_EXIT_WRONG, "%u kernels gave up", gave_up);
+        TRY(cu.MemFree(late));
+        blocks_free(&b);
+        TRY(cu.MemHostUnregister(page));
+        program_end();
+}
