@@ -131,6 +131,9 @@ static void deliver_up(struct world *w, struct process *p, const struct message 
 
         switch (m->type) {
         case UP_USAGE:
+                /* freed since it asked */
+                p->gpu[m->gpu].need_delivered =
+                        MIN(p->gpu[m->gpu].need_delivered, m->usage.allocated);
                 r = sched_client_usage(w->s, p->id, m->gpu, &m->usage, m->limit_sequence,
                                        m->poisoned ? SCHED_POISONED : 0, w->now_ns, &out);
                 break;
