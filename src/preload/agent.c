@@ -168,7 +168,7 @@ static void idle_step(uint64_t now)
 /* ---- the loop ---- */
 
 /* The lease counts once everything that was evicted is back. */
-static bool agent_may_run(void)
+bool agent_all_is_back(void)
 {
         for (unsigned i = 0; i < core.gpu_count; i++) {
                 struct heap_cursor c = {0};
@@ -185,7 +185,8 @@ static void agent_begin_to_run(void)
 {
         bool missing = false;
 
-        if (!core.lease || core.running || agent.revoking || !agent_may_run())
+        if ((!core.lease && agent.link != LINK_REFUSED) || core.running || agent.revoking ||
+            !agent_all_is_back())
                 return;
         for (unsigned i = 0; i < core.gpu_count; i++) {
                 missing = missing || heap_missing(&core.gpus[i].heap) > 0;
@@ -207,7 +208,7 @@ static enum swap_progress agent_swap(void)
 
         lock_acquire(&core.lock);
         restore = !core.running && !agent.revoking && (core.waiters > 0 || core.lease) &&
-                  agent.link == LINK_UP;
+                  (agent.link == LINK_UP || agent.link == LINK_REFUSED);
         may_evict = !core.running && !agent.revoking && !core.lease && agent.link == LINK_UP;
         n = core.gpu_count;
         lock_release(&core.lock);

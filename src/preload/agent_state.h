@@ -72,3 +72,5 @@ void agent_connect(void);
 void agent_listen(void);
 /* Say what has changed since the last time. */
 void agent_tell(void);
+/* Nothing is evicted or on its way. */
+bool agent_all_is_back(void);

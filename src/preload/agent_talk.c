@@ -236,8 +236,11 @@ static void agent_alone(const char *why)
         for (unsigned i = 0; i < core.gpu_count; i++)
                 if (core.gpus[i].known)
                         agent_gpu_alone(&core.gpus[i]);
-        core.running = true;
-        gate_open(GATE_NO_LEASE);
+        /* What an earlier daemon had moved out comes back first, as the card has room for it. */
+        if (agent_all_is_back()) {
+                core.running = true;
+                gate_open(GATE_NO_LEASE);
+        }
         bell_ring(&core.changed);
 }
 

@@ -2,11 +2,17 @@
 means). FAULT_SEEDS=500 runs more of them, FAULT_SEED=17 one alone."""
 
 import os
+import signal
+import socket
+import stat
+import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from faults import Scenario
+from faults import FaultWorld, Scenario
+from wireclient import MAGIC, encode
+from world import wait_for
 
 AT_ONCE = 8  # most of a scenario is waiting
 SEEDS = ([int(os.environ["FAULT_SEED"])] if os.environ.get("FAULT_SEED") else
@@ -25,3 +31,60 @@ def scenarios(request):
 @pytest.mark.parametrize("seed", SEEDS, ids=lambda seed: f"seed{seed}")
 def test_matrix(scenarios, seed):
     scenarios[seed].result()
+
+
+class OtherRelease:
+    """A daemon of another major version: refuses whoever says HELLO."""
+
+    def __init__(self, directory):
+        path = os.path.join(directory, "client.sock")
+        if os.path.exists(path):
+            os.unlink(path)
+        self.stop = threading.Event()
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.socket.bind(path)
+        os.chmod(path, stat.S_IRUSR | stat.S_IWUSR)
+        self.socket.listen(16)
+        self.socket.settimeout(0.1)
+        self.thread = threading.Thread(target=self.serve)
+        self.thread.start()
+
+    def serve(self):
+        while not self.stop.is_set():
+            try:
+                connection, _ = self.socket.accept()
+            except socket.timeout:
+                continue
+            with connection:
+                connection.recv(4096)
+                connection.send(encode("REFUSED", sequence=1, magic=MAGIC, code=1, major=99, text="use one release of both"))
+
+    def close(self):
+        self.stop.set()
+        self.thread.join()
+        self.socket.close()
+
+
+def test_the_daemon_is_replaced_by_another_release_under_evicted_memory():
+    """Who runs runs on; who waits has what was moved out back before it runs, as soon as the card has room."""
+    world, other = FaultWorld(), None
+    del world.env["SUBLET_REQUIRE"]
+    try:
+        world.daemon_up()
+        programs = [world.fill(seed, "16MiB") for seed in ("1", "2")]
+        for p in programs:
+            p.await_event("round")
+        wait_for(lambda: world.look()["handoffs"] >= 3, 60, "three hand-offs")
+        world.daemon.send(signal.SIGKILL)
+        world.daemon.wait()
+        other = OtherRelease(world.dir)
+        for p in programs:
+            wait_for(lambda p=p: "one release" in p.err(), 60, "the refusal")
+        open(world.path("end"), "w", encoding="utf-8").close()
+        for p in programs:
+            p.ok(60)
+            world.check_sums(p)
+    finally:
+        if other:
+            other.close()
+        world.close()
