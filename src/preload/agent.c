@@ -250,8 +250,11 @@ static void agent_sleep(uint64_t timeout_ns)
         uint64_t count;
 
         (void)ppoll(fds, 2, timeout_ns == UINT64_MAX ? NULL : &ts, NULL);
-        atomic_store(&agent.kicked, false);
+        /* In this order: a kick between the two finds that it need not write, and what it is about
+         * is looked at next. The other way round its count would be taken, and kicked left set:
+         * nobody would write again, and the next sleep could be for ever. */
         (void)!read(agent.wake, &count, sizeof(count));
+        atomic_store(&agent.kicked, false);
 }
 
 static void *agent_main(void *unused)
