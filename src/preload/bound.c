@@ -19,7 +19,8 @@
 #define GROWTH       4u   /* at most, from one look to the next */
 #define NAP_NS       (50 * NSEC_PER_USEC)
 #define PATIENCE_NS  (100 * NSEC_PER_MSEC)
-#define PATIENCE_OF  4u /* ... or so many times what one submission took */
+#define PATIENCE_OF  4u           /* ... or so many times what one submission took ... */
+#define PATIENCE_MAX NSEC_PER_SEC /* ... but that at most */
 
 struct mark {
         CUevent event; /* stays with the slot */
@@ -224,6 +225,11 @@ bool bound_pass(CUstream stream)
         return !full;
 }
 
+static uint64_t patience_of(const struct lane *l)
+{
+        return MIN(MAX(PATIENCE_NS, PATIENCE_OF * l->each_ns), PATIENCE_MAX);
+}
+
 void bound_wait(CUstream stream)
 {
         const struct timespec nap = {.tv_nsec = NAP_NS};
@@ -245,7 +251,7 @@ void bound_wait(CUstream stream)
                 first = false;
                 over = in_flight(l) < l->window || l->count == 0 || !bound_ns ||
                        atomic_load_explicit(&gate_bits, memory_order_relaxed) & GATE_NO_LEASE;
-                if (!over && now - began > MAX(PATIENCE_NS, PATIENCE_OF * l->each_ns)) {
+                if (!over && now - began > patience_of(l)) {
                         /* One long kernel, or work that waits for ours: what is held back here may
                          * be what it waits for. */
                         l->window = MAX(MIN(l->window * 2, WINDOW_MAX), in_flight(l) + 1);

@@ -1,5 +1,5 @@
 /* depend: work that waits for work submitted later. Each round queues the step of all memory behind
- * something that only a later call sets free, lets --ms pass, and makes that call:
+ * something that only a call of another thread sets free, which it makes after --ms:
  *
  *   value    a value in memory waited for by a stream; a copy on another stream writes it
  *   write    ... which another stream writes as a value
@@ -8,7 +8,8 @@
  *            its own is done
  *   function a host function that waits for another thread, which has work of its own done first
  *   inside   as value, while a thread stands inside a copy that waits for it all
- *   full     as value, while a thread stands inside the driver because the stream takes no more */
+ *   full     as value, while a thread stands inside the driver because the stream takes no more
+ *   fullhost the same, but a host thread writes the value and needs no driver for it */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <time.h>
@@ -20,9 +21,9 @@
 #define MOST_S  120 /* nothing here lasts longer */
 #define MOST_NS (MOST_S * UINT64_C(1000000000))
 
-enum how { VALUE, WRITE, KERNEL, HOST, FUNCTION, INSIDE, FULL };
+enum how { VALUE, WRITE, KERNEL, HOST, FUNCTION, INSIDE, FULL, FULLHOST };
 static const char *const names[] = {"value",    "write",  "kernel", "host",
-                                    "function", "inside", "full"};
+                                    "function", "inside", "full",   "fullhost"};
 
 static enum how how;
 static struct blocks b;
@@ -51,6 +52,9 @@ static void hold_back(uint32_t round)
         case INSIDE:
         case FULL:
                 TRY(cu.StreamWaitValue32(b.stream, flag, round, CU_STREAM_WAIT_VALUE_GEQ));
+                break;
+        case FULLHOST:
+                TRY(cu.StreamWaitValue32(b.stream, mapped, round, CU_STREAM_WAIT_VALUE_GEQ));
                 break;
         case KERNEL:
                 launch_await(flag, round, 0, 0, MOST_NS, counter + 4, b.stream);
@@ -87,6 +91,9 @@ static void *set_free(void *argument)
         case KERNEL:
                 TRY(cu.MemsetD32Async(flag, round, 1, other));
                 break;
+        case FULLHOST:
+                *(volatile uint32_t *)word = round;
+                break;
         case HOST:
         case FUNCTION:
                 TRY(cu.MemsetD32Async(flag, round, 1, other));
@@ -102,6 +109,7 @@ int main(int argc, char **argv)
 {
         uint32_t round = 0, counts[2];
         pthread_t thread;
+        bool full;
 
         program_begin(argc, argv,
                       &(struct options){.bytes = 16 * MIB,
@@ -112,6 +120,7 @@ int main(int argc, char **argv)
                                         .how = "value"},
                       false);
         how = (enum how)program_how(names, ARRAY_SIZE(names));
+        full = how == FULL || how == FULLHOST;
         (void)alarm(MOST_S);
         blocks_allocate(&b, options.bytes, options.block, 0);
         blocks_fill(&b, 0);
@@ -131,12 +140,12 @@ int main(int argc, char **argv)
         program_say("filled", "\"how\":\"%s\"", options.how);
         do {
                 round++;
-                hold_back(round);
                 if (pthread_create(&thread, NULL, set_free, (void *)(uintptr_t)round))
                         program_fail(PROGRAM_EXIT_SETUP, "no thread");
+                hold_back(round);
                 if (how == INSIDE)
                         TRY(cu.MemcpyDtoH(counts, counter, 8));
-                for (uint64_t i = 0; how == FULL && i < options.count; i++)
+                for (uint64_t i = 0; full && i < options.count; i++)
                         launch_tiny(counter, b.stream);
                 (void)pthread_join(thread, NULL);
                 program_say("round", "\"round\":%u,\"sum\":\"%016llx\"", round - 1,
@@ -145,7 +154,7 @@ int main(int argc, char **argv)
         program_say("round", "\"round\":%u,\"sum\":\"%016llx\"", round,
                     (unsigned long long)blocks_verify(&b, round));
         TRY(cu.MemcpyDtoH(counts, counter, 8));
-        if (counts[0] != (how == FULL ? (uint32_t)(round * options.count) : 0) || counts[1])
+        if (counts[0] != (full ? (uint32_t)(round * options.count) : 0) || counts[1])
                 program_fail(PROGRAM_EXIT_WRONG, "%u launches counted, %u kernels gave up",
                              counts[0], counts[1]);
         if (options.sample)

@@ -21,8 +21,14 @@ def start(world, **settings):
 
 
 @pytest.fixture
-def contested(world):
-    return start(world)
+def small(make_world):
+    """A card that does not cost much to fill."""
+    return make_world(memory="64MiB")
+
+
+@pytest.fixture
+def contested(small):
+    return start(small)
 
 
 def traced(world, event=None, pid=None):
@@ -52,10 +58,10 @@ def together_until(world, programs, condition, what, timeout=60):
 def test_work_that_waits_for_work_held_at_the_gate(contested, how):
     end = contested.path("end")
     sample = contested.path("sample-5")
-    subject = contested.program("depend", "--how", how, "--bytes", "64MiB", "--block", "8MiB", "--ms", "100", "--rounds", 2,
+    subject = contested.program("depend", "--how", how, "--bytes", "32MiB", "--block", "4MiB", "--ms", "100", "--rounds", 2,
                                 "--seed", "5", "--sample", sample, "--until", end)
     subject.await_event("filled")
-    other = fill(contested, 96, "9")
+    other = fill(contested, 48, "9")
 
     def enough():
         return traced(contested, "drain_pass", subject.pid) and contested.clients()[subject.pid]["handoffs"] >= 2 and \
@@ -66,15 +72,15 @@ def test_work_that_waits_for_work_held_at_the_gate(contested, how):
 
 
 @pytest.mark.parametrize("mode", ["auto", "exclusive"])
-def test_two_processes_that_wait_for_each_other(world, mode):
+def test_two_processes_that_wait_for_each_other(small, mode):
     """Any two of the three fit. A drain of one of the pair waits for the other to run, which must not wait for it."""
-    contested = start(world, mode=mode, grace="500ms")
+    contested = start(small, mode=mode, grace="500ms")
     end, page = contested.path("end"), contested.path("page")
-    pair = [contested.program("pair", "--bytes", "40MiB", "--block", "8MiB", "--seed", side, "--sample", page, "--until",
+    pair = [contested.program("pair", "--bytes", "20MiB", "--block", "4MiB", "--seed", side, "--sample", page, "--until",
                               end, "--rounds", 2) for side in (1, 2)]
     for p in pair:
         p.await_event("filled")
-    other = fill(contested, 56, "9")
+    other = fill(contested, 28, "9")
 
     def enough():
         return contested.handoffs() >= 4 and len(other.events("round")) >= 2 and \
@@ -91,10 +97,10 @@ def test_two_processes_that_wait_for_each_other(world, mode):
 @pytest.mark.parametrize("how", ["global", "local", "relaxed"])
 def test_captures_of_several_threads(contested, how):
     end = contested.path("end")
-    subject = contested.program("captures", "--how", how, "--bytes", "64MiB", "--block", "4MiB", "--count", 4, "--ms", 60,
+    subject = contested.program("captures", "--how", how, "--bytes", "32MiB", "--block", "2MiB", "--count", 4, "--ms", 60,
                                 "--rounds", 2, "--seed", "5", "--until", end)
     subject.await_event("filled")
-    other = fill(contested, 96, "9")
+    other = fill(contested, 48, "9")
     together_until(contested, [subject, other],
                    lambda: contested.handoffs() >= 6 and len(other.events("round")) >= 2 and
                    len(subject.events("round")) >= 2, "hand-offs, and rounds of both")
@@ -105,10 +111,10 @@ def test_captures_of_several_threads(contested, how):
 def test_a_capture_that_does_not_end_makes_its_program_unpreemptible(contested):
     """Its memory stays, it runs on, and it is left alone for a while; who waits gets its turn in the end."""
     end = contested.path("end")
-    subject = contested.program("captures", "--how", "endless", "--bytes", "64MiB", "--block", "4MiB", "--rounds", 2, "--seed",
+    subject = contested.program("captures", "--how", "endless", "--bytes", "32MiB", "--block", "2MiB", "--rounds", 2, "--seed",
                                 "5", "--until", end)
     subject.await_event("filled")
-    other = fill(contested, 96, "9")
+    other = fill(contested, 48, "9")
 
     def failed(times):
         return len(traced(contested, "drain_failed", subject.pid)) >= times
@@ -118,8 +124,8 @@ def test_a_capture_that_does_not_end_makes_its_program_unpreemptible(contested):
     assert "unpreemptible" in contested.status_text()
     before = len(subject.events("round"))
     wait_for(lambda: len(subject.events("round")) > before + 2, 20, "the program to go on")
-    assert contested.clients()[subject.pid]["backed"] >= 64 * MIB
-    assert contested.card()["d2h_bytes"] < 64 * MIB, "its memory has not moved"
+    assert contested.clients()[subject.pid]["backed"] >= 32 * MIB
+    assert contested.card()["d2h_bytes"] < 32 * MIB, "its memory has not moved"
     # Each try had twice the patience of the one before.
     times = {e: [t["t_ns"] for t in traced(contested, e, subject.pid)] for e in ("drain_begin", "drain_failed")}
     took = [(b - a) / 1e6 for a, b in zip(times["drain_begin"], times["drain_failed"])][:3]
@@ -133,10 +139,10 @@ def test_a_capture_that_does_not_end_makes_its_program_unpreemptible(contested):
 
 def test_memory_freed_during_a_capture_comes_back_after_it(contested):
     end = contested.path("end")
-    subject = contested.program("captures", "--how", "free", "--bytes", "32MiB", "--block", "4MiB", "--count", 2, "--ms", 200,
+    subject = contested.program("captures", "--how", "free", "--bytes", "16MiB", "--block", "2MiB", "--count", 2, "--ms", 200,
                                 "--rounds", 2, "--seed", "5", "--until", end)
     subject.await_event("filled")
-    other = fill(contested, 96, "9")
+    other = fill(contested, 48, "9")
     seen = set()
 
     def enough():
@@ -145,7 +151,7 @@ def test_memory_freed_during_a_capture_comes_back_after_it(contested):
 
     together_until(contested, [subject, other], enough, "hand-offs, and rounds of both")
     # Each round allocates as much again and frees it in a capture: it never adds up.
-    assert max(seen) <= (32 + 32 + 16) * MIB and min(seen) < 48 * MIB, seen
+    assert max(seen) <= (16 + 16 + 8) * MIB and min(seen) < 24 * MIB, seen
     check_contents(contested, [other])
     assert contested.check_sums(subject) >= 2
 
@@ -210,10 +216,10 @@ def test_a_process_exits_while_its_threads_wait(held):
 
 
 def test_forks_while_memory_is_moved(contested):
-    subject = contested.program("leave", "--how", "fork", "--bytes", "64MiB", "--block", "8MiB", "--seed", 5,
+    subject = contested.program("leave", "--how", "fork", "--bytes", "32MiB", "--block", "4MiB", "--seed", 5,
                                 "--sample", contested.path("go"), "--until", contested.path("end"))
     subject.await_event("filled")
-    other = fill(contested, 96, "9")
+    other = fill(contested, 48, "9")
     touch(contested.path("go"))
     together_until(contested, [subject, other], lambda: contested.handoffs() >= 6, "hand-offs")
     check_contents(contested, [other])

@@ -1,0 +1,130 @@
+"""The parts about taking the GPU away from programs with work in flight, and their page."""
+
+import os
+
+import suite
+from parts import size, wait_until
+from report import row
+from suite import Failure
+
+LENGTHS_MS = (1, 5, 20, 50)
+EACH_GIB = 72  # two of these: little more than the card, so that a hand-off is short and there are many
+SECONDS_EACH = 18
+BEYOND_MS = 10.0
+ENTANGLED = ("value", "write", "kernel", "host", "function", "inside", "fullhost", "full")
+ENTANGLED_SECONDS = 14
+
+
+def touch(path):
+    with open(path, "w", encoding="ascii"):
+        pass
+
+
+def spread(values):
+    """Of a list: median, 99th percentile (the greatest of fewer than a hundred), greatest."""
+    v = sorted(values)
+    return {"n": len(v), "p50": round(v[len(v) // 2], 2), "p99": round(v[min(len(v) - 1, int(len(v) * 0.99))], 2),
+            "max": round(v[-1], 2)}
+
+
+def drains(part, result):
+    """How much longer than the longest kernel a drain takes, beside a program that competes."""
+    part.daemon(quantum="200ms")
+    for ms in LENGTHS_MS:
+        end = os.path.join(part.root, f"end-{ms}")
+        until = part.left() - SECONDS_EACH
+        if until < 10:
+            raise Failure(f"no time left for kernels of {ms} ms")
+        # A second of work at a time: far more than may be in flight.
+        pair = [part.program("burst", "--bytes", size(EACH_GIB), "--block", size(1), "--ms", ms, "--count",
+                             max(20, 1000 // ms), "--seed", seed, "--until", end, name=f"burst-{ms}-{seed}")
+                for seed in (1, 2)]
+        from_ns = max(p.expect("filled", part.deadline)["at"] for p in pair)
+        wait_until(part, lambda u=until: part.left() < u, "end of the time")
+        events = [e for e in part.traced() if e["t_ns"] > from_ns]
+        touch(end)
+        for p in pair:
+            p.wait(part.deadline)
+            part.check_sums(p, 1)
+        took = [(e - b) / 1e6 for p in pair for b, e, _ in suite.episodes(events, p.pid, "drain")]
+        if len(took) < 10:
+            raise Failure(f"only {len(took)} drains of kernels of {ms} ms")
+        result[f"{ms}_ms"] = {"drain_ms": spread(took), "beyond_ms": spread([t - ms for t in took]),
+                              "failed": sum(e["event"] == "drain_failed" for e in events),
+                              "passes": sum(e["event"] == "drain_pass" for e in events),
+                              "all_ms": [round(t, 2) for t in took]}
+
+
+def entangled(part, result):
+    """Work in flight that waits for work held at the gate, captures, processes that wait for each other."""
+    part.daemon(quantum="300ms", patience="500ms")
+    programs = [("depend", ("--how", how, "--ms", 50)) for how in ENTANGLED]
+    programs += [("captures", ("--how", how, "--count", 4, "--ms", 100)) for how in ("global", "local", "relaxed", "free")]
+    rival_end = os.path.join(part.root, "end")
+    rival = part.program("fill", "--bytes", size(100), "--block", size(1), "--seed", 9, "--until", rival_end)
+    rival.expect("filled", part.deadline)
+    for program, args in programs:
+        end = os.path.join(part.root, f"end-{program}-{args[1]}")
+        name = f"{program}-{args[1]}"
+        if part.left() < ENTANGLED_SECONDS + 5:
+            raise Failure(f"no time left for {name}")
+        p = part.program(program, *args, "--bytes", size(48), "--block", size(1), "--seed", 5, "--rounds", 2, "--until",
+                         end, name=name)
+        p.expect("filled", part.deadline)
+        until = part.left() - ENTANGLED_SECONDS / 2
+        wait_until(part, lambda u=until: part.left() < u, "end of the time")
+        touch(end)
+        p.wait(part.deadline)
+        events = [e for e in part.traced() if e["pid"] == p.pid]
+        result[name] = {"rounds_recomputed": part.check_sums(p, 1), "drains": len(suite.episodes(events, p.pid, "drain")),
+                        "failed": sum(e["event"] == "drain_failed" for e in events),
+                        "passes": sum(e["event"] == "drain_pass" for e in events)}
+    touch(rival_end)
+    rival.wait(part.deadline)
+    part.check_sums(rival, max(1, len(rival.of("round")) // 3))
+
+
+PARTS = {
+    "drains": (drains, 150),
+    "entangled": (entangled, 240),
+}
+
+
+def figures(parts):
+    """(what, measured, goal, met), as in report.py."""
+    out = []
+    for name, r in parts.get("drains", {}).items():
+        if isinstance(r, dict) and "beyond_ms" in r:
+            b = r["beyond_ms"]
+            out.append((f"kernels of {name.replace('_', ' ')} back to back, beside a competitor, {b['n']} drains: longer than"
+                        " the longest kernel by", f"median {b['p50']} ms, p99 {b['p99']} ms, most {b['max']} ms",
+                        f"at most {BEYOND_MS:g} ms", b["p99"] <= BEYOND_MS))
+    for name, r in parts.get("entangled", {}).items():
+        if isinstance(r, dict):
+            out.append((f"`{name}`: drains, of them failed, and rounds compared",
+                        f"{r['drains'] + r['failed']}, {r['failed']}, {r['rounds_recomputed']}", "", None))
+    return out
+
+
+def page(results):
+    m = results["machine"]
+    lines = [
+        "# Draining on one H200",
+        "",
+        f"{m['gpu']}, {m['gpu_memory']}, driver {m['driver']}; {m['processors']} processors, kernel {m['kernel']}. Commit"
+        f" {m['commit']}, {m['date']}. Every figure is from this run; [h200-drain.json](h200-drain.json) holds all of them.",
+        "",
+        "| what | measured | goal | |",
+        "|---|---|---|---|",
+    ]
+    lines += [row(*f) for f in figures(results["parts"])]
+    failed = [(n, p["error"]) for n, p in results["parts"].items() if "error" in p]
+    lines += [f"- Part `{name}` did not finish: {error}" for name, error in failed]
+    lines += [
+        "",
+        "`./dev gpu --only drains,entangled` runs these parts (`tests/gpu/drains.py`). A drain lasts from REVOKE to DRAINED"
+        " (`SUBLET_TRACE`). Kernels: `tests/programs/burst.c`, a second of work submitted at a time by each of two programs"
+        f" of {EACH_GIB} GiB.",
+        "",
+    ]
+    return "\n".join(lines)
