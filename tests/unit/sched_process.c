@@ -226,6 +226,14 @@ static void give_back(struct world *w, struct process *p)
         p->drain_ns = w->now_ns + below(w, NSEC_PER_MSEC);
 }
 
+static bool all_within_limits(const struct process *p)
+{
+        for (unsigned i = 0; i < WORLD_GPUS_MAX; i++)
+                if (p->gpu[i].backed > p->gpu[i].limit)
+                        return false;
+        return true;
+}
+
 static void grow_fixed(struct world *w, struct process *p)
 {
         unsigned i = some_gpu(w, p);
@@ -254,8 +262,12 @@ void think(struct world *w, struct process *p)
         }
         if (chance(w, 10))
                 repeat(w, p);
-        if (chance(w, 20))
-                give_back(w, p);
+        if (chance(w, p->lease && p->wants_run && !runs(p) ? 200 : 20))
+                give_back(w, p); /* oftener where it waits for growth: that is rare enough */
+        if (chance(w, p->draining || !all_within_limits(p) ? 30 : 0)) {
+                end_process(w, p); /* in the middle of giving way */
+                return;
+        }
         if (chance(w, p->poisoned ? 50 : 2) && p->connected) {
                 p->poisoned = !p->poisoned; /* a new context in place of the broken one */
                 send_usage(w, p, some_gpu(w, p));

@@ -9,7 +9,7 @@
 #include "base/macros.h"
 #include "sched_shrink.h"
 
-#define RUNS_MAX  4000
+#define RUNS_MAX  1500
 #define STEPS_MAX 200000
 
 struct search {
