@@ -35,7 +35,7 @@ def connectable(directory):
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as s:
         try:
             s.connect(f"{directory}/client.sock")
-            return True
+            return os.path.exists(f"{directory}/control.sock")  # which it makes last
         except OSError:
             return False
 
