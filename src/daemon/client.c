@@ -168,8 +168,10 @@ static int client_read(struct client *c, struct wire_message *ret)
         uint8_t packet[WIRE_SIZE_MAX + 1];
         union client_descriptors d;
         struct iovec data = {packet, sizeof(packet)};
-        struct msghdr h = {
-                .msg_iov = &data, .msg_iovlen = 1, .msg_control = &d, .msg_controllen = sizeof(d)};
+        struct msghdr h = {.msg_iov = &data,
+                           .msg_iovlen = 1,
+                           .msg_control = c->may_pass ? &d : NULL,
+                           .msg_controllen = c->may_pass ? sizeof(d) : 0};
         struct pass *p = &c->server->pass;
         ssize_t n = recvmsg(c->fd, &h, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
 
@@ -325,6 +327,11 @@ static int client_new(struct server *s, int fd, const struct peer *peer, struct 
         c->fd = fd;
         c->peer = *peer;
         c->user = user;
+        /* To close a descriptor can take for ever (a file system of the sender's making, a socket
+         * that lingers), so only our own user's are received. */
+        c->may_pass = peer_is_trusted(peer);
+        if (c->may_pass)
+                peer_pass_descriptors(fd, true);
         memset(c->gpu_of, 0xff, sizeof(c->gpu_of)); /* -1 */
         for (unsigned i = 0; i < SCHED_GPUS_MAX; i++)
                 c->accounts[i].ordinal = -1;

@@ -18,6 +18,10 @@
         77 /* Linux 6.5: the process that connected, even if its number is used again */
 #endif
 
+#ifndef SO_PASSRIGHTS
+#define SO_PASSRIGHTS 83
+#endif
+
 static ino_t pid_namespace(pid_t pid)
 {
         struct stat st;
@@ -107,6 +111,13 @@ bool peer_is_trusted(const struct peer *p)
         if (p->uid == 0)
                 return peer_outside_container(p->pid) && same_user_namespace(p->pid);
         return p->uid == geteuid();
+}
+
+void peer_pass_descriptors(int fd, bool pass)
+{
+        int value = pass;
+
+        (void)setsockopt(fd, SOL_SOCKET, SO_PASSRIGHTS, &value, sizeof(value));
 }
 
 int peer_kill(int pidfd, int signal)

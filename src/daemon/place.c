@@ -17,6 +17,7 @@
 
 #include "base/cleanup.h"
 #include "base/log.h"
+#include "daemon/peer.h"
 
 #define LOCK_FILE     "lock"
 #define MARKER_FILE   "running"
@@ -234,6 +235,10 @@ int place_open(const struct place_options *o, struct place *ret, char error[stat
                 place_close(&p, p.client_fd >= 0);
                 return r;
         }
+        peer_pass_descriptors(p.client_fd, false);
+        peer_pass_descriptors(p.control_fd, false);
+        if (p.status_fd >= 0)
+                peer_pass_descriptors(p.status_fd, false);
         *ret = p;
         return 0;
 }

@@ -15,8 +15,9 @@ import pytest
 import world as world_module
 from world import BUILD, MIB, wait_for
 
-ALICE, BOB, EVE = 61001, 61002, 61003  # nobody's
-GROUP = 61000
+# Nobody's, and not those of another run of these tests: /tmp/sublet-UID has no other owner.
+GROUP = 1_000_000 + 10 * (os.getpid() % 100_000)
+ALICE, BOB, EVE = GROUP + 1, GROUP + 2, GROUP + 3
 
 pytestmark = pytest.mark.skipif(os.getuid() != 0, reason="needs root to be several users")
 
@@ -159,6 +160,7 @@ def test_a_shared_daemon_without_root(machine, shared_daemon):
     directory = shared_daemon("--host-memory", "1GiB")
     for name, mode in (("client.sock", 0o660), ("status.sock", 0o660), ("control.sock", 0o600)):
         assert mode_of(os.path.join(directory, name)) == mode, name
+    assert machine.sublet("set", "quantum", "300ms", "--daemon", directory).returncode == 0
     programs = [machine.user(uid, "fill", "--bytes", "80MiB", "--block", "8MiB", "--seed", str(uid), "--until",
                              machine.path("end"), directory=directory, groups=[GROUP]) for uid in (ALICE, BOB)]
     wait_for(lambda: all(len(p.events("round")) >= 2 for p in programs), 60, "two rounds of each")
@@ -350,6 +352,50 @@ def test_one_users_promises_leave_host_memory_for_the_others(machine, shared_dae
     p.ok(60)
     for p in held:
         p.finish()
+
+
+LINGERER = """
+import array, socket, struct, sys
+sys.path.insert(0, {tests!r})
+import hostile
+listener = socket.create_server(("127.0.0.1", 0))
+a = socket.create_connection(listener.getsockname())
+b = listener.accept()[0]
+a.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 60))
+a.setblocking(False)
+try:
+    while True:
+        a.send(bytes(65536))
+except BlockingIOError:
+    pass
+s = hostile.connect({directory!r})
+s.send(hostile.hello())
+try:
+    s.sendmsg([hostile.attach()], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [a.fileno()]))])
+    print("sent")
+except PermissionError:
+    print("refused")
+a.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 60))
+import os
+os.write(1, b"done\\n")
+os.read(0, 1)
+os._exit(0)
+"""
+
+
+def test_descriptors_of_other_users_are_refused(machine, shared_daemon):
+    """One whose closing takes a minute would stop the daemon for as long: it never comes to have it."""
+    directory = shared_daemon()
+    tests = os.path.dirname(os.path.abspath(__file__))
+    p = machine.start([*as_user(BOB, groups=[GROUP]), sys.executable, "-u", "-c",
+                       LINGERER.format(tests=tests, directory=directory)],
+                      stdin=subprocess.PIPE, SUBLET_SOURCE=world_module.ROOT, PYTHONDONTWRITEBYTECODE="1")
+    wait_for(lambda: "done" in p.out(), 20, "the descriptor to be sent")
+    if "sent" in p.out():
+        pytest.skip("this kernel cannot refuse descriptors (Linux 6.16 can)")
+    assert "refused" in p.out()
+    p.send(9)
+    assert machine.status_of(directory)["mode"] == "auto"
 
 
 # ---- who is who ----
