@@ -18,7 +18,8 @@ CUresult stream_submit(CUstream s, struct work *w, const struct point *after, si
 /* A stream takes only so much: wait until it can take more, the lock held and given up meanwhile.
  * The driver, too, keeps who submits waiting inside the call. */
 void stream_await_room(CUstream s);
-/* The same as stream_submit(), the lock held, the stream not capturing, without waiting for room. */
+/* The same as stream_submit(), the lock held, the stream not capturing, without waiting for room.
+ */
 CUresult stream_submit_locked(CUstream s, struct work *w, const struct point *after, size_t count,
                               struct point *ret_point);
 
