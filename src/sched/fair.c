@@ -15,7 +15,7 @@
 
 void fair_join(struct sched *s, struct client *c, uint32_t uid)
 {
-        struct user *best = NULL;
+        struct user *best = s->user;
 
         /* There is a free record: there are as many as clients, and c has none yet. */
         for (unsigned i = 0; i < s->config.clients_max; i++) {
@@ -26,7 +26,7 @@ void fair_join(struct sched *s, struct client *c, uint32_t uid)
                         break;
                 }
                 /* Of those nobody uses, the one whose past matters least. */
-                if (u->clients == 0 && (!best || u->finish_ns < best->finish_ns))
+                if (u->clients == 0 && (best->clients || u->finish_ns < best->finish_ns))
                         best = u;
                 if (!u->known)
                         break;
