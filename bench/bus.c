@@ -246,6 +246,8 @@ static void run(enum way way, bool outward)
                 create(i);
                 map(i);
         }
+        /* What the last way gave back is still being cleared. */
+        (void)usleep(700 * 1000);
         barrier();
         if (outward)
                 copy_out(way, stream);
