@@ -128,15 +128,17 @@ struct gpu {
         uint64_t immovable;    /* movable bytes of those who cannot be asked now */
         uint64_t over;         /* charge past what is usable, before anything was given */
         uint64_t promise_over; /* a commit past what could be made resident, likewise */
+        uint64_t allocated;    /* by all who use it, wherever it lies */
         struct client *head;   /* the first who lacks bytes here; NULL: nobody */
         bool head_fixed;
-        uint64_t head_missing;       /* past its limit, or past its fixed bytes */
-        unsigned leases;             /* held by clients that use this GPU and answer */
-        bool claimed;                /* exclusive: somebody waits to run here */
-        struct client *lease_head;   /* exclusive: the first who lacks only the lease */
-        uint64_t contested_until_ns; /* 0: somebody waits still */
-        bool contested;
-        int top_priority;  /* of those who use this GPU */
+        uint64_t head_missing;     /* past its limit, or past its fixed bytes */
+        unsigned leases;           /* held by clients that use this GPU and answer */
+        bool claimed;              /* exclusive: somebody waits to run here */
+        struct client *lease_head; /* exclusive: the first who lacks only the lease */
+        bool contested;            /* somebody waits, or did a moment ago */
+        bool oversubscribed;       /* what is allocated does not fit, or did not a moment ago */
+        uint64_t contested_until_ns, oversubscribed_until_ns; /* 0: it is so still */
+        int top_priority;                                     /* of those who use this GPU */
         bool promise_trim; /* commits may lie above what is left of the card */
 
         uint64_t rate;         /* bytes/s of evictions */

@@ -84,6 +84,7 @@ static void survey_gpu(struct sched *s, unsigned gpu)
         uint64_t commit_max = 0;
 
         g->immovable = 0;
+        g->allocated = 0;
         g->leases = 0;
         g->claimed = g->head_fixed = false;
         g->top_priority = INT32_MIN;
@@ -97,6 +98,7 @@ static void survey_gpu(struct sched *s, unsigned gpu)
                         continue;
                 if (client_immovable(s, c))
                         g->immovable += account_movable(a);
+                g->allocated += a->usage.allocated;
                 /* Exclusive mode does not wait for a holder that cannot be asked for its lease. */
                 if (c->lease && !c->lost && !c->overdue &&
                     !(PLANTED(DRAINING_IS_GONE) && c->draining))
@@ -520,27 +522,36 @@ static void top_up(struct sched *s, struct client *c, unsigned gpu)
                                  a->limit + MIN(a->commit - a->limit, ledger_available(g, a)));
 }
 
+/* What is so now, and what was so until a moment ago: it comes and goes with every allocation. */
+static void hold(struct sched *s, bool is_so, bool *held, uint64_t *until_ns)
+{
+        if (is_so) {
+                *held = true;
+                *until_ns = 0;
+        } else if (*held) {
+                if (!*until_ns)
+                        *until_ns = s->now_ns + CONTESTED_HOLD_NS;
+                if (s->now_ns >= *until_ns)
+                        *held = false;
+                else
+                        wake_at(s, *until_ns);
+        }
+}
+
 static void set_contested(struct sched *s)
 {
         for (unsigned gpu = 0; gpu < s->gpus; gpu++) {
                 struct gpu *g = &s->gpu[gpu];
 
-                if (g->head || g->lease_head) {
-                        g->contested = true;
-                        g->contested_until_ns = 0;
-                } else if (g->contested) {
-                        if (!g->contested_until_ns)
-                                g->contested_until_ns = s->now_ns + CONTESTED_HOLD_NS;
-                        if (s->now_ns >= g->contested_until_ns)
-                                g->contested = false;
-                        else
-                                wake_at(s, g->contested_until_ns);
-                }
+                hold(s, g->head || g->lease_head, &g->contested, &g->contested_until_ns);
+                hold(s, g->allocated + g->fixed > gpu_usable(g), &g->oversubscribed,
+                     &g->oversubscribed_until_ns);
         }
 }
 
-/* Work in flight has to be short where somebody waits; beside a higher priority also before it
- * asks, since its bursts come without notice and are served at once. */
+/* Work in flight has to be short where somebody waits, and before anybody does where not everything
+ * fits or a higher priority is near: what is in flight when the wait begins was submitted before
+ * it. */
 static bool work_is_bounded(const struct sched *s, const struct client *c)
 {
         unsigned gpu;
@@ -548,8 +559,10 @@ static bool work_is_bounded(const struct sched *s, const struct client *c)
         FOR_EACH_GPU_OF (c, gpu) {
                 const struct gpu *g = &s->gpu[gpu];
 
-                if (g->contested ||
-                    (s->config.mode != SCHED_MODE_OFF && c->priority < g->top_priority))
+                if (g->contested)
+                        return true;
+                if (s->config.mode != SCHED_MODE_OFF &&
+                    (g->oversubscribed || c->priority < g->top_priority))
                         return true;
         }
         return false;

@@ -594,11 +594,32 @@ static void contested_is_said_once_and_lifted_after_a_while(void **state)
         restore(b, t);
         assert_int_not_equal(t->lease, 0);
         assert_true(a->contested && t->contested);
+        gone(b, a);
         pass(b, 1900 * NSEC_PER_MSEC);
-        assert_true(a->contested);
+        assert_true(t->contested);
         pass(b, 200 * NSEC_PER_MSEC);
-        assert_false(a->contested || t->contested);
+        assert_false(t->contested);
         pass(b, 600 * NSEC_PER_SEC);
+        assert_false(t->contested);
+}
+
+static void work_is_short_where_not_everything_fits_even_if_nobody_waits(void **state)
+{
+        BENCH;
+        struct tenant *a = runner(b, 0, 900 * MIB), *t = waiter(b, 0, 400 * MIB);
+
+        idle(b, a, true);
+        pass(b, NSEC_PER_SEC);
+        drained(b, a);
+        evict_to(b, a, a->limit[0]);
+        restore(b, t);
+        pass(b, 600 * NSEC_PER_SEC); /* a wants nothing, but may at any moment */
+        assert_true(a->contested && t->contested);
+        a->allocated[0] = a->backed[0] = 400 * MIB;
+        usage(b, a);
+        pass(b, 1900 * NSEC_PER_MSEC);
+        assert_true(a->contested && t->contested);
+        pass(b, 200 * NSEC_PER_MSEC);
         assert_false(a->contested || t->contested);
 }
 
@@ -872,6 +893,7 @@ int main(void)
                 cmocka_unit_test(the_higher_priority_is_served_at_once),
                 cmocka_unit_test(a_lower_priority_never_ends_a_higher_ones_turn),
                 cmocka_unit_test(contested_is_said_once_and_lifted_after_a_while),
+                cmocka_unit_test(work_is_short_where_not_everything_fits_even_if_nobody_waits),
                 cmocka_unit_test(work_beside_a_higher_priority_is_short_before_it_asks),
                 cmocka_unit_test(the_quantum_follows_what_hand_offs_cost),
                 cmocka_unit_test(a_lease_covers_all_gpus_of_a_process),
