@@ -124,6 +124,14 @@ void agent_send_attach(struct gpu *g)
 {
         struct wire_message m = {0};
 
+        /* From here on the daemon counts what this says and no more: what an earlier one had
+         * allowed, or nobody forbidden, is void before the answer comes, and memory on its way
+         * between processes is in no figure. */
+        passed_close(&g->leaving);
+        passed_close(&g->passed);
+        g->commit = g->heap.allocated;
+        g->limit = g->heap.backed;
+        g->fixed_allowed = g->fixed;
         m.ATTACH.total_bytes = g->total;
         m.ATTACH.allocated = g->heap.allocated;
         m.ATTACH.backed = g->heap.backed;
@@ -328,24 +336,20 @@ static void on_attached(const struct wire_message *m)
         g->context_bytes = m->ATTACHED.context_bytes;
         g->block_bytes = MAX(m->ATTACHED.block_bytes, HEAP_GRANULARITY);
         agent.bound_ns = m->ATTACHED.bound_ns;
-        if (agent.warned && g->commit == UINT64_MAX)
+        if (agent.warned)
                 log_warning("the daemon in %s is back: sharing again", agent.where),
                         agent.warned = false;
-        /* What it was promised is asked for again; what it holds is what it says until the first
-         * LIMIT. */
-        g->commit = g->heap.allocated;
+        /* What it was promised is asked for again. */
         g->commit_wanted = MAX(g->commit_wanted, g->heap.allocated);
         if (g->commit_wanted == UINT64_MAX)
                 g->commit_wanted = g->heap.allocated;
-        g->limit = g->heap.backed;
-        g->fixed_allowed = g->fixed;
         g->limit_sequence = 0;
         g->attached = g->managed = true;
         log_debug("GPU %u: shared by the daemon in %s; this program sees %llu MiB", g->index,
                   agent.where, (unsigned long long)(g->visible >> 20));
         if (first && !core.running)
                 gate_shut(GATE_NO_LEASE);
-        g->want_dirty = core.waiters > 0 || g->commit_wanted > g->commit;
+        g->want_dirty |= core.waiters > 0 || g->commit_wanted > g->commit;
         bell_ring(&core.changed);
 }
 
