@@ -6,6 +6,7 @@
 #define HEADROOM_MAX     (512 * MIB)
 #define HEADROOM_PERCENT 3
 #define TRANSIT_MAX      (128 * MIB) /* the largest extent */
+#define TRANSIT_MIN      (2 * MIB)   /* the driver's granularity */
 
 uint64_t gpu_capacity(const struct gpu *g)
 {
@@ -15,7 +16,7 @@ uint64_t gpu_capacity(const struct gpu *g)
 /* What moves at a time: the library's extents are no larger (src/preload/heap.h). */
 uint64_t gpu_extent(const struct gpu *g)
 {
-        return MIN(TRANSIT_MAX, g->total / 16);
+        return clamp_u64(g->total / 16, TRANSIT_MIN, TRANSIT_MAX);
 }
 
 /* Of the total, so that it does not move with what others use. */

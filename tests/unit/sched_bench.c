@@ -2,7 +2,7 @@
  * a check of all invariants. */
 #include "sched_bench.h"
 
-struct bench *bench_new(void (*change)(struct sched_config *c))
+struct bench *bench_of(uint64_t card_bytes, void (*change)(struct sched_config *c))
 {
         struct bench *b = calloc(1, sizeof(*b));
         struct sched_config c;
@@ -18,8 +18,13 @@ struct bench *bench_new(void (*change)(struct sched_config *c))
         b->now_ns = 100 * NSEC_PER_SEC;
         b->gpus = 2;
         for (unsigned i = 0; i < b->gpus; i++)
-                assert_int_equal(sched_gpu_add(b->s, i, 1000 * MIB), 0);
+                assert_int_equal(sched_gpu_add(b->s, i, card_bytes), 0);
         return b;
+}
+
+struct bench *bench_new(void (*change)(struct sched_config *c))
+{
+        return bench_of(1000 * MIB, change);
 }
 
 void bench_free(struct bench *b)

@@ -40,6 +40,7 @@ struct bench {
 
 /* Mode auto, a quantum of a second, room in host memory. change may adapt it; NULL. */
 struct bench *bench_new(void (*change)(struct sched_config *c));
+struct bench *bench_of(uint64_t card_bytes, void (*change)(struct sched_config *c));
 void bench_free(struct bench *b);
 
 /* Each of these is one event; what follows from it is noted at the tenants. */

@@ -438,6 +438,21 @@ static void who_is_served_and_does_not_restore_holds_up_nobody(void **state)
         assert_int_not_equal(u->lease, 0);
 }
 
+/* Extents are no smaller than 2 MiB. */
+static void less_than_an_extent_is_not_waited_for_on_a_small_card(void **state)
+{
+        struct bench *b __attribute__((cleanup(done))) = bench_of(16 * MIB, NULL);
+        struct tenant *t;
+
+        (void)runner(b, 5, 8 * MIB);
+        t = waiter(b, 0, 12 * MIB);
+        assert_in_range(t->limit[0], 7 * MIB, 8 * MIB - 1);
+        t->backed[0] = 6 * MIB;
+        usage(b, t);
+        pass(b, 10 * NSEC_PER_SEC);
+        assert_false(t->overdue);
+}
+
 static void bytes_are_not_kept_for_one_that_does_not_answer(void **state)
 {
         BENCH;
@@ -881,6 +896,7 @@ int main(void)
                 cmocka_unit_test(who_cannot_move_its_memory_may_go_on_using_it),
                 cmocka_unit_test(who_does_not_answer_is_overdue_and_the_next_one_goes),
                 cmocka_unit_test(an_eviction_that_stands_still_is_overdue),
+                cmocka_unit_test(less_than_an_extent_is_not_waited_for_on_a_small_card),
                 cmocka_unit_test(who_moves_one_gpu_after_the_other_is_not_overdue),
                 cmocka_unit_test(who_is_served_and_does_not_restore_holds_up_nobody),
                 cmocka_unit_test(bytes_are_not_kept_for_one_that_does_not_answer),
