@@ -498,10 +498,13 @@ def test_descriptors_that_come_along_are_closed(daemon, place):
         assert first.recv(1000)
         before = len(os.listdir(f"/proc/{d.process.pid}/fd"))
         s.connect(f"{place}/client.sock")
-        r, w = os.pipe()
-        s.sendmsg([hello], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [w]))])
-        os.close(w)
         s.settimeout(5)
+        s.send(hello)
+        assert s.recv(1000)  # until the daemon knows who it is, the kernel may let none through
+        r, w = os.pipe()
+        attach = encode("ATTACH", 0, 2, total_bytes=GIB, uuid=b"\x77" * 16)
+        s.sendmsg([attach], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [w]))])
+        os.close(w)
         assert s.recv(1000)
         assert os.read(r, 1) == b"", "the daemon holds the other end"
         os.close(r)
