@@ -502,10 +502,13 @@ def test_descriptors_that_come_along_are_closed(daemon, place):
         s.send(hello)
         assert s.recv(1000)  # until the daemon knows who it is, the kernel may let none through
         r, w = os.pipe()
-        attach = encode("ATTACH", 0, 2, total_bytes=GIB, uuid=b"\x77" * 16)
-        s.sendmsg([attach], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [w]))])
+        # Each of them has a LIMIT follow that raises what may be backed, and none is a USAGE that passes memory on.
+        for packet in (encode("ATTACH", 0, 2, total_bytes=GIB, uuid=b"\x77" * 16),
+                       encode("WANT", 0, 3, commit=64 * MIB, need=64 * MIB, flags=1),
+                       encode("USAGE", 0, 4, allocated=64 * MIB, limit_sequence=2)):
+            s.sendmsg([packet], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [w]))])
+            assert s.recv(1000)
         os.close(w)
-        assert s.recv(1000)
         assert os.read(r, 1) == b"", "the daemon holds the other end"
         os.close(r)
         # the connection and its process; what the daemon opens in passing closes again

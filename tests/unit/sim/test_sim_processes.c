@@ -115,8 +115,7 @@ SIM_TEST_WITH(a_process_can_be_stopped_at_a_named_call_and_goes_on,
         CHECK(WIFEXITED(status));
 }
 
-SIM_TEST_WITH(a_card_that_vanishes_answers_with_errors_for_ever,
-              "SIMCUDA_FAIL=cuMemAlloc:1:lost")
+SIM_TEST_WITH(a_card_that_vanishes_answers_with_errors_for_ever, "SIMCUDA_FAIL=cuMemAlloc:1:lost")
 {
         CUdeviceptr p;
         CUcontext c;
