@@ -28,8 +28,10 @@ void pass_match(struct server *s)
 {
         struct pass *p = &s->pass;
 
-        if (!p->from || p->bytes == 0)
+        if (!p->from || p->bytes == 0) {
                 keep(p, 0); /* nothing that is passed on */
+                return;
+        }
         for (unsigned i = 0; i < s->actions.n && p->n && !p->to; i++) {
                 const struct sched_action *a = &s->actions.list[i];
                 struct client *c = server_find(s, a->client);
