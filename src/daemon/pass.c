@@ -27,8 +27,9 @@ void pass_begin(struct server *s, struct client *from, unsigned gpu, uint64_t by
 void pass_match(struct server *s)
 {
         struct pass *p = &s->pass;
+        const uint64_t bytes = p->bytes;
 
-        if (!p->from || p->bytes == 0) {
+        if (!p->from || bytes == 0) {
                 keep(p, 0); /* nothing that is passed on */
                 return;
         }
@@ -41,10 +42,10 @@ void pass_match(struct server *s)
                     c->accounts[a->gpu].ordinal < 0 || !peer_same_tenant(&c->peer, &p->from->peer))
                         continue;
                 raise = sub_sat(a->limit.backed, c->accounts[a->gpu].limit_told);
-                if (raise < p->bytes)
+                if (raise < bytes)
                         continue;
                 p->to = c;
-                keep(p, (unsigned)MIN(raise / p->bytes, p->n));
+                keep(p, (unsigned)MIN(raise / bytes, p->n));
         }
         if (!p->to)
                 keep(p, 0);
