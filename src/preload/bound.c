@@ -1,5 +1,6 @@
-/* bound.c: owns the windows and their events. Must never hold its lock across a driver call that
- * may block, nor keep a thread longer than the patience while nothing gets done. */
+/* bound.c: owns the marks in the streams and what work takes. Must never hold its lock across a
+ * driver call that may block, nor keep a thread longer than the patience while nothing gets done.
+ */
 #include "preload/bound.h"
 
 #include <time.h>
@@ -13,23 +14,38 @@
 #include "preload/real.h"
 
 #define LANES        64u /* more streams than that share */
-#define MARKS        8u
-#define WINDOW_FIRST 2u
-#define WINDOW_MAX   256u /* the shortest kernels keep the GPU busy between two looks */
-#define GROWTH       4u   /* at most, from one look to the next */
+#define MARKS        16u
+#define GROUPS       4u   /* what may be in flight is looked at in so many parts */
+#define FLIGHT_MAX   256u /* submissions; the shortest keep the GPU busy between two looks */
+#define KINDS        1024u
+#define KIND_WAYS    4u
+#define CAREFUL      16u /* measured one by one when a mixture took other than expected */
+#define SLACK_NS     (200 * NSEC_PER_USEC) /* ... by more than this and twice as much */
 #define NAP_NS       (50 * NSEC_PER_USEC)
 #define PATIENCE_NS  (100 * NSEC_PER_MSEC)
-#define PATIENCE_OF  4u           /* ... or so many times what one submission took ... */
+#define PATIENCE_OF  4u           /* ... or so many times what the oldest should take ... */
 #define PATIENCE_MAX NSEC_PER_SEC /* ... but that at most */
 
+/* What came before the bound: nothing is known of it. */
+#define WORK_UNKNOWN UINT64_MAX
+#define WORK_MIXED   (UINT64_MAX - 1)
+
+/* What is submitted, and what one of it takes: as a program's phases follow each other, the same
+ * stream carries the shortest and the longest. */
+struct kind {
+        uint64_t work;
+        uint64_t each_ns; /* 0: not known */
+};
+
+/* An event, and what lies between it and the one before. */
 struct mark {
         CUevent event; /* stays with the slot */
         CUcontext context;
-        uint32_t number;  /* submissions before it */
-        uint64_t at_ns;   /* just before it was recorded */
-        uint64_t seen_ns; /* when it was last seen pending; 0: never */
-        bool recording;   /* by a thread without the lock */
-        bool failed;      /* could not be: nothing is known */
+        uint32_t number; /* submissions before it */
+        uint32_t units;  /* of them since the mark before; 0: the stream was idle */
+        uint64_t work, cost_ns;
+        bool recording; /* by a thread without the lock */
+        bool failed;    /* could not be: nothing is known */
 };
 
 /* One stream, and what is known of the work on it. */
@@ -37,12 +53,16 @@ struct lane {
         CUstream stream;                  /* NULL: the legacy one */
         const struct gate_thread *thread; /* of a per-thread default stream */
         bool used;
+        unsigned epoch;                   /* of the bound, since which everything is counted */
         uint32_t submitted, marked, done; /* counts; done: as far as is known */
-        uint32_t window;
-        uint64_t each_ns; /* what one submission took, at least */
-        /* The work after `done` began after from_ns and, where the stream has been busy since,
-         * before since_ns. */
-        uint64_t from_ns, since_ns;
+        bool guessed;
+        uint32_t guess;        /* the last whose kind was not known is this one */
+        uint64_t cost_ns;      /* of what is in flight */
+        uint64_t open_cost_ns; /* of what has no mark behind it */
+        uint64_t open_work, open_since_ns;
+        unsigned careful;       /* so many more get a mark each */
+        bool wary;              /* ... because it takes longer than known: two of them at a time */
+        uint32_t grant, passes; /* let through because nothing gets done */
         struct mark ring[MARKS];
         unsigned first, count;
 };
@@ -50,12 +70,17 @@ struct lane {
 static struct lock bound_lock;
 static struct lane lanes[LANES];
 static unsigned lane_count; /* those behind were never used */
-static uint64_t bound_ns;
+static struct kind kinds[KINDS];
+static unsigned kind_next;
+static unsigned epoch;
+static uint64_t bound_ns; /* of it, a part is left to the drain itself */
 
 void bound_set(uint64_t ns)
 {
         lock_acquire(&bound_lock);
-        bound_ns = ns;
+        if (ns && !bound_ns)
+                epoch++;
+        bound_ns = ns - ns / 4;
         lock_release(&bound_lock);
         if (ns)
                 gate_shut(GATE_BOUND);
@@ -63,12 +88,63 @@ void bound_set(uint64_t ns)
                 gate_open(GATE_BOUND);
 }
 
+/* ---- kinds of work ---- */
+
+static struct kind *kind_of(uint64_t work)
+{
+        uint64_t hash = work * UINT64_C(0x9e3779b97f4a7c15) >> 32;
+        struct kind *set = &kinds[hash % (KINDS / KIND_WAYS) * KIND_WAYS], *k;
+
+        for (k = set; k < set + KIND_WAYS; k++)
+                if (k->work == work)
+                        return k;
+        for (k = set; k < set + KIND_WAYS; k++)
+                if (!k->each_ns)
+                        break;
+        if (k == set + KIND_WAYS)
+                k = &set[kind_next++ % KIND_WAYS];
+        *k = (struct kind){.work = work};
+        return k;
+}
+
+/* Work that took so long, where cost_ns was expected. */
+static void lane_learn(struct lane *l, uint64_t work, uint32_t units, uint64_t cost_ns, uint64_t ns)
+{
+        uint64_t each_ns = MAX(ns / units, 1u);
+        struct kind *k;
+
+        if (work == WORK_UNKNOWN)
+                return;
+        if (work == WORK_MIXED) {
+                bool longer = ns > 2 * cost_ns + SLACK_NS;
+
+                if (longer || cost_ns > 2 * ns + SLACK_NS) {
+                        l->wary = longer || (l->wary && l->careful);
+                        l->careful = CAREFUL;
+                }
+                return;
+        }
+        /* At once when it takes longer: the next ones may, too. */
+        k = kind_of(work);
+        k->each_ns = each_ns >= k->each_ns ? each_ns : (k->each_ns + each_ns) / 2;
+}
+
+/* ---- lanes ---- */
+
 static bool lane_is_recording(const struct lane *l)
 {
         for (unsigned i = 0; i < MARKS; i++)
                 if (l->ring[i].recording)
                         return true;
         return false;
+}
+
+static void lane_empty(struct lane *l)
+{
+        l->done = l->marked = l->submitted;
+        l->cost_ns = l->open_cost_ns = 0;
+        l->guessed = false;
+        l->grant = l->passes = 0;
 }
 
 static struct lane *lane_new(CUstream stream)
@@ -84,10 +160,9 @@ static struct lane *lane_new(CUstream stream)
         l->stream = stream;
         l->thread = gate_self;
         l->used = true;
-        l->submitted = l->marked = l->done = 0;
-        l->window = WINDOW_FIRST;
-        l->each_ns = 0;
-        l->first = l->count = 0;
+        l->epoch = 0;
+        l->first = l->count = 0; /* its events serve again, where their context lives */
+        lane_empty(l);
         return l;
 }
 
@@ -108,54 +183,100 @@ static uint32_t in_flight(const struct lane *l)
         return l->submitted - l->done;
 }
 
-/* So many submissions have got done; the last of them was last seen pending at seen_ns. */
-static void lane_learn(struct lane *l, uint32_t units, uint64_t seen_ns, uint64_t now)
+static bool lane_is_full(const struct lane *l)
 {
-        uint64_t most = now - l->from_ns, least = sub_sat(seen_ns, l->since_ns);
-        uint64_t roomy = 1 + bound_ns * units / MAX(most, 1u);
+        if (in_flight(l) == 0)
+                return false;
+        return l->cost_ns > bound_ns || in_flight(l) >= FLIGHT_MAX ||
+               (l->careful && l->wary && in_flight(l) > 1) ||
+               (l->guessed && (int32_t)(l->guess - l->done) > 0);
+}
 
-        /* The window grows by what the work can have taken at most, and shrinks by what it has
-         * taken at least: time in which the stream had nothing to do misleads neither. */
-        if (roomy > l->window)
-                l->window = (uint32_t)MIN(MIN(roomy, l->window * (uint64_t)GROWTH), WINDOW_MAX);
-        if (least > 0) {
-                l->each_ns = least / units;
-                l->window = (uint32_t)MIN(l->window, 1 + bound_ns * units / least);
+/* What has no mark behind it needs one. */
+static bool lane_is_due(const struct lane *l, uint64_t now)
+{
+        uint32_t open = l->submitted - l->marked;
+
+        return open > 0 &&
+               (l->careful || open >= FLIGHT_MAX / GROUPS || lane_is_full(l) ||
+                l->open_cost_ns >= bound_ns / GROUPS || now - l->open_since_ns >= bound_ns);
+}
+
+static void lane_add(struct lane *l, uint64_t work, uint64_t now)
+{
+        uint64_t each_ns = work == WORK_UNKNOWN ? 0 : kind_of(work)->each_ns;
+
+        if (l->submitted == l->marked) {
+                l->open_work = work;
+                l->open_since_ns = now;
+        } else if (l->open_work != work) {
+                l->open_work = WORK_MIXED;
         }
+        l->submitted++;
+        l->cost_ns += each_ns;
+        l->open_cost_ns += each_ns;
+        if (!each_ns) {
+                l->guessed = true;
+                l->guess = l->submitted;
+        }
+        if (l->careful)
+                l->careful--;
+}
+
+/* Work took more than was expected: what is in flight of it may, too. */
+static void lane_correct(struct lane *l, uint64_t work, double by)
+{
+        uint64_t pending = 0;
+
+        for (unsigned i = 0; i < l->count; i++) {
+                struct mark *m = &l->ring[(l->first + i) % MARKS];
+
+                if (m->work == work)
+                        m->cost_ns = (uint64_t)((double)m->cost_ns * by);
+                pending += m->cost_ns;
+        }
+        if (l->open_work == work)
+                l->open_cost_ns = (uint64_t)((double)l->open_cost_ns * by);
+        l->cost_ns = pending + l->open_cost_ns;
+}
+
+/* How long the GPU was at what lies between two marks; false: not known. */
+static bool mark_took(const struct mark *before, const struct mark *m, uint64_t *ret_ns)
+{
+        float ms;
+
+        if (before->failed || before->context != m->context ||
+            real.cuEventElapsedTime(&ms, before->event, m->event) != CUDA_SUCCESS || ms < 0)
+                return false;
+        *ret_ns = (uint64_t)((double)ms * NSEC_PER_MSEC);
+        return true;
 }
 
 /* Look how far the stream has come. Lock held; the thread's capture mode is relaxed. */
-static void lane_look(struct lane *l, uint64_t now)
+static void lane_look(struct lane *l)
 {
-        uint32_t done = l->done;
-        uint64_t seen_ns = 0, from_ns = now;
-        bool known = true;
-
         while (l->count > 0) {
                 struct mark *m = &l->ring[l->first];
+                uint64_t ns, expected_ns;
 
-                if (m->recording)
-                        break;
-                if (m->failed) {
-                        known = false;
-                } else if (real.cuEventQuery(m->event) == CUDA_ERROR_NOT_READY) {
-                        m->seen_ns = now;
-                        break;
-                }
-                /* What comes after one that is pending is pending, too. */
-                seen_ns = MAX(seen_ns, m->seen_ns);
-                from_ns = MAX(seen_ns, m->at_ns);
-                done = m->number;
+                if (m->recording ||
+                    (!m->failed && real.cuEventQuery(m->event) == CUDA_ERROR_NOT_READY))
+                        return;
+                if (m->units && !m->failed &&
+                    mark_took(&l->ring[(l->first + MARKS - 1) % MARKS], m, &ns))
+                        lane_learn(l, m->work, m->units, m->cost_ns, ns);
+                else
+                        ns = 0;
+                expected_ns = m->cost_ns;
+                l->done = m->number;
+                l->cost_ns -= m->cost_ns;
+                if (m->units)
+                        l->grant = l->passes = 0;
                 l->first = (l->first + 1) % MARKS;
                 l->count--;
+                if (expected_ns && ns > expected_ns + SLACK_NS)
+                        lane_correct(l, m->work, (double)ns / (double)expected_ns);
         }
-        if (done == l->done)
-                return;
-        if (known)
-                lane_learn(l, done - l->done, seen_ns, now);
-        l->done = done;
-        l->from_ns = from_ns;
-        l->since_ns = now;
 }
 
 /* An event of the current context in the mark's slot. No lock held. */
@@ -169,7 +290,7 @@ static bool mark_record(struct mark *m, CUstream stream)
                 if (m->context)
                         (void)real.cuEventDestroy_v2(m->event);
                 m->context = NULL;
-                if (real.cuEventCreate(&m->event, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS)
+                if (real.cuEventCreate(&m->event, CU_EVENT_DEFAULT) != CUDA_SUCCESS)
                         return false;
                 m->context = context;
         }
@@ -178,18 +299,21 @@ static bool mark_record(struct mark *m, CUstream stream)
 
 /* Put a mark after all that the lane has counted. Lock held, given up meanwhile: where the
  * stream's queue is full, recording blocks. */
-static void lane_mark(struct lane *l, CUstream stream, uint64_t now)
+static void lane_mark(struct lane *l, CUstream stream)
 {
         struct mark *m = &l->ring[(l->first + l->count) % MARKS];
         bool ok;
 
-        if (l->count == MARKS || l->marked == l->submitted)
+        if (l->count == MARKS - 1) /* the last one done is what the first one is measured from */
                 return;
         l->count++;
-        l->marked = m->number = l->submitted;
-        m->at_ns = now;
-        m->seen_ns = 0;
+        m->number = l->submitted;
+        m->units = l->submitted - l->marked;
+        m->work = l->open_work;
+        m->cost_ns = l->open_cost_ns;
         m->recording = true;
+        l->marked = l->submitted;
+        l->open_cost_ns = 0;
         lock_release(&bound_lock);
         ok = mark_record(m, stream);
         lock_acquire(&bound_lock);
@@ -197,12 +321,45 @@ static void lane_mark(struct lane *l, CUstream stream, uint64_t now)
         m->failed = !ok; /* a stream of another context, or one that is gone */
 }
 
-bool bound_pass(CUstream stream)
+/* The bound is new to this stream, or the stream to us. */
+static void lane_begin(struct lane *l, CUstream stream, uint64_t now)
+{
+        if (lane_is_recording(l))
+                return;
+        l->epoch = epoch;
+        l->first = l->count = 0;
+        l->careful = 0;
+        lane_empty(l);
+        if (real.cuStreamQuery(stream) == CUDA_ERROR_NOT_READY)
+                lane_add(l, WORK_UNKNOWN, now);
+}
+
+/* What has no mark behind it may be done already: then a mark would tell when it was put there. */
+static void lane_close(struct lane *l, CUstream stream, uint64_t now)
+{
+        uint32_t open = l->submitted - l->marked;
+        uint64_t most;
+
+        if (l->count > 0 || real.cuStreamQuery(stream) == CUDA_ERROR_NOT_READY) {
+                lane_mark(l, stream);
+                return;
+        }
+        if (l->open_work < WORK_MIXED) {
+                struct kind *k = kind_of(l->open_work);
+
+                most = MAX((now - l->open_since_ns) / open, 1u);
+                if (!k->each_ns || most < k->each_ns)
+                        k->each_ns = most;
+        }
+        lane_empty(l);
+}
+
+bool bound_pass(CUstream stream, uint64_t work)
 {
         uint64_t now = clock_now_ns();
         CUstreamCaptureMode mode;
         struct lane *l;
-        bool full, marks;
+        bool full;
 
         /* What is captured does not run now, and an event on the legacy stream may break it. */
         if (quiet_capturing())
@@ -210,16 +367,22 @@ bool bound_pass(CUstream stream)
         mode = core_relax();
         lock_acquire(&bound_lock);
         l = lane_of(stream);
-        marks = l->submitted - l->marked >= MAX(l->window / 4, 1u);
-        if (marks || in_flight(l) >= l->window)
-                lane_look(l, now);
-        full = bound_ns && in_flight(l) >= l->window;
-        if (in_flight(l) == 0)
-                l->from_ns = l->since_ns = now;
-        else if (marks || (full && l->count == 0))
-                lane_mark(l, stream, now);
-        if (!full)
-                l->submitted++;
+        if (l->epoch != epoch)
+                lane_begin(l, stream, now);
+        if (l->submitted == l->marked || lane_is_due(l, now) || lane_is_full(l))
+                lane_look(l);
+        if (lane_is_due(l, now))
+                lane_close(l, stream, now);
+        full = bound_ns && lane_is_full(l);
+        if (full && l->passes > 0) {
+                l->passes--;
+                full = false;
+        }
+        if (!full) {
+                if (in_flight(l) == 0)
+                        lane_mark(l, stream); /* what follows is measured from here */
+                lane_add(l, work, now);
+        }
         lock_release(&bound_lock);
         core_unrelax(mode);
         return !full;
@@ -227,7 +390,9 @@ bool bound_pass(CUstream stream)
 
 static uint64_t patience_of(const struct lane *l)
 {
-        return MIN(MAX(PATIENCE_NS, PATIENCE_OF * l->each_ns), PATIENCE_MAX);
+        uint64_t first = MAX(PATIENCE_NS, PATIENCE_OF * l->ring[l->first].cost_ns);
+
+        return MIN(first * MAX(l->grant, 1u), PATIENCE_MAX);
 }
 
 void bound_wait(CUstream stream)
@@ -244,17 +409,18 @@ void bound_wait(CUstream stream)
                 lock_acquire(&bound_lock);
                 l = lane_of(stream);
                 if (!quiet_capturing())
-                        lane_look(l, now);
+                        lane_look(l);
                 if (first || l->done != done)
                         began = now;
                 done = l->done;
                 first = false;
-                over = in_flight(l) < l->window || l->count == 0 || !bound_ns ||
+                over = !lane_is_full(l) || l->count == 0 || l->passes > 0 || !bound_ns ||
                        atomic_load_explicit(&gate_bits, memory_order_relaxed) & GATE_NO_LEASE;
                 if (!over && now - began > patience_of(l)) {
                         /* One long kernel, or work that waits for ours: what is held back here may
                          * be what it waits for. */
-                        l->window = MAX(MIN(l->window * 2, WINDOW_MAX), in_flight(l) + 1);
+                        l->grant = l->grant ? MIN(l->grant * 2, FLIGHT_MAX) : 1;
+                        l->passes = l->grant;
                         over = true;
                 }
                 lock_release(&bound_lock);

@@ -21,23 +21,36 @@
                 __attribute__((alias("door_" #symbol), visibility("default"))); \
         static CUresult door_##symbol params
 
+/* What takes about as long as what: the same kernel or graph, else the same call. */
+#define UNWRAP(...)                  __VA_ARGS__
+#define FIRST_OF_(first, ...)        (first)
+#define FIRST_OF(...)                FIRST_OF_(__VA_ARGS__)
+#define SECOND_OF_(one, second, ...) (second)
+#define SECOND_OF(...)               SECOND_OF_(__VA_ARGS__)
+#define WORK_OF(symbol, args) \
+        _Generic(FIRST_OF(UNWRAP args, 0, 0), CUfunction                          \
+                 : (uint64_t)FIRST_OF(UNWRAP args, 0, 0), CUgraphExec             \
+                 : (uint64_t)FIRST_OF(UNWRAP args, 0, 0), const CUlaunchConfig *  \
+                 : (uint64_t)SECOND_OF(UNWRAP args, 0, 0), default                \
+                 : (uint64_t)DOOR_##symbol)
+
 /* Making room may take long and may need this very thread's work drained, so it happens outside the
  * gate; once, because a second refusal is the program's to deal with. */
-#define CU_SUBMIT(symbol, submits_to, params, args)                        \
-        DOOR(symbol, params)                                               \
-        {                                                                  \
-                for (bool retried = false;; retried = true) {              \
-                        struct gate_thread *pass = gate_enter(submits_to); \
-                        CUresult result = real.symbol args;                \
-                                                                           \
-                        gate_leave(pass);                                  \
-                        if (likely(result != CUDA_ERROR_OUT_OF_MEMORY))    \
-                                return result;                             \
-                        if (retried)                                       \
-                                hooks_return_room();                       \
-                        if (retried || !hooks_make_room())                 \
-                                return result;                             \
-                }                                                          \
+#define CU_SUBMIT(symbol, submits_to, params, args)                                               \
+        DOOR(symbol, params)                                                                      \
+        {                                                                                         \
+                for (bool retried = false;; retried = true) {                                     \
+                        struct gate_thread *pass = gate_enter(submits_to, WORK_OF(symbol, args)); \
+                        CUresult result = real.symbol args;                                       \
+                                                                                                  \
+                        gate_leave(pass);                                                         \
+                        if (likely(result != CUDA_ERROR_OUT_OF_MEMORY))                           \
+                                return result;                                                    \
+                        if (retried)                                                              \
+                                hooks_return_room();                                              \
+                        if (retried || !hooks_make_room())                                        \
+                                return result;                                                    \
+                }                                                                                 \
         }
 #define CU_RETRY(symbol, submits_to, params, args)                                       \
         DOOR(symbol, params)                                                             \

@@ -188,7 +188,7 @@ static bool gate_wait_for_lease(struct gate_thread *t, CUstream stream)
         return false;
 }
 
-struct gate_thread *gate_enter_slow(struct gate_thread *t, CUstream stream)
+struct gate_thread *gate_enter_slow(struct gate_thread *t, CUstream stream, uint64_t work)
 {
         if (core_passive()) {
                 if (t)
@@ -230,7 +230,7 @@ struct gate_thread *gate_enter_slow(struct gate_thread *t, CUstream stream)
                 }
                 if (bits & GATE_TELL)
                         agent_active();
-                if (bits & GATE_BOUND && !bound_pass(stream)) {
+                if (bits & GATE_BOUND && !bound_pass(stream, work)) {
                         gate_mark(t, false);
                         bound_wait(stream);
                         gate_mark(t, true);

@@ -37,7 +37,7 @@ struct gate_thread {
 extern _Atomic uint32_t gate_bits;
 extern __thread struct gate_thread *gate_self __attribute__((tls_model("initial-exec")));
 
-struct gate_thread *gate_enter_slow(struct gate_thread *t, CUstream stream);
+struct gate_thread *gate_enter_slow(struct gate_thread *t, CUstream stream, uint64_t work);
 
 /* Streams without a handle of their own; who drains has no other way to know that they are used. */
 static inline void gate_note_default(struct gate_thread *t, CUstream stream)
@@ -51,7 +51,8 @@ static inline void gate_note_default(struct gate_thread *t, CUstream stream)
         }
 }
 
-static inline struct gate_thread *gate_enter(CUstream stream)
+/* work: anything that is the same for what takes about as long, as far as can be told. */
+static inline struct gate_thread *gate_enter(CUstream stream, uint64_t work)
 {
         struct gate_thread *t = gate_self;
 
@@ -65,7 +66,7 @@ static inline struct gate_thread *gate_enter(CUstream stream)
                     depth > 0)
                         return t;
         }
-        return gate_enter_slow(t, stream);
+        return gate_enter_slow(t, stream, work);
 }
 
 static inline void gate_leave(struct gate_thread *t)

@@ -233,7 +233,7 @@ static CUresult capture_begun(CUstream stream, CUresult r)
 static void capture_begins(CUstream stream)
 {
         /* Through the gate: a drain that has begun sees either the capture or a thread inside. */
-        struct gate_thread *t = gate_enter(stream);
+        struct gate_thread *t = gate_enter(stream, 0);
         CUcontext context = NULL;
 
         if (!core_passive()) {

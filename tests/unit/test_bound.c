@@ -65,13 +65,24 @@ static CUresult event_destroy(CUevent e)
 
 static CUresult event_record(CUevent e, CUstream s)
 {
-        e->done_ns = queue_end_ns;
+        e->done_ns = MAX(queue_end_ns, clock_now_ns());
         return CUDA_SUCCESS;
 }
 
 static CUresult event_query(CUevent e)
 {
         return clock_now_ns() < e->done_ns ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
+}
+
+static CUresult event_elapsed(float *ret_ms, CUevent start, CUevent end)
+{
+        *ret_ms = (float)((double)(int64_t)(end->done_ns - start->done_ns) / NSEC_PER_MSEC);
+        return CUDA_SUCCESS;
+}
+
+static CUresult stream_query(CUstream s)
+{
+        return queue_left_ns() ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
 }
 
 static CUresult current(CUcontext *ret)
@@ -86,71 +97,177 @@ static CUresult exchange(CUstreamCaptureMode *mode)
 }
 
 /* As the gate does. Returns how much was in flight just before. */
-static uint64_t submit(uint64_t ns)
+static uint64_t submit(uint64_t work, uint64_t ns)
 {
         uint64_t left;
 
-        while (!bound_pass(STREAM))
+        while (!bound_pass(STREAM, work))
                 bound_wait(STREAM);
         left = queue_left_ns();
         queue_submit(ns);
         return left;
 }
 
+static void synchronize(void)
+{
+        while (queue_left_ns()) {
+                const struct timespec rest = {.tv_nsec = (long)MIN(queue_left_ns(), 999999999u)};
+
+                (void)nanosleep(&rest, NULL);
+        }
+}
+
 /* ---- tests ---- */
+
+static uint64_t fresh; /* work that was never seen before */
 
 static int setup(void **state)
 {
         queue_end_ns = 0;
+        fresh++;
         bound_forget_stream(STREAM);
         bound_set(BOUND_NS);
         return 0;
 }
 
-/* The first kernels of a stream come before anything is known of them: two. */
-static void check_kernels_of(uint64_t each_ns, unsigned n)
+static int teardown(void **state)
 {
-        for (unsigned i = 0; i < n; i++) {
-                uint64_t left = submit(each_ns);
+        bound_set(0);
+        return 0;
+}
 
-                assert_true(left <= MAX(BOUND_NS, each_ns));
-        }
+/* Before each, what is in flight fits the bound, or is one that alone is longer. */
+static void check_kernels_of(uint64_t work, uint64_t each_ns, unsigned n)
+{
+        for (unsigned i = 0; i < n; i++)
+                assert_true(submit(work, each_ns) <= (each_ns > BOUND_NS ? 0 : BOUND_NS));
 }
 
 static void long_kernels_are_submitted_one_at_a_time(void **state)
 {
-        check_kernels_of(30 * NSEC_PER_MSEC, 8);
+        check_kernels_of(fresh, 30 * NSEC_PER_MSEC, 8);
 }
 
 static void kernels_shorter_than_the_bound_fill_it_and_no_more(void **state)
 {
-        check_kernels_of(3 * NSEC_PER_MSEC, 60);
+        check_kernels_of(fresh, 3 * NSEC_PER_MSEC, 60);
+}
+
+static void two_kernels_are_in_flight_where_the_bound_has_room(void **state)
+{
+        unsigned waiting = 0;
+
+        for (unsigned i = 0; i < 20; i++)
+                waiting += submit(fresh, 5 * NSEC_PER_MSEC) > 0;
+        assert_true(waiting >= 10); /* all but the first, unless the machine is busy */
 }
 
 static void short_kernels_keep_the_queue_busy(void **state)
 {
-        uint64_t began;
         unsigned ran_dry = 0;
 
-        for (unsigned i = 0; i < 2000; i++) /* the window has its size by then */
-                (void)submit(20 * NSEC_PER_USEC);
-        began = clock_now_ns();
+        for (unsigned i = 0; i < 2000; i++)
+                (void)submit(fresh, 20 * NSEC_PER_USEC);
         for (unsigned i = 0; i < 4000; i++)
-                ran_dry += submit(20 * NSEC_PER_USEC) == 0;
+                ran_dry += submit(fresh, 20 * NSEC_PER_USEC) == 0;
         /* On a busy machine a nap may last long; each then costs one. */
         assert_true(ran_dry < 400);
-        assert_true(queue_end_ns > began);
 }
 
-static void pauses_do_not_widen_the_window(void **state)
+static void pauses_do_not_let_more_pass(void **state)
 {
-        for (unsigned i = 0; i < 6; i++) {
-                const struct timespec pause = {.tv_nsec = 25000000};
+        const struct timespec pause = {.tv_nsec = 25000000};
 
-                (void)submit(20 * NSEC_PER_MSEC);
+        for (unsigned i = 0; i < 6; i++) {
+                (void)submit(fresh, 20 * NSEC_PER_MSEC);
                 (void)nanosleep(&pause, NULL);
         }
-        check_kernels_of(20 * NSEC_PER_MSEC, 6);
+        check_kernels_of(fresh, 20 * NSEC_PER_MSEC, 6);
+}
+
+static void pauses_do_not_keep_short_kernels_apart(void **state)
+{
+        const struct timespec pause = {.tv_nsec = 5000000};
+        uint64_t most = 0;
+
+        for (unsigned i = 0; i < 20; i++) {
+                (void)submit(fresh, 100 * NSEC_PER_USEC);
+                (void)nanosleep(&pause, NULL);
+        }
+        for (unsigned i = 0; i < 2000; i++)
+                most = MAX(most, submit(fresh, 100 * NSEC_PER_USEC));
+        assert_true(most > 2 * NSEC_PER_MSEC && most <= BOUND_NS);
+}
+
+/* A burst, then a wait for all of it: nobody looks while it runs. */
+static void bursts_of_long_kernels_do_not_pile_up(void **state)
+{
+        for (unsigned i = 0; i < 3; i++) {
+                check_kernels_of(fresh, 40 * NSEC_PER_MSEC, 5);
+                synchronize();
+        }
+}
+
+static void what_follows_short_kernels_is_not_taken_for_one(void **state)
+{
+        for (unsigned i = 0; i < 3; i++) {
+                check_kernels_of(fresh, 300 * NSEC_PER_USEC, 60);
+                /* Behind the short ones there may be one; the next waits until it is done. */
+                assert_true(submit(fresh + 1000, 40 * NSEC_PER_MSEC) <= BOUND_NS);
+                check_kernels_of(fresh + 1000, 40 * NSEC_PER_MSEC, 3);
+                synchronize();
+        }
+}
+
+static void what_takes_longer_than_it_did_is_noticed(void **state)
+{
+        for (unsigned i = 0; i < 100; i++)
+                (void)submit(fresh, NSEC_PER_MSEC);
+        for (unsigned i = 0; i < 16; i++)
+                (void)submit(fresh, 15 * NSEC_PER_MSEC);
+        check_kernels_of(fresh, 15 * NSEC_PER_MSEC, 6);
+}
+
+/* One kind in a mixture has changed: which one, only single measurements tell. */
+static void a_mixture_that_takes_longer_is_measured_one_by_one(void **state)
+{
+        for (unsigned i = 0; i < 60; i++) {
+                (void)submit(fresh, 100 * NSEC_PER_USEC);
+                (void)submit(fresh + 1000, 100 * NSEC_PER_USEC);
+        }
+        for (unsigned i = 0; i < 60; i++) {
+                (void)submit(fresh, 100 * NSEC_PER_USEC);
+                (void)submit(fresh + 1000, 2 * NSEC_PER_MSEC);
+        }
+        for (unsigned i = 0; i < 20; i++) {
+                assert_true(submit(fresh, 100 * NSEC_PER_USEC) <= BOUND_NS);
+                assert_true(submit(fresh + 1000, 2 * NSEC_PER_MSEC) <= BOUND_NS);
+        }
+}
+
+static void what_was_submitted_before_the_bound_is_waited_for(void **state)
+{
+        for (unsigned known = 0; known < 2; known++) {
+                bound_set(0);
+                queue_submit(80 * NSEC_PER_MSEC); /* so much, or one */
+                bound_set(BOUND_NS);
+                assert_true(submit(fresh, NSEC_PER_MSEC) == 0);
+                synchronize();
+        }
+}
+
+static void what_was_learnt_outlives_the_bound(void **state)
+{
+        uint64_t most = 0;
+
+        for (unsigned i = 0; i < 20; i++)
+                (void)submit(fresh, NSEC_PER_MSEC);
+        synchronize();
+        bound_set(0);
+        bound_set(BOUND_NS);
+        for (unsigned i = 0; i < 5; i++)
+                most = MAX(most, submit(fresh, NSEC_PER_MSEC));
+        assert_true(most > NSEC_PER_MSEC);
 }
 
 static void nobody_is_held_for_ever(void **state)
@@ -159,14 +276,14 @@ static void nobody_is_held_for_ever(void **state)
 
         queue_submit(3600 * NSEC_PER_SEC); /* waits for something that is submitted later */
         for (unsigned i = 0; i < 20; i++)
-                (void)submit(NSEC_PER_MSEC);
+                (void)submit(fresh, NSEC_PER_MSEC);
         assert_true(clock_now_ns() - began < 30 * NSEC_PER_SEC);
 }
 
 static void a_shut_gate_ends_the_wait(void **state)
 {
         queue_submit(3600 * NSEC_PER_SEC);
-        while (bound_pass(STREAM))
+        while (bound_pass(STREAM, fresh))
                 ;
         gate_shut(GATE_NO_LEASE);
         bound_wait(STREAM); /* comes back at once: the drain must see the thread at the gate */
@@ -176,18 +293,38 @@ static void a_shut_gate_ends_the_wait(void **state)
 int main(void)
 {
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test_setup(long_kernels_are_submitted_one_at_a_time, setup),
-                cmocka_unit_test_setup(kernels_shorter_than_the_bound_fill_it_and_no_more, setup),
-                cmocka_unit_test_setup(short_kernels_keep_the_queue_busy, setup),
-                cmocka_unit_test_setup(pauses_do_not_widen_the_window, setup),
-                cmocka_unit_test_setup(nobody_is_held_for_ever, setup),
-                cmocka_unit_test_setup(a_shut_gate_ends_the_wait, setup),
+                cmocka_unit_test_setup_teardown(long_kernels_are_submitted_one_at_a_time, setup,
+                                                teardown),
+                cmocka_unit_test_setup_teardown(kernels_shorter_than_the_bound_fill_it_and_no_more,
+                                                setup, teardown),
+                cmocka_unit_test_setup_teardown(two_kernels_are_in_flight_where_the_bound_has_room,
+                                                setup, teardown),
+                cmocka_unit_test_setup_teardown(short_kernels_keep_the_queue_busy, setup, teardown),
+                cmocka_unit_test_setup_teardown(pauses_do_not_let_more_pass, setup, teardown),
+                cmocka_unit_test_setup_teardown(pauses_do_not_keep_short_kernels_apart, setup,
+                                                teardown),
+                cmocka_unit_test_setup_teardown(bursts_of_long_kernels_do_not_pile_up, setup,
+                                                teardown),
+                cmocka_unit_test_setup_teardown(what_follows_short_kernels_is_not_taken_for_one,
+                                                setup, teardown),
+                cmocka_unit_test_setup_teardown(what_takes_longer_than_it_did_is_noticed, setup,
+                                                teardown),
+                cmocka_unit_test_setup_teardown(a_mixture_that_takes_longer_is_measured_one_by_one,
+                                                setup, teardown),
+                cmocka_unit_test_setup_teardown(what_was_submitted_before_the_bound_is_waited_for,
+                                                setup, teardown),
+                cmocka_unit_test_setup_teardown(what_was_learnt_outlives_the_bound, setup,
+                                                teardown),
+                cmocka_unit_test_setup_teardown(nobody_is_held_for_ever, setup, teardown),
+                cmocka_unit_test_setup_teardown(a_shut_gate_ends_the_wait, setup, teardown),
         };
 
         real.cuEventCreate = event_create;
         real.cuEventDestroy_v2 = event_destroy;
         real.cuEventRecord = event_record;
         real.cuEventQuery = event_query;
+        real.cuEventElapsedTime = event_elapsed;
+        real.cuStreamQuery = stream_query;
         real.cuCtxGetCurrent = current;
         real.cuThreadExchangeStreamCaptureMode = exchange;
         return cmocka_run_group_tests(tests, NULL, NULL);

@@ -81,8 +81,8 @@ bool quiet_stream_is_busy(CUstream stream)
         return false;
 }
 
-bool bound_pass(CUstream stream);
-bool bound_pass(CUstream stream)
+bool bound_pass(CUstream stream, uint64_t work);
+bool bound_pass(CUstream stream, uint64_t work)
 {
         return true;
 }
@@ -105,7 +105,7 @@ int compat_pthread_setspecific(pthread_key_t key, const void *value)
 static void *passer(void *unused)
 {
         while (!atomic_load(&stop)) {
-                struct gate_thread *t = gate_enter(NULL);
+                struct gate_thread *t = gate_enter(NULL, 0);
 
                 for (int i = 0; i < 4; i++)
                         if (!atomic_load_explicit(&resource, memory_order_relaxed))
@@ -203,10 +203,10 @@ static void it_also_holds_where_membarrier_is_refused(void **state)
 
 static void a_thread_inside_passes_again_while_the_gate_is_shut(void **state)
 {
-        struct gate_thread *outer = gate_enter(NULL), *inner;
+        struct gate_thread *outer = gate_enter(NULL, 0), *inner;
 
         gate_shut(GATE_NO_LEASE);
-        inner = gate_enter(NULL);
+        inner = gate_enter(NULL, 0);
         assert_ptr_equal(inner, outer);
         gate_leave(inner);
         assert_true(gate_anybody_inside());
@@ -219,8 +219,8 @@ static void an_idle_client_tells_once_and_goes_on(void **state)
 {
         told = 0;
         gate_shut(GATE_TELL);
-        gate_leave(gate_enter(NULL));
-        gate_leave(gate_enter(NULL));
+        gate_leave(gate_enter(NULL, 0));
+        gate_leave(gate_enter(NULL, 0));
         assert_int_equal(told, 1);
 }
 
@@ -230,7 +230,7 @@ static void a_bystander_passes_unmarked(void **state)
 
         atomic_store(&core.bystander, true);
         gate_shut(GATE_NO_LEASE);
-        assert_null(gate_enter(NULL));
+        assert_null(gate_enter(NULL, 0));
         gate_leave(NULL);
         assert_false(gate_anybody_inside());
         assert_int_equal(gate_submissions(), before);

@@ -11,7 +11,7 @@ __thread struct gate_thread *gate_self;
 
 struct doors_core doors_core;
 
-struct gate_thread *gate_enter_slow(struct gate_thread *t, CUstream stream)
+struct gate_thread *gate_enter_slow(struct gate_thread *t, CUstream stream, uint64_t work)
 {
         static __thread struct gate_thread mine;
 
