@@ -80,6 +80,7 @@ struct client {
         sched_client previous; /* the same process before it came back */
 
         bool lost, detached, poisoned, overdue;
+        bool answers;  /* has acknowledged a LIMIT of this connection */
         bool idle;     /* holds a lease, nothing in flight */
         bool draining; /* REVOKE sent, not answered */
         bool yielding; /* just drained for somebody: evict without the idle time */

@@ -263,6 +263,7 @@ void ledger_set_usage(struct sched *s, struct gpu *g, struct client *c, struct a
         a->usage = clamp_usage(g, u);
         update_mark(s, c, a, allocated_before);
         if (acknowledged) {
+                c->answers |= a->sequence > 0;
                 a->held = a->limit;
                 /* What it had allocated before the lower commit came stays its own. */
                 a->commit_held = clamp_u64(a->usage.allocated, a->commit, a->commit_held);

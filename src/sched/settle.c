@@ -401,6 +401,23 @@ static bool keeps_all(const struct client *c)
         return !c->draining;
 }
 
+/* What is given is charged until it is given back, which takes an answer: whoever has not answered
+ * the first LIMIT of its connection gets none of what others may wait for. */
+static bool asks_and_never_answers(const struct client *c)
+{
+        unsigned gpu;
+
+        if (c->answers)
+                return false;
+        FOR_EACH_GPU_OF (c, gpu) {
+                const struct account *a = &c->accounts[gpu];
+
+                if (account_need(c, a) > a->limit)
+                        return true;
+        }
+        return false;
+}
+
 /* Give c what is free and not kept for somebody before it, and the lease once all it needs is
  * there. */
 static void serve_run(struct sched *s, struct client *c)
@@ -408,7 +425,7 @@ static void serve_run(struct sched *s, struct client *c)
         bool ready = true;
         unsigned gpu;
 
-        c->stuck = (c->overdue && !keeps_all(c)) || !feasible(s, c);
+        c->stuck = (c->overdue && !keeps_all(c)) || asks_and_never_answers(c) || !feasible(s, c);
         set_reserve(s, c);
         if (c->stuck)
                 return;
@@ -512,6 +529,8 @@ static void top_up(struct sched *s, struct client *c, unsigned gpu)
         struct gpu *g = &s->gpu[gpu];
         struct account *a = &c->accounts[gpu];
 
+        if (!c->answers)
+                return;
         a->top_up = false;
         if (a->evicting || (!c->lease && a->usage.allocated > a->limit))
                 return; /* more limit would mean: restore */

@@ -104,6 +104,7 @@ struct tenant *join(struct bench *b, int priority)
         b->tenants++;
         assert_int_equal(sched_client_add(b->s, 1000, priority, b->now_ns, &t->id), 0);
         attach(b, t, 0, &a);
+        usage(b, t);
         return t;
 }
 

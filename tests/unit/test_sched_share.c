@@ -58,6 +58,27 @@ static void a_user_with_many_processes_has_no_more_turns_than_one_with_one(void 
         next_turn(b, c, a[0]);
 }
 
+/* They connect, ask for most of the card, and read nothing. */
+static void those_who_never_answer_take_nothing_from_another_user(void **state)
+{
+        BENCH;
+        struct tenant *u;
+
+        for (unsigned i = 0; i < 7; i++) {
+                struct tenant *t = &b->t[b->tenants++];
+
+                assert_int_equal(sched_client_add(b->s, 1, 0, b->now_ns, &t->id), 0);
+                attach(b, t, 0, &(struct sched_attach){.sequence = 1});
+                want(b, t,
+                     &(struct sched_want){.commit = 700 * MIB, .need = 700 * MIB, .run = true});
+        }
+        pass(b, 20 * NSEC_PER_SEC);
+        u = waiter_of(b, 2, 100 * MIB);
+        assert_int_not_equal(u->lease, 0);
+        pass(b, 20 * NSEC_PER_SEC);
+        assert_false(u->revoked);
+}
+
 static void processes_of_one_user_take_turns_in_the_order_in_which_they_asked(void **state)
 {
         BENCH;
@@ -266,6 +287,7 @@ int main(void)
 {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(a_user_with_many_processes_has_no_more_turns_than_one_with_one),
+                cmocka_unit_test(those_who_never_answer_take_nothing_from_another_user),
                 cmocka_unit_test(processes_of_one_user_take_turns_in_the_order_in_which_they_asked),
                 cmocka_unit_test(who_comes_back_after_hours_has_saved_nothing_and_owes_nothing),
                 cmocka_unit_test(what_a_turn_lasts_too_long_comes_off_the_next_one),

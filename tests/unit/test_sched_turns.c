@@ -409,6 +409,7 @@ static void who_moves_one_gpu_after_the_other_is_not_overdue(void **state)
 
         assert_int_equal(sched_client_add(b->s, 1, 0, b->now_ns, &t->id), 0);
         attach(b, t, 1, &(struct sched_attach){.usage = {.allocated = 500 * MIB}});
+        usage_as_of(b, t, 1, t->sequence[1]);
         attach(b, t, 0, &(struct sched_attach){.usage = {.allocated = 500 * MIB}, .run = true});
         assert_int_equal(t->limit[1], 500 * MIB);
         usage_as_of(b, t, 1, t->sequence[1]);
@@ -429,6 +430,8 @@ static void who_is_served_and_does_not_restore_holds_up_nobody(void **state)
 
         assert_int_equal(sched_client_add(b->s, 1, 0, b->now_ns, &t->id), 0);
         attach(b, t, 0, &(struct sched_attach){.usage = {.allocated = 400 * MIB}, .run = true});
+        assert_int_equal(t->limit[0], 0);
+        usage(b, t);
         assert_int_equal(t->limit[0], 400 * MIB); /* and then it is stopped */
         u = waiter(b, 0, 900 * MIB);
         pass(b, 5 * NSEC_PER_SEC);
