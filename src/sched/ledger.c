@@ -323,11 +323,13 @@ void ledger_set_limit(struct sched *s, struct client *c, unsigned gpu, uint64_t 
         if (limit < a->usage.backed && !c->lease)
                 begin_evicting(s,
                                a); /* with a lease the limit is never asked below what is backed */
-        if (limit < a->limit)
+        /* More room is no progress: fed in small bites, who does nothing would never be late. */
+        if (limit < a->limit) {
                 a->unsure = true;
+                a->due_ns = 0;
+        }
         a->limit = limit;
         a->held = PLANTED(PROMISED_BYTES) ? limit : MAX(a->held, limit);
-        a->due_ns = 0;
         put_in(&s->gpu[gpu], a);
         tell_limit(s, c, a);
 }

@@ -441,6 +441,32 @@ static void who_is_served_and_does_not_restore_holds_up_nobody(void **state)
         assert_int_not_equal(u->lease, 0);
 }
 
+static void who_is_given_more_and_more_and_restores_nothing_is_overdue(void **state)
+{
+        BENCH;
+        struct tenant *a = runner(b, 0, 900 * MIB), *t;
+
+        pass(b, NSEC_PER_SEC);
+        t = &b->t[b->tenants++];
+        assert_int_equal(sched_client_add(b->s, 1, 0, b->now_ns, &t->id), 0);
+        attach(b, t, 0, &(struct sched_attach){.usage = {.allocated = 900 * MIB}, .run = true});
+        usage(b, t); /* and then it is stopped */
+        assert_int_equal(t->limit[0], 70 * MIB);
+        drained(b, a);
+        usage(b, a);
+        for (unsigned i = 0; i < 2; i++) {
+                pass(b, 2 * NSEC_PER_SEC);
+                a->backed[0] -= 100 * MIB;
+                usage(b, a);
+        }
+        assert_int_equal(t->limit[0], 270 * MIB);
+        pass(b, NSEC_PER_SEC);
+        assert_true(t->overdue);
+        a->backed[0] -= 100 * MIB;
+        usage(b, a);
+        assert_int_equal(t->limit[0], 270 * MIB);
+}
+
 /* Extents are no smaller than 2 MiB. */
 static void less_than_an_extent_is_not_waited_for_on_a_small_card(void **state)
 {
@@ -899,6 +925,7 @@ int main(void)
                 cmocka_unit_test(who_cannot_move_its_memory_may_go_on_using_it),
                 cmocka_unit_test(who_does_not_answer_is_overdue_and_the_next_one_goes),
                 cmocka_unit_test(an_eviction_that_stands_still_is_overdue),
+                cmocka_unit_test(who_is_given_more_and_more_and_restores_nothing_is_overdue),
                 cmocka_unit_test(less_than_an_extent_is_not_waited_for_on_a_small_card),
                 cmocka_unit_test(who_moves_one_gpu_after_the_other_is_not_overdue),
                 cmocka_unit_test(who_is_served_and_does_not_restore_holds_up_nobody),
