@@ -385,20 +385,31 @@ static void set_reserve(struct sched *s, struct client *c)
         }
 }
 
-/* Overdue, but it answers: it cannot move out what it was asked for (its host has no room). What it
- * needs is in its charge already, so it may as well use it. */
-static bool keeps_all(const struct client *c)
+/* Overdue, but it has answered: it cannot move out all that it was asked for (its host has no
+ * room). What it still holds is in its charge already, so it may as well keep it. Once it says
+ * that it knows, it waits like any other for what it has moved out. */
+static void keep_what_it_holds(struct sched *s, struct client *c)
 {
         unsigned gpu;
 
+        if (c->draining)
+                return;
         FOR_EACH_GPU_OF (c, gpu) {
                 const struct account *a = &c->accounts[gpu];
 
-                if (a->silent || a->unsure || a->commit_held > a->commit ||
-                    account_need(c, a) > account_movable(a))
-                        return false;
+                if (a->silent || a->unsure || a->commit_held > a->commit)
+                        return;
         }
-        return !c->draining;
+        FOR_EACH_GPU_OF (c, gpu) {
+                const struct account *a = &c->accounts[gpu];
+                uint64_t held = MIN(account_need(c, a), account_movable(a));
+
+                if (held <= a->limit)
+                        continue;
+                ledger_set_limit(s, c, gpu, held);
+                /* or it would be asked for the same again before it has said a word */
+                c->unpreemptible_until_ns = s->now_ns + UNPREEMPTIBLE_NS;
+        }
 }
 
 /* What is given is charged until it is given back, which takes an answer: whoever has not answered
@@ -425,12 +436,12 @@ static void serve_run(struct sched *s, struct client *c)
         bool ready = true;
         unsigned gpu;
 
-        c->stuck = (c->overdue && !keeps_all(c)) || asks_and_never_answers(c) || !feasible(s, c);
+        if (c->overdue)
+                keep_what_it_holds(s, c);
+        c->stuck = c->overdue || asks_and_never_answers(c) || !feasible(s, c);
         set_reserve(s, c);
         if (c->stuck)
                 return;
-        if (c->overdue) /* or it would be asked for the same again before it has said a word */
-                c->unpreemptible_until_ns = s->now_ns + UNPREEMPTIBLE_NS;
         FOR_EACH_GPU_OF (c, gpu) {
                 struct gpu *g = &s->gpu[gpu];
                 struct account *a = &c->accounts[gpu];

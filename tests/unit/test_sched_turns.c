@@ -352,6 +352,30 @@ static void who_cannot_move_its_memory_may_go_on_using_it(void **state)
         assert_false(flags_of(b, a) & SCHED_OVERDUE);
 }
 
+static void who_cannot_move_all_of_its_memory_gets_the_rest_back(void **state)
+{
+        BENCH;
+        struct tenant *a = runner(b, 0, 700 * MIB), *t;
+
+        pass(b, NSEC_PER_SEC);
+        t = waiter(b, 0, 700 * MIB);
+        drained(b, a);
+        evict_to(b, a, 500 * MIB);
+        want_run(b, a, 700 * MIB);
+        restore(b, t);
+        assert_int_equal(t->backed[0], 470 * MIB);
+        pass(b, 5 * NSEC_PER_SEC);
+        assert_true(a->overdue);
+        assert_int_equal(a->limit[0], 500 * MIB);
+        usage(b, a);
+        assert_false(flags_of(b, a) & SCHED_OVERDUE);
+        assert_int_equal(t->limit[0], 270 * MIB);
+        evict_to(b, t, 270 * MIB);
+        restore(b, a);
+        assert_int_equal(a->backed[0], 700 * MIB);
+        assert_int_not_equal(a->lease, 0);
+}
+
 static void who_does_not_answer_is_overdue_and_the_next_one_goes(void **state)
 {
         BENCH;
@@ -924,6 +948,7 @@ int main(void)
                 cmocka_unit_test(a_client_that_never_drains_is_left_alone_for_a_while),
                 cmocka_unit_test(who_cannot_move_its_memory_may_go_on_using_it),
                 cmocka_unit_test(who_does_not_answer_is_overdue_and_the_next_one_goes),
+                cmocka_unit_test(who_cannot_move_all_of_its_memory_gets_the_rest_back),
                 cmocka_unit_test(an_eviction_that_stands_still_is_overdue),
                 cmocka_unit_test(who_is_given_more_and_more_and_restores_nothing_is_overdue),
                 cmocka_unit_test(less_than_an_extent_is_not_waited_for_on_a_small_card),
