@@ -60,7 +60,8 @@ def entangled(part, result):
     """Work in flight that waits for work held at the gate, captures, processes that wait for each other."""
     part.daemon(quantum="300ms", patience="500ms")
     programs = [("depend", ("--how", how, "--ms", 50)) for how in ENTANGLED]
-    programs += [("captures", ("--how", how, "--count", 4, "--ms", 100)) for how in ("global", "local", "relaxed", "free")]
+    programs += [("captures", ("--how", how, "--count", 4, "--ms", 100)) for how in ("global", "local", "relaxed")]
+    programs += [("captures", ("--how", "free", "--count", 12, "--ms", 100))]  # each with bytes / count more
     rival_end = os.path.join(part.root, "end")
     rival = part.program("fill", "--bytes", size(100), "--block", size(1), "--seed", 9, "--until", rival_end)
     rival.expect("filled", part.deadline)

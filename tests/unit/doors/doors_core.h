@@ -10,7 +10,7 @@ struct doors_core {
         unsigned hooks; /* calls of hooks that only hand on */
         unsigned rooms; /* times that room was asked for */
         unsigned rooms_returned;
-        bool room;      /* the answer */
+        bool room; /* the answer */
         bool inside_while_making_room;
         CUstream stream; /* of the last slow pass */
 };
