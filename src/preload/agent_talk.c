@@ -34,14 +34,15 @@
 static void agent_down(const char *why);
 
 /* Send a message with its header filled and the descriptors that go with it, which stay the
- * caller's. */
-static void send_with(struct wire_message *m, unsigned type, unsigned gpu, const int *fds,
-                      unsigned n_fds)
+ * caller's. 0 also where the daemon is lost, which has been seen to then; -EPERM: it takes no
+ * descriptors from us, and nothing was sent. */
+static int send_with(struct wire_message *m, unsigned type, unsigned gpu, const int *fds,
+                     unsigned n_fds)
 {
         int r;
 
         if (agent.link != LINK_UP && type != WIRE_HELLO)
-                return;
+                return 0;
         m->header = (struct wire_header){
                 .type = (uint16_t)type, .gpu = (uint16_t)gpu, .sequence = ++agent.sequence};
         r = link_send(agent.fd, m, fds, n_fds);
@@ -54,13 +55,16 @@ static void send_with(struct wire_message *m, unsigned type, unsigned gpu, const
                 (void)syscall(SYS_ppoll, &p, 1, &most, NULL, 0);
                 r = link_send(agent.fd, m, fds, n_fds);
         }
+        if (r == -EPERM && n_fds > 0)
+                return r;
         if (r < 0)
                 agent_down(strerror(-r));
+        return 0;
 }
 
 void agent_send(struct wire_message *m, unsigned type, unsigned gpu)
 {
-        send_with(m, type, gpu, NULL, 0);
+        (void)send_with(m, type, gpu, NULL, 0);
 }
 
 void agent_send_lease(unsigned type)
@@ -162,7 +166,14 @@ static void send_usage(struct gpu *g)
         m.USAGE.limit_sequence = g->limit_sequence;
         m.USAGE.flags = gpu_flags(g);
         m.USAGE.pass_bytes = g->leaving.count ? g->heap.extent_bytes : 0;
-        send_with(&m, WIRE_USAGE, g->index, g->leaving.fds, g->leaving.count);
+        if (send_with(&m, WIRE_USAGE, g->index, g->leaving.fds, g->leaving.count) < 0) {
+                /* Linux 6.16 tells us (SO_PASSRIGHTS); before, they would have vanished on the way.
+                 */
+                g->may_pass = false;
+                passed_close(&g->leaving); /* before it is said that the bytes are free */
+                m.USAGE.pass_bytes = 0;
+                agent_send(&m, WIRE_USAGE, g->index);
+        }
         passed_close(&g->leaving);
 }
 
@@ -344,7 +355,7 @@ static void on_attached(const struct wire_message *m)
         if (g->commit_wanted == UINT64_MAX)
                 g->commit_wanted = g->heap.allocated;
         g->limit_sequence = 0;
-        g->attached = g->managed = true;
+        g->attached = g->managed = g->may_pass = true;
         log_debug("GPU %u: shared by the daemon in %s; this program sees %llu MiB", g->index,
                   agent.where, (unsigned long long)(g->visible >> 20));
         if (first && !core.running)

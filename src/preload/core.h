@@ -23,6 +23,7 @@ struct gpu {
         bool known;     /* uuid, total and granularity are filled */
         bool managed;   /* its memory is ours: allocations go to the heap */
         bool attached;  /* the daemon has answered ATTACH */
+        bool may_pass;  /* it has not refused descriptors from us since */
         bool passes;    /* its memory can go to another process as a descriptor */
         bool poisoned;  /* a context reported a sticky error; what was in memory is lost */
         uint8_t uuid[16];

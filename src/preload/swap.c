@@ -384,8 +384,8 @@ static bool reap(struct gpu *g)
                         return false;
         }
         lock_acquire(&core.lock);
-        pass_on = t->out && t->copies && g->passes && g->attached && extent_is_whole(g, e) &&
-                  g->leaving.count < WIRE_PASS_MAX;
+        pass_on = t->out && t->copies && g->passes && g->attached && g->may_pass &&
+                  extent_is_whole(g, e) && g->leaving.count < WIRE_PASS_MAX;
         lock_release(&core.lock);
         if (pass_on)
                 fd = extent_export(e);
