@@ -12,7 +12,7 @@ DEMO_PATIENCE = 170
 
 
 ROW = re.compile(r"(?P<title>.{30}) (?P<a>.{9}) (?P<b>.{9}) +(?P<s>[0-9.]+) s +(?P<handoffs>[0-9]+|-)  "
-                 r"(?P<moved>.+?)  +(?P<result>\w+)$")
+                 r"(?P<moved>.+?) +(?P<result>\w+)$")
 
 
 def leftovers():
