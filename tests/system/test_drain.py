@@ -232,7 +232,7 @@ def test_who_waits_long_is_told_who_holds_the_gpu(held):
     told = held.program("fill", "--bytes", "96MiB", "--block", "8MiB", SUBLET_QUIET=None)
     quiet = held.program("fill", "--bytes", "96MiB", "--block", "8MiB", SUBLET_QUIET="1")
     notice = re.compile(rf"has waited 10 s for [\w ]+: process {holder.pid} \(spin\) holds it; `sublet status` shows more\n")
-    wait_for(lambda: told.err(), 20, "the notice")
+    wait_for(lambda: told.err(), 60, "the notice")
     assert notice.search(told.err()), told.err()
     wait_for(lambda: held.clients()[quiet.pid]["waited_s"] > 12, 20, "the other one's time")
     assert told.err().count("has waited") == 1, told.err()
