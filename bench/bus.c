@@ -21,6 +21,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/descriptors.h"
 #include "base/macros.h"
 #include "base/units.h"
 #include "cuda/cuda_abi.h"
@@ -121,28 +122,17 @@ static void unmap(unsigned i)
         CHECK(cuMemUnmap(address + i * unit, unit));
 }
 
-union control {
-        struct cmsghdr header;
-        char bytes[CMSG_SPACE(sizeof(int))];
-};
-
 static void pass(unsigned i)
 {
-        union control control = {0};
+        union descriptors room;
         char byte = 0;
         struct iovec data = {&byte, 1};
-        struct msghdr h = {.msg_iov = &data,
-                           .msg_iovlen = 1,
-                           .msg_control = &control,
-                           .msg_controllen = sizeof(control)};
+        struct msghdr h = {.msg_iov = &data, .msg_iovlen = 1};
         int fd;
 
         CHECK(cuMemExportToShareableHandle(&fd, handles[i],
                                            CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
-        control.header.cmsg_level = SOL_SOCKET;
-        control.header.cmsg_type = SCM_RIGHTS;
-        control.header.cmsg_len = CMSG_LEN(sizeof(int));
-        memcpy(CMSG_DATA(&control.header), &fd, sizeof(fd));
+        descriptors_attach(&h, &room, &fd, 1);
         if (sendmsg(sockets[0], &h, 0) != 1) {
                 perror("bus: sendmsg");
                 exit(1);
@@ -152,23 +142,20 @@ static void pass(unsigned i)
 
 static void adopt(unsigned i)
 {
-        union control control;
+        union descriptors room;
         char byte;
         struct iovec data = {&byte, 1};
-        struct msghdr h = {.msg_iov = &data,
-                           .msg_iovlen = 1,
-                           .msg_control = &control,
-                           .msg_controllen = sizeof(control)};
-        int fd;
+        struct msghdr h = {.msg_iov = &data, .msg_iovlen = 1};
+        int fds[DESCRIPTORS_MAX];
 
-        if (recvmsg(sockets[1], &h, 0) != 1) {
+        descriptors_expect(&h, &room);
+        if (recvmsg(sockets[1], &h, 0) != 1 || descriptors_take(&h, fds) != 1) {
                 perror("bus: recvmsg");
                 exit(1);
         }
-        memcpy(&fd, CMSG_DATA(&control.header), sizeof(fd));
-        CHECK(cuMemImportFromShareableHandle(&handles[i], (void *)(intptr_t)fd,
+        CHECK(cuMemImportFromShareableHandle(&handles[i], (void *)(intptr_t)fds[0],
                                              CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
-        (void)close(fd);
+        (void)close(fds[0]);
 }
 
 static bool has_ended(unsigned i)

@@ -11,6 +11,7 @@
 
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/descriptors.h"
 #include "base/log.h"
 #include "base/macros.h"
 #include "daemon/kill_point.h"
@@ -66,28 +67,15 @@ static void enqueue(struct client *c, const uint8_t *bytes, size_t size)
         watch_io(c);
 }
 
-/* Room for the descriptors of one packet, aligned as the kernel wants it. */
-union client_descriptors {
-        struct cmsghdr header;
-        char bytes[CMSG_SPACE(WIRE_PASS_MAX * sizeof(int))];
-};
-
 /* 1: sent, 0: the socket is full, or -errno. */
 static int send_packet(struct client *c, const uint8_t *bytes, size_t size, const int *fds,
                        unsigned n_fds)
 {
-        union client_descriptors d = {0};
+        union descriptors room;
         struct iovec data = {(void *)bytes, size};
         struct msghdr h = {.msg_iov = &data, .msg_iovlen = 1};
 
-        if (n_fds > 0) {
-                d.header.cmsg_level = SOL_SOCKET;
-                d.header.cmsg_type = SCM_RIGHTS;
-                d.header.cmsg_len = CMSG_LEN(n_fds * sizeof(int));
-                memcpy(CMSG_DATA(&d.header), fds, n_fds * sizeof(int));
-                h.msg_control = &d;
-                h.msg_controllen = CMSG_SPACE(n_fds * sizeof(int));
-        }
+        descriptors_attach(&h, &room, fds, n_fds);
         if (sendmsg(c->fd, &h, MSG_DONTWAIT | MSG_NOSIGNAL) >= 0)
                 return 1;
         return errno == EAGAIN || errno == EINTR || errno == ENOBUFS ? 0 : -errno;
@@ -166,23 +154,18 @@ void client_refuse(struct client *c, enum wire_refusal code, const char *text)
 static int client_read(struct client *c, struct wire_message *ret)
 {
         uint8_t packet[WIRE_SIZE_MAX + 1];
-        union client_descriptors d;
+        union descriptors room;
         struct iovec data = {packet, sizeof(packet)};
-        struct msghdr h = {.msg_iov = &data,
-                           .msg_iovlen = 1,
-                           .msg_control = c->may_pass ? &d : NULL,
-                           .msg_controllen = c->may_pass ? sizeof(d) : 0};
+        struct msghdr h = {.msg_iov = &data, .msg_iovlen = 1};
         struct pass *p = &c->server->pass;
-        ssize_t n = recvmsg(c->fd, &h, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+        ssize_t n;
 
+        if (c->may_pass)
+                descriptors_expect(&h, &room);
+        n = recvmsg(c->fd, &h, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
         if (n < 0)
                 return errno == EAGAIN || errno == EINTR ? 0 : -errno;
-        for (struct cmsghdr *m = CMSG_FIRSTHDR(&h); m; m = CMSG_NXTHDR(&h, m)) {
-                if (m->cmsg_level != SOL_SOCKET || m->cmsg_type != SCM_RIGHTS)
-                        continue;
-                p->n = (unsigned)((m->cmsg_len - CMSG_LEN(0)) / sizeof(int));
-                memcpy(p->fds, CMSG_DATA(m), p->n * sizeof(int));
-        }
+        p->n = descriptors_take(&h, p->fds);
         if (n == 0)
                 return -ENOTCONN;
         return wire_decode(packet, (size_t)n, WIRE_UP, ret) < 0 ? -EBADMSG : 1;

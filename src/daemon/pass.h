@@ -8,7 +8,10 @@
 
 #include <stdint.h>
 
+#include "base/descriptors.h"
 #include "wire/wire.h"
+
+_Static_assert(WIRE_PASS_MAX == DESCRIPTORS_MAX, "as many as one message brings");
 
 struct client;
 struct server;

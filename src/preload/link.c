@@ -19,6 +19,7 @@
 
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/descriptors.h"
 #include "base/log.h"
 #include "base/paths.h"
 
@@ -162,16 +163,10 @@ int link_connect(char where[static 128], int *ret_fd)
         return 0;
 }
 
-/* Room for the descriptors of one packet, aligned as the kernel wants it. */
-union control {
-        struct cmsghdr header;
-        char bytes[CMSG_SPACE(WIRE_PASS_MAX * sizeof(int))];
-};
-
 int link_send(int fd, const struct wire_message *m, const int *fds, unsigned n_fds)
 {
         uint8_t packet[WIRE_SIZE_MAX];
-        union control control = {0};
+        union descriptors room;
         struct iovec data = {.iov_base = packet};
         struct msghdr h = {.msg_iov = &data, .msg_iovlen = 1};
         int n;
@@ -180,14 +175,7 @@ int link_send(int fd, const struct wire_message *m, const int *fds, unsigned n_f
         if (n < 0)
                 return n;
         data.iov_len = (size_t)n;
-        if (n_fds > 0) {
-                control.header.cmsg_level = SOL_SOCKET;
-                control.header.cmsg_type = SCM_RIGHTS;
-                control.header.cmsg_len = CMSG_LEN(n_fds * sizeof(int));
-                memcpy(CMSG_DATA(&control.header), fds, n_fds * sizeof(int));
-                h.msg_control = &control;
-                h.msg_controllen = CMSG_SPACE(n_fds * sizeof(int));
-        }
+        descriptors_attach(&h, &room, fds, n_fds);
         /* No sendmsg(): a cancelled thread of the program would end there, with our lock in its
          * hand. */
         if (syscall(SYS_sendmsg, fd, &h, MSG_NOSIGNAL | MSG_DONTWAIT) < 0)
@@ -198,25 +186,18 @@ int link_send(int fd, const struct wire_message *m, const int *fds, unsigned n_f
 int link_receive(int fd, struct wire_message *ret, struct passed *ret_came)
 {
         uint8_t packet[WIRE_SIZE_MAX + 1];
-        union control control;
+        union descriptors room;
         struct iovec data = {.iov_base = packet, .iov_len = sizeof(packet)};
-        struct msghdr h = {.msg_iov = &data,
-                           .msg_iovlen = 1,
-                           .msg_control = &control,
-                           .msg_controllen = sizeof(control)};
+        struct msghdr h = {.msg_iov = &data, .msg_iovlen = 1};
         ssize_t n;
         int r;
 
         ret_came->count = 0;
+        descriptors_expect(&h, &room);
         n = recvmsg(fd, &h, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
         if (n < 0)
                 return errno == EAGAIN || errno == EINTR ? 0 : -errno;
-        for (struct cmsghdr *c = CMSG_FIRSTHDR(&h); c; c = CMSG_NXTHDR(&h, c)) {
-                if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
-                        continue;
-                ret_came->count = (unsigned)((c->cmsg_len - CMSG_LEN(0)) / sizeof(int));
-                memcpy(ret_came->fds, CMSG_DATA(c), ret_came->count * sizeof(int));
-        }
+        ret_came->count = descriptors_take(&h, ret_came->fds);
         if (n == 0)
                 return -EPIPE;
         r = wire_decode(packet, (size_t)n, WIRE_DOWN, ret);

@@ -498,7 +498,7 @@ static void swap_shed(struct gpu *g, bool restore)
         struct passed shed;
 
         lock_acquire(&core.lock);
-        if (restore && find_whole(g))
+        if (g->passed.count && restore && find_whole(g)) /* no walk for nothing at every step */
                 shed_passed(g, &shed);
         else
                 passed_shed(&g->passed, 0, &shed);

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from world import BUILD, MIB, wait_for
+from world import BUILD, MIB, go_on, wait_for
 
 # Calls that libsublet makes for itself: what fails there must never be the program's trouble for longer than it lasts.
 OOM = 2
@@ -15,17 +15,6 @@ OOM = 2
 def fill(world, seed, mib=80, **env):
     return world.program("fill", "--bytes", f"{mib}MiB", "--block", "8MiB", "--seed", seed, "--until", world.path("end"),
                          "--ms", "2", **env)
-
-
-def go_on(programs, rounds=2):
-    goal = {p: len(p.events("round")) + rounds for p in programs}
-
-    def done():
-        for p in programs:
-            assert p.running(), "ended early\n" + p.report()
-        return all(len(p.events("round")) >= n for p, n in goal.items())
-
-    wait_for(done, 60, f"{rounds} more rounds")
 
 
 def end(world, *programs):

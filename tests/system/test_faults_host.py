@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 
-from world import MIB, wait_for
+from world import MIB, go_on, wait_for
 
 CARD = "32MiB"
 # What the simulated card holds for a process is its own memory, too: 18 MiB, some for itself, and no room for a segment of
@@ -108,17 +108,6 @@ def inside(world, cgroup, program, *args, **more):
 def fill(world, seed, size, pause="2"):
     return world.program("fill", "--bytes", size, "--block", "2MiB", "--seed", seed, "--ms", pause, "--until",
                          world.path("end"))
-
-
-def go_on(programs, rounds=2):
-    goal = {p: len(p.events("round")) + rounds for p in programs}
-
-    def done():
-        for p in programs:
-            assert p.running(), "ended early\n" + p.report()
-        return all(len(p.events("round")) >= n for p, n in goal.items())
-
-    wait_for(done, 60, f"{rounds} more rounds")
 
 
 def end(world, *programs):

@@ -37,6 +37,18 @@ def wait_for(condition, timeout, what, interval=0.02):
         time.sleep(interval)
 
 
+def go_on(programs, rounds=2):
+    """Each of them does so many rounds more."""
+    goal = {p: len(p.events("round")) + rounds for p in programs}
+
+    def done():
+        for p in programs:
+            assert p.running(), "ended early\n" + p.report()
+        return all(len(p.events("round")) >= n for p, n in goal.items())
+
+    wait_for(done, 60, f"{rounds} more rounds")
+
+
 class Program:
     """A process of the world, with what it says in files."""
 

@@ -1,0 +1,23 @@
+/* descriptors.h: file descriptors that travel with a message of a UNIX socket (SCM_RIGHTS).
+ *
+ * Fills and reads a struct msghdr only; the caller makes the system call, with the flags and in the
+ * way that its place asks for. Pure and thread-safe. */
+#pragma once
+
+#include <sys/socket.h>
+
+#define DESCRIPTORS_MAX 8u
+
+/* Room for the descriptors of one message, aligned as the kernel wants it. Lives as long as the
+ * msghdr that it was given to. */
+union descriptors {
+        struct cmsghdr header;
+        char bytes[CMSG_SPACE(DESCRIPTORS_MAX * sizeof(int))];
+};
+
+/* Send these along; they stay the caller's. n: at most DESCRIPTORS_MAX; 0: none. */
+void descriptors_attach(struct msghdr *h, union descriptors *room, const int *fds, unsigned n);
+/* Let some be received. */
+void descriptors_expect(struct msghdr *h, union descriptors *room);
+/* How many came; they are the caller's to close. */
+unsigned descriptors_take(struct msghdr *h, int ret_fds[static DESCRIPTORS_MAX]);
