@@ -2,10 +2,16 @@
  * agent).
  *
  * doors.c generates one exported wrapper for each row of cuda_api.def by its behaviour:
- *   SUBMIT   gate_enter(), the real call, gate_leave(stream); out of memory is retried once by
- * hooks_make_room() RETRY    the real call; out of memory is retried once by hooks_make_room(); not
- * gated CUSTOM   hook_<symbol>(args), written by hand in the module that owns the matter PASS not
- * exported: known to the table (for our own calls and the simulator), deliberately not caught */
+ *
+ * SUBMIT: gate_enter(), the real call, gate_leave(); out of memory is retried once by
+ * hooks_make_room().
+ *
+ * RETRY: the real call, not gated; out of memory is retried once by hooks_make_room().
+ *
+ * CUSTOM: hook_<symbol>(args), written by hand in the module that owns the matter.
+ *
+ * PASS: not exported: known to the table (for our own calls and the simulator), deliberately not
+ * caught. */
 #pragma once
 
 #include "cuda/cuda_abi.h"

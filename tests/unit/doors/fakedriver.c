@@ -79,6 +79,12 @@ static CUresult second_cuLaunchHostFunc(CUstream stream, CUhostFn fn, void *data
         return CUDA_SUCCESS;
 }
 
+/* The version of before CUDA 3.2, under the name that later ones were asked for by. */
+static CUresult narrow_cuMemFree(unsigned ptr)
+{
+        return CUDA_SUCCESS;
+}
+
 /* An ABI that is newer than the table: same name, other function from version 13010 on. */
 static CUresult newer_cuMemFree(CUdeviceptr ptr, int how)
 {
@@ -115,6 +121,8 @@ static void *find(const char *name, int version, cuuint64_t flags)
                 return (void *)second_cuLaunchHostFunc;
         if (strcmp(name, "cuMemFree") == 0 && version >= 13010)
                 return (void *)newer_cuMemFree;
+        if (strcmp(name, "cuMemFree") == 0 && version < 3020)
+                return (void *)narrow_cuMemFree;
         for (int i = 0; i < ROW_COUNT; i++) {
                 if (strcmp(rows[i].base, name) != 0 || rows[i].since > version)
                         continue;
