@@ -22,6 +22,7 @@
 #include "preload/libc_compat.h"
 #include "preload/quiet.h"
 #include "preload/swap.h"
+#include "preload/torture.h"
 #include "preload/trace.h"
 
 #define COPY_NAP_NS                                                                               \
@@ -43,16 +44,35 @@ struct agent_state agent = {.fd = -1, .wake = -1};
 
 /* ---- the course of a drain; core.lock held ---- */
 
-static void drain_failed(enum wire_drain_failure reason)
+void agent_begin_drain(uint64_t patience_ns)
 {
-        struct wire_message m = {0};
+        agent.revoking = true;
+        agent.revoked_ns = agent.progress_ns = clock_now_ns();
+        agent.patience_ns = patience_ns;
+        agent.drain_begun = false;
+        agent.drain_passes = 0;
+        core.running = false;
+        gate_shut(GATE_NO_LEASE);
+        trace_event("drain_begin", 0, 0);
+}
 
+void agent_end_drain(void)
+{
         agent.revoking = false;
         core.passing = false;
         core.running = true;
         gate_open(GATE_NO_LEASE);
         bell_ring(&core.changed);
+}
+
+static void drain_failed(enum wire_drain_failure reason)
+{
+        struct wire_message m = {0};
+
+        agent_end_drain();
         trace_event("drain_failed", 0, 0);
+        if (torture_drain_failed())
+                return;
         m.DRAIN_FAILED.lease = core.lease;
         m.DRAIN_FAILED.after_ns = clock_now_ns() - agent.revoked_ns;
         m.DRAIN_FAILED.reason = reason;
@@ -66,6 +86,8 @@ static void drained(uint64_t now)
         agent.entangled = agent.drain_passes > 0 ? ENTANGLED_DRAINS : sub_sat(agent.entangled, 1);
         core.passing = false;
         trace_event("drain_end", 0, 0);
+        if (torture_drained())
+                return;
         agent_send_lease(WIRE_DRAINED);
         core.lease = 0;
         for (unsigned i = 0; i < core.gpu_count; i++) {
@@ -185,9 +207,10 @@ static void agent_begin_to_run(void)
 {
         bool missing = false;
 
-        if ((!core.lease && agent.link != LINK_REFUSED) || core.running || agent.revoking ||
-            !agent_all_is_back())
+        if ((!core.lease && agent.link != LINK_REFUSED && !torture_holds()) || core.running ||
+            agent.revoking || torture_evicts() || !agent_all_is_back())
                 return;
+        torture_restored();
         for (unsigned i = 0; i < core.gpu_count; i++) {
                 missing = missing || heap_missing(&core.gpus[i].heap) > 0;
                 agent.run_said[i] = false;
@@ -207,9 +230,15 @@ static enum swap_progress agent_swap(void)
         unsigned n;
 
         lock_acquire(&core.lock);
-        restore = !core.running && !agent.revoking && (core.waiters > 0 || core.lease) &&
-                  (agent.link == LINK_UP || agent.link == LINK_REFUSED);
-        may_evict = !core.running && !agent.revoking && !core.lease && agent.link == LINK_UP;
+        if (torture_holds()) {
+                may_evict = !agent.revoking && torture_evicts();
+                restore = !agent.revoking && !may_evict;
+        } else {
+                restore = !core.running && !agent.revoking && (core.waiters > 0 || core.lease) &&
+                          (agent.link == LINK_UP || agent.link == LINK_REFUSED);
+                may_evict =
+                        !core.running && !agent.revoking && !core.lease && agent.link == LINK_UP;
+        }
         n = core.gpu_count;
         lock_release(&core.lock);
         for (unsigned i = 0; i < n; i++)
@@ -238,7 +267,7 @@ static uint64_t agent_timeout(enum swap_progress progress, uint64_t now)
                 t = sub_sat(agent.retry_ns, now);
         if (core.running && core.lease && !agent.idle_said)
                 t = MIN(t, sub_sat(agent.tick_ns, now));
-        return t;
+        return MIN(t, sub_sat(torture_next_ns(), now));
 }
 
 static void agent_sleep(uint64_t timeout_ns)
@@ -271,6 +300,7 @@ static void *agent_main(void *unused)
                 if (agent.link == LINK_DOWN && clock_now_ns() >= agent.retry_ns)
                         agent_connect();
                 agent_listen();
+                torture_step(clock_now_ns());
                 if (agent.revoking)
                         drain_step();
                 late = core_reap_late();
@@ -280,6 +310,10 @@ static void *agent_main(void *unused)
                 progress = agent_swap();
 
                 lock_acquire(&core.lock);
+                if (torture_evicts() && progress <= SWAP_LATER) {
+                        torture_evicted();
+                        progress = SWAP_MORE;
+                }
                 agent_begin_to_run();
                 idle_step(clock_now_ns());
                 agent_tell();

@@ -1,5 +1,6 @@
-/* agent_state.h: what agent.c (the thread, the course of a drain, idleness) and agent_talk.c (the
- * conversation with the daemon) share. Nobody else includes it. core.lock is held for all of it. */
+/* agent_state.h: what agent.c (the thread, the course of a drain, idleness), agent_talk.c (the
+ * conversation with the daemon) and torture.c (drains of its own) share. Nobody else includes it.
+ * core.lock is held for all of it. */
 #pragma once
 
 #include <stdbool.h>
@@ -72,5 +73,9 @@ void agent_connect(void);
 void agent_listen(void);
 /* Say what has changed since the last time. */
 void agent_tell(void);
+/* Shut the gate and wait for what is in flight, but no longer than so without progress. */
+void agent_begin_drain(uint64_t patience_ns);
+/* Never mind: open it again. */
+void agent_end_drain(void);
 /* Nothing is evicted or on its way. */
 bool agent_all_is_back(void);

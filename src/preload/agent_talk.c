@@ -20,6 +20,7 @@
 #include "preload/passed.h"
 #include "preload/quiet.h"
 #include "preload/swap.h"
+#include "preload/torture.h"
 #include "preload/trace.h"
 
 #define BACKOFF_MIN_NS   (50 * NSEC_PER_MSEC)
@@ -131,6 +132,7 @@ void agent_send_attach(struct gpu *g)
         /* From here on the daemon counts what this says and no more: what an earlier one had
          * allowed, or nobody forbidden, is void before the answer comes, and memory on its way
          * between processes is in no figure. */
+        torture_cancel();
         passed_close(&g->leaving);
         passed_close(&g->passed);
         g->commit = g->heap.allocated;
@@ -223,19 +225,15 @@ static void agent_down(const char *why)
         agent.retry_ns = clock_now_ns() + agent.backoff_ns / 2 + random % agent.backoff_ns;
 
         /* A revocation by a daemon that is gone means nothing. */
-        if (agent.revoking) {
-                agent.revoking = false;
-                core.passing = false;
-                core.running = true;
-                gate_open(GATE_NO_LEASE);
-        }
+        if (agent.revoking && !torture_holds())
+                agent_end_drain();
         for (unsigned i = 0; i < core.gpu_count; i++) {
                 struct gpu *g = &core.gpus[i];
 
                 g->attached = false;
                 passed_close(&g->leaving);
                 /* Neither evict nor restore until somebody says so again. */
-                if (g->managed && !core.running && g->limit != UINT64_MAX)
+                if (g->managed && !core.running && !torture_holds() && g->limit != UINT64_MAX)
                         g->limit = g->heap.backed;
         }
         bound_set(0);
@@ -256,7 +254,7 @@ static void agent_alone(const char *why)
                 if (core.gpus[i].known)
                         agent_gpu_alone(&core.gpus[i]);
         /* What an earlier daemon had moved out comes back first, as the card has room for it. */
-        if (agent_all_is_back()) {
+        if (!torture_holds() && agent_all_is_back()) {
                 core.running = true;
                 gate_open(GATE_NO_LEASE);
         }
@@ -395,18 +393,12 @@ static void on_grant(const struct wire_message *m)
 
 static void on_revoke(const struct wire_message *m)
 {
+        torture_cancel();
         if (m->REVOKE.lease != core.lease || agent.revoking || !core.lease)
                 return;
         gate_open(GATE_TELL);
         agent.idle_said = false;
-        agent.revoking = true;
-        agent.revoked_ns = agent.progress_ns = clock_now_ns();
-        agent.patience_ns = m->REVOKE.patience_ns;
-        agent.drain_begun = false;
-        agent.drain_passes = 0;
-        core.running = false;
-        gate_shut(GATE_NO_LEASE);
-        trace_event("drain_begin", 0, 0);
+        agent_begin_drain(m->REVOKE.patience_ns);
 }
 
 static void on_contested(const struct wire_message *m)

@@ -12,6 +12,7 @@
 #include "preload/gate.h"
 #include "preload/quiet.h"
 #include "preload/swap.h"
+#include "preload/torture.h"
 
 #define NOTICE_AFTER_NS (10 * NSEC_PER_SEC)
 #define ANSWER_AFTER_NS NSEC_PER_SEC /* the daemon has been asked who is in the way */
@@ -41,6 +42,7 @@ int core_setup(void)
                         atomic_store(&core.bystander, true);
                 } else {
                         gate_setup();
+                        torture_setup();
                         (void)pthread_atfork(NULL, NULL, core_forked);
                 }
                 gate_open(GATE_UNREADY);
@@ -140,6 +142,7 @@ static bool gpu_learn(struct gpu *g, CUdevice device)
         memcpy(g->uuid, &uuid, sizeof(g->uuid));
         g->index = (unsigned)device;
         g->total = total;
+        g->own_limit = UINT64_MAX;
         heap_init(&g->heap, total);
         g->swap = swap_new(g);
         return g->swap != NULL;

@@ -38,6 +38,7 @@ struct gpu {
         uint64_t visible, context_bytes, block_bytes;
         uint64_t commit, limit, fixed_allowed, arena_limit;
         uint32_t limit_sequence;
+        uint64_t own_limit; /* what we allow ourselves; less than there is under torture alone */
 
         /* What we asked for. */
         uint64_t commit_wanted, fixed_wanted;
@@ -69,6 +70,12 @@ struct core {
 };
 
 extern struct core core;
+
+/* How many bytes it may back now. Lock held. */
+static inline uint64_t core_limit(const struct gpu *g)
+{
+        return g->limit < g->own_limit ? g->limit : g->own_limit;
+}
 
 /* Load the driver and set the process up, once; called by every hook that is not a plain
  * submission. 0, or -errno: no driver. */

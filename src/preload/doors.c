@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/macros.h"
 #include "preload/gate.h"
+#include "preload/torture.h"
 
 /* ---- the functions themselves ----
  *
@@ -55,8 +56,10 @@
 #define CU_RETRY(symbol, submits_to, params, args)                                       \
         DOOR(symbol, params)                                                             \
         {                                                                                \
-                CUresult result = real.symbol args;                                      \
+                CUresult result;                                                         \
                                                                                          \
+                torture_before_call();                                                   \
+                result = real.symbol args;                                               \
                 if (unlikely(result == CUDA_ERROR_OUT_OF_MEMORY) && hooks_make_room()) { \
                         result = real.symbol args;                                       \
                         if (result == CUDA_ERROR_OUT_OF_MEMORY)                          \
@@ -67,6 +70,7 @@
 #define CU_CUSTOM(symbol, submits_to, params, args) \
         DOOR(symbol, params)                        \
         {                                           \
+                torture_before_call();              \
                 return hook_##symbol args;          \
         }
 #define CU_PASS(symbol, submits_to, params, args)

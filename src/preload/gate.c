@@ -16,6 +16,7 @@
 #include "preload/libc_compat.h"
 #include "preload/quiet.h"
 #include "preload/swap.h"
+#include "preload/torture.h"
 
 _Atomic uint32_t gate_bits = GATE_UNREADY;
 __thread struct gate_thread *gate_self __attribute__((tls_model("initial-exec")));
@@ -206,9 +207,14 @@ struct gate_thread *gate_enter_slow(struct gate_thread *t, CUstream stream, uint
         }
         if (atomic_load_explicit(&t->inside, memory_order_relaxed) > 1)
                 return t;
+        if (atomic_load_explicit(&gate_bits, memory_order_relaxed) & GATE_TORTURE) {
+                gate_mark(t, false);
+                torture_call();
+                gate_mark(t, true);
+        }
         for (;;) {
                 uint32_t bits = atomic_load_explicit(&gate_bits, memory_order_acquire) &
-                                ~(uint32_t)GATE_FENCE;
+                                ~(uint32_t)(GATE_FENCE | GATE_TORTURE);
 
                 if (bits == 0)
                         return t;

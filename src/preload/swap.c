@@ -68,7 +68,7 @@ void swap_trim_arena(struct gpu *g, uint64_t bytes)
 /* Move to *ret what was passed on to us and the limit has no room for. Lock held. */
 static void shed_passed(struct gpu *g, struct passed *ret)
 {
-        uint64_t room = sub_sat(g->limit, g->heap.backed) / g->heap.extent_bytes;
+        uint64_t room = sub_sat(core_limit(g), g->heap.backed) / g->heap.extent_bytes;
 
         passed_shed(&g->passed, (unsigned)MIN(room, (uint64_t)PASSED_MAX), ret);
 }
@@ -77,7 +77,7 @@ static void shed_passed(struct gpu *g, struct passed *ret)
  * on to us that it leaves no room for; close before anything is created. */
 static bool extent_claim(struct gpu *g, struct extent *e, struct passed *ret_shed)
 {
-        if (e->busy || g->heap.backed + e->bytes > g->limit)
+        if (e->busy || g->heap.backed + e->bytes > core_limit(g))
                 return false;
         e->busy = true;
         g->heap.backed += e->bytes;
@@ -385,7 +385,8 @@ static bool reap(struct gpu *g)
         }
         lock_acquire(&core.lock);
         pass_on = t->out && t->copies && g->passes && g->attached && g->may_pass &&
-                  extent_is_whole(g, e) && g->leaving.count < WIRE_PASS_MAX;
+                  extent_is_whole(g, e) && g->leaving.count < WIRE_PASS_MAX &&
+                  g->heap.backed > g->limit; /* what comes back to us is nobody else's */
         lock_release(&core.lock);
         if (pass_on)
                 fd = extent_export(e);
@@ -432,9 +433,9 @@ static struct extent *choose_evict(struct gpu *g)
 
                 leaving += t->out ? t->extent->bytes : 0;
         }
-        if (g->heap.backed - leaving <= g->limit)
+        if (g->heap.backed - leaving <= core_limit(g))
                 return NULL;
-        missing = g->heap.backed - leaving - g->limit;
+        missing = g->heap.backed - leaving - core_limit(g);
         while ((e = heap_walk(&g->heap, &c))) {
                 if (e->busy || e->state != EXTENT_RESIDENT)
                         continue;
@@ -469,7 +470,7 @@ static struct extent *choose_restore(struct gpu *g, int *ret_passed_fd, struct p
         struct extent *e = g->passed.count && !g->poisoned ? find_whole(g) : NULL;
 
         *ret_passed_fd =
-                e && g->heap.backed + e->bytes <= g->limit ? passed_take(&g->passed) : -EBADF;
+                e && g->heap.backed + e->bytes <= core_limit(g) ? passed_take(&g->passed) : -EBADF;
         if (!e)
                 e = find_extent(g, EXTENT_EVICTED);
         if (!e)
@@ -481,7 +482,7 @@ static void end_episodes(struct gpu *g)
 {
         struct swap *s = g->swap;
 
-        if (s->evicting && g->heap.backed <= g->limit) {
+        if (s->evicting && g->heap.backed <= core_limit(g)) {
                 s->evicting = false;
                 trace_event("evict_end", g->index, s->episode_bytes);
         }

@@ -58,6 +58,11 @@ void agent_active(void)
         gate_open(GATE_TELL);
 }
 
+void torture_call(void);
+void torture_call(void)
+{
+}
+
 void swap_back_new(void);
 void swap_back_new(void)
 {

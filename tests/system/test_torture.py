@@ -1,0 +1,111 @@
+"""Torture: what a program has on the card is taken away and given back before random calls of it and at random moments.
+Every program says what it says without, through every door, with a daemon and without one."""
+
+import json
+import os
+
+import pytest
+
+from test_programs import DOORS, PROGRAMS, result
+from world import go_on
+
+HARD = "calls=5,every=2ms"
+MANY = {"small": "calls=50,every=2ms"}  # thousands of calls
+
+
+def tortured(world, name, *args, torture, **env):
+    return world.program(name, *args, SUBLET_TORTURE=torture, SUBLET_TRACE=world.path("trace"), **env)
+
+
+def times(world, pid=None):
+    """The bytes moved each time."""
+    if not os.path.exists(world.path("trace")):
+        return []
+    with open(world.path("trace"), encoding="utf-8") as f:
+        events = [json.loads(line) for line in f]
+    return [e["bytes"] for e in events if e["event"] == "torture" and pid in (None, e["pid"])]
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_equal_under_torture_through_every_door(shared, name):
+    """All doors at the same time, on one card."""
+    args = [name, *PROGRAMS[name], "--seed", "11"]
+    plain = shared.program(*args, shared=False).ok()
+    runs = [tortured(shared, *args, door=door, torture=f"{seed},{MANY.get(name, HARD)}")
+            for seed, door in enumerate(("linked", *DOORS), 1)]
+    for run in runs:
+        assert result(run.ok()) == result(plain)
+        assert run.err() == ""
+        assert sum(times(shared, run.pid)) > 0
+    # A child is left alone, whatever its parent was in the middle of.
+    assert len(times(shared)) == sum(len(times(shared, run.pid)) for run in runs)
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_equal_under_torture_without_a_daemon(world, name):
+    args = [name, *PROGRAMS[name], "--seed", "11"]
+    plain = world.program(*args, shared=False).ok()
+    run = tortured(world, *args, torture=f"5,{MANY.get(name, HARD)}", SUBLET_DAEMON="/nonexistent").ok()
+    assert result(run) == result(plain)
+    assert sum(times(world, run.pid)) > 0
+
+
+def test_the_seed_decides(world):
+    """Two runs are alike, another seed is not."""
+    args = ["copies", "--bytes", "4MiB", "--rounds", "3", "--seed", "11"]
+    said = []
+    for seed in (1, 1, 2):
+        run = tortured(world, *args, torture=f"{seed},calls=7,every=0", SUBLET_DAEMON="/nonexistent").ok()
+        said.append(times(world, run.pid))
+    assert len(said[0]) > 20
+    assert said[0] == said[1]
+    assert said[0] != said[2]
+
+
+def test_both_switched_off_is_no_torture(shared):
+    run = tortured(shared, "fill", *PROGRAMS["fill"], torture="1,calls=0,every=0").ok()
+    assert times(shared, run.pid) == []
+
+
+@pytest.mark.parametrize("setting", ["x", "1,calls=", "1,every=5", "1,often", "-1", "9" * 90])
+def test_a_setting_that_is_none_is_said(shared, setting):
+    run = tortured(shared, "fill", *PROGRAMS["fill"], torture=setting).ok()
+    assert f"SUBLET_TORTURE is SEED[,calls=N][,every=DURATION], not '{setting}'" in run.err()
+    assert times(shared, run.pid) == []
+
+
+def test_how_often_is_said(shared):
+    run = tortured(shared, "churn", *PROGRAMS["churn"], torture=f"3,{HARD}", SUBLET_LOG="info").ok()
+    lines = [line for line in run.err().splitlines() if "torture: " in line]
+    assert len(lines) == len(times(shared, run.pid))
+    assert f"; {len(lines)} times so far, " in lines[-1]
+
+
+def test_two_that_do_not_fit_are_tortured_while_they_take_turns(shared):
+    pair = [tortured(shared, "fill", "--bytes", "80MiB", "--block", "4MiB", "--seed", seed, "--rounds", 3, "--until",
+                     shared.path("end"), torture=f"{seed},calls=20,every=30ms") for seed in (1, 2)]
+    go_on(pair, 6)
+    open(shared.path("end"), "wb").close()
+    for p in pair:
+        p.ok()
+        shared.check_sums(p)
+        assert len(times(shared, p.pid)) > 2
+    assert shared.handoffs() > 1
+
+
+def test_the_daemon_comes_and_goes_meanwhile(world):
+    """Torture ends where a daemon's word begins: who has come back waits for its turn like everybody."""
+    world.start_daemon(config={"quantum": "200ms"})
+    pair = [tortured(world, "fill", "--bytes", "80MiB", "--block", "4MiB", "--seed", seed, "--until", world.path("end"),
+                     torture=f"{seed},calls=10,every=5ms") for seed in (1, 2)]
+    go_on(pair, 1)
+    for _ in range(3):
+        world.daemon.process.kill()
+        world.daemon.wait()
+        world.start_daemon(config={"quantum": "200ms"})
+        go_on(pair, 1)
+    open(world.path("end"), "wb").close()
+    for p in pair:
+        p.ok()
+        world.check_sums(p)
+        assert len(times(world, p.pid)) > 2
