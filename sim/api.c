@@ -140,7 +140,7 @@ CUresult api_enter(const char *function, unsigned flags, CUcontext *ret_context)
                         return CUDA_ERROR_INVALID_CONTEXT;
                 if (!c->alive)
                         return CUDA_ERROR_CONTEXT_IS_DESTROYED;
-                r = (CUresult)atomic_load_explicit(&c->error, memory_order_relaxed);
+                r = (CUresult)atomic_load_explicit(c->error, memory_order_relaxed);
                 if (r != CUDA_SUCCESS)
                         return r;
                 if (ret_context)

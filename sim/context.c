@@ -19,7 +19,8 @@ static __thread CUcontext stack[STACK_MAX];
 static __thread unsigned stack_depth;
 
 static struct CUctx_st primary[SESSION_DEVICES];
-/* A context that failed takes its device from the process for good, as with the driver. */
+/* A context that failed takes its device from the process for good, with all contexts that are
+ * there, as with the driver. */
 static _Atomic int device_error[SESSION_DEVICES];
 static uint64_t last_id;
 
@@ -44,9 +45,7 @@ void context_fail(CUcontext c, CUresult error)
 {
         int none = CUDA_SUCCESS;
 
-        (void)atomic_compare_exchange_strong(&c->error, &none, (int)error);
-        none = CUDA_SUCCESS;
-        (void)atomic_compare_exchange_strong(&device_error[c->device], &none, (int)error);
+        (void)atomic_compare_exchange_strong(c->error, &none, (int)error);
 }
 
 /* sim.lock held. */
@@ -69,7 +68,7 @@ static CUresult context_open(CUcontext c, unsigned device, unsigned flags)
         c->limit[CU_LIMIT_PRINTF_FIFO_SIZE] = 7 * MIB;
         c->limit[CU_LIMIT_MALLOC_HEAP_SIZE] = 8 * MIB;
         c->limit[CU_LIMIT_MAX_L2_FETCH_GRANULARITY] = 64;
-        atomic_store(&c->error, CUDA_SUCCESS);
+        c->error = &device_error[device];
         c->alive = true;
         r = stream_new(c, 0, 0, &c->legacy);
         if (r != CUDA_SUCCESS) {
@@ -121,7 +120,7 @@ EXPORT CUresult cuDevicePrimaryCtxRetain(CUcontext *ret_ctx, CUdevice device)
         if (!c->alive)
                 r = context_open(c, (unsigned)device, c->flags);
         else
-                r = (CUresult)atomic_load(&c->error);
+                r = (CUresult)atomic_load(c->error);
         if (r == CUDA_SUCCESS) {
                 c->retained++;
                 *ret_ctx = c;

@@ -149,7 +149,7 @@ EXPORT CUresult cuEventQuery(CUevent event)
         if (r == CUDA_SUCCESS)
                 r = capture_unsafe_locked();
         if (r == CUDA_SUCCESS)
-                r = point_reached(&event->point) ? (CUresult)atomic_load(&event->context->error)
+                r = point_reached(&event->point) ? (CUresult)atomic_load(event->context->error)
                                                  : CUDA_ERROR_NOT_READY;
         pthread_mutex_unlock(&sim.lock);
         return r;

@@ -28,7 +28,8 @@ struct CUctx_st {
         unsigned flags, api_version;
         uint64_t id;
         uint64_t charged;
-        _Atomic int error; /* sticky CUresult; read without the lock */
+        _Atomic int *error; /* its device's, for this process: a sticky CUresult; read without the
+                               lock */
         struct CUstream_st *legacy;
         struct CUstream_st *streams; /* legacy and per-thread ones too */
         struct CUmod_st *modules;

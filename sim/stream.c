@@ -161,7 +161,7 @@ CUresult stream_submit_locked(CUstream s, struct work *w, const struct point *af
         struct op *op;
         CUresult r;
 
-        r = (CUresult)atomic_load(&c->error);
+        r = (CUresult)atomic_load(c->error);
         if (r == CUDA_SUCCESS && !c->alive)
                 r = CUDA_ERROR_CONTEXT_IS_DESTROYED;
         if (r == CUDA_SUCCESS)
@@ -212,7 +212,7 @@ drop:
 void stream_await_room(CUstream s)
 {
         while (!s->capture && s->submitted - s->done >= STREAM_QUEUE &&
-               !atomic_load(&sim.exiting) && atomic_load(&s->context->error) == CUDA_SUCCESS)
+               !atomic_load(&sim.exiting) && atomic_load(s->context->error) == CUDA_SUCCESS)
                 pthread_cond_wait(&stream_progress, &sim.lock);
 }
 
@@ -257,7 +257,7 @@ CUresult point_wait_locked(CUcontext c, struct point p)
                         return CUDA_ERROR_DEINITIALIZED;
                 pthread_cond_wait(&stream_progress, &sim.lock);
         }
-        return (CUresult)atomic_load(&c->error);
+        return (CUresult)atomic_load(c->error);
 }
 
 CUresult point_wait(CUcontext c, struct point p)
@@ -286,7 +286,7 @@ CUresult context_wait_locked(CUcontext c)
         for (size_t i = 0; i < n; i++)
                 (void)point_wait_locked(c, all[i]);
         free(all);
-        return (CUresult)atomic_load(&c->error);
+        return (CUresult)atomic_load(c->error);
 }
 
 CUresult context_wait(CUcontext c)
@@ -496,7 +496,7 @@ EXPORT CUresult cuStreamQuery(CUstream stream)
         if (r == CUDA_SUCCESS)
                 r = capture_unsafe_locked();
         if (r == CUDA_SUCCESS)
-                r = (CUresult)atomic_load(&stream->context->error);
+                r = (CUresult)atomic_load(stream->context->error);
         if (r == CUDA_SUCCESS && stream->done < stream->submitted)
                 r = CUDA_ERROR_NOT_READY;
         pthread_mutex_unlock(&sim.lock);

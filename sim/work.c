@@ -7,7 +7,7 @@
 bool work_cancelled(CUcontext c)
 {
         return atomic_load_explicit(&sim.exiting, memory_order_relaxed) ||
-               atomic_load_explicit(&c->error, memory_order_relaxed) != CUDA_SUCCESS;
+               atomic_load_explicit(c->error, memory_order_relaxed) != CUDA_SUCCESS;
 }
 
 CUresult work_run(CUcontext c, struct work *w)
@@ -33,7 +33,7 @@ CUresult work_run(CUcontext c, struct work *w)
                 break;
         case WORK_CALLBACK:
                 api_in_callback = true;
-                w->callback.fn(w->callback.handle, (CUresult)atomic_load(&c->error),
+                w->callback.fn(w->callback.handle, (CUresult)atomic_load(c->error),
                                w->callback.data);
                 api_in_callback = false;
                 break;

@@ -20,6 +20,7 @@
 #include "preload/core.h"
 #include "preload/gate.h"
 #include "preload/libc_compat.h"
+#include "preload/poison.h"
 #include "preload/quiet.h"
 #include "preload/swap.h"
 #include "preload/torture.h"
@@ -133,7 +134,7 @@ static void drain_step(void)
                 }
                 q = quiet_poll(&agent.drain);
         }
-        if (q == QUIET_DONE || q == QUIET_POISONED) {
+        if (q == QUIET_DONE) {
                 drained(now);
                 return;
         }
@@ -303,7 +304,8 @@ static void *agent_main(void *unused)
                 torture_step(clock_now_ns());
                 if (agent.revoking)
                         drain_step();
-                late = core_reap_late();
+                late = poison_step();
+                late = core_reap_late() || late;
                 agent_tell(); /* a lowered limit is acknowledged before the first byte moves */
                 lock_release(&core.lock);
 

@@ -80,7 +80,7 @@ void agent_send_lease(unsigned type)
 static uint32_t gpu_flags(const struct gpu *g)
 {
         return (core.waiters > 0 ? WIRE_FLAG_RUN : 0u) | (agent.idle ? WIRE_FLAG_IDLE : 0u) |
-               (g->poisoned ? WIRE_FLAG_POISONED : 0u) | (core.running ? WIRE_FLAG_RUNNING : 0u);
+               (g->error ? WIRE_FLAG_POISONED : 0u) | (core.running ? WIRE_FLAG_RUNNING : 0u);
 }
 
 /* What the program was started with; a value that is no priority is said once and not guessed at.

@@ -25,7 +25,8 @@ struct gpu {
         bool attached;  /* the daemon has answered ATTACH */
         bool may_pass;  /* it has not refused descriptors from us since */
         bool passes;    /* its memory can go to another process as a descriptor */
-        bool poisoned;  /* a context reported a sticky error; what was in memory is lost */
+        CUresult error; /* sticky: it is lost to this process, with all that is in memory (poison.h)
+                         */
         uint8_t uuid[16];
         uint64_t total;
 
@@ -49,6 +50,7 @@ struct gpu {
 
         struct context *context; /* the one our copies run in; NULL: none yet */
         struct swap *swap;
+        struct block *lost;    /* with the error; not given back yet */
         struct passed leaving; /* evicted, to go with the next USAGE */
         struct passed passed;  /* came with a LIMIT; counts towards it, beside heap.backed */
         struct block *late;    /* freed by the program during a capture, to be released after it */

@@ -14,6 +14,7 @@
 #include "preload/bound.h"
 #include "preload/core.h"
 #include "preload/libc_compat.h"
+#include "preload/poison.h"
 #include "preload/quiet.h"
 #include "preload/swap.h"
 #include "preload/torture.h"
@@ -154,13 +155,18 @@ static bool gate_may_set_free(CUstream stream)
         return !quiet_capturing() && !quiet_stream_is_busy(stream);
 }
 
-/* Wait for the lease; not marked inside, core.lock not held. True: let through by a drain that the
- * work in flight keeps from its end; marked inside. */
+/* Wait for the lease; not marked inside, core.lock not held. True: let through, marked inside: by a
+ * drain that the work in flight keeps from its end, or because the context has failed, so that the
+ * driver takes nothing and says so. */
 static bool gate_wait_for_lease(struct gate_thread *t, CUstream stream)
 {
         struct core_wait w = {.what = "its turn on the GPU"};
         unsigned round = 0;
 
+        if (poison_current()) {
+                gate_mark(t, true);
+                return true;
+        }
         lock_acquire(&core.lock);
         core.waiters++;
         if (core.waiters == 1)

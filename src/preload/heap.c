@@ -261,7 +261,7 @@ struct block *heap_orphan(struct heap *h, CUcontext owner)
         for (size_t i = 0; i < h->count; i++) {
                 struct block *b = h->blocks[i];
 
-                if (b->kind == BLOCK_FREE || b->dying || b->owner != owner)
+                if (b->kind == BLOCK_FREE || b->dying || (owner && b->owner != owner))
                         continue;
                 if (b->kind == BLOCK_SLAB)
                         h->slabs--;

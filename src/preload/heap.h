@@ -91,8 +91,8 @@ bool heap_find(const struct heap *h, CUdeviceptr address, struct heap_place *ret
  * memory the caller must now release and then hand to heap_bury(), or NULL where the slab lives on.
  * -EINVAL: nothing starts there. */
 int heap_free(struct heap *h, CUdeviceptr address, struct block **ret_dead);
-/* Blocks of a context that dies: each call hands out one more, marked dying; NULL when there is
- * none left. */
+/* Blocks of a context that dies (NULL: of all): each call hands out one more, marked dying; NULL
+ * when there is none left. */
 struct block *heap_orphan(struct heap *h, CUcontext owner);
 /* So many bytes of a dying block hold neither memory nor contents: nobody has to wait for them. */
 void heap_drop(struct heap *h, struct block *dead, uint64_t bytes);

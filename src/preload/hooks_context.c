@@ -57,7 +57,7 @@ static void context_dies(struct context *c)
         struct gpu *g = c->gpu;
         struct block *b;
 
-        if (!g->poisoned && !quiet_capturing())
+        if (!g->error && !quiet_capturing())
                 quiet_wait_all();
         if (g->context == c)
                 swap_retire(g);

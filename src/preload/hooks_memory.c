@@ -12,6 +12,7 @@
 #include "preload/core.h"
 #include "preload/gate.h"
 #include "preload/hooks.h"
+#include "preload/poison.h"
 #include "preload/quiet.h"
 #include "preload/swap.h"
 
@@ -83,7 +84,8 @@ CUresult hook_cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize)
 
         (void)core_setup();
         g = core_current_gpu();
-        if (!g || !dptr || bytesize == 0 || real.cuCtxGetCurrent(&owner) != CUDA_SUCCESS)
+        if (!g || !dptr || bytesize == 0 || poison_current() ||
+            real.cuCtxGetCurrent(&owner) != CUDA_SUCCESS)
                 return real.cuMemAlloc_v2(dptr, bytesize);
         return allocate(g, bytesize, owner, dptr);
 }
@@ -100,7 +102,7 @@ CUresult hook_cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pPitch, size_t Width
         g = core_current_gpu();
         if (!g || !dptr || !pPitch || WidthInBytes == 0 || Height == 0 || Height > g->total ||
             (ElementSizeBytes != 4 && ElementSizeBytes != 8 && ElementSizeBytes != 16) ||
-            real.cuCtxGetCurrent(&owner) != CUDA_SUCCESS)
+            poison_current() || real.cuCtxGetCurrent(&owner) != CUDA_SUCCESS)
                 return real.cuMemAllocPitch_v2(dptr, pPitch, WidthInBytes, Height,
                                                ElementSizeBytes);
         pitch = align_up(WidthInBytes, HEAP_SMALL_ALIGN);
@@ -228,7 +230,7 @@ CUresult hook_cuMemFree_v2(CUdeviceptr dptr)
         struct gpu *g;
 
         (void)core_setup();
-        if (core_passive() || dptr == 0)
+        if (core_passive() || dptr == 0 || poison_current())
                 return real.cuMemFree_v2(dptr);
         lock_acquire(&core.lock);
         g = find(dptr, &p);
@@ -249,6 +251,10 @@ CUresult hook_cuMemFree_v2(CUdeviceptr dptr)
             reap_small_later(&p)) {
                 lock_release(&core.lock);
                 return CUDA_SUCCESS;
+        }
+        if (g->error) { /* met just now */
+                lock_release(&core.lock);
+                return g->error;
         }
         if (heap_free(&g->heap, dptr, &dead) < 0) {
                 lock_release(&core.lock);

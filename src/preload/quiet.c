@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/macros.h"
 #include "preload/gate.h"
+#include "preload/poison.h"
 #include "preload/real.h"
 
 struct stream {
@@ -118,39 +119,12 @@ int quiet_stream_add(CUstream stream, CUcontext owner)
         return 0;
 }
 
-/* An error that ends the context: whatever was in its memory is lost. */
-static bool error_is_sticky(CUresult r)
-{
-        switch (r) {
-        case CUDA_ERROR_ECC_UNCORRECTABLE:
-        case CUDA_ERROR_ILLEGAL_ADDRESS:
-        case CUDA_ERROR_LAUNCH_TIMEOUT:
-        case CUDA_ERROR_ASSERT:
-        case CUDA_ERROR_HARDWARE_STACK_ERROR:
-        case CUDA_ERROR_ILLEGAL_INSTRUCTION:
-        case CUDA_ERROR_MISALIGNED_ADDRESS:
-        case CUDA_ERROR_INVALID_ADDRESS_SPACE:
-        case CUDA_ERROR_INVALID_PC:
-        case CUDA_ERROR_LAUNCH_FAILED:
-                return true;
-        default:
-                return false;
-        }
-}
-
-bool quiet_is_sticky(CUresult r)
-{
-        return error_is_sticky(r);
-}
-
 static void note_error(CUcontext handle, CUresult r)
 {
-        struct context *c = quiet_context(handle);
+        const struct context *c = quiet_context(handle);
 
-        if (c && error_is_sticky(r) && !c->gpu->poisoned) {
-                c->gpu->poisoned = c->gpu->usage_dirty = true;
-                log_debug("GPU %u: a context has sticky error %d", c->gpu->index, (int)r);
-        }
+        if (c)
+                (void)poison_note(c->gpu, r);
 }
 
 static bool stream_is_capturing(CUstream s)
@@ -344,7 +318,7 @@ static enum quiet answered(CUresult r, CUcontext context, bool *waits, struct qu
         w->progress++;
         if (r != CUDA_SUCCESS)
                 note_error(context, r);
-        return error_is_sticky(r) ? QUIET_POISONED : QUIET_DONE;
+        return QUIET_DONE;
 }
 
 static enum quiet stream_poll(struct stream *s, struct quiet_wait *w)
@@ -383,8 +357,6 @@ enum quiet quiet_poll(struct quiet_wait *w)
                 struct stream *s = &streams[i];
                 enum quiet q = stream_poll(s, w);
 
-                if (q == QUIET_POISONED)
-                        return q;
                 if (q == QUIET_BUSY) {
                         result = QUIET_BUSY;
                 } else if (!s->handle) {
@@ -395,8 +367,6 @@ enum quiet quiet_poll(struct quiet_wait *w)
         for (struct context *c = contexts; c; c = c->next) {
                 enum quiet q = context_poll(c, w);
 
-                if (q == QUIET_POISONED)
-                        return q;
                 if (q == QUIET_BUSY)
                         result = QUIET_BUSY;
         }

@@ -51,9 +51,9 @@ bool quiet_stream_is_busy(CUstream stream);
 
 enum quiet {
         QUIET_BUSY,
-        QUIET_DONE,     /* everything submitted before quiet_begin() is done */
-        QUIET_CAPTURE,  /* cannot tell: a capture is in progress */
-        QUIET_POISONED, /* a context has a sticky error */
+        QUIET_DONE, /* everything submitted before quiet_begin() is done, or its context has failed
+                     */
+        QUIET_CAPTURE, /* cannot tell: a capture is in progress */
 };
 
 /* Begin to wait for all that has been submitted so far by anybody in this process; then poll until
@@ -72,6 +72,3 @@ enum quiet quiet_poll(struct quiet_wait *w);
 /* Wait, with the lock held and given up meanwhile, until all that was submitted before is done
  * (what cuMemFree means). */
 void quiet_wait_all(void);
-
-/* An error that ends the context it came from, with all that was in its memory. */
-bool quiet_is_sticky(CUresult r);

@@ -11,6 +11,7 @@
 #include "preload/core.h"
 #include "preload/extent.h"
 #include "preload/gate.h"
+#include "preload/poison.h"
 #include "preload/quiet.h"
 #include "preload/real.h"
 #include "preload/trace.h"
@@ -232,27 +233,16 @@ no_in:
         return r;
 }
 
-/* What the GPU's memory held for this process is lost. */
-static void swap_poison(struct gpu *g, CUresult why)
-{
-        lock_acquire(&core.lock);
-        if (!g->poisoned) {
-                g->poisoned = g->usage_dirty = true;
-                log_debug("GPU %u: copies fail with error %d", g->index, (int)why);
-        }
-        lock_release(&core.lock);
-}
-
-/* A call on one of our streams has failed: is it the context, whose memory is lost then, or the
- * call alone? */
+/* A call on one of our streams has failed: is it the context, or the call alone? */
 static bool swap_context_died(struct gpu *g)
 {
         CUresult r = real.cuStreamQuery(g->swap->out);
+        bool died;
 
-        if (r == CUDA_SUCCESS || r == CUDA_ERROR_NOT_READY)
-                return false;
-        swap_poison(g, r);
-        return true;
+        lock_acquire(&core.lock);
+        died = poison_note(g, r);
+        lock_release(&core.lock);
+        return died;
 }
 
 /* Copy between an extent and its room, piece by piece. */
@@ -274,11 +264,21 @@ static CUresult copy(struct swap *s, const struct transfer *t)
 }
 
 /* Neither moved nor lost: another time. */
-static void evict_later(struct gpu *g, struct extent *e)
+static void evict_later(struct gpu *g, struct transfer *t)
 {
         lock_acquire(&core.lock);
+        arena_give(g->swap->arena, &t->room);
+        t->extent->busy = false;
+        g->heap.resident += t->extent->bytes;
+        lock_release(&core.lock);
+}
+
+static void restore_later(struct gpu *g, struct extent *e)
+{
+        extent_unmap(e);
+        lock_acquire(&core.lock);
         e->busy = false;
-        g->heap.resident += e->bytes;
+        g->heap.backed -= e->bytes;
         lock_release(&core.lock);
 }
 
@@ -292,32 +292,28 @@ static bool start_evict(struct gpu *g, struct extent *e)
         struct swap *s = g->swap;
         struct transfer *t;
         struct arena_room room = {0};
-        bool lost = g->poisoned;
 
-        if (!lost && arena_take(s->arena, e->bytes, &room) < 0) {
+        if (arena_take(s->arena, e->bytes, &room) < 0) {
                 if (!s->no_host_said)
                         log_warning("GPU %u: no host memory to evict %llu MiB to; they stay on the "
                                     "GPU for now",
                                     g->index, (unsigned long long)(e->bytes >> 20));
                 s->no_host_said = true;
-                evict_later(g, e);
+                evict_later(g, &(struct transfer){.extent = e});
                 return false;
         }
         t = transfer_push(s);
         t->extent = e;
         t->room = room;
         t->out = true;
-        t->copies = !lost;
-        if (t->copies && copy(s, t) != CUDA_SUCCESS) {
-                if (!swap_context_died(g)) {
-                        s->count--;
-                        /* What was queued of it still writes there. */
-                        (void)real.cuStreamSynchronize(s->out);
-                        arena_give(s->arena, &t->room);
-                        evict_later(g, e);
-                        return false;
-                }
-                t->copies = false; /* there is nothing left to save */
+        t->copies = true;
+        if (copy(s, t) != CUDA_SUCCESS) {
+                (void)swap_context_died(g);
+                s->count--;
+                /* What was queued of it still writes there. */
+                (void)real.cuStreamSynchronize(s->out);
+                evict_later(g, t);
+                return false;
         }
         if (!s->evicting) {
                 s->evicting = true;
@@ -351,19 +347,19 @@ static bool start_restore(struct gpu *g, struct extent *e, int passed_fd)
         t->out = false;
         t->copies = e->state == EXTENT_EVICTED;
         if (t->copies && copy(s, t) != CUDA_SUCCESS) {
-                if (!swap_context_died(g)) {
-                        s->count--;
-                        (void)real.cuStreamSynchronize(s->in);
-                        extent_unmap(e);
-                        lock_acquire(&core.lock);
-                        e->busy = false;
-                        g->heap.backed -= e->bytes;
-                        lock_release(&core.lock);
-                        return false;
-                }
-                t->copies = false;
+                (void)swap_context_died(g);
+                s->count--;
+                (void)real.cuStreamSynchronize(s->in);
+                restore_later(g, e);
+                return false;
         }
         return true;
+}
+
+static void transfer_pop(struct swap *s)
+{
+        s->first = (s->first + 1) % TRANSFERS_MAX;
+        s->count--;
 }
 
 /* Finish the oldest transfer if its copy is done. */
@@ -382,6 +378,14 @@ static bool reap(struct gpu *g)
 
                 if (r == CUDA_ERROR_NOT_READY || (r != CUDA_SUCCESS && !swap_context_died(g)))
                         return false;
+                if (r != CUDA_SUCCESS) { /* the context that copies is gone, not the contents */
+                        if (t->out)
+                                evict_later(g, t);
+                        else
+                                restore_later(g, e);
+                        transfer_pop(s);
+                        return true;
+                }
         }
         lock_acquire(&core.lock);
         pass_on = t->out && t->copies && g->passes && g->attached && g->may_pass &&
@@ -412,8 +416,7 @@ static bool reap(struct gpu *g)
         }
         s->episode_bytes += e->bytes;
         lock_release(&core.lock);
-        s->first = (s->first + 1) % TRANSFERS_MAX;
-        s->count--;
+        transfer_pop(s);
         return true;
 }
 
@@ -467,7 +470,7 @@ static struct extent *find_whole(struct gpu *g)
  * is used first, and only where contents are put over all of it: never for new memory. */
 static struct extent *choose_restore(struct gpu *g, int *ret_passed_fd, struct passed *ret_shed)
 {
-        struct extent *e = g->passed.count && !g->poisoned ? find_whole(g) : NULL;
+        struct extent *e = g->passed.count ? find_whole(g) : NULL;
 
         *ret_passed_fd =
                 e && g->heap.backed + e->bytes <= core_limit(g) ? passed_take(&g->passed) : -EBADF;
@@ -542,9 +545,7 @@ enum swap_progress swap_step(struct gpu *g, bool may_evict, bool restore)
         if (e && !out)
                 passed_close(&shed);
         r = swap_prepare(g);
-        if (quiet_is_sticky(r))
-                swap_poison(g, r);
-        if (r == CUDA_SUCCESS || g->poisoned) { /* what is lost takes no copies */
+        if (r == CUDA_SUCCESS) {
                 if (e)
                         progress = (out ? start_evict(g, e) : start_restore(g, e, passed_fd))
                                            ? SWAP_MORE
@@ -562,7 +563,7 @@ enum swap_progress swap_step(struct gpu *g, bool may_evict, bool restore)
                         if (passed_fd >= 0)
                                 passed_add(&g->passed, passed_fd);
                 }
-                if (r != CUDA_ERROR_OUT_OF_MEMORY)
+                if (r != CUDA_ERROR_OUT_OF_MEMORY && !poison_note(g, r))
                         core_give_up(g, r);
                 lock_release(&core.lock);
                 progress = SWAP_LATER;
@@ -608,13 +609,13 @@ void swap_forsake(struct gpu *g, struct block *b)
         bell_ring(&core.changed);
 }
 
-void swap_discard(struct gpu *g, struct block *b)
+bool swap_empty(struct gpu *g, struct block *b)
 {
         for (unsigned i = 0; i < b->extent_count; i++) {
                 struct extent *e = &b->extents[i];
 
                 if (!extent_await(e))
-                        return;
+                        return false;
                 if (e->state == EXTENT_RESIDENT) {
                         CUstreamCaptureMode mode;
 
@@ -632,9 +633,15 @@ void swap_discard(struct gpu *g, struct block *b)
                 }
                 e->state = EXTENT_UNBACKED;
         }
-        heap_bury(&g->heap, b);
         g->usage_dirty = true;
         bell_ring(&core.changed);
+        return true;
+}
+
+void swap_discard(struct gpu *g, struct block *b)
+{
+        if (swap_empty(g, b))
+                heap_bury(&g->heap, b);
 }
 
 void swap_retire(struct gpu *g)

@@ -41,8 +41,10 @@ int swap_back_block(struct gpu *g, struct block *b);
  */
 void swap_forsake(struct gpu *g, struct block *b);
 
-/* Release whatever memory a dying block holds, wait for transfers of it, and bury it. core.lock
- * held, given up meanwhile. */
+/* Release whatever memory a dying block holds and wait for transfers of it. False: the GPU has
+ * failed, nothing is given back before the process ends. core.lock held, given up meanwhile. */
+bool swap_empty(struct gpu *g, struct block *b);
+/* ... and bury it. */
 void swap_discard(struct gpu *g, struct block *b);
 
 /* The context that copies run in is about to go: finish what is in flight and let go of it.

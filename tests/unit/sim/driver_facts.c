@@ -238,6 +238,58 @@ static void after_illegal_address(void)
         SAY(cuMemCreate(&h3, 2 * MIB, &prop, 0));
 }
 
+/* Another context of the process that was there before one failed. */
+static void beside_illegal_address(void)
+{
+        CUmemGenericAllocationHandle h;
+        CUdeviceptr va, p, q;
+        CUcontext other;
+        CUmodule m;
+        CUfunction f;
+        CUstream s, s2;
+        CUevent e;
+        unsigned word = 0;
+
+        begin();
+        NEED(cuMemAddressReserve(&va, 4 * MIB, 0, 0, 0));
+        NEED(cuMemCreate(&h, 2 * MIB, &prop, 0));
+        NEED(cuMemMap(va, 2 * MIB, 0, h, 0));
+        NEED(cuMemSetAccess(va, 2 * MIB, &both, 1));
+        NEED(cuStreamCreate(&s, CU_STREAM_NON_BLOCKING));
+        NEED(cuCtxCreate_v2(&other, 0, 0));
+        NEED(cuModuleLoadData(&m, ptx));
+        NEED(cuModuleGetFunction(&f, m, "store"));
+        NEED(cuMemAlloc_v2(&p, 64));
+        NEED(cuMemsetD32_v2(p, 7, 16));
+        NEED(cuMemsetD32_v2(va, 9, 16));
+        NEED(cuStreamCreate(&s2, CU_STREAM_NON_BLOCKING));
+        NEED(cuEventCreate(&e, 0));
+        NEED(cuCtxSynchronize());
+        NEED(cuCtxSetCurrent(context));
+        SAY(run(store, va + 2 * MIB, s));
+        SAY(cuStreamSynchronize(s));
+        NEED(cuCtxSetCurrent(other));
+        SAY(cuCtxSynchronize());
+        SAY(cuStreamQuery(s2));
+        SAY(cuEventRecord(e, s2));
+        SAY(cuEventQuery(e));
+        SAY(cuMemcpyDtoH_v2(&word, p, 4));
+        NUMBER(word);
+        SAY(cuMemcpyDtoH_v2(&word, va, 4));
+        NUMBER(word);
+        SAY(cuMemsetD32Async(p, 8, 16, s2));
+        SAY(cuStreamSynchronize(s2));
+        SAY(cuMemcpyDtoHAsync_v2(&word, p, 4, s2));
+        SAY(cuStreamSynchronize(s2));
+        NUMBER(word);
+        SAY(run(f, p, s2));
+        SAY(cuStreamSynchronize(s2));
+        SAY(cuMemAlloc_v2(&q, 64));
+        SAY(cuMemFree_v2(p));
+        SAY(cuStreamDestroy_v2(s2));
+        SAY(cuCtxDestroy_v2(other));
+}
+
 static void unmapped_while_it_runs(void)
 {
         CUmemGenericAllocationHandle h;
@@ -943,6 +995,7 @@ static const struct {
         {"unmapped_while_it_runs", unmapped_while_it_runs},
         {"unmapped_in_graphs", unmapped_in_graphs},
         {"after_illegal_address", after_illegal_address},
+        {"beside_illegal_address", beside_illegal_address},
         {"vmm_shapes", vmm_shapes},
         {"pointers", pointers},
         {"capture_global", capture_global},

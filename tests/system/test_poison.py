@@ -1,0 +1,83 @@
+"""A context that fails (a kernel that writes where nothing is) takes its process's others on that GPU along: what they held is
+lost, and that is nobody else's business."""
+
+import subprocess
+
+import pytest
+
+from world import MIB, go_on, wait_for
+
+ILLEGAL_ADDRESS = 700
+
+
+def start(world, how, mib, **options):
+    p = world.program("broken", "--how", how, "--bytes", f"{mib}MiB", "--block", "8MiB", stdin=subprocess.PIPE, **options)
+    p.await_event("filled")
+    return p
+
+
+def neighbour(world, mib, seed="2"):
+    p = world.program("fill", "--bytes", f"{mib}MiB", "--block", "8MiB", "--seed", seed, "--until", world.path("end"), "--ms", "2")
+    p.await_event("filled")
+    return p
+
+
+def end(world, *programs):
+    with open(world.path("end"), "w", encoding="utf-8"):
+        pass
+    for p in programs:
+        p.ok()
+        world.check_sums(p)
+    wait_for(lambda: world.card()["used"] == 0, 20, "the card to be empty")
+    wait_for(lambda: world.status()["gpus"][0]["charged"] == 0, 20, "the ledger to be empty")
+
+
+def given_back(world, p):
+    """It holds no memory any more, and is shown for what it is."""
+    c = world.clients()[p.pid]
+    return c["backed"] == c["allocated"] == 0 and "poisoned" in c["flags"]
+
+
+@pytest.mark.parametrize("how", ["alone", "beside"])
+def test_it_answers_as_the_plain_driver_does(shared, how):
+    results = []
+    for with_sublet in (False, True):
+        p = start(shared, how, 8, shared=with_sublet)
+        p.order("break")
+        p.finish()
+        assert all(e["answers"][0] == ILLEGAL_ADDRESS for e in p.events("broken"))
+        results.append(p.result())
+    assert results[0] == results[1]
+
+
+@pytest.mark.parametrize("late", ["", " 400"], ids=["at once", "during a drain"])
+def test_its_memory_is_given_back_at_once(shared, late):
+    """The neighbour no longer takes turns with it, and nothing is copied for what is lost."""
+    broken, other = start(shared, "alone", 80), neighbour(shared, 80)
+    broken.order("break" + late)
+    wait_for(lambda: given_back(shared, broken), 20, "its memory to be given back")
+    assert shared.card()["used"] < 100 * MIB
+    assert shared.clients()[broken.pid]["state"] in ("idle", "running")
+    assert "poisoned" in shared.sublet("status").stdout
+    before, handoffs = shared.card(), shared.handoffs()
+    go_on([other], 5)
+    assert shared.handoffs() == handoffs
+    assert shared.card()["d2h_bytes"] - before["d2h_bytes"] < 1 * MIB, "verdicts alone"
+    third = neighbour(shared, 24, seed="3")
+    go_on([other, third])
+    broken.finish()
+    end(shared, other, third)
+
+
+def test_it_waits_for_no_turn(shared):
+    """Work submitted in a failed context gets its answer while somebody else has the card."""
+    broken = start(shared, "alone", 80)
+    broken.order("break")
+    wait_for(lambda: given_back(shared, broken), 20, "its memory to be given back")
+    shared.sublet("set", "mode", "exclusive")
+    other = neighbour(shared, 80)
+    broken.order("break")
+    go_on([other])
+    broken.finish()
+    end(shared, other)
+
