@@ -26,7 +26,7 @@ static void others_of_user(struct client *c, unsigned gpu, uint64_t *ret_fixed,
                 if (o == c || o->user != c->user || !o->id ||
                     sched_account_view(c->server->sched, o->id, gpu, &v) < 0)
                         continue;
-                fixed += v.fixed;
+                fixed += v.fixed + v.pinned;
                 commit += v.commit_held;
         }
         *ret_fixed = fixed;

@@ -77,6 +77,9 @@ struct client *server_find(const struct server *s, sched_client id);
 
 /* session.c */
 int session_handle(struct client *c, const struct wire_message *m); /* 0, or -errno: dropped */
+/* One request is refused, the connection stays. gpu: as the client numbers them. */
+void session_refuse_one(struct client *c, unsigned gpu, enum wire_refusal code, uint32_t of,
+                        const char *text);
 void session_begin(struct server *s);   /* before an event of the scheduler */
 void session_perform(struct server *s); /* and after it: carry its actions out */
 

@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "base/macros.h"
 #include "daemon/kill_point.h"
+#include "daemon/meet.h"
 
 #define BOUND_NS  (10 * NSEC_PER_MSEC)
 #define CHAIN_MAX 16 /* of those who wait for one another: enough to find who is at its end */
@@ -61,8 +62,8 @@ static void do_revoke(struct server *s, struct client *c, const struct sched_act
         client_send(c, &m);
 }
 
-static void refuse_one(struct client *c, unsigned ordinal, enum wire_refusal code, uint32_t of,
-                       const char *text)
+void session_refuse_one(struct client *c, unsigned ordinal, enum wire_refusal code, uint32_t of,
+                        const char *text)
 {
         struct wire_message m = {
                 .header = {WIRE_REFUSED, (uint16_t)ordinal, 0},
@@ -79,13 +80,33 @@ static void refuse_one(struct client *c, unsigned ordinal, enum wire_refusal cod
 
 static void do_refuse(struct server *s, struct client *c, const struct sched_action *a)
 {
-        bool commit = a->refuse.code == -ENOMEM;
+        unsigned gpu = (unsigned)c->accounts[a->gpu].ordinal;
 
-        refuse_one(c, (unsigned)c->accounts[a->gpu].ordinal,
-                   commit ? WIRE_REFUSED_COMMIT : WIRE_REFUSED_FIXED, a->refuse.of,
-                   commit ? "out of memory: neither the GPU nor the host has this much left to "
-                            "promise"
-                          : "no room for this much memory that cannot be moved");
+        switch (a->refuse.code) {
+        case -ENOMEM:
+                session_refuse_one(c, gpu, WIRE_REFUSED_COMMIT, a->refuse.of,
+                                   "out of memory: neither the GPU nor the host has this much left "
+                                   "to promise");
+                break;
+        case -EBUSY:
+                session_refuse_one(c, gpu, WIRE_REFUSED_PIN, a->refuse.of,
+                                   "with this much memory kept on the GPU others could not run");
+                break;
+        default:
+                session_refuse_one(c, gpu, WIRE_REFUSED_FIXED, a->refuse.of,
+                                   "no room for this much memory that cannot be moved");
+                break;
+        }
+}
+
+static void do_pinned(struct server *s, struct client *c, const struct sched_action *a)
+{
+        struct wire_message m = {
+                .header = {WIRE_PINNED, (uint16_t)c->accounts[a->gpu].ordinal, 0},
+                .PINNED.bytes = a->pinned,
+        };
+
+        client_send(c, &m);
 }
 
 static void do_contested(struct server *s, struct client *c, const struct sched_action *a)
@@ -116,6 +137,7 @@ static const struct performer {
         [SCHED_DO_LIMIT] = {do_limit, true},          [SCHED_DO_GRANT] = {do_grant, false},
         [SCHED_DO_REVOKE] = {do_revoke, false},       [SCHED_DO_REFUSE] = {do_refuse, true},
         [SCHED_DO_CONTESTED] = {do_contested, false}, [SCHED_DO_OVERDUE] = {do_overdue, false},
+        [SCHED_DO_PINNED] = {do_pinned, true},
 };
 
 /* Sending may mark a client as dropped; the sweep tells the scheduler later. */
@@ -253,15 +275,16 @@ static int register_client(struct client *c)
 
 static void refuse_gpu(struct client *c, const struct wire_message *m, int error)
 {
-        refuse_one(c, m->header.gpu, WIRE_REFUSED_GPU, m->header.sequence,
-                   error == -ENOSPC ? "this daemon serves 16 GPUs already"
-                                    : "no GPU has this much memory");
+        session_refuse_one(c, m->header.gpu, WIRE_REFUSED_GPU, m->header.sequence,
+                           error == -ENOSPC ? "this daemon serves 16 GPUs already"
+                                            : "no GPU has this much memory");
 }
 
 static void refuse_fixed(struct client *c, const struct wire_message *m)
 {
-        refuse_one(c, m->header.gpu, WIRE_REFUSED_FIXED, m->header.sequence,
-                   "this user's programs hold as much memory that cannot be moved as one user may");
+        session_refuse_one(
+                c, m->header.gpu, WIRE_REFUSED_FIXED, m->header.sequence,
+                "this user's programs hold as much memory that cannot be moved as one user may");
 }
 
 static int on_attach(struct client *c, const struct wire_message *m)
@@ -363,7 +386,7 @@ static int on_want(struct client *c, const struct wire_message *m)
         /* What is refused is as if it had not been asked for; the rest of the message stands. */
         if (w.commit > v.commit && !allowance_commit(c, gpu, w.commit)) {
                 w.commit = 0;
-                refuse_one(
+                session_refuse_one(
                         c, m->header.gpu, WIRE_REFUSED_COMMIT, m->header.sequence,
                         "out of memory: this user's programs were promised as much host memory as "
                         "one user may be");
@@ -374,6 +397,35 @@ static int on_want(struct client *c, const struct wire_message *m)
         }
         return sched_client_want(c->server->sched, c->id, gpu, &w, clock_now_ns(),
                                  &c->server->actions);
+}
+
+static int on_pin(struct client *c, const struct wire_message *m)
+{
+        struct sched_pin p = {
+                .bytes = m->PIN.bytes,
+                .held = m->PIN.flags & WIRE_PIN_HELD,
+                .sequence = m->header.sequence,
+        };
+        unsigned gpu = (unsigned)c->gpu_of[m->header.gpu];
+        struct sched_account_view v;
+        int r = sched_account_view(c->server->sched, c->id, gpu, &v);
+        uint64_t most;
+
+        if (r < 0)
+                return r;
+        most = allowance_fixed(c, gpu);
+        if (p.bytes > v.pinned && p.bytes > sub_sat(most, v.fixed)) {
+                if (!p.held) {
+                        session_refuse_one(c, m->header.gpu, WIRE_REFUSED_PIN, m->header.sequence,
+                                           "this user's programs hold as much memory that cannot "
+                                           "be moved as one user may");
+                        return 0;
+                }
+                p.bytes =
+                        MAX(v.pinned, sub_sat(most, v.fixed)); /* what is past it is not believed */
+        }
+        return sched_client_pin(c->server->sched, c->id, gpu, &p, clock_now_ns(),
+                                &c->server->actions);
 }
 
 static int on_idle(struct client *c, const struct wire_message *m)
@@ -480,7 +532,8 @@ static const struct handler {
         [WIRE_IDLE] = {on_idle, ATTACHED},       [WIRE_ACTIVE] = {on_active, ATTACHED},
         [WIRE_DRAINED] = {on_drained, ATTACHED}, [WIRE_DRAIN_FAILED] = {on_drain_failed, ATTACHED},
         [WIRE_SHORT] = {on_short, ON_GPU},       [WIRE_BYE] = {on_bye, GREETED},
-        [WIRE_WHO] = {on_who, ATTACHED},
+        [WIRE_WHO] = {on_who, ATTACHED},         [WIRE_PIN] = {on_pin, ON_GPU},
+        [WIRE_NAME] = {meet_name, GREETED},      [WIRE_PEER] = {meet_peer, GREETED},
 };
 
 static bool stage_reached(const struct client *c, const struct wire_message *m, enum stage stage)

@@ -74,11 +74,11 @@ static json_t *client_json(struct server *s, struct client *c, unsigned gpu, uin
                 "since_s", seconds(sub_sat(now, v.since_ns)), "flags", flag_list(v.flags),
                 "allocated", bytes(a.usage.allocated), "backed", bytes(a.usage.backed), "evicted",
                 bytes(sub_sat(a.usage.allocated, a.usage.backed)), "limit", bytes(a.limit),
-                "commit", bytes(a.commit), "charge", bytes(a.charge), "fixed", bytes(a.fixed),
-                "arena", bytes(a.usage.arena), "gpu_time_s", seconds(v.run_ns), "waited_s",
-                seconds(v.waited_ns), "handoffs", (json_int_t)v.handoffs, "moved_out",
-                bytes(a.usage.moved_out), "moved_in", bytes(a.usage.moved_in), "last_drain_s",
-                seconds(a.usage.drain_ns), "waiting_for",
+                "commit", bytes(a.commit), "charge", bytes(a.charge), "fixed",
+                bytes(a.fixed + a.pinned), "arena", bytes(a.usage.arena), "gpu_time_s",
+                seconds(v.run_ns), "waited_s", seconds(v.waited_ns), "handoffs",
+                (json_int_t)v.handoffs, "moved_out", bytes(a.usage.moved_out), "moved_in",
+                bytes(a.usage.moved_in), "last_drain_s", seconds(a.usage.drain_ns), "waiting_for",
                 v.state == SCHED_WAITING ? blocker_of(s, v.blocker) : json_null());
 }
 

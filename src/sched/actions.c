@@ -51,6 +51,21 @@ static bool emit_account(struct sched *s, struct client *c, unsigned gpu, struct
                 o->refuse.of = a->refuse_commit_of;
                 o->refuse.code = -ENOMEM;
         }
+        if (a->pin_dirty) {
+                o = next(s, out, c, SCHED_DO_PINNED, gpu);
+                if (!o)
+                        return false;
+                a->pin_dirty = false;
+                o->pinned = a->pinned;
+        }
+        if (a->refuse_pin) {
+                o = next(s, out, c, SCHED_DO_REFUSE, gpu);
+                if (!o)
+                        return false;
+                a->refuse_pin = false;
+                o->refuse.of = a->refuse_pin_of;
+                o->refuse.code = -EBUSY;
+        }
         if (a->refuse_fixed) {
                 o = next(s, out, c, SCHED_DO_REFUSE, gpu);
                 if (!o)

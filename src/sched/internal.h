@@ -42,10 +42,13 @@ struct account {
         bool top_up;        /* raise the limit to the commit if nobody else wants the bytes */
         bool commit_wanted; /* deferred WANT.commit: the ledger is not complete after a restart */
         bool fixed_wanted;  /* waits for fixed bytes */
-        bool refuse_commit, refuse_fixed; /* refusals to be sent */
+        bool pin_wanted;    /* waits for bytes to be pinned */
+        bool pin_dirty;     /* PINNED is to be sent */
+        bool refuse_commit, refuse_fixed, refuse_pin; /* refusals to be sent */
 
         uint32_t sequence; /* of the last LIMIT sent */
-        uint32_t commit_of, fixed_of, refuse_commit_of, refuse_fixed_of;
+        uint32_t commit_of, fixed_of, pin_of;
+        uint32_t refuse_commit_of, refuse_fixed_of, refuse_pin_of;
 
         struct sched_usage usage;
         uint64_t commit, commit_held; /* told; highest one not yet given back */
@@ -54,6 +57,8 @@ struct account {
         uint64_t need;
         uint64_t commit_want, fixed_want;
         uint64_t fixed_since_ns;
+        uint64_t pinned; /* of what is allocated: counts as fixed, and the limit covers it */
+        uint64_t pin_want, pin_since_ns;
 
         uint64_t mark, mark_run_ns; /* the most it held, when it had run that long */
         uint64_t reserve;           /* waiting: its limit must reach this before its turn */
@@ -234,7 +239,10 @@ uint64_t gpu_headroom(const struct gpu *g);
 uint64_t gpu_usable(const struct gpu *g); /* capacity less headroom */
 uint64_t gpu_fixed_budget(const struct sched *s, const struct gpu *g);
 uint64_t gpu_visible(const struct sched *s, const struct gpu *g);
-uint64_t account_movable(const struct account *a); /* charge less fixed */
+uint64_t account_commit(const struct account *a);    /* that may have to lie on the host */
+uint64_t account_held(const struct account *a);      /* movable and pinned */
+uint64_t account_movable(const struct account *a);   /* charge less fixed */
+uint64_t account_own_fixed(const struct account *a); /* without what is pinned */
 uint64_t account_fixed(const struct account *a);
 uint64_t account_charge(const struct account *a);
 uint64_t account_need(const struct client *c, const struct account *a);
@@ -258,6 +266,7 @@ void ledger_set_usage(struct sched *s, struct gpu *g, struct client *c, struct a
                       const struct sched_usage *u, bool acknowledged);
 void ledger_set_commit(struct sched *s, struct client *c, unsigned gpu, uint64_t commit);
 void ledger_set_limit(struct sched *s, struct client *c, unsigned gpu, uint64_t limit);
+void ledger_set_pinned(struct sched *s, struct client *c, unsigned gpu, uint64_t pinned);
 void ledger_set_fixed_allowed(struct sched *s, struct client *c, unsigned gpu, uint64_t fixed);
 void ledger_set_fixed_measured(struct sched *s, struct client *c, unsigned gpu, uint64_t fixed);
 
@@ -284,6 +293,8 @@ void fair_settle(struct client *c, uint64_t used_ns);
 
 /* ---- settle.c ---- */
 void settle(struct sched *s);
+/* c no longer waits for this: its place among those who wait for fixed bytes goes with the last. */
+void settle_fixed_done(struct client *c, bool *wanted);
 void settle_grant(struct sched *s, struct client *c);
 void client_update_waiting(struct sched *s, struct client *c);
 void client_new_ticket(struct sched *s, struct client *c);

@@ -20,11 +20,11 @@ static struct sums recompute(const struct sched *s, unsigned gpu)
                         continue;
                 r.charged += account_charge(a);
                 r.fixed += account_fixed(a);
-                r.committed += a->commit_held;
-                r.commit_max = MAX(r.commit_max, a->commit_held);
+                r.committed += account_commit(a);
+                r.commit_max = MAX(r.commit_max, account_commit(a));
                 if (client_immovable(s, c))
                         r.immovable += account_movable(a);
-                else if (c->draining || account_movable(a) > a->limit)
+                else if (c->draining || account_held(a) > a->limit)
                         r.busy = true;
                 if (c->lease && !c->lost && !c->overdue)
                         r.leases++;
@@ -71,6 +71,8 @@ static const char *check_account(const struct sched *s, const struct client *c, 
 
         if (a->limit > a->held)
                 return "a limit is above the highest one not given back";
+        if (a->limit < a->pinned)
+                return "a limit is below what is pinned";
         if (a->commit > a->commit_held)
                 return "a commit is above the highest one not given back";
         if (a->usage.backed > a->limit && !a->evicting && !c->lost && !c->lease &&

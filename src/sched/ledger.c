@@ -43,18 +43,33 @@ uint64_t gpu_visible(const struct sched *s, const struct gpu *g)
         return sub_sat(g->total, gpu_headroom(g) + gpu_fixed_budget(s, g));
 }
 
-uint64_t account_movable(const struct account *a)
+uint64_t account_commit(const struct account *a)
+{
+        return sub_sat(a->commit_held, a->pinned);
+}
+
+uint64_t account_held(const struct account *a)
 {
         return MAX(a->held, a->usage.backed);
 }
 
-uint64_t account_fixed(const struct account *a)
+uint64_t account_movable(const struct account *a)
+{
+        return sub_sat(account_held(a), a->pinned);
+}
+
+uint64_t account_own_fixed(const struct account *a)
 {
         uint64_t known = MAX(a->usage.fixed, a->fixed_measured);
 
         if (PLANTED(ALLOWED_NOT_CHARGED))
                 return known;
         return MAX(a->fixed_allowed, known);
+}
+
+uint64_t account_fixed(const struct account *a)
+{
+        return account_own_fixed(a) + a->pinned;
 }
 
 uint64_t account_charge(const struct account *a)
@@ -120,7 +135,7 @@ uint64_t ledger_available(const struct gpu *g, const struct account *a)
 {
         /* What it was asked to give and has not given yet is in its charge already: leaving it
          * there costs nothing, unless the card is overdrawn. */
-        uint64_t own = account_movable(a) - MIN(account_movable(a), a->limit);
+        uint64_t own = sub_sat(account_held(a), a->limit);
 
         return sub_sat(add_sat(gpu_usable(g), own), g->charged);
 }
@@ -157,8 +172,12 @@ static uint64_t fixed_promised(const struct sched *s, unsigned gpu)
         for (unsigned i = 0; i < s->clients; i++) {
                 const struct account *a = &s->client[i].accounts[gpu];
 
-                if (s->client[i].used && a->attached && a->fixed_wanted)
-                        sum += sub_sat(a->fixed_want, account_fixed(a));
+                if (!s->client[i].used || !a->attached)
+                        continue;
+                if (a->fixed_wanted)
+                        sum += sub_sat(a->fixed_want, account_own_fixed(a));
+                if (a->pin_wanted)
+                        sum += sub_sat(a->pin_want, a->pinned);
         }
         return sum;
 }
@@ -169,11 +188,14 @@ bool ledger_commit_fits(const struct sched *s, unsigned gpu, const struct accoun
         const struct gpu *g = &s->gpu[gpu];
         uint64_t fixed = fixed_promised(s, gpu), committed, spill;
 
-        if (commit > gpu_visible(s, g) || commit > sub_sat(gpu_usable(g), fixed))
+        if (commit > gpu_visible(s, g) ||
+            sub_sat(commit, MAX(a->pinned, a->pin_wanted ? a->pin_want : 0)) >
+                    sub_sat(gpu_usable(g), fixed))
                 return false;
         if (s->config.mode == SCHED_MODE_OFF)
                 return sub_sat(commit, a->limit) <= ledger_available(g, a);
-        committed = g->committed - a->commit_held + MAX(commit, a->commit_held);
+        committed =
+                g->committed - account_commit(a) + sub_sat(MAX(commit, a->commit_held), a->pinned);
         spill = ledger_host_spill(s, g, committed, fixed);
         if (!PLANTED(HOST_ROOM_TWICE))
                 spill += spill ? spill_elsewhere(s, gpu) : 0;
@@ -185,14 +207,14 @@ static void take_out(struct gpu *g, const struct account *a)
 {
         g->charged -= account_charge(a);
         g->fixed -= account_fixed(a);
-        g->committed -= a->commit_held;
+        g->committed -= account_commit(a);
 }
 
 static void put_in(struct gpu *g, const struct account *a)
 {
         g->charged += account_charge(a);
         g->fixed += account_fixed(a);
-        g->committed += a->commit_held;
+        g->committed += account_commit(a);
 }
 
 static struct sched_usage clamp_usage(const struct gpu *g, const struct sched_usage *u)
@@ -261,6 +283,7 @@ void ledger_set_usage(struct sched *s, struct gpu *g, struct client *c, struct a
 
         take_out(g, a);
         a->usage = clamp_usage(g, u);
+        a->pinned = MIN(a->pinned, a->usage.allocated);
         update_mark(s, c, a, allocated_before);
         if (acknowledged) {
                 c->answers |= a->sequence > 0;
@@ -317,6 +340,7 @@ void ledger_set_limit(struct sched *s, struct client *c, unsigned gpu, uint64_t 
 {
         struct account *a = &c->accounts[gpu];
 
+        limit = MAX(limit, a->pinned);
         if (limit == a->limit)
                 return;
         take_out(&s->gpu[gpu], a);
@@ -332,6 +356,17 @@ void ledger_set_limit(struct sched *s, struct client *c, unsigned gpu, uint64_t 
         a->held = PLANTED(PROMISED_BYTES) ? limit : MAX(a->held, limit);
         put_in(&s->gpu[gpu], a);
         tell_limit(s, c, a);
+}
+
+void ledger_set_pinned(struct sched *s, struct client *c, unsigned gpu, uint64_t pinned)
+{
+        struct account *a = &c->accounts[gpu];
+
+        take_out(&s->gpu[gpu], a);
+        a->pinned = pinned;
+        put_in(&s->gpu[gpu], a);
+        if (a->limit < pinned)
+                ledger_set_limit(s, c, gpu, pinned);
 }
 
 void ledger_set_fixed_allowed(struct sched *s, struct client *c, unsigned gpu, uint64_t fixed)

@@ -274,11 +274,11 @@ static struct victim judge(struct sched *s, struct client *v, const struct deman
         if (!v->used || v == d->head || !a->attached || client_immovable(s, v))
                 return r;
         if (v->lease) {
-                if (!d->lease_only && a->limit == 0)
+                if (!d->lease_only && a->limit <= a->pinned)
                         return r;
                 return judge_leased(s, v, d);
         }
-        if (d->lease_only || a->limit == 0)
+        if (d->lease_only || a->limit <= a->pinned)
                 return r;
         if (v->waiting && !behind(s, v, d))
                 return r; /* even if it has just drained: it is the one to be served */
@@ -367,7 +367,7 @@ static void trim(struct sched *s, struct demand *d)
 
                 if (!c->used || c == d->head || !a->attached || c->lost || c->overdue)
                         continue;
-                floor = slack_floor(s, c, a);
+                floor = MAX(slack_floor(s, c, a), a->pinned);
                 slack = MIN(d->missing, sub_sat(a->limit, floor));
                 if (slack) {
                         ledger_set_limit(s, c, d->gpu, a->limit - slack);
@@ -392,7 +392,7 @@ static uint64_t pending(const struct sched *s, unsigned gpu, bool *ret_busy)
 
                 if (!c->used || !a->attached || c->lost || c->overdue)
                         continue;
-                on_the_way = sub_sat(account_movable(a), a->limit);
+                on_the_way = sub_sat(account_held(a), a->limit);
                 sum += on_the_way;
                 if (c->draining || (on_the_way && a->evicting))
                         busy = true;

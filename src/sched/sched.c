@@ -256,7 +256,7 @@ int sched_client_attach(struct sched *s, sched_client id, unsigned gpu,
         c->detached |= at->detached;
         a->limit_dirty = true;
         actions_mark(s, c);
-        if (at->fixed_wanted > account_fixed(a)) {
+        if (at->fixed_wanted > account_own_fixed(a)) {
                 want_fixed(s, c, a, at->fixed_wanted, at->sequence);
                 a->silent = a->usage.allocated == 0;
         }
@@ -328,7 +328,7 @@ int sched_client_want(struct sched *s, sched_client id, unsigned gpu, const stru
                 a->commit_want = MIN(w->commit, BYTES_MAX);
                 a->commit_of = w->sequence;
         }
-        if (w->fixed > account_fixed(a)) {
+        if (w->fixed > account_own_fixed(a)) {
                 want_fixed(s, c, a, w->fixed, w->sequence);
         } else if (w->fixed && w->fixed < a->fixed_allowed) {
                 ledger_set_fixed_allowed(s, c, gpu, w->fixed);
@@ -341,6 +341,34 @@ int sched_client_want(struct sched *s, sched_client id, unsigned gpu, const stru
         if (!c->lease)
                 c->last_active_ns = s->now_ns;
         client_update_waiting(s, c);
+        end(s, out);
+        return 0;
+}
+
+int sched_client_pin(struct sched *s, sched_client id, unsigned gpu, const struct sched_pin *p,
+                     uint64_t now_ns, struct sched_actions *out)
+{
+        struct client *c = find(s, id);
+        struct account *a;
+
+        begin(s, now_ns);
+        if (!c || c->lost)
+                return -ESTALE;
+        a = find_account(c, gpu);
+        if (!a)
+                return -EINVAL;
+        if (p->bytes > a->pinned && !p->held) {
+                a->pin_wanted = true;
+                a->pin_want = MIN(p->bytes, s->gpu[gpu].total);
+                a->pin_of = p->sequence;
+                a->pin_since_ns = s->now_ns;
+                if (!c->fixed_ticket)
+                        c->fixed_ticket = ++s->tickets;
+        } else {
+                if (a->pin_wanted)
+                        settle_fixed_done(c, &a->pin_wanted);
+                ledger_set_pinned(s, c, gpu, MIN(p->bytes, MAX(a->usage.backed, a->pinned)));
+        }
         end(s, out);
         return 0;
 }
@@ -457,7 +485,8 @@ void sched_client_lost(struct sched *s, sched_client id, uint64_t now_ns, struct
                 FOR_EACH_GPU_OF (c, gpu) {
                         struct account *a = &c->accounts[gpu];
 
-                        a->run = a->fixed_wanted = a->commit_wanted = a->top_up = false;
+                        a->run = a->fixed_wanted = a->pin_wanted = a->commit_wanted = a->top_up =
+                                false;
                         a->reserve = 0;
                 }
         }
@@ -512,7 +541,7 @@ static bool all_resident(const struct sched *s)
                 FOR_EACH_GPU_OF (c, gpu) {
                         const struct account *a = &c->accounts[gpu];
 
-                        if (a->evicting || account_movable(a) > a->limit)
+                        if (a->evicting || account_held(a) > a->limit)
                                 return false;
                         more[gpu] += sub_sat(a->usage.allocated, a->limit);
                         if (more[gpu] > ledger_free(&s->gpu[gpu]))

@@ -87,7 +87,8 @@ enum sched_action_type {
         SCHED_DO_LIMIT,     /* send LIMIT: account figures below, with a new limit_sequence */
         SCHED_DO_GRANT,     /* send GRANT(lease) */
         SCHED_DO_REVOKE,    /* send REVOKE(lease, patience_ns) */
-        SCHED_DO_REFUSE,    /* send REFUSED(code) to WANT number `of` */
+        SCHED_DO_REFUSE,    /* send REFUSED(code) to WANT or PIN number `of` */
+        SCHED_DO_PINNED,    /* send PINNED(pinned) */
         SCHED_DO_CONTESTED, /* send CONTESTED(contested) */
         SCHED_DO_OVERDUE,   /* log it, kill if so configured */
 };
@@ -95,7 +96,7 @@ enum sched_action_type {
 struct sched_action {
         enum sched_action_type type;
         sched_client client;
-        unsigned gpu; /* the daemon's GPU number; LIMIT, REFUSE */
+        unsigned gpu; /* the daemon's GPU number; LIMIT, REFUSE, PINNED */
         union {
                 struct {
                         uint64_t commit, backed, fixed, visible;
@@ -106,8 +107,9 @@ struct sched_action {
                 } lease;
                 struct {
                         uint32_t of;
-                        int code; /* -ENOMEM: commit; -ENOSPC: fixed */
+                        int code; /* -ENOMEM: commit; -ENOSPC: fixed; -EBUSY: pinned */
                 } refuse;
+                uint64_t pinned;
                 bool contested;
         };
 };
@@ -171,6 +173,18 @@ struct sched_want {
 int sched_client_want(struct sched *s, sched_client id, unsigned gpu, const struct sched_want *w,
                       uint64_t now_ns, struct sched_actions *out);
 
+/* So many of its allocated bytes are to stay on the card for good: they count like fixed ones, and
+ * its limit never falls below them. What is asked for past what is pinned is answered when its
+ * limit covers it and everybody could still run, or refused; less takes effect at once. held: they
+ * are in use so already, as of a client that came back: nothing is asked, and nothing answered. */
+struct sched_pin {
+        uint64_t bytes;
+        bool held;
+        uint32_t sequence; /* of the message, for a refusal */
+};
+int sched_client_pin(struct sched *s, sched_client id, unsigned gpu, const struct sched_pin *p,
+                     uint64_t now_ns, struct sched_actions *out);
+
 /* These ignore a lease that is not the current one (0 then too); -ESTALE only for an unknown
  * client. */
 int sched_client_idle(struct sched *s, sched_client id, uint64_t lease, bool idle, uint64_t now_ns,
@@ -233,7 +247,9 @@ int sched_client_view(const struct sched *s, sched_client id, uint64_t now_ns,
 
 struct sched_account_view {
         struct sched_usage usage;
-        uint64_t commit, limit, charge, fixed, need;
+        uint64_t commit, limit, charge, need;
+        uint64_t fixed;       /* without what is pinned */
+        uint64_t pinned;      /* of what it has allocated */
         uint64_t commit_held; /* the highest commit it has not given back yet */
 };
 int sched_account_view(const struct sched *s, sched_client id, unsigned gpu,

@@ -13,7 +13,7 @@ static bool outstanding(const struct client *c, const struct account *a, const s
 
         if (a->silent)
                 return false; /* it has been told nothing yet */
-        if (account_movable(a) > a->limit || a->commit_held > a->commit || a->unsure || a->evicting)
+        if (account_held(a) > a->limit || a->commit_held > a->commit || a->unsure || a->evicting)
                 return true;
         if (!c->waiting || c->lease || a->usage.backed >= MIN(need, a->limit))
                 return false;
@@ -103,7 +103,7 @@ static void survey_gpu(struct sched *s, unsigned gpu)
                 if (c->lease && !c->lost && !c->overdue &&
                     !(PLANTED(DRAINING_IS_GONE) && c->draining))
                         g->leases++;
-                commit_max = MAX(commit_max, a->commit_held);
+                commit_max = MAX(commit_max, account_commit(a));
                 g->top_priority = MAX(g->top_priority, c->priority);
         }
         g->over = sub_sat(g->charged, gpu_usable(g));
@@ -171,7 +171,7 @@ static void trim_commits(struct sched *s, unsigned gpu, uint64_t cap)
         for (unsigned i = 0; i < s->clients; i++) {
                 struct client *c = &s->client[i];
                 struct account *a = &c->accounts[gpu];
-                uint64_t floor = MAX(cap, a->usage.allocated);
+                uint64_t floor = MAX(cap + a->pinned, a->usage.allocated);
 
                 if (c->used && a->attached && !c->lost && a->commit > floor)
                         ledger_set_commit(s, c, gpu, floor);
@@ -180,13 +180,13 @@ static void trim_commits(struct sched *s, unsigned gpu, uint64_t cap)
 
 /* ---- room for fixed bytes ---- */
 
-static void fixed_done(struct sched *s, struct client *c, struct account *a)
+void settle_fixed_done(struct client *c, bool *wanted)
 {
         unsigned gpu;
 
-        a->fixed_wanted = false;
+        *wanted = false;
         FOR_EACH_GPU_OF (c, gpu) {
-                if (c->accounts[gpu].fixed_wanted)
+                if (c->accounts[gpu].fixed_wanted || c->accounts[gpu].pin_wanted)
                         return;
         }
         c->fixed_ticket = 0;
@@ -194,7 +194,7 @@ static void fixed_done(struct sched *s, struct client *c, struct account *a)
 
 static void refuse_fixed(struct sched *s, struct client *c, struct account *a)
 {
-        fixed_done(s, c, a);
+        settle_fixed_done(c, &a->fixed_wanted);
         a->refuse_fixed = true;
         a->refuse_fixed_of = a->fixed_of;
         actions_mark(s, c);
@@ -202,11 +202,11 @@ static void refuse_fixed(struct sched *s, struct client *c, struct account *a)
 
 enum fixed_verdict { FIXED_FITS, FIXED_LATER, FIXED_NEVER };
 
-/* Would everybody still be runnable with so many fixed bytes on this GPU? What counts is what
- * clients really hold; commits above that are taken back first, and until that is acknowledged it
- * is too early. */
+/* Would everybody still be runnable with so many fixed bytes on this GPU, of which `want` has so
+ * many pinned? What counts is what clients really hold; commits above that are taken back first,
+ * and until that is acknowledged it is too early. */
 static enum fixed_verdict fixed_verdict(struct sched *s, unsigned gpu, const struct account *want,
-                                        uint64_t fixed)
+                                        uint64_t fixed, uint64_t pinned, uint64_t since_ns)
 {
         const struct gpu *g = &s->gpu[gpu];
         uint64_t cap = sub_sat(gpu_usable(g), fixed), spill = 0;
@@ -217,16 +217,16 @@ static enum fixed_verdict fixed_verdict(struct sched *s, unsigned gpu, const str
         for (unsigned i = 0; i < s->clients; i++) {
                 const struct client *c = &s->client[i];
                 const struct account *a = &c->accounts[gpu];
+                uint64_t stays = a == want ? pinned : a->pinned;
 
-                if (!c->used || !a->attached || a->commit_held <= cap)
+                if (!c->used || !a->attached || sub_sat(a->commit_held, stays) <= cap)
                         continue;
-                if (c->lost || a->usage.allocated > cap)
+                if (c->lost || sub_sat(a->usage.allocated, stays) > cap)
                         return FIXED_NEVER;
                 early = true;
         }
         if (early)
-                return s->now_ns - want->fixed_since_ns >= s->config.grace_ns ? FIXED_NEVER
-                                                                              : FIXED_LATER;
+                return s->now_ns - since_ns >= s->config.grace_ns ? FIXED_NEVER : FIXED_LATER;
         if (fixed <= gpu_fixed_budget(s, g))
                 return FIXED_FITS; /* host room was kept for as much */
         for (unsigned i = 0; i < s->gpus; i++) {
@@ -241,10 +241,10 @@ static void serve_fixed_on(struct sched *s, struct client *c, unsigned gpu)
 {
         struct gpu *g = &s->gpu[gpu];
         struct account *a = &c->accounts[gpu];
-        uint64_t more = sub_sat(a->fixed_want, account_fixed(a));
+        uint64_t more = sub_sat(a->fixed_want, account_own_fixed(a));
 
         if (more) {
-                switch (fixed_verdict(s, gpu, a, g->fixed + more)) {
+                switch (fixed_verdict(s, gpu, a, g->fixed + more, a->pinned, a->fixed_since_ns)) {
                 case FIXED_NEVER:
                         refuse_fixed(s, c, a);
                         return;
@@ -273,8 +273,56 @@ static void serve_fixed_on(struct sched *s, struct client *c, unsigned gpu)
                 return;
         }
         a->silent = false;
-        fixed_done(s, c, a);
+        settle_fixed_done(c, &a->fixed_wanted);
         ledger_set_fixed_allowed(s, c, gpu, MAX(a->fixed_want, a->fixed_allowed));
+}
+
+static void refuse_pin(struct sched *s, struct client *c, struct account *a)
+{
+        settle_fixed_done(c, &a->pin_wanted);
+        a->refuse_pin = true;
+        a->refuse_pin_of = a->pin_of;
+        actions_mark(s, c);
+}
+
+/* What is pinned may lie on the host now, so room for it is made as for one who waits to run; it
+ * moves its own memory about within its limit. */
+static void serve_pin_on(struct sched *s, struct client *c, unsigned gpu)
+{
+        struct gpu *g = &s->gpu[gpu];
+        struct account *a = &c->accounts[gpu];
+        uint64_t more = sub_sat(a->pin_want, a->pinned), rise = sub_sat(a->pin_want, a->limit);
+        uint64_t others = g->immovable - (client_immovable(s, c) ? account_movable(a) : 0);
+
+        if (a->pin_want > a->usage.allocated) {
+                refuse_pin(s, c, a);
+                return;
+        }
+        switch (fixed_verdict(s, gpu, a, g->fixed + more, a->pin_want, a->pin_since_ns)) {
+        case FIXED_NEVER:
+                refuse_pin(s, c, a);
+                return;
+        case FIXED_LATER:
+                trim_commits(s, gpu, sub_sat(gpu_usable(g), g->fixed + more));
+                wake_at(s, a->pin_since_ns + s->config.grace_ns);
+                return;
+        case FIXED_FITS:
+                break;
+        }
+        if (rise > ledger_available(g, a) || (rise && g->head)) {
+                if (s->config.mode == SCHED_MODE_OFF)
+                        refuse_pin(s, c, a);
+                else if (!g->head && add_sat(g->fixed + more, others) <= gpu_usable(g)) {
+                        g->head = c;
+                        g->head_fixed = true;
+                        g->head_missing = rise;
+                }
+                return;
+        }
+        settle_fixed_done(c, &a->pin_wanted);
+        ledger_set_pinned(s, c, gpu, a->pin_want);
+        a->pin_dirty = true;
+        actions_mark(s, c);
 }
 
 static void serve_fixed(struct sched *s, struct client *c)
@@ -284,6 +332,8 @@ static void serve_fixed(struct sched *s, struct client *c)
         FOR_EACH_GPU_OF (c, gpu) {
                 if (c->accounts[gpu].fixed_wanted)
                         serve_fixed_on(s, c, gpu);
+                if (c->accounts[gpu].pin_wanted)
+                        serve_pin_on(s, c, gpu);
         }
 }
 
@@ -301,7 +351,8 @@ static bool feasible(const struct sched *s, const struct client *c)
                 uint64_t need = account_need(c, a);
                 uint64_t others = g->immovable - (client_immovable(s, c) ? account_movable(a) : 0);
 
-                if (need > a->limit && add_sat(need, g->fixed + others) > gpu_usable(g))
+                if (need > a->limit &&
+                    add_sat(sub_sat(need, a->pinned), g->fixed + others) > gpu_usable(g))
                         return false;
         }
         return true;
@@ -381,7 +432,7 @@ static void set_reserve(struct sched *s, struct client *c)
 
                 a->reserve = 0;
                 if (!c->lease && !c->stuck && !c->overdue && s->config.mode != SCHED_MODE_OFF)
-                        a->reserve = MIN(MIN(account_mark(s, c, a), a->commit), room);
+                        a->reserve = MIN(MIN(account_mark(s, c, a), a->commit), room + a->pinned);
         }
 }
 
@@ -402,7 +453,7 @@ static void keep_what_it_holds(struct sched *s, struct client *c)
         }
         FOR_EACH_GPU_OF (c, gpu) {
                 const struct account *a = &c->accounts[gpu];
-                uint64_t held = MIN(account_need(c, a), account_movable(a));
+                uint64_t held = MIN(account_need(c, a), account_held(a));
 
                 if (held <= a->limit)
                         continue;
@@ -607,7 +658,7 @@ static enum sched_state state_of(const struct client *c)
         FOR_EACH_GPU_OF (c, gpu) {
                 const struct account *a = &c->accounts[gpu];
 
-                if (a->evicting && account_movable(a) > a->limit)
+                if (a->evicting && account_held(a) > a->limit)
                         return SCHED_EVICTING;
         }
         if (c->waiting)

@@ -100,7 +100,7 @@ static const struct client *blocker_on(const struct sched *s, const struct clien
                                 stubborn = v;
                         continue;
                 }
-                if (v->draining || account_movable(a) > a->limit)
+                if (v->draining || account_held(a) > a->limit)
                         return v;
                 if (v->lease && (!leased || v->granted_ns < leased->granted_ns))
                         leased = v;
@@ -118,7 +118,7 @@ static sched_client blocker(const struct sched *s, const struct client *c)
                 const struct account *a = &c->accounts[gpu];
                 const struct client *b = NULL;
 
-                if ((c->waiting && account_missing(c, a)) || a->fixed_wanted ||
+                if ((c->waiting && account_missing(c, a)) || a->fixed_wanted || a->pin_wanted ||
                     s->gpu[gpu].lease_head == c)
                         b = blocker_on(s, c, gpu);
                 if (b)
@@ -166,7 +166,8 @@ int sched_account_view(const struct sched *s, sched_client id, unsigned gpu,
                 .commit = a->commit,
                 .limit = a->limit,
                 .charge = account_charge(a),
-                .fixed = account_fixed(a),
+                .fixed = account_own_fixed(a),
+                .pinned = a->pinned,
                 .need = account_need(c, a),
                 .commit_held = a->commit_held,
         };

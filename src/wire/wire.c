@@ -8,7 +8,7 @@
 
 #define HEADER_SIZE 8u
 
-enum { DIRECTION_UP = WIRE_UP, DIRECTION_DOWN = WIRE_DOWN };
+enum { DIRECTION_UP = WIRE_UP, DIRECTION_DOWN = WIRE_DOWN, DIRECTION_ACROSS = WIRE_ACROSS };
 
 struct kind {
         const char *name;
@@ -179,9 +179,19 @@ static bool message_is_valid(const struct wire_message *m)
                 about_gpu = true;
                 flags = m->WANT.flags;
                 break;
+        case WIRE_PIN:
+                if (m->PIN.flags & ~WIRE_PIN_HELD)
+                        return false;
+                about_gpu = true;
+                break;
+        case WIRE_OPENED:
+                if (m->OPENED.flags & ~WIRE_OPENED_HEIR)
+                        return false;
+                break;
         case WIRE_ATTACHED:
         case WIRE_SHORT:
         case WIRE_LIMIT:
+        case WIRE_PINNED:
                 about_gpu = true;
                 break;
         }

@@ -1,4 +1,5 @@
-/* wire.h: the messages between a client and the daemon; encode and decode, no I/O.
+/* wire.h: the messages between a client and the daemon, and between clients; encode and decode, no
+ * I/O.
  *
  * The list itself is wire_messages.def; what each message means and who may send it when is
  * docs/protocol.md. One message is one SOCK_SEQPACKET packet: an 8-byte header and the fields in
@@ -10,8 +11,9 @@
 
 #define WIRE_MAGIC     UINT64_C(0x0054454c42555301) /* "\1SUBLET\0" */
 #define WIRE_MAJOR     1u
-#define WIRE_MINOR     1u
+#define WIRE_MINOR     2u
 #define WIRE_MINOR_WHO 1u /* from this minor on, a daemon knows WHO */
+#define WIRE_MINOR_PIN 2u /* and from this on PIN, NAME and PEER */
 
 #define WIRE_GPUS_MAX 16      /* GPUs one client may attach; header.gpu is below this */
 #define WIRE_NO_GPU   0xffffu /* header.gpu of messages about the process as a whole */
@@ -20,7 +22,7 @@
 
 #define WIRE_PRIORITY_MAX 20 /* from -20 to 20; higher goes first */
 
-enum wire_direction { WIRE_UP, WIRE_DOWN };
+enum wire_direction { WIRE_UP, WIRE_DOWN, WIRE_ACROSS };
 
 enum wire_type {
 #define WIRE(name, number, direction, fields) WIRE_##name = (number),
@@ -45,6 +47,8 @@ enum wire_refusal {
         WIRE_REFUSED_GPU = 4,     /* unknown GPU, or too many */
         WIRE_REFUSED_LIMIT = 5,   /* too many connections or messages */
         WIRE_REFUSED_PROTOCOL = 6,
+        WIRE_REFUSED_PIN = 7,  /* others could not run any more beside so much */
+        WIRE_REFUSED_PEER = 8, /* no such process, or none that this one may meet */
 };
 
 enum wire_drain_failure {
@@ -52,6 +56,12 @@ enum wire_drain_failure {
         WIRE_DRAIN_POISONED = 2,
         WIRE_DRAIN_CAPTURE = 3, /* a capture goes on */
 };
+
+/* The client holds it so already, as after a lost connection: nothing is asked, nothing answered.
+ */
+#define WIRE_PIN_HELD 1u
+/* The importer is charged should the exporter die. */
+#define WIRE_OPENED_HEIR 1u
 
 enum wire_holder {
         WIRE_HOLDER_OTHER_USER = 1 << 0, /* its name is not for this client */

@@ -70,6 +70,9 @@ static void note(struct bench *b, const struct sched_action *a)
                 assert_int_not_equal(t->contested, a->contested);
                 t->contested = a->contested;
                 break;
+        case SCHED_DO_PINNED:
+                t->pinned[a->gpu] = a->pinned;
+                break;
         case SCHED_DO_OVERDUE:
                 t->overdue = true;
                 break;

@@ -18,7 +18,7 @@
 struct tenant {
         sched_client id;
         uint64_t allocated[2], backed[2], fixed[2];
-        uint64_t commit[2], limit[2], fixed_allowed[2];
+        uint64_t commit[2], limit[2], fixed_allowed[2], pinned[2];
         uint32_t sequence[2];
         uint64_t lease;
         bool revoked, contested, overdue;

@@ -56,10 +56,10 @@ unsigned number(const struct world *w, const struct process *p)
 /* SCHED_TRACE=1 tells what happens, on stderr. */
 void trace(struct world *w, const struct process *p, const char *what, const struct message *m)
 {
-        static const char *const names[] = {"USAGE", "WANT",   "IDLE",    "DRAINED", "DRAIN_FAILED",
-                                            "SHORT", "ATTACH", "GARBAGE", "ACTION"};
-        static const char *const actions[] = {"LIMIT",  "GRANT",     "REVOKE",
-                                              "REFUSE", "CONTESTED", "OVERDUE"};
+        static const char *const names[] = {"USAGE", "WANT",   "IDLE", "DRAINED", "DRAIN_FAILED",
+                                            "SHORT", "ATTACH", "PIN",  "GARBAGE", "ACTION"};
+        static const char *const actions[] = {"LIMIT",  "GRANT",     "REVOKE", "REFUSE",
+                                              "PINNED", "CONTESTED", "OVERDUE"};
 
         if (!w->traced)
                 return;
@@ -150,6 +150,15 @@ void send_want(struct world *w, struct process *p, unsigned gpu, uint64_t commit
         push(w, &p->up, &m);
 }
 
+void send_pin(struct world *w, struct process *p, unsigned gpu, uint64_t bytes, bool held)
+{
+        struct message m = {.type = UP_PIN,
+                            .gpu = gpu,
+                            .pin = {.bytes = bytes, .held = held, .sequence = ++p->sequence}};
+
+        push(w, &p->up, &m);
+}
+
 void send_lease(struct world *w, struct process *p, enum message_type type, uint64_t lease)
 {
         struct message m = {.type = type, .lease = lease, .idle = p->idle};
@@ -229,6 +238,8 @@ void agent(struct world *w, struct process *p)
                         continue;
                 lacks = g->allocated - g->backed;
                 lacks = MIN(lacks, extent(w));
+                if (g->pinned > g->backed)
+                        start_moving(w, p);
                 if (!held && (g->backed > g->limit || (lacks && g->backed + lacks <= g->limit)))
                         start_moving(w, p);
                 if (held && !p->draining && lacks && g->backed + lacks <= g->limit)
@@ -251,8 +262,15 @@ void move(struct world *w, struct process *p)
                 struct on_gpu *g = &p->gpu[i];
                 uint64_t bytes;
 
-                if (!p->lease && g->backed > g->limit) {
-                        bytes = MIN(g->backed, extent(w));
+                /* What is pinned comes in beside what the limit leaves, whatever else it has. */
+                bytes = MIN(sub_sat(g->pinned, g->backed), extent(w));
+                if (bytes && g->backed + bytes <= g->limit) {
+                        if (!back(w, p, i, bytes))
+                                p->move_ns = w->now_ns + 100 * NSEC_PER_MSEC;
+                        break;
+                }
+                if (!p->lease && g->backed > MAX(g->limit, g->pinned)) {
+                        bytes = MIN(g->backed - g->pinned, extent(w));
                         g->backed -= bytes;
                         send_usage(w, p, i);
                         break;
@@ -339,9 +357,24 @@ static void on_refuse(struct world *w, struct process *p, const struct sched_act
                 } else {
                         g->commit_asked = 0;
                 }
+        } else if (a->refuse.code == -EBUSY && a->refuse.of == g->pin_sequence) {
+                g->pin_asked = 0;
         } else if (a->refuse.code == -ENOSPC && a->refuse.of == g->fixed_sequence) {
                 g->fixed_asked = 0;
         }
+}
+
+static void on_pinned(struct world *w, struct process *p, const struct sched_action *a)
+{
+        struct on_gpu *g = &p->gpu[a->gpu];
+
+        if (a->pinned != g->pin_asked && g->pin_asked)
+                fail(w, "other bytes are pinned than were asked for", number(w, p));
+        if (g->limit < a->pinned)
+                fail(w, "bytes are pinned that the limit does not cover", number(w, p));
+        g->pinned = a->pinned;
+        g->pin_asked = 0;
+        w->counts.pins++;
 }
 
 static void on_grant(struct world *w, struct process *p, const struct sched_action *a)
@@ -385,6 +418,9 @@ void receive(struct world *w, struct process *p, const struct sched_action *a)
                 break;
         case SCHED_DO_REFUSE:
                 on_refuse(w, p, a);
+                break;
+        case SCHED_DO_PINNED:
+                on_pinned(w, p, a);
                 break;
         case SCHED_DO_CONTESTED:
         case SCHED_DO_OVERDUE:

@@ -59,6 +59,8 @@ void connect_process(struct world *w, struct process *p)
                 g->want_sent = false;
                 g->need_delivered = 0;
                 push(w, &p->up, &m);
+                if (g->pinned)
+                        send_pin(w, p, i, g->pinned, true);
         }
         if (p->hostile) {
                 struct message m = {.type = UP_GARBAGE};
@@ -75,7 +77,7 @@ void disconnect(struct world *w, struct process *p)
         drop_messages(&p->up);
         drop_messages(&p->down);
         for (unsigned i = 0; i < w->o.gpus; i++)
-                p->gpu[i].commit_asked = p->gpu[i].fixed_asked = 0;
+                p->gpu[i].commit_asked = p->gpu[i].fixed_asked = p->gpu[i].pin_asked = 0;
         p->connected = p->attached = false;
         p->move_ns = NEVER;
         if (p->draining) { /* the daemon that asked is away: the gate opens again */
@@ -193,7 +195,8 @@ static void release(struct world *w, struct process *p)
 {
         unsigned i = some_gpu(w, p);
         struct on_gpu *g = &p->gpu[i];
-        uint64_t bytes = below(w, g->allocated / (chance(w, 200) ? 1 : 8) + 1);
+        uint64_t bytes = below(
+                w, (g->allocated - MAX(g->pinned, g->pin_asked)) / (chance(w, 200) ? 1 : 8) + 1);
 
         if (!p->connected)
                 return;
@@ -249,6 +252,27 @@ static void grow_fixed(struct world *w, struct process *p)
                 g->commit_sequence = p->sequence;
 }
 
+/* Others open some of its memory, or let go of it. */
+static void pin(struct world *w, struct process *p)
+{
+        unsigned i = some_gpu(w, p);
+        struct on_gpu *g = &p->gpu[i];
+
+        if (!p->connected || g->pin_asked)
+                return;
+        if (g->pinned && chance(w, 500)) {
+                g->pinned = chance(w, 500) ? 0 : below(w, g->pinned);
+                send_pin(w, p, i, g->pinned, false);
+        } else if (g->allocated > g->pinned) {
+                g->pin_asked = g->pinned + 1 +
+                               below(w, MIN(g->allocated - g->pinned, w->o.total_bytes / 8));
+                g->pin_asked = MIN(g->pin_asked, g->allocated);
+                g->asked_ns = w->now_ns;
+                send_pin(w, p, i, g->pin_asked, false);
+                g->pin_sequence = p->sequence;
+        }
+}
+
 /* The program: works, grows, frees, rests. */
 void think(struct world *w, struct process *p)
 {
@@ -284,6 +308,8 @@ void think(struct world *w, struct process *p)
         case 3:
                 if (chance(w, 200))
                         grow_fixed(w, p);
+                else if (chance(w, 200))
+                        pin(w, p);
                 break;
         case 4:
         case 5:

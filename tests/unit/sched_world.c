@@ -98,7 +98,12 @@ static void garbage(struct world *w, struct process *p, struct sched_actions *ou
                                   .idle = chance(w, 500)};
         uint64_t lease = chance(w, 500) ? ANY : w->counts.grants;
 
-        switch (below(w, 8)) {
+        switch (below(w, 9)) {
+        case 8:
+                (void)sched_client_pin(w->s, p->id, gpu,
+                                       &(struct sched_pin){ANY, chance(w, 500), (uint32_t)ANY},
+                                       w->now_ns, out);
+                break;
         case 0:
                 (void)sched_client_attach(w->s, p->id, gpu, &at, w->now_ns, out);
                 break;
@@ -157,6 +162,9 @@ static void deliver_up(struct world *w, struct process *p, const struct message 
                 p->gpu[m->gpu].known = true;
                 w->attaching = m->attach.running;
                 r = sched_client_attach(w->s, p->id, m->gpu, &m->attach, w->now_ns, &out);
+                break;
+        case UP_PIN:
+                r = sched_client_pin(w->s, p->id, m->gpu, &m->pin, w->now_ns, &out);
                 break;
         case UP_GARBAGE:
                 garbage(w, p, &out);
@@ -378,7 +386,8 @@ static void check_waits(struct world *w, uint64_t passed_ns)
                 bool waits = p->wants_run && !runs(p);
 
                 for (unsigned g = 0; g < w->o.gpus; g++)
-                        waits |= p->gpu[g].commit_asked || p->gpu[g].fixed_asked;
+                        waits |= p->gpu[g].commit_asked || p->gpu[g].fixed_asked ||
+                                 p->gpu[g].pin_asked;
                 if (!p->alive || !waits || p->priority < highest) {
                         p->waited_ns = 0;
                         continue;

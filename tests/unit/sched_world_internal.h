@@ -15,6 +15,7 @@ enum message_type {
         UP_DRAIN_FAILED,
         UP_SHORT,
         UP_ATTACH,
+        UP_PIN,
         UP_GARBAGE,
         DOWN_ACTION,
 };
@@ -27,6 +28,7 @@ struct message {
         uint32_t limit_sequence;
         struct sched_want want;
         struct sched_attach attach;
+        struct sched_pin pin;
         uint64_t lease, bytes;
         bool idle, poisoned;
         struct sched_action action;
@@ -47,7 +49,8 @@ struct on_gpu {
         uint32_t limit_sequence;
         uint64_t commit_asked, fixed_asked; /* 0: no question open */
         uint64_t commit_exact;              /* what the program really wants */
-        uint32_t commit_sequence, fixed_sequence;
+        uint32_t commit_sequence, fixed_sequence, pin_sequence;
+        uint64_t pinned, pin_asked; /* stays on the card; pin_asked 0: no question open */
         uint64_t asked_ns;
         bool want_sent;
         uint64_t want_need;
@@ -111,6 +114,7 @@ void push(struct world *w, struct queue *q, const struct message *m);
 void drop_messages(struct queue *q);
 void send_usage(struct world *w, struct process *p, unsigned gpu);
 void send_want(struct world *w, struct process *p, unsigned gpu, uint64_t commit, uint64_t fixed);
+void send_pin(struct world *w, struct process *p, unsigned gpu, uint64_t bytes, bool held);
 void send_lease(struct world *w, struct process *p, enum message_type type, uint64_t lease);
 uint64_t mix(uint64_t a, uint64_t b);
 uint64_t really_free(const struct world *w, unsigned gpu);

@@ -74,6 +74,7 @@ static void add_counts(struct world_counts *sum, const struct world_counts *c)
         ADD(returns);
         ADD(drain_failures);
         ADD(fixed_growth);
+        ADD(pins);
         ADD(stale);
         ADD(given_back);
         ADD(ends);
@@ -153,6 +154,7 @@ static void print_counts(const struct world_counts *c)
         LINE(shorts);
         LINE(drain_failures);
         LINE(fixed_growth);
+        LINE(pins);
         LINE(stale);
         LINE(given_back);
         LINE(ends);
@@ -205,6 +207,7 @@ static void every_invariant_holds_after_every_event(void **state)
         if (one)
                 return;
         /* A world in which nothing happens proves nothing. */
+        assert_true(sum.pins > 0);
         check_transitions(&sum.transitions, number_from("SCHED_RARE", 1));
 }
 

@@ -7,7 +7,7 @@
 #include "base/macros.h"
 #include "wire/wire.h"
 
-enum { DIR_UP = WIRE_UP, DIR_DOWN = WIRE_DOWN };
+enum { DIR_UP = WIRE_UP, DIR_DOWN = WIRE_DOWN, DIR_ACROSS = WIRE_ACROSS };
 
 static const struct row {
         unsigned type;
@@ -51,6 +51,12 @@ static struct wire_message sample(unsigned type)
                 break;
         case WIRE_WANT:
                 m.WANT.flags = WIRE_FLAG_RUN;
+                break;
+        case WIRE_PIN:
+                m.PIN.flags = WIRE_PIN_HELD;
+                break;
+        case WIRE_OPENED:
+                m.OPENED.flags = WIRE_OPENED_HEIR;
                 break;
         case WIRE_HOLDER:
                 memset(m.HOLDER.name, 'y', sizeof(m.HOLDER.name) - 1);
@@ -101,10 +107,9 @@ static void the_wrong_direction_is_refused(void **state)
                 uint8_t packet[WIRE_SIZE_MAX];
                 size_t n = (size_t)wire_encode(&m, packet);
 
-                assert_int_equal(wire_decode(packet, n,
-                                             rows[i].direction == WIRE_UP ? WIRE_DOWN : WIRE_UP,
-                                             &back),
-                                 -EBADMSG);
+                for (enum wire_direction d = WIRE_UP; d <= WIRE_ACROSS; d++)
+                        assert_int_equal(wire_decode(packet, n, d, &back),
+                                         d == rows[i].direction ? 0 : -EBADMSG);
         }
 }
 

@@ -593,6 +593,7 @@ static void perform(struct model *m, const struct sched_action *a)
                 break;
         case SCHED_DO_CONTESTED:
         case SCHED_DO_OVERDUE:
+        case SCHED_DO_PINNED:
                 break;
         }
 }
