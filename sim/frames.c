@@ -50,7 +50,10 @@ static struct segment_frame *frame_of(struct session *s, const struct frames_pla
 /* It holds nothing of its owner's any more; a mover ends its work all the same. */
 static void frame_let_go(struct session_segment *g, unsigned device, struct segment_frame *f)
 {
-        atomic_fetch_sub(&g->slot[f->owner - 1].device[device].used, f->bytes);
+        struct session_use *use = &g->slot[f->owner - 1].device[device];
+
+        atomic_fetch_sub(&use->used, f->bytes);
+        atomic_fetch_sub(&use->managed, f->bytes);
         f->owner = 0;
         f->pins = 0;
         f->regions = 0;
@@ -102,6 +105,7 @@ int frames_take(struct session *s, unsigned device, uint64_t block, uint64_t byt
         if (r == 0) {
                 f = frame_unused(g, device);
                 if (f) {
+                        atomic_fetch_add(&s->own->device[device].managed, bytes);
                         *f = (struct segment_frame){.owner = own_number(s),
                                                     .pins = 1,
                                                     .bytes = (uint32_t)bytes,

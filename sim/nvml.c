@@ -429,14 +429,17 @@ EXPORT nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t device,
         session_reap(s);
         for (unsigned i = 0; i < SESSION_SLOTS; i++) {
                 const struct session_slot *slot = session_slot(s, i);
+                const struct session_use *use = &slot->device[index];
 
                 if (atomic_load(&slot->state) != SLOT_LIVE || !atomic_load(&slot->cuda) ||
-                    !atomic_load(&slot->device[index].contexts))
+                    !atomic_load(&use->contexts))
                         continue;
                 if (found < room)
                         infos[found] = (nvmlProcessInfo_v2_t){
                                 .pid = (unsigned)slot->pid,
-                                .usedGpuMemory = atomic_load(&slot->device[index].used),
+                                /* Managed memory is in the card's figure and in no process's. */
+                                .usedGpuMemory = sub_sat(atomic_load(&use->used),
+                                                         atomic_load(&use->managed)),
                                 .gpuInstanceId = UINT32_MAX,
                                 .computeInstanceId = UINT32_MAX};
                 found++;

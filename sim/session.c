@@ -149,6 +149,7 @@ static void slot_end(struct session_segment *g, struct session_slot *slot)
         frames_slot_ends(g, slot);
         for (unsigned d = 0; d < SESSION_DEVICES; d++) {
                 atomic_store(&slot->device[d].used, 0);
+                atomic_store(&slot->device[d].managed, 0);
                 atomic_store(&slot->device[d].contexts, 0);
         }
         slot->ended = ++g->endings;

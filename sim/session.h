@@ -63,6 +63,7 @@ enum session_slot_state { SLOT_FREE, SLOT_LIVE, SLOT_ENDED };
 
 struct session_use {
         _Atomic uint64_t used, peak;
+        _Atomic uint64_t managed; /* of used */
         _Atomic uint32_t contexts;
         struct session_counters counters;
 };

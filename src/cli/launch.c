@@ -18,13 +18,16 @@
 
 #define NAME_MAX_LENGTH 63 /* of a client's name on the wire, without its NUL */
 
-enum { OPTION_NAME, OPTION_PRIORITY, OPTION_DAEMON, OPTION_SIM };
+enum { OPTION_NAME, OPTION_PRIORITY, OPTION_MEMORY, OPTION_DAEMON, OPTION_SIM };
 
 const struct cli_option launch_options[] = {
         [OPTION_NAME] = {"name", CLI_REQUIRED, "NAME", "how status calls the program"},
         [OPTION_PRIORITY] =
                 {"priority", CLI_REQUIRED, "N",
                  "from -20 to 20, higher goes first; above 0 only for the daemon's user"},
+        [OPTION_MEMORY] =
+                {"memory", CLI_REQUIRED, "swap|managed",
+                 "how the program's memory is shared: moved as a whole, or by the driver"},
         [OPTION_DAEMON] = {"daemon", CLI_REQUIRED, "DIR",
                            "use the daemon whose sockets are in DIR"},
         [OPTION_SIM] = {"sim", CLI_OPTIONAL, "memory=1GiB,bus=12GB/s,gpus=1,session=NAME",
@@ -175,6 +178,11 @@ int launch_take(int option, const char *argument, void *launch)
                                         "--priority is a number from -%d to %d, not '%s'",
                                         WIRE_PRIORITY_MAX, WIRE_PRIORITY_MAX, argument);
                 return set(l, "SUBLET_PRIORITY", argument);
+        case OPTION_MEMORY:
+                if (strcmp(argument, "swap") != 0 && strcmp(argument, "managed") != 0)
+                        return cli_fail(CLI_USAGE, "--memory is swap or managed, not '%s'",
+                                        argument);
+                return set(l, "SUBLET_MEMORY", argument);
         case OPTION_DAEMON:
                 l->daemon = argument;
                 return CLI_OK;

@@ -23,6 +23,15 @@ static uint64_t lowest(const uint64_t *samples, unsigned n)
         return low;
 }
 
+/* What the card holds in nobody's name. */
+static uint64_t unnamed_bytes(unsigned n, uint64_t used)
+{
+        for (unsigned i = 0; i < n; i++)
+                used = sub_sat(used,
+                               processes[i].used_bytes == UINT64_MAX ? 0 : processes[i].used_bytes);
+        return used;
+}
+
 /* UINT64_MAX: NVML lists the process without a figure. -1: not listed. */
 static int find_process(unsigned n, pid_t pid, uint64_t *ret_used)
 {
@@ -32,6 +41,27 @@ static int find_process(unsigned n, pid_t pid, uint64_t *ret_used)
                         return 0;
                 }
         return -1;
+}
+
+/* Managed memory: NVML counts it for the card and for no process (measured, driver 580), and what
+ * has been sent home is still counted, until somebody needs the room. So of what is in nobody's
+ * figure, as much is our clients' as they have of it. */
+static uint64_t managed_bytes(struct server *s, unsigned gpu, unsigned n, bool listing,
+                              uint64_t used)
+{
+        uint64_t managed = 0, unnamed = listing ? unnamed_bytes(n, used) : used;
+
+        for (const struct client *c = s->clients; c; c = c->next) {
+                const struct client_account *acc = &c->accounts[gpu];
+                struct sched_account_view v;
+
+                if (!c->id || !acc->managed || sched_account_view(s->sched, c->id, gpu, &v) < 0)
+                        continue;
+                /* Whom NVML does not name counts as what he has backed already. */
+                managed += sub_sat(MIN(acc->managed, v.usage.allocated),
+                                   listing && acc->named ? 0 : v.usage.backed);
+        }
+        return MIN(managed, unnamed);
 }
 
 /* What the card holds for this client: NVML's word where it has one, the client's where not (in a
@@ -104,7 +134,7 @@ static void measure_gpu(struct server *s, unsigned gpu)
         for (struct client *c = s->clients; c; c = c->next)
                 if (c->id && c->accounts[gpu].ordinal >= 0)
                         ours += measure_client(s, c, gpu, n, listing);
-        foreign = sub_sat(used, ours);
+        foreign = sub_sat(used, ours + managed_bytes(s, gpu, n, listing, used));
         /* Where we deal in less than the whole card, others may have the rest. */
         foreign = sub_sat(foreign, sub_sat(total, g->total_bytes));
         g->foreign[g->n_foreign++ % SAMPLES] = foreign;
@@ -153,7 +183,7 @@ uint64_t measure_most(struct server *s, const struct client *c, unsigned gpu)
                 return UINT64_MAX;
         if (nvml_processes(s->nvml, (unsigned)g->nvml_index, PROCESSES_MAX, processes, &n) == 0 &&
             find_process(n, c->peer.pid, &own) == 0 && own != UINT64_MAX)
-                return own + slack;
+                return own + unnamed_bytes(n, used) + slack; /* managed memory */
         /* Not listed, as in a container: then what nobody else is known to hold. */
         for (const struct client *o = s->clients; o; o = o->next) {
                 struct sched_account_view v;

@@ -469,6 +469,13 @@ static int on_short(struct client *c, const struct wire_message *m)
                                   clock_now_ns(), &c->server->actions);
 }
 
+/* Only told apart, for who measures the card: what may be allocated and backed is in USAGE. */
+static int on_managed(struct client *c, const struct wire_message *m)
+{
+        c->accounts[c->gpu_of[m->header.gpu]].managed = m->MANAGED.bytes;
+        return 0;
+}
+
 static int on_bye(struct client *c, const struct wire_message *m)
 {
         c->said_bye = true;
@@ -534,6 +541,7 @@ static const struct handler {
         [WIRE_SHORT] = {on_short, ON_GPU},       [WIRE_BYE] = {on_bye, GREETED},
         [WIRE_WHO] = {on_who, ATTACHED},         [WIRE_PIN] = {on_pin, ON_GPU},
         [WIRE_NAME] = {meet_name, GREETED},      [WIRE_PEER] = {meet_peer, GREETED},
+        [WIRE_MANAGED] = {on_managed, ON_GPU},
 };
 
 static bool stage_reached(const struct client *c, const struct wire_message *m, enum stage stage)

@@ -54,6 +54,7 @@ struct agent_state {
 
         uint64_t need_said[CORE_GPUS_MAX];
         bool run_said[CORE_GPUS_MAX];
+        uint64_t managed_said[CORE_GPUS_MAX];
         uint64_t short_ns;
 };
 

@@ -147,6 +147,7 @@ void agent_send_attach(struct gpu *g)
         m.ATTACH.flags = gpu_flags(g);
         memcpy(m.ATTACH.uuid, g->uuid, sizeof(m.ATTACH.uuid));
         agent_send(&m, WIRE_ATTACH, g->index);
+        agent.managed_said[g->index] = 0;
 }
 
 static void send_usage(struct gpu *g)
@@ -177,6 +178,15 @@ static void send_usage(struct gpu *g)
                 agent_send(&m, WIRE_USAGE, g->index);
         }
         passed_close(&g->leaving);
+}
+
+/* The daemon measures the card, where managed memory is in nobody's figure. */
+static void send_managed(struct gpu *g)
+{
+        struct wire_message m = {.MANAGED.bytes = g->heap.managed_bytes};
+
+        agent.managed_said[g->index] = g->heap.managed_bytes;
+        agent_send(&m, WIRE_MANAGED, g->index);
 }
 
 static void send_want(struct gpu *g)
@@ -505,6 +515,9 @@ void agent_tell(void)
                     (!agent.run_said[i] || agent.need_said[i] != g->heap.allocated) &&
                     (!core.running || heap_missing(&g->heap) > 0))
                         g->want_dirty = true;
+                if (agent.managed_said[i] != g->heap.managed_bytes &&
+                    agent.minor >= WIRE_MINOR_MANAGED)
+                        send_managed(g);
                 if (g->usage_dirty)
                         send_usage(g);
                 if (g->want_dirty && agent.link == LINK_UP)

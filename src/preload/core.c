@@ -10,6 +10,7 @@
 #include "base/macros.h"
 #include "preload/agent.h"
 #include "preload/gate.h"
+#include "preload/managed.h"
 #include "preload/quiet.h"
 #include "preload/swap.h"
 #include "preload/torture.h"
@@ -144,6 +145,7 @@ static bool gpu_learn(struct gpu *g, CUdevice device)
         g->total = total;
         g->own_limit = UINT64_MAX;
         heap_init(&g->heap, total);
+        managed_learn(g);
         g->swap = swap_new(g);
         return g->swap != NULL;
 }

@@ -57,6 +57,8 @@ CUresult extent_map(const struct gpu *g, struct extent *e, int passed_fd)
                 .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
         CUresult r;
 
+        if (e->managed)
+                return CUDA_SUCCESS;
         if (passed_fd < 0 || extent_import(e, passed_fd) != CUDA_SUCCESS) {
                 r = extent_create(g, e);
                 if (r != CUDA_SUCCESS)
@@ -81,6 +83,8 @@ void extent_unmap(const struct extent *e)
 {
         CUresult r;
 
+        if (e->managed)
+                return;
         r = real.cuMemUnmap(e->address, e->bytes);
         if (r != CUDA_SUCCESS)
                 log_debug("cuMemUnmap of %llu bytes: CUDA error %d", (unsigned long long)e->bytes,

@@ -13,7 +13,7 @@
 /* All whole ones are of one size, so that what one process evicts is what another needs. */
 static inline bool extent_is_whole(const struct gpu *g, const struct extent *e)
 {
-        return e->bytes == g->heap.extent_bytes;
+        return !e->managed && e->bytes == g->heap.extent_bytes;
 }
 
 /* passed_fd: memory of another process to take, whose contents must all be overwritten before the

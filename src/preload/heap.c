@@ -84,11 +84,13 @@ static int heap_reserve(struct heap *h, uint64_t at_least)
         return 0;
 }
 
-/* First fit, lowest address: keeps what lives long together at the low end. */
+/* First fit, lowest address: keeps what lives long together at the low end. Managed memory is given
+ * back to the driver as it came, so it is not cut. */
 static size_t heap_fit(const struct heap *h, uint64_t bytes)
 {
         for (size_t i = 0; i < h->count; i++)
-                if (h->blocks[i]->kind == BLOCK_FREE && h->blocks[i]->bytes >= bytes)
+                if (h->blocks[i]->kind == BLOCK_FREE &&
+                    (h->managed ? h->blocks[i]->bytes == bytes : h->blocks[i]->bytes >= bytes))
                         return i;
         return h->count;
 }
@@ -104,6 +106,7 @@ static int block_make_extents(const struct heap *h, struct block *b)
 
                 b->extents[i].address = b->address + offset;
                 b->extents[i].bytes = MIN(h->extent_bytes, b->bytes - offset);
+                b->extents[i].managed = b->managed;
         }
         return 0;
 }
@@ -123,8 +126,11 @@ static struct block *heap_carve(struct heap *h, uint64_t bytes, CUcontext owner)
         b = calloc(1, sizeof(*b));
         if (!b)
                 return NULL;
-        *b = (struct block){
-                .address = space->address, .bytes = bytes, .owner = owner, .id = ++h->next_id};
+        *b = (struct block){.address = space->address,
+                            .bytes = bytes,
+                            .managed = space->managed,
+                            .owner = owner,
+                            .id = ++h->next_id};
         if (block_make_extents(h, b) < 0)
                 goto free_block;
         if (space->bytes == bytes) {
@@ -137,6 +143,7 @@ static struct block *heap_carve(struct heap *h, uint64_t bytes, CUcontext owner)
                 space->bytes -= bytes;
         }
         h->allocated += bytes;
+        h->managed_bytes += b->managed ? bytes : 0;
         return b;
 
 free_extents:
@@ -181,6 +188,8 @@ static int heap_allocate_small(struct heap *h, uint64_t bytes, CUcontext owner, 
         *ret_cost = heap_slab_bytes(h);
         if (h->allocated + *ret_cost > max)
                 return -ENOSPC;
+        if (h->managed && heap_fit(h, *ret_cost) == h->count)
+                return -ENOBUFS;
         b = heap_carve(h, *ret_cost, owner);
         if (!b)
                 return -ENOMEM;
@@ -205,6 +214,8 @@ int heap_allocate(struct heap *h, uint64_t bytes, CUcontext owner, uint64_t max,
         *ret_cost = align_up(bytes, HEAP_GRANULARITY);
         if (*ret_cost > max || h->allocated > max - *ret_cost)
                 return -ENOSPC;
+        if (h->managed && heap_fit(h, *ret_cost) == h->count)
+                return -ENOBUFS;
         b = heap_carve(h, *ret_cost, owner);
         if (!b)
                 return -ENOMEM;
@@ -212,6 +223,69 @@ int heap_allocate(struct heap *h, uint64_t bytes, CUcontext owner, uint64_t max,
         b->requested = bytes;
         *ret_address = b->address;
         return 0;
+}
+
+/* A block at addresses that are not of a reservation of ours. */
+static int heap_insert_foreign(struct heap *h, const struct block *like)
+{
+        struct block *b = calloc(1, sizeof(*b));
+        size_t at;
+
+        if (!b)
+                return -ENOMEM;
+        *b = *like;
+        b->managed = true;
+        at = heap_locate(h, b->address);
+        at = at == h->count ? 0 : at + 1;
+        if ((b->kind != BLOCK_FREE && block_make_extents(h, b) < 0) || heap_insert(h, at, b) < 0) {
+                free(b->extents);
+                free(b);
+                return -ENOMEM;
+        }
+        return 0;
+}
+
+int heap_provide(struct heap *h, CUdeviceptr address, uint64_t bytes)
+{
+        return heap_insert_foreign(
+                h, &(struct block){.address = address, .bytes = bytes, .kind = BLOCK_FREE});
+}
+
+int heap_adopt(struct heap *h, CUdeviceptr address, uint64_t bytes, CUcontext owner, uint64_t max,
+               uint64_t *ret_cost)
+{
+        int r;
+
+        *ret_cost = bytes;
+        if (bytes > max || h->allocated > max - bytes)
+                return -ENOSPC;
+        r = heap_insert_foreign(h, &(struct block){.address = address,
+                                                   .bytes = bytes,
+                                                   .requested = bytes,
+                                                   .kind = BLOCK_ADOPTED,
+                                                   .owner = owner,
+                                                   .id = ++h->next_id});
+        if (r < 0)
+                return r;
+        h->allocated += bytes;
+        h->managed_bytes += bytes;
+        return 0;
+}
+
+void heap_withdraw(struct heap *h, struct block *b)
+{
+        heap_remove(h, heap_locate(h, b->address));
+        slab_delete(b->slab);
+        free(b->extents);
+        free(b);
+}
+
+struct block *heap_adopted(const struct heap *h)
+{
+        for (size_t i = 0; i < h->count; i++)
+                if (h->blocks[i]->kind == BLOCK_ADOPTED && !h->blocks[i]->dying)
+                        return h->blocks[i];
+        return NULL;
 }
 
 bool heap_find(const struct heap *h, CUdeviceptr address, struct heap_place *ret)
@@ -225,7 +299,7 @@ bool heap_find(const struct heap *h, CUdeviceptr address, struct heap_place *ret
         b = h->blocks[at];
         if (b->kind == BLOCK_FREE || b->dying || address - b->address >= b->bytes)
                 return false;
-        if (b->kind == BLOCK_LARGE) {
+        if (b->kind != BLOCK_SLAB) {
                 if (address - b->address >= b->requested)
                         return false;
                 *ret = (struct heap_place){.start = b->address, .bytes = b->requested, .block = b};
@@ -280,7 +354,7 @@ static void heap_join_with_next(struct heap *h, size_t at)
         if (at + 1 >= h->count)
                 return;
         next = h->blocks[at + 1];
-        if (b->kind != BLOCK_FREE || next->kind != BLOCK_FREE ||
+        if (b->kind != BLOCK_FREE || next->kind != BLOCK_FREE || b->managed || next->managed ||
             b->address + b->bytes != next->address)
                 return;
         b->bytes += next->bytes;
@@ -299,9 +373,13 @@ void heap_bury(struct heap *h, struct block *dead)
         size_t at = heap_locate(h, dead->address);
 
         h->allocated -= dead->bytes - dead->dropped;
+        h->managed_bytes -= dead->managed ? dead->bytes : 0;
         slab_delete(dead->slab);
         free(dead->extents);
-        *dead = (struct block){.address = dead->address, .bytes = dead->bytes, .kind = BLOCK_FREE};
+        *dead = (struct block){.address = dead->address,
+                               .bytes = dead->bytes,
+                               .kind = BLOCK_FREE,
+                               .managed = dead->managed};
         heap_join_with_next(h, at);
         if (at > 0)
                 heap_join_with_next(h, at - 1);

@@ -34,11 +34,18 @@ struct extent {
         CUmemGenericAllocationHandle handle; /* RESIDENT */
         struct arena_room host;              /* EVICTED, and while copying */
         enum extent_state state;
+        bool managed; /* no handle and no arena: the driver moves it, and we tell it where to */
         bool busy; /* somebody makes driver calls on it without the lock; nobody else may touch it
                     */
 };
 
-enum block_kind { BLOCK_FREE, BLOCK_LARGE, BLOCK_SLAB };
+enum block_kind {
+        BLOCK_FREE,
+        BLOCK_LARGE,
+        BLOCK_SLAB,
+        BLOCK_ADOPTED, /* the program's own cuMemAllocManaged: the driver answers questions about it
+                        */
+};
 
 struct slab;
 
@@ -47,6 +54,7 @@ struct block {
         uint64_t bytes;     /* of address space, a multiple of HEAP_GRANULARITY */
         uint64_t requested; /* LARGE: what the program asked for */
         enum block_kind kind;
+        bool managed;     /* its addresses are cuMemAllocManaged's, and go with it */
         bool dying;       /* freed by the program, its memory on the way back */
         uint64_t dropped; /* bytes that h->allocated no longer counts */
         CUcontext owner;
@@ -64,8 +72,10 @@ struct heap {
         uint64_t extent_bytes;  /* the largest extent of this GPU */
         uint64_t next_id;
         unsigned slabs;
+        bool managed; /* everything is made of managed memory (SUBLET_MEMORY=managed) */
 
-        uint64_t allocated; /* bytes of blocks in use */
+        uint64_t allocated;     /* bytes of blocks in use */
+        uint64_t managed_bytes; /* of these, what is managed memory */
         uint64_t
                 backed; /* of extents that hold GPU memory, those on their way in or out included */
         uint64_t resident; /* of extents that are RESIDENT and whole */
@@ -74,9 +84,21 @@ struct heap {
 void heap_init(struct heap *h, uint64_t gpu_bytes);
 
 /* 0; -ENOSPC: h->allocated would exceed max, and *ret_cost says by how much it has to rise;
+ * -ENOBUFS: a heap of managed memory needs *ret_cost bytes of it (heap_provide()) first;
  * -ENOMEM: no address space or no memory for the books. Nothing is backed yet. */
 int heap_allocate(struct heap *h, uint64_t bytes, CUcontext owner, uint64_t max,
                   CUdeviceptr *ret_address, uint64_t *ret_cost);
+
+/* Managed memory to make one block of exactly this size of. 0 or -ENOMEM: it stays the caller's. */
+int heap_provide(struct heap *h, CUdeviceptr address, uint64_t bytes);
+/* Count managed memory that the program has allocated itself. 0, -ENOSPC or -ENOMEM as above. */
+int heap_adopt(struct heap *h, CUdeviceptr address, uint64_t bytes, CUcontext owner, uint64_t max,
+               uint64_t *ret_cost);
+/* A block of managed memory leaves the books and is deleted. The figures stay as they are: it is
+ * the caller who knows when the driver has the memory back. */
+void heap_withdraw(struct heap *h, struct block *b);
+/* One of the program's own blocks of managed memory; NULL: there is none (left). */
+struct block *heap_adopted(const struct heap *h);
 
 /* What lies at an address inside an allocation of the program: its start, its size as requested,
  * its block. False: not ours. */

@@ -32,6 +32,11 @@
 /* A driver call of the program's own ran out of device memory: ask for room. True: worth repeating
  * the call once. */
 int hooks_make_room(void);
+/* Ask the daemon to promise room for so many more bytes of memory that can be moved. 0, or -ENOMEM.
+ * core.lock held, given up meanwhile. */
+struct gpu;
+int hooks_commit(struct gpu *g, uint64_t more);
+
 /* It was repeated and has run out of memory again: the room is not needed. */
 void hooks_return_room(void);
 

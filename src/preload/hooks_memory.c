@@ -12,6 +12,7 @@
 #include "preload/core.h"
 #include "preload/gate.h"
 #include "preload/hooks.h"
+#include "preload/managed.h"
 #include "preload/poison.h"
 #include "preload/quiet.h"
 #include "preload/swap.h"
@@ -22,8 +23,7 @@ static uint64_t visible_free(const struct gpu *g)
         return sub_sat(g->visible, g->heap.allocated + g->fixed);
 }
 
-/* Ask the daemon to promise room for so many more bytes. Lock held, given up meanwhile. */
-static int commit(struct gpu *g, uint64_t more)
+int hooks_commit(struct gpu *g, uint64_t more)
 {
         uint64_t exact = g->heap.allocated + more;
         uint64_t blocks = align_up(exact, MAX(g->block_bytes, HEAP_GRANULARITY));
@@ -48,6 +48,21 @@ static int back_alone(struct gpu *g, CUdeviceptr address)
         return -ENOMEM;
 }
 
+/* Room for so many bytes more, if need be at the cost of managed memory, which nobody needs to
+ * count: the driver makes room of it, as it would on a card of one's own. Lock held, given up
+ * meanwhile. */
+static bool make_room(struct gpu *g, uint64_t cost)
+{
+        struct block *adopted = heap_adopted(&g->heap);
+
+        if (cost <= visible_free(g) && hooks_commit(g, cost) == 0)
+                return true;
+        if (!adopted)
+                return false;
+        swap_disown(g, adopted);
+        return true;
+}
+
 static CUresult allocate(struct gpu *g, uint64_t bytes, CUcontext owner, CUdeviceptr *ret_ptr)
 {
         uint64_t cost;
@@ -60,9 +75,8 @@ static CUresult allocate(struct gpu *g, uint64_t bytes, CUcontext owner, CUdevic
                 uint64_t max = MIN(g->commit, sub_sat(g->visible, g->fixed));
 
                 r = heap_allocate(&g->heap, bytes, owner, max, ret_ptr, &cost);
-                if (r != -ENOSPC)
-                        break;
-                if (cost > visible_free(g) || commit(g, cost) < 0)
+                if (r == -ENOBUFS ? managed_provide(g, cost) < 0
+                                  : r != -ENOSPC || !make_room(g, cost))
                         break;
         }
         if (r == 0 && g->limit == UINT64_MAX)
@@ -122,6 +136,15 @@ static struct gpu *find(CUdeviceptr address, struct heap_place *ret)
                 if (core.gpus[i].managed && heap_find(&core.gpus[i].heap, address, ret))
                         return &core.gpus[i];
         return NULL;
+}
+
+/* The same for who is asked about it: what the program got as managed memory is the driver's to
+ * answer for. */
+static struct gpu *find_ours(CUdeviceptr address, struct heap_place *ret)
+{
+        struct gpu *g = find(address, ret);
+
+        return g && ret->block->kind != BLOCK_ADOPTED ? g : NULL;
 }
 
 /* What is freed during a capture waits until it has ended: blocks in gpu.late, what shares a slab
@@ -312,7 +335,7 @@ CUresult hook_cuMemGetAddressRange_v2(CUdeviceptr *pbase, size_t *psize, CUdevic
 
         (void)core_setup();
         lock_acquire(&core.lock);
-        ours = find(dptr, &p);
+        ours = find_ours(dptr, &p);
         lock_release(&core.lock);
         if (!ours)
                 return real.cuMemGetAddressRange_v2(pbase, psize, dptr);
@@ -386,7 +409,7 @@ CUresult hook_cuPointerGetAttribute(void *data, CUpointer_attribute attribute, C
 
         (void)core_setup();
         lock_acquire(&core.lock);
-        g = find(ptr, &p);
+        g = find_ours(ptr, &p);
         if (g && data)
                 r = pointer_attribute(data, attribute, g, &p, ptr);
         lock_release(&core.lock);
@@ -401,7 +424,7 @@ CUresult hook_cuPointerGetAttributes(unsigned int numAttributes, CUpointer_attri
 
         (void)core_setup();
         lock_acquire(&core.lock);
-        g = find(ptr, &p);
+        g = find_ours(ptr, &p);
         if (!g || !attributes || !data || numAttributes == 0) {
                 lock_release(&core.lock);
                 return real.cuPointerGetAttributes(numAttributes, attributes, data, ptr);

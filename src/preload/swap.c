@@ -245,12 +245,18 @@ static bool swap_context_died(struct gpu *g)
         return died;
 }
 
-/* Copy between an extent and its room, piece by piece. */
-static CUresult copy(struct swap *s, const struct transfer *t)
+/* Copy between an extent and its room, piece by piece. Managed memory is sent where it shall be: in
+ * bulk, and only what is not there. */
+static CUresult copy(struct gpu *g, const struct transfer *t)
 {
+        struct swap *s = g->swap;
         CUdeviceptr at = t->extent->address;
         CUresult r = CUDA_SUCCESS;
 
+        if (t->extent->managed)
+                r = real.cuMemPrefetchAsync(at, t->extent->bytes,
+                                            t->out ? CU_DEVICE_CPU : (CUdevice)g->index,
+                                            t->out ? s->out : s->in);
         for (unsigned i = 0; i < t->room.count && r == CUDA_SUCCESS; i++) {
                 const struct arena_piece *p = &t->room.pieces[i];
 
@@ -293,7 +299,7 @@ static bool start_evict(struct gpu *g, struct extent *e)
         struct transfer *t;
         struct arena_room room = {0};
 
-        if (arena_take(s->arena, e->bytes, &room) < 0) {
+        if (!e->managed && arena_take(s->arena, e->bytes, &room) < 0) {
                 if (!s->no_host_said)
                         log_warning("GPU %u: no host memory to evict %llu MiB to; they stay on the "
                                     "GPU for now",
@@ -307,7 +313,7 @@ static bool start_evict(struct gpu *g, struct extent *e)
         t->room = room;
         t->out = true;
         t->copies = true;
-        if (copy(s, t) != CUDA_SUCCESS) {
+        if (copy(g, t) != CUDA_SUCCESS) {
                 (void)swap_context_died(g);
                 s->count--;
                 /* What was queued of it still writes there. */
@@ -345,8 +351,9 @@ static bool start_restore(struct gpu *g, struct extent *e, int passed_fd)
         t->extent = e;
         t->room = e->host;
         t->out = false;
-        t->copies = e->state == EXTENT_EVICTED;
-        if (t->copies && copy(s, t) != CUDA_SUCCESS) {
+        /* In a heap of managed memory what is touched comes back by itself, and nothing else. */
+        t->copies = e->state == EXTENT_EVICTED && !(e->managed && g->heap.managed);
+        if (t->copies && copy(g, t) != CUDA_SUCCESS) {
                 (void)swap_context_died(g);
                 s->count--;
                 (void)real.cuStreamSynchronize(s->in);
@@ -401,7 +408,8 @@ static bool reap(struct gpu *g)
                 passed_add(&g->leaving, fd);
         if (t->out) {
                 e->host = t->room;
-                e->state = t->room.count ? EXTENT_EVICTED : EXTENT_UNBACKED;
+                e->state = t->room.count || (e->managed && t->copies) ? EXTENT_EVICTED
+                                                                      : EXTENT_UNBACKED;
                 e->busy = false;
                 g->heap.backed -= e->bytes;
                 g->moved_out += t->room.count ? e->bytes : 0;
@@ -410,7 +418,7 @@ static bool reap(struct gpu *g)
         } else {
                 if (e->state == EXTENT_EVICTED) {
                         arena_give(s->arena, &e->host);
-                        g->moved_in += e->bytes;
+                        g->moved_in += e->managed ? 0 : e->bytes;
                 }
                 extent_arrived(g, e);
         }
@@ -609,6 +617,41 @@ void swap_forsake(struct gpu *g, struct block *b)
         bell_ring(&core.changed);
 }
 
+/* Take a block of managed memory out of the books; give_back: and return it to the driver, which
+ * may wait for work. The figures follow when it is gone. core.lock held, given up meanwhile. */
+static void withdraw_managed(struct gpu *g, struct block *b, bool give_back)
+{
+        uint64_t bytes = b->bytes, allocated = b->bytes - b->dropped, resident = 0;
+        CUdeviceptr address = b->address;
+        CUcontext owner = b->owner, popped;
+        CUstreamCaptureMode mode;
+
+        for (unsigned i = 0; i < b->extent_count; i++) {
+                struct extent *e = &b->extents[i];
+
+                if (!extent_await(e))
+                        return;
+                resident += e->state == EXTENT_RESIDENT ? e->bytes : 0;
+        }
+        heap_withdraw(&g->heap, b);
+        if (give_back) {
+                lock_release(&core.lock);
+                mode = core_relax();
+                if (real.cuCtxPushCurrent_v2(owner) == CUDA_SUCCESS) {
+                        (void)real.cuMemFree_v2(address);
+                        (void)real.cuCtxPopCurrent_v2(&popped);
+                }
+                core_unrelax(mode);
+                lock_acquire(&core.lock);
+        }
+        g->heap.allocated -= allocated;
+        g->heap.managed_bytes -= bytes;
+        g->heap.backed -= resident;
+        g->heap.resident -= resident;
+        g->usage_dirty = true;
+        bell_ring(&core.changed);
+}
+
 bool swap_empty(struct gpu *g, struct block *b)
 {
         for (unsigned i = 0; i < b->extent_count; i++) {
@@ -640,8 +683,16 @@ bool swap_empty(struct gpu *g, struct block *b)
 
 void swap_discard(struct gpu *g, struct block *b)
 {
-        if (swap_empty(g, b))
+        if (b->managed)
+                withdraw_managed(g, b, true);
+        else if (swap_empty(g, b))
                 heap_bury(&g->heap, b);
+}
+
+void swap_disown(struct gpu *g, struct block *b)
+{
+        b->dying = true;
+        withdraw_managed(g, b, false);
 }
 
 void swap_retire(struct gpu *g)

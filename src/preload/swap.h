@@ -47,6 +47,10 @@ bool swap_empty(struct gpu *g, struct block *b);
 /* ... and bury it. */
 void swap_discard(struct gpu *g, struct block *b);
 
+/* Count a block of the program's own managed memory no longer; what of it is on the GPU is the
+ * driver's matter. core.lock held, given up meanwhile. */
+void swap_disown(struct gpu *g, struct block *b);
+
 /* The context that copies run in is about to go: finish what is in flight and let go of it.
  * core.lock held, given up meanwhile. */
 void swap_retire(struct gpu *g);

@@ -9,11 +9,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define WIRE_MAGIC     UINT64_C(0x0054454c42555301) /* "\1SUBLET\0" */
-#define WIRE_MAJOR     1u
-#define WIRE_MINOR     2u
-#define WIRE_MINOR_WHO 1u /* from this minor on, a daemon knows WHO */
-#define WIRE_MINOR_PIN 2u /* and from this on PIN, NAME and PEER */
+#define WIRE_MAGIC UINT64_C(0x0054454c42555301) /* "\1SUBLET\0" */
+#define WIRE_MAJOR 1u
+#define WIRE_MINOR 3u
+/* From which minor on a daemon knows what. */
+#define WIRE_MINOR_WHO     1u
+#define WIRE_MINOR_PIN     2u /* and NAME and PEER */
+#define WIRE_MINOR_MANAGED 3u
 
 #define WIRE_GPUS_MAX 16      /* GPUs one client may attach; header.gpu is below this */
 #define WIRE_NO_GPU   0xffffu /* header.gpu of messages about the process as a whole */

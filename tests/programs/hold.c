@@ -3,6 +3,7 @@
  *
  *   touch      check and rewrite everything         verify     check everything
  *   info       what the driver says is free         wait FILE  until the file exists
+ *   look N     check the first N blocks alone
  *   spin MS    one long kernel                       exit      check and leave (so does the end of
  * stdin) */
 #include <stdio.h>
@@ -33,7 +34,12 @@ int main(int argc, char **argv)
                         sum = blocks_step(&b, round++);
                 else if (!strcmp(line, "verify"))
                         sum = blocks_verify(&b, round);
-                else if (!strncmp(line, "spin ", 5)) {
+                else if (!strncmp(line, "look ", 5)) {
+                        struct blocks part = b;
+
+                        part.n = MIN(strtoul(line + 5, NULL, 10), b.n);
+                        sum = blocks_verify(&part, round);
+                } else if (!strncmp(line, "spin ", 5)) {
                         launch_spin((uint64_t)(strtod(line + 5, NULL) * 1e6), b.verdict, b.stream);
                         TRY(cu.StreamSynchronize(b.stream));
                         /* The spin counted there. */

@@ -253,10 +253,10 @@ def test_the_memory_of_a_stopped_process_makes_way(card):
     finish(a, b)
 
 
-# ---- under sublet ----
+# ---- under sublet: programs that use managed memory themselves ----
 
-def test_managed_memory_counts_as_fixed_bytes_and_stays_right_beside_others(shared):
-    """It passes through: the driver moves it. What of it is on the card, the daemon sees there."""
+def test_a_programs_own_managed_memory_gives_way_like_any_other(shared):
+    """It is promised, counted and sent home in bulk when its turn ends; nobody is pushed out by a fault."""
     others = [shared.program("fill", "--bytes", "70MiB", "--block", "4MiB", "--rounds", "6", "--seed", n) for n in ("1", "2")]
     for p in others:
         p.await_event("round")
@@ -265,11 +265,90 @@ def test_managed_memory_counts_as_fixed_bytes_and_stays_right_beside_others(shar
     p.order("init")
     for _ in range(3):
         p.order("run")
-        p.order("home")  # while it has so much on the card, who does not fit beside it waits
+        assert shared.clients()[p.pid]["allocated"] >= 12 * GIB
+        p.order("copies")
     for q in others:
         q.ok()
         shared.check_sums(q)
+    n = moved(shared, p)
+    assert n["evictions"] == 0 and n["managed_d2h_bytes"] > 0
     p.order("prefetch")
-    assert moved(shared, p)["used"] > 12 * GIB
-    wait_for(lambda: shared.clients()[p.pid]["fixed"] >= 12 * GIB, 30, "the daemon to see it")
+    wait_for(lambda: shared.status()["gpus"][0]["foreign"] == 0, 30, "its memory to be nobody else's")
     finish(p)
+    assert shared.card()["peak"] <= 128 * MIB
+
+
+def test_managed_memory_that_cannot_be_promised_is_left_to_the_driver(shared):
+    """More than the card: on a card of one's own it works, so it does here; and it makes room for ordinary memory."""
+    p = shared.program("managed", "--bytes", 18 * GIB, "--block", 2 * GIB, stdin=subprocess.PIPE)
+    p.await_event("ready")
+    p.order("init")
+    p.order("run")
+    p.order("reverse")
+    p.order("alloc 60MiB")
+    p.order("run")
+    assert shared.clients()[p.pid]["allocated"] < 128 * MIB
+    finish(p)
+
+
+# ---- under sublet: the mode that makes everything of managed memory ----
+
+@pytest.fixture
+def small(make_world):
+    w = make_world(memory="64MiB")
+    w.start_daemon(config={"quantum": "200ms"})
+    return w
+
+
+def hold(world, seed, mode):
+    return world.program("hold", "--bytes", "40MiB", "--block", "4MiB", "--seed", seed, stdin=subprocess.PIPE,
+                         SUBLET_MEMORY=mode)
+
+
+def test_mode_managed_keeps_every_byte_and_the_promise(small):
+    """Two of 40 MiB on a card of 64: bytes right, no handle made, and never more on the card than was given."""
+    pair = [small.program("fill", "--bytes", "40MiB", "--block", "4MiB", "--seed", n, "--rounds", "12",
+                          SUBLET_MEMORY="managed") for n in (1, 2)]
+    for p in pair:
+        p.ok()
+        small.check_sums(p)
+    card = small.card()
+    assert card["creates"] == 0 and card["evictions"] == 0
+    assert card["managed_d2h_bytes"] > 0
+    assert small.handoffs() > 0
+
+
+@pytest.mark.parametrize("mode", ["exclusive", "auto"])
+def test_mode_managed_moves_what_is_touched(small, mode):
+    """Each looks at a fifth of its memory in turn. Moved as a whole, 17 MiB go each way with every turn at least; by the
+    driver, what was looked at and had to leave."""
+    assert small.sublet("set", "mode", mode).returncode == 0
+    figures = {}
+    for memory in ("swap", "managed"):
+        pair = [hold(small, n, memory) for n in (1, 2)]
+        for p in pair:
+            p.await_event("filled")
+        pair[0].order("verify")  # both have been on the card as a whole
+        pair[1].order("look 2")
+        before = small.card()
+        for _ in range(3):
+            for p in pair:
+                p.order("look 2")
+        after = small.card()
+        figures[memory] = (after["h2d_bytes"] - before["h2d_bytes"], after["d2h_bytes"] - before["d2h_bytes"])
+        for p in pair:
+            p.finish()
+    assert figures["swap"][0] >= 6 * 15 * MIB
+    assert figures["managed"][0] < figures["swap"][0] / 2
+    assert figures["managed"][1] < figures["swap"][1] / 2
+
+
+def test_a_mode_that_does_not_exist_is_said_and_the_default_holds(small):
+    p = small.program("fill", "--bytes", "8MiB", "--block", "4MiB", "--rounds", "1", SUBLET_MEMORY="lots")
+    p.ok()
+    assert "SUBLET_MEMORY is swap or managed, not 'lots'" in p.err()
+    assert small.card()["creates"] > 0
+    done = small.sublet("run", "--memory", "lots", "--", "true")
+    assert done.returncode == 2 and "--memory is swap or managed, not 'lots'" in done.stderr
+    done = small.sublet("run", "--memory", "managed", "--", "sh", "-c", "echo $SUBLET_MEMORY")
+    assert done.stdout == "managed\n"

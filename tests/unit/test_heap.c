@@ -233,6 +233,54 @@ static uint64_t random_next(uint64_t *s)
         return *s ^= *s << 17;
 }
 
+static void managed_memory_is_asked_for_whole_and_leaves_whole(void **state)
+{
+        struct heap *h = *state;
+        struct heap_place place;
+        struct block *dead;
+        CUdeviceptr p = 0;
+        uint64_t cost;
+
+        h->managed = true;
+        assert_int_equal(heap_allocate(h, 5 * MIB, OWNER, UINT64_MAX, &p, &cost), -ENOBUFS);
+        assert_int_equal(cost, 6 * MIB);
+        assert_int_equal(heap_provide(h, 0x7000000, 8 * MIB), 0); /* another thread's */
+        assert_int_equal(heap_allocate(h, 5 * MIB, OWNER, UINT64_MAX, &p, &cost), -ENOBUFS);
+        assert_int_equal(heap_provide(h, 0x5000000, cost), 0);
+        assert_int_equal(heap_allocate(h, 5 * MIB, OWNER, UINT64_MAX, &p, &cost), 0);
+        assert_int_equal(p, 0x5000000);
+        assert_int_equal(h->allocated, 6 * MIB);
+        assert_int_equal(h->managed_bytes, 6 * MIB);
+        assert_int_equal(reservations, 0);
+        assert_int_equal(heap_free(h, p, &dead), 0);
+        assert_true(dead->managed && dead->extents[0].managed);
+        heap_withdraw(h, dead);
+        assert_false(heap_find(h, p, &place));
+        assert_int_equal(heap_allocate(h, 5 * MIB, OWNER, UINT64_MAX, &p, &cost), -ENOBUFS);
+}
+
+static void a_programs_own_managed_memory_is_counted_where_it_lies(void **state)
+{
+        struct heap *h = *state;
+        CUdeviceptr ours = take(h, 5 * MIB);
+        struct heap_place place;
+        uint64_t cost, most = 20 * MIB;
+
+        assert_int_equal(heap_adopt(h, 0x5000000, 30 * MIB, OWNER, most, &cost), -ENOSPC);
+        assert_int_equal(cost, 30 * MIB);
+        assert_null(heap_adopted(h));
+        assert_int_equal(heap_adopt(h, 0x5000000, 7 * MIB + 1, OWNER, most, &cost), 0);
+        assert_int_equal(h->allocated, 13 * MIB + 1);
+        assert_int_equal(h->managed_bytes, 7 * MIB + 1);
+        assert_true(heap_find(h, 0x5000000 + 7 * MIB, &place));
+        assert_int_equal(place.start, 0x5000000);
+        assert_int_equal(place.block->kind, BLOCK_ADOPTED);
+        assert_false(heap_find(h, 0x5000000 + 7 * MIB + 1, &place));
+        assert_ptr_equal(heap_adopted(h), place.block);
+        assert_true(heap_find(h, ours, &place));
+        assert_false(place.block->managed);
+}
+
 static void check_item(struct heap *h, const struct item *it)
 {
         struct heap_place p;
@@ -299,6 +347,8 @@ int main(void)
                 HEAP_TEST(freed_address_space_is_joined_and_used_again),
                 HEAP_TEST(address_space_grows_past_the_first_reservation),
                 HEAP_TEST(nothing_is_taken_past_the_maximum_and_the_missing_bytes_are_named),
+                HEAP_TEST(managed_memory_is_asked_for_whole_and_leaves_whole),
+                HEAP_TEST(a_programs_own_managed_memory_is_counted_where_it_lies),
                 HEAP_TEST(random_allocations_never_overlap_and_the_figures_add_up),
         };
 

@@ -1,0 +1,103 @@
+/* managed.c: owns what is done with managed memory. Must never fail an allocation of the program's
+ * own that the driver has granted: what cannot be counted passes through. */
+#include "preload/managed.h"
+
+#include <errno.h>
+
+#include "base/log.h"
+#include "base/macros.h"
+#include "preload/agent.h"
+#include "preload/core.h"
+#include "preload/gate.h"
+#include "preload/hooks.h"
+#include "preload/mode.h"
+
+/* Only where processor and GPU may use it at the same time can it be sent home in between. */
+static bool can_send_home(CUdevice device)
+{
+        int concurrent = 0;
+
+        return real.cuDeviceGetAttribute(&concurrent, CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS,
+                                         device) == CUDA_SUCCESS &&
+               concurrent;
+}
+
+void managed_learn(struct gpu *g)
+{
+        if (mode_memory() != MEMORY_MANAGED)
+                return;
+        g->heap.managed = can_send_home((CUdevice)g->index);
+        if (!g->heap.managed)
+                log_warning("GPU %u cannot share managed memory with the processor: "
+                            "SUBLET_MEMORY=managed does not apply",
+                            g->index);
+}
+
+int managed_provide(struct gpu *g, uint64_t bytes)
+{
+        CUstreamCaptureMode mode;
+        CUdeviceptr address = 0;
+        CUresult r;
+
+        lock_release(&core.lock);
+        mode = core_relax();
+        r = real.cuMemAllocManaged(&address, bytes, CU_MEM_ATTACH_GLOBAL);
+        core_unrelax(mode);
+        lock_acquire(&core.lock);
+        if (r != CUDA_SUCCESS)
+                return -ENOMEM;
+        if (heap_provide(&g->heap, address, bytes) == 0)
+                return 0;
+        (void)real.cuMemFree_v2(address); /* was never used: nothing to wait for */
+        return -ENOMEM;
+}
+
+/* Count it like memory of ours, if the daemon can promise the room; where not, it is as on the
+ * plain driver, and what of it is on the GPU is seen there. */
+static void adopt(struct gpu *g, CUdeviceptr address, uint64_t bytes, CUcontext owner)
+{
+        uint64_t cost;
+        int r;
+
+        lock_acquire(&core.lock);
+        for (;;) {
+                uint64_t max = MIN(g->commit, sub_sat(g->visible, g->fixed));
+
+                r = heap_adopt(&g->heap, address, bytes, owner, max, &cost);
+                if (r != -ENOSPC || cost > sub_sat(g->visible, g->heap.allocated + g->fixed) ||
+                    hooks_commit(g, cost) < 0)
+                        break;
+        }
+        if (r == 0) {
+                gate_shut(GATE_UNBACKED);
+                g->usage_dirty = true;
+                g->commit_used_ns = clock_now_ns();
+        } else {
+                log_debug("GPU %u: %llu MiB of managed memory are left to the driver", g->index,
+                          (unsigned long long)(bytes >> 20));
+        }
+        lock_release(&core.lock);
+}
+
+CUresult hook_cuMemAllocManaged(CUdeviceptr *dptr, size_t bytesize, unsigned int flags)
+{
+        CUcontext owner = NULL;
+        struct gpu *g;
+        CUresult r;
+
+        (void)core_setup();
+        r = real.cuMemAllocManaged(dptr, bytesize, flags);
+        if (r == CUDA_ERROR_OUT_OF_MEMORY && hooks_make_room()) {
+                r = real.cuMemAllocManaged(dptr, bytesize, flags);
+                if (r == CUDA_ERROR_OUT_OF_MEMORY)
+                        hooks_return_room();
+        }
+        /* Small pieces are not worth their bookkeeping; they are seen on the GPU. */
+        if (r != CUDA_SUCCESS || bytesize <= HEAP_SMALL_MAX)
+                return r;
+        g = core_current_gpu();
+        if (g && g->attached && can_send_home((CUdevice)g->index) &&
+            real.cuCtxGetCurrent(&owner) == CUDA_SUCCESS)
+                adopt(g, *dptr, bytesize, owner);
+        return r;
+}

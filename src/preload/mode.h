@@ -1,0 +1,10 @@
+/* mode.h: how a program's memory is shared (SUBLET_MEMORY, `sublet run --memory`). Read once, at
+ * the first question; the same for all GPUs. Any thread. */
+#pragma once
+
+enum memory_mode {
+        MEMORY_SWAP,    /* the default: moved in bulk, all of it there whenever the program runs */
+        MEMORY_MANAGED, /* made of managed memory: the driver brings in what is touched */
+};
+
+enum memory_mode mode_memory(void);
