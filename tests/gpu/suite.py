@@ -55,7 +55,8 @@ class Process:
         with open(log, "ab") as err:
             self.process = subprocess.Popen(argv, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=err,
                                             start_new_session=True, bufsize=0)
-        threading.Thread(target=self._read, daemon=True).start()
+        self.reader = threading.Thread(target=self._read, daemon=True)
+        self.reader.start()
 
     @property
     def pid(self):
@@ -103,6 +104,7 @@ class Process:
             status = self.process.wait(max(deadline - time.monotonic(), 0.01))
         except subprocess.TimeoutExpired:
             raise Failure(f"{self.name} did not end in time: {self.tail()}") from None
+        self.reader.join(2)  # what it said last; a child of it may hold the pipe
         if status != 0:
             raise Failure(f"{self.name} ended with {status}: {self.tail()}")
 

@@ -6,11 +6,9 @@ import os
 
 import pytest
 
-from test_programs import DOORS, PROGRAMS, result
+from test_programs import result
+from families import DOORS, PROGRAMS, TANGLED, TORTURE, torture_of
 from world import go_on
-
-HARD = "calls=5,every=2ms"
-MANY = {"small": "calls=50,every=2ms"}  # thousands of calls
 
 
 def tortured(world, name, *args, torture, **env):
@@ -31,8 +29,8 @@ def test_equal_under_torture_through_every_door(shared, name):
     """All doors at the same time, on one card."""
     args = [name, *PROGRAMS[name], "--seed", "11"]
     plain = shared.program(*args, shared=False).ok()
-    runs = [tortured(shared, *args, door=door, torture=f"{seed},{MANY.get(name, HARD)}")
-            for seed, door in enumerate(("linked", *DOORS), 1)]
+    runs = [tortured(shared, *args, door=door, torture=torture_of(name, seed))
+            for seed, door in enumerate(DOORS, 1)]
     for run in runs:
         assert result(run.ok()) == result(plain)
         assert run.err() == ""
@@ -45,9 +43,17 @@ def test_equal_under_torture_through_every_door(shared, name):
 def test_equal_under_torture_without_a_daemon(world, name):
     args = [name, *PROGRAMS[name], "--seed", "11"]
     plain = world.program(*args, shared=False).ok()
-    run = tortured(world, *args, torture=f"5,{MANY.get(name, HARD)}", SUBLET_DAEMON="/nonexistent").ok()
+    run = tortured(world, *args, torture=torture_of(name, 5), SUBLET_DAEMON="/nonexistent").ok()
     assert result(run) == result(plain)
     assert sum(times(world, run.pid)) > 0
+
+
+@pytest.mark.parametrize("name", TANGLED)
+def test_work_that_cannot_just_be_waited_for(shared, name):
+    open(shared.path("end"), "wb").close()
+    run = tortured(shared, *TANGLED[name], "--seed", "5", "--until", shared.path("end"), torture=torture_of(name, 7)).ok()
+    assert shared.check_sums(run) >= 2
+    assert sum(times(shared, run.pid)) > 0
 
 
 def test_the_seed_decides(world):
@@ -75,7 +81,7 @@ def test_a_setting_that_is_none_is_said(shared, setting):
 
 
 def test_how_often_is_said(shared):
-    run = tortured(shared, "churn", *PROGRAMS["churn"], torture=f"3,{HARD}", SUBLET_LOG="info").ok()
+    run = tortured(shared, "churn", *PROGRAMS["churn"], torture=f"3,{TORTURE}", SUBLET_LOG="info").ok()
     lines = [line for line in run.err().splitlines() if "torture: " in line]
     assert len(lines) == len(times(shared, run.pid))
     assert f"; {len(lines)} times so far, " in lines[-1]
@@ -84,7 +90,7 @@ def test_how_often_is_said(shared):
 def test_two_that_do_not_fit_are_tortured_while_they_take_turns(shared):
     pair = [tortured(shared, "fill", "--bytes", "80MiB", "--block", "4MiB", "--seed", seed, "--rounds", 3, "--until",
                      shared.path("end"), torture=f"{seed},calls=20,every=30ms") for seed in (1, 2)]
-    go_on(pair, 6)
+    go_on(pair, 3)
     open(shared.path("end"), "wb").close()
     for p in pair:
         p.ok()
@@ -99,11 +105,10 @@ def test_the_daemon_comes_and_goes_meanwhile(world):
     pair = [tortured(world, "fill", "--bytes", "80MiB", "--block", "4MiB", "--seed", seed, "--until", world.path("end"),
                      torture=f"{seed},calls=10,every=5ms") for seed in (1, 2)]
     go_on(pair, 1)
-    for _ in range(3):
-        world.daemon.process.kill()
-        world.daemon.wait()
-        world.start_daemon(config={"quantum": "200ms"})
-        go_on(pair, 1)
+    world.daemon.process.kill()
+    world.daemon.wait()
+    world.start_daemon(config={"quantum": "200ms"})
+    go_on(pair, 1)
     open(world.path("end"), "wb").close()
     for p in pair:
         p.ok()

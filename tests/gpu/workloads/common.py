@@ -1,0 +1,39 @@
+"""What the workloads of frameworks.py share. A workload is a program as a user would write it: it knows nothing of
+sublet. It says each of its results as one JSON line, with a hash of all its bits and a few values of it."""
+
+import hashlib
+import json
+import sys
+import time
+
+import numpy as np
+
+_began = time.monotonic()
+
+
+def say(event, **fields):
+    print(json.dumps({"event": event, **fields}), flush=True)
+
+
+def result(name, *arrays):
+    """All arrays (NumPy's, or whatever numpy.asarray() takes) as one result."""
+    digest, values = hashlib.sha256(), []
+    for a in arrays:
+        a = np.ascontiguousarray(np.asarray(a))
+        digest.update(str((a.dtype, a.shape)).encode())
+        digest.update(a.tobytes())
+        if a.dtype.kind in "fiub" and a.size:
+            wide = a.astype(np.float64)
+            values += [float(wide.mean()), float(np.abs(wide).mean()), float(wide.flat[a.size // 2])]
+    say("result", name=name, hash=digest.hexdigest()[:16], values=values[:60])
+
+
+def run(cases):
+    """The case that the first argument names; the time is that of the case alone, without imports."""
+    global _began
+    name = sys.argv[1]
+    if name not in cases:
+        sys.exit(f"no case {name!r}; there are {', '.join(cases)}")
+    _began = time.monotonic()
+    cases[name]()
+    say("end", seconds=round(time.monotonic() - _began, 3))
