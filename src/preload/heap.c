@@ -95,24 +95,52 @@ static size_t heap_fit(const struct heap *h, uint64_t bytes)
         return h->count;
 }
 
-static int block_make_extents(const struct heap *h, struct block *b)
+static int block_make_extents(struct block *b)
 {
-        b->extent_count = (unsigned)((b->bytes + h->extent_bytes - 1) / h->extent_bytes);
-        b->extents = calloc(b->extent_count, sizeof(*b->extents));
+        unsigned count = (unsigned)((b->bytes + b->extent_bytes - 1) / b->extent_bytes);
+
+        b->extents = calloc(count, sizeof(*b->extents));
         if (!b->extents)
                 return -ENOMEM;
-        for (unsigned i = 0; i < b->extent_count; i++) {
-                uint64_t offset = i * h->extent_bytes;
+        for (unsigned i = 0; i < count; i++) {
+                uint64_t offset = i * b->extent_bytes;
+                struct extent *e = &b->extents[i];
 
-                b->extents[i].address = b->address + offset;
-                b->extents[i].bytes = MIN(h->extent_bytes, b->bytes - offset);
-                b->extents[i].managed = b->managed;
+                e->address = b->address + offset;
+                e->bytes = MIN(b->extent_bytes, b->bytes - offset);
+                e->managed = b->managed;
+                e->live = b->kind == BLOCK_LARGE || b->kind == BLOCK_ADOPTED ? extent_whole(e) : 0;
         }
+        /* Of a pool's address space most may never be used, and need never be looked at. */
+        b->extent_count = b->kind == BLOCK_POOL ? 0 : count;
         return 0;
 }
 
+static void extent_count(struct heap *h, struct extent *e)
+{
+        if (!e->counted)
+                h->allocated += e->bytes;
+        e->counted = true;
+}
+
+/* A slab is paid for as a whole: what fits into it costs nothing. A pool's block is not. */
+static void block_count(struct heap *h, struct block *b)
+{
+        for (unsigned i = 0; i < b->extent_count; i++)
+                extent_count(h, &b->extents[i]);
+        h->managed_bytes += b->managed ? b->bytes : 0;
+}
+
+void heap_settle(struct heap *h, struct extent *e)
+{
+        if (e->counted)
+                h->allocated -= e->bytes;
+        e->counted = false;
+}
+
 /* Cut a block of so many bytes out of the free space. NULL: no memory. */
-static struct block *heap_carve(struct heap *h, uint64_t bytes, CUcontext owner)
+static struct block *heap_carve(struct heap *h, enum block_kind kind, uint64_t bytes,
+                                uint64_t extent_bytes, CUcontext owner)
 {
         size_t at = heap_fit(h, bytes);
         struct block *b, *space;
@@ -128,11 +156,18 @@ static struct block *heap_carve(struct heap *h, uint64_t bytes, CUcontext owner)
                 return NULL;
         *b = (struct block){.address = space->address,
                             .bytes = bytes,
+                            .extent_bytes = extent_bytes,
+                            .kind = kind,
                             .managed = space->managed,
                             .owner = owner,
                             .id = ++h->next_id};
-        if (block_make_extents(h, b) < 0)
+        if (block_make_extents(b) < 0)
                 goto free_block;
+        if (kind != BLOCK_LARGE) {
+                b->users = calloc(bytes / HEAP_GRANULARITY, sizeof(*b->users));
+                if (!b->users)
+                        goto free_extents;
+        }
         if (space->bytes == bytes) {
                 h->blocks[at] = b;
                 free(space);
@@ -142,65 +177,152 @@ static struct block *heap_carve(struct heap *h, uint64_t bytes, CUcontext owner)
                 space->address += bytes;
                 space->bytes -= bytes;
         }
-        h->allocated += bytes;
-        h->managed_bytes += b->managed ? bytes : 0;
+        block_count(h, b);
         return b;
 
 free_extents:
+        free(b->users);
         free(b->extents);
 free_block:
         free(b);
         return NULL;
 }
 
-/* Slabs begin at the granularity, so that a program with one small buffer takes no more than from
- * the driver, and grow with their number, so that a million small buffers are not a million
- * handles. */
-static uint64_t heap_slab_bytes(const struct heap *h)
+struct block *heap_take_pool(struct heap *h, uint64_t bytes, uint64_t extent_bytes)
 {
-        return HEAP_GRANULARITY << MIN(h->slabs / 4, 5u);
+        return heap_carve(h, BLOCK_POOL, align_up(bytes, extent_bytes), extent_bytes, NULL);
 }
 
-static struct block *heap_slab_with_room(const struct heap *h, uint64_t bytes, CUcontext owner)
+/* Where page i of a block is kept: the extent, and the bit in it. */
+static struct extent *page_extent(const struct block *b, uint64_t i, uint64_t *ret_bit)
 {
-        for (size_t i = 0; i < h->count; i++) {
-                struct block *b = h->blocks[i];
+        uint64_t per_extent = b->extent_bytes / HEAP_GRANULARITY;
 
-                if (b->kind == BLOCK_SLAB && !b->dying && b->owner == owner &&
-                    slab_may_fit(b->slab, bytes))
-                        return b;
+        *ret_bit = UINT64_C(1) << (i % per_extent);
+        return &b->extents[i / per_extent];
+}
+
+uint64_t heap_use_cost(const struct block *b, CUdeviceptr at, uint64_t bytes)
+{
+        uint64_t cost = 0;
+
+        for (uint64_t i = (at - b->address) / b->extent_bytes,
+                      last = (at + bytes - 1 - b->address) / b->extent_bytes;
+             i <= last; i++)
+                cost += b->extents[i].counted ? 0 : b->extents[i].bytes;
+        return cost;
+}
+
+void heap_use(struct heap *h, struct block *b, CUdeviceptr at, uint64_t bytes)
+{
+        uint64_t i = (at - b->address) / HEAP_GRANULARITY,
+                 last = (at + bytes - 1 - b->address) / HEAP_GRANULARITY;
+
+        for (; i <= last; i++) {
+                uint64_t bit;
+                struct extent *e = page_extent(b, i, &bit);
+
+                b->users[i]++;
+                e->live |= bit;
+                extent_count(h, e);
+                b->extent_count = MAX(b->extent_count, (unsigned)(e - b->extents) + 1);
         }
-        return NULL;
+}
+
+void heap_unuse(struct block *b, CUdeviceptr at, uint64_t bytes)
+{
+        uint64_t i = (at - b->address) / HEAP_GRANULARITY,
+                 last = (at + bytes - 1 - b->address) / HEAP_GRANULARITY;
+
+        for (; i <= last; i++) {
+                uint64_t bit;
+                struct extent *e = page_extent(b, i, &bit);
+
+                if (--b->users[i] == 0)
+                        e->live &= ~bit;
+        }
+}
+
+/* Slabs begin at the granularity and grow with what there is, so that little is taken that nobody
+ * asked for, a 16th at most, and a million small buffers are not thousands of handles. */
+static uint64_t heap_slab_bytes(const struct heap *h)
+{
+        uint64_t bytes = HEAP_GRANULARITY, most = MIN(h->extent_bytes, HEAP_SLAB_MAX);
+
+        while (bytes * 2 <= MIN(h->slab_bytes / 16, most))
+                bytes *= 2;
+        return bytes;
+}
+
+/* The link to the first slab that may have room, and is the next to be tried. */
+static struct block **slab_with_room(struct block **link, uint64_t bytes, CUcontext owner)
+{
+        while (*link && ((*link)->owner != owner || !slab_may_fit((*link)->slab, bytes)))
+                link = &(*link)->next_slab;
+        return link;
+}
+
+/* Where room was found or made there is likely to be more. */
+static void slab_to_front(struct heap *h, struct block **link)
+{
+        struct block *b = *link;
+
+        *link = b->next_slab;
+        b->next_slab = h->slabs;
+        h->slabs = b;
+}
+
+static void slab_forget(struct heap *h, const struct block *b)
+{
+        struct block **link = &h->slabs;
+
+        while (*link && *link != b)
+                link = &(*link)->next_slab;
+        if (!*link)
+                return;
+        *link = b->next_slab;
+        h->slab_bytes -= b->bytes;
+}
+
+static struct block *heap_slab_new(struct heap *h, uint64_t bytes, CUcontext owner)
+{
+        struct block *b = heap_carve(h, BLOCK_SLAB, bytes, h->extent_bytes, owner);
+
+        if (!b)
+                return NULL;
+        b->slab = slab_new(b->bytes);
+        if (!b->slab) {
+                heap_bury(h, b);
+                return NULL;
+        }
+        b->next_slab = h->slabs;
+        h->slabs = b;
+        h->slab_bytes += b->bytes;
+        return b;
 }
 
 static int heap_allocate_small(struct heap *h, uint64_t bytes, CUcontext owner, uint64_t max,
                                CUdeviceptr *ret_address, uint64_t *ret_cost)
 {
-        struct block *b;
+        struct block **link = slab_with_room(&h->slabs, bytes, owner);
         uint64_t offset;
 
-        while ((b = heap_slab_with_room(h, bytes, owner))) {
-                if (slab_allocate(b->slab, bytes, &offset) == 0) {
-                        *ret_address = b->address + offset;
-                        return 0;
-                }
+        while (*link && slab_allocate((*link)->slab, bytes, &offset) < 0)
+                link = slab_with_room(&(*link)->next_slab, bytes, owner);
+        if (*link) {
+                slab_to_front(h, link);
+        } else {
+                *ret_cost = heap_slab_bytes(h);
+                if (h->allocated + *ret_cost > max)
+                        return -ENOSPC;
+                if (h->managed && heap_fit(h, *ret_cost) == h->count)
+                        return -ENOBUFS;
+                if (!heap_slab_new(h, *ret_cost, owner))
+                        return -ENOMEM;
+                (void)slab_allocate(h->slabs->slab, bytes, &offset);
         }
-        *ret_cost = heap_slab_bytes(h);
-        if (h->allocated + *ret_cost > max)
-                return -ENOSPC;
-        if (h->managed && heap_fit(h, *ret_cost) == h->count)
-                return -ENOBUFS;
-        b = heap_carve(h, *ret_cost, owner);
-        if (!b)
-                return -ENOMEM;
-        b->kind = BLOCK_SLAB;
-        b->slab = slab_new(b->bytes);
-        if (!b->slab || slab_allocate(b->slab, bytes, &offset) < 0) {
-                heap_bury(h, b);
-                return -ENOMEM;
-        }
-        h->slabs++;
-        *ret_address = b->address + offset;
+        *ret_address = h->slabs->address + offset;
+        heap_use(h, h->slabs, *ret_address, bytes);
         return 0;
 }
 
@@ -216,10 +338,9 @@ int heap_allocate(struct heap *h, uint64_t bytes, CUcontext owner, uint64_t max,
                 return -ENOSPC;
         if (h->managed && heap_fit(h, *ret_cost) == h->count)
                 return -ENOBUFS;
-        b = heap_carve(h, *ret_cost, owner);
+        b = heap_carve(h, BLOCK_LARGE, *ret_cost, h->extent_bytes, owner);
         if (!b)
                 return -ENOMEM;
-        b->kind = BLOCK_LARGE;
         b->requested = bytes;
         *ret_address = b->address;
         return 0;
@@ -235,9 +356,10 @@ static int heap_insert_foreign(struct heap *h, const struct block *like)
                 return -ENOMEM;
         *b = *like;
         b->managed = true;
+        b->extent_bytes = h->extent_bytes;
         at = heap_locate(h, b->address);
         at = at == h->count ? 0 : at + 1;
-        if ((b->kind != BLOCK_FREE && block_make_extents(h, b) < 0) || heap_insert(h, at, b) < 0) {
+        if ((b->kind != BLOCK_FREE && block_make_extents(b) < 0) || heap_insert(h, at, b) < 0) {
                 free(b->extents);
                 free(b);
                 return -ENOMEM;
@@ -267,8 +389,7 @@ int heap_adopt(struct heap *h, CUdeviceptr address, uint64_t bytes, CUcontext ow
                                                    .id = ++h->next_id});
         if (r < 0)
                 return r;
-        h->allocated += bytes;
-        h->managed_bytes += bytes;
+        block_count(h, h->blocks[heap_locate(h, address)]);
         return 0;
 }
 
@@ -276,6 +397,7 @@ void heap_withdraw(struct heap *h, struct block *b)
 {
         heap_remove(h, heap_locate(h, b->address));
         slab_delete(b->slab);
+        free(b->users);
         free(b->extents);
         free(b);
 }
@@ -319,11 +441,12 @@ int heap_free(struct heap *h, CUdeviceptr address, struct block **ret_dead)
                 return -EINVAL;
         if (p.block->kind == BLOCK_SLAB) {
                 slab_free(p.block->slab, address - p.block->address);
+                heap_unuse(p.block, p.start, p.bytes);
                 if (!slab_empty(p.block->slab)) {
                         *ret_dead = NULL;
                         return 0;
                 }
-                h->slabs--;
+                slab_forget(h, p.block);
         }
         p.block->dying = true;
         *ret_dead = p.block;
@@ -338,7 +461,7 @@ struct block *heap_orphan(struct heap *h, CUcontext owner)
                 if (b->kind == BLOCK_FREE || b->dying || (owner && b->owner != owner))
                         continue;
                 if (b->kind == BLOCK_SLAB)
-                        h->slabs--;
+                        slab_forget(h, b);
                 b->dying = true;
                 return b;
         }
@@ -362,19 +485,15 @@ static void heap_join_with_next(struct heap *h, size_t at)
         free(next);
 }
 
-void heap_drop(struct heap *h, struct block *dead, uint64_t bytes)
-{
-        dead->dropped += bytes;
-        h->allocated -= bytes;
-}
-
 void heap_bury(struct heap *h, struct block *dead)
 {
         size_t at = heap_locate(h, dead->address);
 
-        h->allocated -= dead->bytes - dead->dropped;
+        for (unsigned i = 0; i < dead->extent_count; i++)
+                heap_settle(h, &dead->extents[i]);
         h->managed_bytes -= dead->managed ? dead->bytes : 0;
         slab_delete(dead->slab);
+        free(dead->users);
         free(dead->extents);
         *dead = (struct block){.address = dead->address,
                                .bytes = dead->bytes,

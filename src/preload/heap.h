@@ -19,6 +19,7 @@
  * leave fewer that are equal, which memory must be to be passed on. */
 #define HEAP_EXTENT_MAX  (UINT64_C(128) << 20)
 #define HEAP_SMALL_MAX   (UINT64_C(1) << 20) /* up to this, allocations share a slab */
+#define HEAP_SLAB_MAX    (UINT64_C(64) << 20)
 #define HEAP_SMALL_ALIGN 512u                /* like the driver's own */
 #define HEAP_GRANULARITY (UINT64_C(2) << 20) /* of VMM handles, checked at attach */
 
@@ -33,11 +34,28 @@ struct extent {
         uint64_t bytes;
         CUmemGenericAllocationHandle handle; /* RESIDENT */
         struct arena_room host;              /* EVICTED, and while copying */
+        /* One bit for each HEAP_GRANULARITY bytes, lowest address first. */
+        uint64_t live; /* something is allocated there: its contents count */
+        uint64_t kept; /* EVICTED, and while copying: the arena holds its contents */
         enum extent_state state;
         bool managed; /* no handle and no arena: the driver moves it, and we tell it where to */
-        bool busy; /* somebody makes driver calls on it without the lock; nobody else may touch it
-                    */
+        bool busy;    /* somebody makes driver calls on it without the lock; nobody else may touch
+                         it */
+        bool counted; /* in h->allocated: it has to be there before the program may run, or is */
 };
+
+_Static_assert(HEAP_EXTENT_MAX / HEAP_GRANULARITY <= 64, "pages of an extent are bits of a word");
+
+/* All pages of an extent; of managed memory the last may be a part of one. */
+static inline uint64_t extent_whole(const struct extent *e)
+{
+        return UINT64_MAX >> (64 - (e->bytes + HEAP_GRANULARITY - 1) / HEAP_GRANULARITY);
+}
+
+static inline uint64_t extent_pages_bytes(uint64_t pages)
+{
+        return (uint64_t)__builtin_popcountll(pages) * HEAP_GRANULARITY;
+}
 
 enum block_kind {
         BLOCK_FREE,
@@ -45,23 +63,28 @@ enum block_kind {
         BLOCK_SLAB,
         BLOCK_ADOPTED, /* the program's own cuMemAllocManaged: the driver answers questions about it
                         */
+        BLOCK_POOL,    /* what is in it is pool.c's to know */
 };
 
 struct slab;
+struct chunk;
 
 struct block {
         CUdeviceptr address;
         uint64_t bytes;     /* of address space, a multiple of HEAP_GRANULARITY */
         uint64_t requested; /* LARGE: what the program asked for */
         enum block_kind kind;
-        bool managed;     /* its addresses are cuMemAllocManaged's, and go with it */
-        bool dying;       /* freed by the program, its memory on the way back */
-        uint64_t dropped; /* bytes that h->allocated no longer counts */
+        bool managed; /* its addresses are cuMemAllocManaged's, and go with it */
+        bool dying;   /* freed by the program, its memory on the way back */
         CUcontext owner;
         uint64_t id; /* CU_POINTER_ATTRIBUTE_BUFFER_ID */
         struct slab *slab;
+        struct block *next_slab; /* of heap.slabs */
+        struct chunk *chunk;     /* POOL */
+        uint16_t *users;         /* SLAB, POOL: allocations in each HEAP_GRANULARITY bytes */
         struct block *next_late; /* freed during a capture: the next one of gpu.late */
-        unsigned extent_count;
+        uint64_t extent_bytes;   /* of each but the last */
+        unsigned extent_count;   /* POOL: that were ever used */
         struct extent *extents;
 };
 
@@ -71,10 +94,11 @@ struct heap {
         uint64_t reserve_bytes; /* size of the next reservation */
         uint64_t extent_bytes;  /* the largest extent of this GPU */
         uint64_t next_id;
-        unsigned slabs;
+        struct block *slabs; /* those that were of use last come first */
+        uint64_t slab_bytes;
         bool managed; /* everything is made of managed memory (SUBLET_MEMORY=managed) */
 
-        uint64_t allocated;     /* bytes of blocks in use */
+        uint64_t allocated;     /* bytes of extents that are in use or hold memory */
         uint64_t managed_bytes; /* of these, what is managed memory */
         uint64_t
                 backed; /* of extents that hold GPU memory, those on their way in or out included */
@@ -116,8 +140,16 @@ int heap_free(struct heap *h, CUdeviceptr address, struct block **ret_dead);
 /* Blocks of a context that dies (NULL: of all): each call hands out one more, marked dying; NULL
  * when there is none left. */
 struct block *heap_orphan(struct heap *h, CUcontext owner);
-/* So many bytes of a dying block hold neither memory nor contents: nobody has to wait for them. */
-void heap_drop(struct heap *h, struct block *dead, uint64_t bytes);
+/* A POOL block of so many bytes of address space; nothing in it is in use. NULL: no memory. */
+struct block *heap_take_pool(struct heap *h, uint64_t bytes, uint64_t extent_bytes);
+/* Bytes by which h->allocated will rise when this part of a POOL block comes into use. */
+uint64_t heap_use_cost(const struct block *b, CUdeviceptr at, uint64_t bytes);
+/* An allocation in a slab or a POOL block begins or ends. Extents that it leaves without any stay
+ * counted until heap_settle(). */
+void heap_use(struct heap *h, struct block *b, CUdeviceptr at, uint64_t bytes);
+void heap_unuse(struct block *b, CUdeviceptr at, uint64_t bytes);
+/* An extent that holds neither memory nor contents and is of no use: nobody has to wait for it. */
+void heap_settle(struct heap *h, struct extent *e);
 /* The block holds nothing any more: its addresses can be used again, and h->allocated falls. */
 void heap_bury(struct heap *h, struct block *dead);
 

@@ -82,7 +82,9 @@ static CUresult allocate(struct gpu *g, uint64_t bytes, CUcontext owner, CUdevic
         if (r == 0 && g->limit == UINT64_MAX)
                 r = back_alone(g, *ret_ptr);
         if (r == 0) {
-                if (heap_missing(&g->heap) > 0)
+                /* Who shuts it and who opens it holds the lock: once is enough for a million small
+                 * allocations. */
+                if (heap_missing(&g->heap) > 0 && !(atomic_load(&gate_bits) & GATE_UNBACKED))
                         gate_shut(GATE_UNBACKED);
                 g->usage_dirty = true;
                 g->commit_used_ns = clock_now_ns();
@@ -287,7 +289,8 @@ CUresult hook_cuMemFree_v2(CUdeviceptr dptr)
                 reap_later(g, dead);
         else if (dead)
                 swap_discard(g, dead);
-        agent_kick();
+        if (dead)
+                agent_kick(); /* a piece of a slab changes no figure */
         lock_release(&core.lock);
         return CUDA_SUCCESS;
 }

@@ -81,8 +81,7 @@ static bool poison_gpu(struct gpu *g)
                         continue;
                 }
                 *link = b->next_late;
-                if (swap_empty(g, b))
-                        heap_drop(&g->heap, b, b->bytes - b->dropped);
+                (void)swap_empty(g, b);
                 link = &g->lost; /* the lock was given up meanwhile */
         }
         return g->lost != NULL;

@@ -17,17 +17,66 @@ struct slab {
         uint64_t bits[];
 };
 
+#define WORD_BITS 64u
+
 static bool bit(const uint64_t *bits, uint32_t i)
 {
-        return bits[i / 64] >> (i % 64) & 1;
+        return bits[i / WORD_BITS] >> (i % WORD_BITS) & 1;
 }
 
 static void bit_set(uint64_t *bits, uint32_t i, bool on)
 {
         if (on)
-                bits[i / 64] |= UINT64_C(1) << (i % 64);
+                bits[i / WORD_BITS] |= UINT64_C(1) << (i % WORD_BITS);
         else
-                bits[i / 64] &= ~(UINT64_C(1) << (i % 64));
+                bits[i / WORD_BITS] &= ~(UINT64_C(1) << (i % WORD_BITS));
+}
+
+static void bits_set(uint64_t *bits, uint32_t from, uint32_t count, bool on)
+{
+        while (count > 0) {
+                uint32_t shift = from % WORD_BITS, n = MIN(count, WORD_BITS - shift);
+                uint64_t mask = UINT64_MAX >> (WORD_BITS - n) << shift;
+
+                if (on)
+                        bits[from / WORD_BITS] |= mask;
+                else
+                        bits[from / WORD_BITS] &= ~mask;
+                from += n;
+                count -= n;
+        }
+}
+
+/* The first bit of this value in [from, to); to where there is none. Past the last unit there are
+ * whole words only. */
+static uint32_t bits_next(const uint64_t *bits, uint32_t from, uint32_t to, bool on)
+{
+        uint64_t flip = on ? 0 : UINT64_MAX, word;
+
+        if (from >= to)
+                return to;
+        word = (bits[from / WORD_BITS] ^ flip) & UINT64_MAX << (from % WORD_BITS);
+        while (word == 0) {
+                from = (from / WORD_BITS + 1) * WORD_BITS;
+                if (from >= to)
+                        return to;
+                word = bits[from / WORD_BITS] ^ flip;
+        }
+        return MIN((from & ~(WORD_BITS - 1)) + (uint32_t)__builtin_ctzll(word), to);
+}
+
+/* The last set bit at or below `from`; UINT32_MAX where there is none. */
+static uint32_t bits_last(const uint64_t *bits, uint32_t from)
+{
+        uint32_t i = from / WORD_BITS;
+        uint64_t word = bits[i] & UINT64_MAX >> (WORD_BITS - 1 - from % WORD_BITS);
+
+        while (word == 0) {
+                if (i == 0)
+                        return UINT32_MAX;
+                word = bits[--i];
+        }
+        return i * WORD_BITS + WORD_BITS - 1 - (uint32_t)__builtin_clzll(word);
 }
 
 static uint32_t units_of(uint64_t bytes)
@@ -61,19 +110,16 @@ bool slab_may_fit(const struct slab *s, uint64_t bytes)
 /* First run of `units` free units that lies in [from, to). to where there is none. */
 static uint32_t slab_run(const struct slab *s, uint32_t from, uint32_t to, uint32_t units)
 {
-        uint32_t start = from, i = from;
+        uint32_t start = bits_next(s->used_bits, from, to, false);
 
-        while (i < to) {
-                if (i % 64 == 0 && s->used_bits[i / 64] == UINT64_MAX) {
-                        i += 64;
-                        start = i;
-                        continue;
-                }
-                if (bit(s->used_bits, i))
-                        start = i + 1;
-                else if (i + 1 - start == units)
+        while (start < to) {
+                /* No further than needed: most of a slab may be free. */
+                uint32_t enough = MIN(start + units, to);
+                uint32_t end = bits_next(s->used_bits, start, enough, true);
+
+                if (end - start == units)
                         return start;
-                i++;
+                start = bits_next(s->used_bits, end, to, false);
         }
         return to;
 }
@@ -90,8 +136,7 @@ int slab_allocate(struct slab *s, uint64_t bytes, uint64_t *ret_offset)
                         return -ENOSPC;
                 }
         }
-        for (uint32_t i = at; i < at + units; i++)
-                bit_set(s->used_bits, i, true);
+        bits_set(s->used_bits, at, units, true);
         bit_set(s->first_bits, at, true);
         s->used += units;
         s->next = at + units < s->units ? at + units : 0;
@@ -101,14 +146,13 @@ int slab_allocate(struct slab *s, uint64_t bytes, uint64_t *ret_offset)
 
 bool slab_find(const struct slab *s, uint64_t offset, uint64_t *ret_start, uint64_t *ret_bytes)
 {
-        uint32_t start = (uint32_t)(offset / HEAP_SMALL_ALIGN), end = start + 1;
+        uint32_t start = (uint32_t)(offset / HEAP_SMALL_ALIGN), end;
 
         if (start >= s->units || !bit(s->used_bits, start))
                 return false;
-        while (!bit(s->first_bits, start))
-                start--;
-        while (end < s->units && bit(s->used_bits, end) && !bit(s->first_bits, end))
-                end++;
+        start = bits_last(s->first_bits, start);
+        end = bits_next(s->used_bits, start, s->units, false);
+        end = bits_next(s->first_bits, start + 1, end, true);
         *ret_start = (uint64_t)start * HEAP_SMALL_ALIGN;
         *ret_bytes = (uint64_t)(end - start) * HEAP_SMALL_ALIGN;
         return true;
@@ -117,17 +161,20 @@ bool slab_find(const struct slab *s, uint64_t offset, uint64_t *ret_start, uint6
 void slab_free(struct slab *s, uint64_t start)
 {
         uint64_t first, bytes;
-        uint32_t at;
+        uint32_t at, units, before, after;
 
         if (!slab_find(s, start, &first, &bytes))
                 return;
         at = (uint32_t)(first / HEAP_SMALL_ALIGN);
+        units = units_of(bytes);
         bit_set(s->first_bits, at, false);
-        for (uint32_t i = at; i < at + units_of(bytes); i++)
-                bit_set(s->used_bits, i, false);
-        s->used -= units_of(bytes);
+        bits_set(s->used_bits, at, units, false);
+        s->used -= units;
         s->next = at;
-        s->hint = s->units - s->used; /* runs may have joined: the only bound that is certain */
+        /* The run that it is now part of; all others are as long as they were. */
+        before = at > 0 ? bits_last(s->used_bits, at - 1) + 1 : 0;
+        after = bits_next(s->used_bits, at, s->units, true);
+        s->hint = MAX(s->hint, after - before);
 }
 
 bool slab_empty(const struct slab *s)

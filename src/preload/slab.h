@@ -12,7 +12,8 @@ void slab_delete(struct slab *s);      /* NULL is a no-op */
 
 /* A cheap guess: false is certain, true means slab_allocate() is worth a try. */
 bool slab_may_fit(const struct slab *s, uint64_t bytes);
-/* 0, -ENOSPC. A failure makes slab_may_fit() say no to this size until something is freed. */
+/* 0, -ENOSPC. A failure makes slab_may_fit() say no to this size until something is freed that
+ * makes room for it. */
 int slab_allocate(struct slab *s, uint64_t bytes, uint64_t *ret_offset);
 /* The allocation around offset; false where nothing is. bytes: its size rounded up to the
  * alignment. */

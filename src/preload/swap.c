@@ -22,7 +22,8 @@
 struct transfer {
         struct extent *extent;
         struct arena_room room;
-        CUevent done; /* stays with the slot */
+        uint64_t pages; /* that are copied, as bits (struct extent) */
+        CUevent done;   /* stays with the slot */
         bool out, copies;
 };
 
@@ -64,6 +65,28 @@ void swap_trim_arena(struct gpu *g, uint64_t bytes)
                 arena_trim(g->swap->arena, bytes);
 }
 
+/* ---- extents in nobody's hands any more ---- */
+
+/* What came to be of no use while an extent was busy, or before, is dropped: contents in the arena,
+ * and the claim that memory has to be there. Memory itself stays until it is evicted or released.
+ * Lock held. */
+static void extent_idle(struct gpu *g, struct extent *e)
+{
+        e->busy = false;
+        if (e->live || e->state == EXTENT_RESIDENT)
+                return;
+        if (e->state == EXTENT_EVICTED)
+                arena_give(g->swap->arena, &e->host);
+        e->state = EXTENT_UNBACKED;
+        heap_settle(&g->heap, e);
+}
+
+void swap_unused(struct gpu *g, struct extent *e)
+{
+        if (!e->busy)
+                extent_idle(g, e);
+}
+
 /* ---- what the limit allows ---- */
 
 /* Move to *ret what was passed on to us and the limit has no room for. Lock held. */
@@ -89,7 +112,7 @@ static bool extent_claim(struct gpu *g, struct extent *e, struct passed *ret_she
 /* The memory that should have been there was not. Lock held. */
 static void extent_unclaim(struct gpu *g, struct extent *e, CUresult why)
 {
-        e->busy = false;
+        extent_idle(g, e);
         g->heap.backed -= e->bytes;
         if (why != CUDA_ERROR_OUT_OF_MEMORY) {
                 core_give_up(g, why); /* these calls look at no context: it is the GPU */
@@ -117,7 +140,7 @@ static struct extent *find_extent(struct gpu *g, enum extent_state state)
         struct extent *e;
 
         while ((e = heap_walk(&g->heap, &c)))
-                if (!e->busy && e->state == state)
+                if (!e->busy && e->state == state && e->live)
                         return e;
         return NULL;
 }
@@ -170,7 +193,7 @@ int swap_back_block(struct gpu *g, struct block *b)
                 struct extent *e = &b->extents[i];
                 struct passed shed;
 
-                if (e->state == EXTENT_UNBACKED && extent_claim(g, e, &shed) &&
+                if (e->state == EXTENT_UNBACKED && e->live && extent_claim(g, e, &shed) &&
                     back_extent(g, e, &shed) != CUDA_SUCCESS)
                         return -ENOMEM;
         }
@@ -245,24 +268,46 @@ static bool swap_context_died(struct gpu *g)
         return died;
 }
 
-/* Copy between an extent and its room, piece by piece. Managed memory is sent where it shall be: in
- * bulk, and only what is not there. */
+/* The next run of pages of a transfer from *offset on: its length, 0 at the end. */
+static uint64_t next_run(uint64_t pages, uint64_t *offset)
+{
+        uint64_t first = *offset / HEAP_GRANULARITY, rest = first < 64 ? pages >> first : 0, gap;
+
+        if (rest == 0)
+                return 0;
+        gap = (uint64_t)__builtin_ctzll(rest);
+        *offset = (first + gap) * HEAP_GRANULARITY;
+        rest = ~(rest >> gap);
+        return (rest ? (uint64_t)__builtin_ctzll(rest) : 64) * HEAP_GRANULARITY;
+}
+
+/* Copy between the pages of an extent and their room, which lie in it one after the other. Managed
+ * memory is sent where it shall be: in bulk, and only what is not there. */
 static CUresult copy(struct gpu *g, const struct transfer *t)
 {
         struct swap *s = g->swap;
-        CUdeviceptr at = t->extent->address;
+        const struct arena_piece *p = t->room.pieces;
+        uint64_t offset = 0, in_piece = 0, run;
         CUresult r = CUDA_SUCCESS;
 
         if (t->extent->managed)
-                r = real.cuMemPrefetchAsync(at, t->extent->bytes,
+                r = real.cuMemPrefetchAsync(t->extent->address, t->extent->bytes,
                                             t->out ? CU_DEVICE_CPU : (CUdevice)g->index,
                                             t->out ? s->out : s->in);
-        for (unsigned i = 0; i < t->room.count && r == CUDA_SUCCESS; i++) {
-                const struct arena_piece *p = &t->room.pieces[i];
+        while ((run = next_run(t->pages, &offset)) > 0 && r == CUDA_SUCCESS) {
+                for (uint64_t n; run > 0 && r == CUDA_SUCCESS; run -= n, offset += n) {
+                        CUdeviceptr at = t->extent->address + offset;
+                        char *host = p->host + in_piece;
 
-                r = t->out ? real.cuMemcpyDtoHAsync_v2(p->host, at, p->bytes, s->out)
-                           : real.cuMemcpyHtoDAsync_v2(at, p->host, p->bytes, s->in);
-                at += p->bytes;
+                        n = MIN(run, p->bytes - in_piece);
+                        r = t->out ? real.cuMemcpyDtoHAsync_v2(host, at, n, s->out)
+                                   : real.cuMemcpyHtoDAsync_v2(at, host, n, s->in);
+                        in_piece += n;
+                        if (in_piece == p->bytes) {
+                                p++;
+                                in_piece = 0;
+                        }
+                }
         }
         if (r == CUDA_SUCCESS)
                 r = real.cuEventRecord(t->done, t->out ? s->out : s->in);
@@ -283,8 +328,8 @@ static void restore_later(struct gpu *g, struct extent *e)
 {
         extent_unmap(e);
         lock_acquire(&core.lock);
-        e->busy = false;
         g->heap.backed -= e->bytes;
+        extent_idle(g, e);
         lock_release(&core.lock);
 }
 
@@ -298,8 +343,9 @@ static bool start_evict(struct gpu *g, struct extent *e)
         struct swap *s = g->swap;
         struct transfer *t;
         struct arena_room room = {0};
+        uint64_t pages = e->managed ? 0 : e->kept;
 
-        if (!e->managed && arena_take(s->arena, e->bytes, &room) < 0) {
+        if (pages && arena_take(s->arena, extent_pages_bytes(pages), &room) < 0) {
                 if (!s->no_host_said)
                         log_warning("GPU %u: no host memory to evict %llu MiB to; they stay on the "
                                     "GPU for now",
@@ -311,9 +357,10 @@ static bool start_evict(struct gpu *g, struct extent *e)
         t = transfer_push(s);
         t->extent = e;
         t->room = room;
+        t->pages = pages;
         t->out = true;
-        t->copies = true;
-        if (copy(g, t) != CUDA_SUCCESS) {
+        t->copies = e->managed || pages != 0;
+        if (t->copies && copy(g, t) != CUDA_SUCCESS) {
                 (void)swap_context_died(g);
                 s->count--;
                 /* What was queued of it still writes there. */
@@ -350,6 +397,7 @@ static bool start_restore(struct gpu *g, struct extent *e, int passed_fd)
         t = transfer_push(s);
         t->extent = e;
         t->room = e->host;
+        t->pages = e->managed ? 0 : e->kept;
         t->out = false;
         /* In a heap of managed memory what is touched comes back by itself, and nothing else. */
         t->copies = e->state == EXTENT_EVICTED && !(e->managed && g->heap.managed);
@@ -410,15 +458,15 @@ static bool reap(struct gpu *g)
                 e->host = t->room;
                 e->state = t->room.count || (e->managed && t->copies) ? EXTENT_EVICTED
                                                                       : EXTENT_UNBACKED;
-                e->busy = false;
                 g->heap.backed -= e->bytes;
-                g->moved_out += t->room.count ? e->bytes : 0;
+                g->moved_out += t->room.count ? extent_pages_bytes(t->pages) : 0;
+                extent_idle(g, e);
                 g->usage_dirty = true;
                 bell_ring(&core.changed);
         } else {
                 if (e->state == EXTENT_EVICTED) {
                         arena_give(s->arena, &e->host);
-                        g->moved_in += e->managed ? 0 : e->bytes;
+                        g->moved_in += extent_pages_bytes(t->pages);
                 }
                 extent_arrived(g, e);
         }
@@ -428,10 +476,10 @@ static bool reap(struct gpu *g)
         return true;
 }
 
-/* What to evict next, marked busy; NULL: enough is out or on its way. Lock held. The smallest
- * extent that is enough, else the largest: the fewest calls, and little more than what is missing.
- * Among equals the one highest in the address space: what lies low was allocated first and is most
- * likely to live long. */
+/* What to evict next, marked busy; NULL: enough is out or on its way. Lock held. What nothing lives
+ * in comes first, for it need not be copied; then the smallest extent that is enough, else the
+ * largest: the fewest calls, and little more than what is missing. Among equals the one highest in
+ * the address space: what lies low was allocated first and is most likely to live long. */
 static struct extent *choose_evict(struct gpu *g)
 {
         const struct swap *s = g->swap;
@@ -450,6 +498,10 @@ static struct extent *choose_evict(struct gpu *g)
         while ((e = heap_walk(&g->heap, &c))) {
                 if (e->busy || e->state != EXTENT_RESIDENT)
                         continue;
+                if (best && !best->live != !e->live) {
+                        best = e->live ? best : e;
+                        continue;
+                }
                 if (!best ||
                     (best->bytes < missing ? e->bytes >= best->bytes
                                            : e->bytes >= missing && e->bytes <= best->bytes))
@@ -457,6 +509,7 @@ static struct extent *choose_evict(struct gpu *g)
         }
         if (best) {
                 best->busy = true;
+                best->kept = best->live;
                 g->heap.resident -= best->bytes;
         }
         return best;
@@ -469,7 +522,8 @@ static struct extent *find_whole(struct gpu *g)
         struct extent *e;
 
         while ((e = heap_walk(&g->heap, &c)))
-                if (!e->busy && e->state == EXTENT_EVICTED && extent_is_whole(g, e))
+                if (!e->busy && e->state == EXTENT_EVICTED && extent_is_whole(g, e) &&
+                    e->kept == extent_whole(e))
                         return e;
         return NULL;
 }
@@ -563,11 +617,11 @@ enum swap_progress swap_step(struct gpu *g, bool may_evict, bool restore)
         } else {
                 lock_acquire(&core.lock);
                 if (e) {
-                        e->busy = false;
                         if (out)
                                 g->heap.resident += e->bytes;
                         else
                                 g->heap.backed -= e->bytes;
+                        extent_idle(g, e);
                         if (passed_fd >= 0)
                                 passed_add(&g->passed, passed_fd);
                 }
@@ -608,12 +662,36 @@ void swap_forsake(struct gpu *g, struct block *b)
                         return;
                 if (e->state == EXTENT_RESIDENT)
                         continue;
-                if (e->state == EXTENT_EVICTED)
-                        arena_give(g->swap->arena, &e->host);
-                e->state = EXTENT_UNBACKED;
-                heap_drop(&g->heap, b, e->bytes);
+                e->live = 0;
+                extent_idle(g, e);
         }
         g->usage_dirty = true;
+        bell_ring(&core.changed);
+}
+
+/* Give back what an extent has; the bell is the caller's. Lock held, given up meanwhile. */
+static void extent_empty(struct gpu *g, struct extent *e)
+{
+        if (e->state == EXTENT_RESIDENT) {
+                CUstreamCaptureMode mode;
+
+                e->busy = true;
+                g->heap.resident -= e->bytes; /* from here on whoever needs it waits for it */
+                lock_release(&core.lock);
+                mode = core_relax();
+                extent_unmap(e);
+                core_unrelax(mode);
+                lock_acquire(&core.lock);
+                g->heap.backed -= e->bytes;
+                e->state = EXTENT_UNBACKED;
+        }
+        extent_idle(g, e);
+        g->usage_dirty = true;
+}
+
+void swap_release(struct gpu *g, struct extent *e)
+{
+        extent_empty(g, e);
         bell_ring(&core.changed);
 }
 
@@ -621,7 +699,7 @@ void swap_forsake(struct gpu *g, struct block *b)
  * may wait for work. The figures follow when it is gone. core.lock held, given up meanwhile. */
 static void withdraw_managed(struct gpu *g, struct block *b, bool give_back)
 {
-        uint64_t bytes = b->bytes, allocated = b->bytes - b->dropped, resident = 0;
+        uint64_t bytes = b->bytes, allocated = 0, resident = 0;
         CUdeviceptr address = b->address;
         CUcontext owner = b->owner, popped;
         CUstreamCaptureMode mode;
@@ -631,6 +709,7 @@ static void withdraw_managed(struct gpu *g, struct block *b, bool give_back)
 
                 if (!extent_await(e))
                         return;
+                allocated += e->counted ? e->bytes : 0;
                 resident += e->state == EXTENT_RESIDENT ? e->bytes : 0;
         }
         heap_withdraw(&g->heap, b);
@@ -655,26 +734,10 @@ static void withdraw_managed(struct gpu *g, struct block *b, bool give_back)
 bool swap_empty(struct gpu *g, struct block *b)
 {
         for (unsigned i = 0; i < b->extent_count; i++) {
-                struct extent *e = &b->extents[i];
-
-                if (!extent_await(e))
+                if (!extent_await(&b->extents[i]))
                         return false;
-                if (e->state == EXTENT_RESIDENT) {
-                        CUstreamCaptureMode mode;
-
-                        e->busy = true;
-                        lock_release(&core.lock);
-                        mode = core_relax();
-                        extent_unmap(e);
-                        core_unrelax(mode);
-                        lock_acquire(&core.lock);
-                        e->busy = false;
-                        g->heap.backed -= e->bytes;
-                        g->heap.resident -= e->bytes;
-                } else if (e->state == EXTENT_EVICTED) {
-                        arena_give(g->swap->arena, &e->host);
-                }
-                e->state = EXTENT_UNBACKED;
+                b->extents[i].live = 0;
+                extent_empty(g, &b->extents[i]);
         }
         g->usage_dirty = true;
         bell_ring(&core.changed);

@@ -13,6 +13,7 @@
 
 struct gpu;
 struct block;
+struct extent;
 
 struct swap *swap_new(struct gpu *g); /* NULL: no memory */
 
@@ -40,6 +41,13 @@ int swap_back_block(struct gpu *g, struct block *b);
  * later, and until then nobody shall wait for memory behind it. core.lock held, given up meanwhile.
  */
 void swap_forsake(struct gpu *g, struct block *b);
+
+/* Nothing lives in the extent any more: its contents are forgotten, its memory stays. core.lock
+ * held. */
+void swap_unused(struct gpu *g, struct extent *e);
+/* Give back the memory of an extent that is not busy and that no work uses any more; what still
+ * lives in it loses its contents. core.lock held, given up meanwhile. */
+void swap_release(struct gpu *g, struct extent *e);
 
 /* Release whatever memory a dying block holds and wait for transfers of it. False: the GPU has
  * failed, nothing is given back before the process ends. core.lock held, given up meanwhile. */

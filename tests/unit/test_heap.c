@@ -47,6 +47,7 @@ static int tear_down(void **state)
 
         for (size_t i = 0; i < h->count; i++) {
                 slab_delete(h->blocks[i]->slab);
+                free(h->blocks[i]->users);
                 free(h->blocks[i]->extents);
                 free(h->blocks[i]);
         }
@@ -219,6 +220,67 @@ static void nothing_is_taken_past_the_maximum_and_the_missing_bytes_are_named(vo
         assert_int_equal(cost, 2 * MIB);
 }
 
+static void small_allocations_never_take_a_tenth_more_than_they_are(void **state)
+{
+        struct heap *h = *state;
+        uint64_t sum = 0;
+
+        /* Once there are enough that the granularity does not matter. */
+        for (unsigned i = 0; i < 400000; i++) {
+                (void)take(h, 1 + i % 4096);
+                sum += align_up(1 + i % 4096, HEAP_SMALL_ALIGN);
+                if (sum > 32 * MIB && h->allocated > sum + sum / 10)
+                        fail_msg("%u allocations: %llu bytes for %llu", i + 1,
+                                 (unsigned long long)h->allocated, (unsigned long long)sum);
+        }
+}
+
+static void only_pages_with_something_in_them_are_live(void **state)
+{
+        struct heap *h = *state;
+        CUdeviceptr a = take(h, MIB), b = take(h, 700 * KIB), c;
+        struct heap_cursor cursor = {0};
+        struct extent *e;
+
+        for (unsigned i = 0; i < 40; i++)
+                c = take(h, MIB);
+        give(h, a);
+        e = heap_walk(h, &cursor);
+        assert_int_equal(e->live, 1); /* b holds it */
+        give(h, b);
+        assert_true(heap_walk(h, &cursor) == NULL || e->live == 0);
+        give(h, c);
+}
+
+static void a_pools_block_counts_what_is_in_use(void **state)
+{
+        struct heap *h = *state;
+        struct block *b = heap_take_pool(h, GIB, 32 * MIB);
+        struct heap_cursor c = {0};
+
+        assert_non_null(b);
+        assert_int_equal(h->allocated, 0);
+        assert_null(heap_walk(h, &c)); /* nothing of it is to be looked at */
+        assert_int_equal(heap_use_cost(b, b->address, 512), 32 * MIB);
+        heap_use(h, b, b->address, 512);
+        heap_use(h, b, b->address + 512, 40 * MIB);
+        assert_int_equal(h->allocated, 64 * MIB);
+        assert_int_equal(heap_use_cost(b, b->address + 60 * MIB, 8 * MIB), 32 * MIB);
+        assert_int_equal(b->extents[0].live, extent_whole(&b->extents[0]));
+        assert_int_equal(b->extents[1].live, 0x1f);
+        heap_unuse(b, b->address + 512, 40 * MIB);
+        assert_int_equal(b->extents[0].live, 1);
+        assert_int_equal(b->extents[1].live, 0);
+        assert_int_equal(h->allocated, 64 * MIB);
+        heap_settle(h, &b->extents[1]);
+        heap_settle(h, &b->extents[1]);
+        assert_int_equal(h->allocated, 32 * MIB);
+        heap_unuse(b, b->address, 512);
+        b->dying = true;
+        heap_bury(h, b);
+        assert_int_equal(h->allocated, 0);
+}
+
 /* ---- random against a model ---- */
 
 struct item {
@@ -349,6 +411,9 @@ int main(void)
                 HEAP_TEST(nothing_is_taken_past_the_maximum_and_the_missing_bytes_are_named),
                 HEAP_TEST(managed_memory_is_asked_for_whole_and_leaves_whole),
                 HEAP_TEST(a_programs_own_managed_memory_is_counted_where_it_lies),
+                HEAP_TEST(small_allocations_never_take_a_tenth_more_than_they_are),
+                HEAP_TEST(only_pages_with_something_in_them_are_live),
+                HEAP_TEST(a_pools_block_counts_what_is_in_use),
                 HEAP_TEST(random_allocations_never_overlap_and_the_figures_add_up),
         };
 
