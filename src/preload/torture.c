@@ -29,8 +29,8 @@ static struct {
         bool asked;      /* by a thread that waits for it */
         enum phase phase;
         uint64_t began_ns, next_ns;
-        uint64_t out_before; /* bytes moved out when it began */
-        uint64_t ended;      /* well or not: who asked goes on */
+        uint64_t taken; /* bytes it had, then those that were taken from it */
+        uint64_t ended; /* well or not: who asked goes on */
         uint64_t times, drains_failed;
 } torture;
 
@@ -130,12 +130,12 @@ void torture_call(void)
 
 /* ---- the course; core.lock held ---- */
 
-static uint64_t moved_out(void)
+static uint64_t backed(void)
 {
         uint64_t sum = 0;
 
         for (unsigned i = 0; i < core.gpu_count; i++)
-                sum += core.gpus[i].moved_out;
+                sum += core.gpus[i].heap.backed;
         return sum;
 }
 
@@ -155,14 +155,6 @@ static void end(void)
         bell_ring(&core.changed);
 }
 
-static bool anything_backed(void)
-{
-        for (unsigned i = 0; i < core.gpu_count; i++)
-                if (core.gpus[i].managed && core.gpus[i].heap.backed)
-                        return true;
-        return false;
-}
-
 void torture_step(uint64_t now)
 {
         bool settled = agent.link == LINK_UP ? core.lease != 0 : agent.link != LINK_HELLO;
@@ -171,12 +163,11 @@ void torture_step(uint64_t now)
             !(atomic_load_explicit(&gate_bits, memory_order_relaxed) & GATE_TORTURE))
                 return;
         torture.began_ns = now;
-        if (!core.running || agent.revoking || !settled || !anything_backed()) {
+        if (!core.running || agent.revoking || !settled || backed() == 0) {
                 end();
                 return;
         }
         torture.phase = DRAINS;
-        torture.out_before = moved_out();
         agent_begin_drain(DRAIN_MIN + draw(&torture.random) % DRAIN_VAR);
 }
 
@@ -188,6 +179,7 @@ bool torture_drained(void)
                 return false;
         all = draw(&torture.random) & 1;
         torture.phase = EVICTS;
+        torture.taken = backed();
         for (unsigned i = 0; i < core.gpu_count; i++) {
                 struct gpu *g = &core.gpus[i];
 
@@ -227,20 +219,19 @@ bool torture_evicts(void)
 void torture_evicted(void)
 {
         torture.phase = RESTORES;
+        torture.taken = sub_sat(torture.taken, backed());
         for (unsigned i = 0; i < core.gpu_count; i++)
                 core.gpus[i].own_limit = UINT64_MAX;
 }
 
 void torture_restored(void)
 {
-        uint64_t bytes = moved_out() - torture.out_before;
-
         if (torture.phase == REST)
                 return;
         torture.times++;
-        trace_event("torture", 0, bytes);
+        trace_event("torture", 0, torture.taken);
         log_info("torture: %llu KiB evicted and restored; %llu times so far, %llu drains given up",
-                 (unsigned long long)(bytes >> 10), (unsigned long long)torture.times,
+                 (unsigned long long)(torture.taken >> 10), (unsigned long long)torture.times,
                  (unsigned long long)torture.drains_failed);
         end();
 }

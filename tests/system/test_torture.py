@@ -48,6 +48,15 @@ def test_equal_under_torture_without_a_daemon(world, name):
     assert sum(times(world, run.pid)) > 0
 
 
+@pytest.mark.parametrize("name", ["churn", "threads", "copies"])
+def test_equal_under_torture_in_managed_memory(shared, name):
+    args = [name, *PROGRAMS[name], "--seed", "11"]
+    plain = shared.program(*args, shared=False).ok()
+    run = tortured(shared, *args, torture=torture_of(name, 5), SUBLET_MEMORY="managed").ok()
+    assert result(run) == result(plain)
+    assert sum(times(shared, run.pid)) > 0
+
+
 @pytest.mark.parametrize("name", TANGLED)
 def test_work_that_cannot_just_be_waited_for(shared, name):
     open(shared.path("end"), "wb").close()
