@@ -96,7 +96,7 @@ static void context_close(CUcontext c, bool although_retained)
         atomic_fetch_sub(&session_own(sim.session, c->device)->contexts, 1);
         session_uncharge(sim.session, c->device, c->charged);
         c->charged = 0;
-        c->legacy = NULL;
+        c->legacy = c->gather = NULL;
 }
 
 /* ---- primary contexts ---- */

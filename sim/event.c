@@ -88,6 +88,15 @@ EXPORT CUresult cuEventDestroy(CUevent event)
         return cuEventDestroy_v2(event);
 }
 
+/* Locked. */
+static void event_recorded(CUevent event, struct point p)
+{
+        capture_forget_event(event);
+        event->records++;
+        event->recorded = true;
+        event->point = p;
+}
+
 static CUresult event_record(const char *function, CUevent event, CUstream stream,
                              unsigned int flags)
 {
@@ -115,12 +124,8 @@ static CUresult event_record(const char *function, CUevent event, CUstream strea
                         struct point p;
 
                         r = stream_submit_locked(stream, &w, NULL, 0, &p);
-                        if (r == CUDA_SUCCESS) {
-                                capture_forget_event(event);
-                                event->records++;
-                                event->recorded = true;
-                                event->point = p;
-                        }
+                        if (r == CUDA_SUCCESS)
+                                event_recorded(event, p);
                 }
         }
         pthread_mutex_unlock(&sim.lock);
@@ -135,6 +140,36 @@ EXPORT CUresult cuEventRecordWithFlags(CUevent event, CUstream stream, unsigned 
 EXPORT CUresult cuEventRecord(CUevent event, CUstream stream)
 {
         return event_record(__func__, event, stream, 0);
+}
+
+/* Of all streams of the context, those of other threads and of no name included. */
+EXPORT CUresult cuCtxRecordEvent(CUcontext context, CUevent event)
+{
+        CUresult r = api_enter(__func__, API_ANY, NULL);
+
+        if (r != CUDA_SUCCESS)
+                return r;
+        if (!context)
+                return CUDA_ERROR_INVALID_CONTEXT;
+        r = context_check(context, &context);
+        if (r == CUDA_SUCCESS)
+                r = (CUresult)atomic_load(context->error);
+        if (r != CUDA_SUCCESS)
+                return r;
+        if (!event || event->magic != MAGIC_EVENT || event->context != context)
+                return CUDA_ERROR_INVALID_HANDLE;
+        pthread_mutex_lock(&sim.lock);
+        r = capture_refuses_context(context);
+        if (r == CUDA_SUCCESS) {
+                struct work w = {.kind = WORK_RECORD, .record = {event, event->records + 1}};
+                struct point p;
+
+                r = stream_submit_behind_all(context, &w, &p);
+                if (r == CUDA_SUCCESS)
+                        event_recorded(event, p);
+        }
+        pthread_mutex_unlock(&sim.lock);
+        return r;
 }
 
 EXPORT CUresult cuEventQuery(CUevent event)

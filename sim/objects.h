@@ -32,6 +32,7 @@ struct CUctx_st {
                                lock */
         struct CUstream_st *legacy;
         struct CUstream_st *streams; /* legacy and per-thread ones too */
+        struct CUstream_st *gather;  /* what waits for all of them; NULL: not needed yet */
         struct CUmod_st *modules;
         size_t limit[16];
 };

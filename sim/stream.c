@@ -209,6 +209,31 @@ drop:
         return r;
 }
 
+CUresult stream_submit_behind_all(CUcontext c, struct work *w, struct point *ret_point)
+{
+        struct point *all;
+        size_t n = 0;
+        CUresult r = CUDA_SUCCESS;
+
+        if (!c->gather)
+                r = stream_new(c, CU_STREAM_NON_BLOCKING, 0, &c->gather);
+        for (CUstream s = c->streams; s; s = s->next_of_context)
+                n++;
+        all = calloc(n + 1, sizeof(*all));
+        if (r != CUDA_SUCCESS || !all) {
+                free(all);
+                work_clear(w);
+                return CUDA_ERROR_OUT_OF_MEMORY;
+        }
+        n = 0;
+        for (CUstream s = c->streams; s; s = s->next_of_context)
+                if (s != c->gather)
+                        after_add(all, &n, s);
+        r = stream_submit_locked(c->gather, w, all, n, ret_point);
+        free(all);
+        return r;
+}
+
 void stream_await_room(CUstream s)
 {
         while (!s->capture && s->submitted - s->done >= STREAM_QUEUE &&

@@ -23,6 +23,10 @@ void stream_await_room(CUstream s);
 CUresult stream_submit_locked(CUstream s, struct work *w, const struct point *after, size_t count,
                               struct point *ret_point);
 
+/* Queue work behind all that the context's streams have been given so far; nothing waits for it.
+ * The lock held. */
+CUresult stream_submit_behind_all(CUcontext c, struct work *w, struct point *ret_point);
+
 /* For what cannot be captured: submit and, if told to, wait. The lock held. */
 CUresult stream_submit_free(CUstream s, struct work *w, bool wait);
 

@@ -33,10 +33,17 @@ static struct stream *streams;
 static size_t stream_count, stream_room;
 static struct capture *captures;
 static size_t capture_count, capture_room;
-static uint64_t begins;        /* waits begun so far */
-static uint64_t begins_marked; /* the last one that put events into the streams */
-static uint64_t begins_done;   /* waits up to this one are over */
-static uint64_t quiet_at;      /* gate_submissions() when nothing was in flight */
+static uint64_t quiet_at; /* gate_submissions() when nothing was in flight */
+
+/* Waits beside a program that goes on submitting share marks: one is made when the one before is
+ * reached, and is for all waits begun by then. */
+static struct {
+        uint64_t begun;   /* waits so far */
+        uint64_t reached; /* waits up to this one are over */
+        uint64_t number;  /* the last wait that the mark is for */
+        uint64_t generation;
+        bool made;
+} marks;
 
 struct context *quiet_context(CUcontext handle)
 {
@@ -64,6 +71,24 @@ struct context *quiet_context_primary(const struct gpu *g)
         return c;
 }
 
+/* Both events, while nobody can stand inside the driver because of the context: creating one would
+ * wait for that. */
+static bool context_has_marks(struct context *c)
+{
+        CUstreamCaptureMode mode = core_relax();
+        CUcontext popped;
+        bool ok = false;
+
+        if (real.cuCtxPushCurrent_v2(c->handle) == CUDA_SUCCESS) {
+                ok = real.cuEventCreate(&c->mark, CU_EVENT_DISABLE_TIMING) == CUDA_SUCCESS &&
+                     real.cuEventCreate(&c->still_mark, CU_EVENT_DISABLE_TIMING) == CUDA_SUCCESS &&
+                     real.cuCtxRecordEvent(c->handle, c->mark) == CUDA_SUCCESS;
+                (void)real.cuCtxPopCurrent_v2(&popped);
+        }
+        core_unrelax(mode);
+        return ok;
+}
+
 struct context *quiet_context_add(CUcontext handle, struct gpu *gpu, bool primary)
 {
         struct context *c = calloc(1, sizeof(*c));
@@ -71,6 +96,7 @@ struct context *quiet_context_add(CUcontext handle, struct gpu *gpu, bool primar
         if (!c)
                 return NULL;
         *c = (struct context){.next = contexts, .handle = handle, .gpu = gpu, .primary = primary};
+        c->has_marks = context_has_marks(c);
         contexts = c;
         return c;
 }
@@ -152,6 +178,16 @@ static CUresult record(CUevent *event, CUcontext context, CUstream stream)
         return r;
 }
 
+/* Of all that the context's streams have been given. */
+static bool context_record(const struct context *c, CUevent event)
+{
+        CUresult r = real.cuCtxRecordEvent(c->handle, event);
+
+        if (r != CUDA_SUCCESS)
+                (void)poison_note(c->gpu, r);
+        return r == CUDA_SUCCESS;
+}
+
 /* Whatever thread asks, it may have no context, and the legacy stream is that of the current one.
  */
 static CUresult ask_stream(CUstream stream, CUcontext context)
@@ -187,38 +223,49 @@ static bool stream_has_work(CUstream stream, CUcontext context)
         return r == CUDA_ERROR_NOT_READY;
 }
 
-/* An event on the stream where it has work; the stream is not capturing. */
-static void stream_mark(struct stream *s)
+static struct stream *stream_find(CUstream handle)
 {
-        s->pending = stream_has_work(s->handle, s->context) &&
-                     record(&s->event, s->context, s->handle) == CUDA_SUCCESS;
+        for (size_t i = 0; i < stream_count; i++)
+                if (streams[i].handle == handle)
+                        return &streams[i];
+        return NULL;
+}
+
+/* Destroyed, and its work done. */
+static void stream_bury(struct stream *s)
+{
+        if (s->event)
+                (void)real.cuEventDestroy_v2(s->event);
+        stream_drop((size_t)(s - streams));
 }
 
 void quiet_stream_remove(CUstream stream)
 {
         CUstreamCaptureMode mode;
+        struct context *c;
+        struct stream *s;
 
         for (size_t i = capture_count; i-- > 0;)
                 if (captures[i].stream == stream)
                         capture_drop(i);
-        for (size_t i = 0; i < stream_count; i++) {
-                struct stream *s = &streams[i];
-
-                if (s->handle != stream)
-                        continue;
-                mode = core_relax(); /* another stream may be capturing */
-                if (!stream_is_capturing(stream))
-                        stream_mark(s);
-                s->handle = NULL;
-                s->asked = false;
-                if (!s->pending) {
-                        if (s->event)
-                                (void)real.cuEventDestroy_v2(s->event);
-                        stream_drop(i);
-                }
-                core_unrelax(mode);
+        s = stream_find(stream);
+        if (!s)
                 return;
+        mode = core_relax(); /* another stream may be capturing */
+        c = quiet_context(s->context);
+        s->pending = false;
+        if (c && !stream_is_capturing(stream) && stream_has_work(stream, s->context)) {
+                c->strays = c->has_marks;
+                if (!c->has_marks)
+                        s->pending = record(&s->event, s->context, stream) == CUDA_SUCCESS;
+                else if (!quiet_capturing())
+                        c->still_marked = context_record(c, c->still_mark);
         }
+        s->handle = NULL;
+        s->asked = false;
+        if (!s->pending)
+                stream_bury(s);
+        core_unrelax(mode);
 }
 
 bool quiet_stream_is_busy(CUstream stream)
@@ -271,111 +318,162 @@ bool quiet_capturing(void)
         return __atomic_load_n(&capture_count, __ATOMIC_RELAXED) > 0;
 }
 
-/* ---- waiting ---- */
+/* ---- waiting while nothing is submitted ---- */
 
-static void context_begin(struct context *c, bool still, unsigned defaults)
+static void still_begin(struct context *c, unsigned defaults)
 {
-        bool legacy = defaults & (1u << (uintptr_t)CU_STREAM_LEGACY | 1u);
         bool per_thread = defaults & 1u << (uintptr_t)CU_STREAM_PER_THREAD;
 
-        if (legacy)
+        if (defaults & (1u << (uintptr_t)CU_STREAM_LEGACY | 1u))
                 c->legacy_asked = stream_has_work(CU_STREAM_LEGACY, c->handle);
-        if (per_thread || (c->legacy_asked && !still))
-                c->legacy_recorded =
-                        record(&c->legacy, c->handle, CU_STREAM_LEGACY) == CUDA_SUCCESS;
-}
-
-void quiet_begin(struct quiet_wait *w, bool still)
-{
-        CUstreamCaptureMode mode = core_relax();
-        unsigned defaults = gate_default_streams();
-
-        *w = (struct quiet_wait){
-                .still = still, .number = ++begins, .generation = gate_submissions()};
-        if (!still)
-                begins_marked = begins;
-        for (struct context *c = quiet_capturing() ? NULL : contexts; c; c = c->next)
-                context_begin(c, still, defaults);
-        for (size_t i = 0; i < stream_count && !quiet_capturing(); i++) {
-                struct stream *s = &streams[i];
-
-                if (!s->handle)
-                        continue;
-                if (still)
-                        s->asked = stream_has_work(s->handle, s->context);
-                else
-                        stream_mark(s);
-        }
-        core_unrelax(mode);
+        if (c->has_marks && (per_thread || c->strays))
+                c->still_marked = context_record(c, c->still_mark);
+        else if (per_thread)
+                c->still_marked =
+                        record(&c->still_mark, c->handle, CU_STREAM_LEGACY) == CUDA_SUCCESS;
 }
 
 /* A query of ours has answered. *waits: whether it is still to be waited for. */
-static enum quiet answered(CUresult r, CUcontext context, bool *waits, struct quiet_wait *w)
+static bool is_busy(CUresult r, CUcontext context, bool *waits, struct quiet_wait *w)
 {
         if (r == CUDA_ERROR_NOT_READY)
-                return QUIET_BUSY;
+                return true;
         *waits = false;
         w->progress++;
         if (r != CUDA_SUCCESS)
                 note_error(context, r);
-        return QUIET_DONE;
+        return false;
 }
 
-static enum quiet stream_poll(struct stream *s, struct quiet_wait *w)
+/* Destroyed with work in flight: its event is all there is. */
+static bool dead_streams_are_busy(struct quiet_wait *w)
 {
-        /* Destroyed with work in flight: its event is all there is. */
-        if (s->pending && (!w->still || !s->handle))
-                return answered(ask_event(s->event, s->context), s->context, &s->pending, w);
-        if (s->asked && w->still)
-                return answered(ask_stream(s->handle, s->context), s->context, &s->asked, w);
-        return QUIET_DONE;
+        bool busy = false;
+
+        for (size_t i = stream_count; i-- > 0;) {
+                struct stream *s = &streams[i];
+
+                if (s->handle)
+                        continue;
+                if (is_busy(ask_event(s->event, s->context), s->context, &s->pending, w))
+                        busy = true;
+                else
+                        stream_bury(s);
+        }
+        return busy;
 }
 
-static enum quiet context_poll(struct context *c, struct quiet_wait *w)
+static bool still_is_busy(struct quiet_wait *w)
 {
-        enum quiet q = QUIET_DONE;
+        bool busy = dead_streams_are_busy(w);
 
-        if (c->legacy_recorded)
-                q = answered(ask_event(c->legacy, c->handle), c->handle, &c->legacy_recorded, w);
-        if (q == QUIET_DONE && c->legacy_asked && w->still)
-                q = answered(ask_stream(CU_STREAM_LEGACY, c->handle), c->handle, &c->legacy_asked,
-                             w);
-        return q;
+        for (struct stream *s = streams; s < streams + stream_count; s++)
+                if (s->asked &&
+                    is_busy(ask_stream(s->handle, s->context), s->context, &s->asked, w))
+                        busy = true;
+        for (struct context *c = contexts; c; c = c->next) {
+                if (c->still_marked &&
+                    is_busy(ask_event(c->still_mark, c->handle), c->handle, &c->still_marked, w))
+                        busy = true;
+                if (c->legacy_asked && is_busy(ask_stream(CU_STREAM_LEGACY, c->handle), c->handle,
+                                               &c->legacy_asked, w))
+                        busy = true;
+        }
+        return busy;
+}
+
+/* ---- waiting beside a program that goes on submitting ---- */
+
+/* For drivers without such events: one for each stream that has work. Recording one blocks where
+ * the stream takes no more. */
+static void context_mark_streams(struct context *c)
+{
+        for (struct stream *s = streams; s < streams + stream_count; s++)
+                if (s->handle && s->context == c->handle)
+                        s->pending = stream_has_work(s->handle, s->context) &&
+                                     record(&s->event, s->context, s->handle) == CUDA_SUCCESS;
+        if (gate_default_streams())
+                c->marked = record(&c->mark, c->handle, CU_STREAM_LEGACY) == CUDA_SUCCESS;
+}
+
+static void marks_make(void)
+{
+        marks.number = marks.begun;
+        marks.generation = gate_submissions();
+        for (struct context *c = contexts; c; c = c->next) {
+                c->marked = c->has_marks && context_record(c, c->mark);
+                if (!c->marked)
+                        context_mark_streams(c);
+        }
+        marks.made = true;
+}
+
+static bool marks_are_busy(struct quiet_wait *w)
+{
+        bool busy = dead_streams_are_busy(w);
+
+        for (struct context *c = contexts; c; c = c->next)
+                if (c->marked && is_busy(ask_event(c->mark, c->handle), c->handle, &c->marked, w))
+                        busy = true;
+        for (struct stream *s = streams; s < streams + stream_count; s++)
+                if (s->pending && s->handle &&
+                    is_busy(ask_event(s->event, s->context), s->context, &s->pending, w))
+                        busy = true;
+        return busy;
+}
+
+static bool marks_step(struct quiet_wait *w)
+{
+        if (w->number > marks.reached) {
+                if (!marks.made)
+                        marks_make();
+                if (!marks_are_busy(w)) {
+                        marks.made = false;
+                        marks.reached = MAX(marks.reached, marks.number);
+                        quiet_at = marks.generation;
+                }
+        }
+        return w->number > marks.reached;
+}
+
+/* ---- both ---- */
+
+void quiet_begin(struct quiet_wait *w, bool still)
+{
+        CUstreamCaptureMode mode;
+        unsigned defaults = gate_default_streams();
+
+        *w = (struct quiet_wait){.still = still,
+                                 .number = still ? marks.begun : ++marks.begun,
+                                 .generation = gate_submissions()};
+        if (!still || quiet_capturing())
+                return;
+        mode = core_relax();
+        for (struct context *c = contexts; c; c = c->next)
+                still_begin(c, defaults);
+        for (struct stream *s = streams; s < streams + stream_count; s++)
+                if (s->handle)
+                        s->asked = stream_has_work(s->handle, s->context);
+        core_unrelax(mode);
 }
 
 enum quiet quiet_poll(struct quiet_wait *w)
 {
-        enum quiet result = QUIET_DONE;
+        CUstreamCaptureMode mode;
+        bool busy;
 
         if (quiet_capturing())
                 return QUIET_CAPTURE;
-        /* Another wait that began later is over: a thread that waits beside others who submit and
-         * wait again and again is not forgotten. */
-        if (w->number <= begins_done)
-                return QUIET_DONE;
-        for (size_t i = stream_count; i-- > 0;) {
-                struct stream *s = &streams[i];
-                enum quiet q = stream_poll(s, w);
-
-                if (q == QUIET_BUSY) {
-                        result = QUIET_BUSY;
-                } else if (!s->handle) {
-                        (void)real.cuEventDestroy_v2(s->event);
-                        stream_drop(i);
-                }
-        }
-        for (struct context *c = contexts; c; c = c->next) {
-                enum quiet q = context_poll(c, w);
-
-                if (q == QUIET_BUSY)
-                        result = QUIET_BUSY;
-        }
-        if (result == QUIET_DONE) {
-                /* All events are behind us, those of later waits too. */
-                begins_done = MAX(begins_done, MAX(w->number, w->still ? 0 : begins_marked));
+        mode = core_relax();
+        busy = w->still ? still_is_busy(w) : marks_step(w);
+        core_unrelax(mode);
+        if (!busy && w->still) {
+                marks.reached = MAX(marks.reached, w->number);
                 quiet_at = w->generation;
+                for (struct context *c = contexts; c; c = c->next)
+                        c->strays = false;
         }
-        return result;
+        return busy ? QUIET_BUSY : QUIET_DONE;
 }
 
 void quiet_wait_all(void)

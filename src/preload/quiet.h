@@ -4,9 +4,11 @@
  * query invalidates the capture; measured, CUDA 13.0), and must leave no trace: an event on the
  * legacy stream makes all later work on blocking streams wait for all earlier work on them, and
  * where the earlier waits for the later, that is for ever. So streams are asked one by one, with
- * nothing put into them, wherever nothing new can come; events are for waits beside a program that
- * goes on submitting. Only what was submitted to per-thread default streams, which nobody else can
- * name, is covered by an event on the legacy stream. */
+ * nothing put into them, wherever nothing new can come. For per-thread default streams, which
+ * nobody else can name, and for waits beside a program that goes on submitting there is an event of
+ * the whole context (cuCtxRecordEvent: covers every stream, holds nothing up; measured). Drivers
+ * before CUDA 12.5 do not have it: there each stream gets an event, and the legacy stream one for
+ * those of the threads. */
 #pragma once
 
 #include <stdbool.h>
@@ -22,9 +24,12 @@ struct context {
         CUcontext handle;
         struct gpu *gpu;
         bool primary;
-        unsigned retained; /* primary: cuDevicePrimaryCtxRetain() calls not yet released */
-        CUevent legacy;    /* ours, recorded on the legacy stream; created at first use */
-        bool legacy_recorded, legacy_asked;
+        unsigned retained;         /* primary: cuDevicePrimaryCtxRetain() calls not yet released */
+        CUevent mark, still_mark;  /* ours, of all that was submitted before */
+        bool marked, still_marked; /* waited for */
+        bool has_marks;            /* the driver has events of whole contexts */
+        bool strays;               /* streams were destroyed with work in flight */
+        bool legacy_asked;         /* the legacy stream had work when it was last asked */
 };
 
 /* All below: core.lock held. */

@@ -9,7 +9,9 @@
  *   function a host function that waits for another thread, which has work of its own done first
  *   inside   as value, while a thread stands inside a copy that waits for it all
  *   full     as value, while a thread stands inside the driver because the stream takes no more
- *   fullhost the same, but a host thread writes the value and needs no driver for it */
+ *   fullhost the same, but a host thread writes the value and needs no driver for it
+ *   fullfree the same, and another thread stands inside cuMemFree meanwhile while that one
+ * allocates */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <time.h>
@@ -21,9 +23,9 @@
 #define MOST_S  120 /* nothing here lasts longer */
 #define MOST_NS (MOST_S * UINT64_C(1000000000))
 
-enum how { VALUE, WRITE, KERNEL, HOST, FUNCTION, INSIDE, FULL, FULLHOST };
-static const char *const names[] = {"value",    "write",  "kernel", "host",
-                                    "function", "inside", "full",   "fullhost"};
+enum how { VALUE, WRITE, KERNEL, HOST, FUNCTION, INSIDE, FULL, FULLHOST, FULLFREE };
+static const char *const names[] = {"value",  "write", "kernel",   "host",    "function",
+                                    "inside", "full",  "fullhost", "fullfree"};
 
 static enum how how;
 static struct blocks b;
@@ -33,6 +35,7 @@ static uint32_t *word;      /* the same in pinned host memory */
 static CUdeviceptr mapped;  /* ... as the device sees it */
 static CUdeviceptr counter; /* of `tiny`, and behind it that of `await` */
 static _Atomic uint32_t freed;
+static CUdeviceptr spare; /* allocated in one round, freed in the next */
 
 static void host_function(void *round)
 {
@@ -54,6 +57,7 @@ static void hold_back(uint32_t round)
                 TRY(cu.StreamWaitValue32(b.stream, flag, round, CU_STREAM_WAIT_VALUE_GEQ));
                 break;
         case FULLHOST:
+        case FULLFREE:
                 TRY(cu.StreamWaitValue32(b.stream, mapped, round, CU_STREAM_WAIT_VALUE_GEQ));
                 break;
         case KERNEL:
@@ -72,9 +76,18 @@ static void hold_back(uint32_t round)
                             b.verdict, b.stream);
 }
 
+static void *free_spare(void *unused)
+{
+        program_thread();
+        TRY(cu.MemFree(spare));
+        return unused;
+}
+
 static void *set_free(void *argument)
 {
         uint32_t round = (uint32_t)(uintptr_t)argument;
+        CUdeviceptr next;
+        pthread_t thread;
 
         (void)usleep((useconds_t)(options.ms * 1000));
         program_thread();
@@ -93,6 +106,15 @@ static void *set_free(void *argument)
                 break;
         case FULLHOST:
                 *(volatile uint32_t *)word = round;
+                break;
+        case FULLFREE:
+                if (pthread_create(&thread, NULL, free_spare, NULL))
+                        program_fail(PROGRAM_EXIT_SETUP, "no thread");
+                (void)usleep((useconds_t)(options.ms * 1000));
+                TRY(cu.MemAlloc(&next, 4));
+                *(volatile uint32_t *)word = round;
+                (void)pthread_join(thread, NULL);
+                spare = next;
                 break;
         case HOST:
         case FUNCTION:
@@ -120,7 +142,7 @@ int main(int argc, char **argv)
                                         .how = "value"},
                       false);
         how = (enum how)program_how(names, ARRAY_SIZE(names));
-        full = how == FULL || how == FULLHOST;
+        full = how == FULL || how == FULLHOST || how == FULLFREE;
         (void)alarm(MOST_S);
         blocks_allocate(&b, options.bytes, options.block, 0);
         blocks_fill(&b, 0);
@@ -130,6 +152,7 @@ int main(int argc, char **argv)
         TRY(cu.StreamCreate(&b.stream, 0));
         TRY(cu.StreamCreate(&other, how == INSIDE ? CU_STREAM_NON_BLOCKING : 0));
         TRY(cu.MemAlloc(&flag, 4));
+        TRY(cu.MemAlloc(&spare, 4));
         TRY(cu.MemAlloc(&counter, 8));
         TRY(cu.MemsetD32(flag, 0, 1));
         TRY(cu.MemsetD32(counter, 0, 2));
@@ -161,6 +184,7 @@ int main(int argc, char **argv)
                 blocks_sample(&b, round, options.sample);
         TRY(cu.MemFree(flag));
         TRY(cu.MemFree(counter));
+        TRY(cu.MemFree(spare));
         TRY(cu.MemFreeHost(word));
         TRY(cu.StreamDestroy(other));
         blocks_free(&b);

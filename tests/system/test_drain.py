@@ -71,6 +71,30 @@ def test_work_that_waits_for_work_held_at_the_gate(contested, how):
     check_contents(contested, [subject, other])
 
 
+def test_a_free_that_waits_for_a_full_queue_holds_nobody_up(contested):
+    """Neither threads of the same program that allocate, nor its answers to the daemon."""
+    subject = contested.program("depend", "--how", "fullfree", "--bytes", "32MiB", "--block", "4MiB", "--ms", "300", "--rounds", 3)
+    subject.await_event("filled")
+    other = fill(contested, 48, "9")
+    subject.ok()
+    touch(contested.path("end"))
+    other.ok()
+    for p in (subject, other):
+        contested.check_sums(p)
+
+
+@pytest.mark.parametrize("name, args", [("ptds", []), ("depend", ["--how", "value"]), ("churn", ["--block", "1MiB", "--rounds", "6"])])
+def test_a_driver_without_events_of_whole_contexts(contested, name, args):
+    """Before CUDA 12.5: streams are marked one by one."""
+    contested.env["SIMCUDA_FAIL"] = "cuCtxRecordEvent:1+:801"
+    other = fill(contested, 48, "9")
+    subject = contested.program(name, *args, "--bytes", "16MiB", "--ms", "20")
+    subject.ok()
+    touch(contested.path("end"))
+    other.ok()
+    contested.check_sums(other)
+
+
 @pytest.mark.parametrize("mode", ["auto", "exclusive"])
 def test_two_processes_that_wait_for_each_other(small, mode):
     """Any two of the three fit. A drain of one of the pair waits for the other to run, which must not wait for it."""
