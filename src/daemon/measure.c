@@ -43,9 +43,9 @@ static int find_process(unsigned n, pid_t pid, uint64_t *ret_used)
         return -1;
 }
 
-/* Managed memory: NVML counts it for the card and for no process (measured, driver 580), and what
- * has been sent home is still counted, until somebody needs the room. So of what is in nobody's
- * figure, as much is our clients' as they have of it. */
+/* Managed memory: NVML counts it for the card and for no process (measured, driver 580). So of what
+ * is in nobody's figure, as much is our clients' as they have backed of it; what the driver keeps
+ * beyond that is taken for a stranger's until the card shows it free. */
 static uint64_t managed_bytes(struct server *s, unsigned gpu, unsigned n, bool listing,
                               uint64_t used)
 {
@@ -55,11 +55,10 @@ static uint64_t managed_bytes(struct server *s, unsigned gpu, unsigned n, bool l
                 const struct client_account *acc = &c->accounts[gpu];
                 struct sched_account_view v;
 
-                if (!c->id || !acc->managed || sched_account_view(s->sched, c->id, gpu, &v) < 0)
-                        continue;
                 /* Whom NVML does not name counts as what he has backed already. */
-                managed += sub_sat(MIN(acc->managed, v.usage.allocated),
-                                   listing && acc->named ? 0 : v.usage.backed);
+                if (c->id && acc->managed && listing && acc->named &&
+                    sched_account_view(s->sched, c->id, gpu, &v) == 0)
+                        managed += MIN(acc->managed, v.usage.backed);
         }
         return MIN(managed, unnamed);
 }

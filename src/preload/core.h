@@ -32,6 +32,8 @@ struct gpu {
 
         /* Figures, in bytes (docs/protocol.md, "Figures of a client"). */
         struct heap heap; /* allocated, backed, resident */
+        bool home_tried;  /* whether ... is known */
+        bool home_frees;  /* ... managed memory that is sent home leaves the card, as seen here */
         uint64_t fixed;   /* contexts and what else is known to be fixed */
         uint64_t moved_out, moved_in;
 

@@ -57,7 +57,7 @@ static bool make_room(struct gpu *g, uint64_t cost)
 
         if (cost <= visible_free(g) && hooks_commit(g, cost) == 0)
                 return true;
-        if (!adopted)
+        if (!adopted || !g->home_frees) /* what stays on the card is no room for others */
                 return false;
         swap_disown(g, adopted);
         return true;

@@ -496,7 +496,7 @@ static struct extent *choose_evict(struct gpu *g)
                 return NULL;
         missing = g->heap.backed - leaving - core_limit(g);
         while ((e = heap_walk(&g->heap, &c))) {
-                if (e->busy || e->state != EXTENT_RESIDENT)
+                if (e->busy || e->state != EXTENT_RESIDENT || (e->managed && !g->home_frees))
                         continue;
                 if (best && !best->live != !e->live) {
                         best = e->live ? best : e;

@@ -343,6 +343,34 @@ def test_mode_managed_moves_what_is_touched(small, mode):
     assert figures["managed"][1] < figures["swap"][1] / 2
 
 
+@pytest.mark.parametrize("own", [True, False])
+def test_managed_memory_that_may_keep_its_pages_is_not_taken_for_room(small, own):
+    """Where sending it home is not seen to free the card (an H200's driver keeps the pages), it stays counted, and
+    who needs that room waits until it is freed: the driver is never made to take pages back."""
+    fails = {"SIMCUDA_FAIL": "cuMemPrefetchAsync:1+:801"}
+    if own:
+        first = small.program("managed", "--bytes", "40MiB", "--block", "8MiB", stdin=subprocess.PIPE, **fails)
+        first.await_event("ready")
+        first.order("init")
+        work = "run"
+    else:
+        first = small.program("hold", "--bytes", "40MiB", "--block", "4MiB", stdin=subprocess.PIPE,
+                              SUBLET_MEMORY="managed", **fails)
+        first.await_event("filled")
+        work = "touch"
+    first.order(work)
+    second = small.program("hold", "--bytes", "40MiB", "--block", "4MiB", "--seed", "2", stdin=subprocess.PIPE)
+    wait_for(lambda: small.clients().get(second.pid, {}).get("state") in ("waiting", "restoring"), 30,
+             "the second to wait")
+    first.order(work)  # goes on with what it has
+    assert not second.events("filled")
+    first.finish()
+    second.await_event("filled", timeout=60)
+    second.finish()
+    card = small.card()
+    assert card["evictions"] == 0 and card["managed_d2h_bytes"] <= 40 * MIB  # the processor's own look at the end
+
+
 def test_a_mode_that_does_not_exist_is_said_and_the_default_holds(small):
     p = small.program("fill", "--bytes", "8MiB", "--block", "4MiB", "--rounds", "1", SUBLET_MEMORY="lots")
     p.ok()
