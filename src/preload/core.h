@@ -36,6 +36,7 @@ struct gpu {
         bool home_frees;  /* ... managed memory that is sent home leaves the card, as seen here */
         uint64_t fixed;   /* contexts and what else is known to be fixed */
         uint64_t moved_out, moved_in;
+        uint64_t spared_out, spared_in; /* left the card or came back without a copy */
 
         /* What the daemon said. UINT64_MAX in commit, limit, fixed_allowed: nobody to ask. */
         uint64_t visible, context_bytes, block_bytes;

@@ -12,6 +12,7 @@
 
 #include "cuda/cuda_abi.h"
 #include "preload/arena.h"
+#include "preload/fingerprint.h"
 
 /* Extents are at most this, and at most a 16th of the card: what is in transit at a time is
  * bounded, and the daemon's arithmetic knows it (gpu_extent() in src/sched/ledger.c). Larger
@@ -26,17 +27,19 @@
 enum extent_state {
         EXTENT_UNBACKED, /* no memory, no contents */
         EXTENT_RESIDENT, /* mapped */
-        EXTENT_EVICTED,  /* contents in the arena */
+        EXTENT_EVICTED,  /* contents in the arena, or all zero where it has no room there */
 };
 
 struct extent {
         CUdeviceptr address;
         uint64_t bytes;
         CUmemGenericAllocationHandle handle; /* RESIDENT */
-        struct arena_room host;              /* EVICTED, and while copying */
         /* One bit for each HEAP_GRANULARITY bytes, lowest address first. */
         uint64_t live; /* something is allocated there: its contents count */
-        uint64_t kept; /* EVICTED, and while copying: the arena holds its contents */
+        uint64_t kept; /* EVICTED, while copying, and as long as the host has a copy: of what */
+        struct arena_room host;   /* that copy; none where it is all zero */
+        struct fingerprint print; /* of what is kept ... */
+        bool known;               /* ... where it was asked for */
         enum extent_state state;
         bool managed; /* no handle and no arena: the driver moves it, and we tell it where to */
         bool busy;    /* somebody makes driver calls on it without the lock; nobody else may touch

@@ -1,5 +1,6 @@
-/* swap.c: owns the copies and the physical handles. Must never release memory whose contents are
- * not safe in the arena, nor touch an extent that somebody else has marked busy. */
+/* swap.c: owns the choice of what comes and goes, and the physical handles. Must never release
+ * memory whose contents are not safe in the arena, nor touch an extent that somebody else has
+ * marked busy. */
 #include "preload/swap.h"
 
 #include <errno.h>
@@ -11,33 +12,12 @@
 #include "preload/core.h"
 #include "preload/extent.h"
 #include "preload/gate.h"
+#include "preload/kept.h"
 #include "preload/poison.h"
 #include "preload/quiet.h"
 #include "preload/real.h"
+#include "preload/swap_state.h"
 #include "preload/trace.h"
-#include "wire/wire.h"
-
-#define TRANSFERS_MAX 8u /* enough to map one extent while others are being copied */
-
-struct transfer {
-        struct extent *extent;
-        struct arena_room room;
-        uint64_t pages; /* that are copied, as bits (struct extent) */
-        CUevent done;   /* stays with the slot */
-        bool out, copies;
-};
-
-struct swap {
-        struct context *context; /* that the streams and events were made in */
-        CUstream out, in;
-        struct arena *arena;
-        struct transfer ring[TRANSFERS_MAX];
-        unsigned first, count;
-        bool in_step, retiring;
-        bool evicting, restoring; /* an episode is on, for the trace */
-        uint64_t episode_bytes;
-        bool no_host_said;
-};
 
 struct swap *swap_new(struct gpu *g)
 {
@@ -51,6 +31,7 @@ struct swap *swap_new(struct gpu *g)
                 free(s);
                 return NULL;
         }
+        s->unchanged = unchanged_new();
         return s;
 }
 
@@ -62,7 +43,7 @@ uint64_t swap_arena_bytes(const struct gpu *g)
 void swap_trim_arena(struct gpu *g, uint64_t bytes)
 {
         if (g->swap)
-                arena_trim(g->swap->arena, bytes);
+                kept_trim(g, g->swap->arena, bytes);
 }
 
 /* ---- extents in nobody's hands any more ---- */
@@ -70,13 +51,12 @@ void swap_trim_arena(struct gpu *g, uint64_t bytes)
 /* What came to be of no use while an extent was busy, or before, is dropped: contents in the arena,
  * and the claim that memory has to be there. Memory itself stays until it is evicted or released.
  * Lock held. */
-static void extent_idle(struct gpu *g, struct extent *e)
+void swap_idle(struct gpu *g, struct extent *e)
 {
         e->busy = false;
         if (e->live || e->state == EXTENT_RESIDENT)
                 return;
-        if (e->state == EXTENT_EVICTED)
-                arena_give(g->swap->arena, &e->host);
+        kept_forget(g->swap->arena, e);
         e->state = EXTENT_UNBACKED;
         heap_settle(&g->heap, e);
 }
@@ -84,7 +64,7 @@ static void extent_idle(struct gpu *g, struct extent *e)
 void swap_unused(struct gpu *g, struct extent *e)
 {
         if (!e->busy)
-                extent_idle(g, e);
+                swap_idle(g, e);
 }
 
 /* ---- what the limit allows ---- */
@@ -109,10 +89,9 @@ static bool extent_claim(struct gpu *g, struct extent *e, struct passed *ret_she
         return true;
 }
 
-/* The memory that should have been there was not. Lock held. */
-static void extent_unclaim(struct gpu *g, struct extent *e, CUresult why)
+void swap_unclaim(struct gpu *g, struct extent *e, CUresult why)
 {
-        extent_idle(g, e);
+        swap_idle(g, e);
         g->heap.backed -= e->bytes;
         if (why != CUDA_ERROR_OUT_OF_MEMORY) {
                 core_give_up(g, why); /* these calls look at no context: it is the GPU */
@@ -123,7 +102,7 @@ static void extent_unclaim(struct gpu *g, struct extent *e, CUresult why)
         agent_short(g, e->bytes);
 }
 
-static void extent_arrived(struct gpu *g, struct extent *e)
+void swap_arrived(struct gpu *g, struct extent *e)
 {
         e->state = EXTENT_RESIDENT;
         e->busy = false;
@@ -158,9 +137,9 @@ static CUresult back_extent(struct gpu *g, struct extent *e, struct passed *shed
         core_unrelax(mode);
         lock_acquire(&core.lock);
         if (r == CUDA_SUCCESS)
-                extent_arrived(g, e);
+                swap_arrived(g, e);
         else
-                extent_unclaim(g, e, r);
+                swap_unclaim(g, e, r);
         return r;
 }
 
@@ -220,262 +199,6 @@ void swap_back_new(void)
 
 /* ---- the agent's side ---- */
 
-static CUresult swap_prepare(struct gpu *g)
-{
-        struct swap *s = g->swap;
-        unsigned events = 0;
-        CUresult r;
-
-        if (s->context == g->context && s->context)
-                return real.cuCtxSetCurrent(s->context->handle);
-        if (!g->context)
-                return CUDA_ERROR_OUT_OF_MEMORY; /* of contexts: another time */
-        r = real.cuCtxSetCurrent(g->context->handle);
-        if (r != CUDA_SUCCESS)
-                return r;
-        r = real.cuStreamCreate(&s->out, CU_STREAM_NON_BLOCKING);
-        if (r != CUDA_SUCCESS)
-                return r;
-        r = real.cuStreamCreate(&s->in, CU_STREAM_NON_BLOCKING);
-        if (r != CUDA_SUCCESS)
-                goto no_in;
-        for (; events < TRANSFERS_MAX; events++) {
-                r = real.cuEventCreate(&s->ring[events].done, CU_EVENT_DISABLE_TIMING);
-                if (r != CUDA_SUCCESS)
-                        goto no_events;
-        }
-        s->context = g->context;
-        return CUDA_SUCCESS;
-
-no_events:
-        while (events-- > 0)
-                (void)real.cuEventDestroy_v2(s->ring[events].done);
-        (void)real.cuStreamDestroy_v2(s->in);
-no_in:
-        (void)real.cuStreamDestroy_v2(s->out);
-        return r;
-}
-
-/* A call on one of our streams has failed: is it the context, or the call alone? */
-static bool swap_context_died(struct gpu *g)
-{
-        CUresult r = real.cuStreamQuery(g->swap->out);
-        bool died;
-
-        lock_acquire(&core.lock);
-        died = poison_note(g, r);
-        lock_release(&core.lock);
-        return died;
-}
-
-/* The next run of pages of a transfer from *offset on: its length, 0 at the end. */
-static uint64_t next_run(uint64_t pages, uint64_t *offset)
-{
-        uint64_t first = *offset / HEAP_GRANULARITY, rest = first < 64 ? pages >> first : 0, gap;
-
-        if (rest == 0)
-                return 0;
-        gap = (uint64_t)__builtin_ctzll(rest);
-        *offset = (first + gap) * HEAP_GRANULARITY;
-        rest = ~(rest >> gap);
-        return (rest ? (uint64_t)__builtin_ctzll(rest) : 64) * HEAP_GRANULARITY;
-}
-
-/* Copy between the pages of an extent and their room, which lie in it one after the other. Managed
- * memory is sent where it shall be: in bulk, and only what is not there. */
-static CUresult copy(struct gpu *g, const struct transfer *t)
-{
-        struct swap *s = g->swap;
-        const struct arena_piece *p = t->room.pieces;
-        uint64_t offset = 0, in_piece = 0, run;
-        CUresult r = CUDA_SUCCESS;
-
-        if (t->extent->managed)
-                r = real.cuMemPrefetchAsync(t->extent->address, t->extent->bytes,
-                                            t->out ? CU_DEVICE_CPU : (CUdevice)g->index,
-                                            t->out ? s->out : s->in);
-        while ((run = next_run(t->pages, &offset)) > 0 && r == CUDA_SUCCESS) {
-                for (uint64_t n; run > 0 && r == CUDA_SUCCESS; run -= n, offset += n) {
-                        CUdeviceptr at = t->extent->address + offset;
-                        char *host = p->host + in_piece;
-
-                        n = MIN(run, p->bytes - in_piece);
-                        r = t->out ? real.cuMemcpyDtoHAsync_v2(host, at, n, s->out)
-                                   : real.cuMemcpyHtoDAsync_v2(at, host, n, s->in);
-                        in_piece += n;
-                        if (in_piece == p->bytes) {
-                                p++;
-                                in_piece = 0;
-                        }
-                }
-        }
-        if (r == CUDA_SUCCESS)
-                r = real.cuEventRecord(t->done, t->out ? s->out : s->in);
-        return r;
-}
-
-/* Neither moved nor lost: another time. */
-static void evict_later(struct gpu *g, struct transfer *t)
-{
-        lock_acquire(&core.lock);
-        arena_give(g->swap->arena, &t->room);
-        t->extent->busy = false;
-        g->heap.resident += t->extent->bytes;
-        lock_release(&core.lock);
-}
-
-static void restore_later(struct gpu *g, struct extent *e)
-{
-        extent_unmap(e);
-        lock_acquire(&core.lock);
-        g->heap.backed -= e->bytes;
-        extent_idle(g, e);
-        lock_release(&core.lock);
-}
-
-static struct transfer *transfer_push(struct swap *s)
-{
-        return &s->ring[(s->first + s->count++) % TRANSFERS_MAX];
-}
-
-static bool start_evict(struct gpu *g, struct extent *e)
-{
-        struct swap *s = g->swap;
-        struct transfer *t;
-        struct arena_room room = {0};
-        uint64_t pages = e->managed ? 0 : e->kept;
-
-        if (pages && arena_take(s->arena, extent_pages_bytes(pages), &room) < 0) {
-                if (!s->no_host_said)
-                        log_warning("GPU %u: no host memory to evict %llu MiB to; they stay on the "
-                                    "GPU for now",
-                                    g->index, (unsigned long long)(e->bytes >> 20));
-                s->no_host_said = true;
-                evict_later(g, &(struct transfer){.extent = e});
-                return false;
-        }
-        t = transfer_push(s);
-        t->extent = e;
-        t->room = room;
-        t->pages = pages;
-        t->out = true;
-        t->copies = e->managed || pages != 0;
-        if (t->copies && copy(g, t) != CUDA_SUCCESS) {
-                (void)swap_context_died(g);
-                s->count--;
-                /* What was queued of it still writes there. */
-                (void)real.cuStreamSynchronize(s->out);
-                evict_later(g, t);
-                return false;
-        }
-        if (!s->evicting) {
-                s->evicting = true;
-                s->episode_bytes = 0;
-                trace_event("evict_begin", g->index, 0);
-        }
-        return true;
-}
-
-static bool start_restore(struct gpu *g, struct extent *e, int passed_fd)
-{
-        struct swap *s = g->swap;
-        struct transfer *t;
-        CUresult r;
-
-        if (!s->restoring) {
-                s->restoring = true;
-                s->episode_bytes = 0;
-                trace_event("restore_begin", g->index, 0);
-        }
-        r = extent_map(g, e, passed_fd);
-        if (r != CUDA_SUCCESS) {
-                lock_acquire(&core.lock);
-                extent_unclaim(g, e, r);
-                lock_release(&core.lock);
-                return false;
-        }
-        t = transfer_push(s);
-        t->extent = e;
-        t->room = e->host;
-        t->pages = e->managed ? 0 : e->kept;
-        t->out = false;
-        /* In a heap of managed memory what is touched comes back by itself, and nothing else. */
-        t->copies = e->state == EXTENT_EVICTED && !(e->managed && g->heap.managed);
-        if (t->copies && copy(g, t) != CUDA_SUCCESS) {
-                (void)swap_context_died(g);
-                s->count--;
-                (void)real.cuStreamSynchronize(s->in);
-                restore_later(g, e);
-                return false;
-        }
-        return true;
-}
-
-static void transfer_pop(struct swap *s)
-{
-        s->first = (s->first + 1) % TRANSFERS_MAX;
-        s->count--;
-}
-
-/* Finish the oldest transfer if its copy is done. */
-static bool reap(struct gpu *g)
-{
-        struct swap *s = g->swap;
-        struct transfer *t = &s->ring[s->first];
-        struct extent *e = t->extent;
-        bool pass_on;
-        int fd = -EBADF;
-
-        if (s->count == 0)
-                return false;
-        if (t->copies) {
-                CUresult r = real.cuEventQuery(t->done);
-
-                if (r == CUDA_ERROR_NOT_READY || (r != CUDA_SUCCESS && !swap_context_died(g)))
-                        return false;
-                if (r != CUDA_SUCCESS) { /* the context that copies is gone, not the contents */
-                        if (t->out)
-                                evict_later(g, t);
-                        else
-                                restore_later(g, e);
-                        transfer_pop(s);
-                        return true;
-                }
-        }
-        lock_acquire(&core.lock);
-        pass_on = t->out && t->copies && g->passes && g->attached && g->may_pass &&
-                  extent_is_whole(g, e) && g->leaving.count < WIRE_PASS_MAX &&
-                  g->heap.backed > g->limit; /* what comes back to us is nobody else's */
-        lock_release(&core.lock);
-        if (pass_on)
-                fd = extent_export(e);
-        if (t->out)
-                extent_unmap(e);
-        lock_acquire(&core.lock);
-        if (fd >= 0)
-                passed_add(&g->leaving, fd);
-        if (t->out) {
-                e->host = t->room;
-                e->state = t->room.count || (e->managed && t->copies) ? EXTENT_EVICTED
-                                                                      : EXTENT_UNBACKED;
-                g->heap.backed -= e->bytes;
-                g->moved_out += t->room.count ? extent_pages_bytes(t->pages) : 0;
-                extent_idle(g, e);
-                g->usage_dirty = true;
-                bell_ring(&core.changed);
-        } else {
-                if (e->state == EXTENT_EVICTED) {
-                        arena_give(s->arena, &e->host);
-                        g->moved_in += extent_pages_bytes(t->pages);
-                }
-                extent_arrived(g, e);
-        }
-        s->episode_bytes += e->bytes;
-        lock_release(&core.lock);
-        transfer_pop(s);
-        return true;
-}
-
 /* What to evict next, marked busy; NULL: enough is out or on its way. Lock held. What nothing lives
  * in comes first, for it need not be copied; then the smallest extent that is enough, else the
  * largest: the fewest calls, and little more than what is missing. Among equals the one highest in
@@ -490,7 +213,7 @@ static struct extent *choose_evict(struct gpu *g)
         for (unsigned i = 0; i < s->count; i++) {
                 const struct transfer *t = &s->ring[(s->first + i) % TRANSFERS_MAX];
 
-                leaving += t->out ? t->extent->bytes : 0;
+                leaving += t->out && t->extent ? t->extent->bytes : 0;
         }
         if (g->heap.backed - leaving <= core_limit(g))
                 return NULL;
@@ -509,6 +232,8 @@ static struct extent *choose_evict(struct gpu *g)
         }
         if (best) {
                 best->busy = true;
+                if (best->kept != best->live)
+                        kept_forget(g->swap->arena, best);
                 best->kept = best->live;
                 g->heap.resident -= best->bytes;
         }
@@ -549,6 +274,7 @@ static void end_episodes(struct gpu *g)
 
         if (s->evicting && g->heap.backed <= core_limit(g)) {
                 s->evicting = false;
+                trace_event("evict_spared", g->index, g->spared_out - s->spared_before);
                 trace_event("evict_end", g->index, s->episode_bytes);
         }
         if (s->restoring && heap_missing(&g->heap) == 0) {
@@ -576,7 +302,7 @@ enum swap_progress swap_step(struct gpu *g, bool may_evict, bool restore)
 {
         struct swap *s = g->swap;
         struct extent *e = NULL;
-        enum swap_progress progress = SWAP_NOTHING;
+        enum swap_progress progress = SWAP_NOTHING, answered;
         struct passed shed;
         int passed_fd = -EBADF;
         bool out = false;
@@ -606,13 +332,16 @@ enum swap_progress swap_step(struct gpu *g, bool may_evict, bool restore)
 
         if (e && !out)
                 passed_close(&shed);
-        r = swap_prepare(g);
+        r = transfer_prepare(g);
         if (r == CUDA_SUCCESS) {
                 if (e)
-                        progress = (out ? start_evict(g, e) : start_restore(g, e, passed_fd))
+                        progress = (out ? transfer_evict(g, e) : transfer_restore(g, e, passed_fd))
                                            ? SWAP_MORE
                                            : SWAP_LATER;
-                while (reap(g))
+                answered = transfer_answers(g);
+                if (answered > progress)
+                        progress = answered;
+                while (transfer_reap(g))
                         progress = SWAP_MORE;
         } else {
                 lock_acquire(&core.lock);
@@ -621,7 +350,7 @@ enum swap_progress swap_step(struct gpu *g, bool may_evict, bool restore)
                                 g->heap.resident += e->bytes;
                         else
                                 g->heap.backed -= e->bytes;
-                        extent_idle(g, e);
+                        swap_idle(g, e);
                         if (passed_fd >= 0)
                                 passed_add(&g->passed, passed_fd);
                 }
@@ -663,7 +392,7 @@ void swap_forsake(struct gpu *g, struct block *b)
                 if (e->state == EXTENT_RESIDENT)
                         continue;
                 e->live = 0;
-                extent_idle(g, e);
+                swap_idle(g, e);
         }
         g->usage_dirty = true;
         bell_ring(&core.changed);
@@ -683,9 +412,10 @@ static void extent_empty(struct gpu *g, struct extent *e)
                 core_unrelax(mode);
                 lock_acquire(&core.lock);
                 g->heap.backed -= e->bytes;
+                kept_forget(g->swap->arena, e);
                 e->state = EXTENT_UNBACKED;
         }
-        extent_idle(g, e);
+        swap_idle(g, e);
         g->usage_dirty = true;
 }
 
@@ -773,14 +503,7 @@ void swap_retire(struct gpu *g)
                 core_wait(&w, UINT64_MAX);
         lock_release(&core.lock);
         (void)real.cuCtxPushCurrent_v2(s->context->handle);
-        (void)real.cuStreamSynchronize(s->out);
-        (void)real.cuStreamSynchronize(s->in);
-        while (s->count > 0 && reap(g))
-                ;
-        for (unsigned i = 0; i < TRANSFERS_MAX; i++)
-                (void)real.cuEventDestroy_v2(s->ring[i].done);
-        (void)real.cuStreamDestroy_v2(s->out);
-        (void)real.cuStreamDestroy_v2(s->in);
+        transfer_end(g);
         (void)real.cuCtxPopCurrent_v2(&popped);
         lock_acquire(&core.lock);
         s->context = NULL;

@@ -1,0 +1,57 @@
+/* swap_state.h: what swap.c (what comes and goes, and when) and transfer.c (how) share. Nobody else
+ * includes it.
+ *
+ * The transfers are the agent's: core.lock is not held, but for the figures of the GPU and the
+ * state of extents. */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "preload/core.h"
+#include "preload/swap.h"
+#include "preload/unchanged.h"
+
+#define TRANSFERS_MAX UNCHANGED_SLOTS /* enough to map one extent while others are being copied */
+
+struct transfer {
+        struct extent *extent; /* NULL: given up meanwhile */
+        CUevent done;          /* stays with the slot */
+        bool out, copies;
+        bool asked;               /* out: whether it has to be copied */
+        bool known;               /* out: the fingerprint of what is on the card */
+        struct fingerprint print; /* ... */
+        uint64_t began_ns;
+};
+
+struct swap {
+        struct context *context; /* that the streams and events were made in */
+        CUstream out, in;
+        struct arena *arena;
+        struct unchanged *unchanged; /* NULL: everything is copied */
+        struct transfer ring[TRANSFERS_MAX];
+        unsigned first, count;
+        bool in_step, retiring;
+        bool evicting, restoring; /* an episode is on, for the trace */
+        uint64_t episode_bytes, spared_before;
+        bool no_host_said;
+        uint64_t copied_ns; /* when a copy out was last seen to be done */
+};
+
+/* Make what the copies need in the GPU's context, and that current. */
+CUresult transfer_prepare(struct gpu *g);
+/* Begin to move an extent that is marked busy. False: not now, and its books are as before. */
+bool transfer_evict(struct gpu *g, struct extent *e);
+bool transfer_restore(struct gpu *g, struct extent *e, int passed_fd);
+/* Go on with those that the GPU was asked about. */
+enum swap_progress transfer_answers(struct gpu *g);
+/* Finish the oldest if it is done. False: it is not, or there is none. */
+bool transfer_reap(struct gpu *g);
+/* Finish all of them and let go of what is in the context, which is current. */
+void transfer_end(struct gpu *g);
+
+/* An extent is in nobody's hands any more: it is on the GPU, or the memory that should have been
+ * there was not, or neither. core.lock held. */
+void swap_idle(struct gpu *g, struct extent *e);
+void swap_arrived(struct gpu *g, struct extent *e);
+void swap_unclaim(struct gpu *g, struct extent *e, CUresult why);

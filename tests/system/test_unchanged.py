@@ -1,0 +1,148 @@
+"""What is all zero, or as it was when it last left the card, is not copied out again; contents are checked byte by byte,
+and what was copied is what the card counted. Fingerprints are computed by interpreted kernels here, which is slow, so
+they are asked for with SUBLET_UNCHANGED=always."""
+
+import subprocess
+
+import pytest
+
+from test_oversubscription import check_contents, fill, run_until_handoffs
+from world import MIB, wait_for
+
+EDIT_MIB = 48
+BLOCK = 4 * MIB
+
+
+def start(world, name, *args, wish="always", **env):
+    p = world.program(name, *args, stdin=subprocess.PIPE, SUBLET_UNCHANGED=wish, **env)
+    p.await_event("filled")
+    return p
+
+
+class Pair:
+    """A program whose memory is looked at, and one that wants nearly all of the card."""
+
+    def __init__(self, world, wish="always"):
+        self.world = world
+        self.edit = start(world, "edit", "--bytes", f"{EDIT_MIB}MiB", "--block", BLOCK, "--seed", "3", wish=wish)
+        self.other = start(world, "hold", "--bytes", "104MiB", "--block", "8MiB", wish="never")
+        self.edit.order("wake")
+        self.seen = set()  # how much has left in hand-offs that copied nothing
+
+    def copied(self):
+        """Bytes of the first one that the card has copied out and in so far."""
+        mine = next(p for p in self.world.card()["processes"] if p["pid"] == self.edit.pid)
+        return mine["d2h_bytes"], mine["h2d_bytes"]
+
+    def handoff(self):
+        """The other one takes the card, and gives it back. Returns the bytes that left, and that were copied."""
+        out, _ = self.copied()
+        self.other.order("verify")
+        left = EDIT_MIB * MIB - self.world.clients()[self.edit.pid]["backed"]
+        copied_out = self.copied()[0] - out
+        _, into = self.copied()
+        self.edit.order("wake")
+        assert left >= 24 * MIB
+        return left, copied_out, self.copied()[1] - into
+
+    def handoff_of(self, *orders):
+        """As above, of extents that have all left before, so that only what the orders change is to be copied. How
+        many leave at a time is the daemon's."""
+        for _ in range(12):
+            for order in orders:
+                self.edit.order(order)
+            left, out, into = self.handoff()
+            if left in self.seen:
+                return left, out, into
+            if not orders and out == 0:
+                self.seen.add(left)
+            else:
+                self.handoff_of()
+        raise AssertionError("never the same twice\n" + self.edit.report())
+
+
+@pytest.fixture
+def pair(shared):
+    return Pair(shared)
+
+
+def test_what_has_not_changed_is_not_copied_again(pair):
+    left, out, into = pair.handoff_of()
+    assert out == 0 and into >= left
+    pair.edit.order("check")
+    pair.edit.finish()
+
+
+# Offsets from the end of the memory, whose extents leave first.
+POKES = {
+    "the last byte": [1],
+    "two of one extent": [BLOCK, 3 * MIB],
+    "one in each of three": [5, BLOCK + 1, 2 * BLOCK + 128 * 1024],
+}
+
+
+@pytest.mark.parametrize("where", POKES)
+def test_an_extent_in_which_a_byte_changed_is_copied(pair, where):
+    pair.handoff_of()
+    pokes = [EDIT_MIB * MIB - offset for offset in POKES[where]]
+    left, out, into = pair.handoff_of(*(f"poke {at}" for at in pokes))
+    assert out == len({at // BLOCK for at in pokes}) * BLOCK and into >= left
+    pair.edit.order("check")
+    pair.edit.finish()
+
+
+def test_zeros_are_copied_neither_way(pair):
+    pair.handoff()
+    pair.edit.order("zero")
+    left, out, into = pair.handoff()
+    assert out == 0 and into <= 2 * MIB
+    pair.edit.order("check")
+    pair.edit.order("random 9")
+    left, out, into = pair.handoff()
+    assert out >= left and into >= left
+    pair.edit.order("check")
+    pair.edit.finish()
+
+
+def test_what_took_the_place_of_freed_memory_is_not_mistaken_for_it(pair):
+    pair.handoff()
+    for block in (9, 10, 11):
+        pair.edit.order(f"renew {block}")
+    pair.handoff()
+    pair.edit.order("check")
+    pair.edit.order("random 4")
+    pair.edit.order("renew 11")
+    pair.handoff()
+    pair.handoff()
+    pair.edit.order("check")
+    pair.edit.finish()
+
+
+def test_everything_is_copied_where_nothing_is_asked(shared):
+    pair = Pair(shared, wish="never")
+    for _ in range(2):
+        left, out, into = pair.handoff()
+        assert out >= left and into >= left
+    pair.edit.order("check")
+    pair.edit.finish()
+
+
+def test_the_main_job_with_everything_asked_about(shared):
+    shared.env["SUBLET_UNCHANGED"] = "always"
+    programs = [fill(shared, 96, seed) for seed in ("1", "2")]
+    run_until_handoffs(shared, programs, 8, shared.path("end"))
+    check_contents(shared, programs)
+
+
+def test_random_changes_under_random_evictions(shared):
+    p = shared.program("edit", "--rounds", "60", "--bytes", "16MiB", "--block", "2MiB", "--seed", "2",
+                       SUBLET_UNCHANGED="always", SUBLET_TORTURE="2,every=5ms")
+    p.ok()
+    mine = next(x for x in shared.card()["processes"] if x["pid"] == p.pid)
+    assert mine["launches"] > 100  # extents were asked about
+
+
+def test_a_wish_that_is_none_is_said(shared):
+    p = shared.program("fill", "--bytes", "8MiB", SUBLET_UNCHANGED="sometimes")
+    p.ok()
+    assert "SUBLET_UNCHANGED is auto, always or never, not 'sometimes'" in p.err()

@@ -1,0 +1,154 @@
+/* test_kept.c: copies that the host keeps of extents on the card make way for what needs the room,
+ * and nothing else does. */
+#include "unit.h"
+
+#include <errno.h>
+
+#include "preload/kept.h"
+#include "preload/slab.h"
+
+#define MIB  (UINT64_C(1) << 20)
+#define EACH (8 * MIB)
+
+struct real_driver real;
+struct core core;
+
+/* An arena of numbers: so many bytes in all, of which so many are taken. */
+static uint64_t arena_room, arena_taken, arena_held;
+
+int arena_take(struct arena *a, uint64_t bytes, struct arena_room *ret)
+{
+        if (arena_taken + bytes > arena_room)
+                return -ENOMEM;
+        arena_taken += bytes;
+        arena_held = arena_held > arena_taken ? arena_held : arena_taken;
+        *ret = (struct arena_room){.count = 1, .pieces = malloc(sizeof(struct arena_piece))};
+        ret->pieces[0] = (struct arena_piece){.bytes = bytes};
+        return 0;
+}
+
+void arena_give(struct arena *a, struct arena_room *room)
+{
+        for (unsigned i = 0; i < room->count; i++)
+                arena_taken -= room->pieces[i].bytes;
+        free(room->pieces);
+        *room = (struct arena_room){0};
+}
+
+void arena_trim(struct arena *a, uint64_t bytes)
+{
+        if (arena_held > bytes)
+                arena_held = arena_taken > bytes ? arena_taken : bytes;
+}
+
+uint64_t arena_bytes(const struct arena *a)
+{
+        return arena_held;
+}
+
+static CUresult fake_reserve(CUdeviceptr *ret, size_t bytes, size_t alignment, CUdeviceptr wish,
+                             unsigned long long flags)
+{
+        *ret = 0x700000000000;
+        return CUDA_SUCCESS;
+}
+
+static struct gpu *gpu;
+static struct extent *extents[8];
+
+/* Eight extents, each with its copy: the first four on the card, of which one is busy, the others
+ * evicted. */
+static int eight_extents(void **state)
+{
+        CUdeviceptr at;
+        uint64_t cost;
+
+        real.cuMemAddressReserve = fake_reserve;
+        gpu = &core.gpus[0];
+        heap_init(&gpu->heap, 1024 * MIB);
+        arena_room = 8 * EACH;
+        arena_taken = arena_held = 0;
+        for (unsigned i = 0; i < 8; i++) {
+                struct heap_place p;
+
+                assert_int_equal(heap_allocate(&gpu->heap, EACH, NULL, UINT64_MAX, &at, &cost), 0);
+                assert_true(heap_find(&gpu->heap, at, &p));
+                extents[i] = &p.block->extents[0];
+                extents[i]->state = i < 4 ? EXTENT_RESIDENT : EXTENT_EVICTED;
+                extents[i]->kept = extents[i]->live;
+                extents[i]->known = true;
+                assert_int_equal(arena_take(NULL, EACH, &extents[i]->host), 0);
+        }
+        extents[1]->busy = true;
+        return 0;
+}
+
+static int free_extents(void **state)
+{
+        for (unsigned i = 0; i < 8; i++)
+                arena_give(NULL, &extents[i]->host);
+        for (size_t i = 0; i < gpu->heap.count; i++) {
+                free(gpu->heap.blocks[i]->extents);
+                free(gpu->heap.blocks[i]);
+        }
+        free(gpu->heap.blocks);
+        return 0;
+}
+
+static void an_eviction_takes_what_is_kept_of_others(void **state)
+{
+        struct extent new = {.bytes = 2 * EACH, .kept = 0xff, .busy = true};
+
+        assert_int_equal(kept_take(gpu, NULL, &new), 0);
+        assert_int_equal(new.host.count, 1);
+        assert_int_equal(extents[0]->host.count + extents[2]->host.count + extents[3]->host.count,
+                         1);
+        assert_int_equal(extents[0]->known + extents[2]->known + extents[3]->known, 1);
+        for (unsigned i = 4; i < 8; i++)
+                assert_int_equal(extents[i]->host.count, 1);
+        assert_int_equal(extents[1]->host.count, 1); /* somebody is at it */
+        arena_give(NULL, &new.host);
+}
+
+static void its_own_copy_is_room_enough(void **state)
+{
+        assert_int_equal(kept_take(gpu, NULL, extents[1]), 0);
+        assert_int_equal(arena_taken, 8 * EACH);
+}
+
+static void the_only_copy_there_is_never_goes(void **state)
+{
+        struct extent new = {.bytes = 4 * EACH, .kept = 0xffff, .busy = true};
+
+        assert_int_equal(kept_take(gpu, NULL, &new), -ENOMEM);
+        assert_int_equal(new.host.count, 0);
+        for (unsigned i = 4; i < 8; i++)
+                assert_int_equal(extents[i]->host.count, 1);
+        assert_int_equal(arena_taken, 5 * EACH);
+}
+
+static void memory_that_the_host_needs_is_given_back(void **state)
+{
+        kept_trim(gpu, NULL, 7 * EACH);
+        assert_int_equal(arena_held, 7 * EACH);
+        assert_false(extents[0]->known);
+        assert_true(extents[2]->known);
+        kept_trim(gpu, NULL, 0);
+        assert_int_equal(arena_held, 5 * EACH);
+        for (unsigned i = 4; i < 8; i++)
+                assert_int_equal(extents[i]->host.count, 1);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, eight_extents, free_extents)
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                TEST(an_eviction_takes_what_is_kept_of_others),
+                TEST(its_own_copy_is_room_enough),
+                TEST(the_only_copy_there_is_never_goes),
+                TEST(memory_that_the_host_needs_is_given_back),
+        };
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}
