@@ -52,6 +52,14 @@ struct client {
         bool may_be_met;       /* it has one */
         int priority;
 
+        /* A wish for room to allocate, kept back while another daemon may make room. */
+        struct client_wish {
+                uint64_t commit, since_ns;
+                uint32_t sequence;
+                unsigned gpu; /* the scheduler's */
+                bool kept;
+        } wish;
+
         struct client_packet *queue; /* ring, allocated when first needed */
         unsigned queue_first, queue_used;
 };

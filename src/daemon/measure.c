@@ -99,10 +99,20 @@ static void tell_fixed(struct server *s, unsigned gpu)
         }
 }
 
+uint64_t measure_foreign(const struct gpu *g)
+{
+        return g->n_foreign ? lowest(g->foreign, g->n_foreign) : g->foreign_told;
+}
+
+uint64_t measure_newest(const struct gpu *g)
+{
+        return g->n_foreign ? g->foreign[(g->n_foreign - 1) % SAMPLES] : g->foreign_told;
+}
+
 static void tell_foreign(struct server *s, unsigned gpu)
 {
         struct gpu *g = &s->gpus.list[gpu];
-        uint64_t foreign = lowest(g->foreign, g->n_foreign);
+        uint64_t foreign = neighbours_absorb(s, gpu, measure_foreign(g));
 
         /* Until the clients of a daemon that crashed are back, their memory looks like a
          * stranger's.
@@ -140,7 +150,7 @@ static void measure_gpu(struct server *s, unsigned gpu)
         kill_point("measured");
 
         /* A byte that turns from foreign to fixed must not count as both in between. */
-        if (lowest(g->foreign, g->n_foreign) < g->foreign_told) {
+        if (measure_foreign(g) < g->foreign_told) {
                 tell_foreign(s, gpu);
                 tell_fixed(s, gpu);
         } else {

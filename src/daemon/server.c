@@ -130,6 +130,7 @@ static int on_post(sd_event_source *src, void *userdata)
 
         sweep_clients(s);
         control_sweep(s);
+        neighbours_settle(s);
         place_mark(s->place, s->n_attached > 0 || clock_now_ns() < s->return_until_ns);
         kill_point(s->n_attached > 0 && clock_now_ns() < s->return_until_ns ? "grace" : "swept");
         (void)sd_event_source_get_enabled(s->measure_timer, &measuring);
@@ -162,6 +163,8 @@ static int on_sched_timer(sd_event_source *src, uint64_t usec, void *userdata)
 static int on_measure_timer(sd_event_source *src, uint64_t usec, void *userdata)
 {
         measure_all(userdata);
+        neighbours_tick(userdata);
+        session_resume(userdata);
         (void)sd_event_source_set_time_relative(src, MEASURE_PERIOD_US);
         (void)sd_event_source_set_enabled(src, SD_EVENT_ONESHOT);
         return 0;
@@ -320,6 +323,8 @@ static int server_open(struct server *s)
         r = add_sources(s);
         if (r == 0)
                 r = open_gpus(s);
+        if (r == 0 && neighbours_open(s) < 0)
+                log_info("no socket for other daemons on these cards: they are not asked");
         return r;
 }
 
@@ -330,6 +335,7 @@ static void server_close(struct server *s)
         while (s->clients)
                 client_free(s->clients);
         control_close_all(s);
+        neighbours_close(s);
         (void)sd_event_source_disable_unref(s->client_source);
         (void)sd_event_source_disable_unref(s->control_source);
         (void)sd_event_source_disable_unref(s->status_source);

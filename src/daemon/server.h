@@ -14,6 +14,7 @@
 
 #include "daemon/config.h"
 #include "daemon/gpus.h"
+#include "daemon/neighbours.h"
 #include "daemon/pass.h"
 #include "daemon/peer.h"
 #include "daemon/place.h"
@@ -43,6 +44,7 @@ struct server {
         struct nvml *nvml;            /* NULL: not here */
         struct gpus gpus;
         struct users *users;
+        struct neighbours *neighbours; /* NULL: no socket for them */
         uint64_t instance;
         uint64_t started_ns;
         uint64_t host_budget_bytes;
@@ -80,6 +82,8 @@ int session_handle(struct client *c, const struct wire_message *m); /* 0, or -er
 /* One request is refused, the connection stays. gpu: as the client numbers them. */
 void session_refuse_one(struct client *c, unsigned gpu, enum wire_refusal code, uint32_t of,
                         const char *text);
+/* Requests that were kept back are made now, or kept on. */
+void session_resume(struct server *s);
 void session_begin(struct server *s);   /* before an event of the scheduler */
 void session_perform(struct server *s); /* and after it: carry its actions out */
 
@@ -88,6 +92,9 @@ void server_measure_soon(struct server *s);
 
 /* measure.c */
 void measure_all(struct server *s);
+/* Bytes that others use, as last measured, one odd sample left out. */
+uint64_t measure_foreign(const struct gpu *g);
+uint64_t measure_newest(const struct gpu *g); /* the same, odd or not */
 /* The most that this process can hold of the card now, as NVML shows it; UINT64_MAX: unknown. */
 uint64_t measure_most(struct server *s, const struct client *c, unsigned gpu);
 /* The card shows no memory of this process, as far as can be told; ret_sure: NVML has named this

@@ -15,6 +15,7 @@
 #include "daemon/meet.h"
 
 #define BOUND_NS  (10 * NSEC_PER_MSEC)
+#define WISH_NS   (NSEC_PER_SEC / 2) /* for other daemons to answer */
 #define CHAIN_MAX 16 /* of those who wait for one another: enough to find who is at its end */
 
 void session_begin(struct server *s)
@@ -148,6 +149,8 @@ void session_perform(struct server *s)
                         const struct sched_action *a = &s->actions.list[i];
                         struct client *c = server_find(s, a->client);
 
+                        if (!c)
+                                neighbours_act(s, a);
                         if (!c ||
                             (performers[a->type].about_gpu && c->accounts[a->gpu].ordinal < 0))
                                 continue;
@@ -367,6 +370,36 @@ static int on_usage(struct client *c, const struct wire_message *m)
                                   clock_now_ns(), &c->server->actions);
 }
 
+/* Refusing is out-of-memory to the program. Who else is on the card is asked first. */
+static bool keep_wish(struct client *c, unsigned gpu, uint64_t commit, uint32_t sequence)
+{
+        if (!neighbours_may_help(c->server, gpu, commit))
+                return false;
+        c->wish = (struct client_wish){commit, clock_now_ns(), sequence, gpu, true};
+        return true;
+}
+
+static void resume_wish(struct client *c)
+{
+        struct server *s = c->server;
+        struct client_wish w = c->wish;
+
+        if (clock_now_ns() - w.since_ns < WISH_NS && neighbours_may_help(s, w.gpu, w.commit))
+                return;
+        c->wish.kept = false;
+        session_begin(s);
+        (void)sched_client_commit(s->sched, c->id, w.gpu, w.commit, w.sequence, clock_now_ns(),
+                                  &s->actions);
+        session_perform(s);
+}
+
+void session_resume(struct server *s)
+{
+        for (struct client *c = s->clients; c; c = c->next)
+                if (c->wish.kept && !c->dropped)
+                        resume_wish(c);
+}
+
 static int on_want(struct client *c, const struct wire_message *m)
 {
         struct sched_want w = {
@@ -395,6 +428,10 @@ static int on_want(struct client *c, const struct wire_message *m)
                 w.fixed = 0;
                 refuse_fixed(c, m);
         }
+        if (w.commit)
+                c->wish.kept = false; /* replaced */
+        if (w.commit > v.commit && keep_wish(c, gpu, w.commit, m->header.sequence))
+                w.commit = 0;
         return sched_client_want(c->server->sched, c->id, gpu, &w, clock_now_ns(),
                                  &c->server->actions);
 }

@@ -124,8 +124,9 @@ struct client {
 
 struct gpu {
         bool present;
-        uint64_t total, foreign,
-                shortage; /* shortage: reported by SHORT since foreign was measured */
+        uint64_t total, foreign;
+        uint64_t shortage;        /* reported by SHORT since foreign was measured */
+        uint64_t foreign_movable; /* of foreign, as other daemons say */
 
         /* Sums over the accounts; ledger.c alone writes them. */
         uint64_t charged, fixed, committed;
@@ -237,6 +238,9 @@ uint64_t gpu_capacity(const struct gpu *g);
 uint64_t gpu_extent(const struct gpu *g);
 uint64_t gpu_headroom(const struct gpu *g);
 uint64_t gpu_usable(const struct gpu *g); /* capacity less headroom */
+/* The same with what other daemons give way with when asked: what a client can count on in the end.
+ */
+uint64_t gpu_promisable(const struct gpu *g);
 uint64_t gpu_fixed_budget(const struct sched *s, const struct gpu *g);
 uint64_t gpu_visible(const struct sched *s, const struct gpu *g);
 uint64_t account_commit(const struct account *a);    /* that may have to lie on the host */

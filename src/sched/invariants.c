@@ -45,7 +45,7 @@ static const char *check_gpu(const struct sched *s, unsigned gpu)
          * back) was seen before anything was given; nothing given may add to it. */
         if (r.charged > gpu_usable(g) + g->over)
                 return "invariant 1: more is charged than the card has";
-        if (r.commit_max + r.fixed > gpu_usable(g) + g->promise_over)
+        if (r.commit_max + r.fixed > gpu_promisable(g) + g->promise_over)
                 return "invariant 0: a client may allocate more than could ever be made resident";
         return NULL;
 }

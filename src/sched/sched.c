@@ -120,14 +120,28 @@ int sched_gpu_add(struct sched *s, unsigned gpu, uint64_t total_bytes)
         return 0;
 }
 
+static void set_foreign(struct sched *s, unsigned gpu, uint64_t bytes)
+{
+        if (gpu < s->gpus && s->gpu[gpu].present) {
+                s->gpu[gpu].foreign = MIN(bytes, s->gpu[gpu].total);
+                s->gpu[gpu].shortage = 0;
+        }
+}
+
 void sched_gpu_foreign(struct sched *s, unsigned gpu, uint64_t foreign_bytes, uint64_t now_ns,
                        struct sched_actions *out)
 {
         begin(s, now_ns);
-        if (gpu < s->gpus && s->gpu[gpu].present) {
-                s->gpu[gpu].foreign = MIN(foreign_bytes, s->gpu[gpu].total);
-                s->gpu[gpu].shortage = 0;
-        }
+        set_foreign(s, gpu, foreign_bytes);
+        end(s, out);
+}
+
+void sched_gpu_movable(struct sched *s, unsigned gpu, uint64_t bytes, uint64_t now_ns,
+                       struct sched_actions *out)
+{
+        begin(s, now_ns);
+        if (gpu < s->gpus && s->gpu[gpu].present)
+                s->gpu[gpu].foreign_movable = MIN(bytes, s->gpu[gpu].total);
         end(s, out);
 }
 
@@ -307,6 +321,13 @@ void sched_client_fixed(struct sched *s, sched_client id, unsigned gpu, uint64_t
         end(s, out);
 }
 
+static void want_commit(struct account *a, uint64_t commit, uint32_t sequence)
+{
+        a->commit_wanted = true;
+        a->commit_want = MIN(commit, BYTES_MAX);
+        a->commit_of = sequence;
+}
+
 int sched_client_want(struct sched *s, sched_client id, unsigned gpu, const struct sched_want *w,
                       uint64_t now_ns, struct sched_actions *out)
 {
@@ -323,11 +344,8 @@ int sched_client_want(struct sched *s, sched_client id, unsigned gpu, const stru
                 a->silent = false; /* refused its fixed bytes and here all the same */
                 actions_mark(s, c);
         }
-        if (w->commit) {
-                a->commit_wanted = true;
-                a->commit_want = MIN(w->commit, BYTES_MAX);
-                a->commit_of = w->sequence;
-        }
+        if (w->commit)
+                want_commit(a, w->commit, w->sequence);
         if (w->fixed > account_own_fixed(a)) {
                 want_fixed(s, c, a, w->fixed, w->sequence);
         } else if (w->fixed && w->fixed < a->fixed_allowed) {
@@ -369,6 +387,23 @@ int sched_client_pin(struct sched *s, sched_client id, unsigned gpu, const struc
                         settle_fixed_done(c, &a->pin_wanted);
                 ledger_set_pinned(s, c, gpu, MIN(p->bytes, MAX(a->usage.backed, a->pinned)));
         }
+        end(s, out);
+        return 0;
+}
+
+int sched_client_commit(struct sched *s, sched_client id, unsigned gpu, uint64_t commit,
+                        uint32_t sequence, uint64_t now_ns, struct sched_actions *out)
+{
+        struct client *c = find(s, id);
+        struct account *a;
+
+        begin(s, now_ns);
+        if (!c || c->lost)
+                return -ESTALE;
+        a = find_account(c, gpu);
+        if (!a)
+                return -EINVAL;
+        want_commit(a, commit, sequence);
         end(s, out);
         return 0;
 }
@@ -493,15 +528,29 @@ void sched_client_lost(struct sched *s, sched_client id, uint64_t now_ns, struct
         end(s, out);
 }
 
-void sched_client_gone(struct sched *s, sched_client id, uint64_t now_ns, struct sched_actions *out)
+static void remove_client(struct sched *s, sched_client id)
 {
         struct client *c;
 
-        begin(s, now_ns);
         for (; (c = find(s, id)); id = c->previous) {
                 drop_accounts(s, c);
                 forget(s, c);
         }
+}
+
+void sched_client_gone(struct sched *s, sched_client id, uint64_t now_ns, struct sched_actions *out)
+{
+        begin(s, now_ns);
+        remove_client(s, id);
+        end(s, out);
+}
+
+void sched_client_left(struct sched *s, sched_client id, unsigned gpu, uint64_t foreign_bytes,
+                       uint64_t now_ns, struct sched_actions *out)
+{
+        begin(s, now_ns);
+        remove_client(s, id);
+        set_foreign(s, gpu, foreign_bytes);
         end(s, out);
 }
 

@@ -129,6 +129,11 @@ int sched_gpu_add(struct sched *s, unsigned gpu, uint64_t total_bytes);
 void sched_gpu_foreign(struct sched *s, unsigned gpu, uint64_t foreign_bytes, uint64_t now_ns,
                        struct sched_actions *out);
 
+/* Of those, what the daemons that they belong to say they can move away. A client may be promised
+ * it beside the capacity; it cannot be given before it is gone. */
+void sched_gpu_movable(struct sched *s, unsigned gpu, uint64_t bytes, uint64_t now_ns,
+                       struct sched_actions *out);
+
 /* ---- clients ---- */
 
 /* 0, -ENOSPC at clients_max. Higher priority goes first; 0 is normal. */
@@ -184,6 +189,10 @@ struct sched_pin {
 };
 int sched_client_pin(struct sched *s, sched_client id, unsigned gpu, const struct sched_pin *p,
                      uint64_t now_ns, struct sched_actions *out);
+/* The commit of a WANT that was kept back, alone: what the client wants beside it may be another by
+ * now. */
+int sched_client_commit(struct sched *s, sched_client id, unsigned gpu, uint64_t commit,
+                        uint32_t sequence, uint64_t now_ns, struct sched_actions *out);
 
 /* These ignore a lease that is not the current one (0 then too); -ESTALE only for an unknown
  * client. */
@@ -205,6 +214,11 @@ void sched_client_lost(struct sched *s, sched_client id, uint64_t now_ns,
 void sched_client_gone(struct sched *s, sched_client id, uint64_t now_ns,
                        struct sched_actions *out);
 
+/* The same where what it held is in use by others, who are not our clients, or may be: in one
+ * event, for bytes that were nobody's in between would be given away. */
+void sched_client_left(struct sched *s, sched_client id, unsigned gpu, uint64_t foreign_bytes,
+                       uint64_t now_ns, struct sched_actions *out);
+
 /* ---- time and settings ---- */
 
 /* The next moment at which sched_tick() has something to do; UINT64_MAX: none. */
@@ -222,7 +236,7 @@ void sched_set_quantum(struct sched *s, uint64_t quantum_ns, uint64_t now_ns,
 /* ---- looking ---- */
 
 struct sched_gpu_view {
-        uint64_t total, foreign, capacity, headroom, fixed_budget, visible;
+        uint64_t total, foreign, movable, capacity, headroom, fixed_budget, visible;
         uint64_t charged, fixed, committed;
         uint64_t quantum_ns; /* in force now */
         uint64_t handoffs;

@@ -107,7 +107,7 @@ static void survey_gpu(struct sched *s, unsigned gpu)
                 g->top_priority = MAX(g->top_priority, c->priority);
         }
         g->over = sub_sat(g->charged, gpu_usable(g));
-        g->promise_over = sub_sat(commit_max + g->fixed, gpu_usable(g));
+        g->promise_over = sub_sat(commit_max + g->fixed, gpu_promisable(g));
         if (g->revoked_ns && !beneficiary_waits(s, g))
                 g->revoked_ns = 0;
 }
@@ -209,7 +209,7 @@ static enum fixed_verdict fixed_verdict(struct sched *s, unsigned gpu, const str
                                         uint64_t fixed, uint64_t pinned, uint64_t since_ns)
 {
         const struct gpu *g = &s->gpu[gpu];
-        uint64_t cap = sub_sat(gpu_usable(g), fixed), spill = 0;
+        uint64_t cap = sub_sat(gpu_promisable(g), fixed), spill = 0;
         bool early = false;
 
         if (fixed > gpu_usable(g))
@@ -249,7 +249,7 @@ static void serve_fixed_on(struct sched *s, struct client *c, unsigned gpu)
                         refuse_fixed(s, c, a);
                         return;
                 case FIXED_LATER:
-                        trim_commits(s, gpu, sub_sat(gpu_usable(g), g->fixed + more));
+                        trim_commits(s, gpu, sub_sat(gpu_promisable(g), g->fixed + more));
                         wake_at(s, a->fixed_since_ns + s->config.grace_ns);
                         return;
                 case FIXED_FITS:
@@ -303,7 +303,7 @@ static void serve_pin_on(struct sched *s, struct client *c, unsigned gpu)
                 refuse_pin(s, c, a);
                 return;
         case FIXED_LATER:
-                trim_commits(s, gpu, sub_sat(gpu_usable(g), g->fixed + more));
+                trim_commits(s, gpu, sub_sat(gpu_promisable(g), g->fixed + more));
                 wake_at(s, a->pin_since_ns + s->config.grace_ns);
                 return;
         case FIXED_FITS:
@@ -756,7 +756,7 @@ void settle(struct sched *s)
 
                 if (!g->present)
                         continue;
-                trim_commits(s, gpu, sub_sat(gpu_usable(g), g->fixed));
+                trim_commits(s, gpu, sub_sat(gpu_promisable(g), g->fixed));
                 policy_reclaim(s, gpu);
                 policy_reclaim_lease(s, gpu);
         }

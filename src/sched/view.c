@@ -57,6 +57,7 @@ int sched_gpu_view(const struct sched *s, unsigned gpu, struct sched_gpu_view *r
         *ret = (struct sched_gpu_view){
                 .total = g->total,
                 .foreign = g->foreign,
+                .movable = MIN(g->foreign_movable, g->foreign),
                 .capacity = gpu_capacity(g),
                 .headroom = gpu_headroom(g),
                 .fixed_budget = gpu_fixed_budget(s, g),

@@ -118,6 +118,62 @@ def test_two_private_daemons_share_a_card(machine):
         assert machine.check_sums(p) >= 4
 
 
+def test_an_idle_user_gives_way_to_another_ones_daemon(machine):
+    """Alice's program holds most of the card and does nothing. Bob's comes later, with a daemon of its own, for which she is a
+    stranger: it gets what it needs all the same, and she gets hers back."""
+    os.chmod(machine.root, 0o777)
+    alice = machine.user(ALICE, "hold", "--bytes", "96MiB", "--seed", "1", stdin=subprocess.PIPE)
+    alice.await_event("filled")
+    bob = machine.user(BOB, "fill", "--bytes", "80MiB", "--block", "4MiB", "--seed", "2", "--rounds", "3")
+    bob.ok()
+    assert machine.check_sums(bob) >= 3
+    assert machine.status_of(machine.home(ALICE))["gpus"][0]["clients"][0]["moved_out"] > 0
+    alice.order("touch")
+    alice.finish()
+
+
+def test_two_busy_users_take_turns_across_their_daemons(machine):
+    """Neither fits beside the other."""
+    os.chmod(machine.root, 0o777)
+    programs = [fill(machine, ALICE, 80, "1"), fill(machine, BOB, 80, "2")]
+    wait_for(lambda: all(len(p.events("round")) >= 4 for p in programs), 60, "four rounds of each", interval=0.2)
+    goal = {p: len(p.events("round")) + 2 for p in programs}
+    wait_for(lambda: all(len(p.events("round")) >= n for p, n in goal.items()), 60, "two more of each", interval=0.2)
+    with open(machine.path("end"), "w", encoding="utf-8"):
+        pass
+    for p in programs:
+        p.ok()
+        assert machine.check_sums(p) >= 4
+
+
+def test_notes_between_daemons_cost_nobody_his_memory(machine):
+    """Eve has no program; her notes ask for the whole card and offer a hundred of them. Alice's programs go on, and her daemon
+    promises no more than there is."""
+    os.chmod(machine.root, 0o777)
+    programs = [fill(machine, ALICE, 80, "1"), fill(machine, ALICE, 48, "2")]
+    for p in programs:
+        p.await_event("filled")
+    status = machine.status_of(machine.home(ALICE))
+    uuid = status["gpus"][0]["uuid"].removeprefix("GPU-").replace("-", "")
+    eve = subprocess.Popen([*as_user(EVE), sys.executable, os.path.join(os.path.dirname(__file__), "notes.py"),
+                            "sublet-daemon/" + status["instance"], uuid, "6"], stdout=subprocess.PIPE, text=True)
+    before = {p: len(p.events("round")) for p in programs}
+    try:
+        out, _ = eve.communicate(timeout=60)
+    finally:
+        eve.kill()
+    assert eve.returncode == 0 and int(out) > 1000
+    gpu = machine.status_of(machine.home(ALICE))["gpus"][0]
+    assert gpu["charged"] <= gpu["total"] - gpu["headroom"]
+    assert all(c["commit"] <= gpu["total"] for c in gpu["clients"])
+    wait_for(lambda: all(len(p.events("round")) >= before[p] + 2 for p in programs), 60, "two more rounds of each")
+    with open(machine.path("end"), "w", encoding="utf-8"):
+        pass
+    for p in programs:
+        p.ok()
+        assert machine.check_sums(p) >= 4
+
+
 def test_the_daemons_are_their_users(machine):
     """Each runs as its user, in a directory that nobody else enters."""
     p = machine.user(ALICE, "hold", "--bytes", "8MiB", stdin=subprocess.PIPE)

@@ -244,6 +244,7 @@ static void change_foreign(struct world *w)
                 bytes = below(w, w->o.total_bytes / 4);
         w->foreign[gpu] = MIN(bytes, really_free(w, gpu));
         w->foreign_ever |= w->foreign[gpu] != 0;
+        w->movable[gpu] = below(w, w->foreign[gpu] + 1);
         w->foreign_pending = true;
         w->foreign_seen_ns = w->now_ns + below(w, NSEC_PER_SEC);
 }
@@ -526,6 +527,8 @@ static void happen(struct world *w, enum what what, struct process *p)
                 w->foreign_seen_ns = w->now_ns + 300 * NSEC_PER_MSEC;
                 for (unsigned i = 0; i < w->o.gpus; i++) {
                         sched_gpu_foreign(w->s, i, foreign_as_seen(w, i), w->now_ns, &out);
+                        perform(w, &out);
+                        sched_gpu_movable(w->s, i, w->movable[i], w->now_ns, &out);
                         perform(w, &out);
                 }
                 break;

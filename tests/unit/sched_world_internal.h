@@ -91,7 +91,9 @@ struct world {
         bool replaying;
         uint64_t restart_until_ns;
         uint64_t foreign[WORLD_GPUS_MAX];
-        uint64_t foreign_seen_ns; /* when the daemon learns of it */
+        uint64_t movable[WORLD_GPUS_MAX]; /* of foreign, as other daemons say; they need not keep to
+                                             it */
+        uint64_t foreign_seen_ns;         /* when the daemon learns of it */
         bool foreign_pending, foreign_ever;
         struct process p[WORLD_CLIENTS_MAX];
         uint64_t fate_ns;
