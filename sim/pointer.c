@@ -41,17 +41,25 @@ static bool subject_find(CUdeviceptr ptr, struct subject *ret)
 
 static CUresult attribute(const struct subject *s, CUpointer_attribute which, void *data)
 {
-        if (which == CU_POINTER_ATTRIBUTE_RANGE_START_ADDR) {
-                *(CUdeviceptr *)data = s->reservation.start;
-                return CUDA_SUCCESS;
-        }
-        if (which == CU_POINTER_ATTRIBUTE_RANGE_SIZE) {
-                *(size_t *)data = s->reservation.bytes;
-                return CUDA_SUCCESS;
-        }
         if (!s->range)
                 return CUDA_ERROR_INVALID_VALUE;
         switch (which) {
+        case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
+                *(CUdeviceptr *)data = s->reservation.start;
+                break;
+        case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
+                *(size_t *)data = s->reservation.bytes;
+                break;
+        case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR:
+                *(CUdeviceptr *)data = s->span.start;
+                break;
+        case CU_POINTER_ATTRIBUTE_MAPPING_SIZE:
+                *(size_t *)data = s->span.bytes;
+                break;
+        case CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID:
+                *(unsigned long long *)data =
+                        s->range->physical ? (uintptr_t)s->range->physical : s->block->id;
+                break;
         case CU_POINTER_ATTRIBUTE_CONTEXT:
                 *(CUcontext *)data = s->block ? s->block->context : NULL;
                 break;
@@ -73,6 +81,7 @@ static CUresult attribute(const struct subject *s, CUpointer_attribute which, vo
                 break;
         case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
         case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
+        case CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE:
                 *(bool *)data = false;
                 break;
         case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
@@ -95,7 +104,8 @@ static CUresult attribute(const struct subject *s, CUpointer_attribute which, vo
                 break;
         case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
                 *(CUDA_POINTER_ATTRIBUTE_ACCESS_FLAGS *)data =
-                        CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE;
+                        s->range->kind == RANGE_VMM ? s->range->access[s->device]
+                                                    : CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE;
                 break;
         case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
                 *(CUmemoryPool *)data = NULL;
@@ -121,10 +131,17 @@ EXPORT CUresult cuPointerGetAttribute(void *data, CUpointer_attribute which, CUd
         return r;
 }
 
-/* What an attribute of an unknown address is: nothing, by its size. */
-static void attribute_none(CUpointer_attribute which, void *data)
+/* What an attribute of an unknown address is: nothing, by its size; of one that is reserved at
+ * least that. */
+static void attribute_none(const struct subject *s, CUpointer_attribute which, void *data)
 {
         switch (which) {
+        case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
+                *(CUdeviceptr *)data = s ? s->reservation.start : 0;
+                break;
+        case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
+                *(size_t *)data = s ? s->reservation.bytes : 0;
+                break;
         case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
         case CU_POINTER_ATTRIBUTE_IS_MANAGED:
         case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
@@ -159,7 +176,7 @@ EXPORT CUresult cuPointerGetAttributes(unsigned int attribute_count,
         found = subject_find(ptr, &s);
         for (unsigned i = 0; i < attribute_count; i++)
                 if (data[i] && (!found || attribute(&s, attributes[i], data[i]) != CUDA_SUCCESS))
-                        attribute_none(attributes[i], data[i]);
+                        attribute_none(found ? &s : NULL, attributes[i], data[i]);
         space_unlock();
         return CUDA_SUCCESS;
 }
@@ -174,7 +191,9 @@ EXPORT CUresult cuPointerSetAttribute(const void *value, CUpointer_attribute whi
         if (!value || which != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS)
                 return CUDA_ERROR_INVALID_VALUE;
         space_lock_shared();
-        r = subject_find(ptr, &s) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+        r = !subject_find(ptr, &s)                              ? CUDA_ERROR_INVALID_VALUE
+            : s.range && !s.block && s.range->kind == RANGE_VMM ? CUDA_ERROR_NOT_SUPPORTED
+                                                                : CUDA_SUCCESS;
         space_unlock();
         return r;
 }

@@ -191,10 +191,13 @@ bool space_reserved(uint64_t start, uint64_t bytes, struct span *ret_reservation
 {
         struct span *s = table_find(&space.reservations, start);
 
-        if (!s || bytes > s->bytes - (start - s->start))
+        if (!s || bytes == 0)
                 return false;
         *ret_reservation = *s;
-        return true;
+        /* Two that touch are one, except to who frees them. */
+        for (uint64_t end = start + bytes; s && s->start + s->bytes < end;)
+                s = table_find(&space.reservations, s->start + s->bytes);
+        return s != NULL;
 }
 
 /* ---- ranges ---- */

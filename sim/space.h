@@ -74,7 +74,7 @@ void space_shut(uint64_t start, uint64_t bytes);
 /* All of these: locked. */
 uint64_t space_reserve(uint64_t bytes, uint64_t alignment, uint64_t wanted); /* 0: no room */
 void space_release(uint64_t start);                                          /* a reservation's */
-/* The reservation that holds all of it. */
+/* All of it is reserved; the reservation is the one that holds its start. */
 bool space_reserved(uint64_t start, uint64_t bytes, struct span *ret_reservation);
 /* Put memory there; the range is the table's. For host memory physical is NULL. */
 struct range *space_map(enum range_kind kind, uint64_t start, uint64_t bytes,

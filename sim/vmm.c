@@ -62,11 +62,13 @@ static CUresult prop_check(const CUmemAllocationProp *prop)
 {
         if (!prop || prop->type != CU_MEM_ALLOCATION_TYPE_PINNED)
                 return CUDA_ERROR_INVALID_VALUE;
+        if (prop->location.type == CU_MEM_LOCATION_TYPE_INVALID ||
+            (prop->requestedHandleTypes &
+             (CU_MEM_HANDLE_TYPE_WIN32 | CU_MEM_HANDLE_TYPE_WIN32_KMT)))
+                return CUDA_ERROR_INVALID_VALUE;
         if (prop->location.type != CU_MEM_LOCATION_TYPE_DEVICE)
                 return CUDA_ERROR_NOT_SUPPORTED; /* host locations: see the attributes */
-        if (prop->requestedHandleTypes & ~CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
-                return CUDA_ERROR_NOT_SUPPORTED;
-        return device_check(prop->location.id);
+        return CUDA_SUCCESS;
 }
 
 EXPORT CUresult cuMemGetAllocationGranularity(size_t *granularity, const CUmemAllocationProp *prop,
@@ -131,6 +133,11 @@ EXPORT CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size,
 
         if (r == CUDA_SUCCESS)
                 r = prop_check(prop);
+        if (r == CUDA_SUCCESS)
+                r = device_check(prop->location.id);
+        if (r == CUDA_SUCCESS &&
+            (prop->requestedHandleTypes & ~CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR))
+                r = CUDA_ERROR_NOT_PERMITTED; /* no fabric here */
         if (r != CUDA_SUCCESS)
                 return r;
         if (!handle || size == 0 || !aligned(size) || flags)
@@ -175,14 +182,16 @@ EXPORT CUresult cuMemMap(CUdeviceptr ptr, size_t size, size_t offset,
 
         if (r != CUDA_SUCCESS)
                 return r;
-        if (size == 0 || !aligned(ptr) || !aligned(size) || !aligned(offset) || flags)
+        if (size == 0 || !aligned(ptr) || flags)
                 return CUDA_ERROR_INVALID_VALUE;
         space_lock();
         p = handle_find(handle);
-        if (!p || offset > p->bytes || size > p->bytes - offset || !space_reserved(ptr, size, &s))
+        if (!p)
                 r = CUDA_ERROR_INVALID_VALUE;
         else if (offset || size != p->bytes)
                 r = CUDA_ERROR_NOT_SUPPORTED; /* all of a handle, or nothing */
+        else if (!space_reserved(ptr, size, &s))
+                r = CUDA_ERROR_INVALID_VALUE;
         else if (!space_map(RANGE_VMM, ptr, size, p, offset, p->at + offset))
                 r = CUDA_ERROR_INVALID_VALUE; /* something is mapped there */
         else
@@ -222,7 +231,7 @@ EXPORT CUresult cuMemUnmap(CUdeviceptr ptr, size_t size)
 
         if (r != CUDA_SUCCESS)
                 return r;
-        if (size == 0 || !aligned(ptr) || !aligned(size))
+        if (size == 0)
                 return CUDA_ERROR_INVALID_VALUE;
         space_lock();
         r = space_reserved(ptr, size, &s) ? mappings_of(ptr, size, true, &first, &n)
@@ -251,10 +260,12 @@ EXPORT CUresult cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAccessDe
         if (size == 0 || !aligned(ptr) || !aligned(size) || !desc || count == 0)
                 return CUDA_ERROR_INVALID_VALUE;
         for (size_t i = 0; i < count; i++) {
+                if (desc[i].location.type == CU_MEM_LOCATION_TYPE_INVALID ||
+                    (desc[i].location.type == CU_MEM_LOCATION_TYPE_DEVICE &&
+                     device_check(desc[i].location.id) != CUDA_SUCCESS))
+                        return CUDA_ERROR_INVALID_VALUE;
                 if (desc[i].location.type != CU_MEM_LOCATION_TYPE_DEVICE)
                         return CUDA_ERROR_NOT_SUPPORTED;
-                if (device_check(desc[i].location.id) != CUDA_SUCCESS)
-                        return CUDA_ERROR_INVALID_DEVICE;
                 if (desc[i].flags != CU_MEM_ACCESS_FLAGS_PROT_NONE &&
                     desc[i].flags != CU_MEM_ACCESS_FLAGS_PROT_READ &&
                     desc[i].flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE)

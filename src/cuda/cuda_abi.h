@@ -141,6 +141,8 @@ typedef struct CUmemAllocationProp_st {
         } allocFlags;
 } CUmemAllocationProp;
 
+#define CU_MEM_CREATE_USAGE_TILE_POOL 0x1
+
 typedef struct CUmemAccessDesc_st {
         CUmemLocation location;
         CUmemAccess_flags flags;

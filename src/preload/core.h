@@ -53,7 +53,9 @@ struct gpu {
 
         struct context *context; /* the one our copies run in; NULL: none yet */
         struct swap *swap;
-        struct block *lost;    /* with the error; not given back yet */
+        CUdeviceptr
+                windows;    /* extent.c: addresses of ours for what has none; 0: not reserved yet */
+        struct block *lost; /* with the error; not given back yet */
         struct passed leaving; /* evicted, to go with the next USAGE */
         struct passed passed;  /* came with a LIMIT; counts towards it, beside heap.backed */
         struct block *late;    /* freed by the program during a capture, to be released after it */

@@ -7,17 +7,36 @@
 
 #include "base/log.h"
 #include "preload/real.h"
+#include "preload/virtual.h"
+
+bool extent_may_leave(const struct gpu *g, const struct extent *e)
+{
+        const struct handle *h = e->block->handle;
+
+        return g->passes && extent_is_whole(g, e) && (!h || !h->prop.allocFlags.compressionType);
+}
+
+bool extent_may_adopt(const struct gpu *g, const struct extent *e)
+{
+        const struct handle *h = e->block->handle;
+
+        return extent_is_whole(g, e) &&
+               (!h || (!h->prop.allocFlags.compressionType &&
+                       !h->prop.allocFlags.gpuDirectRDMACapable && !h->prop.allocFlags.usage));
+}
 
 static CUresult extent_create(const struct gpu *g, struct extent *e)
 {
-        const CUmemAllocationProp prop = {
+        CUmemAllocationProp prop = {
                 .type = CU_MEM_ALLOCATION_TYPE_PINNED,
-                .requestedHandleTypes = g->passes && extent_is_whole(g, e)
-                                                ? CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
-                                                : CU_MEM_HANDLE_TYPE_NONE,
+                .requestedHandleTypes = CU_MEM_HANDLE_TYPE_NONE,
                 .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = (int)g->index},
         };
 
+        if (e->block->handle)
+                prop = e->block->handle->prop;
+        if (extent_may_leave(g, e))
+                prop.requestedHandleTypes |= CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
         return real.cuMemCreate(&e->handle, e->bytes, &prop, 0);
 }
 
@@ -41,7 +60,7 @@ int extent_export(const struct extent *e)
                        : -EBADF;
 }
 
-static void extent_release(const struct extent *e)
+void extent_release(const struct extent *e)
 {
         CUresult r = real.cuMemRelease(e->handle);
 
@@ -50,44 +69,132 @@ static void extent_release(const struct extent *e)
                           (int)r);
 }
 
-CUresult extent_map(const struct gpu *g, struct extent *e, int passed_fd)
+/* ---- where it is mapped ---- */
+
+/* 0: there is none. */
+static CUdeviceptr extent_address(const struct extent *e)
+{
+        const struct handle *h = e->block->handle;
+
+        if (e->block->kind != BLOCK_HANDLE)
+                return e->address;
+        return h && h->home ? h->home->at.address + e->offset : 0;
+}
+
+static CUresult extent_map_at(const struct gpu *g, const struct extent *e, CUdeviceptr at)
 {
         const CUmemAccessDesc access = {
                 .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = (int)g->index},
                 .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
         CUresult r;
 
+        r = real.cuMemMap(at, e->bytes, 0, e->handle, 0);
+        if (r != CUDA_SUCCESS)
+                return r;
+        r = real.cuMemSetAccess(at, e->bytes, &access, 1);
+        if (r != CUDA_SUCCESS)
+                (void)real.cuMemUnmap(at, e->bytes);
+        return r;
+}
+
+static void extent_unmap_at(const struct extent *e, CUdeviceptr at)
+{
+        CUresult r = real.cuMemUnmap(at, e->bytes);
+
+        if (r != CUDA_SUCCESS)
+                log_debug("cuMemUnmap of %llu bytes: CUDA error %d", (unsigned long long)e->bytes,
+                          (int)r);
+}
+
+CUresult extent_open(struct gpu *g, const struct extent *e, unsigned window, CUdeviceptr *ret_at)
+{
+        CUdeviceptr at = extent_address(e);
+        CUresult r = CUDA_SUCCESS;
+
+        if (!at) {
+                if (!g->windows)
+                        r = real.cuMemAddressReserve(&g->windows,
+                                                     EXTENT_WINDOWS * g->heap.extent_bytes,
+                                                     HEAP_GRANULARITY, 0, 0);
+                at = g->windows + window * g->heap.extent_bytes;
+                if (r == CUDA_SUCCESS)
+                        r = extent_map_at(g, e, at);
+        }
+        *ret_at = r == CUDA_SUCCESS ? at : 0;
+        return r;
+}
+
+void extent_close(const struct extent *e, CUdeviceptr *at)
+{
+        if (*at && *at != extent_address(e))
+                extent_unmap_at(e, *at);
+        *at = 0;
+}
+
+/* Of a handle of the program's; none where it has given it up. */
+static const struct mapping *extent_mappings(const struct extent *e)
+{
+        return e->block->handle ? e->block->handle->mappings : NULL;
+}
+
+static void extent_unplace(const struct extent *e, const struct mapping *end)
+{
+        if (e->block->kind != BLOCK_HANDLE) {
+                extent_unmap_at(e, e->address);
+                return;
+        }
+        for (const struct mapping *m = extent_mappings(e); m != end; m = m->next)
+                extent_unmap_at(e, m->at.address + e->offset);
+}
+
+CUresult extent_place(const struct gpu *g, const struct extent *e)
+{
+        const struct mapping *m;
+        CUresult r = CUDA_SUCCESS;
+
+        if (e->block->kind != BLOCK_HANDLE)
+                return extent_map_at(g, e, e->address);
+        for (m = extent_mappings(e); m; m = m->next) {
+                CUmemAccessDesc access[CORE_GPUS_MAX];
+                unsigned n = mapping_access(m, access);
+
+                r = real.cuMemMap(m->at.address + e->offset, e->bytes, 0, e->handle, 0);
+                if (r != CUDA_SUCCESS)
+                        break;
+                r = n ? real.cuMemSetAccess(m->at.address + e->offset, e->bytes, access, n)
+                      : CUDA_SUCCESS;
+                if (r != CUDA_SUCCESS) {
+                        m = m->next; /* this one is mapped, too */
+                        break;
+                }
+        }
+        if (r != CUDA_SUCCESS)
+                extent_unplace(e, m);
+        return r;
+}
+
+CUresult extent_map(const struct gpu *g, struct extent *e, int passed_fd)
+{
+        CUresult r;
+
         if (e->managed)
                 return CUDA_SUCCESS;
-        if (passed_fd < 0 || extent_import(e, passed_fd) != CUDA_SUCCESS) {
+        e->adopted = passed_fd >= 0 && extent_import(e, passed_fd) == CUDA_SUCCESS;
+        if (!e->adopted) {
                 r = extent_create(g, e);
                 if (r != CUDA_SUCCESS)
                         return r;
         }
-        r = real.cuMemMap(e->address, e->bytes, 0, e->handle, 0);
+        r = extent_place(g, e);
         if (r != CUDA_SUCCESS)
-                goto release;
-        r = real.cuMemSetAccess(e->address, e->bytes, &access, 1);
-        if (r != CUDA_SUCCESS)
-                goto unmap;
-        return CUDA_SUCCESS;
-
-unmap:
-        (void)real.cuMemUnmap(e->address, e->bytes);
-release:
-        extent_release(e);
+                extent_release(e);
         return r;
 }
 
 void extent_unmap(const struct extent *e)
 {
-        CUresult r;
-
         if (e->managed)
                 return;
-        r = real.cuMemUnmap(e->address, e->bytes);
-        if (r != CUDA_SUCCESS)
-                log_debug("cuMemUnmap of %llu bytes: CUDA error %d", (unsigned long long)e->bytes,
-                          (int)r);
+        extent_unplace(e, NULL);
         extent_release(e);
 }

@@ -1,4 +1,5 @@
-/* extent.h: the physical memory behind one extent.
+/* extent.h: the physical memory behind one extent, and the places where it is mapped: the one
+ * address of the heap's own memory, or wherever the program has mapped its handle.
  *
  * The extent is marked busy by the caller, who does not hold core.lock; nobody else touches it
  * meanwhile. */
@@ -16,11 +17,26 @@ static inline bool extent_is_whole(const struct gpu *g, const struct extent *e)
         return !e->managed && e->bytes == g->heap.extent_bytes;
 }
 
+/* Where copies of an extent that has memory can go to and come from. What the program has mapped
+ * nowhere where its own GPU may write is mapped in one of so many windows of ours meanwhile. *at is
+ * 0 after a failure and after extent_close(), which does nothing then. */
+#define EXTENT_WINDOWS 8u
+CUresult extent_open(struct gpu *g, const struct extent *e, unsigned window, CUdeviceptr *ret_at);
+void extent_close(const struct extent *e, CUdeviceptr *at);
+
 /* passed_fd: memory of another process to take, whose contents must all be overwritten before the
  * program sees them; it is closed either way. -EBADF: none, create it. */
 CUresult extent_map(const struct gpu *g, struct extent *e, int passed_fd);
 void extent_unmap(const struct extent *e);
+/* Wherever the extent belongs, for memory that is there already. */
+CUresult extent_place(const struct gpu *g, const struct extent *e);
+/* The memory alone: it is mapped nowhere any more. */
+void extent_release(const struct extent *e);
 
+/* Memory of this extent may go to another process, or another's may take its place. The program
+ * may have asked for memory of a special kind. */
+bool extent_may_leave(const struct gpu *g, const struct extent *e);
+bool extent_may_adopt(const struct gpu *g, const struct extent *e);
 /* A descriptor that keeps the memory of this extent, to be passed on, or -EBADF: it was passed on
  * to us, and the driver does that but once. */
 int extent_export(const struct extent *e);

@@ -36,17 +36,26 @@ static size_t heap_locate(const struct heap *h, CUdeviceptr address)
         return low ? low - 1 : h->count;
 }
 
+/* Room in a list for one more. */
+static int list_grow(struct block ***list, size_t count, size_t *room)
+{
+        size_t more = *room ? *room * 2 : 256;
+        struct block **blocks;
+
+        if (count < *room)
+                return 0;
+        blocks = realloc(*list, more * sizeof(*blocks));
+        if (!blocks)
+                return -ENOMEM;
+        *list = blocks;
+        *room = more;
+        return 0;
+}
+
 static int heap_insert(struct heap *h, size_t at, struct block *b)
 {
-        if (h->count == h->room) {
-                size_t room = h->room ? h->room * 2 : 256;
-                struct block **blocks = realloc(h->blocks, room * sizeof(*blocks));
-
-                if (!blocks)
-                        return -ENOMEM;
-                h->blocks = blocks;
-                h->room = room;
-        }
+        if (list_grow(&h->blocks, h->count, &h->room) < 0)
+                return -ENOMEM;
         memmove(&h->blocks[at + 1], &h->blocks[at], (h->count - at) * sizeof(*h->blocks));
         h->blocks[at] = b;
         h->count++;
@@ -106,10 +115,12 @@ static int block_make_extents(struct block *b)
                 uint64_t offset = i * b->extent_bytes;
                 struct extent *e = &b->extents[i];
 
-                e->address = b->address + offset;
+                e->address = b->kind == BLOCK_HANDLE ? 0 : b->address + offset;
+                e->offset = offset;
+                e->block = b;
                 e->bytes = MIN(b->extent_bytes, b->bytes - offset);
                 e->managed = b->managed;
-                e->live = b->kind == BLOCK_LARGE || b->kind == BLOCK_ADOPTED ? extent_whole(e) : 0;
+                e->live = b->kind == BLOCK_SLAB || b->kind == BLOCK_POOL ? 0 : extent_whole(e);
         }
         /* Of a pool's address space most may never be used, and need never be looked at. */
         b->extent_count = b->kind == BLOCK_POOL ? 0 : count;
@@ -410,6 +421,34 @@ struct block *heap_adopted(const struct heap *h)
         return NULL;
 }
 
+int heap_create(struct heap *h, uint64_t bytes, struct handle *handle, uint64_t max,
+                struct block **ret)
+{
+        struct block *b;
+
+        if (bytes > max || h->allocated > max - bytes)
+                return -ENOSPC;
+        if (list_grow(&h->handles, h->handle_count, &h->handle_room) < 0)
+                return -ENOMEM;
+        b = calloc(1, sizeof(*b));
+        if (!b)
+                return -ENOMEM;
+        *b = (struct block){.kind = BLOCK_HANDLE,
+                            .bytes = bytes,
+                            .requested = bytes,
+                            .extent_bytes = h->extent_bytes,
+                            .handle = handle,
+                            .index = h->handle_count};
+        if (block_make_extents(b) < 0) {
+                free(b);
+                return -ENOMEM;
+        }
+        h->handles[h->handle_count++] = b;
+        block_count(h, b);
+        *ret = b;
+        return 0;
+}
+
 bool heap_find(const struct heap *h, CUdeviceptr address, struct heap_place *ret)
 {
         size_t at = heap_locate(h, address);
@@ -465,6 +504,11 @@ struct block *heap_orphan(struct heap *h, CUcontext owner)
                 b->dying = true;
                 return b;
         }
+        for (size_t i = 0; !owner && i < h->handle_count; i++)
+                if (!h->handles[i]->dying) {
+                        h->handles[i]->dying = true;
+                        return h->handles[i];
+                }
         return NULL;
 }
 
@@ -485,12 +529,27 @@ static void heap_join_with_next(struct heap *h, size_t at)
         free(next);
 }
 
+static void heap_bury_handle(struct heap *h, struct block *dead)
+{
+        struct block *last = h->handles[--h->handle_count];
+
+        h->handles[dead->index] = last;
+        last->index = dead->index;
+        free(dead->extents);
+        free(dead);
+}
+
 void heap_bury(struct heap *h, struct block *dead)
 {
-        size_t at = heap_locate(h, dead->address);
+        size_t at;
 
         for (unsigned i = 0; i < dead->extent_count; i++)
                 heap_settle(h, &dead->extents[i]);
+        if (dead->kind == BLOCK_HANDLE) {
+                heap_bury_handle(h, dead);
+                return;
+        }
+        at = heap_locate(h, dead->address);
         h->managed_bytes -= dead->managed ? dead->bytes : 0;
         slab_delete(dead->slab);
         free(dead->users);
@@ -506,8 +565,9 @@ void heap_bury(struct heap *h, struct block *dead)
 
 struct extent *heap_walk(struct heap *h, struct heap_cursor *c)
 {
-        while (c->block < h->count) {
-                struct block *b = h->blocks[c->block];
+        while (c->block < h->count + h->handle_count) {
+                struct block *b =
+                        c->block < h->count ? h->blocks[c->block] : h->handles[c->block - h->count];
 
                 if (b->kind != BLOCK_FREE && !b->dying && c->extent < b->extent_count)
                         return &b->extents[c->extent++];

@@ -2,8 +2,10 @@
  *
  * The address space is one large reservation, cut into blocks: one a large allocation, or one a
  * slab that packs small ones. A block is backed by extents of at most EXTENT_BYTES_MAX, each one
- * physical handle. Addresses never change; what is behind them does. The heap keeps books only: it
- * calls no driver function but the reservation's, and its caller holds core.lock throughout. */
+ * physical handle. Addresses never change; what is behind them does. What a program creates with
+ * cuMemCreate is a block without an address of its own: it is mapped where the program says
+ * (virtual.h). The heap keeps books only: it calls no driver function but the reservation's, and
+ * its caller holds core.lock throughout. */
 #pragma once
 
 #include <stdbool.h>
@@ -30,9 +32,12 @@ enum extent_state {
         EXTENT_EVICTED,  /* contents in the arena, or all zero where it has no room there */
 };
 
+struct block;
+
 struct extent {
-        CUdeviceptr address;
-        uint64_t bytes;
+        CUdeviceptr address;    /* 0 in a HANDLE: wherever the program has mapped it */
+        uint64_t bytes, offset; /* offset: in the block */
+        struct block *block;
         CUmemGenericAllocationHandle handle; /* RESIDENT */
         /* One bit for each HEAP_GRANULARITY bytes, lowest address first. */
         uint64_t live; /* something is allocated there: its contents count */
@@ -45,6 +50,7 @@ struct extent {
         bool busy;    /* somebody makes driver calls on it without the lock; nobody else may touch
                          it */
         bool counted; /* in h->allocated: it has to be there before the program may run, or is */
+        bool adopted; /* RESIDENT: the memory came from another process (passed.h) */
 };
 
 _Static_assert(HEAP_EXTENT_MAX / HEAP_GRANULARITY <= 64, "pages of an extent are bits of a word");
@@ -67,8 +73,10 @@ enum block_kind {
         BLOCK_ADOPTED, /* the program's own cuMemAllocManaged: the driver answers questions about it
                         */
         BLOCK_POOL,    /* what is in it is pool.c's to know */
+        BLOCK_HANDLE,  /* what the program has created itself */
 };
 
+struct handle;
 struct slab;
 struct chunk;
 
@@ -79,11 +87,14 @@ struct block {
         enum block_kind kind;
         bool managed; /* its addresses are cuMemAllocManaged's, and go with it */
         bool dying;   /* freed by the program, its memory on the way back */
+        bool held;    /* where it is mapped is being changed: its extents stay as they are */
         CUcontext owner;
         uint64_t id; /* CU_POINTER_ATTRIBUTE_BUFFER_ID */
         struct slab *slab;
         struct block *next_slab; /* of heap.slabs */
         struct chunk *chunk;     /* POOL */
+        struct handle *handle;   /* HANDLE; NULL: the program has given it up */
+        size_t index;            /* HANDLE: in heap.handles */
         uint16_t *users;         /* SLAB, POOL: allocations in each HEAP_GRANULARITY bytes */
         struct block *next_late; /* freed during a capture: the next one of gpu.late */
         uint64_t extent_bytes;   /* of each but the last */
@@ -94,6 +105,8 @@ struct block {
 struct heap {
         struct block **blocks; /* by address, without gaps inside a reservation */
         size_t count, room;
+        struct block **handles; /* the blocks without an address, in no order */
+        size_t handle_count, handle_room;
         uint64_t reserve_bytes; /* size of the next reservation */
         uint64_t extent_bytes;  /* the largest extent of this GPU */
         uint64_t next_id;
@@ -127,6 +140,10 @@ void heap_withdraw(struct heap *h, struct block *b);
 /* One of the program's own blocks of managed memory; NULL: there is none (left). */
 struct block *heap_adopted(const struct heap *h);
 
+/* Memory for a handle of the program, of a multiple of HEAP_GRANULARITY. 0, -ENOSPC or -ENOMEM. */
+int heap_create(struct heap *h, uint64_t bytes, struct handle *handle, uint64_t max,
+                struct block **ret);
+
 /* What lies at an address inside an allocation of the program: its start, its size as requested,
  * its block. False: not ours. */
 struct heap_place {
@@ -156,8 +173,9 @@ void heap_settle(struct heap *h, struct extent *e);
 /* The block holds nothing any more: its addresses can be used again, and h->allocated falls. */
 void heap_bury(struct heap *h, struct block *dead);
 
-/* Walk the extents: next one after the cursor { block, extent } in address order. NULL at the end.
- * Reset by zeroing the cursor; a cursor stays valid while the lock is held. */
+/* Walk the extents: next one after the cursor { block, extent } in address order, those of handles
+ * after all others. NULL at the end. Reset by zeroing the cursor; a cursor stays valid while the
+ * lock is held. */
 struct heap_cursor {
         size_t block;
         unsigned extent;
@@ -168,4 +186,10 @@ struct extent *heap_walk(struct heap *h, struct heap_cursor *c);
 static inline uint64_t heap_missing(const struct heap *h)
 {
         return h->allocated - h->resident;
+}
+
+/* Nobody else is at it: it may be moved. */
+static inline bool extent_is_free(const struct extent *e)
+{
+        return !e->busy && !e->block->held;
 }

@@ -14,6 +14,9 @@
  * caught. */
 #pragma once
 
+#include <stdbool.h>
+#include <stdint.h>
+
 #include "cuda/cuda_abi.h"
 
 #define CU_PASS(...)
@@ -36,6 +39,15 @@ int hooks_make_room(void);
  * core.lock held, given up meanwhile. */
 struct gpu;
 int hooks_commit(struct gpu *g, uint64_t more);
+
+/* Room for so many bytes more, if need be at the cost of managed memory, which nobody needs to
+ * count: the driver makes room of it, as it would on a card of one's own. False: there is none.
+ * core.lock held, given up meanwhile. */
+bool hooks_grow(struct gpu *g, uint64_t more);
+/* What heap.allocated may be without asking for more, and what follows from an allocation.
+ * core.lock held. */
+uint64_t hooks_allowed(const struct gpu *g);
+void hooks_allocated(struct gpu *g);
 
 /* It was repeated and has run out of memory again: the room is not needed. */
 void hooks_return_room(void);

@@ -12,6 +12,7 @@
 #include "preload/core.h"
 #include "preload/gate.h"
 #include "preload/hooks.h"
+#include "preload/hooks_virtual.h"
 #include "preload/managed.h"
 #include "preload/poison.h"
 #include "preload/quiet.h"
@@ -48,19 +49,31 @@ static int back_alone(struct gpu *g, CUdeviceptr address)
         return -ENOMEM;
 }
 
-/* Room for so many bytes more, if need be at the cost of managed memory, which nobody needs to
- * count: the driver makes room of it, as it would on a card of one's own. Lock held, given up
- * meanwhile. */
-static bool make_room(struct gpu *g, uint64_t cost)
+uint64_t hooks_allowed(const struct gpu *g)
+{
+        return MIN(g->commit, sub_sat(g->visible, g->fixed));
+}
+
+bool hooks_grow(struct gpu *g, uint64_t more)
 {
         struct block *adopted = heap_adopted(&g->heap);
 
-        if (cost <= visible_free(g) && hooks_commit(g, cost) == 0)
+        if (more <= visible_free(g) && hooks_commit(g, more) == 0)
                 return true;
         if (!adopted || !g->home_frees) /* what stays on the card is no room for others */
                 return false;
         swap_disown(g, adopted);
         return true;
+}
+
+void hooks_allocated(struct gpu *g)
+{
+        /* Who shuts it and who opens it holds the lock: once is enough for a million small
+         * allocations. */
+        if (heap_missing(&g->heap) > 0 && !(atomic_load(&gate_bits) & GATE_UNBACKED))
+                gate_shut(GATE_UNBACKED);
+        g->usage_dirty = true;
+        g->commit_used_ns = clock_now_ns();
 }
 
 static CUresult allocate(struct gpu *g, uint64_t bytes, CUcontext owner, CUdeviceptr *ret_ptr)
@@ -72,23 +85,15 @@ static CUresult allocate(struct gpu *g, uint64_t bytes, CUcontext owner, CUdevic
         /* Other threads may take what was promised before we are back from asking: then ask again.
          */
         for (;;) {
-                uint64_t max = MIN(g->commit, sub_sat(g->visible, g->fixed));
-
-                r = heap_allocate(&g->heap, bytes, owner, max, ret_ptr, &cost);
+                r = heap_allocate(&g->heap, bytes, owner, hooks_allowed(g), ret_ptr, &cost);
                 if (r == -ENOBUFS ? managed_provide(g, cost) < 0
-                                  : r != -ENOSPC || !make_room(g, cost))
+                                  : r != -ENOSPC || !hooks_grow(g, cost))
                         break;
         }
         if (r == 0 && g->limit == UINT64_MAX)
                 r = back_alone(g, *ret_ptr);
-        if (r == 0) {
-                /* Who shuts it and who opens it holds the lock: once is enough for a million small
-                 * allocations. */
-                if (heap_missing(&g->heap) > 0 && !(atomic_load(&gate_bits) & GATE_UNBACKED))
-                        gate_shut(GATE_UNBACKED);
-                g->usage_dirty = true;
-                g->commit_used_ns = clock_now_ns();
-        }
+        if (r == 0)
+                hooks_allocated(g);
         lock_release(&core.lock);
         return r == 0 ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
@@ -334,12 +339,15 @@ CUresult hook_cuDeviceTotalMem_v2(size_t *bytes, CUdevice dev)
 CUresult hook_cuMemGetAddressRange_v2(CUdeviceptr *pbase, size_t *psize, CUdeviceptr dptr)
 {
         struct heap_place p;
-        bool ours;
+        bool ours, mapped;
 
         (void)core_setup();
         lock_acquire(&core.lock);
         ours = find_ours(dptr, &p);
+        mapped = !ours && virtual_range(dptr, pbase, psize);
         lock_release(&core.lock);
+        if (mapped)
+                return CUDA_SUCCESS;
         if (!ours)
                 return real.cuMemGetAddressRange_v2(pbase, psize, dptr);
         if (pbase)
@@ -404,17 +412,24 @@ static CUresult pointer_attribute(void *data, CUpointer_attribute attribute, con
         }
 }
 
+/* Lock held. */
+static CUresult known_attribute(void *data, CUpointer_attribute attribute, CUdeviceptr ptr)
+{
+        struct heap_place p;
+        struct gpu *g = find_ours(ptr, &p);
+
+        return g ? pointer_attribute(data, attribute, g, &p, ptr)
+                 : virtual_attribute(data, attribute, ptr);
+}
+
 CUresult hook_cuPointerGetAttribute(void *data, CUpointer_attribute attribute, CUdeviceptr ptr)
 {
         CUresult r = CUDA_ERROR_NOT_SUPPORTED;
-        struct heap_place p;
-        struct gpu *g;
 
         (void)core_setup();
         lock_acquire(&core.lock);
-        g = find_ours(ptr, &p);
-        if (g && data)
-                r = pointer_attribute(data, attribute, g, &p, ptr);
+        if (data)
+                r = known_attribute(data, attribute, ptr);
         lock_release(&core.lock);
         return r == CUDA_ERROR_NOT_SUPPORTED ? real.cuPointerGetAttribute(data, attribute, ptr) : r;
 }
@@ -423,20 +438,19 @@ CUresult hook_cuPointerGetAttributes(unsigned int numAttributes, CUpointer_attri
                                      void **data, CUdeviceptr ptr)
 {
         struct heap_place p;
-        struct gpu *g;
+        bool ours;
 
         (void)core_setup();
         lock_acquire(&core.lock);
-        g = find_ours(ptr, &p);
-        if (!g || !attributes || !data || numAttributes == 0) {
+        ours = find_ours(ptr, &p) || virtual_range(ptr, NULL, NULL);
+        if (!ours || !attributes || !data || numAttributes == 0) {
                 lock_release(&core.lock);
                 return real.cuPointerGetAttributes(numAttributes, attributes, data, ptr);
         }
         for (unsigned i = 0; i < numAttributes; i++) {
                 /* Like the driver: what does not apply is left at zero, the call as a whole
                  * succeeds. */
-                if (pointer_attribute(data[i], attributes[i], g, &p, ptr) ==
-                    CUDA_ERROR_NOT_SUPPORTED)
+                if (known_attribute(data[i], attributes[i], ptr) == CUDA_ERROR_NOT_SUPPORTED)
                         (void)real.cuPointerGetAttributes(1, &attributes[i], &data[i], ptr);
         }
         lock_release(&core.lock);

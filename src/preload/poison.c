@@ -59,6 +59,8 @@ CUresult poison_current(void)
 
 static bool block_is_busy(const struct block *b)
 {
+        if (b->held)
+                return true;
         for (unsigned i = 0; i < b->extent_count; i++)
                 if (b->extents[i].busy)
                         return true;

@@ -81,7 +81,7 @@ static void shed_passed(struct gpu *g, struct passed *ret)
  * on to us that it leaves no room for; close before anything is created. */
 static bool extent_claim(struct gpu *g, struct extent *e, struct passed *ret_shed)
 {
-        if (e->busy || g->heap.backed + e->bytes > core_limit(g))
+        if (!extent_is_free(e) || g->heap.backed + e->bytes > core_limit(g))
                 return false;
         e->busy = true;
         g->heap.backed += e->bytes;
@@ -119,7 +119,7 @@ static struct extent *find_extent(struct gpu *g, enum extent_state state)
         struct extent *e;
 
         while ((e = heap_walk(&g->heap, &c)))
-                if (!e->busy && e->state == state && e->live)
+                if (extent_is_free(e) && e->state == state && e->live)
                         return e;
         return NULL;
 }
@@ -219,7 +219,8 @@ static struct extent *choose_evict(struct gpu *g)
                 return NULL;
         missing = g->heap.backed - leaving - core_limit(g);
         while ((e = heap_walk(&g->heap, &c))) {
-                if (e->busy || e->state != EXTENT_RESIDENT || (e->managed && !g->home_frees))
+                if (!extent_is_free(e) || e->state != EXTENT_RESIDENT ||
+                    (e->managed && !g->home_frees))
                         continue;
                 if (best && !best->live != !e->live) {
                         best = e->live ? best : e;
@@ -247,7 +248,7 @@ static struct extent *find_whole(struct gpu *g)
         struct extent *e;
 
         while ((e = heap_walk(&g->heap, &c)))
-                if (!e->busy && e->state == EXTENT_EVICTED && extent_is_whole(g, e) &&
+                if (extent_is_free(e) && e->state == EXTENT_EVICTED && extent_may_adopt(g, e) &&
                     e->kept == extent_whole(e))
                         return e;
         return NULL;
@@ -422,6 +423,23 @@ static void extent_empty(struct gpu *g, struct extent *e)
 void swap_release(struct gpu *g, struct extent *e)
 {
         extent_empty(g, e);
+        bell_ring(&core.changed);
+}
+
+void swap_hand_over(struct gpu *g, struct block *b)
+{
+        for (unsigned i = 0; i < b->extent_count; i++) {
+                struct extent *e = &b->extents[i];
+
+                if (e->state == EXTENT_RESIDENT) {
+                        g->heap.resident -= e->bytes;
+                        g->heap.backed -= e->bytes;
+                        kept_forget(g->swap->arena, e);
+                        e->state = EXTENT_UNBACKED;
+                }
+        }
+        heap_bury(&g->heap, b);
+        g->usage_dirty = true;
         bell_ring(&core.changed);
 }
 

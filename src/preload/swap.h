@@ -55,6 +55,10 @@ bool swap_empty(struct gpu *g, struct block *b);
 /* ... and bury it. */
 void swap_discard(struct gpu *g, struct block *b);
 
+/* Bury a block whose memory, all of it on the GPU or none, is somebody else's from now on.
+ * core.lock held. */
+void swap_hand_over(struct gpu *g, struct block *b);
+
 /* Count a block of the program's own managed memory no longer; what of it is on the GPU is the
  * driver's matter. core.lock held, given up meanwhile. */
 void swap_disown(struct gpu *g, struct block *b);

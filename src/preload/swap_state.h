@@ -17,6 +17,7 @@
 struct transfer {
         struct extent *extent; /* NULL: given up meanwhile */
         CUevent done;          /* stays with the slot */
+        CUdeviceptr at;        /* where it is copied from or to; 0: nowhere yet */
         bool out, copies;
         bool asked;               /* out: whether it has to be copied */
         bool known;               /* out: the fingerprint of what is on the card */

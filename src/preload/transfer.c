@@ -16,6 +16,8 @@
 #include "preload/trace.h"
 #include "wire/wire.h"
 
+_Static_assert(TRANSFERS_MAX <= EXTENT_WINDOWS, "a window for each transfer");
+
 CUresult transfer_prepare(struct gpu *g)
 {
         struct swap *s = g->swap;
@@ -90,14 +92,14 @@ static CUresult copy(struct gpu *g, struct transfer *t)
 
         t->began_ns = clock_now_ns();
         if (e->managed)
-                r = real.cuMemPrefetchAsync(e->address, e->bytes,
+                r = real.cuMemPrefetchAsync(t->at, e->bytes,
                                             t->out ? CU_DEVICE_CPU : (CUdevice)g->index,
                                             t->out ? s->out : s->in);
         else if (!p)
-                r = real.cuMemsetD32Async(e->address, 0, e->bytes / 4, s->in);
+                r = real.cuMemsetD32Async(t->at, 0, e->bytes / 4, s->in);
         while (p && (run = next_run(e->kept, &offset)) > 0 && r == CUDA_SUCCESS) {
                 for (uint64_t n; run > 0 && r == CUDA_SUCCESS; run -= n, offset += n) {
-                        CUdeviceptr at = e->address + offset;
+                        CUdeviceptr at = t->at + offset;
                         char *host = p->host + in_piece;
 
                         n = MIN(run, p->bytes - in_piece);
@@ -128,6 +130,11 @@ static struct transfer *transfer_push(struct swap *s, struct extent *e, bool out
         return t;
 }
 
+static CUresult transfer_open(struct gpu *g, struct transfer *t)
+{
+        return extent_open(g, t->extent, (unsigned)(t - g->swap->ring), &t->at);
+}
+
 static void transfer_pop(struct swap *s)
 {
         s->first = (s->first + 1) % TRANSFERS_MAX;
@@ -139,6 +146,7 @@ static void evict_later(struct gpu *g, struct transfer *t)
 {
         struct extent *e = t->extent;
 
+        extent_close(e, &t->at);
         lock_acquire(&core.lock);
         kept_forget(g->swap->arena, e);
         g->heap.resident += e->bytes;
@@ -151,6 +159,7 @@ static void restore_later(struct gpu *g, struct transfer *t)
 {
         struct extent *e = t->extent;
 
+        extent_close(e, &t->at);
         extent_unmap(e);
         lock_acquire(&core.lock);
         g->heap.backed -= e->bytes;
@@ -195,7 +204,11 @@ bool transfer_evict(struct gpu *g, struct extent *e)
         }
         if (!e->managed && !e->kept)
                 return true; /* nothing lives there */
-        t->asked = !e->managed && unchanged_ask(s->unchanged, (unsigned)(t - s->ring), e);
+        if (transfer_open(g, t) != CUDA_SUCCESS) {
+                evict_later(g, t);
+                return false;
+        }
+        t->asked = !e->managed && unchanged_ask(s->unchanged, (unsigned)(t - s->ring), e, t->at);
         return t->asked || evict_copy(g, t);
 }
 
@@ -257,7 +270,7 @@ bool transfer_restore(struct gpu *g, struct extent *e, int passed_fd)
         t = transfer_push(s, e, false);
         /* In a heap of managed memory what is touched comes back by itself, and nothing else. */
         t->copies = e->state == EXTENT_EVICTED && !(e->managed && g->heap.managed);
-        if (t->copies && copy(g, t) != CUDA_SUCCESS) {
+        if (t->copies && (transfer_open(g, t) != CUDA_SUCCESS || copy(g, t) != CUDA_SUCCESS)) {
                 (void)swap_context_died(g);
                 (void)real.cuStreamSynchronize(s->in);
                 restore_later(g, t);
@@ -325,8 +338,9 @@ bool transfer_reap(struct gpu *g)
                 transfer_pop(s);
                 return true;
         }
+        extent_close(e, &t->at);
         lock_acquire(&core.lock);
-        pass_on = t->out && g->passes && g->attached && g->may_pass && extent_is_whole(g, e) &&
+        pass_on = t->out && g->attached && g->may_pass && extent_may_leave(g, e) &&
                   g->leaving.count < WIRE_PASS_MAX &&
                   g->heap.backed > g->limit; /* what comes back to us is nobody else's */
         lock_release(&core.lock);

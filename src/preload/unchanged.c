@@ -224,7 +224,7 @@ static bool tried(struct unchanged *u)
         return u->trusted;
 }
 
-bool unchanged_ask(struct unchanged *u, unsigned slot, const struct extent *e)
+bool unchanged_ask(struct unchanged *u, unsigned slot, const struct extent *e, CUdeviceptr at)
 {
         if (!u)
                 return false;
@@ -237,8 +237,7 @@ bool unchanged_ask(struct unchanged *u, unsigned slot, const struct extent *e)
                         return false;
                 }
         }
-        return (u->always || u->trusted || tried(u)) &&
-               launch(u, slot, e->address, e->bytes, e->kept);
+        return (u->always || u->trusted || tried(u)) && launch(u, slot, at, e->bytes, e->kept);
 }
 
 enum unchanged_answer unchanged_answer(struct unchanged *u, unsigned slot,

@@ -21,9 +21,9 @@ struct unchanged;
 
 struct unchanged *unchanged_new(void); /* NULL: no memory, or not wanted; the others take that */
 
-/* Begin to ask about what is to be kept of an extent, whose memory stays until the answer. False:
+/* Begin to ask about what is to be kept of an extent, mapped at `at` until the answer. False:
  * not asked. */
-bool unchanged_ask(struct unchanged *u, unsigned slot, const struct extent *e);
+bool unchanged_ask(struct unchanged *u, unsigned slot, const struct extent *e, CUdeviceptr at);
 
 enum unchanged_answer {
         UNCHANGED_WAIT, /* look again */

@@ -52,6 +52,7 @@ static int tear_down(void **state)
                 free(h->blocks[i]);
         }
         free(h->blocks);
+        free(h->handles);
         free(h);
         return 0;
 }
@@ -72,6 +73,43 @@ static void give(struct heap *h, CUdeviceptr p)
         assert_int_equal(heap_free(h, p, &dead), 0);
         if (dead)
                 heap_bury(h, dead);
+}
+
+/* What a program creates itself has no address of the heap's, and is cut and counted like the rest.
+ */
+static void a_handle_is_a_block_without_an_address(void **state)
+{
+        struct heap *h = *state;
+        struct block *one, *two, *three;
+        struct heap_cursor c = {0};
+        struct extent *e;
+        uint64_t sum = 0;
+
+        assert_int_equal(heap_create(h, 2 * MIB, NULL, MIB, &one), -ENOSPC);
+        assert_int_equal(heap_create(h, 2 * MIB, NULL, UINT64_MAX, &one), 0);
+        assert_int_equal(heap_create(h, 300 * MIB, NULL, UINT64_MAX, &two), 0);
+        assert_int_equal(heap_create(h, 2 * MIB, NULL, 303 * MIB, &three), -ENOSPC);
+        assert_int_equal(heap_create(h, 2 * MIB, NULL, 304 * MIB, &three), 0);
+        (void)take(h, 2 * MIB);
+        assert_true(h->allocated == 306 * MIB);
+        assert_int_equal(two->extent_count, 3);
+        while ((e = heap_walk(h, &c))) {
+                sum += e->bytes;
+                assert_true((e->address == 0) == (e->block->kind == BLOCK_HANDLE));
+                assert_true(e->offset == (uint64_t)(e - e->block->extents) * h->extent_bytes);
+                e->block->held = false;
+                assert_true(extent_is_free(e));
+                e->block->held = true;
+                assert_false(extent_is_free(e));
+        }
+        assert_true(sum == h->allocated);
+        assert_null(heap_orphan(h, OTHER)); /* no context's */
+        heap_bury(h, one);
+        heap_bury(h, three);
+        assert_int_equal(h->handle_count, 1);
+        assert_ptr_equal(h->handles[two->index], two);
+        heap_bury(h, two);
+        assert_true(h->allocated == 2 * MIB);
 }
 
 static void a_large_allocation_is_cut_into_extents_of_at_most_128_mib(void **state)
@@ -400,6 +438,7 @@ int main(void)
 {
 #define HEAP_TEST(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
         const struct CMUnitTest tests[] = {
+                HEAP_TEST(a_handle_is_a_block_without_an_address),
                 HEAP_TEST(a_large_allocation_is_cut_into_extents_of_at_most_128_mib),
                 HEAP_TEST(extents_of_a_small_card_are_at_most_a_16th_of_it),
                 HEAP_TEST(an_address_inside_an_allocation_leads_to_its_start_and_size),

@@ -169,7 +169,7 @@ static unsigned evict(struct unchanged *u, uint64_t bytes)
         unsigned asked = 0;
 
         for (uint64_t b = 0; b < bytes; b += extent.bytes)
-                if (unchanged_ask(u, 0, &extent)) {
+                if (unchanged_ask(u, 0, &extent, extent.address)) {
                         asked++;
                         assert_int_equal(unchanged_answer(u, 0, &f), UNCHANGED_TOLD);
                 }
@@ -261,7 +261,7 @@ static void what_was_asked_can_take_its_time(void **state)
 
         assert_true(evict(u, 4 * GIB) > 0);
         driver.done = false;
-        assert_true(unchanged_ask(u, 3, &extent));
+        assert_true(unchanged_ask(u, 3, &extent, extent.address));
         assert_int_equal(driver.chunks, extent.bytes / FINGERPRINT_CHUNK);
         assert_int_equal(unchanged_answer(u, 3, &f), UNCHANGED_WAIT);
         driver.done = true;

@@ -447,6 +447,365 @@ static void vmm_shapes(void)
         SAY(cuMemAddressReserve(&hint, (size_t)200 << 30, 0, 0, 0));
 }
 
+/* Handles: what is left of one when it is released, and what errors there are. */
+static void vmm_handles(void)
+{
+        CUmemGenericAllocationHandle h, h2, again = 0;
+        CUmemAllocationProp got, p = prop;
+        CUdeviceptr va, between, other;
+        size_t granularity = 0;
+        unsigned word = 0, want = 7;
+
+        begin();
+        /* A hole between two reservations. */
+        NEED(cuMemAddressReserve(&between, 96 * MIB, 0, 0, 0));
+        NEED(cuMemAddressFree(between, 96 * MIB));
+        NEED(cuMemAddressReserve(&va, 32 * MIB, 0, between, 0));
+        NEED(cuMemAddressReserve(&other, 32 * MIB, 0, between + 64 * MIB, 0));
+        NUMBER(va - between);
+        NUMBER(other - between);
+        SAY(cuMemCreate(&h, 0, &prop, 0));
+        SAY(cuMemCreate(&h, 3 * MIB, &prop, 0));
+        SAY(cuMemCreate(&h, 2 * MIB, &prop, 1));
+        SAY(cuMemCreate(&h, 2 * MIB, NULL, 0));
+        SAY(cuMemCreate(NULL, 2 * MIB, &prop, 0));
+        SAY(cuMemCreate(&h, (size_t)1 << 44, &prop, 0));
+        p.location.id = 77;
+        SAY(cuMemCreate(&h, 2 * MIB, &p, 0));
+        SAY(cuMemGetAllocationGranularity(&granularity, &p, CU_MEM_ALLOC_GRANULARITY_MINIMUM));
+        p.location.id = -1;
+        SAY(cuMemCreate(&h, 2 * MIB, &p, 0));
+        p = prop;
+        p.type = CU_MEM_ALLOCATION_TYPE_INVALID;
+        SAY(cuMemCreate(&h, 2 * MIB, &p, 0));
+        p = prop;
+        p.location.type = CU_MEM_LOCATION_TYPE_INVALID;
+        SAY(cuMemCreate(&h, 2 * MIB, &p, 0));
+        p = prop;
+        p.requestedHandleTypes = CU_MEM_HANDLE_TYPE_WIN32;
+        SAY(cuMemCreate(&h, 2 * MIB, &p, 0));
+        SAY(cuMemGetAllocationGranularity(&granularity, &prop, CU_MEM_ALLOC_GRANULARITY_MINIMUM));
+        NUMBER(granularity);
+        SAY(cuMemGetAllocationGranularity(&granularity, &prop,
+                                          CU_MEM_ALLOC_GRANULARITY_RECOMMENDED));
+        NUMBER(granularity);
+        SAY(cuMemGetAllocationGranularity(NULL, &prop, CU_MEM_ALLOC_GRANULARITY_MINIMUM));
+
+        SAY(cuMemRelease(0));
+        SAY(cuMemMap(va, 2 * MIB, 0, 0, 0));
+        NEED(cuMemCreate(&h, 4 * MIB, &prop, 0));
+        SAY(cuMemMap(va, 4 * MIB, 0, h, 1));
+        SAY(cuMemMap(va, 0, 0, h, 0));
+        SAY(cuMemMap(va + MIB, 4 * MIB, 0, h, 0));
+        SAY(cuMemMap(va, 8 * MIB, 0, h, 0));
+        SAY(cuMemMap(va, 3 * MIB, 0, h, 0));
+        SAY(cuMemMap(va, 4 * MIB, 2 * MIB, h, 0));
+        SAY(cuMemMap(va, 4 * MIB, MIB, h, 0));
+        SAY(cuMemMap(va + 40 * MIB, 4 * MIB, 0, h, 0));
+        SAY(cuMemMap(0x1000000, 4 * MIB, 0, h, 0));
+        SAY(cuMemMap(0, 4 * MIB, 0, h, 0));
+        SAY(cuMemGetAllocationPropertiesFromHandle(&got, h));
+        NUMBER(got.type);
+        NUMBER(got.requestedHandleTypes);
+        NUMBER(got.location.type);
+        NUMBER(got.location.id);
+        NUMBER(got.allocFlags.gpuDirectRDMACapable);
+        SAY(cuMemGetAllocationPropertiesFromHandle(NULL, h));
+
+        /* One handle at several addresses. */
+        SAY(cuMemMap(va, 4 * MIB, 0, h, 0));
+        SAY(cuMemMap(va + 8 * MIB, 4 * MIB, 0, h, 0));
+        SAY(cuMemMap(other, 4 * MIB, 0, h, 0));
+        SAY(cuMemMap(va + 2 * MIB, 4 * MIB, 0, h, 0));
+        SAY(cuMemSetAccess(va, 4 * MIB, &both, 1));
+        SAY(cuMemSetAccess(other, 4 * MIB, &both, 1));
+        NEED(cuMemcpyHtoD_v2(va + 64, &want, 4));
+        NEED(cuMemcpyDtoH_v2(&word, other + 64, 4));
+        NUMBER(word);
+        SAY(cuMemUnmap(va, 32 * MIB));
+        NEED(cuMemcpyDtoH_v2(&word, other + 64, 4));
+        NUMBER(word);
+
+        /* Released while it is mapped, the number still names it. */
+        SAY(cuMemRelease(h));
+        SAY(cuMemGetAllocationPropertiesFromHandle(&got, h));
+        SAY(cuMemMap(va, 4 * MIB, 0, h, 0));
+        SAY(cuMemRetainAllocationHandle(&again, (void *)(uintptr_t)(other + MIB)));
+        NUMBER(again == h);
+        SAY(cuMemRelease(again));
+        SAY(cuMemUnmap(other, 32 * MIB));
+        SAY(cuMemUnmap(va, 32 * MIB));
+        SAY(cuMemRetainAllocationHandle(&again, (void *)(uintptr_t)other));
+        SAY(cuMemRetainAllocationHandle(NULL, (void *)(uintptr_t)other));
+
+        /* Contents stay with a handle that is held, mapped or not. */
+        NEED(cuMemCreate(&h, 2 * MIB, &prop, 0));
+        NEED(cuMemMap(va, 2 * MIB, 0, h, 0));
+        NEED(cuMemSetAccess(va, 2 * MIB, &both, 1));
+        NEED(cuMemcpyHtoD_v2(va, &want, 4));
+        NEED(cuMemUnmap(va, 2 * MIB));
+        NEED(cuMemMap(other + 6 * MIB, 2 * MIB, 0, h, 0));
+        NEED(cuMemSetAccess(other + 6 * MIB, 2 * MIB, &both, 1));
+        word = 0;
+        NEED(cuMemcpyDtoH_v2(&word, other + 6 * MIB, 4));
+        NUMBER(word);
+        NEED(cuMemUnmap(other + 6 * MIB, 2 * MIB));
+        SAY(cuMemRelease(h));
+
+        /* Two reservations side by side. */
+        NEED(cuMemAddressFree(va, 32 * MIB));
+        NEED(cuMemAddressFree(other, 32 * MIB));
+        NEED(cuMemAddressReserve(&va, 64 * MIB, 0, 0, 0));
+        NEED(cuMemAddressFree(va, 64 * MIB));
+        NEED(cuMemAddressReserve(&va, 32 * MIB, 0, va, 0));
+        NEED(cuMemAddressReserve(&other, 32 * MIB, 0, va + 32 * MIB, 0));
+        NUMBER(other - va);
+        NEED(cuMemCreate(&h, 4 * MIB, &prop, 0));
+        NEED(cuMemCreate(&h2, 4 * MIB, &prop, 0));
+        SAY(cuMemMap(va + 30 * MIB, 4 * MIB, 0, h, 0));
+        SAY(cuMemAddressFree(va, 32 * MIB));
+        SAY(cuMemAddressFree(other, 32 * MIB));
+        SAY(cuMemUnmap(va + 30 * MIB, 4 * MIB));
+        NEED(cuMemMap(va + 28 * MIB, 4 * MIB, 0, h, 0));
+        NEED(cuMemMap(other, 4 * MIB, 0, h2, 0));
+        SAY(cuMemSetAccess(va + 28 * MIB, 8 * MIB, &both, 1));
+        SAY(cuMemcpyDtoD_v2(va + 30 * MIB, va + 28 * MIB, 2 * MIB));
+        SAY(cuMemsetD8_v2(va + 30 * MIB, 1, 4 * MIB));
+        SAY(cuMemUnmap(va + 28 * MIB, 8 * MIB));
+        SAY(cuMemUnmap(other, 4 * MIB));
+        SAY(cuMemAddressFree(va, 64 * MIB));
+        SAY(cuMemAddressFree(va + 2 * MIB, 30 * MIB));
+        SAY(cuMemUnmap(va + MIB, 2 * MIB));
+        SAY(cuMemUnmap(va, 0));
+        SAY(cuMemUnmap(0, 2 * MIB));
+        SAY(cuMemAddressFree(va, 32 * MIB));
+        SAY(cuMemAddressFree(va, 32 * MIB));
+        SAY(cuMemUnmap(va, 32 * MIB));
+        SAY(cuMemAddressFree(0, 0));
+        SAY(cuMemAddressReserve(NULL, 2 * MIB, 0, 0, 0));
+        SAY(cuMemAddressReserve(&va, 2 * MIB, 0, 0, 1));
+        SAY(cuMemAddressReserve(&va, 2 * MIB, 0, 0, 2));
+        SAY(cuMemAddressReserve(&va, 2 * MIB, 4096, 0, 0));
+}
+
+/* Who may touch a mapping. */
+static void vmm_access(void)
+{
+        CUmemAccessDesc twice[2] = {both, reading}, d;
+        CUmemGenericAllocationHandle h, h2;
+        unsigned long long flags = 9;
+        CUmemLocation l;
+        CUdeviceptr va;
+
+        begin();
+        NEED(cuMemAddressReserve(&va, 16 * MIB, 0, 0, 0));
+        NEED(cuMemCreate(&h, 2 * MIB, &prop, 0));
+        NEED(cuMemCreate(&h2, 2 * MIB, &prop, 0));
+        NEED(cuMemMap(va, 2 * MIB, 0, h, 0));
+        NEED(cuMemMap(va + 2 * MIB, 2 * MIB, 0, h2, 0));
+        SAY(cuMemGetAccess(&flags, &both.location, va));
+        NUMBER(flags);
+        SAY(cuMemSetAccess(va, 2 * MIB, NULL, 1));
+        SAY(cuMemSetAccess(va, 2 * MIB, &both, 0));
+        SAY(cuMemSetAccess(va, 0, &both, 1));
+        SAY(cuMemSetAccess(va + MIB, 2 * MIB, &both, 1));
+        SAY(cuMemSetAccess(va, MIB, &both, 1));
+        SAY(cuMemSetAccess(va + 8 * MIB, 2 * MIB, &both, 1));
+        d = both;
+        d.flags = (CUmemAccess_flags)2;
+        SAY(cuMemSetAccess(va, 2 * MIB, &d, 1));
+        d.flags = (CUmemAccess_flags)7;
+        SAY(cuMemSetAccess(va, 2 * MIB, &d, 1));
+        d = both;
+        d.location.id = 77;
+        SAY(cuMemSetAccess(va, 2 * MIB, &d, 1));
+        d.location.id = -1;
+        SAY(cuMemSetAccess(va, 2 * MIB, &d, 1));
+        d = both;
+        d.location.type = CU_MEM_LOCATION_TYPE_INVALID;
+        SAY(cuMemSetAccess(va, 2 * MIB, &d, 1));
+        SAY(cuMemSetAccess(va, 2 * MIB, twice, 2));
+        SAY(cuMemGetAccess(&flags, &both.location, va));
+        NUMBER(flags);
+        SAY(cuMemSetAccess(va, 4 * MIB, &both, 1));
+        SAY(cuMemGetAccess(&flags, &both.location, va + 3 * MIB));
+        NUMBER(flags);
+        SAY(cuMemGetAccess(&flags, &both.location, va + 64));
+        SAY(cuMemSetAccess(va, 2 * MIB, &reading, 1));
+        SAY(cuMemGetAccess(&flags, &both.location, va));
+        NUMBER(flags);
+        d = both;
+        d.flags = CU_MEM_ACCESS_FLAGS_PROT_NONE;
+        SAY(cuMemSetAccess(va, 2 * MIB, &d, 1));
+        SAY(cuMemGetAccess(&flags, &both.location, va));
+        NUMBER(flags);
+        SAY(cuMemsetD8_v2(va, 1, 64));
+        SAY(cuMemGetAccess(NULL, &both.location, va));
+        SAY(cuMemGetAccess(&flags, NULL, va));
+        l = both.location;
+        l.id = 77;
+        SAY(cuMemGetAccess(&flags, &l, va));
+        SAY(cuMemGetAccess(&flags, &both.location, va + 8 * MIB));
+        SAY(cuMemGetAccess(&flags, &both.location, 4096));
+
+        /* Unmapped and mapped again: the access is gone. */
+        NEED(cuMemUnmap(va + 2 * MIB, 2 * MIB));
+        NEED(cuMemMap(va + 2 * MIB, 2 * MIB, 0, h2, 0));
+        SAY(cuMemGetAccess(&flags, &both.location, va + 2 * MIB));
+        NUMBER(flags);
+}
+
+static void attribute_of(const char *what, CUdeviceptr base, CUdeviceptr p, int which)
+{
+        uint64_t v = 0;
+        CUresult r = cuPointerGetAttribute(&v, (CUpointer_attribute)which, p);
+
+        if (v - base < 64 * MIB)
+                (void)printf("%s: %s: attribute %d = %d, base + %lld\n", group, what, which, r,
+                             (long long)(v - base));
+        else
+                (void)printf("%s: %s: attribute %d = %d, %lld\n", group, what, which, r,
+                             (long long)v);
+}
+
+/* Every attribute of mapped memory but the numbers that the driver makes up. */
+static void vmm_pointers(void)
+{
+        static const int which[] = {1,  2,  3,  4,  6,  8,  9,  10, 11,
+                                    12, 13, 14, 15, 16, 17, 18, 19, 21};
+        unsigned long long id = 0, id2 = 0, id3 = 0;
+        CUmemGenericAllocationHandle h, h2;
+        CUmemAllocationProp shared = prop;
+        CUdeviceptr va, base = 0;
+        size_t bytes = 0;
+        unsigned on = 1;
+
+        begin();
+        shared.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+        NEED(cuMemAddressReserve(&va, 32 * MIB, 0, 0, 0));
+        NEED(cuMemCreate(&h, 4 * MIB, &prop, 0));
+        NEED(cuMemCreate(&h2, 2 * MIB, &shared, 0));
+        NEED(cuMemMap(va, 4 * MIB, 0, h, 0));
+        NEED(cuMemMap(va + 8 * MIB, 4 * MIB, 0, h, 0));
+        NEED(cuMemMap(va + 16 * MIB, 2 * MIB, 0, h2, 0));
+        for (size_t i = 0; i < sizeof(which) / sizeof(which[0]); i++)
+                attribute_of("no access", va, va + 64, which[i]);
+        NEED(cuMemSetAccess(va, 4 * MIB, &both, 1));
+        NEED(cuMemSetAccess(va + 8 * MIB, 4 * MIB, &reading, 1));
+        NEED(cuMemSetAccess(va + 16 * MIB, 2 * MIB, &both, 1));
+        for (size_t i = 0; i < sizeof(which) / sizeof(which[0]); i++)
+                attribute_of("read and write", va, va + 3 * MIB, which[i]);
+        for (size_t i = 0; i < sizeof(which) / sizeof(which[0]); i++)
+                attribute_of("alias to read", va, va + 9 * MIB, which[i]);
+        for (size_t i = 0; i < sizeof(which) / sizeof(which[0]); i++)
+                attribute_of("to share", va, va + 16 * MIB, which[i]);
+        for (size_t i = 0; i < sizeof(which) / sizeof(which[0]); i++)
+                attribute_of("between", va, va + 20 * MIB, which[i]);
+        SAY(cuPointerGetAttribute(&id, CU_POINTER_ATTRIBUTE_BUFFER_ID, va));
+        SAY(cuPointerGetAttribute(&id2, CU_POINTER_ATTRIBUTE_BUFFER_ID, va + 8 * MIB));
+        SAY(cuPointerGetAttribute(&id3, CU_POINTER_ATTRIBUTE_BUFFER_ID, va + 16 * MIB));
+        NUMBER(id == id2);
+        NUMBER(id == id3);
+        NUMBER(id == 0);
+        SAY(cuPointerGetAttribute(&id, CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID, va));
+        SAY(cuPointerGetAttribute(&id2, CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID, va + 8 * MIB));
+        SAY(cuPointerGetAttribute(&id3, CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID, va + 16 * MIB));
+        NUMBER(id == id2);
+        NUMBER(id == id3);
+        NUMBER(id == 0);
+        SAY(cuPointerSetAttribute(&on, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, va));
+        SAY(cuMemGetAddressRange_v2(&base, &bytes, va + 9 * MIB));
+        NUMBER(base - va);
+        NUMBER(bytes);
+        SAY(cuMemFree_v2(va));
+        SAY(cuMemGetAddressRange_v2(&base, NULL, va + 4 * MIB));
+}
+
+/* Which of it goes with a context. */
+static void vmm_contexts(void)
+{
+        CUmemGenericAllocationHandle h;
+        unsigned word = 0, want = 7;
+        size_t free0, free1, total;
+        CUcontext c;
+        CUdeviceptr va;
+
+        begin();
+        NEED(cuMemAddressReserve(&va, 4 * MIB, 0, 0, 0));
+        NEED(cuMemCreate(&h, 4 * MIB, &prop, 0));
+        NEED(cuMemMap(va, 4 * MIB, 0, h, 0));
+        NEED(cuMemSetAccess(va, 4 * MIB, &both, 1));
+        NEED(cuMemcpyHtoD_v2(va, &want, 4));
+        NEED(cuCtxCreate_v2(&c, 0, 0));
+        SAY(cuMemcpyDtoH_v2(&word, va, 4));
+        NUMBER(word);
+        NEED(cuCtxDestroy_v2(c));
+        NEED(cuCtxSetCurrent(context));
+        SAY(cuMemcpyDtoH_v2(&word, va, 4));
+        NEED(cuDevicePrimaryCtxReset_v2(0));
+        NEED(cuDevicePrimaryCtxRetain(&context, 0));
+        NEED(cuCtxSetCurrent(context));
+        word = 0;
+        SAY(cuMemcpyDtoH_v2(&word, va, 4));
+        NUMBER(word);
+        SAY(cuMemUnmap(va, 4 * MIB));
+        NEED(cuMemGetInfo_v2(&free0, &total));
+        SAY(cuMemRelease(h));
+        NEED(cuMemGetInfo_v2(&free1, &total));
+        NUMBER(free1 - free0);
+        SAY(cuMemAddressFree(va, 4 * MIB));
+}
+
+/* Handles as descriptors. */
+static void vmm_exports(void)
+{
+        CUmemGenericAllocationHandle h, h2, in = 0, in2 = 0;
+        CUmemAllocationProp shared = prop, got;
+        unsigned word = 0, want = 7;
+        CUdeviceptr va;
+        int fd = -1, fd2 = -1;
+
+        begin();
+        shared.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+        NEED(cuMemAddressReserve(&va, 32 * MIB, 0, 0, 0));
+        NEED(cuMemCreate(&h, 4 * MIB, &shared, 0));
+        NEED(cuMemCreate(&h2, 4 * MIB, &prop, 0));
+        SAY(cuMemExportToShareableHandle(&fd, h2, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+        SAY(cuMemExportToShareableHandle(&fd, h, CU_MEM_HANDLE_TYPE_FABRIC, 0));
+        SAY(cuMemExportToShareableHandle(&fd, h, CU_MEM_HANDLE_TYPE_NONE, 0));
+        SAY(cuMemExportToShareableHandle(&fd, h, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 1));
+        SAY(cuMemExportToShareableHandle(NULL, h, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+        SAY(cuMemExportToShareableHandle(&fd, 0, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+        SAY(cuMemExportToShareableHandle(&fd, h, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+        SAY(cuMemExportToShareableHandle(&fd2, h, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+        NUMBER(fd >= 0 && fd2 >= 0 && fd != fd2);
+        SAY(cuMemImportFromShareableHandle(&in, (void *)(intptr_t)fd,
+                                           CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
+        SAY(cuMemImportFromShareableHandle(&in2, (void *)(intptr_t)fd2,
+                                           CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
+        NUMBER(in == h);
+        NUMBER(in == in2);
+        SAY(cuMemGetAllocationPropertiesFromHandle(&got, in));
+        NUMBER(got.requestedHandleTypes);
+        NEED(cuMemMap(va, 4 * MIB, 0, h, 0));
+        SAY(cuMemMap(va + 8 * MIB, 4 * MIB, 0, in, 0));
+        NEED(cuMemSetAccess(va, 4 * MIB, &both, 1));
+        SAY(cuMemSetAccess(va + 8 * MIB, 4 * MIB, &both, 1));
+        NEED(cuMemcpyHtoD_v2(va, &want, 4));
+        NEED(cuMemcpyDtoH_v2(&word, va + 8 * MIB, 4));
+        NUMBER(word);
+        SAY(cuMemExportToShareableHandle(&fd, in, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+        SAY(cuMemRelease(h));
+        SAY(cuMemUnmap(va, 4 * MIB));
+        NEED(cuMemcpyDtoH_v2(&word, va + 8 * MIB, 4));
+        NUMBER(word);
+        SAY(cuMemUnmap(va + 8 * MIB, 4 * MIB));
+        SAY(cuMemRelease(in));
+        SAY(cuMemRelease(in2));
+        SAY(cuMemImportFromShareableHandle(&in, (void *)(intptr_t)0,
+                                           CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
+}
+
 /* ---- pointers ---- */
 
 static void about(const char *what, CUdeviceptr p)
@@ -997,6 +1356,11 @@ static const struct {
         {"after_illegal_address", after_illegal_address},
         {"beside_illegal_address", beside_illegal_address},
         {"vmm_shapes", vmm_shapes},
+        {"vmm_handles", vmm_handles},
+        {"vmm_access", vmm_access},
+        {"vmm_pointers", vmm_pointers},
+        {"vmm_contexts", vmm_contexts},
+        {"vmm_exports", vmm_exports},
         {"pointers", pointers},
         {"capture_global", capture_global},
         {"capture_global_blocking", capture_global_blocking},

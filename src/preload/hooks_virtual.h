@@ -1,0 +1,25 @@
+/* hooks_virtual.h: a program's handles between the hooks that change them (hooks_virtual.c,
+ * hooks_share.c) and those that answer questions about addresses (hooks_memory.c). */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "cuda/cuda_abi.h"
+
+struct handle;
+
+/* Nobody else changes the handle nor moves its memory until handle_put(). core.lock held, given up
+ * meanwhile. */
+void handle_take(struct handle *h);
+/* Gives its memory back if that was the last use of it. core.lock held, given up meanwhile. */
+void handle_put(struct handle *h);
+
+/* From here on it is one handle of the driver's, which is never moved (handle.fixed); contents and
+ * mappings are what they were. core.lock held, given up meanwhile. */
+CUresult handle_fix(struct handle *h);
+
+/* What a mapping of a handle that can be moved is, mapped now or not. CUDA_ERROR_NOT_SUPPORTED: ask
+ * the driver. core.lock held. */
+CUresult virtual_attribute(void *data, CUpointer_attribute attribute, CUdeviceptr ptr);
+bool virtual_range(CUdeviceptr ptr, CUdeviceptr *ret_base, size_t *ret_bytes);

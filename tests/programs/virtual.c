@@ -1,0 +1,250 @@
+/* virtual: memory that the program reserves, creates and maps itself, in the ways that others do.
+ * Every round checks and rewrites all of it, as fill does, and changes what is mapped where.
+ *
+ *   --how segments  a long reservation that grows and shrinks by handles (expandable segments)
+ *   --how pages     handles that are kept and wander between addresses; one page of zeros is
+ *                   mapped wherever nothing else is (page tables for caches)
+ *   --how sleep     everything is copied to the host and given back, and comes back at the same
+ *                   addresses (sleep modes of inference servers)
+ *   --how one       one handle of all the memory, let go while it is mapped, and mapped twice: the
+ *                   second mapping may only be read
+ *   --how export    handles that can be shared; some are exported, and imported again beside */
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/macros.h"
+#include "program.h"
+
+static CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                   .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
+static const CUmemAccessDesc both = {{CU_MEM_LOCATION_TYPE_DEVICE, 0},
+                                     CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+static const CUmemAccessDesc reading = {{CU_MEM_LOCATION_TYPE_DEVICE, 0},
+                                        CU_MEM_ACCESS_FLAGS_PROT_READ};
+
+static struct blocks b;
+static CUdeviceptr base;                      /* of twice the memory */
+static CUmemGenericAllocationHandle *handles; /* of each block */
+static uint64_t random_state;
+
+static void map(CUdeviceptr at, CUmemGenericAllocationHandle h, uint64_t bytes,
+                const CUmemAccessDesc *access)
+{
+        TRY(cu.MemMap(at, bytes, 0, h, 0));
+        TRY(cu.MemSetAccess(at, bytes, access, 1));
+}
+
+static void block_create(size_t i)
+{
+        TRY(cu.MemCreate(&handles[i], options.block, &prop, 0));
+        map(b.block[i].at, handles[i], options.block, &both);
+}
+
+static void block_destroy(size_t i)
+{
+        TRY(cu.MemUnmap(b.block[i].at, options.block));
+        TRY(cu.MemRelease(handles[i]));
+}
+
+static void prepare(void)
+{
+        b.n = (size_t)(options.bytes / options.block);
+        b.block = calloc(b.n, sizeof(*b.block));
+        handles = calloc(b.n, sizeof(*handles));
+        if (!b.block || !handles || b.n < 2)
+                program_fail(PROGRAM_EXIT_SETUP, "too little memory");
+        TRY(cu.MemAddressReserve(&base, 2 * b.n * options.block, 0, 0, 0));
+        for (size_t i = 0; i < b.n; i++)
+                b.block[i] = (struct block){.at = base + i * options.block,
+                                            .bytes = options.block,
+                                            .origin = pattern_origin(i)};
+        b.verdict = verdict_new();
+        TRY(cu.StreamCreate(&b.stream, CU_STREAM_NON_BLOCKING));
+}
+
+/* ---- what happens between two rounds; the memory has the contents of `round` ---- */
+
+/* Kernels use what is created before anything else was asked of it, as allocators do. */
+static void segments(uint64_t round)
+{
+        for (size_t n = 0; n < b.n / 3 + 1; n++) {
+                size_t i = program_random(&random_state) % b.n;
+                const struct block *k = &b.block[i];
+
+                TRY(cu.StreamSynchronize(b.stream)); /* the last one may be this one */
+                block_destroy(i);
+                block_create(i);
+                launch_fill(k->at, k->bytes, k->origin, pattern_key(options.seed, round), b.stream);
+        }
+}
+
+static CUmemGenericAllocationHandle zeros;
+
+static void pages_begin(void)
+{
+        CUmemGenericAllocationHandle again;
+
+        TRY(cu.MemCreate(&zeros, options.block, &prop, 0));
+        for (size_t i = 0; i < b.n; i++)
+                TRY(cu.MemMap(base + (b.n + i) * options.block, options.block, 0, zeros, 0));
+        TRY(cu.MemSetAccess(base + b.n * options.block, b.n * options.block, &both, 1));
+        TRY(cu.MemsetD8Async(base + b.n * options.block, 0, options.block, b.stream));
+        TRY(cu.MemRetainAllocationHandle(&again, (void *)(uintptr_t)base));
+        if (again != handles[0])
+                program_fail(PROGRAM_EXIT_WRONG, "another handle at the same address");
+        TRY(cu.MemRelease(again));
+        TRY(cu.StreamSynchronize(b.stream));
+}
+
+/* A block changes places with a page of zeros. */
+static void pages(uint64_t round)
+{
+        static CUdeviceptr *hole;
+        uint64_t word = 1;
+
+        if (!hole) {
+                hole = calloc(b.n, sizeof(*hole));
+                for (size_t i = 0; hole && i < b.n; i++)
+                        hole[i] = base + (b.n + i) * options.block;
+        }
+        for (size_t n = 0; n < b.n / 2 + 1; n++) {
+                struct block *k = &b.block[program_random(&random_state) % b.n];
+                CUdeviceptr *h = &hole[program_random(&random_state) % b.n], at = k->at;
+
+                TRY(cu.MemUnmap(k->at, options.block));
+                TRY(cu.MemUnmap(*h, options.block));
+                map(*h, handles[k - b.block], options.block, &both);
+                map(k->at, zeros, options.block, &both);
+                k->at = *h;
+                *h = at;
+                TRY(cu.MemcpyDtoH(&word, at + options.block - sizeof(word), sizeof(word)));
+                if (word != 0)
+                        program_fail(PROGRAM_EXIT_WRONG, "round %llu: no zeros at %#llx",
+                                     (unsigned long long)round, (unsigned long long)at);
+        }
+}
+
+static void sleep_and_wake(uint64_t round)
+{
+        uint8_t *copy = malloc(options.block * b.n);
+
+        if (!copy)
+                program_fail(PROGRAM_EXIT_SETUP, "out of host memory");
+        for (size_t i = 0; i < b.n; i++) {
+                TRY(cu.MemcpyDtoH(copy + i * options.block, b.block[i].at, options.block));
+                block_destroy(i);
+        }
+        for (size_t i = 0; i < b.n; i++) {
+                block_create(i);
+                TRY(cu.MemcpyHtoD(b.block[i].at, copy + i * options.block, options.block));
+        }
+        TRY(cu.CtxSynchronize());
+        free(copy);
+}
+
+static void one_begin(void)
+{
+        const uint64_t bytes = b.n * options.block;
+        CUmemGenericAllocationHandle h;
+
+        TRY(cu.MemCreate(&h, bytes, &prop, 0));
+        map(base, h, bytes, &both);
+        map(base + bytes, h, bytes, &reading);
+        TRY(cu.MemRelease(h));
+}
+
+/* The mappings take turns: the one that may be written to is mapped anew. */
+static void one(uint64_t round)
+{
+        const uint64_t bytes = b.n * options.block;
+        CUdeviceptr to = round % 2 ? base : base + bytes, from = round % 2 ? base + bytes : base;
+        CUmemGenericAllocationHandle h;
+
+        TRY(cu.MemRetainAllocationHandle(&h, (void *)(uintptr_t)(from + bytes / 2)));
+        TRY(cu.MemUnmap(from, bytes));
+        TRY(cu.MemSetAccess(to, bytes, &both, 1));
+        map(from, h, bytes, &reading);
+        TRY(cu.MemRelease(h));
+        for (size_t i = 0; i < b.n; i++) {
+                const struct block *k = &b.block[i];
+
+                launch_verify(from + i * options.block, k->bytes, k->origin,
+                              pattern_key(options.seed, round), b.verdict, b.stream);
+                b.block[i].at = to + i * options.block;
+        }
+        (void)verdict_take(b.verdict, round, b.stream);
+}
+
+/* One more is exported, and its place taken by what is imported. */
+static void export(uint64_t round)
+{
+        const size_t i = round % b.n;
+        CUmemGenericAllocationHandle in;
+        int fd;
+
+        if (round >= b.n / 4)
+                return;
+        TRY(cu.MemExportToShareableHandle(&fd, handles[i], CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+                                          0));
+        TRY(cu.MemImportFromShareableHandle(&in, (void *)(intptr_t)fd,
+                                            CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
+        (void)close(fd);
+        map(base + (b.n + i) * options.block, in, options.block, &both);
+        TRY(cu.MemRelease(in));
+        if (i % 2)
+                block_destroy(i);
+        b.block[i].at = base + (b.n + i) * options.block;
+}
+
+static void nothing(void)
+{
+}
+
+int main(int argc, char **argv)
+{
+        static const char *const names[] = {"segments", "pages", "sleep", "one", "export"};
+        static const struct {
+                void (*begin)(void);
+                void (*change)(uint64_t round);
+        } ways[] = {{nothing, segments},
+                    {pages_begin, pages},
+                    {nothing, sleep_and_wake},
+                    {one_begin, one},
+                    {nothing, export}};
+        uint64_t round = 0, sum;
+        size_t how;
+
+        program_begin(argc, argv,
+                      &(struct options){
+                              .bytes = 48 * MIB, .block = 4 * MIB, .rounds = 6, .how = "segments"},
+                      false);
+        random_state = options.seed + 1;
+        how = program_how(names, ARRAY_SIZE(names));
+        if (ways[how].change == export)
+                prop.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+        prepare();
+        if (ways[how].begin != one_begin)
+                for (size_t i = 0; i < b.n; i++)
+                        block_create(i);
+        ways[how].begin();
+        blocks_fill(&b, 0);
+        program_say("filled", "\"at\":%llu", (unsigned long long)program_now_ns());
+        while (program_more(round + 1)) {
+                sum = blocks_step(&b, round);
+                program_say("round", "\"round\":%llu,\"sum\":\"%016llx\"",
+                            (unsigned long long)round, (unsigned long long)sum);
+                round++;
+                ways[how].change(round);
+                if (options.ms > 0)
+                        (void)usleep((useconds_t)(options.ms * 1000));
+        }
+        sum = blocks_verify(&b, round);
+        program_say("round", "\"round\":%llu,\"sum\":\"%016llx\"", (unsigned long long)round,
+                    (unsigned long long)sum);
+        if (options.sample)
+                blocks_sample(&b, round, options.sample);
+        TRY(cu.MemUnmap(base, 2 * b.n * options.block));
+        TRY(cu.MemAddressFree(base, 2 * b.n * options.block));
+        program_end();
+}

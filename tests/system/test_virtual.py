@@ -1,0 +1,121 @@
+"""Programs that reserve, create and map memory themselves: what they map is evicted and comes back like all other
+memory, wherever and however often it is mapped."""
+
+import os
+import signal
+
+import pytest
+
+from world import BUILD, MIB, ROOT, go_on, wait_for
+
+WAYS = ("segments", "pages", "sleep", "one", "export")
+HANDOFFS = 4
+
+
+def virtual(world, how, mib, seed, *more, block="4MiB", **kinds):
+    sample = world.path(f"sample-{seed}")
+    return world.program("virtual", "--how", how, "--bytes", f"{mib}MiB", "--block", block, "--seed", seed, "--sample",
+                         sample, "--sample-bytes", "64KiB", *more, **kinds)
+
+
+def touch(path):
+    with open(path, "w", encoding="utf-8"):
+        pass
+
+
+def check(world, program):
+    assert world.check_sums(program) >= 2
+    assert world.check_sample(program.argv[program.argv.index("--sample") + 1])["words"] > 0
+
+
+def until_handoffs(world, programs, handoffs):
+    def enough():
+        for p in programs:
+            assert p.running() or p.process.returncode == 0, "ended early\n" + p.report()
+        return world.handoffs() >= handoffs
+
+    wait_for(enough, 120, f"{handoffs} hand-offs", interval=0.1)
+
+
+def all_is_given_back(world):
+    """Nothing is left on the card, nor in the ledger."""
+    def empty():
+        gpus = world.status()["gpus"]
+        return world.card()["used"] == 0 and not (gpus and gpus[0]["clients"])
+
+    wait_for(empty, 20, "an empty card and an empty ledger")
+
+
+@pytest.mark.parametrize("how", WAYS)
+def test_equal_with_and_without_sublet(shared, how):
+    block = "16MiB" if how == "export" else "2MiB"  # larger and smaller than our extents of 8 MiB
+    args = (how, 32 if how == "export" else 12, "11", "--rounds", "3")
+    plain = virtual(shared, *args, block=block, shared=False).ok()
+    ours = virtual(shared, *args, block=block).ok()
+    assert plain.result() == ours.result()
+    assert ours.err() == ""
+    for door in ("dlsym", "getproc", "getproc1") if how == "pages" else ():
+        assert virtual(shared, *args, block=block, door=door).ok().result() == plain.result()
+
+
+FACTS = ("vmm_shapes", "vmm_handles", "vmm_access", "vmm_pointers", "vmm_contexts", "vmm_exports")
+
+
+@pytest.mark.parametrize("group", FACTS)
+def test_what_the_driver_answers_is_answered_under_sublet(shared, group):
+    """What a real card said (tests/unit/sim/driver_facts.txt), asked through libsublet.so."""
+    asked = shared.start([os.path.join(BUILD, "tests", "unit", "driver_facts"), group], SIMCUDA_MEMORY=None,
+                         LD_PRELOAD=os.path.join(BUILD, "libsublet.so")).ok()
+    with open(os.path.join(ROOT, "tests", "unit", "sim", "driver_facts.txt"), encoding="ascii") as f:
+        want = [line for line in f.read().splitlines() if line.startswith(group + ":")]
+    assert asked.out().splitlines() == want
+
+
+@pytest.mark.parametrize("ways", (("segments", "pages"), ("sleep", "one"), ("export", "export")))
+def test_they_survive_evictions(shared, ways):
+    """Two that do not fit together; every hand-off moves what they have mapped."""
+    mib = 64 if "export" in ways else 88  # what is exported stays where it is
+    end = shared.path("end")
+    programs = [virtual(shared, how, mib, seed, "--until", end, block=block)
+                for how, seed, block in zip(ways, ("1", "2"), ("4MiB", "8MiB"))]
+    until_handoffs(shared, programs, HANDOFFS)
+    touch(end)
+    for p in programs:
+        p.ok()
+        check(shared, p)
+    card = shared.card()
+    # Two times 88 MiB and two contexts on 128 MiB; what is exported moves no more, so less of it is missing.
+    assert card["d2h_bytes"] > HANDOFFS * (2 if "export" in ways else 30) * MIB
+    assert card["peak"] <= card["total"]
+    all_is_given_back(shared)
+
+
+def test_the_daemon_is_killed_between_evictions(world):
+    """Both come back with what they have, and nothing of it is lost."""
+    world.start_daemon(config={"quantum": "200ms"})
+    end = world.path("end")
+    programs = [virtual(world, how, 80, seed, "--until", end) for how, seed in (("pages", "1"), ("segments", "2"))]
+    until_handoffs(world, programs, 2)
+    for _ in range(2):
+        world.daemon.send(signal.SIGKILL)
+        world.daemon.wait()
+        world.start_daemon(config={"quantum": "200ms"})
+        go_on(programs)
+    touch(end)
+    for p in programs:
+        p.ok()
+        check(world, p)
+    all_is_given_back(world)
+
+
+def test_a_killed_program_leaves_nothing(shared):
+    end = shared.path("end")
+    programs = [virtual(shared, how, 80, seed, "--until", end) for how, seed in (("export", "1"), ("pages", "2"))]
+    until_handoffs(shared, programs, 1)
+    programs[0].process.kill()
+    programs[0].wait()
+    go_on(programs[1:])
+    touch(end)
+    programs[1].ok()
+    check(shared, programs[1])
+    all_is_given_back(shared)
