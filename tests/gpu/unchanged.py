@@ -1,0 +1,158 @@
+"""The part about what is not copied at a hand-off because it is all zero or has not changed, and its page."""
+
+import os
+import statistics
+import sys
+import time
+
+import suite
+from report import row
+from suite import GIB, Failure
+
+WEIGHTS_GIB = 60
+RIVAL_GIB = 126  # never written to, so that what it holds itself costs nothing either way
+CYCLES = 5       # of which the first is not counted
+MODES = ("never", "auto")
+JAX = {"XLA_PYTHON_CLIENT_PREALLOCATE": "true", "XLA_PYTHON_CLIENT_MEM_FRACTION": "0.45"}
+
+
+def tenant(part, name, role, gib=0, **env):
+    return part.start([sys.executable, os.path.join(suite.HERE, "tenant.py"), "--role", role, "--gib", str(gib)], name,
+                      True, **env)
+
+
+def work(part, process, order):
+    process.say(order)
+    return process.expect("done", part.deadline)
+
+
+def moved(part, process):
+    for c in part.gpu()["clients"]:
+        if c["pid"] == process.pid:
+            return c["moved_out"], c["moved_in"]
+    raise Failure(f"{process.name} is no client")
+
+
+def settle(part, process, from_ns):
+    """What has been traced of an eviction of the process since then, once it has come to its end."""
+    while part.left() > 0:
+        events = [e for e in part.traced() if e["t_ns"] >= from_ns]
+        out = suite.episodes(events, process.pid, "evict")
+        if out and sum(e["event"] == "evict_begin" and e["pid"] == process.pid for e in events) == len(out):
+            return events, out
+        time.sleep(0.02)
+    raise Failure(f"{process.name} was not evicted")
+
+
+def cycle(part, subject, rival, order):
+    """The rival takes the card, and the subject takes it back. Seconds from the first byte that leaves, or is found not
+    to need to, until the other one can run."""
+    out_before, in_before = moved(part, subject)
+    found = {}
+    for who, old, what in ((rival, subject, "work"), (subject, rival, order)):
+        from_ns = time.monotonic_ns()
+        work(part, who, what)
+        events, out = settle(part, old, from_ns)
+        into = suite.episodes(events, who.pid, "restore")
+        if not into:
+            raise Failure(f"{who.name} ran without having been restored")
+        spared = sum(e["bytes"] for e in events if e["event"] == "evict_spared" and e["pid"] == old.pid)
+        found[who] = {"seconds": (max(e for _, e, _ in into) - min(b for b, _, _ in out)) / 1e9,
+                      "left_gib": sum(n for _, _, n in out) / GIB, "spared_gib": spared / GIB}
+        time.sleep(0.5)
+    out_after, in_after = moved(part, subject)
+    return {"give_way_s": round(found[rival]["seconds"], 4), "come_back_s": round(found[subject]["seconds"], 4),
+            "left_gib": round(found[rival]["left_gib"], 2), "spared_gib": round(found[rival]["spared_gib"], 2),
+            "out_gib": round((out_after - out_before) / GIB, 2), "in_gib": round((in_after - in_before) / GIB, 2)}
+
+
+def cycles(part, subject, rival, order):
+    found = [cycle(part, subject, rival, order) for _ in range(CYCLES)][1:]
+    return {"medians": {k: round(statistics.median(c[k] for c in found), 4) for k in found[0]}, "cycles": found}
+
+
+def end(part, processes):
+    for p in processes:
+        p.close()
+    for p in processes:
+        p.wait(part.deadline)
+
+
+def weights(part, result):
+    """Inference and the training of an adapter on 60 GiB of weights, everything copied and only what changed."""
+    part.daemon(quantum="100ms")
+    result.update({"weights_gib": WEIGHTS_GIB, "rival_gib": RIVAL_GIB})
+    for mode in MODES:
+        subject = tenant(part, f"weights-{mode}", "weights", WEIGHTS_GIB, SUBLET_UNCHANGED=mode)
+        subject.expect("ready", part.deadline)
+        rival = tenant(part, f"rival-{mode}", "zeros", RIVAL_GIB)
+        rival.expect("ready", part.deadline)
+        for order in ("infer", "train"):
+            work(part, subject, order)  # what it allocates the first time
+            result.setdefault(order, {})[mode] = cycles(part, subject, rival, order)
+        end(part, [subject, rival])
+
+
+def preallocated(part, result):
+    """A JAX process that has just preallocated its memory."""
+    part.daemon(quantum="100ms")
+    for mode in MODES:
+        subject = tenant(part, f"jax-{mode}", "jax", SUBLET_UNCHANGED=mode, **JAX)
+        subject.expect("ready", part.deadline)
+        rival = tenant(part, f"rival-{mode}", "zeros", RIVAL_GIB)
+        rival.expect("ready", part.deadline)
+        result.setdefault("work", {})[mode] = cycles(part, subject, rival, "work")
+        end(part, [subject, rival])
+
+
+PARTS = {
+    "unchanged": (weights, 170),
+    "preallocated": (preallocated, 100),
+}
+SUBJECTS = {"infer": f"inference, {WEIGHTS_GIB} GiB of weights", "train": f"an adapter trained on {WEIGHTS_GIB} GiB",
+            "work": "JAX, just preallocated"}
+
+
+def figures(parts):
+    """(what, measured, goal, met), as in report.py."""
+    out = []
+    for part in PARTS:
+        for order, modes in parts.get(part, {}).items():
+            if order not in SUBJECTS or any(m not in modes for m in MODES):
+                continue
+            never, auto = (modes[m]["medians"] for m in MODES)
+            out.append((f"{SUBJECTS[order]}: gives way",
+                        f"{auto['give_way_s']:.3f} s and {auto['out_gib']:.1f} GiB copied, against {never['give_way_s']:.3f} s"
+                        f" and {never['out_gib']:.1f} GiB, of {auto['left_gib']:.1f} that leave",
+                        "never slower", auto["give_way_s"] <= never["give_way_s"] * 1.03))
+            out.append((f"{SUBJECTS[order]}: comes back",
+                        f"{auto['come_back_s']:.3f} s and {auto['in_gib']:.1f} GiB copied, against"
+                        f" {never['come_back_s']:.3f} s and {never['in_gib']:.1f} GiB", "never slower",
+                        auto["come_back_s"] <= never["come_back_s"] * 1.03))
+    return out
+
+
+def page(results):
+    m = results["machine"]
+    lines = [
+        "# Nothing moved for nothing, on one H200",
+        "",
+        f"{m['gpu']}, {m['gpu_memory']}, driver {m['driver']}; {m['processors']} processors, kernel {m['kernel']}. Commit"
+        f" {m['commit']}, {m['date']}. Every figure is from this run; [h200-unchanged.json](h200-unchanged.json) holds all"
+        " of them.",
+        "",
+        "| what | measured | goal | |",
+        "|---|---|---|---|",
+    ]
+    lines += [row(*f) for f in figures(results["parts"])]
+    failed = [(n, p["error"]) for n, p in results["parts"].items() if "error" in p]
+    lines += [f"- Part `{name}` did not finish: {error}" for name, error in failed]
+    lines += [
+        "",
+        "`./dev gpu --only unchanged,preallocated` runs these parts (`tests/gpu/unchanged.py`): medians of"
+        f" {CYCLES - 1} hand-offs each way, with `SUBLET_UNCHANGED=auto` against `never`, beside a process that holds"
+        f" {RIVAL_GIB} GiB which it never wrote to. Giving way lasts from the first extent that leaves until the other"
+        " process can run; coming back likewise. Contents are compared at the end.",
+        "",
+    ]
+    return "\n".join(lines)
