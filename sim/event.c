@@ -1,10 +1,12 @@
 /* event.c: events: a point of a stream, and the time it was reached. */
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "capture.h"
 #include "fault.h"
+#include "ipc.h"
 #include "stream.h"
 
 /* All are kept, for the next life or because the program has them still. */
@@ -29,18 +31,25 @@ static CUresult event_enter(const char *function, CUevent event, CUcontext *ret_
 
 EXPORT CUresult cuEventCreate(CUevent *ret_event, unsigned int flags)
 {
+        struct shared_event *shared = NULL;
+        int shared_fd = -1;
         CUcontext c;
         CUresult r = api_enter(__func__, API_CONTEXT, &c);
         CUevent e;
 
         if (r != CUDA_SUCCESS)
                 return r;
-        if (!ret_event || (flags & ~7u))
+        if (!ret_event || (flags & ~7u) ||
+            (flags & (CU_EVENT_INTERPROCESS | CU_EVENT_DISABLE_TIMING)) == CU_EVENT_INTERPROCESS)
                 return CUDA_ERROR_INVALID_VALUE;
+        if (flags & CU_EVENT_INTERPROCESS && shared_event_new(&shared, &shared_fd) < 0)
+                return CUDA_ERROR_OUT_OF_MEMORY;
         pthread_mutex_lock(&sim.lock);
         e = event_spare;
         if (e) {
                 event_spare = e->next_free;
+                if (e->shared && e->shared_fd >= 0)
+                        (void)close(e->shared_fd);
         } else {
                 e = calloc(1, sizeof(*e));
                 if (e) {
@@ -52,6 +61,8 @@ EXPORT CUresult cuEventCreate(CUevent *ret_event, unsigned int flags)
                 e->magic = MAGIC_EVENT;
                 e->context = c;
                 e->flags = flags;
+                e->shared = shared;
+                e->shared_fd = shared_fd;
                 e->recorded = false;
                 e->records++; /* a late stamp for the object's last life misses */
                 e->point = (struct point){0};
@@ -119,8 +130,10 @@ static CUresult event_record(const char *function, CUevent event, CUstream strea
                 stream_await_room(stream);
                 r = capture_implicit(stream);
                 if (r == CUDA_SUCCESS) {
-                        struct work w = {.kind = WORK_RECORD,
-                                         .record = {event, event->records + 1}};
+                        struct work w = {
+                                .kind = WORK_RECORD,
+                                .record = {event, event->records + 1, event->shared,
+                                           event->shared ? shared_event_record(event->shared) : 0}};
                         struct point p;
 
                         r = stream_submit_locked(stream, &w, NULL, 0, &p);
@@ -183,7 +196,11 @@ EXPORT CUresult cuEventQuery(CUevent event)
         r = capture_refuses_event(event);
         if (r == CUDA_SUCCESS)
                 r = capture_unsafe_locked();
-        if (r == CUDA_SUCCESS)
+        if (r == CUDA_SUCCESS && event->shared)
+                r = shared_event_is_done(event->shared, shared_event_last(event->shared))
+                            ? (CUresult)atomic_load(event->context->error)
+                            : CUDA_ERROR_NOT_READY;
+        else if (r == CUDA_SUCCESS)
                 r = point_reached(&event->point) ? (CUresult)atomic_load(event->context->error)
                                                  : CUDA_ERROR_NOT_READY;
         pthread_mutex_unlock(&sim.lock);
@@ -201,9 +218,13 @@ EXPORT CUresult cuEventSynchronize(CUevent event)
         r = capture_refuses_event(event);
         if (r == CUDA_SUCCESS)
                 r = capture_unsafe_locked();
-        if (r == CUDA_SUCCESS)
+        if (r == CUDA_SUCCESS && !event->shared)
                 r = point_wait_locked(event->context, event->point);
         pthread_mutex_unlock(&sim.lock);
+        if (r == CUDA_SUCCESS && event->shared) {
+                (void)shared_event_await(c, event->shared, shared_event_last(event->shared));
+                r = (CUresult)atomic_load(c->error);
+        }
         return r;
 }
 
@@ -257,7 +278,13 @@ EXPORT CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned int f
                 r = capture_join(stream, event);
         } else {
                 r = capture_implicit(stream);
-                if (r == CUDA_SUCCESS && !point_reached(&event->point))
+                if (r == CUDA_SUCCESS && event->shared)
+                        w = (struct work){.kind = WORK_AWAIT_EVENT,
+                                          .record = {.shared = event->shared,
+                                                     .number = shared_event_last(event->shared)}};
+                if (r == CUDA_SUCCESS && event->shared)
+                        r = stream_submit_locked(stream, &w, NULL, 0, NULL);
+                else if (r == CUDA_SUCCESS && !point_reached(&event->point))
                         r = stream_submit_locked(stream, &w, &event->point, 1, NULL);
         }
         pthread_mutex_unlock(&sim.lock);

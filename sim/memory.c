@@ -180,7 +180,7 @@ void block_free(struct block *b)
         table_remove(&blocks, &b->span);
         if (b->pool) {
                 pool_give_back(b->pool, b->span.start, b->span.bytes);
-        } else if (b->kind == BLOCK_DEVICE) {
+        } else if (b->kind == BLOCK_DEVICE || b->kind == BLOCK_IMPORTED) {
                 range_free(b->range);
         } else if (b->kind == BLOCK_MANAGED) {
                 managed_release(b->range->managed);
@@ -191,6 +191,18 @@ void block_free(struct block *b)
                         (void)munmap((void *)(uintptr_t)b->span.start, b->mapped);
         }
         free(b);
+}
+
+struct block *memory_imported(uint64_t inode, uint64_t offset)
+{
+        for (size_t i = 0; i < blocks.count; i++) {
+                struct block *b = (struct block *)blocks.span[i];
+
+                if (b->kind == BLOCK_IMPORTED && b->inode == inode &&
+                    b->span.start - b->range->span.start == offset)
+                        return b;
+        }
+        return NULL;
 }
 
 /* What cuMemFree takes. */

@@ -5,7 +5,7 @@
 #include "objects.h"
 #include "space.h"
 
-enum block_kind { BLOCK_DEVICE, BLOCK_HOST, BLOCK_REGISTERED, BLOCK_MANAGED };
+enum block_kind { BLOCK_DEVICE, BLOCK_HOST, BLOCK_REGISTERED, BLOCK_MANAGED, BLOCK_IMPORTED };
 
 struct block {
         struct span span; /* as asked for */
@@ -15,11 +15,15 @@ struct block {
         uint64_t id;
         struct range *range;
         uint64_t mapped;   /* host memory of ours: what munmap() takes */
+        uint64_t inode;    /* IMPORTED: of the file it is */
+        unsigned opened;   /* IMPORTED: how often */
         struct pool *pool; /* of small allocations; NULL: memory of its own */
 };
 
-/* These three locked (space): the block that holds the address, NULL: none. */
+/* These four locked (space): the block that holds the address, NULL: none. */
 struct block *memory_block(uint64_t address);
+/* What was opened of this file, at this offset. */
+struct block *memory_imported(uint64_t inode, uint64_t offset);
 int block_add(struct block *b); /* 0, -EEXIST, -ENOMEM */
 void block_free(struct block *b);
 

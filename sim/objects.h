@@ -18,6 +18,7 @@
 
 struct op;
 struct capture;
+struct shared_event;
 
 struct CUctx_st {
         uint32_t magic;
@@ -70,6 +71,8 @@ struct CUevent_st {
         uint64_t records;   /* how often recorded: tells a late stamp from the current one */
         bool recorded;
         uint64_t stamp_ns;
+        struct shared_event *shared; /* ipc.c; NULL: no other process has part in it */
+        int shared_fd;               /* of those made here; -1 */
         /* Recorded in a capture: what a waiting stream's next node follows. */
         uint64_t capture_id;
         struct capture *capture;

@@ -1,5 +1,5 @@
 /* share.c: memory handles as file descriptors, for other processes. Charged to one process at a
- * time: the maker as long as it holds the memory, then whoever imports it. */
+ * time: the maker as long as it holds the memory, then somebody who has imported it. */
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/stat.h>

@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -300,6 +301,9 @@ struct range *space_pin(uint64_t address, unsigned device, bool write)
 
 /* ---- memory ---- */
 
+/* How long the end of whoever made what we imported may go unnoticed. */
+#define INHERIT_NAP_NS 20000000
+
 #define SHARED_NAME "simcuda-%u" /* which card it is memory of */
 
 CUresult physical_new(unsigned device, uint64_t bytes, bool shareable, struct physical **ret)
@@ -346,6 +350,38 @@ free_object:
         return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
+/* A kernel that writes meanwhile writes to either the old pages or the new ones: as with the
+ * driver, what is in flight when a handle is made is the program's own to wait for. */
+int physical_share(struct physical *p)
+{
+        char name[sizeof(SHARED_NAME) + 10];
+        uint8_t *aside;
+        int fd;
+
+        if (p->fd >= 0)
+                return 0;
+        (void)snprintf(name, sizeof(name), SHARED_NAME, p->device);
+        fd = memfd_create(name, MFD_CLOEXEC);
+        aside = fd < 0 || ftruncate(fd, (off_t)p->bytes) < 0
+                        ? MAP_FAILED
+                        : mmap(NULL, p->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+        if (aside == MAP_FAILED)
+                goto close_file;
+        memcpy(aside, p->at, p->bytes);
+        (void)munmap(aside, p->bytes);
+        if (flock(fd, LOCK_EX) < 0 || mmap(p->at, p->bytes, PROT_READ | PROT_WRITE,
+                                           MAP_SHARED | MAP_FIXED, fd, 0) == MAP_FAILED)
+                goto close_file;
+        (void)madvise(p->at, p->bytes, MADV_DONTFORK);
+        p->fd = fd;
+        return 0;
+
+close_file:
+        if (fd >= 0)
+                (void)close(fd);
+        return -ENOMEM;
+}
+
 /* Opened anew, so that the copy has no part in the lock that says who is charged. */
 static int open_again(int fd)
 {
@@ -372,6 +408,66 @@ int physical_export(const struct physical *p)
         int fd = open_again(p->fd);
 
         return fd < 0 ? -errno : fd;
+}
+
+/* What was imported and is charged to its maker, whose end makes it ours; nobody tells. */
+static struct physical *imported;
+static bool inheriting;
+
+static void *inherit(void *unused)
+{
+        const struct timespec nap = {.tv_nsec = INHERIT_NAP_NS};
+
+        (void)unused;
+        while (!atomic_load(&sim.exiting)) {
+                struct physical **at = &imported;
+
+                space_lock();
+                while (*at) {
+                        struct physical *p = *at;
+
+                        if (flock(p->fd, LOCK_EX | LOCK_NB) < 0) {
+                                at = &p->next_imported;
+                        } else if (session_charge(sim.session, p->device, p->bytes) < 0) {
+                                (void)flock(p->fd, LOCK_UN); /* the next time */
+                                at = &p->next_imported;
+                        } else {
+                                p->imported = false;
+                                *at = p->next_imported;
+                        }
+                }
+                space_unlock();
+                (void)nanosleep(&nap, NULL);
+        }
+        return NULL;
+}
+
+/* Locked. */
+static void imported_add(struct physical *p)
+{
+        pthread_t thread;
+        sigset_t all, old;
+
+        p->next_imported = imported;
+        imported = p;
+        if (inheriting)
+                return;
+        (void)sigfillset(&all);
+        (void)pthread_sigmask(SIG_SETMASK, &all, &old);
+        inheriting = pthread_create(&thread, NULL, inherit, NULL) == 0;
+        (void)pthread_sigmask(SIG_SETMASK, &old, NULL);
+        if (inheriting)
+                (void)pthread_detach(thread);
+}
+
+static void imported_remove(struct physical *p)
+{
+        struct physical **at = &imported;
+
+        while (*at && *at != p)
+                at = &(*at)->next_imported;
+        if (*at)
+                *at = p->next_imported;
 }
 
 CUresult physical_import(int fd, uint64_t bytes, struct physical **ret)
@@ -406,6 +502,11 @@ CUresult physical_import(int fd, uint64_t bytes, struct physical **ret)
         p->prop = (CUmemAllocationProp){.type = CU_MEM_ALLOCATION_TYPE_PINNED,
                                         .requestedHandleTypes = CU_MEM_HANDLE_TYPE_NONE,
                                         .location = {CU_MEM_LOCATION_TYPE_DEVICE, (int)p->device}};
+        if (p->imported) {
+                space_lock();
+                imported_add(p);
+                space_unlock();
+        }
         *ret = p;
         return CUDA_SUCCESS;
 }
@@ -414,7 +515,9 @@ void physical_drop(struct physical *p)
 {
         if (--p->handles > 0 || p->maps > 0)
                 return;
-        if (!p->imported) {
+        if (p->imported) {
+                imported_remove(p);
+        } else {
                 session_uncharge(sim.session, p->device, p->bytes);
                 if (p->fd >= 0)
                         (void)flock(p->fd, LOCK_UN);

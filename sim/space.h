@@ -20,6 +20,7 @@ struct physical {
         unsigned handles, maps; /* under the space lock: the card is charged while either is left */
         _Atomic unsigned pins;  /* the memory itself stays while any is left; the table holds one */
         bool imported;          /* charged to whoever holds the lock of the file, not to us */
+        struct physical *next_imported;
         CUmemAllocationProp prop;
         struct physical *next; /* all of the program's handles */
         int fd;                /* shareable ones are a file; -1 */
@@ -98,6 +99,8 @@ CUresult physical_new(unsigned device, uint64_t bytes, bool shareable, struct ph
 /* Memory that another process made; fd stays the caller's. As long as the maker has it, it is
  * charged for it; once it has let go, whoever imports it is. */
 CUresult physical_import(int fd, uint64_t bytes, struct physical **ret);
+/* Make it a file, contents and all, if it is none yet. Locked. 0, -errno. */
+int physical_share(struct physical *p);
 /* A descriptor of this shareable memory for somebody else, or -errno. */
 int physical_export(const struct physical *p);
 /* Locked: a handle or a mapping less. */

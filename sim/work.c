@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "ipc.h"
+
 bool work_cancelled(CUcontext c)
 {
         return atomic_load_explicit(&sim.exiting, memory_order_relaxed) ||
@@ -39,6 +41,11 @@ CUresult work_run(CUcontext c, struct work *w)
                 break;
         case WORK_RECORD:
                 event_stamp(w->record.event, w->record.records);
+                if (w->record.shared)
+                        shared_event_reached(w->record.shared, w->record.number);
+                break;
+        case WORK_AWAIT_EVENT:
+                r = shared_event_await(c, w->record.shared, w->record.number);
                 break;
         case WORK_WRITE_VALUE:
                 r = value_write(c, &w->value);

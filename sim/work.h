@@ -16,6 +16,7 @@ enum work_kind {
         WORK_WAIT_VALUE,
         WORK_GRAPH,
         WORK_PREFETCH,
+        WORK_AWAIT_EVENT, /* of another process */
 };
 
 struct work_kernel {
@@ -72,6 +73,8 @@ struct work {
                 struct {
                         CUevent event;
                         uint64_t records;
+                        struct shared_event *shared;
+                        uint64_t number; /* of the record, there */
                 } record;
                 struct program *program; /* a graph's, counted */
         };

@@ -19,6 +19,7 @@
 #include "preload/bound.h"
 #include "preload/core.h"
 #include "preload/gate.h"
+#include "preload/ipc.h"
 #include "preload/libc_compat.h"
 #include "preload/poison.h"
 #include "preload/quiet.h"
@@ -275,11 +276,12 @@ static void agent_sleep(uint64_t timeout_ns)
 {
         const struct timespec ts = {.tv_sec = (time_t)(timeout_ns / NSEC_PER_SEC),
                                     .tv_nsec = (long)(timeout_ns % NSEC_PER_SEC)};
-        struct pollfd fds[2] = {{.fd = agent.wake, .events = POLLIN},
-                                {.fd = agent.fd, .events = POLLIN}};
+        struct pollfd fds[3] = {{.fd = agent.wake, .events = POLLIN},
+                                {.fd = agent.fd, .events = POLLIN},
+                                {.fd = ipc_poll_fd(), .events = POLLIN}};
         uint64_t count;
 
-        (void)ppoll(fds, 2, timeout_ns == UINT64_MAX ? NULL : &ts, NULL);
+        (void)ppoll(fds, 3, timeout_ns == UINT64_MAX ? NULL : &ts, NULL);
         /* In this order: a kick between the two finds that it need not write, and what it is about
          * is looked at next. The other way round its count would be taken, and kicked left set:
          * nobody would write again, and the next sleep could be for ever. */
@@ -295,7 +297,7 @@ static void *agent_main(void *unused)
         (void)core_relax();
         while (!core_passive()) {
                 uint64_t timeout;
-                bool late;
+                bool late, again;
 
                 lock_acquire(&core.lock);
                 if (agent.link == LINK_DOWN && clock_now_ns() >= agent.retry_ns)
@@ -306,6 +308,7 @@ static void *agent_main(void *unused)
                         drain_step();
                 late = poison_step();
                 late = core_reap_late() || late;
+                again = ipc_step();
                 agent_tell(); /* a lowered limit is acknowledged before the first byte moves */
                 lock_release(&core.lock);
 
@@ -322,6 +325,8 @@ static void *agent_main(void *unused)
                 timeout = agent_timeout(progress, clock_now_ns());
                 if (late)
                         timeout = MIN(timeout, LATER_NS);
+                if (again)
+                        timeout = 0;
                 lock_release(&core.lock);
                 agent_sleep(timeout);
         }
@@ -413,6 +418,25 @@ const char *agent_holder(void)
         return agent.who_asked ? NULL : agent.holder;
 }
 
+bool agent_is_up(void)
+{
+        return agent.link == LINK_UP && agent.minor >= WIRE_MINOR_PIN;
+}
+
+bool agent_has_daemon(void)
+{
+        return agent_is_up() || (agent.link != LINK_REFUSED && agent.instance && !agent.warned &&
+                                 agent.minor >= WIRE_MINOR_PIN);
+}
+
+uint32_t agent_say(struct wire_message *m, unsigned type)
+{
+        if (!agent_is_up())
+                return 0;
+        agent_send(m, type, WIRE_NO_GPU);
+        return agent.link == LINK_UP ? agent.sequence : 0;
+}
+
 void agent_attach(struct gpu *g)
 {
         struct core_wait w = {.what = "the daemon"};
@@ -486,6 +510,7 @@ void agent_forget(void)
         if (agent.wake >= 0)
                 (void)close(agent.wake);
         agent.fd = agent.wake = -1;
+        ipc_forget();
         for (unsigned i = 0; i < core.gpu_count; i++) {
                 passed_close(&core.gpus[i].leaving);
                 passed_close(&core.gpus[i].passed);

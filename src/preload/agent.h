@@ -5,6 +5,7 @@
  * answer. */
 #pragma once
 
+#include <stdbool.h>
 #include <stdint.h>
 
 struct gpu;
@@ -40,6 +41,15 @@ int agent_ask_commit(struct gpu *g, uint64_t bytes);
 int agent_take_fixed(struct gpu *g, uint64_t more);
 /* They are no longer needed. core.lock held. */
 void agent_return_fixed(struct gpu *g, uint64_t bytes);
+
+/* The daemon answers, and knows what is said with agent_say(); core.lock held. */
+bool agent_is_up(void);
+/* There is one, or there was and it may come back. core.lock held. */
+bool agent_has_daemon(void);
+/* Tell the daemon something about the process as a whole. The message's sequence; 0: nobody there.
+ * core.lock held. */
+struct wire_message;
+uint32_t agent_say(struct wire_message *m, unsigned type);
 
 /* In the child after fork: close what is ours. */
 void agent_forget(void);

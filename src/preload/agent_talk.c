@@ -13,11 +13,14 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/macros.h"
+#include "preload/agent.h"
 #include "preload/bound.h"
 #include "preload/core.h"
 #include "preload/gate.h"
+#include "preload/ipc.h"
 #include "preload/link.h"
 #include "preload/passed.h"
+#include "preload/pin.h"
 #include "preload/quiet.h"
 #include "preload/swap.h"
 #include "preload/torture.h"
@@ -125,6 +128,17 @@ static void send_hello(void)
         agent_send(&m, WIRE_HELLO, WIRE_NO_GPU);
 }
 
+static void send_pin(struct gpu *g, uint64_t bytes, uint32_t flags)
+{
+        struct wire_message m = {0};
+
+        g->pin_said = bytes;
+        g->pin_allowed = MIN(g->pin_allowed, bytes);
+        m.PIN.bytes = bytes;
+        m.PIN.flags = flags;
+        agent_send(&m, WIRE_PIN, g->index);
+}
+
 void agent_send_attach(struct gpu *g)
 {
         struct wire_message m = {0};
@@ -148,6 +162,24 @@ void agent_send_attach(struct gpu *g)
         memcpy(m.ATTACH.uuid, g->uuid, sizeof(m.ATTACH.uuid));
         agent_send(&m, WIRE_ATTACH, g->index);
         agent.managed_said[g->index] = 0;
+        g->pin_said = g->pin_allowed = 0;
+        if (g->pin_granted && agent_is_up()) {
+                send_pin(g, g->pin_granted, WIRE_PIN_HELD);
+                g->pin_allowed = g->pin_granted;
+        }
+}
+
+/* Less is said before the figures that follow from it, more after those that it is part of. */
+static void tell_pinned(struct gpu *g)
+{
+        if (g->pin_wanted < g->pin_said) {
+                send_pin(g, g->pin_wanted, 0);
+        } else if (g->pin_wanted > g->pin_said && !g->usage_dirty) {
+                if (agent_is_up())
+                        send_pin(g, g->pin_wanted, 0);
+                else
+                        pin_refused(g);
+        }
 }
 
 static void send_usage(struct gpu *g)
@@ -213,6 +245,7 @@ void agent_gpu_alone(struct gpu *g)
         if (!g->visible)
                 g->visible = g->total;
         g->managed = true;
+        pin_allowed(g, UINT64_MAX);
 }
 
 static void agent_down(const char *why)
@@ -247,6 +280,7 @@ static void agent_down(const char *why)
                         g->limit = g->heap.backed;
         }
         bound_set(0);
+        ipc_disconnected();
         bell_ring(&core.changed);
 }
 
@@ -312,6 +346,7 @@ static void on_welcome(const struct wire_message *m)
         for (unsigned i = 0; i < core.gpu_count; i++)
                 if (core.gpus[i].known)
                         agent_send_attach(&core.gpus[i]);
+        ipc_connected();
 }
 
 static void on_refused(const struct wire_message *m)
@@ -330,6 +365,13 @@ static void on_refused(const struct wire_message *m)
                         g->fixed_wanted = g->fixed_allowed;
                 if (g)
                         g->refused_fixed = m->REFUSED.of;
+                break;
+        case WIRE_REFUSED_PIN:
+                if (g)
+                        pin_refused(g);
+                break;
+        case WIRE_REFUSED_PEER:
+                ipc_on_refused(m);
                 break;
         case WIRE_REFUSED_VERSION:
                 log_warning("%s; this program runs without sharing", m->REFUSED.text);
@@ -469,6 +511,16 @@ static void agent_handle(const struct wire_message *m, struct passed *came)
         case WIRE_HOLDER:
                 on_holder(m);
                 break;
+        case WIRE_PINNED:
+                if (gpu_known(m))
+                        pin_allowed(&core.gpus[m->header.gpu], m->PINNED.bytes);
+                break;
+        case WIRE_NAMED:
+                ipc_on_named(m);
+                break;
+        case WIRE_PEERED:
+                ipc_on_peered(m, came);
+                break;
         }
 }
 
@@ -477,7 +529,7 @@ void agent_listen(void)
         while (agent.fd >= 0) {
                 struct wire_message m;
                 struct passed came;
-                int r = link_receive(agent.fd, &m, &came);
+                int r = link_receive(agent.fd, WIRE_DOWN, &m, &came);
 
                 if (r == 0)
                         return;
@@ -515,11 +567,13 @@ void agent_tell(void)
                     (!agent.run_said[i] || agent.need_said[i] != g->heap.allocated) &&
                     (!core.running || heap_missing(&g->heap) > 0))
                         g->want_dirty = true;
+                tell_pinned(g);
                 if (agent.managed_said[i] != g->heap.managed_bytes &&
                     agent.minor >= WIRE_MINOR_MANAGED)
                         send_managed(g);
                 if (g->usage_dirty)
                         send_usage(g);
+                tell_pinned(g);
                 if (g->want_dirty && agent.link == LINK_UP)
                         send_want(g);
         }

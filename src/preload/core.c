@@ -178,6 +178,15 @@ struct gpu *core_attach(CUdevice device)
         return managed ? g : NULL;
 }
 
+struct gpu *core_find(CUdeviceptr address, struct heap_place *ret)
+{
+        /* A child's books are as its parent's were in the middle of something. */
+        for (unsigned i = 0; i < core.gpu_count && !core_passive(); i++)
+                if (core.gpus[i].managed && heap_find(&core.gpus[i].heap, address, ret))
+                        return &core.gpus[i];
+        return NULL;
+}
+
 struct gpu *core_current_gpu(void)
 {
         CUdevice device;

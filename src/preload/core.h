@@ -51,6 +51,10 @@ struct gpu {
         uint32_t refused_commit, refused_fixed; /* sequence of the WANT that was refused; 0: none */
         bool want_dirty, usage_dirty;
 
+        /* Pinned blocks (pin.h), in bytes. */
+        uint64_t pin_wanted, pin_granted; /* what there is; of it, what counts with the daemon */
+        uint64_t pin_said, pin_allowed;   /* asked for, answered */
+
         struct context *context; /* the one our copies run in; NULL: none yet */
         struct swap *swap;
         CUdeviceptr
@@ -88,6 +92,8 @@ static inline uint64_t core_limit(const struct gpu *g)
  * submission. 0, or -errno: no driver. */
 int core_setup(void);
 
+/* The GPU whose heap holds an address, and what is there; NULL: none. Lock held. */
+struct gpu *core_find(CUdeviceptr address, struct heap_place *ret);
 /* The GPU of the calling thread's current context; NULL: none, or not managed by us. */
 struct gpu *core_current_gpu(void);
 /* The GPU of a device, attached to the daemon (waits for it); NULL: not managed by us. */

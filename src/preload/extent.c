@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "preload/quiet.h"
 #include "preload/real.h"
 #include "preload/virtual.h"
 
@@ -20,7 +21,7 @@ bool extent_may_adopt(const struct gpu *g, const struct extent *e)
 {
         const struct handle *h = e->block->handle;
 
-        return extent_is_whole(g, e) &&
+        return extent_is_whole(g, e) && !e->own &&
                (!h || (!h->prop.allocFlags.compressionType &&
                        !h->prop.allocFlags.gpuDirectRDMACapable && !h->prop.allocFlags.usage));
 }
@@ -35,7 +36,8 @@ static CUresult extent_create(const struct gpu *g, struct extent *e)
 
         if (e->block->handle)
                 prop = e->block->handle->prop;
-        if (extent_may_leave(g, e))
+        if (extent_may_leave(g, e) ||
+            (g->passes && !e->block->handle)) /* ... or be opened (ipc.h) */
                 prop.requestedHandleTypes |= CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
         return real.cuMemCreate(&e->handle, e->bytes, &prop, 0);
 }
@@ -197,4 +199,72 @@ void extent_unmap(const struct extent *e)
                 return;
         extent_unplace(e, NULL);
         extent_release(e);
+}
+
+/* ---- memory of our own in the place of another's ---- */
+
+static CUresult extent_copy(const struct gpu *g, CUdeviceptr to, const struct extent *e)
+{
+        CUcontext popped;
+        CUstream stream;
+        CUresult r;
+
+        if (!g->context || real.cuCtxPushCurrent_v2(g->context->handle) != CUDA_SUCCESS)
+                return CUDA_ERROR_INVALID_CONTEXT;
+        r = real.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING);
+        if (r == CUDA_SUCCESS) {
+                r = real.cuMemcpyDtoDAsync_v2(to, e->address, e->bytes, stream);
+                if (r == CUDA_SUCCESS)
+                        r = real.cuStreamSynchronize(stream);
+                (void)real.cuStreamDestroy_v2(stream);
+        }
+        (void)real.cuCtxPopCurrent_v2(&popped);
+        return r;
+}
+
+/* From an address aside to the extent's own. */
+static CUresult extent_swap(const struct gpu *g, struct extent *e, const struct extent *fresh)
+{
+        struct extent old = *e;
+        CUresult r;
+
+        extent_unmap_at(e, e->address);
+        r = extent_map_at(g, fresh, e->address);
+        if (r == CUDA_SUCCESS) {
+                extent_release(&old);
+                e->handle = fresh->handle;
+                e->adopted = false;
+        } else if (extent_map_at(g, &old, e->address) != CUDA_SUCCESS) {
+                log_warning("GPU %u: memory at %llx is lost", g->index,
+                            (unsigned long long)e->address);
+        }
+        return r;
+}
+
+int extent_replace(const struct gpu *g, struct extent *e)
+{
+        CUstreamCaptureMode mode = core_relax();
+        struct extent fresh = *e;
+        CUdeviceptr aside = 0;
+        CUresult r = extent_create(g, &fresh);
+
+        if (r != CUDA_SUCCESS)
+                goto relaxed;
+        r = real.cuMemAddressReserve(&aside, e->bytes, HEAP_GRANULARITY, 0, 0);
+        if (r != CUDA_SUCCESS)
+                goto release;
+        r = extent_map_at(g, &fresh, aside);
+        if (r == CUDA_SUCCESS) {
+                r = extent_copy(g, aside, e);
+                extent_unmap_at(e, aside);
+        }
+        if (r == CUDA_SUCCESS)
+                r = extent_swap(g, e, &fresh);
+        (void)real.cuMemAddressFree(aside, e->bytes);
+release:
+        if (r != CUDA_SUCCESS)
+                extent_release(&fresh);
+relaxed:
+        core_unrelax(mode);
+        return r == CUDA_SUCCESS ? 0 : -ENOMEM;
 }

@@ -38,5 +38,9 @@ void extent_release(const struct extent *e);
 bool extent_may_leave(const struct gpu *g, const struct extent *e);
 bool extent_may_adopt(const struct gpu *g, const struct extent *e);
 /* A descriptor that keeps the memory of this extent, to be passed on, or -EBADF: it was passed on
- * to us, and the driver does that but once. */
+ * to us, and the driver does that but once (extent.adopted). */
 int extent_export(const struct extent *e);
+
+/* Put memory that can be exported in the place of what is there, with the same contents, while
+ * nothing uses it. 0, or -errno: everything is as it was. */
+int extent_replace(const struct gpu *g, struct extent *e);

@@ -195,6 +195,16 @@ static bool gate_wait_for_lease(struct gate_thread *t, CUstream stream)
         return false;
 }
 
+static void gate_wait_until_released(void)
+{
+        struct core_wait w = {.what = "its own memory"};
+
+        lock_acquire(&core.lock);
+        while (atomic_load(&gate_bits) & GATE_HELD && !core_passive())
+                core_wait(&w, UINT64_MAX);
+        lock_release(&core.lock);
+}
+
 struct gate_thread *gate_enter_slow(struct gate_thread *t, CUstream stream, uint64_t work)
 {
         if (core_passive()) {
@@ -237,6 +247,12 @@ struct gate_thread *gate_enter_slow(struct gate_thread *t, CUstream stream, uint
                                 return t;
                         if (core_passive())
                                 return NULL;
+                        gate_mark(t, true);
+                        continue;
+                }
+                if (bits & GATE_HELD) {
+                        gate_mark(t, false);
+                        gate_wait_until_released();
                         gate_mark(t, true);
                         continue;
                 }

@@ -22,6 +22,7 @@ enum gate_bits {
         GATE_BOUND = 1 << 4,    /* contested: keep the work in flight short */
         GATE_FENCE = 1 << 5,    /* no membarrier here: passing threads fence for themselves */
         GATE_TORTURE = 1 << 6,  /* a call may be chosen to be preceded by an eviction */
+        GATE_HELD = 1 << 7,     /* memory is being replaced: a moment */
 };
 
 /* One a thread, never freed before its thread ends; written by its thread alone, read by the agent.

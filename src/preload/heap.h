@@ -33,6 +33,7 @@ enum extent_state {
 };
 
 struct block;
+struct stay;
 
 struct extent {
         CUdeviceptr address;    /* 0 in a HANDLE: wherever the program has mapped it */
@@ -51,6 +52,9 @@ struct extent {
                          it */
         bool counted; /* in h->allocated: it has to be there before the program may run, or is */
         bool adopted; /* RESIDENT: the memory came from another process (passed.h) */
+        bool own;     /* it never does again: somebody has a handle of the allocation */
+        bool pinned;  /* stays on the card (pin.h) */
+        struct stay *stay; /* somebody wants it so; NULL */
 };
 
 _Static_assert(HEAP_EXTENT_MAX / HEAP_GRANULARITY <= 64, "pages of an extent are bits of a word");

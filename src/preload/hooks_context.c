@@ -8,6 +8,7 @@
 #include "preload/core.h"
 #include "preload/gate.h"
 #include "preload/hooks.h"
+#include "preload/ipc.h"
 #include "preload/quiet.h"
 #include "preload/swap.h"
 
@@ -61,6 +62,7 @@ static void context_dies(struct context *c)
                 quiet_wait_all();
         if (g->context == c)
                 swap_retire(g);
+        ipc_context_dies(c->handle);
         while ((b = heap_orphan(&g->heap, c->handle)))
                 swap_discard(g, b);
         bound_forget(c->handle);

@@ -12,6 +12,7 @@
 #include "preload/core.h"
 #include "preload/gate.h"
 #include "preload/hooks.h"
+#include "preload/ipc.h"
 #include "preload/hooks_virtual.h"
 #include "preload/managed.h"
 #include "preload/poison.h"
@@ -135,22 +136,14 @@ CUresult hook_cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pPitch, size_t Width
         return r;
 }
 
-/* The GPU whose heap holds an address, and what is there. Lock held. */
-static struct gpu *find(CUdeviceptr address, struct heap_place *ret)
-{
-        /* A child's books are as its parent's were in the middle of something. */
-        for (unsigned i = 0; i < core.gpu_count && !core_passive(); i++)
-                if (core.gpus[i].managed && heap_find(&core.gpus[i].heap, address, ret))
-                        return &core.gpus[i];
-        return NULL;
-}
-
-/* The same for who is asked about it: what the program got as managed memory is the driver's to
- * answer for. */
+/* The GPU of an address that we answer for: of the heap, or opened from another process. What the
+ * program got as managed memory is the driver's to answer for. Lock held. */
 static struct gpu *find_ours(CUdeviceptr address, struct heap_place *ret)
 {
-        struct gpu *g = find(address, ret);
+        struct gpu *g = core_find(address, ret);
 
+        if (!g && !core_passive() && ipc_find(address, ret, &g))
+                return g;
         return g && ret->block->kind != BLOCK_ADOPTED ? g : NULL;
 }
 
@@ -220,7 +213,7 @@ static void reap_small(void)
                 struct late_small l = late_small[--late_small_count];
                 struct block *dead = NULL;
                 struct heap_place p;
-                struct gpu *g = find(l.address, &p);
+                struct gpu *g = core_find(l.address, &p);
 
                 if (g && p.block->id == l.block_id && p.start == l.address &&
                     heap_free(&g->heap, l.address, &dead) == 0 && dead) {
@@ -263,7 +256,7 @@ CUresult hook_cuMemFree_v2(CUdeviceptr dptr)
         if (core_passive() || dptr == 0 || poison_current())
                 return real.cuMemFree_v2(dptr);
         lock_acquire(&core.lock);
-        g = find(dptr, &p);
+        g = core_find(dptr, &p);
         if (!g) {
                 lock_release(&core.lock);
                 return real.cuMemFree_v2(dptr);
@@ -286,6 +279,7 @@ CUresult hook_cuMemFree_v2(CUdeviceptr dptr)
                 lock_release(&core.lock);
                 return g->error;
         }
+        ipc_export_freed(dptr);
         if (heap_free(&g->heap, dptr, &dead) < 0) {
                 lock_release(&core.lock);
                 return CUDA_ERROR_INVALID_VALUE; /* freed by another thread while we waited */
@@ -362,6 +356,8 @@ CUresult hook_cuMemGetAddressRange_v2(CUdeviceptr *pbase, size_t *psize, CUdevic
 static CUresult pointer_attribute(void *data, CUpointer_attribute attribute, const struct gpu *g,
                                   const struct heap_place *p, CUdeviceptr ptr)
 {
+        struct heap_place own; /* as against what was opened from another process */
+
         switch (attribute) {
         case CU_POINTER_ATTRIBUTE_CONTEXT:
                 *(CUcontext *)data = p->block->owner;
@@ -382,9 +378,10 @@ static CUresult pointer_attribute(void *data, CUpointer_attribute attribute, con
         case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
         case CU_POINTER_ATTRIBUTE_IS_MANAGED:
         case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
-        case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
-                /* IPC: evictable memory cannot be exported by the driver's own means. */
                 *(unsigned *)data = 0;
+                return CUDA_SUCCESS;
+        case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
+                *(unsigned *)data = g->passes && ipc_works() && core_find(ptr, &own);
                 return CUDA_SUCCESS;
         case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
                 *(int *)data = (int)g->index;

@@ -183,7 +183,8 @@ int link_send(int fd, const struct wire_message *m, const int *fds, unsigned n_f
         return 0;
 }
 
-int link_receive(int fd, struct wire_message *ret, struct passed *ret_came)
+int link_receive(int fd, enum wire_direction direction, struct wire_message *ret,
+                 struct passed *ret_came)
 {
         uint8_t packet[WIRE_SIZE_MAX + 1];
         union descriptors room;
@@ -200,7 +201,7 @@ int link_receive(int fd, struct wire_message *ret, struct passed *ret_came)
         ret_came->count = descriptors_take(&h, ret_came->fds);
         if (n == 0)
                 return -EPIPE;
-        r = wire_decode(packet, (size_t)n, WIRE_DOWN, ret);
+        r = wire_decode(packet, (size_t)n, direction, ret);
         if (r < 0)
                 passed_close(ret_came);
         return r < 0 ? r : 1;

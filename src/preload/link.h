@@ -16,6 +16,7 @@ int link_connect(char where[static 128], int *ret_fd);
 /* At most WIRE_PASS_MAX descriptors go along and stay the caller's. 0; -EAGAIN; -EPIPE and others:
  * the connection is lost. */
 int link_send(int fd, const struct wire_message *m, const int *fds, unsigned n_fds);
-/* 1: a message, with the descriptors that came along in *ret_came, for the caller to close; 0: none
- * waiting; -EPIPE: closed; -EBADMSG, -EINVAL: not our protocol. */
-int link_receive(int fd, struct wire_message *ret, struct passed *ret_came);
+/* 1: a message that came in this direction, with the descriptors that came along in *ret_came, for
+ * the caller to close; 0: none waiting; -EPIPE: closed; -EBADMSG, -EINVAL: not our protocol. */
+int link_receive(int fd, enum wire_direction direction, struct wire_message *ret,
+                 struct passed *ret_came);

@@ -13,6 +13,7 @@
 #include "preload/extent.h"
 #include "preload/gate.h"
 #include "preload/kept.h"
+#include "preload/pin.h"
 #include "preload/poison.h"
 #include "preload/quiet.h"
 #include "preload/real.h"
@@ -56,6 +57,7 @@ void swap_idle(struct gpu *g, struct extent *e)
         e->busy = false;
         if (e->live || e->state == EXTENT_RESIDENT)
                 return;
+        pin_extent_dies(g, e);
         kept_forget(g->swap->arena, e);
         e->state = EXTENT_UNBACKED;
         heap_settle(&g->heap, e);
@@ -199,6 +201,22 @@ void swap_back_new(void)
 
 /* ---- the agent's side ---- */
 
+/* What has to stay comes before the rest, whoever has the lease. */
+static struct extent *find_pinned(struct gpu *g, uint64_t *ret_bytes)
+{
+        struct heap_cursor c = {0};
+        struct extent *e, *first = NULL;
+
+        *ret_bytes = 0;
+        while (g->pin_granted && (e = heap_walk(&g->heap, &c))) {
+                if (!e->pinned || e->busy || e->state == EXTENT_RESIDENT)
+                        continue;
+                *ret_bytes += e->bytes;
+                first = first ? first : e;
+        }
+        return first;
+}
+
 /* What to evict next, marked busy; NULL: enough is out or on its way. Lock held. What nothing lives
  * in comes first, for it need not be copied; then the smallest extent that is enough, else the
  * largest: the fewest calls, and little more than what is missing. Among equals the one highest in
@@ -206,7 +224,7 @@ void swap_back_new(void)
 static struct extent *choose_evict(struct gpu *g)
 {
         const struct swap *s = g->swap;
-        uint64_t leaving = 0, missing;
+        uint64_t leaving = 0, missing, wanted;
         struct heap_cursor c = {0};
         struct extent *e, *best = NULL;
 
@@ -215,11 +233,13 @@ static struct extent *choose_evict(struct gpu *g)
 
                 leaving += t->out && t->extent ? t->extent->bytes : 0;
         }
-        if (g->heap.backed - leaving <= core_limit(g))
+        (void)find_pinned(g, &wanted);
+        wanted += g->heap.backed;
+        if (wanted - leaving <= core_limit(g))
                 return NULL;
-        missing = g->heap.backed - leaving - core_limit(g);
+        missing = wanted - leaving - core_limit(g);
         while ((e = heap_walk(&g->heap, &c))) {
-                if (!extent_is_free(e) || e->state != EXTENT_RESIDENT ||
+                if (!extent_is_free(e) || e->pinned || e->state != EXTENT_RESIDENT ||
                     (e->managed && !g->home_frees))
                         continue;
                 if (best && !best->live != !e->live) {
@@ -256,9 +276,16 @@ static struct extent *find_whole(struct gpu *g)
 
 /* What to bring in next, claimed; NULL: nothing, or there is no room. Lock held. Memory passed on
  * is used first, and only where contents are put over all of it: never for new memory. */
-static struct extent *choose_restore(struct gpu *g, int *ret_passed_fd, struct passed *ret_shed)
+static struct extent *choose_restore(struct gpu *g, bool all, int *ret_passed_fd,
+                                     struct passed *ret_shed)
 {
-        struct extent *e = g->passed.count ? find_whole(g) : NULL;
+        uint64_t pinned;
+        struct extent *e = find_pinned(g, &pinned);
+
+        *ret_passed_fd = -EBADF;
+        if (e || !all)
+                return e && extent_claim(g, e, ret_shed) ? e : NULL;
+        e = g->passed.count ? find_whole(g) : NULL;
 
         *ret_passed_fd =
                 e && g->heap.backed + e->bytes <= core_limit(g) ? passed_take(&g->passed) : -EBADF;
@@ -321,8 +348,8 @@ enum swap_progress swap_step(struct gpu *g, bool may_evict, bool restore)
                 e = choose_evict(g);
                 out = e != NULL;
         }
-        if (s->count < TRANSFERS_MAX && !e && restore)
-                e = choose_restore(g, &passed_fd, &shed);
+        if (s->count < TRANSFERS_MAX && !e)
+                e = choose_restore(g, restore, &passed_fd, &shed);
         if (!e && s->count == 0) {
                 end_episodes(g);
                 lock_release(&core.lock);
@@ -402,6 +429,7 @@ void swap_forsake(struct gpu *g, struct block *b)
 /* Give back what an extent has; the bell is the caller's. Lock held, given up meanwhile. */
 static void extent_empty(struct gpu *g, struct extent *e)
 {
+        pin_extent_dies(g, e);
         if (e->state == EXTENT_RESIDENT) {
                 CUstreamCaptureMode mode;
 

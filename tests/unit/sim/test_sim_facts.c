@@ -1,13 +1,13 @@
-/* test_sim_facts.c: the simulated driver answers what a real one answered (driver_facts.txt,
- * recorded on an H200, driver 580.159.04). To record again: LD_LIBRARY_PATH= driver_facts >
- * driver_facts.txt. */
+/* test_sim_facts.c: the simulated driver answers what a real one answered (driver_facts.txt and
+ * ipc_facts.txt, recorded on an H200, driver 580.159.04). To record again: LD_LIBRARY_PATH=
+ * driver_facts > driver_facts.txt. */
 #include "sim_unit.h"
 
 #include <unistd.h>
 
 #define LINE 512
 
-static void the_answers_are_a_real_cards(void **state)
+static void compare(const char *name, unsigned at_least)
 {
         const char *build = getenv("SUBLET_BUILD"), *source = getenv("SUBLET_SOURCE");
         char path[4096], want[LINE], got[LINE], session[SESSION_NAME_MAX];
@@ -18,13 +18,13 @@ static void the_answers_are_a_real_cards(void **state)
                 (void)fprintf(stderr, "started by hand: set SUBLET_BUILD and SUBLET_SOURCE\n");
                 skip();
         }
-        (void)snprintf(session, sizeof(session), "facts-%d", (int)getpid());
+        (void)snprintf(session, sizeof(session), "%s-%d", name, (int)getpid());
         (void)setenv("SIMCUDA_SESSION", session, 1);
         (void)setenv("SIMCUDA_MEMORY", "1GiB", 1);
-        (void)snprintf(path, sizeof(path), "%s/tests/unit/sim/driver_facts.txt", source);
+        (void)snprintf(path, sizeof(path), "%s/tests/unit/sim/%s.txt", source, name);
         facts = fopen(path, "re");
         assert_non_null(facts);
-        (void)snprintf(path, sizeof(path), "'%s/tests/unit/driver_facts' 2>/dev/null", build);
+        (void)snprintf(path, sizeof(path), "'%s/tests/unit/%s' 2>/dev/null", build, name);
         answers = popen(path, "re");
         assert_non_null(answers);
         while (fgets(want, LINE, facts)) {
@@ -41,13 +41,24 @@ static void the_answers_are_a_real_cards(void **state)
         (void)fclose(facts);
         assert_int_equal(pclose(answers), 0);
         (void)session_remove(session, true);
-        assert_true(line > 500);
+        assert_true(line > at_least);
         assert_int_equal(wrong, 0);
+}
+
+static void the_answers_are_a_real_cards(void **state)
+{
+        compare("driver_facts", 500);
+}
+
+static void so_they_are_between_two_processes(void **state)
+{
+        compare("ipc_facts", 200);
 }
 
 int main(void)
 {
-        const struct CMUnitTest tests[] = {cmocka_unit_test(the_answers_are_a_real_cards)};
+        const struct CMUnitTest tests[] = {cmocka_unit_test(the_answers_are_a_real_cards),
+                                           cmocka_unit_test(so_they_are_between_two_processes)};
 
         return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,242 @@
+"""Memory that other processes have open (CUDA IPC): on the plain driver and under sublet alike, also where not everything
+fits the card, whoever ends first, and whatever becomes of the daemon."""
+
+import signal
+import subprocess
+
+import pytest
+
+from world import MIB, wait_for
+
+
+def share(world, mib, *more, block="4MiB", private=0, shared=True, **env):
+    p = world.program("share", "--bytes", f"{mib}MiB", "--block", block, "--count", str(private), *more,
+                      shared=shared, stdin=subprocess.PIPE, **env)
+    p.await_event("filled")
+    return p
+
+
+def pair(world, mib, *more, block="4MiB", private=(0, 0), shared=True):
+    """An exporter, an importer, and what the importer was answered."""
+    exporter = share(world, mib, *more, block=block, private=private[0], shared=shared)
+    importer = share(world, 1, block=block, private=private[1], shared=shared)
+    exporter.order("export " + world.path("handles"))
+    return exporter, importer
+
+
+def opened(world, *args, **settings):
+    exporter, importer = pair(world, *args, **settings)
+    assert importer.order("import " + world.path("handles"))["result"] == 0
+    return exporter, importer
+
+
+def fixed(world, p):
+    return world.clients()[p.pid]["fixed"]
+
+
+def await_fixed(world, p, least, most, what):
+    wait_for(lambda: least <= fixed(world, p) <= most, 20, what)
+
+
+def end(world, *programs):
+    """Everything is given back, in the ledger and on the card."""
+    for p in programs:
+        if p.running():
+            p.finish()
+    wait_for(lambda: not world.clients(), 20, "the ledger to be empty")
+    wait_for(lambda: world.card()["used"] == 0, 20, "the card to be empty")
+
+
+def exchange(exporter, importer):
+    said = []
+    for n in range(0, 6, 2):
+        said.append(importer.order(f"theirs {n}")["sum"])
+        said.append(exporter.order(f"own {n + 1}")["sum"])
+    said.append(importer.order("again")["result"])
+    importer.order("close")
+    said.append(importer.order("theirs 6")["sum"])
+    importer.order("close")
+    exporter.order("own 7")
+    return said
+
+
+@pytest.mark.parametrize("block", ["4MiB", "64KiB", "1000KiB"])
+def test_the_same_with_and_without_sublet(shared, block):
+    plain = exchange(*opened(shared, 8, block=block, shared=False))
+    assert exchange(*opened(shared, 8, block=block)) == plain
+    assert len(set(plain)) == len(plain)
+
+
+def test_what_is_open_is_counted_once_and_stays(shared):
+    exporter, importer = pair(shared, 32)
+    before = fixed(shared, exporter), fixed(shared, importer)
+    assert importer.order("import " + shared.path("handles"))["result"] == 0
+    await_fixed(shared, exporter, before[0] + 32 * MIB, before[0] + 32 * MIB, "the exporter to be charged")
+    c = shared.clients()
+    assert c[exporter.pid]["charge"] <= 36 * MIB and c[importer.pid]["charge"] <= 4 * MIB
+    # Somebody needs nearly all of the card: what is open does not go.
+    hold = shared.program("hold", "--bytes", "88MiB", "--block", "8MiB", stdin=subprocess.PIPE)
+    hold.await_event("filled")
+    hold.order("touch")
+    assert shared.clients()[exporter.pid]["backed"] >= 32 * MIB
+    importer.order("theirs 0")
+    hold.order("touch")
+    assert importer.order("info")["free"] >= 100 * MIB  # others' memory is not its own
+    importer.order("close")
+    await_fixed(shared, exporter, 0, before[0], "the charge to go")
+    end(shared, exporter, importer, hold)
+
+
+def test_two_importers(shared):
+    exporter, first = opened(shared, 8)
+    second = share(shared, 1)
+    assert second.order("import " + shared.path("handles"))["result"] == 0
+    first.order("theirs 0")
+    second.order("theirs 1")
+    exporter.order("own 2")
+    assert shared.clients()[exporter.pid]["charge"] <= 12 * MIB
+    first.send(signal.SIGKILL)
+    first.wait()
+    second.order("theirs 3")
+    exporter.order("free")
+    await_fixed(shared, second, 8 * MIB, 10 * MIB, "the one that is left to be charged")
+    second.order("theirs 4")
+    second.order("close")
+    end(shared, exporter, second)
+
+
+def test_more_than_the_card_has(shared):
+    exporter, importer = opened(shared, 24, private=(14, 18))
+    for n in range(0, 8, 2):
+        importer.order("touch")
+        importer.order(f"theirs {n}")
+        exporter.order("touch")
+        exporter.order(f"own {n + 1}")
+    assert shared.handoffs() >= 4
+    importer.order("close")
+    end(shared, exporter, importer)
+
+
+def test_memory_that_was_moved_out_is_brought_back(shared):
+    exporter, importer = pair(shared, 48, private=(0, 8))
+    hold = shared.program("hold", "--bytes", "64MiB", "--block", "8MiB", stdin=subprocess.PIPE)
+    hold.await_event("filled")
+    importer.order("touch")
+    hold.order("touch")
+    wait_for(lambda: shared.clients()[exporter.pid]["backed"] < 40 * MIB, 20, "the exporter to be moved out")
+    assert importer.order("import " + shared.path("handles"))["result"] == 0
+    assert shared.clients()[exporter.pid]["backed"] >= 48 * MIB
+    importer.order("theirs 0")
+    exporter.order("own 1")
+    hold.order("touch")
+    end(shared, exporter, importer, hold)
+
+
+def test_many_pieces_lie_one_behind_the_other(shared):
+    exporter, importer = opened(shared, 80, block="80MiB")
+    importer.order("theirs 0")
+    exporter.order("own 1")
+    importer.order("theirs 2")
+    end(shared, exporter, importer)
+
+
+def test_what_would_keep_others_from_running_is_refused(shared):
+    hold = shared.program("hold", "--bytes", "96MiB", "--block", "8MiB", stdin=subprocess.PIPE)
+    hold.await_event("filled")
+    exporter, importer = pair(shared, 48)
+    assert importer.order("import " + shared.path("handles"))["result"] == 2
+    exporter.order("own 0")
+    hold.order("touch")
+    end(shared, exporter, importer, hold)
+
+
+def test_the_exporter_frees_first(shared):
+    exporter, importer = opened(shared, 32)
+    importer.order("theirs 0")
+    exporter.order("free")
+    await_fixed(shared, importer, 32 * MIB, 34 * MIB, "the importer to be charged")
+    wait_for(lambda: shared.clients()[exporter.pid]["charge"] <= 8 * MIB, 20, "the exporter's charge to go")
+    importer.order("theirs 1")
+    importer.order("close")
+    end(shared, exporter, importer)
+
+
+def test_the_exporter_is_killed(shared):
+    exporter, importer = opened(shared, 32)
+    importer.order("theirs 0")
+    exporter.send(signal.SIGKILL)
+    exporter.wait()
+    await_fixed(shared, importer, 32 * MIB, 34 * MIB, "the importer to be charged")
+    wait_for(lambda: exporter.pid not in shared.clients(), 20, "the exporter to be forgotten")
+    assert shared.status()["gpus"][0]["charged"] >= 32 * MIB
+    importer.order("theirs 1")
+    assert importer.order("again")["result"] == 0
+    importer.order("close")
+    importer.order("theirs 2")
+    importer.order("close")
+    end(shared, importer)
+
+
+def test_the_exporter_is_dead_before_anybody_comes(shared):
+    exporter, importer = pair(shared, 8)
+    exporter.send(signal.SIGKILL)
+    exporter.wait()
+    assert importer.order("import " + shared.path("handles"))["result"] in (205, 400)  # its event, or its memory
+    end(shared, importer)
+
+
+def test_the_importer_is_killed(shared):
+    exporter, importer = opened(shared, 48)
+    importer.order("theirs 0")
+    importer.send(signal.SIGKILL)
+    importer.wait()
+    await_fixed(shared, exporter, 0, 8 * MIB, "the exporter's memory to be movable again")
+    hold = shared.program("hold", "--bytes", "112MiB", "--block", "8MiB", stdin=subprocess.PIPE)
+    hold.await_event("filled")
+    assert shared.clients()[exporter.pid]["backed"] < 48 * MIB
+    exporter.order("own 1")
+    end(shared, exporter, hold)
+
+
+def test_the_daemon_is_killed_in_between(world):
+    world.start_daemon(config={"quantum": "200ms"})
+    exporter, importer = opened(world, 16)
+    late = share(world, 1)
+    importer.order("theirs 0")
+    world.daemon.send(signal.SIGKILL)
+    world.daemon.wait()
+    exporter.order("own 1")  # who has met needs no daemon
+    importer.order("theirs 2")
+    world.start_daemon(config={"quantum": "200ms"})
+    assert late.order("import " + world.path("handles"))["result"] == 0
+    late.order("theirs 3")
+    await_fixed(world, exporter, 16 * MIB, 18 * MIB, "the exporter to be charged again")
+    late.order("close")
+    importer.order("close")
+    end(world, exporter, importer, late)
+
+
+def test_memory_that_came_from_another_process_can_be_exported(shared):
+    """It was passed on by a descriptor, and the driver does not export what was imported."""
+    exporter = share(shared, 48, block="8MiB", private=0)
+    hold = shared.program("hold", "--bytes", "96MiB", "--block", "8MiB", stdin=subprocess.PIPE)
+    hold.await_event("filled")
+    hold.order("touch")
+    exporter.order("own 0")
+    hold.order("touch")
+    exporter.order("own 1")
+    hold.finish()
+    importer = share(shared, 1)
+    exporter.order("export " + shared.path("handles"))
+    assert importer.order("import " + shared.path("handles"))["result"] == 0
+    importer.order("theirs 2")
+    exporter.order("own 3")
+    end(shared, exporter, importer)
+
+
+def test_without_a_daemon_there_are_no_handles(world):
+    p = share(world, 4, SUBLET_DIR="/nonexistent/sublet")
+    p.process.stdin.write(b"export " + world.path("handles").encode() + b"\n")
+    p.process.stdin.flush()
+    assert p.wait() == 4
+    assert "CUDA IPC needs a daemon" in p.err()
