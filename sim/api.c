@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -52,6 +53,19 @@ static void api_forked(void)
         (void)atomic_compare_exchange_strong(&api_state, &ready, STATE_FORKED);
 }
 
+static void api_leave(void)
+{
+        int ready = STATE_READY;
+
+        /* Running kernels see it and end; threads that wait do so too. Nobody is waited for: a host
+         * function may be in user code for ever. */
+        atomic_store(&sim.exiting, true);
+        if (!atomic_compare_exchange_strong(&api_state, &ready, STATE_LEFT))
+                return;
+        stream_abandon();
+        session_leave(sim.session);
+}
+
 static void api_init(void)
 {
         int r = fault_setup();
@@ -68,6 +82,7 @@ static void api_init(void)
         }
         sim.devices = session_device_count(sim.session);
         (void)pthread_atfork(NULL, NULL, api_forked);
+        (void)atexit(api_leave); /* as the driver: handlers registered later still find it there */
         atomic_store_explicit(&api_state, STATE_READY, memory_order_release);
 }
 
@@ -85,19 +100,6 @@ EXPORT CUresult cuInit(unsigned int flags)
         if (api_init_result == CUDA_SUCCESS)
                 return fault_check(__func__);
         return api_init_result;
-}
-
-__attribute__((destructor)) static void api_leave(void)
-{
-        int ready = STATE_READY;
-
-        /* Running kernels see it and end; threads that wait do so too. Nobody is waited for: a host
-         * function may be in user code for ever. */
-        atomic_store(&sim.exiting, true);
-        if (!atomic_compare_exchange_strong(&api_state, &ready, STATE_LEFT))
-                return;
-        stream_abandon();
-        session_leave(sim.session);
 }
 
 /* A card that has vanished: what was submitted to it has failed, nothing new is taken. */

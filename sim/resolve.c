@@ -87,26 +87,27 @@ EXPORT CUresult cuGetProcAddress_v2(const char *name, void **ret_fn, int version
                                     CUdriverProcAddressQueryResult *ret_status)
 {
         bool per_thread = flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM;
-        bool known = false;
+        bool known = false, varies = false;
         size_t best = ARRAY_SIZE(rows);
 
         if (!name || !ret_fn || (flags & ~(cuuint64_t)3))
                 return CUDA_ERROR_INVALID_VALUE;
         (void)pthread_once(&once, addresses_find);
-        /* The newest that the asked-for version knows; the per-thread variant where one is asked
-         * for and there is one. */
+        /* The newest that the asked-for version knows. Where per-thread variants are asked for and
+         * there are any, nothing else will do. */
+        for (size_t i = 0; i < ARRAY_SIZE(rows) && per_thread; i++)
+                varies = varies || (addresses[i] && (rows[i].flags & CU_API_PTSZ) &&
+                                    strcmp(rows[i].base, name) == 0);
         for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
                 const struct row *r = &rows[i], *b = &rows[best];
 
                 if (!addresses[i] || strcmp(r->base, name) != 0 ||
-                    ((r->flags & CU_API_PTSZ) && !per_thread))
+                    !(r->flags & CU_API_PTSZ) == varies)
                         continue;
                 known = true;
                 if (r->since > version)
                         continue;
-                if (best == ARRAY_SIZE(rows) ||
-                    (r->flags & CU_API_PTSZ) > (b->flags & CU_API_PTSZ) ||
-                    ((r->flags & CU_API_PTSZ) == (b->flags & CU_API_PTSZ) && r->since >= b->since))
+                if (best == ARRAY_SIZE(rows) || r->since >= b->since)
                         best = i;
         }
         if (best == ARRAY_SIZE(rows)) {
@@ -124,7 +125,13 @@ EXPORT CUresult cuGetProcAddress_v2(const char *name, void **ret_fn, int version
 
 EXPORT CUresult cuGetProcAddress(const char *name, void **ret_fn, int version, cuuint64_t flags)
 {
-        CUresult r = cuGetProcAddress_v2(name, ret_fn, version, flags, NULL);
+        void *fn = NULL;
+        CUresult r = cuGetProcAddress_v2(name, ret_fn ? &fn : NULL, version, flags, NULL);
 
-        return r == CUDA_SUCCESS && !*ret_fn ? CUDA_ERROR_NOT_FOUND : r;
+        if (r != CUDA_SUCCESS)
+                return r;
+        if (!fn)
+                return CUDA_ERROR_NOT_FOUND;
+        *ret_fn = fn;
+        return CUDA_SUCCESS;
 }

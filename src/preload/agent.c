@@ -33,6 +33,7 @@
 #define LATER_NS                                                                         \
         (10 * NSEC_PER_MSEC) /* after a create that failed, while memory is still in use \
                               */
+#define STOP_MOST_NS     (2 * NSEC_PER_SEC) /* a card that has failed must not keep a process */
 #define SHORT_SPACING_NS (10 * NSEC_PER_MSEC)
 
 /* A drain that is stuck lets each waiting thread through once, again and again. */
@@ -295,7 +296,7 @@ static void *agent_main(void *unused)
 
         (void)prctl(PR_SET_NAME, "sublet-agent");
         (void)core_relax();
-        while (!core_passive()) {
+        while (!core_passive() && !atomic_load(&core.exiter)) {
                 uint64_t timeout;
                 bool late, again;
 
@@ -330,11 +331,14 @@ static void *agent_main(void *unused)
                 lock_release(&core.lock);
                 agent_sleep(timeout);
         }
-        /* The GPU has failed. The daemon keeps what it has on us until the process ends. */
+        /* The GPU has failed, or the process exits. The daemon keeps what it has on us until the
+         * process has ended. */
         lock_acquire(&core.lock);
         (void)close(agent.fd);
         agent.fd = -1;
         agent.link = LINK_REFUSED;
+        agent.started = false;
+        bell_ring(&core.changed);
         lock_release(&core.lock);
         return NULL;
 }
@@ -365,6 +369,20 @@ int agent_start(void)
         (void)compat_pthread_detach(thread);
         agent.started = true;
         return 0;
+}
+
+void agent_stop(void)
+{
+        uint64_t now = clock_now_ns(), until = now + STOP_MOST_NS;
+
+        agent_kick();
+        while (atomic_load(&agent.started) && now < until) {
+                uint32_t heard = bell_listen(&core.changed);
+
+                if (atomic_load(&agent.started))
+                        bell_wait(&core.changed, heard, until - now);
+                now = clock_now_ns();
+        }
 }
 
 void agent_kick(void)

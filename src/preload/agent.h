@@ -14,6 +14,10 @@ struct gpu;
  * stays passive. */
 int agent_start(void);
 
+/* The process exits: wait, a moment at most, until the thread is out of the driver for good. The
+ * lock is not needed. */
+void agent_stop(void);
+
 /* Something the agent looks at has changed. Cheap when it has been told already. */
 void agent_kick(void);
 

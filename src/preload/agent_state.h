@@ -21,7 +21,7 @@ enum link_state {
 };
 
 struct agent_state {
-        bool started;
+        _Atomic bool started;
         int wake; /* eventfd */
         _Atomic bool kicked;
 

@@ -16,7 +16,8 @@
 #include "preload/torture.h"
 
 #define NOTICE_AFTER_NS (10 * NSEC_PER_SEC)
-#define ANSWER_AFTER_NS NSEC_PER_SEC /* the daemon has been asked who is in the way */
+#define EXIT_LOOK_NS    (50 * NSEC_PER_MSEC) /* most processes are gone by then */
+#define ANSWER_AFTER_NS NSEC_PER_SEC         /* the daemon has been asked who is in the way */
 
 struct core core;
 
@@ -52,12 +53,43 @@ int core_setup(void)
         return result;
 }
 
+/* The process exits, and the driver is about to shut down. A thread that is inside it then may stay
+ * there for ever, and with it whoever needs what it holds: our own has to be out. Nothing moves any
+ * more. The exiting thread waits for nothing of ours; others that do, until the driver has shut
+ * down and answers them (core_wait). The lock may be this very thread's, where a signal's handler
+ * exits. */
+static void core_exits(void)
+{
+        if (core_passive())
+                return;
+        atomic_store(&core.exiter, (uintptr_t)pthread_self());
+        agent_stop();
+        bell_ring(&core.changed);
+}
+
+static bool driver_has_shut_down(void)
+{
+        size_t free_bytes, total_bytes;
+
+        return real.cuMemGetInfo_v2(&free_bytes, &total_bytes) == CUDA_ERROR_DEINITIALIZED;
+}
+
+void core_expect_exit(void)
+{
+        static _Atomic bool done;
+
+        if (!atomic_exchange(&done, true))
+                (void)atexit(core_exits);
+}
+
 void core_give_up(const struct gpu *g, CUresult why)
 {
         if (core_passive())
                 return;
-        log_warning("GPU %u has failed (CUDA error %d): this program goes on without sharing",
-                    g->index, (int)why);
+        if (why != CUDA_ERROR_DEINITIALIZED) /* the process exits */
+                log_warning(
+                        "GPU %u has failed (CUDA error %d): this program goes on without sharing",
+                        g->index, (int)why);
         atomic_store(&core.bystander, true);
         bell_ring(&core.changed);
 }
@@ -106,6 +138,11 @@ void core_wait(struct core_wait *w, uint64_t timeout_ns)
         if (!w->told)
                 timeout_ns = MIN(timeout_ns, sub_sat(notice(w, now), now));
         lock_release(&core.lock);
+        if (unlikely(atomic_load_explicit(&core.exiter, memory_order_relaxed))) {
+                timeout_ns = MIN(timeout_ns, EXIT_LOOK_NS);
+                if (driver_has_shut_down())
+                        atomic_store(&core.bystander, true);
+        }
         bell_wait(&core.changed, heard, timeout_ns);
         lock_acquire(&core.lock);
 }

@@ -5,9 +5,11 @@
  * is held. core.changed rings whenever a figure that somebody may wait for has changed. */
 #pragma once
 
+#include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/macros.h"
 #include "cuda/cuda_abi.h"
 #include "preload/heap.h"
 #include "preload/lock.h"
@@ -74,10 +76,11 @@ struct core {
         bool passing;     /* a drain lets each of them through, once a round ... */
         bool passed;      /* ... and has let one since it last looked */
         unsigned pass_round;
-        bool running;           /* we may submit: the gate is open as far as the lease goes */
-        uint64_t lease;         /* 0: none, or granted by a daemon that is gone */
-        _Atomic bool bystander; /* after fork, or where the driver cannot be shared: everything
-                                   passes through */
+        bool running;             /* we may submit: the gate is open as far as the lease goes */
+        uint64_t lease;           /* 0: none, or granted by a daemon that is gone */
+        _Atomic bool bystander;   /* after fork, or where the driver cannot be shared: everything
+                                     passes through */
+        _Atomic uintptr_t exiter; /* the thread that ends the process; 0: it does not end */
 };
 
 extern struct core core;
@@ -101,13 +104,20 @@ struct gpu *core_attach(CUdevice device);
 
 static inline bool core_passive(void)
 {
-        return atomic_load_explicit(&core.bystander, memory_order_relaxed);
+        uintptr_t exiter = atomic_load_explicit(&core.exiter, memory_order_relaxed);
+
+        return atomic_load_explicit(&core.bystander, memory_order_relaxed) ||
+               (unlikely(exiter) && exiter == (uintptr_t)pthread_self());
 }
 
 /* The GPU does not answer any more, not even to calls that look at no context: nothing can be saved
  * or shared. The process becomes a bystander, so that its threads meet the driver's own answer
  * instead of waiting for memory that cannot come back. Lock held. */
 void core_give_up(const struct gpu *g, CUresult why);
+
+/* The driver has been set up, and has registered what shuts it down when the process exits: what
+ * has to happen before that is registered after it. */
+void core_expect_exit(void);
 
 /* Wait for the bell with the lock held; it is released meanwhile. After 10 s a person is told what
  * is waited for and who is in the way, once a wait. */

@@ -14,8 +14,12 @@
 
 CUresult hook_cuInit(unsigned int Flags)
 {
+        CUresult r;
+
         (void)core_setup();
-        return real.cuInit(Flags);
+        r = real.cuInit(Flags);
+        core_expect_exit();
+        return r;
 }
 
 /* Room for a context is asked for before it is created: the card may be full of others' memory. */

@@ -13,7 +13,7 @@ from suite import Failure
 
 TOGETHER = 5  # cases at a time; three processes of each but for its first run
 # One call in so many, and a moment in so many milliseconds: some dozen times a second at most.
-TORTURE = "calls=3000,every=40ms"
+TORTURE = "calls=1000,every=20ms"
 
 QUIET_JAX = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", "XLA_FLAGS": "--xla_gpu_deterministic_ops=true"
              " --xla_gpu_autotune_level=0"}

@@ -80,9 +80,10 @@ static const struct entry_point *entry_point_find(const char *symbol)
         program_fail(PROGRAM_EXIT_SETUP, "no row for %s in cuda_api.def", symbol);
 }
 
-static void *by_get_proc_address(const char *symbol, bool per_thread, bool version2)
+/* per_thread: of a row of driver.def whose variant it is, or the symbol again. */
+static void *by_get_proc_address(const char *symbol, const char *per_thread, bool version2)
 {
-        const struct entry_point *e = entry_point_find(symbol);
+        const struct entry_point *e = entry_point_find(per_thread ? per_thread : symbol);
         uint64_t flags = per_thread ? CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM : 0;
         CUdriverProcAddressQueryResult status;
         void *p = NULL;
@@ -118,13 +119,14 @@ void driver_open(bool per_thread)
                 door = "dlsym";
         for (size_t i = 0; i < SYMBOLS; i++) {
                 const char *name = symbols[i].name;
+                const char *variant = per_thread ? symbols[i].per_thread : NULL;
 
                 if (!strcmp(door, "dlsym"))
-                        table[i] = by_dlsym(per_thread ? symbols[i].per_thread : name);
+                        table[i] = by_dlsym(variant ? variant : name);
                 else if (!strcmp(door, "getproc"))
-                        table[i] = by_get_proc_address(name, per_thread, true);
+                        table[i] = by_get_proc_address(name, variant, true);
                 else if (!strcmp(door, "getproc1"))
-                        table[i] = by_get_proc_address(name, per_thread, false);
+                        table[i] = by_get_proc_address(name, variant, false);
                 else
                         program_fail(PROGRAM_EXIT_SETUP, "PROGRAM_DOOR=%s: unknown door", door);
         }

@@ -6,6 +6,8 @@
  *   cancel   they are cancelled, and joined; what was submitted is counted, all memory checked
  *   signal   they are sent signals, again and again
  *   exit     the process exits, freeing its memory in an exit handler
+ *   join     the process exits, and a handler from before cuInit joins them, as destructors of
+ *            static objects do
  *   fork     a child is forked, calls the driver, and exits; again and again */
 #include <errno.h>
 #include <pthread.h>
@@ -22,12 +24,14 @@
 #define MOST_S      120 /* nothing here lasts longer */
 #define THREADS_MAX 16
 
-enum how { CANCEL, SIGNAL, EXIT, FORK };
-static const char *const names[] = {"cancel", "signal", "exit", "fork"};
+enum how { CANCEL, SIGNAL, EXIT, JOIN, FORK };
+static const char *const names[] = {"cancel", "signal", "exit", "join", "fork"};
 
 static enum how how;
 static struct blocks b;
 static CUdeviceptr counters; /* one a thread */
+static pthread_t threads[THREADS_MAX];
+static size_t started;
 static _Atomic bool stop;
 static _Atomic unsigned launched[THREADS_MAX], signals;
 
@@ -43,7 +47,13 @@ static void *submit(void *argument)
         TRY(cu.StreamCreate(&stream, CU_STREAM_NON_BLOCKING));
         (void)pthread_setcancelstate(PTHREAD_CANCEL_ENABLE, &old);
         while (!atomic_load(&stop)) {
-                launch_tiny(counters + 4 * i, stream);
+                CUdeviceptr counter = counters + 4 * i;
+                CUresult r = cu.LaunchKernel(kernels.tiny, 1, 1, 1, 32, 1, 1, 0, stream,
+                                             (void *[]){&counter}, NULL);
+
+                if (r == CUDA_ERROR_DEINITIALIZED && (how == EXIT || how == JOIN))
+                        break; /* the driver has shut down */
+                TRY(r);
                 atomic_fetch_add(&launched[i], 1);
                 pthread_testcancel();
         }
@@ -83,7 +93,15 @@ static void one_child(void)
                 program_fail(PROGRAM_EXIT_WRONG, "a child ended badly");
 }
 
-static void act(const pthread_t *threads, size_t n)
+static void join_at_exit(void)
+{
+        for (size_t i = 0; i < started; i++)
+                (void)pthread_join(threads[i], NULL);
+        if (started)
+                program_say("joined", "\"threads\":%zu", started);
+}
+
+static void act(size_t n)
 {
         const struct timespec nap = {.tv_nsec = 20000000};
 
@@ -102,6 +120,7 @@ static void act(const pthread_t *threads, size_t n)
                 program_say("signalled", "\"signals\":%u", atomic_load(&signals));
                 break;
         case EXIT:
+        case JOIN:
                 exit(PROGRAM_EXIT_OK);
         case FORK:
                 for (unsigned children = 0;; children++) {
@@ -117,10 +136,11 @@ static void act(const pthread_t *threads, size_t n)
 int main(int argc, char **argv)
 {
         const struct sigaction action = {.sa_handler = on_signal};
-        pthread_t threads[THREADS_MAX];
         unsigned counted[THREADS_MAX];
         size_t n;
 
+        if (atexit(join_at_exit))
+                program_fail(PROGRAM_EXIT_SETUP, "atexit");
         program_begin(argc, argv,
                       &(struct options){.bytes = 16 * MIB,
                                         .block = 4 * MIB,
@@ -148,7 +168,8 @@ int main(int argc, char **argv)
                 if (pthread_create(&threads[i], NULL, submit, (void *)(uintptr_t)i))
                         program_fail(PROGRAM_EXIT_SETUP, "no thread");
         (void)usleep((useconds_t)(options.ms * 1000));
-        act(threads, n);
+        started = how == JOIN ? n : 0;
+        act(n);
         atomic_store(&stop, true);
         for (size_t i = 0; i < n; i++)
                 (void)pthread_join(threads[i], NULL);

@@ -239,6 +239,17 @@ def test_a_process_exits_while_its_threads_wait(held):
     holder.ok()
 
 
+def test_a_process_exits_and_joins_its_threads_that_wait(held):
+    """In a handler from before the driver's: on the plain driver their calls fail then, and so the threads end."""
+    subject, holder = evicted_and_holder(held, "join")
+    touch(held.path("go"))
+    wait_for(lambda: subject.running() and waiting(held, subject.pid), 20, "its threads to wait", interval=0.01)
+    subject.ok(20)
+    assert subject.events("joined")
+    touch(held.path("end"))
+    holder.ok()
+
+
 def test_forks_while_memory_is_moved(contested):
     subject = contested.program("leave", "--how", "fork", "--bytes", "32MiB", "--block", "4MiB", "--seed", 5,
                                 "--sample", contested.path("go"), "--until", contested.path("end"))

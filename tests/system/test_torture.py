@@ -65,6 +65,16 @@ def test_work_that_cannot_just_be_waited_for(shared, name):
     assert sum(times(shared, run.pid)) > 0
 
 
+@pytest.mark.parametrize("how", ["cancel", "signal", "exit", "join", "fork"])
+def test_threads_and_processes_that_leave(shared, how):
+    for name in ("go", "end"):
+        open(shared.path(name), "wb").close()
+    run = tortured(shared, "leave", "--how", how, "--bytes", "64MiB", "--block", "8MiB", "--seed", "5", "--ms", "20",
+                   "--sample", shared.path("go"), "--until", shared.path("end"), torture=f"7,{TORTURE}").ok()
+    assert run.err() == ""
+    assert run.events("joined" if how == "join" else "freed" if how == "exit" else "end")
+
+
 def test_the_seed_decides(world):
     """Two runs are alike, another seed is not."""
     args = ["copies", "--bytes", "4MiB", "--rounds", "3", "--seed", "11"]

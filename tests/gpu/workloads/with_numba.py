@@ -1,9 +1,12 @@
 """numba: kernels in Python, with shared memory, atomics, streams, pinned, mapped and managed arrays."""
 
 import numpy as np
-from numba import cuda, float32, int32
 
-import common
+np.row_stack = np.vstack  # numba-cuda 0.30 still wants the name that NumPy 2.5 has dropped
+
+from numba import cuda, float32, int32  # noqa: E402
+
+import common  # noqa: E402
 
 
 @cuda.jit

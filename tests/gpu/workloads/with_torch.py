@@ -174,7 +174,7 @@ def sizes():
 
 def out_of_memory():
     """A batch that is too large is halved, as users do; and one allocation that no card has room for."""
-    torch.cuda.set_per_process_memory_fraction(0.02)
+    torch.cuda.set_per_process_memory_fraction((3 << 30) / torch.cuda.get_device_properties(0).total_memory)
     model = net()
     refused = 0
     for n in (1 << 40, 1 << 38):

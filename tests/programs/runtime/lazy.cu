@@ -6,13 +6,16 @@ template <int N> __device__ uint32_t global_of = N;
 
 template <int N> static __global__ void kernel(uint32_t *at)
 {
-        uint32_t local[N % 7 + 1];
+        uint32_t local[N % 7 + 1], mine = at[threadIdx.x];
 
         for (int i = 0; i <= N % 7; i++)
-                local[i] = at[threadIdx.x] + i * N;
+                local[i] = mine + i * N;
         for (int i = 0; i < 50; i++)
-                local[(at[i] + i) % (N % 7 + 1)] += i;
-        at[threadIdx.x] ^= local[at[threadIdx.x] % (N % 7 + 1)] + atomicAdd(&global_of<N>, 1u) / 512;
+                local[(mine + i) % (N % 7 + 1)] += i;
+        at[threadIdx.x] ^= local[mine % (N % 7 + 1)] + global_of<N>;
+        __syncthreads();
+        if (threadIdx.x == 0)
+                global_of<N> += 512;
 }
 
 template <int N> static void run(uint32_t *at)

@@ -35,9 +35,10 @@ int main(void)
                         TRY(cudaEventRecord(event[i], stream[i]));
                         TRY(cudaLaunchHostFunc(stream[i], count, &called));
                 }
+                /* Each takes words of its neighbour that nobody writes meanwhile. */
                 for (int i = 0; i < STREAMS; i++) {
                         TRY(cudaStreamWaitEvent(stream[i], event[(i + 1) % STREAMS], 0));
-                        TRY(cudaMemcpyAsync(at[i], at[(i + 1) % STREAMS], 4096,
+                        TRY(cudaMemcpyAsync(at[i], at[(i + 1) % STREAMS] + 4096, 4096,
                                             cudaMemcpyDeviceToDevice, stream[i]));
                         TRY(cudaEventRecord(event[i], stream[i]));
                 }

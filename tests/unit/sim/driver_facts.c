@@ -1326,6 +1326,12 @@ static void lookups(void)
         NUMBER(p == q);
         SAY(cuGetProcAddress_v2("cuMemAlloc", &q, 13000, 2, &status));
         NUMBER(q == (void *)cuMemAlloc_v2);
+        SAY(cuGetProcAddress_v2("cuLaunchKernel", &q, 4000, 2, &status));
+        NUMBER(status);
+        NUMBER(q == NULL);
+        q = &version;
+        SAY(cuGetProcAddress("cuLaunchKernel", &q, 4000, 2));
+        NUMBER(q == &version);
         SAY(cuGetProcAddress_v2("cuStreamBeginCapture", &q, 10000, 0, &status));
         NUMBER(q == (void *)cuStreamBeginCapture);
         SAY(cuGetProcAddress_v2("cuStreamBeginCapture", &q, 13000, 0, &status));
@@ -1339,6 +1345,35 @@ static void lookups(void)
         SAY(cuGetProcAddress_v2("cuMemAlloc", &q, 13000, 99, &status));
         SAY(cuGetProcAddress_v2("", &q, 13000, 0, &status));
         SAY(cuDriverGetVersion(&version));
+}
+
+static void before_it_shuts_down(void)
+{
+        int count;
+
+        SAY(cuDeviceGetCount(&count));
+        SAY(cuMemGetInfo_v2(&(size_t){0}, &(size_t){0}));
+        SAY(cuStreamQuery(NULL));
+}
+
+static void after_it_has_shut_down(void)
+{
+        int n;
+
+        SAY(cuDeviceGetCount(&n));
+        SAY(cuMemGetInfo_v2(&(size_t){1}, &(size_t){1}));
+        SAY(cuStreamQuery(CU_STREAM_LEGACY));
+}
+
+/* The driver shuts down in an exit handler that cuInit registers. */
+static void exits(void)
+{
+        (void)atexit(after_it_has_shut_down);
+        NEED(cuInit(0));
+        (void)atexit(before_it_shuts_down);
+        NEED(cuDevicePrimaryCtxRetain(&context, 0));
+        NEED(cuCtxSetCurrent(context));
+        exit(0);
 }
 
 static const struct {
@@ -1374,6 +1409,7 @@ static const struct {
         {"contexts", contexts},
         {"after_fork", after_fork},
         {"lookups", lookups},
+        {"exits", exits},
 };
 
 int main(int argc, char *argv[])
