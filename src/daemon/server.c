@@ -315,6 +315,7 @@ static int server_open(struct server *s)
                 s->return_until_ns = s->started_ns + RESTART_GRACE_NS;
                 s->place->marked = true;
         }
+        sc.seed = s->instance;
         s->sched = sched_new(&sc);
         s->by_slot = calloc(sc.clients_max + 1ul, sizeof(struct client *));
         s->users = users_new(s->config->connections_per_user, s->config->messages_per_second);

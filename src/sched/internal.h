@@ -107,6 +107,8 @@ struct client {
         uint64_t revoke_due_ns;
         unsigned revoke_gpu, drain_failures;
         uint64_t retry_ns, unpreemptible_until_ns;
+        uint64_t give_back_ns; /* strangers leave no room for it: gives back what it has; 0: not so
+                                */
 
         enum sched_state state;
         unsigned flags; /* enum sched_flags, as of the last event */
@@ -177,9 +179,10 @@ struct sched {
         uint64_t restart_until_ns;
         uint64_t leases, tickets;
         uint64_t virtual_ns; /* fair.c */
-        struct user *user;   /* clients_max of them */
-        uint64_t host_over;  /* commits past host room that were there before anything was given */
-        unsigned gpus;       /* one past the highest present */
+        uint64_t random;
+        struct user *user;  /* clients_max of them */
+        uint64_t host_over; /* commits past host room that were there before anything was given */
+        unsigned gpus;      /* one past the highest present */
         struct gpu gpu[SCHED_GPUS_MAX];
         unsigned clients; /* one past the highest slot ever used */
         struct client *client;
@@ -300,9 +303,14 @@ void settle(struct sched *s);
 /* c no longer waits for this: its place among those who wait for fixed bytes goes with the last. */
 void settle_fixed_done(struct client *c, bool *wanted);
 void settle_grant(struct sched *s, struct client *c);
+/* With everybody asked who can be asked, would there be room for c (if there were no strangers)? */
+bool settle_fits(const struct sched *s, const struct client *c, bool without_strangers);
 void client_update_waiting(struct sched *s, struct client *c);
 void client_new_ticket(struct sched *s, struct client *c);
 void account_answer_commit(struct sched *s, struct client *c, unsigned gpu);
+
+/* ---- strangers.c ---- */
+void strangers_give_back(struct sched *s, struct client *c);
 
 /* ---- actions.c ---- */
 void actions_mark(struct sched *s, struct client *c);

@@ -59,6 +59,7 @@ struct sched *sched_new(const struct sched_config *config)
                 return NULL;
         }
         s->next_ns = UINT64_MAX;
+        s->random = config->seed ? config->seed : 1; /* xorshift stays at 0 */
         return s;
 }
 

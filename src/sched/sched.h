@@ -66,6 +66,7 @@ struct sched_config {
         uint64_t restart_grace_ns;  /* after a restart: grant nothing for this long from the first
                                        event; 0: a first start */
         unsigned fixed_permille;    /* budget for fixed bytes, share of the card, 50 */
+        uint64_t seed;              /* two daemons on one card must not be in step */
 };
 
 /* All of the above at the values named in the comments; patience 2 s, clients_max 1024, host budget

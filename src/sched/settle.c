@@ -341,7 +341,7 @@ static void serve_fixed(struct sched *s, struct client *c)
 
 /* With everybody asked who can be asked, would there be room? If not, keeping bytes for c would
  * only keep them from the others. */
-static bool feasible(const struct sched *s, const struct client *c)
+bool settle_fits(const struct sched *s, const struct client *c, bool without_strangers)
 {
         unsigned gpu;
 
@@ -350,9 +350,12 @@ static bool feasible(const struct sched *s, const struct client *c)
                 const struct gpu *g = &s->gpu[gpu];
                 uint64_t need = account_need(c, a);
                 uint64_t others = g->immovable - (client_immovable(s, c) ? account_movable(a) : 0);
+                uint64_t usable = gpu_usable(g);
 
+                if (without_strangers)
+                        usable = sub_sat(g->total, gpu_headroom(g));
                 if (need > a->limit &&
-                    add_sat(sub_sat(need, a->pinned), g->fixed + others) > gpu_usable(g))
+                    add_sat(sub_sat(need, a->pinned), g->fixed + others) > usable)
                         return false;
         }
         return true;
@@ -489,10 +492,13 @@ static void serve_run(struct sched *s, struct client *c)
 
         if (c->overdue)
                 keep_what_it_holds(s, c);
-        c->stuck = c->overdue || asks_and_never_answers(c) || !feasible(s, c);
+        c->stuck = c->overdue || asks_and_never_answers(c) || !settle_fits(s, c, false);
         set_reserve(s, c);
-        if (c->stuck)
+        if (c->stuck) {
+                strangers_give_back(s, c);
                 return;
+        }
+        c->give_back_ns = 0;
         FOR_EACH_GPU_OF (c, gpu) {
                 struct gpu *g = &s->gpu[gpu];
                 struct account *a = &c->accounts[gpu];

@@ -3,9 +3,9 @@
 
 Needs a GPU that nobody else uses, PyTorch with torchvision for three of the parts, and the built files in --build
 (.gpu, made by pack.sh, or build). Writes h200-core.json and h200-core.md into --out after every part, so that what
-was measured before a failure is kept. The parts about sharing over time, about draining, about torture and about what
-is not copied are run when they are named with --only and have pages of their own: h200-survives, h200-drain, h200-torture
-and h200-unchanged. Exit status: 0 all parts finished, 1 some did not."""
+was measured before a failure is kept. The parts about sharing over time, about draining, about torture, about what is
+not copied and about programs that map memory themselves are run when they are named with --only and have pages of their
+own: h200-survives, h200-drain, h200-torture, h200-unchanged and h200-virtual. Exit status: 0 all parts finished, 1 some did not."""
 
 import argparse
 import json
@@ -23,12 +23,13 @@ import suite
 import survives
 import torture
 import unchanged
+import virtual
 
-PARTS = {**parts.PARTS, **survives.PARTS, **drains.PARTS, **torture.PARTS, **unchanged.PARTS}
+PARTS = {**parts.PARTS, **survives.PARTS, **drains.PARTS, **torture.PARTS, **unchanged.PARTS, **virtual.PARTS}
 # A page and its JSON file, whose parts they show, and how.
 PAGES = (("h200-core", parts.PARTS, report), ("h200-survives", survives.PARTS, report_survives),
          ("h200-drain", drains.PARTS, drains), ("h200-torture", torture.PARTS, torture),
-         ("h200-unchanged", unchanged.PARTS, unchanged))
+         ("h200-unchanged", unchanged.PARTS, unchanged), ("h200-virtual", virtual.PARTS, virtual))
 
 
 def write(out, results):

@@ -21,14 +21,16 @@ PROGRAMS = {
     "launches": ["--rounds", "3"],
 }
 
-# Programs whose work in flight waits for what comes later, or whose captures take long. They check their memory
-# themselves, and say sums that can be recomputed. "inside" is not among them: a real GPU does not finish it, with
+# Programs whose work in flight waits for what comes later, or whose captures take long, or that map their memory
+# themselves. They check their memory themselves, and say sums that can be recomputed. "inside" is not among them: a real GPU does not finish it, with
 # sublet or without.
 TANGLED = {
     **{f"depend-{how}": ["depend", "--how", how, "--bytes", "32MiB", "--block", "4MiB", "--ms", "30", "--rounds", "2"]
        for how in ("value", "write", "kernel", "host", "function")},
     **{f"captures-{how}": ["captures", "--how", how, "--bytes", "32MiB", "--block", "2MiB", "--count", "4", "--ms", "30",
                            "--rounds", "2"] for how in ("global", "local", "relaxed", "free")},
+    **{f"virtual-{how}": ["virtual", "--how", how, "--bytes", "24MiB", "--block", "4MiB", "--rounds", "6"]
+       for how in ("segments", "pages", "sleep", "one", "export")},
 }
 
 # Torture so hard that even a short program meets it; less of it for who makes thousands of calls.

@@ -422,6 +422,88 @@ static void others_on_the_card_make_idle_clients_give_way(void **state)
         assert_false(t->revoked);
 }
 
+/* It cannot be asked, so what it was given is as good as fixed; others go on with the rest. */
+static void who_answers_once_and_falls_silent_keeps_what_it_was_given_and_no_more(void **state)
+{
+        BENCH;
+        struct tenant *t = runner(b, 0, 300 * MIB), *silent;
+
+        silent = join(b, 0);
+        want_commit(b, silent, 600 * MIB);
+        silent->allocated[0] = 600 * MIB;
+        usage(b, silent);
+        want_run(b, silent, 600 * MIB);
+        assert_int_equal(silent->limit[0], 600 * MIB);
+        pass(b, 6 * NSEC_PER_SEC);
+        assert_true(silent->overdue);
+        assert_false(silent->lease);
+        assert_int_equal(charged(b), 900 * MIB);
+        /* What fits beside it is served; what does not neither waits in others' way nor drives
+         * anybody out. */
+        want_commit(b, t, 350 * MIB);
+        t->allocated[0] = 350 * MIB;
+        want_run(b, t, 350 * MIB);
+        assert_int_equal(t->limit[0], 350 * MIB);
+        restore(b, t);
+        pass(b, 30 * NSEC_PER_SEC);
+        assert_false(t->revoked);
+        assert_true(t->lease);
+        assert_null(sched_check(b->s, b->now_ns));
+        /* One word, and it is like any other. */
+        restore(b, silent);
+        assert_true(silent->lease);
+        assert_false(flags_of(b, silent) & SCHED_OVERDUE);
+}
+
+/* Two daemons on one card: each has half of somebody's memory there and would wait for the other.
+ */
+static void what_is_half_there_goes_back_where_strangers_hold_the_rest(void **state)
+{
+        BENCH;
+        struct tenant *t = runner(b, 0, 600 * MIB);
+
+        idle(b, t, true);
+        foreign(b, 970 * MIB);
+        pass(b, NSEC_PER_SEC);
+        drained(b, t);
+        evict_to(b, t, 0);
+        foreign(b, 0);
+        want_run(b, t, 600 * MIB);
+        assert_int_equal(t->limit[0], 600 * MIB);
+        t->backed[0] = 300 * MIB;
+        usage(b, t);
+        foreign(b, 500 * MIB);
+        restore(b, t);
+        assert_int_equal(t->limit[0], 470 * MIB);
+        pass(b, 8 * NSEC_PER_SEC);
+        assert_false(t->overdue);
+        assert_int_equal(t->limit[0], 0);
+        evict_to(b, t, 0);
+        assert_int_equal(state_of(b, t), SCHED_WAITING);
+        foreign(b, 0);
+        assert_int_equal(t->limit[0], 600 * MIB);
+        restore(b, t);
+        assert_true(t->lease);
+}
+
+static void who_runs_and_cannot_grow_because_of_strangers_gives_back_as_well(void **state)
+{
+        BENCH;
+        struct tenant *t = runner(b, 0, 400 * MIB);
+
+        want_commit(b, t, 600 * MIB);
+        foreign(b, 500 * MIB);
+        t->allocated[0] = 600 * MIB;
+        usage(b, t);
+        want_run(b, t, 600 * MIB);
+        assert_false(t->revoked);
+        pass(b, 8 * NSEC_PER_SEC);
+        assert_true(t->revoked);
+        drained(b, t);
+        want_run(b, t, 600 * MIB);
+        assert_int_equal(t->limit[0], 0);
+}
+
 static void a_shortage_counts_until_the_card_was_measured(void **state)
 {
         BENCH;
@@ -505,6 +587,10 @@ int main(void)
                 cmocka_unit_test(gone_takes_former_records_along),
                 cmocka_unit_test(a_restarted_daemon_gives_nothing_before_the_clients_are_back),
                 cmocka_unit_test(others_on_the_card_make_idle_clients_give_way),
+                cmocka_unit_test(
+                        who_answers_once_and_falls_silent_keeps_what_it_was_given_and_no_more),
+                cmocka_unit_test(what_is_half_there_goes_back_where_strangers_hold_the_rest),
+                cmocka_unit_test(who_runs_and_cannot_grow_because_of_strangers_gives_back_as_well),
                 cmocka_unit_test(a_shortage_counts_until_the_card_was_measured),
                 cmocka_unit_test(a_client_short_of_memory_gets_what_others_give),
                 cmocka_unit_test(names_are_the_ones_in_the_documentation),

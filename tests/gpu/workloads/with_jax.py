@@ -1,5 +1,7 @@
 """JAX: a training loop as one program, and its libraries. How it allocates is in the environment."""
 
+import os
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -58,5 +60,25 @@ def arrays():
     common.result("held", *[h.sum() for h in held])
 
 
+def large():
+    """The training, with much memory beside it whose sums are taken again and again. LARGE_GIB says how much."""
+    n = int(os.environ.get("LARGE_GIB", "1"))
+
+    @jax.jit
+    def fill(key):
+        return jax.random.bits(key, (1 << 28,), jnp.uint32)
+
+    @jax.jit
+    def change(a):
+        return a * jnp.uint32(5) + jnp.uint32(7), (a ^ (a >> 7)).sum(dtype=jnp.uint32)
+
+    held = [fill(jax.random.key(i)) for i in range(n)]
+    for _ in range(12):
+        for i in range(n):
+            held[i], total = change(held[i])
+            common.result(f"sum-{i}", total)
+    training()
+
+
 if __name__ == "__main__":
-    common.run({"training": training, "arrays": arrays})
+    common.run({"training": training, "arrays": arrays, "large": large})

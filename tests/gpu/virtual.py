@@ -1,0 +1,176 @@
+"""Programs that reserve, create and map memory themselves, on a real GPU, two at a time that do not fit together:
+driver-API programs by the size of their handles, PyTorch with expandable segments, JAX with its preallocation. What they
+compute is compared with undisturbed runs on the plain driver."""
+
+import os
+import statistics
+import sys
+
+import parts
+import suite
+from suite import Failure
+from torture import cell
+
+EACH_GIB = 80  # of two programs
+TORCH = {"steps": 240, "epoch": 40, "ballast_gib": 84}
+JAX = {"XLA_PYTHON_CLIENT_MEM_FRACTION": ".6", "XLA_FLAGS": "--xla_gpu_deterministic_ops=true --xla_gpu_autotune_level=0"}
+JAX_GIB = 70  # of arrays, beside the training
+
+# name: program and its arguments
+KINDS = {
+    "cuMemAlloc, 1 GiB": ("fill", lambda: ["--block", parts.size(1)]),
+    "handles of 128 MiB": ("virtual", lambda: ["--how", "segments", "--block", "128MiB" if parts.UNIT == "GiB" else "8MiB"]),
+    "handles of 20 MiB, as PyTorch": ("virtual", lambda: ["--how", "segments", "--block", "20MiB" if parts.UNIT == "GiB" else "4MiB"]),
+    "handles of 2 MiB that wander, as a cache of pages": ("virtual", lambda: ["--how", "pages", "--block", "2MiB"]),
+    "one handle, mapped twice": ("virtual", lambda: ["--how", "one", "--block", parts.size(1)]),
+}
+
+
+def rates(events, programs, kind):
+    """GB/s of the episodes of some size."""
+    found = [b / (e - s) for p in programs for s, e, b in suite.episodes(events, p.pid, kind) if b > parts.GIB * 2 and e > s]
+    return round(statistics.median(found), 1) if found else None
+
+
+def programs(part, result):
+    """Two driver-API programs of 80 GiB each, by how they come to their memory."""
+    part.daemon(quantum="1s")
+    for name, (program, args) in KINDS.items():
+        label = f"{len(result)}"
+        end = os.path.join(part.root, f"end-{label}")
+        before, deadline = part.gpu()["handoffs"], part.left()
+        pair = [part.program(program, *args(), "--bytes", parts.size(EACH_GIB), "--seed", seed, "--until", end,
+                             name=f"{label}-{seed}") for seed in (1, 2)]
+        for p in pair:
+            p.expect("filled", part.deadline)
+        parts.wait_until(part, lambda: part.gpu()["handoffs"] >= before + 6 or part.left() < deadline - 25
+                         or any(p.process.poll() is not None for p in pair), "six hand-offs")
+        row = {"handoffs": part.gpu()["handoffs"] - before}
+        with open(end, "w", encoding="ascii"):
+            pass
+        for p in pair:
+            p.wait(part.deadline)
+        events = part.traced()
+        row.update(rounds=[len(p.of("round")) for p in pair], out_gb_s=rates(events, pair, "evict"),
+                   in_gb_s=rates(events, pair, "restore"),
+                   moved_gib=round(sum(b for p in pair for _, _, b in suite.episodes(events, p.pid, "evict")) / parts.GIB, 1))
+        # The programs check every byte on the GPU; a round is recomputed by processors that have no part in it.
+        row["recomputed"] = part.check_sums(pair[0], len(pair[0].of("round")))
+        result[name] = row
+        if row["handoffs"] < 2:
+            raise Failure(f"{name}: only {row['handoffs']} hand-offs")
+
+
+def torch_segments(part, result):
+    """PyTorch with expandable segments beside PyTorch without."""
+    how = {"resnet50": {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}, "transformer": {}}
+
+    def trainer(net, shared, *more):
+        seed = list(how).index(net) + 1
+        return part.start([sys.executable, os.path.join(suite.HERE, "trainer.py"), "--net", net, "--seed", str(seed),
+                           "--ballast-gib", str(TORCH["ballast_gib"]), *more], net + ("" if shared else "-alone"), shared,
+                          **how[net])
+
+    def go(p):
+        p.say(f"train {TORCH['steps']} {TORCH['epoch']}")
+
+    alone = {net: trainer(net, False, "--hold") for net in how}
+    for p in alone.values():
+        p.say("go")
+        p.expect("ready", part.deadline)
+        go(p)
+        p.expect("trained", part.deadline)
+        p.close()
+        p.wait(part.deadline)
+    part.daemon(quantum="1500ms")
+    together = {net: trainer(net, True) for net in how}
+    for p in together.values():
+        p.expect("ready", part.deadline)
+    for p in together.values():
+        go(p)
+    for p in together.values():
+        p.expect("trained", part.deadline)
+    status, events = part.gpu(), part.traced()
+    result["handoffs"] = status["handoffs"]
+    result["moved_out_gib"] = {c["name"]: round(c["moved_out"] / suite.GIB, 1) for c in status["clients"]}
+    result["out_gb_s"] = {net: rates(events, [p], "evict") for net, p in together.items()}
+    for net, p in together.items():
+        p.close()
+        p.wait(part.deadline)
+        same = parts.losses(p) == parts.losses(alone[net])
+        result.setdefault("equal", {})[net] = same
+        if not same:
+            raise Failure(f"{net}: not what its undisturbed run gave")
+    if result["handoffs"] < 4:
+        raise Failure(f"only {result['handoffs']} hand-offs")
+
+
+def jax_preallocated(part, result):
+    """Two JAX processes, each of which takes 60 % of the card when it begins."""
+    def start(name, shared):
+        return part.start([sys.executable, os.path.join(suite.HERE, "workloads", "with_jax.py"), "large"], name, shared,
+                          **JAX, LARGE_GIB=str(JAX_GIB))
+
+    alone = start("alone", False)
+    alone.wait(part.deadline)
+    want = alone.of("result")
+    if not want:
+        raise Failure("no result without sublet: " + alone.tail())
+    part.daemon(quantum="1s")
+    pair = [start(f"jax-{i}", True) for i in (1, 2)]
+    for p in pair:
+        p.wait(part.deadline)
+    status = part.gpu()
+    result["handoffs"] = status["handoffs"]
+    result["moved_out_gib"] = round(sum(b for p in pair for _, _, b in suite.episodes(part.traced(), p.pid, "evict"))
+                                    / suite.GIB, 1)
+    result["seconds"] = {"alone": alone.of("end")[0]["seconds"], "together": [p.of("end")[0]["seconds"] for p in pair]}
+    result["equal"] = [p.of("result") == want for p in pair]
+    if not all(result["equal"]):
+        raise Failure("not what the undisturbed run gave")
+    if result["handoffs"] < 2:
+        raise Failure(f"only {result['handoffs']} hand-offs")
+
+
+PARTS = {"virtual-programs": (programs, 170), "virtual-torch": (torch_segments, 150), "virtual-jax": (jax_preallocated, 110)}
+
+
+def figures(found):
+    return [(f"programs that map memory themselves, {name}", cell(found[name].get("error", "equal")), "equal, after hand-offs",
+             "error" not in found[name]) for name in PARTS if name in found]
+
+
+def page(results):
+    m, found = results["machine"], results["parts"]
+    lines = [
+        "# Programs that map memory themselves, on one H200",
+        "",
+        f"{m['gpu']}, {m['gpu_memory']}, driver {m['driver']}; {m['processors']} processors, kernel {m['kernel']}. Commit"
+        f" {m['commit']}, {m['date']}. Every figure is from this run; [h200-virtual.json](h200-virtual.json) holds all of them.",
+        "",
+    ]
+    rows = {n: r for n, r in found.get("virtual-programs", {}).items() if isinstance(r, dict)}
+    if rows:
+        lines += [f"## Two programs of {EACH_GIB} GiB each", "",
+                  "Every round of a program checks and rewrites all of it. Rates are medians over whole evictions and restores,"
+                  " with the waiting for the other side in them.", "",
+                  "| memory by | hand-offs | moved out, GiB | out, GB/s | in, GB/s |", "|---|---|---|---|---|"]
+        lines += [f"| {n} | {r['handoffs']} | {r['moved_gib']} | {r['out_gb_s']} | {r['in_gb_s']} |" for n, r in rows.items()]
+        lines.append("")
+    t = found.get("virtual-torch", {})
+    if "equal" in t:
+        lines += ["## PyTorch with expandable segments", "",
+                  f"ResNet-50 with `expandable_segments:True` and a transformer without, each with {TORCH['ballast_gib']} GiB of"
+                  f" random words beside the model, {TORCH['steps']} steps: {t['handoffs']} hand-offs, moved out"
+                  f" {', '.join(f'{v} GiB ({k})' for k, v in t['moved_out_gib'].items())}. All losses, bit for bit, as"
+                  " in undisturbed runs on the plain driver: " + ", ".join(f"{k} {'yes' if v else '**no**'}" for k, v in t["equal"].items())
+                  + ".", ""]
+    j = found.get("virtual-jax", {})
+    if "equal" in j:
+        lines += ["## JAX with its preallocation", "",
+                  f"Two processes that take 60 % of the card each when they begin, and fill {JAX_GIB} GiB of it: {j['handoffs']}"
+                  f" hand-offs, {j['moved_out_gib']} GiB moved out; results as in an undisturbed run on the plain driver:"
+                  f" {'yes' if all(j['equal']) else '**no**'}.", ""]
+    lines += [f"- Part `{n}` did not finish: {cell(p['error'], 900)}" for n, p in found.items() if "error" in p]
+    lines += [f"`./dev gpu --only {','.join(PARTS)}` runs these parts (`tests/gpu/virtual.py`).", ""]
+    return "\n".join(lines)
