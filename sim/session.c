@@ -585,12 +585,38 @@ uint64_t session_used(struct session *s, unsigned device)
         return sum;
 }
 
+void session_bus_slow(struct session *s, enum session_direction direction, uint64_t bytes_per_s,
+                      uint64_t ns, pid_t pid)
+{
+        for (unsigned d = 0; d < session_device_count(s); d++) {
+                struct session_slow *slow = &s->segment->device[d].slow[direction];
+
+                atomic_store(&slow->until_ns, 0);
+                atomic_store(&slow->pid, pid);
+                atomic_store(&slow->bytes_per_s, bytes_per_s);
+                atomic_store(&slow->until_ns, clock_now_ns() + ns);
+        }
+}
+
+static uint64_t bus_rate(const struct session_device *dev, enum session_direction direction)
+{
+        const struct session_slow *slow = &dev->slow[direction];
+        uint64_t until = atomic_load_explicit(&slow->until_ns, memory_order_acquire);
+        pid_t pid;
+
+        if (likely(!until) || clock_now_ns() >= until)
+                return dev->bus_bytes_per_s;
+        pid = atomic_load(&slow->pid);
+        return pid && pid != getpid() ? dev->bus_bytes_per_s
+                                      : MIN(dev->bus_bytes_per_s, atomic_load(&slow->bytes_per_s));
+}
+
 uint64_t session_bus_claim(struct session *s, unsigned device, enum session_direction direction,
                            uint64_t ready_ns, uint64_t bytes)
 {
         struct session_device *dev = &s->segment->device[device];
         _Atomic uint64_t *busy = &dev->busy_until_ns[direction];
-        uint64_t ns = (uint64_t)((double)bytes * 1e9 / (double)dev->bus_bytes_per_s);
+        uint64_t ns = (uint64_t)((double)bytes * 1e9 / (double)bus_rate(dev, direction));
         uint64_t was = atomic_load(busy), end;
 
         do {

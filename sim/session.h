@@ -86,10 +86,18 @@ struct session_slot {
         uid_t uid;                       /* who may open them */
 };
 
+/* A fault on demand: the bus is slower than it should be, for a while, for all or for one process.
+ */
+struct session_slow {
+        _Atomic uint64_t bytes_per_s, until_ns; /* until_ns: CLOCK_MONOTONIC */
+        _Atomic pid_t pid;                      /* 0: all */
+};
+
 struct session_device {
         uint64_t total, context_bytes;
         uint64_t bus_bytes_per_s;
         _Atomic uint64_t busy_until_ns[2]; /* by session_direction; CLOCK_MONOTONIC */
+        struct session_slow slow[2];       /* likewise */
         _Atomic uint64_t peak;
         _Atomic bool lost; /* has vanished: nothing but errors from now on */
         uint8_t uuid[16];
@@ -127,6 +135,9 @@ uint64_t session_used(struct session *s, unsigned device);
 /* Reserve the bus for bytes, not before ready_ns. Returns when the transfer ends. */
 uint64_t session_bus_claim(struct session *s, unsigned device, enum session_direction direction,
                            uint64_t ready_ns, uint64_t bytes);
+/* From now on, for so long. pid 0: for all processes. */
+void session_bus_slow(struct session *s, enum session_direction direction, uint64_t bytes_per_s,
+                      uint64_t ns, pid_t pid);
 
 /* Slots for reading, index < SESSION_SLOTS; state says what they are. */
 void session_reap(struct session *s);

@@ -12,6 +12,7 @@
 static const char usage[] =
         "usage: simcuda-stat [--json] [--session NAME]\n"
         "       simcuda-stat --remove [--force] [--session NAME]\n"
+        "       simcuda-stat --slow in|out|both:RATE:SECONDS[:PID] [--session NAME]\n"
         "What the processes of a simulated machine use and have moved (the session is\n"
         "SIMCUDA_SESSION's, \"default\" where that is unset).\n";
 
@@ -153,12 +154,37 @@ static void print_text(struct session *s)
         print_lines(s, print_managed_line);
 }
 
+/* DIRECTION:RATE:SECONDS[:PID] */
+static int slow_down(struct session *s, const char *text)
+{
+        char direction[8], rate[32];
+        uint64_t bytes_per_s;
+        double seconds;
+        int pid = 0, end = 0, n;
+
+        n = sscanf(text, "%7[a-z]:%31[^:]:%lf%n:%d%n", direction, rate, &seconds, &end, &pid, &end);
+        if (n < 3 || text[end] || pid < 0 || !(seconds >= 0 && seconds <= 86400) ||
+            units_parse_rate(rate, &bytes_per_s) < 0 || bytes_per_s == 0 ||
+            (strcmp(direction, "in") != 0 && strcmp(direction, "out") != 0 &&
+             strcmp(direction, "both") != 0))
+                return -EINVAL;
+        if (strcmp(direction, "out") != 0)
+                session_bus_slow(s, SESSION_TO_DEVICE, bytes_per_s, (uint64_t)(seconds * 1e9), pid);
+        if (strcmp(direction, "in") != 0)
+                session_bus_slow(s, SESSION_TO_HOST, bytes_per_s, (uint64_t)(seconds * 1e9), pid);
+        return 0;
+}
+
 int main(int argc, char *argv[])
 {
-        static const struct option options[] = {
-                {"json", no_argument, NULL, 'j'},   {"session", required_argument, NULL, 's'},
-                {"remove", no_argument, NULL, 'r'}, {"force", no_argument, NULL, 'f'},
-                {"help", no_argument, NULL, 'h'},   {0}};
+        static const struct option options[] = {{"json", no_argument, NULL, 'j'},
+                                                {"session", required_argument, NULL, 's'},
+                                                {"remove", no_argument, NULL, 'r'},
+                                                {"force", no_argument, NULL, 'f'},
+                                                {"help", no_argument, NULL, 'h'},
+                                                {"slow", required_argument, NULL, 'b'},
+                                                {0}};
+        const char *slow = NULL;
         bool json = false, remove = false, force = false;
         char name[SESSION_NAME_MAX] = "";
         struct session *s;
@@ -175,6 +201,9 @@ int main(int argc, char *argv[])
                         break;
                 case 'r':
                         remove = true;
+                        break;
+                case 'b':
+                        slow = optarg;
                         break;
                 case 'f':
                         force = true;
@@ -207,6 +236,15 @@ int main(int argc, char *argv[])
         }
         if (remove)
                 return EXIT_SUCCESS;
+        if (slow) {
+                r = slow_down(s, slow);
+                if (r < 0)
+                        (void)fprintf(stderr,
+                                      "simcuda-stat: not a DIRECTION:RATE:SECONDS[:PID]: '%s'\n",
+                                      slow);
+                session_detach(s);
+                return r < 0 ? 2 : EXIT_SUCCESS;
+        }
         session_reap(s);
         if (json)
                 print_json(s, name);

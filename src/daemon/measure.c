@@ -63,6 +63,16 @@ static uint64_t managed_bytes(struct server *s, unsigned gpu, unsigned n, bool l
         return MIN(managed, unnamed);
 }
 
+/* What is on its way holds memory that the client does not report as backed: it must not be taken
+ * for fixed, however long a slow bus takes. */
+static bool is_moving(struct server *s, const struct client *c)
+{
+        struct sched_client_view v;
+
+        return sched_client_view(s->sched, c->id, clock_now_ns(), &v) == 0 &&
+               (v.state == SCHED_EVICTING || v.state == SCHED_RESTORING);
+}
+
 /* What the card holds for this client: NVML's word where it has one, the client's where not (in a
  * container NVML may list other numbers than ours, or none). */
 static uint64_t measure_client(struct server *s, struct client *c, unsigned gpu, unsigned n,
@@ -81,7 +91,8 @@ static uint64_t measure_client(struct server *s, struct client *c, unsigned gpu,
         } else {
                 return v.usage.backed + v.usage.fixed;
         }
-        acc->fixed[acc->n_fixed++ % SAMPLES] = sub_sat(used, v.usage.backed);
+        if (!is_moving(s, c))
+                acc->fixed[acc->n_fixed++ % SAMPLES] = sub_sat(used, v.usage.backed);
         return used;
 }
 

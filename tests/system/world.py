@@ -248,6 +248,10 @@ class World:
         assert done.returncode == 0, f"simcuda-stat: {done.returncode}: {done.stderr}"
         return json.loads(done.stdout)
 
+    def slow_bus(self, what):
+        """As simcuda-stat --slow: in|out|both:RATE:SECONDS[:PID]."""
+        subprocess.run([os.path.join(BUILD, "sim", "simcuda-stat"), "--slow", what], env=self.env, check=True, timeout=20)
+
     def card(self):
         return self.driver()["devices"][0]
 

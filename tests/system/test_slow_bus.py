@@ -1,0 +1,74 @@
+"""A bus that becomes slow in the middle of hand-offs: slow is not stuck, and stuck is not lost."""
+
+import json
+
+import pytest
+
+from world import go_on, wait_for
+
+
+@pytest.fixture
+def slow(make_world):
+    return make_world(memory="64MiB")
+
+
+def fill(world, mib, seed):
+    p = world.program("fill", "--bytes", f"{mib}MiB", "--block", "4MiB", "--seed", seed, "--until", world.path("end"), "--ms", "2")
+    p.await_event("filled")
+    return p
+
+
+def end(world, *programs):
+    with open(world.path("end"), "w", encoding="utf-8"):
+        pass
+    for p in programs:
+        p.ok()
+        world.check_sums(p)
+    wait_for(lambda: world.card()["used"] == 0, 20, "the card to be empty")
+    wait_for(lambda: world.status()["gpus"][0]["charged"] == 0, 20, "the ledger to be empty")
+
+
+def look(world):
+    gpu = world.status()["gpus"][0]
+    assert gpu["charged"] <= gpu["capacity"] - gpu["headroom"], json.dumps(gpu, indent=1)
+    return {c["pid"]: c for c in gpu["clients"]}
+
+
+def test_a_bus_that_becomes_slow_costs_time_and_nothing_else(slow):
+    """Every extent is progress: nobody is late, and status shows them moving."""
+    slow.start_daemon(config={"quantum": "150ms", "grace": "1500ms"})
+    programs = [fill(slow, 40, seed) for seed in ("1", "2")]
+    wait_for(lambda: slow.handoffs() >= 2, 30, "hand-offs")
+    slow.slow_bus("both:24MB/s:60")
+    before = slow.card()["d2h_bytes"]
+    states = set()
+
+    def moved():
+        for c in look(slow).values():
+            states.add(c["state"])
+            assert "overdue" not in c["flags"]
+        return slow.card()["d2h_bytes"] - before > 32 << 20
+
+    wait_for(moved, 60, "a hand-off over the slow bus")
+    assert {"evicting", "restoring"} <= states
+    slow.slow_bus("both:16MB/s:0")
+    go_on(programs, 4)
+    end(slow, *programs)
+
+
+def test_who_cannot_move_its_memory_in_time_is_late_and_others_go_on(slow):
+    """One process's way to the host has all but stopped: it is overdue, then left alone with what it
+    still holds, and goes on when the way is clear. What is under way counts as nothing but itself."""
+    slow.start_daemon(config={"quantum": "150ms", "grace": "500ms"})
+    victim, other, small = fill(slow, 40, "1"), fill(slow, 40, "2"), fill(slow, 4, "3")
+    slow.slow_bus(f"out:3MB/s:60:{victim.pid}")
+
+    def late():
+        c = look(slow).get(victim.pid)
+        return c and {"overdue", "unpreemptible"} & set(c["flags"])
+
+    wait_for(late, 60, "it to be late")
+    go_on([small], 4)
+    assert all(p.running() for p in (victim, other))
+    slow.slow_bus("out:3MB/s:0")
+    end(slow, victim, other, small)
