@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/macros.h"
+#include "array.h"
 #include "capture.h"
 #include "fault.h"
 #include "managed.h"
@@ -92,6 +93,8 @@ static void context_close(CUcontext c, bool although_retained)
         c->alive = false;
         stream_destroy_all(c);
         module_unload_all(c);
+        texture_forget_context(c);
+        array_forget_context(c);
         memory_release_context(c);
         atomic_fetch_sub(&session_own(sim.session, c->device)->contexts, 1);
         session_uncharge(sim.session, c->device, c->charged);
@@ -162,8 +165,8 @@ EXPORT CUresult cuDevicePrimaryCtxReset_v2(CUdevice device)
         pthread_mutex_lock(&sim.lock);
         if (primary[device].alive)
                 context_close(&primary[device], true);
-        /* Those who retained it keep a handle that the next retain brings to life again. */
-        primary[device].retained = 0;
+        /* Those who retained it keep a handle that the next retain brings to life again, and have
+         * to release it still. */
         pthread_mutex_unlock(&sim.lock);
         return r;
 }
@@ -266,6 +269,11 @@ EXPORT CUresult cuCtxCreate_v2(CUcontext *ret_ctx, unsigned int flags, CUdevice 
         return r != CUDA_SUCCESS ? r : context_create(ret_ctx, flags, device);
 }
 
+EXPORT CUresult cuCtxCreate(CUcontext *ret_ctx, unsigned int flags, CUdevice device)
+{
+        return cuCtxCreate_v2(ret_ctx, flags, device);
+}
+
 EXPORT CUresult cuCtxDestroy_v2(CUcontext ctx)
 {
         CUresult r = api_enter(__func__, API_ANY, NULL);
@@ -288,6 +296,41 @@ EXPORT CUresult cuCtxDestroy_v2(CUcontext ctx)
 EXPORT CUresult cuCtxDestroy(CUcontext ctx)
 {
         return cuCtxDestroy_v2(ctx);
+}
+
+/* Of before CUDA 4: a count of those who use it, on a context of the program's own. */
+EXPORT CUresult cuCtxAttach(CUcontext *ret_ctx, unsigned int flags)
+{
+        CUcontext c;
+        CUresult r = api_enter(__func__, API_CONTEXT, &c);
+
+        if (r != CUDA_SUCCESS)
+                return r;
+        if (!ret_ctx || flags)
+                return CUDA_ERROR_INVALID_VALUE;
+        pthread_mutex_lock(&sim.lock);
+        c->attached++;
+        pthread_mutex_unlock(&sim.lock);
+        *ret_ctx = c;
+        return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuCtxDetach(CUcontext ctx)
+{
+        CUresult r = api_enter(__func__, API_ANY, NULL);
+        bool last = false;
+
+        if (r == CUDA_SUCCESS)
+                r = context_check(ctx, &ctx);
+        if (r != CUDA_SUCCESS)
+                return r;
+        pthread_mutex_lock(&sim.lock);
+        if (ctx->attached)
+                ctx->attached--;
+        else
+                last = !ctx->primary;
+        pthread_mutex_unlock(&sim.lock);
+        return last ? cuCtxDestroy_v2(ctx) : CUDA_SUCCESS;
 }
 
 /* ---- current ---- */

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "array.h"
 #include "base/macros.h"
 #include "fault.h"
 #include "memory.h"
@@ -12,8 +13,6 @@
 #include "stream.h"
 
 #define STAGED_MOST (64 * KIB) /* a pageable source up to this is taken at the call */
-
-enum copy_wait { COPY_ASYNC, COPY_SYNC, COPY_SYNC_DEVICE /* ordered, but not waited for */ };
 
 static bool is_pageable(CUdeviceptr address)
 {
@@ -40,8 +39,8 @@ CUresult copy_check(const struct work_copy *w)
                        : CUDA_ERROR_INVALID_VALUE;
 }
 
-static CUresult copy_submit(const char *function, const struct work_copy *copy, CUstream stream,
-                            enum copy_wait wait)
+CUresult copy_submit(const char *function, const struct work_copy *copy, CUstream stream,
+                     enum copy_wait wait)
 {
         FAULT_AFTER(function);
         struct work w = {.kind = WORK_COPY, .copy = *copy};
@@ -172,55 +171,85 @@ EXPORT CUresult cuMemcpyPeerAsync(CUdeviceptr dst, CUcontext dst_context, CUdevi
 
 /* ---- two and three dimensions ---- */
 
-static CUresult side(CUmemorytype type, const void *host, CUdeviceptr device, size_t pitch,
-                     size_t height, size_t x, size_t y, size_t z, CUdeviceptr *ret_address)
-{
-        CUdeviceptr base;
+/* Where one side of a copy begins and how far its rows and slices are apart. */
+struct side {
+        CUdeviceptr at;
+        size_t pitch, slice;
+};
 
-        switch (type) {
+static CUresult array_side(const CUDA_MEMCPY3D *d, CUarray array, size_t x, size_t y, size_t z,
+                           struct side *ret_side)
+{
+        CUresult r = CUDA_SUCCESS;
+        CUarray a;
+
+        pthread_mutex_lock(&sim.lock);
+        a = array_find(array);
+        if (!a)
+                r = CUDA_ERROR_INVALID_HANDLE;
+        else if (x + d->WidthInBytes > a->pitch || y + d->Height > a->rows ||
+                 z + d->Depth > a->slices || x % a->element || d->WidthInBytes % a->element)
+                r = CUDA_ERROR_INVALID_VALUE;
+        else
+                *ret_side = (struct side){a->at + (z * a->rows + y) * a->pitch + x, a->pitch,
+                                          a->pitch * a->rows};
+        pthread_mutex_unlock(&sim.lock);
+        return r;
+}
+
+static CUresult linear_side(const CUDA_MEMCPY3D *d, CUdeviceptr base, size_t pitch, size_t height,
+                            size_t x, size_t y, size_t z, struct side *ret_side)
+{
+        pitch = pitch ? pitch : d->WidthInBytes + x;
+        height = height ? height : d->Height + y;
+        if ((d->Height > 1 || d->Depth > 1) && pitch < d->WidthInBytes + x)
+                return CUDA_ERROR_INVALID_VALUE;
+        *ret_side = (struct side){base + (z * height + y) * pitch + x, pitch, pitch * height};
+        return CUDA_SUCCESS;
+}
+
+static CUresult side(const CUDA_MEMCPY3D *d, bool from, struct side *ret_side)
+{
+        size_t x = from ? d->srcXInBytes : d->dstXInBytes, y = from ? d->srcY : d->dstY;
+        size_t z = from ? d->srcZ : d->dstZ, pitch = from ? d->srcPitch : d->dstPitch;
+        size_t height = from ? d->srcHeight : d->dstHeight;
+
+        switch (from ? d->srcMemoryType : d->dstMemoryType) {
         case CU_MEMORYTYPE_HOST:
-                base = (uintptr_t)host;
-                break;
+                return linear_side(d, (uintptr_t)(from ? d->srcHost : d->dstHost), pitch, height, x,
+                                   y, z, ret_side);
         case CU_MEMORYTYPE_DEVICE:
         case CU_MEMORYTYPE_UNIFIED:
-                base = device;
-                break;
+                return linear_side(d, from ? d->srcDevice : d->dstDevice, pitch, height, x, y, z,
+                                   ret_side);
         case CU_MEMORYTYPE_ARRAY:
-                return CUDA_ERROR_NOT_SUPPORTED;
+                return array_side(d, from ? d->srcArray : d->dstArray, x, y, z, ret_side);
         default:
                 return CUDA_ERROR_INVALID_VALUE;
         }
-        *ret_address = base + z * height * pitch + y * pitch + x;
-        return CUDA_SUCCESS;
 }
 
 CUresult copy_from_3d(const CUDA_MEMCPY3D *d, struct work_copy *ret_copy)
 {
-        size_t from_pitch = d->srcPitch ? d->srcPitch : d->WidthInBytes + d->srcXInBytes;
-        size_t to_pitch = d->dstPitch ? d->dstPitch : d->WidthInBytes + d->dstXInBytes;
-        size_t from_height = d->srcHeight ? d->srcHeight : d->Height + d->srcY;
-        size_t to_height = d->dstHeight ? d->dstHeight : d->Height + d->dstY;
-        struct work_copy w = {.width = d->WidthInBytes,
-                              .height = d->Height,
-                              .depth = d->Depth,
-                              .to_host = d->dstMemoryType == CU_MEMORYTYPE_HOST,
-                              .from_host = d->srcMemoryType == CU_MEMORYTYPE_HOST,
-                              .from_pitch = from_pitch,
-                              .to_pitch = to_pitch,
-                              .from_slice = from_pitch * from_height,
-                              .to_slice = to_pitch * to_height};
-        CUresult r;
+        struct side from, to;
+        struct work_copy w;
+        CUresult r = side(d, true, &from);
 
-        if ((d->Height > 1 || d->Depth > 1) && (from_pitch < d->WidthInBytes + d->srcXInBytes ||
-                                                to_pitch < d->WidthInBytes + d->dstXInBytes))
-                return CUDA_ERROR_INVALID_VALUE;
-        r = side(d->srcMemoryType, d->srcHost, d->srcDevice, from_pitch, from_height,
-                 d->srcXInBytes, d->srcY, d->srcZ, &w.from);
         if (r == CUDA_SUCCESS)
-                r = side(d->dstMemoryType, d->dstHost, d->dstDevice, to_pitch, to_height,
-                         d->dstXInBytes, d->dstY, d->dstZ, &w.to);
+                r = side(d, false, &to);
         if (r != CUDA_SUCCESS)
                 return r;
+        w = (struct work_copy){.to = to.at,
+                               .from = from.at,
+                               .width = d->WidthInBytes,
+                               .height = d->Height,
+                               .depth = d->Depth,
+                               .to_host = d->dstMemoryType == CU_MEMORYTYPE_HOST,
+                               .from_host = d->srcMemoryType == CU_MEMORYTYPE_HOST,
+                               .from_pitch = from.pitch,
+                               .to_pitch = to.pitch,
+                               .from_slice = from.slice,
+                               .to_slice = to.slice};
         /* Rows without gaps are one row. */
         if (w.depth == 1 && w.from_pitch == w.width && w.to_pitch == w.width) {
                 w.width *= w.height;
@@ -272,12 +301,14 @@ static CUresult copy_2d(const char *function, const CUDA_MEMCPY2D *d, CUstream s
                 .srcMemoryType = d->srcMemoryType,
                 .srcHost = d->srcHost,
                 .srcDevice = d->srcDevice,
+                .srcArray = d->srcArray,
                 .srcPitch = d->srcPitch,
                 .dstXInBytes = d->dstXInBytes,
                 .dstY = d->dstY,
                 .dstMemoryType = d->dstMemoryType,
                 .dstHost = d->dstHost,
                 .dstDevice = d->dstDevice,
+                .dstArray = d->dstArray,
                 .dstPitch = d->dstPitch,
                 .WidthInBytes = d->WidthInBytes,
                 .Height = d->Height,
@@ -309,4 +340,34 @@ EXPORT CUresult cuMemcpy3D_v2(const CUDA_MEMCPY3D *copy)
 EXPORT CUresult cuMemcpy3DAsync_v2(const CUDA_MEMCPY3D *copy, CUstream stream)
 {
         return copy_3d(__func__, copy, stream, COPY_ASYNC);
+}
+
+/* The contexts of the two sides say nothing that the addresses do not. */
+static CUDA_MEMCPY3D without_contexts(const CUDA_MEMCPY3D_PEER *p)
+{
+        CUDA_MEMCPY3D d;
+
+        _Static_assert(sizeof(d) == sizeof(*p), "the contexts lie in reserved words");
+        memcpy(&d, p, sizeof(d));
+        return d;
+}
+
+EXPORT CUresult cuMemcpy3DPeer(const CUDA_MEMCPY3D_PEER *copy)
+{
+        CUDA_MEMCPY3D d;
+
+        if (!copy)
+                return CUDA_ERROR_INVALID_VALUE;
+        d = without_contexts(copy);
+        return copy_3d(__func__, &d, NULL, COPY_SYNC_DEVICE);
+}
+
+EXPORT CUresult cuMemcpy3DPeerAsync(const CUDA_MEMCPY3D_PEER *copy, CUstream stream)
+{
+        CUDA_MEMCPY3D d;
+
+        if (!copy)
+                return CUDA_ERROR_INVALID_VALUE;
+        d = without_contexts(copy);
+        return copy_3d(__func__, &d, stream, COPY_ASYNC);
 }

@@ -3,6 +3,12 @@
 
 #include "work.h"
 
+enum copy_wait { COPY_ASYNC, COPY_SYNC, COPY_SYNC_DEVICE /* ordered, but not waited for */ };
+
+/* Check, queue, wait: the whole of an entry point, whose name function is. */
+CUresult copy_submit(const char *function, const struct work_copy *copy, CUstream stream,
+                     enum copy_wait wait);
+
 /* From the two descriptors; 0 rows or bytes: nothing to do, width becomes 0. */
 CUresult copy_from_3d(const CUDA_MEMCPY3D *d, struct work_copy *ret_copy);
 /* Both ends are there, as far as can be known now. */

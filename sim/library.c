@@ -243,6 +243,19 @@ EXPORT CUresult cuLibraryGetGlobal(CUdeviceptr *ret_ptr, size_t *bytes, CUlibrar
         return r != CUDA_SUCCESS ? r : cuModuleGetGlobal_v2(ret_ptr, bytes, m, name);
 }
 
+/* No PTX that the interpreter takes has managed variables. */
+EXPORT CUresult cuLibraryGetManaged(CUdeviceptr *ret_ptr, size_t *bytes, CUlibrary library,
+                                    const char *name)
+{
+        CUresult r = api_enter(__func__, API_CONTEXT, NULL);
+
+        if (r != CUDA_SUCCESS)
+                return r;
+        if (!name)
+                return CUDA_ERROR_INVALID_VALUE;
+        return library_valid(library) ? CUDA_ERROR_NOT_FOUND : CUDA_ERROR_INVALID_HANDLE;
+}
+
 CUresult kernel_function(CUcontext c, CUkernel kernel, CUfunction *ret_function)
 {
         CUmodule m;

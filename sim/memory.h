@@ -12,6 +12,7 @@ struct block {
         enum block_kind kind;
         CUcontext context;
         unsigned flags;
+        _Atomic bool sync_memops; /* as set by cuPointerSetAttribute */
         uint64_t id;
         struct range *range;
         uint64_t mapped;   /* host memory of ours: what munmap() takes */

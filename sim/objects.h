@@ -26,6 +26,7 @@ struct CUctx_st {
         bool primary;
         _Atomic bool alive;
         unsigned retained; /* primary: by cuDevicePrimaryCtxRetain */
+        unsigned attached; /* beside the one who made it */
         unsigned flags, api_version;
         uint64_t id;
         uint64_t charged;

@@ -6,7 +6,7 @@
 
 /* What the attributes are taken from. */
 struct subject {
-        const struct block *block; /* cuMemAlloc, pinned and registered host memory */
+        struct block *block;       /* cuMemAlloc, pinned and registered host memory */
         const struct range *range; /* all of them, and VMM mappings */
         struct span span, reservation;
         CUdeviceptr ptr;
@@ -39,11 +39,70 @@ static bool subject_find(CUdeviceptr ptr, struct subject *ret)
         return space_reserved(ptr, 1, &ret->reservation);
 }
 
+/* Yes or no, in as many bytes as the driver writes. */
+static CUresult say(void *data, bool yes)
+{
+        *(unsigned *)data = yes;
+        return CUDA_SUCCESS;
+}
+
 static CUresult attribute(const struct subject *s, CUpointer_attribute which, void *data)
 {
-        if (!s->range)
+        const struct block *b = s->block;
+        bool allocated = b && b->kind == BLOCK_DEVICE;
+
+        if (!s->range) /* reserved, with nothing there */
                 return CUDA_ERROR_INVALID_VALUE;
         switch (which) {
+        case CU_POINTER_ATTRIBUTE_CONTEXT:
+                *(CUcontext *)data = b ? b->context : NULL;
+                break;
+        case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
+                *(CUmemorytype *)data = is_host(s) ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE;
+                break;
+        case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
+                *(CUdeviceptr *)data = 0;
+                if (!s->range->access[s->device]) /* mapped, but nobody may use it yet */
+                        return CUDA_ERROR_INVALID_VALUE;
+                *(CUdeviceptr *)data = s->ptr;
+                break;
+        case CU_POINTER_ATTRIBUTE_HOST_POINTER:
+                *(void **)data = NULL;
+                if (!is_host(s) && !s->range->managed)
+                        return CUDA_ERROR_INVALID_VALUE;
+                *(void **)data = (void *)(uintptr_t)s->ptr;
+                break;
+        case CU_POINTER_ATTRIBUTE_P2P_TOKENS:
+                memset(data, 0, 2 * sizeof(uint64_t));
+                if (is_host(s))
+                        return CUDA_ERROR_INVALID_VALUE;
+                if (b) /* whoever asks for them wants that, too */
+                        atomic_store(&s->block->sync_memops, true);
+                break;
+        case CU_POINTER_ATTRIBUTE_IS_MANAGED:
+                return say(data, s->range->managed);
+        case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
+                return say(data, b && atomic_load(&s->block->sync_memops));
+        case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
+                return say(data,
+                           allocated || (s->range->physical &&
+                                         s->range->physical->prop.allocFlags.gpuDirectRDMACapable));
+        case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
+        case CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE:
+                return say(data, allocated);
+        case CU_POINTER_ATTRIBUTE_MAPPED:
+                return say(data, true);
+        case CU_POINTER_ATTRIBUTE_BUFFER_ID:
+                *(unsigned long long *)data = b ? b->id : s->range->span.start >> 21;
+                break;
+        case CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID:
+                *(unsigned long long *)data =
+                        s->range->physical ? (uintptr_t)s->range->physical : b->id;
+                break;
+        case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
+                *(int *)data = s->range->physical ? (int)s->range->physical->device
+                                                  : (int)b->context->device;
+                break;
         case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
                 *(CUdeviceptr *)data = s->reservation.start;
                 break;
@@ -51,51 +110,10 @@ static CUresult attribute(const struct subject *s, CUpointer_attribute which, vo
                 *(size_t *)data = s->reservation.bytes;
                 break;
         case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR:
-                *(CUdeviceptr *)data = s->span.start;
+                *(CUdeviceptr *)data = s->range->span.start;
                 break;
         case CU_POINTER_ATTRIBUTE_MAPPING_SIZE:
-                *(size_t *)data = s->span.bytes;
-                break;
-        case CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID:
-                *(unsigned long long *)data =
-                        s->range->physical ? (uintptr_t)s->range->physical : s->block->id;
-                break;
-        case CU_POINTER_ATTRIBUTE_CONTEXT:
-                *(CUcontext *)data = s->block ? s->block->context : NULL;
-                break;
-        case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
-                *(CUmemorytype *)data = is_host(s) ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE;
-                break;
-        case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
-                if (!s->range->access[s->device]) /* mapped, but nobody may use it yet */
-                        return CUDA_ERROR_INVALID_VALUE;
-                *(CUdeviceptr *)data = s->ptr;
-                break;
-        case CU_POINTER_ATTRIBUTE_HOST_POINTER:
-                if (!is_host(s) && !s->range->managed)
-                        return CUDA_ERROR_INVALID_VALUE;
-                *(void **)data = (void *)(uintptr_t)s->ptr;
-                break;
-        case CU_POINTER_ATTRIBUTE_IS_MANAGED:
-                *(bool *)data = s->range->managed != NULL;
-                break;
-        case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
-        case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
-        case CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE:
-                *(bool *)data = false;
-                break;
-        case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
-                *(bool *)data = s->block && s->block->kind == BLOCK_DEVICE;
-                break;
-        case CU_POINTER_ATTRIBUTE_BUFFER_ID:
-                *(unsigned long long *)data = s->block ? s->block->id : s->range->span.start >> 21;
-                break;
-        case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
-                *(int *)data = s->range->physical ? (int)s->range->physical->device
-                                                  : (int)s->block->context->device;
-                break;
-        case CU_POINTER_ATTRIBUTE_MAPPED:
-                *(bool *)data = true;
+                *(size_t *)data = s->range->span.bytes;
                 break;
         case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
                 *(unsigned long long *)data =
@@ -103,9 +121,7 @@ static CUresult attribute(const struct subject *s, CUpointer_attribute which, vo
                                            : 0;
                 break;
         case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
-                *(CUDA_POINTER_ATTRIBUTE_ACCESS_FLAGS *)data =
-                        s->range->kind == RANGE_VMM ? s->range->access[s->device]
-                                                    : CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE;
+                *(unsigned *)data = s->range->access[s->device];
                 break;
         case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
                 *(CUmemoryPool *)data = NULL;
@@ -131,33 +147,47 @@ EXPORT CUresult cuPointerGetAttribute(void *data, CUpointer_attribute which, CUd
         return r;
 }
 
-/* What an attribute of an unknown address is: nothing, by its size; of one that is reserved at
- * least that. */
+/* What an attribute of an unknown address is: nothing, by its size. Where it is reserved, how much
+ * is. */
 static void attribute_none(const struct subject *s, CUpointer_attribute which, void *data)
 {
         switch (which) {
-        case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
-                *(CUdeviceptr *)data = s ? s->reservation.start : 0;
-                break;
-        case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
-                *(size_t *)data = s ? s->reservation.bytes : 0;
-                break;
         case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
         case CU_POINTER_ATTRIBUTE_IS_MANAGED:
         case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
         case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
+        case CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE:
         case CU_POINTER_ATTRIBUTE_MAPPED:
-                *(bool *)data = false;
-                break;
         case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
+        case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
                 *(unsigned *)data = 0;
                 break;
         case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
                 *(int *)data = -2; /* as the driver has it */
                 break;
+        case CU_POINTER_ATTRIBUTE_HOST_POINTER:
+                *(void **)data = (void *)(uintptr_t)s->ptr;
+                break;
+        case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
+                if (s->reservation.bytes)
+                        *(CUdeviceptr *)data = s->reservation.start;
+                break;
+        case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
+                if (s->reservation.bytes)
+                        *(size_t *)data = s->reservation.bytes;
+                break;
         default:
                 *(uint64_t *)data = 0;
         }
+}
+
+static bool are_attributes(unsigned count, const CUpointer_attribute *which, void *const *data)
+{
+        for (unsigned i = 0; i < count; i++)
+                if (!data[i] || which[i] < CU_POINTER_ATTRIBUTE_CONTEXT ||
+                    which[i] > CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE)
+                        return false;
+        return count > 0;
 }
 
 EXPORT CUresult cuPointerGetAttributes(unsigned int attribute_count,
@@ -170,13 +200,16 @@ EXPORT CUresult cuPointerGetAttributes(unsigned int attribute_count,
 
         if (r != CUDA_SUCCESS)
                 return r;
-        if (!attributes || !data)
+        if (!attributes || !data || !are_attributes(attribute_count, attributes, data))
                 return CUDA_ERROR_INVALID_VALUE;
         space_lock_shared();
         found = subject_find(ptr, &s);
-        for (unsigned i = 0; i < attribute_count; i++)
-                if (data[i] && (!found || attribute(&s, attributes[i], data[i]) != CUDA_SUCCESS))
-                        attribute_none(found ? &s : NULL, attributes[i], data[i]);
+        for (unsigned i = 0; i < attribute_count; i++) {
+                if (!found || !s.range)
+                        attribute_none(&s, attributes[i], data[i]);
+                else /* where it does not apply it says so by what it leaves there */
+                        (void)attribute(&s, attributes[i], data[i]);
+        }
         space_unlock();
         return CUDA_SUCCESS;
 }
@@ -191,9 +224,12 @@ EXPORT CUresult cuPointerSetAttribute(const void *value, CUpointer_attribute whi
         if (!value || which != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS)
                 return CUDA_ERROR_INVALID_VALUE;
         space_lock_shared();
-        r = !subject_find(ptr, &s)                              ? CUDA_ERROR_INVALID_VALUE
-            : s.range && !s.block && s.range->kind == RANGE_VMM ? CUDA_ERROR_NOT_SUPPORTED
-                                                                : CUDA_SUCCESS;
+        if (!subject_find(ptr, &s) || !s.range)
+                r = CUDA_ERROR_INVALID_VALUE;
+        else if (!s.block)
+                r = CUDA_ERROR_NOT_SUPPORTED;
+        else
+                atomic_store(&s.block->sync_memops, *(const unsigned *)value != 0);
         space_unlock();
         return r;
 }

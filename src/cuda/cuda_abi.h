@@ -236,21 +236,9 @@ typedef struct CUmemcpyAttributes_st {
         unsigned int flags;
 } CUmemcpyAttributes;
 
-typedef struct CUDA_MEMCPY3D_BATCH_OP_st CUDA_MEMCPY3D_BATCH_OP;
 typedef struct CUmemDecompressParams_st CUmemDecompressParams;
 
-typedef struct CUDA_ARRAY_DESCRIPTOR_st {
-        size_t Width, Height;
-        CUarray_format Format;
-        unsigned int NumChannels;
-} CUDA_ARRAY_DESCRIPTOR;
-
-typedef struct CUDA_ARRAY3D_DESCRIPTOR_st {
-        size_t Width, Height, Depth;
-        CUarray_format Format;
-        unsigned int NumChannels;
-        unsigned int Flags;
-} CUDA_ARRAY3D_DESCRIPTOR;
+#include "cuda/cuda_arrays.h"
 
 /* ---- launches ---- */
 
@@ -412,6 +400,42 @@ typedef struct CUDA_MEM_ALLOC_NODE_PARAMS_v1_st {
         CUdeviceptr dptr;
 } CUDA_MEM_ALLOC_NODE_PARAMS;
 
+/* A node of any type. */
+typedef struct CUgraphNodeParams_st {
+        CUgraphNodeType type;
+        int reserved0[3];
+        union {
+                long long reserved1[29];
+                CUDA_KERNEL_NODE_PARAMS_v2 kernel;
+                struct CUDA_MEMCPY_NODE_PARAMS_st {
+                        int flags, reserved;
+                        CUcontext copyCtx;
+                        CUDA_MEMCPY3D copyParams;
+                } memcpy;
+                struct CUDA_MEMSET_NODE_PARAMS_v2_st {
+                        CUdeviceptr dst;
+                        size_t pitch;
+                        unsigned int value, elementSize;
+                        size_t width, height;
+                        CUcontext ctx;
+                } memset;
+                CUDA_HOST_NODE_PARAMS host;
+                struct CUDA_CHILD_GRAPH_NODE_PARAMS_st {
+                        CUgraph graph;
+                        CUgraphChildGraphNodeOwnership ownership;
+                } graph;
+                struct CUDA_EVENT_NODE_PARAMS_st {
+                        CUevent event;
+                } eventWait, eventRecord;
+                CUDA_MEM_ALLOC_NODE_PARAMS alloc;
+                struct CUDA_MEM_FREE_NODE_PARAMS_st {
+                        CUdeviceptr dptr;
+                } free;
+                CUDA_BATCH_MEM_OP_NODE_PARAMS memOp;
+        };
+        long long reserved2;
+} CUgraphNodeParams;
+
 typedef struct CUDA_GRAPH_INSTANTIATE_PARAMS_st {
         cuuint64_t flags;
         CUstream hUploadStream;
@@ -433,10 +457,6 @@ typedef struct CUgraphExecUpdateResultInfo_st {
 /* ---- only passed through ---- */
 
 typedef struct CUDA_ARRAY_SPARSE_PROPERTIES_st CUDA_ARRAY_SPARSE_PROPERTIES;
-typedef struct CUDA_ARRAY_MEMORY_REQUIREMENTS_st CUDA_ARRAY_MEMORY_REQUIREMENTS;
-typedef struct CUDA_RESOURCE_DESC_st CUDA_RESOURCE_DESC;
-typedef struct CUDA_TEXTURE_DESC_st CUDA_TEXTURE_DESC;
-typedef struct CUDA_RESOURCE_VIEW_DESC_st CUDA_RESOURCE_VIEW_DESC;
 typedef struct CUDA_EXTERNAL_MEMORY_HANDLE_DESC_st CUDA_EXTERNAL_MEMORY_HANDLE_DESC;
 typedef struct CUDA_EXTERNAL_MEMORY_BUFFER_DESC_st CUDA_EXTERNAL_MEMORY_BUFFER_DESC;
 typedef struct CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC_st
@@ -446,7 +466,6 @@ typedef struct CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS_st CUDA_EXTERNAL_SEMAPHORE_
 typedef struct CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS_st CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS;
 typedef struct CUDA_EXT_SEM_SIGNAL_NODE_PARAMS_st CUDA_EXT_SEM_SIGNAL_NODE_PARAMS;
 typedef struct CUDA_EXT_SEM_WAIT_NODE_PARAMS_st CUDA_EXT_SEM_WAIT_NODE_PARAMS;
-typedef struct CUgraphNodeParams_st CUgraphNodeParams;
 typedef struct CUarrayMapInfo_st CUarrayMapInfo;
 typedef struct CUtensorMap_st CUtensorMap;
 typedef struct CUdevResource_st CUdevResource;

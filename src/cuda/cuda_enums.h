@@ -396,8 +396,72 @@ typedef enum CUarray_format_enum {
         CU_AD_FORMAT_SIGNED_INT16 = 9,
         CU_AD_FORMAT_SIGNED_INT32 = 10,
         CU_AD_FORMAT_HALF = 16,
-        CU_AD_FORMAT_FLOAT = 32
+        CU_AD_FORMAT_FLOAT = 32,
+        CU_AD_FORMAT_UNORM_INT_101010_2 = 80,
+        CU_AD_FORMAT_BC1_UNORM = 145,
+        CU_AD_FORMAT_BC1_UNORM_SRGB = 146,
+        CU_AD_FORMAT_BC2_UNORM = 147,
+        CU_AD_FORMAT_BC2_UNORM_SRGB = 148,
+        CU_AD_FORMAT_BC3_UNORM = 149,
+        CU_AD_FORMAT_BC3_UNORM_SRGB = 150,
+        CU_AD_FORMAT_BC4_UNORM = 151,
+        CU_AD_FORMAT_BC4_SNORM = 152,
+        CU_AD_FORMAT_BC5_UNORM = 153,
+        CU_AD_FORMAT_BC5_SNORM = 154,
+        CU_AD_FORMAT_BC6H_UF16 = 155,
+        CU_AD_FORMAT_BC6H_SF16 = 156,
+        CU_AD_FORMAT_BC7_UNORM = 157,
+        CU_AD_FORMAT_BC7_UNORM_SRGB = 158,
+        CU_AD_FORMAT_P010 = 159,
+        CU_AD_FORMAT_P016 = 161,
+        CU_AD_FORMAT_NV16 = 162,
+        CU_AD_FORMAT_P210 = 163,
+        CU_AD_FORMAT_P216 = 164,
+        CU_AD_FORMAT_YUY2 = 165,
+        CU_AD_FORMAT_Y210 = 166,
+        CU_AD_FORMAT_Y216 = 167,
+        CU_AD_FORMAT_AYUV = 168,
+        CU_AD_FORMAT_Y410 = 169,
+        CU_AD_FORMAT_NV12 = 176,
+        CU_AD_FORMAT_Y416 = 177,
+        CU_AD_FORMAT_Y444_PLANAR8 = 178,
+        CU_AD_FORMAT_Y444_PLANAR10 = 179,
+        CU_AD_FORMAT_YUV444_8bit_SemiPlanar = 180,
+        CU_AD_FORMAT_YUV444_16bit_SemiPlanar = 181,
+        CU_AD_FORMAT_UNORM_INT8X1 = 192,
+        CU_AD_FORMAT_UNORM_INT8X2 = 193,
+        CU_AD_FORMAT_UNORM_INT8X4 = 194,
+        CU_AD_FORMAT_UNORM_INT16X1 = 195,
+        CU_AD_FORMAT_UNORM_INT16X2 = 196,
+        CU_AD_FORMAT_UNORM_INT16X4 = 197,
+        CU_AD_FORMAT_SNORM_INT8X1 = 198,
+        CU_AD_FORMAT_SNORM_INT8X2 = 199,
+        CU_AD_FORMAT_SNORM_INT8X4 = 200,
+        CU_AD_FORMAT_SNORM_INT16X1 = 201,
+        CU_AD_FORMAT_SNORM_INT16X2 = 202,
+        CU_AD_FORMAT_SNORM_INT16X4 = 203
 } CUarray_format;
+
+typedef enum CUaddress_mode_enum {
+        CU_TR_ADDRESS_MODE_WRAP = 0,
+        CU_TR_ADDRESS_MODE_CLAMP = 1,
+        CU_TR_ADDRESS_MODE_MIRROR = 2,
+        CU_TR_ADDRESS_MODE_BORDER = 3
+} CUaddress_mode;
+
+typedef enum CUfilter_mode_enum {
+        CU_TR_FILTER_MODE_POINT = 0,
+        CU_TR_FILTER_MODE_LINEAR = 1
+} CUfilter_mode;
+
+typedef enum CUresourcetype_enum {
+        CU_RESOURCE_TYPE_ARRAY = 0,
+        CU_RESOURCE_TYPE_MIPMAPPED_ARRAY = 1,
+        CU_RESOURCE_TYPE_LINEAR = 2,
+        CU_RESOURCE_TYPE_PITCH2D = 3
+} CUresourcetype;
+
+typedef enum CUresourceViewFormat_enum { CU_RES_VIEW_FORMAT_NONE = 0 } CUresourceViewFormat;
 
 typedef enum CUfunction_attribute_enum {
         CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK = 0,

@@ -500,7 +500,7 @@ int agent_ask_commit(struct gpu *g, uint64_t bytes)
 
 int agent_take_fixed(struct gpu *g, uint64_t more)
 {
-        struct core_wait w = {.what = "room for a GPU context"};
+        struct core_wait w = {.what = "room for what cannot be moved"};
         uint32_t refused = g->refused_fixed;
 
         /* Another thread may take what was allowed, or give up a wish that covered ours, while we

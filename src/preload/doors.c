@@ -8,6 +8,7 @@
 
 #include "base/log.h"
 #include "base/macros.h"
+#include "preload/door_count.h"
 #include "preload/gate.h"
 #include "preload/torture.h"
 
@@ -40,6 +41,7 @@
 #define CU_SUBMIT(symbol, submits_to, params, args)                                               \
         DOOR(symbol, params)                                                                      \
         {                                                                                         \
+                door_count(DOOR_##symbol);                                                        \
                 for (bool retried = false;; retried = true) {                                     \
                         struct gate_thread *pass = gate_enter(submits_to, WORK_OF(symbol, args)); \
                         CUresult result = real.symbol args;                                       \
@@ -58,6 +60,7 @@
         {                                                                                \
                 CUresult result;                                                         \
                                                                                          \
+                door_count(DOOR_##symbol);                                               \
                 torture_before_call();                                                   \
                 result = real.symbol args;                                               \
                 if (unlikely(result == CUDA_ERROR_OUT_OF_MEMORY) && hooks_make_room()) { \
@@ -70,6 +73,7 @@
 #define CU_CUSTOM(symbol, submits_to, params, args) \
         DOOR(symbol, params)                        \
         {                                           \
+                door_count(DOOR_##symbol);          \
                 torture_before_call();              \
                 return hook_##symbol args;          \
         }

@@ -472,6 +472,32 @@ bool heap_find(const struct heap *h, CUdeviceptr address, struct heap_place *ret
         return true;
 }
 
+void heap_set_sync(const struct heap_place *p, bool on)
+{
+        if (p->block->kind == BLOCK_SLAB)
+                slab_mark(p->block->slab, p->start - p->block->address, on);
+        else
+                p->block->sync_memops = on;
+}
+
+bool heap_sync(const struct heap_place *p)
+{
+        return p->block->kind == BLOCK_SLAB
+                       ? slab_marked(p->block->slab, p->start - p->block->address)
+                       : p->block->sync_memops;
+}
+
+bool heap_gap(const struct heap *h, CUdeviceptr address)
+{
+        size_t at = heap_locate(h, address);
+        const struct block *b = at < h->count ? h->blocks[at] : NULL;
+        struct heap_place p;
+
+        return b && address - b->address < b->bytes &&
+               (b->kind == BLOCK_FREE || b->kind == BLOCK_LARGE || b->kind == BLOCK_SLAB) &&
+               !heap_find(h, address, &p);
+}
+
 int heap_free(struct heap *h, CUdeviceptr address, struct block **ret_dead)
 {
         struct heap_place p;

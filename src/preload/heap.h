@@ -89,9 +89,10 @@ struct block {
         uint64_t bytes;     /* of address space, a multiple of HEAP_GRANULARITY */
         uint64_t requested; /* LARGE: what the program asked for */
         enum block_kind kind;
-        bool managed; /* its addresses are cuMemAllocManaged's, and go with it */
-        bool dying;   /* freed by the program, its memory on the way back */
-        bool held;    /* where it is mapped is being changed: its extents stay as they are */
+        bool managed;     /* its addresses are cuMemAllocManaged's, and go with it */
+        bool dying;       /* freed by the program, its memory on the way back */
+        bool sync_memops; /* LARGE: CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, as set by the program */
+        bool held;        /* where it is mapped is being changed: its extents stay as they are */
         CUcontext owner;
         uint64_t id; /* CU_POINTER_ATTRIBUTE_BUFFER_ID */
         struct slab *slab;
@@ -156,6 +157,11 @@ struct heap_place {
         struct block *block;
 };
 bool heap_find(const struct heap *h, CUdeviceptr address, struct heap_place *ret);
+/* CU_POINTER_ATTRIBUTE_SYNC_MEMOPS of an allocation. */
+void heap_set_sync(const struct heap_place *p, bool on);
+bool heap_sync(const struct heap_place *p);
+/* An address of the heap's own where no allocation is: free, or behind the end of one. */
+bool heap_gap(const struct heap *h, CUdeviceptr address);
 
 /* The program gives back the allocation that starts at address. 0 and in *ret_dead the block whose
  * memory the caller must now release and then hand to heap_bury(), or NULL where the slab lives on.

@@ -6,6 +6,7 @@
 #include "preload/agent.h"
 #include "preload/bound.h"
 #include "preload/core.h"
+#include "preload/fixed.h"
 #include "preload/gate.h"
 #include "preload/hooks.h"
 #include "preload/ipc.h"
@@ -33,19 +34,14 @@ static bool context_reserve(struct gpu *g)
         return ok;
 }
 
+/* Lock held. */
 static void context_born(struct gpu *g, CUcontext handle, bool primary)
 {
-        struct context *c;
+        struct context *c = quiet_context_add(handle, g, primary);
 
-        lock_acquire(&core.lock);
-        c = quiet_context_add(handle, g, primary);
-        if (c) {
-                c->retained = 1;
-                if (!g->context)
-                        g->context = c;
-        }
+        if (c && !g->context)
+                g->context = c;
         agent_kick();
-        lock_release(&core.lock);
 }
 
 /* Another living context of the GPU to run our copies in. Lock held. */
@@ -70,6 +66,7 @@ static void context_dies(struct context *c)
         while ((b = heap_orphan(&g->heap, c->handle)))
                 swap_discard(g, b);
         bound_forget(c->handle);
+        fixed_return_context(c->handle);
         quiet_context_remove(c);
         context_adopt(g);
         agent_return_fixed(g, g->context_bytes);
@@ -77,8 +74,11 @@ static void context_dies(struct context *c)
 
 static CUresult create(struct gpu *g, CUcontext *pctx, CUresult r)
 {
-        if (r == CUDA_SUCCESS)
+        if (r == CUDA_SUCCESS) {
+                lock_acquire(&core.lock);
                 context_born(g, *pctx, false);
+                lock_release(&core.lock);
+        }
         return r;
 }
 
@@ -129,6 +129,46 @@ CUresult hook_cuCtxDestroy_v2(CUcontext ctx)
         return real.cuCtxDestroy_v2(ctx);
 }
 
+/* From before CUDA 4: whoever detaches last destroys the context. */
+CUresult hook_cuCtxAttach(CUcontext *pctx, unsigned int flags)
+{
+        struct context *c;
+        CUresult r;
+
+        (void)core_setup();
+        r = real.cuCtxAttach(pctx, flags);
+        if (r != CUDA_SUCCESS || core_passive())
+                return r;
+        lock_acquire(&core.lock);
+        c = quiet_context(*pctx);
+        if (c)
+                c->attached++;
+        lock_release(&core.lock);
+        return r;
+}
+
+CUresult hook_cuCtxDetach(CUcontext ctx)
+{
+        struct context *c;
+
+        (void)core_setup();
+        if (!core_passive()) {
+                lock_acquire(&core.lock);
+                c = quiet_context(ctx);
+                if (c && c->attached > 0)
+                        c->attached--;
+                else if (c && !c->primary)
+                        context_dies(c);
+                lock_release(&core.lock);
+        }
+        return real.cuCtxDetach(ctx);
+}
+
+/* How often the program has retained a primary context and not released it. A reset ends the
+ * context and leaves the count: the next to retain it gets the same handle, alive again. core.lock.
+ */
+static unsigned retained[CORE_GPUS_MAX];
+
 CUresult hook_cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev)
 {
         struct context *c;
@@ -148,13 +188,13 @@ CUresult hook_cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev)
         r = real.cuDevicePrimaryCtxRetain(pctx, dev);
         lock_acquire(&core.lock);
         c = quiet_context_primary(g);
-        if (r == CUDA_SUCCESS && c)
-                c->retained++;
+        if (r == CUDA_SUCCESS)
+                retained[g->index]++;
         if (born && (r != CUDA_SUCCESS || c))
                 agent_return_fixed(g, g->context_bytes); /* failed, or another thread was first */
-        lock_release(&core.lock);
         if (r == CUDA_SUCCESS && !c)
                 context_born(g, *pctx, true);
+        lock_release(&core.lock);
         return r;
 }
 
@@ -166,7 +206,7 @@ CUresult hook_cuDevicePrimaryCtxRelease_v2(CUdevice dev)
 
                 lock_acquire(&core.lock);
                 c = quiet_context_primary(&core.gpus[dev]);
-                if (c && c->retained > 0 && --c->retained == 0)
+                if (retained[dev] > 0 && --retained[dev] == 0 && c)
                         context_dies(c);
                 lock_release(&core.lock);
         }

@@ -147,6 +147,16 @@ static struct gpu *find_ours(CUdeviceptr address, struct heap_place *ret)
         return g && ret->block->kind != BLOCK_ADOPTED ? g : NULL;
 }
 
+/* Between the program's allocations there is memory of ours, of which the driver would speak. Lock
+ * held. */
+static bool is_gap(CUdeviceptr address)
+{
+        for (unsigned i = 0; i < core.gpu_count && !core_passive(); i++)
+                if (core.gpus[i].managed && heap_gap(&core.gpus[i].heap, address))
+                        return true;
+        return false;
+}
+
 /* What is freed during a capture waits until it has ended: blocks in gpu.late, what shares a slab
  * here. */
 static bool late_waiting;
@@ -333,15 +343,18 @@ CUresult hook_cuDeviceTotalMem_v2(size_t *bytes, CUdevice dev)
 CUresult hook_cuMemGetAddressRange_v2(CUdeviceptr *pbase, size_t *psize, CUdeviceptr dptr)
 {
         struct heap_place p;
-        bool ours, mapped;
+        bool ours, mapped, gap;
 
         (void)core_setup();
         lock_acquire(&core.lock);
         ours = find_ours(dptr, &p);
         mapped = !ours && virtual_range(dptr, pbase, psize);
+        gap = !ours && !mapped && is_gap(dptr);
         lock_release(&core.lock);
         if (mapped)
                 return CUDA_SUCCESS;
+        if (gap)
+                return CUDA_ERROR_NOT_FOUND;
         if (!ours)
                 return real.cuMemGetAddressRange_v2(pbase, psize, dptr);
         if (pbase)
@@ -375,7 +388,6 @@ static CUresult pointer_attribute(void *data, CUpointer_attribute attribute, con
                 *(unsigned long long *)data =
                         p->block->id << 32 | (p->start - p->block->address) / HEAP_SMALL_ALIGN;
                 return CUDA_SUCCESS;
-        case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
         case CU_POINTER_ATTRIBUTE_IS_MANAGED:
         case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
                 *(unsigned *)data = 0;
@@ -392,6 +404,9 @@ static CUresult pointer_attribute(void *data, CUpointer_attribute attribute, con
         case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
                 *(size_t *)data = p->bytes;
                 return CUDA_SUCCESS;
+        case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
+                *(unsigned *)data = heap_sync(p);
+                return CUDA_SUCCESS;
         case CU_POINTER_ATTRIBUTE_MAPPED:
                 *(unsigned *)data = 1;
                 return CUDA_SUCCESS;
@@ -404,6 +419,22 @@ static CUresult pointer_attribute(void *data, CUpointer_attribute attribute, con
         case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
                 *(void **)data = NULL;
                 return CUDA_SUCCESS;
+        case CU_POINTER_ATTRIBUTE_P2P_TOKENS:
+                heap_set_sync(p, true); /* whoever asks for them wants that, too */
+                memset(data, 0, 2 * sizeof(uint64_t));
+                return CUDA_SUCCESS;
+        case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR:
+                *(CUdeviceptr *)data = p->block->address;
+                return CUDA_SUCCESS;
+        case CU_POINTER_ATTRIBUTE_MAPPING_SIZE:
+                *(size_t *)data = p->block->bytes;
+                return CUDA_SUCCESS;
+        case CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID:
+                *(unsigned long long *)data = p->block->id;
+                return CUDA_SUCCESS;
+        case CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE: /* not created for it */
+                *(unsigned *)data = 0;
+                return CUDA_SUCCESS;
         default:
                 return CUDA_ERROR_NOT_SUPPORTED;
         }
@@ -415,8 +446,48 @@ static CUresult known_attribute(void *data, CUpointer_attribute attribute, CUdev
         struct heap_place p;
         struct gpu *g = find_ours(ptr, &p);
 
-        return g ? pointer_attribute(data, attribute, g, &p, ptr)
-                 : virtual_attribute(data, attribute, ptr);
+        if (g)
+                return pointer_attribute(data, attribute, g, &p, ptr);
+        return is_gap(ptr) ? CUDA_ERROR_INVALID_VALUE : virtual_attribute(data, attribute, ptr);
+}
+
+/* What the driver leaves where an address means nothing to it, in as many bytes. */
+static void attribute_of_nothing(void *data, CUpointer_attribute attribute, CUdeviceptr ptr)
+{
+        switch (attribute) {
+        case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
+        case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
+                break;
+        case CU_POINTER_ATTRIBUTE_HOST_POINTER:
+                *(void **)data = (void *)(uintptr_t)ptr;
+                break;
+        case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
+                *(int *)data = CU_DEVICE_INVALID;
+                break;
+        case CU_POINTER_ATTRIBUTE_CONTEXT:
+        case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
+        case CU_POINTER_ATTRIBUTE_P2P_TOKENS:
+        case CU_POINTER_ATTRIBUTE_BUFFER_ID:
+        case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
+        case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
+        case CU_POINTER_ATTRIBUTE_MAPPING_SIZE:
+        case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR:
+        case CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID:
+                *(uint64_t *)data = 0;
+                break;
+        default:
+                *(unsigned *)data = 0;
+        }
+}
+
+/* What the driver refuses as a whole, it refuses for any pointer. */
+static bool are_attributes(unsigned count, const CUpointer_attribute *attributes, void *const *data)
+{
+        for (unsigned i = 0; i < count; i++)
+                if (!data[i] || attributes[i] < CU_POINTER_ATTRIBUTE_CONTEXT ||
+                    attributes[i] > CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE)
+                        return false;
+        return count > 0;
 }
 
 CUresult hook_cuPointerGetAttribute(void *data, CUpointer_attribute attribute, CUdeviceptr ptr)
@@ -435,16 +506,21 @@ CUresult hook_cuPointerGetAttributes(unsigned int numAttributes, CUpointer_attri
                                      void **data, CUdeviceptr ptr)
 {
         struct heap_place p;
-        bool ours;
+        bool ours, gap;
 
         (void)core_setup();
+        if (!attributes || !data || !are_attributes(numAttributes, attributes, data))
+                return real.cuPointerGetAttributes(numAttributes, attributes, data, ptr);
         lock_acquire(&core.lock);
         ours = find_ours(ptr, &p) || virtual_range(ptr, NULL, NULL);
-        if (!ours || !attributes || !data || numAttributes == 0) {
+        gap = !ours && is_gap(ptr);
+        if (!ours && !gap) {
                 lock_release(&core.lock);
                 return real.cuPointerGetAttributes(numAttributes, attributes, data, ptr);
         }
-        for (unsigned i = 0; i < numAttributes; i++) {
+        for (unsigned i = 0; i < numAttributes && gap; i++)
+                attribute_of_nothing(data[i], attributes[i], ptr);
+        for (unsigned i = 0; i < numAttributes && ours; i++) {
                 /* Like the driver: what does not apply is left at zero, the call as a whole
                  * succeeds. */
                 if (known_attribute(data[i], attributes[i], ptr) == CUDA_ERROR_NOT_SUPPORTED)
@@ -452,6 +528,30 @@ CUresult hook_cuPointerGetAttributes(unsigned int numAttributes, CUpointer_attri
         }
         lock_release(&core.lock);
         return CUDA_SUCCESS;
+}
+
+/* The one attribute that can be set: copies that do not say "async" are waited for, whatever they
+ * are between. Of mapped memory, as ours is, the driver refuses it, so it is kept and answered
+ * here. */
+CUresult hook_cuPointerSetAttribute(const void *value, CUpointer_attribute attribute,
+                                    CUdeviceptr ptr)
+{
+        struct heap_place p;
+        bool ours, gap, mapped;
+
+        (void)core_setup();
+        lock_acquire(&core.lock);
+        ours = find_ours(ptr, &p);
+        gap = !ours && is_gap(ptr);
+        mapped = !ours && !gap && virtual_range(ptr, NULL, NULL);
+        if (ours && value && attribute == CU_POINTER_ATTRIBUTE_SYNC_MEMOPS)
+                heap_set_sync(&p, *(const unsigned *)value);
+        lock_release(&core.lock);
+        if (!ours && !gap && !mapped)
+                return real.cuPointerSetAttribute(value, attribute, ptr);
+        if (gap || !value || attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS)
+                return CUDA_ERROR_INVALID_VALUE;
+        return ours ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
 }
 
 /* How much a driver call may have lacked: it does not say. */

@@ -24,7 +24,7 @@ struct context {
         CUcontext handle;
         struct gpu *gpu;
         bool primary;
-        unsigned retained;         /* primary: cuDevicePrimaryCtxRetain() calls not yet released */
+        unsigned attached;         /* cuCtxAttach() calls not yet detached */
         CUevent mark, still_mark;  /* ours, of all that was submitted before */
         bool marked, still_marked; /* waited for */
         bool has_marks;            /* the driver has events of whole contexts */

@@ -1,6 +1,6 @@
 /* slab.c: owns two bits a unit of HEAP_SMALL_ALIGN bytes: used, and first of its allocation. An
- * allocation's size is the distance to the next first or unused unit, so nothing else need be kept.
- */
+ * allocation's size is the distance to the next first or unused unit, less what of the last one
+ * was not asked for. */
 #include "preload/slab.h"
 
 #include <errno.h>
@@ -14,10 +14,13 @@ struct slab {
         uint32_t hint; /* the longest free run is at most this */
         uint32_t next; /* search from here: allocations in a row find room at once */
         uint64_t *used_bits, *first_bits;
+        uint16_t *spare; /* by the first unit: bytes of the last one that were not asked for, and
+                          * the mark */
         uint64_t bits[];
 };
 
 #define WORD_BITS 64u
+#define MARK      0x8000u /* beyond what is ever spare */
 
 static bool bit(const uint64_t *bits, uint32_t i)
 {
@@ -87,13 +90,15 @@ static uint32_t units_of(uint64_t bytes)
 struct slab *slab_new(uint64_t bytes)
 {
         uint32_t units = units_of(bytes), words = (units + 63) / 64;
-        struct slab *s = calloc(1, sizeof(*s) + 2 * words * sizeof(uint64_t));
+        struct slab *s =
+                calloc(1, sizeof(*s) + 2 * words * sizeof(uint64_t) + units * sizeof(uint16_t));
 
         if (!s)
                 return NULL;
         s->units = s->hint = units;
         s->used_bits = s->bits;
         s->first_bits = s->bits + words;
+        s->spare = (uint16_t *)(s->bits + 2 * words);
         return s;
 }
 
@@ -138,6 +143,7 @@ int slab_allocate(struct slab *s, uint64_t bytes, uint64_t *ret_offset)
         }
         bits_set(s->used_bits, at, units, true);
         bit_set(s->first_bits, at, true);
+        s->spare[at] = (uint16_t)((uint64_t)units * HEAP_SMALL_ALIGN - bytes);
         s->used += units;
         s->next = at + units < s->units ? at + units : 0;
         *ret_offset = (uint64_t)at * HEAP_SMALL_ALIGN;
@@ -154,8 +160,20 @@ bool slab_find(const struct slab *s, uint64_t offset, uint64_t *ret_start, uint6
         end = bits_next(s->used_bits, start, s->units, false);
         end = bits_next(s->first_bits, start + 1, end, true);
         *ret_start = (uint64_t)start * HEAP_SMALL_ALIGN;
-        *ret_bytes = (uint64_t)(end - start) * HEAP_SMALL_ALIGN;
-        return true;
+        *ret_bytes = (uint64_t)(end - start) * HEAP_SMALL_ALIGN - (s->spare[start] & ~MARK);
+        return offset < *ret_start + *ret_bytes;
+}
+
+void slab_mark(struct slab *s, uint64_t start, bool on)
+{
+        uint16_t *spare = &s->spare[start / HEAP_SMALL_ALIGN];
+
+        *spare = (uint16_t)((*spare & ~MARK) | (on ? MARK : 0));
+}
+
+bool slab_marked(const struct slab *s, uint64_t start)
+{
+        return s->spare[start / HEAP_SMALL_ALIGN] & MARK;
 }
 
 void slab_free(struct slab *s, uint64_t start)

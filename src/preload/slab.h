@@ -15,8 +15,10 @@ bool slab_may_fit(const struct slab *s, uint64_t bytes);
 /* 0, -ENOSPC. A failure makes slab_may_fit() say no to this size until something is freed that
  * makes room for it. */
 int slab_allocate(struct slab *s, uint64_t bytes, uint64_t *ret_offset);
-/* The allocation around offset; false where nothing is. bytes: its size rounded up to the
- * alignment. */
+/* The allocation around offset; false where nothing is. bytes: its size as it was asked for. */
 bool slab_find(const struct slab *s, uint64_t offset, uint64_t *ret_start, uint64_t *ret_bytes);
+/* A mark of an allocation, by its start; a new one has none. */
+void slab_mark(struct slab *s, uint64_t start, bool on);
+bool slab_marked(const struct slab *s, uint64_t start);
 void slab_free(struct slab *s, uint64_t start);
 bool slab_empty(const struct slab *s);

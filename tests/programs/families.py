@@ -19,6 +19,7 @@ PROGRAMS = {
     "spin": ["--ms", "5"],
     "fork": ["--bytes", "4MiB", "--block", "1MiB"],
     "launches": ["--rounds", "3"],
+    "surface": [],
 }
 
 # Programs whose work in flight waits for what comes later, or whose captures take long, or that map their memory

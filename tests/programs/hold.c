@@ -3,9 +3,9 @@
  *
  *   touch      check and rewrite everything         verify     check everything
  *   info       what the driver says is free         wait FILE  until the file exists
- *   look N     check the first N blocks alone
- *   spin MS    one long kernel                       exit      check and leave (so does the end of
- * stdin) */
+ *   look N     check the first N blocks alone        array MIB an array of so much; 0: none any
+ * more spin MS    one long kernel                       exit      check and leave (so does the end
+ * of stdin) */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +13,20 @@
 
 #include "base/macros.h"
 #include "program.h"
+
+/* One at a time. */
+static void have_array(size_t mib)
+{
+        const CUDA_ARRAY3D_DESCRIPTOR shape = {
+                .Width = 1024, .Height = mib * 256, .Format = CU_AD_FORMAT_FLOAT, .NumChannels = 1};
+        static CUarray array;
+
+        if (array)
+                TRY(cu.ArrayDestroy(array));
+        array = NULL;
+        if (mib)
+                TRY(cu.Array3DCreate(&array, &shape));
+}
 
 int main(int argc, char **argv)
 {
@@ -44,6 +58,8 @@ int main(int argc, char **argv)
                         TRY(cu.StreamSynchronize(b.stream));
                         /* The spin counted there. */
                         TRY(cu.MemsetD8Async(b.verdict, 0, 8, b.stream));
+                } else if (!strncmp(line, "array ", 6)) {
+                        have_array(strtoul(line + 6, NULL, 10));
                 } else if (!strncmp(line, "wait ", 5)) {
                         while (access(line + 5, F_OK) < 0)
                                 (void)usleep(10000);

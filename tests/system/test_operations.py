@@ -8,7 +8,7 @@ import re
 from world import ROOT
 
 PAGE = pathlib.Path(ROOT, "docs", "operations.md")
-MAIN_ONLY = ("demo", "kill_point")  # the demo explains itself; kill points are of a test build
+MAIN_ONLY = ("demo", "kill_point", "door_count")  # the demo explains itself; the others are of test builds
 
 # Where messages come from: a call, and what must stand between its parenthesis and the text.
 SOURCES = (

@@ -156,8 +156,13 @@ static void an_address_inside_an_allocation_leads_to_its_start_and_size(void **s
                                &p)); /* the rounding up to 6 MiB is not the program's */
         assert_true(heap_find(h, small + 699, &p));
         assert_int_equal(p.start, small);
-        assert_int_equal(p.bytes, 1024);
+        assert_int_equal(p.bytes, 700);
+        assert_false(heap_find(h, small + 700, &p));
         assert_false(heap_find(h, 4096, &p));
+        assert_true(heap_gap(h, small + 700));
+        assert_true(heap_gap(h, large + 5 * MIB));
+        assert_false(heap_gap(h, large));
+        assert_false(heap_gap(h, 4096));
 }
 
 static void only_the_start_of_an_allocation_can_be_freed_and_only_once(void **state)
@@ -387,7 +392,7 @@ static void check_item(struct heap *h, const struct item *it)
 
         assert_true(heap_find(h, it->start + it->bytes - 1, &p));
         assert_int_equal(p.start, it->start);
-        assert_true(p.bytes >= it->bytes);
+        assert_int_equal(p.bytes, it->bytes);
 }
 
 static void random_allocations_never_overlap_and_the_figures_add_up(void **state)

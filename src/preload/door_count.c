@@ -1,0 +1,28 @@
+/* door_count.c: owns what the test build of the library has counted. A door is told at once and not
+ * at the end: programs may be killed. */
+#include "preload/door_count.h"
+
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+void door_count(enum door_row row)
+{
+        static _Atomic bool seen[DOOR_COUNT];
+        const char *path = getenv("SUBLET_DOOR_COUNT"), *name = doors_symbol(row);
+        char line[128];
+        size_t n = strlen(name);
+        int fd;
+
+        if (!path || n + 1 > sizeof(line) || atomic_exchange(&seen[row], true))
+                return;
+        memcpy(line, name, n);
+        line[n++] = '\n';
+        fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+        if (fd < 0)
+                return;
+        (void)!write(fd, line, n);
+        (void)close(fd);
+}

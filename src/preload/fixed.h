@@ -1,0 +1,28 @@
+/* fixed.h: device memory that cannot be moved and whose size and end we know, by the handle that
+ * the driver gave for it (arrays). Room for it is asked for before it is made and given back after
+ * it is gone.
+ *
+ * What is not here, because its size cannot be known (code, stacks, heaps, print buffers), the
+ * daemon sees on the card (src/daemon/measure.c).
+ *
+ * All functions: core.lock held. A pointer that is NULL is nothing to count. */
+#pragma once
+
+#include <stdint.h>
+
+#include "cuda/cuda_abi.h"
+
+struct fixed;
+struct gpu;
+
+/* Ask for room, waiting for it; the lock is given up meanwhile. NULL: there is none. */
+struct fixed *fixed_ask(struct gpu *g, CUcontext owner, uint64_t bytes);
+/* It is this handle's from now on. */
+void fixed_list(struct fixed *f, const void *handle);
+/* Before the handle is destroyed, after which the driver may give it to somebody else: off the
+ * list. NULL: not known. */
+struct fixed *fixed_unlist(const void *handle);
+/* The room is given back. */
+void fixed_return(struct fixed *f);
+/* All that belongs to a context. */
+void fixed_return_context(CUcontext owner);

@@ -1,0 +1,458 @@
+/* surface_rest.c: the entry points that have no variants for per-thread default streams: code,
+ * allocation and questions about it, arrays, graphs, contexts. */
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/macros.h"
+#include "surface.h"
+
+static const char text[] = ".version 7.0\n.target sm_70\n.address_size 64\n"
+                           ".visible .global .align 4 .u32 variable = 7;\n"
+                           ".visible .entry one_more(.param .u64 p)\n{\n"
+                           ".reg .b64 %rd<3>;\n.reg .b32 %r<3>;\n"
+                           "ld.param.u64 %rd1, [p];\ncvta.to.global.u64 %rd2, %rd1;\n"
+                           "ld.global.u32 %r1, [%rd2];\nadd.s32 %r2, %r1, 1;\n"
+                           "st.global.u32 [%rd2], %r2;\nret;\n}\n";
+
+static void must(bool condition, const char *what)
+{
+        if (!condition)
+                program_fail(PROGRAM_EXIT_WRONG, "%s", what);
+}
+
+/* The file that cuModuleLoad and cuLibraryLoadFromFile read. */
+static void text_file(char path[static 64])
+{
+        FILE *f;
+
+        (void)snprintf(path, 64, "/tmp/surface-%d.ptx", (int)getpid());
+        f = fopen(path, "we");
+        if (!f || fputs(text, f) < 0 || fclose(f) != 0)
+                program_fail(PROGRAM_EXIT_SETUP, "%s: cannot be written", path);
+}
+
+static void launch_of(CUfunction f)
+{
+        CUdeviceptr counter = play.a;
+
+        TRY(cu.MemsetD8(counter, 0, 4));
+        TRY(cu.LaunchKernel(f, 1, 1, 1, 1, 1, 1, 0, NULL, (void *[]){&counter}, NULL));
+        must(play_word(counter) == 1, "a loaded kernel has not counted");
+}
+
+static void launch_from(CUmodule m)
+{
+        CUdeviceptr variable;
+        CUfunction f;
+        size_t bytes;
+
+        TRY(all.cuModuleGetFunction(&f, m, "one_more"));
+        TRY(all.cuFuncLoad(f));
+        TRY(all.cuModuleGetGlobal_v2(&variable, &bytes, m, "variable"));
+        must(bytes == 4 && play_word(variable) == 7, "a variable has another value");
+        launch_of(f);
+        TRY(cu.ModuleUnload(m));
+}
+
+static void launch_library(CUlibrary l)
+{
+        CUdeviceptr variable;
+        CUfunction f;
+        CUkernel k;
+        CUmodule m;
+        size_t bytes;
+
+        TRY(all.cuLibraryGetKernel(&k, l, "one_more"));
+        TRY(all.cuKernelGetFunction(&f, k));
+        TRY(all.cuLibraryGetModule(&m, l));
+        TRY(all.cuLibraryGetGlobal(&variable, &bytes, l, "variable"));
+        must(bytes == 4 && play_word(variable) == 7, "a variable of a library has another value");
+        MAY(cuLibraryGetManaged, (&variable, &bytes, l, "variable"));
+        launch_of(f);
+        TRY(all.cuLibraryUnload(l));
+}
+
+static void linked(void)
+{
+        CUlinkState state;
+        CUmodule m;
+        void *image;
+        size_t bytes;
+
+        TRY(all.cuLinkCreate_v2(0, NULL, NULL, &state));
+        TRY(all.cuLinkAddData_v2(state, CU_JIT_INPUT_PTX, (void *)text, sizeof(text), "text", 0,
+                                 NULL, NULL));
+        TRY(all.cuLinkComplete(state, &image, &bytes));
+        TRY(cu.ModuleLoadData(&m, image));
+        TRY(all.cuLinkDestroy(state));
+        launch_from(m);
+}
+
+void rest_modules(void)
+{
+        char path[64];
+        CUlibrary l;
+        CUmodule m;
+
+        text_file(path);
+        TRY(all.cuModuleLoad(&m, path));
+        launch_from(m);
+        TRY(all.cuModuleLoadData(&m, text));
+        launch_from(m);
+        TRY(all.cuModuleLoadDataEx(&m, text, 0, NULL, NULL));
+        launch_from(m);
+        /* Takes machine code alone from some drivers on. */
+        if (all.cuModuleLoadFatBinary(&m, text) == CUDA_SUCCESS)
+                launch_from(m);
+        TRY(all.cuLibraryLoadData(&l, text, NULL, NULL, 0, NULL, NULL, 0));
+        launch_library(l);
+        TRY(all.cuLibraryLoadFromFile(&l, path, NULL, NULL, 0, NULL, NULL, 0));
+        launch_library(l);
+        linked();
+        TRY(all.cuCtxSetLimit(CU_LIMIT_STACK_SIZE, 2048));
+        (void)unlink(path);
+}
+
+/* ---- allocation and questions ---- */
+
+static void about(CUdeviceptr p, size_t offset, size_t bytes)
+{
+        CUpointer_attribute names[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
+                                       CU_POINTER_ATTRIBUTE_RANGE_SIZE,
+                                       CU_POINTER_ATTRIBUTE_SYNC_MEMOPS};
+        unsigned type = 0, sync = 9;
+        size_t range = 0, size;
+        CUdeviceptr start;
+        CUcontext owner;
+        unsigned yes = 1;
+
+        TRY(all.cuPointerGetAttributes(3, names, (void *[]){&type, &range, &sync}, p + offset));
+        if (type != CU_MEMORYTYPE_DEVICE || range != bytes || sync != 0)
+                program_fail(PROGRAM_EXIT_WRONG, "of %zu bytes: type %u, %zu bytes, sync %u", bytes,
+                             type, range, sync);
+        TRY(all.cuPointerGetAttribute(&owner, CU_POINTER_ATTRIBUTE_CONTEXT, p + offset));
+        must(owner == play.context, "the context of a pointer");
+        TRY(all.cuPointerGetAttribute(&start, CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR, p + offset));
+        must(start <= p, "the mapping of a pointer");
+        TRY(all.cuPointerSetAttribute(&yes, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, p + offset));
+        TRY(all.cuPointerGetAttribute(&sync, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, p));
+        must(sync == 1, "an attribute that was set");
+        TRY(all.cuMemGetAddressRange_v2(&start, &size, p + offset));
+        must(start == p && size == bytes, "the range of a pointer");
+        must(all.cuPointerGetAttribute(&owner, CU_POINTER_ATTRIBUTE_CONTEXT, p + bytes) ==
+                     CUDA_ERROR_INVALID_VALUE,
+             "a pointer behind an allocation");
+        must(all.cuPointerGetAttributes(1, names, (void *[]){NULL}, p) == CUDA_ERROR_INVALID_VALUE,
+             "no room for an attribute");
+}
+
+/* Memory for other processes, which the process itself cannot open; the program `share` has some.
+ */
+static void exported(void)
+{
+        CUipcMemHandle handle;
+        CUdeviceptr p;
+
+        TRY(all.cuIpcGetMemHandle(&handle, play.a));
+        if (all.cuIpcOpenMemHandle)
+                must(all.cuIpcOpenMemHandle(&p, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS) !=
+                             CUDA_SUCCESS,
+                     "memory of its own opened");
+        must(all.cuIpcOpenMemHandle_v2(&p, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS) !=
+                     CUDA_SUCCESS,
+             "memory of its own opened");
+        must(all.cuIpcCloseMemHandle(play.b) != CUDA_SUCCESS, "memory of its own closed");
+}
+
+void rest_memory(void)
+{
+        size_t free_bytes, total, seen, pitch;
+        CUdeviceptr p;
+
+        TRY(all.cuDeviceTotalMem_v2(&seen, play.device));
+        TRY(all.cuMemGetInfo_v2(&free_bytes, &total));
+        must(seen == total && free_bytes <= total, "the memory there is");
+        TRY(all.cuMemAlloc_v2(&p, 1000));
+        about(p, 999, 1000);
+        TRY(all.cuMemFree_v2(p));
+        TRY(all.cuMemAlloc_v2(&p, 5 * MIB + 100));
+        about(p, 3 * MIB, 5 * MIB + 100);
+        TRY(all.cuMemFree_v2(p));
+        TRY(all.cuMemAllocPitch_v2(&p, &pitch, 1000, 10, 4));
+        must(pitch == 1024, "the pitch");
+        about(p, 0, 10240);
+        TRY(all.cuMemFree_v2(p));
+        exported();
+}
+
+/* Memory that the program maps itself. */
+void rest_virtual(void)
+{
+        const CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                          .requestedHandleTypes =
+                                                  CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+                                          .location = {CU_MEM_LOCATION_TYPE_DEVICE, play.device}};
+        const CUmemAccessDesc both = {prop.location, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+        CUmemGenericAllocationHandle handle, again;
+        unsigned long long access = 0;
+        CUmemAllocationProp told;
+        CUdeviceptr at;
+        int fd;
+
+        TRY(all.cuMemAddressReserve(&at, 4 * MIB, 0, 0, 0));
+        TRY(all.cuMemCreate(&handle, 2 * MIB, &prop, 0));
+        TRY(all.cuMemMap(at, 2 * MIB, 0, handle, 0));
+        TRY(all.cuMemSetAccess(at, 2 * MIB, &both, 1));
+        TRY(all.cuMemGetAccess(&access, &both.location, at));
+        must(access == CU_MEM_ACCESS_FLAGS_PROT_READWRITE, "access to mapped memory");
+        TRY(all.cuMemRetainAllocationHandle(&again, (void *)(uintptr_t)at));
+        TRY(all.cuMemGetAllocationPropertiesFromHandle(&told, again));
+        must(told.requestedHandleTypes == prop.requestedHandleTypes, "properties of memory");
+        TRY(all.cuMemExportToShareableHandle(&fd, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+                                             0));
+        (void)close(fd);
+        TRY(all.cuMemRelease(again));
+        TRY(all.cuMemRelease(handle));
+        TRY(cu.MemsetD8(at, 5, SURFACE_BYTES));
+        must(play_word(at) == 0x05050505, "mapped memory");
+        TRY(all.cuMemUnmap(at, 2 * MIB));
+        TRY(all.cuMemAddressFree(at, 4 * MIB));
+}
+
+/* ---- arrays ---- */
+
+void rest_arrays(void)
+{
+        const CUDA_ARRAY3D_DESCRIPTOR flat = {.Width = 64,
+                                              .Height = SURFACE_BYTES / 256,
+                                              .Format = CU_AD_FORMAT_FLOAT,
+                                              .NumChannels = 1};
+        CUDA_MEMCPY2D c = {.srcMemoryType = CU_MEMORYTYPE_HOST,
+                           .srcHost = play.h,
+                           .srcPitch = 256,
+                           .dstMemoryType = CU_MEMORYTYPE_ARRAY,
+                           .WidthInBytes = 256,
+                           .Height = flat.Height};
+        CUDA_RESOURCE_DESC resource = {.resType = CU_RESOURCE_TYPE_ARRAY};
+        const CUDA_TEXTURE_DESC how = {.addressMode = {CU_TR_ADDRESS_MODE_CLAMP}};
+        CUDA_ARRAY3D_DESCRIPTOR shape;
+        CUmipmappedArray mipmap;
+        CUtexObject texture;
+        CUsurfObject surface;
+        CUarray array;
+
+        TRY(all.cuArray3DCreate_v2(&array, &flat));
+        TRY(all.cuArray3DGetDescriptor_v2(&shape, array));
+        must(shape.Width == 64 && shape.Height == flat.Height, "the shape of an array");
+        play_fill();
+        c.dstArray = array;
+        TRY(all.cuMemcpy2D_v2(&c));
+        c = (CUDA_MEMCPY2D){.srcMemoryType = CU_MEMORYTYPE_ARRAY,
+                            .srcArray = array,
+                            .dstMemoryType = CU_MEMORYTYPE_DEVICE,
+                            .dstDevice = play.a,
+                            .dstPitch = 256,
+                            .WidthInBytes = 256,
+                            .Height = flat.Height};
+        TRY(all.cuMemcpy2D_v2(&c));
+        play_expect(play.a, SURFACE_BYTES, "copies to and from an array");
+        resource.res.array.hArray = array;
+        TRY(all.cuTexObjectCreate(&texture, &resource, &how, NULL));
+        TRY(all.cuTexObjectDestroy(texture));
+        TRY(all.cuSurfObjectCreate(&surface, &resource));
+        TRY(all.cuSurfObjectDestroy(surface));
+        TRY(all.cuArrayDestroy(array));
+        must(all.cuArrayDestroy(NULL) == CUDA_ERROR_INVALID_HANDLE, "no array destroyed");
+
+        TRY(all.cuMipmappedArrayCreate(&mipmap, &flat, 4));
+        TRY(all.cuMipmappedArrayGetLevel(&array, mipmap, 3));
+        TRY(all.cuArray3DGetDescriptor_v2(&shape, array));
+        must(shape.Width == 8, "the shape of a level");
+        TRY(all.cuMipmappedArrayDestroy(mipmap));
+}
+
+/* ---- graphs ---- */
+
+static void expect_word(CUgraphExec exec, uint32_t want, const char *after)
+{
+        TRY(cu.MemsetD8(play.a, 0, SURFACE_BYTES));
+        TRY(cu.CtxSynchronize());
+        TRY(cu.GraphLaunch(exec, play.s));
+        if (play_word(play.a) != want)
+                program_fail(PROGRAM_EXIT_WRONG, "a graph wrong after %s", after);
+}
+
+/* A fill and a copy of the filled: a word of the first value is what a launch leaves. */
+void rest_graphs(void)
+{
+        CUDA_MEMSET_NODE_PARAMS set = {
+                .dst = play.b, .value = 0x11, .elementSize = 1, .width = 64, .height = 1};
+        CUDA_MEMCPY3D copy = {.srcMemoryType = CU_MEMORYTYPE_DEVICE,
+                              .srcDevice = play.b,
+                              .dstMemoryType = CU_MEMORYTYPE_DEVICE,
+                              .dstDevice = play.a,
+                              .WidthInBytes = 64,
+                              .Height = 1,
+                              .Depth = 1};
+        CUgraphNodeParams any = {.type = CU_GRAPH_NODE_TYPE_MEMSET};
+        CUgraphExecUpdateResultInfo info;
+        CUgraphExecUpdateResult result;
+        CUgraphNode fill, copied, error;
+        CUgraphExec exec, other;
+        CUgraph graph;
+        char log[64];
+
+        TRY(cu.GraphCreate(&graph, 0));
+        TRY(all.cuGraphAddMemsetNode(&fill, graph, NULL, 0, &set, play.context));
+        TRY(all.cuGraphAddMemcpyNode(&copied, graph, &fill, 1, &copy, play.context));
+        TRY(all.cuGraphInstantiateWithFlags(&exec, graph, 0));
+        expect_word(exec, 0x11111111, "cuGraphInstantiateWithFlags");
+
+        set.value = 0x22;
+        TRY(all.cuGraphExecMemsetNodeSetParams(exec, fill, &set, play.context));
+        TRY(all.cuGraphExecMemcpyNodeSetParams(exec, copied, &copy, play.context));
+        expect_word(exec, 0x22222222, "cuGraphExecMemsetNodeSetParams");
+
+        set.value = 0x33;
+        TRY(all.cuGraphMemsetNodeSetParams(fill, &set));
+        TRY(all.cuGraphMemcpyNodeSetParams(copied, &copy));
+        TRY(all.cuGraphExecUpdate_v2(exec, graph, &info));
+        expect_word(exec, 0x33333333, "cuGraphExecUpdate_v2");
+        if (all.cuGraphExecUpdate) {
+                set.value = 0x44;
+                TRY(all.cuGraphMemsetNodeSetParams(fill, &set));
+                TRY(all.cuGraphExecUpdate(exec, graph, &error, &result));
+                expect_word(exec, 0x44444444, "cuGraphExecUpdate");
+        }
+        any.memset.dst = play.b;
+        any.memset.value = 0x55;
+        any.memset.elementSize = 1;
+        any.memset.width = 64;
+        any.memset.height = 1;
+        any.memset.ctx = play.context;
+        TRY(all.cuGraphExecNodeSetParams(exec, fill, &any));
+        expect_word(exec, 0x55555555, "cuGraphExecNodeSetParams");
+        any.memset.value = 0x66;
+        TRY(all.cuGraphNodeSetParams(fill, &any));
+        TRY(all.cuGraphInstantiate(&other, graph, &error, log, sizeof(log)));
+        expect_word(other, 0x66666666, "cuGraphNodeSetParams and cuGraphInstantiate");
+        TRY(cu.GraphExecDestroy(other));
+        TRY(all.cuGraphInstantiate_v2(&other, graph, &error, log, sizeof(log)));
+        expect_word(other, 0x66666666, "cuGraphInstantiate_v2");
+        TRY(cu.GraphExecDestroy(other));
+        TRY(cu.GraphExecDestroy(exec));
+        TRY(cu.GraphDestroy(graph));
+
+        for (unsigned version = 1; version <= 2; version++) {
+                TRY(cu.GraphCreate(&graph, 0));
+                any.memset.dst = play.a;
+                if (version == 2)
+                        TRY(all.cuGraphAddNode_v2(&fill, graph, NULL, NULL, 0, &any));
+                else if (all.cuGraphAddNode)
+                        TRY(all.cuGraphAddNode(&fill, graph, NULL, 0, &any));
+                else
+                        continue;
+                TRY(cu.GraphInstantiateWithFlags(&exec, graph, 0));
+                expect_word(exec, 0x66666666, "cuGraphAddNode");
+                TRY(cu.GraphExecDestroy(exec));
+                TRY(cu.GraphDestroy(graph));
+        }
+}
+
+/* ---- contexts ---- */
+
+/* One of the program's own: what is allocated in it dies with it, what is outside does not. */
+static void own_context(CUcontext c, CUresult (*destroy)(CUcontext))
+{
+        CUdeviceptr mine, outside;
+        CUstream s, t;
+        CUcontext now;
+
+        TRY(all.cuMemAlloc_v2(&mine, 3 * MIB));
+        TRY(all.cuStreamCreate(&s, CU_STREAM_NON_BLOCKING));
+        TRY(all.cuStreamCreateWithPriority(&t, CU_STREAM_NON_BLOCKING, 0));
+        TRY(cu.MemsetD8Async(mine, 1, 3 * MIB, s));
+        TRY(cu.MemsetD8Async(play.a, 2, SURFACE_BYTES, t));
+        TRY(all.cuStreamDestroy_v2(t));
+        if (all.cuStreamDestroy) {
+                TRY(all.cuStreamCreate(&t, CU_STREAM_NON_BLOCKING));
+                TRY(all.cuStreamDestroy(t));
+        }
+        must(play_word(mine) == 0x01010101 && play_word(play.a) == 0x02020202,
+             "memory of two contexts");
+        TRY(destroy(c));
+        TRY(cu.CtxGetCurrent(&now));
+        must(now == play.context, "the context below");
+        must(all.cuPointerGetAttribute(&now, CU_POINTER_ATTRIBUTE_CONTEXT, mine) ==
+                     CUDA_ERROR_INVALID_VALUE,
+             "memory of a dead context");
+        must(all.cuMemFree_v2(mine) == CUDA_ERROR_INVALID_VALUE, "memory of a dead context freed");
+        TRY(all.cuMemAlloc_v2(&outside, 64));
+        TRY(all.cuMemFree_v2(outside));
+}
+
+static void attached(void)
+{
+        CUcontext c, again;
+        CUdeviceptr p;
+
+        if (!all.cuCtxAttach || !all.cuCtxDetach)
+                return;
+        TRY(all.cuCtxCreate_v2(&c, 0, play.device));
+        TRY(all.cuMemAlloc_v2(&p, 64));
+        TRY(all.cuCtxAttach(&again, 0));
+        must(again == c, "another context attached");
+        TRY(all.cuCtxDetach(c));
+        must(play_word(p) == play_word(p), "memory of a context that is still attached");
+        TRY(all.cuCtxDetach(c));
+        must(all.cuMemFree_v2(p) == CUDA_ERROR_INVALID_VALUE, "memory of a detached context");
+}
+
+/* What a reset leaves: a handle that the next retain brings to life again, and a count that it does
+ * not touch. */
+static void reset(CUresult (*reset_it)(CUdevice), CUresult (*release)(CUdevice))
+{
+        CUcontext c, again;
+        CUdeviceptr p;
+
+        TRY(all.cuDevicePrimaryCtxRetain(&c, play.device));
+        must(c == play.context, "another primary context");
+        TRY(reset_it(play.device));
+        must(cu.CtxSynchronize() == CUDA_ERROR_CONTEXT_IS_DESTROYED, "a context after its reset");
+        must(cu.MemAlloc(&p, 64) == CUDA_ERROR_CONTEXT_IS_DESTROYED, "memory after a reset");
+        TRY(all.cuDevicePrimaryCtxRetain(&again, play.device));
+        must(again == c, "another context after a reset");
+        TRY(release(play.device)); /* the one from before the reset */
+        TRY(all.cuMemAlloc_v2(&p, 2 * MIB));
+        TRY(cu.MemsetD8(p, 3, 2 * MIB));
+        must(play_word(p) == 0x03030303, "memory of a context that was retained in time");
+        TRY(release(play.device));
+        must(play_word(p) == 0x03030303, "memory of a context that one still holds");
+        TRY(cu.MemFree(p));
+}
+
+void rest_contexts(void)
+{
+        CUexecAffinityParam none[1];
+        CUctxCreateParams plain = {0};
+        CUcontext c;
+
+        TRY(all.cuInit(0));
+        TRY(all.cuCtxCreate_v2(&c, 0, play.device));
+        own_context(c, all.cuCtxDestroy_v2);
+        if (all.cuCtxCreate_v3) {
+                TRY(all.cuCtxCreate_v3(&c, none, 0, 0, play.device));
+                own_context(c, all.cuCtxDestroy_v2);
+        }
+        TRY(all.cuCtxCreate_v4(&c, &plain, 0, play.device));
+        own_context(c, all.cuCtxDestroy ? all.cuCtxDestroy : all.cuCtxDestroy_v2);
+        if (all.cuCtxCreate && all.cuCtxDestroy) { /* of before CUDA 3.2, with calls of that time */
+                TRY(all.cuCtxCreate(&c, 0, play.device));
+                TRY(all.cuCtxDestroy(c));
+        }
+        attached();
+        reset(all.cuDevicePrimaryCtxReset_v2, all.cuDevicePrimaryCtxRelease_v2);
+        if (all.cuDevicePrimaryCtxReset && all.cuDevicePrimaryCtxRelease)
+                reset(all.cuDevicePrimaryCtxReset, all.cuDevicePrimaryCtxRelease);
+}

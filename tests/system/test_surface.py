@@ -1,0 +1,61 @@
+"""Every entry point that sublet catches is called by a test. Which they are is in src/cuda/cuda_api.def; what no test calls is in
+surface.txt, with the reason."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+import world as world_module
+from world import wait_for
+
+sys.path.insert(0, os.path.join(world_module.ROOT, "tools"))
+
+import api_coverage  # noqa: E402
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+LIBRARY = os.path.join(world_module.BUILD, "tests", "counting", "libsublet.so")
+DOORS = ("linked", "dlsym", "getproc", "getproc1")
+
+
+def unreached():
+    with open(os.path.join(HERE, "surface.txt"), encoding="utf-8") as f:
+        rows = [line.split(None, 1) for line in f if line.strip() and not line.startswith("#")]
+    assert all(len(row) == 2 for row in rows), "a name without a reason"
+    return {name for name, _ in rows}
+
+
+@pytest.mark.skipif(not os.path.exists(LIBRARY), reason="the library that counts is not built")
+def test_every_caught_entry_point_is_called(shared):
+    path = shared.path("doors")
+    for door in DOORS:
+        shared.program("surface", door=door, LD_PRELOAD=LIBRARY, SUBLET_DOOR_COUNT=path).ok()
+    with open(path, encoding="ascii") as f:
+        called = set(f.read().split())
+    caught = {symbol for symbol, behaviour, _ in api_coverage.Tables().rows if behaviour != "PASS"}
+    assert called <= caught
+    missing, listed = caught - called, unreached()
+    new, done = sorted(missing - listed), sorted(listed - missing)
+    assert not new, f"caught, and called by no test: {' '.join(new)}; call them, or say in surface.txt why not"
+    assert not done, f"called, or not caught: {' '.join(done)}; they have no place in surface.txt"
+
+
+def test_no_door_is_counted_by_the_product(shared):
+    path = shared.path("doors")
+    shared.program("surface", SUBLET_DOOR_COUNT=path).ok()
+    assert not os.path.exists(path)
+
+
+def test_arrays_are_counted_and_given_back(shared):
+    p = shared.program("hold", "--bytes", "1MiB", stdin=subprocess.PIPE)
+    p.await_event("filled")
+    before = shared.clients()[p.pid]["fixed"]
+    said = p.order("info")["free"]
+    p.order("array 8")
+    wait_for(lambda: shared.clients()[p.pid]["fixed"] == before + (8 << 20), 20, "the array to be counted")
+    assert p.order("info")["free"] == said - (8 << 20)
+    p.order("array 0")
+    wait_for(lambda: shared.clients()[p.pid]["fixed"] == before, 20, "the array's room to be given back")
+    assert p.order("info")["free"] == said
+    p.finish()
