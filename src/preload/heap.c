@@ -406,6 +406,7 @@ int heap_adopt(struct heap *h, CUdeviceptr address, uint64_t bytes, CUcontext ow
 
 void heap_withdraw(struct heap *h, struct block *b)
 {
+        h->buried++;
         heap_remove(h, heap_locate(h, b->address));
         slab_delete(b->slab);
         free(b->users);
@@ -569,6 +570,7 @@ void heap_bury(struct heap *h, struct block *dead)
 {
         size_t at;
 
+        h->buried++;
         for (unsigned i = 0; i < dead->extent_count; i++)
                 heap_settle(h, &dead->extents[i]);
         if (dead->kind == BLOCK_HANDLE) {

@@ -112,6 +112,7 @@ struct heap {
         size_t count, room;
         struct block **handles; /* the blocks without an address, in no order */
         size_t handle_count, handle_room;
+        uint64_t buried;        /* blocks in all: who remembers extents sees that some are gone */
         uint64_t reserve_bytes; /* size of the next reservation */
         uint64_t extent_bytes;  /* the largest extent of this GPU */
         uint64_t next_id;

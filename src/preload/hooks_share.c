@@ -2,9 +2,6 @@
  * others. Must never hand out memory that we would move later. */
 #include "preload/hooks_virtual.h"
 
-#include <errno.h>
-
-#include "base/log.h"
 #include "base/macros.h"
 #include "preload/agent.h"
 #include "preload/core.h"
@@ -14,6 +11,9 @@
 #include "preload/quiet.h"
 #include "preload/swap.h"
 #include "preload/virtual.h"
+
+#define MAPPINGS_MANY       32u
+#define MAPPINGS_MANY_BYTES (UINT64_C(8) << 20)
 
 static bool has_contents(const struct block *b)
 {
@@ -29,6 +29,15 @@ static bool all_resident(const struct block *b)
                 if (b->extents[i].state != EXTENT_RESIDENT)
                         return false;
         return true;
+}
+
+bool handle_is_everywhere(const struct handle *h)
+{
+        /* A page of zeros that lies wherever nothing else does costs a map and a change of access
+         * for each place at every hand-off. Looked at now and then, as it grows. */
+        return h->block && h->mapping_count >= MAPPINGS_MANY && h->bytes <= MAPPINGS_MANY_BYTES &&
+               (h->mapping_count & (h->mapping_count - 1)) == 0 &&
+               (!has_contents(h->block) || all_resident(h->block));
 }
 
 static CUresult map_for(const struct gpu *g, CUdeviceptr at, uint64_t bytes,

@@ -1,5 +1,6 @@
-/* hooks_virtual.h: a program's handles between the hooks that change them (hooks_virtual.c,
- * hooks_share.c) and those that answer questions about addresses (hooks_memory.c). */
+/* hooks_virtual.h: a program's handles between the hooks that make them (hooks_virtual.c), map them
+ * (hooks_mapping.c) and share them (hooks_share.c), and those that answer questions about addresses
+ * (hooks_memory.c). */
 #pragma once
 
 #include <stdbool.h>
@@ -18,6 +19,9 @@ void handle_put(struct handle *h);
 /* From here on it is one handle of the driver's, which is never moved (handle.fixed); contents and
  * mappings are what they were. core.lock held, given up meanwhile. */
 CUresult handle_fix(struct handle *h);
+
+/* So little memory is mapped at so many places that moving it costs more than the room is worth. */
+bool handle_is_everywhere(const struct handle *h);
 
 /* What a mapping of a handle that can be moved is, mapped now or not. CUDA_ERROR_NOT_SUPPORTED: ask
  * the driver. core.lock held. */

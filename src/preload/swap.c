@@ -115,17 +115,6 @@ void swap_arrived(struct gpu *g, struct extent *e)
 
 /* ---- at the gate ---- */
 
-static struct extent *find_extent(struct gpu *g, enum extent_state state)
-{
-        struct heap_cursor c = {0};
-        struct extent *e;
-
-        while ((e = heap_walk(&g->heap, &c)))
-                if (extent_is_free(e) && e->state == state && e->live)
-                        return e;
-        return NULL;
-}
-
 /* Put new memory behind an extent that was just claimed. Lock held, given up meanwhile. */
 static CUresult back_extent(struct gpu *g, struct extent *e, struct passed *shed)
 {
@@ -151,7 +140,7 @@ static bool back_gpu(struct gpu *g)
         struct core_wait w = {.what = "GPU memory"};
 
         while (heap_missing(&g->heap) > 0 && !core_passive()) {
-                struct extent *e = find_extent(g, EXTENT_UNBACKED);
+                struct extent *e = choose_by_state(g, EXTENT_UNBACKED);
                 struct passed shed;
 
                 if (!core.running)
@@ -217,16 +206,12 @@ static struct extent *find_pinned(struct gpu *g, uint64_t *ret_bytes)
         return first;
 }
 
-/* What to evict next, marked busy; NULL: enough is out or on its way. Lock held. What nothing lives
- * in comes first, for it need not be copied; then the smallest extent that is enough, else the
- * largest: the fewest calls, and little more than what is missing. Among equals the one highest in
- * the address space: what lies low was allocated first and is most likely to live long. */
-static struct extent *choose_evict(struct gpu *g)
+/* What to evict next, marked busy; NULL: enough is out or on its way. Lock held. */
+static struct extent *claim_evict(struct gpu *g)
 {
         const struct swap *s = g->swap;
-        uint64_t leaving = 0, missing, wanted;
-        struct heap_cursor c = {0};
-        struct extent *e, *best = NULL;
+        struct extent *e = NULL;
+        uint64_t leaving = 0, wanted;
 
         for (unsigned i = 0; i < s->count; i++) {
                 const struct transfer *t = &s->ring[(s->first + i) % TRANSFERS_MAX];
@@ -235,49 +220,22 @@ static struct extent *choose_evict(struct gpu *g)
         }
         (void)find_pinned(g, &wanted);
         wanted += g->heap.backed;
-        if (wanted - leaving <= core_limit(g))
-                return NULL;
-        missing = wanted - leaving - core_limit(g);
-        while ((e = heap_walk(&g->heap, &c))) {
-                if (!extent_is_free(e) || e->pinned || e->state != EXTENT_RESIDENT ||
-                    (e->managed && !g->home_frees))
-                        continue;
-                if (best && !best->live != !e->live) {
-                        best = e->live ? best : e;
-                        continue;
-                }
-                if (!best ||
-                    (best->bytes < missing ? e->bytes >= best->bytes
-                                           : e->bytes >= missing && e->bytes <= best->bytes))
-                        best = e;
+        if (wanted - leaving > core_limit(g))
+                e = choose_evict(g, wanted - leaving - core_limit(g));
+        if (e) {
+                e->busy = true;
+                if (e->kept != e->live)
+                        kept_forget(g->swap->arena, e);
+                e->kept = e->live;
+                g->heap.resident -= e->bytes;
         }
-        if (best) {
-                best->busy = true;
-                if (best->kept != best->live)
-                        kept_forget(g->swap->arena, best);
-                best->kept = best->live;
-                g->heap.resident -= best->bytes;
-        }
-        return best;
-}
-
-/* The next evicted extent that memory passed on to us can take the place of. Lock held. */
-static struct extent *find_whole(struct gpu *g)
-{
-        struct heap_cursor c = {0};
-        struct extent *e;
-
-        while ((e = heap_walk(&g->heap, &c)))
-                if (extent_is_free(e) && e->state == EXTENT_EVICTED && extent_may_adopt(g, e) &&
-                    e->kept == extent_whole(e))
-                        return e;
-        return NULL;
+        return e;
 }
 
 /* What to bring in next, claimed; NULL: nothing, or there is no room. Lock held. Memory passed on
  * is used first, and only where contents are put over all of it: never for new memory. */
-static struct extent *choose_restore(struct gpu *g, bool all, int *ret_passed_fd,
-                                     struct passed *ret_shed)
+static struct extent *claim_restore(struct gpu *g, bool all, int *ret_passed_fd,
+                                    struct passed *ret_shed)
 {
         uint64_t pinned;
         struct extent *e = find_pinned(g, &pinned);
@@ -285,14 +243,14 @@ static struct extent *choose_restore(struct gpu *g, bool all, int *ret_passed_fd
         *ret_passed_fd = -EBADF;
         if (e || !all)
                 return e && extent_claim(g, e, ret_shed) ? e : NULL;
-        e = g->passed.count ? find_whole(g) : NULL;
+        e = g->passed.count ? choose_whole(g) : NULL;
 
         *ret_passed_fd =
                 e && g->heap.backed + e->bytes <= core_limit(g) ? passed_take(&g->passed) : -EBADF;
         if (!e)
-                e = find_extent(g, EXTENT_EVICTED);
+                e = choose_by_state(g, EXTENT_EVICTED);
         if (!e)
-                e = find_extent(g, EXTENT_UNBACKED);
+                e = choose_by_state(g, EXTENT_UNBACKED);
         return e && extent_claim(g, e, ret_shed) ? e : NULL;
 }
 
@@ -318,7 +276,7 @@ static void swap_shed(struct gpu *g, bool restore)
         struct passed shed;
 
         lock_acquire(&core.lock);
-        if (g->passed.count && restore && find_whole(g)) /* no walk for nothing at every step */
+        if (g->passed.count && restore && choose_whole(g)) /* no walk for nothing at every step */
                 shed_passed(g, &shed);
         else
                 passed_shed(&g->passed, 0, &shed);
@@ -345,11 +303,11 @@ enum swap_progress swap_step(struct gpu *g, bool may_evict, bool restore)
                 return s->retiring ? SWAP_LATER : SWAP_NOTHING;
         }
         if (s->count < TRANSFERS_MAX && may_evict) {
-                e = choose_evict(g);
+                e = claim_evict(g);
                 out = e != NULL;
         }
         if (s->count < TRANSFERS_MAX && !e)
-                e = choose_restore(g, restore, &passed_fd, &shed);
+                e = claim_restore(g, restore, &passed_fd, &shed);
         if (!e && s->count == 0) {
                 end_episodes(g);
                 lock_release(&core.lock);

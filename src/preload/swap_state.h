@@ -1,5 +1,5 @@
-/* swap_state.h: what swap.c (what comes and goes, and when) and transfer.c (how) share. Nobody else
- * includes it.
+/* swap_state.h: what swap.c (what comes and goes, and when), choose.c (which first) and transfer.c
+ * (how) share. Nobody else includes it.
  *
  * The transfers are the agent's: core.lock is not held, but for the figures of the GPU and the
  * state of extents. */
@@ -25,6 +25,15 @@ struct transfer {
         uint64_t began_ns;
 };
 
+/* Extents that a walk has found, the next one last (choose.c). */
+#define CHOICE_MAX 256u
+struct choice {
+        uint64_t buried; /* heap.buried then */
+        uint64_t end;
+        unsigned count;
+        struct extent *extents[CHOICE_MAX];
+};
+
 struct swap {
         struct context *context; /* that the streams and events were made in */
         CUstream out, in;
@@ -32,12 +41,24 @@ struct swap {
         struct unchanged *unchanged; /* NULL: everything is copied */
         struct transfer ring[TRANSFERS_MAX];
         unsigned first, count;
+        struct choice resident, evicted, unbacked;
         bool in_step, retiring;
         bool evicting, restoring; /* an episode is on, for the trace */
         uint64_t episode_bytes, spared_before;
         bool no_host_said;
         uint64_t copied_ns; /* when a copy out was last seen to be done */
 };
+
+/* What to move next; NULL: nothing. core.lock held. */
+/* The next one of a state that something lives in, in address order. */
+struct extent *choose_by_state(struct gpu *g, enum extent_state state);
+/* The next evicted one that memory passed on to us can take the place of. */
+struct extent *choose_whole(struct gpu *g);
+/* The next one to leave, where so many bytes are missing. What nothing lives in comes first, for it
+ * need not be copied; then the smallest that is enough, else the largest: the fewest calls, and
+ * little more than what is missing. Among equals the one highest in the address space: what lies
+ * low was allocated first and is most likely to live long. */
+struct extent *choose_evict(struct gpu *g, uint64_t missing);
 
 /* Make what the copies need in the GPU's context, and that current. */
 CUresult transfer_prepare(struct gpu *g);

@@ -240,6 +240,7 @@ struct mapping *virtual_map(struct handle *h, CUdeviceptr address, uint64_t byte
         if (h) {
                 m->next = h->mappings;
                 h->mappings = m;
+                h->mapping_count++;
         }
         return m;
 }
@@ -255,6 +256,7 @@ void virtual_unmap(struct mapping *m)
                 while (*link != m)
                         link = &(*link)->next;
                 *link = m->next;
+                h->mapping_count--;
                 if (h->home == m)
                         find_home(h);
         }

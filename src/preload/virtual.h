@@ -42,6 +42,7 @@ struct handle {
         uint64_t bytes;
         unsigned references; /* the program's: created, retained */
         unsigned users;      /* calls of ours in progress, which need it */
+        unsigned mapping_count;
         struct mapping *mappings;
         struct mapping *home; /* one of them that its own GPU may write to; NULL: there is none */
         struct block *block;  /* NULL: fixed */

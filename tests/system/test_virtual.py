@@ -90,6 +90,21 @@ def test_they_survive_evictions(shared, ways):
     all_is_given_back(shared)
 
 
+def test_a_page_that_is_mapped_everywhere_stays(shared):
+    """The program's page of zeros is mapped at 44 places, and every hand-off would map it there again."""
+    end = shared.path("end")
+    programs = [virtual(shared, how, 88, seed, "--until", end, block="2MiB") for how, seed in (("pages", "1"),
+                                                                                              ("segments", "2"))]
+    until_handoffs(shared, programs, 2)
+    clients = shared.clients()
+    assert clients[programs[0].pid]["fixed"] == clients[programs[1].pid]["fixed"] + 2 * MIB
+    touch(end)
+    for p in programs:
+        p.ok()
+        check(shared, p)
+    all_is_given_back(shared)
+
+
 def test_the_daemon_is_killed_between_evictions(world):
     """Both come back with what they have, and nothing of it is lost."""
     world.start_daemon(config={"quantum": "200ms"})

@@ -1,0 +1,179 @@
+/* test_choose.c: which extent moves next, against a plain walk over all of them each time. */
+#include "unit.h"
+
+#include <stdlib.h>
+
+#include "base/macros.h"
+#include "preload/extent.h"
+#include "preload/real.h"
+#include "preload/slab.h"
+#include "preload/swap_state.h"
+
+struct real_driver real;
+
+#define HANDLES 1000u
+
+bool extent_may_adopt(const struct gpu *g, const struct extent *e)
+{
+        return extent_is_whole(g, e);
+}
+
+static CUresult reserve(CUdeviceptr *ptr, size_t size, size_t alignment, CUdeviceptr addr,
+                        unsigned long long flags)
+{
+        *ptr = UINT64_C(1) << 40;
+        return CUDA_SUCCESS;
+}
+
+static struct gpu gpu;
+static struct swap swap;
+
+static int set_up(void **state)
+{
+        real.cuMemAddressReserve = reserve;
+        gpu = (struct gpu){.swap = &swap};
+        swap = (struct swap){0};
+        heap_init(&gpu.heap, 64 * GIB);
+        return 0;
+}
+
+static uint64_t random_next(uint64_t *state)
+{
+        *state = *state * UINT64_C(6364136223846793005) + 1442695040888963407u;
+        return *state >> 33;
+}
+
+static struct block *handle(uint64_t bytes)
+{
+        struct block *b;
+
+        assert_int_equal(heap_create(&gpu.heap, bytes, NULL, UINT64_MAX, &b), 0);
+        for (unsigned i = 0; i < b->extent_count; i++)
+                b->extents[i].state = EXTENT_RESIDENT;
+        return b;
+}
+
+/* As it is meant: a walk for each. */
+static struct extent *plain_evict(uint64_t missing)
+{
+        struct extent *e, *best = NULL;
+        struct heap_cursor c = {0};
+
+        while ((e = heap_walk(&gpu.heap, &c))) {
+                if (e->state != EXTENT_RESIDENT || !extent_is_free(e))
+                        continue;
+                if (best && !best->live != !e->live) {
+                        best = e->live ? best : e;
+                        continue;
+                }
+                if (!best ||
+                    (best->bytes < missing ? e->bytes >= best->bytes
+                                           : e->bytes >= missing && e->bytes <= best->bytes))
+                        best = e;
+        }
+        return best;
+}
+
+static struct extent *plain_by_state(enum extent_state state)
+{
+        struct heap_cursor c = {0};
+        struct extent *e;
+
+        while ((e = heap_walk(&gpu.heap, &c)))
+                if (e->state == state && e->live && extent_is_free(e))
+                        return e;
+        return NULL;
+}
+
+static void what_leaves_and_comes_is_what_a_walk_would_find(void **state)
+{
+        uint64_t random = 7, missing = 0, cost;
+        CUdeviceptr at;
+
+        for (unsigned i = 0; i < HANDLES; i++)
+                (void)handle((1 + random_next(&random) % 3) * HEAP_GRANULARITY);
+        for (unsigned i = 0; i < 5; i++)
+                assert_int_equal(heap_allocate(&gpu.heap, 300 * MIB, NULL, UINT64_MAX, &at, &cost),
+                                 0);
+        for (size_t i = 0; i < gpu.heap.count; i++)
+                for (unsigned k = 0; k < gpu.heap.blocks[i]->extent_count; k++)
+                        gpu.heap.blocks[i]->extents[k].state = EXTENT_RESIDENT;
+        missing = gpu.heap.allocated - 5 * MIB;
+        /* All but a little goes, while now and then somebody is busy or has nothing living in it.
+         */
+        for (unsigned n = 0; missing > 0; n++) {
+                struct extent *e = plain_evict(missing), *got;
+
+                if (e && n % 17 == 3)
+                        e->block->held = true;
+                e = plain_evict(missing);
+                got = choose_evict(&gpu, missing);
+                assert_true(!got == !e);
+                if (!e)
+                        break;
+                assert_true(got->bytes == e->bytes);
+                assert_true(!got->live == !e->live);
+                got->state = EXTENT_EVICTED;
+                missing = sub_sat(missing, got->bytes);
+        }
+        assert_null(plain_by_state(EXTENT_UNBACKED));
+        assert_null(choose_by_state(&gpu, EXTENT_UNBACKED));
+        /* It comes back in the order of the addresses. */
+        for (unsigned n = 0;; n++) {
+                struct extent *e = plain_by_state(EXTENT_EVICTED);
+
+                assert_ptr_equal(choose_by_state(&gpu, EXTENT_EVICTED), e);
+                if (!e)
+                        break;
+                assert_ptr_equal(choose_by_state(&gpu, EXTENT_EVICTED), e); /* until it is taken */
+                e->state = EXTENT_RESIDENT;
+        }
+}
+
+/* Under a sanitizer this is where it would be seen. */
+static void what_is_buried_is_never_looked_at(void **state)
+{
+        struct block *blocks[100];
+        struct extent *e;
+
+        for (unsigned i = 0; i < ARRAY_SIZE(blocks); i++)
+                blocks[i] = handle(HEAP_GRANULARITY);
+        for (unsigned left = ARRAY_SIZE(blocks); left > 1; left--) {
+                e = choose_evict(&gpu, GIB);
+                assert_non_null(e);
+                e->state = EXTENT_EVICTED;
+                assert_ptr_equal(choose_by_state(&gpu, EXTENT_EVICTED), e);
+                e->block->dying = true;
+                assert_null(choose_by_state(&gpu, EXTENT_EVICTED));
+                heap_bury(&gpu.heap, e->block);
+                assert_null(choose_by_state(&gpu, EXTENT_EVICTED));
+        }
+        e = choose_evict(&gpu, GIB);
+        heap_bury(&gpu.heap, e->block);
+        assert_null(choose_evict(&gpu, GIB));
+}
+
+static int tear_down(void **state)
+{
+        while (gpu.heap.handle_count > 0)
+                heap_bury(&gpu.heap, gpu.heap.handles[0]);
+        for (size_t i = 0; i < gpu.heap.count; i++) {
+                free(gpu.heap.blocks[i]->extents);
+                free(gpu.heap.blocks[i]);
+        }
+        free(gpu.heap.blocks);
+        free(gpu.heap.handles);
+        return 0;
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                cmocka_unit_test_setup_teardown(what_leaves_and_comes_is_what_a_walk_would_find,
+                                                set_up, tear_down),
+                cmocka_unit_test_setup_teardown(what_is_buried_is_never_looked_at, set_up,
+                                                tear_down),
+        };
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}
