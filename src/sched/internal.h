@@ -176,6 +176,7 @@ struct sched {
         struct sched_config config;
         uint64_t now_ns, next_ns;
         bool started; /* the first event has come */
+        bool again;   /* somebody served in this pass lacks less by now than it did then */
         uint64_t restart_until_ns;
         uint64_t leases, tickets;
         uint64_t virtual_ns; /* fair.c */

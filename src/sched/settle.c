@@ -81,7 +81,6 @@ static bool beneficiary_waits(const struct sched *s, const struct gpu *g)
 static void survey_gpu(struct sched *s, unsigned gpu)
 {
         struct gpu *g = &s->gpu[gpu];
-        uint64_t commit_max = 0;
 
         g->immovable = 0;
         g->allocated = 0;
@@ -103,25 +102,38 @@ static void survey_gpu(struct sched *s, unsigned gpu)
                 if (c->lease && !c->lost && !c->overdue &&
                     !(PLANTED(DRAINING_IS_GONE) && c->draining))
                         g->leases++;
-                commit_max = MAX(commit_max, account_commit(a));
                 g->top_priority = MAX(g->top_priority, c->priority);
         }
-        g->over = sub_sat(g->charged, gpu_usable(g));
-        g->promise_over = sub_sat(commit_max + g->fixed, gpu_promisable(g));
         if (g->revoked_ns && !beneficiary_waits(s, g))
                 g->revoked_ns = 0;
 }
 
 static void survey(struct sched *s)
 {
+        for (unsigned gpu = 0; gpu < s->gpus; gpu++)
+                if (s->gpu[gpu].present)
+                        survey_gpu(s, gpu);
+}
+
+/* By how much what is there already is past what there is, before this event gives anything. */
+static void note_excess(struct sched *s)
+{
         uint64_t spill = 0;
 
         for (unsigned gpu = 0; gpu < s->gpus; gpu++) {
                 struct gpu *g = &s->gpu[gpu];
+                uint64_t commit_max = 0;
 
                 if (!g->present)
                         continue;
-                survey_gpu(s, gpu);
+                for (unsigned i = 0; i < s->clients; i++) {
+                        const struct client *c = &s->client[i];
+
+                        if (c->used && c->accounts[gpu].attached)
+                                commit_max = MAX(commit_max, account_commit(&c->accounts[gpu]));
+                }
+                g->over = sub_sat(g->charged, gpu_usable(g));
+                g->promise_over = sub_sat(commit_max + g->fixed, gpu_promisable(g));
                 spill += ledger_host_spill(s, g, g->committed, g->fixed);
         }
         s->host_over = sub_sat(spill, s->config.host_budget_bytes);
@@ -173,8 +185,10 @@ static void trim_commits(struct sched *s, unsigned gpu, uint64_t cap)
                 struct account *a = &c->accounts[gpu];
                 uint64_t floor = MAX(cap + a->pinned, a->usage.allocated);
 
-                if (c->used && a->attached && !c->lost && a->commit > floor)
-                        ledger_set_commit(s, c, gpu, floor);
+                if (!c->used || !a->attached || c->lost || a->commit <= floor)
+                        continue;
+                ledger_set_commit(s, c, gpu, floor);
+                s->again |= c->waiting && a->reserve > floor; /* it waits for less now */
         }
 }
 
@@ -733,8 +747,9 @@ static void finish(struct sched *s)
         }
 }
 
-void settle(struct sched *s)
+static void pass(struct sched *s)
 {
+        s->again = false;
         s->next_ns = UINT64_MAX;
         if (s->now_ns < s->restart_until_ns) {
                 /* The ledger is not complete: nothing is given, nobody is asked. */
@@ -768,4 +783,12 @@ void settle(struct sched *s)
         }
         set_contested(s);
         finish(s);
+}
+
+void settle(struct sched *s)
+{
+        note_excess(s);
+        do
+                pass(s);
+        while (s->again); /* each time some commit is lower */
 }

@@ -208,6 +208,29 @@ static void room_for_the_next_peak_is_not_lent(void **state)
         assert_true(t->revoked);
 }
 
+/* a waits for room for its peak. Fixed bytes of somebody after it take that room for good: then it
+ * has all it can get, and runs at once. */
+static void who_can_have_no_more_does_not_wait_for_it(void **state)
+{
+        BENCH;
+        struct tenant *a = runner(b, 0, 800 * MIB), *t, *last;
+
+        a->allocated[0] = a->backed[0] = 100 * MIB;
+        usage(b, a);
+        t = waiter_of(b, 1, 400 * MIB);
+        pass(b, FIXED_QUANTUM_NS);
+        drained(b, a);
+        usage(b, a);
+        restore(b, t);
+        assert_int_not_equal(t->lease, 0);
+        want_run(b, a, 100 * MIB);
+        assert_int_equal(a->lease, 0);
+        last = join(b, -1);
+        want_fixed(b, last, 400 * MIB);
+        assert_int_equal(a->commit[0], 570 * MIB);
+        assert_int_not_equal(a->lease, 0);
+}
+
 static void a_peak_is_forgotten_as_it_runs(void **state)
 {
         BENCH;
@@ -294,6 +317,7 @@ int main(void)
                 cmocka_unit_test(a_turn_stands_still_while_it_waits_for_growth),
                 cmocka_unit_test(a_turn_does_not_stand_still_for_more_than_a_quantum),
                 cmocka_unit_test(room_for_the_next_peak_is_not_lent),
+                cmocka_unit_test(who_can_have_no_more_does_not_wait_for_it),
                 cmocka_unit_test(a_peak_is_forgotten_as_it_runs),
                 cmocka_unit_test(an_idle_client_keeps_no_room_for_peaks),
                 cmocka_unit_test(who_drained_and_is_next_all_the_same_keeps_its_memory),
