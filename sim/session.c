@@ -104,14 +104,14 @@ static int settings_read(struct settings *ret)
  * unless it is a main thread that left before the others. */
 static uint64_t process_start(pid_t pid)
 {
-        char path[32], text[1024], *field;
+        char path[64], text[1024], *field;
         _cleanup_close_ int fd = -EBADF;
         unsigned long long start = 0;
         long threads = 0;
         char state = 0;
         ssize_t n;
 
-        (void)snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
+        (void)snprintf(path, sizeof(path), "/proc/%d/task/%d/stat", (int)pid, (int)pid);
         fd = open(path, O_RDONLY | O_CLOEXEC);
         if (fd < 0)
                 return 0;

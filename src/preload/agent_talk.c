@@ -80,6 +80,12 @@ void agent_send_lease(unsigned type)
         agent_send(&m, type, WIRE_NO_GPU);
 }
 
+/* Read without the lock by whoever allocates: after all that it stands for. */
+static void gpu_is_managed(struct gpu *g)
+{
+        __atomic_store_n(&g->managed, true, __ATOMIC_RELEASE);
+}
+
 static uint32_t gpu_flags(const struct gpu *g)
 {
         return (core.waiters > 0 ? WIRE_FLAG_RUN : 0u) | (agent.idle ? WIRE_FLAG_IDLE : 0u) |
@@ -244,7 +250,7 @@ void agent_gpu_alone(struct gpu *g)
         g->commit = g->limit = g->fixed_allowed = UINT64_MAX;
         if (!g->visible)
                 g->visible = g->total;
-        g->managed = true;
+        gpu_is_managed(g);
         pin_allowed(g, UINT64_MAX);
 }
 
@@ -405,7 +411,8 @@ static void on_attached(const struct wire_message *m)
         if (g->commit_wanted == UINT64_MAX)
                 g->commit_wanted = g->heap.allocated;
         g->limit_sequence = 0;
-        g->attached = g->managed = g->may_pass = true;
+        g->attached = g->may_pass = true;
+        gpu_is_managed(g);
         log_debug("GPU %u: shared by the daemon in %s; this program sees %llu MiB", g->index,
                   agent.where, (unsigned long long)(g->visible >> 20));
         if (first && !core.running)

@@ -79,3 +79,6 @@ void unit_wait_told(void);
 /* The session seen from outside. */
 struct session_totals unit_totals(unsigned device);
 uint64_t unit_used(unsigned device);
+
+/* Under an emulator of system calls (SUBLET_EMULATED) that cannot do what a test needs: says so. */
+bool unit_emulated(const char *what);

@@ -292,6 +292,8 @@ SIM_TEST(a_forked_child_has_none_of_it)
 {
         CUdeviceptr p;
 
+        if (unit_emulated("MADV_DONTFORK"))
+                return;
         (void)signal(SIGSEGV, SIG_DFL);
         (void)unit_begin();
         p = managed(BLOCK);
