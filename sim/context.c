@@ -11,6 +11,7 @@
 #include "memory.h"
 #include "module.h"
 #include "objects.h"
+#include "pool.h"
 #include "stream.h"
 
 #define STACK_MAX   32
@@ -551,6 +552,7 @@ EXPORT CUresult cuCtxSynchronize_v2(CUcontext ctx)
         if (r == CUDA_SUCCESS)
                 r = context_wait_locked(ctx);
         pthread_mutex_unlock(&sim.lock);
+        pools_synced();
         return r;
 }
 

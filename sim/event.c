@@ -7,6 +7,7 @@
 #include "capture.h"
 #include "fault.h"
 #include "ipc.h"
+#include "pool.h"
 #include "stream.h"
 
 /* All are kept, for the next life or because the program has them still. */
@@ -225,6 +226,7 @@ EXPORT CUresult cuEventSynchronize(CUevent event)
                 (void)shared_event_await(c, event->shared, shared_event_last(event->shared));
                 r = (CUresult)atomic_load(c->error);
         }
+        pools_synced();
         return r;
 }
 

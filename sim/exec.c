@@ -8,6 +8,7 @@
 #include "capture.h"
 #include "copy.h"
 #include "graph.h"
+#include "graph_memory.h"
 #include "launch.h"
 #include "stream.h"
 
@@ -266,6 +267,26 @@ EXPORT CUresult cuGraphUpload(CUgraphExec graph, CUstream stream)
         return exec_valid(graph) ? stream_submit(stream, &w, NULL, 0) : CUDA_ERROR_INVALID_VALUE;
 }
 
+/* Memory that a launch leaves allocated has to be freed before the next one. Locked. */
+static CUresult program_memory_check(const struct program *p)
+{
+        for (size_t i = 0; i < p->steps; i++)
+                if (p->step[i].work.kind == WORK_GRAPH_ALLOC &&
+                    graph_memory_left(p->step[i].work.memory))
+                        return CUDA_ERROR_INVALID_VALUE;
+        return CUDA_SUCCESS;
+}
+
+static void program_memory_launched(const struct program *p)
+{
+        for (size_t i = 0; i < p->steps; i++) {
+                bool freed = p->step[i].work.kind == WORK_GRAPH_FREE;
+
+                if (freed || p->step[i].work.kind == WORK_GRAPH_ALLOC)
+                        graph_memory_launched(p->step[i].work.memory, freed);
+        }
+}
+
 EXPORT CUresult cuGraphLaunch(CUgraphExec graph, CUstream stream)
 {
         struct work w;
@@ -285,9 +306,13 @@ EXPORT CUresult cuGraphLaunch(CUgraphExec graph, CUstream stream)
         } else {
                 r = capture_implicit(stream);
                 if (r == CUDA_SUCCESS)
+                        r = program_memory_check(graph->program);
+                if (r == CUDA_SUCCESS)
                         r = stream_submit_locked(stream, &w, &graph->last, 1, &graph->last);
                 else
                         work_clear(&w);
+                if (r == CUDA_SUCCESS)
+                        program_memory_launched(graph->program);
         }
         pthread_mutex_unlock(&sim.lock);
         return r;

@@ -79,6 +79,10 @@ CUgraphNodeType graph_type_of(const struct work *w)
                 return CU_GRAPH_NODE_TYPE_HOST;
         case WORK_GRAPH:
                 return CU_GRAPH_NODE_TYPE_GRAPH;
+        case WORK_GRAPH_ALLOC:
+                return CU_GRAPH_NODE_TYPE_MEM_ALLOC;
+        case WORK_GRAPH_FREE:
+                return CU_GRAPH_NODE_TYPE_MEM_FREE;
         case WORK_WRITE_VALUE:
         case WORK_WAIT_VALUE:
                 return CU_GRAPH_NODE_TYPE_BATCH_MEM_OP;
@@ -439,7 +443,11 @@ EXPORT CUresult cuGraphClone(CUgraph *ret_graph_clone, CUgraph original_graph)
         if (!ret_graph_clone)
                 return CUDA_ERROR_INVALID_VALUE;
         pthread_mutex_lock(&sim.lock);
-        r = graph_copy(original_graph, ret_graph_clone);
+        for (size_t i = 0; i < original_graph->nodes && r == CUDA_SUCCESS; i++)
+                if (original_graph->node[i]->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC)
+                        r = CUDA_ERROR_NOT_SUPPORTED;
+        if (r == CUDA_SUCCESS)
+                r = graph_copy(original_graph, ret_graph_clone);
         pthread_mutex_unlock(&sim.lock);
         return r;
 }

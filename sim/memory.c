@@ -7,7 +7,9 @@
 #include <sys/mman.h>
 
 #include "base/macros.h"
+#include "graph_memory.h"
 #include "managed.h"
+#include "pool.h"
 #include "stream.h"
 
 #define SMALL      MIB /* below: packed into a block of the card's granularity */
@@ -31,32 +33,52 @@ struct block *memory_block(uint64_t address)
         return table_find(&blocks, address);
 }
 
-/* Locked on return when it succeeds: a range of its own, all of it accessible to its device. */
-static CUresult range_new(CUcontext c, uint64_t bytes, struct range **ret_range)
+/* What pools keep for nothing goes before the card is full. */
+static CUresult physical_for(unsigned device, uint64_t bytes, struct physical **ret)
+{
+        CUresult r = physical_new(device, bytes, false, ret);
+
+        return r == CUDA_ERROR_OUT_OF_MEMORY && pools_release(device)
+                       ? physical_new(device, bytes, false, ret)
+                       : r;
+}
+
+static CUresult range_map(unsigned device, uint64_t start, uint64_t bytes, bool reserved,
+                          struct range **ret_range)
 {
         struct physical *p;
         struct range *range;
-        uint64_t at;
-        CUresult r = physical_new(c->device, bytes, false, &p);
+        CUresult r = physical_for(device, bytes, &p);
 
         if (r != CUDA_SUCCESS)
                 return r;
         space_lock();
-        at = space_reserve(bytes, SPACE_GRANULARITY, 0);
-        range = at ? space_map(RANGE_DEVICE, at, bytes, p, 0, p->at) : NULL;
+        if (!reserved)
+                start = space_reserve(bytes, SPACE_GRANULARITY, 0);
+        range = start ? space_map(RANGE_DEVICE, start, bytes, p, 0, p->at) : NULL;
         physical_drop(p); /* the range holds it now; nobody, if there is none */
         if (!range) {
-                if (at)
-                        space_release(at);
+                if (start && !reserved)
+                        space_release(start);
                 space_unlock();
                 return CUDA_ERROR_OUT_OF_MEMORY;
         }
-        range->access[c->device] = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+        range->access[device] = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
         *ret_range = range;
         return CUDA_SUCCESS;
 }
 
-static void range_free(struct range *range)
+CUresult memory_range_new(unsigned device, uint64_t bytes, struct range **ret_range)
+{
+        return range_map(device, 0, bytes, false, ret_range);
+}
+
+CUresult memory_range_at(unsigned device, uint64_t start, uint64_t bytes, struct range **ret_range)
+{
+        return range_map(device, start, bytes, true, ret_range);
+}
+
+void memory_range_free(struct range *range)
 {
         uint64_t start = range->span.start;
 
@@ -96,7 +118,7 @@ static void pool_give_back(struct pool *p, uint64_t start, uint64_t bytes)
         while (*q != p)
                 q = &(*q)->next;
         *q = p->next;
-        range_free(p->range);
+        memory_range_free(p->range);
         free(p);
 }
 
@@ -117,7 +139,7 @@ static CUresult small_new(CUcontext c, uint64_t bytes, struct block *b)
         p = calloc(1, sizeof(*p));
         if (!p)
                 return CUDA_ERROR_OUT_OF_MEMORY;
-        r = range_new(c, SPACE_GRANULARITY, &range);
+        r = memory_range_new(c->device, SPACE_GRANULARITY, &range);
         if (r != CUDA_SUCCESS) {
                 free(p);
                 return r;
@@ -148,7 +170,7 @@ CUresult memory_allocate(CUcontext c, uint64_t bytes, CUdeviceptr *ret)
         } else if (bytes > UINT64_MAX / 2) {
                 r = CUDA_ERROR_OUT_OF_MEMORY;
         } else {
-                r = range_new(c, align_up(bytes, SPACE_GRANULARITY), &b->range);
+                r = memory_range_new(c->device, align_up(bytes, SPACE_GRANULARITY), &b->range);
                 if (r == CUDA_SUCCESS)
                         b->span = (struct span){b->range->span.start, bytes};
         }
@@ -161,7 +183,7 @@ CUresult memory_allocate(CUcontext c, uint64_t bytes, CUdeviceptr *ret)
                 if (b->pool)
                         pool_give_back(b->pool, b->span.start, bytes);
                 else
-                        range_free(b->range);
+                        memory_range_free(b->range);
                 free(b);
                 r = CUDA_ERROR_OUT_OF_MEMORY;
         }
@@ -175,13 +197,25 @@ int block_add(struct block *b)
         return table_insert(&blocks, &b->span);
 }
 
+void block_remove(struct block *b)
+{
+        table_remove(&blocks, &b->span);
+        free(b);
+}
+
+void block_free_on(struct block *b, CUstream stream)
+{
+        pool_take_back(b->piece, stream);
+        block_remove(b);
+}
+
 void block_free(struct block *b)
 {
         table_remove(&blocks, &b->span);
         if (b->pool) {
                 pool_give_back(b->pool, b->span.start, b->span.bytes);
         } else if (b->kind == BLOCK_DEVICE || b->kind == BLOCK_IMPORTED) {
-                range_free(b->range);
+                memory_range_free(b->range);
         } else if (b->kind == BLOCK_MANAGED) {
                 managed_release(b->range->managed);
                 space_unmap(b->range);
@@ -209,6 +243,33 @@ struct block *memory_imported(uint64_t inode, uint64_t offset)
 static bool is_allocated(const struct block *b, CUdeviceptr ptr)
 {
         return b && b->span.start == ptr && (b->kind == BLOCK_DEVICE || b->kind == BLOCK_MANAGED);
+}
+
+/* What is of a pool, or of a graph. */
+static bool is_ordered(const struct block *b, CUdeviceptr ptr)
+{
+        return b && b->span.start == ptr && (b->kind == BLOCK_POOL || b->kind == BLOCK_GRAPH);
+}
+
+/* False: it is neither. */
+static bool free_ordered(CUdeviceptr ptr, CUresult *ret_result)
+{
+        struct block *b;
+        bool found;
+
+        pthread_mutex_lock(&sim.lock);
+        found = graph_memory_free(ptr, ret_result);
+        if (!found) {
+                space_lock();
+                b = memory_block(ptr);
+                found = is_ordered(b, ptr);
+                if (found)
+                        block_free_on(b, NULL);
+                space_unlock();
+                *ret_result = CUDA_SUCCESS;
+        }
+        pthread_mutex_unlock(&sim.lock);
+        return found;
 }
 
 CUresult memory_free(CUdeviceptr ptr)
@@ -305,14 +366,19 @@ EXPORT CUresult cuMemFree_v2(CUdeviceptr ptr)
         b = memory_block(ptr);
         if (is_allocated(b, ptr))
                 c = b->context;
-        else
+        else if (!is_ordered(b, ptr))
                 r = CUDA_ERROR_INVALID_VALUE;
         space_unlock();
         if (r != CUDA_SUCCESS)
                 return r;
         /* What was submitted before the free may use it still, on any stream. */
         r = context_wait(c);
-        return r != CUDA_SUCCESS ? r : memory_free(ptr);
+        if (r != CUDA_SUCCESS)
+                return r;
+        if (!free_ordered(ptr, &r))
+                return memory_free(ptr);
+        pools_synced();
+        return r;
 }
 
 EXPORT CUresult cuMemGetInfo_v2(size_t *ret_free, size_t *ret_total)

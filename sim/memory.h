@@ -5,7 +5,17 @@
 #include "objects.h"
 #include "space.h"
 
-enum block_kind { BLOCK_DEVICE, BLOCK_HOST, BLOCK_REGISTERED, BLOCK_MANAGED, BLOCK_IMPORTED };
+enum block_kind {
+        BLOCK_DEVICE,
+        BLOCK_HOST,
+        BLOCK_REGISTERED,
+        BLOCK_MANAGED,
+        BLOCK_IMPORTED,
+        BLOCK_POOL,
+        BLOCK_GRAPH
+};
+
+struct piece;
 
 struct block {
         struct span span; /* as asked for */
@@ -15,10 +25,11 @@ struct block {
         _Atomic bool sync_memops; /* as set by cuPointerSetAttribute */
         uint64_t id;
         struct range *range;
-        uint64_t mapped;   /* host memory of ours: what munmap() takes */
-        uint64_t inode;    /* IMPORTED: of the file it is */
-        unsigned opened;   /* IMPORTED: how often */
-        struct pool *pool; /* of small allocations; NULL: memory of its own */
+        uint64_t mapped;     /* host memory of ours: what munmap() takes */
+        uint64_t inode;      /* IMPORTED: of the file it is */
+        unsigned opened;     /* IMPORTED: how often */
+        struct pool *pool;   /* of small allocations; NULL: memory of its own */
+        struct piece *piece; /* POOL: of a pool of the program's (pool.h) */
 };
 
 /* These four locked (space): the block that holds the address, NULL: none. */
@@ -27,11 +38,22 @@ struct block *memory_block(uint64_t address);
 struct block *memory_imported(uint64_t inode, uint64_t offset);
 int block_add(struct block *b); /* 0, -EEXIST, -ENOMEM */
 void block_free(struct block *b);
+/* Out of the table; its memory stays. */
+void block_remove(struct block *b);
+/* A pool's block, in the order of a stream (pool.h). sim.lock held, too. */
+void block_free_on(struct block *b, CUstream stream);
 
 /* What the driver looks at before it queues a copy or a fill: device addresses are mapped,
  * accessible to some device and within one allocation. Host memory is the program's own risk.
  * Unlocked. */
 bool memory_usable(uint64_t at, uint64_t bytes, bool write);
+
+/* Memory of a card at addresses of its own, or at reserved ones. Locked (space) on return when it
+ * succeeds. */
+CUresult memory_range_new(unsigned device, uint64_t bytes, struct range **ret_range);
+CUresult memory_range_at(unsigned device, uint64_t start, uint64_t bytes, struct range **ret_range);
+/* With its addresses. Locked (space). */
+void memory_range_free(struct range *range);
 
 /* Device memory for the driver's own use (module variables). */
 CUresult memory_allocate(CUcontext c, uint64_t bytes, CUdeviceptr *ret);

@@ -3,6 +3,7 @@
 
 #include "base/macros.h"
 #include "memory.h"
+#include "pool.h"
 
 /* What the attributes are taken from. */
 struct subject {
@@ -124,7 +125,8 @@ static CUresult attribute(const struct subject *s, CUpointer_attribute which, vo
                 *(unsigned *)data = s->range->access[s->device];
                 break;
         case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
-                *(CUmemoryPool *)data = NULL;
+                *(CUmemoryPool *)data =
+                        s->block && s->block->piece ? pool_of(s->block->piece) : NULL;
                 break;
         default:
                 return CUDA_ERROR_INVALID_VALUE;

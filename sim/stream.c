@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "capture.h"
+#include "pool.h"
 
 struct op {
         struct op *next;
@@ -506,6 +507,7 @@ EXPORT CUresult cuStreamSynchronize(CUstream stream)
         if (r == CUDA_SUCCESS)
                 r = point_wait_locked(stream->context, (struct point){stream, stream->submitted});
         pthread_mutex_unlock(&sim.lock);
+        pools_synced();
         return r;
 }
 

@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "graph_memory.h"
+#include "memory.h"
 #include "ipc.h"
 
 bool work_cancelled(CUcontext c)
@@ -58,6 +60,13 @@ CUresult work_run(CUcontext c, struct work *w)
                 break;
         case WORK_GRAPH:
                 r = program_run(c, w->program);
+                break;
+        case WORK_FREE:
+                (void)memory_free(w->free); /* twice is the program's own doing */
+                break;
+        case WORK_GRAPH_ALLOC:
+        case WORK_GRAPH_FREE:
+                r = graph_memory_run(w->memory, w->kind == WORK_GRAPH_ALLOC);
                 break;
         }
         return r;

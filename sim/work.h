@@ -17,6 +17,9 @@ enum work_kind {
         WORK_GRAPH,
         WORK_PREFETCH,
         WORK_AWAIT_EVENT, /* of another process */
+        WORK_FREE,        /* of cuMemAlloc's memory, in the order of a stream */
+        WORK_GRAPH_ALLOC,
+        WORK_GRAPH_FREE,
 };
 
 struct work_kernel {
@@ -77,6 +80,8 @@ struct work {
                         uint64_t number; /* of the record, there */
                 } record;
                 struct program *program; /* a graph's, counted */
+                CUdeviceptr free;
+                struct graph_memory *memory;
         };
 };
 

@@ -18,7 +18,7 @@
 
 #define NAME_MAX_LENGTH 63 /* of a client's name on the wire, without its NUL */
 
-enum { OPTION_NAME, OPTION_PRIORITY, OPTION_MEMORY, OPTION_DAEMON, OPTION_SIM };
+enum { OPTION_NAME, OPTION_PRIORITY, OPTION_MEMORY, OPTION_POOLS, OPTION_DAEMON, OPTION_SIM };
 
 const struct cli_option launch_options[] = {
         [OPTION_NAME] = {"name", CLI_REQUIRED, "NAME", "how status calls the program"},
@@ -28,6 +28,8 @@ const struct cli_option launch_options[] = {
         [OPTION_MEMORY] =
                 {"memory", CLI_REQUIRED, "swap|managed",
                  "how the program's memory is shared: moved as a whole, or by the driver"},
+        [OPTION_POOLS] = {"pools", CLI_NONE, NULL,
+                          "PyTorch, JAX and TensorFlow allocate from pools"},
         [OPTION_DAEMON] = {"daemon", CLI_REQUIRED, "DIR",
                            "use the daemon whose sockets are in DIR"},
         [OPTION_SIM] = {"sim", CLI_OPTIONAL, "memory=1GiB,bus=12GB/s,gpus=1,session=NAME",
@@ -183,6 +185,9 @@ int launch_take(int option, const char *argument, void *launch)
                         return cli_fail(CLI_USAGE, "--memory is swap or managed, not '%s'",
                                         argument);
                 return set(l, "SUBLET_MEMORY", argument);
+        case OPTION_POOLS:
+                l->pools = 1;
+                return CLI_OK;
         case OPTION_DAEMON:
                 l->daemon = argument;
                 return CLI_OK;
@@ -302,13 +307,39 @@ static int set_simulator(struct launch *l)
         return r == CLI_OK ? set(l, "SUBLET_DIR", dir) : r;
 }
 
+struct framework_setting {
+        const char *variable, *value;
+        const char *instead; /* the same under another name; NULL: it has one alone */
+};
+
 /* Both frameworks take most of the card at start unless told not to:
  * https://docs.jax.dev/en/latest/gpu_memory_allocation.html
  * https://www.tensorflow.org/guide/gpu#limiting_gpu_memory_growth */
-static const char *const framework_settings[][2] = {
-        {"XLA_PYTHON_CLIENT_PREALLOCATE", "false"},
-        {"TF_FORCE_GPU_ALLOW_GROWTH", "true"},
+static const struct framework_setting framework_settings[] = {
+        {"XLA_PYTHON_CLIENT_PREALLOCATE", "false", NULL},
+        {"TF_FORCE_GPU_ALLOW_GROWTH", "true", NULL},
 };
+
+/* --pools. PyTorch has renamed its variable: the newer name goes first where both are known.
+ * https://docs.pytorch.org/docs/stable/notes/cuda.html#optimizing-memory-usage-with-pytorch-alloc-conf
+ */
+static const struct framework_setting pool_settings[] = {
+        {"PYTORCH_ALLOC_CONF", "backend:cudaMallocAsync", "PYTORCH_CUDA_ALLOC_CONF"},
+        {"PYTORCH_CUDA_ALLOC_CONF", "backend:cudaMallocAsync", "PYTORCH_ALLOC_CONF"},
+        {"XLA_PYTHON_CLIENT_ALLOCATOR", "cuda_async", NULL},
+        {"TF_GPU_ALLOCATOR", "cuda_malloc_async", NULL},
+};
+
+/* What the user has said is left alone. */
+static int set_framework(struct launch *l, const struct framework_setting *s, size_t n)
+{
+        int r = CLI_OK;
+
+        for (size_t i = 0; r == CLI_OK && i < n; i++)
+                if (!getenv(s[i].variable) && !(s[i].instead && getenv(s[i].instead)))
+                        r = set(l, s[i].variable, s[i].value);
+        return r;
+}
 
 int launch_complete(struct launch *l)
 {
@@ -323,8 +354,9 @@ int launch_complete(struct launch *l)
                 r = set(l, "SUBLET_NAME", l->name);
         if (r == CLI_OK && parts_find(PART_DAEMON, path) == 0)
                 r = set(l, "SUBLET_DAEMON", path);
-        for (size_t i = 0; r == CLI_OK && i < ARRAY_SIZE(framework_settings); i++)
-                if (!getenv(framework_settings[i][0]))
-                        r = set(l, framework_settings[i][0], framework_settings[i][1]);
+        if (r == CLI_OK)
+                r = set_framework(l, framework_settings, ARRAY_SIZE(framework_settings));
+        if (r == CLI_OK && l->pools)
+                r = set_framework(l, pool_settings, ARRAY_SIZE(pool_settings));
         return r;
 }

@@ -6,12 +6,13 @@
 #include "base/paths.h"
 #include "cli/cli.h"
 
-#define LAUNCH_VARIABLES_MAX 16
+#define LAUNCH_VARIABLES_MAX 20
 
 struct launch {
         const char *name;   /* --name */
         const char *daemon; /* --daemon, as given */
         int simulated;      /* --sim */
+        int pools;          /* --pools */
         unsigned n_variables;
         struct launch_variable {
                 const char *name; /* static */

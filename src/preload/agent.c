@@ -22,6 +22,7 @@
 #include "preload/ipc.h"
 #include "preload/libc_compat.h"
 #include "preload/poison.h"
+#include "preload/pool.h"
 #include "preload/quiet.h"
 #include "preload/swap.h"
 #include "preload/torture.h"
@@ -297,7 +298,7 @@ static void *agent_main(void *unused)
         (void)prctl(PR_SET_NAME, "sublet-agent");
         (void)core_relax();
         while (!core_passive() && !atomic_load(&core.exiter)) {
-                uint64_t timeout;
+                uint64_t timeout, tend;
                 bool late, again;
 
                 lock_acquire(&core.lock);
@@ -310,6 +311,7 @@ static void *agent_main(void *unused)
                 late = poison_step();
                 late = core_reap_late() || late;
                 again = ipc_step();
+                tend = pool_tend();
                 agent_tell(); /* a lowered limit is acknowledged before the first byte moves */
                 lock_release(&core.lock);
 
@@ -323,7 +325,7 @@ static void *agent_main(void *unused)
                 agent_begin_to_run();
                 idle_step(clock_now_ns());
                 agent_tell();
-                timeout = agent_timeout(progress, clock_now_ns());
+                timeout = MIN(agent_timeout(progress, clock_now_ns()), tend);
                 if (late)
                         timeout = MIN(timeout, LATER_NS);
                 if (again)

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/macros.h"
+#include "preload/parcels.h"
 #include "preload/real.h"
 #include "preload/slab.h"
 
@@ -461,6 +462,14 @@ bool heap_find(const struct heap *h, CUdeviceptr address, struct heap_place *ret
         b = h->blocks[at];
         if (b->kind == BLOCK_FREE || b->dying || address - b->address >= b->bytes)
                 return false;
+        if (b->kind == BLOCK_POOL) {
+                const struct parcel *n = b->chunk ? parcels_around(b->chunk, address) : NULL;
+
+                if (n)
+                        *ret = (struct heap_place){
+                                .start = n->address, .bytes = n->requested, .block = b};
+                return n != NULL;
+        }
         if (b->kind != BLOCK_SLAB) {
                 if (address - b->address >= b->requested)
                         return false;
@@ -495,7 +504,8 @@ bool heap_gap(const struct heap *h, CUdeviceptr address)
         struct heap_place p;
 
         return b && address - b->address < b->bytes &&
-               (b->kind == BLOCK_FREE || b->kind == BLOCK_LARGE || b->kind == BLOCK_SLAB) &&
+               (b->kind == BLOCK_FREE || b->kind == BLOCK_LARGE || b->kind == BLOCK_SLAB ||
+                b->kind == BLOCK_POOL) &&
                !heap_find(h, address, &p);
 }
 
@@ -503,7 +513,7 @@ int heap_free(struct heap *h, CUdeviceptr address, struct block **ret_dead)
 {
         struct heap_place p;
 
-        if (!heap_find(h, address, &p) || p.start != address)
+        if (!heap_find(h, address, &p) || p.start != address || p.block->kind == BLOCK_POOL)
                 return -EINVAL;
         if (p.block->kind == BLOCK_SLAB) {
                 slab_free(p.block->slab, address - p.block->address);

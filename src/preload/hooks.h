@@ -40,9 +40,14 @@ int hooks_make_room(void);
 struct gpu;
 int hooks_commit(struct gpu *g, uint64_t more);
 
-/* Room for so many bytes more, if need be at the cost of managed memory, which nobody needs to
- * count: the driver makes room of it, as it would on a card of one's own. False: there is none.
+struct heap_place;
+/* Free it once everything that has been submitted so far is done. 0, or -ENOMEM: not remembered.
  * core.lock held, given up meanwhile. */
+int hooks_free_later(struct gpu *g, const struct heap_place *p);
+
+/* Room for so many bytes more, if need be at the cost of what pools keep for nothing, and of
+ * managed memory, which nobody needs to count: the driver makes room of it, as it would on a card
+ * of one's own. False: there is none. core.lock held, given up meanwhile. */
 bool hooks_grow(struct gpu *g, uint64_t more);
 /* What heap.allocated may be without asking for more, and what follows from an allocation.
  * core.lock held. */

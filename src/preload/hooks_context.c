@@ -10,6 +10,7 @@
 #include "preload/gate.h"
 #include "preload/hooks.h"
 #include "preload/ipc.h"
+#include "preload/pool.h"
 #include "preload/quiet.h"
 #include "preload/swap.h"
 
@@ -67,6 +68,7 @@ static void context_dies(struct context *c)
                 swap_discard(g, b);
         bound_forget(c->handle);
         fixed_return_context(c->handle);
+        pool_context_dies(c->handle);
         quiet_context_remove(c);
         context_adopt(g);
         agent_return_fixed(g, g->context_bytes);
@@ -258,6 +260,7 @@ CUresult hook_cuStreamDestroy_v2(CUstream hStream)
         if (!core_passive()) {
                 bound_forget_stream(hStream);
                 lock_acquire(&core.lock);
+                pool_stream_dies(hStream);
                 quiet_stream_remove(hStream);
                 lock_release(&core.lock);
         }

@@ -16,6 +16,7 @@
 #include "preload/hooks_virtual.h"
 #include "preload/managed.h"
 #include "preload/poison.h"
+#include "preload/pool.h"
 #include "preload/quiet.h"
 #include "preload/swap.h"
 
@@ -57,10 +58,13 @@ uint64_t hooks_allowed(const struct gpu *g)
 
 bool hooks_grow(struct gpu *g, uint64_t more)
 {
-        struct block *adopted = heap_adopted(&g->heap);
+        struct block *adopted;
 
         if (more <= visible_free(g) && hooks_commit(g, more) == 0)
                 return true;
+        if (pool_reclaim(g, more))
+                return true;
+        adopted = heap_adopted(&g->heap);
         if (!adopted || !g->home_frees) /* what stays on the card is no room for others */
                 return false;
         swap_disown(g, adopted);
@@ -175,6 +179,12 @@ static void reap_later(struct gpu *g, struct block *b)
         late_waiting = false; /* what was submitted since the last look counts too */
 }
 
+/* One of several in its block. */
+static bool is_piece(const struct block *b)
+{
+        return b->kind == BLOCK_SLAB || b->kind == BLOCK_POOL;
+}
+
 /* False: no memory to remember it. */
 static bool reap_small_later(const struct heap_place *p)
 {
@@ -190,6 +200,21 @@ static bool reap_small_later(const struct heap_place *p)
         late_small[late_small_count++] = (struct late_small){p->start, p->block->id};
         late_waiting = false;
         return true;
+}
+
+int hooks_free_later(struct gpu *g, const struct heap_place *p)
+{
+        struct block *dead;
+
+        ipc_export_freed(p->start);
+        if (is_piece(p->block)) {
+                if (!reap_small_later(p))
+                        return -ENOMEM;
+        } else if (heap_free(&g->heap, p->start, &dead) == 0) {
+                reap_later(g, dead);
+        }
+        agent_kick();
+        return 0;
 }
 
 static bool block_is_busy(const struct block *b)
@@ -225,8 +250,11 @@ static void reap_small(void)
                 struct heap_place p;
                 struct gpu *g = core_find(l.address, &p);
 
-                if (g && p.block->id == l.block_id && p.start == l.address &&
-                    heap_free(&g->heap, l.address, &dead) == 0 && dead) {
+                if (!g || p.block->id != l.block_id || p.start != l.address)
+                        continue;
+                if (p.block->kind == BLOCK_POOL)
+                        (void)pool_free(p.block, l.address, NULL);
+                else if (heap_free(&g->heap, l.address, &dead) == 0 && dead) {
                         dead->next_late = g->late;
                         g->late = dead;
                 }
@@ -280,7 +308,7 @@ CUresult hook_cuMemFree_v2(CUdeviceptr dptr)
          * ended. */
         if (!quiet_capturing())
                 quiet_wait_all();
-        if (quiet_capturing() && heap_find(&g->heap, dptr, &p) && p.block->kind == BLOCK_SLAB &&
+        if (quiet_capturing() && heap_find(&g->heap, dptr, &p) && is_piece(p.block) &&
             reap_small_later(&p)) {
                 lock_release(&core.lock);
                 return CUDA_SUCCESS;
@@ -288,6 +316,12 @@ CUresult hook_cuMemFree_v2(CUdeviceptr dptr)
         if (g->error) { /* met just now */
                 lock_release(&core.lock);
                 return g->error;
+        }
+        if (heap_find(&g->heap, dptr, &p) && p.start == dptr && p.block->kind == BLOCK_POOL) {
+                CUresult r = pool_free(p.block, dptr, NULL);
+
+                lock_release(&core.lock);
+                return r;
         }
         ipc_export_freed(dptr);
         if (heap_free(&g->heap, dptr, &dead) < 0) {
@@ -417,7 +451,7 @@ static CUresult pointer_attribute(void *data, CUpointer_attribute attribute, con
                 *(unsigned *)data = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
                 return CUDA_SUCCESS;
         case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
-                *(void **)data = NULL;
+                *(CUmemoryPool *)data = pool_handle(p->block);
                 return CUDA_SUCCESS;
         case CU_POINTER_ATTRIBUTE_P2P_TOKENS:
                 heap_set_sync(p, true); /* whoever asks for them wants that, too */

@@ -60,6 +60,8 @@ void swap_idle(struct gpu *g, struct extent *e)
         pin_extent_dies(g, e);
         kept_forget(g->swap->arena, e);
         e->state = EXTENT_UNBACKED;
+        if (e->counted)
+                g->usage_dirty = true;
         heap_settle(&g->heap, e);
 }
 

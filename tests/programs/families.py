@@ -20,6 +20,7 @@ PROGRAMS = {
     "fork": ["--bytes", "4MiB", "--block", "1MiB"],
     "launches": ["--rounds", "3"],
     "surface": [],
+    "ordered": ["--rounds", "2", "--ms", "1"],
 }
 
 # Programs whose work in flight waits for what comes later, or whose captures take long, or that map their memory

@@ -64,6 +64,15 @@ def test_frameworks_are_told_not_to_grab_the_card_unless_the_user_says_otherwise
     assert run(shared, *show, XLA_PYTHON_CLIENT_PREALLOCATE="true").stdout == "true true\n"
 
 
+def test_frameworks_are_switched_to_pools_when_asked_unless_the_user_says_otherwise(shared):
+    show = ["sh", "-c", "echo $PYTORCH_CUDA_ALLOC_CONF $PYTORCH_ALLOC_CONF $XLA_PYTHON_CLIENT_ALLOCATOR $TF_GPU_ALLOCATOR"]
+    torch = "backend:cudaMallocAsync"
+    assert run(shared, *show).stdout == "\n"
+    assert run(shared, "--pools", *show).stdout == f"{torch} {torch} cuda_async cuda_malloc_async\n"
+    own = {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True", "TF_GPU_ALLOCATOR": "bfc"}
+    assert run(shared, "--pools", *show, **own).stdout == "expandable_segments:True cuda_async bfc\n"
+
+
 def test_env_says_what_run_sets(shared):
     done = shared.sublet("env", "--name", "it's a \"name\"")
     assert done.returncode == 0, done.stderr

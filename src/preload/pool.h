@@ -1,0 +1,68 @@
+/* pool.h: stream-ordered memory: what cuMemAllocAsync gives out, served from the heap.
+ *
+ * The driver's own pool object stays, for its handle and for what is captured into graphs; its
+ * memory is ours. What is freed on a stream may be used again at once by the same stream; by
+ * another one when the free is known to be reached, or when it is made to wait for it. Freed memory
+ * is kept up to the pool's release threshold, and holds nothing that would have to be moved: when
+ * memory must go, it goes first and is not copied.
+ *
+ * Below: core.lock held, given up meanwhile where it says so. */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "cuda/cuda_abi.h"
+
+struct block;
+struct gpu;
+struct pool;
+
+/* A stream as a name that lasts: default streams are those of a context, or of a thread in it. */
+struct pool_stream {
+        CUstream handle;   /* never NULL */
+        CUcontext context; /* of a default stream; else NULL */
+        uint64_t thread;   /* CU_STREAM_PER_THREAD: whose */
+};
+
+/* The pool of a handle; NULL: what it gives out is the driver's, or it is none. */
+struct pool *pool_find(CUmemoryPool handle);
+/* A pool that the program has just made: ours from here on, if it can be. */
+void pool_born(CUmemoryPool handle, const CUmemPoolProps *props);
+/* It is destroyed; what is allocated from it lives on until it is freed. */
+void pool_dies(CUmemoryPool handle);
+/* Another GPU shall reach its memory: what it gives out from now on is the driver's. */
+void pool_hand_over(struct pool *p);
+struct gpu *pool_gpu(const struct pool *p);
+
+/* Addresses at once, memory at the next pass of the gate. The lock is given up meanwhile. */
+CUresult pool_allocate(struct pool *p, const struct pool_stream *s, uint64_t bytes,
+                       CUdeviceptr *ret_address);
+/* Free what begins at an address of a POOL block, in the order of the stream; stream NULL: nothing
+ * uses it any more. */
+CUresult pool_free(const struct block *b, CUdeviceptr address, const struct pool_stream *s);
+/* The calling thread has recorded an event of its own default stream after a free. Given up
+ * meanwhile. */
+void pool_mark(const struct block *b, const struct pool_stream *s);
+
+/* The attributes that are ours to know: memory reserved and used. False: the driver's to answer. */
+bool pool_get(struct pool *p, CUmemPool_attribute which, cuuint64_t *ret_value);
+/* The driver has taken the value. */
+void pool_set(struct pool *p, CUmemPool_attribute which, const void *value);
+/* Give back what is free until at most so many bytes are held. Given up meanwhile. */
+void pool_trim(struct pool *p, uint64_t keep);
+/* Give back so many bytes, or what there is, of what any pool of the GPU holds for nothing. True:
+ * something was given back. Given up meanwhile. */
+bool pool_reclaim(struct gpu *g, uint64_t bytes);
+
+/* For the pointer attributes. */
+CUmemoryPool pool_handle(const struct block *b);
+
+/* A stream is about to be destroyed, a context is gone. Given up meanwhile. */
+void pool_stream_dies(CUstream stream);
+void pool_context_dies(CUcontext context);
+
+/* Give back what pools hold over their threshold and have not used for a while. When to call again,
+ * in nanoseconds from now; UINT64_MAX: when kicked. Given up meanwhile; the agent. */
+uint64_t pool_tend(void);

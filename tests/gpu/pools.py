@@ -1,0 +1,188 @@
+"""The parts about stream-ordered memory and many small allocations, and their page.
+
+Whether frameworks should be switched to pools by default is decided by these figures: only if the 95 % interval of the
+step time's difference stays below PACE_PERCENT for both networks, their losses are the same, and the frameworks' own
+tests pass with it."""
+
+import ctypes
+import os
+import statistics
+import sys
+
+import suite
+import unchanged
+from report import row
+from suite import GIB, Failure
+
+COUNT = 1_000_000
+PAIRS = 3
+CACHE_GIB, WEIGHTS_GIB = 48, 4
+POOLS = {"PYTORCH_ALLOC_CONF": "backend:cudaMallocAsync", "PYTORCH_CUDA_ALLOC_CONF": "backend:cudaMallocAsync"}
+PACE_PERCENT = 0.5
+PACE_PAIRS = 8
+
+
+class Card:
+    """Bytes in use on the first card, as NVML has it."""
+
+    class Memory(ctypes.Structure):
+        _fields_ = [("total", ctypes.c_ulonglong), ("free", ctypes.c_ulonglong), ("used", ctypes.c_ulonglong)]
+
+    def __init__(self):
+        self.nvml = ctypes.CDLL("libnvidia-ml.so.1")
+        self.device = ctypes.c_void_p()
+        if self.nvml.nvmlInit_v2() or self.nvml.nvmlDeviceGetHandleByIndex_v2(0, ctypes.byref(self.device)):
+            raise Failure("NVML does not answer")
+
+    def used(self):
+        memory = self.Memory()
+        if self.nvml.nvmlDeviceGetMemoryInfo(self.device, ctypes.byref(memory)):
+            raise Failure("NVML does not answer")
+        return memory.used
+
+
+def count():
+    return COUNT if "SIMCUDA_MEMORY" not in os.environ else 2000
+
+
+def small_run(part, card, how, shared):
+    p = part.program("many", "--count", count(), "--block", 16384 if shared is not None else 0, "--how", how,
+                     name=f"many-{how}-{'sublet' if shared else 'plain'}", shared=shared)
+    p.expect("ready", part.deadline)
+    before = card.used()
+    p.say("take")
+    found = {"alloc_ns": p.expect("held", part.deadline)["ns"]}
+    p.expect("touched", part.deadline)
+    found["mib"] = round((card.used() - before) / (1 << 20), 1)
+    p.say("churn")
+    found["churn_ns"] = p.expect("churned", part.deadline)["ns"]
+    p.say("free")
+    found["free_ns"] = p.expect("freed", part.deadline)["ns"]
+    p.close()
+    p.wait(part.deadline)
+    return found
+
+
+def small(part, result):
+    """A million small allocations: memory and time against the plain driver."""
+    part.daemon()
+    card = Card()
+    result["allocations"] = count()
+    for how in ("alloc", "async"):
+        runs = {shared: [] for shared in (False, True)}
+        for pair in range(PAIRS):
+            for shared in ((False, True) if pair % 2 == 0 else (True, False)):
+                runs[shared].append(small_run(part, card, how, shared))
+        result[how] = {name: {k: statistics.median(r[k] for r in runs[shared]) for k in runs[shared][0]}
+                       for name, shared in (("plain", False), ("sublet", True))}
+
+
+def cacher(part, name, **env):
+    p = part.start([sys.executable, os.path.join(suite.HERE, "cacher.py"), "--gib", str(CACHE_GIB), "--weights",
+                    str(WEIGHTS_GIB)], name, True, **env)
+    return p, p.expect("ready", part.deadline)
+
+
+def cache(part, result):
+    """Hand-offs of a PyTorch process with a large cache: its own allocator against pools."""
+    part.daemon(quantum="100ms")
+    result.update({"cache_gib": CACHE_GIB, "weights_gib": WEIGHTS_GIB})
+    for kind, env in (("own", {}), ("pools", POOLS)):
+        subject, ready = cacher(part, f"cacher-{kind}", **env)
+        rival = unchanged.tenant(part, f"rival-{kind}", "zeros", unchanged.RIVAL_GIB)
+        rival.expect("ready", part.deadline)
+        result[kind] = {"backend": ready["backend"], "allocated_gib": round(ready["allocated"] / GIB, 1),
+                        "reserved_gib": round(ready["reserved"] / GIB, 1),
+                        **unchanged.cycles(part, subject, rival, "work")}
+        result[kind]["step_s"] = round(statistics.median(e["seconds"] for e in subject.of("done")), 4)
+        unchanged.end(part, [subject, rival])
+
+
+def pace(part, result):
+    """Step time of two networks with PyTorch's own allocator and with pools, alternating, under sublet."""
+    part.daemon()
+    arguments = ["--net", "resnet50", "--net", "transformer", "--warm-up", "10"]
+    trainers = {kind: part.start([sys.executable, os.path.join(suite.HERE, "trainer.py"), *arguments], f"trainer-{kind}",
+                                 True, **env) for kind, env in (("own", {}), ("pools", POOLS))}
+    for p in trainers.values():
+        p.expect("ready", part.deadline)
+    for net in ("resnet50", "transformer"):
+        times = {kind: [] for kind in trainers}
+        for pair in range(PACE_PAIRS + 1):
+            for kind in (("own", "pools") if pair % 2 == 0 else ("pools", "own")):
+                trainers[kind].say(f"measure {net} 0.7")
+                found = trainers[kind].expect("measured", part.deadline)["median_s"]
+                if pair:  # the first is for clocks and caches
+                    times[kind].append(found)
+        result[net] = suite.paired(times["own"], times["pools"])
+    for kind, p in trainers.items():
+        p.say("train 20 10")
+        p.expect("trained", part.deadline)
+        result.setdefault("losses", {})[kind] = [x for e in p.of("epoch") for x in e["losses"]]
+    result["losses_identical"] = result["losses"]["own"] == result["losses"]["pools"]
+    for p in trainers.values():
+        p.close()
+
+
+PARTS = {
+    "small": (small, 150),
+    "cache": (cache, 170),
+    "pace": (pace, 100),
+}
+
+
+def figures(parts):
+    """(what, measured, goal, met), as in report.py."""
+    out = []
+    for how, text in (("alloc", "cuMemAlloc"), ("async", "cuMemAllocAsync")):
+        if how in parts.get("small", {}):
+            plain, ours = (parts["small"][how][k] for k in ("plain", "sublet"))
+            n = f"{parts['small']['allocations']:,}"
+            out.append((f"{n} allocations by `{text}`: memory of the card",
+                        f"{ours['mib']:,.0f} MiB, plain {plain['mib']:,.0f}", "at most 10 % more",
+                        ours["mib"] <= plain["mib"] * 1.1))
+            for key, what in (("alloc_ns", "to allocate one"), ("churn_ns", "to free and allocate one"),
+                              ("free_ns", "to free one")):
+                out.append((f"… {what}", f"{ours[key] / 1000:.2f} µs, plain {plain[key] / 1000:.2f}", "not slower",
+                            ours[key] <= plain[key] * 1.03))
+    if "pools" in parts.get("cache", {}):
+        own, pools = (parts["cache"][k]["medians"] for k in ("own", "pools"))
+        what = f"PyTorch, {parts['cache']['weights_gib']} GiB in use and {parts['cache']['cache_gib']} GiB of cache"
+        for key, copied, text in (("give_way_s", "out_gib", "gives way"), ("come_back_s", "in_gib", "comes back")):
+            out.append((f"{what}: {text}", f"{pools[key]:.3f} s and {pools[copied]:.1f} GiB copied with pools, against"
+                        f" {own[key]:.3f} s and {own[copied]:.1f} GiB", "less", pools[copied] < own[copied]))
+        out.append(("… its step", f"{parts['cache']['pools']['step_s']:.3f} s with pools, {parts['cache']['own']['step_s']:.3f} s"
+                    " without (both with a hand-off before it)", "", None))
+    for net in ("resnet50", "transformer"):
+        if net in parts.get("pace", {}):
+            p = parts["pace"][net]
+            out.append((f"{net}, a step with pools", f"{p['difference_percent']:+.2f} % ({p['interval_percent'][0]:+.2f} to"
+                        f" {p['interval_percent'][1]:+.2f}), {p['pairs']} pairs", f"below {PACE_PERCENT} % to be the default",
+                        p["interval_percent"][1] < PACE_PERCENT))
+    if "losses_identical" in parts.get("pace", {}):
+        out.append(("… the same losses, bit by bit", str(parts["pace"]["losses_identical"]).lower(), "true",
+                    parts["pace"]["losses_identical"]))
+    return out
+
+
+def page(results):
+    m = results["machine"]
+    lines = [
+        "# Pools and small allocations on one H200",
+        "",
+        f"{m['gpu']}, {m['gpu_memory']}, driver {m['driver']}; {m['processors']} processors, kernel {m['kernel']}. Commit"
+        f" {m['commit']}, {m['date']}. Every figure is from this run; [h200-pools.json](h200-pools.json) holds all of them.",
+        "",
+        "| what | measured | goal | |",
+        "|---|---|---|---|",
+    ]
+    lines += [row(*f) for f in figures(results["parts"])]
+    failed = [(n, p["error"]) for n, p in results["parts"].items() if "error" in p]
+    lines += [f"- Part `{name}` did not finish: {error}" for name, error in failed]
+    lines += [
+        "",
+        "Sizes of the small allocations: 1 byte to 16 KiB, random. *Gives way* and *comes back* are a hand-off to and from a"
+        " process that holds nearly all of the card and has written nothing to it.",
+        "",
+    ]
+    return "\n".join(lines)

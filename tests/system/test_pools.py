@@ -1,0 +1,79 @@
+"""Stream-ordered memory: served from our heap, so it can be evicted like any other; what a pool keeps for nothing goes
+first and is never copied."""
+
+import subprocess
+
+import pytest
+
+from test_programs import result
+from families import DOORS, PROGRAMS
+from world import MIB, wait_for
+
+
+def cache(world, live, freed, **env):
+    """A program with so much allocated, and so much freed that its pool keeps."""
+    p = world.program("ordered", "--how", "cache", "--bytes", live * MIB, "--block", 4 * MIB, "--count", freed // 4,
+                      stdin=subprocess.PIPE, **env)
+    p.await_event("cached")
+    return p
+
+
+@pytest.mark.parametrize("door", DOORS[1:])
+def test_equal_through_every_door(shared, door):
+    args = ["ordered", *PROGRAMS["ordered"], "--seed", "5"]
+    plain = shared.program(*args, shared=False).ok()
+    with_sublet = shared.program(*args, door=door).ok()
+    assert result(plain) == result(with_sublet)
+
+
+def test_what_a_pool_keeps_is_dropped_and_what_is_allocated_comes_back(shared):
+    a = cache(shared, live=16, freed=64)
+    said = a.events("cached")[0]
+    assert said["used"] == 16 * MIB and said["reserved"] >= 80 * MIB
+    for size, least, most in ((90, 0, 0), (110, 1, 18 * MIB)):
+        b = shared.program("hold", "--bytes", f"{size}MiB", "--block", "2MiB", stdin=subprocess.PIPE)
+        b.await_event("filled")
+        c = shared.clients()[a.pid]
+        # Where it is enough nothing is copied at all; else no more than lives.
+        assert least <= c["moved_out"] <= most, c
+        assert c["backed"] <= 34 * MIB, c
+        b.finish()
+        a.order("verify")
+        a.order("take")
+    a.order("verify")
+    a.finish()
+
+
+def test_a_pool_gives_back_what_is_over_its_threshold_when_it_rests(shared):
+    a = cache(shared, live=8, freed=32)
+    assert shared.clients()[a.pid]["backed"] >= 40 * MIB
+    a.order("trim")
+    wait_for(lambda: shared.clients()[a.pid]["backed"] <= 32 * MIB, 20, "the trimmed memory to go back")
+    a.order("verify")
+    a.finish()
+
+
+def test_cached_memory_makes_room_for_the_programs_own(shared):
+    """What the driver does: its pools give way before an allocation fails."""
+    a = cache(shared, live=8, freed=96)
+    a.order("take")
+    a.order("verify")
+    a.finish()
+
+
+def test_two_programs_with_pools_take_turns(shared):
+    args = ["--bytes", 60 * MIB, "--block", 4 * MIB, "--count", 8]
+    pair = [shared.program("ordered", "--how", "cache", *args, "--seed", seed, stdin=subprocess.PIPE) for seed in (1, 2)]
+    for p in pair:
+        p.await_event("cached")
+    for _ in range(3):
+        for p in pair:
+            p.order("take")
+            p.order("verify")
+    for p in pair:
+        p.finish()
+
+
+def test_without_a_daemon_memory_is_there_at_once(world):
+    p = world.program("ordered", *PROGRAMS["ordered"], "--seed", "5", SUBLET_DIR=world.path("nobody")).ok()
+    assert p.events("end")

@@ -1,0 +1,227 @@
+/* test_parcels.c: the books of a pool against a plain model: no two live parcels overlap, a stream
+ * gets only what it has freed itself or what is everybody's, and what is free becomes whole again.
+ */
+#include "unit.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/macros.h"
+#include "preload/heap.h"
+#include "preload/parcels.h"
+#include "preload/real.h"
+
+struct real_driver real;
+
+enum { LANES = 3, LIVE = 400 };
+
+struct books {
+        struct heap heap;
+        struct parcels parcels;
+        struct lane lanes[LANES];
+        uint64_t numbers[LANES];
+        struct block *block;
+};
+
+static CUresult reserve(CUdeviceptr *ptr, size_t size, size_t alignment, CUdeviceptr addr,
+                        unsigned long long flags)
+{
+        *ptr = UINT64_C(1) << 40;
+        return CUDA_SUCCESS;
+}
+
+static int set_up(void **state)
+{
+        struct books *b = calloc(1, sizeof(*b));
+
+        real.cuMemAddressReserve = reserve;
+        heap_init(&b->heap, GIB);
+        b->block = heap_take_pool(&b->heap, 512 * MIB, 32 * MIB);
+        assert_non_null(b->block);
+        assert_int_equal(parcels_add(&b->parcels, b->block), 0);
+        *state = b;
+        return 0;
+}
+
+static int tear_down(void **state)
+{
+        struct books *b = *state;
+
+        while (b->parcels.chunks)
+                parcels_remove(&b->parcels, b->parcels.chunks);
+        parcels_clear(&b->parcels);
+        b->block->dying = true;
+        heap_bury(&b->heap, b->block);
+        for (size_t i = 0; i < b->heap.count; i++)
+                free(b->heap.blocks[i]);
+        free(b->heap.blocks);
+        free(b);
+        return 0;
+}
+
+/* What lane i may use. */
+static struct parcel *find(struct books *b, unsigned i, uint64_t bytes)
+{
+        struct parcel *n = parcels_fit(&b->lanes[i], bytes, false);
+
+        if (!n)
+                n = parcels_fit(&b->parcels.common, bytes, false);
+        return n ? n : parcels_join(&b->parcels, &b->lanes[i], bytes, false);
+}
+
+static void give(struct books *b, struct parcel *n, unsigned i)
+{
+        parcels_give(&b->parcels, n, &b->lanes[i], ++b->numbers[i]);
+}
+
+/* Every byte is in exactly one parcel, neighbours of one lane are one, and lanes add up. */
+static void check(struct books *b)
+{
+        uint64_t sum[LANES + 1] = {0}, live = 0, at = b->block->address;
+        const struct parcel *lower = NULL;
+
+        for (const struct parcel *n = b->block->chunk->lowest; n; lower = n, n = n->higher) {
+                assert_int_equal(n->address, at);
+                assert_ptr_equal(n->lower, lower);
+                at += n->bytes;
+                if (!n->lane) {
+                        live++;
+                        assert_ptr_equal(parcels_at(&b->parcels, n->address), n);
+                        continue;
+                }
+                assert_true(!lower || lower->lane != n->lane);
+                for (unsigned i = 0; i < LANES; i++)
+                        sum[i] += n->lane == &b->lanes[i] ? n->bytes : 0;
+                sum[LANES] += n->lane == &b->parcels.common ? n->bytes : 0;
+        }
+        assert_int_equal(at, b->block->address + b->block->bytes);
+        assert_int_equal(live, b->parcels.live);
+        for (unsigned i = 0; i < LANES; i++)
+                assert_int_equal(sum[i], b->lanes[i].bytes);
+        assert_int_equal(sum[LANES], b->parcels.common.bytes);
+}
+
+static void what_a_stream_has_freed_is_its_own_until_it_is_passed_on(void **state)
+{
+        struct books *b = *state;
+        struct parcel *n = parcels_take(&b->parcels, find(b, 0, 100 * MIB), 100 * MIB);
+        CUdeviceptr at = n->address;
+
+        give(b, n, 0);
+        assert_null(parcels_fit(&b->lanes[1], 100 * MIB, false));
+        assert_int_equal(find(b, 0, 100 * MIB)->address, at);
+        assert_int_not_equal(find(b, 1, 100 * MIB)->address, at);
+        parcels_pass(&b->lanes[0], 0, &b->parcels.common, 0);
+        assert_int_equal(b->lanes[0].bytes, 100 * MIB); /* not yet */
+        parcels_pass(&b->lanes[0], 1, &b->parcels.common, 0);
+        assert_int_equal(b->parcels.common.bytes, b->block->bytes);
+        assert_int_equal(b->block->chunk->lowest->bytes, b->block->bytes);
+}
+
+static void an_address_inside_leads_to_its_parcel(void **state)
+{
+        struct books *b = *state;
+        struct parcel *n = parcels_take(&b->parcels, find(b, 0, 5000), 5000);
+
+        assert_ptr_equal(parcels_around(b->block->chunk, n->address + 4999), n);
+        assert_null(parcels_around(b->block->chunk,
+                                   n->address + 5000)); /* the rounding is not the program's */
+        give(b, n, 0);
+        assert_null(parcels_around(b->block->chunk, b->block->address));
+}
+
+static void a_stream_may_use_its_own_with_what_is_beside_it(void **state)
+{
+        struct books *b = *state;
+        struct parcel *n[5];
+
+        for (unsigned i = 0; i < 5; i++)
+                n[i] = parcels_take(&b->parcels, find(b, 0, 100 * MIB), 100 * MIB);
+        parcels_give(&b->parcels, n[1], &b->parcels.common, 0);
+        give(b, n[2], 0);
+        parcels_give(&b->parcels, n[3], &b->parcels.common, 0);
+        assert_null(parcels_join(&b->parcels, &b->lanes[1], 250 * MIB, false));
+        assert_null(parcels_join(&b->parcels, &b->lanes[0], 301 * MIB, false));
+        n[2] = parcels_join(&b->parcels, &b->lanes[0], 250 * MIB, false);
+        assert_non_null(n[2]);
+        assert_int_equal(n[2]->bytes, 250 * MIB);
+        check(b);
+        give(b, parcels_take(&b->parcels, n[2], 250 * MIB), 0);
+        check(b);
+}
+
+static uint64_t random_next(uint64_t *s)
+{
+        *s ^= *s << 13;
+        *s ^= *s >> 7;
+        return *s ^= *s << 17;
+}
+
+static void random_streams_never_meet(void **state)
+{
+        static struct parcel *live[LIVE];
+        struct books *b = *state;
+        uint64_t s = 88172645463325252;
+        unsigned n = 0;
+
+        for (unsigned step = 0; step < 200000; step++) {
+                uint64_t r = random_next(&s),
+                         bytes = r >> 40 & 3 ? 1 + (r >> 20) % 20000 : 1 + (r >> 20) % (8 * MIB);
+                unsigned lane = (unsigned)(r >> 8) % LANES;
+
+                if (n < LIVE && r % 5 < 3) {
+                        struct parcel *from = find(b, lane, bytes);
+
+                        if (!from)
+                                continue;
+                        assert_true(from->bytes >= bytes);
+                        assert_true(from->lane == &b->lanes[lane] ||
+                                    from->lane == &b->parcels.common);
+                        live[n] = parcels_take(&b->parcels, from, bytes);
+                        assert_int_equal(live[n]->requested, bytes);
+                        heap_use(&b->heap, b->block, live[n]->address, live[n]->bytes);
+                        n++;
+                } else if (n > 0) {
+                        unsigned i = (unsigned)(r >> 16) % n;
+
+                        assert_ptr_equal(parcels_around(b->block->chunk,
+                                                        live[i]->address + live[i]->requested - 1),
+                                         live[i]);
+                        heap_unuse(b->block, live[i]->address, live[i]->bytes);
+                        give(b, live[i], lane);
+                        live[i] = live[--n];
+                }
+                if (r % 97 == 0)
+                        parcels_pass(&b->lanes[lane],
+                                     b->numbers[lane] -
+                                             (b->numbers[lane] ? r / 97 % MIN(b->numbers[lane], 50U)
+                                                               : 0),
+                                     &b->parcels.common, 0);
+                if (step % 1000 == 0)
+                        check(b);
+        }
+        while (n > 0) {
+                n--;
+                heap_unuse(b->block, live[n]->address, live[n]->bytes);
+                give(b, live[n], 0);
+        }
+        for (unsigned i = 0; i < LANES; i++)
+                parcels_pass(&b->lanes[i], UINT64_MAX, &b->parcels.common, 0);
+        check(b);
+        assert_int_equal(b->block->chunk->lowest->bytes, b->block->bytes);
+        for (unsigned i = 0; i < b->block->extent_count; i++)
+                assert_int_equal(b->block->extents[i].live, 0);
+}
+
+int main(void)
+{
+#define PARCELS_TEST(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
+        const struct CMUnitTest tests[] = {
+                PARCELS_TEST(what_a_stream_has_freed_is_its_own_until_it_is_passed_on),
+                PARCELS_TEST(an_address_inside_leads_to_its_parcel),
+                PARCELS_TEST(a_stream_may_use_its_own_with_what_is_beside_it),
+                PARCELS_TEST(random_streams_never_meet),
+        };
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}
