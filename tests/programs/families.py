@@ -23,6 +23,9 @@ PROGRAMS = {
     "ordered": ["--rounds", "2", "--ms", "1"],
 }
 
+# What they do goes by way of a daemon (CUDA IPC).
+NEED_A_DAEMON = ("surface",)
+
 # Programs whose work in flight waits for what comes later, or whose captures take long, or that map their memory
 # themselves. They check their memory themselves, and say sums that can be recomputed. "inside" is not among them: a real GPU does not finish it, with
 # sublet or without.
