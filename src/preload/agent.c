@@ -17,6 +17,7 @@
 #include "base/macros.h"
 #include "preload/agent_state.h"
 #include "preload/bound.h"
+#include "preload/caches.h"
 #include "preload/core.h"
 #include "preload/gate.h"
 #include "preload/ipc.h"
@@ -230,7 +231,7 @@ static void agent_begin_to_run(void)
 static enum swap_progress agent_swap(void)
 {
         enum swap_progress progress = SWAP_NOTHING;
-        bool restore, may_evict;
+        bool restore, may_evict, hold;
         unsigned n;
 
         lock_acquire(&core.lock);
@@ -244,10 +245,14 @@ static enum swap_progress agent_swap(void)
                         !core.running && !agent.revoking && !core.lease && agent.link == LINK_UP;
         }
         n = core.gpu_count;
+        hold = caches_hold(may_evict, clock_now_ns());
         lock_release(&core.lock);
+        if (hold)
+                progress = SWAP_COPYING; /* look again soon */
         for (unsigned i = 0; i < n; i++)
                 if (core.gpus[i].managed) {
-                        enum swap_progress p = swap_step(&core.gpus[i], may_evict, restore);
+                        enum swap_progress p =
+                                swap_step(&core.gpus[i], may_evict && !hold, restore);
 
                         progress = p > progress ? p : progress;
                 }

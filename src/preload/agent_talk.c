@@ -552,7 +552,8 @@ void agent_listen(void)
 /* Give room back that the program no longer uses, some blocks at a time. */
 static void trim_commit(struct gpu *g)
 {
-        uint64_t keep = align_up(g->heap.allocated, g->block_bytes) + g->block_bytes;
+        uint64_t used = MAX(g->heap.allocated, g->commit_kept);
+        uint64_t keep = align_up(used, g->block_bytes) + g->block_bytes;
 
         if (!g->attached || g->commit == UINT64_MAX || g->commit_wanted != g->commit ||
             g->commit <= keep + 2 * g->block_bytes ||

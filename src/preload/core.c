@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/macros.h"
 #include "preload/agent.h"
+#include "preload/caches.h"
 #include "preload/gate.h"
 #include "preload/managed.h"
 #include "preload/quiet.h"
@@ -45,6 +46,7 @@ int core_setup(void)
                 } else {
                         gate_setup();
                         torture_setup();
+                        caches_setup();
                         (void)pthread_atfork(NULL, NULL, core_forked);
                 }
                 gate_open(GATE_UNREADY);

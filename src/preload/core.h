@@ -48,8 +48,9 @@ struct gpu {
 
         /* What we asked for. */
         uint64_t commit_wanted, fixed_wanted;
-        uint64_t commit_used_ns;                /* when room was last asked for or taken */
-        uint32_t want_sequence;                 /* of the last WANT sent */
+        uint64_t commit_kept;    /* of what was given back for it, not by it (caches.c) */
+        uint64_t commit_used_ns; /* when room was last asked for or taken */
+        uint32_t want_sequence;  /* of the last WANT sent */
         uint32_t refused_commit, refused_fixed; /* sequence of the WANT that was refused; 0: none */
         bool want_dirty, usage_dirty;
 

@@ -15,6 +15,7 @@ import tempfile
 import time
 import traceback
 
+import caches
 import drains
 import parts
 import report
@@ -25,11 +26,12 @@ import torture
 import unchanged
 import virtual
 
-PARTS = {**parts.PARTS, **survives.PARTS, **drains.PARTS, **torture.PARTS, **unchanged.PARTS, **virtual.PARTS}
 # A page and its JSON file, whose parts they show, and how.
 PAGES = (("h200-core", parts.PARTS, report), ("h200-survives", survives.PARTS, report_survives),
          ("h200-drain", drains.PARTS, drains), ("h200-torture", torture.PARTS, torture),
-         ("h200-unchanged", unchanged.PARTS, unchanged), ("h200-virtual", virtual.PARTS, virtual))
+         ("h200-unchanged", unchanged.PARTS, unchanged), ("h200-virtual", virtual.PARTS, virtual),
+         ("h200-caches", caches.PARTS, caches))
+PARTS = {name: part for _, shown, _ in PAGES for name, part in shown.items()}
 
 
 def write(out, results):

@@ -1,0 +1,98 @@
+"""The part about what frameworks keep without using it: five inference jobs with pauses on a card too small for what they
+reserve. And its page."""
+
+import os
+import statistics
+import sys
+import time
+
+import suite
+from report import row
+from suite import GIB
+
+JOBS, CAPACITY_GIB, SECONDS, PAUSE = 5, 14, 20, 0.5
+MODES = ("plain", "keep", "give")  # the first without sublet, on all of the card
+
+
+def run(part, mode):
+    jobs = []
+    for i in range(JOBS):
+        jobs.append(part.start([sys.executable, os.path.join(suite.HERE, "detector.py"), "--pause", str(PAUSE), "--seed",
+                                str(i + 1)], f"job-{mode}-{i + 1}", mode != "plain",
+                               **({} if mode == "plain" else {"SUBLET_CACHES": mode})))
+    ready = [p.expect("ready", part.deadline) for p in jobs]
+    before = {c["pid"]: c["moved_out"] + c["moved_in"] for c in part.gpu()["clients"]}
+    for p in jobs:
+        p.say("go")
+    held, until = [], time.monotonic() + SECONDS
+    while time.monotonic() < until:
+        held.append(sum(c["backed"] for c in part.gpu()["clients"]))
+        time.sleep(0.2)
+    moved = sum(c["moved_out"] + c["moved_in"] - before.get(c["pid"], 0) for c in part.gpu()["clients"])
+    for p in jobs:
+        p.say("stop")
+    done = [p.expect("done", part.deadline) for p in jobs]
+    for p in jobs:
+        p.close()
+        p.wait(part.deadline)
+    return {"iterations_per_second": round(sum(d["iterations"] / d["seconds"] for d in done), 3),
+            "reserved_gib": round(sum(d["reserved"] for d in done) / GIB, 1),
+            "in_use_gib": round(sum(r["allocated"] for r in ready) / GIB, 1),
+            "held_gib": round(statistics.mean(held) / GIB, 2),
+            "moved_gib_per_second": round(moved / GIB / SECONDS, 3)}
+
+
+def caches(part, result):
+    """Five inference jobs with pauses on a small card, with and without their caches given back."""
+    part.daemon(capacity=f"{CAPACITY_GIB}GiB")
+    result.update({"jobs": JOBS, "pause_s": PAUSE, "capacity_gib": CAPACITY_GIB})
+    for mode in MODES:
+        result[mode] = run(part, mode)
+
+
+PARTS = {"caches": (caches, 175)}
+
+
+def figures(parts):
+    """(what, measured, goal, met), as in report.py."""
+    p = parts.get("caches", {})
+    names = {"keep": f"caches kept, a card of {CAPACITY_GIB} GiB", "give": f"caches given back, a card of {CAPACITY_GIB} GiB",
+             "plain": "the plain driver, all of the card"}
+    out = []
+    for mode, name in names.items():
+        if mode not in p:
+            continue
+        r = p[mode]
+        best = p.get("keep", {}).get("iterations_per_second")
+        shared = "" if mode == "plain" else (f"; the card holds {r['held_gib']} GiB of them in the mean, and"
+                                             f" {r['moved_gib_per_second']} GiB/s are moved")
+        out.append((f"{p['jobs']} detectors, {name}", f"{r['iterations_per_second']} iterations/s; they reserve"
+                    f" {r['reserved_gib']} GiB and use {r['in_use_gib']} between batches{shared}",
+                    "more than kept" if mode == "give" else "",
+                    r["iterations_per_second"] > best if mode == "give" and best else None))
+    return out
+
+
+def page(results):
+    m = results["machine"]
+    lines = [
+        "# Caches given back, on one H200",
+        "",
+        f"{m['gpu']}, {m['gpu_memory']}, driver {m['driver']}; {m['processors']} processors, kernel {m['kernel']}. Commit"
+        f" {m['commit']}, {m['date']}. Every figure is from this run; [h200-caches.json](h200-caches.json) holds all of them.",
+        "",
+        "| what | measured | goal | |",
+        "|---|---|---|---|",
+    ]
+    lines += [row(*f) for f in figures(results["parts"])]
+    failed = [(n, p["error"]) for n, p in results["parts"].items() if "error" in p]
+    lines += [f"- Part `{name}` did not finish: {error}" for name, error in failed]
+    lines += [
+        "",
+        f"`./dev gpu --only caches` runs this part (`tests/gpu/caches.py`): {JOBS} processes with Faster R-CNN in PyTorch, batches"
+        f" of four pictures of random sizes and {PAUSE:g} s of pause after each, for {SECONDS} s. The daemon's `capacity` makes"
+        " the card small. After the experiment of Gemini_UM, whose authors report 0.454 iterations a second with"
+        " caches kept and 0.962 with caches emptied after every iteration, on a card of 11 GB and over Unified Memory.",
+        "",
+    ]
+    return "\n".join(lines)

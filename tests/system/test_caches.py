@@ -1,0 +1,95 @@
+"""What a framework keeps without using it is given back before an eviction, by its own function, and nobody waits long
+for that."""
+
+import os
+import sys
+
+import pytest
+
+from world import BUILD, MIB, go_on, wait_for
+
+USED, CACHED = 24, 56
+
+
+def cached(world, how, used=USED, keep=CACHED, **env):
+    env.setdefault("LD_PRELOAD", os.path.join(BUILD, "libsublet.so"))
+    p = world.start([sys.executable, os.path.join(os.path.dirname(__file__), "cached.py"), used, keep, how,
+                     world.path("end")], SUBLET_TRACE=world.path("trace"), SUBLET_UNCHANGED="never", **env)
+    p.await_event("filled")
+    return p
+
+
+def rival(world, mib=104):
+    p = world.program("fill", "--bytes", f"{mib}MiB", "--block", "8MiB", "--seed", "9", "--until", world.path("end"))
+    p.await_event("round")
+    return p
+
+
+def finish(world, *programs):
+    with open(world.path("end"), "w", encoding="ascii"):
+        pass
+    for p in programs:
+        p.ok()
+
+
+def traced(world, event, pid):
+    with open(world.path("trace"), encoding="ascii") as f:
+        return sum(f'"pid":{pid},"event":"{event}"' in line for line in f)
+
+
+def copied(world, pid):
+    return next(p for p in world.card()["processes"] if p["pid"] == pid)["d2h_bytes"]
+
+
+def test_what_is_kept_unused_is_given_back_and_not_copied(shared):
+    p = cached(shared, "sleep")
+    other = rival(shared)
+    wait_for(lambda: shared.clients()[p.pid]["allocated"] < (USED + 8) * MIB, 20, "the cache to be given back")
+    assert copied(shared, p.pid) <= (USED + 8) * MIB
+    finish(shared, p, other)
+    assert p.events("end")[0]["emptied"] == CACHED * MIB // (4 * MIB)
+
+
+def test_it_stays_where_that_is_wished(shared):
+    p = cached(shared, "sleep", SUBLET_CACHES="keep")
+    other = rival(shared)
+    assert shared.clients()[p.pid]["allocated"] >= (USED + CACHED) * MIB
+    assert copied(shared, p.pid) >= 48 * MIB
+    finish(shared, p, other)
+    assert p.events("end")[0]["emptied"] == 0
+
+
+@pytest.mark.parametrize("how", ["hold", "lock", "raise"])
+def test_an_eviction_does_not_wait_for_what_cannot_be(shared, how):
+    """The interpreter's or the allocator's lock is in the hands of who waits at the gate; the call fails."""
+    p = cached(shared, how, USED + CACHED if how != "raise" else USED, 0 if how != "raise" else CACHED)
+    other = rival(shared)
+    if how != "raise":
+        handoffs = shared.handoffs()
+        wait_for(lambda: shared.handoffs() >= handoffs + 6, 60, "hand-offs")
+    go_on([other])
+    finish(shared, p, other)
+    if how == "raise":
+        assert p.events("end")[0]["emptied"] == 0
+    else:
+        assert traced(shared, "caches_late", p.pid) >= 1
+
+
+def test_a_program_without_python_is_let_be(shared):
+    p = shared.program("fill", "--bytes", "96MiB", "--block", "8MiB", "--seed", "1", "--until", shared.path("end"))
+    p.await_event("round")
+    other = rival(shared)
+    with open(f"/proc/{p.pid}/task/{p.pid}/comm", encoding="ascii") as f:
+        assert f.read().strip() == "fill"
+    names = []
+    for task in os.listdir(f"/proc/{p.pid}/task"):
+        with open(f"/proc/{p.pid}/task/{task}/comm", encoding="ascii") as f:
+            names.append(f.read().strip())
+    assert "sublet-caches" not in names
+    finish(shared, p, other)
+
+
+def test_a_wish_for_caches_that_is_none_is_said(shared):
+    p = shared.program("fill", "--bytes", "8MiB", SUBLET_CACHES="some")
+    p.ok()
+    assert "SUBLET_CACHES is give or keep, not 'some'" in p.err()
