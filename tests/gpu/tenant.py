@@ -23,7 +23,7 @@ def say(event, **fields):
 
 
 class Weights:
-    ADAPTER = 1 << 28  # of four bytes each: 1 GiB, and two moments
+    ADAPTER = 1 << 27  # of four bytes each: half a GiB, and two moments
 
     def __init__(self, gib):
         import torch
