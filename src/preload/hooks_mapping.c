@@ -132,7 +132,7 @@ static CUresult unmap(struct mapping *m)
         if (h)
                 handle_take(h);
         /* Another thread may have been here meanwhile. */
-        if (virtual_at(at.address) == m) {
+        if (virtual_at(at.address) == m && m->handle == h) {
                 virtual_unmap(m);
                 if (!h || any_resident(h)) {
                         lock_release(&core.lock);
@@ -219,7 +219,7 @@ static CUresult allow(struct mapping *m, const CUmemAccessDesc *desc, size_t cou
 
         if (h)
                 handle_take(h);
-        if (virtual_at(at.address) != m) {
+        if (virtual_at(at.address) != m || m->handle != h) {
                 r = CUDA_ERROR_INVALID_VALUE; /* another thread has unmapped it meanwhile */
         } else {
                 lock_release(&core.lock);

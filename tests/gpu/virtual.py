@@ -21,8 +21,8 @@ KINDS = {
     "cuMemAlloc, 1 GiB": ("fill", lambda: ["--block", parts.size(1)]),
     "handles of 128 MiB": ("virtual", lambda: ["--how", "segments", "--block", "128MiB" if parts.UNIT == "GiB" else "8MiB"]),
     "handles of 20 MiB, as PyTorch": ("virtual", lambda: ["--how", "segments", "--block", "20MiB" if parts.UNIT == "GiB" else "4MiB"]),
-    "handles of 2 MiB that wander, as a cache of pages": ("virtual", lambda: ["--how", "pages", "--block", "2MiB"]),
     "one handle, mapped twice": ("virtual", lambda: ["--how", "one", "--block", parts.size(1)]),
+    "handles of 2 MiB that wander, as a cache of pages": ("virtual", lambda: ["--how", "pages", "--block", "2MiB"]),
 }
 
 
@@ -124,7 +124,7 @@ def jax_preallocated(part, result):
     result["handoffs"] = status["handoffs"]
     result["moved_out_gib"] = round(sum(b for p in pair for _, _, b in suite.episodes(part.traced(), p.pid, "evict"))
                                     / suite.GIB, 1)
-    result["seconds"] = {"alone": alone.of("end")[0]["seconds"], "together": [p.of("end")[0]["seconds"] for p in pair]}
+    result["took_s"] = {"alone": alone.of("end")[0]["seconds"], "together": [p.of("end")[0]["seconds"] for p in pair]}
     result["equal"] = [p.of("result") == want for p in pair]
     if not all(result["equal"]):
         raise Failure("not what the undisturbed run gave")

@@ -35,7 +35,7 @@ TANGLED = {
     **{f"captures-{how}": ["captures", "--how", how, "--bytes", "32MiB", "--block", "2MiB", "--count", "4", "--ms", "30",
                            "--rounds", "2"] for how in ("global", "local", "relaxed", "free")},
     **{f"virtual-{how}": ["virtual", "--how", how, "--bytes", "24MiB", "--block", "4MiB", "--rounds", "6"]
-       for how in ("segments", "pages", "sleep", "one", "export")},
+       for how in ("segments", "pages", "sleep", "one", "export", "threads")},
 }
 
 # Torture so hard that even a short program meets it; less of it for who makes thousands of calls.

@@ -8,7 +8,9 @@
  *                   addresses (sleep modes of inference servers)
  *   --how one       one handle of all the memory, let go while it is mapped, and mapped twice: the
  *                   second mapping may only be read
+ *   --how threads   as pages, by four threads at the same time
  *   --how export    handles that can be shared; some are exported, and imported again beside */
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -79,6 +81,17 @@ static void segments(uint64_t round)
         }
 }
 
+static CUdeviceptr *holes;
+
+static void holes_begin(void)
+{
+        holes = calloc(b.n, sizeof(*holes));
+        if (!holes)
+                program_fail(PROGRAM_EXIT_SETUP, "out of host memory");
+        for (size_t i = 0; i < b.n; i++)
+                holes[i] = base + (b.n + i) * options.block;
+}
+
 static CUmemGenericAllocationHandle zeros;
 
 static void pages_begin(void)
@@ -95,34 +108,81 @@ static void pages_begin(void)
                 program_fail(PROGRAM_EXIT_WRONG, "another handle at the same address");
         TRY(cu.MemRelease(again));
         TRY(cu.StreamSynchronize(b.stream));
+        holes_begin();
 }
 
 /* A block changes places with a page of zeros. */
+static void wander(struct block *k, CUdeviceptr *hole)
+{
+        CUdeviceptr at = k->at;
+
+        TRY(cu.MemUnmap(k->at, options.block));
+        TRY(cu.MemUnmap(*hole, options.block));
+        map(*hole, handles[k - b.block], options.block, &both);
+        map(k->at, zeros, options.block, &both);
+        k->at = *hole;
+        *hole = at;
+}
+
 static void pages(uint64_t round)
 {
-        static CUdeviceptr *hole;
         uint64_t word = 1;
 
-        if (!hole) {
-                hole = calloc(b.n, sizeof(*hole));
-                for (size_t i = 0; hole && i < b.n; i++)
-                        hole[i] = base + (b.n + i) * options.block;
-        }
         for (size_t n = 0; n < b.n / 2 + 1; n++) {
-                struct block *k = &b.block[program_random(&random_state) % b.n];
-                CUdeviceptr *h = &hole[program_random(&random_state) % b.n], at = k->at;
+                CUdeviceptr *hole = &holes[program_random(&random_state) % b.n];
 
-                TRY(cu.MemUnmap(k->at, options.block));
-                TRY(cu.MemUnmap(*h, options.block));
-                map(*h, handles[k - b.block], options.block, &both);
-                map(k->at, zeros, options.block, &both);
-                k->at = *h;
-                *h = at;
-                TRY(cu.MemcpyDtoH(&word, at + options.block - sizeof(word), sizeof(word)));
+                wander(&b.block[program_random(&random_state) % b.n], hole);
+                TRY(cu.MemcpyDtoH(&word, *hole + options.block - sizeof(word), sizeof(word)));
                 if (word != 0)
                         program_fail(PROGRAM_EXIT_WRONG, "round %llu: no zeros at %#llx",
-                                     (unsigned long long)round, (unsigned long long)at);
+                                     (unsigned long long)round, (unsigned long long)*hole);
         }
+}
+
+/* Threads with blocks of their own share the page of zeros, and look at their blocks as they go. */
+struct walker {
+        pthread_t thread;
+        size_t first, count;
+        uint64_t random, round;
+};
+
+static void *walk(void *data)
+{
+        struct walker *w = data;
+        CUdeviceptr verdict;
+        CUstream s;
+
+        program_thread();
+        TRY(cu.StreamCreate(&s, CU_STREAM_NON_BLOCKING));
+        verdict = verdict_new();
+        for (size_t n = 0; n < 2 * w->count; n++) {
+                struct block *k = &b.block[w->first + program_random(&w->random) % w->count];
+
+                wander(k, &holes[w->first + program_random(&w->random) % w->count]);
+                launch_verify(k->at, k->bytes, k->origin, pattern_key(options.seed, w->round),
+                              verdict, s);
+                (void)verdict_take(verdict, w->round, s);
+        }
+        TRY(cu.MemFree(verdict));
+        TRY(cu.StreamDestroy(s));
+        return NULL;
+}
+
+static void threads(uint64_t round)
+{
+        struct walker walkers[4] = {0};
+        const size_t each = b.n / ARRAY_SIZE(walkers);
+
+        for (size_t i = 0; each > 0 && i < ARRAY_SIZE(walkers); i++) {
+                walkers[i].first = i * each;
+                walkers[i].count = each;
+                walkers[i].random = options.seed * 100 + round * 10 + i + 1;
+                walkers[i].round = round;
+                if (pthread_create(&walkers[i].thread, NULL, walk, &walkers[i]))
+                        program_fail(PROGRAM_EXIT_SETUP, "no thread");
+        }
+        for (size_t i = 0; each > 0 && i < ARRAY_SIZE(walkers); i++)
+                (void)pthread_join(walkers[i].thread, NULL);
 }
 
 static void sleep_and_wake(uint64_t round)
@@ -203,15 +263,13 @@ static void nothing(void)
 
 int main(int argc, char **argv)
 {
-        static const char *const names[] = {"segments", "pages", "sleep", "one", "export"};
+        static const char *const names[] = {"segments", "pages",  "sleep",
+                                            "one",      "export", "threads"};
         static const struct {
                 void (*begin)(void);
                 void (*change)(uint64_t round);
-        } ways[] = {{nothing, segments},
-                    {pages_begin, pages},
-                    {nothing, sleep_and_wake},
-                    {one_begin, one},
-                    {nothing, export}};
+        } ways[] = {{nothing, segments}, {pages_begin, pages}, {nothing, sleep_and_wake},
+                    {one_begin, one},    {nothing, export},    {pages_begin, threads}};
         uint64_t round = 0, sum;
         size_t how;
 

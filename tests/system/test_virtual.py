@@ -8,8 +8,9 @@ import pytest
 
 from world import BUILD, MIB, ROOT, go_on, wait_for
 
-WAYS = ("segments", "pages", "sleep", "one", "export")
+WAYS = ("segments", "pages", "sleep", "one", "export", "threads")
 HANDOFFS = 4
+MOST = {"export": 64}  # MiB on a card of 128: what is exported stays where it is
 
 
 def virtual(world, how, mib, seed, *more, block="4MiB", **kinds):
@@ -71,12 +72,11 @@ def test_what_the_driver_answers_is_answered_under_sublet(shared, group):
     assert asked.out().splitlines() == want
 
 
-@pytest.mark.parametrize("ways", (("segments", "pages"), ("sleep", "one"), ("export", "export")))
+@pytest.mark.parametrize("ways", (("segments", "pages"), ("sleep", "one"), ("export", "threads")))
 def test_they_survive_evictions(shared, ways):
     """Two that do not fit together; every hand-off moves what they have mapped."""
-    mib = 64 if "export" in ways else 88  # what is exported stays where it is
     end = shared.path("end")
-    programs = [virtual(shared, how, mib, seed, "--until", end, block=block)
+    programs = [virtual(shared, how, MOST.get(how, 88), seed, "--until", end, block=block)
                 for how, seed, block in zip(ways, ("1", "2"), ("4MiB", "8MiB"))]
     until_handoffs(shared, programs, HANDOFFS)
     touch(end)
@@ -84,8 +84,7 @@ def test_they_survive_evictions(shared, ways):
         p.ok()
         check(shared, p)
     card = shared.card()
-    # Two times 88 MiB and two contexts on 128 MiB; what is exported moves no more, so less of it is missing.
-    assert card["d2h_bytes"] > HANDOFFS * (2 if "export" in ways else 30) * MIB
+    assert card["d2h_bytes"] > HANDOFFS * (10 if "export" in ways else 30) * MIB
     assert card["peak"] <= card["total"]
     all_is_given_back(shared)
 
