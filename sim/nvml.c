@@ -3,6 +3,7 @@
  * uses them. */
 #include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/macros.h"
@@ -81,6 +82,7 @@ typedef struct {
           (nvmlDevice_t device, unsigned *count, nvmlProcessInfo_v2_t *infos))             \
         X(nvmlDeviceGetIndex, (nvmlDevice_t device, unsigned *index))                      \
         X(nvmlDeviceGetMinorNumber, (nvmlDevice_t device, unsigned *minor))                \
+        X(nvmlDeviceGetComputeMode, (nvmlDevice_t device, int *mode))                      \
         X(nvmlDeviceGetPciInfo_v3, (nvmlDevice_t device, nvmlPciInfo_t * pci))             \
         X(nvmlDeviceGetUtilizationRates, (nvmlDevice_t device, nvmlUtilization_t * rates)) \
         X(nvmlSystemGetDriverVersion, (char *version, unsigned length))                    \
@@ -347,6 +349,19 @@ EXPORT nvmlReturn_t nvmlDeviceGetIndex(nvmlDevice_t device, unsigned *index)
         if (!index)
                 return NVML_ERROR_INVALID_ARGUMENT;
         *index = i;
+        return NVML_SUCCESS;
+}
+
+/* As SIMCUDA_COMPUTE_MODE says; the simulated driver does not act on it. */
+EXPORT nvmlReturn_t nvmlDeviceGetComputeMode(nvmlDevice_t device, int *mode)
+{
+        const char *setting = getenv("SIMCUDA_COMPUTE_MODE");
+        unsigned index;
+        nvmlReturn_t r = nvmlDeviceGetIndex(device, &index);
+
+        if (r != NVML_SUCCESS || !mode)
+                return r != NVML_SUCCESS ? r : NVML_ERROR_INVALID_ARGUMENT;
+        *mode = setting ? atoi(setting) : 0;
         return NVML_SUCCESS;
 }
 

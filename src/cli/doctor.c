@@ -87,6 +87,30 @@ static void judge_gpu(int i, const struct driver_gpu *gpu)
         }
 }
 
+/* MPS lets several processes share one context's hardware; they also share its end. Its control
+ * daemon leaves its process id in the directory where programs look for it. */
+static void look_at_mps(void)
+{
+        const char *dir = getenv("CUDA_MPS_PIPE_DIRECTORY");
+        _cleanup_fclose_ FILE *file = NULL;
+        char path[PATH_MAX];
+        int pid = 0;
+
+        if (!dir || !dir[0])
+                dir = "/tmp/nvidia-mps";
+        (void)snprintf(path, sizeof(path), "%s/nvidia-cuda-mps-control.pid", dir);
+        file = fopen(path, "re");
+        if (!file || fscanf(file, "%d", &pid) != 1 || pid <= 0 ||
+            (kill(pid, 0) < 0 && errno != EPERM))
+                return;
+        print_finding(WARN,
+                      "MPS runs here (process %d, %s): a fault in one program can end all that go "
+                      "through it",
+                      pid, dir);
+        print_remedy("sublet does not need MPS: echo quit | nvidia-cuda-mps-control, or start "
+                     "programs with CUDA_MPS_PIPE_DIRECTORY=/nonexistent");
+}
+
 static void look_at_driver(int simulated)
 {
         struct driver_report report;
@@ -375,6 +399,7 @@ int doctor_main(const struct cli_command *self, int argc, char **argv)
                 return cli_fail(CLI_USAGE, "doctor takes no argument, not '%s'", argv[0]);
         (void)setvbuf(stdout, NULL, _IOLBF, 0);
         look_at_driver(target.simulated);
+        look_at_mps();
         look_at_parts();
         look_at_runtime_dir();
         look_at_daemon(&target);

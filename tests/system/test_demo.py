@@ -6,6 +6,8 @@ import re
 import signal
 import subprocess
 
+import pytest
+
 from world import BUILD, wait_for
 
 DEMO_PATIENCE = 170
@@ -67,6 +69,25 @@ def test_doctor_says_what_to_do_about_a_missing_driver(world):
     missing = [i for i, line in enumerate(lines) if line.startswith("FAIL") and "libcuda.so.1" in line]
     assert done.returncode == 1 and len(missing) == 1
     assert lines[missing[0] + 1].strip().startswith("->")
+
+
+@pytest.mark.parametrize("mode, word", [("3", "exclusive"), ("2", "prohibited")])
+def test_doctor_says_what_a_compute_mode_means(shared, mode, word):
+    done = shared.sublet("doctor", "--sim", "--daemon", shared.dir, SIMCUDA_COMPUTE_MODE=mode)
+    assert done.returncode == 1
+    assert f"GPU 0 is in {word} compute mode" in done.stdout and "-c DEFAULT" in done.stdout
+
+
+def test_doctor_says_that_mps_runs(shared):
+    """By the process id that its control daemon leaves; a stale one says nothing."""
+    folder = shared.path("mps")
+    os.mkdir(folder)
+    for pid, runs in ((os.getpid(), True), (2 ** 22 + 1, False)):
+        with open(os.path.join(folder, "nvidia-cuda-mps-control.pid"), "w", encoding="ascii") as f:
+            f.write(f"{pid}\n")
+        done = shared.sublet("doctor", "--sim", "--daemon", shared.dir, CUDA_MPS_PIPE_DIRECTORY=folder)
+        assert done.returncode == 0, done.stdout
+        assert (f"MPS runs here (process {pid}, {folder})" in done.stdout) == runs
 
 
 def test_doctor_started_by_run_still_looks_at_the_driver(shared):

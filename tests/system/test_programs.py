@@ -35,7 +35,7 @@ def test_equal_through_every_door(shared, name, door):
     assert result(linked) == result(through)
 
 
-@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize("door", (*DOORS, "deepbind"))
 def test_no_door_leads_past_the_gate(shared, door):
     """Seen from the daemon: the program's memory is ours to move, through whichever door it came."""
     import subprocess
