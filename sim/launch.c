@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/macros.h"
 #include "managed.h"
+#include "mapped.h"
 #include "space.h"
 #include "stream.h"
 
@@ -18,6 +19,7 @@ struct used {
         struct span span;
         struct range *range;
         bool writable;
+        struct mapped_use mapped;
 };
 
 struct running {
@@ -26,6 +28,7 @@ struct running {
         struct table used;
         uint64_t unmappings;
         bool unmapped;
+        uint64_t bus_ready_ns; /* when what it used of host memory has come over the bus */
 };
 
 static void *running_resolve(void *context, uint64_t address, size_t bytes, bool write,
@@ -54,7 +57,7 @@ static void *running_resolve(void *context, uint64_t address, size_t bytes, bool
                         space_unpin(r);
                         return NULL;
                 }
-                *u = (struct used){r->span, r, write};
+                *u = (struct used){.span = r->span, .range = r, .writable = write};
                 if (table_insert(&run->used, &u->span) < 0) {
                         space_unpin(r);
                         free(u);
@@ -68,6 +71,12 @@ static void *running_resolve(void *context, uint64_t address, size_t bytes, bool
                                    ret_start, ret_end);
         *ret_start = u->span.start;
         *ret_end = u->span.start + u->span.bytes;
+        if (range_is_mapped(u->range)) {
+                if (!mapped_touch(&u->mapped, u->range, run->context->device, address, bytes, write,
+                                  &run->bus_ready_ns, ret_start, ret_end))
+                        return NULL;
+                transfer_keep_pace(run->bus_ready_ns);
+        }
         return u->range->at + (address - u->span.start);
 }
 
@@ -138,6 +147,7 @@ CUresult launch_run(CUcontext c, const struct work_kernel *w)
         session_count(&session_own(sim.session, c->device)->counters.launches, 1);
         r = ptx_run(w->function->ptx, &launch, &memory, error);
         managed_drop(&run.hold);
+        transfer_await(run.bus_ready_ns);
         running_look(&run);
         result = running_result(&run, r);
         if (result != CUDA_SUCCESS)
@@ -149,6 +159,7 @@ CUresult launch_run(CUcontext c, const struct work_kernel *w)
         for (size_t i = 0; i < run.used.count; i++) {
                 struct used *u = (struct used *)run.used.span[i];
 
+                mapped_done(&u->mapped);
                 space_unpin(u->range);
                 free(u);
         }

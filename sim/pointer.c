@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "base/macros.h"
+#include "mapped.h"
 #include "memory.h"
 #include "pool.h"
 
@@ -16,7 +17,7 @@ struct subject {
 
 static bool is_host(const struct subject *s)
 {
-        return s->range->kind == RANGE_HOST;
+        return s->range->kind == RANGE_HOST || range_is_mapped(s->range);
 }
 
 /* Locked. False: neither memory nor an address of the program's; range is NULL where an address is
@@ -69,7 +70,7 @@ static CUresult attribute(const struct subject *s, CUpointer_attribute which, vo
                 break;
         case CU_POINTER_ATTRIBUTE_HOST_POINTER:
                 *(void **)data = NULL;
-                if (!is_host(s) && !s->range->managed)
+                if (s->range->kind != RANGE_HOST && !s->range->managed)
                         return CUDA_ERROR_INVALID_VALUE;
                 *(void **)data = (void *)(uintptr_t)s->ptr;
                 break;

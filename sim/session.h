@@ -22,8 +22,9 @@ enum session_direction { SESSION_TO_DEVICE, SESSION_TO_HOST };
 
 /* Every counter, once: the struct, sums and output follow. h2d and d2h are all that went over the
  * bus, the managed_ ones the part of it that managed memory caused: moved by faults, prefetches and
- * evictions. gpu_faults and cpu_faults are groups of faults that were served together; evictions
- * are blocks (frames.h) that lost the card to somebody else's need. */
+ * evictions; the mapped_ ones the part that kernels and fills used of host memory in place.
+ * gpu_faults and cpu_faults are groups of faults that were served together; evictions are blocks
+ * (frames.h) that lost the card to somebody else's need. */
 #define SESSION_COUNTERS(X)  \
         X(h2d_bytes)         \
         X(d2h_bytes)         \
@@ -40,6 +41,8 @@ enum session_direction { SESSION_TO_DEVICE, SESSION_TO_HOST };
         X(managed_d2h_bytes) \
         X(managed_h2d_moves) \
         X(managed_d2h_moves) \
+        X(mapped_h2d_bytes)  \
+        X(mapped_d2h_bytes)  \
         X(gpu_faults)        \
         X(cpu_faults)        \
         X(evictions)

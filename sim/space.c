@@ -382,6 +382,28 @@ close_file:
         return -ENOMEM;
 }
 
+CUresult physical_new_host(uint64_t bytes, struct physical **ret)
+{
+        struct physical *p = calloc(1, sizeof(*p));
+
+        if (!p)
+                return CUDA_ERROR_OUT_OF_MEMORY;
+        p->at = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        if (p->at == MAP_FAILED) {
+                free(p);
+                return CUDA_ERROR_OUT_OF_MEMORY;
+        }
+        (void)madvise(p->at, bytes, MADV_DONTFORK);
+        p->fd = -1;
+        p->host = true;
+        p->bytes = bytes;
+        p->handles = 1;
+        atomic_init(&p->pins, 1);
+        *ret = p;
+        return CUDA_SUCCESS;
+}
+
 /* Opened anew, so that the copy has no part in the lock that says who is charged. */
 static int open_again(int fd)
 {
@@ -517,7 +539,7 @@ void physical_drop(struct physical *p)
                 return;
         if (p->imported) {
                 imported_remove(p);
-        } else {
+        } else if (!p->host) {
                 session_uncharge(sim.session, p->device, p->bytes);
                 if (p->fd >= 0)
                         (void)flock(p->fd, LOCK_UN);

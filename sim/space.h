@@ -19,6 +19,7 @@ struct physical {
         uint8_t *at;
         unsigned handles, maps; /* under the space lock: the card is charged while either is left */
         _Atomic unsigned pins;  /* the memory itself stays while any is left; the table holds one */
+        bool host;              /* memory of the host, which costs no card anything */
         bool imported;          /* charged to whoever holds the lock of the file, not to us */
         struct physical *next_imported;
         CUmemAllocationProp prop;
@@ -96,6 +97,8 @@ void space_unpin(struct range *r);
 /* Memory of a card, charged to this process. Unlocked. CUresult, because out of memory and out of
  * this machine's memory are both CUDA_ERROR_OUT_OF_MEMORY. fd: a file to map, or -1. */
 CUresult physical_new(unsigned device, uint64_t bytes, bool shareable, struct physical **ret);
+/* Memory of the host, for a card to use over the bus. */
+CUresult physical_new_host(uint64_t bytes, struct physical **ret);
 /* Memory that another process made; fd stays the caller's. As long as the maker has it, it is
  * charged for it; once it has let go, whoever imports it is. */
 CUresult physical_import(int fd, uint64_t bytes, struct physical **ret);

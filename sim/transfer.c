@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "base/macros.h"
 #include "managed.h"
+#include "mapped.h"
 #include "space.h"
 #include "work.h"
 
@@ -71,17 +72,29 @@ static void pace_chunk(struct pace *p, uint64_t bytes)
                                    (double)session_device(sim.session, p->device)->bus_bytes_per_s);
 }
 
+void transfer_keep_pace(uint64_t ready_ns)
+{
+        if (ready_ns > clock_now_ns() + AHEAD_NS)
+                sleep_until(ready_ns);
+}
+
+void transfer_await(uint64_t ready_ns)
+{
+        if (ready_ns > clock_now_ns())
+                sleep_until(ready_ns);
+}
+
 /* After the bytes have been moved: copying them is part of the time. */
 static void pace_keep(const struct pace *p)
 {
-        if (p->active && p->ready_ns > clock_now_ns() + AHEAD_NS)
-                sleep_until(p->ready_ns);
+        if (p->active)
+                transfer_keep_pace(p->ready_ns);
 }
 
 static void pace_end(const struct pace *p)
 {
-        if (p->active && p->ready_ns > clock_now_ns())
-                sleep_until(p->ready_ns);
+        if (p->active)
+                transfer_await(p->ready_ns);
 }
 
 /* One end of a copy, as far as it goes in one piece. */
@@ -136,7 +149,7 @@ static bool end_find(uint64_t address, uint64_t bytes, CUcontext c, bool write, 
                 r = space_pin(address, device, write);
         }
         ret->range = r;
-        ret->on_card = r && r->physical;
+        ret->on_card = r && r->physical && !r->physical->host;
         ret->device = ret->on_card ? r->physical->device : device;
         if (r && r->managed) {
                 if (end_managed(address, bytes, by_host, c, ret))
@@ -306,6 +319,8 @@ static void fill(uint8_t *at, uint64_t bytes, unsigned value, unsigned element)
 
 CUresult set_run(CUcontext c, const struct work_set *w)
 {
+        uint64_t ready_ns = clock_now_ns();
+
         session_count(&session_own(sim.session, c->device)->counters.memsets, 1);
         for (size_t y = 0; y < w->height; y++) {
                 uint64_t at = w->to + y * w->pitch, left = (uint64_t)w->width * w->element;
@@ -321,11 +336,14 @@ CUresult set_run(CUcontext c, const struct work_set *w)
                                        */
                                 return TRANSFER_FAILED;
                         fill(e.at, e.bytes, w->value, w->element);
+                        if (range_is_mapped(e.range))
+                                mapped_fill(c->device, e.bytes, &ready_ns);
                         at += e.bytes;
                         left -= e.bytes;
                         end_done(&e);
                 }
         }
+        transfer_await(ready_ns);
         return CUDA_SUCCESS;
 }
 

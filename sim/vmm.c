@@ -8,6 +8,7 @@
 
 #include "base/macros.h"
 #include "fault.h"
+#include "mapped.h"
 #include "objects.h"
 #include "space.h"
 
@@ -58,6 +59,12 @@ static void handle_drop(struct physical *p, bool last)
                 *q = p->next;
 }
 
+static bool prop_is_host(const CUmemAllocationProp *prop)
+{
+        return prop->location.type == CU_MEM_LOCATION_TYPE_HOST ||
+               prop->location.type == CU_MEM_LOCATION_TYPE_HOST_NUMA;
+}
+
 static CUresult prop_check(const CUmemAllocationProp *prop)
 {
         if (!prop || prop->type != CU_MEM_ALLOCATION_TYPE_PINNED)
@@ -66,8 +73,15 @@ static CUresult prop_check(const CUmemAllocationProp *prop)
             (prop->requestedHandleTypes &
              (CU_MEM_HANDLE_TYPE_WIN32 | CU_MEM_HANDLE_TYPE_WIN32_KMT)))
                 return CUDA_ERROR_INVALID_VALUE;
+        if (prop_is_host(prop)) {
+                if (!mapped_allowed() || prop->requestedHandleTypes != CU_MEM_HANDLE_TYPE_NONE)
+                        return CUDA_ERROR_NOT_SUPPORTED;
+                return prop->location.type == CU_MEM_LOCATION_TYPE_HOST || prop->location.id == 0
+                               ? CUDA_SUCCESS
+                               : CUDA_ERROR_INVALID_VALUE; /* one node */
+        }
         if (prop->location.type != CU_MEM_LOCATION_TYPE_DEVICE)
-                return CUDA_ERROR_NOT_SUPPORTED; /* host locations: see the attributes */
+                return CUDA_ERROR_NOT_SUPPORTED;
         return CUDA_SUCCESS;
 }
 
@@ -142,12 +156,15 @@ EXPORT CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size,
                 return r;
         if (!handle || size == 0 || !aligned(size) || flags)
                 return CUDA_ERROR_INVALID_VALUE;
-        r = physical_new((unsigned)prop->location.id, size,
-                         prop->requestedHandleTypes != CU_MEM_HANDLE_TYPE_NONE, &p);
+        r = prop_is_host(prop)
+                    ? physical_new_host(size, &p)
+                    : physical_new((unsigned)prop->location.id, size,
+                                   prop->requestedHandleTypes != CU_MEM_HANDLE_TYPE_NONE, &p);
         if (r != CUDA_SUCCESS)
                 return r;
         p->prop = *prop;
-        session_count(&session_own(sim.session, p->device)->counters.creates, 1);
+        if (!p->host)
+                session_count(&session_own(sim.session, p->device)->counters.creates, 1);
         *handle = handle_add(p);
         return CUDA_SUCCESS;
 }

@@ -96,6 +96,9 @@ bool work_cancelled(CUcontext c);
 /* ---- who runs what ---- */
 CUresult copy_run(CUcontext c, const struct work_copy *w);
 CUresult set_run(CUcontext c, const struct work_set *w);
+/* Wait until the bus is where it should be by then: roughly, and to the end. */
+void transfer_keep_pace(uint64_t ready_ns);
+void transfer_await(uint64_t ready_ns);
 CUresult launch_run(CUcontext c, const struct work_kernel *w);
 CUresult prefetch_run(CUcontext c, const struct work_prefetch *w);
 CUresult value_write(CUcontext c, const struct work_value *w);

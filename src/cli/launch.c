@@ -18,7 +18,15 @@
 
 #define NAME_MAX_LENGTH 63 /* of a client's name on the wire, without its NUL */
 
-enum { OPTION_NAME, OPTION_PRIORITY, OPTION_MEMORY, OPTION_POOLS, OPTION_DAEMON, OPTION_SIM };
+enum {
+        OPTION_NAME,
+        OPTION_PRIORITY,
+        OPTION_MEMORY,
+        OPTION_KEEP,
+        OPTION_POOLS,
+        OPTION_DAEMON,
+        OPTION_SIM
+};
 
 const struct cli_option launch_options[] = {
         [OPTION_NAME] = {"name", CLI_REQUIRED, "NAME", "how status calls the program"},
@@ -26,8 +34,10 @@ const struct cli_option launch_options[] = {
                 {"priority", CLI_REQUIRED, "N",
                  "from -20 to 20, higher goes first; above 0 only for the daemon's user"},
         [OPTION_MEMORY] =
-                {"memory", CLI_REQUIRED, "swap|managed",
+                {"memory", CLI_REQUIRED, "swap|overflow|managed",
                  "how the program's memory is shared: moved as a whole, or by the driver"},
+        [OPTION_KEEP] = {"keep", CLI_REQUIRED, "SIZE",
+                         "with --memory overflow: use so much of the card at most"},
         [OPTION_POOLS] = {"pools", CLI_NONE, NULL,
                           "PyTorch, JAX and TensorFlow allocate from pools"},
         [OPTION_DAEMON] = {"daemon", CLI_REQUIRED, "DIR",
@@ -181,10 +191,17 @@ int launch_take(int option, const char *argument, void *launch)
                                         WIRE_PRIORITY_MAX, WIRE_PRIORITY_MAX, argument);
                 return set(l, "SUBLET_PRIORITY", argument);
         case OPTION_MEMORY:
-                if (strcmp(argument, "swap") != 0 && strcmp(argument, "managed") != 0)
-                        return cli_fail(CLI_USAGE, "--memory is swap or managed, not '%s'",
+                if (strcmp(argument, "swap") != 0 && strcmp(argument, "overflow") != 0 &&
+                    strcmp(argument, "managed") != 0)
+                        return cli_fail(CLI_USAGE,
+                                        "--memory is swap, overflow or managed, not '%s'",
                                         argument);
                 return set(l, "SUBLET_MEMORY", argument);
+        case OPTION_KEEP:
+                if (!check_size(argument))
+                        return cli_fail(CLI_USAGE, "--keep is a size such as 20GiB, not '%s'",
+                                        argument);
+                return set(l, "SUBLET_KEEP", argument);
         case OPTION_POOLS:
                 l->pools = 1;
                 return CLI_OK;

@@ -43,6 +43,22 @@ uint64_t allowance_fixed(struct client *c, unsigned gpu)
         return sub_sat(total / 1000 * c->server->config->fixed_per_user_permille, fixed);
 }
 
+static uint64_t host_of_user(const struct server *s)
+{
+        return s->host_budget_bytes / 1000 * s->config->host_per_user_permille;
+}
+
+/* Host memory that the programs of c's user may map; own: c's as well. */
+static uint64_t mapped_by_user(const struct client *c, bool own)
+{
+        uint64_t sum = 0;
+
+        for (const struct client *o = c->server->clients; o; o = o->next)
+                if (o->user == c->user && (own || o != c))
+                        sum += o->host;
+        return sum;
+}
+
 /* A card's worth costs no host memory; what is past it may have to lie there. */
 bool allowance_commit(struct client *c, unsigned gpu, uint64_t wanted)
 {
@@ -62,7 +78,13 @@ bool allowance_commit(struct client *c, unsigned gpu, uint64_t wanted)
                 commit += g == gpu ? MAX(wanted, v.commit_held) : v.commit_held;
                 host += sub_sat(commit, card.visible);
         }
-        return host <= s->host_budget_bytes / 1000 * s->config->host_per_user_permille;
+        return host + mapped_by_user(c, true) <= host_of_user(s);
+}
+
+uint64_t allowance_host(struct client *c)
+{
+        return allowance_applies(c) ? sub_sat(host_of_user(c->server), mapped_by_user(c, false))
+                                    : UINT64_MAX;
 }
 
 int allowance_claim(struct client *c, unsigned gpu, struct sched_usage *u)

@@ -47,6 +47,7 @@ struct client {
                                       anything is left on it */
         int gpu_of[WIRE_GPUS_MAX]; /* by the client's number; -1 */
         struct client_account accounts[SCHED_GPUS_MAX];
+        uint64_t host; /* what it may map of host memory */
         char name[64], version[32];
         uint8_t meet_name[16]; /* under which its tenant's other processes may ask for it */
         bool may_be_met;       /* it has one */

@@ -76,6 +76,8 @@ static void end_client(struct client *c)
                         s->by_slot[(uint32_t)c->id] = NULL;
                 s->n_attached--;
         }
+        if (c->host)
+                session_host_back(c);
         if (c->former)
                 client_mark_gone(c->former); /* the scheduler took it along */
         client_free(c);

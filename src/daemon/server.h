@@ -48,6 +48,7 @@ struct server {
         uint64_t instance;
         uint64_t started_ns;
         uint64_t host_budget_bytes;
+        uint64_t host_mapped;     /* of it, what clients may map: Σ client.host */
         uint64_t return_until_ns; /* after a crash: clients come back, and the marker stays */
 
         struct client *clients;  /* every connection and every process that holds a charge */
@@ -86,6 +87,8 @@ void session_refuse_one(struct client *c, unsigned gpu, enum wire_refusal code, 
 void session_resume(struct server *s);
 void session_begin(struct server *s);   /* before an event of the scheduler */
 void session_perform(struct server *s); /* and after it: carry its actions out */
+/* A client is gone: what it had mapped of host memory is free. */
+void session_host_back(struct client *c);
 
 /* What others use has changed: look again after this batch, not a second later. */
 void server_measure_soon(struct server *s);
@@ -106,6 +109,8 @@ bool allowance_applies(const struct client *c);
 uint64_t allowance_fixed(struct client *c,
                          unsigned gpu); /* for this client; UINT64_MAX: no limit */
 bool allowance_commit(struct client *c, unsigned gpu, uint64_t wanted);
+/* How much host memory c may map. */
+uint64_t allowance_host(struct client *c);
 /* Of the figures that a client comes with, what can be true. -EUSERS: he asks too often. */
 int allowance_claim(struct client *c, unsigned gpu, struct sched_usage *u);
 /* Of the figures of a USAGE: nobody holds more than he was ever allowed. */

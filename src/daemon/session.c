@@ -14,6 +14,7 @@
 #include "daemon/kill_point.h"
 #include "daemon/meet.h"
 
+#define HOST_MOST (UINT64_C(1) << 50) /* more than any machine has: a lie */
 #define BOUND_NS  (10 * NSEC_PER_MSEC)
 #define WISH_NS   (NSEC_PER_SEC / 2) /* for other daemons to answer */
 #define CHAIN_MAX 16 /* of those who wait for one another: enough to find who is at its end */
@@ -513,6 +514,46 @@ static int on_managed(struct client *c, const struct wire_message *m)
         return 0;
 }
 
+/* What a process holds already is not refused: it may have come back to a daemon that was
+ * restarted. */
+static bool host_take(struct client *c, uint64_t bytes, bool held)
+{
+        struct server *s = c->server;
+        uint64_t all = s->host_mapped - c->host + bytes;
+
+        if (sched_host_take(s->sched, all, held, clock_now_ns(), &s->actions) < 0)
+                return false;
+        s->host_mapped = all;
+        c->host = bytes;
+        return true;
+}
+
+void session_host_back(struct client *c)
+{
+        session_begin(c->server);
+        (void)host_take(c, 0, true);
+        session_perform(c->server);
+}
+
+static int on_host(struct client *c, const struct wire_message *m)
+{
+        uint64_t held = m->HOST.held, wanted = MAX(held, m->HOST.wanted), allowed;
+        struct wire_message answer = {.header = {WIRE_HOST_LIMIT, WIRE_NO_GPU, 0}};
+
+        if (wanted > HOST_MOST)
+                return -EINVAL;
+        allowed = allowance_host(c);
+        if (wanted <= c->host || held > c->host)
+                (void)host_take(c, MIN(wanted <= c->host ? wanted : held, allowed), true);
+        if (wanted > c->host && wanted <= allowed)
+                (void)host_take(c, wanted, false);
+        answer.HOST_LIMIT.bytes = c->host;
+        answer.HOST_LIMIT.most = MIN(c->host + sched_host_free(c->server->sched), allowed);
+        answer.HOST_LIMIT.of = m->header.sequence;
+        client_send(c, &answer);
+        return 0;
+}
+
 static int on_bye(struct client *c, const struct wire_message *m)
 {
         c->said_bye = true;
@@ -578,7 +619,7 @@ static const struct handler {
         [WIRE_SHORT] = {on_short, ON_GPU},       [WIRE_BYE] = {on_bye, GREETED},
         [WIRE_WHO] = {on_who, ATTACHED},         [WIRE_PIN] = {on_pin, ON_GPU},
         [WIRE_NAME] = {meet_name, GREETED},      [WIRE_PEER] = {meet_peer, GREETED},
-        [WIRE_MANAGED] = {on_managed, ON_GPU},
+        [WIRE_MANAGED] = {on_managed, ON_GPU},   [WIRE_HOST] = {on_host, ATTACHED},
 };
 
 static bool stage_reached(const struct client *c, const struct wire_message *m, enum stage stage)

@@ -138,5 +138,5 @@ json_t *status_json(struct server *s, const struct peer *viewer)
                          sched_mode_name(s->mode), "quantum",
                          s->quantum_ns ? json_real(seconds(s->quantum_ns)) : json_string("auto"),
                          "host_memory", "budget", bytes(s->host_budget_bytes), "committed",
-                         bytes(sub_sat(committed, capacity)), "gpus", list);
+                         bytes(sub_sat(committed, capacity) + s->host_mapped), "gpus", list);
 }

@@ -22,6 +22,7 @@
 #include "preload/gate.h"
 #include "preload/ipc.h"
 #include "preload/libc_compat.h"
+#include "preload/overflow.h"
 #include "preload/poison.h"
 #include "preload/pool.h"
 #include "preload/quiet.h"
@@ -76,7 +77,7 @@ static void drain_failed(enum wire_drain_failure reason)
 
         agent_end_drain();
         trace_event("drain_failed", 0, 0);
-        if (torture_drain_failed())
+        if (torture_drain_failed() || overflow_drain_failed())
                 return;
         m.DRAIN_FAILED.lease = core.lease;
         m.DRAIN_FAILED.after_ns = clock_now_ns() - agent.revoked_ns;
@@ -91,7 +92,7 @@ static void drained(uint64_t now)
         agent.entangled = agent.drain_passes > 0 ? ENTANGLED_DRAINS : sub_sat(agent.entangled, 1);
         core.passing = false;
         trace_event("drain_end", 0, 0);
-        if (torture_drained())
+        if (torture_drained() || overflow_drained())
                 return;
         agent_send_lease(WIRE_DRAINED);
         core.lease = 0;
@@ -213,7 +214,7 @@ static void agent_begin_to_run(void)
         bool missing = false;
 
         if ((!core.lease && agent.link != LINK_REFUSED && !torture_holds()) || core.running ||
-            agent.revoking || torture_evicts() || !agent_all_is_back())
+            agent.revoking || torture_evicts() || overflow_holds() || !agent_all_is_back())
                 return;
         torture_restored();
         for (unsigned i = 0; i < core.gpu_count; i++) {
@@ -276,7 +277,7 @@ static uint64_t agent_timeout(enum swap_progress progress, uint64_t now)
                 t = sub_sat(agent.retry_ns, now);
         if (core.running && core.lease && !agent.idle_said)
                 t = MIN(t, sub_sat(agent.tick_ns, now));
-        return MIN(t, sub_sat(torture_next_ns(), now));
+        return MIN(t, sub_sat(MIN(torture_next_ns(), overflow_next_ns()), now));
 }
 
 static void agent_sleep(uint64_t timeout_ns)
@@ -311,6 +312,7 @@ static void *agent_main(void *unused)
                         agent_connect();
                 agent_listen();
                 torture_step(clock_now_ns());
+                overflow_step(clock_now_ns());
                 if (agent.revoking)
                         drain_step();
                 late = poison_step();
@@ -321,6 +323,8 @@ static void *agent_main(void *unused)
                 lock_release(&core.lock);
 
                 progress = agent_swap();
+                if (overflow_move())
+                        progress = SWAP_MORE;
 
                 lock_acquire(&core.lock);
                 if (torture_evicts() && progress <= SWAP_LATER) {
@@ -503,6 +507,30 @@ int agent_ask_commit(struct gpu *g, uint64_t bytes)
                 core_wait(&w, UINT64_MAX);
         }
         return 0;
+}
+
+int agent_ask_host(uint64_t more)
+{
+        struct core_wait w = {.what = "the daemon"};
+        uint32_t refused = core.host.refused;
+
+        while (core_host_mapped() + more > core.host.allowed) {
+                if (core.host.refused != refused || core_passive())
+                        return -ENOMEM;
+                core.host.wanted = MAX(core.host.wanted, core_host_mapped() + more);
+                agent_kick();
+                core_wait(&w, UINT64_MAX);
+        }
+        core.host.taking += more;
+        return 0;
+}
+
+bool agent_may_map(uint64_t more)
+{
+        if (core_host_mapped() + more <= core.host.allowed)
+                return true;
+        core.host.wanted = MAX(core.host.wanted, core_host_mapped() + more);
+        return false;
 }
 
 int agent_take_fixed(struct gpu *g, uint64_t more)

@@ -40,6 +40,11 @@ void agent_attach(struct gpu *g);
 /* Wait until the program may hold so many bytes. 0, or -ENOMEM: refused. core.lock held, given up
  * meanwhile. */
 int agent_ask_commit(struct gpu *g, uint64_t bytes);
+/* Wait until so much more host memory may be mapped, and count it in core.host.taking. 0, or
+ * -ENOMEM. core.lock held, given up meanwhile. */
+int agent_ask_host(uint64_t more);
+/* May so much more be mapped? If not it is asked for, and not waited for. core.lock held. */
+bool agent_may_map(uint64_t more);
 /* Wait until so many fixed bytes more are kept free for us, and count them as ours. 0, or -ENOMEM.
  * core.lock held, given up meanwhile. */
 int agent_take_fixed(struct gpu *g, uint64_t more);

@@ -55,6 +55,8 @@ struct agent_state {
         uint64_t need_said[CORE_GPUS_MAX];
         bool run_said[CORE_GPUS_MAX];
         uint64_t managed_said[CORE_GPUS_MAX];
+        uint64_t host_held_said, host_wanted_said;
+        uint32_t host_sequence; /* of the last HOST */
         uint64_t short_ns;
 };
 

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/host.h"
 #include "base/log.h"
 #include "base/macros.h"
 #include "preload/agent.h"
@@ -19,6 +20,7 @@
 #include "preload/gate.h"
 #include "preload/ipc.h"
 #include "preload/link.h"
+#include "preload/overflow.h"
 #include "preload/passed.h"
 #include "preload/pin.h"
 #include "preload/quiet.h"
@@ -227,6 +229,18 @@ static void send_managed(struct gpu *g)
         agent_send(&m, WIRE_MANAGED, g->index);
 }
 
+/* Before memory of the host is mapped, and after. */
+static void send_host(void)
+{
+        struct wire_message m = {0};
+
+        agent.host_held_said = m.HOST.held = core_host_mapped() - core.host.taking;
+        core.host.wanted = MAX(core.host.wanted, core_host_mapped());
+        agent.host_wanted_said = m.HOST.wanted = core.host.wanted;
+        agent_send(&m, WIRE_HOST, WIRE_NO_GPU);
+        agent.host_sequence = agent.sequence;
+}
+
 static void send_want(struct gpu *g)
 {
         struct wire_message m = {0};
@@ -244,9 +258,21 @@ static void send_want(struct gpu *g)
 
 /* ---- losing and finding the daemon; core.lock held ---- */
 
+/* Nobody to ask about memory of the host: what is there. */
+static void host_alone(void)
+{
+        struct host_memory m;
+
+        if (!core.host.known)
+                core.host.most = host_memory_read(&m) < 0 ? 0 : host_memory_room(&m);
+        core.host.allowed = UINT64_MAX;
+        core.host.known = true;
+}
+
 /* Nobody to ask: what the GPU has is the limit, as on the plain driver. */
 void agent_gpu_alone(struct gpu *g)
 {
+        host_alone();
         g->commit = g->limit = g->fixed_allowed = UINT64_MAX;
         if (!g->visible)
                 g->visible = g->total;
@@ -258,6 +284,7 @@ static void agent_down(const char *why)
 {
         uint32_t random = 0;
 
+        overflow_cancel();
         if (agent.link == LINK_UP)
                 log_debug("lost the daemon in %s: %s", agent.where, why);
         if (agent.fd >= 0)
@@ -412,7 +439,10 @@ static void on_attached(const struct wire_message *m)
                 g->commit_wanted = g->heap.allocated;
         g->limit_sequence = 0;
         g->attached = g->may_pass = true;
-        gpu_is_managed(g);
+        /* What the program is told depends on what the host has. */
+        if (!g->overflow || core.host.known || agent.minor < WIRE_MINOR_MANAGED)
+                gpu_is_managed(g);
+        agent.host_wanted_said = UINT64_MAX;
         log_debug("GPU %u: shared by the daemon in %s; this program sees %llu MiB", g->index,
                   agent.where, (unsigned long long)(g->visible >> 20));
         if (first && !core.running)
@@ -425,6 +455,8 @@ static void on_limit(const struct wire_message *m, struct passed *came)
 {
         struct gpu *g = &core.gpus[m->header.gpu];
 
+        uint64_t commit_before = g->commit;
+
         /* A LIMIT that crossed a WANT which gives room back must not hand it out again. */
         g->commit = MIN(m->LIMIT.commit, MAX(g->commit_wanted, g->heap.allocated));
         if (m->LIMIT.backed < g->limit && m->LIMIT.backed < g->heap.allocated)
@@ -434,11 +466,32 @@ static void on_limit(const struct wire_message *m, struct passed *came)
         g->visible = m->LIMIT.visible_bytes;
         g->arena_limit = m->LIMIT.arena;
         g->limit_sequence = m->header.sequence;
+        if (g->commit > commit_before)
+                overflow_changed(g);
         g->usage_dirty = true;
         if (swap_arena_bytes(g) > g->arena_limit)
                 swap_trim_arena(g, g->arena_limit);
         while (came->count && m->LIMIT.pass_bytes == g->heap.extent_bytes)
                 passed_add(&g->passed, passed_take(came));
+        bell_ring(&core.changed);
+}
+
+static void on_host_limit(const struct wire_message *m)
+{
+        core.host.allowed = m->HOST_LIMIT.bytes;
+        if (!core.host.known)
+                core.host.most = m->HOST_LIMIT.most;
+        core.host.known = true;
+        if (m->HOST_LIMIT.of == agent.host_sequence && core.host.allowed < core.host.wanted) {
+                core.host.refused++;
+                core.host.wanted = core.host.allowed;
+                agent.host_wanted_said = core.host.wanted;
+        }
+        for (unsigned i = 0; i < core.gpu_count; i++) {
+                if (core.gpus[i].attached)
+                        gpu_is_managed(&core.gpus[i]);
+                overflow_changed(&core.gpus[i]);
+        }
         bell_ring(&core.changed);
 }
 
@@ -453,6 +506,7 @@ static void on_grant(const struct wire_message *m)
 static void on_revoke(const struct wire_message *m)
 {
         torture_cancel();
+        overflow_cancel();
         if (m->REVOKE.lease != core.lease || agent.revoking || !core.lease)
                 return;
         gate_open(GATE_TELL);
@@ -505,6 +559,9 @@ static void agent_handle(const struct wire_message *m, struct passed *came)
         case WIRE_LIMIT:
                 if (gpu_known(m))
                         on_limit(m, came);
+                break;
+        case WIRE_HOST_LIMIT:
+                on_host_limit(m);
                 break;
         case WIRE_GRANT:
                 on_grant(m);
@@ -563,8 +620,23 @@ static void trim_commit(struct gpu *g)
         g->want_dirty = true;
 }
 
+/* Host memory: whoever uses some says how much, before and after. */
+static void tell_host(void)
+{
+        bool any = false;
+
+        for (unsigned i = 0; i < core.gpu_count; i++)
+                any = any || (core.gpus[i].overflow && core.gpus[i].attached);
+        if (!any || agent.minor < WIRE_MINOR_MANAGED)
+                return;
+        if (core.host.wanted != agent.host_wanted_said ||
+            core_host_mapped() - core.host.taking < agent.host_held_said)
+                send_host();
+}
+
 void agent_tell(void)
 {
+        tell_host();
         for (unsigned i = 0; i < core.gpu_count && agent.link == LINK_UP; i++) {
                 struct gpu *g = &core.gpus[i];
 

@@ -12,6 +12,7 @@
 #include "preload/caches.h"
 #include "preload/gate.h"
 #include "preload/managed.h"
+#include "preload/overflow.h"
 #include "preload/quiet.h"
 #include "preload/swap.h"
 #include "preload/torture.h"
@@ -185,8 +186,18 @@ static bool gpu_learn(struct gpu *g, CUdevice device)
         g->own_limit = UINT64_MAX;
         heap_init(&g->heap, total);
         managed_learn(g);
+        overflow_learn(g);
         g->swap = swap_new(g);
         return g->swap != NULL;
+}
+
+uint64_t core_host_mapped(void)
+{
+        uint64_t sum = core.host.taking;
+
+        for (unsigned i = 0; i < core.gpu_count; i++)
+                sum += core.gpus[i].heap.mapped;
+        return sum;
 }
 
 struct gpu *core_attach(CUdevice device)

@@ -58,6 +58,10 @@ struct gpu {
         uint64_t pin_wanted, pin_granted; /* what there is; of it, what counts with the daemon */
         uint64_t pin_said, pin_allowed;   /* asked for, answered */
 
+        bool overflow;     /* it may use more than the card (overflow.h) */
+        uint64_t keep;     /* what of the card it may use then */
+        CUdeviceptr aside; /* addresses for an extent that is being filled */
+
         struct context *context; /* the one our copies run in; NULL: none yet */
         struct swap *swap;
         CUdeviceptr
@@ -77,6 +81,13 @@ struct core {
         bool passing;     /* a drain lets each of them through, once a round ... */
         bool passed;      /* ... and has let one since it last looked */
         unsigned pass_round;
+        struct {
+                uint64_t allowed, wanted; /* bytes */
+                uint64_t most;            /* what there was when the process began */
+                uint64_t taking;          /* asked for, and not mapped yet */
+                uint32_t refused;         /* how often */
+                bool known;
+        } host;                   /* memory that is mapped to kernels */
         bool running;             /* we may submit: the gate is open as far as the lease goes */
         uint64_t lease;           /* 0: none, or granted by a daemon that is gone */
         _Atomic bool bystander;   /* after fork, or where the driver cannot be shared: everything
@@ -98,6 +109,9 @@ int core_setup(void);
 
 /* The GPU whose heap holds an address, and what is there; NULL: none. Lock held. */
 struct gpu *core_find(CUdeviceptr address, struct heap_place *ret);
+/* Host memory that is mapped, or about to be, on all GPUs. Lock held. */
+uint64_t core_host_mapped(void);
+
 /* The GPU of the calling thread's current context; NULL: none, or not managed by us. */
 struct gpu *core_current_gpu(void);
 /* The GPU of a device, attached to the daemon (waits for it); NULL: not managed by us. */

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "base/macros.h"
 #include "preload/quiet.h"
 #include "preload/real.h"
 #include "preload/virtual.h"
@@ -69,6 +70,25 @@ void extent_release(const struct extent *e)
         if (r != CUDA_SUCCESS)
                 log_debug("cuMemRelease of %llu bytes: CUDA error %d", (unsigned long long)e->bytes,
                           (int)r);
+}
+
+/* The node is the GPU's; where the driver may not place memory (a container that hides the policy),
+ * any host memory does. */
+static CUresult extent_create_host(const struct gpu *g, struct extent *e)
+{
+        CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                    .location = {.type = CU_MEM_LOCATION_TYPE_HOST_NUMA}};
+        int node = 0;
+        CUresult r;
+
+        (void)real.cuDeviceGetAttribute(&node, CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID,
+                                        (CUdevice)g->index);
+        prop.location.id = MAX(node, 0);
+        r = real.cuMemCreate(&e->handle, e->bytes, &prop, 0);
+        if (r == CUDA_SUCCESS || r == CUDA_ERROR_OUT_OF_MEMORY)
+                return r;
+        prop.location = (CUmemLocation){.type = CU_MEM_LOCATION_TYPE_HOST};
+        return real.cuMemCreate(&e->handle, e->bytes, &prop, 0);
 }
 
 /* ---- where it is mapped ---- */
@@ -173,6 +193,37 @@ CUresult extent_place(const struct gpu *g, const struct extent *e)
         if (r != CUDA_SUCCESS)
                 extent_unplace(e, m);
         return r;
+}
+
+CUresult extent_map_host(const struct gpu *g, struct extent *e)
+{
+        CUresult r = extent_create_host(g, e);
+
+        if (r != CUDA_SUCCESS)
+                return r;
+        r = extent_map_at(g, e, e->address);
+        if (r != CUDA_SUCCESS)
+                extent_release(e);
+        return r;
+}
+
+CUresult extent_exchange(const struct gpu *g, struct extent *e, struct extent *other)
+{
+        const struct extent old = *e;
+        CUresult r;
+
+        extent_unmap_at(other, other->address);
+        extent_unmap_at(e, e->address);
+        e->handle = other->handle;
+        r = extent_map_at(g, e, e->address);
+        if (r == CUDA_SUCCESS) {
+                e->adopted = false;
+                extent_release(&old);
+                return r;
+        }
+        e->handle = old.handle;
+        extent_release(other);
+        return extent_map_at(g, e, e->address) == CUDA_SUCCESS ? r : CUDA_ERROR_UNKNOWN;
 }
 
 CUresult extent_map(const struct gpu *g, struct extent *e, int passed_fd)

@@ -27,11 +27,16 @@ void extent_close(const struct extent *e, CUdeviceptr *at);
 /* passed_fd: memory of another process to take, whose contents must all be overwritten before the
  * program sees them; it is closed either way. -EBADF: none, create it. */
 CUresult extent_map(const struct gpu *g, struct extent *e, int passed_fd);
+/* The same with memory of the host, which the GPU uses over the bus. */
+CUresult extent_map_host(const struct gpu *g, struct extent *e);
 void extent_unmap(const struct extent *e);
 /* Wherever the extent belongs, for memory that is there already. */
 CUresult extent_place(const struct gpu *g, const struct extent *e);
 /* The memory alone: it is mapped nowhere any more. */
 void extent_release(const struct extent *e);
+/* Put what is mapped at another extent's address into this one's place, whose memory is given back.
+ * It is the same number of bytes. Not CUDA_SUCCESS: nothing has changed, and other is gone. */
+CUresult extent_exchange(const struct gpu *g, struct extent *e, struct extent *other);
 
 /* Memory of this extent may go to another process, or another's may take its place. The program
  * may have asked for memory of a special kind. */

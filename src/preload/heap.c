@@ -358,6 +358,37 @@ int heap_allocate(struct heap *h, uint64_t bytes, CUcontext owner, uint64_t max,
         return 0;
 }
 
+struct block *heap_allocate_aside(struct heap *h, uint64_t bytes, CUcontext owner)
+{
+        struct block *b = heap_carve(h, BLOCK_LARGE, align_up(bytes, HEAP_GRANULARITY),
+                                     h->extent_bytes, owner);
+
+        if (!b)
+                return NULL;
+        b->requested = bytes;
+        for (unsigned i = 0; i < b->extent_count; i++) {
+                heap_settle(h, &b->extents[i]);
+                b->extents[i].busy = true;
+        }
+        return b;
+}
+
+void heap_change_sides(struct heap *h, struct extent *e)
+{
+        if (e->state == EXTENT_RESIDENT) {
+                e->state = EXTENT_MAPPED;
+                h->backed -= e->bytes;
+                h->resident -= e->bytes;
+                h->mapped += e->bytes;
+                heap_settle(h, e);
+        } else {
+                e->state = EXTENT_RESIDENT;
+                h->resident += e->bytes;
+                h->mapped -= e->bytes;
+                extent_count(h, e);
+        }
+}
+
 /* A block at addresses that are not of a reservation of ours. */
 static int heap_insert_foreign(struct heap *h, const struct block *like)
 {

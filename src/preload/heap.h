@@ -30,6 +30,7 @@ enum extent_state {
         EXTENT_UNBACKED, /* no memory, no contents */
         EXTENT_RESIDENT, /* mapped */
         EXTENT_EVICTED,  /* contents in the arena, or all zero where it has no room there */
+        EXTENT_MAPPED,   /* host memory is mapped there: used over the bus (overflow.h) */
 };
 
 struct block;
@@ -39,7 +40,7 @@ struct extent {
         CUdeviceptr address;    /* 0 in a HANDLE: wherever the program has mapped it */
         uint64_t bytes, offset; /* offset: in the block */
         struct block *block;
-        CUmemGenericAllocationHandle handle; /* RESIDENT */
+        CUmemGenericAllocationHandle handle; /* RESIDENT, MAPPED */
         /* One bit for each HEAP_GRANULARITY bytes, lowest address first. */
         uint64_t live; /* something is allocated there: its contents count */
         uint64_t kept; /* EVICTED, while copying, and as long as the host has a copy: of what */
@@ -50,6 +51,7 @@ struct extent {
         bool managed; /* no handle and no arena: the driver moves it, and we tell it where to */
         bool busy;    /* somebody makes driver calls on it without the lock; nobody else may touch
                          it */
+        bool moves;   /* shall change sides (overflow.c) */
         bool counted; /* in h->allocated: it has to be there before the program may run, or is */
         bool adopted; /* RESIDENT: the memory came from another process (passed.h) */
         bool own;     /* it never does again: somebody has a handle of the allocation */
@@ -93,6 +95,7 @@ struct block {
         bool dying;       /* freed by the program, its memory on the way back */
         bool sync_memops; /* LARGE: CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, as set by the program */
         bool held;        /* where it is mapped is being changed: its extents stay as they are */
+        int priority;     /* who lies on the card when not all fits (overflow.c); higher first */
         CUcontext owner;
         uint64_t id; /* CU_POINTER_ATTRIBUTE_BUFFER_ID */
         struct slab *slab;
@@ -125,6 +128,7 @@ struct heap {
         uint64_t
                 backed; /* of extents that hold GPU memory, those on their way in or out included */
         uint64_t resident; /* of extents that are RESIDENT and whole */
+        uint64_t mapped;   /* of extents that are MAPPED, which are in none of the others */
 };
 
 void heap_init(struct heap *h, uint64_t gpu_bytes);
@@ -134,6 +138,13 @@ void heap_init(struct heap *h, uint64_t gpu_bytes);
  * -ENOMEM: no address space or no memory for the books. Nothing is backed yet. */
 int heap_allocate(struct heap *h, uint64_t bytes, CUcontext owner, uint64_t max,
                   CUdeviceptr *ret_address, uint64_t *ret_cost);
+
+/* A block that takes nothing of the card; its extents are busy, and the caller maps host memory at
+ * all of them. NULL: no memory. */
+struct block *heap_allocate_aside(struct heap *h, uint64_t bytes, CUcontext owner);
+/* An extent is MAPPED now and was RESIDENT, or the other way round; h->backed counts it already in
+ * the second case. */
+void heap_change_sides(struct heap *h, struct extent *e);
 
 /* Managed memory to make one block of exactly this size of. 0 or -ENOMEM: it stays the caller's. */
 int heap_provide(struct heap *h, CUdeviceptr address, uint64_t bytes);

@@ -15,10 +15,17 @@
 #include "preload/ipc.h"
 #include "preload/hooks_virtual.h"
 #include "preload/managed.h"
+#include "preload/overflow.h"
 #include "preload/poison.h"
 #include "preload/pool.h"
 #include "preload/quiet.h"
 #include "preload/swap.h"
+
+/* What the program is told: with the overflow the host counts, as far as it could be had. */
+static uint64_t told_total(const struct gpu *g)
+{
+        return g->visible + (g->overflow ? core.host.most : 0);
+}
 
 /* What the program may still take of the card it sees. Lock held. */
 static uint64_t visible_free(const struct gpu *g)
@@ -90,13 +97,18 @@ static CUresult allocate(struct gpu *g, uint64_t bytes, CUcontext owner, CUdevic
         /* Other threads may take what was promised before we are back from asking: then ask again.
          */
         for (;;) {
-                r = heap_allocate(&g->heap, bytes, owner, hooks_allowed(g), ret_ptr, &cost);
+                uint64_t room = overflow_card_room(g, hooks_allowed(g), bytes);
+
+                r = heap_allocate(&g->heap, bytes, owner, room, ret_ptr, &cost);
                 if (r == -ENOBUFS ? managed_provide(g, cost) < 0
-                                  : r != -ENOSPC || !hooks_grow(g, cost))
+                                  : r != -ENOSPC || overflow_is_full(g, bytes, cost) ||
+                                            !hooks_grow(g, cost))
                         break;
         }
         if (r == 0 && g->limit == UINT64_MAX)
                 r = back_alone(g, *ret_ptr);
+        if (r < 0 && g->overflow)
+                r = overflow_allocate(g, bytes, owner, ret_ptr);
         if (r == 0)
                 hooks_allocated(g);
         lock_release(&core.lock);
@@ -352,9 +364,9 @@ CUresult hook_cuMemGetInfo_v2(size_t *free_bytes, size_t *total)
                 return r;
         lock_acquire(&core.lock);
         if (free_bytes && g->attached)
-                *free_bytes = visible_free(g);
+                *free_bytes = sub_sat(told_total(g), g->heap.allocated + g->heap.mapped + g->fixed);
         if (total)
-                *total = g->visible;
+                *total = told_total(g);
         lock_release(&core.lock);
         return r;
 }
@@ -370,7 +382,7 @@ CUresult hook_cuDeviceTotalMem_v2(size_t *bytes, CUdevice dev)
                 return r;
         g = core_attach(dev);
         if (g)
-                *bytes = g->visible;
+                *bytes = told_total(g);
         return r;
 }
 

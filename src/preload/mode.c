@@ -6,14 +6,19 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "base/macros.h"
 
 static enum memory_mode mode_parse(const char *text)
 {
-        if (!text || !*text || strcmp(text, "swap") == 0)
-                return MEMORY_SWAP;
-        if (strcmp(text, "managed") == 0)
-                return MEMORY_MANAGED;
-        log_warning("SUBLET_MEMORY is swap or managed, not '%s'", text);
+        static const char *const names[] = {[MEMORY_SWAP] = "swap",
+                                            [MEMORY_OVERFLOW] = "overflow",
+                                            [MEMORY_MANAGED] = "managed"};
+
+        for (unsigned i = 0; text && *text && i < ARRAY_SIZE(names); i++)
+                if (strcmp(text, names[i]) == 0)
+                        return (enum memory_mode)i;
+        if (text && *text)
+                log_warning("SUBLET_MEMORY is swap, overflow or managed, not '%s'", text);
         return MEMORY_SWAP;
 }
 

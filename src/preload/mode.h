@@ -3,8 +3,9 @@
 #pragma once
 
 enum memory_mode {
-        MEMORY_SWAP,    /* the default: moved in bulk, all of it there whenever the program runs */
-        MEMORY_MANAGED, /* made of managed memory: the driver brings in what is touched */
+        MEMORY_SWAP,     /* the default: moved in bulk, all of it there whenever the program runs */
+        MEMORY_OVERFLOW, /* as swap, and what does not fit the card stays on the host, mapped */
+        MEMORY_MANAGED,  /* made of managed memory: the driver brings in what is touched */
 };
 
 enum memory_mode mode_memory(void);

@@ -131,8 +131,8 @@ enum pin_state pin_state(const struct pin *p)
 
                 if (s->ghost)
                         return PIN_GHOST;
-                if (!s->extent)
-                        return PIN_REFUSED;
+                if (!s->extent || s->extent->state == EXTENT_MAPPED)
+                        return PIN_REFUSED; /* memory of the host is nothing to give away */
                 if (!s->extent->pinned || s->extent->state != EXTENT_RESIDENT || s->extent->busy)
                         state = PIN_WAITING;
         }

@@ -55,7 +55,7 @@ void swap_trim_arena(struct gpu *g, uint64_t bytes)
 void swap_idle(struct gpu *g, struct extent *e)
 {
         e->busy = false;
-        if (e->live || e->state == EXTENT_RESIDENT)
+        if (e->live || e->state == EXTENT_RESIDENT || e->state == EXTENT_MAPPED)
                 return;
         pin_extent_dies(g, e);
         kept_forget(g->swap->arena, e);
@@ -200,7 +200,8 @@ static struct extent *find_pinned(struct gpu *g, uint64_t *ret_bytes)
 
         *ret_bytes = 0;
         while (g->pin_granted && (e = heap_walk(&g->heap, &c))) {
-                if (!e->pinned || e->busy || e->state == EXTENT_RESIDENT)
+                if (!e->pinned || e->busy || e->state == EXTENT_RESIDENT ||
+                    e->state == EXTENT_MAPPED)
                         continue;
                 *ret_bytes += e->bytes;
                 first = first ? first : e;
@@ -377,13 +378,38 @@ void swap_forsake(struct gpu *g, struct block *b)
 
                 if (!extent_await(e))
                         return;
-                if (e->state == EXTENT_RESIDENT)
+                if (e->state == EXTENT_RESIDENT || e->state == EXTENT_MAPPED)
                         continue;
                 e->live = 0;
                 swap_idle(g, e);
         }
         g->usage_dirty = true;
         bell_ring(&core.changed);
+}
+
+CUresult swap_carry(struct gpu *g, struct extent *e, CUdeviceptr to)
+{
+        struct swap *s = g->swap;
+        CUresult r;
+
+        lock_acquire(&core.lock);
+        if (s->retiring || !g->context) {
+                lock_release(&core.lock);
+                return CUDA_ERROR_INVALID_CONTEXT;
+        }
+        s->in_step = true;
+        lock_release(&core.lock);
+        kept_forget(s->arena, e);
+        r = transfer_prepare(g);
+        if (r == CUDA_SUCCESS)
+                r = real.cuMemcpyDtoDAsync_v2(to, e->address, e->bytes, s->out);
+        if (r == CUDA_SUCCESS)
+                r = real.cuStreamSynchronize(s->out);
+        lock_acquire(&core.lock);
+        s->in_step = false;
+        bell_ring(&core.changed);
+        lock_release(&core.lock);
+        return r;
 }
 
 /* Give back what an extent has; the bell is the caller's. Lock held, given up meanwhile. */
@@ -402,6 +428,17 @@ static void extent_empty(struct gpu *g, struct extent *e)
                 lock_acquire(&core.lock);
                 g->heap.backed -= e->bytes;
                 kept_forget(g->swap->arena, e);
+                e->state = EXTENT_UNBACKED;
+        } else if (e->state == EXTENT_MAPPED) {
+                CUstreamCaptureMode mode;
+
+                e->busy = true;
+                lock_release(&core.lock);
+                mode = core_relax();
+                extent_unmap(e);
+                core_unrelax(mode);
+                lock_acquire(&core.lock);
+                g->heap.mapped -= e->bytes;
                 e->state = EXTENT_UNBACKED;
         }
         swap_idle(g, e);

@@ -59,6 +59,10 @@ void swap_discard(struct gpu *g, struct block *b);
  * core.lock held. */
 void swap_hand_over(struct gpu *g, struct block *b);
 
+/* Copy all of an extent that is marked busy to another address and wait for it; the agent's thread,
+ * core.lock not held. */
+CUresult swap_carry(struct gpu *g, struct extent *e, CUdeviceptr to);
+
 /* Count a block of the program's own managed memory no longer; what of it is on the GPU is the
  * driver's matter. core.lock held, given up meanwhile. */
 void swap_disown(struct gpu *g, struct block *b);

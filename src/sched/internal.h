@@ -181,9 +181,10 @@ struct sched {
         uint64_t leases, tickets;
         uint64_t virtual_ns; /* fair.c */
         uint64_t random;
-        struct user *user;  /* clients_max of them */
-        uint64_t host_over; /* commits past host room that were there before anything was given */
-        unsigned gpus;      /* one past the highest present */
+        struct user *user;   /* clients_max of them */
+        uint64_t host_taken; /* host memory that is in use for something else */
+        uint64_t host_over;  /* commits past host room that were there before anything was given */
+        unsigned gpus;       /* one past the highest present */
         struct gpu gpu[SCHED_GPUS_MAX];
         unsigned clients; /* one past the highest slot ever used */
         struct client *client;
@@ -265,6 +266,9 @@ uint64_t ledger_free(const struct gpu *g);
 uint64_t ledger_available(const struct gpu *g, const struct account *a);
 uint64_t ledger_host_spill(const struct sched *s, const struct gpu *g, uint64_t committed,
                            uint64_t fixed);
+/* The sum of it over all GPUs as they are now, and what it must stay within. */
+uint64_t ledger_host_spilled(const struct sched *s);
+uint64_t ledger_host_budget(const struct sched *s);
 bool ledger_commit_fits(const struct sched *s, unsigned gpu, const struct account *a,
                         uint64_t commit);
 

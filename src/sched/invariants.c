@@ -52,15 +52,9 @@ static const char *check_gpu(const struct sched *s, unsigned gpu)
 
 static const char *check_host(const struct sched *s)
 {
-        uint64_t spill = 0;
-
         if (s->config.mode == SCHED_MODE_OFF)
                 return NULL;
-        for (unsigned gpu = 0; gpu < s->gpus; gpu++)
-                if (s->gpu[gpu].present)
-                        spill += ledger_host_spill(s, &s->gpu[gpu], s->gpu[gpu].committed,
-                                                   s->gpu[gpu].fixed);
-        if (spill > s->config.host_budget_bytes + s->host_over)
+        if (ledger_host_spilled(s) > ledger_host_budget(s) + s->host_over)
                 return "invariant 0: more could be evicted than host memory takes";
         return NULL;
 }

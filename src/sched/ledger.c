@@ -158,6 +158,22 @@ uint64_t ledger_host_spill(const struct sched *s, const struct gpu *g, uint64_t 
         return sub_sat(add_sat(committed, gpu_extent(g)), room);
 }
 
+uint64_t ledger_host_spilled(const struct sched *s)
+{
+        uint64_t sum = 0;
+
+        for (unsigned i = 0; i < s->gpus; i++)
+                if (s->gpu[i].present)
+                        sum += ledger_host_spill(s, &s->gpu[i], s->gpu[i].committed,
+                                                 s->gpu[i].fixed);
+        return sum;
+}
+
+uint64_t ledger_host_budget(const struct sched *s)
+{
+        return sub_sat(s->config.host_budget_bytes, s->host_taken);
+}
+
 static uint64_t spill_elsewhere(const struct sched *s, unsigned gpu)
 {
         uint64_t sum = 0;
@@ -204,7 +220,7 @@ bool ledger_commit_fits(const struct sched *s, unsigned gpu, const struct accoun
         spill = ledger_host_spill(s, g, committed, fixed);
         if (!PLANTED(HOST_ROOM_TWICE))
                 spill += spill ? spill_elsewhere(s, gpu) : 0;
-        return spill <= s->config.host_budget_bytes || spill == 0;
+        return spill <= ledger_host_budget(s) || spill == 0;
 }
 
 /* Between these two the account is not part of the sums and may be changed. */

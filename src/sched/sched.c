@@ -146,6 +146,22 @@ void sched_gpu_movable(struct sched *s, unsigned gpu, uint64_t bytes, uint64_t n
         end(s, out);
 }
 
+int sched_host_take(struct sched *s, uint64_t bytes, bool held, uint64_t now_ns,
+                    struct sched_actions *out)
+{
+        begin(s, now_ns);
+        if (!held && bytes > s->host_taken && bytes - s->host_taken > sched_host_free(s))
+                return -ENOMEM;
+        s->host_taken = bytes;
+        end(s, out);
+        return 0;
+}
+
+uint64_t sched_host_free(const struct sched *s)
+{
+        return sub_sat(ledger_host_budget(s), ledger_host_spilled(s));
+}
+
 /* ---- clients ---- */
 
 int sched_client_add(struct sched *s, uint32_t uid, int priority, uint64_t now_ns,

@@ -135,6 +135,15 @@ void sched_gpu_foreign(struct sched *s, unsigned gpu, uint64_t foreign_bytes, ui
 void sched_gpu_movable(struct sched *s, unsigned gpu, uint64_t bytes, uint64_t now_ns,
                        struct sched_actions *out);
 
+/* Host memory that is in use for something else than what is moved out of cards (mapped to
+ * kernels): absolute, all clients together. 0, or -ENOMEM: what is promised to evictions does not
+ * leave so much more, and nothing has changed. Less is always granted, and so is what is held
+ * already. */
+int sched_host_take(struct sched *s, uint64_t bytes, bool held, uint64_t now_ns,
+                    struct sched_actions *out);
+/* How much more could be taken now. */
+uint64_t sched_host_free(const struct sched *s);
+
 /* ---- clients ---- */
 
 /* 0, -ENOSPC at clients_max. Higher priority goes first; 0 is normal. */

@@ -118,8 +118,6 @@ static void survey(struct sched *s)
 /* By how much what is there already is past what there is, before this event gives anything. */
 static void note_excess(struct sched *s)
 {
-        uint64_t spill = 0;
-
         for (unsigned gpu = 0; gpu < s->gpus; gpu++) {
                 struct gpu *g = &s->gpu[gpu];
                 uint64_t commit_max = 0;
@@ -134,9 +132,8 @@ static void note_excess(struct sched *s)
                 }
                 g->over = sub_sat(g->charged, gpu_usable(g));
                 g->promise_over = sub_sat(commit_max + g->fixed, gpu_promisable(g));
-                spill += ledger_host_spill(s, g, g->committed, g->fixed);
         }
-        s->host_over = sub_sat(spill, s->config.host_budget_bytes);
+        s->host_over = sub_sat(ledger_host_spilled(s), ledger_host_budget(s));
 }
 
 /* ---- room to allocate ---- */
@@ -248,7 +245,7 @@ static enum fixed_verdict fixed_verdict(struct sched *s, unsigned gpu, const str
                         spill += ledger_host_spill(s, &s->gpu[i], s->gpu[i].committed,
                                                    i == gpu ? fixed : s->gpu[i].fixed);
         }
-        return spill > s->config.host_budget_bytes + s->host_over ? FIXED_NEVER : FIXED_FITS;
+        return spill > ledger_host_budget(s) + s->host_over ? FIXED_NEVER : FIXED_FITS;
 }
 
 static void serve_fixed_on(struct sched *s, struct client *c, unsigned gpu)

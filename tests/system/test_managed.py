@@ -374,9 +374,9 @@ def test_managed_memory_that_may_keep_its_pages_is_not_taken_for_room(small, own
 def test_a_mode_that_does_not_exist_is_said_and_the_default_holds(small):
     p = small.program("fill", "--bytes", "8MiB", "--block", "4MiB", "--rounds", "1", SUBLET_MEMORY="lots")
     p.ok()
-    assert "SUBLET_MEMORY is swap or managed, not 'lots'" in p.err()
+    assert "SUBLET_MEMORY is swap, overflow or managed, not 'lots'" in p.err()
     assert small.card()["creates"] > 0
     done = small.sublet("run", "--memory", "lots", "--", "true")
-    assert done.returncode == 2 and "--memory is swap or managed, not 'lots'" in done.stderr
+    assert done.returncode == 2 and "--memory is swap, overflow or managed, not 'lots'" in done.stderr
     done = small.sublet("run", "--memory", "managed", "--", "sh", "-c", "echo $SUBLET_MEMORY")
     assert done.stdout == "managed\n"

@@ -95,6 +95,27 @@ static void more_than_card_and_host_take_is_refused(void **state)
         assert_int_equal(u->refused, 0);
 }
 
+static void host_memory_for_kernels_is_not_promised_to_evictions(void **state)
+{
+        struct bench *b __attribute__((cleanup(done))) = bench_new(small_host_room);
+        struct tenant *t = join(b, 0), *u = join(b, 0);
+        struct sched_actions out = {0};
+
+        want_commit(b, t, 700 * MIB);
+        assert_int_equal(sched_host_free(b->s), 300 * MIB);
+        assert_int_equal(sched_host_take(b->s, 301 * MIB, false, b->now_ns, &out), -ENOMEM);
+        assert_int_equal(sched_host_take(b->s, 100 * MIB, false, b->now_ns, &out), 0);
+        want_commit(b, u, 358 * MIB); /* by 100 less than with the whole of it */
+        assert_int_equal(u->refused, -ENOMEM);
+        want_commit(b, u, 357 * MIB);
+        assert_int_equal(u->refused, 0);
+        assert_int_equal(sched_host_take(b->s, 164 * MIB, false, b->now_ns, &out), -ENOMEM);
+        /* What is there already is there. */
+        assert_int_equal(sched_host_take(b->s, 400 * MIB, true, b->now_ns, &out), 0);
+        assert_null(sched_check(b->s, b->now_ns));
+        assert_int_equal(sched_host_take(b->s, 0, false, b->now_ns, &out), 0);
+}
+
 static void no_host_room(struct sched_config *c)
 {
         c->host_budget_bytes = 0;
@@ -570,6 +591,7 @@ int main(void)
                 cmocka_unit_test(more_than_the_visible_size_is_refused_and_nothing_changes),
                 cmocka_unit_test(what_others_use_makes_the_promise_smaller),
                 cmocka_unit_test(more_than_card_and_host_take_is_refused),
+                cmocka_unit_test(host_memory_for_kernels_is_not_promised_to_evictions),
                 cmocka_unit_test(without_host_memory_all_that_fits_the_card_is_promised),
                 cmocka_unit_test(a_lower_commit_counts_once_it_is_acknowledged),
                 cmocka_unit_test(an_old_usage_is_no_acknowledgement),

@@ -1,0 +1,34 @@
+"""What a program may tell sublet about its buffers; see include/sublet.h.
+
+    import sublet
+    sublet.set_priority(weights, 5)     # a tensor of PyTorch, an array of CuPy, or an address
+
+Copy this file or put its folder on PYTHONPATH; it needs nothing else. Without sublet nothing happens."""
+
+import ctypes
+
+_entry = getattr(ctypes.CDLL(None), "sublet_buffer_priority", None)
+if _entry is not None:
+    _entry.argtypes = (ctypes.c_uint64, ctypes.c_int)
+    _entry.restype = ctypes.c_int
+
+
+def is_here():
+    """Whether sublet is there."""
+    return _entry is not None
+
+
+def _address(buffer):
+    if isinstance(buffer, int):
+        return buffer
+    if hasattr(buffer, "data_ptr"):  # PyTorch
+        return buffer.data_ptr()
+    if hasattr(buffer, "__cuda_array_interface__"):  # CuPy, numba
+        return buffer.__cuda_array_interface__["data"][0]
+    raise TypeError(f"neither an address nor an array on a GPU: {type(buffer).__name__}")
+
+
+def set_priority(buffer, priority):
+    """Of the allocation that the buffer lies in. True unless no buffer of more than 1 MiB lies there."""
+    address = _address(buffer)
+    return _entry is None or _entry(address, priority) == 0

@@ -1,0 +1,65 @@
+/* mapped.c: owns what is modelled of host memory that a card uses over the bus: what counts as a
+ * use, and its time. Must never be charged to a card. */
+#include "mapped.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/macros.h"
+
+#define PAGE      (64 * KIB)
+#define BEHIND_NS (5 * NSEC_PER_MSEC)
+
+bool mapped_allowed(void)
+{
+        const char *text = getenv("SIMCUDA_HOST_MEMORY");
+
+        return !text || strcmp(text, "no") != 0;
+}
+
+static void claim(unsigned device, bool write, uint64_t bytes, uint64_t *ready_ns)
+{
+        struct session_counters *n = &session_own(sim.session, device)->counters;
+        uint64_t now = clock_now_ns();
+
+        if (*ready_ns + BEHIND_NS < now)
+                *ready_ns = now - BEHIND_NS;
+        *ready_ns = session_bus_claim(
+                sim.session, device, write ? SESSION_TO_HOST : SESSION_TO_DEVICE, *ready_ns, bytes);
+        session_count(write ? &n->d2h_bytes : &n->h2d_bytes, bytes);
+        session_count(write ? &n->mapped_d2h_bytes : &n->mapped_h2d_bytes, bytes);
+}
+
+bool mapped_touch(struct mapped_use *u, const struct range *r, unsigned device, uint64_t address,
+                  size_t bytes, bool write, uint64_t *ready_ns, uint64_t *ret_start,
+                  uint64_t *ret_end)
+{
+        uint64_t first = (address - r->span.start) / PAGE;
+        uint64_t last = (address + bytes - 1 - r->span.start) / PAGE;
+        uint8_t bit = write ? 2 : 1;
+
+        if (!u->pages)
+                u->pages = calloc(1, r->span.bytes / PAGE + 1);
+        if (!u->pages)
+                return false;
+        for (uint64_t i = first; i <= last; i++)
+                if (!(u->pages[i] & bit)) {
+                        u->pages[i] |= bit;
+                        claim(device, write, MIN(PAGE, r->span.bytes - i * PAGE), ready_ns);
+                }
+        *ret_start = first == last ? r->span.start + first * PAGE : address;
+        *ret_end = first == last ? MIN(*ret_start + PAGE, r->span.start + r->span.bytes) : address;
+        return true;
+}
+
+void mapped_done(struct mapped_use *u)
+{
+        free(u->pages);
+        u->pages = NULL;
+}
+
+void mapped_fill(unsigned device, uint64_t bytes, uint64_t *ready_ns)
+{
+        claim(device, true, bytes, ready_ns);
+}

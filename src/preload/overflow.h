@@ -1,0 +1,49 @@
+/* overflow.h: one process may use more than the card (SUBLET_MEMORY=overflow).
+ *
+ * What does not fit lies in host memory that is mapped at its address; kernels, copies, fills and
+ * graphs use it there, over the bus. Which buffers those are goes by priority (sublet.h, a
+ * profile), then the largest first. The rest is in the daemon's ledger like any program's memory;
+ * what is on the host is asked of the daemon before it is taken. Buffers change sides while nothing
+ * is in flight, some time after the last change. core.lock is held for all of it unless said
+ * otherwise. */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "cuda/cuda_abi.h"
+
+struct gpu;
+
+/* Find out whether this GPU can; once. */
+void overflow_learn(struct gpu *g);
+
+/* What cuMemAlloc of so many bytes may use of the card, given what is promised: some is kept for
+ * small allocations. */
+uint64_t overflow_card_room(const struct gpu *g, uint64_t promised, uint64_t bytes);
+/* More would not help: the card's part is used. */
+bool overflow_is_full(const struct gpu *g, uint64_t bytes, uint64_t cost);
+/* Memory of the host at an address of ours. 0, or -ENOMEM. The lock is given up meanwhile. */
+int overflow_allocate(struct gpu *g, uint64_t bytes, CUcontext owner, CUdeviceptr *ret_address);
+/* What was allocated, freed or said may put other buffers on the card. */
+void overflow_changed(struct gpu *g);
+
+/* What include/sublet.h calls: the priority of the buffer there. 0, or -1: there is none of its
+ * own. The lock is not held. */
+int sublet_buffer_priority(uint64_t address, int priority) __attribute__((visibility("default")));
+
+/* ---- the agent's ---- */
+
+/* Begin to change sides where it is time. */
+void overflow_step(uint64_t now);
+/* A drain that was ours has ended. False: it was not. */
+bool overflow_drained(void);
+bool overflow_drain_failed(void);
+/* The daemon has taken over. */
+void overflow_cancel(void);
+/* It has shut the gate. */
+bool overflow_holds(void);
+/* Carry one extent to the other side. False: nothing (more) to do. The lock is not held. */
+bool overflow_move(void);
+/* When to look again. */
+uint64_t overflow_next_ns(void);

@@ -1,0 +1,152 @@
+"""SUBLET_MEMORY=overflow: one process uses more than the card. What lies where is read from what the card counted: bytes
+that kernels used of host memory in place."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from world import MIB, ROOT, wait_for
+
+OVERFLOW = {"SUBLET_MEMORY": "overflow"}
+SETTINGS = {"quantum": "200ms", "host_memory": "1GiB"}
+
+
+@pytest.fixture
+def small(make_world):
+    """64 MiB, of which programs see 58."""
+    w = make_world(memory="64MiB")
+    w.start_daemon(config=SETTINGS)
+    return w
+
+
+def buffers(world, *sizes, **env):
+    p = world.program("buffers", "--seed", len(world.programs), stdin=subprocess.PIPE, **{**OVERFLOW, **env})
+    p.await_event("ready")
+    for n, size in enumerate(sizes):
+        p.order(f"alloc {n} {size}MiB")
+    return p
+
+
+def mapped(world, p):
+    """Bytes that its kernels have used of host memory, both ways."""
+    n = next(q for q in world.card()["processes"] if q["pid"] == p.pid)
+    return n["mapped_h2d_bytes"] + n["mapped_d2h_bytes"]
+
+
+def uses_of_host(world, p, n):
+    """The bytes of the buffer of this number that lie on the host."""
+    before = mapped(world, p)
+    p.order(f"cycle 1 {n}:1")
+    return (mapped(world, p) - before) // 2
+
+
+def on_host(world, p, *numbers):
+    return [uses_of_host(world, p, n) // MIB for n in numbers]
+
+
+def test_one_program_uses_more_than_the_card(small):
+    p = small.program("fill", "--bytes", "100MiB", "--block", "4MiB", "--rounds", "3", **OVERFLOW)
+    p.ok()
+    small.check_sums(p)
+    card = small.card()
+    assert card["peak"] <= 64 * MIB
+    assert card["mapped_h2d_bytes"] >= 3 * 42 * MIB
+    assert card["d2h_bytes"] - card["mapped_d2h_bytes"] < MIB  # nothing was moved to and fro
+
+
+def test_the_program_is_told_of_card_and_host(small):
+    p = buffers(small, 40, 40)
+    info = p.order("info")
+    assert info["total"] > 100 * MIB
+    assert 70 * MIB < info["total"] - info["free"] < 90 * MIB
+    c = small.clients()[p.pid]
+    assert c["allocated"] <= 58 * MIB
+    p.finish()
+
+
+def test_the_host_has_to_have_room(make_world):
+    w = make_world(memory="64MiB")
+    w.start_daemon(config={"host_memory": "40MiB"})
+    p = buffers(w, 40, 30)
+    p.process.stdin.write(b"alloc 2 30MiB\n")
+    p.process.stdin.flush()
+    assert p.wait() == 5  # out of memory
+    wait_for(lambda: w.status()["host_memory"]["committed"] == 0, 20, "what it had to be given back")
+    second = buffers(w, 40, 30)  # the room is there again
+    second.finish()
+
+
+def test_the_largest_lies_on_the_host_and_priorities_say_otherwise(small):
+    p = buffers(small, 30, 20, 10, 20)  # the last one finds the card full
+    wait_for(lambda: on_host(small, p, 1, 2, 3) == [0, 0, 0], 20, "the smaller ones to be on the card")
+    assert 20 <= on_host(small, p, 0)[0] <= 26
+    p.order("priority 0 1")
+    wait_for(lambda: on_host(small, p, 0) == [0], 20, "the first one to be on the card as a whole")
+    assert sum(on_host(small, p, 1, 2, 3)) >= 22
+    p.order("priority 2 -1")
+    wait_for(lambda: on_host(small, p, 2)[0] >= 8, 20, "the small one to be on the host")
+    p.finish()
+
+
+def test_room_that_comes_free_is_used(small):
+    p = buffers(small, 30, 30, 30)
+    assert sum(on_host(small, p, 0, 1, 2)) >= 30
+    p.order("free 1")
+    wait_for(lambda: sum(on_host(small, p, 0, 2)) <= 4, 20, "what is left to come to the card")
+    p.finish()
+
+
+def test_it_takes_turns_with_others_and_keeps_every_byte(small):
+    a = small.program("fill", "--bytes", "90MiB", "--block", "4MiB", "--seed", 1, "--rounds", "4", **OVERFLOW)
+    b = small.program("fill", "--bytes", "40MiB", "--block", "4MiB", "--seed", 2, "--rounds", "12")
+    for p in (a, b):
+        p.ok()
+        small.check_sums(p)
+    assert small.handoffs() > 0
+
+
+def test_two_that_keep_to_their_share_need_no_turns(small):
+    pair = [small.program("fill", "--bytes", "40MiB", "--block", "4MiB", "--seed", n, "--rounds", "4", SUBLET_KEEP="20MiB",
+                          **OVERFLOW) for n in (1, 2)]
+    for p in pair:
+        p.ok()
+        small.check_sums(p)
+    assert small.handoffs() == 0
+
+
+def test_it_survives_the_daemon(small):
+    p = buffers(small, 40, 40)
+    small.daemon.process.kill()
+    small.daemon.wait()
+    p.order("cycle 2 0:1 1:1")
+    small.start_daemon(config=SETTINGS)
+    wait_for(lambda: p.pid in small.clients(), 30, "it to come back")
+    wait_for(lambda: small.status()["host_memory"]["committed"] >= 20 * MIB, 30, "its host memory to be counted again")
+    p.order("alloc 2 20MiB")
+    p.order("cycle 2 0:1 1:1 2:1")
+    p.finish()
+
+
+def test_where_the_driver_maps_no_host_memory_the_default_holds(small):
+    p = buffers(small, 20, SIMCUDA_HOST_MEMORY="no")
+    assert p.order("info")["total"] < 64 * MIB
+    p.process.stdin.write(b"alloc 1 60MiB\n")
+    p.process.stdin.flush()
+    assert p.wait() == 5
+    assert "the driver maps no host memory (CUDA error 801): SUBLET_MEMORY=overflow does not apply" in p.err()
+
+
+def test_the_header_and_the_module_do_nothing_without_sublet(small):
+    p = small.program("buffers", stdin=subprocess.PIPE, shared=False)
+    assert p.await_event("ready")["here"] == 0
+    p.order("alloc 0 8MiB")
+    assert p.order("priority 0 5")["ms"] == 0
+    p.finish()
+    code = "import sublet; print(sublet.is_here(), sublet.set_priority(4096, 1))"
+    for preload, says in ((None, "False True"), (os.path.join(os.environ.get("SUBLET_BUILD", os.path.join(ROOT, "build")),
+                                                              "libsublet.so"), "True False")):
+        q = small.start([sys.executable, "-c", code], LD_PRELOAD=preload, PYTHONPATH=os.path.join(ROOT, "python"))
+        q.ok()
+        assert q.out().strip() == says
