@@ -4,8 +4,9 @@
 Needs a GPU that nobody else uses, PyTorch with torchvision for three of the parts, and the built files in --build
 (.gpu, made by pack.sh, or build). Writes h200-core.json and h200-core.md into --out after every part, so that what
 was measured before a failure is kept. The parts about sharing over time, about draining, about torture, about what is
-not copied and about programs that map memory themselves are run when they are named with --only and have pages of their
-own: h200-survives, h200-drain, h200-torture, h200-unchanged and h200-virtual. Exit status: 0 all parts finished, 1 some did not."""
+not copied, about programs that map memory themselves and about more than the card are run when they are named with
+--only and have pages of their own: h200-survives, h200-drain, h200-torture, h200-unchanged, h200-virtual and
+h200-overflow. Exit status: 0 all parts finished, 1 some did not."""
 
 import argparse
 import json
@@ -17,6 +18,7 @@ import traceback
 
 import caches
 import drains
+import overflow
 import parts
 import report
 import report_survives
@@ -30,7 +32,7 @@ import virtual
 PAGES = (("h200-core", parts.PARTS, report), ("h200-survives", survives.PARTS, report_survives),
          ("h200-drain", drains.PARTS, drains), ("h200-torture", torture.PARTS, torture),
          ("h200-unchanged", unchanged.PARTS, unchanged), ("h200-virtual", virtual.PARTS, virtual),
-         ("h200-caches", caches.PARTS, caches))
+         ("h200-caches", caches.PARTS, caches), ("h200-overflow", overflow.PARTS, overflow))
 PARTS = {name: part for _, shown, _ in PAGES for name, part in shown.items()}
 
 
@@ -99,6 +101,7 @@ def main():
     build = os.path.abspath(arguments.build)
     if arguments.rehearse:
         parts.rehearse()
+        overflow.rehearse()
         os.environ.update(SIMCUDA_MEMORY="140MiB", SIMCUDA_SESSION=f"rehearsal-{os.getpid()}",
                           LD_LIBRARY_PATH=os.path.join(build, "sim"))
     began = time.monotonic()
