@@ -53,7 +53,7 @@ void context_fail(CUcontext c, CUresult error)
 /* sim.lock held. */
 static CUresult context_open(CUcontext c, unsigned device, unsigned flags)
 {
-        uint64_t bytes = session_device(sim.session, device)->context_bytes;
+        uint64_t bytes = c->green_of ? 0 : session_device(sim.session, device)->context_bytes;
         CUresult r = (CUresult)atomic_load(&device_error[device]);
 
         if (r != CUDA_SUCCESS)
@@ -101,6 +101,32 @@ static void context_close(CUcontext c, bool although_retained)
         session_uncharge(sim.session, c->device, c->charged);
         c->charged = 0;
         c->legacy = c->gather = NULL;
+}
+
+CUresult context_green(CUcontext of, CUcontext *ret_context)
+{
+        CUcontext c = calloc(1, sizeof(*c));
+        CUresult r;
+
+        if (!c)
+                return CUDA_ERROR_OUT_OF_MEMORY;
+        c->green_of = of;
+        pthread_mutex_lock(&sim.lock);
+        r = context_open(c, of->device, of->flags);
+        pthread_mutex_unlock(&sim.lock);
+        if (r == CUDA_SUCCESS)
+                *ret_context = c;
+        else
+                free(c);
+        return r;
+}
+
+void context_ungreen(CUcontext c)
+{
+        pthread_mutex_lock(&sim.lock);
+        if (c->alive)
+                context_close(c, true);
+        pthread_mutex_unlock(&sim.lock);
 }
 
 /* ---- primary contexts ---- */
@@ -281,7 +307,7 @@ EXPORT CUresult cuCtxDestroy_v2(CUcontext ctx)
 
         if (r != CUDA_SUCCESS)
                 return r;
-        if (!ctx || ctx->magic != MAGIC_CONTEXT || ctx->primary)
+        if (!ctx || ctx->magic != MAGIC_CONTEXT || ctx->primary || ctx->green_of)
                 return CUDA_ERROR_INVALID_CONTEXT;
         pthread_mutex_lock(&sim.lock);
         if (ctx->alive)

@@ -163,6 +163,8 @@ CUresult memory_allocate(CUcontext c, uint64_t bytes, CUdeviceptr *ret)
 
         if (!b)
                 return CUDA_ERROR_OUT_OF_MEMORY;
+        if (c->green_of)
+                c = c->green_of;
         b->kind = BLOCK_DEVICE;
         b->context = c;
         if (bytes < SMALL) {

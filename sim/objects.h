@@ -24,6 +24,7 @@ struct CUctx_st {
         uint32_t magic;
         unsigned device;
         bool primary;
+        struct CUctx_st *green_of; /* of a green one: the primary, which its memory belongs to */
         _Atomic bool alive;
         unsigned retained; /* primary: by cuDevicePrimaryCtxRetain */
         unsigned attached; /* beside the one who made it */
@@ -86,6 +87,9 @@ struct CUevent_st {
 CUcontext context_current(void);
 /* NULL handles mean the current one. */
 CUresult context_check(CUcontext handle, CUcontext *ret_context);
+/* A green context beside the primary one, which the caller has retained; and its end. */
+CUresult context_green(CUcontext primary, CUcontext *ret_context);
+void context_ungreen(CUcontext c);
 /* The first error stays. */
 void context_fail(CUcontext c, CUresult error);
 

@@ -113,6 +113,20 @@ typedef struct CUexecAffinityParam_st {
         } param;
 } CUexecAffinityParam;
 
+/* A part of a GPU that a green context may use. */
+typedef struct CUdevResource_st {
+        CUdevResourceType type;
+        unsigned char _internal_padding[92];
+        union {
+                struct CUdevSmResource_st {
+                        unsigned int smCount, minSmPartitionSize, smCoscheduledAlignment;
+                } sm;
+                unsigned char _oversize[48];
+        };
+} CUdevResource;
+
+#define CU_GREEN_CTX_DEFAULT_STREAM 0x1
+
 typedef struct CUctxCigParam_st CUctxCigParam;
 
 typedef struct CUctxCreateParams_st {
@@ -468,7 +482,6 @@ typedef struct CUDA_EXT_SEM_SIGNAL_NODE_PARAMS_st CUDA_EXT_SEM_SIGNAL_NODE_PARAM
 typedef struct CUDA_EXT_SEM_WAIT_NODE_PARAMS_st CUDA_EXT_SEM_WAIT_NODE_PARAMS;
 typedef struct CUarrayMapInfo_st CUarrayMapInfo;
 typedef struct CUtensorMap_st CUtensorMap;
-typedef struct CUdevResource_st CUdevResource;
 typedef struct CUcheckpointLockArgs_st CUcheckpointLockArgs;
 typedef struct CUcheckpointCheckpointArgs_st CUcheckpointCheckpointArgs;
 typedef struct CUcheckpointRestoreArgs_st CUcheckpointRestoreArgs;

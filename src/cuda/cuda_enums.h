@@ -442,6 +442,8 @@ typedef enum CUarray_format_enum {
         CU_AD_FORMAT_SNORM_INT16X4 = 203
 } CUarray_format;
 
+typedef enum { CU_DEV_RESOURCE_TYPE_INVALID = 0, CU_DEV_RESOURCE_TYPE_SM = 1 } CUdevResourceType;
+
 typedef enum CUaddress_mode_enum {
         CU_TR_ADDRESS_MODE_WRAP = 0,
         CU_TR_ADDRESS_MODE_CLAMP = 1,

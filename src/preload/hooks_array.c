@@ -120,7 +120,7 @@ static bool take(const CUDA_ARRAY3D_DESCRIPTOR *d, unsigned levels, struct fixed
         if (bytes > g->total) /* the driver's refusal says more */
                 return true;
         lock_acquire(&core.lock);
-        *ret = fixed_ask(g, owner, bytes);
+        *ret = fixed_ask(g, quiet_owner(owner), bytes);
         lock_release(&core.lock);
         return *ret;
 }

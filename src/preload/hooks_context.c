@@ -52,6 +52,17 @@ static void context_adopt(struct gpu *g)
                 g->context = quiet_context_of(g);
 }
 
+/* What is left of green contexts whose primary one goes. Lock held. */
+static void greens_die(const struct gpu *g)
+{
+        struct context *c;
+
+        while ((c = quiet_context_green_of(g))) {
+                bound_forget(c->handle);
+                quiet_context_remove(c);
+        }
+}
+
 /* The context is about to be destroyed, and what was allocated in it with it: dropped, never
  * restored first. Lock held, given up meanwhile. */
 static void context_dies(struct context *c)
@@ -69,6 +80,8 @@ static void context_dies(struct context *c)
         bound_forget(c->handle);
         fixed_return_context(c->handle);
         pool_context_dies(c->handle);
+        if (c->primary)
+                greens_die(g);
         quiet_context_remove(c);
         context_adopt(g);
         agent_return_fixed(g, g->context_bytes);
@@ -124,7 +137,7 @@ CUresult hook_cuCtxDestroy_v2(CUcontext ctx)
         if (!core_passive()) {
                 lock_acquire(&core.lock);
                 c = quiet_context(ctx);
-                if (c && !c->primary)
+                if (c && !c->primary && !c->green)
                         context_dies(c);
                 lock_release(&core.lock);
         }
@@ -159,7 +172,7 @@ CUresult hook_cuCtxDetach(CUcontext ctx)
                 c = quiet_context(ctx);
                 if (c && c->attached > 0)
                         c->attached--;
-                else if (c && !c->primary)
+                else if (c && !c->primary && !c->green)
                         context_dies(c);
                 lock_release(&core.lock);
         }
@@ -171,31 +184,52 @@ CUresult hook_cuCtxDetach(CUcontext ctx)
  */
 static unsigned retained[CORE_GPUS_MAX];
 
+/* Room for the primary context where it is not alive. *ret_reserved: there was need of it. */
+static bool primary_reserve(struct gpu *g, bool *ret_reserved)
+{
+        lock_acquire(&core.lock);
+        *ret_reserved = !quiet_context_primary(g);
+        lock_release(&core.lock);
+        return !*ret_reserved || context_reserve(g);
+}
+
+/* It has been retained; handle NULL: it has not. Lock held. */
+static void primary_retained(struct gpu *g, bool reserved, CUcontext handle)
+{
+        struct context *c = quiet_context_primary(g);
+
+        if (handle)
+                retained[g->index]++;
+        if (reserved && (!handle || c))
+                agent_return_fixed(g, g->context_bytes); /* failed, or another thread was first */
+        if (handle && !c)
+                context_born(g, handle, true);
+}
+
+/* Lock held, given up meanwhile. */
+static void primary_released(const struct gpu *g)
+{
+        struct context *c = quiet_context_primary(g);
+
+        if (retained[g->index] > 0 && --retained[g->index] == 0 && c)
+                context_dies(c);
+}
+
 CUresult hook_cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev)
 {
-        struct context *c;
         struct gpu *g;
         CUresult r;
-        bool born;
+        bool reserved;
 
         (void)core_setup();
         g = core_attach(dev);
         if (!g)
                 return real.cuDevicePrimaryCtxRetain(pctx, dev);
-        lock_acquire(&core.lock);
-        born = !quiet_context_primary(g);
-        lock_release(&core.lock);
-        if (born && !context_reserve(g))
+        if (!primary_reserve(g, &reserved))
                 return CUDA_ERROR_OUT_OF_MEMORY;
         r = real.cuDevicePrimaryCtxRetain(pctx, dev);
         lock_acquire(&core.lock);
-        c = quiet_context_primary(g);
-        if (r == CUDA_SUCCESS)
-                retained[g->index]++;
-        if (born && (r != CUDA_SUCCESS || c))
-                agent_return_fixed(g, g->context_bytes); /* failed, or another thread was first */
-        if (r == CUDA_SUCCESS && !c)
-                context_born(g, *pctx, true);
+        primary_retained(g, reserved, r == CUDA_SUCCESS ? *pctx : NULL);
         lock_release(&core.lock);
         return r;
 }
@@ -204,12 +238,9 @@ CUresult hook_cuDevicePrimaryCtxRelease_v2(CUdevice dev)
 {
         (void)core_setup();
         if (!core_passive() && dev >= 0 && dev < CORE_GPUS_MAX) {
-                struct context *c;
-
                 lock_acquire(&core.lock);
-                c = quiet_context_primary(&core.gpus[dev]);
-                if (retained[dev] > 0 && --retained[dev] == 0 && c)
-                        context_dies(c);
+                if (core.gpus[dev].known)
+                        primary_released(&core.gpus[dev]);
                 lock_release(&core.lock);
         }
         return real.cuDevicePrimaryCtxRelease_v2(dev);
@@ -229,6 +260,80 @@ CUresult hook_cuDevicePrimaryCtxReset_v2(CUdevice dev)
         }
         return real.cuDevicePrimaryCtxReset_v2(dev);
 }
+
+/* ---- green contexts: parts of the primary one's processors; each retains it ---- */
+
+CUresult hook_cuGreenCtxCreate(CUgreenCtx *phCtx, CUdevResourceDesc desc, CUdevice dev,
+                               unsigned int flags)
+{
+        CUcontext handle = NULL, primary = NULL;
+        struct context *c;
+        struct gpu *g;
+        CUresult r;
+        bool reserved;
+
+        (void)core_setup();
+        g = core_attach(dev);
+        if (!g)
+                return real.cuGreenCtxCreate(phCtx, desc, dev, flags);
+        if (!primary_reserve(g, &reserved))
+                return CUDA_ERROR_OUT_OF_MEMORY;
+        r = real.cuGreenCtxCreate(phCtx, desc, dev, flags);
+        /* It holds the primary one, whose handle is had by retaining it once more. */
+        if (r == CUDA_SUCCESS && real.cuDevicePrimaryCtxRetain(&primary, dev) == CUDA_SUCCESS)
+                (void)real.cuDevicePrimaryCtxRelease_v2(dev);
+        lock_acquire(&core.lock);
+        primary_retained(g, reserved, primary);
+        if (r == CUDA_SUCCESS && real.cuCtxFromGreenCtx(&handle, *phCtx) == CUDA_SUCCESS) {
+                c = quiet_context_add(handle, g, false);
+                if (c)
+                        c->green = *phCtx;
+        }
+        lock_release(&core.lock);
+        return r;
+}
+
+CUresult hook_cuGreenCtxDestroy(CUgreenCtx hCtx)
+{
+        struct context *c;
+
+        (void)core_setup();
+        if (!core_passive()) {
+                lock_acquire(&core.lock);
+                if (!quiet_capturing() && quiet_context_green(hCtx))
+                        quiet_wait_all();
+                c = quiet_context_green(hCtx);
+                if (c) {
+                        struct gpu *g = c->gpu;
+
+                        bound_forget(c->handle);
+                        quiet_context_remove(c);
+                        primary_released(g);
+                }
+                lock_release(&core.lock);
+        }
+        return real.cuGreenCtxDestroy(hCtx);
+}
+
+CUresult hook_cuGreenCtxStreamCreate(CUstream *phStream, CUgreenCtx greenCtx, unsigned int flags,
+                                     int priority)
+{
+        struct context *c;
+        CUresult r;
+
+        (void)core_setup();
+        r = real.cuGreenCtxStreamCreate(phStream, greenCtx, flags, priority);
+        if (r != CUDA_SUCCESS || core_passive())
+                return r;
+        lock_acquire(&core.lock);
+        c = quiet_context_green(greenCtx);
+        if (c)
+                (void)quiet_stream_add(*phStream, c->handle);
+        lock_release(&core.lock);
+        return r;
+}
+
+/* ---- streams ---- */
 
 static CUresult stream_born(CUstream *stream, CUresult r)
 {

@@ -94,6 +94,7 @@ static CUresult allocate(struct gpu *g, uint64_t bytes, CUcontext owner, CUdevic
         int r;
 
         lock_acquire(&core.lock);
+        owner = quiet_owner(owner);
         /* Other threads may take what was promised before we are back from asking: then ask again.
          */
         for (;;) {

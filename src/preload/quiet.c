@@ -57,9 +57,36 @@ struct context *quiet_context_of(const struct gpu *g)
 {
         struct context *c = contexts;
 
-        while (c && c->gpu != g)
+        while (c && (c->gpu != g || c->green))
                 c = c->next;
         return c;
+}
+
+struct context *quiet_context_green(CUgreenCtx green)
+{
+        struct context *c = contexts;
+
+        while (c && (!green || c->green != green))
+                c = c->next;
+        return c;
+}
+
+struct context *quiet_context_green_of(const struct gpu *g)
+{
+        struct context *c = contexts;
+
+        while (c && (c->gpu != g || !c->green))
+                c = c->next;
+        return c;
+}
+
+CUcontext quiet_owner(CUcontext current)
+{
+        struct context *c = quiet_context(current);
+
+        if (c && c->green)
+                c = quiet_context_primary(c->gpu);
+        return c ? c->handle : current;
 }
 
 struct context *quiet_context_primary(const struct gpu *g)

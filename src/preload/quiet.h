@@ -24,7 +24,8 @@ struct context {
         CUcontext handle;
         struct gpu *gpu;
         bool primary;
-        unsigned attached;         /* cuCtxAttach() calls not yet detached */
+        CUgreenCtx green;  /* a part of the primary one's processors, with streams of its own */
+        unsigned attached; /* cuCtxAttach() calls not yet detached */
         CUevent mark, still_mark;  /* ours, of all that was submitted before */
         bool marked, still_marked; /* waited for */
         bool has_marks;            /* the driver has events of whole contexts */
@@ -33,11 +34,15 @@ struct context {
 };
 
 /* All below: core.lock held. */
-struct context *quiet_context(CUcontext handle);            /* NULL: unknown */
-struct context *quiet_context_of(const struct gpu *g);      /* any living one; NULL */
-struct context *quiet_context_primary(const struct gpu *g); /* NULL: not alive */
+struct context *quiet_context(CUcontext handle);             /* NULL: unknown */
+struct context *quiet_context_of(const struct gpu *g);       /* any living one, not green; NULL */
+struct context *quiet_context_green(CUgreenCtx green);       /* NULL: unknown */
+struct context *quiet_context_green_of(const struct gpu *g); /* any green one; NULL */
+struct context *quiet_context_primary(const struct gpu *g);  /* NULL: not alive */
 struct context *quiet_context_add(CUcontext handle, struct gpu *gpu, bool primary);
 void quiet_context_remove(struct context *c);
+/* The context that owns what is allocated while this one is current: a green one's primary. */
+CUcontext quiet_owner(CUcontext current);
 int quiet_stream_add(CUstream stream, CUcontext owner);
 /* Before it is destroyed: work in flight on it is still waited for, a capture on it is over. */
 void quiet_stream_remove(CUstream stream);

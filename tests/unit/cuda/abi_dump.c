@@ -371,6 +371,13 @@ int main(void)
         OFFSET(CUgraphExecUpdateResultInfo, result);
         OFFSET(CUgraphExecUpdateResultInfo, errorNode);
         OFFSET(CUgraphExecUpdateResultInfo, errorFromNode);
+        VALUE(CU_GREEN_CTX_DEFAULT_STREAM);
+        SIZE(CUdevResource);
+        OFFSET(CUdevResource, type);
+        OFFSET(CUdevResource, sm.smCount);
+        OFFSET(CUdevResource, sm.minSmPartitionSize);
+        OFFSET(CUdevResource, sm.smCoscheduledAlignment);
+
         VALUE(CUDA_ARRAY3D_LAYERED);
         VALUE(CUDA_ARRAY3D_SURFACE_LDST);
         VALUE(CUDA_ARRAY3D_CUBEMAP);
