@@ -168,6 +168,24 @@ static void exported(void)
         must(all.cuIpcCloseMemHandle(play.b) != CUDA_SUCCESS, "memory of its own closed");
 }
 
+/* A pool of the program's own; the calls that take a stream are in surface_submit.inc. */
+static void pool(void)
+{
+        const CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                      .location = {CU_MEM_LOCATION_TYPE_DEVICE, play.device}};
+        const CUmemAccessDesc both = {props.location, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+        uint64_t threshold = 4 * MIB, told = 0;
+        CUmemoryPool mine;
+
+        TRY(all.cuMemPoolCreate(&mine, &props));
+        TRY(all.cuMemPoolSetAttribute(mine, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &threshold));
+        TRY(all.cuMemPoolGetAttribute(mine, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &told));
+        must(told == threshold, "an attribute of a pool");
+        TRY(all.cuMemPoolSetAccess(mine, &both, 1));
+        TRY(all.cuMemPoolTrimTo(mine, 0));
+        TRY(all.cuMemPoolDestroy(mine));
+}
+
 void rest_memory(void)
 {
         size_t free_bytes, total, seen, pitch;
@@ -187,6 +205,7 @@ void rest_memory(void)
         about(p, 0, 10240);
         TRY(all.cuMemFree_v2(p));
         exported();
+        pool();
 }
 
 /* Memory that the program maps itself. */

@@ -1191,6 +1191,169 @@ static void capture_shapes(void)
         SAY(cuGraphExecDestroy(x));
 }
 
+/* ---- arrays, resets, attributes ---- */
+
+static void arrays(void)
+{
+        const CUDA_ARRAY_DESCRIPTOR flat = {64, 64, CU_AD_FORMAT_FLOAT, 1};
+        CUDA_ARRAY3D_DESCRIPTOR shape = {512, 512, 0, CU_AD_FORMAT_FLOAT, 1, 0};
+        CUDA_RESOURCE_DESC in_array = {.resType = CU_RESOURCE_TYPE_ARRAY};
+        CUDA_RESOURCE_DESC linear = {.resType = CU_RESOURCE_TYPE_LINEAR};
+        const CUDA_TEXTURE_DESC how = {.addressMode = {1, 1, 1}};
+        CUDA_MEMCPY2D copy = {.srcMemoryType = CU_MEMORYTYPE_DEVICE,
+                              .srcPitch = 256,
+                              .dstMemoryType = CU_MEMORYTYPE_ARRAY,
+                              .WidthInBytes = 256,
+                              .Height = 64};
+        static char host[65536];
+        CUmipmappedArray m;
+        CUdeviceptr p, va;
+        CUtexObject tex;
+        CUsurfObject surf;
+        CUarray a, b, level;
+
+        begin();
+        NEED(cuMemAlloc_v2(&p, MIB));
+        NEED(cuMemAddressReserve(&va, 4 * MIB, 0, 0, 0));
+        SAY(cuArrayCreate_v2(&a, &flat));
+        NEED(cuArrayCreate_v2(&b, &flat));
+        SAY(cuMemcpyHtoA_v2(a, 0, host, 256));
+        SAY(cuMemcpyHtoA_v2(a, 256, host, 256));
+        SAY(cuMemcpyHtoA_v2(a, 4, host, 8));
+        SAY(cuMemcpyAtoH_v2(host, a, 0, 256));
+        SAY(cuMemcpyDtoA_v2(a, 0, p, 256));
+        SAY(cuMemcpyAtoD_v2(p, a, 0, 256));
+        SAY(cuMemcpyAtoA_v2(b, 0, a, 0, 256));
+        SAY(cuMemcpyHtoA_v2(a, 0, host, 64 * 64 * 4));
+        SAY(cuMemcpyDtoA_v2(a, 0, va, 256));
+        copy.srcDevice = p;
+        copy.dstArray = a;
+        SAY(cuMemcpy2D_v2(&copy));
+        copy.Height = 65;
+        SAY(cuMemcpy2D_v2(&copy));
+        copy.Height = 64;
+        copy.srcDevice = va;
+        SAY(cuMemcpy2D_v2(&copy));
+        in_array.res.array.hArray = a;
+        SAY(cuTexObjectCreate(&tex, &in_array, &how, NULL));
+        SAY(cuSurfObjectCreate(&surf, &in_array));
+        SAY(cuArrayDestroy(a));
+        SAY(cuTexObjectDestroy(tex));
+        SAY(cuSurfObjectDestroy(surf));
+        SAY(cuSurfObjectDestroy(surf));
+        SAY(cuArrayDestroy(NULL));
+        linear.res.linear.format = CU_AD_FORMAT_FLOAT;
+        linear.res.linear.numChannels = 1;
+        linear.res.linear.sizeInBytes = 4096;
+        linear.res.linear.devPtr = va;
+        SAY(cuTexObjectCreate(&tex, &linear, &how, NULL));
+        linear.res.linear.devPtr = p + 4;
+        SAY(cuTexObjectCreate(&tex, &linear, &how, NULL));
+        SAY(cuMipmappedArrayCreate(&m, &shape, 4));
+        SAY(cuMipmappedArrayGetLevel(&level, m, 3));
+        SAY(cuArray3DGetDescriptor_v2(&shape, level));
+        NUMBER(shape.Width);
+        SAY(cuArrayDestroy(level));
+        SAY(cuMipmappedArrayGetLevel(&level, m, 4));
+        SAY(cuMipmappedArrayDestroy(m));
+        shape = (CUDA_ARRAY3D_DESCRIPTOR){64, 64, 0, CU_AD_FORMAT_FLOAT, 3, 0};
+        SAY(cuArray3DCreate_v2(&a, &shape));
+        shape = (CUDA_ARRAY3D_DESCRIPTOR){0, 0, 0, CU_AD_FORMAT_FLOAT, 1, 0};
+        SAY(cuArray3DCreate_v2(&a, &shape));
+        shape = (CUDA_ARRAY3D_DESCRIPTOR){200000, 0, 0, CU_AD_FORMAT_FLOAT, 1, 0};
+        SAY(cuArray3DCreate_v2(&a, &shape));
+        shape = (CUDA_ARRAY3D_DESCRIPTOR){10, 0, 10, CU_AD_FORMAT_FLOAT, 1, 0};
+        SAY(cuArray3DCreate_v2(&a, &shape));
+        shape = (CUDA_ARRAY3D_DESCRIPTOR){256, 256, 6, CU_AD_FORMAT_FLOAT, 1, CUDA_ARRAY3D_CUBEMAP};
+        SAY(cuArray3DCreate_v2(&a, &shape));
+}
+
+static void resets(void)
+{
+        CUdeviceptr p, q;
+        unsigned flags;
+        int active = 99;
+        CUcontext c;
+        CUstream s;
+        CUevent e;
+        char host[64];
+
+        begin();
+        NEED(cuDevicePrimaryCtxRetain(&c, 0));
+        NEED(cuMemAlloc_v2(&p, 4096));
+        NEED(cuStreamCreate(&s, CU_STREAM_NON_BLOCKING));
+        NEED(cuEventCreate(&e, 0));
+        SAY(cuDevicePrimaryCtxReset_v2(0));
+        SAY(cuDevicePrimaryCtxGetState(0, &flags, &active));
+        NUMBER(active);
+        SAY(cuCtxGetCurrent(&c));
+        NUMBER(c == context);
+        SAY(cuCtxSynchronize());
+        SAY(cuMemAlloc_v2(&q, 64));
+        SAY(cuMemFree_v2(p));
+        SAY(cuMemcpyDtoH_v2(host, p, 8));
+        SAY(cuDevicePrimaryCtxRelease_v2(0));
+        SAY(cuDevicePrimaryCtxRelease_v2(0));
+        SAY(cuDevicePrimaryCtxRelease_v2(0));
+        SAY(cuDevicePrimaryCtxRetain(&c, 0));
+        NUMBER(c == context);
+        SAY(cuCtxSynchronize());
+        SAY(cuMemAlloc_v2(&q, 64));
+        SAY(cuDevicePrimaryCtxRelease_v2(0));
+        SAY(cuMemAlloc_v2(&q, 64));
+        SAY(cuCtxCreate_v2(&c, 0, 0));
+        SAY(cuCtxDestroy_v2(c));
+        SAY(cuCtxDestroy_v2(c));
+        NEED(cuDevicePrimaryCtxRetain(&context, 0));
+        SAY(cuCtxDestroy_v2(context));
+        NEED(cuCtxSetCurrent(context));
+        NEED(cuCtxCreate_v2(&c, 0, 0));
+        SAY(cuCtxAttach(&c, 0));
+        SAY(cuCtxDetach(c));
+        SAY(cuMemAlloc_v2(&p, 64));
+        SAY(cuCtxDetach(c));
+        SAY(cuCtxSynchronize());
+}
+
+static void attributes(void)
+{
+        CUpointer_attribute which[2] = {99, CU_POINTER_ATTRIBUTE_MEMORY_TYPE};
+        CUmemGenericAllocationHandle h;
+        unsigned long long v;
+        void *out[2] = {&v, &v};
+        static char plain[64];
+        CUdeviceptr p, va;
+        unsigned yes = 1;
+        void *host;
+
+        begin();
+        NEED(cuMemAlloc_v2(&p, 1000));
+        NEED(cuMemAddressReserve(&va, 4 * MIB, 0, 0, 0));
+        NEED(cuMemCreate(&h, 2 * MIB, &prop, 0));
+        NEED(cuMemMap(va, 2 * MIB, 0, h, 0));
+        NEED(cuMemSetAccess(va, 2 * MIB, &both, 1));
+        NEED(cuMemHostAlloc(&host, 4096, 0));
+        SAY(cuPointerSetAttribute(&yes, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, p));
+        SAY(cuPointerSetAttribute(&yes, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, va));
+        SAY(cuPointerSetAttribute(&yes, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, va + 3 * MIB));
+        SAY(cuPointerSetAttribute(&yes, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, (uintptr_t)host));
+        SAY(cuPointerSetAttribute(&yes, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, (uintptr_t)plain));
+        SAY(cuPointerSetAttribute(&yes, CU_POINTER_ATTRIBUTE_MAPPED, p));
+        SAY(cuPointerSetAttribute(NULL, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, p));
+        SAY(cuPointerGetAttribute(NULL, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, p));
+        SAY(cuPointerGetAttribute(&v, 0, p));
+        SAY(cuPointerGetAttribute(&v, 99, p));
+        SAY(cuPointerGetAttributes(2, which, out, p));
+        SAY(cuPointerGetAttributes(0, which, out, p));
+        which[0] = CU_POINTER_ATTRIBUTE_MEMORY_TYPE;
+        SAY(cuPointerGetAttributes(2, which, NULL, p));
+        SAY(cuPointerGetAttributes(2, NULL, out, p));
+        out[0] = NULL;
+        SAY(cuPointerGetAttributes(2, which, out, p));
+        SAY(cuMemGetAddressRange_v2(NULL, NULL, p));
+        SAY(cuMemGetAddressRange_v2(&p, NULL, p + 1000));
+}
+
 /* ---- the rest ---- */
 
 static void streams_and_events(void)
@@ -1404,6 +1567,9 @@ static const struct {
         {"capture_thread_local_other_thread", capture_thread_local_other_thread},
         {"capture_relaxed_blocking", capture_relaxed_blocking},
         {"capture_shapes", capture_shapes},
+        {"arrays", arrays},
+        {"resets", resets},
+        {"attributes", attributes},
         {"streams_and_events", streams_and_events},
         {"in_host_functions", in_host_functions},
         {"contexts", contexts},
