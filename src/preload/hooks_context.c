@@ -118,6 +118,8 @@ static CUresult create(struct gpu *g, CUcontext *pctx, CUresult r)
                 return r;                                        \
         }
 
+/* Of before CUDA 3.2: its memory has addresses of 32 bits, and calls of its own. */
+HOOK_CREATE(cuCtxCreate, (CUcontext * pctx, unsigned int flags, CUdevice dev), (pctx, flags, dev))
 HOOK_CREATE(cuCtxCreate_v2, (CUcontext * pctx, unsigned int flags, CUdevice dev),
             (pctx, flags, dev))
 HOOK_CREATE(cuCtxCreate_v3,
@@ -193,13 +195,11 @@ static bool primary_reserve(struct gpu *g, bool *ret_reserved)
         return !*ret_reserved || context_reserve(g);
 }
 
-/* It has been retained; handle NULL: it has not. Lock held. */
-static void primary_retained(struct gpu *g, bool reserved, CUcontext handle)
+/* It is alive; handle NULL: it could not be made. Lock held. */
+static void primary_there(struct gpu *g, bool reserved, CUcontext handle)
 {
         struct context *c = quiet_context_primary(g);
 
-        if (handle)
-                retained[g->index]++;
         if (reserved && (!handle || c))
                 agent_return_fixed(g, g->context_bytes); /* failed, or another thread was first */
         if (handle && !c)
@@ -211,7 +211,7 @@ static void primary_released(const struct gpu *g)
 {
         struct context *c = quiet_context_primary(g);
 
-        if (retained[g->index] > 0 && --retained[g->index] == 0 && c)
+        if (retained[g->index] > 0 && --retained[g->index] == 0 && c && !quiet_context_green_of(g))
                 context_dies(c);
 }
 
@@ -229,7 +229,9 @@ CUresult hook_cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev)
                 return CUDA_ERROR_OUT_OF_MEMORY;
         r = real.cuDevicePrimaryCtxRetain(pctx, dev);
         lock_acquire(&core.lock);
-        primary_retained(g, reserved, r == CUDA_SUCCESS ? *pctx : NULL);
+        if (r == CUDA_SUCCESS)
+                retained[g->index]++;
+        primary_there(g, reserved, r == CUDA_SUCCESS ? *pctx : NULL);
         lock_release(&core.lock);
         return r;
 }
@@ -254,14 +256,17 @@ CUresult hook_cuDevicePrimaryCtxReset_v2(CUdevice dev)
 
                 lock_acquire(&core.lock);
                 c = quiet_context_primary(&core.gpus[dev]);
-                if (c)
+                if (c && !quiet_context_green_of(c->gpu))
                         context_dies(c);
                 lock_release(&core.lock);
         }
         return real.cuDevicePrimaryCtxReset_v2(dev);
 }
 
-/* ---- green contexts: parts of the primary one's processors; each retains it ---- */
+/* ---- green contexts: parts of the primary one's processors ----
+ *
+ * While there is one the driver refuses to reset the primary context or to release it for the last
+ * time, and with the last one gone it is still active (measured, CUDA 13.0). */
 
 CUresult hook_cuGreenCtxCreate(CUgreenCtx *phCtx, CUdevResourceDesc desc, CUdevice dev,
                                unsigned int flags)
@@ -283,7 +288,7 @@ CUresult hook_cuGreenCtxCreate(CUgreenCtx *phCtx, CUdevResourceDesc desc, CUdevi
         if (r == CUDA_SUCCESS && real.cuDevicePrimaryCtxRetain(&primary, dev) == CUDA_SUCCESS)
                 (void)real.cuDevicePrimaryCtxRelease_v2(dev);
         lock_acquire(&core.lock);
-        primary_retained(g, reserved, primary);
+        primary_there(g, reserved, primary);
         if (r == CUDA_SUCCESS && real.cuCtxFromGreenCtx(&handle, *phCtx) == CUDA_SUCCESS) {
                 c = quiet_context_add(handle, g, false);
                 if (c)
@@ -304,11 +309,8 @@ CUresult hook_cuGreenCtxDestroy(CUgreenCtx hCtx)
                         quiet_wait_all();
                 c = quiet_context_green(hCtx);
                 if (c) {
-                        struct gpu *g = c->gpu;
-
                         bound_forget(c->handle);
                         quiet_context_remove(c);
-                        primary_released(g);
                 }
                 lock_release(&core.lock);
         }

@@ -3,11 +3,6 @@
  * not escape us. */
 #include "preload/hooks.h"
 
-CUresult hook_cuCtxCreate(CUcontext *ret_ctx, unsigned int flags, CUdevice device)
-{
-        return hook_cuCtxCreate_v2(ret_ctx, flags, device);
-}
-
 CUresult hook_cuCtxDestroy(CUcontext ctx)
 {
         return hook_cuCtxDestroy_v2(ctx);
