@@ -17,11 +17,13 @@ JAX = {"XLA_PYTHON_CLIENT_MEM_FRACTION": ".6", "XLA_FLAGS": "--xla_gpu_determini
 JAX_GIB = 70  # of arrays, beside the training
 
 # name: program and its arguments
-KINDS = {
+LARGE = {
     "cuMemAlloc, 1 GiB": ("fill", lambda: ["--block", parts.size(1)]),
     "handles of 128 MiB": ("virtual", lambda: ["--how", "segments", "--block", "128MiB" if parts.UNIT == "GiB" else "8MiB"]),
     "handles of 20 MiB, as PyTorch": ("virtual", lambda: ["--how", "segments", "--block", "20MiB" if parts.UNIT == "GiB" else "4MiB"]),
     "one handle, mapped twice": ("virtual", lambda: ["--how", "one", "--block", parts.size(1)]),
+}
+SMALL = {
     "handles of 2 MiB that wander, as a cache of pages": ("virtual", lambda: ["--how", "pages", "--block", "2MiB"]),
 }
 
@@ -32,10 +34,9 @@ def rates(events, programs, kind):
     return round(statistics.median(found), 1) if found else None
 
 
-def programs(part, result):
-    """Two driver-API programs of 80 GiB each, by how they come to their memory."""
+def compete(part, result, kinds):
     part.daemon(quantum="1s")
-    for name, (program, args) in KINDS.items():
+    for name, (program, args) in kinds.items():
         label = f"{len(result)}"
         end = os.path.join(part.root, f"end-{label}")
         before, deadline = part.gpu()["handoffs"], part.left()
@@ -59,6 +60,16 @@ def programs(part, result):
         result[name] = row
         if row["handoffs"] < 2:
             raise Failure(f"{name}: only {row['handoffs']} hand-offs")
+
+
+def programs(part, result):
+    """Two driver-API programs of 80 GiB each, by how they come to their memory."""
+    compete(part, result, LARGE)
+
+
+def pages(part, result):
+    """Two driver-API programs with 40,000 pages of 2 MiB each."""
+    compete(part, result, SMALL)
 
 
 def torch_segments(part, result):
@@ -132,7 +143,8 @@ def jax_preallocated(part, result):
         raise Failure(f"only {result['handoffs']} hand-offs")
 
 
-PARTS = {"virtual-programs": (programs, 170), "virtual-torch": (torch_segments, 150), "virtual-jax": (jax_preallocated, 110)}
+PARTS = {"virtual-programs": (programs, 170), "virtual-pages": (pages, 120), "virtual-torch": (torch_segments, 150),
+         "virtual-jax": (jax_preallocated, 110)}
 
 
 def figures(found):
@@ -149,7 +161,8 @@ def page(results):
         f" {m['commit']}, {m['date']}. Every figure is from this run; [h200-virtual.json](h200-virtual.json) holds all of them.",
         "",
     ]
-    rows = {n: r for n, r in found.get("virtual-programs", {}).items() if isinstance(r, dict)}
+    rows = {n: r for part in ("virtual-programs", "virtual-pages") for n, r in found.get(part, {}).items()
+            if isinstance(r, dict)}
     if rows:
         lines += [f"## Two programs of {EACH_GIB} GiB each", "",
                   "Every round of a program checks and rewrites all of it. Rates are medians over whole evictions and restores,"

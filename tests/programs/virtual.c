@@ -81,6 +81,8 @@ static void segments(uint64_t round)
         }
 }
 
+#define WANDER_MAX 512u /* at a time, however many there are */
+
 static CUdeviceptr *holes;
 
 static void holes_begin(void)
@@ -128,7 +130,7 @@ static void pages(uint64_t round)
 {
         uint64_t word = 1;
 
-        for (size_t n = 0; n < b.n / 2 + 1; n++) {
+        for (size_t n = 0; n < MIN(b.n / 2 + 1, WANDER_MAX); n++) {
                 CUdeviceptr *hole = &holes[program_random(&random_state) % b.n];
 
                 wander(&b.block[program_random(&random_state) % b.n], hole);
@@ -155,7 +157,7 @@ static void *walk(void *data)
         program_thread();
         TRY(cu.StreamCreate(&s, CU_STREAM_NON_BLOCKING));
         verdict = verdict_new();
-        for (size_t n = 0; n < 2 * w->count; n++) {
+        for (size_t n = 0; n < MIN(2 * w->count, WANDER_MAX); n++) {
                 struct block *k = &b.block[w->first + program_random(&w->random) % w->count];
 
                 wander(k, &holes[w->first + program_random(&w->random) % w->count]);
