@@ -22,14 +22,19 @@ PACE_PERCENT = 0.5
 PACE_PAIRS = 8
 
 
+def rehearsing():
+    return "SIMCUDA_MEMORY" in os.environ
+
+
 class Card:
     """Bytes in use on the first card, as NVML has it."""
 
     class Memory(ctypes.Structure):
         _fields_ = [("total", ctypes.c_ulonglong), ("free", ctypes.c_ulonglong), ("used", ctypes.c_ulonglong)]
 
-    def __init__(self):
-        self.nvml = ctypes.CDLL("libnvidia-ml.so.1")
+    def __init__(self, part):
+        folder = os.path.join(part.build, "sim") if rehearsing() else ""
+        self.nvml = ctypes.CDLL(os.path.join(folder, "libnvidia-ml.so.1"))
         self.device = ctypes.c_void_p()
         if self.nvml.nvmlInit_v2() or self.nvml.nvmlDeviceGetHandleByIndex_v2(0, ctypes.byref(self.device)):
             raise Failure("NVML does not answer")
@@ -42,7 +47,7 @@ class Card:
 
 
 def count():
-    return COUNT if "SIMCUDA_MEMORY" not in os.environ else 2000
+    return 2000 if rehearsing() else COUNT
 
 
 def small_run(part, card, how, shared):
@@ -66,7 +71,7 @@ def small_run(part, card, how, shared):
 def small(part, result):
     """A million small allocations: memory and time against the plain driver."""
     part.daemon()
-    card = Card()
+    card = Card(part)
     result["allocations"] = count()
     for how in ("alloc", "async"):
         runs = {shared: [] for shared in (False, True)}
