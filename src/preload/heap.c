@@ -284,12 +284,19 @@ static void slab_to_front(struct heap *h, struct block **link)
         h->slabs = b;
 }
 
-static void slab_forget(struct heap *h, const struct block *b)
+static struct block **slab_link(struct heap *h, const struct block *b)
 {
         struct block **link = &h->slabs;
 
         while (*link && *link != b)
                 link = &(*link)->next_slab;
+        return link;
+}
+
+static void slab_forget(struct heap *h, const struct block *b)
+{
+        struct block **link = slab_link(h, b);
+
         if (!*link)
                 return;
         *link = b->next_slab;
@@ -303,6 +310,8 @@ static struct block *heap_slab_new(struct heap *h, uint64_t bytes, CUcontext own
         if (!b)
                 return NULL;
         b->slab = slab_new(b->bytes);
+        if (!h->holes)
+                h->holes = calloc(1, sizeof(*h->holes)); /* without them it takes longer */
         if (!b->slab) {
                 heap_bury(h, b);
                 return NULL;
@@ -313,15 +322,94 @@ static struct block *heap_slab_new(struct heap *h, uint64_t bytes, CUcontext own
         return b;
 }
 
+/* 0 to 31 in units of HEAP_SMALL_ALIGN, then four for each power of two. */
+static unsigned hole_size(uint64_t bytes)
+{
+        uint64_t units = bytes / HEAP_SMALL_ALIGN;
+        unsigned log;
+
+        if (units < 32)
+                return (unsigned)units;
+        log = 63 - (unsigned)__builtin_clzll(units);
+        return MIN(32 + (log - 5) * 4 + (unsigned)(units >> (log - 2) & 3), HOLE_SIZES - 1);
+}
+
+static void hole_put(struct heap *h, CUdeviceptr at, uint64_t bytes)
+{
+        unsigned size = hole_size(bytes);
+
+        if (bytes == 0 || !h->holes)
+                return;
+        if (h->holes->count[size] == HOLES_KEPT)
+                h->holes->count[size] = HOLES_KEPT / 2; /* the older ones are as good */
+        h->holes->at[size][h->holes->count[size]++] = at;
+        h->holes->filled |= UINT64_C(1) << size;
+}
+
+/* A hole that is large enough, and still there. */
+static bool hole_take(struct heap *h, uint64_t bytes, CUcontext owner, CUdeviceptr *ret_at)
+{
+        uint64_t whole = align_up(bytes, HEAP_SMALL_ALIGN), sizes;
+
+        if (!h->holes)
+                return false;
+        while ((sizes = h->holes->filled & UINT64_MAX << hole_size(whole))) {
+                unsigned size = (unsigned)__builtin_ctzll(sizes);
+                CUdeviceptr at = h->holes->at[size][--h->holes->count[size]];
+                size_t i = heap_locate(h, at);
+                struct block *b = i < h->count ? h->blocks[i] : NULL;
+                uint64_t start, room;
+
+                if (h->holes->count[size] == 0)
+                        h->holes->filled &= ~(UINT64_C(1) << size);
+                if (!b || b->kind != BLOCK_SLAB || b->dying || b->owner != owner ||
+                    at - b->address >= b->bytes)
+                        continue;
+                room = slab_hole(b->slab, at - b->address, &start);
+                if (room < whole)
+                        continue;
+                slab_fill(b->slab, start, bytes);
+                *ret_at = b->address + start;
+                hole_put(h, *ret_at + whole, room - whole);
+                heap_use(h, b, *ret_at, bytes);
+                return true;
+        }
+        return false;
+}
+
+/* Room in the slabs that are there; *ret_offset in the one that the link leads to. NULL: none. */
+static struct block **slab_place(struct heap *h, uint64_t bytes, CUcontext owner, bool thorough,
+                                 uint64_t *ret_offset)
+{
+        struct block **link = slab_with_room(&h->slabs, bytes, owner);
+
+        while (*link && slab_allocate((*link)->slab, bytes, thorough, ret_offset) < 0)
+                link = slab_with_room(&(*link)->next_slab, bytes, owner);
+        return *link ? link : NULL;
+}
+
+/* Much of the slabs is free: before there are more of them it is worth a long search. */
+static bool slabs_are_sparse(const struct heap *h)
+{
+        uint64_t used = 0;
+
+        for (const struct block *b = h->slabs; b; b = b->next_slab)
+                used += slab_used(b->slab);
+        return h->slab_bytes - used > h->slab_bytes / 8;
+}
+
 static int heap_allocate_small(struct heap *h, uint64_t bytes, CUcontext owner, uint64_t max,
                                CUdeviceptr *ret_address, uint64_t *ret_cost)
 {
-        struct block **link = slab_with_room(&h->slabs, bytes, owner);
         uint64_t offset;
+        struct block **link;
 
-        while (*link && slab_allocate((*link)->slab, bytes, &offset) < 0)
-                link = slab_with_room(&(*link)->next_slab, bytes, owner);
-        if (*link) {
+        if (hole_take(h, bytes, owner, ret_address))
+                return 0;
+        link = slab_place(h, bytes, owner, false, &offset);
+        if (!link && slabs_are_sparse(h))
+                link = slab_place(h, bytes, owner, true, &offset);
+        if (link) {
                 slab_to_front(h, link);
         } else {
                 *ret_cost = heap_slab_bytes(h);
@@ -331,7 +419,7 @@ static int heap_allocate_small(struct heap *h, uint64_t bytes, CUcontext owner, 
                         return -ENOBUFS;
                 if (!heap_slab_new(h, *ret_cost, owner))
                         return -ENOMEM;
-                (void)slab_allocate(h->slabs->slab, bytes, &offset);
+                (void)slab_allocate(h->slabs->slab, bytes, true, &offset);
         }
         *ret_address = h->slabs->address + offset;
         heap_use(h, h->slabs, *ret_address, bytes);
@@ -550,6 +638,10 @@ int heap_free(struct heap *h, CUdeviceptr address, struct block **ret_dead)
                 slab_free(p.block->slab, address - p.block->address);
                 heap_unuse(p.block, p.start, p.bytes);
                 if (!slab_empty(p.block->slab)) {
+                        uint64_t start, bytes = slab_hole(p.block->slab, address - p.block->address,
+                                                          &start);
+
+                        hole_put(h, p.block->address + start, bytes);
                         *ret_dead = NULL;
                         return 0;
                 }

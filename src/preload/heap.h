@@ -110,6 +110,16 @@ struct block {
         struct extent *extents;
 };
 
+/* Where pieces of slabs were freed lately, by size: what a program frees it often allocates again.
+ * Hints, looked at before they are believed. */
+#define HOLE_SIZES 64u
+#define HOLES_KEPT 256u
+struct holes {
+        uint64_t filled; /* sizes that have any */
+        uint16_t count[HOLE_SIZES];
+        CUdeviceptr at[HOLE_SIZES][HOLES_KEPT];
+};
+
 struct heap {
         struct block **blocks; /* by address, without gaps inside a reservation */
         size_t count, room;
@@ -121,7 +131,8 @@ struct heap {
         uint64_t next_id;
         struct block *slabs; /* those that were of use last come first */
         uint64_t slab_bytes;
-        bool managed; /* everything is made of managed memory (SUBLET_MEMORY=managed) */
+        struct holes *holes; /* NULL: no slab yet */
+        bool managed;        /* everything is made of managed memory (SUBLET_MEMORY=managed) */
 
         uint64_t allocated;     /* bytes of extents that are in use or hold memory */
         uint64_t managed_bytes; /* of these, what is managed memory */

@@ -294,15 +294,13 @@ static bool fits(const struct parcel *p, uint64_t bytes, bool in_use_only)
 
 struct parcel *parcels_fit(const struct lane *l, uint64_t bytes, bool in_use_only)
 {
-        unsigned tries = 2 * TRIES;
-
         if (l->bytes < bytes)
                 return NULL;
-        for (uint64_t i = parcels_bin(bytes); tries > 0; i++) {
-                i = bits_next(l->filled, i, PARCEL_BINS, true);
-                if (i == PARCEL_BINS)
-                        return NULL;
-                tries--;
+        /* Of the first bin some are large enough, of the others all. */
+        for (uint64_t i = parcels_bin(bytes);
+             (i = bits_next(l->filled, i, PARCEL_BINS, true)) < PARCEL_BINS; i++) {
+                unsigned tries = TRIES;
+
                 for (struct parcel *p = l->bins[i]; p && tries > 0; p = p->next, tries--)
                         if (fits(p, bytes, in_use_only))
                                 return p;

@@ -19,8 +19,9 @@ struct slab {
         uint64_t bits[];
 };
 
-#define WORD_BITS 64u
-#define MARK      0x8000u /* beyond what is ever spare */
+#define WORD_BITS  64u
+#define SLAB_HOLES 4u      /* looked at before another slab is tried */
+#define MARK       0x8000u /* beyond what is ever spare */
 
 static bool bit(const uint64_t *bits, uint32_t i)
 {
@@ -68,14 +69,14 @@ static uint32_t bits_next(const uint64_t *bits, uint32_t from, uint32_t to, bool
         return MIN((from & ~(WORD_BITS - 1)) + (uint32_t)__builtin_ctzll(word), to);
 }
 
-/* The last set bit at or below `from`; UINT32_MAX where there is none. */
-static uint32_t bits_last(const uint64_t *bits, uint32_t from)
+/* The last set bit in [least, from], or a word or less below it; UINT32_MAX where there is none. */
+static uint32_t bits_last(const uint64_t *bits, uint32_t from, uint32_t least)
 {
         uint32_t i = from / WORD_BITS;
         uint64_t word = bits[i] & UINT64_MAX >> (WORD_BITS - 1 - from % WORD_BITS);
 
         while (word == 0) {
-                if (i == 0)
+                if (i == least / WORD_BITS)
                         return UINT32_MAX;
                 word = bits[--i];
         }
@@ -112,42 +113,94 @@ bool slab_may_fit(const struct slab *s, uint64_t bytes)
         return units_of(bytes) <= s->hint;
 }
 
-/* First run of `units` free units that lies in [from, to). to where there is none. */
-static uint32_t slab_run(const struct slab *s, uint32_t from, uint32_t to, uint32_t units)
+/* Where a search is, and what it has found on the way. */
+struct search {
+        uint32_t at;
+        uint32_t longest; /* free run */
+        uint32_t holes;   /* that it may still look at */
+};
+
+/* First run of `units` free units from f->at on that lies before `to`. False: there is none, or
+ * that was enough of a search. */
+static bool slab_search(const struct slab *s, struct search *f, uint32_t to, uint32_t units)
 {
-        uint32_t start = bits_next(s->used_bits, from, to, false);
+        for (; f->holes > 0; f->holes--) {
+                uint32_t end;
 
-        while (start < to) {
+                f->at = bits_next(s->used_bits, f->at, to, false);
+                if (f->at == to)
+                        return false;
                 /* No further than needed: most of a slab may be free. */
-                uint32_t enough = MIN(start + units, to);
-                uint32_t end = bits_next(s->used_bits, start, enough, true);
-
-                if (end - start == units)
-                        return start;
-                start = bits_next(s->used_bits, end, to, false);
+                end = bits_next(s->used_bits, f->at, MIN(f->at + units, to), true);
+                if (end - f->at == units)
+                        return true;
+                f->longest = MAX(f->longest, end - f->at);
+                f->at = end;
         }
-        return to;
+        return false;
 }
 
-int slab_allocate(struct slab *s, uint64_t bytes, uint64_t *ret_offset)
+static void slab_occupy(struct slab *s, uint32_t at, uint32_t units, uint64_t bytes)
 {
-        uint32_t units = MAX(units_of(bytes), 1u);
-        uint32_t at = slab_run(s, s->next, s->units, units);
-
-        if (at == s->units) {
-                at = slab_run(s, 0, s->units, units);
-                if (at == s->units) {
-                        s->hint = units - 1;
-                        return -ENOSPC;
-                }
-        }
         bits_set(s->used_bits, at, units, true);
         bit_set(s->first_bits, at, true);
         s->spare[at] = (uint16_t)((uint64_t)units * HEAP_SMALL_ALIGN - bytes);
         s->used += units;
+}
+
+int slab_allocate(struct slab *s, uint64_t bytes, bool thorough, uint64_t *ret_offset)
+{
+        uint32_t units = MAX(units_of(bytes), 1u), at;
+        struct search f = {.at = s->next, .holes = thorough ? UINT32_MAX : SLAB_HOLES};
+        bool found = slab_search(s, &f, s->units, units);
+
+        if (!found && f.holes > 0) {
+                f.at = f.longest = 0;
+                found = slab_search(s, &f, s->units, units);
+                if (!found && f.holes > 0) /* so a full slab is searched once, not once a size */
+                        s->hint = f.longest;
+        }
+        if (!found) {
+                s->next = f.at < s->units ? f.at : 0; /* another time from here on */
+                return -ENOSPC;
+        }
+        at = f.at;
+        slab_occupy(s, at, units, bytes);
         s->next = at + units < s->units ? at + units : 0;
         *ret_offset = (uint64_t)at * HEAP_SMALL_ALIGN;
         return 0;
+}
+
+/* The free run around a unit, as far as an allocation could want it. Returns its end. */
+static uint32_t slab_around(const struct slab *s, uint32_t at, uint32_t *ret_first)
+{
+        const uint32_t most = HEAP_SMALL_MAX / HEAP_SMALL_ALIGN;
+        uint32_t least = at > most ? at - most : 0;
+        uint32_t before = at > 0 ? bits_last(s->used_bits, at - 1, least) : UINT32_MAX;
+
+        *ret_first = before == UINT32_MAX ? least : before + 1;
+        return bits_next(s->used_bits, at, MIN(at + most, s->units), true);
+}
+
+uint64_t slab_hole(const struct slab *s, uint64_t offset, uint64_t *ret_start)
+{
+        uint32_t at = (uint32_t)(offset / HEAP_SMALL_ALIGN), first, end;
+
+        if (at >= s->units || bit(s->used_bits, at))
+                return 0;
+        end = slab_around(s, at, &first);
+        *ret_start = (uint64_t)first * HEAP_SMALL_ALIGN;
+        return (uint64_t)(end - first) * HEAP_SMALL_ALIGN;
+}
+
+void slab_fill(struct slab *s, uint64_t offset, uint64_t bytes)
+{
+        slab_occupy(s, (uint32_t)(offset / HEAP_SMALL_ALIGN), MAX(units_of(bytes), 1u), bytes);
+}
+
+uint64_t slab_used(const struct slab *s)
+{
+        return (uint64_t)s->used * HEAP_SMALL_ALIGN;
 }
 
 bool slab_find(const struct slab *s, uint64_t offset, uint64_t *ret_start, uint64_t *ret_bytes)
@@ -156,7 +209,7 @@ bool slab_find(const struct slab *s, uint64_t offset, uint64_t *ret_start, uint6
 
         if (start >= s->units || !bit(s->used_bits, start))
                 return false;
-        start = bits_last(s->first_bits, start);
+        start = bits_last(s->first_bits, start, 0);
         end = bits_next(s->used_bits, start, s->units, false);
         end = bits_next(s->first_bits, start + 1, end, true);
         *ret_start = (uint64_t)start * HEAP_SMALL_ALIGN;
@@ -190,8 +243,7 @@ void slab_free(struct slab *s, uint64_t start)
         s->used -= units;
         s->next = at;
         /* The run that it is now part of; all others are as long as they were. */
-        before = at > 0 ? bits_last(s->used_bits, at - 1) + 1 : 0;
-        after = bits_next(s->used_bits, at, s->units, true);
+        after = slab_around(s, at, &before);
         s->hint = MAX(s->hint, after - before);
 }
 

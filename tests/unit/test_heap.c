@@ -51,6 +51,7 @@ static int tear_down(void **state)
                 free(h->blocks[i]->extents);
                 free(h->blocks[i]);
         }
+        free(h->holes);
         free(h->blocks);
         free(h->handles);
         free(h);
