@@ -4,9 +4,9 @@
 Needs a GPU that nobody else uses, PyTorch with torchvision for three of the parts, and the built files in --build
 (.gpu, made by pack.sh, or build). Writes h200-core.json and h200-core.md into --out after every part, so that what
 was measured before a failure is kept. The parts about sharing over time, about draining, about torture, about what is
-not copied, about programs that map memory themselves, about more than the card and about pools (small, cache, pace) are
-run when they are named with --only and have pages of their own: h200-survives, h200-drain, h200-torture, h200-unchanged,
-h200-virtual, h200-overflow and h200-pools. Exit status: 0 all parts finished, 1 some did not."""
+not copied, about programs that map memory themselves, about memory that other processes have open, about more than the card and about
+pools (small, cache, pace) are run when they are named with --only and have pages of their own: h200-survives, h200-drain,
+h200-torture, h200-unchanged, h200-virtual, h200-ipc, h200-overflow and h200-pools. Exit status: 0 all parts finished, 1 some did not."""
 
 import argparse
 import json
@@ -18,6 +18,7 @@ import traceback
 
 import caches
 import drains
+import ipc
 import overflow
 import parts
 import pools
@@ -34,7 +35,7 @@ PAGES = (("h200-core", parts.PARTS, report), ("h200-survives", survives.PARTS, r
          ("h200-drain", drains.PARTS, drains), ("h200-torture", torture.PARTS, torture),
          ("h200-unchanged", unchanged.PARTS, unchanged), ("h200-virtual", virtual.PARTS, virtual),
          ("h200-caches", caches.PARTS, caches), ("h200-overflow", overflow.PARTS, overflow),
-         ("h200-pools", pools.PARTS, pools))
+         ("h200-ipc", ipc.PARTS, ipc), ("h200-pools", pools.PARTS, pools))
 PARTS = {name: part for _, shown, _ in PAGES for name, part in shown.items()}
 
 

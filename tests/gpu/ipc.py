@@ -1,0 +1,157 @@
+"""Memory that other processes have open (CUDA IPC), on a real GPU: driver-API programs and PyTorch, against the plain
+driver, and where not everything fits the card."""
+
+import os
+import sys
+
+import parts
+import suite
+from suite import Failure
+from torture import cell
+
+SHARED_GIB, PRIVATE_GIB, OTHER_GIB = 24, 40, 90  # of each of two; of a third
+TORCH_BALLAST_GIB = 60
+
+
+def ended(part):
+    """Nothing is left in the ledger."""
+    parts.wait_until(part, lambda: not part.gpu()["clients"], "empty ledger")
+
+
+def share(part, name, shared_gib, private_gib, shared=True):
+    p = part.program("share", "--bytes", parts.size(shared_gib), "--block", parts.size(4), "--count",
+                     int(private_gib / 4), name=name, shared=shared)
+    p.expect("filled", part.deadline)
+    return p
+
+
+def order(part, p, line):
+    p.say(line)
+    return p.expect("done", part.deadline)
+
+
+def exchange(part, label, shared, private=0, between=lambda: None):
+    """What both sides say of each round."""
+    handles = os.path.join(part.root, "handles-" + label)
+    giver = share(part, "giver-" + label, SHARED_GIB, private, shared)
+    taker = share(part, "taker-" + label, 1, private, shared)
+    order(part, giver, "export " + handles)
+    if order(part, taker, "import " + handles)["result"] != 0:
+        raise Failure("cuIpcOpenMemHandle failed")
+    sums = []
+    for n in range(0, 8, 2):
+        if private:
+            order(part, taker, "touch")
+        sums.append(order(part, taker, f"theirs {n}")["sum"])
+        between()
+        if private:
+            order(part, giver, "touch")
+        sums.append(order(part, giver, f"own {n + 1}")["sum"])
+    order(part, taker, "again")
+    order(part, taker, "close")
+    sums.append(order(part, taker, "theirs 8")["sum"])
+    return giver, taker, sums
+
+
+def programs(part, result):
+    """Two driver-API programs that write to each other's memory: plain, alone under sublet, and beside a third."""
+    def finish(*programs_):
+        for p in programs_:
+            p.close()
+        for p in programs_:
+            p.wait(part.deadline)
+
+    giver, taker, plain = exchange(part, "plain", False)
+    finish(taker, giver)
+    part.daemon(quantum="500ms")
+    giver, taker, sums = exchange(part, "alone", True)
+    result["equal_alone"] = sums == plain
+    finish(taker, giver)
+    ended(part)
+    third = part.program("hold", "--bytes", parts.size(OTHER_GIB), "--block", parts.size(2), name="third")
+    third.expect("filled", part.deadline)
+    before = part.gpu()["handoffs"]
+    giver, taker, sums = exchange(part, "beside", True, PRIVATE_GIB, lambda: order(part, third, "touch"))
+    result["equal_beside"] = sums == plain
+    result["handoffs"] = part.gpu()["handoffs"] - before
+    # Whoever made the memory is killed: it stays with who has it open, and is charged to it.
+    giver.kill()
+    parts.wait_until(part, lambda: giver.pid not in [c["pid"] for c in part.gpu()["clients"]], "end of the exporter")
+    parts.wait_until(part, lambda: any(c["pid"] == taker.pid and c["fixed"] >= SHARED_GIB * parts.GIB
+                                       for c in part.gpu()["clients"]), "charge of the importer")
+    order(part, taker, "theirs 9")
+    order(part, third, "touch")
+    result["charged_after_the_exporter"] = round(next(c["fixed"] for c in part.gpu()["clients"] if c["pid"] == taker.pid)
+                                                 / parts.GIB, 2)
+    finish(taker, third)
+    ended(part)
+    if not (result["equal_alone"] and result["equal_beside"]):
+        raise Failure("other contents than on the plain driver")
+    if result["handoffs"] < 4:
+        raise Failure(f"only {result['handoffs']} hand-offs")
+
+
+def torch_exchange(part, result):
+    """Two PyTorch processes that send tensors to each other: plain, and under sublet beside a program that wants the room."""
+    def start(name, shared):
+        return part.start([sys.executable, os.path.join(suite.HERE, "workloads", "with_torch_ipc.py"), "exchange"], name,
+                          shared, BALLAST_GIB=str(TORCH_BALLAST_GIB))
+
+    alone = start("alone", False)
+    alone.wait(part.deadline)
+    want = alone.of("result")
+    if not want:
+        raise Failure("no result without sublet: " + alone.tail())
+    part.daemon(quantum="500ms")
+    end = os.path.join(part.root, "end")
+    third = part.program("fill", "--bytes", parts.size(OTHER_GIB), "--block", parts.size(2), "--until", end, name="third")
+    third.expect("filled", part.deadline)
+    pair = start("exchange", True)
+    pair.wait(part.deadline)
+    result.update(handoffs=part.gpu()["handoffs"], results=len(want), equal=pair.of("result") == want,
+                  seconds={"alone": alone.of("end")[0]["seconds"], "beside another": pair.of("end")[0]["seconds"]})
+    with open(end, "w", encoding="ascii"):
+        pass
+    third.wait(part.deadline)
+    ended(part)
+    if not result["equal"]:
+        raise Failure("not what the undisturbed run gave")
+    if result["handoffs"] < 4:
+        raise Failure(f"only {result['handoffs']} hand-offs")
+
+
+PARTS = {"ipc-programs": (programs, 150), "ipc-torch": (torch_exchange, 150)}
+
+
+def figures(found):
+    return [(f"memory that other processes have open, {name}", cell(found[name].get("error", "equal")),
+             "equal, after hand-offs", "error" not in found[name]) for name in PARTS if name in found]
+
+
+def page(results):
+    m, found = results["machine"], results["parts"]
+    lines = [
+        "# Memory that other processes have open (CUDA IPC), on one H200",
+        "",
+        f"{m['gpu']}, {m['gpu_memory']}, driver {m['driver']}; {m['processors']} processors, kernel {m['kernel']}. Commit"
+        f" {m['commit']}, {m['date']}. Every figure is from this run; [h200-ipc.json](h200-ipc.json) holds all of them.",
+        "",
+    ]
+    p = found.get("ipc-programs", {})
+    if "charged_after_the_exporter" in p:
+        lines += ["## Driver-API programs", "",
+                  f"One program shares {SHARED_GIB} GiB with another; each checks and rewrites what the other wrote. Contents"
+                  f" as on the plain driver: alone {'yes' if p['equal_alone'] else '**no**'}; with {PRIVATE_GIB} GiB more of"
+                  f" each, beside a third program of {OTHER_GIB} GiB, {p['handoffs']} hand-offs:"
+                  f" {'yes' if p['equal_beside'] else '**no**'}. When the exporter was killed the importer went on, and its"
+                  f" fixed bytes were {p['charged_after_the_exporter']} GiB.", ""]
+    t = found.get("ipc-torch", {})
+    if "equal" in t:
+        lines += ["## PyTorch", "",
+                  f"{t['results']} tensors of 1 to 50 million numbers, and parts of them, sent to a second process that changes"
+                  f" them in place and sends others back, with {TORCH_BALLAST_GIB} GiB of random words beside them. Beside a"
+                  f" program of {OTHER_GIB} GiB: {t['handoffs']} hand-offs; all values, bit for bit, as in an undisturbed run on"
+                  f" the plain driver: {'yes' if t['equal'] else '**no**'}.", ""]
+    lines += [f"- Part `{n}` did not finish: {cell(p['error'], 900)}" for n, p in found.items() if "error" in p]
+    lines += [f"`./dev gpu --only {','.join(PARTS)}` runs these parts (`tests/gpu/ipc.py`).", ""]
+    return "\n".join(lines)
