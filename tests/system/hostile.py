@@ -54,7 +54,7 @@ def valid(rng):
             fields[field] = rng.choice((0, 1, rng.getrandbits(20), rng.getrandbits(33), rng.getrandbits(64), HUGE))
         elif kind == "U32":
             fields[field] = rng.choice((0, 1, rng.getrandbits(32)))
-    gpu = rng.choice((0, 0, 0, 1, 15)) if name in ("ATTACH", "USAGE", "WANT", "SHORT") else NO_GPU
+    gpu = rng.choice((0, 0, 0, 1, 15)) if name in ("ATTACH", "USAGE", "WANT", "SHORT", "PIN") else NO_GPU
     return encode(name, gpu, rng.getrandbits(32), **fields)
 
 
@@ -74,8 +74,8 @@ def damaged(rng):
 
 
 def wrong_way(rng):
-    """What only the daemon says."""
-    name = rng.choice([n for n, row in MESSAGES.items() if row[1] == "DOWN"])
+    """What only the daemon says, or only clients among themselves."""
+    name = rng.choice([n for n, row in MESSAGES.items() if row[1] != "UP"])
     return encode(name, rng.choice((0, NO_GPU)), rng.getrandbits(32))
 
 

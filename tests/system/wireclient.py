@@ -69,7 +69,7 @@ def uuid(number):
 class Client:
     """One client process. Figures are those of its GPU 0."""
 
-    def __init__(self, directory, name="fake", env=None):
+    def __init__(self, directory, name="fake", env=None, prefix=()):
         self.name = name
         self.sequence = 0
         self.allocated = self.backed = self.fixed = self.moved_in = self.moved_out = 0
@@ -82,7 +82,7 @@ class Client:
         self.lines = b""
         self.seen = []
         self.process = subprocess.Popen(
-            [sys.executable, __file__, str(directory)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0, env=env
+            [*prefix, sys.executable, __file__, str(directory)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0, env=env
         )
 
     # -- the relay --

@@ -1,0 +1,147 @@
+"""Processes that share memory meet through the daemon: only those of one user in one pid namespace, however they ask; and
+what a client says is pinned is kept within what the others need."""
+
+import os
+import subprocess
+
+import pytest
+
+from test_daemon import CARD, Daemon, client, daemon, needs_root, place, wait_for  # noqa: F401
+from wireclient import MIB, Client, obey_until
+
+NAMES = [bytes([n] * 16) for n in range(1, 4)]
+PEER_REFUSED, PIN_REFUSED = 8, 7
+
+
+def descriptors(pid):
+    return len(os.listdir(f"/proc/{pid}/fd"))
+
+
+def named(c, name):
+    c.connect()
+    c.hello()
+    c.send("NAME", name=name)
+    assert c.expect("NAMED")
+    return c
+
+
+def ask(c, name):
+    """Of the answer to PEER, whether it is a connection."""
+    sequence = c.send("PEER", name=name)
+    answer = c.expect("PEERED", "REFUSED")
+    assert answer["of"] == sequence
+    return answer["type"] == "PEERED" or answer["code"] != PEER_REFUSED
+
+
+def test_who_has_the_name_is_met(daemon, client, place):  # noqa: F811
+    d = daemon(*CARD)
+    a, b = named(client("a"), NAMES[0]), named(client("b"), NAMES[1])
+    held = descriptors(d.process.pid)
+    assert ask(b, NAMES[0])
+    asked = a.expect("PEERED")
+    assert asked["of"] == 0 and asked["name"] == ""
+    assert not ask(b, NAMES[2]), "nobody of this name"
+    assert not ask(b, NAMES[1]), "itself"
+    a.kill()
+    wait_for(lambda: not ask(b, NAMES[0]), what="the name to be forgotten")
+    wait_for(lambda: descriptors(d.process.pid) <= held, what="no end to be kept")
+
+
+def test_who_has_not_said_hello_meets_nobody(daemon, client, place):  # noqa: F811
+    daemon(*CARD)
+    named(client("a"), NAMES[0])
+    b = client("b").connect()
+    b.send("PEER", name=NAMES[0])
+    assert b.expect("REFUSED")["code"] == 6
+
+
+@needs_root
+def test_another_user_is_nobody(place):  # noqa: F811
+    os.chmod(place, 0o755)
+    d = Daemon(place, "--shared", *CARD)
+    as_other = ["setpriv", "--reuid=1001", "--regid=1001", "--clear-groups"]
+    made = [Client(place, "mine"), Client(place, "theirs", prefix=as_other), Client(place, "theirs, too", prefix=as_other)]
+    try:
+        mine, theirs, second = (named(c, n) for c, n in zip(made, NAMES))
+        assert not ask(theirs, NAMES[0]) and not ask(mine, NAMES[1])
+        assert ask(theirs, NAMES[2]), "of a user that the daemon does not trust, too"
+        assert second.expect("PEERED")["of"] == 0
+        mine.obey()
+        assert not [m for m in mine.seen if m["type"] == "PEERED"], "nobody was told of the other user"
+    finally:
+        for c in made:
+            c.end()
+        d.end()
+
+
+@needs_root
+def test_another_pid_namespace_is_nobody(daemon, place):  # noqa: F811
+    alone = ["unshare", "--fork", "--pid", "--kill-child"]
+    if subprocess.run([*alone, "true"], stderr=subprocess.DEVNULL, check=False).returncode:
+        pytest.skip("no pid namespaces here")
+    daemon(*CARD)
+    made = [Client(place, "outside"), Client(place, "inside", prefix=alone)]
+    try:
+        outside, inside = (named(c, n) for c, n in zip(made, NAMES))
+        assert not ask(inside, NAMES[0]) and not ask(outside, NAMES[1])
+    finally:
+        for c in made:
+            c.end()
+
+
+def test_one_that_does_not_read_is_not_sent_descriptors_for_ever(daemon, client, place):  # noqa: F811
+    """They count against the daemon's user until they are received."""
+    d = daemon(*CARD)
+    deaf, asking = named(client("deaf"), NAMES[0]), named(client("asking"), NAMES[1])
+    deaf.stop_reading()
+    met = 0
+    for _ in range(100):
+        if not ask(asking, NAMES[0]):
+            break
+        met += 1
+    assert 0 < met < 50
+    late = named(client("late"), NAMES[2])
+    assert ask(asking, NAMES[2]), "others are met as before"
+    assert late.expect("PEERED")
+    assert d.process.poll() is None
+
+
+def pin(c, size, flags=0):
+    c.send("PIN", 0, bytes=size, flags=flags)
+
+
+def test_pinned_bytes_are_fixed_bytes(daemon, client, place):  # noqa: F811
+    d = daemon(*CARD)
+    a, b = client("a").start(), client("b").start()
+    assert a.allocate(600 * MIB)
+    obey_until([a, b], lambda: a.backed == 600 * MIB)
+    pin(a, 400 * MIB)
+    assert a.expect("PINNED")["bytes"] == 400 * MIB
+    wait_for(lambda: d.client(a.process.pid)["fixed"] == 400 * MIB, what="the pin to be seen")
+    assert d.client(a.process.pid)["charge"] == 600 * MIB, "nothing is counted twice"
+    # Whoever comes cannot be promised what would not fit beside it.
+    assert not b.ask(700 * MIB)
+    assert b.allocate(500 * MIB)
+    obey_until([a, b], lambda: b.lease != 0, timeout=20)
+    assert a.backed >= 400 * MIB and a.limit["backed"] >= 400 * MIB
+    # And what others have cannot be kept from them.
+    pin(a, 590 * MIB)
+    assert a.expect("REFUSED", "PINNED", timeout=10)["code"] == PIN_REFUSED
+    pin(a, 0)
+    wait_for(lambda: d.client(a.process.pid)["fixed"] == 0, what="the pin to be gone")
+    assert b.ask(700 * MIB)
+
+
+@pytest.mark.parametrize("flags", [0, 1])
+def test_nobody_pins_what_he_has_not(daemon, client, place, flags):  # noqa: F811
+    d = daemon(*CARD)
+    a, b = client("a").start(), client("b").start()
+    assert a.allocate(10 * MIB)
+    obey_until([a, b], lambda: a.backed == 10 * MIB)
+    pin(a, 1 << 63, flags)
+    if not flags:
+        assert a.expect("REFUSED", "PINNED")["code"] == PIN_REFUSED
+    assert b.allocate(800 * MIB)
+    obey_until([a, b], lambda: b.lease != 0, timeout=20)
+    assert d.client(a.process.pid)["charge"] <= 11 * MIB
+
