@@ -225,35 +225,6 @@ EXPORT CUresult cuDeviceGetByPCIBusId(CUdevice *device, const char *pci_bus_id)
         return CUDA_SUCCESS;
 }
 
-EXPORT CUresult cuDeviceCanAccessPeer(int *can_access_peer, CUdevice device, CUdevice peer_dev)
-{
-        CUresult r = api_enter(__func__, API_ANY, NULL);
-
-        if (r == CUDA_SUCCESS)
-                r = device_check(device);
-        if (r == CUDA_SUCCESS)
-                r = device_check(peer_dev);
-        if (r != CUDA_SUCCESS)
-                return r;
-        if (!can_access_peer)
-                return CUDA_ERROR_INVALID_VALUE;
-        *can_access_peer = 0; /* copies between cards work; kernels see their own card alone */
-        return CUDA_SUCCESS;
-}
-
-EXPORT CUresult cuDeviceGetP2PAttribute(int *value, CUdevice_P2PAttribute attribute, CUdevice src,
-                                        CUdevice dst)
-{
-        return cuDeviceCanAccessPeer(value, src, dst); /* none of them */
-}
-
-EXPORT CUresult cuCtxEnablePeerAccess(CUcontext peer_context, unsigned int flags)
-{
-        CUresult r = api_enter(__func__, API_CONTEXT, NULL);
-
-        return r != CUDA_SUCCESS ? r : CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
-}
-
 /* Profilers have nothing to see here; asking for one is no error. */
 EXPORT CUresult cuProfilerStart(void)
 {

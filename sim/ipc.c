@@ -212,7 +212,8 @@ EXPORT CUresult cuIpcCloseMemHandle(CUdeviceptr ptr)
 
 /* ---- events ---- */
 
-#define POLL_NS 100000
+#define POLL_NS   100000
+#define HOST_PAGE 4096u
 
 struct shared_event {
         _Atomic uint64_t recorded,
@@ -320,5 +321,34 @@ EXPORT CUresult cuIpcOpenEventHandle(CUevent *ret_event, CUipcEventHandle handle
         }
         e->shared = p; /* kept, like the event, for ever */
         *ret_event = e;
+        return CUDA_SUCCESS;
+}
+
+/* ---- memory for other devices ---- */
+
+/* A file that keeps the memory, as a dma-buf does; there is no device here to give it to. */
+EXPORT CUresult cuMemGetHandleForAddressRange(void *ret_handle, CUdeviceptr ptr, size_t bytes,
+                                              CUmemRangeHandleType type, unsigned long long flags)
+{
+        CUresult r = api_enter(__func__, API_CONTEXT, NULL);
+        struct range *range;
+        int fd = -1;
+
+        if (r != CUDA_SUCCESS)
+                return r;
+        if (!ret_handle || type != CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD || bytes == 0 ||
+            ptr % HOST_PAGE || bytes % HOST_PAGE)
+                return CUDA_ERROR_INVALID_VALUE;
+        if (flags)
+                return CUDA_ERROR_NOT_SUPPORTED;
+        space_lock();
+        range = space_range(ptr);
+        if (range && range->physical && bytes <= range->span.bytes - (ptr - range->span.start) &&
+            physical_share(range->physical) == 0)
+                fd = physical_export(range->physical);
+        space_unlock();
+        if (fd < 0)
+                return CUDA_ERROR_INVALID_VALUE;
+        *(int *)ret_handle = fd;
         return CUDA_SUCCESS;
 }

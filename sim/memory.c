@@ -33,6 +33,23 @@ struct block *memory_block(uint64_t address)
         return table_find(&blocks, address);
 }
 
+static void range_allow(struct range *range, unsigned own, uint32_t devices)
+{
+        for (unsigned d = 0; d < SESSION_DEVICES; d++)
+                range->access[d] = d == own || devices >> d & 1 ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE
+                                                                : CU_MEM_ACCESS_FLAGS_PROT_NONE;
+}
+
+void memory_allow(CUcontext c, uint32_t devices)
+{
+        for (size_t i = 0; i < blocks.count; i++) {
+                struct block *b = (struct block *)blocks.span[i];
+
+                if (b->context == c && b->kind == BLOCK_DEVICE)
+                        range_allow(b->range, c->device, devices);
+        }
+}
+
 /* What pools keep for nothing goes before the card is full. */
 static CUresult physical_for(unsigned device, uint64_t bytes, struct physical **ret)
 {
@@ -188,6 +205,8 @@ CUresult memory_allocate(CUcontext c, uint64_t bytes, CUdeviceptr *ret)
                         memory_range_free(b->range);
                 free(b);
                 r = CUDA_ERROR_OUT_OF_MEMORY;
+        } else {
+                range_allow(b->range, c->device, peer_devices(c));
         }
         space_unlock();
         return r;
@@ -450,6 +469,7 @@ EXPORT CUresult cuMemAllocManaged(CUdeviceptr *ret_ptr, size_t bytes, unsigned i
 void memory_release_context(CUcontext c)
 {
         space_lock();
+        peer_forget(c);
         for (size_t i = 0; i < blocks.count;) {
                 struct block *b = (struct block *)blocks.span[i];
 

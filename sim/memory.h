@@ -43,6 +43,12 @@ void block_remove(struct block *b);
 /* A pool's block, in the order of a stream (pool.h). sim.lock held, too. */
 void block_free_on(struct block *b, CUstream stream);
 
+/* These locked. What is allocated in the context may be used by these cards, besides its own. */
+void memory_allow(CUcontext c, uint32_t devices);
+/* peer.c: the cards that may use what is allocated in the context; the context is going. */
+uint32_t peer_devices(CUcontext c);
+void peer_forget(CUcontext c);
+
 /* What the driver looks at before it queues a copy or a fill: device addresses are mapped,
  * accessible to some device and within one allocation. Host memory is the program's own risk.
  * Unlocked. */

@@ -154,7 +154,7 @@ void core_wait(struct core_wait *w, uint64_t timeout_ns)
 static bool gpu_learn(struct gpu *g, CUdevice device)
 {
         size_t total = 0, granularity = 0;
-        int vmm = 0, passes = 0;
+        int vmm = 0, passes = 0, rdma = 0;
         CUuuid uuid;
         const CUmemAllocationProp prop = {
                 .type = CU_MEM_ALLOCATION_TYPE_PINNED,
@@ -180,6 +180,9 @@ static bool gpu_learn(struct gpu *g, CUdevice device)
         (void)real.cuDeviceGetAttribute(
                 &passes, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED, device);
         g->passes = passes;
+        (void)real.cuDeviceGetAttribute(
+                &rdma, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED, device);
+        g->rdma = rdma;
         memcpy(g->uuid, &uuid, sizeof(g->uuid));
         g->index = (unsigned)device;
         g->total = total;

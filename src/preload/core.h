@@ -27,6 +27,8 @@ struct gpu {
         bool attached;  /* the daemon has answered ATTACH */
         bool may_pass;  /* it has not refused descriptors from us since */
         bool passes;    /* its memory can go to another process as a descriptor */
+        bool rdma;      /* other devices may access its memory */
+        uint32_t peers; /* other GPUs that it is mapped for, 1 << ordinal (peer.h) */
         CUresult error; /* sticky: it is lost to this process, with all that is in memory (poison.h)
                          */
         uint8_t uuid[16];

@@ -33,6 +33,7 @@ static CUresult extent_create(const struct gpu *g, struct extent *e)
                 .type = CU_MEM_ALLOCATION_TYPE_PINNED,
                 .requestedHandleTypes = CU_MEM_HANDLE_TYPE_NONE,
                 .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = (int)g->index},
+                .allocFlags.gpuDirectRDMACapable = g->rdma,
         };
 
         if (e->block->handle)
@@ -103,20 +104,46 @@ static CUdeviceptr extent_address(const struct extent *e)
         return h && h->home ? h->home->at.address + e->offset : 0;
 }
 
+/* For its own GPU and these others. */
+static unsigned extent_access(unsigned own, uint32_t peers,
+                              CUmemAccessDesc ret[static CORE_GPUS_MAX])
+{
+        unsigned n = 0;
+
+        for (unsigned i = 0; i < CORE_GPUS_MAX; i++)
+                if (i == own || peers >> i & 1)
+                        ret[n++] = (CUmemAccessDesc){
+                                .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = (int)i},
+                                .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+        return n;
+}
+
 static CUresult extent_map_at(const struct gpu *g, const struct extent *e, CUdeviceptr at)
 {
-        const CUmemAccessDesc access = {
-                .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = (int)g->index},
-                .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+        CUmemAccessDesc access[CORE_GPUS_MAX];
         CUresult r;
 
         r = real.cuMemMap(at, e->bytes, 0, e->handle, 0);
         if (r != CUDA_SUCCESS)
                 return r;
-        r = real.cuMemSetAccess(at, e->bytes, &access, 1);
+        r = real.cuMemSetAccess(at, e->bytes, access, extent_access(g->index, e->peers, access));
         if (r != CUDA_SUCCESS)
                 (void)real.cuMemUnmap(at, e->bytes);
         return r;
+}
+
+void extent_allow(struct extent *e, uint32_t peers)
+{
+        for (unsigned i = 0; i < CORE_GPUS_MAX; i++) {
+                CUmemAccessDesc access = {
+                        .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = (int)i},
+                        .flags = peers >> i & 1 ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE
+                                                : CU_MEM_ACCESS_FLAGS_PROT_NONE};
+
+                if ((e->peers ^ peers) >> i & 1)
+                        (void)real.cuMemSetAccess(e->address, e->bytes, &access, 1);
+        }
+        e->peers = peers;
 }
 
 static void extent_unmap_at(const struct extent *e, CUdeviceptr at)
@@ -232,6 +259,8 @@ CUresult extent_map(const struct gpu *g, struct extent *e, int passed_fd)
 
         if (e->managed)
                 return CUDA_SUCCESS;
+        e->peers =
+                e->block->kind == BLOCK_HANDLE ? 0 : __atomic_load_n(&g->peers, __ATOMIC_RELAXED);
         e->adopted = passed_fd >= 0 && extent_import(e, passed_fd) == CUDA_SUCCESS;
         if (!e->adopted) {
                 r = extent_create(g, e);

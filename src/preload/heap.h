@@ -57,6 +57,7 @@ struct extent {
         bool own;     /* it never does again: somebody has a handle of the allocation */
         bool pinned;  /* stays on the card (pin.h) */
         struct stay *stay; /* somebody wants it so; NULL */
+        uint32_t peers;    /* RESIDENT: other GPUs that it is mapped for, 1 << ordinal */
 };
 
 _Static_assert(HEAP_EXTENT_MAX / HEAP_GRANULARITY <= 64, "pages of an extent are bits of a word");

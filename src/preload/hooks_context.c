@@ -10,6 +10,7 @@
 #include "preload/gate.h"
 #include "preload/hooks.h"
 #include "preload/ipc.h"
+#include "preload/peer.h"
 #include "preload/pool.h"
 #include "preload/quiet.h"
 #include "preload/swap.h"
@@ -93,6 +94,7 @@ static CUresult create(struct gpu *g, CUcontext *pctx, CUresult r)
                 lock_acquire(&core.lock);
                 context_born(g, *pctx, false);
                 lock_release(&core.lock);
+                peer_update();
         }
         return r;
 }
@@ -233,6 +235,7 @@ CUresult hook_cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev)
                 retained[g->index]++;
         primary_there(g, reserved, r == CUDA_SUCCESS ? *pctx : NULL);
         lock_release(&core.lock);
+        peer_update();
         return r;
 }
 

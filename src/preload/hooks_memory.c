@@ -19,6 +19,7 @@
 #include "preload/poison.h"
 #include "preload/pool.h"
 #include "preload/quiet.h"
+#include "preload/rdma.h"
 #include "preload/swap.h"
 
 /* What the program is told: with the overflow the host counts, as far as it could be had. */
@@ -437,7 +438,7 @@ static CUresult pointer_attribute(void *data, CUpointer_attribute attribute, con
                 return CUDA_SUCCESS;
         case CU_POINTER_ATTRIBUTE_IS_MANAGED:
         case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
-                *(unsigned *)data = 0;
+                *(unsigned *)data = g->rdma;
                 return CUDA_SUCCESS;
         case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
                 *(unsigned *)data = g->passes && ipc_works() && core_find(ptr, &own);
@@ -583,8 +584,10 @@ CUresult hook_cuPointerGetAttributes(unsigned int numAttributes, CUpointer_attri
 CUresult hook_cuPointerSetAttribute(const void *value, CUpointer_attribute attribute,
                                     CUdeviceptr ptr)
 {
+        CUresult r = CUDA_SUCCESS;
         struct heap_place p;
-        bool ours, gap, mapped;
+        struct gpu *ours;
+        bool gap, mapped;
 
         (void)core_setup();
         lock_acquire(&core.lock);
@@ -593,12 +596,17 @@ CUresult hook_cuPointerSetAttribute(const void *value, CUpointer_attribute attri
         mapped = !ours && !gap && virtual_range(ptr, NULL, NULL);
         if (ours && value && attribute == CU_POINTER_ATTRIBUTE_SYNC_MEMOPS)
                 heap_set_sync(&p, *(const unsigned *)value);
+        /* Programs set it before they have a device register the address: the only word of that
+         * which reaches us (nvidia-peermem takes addresses). */
+        if (ours && ours->rdma && value && attribute == CU_POINTER_ATTRIBUTE_SYNC_MEMOPS &&
+            *(const unsigned *)value)
+                r = rdma_keep(p.start, p.bytes);
         lock_release(&core.lock);
         if (!ours && !gap && !mapped)
                 return real.cuPointerSetAttribute(value, attribute, ptr);
         if (gap || !value || attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS)
                 return CUDA_ERROR_INVALID_VALUE;
-        return ours ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
+        return ours ? r : CUDA_ERROR_NOT_SUPPORTED;
 }
 
 /* How much a driver call may have lacked: it does not say. */

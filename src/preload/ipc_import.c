@@ -200,14 +200,17 @@ static CUresult map_pieces(struct import *i, struct passed *came)
 
 static CUresult give_access(const struct import *i, CUdevice current)
 {
-        CUmemAccessDesc access[2] = {
-                {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = (int)i->gpu->index},
-                 .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE},
-                {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = current},
-                 .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE}};
+        const uint32_t devices =
+                i->gpu->peers | UINT32_C(1) << i->gpu->index | UINT32_C(1) << current;
+        CUmemAccessDesc access[CORE_GPUS_MAX];
+        unsigned n = 0;
 
-        return real.cuMemSetAccess(i->mapping, i->mapped, access,
-                                   current == (CUdevice)i->gpu->index ? 1 : 2);
+        for (unsigned d = 0; d < CORE_GPUS_MAX; d++)
+                if (devices >> d & 1)
+                        access[n++] = (CUmemAccessDesc){
+                                .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = (int)d},
+                                .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+        return real.cuMemSetAccess(i->mapping, i->mapped, access, n);
 }
 
 /* ---- opening; core.lock held, given up meanwhile ---- */

@@ -13,8 +13,9 @@ struct stay {
         struct extent *extent; /* NULL: freed, or refused */
         uint64_t bytes;
         unsigned pins;
-        bool given; /* somebody outside has it */
-        bool ghost; /* freed, but given: the heap's figures still hold its bytes */
+        bool given;    /* somebody outside has it */
+        bool ghost;    /* freed, but given: the heap's figures still hold its bytes */
+        bool for_good; /* it has a pin of its own, which goes with the extent */
 };
 
 struct pin {
@@ -174,6 +175,19 @@ void pin_given(struct pin *p)
                 p->stays[i]->given = true;
 }
 
+void pin_for_good(struct pin *p)
+{
+        for (unsigned i = 0; i < p->count; i++) {
+                struct stay *s = p->stays[i];
+
+                if (s->for_good || !s->extent)
+                        continue;
+                s->for_good = true;
+                s->pins++;
+        }
+        pin_release(p);
+}
+
 void pin_extent_dies(struct gpu *g, struct extent *e)
 {
         struct stay *s = e->stay;
@@ -193,6 +207,10 @@ void pin_extent_dies(struct gpu *g, struct extent *e)
                 agent_kick();
         } else {
                 detach(g, s);
+        }
+        if (s->for_good) {
+                s->for_good = false;
+                stay_release(g, s);
         }
 }
 

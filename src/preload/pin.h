@@ -39,6 +39,10 @@ bool pin_shares(const struct pin *a, const struct pin *b);
  * last pin of it is released. */
 void pin_given(struct pin *p);
 
+/* The pin is released, but its extents stay until the program frees them: nobody will say when the
+ * memory is let go of. */
+void pin_for_good(struct pin *p);
+
 /* Nothing of the extent will be needed any more; before its memory is released. */
 void pin_extent_dies(struct gpu *g, struct extent *e);
 

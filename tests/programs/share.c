@@ -5,6 +5,7 @@
  *   again         open what is open once more: the same addresses
  *   own N         check that the own memory has round N's contents, write N+1's, record the event
  *   theirs N      the same with what was imported, after the event
+ *   device        descriptors of the own memory, as for a device that is no GPU
  *   touch         check and rewrite --count blocks that nobody else has
  *   free, close   the own memory; what was imported, once
  *   info, exit
@@ -118,6 +119,20 @@ static void close_all(void)
                 TRY(cu.IpcCloseMemHandle(theirs.block[i].at));
 }
 
+/* Kept open to the end, as a device would. */
+static CUresult export_to_device(void)
+{
+        CUresult r = CUDA_SUCCESS;
+
+        for (size_t i = 0; i < own.n && r == CUDA_SUCCESS; i++) {
+                int fd = -1;
+
+                r = cu.MemGetHandleForAddressRange(&fd, own.block[i].at, own.block[i].bytes,
+                                                   CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, 0);
+        }
+        return r;
+}
+
 static uint64_t step_own(uint64_t round)
 {
         uint64_t sum = blocks_step(&own, round);
@@ -163,6 +178,8 @@ int main(int argc, char **argv)
                         sum = step_theirs(strtoull(line + 7, NULL, 10));
                 else if (!strcmp(line, "touch"))
                         sum = blocks_step(&private, round++);
+                else if (!strcmp(line, "device"))
+                        result = export_to_device();
                 else if (!strcmp(line, "free"))
                         blocks_free(&own);
                 else if (!strcmp(line, "close"))

@@ -1,0 +1,71 @@
+/* hooks_rdma.c: memory of the heap that a device outside CUDA gets: as a dma-buf, or by its address
+ * (nvidia-peermem). Must never let such memory go before the program frees it: nobody says when the
+ * device has done with it. */
+#include "base/macros.h"
+#include "preload/core.h"
+#include "preload/gate.h"
+#include "preload/hooks.h"
+#include "preload/hooks_virtual.h"
+#include "preload/pin.h"
+#include "preload/rdma.h"
+#include "preload/virtual.h"
+
+CUresult rdma_keep(CUdeviceptr from, uint64_t bytes)
+{
+        uint64_t end = from + bytes;
+
+        while (from < end) {
+                struct core_wait w = {.what = "GPU memory to be kept"};
+                struct heap_place p;
+                struct gpu *g = core_find(from, &p);
+                struct pin *pin;
+                enum pin_state state;
+                struct mapping *m = g ? NULL : virtual_at(from);
+                uint64_t part;
+
+                if (m && m->handle) { /* what the program has mapped itself */
+                        CUresult r = handle_fix(m->handle);
+
+                        m = virtual_at(from); /* the lock was given up meanwhile */
+                        if (r != CUDA_SUCCESS || !m)
+                                return r;
+                        from = m->at.address + m->at.bytes;
+                        continue;
+                }
+                if (!g || p.block->managed ||
+                    (p.block->kind != BLOCK_LARGE && p.block->kind != BLOCK_SLAB))
+                        return CUDA_SUCCESS; /* not ours, or the driver says no */
+                part = MIN(end, p.block->address + p.block->bytes) - from;
+                pin = pin_take(g, p.block, from, part);
+                if (!pin)
+                        return CUDA_ERROR_OUT_OF_MEMORY;
+                while ((state = pin_state(pin)) == PIN_WAITING && !core_passive())
+                        core_wait(&w, UINT64_MAX);
+                pin_for_good(pin);
+                if (state != PIN_READY)
+                        return CUDA_ERROR_OUT_OF_MEMORY;
+                from += part;
+        }
+        return CUDA_SUCCESS;
+}
+
+CUresult hook_cuMemGetHandleForAddressRange(void *handle, CUdeviceptr dptr, size_t size,
+                                            CUmemRangeHandleType handleType,
+                                            unsigned long long flags)
+{
+        struct gate_thread *pass;
+        CUresult r = CUDA_SUCCESS;
+
+        (void)core_setup();
+        if (!core_passive() && handle && size > 0 && size <= UINT64_MAX - dptr) {
+                lock_acquire(&core.lock);
+                r = rdma_keep(dptr, size);
+                lock_release(&core.lock);
+        }
+        if (r != CUDA_SUCCESS)
+                return r;
+        pass = gate_enter(CU_STREAM_LEGACY, 0);
+        r = real.cuMemGetHandleForAddressRange(handle, dptr, size, handleType, flags);
+        gate_leave(pass);
+        return r;
+}

@@ -1,0 +1,56 @@
+"""Memory that is used from elsewhere: by another GPU of the process, or by a device that is no GPU."""
+
+import subprocess
+
+import pytest
+
+from test_ipc import await_fixed, end, share
+from world import MIB, wait_for
+
+ARGS = ["peers", "--bytes", "16MiB", "--block", "4MiB", "--seed", "5"]
+
+
+@pytest.fixture
+def two(make_world):
+    w = make_world(gpus=2)
+    w.start_daemon(config={"quantum": "200ms"})
+    return w
+
+
+def test_two_gpus_of_one_process(two):
+    plain = two.program(*ARGS, shared=False).ok()
+    assert two.program(*ARGS).ok().result() == plain.result()
+
+
+def test_mappings_follow_what_comes_back(two):
+    """Each round somebody else needs the first GPU: what comes back is mapped for the second one again."""
+    plain = two.program(*ARGS, shared=False).ok()
+    hold = two.program("hold", "--bytes", "112MiB", "--block", "8MiB", stdin=subprocess.PIPE)
+    hold.await_event("filled")
+    p = two.program(*ARGS, "--until", two.path("end"))
+    p.await_event("filled")
+    for n in range(1, 4):
+        hold.order("touch")
+        rounds = len(p.events("round"))
+        wait_for(lambda: len(p.events("round")) > rounds + 1, 60, "rounds")
+    with open(two.path("end"), "w", encoding="ascii"):
+        pass
+    p.ok()
+    assert two.handoffs() >= 4
+    shown = [e["sums"] for e in plain.events("round")]
+    assert [e["sums"] for e in p.events("round")][:len(shown)] == shown
+    hold.finish()
+
+
+def test_what_a_device_has_stays_until_it_is_freed(shared):
+    p = share(shared, 32)
+    assert p.order("device")["result"] == 0
+    await_fixed(shared, p, 32 * MIB, 34 * MIB, "the memory to be pinned")
+    hold = shared.program("hold", "--bytes", "80MiB", "--block", "8MiB", stdin=subprocess.PIPE)
+    hold.await_event("filled")
+    hold.order("touch")
+    assert shared.clients()[p.pid]["backed"] >= 32 * MIB
+    p.order("own 0")
+    p.order("free")
+    await_fixed(shared, p, 0, 2 * MIB, "the pin to go with the memory")
+    end(shared, p, hold)
