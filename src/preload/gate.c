@@ -33,10 +33,32 @@ static int membarrier(int command)
         return (int)syscall(SYS_membarrier, command, 0, 0);
 }
 
+/* Counted once a thread, however often it begins to wait: a signal handler may jump out of a wait,
+ * and what it left raised is taken back when the thread passes again or ends. core.lock held. */
+static void gate_set_waiting(struct gate_thread *t, bool waiting)
+{
+        if (t->waiting == waiting)
+                return;
+        t->waiting = waiting;
+        if (!waiting)
+                core.waiters--;
+        else if (++core.waiters == 1)
+                agent_kick();
+}
+
+static void gate_stop_waiting(struct gate_thread *t)
+{
+        lock_acquire(&core.lock);
+        gate_set_waiting(t, false);
+        lock_release(&core.lock);
+}
+
 static void gate_thread_ended(void *record)
 {
         struct gate_thread *t = record;
 
+        if (t->waiting && !core_passive())
+                gate_stop_waiting(t);
         if (quiet_capturing() && !core_passive()) {
                 lock_acquire(&core.lock);
                 quiet_thread_ended(t);
@@ -168,9 +190,7 @@ static bool gate_wait_for_lease(struct gate_thread *t, CUstream stream)
                 return true;
         }
         lock_acquire(&core.lock);
-        core.waiters++;
-        if (core.waiters == 1)
-                agent_kick();
+        gate_set_waiting(t, true);
         while (!core.running && !core_passive()) {
                 if (!core.passing || round == core.pass_round ||
                     atomic_load(&gate_bits) & GATE_UNBACKED) {
@@ -182,7 +202,7 @@ static bool gate_wait_for_lease(struct gate_thread *t, CUstream stream)
                 lock_release(&core.lock);
                 if (gate_may_set_free(stream)) {
                         lock_acquire(&core.lock);
-                        core.waiters--;
+                        gate_set_waiting(t, false);
                         core.passed = true; /* a stream that was quiet has work */
                         lock_release(&core.lock);
                         return true;
@@ -190,7 +210,7 @@ static bool gate_wait_for_lease(struct gate_thread *t, CUstream stream)
                 lock_acquire(&core.lock);
                 gate_mark(t, false);
         }
-        core.waiters--;
+        gate_set_waiting(t, false);
         lock_release(&core.lock);
         return false;
 }
@@ -223,6 +243,8 @@ struct gate_thread *gate_enter_slow(struct gate_thread *t, CUstream stream, uint
         }
         if (atomic_load_explicit(&t->inside, memory_order_relaxed) > 1)
                 return t;
+        if (unlikely(t->waiting))
+                gate_stop_waiting(t);
         if (atomic_load_explicit(&gate_bits, memory_order_relaxed) & GATE_TORTURE) {
                 gate_mark(t, false);
                 torture_call();

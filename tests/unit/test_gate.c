@@ -4,6 +4,8 @@
 #include "unit.h"
 
 #include <pthread.h>
+#include <setjmp.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
@@ -228,6 +230,65 @@ static void a_thread_inside_passes_again_while_the_gate_is_shut(void **state)
         gate_open(GATE_NO_LEASE);
 }
 
+static sigjmp_buf away;
+
+static void jump(int number)
+{
+        siglongjmp(away, number);
+}
+
+static unsigned waiters(void)
+{
+        unsigned n;
+
+        lock_acquire(&core.lock);
+        n = core.waiters;
+        lock_release(&core.lock);
+        return n;
+}
+
+/* Jumps out of its wait, and then waits again (how NULL) or ends. */
+static void *jumper(void *how)
+{
+        if (sigsetjmp(away, 1) == 0 || !how)
+                gate_leave(gate_enter(NULL, 0));
+        return NULL;
+}
+
+static void jump_out(bool ends)
+{
+        const struct sigaction action = {.sa_handler = jump};
+        pthread_t thread;
+
+        assert_int_equal(sigaction(SIGUSR1, &action, NULL), 0);
+        core.running = false;
+        gate_shut(GATE_NO_LEASE);
+        assert_int_equal(pthread_create(&thread, NULL, jumper, ends ? &away : NULL), 0);
+        while (waiters() == 0)
+                (void)usleep(1000);
+        (void)usleep(50000); /* asleep: between two of our instructions nobody may jump away */
+        assert_int_equal(pthread_kill(thread, SIGUSR1), 0);
+        if (ends)
+                assert_int_equal(pthread_join(thread, NULL), 0);
+        else
+                (void)usleep(50000);
+        assert_int_equal(waiters(), ends ? 0 : 1);
+        lock_acquire(&core.lock);
+        core.running = true;
+        gate_open(GATE_NO_LEASE);
+        bell_ring(&core.changed);
+        lock_release(&core.lock);
+        if (!ends)
+                assert_int_equal(pthread_join(thread, NULL), 0);
+        assert_int_equal(waiters(), 0);
+}
+
+static void a_signal_handler_may_jump_out_of_a_wait(void **state)
+{
+        jump_out(false);
+        jump_out(true);
+}
+
 static void an_idle_client_tells_once_and_goes_on(void **state)
 {
         told = 0;
@@ -257,6 +318,7 @@ int main(void)
                 cmocka_unit_test(nobody_is_inside_once_the_gate_is_shut),
                 cmocka_unit_test(it_also_holds_where_membarrier_is_refused),
                 cmocka_unit_test(a_thread_inside_passes_again_while_the_gate_is_shut),
+                cmocka_unit_test(a_signal_handler_may_jump_out_of_a_wait),
                 cmocka_unit_test(an_idle_client_tells_once_and_goes_on),
                 cmocka_unit_test(a_bystander_passes_unmarked),
         };
