@@ -486,6 +486,16 @@ static int on_drained(struct client *c, const struct wire_message *m)
 
 static int on_drain_failed(struct client *c, const struct wire_message *m)
 {
+        struct sched_client_view v;
+
+        /* Once a revocation, whatever a client sends. */
+        if (sched_client_view(c->server->sched, c->id, clock_now_ns(), &v) == 0 &&
+            v.state == SCHED_DRAINING && v.lease == m->DRAIN_FAILED.lease)
+                log_info("process %d (%s) keeps its turn after %llu ms: %s", (int)c->peer.pid,
+                         c->name, (unsigned long long)(m->DRAIN_FAILED.after_ns / NSEC_PER_MSEC),
+                         m->DRAIN_FAILED.reason == WIRE_DRAIN_CAPTURE
+                                 ? "a stream capture goes on"
+                                 : "its work in flight waits for work that it has not submitted");
         return sched_client_drain_failed(c->server->sched, c->id, m->DRAIN_FAILED.lease,
                                          m->DRAIN_FAILED.after_ns, clock_now_ns(),
                                          &c->server->actions);
