@@ -231,9 +231,11 @@ static void a_thread_inside_passes_again_while_the_gate_is_shut(void **state)
 }
 
 static sigjmp_buf away;
+static _Atomic bool jumped;
 
 static void jump(int number)
 {
+        atomic_store(&jumped, true);
         siglongjmp(away, number);
 }
 
@@ -262,16 +264,22 @@ static void jump_out(bool ends)
 
         assert_int_equal(sigaction(SIGUSR1, &action, NULL), 0);
         core.running = false;
+        atomic_store(&jumped, false);
+        atomic_store(&waits, 0);
         gate_shut(GATE_NO_LEASE);
         assert_int_equal(pthread_create(&thread, NULL, jumper, ends ? &away : NULL), 0);
         while (waiters() == 0)
                 (void)usleep(1000);
-        (void)usleep(50000); /* asleep: between two of our instructions nobody may jump away */
+        /* With the lock in our hands it is not in those of the thread that jumps. */
+        lock_acquire(&core.lock);
         assert_int_equal(pthread_kill(thread, SIGUSR1), 0);
+        while (!atomic_load(&jumped))
+                (void)usleep(1000);
+        lock_release(&core.lock);
         if (ends)
                 assert_int_equal(pthread_join(thread, NULL), 0);
-        else
-                (void)usleep(50000);
+        while (!ends && atomic_load(&waits) < 2 && waiters() < 2)
+                (void)usleep(1000); /* it waits again */
         assert_int_equal(waiters(), ends ? 0 : 1);
         lock_acquire(&core.lock);
         core.running = true;
