@@ -80,6 +80,13 @@ static bool may_go(const struct gpu *g, const struct extent *e)
                (!e->managed || g->home_frees);
 }
 
+/* What is remembered lies before what came back since. The same extents are to leave each time: the
+ * host has memory for those. */
+void choose_arrived(struct gpu *g)
+{
+        g->swap->resident.count = 0;
+}
+
 struct extent *choose_evict(struct gpu *g, uint64_t missing)
 {
         struct choice *c = &g->swap->resident;

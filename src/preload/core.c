@@ -244,7 +244,14 @@ struct gpu *core_current_gpu(void)
 {
         CUdevice device;
 
+        CUcontext current;
+        struct gpu *g;
+
         if (core_passive() || real.cuCtxGetDevice(&device) != CUDA_SUCCESS)
                 return NULL;
-        return core_attach(device);
+        g = core_attach(device);
+        /* The device of a context that has ended is still answered. */
+        if (g && g->ended && real.cuCtxGetCurrent(&current) == CUDA_SUCCESS && current == g->ended)
+                return NULL;
+        return g;
 }

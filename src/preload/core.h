@@ -29,6 +29,9 @@ struct gpu {
         bool passes;    /* its memory can go to another process as a descriptor */
         bool rdma;      /* other devices may access its memory */
         uint32_t peers; /* other GPUs that it is mapped for, 1 << ordinal (peer.h) */
+        /* The primary context was reset or released for the last time, and may be current all the
+         * same: the driver answers what is called in it. NULL once it is retained again. */
+        _Atomic(CUcontext) ended;
         CUresult error; /* sticky: it is lost to this process, with all that is in memory (poison.h)
                          */
         uint8_t uuid[16];

@@ -81,8 +81,10 @@ static void context_dies(struct context *c)
         bound_forget(c->handle);
         fixed_return_context(c->handle);
         pool_context_dies(c->handle);
-        if (c->primary)
+        if (c->primary) {
                 greens_die(g);
+                g->ended = c->handle;
+        }
         quiet_context_remove(c);
         context_adopt(g);
         agent_return_fixed(g, g->context_bytes);
@@ -204,8 +206,10 @@ static void primary_there(struct gpu *g, bool reserved, CUcontext handle)
 
         if (reserved && (!handle || c))
                 agent_return_fixed(g, g->context_bytes); /* failed, or another thread was first */
-        if (handle && !c)
+        if (handle && !c) {
+                g->ended = NULL;
                 context_born(g, handle, true);
+        }
 }
 
 /* Lock held, given up meanwhile. */

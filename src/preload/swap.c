@@ -110,6 +110,7 @@ void swap_arrived(struct gpu *g, struct extent *e)
 {
         e->state = EXTENT_RESIDENT;
         e->busy = false;
+        choose_arrived(g);
         g->heap.resident += e->bytes;
         g->usage_dirty = true;
         bell_ring(&core.changed);

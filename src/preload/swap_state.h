@@ -59,6 +59,8 @@ struct extent *choose_whole(struct gpu *g);
  * little more than what is missing. Among equals the one highest in the address space: what lies
  * low was allocated first and is most likely to live long. */
 struct extent *choose_evict(struct gpu *g, uint64_t missing);
+/* Something is on the card that was not. */
+void choose_arrived(struct gpu *g);
 
 /* Make what the copies need in the GPU's context, and that current. */
 CUresult transfer_prepare(struct gpu *g);

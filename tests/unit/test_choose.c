@@ -130,6 +130,29 @@ static void what_leaves_and_comes_is_what_a_walk_would_find(void **state)
         }
 }
 
+/* The host keeps memory for what left once; others would need more of it. */
+static void the_same_leave_each_time(void **state)
+{
+        struct extent *first[40];
+
+        for (unsigned i = 0; i < 500; i++)
+                (void)handle(HEAP_GRANULARITY);
+        for (unsigned i = 0; i < ARRAY_SIZE(first); i++) {
+                first[i] = choose_evict(&gpu, GIB);
+                first[i]->state = EXTENT_EVICTED;
+        }
+        for (unsigned round = 0; round < 3; round++) {
+                for (unsigned i = 0; i < ARRAY_SIZE(first); i++) {
+                        first[i]->state = EXTENT_RESIDENT;
+                        choose_arrived(&gpu);
+                }
+                for (unsigned i = 0; i < ARRAY_SIZE(first); i++) {
+                        assert_ptr_equal(choose_evict(&gpu, GIB), first[i]);
+                        first[i]->state = EXTENT_EVICTED;
+                }
+        }
+}
+
 /* Under a sanitizer this is where it would be seen. */
 static void what_is_buried_is_never_looked_at(void **state)
 {
@@ -171,6 +194,7 @@ int main(void)
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test_setup_teardown(what_leaves_and_comes_is_what_a_walk_would_find,
                                                 set_up, tear_down),
+                cmocka_unit_test_setup_teardown(the_same_leave_each_time, set_up, tear_down),
                 cmocka_unit_test_setup_teardown(what_is_buried_is_never_looked_at, set_up,
                                                 tear_down),
         };
