@@ -277,6 +277,7 @@ static uint64_t agent_timeout(enum swap_progress progress, uint64_t now)
                 t = sub_sat(agent.retry_ns, now);
         if (core.running && core.lease && !agent.idle_said)
                 t = MIN(t, sub_sat(agent.tick_ns, now));
+        t = MIN(t, agent_usage_wait_ns());
         return MIN(t, sub_sat(MIN(torture_next_ns(), overflow_next_ns()), now));
 }
 

@@ -33,7 +33,9 @@
 #define BACKOFF_ALONE_NS (30 * NSEC_PER_SEC) /* where there never was a daemon */
 #define ALONE_AFTER_NS \
         (10 * NSEC_PER_SEC) /* without a daemon for so long, a running client grows on its own */
-#define COMMIT_KEEP_NS NSEC_PER_SEC /* room asked for is about to be used */
+/* A program that allocates little by little changes its figures a million times a second. */
+#define USAGE_SPACING_NS (NSEC_PER_MSEC / 2)
+#define COMMIT_KEEP_NS   NSEC_PER_SEC /* room asked for is about to be used */
 
 /* ---- messages out; core.lock held ---- */
 
@@ -195,6 +197,8 @@ static void send_usage(struct gpu *g)
         struct wire_message m = {0};
 
         g->usage_dirty = false;
+        agent.usage_ns[g->index] = clock_now_ns();
+        agent.sequence_said[g->index] = g->limit_sequence;
         m.USAGE.allocated = g->heap.allocated;
         /* A restore is told when it is whole, so that a grant never comes before; the charge covers
          * the limit anyway. While memory leaves, what has not left yet counts. */
@@ -634,8 +638,23 @@ static void tell_host(void)
                 send_host();
 }
 
+/* Somebody waits for these figures, or for what is said after them. */
+static bool usage_is_due(const struct gpu *g)
+{
+        return g->want_dirty || g->leaving.count > 0 || agent.revoking || core.waiters > 0 ||
+               g->pin_wanted > g->pin_said || agent.sequence_said[g->index] != g->limit_sequence ||
+               g->heap.backed > g->limit ||
+               clock_now_ns() - agent.usage_ns[g->index] >= USAGE_SPACING_NS;
+}
+
+uint64_t agent_usage_wait_ns(void)
+{
+        return agent.usage_waits ? USAGE_SPACING_NS : UINT64_MAX;
+}
+
 void agent_tell(void)
 {
+        agent.usage_waits = false;
         tell_host();
         for (unsigned i = 0; i < core.gpu_count && agent.link == LINK_UP; i++) {
                 struct gpu *g = &core.gpus[i];
@@ -651,8 +670,9 @@ void agent_tell(void)
                 if (agent.managed_said[i] != g->heap.managed_bytes &&
                     agent.minor >= WIRE_MINOR_MANAGED)
                         send_managed(g);
-                if (g->usage_dirty)
+                if (g->usage_dirty && usage_is_due(g))
                         send_usage(g);
+                agent.usage_waits = agent.usage_waits || g->usage_dirty;
                 tell_pinned(g);
                 if (g->want_dirty && agent.link == LINK_UP)
                         send_want(g);
