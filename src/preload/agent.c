@@ -406,6 +406,13 @@ void agent_kick(void)
                 (void)syscall(SYS_write, agent.wake, &one, sizeof(one));
 }
 
+void agent_released(void)
+{
+        bell_ring(&core.changed);
+        if (!core.running)
+                agent_kick();
+}
+
 void agent_active(void)
 {
         lock_acquire(&core.lock);

@@ -20,6 +20,9 @@ void agent_stop(void);
 
 /* Something the agent looks at has changed. Cheap when it has been told already. */
 void agent_kick(void);
+/* Memory that was in a thread's hands may be moved again: the agent may have found nothing else to
+ * move, and sleep. core.lock held. */
+void agent_released(void);
 
 /* A thread waits at the gate: ask for a lease, or for room for what was allocated. core.lock held.
  */

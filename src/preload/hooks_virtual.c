@@ -55,7 +55,7 @@ void handle_put(struct handle *h)
 {
         if (h->block) {
                 h->block->held = false;
-                bell_ring(&core.changed);
+                agent_released();
         }
         h->users--;
         if (virtual_is_dead(h))

@@ -190,7 +190,7 @@ static int make_exportable(struct gpu *g, CUdeviceptr start)
                 lock_acquire(&core.lock);
                 e->busy = false;
                 swap_unused(g, e);
-                bell_ring(&core.changed);
+                agent_released();
         }
         gate_open(GATE_HELD);
         bell_ring(&core.changed);
@@ -445,7 +445,7 @@ static void give_pieces(struct reference *r)
                 e[i]->busy = false;
                 swap_unused(pin_gpu(r->pin), e[i]);
         }
-        bell_ring(&core.changed);
+        agent_released();
         r->pending = false;
         if (got > 0 && got == n) {
                 pin_given(r->pin);

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "base/macros.h"
+#include "preload/agent.h"
 #include "preload/core.h"
 #include "preload/extent.h"
 #include "preload/quiet.h"
@@ -51,7 +52,7 @@ static void replay(struct gpu *g)
                 core_unrelax(mode);
                 lock_acquire(&core.lock);
                 e->busy = false;
-                bell_ring(&core.changed);
+                agent_released();
         }
 }
 

@@ -39,8 +39,10 @@ static void bit_set(uint64_t *bits, uint32_t i, bool on)
 static void bits_set(uint64_t *bits, uint32_t from, uint32_t count, bool on)
 {
         while (count > 0) {
-                uint32_t shift = from % WORD_BITS, n = MIN(count, WORD_BITS - shift);
-                uint64_t mask = UINT64_MAX >> (WORD_BITS - n) << shift;
+                const uint32_t shift = from % WORD_BITS, n = MIN(count, WORD_BITS - shift);
+                uint64_t mask = n < WORD_BITS ? (UINT64_C(1) << n) - 1 : UINT64_MAX;
+
+                mask <<= shift;
 
                 if (on)
                         bits[from / WORD_BITS] |= mask;
