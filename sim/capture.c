@@ -242,10 +242,8 @@ static CUresult capture_begin(const char *function, CUstream stream, CUstreamCap
 {
         struct capture *k;
         CUcontext c;
-        CUresult r = api_enter(function, API_CONTEXT, &c);
+        CUresult r = stream_enter(function, &stream, &c);
 
-        if (r == CUDA_SUCCESS)
-                r = stream_resolve(c, stream, &stream);
         if (r != CUDA_SUCCESS)
                 return r;
         if (mode > CU_STREAM_CAPTURE_MODE_RELAXED)
@@ -331,10 +329,8 @@ EXPORT CUresult cuStreamEndCapture(CUstream stream, CUgraph *ret_graph)
 {
         struct capture *k, **p = &captures;
         CUcontext c;
-        CUresult r = api_enter(__func__, API_CONTEXT, &c);
+        CUresult r = stream_enter(__func__, &stream, &c);
 
-        if (r == CUDA_SUCCESS)
-                r = stream_resolve(c, stream, &stream);
         if (r != CUDA_SUCCESS)
                 return r;
         if (!ret_graph)
@@ -399,10 +395,8 @@ EXPORT CUresult cuStreamGetCaptureInfo_v3(CUstream stream, CUstreamCaptureStatus
 {
         struct capture *k;
         CUcontext c;
-        CUresult r = api_enter(__func__, API_CONTEXT, &c);
+        CUresult r = stream_enter(__func__, &stream, &c);
 
-        if (r == CUDA_SUCCESS)
-                r = stream_resolve(c, stream, &stream);
         if (r != CUDA_SUCCESS)
                 return r;
         if (!ret_status)
@@ -451,10 +445,8 @@ EXPORT CUresult cuStreamUpdateCaptureDependencies(CUstream stream, CUgraphNode *
                                                   size_t dependency_count, unsigned int flags)
 {
         CUcontext c;
-        CUresult r = api_enter(__func__, API_CONTEXT, &c);
+        CUresult r = stream_enter(__func__, &stream, &c);
 
-        if (r == CUDA_SUCCESS)
-                r = stream_resolve(c, stream, &stream);
         if (r != CUDA_SUCCESS)
                 return r;
         if (flags > 1 || (dependency_count && !dependencies))

@@ -46,10 +46,8 @@ CUresult copy_submit(const char *function, const struct work_copy *copy, CUstrea
         struct work w = {.kind = WORK_COPY, .copy = *copy};
         bool capturing, pageable_source, pageable_target;
         CUcontext c;
-        CUresult r = api_enter(function, API_CONTEXT, &c);
+        CUresult r = stream_enter(function, &stream, &c);
 
-        if (r == CUDA_SUCCESS)
-                r = stream_resolve(c, stream, &stream);
         if (r != CUDA_SUCCESS || copy->width == 0 || copy->height == 0 || copy->depth == 0)
                 return r;
         /* The driver looks before it queues, also while capturing. */

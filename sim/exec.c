@@ -258,10 +258,8 @@ EXPORT CUresult cuGraphUpload(CUgraphExec graph, CUstream stream)
 {
         struct work w = {.kind = WORK_EMPTY};
         CUcontext c;
-        CUresult r = api_enter(__func__, API_CONTEXT, &c);
+        CUresult r = stream_enter(__func__, &stream, &c);
 
-        if (r == CUDA_SUCCESS)
-                r = stream_resolve(c, stream, &stream);
         if (r != CUDA_SUCCESS)
                 return r;
         return exec_valid(graph) ? stream_submit(stream, &w, NULL, 0) : CUDA_ERROR_INVALID_VALUE;
@@ -291,10 +289,8 @@ EXPORT CUresult cuGraphLaunch(CUgraphExec graph, CUstream stream)
 {
         struct work w;
         CUcontext c;
-        CUresult r = api_enter(__func__, API_CONTEXT, &c);
+        CUresult r = stream_enter(__func__, &stream, &c);
 
-        if (r == CUDA_SUCCESS)
-                r = stream_resolve(c, stream, &stream);
         if (r != CUDA_SUCCESS)
                 return r;
         if (!exec_valid(graph))

@@ -23,10 +23,8 @@ static CUresult fill_submit(const char *function, struct work_set set, CUstream 
         struct work w = {.kind = WORK_SET, .set = set};
         bool capturing;
         CUcontext c;
-        CUresult r = api_enter(function, API_CONTEXT, &c);
+        CUresult r = stream_enter(function, &stream, &c);
 
-        if (r == CUDA_SUCCESS)
-                r = stream_resolve(c, stream, &stream);
         if (r != CUDA_SUCCESS || set.width == 0 || set.height == 0)
                 return r;
         if (set.to % set.element || (set.height > 1 && set.pitch < set.width * set.element))

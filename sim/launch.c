@@ -234,10 +234,8 @@ static CUresult launch(const char *function, CUfunction f, const unsigned grid[3
 {
         struct work w;
         CUcontext c;
-        CUresult r = api_enter(function, API_CONTEXT, &c);
+        CUresult r = stream_enter(function, &stream, &c);
 
-        if (r == CUDA_SUCCESS)
-                r = stream_resolve(c, stream, &stream);
         if (r == CUDA_SUCCESS)
                 r = function_resolve(c, f, &f);
         if (r != CUDA_SUCCESS)

@@ -61,10 +61,8 @@ static CUresult prefetch(const char *function, CUdeviceptr ptr, size_t bytes, in
         struct work w = {.kind = WORK_PREFETCH, .prefetch = {ptr, bytes, to}};
         struct range *range;
         CUcontext c;
-        CUresult r = api_enter(function, API_CONTEXT, &c);
+        CUresult r = stream_enter(function, &stream, &c);
 
-        if (r == CUDA_SUCCESS)
-                r = stream_resolve(c, stream, &stream);
         if (r == CUDA_SUCCESS)
                 r = location_check(to);
         if (r != CUDA_SUCCESS)
@@ -302,10 +300,8 @@ EXPORT CUresult cuStreamAttachMemAsync(CUstream stream, CUdeviceptr ptr, size_t 
         struct range *range;
         bool legacy = !stream;
         CUcontext c;
-        CUresult r = api_enter(__func__, API_CONTEXT, &c);
+        CUresult r = stream_enter(__func__, &stream, &c);
 
-        if (r == CUDA_SUCCESS)
-                r = stream_resolve(c, stream, &stream);
         if (r != CUDA_SUCCESS)
                 return r;
         if ((flags != CU_MEM_ATTACH_GLOBAL && flags != CU_MEM_ATTACH_HOST &&

@@ -306,10 +306,8 @@ static CUresult allocate(const char *function, CUdeviceptr *ret_ptr, size_t byte
                          CUmemoryPool pool, CUstream stream)
 {
         CUcontext c;
-        CUresult r = api_enter(function, API_CONTEXT, &c);
+        CUresult r = stream_enter(function, &stream, &c);
 
-        if (r == CUDA_SUCCESS)
-                r = stream_resolve(c, stream, &stream);
         if (r != CUDA_SUCCESS)
                 return r;
         if (!ret_ptr || (named && pool_check(pool) != CUDA_SUCCESS))
@@ -366,10 +364,8 @@ EXPORT CUresult cuMemFreeAsync(CUdeviceptr ptr, CUstream stream)
         struct work w = {.kind = WORK_FREE, .free = ptr};
         bool device = false;
         CUcontext c;
-        CUresult r = api_enter(__func__, API_CONTEXT, &c);
+        CUresult r = stream_enter(__func__, &stream, &c);
 
-        if (r == CUDA_SUCCESS)
-                r = stream_resolve(c, stream, &stream);
         if (r != CUDA_SUCCESS || !ptr)
                 return r;
         pthread_mutex_lock(&sim.lock);

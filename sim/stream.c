@@ -442,6 +442,13 @@ CUresult stream_resolve(CUcontext c, CUstream handle, CUstream *ret_stream)
         return r;
 }
 
+CUresult stream_enter(const char *function, CUstream *stream, CUcontext *ret_context)
+{
+        CUresult r = api_enter(function, API_CONTEXT, ret_context);
+
+        return r != CUDA_SUCCESS ? r : stream_resolve(*ret_context, *stream, stream);
+}
+
 /* ---- entry points ---- */
 
 EXPORT CUresult cuStreamCreateWithPriority(CUstream *ret_stream, unsigned int flags, int priority)
@@ -484,13 +491,6 @@ EXPORT CUresult cuStreamDestroy_v2(CUstream stream)
 EXPORT CUresult cuStreamDestroy(CUstream stream)
 {
         return cuStreamDestroy_v2(stream);
-}
-
-static CUresult stream_enter(const char *function, CUstream *stream, CUcontext *ret_context)
-{
-        CUresult r = api_enter(function, API_CONTEXT, ret_context);
-
-        return r != CUDA_SUCCESS ? r : stream_resolve(*ret_context, *stream, stream);
 }
 
 EXPORT CUresult cuStreamSynchronize(CUstream stream)

@@ -10,6 +10,8 @@
 
 /* What the handle means here: NULL, CU_STREAM_LEGACY and CU_STREAM_PER_THREAD included. */
 CUresult stream_resolve(CUcontext c, CUstream handle, CUstream *ret_stream);
+/* How an entry point begins that names a stream: api_enter() with a context, then that. */
+CUresult stream_enter(const char *function, CUstream *stream, CUcontext *ret_context);
 CUresult stream_new(CUcontext c, unsigned flags, int priority, CUstream *ret_stream);
 
 /* Queue work (taken over, also on failure; *w is left empty). A capturing stream gets a graph node

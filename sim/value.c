@@ -6,10 +6,8 @@ static CUresult value_submit(const char *function, enum work_kind kind, CUstream
 {
         struct work w = {.kind = kind, .value = value};
         CUcontext c;
-        CUresult r = api_enter(function, API_CONTEXT, &c);
+        CUresult r = stream_enter(function, &stream, &c);
 
-        if (r == CUDA_SUCCESS)
-                r = stream_resolve(c, stream, &stream);
         if (r != CUDA_SUCCESS)
                 return r;
         if (value.address % (value.wide ? 8 : 4))
