@@ -361,6 +361,7 @@ static int on_usage(struct client *c, const struct wire_message *m)
                 .moved_out = in->moved_out,
                 .moved_in = in->moved_in,
                 .drain_ns = in->drain_ns,
+                .stays = in->flags & WIRE_FLAG_STAYS,
         };
 
         allowance_usage(c, (unsigned)c->gpu_of[m->header.gpu], &u);

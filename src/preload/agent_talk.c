@@ -211,7 +211,8 @@ static void send_usage(struct gpu *g)
         m.USAGE.moved_in = g->moved_in;
         m.USAGE.drain_ns = agent.last_drain_ns;
         m.USAGE.limit_sequence = g->limit_sequence;
-        m.USAGE.flags = gpu_flags(g);
+        m.USAGE.flags =
+                gpu_flags(g) | (g->stays && g->heap.backed > g->limit ? WIRE_FLAG_STAYS : 0u);
         m.USAGE.pass_bytes = g->leaving.count ? g->heap.extent_bytes : 0;
         if (send_with(&m, WIRE_USAGE, g->index, g->leaving.fds, g->leaving.count) < 0) {
                 /* Linux 6.16 tells us (SO_PASSRIGHTS); before, they would have vanished on the way.

@@ -44,6 +44,8 @@ struct gpu {
         uint64_t fixed;   /* contexts and what else is known to be fixed */
         uint64_t moved_out, moved_in;
         uint64_t spared_out, spared_in; /* left the card or came back without a copy */
+        bool stays; /* more is backed than the limit, and none of it could be moved when last tried
+                     */
 
         /* What the daemon said. UINT64_MAX in commit, limit, fixed_allowed: nobody to ask. */
         uint64_t visible, context_bytes, block_bytes;

@@ -288,6 +288,16 @@ static void swap_shed(struct gpu *g, bool restore)
         passed_close(&shed);
 }
 
+/* Slow is not the same as not at all: others are told which of the two they wait for. */
+static void note_stays(struct gpu *g, bool may_evict)
+{
+        bool stays = may_evict && g->heap.backed > core_limit(g) && g->swap->count == 0;
+
+        if (stays != g->stays)
+                g->usage_dirty = true;
+        g->stays = stays;
+}
+
 enum swap_progress swap_step(struct gpu *g, bool may_evict, bool restore)
 {
         struct swap *s = g->swap;
@@ -313,6 +323,7 @@ enum swap_progress swap_step(struct gpu *g, bool may_evict, bool restore)
         if (s->count < TRANSFERS_MAX && !e)
                 e = claim_restore(g, restore, &passed_fd, &shed);
         if (!e && s->count == 0) {
+                note_stays(g, may_evict);
                 end_episodes(g);
                 lock_release(&core.lock);
                 return SWAP_NOTHING;
@@ -331,8 +342,8 @@ enum swap_progress swap_step(struct gpu *g, bool may_evict, bool restore)
                 answered = transfer_answers(g);
                 if (answered > progress)
                         progress = answered;
-                while (transfer_reap(g))
-                        progress = SWAP_MORE;
+                while ((answered = transfer_reap(g)) != SWAP_NOTHING)
+                        progress = MAX(progress, answered);
         } else {
                 lock_acquire(&core.lock);
                 if (e) {
@@ -354,6 +365,7 @@ enum swap_progress swap_step(struct gpu *g, bool may_evict, bool restore)
         s->in_step = false;
         if (s->count > 0 && progress < SWAP_COPYING)
                 progress = SWAP_COPYING;
+        note_stays(g, may_evict);
         end_episodes(g);
         bell_ring(&core.changed);
         lock_release(&core.lock);

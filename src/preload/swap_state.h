@@ -69,8 +69,9 @@ bool transfer_evict(struct gpu *g, struct extent *e);
 bool transfer_restore(struct gpu *g, struct extent *e, int passed_fd);
 /* Go on with those that the GPU was asked about. */
 enum swap_progress transfer_answers(struct gpu *g);
-/* Finish the oldest if it is done. False: it is not, or there is none. */
-bool transfer_reap(struct gpu *g);
+/* The oldest: SWAP_MORE: it is done. SWAP_LATER: it came to nothing, and is forgotten.
+ * SWAP_NOTHING: it goes on, or there is none. */
+enum swap_progress transfer_reap(struct gpu *g);
 /* Finish all of them and let go of what is in the context, which is current. */
 void transfer_end(struct gpu *g);
 

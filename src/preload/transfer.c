@@ -306,7 +306,7 @@ static void extent_came(struct gpu *g, struct extent *e)
 }
 
 /* Finish the oldest transfer if its copy is done. */
-bool transfer_reap(struct gpu *g)
+enum swap_progress transfer_reap(struct gpu *g)
 {
         struct swap *s = g->swap;
         struct transfer *t = &s->ring[s->first];
@@ -315,12 +315,12 @@ bool transfer_reap(struct gpu *g)
         int fd = -EBADF;
 
         if (s->count == 0 || t->asked)
-                return false;
+                return SWAP_NOTHING;
         if (t->copies && e) {
                 CUresult r = real.cuEventQuery(t->done);
 
                 if (r == CUDA_ERROR_NOT_READY || (r != CUDA_SUCCESS && !swap_context_died(g)))
-                        return false;
+                        return SWAP_NOTHING;
                 if (r != CUDA_SUCCESS) { /* the context that copies is gone, not the contents */
                         if (t->out)
                                 evict_later(g, t);
@@ -336,7 +336,7 @@ bool transfer_reap(struct gpu *g)
         }
         if (!t->extent) {
                 transfer_pop(s);
-                return true;
+                return SWAP_LATER;
         }
         extent_close(e, &t->at);
         lock_acquire(&core.lock);
@@ -358,7 +358,7 @@ bool transfer_reap(struct gpu *g)
         s->episode_bytes += e->bytes;
         lock_release(&core.lock);
         transfer_pop(s);
-        return true;
+        return SWAP_MORE;
 }
 
 void transfer_end(struct gpu *g)
@@ -369,7 +369,7 @@ void transfer_end(struct gpu *g)
         (void)transfer_answers(g);
         (void)real.cuStreamSynchronize(s->out);
         (void)real.cuStreamSynchronize(s->in);
-        while (s->count > 0 && transfer_reap(g))
+        while (transfer_reap(g) != SWAP_NOTHING)
                 ;
         unchanged_forget(s->unchanged);
         for (unsigned i = 0; i < TRANSFERS_MAX; i++)

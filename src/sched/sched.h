@@ -82,6 +82,7 @@ struct sched_usage {
         uint64_t allocated, backed, fixed, arena;
         uint64_t moved_out, moved_in; /* totals since the process began */
         uint64_t drain_ns;            /* its last drain */
+        bool stays; /* what it backs past its limit cannot be moved now: its host has no room */
 };
 
 enum sched_action_type {

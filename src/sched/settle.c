@@ -450,9 +450,10 @@ static void set_reserve(struct sched *s, struct client *c)
         }
 }
 
-/* Overdue, but it has answered: it cannot move out all that it was asked for (its host has no
+/* Overdue, and it has said that it cannot move out all that it was asked for (its host has no
  * room). What it still holds is in its charge already, so it may as well keep it. Once it says
- * that it knows, it waits like any other for what it has moved out. */
+ * that it knows, it waits like any other for what it has moved out. Who is merely slow gets nothing
+ * back: or whoever needs these bytes would never have them. */
 static void keep_what_it_holds(struct sched *s, struct client *c)
 {
         unsigned gpu;
@@ -463,6 +464,8 @@ static void keep_what_it_holds(struct sched *s, struct client *c)
                 const struct account *a = &c->accounts[gpu];
 
                 if (a->silent || a->unsure || a->commit_held > a->commit)
+                        return;
+                if (account_held(a) > a->limit && !a->usage.stays)
                         return;
         }
         FOR_EACH_GPU_OF (c, gpu) {

@@ -39,8 +39,9 @@ enum wire_flags {
         WIRE_FLAG_IDLE = 1 << 2, /* nothing in flight */
         WIRE_FLAG_POISONED = 1 << 3, /* a context has a sticky error */
         WIRE_FLAG_DETACHED = 1 << 4, /* worked without a daemon since the last one (ATTACH) */
+        WIRE_FLAG_STAYS = 1 << 5,    /* what it backs past its limit cannot be moved now (USAGE) */
 };
-#define WIRE_FLAGS_KNOWN 0x1fu
+#define WIRE_FLAGS_KNOWN 0x3fu
 
 enum wire_refusal {
         WIRE_REFUSED_VERSION = 1, /* majors differ; the connection closes */

@@ -125,8 +125,10 @@ void attach(struct bench *b, struct tenant *t, unsigned gpu, const struct sched_
 void usage_as_of(struct bench *b, struct tenant *t, unsigned gpu, uint32_t limit_sequence)
 {
         struct sched_actions out = {0};
-        const struct sched_usage u = {
-                .allocated = t->allocated[gpu], .backed = t->backed[gpu], .fixed = t->fixed[gpu]};
+        const struct sched_usage u = {.allocated = t->allocated[gpu],
+                                      .backed = t->backed[gpu],
+                                      .fixed = t->fixed[gpu],
+                                      .stays = t->stays};
 
         assert_int_equal(
                 sched_client_usage(b->s, t->id, gpu, &u, limit_sequence, 0, b->now_ns, &out), 0);

@@ -22,6 +22,7 @@ struct tenant {
         uint32_t sequence[2];
         uint64_t lease;
         bool revoked, contested, overdue;
+        bool stays; /* it says that nothing of it can leave */
         uint64_t patience_ns;
         int refused; /* code of the last refusal */
         uint32_t refused_of;

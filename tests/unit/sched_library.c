@@ -127,8 +127,11 @@ void send_usage(struct world *w, struct process *p, unsigned gpu)
 
         if (!p->connected)
                 return;
-        m.usage = (struct sched_usage){
-                .allocated = g->allocated, .backed = g->backed, .fixed = g->fixed};
+        m.usage = (struct sched_usage){.allocated = g->allocated,
+                                       .backed = g->backed,
+                                       .fixed = g->fixed,
+                                       .stays = p->cramped && !p->lease &&
+                                                g->backed > MAX(g->limit, g->pinned)};
         m.limit_sequence = g->limit_sequence;
         m.poisoned = p->poisoned;
         push(w, &p->up, &m);
@@ -270,6 +273,11 @@ void move(struct world *w, struct process *p)
                         break;
                 }
                 if (!p->lease && g->backed > MAX(g->limit, g->pinned)) {
+                        if (p->cramped) {
+                                send_usage(w, p, i); /* and then it is tried again, now and then */
+                                p->move_ns = w->now_ns + NSEC_PER_SEC;
+                                return;
+                        }
                         bytes = MIN(g->backed - g->pinned, extent(w));
                         g->backed -= bytes;
                         send_usage(w, p, i);

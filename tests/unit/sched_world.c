@@ -89,7 +89,7 @@ static void garbage(struct world *w, struct process *p, struct sched_actions *ou
         unsigned gpu = (unsigned)below(w, 18);
 
 #define ANY huge[below(w, ARRAY_SIZE(huge))]
-        struct sched_usage u = {ANY, ANY, ANY, ANY, ANY, ANY, ANY};
+        struct sched_usage u = {ANY, ANY, ANY, ANY, ANY, ANY, ANY, chance(w, 500)};
         struct sched_want want = {ANY, ANY, ANY, chance(w, 500), (uint32_t)ANY};
         struct sched_attach at = {.usage = u,
                                   .fixed_wanted = ANY,
@@ -300,6 +300,10 @@ static void fate(struct world *w)
                 if (chance(w, 300))
                         restart_daemon(w);
                 break;
+        case 5:
+                p->cramped = !p->cramped;
+                agent(w, p);
+                break;
         default:
                 break;
         }
@@ -351,7 +355,7 @@ static bool extraordinary(const struct world *w)
         for (unsigned i = 0; i < w->o.clients; i++) {
                 const struct process *p = &w->p[i];
 
-                if (p->stopped || p->stubborn || (!p->alive && p->id) ||
+                if (p->stopped || p->stubborn || p->cramped || (!p->alive && p->id) ||
                     (p->alive && !p->connected))
                         return true;
         }

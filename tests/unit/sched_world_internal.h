@@ -70,6 +70,7 @@ struct process {
         bool lease_known;          /* it was granted on this connection */
         bool draining;
         bool stubborn; /* its drains fail */
+        bool cramped;  /* its host has no room: nothing can leave the card */
         uint64_t size; /* what it means to allocate */
 
         uint64_t start_ns, think_ns, drain_ns, move_ns, continue_ns, reconnect_ns, gone_ns;

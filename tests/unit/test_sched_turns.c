@@ -330,7 +330,7 @@ static void a_client_that_never_drains_is_left_alone_for_a_while(void **state)
         assert_false(a->overdue);
 }
 
-/* Its host has no room: it says so by answering and giving nothing. */
+/* Its host has no room, and it says so. */
 static void who_cannot_move_its_memory_may_go_on_using_it(void **state)
 {
         BENCH;
@@ -340,6 +340,7 @@ static void who_cannot_move_its_memory_may_go_on_using_it(void **state)
         t = waiter(b, 0, 700 * MIB);
         assert_true(a->revoked);
         drained(b, a);
+        a->stays = true;
         usage(b, a);
         want_run(b, a, 700 * MIB);
         assert_int_equal(a->lease, 0);
@@ -360,6 +361,7 @@ static void who_cannot_move_all_of_its_memory_gets_the_rest_back(void **state)
         pass(b, NSEC_PER_SEC);
         t = waiter(b, 0, 700 * MIB);
         drained(b, a);
+        a->stays = true;
         evict_to(b, a, 500 * MIB);
         want_run(b, a, 700 * MIB);
         restore(b, t);
@@ -374,6 +376,34 @@ static void who_cannot_move_all_of_its_memory_gets_the_rest_back(void **state)
         restore(b, a);
         assert_int_equal(a->backed[0], 700 * MIB);
         assert_int_not_equal(a->lease, 0);
+}
+
+/* Or its bytes would be its own again each time, and nobody's who needs them. */
+static void who_is_slow_is_late_and_gives_what_it_was_asked_for(void **state)
+{
+        BENCH;
+        struct tenant *slow = runner(b, 0, 700 * MIB), *large, *little;
+
+        pass(b, NSEC_PER_SEC);
+        large = waiter(b, 0, 700 * MIB);
+        little = waiter(b, 0, 100 * MIB);
+        drained(b, slow);
+        usage(b, slow);
+        want_run(b, slow, 700 * MIB);
+        pass(b, 5 * NSEC_PER_SEC);
+        assert_true(slow->overdue);
+        assert_int_equal(slow->limit[0], 270 * MIB);
+        assert_int_equal(large->limit[0], 170 * MIB); /* others go on meanwhile */
+        evict_to(b, large, 170 * MIB);
+        restore(b, little);
+        assert_int_not_equal(little->lease, 0);
+        evict_to(b, slow, 270 * MIB);
+        assert_false(flags_of(b, slow) & SCHED_OVERDUE);
+        restore(b, large);
+        assert_int_equal(slow->limit[0], 170 * MIB);
+        evict_to(b, slow, 170 * MIB);
+        restore(b, large);
+        assert_int_not_equal(large->lease, 0);
 }
 
 static void who_does_not_answer_is_overdue_and_the_next_one_goes(void **state)
@@ -947,6 +977,7 @@ int main(void)
                 cmocka_unit_test(a_drain_that_fails_is_tried_again_later_with_more_patience),
                 cmocka_unit_test(a_client_that_never_drains_is_left_alone_for_a_while),
                 cmocka_unit_test(who_cannot_move_its_memory_may_go_on_using_it),
+                cmocka_unit_test(who_is_slow_is_late_and_gives_what_it_was_asked_for),
                 cmocka_unit_test(who_does_not_answer_is_overdue_and_the_next_one_goes),
                 cmocka_unit_test(who_cannot_move_all_of_its_memory_gets_the_rest_back),
                 cmocka_unit_test(an_eviction_that_stands_still_is_overdue),

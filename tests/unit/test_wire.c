@@ -166,7 +166,7 @@ static void unknown_flags_are_refused(void **state)
 {
         struct wire_message a = sample(WIRE_ATTACH), u = sample(WIRE_USAGE), w = sample(WIRE_WANT);
 
-        a.ATTACH.flags = 1u << 5;
+        a.ATTACH.flags = 1u << 6;
         u.USAGE.flags = 1u << 31;
         w.WANT.flags = WIRE_FLAG_RUN | 1u << 7;
         assert_int_equal(decode_of(&a, WIRE_UP), -EINVAL);
