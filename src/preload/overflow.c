@@ -76,32 +76,39 @@ void overflow_learn(struct gpu *g)
         g->overflow = r == CUDA_SUCCESS &&
                       real.cuMemAddressReserve(&g->aside, g->heap.extent_bytes, HEAP_GRANULARITY, 0,
                                                0) == CUDA_SUCCESS;
-        if (!g->overflow)
-                log_warning("GPU %u: the driver maps no host memory (CUDA error %d): "
-                            "SUBLET_MEMORY=overflow does not apply",
-                            g->index, (int)r);
+        if (g->overflow)
+                return;
+        g->keep = UINT64_MAX; /* nothing could lie elsewhere */
+        log_warning("GPU %u: the driver maps no host memory (CUDA error %d): "
+                    "SUBLET_MEMORY=overflow does not apply",
+                    g->index, (int)r);
 }
 
 /* ---- allocation ---- */
 
-static uint64_t share(const struct gpu *g, uint64_t promised)
+/* The most that it may ever have of the card. */
+static uint64_t share(const struct gpu *g)
 {
-        return MIN(promised, g->keep);
+        return MIN(sub_sat(g->visible, g->fixed), g->keep);
 }
 
+/* What is kept for small allocations is a part of the share, not of what is promised so far: that
+ * would grow with each promise, and who asks for just what is missing would never have enough. */
 uint64_t overflow_card_room(const struct gpu *g, uint64_t promised, uint64_t bytes)
 {
-        uint64_t most = share(g, promised);
+        uint64_t most;
 
-        if (!g->overflow || bytes <= HEAP_SMALL_MAX)
-                return most;
-        return sub_sat(most, MIN(g->visible, most) / SMALL_PART & ~(HEAP_GRANULARITY - 1));
+        if (!g->overflow)
+                return promised;
+        most = share(g);
+        if (bytes > HEAP_SMALL_MAX)
+                most -= most / SMALL_PART & ~(HEAP_GRANULARITY - 1);
+        return MIN(promised, most);
 }
 
 bool overflow_is_full(const struct gpu *g, uint64_t bytes, uint64_t cost)
 {
-        return g->overflow && g->heap.allocated + cost >
-                                      overflow_card_room(g, sub_sat(g->visible, g->fixed), bytes);
+        return g->overflow && g->heap.allocated + cost > overflow_card_room(g, UINT64_MAX, bytes);
 }
 
 static int map_block(struct gpu *g, struct block *b)
@@ -203,8 +210,7 @@ static bool is_placed(const struct block *b)
  * that shall leave it. */
 static uint64_t plan(struct gpu *g, uint64_t *ret_out)
 {
-        uint64_t most =
-                overflow_card_room(g, MIN(g->commit, sub_sat(g->visible, g->fixed)), UINT64_MAX);
+        uint64_t most = overflow_card_room(g, g->commit, UINT64_MAX);
         uint64_t in = 0, out = 0, used = g->heap.allocated;
         struct block **list = malloc((g->heap.count + 1) * sizeof(struct block *));
         size_t n = 0;
@@ -251,8 +257,7 @@ static uint64_t plan(struct gpu *g, uint64_t *ret_out)
 /* Room on the card to come, if the daemon likes; asked for and not waited for. */
 static void want_more(struct gpu *g)
 {
-        uint64_t wanted =
-                MIN(g->heap.allocated + g->heap.mapped, share(g, sub_sat(g->visible, g->fixed)));
+        uint64_t wanted = MIN(g->heap.allocated + g->heap.mapped, share(g));
 
         if (!g->attached || wanted <= MAX(g->commit, g->commit_wanted))
                 return;
@@ -354,7 +359,7 @@ uint64_t overflow_next_ns(void)
 /* Can it change sides now? */
 static bool may_move(const struct gpu *g, const struct extent *e)
 {
-        uint64_t most = share(g, MIN(g->commit, sub_sat(g->visible, g->fixed)));
+        uint64_t most = MIN(g->commit, share(g));
 
         if (!e->moves || e->busy || e->stay)
                 return false;

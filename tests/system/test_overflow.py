@@ -116,6 +116,16 @@ def test_two_that_keep_to_their_share_need_no_turns(small):
     assert small.handoffs() == 0
 
 
+def test_what_fits_lies_on_the_card_also_where_some_is_kept_for_small_buffers(make_world):
+    w = make_world(memory="256MiB")
+    w.start_daemon(config=SETTINGS)
+    p = buffers(w, 72, 72, SUBLET_KEEP="160MiB")
+    assert on_host(w, p, 0, 1) == [0, 0]
+    p.order("alloc 2 40MiB")
+    wait_for(lambda: 24 <= sum(on_host(w, p, 0, 1, 2)) <= 30, 20, "what is more than its share to be on the host")
+    p.finish()
+
+
 def test_it_survives_the_daemon(small):
     p = buffers(small, 40, 40)
     small.daemon.process.kill()
@@ -130,7 +140,7 @@ def test_it_survives_the_daemon(small):
 
 
 def test_where_the_driver_maps_no_host_memory_the_default_holds(small):
-    p = buffers(small, 20, SIMCUDA_HOST_MEMORY="no")
+    p = buffers(small, 20, SIMCUDA_HOST_MEMORY="no", SUBLET_KEEP="10MiB")
     assert p.order("info")["total"] < 64 * MIB
     p.process.stdin.write(b"alloc 1 60MiB\n")
     p.process.stdin.flush()
