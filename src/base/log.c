@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 static const char *const level_names[] = {"error", "warning", "info", "debug"};
@@ -39,8 +40,9 @@ int log_enabled(enum log_level level)
 static bool can_write(int fd)
 {
         struct pollfd p = {.fd = fd, .events = POLLOUT};
+        const struct timespec now = {0};
 
-        return poll(&p, 1, 0) == 1 && p.revents & POLLOUT;
+        return syscall(SYS_ppoll, &p, 1, &now, NULL, 0) == 1 && p.revents & POLLOUT;
 }
 
 void log_write(enum log_level level, const char *format, ...)
@@ -63,8 +65,8 @@ void log_write(enum log_level level, const char *format, ...)
                 used = (int)sizeof(line) - 2;
         line[used++] = '\n';
         if (can_write(STDERR_FILENO))
-                /* No write(): a thread that is cancelled would end there, with its caller's locks
-                 * held. */
+                /* Neither poll() nor write(): a thread that is cancelled would end there, with its
+                 * caller's locks held. */
                 (void)syscall(SYS_write, STDERR_FILENO, line, (size_t)used);
         errno = saved;
 }

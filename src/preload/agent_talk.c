@@ -292,8 +292,8 @@ static void agent_down(const char *why)
         overflow_cancel();
         if (agent.link == LINK_UP)
                 log_debug("lost the daemon in %s: %s", agent.where, why);
-        if (agent.fd >= 0)
-                (void)close(agent.fd);
+        if (agent.fd >= 0) /* no close(): a cancelled thread of the program would end there */
+                (void)syscall(SYS_close, agent.fd);
         agent.fd = -1;
         if (agent.link != LINK_DOWN || !agent.down_since_ns)
                 agent.down_since_ns = clock_now_ns();
