@@ -33,27 +33,41 @@ static void core_forked(void)
         core.lock = (struct lock){0};
 }
 
+static int set_up(void)
+{
+        int r;
+
+        log_open("libsublet", LOG_LEVEL_WARNING);
+        r = real_open();
+        if (r < 0) {
+                atomic_store(&core.bystander, true);
+        } else {
+                gate_setup();
+                torture_setup();
+                caches_setup();
+                (void)pthread_atfork(NULL, NULL, core_forked);
+        }
+        gate_open(GATE_UNREADY);
+        return r;
+}
+
 int core_setup(void)
 {
         static struct lock once;
-        static int result = 1;
+        static _Atomic int result = 1;
+        int r = atomic_load_explicit(&result, memory_order_acquire);
 
+        /* Without the lock: a child might be forked while another thread has it. */
+        if (likely(r != 1))
+                return r;
         lock_acquire(&once);
-        if (result == 1) {
-                log_open("libsublet", LOG_LEVEL_WARNING);
-                result = real_open();
-                if (result < 0) {
-                        atomic_store(&core.bystander, true);
-                } else {
-                        gate_setup();
-                        torture_setup();
-                        caches_setup();
-                        (void)pthread_atfork(NULL, NULL, core_forked);
-                }
-                gate_open(GATE_UNREADY);
+        r = atomic_load_explicit(&result, memory_order_relaxed);
+        if (r == 1) {
+                r = set_up();
+                atomic_store_explicit(&result, r, memory_order_release);
         }
         lock_release(&once);
-        return result;
+        return r;
 }
 
 /* The process exits, and the driver is about to shut down. A thread that is inside it then may stay

@@ -8,7 +8,8 @@
  *   exit     the process exits, freeing its memory in an exit handler
  *   join     the process exits, and a handler from before cuInit joins them, as destructors of
  *            static objects do
- *   fork     a child is forked, calls the driver, and exits; again and again */
+ *   fork     a child is forked while other threads ask the driver, calls it, and exits; again and
+ *            again */
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
@@ -60,6 +61,16 @@ static void *submit(void *argument)
         return NULL;
 }
 
+/* Questions that need nobody else, so that forks come in the middle of one. */
+static void *ask(void *unused)
+{
+        size_t total_bytes;
+
+        while (!atomic_load(&stop))
+                TRY(cu.DeviceTotalMem(&total_bytes, 0));
+        return NULL;
+}
+
 static void on_signal(int number)
 {
         atomic_fetch_add(&signals, 1);
@@ -104,6 +115,7 @@ static void join_at_exit(void)
 static void act(size_t n)
 {
         const struct timespec nap = {.tv_nsec = 20000000};
+        pthread_t asking[2];
 
         switch (how) {
         case CANCEL:
@@ -123,12 +135,18 @@ static void act(size_t n)
         case JOIN:
                 exit(PROGRAM_EXIT_OK);
         case FORK:
+                for (size_t i = 0; i < ARRAY_SIZE(asking); i++)
+                        if (pthread_create(&asking[i], NULL, ask, NULL))
+                                program_fail(PROGRAM_EXIT_SETUP, "pthread_create");
                 for (unsigned children = 0;; children++) {
                         one_child();
                         if (children >= 20 && access(options.until, F_OK) == 0)
                                 break;
                         (void)nanosleep(&nap, NULL);
                 }
+                atomic_store(&stop, true);
+                for (size_t i = 0; i < ARRAY_SIZE(asking); i++)
+                        (void)pthread_join(asking[i], NULL);
                 break;
         }
 }
