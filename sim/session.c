@@ -59,9 +59,9 @@ int session_name(char ret_name[static SESSION_NAME_MAX])
         return 0;
 }
 
-static int setting_error(const char *variable, const char *value)
+static int setting_error(const char *variable, const char *wanted, const char *value)
 {
-        (void)fprintf(stderr, "simcuda: malformed %s '%s'\n", variable, value);
+        (void)fprintf(stderr, "simcuda: %s is %s, not '%s'\n", variable, wanted, value);
         return -EINVAL;
 }
 
@@ -76,24 +76,24 @@ static int settings_read(struct settings *ret)
                 unsigned long n = strtoul(gpus, &end, 10);
 
                 if (*end || n < 1 || n > SESSION_DEVICES)
-                        return setting_error("SIMCUDA_GPUS", gpus);
+                        return setting_error("SIMCUDA_GPUS", "a number from 1 to 8", gpus);
                 s.devices = (unsigned)n;
                 s.given[0] = true;
         }
         if (memory && *memory) {
                 if (units_parse_size(memory, &s.memory) < 0 || s.memory < 16 * MIB)
-                        return setting_error("SIMCUDA_MEMORY", memory);
+                        return setting_error("SIMCUDA_MEMORY", "a size from 16MiB", memory);
                 s.given[1] = true;
         }
         if (bus && *bus) {
                 if (units_parse_rate(bus, &s.bus) < 0 || s.bus == 0)
-                        return setting_error("SIMCUDA_BUS", bus);
+                        return setting_error("SIMCUDA_BUS", "a rate such as 12GB/s", bus);
                 s.given[2] = true;
         }
         s.context = s.memory / CONTEXT_DIVISOR;
         if (context && *context) {
                 if (units_parse_size(context, &s.context) < 0)
-                        return setting_error("SIMCUDA_CONTEXT", context);
+                        return setting_error("SIMCUDA_CONTEXT", "a size", context);
                 s.given[3] = true;
         }
         *ret = s;
@@ -396,7 +396,8 @@ int session_join(bool cuda, struct session **ret_session)
                 return -ENOMEM;
         r = session_name(name);
         if (r < 0)
-                return setting_error("SIMCUDA_SESSION", getenv("SIMCUDA_SESSION"));
+                return setting_error("SIMCUDA_SESSION", "letters, digits, '-', '_' and '.'",
+                                     getenv("SIMCUDA_SESSION"));
         r = settings_read(&settings);
         if (r < 0)
                 return r;

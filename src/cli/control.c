@@ -41,8 +41,8 @@ int target_dir(const struct target *target, char ret[static PATHS_DIR_MAX],
                 return launch_simulator_dir(getenv("SIMCUDA_SESSION"), ret);
         }
         if (paths_daemon_dir(target->daemon, ret, PATHS_DIR_MAX, ret_kind) < 0)
-                return cli_fail(CLI_USAGE, "the directory '%s%s' is too long for a socket", ret,
-                                target->daemon ? "" : "...");
+                return cli_fail(CLI_USAGE, "the directory '%s%s' is too long for a socket",
+                                target->daemon ? target->daemon : ret, target->daemon ? "" : "...");
         return CLI_OK;
 }
 

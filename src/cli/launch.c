@@ -35,7 +35,8 @@ const struct cli_option launch_options[] = {
                  "from -20 to 20, higher goes first; above 0 only for the daemon's user"},
         [OPTION_MEMORY] =
                 {"memory", CLI_REQUIRED, "swap|overflow|managed",
-                 "how the program's memory is shared: moved as a whole, or by the driver"},
+                 "swap: moved as a whole; overflow: may be more than the card; managed: comes "
+                 "back by page faults"},
         [OPTION_KEEP] = {"keep", CLI_REQUIRED, "SIZE",
                          "with --memory overflow: use so much of the card at most"},
         [OPTION_POOLS] = {"pools", CLI_NONE, NULL,
@@ -54,6 +55,14 @@ static int check_size(const char *text)
         return units_parse_size(text, &bytes) == 0 && bytes > 0;
 }
 
+/* What the simulated driver takes (sim/README.md). */
+static int check_card(const char *text)
+{
+        uint64_t bytes;
+
+        return units_parse_size(text, &bytes) == 0 && bytes >= UINT64_C(16) << 20;
+}
+
 static int check_rate(const char *text)
 {
         uint64_t rate;
@@ -61,9 +70,9 @@ static int check_rate(const char *text)
         return units_parse_rate(text, &rate) == 0 && rate > 0;
 }
 
-static int check_count(const char *text)
+static int check_gpus(const char *text)
 {
-        return strlen(text) <= 2 && strspn(text, "0123456789") == strlen(text) && atoi(text) > 0;
+        return strlen(text) == 1 && text[0] >= '1' && text[0] <= '8';
 }
 
 static int check_session(const char *text)
@@ -90,9 +99,9 @@ static const struct {
         int (*check)(const char *text);
         const char *wanted;
 } sim_settings[] = {
-        {"memory", "SIMCUDA_MEMORY", check_size, "a size such as 1GiB"},
+        {"memory", "SIMCUDA_MEMORY", check_card, "a size from 16MiB, such as 1GiB"},
         {"bus", "SIMCUDA_BUS", check_rate, "a rate such as 12GB/s"},
-        {"gpus", "SIMCUDA_GPUS", check_count, "a number from 1 to 99"},
+        {"gpus", "SIMCUDA_GPUS", check_gpus, "a number from 1 to 8"},
         {"session", "SIMCUDA_SESSION", check_session, "up to 32 letters, digits, '-' and '_'"},
 };
 
@@ -360,8 +369,15 @@ static int set_framework(struct launch *l, const struct framework_setting *s, si
 
 int launch_complete(struct launch *l)
 {
+        const char *memory = launch_value(l, "SUBLET_MEMORY");
         char path[PATH_MAX];
         int r = set_library(l);
+
+        if (!memory)
+                memory = getenv("SUBLET_MEMORY");
+        if (r == CLI_OK && launch_value(l, "SUBLET_KEEP") &&
+            (!memory || strcmp(memory, "overflow") != 0))
+                r = cli_fail(CLI_USAGE, "--keep goes with --memory overflow");
 
         if (r == CLI_OK && l->daemon)
                 r = set_daemon_dir(l, l->daemon);

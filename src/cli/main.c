@@ -66,11 +66,10 @@ int help_main(const struct cli_command *self, int argc, char **argv)
         return CLI_OK;
 }
 
-int main(int argc, char **argv)
+static int dispatch(int argc, char **argv)
 {
         const struct cli_command *command;
 
-        log_open("sublet", LOG_LEVEL_WARNING);
         if (argc < 2) {
                 print_commands(stderr);
                 return CLI_USAGE;
@@ -88,4 +87,16 @@ int main(int argc, char **argv)
                 return cli_fail(CLI_USAGE, "there is no %s '%s'; sublet help lists the commands",
                                 argv[1][0] == '-' ? "option" : "command", argv[1]);
         return command->run(command, argc - 1, argv + 1);
+}
+
+int main(int argc, char **argv)
+{
+        int status;
+
+        log_open("sublet", LOG_LEVEL_WARNING);
+        status = dispatch(argc, argv);
+        /* What nobody could read was not said: a full disk, a closed pipe. */
+        if ((ferror(stdout) || fflush(stdout) != 0) && status == CLI_OK)
+                return cli_fail(CLI_FAILED, "cannot write to stdout");
+        return status;
 }

@@ -60,7 +60,9 @@ int cli_parse(const struct cli_command *self, int argc, char **argv, int stop_at
                         i++;
                         break;
                 }
-                if (argv[i][0] != '-' || argv[i][1] == 0) {
+                /* A dash alone, or before a digit (a negative number), makes no option. */
+                if (argv[i][0] != '-' || argv[i][1] == 0 ||
+                    (argv[i][1] >= '0' && argv[i][1] <= '9')) {
                         if (stop_at_first)
                                 break;
                         argv[words++] = argv[i++];

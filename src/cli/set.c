@@ -38,11 +38,17 @@ int set_main(const struct cli_command *self, int argc, char **argv)
         r = cli_parse(self, argc, argv, 0, target_take, &target, &words);
         if (r != CLI_OK)
                 return cli_parsed(r);
-        if (words != 2)
-                return cli_fail(CLI_USAGE, "set takes a setting and a value: %s", self->arguments);
+        if (words > 2)
+                return cli_fail(CLI_USAGE, "set takes one setting and its value, not also '%s'",
+                                argv[2]);
+        if (words == 0)
+                return cli_fail(CLI_USAGE, "set what? There are mode and quantum");
         for (size_t i = 0; i < ARRAY_SIZE(settings); i++) {
                 if (strcmp(settings[i].name, argv[0]) != 0)
                         continue;
+                if (words == 1)
+                        return cli_fail(CLI_USAGE, "set %s to what? It is %s", argv[0],
+                                        settings[i].wanted);
                 if (!settings[i].check(argv[1]))
                         return cli_fail(CLI_USAGE, "%s is %s, not '%s'", argv[0],
                                         settings[i].wanted, argv[1]);

@@ -1,5 +1,8 @@
 /* status.c: sublet status. Must never change anything. */
 #include <stdio.h>
+#include <stdlib.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
 
 #include "cli/cli.h"
 #include "cli/control.h"
@@ -28,6 +31,20 @@ static int take(int option, const char *argument, void *request)
         return CLI_OK;
 }
 
+/* Of the terminal; or what a program in between says, as watch(1) does; 0: nobody bounds it. */
+static int width_of_stdout(void)
+{
+        const char *columns = getenv("COLUMNS");
+        int said = columns ? atoi(columns) : 0;
+        struct winsize size;
+
+        if (!isatty(STDOUT_FILENO))
+                return said > 0 ? said : 0;
+        if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0)
+                return size.ws_col;
+        return said > 0 ? said : 80;
+}
+
 int status_main(const struct cli_command *self, int argc, char **argv)
 {
         struct request q = {0};
@@ -46,7 +63,7 @@ int status_main(const struct cli_command *self, int argc, char **argv)
                 (void)json_dumpf(answer, stdout, JSON_INDENT(2));
                 (void)putchar('\n');
         } else {
-                status_view_print(answer, stdout);
+                status_view_print(answer, width_of_stdout(), stdout);
         }
         json_decref(answer);
         return CLI_OK;

@@ -2,6 +2,7 @@
  * not give. */
 #include "cli/status_view.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,31 +11,34 @@
 #include "base/macros.h"
 #include "base/units.h"
 
-#define CELL_MAX    48
+#define CELL_MAX    80
 #define CLIENTS_MAX 4096
 #define UNKNOWN     "N/A"
 
 enum kind { TEXT, COUNT, SIZE, SECONDS };
 
-/* One column of the clients' table. Where the table is too wide, those with a floor give way. */
+/* One column of the clients' table. Where the table is too wide, those with a floor are cut to it,
+ * and where that is not enough the others with a rank are left out, the first rank first. */
 static const struct column {
         const char *title, *field;
         enum kind kind;
-        int floor;
+        int floor, rank;
 } columns[] = {
-        {"PID", "pid", COUNT, 0},
-        {"USER", "user", TEXT, 5},
-        {"NAME", "name", TEXT, 8},
-        {"STATE", "state", TEXT, 0},
-        {"FOR", "since_s", SECONDS, 0},
-        {"ALLOCATED", "allocated", SIZE, 0},
-        {"BACKED", "backed", SIZE, 0},
-        {"EVICTED", "evicted", SIZE, 0},
-        {"FIXED", "fixed", SIZE, 0},
-        {"ARENA", "arena", SIZE, 0},
-        {"GPU TIME", "gpu_time_s", SECONDS, 0},
-        {"HAND-OFFS", "handoffs", COUNT, 0},
+        {"PID", "pid", COUNT, 0, 0},
+        {"USER", "user", TEXT, 5, 5},
+        {"NAME", "name", TEXT, 10, 0},
+        {"STATE", "state", TEXT, 0, 0},
+        {"FOR", "since_s", SECONDS, 0, 6},
+        {"ALLOCATED", "allocated", SIZE, 0, 7},
+        {"BACKED", "backed", SIZE, 0, 0},
+        {"EVICTED", "evicted", SIZE, 0, 0},
+        {"FIXED", "fixed", SIZE, 0, 3},
+        {"ARENA", "arena", SIZE, 0, 1},
+        {"GPU TIME", "gpu_time_s", SECONDS, 0, 4},
+        {"HAND-OFFS", "handoffs", COUNT, 0, 2},
 };
+
+enum { RANKS = 7 };
 
 typedef char row_cells[ARRAY_SIZE(columns)][CELL_MAX];
 
@@ -184,35 +188,54 @@ static void print_notes(const json_t *client, FILE *out)
                 (void)fputc('\n', out);
 }
 
+/* A text that is cut ends in "+", as in ps and top. */
 static void print_cell(const char *cell, enum kind kind, int width, int gap, FILE *out)
 {
-        if (kind == TEXT)
-                (void)fprintf(out, "%*s%-*.*s", gap, "", width, width, cell);
+        if (width == 0)
+                return;
+        if (kind == TEXT && (int)strlen(cell) > width)
+                (void)fprintf(out, "%*s%.*s+", gap, "", width - 1, cell);
         else
-                (void)fprintf(out, "%*s%*s", gap, "", width, cell);
+                (void)fprintf(out, "%*s%*s", gap, "", kind == TEXT ? -width : width, cell);
 }
 
-/* Columns are as wide as their widest cell; too wide in all, the gaps shrink and then the texts. */
-static int fit_columns(int widths[static ARRAY_SIZE(columns)])
+/* Of the columns that are shown; least: their texts cut as far as may be. */
+static int table_width(const int widths[static ARRAY_SIZE(columns)], int gap, bool least)
 {
-        int gap = 2, total;
+        int total = 0;
 
-        total = (int)ARRAY_SIZE(columns) * gap;
         for (size_t i = 0; i < ARRAY_SIZE(columns); i++)
-                total += widths[i];
-        if (total > STATUS_COLUMNS) {
-                total -= (int)ARRAY_SIZE(columns);
-                gap = 1;
-        }
-        for (size_t i = ARRAY_SIZE(columns); i-- > 0 && total > STATUS_COLUMNS;)
-                while (columns[i].floor && widths[i] > columns[i].floor && total > STATUS_COLUMNS) {
-                        widths[i]--;
-                        total--;
-                }
-        return gap;
+                if (widths[i] > 0)
+                        total += gap + (least && columns[i].floor ? MIN(widths[i], columns[i].floor)
+                                                                  : widths[i]);
+        return total;
 }
 
-static void print_clients(const json_t *clients, FILE *out)
+/* Columns are as wide as their widest cell; too wide in all, the gaps shrink, then columns go, then
+ * texts are cut. A column that went has width 0. */
+static int fit_columns(int widths[static ARRAY_SIZE(columns)], int limit)
+{
+        if (limit == 0 || table_width(widths, 2, false) <= limit)
+                return 2;
+        for (int rank = 1; rank <= RANKS && table_width(widths, 1, true) > limit; rank++)
+                for (size_t i = 0; i < ARRAY_SIZE(columns); i++)
+                        if (columns[i].rank == rank)
+                                widths[i] = 0;
+        while (table_width(widths, 1, false) > limit) {
+                size_t widest = ARRAY_SIZE(columns);
+
+                for (size_t i = 0; i < ARRAY_SIZE(columns); i++)
+                        if (columns[i].floor && widths[i] > columns[i].floor &&
+                            (widest == ARRAY_SIZE(columns) || widths[i] > widths[widest]))
+                                widest = i;
+                if (widest == ARRAY_SIZE(columns))
+                        break;
+                widths[widest]--;
+        }
+        return 1;
+}
+
+static void print_clients(const json_t *clients, int width, FILE *out)
 {
         size_t n = MIN(json_array_size(clients), (size_t)CLIENTS_MAX);
         int widths[ARRAY_SIZE(columns)], gap;
@@ -235,7 +258,7 @@ static void print_clients(const json_t *clients, FILE *out)
                         widths[i] = MAX(widths[i], (int)strlen(rows[k][i]));
                 }
         }
-        gap = fit_columns(widths);
+        gap = fit_columns(widths, width);
         for (size_t i = 0; i < ARRAY_SIZE(columns); i++)
                 print_cell(columns[i].title, columns[i].kind, widths[i], gap, out);
         (void)fputc('\n', out);
@@ -248,7 +271,7 @@ static void print_clients(const json_t *clients, FILE *out)
         free(rows);
 }
 
-void status_view_print(const json_t *status, FILE *out)
+void status_view_print(const json_t *status, int width, FILE *out)
 {
         const json_t *gpus = json_object_get(status, "gpus"), *gpu;
         const json_t *host = json_object_get(status, "host_memory");
@@ -261,7 +284,7 @@ void status_view_print(const json_t *status, FILE *out)
         json_array_foreach (gpus, i, gpu) {
                 (void)fputc('\n', out);
                 print_gpu(status, gpu, out);
-                print_clients(json_object_get(gpu, "clients"), out);
+                print_clients(json_object_get(gpu, "clients"), width, out);
         }
         if (json_array_size(gpus) == 0)
                 (void)fprintf(out, "\nno GPU is in use yet\n");

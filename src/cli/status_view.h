@@ -1,12 +1,13 @@
-/* status_view.h: the daemon's state as a table of at most 100 columns.
+/* status_view.h: the daemon's state as a table.
  *
- * A pure function of the daemon's JSON object, so that it can be tested without a daemon. What the
- * daemon does not know (null, or a field that is not there) is shown as N/A, never as 0. */
+ * A pure function of the daemon's JSON object and the width, so that it can be tested without a
+ * daemon or a terminal. What the daemon does not know (null, or a field that is not there) is shown
+ * as N/A, never as 0. */
 #pragma once
 
 #include <jansson.h>
 #include <stdio.h>
 
-#define STATUS_COLUMNS 100
-
-void status_view_print(const json_t *status, FILE *out);
+/* width: at most so many characters a row of the table, as far as that can be; 0: as many as it
+ * takes. */
+void status_view_print(const json_t *status, int width, FILE *out);

@@ -155,7 +155,7 @@ static int parse_options(struct options *o, int argc, char *argv[])
         char text[CONFIG_ERROR_MAX + 64];
 
         for (int i = 1; i < argc; i++) {
-                const char *arg = argv[i], *value = NULL;
+                const char *arg = strcmp(argv[i], "-h") == 0 ? "--help" : argv[i], *value = NULL;
                 const struct option_row *row = NULL;
                 size_t n = strcspn(arg, "=");
 

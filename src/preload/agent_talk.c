@@ -20,6 +20,7 @@
 #include "preload/gate.h"
 #include "preload/ipc.h"
 #include "preload/link.h"
+#include "preload/name.h"
 #include "preload/overflow.h"
 #include "preload/passed.h"
 #include "preload/pin.h"
@@ -120,8 +121,6 @@ static int wished_priority(void)
 static void send_hello(void)
 {
         struct wire_message m = {0};
-        const char *name = getenv("SUBLET_NAME");
-        extern char *program_invocation_short_name;
 
         m.HELLO.magic = WIRE_MAGIC;
         m.HELLO.previous_instance = agent.instance;
@@ -129,11 +128,7 @@ static void send_hello(void)
         m.HELLO.minor = WIRE_MINOR;
         m.HELLO.pid = (uint32_t)getpid();
         m.HELLO.priority = (uint32_t)wished_priority();
-        (void)snprintf(m.HELLO.name, sizeof(m.HELLO.name), "%s",
-                       name && *name ? name : program_invocation_short_name);
-        for (char *c = m.HELLO.name; *c; c++)
-                if ((unsigned char)*c < 0x20 || (unsigned char)*c > 0x7e)
-                        *c = '?';
+        name_of_program(m.HELLO.name, sizeof(m.HELLO.name));
         (void)snprintf(m.HELLO.version, sizeof(m.HELLO.version), "%s", SUBLET_VERSION);
         agent_send(&m, WIRE_HELLO, WIRE_NO_GPU);
 }

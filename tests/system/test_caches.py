@@ -53,6 +53,7 @@ def test_what_is_kept_unused_is_given_back_and_not_copied(shared):
 def test_it_stays_where_that_is_wished(shared):
     p = cached(shared, "sleep", SUBLET_CACHES="keep")
     other = rival(shared)
+    assert shared.clients()[p.pid]["name"] == "cached.py"  # and not as all of Python's programs
     assert shared.clients()[p.pid]["allocated"] >= (USED + CACHED) * MIB
     assert copied(shared, p.pid) >= 48 * MIB
     finish(shared, p, other)

@@ -3,7 +3,7 @@
 
 #include "cli/status_view.h"
 
-static char *render(const char *json)
+static char *render_in(const char *json, int width)
 {
         json_t *status = json_loads(json, 0, NULL);
         char *text = NULL;
@@ -12,10 +12,15 @@ static char *render(const char *json)
 
         assert_non_null(status);
         assert_non_null(out);
-        status_view_print(status, out);
+        status_view_print(status, width, out);
         (void)fclose(out);
         json_decref(status);
         return text;
+}
+
+static char *render(const char *json)
+{
+        return render_in(json, 100);
 }
 
 #define GPU(clients)                                                                            \
@@ -90,17 +95,51 @@ static void columns_line_up(void **state)
         free(text);
 }
 
-static void the_widest_client_fits_a_hundred_columns(void **state)
-{
-        char *text = render(
-                GPU("{\"pid\":4194304,\"user\":\"a-very-long-user-name-indeed\",\"name\":"
-                    "\"a-program-whose-name-is-as-long-as-names-may-be-and-then-some-more\","
-                    "\"state\":\"restoring\",\"since_s\":86400,\"allocated\":1099511627775,"
-                    "\"backed\":1099511627775,\"evicted\":1099511627775,\"fixed\":1099511627775,"
-                    "\"arena\":1099511627775,\"gpu_time_s\":863999,\"handoffs\":123456}"));
+static const char widest[] =
+        GPU("{\"pid\":4194304,\"user\":\"a-very-long-user-name-indeed\",\"name\":"
+            "\"a-program-whose-name-is-as-long-as-names-may-be-and-no-longer-xx\","
+            "\"state\":\"restoring\",\"since_s\":86400,\"allocated\":1099511627775,"
+            "\"backed\":1099511627775,\"evicted\":1099511627775,\"fixed\":1099511627775,"
+            "\"arena\":1099511627775,\"gpu_time_s\":863999,\"handoffs\":123456}");
 
-        for (char *line = text, *end; (end = strchr(line, '\n')); line = end + 1)
-                assert_true(end - line <= STATUS_COLUMNS);
+static void the_widest_client_fits_every_terminal(void **state)
+{
+        for (int width = 46; width <= 200; width++) {
+                char *text = render_in(widest, width), *row = strstr(text, "PID");
+
+                assert_non_null(row);
+                for (char *line = row, *end; (end = strchr(line, '\n')); line = end + 1)
+                        assert_in_range(end - line, 1, width);
+                assert_non_null(strstr(row, "4194304"));
+                assert_non_null(strstr(row, "a-program"));
+                assert_non_null(strstr(row, "restoring"));
+                assert_non_null(strstr(row, "EVICTED"));
+                free(text);
+        }
+}
+
+static void a_hundred_columns_hold_the_whole_table_and_eighty_what_matters_most(void **state)
+{
+        char *text = render_in(widest, 100);
+
+        assert_non_null(strstr(text, "ARENA"));
+        assert_non_null(strstr(text, "HAND-OFFS"));
+        assert_non_null(strstr(text, "a-very-+ a-program+ ")); /* what is cut says so */
+        free(text);
+
+        text = render_in(client, 80);
+        assert_null(strstr(text, "ARENA"));
+        assert_non_null(strstr(text, "ALLOCATED"));
+        assert_non_null(strstr(text, "GPU TIME"));
+        free(text);
+}
+
+static void nothing_is_cut_where_nobody_bounds_the_width(void **state)
+{
+        char *text = render_in(widest, 0);
+
+        assert_non_null(strstr(text, "a-very-long-user-name-indeed  "));
+        assert_non_null(strstr(text, "and-no-longer-xx  restoring"));
         free(text);
 }
 
@@ -119,7 +158,10 @@ int main(void)
                 cmocka_unit_test(a_client_is_a_row_in_human_units),
                 cmocka_unit_test(what_is_unknown_is_never_shown_as_zero),
                 cmocka_unit_test(columns_line_up),
-                cmocka_unit_test(the_widest_client_fits_a_hundred_columns),
+                cmocka_unit_test(the_widest_client_fits_every_terminal),
+                cmocka_unit_test(
+                        a_hundred_columns_hold_the_whole_table_and_eighty_what_matters_most),
+                cmocka_unit_test(nothing_is_cut_where_nobody_bounds_the_width),
                 cmocka_unit_test(a_name_cannot_steer_the_terminal),
         };
 

@@ -1,0 +1,12 @@
+/* name.h: how a program is called where nobody has said so (SUBLET_NAME). */
+#pragma once
+
+#include <stddef.h>
+
+/* From a command line as /proc shows it, length bytes with a NUL after each word: the file's name;
+ * of Python, which would make all programs alike, that of its script or module. What is not plain
+ * ASCII is shown as '?'. fallback: where the command line says nothing. */
+void name_choose(const char *line, size_t length, const char *fallback, char *ret, size_t n);
+
+/* This program's: SUBLET_NAME, or as above. */
+void name_of_program(char *ret, size_t n);

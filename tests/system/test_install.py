@@ -1,0 +1,64 @@
+"""What `cmake --install` puts where: all of it is there, and works from wherever the prefix was moved to."""
+
+import os
+import pathlib
+import re
+import subprocess
+
+import pytest
+
+from world import BUILD, ROOT
+
+
+@pytest.fixture(scope="module")
+def prefix(tmp_path_factory):
+    destination = tmp_path_factory.mktemp("root")
+    done = subprocess.run(["cmake", "--install", BUILD], env={**os.environ, "DESTDIR": str(destination)},
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=60)
+    assert done.returncode == 0, done.stdout
+    found = re.search(r"^CMAKE_INSTALL_PREFIX:\w+=/(.*)$", pathlib.Path(BUILD, "CMakeCache.txt").read_text(), re.M)
+    return destination / found[1]
+
+
+def test_a_program_runs_from_there(world, prefix):
+    doctor = subprocess.run([prefix / "bin/sublet", "doctor", "--sim"], env=world.env, stdout=subprocess.PIPE, text=True,
+                            timeout=60)
+    parts = [str(p) for p in prefix.rglob("*") if p.name in ("libsublet.so", "subletd")]
+    assert len(parts) == 2 and all(p in doctor.stdout for p in parts), doctor.stdout
+    assert "FAIL" not in doctor.stdout, doctor.stdout
+    world.start([prefix / "bin/sublet", "run", "--sim", os.path.join(BUILD, "programs", "fill"), "--bytes", "8MiB"],
+                SUBLET_DIR=None, XDG_RUNTIME_DIR=world.root, LD_LIBRARY_PATH=None).ok()
+    assert os.path.exists(os.path.join(world.root, f"sublet-sim-{world.session}", "client.sock"))
+
+
+def test_the_service_starts_what_is_installed(prefix):
+    unit = (prefix / "lib/systemd/system/subletd.service").read_text()
+    daemon = re.search(r"^ExecStart=(/.*)$", unit, re.M)[1]
+    assert daemon.endswith("/bin/subletd") and str(prefix).endswith(os.path.dirname(os.path.dirname(daemon)))
+    assert "@" not in unit
+
+
+def test_what_programs_and_people_read_is_there(prefix):
+    for name in ("include/sublet.h", "share/sublet/sublet.py", "share/doc/sublet/README.md",
+                 "share/doc/sublet/docs/operations.md"):
+        assert (prefix / name).is_file(), name
+
+
+@pytest.mark.parametrize("words, wanted", [
+    (["st"], {"status", "stop"}),
+    (["run", "--na"], {"--name"}),
+    (["run", "--memory", ""], {"swap", "overflow", "managed"}),
+    (["run", "--sim", "=", "memory", "=", "1GiB", "--", "cma"], {"cmake"}),
+    (["run", "true", "--na"], set()),  # the program's own
+    (["set", ""], {"mode", "quantum"}),
+    (["set", "mode", "e"], {"exclusive"}),
+    (["status", "--"], {"--daemon", "--sim", "--json"}),
+    (["help", "do"], {"doctor"}),
+])
+def test_bash_completes(words, wanted):
+    script = f". {ROOT}/deploy/completion.bash; COMP_WORDS=(sublet \"$@\"); COMP_CWORD=$#; _sublet; printf '%s\\n' \"${{COMPREPLY[@]}}\""
+    done = subprocess.run(["bash", "-c", script, "bash", *words], env={**os.environ, "PATH": f"{BUILD}:{os.environ['PATH']}"},
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=20)
+    assert done.stderr == ""
+    found = set(done.stdout.split())
+    assert wanted <= found and (found == wanted or wanted == {"cmake"}), found

@@ -1,0 +1,79 @@
+/* test_name.c: how a program is called in `sublet status`. */
+#include "unit.h"
+
+#include "preload/name.h"
+
+#define LINE(words) words, sizeof(words)
+
+static void expect(const char *line, size_t length, const char *name)
+{
+        char got[64];
+
+        name_choose(line, length, "fallback", got, sizeof(got));
+        assert_string_equal(got, name);
+}
+
+static void a_program_is_called_as_its_file(void **state)
+{
+        expect(LINE("/usr/bin/hashcat\0-m\0"
+                    "0"),
+               "hashcat");
+        expect(LINE("./train\0--lr=3"), "train");
+        expect(LINE("ollama"), "ollama");
+}
+
+static void of_python_it_is_the_script_or_the_module(void **state)
+{
+        expect(LINE("python\0a.py"), "a.py");
+        expect(LINE("/opt/conda/bin/python3.12\0-u\0/home/ada/train.py\0--lr\0"
+                    "3"),
+               "train.py");
+        expect(LINE("python3\0-m\0ipykernel_launcher\0-f\0/x/kernel.json"), "ipykernel_launcher");
+        expect(LINE("python3\0-mtorch.distributed.run\0x.py"), "torch.distributed.run");
+        expect(LINE("python3\0-um\0vllm.entrypoints.openai.api_server"),
+               "vllm.entrypoints.openai.api_server");
+        expect(LINE("python3\0-W\0ignore\0-X\0dev\0-Wonce\0-OO\0/usr/bin/jupyter-lab"),
+               "jupyter-lab");
+        expect(LINE("python3\0--check-hash-based-pycs\0always\0b.py"), "b.py");
+}
+
+static void without_a_script_it_is_python(void **state)
+{
+        expect(LINE("/usr/bin/python3"), "python3");
+        expect(LINE("python3\0-c\0import torch\0-m\0x"), "python3");
+        expect(LINE("python3\0-Ic\0x"), "python3");
+        expect(LINE("python3\0-\0x"), "python3");
+        expect(LINE("python3\0-m"), "python3");
+        expect(LINE("python3\0-W"), "python3");
+        expect(LINE("python3\0--check-hash-based-pycs"), "python3");
+}
+
+static void where_the_line_says_nothing_the_fallback_holds(void **state)
+{
+        char got[8];
+
+        expect("", 0, "fallback");
+        expect("\0x", 3, "fallback");
+        expect("no end", 6, "fallback");
+        expect("python3\0cut-off", 15, "python3");
+        name_choose(LINE("python\0much-too-long.py"), "x", got, sizeof(got));
+        assert_string_equal(got, "much-to");
+}
+
+static void what_a_terminal_would_act_on_is_not_passed_on(void **state)
+{
+        expect(LINE("python\0\x1b[2J\n\xd0\xb6.py"), "?[2J???.py");
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                cmocka_unit_test(a_program_is_called_as_its_file),
+                cmocka_unit_test(of_python_it_is_the_script_or_the_module),
+                cmocka_unit_test(without_a_script_it_is_python),
+                cmocka_unit_test(where_the_line_says_nothing_the_fallback_holds),
+                cmocka_unit_test(what_a_terminal_would_act_on_is_not_passed_on),
+        };
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}
