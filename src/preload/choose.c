@@ -77,7 +77,7 @@ struct extent *choose_whole(struct gpu *g)
 static bool may_go(const struct gpu *g, const struct extent *e)
 {
         return e->state == EXTENT_RESIDENT && !e->pinned && !e->block->dying && extent_is_free(e) &&
-               (!e->managed || g->home_frees);
+               (!e->managed || home_answer(&g->home) == HOME_LEAVES);
 }
 
 /* What is remembered lies before what came back since. The same extents are to leave each time: the

@@ -12,6 +12,7 @@
 #include "base/macros.h"
 #include "cuda/cuda_abi.h"
 #include "preload/heap.h"
+#include "preload/home.h"
 #include "preload/lock.h"
 #include "preload/passed.h"
 
@@ -39,8 +40,7 @@ struct gpu {
 
         /* Figures, in bytes (docs/protocol.md, "Figures of a client"). */
         struct heap heap; /* allocated, backed, resident */
-        bool home_tried;  /* whether ... is known */
-        bool home_frees;  /* ... managed memory that is sent home leaves the card, as seen here */
+        struct home home; /* what becomes of managed memory that is sent to the host */
         uint64_t fixed;   /* contexts and what else is known to be fixed */
         uint64_t moved_out, moved_in;
         uint64_t spared_out, spared_in; /* left the card or came back without a copy */

@@ -72,9 +72,14 @@ bool hooks_grow(struct gpu *g, uint64_t more)
                 return true;
         if (pool_reclaim(g, more))
                 return true;
-        adopted = heap_adopted(&g->heap);
-        if (!adopted || !g->home_frees) /* what stays on the card is no room for others */
+        if (!heap_adopted(&g->heap))
                 return false;
+        lock_release(&core.lock);
+        home_find_out(g);
+        lock_acquire(&core.lock);
+        adopted = heap_adopted(&g->heap);
+        if (!adopted || home_answer(&g->home) != HOME_LEAVES)
+                return false; /* what stays on the card is no room for others */
         swap_disown(g, adopted);
         return true;
 }

@@ -12,9 +12,6 @@
 #include "preload/hooks.h"
 #include "preload/mode.h"
 
-#define HOME_TRIES   12u
-#define HOME_MATCHES 3u
-
 /* Only where processor and GPU may use it at the same time can it be sent home in between. */
 static bool can_send_home(CUdevice device)
 {
@@ -36,66 +33,6 @@ void managed_learn(struct gpu *g)
                             g->index);
 }
 
-static bool card_free(uint64_t *ret)
-{
-        size_t free_bytes, total;
-
-        if (real.cuMemGetInfo_v2(&free_bytes, &total) != CUDA_SUCCESS)
-                return false;
-        *ret = free_bytes;
-        return true;
-}
-
-static bool is_about(uint64_t more, uint64_t less, uint64_t bytes)
-{
-        return more >= less + bytes - bytes / 16 && more <= less + bytes + bytes / 16;
-}
-
-/* Touch it on the card and send it home: did the card's free memory follow both times, by just as
- * much? Others come and go meanwhile, so one time says little. */
-static bool home_frees_once(CUdeviceptr probe, uint64_t bytes, CUstream s)
-{
-        uint64_t before, there, after;
-
-        return card_free(&before) && real.cuMemsetD8Async(probe, 1, bytes, s) == CUDA_SUCCESS &&
-               real.cuStreamSynchronize(s) == CUDA_SUCCESS && card_free(&there) &&
-               real.cuMemPrefetchAsync(probe, bytes, CU_DEVICE_CPU, s) == CUDA_SUCCESS &&
-               real.cuStreamSynchronize(s) == CUDA_SUCCESS && card_free(&after) &&
-               is_about(before, there, bytes) && is_about(after, there, bytes);
-}
-
-void managed_try_home(struct gpu *g)
-{
-        uint64_t bytes = MIN(g->total / 128 & ~(64 * KIB - 1), 34 * MIB); /* no extent's size */
-        unsigned matches = 0;
-        CUstreamCaptureMode mode;
-        static struct lock once;
-        CUdeviceptr probe;
-        uint64_t room;
-        CUstream s;
-
-        if (__atomic_load_n(&g->home_tried, __ATOMIC_ACQUIRE))
-                return;
-        mode = core_relax();
-        lock_acquire(&once);
-        if (!g->home_tried && card_free(&room) && room >= bytes + bytes / 2 &&
-            real.cuStreamCreate(&s, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS) {
-                if (real.cuMemAllocManaged(&probe, bytes, CU_MEM_ATTACH_GLOBAL) == CUDA_SUCCESS) {
-                        for (unsigned i = 0; i < HOME_TRIES && matches < HOME_MATCHES; i++)
-                                matches += home_frees_once(probe, bytes, s);
-                        (void)real.cuMemFree_v2(probe);
-                        g->home_frees = matches == HOME_MATCHES;
-                        __atomic_store_n(&g->home_tried, true, __ATOMIC_RELEASE);
-                        log_debug("GPU %u: managed memory that is sent home %s", g->index,
-                                  g->home_frees ? "leaves the card"
-                                                : "keeps its pages: it is not moved");
-                }
-                (void)real.cuStreamDestroy_v2(s);
-        }
-        lock_release(&once);
-        core_unrelax(mode);
-}
-
 int managed_provide(struct gpu *g, uint64_t bytes)
 {
         CUstreamCaptureMode mode;
@@ -103,7 +40,7 @@ int managed_provide(struct gpu *g, uint64_t bytes)
         CUresult r;
 
         lock_release(&core.lock);
-        managed_try_home(g);
+        home_find_out(g);
         mode = core_relax();
         r = real.cuMemAllocManaged(&address, bytes, CU_MEM_ATTACH_GLOBAL);
         core_unrelax(mode);
@@ -123,7 +60,7 @@ static void adopt(struct gpu *g, CUdeviceptr address, uint64_t bytes, CUcontext 
         uint64_t cost;
         int r;
 
-        managed_try_home(g);
+        home_find_out(g);
         lock_acquire(&core.lock);
         for (;;) {
                 uint64_t max = MIN(g->commit, sub_sat(g->visible, g->fixed));

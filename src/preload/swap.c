@@ -298,6 +298,14 @@ static void note_stays(struct gpu *g, bool may_evict)
         g->stays = stays;
 }
 
+/* What is to leave is managed memory, and whether that would free the card is not known. Lock held.
+ */
+static bool home_is_asked(const struct gpu *g, bool may_evict)
+{
+        return may_evict && g->heap.managed_bytes > 0 && g->heap.backed > core_limit(g) &&
+               home_answer(&g->home) == HOME_NOT_KNOWN;
+}
+
 enum swap_progress swap_step(struct gpu *g, bool may_evict, bool restore)
 {
         struct swap *s = g->swap;
@@ -305,7 +313,7 @@ enum swap_progress swap_step(struct gpu *g, bool may_evict, bool restore)
         enum swap_progress progress = SWAP_NOTHING, answered;
         struct passed shed;
         int passed_fd = -EBADF;
-        bool out = false;
+        bool out = false, ask = false;
         CUresult r;
 
         if (!s)
@@ -323,10 +331,13 @@ enum swap_progress swap_step(struct gpu *g, bool may_evict, bool restore)
         if (s->count < TRANSFERS_MAX && !e)
                 e = claim_restore(g, restore, &passed_fd, &shed);
         if (!e && s->count == 0) {
+                ask = home_is_asked(g, may_evict);
                 note_stays(g, may_evict);
                 end_episodes(g);
-                lock_release(&core.lock);
-                return SWAP_NOTHING;
+                if (!ask) {
+                        lock_release(&core.lock);
+                        return SWAP_NOTHING;
+                }
         }
         s->in_step = true;
         lock_release(&core.lock);
@@ -339,6 +350,10 @@ enum swap_progress swap_step(struct gpu *g, bool may_evict, bool restore)
                         progress = (out ? transfer_evict(g, e) : transfer_restore(g, e, passed_fd))
                                            ? SWAP_MORE
                                            : SWAP_LATER;
+                if (ask) {
+                        home_find_out(g);
+                        progress = SWAP_LATER;
+                }
                 answered = transfer_answers(g);
                 if (answered > progress)
                         progress = answered;

@@ -300,9 +300,9 @@ def small(make_world):
     return w
 
 
-def hold(world, seed, mode):
+def hold(world, seed, mode, **env):
     return world.program("hold", "--bytes", "40MiB", "--block", "4MiB", "--seed", seed, stdin=subprocess.PIPE,
-                         SUBLET_MEMORY=mode)
+                         SUBLET_MEMORY=mode, **env)
 
 
 def test_mode_managed_keeps_every_byte_and_the_promise(small):
@@ -341,6 +341,28 @@ def test_mode_managed_moves_what_is_touched(small, mode):
     assert figures["swap"][0] >= 6 * 15 * MIB
     assert figures["managed"][0] < figures["swap"][0] / 2
     assert figures["managed"][1] < figures["swap"][1] / 2
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_what_could_not_be_tried_at_first_is_tried_when_the_room_is_needed(small, own):
+    """Whether memory that is sent home frees the card is found out when it is allocated, unless the card says nothing
+    clear at that moment (here: there is no room for the try). Not known is not the same as no."""
+    if own:
+        first = small.program("managed", "--bytes", "40MiB", "--block", "40MiB", stdin=subprocess.PIPE,
+                              SIMCUDA_FAIL="cuMemAllocManaged:2:2")
+        first.await_event("ready")
+        first.order("init")
+        first.order("run")
+    else:
+        first = hold(small, 1, "managed", SIMCUDA_FAIL=",".join(f"cuMemPrefetchAsync:{n}:2" for n in range(1, 13)))
+        first.await_event("filled")
+    second = hold(small, 2, "swap")
+    second.await_event("filled")
+    assert small.card()["managed_d2h_bytes"] >= 15 * MIB
+    first.order("run" if own else "touch")
+    for p in (first, second):
+        p.finish()
+    assert small.card()["evictions"] == 0
 
 
 @pytest.mark.parametrize("own", [True, False])
