@@ -18,6 +18,7 @@
 
 #define ACCEPTS_PER_WAKEUP   16
 #define MESSAGES_PER_WAKEUP  16 /* then others have their turn */
+#define LAST_WORDS_MAX       64 /* times that: more than a socket holds */
 #define UNREAD_MAX           4096
 #define EMPTY_MAX            8 /* of them: an empty packet and the end look alike */
 #define GREETING_TIMEOUT_US  (10 * UINT64_C(1000000))
@@ -180,14 +181,15 @@ static void set_turn(struct client *c)
                 (void)sd_event_source_set_priority(c->io, wanted);
 }
 
-static void receive(struct client *c)
+/* False: there is nothing more to read. */
+static bool receive(struct client *c)
 {
         for (unsigned n = 0; n < MESSAGES_PER_WAKEUP && !c->dropped; n++) {
                 struct wire_message m = {.header = {0}};
                 int r = client_read(c, &m);
 
                 if (r == 0)
-                        break;
+                        return false;
                 if (r == -EBADMSG) {
                         client_refuse(c, WIRE_REFUSED_PROTOCOL, "this is not a message of ours");
                 } else if (r < 0) {
@@ -202,6 +204,7 @@ static void receive(struct client *c)
                 }
                 pass_end(c->server); /* whatever came, used or not */
         }
+        return !c->dropped;
 }
 
 static int on_io(sd_event_source *src, int fd, uint32_t events, void *userdata)
@@ -213,7 +216,7 @@ static int on_io(sd_event_source *src, int fd, uint32_t events, void *userdata)
         if (!c->dropped && (events & EPOLLOUT))
                 flush_queue(c);
         if (!c->dropped && (events & (EPOLLIN | EPOLLHUP | EPOLLERR)))
-                receive(c);
+                (void)receive(c);
         set_turn(c);
         return 0;
 }
@@ -270,12 +273,16 @@ void client_check_gone(struct client *c)
                 client_mark_gone(c); /* no timer, no later: better early than never */
 }
 
+/* What the process said before it ended (BYE) is read first, some messages at a time as always; not
+ * for ever: somebody else may hold its socket and go on talking. */
 static int on_exit_of_process(sd_event_source *src, int fd, uint32_t events, void *userdata)
 {
         struct client *c = userdata;
 
         (void)fd;
         (void)events;
+        if (c->last_words++ < LAST_WORDS_MAX && receive(c))
+                return 0;
         (void)sd_event_source_set_enabled(src, SD_EVENT_OFF);
         client_drop(c, "the process ended");
         client_check_gone(c);
@@ -319,13 +326,9 @@ static int client_new(struct server *s, int fd, const struct peer *peer, struct 
         for (unsigned i = 0; i < SCHED_GPUS_MAX; i++)
                 c->accounts[i].ordinal = -1;
         r = sd_event_add_io(s->event, &c->io, fd, EPOLLIN, on_io, c);
-        if (r >= 0 && peer->pidfd >= 0) {
+        if (r >= 0 && peer->pidfd >= 0)
                 r = sd_event_add_io(s->event, &c->exit, peer->pidfd, EPOLLIN, on_exit_of_process,
                                     c);
-                /* What the process said before it ended (BYE) is read first. */
-                if (r >= 0)
-                        r = sd_event_source_set_priority(c->exit, SD_EVENT_PRIORITY_IDLE);
-        }
         if (r >= 0)
                 r = arm_timer(c, GREETING_TIMEOUT_US);
         if (r < 0) {

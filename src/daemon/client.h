@@ -40,6 +40,7 @@ struct client {
         bool ended;     /* the process has */
         bool gone;      /* and its memory is free: the sweep frees the client */
         unsigned gone_checks;
+        unsigned last_words; /* times it was read from after it had ended */
         uint64_t ended_ns;
 
         sched_client id;           /* 0: has not attached anything yet */

@@ -25,8 +25,8 @@
 struct client;
 struct control;
 
-/* Newcomers, and clients of a user who sends much, come after all others, who are served in turn;
- * but before the end of a process is seen. */
+/* Newcomers, and clients of a user who sends much, come after all others, who are served in turn.
+ */
 #define SERVER_PRIORITY_BUSY (SD_EVENT_PRIORITY_NORMAL + 10)
 
 enum server_end {
