@@ -19,8 +19,9 @@ struct client_account {
         uint64_t limit_told; /* LIMIT.backed of the last one sent */
         uint64_t fixed[3];
         unsigned n_fixed;
-        uint64_t managed; /* MANAGED.bytes */
-        bool named;       /* NVML has listed the process with a valid figure */
+        uint64_t fixed_told; /* to the scheduler */
+        uint64_t managed;    /* MANAGED.bytes */
+        bool named;          /* NVML has listed the process with a valid figure */
 };
 
 struct client {

@@ -9,10 +9,20 @@
 
 #define SAMPLES        ARRAY_SIZE(((struct gpu *)0)->foreign)
 #define PROCESSES_MAX  1024
-#define UNMEASURED_MAX 10 /* periods */
+#define UNMEASURED_MAX 10                   /* periods */
+#define LOOK_NS        (10 * NSEC_PER_MSEC) /* between two looks for those who have ended */
 
 /* The daemon has one loop and one thread; too large for its stack. */
 static struct nvml_process processes[PROCESSES_MAX];
+
+/* Who was on a card when it was last looked for those who have ended: a question to NVML takes
+ * milliseconds, and many may end at one moment. */
+static struct look {
+        uint64_t at_ns;
+        bool listing;
+        unsigned n;
+        uint32_t pids[PROCESSES_MAX];
+} looks[SCHED_GPUS_MAX];
 
 static uint64_t lowest(const uint64_t *samples, unsigned n)
 {
@@ -100,12 +110,16 @@ static void tell_fixed(struct server *s, unsigned gpu)
 {
         for (struct client *c = s->clients; c; c = c->next) {
                 struct client_account *acc = &c->accounts[gpu];
+                uint64_t fixed;
 
                 if (!c->id || acc->ordinal < 0 || acc->n_fixed < SAMPLES)
                         continue;
+                fixed = lowest(acc->fixed, acc->n_fixed);
+                if (fixed == acc->fixed_told)
+                        continue; /* telling costs a pass over all clients, for each of them */
+                acc->fixed_told = fixed;
                 session_begin(s);
-                sched_client_fixed(s->sched, c->id, gpu, lowest(acc->fixed, acc->n_fixed),
-                                   clock_now_ns(), &s->actions);
+                sched_client_fixed(s->sched, c->id, gpu, fixed, clock_now_ns(), &s->actions);
                 session_perform(s);
         }
 }
@@ -120,6 +134,13 @@ uint64_t measure_newest(const struct gpu *g)
         return g->n_foreign ? g->foreign[(g->n_foreign - 1) % SAMPLES] : g->foreign_told;
 }
 
+/* Small rises are noise that the headroom is there for. */
+static bool is_noise(const struct gpu *g, uint64_t foreign)
+{
+        return foreign > g->foreign_told && g->n_foreign > 1 &&
+               foreign - g->foreign_told < MIN(64 * MIB, g->total_bytes / 256);
+}
+
 static void tell_foreign(struct server *s, unsigned gpu)
 {
         struct gpu *g = &s->gpus.list[gpu];
@@ -130,13 +151,19 @@ static void tell_foreign(struct server *s, unsigned gpu)
          */
         if (foreign > g->foreign_told && clock_now_ns() < s->return_until_ns)
                 return;
-        /* Small rises are noise that the headroom is there for. */
-        if (foreign > g->foreign_told && g->n_foreign > 1 &&
-            foreign - g->foreign_told < MIN(64 * MIB, g->total_bytes / 256))
+        if (is_noise(g, foreign))
                 return;
         g->foreign_told = foreign;
         session_begin(s);
         sched_gpu_foreign(s->sched, gpu, foreign, clock_now_ns(), &s->actions);
+        session_perform(s);
+}
+
+static void forget_shortage(struct server *s, unsigned gpu)
+{
+        session_begin(s);
+        sched_gpu_foreign(s->sched, gpu, s->gpus.list[gpu].foreign_told, clock_now_ns(),
+                          &s->actions);
         session_perform(s);
 }
 
@@ -160,6 +187,10 @@ static void measure_gpu(struct server *s, unsigned gpu)
         g->foreign[g->n_foreign++ % SAMPLES] = foreign;
         kill_point("measured");
 
+        /* What a client found missing (SHORT) counts until the card is looked at, whether or not
+         * that shows anything worth telling. */
+        if (is_noise(g, neighbours_absorb(s, gpu, measure_foreign(g))))
+                forget_shortage(s, gpu);
         /* A byte that turns from foreign to fixed must not count as both in between. */
         if (measure_foreign(g) < g->foreign_told) {
                 tell_foreign(s, gpu);
@@ -170,17 +201,12 @@ static void measure_gpu(struct server *s, unsigned gpu)
         }
 }
 
-/* Nobody measures this card. What a client found missing some time ago (SHORT) may be there again:
- * the next one that needs it finds out. */
-static void forget_shortage(struct server *s, unsigned gpu)
+/* Nobody measures this card. What a client found missing some time ago may be there again: the next
+ * one that needs it finds out. */
+static void not_measured(struct server *s, unsigned gpu)
 {
-        struct gpu *g = &s->gpus.list[gpu];
-
-        if (++g->unmeasured % UNMEASURED_MAX != 0)
-                return;
-        session_begin(s);
-        sched_gpu_foreign(s->sched, gpu, 0, clock_now_ns(), &s->actions);
-        session_perform(s);
+        if (++s->gpus.list[gpu].unmeasured % UNMEASURED_MAX == 0)
+                forget_shortage(s, gpu);
 }
 
 void measure_all(struct server *s)
@@ -189,7 +215,7 @@ void measure_all(struct server *s)
                 if (s->nvml && s->gpus.list[g].nvml_index >= 0)
                         measure_gpu(s, g);
                 else
-                        forget_shortage(s, g);
+                        not_measured(s, g);
 }
 
 uint64_t measure_most(struct server *s, const struct client *c, unsigned gpu)
@@ -215,27 +241,52 @@ uint64_t measure_most(struct server *s, const struct client *c, unsigned gpu)
         return sub_sat(used, others) + slack;
 }
 
+/* Not older than LOOK_NS. */
+static const struct look *look_at(struct server *s, unsigned gpu)
+{
+        struct look *l = &looks[gpu];
+        uint64_t now = clock_now_ns();
+
+        if (l->at_ns && now - l->at_ns < LOOK_NS)
+                return l;
+        l->at_ns = now;
+        l->listing = s->nvml && s->gpus.list[gpu].nvml_index >= 0 &&
+                     nvml_processes(s->nvml, (unsigned)s->gpus.list[gpu].nvml_index, PROCESSES_MAX,
+                                    processes, &l->n) == 0;
+        for (unsigned i = 0; l->listing && i < l->n; i++)
+                l->pids[i] = processes[i].pid;
+        return l;
+}
+
+static bool is_listed(const struct look *l, pid_t pid)
+{
+        for (unsigned i = 0; i < l->n; i++)
+                if (l->pids[i] == (uint32_t)pid)
+                        return true;
+        return false;
+}
+
 bool measure_is_gone(struct server *s, struct client *c, bool *ret_sure)
 {
         bool sure = true, gone = true;
 
         for (unsigned g = 0; g < s->gpus.n; g++) {
                 struct client_account *acc = &c->accounts[g];
-                uint64_t used;
-                unsigned n;
+                const struct look *l;
 
                 if (!c->id || acc->ordinal < 0)
                         continue;
-                if (!s->nvml || s->gpus.list[g].nvml_index < 0 ||
-                    nvml_processes(s->nvml, (unsigned)s->gpus.list[g].nvml_index, PROCESSES_MAX,
-                                   processes, &n) < 0) {
+                l = look_at(s, g);
+                if (!l->listing) {
                         sure = false;
                         continue;
                 }
-                if (find_process(n, c->peer.pid, &used) == 0) {
+                if (is_listed(l, c->peer.pid)) {
                         acc->named = true;
                         gone = false;
                 }
+                if (l->at_ns < c->ended_ns)
+                        gone = false; /* it does not say what was left: the next look will */
                 sure = sure && acc->named;
         }
         *ret_sure = sure;
