@@ -365,7 +365,9 @@ int sched_client_want(struct sched *s, sched_client id, unsigned gpu, const stru
                 want_commit(a, w->commit, w->sequence);
         if (w->fixed > account_own_fixed(a)) {
                 want_fixed(s, c, a, w->fixed, w->sequence);
-        } else if (w->fixed && w->fixed < a->fixed_allowed) {
+        } else if (w->fixed && w->fixed != a->fixed_allowed) {
+                /* Less, or more that it is charged for already: it was measured, or is told late.
+                 */
                 ledger_set_fixed_allowed(s, c, gpu, w->fixed);
         } else if (w->fixed) {
                 a->limit_dirty = true;

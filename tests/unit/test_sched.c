@@ -336,6 +336,21 @@ static void fixed_bytes_as_measured_count_when_they_are_more(void **state)
         assert_int_equal(charged(b), 20 * MIB);
 }
 
+/* It is measured now and then, so a context that has ended may be in there still. */
+static void a_wish_for_fixed_bytes_that_are_charged_already_is_granted(void **state)
+{
+        BENCH;
+        struct tenant *t = join(b, 0);
+        struct sched_actions out = {0};
+
+        want_fixed(b, t, 20 * MIB);
+        sched_client_fixed(b->s, t->id, 0, 40 * MIB, b->now_ns, &out);
+        want_fixed(b, t, 40 * MIB);
+        assert_int_equal(t->refused, 0);
+        assert_int_equal(t->fixed_allowed[0], 40 * MIB);
+        assert_int_equal(charged(b), 40 * MIB);
+}
+
 /* ---- loss and return ---- */
 
 static void a_lost_client_is_charged_until_it_is_gone(void **state)
@@ -604,6 +619,7 @@ int main(void)
                 cmocka_unit_test(room_that_was_kept_for_fixed_bytes_is_not_promised_again),
                 cmocka_unit_test(small_wishes_do_not_overtake_in_the_queue_for_fixed_bytes),
                 cmocka_unit_test(fixed_bytes_as_measured_count_when_they_are_more),
+                cmocka_unit_test(a_wish_for_fixed_bytes_that_are_charged_already_is_granted),
                 cmocka_unit_test(a_lost_client_is_charged_until_it_is_gone),
                 cmocka_unit_test(a_process_that_returns_is_charged_once),
                 cmocka_unit_test(gone_takes_former_records_along),
