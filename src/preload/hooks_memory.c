@@ -257,6 +257,7 @@ static void reap_gpu(struct gpu *g)
                 }
                 *link = b->next_late;
                 swap_discard(g, b);
+                overflow_changed(g);
                 link = &g->late; /* the lock was given up meanwhile */
         }
 }
@@ -351,8 +352,10 @@ CUresult hook_cuMemFree_v2(CUdeviceptr dptr)
                 reap_later(g, dead);
         else if (dead)
                 swap_discard(g, dead);
-        if (dead)
-                agent_kick(); /* a piece of a slab changes no figure */
+        if (dead) {
+                overflow_changed(g); /* others may have its place */
+                agent_kick();        /* a piece of a slab changes no figure */
+        }
         lock_release(&core.lock);
         return CUDA_SUCCESS;
 }

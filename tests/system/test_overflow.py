@@ -92,9 +92,10 @@ def test_the_largest_lies_on_the_host_and_priorities_say_otherwise(small):
 
 def test_room_that_comes_free_is_used(small):
     p = buffers(small, 30, 30, 30)
-    assert sum(on_host(small, p, 0, 1, 2)) >= 30
-    p.order("free 1")
-    wait_for(lambda: sum(on_host(small, p, 0, 2)) <= 4, 20, "what is left to come to the card")
+    wait_for(lambda: on_host(small, p, 0) == [0], 20, "the first one to be on the card as a whole")
+    assert sum(on_host(small, p, 1, 2)) >= 30
+    p.order("free 0")
+    wait_for(lambda: sum(on_host(small, p, 1, 2)) <= 4, 20, "what is left to come to the card")
     p.finish()
 
 
