@@ -165,8 +165,9 @@ static void idle_step(uint64_t now)
 {
         uint64_t submissions;
 
-        if (!core.running || !core.lease || agent.revoking || agent.link != LINK_UP ||
-            now < agent.tick_ns)
+        /* Said once: whoever submits then says that first. */
+        if (!core.running || !core.lease || agent.revoking || agent.idle_said ||
+            agent.link != LINK_UP || now < agent.tick_ns)
                 return;
         agent.tick_ns = now + TICK_NS;
         submissions = gate_submissions();
@@ -275,9 +276,9 @@ static uint64_t agent_timeout(enum swap_progress progress, uint64_t now)
                 return MIN(MAX((now - agent.revoked_ns) / 8, 20 * NSEC_PER_USEC), NSEC_PER_MSEC);
         if (agent.link == LINK_DOWN)
                 t = sub_sat(agent.retry_ns, now);
-        if (core.running && core.lease && !agent.idle_said)
+        if (core.running && core.lease && !agent.idle_said && agent.link == LINK_UP)
                 t = MIN(t, sub_sat(agent.tick_ns, now));
-        t = MIN(t, agent_usage_wait_ns());
+        t = MIN(t, sub_sat(agent.tell_ns, now));
         return MIN(t, sub_sat(MIN(torture_next_ns(), overflow_next_ns()), now));
 }
 
@@ -335,6 +336,7 @@ static void *agent_main(void *unused)
                 agent_begin_to_run();
                 idle_step(clock_now_ns());
                 agent_tell();
+                ipc_told();
                 timeout = MIN(agent_timeout(progress, clock_now_ns()), tend);
                 if (late)
                         timeout = MIN(timeout, LATER_NS);
@@ -406,10 +408,23 @@ void agent_kick(void)
                 (void)syscall(SYS_write, agent.wake, &one, sizeof(one));
 }
 
+void agent_figures(struct gpu *g)
+{
+        /* Once, until they have been told: a program may allocate a million times a second. */
+        if (g->usage_dirty)
+                return;
+        g->usage_dirty = true;
+        agent_kick();
+}
+
 void agent_released(void)
 {
+        bool waited_for = !core.running;
+
+        for (unsigned i = 0; i < core.gpu_count; i++)
+                waited_for = waited_for || core.gpus[i].pin_wanted > 0;
         bell_ring(&core.changed);
-        if (!core.running)
+        if (waited_for)
                 agent_kick();
 }
 

@@ -20,8 +20,10 @@ void agent_stop(void);
 
 /* Something the agent looks at has changed. Cheap when it has been told already. */
 void agent_kick(void);
+/* Figures of this GPU have changed: they are told soon. core.lock held. */
+void agent_figures(struct gpu *g);
 /* Memory that was in a thread's hands may be moved again: the agent may have found nothing else to
- * move, and sleep. core.lock held. */
+ * move or to pin, and sleep. core.lock held. */
 void agent_released(void);
 
 /* A thread waits at the gate: ask for a lease, or for room for what was allocated. core.lock held.

@@ -55,7 +55,7 @@ struct agent_state {
         uint64_t need_said[CORE_GPUS_MAX];
         uint64_t usage_ns[CORE_GPUS_MAX];      /* when figures were last sent, */
         uint32_t sequence_said[CORE_GPUS_MAX]; /* and which LIMIT they acknowledged */
-        bool usage_waits;                      /* figures are kept back for a moment */
+        uint64_t tell_ns; /* when there is more to tell; UINT64_MAX: not by itself */
         bool run_said[CORE_GPUS_MAX];
         uint64_t managed_said[CORE_GPUS_MAX];
         uint64_t host_held_said, host_wanted_said;
@@ -79,8 +79,6 @@ void agent_connect(void);
 void agent_listen(void);
 /* Say what has changed since the last time. */
 void agent_tell(void);
-/* How long until figures that were kept back are to be told; UINT64_MAX: none are. */
-uint64_t agent_usage_wait_ns(void);
 /* Shut the gate and wait for what is in flight, but no longer than so without progress. */
 void agent_begin_drain(uint64_t patience_ns);
 /* Never mind: open it again. */

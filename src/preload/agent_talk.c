@@ -194,6 +194,7 @@ static void send_usage(struct gpu *g)
         g->usage_dirty = false;
         agent.usage_ns[g->index] = clock_now_ns();
         agent.sequence_said[g->index] = g->limit_sequence;
+        g->allocated_said = g->heap.allocated;
         m.USAGE.allocated = g->heap.allocated;
         /* A restore is told when it is whole, so that a grant never comes before; the charge covers
          * the limit anyway. While memory leaves, what has not left yet counts. */
@@ -290,6 +291,7 @@ static void agent_down(const char *why)
         if (agent.fd >= 0) /* no close(): a cancelled thread of the program would end there */
                 (void)syscall(SYS_close, agent.fd);
         agent.fd = -1;
+        agent_kick(); /* it may be a thread of the program's that found out */
         if (agent.link != LINK_DOWN || !agent.down_since_ns)
                 agent.down_since_ns = clock_now_ns();
         agent.link = LINK_DOWN;
@@ -607,15 +609,18 @@ void agent_listen(void)
 }
 
 /* Give room back that the program no longer uses, some blocks at a time. */
-static void trim_commit(struct gpu *g)
+static void trim_commit(struct gpu *g, uint64_t now)
 {
         uint64_t used = MAX(g->heap.allocated, g->commit_kept);
         uint64_t keep = align_up(used, g->block_bytes) + g->block_bytes;
 
-        if (!g->attached || g->commit == UINT64_MAX || g->commit_wanted != g->commit ||
-            g->commit <= keep + 2 * g->block_bytes ||
-            clock_now_ns() - g->commit_used_ns < COMMIT_KEEP_NS)
+        if (g->commit == UINT64_MAX || g->commit_wanted != g->commit ||
+            g->commit <= keep + 2 * g->block_bytes)
                 return;
+        if (now - g->commit_used_ns < COMMIT_KEEP_NS) {
+                agent.tell_ns = MIN(agent.tell_ns, g->commit_used_ns + COMMIT_KEEP_NS);
+                return;
+        }
         g->commit = g->commit_wanted = keep;
         g->want_dirty = true;
 }
@@ -643,21 +648,18 @@ static bool usage_is_due(const struct gpu *g)
                clock_now_ns() - agent.usage_ns[g->index] >= USAGE_SPACING_NS;
 }
 
-uint64_t agent_usage_wait_ns(void)
-{
-        return agent.usage_waits ? USAGE_SPACING_NS : UINT64_MAX;
-}
-
 void agent_tell(void)
 {
-        agent.usage_waits = false;
+        uint64_t now = clock_now_ns();
+
+        agent.tell_ns = UINT64_MAX;
         tell_host();
         for (unsigned i = 0; i < core.gpu_count && agent.link == LINK_UP; i++) {
                 struct gpu *g = &core.gpus[i];
 
                 if (!g->attached)
                         continue;
-                trim_commit(g);
+                trim_commit(g, now);
                 if (core.waiters > 0 &&
                     (!agent.run_said[i] || agent.need_said[i] != g->heap.allocated) &&
                     (!core.running || heap_missing(&g->heap) > 0))
@@ -668,7 +670,8 @@ void agent_tell(void)
                         send_managed(g);
                 if (g->usage_dirty && usage_is_due(g))
                         send_usage(g);
-                agent.usage_waits = agent.usage_waits || g->usage_dirty;
+                if (g->usage_dirty)
+                        agent.tell_ns = MIN(agent.tell_ns, now + USAGE_SPACING_NS);
                 tell_pinned(g);
                 if (g->want_dirty && agent.link == LINK_UP)
                         send_want(g);

@@ -109,6 +109,7 @@ void core_give_up(const struct gpu *g, CUresult why)
                         g->index, (int)why);
         atomic_store(&core.bystander, true);
         bell_ring(&core.changed);
+        agent_kick(); /* it leaves */
 }
 
 static bool notices_wanted(void)

@@ -60,6 +60,7 @@ struct gpu {
         uint32_t want_sequence;  /* of the last WANT sent */
         uint32_t refused_commit, refused_fixed; /* sequence of the WANT that was refused; 0: none */
         bool want_dirty, usage_dirty;
+        uint64_t allocated_said; /* when figures were last told */
 
         /* Pinned blocks (pin.h), in bytes. */
         uint64_t pin_wanted, pin_granted; /* what there is; of it, what counts with the daemon */

@@ -90,7 +90,8 @@ void hooks_allocated(struct gpu *g)
          * allocations. */
         if (heap_missing(&g->heap) > 0 && !(atomic_load(&gate_bits) & GATE_UNBACKED))
                 gate_shut(GATE_UNBACKED);
-        g->usage_dirty = true;
+        if (g->heap.allocated != g->allocated_said)
+                agent_figures(g);
         g->commit_used_ns = clock_now_ns();
 }
 

@@ -30,6 +30,8 @@ void ipc_context_dies(CUcontext context);
 
 /* Answer what can be answered now; given up meanwhile. True: look again soon. */
 bool ipc_step(void);
+/* The daemon has been told our figures, but for those of GPUs that are still to be told. */
+void ipc_told(void);
 /* To be polled for reading; -EBADF: nothing to listen to. */
 int ipc_poll_fd(void);
 /* A daemon is there; what it knows of us has to be said again. */

@@ -76,7 +76,7 @@ static void charge(struct import *i)
         i->charged = true;
         i->gpu->fixed += i->mapped;
         i->gpu->fixed_wanted = MAX(i->gpu->fixed_wanted, i->gpu->fixed);
-        i->gpu->usage_dirty = true;
+        agent_figures(i->gpu);
 }
 
 void ipc_import_handle(struct ipc_link *l, const struct wire_message *m, struct passed *came)
@@ -112,7 +112,7 @@ void ipc_import_lost(struct ipc_link *l)
 
 static void import_close(struct import *i);
 
-void ipc_import_step(void)
+void ipc_told(void)
 {
         for (struct import *i = imports; i; i = i->next) {
                 struct wire_message m = {0};

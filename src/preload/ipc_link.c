@@ -135,8 +135,10 @@ void ipc_send(struct ipc_link *l, struct wire_message *m, unsigned type, const i
 {
         m->header = (struct wire_header){.type = (uint16_t)type, .gpu = WIRE_NO_GPU};
         /* Each side has but a few messages under way; who has not read hundreds is not well. */
-        if (!l->lost && link_send(l->fd, m, fds, n_fds) < 0)
+        if (!l->lost && link_send(l->fd, m, fds, n_fds) < 0) {
                 l->lost = true;
+                agent_kick(); /* to bury it */
+        }
 }
 
 void ipc_on_peered(const struct wire_message *m, struct passed *came)
@@ -293,7 +295,6 @@ bool ipc_step(void)
         for (int i = 0; i < n; i++)
                 hear(events[i].data.ptr);
         bury_lost();
-        ipc_import_step();
         return ipc_export_step() || n == 16;
 }
 

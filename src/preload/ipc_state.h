@@ -54,4 +54,3 @@ bool ipc_export_step(void);
 /* ipc_import.c */
 void ipc_import_handle(struct ipc_link *l, const struct wire_message *m, struct passed *came);
 void ipc_import_lost(struct ipc_link *l);
-void ipc_import_step(void);

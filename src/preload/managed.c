@@ -72,7 +72,7 @@ static void adopt(struct gpu *g, CUdeviceptr address, uint64_t bytes, CUcontext 
         }
         if (r == 0) {
                 gate_shut(GATE_UNBACKED);
-                g->usage_dirty = true;
+                agent_figures(g);
                 g->commit_used_ns = clock_now_ns();
         } else {
                 log_debug("GPU %u: %llu MiB of managed memory are left to the driver", g->index,

@@ -447,7 +447,7 @@ bool overflow_move(void)
                 heap_change_sides(&g->heap, e);
                 overflow.moved += e->bytes;
         }
-        g->usage_dirty = true;
+        agent_figures(g);
         bell_ring(&core.changed);
         lock_release(&core.lock);
         return true;

@@ -67,7 +67,7 @@ static void stay_release(struct gpu *g, struct stay *s)
                 h->allocated -= s->bytes;
                 h->backed -= s->bytes;
                 h->resident -= s->bytes;
-                g->usage_dirty = true;
+                agent_figures(g);
                 withdraw(g, s->bytes, true);
         }
         detach(g, s);

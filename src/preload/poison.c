@@ -35,8 +35,8 @@ bool poison_note(struct gpu *g, CUresult r)
                 log_debug("GPU %u: sticky error %d; what was in its memory is given back", g->index,
                           (int)r);
                 __atomic_store_n(&g->error, r, __ATOMIC_RELAXED);
-                g->usage_dirty = true;
-                agent_kick();
+                agent_figures(g);
+                agent_kick(); /* whatever there was to tell before */
         }
         return true;
 }

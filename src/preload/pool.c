@@ -670,7 +670,7 @@ CUresult pool_allocate(struct pool *p, const struct pool_stream *s, uint64_t byt
         if (heap_use_cost(b, n->address, n->bytes)) {
                 heap_use(&g->heap, b, n->address, n->bytes);
                 p->reserved_high = MAX(p->reserved_high, pool_reserved(p));
-                g->usage_dirty = true;
+                agent_figures(g);
                 g->commit_used_ns = clock_now_ns();
                 if (g->limit == UINT64_MAX && swap_back_block(g, b) < 0) {
                         give(p, n, NULL);

@@ -61,7 +61,7 @@ void swap_idle(struct gpu *g, struct extent *e)
         kept_forget(g->swap->arena, e);
         e->state = EXTENT_UNBACKED;
         if (e->counted)
-                g->usage_dirty = true;
+                agent_figures(g);
         heap_settle(&g->heap, e);
 }
 
@@ -112,7 +112,7 @@ void swap_arrived(struct gpu *g, struct extent *e)
         e->busy = false;
         choose_arrived(g);
         g->heap.resident += e->bytes;
-        g->usage_dirty = true;
+        agent_figures(g);
         bell_ring(&core.changed);
 }
 
@@ -294,7 +294,7 @@ static void note_stays(struct gpu *g, bool may_evict)
         bool stays = may_evict && g->heap.backed > core_limit(g) && g->swap->count == 0;
 
         if (stays != g->stays)
-                g->usage_dirty = true;
+                agent_figures(g);
         g->stays = stays;
 }
 
@@ -411,7 +411,7 @@ void swap_forsake(struct gpu *g, struct block *b)
                 e->live = 0;
                 swap_idle(g, e);
         }
-        g->usage_dirty = true;
+        agent_figures(g);
         bell_ring(&core.changed);
 }
 
@@ -470,7 +470,7 @@ static void extent_empty(struct gpu *g, struct extent *e)
                 e->state = EXTENT_UNBACKED;
         }
         swap_idle(g, e);
-        g->usage_dirty = true;
+        agent_figures(g);
 }
 
 void swap_release(struct gpu *g, struct extent *e)
@@ -492,7 +492,7 @@ void swap_hand_over(struct gpu *g, struct block *b)
                 }
         }
         heap_bury(&g->heap, b);
-        g->usage_dirty = true;
+        agent_figures(g);
         bell_ring(&core.changed);
 }
 
@@ -528,7 +528,7 @@ static void withdraw_managed(struct gpu *g, struct block *b, bool give_back)
         g->heap.managed_bytes -= bytes;
         g->heap.backed -= resident;
         g->heap.resident -= resident;
-        g->usage_dirty = true;
+        agent_figures(g);
         bell_ring(&core.changed);
 }
 
@@ -540,7 +540,7 @@ bool swap_empty(struct gpu *g, struct block *b)
                 b->extents[i].live = 0;
                 extent_empty(g, &b->extents[i]);
         }
-        g->usage_dirty = true;
+        agent_figures(g);
         bell_ring(&core.changed);
         return true;
 }

@@ -32,7 +32,7 @@ static struct {
         uint64_t taken; /* bytes it had, then those that were taken from it */
         uint64_t ended; /* well or not: who asked goes on */
         uint64_t times, drains_failed;
-} torture;
+} torture = {.next_ns = UINT64_MAX};
 
 static __thread uint64_t thread_random __attribute__((tls_model("initial-exec")));
 

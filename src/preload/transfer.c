@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/macros.h"
+#include "preload/agent.h"
 #include "preload/extent.h"
 #include "preload/kept.h"
 #include "preload/poison.h"
@@ -291,7 +292,7 @@ static void extent_left(struct gpu *g, struct transfer *t)
         if (!e->managed)
                 *(t->copies ? &g->moved_out : &g->spared_out) += extent_pages_bytes(e->kept);
         swap_idle(g, e);
-        g->usage_dirty = true;
+        agent_figures(g);
         bell_ring(&core.changed);
 }
 

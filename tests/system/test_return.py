@@ -1,92 +1,10 @@
 """A client that comes back to a daemon: from its ATTACH on it holds no more than it said, answered or not. The daemon here is
 the test itself, so that the answer can be kept back."""
 
-import os
-import socket
-import stat
-
 import pytest
 
-from wireclient import MAGIC, MESSAGES, MIB, NO_GPU, RUN, encode
-
-BY_NUMBER = {number: (name, layout, fields) for name, (number, _, layout, fields) in MESSAGES.items()}
-KEPT_BACK = 0.4  # s: tens of extents could be moved meanwhile
-TIMEOUT = 30
-
-
-class Scripted:
-    """A daemon of one client that says what the test says."""
-
-    def __init__(self, world):
-        os.mkdir(world.dir, 0o700)
-        path = os.path.join(world.dir, "client.sock")
-        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self.socket.bind(path)
-        os.chmod(path, stat.S_IRUSR | stat.S_IWUSR)
-        self.socket.listen(1)
-        self.socket.settimeout(TIMEOUT)
-        self.client = None
-        self.sequence = self.lease = 0
-        self.grants = True
-        self.limit = {}
-
-    def accept(self, late=False):
-        """As far as ATTACH, which is not answered."""
-        self.client, _ = self.socket.accept()
-        self.client.settimeout(TIMEOUT)
-        self.sequence = 0
-        self.expect("HELLO")
-        if late:
-            self.stays_unanswered()
-        self.send("WELCOME", magic=MAGIC, instance=1, major=1, minor=1, version="test")
-        return self.expect("ATTACH")
-
-    def answer(self, commit, backed, fixed):
-        self.send("ATTACHED", gpu=0, visible_bytes=30 * MIB, context_bytes=MIB, block_bytes=2 * MIB, bound_ns=10**7)
-        self.say_limit(commit=commit, backed=backed, fixed=fixed)
-
-    def say_limit(self, **figures):
-        self.sequence += 1
-        self.limit |= figures
-        self.send("LIMIT", gpu=0, sequence=self.sequence, visible_bytes=30 * MIB, arena=2**64 - 1, **self.limit)
-
-    def send(self, name, gpu=NO_GPU, sequence=1, **fields):
-        self.client.send(encode(name, gpu, sequence, **fields))
-
-    def receive(self):
-        packet = self.client.recv(4096)
-        assert packet, "the client has closed the connection"
-        name, layout, fields = BY_NUMBER[int.from_bytes(packet[:2], "little")]
-        return {"type": name, **{field: value for (_, field), value in zip(fields, layout.unpack(packet)[3:])}}
-
-    def expect(self, wanted, test=lambda m: True):
-        """The next such message; what is asked for meanwhile is granted."""
-        while True:
-            m = self.receive()
-            if m["type"] == wanted and test(m):
-                return m
-            if m["type"] == "WANT":
-                self.say_limit(fixed=max(m["fixed"], self.limit["fixed"]))
-                if m["flags"] & RUN and self.grants:
-                    self.lease += 1
-                    self.send("GRANT", lease=self.lease)
-
-    def acknowledged(self):
-        sequence = self.sequence
-        return self.expect("USAGE", lambda m: m["limit_sequence"] >= sequence)
-
-    def stays_unanswered(self):
-        """Whatever it would do without an answer it does now; nothing tells when it has been done."""
-        self.client.settimeout(KEPT_BACK)
-        with pytest.raises(TimeoutError):
-            while True:
-                self.receive()
-        self.client.settimeout(TIMEOUT)
-
-    def close(self):
-        if self.client:
-            self.client.close()
-        self.socket.close()
+from scripted import Scripted
+from wireclient import MIB
 
 
 @pytest.fixture

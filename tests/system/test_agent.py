@@ -1,0 +1,102 @@
+"""The library's own thread: it sleeps where there is nothing to do, and says once what has to be said once."""
+
+import os
+import subprocess
+import time
+
+import pytest
+
+from scripted import Scripted
+from wireclient import MIB
+from world import wait_for
+
+
+def agent_of(p):
+    """The schedstat of its thread."""
+    def look():
+        for task in os.listdir(f"/proc/{p.pid}/task"):
+            with open(f"/proc/{p.pid}/task/{task}/comm", encoding="ascii") as f:
+                if f.read().strip() == "sublet-agent":
+                    return f"/proc/{p.pid}/task/{task}/schedstat"
+        return None
+
+    return wait_for(look, 20, "the agent's thread")
+
+
+def processor_time(schedstat):
+    with open(schedstat, encoding="ascii") as f:
+        return int(f.read().split()[0]) / 1e9
+
+
+def sleeps(p, for_s=1.0):
+    """A thread that looks again and again uses all of a processor, or what it gets of it."""
+    schedstat = agent_of(p)
+    before = processor_time(schedstat)
+    time.sleep(for_s)
+    used = processor_time(schedstat) - before
+    assert used < for_s / 100, f"the agent used {used:.3f} s of {for_s} s"
+
+
+@pytest.fixture
+def scripted(make_world):
+    started = []
+
+    def begin(*argv, commit=24 * MIB, **options):
+        world = make_world(memory="32MiB")
+        daemon = Scripted(world)
+        started.append(daemon)
+        p = world.program(*argv, SUBLET_REQUIRE="1", **options)
+        attach = daemon.accept()
+        daemon.answer(commit=commit, backed=24 * MIB, fixed=attach["fixed_wanted"])
+        return world, daemon, p
+
+    yield begin
+    for daemon in started:
+        daemon.close()
+
+
+def test_the_agent_of_an_idle_program_sleeps(shared):
+    p = shared.program("hold", "--bytes", "8MiB", stdin=subprocess.PIPE)
+    p.await_event("filled")
+    wait_for(lambda: shared.clients()[p.pid]["idle"], 20, "it to be idle")
+    sleeps(p)
+    p.finish()
+
+
+def test_the_agent_of_a_program_without_its_daemon_sleeps(scripted):
+    world, daemon, p = scripted("fill", "--bytes", "8MiB", "--block", "2MiB", "--until", "never")
+    daemon.expect("USAGE", lambda m: m["backed"] >= 8 * MIB)
+    p.await_event("filled")
+    daemon.close()
+    sleeps(p)
+    assert p.running()
+
+
+def test_idleness_is_said_once(scripted):
+    world, daemon, p = scripted("hold", "--bytes", "8MiB", stdin=subprocess.PIPE)
+    idle = False
+
+    def expect(wanted, test=lambda m: True):
+        nonlocal idle
+        while True:
+            m = daemon.expect_any(wanted, "IDLE", "ACTIVE")
+            if m["type"] in ("IDLE", "ACTIVE"):
+                assert idle == (m["type"] == "ACTIVE"), f"{m['type']} once more"
+                idle = not idle
+            if m["type"] == wanted and test(m):
+                return
+
+    expect("USAGE", lambda m: m["backed"] >= 8 * MIB)
+    p.await_event("filled")
+    for _ in range(20):  # each makes the agent look at everything
+        daemon.say_limit()
+        sequence = daemon.sequence
+        expect("USAGE", lambda m: m["limit_sequence"] >= sequence)
+        time.sleep(0.02)
+    if not idle:
+        expect("IDLE")
+    p.process.stdin.write(b"touch\n")
+    p.process.stdin.flush()
+    expect("ACTIVE")
+    expect("IDLE")
+    p.await_event("done")
