@@ -524,12 +524,13 @@ int agent_ask_commit(struct gpu *g, uint64_t bytes)
         g->commit_used_ns = clock_now_ns();
         g->want_dirty = true;
         agent_kick();
-        while (g->commit < bytes) {
-                if (g->refused_commit != refused || core_passive())
-                        return -ENOMEM;
+        /* What is answered may be long past when this thread runs again: meanwhile nothing of it is
+         * given back. */
+        g->commit_askers++;
+        while (g->commit < bytes && g->refused_commit == refused && !core_passive())
                 core_wait(&w, UINT64_MAX);
-        }
-        return 0;
+        g->commit_askers--;
+        return g->commit < bytes ? -ENOMEM : 0;
 }
 
 int agent_ask_host(uint64_t more)
@@ -574,6 +575,7 @@ int agent_take_fixed(struct gpu *g, uint64_t more)
                 core_wait(&w, UINT64_MAX);
         }
         g->fixed += more;
+        g->fixed_wanted = MAX(g->fixed_wanted, g->fixed); /* what is taken is not given back */
         g->usage_dirty = true;
         agent_kick();
         return 0;

@@ -390,10 +390,11 @@ static void on_refused(const struct wire_message *m)
 
         switch (m->REFUSED.code) {
         case WIRE_REFUSED_COMMIT:
-                if (g && m->REFUSED.of == g->want_sequence)
-                        g->commit_wanted = g->commit;
-                if (g)
-                        g->refused_commit = m->REFUSED.of;
+                /* Of an earlier wish: the last one has an answer of its own. */
+                if (!g || m->REFUSED.of != g->want_sequence)
+                        break;
+                g->commit_wanted = g->commit;
+                g->refused_commit = m->REFUSED.of;
                 break;
         case WIRE_REFUSED_FIXED:
                 if (g && m->REFUSED.of == g->want_sequence)
@@ -470,6 +471,9 @@ static void on_limit(const struct wire_message *m, struct passed *came)
         g->limit_sequence = m->header.sequence;
         if (g->commit > commit_before)
                 overflow_changed(g);
+        /* Taken back before those who had asked for it ran again. */
+        if (g->commit < commit_before && g->commit_askers > 0)
+                g->want_dirty = true;
         g->usage_dirty = true;
         if (swap_arena_bytes(g) > g->arena_limit)
                 swap_trim_arena(g, g->arena_limit);
@@ -614,7 +618,7 @@ static void trim_commit(struct gpu *g, uint64_t now)
         uint64_t used = MAX(g->heap.allocated, g->commit_kept);
         uint64_t keep = align_up(used, g->block_bytes) + g->block_bytes;
 
-        if (g->commit == UINT64_MAX || g->commit_wanted != g->commit ||
+        if (g->commit == UINT64_MAX || g->commit_wanted != g->commit || g->commit_askers > 0 ||
             g->commit <= keep + 2 * g->block_bytes)
                 return;
         if (now - g->commit_used_ns < COMMIT_KEEP_NS) {

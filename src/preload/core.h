@@ -57,6 +57,7 @@ struct gpu {
         uint64_t commit_wanted, fixed_wanted;
         uint64_t commit_kept;    /* of what was given back for it, not by it (caches.c) */
         uint64_t commit_used_ns; /* when room was last asked for or taken */
+        unsigned commit_askers;  /* threads that wait for it */
         uint32_t want_sequence;  /* of the last WANT sent */
         uint32_t refused_commit, refused_fixed; /* sequence of the WANT that was refused; 0: none */
         bool want_dirty, usage_dirty;

@@ -1,6 +1,8 @@
-"""The library's own thread: it sleeps where there is nothing to do, and says once what has to be said once."""
+"""The library's own thread: it sleeps where there is nothing to do, says what has to be said once, and an answer of the daemon's
+is good however late it comes."""
 
 import os
+import signal
 import subprocess
 import time
 
@@ -100,3 +102,24 @@ def test_idleness_is_said_once(scripted):
     expect("ACTIVE")
     expect("IDLE")
     p.await_event("done")
+
+
+def test_room_that_is_granted_late_is_used(scripted):
+    """Later than what is not used is given back."""
+    world, daemon, p = scripted("hold", "--bytes", "12MiB", "--block", "12MiB", commit=0, stdin=subprocess.PIPE)
+    wanted = daemon.expect("WANT", lambda m: m["commit"] >= 12 * MIB)
+    time.sleep(1.5)
+    daemon.say_limit(commit=wanted["commit"])
+    daemon.expect("USAGE", lambda m: m["backed"] >= 12 * MIB)
+
+
+def test_room_that_is_taken_back_before_it_is_used_is_asked_for_again(scripted):
+    world, daemon, p = scripted("hold", "--bytes", "12MiB", "--block", "12MiB", commit=0, stdin=subprocess.PIPE)
+    wanted = daemon.expect("WANT", lambda m: m["commit"] >= 12 * MIB)
+    p.send(signal.SIGSTOP)
+    daemon.say_limit(commit=wanted["commit"])
+    daemon.say_limit(commit=2 * MIB)
+    p.send(signal.SIGCONT)
+    daemon.expect("WANT", lambda m: m["commit"] >= wanted["commit"])
+    daemon.say_limit(commit=wanted["commit"])
+    daemon.expect("USAGE", lambda m: m["backed"] >= 12 * MIB)
