@@ -111,6 +111,30 @@ static void look_at_mps(void)
                      "programs with CUDA_MPS_PIPE_DIRECTORY=/nonexistent");
 }
 
+/* What to do about an error of cuInit. */
+static const char *why_not_started(int error)
+{
+        static const struct {
+                int error;
+                const char *remedy;
+        } known[] = {
+                {34, "this is the toolkit's stub and no driver: take its folder out of "
+                     "LD_LIBRARY_PATH"},
+                {100, "it finds no GPU: see nvidia-smi, and in a container whether the GPU was "
+                      "passed in"},
+                {802, "machines with NVSwitch need their fabric manager: systemctl status "
+                      "nvidia-fabricmanager"},
+                {803, "the driver was updated under it: reboot, and start containers again"},
+                {804, "a compatibility library of CUDA is found first and this card does not take "
+                      "it: take cuda-compat out of LD_LIBRARY_PATH"},
+        };
+
+        for (size_t i = 0; i < ARRAY_SIZE(known); i++)
+                if (known[i].error == error)
+                        return known[i].remedy;
+        return "see whether nvidia-smi answers, and reboot if the driver was updated under it";
+}
+
 static void look_at_driver(int simulated)
 {
         struct driver_report report;
@@ -128,8 +152,9 @@ static void look_at_driver(int simulated)
                 return;
         }
         if (report.hung || report.signal) {
-                print_finding(FAIL, "the driver %s when asked for its GPUs",
-                              report.hung ? "did not answer" : strsignal(report.signal));
+                print_finding(FAIL, "the driver %s when asked for its GPUs%s%s",
+                              report.hung ? "did not answer" : "crashed", report.hung ? "" : ": ",
+                              report.hung ? "" : strsignal(report.signal));
                 print_remedy("see whether nvidia-smi answers, and dmesg for lines with NVRM");
                 return;
         }
@@ -140,13 +165,9 @@ static void look_at_driver(int simulated)
                 return;
         }
         if (report.stage == DRIVER_NOT_STARTED) {
-                print_finding(FAIL, "the NVIDIA driver does not start: cuInit answers error %d",
-                              report.result);
-                print_remedy("%s", report.result == 100
-                                           ? "it finds no GPU: see nvidia-smi, and in a container "
-                                             "whether the GPU was passed in"
-                                           : "see whether nvidia-smi answers, and reboot if the "
-                                             "driver was updated under it");
+                print_finding(FAIL, "the driver does not start: cuInit answers error %d, %s",
+                              report.result, report.reason);
+                print_remedy("%s", why_not_started(report.result));
                 return;
         }
         print_finding(report.n_gpus > 0 ? OK : FAIL, "%s for CUDA %d.%d, %d GPU%s",

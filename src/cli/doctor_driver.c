@@ -38,6 +38,8 @@ static int ask_cuda(const char *folder, struct driver_report *report)
         void *driver = open_library(folder, "libcuda.so.1");
         int (*init)(unsigned), (*version)(int *), (*count)(int *), (*get)(int *, int);
         int (*name)(char *, int, int), (*attribute)(int *, int, int), (*total)(size_t *, int);
+        int (*error_name)(int, const char **);
+        const char *said;
 
         if (!driver) {
                 (void)snprintf(report->reason, sizeof(report->reason), "%s", dlerror());
@@ -50,6 +52,7 @@ static int ask_cuda(const char *folder, struct driver_report *report)
         name = dlsym(driver, "cuDeviceGetName");
         attribute = dlsym(driver, "cuDeviceGetAttribute");
         total = dlsym(driver, "cuDeviceTotalMem_v2");
+        error_name = dlsym(driver, "cuGetErrorName");
         if (!init || !version || !count || !get || !name || !attribute || !total) {
                 (void)strcpy(report->reason, "it lacks entry points of the driver API");
                 return 0;
@@ -57,8 +60,12 @@ static int ask_cuda(const char *folder, struct driver_report *report)
         report->stage = DRIVER_NOT_STARTED;
         (void)version(&report->version);
         report->result = init(0);
-        if (report->result != 0)
+        if (report->result != 0) {
+                if (!error_name || error_name(report->result, &said) != 0)
+                        said = "which has no name here";
+                (void)snprintf(report->reason, sizeof(report->reason), "%s", said);
                 return 0;
+        }
         report->stage = DRIVER_LOOKING;
         if (count(&report->n_gpus) != 0)
                 report->n_gpus = 0;

@@ -141,6 +141,8 @@ static int parse_capacity(struct config *c, size_t offset, const char *text)
 #define AT(member) offsetof(struct config, member)
 #define SIZES      "such as 512MiB or 1.5GiB"
 #define DURATIONS  "such as 250ms, 5s or 2min"
+#define MOST       "from 0.1% to 90%"
+#define ALL        "from 0.1% to 100%"
 
 static const struct key keys[] = {
         {"mode", parse_mode, AT(sched.mode), "mode", "auto, exclusive or off", "auto",
@@ -151,7 +153,7 @@ static const struct key keys[] = {
          "the shortest quantum that auto chooses"},
         {"quantum_max", parse_duration, AT(sched.quantum_max_ns), "duration", DURATIONS, "60s",
          "the longest quantum that auto chooses"},
-        {"handoff_share", parse_percent, AT(sched.handoff_permille), "share", "such as 5%", "5%",
+        {"handoff_share", parse_percent, AT(sched.handoff_permille), "share", MOST, "5%",
          "auto: the share of the time that hand-offs may cost"},
         {"grace", parse_duration, AT(sched.grace_ns), "duration", DURATIONS, "5s",
          "how long a client may take to give way before it is overdue"},
@@ -159,7 +161,7 @@ static const struct key keys[] = {
          "how long a drain may go without progress, the first time"},
         {"idle_release", parse_duration_or_auto, AT(sched.idle_release_ns), "duration",
          "auto, or " DURATIONS, "auto", "how long a client is idle before it gives way"},
-        {"fixed_share", parse_percent, AT(sched.fixed_permille), "share", "such as 5%", "5%",
+        {"fixed_share", parse_percent, AT(sched.fixed_permille), "share", MOST, "5%",
          "the share of the card kept for contexts and the like"},
         {"capacity", parse_capacity, 0, "size", SIZES ", or GPU=SIZE with an index or a UUID",
          "what the driver says", "bytes of the card to use"},
@@ -171,10 +173,10 @@ static const struct key keys[] = {
          "from 1 to 1000000", "256", "connections of one user"},
         {"messages_per_second", parse_number, AT(messages_per_second), "number",
          "from 1 to 1000000", "20000", "messages of one user's clients together"},
-        {"fixed_per_user", parse_part, AT(fixed_per_user_permille), "share", "such as 25%", "25%",
+        {"fixed_per_user", parse_part, AT(fixed_per_user_permille), "share", ALL, "25%",
          "the share of a card that one user may hold in contexts and the like"},
-        {"host_memory_per_user", parse_part, AT(host_per_user_permille), "share", "such as 50%",
-         "50%", "the share of the host memory that one user may be promised"},
+        {"host_memory_per_user", parse_part, AT(host_per_user_permille), "share", ALL, "50%",
+         "the share of the host memory that one user may be promised"},
         {"linger", parse_duration, AT(linger_ns), "duration", DURATIONS, "30s",
          "a private daemon leaves this long after its last client"},
         {"kill_overdue", parse_bool, AT(kill_overdue), "answer", "yes or no", "no",
@@ -260,9 +262,14 @@ int config_read(struct config *c, FILE *file, const char *name, char error[stati
         /* One object is both stream and user: ini_parse_stream keeps them apart for us. */
         int bad = ini_parse_stream(read_line, &r, on_pair, &r);
 
-        if (bad == 0) {
+        if (bad == 0 && copy.sched.quantum_min_ns <= copy.sched.quantum_max_ns) {
                 *c = copy;
                 return 0;
+        }
+        if (bad == 0) {
+                (void)snprintf(error, CONFIG_ERROR_MAX, "%.200s: quantum_min is above quantum_max",
+                               name);
+                return -EINVAL;
         }
         if (r.error_line && (bad < 0 || r.error_line <= bad))
                 (void)snprintf(error, CONFIG_ERROR_MAX, "%.200s:%d: %.280s", name, r.error_line,

@@ -71,6 +71,18 @@ def test_doctor_says_what_to_do_about_a_missing_driver(world):
     assert lines[missing[0] + 1].strip().startswith("->")
 
 
+@pytest.mark.parametrize("fault, found, remedy", [
+    ("100", "cuInit answers error 100, CUDA_ERROR_NO_DEVICE", "container"),
+    ("802", "cuInit answers error 802, CUDA_ERROR_SYSTEM_NOT_READY", "fabricmanager"),
+    ("999", "cuInit answers error 999, CUDA_ERROR_UNKNOWN", "nvidia-smi"),
+    ("kill", "the driver crashed when asked for its GPUs: Killed", "dmesg"),
+])
+def test_doctor_says_why_a_driver_does_not_start(world, fault, found, remedy):
+    done = world.sublet("doctor", "--sim", SIMCUDA_FAIL=f"cuInit:1:{fault}")
+    lines = done.stdout.splitlines()
+    assert done.returncode == 1 and found in lines[0] and remedy in lines[1], done.stdout
+
+
 @pytest.mark.parametrize("mode, word", [("3", "exclusive"), ("2", "prohibited")])
 def test_doctor_says_what_a_compute_mode_means(shared, mode, word):
     done = shared.sublet("doctor", "--sim", "--daemon", shared.dir, SIMCUDA_COMPUTE_MODE=mode)

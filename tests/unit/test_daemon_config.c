@@ -123,6 +123,24 @@ static void a_file_is_read_whole(void **state)
         assert_int_equal(load("", &c, error, path), 0);
 }
 
+static void a_range_without_a_number_in_it_is_refused(void **state)
+{
+        static const char *const bad[] = {
+                "[daemon]\nquantum_min = 5s\nquantum_max = 1s\n",
+                "[daemon]\nquantum_max = 1ms\n", /* below what the other is unless set */
+        };
+        char error[CONFIG_ERROR_MAX], path[64];
+
+        for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
+                struct config c;
+
+                config_default(&c);
+                assert_int_equal(load(bad[i], &c, error, path), -EINVAL);
+                assert_non_null(strstr(error, "quantum_min is above quantum_max"));
+                assert_int_equal(c.sched.quantum_max_ns, 60 * NSEC_PER_SEC);
+        }
+}
+
 static void a_wrong_file_is_named_with_its_first_wrong_line_and_applied_in_no_part(void **state)
 {
         static const struct {
@@ -164,6 +182,7 @@ static void a_file_that_is_not_there_is_an_error(void **state)
 int main(void)
 {
         const struct CMUnitTest tests[] = {
+                cmocka_unit_test(a_range_without_a_number_in_it_is_refused),
                 cmocka_unit_test(every_key_takes_what_its_help_says),
                 cmocka_unit_test(a_malformed_value_changes_nothing_and_is_quoted),
                 cmocka_unit_test(the_last_capacity_that_matches_a_gpu_counts),
