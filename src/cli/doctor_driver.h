@@ -31,7 +31,7 @@ struct driver_report {
         int version;      /* 13000 is CUDA 13.0 */
         int nvml;         /* NVML answered */
         int n_gpus;
-        char reason[256];   /* of DRIVER_NOT_STARTED the name of the error */
+        char reason[256]; /* of DRIVER_NOT_STARTED the name of the error */
         struct driver_gpu gpus[DRIVER_GPUS_MAX];
 };
 
