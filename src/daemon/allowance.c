@@ -14,7 +14,8 @@ bool allowance_applies(const struct client *c)
         return !peer_is_trusted(&c->peer);
 }
 
-/* What c's user holds on a GPU, c left out. */
+/* What c's user holds on a GPU or waits for, c left out: what is asked for while the card is full
+ * is given later without another look at it. */
 static void others_of_user(struct client *c, unsigned gpu, uint64_t *ret_fixed,
                            uint64_t *ret_commit)
 {
@@ -26,21 +27,43 @@ static void others_of_user(struct client *c, unsigned gpu, uint64_t *ret_fixed,
                 if (o == c || o->user != c->user || !o->id ||
                     sched_account_view(c->server->sched, o->id, gpu, &v) < 0)
                         continue;
-                fixed += v.fixed + v.pinned;
-                commit += v.commit_held;
+                fixed += v.fixed_asked + v.pinned_asked;
+                commit += o->wish.kept && o->wish.gpu == gpu ? MAX(v.commit_asked, o->wish.commit)
+                                                             : v.commit_asked;
         }
         *ret_fixed = fixed;
         *ret_commit = commit;
 }
 
-uint64_t allowance_fixed(struct client *c, unsigned gpu)
+/* Of what c's user may have fixed and pinned, what c may. */
+static uint64_t left_of_fixed(struct client *c, unsigned gpu)
 {
         uint64_t fixed, commit, total = c->server->gpus.list[gpu].total_bytes;
 
-        if (!allowance_applies(c))
-                return UINT64_MAX;
         others_of_user(c, gpu, &fixed, &commit);
         return sub_sat(total / 1000 * c->server->config->fixed_per_user_permille, fixed);
+}
+
+static struct sched_account_view own_account(const struct client *c, unsigned gpu)
+{
+        struct sched_account_view v = {0};
+
+        (void)sched_account_view(c->server->sched, c->id, gpu, &v); /* none: it attaches now */
+        return v;
+}
+
+uint64_t allowance_fixed(struct client *c, unsigned gpu)
+{
+        return allowance_applies(c)
+                       ? sub_sat(left_of_fixed(c, gpu), own_account(c, gpu).pinned_asked)
+                       : UINT64_MAX;
+}
+
+uint64_t allowance_pinned(struct client *c, unsigned gpu)
+{
+        return allowance_applies(c)
+                       ? sub_sat(left_of_fixed(c, gpu), own_account(c, gpu).fixed_asked)
+                       : UINT64_MAX;
 }
 
 static uint64_t host_of_user(const struct server *s)
@@ -59,31 +82,38 @@ static uint64_t mapped_by_user(const struct client *c, bool own)
         return sum;
 }
 
-/* A card's worth costs no host memory; what is past it may have to lie there. */
-bool allowance_commit(struct client *c, unsigned gpu, uint64_t wanted)
+/* A card's worth costs no host memory; what is past it may have to lie there. With so much wanted
+ * on this GPU. */
+static uint64_t committed_past_cards(struct client *c, unsigned gpu, uint64_t wanted)
 {
         struct server *s = c->server;
         uint64_t host = 0, fixed, commit;
 
-        if (!allowance_applies(c))
-                return true;
         for (unsigned g = 0; g < s->gpus.n; g++) {
-                struct sched_account_view v = {0};
+                struct sched_account_view v = own_account(c, g);
                 struct sched_gpu_view card;
 
                 if (sched_gpu_view(s->sched, g, &card) < 0)
                         continue;
-                (void)sched_account_view(s->sched, c->id, g, &v);
                 others_of_user(c, g, &fixed, &commit);
-                commit += g == gpu ? MAX(wanted, v.commit_held) : v.commit_held;
+                commit += g == gpu ? MAX(wanted, v.commit_held) : v.commit_asked;
                 host += sub_sat(commit, card.visible);
         }
-        return host + mapped_by_user(c, true) <= host_of_user(s);
+        return host;
+}
+
+bool allowance_commit(struct client *c, unsigned gpu, uint64_t wanted)
+{
+        return !allowance_applies(c) ||
+               committed_past_cards(c, gpu, wanted) + mapped_by_user(c, true) <=
+                       host_of_user(c->server);
 }
 
 uint64_t allowance_host(struct client *c)
 {
-        return allowance_applies(c) ? sub_sat(host_of_user(c->server), mapped_by_user(c, false))
+        return allowance_applies(c) ? sub_sat(host_of_user(c->server),
+                                              mapped_by_user(c, false) +
+                                                      committed_past_cards(c, SCHED_GPUS_MAX, 0))
                                     : UINT64_MAX;
 }
 

@@ -452,16 +452,15 @@ static int on_pin(struct client *c, const struct wire_message *m)
 
         if (r < 0)
                 return r;
-        most = allowance_fixed(c, gpu);
-        if (p.bytes > v.pinned && p.bytes > sub_sat(most, v.fixed)) {
+        most = allowance_pinned(c, gpu);
+        if (p.bytes > v.pinned && p.bytes > most) {
                 if (!p.held) {
                         session_refuse_one(c, m->header.gpu, WIRE_REFUSED_PIN, m->header.sequence,
                                            "this user's programs hold as much memory that cannot "
                                            "be moved as one user may");
                         return 0;
                 }
-                p.bytes =
-                        MAX(v.pinned, sub_sat(most, v.fixed)); /* what is past it is not believed */
+                p.bytes = MAX(v.pinned, most); /* what is past it is not believed */
         }
         return sched_client_pin(c->server->sched, c->id, gpu, &p, clock_now_ns(),
                                 &c->server->actions);

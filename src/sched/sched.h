@@ -276,6 +276,8 @@ struct sched_account_view {
         uint64_t fixed;       /* without what is pinned */
         uint64_t pinned;      /* of what it has allocated */
         uint64_t commit_held; /* the highest commit it has not given back yet */
+        /* The same with what it has asked for and waits for. */
+        uint64_t commit_asked, fixed_asked, pinned_asked;
 };
 int sched_account_view(const struct sched *s, sched_client id, unsigned gpu,
                        struct sched_account_view *ret);

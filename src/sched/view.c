@@ -171,6 +171,9 @@ int sched_account_view(const struct sched *s, sched_client id, unsigned gpu,
                 .pinned = a->pinned,
                 .need = account_need(c, a),
                 .commit_held = a->commit_held,
+                .commit_asked = MAX(a->commit_held, a->commit_wanted ? a->commit_want : 0),
+                .fixed_asked = MAX(account_own_fixed(a), a->fixed_wanted ? a->fixed_want : 0),
+                .pinned_asked = MAX(a->pinned, a->pin_wanted ? a->pin_want : 0),
         };
         return 0;
 }

@@ -4,10 +4,12 @@ import os
 import signal
 import time
 
+import pytest
+
 import hostile
 from hostile import Crowd, connect
-from test_daemon import CARD, client, daemon, place, wait_for  # noqa: F401
-from wireclient import MIB, encode, obey_until
+from test_daemon import CARD, Daemon, client, daemon, needs_root, place, wait_for  # noqa: F401
+from wireclient import MIB, RUN, Client, encode, obey_until
 
 
 # ---- ends ----
@@ -71,3 +73,96 @@ def test_last_words_come_before_the_end(daemon, place):  # noqa: F811
     wait_for(lambda: not d.gpu()["clients"], what="the end of the one whose child talks")
     _, errors = d.end()
     assert "it said BYE" in errors
+
+
+# ---- shares ----
+
+
+@pytest.fixture
+def shared(place):  # noqa: F811
+    """start(options...): root's daemon for everybody, of a card of 1 GiB. bob(name): a client of another user's."""
+    ended = []
+    os.chmod(place, 0o755)
+
+    def start(*options):
+        d = Daemon(place, "--shared", "--capacity", "1GiB", *options)
+        ended.append(lambda: d.end(signal.SIGKILL))
+        return d
+
+    def bob(name):
+        c = Client(place, name, prefix=("setpriv", "--reuid=1001", "--regid=1001", "--clear-groups"))
+        ended.append(c.end)
+        return c
+
+    yield start, bob
+    for end in reversed(ended):
+        end()
+
+
+def ask_in_turn(askers, **what):
+    """Each is heard before the next one asks, whether or not there is an answer yet."""
+    for c in askers:
+        c.send("WANT", 0, **what)
+        c.send("WHO")
+        c.expect("HOLDER")
+
+
+@needs_root
+def test_what_is_asked_for_on_a_full_card_is_of_the_users_share(shared, client):  # noqa: F811
+    """A quarter of a card for a user's contexts, also where three ask for as much each before the first one has it."""
+    start, bob = shared
+    d = start("--host-memory", "4GiB")
+    holders = [client(f"holder {i}").start() for i in range(5)]
+    for c in holders:
+        c.allocate(190 * MIB)
+    obey_until(holders, lambda: all(c.lease for c in holders))
+    askers = [bob(f"asker {i}").start() for i in range(3)]
+    ask_in_turn(askers, fixed=250 * MIB)
+    assert ["REFUSED" in [m["type"] for m in c.seen] for c in askers] == [False, True, True]
+    for c in holders:
+        c.end()
+    wait_for(lambda: d.client(askers[0].process.pid)["fixed"] == 250 * MIB, what="the first to have it")
+    assert sum(d.client(c.process.pid)["fixed"] for c in askers) == 250 * MIB
+
+
+@needs_root
+def test_pinned_and_fixed_bytes_are_of_one_share(shared):
+    start, bob = shared
+    d = start("--host-memory", "4GiB")
+    c = bob("both").start()
+    c.allocate(200 * MIB)
+    obey_until([c], lambda: c.lease and c.backed == 200 * MIB)
+    c.send("PIN", 0, bytes=200 * MIB)
+    c.expect("PINNED")
+    sequence = c.send("WANT", 0, fixed=200 * MIB, need=c.allocated, flags=RUN)
+    assert c.expect("REFUSED")["of"] == sequence
+    assert d.client(c.process.pid)["fixed"] == 200 * MIB
+
+
+@needs_root
+def test_what_is_asked_for_after_a_restart_is_of_the_users_share(shared, place):  # noqa: F811
+    """Answers wait until clients are back. Half of the host's 2 GiB are one user's, beside a card's worth."""
+    with open(f"{place}/running", "w", encoding="ascii"):
+        pass
+    start, bob = shared
+    start("--host-memory", "2GiB")
+    askers = [bob(f"asker {i}").connect() for i in range(3)]
+    for c in askers:
+        c.hello()
+        c.attach(wait=False)
+    ask_in_turn(askers, commit=700 * MIB)
+    assert ["REFUSED" in [m["type"] for m in c.seen] for c in askers] == [False, False, True]
+    obey_until(askers, lambda: askers[0].limit["commit"] == askers[1].limit["commit"] == 700 * MIB)
+
+
+@needs_root
+def test_mapped_host_memory_is_of_the_share_that_commits_have(shared):
+    start, bob = shared
+    start("--host-memory", "2GiB")
+    askers = [bob(f"asker {i}").start() for i in range(2)]
+    for c in askers:
+        assert c.ask(700 * MIB)
+    askers[0].send("HOST", wanted=900 * MIB)
+    assert askers[0].expect("HOST_LIMIT")["bytes"] == 0
+    askers[0].send("HOST", wanted=256 * MIB)
+    assert askers[0].expect("HOST_LIMIT")["bytes"] == 256 * MIB
