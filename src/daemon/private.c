@@ -124,16 +124,40 @@ static void supervise(const struct config *config, struct place *place)
 
 /* ---- the background ---- */
 
+static int open_log(const char *dir, int flags)
+{
+        char path[PATHS_DIR_MAX + sizeof(LOG_FILE) + 1];
+
+        (void)paths_join(dir, LOG_FILE, path, sizeof(path));
+        return open(path, flags | O_CLOEXEC | O_NOFOLLOW, 0600);
+}
+
+/* In place, because both processes have it open. What is written meanwhile may be lost. */
+void private_bound_log(const char *dir)
+{
+        _cleanup_close_ int fd = open_log(dir, O_RDWR);
+        off_t from, to = 0;
+        struct stat st;
+        char part[4096];
+        ssize_t n;
+
+        if (fd < 0 || fstat(fd, &st) < 0 || st.st_size <= LOG_FILE_MAX)
+                return;
+        from = st.st_size - LOG_FILE_MAX / 2;
+        while ((n = pread(fd, part, sizeof(part), from)) > 0 &&
+               pwrite(fd, part, (size_t)n, to) == n) {
+                from += n;
+                to += n;
+        }
+        (void)!ftruncate(fd, to);
+}
+
 static void redirect_output(const char *dir)
 {
         _cleanup_close_ int null = open("/dev/null", O_RDWR | O_CLOEXEC), out = -EBADF;
-        char path[PATHS_DIR_MAX + sizeof(LOG_FILE) + 1];
-        struct stat st;
 
-        (void)paths_join(dir, LOG_FILE, path, sizeof(path));
-        out = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600);
-        if (out >= 0 && fstat(out, &st) == 0 && st.st_size > LOG_FILE_MAX)
-                (void)!ftruncate(out, 0);
+        private_bound_log(dir);
+        out = open_log(dir, O_WRONLY | O_CREAT | O_APPEND);
         if (null >= 0) {
                 (void)dup2(null, STDIN_FILENO);
                 (void)dup2(null, STDOUT_FILENO);

@@ -11,3 +11,6 @@
  * (also when another private daemon was faster), or -errno with a sentence in error. */
 int private_start(const struct config *config, const struct place_options *o,
                   char error[static PLACE_ERROR_MAX]);
+/* The log of a private daemon in this directory has grown too long: its older part goes. From any
+ * process. */
+void private_bound_log(const char *dir);

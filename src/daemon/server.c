@@ -19,6 +19,7 @@
 #include "daemon/client.h"
 #include "daemon/kill_point.h"
 #include "daemon/nvml.h"
+#include "daemon/private.h"
 
 #define RESTART_GRACE_NS    (2 * NSEC_PER_SEC)
 #define MEASURE_PERIOD_US   UINT64_C(1000000)
@@ -164,9 +165,13 @@ static int on_sched_timer(sd_event_source *src, uint64_t usec, void *userdata)
 
 static int on_measure_timer(sd_event_source *src, uint64_t usec, void *userdata)
 {
-        measure_all(userdata);
-        neighbours_tick(userdata);
-        session_resume(userdata);
+        struct server *s = userdata;
+
+        measure_all(s);
+        neighbours_tick(s);
+        session_resume(s);
+        if (s->linger)
+                private_bound_log(s->place->dir);
         (void)sd_event_source_set_time_relative(src, MEASURE_PERIOD_US);
         (void)sd_event_source_set_enabled(src, SD_EVENT_ONESHOT);
         return 0;

@@ -819,14 +819,34 @@ def test_a_private_daemon_restarts_its_worker(private, place):
 def test_a_private_daemon_leaves_after_its_last_client(private):
     directory = private("--linger", "300ms")
     supervisor = supervisor_of(directory)
-    c = Client(directory)
-    c.start()
-    time.sleep(0.6)  # longer than it lingers
-    assert not has_ended(supervisor), "a client is there"
-    c.end()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as c:  # at once: it does not linger long
+        c.connect(f"{directory}/client.sock")
+        c.send(encode("HELLO", magic=MAGIC, major=1, name="last", version="0.1.0"))
+        time.sleep(0.6)  # longer than it lingers
+        assert not has_ended(supervisor), "a client is there"
+        c.send(encode("BYE"))
     wait_for(lambda: has_ended(supervisor), what="leaving")
     assert not os.path.exists(f"{directory}/client.sock")
     assert not os.path.exists(f"{directory}/running")
+
+
+def test_the_log_of_a_private_daemon_has_an_end(private):
+    """It may live for months, in memory (the runtime directory); what is kept is the end."""
+    directory = private()
+    log = pathlib.Path(directory, "subletd.log")
+    with open(log, "ab") as f:
+        for number in range(1 << 16):
+            f.write(f"line {number:058}\n".encode())
+    c = Client(directory)
+    try:
+        c.start()
+        wait_for(lambda: log.stat().st_size <= MIB, what="the older part to go")
+        lines = log.read_text().splitlines()
+        assert f"line {65535:058}" in lines and len(lines) > 4096
+        assert any("release 0.1.0" in line for line in lines[-3:])
+    finally:
+        c.end()
+    wait_for(lambda: "disconnected" in log.read_text(), what="the log to go on")
 
 
 def test_stop_ends_supervisor_and_worker(private):
