@@ -161,6 +161,11 @@ static void leave_heap(struct gpu *g, struct handle *h, CUmemGenericAllocationHa
 {
         struct block *b = h->block;
 
+        for (struct block **lost = &g->lost; *lost; lost = &(*lost)->next_late)
+                if (*lost == b) { /* its GPU has failed meanwhile (poison.c) */
+                        *lost = b->next_late;
+                        break;
+                }
         h->block = NULL;
         h->fixed = fixed;
         swap_hand_over(g, b);
@@ -200,9 +205,9 @@ CUresult handle_fix(struct handle *h)
 
         if (!h->block)
                 return CUDA_SUCCESS;
-        h->users++;
+        handle_use(h);
         if (agent_take_fixed(g, h->bytes) < 0) {
-                h->users--;
+                handle_unuse(h);
                 return CUDA_ERROR_OUT_OF_MEMORY;
         }
         for (;;) {
@@ -212,6 +217,11 @@ CUresult handle_fix(struct handle *h)
                 if (!h->block || !has_contents(h->block) || all_resident(h->block))
                         break;
                 handle_put(h);
+                if (core_passive()) { /* they do not come back */
+                        agent_return_fixed(g, h->bytes);
+                        handle_unuse(h);
+                        return CUDA_ERROR_OUT_OF_MEMORY;
+                }
                 /* Its contents are elsewhere: wait for this process's turn. */
                 lock_release(&core.lock);
                 t = gate_enter(NULL, 0);
@@ -224,8 +234,8 @@ CUresult handle_fix(struct handle *h)
                 ours = false; /* another thread was first */
         if (r != CUDA_SUCCESS || !ours)
                 agent_return_fixed(g, h->bytes);
-        h->users--;
         handle_put(h);
+        handle_unuse(h);
         agent_kick();
         return r;
 }
@@ -238,7 +248,7 @@ static CUresult driver_handle(struct handle *h, CUmemGenericAllocationHandle *re
 {
         CUresult r;
 
-        h->users++;
+        handle_use(h);
         r = handle_fix(h);
         *ret = h->fixed;
         return r;
@@ -247,7 +257,7 @@ static CUresult driver_handle(struct handle *h, CUmemGenericAllocationHandle *re
 static void driver_handle_done(struct handle *h)
 {
         lock_acquire(&core.lock);
-        handle_put(h);
+        handle_unuse(h);
         lock_release(&core.lock);
 }
 

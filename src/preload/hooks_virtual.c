@@ -15,11 +15,16 @@
 
 /* ---- a handle while it is in use ---- */
 
+void handle_use(struct handle *h)
+{
+        h->users++;
+}
+
 void handle_take(struct handle *h)
 {
         struct core_wait w = {.what = "a transfer of its own memory"};
 
-        h->users++;
+        handle_use(h);
         while (h->block && h->block->held && !core_passive())
                 core_wait(&w, UINT64_MAX);
         if (!h->block)
@@ -51,15 +56,20 @@ static void handle_free(struct handle *h)
         agent_kick();
 }
 
+void handle_unuse(struct handle *h)
+{
+        h->users--;
+        if (virtual_is_dead(h))
+                handle_free(h);
+}
+
 void handle_put(struct handle *h)
 {
         if (h->block) {
                 h->block->held = false;
                 agent_released();
         }
-        h->users--;
-        if (virtual_is_dead(h))
-                handle_free(h);
+        handle_unuse(h);
 }
 
 /* ---- addresses ---- */

@@ -10,10 +10,12 @@
 
 struct handle;
 
-/* Nobody else changes the handle nor moves its memory until handle_put(). core.lock held, given up
- * meanwhile. */
+/* It is there until handle_unuse(), which gives its memory back if that was the last use of it.
+ * core.lock held, given up meanwhile. */
+void handle_use(struct handle *h);
+void handle_unuse(struct handle *h);
+/* The same, and nobody else changes the handle nor moves its memory until handle_put(). */
 void handle_take(struct handle *h);
-/* Gives its memory back if that was the last use of it. core.lock held, given up meanwhile. */
 void handle_put(struct handle *h);
 
 /* From here on it is one handle of the driver's, which is never moved (handle.fixed); contents and

@@ -1,0 +1,281 @@
+/* test_handles.c: a program's own handles in several hands at once: who is refused leaves alone
+ * what another thread holds, the last use gives the memory back, and nobody waits for what cannot
+ * come. */
+#include "unit.h"
+
+#include "base/macros.h"
+#include "preload/agent.h"
+#include "preload/extent.h"
+#include "preload/gate.h"
+#include "preload/hooks.h"
+#include "preload/hooks_virtual.h"
+#include "preload/quiet.h"
+#include "preload/swap.h"
+#include "preload/virtual.h"
+
+struct core core;
+struct real_driver real;
+_Atomic uint32_t gate_bits;
+__thread struct gate_thread *gate_self __attribute__((tls_model("initial-exec")));
+
+static struct gpu *const gpu = &core.gpus[0];
+static uint64_t fixed_room;     /* what may become fixed */
+static void (*meanwhile)(void); /* another thread, while the room is asked for */
+static unsigned waits, gates;
+
+/* ---- what they ask of their neighbours ---- */
+
+int core_setup(void)
+{
+        return 0;
+}
+
+struct gpu *core_attach(CUdevice device)
+{
+        return gpu;
+}
+
+void core_wait(struct core_wait *w, uint64_t timeout_ns)
+{
+        assert_true(++waits < 100);
+}
+
+void agent_kick(void)
+{
+}
+
+void agent_released(void)
+{
+}
+
+int agent_take_fixed(struct gpu *g, uint64_t more)
+{
+        if (meanwhile)
+                meanwhile();
+        if (g->fixed + more > fixed_room)
+                return -1;
+        g->fixed += more;
+        return 0;
+}
+
+void agent_return_fixed(struct gpu *g, uint64_t bytes)
+{
+        g->fixed -= bytes;
+}
+
+bool quiet_capturing(void)
+{
+        return false;
+}
+
+void quiet_wait_all(void)
+{
+}
+
+void gate_shut(enum gate_bits why)
+{
+}
+
+bool gate_anybody_inside(void)
+{
+        return false;
+}
+
+struct gate_thread *gate_enter_slow(struct gate_thread *t, CUstream stream, uint64_t work)
+{
+        assert_true(++gates < 100);
+        return NULL;
+}
+
+int swap_back_block(struct gpu *g, struct block *b)
+{
+        return 0;
+}
+
+void swap_discard(struct gpu *g, struct block *b)
+{
+        heap_bury(&g->heap, b);
+}
+
+void swap_hand_over(struct gpu *g, struct block *b)
+{
+        for (unsigned i = 0; i < b->extent_count; i++)
+                b->extents[i].state = EXTENT_UNBACKED;
+        heap_bury(&g->heap, b);
+}
+
+uint64_t hooks_allowed(const struct gpu *g)
+{
+        return UINT64_MAX;
+}
+
+bool hooks_grow(struct gpu *g, uint64_t more)
+{
+        return false;
+}
+
+void hooks_allocated(struct gpu *g)
+{
+}
+
+int hooks_make_room(void)
+{
+        return 0;
+}
+
+void hooks_return_room(void)
+{
+}
+
+CUresult extent_place(const struct gpu *g, const struct extent *e)
+{
+        return CUDA_SUCCESS;
+}
+
+void extent_release(const struct extent *e)
+{
+}
+
+static CUresult fake_relax(CUstreamCaptureMode *mode)
+{
+        return CUDA_SUCCESS;
+}
+
+static CUresult fake_release(CUmemGenericAllocationHandle handle)
+{
+        return CUDA_SUCCESS;
+}
+
+static CUresult fake_export(void *ret, CUmemGenericAllocationHandle handle,
+                            CUmemAllocationHandleType type, unsigned long long flags)
+{
+        return CUDA_SUCCESS;
+}
+
+/* ---- the tests ---- */
+
+static CUmemGenericAllocationHandle name;
+static struct handle *handle;
+
+static int one_handle(void **state)
+{
+        const CUmemAllocationProp prop = {
+                .type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE},
+                .requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+        };
+
+        core = (struct core){0};
+        real.cuThreadExchangeStreamCaptureMode = fake_relax;
+        real.cuMemRelease = fake_release;
+        real.cuMemExportToShareableHandle = fake_export;
+        heap_init(&gpu->heap, UINT64_C(1) << 30);
+        gpu->passes = true;
+        gpu->limit = 0;
+        fixed_room = 0;
+        meanwhile = NULL;
+        waits = gates = 0;
+        assert_int_equal(hook_cuMemCreate(&name, HEAP_GRANULARITY, &prop, 0), CUDA_SUCCESS);
+        handle = virtual_find(name);
+        assert_non_null(handle);
+        handle->block->extents[0].state = EXTENT_RESIDENT;
+        handle->block->extents[0].handle = 1;
+        return 0;
+}
+
+static int no_handle(void **state)
+{
+        assert_int_equal(gpu->fixed, 0);
+        assert_int_equal(gpu->heap.allocated, 0);
+        free(gpu->heap.handles);
+        return 0;
+}
+
+static CUresult export_it(void)
+{
+        int fd;
+
+        return hook_cuMemExportToShareableHandle(&fd, name,
+                                                 CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
+}
+
+static void an_export_that_is_refused_leaves_what_another_thread_holds(void **state)
+{
+        handle_take(handle);
+        assert_int_equal(export_it(), CUDA_ERROR_OUT_OF_MEMORY);
+        assert_true(handle->block->held);
+        handle_put(handle);
+        assert_int_equal(hook_cuMemRelease(name), CUDA_SUCCESS);
+}
+
+static void release_it(void)
+{
+        lock_release(&core.lock);
+        assert_int_equal(hook_cuMemRelease(name), CUDA_SUCCESS);
+        lock_acquire(&core.lock);
+}
+
+static void what_is_released_while_its_export_is_refused_is_given_back(void **state)
+{
+        meanwhile = release_it;
+        assert_int_equal(export_it(), CUDA_ERROR_OUT_OF_MEMORY);
+        assert_null(virtual_find(name));
+}
+
+static void what_is_released_while_it_is_to_be_fixed_for_an_address_is_given_back(void **state)
+{
+        meanwhile = release_it;
+        lock_acquire(&core.lock);
+        assert_int_equal(handle_fix(handle), CUDA_ERROR_OUT_OF_MEMORY);
+        lock_release(&core.lock);
+        assert_null(virtual_find(name));
+}
+
+static void what_cannot_come_back_is_not_waited_for(void **state)
+{
+        fixed_room = UINT64_MAX;
+        handle->block->extents[0].state = EXTENT_EVICTED;
+        lock_acquire(&core.lock);
+        handle_use(handle);
+        lock_release(&core.lock);
+        core.bystander = true; /* while it waits: the GPU has failed */
+        lock_acquire(&core.lock);
+        assert_int_not_equal(handle_fix(handle), CUDA_SUCCESS);
+        core.bystander = false;
+        handle_unuse(handle);
+        lock_release(&core.lock);
+        assert_int_equal(hook_cuMemRelease(name), CUDA_SUCCESS);
+}
+
+static void lose_it(void)
+{
+        struct block *b = heap_orphan(&gpu->heap, NULL);
+
+        b->next_late = gpu->lost;
+        gpu->lost = b;
+}
+
+static void what_was_lost_meanwhile_is_not_looked_for_when_it_is_gone(void **state)
+{
+        fixed_room = UINT64_MAX;
+        meanwhile = lose_it;
+        assert_int_equal(export_it(), CUDA_SUCCESS);
+        assert_null(handle->block);
+        assert_null(gpu->lost);
+        assert_int_equal(hook_cuMemRelease(name), CUDA_SUCCESS);
+}
+
+#define HANDLE_TEST(name) cmocka_unit_test_setup_teardown(name, one_handle, no_handle)
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                HANDLE_TEST(an_export_that_is_refused_leaves_what_another_thread_holds),
+                HANDLE_TEST(what_is_released_while_its_export_is_refused_is_given_back),
+                HANDLE_TEST(what_is_released_while_it_is_to_be_fixed_for_an_address_is_given_back),
+                HANDLE_TEST(what_cannot_come_back_is_not_waited_for),
+                HANDLE_TEST(what_was_lost_meanwhile_is_not_looked_for_when_it_is_gone),
+        };
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}
