@@ -27,13 +27,14 @@ struct pool_lane {
         struct pool_lane *next;
         struct pool_stream stream;
         struct lane free;
-        uint64_t freed;  /* frees so far */
-        uint64_t marked; /* those before the event was last recorded */
-        uint64_t done;   /* those known to be reached */
-        CUevent event;   /* ours, in the stream's context; NULL: none yet */
-        bool pending;    /* it has been recorded and not been seen done */
-        bool gone;       /* the stream is; only the event can be asked */
-        bool looking;    /* somebody records it without the lock */
+        uint64_t freed;   /* frees so far */
+        uint64_t marked;  /* those before the event was last recorded */
+        uint64_t done;    /* those known to be reached */
+        CUevent event;    /* ours, in the stream's context; NULL: none yet */
+        bool pending;     /* it has been recorded and not been seen done */
+        bool gone;        /* the stream is; only the event can be asked */
+        bool looking;     /* somebody records it without the lock */
+        unsigned awaited; /* threads that come back to it */
 };
 
 struct pool {
@@ -234,7 +235,7 @@ static void lanes_prune(struct pool *p)
         unsigned empty = 0;
 
         for (struct pool_lane **link = &p->lanes, *l; (l = *link);) {
-                bool spare = l->free.bytes == 0 && !l->looking;
+                bool spare = l->free.bytes == 0 && !l->looking && !l->awaited;
 
                 if (!spare || (!l->gone && ++empty <= LANES_KEPT)) {
                         link = &l->next;
@@ -267,8 +268,18 @@ static void lane_await(struct pool_lane *l)
 {
         struct core_wait w = {.what = "an event of its own"};
 
+        l->awaited++;
         while (l->looking)
                 core_wait(&w, UINT64_MAX);
+        l->awaited--;
+}
+
+static bool is_capturing(CUstream stream)
+{
+        CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+
+        return quiet_capturing() && (real.cuStreamIsCapturing(stream, &status) != CUDA_SUCCESS ||
+                                     status != CU_STREAM_CAPTURE_STATUS_NONE);
 }
 
 void pool_stream_dies(CUstream stream)
@@ -281,7 +292,8 @@ void pool_stream_dies(CUstream stream)
                                 continue;
                         lane_await(l);
                         lane_look(p, l, false);
-                        if (l->done < l->freed && l->marked < l->freed && !quiet_capturing())
+                        /* It is the last time that it can be: also beside others' captures. */
+                        if (l->done < l->freed && l->marked < l->freed && !is_capturing(stream))
                                 lane_record(l);
                         l->gone = true;
                 }
@@ -395,7 +407,7 @@ static bool pool_is_over(struct pool *p)
         if (p->handle || p->users || p->parcels.live || p->gpu->error)
                 return false;
         for (const struct pool_lane *l = p->lanes; l; l = l->next)
-                if (l->free.bytes || l->looking)
+                if (l->free.bytes || l->looking || l->awaited)
                         return false;
         return true;
 }
@@ -438,6 +450,7 @@ uint64_t pool_tend(void)
         now = clock_now_ns();
         if (now < tend_ns)
                 return tend_ns - now;
+        tending = false; /* who comes while the lock is given up says so again */
         for (struct pool *p = pools, *next; p; p = next) {
                 bool again = tend(p);
 
@@ -447,9 +460,9 @@ uint64_t pool_tend(void)
                 else
                         more = more || again || (!p->handle && !p->parcels.live);
         }
-        tending = more;
-        tend_ns = now + REST_NS;
-        return more ? REST_NS : UINT64_MAX;
+        if (more)
+                tend_soon();
+        return tending ? REST_NS : UINT64_MAX;
 }
 
 void pool_dies(CUmemoryPool handle)

@@ -1,0 +1,351 @@
+/* test_pool.c: pools while other threads are at them: what is given up, waited for or destroyed in
+ * the middle of something is neither forgotten nor used when it is gone. */
+#include "unit.h"
+
+#include <pthread.h>
+#include <semaphore.h>
+
+#include "base/macros.h"
+#include "preload/agent.h"
+#include "preload/core.h"
+#include "preload/gate.h"
+#include "preload/hooks.h"
+#include "preload/pool.h"
+#include "preload/quiet.h"
+#include "preload/swap.h"
+
+#define STREAMS 20u /* more than are kept for nothing */
+
+struct core core;
+struct real_driver real;
+_Atomic uint32_t gate_bits;
+
+static struct gpu *const gpu = &core.gpus[0];
+static bool capturing, busy;    /* some stream; all streams have work */
+static void (*recording)(void); /* while an event is recorded, without the lock */
+static void (*releasing)(void); /* while memory is given back */
+static CUevent recorded;        /* last */
+static unsigned events, events_destroyed, discarded;
+static sem_t waits, resume;
+
+/* ---- what a pool asks of its neighbours ---- */
+
+void core_wait(struct core_wait *w, uint64_t timeout_ns)
+{
+        lock_release(&core.lock);
+        (void)sem_post(&waits);
+        (void)sem_wait(&resume);
+        lock_acquire(&core.lock);
+}
+
+void agent_kick(void)
+{
+}
+
+void agent_figures(struct gpu *g)
+{
+}
+
+void gate_shut(enum gate_bits why)
+{
+}
+
+bool quiet_capturing(void)
+{
+        return capturing;
+}
+
+uint64_t hooks_allowed(const struct gpu *g)
+{
+        return UINT64_MAX;
+}
+
+int hooks_commit(struct gpu *g, uint64_t more)
+{
+        return 0;
+}
+
+bool hooks_grow(struct gpu *g, uint64_t more)
+{
+        return false;
+}
+
+int swap_back_block(struct gpu *g, struct block *b)
+{
+        return 0;
+}
+
+void swap_unused(struct gpu *g, struct extent *e)
+{
+}
+
+void swap_release(struct gpu *g, struct extent *e)
+{
+        if (releasing)
+                releasing();
+        e->state = EXTENT_UNBACKED;
+        heap_settle(&g->heap, e);
+}
+
+void swap_discard(struct gpu *g, struct block *b)
+{
+        discarded++;
+        heap_bury(&g->heap, b);
+}
+
+/* ---- the driver ---- */
+
+static CUresult fake_reserve(CUdeviceptr *ret, size_t bytes, size_t alignment, CUdeviceptr wish,
+                             unsigned long long flags)
+{
+        static CUdeviceptr next = UINT64_C(0x700000000000);
+
+        *ret = next;
+        next += 2 * bytes;
+        return CUDA_SUCCESS;
+}
+
+static CUresult fake_relax(CUstreamCaptureMode *mode)
+{
+        return CUDA_SUCCESS;
+}
+
+static CUresult fake_push(CUcontext context)
+{
+        return CUDA_SUCCESS;
+}
+
+static CUresult fake_pop(CUcontext *ret)
+{
+        return CUDA_SUCCESS;
+}
+
+static CUresult fake_context_of(CUstream stream, CUcontext *ret)
+{
+        *ret = (CUcontext)(uintptr_t)1;
+        return CUDA_SUCCESS;
+}
+
+static CUresult fake_is_capturing(CUstream stream, CUstreamCaptureStatus *ret)
+{
+        *ret = CU_STREAM_CAPTURE_STATUS_NONE;
+        return CUDA_SUCCESS;
+}
+
+static CUresult fake_stream_query(CUstream stream)
+{
+        return busy ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
+}
+
+static CUresult fake_event_create(CUevent *ret, unsigned flags)
+{
+        *ret = (CUevent)(uintptr_t)++events;
+        return CUDA_SUCCESS;
+}
+
+static CUresult fake_event_record(CUevent event, CUstream stream)
+{
+        recorded = event;
+        if (recording)
+                recording();
+        return CUDA_SUCCESS;
+}
+
+static CUresult fake_event_destroy(CUevent event)
+{
+        events_destroyed++;
+        return CUDA_SUCCESS;
+}
+
+static CUresult fake_default_pool(CUmemoryPool *ret, CUdevice device)
+{
+        return CUDA_ERROR_NOT_SUPPORTED;
+}
+
+/* ---- the tests ---- */
+
+static CUmemoryPool handle_of(unsigned number)
+{
+        return (CUmemoryPool)(uintptr_t)(number * 64);
+}
+
+static struct pool_stream stream_of(unsigned number)
+{
+        return (struct pool_stream){.handle = (CUstream)(uintptr_t)(4096 + number * 64)};
+}
+
+static struct pool *pool_made(unsigned number)
+{
+        const CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                      .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE}};
+
+        pool_born(handle_of(number), &props);
+        return pool_find(handle_of(number));
+}
+
+/* Allocated, as if a program had run with it. */
+static CUdeviceptr piece(struct pool *p, unsigned stream)
+{
+        struct pool_stream s = stream_of(stream);
+        struct heap_place place;
+        CUdeviceptr at;
+
+        assert_int_equal(pool_allocate(p, &s, MIB, &at), CUDA_SUCCESS);
+        assert_true(heap_find(&gpu->heap, at, &place));
+        for (unsigned i = 0; i < place.block->extent_count; i++)
+                if (place.block->extents[i].live)
+                        place.block->extents[i].state = EXTENT_RESIDENT;
+        return at;
+}
+
+static void piece_free(CUdeviceptr at, unsigned stream)
+{
+        struct pool_stream s = stream_of(stream);
+        struct heap_place place;
+
+        assert_true(heap_find(&gpu->heap, at, &place));
+        assert_int_equal(pool_free(place.block, at, &s), CUDA_SUCCESS);
+}
+
+static void rest(void)
+{
+        const struct timespec nap = {.tv_nsec = 10000000};
+
+        lock_release(&core.lock);
+        (void)nanosleep(&nap, NULL);
+        lock_acquire(&core.lock);
+}
+
+static int one_gpu(void **state)
+{
+        core = (struct core){.gpu_count = 1};
+        gpu->managed = true;
+        gpu->total = gpu->visible = GIB;
+        heap_init(&gpu->heap, GIB);
+        capturing = busy = false;
+        recording = releasing = NULL;
+        events = events_destroyed = discarded = 0;
+        (void)sem_init(&waits, 0, 0);
+        (void)sem_init(&resume, 0, 0);
+        real.cuMemAddressReserve = fake_reserve;
+        real.cuThreadExchangeStreamCaptureMode = fake_relax;
+        real.cuCtxPushCurrent_v2 = fake_push;
+        real.cuCtxPopCurrent_v2 = fake_pop;
+        real.cuStreamGetCtx = fake_context_of;
+        real.cuStreamIsCapturing = fake_is_capturing;
+        real.cuStreamQuery = fake_stream_query;
+        real.cuEventCreate = fake_event_create;
+        real.cuEventRecord = fake_event_record;
+        real.cuEventQuery = (__typeof__(real.cuEventQuery))fake_stream_query;
+        real.cuEventDestroy_v2 = fake_event_destroy;
+        real.cuDeviceGetDefaultMemPool = fake_default_pool;
+        lock_acquire(&core.lock);
+        return 0;
+}
+
+/* All pools are destroyed, and gone after a while. */
+static int no_gpu(void **state)
+{
+        while (pool_tend() != UINT64_MAX)
+                rest();
+        assert_int_equal(gpu->heap.allocated, 0);
+        assert_int_equal(gpu->heap.count, 1);
+        free(gpu->heap.blocks[0]);
+        free(gpu->heap.blocks);
+        lock_release(&core.lock);
+        return 0;
+}
+
+static void destroy_the_second(void)
+{
+        releasing = NULL;
+        pool_dies(handle_of(2));
+}
+
+static void a_pool_that_is_destroyed_while_another_is_seen_to_goes_too(void **state)
+{
+        struct pool *first = pool_made(1), *second = pool_made(2);
+        cuuint64_t all = UINT64_MAX;
+
+        pool_set(second, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &all); /* it is let be */
+        piece_free(piece(second, 2), 2);
+        piece_free(piece(first, 1), 1);
+        releasing = destroy_the_second;
+        while (releasing) {
+                assert_true(pool_tend() != UINT64_MAX);
+                rest();
+        }
+        while (discarded == 0) {
+                assert_true(pool_tend() != UINT64_MAX || discarded > 0);
+                rest();
+        }
+        pool_dies(handle_of(1));
+}
+
+static void *destroy_its_stream(void *unused)
+{
+        lock_acquire(&core.lock);
+        pool_stream_dies(stream_of(0).handle);
+        lock_release(&core.lock);
+        return NULL;
+}
+
+static pthread_t thread;
+
+static void start_to_destroy_its_stream(void)
+{
+        recording = NULL;
+        assert_int_equal(pthread_create(&thread, NULL, destroy_its_stream, NULL), 0);
+        (void)sem_wait(&waits);
+}
+
+static void what_a_thread_waits_for_is_there_when_it_goes_on(void **state)
+{
+        struct pool *p = pool_made(1);
+        CUdeviceptr at[STREAMS];
+
+        for (unsigned i = 0; i < STREAMS; i++)
+                at[i] = piece(p, i);
+        busy = true;
+        piece_free(at[0], 0);
+        recording = start_to_destroy_its_stream;
+        (void)pool_reclaim(gpu, 1);
+        assert_null(recording);
+        for (unsigned i = 1; i < STREAMS; i++)
+                piece_free(at[i], i);
+        busy = false;
+        pool_trim(p, 0); /* nothing is freed and not reached any more, on any stream */
+        assert_int_equal(events_destroyed, 0);
+        lock_release(&core.lock);
+        (void)sem_post(&resume);
+        assert_int_equal(pthread_join(thread, NULL), 0);
+        lock_acquire(&core.lock);
+        pool_dies(handle_of(1));
+}
+
+static void what_was_freed_on_a_stream_that_ends_beside_a_capture_can_be_used_again(void **state)
+{
+        struct pool *p = pool_made(1);
+        CUdeviceptr at = piece(p, 0);
+
+        busy = capturing = true;
+        piece_free(at, 0);
+        pool_stream_dies(stream_of(0).handle);
+        busy = capturing = false;
+        pool_trim(p, 0);
+        assert_int_equal(gpu->heap.allocated, 0);
+        pool_dies(handle_of(1));
+}
+
+#define POOL_TEST(name) cmocka_unit_test_setup_teardown(name, one_gpu, no_gpu)
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                POOL_TEST(a_pool_that_is_destroyed_while_another_is_seen_to_goes_too),
+                POOL_TEST(what_a_thread_waits_for_is_there_when_it_goes_on),
+                POOL_TEST(what_was_freed_on_a_stream_that_ends_beside_a_capture_can_be_used_again),
+        };
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}
