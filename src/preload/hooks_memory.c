@@ -331,6 +331,7 @@ CUresult hook_cuMemFree_v2(CUdeviceptr dptr)
                 quiet_wait_all();
         if (quiet_capturing() && heap_find(&g->heap, dptr, &p) && is_piece(p.block) &&
             reap_small_later(&p)) {
+                ipc_export_freed(dptr);
                 lock_release(&core.lock);
                 return CUDA_SUCCESS;
         }

@@ -40,12 +40,14 @@ struct reference {
         uint8_t secret[IPC_NAME];
         uint64_t offset, bytes, piece;
         bool pending; /* asked for and not answered: from piece `first` on */
+        bool whole;   /* it has all pieces */
         uint32_t first;
         bool heir, bequeathed;
 };
 
 static struct export *exports;
 static struct reference *references;
+static unsigned holders; /* threads that have the gate shut */
 
 /* ---- handles ---- */
 
@@ -148,8 +150,8 @@ static struct extent *find_adopted(const struct heap_place *p)
         return found;
 }
 
-/* Shut the gate and wait until nothing is in flight. False: it cannot be had. Lock held, given up
- * meanwhile. */
+/* Shut the gate, until let_move(), and wait until nothing is in flight. False: it cannot be had.
+ * Lock held, given up meanwhile. */
 static bool hold_still(void)
 {
         struct core_wait w = {.what = "its own work"};
@@ -157,6 +159,7 @@ static bool hold_still(void)
         struct quiet_wait quiet;
         bool begun = false;
 
+        holders++;
         gate_shut(GATE_HELD);
         while (!core_passive() && !quiet_capturing() && clock_now_ns() < until) {
                 if (!gate_anybody_inside()) {
@@ -169,6 +172,14 @@ static bool hold_still(void)
                 core_wait(&w, STILL_NAP_NS);
         }
         return false;
+}
+
+static void let_move(void)
+{
+        if (--holders > 0)
+                return;
+        gate_open(GATE_HELD);
+        bell_ring(&core.changed);
 }
 
 /* What came from another process is copied to memory of our own, at the same address. */
@@ -192,8 +203,7 @@ static int make_exportable(struct gpu *g, CUdeviceptr start)
                 swap_unused(g, e);
                 agent_released();
         }
-        gate_open(GATE_HELD);
-        bell_ring(&core.changed);
+        let_move();
         return r;
 }
 
@@ -286,14 +296,14 @@ static void answer(struct reference *r, CUresult result, uint64_t mapped, const 
         ipc_send(r->link, &m, WIRE_OPENED, fds, n);
 }
 
-/* The heir of a block is the first of those who have it; `asking` learns it from its answer. */
+/* The heir of a block is the first of those who have it all; `asking` learns it from its answer. */
 static void name_heir(struct pin *p, struct reference *asking)
 {
         struct wire_message m = {0};
         struct reference *heir = NULL;
 
         for (struct reference *r = references; r; r = r->next) {
-                if (!pin_shares(r->pin, p) || r->pending || r->link->lost)
+                if (!pin_shares(r->pin, p) || !r->whole || r->link->lost)
                         continue;
                 if (r->heir)
                         return;
@@ -371,7 +381,8 @@ static void let_go(struct reference *r)
                 name_heir(other->pin, NULL);
 }
 
-/* The heir counts the bytes now, so nobody's reference need keep them in our figures. */
+/* The heir counts the bytes now, so nobody's reference need keep them in our figures. Who has a
+ * part of them is still to be told, when it asks for the rest. */
 static void on_inherited(struct ipc_link *l, const struct wire_message *m)
 {
         struct reference *heir = reference_find(l, m->INHERITED.secret);
@@ -380,7 +391,8 @@ static void on_inherited(struct ipc_link *l, const struct wire_message *m)
                 return;
         for (struct reference *o = references, *next; o; o = next) {
                 next = o->next;
-                if (o != heir && pin_shares(o->pin, heir->pin) && pin_state(o->pin) == PIN_GHOST)
+                if (o != heir && o->whole && pin_shares(o->pin, heir->pin) &&
+                    pin_state(o->pin) == PIN_GHOST)
                         reference_drop(o);
         }
         reference_drop(heir);
@@ -448,6 +460,7 @@ static void give_pieces(struct reference *r)
         agent_released();
         r->pending = false;
         if (got > 0 && got == n) {
+                r->whole = r->first + n == all;
                 pin_given(r->pin);
                 name_heir(r->pin, r);
                 answer(r, CUDA_SUCCESS, pin_bytes(r->pin), fds, n);
@@ -502,8 +515,10 @@ bool ipc_export_step(void)
 
         while (again) {
                 again = false;
-                for (struct reference *r = references; r && !again; r = r->next)
+                for (struct reference *r = references, *next; r && !again; r = next) {
+                        next = r->next;
                         again = serve(r);
+                }
                 any |= again;
         }
         return any;

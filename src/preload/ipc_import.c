@@ -87,7 +87,8 @@ void ipc_import_handle(struct ipc_link *l, const struct wire_message *m, struct 
         if (!i || i->link != l)
                 return; /* closed meanwhile */
         if (m->header.type == WIRE_BEQUEATH) {
-                charge(i);
+                if (i->state != IMPORT_OPENING) /* else when all of it is mapped */
+                        charge(i);
                 i->inherit = true;
         } else if (m->header.type == WIRE_OPENED && m->OPENED.result == 0 &&
                    m->OPENED.pieces == 0) {
@@ -117,7 +118,7 @@ void ipc_told(void)
         for (struct import *i = imports; i; i = i->next) {
                 struct wire_message m = {0};
 
-                if (!i->inherit || i->gpu->usage_dirty)
+                if (!i->inherit || !i->charged || i->gpu->usage_dirty)
                         continue; /* the daemon first */
                 i->inherit = false;
                 memcpy(m.INHERITED.secret, i->secret, IPC_NAME);
@@ -334,8 +335,10 @@ static CUresult import_new(const struct ipc_handle *h, struct gpu *g, CUcontext 
         i->as_block = (struct block){
                 .address = i->mapping, .owner = owner, .id = (UINT64_C(1) << 31) + ++last_id};
         i->state = IMPORT_OPEN;
-        if (l->lost && i->heir)
+        if (i->inherit || (l->lost && i->heir)) {
                 charge(i);
+                agent_kick();
+        }
         bell_ring(&core.changed);
         *ret = i;
         return CUDA_SUCCESS;
@@ -481,7 +484,14 @@ CUresult hook_cuIpcCloseMemHandle(CUdeviceptr dptr)
                 i->opened = 0;
                 i->state = IMPORT_CLOSING; /* as the driver, it waits for what was submitted */
                 quiet_wait_all();
-                import_close(i);
+                if (quiet_capturing()) { /* another thread has begun: it did not wait */
+                        i->opened = 1;
+                        i->state = IMPORT_OPEN;
+                        bell_ring(&core.changed);
+                        r = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+                } else {
+                        import_close(i);
+                }
         }
         lock_release(&core.lock);
         return r;

@@ -126,6 +126,8 @@ void ipc_part(struct ipc_link *l)
         if (!*at)
                 return;
         *at = l->next;
+        /* Closing it is not enough: a child of the program may still have it. */
+        (void)epoll_ctl(poll_fd, EPOLL_CTL_DEL, l->fd, NULL);
         (void)syscall(SYS_close, l->fd);
         free(l);
 }

@@ -8,11 +8,17 @@
  *   device        descriptors of the own memory, as for a device that is no GPU
  *   touch         check and rewrite --count blocks that nobody else has
  *   free, close   the own memory; what was imported, once
+ *   renew         free the first block of the own memory while a capture goes on, and allocate it
+ *                 again at the same address
+ *   fork          leave a child behind that has all that the process has open
  *   info, exit
  */
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/macros.h"
@@ -133,6 +139,36 @@ static CUresult export_to_device(void)
         return r;
 }
 
+static void renew(void)
+{
+        CUdeviceptr at = own.block[0].at, base;
+        CUstream s;
+        CUgraph graph;
+        size_t bytes;
+
+        TRY(cu.StreamCreate(&s, CU_STREAM_NON_BLOCKING));
+        TRY(cu.StreamBeginCapture(s, CU_STREAM_CAPTURE_MODE_RELAXED));
+        TRY(cu.MemFree(at));
+        TRY(cu.StreamEndCapture(s, &graph));
+        TRY(cu.GraphDestroy(graph));
+        TRY(cu.StreamDestroy(s));
+        while (cu.MemGetAddressRange(&base, &bytes, at) == CUDA_SUCCESS)
+                (void)usleep(1000);
+        TRY(cu.MemAlloc(&base, own.block[0].bytes));
+        if (base != at)
+                program_fail(PROGRAM_EXIT_WRONG, "allocated again at another address");
+}
+
+/* As a library might, past all handlers of fork(). */
+static void leave_child(void)
+{
+        if (syscall(SYS_clone, SIGCHLD, NULL, NULL, NULL, NULL) != 0)
+                return;
+        (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+        for (;;)
+                (void)pause();
+}
+
 static uint64_t step_own(uint64_t round)
 {
         uint64_t sum = blocks_step(&own, round);
@@ -184,6 +220,10 @@ int main(int argc, char **argv)
                         blocks_free(&own);
                 else if (!strcmp(line, "close"))
                         close_all();
+                else if (!strcmp(line, "renew"))
+                        renew();
+                else if (!strcmp(line, "fork"))
+                        leave_child();
                 else if (!strcmp(line, "exit"))
                         break;
                 else if (strcmp(line, "info") != 0)

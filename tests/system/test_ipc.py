@@ -1,6 +1,7 @@
 """Memory that other processes have open (CUDA IPC): on the plain driver and under sublet alike, also where not everything
 fits the card, whoever ends first, and whatever becomes of the daemon."""
 
+import os
 import signal
 import subprocess
 
@@ -10,7 +11,7 @@ from world import MIB, wait_for
 
 
 def share(world, mib, *more, block="4MiB", private=0, shared=True, **env):
-    p = world.program("share", "--bytes", f"{mib}MiB", "--block", block, "--count", str(private), *more,
+    p = world.program("share", "--bytes", f"{int(mib * 1024)}KiB", "--block", block, "--count", str(private), *more,
                       shared=shared, stdin=subprocess.PIPE, **env)
     p.await_event("filled")
     return p
@@ -159,6 +160,57 @@ def test_the_exporter_frees_first(shared):
     importer.order("theirs 1")
     importer.order("close")
     end(shared, exporter, importer)
+
+
+def stopped(p):
+    with open(f"/proc/{p.pid}/stat", encoding="ascii") as f:
+        return f.read().rsplit(") ", 1)[1].startswith("T")
+
+
+def test_what_is_freed_before_it_is_open_as_a_whole_is_nobodys(shared):
+    exporter = share(shared, 72, block="72MiB")  # nine pieces, of which a message brings eight
+    exporter.order("export " + shared.path("handles"))
+    importer = share(shared, 1, SIMCUDA_FAIL="cuMemImportFromShareableHandle:5:stop")
+    before = importer.order("info")["free"]
+    importer.process.stdin.write(b"import " + shared.path("handles").encode() + b"\n")
+    importer.process.stdin.flush()
+    wait_for(lambda: stopped(importer), 20, "the importer to be stopped half way")
+    exporter.order("free")
+    exporter.order("info")
+    importer.send(signal.SIGCONT)
+    wait_for(lambda: len(importer.events("done")) == 2, 20, "the importer's answer")
+    assert importer.events("done")[1]["result"] == 400
+    assert importer.order("info")["free"] == before  # nothing of it is charged, and no more given back
+    wait_for(lambda: shared.clients()[exporter.pid]["charge"] <= 8 * MIB, 20, "the exporter's charge to go")
+    end(shared, exporter, importer)
+
+
+def test_a_handle_dies_with_its_memory_also_during_a_capture(shared):
+    exporter, importer = pair(shared, 0.0625, block="64KiB", private=(1, 1))
+    exporter.order("renew")
+    assert importer.order("import " + shared.path("handles"))["result"] == 400
+    end(shared, exporter, importer)
+
+
+def listened_to(p):
+    """What the agent's epoll descriptors have registered."""
+    fds = f"/proc/{p.pid}/fd"
+    found = []
+    for fd in os.listdir(fds):
+        if os.readlink(f"{fds}/{fd}") == "anon_inode:[eventpoll]":
+            with open(f"/proc/{p.pid}/fdinfo/{fd}", encoding="ascii") as f:
+                found += [line for line in f if line.startswith("tfd:")]
+    return found
+
+
+def test_a_child_that_keeps_a_connection_open_is_not_listened_to(shared):
+    exporter, importer = opened(shared, 8)
+    importer.order("fork")
+    assert len(listened_to(importer)) == 1
+    importer.order("close")
+    assert not listened_to(importer)
+    exporter.finish()
+    end(shared, importer)
 
 
 def test_the_exporter_is_killed(shared):
