@@ -104,6 +104,8 @@ bool virtual_reserved(CUdeviceptr address, uint64_t bytes)
 {
         CUdeviceptr end = address + bytes;
 
+        if (end < address)
+                return false;
         while (address < end) {
                 const struct span *s = virtual_reservation(address);
 

@@ -93,6 +93,7 @@ static void reservations_that_touch_are_one(void **state)
         assert_false(virtual_reserved(at, 9 * PAGE));
         assert_false(virtual_reserved(at - PAGE, 2 * PAGE));
         assert_false(virtual_reserved(at + 8 * PAGE, PAGE));
+        assert_false(virtual_reserved(at, PAGE - at)); /* past the end of all addresses */
         assert_true(virtual_reservation(at + 5 * PAGE)->address == at + 4 * PAGE);
         virtual_unreserve(at);
         assert_null(virtual_reservation(at));
