@@ -41,9 +41,11 @@ CUresult rdma_keep(CUdeviceptr from, uint64_t bytes)
                         return CUDA_ERROR_OUT_OF_MEMORY;
                 while ((state = pin_state(pin)) == PIN_WAITING && !core_passive())
                         core_wait(&w, UINT64_MAX);
-                pin_for_good(pin);
-                if (state != PIN_READY)
+                if (state != PIN_READY) {
+                        pin_release(pin);
                         return CUDA_ERROR_OUT_OF_MEMORY;
+                }
+                pin_for_good(pin);
                 from += part;
         }
         return CUDA_SUCCESS;

@@ -1,0 +1,136 @@
+/* test_rdma.c: what a device gets stays until it is freed, and what it cannot get is as it was. */
+#include "unit.h"
+
+#include "base/macros.h"
+#include "preload/agent.h"
+#include "preload/core.h"
+#include "preload/gate.h"
+#include "preload/hooks_virtual.h"
+#include "preload/pin.h"
+#include "preload/rdma.h"
+#include "preload/virtual.h"
+
+struct core core;
+struct real_driver real;
+_Atomic uint32_t gate_bits;
+__thread struct gate_thread *gate_self __attribute__((tls_model("initial-exec")));
+
+static struct gpu *const gpu = &core.gpus[0];
+
+int core_setup(void)
+{
+        return 0;
+}
+
+struct gpu *core_find(CUdeviceptr address, struct heap_place *ret)
+{
+        return heap_find(&gpu->heap, address, ret) ? gpu : NULL;
+}
+
+/* The daemon has said no. */
+void core_wait(struct core_wait *w, uint64_t timeout_ns)
+{
+        pin_refused(gpu);
+}
+
+void agent_kick(void)
+{
+}
+
+void agent_figures(struct gpu *g)
+{
+}
+
+struct gate_thread *gate_enter_slow(struct gate_thread *t, CUstream stream, uint64_t work)
+{
+        return NULL;
+}
+
+struct mapping *virtual_at(CUdeviceptr address)
+{
+        return NULL;
+}
+
+CUresult handle_fix(struct handle *h)
+{
+        return CUDA_SUCCESS;
+}
+
+static CUresult fake_reserve(CUdeviceptr *ret, size_t bytes, size_t alignment, CUdeviceptr wish,
+                             unsigned long long flags)
+{
+        *ret = UINT64_C(0x700000000000);
+        return CUDA_SUCCESS;
+}
+
+static CUdeviceptr at;
+static struct block *block;
+
+static int two_extents(void **state)
+{
+        struct heap_place p;
+        uint64_t cost;
+
+        core = (struct core){.gpu_count = 1};
+        real.cuMemAddressReserve = fake_reserve;
+        heap_init(&gpu->heap, GIB);
+        gpu->limit = GIB;
+        assert_int_equal(
+                heap_allocate(&gpu->heap, 2 * gpu->heap.extent_bytes, NULL, UINT64_MAX, &at, &cost),
+                0);
+        assert_true(heap_find(&gpu->heap, at, &p));
+        block = p.block;
+        block->extents[0].state = block->extents[1].state = EXTENT_RESIDENT;
+        return 0;
+}
+
+static int no_extents(void **state)
+{
+        for (unsigned i = 0; i < 2; i++)
+                pin_extent_dies(gpu, &block->extents[i]);
+        assert_int_equal(gpu->pin_wanted, 0);
+        assert_int_equal(gpu->pin_granted, 0);
+        for (size_t i = 0; i < gpu->heap.count; i++) {
+                free(gpu->heap.blocks[i]->extents);
+                free(gpu->heap.blocks[i]);
+        }
+        free(gpu->heap.blocks);
+        return 0;
+}
+
+static void what_a_device_gets_stays(void **state)
+{
+        gpu->pin_allowed = GIB;
+        assert_int_equal(rdma_keep(at, block->bytes), CUDA_SUCCESS);
+        assert_true(block->extents[0].pinned && block->extents[1].pinned);
+        assert_int_equal(gpu->pin_granted, block->bytes);
+}
+
+static void what_is_refused_counts_no_longer(void **state)
+{
+        assert_int_equal(rdma_keep(at, block->bytes), CUDA_ERROR_OUT_OF_MEMORY);
+        assert_int_equal(gpu->pin_wanted, 0);
+}
+
+static void a_part_of_what_lies_on_the_host_counts_no_longer(void **state)
+{
+        gpu->pin_allowed = GIB;
+        block->extents[1].state = EXTENT_MAPPED;
+        assert_int_equal(rdma_keep(at, block->bytes), CUDA_ERROR_OUT_OF_MEMORY);
+        assert_int_equal(gpu->pin_wanted, 0);
+        assert_int_equal(gpu->pin_granted, 0);
+        assert_false(block->extents[0].pinned || block->extents[1].pinned);
+}
+
+#define RDMA_TEST(name) cmocka_unit_test_setup_teardown(name, two_extents, no_extents)
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                RDMA_TEST(what_a_device_gets_stays),
+                RDMA_TEST(what_is_refused_counts_no_longer),
+                RDMA_TEST(a_part_of_what_lies_on_the_host_counts_no_longer),
+        };
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}
