@@ -19,6 +19,18 @@ if(SUBLET_DAEMON)
   configure_file(deploy/subletd.service.in ${CMAKE_BINARY_DIR}/subletd.service @ONLY)
   install(FILES ${CMAKE_BINARY_DIR}/subletd.service DESTINATION lib/systemd/system)
 endif()
+# Of what the programs say themselves, so they must run here; a sanitizer may have a word to say, too.
+if(SUBLET_CLI AND SUBLET_DAEMON AND NOT CMAKE_CROSSCOMPILING AND NOT SUBLET_SANITIZE)
+  add_custom_command(
+    OUTPUT ${CMAKE_BINARY_DIR}/sublet.1 ${CMAKE_BINARY_DIR}/subletd.8
+    COMMAND sh ${CMAKE_SOURCE_DIR}/deploy/man.sh $<TARGET_FILE:sublet_command> $<TARGET_FILE:subletd>
+            ${CMAKE_INSTALL_FULL_DOCDIR} ${CMAKE_BINARY_DIR}
+    DEPENDS deploy/man.sh sublet_command subletd
+    COMMENT "Writing the manual pages")
+  add_custom_target(sublet_manual ALL DEPENDS ${CMAKE_BINARY_DIR}/sublet.1)
+  install(FILES ${CMAKE_BINARY_DIR}/sublet.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
+  install(FILES ${CMAKE_BINARY_DIR}/subletd.8 DESTINATION ${CMAKE_INSTALL_MANDIR}/man8)
+endif()
 install(FILES include/sublet.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(FILES python/sublet.py DESTINATION ${CMAKE_INSTALL_DATADIR}/sublet)
 install(FILES README.md CHANGELOG.md CONTRIBUTING.md LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})

@@ -3,6 +3,7 @@
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 
 import pytest
@@ -42,6 +43,22 @@ def test_what_programs_and_people_read_is_there(prefix):
     for name in ("include/sublet.h", "share/sublet/sublet.py", "share/doc/sublet/README.md",
                  "share/doc/sublet/docs/operations.md"):
         assert (prefix / name).is_file(), name
+
+
+def test_the_manual_pages_say_what_the_programs_say(prefix):
+    pages = {name: prefix / "share/man" / f"man{name[-1]}" / name for name in ("sublet.1", "subletd.8")}
+    if not os.path.exists(os.path.join(BUILD, "sublet.1")):
+        pytest.skip("a build without manual pages: for another machine, or with a sanitizer")
+    for name, page in pages.items():
+        text = page.read_text().replace("\\-", "-")
+        program = os.path.join(BUILD, name[:-2])
+        said = subprocess.run([program, "--help"], stdout=subprocess.PIPE, text=True, timeout=20, check=True).stdout
+        words = re.findall(r"^  (-*[a-z_-]+)", said, re.M)
+        assert len(words) >= 8
+        assert not [w for w in words if not re.search(rf"^\.(B|SS \"sublet) {re.escape(w)}\b", text, re.M)], text
+        if shutil.which("groff"):
+            done = subprocess.run(["groff", "-man", "-ww", "-z", page], stderr=subprocess.PIPE, text=True, timeout=20)
+            assert done.stderr == ""
 
 
 @pytest.mark.parametrize("words, wanted", [
