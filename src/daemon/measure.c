@@ -86,7 +86,7 @@ static bool is_moving(struct server *s, const struct client *c)
 /* What the card holds for this client: NVML's word where it has one, the client's where not (in a
  * container NVML may list other numbers than ours, or none). */
 static uint64_t measure_client(struct server *s, struct client *c, unsigned gpu, unsigned n,
-                               bool listing)
+                               bool listing, bool sample)
 {
         struct client_account *acc = &c->accounts[gpu];
         struct sched_account_view v;
@@ -101,7 +101,7 @@ static uint64_t measure_client(struct server *s, struct client *c, unsigned gpu,
         } else {
                 return v.usage.backed + v.usage.fixed;
         }
-        if (!is_moving(s, c))
+        if (sample && !is_moving(s, c))
                 acc->fixed[acc->n_fixed++ % SAMPLES] = sub_sat(used, v.usage.backed);
         return used;
 }
@@ -167,23 +167,41 @@ static void forget_shortage(struct server *s, unsigned gpu)
         session_perform(s);
 }
 
-static void measure_gpu(struct server *s, unsigned gpu)
+static bool is_measured(const struct server *s, unsigned gpu)
+{
+        return s->nvml && s->gpus.list[gpu].nvml_index >= 0;
+}
+
+/* What others hold now. sample: of our clients' fixed bytes, too. 0, or -errno: NVML does not say.
+ */
+static int look(struct server *s, unsigned gpu, bool sample, uint64_t *ret_foreign)
 {
         struct gpu *g = &s->gpus.list[gpu];
-        uint64_t total, used, foreign, ours = 0;
+        uint64_t total, used, ours = 0;
         unsigned n = 0;
         bool listing;
+        int r = nvml_memory(s->nvml, (unsigned)g->nvml_index, &total, &used);
 
-        if (nvml_memory(s->nvml, (unsigned)g->nvml_index, &total, &used) < 0)
-                return;
+        if (r < 0)
+                return r;
         listing =
                 nvml_processes(s->nvml, (unsigned)g->nvml_index, PROCESSES_MAX, processes, &n) == 0;
         for (struct client *c = s->clients; c; c = c->next)
                 if (c->id && c->accounts[gpu].ordinal >= 0)
-                        ours += measure_client(s, c, gpu, n, listing);
-        foreign = sub_sat(used, ours + managed_bytes(s, gpu, n, listing, used));
+                        ours += measure_client(s, c, gpu, n, listing, sample);
+        used = sub_sat(used, ours + managed_bytes(s, gpu, n, listing, used));
         /* Where we deal in less than the whole card, others may have the rest. */
-        foreign = sub_sat(foreign, sub_sat(total, g->total_bytes));
+        *ret_foreign = sub_sat(used, sub_sat(total, g->total_bytes));
+        return 0;
+}
+
+static void measure_gpu(struct server *s, unsigned gpu)
+{
+        struct gpu *g = &s->gpus.list[gpu];
+        uint64_t foreign;
+
+        if (look(s, gpu, true, &foreign) < 0)
+                return;
         g->foreign[g->n_foreign++ % SAMPLES] = foreign;
         kill_point("measured");
 
@@ -212,10 +230,40 @@ static void not_measured(struct server *s, unsigned gpu)
 void measure_all(struct server *s)
 {
         for (unsigned g = 0; g < s->gpus.n; g++)
-                if (s->nvml && s->gpus.list[g].nvml_index >= 0)
+                if (is_measured(s, g))
                         measure_gpu(s, g);
                 else
                         not_measured(s, g);
+}
+
+void measure_fall(struct server *s, unsigned gpu)
+{
+        struct gpu *g = &s->gpus.list[gpu];
+        uint64_t foreign;
+
+        if (!is_measured(s, gpu) || !g->n_foreign || look(s, gpu, false, &foreign) < 0 ||
+            foreign >= measure_foreign(g))
+                return;
+        g->foreign[(g->n_foreign - 1) % SAMPLES] = foreign;
+        tell_foreign(s, gpu);
+}
+
+uint64_t measure_now(struct server *s, unsigned gpu)
+{
+        struct gpu *g = &s->gpus.list[gpu];
+        uint64_t foreign;
+
+        if (is_measured(s, gpu) && look(s, gpu, false, &foreign) == 0) {
+                g->foreign[0] = foreign;
+                g->n_foreign = 1;
+        }
+        return measure_foreign(g);
+}
+
+void measure_rise(struct server *s, unsigned gpu)
+{
+        if (neighbours_absorb(s, gpu, measure_now(s, gpu)) > s->gpus.list[gpu].foreign_told)
+                tell_foreign(s, gpu);
 }
 
 uint64_t measure_most(struct server *s, const struct client *c, unsigned gpu)

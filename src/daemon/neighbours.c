@@ -19,19 +19,21 @@
 #include "daemon/client.h"
 
 #define NOTE_MAGIC   UINT32_C(0x4e4c4253) /* "SBLN" */
-#define NOTE_VERSION 1
+#define NOTE_VERSION 2
 #define NAME_PREFIX  "sublet-daemon/"
 #define NAMES_MAX    64 /* daemons that are asked */
 #define LOANS_MAX    16 /* needs of others at a time */
 #define SHUNNED_MAX  16
-#define BATCH        32                  /* messages before clients are served again */
-#define SILENCE_NS   (5 * NSEC_PER_SEC)  /* asked every second; then the need is over */
+#define BATCH        32 /* messages before clients are served again */
+#define REPEAT_NS    NSEC_PER_SEC
+#define SILENCE_NS   (5 * NSEC_PER_SEC) /* then a need is over, and an offer forgotten */
+#define TAKE_NS      (2 * NSEC_PER_SEC) /* what was left and is not taken for so long is taken back */
 #define SHUN_NS      (10 * NSEC_PER_SEC) /* of a user whose daemon took nothing of it */
 
 enum kind {
-        NEED = 1, /* bytes that the sender's clients would hold on top of what they hold; may be 0
-                   */
+        NEED = 1, /* bytes that the sender's clients would hold on top of what they hold; 0: none */
         HAVE = 2, /* the answer: bytes that the sender's clients hold and can move away */
+        LEFT = 3, /* what the receiver needs is free now */
 };
 
 /* One packet; both ends are on one machine. */
@@ -40,7 +42,7 @@ struct note {
         uint16_t version, kind;
         uint8_t uuid[16]; /* of the card */
         uint64_t bytes;
-        uint64_t instance;
+        uint64_t since_ns; /* NEED: CLOCK_MONOTONIC when the client began to wait that needs them */
 };
 _Static_assert(sizeof(struct note) == 40, "as docs/protocol.md says");
 
@@ -48,13 +50,20 @@ _Static_assert(sizeof(struct note) == 40, "as docs/protocol.md says");
 struct loan {
         sched_client id; /* 0: unused */
         uid_t uid;
-        uint64_t instance;
+        uint64_t instance, since_ns;
         unsigned gpu;
-        uint64_t bytes, lent;
+        uint64_t bytes;
+        uint64_t lent, taken; /* of it: kept free for it; seen in use */
         uint64_t limit;
         uint32_t sequence;
         uint64_t heard_ns;
-        bool told, granted, revoked;
+        uint64_t moved_ns; /* when the rest was left, or more of it was taken */
+        bool told;
+};
+
+/* What we need ourselves, as the others know it. */
+struct need {
+        uint64_t bytes, since_ns, told_ns;
 };
 
 /* What another daemon says it could move away. */
@@ -68,6 +77,7 @@ struct neighbours {
         sd_event_source *source;
         struct loan loans[LOANS_MAX];
         struct offer offers[LOANS_MAX];
+        struct need needs[SCHED_GPUS_MAX];
         struct {
                 uid_t uid;
                 uint64_t until_ns;
@@ -90,9 +100,24 @@ static socklen_t address_of(const char *name, struct sockaddr_un *ret)
         return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + n);
 }
 
-static void own_name(const struct server *s, char name[static 64])
+static void name_of(uint64_t instance, char name[static 64])
 {
-        (void)snprintf(name, 64, NAME_PREFIX "%016llx", (unsigned long long)s->instance);
+        (void)snprintf(name, 64, NAME_PREFIX "%016llx", (unsigned long long)instance);
+}
+
+/* The kernel says where a note comes from, and no two sockets have one name. 0: no daemon's. */
+static uint64_t instance_at(const struct sockaddr_un *from, socklen_t size)
+{
+        const size_t prefix = sizeof(NAME_PREFIX) - 1, digits = 16;
+        char name[64] = {0}, again[64];
+        uint64_t instance;
+
+        if (size != offsetof(struct sockaddr_un, sun_path) + 1 + prefix + digits)
+                return 0;
+        memcpy(name, from->sun_path + 1, prefix + digits);
+        instance = strtoull(name + prefix, NULL, 16);
+        name_of(instance, again);
+        return from->sun_path[0] == '\0' && strcmp(name, again) == 0 ? instance : 0;
 }
 
 /* Who else is there: the kernel's list of sockets, in which anybody may look. */
@@ -106,7 +131,7 @@ static void look_around(struct server *s)
                 return;
         n->looked_ns = clock_now_ns();
         n->n_names = 0;
-        own_name(s, own);
+        name_of(s->instance, own);
         list = fopen("/proc/net/unix", "re");
         while (list && n->n_names < NAMES_MAX && fgets(line, sizeof(line), list)) {
                 char *name = strstr(line, " @" NAME_PREFIX);
@@ -119,49 +144,52 @@ static void look_around(struct server *s)
         }
 }
 
-/* With so many bytes of one client on the card, how much more of it our clients would use than now.
- * 0: it fits beside what others use, or would not fit the card alone. */
-static uint64_t missing(const struct server *s, unsigned gpu, uint64_t need)
+static void tell(struct server *s, const char *name, enum kind kind, unsigned gpu, uint64_t bytes,
+                 uint64_t since_ns)
 {
-        struct sched_gpu_view g;
-        uint64_t held = 0;
-
-        if (sched_gpu_view(s->sched, gpu, &g) < 0 || need > g.total ||
-            need + g.fixed + g.headroom <= g.capacity ||
-            need + g.fixed + g.headroom > g.capacity + g.foreign)
-                return 0;
-        for (const struct client *c = s->clients; c; c = c->next) {
-                struct sched_account_view v;
-
-                if (c->id && sched_account_view(s->sched, c->id, gpu, &v) == 0)
-                        held += v.usage.backed;
-        }
-        return sub_sat(need, held);
-}
-
-static void tell(struct server *s, const struct sockaddr_un *to, socklen_t size, enum kind kind,
-                 unsigned gpu, uint64_t bytes)
-{
-        struct note m = {NOTE_MAGIC, NOTE_VERSION, (uint16_t)kind, {0}, bytes, s->instance};
+        struct note m = {NOTE_MAGIC, NOTE_VERSION, (uint16_t)kind, {0}, bytes, since_ns};
+        struct sockaddr_un to;
+        socklen_t size = address_of(name, &to);
 
         memcpy(m.uuid, s->gpus.list[gpu].uuid, sizeof(m.uuid));
         /* One whose queue is full, or that is gone, does not hear it. */
         (void)sendto(s->neighbours->fd, &m, sizeof(m), MSG_DONTWAIT | MSG_NOSIGNAL,
-                     (const struct sockaddr *)to, size);
+                     (const struct sockaddr *)&to, size);
 }
 
-static bool ask(struct server *s, unsigned gpu, uint64_t bytes)
+static void tell_one(struct server *s, uint64_t instance, enum kind kind, unsigned gpu,
+                     uint64_t bytes)
+{
+        char name[64];
+
+        name_of(instance, name);
+        tell(s, name, kind, gpu, bytes, 0);
+}
+
+/* Tell everybody what we need, nothing included. */
+static bool ask(struct server *s, unsigned gpu)
 {
         struct neighbours *n = s->neighbours;
+        struct need *need = &n->needs[gpu];
 
+        need->bytes = sched_gpu_lacks(s->sched, gpu, &need->since_ns);
+        need->told_ns = clock_now_ns();
         look_around(s);
-        for (unsigned i = 0; i < n->n_names; i++) {
-                struct sockaddr_un a;
-                socklen_t size = address_of(n->names[i], &a);
-
-                tell(s, &a, size, NEED, gpu, bytes);
-        }
+        for (unsigned i = 0; i < n->n_names; i++)
+                tell(s, n->names[i], NEED, gpu, need->bytes, need->since_ns);
         return n->n_names > 0;
+}
+
+/* What has changed is told at once, and what has not every second: notes may be lost. */
+static void ask_if_news(struct server *s, unsigned gpu)
+{
+        const struct need *told = &s->neighbours->needs[gpu];
+        uint64_t since_ns, bytes = sched_gpu_lacks(s->sched, gpu, &since_ns);
+
+        if (since_ns != told->since_ns || bytes > told->bytes ||
+            (bytes == 0) != (told->bytes == 0) ||
+            (bytes > 0 && clock_now_ns() - told->told_ns >= REPEAT_NS))
+                (void)ask(s, gpu);
 }
 
 bool neighbours_may_help(struct server *s, unsigned gpu, uint64_t commit)
@@ -171,22 +199,7 @@ bool neighbours_may_help(struct server *s, unsigned gpu, uint64_t commit)
         if (!s->neighbours || sched_gpu_view(s->sched, gpu, &g) < 0)
                 return false;
         return commit <= g.total && commit + g.fixed + g.headroom > g.capacity + g.movable &&
-               commit + g.fixed + g.headroom <= g.capacity + g.foreign && ask(s, gpu, 0);
-}
-
-/* The most that a client of ours waits for on this card. */
-static uint64_t greatest_need(const struct server *s, unsigned gpu)
-{
-        uint64_t most = 0;
-
-        for (const struct client *c = s->clients; c; c = c->next) {
-                struct sched_account_view v;
-
-                if (c->id && !c->dropped && sched_account_view(s->sched, c->id, gpu, &v) == 0 &&
-                    v.need > v.usage.backed)
-                        most = MAX(most, v.need);
-        }
-        return most;
+               commit + g.fixed + g.headroom <= g.capacity + g.foreign && ask(s, gpu);
 }
 
 /* ---- lending ---- */
@@ -213,54 +226,108 @@ static void shun(struct neighbours *n, uid_t uid, uint64_t now)
 }
 
 /* Its place in the queue is that of a client whose memory is all on the host. */
-static void begin_loan(struct server *s, const struct note *need, unsigned gpu, uid_t uid)
+static void begin_loan(struct server *s, const struct note *need, unsigned gpu, uid_t uid,
+                       uint64_t instance)
 {
         struct loan *l = NULL;
-        struct sched_attach a = {.usage.allocated = need->bytes, .run = true};
+        uint64_t bytes = MIN(need->bytes, s->gpus.list[gpu].total_bytes);
+        struct sched_attach a = {.usage.allocated = bytes,
+                                 .run = true,
+                                 .stranger_since_ns = MAX(need->since_ns, UINT64_C(1))};
+        uint64_t now = clock_now_ns(), foreign;
 
         for (unsigned i = 0; i < LOANS_MAX && !l; i++)
                 if (!s->neighbours->loans[i].id)
                         l = &s->neighbours->loans[i];
         if (!l)
                 return;
-        *l = (struct loan){
-                .uid = uid, .instance = need->instance, .gpu = gpu, .bytes = need->bytes};
-        l->heard_ns = clock_now_ns();
-        if (sched_client_add(s->sched, uid, 0, l->heard_ns, &l->id) < 0) {
+        *l = (struct loan){.uid = uid,
+                           .instance = instance,
+                           .since_ns = need->since_ns,
+                           .gpu = gpu,
+                           .bytes = bytes,
+                           .heard_ns = now,
+                           .moved_ns = now};
+        if (sched_client_add(s->sched, uid, 0, now, &l->id) < 0) {
                 l->id = 0;
                 return;
         }
         log_info("GPU %u: the daemon of user %u asks for %llu MiB", gpu, (unsigned)uid,
-                 (unsigned long long)(need->bytes / MIB));
+                 (unsigned long long)(bytes / MIB));
         /* What its clients hold already is none of it, and may be too new to have been told. */
-        s->gpus.list[gpu].foreign_told = measure_newest(&s->gpus.list[gpu]);
+        foreign = measure_now(s, gpu);
+        s->gpus.list[gpu].foreign_told = foreign;
         session_begin(s);
-        sched_gpu_foreign(s->sched, gpu, s->gpus.list[gpu].foreign_told, l->heard_ns, &s->actions);
+        sched_gpu_foreign(s->sched, gpu, foreign, now, &s->actions);
         session_perform(s);
-        (void)sched_client_attach(s->sched, l->id, gpu, &a, l->heard_ns, &s->actions);
+        (void)sched_client_attach(s->sched, l->id, gpu, &a, now, &s->actions);
         session_perform(s);
 }
 
-/* Whatever of it is in use by now is others' use like any other. */
+/* Until all of it is left there is nothing that its client could do: what is there counts as taken.
+ * From then on what is seen in use. */
+static void report(struct server *s, struct loan *l)
+{
+        struct sched_usage u = {.allocated = l->bytes,
+                                .backed = l->lent < l->bytes ? l->lent : l->taken};
+
+        session_begin(s);
+        (void)sched_client_usage(s->sched, l->id, l->gpu, &u, l->sequence, 0, clock_now_ns(),
+                                 &s->actions);
+        session_perform(s);
+}
+
+/* What others use beyond what was there when the first of it was left. */
+static void see_taken(struct server *s, struct loan *l, uint64_t foreign)
+{
+        const struct gpu *g = &s->gpus.list[l->gpu];
+        uint64_t taken = MIN(sub_sat(foreign, g->foreign_told), l->lent);
+
+        if (taken < l->taken + g->total_bytes / 256)
+                return;
+        l->taken = taken;
+        l->moved_ns = clock_now_ns();
+        report(s, l);
+}
+
+/* A client that uses several cards takes nothing of the first before it has been left the last. */
+static bool all_left(const struct neighbours *n, const struct loan *l)
+{
+        for (unsigned i = 0; i < LOANS_MAX; i++) {
+                const struct loan *o = &n->loans[i];
+
+                if (o->id && o->instance == l->instance && o->since_ns == l->since_ns &&
+                    o->lent < o->bytes)
+                        return false;
+        }
+        return true;
+}
+
+/* What of it is in use by now is others' use like any other. */
 static void end_loan(struct server *s, struct loan *l, bool over)
 {
-        struct gpu *g = &s->gpus.list[l->gpu];
-        uint64_t foreign = over ? measure_foreign(g) : measure_newest(g);
-        bool taken = foreign > g->foreign_told;
-        uint64_t now = clock_now_ns();
-        sched_client id = l->id;
+        unsigned gpu = l->gpu;
+        uint64_t now = clock_now_ns(), foreign = measure_now(s, gpu);
+        bool left = l->lent == l->bytes;
+        sched_client id;
 
-        if (over && l->granted && !taken)
+        see_taken(s, l, foreign);
+        if (over && left && l->taken) {
+                l->taken = l->bytes; /* less, if it needs less by now; it runs */
+                report(s, l);
+        } else if (over && all_left(s->neighbours, l)) {
                 shun(s->neighbours, l->uid, now);
-        log_info("GPU %u: user %u's daemon %s", l->gpu, (unsigned)l->uid,
-                 !over        ? "asks for more"
-                 : taken      ? "has what it asked for"
-                 : l->granted ? "did not take what was left to it"
-                              : "asks for nothing any more");
+        }
+        log_info("GPU %u: user %u's daemon %s", gpu, (unsigned)l->uid,
+                 !over      ? "asks for more"
+                 : l->taken ? "has what it asked for"
+                 : left     ? "did not take what was left to it"
+                            : "asks for nothing any more");
+        id = l->id;
         *l = (struct loan){0};
-        g->foreign_told = foreign;
+        s->gpus.list[gpu].foreign_told = foreign;
         session_begin(s);
-        sched_client_left(s->sched, id, (unsigned)(g - s->gpus.list), foreign, now, &s->actions);
+        sched_client_left(s->sched, id, gpu, foreign, now, &s->actions);
         session_perform(s);
 }
 
@@ -281,33 +348,44 @@ static uint64_t movable(const struct server *s, unsigned gpu)
         return bytes;
 }
 
-/* What is taken of the loan by now is not asked for any more. */
+/* What is taken of it by now is not asked for any more; but both were not seen at one instant. */
 static bool needs_more(const struct server *s, const struct loan *l, uint64_t bytes)
 {
-        const struct gpu *g = &s->gpus.list[l->gpu];
-        uint64_t taken = sub_sat(measure_newest(g), g->foreign_told);
+        uint64_t slack = l->taken ? s->gpus.list[l->gpu].total_bytes / 64 : 0;
 
-        return bytes + taken > l->bytes + g->total_bytes / 64;
+        bytes = MIN(bytes, s->gpus.list[l->gpu].total_bytes);
+        return bytes + l->taken > l->bytes + slack;
 }
 
-static void hear_need(struct server *s, const struct note *m, unsigned gpu, uid_t uid)
+static void hear_need(struct server *s, const struct note *m, unsigned gpu, uid_t uid,
+                      uint64_t instance)
 {
         struct neighbours *n = s->neighbours;
         uint64_t now = clock_now_ns();
 
-        if (m->bytes == 0 || s->n_attached == 0 || is_shunned(n, uid, now))
-                return;
         for (unsigned i = 0; i < LOANS_MAX; i++) {
                 struct loan *l = &n->loans[i];
+                bool over = m->bytes == 0 || m->since_ns != l->since_ns;
 
-                if (l->id && l->uid == uid && l->instance == m->instance && l->gpu == gpu) {
-                        l->heard_ns = now;
-                        if (!needs_more(s, l, m->bytes))
-                                return;
-                        end_loan(s, l, false);
-                }
+                if (!l->id || l->uid != uid || l->instance != instance || l->gpu != gpu)
+                        continue;
+                l->heard_ns = now;
+                if ((!over && !needs_more(s, l, m->bytes)) ||
+                    !users_take_many(s->users, uid, MEASURE_COST, now))
+                        return;
+                end_loan(s, l, over);
         }
-        begin_loan(s, m, gpu, uid);
+        if (m->bytes > 0 && s->n_attached > 0 && !is_shunned(n, uid, now) &&
+            users_take_many(s->users, uid, MEASURE_COST, now))
+                begin_loan(s, m, gpu, uid, instance);
+}
+
+/* A wrong word costs a look. */
+static void hear_left(struct server *s, unsigned gpu, uid_t uid)
+{
+        if (s->neighbours->needs[gpu].bytes > 0 &&
+            users_take_many(s->users, uid, MEASURE_COST, clock_now_ns()))
+                measure_fall(s, gpu);
 }
 
 /* Offers that are too old to be true are forgotten. */
@@ -332,7 +410,7 @@ static void tell_movable(struct server *s, unsigned gpu)
         session_perform(s);
 }
 
-static void hear_offer(struct server *s, const struct note *m, unsigned gpu)
+static void hear_offer(struct server *s, const struct note *m, unsigned gpu, uint64_t instance)
 {
         struct neighbours *n = s->neighbours;
         struct offer *at = NULL;
@@ -340,7 +418,7 @@ static void hear_offer(struct server *s, const struct note *m, unsigned gpu)
         for (unsigned i = 0; i < LOANS_MAX; i++) {
                 struct offer *o = &n->offers[i];
 
-                if (o->instance == m->instance && o->gpu == gpu) {
+                if (o->instance == instance && o->gpu == gpu) {
                         at = o;
                         break;
                 }
@@ -349,7 +427,7 @@ static void hear_offer(struct server *s, const struct note *m, unsigned gpu)
         }
         if (!at)
                 return;
-        *at = (struct offer){m->instance, m->bytes, clock_now_ns(), gpu};
+        *at = (struct offer){instance, m->bytes, clock_now_ns(), gpu};
         tell_movable(s, gpu);
         session_resume(s);
 }
@@ -357,18 +435,21 @@ static void hear_offer(struct server *s, const struct note *m, unsigned gpu)
 static void hear(struct server *s, const struct note *m, const struct ucred *who,
                  const struct sockaddr_un *from, socklen_t size)
 {
+        uint64_t instance = instance_at(from, size);
         unsigned gpu = 0;
 
         while (gpu < s->gpus.n && memcmp(s->gpus.list[gpu].uuid, m->uuid, sizeof(m->uuid)) != 0)
                 gpu++;
-        if (gpu == s->gpus.n || m->instance == s->instance || m->instance == 0 ||
+        if (gpu == s->gpus.n || instance == s->instance || instance == 0 ||
             !users_take_many(s->users, who->uid, 1, clock_now_ns()))
                 return;
         if (m->kind == NEED) {
-                tell(s, from, size, HAVE, gpu, movable(s, gpu));
-                hear_need(s, m, gpu, who->uid);
+                tell_one(s, instance, HAVE, gpu, movable(s, gpu));
+                hear_need(s, m, gpu, who->uid, instance);
         } else if (m->kind == HAVE) {
-                hear_offer(s, m, gpu);
+                hear_offer(s, m, gpu, instance);
+        } else if (m->kind == LEFT) {
+                hear_left(s, gpu, who->uid);
         }
 }
 
@@ -413,31 +494,25 @@ void neighbours_act(struct server *s, const struct sched_action *a)
         for (unsigned i = 0; s->neighbours && i < LOANS_MAX; i++) {
                 struct loan *l = &s->neighbours->loans[i];
 
-                if (!l->id || l->id != a->client)
+                if (!l->id || l->id != a->client || a->type != SCHED_DO_LIMIT)
                         continue;
-                if (a->type == SCHED_DO_LIMIT) {
-                        l->limit = a->limit.backed;
-                        l->sequence = a->limit.sequence;
-                        l->told = true;
-                } else if (a->type == SCHED_DO_GRANT) {
-                        l->granted = true;
-                } else if (a->type == SCHED_DO_REVOKE) {
-                        l->revoked = true;
-                }
+                l->limit = a->limit.backed;
+                l->sequence = a->limit.sequence;
+                l->told = true;
         }
 }
 
-/* What it may hold it has at once: nothing has to be moved in. */
 static void answer_limit(struct server *s, struct loan *l)
 {
-        struct sched_usage u = {.allocated = l->bytes, .backed = MIN(l->limit, l->bytes)};
+        bool left = l->lent == l->bytes;
 
         l->told = false;
-        l->lent = u.backed;
-        session_begin(s);
-        (void)sched_client_usage(s->sched, l->id, l->gpu, &u, l->sequence, 0, clock_now_ns(),
-                                 &s->actions);
-        session_perform(s);
+        l->lent = MIN(l->limit, l->bytes);
+        if (!left && l->lent == l->bytes) {
+                l->moved_ns = clock_now_ns();
+                tell_one(s, l->instance, LEFT, l->gpu, l->bytes);
+        }
+        report(s, l);
 }
 
 void neighbours_settle(struct server *s)
@@ -447,9 +522,9 @@ void neighbours_settle(struct server *s)
 
                 while (l->id && l->told)
                         answer_limit(s, l);
-                if (l->id && l->revoked)
-                        end_loan(s, l, true);
         }
+        for (unsigned gpu = 0; s->neighbours && gpu < s->gpus.n; gpu++)
+                ask_if_news(s, gpu);
 }
 
 uint64_t neighbours_absorb(const struct server *s, unsigned gpu, uint64_t foreign_bytes)
@@ -462,25 +537,26 @@ uint64_t neighbours_absorb(const struct server *s, unsigned gpu, uint64_t foreig
         return foreign_bytes > told ? MAX(told, sub_sat(foreign_bytes, lent)) : foreign_bytes;
 }
 
+static void watch(struct server *s, struct loan *l)
+{
+        uint64_t now;
+
+        see_taken(s, l, measure_newest(&s->gpus.list[l->gpu]));
+        now = clock_now_ns();
+        if (now - l->heard_ns > SILENCE_NS || l->taken == l->bytes ||
+            (l->lent == l->bytes && now - l->moved_ns > TAKE_NS))
+                end_loan(s, l, true);
+        else if (l->lent == l->bytes)
+                tell_one(s, l->instance, LEFT, l->gpu, l->bytes);
+}
+
 void neighbours_tick(struct server *s)
 {
-        uint64_t now = clock_now_ns();
-
-        for (unsigned i = 0; s->neighbours && i < LOANS_MAX; i++) {
-                struct loan *l = &s->neighbours->loans[i];
-                const struct gpu *g = &s->gpus.list[l->gpu];
-
-                if (l->id && (now - l->heard_ns > SILENCE_NS ||
-                              (l->granted && measure_foreign(g) >= g->foreign_told + l->bytes)))
-                        end_loan(s, l, true);
-        }
-        for (unsigned gpu = 0; s->neighbours && gpu < s->gpus.n; gpu++) {
-                uint64_t bytes = missing(s, gpu, greatest_need(s, gpu));
-
-                if (bytes > 0)
-                        (void)ask(s, gpu, bytes);
+        for (unsigned i = 0; s->neighbours && i < LOANS_MAX; i++)
+                if (s->neighbours->loans[i].id)
+                        watch(s, &s->neighbours->loans[i]);
+        for (unsigned gpu = 0; s->neighbours && gpu < s->gpus.n; gpu++)
                 tell_movable(s, gpu);
-        }
 }
 
 /* ---- start and end ---- */
@@ -496,7 +572,7 @@ int neighbours_open(struct server *s)
         if (!n)
                 return r;
         n->fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-        own_name(s, name);
+        name_of(s->instance, name);
         size = address_of(name, &a);
         if (n->fd < 0 || setsockopt(n->fd, SOL_SOCKET, SO_PASSCRED, &(int){1}, sizeof(int)) < 0 ||
             bind(n->fd, (struct sockaddr *)&a, size) < 0)

@@ -4,7 +4,8 @@
  * byte is promised twice. But who came first would keep the card for ever. So a daemon that cannot
  * make a client runnable, because of what others hold, tells the others how many bytes it lacks
  * (docs/protocol.md, "Between daemons"). What it asks for here stands in the queue like a client of
- * its user; when its turn comes, the bytes are left free until they are seen in use.
+ * its user; when its turn comes, the bytes are left free, the other is told, and they are kept
+ * until its client runs, or does not take them.
  *
  * Nobody has to believe or to obey: a need can only ever cost what a client of that user could. */
 #pragma once
@@ -20,9 +21,10 @@ struct neighbours;
 int neighbours_open(struct server *s);
 void neighbours_close(struct server *s);
 
-/* Every period, after the cards were measured: ask for what is lacking, end what is over. */
+/* Every period, after the cards were measured: end what is over. */
 void neighbours_tick(struct server *s);
-/* After each batch of events: do what the scheduler told those who wait here. */
+/* After each batch of events: do what the scheduler told those who wait here, tell the others what
+ * has changed of what our clients lack. */
 void neighbours_settle(struct server *s);
 /* An action for one of them, not for a client. */
 void neighbours_act(struct server *s, const struct sched_action *a);

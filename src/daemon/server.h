@@ -98,6 +98,15 @@ void measure_all(struct server *s);
 /* Bytes that others use, as last measured, one odd sample left out. */
 uint64_t measure_foreign(const struct gpu *g);
 uint64_t measure_newest(const struct gpu *g); /* the same, odd or not */
+/* Between the periods, where somebody has a reason to know at once. Each costs its cause as much of
+ * its user's rate as so many messages. */
+#define MEASURE_COST 100
+/* Strangers gave way. */
+void measure_fall(struct server *s, unsigned gpu);
+/* They hold more than was thought: it did not fit beside them. */
+void measure_rise(struct server *s, unsigned gpu);
+/* For who tells the scheduler himself: from here on only what the card shows now counts. */
+uint64_t measure_now(struct server *s, unsigned gpu);
 /* The most that this process can hold of the card now, as NVML shows it; UINT64_MAX: unknown. */
 uint64_t measure_most(struct server *s, const struct client *c, unsigned gpu);
 /* The card shows no memory of this process, as far as can be told; ret_sure: NVML has named this

@@ -512,9 +512,13 @@ static int on_short(struct client *c, const struct wire_message *m)
 
         if (r < 0)
                 return r;
-        return sched_client_short(sched, c->id, gpu,
-                                  MIN(m->SHORT.bytes, sub_sat(v.limit, v.usage.backed)),
-                                  clock_now_ns(), &c->server->actions);
+        r = sched_client_short(sched, c->id, gpu,
+                               MIN(m->SHORT.bytes, sub_sat(v.limit, v.usage.backed)),
+                               clock_now_ns(), &c->server->actions);
+        session_perform(c->server);
+        if (users_take_many(c->server->users, c->peer.uid, MEASURE_COST, clock_now_ns()))
+                measure_rise(c->server, gpu);
+        return r;
 }
 
 /* Only told apart, for who measures the card: what may be allocated and backed is in USAGE. */

@@ -109,6 +109,10 @@ struct client {
         uint64_t retry_ns, unpreemptible_until_ns;
         uint64_t give_back_ns; /* strangers leave no room for it: gives back what it has; 0: not so
                                 */
+        bool asks_strangers;   /* waits for bytes that were with strangers when it began to */
+        uint64_t queued_ns;    /* when it began to wait */
+        uint64_t stranger_since_ns; /* stands for a client of another daemon, which waits since
+                                       then; 0: is one of ours */
 
         enum sched_state state;
         unsigned flags; /* enum sched_flags, as of the last event */
@@ -315,7 +319,10 @@ void client_new_ticket(struct sched *s, struct client *c);
 void account_answer_commit(struct sched *s, struct client *c, unsigned gpu);
 
 /* ---- strangers.c ---- */
-void strangers_give_back(struct sched *s, struct client *c);
+void strangers_stuck(struct sched *s, struct client *c);
+uint64_t strangers_keep_from(const struct sched *s, const struct client *c, unsigned gpu);
+uint64_t strangers_turn_after(const struct sched *s, const struct client *c);
+bool strangers_have(const struct sched *s, const struct client *c);
 
 /* ---- actions.c ---- */
 void actions_mark(struct sched *s, struct client *c);

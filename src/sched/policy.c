@@ -271,7 +271,8 @@ static struct victim judge(struct sched *s, struct client *v, const struct deman
         struct victim r = {.c = v, .class = VICTIM_NONE};
         uint64_t idle_end;
 
-        if (!v->used || v == d->head || !a->attached || client_immovable(s, v))
+        if (!v->used || v == d->head || !a->attached || client_immovable(s, v) ||
+            strangers_have(s, v))
                 return r;
         if (v->lease) {
                 if (!d->lease_only && a->limit <= a->pinned)

@@ -285,6 +285,7 @@ int sched_client_attach(struct sched *s, sched_client id, unsigned gpu,
         ledger_attach(&s->gpu[gpu], a, &at->usage);
         c->gpus |= UINT32_C(1) << gpu;
         c->detached |= at->detached;
+        c->stranger_since_ns = MIN(at->stranger_since_ns, s->now_ns);
         a->limit_dirty = true;
         actions_mark(s, c);
         if (at->fixed_wanted > account_own_fixed(a)) {
@@ -534,7 +535,7 @@ void sched_client_lost(struct sched *s, sched_client id, uint64_t now_ns, struct
                 if (!c->lease)
                         fair_settle(c, 0);
                 c->lost = true;
-                c->waiting = c->draining = c->overdue = c->yielding = false;
+                c->waiting = c->draining = c->overdue = c->yielding = c->asks_strangers = false;
                 c->fixed_ticket = 0;
                 FOR_EACH_GPU_OF (c, gpu) {
                         struct account *a = &c->accounts[gpu];
@@ -567,7 +568,11 @@ void sched_client_gone(struct sched *s, sched_client id, uint64_t now_ns, struct
 void sched_client_left(struct sched *s, sched_client id, unsigned gpu, uint64_t foreign_bytes,
                        uint64_t now_ns, struct sched_actions *out)
 {
+        struct client *c = find(s, id);
+
         begin(s, now_ns);
+        if (c && c->lease)
+                fair_settle(c, c->booked_ns); /* whole: how long it lasts others know */
         remove_client(s, id);
         set_foreign(s, gpu, foreign_bytes);
         end(s, out);

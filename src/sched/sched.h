@@ -136,6 +136,11 @@ void sched_gpu_foreign(struct sched *s, unsigned gpu, uint64_t foreign_bytes, ui
 void sched_gpu_movable(struct sched *s, unsigned gpu, uint64_t bytes, uint64_t now_ns,
                        struct sched_actions *out);
 
+/* What the first of our clients that waits for bytes of strangers lacks: so much more than now
+ * would ours use of this GPU. 0: nobody does. It lasts until that client runs, for what strangers
+ * gave is free before it is in use. since: when it began to wait. */
+uint64_t sched_gpu_lacks(const struct sched *s, unsigned gpu, uint64_t *ret_since_ns);
+
 /* Host memory that is in use for something else than what is moved out of cards (mapped to
  * kernels): absolute, all clients together. 0, or -ENOMEM: what is promised to evictions does not
  * leave so much more, and nothing has changed. Less is always granted, and so is what is held
@@ -165,6 +170,8 @@ int sched_client_returned(struct sched *s, sched_client id, sched_client previou
 struct sched_attach {
         struct sched_usage usage;
         uint64_t fixed_wanted;
+        uint64_t stranger_since_ns; /* it stands for a client of another daemon, which has waited
+                                       since then; 0: it is one of ours */
         bool running, run, idle, detached;
         uint32_t sequence; /* of the message, for a refusal */
 };
@@ -226,7 +233,8 @@ void sched_client_gone(struct sched *s, sched_client id, uint64_t now_ns,
                        struct sched_actions *out);
 
 /* The same where what it held is in use by others, who are not our clients, or may be: in one
- * event, for bytes that were nobody's in between would be given away. */
+ * event, for bytes that were nobody's in between would be given away. If it held a lease, they have
+ * the turn that it waited for. */
 void sched_client_left(struct sched *s, sched_client id, unsigned gpu, uint64_t foreign_bytes,
                        uint64_t now_ns, struct sched_actions *out);
 

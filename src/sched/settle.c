@@ -363,6 +363,7 @@ bool settle_fits(const struct sched *s, const struct client *c, bool without_str
                 uint64_t others = g->immovable - (client_immovable(s, c) ? account_movable(a) : 0);
                 uint64_t usable = gpu_usable(g);
 
+                others += strangers_keep_from(s, c, gpu);
                 if (without_strangers)
                         usable = sub_sat(g->total, gpu_headroom(g));
                 if (need > a->limit &&
@@ -379,7 +380,7 @@ void settle_grant(struct sched *s, struct client *c)
         c->lease = ++s->leases;
         c->last_active_ns = s->now_ns;
         policy_turn_begins(s, c);
-        c->idle = c->restoring = c->waiting = c->yielding = false;
+        c->idle = c->restoring = c->waiting = c->yielding = c->asks_strangers = false;
         c->send_grant = true;
         actions_mark(s, c);
         FOR_EACH_GPU_OF (c, gpu) {
@@ -509,7 +510,7 @@ static void serve_run(struct sched *s, struct client *c)
         c->stuck = c->overdue || asks_and_never_answers(c) || !settle_fits(s, c, false);
         set_reserve(s, c);
         if (c->stuck) {
-                strangers_give_back(s, c);
+                strangers_stuck(s, c);
                 return;
         }
         c->give_back_ns = 0;
@@ -542,7 +543,7 @@ static void serve_run(struct sched *s, struct client *c)
                         c->accounts[gpu].top_up |= c->accounts[gpu].run;
                 }
                 client_update_waiting(s, c);
-        } else if (ready && !outranked(s, c) && lease_is_free(s, c)) {
+        } else if (ready && (strangers_have(s, c) || !outranked(s, c)) && lease_is_free(s, c)) {
                 settle_grant(s, c);
         } else {
                 FOR_EACH_GPU_OF (c, gpu) {
@@ -554,7 +555,8 @@ static void serve_run(struct sched *s, struct client *c)
 void client_new_ticket(struct sched *s, struct client *c)
 {
         c->ticket = ++s->tickets;
-        c->restoring = c->stuck = false;
+        c->queued_ns = s->now_ns;
+        c->restoring = c->stuck = c->asks_strangers = false;
         if (c->lease) {
                 c->stalled_since_ns = s->now_ns;
                 fair_stay(s, c);
@@ -580,7 +582,7 @@ static void stop_waiting(struct sched *s, struct client *c)
                 fair_book(s, c);
                 policy_turn_begins(s, c);
         }
-        c->waiting = c->restoring = c->stuck = false;
+        c->waiting = c->restoring = c->stuck = c->asks_strangers = false;
 }
 
 void client_update_waiting(struct sched *s, struct client *c)

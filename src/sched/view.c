@@ -82,6 +82,38 @@ int sched_gpu_view(const struct sched *s, unsigned gpu, struct sched_gpu_view *r
         return 0;
 }
 
+uint64_t sched_gpu_lacks(const struct sched *s, unsigned gpu, uint64_t *ret_since_ns)
+{
+        const struct client *first = NULL;
+        const struct gpu *g;
+        const struct account *a;
+        uint64_t held = 0, need;
+
+        *ret_since_ns = 0;
+        if (gpu >= s->gpus || !s->gpu[gpu].present)
+                return 0;
+        g = &s->gpu[gpu];
+        for (unsigned i = 0; i < s->clients; i++) {
+                const struct client *c = &s->client[i];
+
+                a = &c->accounts[gpu];
+                if (!c->used || !a->attached || c->stranger_since_ns)
+                        continue;
+                held += a->usage.backed;
+                if (c->asks_strangers && !client_immovable(s, c) &&
+                    account_need(c, a) > a->usage.backed &&
+                    (!first || c->queued_ns < first->queued_ns))
+                        first = c;
+        }
+        if (!first)
+                return 0;
+        a = &first->accounts[gpu];
+        need = account_need(first, a);
+        *ret_since_ns = first->queued_ns;
+        return MAX(sub_sat(need, held),
+                   sub_sat(sub_sat(need, a->pinned) + g->fixed + g->immovable, gpu_usable(g)));
+}
+
 /* Who stands between c and the bytes it lacks on this GPU. */
 static const struct client *blocker_on(const struct sched *s, const struct client *c, unsigned gpu)
 {

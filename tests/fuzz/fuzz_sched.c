@@ -150,6 +150,7 @@ static void attach(struct stage *g, struct actor *a, unsigned gpu)
                 .run = b & 4,
                 .idle = b & 8,
                 .detached = b & 16,
+                .stranger_since_ns = b & 32 ? g->now_ns - (b >> 6) : 0,
                 .sequence = b,
         };
 

@@ -1,5 +1,5 @@
-"""A user without a program who writes to another's daemon as if he had one: `notes.py NAME UUID SECONDS`. Says how many notes
-were taken."""
+"""A user without a program who writes to another's daemon as if he had one, or many: `notes.py NAME UUID SECONDS`. Says how
+many notes were taken."""
 
 import array
 import os
@@ -8,31 +8,44 @@ import struct
 import sys
 import time
 
-NEED, HAVE = 1, 2
+NEED, HAVE, LEFT = 1, 2, 3
+DAEMONS = 24  # more than a daemon listens to
 
 
 def packets(uuid, number):
-    def note(kind, size, instance):
-        return struct.pack("<4sHH16sQQ", b"SBLN", 1, kind, uuid, size, instance)
+    def note(kind, size, since=0):
+        return struct.pack("<4sHH16sQQ", b"SBLN", 2, kind, uuid, size, since)
 
-    yield note(NEED, 1 << 40, 7 + number)
-    yield note(NEED, 100 << 20, 1000 + number)
-    yield note(HAVE, (1 << 64) - 1, 7 + number)
-    yield note(9, 1, 7)
-    yield note(NEED, 100 << 20, number)[:-1 - number % 39]
+    yield note(NEED, 1 << 40)
+    yield note(NEED, 100 << 20, 1)  # has waited for ever
+    yield note(NEED, 100 << 20, time.monotonic_ns())
+    yield note(NEED, (1 << 64) - 1, (1 << 64) - 1)
+    yield note(HAVE, (1 << 64) - 1)
+    yield note(LEFT, 1 << 40)
+    yield note(9, 1)
+    if number % 7 == 0:
+        yield note(NEED, 0)
+    yield note(NEED, 100 << 20)[:-1 - number % 39]
     yield struct.pack("<4sHH16sQQ", b"SBLN", 9, NEED, os.urandom(16), 0, 0)
     yield os.urandom(40 + number)
     yield b""
 
 
+def own_sockets():
+    """As a daemon's, and as no daemon's."""
+    for name in ["notes", "%016X" % 0xabcdef] + ["%016x" % (7 + number) for number in range(DAEMONS)]:
+        s = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        s.bind("\0sublet-daemon/" + name)
+        yield s
+
+
 def main(name, uuid, seconds):
-    s = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-    s.bind("\0sublet-daemon/notes")
     descriptors = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [1, 2]))]
+    sockets = list(own_sockets())
     end = time.monotonic() + float(seconds)
     taken = 0
     while time.monotonic() < end:
-        for number in range(64):
+        for number, s in enumerate(sockets):
             for packet in packets(bytes.fromhex(uuid), number):
                 try:
                     s.sendmsg([packet], [] if number % 8 else descriptors, socket.MSG_DONTWAIT, "\0" + name)

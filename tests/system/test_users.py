@@ -4,6 +4,7 @@ that somebody else has put there, and users that are not who they seem."""
 import json
 import os
 import shutil
+import signal
 import socket
 import stat
 import subprocess
@@ -132,18 +133,56 @@ def test_an_idle_user_gives_way_to_another_ones_daemon(machine):
     alice.finish()
 
 
-def test_two_busy_users_take_turns_across_their_daemons(machine):
-    """Neither fits beside the other."""
+def two_busy_users(machine):
+    """Neither fits beside the other. Short turns, so that there are many of them."""
     os.chmod(machine.root, 0o777)
     programs = [fill(machine, ALICE, 80, "1"), fill(machine, BOB, 80, "2")]
-    wait_for(lambda: all(len(p.events("round")) >= 4 for p in programs), 60, "four rounds of each", interval=0.2)
-    goal = {p: len(p.events("round")) + 2 for p in programs}
-    wait_for(lambda: all(len(p.events("round")) >= n for p, n in goal.items()), 60, "two more of each", interval=0.2)
+    for uid in (ALICE, BOB):
+        wait_for(lambda uid=uid: machine.sublet("set", "quantum", "300ms", "--daemon", machine.home(uid)).returncode == 0, 60,
+                 "the daemon")
+    return programs
+
+
+def end_of_turns(machine, programs, rounds):
     with open(machine.path("end"), "w", encoding="utf-8"):
         pass
     for p in programs:
         p.ok()
-        assert machine.check_sums(p) >= 4
+        assert machine.check_sums(p) >= rounds
+
+
+def test_two_busy_users_take_turns_across_their_daemons(machine):
+    programs = two_busy_users(machine)
+    world_module.go_on(programs, 4)
+    world_module.go_on(programs, 2)
+    for uid in (ALICE, BOB):
+        assert machine.status_of(machine.home(uid))["gpus"][0]["handoffs"] >= 2
+    end_of_turns(machine, programs, 6)
+
+
+def test_a_neighbour_that_takes_nothing_keeps_nobody_from_going_on(machine):
+    """Bob's program is stopped while it waits: what Alice's daemon leaves to his is not taken, and she has it back."""
+    programs = alice, bob = two_busy_users(machine)
+    world_module.go_on(programs, 1)
+
+    def stopped_while_it_waits():
+        bob.send(signal.SIGSTOP)
+        if machine.status_of(machine.home(BOB))["gpus"][0]["clients"][0]["state"] == "waiting":
+            return True
+        bob.send(signal.SIGCONT)
+        return False
+
+    wait_for(stopped_while_it_waits, 60, "Bob's program to wait", interval=0.1)
+    log = machine.path(f"home-{ALICE}/subletd.log")
+
+    def taken_back():
+        with open(log, encoding="utf-8") as f:
+            return "did not take what was left to it" in f.read()
+
+    wait_for(taken_back, 60, "Alice's daemon to take back what Bob does not take", interval=0.1)
+    world_module.go_on([alice], 4)
+    bob.send(signal.SIGCONT)
+    end_of_turns(machine, programs, 1)
 
 
 def test_notes_between_daemons_cost_nobody_his_memory(machine):
@@ -163,6 +202,8 @@ def test_notes_between_daemons_cost_nobody_his_memory(machine):
     finally:
         eve.kill()
     assert eve.returncode == 0 and int(out) > 1000
+    with open(machine.path(f"home-{ALICE}/subletd.log"), encoding="utf-8") as f:
+        assert f"the daemon of user {EVE} asks for" in f.read(), "she was heard"
     gpu = machine.status_of(machine.home(ALICE))["gpus"][0]
     assert gpu["charged"] <= gpu["total"] - gpu["headroom"]
     assert all(c["commit"] <= gpu["total"] for c in gpu["clients"])

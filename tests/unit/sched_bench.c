@@ -209,6 +209,14 @@ void gone(struct bench *b, struct tenant *t)
         after(b, &out);
 }
 
+void left(struct bench *b, struct tenant *t, uint64_t foreign_bytes)
+{
+        struct sched_actions out = {0};
+
+        sched_client_left(b->s, t->id, 0, foreign_bytes, b->now_ns, &out);
+        after(b, &out);
+}
+
 void foreign(struct bench *b, uint64_t bytes)
 {
         struct sched_actions out = {0};

@@ -58,6 +58,7 @@ void drained(struct bench *b, struct tenant *t);
 void drain_failed(struct bench *b, struct tenant *t);
 void lost(struct bench *b, struct tenant *t);
 void gone(struct bench *b, struct tenant *t);
+void left(struct bench *b, struct tenant *t, uint64_t foreign_bytes);
 void foreign(struct bench *b, uint64_t bytes);
 void tick_at(struct bench *b, uint64_t now_ns);
 void pass(struct bench *b, uint64_t ns); /* let time go by, with every tick that is due */

@@ -93,6 +93,7 @@ static void garbage(struct world *w, struct process *p, struct sched_actions *ou
         struct sched_want want = {ANY, ANY, ANY, chance(w, 500), (uint32_t)ANY};
         struct sched_attach at = {.usage = u,
                                   .fixed_wanted = ANY,
+                                  .stranger_since_ns = chance(w, 500) ? ANY : 0,
                                   .running = chance(w, 300),
                                   .run = chance(w, 500),
                                   .idle = chance(w, 500)};

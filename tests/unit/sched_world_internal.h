@@ -72,6 +72,7 @@ struct process {
         bool stubborn; /* its drains fail */
         bool cramped;  /* its host has no room: nothing can leave the card */
         uint64_t size; /* what it means to allocate */
+        bool stranger; /* is another daemon's */
 
         uint64_t start_ns, think_ns, drain_ns, move_ns, continue_ns, reconnect_ns, gone_ns;
         uint64_t excused_wait_ns, waited_ns;

@@ -11,8 +11,9 @@
 #define WORLDS 1500
 #define STEPS  2000
 
-/* What a client's state can become. A row or a column of NONE: joins, leaves. Tolerated: only by a
- * client that breaks the protocol, which says of a GPU that it runs while it waits for another. */
+/* What a client's state can become. A row or a column of NONE: joins, leaves. Tolerated: seen too
+ * seldom to be counted on, or only by a client that breaks the protocol, which says of a GPU that
+ * it runs while it waits for another. */
 #define NONE SCHED_STATES
 enum { LEGAL = 1, TOLERATED };
 static const unsigned char legal[SCHED_STATES + 1][SCHED_STATES + 1] = {
@@ -29,7 +30,8 @@ static const unsigned char legal[SCHED_STATES + 1][SCHED_STATES + 1] = {
                            [SCHED_EVICTING] = LEGAL,
                            [NONE] = LEGAL},
         [SCHED_RESTORING] = {[SCHED_IDLE] = LEGAL,
-                             [SCHED_WAITING] = LEGAL, /* strangers.c took back all it was given */
+                             [SCHED_WAITING] =
+                                     TOLERATED, /* strangers.c took back all it was given */
                              [SCHED_RUNNING] = LEGAL,
                              [SCHED_DRAINING] = TOLERATED,
                              [SCHED_EVICTING] = LEGAL,
