@@ -5,6 +5,7 @@
 #include <ctype.h>
 #include <errno.h>
 #include <limits.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,6 +24,8 @@ enum {
         OPTION_PRIORITY,
         OPTION_MEMORY,
         OPTION_KEEP,
+        OPTION_PROFILE,
+        OPTION_PROFILE_FILE,
         OPTION_POOLS,
         OPTION_DAEMON,
         OPTION_SIM
@@ -39,6 +42,12 @@ const struct cli_option launch_options[] = {
                  "back by page faults"},
         [OPTION_KEEP] = {"keep", CLI_REQUIRED, "SIZE",
                          "with --memory overflow: use so much of the card at most"},
+        [OPTION_PROFILE] = {"profile", CLI_REQUIRED, "FILE",
+                            "with --memory overflow: find the buffers worth their place on the "
+                            "card by trying, and write them to FILE"},
+        [OPTION_PROFILE_FILE] = {"profile-file", CLI_REQUIRED, "FILE",
+                                 "with --memory overflow: keep the buffers on the card that "
+                                 "--profile found"},
         [OPTION_POOLS] = {"pools", CLI_NONE, NULL,
                           "PyTorch, JAX and TensorFlow allocate from pools"},
         [OPTION_DAEMON] = {"daemon", CLI_REQUIRED, "DIR",
@@ -211,6 +220,12 @@ int launch_take(int option, const char *argument, void *launch)
                         return cli_fail(CLI_USAGE, "--keep is a size such as 20GiB, not '%s'",
                                         argument);
                 return set(l, "SUBLET_KEEP", argument);
+        case OPTION_PROFILE:
+                l->profile = argument;
+                return CLI_OK;
+        case OPTION_PROFILE_FILE:
+                l->profile_file = argument;
+                return CLI_OK;
         case OPTION_POOLS:
                 l->pools = 1;
                 return CLI_OK;
@@ -237,21 +252,27 @@ int launch_simulator_dir(const char *session, char ret[static PATHS_DIR_MAX])
         return CLI_OK;
 }
 
-/* dir as an absolute path, links left as they are: it may not be there yet. */
-static int set_daemon_dir(struct launch *l, const char *dir)
+/* As an absolute path, links left as they are: it may not be there yet. NULL: errno says why. */
+static char *absolute(const char *path)
 {
         _cleanup_free_ char *here = NULL;
-        char *path = NULL, checked[PATHS_DIR_MAX];
+        char *whole;
+
+        if (path[0] == '/')
+                return strdup(path);
+        here = get_current_dir_name();
+        return here && asprintf(&whole, "%s/%s", here, path) >= 0 ? whole : NULL;
+}
+
+static int set_daemon_dir(struct launch *l, const char *dir)
+{
+        char *path, checked[PATHS_DIR_MAX];
 
         if (!dir[0])
                 return cli_fail(CLI_USAGE, "--daemon takes a directory, not ''");
-        if (dir[0] == '/') {
-                path = strdup(dir);
-        } else {
-                here = get_current_dir_name();
-                if (!here || asprintf(&path, "%s/%s", here, dir) < 0)
-                        return cli_fail(CLI_FAILED, "--daemon %s: %m", dir);
-        }
+        path = absolute(dir);
+        if (!path)
+                return cli_fail(CLI_FAILED, "--daemon %s: %m", dir);
         if (path && paths_daemon_dir(path, checked, sizeof(checked), NULL) < 0) {
                 free(path);
                 return cli_fail(CLI_USAGE, "--daemon: '%s' is too long for a socket (at most %d)",
@@ -333,6 +354,51 @@ static int set_simulator(struct launch *l)
         return r == CLI_OK ? set(l, "SUBLET_DIR", dir) : r;
 }
 
+/* Whether a file can be written there, without making one. */
+static bool may_write(const char *path)
+{
+        _cleanup_free_ char *dir = strdup(path);
+
+        if (access(path, F_OK) == 0)
+                return access(path, W_OK) == 0;
+        if (!dir)
+                return false;
+        dir[strlen(path) - strlen(strrchr(path, '/'))] = 0;
+        return access(dir[0] ? dir : "/", W_OK | X_OK) == 0;
+}
+
+/* A profile is about what does not fit the card, which in other modes there is none of. */
+static int set_profile(struct launch *l)
+{
+        const char *name = l->profile ? "profile" : "profile-file";
+        const char *file = l->profile ? l->profile : l->profile_file;
+        const char *mode = launch_value(l, "SUBLET_MEMORY");
+        char *path;
+        int r;
+
+        if (!file)
+                return CLI_OK;
+        if (l->profile && l->profile_file)
+                return cli_fail(CLI_USAGE, "--profile and --profile-file exclude each other: one "
+                                           "finds what the other uses");
+        mode = mode ? mode : getenv("SUBLET_MEMORY");
+        if (mode && *mode && strcmp(mode, "overflow") != 0)
+                return cli_fail(CLI_USAGE, "--%s goes with --memory overflow, not %s", name, mode);
+        if (!file[0])
+                return cli_fail(CLI_USAGE, "--%s takes a file, not ''", name);
+        path = absolute(file);
+        if (!path || (l->profile && !may_write(path))) {
+                free(path);
+                return cli_fail(CLI_FAILED, "cannot write the profile %s: %m", file);
+        }
+        if (!l->profile && access(path, R_OK) < 0) {
+                free(path);
+                return cli_fail(CLI_FAILED, "cannot read the profile %s: %m", file);
+        }
+        r = set_owned(l, l->profile ? "SUBLET_PROFILE" : "SUBLET_PROFILE_FILE", path);
+        return r == CLI_OK ? set(l, "SUBLET_MEMORY", "overflow") : r;
+}
+
 struct framework_setting {
         const char *variable, *value;
         const char *instead; /* the same under another name; NULL: it has one alone */
@@ -381,6 +447,8 @@ int launch_complete(struct launch *l)
 
         if (r == CLI_OK && l->daemon)
                 r = set_daemon_dir(l, l->daemon);
+        if (r == CLI_OK)
+                r = set_profile(l);
         if (r == CLI_OK && l->simulated)
                 r = set_simulator(l);
         if (r == CLI_OK && l->name)

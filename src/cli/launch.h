@@ -6,13 +6,14 @@
 #include "base/paths.h"
 #include "cli/cli.h"
 
-#define LAUNCH_VARIABLES_MAX 20
+#define LAUNCH_VARIABLES_MAX 24
 
 struct launch {
-        const char *name;   /* --name */
-        const char *daemon; /* --daemon, as given */
-        int simulated;      /* --sim */
-        int pools;          /* --pools */
+        const char *name;                   /* --name */
+        const char *daemon;                 /* --daemon, as given */
+        const char *profile, *profile_file; /* --profile, --profile-file, as given */
+        int simulated;                      /* --sim */
+        int pools;                          /* --pools */
         unsigned n_variables;
         struct launch_variable {
                 const char *name; /* static */

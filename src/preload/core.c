@@ -13,6 +13,7 @@
 #include "preload/gate.h"
 #include "preload/managed.h"
 #include "preload/overflow.h"
+#include "preload/profile.h"
 #include "preload/quiet.h"
 #include "preload/swap.h"
 #include "preload/torture.h"
@@ -30,6 +31,7 @@ static void core_forked(void)
         atomic_store(&core.bystander, true);
         agent_forget();
         gate_forget_threads();
+        profile_forget();
         core.lock = (struct lock){0};
 }
 
@@ -45,6 +47,7 @@ static int set_up(void)
                 gate_setup();
                 torture_setup();
                 caches_setup();
+                profile_setup();
                 (void)pthread_atfork(NULL, NULL, core_forked);
         }
         gate_open(GATE_UNREADY);
@@ -80,6 +83,7 @@ static void core_exits(void)
         if (core_passive())
                 return;
         atomic_store(&core.exiter, (uintptr_t)pthread_self());
+        profile_exits();
         agent_stop();
         bell_ring(&core.changed);
 }

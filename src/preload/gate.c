@@ -15,6 +15,7 @@
 #include "preload/core.h"
 #include "preload/libc_compat.h"
 #include "preload/poison.h"
+#include "preload/profile.h"
 #include "preload/quiet.h"
 #include "preload/swap.h"
 #include "preload/torture.h"
@@ -250,9 +251,14 @@ struct gate_thread *gate_enter_slow(struct gate_thread *t, CUstream stream, uint
                 torture_call();
                 gate_mark(t, true);
         }
+        if (atomic_load_explicit(&gate_bits, memory_order_relaxed) & GATE_PROFILE) {
+                gate_mark(t, false);
+                profile_submission(work);
+                gate_mark(t, true);
+        }
         for (;;) {
                 uint32_t bits = atomic_load_explicit(&gate_bits, memory_order_acquire) &
-                                ~(uint32_t)(GATE_FENCE | GATE_TORTURE);
+                                ~(uint32_t)(GATE_FENCE | GATE_TORTURE | GATE_PROFILE);
 
                 if (bits == 0)
                         return t;

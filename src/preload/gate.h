@@ -23,6 +23,7 @@ enum gate_bits {
         GATE_FENCE = 1 << 5,    /* no membarrier here: passing threads fence for themselves */
         GATE_TORTURE = 1 << 6,  /* a call may be chosen to be preceded by an eviction */
         GATE_HELD = 1 << 7,     /* memory is being replaced: a moment */
+        GATE_PROFILE = 1 << 8,  /* what is submitted is looked at (profile.h) */
 };
 
 /* One a thread, never freed before its thread ends; written by its thread alone, read by the agent.

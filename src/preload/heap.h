@@ -97,6 +97,8 @@ struct block {
         bool sync_memops; /* LARGE: CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, as set by the program */
         bool held;        /* where it is mapped is being changed: its extents stay as they are */
         int priority;     /* who lies on the card when not all fits (overflow.c); higher first */
+        int64_t use;      /* ... and of equals: what is known of its use (profile.h); 0: nothing */
+        uint64_t nth;     /* of its size, by which it is known again; 0: not counted */
         CUcontext owner;
         uint64_t id; /* CU_POINTER_ATTRIBUTE_BUFFER_ID */
         struct slab *slab;

@@ -117,8 +117,10 @@ static CUresult allocate(struct gpu *g, uint64_t bytes, CUcontext owner, CUdevic
                 r = back_alone(g, *ret_ptr);
         if (r < 0 && g->overflow)
                 r = overflow_allocate(g, bytes, owner, ret_ptr);
-        if (r == 0)
+        if (r == 0) {
+                overflow_allocated(g, *ret_ptr, bytes);
                 hooks_allocated(g);
+        }
         lock_release(&core.lock);
         return r == 0 ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }

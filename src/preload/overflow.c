@@ -15,6 +15,7 @@
 #include "preload/extent.h"
 #include "preload/gate.h"
 #include "preload/mode.h"
+#include "preload/profile.h"
 #include "preload/quiet.h"
 #include "preload/swap.h"
 #include "preload/trace.h"
@@ -31,7 +32,8 @@ static struct {
         enum phase phase;
         uint64_t next_ns; /* UINT64_MAX: all lies as it should */
         uint64_t spacing_ns;
-        uint64_t moved; /* bytes, this time */
+        uint64_t moved;                  /* bytes, this time */
+        bool asked, arranging, arranged; /* by the trials: to be begun, begun, done */
 } overflow = {.next_ns = UINT64_MAX, .spacing_ns = SPACING_NS};
 
 /* ---- what this GPU can do ---- */
@@ -157,11 +159,19 @@ int overflow_allocate(struct gpu *g, uint64_t bytes, CUcontext owner, CUdevicept
 
 void overflow_changed(struct gpu *g)
 {
-        if (!g->overflow || g->heap.mapped == 0)
+        if (!g->overflow || g->heap.mapped == 0 || overflow.asked)
                 return;
         overflow.next_ns = clock_now_ns() + SETTLE_NS;
         overflow.spacing_ns = SPACING_NS;
         agent_kick();
+}
+
+void overflow_allocated(struct gpu *g, CUdeviceptr address, uint64_t bytes)
+{
+        struct heap_place p;
+
+        if (g->overflow && bytes > HEAP_SMALL_MAX && heap_find(&g->heap, address, &p))
+                profile_allocated(g, p.block);
 }
 
 int sublet_buffer_priority(uint64_t address, int priority)
@@ -189,21 +199,35 @@ int sublet_buffer_priority(uint64_t address, int priority)
 
 /* ---- who shall lie where ---- */
 
-/* The card's first; of equals those that are there, so that nothing moves for nothing. */
+/* The card's first; of equals always the same, so that nothing moves for nothing. */
 static int by_rank(const void *left, const void *right)
 {
         const struct block *a = *(struct block *const *)left, *b = *(struct block *const *)right;
 
+        if (profile_room() && profile_place(a) != profile_place(b))
+                return profile_place(a) > profile_place(b) ? -1 : 1;
         if (a->priority != b->priority)
                 return a->priority > b->priority ? -1 : 1;
+        if (a->use != b->use)
+                return a->use > b->use ? -1 : 1;
         if (a->bytes != b->bytes)
                 return a->bytes < b->bytes ? -1 : 1;
         return a->id < b->id ? -1 : 1;
 }
 
-static bool is_placed(const struct block *b)
+bool overflow_places(const struct block *b)
 {
         return b->kind == BLOCK_LARGE && !b->dying && !b->managed && !b->held;
+}
+
+/* Of what its buffers may use of the card, what this one may. */
+static uint64_t room_of(const struct block *b, uint64_t most)
+{
+        uint64_t kept = MIN(profile_room(), most / 2);
+
+        if (!profile_room() || profile_place(b) == PROFILE_CARD)
+                return most;
+        return profile_place(b) == PROFILE_HOST ? 0 : sub_sat(most, kept);
 }
 
 /* Mark the extents that are to change sides. Returns bytes that shall come to the card; *ret_out:
@@ -221,7 +245,7 @@ static uint64_t plan(struct gpu *g, uint64_t *ret_out)
         for (size_t i = 0; i < g->heap.count; i++) {
                 struct block *b = g->heap.blocks[i];
 
-                if (!is_placed(b))
+                if (!overflow_places(b))
                         continue;
                 list[n++] = b;
                 for (unsigned k = 0; k < b->extent_count; k++) {
@@ -235,7 +259,8 @@ static uint64_t plan(struct gpu *g, uint64_t *ret_out)
         for (size_t i = 0; i < n; i++)
                 for (unsigned k = 0; k < list[i]->extent_count; k++) {
                         struct extent *e = &list[i]->extents[k];
-                        bool fits = used <= most && e->bytes <= most - used;
+                        uint64_t room = room_of(list[i], most);
+                        bool fits = used <= room && e->bytes <= room - used;
 
                         if (e->stay)
                                 continue;
@@ -268,6 +293,15 @@ static void want_more(struct gpu *g)
 
 /* ---- the course ---- */
 
+static void arranged(bool good)
+{
+        if (!overflow.arranging)
+                return;
+        overflow.arranging = false;
+        overflow.arranged = good;
+        bell_ring(&core.changed);
+}
+
 static void end(void)
 {
         overflow.phase = REST;
@@ -280,10 +314,28 @@ static void end(void)
         }
 }
 
+void overflow_arrange(void)
+{
+        overflow.asked = true;
+        overflow.arranged = false;
+        overflow.next_ns = 0;
+        agent_kick();
+}
+
+bool overflow_is_arranging(void)
+{
+        return overflow.asked || overflow.arranging;
+}
+
+bool overflow_is_arranged(void)
+{
+        return overflow.arranged && !overflow_is_arranging();
+}
+
 void overflow_step(uint64_t now)
 {
         bool settled = agent.link == LINK_UP ? core.lease != 0 : agent.link != LINK_HELLO;
-        bool any = false;
+        bool any = false, refused = false;
 
         if (overflow.phase != REST || now < overflow.next_ns)
                 return;
@@ -292,26 +344,34 @@ void overflow_step(uint64_t now)
                 return;
         }
         overflow.next_ns = UINT64_MAX;
+        overflow.arranging = overflow.asked;
+        overflow.asked = false;
+        profile_placing();
         for (unsigned i = 0; i < core.gpu_count; i++) {
                 struct gpu *g = &core.gpus[i];
                 uint64_t in, out;
 
-                if (!g->overflow || g->heap.mapped == 0)
+                if (!g->overflow || (g->heap.mapped == 0 && !profile_room()))
                         continue;
                 want_more(g);
+                if (profile_room())
+                        g->commit_used_ns = now; /* who leaves comes back */
                 in = plan(g, &out);
-                if (in == 0) {
+                if (in == 0 && (out == 0 || !profile_room())) {
                         end(); /* nobody leaves for nobody */
                         continue;
                 }
                 if (!agent_may_map(sub_sat(out, in) + 2 * g->heap.extent_bytes)) {
                         end();
+                        refused = true;
                         continue; /* asked for; the answer comes by overflow_changed() */
                 }
                 any = true;
         }
-        if (!any)
+        if (!any) {
+                arranged(!refused);
                 return;
+        }
         overflow.phase = DRAINS;
         overflow.moved = 0;
         agent_begin_drain(PATIENCE_NS);
@@ -330,6 +390,7 @@ bool overflow_drain_failed(void)
         if (overflow.phase != DRAINS)
                 return false;
         end();
+        arranged(false);
         overflow.next_ns = clock_now_ns() + overflow.spacing_ns;
         overflow.spacing_ns = MIN(2 * overflow.spacing_ns, SPACING_MAX);
         return true;
@@ -341,6 +402,7 @@ void overflow_cancel(void)
                 return;
         agent_end_drain();
         end();
+        arranged(false);
         overflow.next_ns = clock_now_ns() + SPACING_NS;
 }
 
@@ -425,6 +487,7 @@ bool overflow_move(void)
         if (!e) {
                 trace_event("placed", 0, overflow.moved);
                 end();
+                arranged(true);
                 agent_end_drain();
                 lock_release(&core.lock);
                 return false;

@@ -1,11 +1,11 @@
 /* overflow.h: one process may use more than the card (SUBLET_MEMORY=overflow).
  *
  * What does not fit lies in host memory that is mapped at its address; kernels, copies, fills and
- * graphs use it there, over the bus. Which buffers those are goes by priority (sublet.h, a
- * profile), then the largest first. The rest is in the daemon's ledger like any program's memory;
- * what is on the host is asked of the daemon before it is taken. Buffers change sides while nothing
- * is in flight, some time after the last change. core.lock is held for all of it unless said
- * otherwise. */
+ * graphs use it there, over the bus. Which buffers those are goes by priority (sublet.h), then by
+ * what is known of their use (profile.h), then the largest first. The rest is in the daemon's
+ * ledger like any program's memory; what is on the host is asked of the daemon before it is taken.
+ * Buffers change sides while nothing is in flight, some time after the last change. core.lock is
+ * held for all of it unless said otherwise. */
 #pragma once
 
 #include <stdbool.h>
@@ -13,6 +13,7 @@
 
 #include "cuda/cuda_abi.h"
 
+struct block;
 struct gpu;
 
 /* Find out whether this GPU can; once. */
@@ -25,6 +26,16 @@ uint64_t overflow_card_room(const struct gpu *g, uint64_t promised, uint64_t byt
 bool overflow_is_full(const struct gpu *g, uint64_t bytes, uint64_t cost);
 /* Memory of the host at an address of ours. 0, or -ENOMEM. The lock is given up meanwhile. */
 int overflow_allocate(struct gpu *g, uint64_t bytes, CUcontext owner, CUdeviceptr *ret_address);
+/* There is memory at an address: a buffer of its own may be known. */
+void overflow_allocated(struct gpu *g, CUdeviceptr address, uint64_t bytes);
+/* Whether it changes sides: a large buffer of the program's, on such a GPU. */
+bool overflow_places(const struct block *b);
+
+/* Put buffers where the trials want them (profile_place()), at once. */
+void overflow_arrange(void);
+bool overflow_is_arranging(void);
+bool overflow_is_arranged(void); /* false: that failed, or is not done */
+
 /* What was allocated, freed or said may put other buffers on the card. */
 void overflow_changed(struct gpu *g);
 

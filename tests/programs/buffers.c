@@ -2,9 +2,10 @@
  *
  *   alloc N SIZE           the buffer of number N, filled      free N
  *   priority N P           by sublet.h                          check     everything
- *   cycle UNITS N:T ...    so many units of work: in each, buffer N is checked and rewritten T
- * times until FILE N:T ...     such units until the file exists info                   what the
- * driver says is free         end       (so does the end of stdin)
+ *   cycle UNITS N:T ...    so many units of work, each with buffer N checked and rewritten T times;
+ *                          N:T:SIZE: with its first SIZE bytes checked T times
+ *   until FILE N:T ...     such units until the file exists
+ *   info                   what the driver says is free         end   (so does the end of stdin)
  *
  * "ms" in the answer to a cycle is the median of its units. */
 #include <stdio.h>
@@ -35,6 +36,17 @@ static struct buffer *numbered(const char *text, bool there)
         return &buffer[n];
 }
 
+static void look(const struct buffer *u, unsigned long times, const char *size)
+{
+        uint64_t bytes;
+
+        if (units_parse_size(size, &bytes) < 0 || bytes > u->b.bytes)
+                program_fail(PROGRAM_EXIT_USAGE, "%s is no size of that buffer", size);
+        for (; times > 0; times--)
+                launch_verify(u->b.at, bytes, u->b.origin, pattern_key(options.seed, u->round),
+                              verdict, stream);
+}
+
 static void use(struct buffer *u, unsigned long times)
 {
         for (; times > 0; times--, u->round++)
@@ -47,13 +59,16 @@ static void unit(char *pairs)
         char *copy = strdup(pairs), *rest = copy, *pair;
 
         while (copy && (pair = strsep(&rest, " "))) {
-                char *times = strchr(pair, ':');
+                char *times = strchr(pair, ':'), *size = times ? strchr(times + 1, ':') : NULL;
+                unsigned long n = times ? strtoul(times + 1, NULL, 10) : 1;
 
-                if (*pair)
-                        use(numbered(pair, true), times ? strtoul(times + 1, NULL, 10) : 1);
+                if (size)
+                        look(numbered(pair, true), n, size + 1);
+                else if (*pair)
+                        use(numbered(pair, true), n);
         }
         free(copy);
-        TRY(cu.StreamSynchronize(stream));
+        (void)verdict_take(verdict, 0, stream); /* as many programs ask how good a step was */
 }
 
 static int by_value(const void *a, const void *b)
@@ -78,7 +93,6 @@ static double cycle(unsigned long units, const char *until, char *pairs)
                 qsort(ms, n, sizeof(*ms), by_value);
                 median = ms[n / 2];
         }
-        (void)verdict_take(verdict, 0, stream);
         return median;
 }
 

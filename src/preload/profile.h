@@ -1,0 +1,44 @@
+/* profile.h: which buffers are worth their place on the card (SUBLET_MEMORY=overflow), found by
+ * trying (SUBLET_PROFILE, `sublet run --profile FILE`) or read from a file where an earlier run has
+ * found it (SUBLET_PROFILE_FILE, `--profile-file FILE`).
+ *
+ * The program's own work is timed, from where one of its steps begins (steps.h) to where a later
+ * one does, with nothing in flight at either end. The largest buffers are on the host meanwhile,
+ * all or all but one (trial.h); they change sides between two samples, while the thread that begins
+ * the step waits. */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct block;
+struct gpu;
+
+/* Once, before the first thread passes the gate. */
+void profile_setup(void);
+/* In the child after fork. */
+void profile_forget(void);
+/* The process exits; the lock is not needed. */
+void profile_exits(void);
+
+/* A thread of the program, not inside the gate, is about to submit such work (gate.h). core.lock
+ * not held. */
+void profile_submission(uint64_t work);
+
+/* ---- core.lock held ---- */
+
+/* A buffer of its own was allocated: it may be known. */
+void profile_allocated(struct gpu *g, struct block *b);
+/* For those on this GPU that buffers may change sides soon: a person is told once how many the file
+ * knows. */
+void profile_placing(void);
+
+/* Who is on the card while buffers are tried. */
+enum profile_place {
+        PROFILE_HOST = -1, /* tried, and not its turn */
+        PROFILE_FREE,      /* it goes by its rank */
+        PROFILE_CARD,      /* its turn */
+};
+enum profile_place profile_place(const struct block *b);
+/* Bytes kept free for the one whose turn it is; 0: none are being tried. */
+uint64_t profile_room(void);

@@ -1,0 +1,44 @@
+/* trial.h: which buffer is tried next, and what the times say.
+ *
+ * Each sample is the time of the same work, with all buffers that are tried on the host (the
+ * ground) or with one of them on the card; the two take turns. What a buffer saves is the mean of
+ * the grounds before and after it less the time with it: what drifts is in both. All of it is done
+ * ROUNDS times, and the median counts: one disturbed sample is none. What does not rise out of the
+ * grounds' own scatter counts as nothing.
+ *
+ * Pure: no clock, no allocation, no lock. */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define TRIAL_BUFFERS_MAX 64u
+#define TRIAL_ROUNDS      3u
+
+struct trial {
+        unsigned buffers;
+        unsigned round, buffer;                              /* the next sample: of this one, ... */
+        bool with;                                           /* ... or of the ground before it */
+        int64_t ground_ns[TRIAL_ROUNDS * TRIAL_BUFFERS_MAX]; /* before each; 0: none */
+        int64_t with_ns[TRIAL_ROUNDS * TRIAL_BUFFERS_MAX];
+};
+
+#define TRIAL_GROUND (-1) /* none of them on the card */
+#define TRIAL_OVER   (-2)
+
+void trial_begin(struct trial *t, unsigned buffers); /* at most TRIAL_BUFFERS_MAX */
+/* Which is on the card in the next sample. */
+int trial_next(const struct trial *t);
+/* That sample took so long. */
+void trial_sample(struct trial *t, uint64_t ns);
+/* It cannot be had: freed, or it does not move. */
+void trial_skip(struct trial *t);
+/* At the beginning of a round, not the first: what is known then is worth being written down. */
+bool trial_round_is_over(const struct trial *t);
+
+/* What a buffer saves, and the scatter that it was told from. False: it was never tried. saved: 0
+ * where nothing is told from the scatter. */
+bool trial_result(const struct trial *t, unsigned buffer, uint64_t *ret_saved_ns,
+                  uint64_t *ret_noise_ns);
+/* The median of the grounds. 0: there is none. */
+uint64_t trial_ground_ns(const struct trial *t);
