@@ -2,7 +2,7 @@
 
 # The names in help's list: of commands, or with a command of its options ($2: "--").
 _sublet_names() {
-        sublet help $1 2>/dev/null | sed -n "s/^  \($2[a-z]\{1,\}\).*/\1/p"
+        sublet help $1 2>/dev/null | sed -n "s/^  \($2[a-z-]\{1,\}\).*/\1/p"
 }
 
 # What may follow the word $2 of the command $1: "swap overflow managed" after --memory.
@@ -18,7 +18,7 @@ _sublet_program() {
                         i=$((i + 1))
                         break
                         ;;
-                = | --name | --priority | --memory | --keep | --daemon) i=$((i + 1)) ;; # = stands alone here
+                = | --name | --priority | --memory | --keep | --profile | --profile-file | --daemon) i=$((i + 1)) ;; # = stands alone here
                 -*) ;;
                 *) break ;;
                 esac
@@ -39,6 +39,8 @@ _sublet() {
         elif [ "$before" = --daemon ]; then
                 mapfile -t COMPREPLY < <(compgen -d -- "$cur")
                 return
+        elif [[ $before == --profile* ]]; then
+                return # a file
         elif [ "$before" = set ]; then
                 words="mode quantum"
         else

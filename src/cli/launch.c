@@ -367,12 +367,22 @@ static bool may_write(const char *path)
         return access(dir[0] ? dir : "/", W_OK | X_OK) == 0;
 }
 
-/* A profile is about what does not fit the card, which in other modes there is none of. */
+/* Empty where nothing says so. */
+static const char *memory_mode(const struct launch *l)
+{
+        const char *mode = launch_value(l, "SUBLET_MEMORY");
+
+        mode = mode ? mode : getenv("SUBLET_MEMORY");
+        return mode ? mode : "";
+}
+
+/* A profile is about what does not fit the card, which in other modes there is none of: who wants
+ * one and names no mode wants that one. */
 static int set_profile(struct launch *l)
 {
         const char *name = l->profile ? "profile" : "profile-file";
         const char *file = l->profile ? l->profile : l->profile_file;
-        const char *mode = launch_value(l, "SUBLET_MEMORY");
+        const char *mode = memory_mode(l);
         char *path;
         int r;
 
@@ -381,8 +391,7 @@ static int set_profile(struct launch *l)
         if (l->profile && l->profile_file)
                 return cli_fail(CLI_USAGE, "--profile and --profile-file exclude each other: one "
                                            "finds what the other uses");
-        mode = mode ? mode : getenv("SUBLET_MEMORY");
-        if (mode && *mode && strcmp(mode, "overflow") != 0)
+        if (*mode && strcmp(mode, "overflow") != 0)
                 return cli_fail(CLI_USAGE, "--%s goes with --memory overflow, not %s", name, mode);
         if (!file[0])
                 return cli_fail(CLI_USAGE, "--%s takes a file, not ''", name);
@@ -435,20 +444,16 @@ static int set_framework(struct launch *l, const struct framework_setting *s, si
 
 int launch_complete(struct launch *l)
 {
-        const char *memory = launch_value(l, "SUBLET_MEMORY");
         char path[PATH_MAX];
         int r = set_library(l);
-
-        if (!memory)
-                memory = getenv("SUBLET_MEMORY");
-        if (r == CLI_OK && launch_value(l, "SUBLET_KEEP") &&
-            (!memory || strcmp(memory, "overflow") != 0))
-                r = cli_fail(CLI_USAGE, "--keep goes with --memory overflow");
 
         if (r == CLI_OK && l->daemon)
                 r = set_daemon_dir(l, l->daemon);
         if (r == CLI_OK)
                 r = set_profile(l);
+        if (r == CLI_OK && launch_value(l, "SUBLET_KEEP") &&
+            strcmp(memory_mode(l), "overflow") != 0)
+                r = cli_fail(CLI_USAGE, "--keep goes with --memory overflow");
         if (r == CLI_OK && l->simulated)
                 r = set_simulator(l);
         if (r == CLI_OK && l->name)

@@ -1,4 +1,5 @@
-"""The part about one process that uses more than the card: run time against the share kept on the card, and its page.
+"""The parts about one process that uses more than the card: run time against the share kept on the card, for several orders
+of its buffers, and their page.
 
 The card is large, so the share is bounded instead (SUBLET_KEEP): what is more than it lies in host memory, mapped."""
 
@@ -10,104 +11,154 @@ import suite
 from report import row
 from suite import Failure
 
-SIZES_GIB = 24   # of the two driver-API programs: buffers of 1 GiB
-HOT = 3          # of them, used again and again
-HOT_TIMES = 16
+BUFFERS = 12     # of the two driver-API programs
+BUFFER_MIB = 512 # creating memory of the host takes 0.1 s for so much (H200)
+HOT = 2          # of them, used again and again
+HOT_TIMES = 8
+JOB_MIB = 6144   # of the inference: half of it an embedding
 SHARES = (1.1, 0.75, 0.5, 0.25)  # of what the program allocates; more than all of it: nothing is on the host
-ORDERS = ("default", "best", "worst")
+PROFILE_SHARE = SHARES[-1]
+SET = ("default", "best", "worst")  # that the program sets by itself, one after the other
+ORDERS = ("default", "profiled", "best", "worst")
 UNITS = 3
 PLACED_S = 2     # longer than it takes until buffers begin to change sides
 AGREE = 0.05     # medians in a row that settle a figure
 MEBIBYTE = 1 << 20
-UNIT = MEBIBYTE * 1024
 
 
 def rehearse():
-    global UNIT, SIZES_GIB, HOT, HOT_TIMES, AGREE
-    UNIT, SIZES_GIB, HOT, HOT_TIMES, AGREE = 2 * MEBIBYTE, 6, 1, 3, 1  # smaller ones share memory
+    global BUFFERS, BUFFER_MIB, HOT, HOT_TIMES, SHARES, PROFILE_SHARE, AGREE
+    BUFFERS, BUFFER_MIB, HOT, HOT_TIMES, AGREE = 4, 2, 1, 2, 1  # smaller ones share memory
+    SHARES = (1.1, 0.5)
+    PROFILE_SHARE = SHARES[-1]
 
 
-def environment(share, total):
-    return {"SUBLET_MEMORY": "overflow", "SUBLET_KEEP": str(int(share * total) // (2 * MEBIBYTE) * 2 * MEBIBYTE)}
+class Job:
+    """A program that does units of work, and moves its buffers to another order when it is told to."""
+
+    def __init__(self, part, name, share, total_mib, argv, **env):
+        keep = int(share * total_mib) // 2 * 2 * MEBIBYTE
+        self.part = part
+        # What is small shares 2 MiB of its own, and the parts of a rehearsal are no larger.
+        self.p = part.start(argv, name, True, SUBLET_MEMORY="overflow", SUBLET_KEEP=str(keep + 2 * MEBIBYTE), **env)
+        self.p.expect("ready", part.deadline)
+
+    def say(self, line):
+        self.p.say(line)
+        return self.p.expect("done", self.part.deadline)
+
+    def settled(self):
+        """Buffers change sides some time after the last change, and nothing runs meanwhile: once two medians in a row agree
+        after that, all lie where they shall."""
+        began, before = time.monotonic(), self.unit()
+        while self.part.left() > 3:
+            now = self.unit()
+            if time.monotonic() - began > PLACED_S and abs(now - before) <= AGREE * max(now, before):
+                return min(now, before)
+            before = now
+        raise Failure(f"{self.p.name}: the time of a unit does not settle")
+
+    def profiled(self):
+        """Work until the profile is there. Returns seconds."""
+        began = time.monotonic()
+        while "the profile of " not in self.p.tail():
+            if "no profile" in self.p.tail() or self.part.left() < 3:
+                raise Failure(f"{self.p.name}: no profile in time: {self.p.tail()}")
+            self.unit()
+        return round(time.monotonic() - began, 1)
+
+    def end(self):
+        self.p.close()
+        self.p.wait(self.part.deadline)
 
 
-def settled(part, measure):
-    """Buffers change sides some time after the last change, and nothing runs meanwhile: once two medians in a row agree
-    after that, all lie where they shall."""
-    began, before = time.monotonic(), measure()
-    while part.left() > 3:
-        now = measure()
-        if time.monotonic() - began > PLACED_S and abs(now - before) <= AGREE * max(now, before):
-            return min(now, before)
-        before = now
-    raise Failure("the time of a unit does not settle")
-
-
-def buffers(part, name, share, order):
+class Buffers(Job):
     """Streaming: each buffer once a unit. Hot: a few of them, the last to be allocated, many times."""
-    hot = range(SIZES_GIB - HOT, SIZES_GIB) if name == "hot" else ()
-    p = part.program("buffers", "--seed", 1, name=f"{name}-{share}-{order}", **environment(share, SIZES_GIB * UNIT))
-    p.expect("ready", part.deadline)
 
-    def say(line):
-        p.say(line)
-        return p.expect("done", part.deadline)
+    def __init__(self, part, name, share, label, **env):
+        self.hot = range(BUFFERS - HOT, BUFFERS) if name == "hot" else ()
+        super().__init__(part, label, share, BUFFERS * BUFFER_MIB,
+                         [os.path.join(part.build, "programs", "buffers"), "--seed", "1"], **env)
+        for n in range(BUFFERS):
+            self.say(f"alloc {n} {BUFFER_MIB}MiB")
+        self.pairs = " ".join(f"{n}:{HOT_TIMES if n in self.hot else 1}" for n in range(BUFFERS))
 
-    for n in range(SIZES_GIB):
-        say(f"alloc {n} {UNIT // MEBIBYTE}MiB")
-    if order != "default":
-        for n in range(SIZES_GIB):
-            say(f"priority {n} {(1 if order == 'best' else -1) * (n in hot)}")
-    pairs = " ".join(f"{n}:{HOT_TIMES if n in hot else 1}" for n in range(SIZES_GIB))
-    ms = settled(part, lambda: say(f"cycle {UNITS} {pairs}")["ms"])
-    say("check")
-    p.close()
-    p.wait(part.deadline)
-    return ms
+    def unit(self):
+        return self.say(f"cycle {UNITS} {self.pairs}")["ms"]
+
+    def order(self, order):
+        for n in range(BUFFERS):
+            self.say(f"priority {n} {(1 if order == 'best' else -1) * (n in self.hot)}")
+
+    def end(self):
+        self.say("check")
+        super().end()
 
 
-def inference(part, _, share, order):
+class Inference(Job):
     """PyTorch: an embedding that is hardly touched, and layers that are read as a whole with every token."""
-    p = part.start([sys.executable, os.path.join(suite.HERE, "overflow_job.py"), order], f"inference-{share}-{order}", True,
-                   PYTHONPATH=os.path.join(suite.ROOT, "python"), **environment(share, 24 * UNIT))
-    p.expect("ready", part.deadline)
 
-    def measure():
-        p.say("run")
-        return p.expect("done", part.deadline)["ms"]
+    def __init__(self, part, _, share, label, **env):
+        super().__init__(part, label, share, JOB_MIB,
+                         [sys.executable, os.path.join(suite.HERE, "overflow_job.py"), str(JOB_MIB)],
+                         PYTHONPATH=os.path.join(suite.ROOT, "python"), **env)
 
-    ms = settled(part, measure)
-    p.close()
-    p.wait(part.deadline)
-    return ms
+    def unit(self):
+        return self.say("run")["ms"]
+
+    def order(self, order):
+        self.say(order)
 
 
-PROGRAMS = {"streaming": buffers, "hot": buffers, "inference": inference}
+def measure(part, result, name, make):
+    """One program: its profile, then each share with each order."""
+    result = result.setdefault(name, {})
+    path = os.path.join(part.root, f"{name}.profile")
+    job = make(part, name, PROFILE_SHARE, f"{name}-profile", SUBLET_PROFILE=path)
+    result["profile_s"] = job.profiled()
+    job.end()
+    with open(path, encoding="utf-8") as f:
+        result["profile"] = f.read().splitlines()
+    for share in SHARES:
+        times = result.setdefault(str(share), {})
+        job = make(part, name, share, f"{name}-{share}")
+        for order in SET if share < 1 else SET[:1]:
+            if order != "default":
+                job.order(order)
+            times[order] = round(job.settled(), 2)
+        job.end()
+        if share < 1:
+            job = make(part, name, share, f"{name}-{share}-profiled", SUBLET_PROFILE_FILE=path)
+            times["profiled"] = round(job.settled(), 2)
+            job.end()
 
 
 def overflow(part, result):
-    """Run time of three programs against the share of their memory that is kept on the card."""
+    """Run time of two driver-API programs against the share of their memory that is kept on the card."""
     part.daemon(quantum="60s")
-    for name, run in PROGRAMS.items():
-        for share in SHARES:
-            for order in ORDERS:
-                if share > 1 and order != "default":
-                    continue
-                ms = run(part, name, share, order)
-                result.setdefault(name, {}).setdefault(str(share), {})[order] = round(ms, 2)
+    for name in ("streaming", "hot"):
+        measure(part, result, name, Buffers)
 
 
-PARTS = {"overflow": (overflow, 420)}
+def inference(part, result):
+    """The same for an inference in PyTorch."""
+    part.daemon(quantum="60s")
+    measure(part, result, "inference", Inference)
+
+
+PARTS = {"overflow": (overflow, 400), "overflow-inference": (inference, 300)}
 
 
 def figures(parts):
-    p = parts.get("overflow", {})
-    for name in PROGRAMS:
+    for name, p in [(n, p) for part in PARTS for n, p in parts.get(part, {}).items() if isinstance(p, dict)]:
+        all_there = p.get(str(SHARES[0]), {}).get("default")
         for share in SHARES[1:]:
-            times, all_there = p.get(name, {}).get(str(share)), p.get(name, {}).get(str(SHARES[0]), {}).get("default")
+            times = p.get(str(share), {})
             if times and all_there:
-                text = ", ".join(f"{o} {t / all_there:.2f}" for o, t in times.items())
+                text = ", ".join(f"{o} {times[o] / all_there:.2f}" for o in ORDERS if o in times)
                 yield f"{name}, {share:.0%} of its memory on the card: time over that with all of it there", text, "", None
+        if "profile_s" in p:
+            yield f"{name}: the run that made its profile, until it was there", f"{p['profile_s']} s", "", None
 
 
 def page(results):
@@ -126,10 +177,12 @@ def page(results):
     lines += [f"- Part `{n}` did not finish: {p['error']}" for n, p in results["parts"].items() if "error" in p]
     lines += [
         "",
-        "`./dev gpu --only overflow` runs it (`tests/gpu/overflow.py`): medians of units of work of one process, with so much"
-        " of the card kept for it (`SUBLET_KEEP`). *streaming* uses each of its 24 buffers of 1 GiB once a unit; *hot* uses"
-        f" three of them {HOT_TIMES} times; *inference* is PyTorch, an embedding that is hardly touched beside layers that are"
-        " read whole. *best* and *worst*: the priorities set by hand, by what is known of the program.",
+        f"`./dev gpu --only {','.join(PARTS)}` runs them (`tests/gpu/overflow.py`): medians of units of work of one process,"
+        f" with so much of the card kept for it (`SUBLET_KEEP`). *streaming* uses each of its {BUFFERS} buffers of {BUFFER_MIB} MiB"
+        f" once a unit; *hot* uses {HOT} of them {HOT_TIMES} times; *inference* is PyTorch, an embedding that is hardly touched"
+        " beside layers that are read whole. *default*: by size. *profiled*: by the file that one run with"
+        f" `--profile` wrote, with {PROFILE_SHARE:.0%} on the card. *best* and *worst*: the priorities set by hand, by what is"
+        " known of the program.",
         "",
     ]
     return "\n".join(lines)
