@@ -172,6 +172,9 @@ void profile_forget(void)
 
 void profile_exits(void)
 {
+        /* Nothing is left behind where nothing was found. */
+        if (profile.fd >= 0 && !profile.written && lseek(profile.fd, 0, SEEK_END) == 0)
+                (void)unlink(profile.to);
         if (profile.peak == 0 || (profile.state != LEARNS && profile.state != TRIES))
                 return;
         if (profile.written)

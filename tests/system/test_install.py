@@ -64,6 +64,8 @@ def test_the_manual_pages_say_what_the_programs_say(prefix):
 @pytest.mark.parametrize("words, wanted", [
     (["st"], {"status", "stop"}),
     (["run", "--na"], {"--name"}),
+    (["run", "--prof"], {"--profile", "--profile-file"}),
+    (["run", "--profile", "job.profile", "--", "cma"], {"cmake"}),
     (["run", "--memory", ""], {"swap", "overflow", "managed"}),
     (["run", "--sim", "=", "memory", "=", "1GiB", "--", "cma"], {"cmake"}),
     (["run", "true", "--na"], set()),  # the program's own

@@ -132,6 +132,15 @@ def test_a_program_that_ends_before_anything_is_found_says_so(slow):
     assert not os.path.exists(path)
 
 
+def test_a_program_that_ends_too_soon_leaves_no_file(slow):
+    path = slow.path("job.profile")
+    p = start(slow, "--profile", path)
+    p.order(f"cycle 6 {STEP}")  # steps are seen, and then it is over
+    p.finish()
+    assert p.err().endswith("no profile: the program ended before all of its buffers were tried\n")
+    assert not os.path.exists(path)
+
+
 def test_options_that_do_not_go_together(slow):
     def refused(*options, status=2, **env):
         done = slow.sublet("run", *options, "true", **env)
