@@ -68,6 +68,8 @@ bool hooks_grow(struct gpu *g, uint64_t more)
 {
         struct block *adopted;
 
+        if (more > sub_sat(g->visible, g->fixed))
+                return false; /* nothing that could be given up would be enough */
         if (more <= visible_free(g) && hooks_commit(g, more) == 0)
                 return true;
         if (pool_reclaim(g, more))

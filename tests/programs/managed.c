@@ -8,7 +8,8 @@
  *   prefetch      all of it to the card               home    all of it to the host
  *   touch         the processor reads a word of each 64 KiB of the first chunk
  *   copies        fills, copies and writes values in the last chunk, by the card, and undoes it
- *   alloc SIZE    ordinary memory besides             end     (so does the end of stdin) */
+ *   alloc SIZE    ordinary memory besides             refuse SIZE  the same, too much of it
+ *   end           (so does the end of stdin) */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -134,6 +135,11 @@ static bool obey(const char *line)
                 TRY(cu.MemAlloc(&p, bytes));
                 TRY(cu.MemsetD8(p, 1, bytes));
                 TRY(cu.CtxSynchronize());
+        } else if (!strncmp(line, "refuse ", 7) && units_parse_size(line + 7, &bytes) == 0) {
+                CUdeviceptr p;
+
+                if (cu.MemAlloc(&p, bytes) != CUDA_ERROR_OUT_OF_MEMORY)
+                        program_fail(PROGRAM_EXIT_WRONG, "%s: not refused", line);
         } else if (strcmp(line, "end") != 0) {
                 program_fail(PROGRAM_EXIT_USAGE, "%s: unknown order", line);
         }

@@ -291,6 +291,17 @@ def test_managed_memory_that_cannot_be_promised_is_left_to_the_driver(shared):
     finish(p)
 
 
+def test_managed_memory_is_not_given_up_for_what_could_never_be(shared):
+    p = shared.program("managed", "--bytes", 12 * GIB, "--block", 2 * GIB, stdin=subprocess.PIPE)
+    p.await_event("ready")
+    p.order("init")
+    p.order("run")
+    p.order("refuse 1024TiB")
+    p.order("run")
+    assert shared.clients()[p.pid]["allocated"] >= 12 * GIB
+    finish(p)
+
+
 # ---- under sublet: the mode that makes everything of managed memory ----
 
 @pytest.fixture
