@@ -253,9 +253,10 @@ static enum swap_progress agent_swap(void)
                 progress = SWAP_COPYING; /* look again soon */
         for (unsigned i = 0; i < n; i++)
                 if (core.gpus[i].managed) {
-                        enum swap_progress p =
-                                swap_step(&core.gpus[i], may_evict && !hold, restore);
+                        enum swap_progress p;
 
+                        swap_trim_arena(&core.gpus[i]);
+                        p = swap_step(&core.gpus[i], may_evict && !hold, restore);
                         progress = p > progress ? p : progress;
                 }
         return progress;

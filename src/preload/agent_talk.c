@@ -475,8 +475,7 @@ static void on_limit(const struct wire_message *m, struct passed *came)
         if (g->commit < commit_before && g->commit_askers > 0)
                 g->want_dirty = true;
         g->usage_dirty = true;
-        if (swap_arena_bytes(g) > g->arena_limit)
-                swap_trim_arena(g, g->arena_limit);
+        g->arena_trims = swap_arena_bytes(g) > g->arena_limit;
         while (came->count && m->LIMIT.pass_bytes == g->heap.extent_bytes)
                 passed_add(&g->passed, passed_take(came));
         bell_ring(&core.changed);

@@ -50,6 +50,7 @@ struct gpu {
         /* What the daemon said. UINT64_MAX in commit, limit, fixed_allowed: nobody to ask. */
         uint64_t visible, context_bytes, block_bytes;
         uint64_t commit, limit, fixed_allowed, arena_limit;
+        bool arena_trims; /* more is held than the limit that came last, and not given back yet */
         uint32_t limit_sequence;
         uint64_t own_limit; /* what we allow ourselves; less than there is under torture alone */
 

@@ -41,7 +41,12 @@ int kept_take(struct gpu *g, struct arena *a, struct extent *e)
 
 void kept_trim(struct gpu *g, struct arena *a, uint64_t bytes)
 {
-        do
+        bool dropped;
+
+        do {
                 arena_trim(a, bytes);
-        while (arena_bytes(a) > bytes && drop_one(g, a));
+                lock_acquire(&core.lock);
+                dropped = arena_bytes(a) > bytes && drop_one(g, a);
+                lock_release(&core.lock);
+        } while (dropped);
 }

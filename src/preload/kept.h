@@ -12,6 +12,6 @@ void kept_forget(struct arena *a, struct extent *e);
 /* Room in the host's memory for what is kept of an extent that is marked busy: its own, new, or
  * what was kept of others. 0, or -ENOMEM. core.lock not held. */
 int kept_take(struct gpu *g, struct arena *a, struct extent *e);
-/* The host's memory is short: hold at most so many bytes, as far as what is evicted allows.
- * core.lock held. */
+/* The host's memory is short: hold at most so many bytes, as far as what is evicted allows. It
+ * takes its time; core.lock not held. */
 void kept_trim(struct gpu *g, struct arena *a, uint64_t bytes);

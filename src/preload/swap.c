@@ -41,10 +41,15 @@ uint64_t swap_arena_bytes(const struct gpu *g)
         return g->swap ? arena_bytes(g->swap->arena) : 0;
 }
 
-void swap_trim_arena(struct gpu *g, uint64_t bytes)
+void swap_trim_arena(struct gpu *g)
 {
-        if (g->swap)
-                kept_trim(g, g->swap->arena, bytes);
+        if (!g->swap || !g->arena_trims)
+                return;
+        kept_trim(g, g->swap->arena, g->arena_limit);
+        lock_acquire(&core.lock);
+        g->arena_trims = false;
+        agent_figures(g);
+        lock_release(&core.lock);
 }
 
 /* ---- extents in nobody's hands any more ---- */

@@ -72,4 +72,6 @@ void swap_disown(struct gpu *g, struct block *b);
 void swap_retire(struct gpu *g);
 
 uint64_t swap_arena_bytes(const struct gpu *g);
-void swap_trim_arena(struct gpu *g, uint64_t bytes);
+/* Give back what is held beyond the limit, where one has come that is lower; the agent, core.lock
+ * not held. */
+void swap_trim_arena(struct gpu *g);
