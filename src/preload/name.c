@@ -53,7 +53,8 @@ static const char *python_script(const char *word, const char *end)
         return NULL;
 }
 
-void name_choose(const char *line, size_t length, const char *fallback, char *ret, size_t n)
+void name_choose(const char *line, size_t length, const char *notebook, const char *fallback,
+                 char *ret, size_t n)
 {
         const char *name = fallback, *script = NULL;
 
@@ -64,6 +65,8 @@ void name_choose(const char *line, size_t length, const char *fallback, char *re
                 name = base_name(line);
         if (strncmp(name, "python", 6) == 0 && length > 0)
                 script = python_script(line, line + length);
+        if (script && notebook && *notebook && strncmp(script, "ipykernel", 9) == 0)
+                script = base_name(notebook);
         (void)snprintf(ret, n, "%s", script && *script ? script : name);
         for (char *c = ret; *c; c++)
                 if ((unsigned char)*c < 0x20 || (unsigned char)*c > 0x7e)
@@ -79,11 +82,13 @@ void name_of_program(char *ret, size_t n)
         ssize_t length = 0;
 
         if (said && *said) {
-                name_choose("", 0, said, ret, n);
+                name_choose("", 0, NULL, said, ret, n);
                 return;
         }
         fd = open("/proc/self/cmdline", O_RDONLY | O_CLOEXEC);
         if (fd >= 0)
                 length = read(fd, line, sizeof(line));
-        name_choose(line, length > 0 ? (size_t)length : 0, program_invocation_short_name, ret, n);
+        /* Jupyter's server says it to its kernels (get_kernel_env of its session manager). */
+        name_choose(line, length > 0 ? (size_t)length : 0, getenv("JPY_SESSION_NAME"),
+                    program_invocation_short_name, ret, n);
 }

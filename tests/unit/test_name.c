@@ -9,7 +9,7 @@ static void expect(const char *line, size_t length, const char *name)
 {
         char got[64];
 
-        name_choose(line, length, "fallback", got, sizeof(got));
+        name_choose(line, length, "/home/ada/work/lab 3.ipynb", "fallback", got, sizeof(got));
         assert_string_equal(got, name);
 }
 
@@ -28,13 +28,22 @@ static void of_python_it_is_the_script_or_the_module(void **state)
         expect(LINE("/opt/conda/bin/python3.12\0-u\0/home/ada/train.py\0--lr\0"
                     "3"),
                "train.py");
-        expect(LINE("python3\0-m\0ipykernel_launcher\0-f\0/x/kernel.json"), "ipykernel_launcher");
         expect(LINE("python3\0-mtorch.distributed.run\0x.py"), "torch.distributed.run");
         expect(LINE("python3\0-um\0vllm.entrypoints.openai.api_server"),
                "vllm.entrypoints.openai.api_server");
         expect(LINE("python3\0-W\0ignore\0-X\0dev\0-Wonce\0-OO\0/usr/bin/jupyter-lab"),
                "jupyter-lab");
         expect(LINE("python3\0--check-hash-based-pycs\0always\0b.py"), "b.py");
+}
+
+static void of_a_kernel_of_jupyters_it_is_the_notebook(void **state)
+{
+        static const char line[] = "/usr/bin/python3\0-m\0ipykernel_launcher\0-f\0/x/kernel.json";
+        char got[64];
+
+        expect(line, sizeof(line), "lab 3.ipynb");
+        name_choose(line, sizeof(line), NULL, "x", got, sizeof(got));
+        assert_string_equal(got, "ipykernel_launcher");
 }
 
 static void without_a_script_it_is_python(void **state)
@@ -56,7 +65,7 @@ static void where_the_line_says_nothing_the_fallback_holds(void **state)
         expect("\0x", 3, "fallback");
         expect("no end", 6, "fallback");
         expect("python3\0cut-off", 15, "python3");
-        name_choose(LINE("python\0much-too-long.py"), "x", got, sizeof(got));
+        name_choose(LINE("python\0much-too-long.py"), NULL, "x", got, sizeof(got));
         assert_string_equal(got, "much-to");
 }
 
@@ -70,6 +79,7 @@ int main(void)
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(a_program_is_called_as_its_file),
                 cmocka_unit_test(of_python_it_is_the_script_or_the_module),
+                cmocka_unit_test(of_a_kernel_of_jupyters_it_is_the_notebook),
                 cmocka_unit_test(without_a_script_it_is_python),
                 cmocka_unit_test(where_the_line_says_nothing_the_fallback_holds),
                 cmocka_unit_test(what_a_terminal_would_act_on_is_not_passed_on),
