@@ -19,6 +19,7 @@
 #include "preload/bound.h"
 #include "preload/caches.h"
 #include "preload/core.h"
+#include "preload/fixed.h"
 #include "preload/gate.h"
 #include "preload/ipc.h"
 #include "preload/libc_compat.h"
@@ -321,7 +322,7 @@ static void *agent_main(void *unused)
                 late = poison_step();
                 late = core_reap_late() || late;
                 again = ipc_step();
-                tend = pool_tend();
+                tend = MIN(pool_tend(), fixed_tend(clock_now_ns()));
                 agent_tell(); /* a lowered limit is acknowledged before the first byte moves */
                 lock_release(&core.lock);
 

@@ -42,6 +42,8 @@ struct gpu {
         struct heap heap; /* allocated, backed, resident */
         struct home home; /* what becomes of managed memory that is sent to the host */
         uint64_t fixed;   /* contexts and what else is known to be fixed */
+        uint64_t fixed_room,
+                fixed_room_ns;  /* of that: for a call of the driver's (fixed.h), when */
         uint64_t moved_out, moved_in;
         uint64_t spared_out, spared_in; /* left the card or came back without a copy */
         bool stays; /* more is backed than the limit, and none of it could be moved when last tried

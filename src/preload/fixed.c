@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 
+#include "base/clock.h"
 #include "base/macros.h"
 #include "preload/agent.h"
 #include "preload/core.h"
@@ -10,6 +11,9 @@
 #define BUCKETS                                                                          \
         1024u /* a power of two: programs with thousands of textures look one up quickly \
                */
+
+/* The daemon measures the card once a second, and believes the lowest of three. */
+#define ROOM_KEPT_NS (6 * NSEC_PER_SEC)
 
 struct fixed {
         struct fixed *next;
@@ -24,6 +28,51 @@ static struct fixed *buckets[BUCKETS];
 static struct fixed **bucket_of(const void *handle)
 {
         return &buckets[(((uintptr_t)handle >> 4) * UINT64_C(0x9e3779b97f4a7c15) >> 40) % BUCKETS];
+}
+
+/* How much a call of the driver's may have lacked. */
+static uint64_t room_bytes(const struct gpu *g)
+{
+        return MAX(g->context_bytes / 2, 32 * MIB);
+}
+
+int fixed_ask_room(struct gpu *g)
+{
+        int r = agent_take_fixed(g, room_bytes(g));
+
+        if (r < 0)
+                return r;
+        g->fixed_room += room_bytes(g);
+        g->fixed_room_ns = clock_now_ns();
+        return 0;
+}
+
+void fixed_return_room(struct gpu *g)
+{
+        uint64_t bytes = MIN(g->fixed_room, room_bytes(g));
+
+        g->fixed_room -= bytes;
+        agent_return_fixed(g, bytes);
+}
+
+uint64_t fixed_tend(uint64_t now_ns)
+{
+        uint64_t next = UINT64_MAX;
+
+        for (unsigned i = 0; i < core.gpu_count; i++) {
+                struct gpu *g = &core.gpus[i];
+                uint64_t until = g->fixed_room_ns + ROOM_KEPT_NS;
+
+                if (!g->fixed_room)
+                        continue;
+                if (now_ns < until) {
+                        next = MIN(next, until - now_ns);
+                        continue;
+                }
+                agent_return_fixed(g, g->fixed_room);
+                g->fixed_room = 0;
+        }
+        return next;
 }
 
 struct fixed *fixed_ask(struct gpu *g, CUcontext owner, uint64_t bytes)

@@ -10,6 +10,7 @@
 #include "base/macros.h"
 #include "preload/agent.h"
 #include "preload/core.h"
+#include "preload/fixed.h"
 #include "preload/gate.h"
 #include "preload/hooks.h"
 #include "preload/ipc.h"
@@ -623,26 +624,18 @@ CUresult hook_cuPointerSetAttribute(const void *value, CUpointer_attribute attri
         return ours ? r : CUDA_ERROR_NOT_SUPPORTED;
 }
 
-/* How much a driver call may have lacked: it does not say. */
-static uint64_t driver_room(const struct gpu *g)
-{
-        return MAX(g->context_bytes / 2, 32 * MIB);
-}
-
 int hooks_make_room(void)
 {
         struct gpu *g = core_current_gpu();
-        uint64_t more;
         int r;
 
         if (!g || !g->attached || quiet_capturing())
                 return 0;
         lock_acquire(&core.lock);
-        more = driver_room(g);
-        r = agent_take_fixed(g, more);
+        r = fixed_ask_room(g);
         lock_release(&core.lock);
-        log_debug("GPU %u: the driver ran out of memory; %llu MiB more %s", g->index,
-                  (unsigned long long)(more >> 20), r == 0 ? "are free now" : "cannot be had");
+        log_debug("GPU %u: the driver ran out of memory; more %s", g->index,
+                  r == 0 ? "is free now" : "cannot be had");
         return r == 0;
 }
 
@@ -653,6 +646,6 @@ void hooks_return_room(void)
         if (!g)
                 return;
         lock_acquire(&core.lock);
-        agent_return_fixed(g, driver_room(g));
+        fixed_return_room(g);
         lock_release(&core.lock);
 }

@@ -52,6 +52,14 @@ def test_a_driver_call_that_runs_out_of_memory_gets_room_and_is_repeated(shared)
     shared.check_sums(p)
 
 
+def test_the_room_goes_back_when_it_is_known_what_came_of_it(shared):
+    p = shared.program("hold", "--bytes", "32MiB", stdin=subprocess.PIPE, SIMCUDA_FAIL="cuModuleLoadData:1:2")
+    p.await_event("filled")
+    assert shared.clients()[p.pid]["fixed"] > 32 * MIB
+    wait_for(lambda: shared.clients()[p.pid]["fixed"] < 8 * MIB, 30, "the daemon to hear of it")
+    p.finish()
+
+
 REFUSED = """
 import ctypes, sys
 cu = ctypes.CDLL("libcuda.so.1")
