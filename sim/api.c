@@ -15,6 +15,7 @@
 #include "objects.h"
 #include "space.h"
 #include "stream.h"
+#include "trace.h"
 
 enum api_state { STATE_NEW, STATE_READY, STATE_FORKED, STATE_LEFT };
 
@@ -70,6 +71,8 @@ static void api_init(void)
 {
         int r = fault_setup();
 
+        if (r == 0)
+                r = trace_setup();
         if (r == 0)
                 r = session_join(true, &sim.session);
         if (r == 0)

@@ -13,6 +13,7 @@
 #include "objects.h"
 #include "pool.h"
 #include "stream.h"
+#include "trace.h"
 
 #define STACK_MAX   32
 #define API_VERSION 3020
@@ -80,6 +81,7 @@ static CUresult context_open(CUcontext c, unsigned device, unsigned flags)
         }
         c->legacy->legacy = true;
         atomic_fetch_add(&session_own(sim.session, device)->contexts, 1);
+        trace_card(device);
         return CUDA_SUCCESS;
 }
 
@@ -99,6 +101,7 @@ static void context_close(CUcontext c, bool although_retained)
         memory_release_context(c);
         atomic_fetch_sub(&session_own(sim.session, c->device)->contexts, 1);
         session_uncharge(sim.session, c->device, c->charged);
+        trace_card(c->device);
         c->charged = 0;
         c->legacy = c->gather = NULL;
 }

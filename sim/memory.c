@@ -11,6 +11,7 @@
 #include "managed.h"
 #include "pool.h"
 #include "stream.h"
+#include "trace.h"
 
 #define SMALL      MIB /* below: packed into a block of the card's granularity */
 #define SLOT       512
@@ -55,9 +56,10 @@ static CUresult physical_for(unsigned device, uint64_t bytes, struct physical **
 {
         CUresult r = physical_new(device, bytes, false, ret);
 
-        return r == CUDA_ERROR_OUT_OF_MEMORY && pools_release(device)
-                       ? physical_new(device, bytes, false, ret)
-                       : r;
+        if (r == CUDA_ERROR_OUT_OF_MEMORY && pools_release(device))
+                r = physical_new(device, bytes, false, ret);
+        trace_card(device);
+        return r;
 }
 
 static CUresult range_map(unsigned device, uint64_t start, uint64_t bytes, bool reserved,

@@ -575,6 +575,17 @@ void session_uncharge(struct session *s, unsigned device, uint64_t bytes)
         segment_unlock(s->segment);
 }
 
+uint64_t session_charged(struct session *s, unsigned device)
+{
+        const struct session_use *use = &s->own->device[device];
+        uint64_t bytes;
+
+        segment_lock(s->segment);
+        bytes = atomic_load(&use->used) - atomic_load(&use->managed);
+        segment_unlock(s->segment);
+        return bytes;
+}
+
 uint64_t session_used(struct session *s, unsigned device)
 {
         uint64_t sum;

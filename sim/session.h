@@ -132,6 +132,8 @@ struct session_use *session_own(struct session *s, unsigned device);
 /* Take bytes of a card. -ENOMEM. */
 int session_charge(struct session *s, unsigned device, uint64_t bytes);
 void session_uncharge(struct session *s, unsigned device, uint64_t bytes);
+/* What this process has been charged by those two, and not for managed memory. */
+uint64_t session_charged(struct session *s, unsigned device);
 /* What all live processes use; ends dead ones first. */
 uint64_t session_used(struct session *s, unsigned device);
 

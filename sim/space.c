@@ -14,6 +14,7 @@
 
 #include "base/macros.h"
 #include "managed.h"
+#include "trace.h"
 
 /* Address space costs nothing; where so much cannot be had (limits, sanitizers), less will do. */
 #define REGION_MOST  (UINT64_C(16) << 40)
@@ -456,6 +457,7 @@ static void *inherit(void *unused)
                         } else {
                                 p->imported = false;
                                 *at = p->next_imported;
+                                trace_inherited(p);
                         }
                 }
                 space_unlock();
@@ -524,6 +526,8 @@ CUresult physical_import(int fd, uint64_t bytes, struct physical **ret)
         p->prop = (CUmemAllocationProp){.type = CU_MEM_ALLOCATION_TYPE_PINNED,
                                         .requestedHandleTypes = CU_MEM_HANDLE_TYPE_NONE,
                                         .location = {CU_MEM_LOCATION_TYPE_DEVICE, (int)p->device}};
+        p->origin = p->imported ? PHYSICAL_IMPORTED : PHYSICAL_CREATED;
+        trace_came(p);
         if (p->imported) {
                 space_lock();
                 imported_add(p);
@@ -544,5 +548,6 @@ void physical_drop(struct physical *p)
                 if (p->fd >= 0)
                         (void)flock(p->fd, LOCK_UN);
         }
+        trace_went(p);
         physical_unpin(p);
 }

@@ -12,6 +12,12 @@
 
 #define SPACE_GRANULARITY (UINT64_C(2) << 20)
 
+enum physical_origin {
+        PHYSICAL_ALLOCATED,
+        PHYSICAL_CREATED, /* by cuMemCreate, or imported when nobody else had it any more */
+        PHYSICAL_IMPORTED,
+};
+
 /* Memory of a card (or of nobody's, for host ranges). */
 struct physical {
         uint64_t bytes;
@@ -20,6 +26,7 @@ struct physical {
         unsigned handles, maps; /* under the space lock: the card is charged while either is left */
         _Atomic unsigned pins;  /* the memory itself stays while any is left; the table holds one */
         bool host;              /* memory of the host, which costs no card anything */
+        enum physical_origin origin;
         bool imported;          /* charged to whoever holds the lock of the file, not to us */
         struct physical *next_imported;
         CUmemAllocationProp prop;

@@ -11,6 +11,7 @@
 #include "mapped.h"
 #include "objects.h"
 #include "space.h"
+#include "trace.h"
 
 /* All there are, so that a stale handle is found out; one that was released is good while it is
  * mapped. Under the space lock. */
@@ -163,8 +164,11 @@ EXPORT CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size,
         if (r != CUDA_SUCCESS)
                 return r;
         p->prop = *prop;
-        if (!p->host)
+        if (!p->host) {
+                p->origin = PHYSICAL_CREATED;
+                trace_came(p);
                 session_count(&session_own(sim.session, p->device)->counters.creates, 1);
+        }
         *handle = handle_add(p);
         return CUDA_SUCCESS;
 }

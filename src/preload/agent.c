@@ -27,6 +27,7 @@
 #include "preload/poison.h"
 #include "preload/pool.h"
 #include "preload/quiet.h"
+#include "preload/sums.h"
 #include "preload/swap.h"
 #include "preload/torture.h"
 #include "preload/trace.h"
@@ -344,12 +345,15 @@ static void *agent_main(void *unused)
                         timeout = MIN(timeout, LATER_NS);
                 if (again)
                         timeout = 0;
+                sums_tell(false);
                 lock_release(&core.lock);
                 agent_sleep(timeout);
         }
         /* The GPU has failed, or the process exits. The daemon keeps what it has on us until the
          * process has ended. */
         lock_acquire(&core.lock);
+        if (!core_passive())
+                sums_tell(true);
         (void)close(agent.fd);
         agent.fd = -1;
         agent.link = LINK_REFUSED;

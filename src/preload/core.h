@@ -44,6 +44,7 @@ struct gpu {
         uint64_t fixed;   /* contexts and what else is known to be fixed */
         uint64_t fixed_room,
                 fixed_room_ns;  /* of that: for a call of the driver's (fixed.h), when */
+        uint64_t fixed_handles; /* of that: handles of the program's that left the heap */
         uint64_t moved_out, moved_in;
         uint64_t spared_out, spared_in; /* left the card or came back without a copy */
         bool stays; /* more is backed than the limit, and none of it could be moved when last tried
@@ -69,6 +70,7 @@ struct gpu {
         /* Pinned blocks (pin.h), in bytes. */
         uint64_t pin_wanted, pin_granted; /* what there is; of it, what counts with the daemon */
         uint64_t pin_said, pin_allowed;   /* asked for, answered */
+        uint64_t pin_ghosts; /* freed here, in others' hands, and in the heap's figures still */
 
         bool overflow;     /* it may use more than the card (overflow.h) */
         uint64_t keep;     /* what of the card it may use then */
@@ -89,9 +91,10 @@ struct core {
         struct bell changed;
         struct gpu gpus[CORE_GPUS_MAX];
         unsigned gpu_count;
-        unsigned waiters; /* threads that wait at the gate for a lease or for memory */
-        bool passing;     /* a drain lets each of them through, once a round ... */
-        bool passed;      /* ... and has let one since it last looked */
+        unsigned waiters;  /* threads that wait at the gate for a lease or for memory */
+        unsigned unbooked; /* calls under way that make or release memory of no extent */
+        bool passing;      /* a drain lets each of them through, once a round ... */
+        bool passed;       /* ... and has let one since it last looked */
         unsigned pass_round;
         struct {
                 uint64_t allowed, wanted; /* bytes */

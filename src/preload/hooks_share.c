@@ -168,6 +168,7 @@ static void leave_heap(struct gpu *g, struct handle *h, CUmemGenericAllocationHa
                 }
         h->block = NULL;
         h->fixed = fixed;
+        g->fixed_handles += h->bytes;
         swap_hand_over(g, b);
 }
 

@@ -46,9 +46,12 @@ static void handle_free(struct handle *h)
                 h->block->dying = true;
                 swap_discard(g, h->block);
         } else if (h->fixed) {
+                core.unbooked++;
                 lock_release(&core.lock);
                 (void)real.cuMemRelease(h->fixed);
                 lock_acquire(&core.lock);
+                core.unbooked--;
+                g->fixed_handles -= h->bytes;
                 agent_return_fixed(g, h->bytes);
         }
         if (!core_passive()) /* else the books may still know it */
@@ -135,6 +138,13 @@ static bool can_be_ours(const CUmemGenericAllocationHandle *handle, const CUmemA
                !(prop->allocFlags.usage & CU_MEM_CREATE_USAGE_TILE_POOL);
 }
 
+static void count_unbooked(int more)
+{
+        lock_acquire(&core.lock);
+        core.unbooked += (unsigned)more;
+        lock_release(&core.lock);
+}
+
 /* Does the driver make memory of this kind? It is asked, once a kind, with a little of it: what is
  * behind the program's handle is made later. Lock not held. */
 static CUresult kind_check(const struct gpu *g, const CUmemAllocationProp *prop)
@@ -162,11 +172,13 @@ static CUresult kind_check(const struct gpu *g, const CUmemAllocationProp *prop)
                         return CUDA_SUCCESS;
                 }
         lock_release(&lock);
+        count_unbooked(1);
         mode = core_relax();
         r = real.cuMemCreate(&scrap, HEAP_GRANULARITY, prop, 0);
         if (r == CUDA_SUCCESS)
                 (void)real.cuMemRelease(scrap);
         core_unrelax(mode);
+        count_unbooked(-1);
         lock_acquire(&lock);
         if (r == CUDA_SUCCESS && known_count < ARRAY_SIZE(known))
                 known[known_count++] = *prop;

@@ -284,11 +284,13 @@ static void import_close(struct import *i)
         CUstreamCaptureMode mode;
 
         i->state = IMPORT_CLOSING;
+        core.unbooked++;
         lock_release(&core.lock);
         mode = core_relax();
         unmap(i);
         core_unrelax(mode);
         lock_acquire(&core.lock);
+        core.unbooked--;
         memcpy(m.CLOSE.secret, i->secret, IPC_NAME);
         ipc_send(i->link, &m, WIRE_CLOSE, NULL, 0);
         if (i->charged)

@@ -67,6 +67,7 @@ static void stay_release(struct gpu *g, struct stay *s)
                 h->allocated -= s->bytes;
                 h->backed -= s->bytes;
                 h->resident -= s->bytes;
+                g->pin_ghosts -= s->bytes;
                 agent_figures(g);
                 withdraw(g, s->bytes, true);
         }
@@ -200,6 +201,7 @@ void pin_extent_dies(struct gpu *g, struct extent *e)
                 g->heap.allocated += s->bytes;
                 g->heap.backed += s->bytes;
                 g->heap.resident += s->bytes;
+                g->pin_ghosts += s->bytes;
                 s->extent = NULL;
                 e->pinned = false;
                 e->stay = NULL;

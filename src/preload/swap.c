@@ -520,6 +520,7 @@ static void withdraw_managed(struct gpu *g, struct block *b, bool give_back)
         }
         heap_withdraw(&g->heap, b);
         if (give_back) {
+                core.unbooked++;
                 lock_release(&core.lock);
                 mode = core_relax();
                 if (real.cuCtxPushCurrent_v2(owner) == CUDA_SUCCESS) {
@@ -528,6 +529,7 @@ static void withdraw_managed(struct gpu *g, struct block *b, bool give_back)
                 }
                 core_unrelax(mode);
                 lock_acquire(&core.lock);
+                core.unbooked--;
         }
         g->heap.allocated -= allocated;
         g->heap.managed_bytes -= bytes;

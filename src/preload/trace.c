@@ -8,17 +8,29 @@
 
 #include "base/clock.h"
 
-void trace_event(const char *event, unsigned gpu, uint64_t bytes)
+static int trace_fd(void)
 {
         static int fd = -2; /* -2: not asked yet */
-        char line[160];
-        int n;
 
         if (fd == -2) {
                 const char *path = getenv("SUBLET_TRACE");
 
                 fd = path ? open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644) : -1;
         }
+        return fd;
+}
+
+bool trace_is_on(void)
+{
+        return trace_fd() >= 0;
+}
+
+void trace_event(const char *event, unsigned gpu, uint64_t bytes)
+{
+        int fd = trace_fd();
+        char line[160];
+        int n;
+
         if (fd < 0)
                 return;
         n = snprintf(line, sizeof(line),

@@ -1,5 +1,6 @@
 """Fixtures: a private world a test, and what must have been built."""
 
+import contextlib
 import os
 import sys
 
@@ -19,16 +20,13 @@ def built():
 
 @pytest.fixture
 def make_world():
-    made = []
+    with contextlib.ExitStack() as made:
+        def make(**settings):
+            w = world_module.World(**settings)
+            made.callback(w.close)
+            return w
 
-    def make(**settings):
-        w = world_module.World(**settings)
-        made.append(w)
-        return w
-
-    yield make
-    for w in made:
-        w.close()
+        yield make
 
 
 @pytest.fixture

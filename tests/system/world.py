@@ -1,7 +1,8 @@
 """A private machine for one test: a simulated card, a directory for the daemon, and the processes started in it.
 
 Nothing of it outlives the test: close() ends every process it started, the daemon too, and removes the card's shared
-memory and the directory. What sublet reports is read through status(); what the card itself counted through driver()."""
+memory and the directory. Then it fails if the books of a process ever said otherwise of its memory than the driver
+(sums.py). What sublet reports is read through status(); what the card itself counted through driver()."""
 
 import glob
 import json
@@ -12,6 +13,8 @@ import subprocess
 import tempfile
 import time
 import uuid
+
+import sums
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 BUILD = os.path.abspath(os.environ.get("SUBLET_BUILD", os.path.join(ROOT, "build")))
@@ -56,6 +59,7 @@ class Program:
         self.world = world
         self.argv = [str(a) for a in argv]
         self.name = os.path.basename(self.argv[0])
+        self.preloaded = env.get("LD_PRELOAD", "").endswith("libsublet.so")
         base = os.path.join(world.root, f"{number:03d}-{self.name}")
         self.out_path, self.err_path = base + ".out", base + ".err"
         with open(self.out_path, "wb") as out, open(self.err_path, "wb") as err:
@@ -159,6 +163,9 @@ class World:
             "LD_LIBRARY_PATH": os.path.join(BUILD, "sim"),
             "SUBLET_QUIET": "1",
         })
+        self.env["SUBLET_TRACE"] = self.env["SIMCUDA_TRACE"] = self.path("trace")
+        with open(self.path("trace"), "wb"):
+            os.chmod(self.path("trace"), 0o666)  # also for other users' programs
         if bus:
             self.env["SIMCUDA_BUS"] = bus
 
@@ -289,7 +296,13 @@ class World:
                        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=20, check=False)
         for path in glob.glob(f"/dev/shm/*{self.session}*"):
             os.unlink(path)
+        wrong = self.wrong_sums()
         shutil.rmtree(self.root, ignore_errors=True)
+        assert not wrong, "books and driver do not agree (sums.py):\n" + "\n".join(wrong[:20])
+
+    def wrong_sums(self):
+        """Where a process's books and the driver's do not agree. Those that ended well must have told theirs."""
+        return sums.wrong(self.path("trace"), [p.pid for p in self.programs if p.preloaded and p.process.returncode == 0])
 
     def _end(self, p):
         if p.process.stdin:

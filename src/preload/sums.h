@@ -1,0 +1,12 @@
+/* sums.h: what the books say this process has on the cards, told in the trace (trace.h) whenever
+ * nothing comes or goes, so that it can be held against the driver's own figures:
+ *
+ * "created": bytes of the memory that was made by cuMemCreate or came from another process, and was
+ * not released: exactly. "on_card": with what is known to be fixed, all but managed memory. */
+#pragma once
+
+#include <stdbool.h>
+
+/* The agent's, before it sleeps. last: whether anything has happened since or not. core.lock held.
+ */
+void sums_tell(bool last);

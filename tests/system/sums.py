@@ -1,0 +1,51 @@
+"""What the library's books say that a process has on a card, against what the simulated driver says.
+
+Both write into one file: the driver a line (`card`) before each call returns that made or released memory, the library two
+(`created`, `on_card`) whenever nothing comes or goes. So what the library says is about what the driver said last, and
+holds at that moment, not only at the end."""
+
+import collections
+import json
+
+# What `on_card` may be away from the driver's figure. More: contexts on their way. Less: what only the driver knows, the
+# variables of modules and the memory of graphs.
+MORE, LESS = 2 << 20, 8 << 20
+
+NOTHING = {"bytes": 0, "created": 0, "imported": 0}
+
+
+def agrees(said, card):
+    if said["event"] == "created":
+        return said["bytes"] == card["created"]
+    # Whose figure memory of several processes is in changes when one of them ends, on both sides, in no order.
+    return card["bytes"] - LESS <= said["bytes"] <= card["bytes"] + card["imported"] + MORE
+
+
+def read(path):
+    try:
+        with open(path, encoding="ascii") as f:
+            lines = f.readlines()
+    except FileNotFoundError:
+        return
+    for number, line in enumerate(lines, 1):
+        if '"card"' in line or '"created"' in line or '"on_card"' in line:
+            yield number, json.loads(line)
+
+
+def wrong(path, told):
+    """A sentence for each place in the file where the two do not agree, and for each process of `told` that created
+    memory and whose books say nothing."""
+    card, looks, created, found = {}, collections.Counter(), set(), []
+    for number, e in read(path):
+        key = e["pid"], e["gpu"]
+        if e["event"] == "card":
+            card[key] = e
+            if e["created"]:
+                created.add(e["pid"])
+            continue
+        looks[e["pid"]] += 1
+        there = card.get(key, NOTHING)
+        if not agrees(e, there):
+            found.append(f"line {number}: process {e['pid']}, GPU {e['gpu']}: {e['event']} {e['bytes']} by its books; by "
+                         f"the driver " + ", ".join(f"{name} {there[name]}" for name in NOTHING))
+    return found + [f"the books of process {pid} say nothing" for pid in told if pid in created and not looks[pid]]

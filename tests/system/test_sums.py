@@ -1,0 +1,40 @@
+"""The comparison of books and driver that every world ends with (sums.py) must be able to say no."""
+
+import json
+import os
+
+import sums
+from world import MIB
+
+
+def test_a_release_that_did_not_happen_is_seen(shared):
+    """The driver keeps the memory, and the books do not know."""
+    p = shared.program("fill", "--bytes", "16MiB", "--block", "4MiB", SIMCUDA_FAIL="cuMemRelease:2:1").ok()
+    wrong = shared.wrong_sums()
+    assert wrong and f"process {p.pid}, GPU 0: created" in wrong[0], wrong
+    os.unlink(shared.path("trace"))  # it was wanted
+
+
+def wrong(tmp_path, *said, created=40 * MIB, imported=0):
+    """Of a process that the driver says has so much, and 1 MiB more of its own, what the books are told to be."""
+    path = tmp_path / "trace"
+    lines = [{"event": "card", "bytes": created + MIB, "created": created, "imported": imported}]
+    lines += [{"event": event, "bytes": n} for event, n in said]
+    path.write_text("".join(json.dumps({"pid": 7, "gpu": 0} | line) + "\n" for line in lines), encoding="ascii")
+    return sums.wrong(path, [7])
+
+
+def test_what_was_created_is_compared_to_the_byte(tmp_path):
+    assert not wrong(tmp_path, ("created", 40 * MIB))
+    assert len(wrong(tmp_path, ("created", 40 * MIB), ("created", 40 * MIB - 1), ("created", 40 * MIB + 1))) == 2
+
+
+def test_what_is_on_the_card_within_bounds(tmp_path):
+    least, most = 41 * MIB - sums.LESS, 41 * MIB + sums.MORE
+    assert not wrong(tmp_path, ("on_card", least), ("on_card", most))
+    assert len(wrong(tmp_path, ("on_card", least - 1), ("on_card", most + 1))) == 2
+    assert not wrong(tmp_path, ("on_card", most + 3 * MIB), imported=3 * MIB)
+
+
+def test_books_that_say_nothing_are_found_out(tmp_path):
+    assert wrong(tmp_path) == ["the books of process 7 say nothing"]
