@@ -153,14 +153,23 @@ static void print_gpu(const json_t *status, const json_t *gpu, FILE *out)
                       json_is_true(json_object_get(gpu, "contested")) ? ", contested" : "");
 }
 
-/* Flags and what a client waits for, on a line of their own: most clients have neither. */
+/* Of a field of the client; 0 where it is not known. */
+static double bytes_of(const json_t *client, const char *field)
+{
+        return json_number_value(json_object_get(client, field));
+}
+
+/* Flags, what a client waits for and what was saved for it, on a line of their own: most clients
+ * have none of it. */
 static void print_notes(const json_t *client, FILE *out)
 {
         const json_t *flags = json_object_get(client, "flags"), *flag;
         const json_t *waiting_for = json_object_get(client, "waiting_for");
         const json_t *priority = json_object_get(client, "priority");
         const char *separator = "        ";
-        char cell[CELL_MAX];
+        double spared = bytes_of(client, "spared_out") + bytes_of(client, "spared_in");
+        double moved = bytes_of(client, "moved_out") + bytes_of(client, "moved_in");
+        char cell[CELL_MAX], all[CELL_MAX];
         size_t i;
 
         if (json_is_true(json_object_get(client, "idle"))) {
@@ -182,6 +191,12 @@ static void print_notes(const json_t *client, FILE *out)
         if (json_is_integer(waiting_for)) {
                 (void)fprintf(out, "%swaits for pid %" JSON_INTEGER_FORMAT, separator,
                               json_integer_value(waiting_for));
+                separator = ", ";
+        }
+        if (spared > 0) {
+                put_short_size(spared, cell);
+                put_short_size(spared + moved, all);
+                (void)fprintf(out, "%s%s of %s not copied", separator, cell, all);
                 separator = ", ";
         }
         if (separator[0] == ',')

@@ -19,9 +19,10 @@ struct client_account {
         uint64_t limit_told; /* LIMIT.backed of the last one sent */
         uint64_t fixed[3];
         unsigned n_fixed;
-        uint64_t fixed_told; /* to the scheduler */
-        uint64_t managed;    /* MANAGED.bytes */
-        bool named;          /* NVML has listed the process with a valid figure */
+        uint64_t fixed_told;            /* to the scheduler */
+        uint64_t managed;               /* MANAGED.bytes */
+        uint64_t spared_out, spared_in; /* SPARED */
+        bool named;                     /* NVML has listed the process with a valid figure */
 };
 
 struct client {
@@ -51,6 +52,7 @@ struct client {
         struct client_account accounts[SCHED_GPUS_MAX];
         uint64_t host; /* what it may map of host memory */
         char name[64], version[32];
+        uint32_t minor;        /* of the protocol, as it speaks it */
         uint8_t meet_name[16]; /* under which its tenant's other processes may ask for it */
         bool may_be_met;       /* it has one */
         int priority;

@@ -229,6 +229,7 @@ static int on_hello(struct client *c, const struct wire_message *m)
                 client_refuse(c, WIRE_REFUSED_VERSION, text);
                 return -EPROTONOSUPPORT;
         }
+        c->minor = m->HELLO.minor;
         c->greeted = true;
         c->priority = allowed_priority(c, (int32_t)m->HELLO.priority);
         log_info("client %d (%s), user %u, release %s", (int)c->peer.pid, c->name,
@@ -528,6 +529,16 @@ static int on_managed(struct client *c, const struct wire_message *m)
         return 0;
 }
 
+/* For people alone. */
+static int on_spared(struct client *c, const struct wire_message *m)
+{
+        struct client_account *acc = &c->accounts[c->gpu_of[m->header.gpu]];
+
+        acc->spared_out = m->SPARED.out;
+        acc->spared_in = m->SPARED.in;
+        return 0;
+}
+
 /* What a process holds already is not refused: it may have come back to a daemon that was
  * restarted. */
 static bool host_take(struct client *c, uint64_t bytes, bool held)
@@ -634,6 +645,7 @@ static const struct handler {
         [WIRE_WHO] = {on_who, ATTACHED},         [WIRE_PIN] = {on_pin, ON_GPU},
         [WIRE_NAME] = {meet_name, GREETED},      [WIRE_PEER] = {meet_peer, GREETED},
         [WIRE_MANAGED] = {on_managed, ON_GPU},   [WIRE_HOST] = {on_host, ATTACHED},
+        [WIRE_SPARED] = {on_spared, ON_GPU},
 };
 
 static bool stage_reached(const struct client *c, const struct wire_message *m, enum stage stage)

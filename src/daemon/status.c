@@ -53,9 +53,16 @@ static bool may_know(const struct peer *viewer, const struct client *c)
         return viewer->uid == c->peer.uid || peer_is_trusted(viewer);
 }
 
+/* An older library does not count them. */
+static json_t *spared_bytes(const struct client *c, uint64_t n)
+{
+        return c->minor >= WIRE_MINOR_SPARED ? bytes(n) : json_null();
+}
+
 static json_t *client_json(struct server *s, struct client *c, unsigned gpu, uint64_t now,
                            const struct peer *viewer)
 {
+        const struct client_account *acc = &c->accounts[gpu];
         bool known = may_know(viewer, c);
         struct sched_client_view v;
         struct sched_account_view a;
@@ -67,7 +74,7 @@ static json_t *client_json(struct server *s, struct client *c, unsigned gpu, uin
                 "{s:i, s:o, s:s?, s:s?, s:i, s:s, s:b, s:f, s:o, s:o, s:o, s:o, s:o, s:o, s:o, "
                 "s:o, "
                 "s:o, "
-                "s:f, s:f, s:I, s:o, s:o, s:f, s:o}",
+                "s:f, s:f, s:I, s:o, s:o, s:o, s:o, s:f, s:o}",
                 "pid", (int)c->peer.pid, "uid", known ? json_integer(c->peer.uid) : json_null(),
                 "user", known ? users_name(c->user) : NULL, "name", known ? c->name : NULL,
                 "priority", c->priority, "state", sched_state_name(v.state), "idle", v.idle,
@@ -78,7 +85,9 @@ static json_t *client_json(struct server *s, struct client *c, unsigned gpu, uin
                 bytes(a.fixed + a.pinned), "arena", bytes(a.usage.arena), "gpu_time_s",
                 seconds(v.run_ns), "waited_s", seconds(v.waited_ns), "handoffs",
                 (json_int_t)v.handoffs, "moved_out", bytes(a.usage.moved_out), "moved_in",
-                bytes(a.usage.moved_in), "last_drain_s", seconds(a.usage.drain_ns), "waiting_for",
+                bytes(a.usage.moved_in), "spared_out", spared_bytes(c, acc->spared_out),
+                "spared_in", spared_bytes(c, acc->spared_in), "last_drain_s",
+                seconds(a.usage.drain_ns), "waiting_for",
                 v.state == SCHED_WAITING ? blocker_of(s, v.blocker) : json_null());
 }
 

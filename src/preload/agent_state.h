@@ -58,6 +58,7 @@ struct agent_state {
         uint64_t tell_ns; /* when there is more to tell; UINT64_MAX: not by itself */
         bool run_said[CORE_GPUS_MAX];
         uint64_t managed_said[CORE_GPUS_MAX];
+        uint64_t spared_said[CORE_GPUS_MAX]; /* both ways together */
         uint64_t host_held_said, host_wanted_said;
         uint32_t host_sequence; /* of the last HOST */
         uint64_t short_ns;

@@ -166,7 +166,7 @@ void agent_send_attach(struct gpu *g)
         m.ATTACH.flags = gpu_flags(g);
         memcpy(m.ATTACH.uuid, g->uuid, sizeof(m.ATTACH.uuid));
         agent_send(&m, WIRE_ATTACH, g->index);
-        agent.managed_said[g->index] = 0;
+        agent.managed_said[g->index] = agent.spared_said[g->index] = 0;
         g->pin_said = g->pin_allowed = 0;
         if (g->pin_granted && agent_is_up()) {
                 send_pin(g, g->pin_granted, WIRE_PIN_HELD);
@@ -228,6 +228,19 @@ static void send_managed(struct gpu *g)
 
         agent.managed_said[g->index] = g->heap.managed_bytes;
         agent_send(&m, WIRE_MANAGED, g->index);
+}
+
+static uint64_t spared(const struct gpu *g)
+{
+        return g->spared_out + g->spared_in;
+}
+
+static void send_spared(struct gpu *g)
+{
+        struct wire_message m = {.SPARED = {.out = g->spared_out, .in = g->spared_in}};
+
+        agent.spared_said[g->index] = spared(g);
+        agent_send(&m, WIRE_SPARED, g->index);
 }
 
 /* Before memory of the host is mapped, and after. */
@@ -671,8 +684,11 @@ void agent_tell(void)
                 if (agent.managed_said[i] != g->heap.managed_bytes &&
                     agent.minor >= WIRE_MINOR_MANAGED)
                         send_managed(g);
-                if (g->usage_dirty && usage_is_due(g))
+                if (g->usage_dirty && usage_is_due(g)) {
+                        if (agent.spared_said[i] != spared(g) && agent.minor >= WIRE_MINOR_SPARED)
+                                send_spared(g); /* both are of one moment */
                         send_usage(g);
+                }
                 if (g->usage_dirty)
                         agent.tell_ns = MIN(agent.tell_ns, now + USAGE_SPACING_NS);
                 tell_pinned(g);

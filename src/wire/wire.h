@@ -11,11 +11,12 @@
 
 #define WIRE_MAGIC UINT64_C(0x0054454c42555301) /* "\1SUBLET\0" */
 #define WIRE_MAJOR 1u
-#define WIRE_MINOR 3u
+#define WIRE_MINOR 4u
 /* From which minor on a daemon knows what. */
 #define WIRE_MINOR_WHO     1u
 #define WIRE_MINOR_PIN     2u /* and NAME and PEER */
-#define WIRE_MINOR_MANAGED 3u
+#define WIRE_MINOR_MANAGED 3u /* and HOST */
+#define WIRE_MINOR_SPARED  4u
 
 #define WIRE_GPUS_MAX 16      /* GPUs one client may attach; header.gpu is below this */
 #define WIRE_NO_GPU   0xffffu /* header.gpu of messages about the process as a whole */

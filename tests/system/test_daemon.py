@@ -222,6 +222,23 @@ def test_two_that_do_not_fit_hand_the_gpu_over(daemon, client):
     assert d.gpu()["handoffs"] >= 3
 
 
+def test_what_was_not_copied_is_known_of_those_who_count_it(daemon, client):
+    d = daemon(*CARD)
+    older, newer = client("older").connect(), client("newer").connect()
+    older.hello(minor=3)
+    newer.hello(minor=4)
+    for c in (older, newer):
+        c.attach()
+
+    def spared():
+        return {c["name"]: (c["spared_out"], c["spared_in"]) for c in d.gpu()["clients"]}
+
+    assert spared() == {"older": (None, None), "newer": (0, 0)}
+    newer.send("SPARED", 0, out=5 * MIB, **{"in": 7 * MIB})
+    obey_until([newer], lambda: spared()["newer"] == (5 * MIB, 7 * MIB))
+    assert spared()["older"] == (None, None)
+
+
 def test_an_idle_client_gives_way(daemon, client):
     daemon(*CARD)
     a, b = client("a").start(), client("b").start()

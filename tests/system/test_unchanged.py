@@ -37,9 +37,13 @@ class Pair:
     def handoff(self):
         """The other one takes the card, and gives it back. Returns the bytes that left, and that were copied."""
         out, _ = self.copied()
+        before = self.world.clients()[self.edit.pid]
         self.other.order("verify")
-        left = EDIT_MIB * MIB - self.world.clients()[self.edit.pid]["backed"]
+        after = self.world.clients()[self.edit.pid]
+        left = EDIT_MIB * MIB - after["backed"]
         copied_out = self.copied()[0] - out
+        assert after["moved_out"] - before["moved_out"] == copied_out
+        assert after["spared_out"] - before["spared_out"] == after["evicted"] - before["evicted"] - copied_out
         _, into = self.copied()
         self.edit.order("wake")
         assert left >= 24 * MIB
@@ -94,8 +98,11 @@ def test_an_extent_in_which_a_byte_changed_is_copied(pair, where):
 def test_zeros_are_copied_neither_way(pair):
     pair.handoff()
     pair.edit.order("zero")
+    before = pair.world.clients()[pair.edit.pid]["spared_in"]
     left, out, into = pair.handoff()
     assert out == 0 and into <= 2 * MIB
+    assert pair.world.clients()[pair.edit.pid]["spared_in"] - before >= left - into
+    assert " not copied" in pair.world.status_text()
     pair.edit.order("check")
     pair.edit.order("random 9")
     left, out, into = pair.handoff()

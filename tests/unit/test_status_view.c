@@ -55,6 +55,23 @@ static void a_client_is_a_row_in_human_units(void **state)
         free(text);
 }
 
+/* Both ways together, of all that moved. */
+static void what_was_not_copied_is_said_where_anything_was_saved(void **state)
+{
+        char *text = render(
+                GPU("{\"pid\":1,\"idle\":true,\"moved_out\":6442450944,\"moved_in\":4294967296,"
+                    "\"spared_out\":32212254720,\"spared_in\":1073741824}"));
+
+        assert_non_null(strstr(text, "        idle, 31.0G of 41.0G not copied\n"));
+        free(text);
+
+        text = render(
+                GPU("{\"pid\":1,\"moved_out\":6442450944,\"spared_out\":0,\"spared_in\":0},"
+                    "{\"pid\":2,\"moved_out\":6442450944,\"spared_out\":null,\"spared_in\":null}"));
+        assert_null(strstr(text, "copied"));
+        free(text);
+}
+
 static void what_is_unknown_is_never_shown_as_zero(void **state)
 {
         char *text = render("{\"gpus\":[{\"clients\":[{\"pid\":1,\"allocated\":null}]}]}");
@@ -156,6 +173,7 @@ int main(void)
 {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(a_client_is_a_row_in_human_units),
+                cmocka_unit_test(what_was_not_copied_is_said_where_anything_was_saved),
                 cmocka_unit_test(what_is_unknown_is_never_shown_as_zero),
                 cmocka_unit_test(columns_line_up),
                 cmocka_unit_test(the_widest_client_fits_every_terminal),
