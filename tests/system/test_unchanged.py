@@ -146,7 +146,7 @@ def test_random_changes_under_random_evictions(shared):
                        SUBLET_UNCHANGED="always", SUBLET_TORTURE="2,every=5ms")
     p.ok()
     mine = next(x for x in shared.card()["processes"] if x["pid"] == p.pid)
-    assert mine["launches"] > 100  # extents were asked about
+    assert mine["launches"] > 0, "extents were asked about: the program itself launches nothing"
 
 
 def test_a_wish_that_is_none_is_said(shared):
