@@ -27,7 +27,7 @@ struct physical {
         _Atomic unsigned pins;  /* the memory itself stays while any is left; the table holds one */
         bool host;              /* memory of the host, which costs no card anything */
         enum physical_origin origin;
-        bool imported;          /* charged to whoever holds the lock of the file, not to us */
+        bool imported; /* charged to whoever holds the lock of the file, not to us */
         struct physical *next_imported;
         CUmemAllocationProp prop;
         struct physical *next; /* all of the program's handles */
