@@ -267,11 +267,47 @@ static bool evicts(const struct client *c)
         return false;
 }
 
+/* Of a turn, what outlives the connection. */
+struct turn {
+        bool known;
+        uint64_t granted_ns, stalled_ns, revoked_ns, cut_ns, overrun_ns;
+};
+
+static struct turn former_turn(const struct sched *s, const struct client *c)
+{
+        const struct client *p;
+
+        for (sched_client id = c->previous; id && (p = find(s, id)); id = p->previous)
+                if (p->lease)
+                        return (struct turn){true,          p->granted_ns, p->stalled_ns,
+                                             p->revoked_ns, p->cut_ns,     p->overrun_ns};
+        return (struct turn){0};
+}
+
+/* Its gate is open whatever we say; the grant only gives the fact a number. Its turn is as old as
+ * its former record says; without one it is over, and in either case its user's: or who says that
+ * he runs would be before all who wait, and who connects anew would have a new turn. */
+static void come_back_running(struct sched *s, struct client *c, const struct turn *former)
+{
+        fair_book(s, c);
+        settle_grant(s, c);
+        if (former->known) {
+                c->granted_ns = former->granted_ns;
+                c->stalled_ns = former->stalled_ns;
+                c->revoked_ns = former->revoked_ns;
+                c->cut_ns = former->cut_ns;
+                c->overrun_ns = former->overrun_ns;
+        } else {
+                c->granted_ns = sub_sat(s->now_ns, policy_client_quantum(s, c));
+        }
+}
+
 int sched_client_attach(struct sched *s, sched_client id, unsigned gpu,
                         const struct sched_attach *at, uint64_t now_ns, struct sched_actions *out)
 {
         struct client *c = find(s, id);
         struct account *a;
+        struct turn former;
 
         begin(s, now_ns);
         if (!c || c->lost)
@@ -281,6 +317,7 @@ int sched_client_attach(struct sched *s, sched_client id, unsigned gpu,
         a = &c->accounts[gpu];
         if (a->attached)
                 return -EEXIST;
+        former = former_turn(s, c);
         take_over(s, c, gpu);
         ledger_attach(&s->gpu[gpu], a, &at->usage);
         c->gpus |= UINT32_C(1) << gpu;
@@ -293,8 +330,7 @@ int sched_client_attach(struct sched *s, sched_client id, unsigned gpu,
                 a->silent = a->usage.allocated == 0;
         }
         if (at->running && !c->lease && !evicts(c)) {
-                /* Its gate is open whatever we say; the grant only gives the fact a number. */
-                settle_grant(s, c);
+                come_back_running(s, c, &former);
                 c->idle = at->idle;
         } else if (at->run || (at->running && !c->lease)) {
                 a->run = true;

@@ -33,12 +33,17 @@ static void hand_over(struct bench *b, struct tenant *t)
         evict_to(b, t, t->limit[0]);
 }
 
-static void next_turn(struct bench *b, struct tenant *from, struct tenant *to)
+static void next_turn_after(struct bench *b, uint64_t ns, struct tenant *from, struct tenant *to)
 {
-        pass(b, FIXED_QUANTUM_NS);
+        pass(b, ns);
         hand_over(b, from);
         restore(b, to);
         assert_int_not_equal(to->lease, 0);
+}
+
+static void next_turn(struct bench *b, struct tenant *from, struct tenant *to)
+{
+        next_turn_after(b, FIXED_QUANTUM_NS, from, to);
 }
 
 static void a_user_with_many_processes_has_no_more_turns_than_one_with_one(void **state)
@@ -185,6 +190,51 @@ static void a_turn_does_not_stand_still_for_more_than_a_quantum(void **state)
         assert_int_not_equal(t->lease, 0);
 }
 
+/* Of that user, as one that runs already: nobody knows since when. */
+static struct tenant *returner_of(struct bench *b, uint32_t uid, uint64_t allocated,
+                                  uint64_t backed)
+{
+        struct tenant *t = &b->t[b->tenants++];
+
+        assert_int_equal(sched_client_add(b->s, uid, 0, b->now_ns, &t->id), 0);
+        attach(b, t, 0,
+               &(struct sched_attach){.usage = {.allocated = allocated, .backed = backed},
+                                      .running = true});
+        assert_int_not_equal(t->lease, 0); /* it runs whatever we say */
+        usage(b, t);
+        return t;
+}
+
+/* It may be a lie. */
+static void who_says_that_he_runs_comes_not_before_those_who_wait(void **state)
+{
+        BENCH;
+        struct tenant *a = waiter_of(b, 1, WHOLE), *c = waiter_of(b, 2, WHOLE), *liar;
+
+        liar = returner_of(b, 3, WHOLE, 0);
+        want_run(b, liar, WHOLE);
+        next_turn(b, a, c);
+        assert_int_equal(liar->limit[0], 0);
+}
+
+static void a_turn_does_not_begin_anew_with_a_connection(void **state)
+{
+        BENCH;
+        struct tenant *a = waiter_of(b, 1, WHOLE), *c = waiter_of(b, 2, WHOLE), *again;
+
+        pass(b, FIXED_QUANTUM_NS / 2);
+        lost(b, a);
+        again = &b->t[b->tenants++];
+        assert_int_equal(sched_client_add(b->s, 1, 0, b->now_ns, &again->id), 0);
+        assert_int_equal(sched_client_returned(b->s, again->id, a->id), 0);
+        attach(b, again, 0,
+               &(struct sched_attach){.usage = {.allocated = WHOLE, .backed = WHOLE},
+                                      .running = true});
+        usage(b, again);
+        assert_false(again->revoked);
+        next_turn_after(b, FIXED_QUANTUM_NS / 2, again, c);
+}
+
 static void room_for_the_next_peak_is_not_lent(void **state)
 {
         BENCH;
@@ -316,6 +366,8 @@ int main(void)
                 cmocka_unit_test(what_a_turn_lasts_too_long_comes_off_the_next_one),
                 cmocka_unit_test(a_turn_stands_still_while_it_waits_for_growth),
                 cmocka_unit_test(a_turn_does_not_stand_still_for_more_than_a_quantum),
+                cmocka_unit_test(who_says_that_he_runs_comes_not_before_those_who_wait),
+                cmocka_unit_test(a_turn_does_not_begin_anew_with_a_connection),
                 cmocka_unit_test(room_for_the_next_peak_is_not_lent),
                 cmocka_unit_test(who_can_have_no_more_does_not_wait_for_it),
                 cmocka_unit_test(a_peak_is_forgotten_as_it_runs),
