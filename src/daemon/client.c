@@ -3,6 +3,7 @@
 #include "daemon/client.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -390,6 +391,18 @@ static void client_begin(struct server *s, int taken_fd)
         (void)TAKE_FD(fd);
 }
 
+/* A connection takes two descriptors, its own and its process's: it waits until there are both. */
+static int accept_with_room(int fd)
+{
+        _cleanup_close_ int room = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+        int c;
+
+        if (room < 0)
+                return -errno;
+        c = accept4(fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        return c < 0 ? -errno : c;
+}
+
 int client_accept(sd_event_source *src, int fd, uint32_t events, void *userdata)
 {
         struct server *s = userdata;
@@ -397,13 +410,13 @@ int client_accept(sd_event_source *src, int fd, uint32_t events, void *userdata)
         (void)src;
         (void)events;
         for (unsigned n = 0; n < ACCEPTS_PER_WAKEUP; n++) {
-                int c = accept4(fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+                int c = accept_with_room(fd);
 
                 if (c >= 0) {
                         client_begin(s, c);
                         continue;
                 }
-                if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS)
+                if (c == -EMFILE || c == -ENFILE || c == -ENOMEM || c == -ENOBUFS)
                         server_pause_accept(s);
                 break;
         }

@@ -31,28 +31,43 @@ static ino_t pid_namespace(pid_t pid)
         return pid > 0 && stat(path, &st) == 0 ? st.st_ino : 0;
 }
 
+static bool is_shortage(int error)
+{
+        return error == EMFILE || error == ENFILE || error == ENOMEM;
+}
+
+/* -EBADF where the kernel has no such thing, or a sandbox forbids it: the connection has to do. */
+static int open_peer(int fd, pid_t pid, int *ret_pidfd)
+{
+        socklen_t n = sizeof(*ret_pidfd);
+
+        if (getsockopt(fd, SOL_SOCKET, SO_PEERPIDFD, ret_pidfd, &n) == 0)
+                return 0;
+        *ret_pidfd = -EBADF;
+        if (errno == ESRCH || errno == EINVAL) /* EINVAL before Linux 6.9 */
+                return -ESRCH; /* not by its number, which may be another's by now */
+        if (is_shortage(errno))
+                return -errno;
+        if (pid <= 0)
+                return 0;
+        *ret_pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
+        if (*ret_pidfd >= 0)
+                return 0;
+        *ret_pidfd = -EBADF;
+        return errno == ESRCH || is_shortage(errno) ? -errno : 0;
+}
+
 int peer_identify(int fd, struct peer *ret)
 {
         struct ucred cred;
         socklen_t n = sizeof(cred);
-        int pidfd = -EBADF;
+        int pidfd, r;
 
         if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &n) < 0)
                 return -errno;
-        n = sizeof(pidfd);
-        if (getsockopt(fd, SOL_SOCKET, SO_PEERPIDFD, &pidfd, &n) < 0) {
-                if (errno == ESRCH)
-                        return -ESRCH;
-                pidfd = -EBADF;
-                if (cred.pid > 0) {
-                        pidfd = (int)syscall(SYS_pidfd_open, cred.pid, 0);
-                        if (pidfd < 0 && errno == ESRCH)
-                                return -ESRCH;
-                        if (pidfd < 0)
-                                pidfd = -EBADF; /* a sandbox or an old kernel: the connection has
-                                                   to do */
-                }
-        }
+        r = open_peer(fd, cred.pid, &pidfd);
+        if (r < 0)
+                return r;
         *ret = (struct peer){cred.pid, cred.uid, cred.gid, pidfd, pid_namespace(cred.pid)};
         return 0;
 }

@@ -12,7 +12,7 @@ struct peer {
         ino_t pid_namespace; /* 0: unknown */
 };
 
-/* 0, -ESRCH: the process has ended already, or -errno. */
+/* 0; -ESRCH: the process has ended already; -EMFILE, -ENFILE: no descriptor is left, or -errno. */
 int peer_identify(int fd, struct peer *ret);
 /* The process of this pidfd has ended. False for -EBADF: unknown. */
 bool peer_ended(int pidfd);

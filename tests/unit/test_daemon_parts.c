@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -194,6 +195,25 @@ static void the_kernel_says_who_a_peer_is_and_when_it_ends(void **state)
         assert_int_equal(close(pair[1]), 0);
 }
 
+/* It would be taken for one whose end cannot be seen. */
+static void without_a_descriptor_nobody_is_identified(void **state)
+{
+        struct rlimit before, none;
+        struct peer peer;
+        int pair[2], r;
+
+        assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, pair), 0);
+        assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+        none = before;
+        none.rlim_cur = (rlim_t)MAX(pair[0], pair[1]) + 1;
+        assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+        r = peer_identify(pair[0], &peer);
+        assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+        assert_int_equal(r, -EMFILE);
+        assert_int_equal(close(pair[0]), 0);
+        assert_int_equal(close(pair[1]), 0);
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
@@ -207,6 +227,7 @@ int main(void)
                 cmocka_unit_test(records_without_a_connection_are_counted),
                 cmocka_unit_test(a_user_has_a_name),
                 cmocka_unit_test(the_kernel_says_who_a_peer_is_and_when_it_ends),
+                cmocka_unit_test(without_a_descriptor_nobody_is_identified),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);
