@@ -142,9 +142,9 @@ static uint64_t host_margin(const struct host_memory *m)
         return MAX(m->total_bytes / 16, MIN(GIB, m->total_bytes / 4));
 }
 
-uint64_t host_memory_budget(const struct host_memory *m)
+uint64_t host_memory_budget(const struct host_memory *m, uint64_t before)
 {
-        return MIN(m->total_bytes / 2, sub_sat(m->available_bytes, host_margin(m)));
+        return MIN(m->total_bytes / 2, MAX(sub_sat(m->available_bytes, host_margin(m)), before));
 }
 
 uint64_t host_memory_room(const struct host_memory *m)

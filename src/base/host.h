@@ -14,8 +14,9 @@ struct host_memory {
 int host_memory_read(struct host_memory *ret);
 
 /* For the daemon: half of what there is, but never into the margin that keeps the machine's
- * out-of-memory killer away. Pure. */
-uint64_t host_memory_budget(const struct host_memory *m);
+ * out-of-memory killer away. before: what a daemon had promised to clients that may be back, or 0:
+ * what they have moved out is in use by now, and is not to be taken off twice. Pure. */
+uint64_t host_memory_budget(const struct host_memory *m, uint64_t before);
 
 /* For a client about to take memory that was promised: what may be taken now. Goes into half of
  * that margin, because its cgroup may be smaller than the machine that made the promise. Pure. */

@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/socket.h>
@@ -266,27 +267,33 @@ void place_close(struct place *p, bool remove_sockets)
 
 /* ---- the marker ---- */
 
-bool place_was_busy(const struct place *p)
+bool place_was_busy(const struct place *p, uint64_t *ret_promised_bytes)
 {
-        char path[PATH_MAX_HERE];
+        _cleanup_close_ int fd = -EBADF;
+        char path[PATH_MAX_HERE], text[32] = "";
 
         path_in(p->dir, MARKER_FILE, path);
+        fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+        *ret_promised_bytes = 0;
+        if (fd >= 0 && read(fd, text, sizeof(text) - 1) > 0)
+                *ret_promised_bytes = strtoull(text, NULL, 10);
         return access(path, F_OK) == 0;
 }
 
 void place_mark(struct place *p, bool busy)
 {
         _cleanup_close_ int fd = -EBADF;
-        char path[PATH_MAX_HERE];
+        char path[PATH_MAX_HERE], text[32];
+        int n = snprintf(text, sizeof(text), "%llu\n", (unsigned long long)p->promised_bytes);
 
         if (p->marked == busy)
                 return;
         path_in(p->dir, MARKER_FILE, path);
         if (busy)
-                fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+                fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
         else
                 (void)unlink(path);
-        if (busy && fd < 0) /* once: it matters after a crash only */
+        if (busy && (fd < 0 || write(fd, text, (size_t)n) != n)) /* once: matters after a crash */
                 log_warning("cannot create %s: %s", path, strerror(errno));
         p->marked = busy;
 }

@@ -4,10 +4,11 @@
  * daemon's life and survives nothing, so sockets found without a lock are stale and are replaced.
  * The lock file itself is never removed (removing it would race with the next daemon).
  * The marker exists while clients may hold GPU memory: found at start, it tells a restart after a
- * crash from a first start. */
+ * crash from a first start, and how much host memory was promised. */
 #pragma once
 
 #include <stdbool.h>
+#include <stdint.h>
 #include <sys/types.h>
 
 #include "base/paths.h"
@@ -26,6 +27,7 @@ struct place {
         int status_fd;                      /* -EBADF where nobody else connects */
         bool activated;                     /* the sockets are the service manager's */
         bool marked;
+        uint64_t promised_bytes; /* of host memory: stands in the marker */
 };
 
 #define PLACE_INIT                            \
@@ -44,8 +46,9 @@ void place_close(struct place *p, bool remove_sockets);
 
 /* The holder of the lock is this process now (after a fork): for messages to people. */
 void place_sign(const struct place *p, pid_t pid);
-/* A marker was left behind: clients of an earlier daemon may come back. */
-bool place_was_busy(const struct place *p);
+/* A marker was left behind: clients of an earlier daemon may come back. What that one had promised;
+ * 0: it does not say. */
+bool place_was_busy(const struct place *p, uint64_t *ret_promised_bytes);
 /* Clients may hold memory from now on, or no longer. */
 void place_mark(struct place *p, bool busy);
 /* Somebody answers at the directory's client socket. */

@@ -276,7 +276,7 @@ static void raise_descriptor_limit(const struct config *c)
                 log_info("descriptor limit stays as it is: %s", strerror(errno));
 }
 
-static uint64_t host_budget(const struct config *c)
+static uint64_t host_budget(const struct config *c, uint64_t before)
 {
         struct host_memory m;
 
@@ -286,7 +286,7 @@ static uint64_t host_budget(const struct config *c)
                 log_warning("cannot read how much memory the machine has: none is promised");
                 return 0;
         }
-        return host_memory_budget(&m);
+        return host_memory_budget(&m, before);
 }
 
 static int open_gpus(struct server *s)
@@ -304,6 +304,8 @@ static int open_gpus(struct server *s)
 static int server_open(struct server *s)
 {
         struct sched_config sc = s->config->sched;
+        uint64_t promised;
+        bool was_busy = place_was_busy(s->place, &promised);
         int r;
 
         raise_descriptor_limit(s->config);
@@ -314,9 +316,9 @@ static int server_open(struct server *s)
         s->started_ns = clock_now_ns();
         s->mode = sc.mode;
         s->quantum_ns = sc.quantum_ns;
-        sc.host_budget_bytes = host_budget(s->config);
-        s->host_budget_bytes = sc.host_budget_bytes;
-        if (place_was_busy(s->place)) {
+        sc.host_budget_bytes = host_budget(s->config, promised);
+        s->host_budget_bytes = s->place->promised_bytes = sc.host_budget_bytes;
+        if (was_busy) {
                 log_warning("an earlier daemon ended with clients attached: waiting 2 s for them");
                 sc.restart_grace_ns = RESTART_GRACE_NS;
                 s->return_until_ns = s->started_ns + RESTART_GRACE_NS;

@@ -327,6 +327,25 @@ def test_after_a_crash_running_clients_come_back_first(daemon, client, place):
     assert time.monotonic() - started > 1.5, "nobody else is, while others may come back"
 
 
+def test_what_was_promised_outlives_a_crash(daemon, client, place):
+    """In the marker; what cannot be read there is as if nothing had been."""
+    d = daemon("--capacity", "1GiB")
+    budget = d.status()["host_memory"]["budget"]
+    client().start()
+    marker = pathlib.Path(place, "running")
+    assert int(marker.read_text()) == budget
+    d.end(signal.SIGKILL)
+    assert int(marker.read_text()) == budget
+    d = daemon("--capacity", "1GiB")
+    assert d.status()["host_memory"]["budget"] >= budget
+    d.end(signal.SIGKILL)
+    for rubbish in ("", "much\n", "-1\n", "9" * 40):
+        marker.write_text(rubbish)
+        d = daemon("--capacity", "1GiB")
+        assert d.status()["host_memory"]["budget"] > 0
+        d.end(signal.SIGKILL)
+
+
 def test_a_first_start_and_a_clean_one_wait_for_nobody(daemon, client, place):
     d = daemon(*CARD)
     c = client().start()

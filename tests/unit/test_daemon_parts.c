@@ -20,10 +20,20 @@ static void the_host_budget_is_half_but_never_the_margin(void **state)
         struct host_memory roomy = {128 * GIB, 120 * GIB}, tight = {128 * GIB, 20 * GIB},
                            full = {128 * GIB, 2 * GIB}, small = {2 * GIB, 2 * GIB};
 
-        assert_int_equal(host_memory_budget(&roomy), 64 * GIB);
-        assert_int_equal(host_memory_budget(&tight), 12 * GIB);
-        assert_int_equal(host_memory_budget(&full), 0);
-        assert_int_equal(host_memory_budget(&small), GIB);
+        assert_int_equal(host_memory_budget(&roomy, 0), 64 * GIB);
+        assert_int_equal(host_memory_budget(&tight, 0), 12 * GIB);
+        assert_int_equal(host_memory_budget(&full, 0), 0);
+        assert_int_equal(host_memory_budget(&small, 0), GIB);
+}
+
+/* What its clients have moved out is in use, and is what it was promised for. */
+static void a_restarted_daemon_promises_as_much_as_the_one_before(void **state)
+{
+        struct host_memory tight = {128 * GIB, 20 * GIB};
+
+        assert_int_equal(host_memory_budget(&tight, 40 * GIB), 40 * GIB);
+        assert_int_equal(host_memory_budget(&tight, 5 * GIB), 12 * GIB);
+        assert_int_equal(host_memory_budget(&tight, UINT64_MAX), 64 * GIB);
 }
 
 static void this_machine_has_memory(void **state)
@@ -218,6 +228,7 @@ int main(void)
 {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(the_host_budget_is_half_but_never_the_margin),
+                cmocka_unit_test(a_restarted_daemon_promises_as_much_as_the_one_before),
                 cmocka_unit_test(this_machine_has_memory),
                 cmocka_unit_test(uuids_survive_being_written_and_read),
                 cmocka_unit_test(malformed_uuids_are_refused),
