@@ -32,10 +32,12 @@ CUresult rdma_keep(CUdeviceptr from, uint64_t bytes)
                         from = m->at.address + m->at.bytes;
                         continue;
                 }
-                if (!g || p.block->managed ||
-                    (p.block->kind != BLOCK_LARGE && p.block->kind != BLOCK_SLAB))
+                if (!g || p.block->managed)
                         return CUDA_SUCCESS; /* not ours, or the driver says no */
-                part = MIN(end, p.block->address + p.block->bytes) - from;
+                /* A pool's block may hold nothing between its allocations. */
+                part = MIN(end, p.block->kind == BLOCK_POOL ? p.start + p.bytes
+                                                            : p.block->address + p.block->bytes) -
+                       from;
                 pin = pin_take(g, p.block, from, part);
                 if (!pin)
                         return CUDA_ERROR_OUT_OF_MEMORY;

@@ -16,6 +16,8 @@ _Atomic uint32_t gate_bits;
 __thread struct gate_thread *gate_self __attribute__((tls_model("initial-exec")));
 
 static struct gpu *const gpu = &core.gpus[0];
+static CUdeviceptr at;
+static struct block *block;
 
 int core_setup(void)
 {
@@ -24,7 +26,8 @@ int core_setup(void)
 
 struct gpu *core_find(CUdeviceptr address, struct heap_place *ret)
 {
-        return heap_find(&gpu->heap, address, ret) ? gpu : NULL;
+        *ret = (struct heap_place){.start = at, .bytes = block->bytes, .block = block};
+        return address - at < block->bytes ? gpu : NULL;
 }
 
 /* The daemon has said no. */
@@ -62,9 +65,6 @@ static CUresult fake_reserve(CUdeviceptr *ret, size_t bytes, size_t alignment, C
         *ret = UINT64_C(0x700000000000);
         return CUDA_SUCCESS;
 }
-
-static CUdeviceptr at;
-static struct block *block;
 
 static int two_extents(void **state)
 {
@@ -106,6 +106,14 @@ static void what_a_device_gets_stays(void **state)
         assert_int_equal(gpu->pin_granted, block->bytes);
 }
 
+static void what_a_device_gets_of_a_pool_stays_too(void **state)
+{
+        block->kind = BLOCK_POOL;
+        gpu->pin_allowed = GIB;
+        assert_int_equal(rdma_keep(at, block->bytes), CUDA_SUCCESS);
+        assert_int_equal(gpu->pin_granted, block->bytes);
+}
+
 static void what_is_refused_counts_no_longer(void **state)
 {
         assert_int_equal(rdma_keep(at, block->bytes), CUDA_ERROR_OUT_OF_MEMORY);
@@ -128,6 +136,7 @@ int main(void)
 {
         const struct CMUnitTest tests[] = {
                 RDMA_TEST(what_a_device_gets_stays),
+                RDMA_TEST(what_a_device_gets_of_a_pool_stays_too),
                 RDMA_TEST(what_is_refused_counts_no_longer),
                 RDMA_TEST(a_part_of_what_lies_on_the_host_counts_no_longer),
         };
