@@ -157,7 +157,7 @@ CUresult hook_cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pPitch, size_t Width
                 return real.cuMemAllocPitch_v2(dptr, pPitch, WidthInBytes, Height,
                                                ElementSizeBytes);
         pitch = align_up(WidthInBytes, HEAP_SMALL_ALIGN);
-        if (pitch > g->total || pitch * Height > g->total)
+        if (pitch > g->total || Height > g->total / pitch)
                 return CUDA_ERROR_OUT_OF_MEMORY;
         r = allocate(g, pitch * Height, owner, dptr);
         if (r == CUDA_SUCCESS)

@@ -228,6 +228,11 @@ static void queries(void)
                 program_fail(PROGRAM_EXIT_WRONG, "cuMemAllocPitch: pitch %zu", pitch);
         TRY(cu.MemsetD2D8(pitched, pitch, 1, 1000, 16));
         TRY(cu.MemFree(pitched));
+        /* More bytes than can be counted; on a large card neither side of it is more than that. */
+        TRY(cu.DeviceTotalMem(&size, 0));
+        pitch = (size_t)1 << (63 - __builtin_clzll(size));
+        if (cu.MemAllocPitch(&pitched, &pitch, pitch, UINT64_MAX / pitch + 1, 4) == CUDA_SUCCESS)
+                program_fail(PROGRAM_EXIT_WRONG, "cuMemAllocPitch: more than there can be");
 }
 
 int main(int argc, char **argv)

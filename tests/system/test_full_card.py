@@ -55,3 +55,9 @@ def test_more_than_the_card_alone_is_out_of_memory(shared, mib):
     p = shared.program("fill", "--bytes", f"{mib}MiB", "--block", "2MiB")
     assert p.wait() == 5, p.report()
     assert "OUT_OF_MEMORY" in p.err()
+
+
+def test_a_size_that_overflows_is_out_of_memory(make_world):
+    world = make_world(memory="16GiB")
+    world.start_daemon()
+    world.program("copies").ok()
