@@ -19,8 +19,9 @@ extern "C" {
 
 /* Set the priority of the buffer that an address lies in: of the whole allocation, as cuMemAlloc or
  * cudaMalloc made it. With `sublet run --memory overflow`, where a program may use more than the
- * card, buffers of a lower priority leave the card first; 0 is what a buffer has at first, and
- * among equals the largest leave first. In other modes it changes nothing.
+ * card, buffers of a lower priority leave the card first; 0 is what a buffer has at first.
+ * Among equals those leave first that a profile (`sublet run --profile-file`) found of least use,
+ * and of what is not known the largest. In other modes it changes nothing.
  *
  * Returns 0 (also without sublet), or -1: no buffer of more than 1 MiB lies there. Smaller ones
  * share memory and stay on the card. */

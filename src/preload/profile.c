@@ -422,6 +422,7 @@ static struct profile_list results(void)
 static void finish(void)
 {
         struct profile_list list = results();
+        unsigned worth = 0;
 
         for (unsigned i = 0; i < profile.count; i++) {
                 struct block *b = block_of(&profile.tried[i]);
@@ -431,8 +432,11 @@ static void finish(void)
         }
         if (list.buffers && list.count > 0)
                 write_file(&list);
+        for (size_t i = 0; i < list.count; i++)
+                worth += list.buffers[i].saved_ns > 0;
         if (profile.written)
-                log_warning("the profile of %zu buffers is in %s", list.count, profile.to);
+                log_warning("the profile of %zu buffers is in %s; %u of them save time on the card",
+                            list.count, profile.to, worth);
         else
                 log_warning("no profile: none of the program's buffers could be tried");
         free(list.buffers);
