@@ -32,7 +32,7 @@ function(sublet_unit_test name)
     endif()
   endforeach()
   if(NOT TEST_TIMEOUT)
-    set(TEST_TIMEOUT 120)
+    set(TEST_TIMEOUT 300)
   endif()
 
   add_executable(${name} "${directory}/${name}.c" ${TEST_SOURCES})

@@ -17,10 +17,15 @@ ROW = re.compile(r"(?P<title>.{30}) (?P<a>.{9}) (?P<b>.{9}) +(?P<s>[0-9.]+) s +(
                  r"(?P<moved>.+?) +(?P<result>\w+)$")
 
 
+# One demo at a time: each looks at all that demos leave behind.
+alone = pytest.mark.xdist_group("demo")
+
+
 def leftovers():
     return set(glob.glob("/tmp/sublet-demo-*") + glob.glob("/dev/shm/*demo-*"))
 
 
+@alone
 def test_the_demo_ends_with_one_table_of_identical_results(world):
     before = leftovers()
     done = world.sublet("demo", "--fast", timeout=DEMO_PATIENCE, LD_LIBRARY_PATH=None, SUBLET_DIR=None)
@@ -38,6 +43,7 @@ def test_the_demo_ends_with_one_table_of_identical_results(world):
     assert leftovers() == before
 
 
+@alone
 def test_an_interrupted_demo_leaves_nothing_behind(world):
     before = leftovers()
     demo = world.start([os.path.join(BUILD, "sublet"), "demo", "--fast"], LD_LIBRARY_PATH=None, SUBLET_DIR=None)
