@@ -153,11 +153,14 @@ def end_of_turns(machine, programs, rounds):
 
 def test_two_busy_users_take_turns_across_their_daemons(machine):
     programs = two_busy_users(machine)
-    world_module.go_on(programs, 4)
     world_module.go_on(programs, 2)
-    for uid in (ALICE, BOB):
-        assert machine.status_of(machine.home(uid))["gpus"][0]["handoffs"] >= 2
-    end_of_turns(machine, programs, 6)
+
+    def turns(uid):
+        return machine.status_of(machine.home(uid))["gpus"][0]["handoffs"]
+
+    wait_for(lambda: turns(ALICE) >= 4 and turns(BOB) >= 4, 60, "four turns of each", interval=0.1)
+    world_module.go_on(programs, 1)
+    end_of_turns(machine, programs, 3)
 
 
 def test_a_neighbour_that_takes_nothing_keeps_nobody_from_going_on(machine):
