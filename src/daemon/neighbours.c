@@ -572,6 +572,9 @@ int neighbours_open(struct server *s)
         if (!n)
                 return r;
         n->fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+        /* Anybody may write here, and to close what he attaches could take for ever. */
+        if (n->fd >= 0)
+                peer_pass_descriptors(n->fd, false);
         name_of(s->instance, name);
         size = address_of(name, &a);
         if (n->fd < 0 || setsockopt(n->fd, SOL_SOCKET, SO_PASSCRED, &(int){1}, sizeof(int)) < 0 ||

@@ -1,7 +1,9 @@
 """What a client could do to others for a long time, and how long it does: the ends of processes, shares of users."""
 
+import array
 import os
 import signal
+import socket
 import time
 
 import pytest
@@ -166,3 +168,27 @@ def test_mapped_host_memory_is_of_the_share_that_commits_have(shared):
     assert askers[0].expect("HOST_LIMIT")["bytes"] == 0
     askers[0].send("HOST", wanted=256 * MIB)
     assert askers[0].expect("HOST_LIMIT")["bytes"] == 256 * MIB
+
+
+# ---- notes between daemons ----
+
+
+def test_a_note_brings_no_descriptor(daemon):  # noqa: F811
+    """Anybody may write to the socket for notes. A descriptor whose closing takes a minute would stop the daemon for as long."""
+    d = daemon(*CARD)
+    name = "\0sublet-daemon/" + d.status()["instance"]
+    r, w = os.pipe()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as s:
+        try:
+            s.sendmsg([b"note"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [r]))], 0, name)
+            sent = True
+        except PermissionError:
+            sent = False
+    with connect(d.dir) as s:  # whose descriptors are refused wherever the kernel can
+        try:
+            s.setsockopt(socket.SOL_SOCKET, 83, 0)  # SO_PASSRIGHTS
+        except OSError:
+            pytest.skip("this kernel cannot refuse descriptors (Linux 6.16 can)")
+    os.close(r)
+    os.close(w)
+    assert not sent
