@@ -34,6 +34,7 @@ static struct {
         uint64_t spacing_ns;
         uint64_t moved;                  /* bytes, this time */
         bool asked, arranging, arranged; /* by the trials: to be begun, begun, done */
+        bool carries, cancelled;         /* an extent is on its way, and then comes an end */
 } overflow = {.next_ns = UINT64_MAX, .spacing_ns = SPACING_NS};
 
 /* ---- what this GPU can do ---- */
@@ -398,7 +399,10 @@ bool overflow_drain_failed(void)
 
 void overflow_cancel(void)
 {
-        if (overflow.phase == REST)
+        /* A thread of the program finds the daemon gone while the agent carries an extent: nobody
+         * may run before that lies where it belongs. */
+        overflow.cancelled = overflow.carries;
+        if (overflow.phase == REST || overflow.carries)
                 return;
         agent_end_drain();
         end();
@@ -495,6 +499,7 @@ bool overflow_move(void)
         to_card = e->state == EXTENT_MAPPED;
         e->busy = true;
         e->moves = false;
+        overflow.carries = true;
         if (to_card)
                 g->heap.backed += e->bytes;
         lock_release(&core.lock);
@@ -502,6 +507,7 @@ bool overflow_move(void)
         r = carry(g, e, to_card);
 
         lock_acquire(&core.lock);
+        overflow.carries = false;
         e->busy = false;
         if (r != CUDA_SUCCESS) {
                 g->heap.backed -= to_card ? e->bytes : 0;
@@ -512,6 +518,8 @@ bool overflow_move(void)
         }
         agent_figures(g);
         bell_ring(&core.changed);
+        if (overflow.cancelled)
+                overflow_cancel();
         lock_release(&core.lock);
         return true;
 }
