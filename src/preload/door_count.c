@@ -4,8 +4,8 @@
 
 #include <fcntl.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 void door_count(enum door_row row)
@@ -13,16 +13,13 @@ void door_count(enum door_row row)
         static _Atomic bool seen[DOOR_COUNT];
         const char *path = getenv("SUBLET_DOOR_COUNT"), *name = doors_symbol(row);
         char line[128];
-        size_t n = strlen(name);
-        int fd;
+        int n = snprintf(line, sizeof(line), "%s\n", name), fd;
 
-        if (!path || n + 1 > sizeof(line) || atomic_exchange(&seen[row], true))
+        if (!path || n >= (int)sizeof(line) || atomic_exchange(&seen[row], true))
                 return;
-        memcpy(line, name, n);
-        line[n++] = '\n';
         fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
         if (fd < 0)
                 return;
-        (void)!write(fd, line, n);
+        (void)!write(fd, line, (size_t)n);
         (void)close(fd);
 }
