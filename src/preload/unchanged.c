@@ -13,6 +13,7 @@
 #include "preload/heap.h"
 #include "preload/real.h"
 
+/* NOLINTNEXTLINE(misc-redundant-expression): each of them is free to change */
 _Static_assert(HEAP_EXTENT_MAX <= FINGERPRINT_MAX && HEAP_GRANULARITY == FINGERPRINT_PAGE,
                "every extent can be asked about at once, and its pages are the kernel's");
 
