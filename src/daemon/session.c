@@ -658,7 +658,7 @@ static bool stage_reached(const struct client *c, const struct wire_message *m, 
         case ATTACHED:
                 return c->id != 0;
         case ON_GPU:
-                return c->gpu_of[m->header.gpu] >= 0; /* below 16: decode saw to it */
+                return m->header.gpu < WIRE_GPUS_MAX && c->gpu_of[m->header.gpu] >= 0;
         }
         return false;
 }

@@ -154,12 +154,17 @@ static void gpu_numbers_past_the_end_are_refused(void **state)
 
 static void messages_about_a_gpu_must_name_one(void **state)
 {
-        struct wire_message want = sample(WIRE_WANT), drained = sample(WIRE_DRAINED);
+        static const unsigned about[] = {WIRE_ATTACH, WIRE_USAGE,   WIRE_WANT,  WIRE_SHORT,
+                                         WIRE_PIN,    WIRE_MANAGED, WIRE_SPARED};
+        struct wire_message m = sample(WIRE_DRAINED);
 
-        want.header.gpu = WIRE_NO_GPU;
-        drained.header.gpu = WIRE_NO_GPU;
-        assert_int_equal(decode_of(&want, WIRE_UP), -EINVAL);
-        assert_int_equal(decode_of(&drained, WIRE_UP), 0);
+        m.header.gpu = WIRE_NO_GPU;
+        assert_int_equal(decode_of(&m, WIRE_UP), 0);
+        for (size_t i = 0; i < ARRAY_SIZE(about); i++) {
+                m = sample(about[i]);
+                m.header.gpu = WIRE_NO_GPU;
+                assert_int_equal(decode_of(&m, WIRE_UP), -EINVAL);
+        }
 }
 
 static void unknown_flags_are_refused(void **state)
