@@ -121,6 +121,7 @@ static bool take(const CUDA_ARRAY3D_DESCRIPTOR *d, unsigned levels, struct fixed
                 return true;
         lock_acquire(&core.lock);
         *ret = fixed_ask(g, quiet_owner(owner), bytes);
+        core.unbooked += *ret != NULL;
         lock_release(&core.lock);
         return *ret;
 }
@@ -139,6 +140,7 @@ static bool again(CUresult r, bool *first)
 static CUresult taken(struct fixed *f, CUresult r, const void *handle)
 {
         lock_acquire(&core.lock);
+        core.unbooked -= f != NULL;
         if (r == CUDA_SUCCESS)
                 fixed_list(f, handle);
         else
@@ -207,6 +209,7 @@ static struct fixed *leaving(const void *handle)
                 return NULL;
         lock_acquire(&core.lock);
         f = fixed_unlist(handle);
+        core.unbooked += f != NULL;
         lock_release(&core.lock);
         return f;
 }
@@ -216,6 +219,7 @@ static CUresult left(struct fixed *f, CUresult r, const void *handle)
         if (!f)
                 return r;
         lock_acquire(&core.lock);
+        core.unbooked--;
         if (r == CUDA_SUCCESS)
                 fixed_return(f);
         else

@@ -59,5 +59,6 @@ def test_more_than_the_card_alone_is_out_of_memory(shared, mib):
 
 def test_a_size_that_overflows_is_out_of_memory(make_world):
     world = make_world(memory="16GiB")
+    world.env["SIMCUDA_CONTEXT"] = "384MiB"  # what the daemon expects of a card of this size
     world.start_daemon()
     world.program("copies").ok()
