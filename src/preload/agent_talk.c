@@ -168,6 +168,7 @@ void agent_send_attach(struct gpu *g)
         agent_send(&m, WIRE_ATTACH, g->index);
         agent.managed_said[g->index] = agent.spared_said[g->index] = 0;
         g->pin_said = g->pin_allowed = 0;
+        pin_back(g);
         if (g->pin_granted && agent_is_up()) {
                 send_pin(g, g->pin_granted, WIRE_PIN_HELD);
                 g->pin_allowed = g->pin_granted;

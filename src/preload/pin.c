@@ -94,6 +94,19 @@ static struct stay *stay_take(struct gpu *g, struct extent *e)
         return s;
 }
 
+void pin_back(struct gpu *g)
+{
+        struct heap_cursor c = {0};
+        struct extent *e;
+
+        while (g->pin_granted && (e = heap_walk(&g->heap, &c))) {
+                if (!e->pinned || e->busy || e->state == EXTENT_RESIDENT)
+                        continue;
+                e->pinned = false;
+                g->pin_granted -= e->bytes;
+        }
+}
+
 struct pin *pin_take(struct gpu *g, struct block *b, CUdeviceptr start, uint64_t bytes)
 {
         unsigned first = (unsigned)((start - b->address) / b->extent_bytes);

@@ -48,6 +48,9 @@ void pin_extent_dies(struct gpu *g, struct extent *e);
 
 /* ---- for the conversation with the daemon ---- */
 
+/* Before it is told what is pinned: what was allowed and is not on the card has to be asked for
+ * again, for the daemon counts nothing that is not backed. */
+void pin_back(struct gpu *g);
 /* So many bytes count with it as pinned. */
 void pin_allowed(struct gpu *g, uint64_t bytes);
 /* What was asked for past that is refused. */

@@ -61,6 +61,8 @@ void connect_process(struct world *w, struct process *p)
                 g->want_sent = false;
                 g->need_delivered = 0;
                 push(w, &p->up, &m);
+                /* what was allowed and is not there yet is asked for again, some time */
+                g->pinned = MIN(g->pinned, g->backed);
                 if (g->pinned)
                         send_pin(w, p, i, g->pinned, true);
         }
