@@ -47,45 +47,58 @@ static CUresult place_copy(const char *function, struct place to, struct place f
         return r != CUDA_SUCCESS ? r : copy_submit(function, &w, stream, wait);
 }
 
-#define ARRAY(a, at)  ((struct place){.array = (a), .address = (at)})
-#define DEVICE(at)    ((struct place){.address = (at)})
-#define HOST(pointer) ((struct place){.address = (uintptr_t)(pointer), .host = true})
+static struct place in_array(CUarray a, size_t at)
+{
+        return (struct place){.array = a, .address = at};
+}
+
+static struct place on_device(CUdeviceptr at)
+{
+        return (struct place){.address = at};
+}
+
+static struct place on_host(const void *at)
+{
+        return (struct place){.address = (uintptr_t)at, .host = true};
+}
 
 EXPORT CUresult cuMemcpyHtoA_v2(CUarray dst, size_t offset, const void *src, size_t bytes)
 {
-        return place_copy(__func__, ARRAY(dst, offset), HOST(src), bytes, NULL, COPY_SYNC);
+        return place_copy(__func__, in_array(dst, offset), on_host(src), bytes, NULL, COPY_SYNC);
 }
 
 EXPORT CUresult cuMemcpyAtoH_v2(void *dst, CUarray src, size_t offset, size_t bytes)
 {
-        return place_copy(__func__, HOST(dst), ARRAY(src, offset), bytes, NULL, COPY_SYNC);
+        return place_copy(__func__, on_host(dst), in_array(src, offset), bytes, NULL, COPY_SYNC);
 }
 
 EXPORT CUresult cuMemcpyDtoA_v2(CUarray dst, size_t offset, CUdeviceptr src, size_t bytes)
 {
-        return place_copy(__func__, ARRAY(dst, offset), DEVICE(src), bytes, NULL, COPY_SYNC_DEVICE);
+        return place_copy(__func__, in_array(dst, offset), on_device(src), bytes, NULL,
+                          COPY_SYNC_DEVICE);
 }
 
 EXPORT CUresult cuMemcpyAtoD_v2(CUdeviceptr dst, CUarray src, size_t offset, size_t bytes)
 {
-        return place_copy(__func__, DEVICE(dst), ARRAY(src, offset), bytes, NULL, COPY_SYNC_DEVICE);
+        return place_copy(__func__, on_device(dst), in_array(src, offset), bytes, NULL,
+                          COPY_SYNC_DEVICE);
 }
 
 EXPORT CUresult cuMemcpyAtoA_v2(CUarray dst, size_t dst_offset, CUarray src, size_t src_offset,
                                 size_t bytes)
 {
-        return place_copy(__func__, ARRAY(dst, dst_offset), ARRAY(src, src_offset), bytes, NULL,
-                          COPY_SYNC_DEVICE);
+        return place_copy(__func__, in_array(dst, dst_offset), in_array(src, src_offset), bytes,
+                          NULL, COPY_SYNC_DEVICE);
 }
 
 EXPORT CUresult cuMemcpyHtoAAsync_v2(CUarray dst, size_t offset, const void *src, size_t bytes,
                                      CUstream stream)
 {
-        return place_copy(__func__, ARRAY(dst, offset), HOST(src), bytes, stream, COPY_ASYNC);
+        return place_copy(__func__, in_array(dst, offset), on_host(src), bytes, stream, COPY_ASYNC);
 }
 
 EXPORT CUresult cuMemcpyAtoHAsync_v2(void *dst, CUarray src, size_t offset, size_t bytes,
                                      CUstream stream)
 {
-        return place_copy(__func__, HOST(dst), ARRAY(src, offset), bytes, stream, COPY_ASYNC);
+        return place_copy(__func__, on_host(dst), in_array(src, offset), bytes, stream, COPY_ASYNC);
 }
