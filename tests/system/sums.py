@@ -14,11 +14,11 @@ MORE, LESS = 2 << 20, 8 << 20
 NOTHING = {"bytes": 0, "created": 0, "imported": 0}
 
 
-def agrees(said, card):
+def agrees(said, card, context):
     if said["event"] == "created":
         return said["bytes"] == card["created"]
     # Whose figure memory of several processes is in changes when one of them ends, on both sides, in no order.
-    return card["bytes"] - LESS <= said["bytes"] <= card["bytes"] + card["imported"] + MORE
+    return card["bytes"] - max(LESS, context) <= said["bytes"] <= card["bytes"] + card["imported"] + max(MORE, context)
 
 
 def read(path):
@@ -32,9 +32,9 @@ def read(path):
             yield number, json.loads(line)
 
 
-def wrong(path, told):
+def wrong(path, told, context=0):
     """A sentence for each place in the file where the two do not agree, and for each process of `told` that created
-    memory and whose books say nothing."""
+    memory and whose books say nothing. context: bytes of one, where that is more than is made nothing of."""
     card, looks, created, found = {}, collections.Counter(), set(), []
     for number, e in read(path):
         key = e["pid"], e["gpu"]
@@ -45,7 +45,7 @@ def wrong(path, told):
             continue
         looks[e["pid"]] += 1
         there = card.get(key, NOTHING)
-        if not agrees(e, there):
+        if not agrees(e, there, context):
             found.append(f"line {number}: process {e['pid']}, GPU {e['gpu']}: {e['event']} {e['bytes']} by its books; by "
                          f"the driver " + ", ".join(f"{name} {there[name]}" for name in NOTHING))
     return found + [f"the books of process {pid} say nothing" for pid in told if pid in created and not looks[pid]]

@@ -4,6 +4,8 @@ import subprocess
 
 import pytest
 
+from world import MIB
+
 
 def test_others_get_their_contexts_and_run(shared):
     first = shared.program("hold", "--bytes", "112MiB", "--block", "8MiB", stdin=subprocess.PIPE)
@@ -59,6 +61,7 @@ def test_more_than_the_card_alone_is_out_of_memory(shared, mib):
 
 def test_a_size_that_overflows_is_out_of_memory(make_world):
     world = make_world(memory="16GiB")
-    world.env["SIMCUDA_CONTEXT"] = "384MiB"  # what the daemon expects of a card of this size
+    world.context = 384 * MIB  # what the daemon expects of a card of this size
+    world.env["SIMCUDA_CONTEXT"] = str(world.context)
     world.start_daemon()
     world.program("copies").ok()

@@ -152,6 +152,7 @@ class World:
         self.dir = os.path.join(self.root, "d")
         self.session = "t" + uuid.uuid4().hex[:16]
         self.programs = []
+        self.context = 0  # bytes that one takes, where that is many (sums.py)
         self.daemon = None
         self.env = {k: v for k, v in os.environ.items()
                     if not k.startswith(_OURS) and k not in _LOADER}
@@ -302,7 +303,8 @@ class World:
 
     def wrong_sums(self):
         """Where a process's books and the driver's do not agree. Those that ended well must have told theirs."""
-        return sums.wrong(self.path("trace"), [p.pid for p in self.programs if p.preloaded and p.process.returncode == 0])
+        told = [p.pid for p in self.programs if p.preloaded and p.process.returncode == 0]
+        return sums.wrong(self.path("trace"), told, self.context)
 
     def _end(self, p):
         if p.process.stdin:
