@@ -188,8 +188,8 @@ def test_memory_freed_during_a_capture_comes_back_after_it(contested):
 
 @pytest.fixture
 def held(world):
-    """A card that one program keeps for as long as it likes: a quantum of a minute."""
-    world.start_daemon(config={"quantum": "60s"})
+    """A card that one program keeps for as long as it likes: a quantum of a minute, also where a busy machine lets it pause."""
+    world.start_daemon(config={"quantum": "60s", "idle_release": "60s"})
     return world
 
 
