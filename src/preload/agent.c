@@ -524,17 +524,21 @@ void agent_return_fixed(struct gpu *g, uint64_t bytes)
 int agent_ask_commit(struct gpu *g, uint64_t bytes)
 {
         struct core_wait w = {.what = "the daemon"};
-        uint32_t refused = g->refused_commit;
+        uint32_t refused;
 
-        g->commit_wanted = MAX(g->commit_wanted, bytes);
-        g->commit_used_ns = clock_now_ns();
-        g->want_dirty = true;
-        agent_kick();
         /* What is answered may be long past when this thread runs again: meanwhile nothing of it is
          * given back. */
         g->commit_askers++;
-        while (g->commit < bytes && g->refused_commit == refused && !core_passive())
-                core_wait(&w, UINT64_MAX);
+        do {
+                refused = g->refused_commit.count;
+                g->commit_wanted = MAX(g->commit_wanted, bytes);
+                g->commit_used_ns = clock_now_ns();
+                g->want_dirty = true;
+                agent_kick();
+                while (g->commit < bytes && g->refused_commit.count == refused && !core_passive())
+                        core_wait(&w, UINT64_MAX);
+                /* What was refused was another thread's, and more: this has not been asked yet. */
+        } while (g->commit < bytes && bytes < g->refused_commit.bytes && !core_passive());
         g->commit_askers--;
         return g->commit < bytes ? -ENOMEM : 0;
 }
@@ -566,13 +570,16 @@ bool agent_may_map(uint64_t more)
 int agent_take_fixed(struct gpu *g, uint64_t more)
 {
         struct core_wait w = {.what = "room for what cannot be moved"};
-        uint32_t refused = g->refused_fixed;
+        uint32_t refused = g->refused_fixed.count;
 
         /* Another thread may take what was allowed, or give up a wish that covered ours, while we
          * wait. */
         while (g->fixed_allowed < g->fixed + more) {
-                if (g->refused_fixed != refused || core_passive())
+                bool ours = g->fixed + more >= g->refused_fixed.bytes;
+
+                if ((g->refused_fixed.count != refused && ours) || core_passive())
                         return -ENOMEM;
+                refused = g->refused_fixed.count;
                 if (g->fixed_wanted < g->fixed + more) {
                         g->fixed_wanted = g->fixed + more;
                         g->want_dirty = true;

@@ -261,8 +261,8 @@ static void send_want(struct gpu *g)
         struct wire_message m = {0};
 
         g->want_dirty = false;
-        m.WANT.commit = g->commit_wanted;
-        m.WANT.fixed = g->fixed_wanted;
+        m.WANT.commit = g->commit_said = g->commit_wanted;
+        m.WANT.fixed = g->fixed_said = g->fixed_wanted;
         m.WANT.need = g->heap.allocated;
         m.WANT.flags = core.waiters > 0 ? WIRE_FLAG_RUN : 0;
         agent.need_said[g->index] = m.WANT.need;
@@ -398,23 +398,30 @@ static void on_welcome(const struct wire_message *m)
         ipc_connected();
 }
 
+static void count_refusal(struct refusals *r, uint64_t bytes)
+{
+        r->bytes = bytes;
+        r->count++;
+}
+
 static void on_refused(const struct wire_message *m)
 {
         struct gpu *g = m->header.gpu < core.gpu_count ? &core.gpus[m->header.gpu] : NULL;
+        bool last = g && m->REFUSED.of == g->want_sequence;
 
         switch (m->REFUSED.code) {
         case WIRE_REFUSED_COMMIT:
                 /* Of an earlier wish: the last one has an answer of its own. */
-                if (!g || m->REFUSED.of != g->want_sequence)
+                if (!last)
                         break;
                 g->commit_wanted = g->commit;
-                g->refused_commit = m->REFUSED.of;
+                count_refusal(&g->refused_commit, g->commit_said);
                 break;
         case WIRE_REFUSED_FIXED:
-                if (g && m->REFUSED.of == g->want_sequence)
+                if (last)
                         g->fixed_wanted = g->fixed_allowed;
                 if (g)
-                        g->refused_fixed = m->REFUSED.of;
+                        count_refusal(&g->refused_fixed, last ? g->fixed_said : 0);
                 break;
         case WIRE_REFUSED_PIN:
                 if (g)

@@ -59,11 +59,15 @@ struct gpu {
 
         /* What we asked for. */
         uint64_t commit_wanted, fixed_wanted;
-        uint64_t commit_kept;    /* of what was given back for it, not by it (caches.c) */
-        uint64_t commit_used_ns; /* when room was last asked for or taken */
-        unsigned commit_askers;  /* threads that wait for it */
-        uint32_t want_sequence;  /* of the last WANT sent */
-        uint32_t refused_commit, refused_fixed; /* sequence of the WANT that was refused; 0: none */
+        uint64_t commit_kept;             /* of what was given back for it, not by it (caches.c) */
+        uint64_t commit_used_ns;          /* when room was last asked for or taken */
+        unsigned commit_askers;           /* threads that wait for it */
+        uint32_t want_sequence;           /* of the last WANT sent, */
+        uint64_t commit_said, fixed_said; /* and what it asked for */
+        struct refusals {
+                uint64_t bytes; /* asked for by the last one; 0: not known */
+                uint32_t count;
+        } refused_commit, refused_fixed;
         bool want_dirty, usage_dirty;
         uint64_t allocated_said; /* when figures were last told */
 

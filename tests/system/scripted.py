@@ -55,7 +55,8 @@ class Scripted:
         packet = self.client.recv(4096)
         assert packet, "the client has closed the connection"
         name, layout, fields = BY_NUMBER[int.from_bytes(packet[:2], "little")]
-        return {"type": name, **{field: value for (_, field), value in zip(fields, layout.unpack(packet)[3:])}}
+        _, _, sequence, *values = layout.unpack(packet)
+        return {"type": name, "sequence": sequence, **{field: value for (_, field), value in zip(fields, values)}}
 
     def expect(self, wanted, test=lambda m: True):
         """The next such message; what is asked for meanwhile is granted."""

@@ -9,8 +9,11 @@ import time
 import pytest
 
 from scripted import Scripted
-from wireclient import MIB
+from wireclient import MAGIC, MIB
 from world import wait_for
+
+REFUSED_COMMIT = 2
+OUT_OF_MEMORY = 2
 
 
 def agent_of(p):
@@ -123,3 +126,17 @@ def test_room_that_is_taken_back_before_it_is_used_is_asked_for_again(scripted):
     daemon.expect("WANT", lambda m: m["commit"] >= wanted["commit"])
     daemon.say_limit(commit=wanted["commit"])
     daemon.expect("USAGE", lambda m: m["backed"] >= 12 * MIB)
+
+
+def test_a_refusal_is_of_those_who_asked_for_as_much(scripted):
+    """Two threads ask in one message: that there is no room for the larger one says nothing of the smaller one."""
+    world, daemon, p = scripted("together", "--bytes", "24MiB", "--block", "4MiB", commit=0, stdin=subprocess.PIPE)
+    daemon.expect("WANT", lambda m: m["commit"] >= 24 * MIB)
+    p.process.stdin.write(b"now\n")
+    p.process.stdin.flush()
+    both = daemon.expect("WANT", lambda m: m["commit"] >= 24 * MIB)
+    daemon.send("REFUSED", gpu=0, magic=MAGIC, code=REFUSED_COMMIT, of=both["sequence"])
+    daemon.expect("WANT", lambda m: 4 * MIB <= m["commit"] < 24 * MIB)
+    daemon.say_limit(commit=4 * MIB)
+    answers = p.await_event("answers")
+    assert (answers["bytes"], answers["block"]) == (OUT_OF_MEMORY, 0)
