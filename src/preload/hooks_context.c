@@ -53,17 +53,6 @@ static void context_adopt(struct gpu *g)
                 g->context = quiet_context_of(g);
 }
 
-/* What is left of green contexts whose primary one goes. Lock held. */
-static void greens_die(const struct gpu *g)
-{
-        struct context *c;
-
-        while ((c = quiet_context_green_of(g))) {
-                bound_forget(c->handle);
-                quiet_context_remove(c);
-        }
-}
-
 /* The context is about to be destroyed, and what was allocated in it with it: dropped, never
  * restored first. Lock held, given up meanwhile. */
 static void context_dies(struct context *c)
@@ -81,10 +70,8 @@ static void context_dies(struct context *c)
         bound_forget(c->handle);
         fixed_return_context(c->handle);
         pool_context_dies(c->handle);
-        if (c->primary) {
-                greens_die(g);
+        if (c->primary)
                 g->ended = c->handle;
-        }
         quiet_context_remove(c);
         context_adopt(g);
         agent_return_fixed(g, g->context_bytes);
@@ -185,18 +172,48 @@ CUresult hook_cuCtxDetach(CUcontext ctx)
         return real.cuCtxDetach(ctx);
 }
 
+/* Whoever makes a primary context or ends it is alone at it, the driver's call included: what is to
+ * be done depends on whether it is alive. core.lock; given up meanwhile by primary_take(). */
+static bool primary_taken[CORE_GPUS_MAX];
+
+static void primary_take(const struct gpu *g)
+{
+        struct core_wait w = {.what = "another thread's call for the same context"};
+
+        while (primary_taken[g->index] && !core_passive())
+                core_wait(&w, UINT64_MAX);
+        primary_taken[g->index] = true;
+}
+
+static void primary_give(const struct gpu *g)
+{
+        primary_taken[g->index] = false;
+        bell_ring(&core.changed);
+}
+
 /* How often the program has retained a primary context and not released it. A reset ends the
  * context and leaves the count: the next to retain it gets the same handle, alive again. core.lock.
  */
 static unsigned retained[CORE_GPUS_MAX];
 
-/* Room for the primary context where it is not alive. *ret_reserved: there was need of it. */
-static bool primary_reserve(struct gpu *g, bool *ret_reserved)
+/* Take it, with room for the context where it is not alive. *ret_reserved: there was need of it.
+ * False: there is no room, and it is not taken. */
+static bool primary_begin(struct gpu *g, bool *ret_reserved)
 {
+        int r = 0;
+
+        *ret_reserved = false;
         lock_acquire(&core.lock);
-        *ret_reserved = !quiet_context_primary(g);
+        primary_take(g);
+        while (r == 0 && !*ret_reserved && !quiet_context_primary(g)) {
+                primary_give(g); /* the wait may be long, and a release is not to wait for it */
+                r = agent_take_fixed(g, g->context_bytes);
+                *ret_reserved = r == 0;
+                if (r == 0)
+                        primary_take(g);
+        }
         lock_release(&core.lock);
-        return !*ret_reserved || context_reserve(g);
+        return r == 0;
 }
 
 /* It is alive; handle NULL: it could not be made. Lock held. */
@@ -210,15 +227,7 @@ static void primary_there(struct gpu *g, bool reserved, CUcontext handle)
                 g->ended = NULL;
                 context_born(g, handle, true);
         }
-}
-
-/* Lock held, given up meanwhile. */
-static void primary_released(const struct gpu *g)
-{
-        struct context *c = quiet_context_primary(g);
-
-        if (retained[g->index] > 0 && --retained[g->index] == 0 && c && !quiet_context_green_of(g))
-                context_dies(c);
+        primary_give(g);
 }
 
 CUresult hook_cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev)
@@ -231,7 +240,7 @@ CUresult hook_cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev)
         g = core_attach(dev);
         if (!g)
                 return real.cuDevicePrimaryCtxRetain(pctx, dev);
-        if (!primary_reserve(g, &reserved))
+        if (!primary_begin(g, &reserved))
                 return CUDA_ERROR_OUT_OF_MEMORY;
         r = real.cuDevicePrimaryCtxRetain(pctx, dev);
         lock_acquire(&core.lock);
@@ -243,31 +252,54 @@ CUresult hook_cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev)
         return r;
 }
 
+/* What goes with the context goes first. False: it is none of ours. */
+static bool primary_ends(CUdevice dev, bool reset)
+{
+        struct context *c;
+        bool ours;
+
+        (void)core_setup();
+        if (core_passive() || dev < 0 || dev >= CORE_GPUS_MAX)
+                return false;
+        lock_acquire(&core.lock);
+        ours = core.gpus[dev].known;
+        if (ours) {
+                primary_take(&core.gpus[dev]);
+                c = quiet_context_primary(&core.gpus[dev]);
+                if (c && (reset || retained[dev] == 1) && !quiet_context_green_of(c->gpu))
+                        context_dies(c);
+        }
+        lock_release(&core.lock);
+        return ours;
+}
+
+static void primary_ended(CUdevice dev, bool released)
+{
+        lock_acquire(&core.lock);
+        if (released && retained[dev] > 0)
+                retained[dev]--;
+        primary_give(&core.gpus[dev]);
+        lock_release(&core.lock);
+}
+
 CUresult hook_cuDevicePrimaryCtxRelease_v2(CUdevice dev)
 {
-        (void)core_setup();
-        if (!core_passive() && dev >= 0 && dev < CORE_GPUS_MAX) {
-                lock_acquire(&core.lock);
-                if (core.gpus[dev].known)
-                        primary_released(&core.gpus[dev]);
-                lock_release(&core.lock);
-        }
-        return real.cuDevicePrimaryCtxRelease_v2(dev);
+        bool ours = primary_ends(dev, false);
+        CUresult r = real.cuDevicePrimaryCtxRelease_v2(dev);
+
+        if (ours)
+                primary_ended(dev, r == CUDA_SUCCESS);
+        return r;
 }
 
 CUresult hook_cuDevicePrimaryCtxReset_v2(CUdevice dev)
 {
-        (void)core_setup();
-        if (!core_passive() && dev >= 0 && dev < CORE_GPUS_MAX) {
-                struct context *c;
+        bool ours = primary_ends(dev, true);
+        CUresult r = real.cuDevicePrimaryCtxReset_v2(dev);
 
-                lock_acquire(&core.lock);
-                c = quiet_context_primary(&core.gpus[dev]);
-                if (c && !quiet_context_green_of(c->gpu))
-                        context_dies(c);
-                lock_release(&core.lock);
-        }
-        return real.cuDevicePrimaryCtxReset_v2(dev);
+        if (ours)
+                primary_ended(dev, false);
+        return r;
 }
 
 /* ---- green contexts: parts of the primary one's processors ----
@@ -288,7 +320,7 @@ CUresult hook_cuGreenCtxCreate(CUgreenCtx *phCtx, CUdevResourceDesc desc, CUdevi
         g = core_attach(dev);
         if (!g)
                 return real.cuGreenCtxCreate(phCtx, desc, dev, flags);
-        if (!primary_reserve(g, &reserved))
+        if (!primary_begin(g, &reserved))
                 return CUDA_ERROR_OUT_OF_MEMORY;
         r = real.cuGreenCtxCreate(phCtx, desc, dev, flags);
         /* It holds the primary one, whose handle is had by retaining it once more. */
@@ -307,21 +339,34 @@ CUresult hook_cuGreenCtxCreate(CUgreenCtx *phCtx, CUdevResourceDesc desc, CUdevi
 
 CUresult hook_cuGreenCtxDestroy(CUgreenCtx hCtx)
 {
+        struct gpu *g = NULL;
         struct context *c;
+        CUresult r;
 
         (void)core_setup();
-        if (!core_passive()) {
-                lock_acquire(&core.lock);
-                if (!quiet_capturing() && quiet_context_green(hCtx))
+        if (core_passive())
+                return real.cuGreenCtxDestroy(hCtx);
+        lock_acquire(&core.lock);
+        c = quiet_context_green(hCtx);
+        if (c) {
+                g = c->gpu;
+                primary_take(g); /* it lets go of it */
+                if (!quiet_capturing())
                         quiet_wait_all();
                 c = quiet_context_green(hCtx);
-                if (c) {
-                        bound_forget(c->handle);
-                        quiet_context_remove(c);
-                }
+        }
+        if (c) {
+                bound_forget(c->handle);
+                quiet_context_remove(c);
+        }
+        lock_release(&core.lock);
+        r = real.cuGreenCtxDestroy(hCtx);
+        if (g) {
+                lock_acquire(&core.lock);
+                primary_give(g);
                 lock_release(&core.lock);
         }
-        return real.cuGreenCtxDestroy(hCtx);
+        return r;
 }
 
 CUresult hook_cuGreenCtxStreamCreate(CUstream *phStream, CUgreenCtx greenCtx, unsigned int flags,

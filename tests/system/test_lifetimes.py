@@ -1,0 +1,15 @@
+"""What begins in one thread while its like comes to an end in another one."""
+
+import subprocess
+
+from world import wait_for
+
+MIB = 1 << 20
+
+
+def test_a_primary_context_retained_while_it_is_released(shared):
+    """What is allocated in it then is ours, as in any other."""
+    p = shared.program("revive", "--bytes", "8MiB", stdin=subprocess.PIPE)
+    p.await_event("filled")
+    wait_for(lambda: shared.clients()[p.pid]["backed"] >= 8 * MIB, 20, "its memory to be in the books")
+    p.finish()
