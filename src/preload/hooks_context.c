@@ -353,10 +353,8 @@ CUresult hook_cuGreenCtxDestroy(CUgreenCtx hCtx)
                 primary_take(g); /* it lets go of it */
                 if (!quiet_capturing())
                         quiet_wait_all();
-                c = quiet_context_green(hCtx);
-        }
-        if (c) {
                 bound_forget(c->handle);
+                pool_context_dies(c->handle);
                 quiet_context_remove(c);
         }
         lock_release(&core.lock);

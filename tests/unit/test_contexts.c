@@ -1,0 +1,277 @@
+/* test_contexts.c: what comes to its end, and who has to hear of it: green contexts and what is
+ * kept of their streams, releases that the driver refuses, captures. */
+#include "unit.h"
+
+#include "base/macros.h"
+#include "preload/agent.h"
+#include "preload/bound.h"
+#include "preload/fixed.h"
+#include "preload/gate.h"
+#include "preload/hooks.h"
+#include "preload/ipc.h"
+#include "preload/peer.h"
+#include "preload/poison.h"
+#include "preload/pool.h"
+#include "preload/quiet.h"
+#include "preload/swap.h"
+
+#define PRIMARY ((CUcontext)(uintptr_t)0x1000)
+#define PART    ((CUcontext)(uintptr_t)0x2000) /* as a context */
+#define GREEN   ((CUgreenCtx)(uintptr_t)0x3000)
+#define STREAM  ((CUstream)(uintptr_t)0x4000)
+
+struct core core;
+struct real_driver real;
+_Atomic uint32_t gate_bits;
+__thread struct gate_thread *gate_self __attribute__((tls_model("initial-exec")));
+
+static struct gpu *const gpu = &core.gpus[0];
+static unsigned kicks, discarded, parts;
+static CUcontext pools_lost;
+
+/* ---- what they ask of their neighbours ---- */
+
+int core_setup(void)
+{
+        return 0;
+}
+
+void core_expect_exit(void)
+{
+}
+
+struct gpu *core_attach(CUdevice device)
+{
+        return gpu;
+}
+
+void core_wait(struct core_wait *w, uint64_t timeout_ns)
+{
+        fail_msg("nobody is to wait for %s", w->what);
+}
+
+void agent_kick(void)
+{
+        kicks++;
+}
+
+int agent_take_fixed(struct gpu *g, uint64_t more)
+{
+        g->fixed += more;
+        return 0;
+}
+
+void agent_return_fixed(struct gpu *g, uint64_t bytes)
+{
+        g->fixed -= bytes;
+}
+
+void bound_forget(CUcontext context)
+{
+}
+
+void bound_forget_stream(CUstream stream)
+{
+}
+
+void fixed_return_context(CUcontext owner)
+{
+}
+
+struct gate_thread *gate_enter_slow(struct gate_thread *t, CUstream stream, uint64_t work)
+{
+        return NULL;
+}
+
+bool gate_anybody_inside(void)
+{
+        return false;
+}
+
+unsigned gate_default_streams(void)
+{
+        return 0;
+}
+
+uint64_t gate_submissions(void)
+{
+        return 0;
+}
+
+void ipc_context_dies(CUcontext context)
+{
+}
+
+void peer_update(void)
+{
+}
+
+bool poison_note(struct gpu *g, CUresult r)
+{
+        return false;
+}
+
+void pool_stream_dies(CUstream stream)
+{
+}
+
+void pool_context_dies(CUcontext context)
+{
+        pools_lost = context;
+}
+
+void swap_discard(struct gpu *g, struct block *b)
+{
+        discarded++;
+        heap_bury(&g->heap, b);
+}
+
+void swap_retire(struct gpu *g)
+{
+        g->context = NULL;
+}
+
+/* ---- the driver, with the primary context alive ---- */
+
+static CUresult fake_relax(CUstreamCaptureMode *mode)
+{
+        return CUDA_SUCCESS;
+}
+
+static CUresult fake_push(CUcontext context)
+{
+        return CUDA_SUCCESS;
+}
+
+static CUresult fake_current(CUcontext *ret)
+{
+        *ret = PRIMARY;
+        return CUDA_SUCCESS;
+}
+
+static CUresult fake_event(CUevent *ret, unsigned flags)
+{
+        return CUDA_ERROR_NOT_SUPPORTED;
+}
+
+static CUresult fake_stream(CUstream *ret, unsigned flags)
+{
+        *ret = STREAM;
+        return CUDA_SUCCESS;
+}
+
+static CUresult fake_of_stream(CUstream stream)
+{
+        return CUDA_SUCCESS;
+}
+
+static CUresult fake_is_capturing(CUstream stream, CUstreamCaptureStatus *ret)
+{
+        *ret = CU_STREAM_CAPTURE_STATUS_ACTIVE;
+        return CUDA_SUCCESS;
+}
+
+static CUresult fake_begin_capture(CUstream stream, CUstreamCaptureMode mode)
+{
+        return mode == CU_STREAM_CAPTURE_MODE_GLOBAL ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+static CUresult fake_retain(CUcontext *ret, CUdevice device)
+{
+        *ret = PRIMARY;
+        return CUDA_SUCCESS;
+}
+
+/* As long as there are parts of it, neither. */
+static CUresult fake_release(CUdevice device)
+{
+        return parts ? CUDA_ERROR_INVALID_CONTEXT : CUDA_SUCCESS;
+}
+
+static CUresult fake_part(CUgreenCtx *ret, CUdevResourceDesc desc, CUdevice device, unsigned flags)
+{
+        parts++;
+        *ret = GREEN;
+        return CUDA_SUCCESS;
+}
+
+static CUresult fake_no_part(CUgreenCtx part)
+{
+        parts--;
+        return CUDA_SUCCESS;
+}
+
+static CUresult fake_of_part(CUcontext *ret, CUgreenCtx part)
+{
+        *ret = PART;
+        return CUDA_SUCCESS;
+}
+
+/* ---- the tests ---- */
+
+static int one_context(void **state)
+{
+        CUcontext context;
+
+        core = (struct core){.gpu_count = 1};
+        gpu->known = gpu->managed = true;
+        gpu->context_bytes = MIB;
+        heap_init(&gpu->heap, GIB);
+        parts = discarded = kicks = 0;
+        pools_lost = NULL;
+        real.cuThreadExchangeStreamCaptureMode = fake_relax;
+        real.cuCtxPushCurrent_v2 = fake_push;
+        real.cuCtxPopCurrent_v2 = real.cuCtxGetCurrent = fake_current;
+        real.cuEventCreate = fake_event;
+        real.cuStreamCreate = fake_stream;
+        real.cuStreamQuery = real.cuStreamDestroy_v2 = fake_of_stream;
+        real.cuStreamIsCapturing = fake_is_capturing;
+        real.cuStreamBeginCapture_v2 = fake_begin_capture;
+        real.cuDevicePrimaryCtxRetain = fake_retain;
+        real.cuDevicePrimaryCtxRelease_v2 = fake_release;
+        real.cuGreenCtxCreate = fake_part;
+        real.cuGreenCtxDestroy = fake_no_part;
+        real.cuCtxFromGreenCtx = fake_of_part;
+        assert_int_equal(hook_cuDevicePrimaryCtxRetain(&context, 0), CUDA_SUCCESS);
+        return 0;
+}
+
+static int no_context(void **state)
+{
+        assert_int_equal(hook_cuDevicePrimaryCtxRelease_v2(0), CUDA_SUCCESS);
+        assert_null(quiet_context_primary(gpu));
+        assert_int_equal(gpu->fixed, 0);
+        return 0;
+}
+
+static void a_release_that_is_refused_does_not_count(void **state)
+{
+        CUgreenCtx part;
+
+        assert_int_equal(hook_cuGreenCtxCreate(&part, NULL, 0, 0), CUDA_SUCCESS);
+        assert_int_equal(hook_cuDevicePrimaryCtxRelease_v2(0), CUDA_ERROR_INVALID_CONTEXT);
+        assert_non_null(quiet_context_primary(gpu));
+        assert_int_equal(hook_cuGreenCtxDestroy(part), CUDA_SUCCESS);
+        assert_non_null(quiet_context_primary(gpu)); /* until it is released */
+}
+
+static void what_was_freed_on_streams_of_a_green_context_goes_with_it(void **state)
+{
+        CUgreenCtx part;
+
+        assert_int_equal(hook_cuGreenCtxCreate(&part, NULL, 0, 0), CUDA_SUCCESS);
+        assert_int_equal(hook_cuGreenCtxDestroy(part), CUDA_SUCCESS);
+        assert_ptr_equal(pools_lost, PART);
+}
+
+#define CONTEXT_TEST(name) cmocka_unit_test_setup_teardown(name, one_context, no_context)
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                CONTEXT_TEST(a_release_that_is_refused_does_not_count),
+                CONTEXT_TEST(what_was_freed_on_streams_of_a_green_context_goes_with_it),
+        };
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}
