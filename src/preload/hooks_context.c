@@ -461,7 +461,6 @@ static CUresult capture_ended(CUstream stream, CUresult r)
                 return r;
         lock_acquire(&core.lock);
         quiet_capture_end(stream);
-        agent_kick();
         lock_release(&core.lock);
         return r;
 }

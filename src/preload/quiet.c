@@ -8,6 +8,7 @@
 
 #include "base/log.h"
 #include "base/macros.h"
+#include "preload/agent.h"
 #include "preload/gate.h"
 #include "preload/poison.h"
 #include "preload/real.h"
@@ -138,6 +139,7 @@ static void capture_drop(size_t i)
         captures[i] = captures[capture_count - 1];
         __atomic_store_n(&capture_count, capture_count - 1, __ATOMIC_RELAXED);
         bell_ring(&core.changed);
+        agent_kick(); /* what was freed meanwhile waits for it */
 }
 
 void quiet_context_remove(struct context *dead)

@@ -264,6 +264,29 @@ static void what_was_freed_on_streams_of_a_green_context_goes_with_it(void **sta
         assert_ptr_equal(pools_lost, PART);
 }
 
+static void a_capture_that_ends_with_its_stream_wakes_the_agent(void **state)
+{
+        CUstream stream;
+
+        assert_int_equal(hook_cuStreamCreate(&stream, 0), CUDA_SUCCESS);
+        assert_int_equal(hook_cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_GLOBAL),
+                         CUDA_SUCCESS);
+        assert_true(quiet_capturing());
+        kicks = 0;
+        assert_int_equal(hook_cuStreamDestroy_v2(stream), CUDA_SUCCESS);
+        assert_false(quiet_capturing());
+        assert_int_not_equal(kicks, 0);
+}
+
+static void a_capture_that_does_not_begin_wakes_the_agent(void **state)
+{
+        kicks = 0;
+        assert_int_equal(
+                hook_cuStreamBeginCapture_v2(CU_STREAM_LEGACY, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL),
+                CUDA_ERROR_INVALID_VALUE);
+        assert_int_not_equal(kicks, 0);
+}
+
 #define CONTEXT_TEST(name) cmocka_unit_test_setup_teardown(name, one_context, no_context)
 
 int main(void)
@@ -271,6 +294,8 @@ int main(void)
         const struct CMUnitTest tests[] = {
                 CONTEXT_TEST(a_release_that_is_refused_does_not_count),
                 CONTEXT_TEST(what_was_freed_on_streams_of_a_green_context_goes_with_it),
+                CONTEXT_TEST(a_capture_that_ends_with_its_stream_wakes_the_agent),
+                CONTEXT_TEST(a_capture_that_does_not_begin_wakes_the_agent),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);
