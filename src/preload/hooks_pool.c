@@ -200,7 +200,7 @@ CUresult hook_cuMemPoolDestroy(CUmemoryPool pool)
         if (!ours)
                 lock_acquire(&core.lock);
         if (r == CUDA_SUCCESS)
-                pool_dies(pool);
+                pool_dies(pool, !ours);
         lock_release(&core.lock);
         return r;
 }

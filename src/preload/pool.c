@@ -465,11 +465,11 @@ uint64_t pool_tend(void)
         return tending ? REST_NS : UINT64_MAX;
 }
 
-void pool_dies(CUmemoryPool handle)
+void pool_dies(CUmemoryPool handle, bool handed_over)
 {
         struct pool *p = pools;
 
-        while (p && p->handle != handle)
+        while (p && (p->handle != handle || p->handed_over != handed_over))
                 p = p->next;
         if (!p || !handle)
                 return;

@@ -30,8 +30,9 @@ struct pool_stream {
 struct pool *pool_find(CUmemoryPool handle);
 /* A pool that the program has just made: ours from here on, if it can be. */
 void pool_born(CUmemoryPool handle, const CUmemPoolProps *props);
-/* It is destroyed; what is allocated from it lives on until it is freed. */
-void pool_dies(CUmemoryPool handle);
+/* It is destroyed; what is allocated from it lives on until it is freed. The driver may have given
+ * the handle of one that was handed over to a new pool already. */
+void pool_dies(CUmemoryPool handle, bool handed_over);
 /* Another GPU shall reach its memory: what it gives out from now on is the driver's. */
 void pool_hand_over(struct pool *p);
 struct gpu *pool_gpu(const struct pool *p);

@@ -259,7 +259,7 @@ static int no_gpu(void **state)
 static void destroy_the_second(void)
 {
         releasing = NULL;
-        pool_dies(handle_of(2));
+        pool_dies(handle_of(2), false);
 }
 
 static void a_pool_that_is_destroyed_while_another_is_seen_to_goes_too(void **state)
@@ -279,7 +279,7 @@ static void a_pool_that_is_destroyed_while_another_is_seen_to_goes_too(void **st
                 assert_true(pool_tend() != UINT64_MAX || discarded > 0);
                 rest();
         }
-        pool_dies(handle_of(1));
+        pool_dies(handle_of(1), false);
 }
 
 static void *destroy_its_stream(void *unused)
@@ -320,7 +320,7 @@ static void what_a_thread_waits_for_is_there_when_it_goes_on(void **state)
         (void)sem_post(&resume);
         assert_int_equal(pthread_join(thread, NULL), 0);
         lock_acquire(&core.lock);
-        pool_dies(handle_of(1));
+        pool_dies(handle_of(1), false);
 }
 
 static void what_was_freed_on_a_stream_that_ends_beside_a_capture_can_be_used_again(void **state)
@@ -334,7 +334,19 @@ static void what_was_freed_on_a_stream_that_ends_beside_a_capture_can_be_used_ag
         busy = capturing = false;
         pool_trim(p, 0);
         assert_int_equal(gpu->heap.allocated, 0);
-        pool_dies(handle_of(1));
+        pool_dies(handle_of(1), false);
+}
+
+static void a_new_pool_with_the_handle_of_one_that_was_handed_over_is_ours(void **state)
+{
+        pool_hand_over(pool_made(1));
+        assert_null(pool_find(handle_of(1)));
+        assert_non_null(pool_made(1)); /* by another thread, before this one is back */
+        pool_dies(handle_of(1), true);
+        assert_non_null(pool_find(handle_of(1)));
+        piece_free(piece(pool_find(handle_of(1)), 1), 1);
+        pool_dies(handle_of(1), false);
+        assert_null(pool_find(handle_of(1)));
 }
 
 #define POOL_TEST(name) cmocka_unit_test_setup_teardown(name, one_gpu, no_gpu)
@@ -345,6 +357,7 @@ int main(void)
                 POOL_TEST(a_pool_that_is_destroyed_while_another_is_seen_to_goes_too),
                 POOL_TEST(what_a_thread_waits_for_is_there_when_it_goes_on),
                 POOL_TEST(what_was_freed_on_a_stream_that_ends_beside_a_capture_can_be_used_again),
+                POOL_TEST(a_new_pool_with_the_handle_of_one_that_was_handed_over_is_ours),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);
