@@ -15,13 +15,12 @@
 #include "base/descriptors.h"
 #include "base/log.h"
 #include "base/macros.h"
+#include "daemon/hangup.h"
 #include "daemon/kill_point.h"
 
 #define ACCEPTS_PER_WAKEUP   16
 #define MESSAGES_PER_WAKEUP  16 /* then others have their turn */
 #define LAST_WORDS_MAX       64 /* times that: more than a socket holds */
-#define UNREAD_MAX           4096
-#define EMPTY_MAX            8 /* of them: an empty packet and the end look alike */
 #define GREETING_TIMEOUT_US  (10 * UINT64_C(1000000))
 #define CONNECTIONS_PER_SLOT 2 /* connections in all, per client the scheduler has room for */
 
@@ -157,6 +156,7 @@ static int client_read(struct client *c, struct wire_message *ret)
 {
         uint8_t packet[WIRE_SIZE_MAX + 1];
         union descriptors room;
+        union hangup_room strange;
         struct iovec data = {packet, sizeof(packet)};
         struct msghdr h = {.msg_iov = &data, .msg_iovlen = 1};
         struct pass *p = &c->server->pass;
@@ -164,10 +164,16 @@ static int client_read(struct client *c, struct wire_message *ret)
 
         if (c->may_pass)
                 descriptors_expect(&h, &room);
+        else
+                hangup_expect(&h, &strange);
         n = recvmsg(c->fd, &h, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
         if (n < 0)
                 return errno == EAGAIN || errno == EINTR ? 0 : -errno;
-        p->n = descriptors_take(&h, p->fds);
+        if (c->may_pass)
+                p->n = descriptors_take(&h, p->fds);
+        else if (hangup_take(&h) &&
+                 !users_take_many(c->server->users, c->peer.uid, HANGUP_COST, clock_now_ns()))
+                return -EUSERS;
         if (n == 0)
                 return -ENOTCONN;
         return wire_decode(packet, (size_t)n, WIRE_UP, ret) < 0 ? -EBADMSG : 1;
@@ -193,6 +199,8 @@ static bool receive(struct client *c)
                         return false;
                 if (r == -EBADMSG) {
                         client_refuse(c, WIRE_REFUSED_PROTOCOL, "this is not a message of ours");
+                } else if (r == -EUSERS) {
+                        client_refuse(c, WIRE_REFUSED_LIMIT, "too many descriptors");
                 } else if (r < 0) {
                         client_drop(c, r == -ENOTCONN ? "it closed the connection" : strerror(-r));
                 } else if (!users_take(c->server->users, c->user, &c->share, clock_now_ns())) {
@@ -318,8 +326,7 @@ static int client_new(struct server *s, int fd, const struct peer *peer, struct 
         c->fd = fd;
         c->peer = *peer;
         c->user = user;
-        /* To close a descriptor can take for ever (a file system of the sender's making, a socket
-         * that lingers), so only our own user's are received. */
+        /* Others' are closed unseen: see hangup.h. */
         c->may_pass = peer_is_trusted(peer);
         if (c->may_pass)
                 peer_pass_descriptors(fd, true);
@@ -358,22 +365,21 @@ static void refuse_connection(int fd, const char *text)
         (void)!send(fd, packet, (size_t)size, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
-static void client_begin(struct server *s, int taken_fd)
+static int client_begin(struct server *s, int fd)
 {
-        _cleanup_close_ int fd = taken_fd;
         struct peer peer;
         struct user *user;
         uint64_t now = clock_now_ns();
         int r = peer_identify(fd, &peer);
 
         if (r < 0)
-                return;
+                return r;
         r = users_connect(s->users, peer.uid, now, &user);
         if (r < 0) {
                 log_info("connection of user %u refused: %s", (unsigned)peer.uid, strerror(-r));
                 refuse_connection(fd, "too many connections of this user");
                 cleanup_close(&peer.pidfd);
-                return;
+                return r;
         }
         if (s->n_clients >= s->config->sched.clients_max * CONNECTIONS_PER_SLOT ||
             !users_take(s->users, user, NULL, now)) {
@@ -386,9 +392,8 @@ static void client_begin(struct server *s, int taken_fd)
                 users_disconnect(s->users, user);
                 users_forget(s->users, user);
                 cleanup_close(&peer.pidfd);
-                return;
         }
-        (void)TAKE_FD(fd);
+        return r;
 }
 
 /* A connection takes two descriptors, its own and its process's: it waits until there are both. */
@@ -409,15 +414,16 @@ int client_accept(sd_event_source *src, int fd, uint32_t events, void *userdata)
 
         (void)src;
         (void)events;
-        for (unsigned n = 0; n < ACCEPTS_PER_WAKEUP; n++) {
+        for (unsigned n = 0; n < ACCEPTS_PER_WAKEUP && server_may_accept(s); n++) {
                 int c = accept_with_room(fd);
 
                 if (c >= 0) {
-                        client_begin(s, c);
+                        if (client_begin(s, c) < 0)
+                                hangup_close(c);
                         continue;
                 }
                 if (c == -EMFILE || c == -ENFILE || c == -ENOMEM || c == -ENOBUFS)
-                        server_pause_accept(s);
+                        server_no_descriptor(s);
                 break;
         }
         return 0;
@@ -425,22 +431,10 @@ int client_accept(sd_event_source *src, int fd, uint32_t events, void *userdata)
 
 void client_close(struct client *c)
 {
-        uint8_t packet[WIRE_SIZE_MAX];
-
         if (c->fd < 0)
                 return;
-        /* Unread packets would make the kernel report a reset to the client before our last words.
-         * No more can come in; a socket buffer holds far fewer than this. */
-        (void)shutdown(c->fd, SHUT_RD);
-        for (unsigned n = 0, empty = 0; n < UNREAD_MAX && empty < EMPTY_MAX; n++) {
-                ssize_t size = recv(c->fd, packet, sizeof(packet), MSG_DONTWAIT);
-
-                if (size < 0)
-                        break;
-                empty += size == 0;
-        }
         c->io = sd_event_source_disable_unref(c->io);
-        cleanup_close(&c->fd);
+        hangup_close(c->fd);
         c->fd = -EBADF;
         free(c->queue);
         c->queue = NULL;

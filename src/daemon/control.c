@@ -17,6 +17,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/macros.h"
+#include "daemon/hangup.h"
 #include "daemon/peer.h"
 
 #define ORDER_MAX       4096
@@ -226,14 +227,21 @@ static void handle_lines(struct control *k)
 static int on_control(sd_event_source *src, int fd, uint32_t events, void *userdata)
 {
         struct control *k = userdata;
-        ssize_t n;
 
         if (k->dead)
                 return 0;
         if (k->out) {
                 flush_out(k);
         } else {
-                n = recv(fd, k->line + k->used, sizeof(k->line) - k->used, MSG_DONTWAIT);
+                union hangup_room room;
+                struct iovec data = {k->line + k->used, sizeof(k->line) - k->used};
+                struct msghdr h = {.msg_iov = &data, .msg_iovlen = 1};
+                ssize_t n;
+
+                hangup_expect(&h, &room);
+                n = recvmsg(fd, &h, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+                if (n >= 0 && hangup_take(&h))
+                        k->dead = true; /* no order has descriptors */
                 if (n > 0)
                         k->used += (size_t)n;
                 else if (n == 0 || (errno != EAGAIN && errno != EINTR))
@@ -260,14 +268,13 @@ static void make_place(struct server *s, bool viewer, uid_t uid, unsigned most)
                 oldest->dead = true;
 }
 
-static void control_begin(struct server *s, int taken_fd, bool viewer)
+static bool control_begin(struct server *s, int fd, bool viewer)
 {
-        _cleanup_close_ int fd = taken_fd;
         _cleanup_free_ struct control *k = NULL;
         struct peer peer;
 
         if (peer_identify(fd, &peer) < 0)
-                return;
+                return false;
         cleanup_close(&peer.pidfd);
         peer.pidfd = -EBADF;
         if (viewer)
@@ -275,23 +282,27 @@ static void control_begin(struct server *s, int taken_fd, bool viewer)
         make_place(s, viewer, (uid_t)-1, viewer ? VIEWERS_MAX : CONNECTIONS_MAX);
         k = calloc(1, sizeof(*k));
         if (!k || sd_event_add_io(s->event, &k->io, fd, EPOLLIN, on_control, k) < 0)
-                return;
+                return false;
         k->server = s;
-        k->fd = TAKE_FD(fd);
+        k->fd = fd;
         k->viewer = viewer;
         k->peer = peer;
         k->next = s->controls;
         s->controls = TAKE_PTR(k);
+        return true;
 }
 
 static int accept_one(struct server *s, int fd, bool viewer)
 {
-        int c = accept4(fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        int c;
 
-        if (c >= 0)
-                control_begin(s, c, viewer);
-        else if (errno == EMFILE || errno == ENFILE)
-                server_pause_accept(s);
+        if (!server_may_accept(s))
+                return 0;
+        c = accept4(fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        if (c < 0 && (errno == EMFILE || errno == ENFILE))
+                server_no_descriptor(s);
+        if (c >= 0 && !control_begin(s, c, viewer))
+                hangup_close(c);
         return 0;
 }
 
@@ -308,7 +319,7 @@ int control_accept_viewer(sd_event_source *src, int fd, uint32_t events, void *u
 static void control_free(struct control *k)
 {
         (void)sd_event_source_disable_unref(k->io);
-        cleanup_close(&k->fd);
+        hangup_close(k->fd);
         free(k->out);
         free(k);
 }

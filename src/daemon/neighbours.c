@@ -17,6 +17,7 @@
 #include "base/log.h"
 #include "base/macros.h"
 #include "daemon/client.h"
+#include "daemon/hangup.h"
 
 #define NOTE_MAGIC   UINT32_C(0x4e4c4253) /* "SBLN" */
 #define NOTE_VERSION 2
@@ -458,27 +459,25 @@ static int on_note(sd_event_source *src, int fd, uint32_t events, void *userdata
         struct server *s = userdata;
 
         for (unsigned i = 0; i < BATCH; i++) {
-                /* Room for the credentials alone: descriptors that somebody attaches are closed by
-                 * the kernel. */
-                union {
-                        struct cmsghdr header;
-                        char bytes[CMSG_SPACE(sizeof(struct ucred))];
-                } room;
+                union hangup_room room;
                 struct note note;
                 struct sockaddr_un from;
                 struct iovec data = {&note, sizeof(note)};
                 struct msghdr h = {.msg_name = &from,
                                    .msg_namelen = sizeof(from),
                                    .msg_iov = &data,
-                                   .msg_iovlen = 1,
-                                   .msg_control = &room,
-                                   .msg_controllen = sizeof(room)};
-                ssize_t size = recvmsg(fd, &h, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-                const struct cmsghdr *m = size < 0 ? NULL : CMSG_FIRSTHDR(&h);
+                                   .msg_iovlen = 1};
+                const struct cmsghdr *m;
                 struct ucred who;
+                ssize_t size;
 
+                hangup_expect(&h, &room);
+                size = recvmsg(fd, &h, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
                 if (size < 0)
                         break;
+                if (hangup_take(&h)) /* no note of a daemon's; others have their turn first */
+                        break;
+                m = CMSG_FIRSTHDR(&h);
                 if (size != sizeof(note) || (h.msg_flags & MSG_TRUNC) || !m ||
                     m->cmsg_level != SOL_SOCKET || m->cmsg_type != SCM_CREDENTIALS ||
                     note.magic != NOTE_MAGIC || note.version != NOTE_VERSION)
@@ -598,7 +597,7 @@ void neighbours_close(struct server *s)
                 return;
         (void)sd_event_source_disable_unref(n->source);
         if (n->fd >= 0)
-                (void)close(n->fd);
+                hangup_close(n->fd);
         free(n);
         s->neighbours = NULL;
 }

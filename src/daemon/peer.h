@@ -24,7 +24,7 @@ bool peer_is_trusted(const struct peer *p);
 /* In our own pid namespace, not in one below it: container roots are uid 0 for the kernel, too. */
 bool peer_outside_container(pid_t pid);
 /* Refuse descriptors at the sender's end, or no longer; connections are as the socket that listens.
- * Where the kernel cannot (before Linux 6.16) they come and are closed unread. */
+ * Where the kernel cannot (before Linux 6.16) they come: see hangup.h. */
 void peer_pass_descriptors(int fd, bool pass);
 /* -errno of pidfd_send_signal. */
 int peer_kill(int pidfd, int signal);

@@ -17,6 +17,7 @@
 #include "base/log.h"
 #include "base/macros.h"
 #include "daemon/client.h"
+#include "daemon/hangup.h"
 #include "daemon/kill_point.h"
 #include "daemon/nvml.h"
 #include "daemon/private.h"
@@ -204,14 +205,34 @@ static int on_accept_timer(sd_event_source *src, uint64_t usec, void *userdata)
         return 0;
 }
 
-void server_pause_accept(struct server *s)
+static void pause_accept(struct server *s)
 {
-        log_warning("no descriptor left: new connections wait");
         (void)sd_event_source_set_enabled(s->client_source, SD_EVENT_OFF);
         (void)sd_event_source_set_enabled(s->control_source, SD_EVENT_OFF);
         if (s->status_source)
                 (void)sd_event_source_set_enabled(s->status_source, SD_EVENT_OFF);
         arm_once(s->accept_timer, true, ACCEPT_PAUSE_US);
+}
+
+void server_no_descriptor(struct server *s)
+{
+        log_warning("no descriptor left: new connections wait");
+        pause_accept(s);
+}
+
+bool server_may_accept(struct server *s)
+{
+        if (!hangup_is_busy())
+                return true;
+        log_warning("descriptors that somebody has sent do not close: new connections wait");
+        pause_accept(s);
+        return false;
+}
+
+static int on_child(sd_event_source *src, const struct signalfd_siginfo *si, void *userdata)
+{
+        hangup_reap();
+        return 0;
 }
 
 static int on_signal(sd_event_source *src, const struct signalfd_siginfo *si, void *userdata)
@@ -237,8 +258,10 @@ static int add_sources(struct server *s)
         (void)sigemptyset(&mask);
         (void)sigaddset(&mask, SIGTERM);
         (void)sigaddset(&mask, SIGINT);
+        (void)sigaddset(&mask, SIGCHLD);
         (void)sigprocmask(SIG_BLOCK, &mask, NULL);
         (void)signal(SIGPIPE, SIG_IGN);
+        (void)signal(SIGCHLD, SIG_DFL); /* whoever started us may have ignored it */
 
         if ((r = sd_event_new(&s->event)) < 0 ||
             (r = sd_event_add_io(s->event, &s->client_source, s->place->client_fd, EPOLLIN,
@@ -253,6 +276,7 @@ static int add_sources(struct server *s)
              (r = sd_event_source_set_priority(s->status_source, SERVER_PRIORITY_BUSY)) < 0) ||
             (r = sd_event_add_signal(s->event, NULL, SIGTERM, on_signal, s)) < 0 ||
             (r = sd_event_add_signal(s->event, NULL, SIGINT, on_signal, s)) < 0 ||
+            (r = sd_event_add_signal(s->event, NULL, SIGCHLD, on_child, s)) < 0 ||
             (r = add_timer(s, &s->sched_timer, on_sched_timer)) < 0 ||
             (r = add_timer(s, &s->measure_timer, on_measure_timer)) < 0 ||
             (r = add_timer(s, &s->linger_timer, on_linger_timer)) < 0 ||

@@ -71,8 +71,10 @@ int server_run(const struct config *config, struct place *place, bool linger);
 
 /* ---- between the loop and its files ---- */
 
-/* Stop accepting for a moment: no descriptor is left. */
-void server_pause_accept(struct server *s);
+/* Stop accepting for a moment. */
+void server_no_descriptor(struct server *s);
+/* False: accepting has been stopped for a moment, because too much is being closed. */
+bool server_may_accept(struct server *s);
 /* Leave the loop after this batch. */
 void server_stop(struct server *s, enum server_end why);
 /* The client with this id, or NULL. */

@@ -212,8 +212,7 @@ static void send_usage(struct gpu *g)
                 gpu_flags(g) | (g->stays && g->heap.backed > g->limit ? WIRE_FLAG_STAYS : 0u);
         m.USAGE.pass_bytes = g->leaving.count ? g->heap.extent_bytes : 0;
         if (send_with(&m, WIRE_USAGE, g->index, g->leaving.fds, g->leaving.count) < 0) {
-                /* Linux 6.16 tells us (SO_PASSRIGHTS); before, they would have vanished on the way.
-                 */
+                /* Linux 6.16 tells us (SO_PASSRIGHTS), before it the daemon (REFUSED). */
                 g->may_pass = false;
                 passed_close(&g->leaving); /* before it is said that the bytes are free */
                 m.USAGE.pass_bytes = 0;
@@ -429,6 +428,10 @@ static void on_refused(const struct wire_message *m)
                 break;
         case WIRE_REFUSED_PEER:
                 ipc_on_refused(m);
+                break;
+        case WIRE_REFUSED_PASS:
+                if (g)
+                        g->may_pass = false;
                 break;
         case WIRE_REFUSED_VERSION:
                 log_warning("%s; this program runs without sharing", m->REFUSED.text);

@@ -11,12 +11,13 @@
 
 #define WIRE_MAGIC UINT64_C(0x0054454c42555301) /* "\1SUBLET\0" */
 #define WIRE_MAJOR 1u
-#define WIRE_MINOR 4u
+#define WIRE_MINOR 5u
 /* From which minor on a daemon knows what. */
 #define WIRE_MINOR_WHO     1u
 #define WIRE_MINOR_PIN     2u /* and NAME and PEER */
 #define WIRE_MINOR_MANAGED 3u /* and HOST */
 #define WIRE_MINOR_SPARED  4u
+#define WIRE_MINOR_PASS    5u /* a client of it knows REFUSED(PASS) */
 
 #define WIRE_GPUS_MAX 16      /* GPUs one client may attach; header.gpu is below this */
 #define WIRE_NO_GPU   0xffffu /* header.gpu of messages about the process as a whole */
@@ -53,6 +54,7 @@ enum wire_refusal {
         WIRE_REFUSED_PROTOCOL = 6,
         WIRE_REFUSED_PIN = 7,  /* others could not run any more beside so much */
         WIRE_REFUSED_PEER = 8, /* no such process, or none that this one may meet */
+        WIRE_REFUSED_PASS = 9, /* descriptors are not taken from this client */
 };
 
 enum wire_drain_failure {

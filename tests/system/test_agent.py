@@ -140,3 +140,24 @@ def test_a_refusal_is_of_those_who_asked_for_as_much(scripted):
     daemon.say_limit(commit=4 * MIB)
     answers = p.await_event("answers")
     assert (answers["bytes"], answers["block"]) == (OUT_OF_MEMORY, 0)
+
+
+def test_a_daemon_that_takes_no_descriptors_is_sent_none(scripted):
+    """Before Linux 6.16 the kernel does not say so."""
+    world, daemon, p = scripted("hold", "--bytes", "16MiB", "--block", "2MiB", stdin=subprocess.PIPE)
+    daemon.expect("USAGE", lambda m: m["backed"] >= 16 * MIB)
+    p.await_event("filled")
+    daemon.send("REVOKE", lease=daemon.lease, patience_ns=10**10)
+    daemon.expect("DRAINED")
+
+    def evict_to(backed):
+        daemon.grants = False
+        daemon.say_limit(backed=backed)
+        daemon.acknowledged()
+        said = []
+        daemon.expect("USAGE", lambda m: said.append(m["pass_bytes"]) or m["backed"] <= backed)
+        return said
+
+    assert any(evict_to(8 * MIB))
+    daemon.send("REFUSED", gpu=0, magic=MAGIC, code=9, text="none are taken")
+    assert not any(evict_to(0))

@@ -46,10 +46,10 @@ def environment(**more):
 
 
 class Daemon:
-    def __init__(self, directory, *options, check=True, **env):
+    def __init__(self, directory, *options, check=True, prefix=(), **env):
         self.dir = directory
         self.process = subprocess.Popen(
-            [SUBLETD, "--dir", directory, *options],
+            [*prefix, SUBLETD, "--dir", directory, *options],
             env=environment() | env | {"SUBLET_LOG": "info"},
             stderr=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
