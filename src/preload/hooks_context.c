@@ -334,6 +334,7 @@ CUresult hook_cuGreenCtxCreate(CUgreenCtx *phCtx, CUdevResourceDesc desc, CUdevi
                         c->green = *phCtx;
         }
         lock_release(&core.lock);
+        peer_update();
         return r;
 }
 

@@ -25,6 +25,9 @@ void ipc_export_freed(CUdeviceptr start);
 /* The context is about to be destroyed, and what was opened in it with it; nothing that was
  * submitted uses it any more. core.lock held, given up meanwhile. */
 void ipc_context_dies(CUcontext context);
+/* More GPUs can use the memory of this one: what was opened of it is mapped for them, too.
+ * core.lock held, given up meanwhile. */
+void ipc_import_reach(const struct gpu *g);
 
 /* ---- for the agent; core.lock held ---- */
 

@@ -31,6 +31,8 @@ struct import {
         CUmemGenericAllocationHandle *handles;
         uint64_t *sizes;
         unsigned pieces, room;
+        uint32_t access;   /* the GPUs that it is mapped for, 1 << ordinal */
+        bool being_mapped; /* for more of them; it stays meanwhile */
 
         bool heir;    /* charged to us when the exporter dies */
         bool charged; /* it is */
@@ -199,19 +201,55 @@ static CUresult map_pieces(struct import *i, struct passed *came)
         return r;
 }
 
-static CUresult give_access(const struct import *i, CUdevice current)
+static CUresult give_access(const struct import *i)
 {
-        const uint32_t devices =
-                i->gpu->peers | UINT32_C(1) << i->gpu->index | UINT32_C(1) << current;
         CUmemAccessDesc access[CORE_GPUS_MAX];
         unsigned n = 0;
 
         for (unsigned d = 0; d < CORE_GPUS_MAX; d++)
-                if (devices >> d & 1)
+                if (i->access >> d & 1)
                         access[n++] = (CUmemAccessDesc){
                                 .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = (int)d},
                                 .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
         return real.cuMemSetAccess(i->mapping, i->mapped, access, n);
+}
+
+/* For these, and all GPUs that the memory of its own is mapped for. Lock held, given up meanwhile.
+ */
+static CUresult map_for(struct import *i, uint32_t devices)
+{
+        CUresult r = CUDA_SUCCESS;
+
+        for (devices |= i->gpu->peers; r == CUDA_SUCCESS && devices & ~i->access;
+             devices = i->gpu->peers) {
+                CUstreamCaptureMode mode;
+
+                i->access |= devices;
+                i->being_mapped = true;
+                lock_release(&core.lock);
+                mode = core_relax();
+                r = give_access(i);
+                core_unrelax(mode);
+                lock_acquire(&core.lock);
+                i->being_mapped = false;
+                bell_ring(&core.changed);
+        }
+        return r;
+}
+
+void ipc_import_reach(const struct gpu *g)
+{
+        struct import *i = imports;
+
+        while (i) {
+                if (i->gpu != g || i->state != IMPORT_OPEN || i->being_mapped ||
+                    !(g->peers & ~i->access)) {
+                        i = i->next;
+                        continue;
+                }
+                (void)map_for(i, 0);
+                i = imports;
+        }
 }
 
 /* ---- opening; core.lock held, given up meanwhile ---- */
@@ -280,10 +318,15 @@ static void import_free(struct import *i)
 /* Nothing uses it any more. */
 static void import_close(struct import *i)
 {
+        struct core_wait w = {.what = "a transfer of its own memory"};
         struct wire_message m = {0};
         CUstreamCaptureMode mode;
 
         i->state = IMPORT_CLOSING;
+        while (i->being_mapped && !core_passive())
+                core_wait(&w, UINT64_MAX);
+        if (i->being_mapped)
+                return; /* the GPU has failed */
         core.unbooked++;
         lock_release(&core.lock);
         mode = core_relax();
@@ -323,11 +366,8 @@ static CUresult import_new(const struct ipc_handle *h, struct gpu *g, CUcontext 
         do
                 r = fetch(i);
         while (r == CUDA_SUCCESS && i->mapped < i->reserved);
-        if (r == CUDA_SUCCESS) {
-                lock_release(&core.lock);
-                r = give_access(i, current);
-                lock_acquire(&core.lock);
-        }
+        if (r == CUDA_SUCCESS)
+                r = map_for(i, UINT32_C(1) << g->index | UINT32_C(1) << current);
         if (r != CUDA_SUCCESS) {
                 import_close(i);
                 return r;

@@ -8,6 +8,7 @@
 #include "preload/agent.h"
 #include "preload/core.h"
 #include "preload/extent.h"
+#include "preload/ipc.h"
 #include "preload/quiet.h"
 
 /* One that is mapped otherwise than it should be; NULL: none. *ret_busy: somebody is at one. */
@@ -85,6 +86,7 @@ void peer_update(void)
                 if (devices & ~g->peers) {
                         g->peers |= devices;
                         replay(g);
+                        ipc_import_reach(g);
                 }
                 lock_release(&core.lock);
         }

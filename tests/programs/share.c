@@ -7,6 +7,7 @@
  *   theirs N      the same with what was imported, after the event
  *   device        descriptors of the own memory, as for a device that is no GPU
  *   touch         check and rewrite --count blocks that nobody else has
+ *   second        copy what was imported to the second GPU, where the process has no context yet
  *   free, close   the own memory; what was imported, once
  *   renew         free the first block of the own memory while a capture goes on, and allocate it
  *                 again at the same address
@@ -159,6 +160,25 @@ static void renew(void)
                 program_fail(PROGRAM_EXIT_WRONG, "allocated again at another address");
 }
 
+static CUresult copy_to_second(void)
+{
+        CUcontext first, second;
+        CUdeviceptr copy;
+        CUresult r;
+
+        TRY(cu.CtxGetCurrent(&first));
+        TRY(cu.DevicePrimaryCtxRetain(&second, 1));
+        TRY(cu.CtxSetCurrent(second));
+        TRY(cu.MemAlloc(&copy, theirs.block[0].bytes));
+        r = cu.MemcpyDtoD(copy, theirs.block[0].at, theirs.block[0].bytes);
+        if (r == CUDA_SUCCESS)
+                r = cu.CtxSynchronize();
+        TRY(cu.MemFree(copy));
+        TRY(cu.CtxSetCurrent(first));
+        TRY(cu.DevicePrimaryCtxRelease(1));
+        return r;
+}
+
 /* As a library might, past all handlers of fork(). */
 static void leave_child(void)
 {
@@ -214,6 +234,8 @@ int main(int argc, char **argv)
                         sum = step_theirs(strtoull(line + 7, NULL, 10));
                 else if (!strcmp(line, "touch"))
                         sum = blocks_step(&private, round++);
+                else if (!strcmp(line, "second"))
+                        result = copy_to_second();
                 else if (!strcmp(line, "device"))
                         result = export_to_device();
                 else if (!strcmp(line, "free"))

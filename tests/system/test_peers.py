@@ -4,7 +4,7 @@ import subprocess
 
 import pytest
 
-from test_ipc import await_fixed, end, share
+from test_ipc import await_fixed, end, opened, share
 from world import MIB, wait_for
 
 ARGS = ["peers", "--bytes", "16MiB", "--block", "4MiB", "--seed", "5"]
@@ -40,6 +40,14 @@ def test_mappings_follow_what_comes_back(two):
     shown = [e["sums"] for e in plain.events("round")]
     assert [e["sums"] for e in p.events("round")][:len(shown)] == shown
     hold.finish()
+
+
+@pytest.mark.parametrize("sublet", [False, True], ids=["plain", "sublet"])
+def test_what_was_opened_before_the_second_gpu_was_used(two, sublet):
+    exporter, importer = opened(two, 4, shared=sublet)
+    assert importer.order("second")["result"] == 0
+    importer.order("close")
+    end(two, importer, exporter)
 
 
 def test_what_a_device_has_stays_until_it_is_freed(shared):
