@@ -228,6 +228,7 @@ CUresult extent_map_host(const struct gpu *g, struct extent *e)
 
         if (r != CUDA_SUCCESS)
                 return r;
+        e->peers = __atomic_load_n(&g->peers, __ATOMIC_RELAXED);
         r = extent_map_at(g, e, e->address);
         if (r != CUDA_SUCCESS)
                 extent_release(e);
@@ -242,6 +243,7 @@ CUresult extent_exchange(const struct gpu *g, struct extent *e, struct extent *o
         extent_unmap_at(other, other->address);
         extent_unmap_at(e, e->address);
         e->handle = other->handle;
+        e->peers = other->peers;
         r = extent_map_at(g, e, e->address);
         if (r == CUDA_SUCCESS) {
                 e->adopted = false;

@@ -23,7 +23,8 @@ static struct extent *find_other(struct gpu *g, bool *ret_busy)
                         continue;
                 if (e->busy)
                         *ret_busy = true;
-                else if (e->state == EXTENT_RESIDENT && e->peers != g->peers)
+                else if ((e->state == EXTENT_RESIDENT || e->state == EXTENT_MAPPED) &&
+                         e->peers != g->peers)
                         return e;
         }
         return NULL;

@@ -22,6 +22,13 @@ def test_two_gpus_of_one_process(two):
     assert two.program(*ARGS).ok().result() == plain.result()
 
 
+def test_memory_in_the_host_is_mapped_for_both(two):
+    """What does not lie on the card, and what was on either side when the second GPU was first used."""
+    plain = two.program(*ARGS, shared=False).ok()
+    p = two.program(*ARGS, SUBLET_MEMORY="overflow", SUBLET_KEEP="24MiB")
+    assert p.ok().result() == plain.result()
+
+
 def test_mappings_follow_what_comes_back(two):
     """Each round somebody else needs the first GPU: what comes back is mapped for the second one again."""
     plain = two.program(*ARGS, shared=False).ok()
