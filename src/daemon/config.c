@@ -292,18 +292,21 @@ int config_load(struct config *c, const char *path, char error[static CONFIG_ERR
         return r;
 }
 
-uint64_t config_capacity(const struct config *c, unsigned index, const char *uuid_text)
+bool config_is_for(const struct config_capacity *e, unsigned index, const char *uuid_text)
 {
         char number[16];
-        uint64_t bytes = 0;
 
         (void)snprintf(number, sizeof(number), "%u", index);
-        for (unsigned i = 0; i < c->n_capacities; i++) {
-                const char *gpu = c->capacities[i].gpu;
+        return !e->gpu[0] || strcmp(e->gpu, number) == 0 || strcmp(e->gpu, uuid_text) == 0;
+}
 
-                if (!gpu[0] || strcmp(gpu, number) == 0 || strcmp(gpu, uuid_text) == 0)
+uint64_t config_capacity(const struct config *c, unsigned index, const char *uuid_text)
+{
+        uint64_t bytes = 0;
+
+        for (unsigned i = 0; i < c->n_capacities; i++)
+                if (config_is_for(&c->capacities[i], index, uuid_text))
                         bytes = c->capacities[i].bytes;
-        }
         return bytes;
 }
 

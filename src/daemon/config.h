@@ -43,6 +43,8 @@ int config_read(struct config *c, FILE *file, const char *name,
 /* The same with a file: also -errno of opening it. */
 int config_load(struct config *c, const char *path, char error[static CONFIG_ERROR_MAX]);
 
+/* It is set for this GPU, or for all. */
+bool config_is_for(const struct config_capacity *e, unsigned index, const char *uuid_text);
 /* The capacity set for this GPU, or 0. */
 uint64_t config_capacity(const struct config *c, unsigned index, const char *uuid_text);
 

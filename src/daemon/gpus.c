@@ -32,6 +32,21 @@ static int gpus_add(struct gpus *g, const struct gpu *gpu, struct sched *sched)
         return 0;
 }
 
+/* A mistyped number or UUID leaves a card without its bound, and somebody relies on that. */
+static void name_absent(const struct gpus *g)
+{
+        for (unsigned i = 0; i < g->config->n_capacities; i++) {
+                const struct config_capacity *e = &g->config->capacities[i];
+                unsigned at = 0;
+
+                while (at < g->n && !config_is_for(e, at, g->list[at].uuid_text))
+                        at++;
+                if (at == g->n && e->gpu[0])
+                        log_warning("capacity is set for GPU %s, which this machine does not have",
+                                    e->gpu);
+        }
+}
+
 int gpus_open(struct gpus *g, const struct config *config, const struct nvml *nvml,
               struct sched *sched)
 {
@@ -55,6 +70,8 @@ int gpus_open(struct gpus *g, const struct config *config, const struct nvml *nv
                 }
                 r = gpus_add(g, &gpu, sched);
         }
+        if (nvml)
+                name_absent(g);
         return r;
 }
 

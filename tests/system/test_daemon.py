@@ -377,6 +377,14 @@ def nvml_uuid(d):
     return bytes.fromhex(text.removeprefix("GPU-").replace("-", ""))
 
 
+def test_a_capacity_for_a_card_that_is_not_here_is_named(daemon, card):
+    d = daemon("--capacity", "9=64MiB", "--capacity", "GPU-0=64MiB", "--capacity", "192MiB", "--capacity", "0=128MiB", **card)
+    assert d.gpu()["total"] == 128 * MIB
+    _, errors = d.end()
+    said = [line.split("warning: ")[1] for line in errors.splitlines() if "capacity is set" in line]
+    assert said == [f"capacity is set for GPU {name}, which this machine does not have" for name in ("9", "GPU-0")], errors
+
+
 def test_nvml_names_the_card_before_any_client(daemon, card):
     d = daemon(**card)
     gpu = d.gpu()
