@@ -47,31 +47,41 @@ static void name_absent(const struct gpus *g)
         }
 }
 
-int gpus_open(struct gpus *g, const struct config *config, const struct nvml *nvml,
-              struct sched *sched)
+static struct gpu *find(struct gpus *g, const uint8_t uuid[static 16])
+{
+        for (unsigned i = 0; i < g->n; i++)
+                if (memcmp(g->list[i].uuid, uuid, sizeof(g->list[i].uuid)) == 0)
+                        return &g->list[i];
+        return NULL;
+}
+
+int gpus_take(struct gpus *g, const struct nvml *nvml, struct sched *sched)
 {
         int r = 0;
 
-        memset(g, 0, sizeof(*g));
-        g->config = config;
-        for (unsigned i = 0; nvml && i < nvml_count(nvml) && r == 0; i++) {
-                struct gpu gpu = {.nvml_index = (int)i};
+        for (unsigned i = 0; i < nvml_count(nvml) && r == 0; i++) {
+                struct gpu gpu = {.nvml_index = (int)i}, *known;
                 uint64_t used;
 
-                if (g->n == SCHED_GPUS_MAX) {
-                        log_warning("only the first %d GPUs are shared", SCHED_GPUS_MAX);
-                        break;
-                }
                 if (nvml_describe(nvml, i, gpu.uuid_text, gpu.name) < 0 ||
                     nvml_parse_uuid(gpu.uuid_text, gpu.uuid) < 0 ||
                     nvml_memory(nvml, i, &gpu.driver_bytes, &used) < 0) {
                         log_warning("NVML does not describe GPU %u: left out", i);
                         continue;
                 }
+                known = find(g, gpu.uuid);
+                if (known) { /* a client was here before NVML */
+                        known->nvml_index = gpu.nvml_index;
+                        memcpy(known->name, gpu.name, sizeof(known->name));
+                        continue;
+                }
+                if (g->n == SCHED_GPUS_MAX) {
+                        log_warning("only the first %d GPUs are shared", SCHED_GPUS_MAX);
+                        break;
+                }
                 r = gpus_add(g, &gpu, sched);
         }
-        if (nvml)
-                name_absent(g);
+        name_absent(g);
         return r;
 }
 
@@ -79,13 +89,13 @@ int gpus_find(struct gpus *g, const uint8_t uuid[static 16], uint64_t driver_byt
               struct sched *sched, unsigned *ret_gpu)
 {
         struct gpu gpu = {.nvml_index = -1, .driver_bytes = driver_bytes};
+        const struct gpu *known = find(g, uuid);
         int r;
 
-        for (unsigned i = 0; i < g->n; i++)
-                if (memcmp(g->list[i].uuid, uuid, sizeof(gpu.uuid)) == 0) {
-                        *ret_gpu = i;
-                        return 0;
-                }
+        if (known) {
+                *ret_gpu = (unsigned)(known - g->list);
+                return 0;
+        }
         if (driver_bytes < CARD_MIN || driver_bytes > CARD_MAX)
                 return -EINVAL;
         memcpy(gpu.uuid, uuid, sizeof(gpu.uuid));

@@ -29,9 +29,8 @@ struct gpus {
         const struct config *config;
 };
 
-/* Take the cards NVML knows. nvml may be NULL. */
-int gpus_open(struct gpus *g, const struct config *config, const struct nvml *nvml,
-              struct sched *sched);
+/* Take the cards NVML knows: at the start, or when it is first there. g->config is set. */
+int gpus_take(struct gpus *g, const struct nvml *nvml, struct sched *sched);
 
 /* The card with this UUID, added with what the client's driver says where it is new. 0; -ENOSPC:
  * too many; -EINVAL: a size no card has. */

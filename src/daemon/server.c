@@ -22,6 +22,8 @@
 #include "daemon/nvml.h"
 #include "daemon/private.h"
 
+#define NVML_WAIT_NS        (NSEC_PER_SEC / 2) /* doubled with each try */
+#define NVML_WAIT_MAX_NS    (64 * NSEC_PER_SEC)
 #define RESTART_GRACE_NS    (2 * NSEC_PER_SEC)
 #define MEASURE_PERIOD_US   UINT64_C(1000000)
 #define ACCEPT_PAUSE_US     UINT64_C(100000)
@@ -168,6 +170,8 @@ static int on_measure_timer(sd_event_source *src, uint64_t usec, void *userdata)
 {
         struct server *s = userdata;
 
+        if (s->n_attached)
+                server_want_nvml(s);
         measure_all(s);
         neighbours_tick(s);
         session_resume(s);
@@ -313,16 +317,26 @@ static uint64_t host_budget(const struct config *c, uint64_t before)
         return host_memory_budget(&m, before);
 }
 
-static int open_gpus(struct server *s)
+static int open_nvml(struct server *s)
 {
         int r = nvml_open(&s->nvml);
 
-        if (r < 0)
+        if (r < 0) {
                 log_info("no NVML (%s): what others use on the cards is not seen", strerror(-r));
-        r = gpus_open(&s->gpus, s->config, s->nvml, s->sched);
+                s->nvml_wait_ns = MIN(2 * s->nvml_wait_ns, NVML_WAIT_MAX_NS);
+                s->nvml_next_ns = clock_now_ns() + s->nvml_wait_ns;
+                return 0;
+        }
+        r = gpus_take(&s->gpus, s->nvml, s->sched);
         if (r == 0)
                 measure_all(s);
         return r;
+}
+
+void server_want_nvml(struct server *s)
+{
+        if (!s->nvml && clock_now_ns() >= s->nvml_next_ns)
+                (void)open_nvml(s);
 }
 
 static int server_open(struct server *s)
@@ -355,8 +369,10 @@ static int server_open(struct server *s)
         if (!s->sched || !s->by_slot || !s->users)
                 return -ENOMEM;
         r = add_sources(s);
+        s->gpus.config = s->config;
+        s->nvml_wait_ns = NVML_WAIT_NS;
         if (r == 0)
-                r = open_gpus(s);
+                r = open_nvml(s);
         if (r == 0 && neighbours_open(s) < 0)
                 log_info("no socket for other daemons on these cards: they are not asked");
         return r;

@@ -39,9 +39,10 @@ struct server {
         const struct config *config;
         struct place *place;
         struct sched *sched;
-        struct sched_actions actions; /* of the event being handled */
-        struct pass pass;             /* descriptors that came with it */
-        struct nvml *nvml;            /* NULL: not here */
+        struct sched_actions actions;        /* of the event being handled */
+        struct pass pass;                    /* descriptors that came with it */
+        struct nvml *nvml;                   /* NULL: not here */
+        uint64_t nvml_wait_ns, nvml_next_ns; /* then it is tried again, if somebody has a GPU */
         struct gpus gpus;
         struct users *users;
         struct neighbours *neighbours; /* NULL: no socket for them */
@@ -91,6 +92,9 @@ void session_begin(struct server *s);   /* before an event of the scheduler */
 void session_perform(struct server *s); /* and after it: carry its actions out */
 /* A client is gone: what it had mapped of host memory is free. */
 void session_host_back(struct client *c);
+
+/* A client has a GPU: the driver is loaded, as it may not have been when the daemon began. */
+void server_want_nvml(struct server *s);
 
 /* What others use has changed: look again after this batch, not a second later. */
 void server_measure_soon(struct server *s);

@@ -310,8 +310,10 @@ static int on_attach(struct client *c, const struct wire_message *m)
         };
         bool fixed_refused;
         unsigned gpu;
-        int r = gpus_find(&s->gpus, in->uuid, in->total_bytes, s->sched, &gpu);
+        int r;
 
+        server_want_nvml(s);
+        r = gpus_find(&s->gpus, in->uuid, in->total_bytes, s->sched, &gpu);
         if (r < 0) {
                 refuse_gpu(c, m, r);
                 return 0;

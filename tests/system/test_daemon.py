@@ -11,6 +11,7 @@ import signal
 import socket
 import stat
 import subprocess
+import tempfile
 import time
 
 import pytest
@@ -389,6 +390,38 @@ def test_nvml_names_the_card_before_any_client(daemon, card):
     d = daemon(**card)
     gpu = d.gpu()
     assert gpu["total"] == 256 * MIB and gpu["uuid"].startswith("GPU-") and gpu["foreign"] == 0
+
+
+@pytest.mark.parametrize("known", [False, True])
+def test_nvml_that_comes_later_is_found(daemon, card, client, tmp_path, known):
+    """The driver is loaded after the daemon has begun, as early at boot; known: a client has named the card before."""
+    real = pathlib.Path(card["LD_LIBRARY_PATH"])
+    (tmp_path / "libsimcuda-there").touch()  # the loader forgets directories that are not there
+    d = daemon("--capacity", "9=1MiB", **(card | {"LD_LIBRARY_PATH": f"{tmp_path}"}))
+    assert d.status()["gpus"] == []
+    stranger = client(env=card)
+    stranger.take(100 * MIB)
+    with contextlib.ExitStack() as ended:
+        other = Daemon(ended.enter_context(tempfile.TemporaryDirectory(prefix="sublet-test-")), **card)
+        ended.callback(other.end)
+        uuid = nvml_uuid(other)
+    first = client().connect()
+    first.hello()
+    wait_for(lambda: known or d.status()["uptime_s"] > 1.1, what="the time for another try")
+    if known:
+        first.send("ATTACH", 0, total_bytes=256 * MIB, uuid=uuid)
+        first.expect("LIMIT")
+        assert d.gpu()["foreign"] == 0 and d.gpu()["name"] == "GPU 0"
+    for path in real.glob("lib*.so*"):
+        (tmp_path / path.name).symlink_to(path)
+    if not known:
+        first.send("ATTACH", 0, total_bytes=256 * MIB, uuid=uuid)
+        first.expect("ATTACHED")
+        assert d.gpu()["foreign"] >= 100 * MIB, "seen before anything is promised"
+    wait_for(lambda: d.gpu()["foreign"] >= 100 * MIB, what="the stranger's bytes")
+    assert d.gpu()["name"] != "GPU 0" and len(d.status()["gpus"]) == 1
+    _, errors = d.end()
+    assert errors.count("capacity is set for GPU 9") == 1
 
 
 def test_a_set_capacity_leaves_the_rest_to_others(daemon, card, client):
