@@ -81,6 +81,24 @@ static const struct setting {
         {"quantum", set_quantum},
 };
 
+/* What differs from the configuration, for the daemon that follows should this one crash. */
+static void keep_settings(const struct server *s)
+{
+        const struct sched_config *unless_set = &s->config->sched;
+        char mode[32] = "", quantum[48] = "", text[96] = "";
+
+        if (s->mode != unless_set->mode)
+                (void)snprintf(mode, sizeof(mode), "mode = %s\n", sched_mode_name(s->mode));
+        if (s->quantum_ns != unless_set->quantum_ns && s->quantum_ns)
+                (void)snprintf(quantum, sizeof(quantum), "quantum = %lluns\n",
+                               (unsigned long long)s->quantum_ns);
+        else if (s->quantum_ns != unless_set->quantum_ns)
+                (void)snprintf(quantum, sizeof(quantum), "quantum = auto\n");
+        if (mode[0] || quantum[0])
+                (void)snprintf(text, sizeof(text), "[daemon]\n%s%s", mode, quantum);
+        place_keep(s->place, text);
+}
+
 static json_t *order_set(struct server *s, json_t *order, const struct peer *peer)
 {
         struct config c = *s->config;
@@ -99,7 +117,10 @@ static json_t *order_set(struct server *s, json_t *order, const struct peer *pee
                 r = settings[i].apply(s, &c);
                 if (r == -EBUSY)
                         return answer_error("mode off has to wait: memory of a client is evicted");
-                return r < 0 ? answer_error(strerror(-r)) : json_object();
+                if (r < 0)
+                        return answer_error(strerror(-r));
+                keep_settings(s);
+                return json_object();
         }
         return answer_error("set what? mode and quantum can be set");
 }

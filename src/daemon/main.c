@@ -275,6 +275,8 @@ static int serve(const struct options *o, const struct place_options *where)
                 return r == -EALREADY ? EXIT_FAILURE : EXIT_USAGE;
         }
         r = server_run(&o->config, &place, false);
+        if (r >= 0)
+                place_keep(&place, "");
         place_close(&place, true);
         return r < 0 ? EXIT_FAILURE : EXIT_SUCCESS;
 }

@@ -22,6 +22,7 @@
 
 #define LOCK_FILE     "lock"
 #define MARKER_FILE   "running"
+#define SETTINGS_FILE "settings"
 #define PATH_MAX_HERE (PATHS_DIR_MAX + 32)
 
 static void path_in(const char *dir, const char *name, char ret[static PATH_MAX_HERE])
@@ -296,6 +297,38 @@ void place_mark(struct place *p, bool busy)
         if (busy && (fd < 0 || write(fd, text, (size_t)n) != n)) /* once: matters after a crash */
                 log_warning("cannot create %s: %s", path, strerror(errno));
         p->marked = busy;
+}
+
+/* ---- the settings ---- */
+
+void place_keep(const struct place *p, const char *text)
+{
+        _cleanup_close_ int fd = -EBADF;
+        char path[PATH_MAX_HERE];
+        ssize_t n = (ssize_t)strlen(text);
+
+        path_in(p->dir, SETTINGS_FILE, path);
+        if (n == 0) {
+                (void)unlink(path);
+                return;
+        }
+        fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+        if (fd < 0 || write(fd, text, (size_t)n) != n)
+                log_warning("cannot keep what was set in %s: %s", path, strerror(errno));
+}
+
+FILE *place_kept(const struct place *p)
+{
+        _cleanup_close_ int fd = -EBADF;
+        char path[PATH_MAX_HERE];
+        FILE *file;
+
+        path_in(p->dir, SETTINGS_FILE, path);
+        fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+        file = fd < 0 ? NULL : fdopen(fd, "r");
+        if (file)
+                (void)TAKE_FD(fd);
+        return file;
 }
 
 bool place_answers(const char *dir)

@@ -4,11 +4,13 @@
  * daemon's life and survives nothing, so sockets found without a lock are stale and are replaced.
  * The lock file itself is never removed (removing it would race with the next daemon).
  * The marker exists while clients may hold GPU memory: found at start, it tells a restart after a
- * crash from a first start, and how much host memory was promised. */
+ * crash from a first start, and how much host memory was promised. So do the settings that were
+ * made at run time and differ from the configuration's. */
 #pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <sys/types.h>
 
 #include "base/paths.h"
@@ -51,5 +53,10 @@ void place_sign(const struct place *p, pid_t pid);
 bool place_was_busy(const struct place *p, uint64_t *ret_promised_bytes);
 /* Clients may hold memory from now on, or no longer. */
 void place_mark(struct place *p, bool busy);
+/* What was set at run time, as text of the configuration: for the daemon that follows one which did
+ * not end by order. "": nothing, or no longer. */
+void place_keep(const struct place *p, const char *text);
+/* NULL: nothing was kept. */
+FILE *place_kept(const struct place *p);
 /* Somebody answers at the directory's client socket. */
 bool place_answers(const char *dir);

@@ -236,6 +236,7 @@ int private_start(const struct config *config, const struct place_options *o,
                 (void)!chdir("/"); /* keep no mount busy; a relative name has to keep its meaning */
         log_open("subletd", LOG_LEVEL_INFO);
         supervise(config, &place);
+        place_keep(&place, "");
         place_close(&place, true);
         exit(EXIT_SUCCESS);
 }

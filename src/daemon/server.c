@@ -12,6 +12,7 @@
 
 #include <systemd/sd-daemon.h>
 
+#include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/host.h"
 #include "base/log.h"
@@ -339,6 +340,23 @@ void server_want_nvml(struct server *s)
                 (void)open_nvml(s);
 }
 
+/* What was set at run time in a daemon that crashed holds on. */
+static void recall_settings(const struct server *s, struct sched_config *sc)
+{
+        _cleanup_fclose_ FILE *file = place_kept(s->place);
+        char error[CONFIG_ERROR_MAX];
+        struct config c = *s->config;
+
+        if (!file)
+                return;
+        if (config_read(&c, file, "what an earlier daemon kept", error) < 0)
+                log_info("%s", error);
+        sc->mode = c.sched.mode;
+        sc->quantum_ns = c.sched.quantum_ns;
+        log_info("an earlier daemon's mode and quantum hold: %s, %llu ms",
+                 sched_mode_name(sc->mode), (unsigned long long)(sc->quantum_ns / NSEC_PER_MSEC));
+}
+
 static int server_open(struct server *s)
 {
         struct sched_config sc = s->config->sched;
@@ -352,6 +370,7 @@ static int server_open(struct server *s)
                         return -EIO;
         } while (s->instance == 0);
         s->started_ns = clock_now_ns();
+        recall_settings(s, &sc);
         s->mode = sc.mode;
         s->quantum_ns = sc.quantum_ns;
         sc.host_budget_bytes = host_budget(s->config, promised);

@@ -819,6 +819,31 @@ print(order({place!r}, order="stop"))
     assert connectable(place)
 
 
+def test_what_was_set_outlives_a_crash_and_no_order_to_stop(daemon, place, tmp_path):
+    (tmp_path / "conf").write_text("[daemon]\nquantum = 7s\n")
+    options = (*CARD, "--config", tmp_path / "conf")
+
+    def settings(d):
+        return d.status()["mode"], d.status()["quantum"]
+
+    d = daemon(*options)
+    for setting, value, then in (("mode", "exclusive", ("exclusive", 7)), ("quantum", "1500us", ("exclusive", 0.0015)),
+                                 ("mode", "auto", ("auto", 0.0015)), ("quantum", "auto", ("auto", "auto"))):
+        assert order(place, order="set", **{setting: value}) == {}
+        d.end(signal.SIGKILL)
+        d = daemon(*options)
+        assert settings(d) == then
+    assert order(place, order="set", quantum="7s") == {}
+    assert not os.path.exists(f"{place}/settings"), "what the configuration says need not be kept"
+    assert order(place, order="set", mode="off") == {}
+    assert d.end()[0] == 0
+    d = daemon(*options)
+    assert settings(d) == ("auto", 7)
+    d.end(signal.SIGKILL)
+    pathlib.Path(place, "settings").write_text("[daemon]\nmode = sideways\n")
+    assert settings(daemon(*options)) == ("auto", 7)
+
+
 # ---- the private daemon ----
 
 

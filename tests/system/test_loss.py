@@ -71,7 +71,7 @@ def test_the_worker_of_a_private_daemon_killed(world):
         return done.returncode == 0 and json.loads(done.stdout)["instance"] != before
 
     wait_for(back, 30, "a new worker")
-    assert world.sublet("set", "quantum", "200ms").returncode == 0
+    assert world.status()["quantum"] == 0.2, "what was set holds on"
     wait_for(lambda: world.handoffs() >= 3, 60, "three hand-offs of the new worker")
     end(world, *programs)
 
