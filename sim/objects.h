@@ -52,7 +52,7 @@ struct CUstream_st {
         unsigned flags; /* CU_STREAM_NON_BLOCKING */
         int priority;
         uint64_t id;
-        bool legacy, per_thread;
+        bool legacy;
         bool destroyed; /* goes back to the free list when its work is done */
         struct op *first, **last;
         uint64_t submitted, done;
@@ -62,7 +62,7 @@ struct CUstream_st {
         struct capture *capture;
         struct CUgraphNode_st **tail; /* while capturing: what its next node follows */
         size_t tails;
-        struct CUstream_st *next_of_context, *next_of_thread, *next_free, *next_all;
+        struct CUstream_st *next_of_context, *next_free, *next_all;
 };
 
 struct CUevent_st {

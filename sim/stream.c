@@ -25,7 +25,14 @@ static uint64_t stream_last_id;
 /* Something got done; host threads wait here. Streams have a condition each. */
 static pthread_cond_t stream_progress = PTHREAD_COND_INITIALIZER;
 
-static __thread struct CUstream_st *thread_streams;
+/* The default streams of this thread, one a context. An object whose stream is gone may serve as
+ * another thread's: the id tells. */
+struct thread_stream {
+        struct thread_stream *next;
+        CUstream stream;
+        uint64_t id;
+};
+static __thread struct thread_stream *thread_streams;
 static pthread_key_t thread_key;
 static pthread_once_t thread_once = PTHREAD_ONCE_INIT;
 
@@ -346,7 +353,7 @@ CUresult stream_new(CUcontext c, unsigned flags, int priority, CUstream *ret_str
         s->flags = flags;
         s->priority = priority > 0 ? 0 : priority < -5 ? -5 : priority;
         s->id = ++stream_last_id;
-        s->legacy = s->per_thread = s->destroyed = false;
+        s->legacy = s->destroyed = false;
         s->first = NULL;
         s->last = &s->first;
         s->capture = NULL;
@@ -376,13 +383,21 @@ void stream_destroy_all(CUcontext c)
         }
 }
 
+static bool thread_stream_lives(const struct thread_stream *t)
+{
+        return t->stream->id == t->id && !t->stream->destroyed;
+}
+
 static void thread_ends(void *list)
 {
+        struct thread_stream **head = list;
+
         pthread_mutex_lock(&sim.lock);
-        for (CUstream s = list, next; s; s = next) {
-                next = s->next_of_thread;
-                if (!s->destroyed && s->magic == MAGIC_STREAM && s->per_thread)
-                        stream_destroy_locked(s);
+        for (struct thread_stream *t; (t = *head);) {
+                *head = t->next;
+                if (thread_stream_lives(t))
+                        stream_destroy_locked(t->stream);
+                free(t);
         }
         pthread_mutex_unlock(&sim.lock);
 }
@@ -395,30 +410,31 @@ static void thread_make_key(void)
 /* The calling thread's default stream in c. Those of contexts that are gone drop out on the way. */
 static CUresult stream_of_thread(CUcontext c, CUstream *ret_stream)
 {
-        struct CUstream_st **p = &thread_streams;
+        struct thread_stream **p = &thread_streams, *t;
         CUresult r;
 
         (void)pthread_once(&thread_once, thread_make_key);
-        while (*p) {
-                CUstream s = *p;
-
-                if (s->destroyed || s->magic != MAGIC_STREAM || !s->per_thread) {
-                        *p = s->next_of_thread;
+        while ((t = *p)) {
+                if (!thread_stream_lives(t)) {
+                        *p = t->next;
+                        free(t);
                         continue;
                 }
-                if (s->context == c) {
-                        *ret_stream = s;
+                if (t->stream->context == c) {
+                        *ret_stream = t->stream;
                         return CUDA_SUCCESS;
                 }
-                p = &s->next_of_thread;
+                p = &t->next;
         }
-        r = stream_new(c, 0, 0, ret_stream);
-        if (r != CUDA_SUCCESS)
+        t = malloc(sizeof(*t));
+        r = t ? stream_new(c, 0, 0, ret_stream) : CUDA_ERROR_OUT_OF_MEMORY;
+        if (r != CUDA_SUCCESS) {
+                free(t);
                 return r;
-        (*ret_stream)->per_thread = true;
-        (*ret_stream)->next_of_thread = thread_streams;
-        thread_streams = *ret_stream;
-        (void)pthread_setspecific(thread_key, thread_streams);
+        }
+        *t = (struct thread_stream){thread_streams, *ret_stream, (*ret_stream)->id};
+        thread_streams = t;
+        (void)pthread_setspecific(thread_key, &thread_streams);
         return CUDA_SUCCESS;
 }
 

@@ -254,6 +254,50 @@ static void note_stream(CUstream s, CUresult status, void *data)
         note(data);
 }
 
+static CUcontext shared_context;
+static unsigned long long id_elsewhere;
+static pthread_barrier_t both;
+
+static void *thread_that_comes_later(void *unused)
+{
+        OK(cuCtxSetCurrent(shared_context));
+        OK(cuStreamGetId(CU_STREAM_PER_THREAD, &id_elsewhere));
+        (void)pthread_barrier_wait(&both);
+        (void)pthread_barrier_wait(&both); /* its stream lives as long as it does */
+        return NULL;
+}
+
+/* What the streams of a context that is gone were made of serves again, in some order: `others` go
+ * first. */
+static void meet_a_later_thread(unsigned others)
+{
+        unsigned long long id;
+        CUcontext gone;
+        pthread_t t;
+
+        OK(cuCtxCreate_v2(&gone, 0, 0));
+        OK(cuStreamGetId(CU_STREAM_PER_THREAD, &id));
+        OK(cuCtxDestroy_v2(gone));
+        OK(cuCtxSetCurrent(shared_context));
+        for (unsigned i = 0; i < others; i++)
+                (void)stream_new(CU_STREAM_DEFAULT);
+        CHECK_EQUAL(pthread_create(&t, NULL, thread_that_comes_later, NULL), 0);
+        (void)pthread_barrier_wait(&both);
+        OK(cuStreamGetId(CU_STREAM_PER_THREAD, &id));
+        CHECK(id != id_elsewhere);
+        (void)pthread_barrier_wait(&both);
+        CHECK_EQUAL(pthread_join(t, NULL), 0);
+        OK(cuStreamQuery(CU_STREAM_PER_THREAD));
+}
+
+SIM_TEST(a_threads_stream_is_its_own_also_after_one_in_a_context_that_is_gone)
+{
+        shared_context = unit_begin();
+        CHECK_EQUAL(pthread_barrier_init(&both, NULL, 2), 0);
+        for (unsigned others = 0; others < 4; others++)
+                meet_a_later_thread(others);
+}
+
 SIM_TEST(host_functions_run_in_order_and_outside_the_driver)
 {
         struct order o = {0};
@@ -511,6 +555,8 @@ int main(void)
                 cmocka_unit_test(events_measure_the_time_between_them),
                 cmocka_unit_test(per_thread_streams_are_one_a_thread),
                 cmocka_unit_test(threads_come_and_go_with_their_streams),
+                cmocka_unit_test(
+                        a_threads_stream_is_its_own_also_after_one_in_a_context_that_is_gone),
                 cmocka_unit_test(host_functions_run_in_order_and_outside_the_driver),
                 cmocka_unit_test(streams_wait_for_values_that_others_write),
                 cmocka_unit_test(a_pageable_source_may_be_changed_after_the_call),
