@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/log.h"
 #include "base/macros.h"
@@ -56,21 +57,32 @@ static int set_up(void)
 
 int core_setup(void)
 {
-        static struct lock once;
+        static struct bell done;
+        static _Atomic int process; /* whose thread does it */
         static _Atomic int result = 1;
-        int r = atomic_load_explicit(&result, memory_order_acquire);
+        int r = atomic_load_explicit(&result, memory_order_acquire), none = 0;
 
-        /* Without the lock: a child might be forked while another thread has it. */
         if (likely(r != 1))
                 return r;
-        lock_acquire(&once);
-        r = atomic_load_explicit(&result, memory_order_relaxed);
-        if (r == 1) {
+        if (atomic_compare_exchange_strong(&process, &none, (int)getpid())) {
                 r = set_up();
                 atomic_store_explicit(&result, r, memory_order_release);
+                bell_ring(&done);
+                return r;
         }
-        lock_release(&once);
-        return r;
+        /* Forked meanwhile: who does it is in the parent alone, and never comes to its end here. */
+        if (none != (int)getpid()) {
+                atomic_store(&core.bystander, true);
+                return -ECHILD;
+        }
+        for (;;) {
+                uint32_t heard = bell_listen(&done);
+
+                r = atomic_load_explicit(&result, memory_order_acquire);
+                if (r != 1)
+                        return r;
+                bell_wait(&done, heard, UINT64_MAX);
+        }
 }
 
 /* The process exits, and the driver is about to shut down. A thread that is inside it then may stay

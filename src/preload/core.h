@@ -123,7 +123,8 @@ static inline uint64_t core_limit(const struct gpu *g)
 }
 
 /* Load the driver and set the process up, once; called by every hook that is not a plain
- * submission. 0, or -errno: no driver. */
+ * submission. 0, or -errno: no driver, or this process was forked in the middle of it, and is a
+ * bystander that the driver's table answers as far as it was filled. */
 int core_setup(void);
 
 /* The GPU whose heap holds an address, and what is there; NULL: none. Lock held. */

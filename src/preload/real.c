@@ -5,6 +5,7 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <stdatomic.h>
+#include <unistd.h>
 
 #include "preload/doors.h"
 #include "preload/libc_compat.h"
@@ -59,12 +60,17 @@ static void real_publish(void *const addresses[static DOOR_COUNT])
 int real_open(void)
 {
         static struct lock publishing;
+        static _Atomic int process; /* whose thread was the first to begin */
         void *addresses[DOOR_COUNT] = {NULL};
         void *library;
-        int state = atomic_load_explicit(&real_state, memory_order_acquire);
+        int state = atomic_load_explicit(&real_state, memory_order_acquire), none = 0;
 
         if (likely(state != REAL_UNOPENED))
                 return real_result(state);
+        /* Forked while a thread of the parent was at it: so was the loader, which is as it was. */
+        if (!atomic_compare_exchange_strong(&process, &none, (int)getpid()) &&
+            none != (int)getpid())
+                return real_result(REAL_ABSENT);
 
         /* Threads that race all do this: the loader counts them, and the first one back publishes.
          */

@@ -16,5 +16,6 @@ struct real_driver {
 extern struct real_driver real;
 
 /* Load libcuda.so.1 and fill the table, once; later calls return the first result. 0, or -ENOENT:
- * no driver on this machine. Thread-safe, does not allocate with malloc(). */
+ * no driver on this machine, or this process was forked while it was being loaded. Thread-safe,
+ * does not allocate with malloc(). */
 int real_open(void);

@@ -1,8 +1,9 @@
 """What begins in one thread while its like comes to an end in another one."""
 
+import os
 import subprocess
 
-from world import wait_for
+from world import BUILD, wait_for
 
 MIB = 1 << 20
 
@@ -13,3 +14,8 @@ def test_a_primary_context_retained_while_it_is_released(shared):
     p.await_event("filled")
     wait_for(lambda: shared.clients()[p.pid]["backed"] >= 8 * MIB, 20, "its memory to be in the books")
     p.finish()
+
+
+def test_a_child_that_is_forked_while_the_driver_is_being_loaded(world):
+    """It has no CUDA, and is told so; nothing in it waits for the thread that it does not have."""
+    world.program("early", LD_LIBRARY_PATH=os.path.join(BUILD, "tests", "slowdriver")).ok()
