@@ -11,7 +11,7 @@
 
 bool allowance_applies(const struct client *c)
 {
-        return !peer_is_trusted(&c->peer);
+        return !c->peer.trusted;
 }
 
 /* What c's user holds on a GPU or waits for, c left out: what is asked for while the card is full

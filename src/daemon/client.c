@@ -327,7 +327,7 @@ static int client_new(struct server *s, int fd, const struct peer *peer, struct 
         c->peer = *peer;
         c->user = user;
         /* Others' are closed unseen: see hangup.h. */
-        c->may_pass = peer_is_trusted(peer);
+        c->may_pass = peer->trusted;
         if (c->may_pass)
                 peer_pass_descriptors(fd, true);
         memset(c->gpu_of, 0xff, sizeof(c->gpu_of)); /* -1 */

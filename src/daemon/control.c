@@ -149,7 +149,7 @@ static const char *objection(const struct control *k, const struct order *o)
 
         if (k->viewer && !o->public)
                 return "this socket answers nothing but the status";
-        if (peer_is_trusted(&k->peer))
+        if (k->peer.trusted)
                 return NULL;
         if (!o->public)
                 return "orders are taken from the daemon's own user or from root outside a "

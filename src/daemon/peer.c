@@ -57,21 +57,6 @@ static int open_peer(int fd, pid_t pid, int *ret_pidfd)
         return errno == ESRCH || is_shortage(errno) ? -errno : 0;
 }
 
-int peer_identify(int fd, struct peer *ret)
-{
-        struct ucred cred;
-        socklen_t n = sizeof(cred);
-        int pidfd, r;
-
-        if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &n) < 0)
-                return -errno;
-        r = open_peer(fd, cred.pid, &pidfd);
-        if (r < 0)
-                return r;
-        *ret = (struct peer){cred.pid, cred.uid, cred.gid, pidfd, pid_namespace(cred.pid)};
-        return 0;
-}
-
 bool peer_same_tenant(const struct peer *a, const struct peer *b)
 {
         return a->uid == b->uid && a->pid_namespace && a->pid_namespace == b->pid_namespace;
@@ -120,12 +105,40 @@ static bool same_user_namespace(pid_t pid)
         return n > 0 && n == m && memcmp(theirs, ours, n) == 0;
 }
 
-bool peer_is_trusted(const struct peer *p)
+/* What /proc says is of this process only if it is still there afterwards. Where no descriptor is
+ * left to look, that is no answer. */
+static int find_trust(struct peer *p)
 {
+        p->trusted = p->uid == geteuid();
+        if (p->uid != 0)
+                return 0;
         /* uid 0 of a container without a user namespace is uid 0 here, too. */
-        if (p->uid == 0)
-                return peer_outside_container(p->pid) && same_user_namespace(p->pid);
-        return p->uid == geteuid();
+        errno = 0;
+        p->trusted = peer_outside_container(p->pid) && same_user_namespace(p->pid) &&
+                     !peer_ended(p->pidfd);
+        return !p->trusted && is_shortage(errno) ? -errno : 0;
+}
+
+int peer_identify(int fd, struct peer *ret)
+{
+        struct ucred cred;
+        socklen_t n = sizeof(cred);
+        int pidfd, r;
+
+        if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &n) < 0)
+                return -errno;
+        r = open_peer(fd, cred.pid, &pidfd);
+        if (r < 0)
+                return r;
+        *ret = (struct peer){.pid = cred.pid,
+                             .uid = cred.uid,
+                             .gid = cred.gid,
+                             .pidfd = pidfd,
+                             .pid_namespace = pid_namespace(cred.pid)};
+        r = find_trust(ret);
+        if (r < 0)
+                cleanup_close(&pidfd);
+        return r;
 }
 
 void peer_pass_descriptors(int fd, bool pass)

@@ -10,17 +10,18 @@ struct peer {
         gid_t gid;
         int pidfd;           /* -EBADF where the process cannot be seen; the holder closes it */
         ino_t pid_namespace; /* 0: unknown */
+        bool trusted; /* may give orders: the daemon's own user, or root outside a container */
 };
 
-/* 0; -ESRCH: the process has ended already; -EMFILE, -ENFILE: no descriptor is left, or -errno. */
+/* All of it is of the process that connected, at this moment: once a connection, when it is
+ * accepted. Later its number may be another's. 0; -ESRCH: the process has ended already; -EMFILE,
+ * -ENFILE: no descriptor is left, or -errno. */
 int peer_identify(int fd, struct peer *ret);
 /* The process of this pidfd has ended. False for -EBADF: unknown. */
 bool peer_ended(int pidfd);
 /* One user, on one side of every container's wall: as far as the kernel can tell, one may look into
  * the other's memory anyway. */
 bool peer_same_tenant(const struct peer *a, const struct peer *b);
-/* May give orders: the daemon's own user, or root outside a container. */
-bool peer_is_trusted(const struct peer *p);
 /* In our own pid namespace, not in one below it: container roots are uid 0 for the kernel, too. */
 bool peer_outside_container(pid_t pid);
 /* Refuse descriptors at the sender's end, or no longer; connections are as the socket that listens.

@@ -205,7 +205,7 @@ static void release_former(struct client *c)
 /* Anybody may stand back; only who may give orders may push ahead of others. */
 static int allowed_priority(const struct client *c, int32_t wished)
 {
-        int most = peer_is_trusted(&c->peer) ? WIRE_PRIORITY_MAX : 0;
+        int most = c->peer.trusted ? WIRE_PRIORITY_MAX : 0;
         int allowed = wished > most ? most : MAX(wished, -WIRE_PRIORITY_MAX);
 
         if (allowed != wished)
@@ -624,7 +624,7 @@ static int on_who(struct client *c, const struct wire_message *m)
 
         if (holder) {
                 answer.HOLDER.pid = (uint32_t)holder->peer.pid;
-                if (holder->peer.uid == c->peer.uid || peer_is_trusted(&c->peer))
+                if (holder->peer.uid == c->peer.uid || c->peer.trusted)
                         (void)snprintf(answer.HOLDER.name, sizeof(answer.HOLDER.name), "%s",
                                        holder->name);
                 else

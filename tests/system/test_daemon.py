@@ -844,6 +844,34 @@ def test_what_was_set_outlives_a_crash_and_no_order_to_stop(daemon, place, tmp_p
     assert settings(daemon(*options)) == ("auto", 7)
 
 
+@needs_root
+def test_who_connected_is_who_gives_orders(daemon, place):
+    """Looked at once: its process may have ended since, and somebody else's may have its number."""
+    d = daemon("--shared", *CARD)
+    ours, theirs = socket.socketpair()
+    opener = os.fork()
+    if opener == 0:
+        s = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        s.connect(f"{place}/control.sock")
+        s.sendall(b'{"order":"status"}\n')
+        s.recv(1)
+        socket.send_fds(theirs, [b"x"], [s.fileno()])
+        os._exit(0)
+    _, fds, _, _ = socket.recv_fds(ours, 1, 1)
+    os.waitpid(opener, 0)
+    with socket.socket(fileno=fds[0]) as s:
+        s.settimeout(10)
+        s.sendall(b'{"order":"stop"}\n')
+        answer = b""
+        while not answer.endswith(b"\n{}\n"):  # after the rest of the status
+            part = s.recv(65536)
+            assert part, answer[-200:]
+            answer += part
+    ours.close()
+    theirs.close()
+    assert d.process.wait(10) == 0
+
+
 # ---- the private daemon ----
 
 
