@@ -285,10 +285,11 @@ static void refuse_gpu(struct client *c, const struct wire_message *m, int error
                                             : "no GPU has this much memory");
 }
 
-static void refuse_fixed(struct client *c, const struct wire_message *m)
+/* code: of fixed bytes, or of pinned ones, which are of the same share. */
+static void refuse_share(struct client *c, const struct wire_message *m, enum wire_refusal code)
 {
         session_refuse_one(
-                c, m->header.gpu, WIRE_REFUSED_FIXED, m->header.sequence,
+                c, m->header.gpu, code, m->header.sequence,
                 "this user's programs hold as much memory that cannot be moved as one user may");
 }
 
@@ -345,7 +346,7 @@ static int on_attach(struct client *c, const struct wire_message *m)
         send_attached(c, gpu, m->header.gpu);
         session_perform(s);
         if (fixed_refused)
-                refuse_fixed(c, m);
+                refuse_share(c, m, WIRE_REFUSED_FIXED);
         release_former(c);
         /* It came with memory that may have been taken for a stranger's until now. */
         if (in->backed + in->fixed > 0)
@@ -435,7 +436,7 @@ static int on_want(struct client *c, const struct wire_message *m)
         }
         if (w.fixed > v.fixed && w.fixed > allowance_fixed(c, gpu)) {
                 w.fixed = 0;
-                refuse_fixed(c, m);
+                refuse_share(c, m, WIRE_REFUSED_FIXED);
         }
         if (w.commit)
                 c->wish.kept = false; /* replaced */
@@ -462,9 +463,7 @@ static int on_pin(struct client *c, const struct wire_message *m)
         most = allowance_pinned(c, gpu);
         if (p.bytes > v.pinned && p.bytes > most) {
                 if (!p.held) {
-                        session_refuse_one(c, m->header.gpu, WIRE_REFUSED_PIN, m->header.sequence,
-                                           "this user's programs hold as much memory that cannot "
-                                           "be moved as one user may");
+                        refuse_share(c, m, WIRE_REFUSED_PIN);
                         return 0;
                 }
                 p.bytes = MAX(v.pinned, most); /* what is past it is not believed */
