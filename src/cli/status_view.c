@@ -15,7 +15,8 @@
 #define CLIENTS_MAX 4096
 #define UNKNOWN     "N/A"
 
-enum kind { TEXT, COUNT, SIZE, SECONDS };
+/* SELDOM: a count whose column is there only if some client has another one than 0. */
+enum kind { TEXT, COUNT, SELDOM, SIZE, SECONDS };
 
 /* One column of the clients' table. Where the table is too wide, those with a floor are cut to it,
  * and where that is not enough the others with a rank are left out, the first rank first. */
@@ -27,6 +28,7 @@ static const struct column {
         {"PID", "pid", COUNT, 0, 0},
         {"USER", "user", TEXT, 5, 5},
         {"NAME", "name", TEXT, 10, 0},
+        {"PRI", "priority", SELDOM, 0, 0},
         {"STATE", "state", TEXT, 0, 0},
         {"FOR", "since_s", SECONDS, 0, 6},
         {"ALLOCATED", "allocated", SIZE, 0, 7},
@@ -86,7 +88,7 @@ static void put_cell(const json_t *value, enum kind kind, char cell[CELL_MAX])
 {
         if (kind == TEXT && json_is_string(value))
                 put_text(json_string_value(value), cell);
-        else if (kind == COUNT && json_is_integer(value))
+        else if ((kind == COUNT || kind == SELDOM) && json_is_integer(value))
                 (void)snprintf(cell, CELL_MAX, "%" JSON_INTEGER_FORMAT, json_integer_value(value));
         else if (kind == SIZE && json_is_number(value))
                 put_short_size(json_number_value(value), cell);
@@ -159,13 +161,12 @@ static double bytes_of(const json_t *client, const char *field)
         return json_number_value(json_object_get(client, field));
 }
 
-/* Flags, what a client waits for and what was saved for it, on a line of their own: most clients
+/* Flags, whom a client waits for and what was saved for it, on a line of their own: most clients
  * have none of it. */
 static void print_notes(const json_t *client, FILE *out)
 {
         const json_t *flags = json_object_get(client, "flags"), *flag;
         const json_t *waiting_for = json_object_get(client, "waiting_for");
-        const json_t *priority = json_object_get(client, "priority");
         const char *separator = "        ";
         double spared = bytes_of(client, "spared_out") + bytes_of(client, "spared_in");
         double moved = bytes_of(client, "moved_out") + bytes_of(client, "moved_in");
@@ -181,11 +182,6 @@ static void print_notes(const json_t *client, FILE *out)
                 if (strcmp(cell, "idle") == 0)
                         continue;
                 (void)fprintf(out, "%s%s", separator, cell);
-                separator = ", ";
-        }
-        if (json_integer_value(priority) != 0) {
-                (void)fprintf(out, "%spriority %+" JSON_INTEGER_FORMAT, separator,
-                              json_integer_value(priority));
                 separator = ", ";
         }
         if (json_is_integer(waiting_for)) {
@@ -250,6 +246,17 @@ static int fit_columns(int widths[static ARRAY_SIZE(columns)], int limit)
         return 1;
 }
 
+static bool is_shown(const struct column *column, const json_t *clients)
+{
+        const json_t *client;
+        size_t i;
+
+        json_array_foreach (clients, i, client)
+                if (json_integer_value(json_object_get(client, column->field)) != 0)
+                        return true;
+        return column->kind != SELDOM;
+}
+
 static void print_clients(const json_t *clients, int width, FILE *out)
 {
         size_t n = MIN(json_array_size(clients), (size_t)CLIENTS_MAX);
@@ -264,6 +271,9 @@ static void print_clients(const json_t *clients, int width, FILE *out)
         if (!rows)
                 return;
         for (size_t i = 0; i < ARRAY_SIZE(columns); i++) {
+                widths[i] = 0;
+                if (!is_shown(&columns[i], clients))
+                        continue;
                 widths[i] = (int)strlen(columns[i].title);
                 for (size_t k = 0; k < n; k++) {
                         const json_t *client = json_array_get(clients, k);

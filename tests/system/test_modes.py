@@ -245,7 +245,9 @@ def test_a_priority_is_given_with_the_command(quick):
     for p in (by_option, by_variable, malformed):
         p.await_event("filled")
     assert (shown(by_option), shown(by_variable), shown(malformed)) == (-3, 7, 0)
-    assert "priority -3" in quick.status_text() and "priority +7" in quick.status_text()
+    table = [line.split() for line in quick.status_text().splitlines()]
+    at = next(line.index("PRI") for line in table if "PRI" in line)
+    assert sorted(line[at] for line in table if line[2:3] == ["hold"]) == ["-3", "0", "7"], table
     assert malformed.err().count("\n") == 1
     assert "SUBLET_PRIORITY is a number from -20 to 20, not 'high'" in malformed.err()
     for p in (by_option, by_variable, malformed):

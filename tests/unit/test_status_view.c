@@ -55,6 +55,23 @@ static void a_client_is_a_row_in_human_units(void **state)
         free(text);
 }
 
+static void priorities_take_a_column_where_there_are_any_and_no_lines(void **state)
+{
+        char *text = render(GPU("{\"pid\":1,\"priority\":0},{\"pid\":2,\"priority\":0}"));
+
+        assert_null(strstr(text, "PRI"));
+        free(text);
+
+        text = render_in(GPU("{\"pid\":1,\"name\":\"a\",\"state\":\"idle\",\"priority\":0},"
+                             "{\"pid\":2,\"name\":\"b\",\"state\":\"idle\",\"priority\":-20}"),
+                         46);
+        assert_non_null(strstr(text, "NAME PRI STATE"));
+        assert_non_null(strstr(text, "a      0 idle"));
+        assert_non_null(strstr(text, "b    -20 idle"));
+        assert_null(strstr(text, "priority"));
+        free(text);
+}
+
 /* Both ways together, of all that moved. */
 static void what_was_not_copied_is_said_where_anything_was_saved(void **state)
 {
@@ -173,6 +190,7 @@ int main(void)
 {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(a_client_is_a_row_in_human_units),
+                cmocka_unit_test(priorities_take_a_column_where_there_are_any_and_no_lines),
                 cmocka_unit_test(what_was_not_copied_is_said_where_anything_was_saved),
                 cmocka_unit_test(what_is_unknown_is_never_shown_as_zero),
                 cmocka_unit_test(columns_line_up),
