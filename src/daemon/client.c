@@ -419,7 +419,7 @@ int client_accept(sd_event_source *src, int fd, uint32_t events, void *userdata)
 
                 if (c >= 0) {
                         if (client_begin(s, c) < 0)
-                                hangup_close(c);
+                                (void)hangup_close(c);
                         continue;
                 }
                 if (c == -EMFILE || c == -ENFILE || c == -ENOMEM || c == -ENOBUFS)
@@ -434,7 +434,8 @@ void client_close(struct client *c)
         if (c->fd < 0)
                 return;
         c->io = sd_event_source_disable_unref(c->io);
-        hangup_close(c->fd);
+        if (hangup_close(c->fd))
+                (void)users_take_many(c->server->users, c->peer.uid, HANGUP_COST, clock_now_ns());
         c->fd = -EBADF;
         free(c->queue);
         c->queue = NULL;

@@ -323,7 +323,7 @@ static int accept_one(struct server *s, int fd, bool viewer)
         if (c < 0 && (errno == EMFILE || errno == ENFILE))
                 server_no_descriptor(s);
         if (c >= 0 && !control_begin(s, c, viewer))
-                hangup_close(c);
+                (void)hangup_close(c);
         return 0;
 }
 
@@ -340,7 +340,7 @@ int control_accept_viewer(sd_event_source *src, int fd, uint32_t events, void *u
 static void control_free(struct control *k)
 {
         (void)sd_event_source_disable_unref(k->io);
-        hangup_close(k->fd);
+        (void)hangup_close(k->fd);
         free(k->out);
         free(k);
 }

@@ -139,7 +139,7 @@ static bool read_rest(int fd, int *ret_fds, size_t *ret_n)
         return false;
 }
 
-void hangup_close(int fd)
+bool hangup_close(int fd)
 {
         int fds[HANGUP_BRINGS_MAX + 2];
         size_t n;
@@ -147,8 +147,9 @@ void hangup_close(int fd)
         (void)shutdown(fd, SHUT_RD); /* no more can come in */
         if (read_rest(fd, fds, &n)) {
                 (void)close(fd);
-                return;
+                return false;
         }
         fds[n++] = fd;
         close_elsewhere(fds, n);
+        return true;
 }

@@ -12,8 +12,8 @@
 #include <sys/socket.h>
 
 #define HANGUP_BRINGS_MAX 253 /* descriptors of one message: the kernel's bound */
-/* What descriptors cost a user of his rate, as so many messages. */
-#define HANGUP_COST 50
+/* What a process made for them costs a user of his rate, as so many messages. */
+#define HANGUP_COST 200
 
 /* Room for what a message brings: the sender's credentials, where they were asked for, and
  * descriptors. */
@@ -27,8 +27,8 @@ void hangup_expect(struct msghdr *h, union hangup_room *room);
 bool hangup_take(struct msghdr *h);
 
 /* Close a connection. What is unread is read first: the kernel would report a reset to the other
- * end before it has read our last words. */
-void hangup_close(int fd);
+ * end before it has read our last words. True: a process was made for it. */
+bool hangup_close(int fd);
 
 /* As many processes are closing as there may be: take no new connection. */
 bool hangup_is_busy(void);

@@ -597,7 +597,7 @@ void neighbours_close(struct server *s)
                 return;
         (void)sd_event_source_disable_unref(n->source);
         if (n->fd >= 0)
-                hangup_close(n->fd);
+                (void)hangup_close(n->fd);
         free(n);
         s->neighbours = NULL;
 }
