@@ -22,6 +22,12 @@ static int gpus_add(struct gpus *g, const struct gpu *gpu, struct sched *sched)
         if (g->n == SCHED_GPUS_MAX)
                 return -ENOSPC;
         *slot = *gpu;
+        /* Where only a client says what the card has, the setting counts. */
+        if (set > gpu->driver_bytes && gpu->nvml_index >= 0) {
+                log_warning("GPU %u has less than the capacity that is set for it: %llu MiB", g->n,
+                            (unsigned long long)(gpu->driver_bytes / MIB));
+                set = gpu->driver_bytes;
+        }
         slot->total_bytes = set ? set : gpu->driver_bytes;
         r = sched_gpu_add(sched, g->n, slot->total_bytes);
         if (r < 0)

@@ -386,6 +386,12 @@ def test_a_capacity_for_a_card_that_is_not_here_is_named(daemon, card):
     assert said == [f"capacity is set for GPU {name}, which this machine does not have" for name in ("9", "GPU-0")], errors
 
 
+def test_no_more_than_the_card_has_is_promised(daemon, card):
+    d = daemon("--capacity", "512MiB", **card)
+    assert d.gpu()["total"] == 256 * MIB
+    assert "GPU 0 has less than the capacity that is set for it: 256 MiB" in d.end()[1]
+
+
 def test_nvml_names_the_card_before_any_client(daemon, card):
     d = daemon(**card)
     gpu = d.gpu()
