@@ -285,13 +285,15 @@ static uint64_t agent_timeout(enum swap_progress progress, uint64_t now)
         return MIN(t, sub_sat(MIN(torture_next_ns(), overflow_next_ns()), now));
 }
 
-static void agent_sleep(uint64_t timeout_ns)
+/* On the sockets of the daemon and of other processes, as they were under the lock: what changes
+ * since kicks. */
+static void agent_sleep(uint64_t timeout_ns, int daemon, int others)
 {
         const struct timespec ts = {.tv_sec = (time_t)(timeout_ns / NSEC_PER_SEC),
                                     .tv_nsec = (long)(timeout_ns % NSEC_PER_SEC)};
         struct pollfd fds[3] = {{.fd = agent.wake, .events = POLLIN},
-                                {.fd = agent.fd, .events = POLLIN},
-                                {.fd = ipc_poll_fd(), .events = POLLIN}};
+                                {.fd = daemon, .events = POLLIN},
+                                {.fd = others, .events = POLLIN}};
         uint64_t count;
 
         (void)ppoll(fds, 3, timeout_ns == UINT64_MAX ? NULL : &ts, NULL);
@@ -310,6 +312,7 @@ static void *agent_main(void *unused)
         (void)core_relax();
         while (!core_passive() && !atomic_load(&core.exiter)) {
                 uint64_t timeout, tend;
+                int daemon, others;
                 bool late, again;
 
                 lock_acquire(&core.lock);
@@ -346,8 +349,10 @@ static void *agent_main(void *unused)
                 if (again)
                         timeout = 0;
                 sums_tell(false);
+                daemon = agent.fd;
+                others = ipc_poll_fd();
                 lock_release(&core.lock);
-                agent_sleep(timeout);
+                agent_sleep(timeout, daemon, others);
         }
         /* The GPU has failed, or the process exits. The daemon keeps what it has on us until the
          * process has ended. */
