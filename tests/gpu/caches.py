@@ -6,8 +6,8 @@ import statistics
 import sys
 import time
 
+import pages
 import suite
-from report import row
 from suite import GIB
 
 JOBS, CAPACITY_GIB, SECONDS, PAUSE = 5, 14, 20, 0.5
@@ -54,7 +54,7 @@ PARTS = {"caches": (caches, 175)}
 
 
 def figures(parts):
-    """(what, measured, goal, met), as in report.py."""
+    """(what, measured, goal, met), as in pages.py."""
     p = parts.get("caches", {})
     names = {"keep": f"caches kept, a card of {CAPACITY_GIB} GiB", "give": f"caches given back, a card of {CAPACITY_GIB} GiB",
              "plain": "the plain driver, all of the card"}
@@ -74,25 +74,12 @@ def figures(parts):
 
 
 def page(results):
-    m = results["machine"]
-    lines = [
-        "# Caches given back, on one H200",
-        "",
-        f"{m['gpu']}, {m['gpu_memory']}, driver {m['driver']}; {m['processors']} processors, kernel {m['kernel']}. Commit"
-        f" {m['commit']}, {m['date']}. Every figure is from this run; [h200-caches.json](h200-caches.json) holds all of them.",
-        "",
-        "| what | measured | goal | |",
-        "|---|---|---|---|",
-    ]
-    lines += [row(*f) for f in figures(results["parts"])]
-    failed = [(n, p["error"]) for n, p in results["parts"].items() if "error" in p]
-    lines += [f"- Part `{name}` did not finish: {error}" for name, error in failed]
-    lines += [
-        "",
+    return [
+        *pages.table(figures(results["parts"])),
+        *pages.unfinished(results["parts"]),
         f"`./dev gpu --only caches` runs this part (`tests/gpu/caches.py`): {JOBS} processes with Faster R-CNN in PyTorch, batches"
         f" of four pictures of random sizes and {PAUSE:g} s of pause after each, for {SECONDS} s. The daemon's `capacity` makes"
         " the card small. After the experiment of Gemini_UM, whose authors report 0.454 iterations a second with"
         " caches kept and 0.962 with caches emptied after every iteration, on a card of 11 GB and over Unified Memory.",
         "",
     ]
-    return "\n".join(lines)

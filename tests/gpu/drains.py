@@ -2,9 +2,9 @@
 
 import os
 
+import pages
 import suite
 from parts import size, wait_until
-from report import row
 from suite import Failure
 
 LENGTHS_MS = (1, 5, 20, 50)
@@ -93,7 +93,7 @@ PARTS = {
 
 
 def figures(parts):
-    """(what, measured, goal, met), as in report.py."""
+    """(what, measured, goal, met), as in pages.py."""
     out = []
     for name, r in parts.get("drains", {}).items():
         if isinstance(r, dict) and "beyond_ms" in r:
@@ -109,24 +109,11 @@ def figures(parts):
 
 
 def page(results):
-    m = results["machine"]
-    lines = [
-        "# Draining on one H200",
-        "",
-        f"{m['gpu']}, {m['gpu_memory']}, driver {m['driver']}; {m['processors']} processors, kernel {m['kernel']}. Commit"
-        f" {m['commit']}, {m['date']}. Every figure is from this run; [h200-drain.json](h200-drain.json) holds all of them.",
-        "",
-        "| what | measured | goal | |",
-        "|---|---|---|---|",
-    ]
-    lines += [row(*f) for f in figures(results["parts"])]
-    failed = [(n, p["error"]) for n, p in results["parts"].items() if "error" in p]
-    lines += [f"- Part `{name}` did not finish: {error}" for name, error in failed]
-    lines += [
-        "",
+    return [
+        *pages.table(figures(results["parts"])),
+        *pages.unfinished(results["parts"]),
         "`./dev gpu --only drains,entangled` runs these parts (`tests/gpu/drains.py`). A drain lasts from REVOKE to DRAINED"
         " (`SUBLET_TRACE`). Kernels: `tests/programs/burst.c`, a second of work submitted at a time by each of two programs"
         f" of {EACH_GIB} GiB.",
         "",
     ]
-    return "\n".join(lines)

@@ -4,10 +4,10 @@ driver, and where not everything fits the card."""
 import os
 import sys
 
+import pages
 import parts
 import suite
 from suite import Failure
-from torture import cell
 
 SHARED_GIB, PRIVATE_GIB, OTHER_GIB = 24, 40, 90  # of each of two; of a third
 TORCH_BALLAST_GIB = 60
@@ -124,19 +124,12 @@ PARTS = {"ipc-programs": (programs, 150), "ipc-torch": (torch_exchange, 150)}
 
 
 def figures(found):
-    return [(f"memory that other processes have open, {name}", cell(found[name].get("error", "equal")),
-             "equal, after hand-offs", "error" not in found[name]) for name in PARTS if name in found]
+    return pages.equal_or_not(PARTS, found, "memory that other processes have open")
 
 
 def page(results):
-    m, found = results["machine"], results["parts"]
-    lines = [
-        "# Memory that other processes have open (CUDA IPC), on one H200",
-        "",
-        f"{m['gpu']}, {m['gpu_memory']}, driver {m['driver']}; {m['processors']} processors, kernel {m['kernel']}. Commit"
-        f" {m['commit']}, {m['date']}. Every figure is from this run; [h200-ipc.json](h200-ipc.json) holds all of them.",
-        "",
-    ]
+    found = results["parts"]
+    lines = []
     p = found.get("ipc-programs", {})
     if "charged_after_the_exporter" in p:
         lines += ["## Driver-API programs", "",
@@ -152,6 +145,4 @@ def page(results):
                   f" them in place and sends others back, with {TORCH_BALLAST_GIB} GiB of random words beside them. Beside a"
                   f" program of {OTHER_GIB} GiB: {t['handoffs']} hand-offs; all values, bit for bit, as in an undisturbed run on"
                   f" the plain driver: {'yes' if t['equal'] else '**no**'}.", ""]
-    lines += [f"- Part `{n}` did not finish: {cell(p['error'], 900)}" for n, p in found.items() if "error" in p]
-    lines += [f"`./dev gpu --only {','.join(PARTS)}` runs these parts (`tests/gpu/ipc.py`).", ""]
-    return "\n".join(lines)
+    return [*lines, *pages.unfinished(found), f"`./dev gpu --only {','.join(PARTS)}` runs these parts (`tests/gpu/ipc.py`).", ""]

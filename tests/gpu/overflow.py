@@ -7,8 +7,8 @@ import os
 import sys
 import time
 
+import pages
 import suite
-from report import row
 from suite import Failure
 
 BUFFERS = 12     # of the two driver-API programs
@@ -162,21 +162,9 @@ def figures(parts):
 
 
 def page(results):
-    m = results["machine"]
-    lines = [
-        "# More than the card, on one H200",
-        "",
-        f"{m['gpu']}, {m['gpu_memory']}, driver {m['driver']}; {m['processors']} processors, kernel {m['kernel']}. Commit"
-        f" {m['commit']}, {m['date']}. Every figure is from this run; [h200-overflow.json](h200-overflow.json) holds all of"
-        " them.",
-        "",
-        "| what | measured | goal | |",
-        "|---|---|---|---|",
-    ]
-    lines += [row(*f) for f in figures(results["parts"])]
-    lines += [f"- Part `{n}` did not finish: {p['error']}" for n, p in results["parts"].items() if "error" in p]
-    lines += [
-        "",
+    return [
+        *pages.table(figures(results["parts"])),
+        *pages.unfinished(results["parts"]),
         f"`./dev gpu --only {','.join(PARTS)}` runs them (`tests/gpu/overflow.py`): medians of units of work of one process,"
         f" with so much of the card kept for it (`SUBLET_KEEP`). *streaming* uses each of its {BUFFERS} buffers of {BUFFER_MIB} MiB"
         f" once a unit; *hot* uses {HOT} of them {HOT_TIMES} times; *inference* is PyTorch, an embedding that is hardly touched"
@@ -185,4 +173,3 @@ def page(results):
         " known of the program.",
         "",
     ]
-    return "\n".join(lines)

@@ -9,9 +9,9 @@ import os
 import statistics
 import sys
 
+import pages
 import suite
 import unchanged
-from report import row
 from suite import GIB, Failure
 
 COUNT = 1_000_000
@@ -137,7 +137,7 @@ PARTS = {
 
 
 def figures(parts):
-    """(what, measured, goal, met), as in report.py."""
+    """(what, measured, goal, met), as in pages.py."""
     out = []
     for how, text in (("alloc", "cuMemAlloc"), ("async", "cuMemAllocAsync")):
         if how in parts.get("small", {}):
@@ -171,23 +171,10 @@ def figures(parts):
 
 
 def page(results):
-    m = results["machine"]
-    lines = [
-        "# Pools and small allocations on one H200",
-        "",
-        f"{m['gpu']}, {m['gpu_memory']}, driver {m['driver']}; {m['processors']} processors, kernel {m['kernel']}. Commit"
-        f" {m['commit']}, {m['date']}. Every figure is from this run; [h200-pools.json](h200-pools.json) holds all of them.",
-        "",
-        "| what | measured | goal | |",
-        "|---|---|---|---|",
-    ]
-    lines += [row(*f) for f in figures(results["parts"])]
-    failed = [(n, p["error"]) for n, p in results["parts"].items() if "error" in p]
-    lines += [f"- Part `{name}` did not finish: {error}" for name, error in failed]
-    lines += [
-        "",
+    return [
+        *pages.table(figures(results["parts"])),
+        *pages.unfinished(results["parts"]),
         "Sizes of the small allocations: 1 byte to 16 KiB, random. *Gives way* and *comes back* are a hand-off to and from a"
         " process that holds nearly all of the card and has written nothing to it.",
         "",
     ]
-    return "\n".join(lines)

@@ -1,4 +1,6 @@
-"""The suite's results as a page."""
+"""The page of the core's parts (parts.py)."""
+
+import pages
 
 GOALS = {
     "handoff_first_gb_s": 15.0,
@@ -11,23 +13,14 @@ GOALS = {
 }
 
 
-OPEN = "open"  # the interval holds the goal: neither met nor missed
-MARKS = {None: "", True: "met", False: "**short**", OPEN: "open"}
-
-
 def within(interval, goal):
     """Is a difference in percent at most the goal, as far as its interval can tell?"""
     low, high = interval
-    return True if high <= goal else False if low > goal else OPEN
-
-
-def row(what, measured, goal, met):
-    mark = MARKS[met]
-    return f"| {what} | {measured} | {goal} | {mark} |"
+    return True if high <= goal else False if low > goal else pages.OPEN
 
 
 def figures(parts):
-    """(what, measured, goal, met) of everything that has a figure; met is None where there is no goal."""
+    """(what, measured, goal, met), as in pages.py."""
     out = []
     p = parts.get("programs", {})
     if "handoffs" in p:
@@ -84,32 +77,15 @@ def figures(parts):
 
 
 def page(results):
-    m = results["machine"]
-    lines = [
-        "# The core on one H200",
-        "",
-        f"{m['gpu']}, {m['gpu_memory']}, driver {m['driver']}; {m['processors']} processors, {m['host_memory_gib']} GiB of"
-        f" RAM, kernel {m['kernel']}, glibc {m['libc']}. Commit {m['commit']}, {m['date']}. The whole suite took"
-        f" {results['seconds']:.0f} s. Every figure is from this run; [h200-core.json](h200-core.json) holds all of them.",
-        "",
-        "| what | measured | goal | |",
-        "|---|---|---|---|",
-    ]
-    lines += [row(*f) for f in figures(results["parts"])]
-    short = [f for f in figures(results["parts"]) if f[3] is False]
-    undecided = [f for f in figures(results["parts"]) if f[3] == OPEN]
-    failed = [(n, p["error"]) for n, p in results["parts"].items() if "error" in p]
-    lines += ["", "## What fell short", ""]
-    if not short and not failed and not undecided:
-        lines.append("Nothing.")
-    lines += [f"- {f[0]}: {f[1]}; the goal is {f[2]}." for f in short]
-    lines += [f"- {f[0]}: {f[1]}; the interval is too wide to say whether it is {f[2]}." for f in undecided]
-    lines += [f"- Part `{name}` did not finish: {error}" for name, error in failed]
-    lines += [
-        "",
+    touched = results["machine"].get("host_touched_gib", 0)
+    found = figures(results["parts"])
+    return [
+        *pages.table(found),
+        *pages.fell_short(found, results["parts"]),
         "## How it was measured",
         "",
-        "- `./dev gpu` runs `tests/gpu/run.py`; each part has a daemon of its own and leaves nothing running.",
+        "- `./dev gpu` runs `tests/gpu/run.py`; each part has a daemon of its own and leaves nothing running. This took"
+        f" {results['seconds']:.0f} s.",
         "- Programs: each word of memory is a function of address, round and seed; a kernel checks it, and another process"
         " recomputes the sums and compares words copied out.",
         "- Main job: `tests/gpu/trainer.py`, deterministic algorithms, no knowledge of sublet. The transformer reads the"
@@ -119,11 +95,10 @@ def page(results):
         "- Hand-off: bytes over the time from the first byte out of the one process to the last byte into the other,"
         " mapping included (`SUBLET_TRACE`); the drain before it is not in it. What is known of where the time goes is in"
         " [README.md](README.md).",
-        f"- Host memory touched before the first part (`--touch-host`): {m.get('host_touched_gib', 0)} GiB. A virtual machine"
+        f"- Host memory touched before the first part (`--touch-host`): {touched} GiB. A virtual machine"
         " may get its memory from its host only on first use, many times slower than anything measured here.",
         "- Alone: one process under sublet and one without, both warm, measured in turns, the order changing from pair to"
         " pair; the median of the pairs' relative differences, with the sign test's interval.",
         "- Fit: two processes of each kind on the card; each kind trains while the other kind waits.",
         "",
     ]
-    return "\n".join(lines)

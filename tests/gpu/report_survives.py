@@ -1,12 +1,12 @@
 """The page of the parts about sharing over time (survives.py)."""
 
-from report import row
+import pages
 
 GOALS = {"half_percent": 2.0, "wake_more_ms": 100.0}
 
 
 def figures(parts):
-    """(what, measured, goal, met), as in report.py."""
+    """(what, measured, goal, met), as in pages.py."""
     out = []
     e = parts.get("exclusive", {})
     for name, text in (("by_status", "as `sublet status` counts"), ("by_the_programs", "by the programs' own clocks"),
@@ -40,27 +40,10 @@ def figures(parts):
 
 
 def page(results):
-    m = results["machine"]
-    lines = [
-        "# Sharing over time on one H200",
-        "",
-        f"{m['gpu']}, {m['gpu_memory']}, driver {m['driver']}; {m['processors']} processors, {m['host_memory_gib']} GiB of"
-        f" RAM, kernel {m['kernel']}, glibc {m['libc']}. Commit {m['commit']}, {m['date']}. Every figure is from this run;"
-        " [h200-survives.json](h200-survives.json) holds all of them.",
-        "",
-        "| what | measured | goal | |",
-        "|---|---|---|---|",
-    ]
-    lines += [row(*f) for f in figures(results["parts"])]
-    short = [f for f in figures(results["parts"]) if f[3] is False]
-    failed = [(n, p["error"]) for n, p in results["parts"].items() if "error" in p]
-    lines += ["", "## What fell short", ""]
-    if not short and not failed:
-        lines.append("Nothing.")
-    lines += [f"- {f[0]}: {f[1]}; the goal is {f[2]}." for f in short]
-    lines += [f"- Part `{name}` did not finish: {error}" for name, error in failed]
-    lines += [
-        "",
+    found = figures(results["parts"])
+    return [
+        *pages.table(found),
+        *pages.fell_short(found, results["parts"]),
         "## How it was measured",
         "",
         "- `./dev gpu --only exclusive,wake` runs these parts (`tests/gpu/survives.py`).",
@@ -78,4 +61,3 @@ def page(results):
         "- The 99th percentile of 50 is the greatest of them.",
         "",
     ]
-    return "\n".join(lines)

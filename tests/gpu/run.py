@@ -20,6 +20,7 @@ import caches
 import drains
 import ipc
 import overflow
+import pages
 import parts
 import pools
 import report
@@ -30,21 +31,28 @@ import torture
 import unchanged
 import virtual
 
-# A page and its JSON file, whose parts they show, and how.
-PAGES = (("h200-core", parts.PARTS, report), ("h200-survives", survives.PARTS, report_survives),
-         ("h200-drain", drains.PARTS, drains), ("h200-torture", torture.PARTS, torture),
-         ("h200-unchanged", unchanged.PARTS, unchanged), ("h200-virtual", virtual.PARTS, virtual),
-         ("h200-caches", caches.PARTS, caches), ("h200-overflow", overflow.PARTS, overflow),
-         ("h200-ipc", ipc.PARTS, ipc), ("h200-pools", pools.PARTS, pools))
-PARTS = {name: part for _, shown, _ in PAGES for name, part in shown.items()}
+# A page's file (.md, and .json with everything), its title, whose parts it shows, and how.
+PAGES = (
+    ("h200-core", "The core on one H200", parts.PARTS, report),
+    ("h200-survives", "Sharing over time on one H200", survives.PARTS, report_survives),
+    ("h200-drain", "Draining on one H200", drains.PARTS, drains),
+    ("h200-torture", "Plain against torture on one H200", torture.PARTS, torture),
+    ("h200-unchanged", "Nothing moved for nothing, on one H200", unchanged.PARTS, unchanged),
+    ("h200-virtual", "Programs that map memory themselves, on one H200", virtual.PARTS, virtual),
+    ("h200-caches", "Caches given back, on one H200", caches.PARTS, caches),
+    ("h200-overflow", "More than the card, on one H200", overflow.PARTS, overflow),
+    ("h200-ipc", "Memory that other processes have open (CUDA IPC), on one H200", ipc.PARTS, ipc),
+    ("h200-pools", "Pools and small allocations on one H200", pools.PARTS, pools),
+)
+PARTS = {name: part for _, _, shown, _ in PAGES for name, part in shown.items()}
 
 
 def write(out, results):
-    for name, shown, how in PAGES:
+    for name, title, shown, how in PAGES:
         own = {**results, "parts": {n: p for n, p in results["parts"].items() if n in shown}}
         if not own["parts"]:
             continue
-        for ending, text in ((".json", json.dumps(own, indent=1) + "\n"), (".md", how.page(own))):
+        for ending, text in ((".json", json.dumps(own, indent=1) + "\n"), (".md", "\n".join([*pages.head(title, name, own), *how.page(own)]))):
             path = os.path.join(out, name + ending)
             with open(path + ".new", "w", encoding="utf-8") as f:
                 f.write(text)
@@ -116,9 +124,9 @@ def main():
         results["parts"][name] = run_part(name, build, arguments.out, arguments.limit - (time.monotonic() - began))
         results["seconds"] = round(time.monotonic() - began, 1)
         write(arguments.out, results)
-    figures = [f for _, _, how in PAGES for f in how.figures(results["parts"])]
+    figures = [f for *_, how in PAGES for f in how.figures(results["parts"])]
     for what, measured, goal, met in figures:
-        print(f"{report.MARKS[met].strip('*'):<6}{what}: {measured}" + (f" ({goal})" if goal else ""))
+        print(f"{pages.MARKS[met].strip('*'):<6}{what}: {measured}" + (f" ({goal})" if goal else ""))
     return 1 if any("error" in p for p in results["parts"].values()) else 0
 
 

@@ -9,8 +9,10 @@ import sys
 import time
 
 import frameworks
+import pages
 import parts
 import suite
+from pages import cell
 from suite import Failure
 
 sys.path.insert(0, os.path.join(suite.ROOT, "tests", "programs"))
@@ -168,11 +170,6 @@ def figures(parts):
     return out
 
 
-def cell(text, most=160):
-    text = " ".join(str(text).split()).replace("|", "/")
-    return text if len(text) <= most else text[:most - 2] + " …"
-
-
 def programs_table(parts, name):
     rows, _ = counted(parts, name)
     lines = ["| program | result | tortured, times | moved out, GiB |", "|---|---|---|---|"]
@@ -203,13 +200,8 @@ def frameworks_table(parts):
 
 
 def page(results):
-    m, parts = results["machine"], results["parts"]
+    parts = results["parts"]
     lines = [
-        "# Plain against torture on one H200",
-        "",
-        f"{m['gpu']}, {m['gpu_memory']}, driver {m['driver']}; {m['processors']} processors, kernel {m['kernel']}. Commit"
-        f" {m['commit']}, {m['date']}. Every figure is from this run; [h200-torture.json](h200-torture.json) holds all of them.",
-        "",
         "`SUBLET_TORTURE` evicts and restores a program's memory before random calls and at random moments"
         " ([operations.md](../operations.md#torture)). What a program computes must be what it computes on the plain driver.",
         "",
@@ -226,12 +218,10 @@ def page(results):
                  if isinstance(r, dict) and r.get("torture", "equal") not in ("equal", "close")}
         if wrong:
             lines += ["### What breaks", ""] + [f"- `{n}`: {cell(r['torture'], 900)}" for n, r in wrong.items()] + [""]
-    failed = [(n, p["error"]) for n, p in parts.items() if "error" in p]
-    lines += [f"- Part `{n}` did not finish: {cell(error, 900)}" for n, error in failed]
-    lines += [
+    return lines + [
+        *pages.unfinished(parts),
         f"`./dev gpu --only {','.join(PARTS)}` runs these parts (`tests/gpu/torture.py`, `tests/gpu/frameworks.py`,"
         " `tests/gpu/workloads`). The programs are `tests/programs/*.c` (`families.py` lists them with their arguments) and"
         " `tests/programs/runtime/*.cu`.",
         "",
     ]
-    return "\n".join(lines)

@@ -5,8 +5,8 @@ import statistics
 import sys
 import time
 
+import pages
 import suite
-from report import row
 from suite import GIB, Failure
 
 WEIGHTS_GIB = 60
@@ -116,7 +116,7 @@ SUBJECTS = {"infer": f"inference, {WEIGHTS_GIB} GiB of weights", "train": f"an a
 
 
 def figures(parts):
-    """(what, measured, goal, met), as in report.py."""
+    """(what, measured, goal, met), as in pages.py."""
     out = []
     for part in PARTS:
         for order, modes in parts.get(part, {}).items():
@@ -135,26 +135,12 @@ def figures(parts):
 
 
 def page(results):
-    m = results["machine"]
-    lines = [
-        "# Nothing moved for nothing, on one H200",
-        "",
-        f"{m['gpu']}, {m['gpu_memory']}, driver {m['driver']}; {m['processors']} processors, kernel {m['kernel']}. Commit"
-        f" {m['commit']}, {m['date']}. Every figure is from this run; [h200-unchanged.json](h200-unchanged.json) holds all"
-        " of them.",
-        "",
-        "| what | measured | goal | |",
-        "|---|---|---|---|",
-    ]
-    lines += [row(*f) for f in figures(results["parts"])]
-    failed = [(n, p["error"]) for n, p in results["parts"].items() if "error" in p]
-    lines += [f"- Part `{name}` did not finish: {error}" for name, error in failed]
-    lines += [
-        "",
+    return [
+        *pages.table(figures(results["parts"])),
+        *pages.unfinished(results["parts"]),
         "`./dev gpu --only unchanged,preallocated` runs these parts (`tests/gpu/unchanged.py`): medians of"
         f" {CYCLES - 1} hand-offs each way, with `SUBLET_UNCHANGED=auto` against `never`, beside a process that holds"
         f" {RIVAL_GIB} GiB which it never wrote to. Giving way lasts from the first extent that leaves until the other"
         " process can run; coming back likewise. Contents are compared at the end.",
         "",
     ]
-    return "\n".join(lines)

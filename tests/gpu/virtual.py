@@ -6,10 +6,10 @@ import os
 import statistics
 import sys
 
+import pages
 import parts
 import suite
 from suite import Failure
-from torture import cell
 
 EACH_GIB = 80  # of two programs
 TORCH = {"steps": 240, "epoch": 40, "ballast_gib": 84}
@@ -148,19 +148,12 @@ PARTS = {"virtual-programs": (programs, 170), "virtual-pages": (pages, 120), "vi
 
 
 def figures(found):
-    return [(f"programs that map memory themselves, {name}", cell(found[name].get("error", "equal")), "equal, after hand-offs",
-             "error" not in found[name]) for name in PARTS if name in found]
+    return pages.equal_or_not(PARTS, found, "programs that map memory themselves")
 
 
 def page(results):
-    m, found = results["machine"], results["parts"]
-    lines = [
-        "# Programs that map memory themselves, on one H200",
-        "",
-        f"{m['gpu']}, {m['gpu_memory']}, driver {m['driver']}; {m['processors']} processors, kernel {m['kernel']}. Commit"
-        f" {m['commit']}, {m['date']}. Every figure is from this run; [h200-virtual.json](h200-virtual.json) holds all of them.",
-        "",
-    ]
+    found = results["parts"]
+    lines = []
     rows = {n: r for part in ("virtual-programs", "virtual-pages") for n, r in found.get(part, {}).items()
             if isinstance(r, dict)}
     if rows:
@@ -184,6 +177,4 @@ def page(results):
                   f"Two processes that take 60 % of the card each when they begin, and fill {JAX_GIB} GiB of it: {j['handoffs']}"
                   f" hand-offs, {j['moved_out_gib']} GiB moved out; results as in an undisturbed run on the plain driver:"
                   f" {'yes' if all(j['equal']) else '**no**'}.", ""]
-    lines += [f"- Part `{n}` did not finish: {cell(p['error'], 900)}" for n, p in found.items() if "error" in p]
-    lines += [f"`./dev gpu --only {','.join(PARTS)}` runs these parts (`tests/gpu/virtual.py`).", ""]
-    return "\n".join(lines)
+    return [*lines, *pages.unfinished(found), f"`./dev gpu --only {','.join(PARTS)}` runs these parts (`tests/gpu/virtual.py`).", ""]

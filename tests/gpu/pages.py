@@ -1,0 +1,46 @@
+"""What the pages of docs/measurements that this suite writes have in common.
+
+A figure is (what, measured, goal, met); met is True, False, OPEN, or None where there is no goal."""
+
+OPEN = "open"  # the interval holds the goal: neither met nor missed
+MARKS = {None: "", True: "met", False: "**short**", OPEN: "open"}
+
+
+def head(title, file, results):
+    m = results["machine"]
+    return [f"# {title}", "",
+            f"{m['gpu']}, {m['gpu_memory']}, driver {m['driver']}; {m['processors']} processors, {m['host_memory_gib']} GiB of"
+            f" RAM, kernel {m['kernel']}, glibc {m['libc']}. Commit {m['commit']}, {m['date']}. Every figure is from this run;"
+            f" [{file}.json]({file}.json) holds all of them.", ""]
+
+
+def table(figures):
+    return ["| what | measured | goal | |", "|---|---|---|---|",
+            *(f"| {what} | {measured} | {goal} | {MARKS[met]} |" for what, measured, goal, met in figures), ""]
+
+
+def cell(text, most=160):
+    """In a table, a line of its own that is not too long."""
+    text = " ".join(str(text).split()).replace("|", "/")
+    return text if len(text) <= most else text[:most - 2] + " …"
+
+
+def failed(parts):
+    return [f"- Part `{name}` did not finish: {cell(p['error'], 900)}" for name, p in parts.items() if "error" in p]
+
+
+def unfinished(parts):
+    return [*failed(parts), ""] if failed(parts) else []
+
+
+def fell_short(figures, parts):
+    lines = [f"- {what}: {measured}; the goal is {goal}." for what, measured, goal, met in figures if met is False]
+    lines += [f"- {what}: {measured}; the interval is too wide to say whether it is {goal}."
+              for what, measured, goal, met in figures if met == OPEN]
+    return ["## What fell short", "", *(lines + failed(parts) or ["Nothing."]), ""]
+
+
+def equal_or_not(parts, found, what):
+    """Figures of parts that compare what programs compute with undisturbed runs, and fail where it is not the same."""
+    return [(f"{what}, {name}", cell(found[name].get("error", "equal")), "equal, after hand-offs", "error" not in found[name])
+            for name in parts if name in found]
