@@ -137,12 +137,9 @@ void context_ungreen(CUcontext c)
 EXPORT CUresult cuDevicePrimaryCtxRetain(CUcontext *ret_ctx, CUdevice device)
 {
         FAULT_AFTER(__func__);
-        CUresult r = api_enter(__func__, API_ANY, NULL);
+        CUresult r = device_enter(__func__, device);
         CUcontext c;
 
-        if (r != CUDA_SUCCESS)
-                return r;
-        r = device_check(device);
         if (r != CUDA_SUCCESS)
                 return r;
         if (!ret_ctx)
@@ -164,10 +161,8 @@ EXPORT CUresult cuDevicePrimaryCtxRetain(CUcontext *ret_ctx, CUdevice device)
 
 EXPORT CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device)
 {
-        CUresult r = api_enter(__func__, API_ANY, NULL);
+        CUresult r = device_enter(__func__, device);
 
-        if (r == CUDA_SUCCESS)
-                r = device_check(device);
         if (r != CUDA_SUCCESS)
                 return r;
         pthread_mutex_lock(&sim.lock);
@@ -186,10 +181,8 @@ EXPORT CUresult cuDevicePrimaryCtxRelease(CUdevice device)
 
 EXPORT CUresult cuDevicePrimaryCtxReset_v2(CUdevice device)
 {
-        CUresult r = api_enter(__func__, API_ANY, NULL);
+        CUresult r = device_enter(__func__, device);
 
-        if (r == CUDA_SUCCESS)
-                r = device_check(device);
         if (r != CUDA_SUCCESS)
                 return r;
         pthread_mutex_lock(&sim.lock);
@@ -208,10 +201,8 @@ EXPORT CUresult cuDevicePrimaryCtxReset(CUdevice device)
 
 EXPORT CUresult cuDevicePrimaryCtxSetFlags_v2(CUdevice device, unsigned int flags)
 {
-        CUresult r = api_enter(__func__, API_ANY, NULL);
+        CUresult r = device_enter(__func__, device);
 
-        if (r == CUDA_SUCCESS)
-                r = device_check(device);
         if (r != CUDA_SUCCESS)
                 return r;
         pthread_mutex_lock(&sim.lock);
@@ -227,10 +218,8 @@ EXPORT CUresult cuDevicePrimaryCtxSetFlags(CUdevice device, unsigned int flags)
 
 EXPORT CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned int *flags, int *active)
 {
-        CUresult r = api_enter(__func__, API_ANY, NULL);
+        CUresult r = device_enter(__func__, device);
 
-        if (r == CUDA_SUCCESS)
-                r = device_check(device);
         if (r != CUDA_SUCCESS)
                 return r;
         if (!flags || !active)

@@ -80,6 +80,13 @@ CUresult device_check(CUdevice device)
                                                              : CUDA_ERROR_INVALID_DEVICE;
 }
 
+CUresult device_enter(const char *function, CUdevice device)
+{
+        CUresult r = api_enter(function, API_ANY, NULL);
+
+        return r != CUDA_SUCCESS ? r : device_check(device);
+}
+
 EXPORT CUresult cuDriverGetVersion(int *ret_version)
 {
         if (!ret_version)
@@ -102,10 +109,8 @@ EXPORT CUresult cuDeviceGetCount(int *count)
 
 EXPORT CUresult cuDeviceGet(CUdevice *device, int ordinal)
 {
-        CUresult r = api_enter(__func__, API_ANY, NULL);
+        CUresult r = device_enter(__func__, ordinal);
 
-        if (r == CUDA_SUCCESS)
-                r = device_check(ordinal);
         if (r != CUDA_SUCCESS)
                 return r;
         if (!device)
@@ -116,10 +121,8 @@ EXPORT CUresult cuDeviceGet(CUdevice *device, int ordinal)
 
 EXPORT CUresult cuDeviceGetName(char *name, int len, CUdevice device)
 {
-        CUresult r = api_enter(__func__, API_ANY, NULL);
+        CUresult r = device_enter(__func__, device);
 
-        if (r == CUDA_SUCCESS)
-                r = device_check(device);
         if (r != CUDA_SUCCESS)
                 return r;
         if (!name || len <= 0)
@@ -130,10 +133,8 @@ EXPORT CUresult cuDeviceGetName(char *name, int len, CUdevice device)
 
 EXPORT CUresult cuDeviceGetUuid_v2(CUuuid *ret_uuid, CUdevice device)
 {
-        CUresult r = api_enter(__func__, API_ANY, NULL);
+        CUresult r = device_enter(__func__, device);
 
-        if (r == CUDA_SUCCESS)
-                r = device_check(device);
         if (r != CUDA_SUCCESS)
                 return r;
         if (!ret_uuid)
@@ -149,10 +150,8 @@ EXPORT CUresult cuDeviceGetUuid(CUuuid *ret_uuid, CUdevice device)
 
 EXPORT CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice device)
 {
-        CUresult r = api_enter(__func__, API_ANY, NULL);
+        CUresult r = device_enter(__func__, device);
 
-        if (r == CUDA_SUCCESS)
-                r = device_check(device);
         if (r != CUDA_SUCCESS)
                 return r;
         if (!bytes)
@@ -163,10 +162,8 @@ EXPORT CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice device)
 
 EXPORT CUresult cuDeviceGetAttribute(int *ret_value, CUdevice_attribute attribute, CUdevice device)
 {
-        CUresult r = api_enter(__func__, API_ANY, NULL);
+        CUresult r = device_enter(__func__, device);
 
-        if (r == CUDA_SUCCESS)
-                r = device_check(device);
         if (r != CUDA_SUCCESS)
                 return r;
         if (!ret_value || attribute < 1 || attribute >= CU_DEVICE_ATTRIBUTE_MAX)
@@ -195,10 +192,8 @@ EXPORT CUresult cuDeviceComputeCapability(int *major, int *minor, CUdevice devic
 
 EXPORT CUresult cuDeviceGetPCIBusId(char *pci_bus_id, int len, CUdevice device)
 {
-        CUresult r = api_enter(__func__, API_ANY, NULL);
+        CUresult r = device_enter(__func__, device);
 
-        if (r == CUDA_SUCCESS)
-                r = device_check(device);
         if (r != CUDA_SUCCESS)
                 return r;
         if (!pci_bus_id || len < 13)

@@ -132,13 +132,6 @@ CUresult graph_memory_run(struct graph_memory *m, bool to_allocate)
         return CUDA_SUCCESS;
 }
 
-static CUresult device_enter(const char *function, CUdevice device)
-{
-        CUresult r = api_enter(function, API_ANY, NULL);
-
-        return r != CUDA_SUCCESS ? r : device_check(device);
-}
-
 EXPORT CUresult cuDeviceGraphMemTrim(CUdevice device)
 {
         CUresult r = device_enter(__func__, device);

@@ -21,10 +21,8 @@ static struct CUdevResourceDesc_st all;
 EXPORT CUresult cuDeviceGetDevResource(CUdevice device, CUdevResource *ret_resource,
                                        CUdevResourceType type)
 {
-        CUresult r = api_enter(__func__, API_ANY, NULL);
+        CUresult r = device_enter(__func__, device);
 
-        if (r == CUDA_SUCCESS)
-                r = device_check(device);
         if (r != CUDA_SUCCESS)
                 return r;
         if (!ret_resource || type != CU_DEV_RESOURCE_TYPE_SM)

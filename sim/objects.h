@@ -95,3 +95,6 @@ void context_fail(CUcontext c, CUresult error);
 
 /* ---- device.c ---- */
 CUresult device_check(CUdevice device);
+
+/* Where an entry point with a device begins: api_enter(), then the device. */
+CUresult device_enter(const char *function, CUdevice device);

@@ -49,10 +49,8 @@ void peer_forget(CUcontext c)
 
 EXPORT CUresult cuDeviceCanAccessPeer(int *can_access_peer, CUdevice device, CUdevice peer_dev)
 {
-        CUresult r = api_enter(__func__, API_ANY, NULL);
+        CUresult r = device_enter(__func__, device);
 
-        if (r == CUDA_SUCCESS)
-                r = device_check(device);
         if (r == CUDA_SUCCESS)
                 r = device_check(peer_dev);
         if (r != CUDA_SUCCESS)

@@ -557,7 +557,7 @@ EXPORT CUresult cuMemPoolGetAccess(CUmemAccess_flags *flags, CUmemoryPool pool,
 
 /* ---- a device's pools ---- */
 
-static CUresult device_enter(const char *function, CUdevice device, const void *ret)
+static CUresult devices_pool_enter(const char *function, CUdevice device, const void *ret)
 {
         CUresult r = api_enter(function, API_ANY, NULL);
 
@@ -570,7 +570,7 @@ static CUresult device_enter(const char *function, CUdevice device, const void *
 
 EXPORT CUresult cuDeviceGetDefaultMemPool(CUmemoryPool *ret_pool, CUdevice device)
 {
-        CUresult r = device_enter(__func__, device, ret_pool);
+        CUresult r = devices_pool_enter(__func__, device, ret_pool);
 
         if (r != CUDA_SUCCESS)
                 return r;
@@ -582,7 +582,7 @@ EXPORT CUresult cuDeviceGetDefaultMemPool(CUmemoryPool *ret_pool, CUdevice devic
 
 EXPORT CUresult cuDeviceGetMemPool(CUmemoryPool *ret_pool, CUdevice device)
 {
-        CUresult r = device_enter(__func__, device, ret_pool);
+        CUresult r = devices_pool_enter(__func__, device, ret_pool);
 
         if (r != CUDA_SUCCESS)
                 return r;
@@ -594,7 +594,7 @@ EXPORT CUresult cuDeviceGetMemPool(CUmemoryPool *ret_pool, CUdevice device)
 
 EXPORT CUresult cuDeviceSetMemPool(CUdevice device, CUmemoryPool pool)
 {
-        CUresult r = device_enter(__func__, device, pool);
+        CUresult r = devices_pool_enter(__func__, device, pool);
 
         if (r == CUDA_SUCCESS)
                 r = pool_check(pool);

@@ -298,7 +298,7 @@ static const struct look *look_at(struct server *s, unsigned gpu)
         if (l->at_ns && now - l->at_ns < LOOK_NS)
                 return l;
         l->at_ns = now;
-        l->listing = s->nvml && s->gpus.list[gpu].nvml_index >= 0 &&
+        l->listing = is_measured(s, gpu) &&
                      nvml_processes(s->nvml, (unsigned)s->gpus.list[gpu].nvml_index, PROCESSES_MAX,
                                     processes, &l->n) == 0;
         for (unsigned i = 0; l->listing && i < l->n; i++)
