@@ -331,10 +331,10 @@ CUresult virtual_attribute(void *data, CUpointer_attribute attribute, CUdevicept
         case CU_POINTER_ATTRIBUTE_IS_MANAGED:
         case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
         case CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE:
-                *(bool *)data = false;
+                *(unsigned *)data = 0;
                 return CUDA_SUCCESS;
         case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
-                *(bool *)data = h->prop.allocFlags.gpuDirectRDMACapable != 0;
+                *(unsigned *)data = h->prop.allocFlags.gpuDirectRDMACapable != 0;
                 return CUDA_SUCCESS;
         case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
                 *(int *)data = (int)h->gpu->index;
@@ -346,7 +346,7 @@ CUresult virtual_attribute(void *data, CUpointer_attribute attribute, CUdevicept
                 *(size_t *)data = virtual_reservation(ptr)->bytes;
                 return CUDA_SUCCESS;
         case CU_POINTER_ATTRIBUTE_MAPPED:
-                *(bool *)data = true;
+                *(unsigned *)data = 1;
                 return CUDA_SUCCESS;
         case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
                 *(unsigned long long *)data = (unsigned long long)h->prop.requestedHandleTypes;

@@ -451,7 +451,6 @@ static CUresult pointer_attribute(void *data, CUpointer_attribute attribute, con
                 *(unsigned long long *)data =
                         p->block->id << 32 | (p->start - p->block->address) / HEAP_SMALL_ALIGN;
                 return CUDA_SUCCESS;
-        case CU_POINTER_ATTRIBUTE_IS_MANAGED:
         case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
                 *(unsigned *)data = g->rdma;
                 return CUDA_SUCCESS;
@@ -495,6 +494,7 @@ static CUresult pointer_attribute(void *data, CUpointer_attribute attribute, con
         case CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID:
                 *(unsigned long long *)data = p->block->id;
                 return CUDA_SUCCESS;
+        case CU_POINTER_ATTRIBUTE_IS_MANAGED:
         case CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE: /* not created for it */
                 *(unsigned *)data = 0;
                 return CUDA_SUCCESS;

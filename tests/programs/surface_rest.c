@@ -116,6 +116,29 @@ void rest_modules(void)
 
 /* ---- allocation and questions ---- */
 
+/* Answers that say what kind of memory it is; of a driver and device, the same for all that is
+ * allocated alike. */
+static void kind(CUdeviceptr p)
+{
+        static const CUpointer_attribute names[] = {
+                CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
+                CU_POINTER_ATTRIBUTE_IS_MANAGED,
+                CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
+                CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE,
+                CU_POINTER_ATTRIBUTE_MAPPED,
+                CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE,
+                CU_POINTER_ATTRIBUTE_ACCESS_FLAGS,
+        };
+        unsigned answer[ARRAY_SIZE(names)] = {0};
+
+        for (unsigned i = 0; i < ARRAY_SIZE(names); i++)
+                TRY(all.cuPointerGetAttribute(&answer[i], names[i], p));
+        program_say("pointer",
+                    "\"type\":%u,\"managed\":%u,\"device\":%u,\"ipc\":%u,\"mapped\":%u,\"rdma\":%u,"
+                    "\"access\":%u",
+                    answer[0], answer[1], answer[2], answer[3], answer[4], answer[5], answer[6]);
+}
+
 static void about(CUdeviceptr p, size_t offset, size_t bytes)
 {
         CUpointer_attribute names[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
@@ -135,6 +158,7 @@ static void about(CUdeviceptr p, size_t offset, size_t bytes)
         must(owner == play.context, "the context of a pointer");
         TRY(all.cuPointerGetAttribute(&start, CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR, p + offset));
         must(start <= p, "the mapping of a pointer");
+        kind(p + offset);
         TRY(all.cuPointerSetAttribute(&yes, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, p + offset));
         TRY(all.cuPointerGetAttribute(&sync, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, p));
         must(sync == 1, "an attribute that was set");
