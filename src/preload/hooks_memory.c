@@ -23,7 +23,8 @@
 #include "preload/rdma.h"
 #include "preload/swap.h"
 
-/* What the program is told: with the overflow the host counts, as far as it could be had. */
+/* What the program is told: with the overflow the host counts, as far as it could be had. Lock
+ * held. */
 static uint64_t told_total(const struct gpu *g)
 {
         return g->visible + (g->overflow ? core.host.most : 0);
@@ -398,8 +399,11 @@ CUresult hook_cuDeviceTotalMem_v2(size_t *bytes, CUdevice dev)
         if (r != CUDA_SUCCESS)
                 return r;
         g = core_attach(dev);
-        if (g)
-                *bytes = told_total(g);
+        if (!g)
+                return r;
+        lock_acquire(&core.lock);
+        *bytes = told_total(g);
+        lock_release(&core.lock);
         return r;
 }
 
