@@ -105,14 +105,14 @@ static void *set_free(void *argument)
                 TRY(cu.MemsetD32Async(flag, round, 1, other));
                 break;
         case FULLHOST:
-                *(volatile uint32_t *)word = round;
+                __atomic_store_n(word, round, __ATOMIC_RELEASE);
                 break;
         case FULLFREE:
                 if (pthread_create(&thread, NULL, free_spare, NULL))
                         program_fail(PROGRAM_EXIT_SETUP, "no thread");
                 (void)usleep((useconds_t)(options.ms * 1000));
                 TRY(cu.MemAlloc(&next, 4));
-                *(volatile uint32_t *)word = round;
+                __atomic_store_n(word, round, __ATOMIC_RELEASE);
                 (void)pthread_join(thread, NULL);
                 spare = next;
                 break;
@@ -120,7 +120,7 @@ static void *set_free(void *argument)
         case FUNCTION:
                 TRY(cu.MemsetD32Async(flag, round, 1, other));
                 TRY(cu.StreamSynchronize(other));
-                *(volatile uint32_t *)word = round;
+                __atomic_store_n(word, round, __ATOMIC_RELEASE);
                 atomic_store(&freed, round);
                 break;
         }
