@@ -130,6 +130,28 @@ static void a_part_of_what_lies_on_the_host_counts_no_longer(void **state)
         assert_false(block->extents[0].pinned || block->extents[1].pinned);
 }
 
+/* The daemon that comes counts nothing as fixed that is not backed. */
+static void what_is_not_there_when_the_daemon_goes_is_asked_for_again(void **state)
+{
+        struct extent *there = &block->extents[0], *away = &block->extents[1];
+        struct pin *p;
+
+        gpu->pin_allowed = GIB;
+        away->state = EXTENT_EVICTED;
+        p = pin_take(gpu, block, at, block->bytes);
+        assert_int_equal(pin_state(p), PIN_WAITING);
+        assert_true(there->pinned && away->pinned);
+        pin_back(gpu);
+        assert_true(there->pinned && !away->pinned);
+        assert_int_equal(gpu->pin_granted, there->bytes);
+        assert_int_equal(gpu->pin_wanted, block->bytes);
+        pin_allowed(gpu, block->bytes);
+        assert_true(away->pinned);
+        away->state = EXTENT_RESIDENT;
+        assert_int_equal(pin_state(p), PIN_READY);
+        pin_release(p);
+}
+
 #define RDMA_TEST(name) cmocka_unit_test_setup_teardown(name, two_extents, no_extents)
 
 int main(void)
@@ -139,6 +161,7 @@ int main(void)
                 RDMA_TEST(what_a_device_gets_of_a_pool_stays_too),
                 RDMA_TEST(what_is_refused_counts_no_longer),
                 RDMA_TEST(a_part_of_what_lies_on_the_host_counts_no_longer),
+                RDMA_TEST(what_is_not_there_when_the_daemon_goes_is_asked_for_again),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);
