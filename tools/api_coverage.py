@@ -83,9 +83,9 @@ class Tables:
             f"the tables, and the tables against the toolkit's stub library.", 118)
         out += ["", "- **Gate**: the call waits until all of the program's memory is on the card, because it submits work or",
                 "  because the driver looks at the memory behind a device pointer. Where the driver then runs out of memory, room is",
-                "  made and the call is repeated once.",
+                "  made and the call is repeated.",
                 "- **Hook**: sublet does it, or does something before or after.",
-                "- **Room**: not gated; where the driver runs out of memory, room is made and the call is repeated once.",
+                "- **Room**: not gated; where the driver runs out of memory, room is made and the call is repeated.",
                 "- **Passed**: goes to the driver untouched."]
         for title, rows in self.families:
             out += ["", f"## {title[0].upper()}{title[1:]}", "", "| what, and why | entry points |", "|---|---|"]

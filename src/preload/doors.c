@@ -37,38 +37,32 @@
                  : (uint64_t)DOOR_##symbol)
 
 /* Making room may take long and may need this very thread's work drained, so it happens outside the
- * gate; once, because a second refusal is the program's to deal with. */
-#define CU_SUBMIT(symbol, submits_to, params, args)                                               \
-        DOOR(symbol, params)                                                                      \
-        {                                                                                         \
-                door_count(DOOR_##symbol);                                                        \
-                for (bool retried = false;; retried = true) {                                     \
-                        struct gate_thread *pass = gate_enter(submits_to, WORK_OF(symbol, args)); \
-                        CUresult result = real.symbol args;                                       \
-                                                                                                  \
-                        gate_leave(pass);                                                         \
-                        if (likely(result != CUDA_ERROR_OUT_OF_MEMORY))                           \
-                                return result;                                                    \
-                        if (retried)                                                              \
-                                hooks_return_room();                                              \
-                        if (retried || !hooks_make_room())                                        \
-                                return result;                                                    \
-                }                                                                                 \
+ * gate. */
+#define CU_SUBMIT(symbol, submits_to, params, args)                                                \
+        DOOR(symbol, params)                                                                       \
+        {                                                                                          \
+                door_count(DOOR_##symbol);                                                         \
+                for (uint64_t room = 0;;) {                                                        \
+                        struct gate_thread *pass = gate_enter(submits_to, WORK_OF(symbol, args));  \
+                        CUresult result = real.symbol args;                                        \
+                                                                                                   \
+                        gate_leave(pass);                                                          \
+                        if (likely(result != CUDA_ERROR_OUT_OF_MEMORY) || !hooks_more_room(&room)) \
+                                return result;                                                     \
+                }                                                                                  \
         }
-#define CU_RETRY(symbol, submits_to, params, args)                                       \
-        DOOR(symbol, params)                                                             \
-        {                                                                                \
-                CUresult result;                                                         \
-                                                                                         \
-                door_count(DOOR_##symbol);                                               \
-                torture_before_call();                                                   \
-                result = real.symbol args;                                               \
-                if (unlikely(result == CUDA_ERROR_OUT_OF_MEMORY) && hooks_make_room()) { \
-                        result = real.symbol args;                                       \
-                        if (result == CUDA_ERROR_OUT_OF_MEMORY)                          \
-                                hooks_return_room();                                     \
-                }                                                                        \
-                return result;                                                           \
+#define CU_RETRY(symbol, submits_to, params, args)                                                 \
+        DOOR(symbol, params)                                                                       \
+        {                                                                                          \
+                CUresult result;                                                                   \
+                                                                                                   \
+                door_count(DOOR_##symbol);                                                         \
+                torture_before_call();                                                             \
+                for (uint64_t room = 0;;) {                                                        \
+                        result = real.symbol args;                                                 \
+                        if (likely(result != CUDA_ERROR_OUT_OF_MEMORY) || !hooks_more_room(&room)) \
+                                return result;                                                     \
+                }                                                                                  \
         }
 #define CU_CUSTOM(symbol, submits_to, params, args) \
         DOOR(symbol, params)                        \

@@ -14,6 +14,7 @@
 
 /* The daemon measures the card once a second, and believes the lowest of three. */
 #define ROOM_KEPT_NS (6 * NSEC_PER_SEC)
+#define ROOM_GROWS   4
 
 struct fixed {
         struct fixed *next;
@@ -30,27 +31,24 @@ static struct fixed **bucket_of(const void *handle)
         return &buckets[(((uintptr_t)handle >> 4) * UINT64_C(0x9e3779b97f4a7c15) >> 40) % BUCKETS];
 }
 
-/* How much a call of the driver's may have lacked. */
-static uint64_t room_bytes(const struct gpu *g)
+int fixed_ask_room(struct gpu *g, uint64_t *room)
 {
-        return MAX(g->context_bytes / 2, 32 * MIB);
-}
-
-int fixed_ask_room(struct gpu *g)
-{
-        int r = agent_take_fixed(g, room_bytes(g));
+        uint64_t more = *room ? *room * (ROOM_GROWS - 1) : MAX(g->context_bytes / 2, 32 * MIB);
+        int r = agent_take_fixed(g, more);
 
         if (r < 0)
                 return r;
-        g->fixed_room += room_bytes(g);
+        *room += more;
+        g->fixed_room += more;
         g->fixed_room_ns = clock_now_ns();
         return 0;
 }
 
-void fixed_return_room(struct gpu *g)
+void fixed_return_room(struct gpu *g, uint64_t *room)
 {
-        uint64_t bytes = MIN(g->fixed_room, room_bytes(g));
+        uint64_t bytes = MIN(g->fixed_room, *room); /* the agent may have given it back already */
 
+        *room = 0;
         g->fixed_room -= bytes;
         agent_return_fixed(g, bytes);
 }

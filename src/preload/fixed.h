@@ -28,9 +28,10 @@ void fixed_return(struct fixed *f);
 void fixed_return_context(CUcontext owner);
 
 /* Room for a call that is made once more because the driver itself lacked memory: how much, it does
- * not say. Waits for it; the lock is given up meanwhile. 0, -ENOMEM. It goes back when the call has
- * failed again, or else when the daemon has seen on the card what came of it. */
-int fixed_ask_room(struct gpu *g);
-void fixed_return_room(struct gpu *g);
+ * not say, so *room grows from time to time. Waits for it; the lock is given up meanwhile. 0,
+ * -ENOMEM. It goes back when all of it was not enough, or else when the daemon has seen on the card
+ * what came of it. */
+int fixed_ask_room(struct gpu *g, uint64_t *room);
+void fixed_return_room(struct gpu *g, uint64_t *room);
 /* Returns when to look again, in ns; UINT64_MAX: nothing is to go back. The agent. */
 uint64_t fixed_tend(uint64_t now_ns);

@@ -3,10 +3,10 @@
  *
  * doors.c generates one exported wrapper for each row of cuda_api.def by its behaviour:
  *
- * SUBMIT: gate_enter(), the real call, gate_leave(); out of memory is retried once by
- * hooks_make_room().
+ * SUBMIT: gate_enter(), the real call, gate_leave(); out of memory is retried while there is
+ * hooks_more_room().
  *
- * RETRY: the real call, not gated; out of memory is retried once by hooks_make_room().
+ * RETRY: the real call, not gated; out of memory is retried in the same way.
  *
  * CUSTOM: hook_<symbol>(args), written by hand in the module that owns the matter.
  *
@@ -32,9 +32,10 @@
 #undef CU_RETRY
 #undef CU_CUSTOM
 
-/* A driver call of the program's own ran out of device memory: ask for room. True: worth repeating
- * the call once. */
-int hooks_make_room(void);
+/* A driver call of the program's own ran out of device memory, and does not say how much it lacks:
+ * ask for room, each time for four times as much as was had for this call so far (*room; 0 at
+ * first). True: worth repeating the call. False: no more is to be had, and what was goes back. */
+bool hooks_more_room(uint64_t *room);
 /* Ask the daemon to promise room for so many more bytes of memory that can be moved. 0, or -ENOMEM.
  * core.lock held, given up meanwhile. */
 struct gpu;
@@ -53,9 +54,6 @@ bool hooks_grow(struct gpu *g, uint64_t more);
  * core.lock held. */
 uint64_t hooks_allowed(const struct gpu *g);
 void hooks_allocated(struct gpu *g);
-
-/* It was repeated and has run out of memory again: the room is not needed. */
-void hooks_return_room(void);
 
 /* The wrapper for a driver function by the address the real resolver returned; the address itself
  * where we catch nothing. */

@@ -126,17 +126,6 @@ static bool take(const CUDA_ARRAY3D_DESCRIPTOR *d, unsigned levels, struct fixed
         return *ret;
 }
 
-/* After the driver's answer. True: what was asked for was not enough, but now it may be. */
-static bool again(CUresult r, bool *first)
-{
-        bool retry = r == CUDA_ERROR_OUT_OF_MEMORY && *first && hooks_make_room();
-
-        if (r == CUDA_ERROR_OUT_OF_MEMORY && !*first)
-                hooks_return_room();
-        *first = false;
-        return retry;
-}
-
 static CUresult taken(struct fixed *f, CUresult r, const void *handle)
 {
         lock_acquire(&core.lock);
@@ -151,23 +140,23 @@ static CUresult taken(struct fixed *f, CUresult r, const void *handle)
 
 CUresult hook_cuArray3DCreate_v2(CUarray *ret_array, const CUDA_ARRAY3D_DESCRIPTOR *shape)
 {
-        struct fixed *room;
-        bool first = true;
+        struct fixed *taken_for;
+        uint64_t more = 0;
         CUresult r;
 
-        if (!take(shape, 1, &room))
+        if (!take(shape, 1, &taken_for))
                 return CUDA_ERROR_OUT_OF_MEMORY;
         do
                 r = real.cuArray3DCreate_v2(ret_array, shape);
-        while (again(r, &first));
-        return taken(room, r, r == CUDA_SUCCESS ? *ret_array : NULL);
+        while (r == CUDA_ERROR_OUT_OF_MEMORY && hooks_more_room(&more));
+        return taken(taken_for, r, r == CUDA_SUCCESS ? *ret_array : NULL);
 }
 
 CUresult hook_cuArrayCreate_v2(CUarray *ret_array, const CUDA_ARRAY_DESCRIPTOR *shape)
 {
         CUDA_ARRAY3D_DESCRIPTOR d = {0};
-        struct fixed *room;
-        bool first = true;
+        struct fixed *taken_for;
+        uint64_t more = 0;
         CUresult r;
 
         if (shape)
@@ -175,27 +164,27 @@ CUresult hook_cuArrayCreate_v2(CUarray *ret_array, const CUDA_ARRAY_DESCRIPTOR *
                                               .Height = shape->Height,
                                               .Format = shape->Format,
                                               .NumChannels = shape->NumChannels};
-        if (!take(shape ? &d : NULL, 1, &room))
+        if (!take(shape ? &d : NULL, 1, &taken_for))
                 return CUDA_ERROR_OUT_OF_MEMORY;
         do
                 r = real.cuArrayCreate_v2(ret_array, shape);
-        while (again(r, &first));
-        return taken(room, r, r == CUDA_SUCCESS ? *ret_array : NULL);
+        while (r == CUDA_ERROR_OUT_OF_MEMORY && hooks_more_room(&more));
+        return taken(taken_for, r, r == CUDA_SUCCESS ? *ret_array : NULL);
 }
 
 CUresult hook_cuMipmappedArrayCreate(CUmipmappedArray *ret_mipmap,
                                      const CUDA_ARRAY3D_DESCRIPTOR *shape, unsigned int levels)
 {
-        struct fixed *room;
-        bool first = true;
+        struct fixed *taken_for;
+        uint64_t more = 0;
         CUresult r;
 
-        if (!take(shape, levels, &room))
+        if (!take(shape, levels, &taken_for))
                 return CUDA_ERROR_OUT_OF_MEMORY;
         do
                 r = real.cuMipmappedArrayCreate(ret_mipmap, shape, levels);
-        while (again(r, &first));
-        return taken(room, r, r == CUDA_SUCCESS ? *ret_mipmap : NULL);
+        while (r == CUDA_ERROR_OUT_OF_MEMORY && hooks_more_room(&more));
+        return taken(taken_for, r, r == CUDA_SUCCESS ? *ret_mipmap : NULL);
 }
 
 /* Off the list first: as soon as the driver has taken a handle back it may give it to another

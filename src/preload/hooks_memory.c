@@ -628,28 +628,20 @@ CUresult hook_cuPointerSetAttribute(const void *value, CUpointer_attribute attri
         return ours ? r : CUDA_ERROR_NOT_SUPPORTED;
 }
 
-int hooks_make_room(void)
+bool hooks_more_room(uint64_t *room)
 {
         struct gpu *g = core_current_gpu();
-        int r;
+        int r = -ENOMEM;
 
-        if (!g || !g->attached || quiet_capturing())
-                return 0;
+        if (!g || !g->attached)
+                return false;
         lock_acquire(&core.lock);
-        r = fixed_ask_room(g);
+        if (!quiet_capturing())
+                r = fixed_ask_room(g, room);
+        if (r < 0)
+                fixed_return_room(g, room);
         lock_release(&core.lock);
-        log_debug("GPU %u: the driver ran out of memory; more %s", g->index,
-                  r == 0 ? "is free now" : "cannot be had");
+        log_debug("GPU %u: the driver ran out of memory; %s", g->index,
+                  r == 0 ? "more is free now" : "no more can be had");
         return r == 0;
-}
-
-void hooks_return_room(void)
-{
-        struct gpu *g = core_current_gpu();
-
-        if (!g)
-                return;
-        lock_acquire(&core.lock);
-        fixed_return_room(g);
-        lock_release(&core.lock);
 }

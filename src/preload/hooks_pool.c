@@ -11,21 +11,18 @@
 #include "preload/pool.h"
 #include "preload/quiet.h"
 
-/* Repeated once after making room, like every call that the driver takes memory for. */
+/* Repeated after making room, like every call that the driver takes memory for. */
 #define PASS_ON(stream, call)                                                        \
         ({                                                                           \
                 CUresult result_;                                                    \
                                                                                      \
-                for (bool retried_ = false;; retried_ = true) {                      \
+                for (uint64_t room_ = 0;;) {                                         \
                         struct gate_thread *pass_ = gate_enter((stream), POOL_WORK); \
                                                                                      \
                         result_ = (call);                                            \
                         gate_leave(pass_);                                           \
-                        if (likely(result_ != CUDA_ERROR_OUT_OF_MEMORY))             \
-                                break;                                               \
-                        if (retried_)                                                \
-                                hooks_return_room();                                 \
-                        if (retried_ || !hooks_make_room())                          \
+                        if (likely(result_ != CUDA_ERROR_OUT_OF_MEMORY) ||           \
+                            !hooks_more_room(&room_))                                \
                                 break;                                               \
                 }                                                                    \
                 result_;                                                             \

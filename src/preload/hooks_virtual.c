@@ -223,12 +223,11 @@ CUresult hook_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size,
         if (can_be_ours(handle, prop, flags))
                 g = core_attach(prop->location.id);
         if (!g || g->error) { /* a failed GPU's errors are the driver's to answer */
-                r = real.cuMemCreate(handle, size, prop, flags);
-                if (r == CUDA_ERROR_OUT_OF_MEMORY && hooks_make_room()) {
+                uint64_t room = 0;
+
+                do
                         r = real.cuMemCreate(handle, size, prop, flags);
-                        if (r == CUDA_ERROR_OUT_OF_MEMORY)
-                                hooks_return_room();
-                }
+                while (r == CUDA_ERROR_OUT_OF_MEMORY && hooks_more_room(&room));
                 return r;
         }
         if (size == 0 || size % HEAP_GRANULARITY)

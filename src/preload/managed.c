@@ -84,16 +84,14 @@ static void adopt(struct gpu *g, CUdeviceptr address, uint64_t bytes, CUcontext 
 CUresult hook_cuMemAllocManaged(CUdeviceptr *dptr, size_t bytesize, unsigned int flags)
 {
         CUcontext owner = NULL;
+        uint64_t room = 0;
         struct gpu *g;
         CUresult r;
 
         (void)core_setup();
-        r = real.cuMemAllocManaged(dptr, bytesize, flags);
-        if (r == CUDA_ERROR_OUT_OF_MEMORY && hooks_make_room()) {
+        do
                 r = real.cuMemAllocManaged(dptr, bytesize, flags);
-                if (r == CUDA_ERROR_OUT_OF_MEMORY)
-                        hooks_return_room();
-        }
+        while (r == CUDA_ERROR_OUT_OF_MEMORY && hooks_more_room(&room));
         /* Small pieces are not worth their bookkeeping; they are seen on the GPU. */
         if (r != CUDA_SUCCESS || bytesize <= HEAP_SMALL_MAX)
                 return r;

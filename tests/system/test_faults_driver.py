@@ -73,7 +73,23 @@ sys.stdin.read()
 """
 
 
-def test_it_is_repeated_once_and_the_room_goes_back(shared):
+def test_room_grows_until_it_is_enough(make_world):
+    """Local memory of a kernel may be gigabytes: each time four times as much is asked for, and others give way."""
+    world = make_world(memory="512MiB")
+    world.start_daemon(config={"quantum": "200ms"})
+    other = world.program("hold", "--bytes", "300MiB", "--block", "8MiB", stdin=subprocess.PIPE)
+    other.await_event("filled")
+    p = world.program("hold", "--bytes", "200MiB", stdin=subprocess.PIPE,
+                      SIMCUDA_FAIL="cuModuleLoadData:1:2,cuModuleLoadData:1:2")
+    p.await_event("filled")
+    assert world.clients()[p.pid]["fixed"] > 4 * 32 * MIB
+    wait_for(lambda: world.clients()[p.pid]["fixed"] < 8 * MIB, 30, "the daemon to hear of it")
+    for program in (p, other):
+        program.order("verify")
+        program.finish()
+
+
+def test_it_is_repeated_while_there_is_room_which_goes_back(shared):
     with open(os.path.join(BUILD, "sim", "libcuda.so.1"), "rb") as f:
         if b"libtsan" in f.read():
             pytest.skip("Python cannot load a driver that was built with the thread sanitizer")

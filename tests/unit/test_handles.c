@@ -118,13 +118,9 @@ void hooks_allocated(struct gpu *g)
 {
 }
 
-int hooks_make_room(void)
+bool hooks_more_room(uint64_t *room)
 {
-        return 0;
-}
-
-void hooks_return_room(void)
-{
+        return false;
 }
 
 CUresult extent_place(const struct gpu *g, const struct extent *e)

@@ -8,9 +8,8 @@
 struct doors_core {
         unsigned slow;  /* times that gate_enter_slow() ran */
         unsigned hooks; /* calls of hooks that only hand on */
-        unsigned rooms; /* times that room was asked for */
-        unsigned rooms_returned;
-        bool room; /* the answer */
+        unsigned room;  /* how often a call gets more */
+        unsigned rooms; /* that were had */
         bool inside_while_making_room;
         CUstream stream; /* of the last slow pass */
 };
