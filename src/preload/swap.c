@@ -326,8 +326,9 @@ enum swap_progress swap_step(struct gpu *g, bool may_evict, bool restore)
         swap_shed(g, restore);
         lock_acquire(&core.lock);
         if (s->retiring || (!g->context && s->count == 0)) {
+                progress = s->retiring ? SWAP_LATER : SWAP_NOTHING;
                 lock_release(&core.lock);
-                return s->retiring ? SWAP_LATER : SWAP_NOTHING;
+                return progress;
         }
         if (s->count < TRANSFERS_MAX && may_evict) {
                 e = claim_evict(g);

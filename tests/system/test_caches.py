@@ -6,7 +6,10 @@ import sys
 
 import pytest
 
-from world import BUILD, MIB, go_on, wait_for
+from world import BUILD, MIB, SANITIZER, go_on, wait_for
+
+pytestmark = pytest.mark.skipif(SANITIZER == "thread",
+                                reason="Python cannot load a driver that was built with the thread sanitizer")
 
 USED, CACHED = 24, 56
 

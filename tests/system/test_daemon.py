@@ -33,12 +33,13 @@ def wait_for(condition, timeout=10.0, what="it"):
 
 
 def connectable(directory):
-    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as s:
-        try:
-            s.connect(f"{directory}/client.sock")
-            return os.path.exists(f"{directory}/control.sock")  # which it makes last
-        except OSError:
-            return False
+    try:
+        for kind, name in ((socket.SOCK_SEQPACKET, "client.sock"), (socket.SOCK_STREAM, "control.sock")):
+            with socket.socket(socket.AF_UNIX, kind) as s:
+                s.connect(f"{directory}/{name}")
+        return True
+    except OSError:
+        return False
 
 
 def environment(**more):

@@ -19,10 +19,10 @@ import hostile
 from hostile import Bystander, Crowd, connect, drain_answers
 from test_daemon import CARD, Daemon, client, daemon, needs_root, place, wait_for  # noqa: F401
 from wireclient import BUILD, GIB, MIB, RUNNING, encode, obey_until, order
+from world import SANITIZER
 
 SECONDS = float(os.environ.get("HOSTILE_SECONDS", "3"))
 SEED = int(os.environ.get("HOSTILE_SEED", "1"))
-SANITIZED = any(name in (BUILD / "subletd").read_bytes() for name in (b"__asan_init", b"__tsan_init"))
 
 
 def report(what, **figures):
@@ -75,7 +75,7 @@ def test_two_hundred_processes_at_full_rate(daemon, place):  # noqa: F811
     d = daemon(*CARD)
     first = attack_and_measure(d, place, "200 processes of the bystander's own user", 200, hostile.HABITS)
     second = attack_and_measure(d, place, "the same again", 200, hostile.HABITS)
-    if not SANITIZED:  # whose freed memory stays for a while
+    if not SANITIZER:  # whose freed memory stays for a while
         assert first < 96 * MIB, "it holds no more than the records of those who came"
         assert second < first + 8 * MIB, "and does not grow with every attack"
 

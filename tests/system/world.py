@@ -20,6 +20,11 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 BUILD = os.path.abspath(os.environ.get("SUBLET_BUILD", os.path.join(ROOT, "build")))
 MIB = 1 << 20
 
+with open(os.path.join(BUILD, "subletd"), "rb") as _f:
+    _daemon = _f.read()
+SANITIZER = "thread" if b"__tsan_init" in _daemon else "address" if b"__asan_init" in _daemon else None
+PATIENCE = 3 if SANITIZER else 1
+
 # Nothing of the caller's may leak into a world.
 _OURS = ("SUBLET_", "SIMCUDA_", "PROGRAM_")
 _LOADER = ("LD_PRELOAD", "LD_LIBRARY_PATH", "XDG_RUNTIME_DIR", "CUDA_VISIBLE_DEVICES")
@@ -29,8 +34,8 @@ VOLATILE = ("pid", "ms", "at")
 
 
 def wait_for(condition, timeout, what, interval=0.02):
-    """The condition's first true value. Fails with `what` after `timeout` seconds."""
-    end = time.monotonic() + timeout
+    """The condition's first true value. Fails with `what` after `timeout` seconds (PATIENCE)."""
+    end = time.monotonic() + timeout * PATIENCE
     while True:
         value = condition()
         if value:
@@ -107,7 +112,7 @@ class Program:
 
     def wait(self, timeout=120):
         try:
-            return self.process.wait(timeout)
+            return self.process.wait(timeout * PATIENCE)
         except subprocess.TimeoutExpired:
             raise AssertionError(f"did not end within {timeout} s\n" + self.report()) from None
 
