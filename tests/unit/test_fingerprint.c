@@ -41,7 +41,8 @@ static struct number word_number(const uint8_t *bytes, unsigned n)
 {
         struct number r = {{0}};
 
-        for (unsigned bit = 0; bit < 8 * n; bit++)
+        for (unsigned bit = 0; bit < 8 * n && bit < 130;
+             bit++) /* the key is a number below 2^130 */
                 r.digit[bit / 44] |= (uint64_t)(bytes[bit / 8] >> bit % 8 & 1) << bit % 44;
         return r;
 }

@@ -28,8 +28,7 @@ SIM_TEST(the_driver_says_what_managed_memory_is)
 {
         CUcontext c = unit_begin(), of = NULL;
         CUdeviceptr p = managed(100), base = 0, device = 0;
-        bool is_managed = false;
-        unsigned type = 0;
+        unsigned is_managed = 0, type = 0;
         int ordinal = -1, v = 0;
         size_t bytes = 0;
         void *host = NULL;
