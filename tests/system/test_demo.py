@@ -8,9 +8,9 @@ import subprocess
 
 import pytest
 
-from world import BUILD, wait_for
+from world import BUILD, PATIENCE, wait_for
 
-DEMO_PATIENCE = 170
+DEMO_PATIENCE = 170 * PATIENCE
 
 
 ROW = re.compile(r"(?P<title>.{30}) (?P<a>.{9}) (?P<b>.{9}) +(?P<s>[0-9.]+) s +(?P<handoffs>[0-9]+|-)  "
