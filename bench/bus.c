@@ -149,7 +149,7 @@ static void adopt(unsigned i)
         int fds[DESCRIPTORS_MAX];
 
         descriptors_expect(&h, &room);
-        if (recvmsg(sockets[1], &h, 0) != 1 || descriptors_take(&h, fds) != 1) {
+        if (recvmsg(sockets[1], &h, 0) != 1 || descriptors_take(&h, DESCRIPTORS_MAX, fds) != 1) {
                 perror("bus: recvmsg");
                 exit(1);
         }

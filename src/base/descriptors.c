@@ -4,6 +4,8 @@
 
 #include <string.h>
 
+#include "base/macros.h"
+
 void descriptors_attach(struct msghdr *h, union descriptors *room, const int *fds, unsigned n)
 {
         if (n == 0)
@@ -23,14 +25,14 @@ void descriptors_expect(struct msghdr *h, union descriptors *room)
         h->msg_controllen = sizeof(*room);
 }
 
-unsigned descriptors_take(struct msghdr *h, int ret_fds[static DESCRIPTORS_MAX])
+unsigned descriptors_take(struct msghdr *h, unsigned most, int *ret_fds)
 {
         unsigned n = 0;
 
         for (struct cmsghdr *c = CMSG_FIRSTHDR(h); c; c = CMSG_NXTHDR(h, c)) {
                 if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
                         continue;
-                n = (unsigned)((c->cmsg_len - CMSG_LEN(0)) / sizeof(int));
+                n = MIN((unsigned)((c->cmsg_len - CMSG_LEN(0)) / sizeof(int)), most);
                 memcpy(ret_fds, CMSG_DATA(c), n * sizeof(int));
         }
         return n;

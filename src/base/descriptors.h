@@ -19,5 +19,5 @@ union descriptors {
 void descriptors_attach(struct msghdr *h, union descriptors *room, const int *fds, unsigned n);
 /* Let some be received. */
 void descriptors_expect(struct msghdr *h, union descriptors *room);
-/* How many came; they are the caller's to close. */
-unsigned descriptors_take(struct msghdr *h, int ret_fds[static DESCRIPTORS_MAX]);
+/* How many came, into ret_fds, which has room for most; they are the caller's to close. */
+unsigned descriptors_take(struct msghdr *h, unsigned most, int *ret_fds);

@@ -162,15 +162,15 @@ static int client_read(struct client *c, struct wire_message *ret)
         struct pass *p = &c->server->pass;
         ssize_t n;
 
-        if (c->may_pass)
+        if (c->peer.trusted)
                 descriptors_expect(&h, &room);
         else
                 hangup_expect(&h, &strange);
         n = recvmsg(c->fd, &h, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
         if (n < 0)
                 return errno == EAGAIN || errno == EINTR ? 0 : -errno;
-        if (c->may_pass)
-                p->n = descriptors_take(&h, p->fds);
+        if (c->peer.trusted)
+                p->n = descriptors_take(&h, DESCRIPTORS_MAX, p->fds);
         else if (hangup_take(&h) &&
                  !users_take_many(c->server->users, c->peer.uid, HANGUP_COST, clock_now_ns()))
                 return -EUSERS;
@@ -326,9 +326,8 @@ static int client_new(struct server *s, int fd, const struct peer *peer, struct 
         c->fd = fd;
         c->peer = *peer;
         c->user = user;
-        /* Others' are closed unseen: see hangup.h. */
-        c->may_pass = peer->trusted;
-        if (c->may_pass)
+        /* Descriptors: memory for others of this user. Others' are closed unseen (hangup.h). */
+        if (peer->trusted)
                 peer_pass_descriptors(fd, true);
         memset(c->gpu_of, 0xff, sizeof(c->gpu_of)); /* -1 */
         for (unsigned i = 0; i < SCHED_GPUS_MAX; i++)

@@ -36,7 +36,6 @@ struct client {
         uint32_t sequence; /* of the last message sent */
 
         bool greeted, said_bye;
-        bool may_pass;  /* descriptors: memory for others of this user */
         bool dropped;   /* marked: the sweep closes the connection */
         bool lost_told; /* the scheduler knows */
         bool ended;     /* the process has */

@@ -4,13 +4,12 @@
 
 #include <fcntl.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
-#include "base/macros.h"
+#include "base/descriptors.h"
 
 #define UNREAD_MAX    4096 /* packets: more than a socket holds */
 #define PACKET_BYTES  4096
@@ -84,23 +83,10 @@ void hangup_expect(struct msghdr *h, union hangup_room *room)
         h->msg_controllen = sizeof(*room);
 }
 
-static size_t take(struct msghdr *h, int *ret_fds)
-{
-        size_t n = 0;
-
-        for (struct cmsghdr *c = CMSG_FIRSTHDR(h); c; c = CMSG_NXTHDR(h, c)) {
-                if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
-                        continue;
-                n = MIN((c->cmsg_len - CMSG_LEN(0)) / sizeof(int), (size_t)HANGUP_BRINGS_MAX);
-                memcpy(ret_fds, CMSG_DATA(c), n * sizeof(int));
-        }
-        return n;
-}
-
 bool hangup_take(struct msghdr *h)
 {
         int fds[HANGUP_BRINGS_MAX + 1];
-        size_t n = take(h, fds);
+        unsigned n = descriptors_take(h, HANGUP_BRINGS_MAX, fds);
 
         if (n > 0)
                 close_elsewhere(fds, n);
@@ -134,7 +120,7 @@ static bool read_rest(int fd, int *ret_fds, size_t *ret_n)
                 size = recvmsg(fd, &h, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
                 if (size < 0 || (size == 0 && (stream || h.msg_controllen == 0)))
                         return true;
-                *ret_n = take(&h, ret_fds);
+                *ret_n = descriptors_take(&h, HANGUP_BRINGS_MAX, ret_fds);
         }
         return false;
 }

@@ -266,6 +266,30 @@ void place_close(struct place *p, bool remove_sockets)
         p->client_fd = p->control_fd = p->status_fd = p->lock_fd = -EBADF;
 }
 
+/* ---- what the next daemon reads ---- */
+
+/* "": the file goes. False: it could not be written (errno). */
+static bool put_text(const struct place *p, const char *name, const char *text,
+                     char ret_path[static PATH_MAX_HERE])
+{
+        _cleanup_close_ int fd = -EBADF;
+        ssize_t n = (ssize_t)strlen(text);
+
+        path_in(p->dir, name, ret_path);
+        if (n == 0) {
+                (void)unlink(ret_path);
+                return true;
+        }
+        fd = open(ret_path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+        return fd >= 0 && write(fd, text, (size_t)n) == n;
+}
+
+static int open_text(const struct place *p, const char *name, char ret_path[static PATH_MAX_HERE])
+{
+        path_in(p->dir, name, ret_path);
+        return open(ret_path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+}
+
 /* ---- the marker ---- */
 
 bool place_was_busy(const struct place *p, uint64_t *ret_promised_bytes)
@@ -273,8 +297,7 @@ bool place_was_busy(const struct place *p, uint64_t *ret_promised_bytes)
         _cleanup_close_ int fd = -EBADF;
         char path[PATH_MAX_HERE], text[32] = "";
 
-        path_in(p->dir, MARKER_FILE, path);
-        fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+        fd = open_text(p, MARKER_FILE, path);
         *ret_promised_bytes = 0;
         if (fd >= 0 && read(fd, text, sizeof(text) - 1) > 0)
                 *ret_promised_bytes = strtoull(text, NULL, 10);
@@ -283,18 +306,13 @@ bool place_was_busy(const struct place *p, uint64_t *ret_promised_bytes)
 
 void place_mark(struct place *p, bool busy)
 {
-        _cleanup_close_ int fd = -EBADF;
-        char path[PATH_MAX_HERE], text[32];
-        int n = snprintf(text, sizeof(text), "%llu\n", (unsigned long long)p->promised_bytes);
+        char path[PATH_MAX_HERE], text[32] = "";
 
         if (p->marked == busy)
                 return;
-        path_in(p->dir, MARKER_FILE, path);
         if (busy)
-                fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
-        else
-                (void)unlink(path);
-        if (busy && (fd < 0 || write(fd, text, (size_t)n) != n)) /* once: matters after a crash */
+                (void)snprintf(text, sizeof(text), "%llu\n", (unsigned long long)p->promised_bytes);
+        if (!put_text(p, MARKER_FILE, text, path)) /* once: matters after a crash */
                 log_warning("cannot create %s: %s", path, strerror(errno));
         p->marked = busy;
 }
@@ -303,17 +321,9 @@ void place_mark(struct place *p, bool busy)
 
 void place_keep(const struct place *p, const char *text)
 {
-        _cleanup_close_ int fd = -EBADF;
         char path[PATH_MAX_HERE];
-        ssize_t n = (ssize_t)strlen(text);
 
-        path_in(p->dir, SETTINGS_FILE, path);
-        if (n == 0) {
-                (void)unlink(path);
-                return;
-        }
-        fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
-        if (fd < 0 || write(fd, text, (size_t)n) != n)
+        if (!put_text(p, SETTINGS_FILE, text, path))
                 log_warning("cannot keep what was set in %s: %s", path, strerror(errno));
 }
 
@@ -323,8 +333,7 @@ FILE *place_kept(const struct place *p)
         char path[PATH_MAX_HERE];
         FILE *file;
 
-        path_in(p->dir, SETTINGS_FILE, path);
-        fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+        fd = open_text(p, SETTINGS_FILE, path);
         file = fd < 0 ? NULL : fdopen(fd, "r");
         if (file)
                 (void)TAKE_FD(fd);

@@ -369,7 +369,7 @@ static int on_usage(struct client *c, const struct wire_message *m)
         };
 
         /* Its figures stand. The kernel says so itself from Linux 6.16 on. */
-        if (in->pass_bytes && !c->may_pass && c->minor >= WIRE_MINOR_PASS)
+        if (in->pass_bytes && !c->peer.trusted && c->minor >= WIRE_MINOR_PASS)
                 session_refuse_one(c, m->header.gpu, WIRE_REFUSED_PASS, m->header.sequence,
                                    "descriptors are taken from the daemon's own user alone");
         allowance_usage(c, (unsigned)c->gpu_of[m->header.gpu], &u);

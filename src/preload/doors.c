@@ -36,33 +36,18 @@
                  : (uint64_t)SECOND_OF(UNWRAP args, 0, 0), default                \
                  : (uint64_t)DOOR_##symbol)
 
-/* Making room may take long and may need this very thread's work drained, so it happens outside the
- * gate. */
-#define CU_SUBMIT(symbol, submits_to, params, args)                                                \
-        DOOR(symbol, params)                                                                       \
-        {                                                                                          \
-                door_count(DOOR_##symbol);                                                         \
-                for (uint64_t room = 0;;) {                                                        \
-                        struct gate_thread *pass = gate_enter(submits_to, WORK_OF(symbol, args));  \
-                        CUresult result = real.symbol args;                                        \
-                                                                                                   \
-                        gate_leave(pass);                                                          \
-                        if (likely(result != CUDA_ERROR_OUT_OF_MEMORY) || !hooks_more_room(&room)) \
-                                return result;                                                     \
-                }                                                                                  \
+#define CU_SUBMIT(symbol, submits_to, params, args)                                       \
+        DOOR(symbol, params)                                                              \
+        {                                                                                 \
+                door_count(DOOR_##symbol);                                                \
+                return HOOKS_SUBMIT(submits_to, WORK_OF(symbol, args), real.symbol args); \
         }
-#define CU_RETRY(symbol, submits_to, params, args)                                                 \
-        DOOR(symbol, params)                                                                       \
-        {                                                                                          \
-                CUresult result;                                                                   \
-                                                                                                   \
-                door_count(DOOR_##symbol);                                                         \
-                torture_before_call();                                                             \
-                for (uint64_t room = 0;;) {                                                        \
-                        result = real.symbol args;                                                 \
-                        if (likely(result != CUDA_ERROR_OUT_OF_MEMORY) || !hooks_more_room(&room)) \
-                                return result;                                                     \
-                }                                                                                  \
+#define CU_RETRY(symbol, submits_to, params, args)    \
+        DOOR(symbol, params)                          \
+        {                                             \
+                door_count(DOOR_##symbol);            \
+                torture_before_call();                \
+                return HOOKS_RETRY(real.symbol args); \
         }
 #define CU_CUSTOM(symbol, submits_to, params, args) \
         DOOR(symbol, params)                        \

@@ -104,14 +104,12 @@ static CUdeviceptr extent_address(const struct extent *e)
         return h && h->home ? h->home->at.address + e->offset : 0;
 }
 
-/* For its own GPU and these others. */
-static unsigned extent_access(unsigned own, uint32_t peers,
-                              CUmemAccessDesc ret[static CORE_GPUS_MAX])
+unsigned extent_access(uint32_t gpus, CUmemAccessDesc ret[static CORE_GPUS_MAX])
 {
         unsigned n = 0;
 
         for (unsigned i = 0; i < CORE_GPUS_MAX; i++)
-                if (i == own || peers >> i & 1)
+                if (gpus >> i & 1)
                         ret[n++] = (CUmemAccessDesc){
                                 .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = (int)i},
                                 .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
@@ -126,7 +124,8 @@ static CUresult extent_map_at(const struct gpu *g, const struct extent *e, CUdev
         r = real.cuMemMap(at, e->bytes, 0, e->handle, 0);
         if (r != CUDA_SUCCESS)
                 return r;
-        r = real.cuMemSetAccess(at, e->bytes, access, extent_access(g->index, e->peers, access));
+        r = real.cuMemSetAccess(at, e->bytes, access,
+                                extent_access(UINT32_C(1) << g->index | e->peers, access));
         if (r != CUDA_SUCCESS)
                 (void)real.cuMemUnmap(at, e->bytes);
         return r;

@@ -3,10 +3,9 @@
  *
  * doors.c generates one exported wrapper for each row of cuda_api.def by its behaviour:
  *
- * SUBMIT: gate_enter(), the real call, gate_leave(); out of memory is retried while there is
- * hooks_more_room().
+ * SUBMIT: HOOKS_SUBMIT() of the real call.
  *
- * RETRY: the real call, not gated; out of memory is retried in the same way.
+ * RETRY: HOOKS_RETRY() of it: not gated.
  *
  * CUSTOM: hook_<symbol>(args), written by hand in the module that owns the matter.
  *
@@ -17,6 +16,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/macros.h"
 #include "cuda/cuda_abi.h"
 
 #define CU_PASS(...)
@@ -36,6 +36,28 @@
  * ask for room, each time for four times as much as was had for this call so far (*room; 0 at
  * first). True: worth repeating the call. False: no more is to be had, and what was goes back. */
 bool hooks_more_room(uint64_t *room);
+
+/* The result of a call, which is repeated while the driver lacks memory and there is more room. */
+#define HOOKS_RETRY(call)                                                                         \
+        ({                                                                                        \
+                uint64_t room_ = 0;                                                               \
+                CUresult result_;                                                                 \
+                                                                                                  \
+                do                                                                                \
+                        result_ = (call);                                                         \
+                while (unlikely(result_ == CUDA_ERROR_OUT_OF_MEMORY) && hooks_more_room(&room_)); \
+                result_;                                                                          \
+        })
+/* The same through the gate (gate.h). Making room may take long and may need this very thread's
+ * work drained, so it happens outside. */
+#define HOOKS_SUBMIT(stream, work, call)                                  \
+        HOOKS_RETRY(({                                                    \
+                struct gate_thread *pass_ = gate_enter((stream), (work)); \
+                CUresult of_call_ = (call);                               \
+                                                                          \
+                gate_leave(pass_);                                        \
+                of_call_;                                                 \
+        }))
 /* Ask the daemon to promise room for so many more bytes of memory that can be moved. 0, or -ENOMEM.
  * core.lock held, given up meanwhile. */
 struct gpu;

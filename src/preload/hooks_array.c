@@ -140,23 +140,19 @@ static CUresult taken(struct fixed *f, CUresult r, const void *handle)
 
 CUresult hook_cuArray3DCreate_v2(CUarray *ret_array, const CUDA_ARRAY3D_DESCRIPTOR *shape)
 {
-        struct fixed *taken_for;
-        uint64_t more = 0;
+        struct fixed *room;
         CUresult r;
 
-        if (!take(shape, 1, &taken_for))
+        if (!take(shape, 1, &room))
                 return CUDA_ERROR_OUT_OF_MEMORY;
-        do
-                r = real.cuArray3DCreate_v2(ret_array, shape);
-        while (r == CUDA_ERROR_OUT_OF_MEMORY && hooks_more_room(&more));
-        return taken(taken_for, r, r == CUDA_SUCCESS ? *ret_array : NULL);
+        r = HOOKS_RETRY(real.cuArray3DCreate_v2(ret_array, shape));
+        return taken(room, r, r == CUDA_SUCCESS ? *ret_array : NULL);
 }
 
 CUresult hook_cuArrayCreate_v2(CUarray *ret_array, const CUDA_ARRAY_DESCRIPTOR *shape)
 {
         CUDA_ARRAY3D_DESCRIPTOR d = {0};
-        struct fixed *taken_for;
-        uint64_t more = 0;
+        struct fixed *room;
         CUresult r;
 
         if (shape)
@@ -164,27 +160,22 @@ CUresult hook_cuArrayCreate_v2(CUarray *ret_array, const CUDA_ARRAY_DESCRIPTOR *
                                               .Height = shape->Height,
                                               .Format = shape->Format,
                                               .NumChannels = shape->NumChannels};
-        if (!take(shape ? &d : NULL, 1, &taken_for))
+        if (!take(shape ? &d : NULL, 1, &room))
                 return CUDA_ERROR_OUT_OF_MEMORY;
-        do
-                r = real.cuArrayCreate_v2(ret_array, shape);
-        while (r == CUDA_ERROR_OUT_OF_MEMORY && hooks_more_room(&more));
-        return taken(taken_for, r, r == CUDA_SUCCESS ? *ret_array : NULL);
+        r = HOOKS_RETRY(real.cuArrayCreate_v2(ret_array, shape));
+        return taken(room, r, r == CUDA_SUCCESS ? *ret_array : NULL);
 }
 
 CUresult hook_cuMipmappedArrayCreate(CUmipmappedArray *ret_mipmap,
                                      const CUDA_ARRAY3D_DESCRIPTOR *shape, unsigned int levels)
 {
-        struct fixed *taken_for;
-        uint64_t more = 0;
+        struct fixed *room;
         CUresult r;
 
-        if (!take(shape, levels, &taken_for))
+        if (!take(shape, levels, &room))
                 return CUDA_ERROR_OUT_OF_MEMORY;
-        do
-                r = real.cuMipmappedArrayCreate(ret_mipmap, shape, levels);
-        while (r == CUDA_ERROR_OUT_OF_MEMORY && hooks_more_room(&more));
-        return taken(taken_for, r, r == CUDA_SUCCESS ? *ret_mipmap : NULL);
+        r = HOOKS_RETRY(real.cuMipmappedArrayCreate(ret_mipmap, shape, levels));
+        return taken(room, r, r == CUDA_SUCCESS ? *ret_mipmap : NULL);
 }
 
 /* Off the list first: as soon as the driver has taken a handle back it may give it to another

@@ -205,7 +205,7 @@ static bool primary_begin(struct gpu *g, bool *ret_reserved)
         *ret_reserved = false;
         lock_acquire(&core.lock);
         primary_take(g);
-        while (r == 0 && !*ret_reserved && !quiet_context_primary(g)) {
+        if (!quiet_context_primary(g)) {
                 primary_give(g); /* the wait may be long, and a release is not to wait for it */
                 r = agent_take_fixed(g, g->context_bytes);
                 *ret_reserved = r == 0;

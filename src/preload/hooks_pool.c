@@ -11,23 +11,8 @@
 #include "preload/pool.h"
 #include "preload/quiet.h"
 
-/* Repeated after making room, like every call that the driver takes memory for. */
-#define PASS_ON(stream, call)                                                        \
-        ({                                                                           \
-                CUresult result_;                                                    \
-                                                                                     \
-                for (uint64_t room_ = 0;;) {                                         \
-                        struct gate_thread *pass_ = gate_enter((stream), POOL_WORK); \
-                                                                                     \
-                        result_ = (call);                                            \
-                        gate_leave(pass_);                                           \
-                        if (likely(result_ != CUDA_ERROR_OUT_OF_MEMORY) ||           \
-                            !hooks_more_room(&room_))                                \
-                                break;                                               \
-                }                                                                    \
-                result_;                                                             \
-        })
-#define POOL_WORK UINT64_MAX /* the driver's own allocations take about as long as each other */
+/* The driver's own allocations take about as long as each other. */
+#define PASS_ON(stream, call) HOOKS_SUBMIT(stream, UINT64_MAX, call)
 
 static bool is_capturing(CUstream stream)
 {

@@ -223,12 +223,7 @@ CUresult hook_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size,
         if (can_be_ours(handle, prop, flags))
                 g = core_attach(prop->location.id);
         if (!g || g->error) { /* a failed GPU's errors are the driver's to answer */
-                uint64_t room = 0;
-
-                do
-                        r = real.cuMemCreate(handle, size, prop, flags);
-                while (r == CUDA_ERROR_OUT_OF_MEMORY && hooks_more_room(&room));
-                return r;
+                return HOOKS_RETRY(real.cuMemCreate(handle, size, prop, flags));
         }
         if (size == 0 || size % HEAP_GRANULARITY)
                 return CUDA_ERROR_INVALID_VALUE;

@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/macros.h"
 #include "preload/agent.h"
+#include "preload/extent.h"
 #include "preload/hooks.h"
 #include "preload/ipc_state.h"
 #include "preload/quiet.h"
@@ -204,14 +205,8 @@ static CUresult map_pieces(struct import *i, struct passed *came)
 static CUresult give_access(const struct import *i)
 {
         CUmemAccessDesc access[CORE_GPUS_MAX];
-        unsigned n = 0;
 
-        for (unsigned d = 0; d < CORE_GPUS_MAX; d++)
-                if (i->access >> d & 1)
-                        access[n++] = (CUmemAccessDesc){
-                                .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = (int)d},
-                                .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
-        return real.cuMemSetAccess(i->mapping, i->mapped, access, n);
+        return real.cuMemSetAccess(i->mapping, i->mapped, access, extent_access(i->access, access));
 }
 
 /* For these, and all GPUs that the memory of its own is mapped for. Lock held, given up meanwhile.

@@ -198,7 +198,7 @@ int link_receive(int fd, enum wire_direction direction, struct wire_message *ret
         n = recvmsg(fd, &h, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
         if (n < 0)
                 return errno == EAGAIN || errno == EINTR ? 0 : -errno;
-        ret_came->count = descriptors_take(&h, ret_came->fds);
+        ret_came->count = descriptors_take(&h, DESCRIPTORS_MAX, ret_came->fds);
         if (n == 0)
                 return -EPIPE;
         r = wire_decode(packet, (size_t)n, direction, ret);

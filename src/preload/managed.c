@@ -84,14 +84,11 @@ static void adopt(struct gpu *g, CUdeviceptr address, uint64_t bytes, CUcontext 
 CUresult hook_cuMemAllocManaged(CUdeviceptr *dptr, size_t bytesize, unsigned int flags)
 {
         CUcontext owner = NULL;
-        uint64_t room = 0;
         struct gpu *g;
         CUresult r;
 
         (void)core_setup();
-        do
-                r = real.cuMemAllocManaged(dptr, bytesize, flags);
-        while (r == CUDA_ERROR_OUT_OF_MEMORY && hooks_more_room(&room));
+        r = HOOKS_RETRY(real.cuMemAllocManaged(dptr, bytesize, flags));
         /* Small pieces are not worth their bookkeeping; they are seen on the GPU. */
         if (r != CUDA_SUCCESS || bytesize <= HEAP_SMALL_MAX)
                 return r;

@@ -6,10 +6,9 @@ import sys
 
 import pytest
 
-from world import BUILD, MIB, SANITIZER, go_on, wait_for
+from world import BUILD, MIB, NO_PYTHON, go_on, wait_for
 
-pytestmark = pytest.mark.skipif(SANITIZER == "thread",
-                                reason="Python cannot load a driver that was built with the thread sanitizer")
+pytestmark = pytest.mark.skipif(NO_PYTHON is not None, reason=str(NO_PYTHON))
 
 USED, CACHED = 24, 56
 

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from world import BUILD, MIB, SANITIZER, go_on, wait_for
+from world import BUILD, MIB, NO_PYTHON, go_on, wait_for
 
 # Calls that libsublet makes for itself: what fails there must never be the program's trouble for longer than it lasts.
 OOM = 2
@@ -89,7 +89,7 @@ def test_room_grows_until_it_is_enough(make_world):
         program.finish()
 
 
-@pytest.mark.skipif(SANITIZER == "thread", reason="Python cannot load a driver that was built with the thread sanitizer")
+@pytest.mark.skipif(NO_PYTHON is not None, reason=str(NO_PYTHON))
 def test_it_is_repeated_while_there_is_room_which_goes_back(shared):
     p = shared.start([sys.executable, "-c", REFUSED], stdin=subprocess.PIPE, LD_PRELOAD=os.path.join(BUILD, "libsublet.so"),
                      SIMCUDA_FAIL="cuModuleLoadData:1+:2")

@@ -3,9 +3,7 @@
 import os
 import subprocess
 
-from world import BUILD, wait_for
-
-MIB = 1 << 20
+from world import BUILD, MIB, wait_for
 
 
 def test_a_primary_context_retained_while_it_is_released(shared):

@@ -24,6 +24,8 @@ with open(os.path.join(BUILD, "subletd"), "rb") as _f:
     _daemon = _f.read()
 SANITIZER = "thread" if b"__tsan_init" in _daemon else "address" if b"__asan_init" in _daemon else None
 PATIENCE = 3 if SANITIZER else 1
+# Why Python cannot use the simulated driver of this build; None: it can.
+NO_PYTHON = "Python cannot load a driver that was built with the thread sanitizer" if SANITIZER == "thread" else None
 
 # Nothing of the caller's may leak into a world.
 _OURS = ("SUBLET_", "SIMCUDA_", "PROGRAM_")
