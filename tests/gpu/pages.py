@@ -8,8 +8,9 @@ MARKS = {None: "", True: "met", False: "**short**", OPEN: "open"}
 
 def head(title, file, results):
     m = results["machine"]
+    others = f" (one of the machine's {m['gpus']})" if m.get("gpus", 1) > 1 else ""
     return [f"# {title}", "",
-            f"{m['gpu']}, {m['gpu_memory']}, driver {m['driver']}; {m['processors']} processors, {m['host_memory_gib']} GiB of"
+            f"{m['gpu']}{others}, {m['gpu_memory']}, driver {m['driver']}; {m['processors']} processors, {m['host_memory_gib']} GiB of"
             f" RAM, kernel {m['kernel']}, glibc {m['libc']}. Commit {m['commit']}, {m['date']}. Every figure is from this run;"
             f" [{file}.json]({file}.json) holds all of them.", ""]
 

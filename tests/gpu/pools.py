@@ -27,7 +27,7 @@ def rehearsing():
 
 
 class Card:
-    """Bytes in use on the first card, as NVML has it."""
+    """Bytes in use on the card, as NVML has it."""
 
     class Memory(ctypes.Structure):
         _fields_ = [("total", ctypes.c_ulonglong), ("free", ctypes.c_ulonglong), ("used", ctypes.c_ulonglong)]
@@ -36,7 +36,7 @@ class Card:
         folder = os.path.join(part.build, "sim") if rehearsing() else ""
         self.nvml = ctypes.CDLL(os.path.join(folder, "libnvidia-ml.so.1"))
         self.device = ctypes.c_void_p()
-        if self.nvml.nvmlInit_v2() or self.nvml.nvmlDeviceGetHandleByIndex_v2(0, ctypes.byref(self.device)):
+        if self.nvml.nvmlInit_v2() or self.nvml.nvmlDeviceGetHandleByIndex_v2(suite.GPU, ctypes.byref(self.device)):
             raise Failure("NVML does not answer")
 
     def used(self):

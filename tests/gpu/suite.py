@@ -18,6 +18,8 @@ import time
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
 GIB = 1 << 30
+# Of a machine with several, the GPU to use is named as CUDA programs name it.
+GPU = int(os.environ.get("CUDA_VISIBLE_DEVICES") or 0)
 
 class Failure(Exception):
     """A part's result is a sentence instead of figures."""
@@ -204,7 +206,7 @@ class Part:
 
     def gpu(self):
         gpus = self.status()["gpus"]
-        return gpus[0] if gpus else {"clients": [], "handoffs": 0}
+        return gpus[GPU] if gpus else {"clients": [], "handoffs": 0}
 
     def sample(self, period=0.5):
         """Look at the status every so often, in the background."""
@@ -274,8 +276,8 @@ def run_text(*argv):
 
 def machine(build):
     """What was measured on, as far as it can be read."""
-    name, driver, total = (run_text("nvidia-smi", "--query-gpu=name,driver_version,memory.total",
-                                    "--format=csv,noheader").splitlines() or [", , "])[0].split(", ")
+    cards = run_text("nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader").splitlines()
+    name, driver, total = (cards[GPU] if cards else ", , ").split(", ")
     commit = ""
     for path in (os.path.join(build, "COMMIT"),):
         if os.path.exists(path):
@@ -283,8 +285,8 @@ def machine(build):
                 commit = f.read().strip()
     with open("/proc/meminfo", encoding="ascii") as f:
         memory = int(f.readline().split()[1]) * 1024
-    return {"gpu": name, "gpu_memory": total, "driver": driver, "kernel": platform.release().split("-")[0],
-            "processors": os.cpu_count(), "host_memory_gib": round(memory / GIB, 1), "libc": platform.libc_ver()[1],
+    return {"gpu": name, "gpus": max(len(cards), 1), "gpu_memory": total, "driver": driver,
+            "kernel": platform.release().split("-")[0], "processors": os.cpu_count(), "host_memory_gib": round(memory / GIB, 1), "libc": platform.libc_ver()[1],
             "commit": commit or run_text("git", "-C", ROOT, "rev-parse", "--short=12", "HEAD") or "unknown",
             "date": time.strftime("%Y-%m-%d", time.gmtime())}
 

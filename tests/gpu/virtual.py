@@ -67,7 +67,7 @@ def programs(part, result):
     compete(part, result, LARGE)
 
 
-def pages(part, result):
+def many_pages(part, result):
     """Two driver-API programs with 40,000 pages of 2 MiB each."""
     compete(part, result, SMALL)
 
@@ -143,7 +143,7 @@ def jax_preallocated(part, result):
         raise Failure(f"only {result['handoffs']} hand-offs")
 
 
-PARTS = {"virtual-programs": (programs, 170), "virtual-pages": (pages, 120), "virtual-torch": (torch_segments, 150),
+PARTS = {"virtual-programs": (programs, 170), "virtual-pages": (many_pages, 120), "virtual-torch": (torch_segments, 150),
          "virtual-jax": (jax_preallocated, 110)}
 
 

@@ -1,6 +1,9 @@
 """The scripts that decide whether a change is good: they must be able to say no."""
 
+import glob
+import json
 import os
+import re
 import subprocess
 import sys
 
@@ -99,3 +102,33 @@ def test_dev_lists_its_commands_and_refuses_others():
         assert f"  {name}" in alone.stdout
     wrong = subprocess.run([dev, "tset"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=20)
     assert wrong.returncode == 2 and "'tset'" in wrong.stderr
+
+
+def gpu_suite(*args):
+    return subprocess.run([sys.executable, os.path.join(ROOT, "tests", "gpu", "run.py"), *map(str, args)],
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=60)
+
+
+MEASURED = sorted(glob.glob(os.path.join(ROOT, "docs", "measurements", "h200-*.json")))
+
+
+@pytest.mark.parametrize("figures", MEASURED, ids=lambda path: os.path.basename(path)[:-5])
+def test_a_page_of_measurements_shows_what_its_json_holds(tmp_path, figures):
+    done = gpu_suite("--render", figures, "--out", tmp_path)
+    assert done.returncode == 0, done.stderr
+    page = os.path.basename(figures)[:-5] + ".md"
+    with open(os.path.join(os.path.dirname(figures), page), encoding="utf-8") as f:
+        assert (tmp_path / page).read_text() == f.read()
+
+
+def test_every_part_that_failed_has_a_page_that_says_so(tmp_path):
+    parts = re.search("there are (.*)", gpu_suite("--only", "no such part").stderr).group(1).split(", ")
+    machine = {"gpu": "a", "gpu_memory": "b", "driver": "c", "processors": 1, "host_memory_gib": 1, "kernel": "d", "libc": "e",
+               "commit": "f", "date": "g"}
+    results = tmp_path / "results.json"
+    failed = {name: {"error": f"why {name}"} for name in parts}
+    results.write_text(json.dumps({"machine": machine, "seconds": 1.0, "parts": failed}))
+    done = gpu_suite("--render", results, "--out", tmp_path / "pages")
+    assert done.returncode == 0, done.stderr
+    said = "".join(p.read_text() for p in (tmp_path / "pages").glob("*.md"))
+    assert [name for name in parts if f"why {name}" not in said] == []
