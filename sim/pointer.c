@@ -89,8 +89,11 @@ static CUresult attribute(const struct subject *s, CUpointer_attribute which, vo
                 return say(data,
                            allocated || (s->range->physical &&
                                          s->range->physical->prop.allocFlags.gpuDirectRDMACapable));
-        case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
         case CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE:
+                return say(data, allocated || (s->range->physical &&
+                                               (s->range->physical->prop.allocFlags.usage &
+                                                CU_MEM_CREATE_USAGE_HW_DECOMPRESS)));
+        case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
                 return say(data, allocated);
         case CU_POINTER_ATTRIBUTE_MAPPED:
                 return say(data, true);

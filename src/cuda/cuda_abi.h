@@ -155,7 +155,8 @@ typedef struct CUmemAllocationProp_st {
         } allocFlags;
 } CUmemAllocationProp;
 
-#define CU_MEM_CREATE_USAGE_TILE_POOL 0x1
+#define CU_MEM_CREATE_USAGE_TILE_POOL     0x1
+#define CU_MEM_CREATE_USAGE_HW_DECOMPRESS 0x2
 
 typedef struct CUmemAccessDesc_st {
         CUmemLocation location;

@@ -185,7 +185,7 @@ void core_wait(struct core_wait *w, uint64_t timeout_ns)
 static bool gpu_learn(struct gpu *g, CUdevice device)
 {
         size_t total = 0, granularity = 0;
-        int vmm = 0, passes = 0, rdma = 0;
+        int vmm = 0, passes = 0, rdma = 0, algorithms = 0;
         CUuuid uuid;
         const CUmemAllocationProp prop = {
                 .type = CU_MEM_ALLOCATION_TYPE_PINNED,
@@ -214,6 +214,9 @@ static bool gpu_learn(struct gpu *g, CUdevice device)
         (void)real.cuDeviceGetAttribute(
                 &rdma, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED, device);
         g->rdma = rdma;
+        (void)real.cuDeviceGetAttribute(&algorithms,
+                                        CU_DEVICE_ATTRIBUTE_MEM_DECOMPRESS_ALGORITHM_MASK, device);
+        g->unpacks = algorithms != 0;
         memcpy(g->uuid, &uuid, sizeof(g->uuid));
         g->index = (unsigned)device;
         g->total = total;

@@ -29,6 +29,7 @@ struct gpu {
         bool may_pass;  /* it has not refused descriptors from us since */
         bool passes;    /* its memory can go to another process as a descriptor */
         bool rdma;      /* other devices may access its memory */
+        bool unpacks;   /* it has an engine that decompresses into memory made for that */
         uint32_t peers; /* other GPUs that it is mapped for, 1 << ordinal (peer.h) */
         /* The primary context was reset or released for the last time, and may be current all the
          * same: the driver answers what is called in it. NULL once it is retained again. */

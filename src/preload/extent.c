@@ -23,8 +23,9 @@ bool extent_may_adopt(const struct gpu *g, const struct extent *e)
         const struct handle *h = e->block->handle;
 
         return extent_is_whole(g, e) && !e->own &&
-               (!h || (!h->prop.allocFlags.compressionType &&
-                       !h->prop.allocFlags.gpuDirectRDMACapable && !h->prop.allocFlags.usage));
+               (!h ||
+                (!h->prop.allocFlags.compressionType && !h->prop.allocFlags.gpuDirectRDMACapable &&
+                 !(h->prop.allocFlags.usage & ~CU_MEM_CREATE_USAGE_HW_DECOMPRESS)));
 }
 
 static CUresult extent_create(const struct gpu *g, struct extent *e)
@@ -38,6 +39,8 @@ static CUresult extent_create(const struct gpu *g, struct extent *e)
 
         if (e->block->handle)
                 prop = e->block->handle->prop;
+        if (g->unpacks) /* as all of cuMemAlloc's is; of all of ours, for it may be passed on */
+                prop.allocFlags.usage |= CU_MEM_CREATE_USAGE_HW_DECOMPRESS;
         if (extent_may_leave(g, e) ||
             (g->passes && !e->block->handle)) /* ... or be opened (ipc.h) */
                 prop.requestedHandleTypes |= CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;

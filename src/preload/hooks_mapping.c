@@ -330,8 +330,11 @@ CUresult virtual_attribute(void *data, CUpointer_attribute attribute, CUdevicept
         case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
         case CU_POINTER_ATTRIBUTE_IS_MANAGED:
         case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
-        case CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE:
                 *(unsigned *)data = 0;
+                return CUDA_SUCCESS;
+        case CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE:
+                *(unsigned *)data =
+                        (h->prop.allocFlags.usage & CU_MEM_CREATE_USAGE_HW_DECOMPRESS) != 0;
                 return CUDA_SUCCESS;
         case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
                 *(unsigned *)data = h->prop.allocFlags.gpuDirectRDMACapable != 0;

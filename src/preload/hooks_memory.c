@@ -498,8 +498,11 @@ static CUresult pointer_attribute(void *data, CUpointer_attribute attribute, con
         case CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID:
                 *(unsigned long long *)data = p->block->id;
                 return CUDA_SUCCESS;
+        case CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE: /* on GPUs without such an engine, too
+                                                             */
+                *(unsigned *)data = pool_handle(p->block) == NULL;
+                return CUDA_SUCCESS;
         case CU_POINTER_ATTRIBUTE_IS_MANAGED:
-        case CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE: /* not created for it */
                 *(unsigned *)data = 0;
                 return CUDA_SUCCESS;
         default:

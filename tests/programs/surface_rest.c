@@ -128,6 +128,7 @@ static void kind(CUdeviceptr p)
                 CU_POINTER_ATTRIBUTE_MAPPED,
                 CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE,
                 CU_POINTER_ATTRIBUTE_ACCESS_FLAGS,
+                CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE,
         };
         unsigned answer[ARRAY_SIZE(names)] = {0};
 
@@ -135,8 +136,9 @@ static void kind(CUdeviceptr p)
                 TRY(all.cuPointerGetAttribute(&answer[i], names[i], p));
         program_say("pointer",
                     "\"type\":%u,\"managed\":%u,\"device\":%u,\"ipc\":%u,\"mapped\":%u,\"rdma\":%u,"
-                    "\"access\":%u",
-                    answer[0], answer[1], answer[2], answer[3], answer[4], answer[5], answer[6]);
+                    "\"access\":%u,\"unpack\":%u",
+                    answer[0], answer[1], answer[2], answer[3], answer[4], answer[5], answer[6],
+                    answer[7]);
 }
 
 static void about(CUdeviceptr p, size_t offset, size_t bytes)

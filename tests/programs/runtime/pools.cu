@@ -1,6 +1,7 @@
 /* pools: stream-ordered memory from the default pool and one of its own, used across streams, freed
  * in another, trimmed, with attributes. What a pool says is in use is not compared: memory of it
- * that is given to cudaFree counts as used for ever with the driver (580.159.04), not with sublet. */
+ * that is given to cudaFree counts as used for ever with the driver (580.159.04), not with sublet.
+ */
 #include "runtime.cuh"
 
 int main(void)
