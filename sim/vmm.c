@@ -358,10 +358,13 @@ EXPORT CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *prop
                 return CUDA_ERROR_INVALID_VALUE;
         space_lock_shared();
         p = handle_find(handle);
-        if (p)
+        if (p) {
                 *prop = p->prop;
-        else
+                /* As the driver (580.159.04) has it. */
+                prop->allocFlags.usage &= (unsigned short)~CU_MEM_CREATE_USAGE_HW_DECOMPRESS;
+        } else {
                 r = CUDA_ERROR_INVALID_VALUE;
+        }
         space_unlock();
         return r;
 }

@@ -456,10 +456,11 @@ static CUresult pointer_attribute(void *data, CUpointer_attribute attribute, con
                         p->block->id << 32 | (p->start - p->block->address) / HEAP_SMALL_ALIGN;
                 return CUDA_SUCCESS;
         case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
-                *(unsigned *)data = g->rdma;
+                *(unsigned *)data = g->rdma && !pool_handle(p->block);
                 return CUDA_SUCCESS;
         case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
-                *(unsigned *)data = g->passes && ipc_works() && core_find(ptr, &own);
+                *(unsigned *)data =
+                        g->passes && ipc_works() && !pool_handle(p->block) && core_find(ptr, &own);
                 return CUDA_SUCCESS;
         case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
                 *(int *)data = (int)g->index;

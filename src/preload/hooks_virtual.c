@@ -287,8 +287,11 @@ CUresult hook_cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *prop,
         (void)core_setup();
         lock_acquire(&core.lock);
         h = core_passive() ? NULL : virtual_find(handle);
-        if (h && prop)
+        if (h && prop) {
                 *prop = h->prop;
+                /* The driver (580.159.04) does not tell. */
+                prop->allocFlags.usage &= (unsigned short)~CU_MEM_CREATE_USAGE_HW_DECOMPRESS;
+        }
         lock_release(&core.lock);
         if (!h)
                 return real.cuMemGetAllocationPropertiesFromHandle(prop, virtual_drivers(handle));

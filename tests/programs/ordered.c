@@ -59,6 +59,11 @@ static void order(CUevent event, CUstream before, CUstream after)
 /* What a pool answers about an allocation, and what it refuses. */
 static void check_answers(CUmemoryPool pool, CUstream s)
 {
+        static const CUpointer_attribute lacks[] = {
+                CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE,
+                CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE,
+                CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE,
+        };
         uint64_t used = pool_figure(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT);
         CUdeviceptr at, base, plain;
         CUmemoryPool of;
@@ -73,6 +78,12 @@ static void check_answers(CUmemoryPool pool, CUstream s)
         TRY(cu.PointerGetAttribute(&of, CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, at));
         if (of != pool)
                 program_fail(PROGRAM_EXIT_WRONG, "the memory is of another pool");
+        for (size_t i = 0; i < ARRAY_SIZE(lacks); i++) {
+                unsigned is = 9;
+
+                TRY(cu.PointerGetAttribute(&is, lacks[i], at));
+                expect_equal(is, 0, "what memory of a pool lacks");
+        }
         expect(cu.MemFreeAsync(at + 512, s), CUDA_ERROR_INVALID_VALUE, "free of what is inside");
         TRY(cu.MemFreeAsync(at, s));
         expect(cu.MemFreeAsync(at, s), CUDA_ERROR_INVALID_VALUE, "second free");

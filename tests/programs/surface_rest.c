@@ -234,6 +234,27 @@ void rest_memory(void)
         pool();
 }
 
+/* Memory to decompress into, where the driver knows of that. */
+static void unpacked(CUdeviceptr at, CUmemLocation on)
+{
+        const CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                          .location = on,
+                                          .allocFlags.usage = CU_MEM_CREATE_USAGE_HW_DECOMPRESS};
+        const CUmemAccessDesc both = {on, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+        CUmemGenericAllocationHandle handle;
+        CUmemAllocationProp told;
+
+        if (all.cuMemCreate(&handle, 2 * MIB, &prop, 0) != CUDA_SUCCESS)
+                return;
+        TRY(all.cuMemMap(at, 2 * MIB, 0, handle, 0));
+        TRY(all.cuMemSetAccess(at, 2 * MIB, &both, 1));
+        kind(at);
+        TRY(all.cuMemGetAllocationPropertiesFromHandle(&told, handle));
+        program_say("handle", "\"usage\":%u", told.allocFlags.usage);
+        TRY(all.cuMemUnmap(at, 2 * MIB));
+        TRY(all.cuMemRelease(handle));
+}
+
 /* Memory that the program maps itself. */
 void rest_virtual(void)
 {
@@ -265,6 +286,7 @@ void rest_virtual(void)
         TRY(cu.MemsetD8(at, 5, SURFACE_BYTES));
         must(play_word(at) == 0x05050505, "mapped memory");
         TRY(all.cuMemUnmap(at, 2 * MIB));
+        unpacked(at, prop.location);
         TRY(all.cuMemAddressFree(at, 4 * MIB));
 }
 
