@@ -235,7 +235,8 @@ def bus(part):
 
 # ---- alone, against the plain driver ----
 
-PAIRS = 20
+PROCESS_PAIRS = 3  # what differs from process to process is not seen within a pair of them
+PAIRS = 7          # of measurements, of each of them
 LAUNCH_PAIRS = 60
 
 
@@ -256,25 +257,42 @@ def overhead(part, result):
     for p in small.values():
         p.close()
         p.wait(part.deadline)
-    nets = ["--net", "resnet50", "--net", "transformer", "--warm-up", 10]
-    trainers = {shared: part.trainer(*nets, name="shared" if shared else "plain", shared=shared)
+    times = {net: [] for net in STEPS}  # of each pair of processes
+    for n in range(PROCESS_PAIRS):
+        if n and part.left() < 40:
+            break
+        steps(part, n, times)
+    for net, found in times.items():
+        plain, shared = ([x for one in found for x in one[kind]] for kind in (False, True))
+        result[net] = {**suite.paired(plain, shared),
+                       "of_processes_percent": [round(100 * statistics.median(b / a - 1 for a, b in zip(one[False], one[True])), 3)
+                                                for one in found]}
+
+
+STEPS = ("resnet50", "transformer")
+
+
+def steps(part, n, times):
+    """Steps of two processes, one under sublet and one not, in turns."""
+    nets = [argument for net in STEPS for argument in ("--net", net)]
+    trainers = {shared: part.trainer(*nets, "--warm-up", 10, name=f"{'shared' if shared else 'plain'}-{n}", shared=shared)
                 for shared in (False, True)}
     for p in trainers.values():
         p.expect("ready", part.deadline)
-    for net in ("resnet50", "transformer"):
-        times = {False: [], True: []}
-        for p in trainers.values():  # clocks and caches
-            p.say(f"measure {net} 0.5")
-            p.expect("measured", part.deadline)
-        for pair in range(PAIRS):
+    for net in STEPS:
+        found = {False: [], True: []}
+        for pair in range(-1, PAIRS):
             if part.left() < 4:
                 break
             for shared in order(pair):
                 trainers[shared].say(f"measure {net} 0.7")
-                times[shared].append(trainers[shared].expect("measured", part.deadline)["median_s"])
-        result[net] = suite.paired(times[False], times[True])
+                took = trainers[shared].expect("measured", part.deadline)["median_s"]
+                if pair >= 0:  # the first is for clocks and caches
+                    found[shared].append(took)
+        times[net].append(found)
     for p in trainers.values():
         p.close()
+        p.wait(part.deadline)
 
 
 def order(pair):

@@ -58,9 +58,11 @@ def figures(parts):
         if name in o:
             r, goal = o[name], GOALS[f"{name}_percent"]
             low, high = r["interval_percent"]
+            processes = [f"{d:+.2f}" for d in r.get("of_processes_percent", ())]
+            each = f"; of each pair of processes {', '.join(processes)}" if processes else ""
             out.append((f"{text}, alone, against the plain driver",
                         f"{r['difference_percent']:+.2f} % (95 %: {low:+.2f} to {high:+.2f}; {r['pairs']} pairs;"
-                        f" {r['plain_median'] * scale:.2f} {unit} plain)", f"within {goal:g} %",
+                        f" {r['plain_median'] * scale:.2f} {unit} plain{each})", f"within {goal:g} %",
                         within(r["interval_percent"], goal)))
     for r in parts.get("gate", {}).get("results", []):
         a, b = r["median_ns"]["cost"], r["p99_ns"]["cost"]

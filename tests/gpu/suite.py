@@ -286,7 +286,8 @@ def machine(build):
     with open("/proc/meminfo", encoding="ascii") as f:
         memory = int(f.readline().split()[1]) * 1024
     return {"gpu": name, "gpus": max(len(cards), 1), "gpu_memory": total, "driver": driver,
-            "kernel": platform.release().split("-")[0], "processors": os.cpu_count(), "host_memory_gib": round(memory / GIB, 1), "libc": platform.libc_ver()[1],
+            "kernel": platform.release().split("-")[0], "processors": os.cpu_count(),
+            "host_memory_gib": round(memory / GIB, 1), "libc": platform.libc_ver()[1],
             "commit": commit or run_text("git", "-C", ROOT, "rev-parse", "--short=12", "HEAD") or "unknown",
             "date": time.strftime("%Y-%m-%d", time.gmtime())}
 

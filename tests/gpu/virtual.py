@@ -159,7 +159,8 @@ def page(results):
             if isinstance(r, dict)}
     if rows:
         lines += [f"## Two programs of {EACH_GIB} GiB each", "",
-                  f"Those with pages have {PAGES_GIB} GiB each, on a card of {PAGES_CAPACITY_GIB} GiB. Every round of a program checks and rewrites all of it. Rates are medians over whole evictions and restores,"
+                  f"Those with pages have {PAGES_GIB} GiB each, on a card of {PAGES_CAPACITY_GIB} GiB. Every round of a program"
+                  " checks and rewrites all of it. Rates are medians over whole evictions and restores,"
                   " with the waiting for the other side in them.", "",
                   "| memory by | hand-offs | moved out, GiB | out, GB/s | in, GB/s |", "|---|---|---|---|---|"]
         lines += [f"| {n} | {r['handoffs']} | {r['moved_gib']} | {r['out_gb_s']} | {r['in_gb_s']} |" for n, r in rows.items()]
