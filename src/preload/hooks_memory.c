@@ -499,9 +499,9 @@ static CUresult pointer_attribute(void *data, CUpointer_attribute attribute, con
         case CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID:
                 *(unsigned long long *)data = p->block->id;
                 return CUDA_SUCCESS;
-        case CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE: /* on GPUs without such an engine, too
-                                                             */
-                *(unsigned *)data = pool_handle(p->block) == NULL;
+        case CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE:
+                /* Also where the GPU cannot decompress at all. */
+                *(unsigned *)data = !pool_handle(p->block);
                 return CUDA_SUCCESS;
         case CU_POINTER_ATTRIBUTE_IS_MANAGED:
                 *(unsigned *)data = 0;
