@@ -561,6 +561,16 @@ static bool are_attributes(unsigned count, const CUpointer_attribute *attributes
         return count > 0;
 }
 
+/* A device shall register the address: it is kept where it is. Nothing else of that reaches us, for
+ * nvidia-peermem takes addresses. Lock held, given up meanwhile. */
+static CUresult keep_announced(CUdeviceptr ptr)
+{
+        struct heap_place p;
+        struct gpu *g = find_ours(ptr, &p);
+
+        return g && g->rdma ? rdma_keep(p.start, p.bytes) : CUDA_SUCCESS;
+}
+
 CUresult hook_cuPointerGetAttribute(void *data, CUpointer_attribute attribute, CUdeviceptr ptr)
 {
         CUresult r = CUDA_ERROR_NOT_SUPPORTED;
@@ -569,6 +579,8 @@ CUresult hook_cuPointerGetAttribute(void *data, CUpointer_attribute attribute, C
         lock_acquire(&core.lock);
         if (data)
                 r = known_attribute(data, attribute, ptr);
+        if (r == CUDA_SUCCESS && attribute == CU_POINTER_ATTRIBUTE_P2P_TOKENS)
+                r = keep_announced(ptr);
         lock_release(&core.lock);
         return r == CUDA_ERROR_NOT_SUPPORTED ? real.cuPointerGetAttribute(data, attribute, ptr) : r;
 }
@@ -576,8 +588,9 @@ CUresult hook_cuPointerGetAttribute(void *data, CUpointer_attribute attribute, C
 CUresult hook_cuPointerGetAttributes(unsigned int numAttributes, CUpointer_attribute *attributes,
                                      void **data, CUdeviceptr ptr)
 {
+        CUresult r = CUDA_SUCCESS;
+        bool tokens = false, ours, gap;
         struct heap_place p;
-        bool ours, gap;
 
         (void)core_setup();
         if (!attributes || !data || !are_attributes(numAttributes, attributes, data))
@@ -596,9 +609,12 @@ CUresult hook_cuPointerGetAttributes(unsigned int numAttributes, CUpointer_attri
                  * succeeds. */
                 if (known_attribute(data[i], attributes[i], ptr) == CUDA_ERROR_NOT_SUPPORTED)
                         (void)real.cuPointerGetAttributes(1, &attributes[i], &data[i], ptr);
+                tokens = tokens || attributes[i] == CU_POINTER_ATTRIBUTE_P2P_TOKENS;
         }
+        if (tokens)
+                r = keep_announced(ptr);
         lock_release(&core.lock);
-        return CUDA_SUCCESS;
+        return r;
 }
 
 /* The one attribute that can be set: copies that do not say "async" are waited for, whatever they
@@ -619,11 +635,9 @@ CUresult hook_cuPointerSetAttribute(const void *value, CUpointer_attribute attri
         mapped = !ours && !gap && virtual_range(ptr, NULL, NULL);
         if (ours && value && attribute == CU_POINTER_ATTRIBUTE_SYNC_MEMOPS)
                 heap_set_sync(&p, *(const unsigned *)value);
-        /* Programs set it before they have a device register the address: the only word of that
-         * which reaches us (nvidia-peermem takes addresses). */
-        if (ours && ours->rdma && value && attribute == CU_POINTER_ATTRIBUTE_SYNC_MEMOPS &&
+        if (ours && value && attribute == CU_POINTER_ATTRIBUTE_SYNC_MEMOPS &&
             *(const unsigned *)value)
-                r = rdma_keep(p.start, p.bytes);
+                r = keep_announced(ptr); /* programs set it before they register */
         lock_release(&core.lock);
         if (!ours && !gap && !mapped)
                 return real.cuPointerSetAttribute(value, attribute, ptr);

@@ -1,6 +1,6 @@
-/* hooks_rdma.c: memory of the heap that a device outside CUDA gets: as a dma-buf, or by its address
- * (nvidia-peermem). Must never let such memory go before the program frees it: nobody says when the
- * device has done with it. */
+/* hooks_rdma.c: memory of the heap that others than the process's own work get: a device by a
+ * dma-buf or by its address (nvidia-peermem), other GPUs by a multicast object. Must never let such
+ * memory go before the program frees it: nobody says when they have done with it. */
 #include "base/macros.h"
 #include "preload/core.h"
 #include "preload/gate.h"
@@ -53,23 +53,45 @@ CUresult rdma_keep(CUdeviceptr from, uint64_t bytes)
         return CUDA_SUCCESS;
 }
 
+/* What the driver refuses for itself is not kept. */
+static CUresult keep(CUdeviceptr from, size_t bytes)
+{
+        CUresult r = CUDA_SUCCESS;
+
+        (void)core_setup();
+        if (!core_passive() && bytes > 0 && bytes <= UINT64_MAX - from) {
+                lock_acquire(&core.lock);
+                r = rdma_keep(from, bytes);
+                lock_release(&core.lock);
+        }
+        return r;
+}
+
 CUresult hook_cuMemGetHandleForAddressRange(void *handle, CUdeviceptr dptr, size_t size,
                                             CUmemRangeHandleType handleType,
                                             unsigned long long flags)
 {
         struct gate_thread *pass;
-        CUresult r = CUDA_SUCCESS;
+        CUresult r = handle ? keep(dptr, size) : CUDA_SUCCESS;
 
-        (void)core_setup();
-        if (!core_passive() && handle && size > 0 && size <= UINT64_MAX - dptr) {
-                lock_acquire(&core.lock);
-                r = rdma_keep(dptr, size);
-                lock_release(&core.lock);
-        }
         if (r != CUDA_SUCCESS)
                 return r;
         pass = gate_enter(CU_STREAM_LEGACY, 0);
         r = real.cuMemGetHandleForAddressRange(handle, dptr, size, handleType, flags);
+        gate_leave(pass);
+        return r;
+}
+
+CUresult hook_cuMulticastBindAddr(CUmemGenericAllocationHandle mcHandle, size_t mcOffset,
+                                  CUdeviceptr memptr, size_t size, unsigned long long flags)
+{
+        struct gate_thread *pass;
+        CUresult r = keep(memptr, size);
+
+        if (r != CUDA_SUCCESS)
+                return r;
+        pass = gate_enter(CU_STREAM_LEGACY, 0);
+        r = real.cuMulticastBindAddr(mcHandle, mcOffset, memptr, size, flags);
         gate_leave(pass);
         return r;
 }

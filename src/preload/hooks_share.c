@@ -314,19 +314,3 @@ CUresult hook_cuMulticastBindMem(CUmemGenericAllocationHandle mcHandle, size_t m
         driver_handle_done(h);
         return r;
 }
-
-CUresult hook_cuMulticastBindAddr(CUmemGenericAllocationHandle mcHandle, size_t mcOffset,
-                                  CUdeviceptr memptr, size_t size, unsigned long long flags)
-{
-        CUresult r = CUDA_SUCCESS;
-        const struct mapping *m;
-
-        (void)core_setup();
-        lock_acquire(&core.lock);
-        m = core_passive() ? NULL : virtual_at(memptr);
-        if (m && m->handle)
-                r = handle_fix(m->handle);
-        lock_release(&core.lock);
-        return r == CUDA_SUCCESS ? real.cuMulticastBindAddr(mcHandle, mcOffset, memptr, size, flags)
-                                 : r;
-}

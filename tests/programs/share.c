@@ -6,6 +6,7 @@
  *   own N         check that the own memory has round N's contents, write N+1's, record the event
  *   theirs N      the same with what was imported, after the event
  *   device        descriptors of the own memory, as for a device that is no GPU
+ *   tokens        what such a device's driver asks about the own memory
  *   touch         check and rewrite --count blocks that nobody else has
  *   second        copy what was imported to the second GPU, where the process has no context yet
  *   free, close   the own memory; what was imported, once
@@ -140,6 +141,20 @@ static CUresult export_to_device(void)
         return r;
 }
 
+/* As programs do that are about to register the addresses. */
+static CUresult ask_for_tokens(void)
+{
+        CUresult r = CUDA_SUCCESS;
+
+        for (size_t i = 0; i < own.n && r == CUDA_SUCCESS; i++) {
+                uint64_t tokens[2];
+
+                r = cu.PointerGetAttribute(tokens, CU_POINTER_ATTRIBUTE_P2P_TOKENS,
+                                           own.block[i].at);
+        }
+        return r;
+}
+
 static void renew(void)
 {
         CUdeviceptr at = own.block[0].at, base;
@@ -238,6 +253,8 @@ int main(int argc, char **argv)
                         result = copy_to_second();
                 else if (!strcmp(line, "device"))
                         result = export_to_device();
+                else if (!strcmp(line, "tokens"))
+                        result = ask_for_tokens();
                 else if (!strcmp(line, "free"))
                         blocks_free(&own);
                 else if (!strcmp(line, "close"))

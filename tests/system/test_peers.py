@@ -57,9 +57,10 @@ def test_what_was_opened_before_the_second_gpu_was_used(two, sublet):
     end(two, importer, exporter)
 
 
-def test_what_a_device_has_stays_until_it_is_freed(shared):
+@pytest.mark.parametrize("how", ["device", "tokens"])
+def test_what_a_device_has_stays_until_it_is_freed(shared, how):
     p = share(shared, 32)
-    assert p.order("device")["result"] == 0
+    assert p.order(how)["result"] == 0
     await_fixed(shared, p, 32 * MIB, 34 * MIB, "the memory to be pinned")
     hold = shared.program("hold", "--bytes", "80MiB", "--block", "8MiB", stdin=subprocess.PIPE)
     hold.await_event("filled")

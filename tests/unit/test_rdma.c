@@ -5,6 +5,7 @@
 #include "preload/agent.h"
 #include "preload/core.h"
 #include "preload/gate.h"
+#include "preload/hooks.h"
 #include "preload/hooks_virtual.h"
 #include "preload/pin.h"
 #include "preload/rdma.h"
@@ -18,6 +19,7 @@ __thread struct gate_thread *gate_self __attribute__((tls_model("initial-exec"))
 static struct gpu *const gpu = &core.gpus[0];
 static CUdeviceptr at;
 static struct block *block;
+static size_t bound_bytes;
 
 int core_setup(void)
 {
@@ -56,6 +58,14 @@ struct mapping *virtual_at(CUdeviceptr address)
 
 CUresult handle_fix(struct handle *h)
 {
+        return CUDA_SUCCESS;
+}
+
+static CUresult fake_bind(CUmemGenericAllocationHandle object, size_t offset, CUdeviceptr memory,
+                          size_t size, unsigned long long flags)
+{
+        bound_bytes = size;
+        assert_true(block->extents[0].pinned && block->extents[1].pinned);
         return CUDA_SUCCESS;
 }
 
@@ -114,6 +124,25 @@ static void what_a_device_gets_of_a_pool_stays_too(void **state)
         assert_int_equal(gpu->pin_granted, block->bytes);
 }
 
+static void what_is_bound_to_a_multicast_object_stays(void **state)
+{
+        real.cuMulticastBindAddr = fake_bind;
+        gpu->pin_allowed = GIB;
+        bound_bytes = 0;
+        assert_int_equal(hook_cuMulticastBindAddr(7, 0, at, block->bytes, 0), CUDA_SUCCESS);
+        assert_int_equal(bound_bytes, block->bytes);
+        assert_int_equal(gpu->pin_granted, block->bytes);
+}
+
+static void what_cannot_stay_is_not_bound(void **state)
+{
+        real.cuMulticastBindAddr = fake_bind;
+        bound_bytes = 0;
+        assert_int_equal(hook_cuMulticastBindAddr(7, 0, at, block->bytes, 0),
+                         CUDA_ERROR_OUT_OF_MEMORY);
+        assert_int_equal(bound_bytes, 0);
+}
+
 static void what_is_refused_counts_no_longer(void **state)
 {
         assert_int_equal(rdma_keep(at, block->bytes), CUDA_ERROR_OUT_OF_MEMORY);
@@ -159,6 +188,8 @@ int main(void)
         const struct CMUnitTest tests[] = {
                 RDMA_TEST(what_a_device_gets_stays),
                 RDMA_TEST(what_a_device_gets_of_a_pool_stays_too),
+                RDMA_TEST(what_is_bound_to_a_multicast_object_stays),
+                RDMA_TEST(what_cannot_stay_is_not_bound),
                 RDMA_TEST(what_is_refused_counts_no_longer),
                 RDMA_TEST(a_part_of_what_lies_on_the_host_counts_no_longer),
                 RDMA_TEST(what_is_not_there_when_the_daemon_goes_is_asked_for_again),
