@@ -4,6 +4,7 @@ sublet and once under SUBLET_TORTURE, and the results are compared."""
 import concurrent.futures
 import importlib.metadata
 import json
+import math
 import os
 import sys
 import time
@@ -14,6 +15,8 @@ from suite import Failure
 TOGETHER = 5  # cases at a time; three processes of each but for its first run
 # One call in so many, and a moment in so many milliseconds: some dozen times a second at most.
 TORTURE = "calls=1000,every=20ms"
+# Where two plain runs are not equal: how far from the first of them a run may be.
+CLOSE_FACTOR, CLOSE = 30, 1e-5 # times as far as they are from each other, or so much; the greater of the two
 
 QUIET_JAX = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", "XLA_FLAGS": "--xla_gpu_deterministic_ops=true"
              " --xla_gpu_autotune_level=0"}
@@ -119,16 +122,16 @@ def apart(one, other):
     return worst
 
 
-def verdict(plain, again, other):
+def verdict(difference, usual, error):
     """'equal', 'close' (where plain runs are not equal either), or what is wrong."""
-    if other.error:
-        return "fails: " + other.error
-    difference, usual = apart(plain.results, other.results), apart(plain.results, again.results)
+    if error:
+        return "fails: " + error
     if difference == 0:
         return "equal"
     if usual == 0:
         return f"differs by up to {difference:.1e}, where two plain runs are equal"
-    return "close" if difference <= max(30 * usual, 1e-5) else f"differs by up to {difference:.1e}, two plain runs by {usual:.1e}"
+    most = max(CLOSE_FACTOR * usual, CLOSE)
+    return "close" if difference <= most else f"differs by up to {difference:.1e}, two plain runs by {usual:.1e}"
 
 
 def one(part, name, result):
@@ -142,7 +145,11 @@ def one(part, name, result):
     again, under, torture = [o.finish() for o in others]
     usual = apart(plain.results, again.results)
     r["plain"] = "fails the second time: " + again.error if again.error else "equal" if usual == 0 else f"within {usual:.1e}"
-    r["sublet"], r["torture"] = verdict(plain, again, under), verdict(plain, again, torture)
+    for kind, run in (("sublet", under), ("torture", torture)):
+        difference = apart(plain.results, run.results)
+        r[kind] = verdict(difference, usual, run.error)
+        # Not a number where there is none to tell: results are missing, or of another shape.
+        r.setdefault("apart", {"plain": usual})[kind] = difference if math.isfinite(difference) and not run.error else None
     r["seconds"] = {"plain": again.seconds, "sublet": under.seconds, "torture": torture.seconds}
     r.update(torture.torture())
     if r["torture"] in ("equal", "close") and not r["times"]:

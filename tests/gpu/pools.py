@@ -4,7 +4,6 @@ Whether frameworks should be switched to pools by default is decided by these fi
 step time's difference stays below PACE_PERCENT for both networks, their losses are the same, and the frameworks' own
 tests pass with it."""
 
-import ctypes
 import os
 import statistics
 import sys
@@ -13,7 +12,7 @@ import time
 import pages
 import suite
 import unchanged
-from suite import GIB, Failure
+from suite import GIB
 
 COUNT = 1_000_000
 PAIRS = 3  # as far as the time allows, for some drivers take minutes
@@ -27,32 +26,8 @@ PACE_PERCENT = 0.5
 PACE_PAIRS = 8
 
 
-def rehearsing():
-    return "SIMCUDA_MEMORY" in os.environ
-
-
-class Card:
-    """Bytes in use on the card, as NVML has it."""
-
-    class Memory(ctypes.Structure):
-        _fields_ = [("total", ctypes.c_ulonglong), ("free", ctypes.c_ulonglong), ("used", ctypes.c_ulonglong)]
-
-    def __init__(self, part):
-        folder = os.path.join(part.build, "sim") if rehearsing() else ""
-        self.nvml = ctypes.CDLL(os.path.join(folder, "libnvidia-ml.so.1"))
-        self.device = ctypes.c_void_p()
-        if self.nvml.nvmlInit_v2() or self.nvml.nvmlDeviceGetHandleByIndex_v2(suite.GPU, ctypes.byref(self.device)):
-            raise Failure("NVML does not answer")
-
-    def used(self):
-        memory = self.Memory()
-        if self.nvml.nvmlDeviceGetMemoryInfo(self.device, ctypes.byref(memory)):
-            raise Failure("NVML does not answer")
-        return memory.used
-
-
 def count():
-    return 2000 if rehearsing() else COUNT
+    return 2000 if suite.rehearsing() else COUNT
 
 
 def small_run(part, card, how, shared):
@@ -76,7 +51,7 @@ def small_run(part, card, how, shared):
 def small(part, result):
     """A million small allocations: memory and time against the plain driver."""
     part.daemon()
-    card = Card(part)
+    card = suite.Card(part)
     result["allocations"] = count()
     for how, share in (("async", 0.4), ("alloc", 1)):
         runs = {shared: [] for shared in (False, True)}

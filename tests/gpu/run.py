@@ -3,10 +3,8 @@
 
 Needs a GPU that nobody else uses, PyTorch with torchvision for three of the parts, and the built files in --build
 (.gpu, made by pack.sh, or build). Writes h200-core.json and h200-core.md into --out after every part, so that what
-was measured before a failure is kept. The parts about sharing over time, about draining, about torture, about what is
-not copied, about programs that map memory themselves, about memory that other processes have open, about more than the card and about
-pools (small, cache, pace) are run when they are named with --only and have pages of their own: h200-survives, h200-drain,
-h200-torture, h200-unchanged, h200-virtual, h200-ipc, h200-overflow and h200-pools. Exit status: 0 all parts finished, 1 some did not."""
+was measured before a failure is kept. All other parts are run when they are named with --only, and have pages of their own (PAGES).
+Those named devices-... use two GPUs where there are two. Exit status: 0 all parts finished, 1 some did not."""
 
 import argparse
 import json
@@ -17,6 +15,7 @@ import time
 import traceback
 
 import caches
+import devices
 import drains
 import ipc
 import overflow
@@ -26,6 +25,7 @@ import pools
 import report
 import report_survives
 import suite
+import sums
 import survives
 import torture
 import unchanged
@@ -43,6 +43,8 @@ PAGES = (
     ("h200-overflow", "More than the card, on one H200", overflow.PARTS, overflow),
     ("h200-ipc", "Memory that other processes have open (CUDA IPC), on one H200", ipc.PARTS, ipc),
     ("h200-pools", "Pools and small allocations on one H200", pools.PARTS, pools),
+    ("h200-sums", "The books against the card, on one H200", sums.PARTS, sums),
+    ("h200-devices", "Memory used from elsewhere, on H200s", devices.PARTS, devices),
 )
 PARTS = {name: part for _, _, shown, _ in PAGES for name, part in shown.items()}
 
@@ -113,7 +115,7 @@ def main():
     if arguments.rehearse:
         parts.rehearse()
         overflow.rehearse()
-        os.environ.update(SIMCUDA_MEMORY="140MiB", SIMCUDA_SESSION=f"rehearsal-{os.getpid()}",
+        os.environ.update(SIMCUDA_MEMORY="140MiB", SIMCUDA_GPUS="2", SIMCUDA_SESSION=f"rehearsal-{os.getpid()}",
                           LD_LIBRARY_PATH=os.path.join(build, "sim"))
     began = time.monotonic()
     results = {"machine": suite.machine(build), "parts": {}, "seconds": 0.0}

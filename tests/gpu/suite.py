@@ -1,5 +1,6 @@
 """What the parts of the GPU suite share: processes that always end, a daemon a part, statistics, the machine."""
 
+import ctypes
 import json
 import math
 import os
@@ -250,6 +251,53 @@ class Part:
         if done.returncode != 0:
             raise Failure(f"checker: {done.stderr.strip()}")
         return json.loads(done.stdout)["words"]
+
+
+def rehearsing():
+    return "SIMCUDA_MEMORY" in os.environ
+
+
+class Card:
+    """What NVML says of the card, in bytes."""
+
+    class Memory(ctypes.Structure):
+        _fields_ = [("total", ctypes.c_ulonglong), ("free", ctypes.c_ulonglong), ("used", ctypes.c_ulonglong)]
+
+    class Use(ctypes.Structure):
+        _fields_ = [("pid", ctypes.c_uint), ("bytes", ctypes.c_ulonglong), ("gpu_instance", ctypes.c_uint),
+                    ("compute_instance", ctypes.c_uint)]
+
+    NOT_KNOWN = 2 ** 64 - 1
+
+    def __init__(self, part):
+        folder = os.path.join(part.build, "sim") if rehearsing() else ""
+        self.nvml = ctypes.CDLL(os.path.join(folder, "libnvidia-ml.so.1"))
+        self.device = ctypes.c_void_p()
+        self._ask("nvmlInit_v2")
+        self._ask("nvmlDeviceGetHandleByIndex_v2", GPU, ctypes.byref(self.device))
+
+    def _ask(self, call, *args):
+        error = getattr(self.nvml, call)(*args)
+        if error:
+            raise Failure(f"{call}: NVML answers {error}")
+
+    def cards(self):
+        """How many there are."""
+        n = ctypes.c_uint()
+        self._ask("nvmlDeviceGetCount_v2", ctypes.byref(n))
+        return n.value
+
+    def used(self):
+        memory = self.Memory()
+        self._ask("nvmlDeviceGetMemoryInfo", self.device, ctypes.byref(memory))
+        return memory.used
+
+    def of_processes(self):
+        """pid -> bytes. Of a process in another pid namespace NVML may say neither."""
+        n = ctypes.c_uint(1024)
+        uses = (self.Use * n.value)()
+        self._ask("nvmlDeviceGetComputeRunningProcesses_v3", self.device, ctypes.byref(n), uses)
+        return {u.pid: u.bytes for u in uses[:n.value] if u.bytes != self.NOT_KNOWN}
 
 
 def episodes(events, pid, kind):

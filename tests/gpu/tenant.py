@@ -81,13 +81,13 @@ class Jax:
         import jax
 
         self.x = jax.numpy.arange(1 << 20, dtype=jax.numpy.float32)
-        self.work()
+        self.first = self.work()
 
     def work(self):
         return float((self.x * 2).sum())
 
     def unharmed(self):
-        return self.work() == self.work()
+        return self.work() == self.first
 
 
 ROLES = {"weights": Weights, "zeros": Zeros, "jax": Jax}

@@ -192,7 +192,8 @@ def frameworks_table(parts):
         if "torture" not in r:
             lines.append(f"| {n} | {cell(r['plain'])} | | | | | |")
             continue
-        marks = {w: r[w] if r[w] in ("equal", "close") else f"**{cell(r[w])}**" for w in ("sublet", "torture")}
+        far = {w: f" ({r['apart'][w]:.1e})" if r.get("apart", {}).get(w) else "" for w in ("sublet", "torture")}
+        marks = {w: r[w] + far[w] if r[w] in ("equal", "close") else f"**{cell(r[w])}**" for w in far}
         seconds = ", ".join("–" if s is None else f"{s:.1f}" for s in r["seconds"].values())
         lines.append(f"| {n} | {cell(r['plain'])} | {marks['sublet']} | {marks['torture']} | {r['times']} | {r['gib']} |"
                      f" {seconds} |")
@@ -212,8 +213,10 @@ def page(results):
     if "frameworks" in parts:
         versions = ", ".join(f"{k} {v}" for k, v in parts["frameworks"].get("versions", {}).items())
         lines += ["## Frameworks", "", f"{versions}. *Equal*: all bits of all results. *Close*: two plain runs are not equal"
-                  " either, and it is no further from them than that (a factor of 30 at most). Several workloads run at the"
-                  " same time, so the seconds compare only roughly.", "", *frameworks_table(parts), ""]
+                  " either, and no value compared is further from the first of them, relatively, than"
+                  f" {frameworks.CLOSE_FACTOR} times what the two are apart, or than {frameworks.CLOSE:g} where that is less"
+                  f"{'; how far is said' if any(isinstance(r, dict) and 'apart' in r for r in parts['frameworks'].values()) else ''}."
+                  " Several workloads run at the same time, so the seconds compare only roughly.", "", *frameworks_table(parts), ""]
         wrong = {n: r for n, r in parts["frameworks"].items()
                  if isinstance(r, dict) and r.get("torture", "equal") not in ("equal", "close")}
         if wrong:

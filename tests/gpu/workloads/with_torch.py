@@ -173,24 +173,26 @@ def sizes():
 
 
 def out_of_memory():
-    """A batch that is too large is halved, as users do; and one allocation that no card has room for."""
-    torch.cuda.set_per_process_memory_fraction((3 << 30) / torch.cuda.get_device_properties(0).total_memory)
+    """Between the steps of a training, allocations that the driver refuses and that are tried again with less, as users do.
+    A TiB fits no card; what is next to it is small, so that nothing is taken from the cases beside this one."""
     model = net()
-    refused = 0
-    for n in (1 << 40, 1 << 38):
-        try:
-            torch.empty(n, dtype=torch.uint8, device="cuda")
-        except torch.OutOfMemoryError:
-            refused += 1
-    n, losses = 4096, []
-    while len(losses) < 6:
-        try:
-            losses.append(train(model, [host_batch(len(losses), n)]))
-        except torch.OutOfMemoryError:
-            torch.cuda.empty_cache()
-            refused, n = refused + 1, n // 2
-    common.result("refused", [refused, n])
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    losses, sums, refused = [], [], 0
+    for i in range(8):
+        losses.append(train(model, [host_batch(i)], optimizer=optimizer))
+        n, scratch = 1 << 40, None
+        while scratch is None:
+            try:
+                scratch = torch.full((n,), i + 1, dtype=torch.uint8, device="cuda")
+            except torch.OutOfMemoryError:
+                torch.cuda.empty_cache()
+                refused, n = refused + 1, n // 4096
+        sums.append(scratch.sum(dtype=torch.int64).item())
+        del scratch
+    common.result("refused", [refused, torch.cuda.memory_stats()["num_ooms"]])
+    common.result("sums", sums)
     said("losses", torch.cat(losses))
+    said("parameters", *model.parameters())
 
 
 def receive(inbox, outbox):

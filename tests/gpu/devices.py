@@ -1,0 +1,174 @@
+"""Memory that is used from elsewhere, on a real GPU: by another GPU of the process, and by a device that is no GPU (dma-buf).
+On the plain driver, under sublet, beside a program that wants the room, and under torture. And its page."""
+
+import os
+import sys
+
+import pages
+import parts
+import suite
+from suite import Failure
+
+sys.path.insert(0, os.path.join(suite.ROOT, "tests", "programs"))
+
+from families import without_volatile  # noqa: E402
+
+TORTURE = "calls=10,every=10ms"
+PEERS_GIB, ROUNDS = 1, 4          # three times that: twice on the first GPU
+LARGE_GIB, OTHER_GIB = 24, 100    # beside another program, on the first GPU: together more than it has
+HANDOFFS = 4
+BUFFER_GIB, RIVAL_GIB = 8, 124    # for a device; with as much that is private and a third program, more than the card
+BOTH = "0,1"
+
+
+def peers(part, name, gib, *more, shared=True, **env):
+    return part.program("peers", "--bytes", parts.size(gib), "--block", parts.size(gib / 8), "--seed", 5, *more, name=name,
+                        shared=shared, CUDA_VISIBLE_DEVICES=BOTH, **env)
+
+
+def said(part, p):
+    p.wait(part.deadline)
+    return without_volatile(p.events)
+
+
+def sums(p):
+    return [e["sums"] for e in p.of("round")]
+
+
+def torture_of(part, p):
+    return sum(e["bytes"] for e in part.traced() if e["event"] == "torture" and e["pid"] == p.pid)
+
+
+def touched_first(part, p, other):
+    """Rounds after each of some hand-offs of the first GPU."""
+    for _ in range(HANDOFFS):
+        other.say("touch")
+        other.expect("done", part.deadline)
+        rounds = len(p.of("round"))
+        parts.wait_until(part, lambda n=rounds: len(p.of("round")) > n + 1 or p.process.poll() is not None, "rounds")
+
+
+def two_gpus(part, result):
+    """Kernels of one GPU on the memory of another, and copies both ways."""
+    cards = suite.Card(part).cards()
+    if cards < 2:
+        result["skipped"] = "this machine has one GPU"
+        return
+    plain = peers(part, "plain", PEERS_GIB, "--rounds", ROUNDS, shared=False)
+    want = said(part, plain)
+    part.daemon(quantum="300ms")
+    alone = peers(part, "alone", PEERS_GIB, "--rounds", ROUNDS)
+    result["alone"] = said(part, alone) == want
+    tortured = peers(part, "tortured", PEERS_GIB, "--rounds", ROUNDS, SUBLET_TORTURE=f"3,{TORTURE}")
+    result["tortured"] = said(part, tortured) == want
+    result["tortured_gib"] = round(torture_of(part, tortured) / parts.GIB, 1)
+
+    large = peers(part, "large-plain", LARGE_GIB, "--rounds", ROUNDS, shared=False)
+    large.wait(part.deadline)
+    end = os.path.join(part.root, "end")
+    other = part.program("hold", "--bytes", parts.size(OTHER_GIB), "--block", parts.size(2), name="other",
+                         CUDA_VISIBLE_DEVICES="0")
+    other.expect("filled", part.deadline)
+    before = part.status()["gpus"][0]["handoffs"]
+    p = peers(part, "beside", LARGE_GIB, "--rounds", ROUNDS, "--until", end)
+    p.expect("filled", part.deadline)
+    touched_first(part, p, other)
+    with open(end, "w", encoding="ascii"):
+        pass
+    p.wait(part.deadline)
+    result["beside"] = sums(p)[:ROUNDS] == sums(large)
+    result["beside_rounds"] = len(sums(p))
+    result["handoffs"] = part.status()["gpus"][0]["handoffs"] - before
+    other.close()
+    other.wait(part.deadline)
+    wrong = [k for k in ("alone", "tortured", "beside") if not result[k]]
+    if wrong:
+        raise Failure(f"other contents than on the plain driver: {', '.join(wrong)}")
+    if not result["tortured_gib"]:
+        raise Failure("never tortured")
+    if result["handoffs"] < HANDOFFS:
+        raise Failure(f"only {result['handoffs']} hand-offs")
+
+
+def for_device(part, name, shared, between=lambda: None, **env):
+    """What a program with descriptors for a device says, and its pid."""
+    p = part.program("share", "--bytes", parts.size(BUFFER_GIB), "--block", parts.size(1), "--count", BUFFER_GIB, name=name,
+                     shared=shared, **env)
+    p.expect("filled", part.deadline)
+    answers = []
+    for line in ("own 0", "touch", "device", "touch", "own 1", "touch", "own 2", "touch", "own 3", "free", "touch"):
+        p.say(line)
+        done = p.expect("done", part.deadline)
+        answers.append([line, done["result"], done["sum"]])
+        if line == "touch":
+            between()
+    fixed = max((c["fixed"] for c in part.gpu()["clients"] if c["pid"] == p.pid), default=0) if shared else 0
+    p.close()
+    p.wait(part.deadline)
+    return p, answers, fixed
+
+
+def dma_buf(part, result):
+    """Descriptors of memory for a device that is no GPU, which must stay where it is."""
+    _, want, _ = for_device(part, "plain", False)
+    result["answer"] = next(r for line, r, _ in want if line == "device")
+    part.daemon(quantum="300ms")
+    _, alone, result["fixed_after_free"] = for_device(part, "alone", True)
+    p, tortured, _ = for_device(part, "tortured", True, SUBLET_TORTURE=f"3,{TORTURE}")
+    result["tortured_gib"] = round(torture_of(part, p) / parts.GIB, 1)
+    other = part.program("hold", "--bytes", parts.size(RIVAL_GIB), "--block", parts.size(2), name="other")
+    other.expect("filled", part.deadline)
+    held, before = [], part.gpu()["handoffs"]
+
+    def touch():
+        other.say("touch")
+        other.expect("done", part.deadline)
+        held.append(max(c["backed"] for c in part.gpu()["clients"] if c["name"] == "beside"))
+
+    _, beside, _ = for_device(part, "beside", True, touch)
+    result["handoffs"] = part.gpu()["handoffs"] - before
+    result["held_gib"] = round(min(held[1:-1]) / parts.GIB, 2)  # between the orders device and free
+    other.close()
+    other.wait(part.deadline)
+    result.update(alone=alone == want, tortured=tortured == want, beside=beside == want)
+    wrong = [k for k in ("alone", "tortured", "beside") if not result[k]]
+    if wrong:
+        raise Failure(f"other answers or contents than on the plain driver: {', '.join(wrong)}")
+    if not result["tortured_gib"]:
+        raise Failure("never tortured")
+    if result["answer"] == 0 and result["held_gib"] < BUFFER_GIB:
+        raise Failure(f"memory that a device has was moved: {result['held_gib']} GiB stayed")
+
+
+PARTS = {"devices-peers": (two_gpus, 150), "devices-dmabuf": (dma_buf, 120)}
+
+
+def figures(found):
+    out = []
+    for name, what in (("devices-peers", "two GPUs of one process"), ("devices-dmabuf", "memory that a device has (dma-buf)")):
+        r = found.get(name, {})
+        if "skipped" in r:
+            out.append((what, f"not run: {r['skipped']}", "", None))
+        elif r:
+            out.append((f"{what}: alone, tortured, and beside another program", pages.cell(r.get("error", "equal")),
+                        "equal to the plain driver's", "error" not in r))
+    return out
+
+
+def page(results):
+    found = results["parts"]
+    lines = pages.table(figures(found))
+    r = found.get("devices-peers", {})
+    if "handoffs" in r:
+        lines += [f"*Two GPUs* (`programs/peers`): kernels of the second add up what the first holds, and copies go both ways; each"
+                  f" round checks every byte of both. {PEERS_GIB} GiB three times over, plain, under sublet and under torture"
+                  f" ({r['tortured_gib']} GiB moved out by it); {LARGE_GIB} GiB three times over beside a program of {OTHER_GIB} GiB"
+                  f" on the first GPU, {r['handoffs']} hand-offs in {r['beside_rounds']} rounds.", ""]
+    r = found.get("devices-dmabuf", {})
+    if "held_gib" in r:
+        given = "descriptors were given" if r["answer"] == 0 else f"the driver gives none (error {r['answer']}), with sublet or without"
+        lines += [f"*dma-buf* (`programs/share`, `cuMemGetHandleForAddressRange`): {given}. {BUFFER_GIB} GiB that a device has, and as"
+                  f" much that nobody else has, plain, under sublet and under torture ({r['tortured_gib']} GiB moved out by it);"
+                  f" beside a program of {RIVAL_GIB} GiB, {r['handoffs']} hand-offs, with {r['held_gib']} GiB or more of its"
+                  " memory always on the card while the device had it.", ""]
+    return [*lines, *pages.unfinished(found), f"`./dev gpu --only {','.join(PARTS)}` runs these parts (`tests/gpu/devices.py`).", ""]
