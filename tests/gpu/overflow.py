@@ -1,13 +1,16 @@
 """The parts about one process that uses more than the card: run time against the share kept on the card, for several orders
 of its buffers, and their page.
 
-The card is large, so the share is bounded instead (SUBLET_KEEP): what is more than it lies in host memory, mapped."""
+The card is large, so the share is bounded instead (SUBLET_KEEP): what is more than it lies in host memory, mapped. One row is
+of more than the card for real."""
 
+import math
 import os
 import sys
 import time
 
 import pages
+import parts
 import suite
 from suite import Failure
 
@@ -21,6 +24,8 @@ PROFILE_SHARE = SHARES[-1]
 SET = ("default", "best", "worst")  # that the program sets by itself, one after the other
 ORDERS = ("default", "profiled", "best", "worst")
 UNITS = 3
+WHOLE_GIB = 4            # a buffer of the program that uses more than the card
+FITS, MORE = 0.8, 1.1    # of the card, without and with the host's part
 PLACED_S = 2     # longer than it takes until buffers begin to change sides
 AGREE = 0.05     # medians in a row that settle a figure
 MEBIBYTE = 1 << 20
@@ -37,10 +42,11 @@ class Job:
     """A program that does units of work, and moves its buffers to another order when it is told to."""
 
     def __init__(self, part, name, share, total_mib, argv, **env):
-        keep = int(share * total_mib) // 2 * 2 * MEBIBYTE
         self.part = part
-        # What is small shares 2 MiB of its own, and the parts of a rehearsal are no larger.
-        self.p = part.start(argv, name, True, SUBLET_MEMORY="overflow", SUBLET_KEEP=str(keep + 2 * MEBIBYTE), **env)
+        if share is not None:  # else all of the card
+            # What is small shares 2 MiB of its own, and the parts of a rehearsal are no larger.
+            env["SUBLET_KEEP"] = str((int(share * total_mib) // 2 * 2 + 2) * MEBIBYTE)
+        self.p = part.start(argv, name, True, SUBLET_MEMORY="overflow", **env)
         self.p.expect("ready", part.deadline)
 
     def say(self, line):
@@ -110,6 +116,29 @@ class Inference(Job):
         self.say(order)
 
 
+class Whole(Job):
+    """As many buffers as there are, each once a unit."""
+
+    def __init__(self, part):
+        super().__init__(part, "whole", None, 0, [os.path.join(part.build, "programs", "buffers"), "--seed", "1"])
+        self.n = 0
+
+    def allocate(self, n):
+        for self.n in range(self.n, n):
+            self.say(f"alloc {self.n} {parts.size(WHOLE_GIB)}")
+        self.n = n
+
+    def unit(self):
+        return self.say(f"cycle {UNITS} " + " ".join(f"{n}:1" for n in range(self.n)))["ms"]
+
+    def on_card(self):
+        return next(c["backed"] for c in self.part.gpu()["clients"] if c["pid"] == self.p.pid)
+
+    def end(self):
+        self.say("check")
+        super().end()
+
+
 def measure(part, result, name, make):
     """One program: its profile, then each share with each order."""
     result = result.setdefault(name, {})
@@ -146,11 +175,28 @@ def inference(part, result):
     measure(part, result, "inference", Inference)
 
 
-PARTS = {"overflow": (overflow, 400), "overflow-inference": (inference, 300)}
+def whole(part, result):
+    """One program that uses a tenth more than the card has."""
+    part.daemon(quantum="60s")
+    total, job = suite.Card(part).total(), Whole(part)
+    for name, share in (("fits", FITS), ("more", MORE)):
+        n = math.ceil(share * total / (WHOLE_GIB * parts.GIB))
+        job.allocate(n)
+        result[name] = {"gib": n * WHOLE_GIB, "of_the_card": round(n * WHOLE_GIB * parts.GIB / total, 3),
+                        "unit_ms": round(job.settled(), 2), "on_card_gib": round(job.on_card() / parts.GIB, 2)}
+    result["ms_a_gib"] = {k: round(result[k]["unit_ms"] / result[k]["gib"], 3) for k in ("fits", "more")}
+    job.end()
+    result["checked"] = True
+    if result["more"]["gib"] * parts.GIB <= total:
+        raise Failure("not more than the card")
 
 
-def figures(parts):
-    for name, p in [(n, p) for part in PARTS for n, p in parts.get(part, {}).items() if isinstance(p, dict)]:
+PROFILED = ("overflow", "overflow-inference")
+PARTS = {"overflow": (overflow, 400), "overflow-inference": (inference, 300), "overflow-whole": (whole, 150)}
+
+
+def figures(found):
+    for name, p in [(n, p) for part in PROFILED for n, p in found.get(part, {}).items() if isinstance(p, dict)]:
         all_there = p.get(str(SHARES[0]), {}).get("default")
         for share in SHARES[1:]:
             times = p.get(str(share), {})
@@ -159,17 +205,27 @@ def figures(parts):
                 yield f"{name}, {share:.0%} of its memory on the card: time over that with all of it there", text, "", None
         if "profile_s" in p:
             yield f"{name}: the run that made its profile, until it was there", f"{p['profile_s']} s", "", None
+    w = found.get("overflow-whole", {})
+    if "ms_a_gib" in w:
+        fits, more = w["fits"], w["more"]
+        yield (f"whole: {more['gib']} GiB, {more['of_the_card']:.0%} of the card, of which it has {more['on_card_gib']} GiB: a unit",
+               f"{more['unit_ms'] / 1e3:.2f} s, {w['ms_a_gib']['more']} ms a GiB; with {fits['gib']} GiB, which fit,"
+               f" {fits['unit_ms'] / 1e3:.2f} s, {w['ms_a_gib']['fits']} ms a GiB;"
+               f" contents {'right' if w.get('checked') else 'not checked'}", "right", bool(w.get("checked")))
 
 
 def page(results):
+    names = [name for name in PARTS if name in results["parts"]]
+    whole_too = (" *whole*: as *streaming*, without `SUBLET_KEEP`, with more memory than the card has." if "overflow-whole" in names
+                 else "")
     return [
         *pages.table(figures(results["parts"])),
         *pages.unfinished(results["parts"]),
-        f"`./dev gpu --only {','.join(PARTS)}` runs them (`tests/gpu/overflow.py`): medians of units of work of one process,"
+        f"`./dev gpu --only {','.join(names)}` runs them (`tests/gpu/overflow.py`): medians of units of work of one process,"
         f" with so much of the card kept for it (`SUBLET_KEEP`). *streaming* uses each of its {BUFFERS} buffers of {BUFFER_MIB} MiB"
         f" once a unit; *hot* uses {HOT} of them {HOT_TIMES} times; *inference* is PyTorch, an embedding that is hardly touched"
         " beside layers that are read whole. *default*: by size. *profiled*: by the file that one run with"
         f" `--profile` wrote, with {PROFILE_SHARE:.0%} on the card. *best* and *worst*: the priorities set by hand, by what is"
-        " known of the program.",
+        f" known of the program.{whole_too}",
         "",
     ]

@@ -23,7 +23,7 @@ CACHES = {"keep": ({"SUBLET_CACHES": "keep"}, "which is moved"),
           "give": ({"SUBLET_CACHES": "give"}, "which is given back first"),
           "pools": (POOLS, "in pools")}
 PACE_PERCENT = 0.5
-PACE_PAIRS = 8
+PACE_PAIRS = 12
 
 
 def count():
@@ -117,7 +117,7 @@ def pace(part, result):
 PARTS = {
     "small": (small, 150),
     "cache": (cache, 170),
-    "pace": (pace, 100),
+    "pace": (pace, 140),
 }
 
 

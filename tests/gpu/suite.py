@@ -287,10 +287,16 @@ class Card:
         self._ask("nvmlDeviceGetCount_v2", ctypes.byref(n))
         return n.value
 
-    def used(self):
+    def _memory(self):
         memory = self.Memory()
         self._ask("nvmlDeviceGetMemoryInfo", self.device, ctypes.byref(memory))
-        return memory.used
+        return memory
+
+    def total(self):
+        return self._memory().total
+
+    def used(self):
+        return self._memory().used
 
     def of_processes(self):
         """pid -> bytes. Of a process in another pid namespace NVML may say neither."""

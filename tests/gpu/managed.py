@@ -1,0 +1,122 @@
+"""The set-up of the work that sublet descends from (managed memory, one program at a time, a quantum in seconds, switched off
+while they run) beside the default and the plain driver: two programs that together stay well within the card. And the page."""
+
+import os
+import subprocess
+import time
+
+import pages
+import parts
+import suite
+from suite import Failure
+
+EACH_GIB = 24   # never more managed memory than the card has free
+SECONDS = 10    # of each measurement
+QUANTUM = "1s"
+SETTLE_S = 2    # after a change of mode
+# What is measured: its name, how the programs run (None: without sublet), and the orders before it.
+ROWS = {
+    "plain": (None, ()),
+    "default": ({}, ()),
+    "managed, exclusive": ({"SUBLET_MEMORY": "managed"}, (("mode", "exclusive"), ("quantum", QUANTUM))),
+    "managed, auto": ({"SUBLET_MEMORY": "managed"}, (("mode", "auto"),)),  # the same programs go on
+}
+
+
+def order(part, *words):
+    """As a person gives it."""
+    done = subprocess.run([os.path.join(part.build, "sublet"), "set", *words], env={**os.environ, "SUBLET_DIR": part.dir},
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=max(part.left(), 5), check=False)
+    if done.returncode != 0:
+        raise Failure(f"sublet set {' '.join(words)}: {done.stderr.strip()}")
+
+
+def figures_now(part, shared):
+    gpu = part.gpu() if shared else {"clients": [], "handoffs": 0}
+    return {"handoffs": gpu["handoffs"], "moved": sum(c["moved_out"] + c["moved_in"] for c in gpu["clients"])}
+
+
+def start(part, label, env):
+    end = os.path.join(part.root, "end-" + label)
+    pair = [part.program("fill", "--bytes", parts.size(EACH_GIB), "--block", parts.size(1), "--seed", seed, "--until", end,
+                         name=f"{label}-{seed}", shared=env is not None, **(env or {})) for seed in (1, 2)]
+    for p in pair:
+        p.expect("filled", part.deadline)
+    return pair, end
+
+
+def measure(part, pair, shared):
+    rounds, before, began = [len(p.of("round")) for p in pair], figures_now(part, shared), time.monotonic()
+    while time.monotonic() - began < SECONDS:
+        gone = [p.tail() for p in pair if p.process.poll() is not None]
+        if gone:
+            raise Failure(f"ended early: {gone[0]}")
+        time.sleep(0.05)
+    took, now = time.monotonic() - began, figures_now(part, shared)
+    rounds = [len(p.of("round")) - n for p, n in zip(pair, rounds)]
+    return {"seconds_a_round": [round(took / n, 4) if n else None for n in rounds], "rounds": rounds,
+            "handoffs": now["handoffs"] - before["handoffs"], "moved_gib": round((now["moved"] - before["moved"]) / parts.GIB, 2)}
+
+
+def finish(part, pair, end):
+    """Rounds whose sums were recomputed."""
+    with open(end, "w", encoding="ascii"):
+        pass
+    for p in pair:
+        p.wait(part.deadline)
+    return [part.check_sums(p, max(1, len(p.of("round")) // 2)) for p in pair]
+
+
+def managed(part, result):
+    """Two programs of 24 GiB: plain, in the default mode, and with managed memory in turns that are switched off at run time."""
+    running, pair, end = None, (), None
+    for name, (env, orders) in ROWS.items():
+        label = name.split(",")[0]
+        if label != running:
+            if running:
+                result[before]["recomputed"] = finish(part, pair, end)
+            if env is not None and not os.path.exists(part.dir):
+                part.daemon()
+            pair, end = start(part, label, env)
+            running = label
+        for words in orders:
+            order(part, *words)
+        time.sleep(SETTLE_S)
+        result[name] = measure(part, pair, env is not None)
+        if env is not None:
+            result[name]["mode"] = part.status()["mode"]
+        before = name
+    result[before]["recomputed"] = finish(part, pair, end)
+    parts.wait_until(part, lambda: not part.gpu()["clients"], "empty ledger")
+    if not result["managed, exclusive"]["handoffs"]:
+        raise Failure("no turns in exclusive mode")
+    if result["managed, auto"]["handoffs"] > 1:  # one may have been under way
+        raise Failure("turns, though the mode was auto and both fit")
+
+
+PARTS = {"managed": (managed, 150)}
+
+
+def figures(found):
+    out = []
+    for name in ROWS:
+        r = found.get("managed", {}).get(name)
+        if r:
+            each = " and ".join("none" if s is None else f"{s:.3f} s" for s in r["seconds_a_round"])
+            turns = "" if name == "plain" else f"; {r['handoffs']} hand-offs, {r['moved_gib']} GiB moved"
+            checked = f"; sums of {' and '.join(map(str, r['recomputed']))} rounds recomputed" if "recomputed" in r else ""
+            out.append((f"two programs of {EACH_GIB} GiB, {name}: a round of each", each + turns + checked, "", None))
+    return out
+
+
+def page(results):
+    return [
+        *pages.table(figures(results["parts"])),
+        *pages.unfinished(results["parts"]),
+        f"`./dev gpu --only {','.join(PARTS)}` runs this part (`tests/gpu/managed.py`): `programs/fill` twice at the same time, which"
+        f" checks and rewrites all of its memory every round; {SECONDS} s of each row. *default*: `--memory swap`, mode *auto*."
+        f" *managed*: `--memory managed`, first with `sublet set mode exclusive` and `sublet set quantum {QUANTUM}`, then, while"
+        " the same programs go on, with `sublet set mode auto`. Bytes are those of `sublet status`, which knows nothing of what the"
+        " driver moves of managed memory; together the programs take less than half of the card, so there is nothing to move.",
+        "",
+    ]
