@@ -11,11 +11,21 @@
 #define PAGE      (64 * KIB)
 #define BEHIND_NS (5 * NSEC_PER_MSEC)
 
-bool mapped_allowed(void)
+/* A machine with one node. A driver that may not ask for or set the memory policy refuses every
+ * node as an invalid argument (NVIDIA/nccl pull 2253), a node without room is out of memory. */
+CUresult mapped_check(const CUmemLocation *where)
 {
         const char *text = getenv("SIMCUDA_HOST_MEMORY");
 
-        return !text || strcmp(text, "no") != 0;
+        if (!text)
+                text = "";
+        if (!strcmp(text, "no"))
+                return CUDA_ERROR_NOT_SUPPORTED;
+        if (where->type == CU_MEM_LOCATION_TYPE_HOST)
+                return CUDA_SUCCESS;
+        if (where->id != 0 || !strcmp(text, "unplaced"))
+                return CUDA_ERROR_INVALID_VALUE;
+        return strcmp(text, "full") != 0 ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 static void claim(unsigned device, bool write, uint64_t bytes, uint64_t *ready_ns)

@@ -4,8 +4,8 @@
 
 #include "space.h"
 
-/* False: this machine's driver gives none (SIMCUDA_HOST_MEMORY=no), as in some containers. */
-bool mapped_allowed(void);
+/* What cuMemCreate says of memory of the host there (SIMCUDA_HOST_MEMORY). */
+CUresult mapped_check(const CUmemLocation *where);
 
 static inline bool range_is_mapped(const struct range *r)
 {

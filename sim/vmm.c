@@ -75,11 +75,9 @@ static CUresult prop_check(const CUmemAllocationProp *prop)
              (CU_MEM_HANDLE_TYPE_WIN32 | CU_MEM_HANDLE_TYPE_WIN32_KMT)))
                 return CUDA_ERROR_INVALID_VALUE;
         if (prop_is_host(prop)) {
-                if (!mapped_allowed() || prop->requestedHandleTypes != CU_MEM_HANDLE_TYPE_NONE)
+                if (prop->requestedHandleTypes != CU_MEM_HANDLE_TYPE_NONE)
                         return CUDA_ERROR_NOT_SUPPORTED;
-                return prop->location.type == CU_MEM_LOCATION_TYPE_HOST || prop->location.id == 0
-                               ? CUDA_SUCCESS
-                               : CUDA_ERROR_INVALID_VALUE; /* one node */
+                return mapped_check(&prop->location);
         }
         if (prop->location.type != CU_MEM_LOCATION_TYPE_DEVICE)
                 return CUDA_ERROR_NOT_SUPPORTED;

@@ -76,8 +76,8 @@ void extent_release(const struct extent *e)
                           (int)r);
 }
 
-/* The node is the GPU's; where the driver may not place memory (a container that hides the policy),
- * any host memory does. */
+/* The node is the GPU's; where the driver may not place memory (a container that hides the policy:
+ * an invalid argument) or the node is full, any host memory does. */
 static CUresult extent_create_host(const struct gpu *g, struct extent *e)
 {
         CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
@@ -89,7 +89,7 @@ static CUresult extent_create_host(const struct gpu *g, struct extent *e)
                                         (CUdevice)g->index);
         prop.location.id = MAX(node, 0);
         r = real.cuMemCreate(&e->handle, e->bytes, &prop, 0);
-        if (r == CUDA_SUCCESS || r == CUDA_ERROR_OUT_OF_MEMORY)
+        if (r == CUDA_SUCCESS)
                 return r;
         prop.location = (CUmemLocation){.type = CU_MEM_LOCATION_TYPE_HOST};
         return real.cuMemCreate(&e->handle, e->bytes, &prop, 0);

@@ -149,6 +149,16 @@ def test_where_the_driver_maps_no_host_memory_the_default_holds(small):
     assert "the driver maps no host memory (CUDA error 801): SUBLET_MEMORY=overflow does not apply" in p.err()
 
 
+@pytest.mark.parametrize("refused", ["unplaced", "full"])
+def test_where_the_gpus_node_gives_no_memory_that_of_any_other_does(small, refused):
+    """As in a container that forbids memory policies, or on a node without room."""
+    p = small.program("fill", "--bytes", "80MiB", "--block", "4MiB", SIMCUDA_HOST_MEMORY=refused, **OVERFLOW)
+    p.ok()
+    small.check_sums(p)
+    assert p.err() == ""
+    assert mapped(small, p) >= 2 * 22 * MIB
+
+
 def test_the_header_and_the_module_do_nothing_without_sublet(small):
     p = small.program("buffers", stdin=subprocess.PIPE, shared=False)
     assert p.await_event("ready")["here"] == 0
