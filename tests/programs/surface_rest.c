@@ -194,6 +194,19 @@ static void exported(void)
         must(all.cuIpcCloseMemHandle(play.b) != CUDA_SUCCESS, "memory of its own closed");
 }
 
+/* Memory for a device that is no GPU; the program `share` looks at what becomes of it. */
+static void for_devices(void)
+{
+        const size_t bytes = 4 * MIB; /* whole pages, whoever allocates */
+        CUdeviceptr p;
+        int fd = -1;
+
+        TRY(cu.MemAlloc(&p, bytes));
+        MAY(cuMemGetHandleForAddressRange, (&fd, p, bytes, CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, 0));
+        must(fd < 0 || close(fd) == 0, "a descriptor of memory");
+        TRY(cu.MemFree(p));
+}
+
 /* A pool of the program's own; the calls that take a stream are in surface_submit.inc. */
 static void pool(void)
 {
@@ -231,6 +244,7 @@ void rest_memory(void)
         about(p, 0, 10240);
         TRY(all.cuMemFree_v2(p));
         exported();
+        for_devices();
         pool();
 }
 
