@@ -30,11 +30,11 @@ NEED_A_DAEMON = ("surface",)
 # themselves. They check their memory themselves, and say sums that can be recomputed. "inside" is not among them: a real GPU does not finish it, with
 # sublet or without.
 TANGLED = {
-    **{f"depend-{how}": ["depend", "--how", how, "--bytes", "32MiB", "--block", "4MiB", "--ms", "30", "--rounds", "2"]
+    **{f"depend-{how}": ["depend", "--how", how, "--bytes", "16MiB", "--block", "2MiB", "--ms", "30", "--rounds", "2"]
        for how in ("value", "write", "kernel", "host", "function")},
-    **{f"captures-{how}": ["captures", "--how", how, "--bytes", "32MiB", "--block", "2MiB", "--count", "4", "--ms", "30",
+    **{f"captures-{how}": ["captures", "--how", how, "--bytes", "16MiB", "--block", "2MiB", "--count", "4", "--ms", "30",
                            "--rounds", "2"] for how in ("global", "local", "relaxed", "free")},
-    **{f"virtual-{how}": ["virtual", "--how", how, "--bytes", "24MiB", "--block", "4MiB", "--rounds", "6"]
+    **{f"virtual-{how}": ["virtual", "--how", how, "--bytes", "12MiB", "--block", "2MiB", "--rounds", "6"]
        for how in ("segments", "pages", "sleep", "one", "export", "threads")},
 }
 

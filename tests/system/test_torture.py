@@ -3,6 +3,7 @@ Every program says what it says without, through every door, with a daemon and w
 
 import json
 import os
+import subprocess
 
 import pytest
 
@@ -48,6 +49,56 @@ def test_equal_under_torture_without_a_daemon(world, name):
     assert sum(times(world, run.pid)) > 0
 
 
+# In overflow mode, with more than may stay on the card: arguments, and what may.
+OVERFLOW = {
+    "fill": (["--bytes", "24MiB", "--block", "3MiB"], "8MiB"),
+    "churn": (["--bytes", "16MiB", "--block", "3MiB", "--rounds", "8", "--ms", "3"], "4MiB"),
+    "copies": (["--bytes", "3MiB", "--rounds", "2"], "2MiB"),
+    "threads": (["--bytes", "16MiB", "--block", "3MiB"], "4MiB"),
+    "graph": (["--bytes", "6MiB"], "4MiB"),
+}
+
+
+@pytest.mark.parametrize("name", OVERFLOW)
+def test_equal_under_torture_in_overflow_mode(world, name):
+    """What is on the card is taken away and comes back; what is not stays at its place in the host's memory."""
+    world.start_daemon(config={"quantum": "200ms", "host_memory": "1GiB"})
+    args, keep = OVERFLOW[name]
+    plain = world.program(name, *args, "--seed", "11", shared=False).ok()
+    runs = [tortured(world, name, *args, "--seed", "11", door=door, torture=torture_of(name, seed),
+                     SUBLET_MEMORY="overflow", SUBLET_KEEP=keep) for seed, door in enumerate(DOORS, 1)]
+    for run in runs:
+        assert result(run.ok()) == result(plain)
+        assert run.err() == ""
+        assert sum(times(world, run.pid)) > 0
+    for p in world.card()["processes"]:
+        if p["pid"] in [run.pid for run in runs]:
+            assert p["mapped_d2h_bytes"] > 0, "nothing of it lay on the host"
+
+
+def test_buffers_that_change_sides_under_torture(world):
+    """Priorities send each of them to the host and back, while torture takes what is on the card."""
+    world.start_daemon(config={"quantum": "200ms", "host_memory": "1GiB"})
+    p = tortured(world, "buffers", "--seed", "5", torture="5,calls=20,every=20ms", stdin=subprocess.PIPE,
+                 SUBLET_MEMORY="overflow", SUBLET_KEEP="24MiB")
+    p.await_event("ready")
+    for n in range(4):
+        p.order(f"alloc {n} 12MiB")
+
+    def moved():
+        with open(world.path("trace"), encoding="utf-8") as f:
+            events = [json.loads(line) for line in f]
+        return sum(e["bytes"] for e in events if e["event"] == "placed" and e["pid"] == p.pid)
+
+    for n in range(4):
+        before = moved()
+        p.order(f"priority {n} {n + 1}")
+        wait_for(lambda: p.order("cycle 1 0:1 1:1 2:1 3:1") and moved() > before, 60, f"buffer {n} to come to the card")
+    p.order("check")
+    p.finish()
+    assert sum(times(world, p.pid)) > 0
+
+
 @pytest.mark.parametrize("name", ["churn", "threads", "copies"])
 def test_equal_under_torture_in_managed_memory(shared, name):
     args = [name, *PROGRAMS[name], "--seed", "11"]
@@ -59,10 +110,13 @@ def test_equal_under_torture_in_managed_memory(shared, name):
 
 @pytest.mark.parametrize("name", TANGLED)
 def test_work_that_cannot_just_be_waited_for(shared, name):
+    """All doors at the same time, on one card."""
     open(shared.path("end"), "wb").close()
-    run = tortured(shared, *TANGLED[name], "--seed", "5", "--until", shared.path("end"), torture=torture_of(name, 7)).ok()
-    assert shared.check_sums(run) >= 2
-    assert sum(times(shared, run.pid)) > 0
+    runs = [tortured(shared, *TANGLED[name], "--seed", seed, "--until", shared.path("end"), door=door,
+                     torture=torture_of(name, seed)) for seed, door in enumerate(DOORS, 5)]
+    for run in runs:
+        assert shared.check_sums(run.ok()) >= 2
+        assert sum(times(shared, run.pid)) > 0
 
 
 @pytest.mark.parametrize("how", ["cancel", "signal", "exit", "join", "fork"])
