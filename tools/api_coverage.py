@@ -76,9 +76,10 @@ class Tables:
         caught = sum(behaviour != "PASS" for _, behaviour, _ in self.rows)
         out = ["# What sublet does with each entry point of the CUDA driver", ""]
         out += textwrap.wrap(
-            f"Every function that the driver of CUDA 13.0 exports, with its versions and its variants for per-thread "
+            f"Every function that the driver of CUDA 13.0 exports, by the toolkit's stub library and, for OpenGL, EGL and VDPAU, "
+            f"its headers, with its versions and its variants for per-thread "
             f"default streams (`_ptsz`, `_ptds`): {len(self.rows)} entry points, of which {caught} are caught and "
-            f"{len(self.rows) - caught} deliberately are not. A name that is not here passes through and is counted; with "
+            f"{len(self.rows) - caught} deliberately are not. A name that is not here passes through; with "
             f"`SUBLET_LOG=debug` the library names it. Generated from `src/cuda` by `tools/api_coverage.py`; a test holds it against "
             f"the tables, and the tables against the toolkit's stub library.", 118)
         out += ["", "- **Gate**: the call waits until all of the program's memory is on the card, because it submits work or",
