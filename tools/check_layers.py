@@ -18,7 +18,7 @@ MAY_USE = {
     "src/ptx": {"base"},
     "src/preload": {"base", "cuda", "wire"},
     "src/daemon": {"base", "wire", "sched"},
-    "src/cli": {"base", "wire"},
+    "src/cli": {"base", "cuda", "wire"},
     "src/k8s": {"base", "wire"},
     "sim": {"base", "cuda", "ptx"},
     "bench": {"base", "cuda", "wire", "sched", "ptx", "preload"},

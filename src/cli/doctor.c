@@ -177,6 +177,11 @@ static void look_at_driver(int simulated)
                 print_remedy("see CUDA_VISIBLE_DEVICES, and whether nvidia-smi lists one");
         for (int i = 0; i < report.n_gpus; i++)
                 judge_gpu(i, &report.gpus[i]);
+        if (report.symbols.unknown > 0)
+                print_finding(OK,
+                              "of the driver's %u functions this release does not know %u, and "
+                              "leaves them alone: %s",
+                              report.symbols.all, report.symbols.unknown, report.symbols.names);
         if (report.nvml) {
                 print_finding(OK, "NVML answers");
         } else {

@@ -67,6 +67,7 @@ static int ask_cuda(const char *folder, struct driver_report *report)
                 return 0;
         }
         report->stage = DRIVER_LOOKING;
+        driver_symbols(driver, &report->symbols);
         if (count(&report->n_gpus) != 0)
                 report->n_gpus = 0;
         report->n_gpus = MIN(report->n_gpus, DRIVER_GPUS_MAX);

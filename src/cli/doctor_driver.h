@@ -6,6 +6,8 @@
 
 #include <stdint.h>
 
+#include "cli/doctor_symbols.h"
+
 #define DRIVER_GPUS_MAX 16
 #define DRIVER_UNKNOWN  UINT64_MAX
 
@@ -32,6 +34,7 @@ struct driver_report {
         int nvml;         /* NVML answered */
         int n_gpus;
         char reason[256]; /* of DRIVER_NOT_STARTED the name of the error */
+        struct driver_symbols symbols;
         struct driver_gpu gpus[DRIVER_GPUS_MAX];
 };
 

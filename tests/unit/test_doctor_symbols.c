@@ -1,0 +1,78 @@
+/* test_doctor_symbols.c: what a driver exports, known and unknown. The test itself is a driver with
+ * functions that no release knows. */
+#include "unit.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "cli/doctor_symbols.h"
+
+#define EXPORTED __attribute__((visibility("default"), used))
+
+EXPORTED void cuFutureThing(void);
+EXPORTED void cudbgNotOfTheApi(void);
+EXPORTED void cuMemAlloc_v2(void);
+extern __attribute__((visibility("default"))) int cuNoFunction;
+
+void cuFutureThing(void)
+{
+}
+
+void cudbgNotOfTheApi(void)
+{
+}
+
+void cuMemAlloc_v2(void)
+{
+}
+
+int cuNoFunction = 1;
+
+static void what_no_release_knows_is_named(void **state)
+{
+        struct driver_symbols s;
+
+        driver_symbols(dlopen(NULL, RTLD_NOW), &s);
+        assert_int_equal(s.all, 2);
+        assert_int_equal(s.unknown, 1);
+        assert_string_equal(s.names, "cuFutureThing");
+}
+
+static void a_driver_of_this_release_has_nothing_unknown(void **state)
+{
+        struct driver_symbols s;
+        void *stub = dlopen(DRIVER_STUB, RTLD_NOW | RTLD_LOCAL);
+
+        assert_non_null(stub);
+        driver_symbols(stub, &s);
+        assert_in_range(s.all, 300, 10000);
+        assert_int_equal(s.unknown, 0);
+        assert_string_equal(s.names, "");
+}
+
+static void what_does_not_fit_is_said_to_be_more(void **state)
+{
+        struct driver_symbols s = {0};
+
+        for (int i = 0; i < 40; i++) {
+                char name[32];
+
+                (void)snprintf(name, sizeof(name), "cuFuture%d", i);
+                driver_symbols_count(name, &s);
+        }
+        assert_int_equal(s.unknown, 40);
+        assert_string_equal(s.names + strlen(s.names) - 5, ", ...");
+        assert_ptr_equal(strstr(s.names, ", ..."), s.names + strlen(s.names) - 5);
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                cmocka_unit_test(what_no_release_knows_is_named),
+                cmocka_unit_test(a_driver_of_this_release_has_nothing_unknown),
+                cmocka_unit_test(what_does_not_fit_is_said_to_be_more),
+        };
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}
