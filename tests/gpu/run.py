@@ -19,6 +19,7 @@ import devices
 import drains
 import ipc
 import managed
+import mapped
 import overflow
 import pages
 import parts
@@ -46,6 +47,7 @@ PAGES = (
     ("h200-pools", "Pools and small allocations on one H200", pools.PARTS, pools),
     ("h200-sums", "The books against the card, on one H200", sums.PARTS, sums),
     ("h200-managed", "Managed memory in turns, on one H200", managed.PARTS, managed),
+    ("h200-mapped", "Host memory mapped for the card, on one H200", mapped.PARTS, mapped),
     ("h200-devices", "Memory used from elsewhere, on H200s", devices.PARTS, devices),
 )
 PARTS = {name: part for _, _, shown, _ in PAGES for name, part in shown.items()}

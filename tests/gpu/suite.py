@@ -328,6 +328,13 @@ def run_text(*argv):
         return ""
 
 
+def nvcc():
+    found = next((n for n in ("/usr/local/cuda/bin/nvcc", "nvcc") if run_text(n, "--version")), None)
+    if not found:
+        raise Failure("no nvcc")
+    return found
+
+
 def machine(build):
     """What was measured on, as far as it can be read."""
     cards = run_text("nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader").splitlines()

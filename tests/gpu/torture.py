@@ -99,11 +99,7 @@ def driver_programs(part, result):
 def build(part, source, result):
     """[(what it is called, its path)]: with the static and the shared runtime, and where it is about that, with a default
     stream for each thread."""
-    name = os.path.splitext(source)[0]
-    nvcc = next((n for n in ("/usr/local/cuda/bin/nvcc", "nvcc") if suite.run_text(n, "--version")), None)
-    if not nvcc:
-        raise Failure("no nvcc")
-    built = []
+    name, nvcc, built = os.path.splitext(source)[0], suite.nvcc(), []
     for streams in (("legacy", "per-thread") if name == "threads" else ("legacy",)):
         stem = os.path.join(part.root, f"{name}-{streams}")
         for argv in ([nvcc, "-O2", "-std=c++17", "-arch=native", "--default-stream", streams, "-c",
