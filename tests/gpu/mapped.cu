@@ -375,6 +375,7 @@ template <kind K> static void atomics_of(char *const at[SIDES])
         TRY(cudaEventCreate(&end));
         for (const shape &s : shapes) {
                 const size_t bytes = (size_t)s.spread * STRIDE * 8;
+                const unsigned each = s.threads < 256 ? s.threads : 256, blocks = s.threads / each;
                 std::vector<uint64_t> got(bytes / 8);
                 double ns[SIDES];
                 bool right = true;
@@ -383,11 +384,9 @@ template <kind K> static void atomics_of(char *const at[SIDES])
                         auto *words = (uint64_t *)at[side];
 
                         TRY(cudaMemset(words, 0, bytes));
-                        hit<K> < <<(s.threads + 255) / 256, s.threads<256 ? s.threads : 256>>>(
-                                         words, s.spread, 0);
+                        hit<K><<<blocks, each>>>(words, s.spread, 0);
                         TRY(cudaEventRecord(begin));
-                        hit<K> < <<(s.threads + 255) / 256, s.threads<256 ? s.threads : 256>>>(
-                                         words, s.spread, s.times);
+                        hit<K><<<blocks, each>>>(words, s.spread, s.times);
                         TRY(cudaEventRecord(end));
                         ns[side] = seconds_of(begin, end) * 1e9 / s.threads / s.times;
                         TRY(cudaMemcpy(got.data(), words, bytes, cudaMemcpyDeviceToHost));

@@ -22,6 +22,8 @@ POOLS = {"PYTORCH_ALLOC_CONF": "backend:cudaMallocAsync", "PYTORCH_CUDA_ALLOC_CO
 CACHES = {"keep": ({"SUBLET_CACHES": "keep"}, "which is moved"),
           "give": ({"SUBLET_CACHES": "give"}, "which is given back first"),
           "pools": (POOLS, "in pools")}
+# Likewise of JAX, which never gives anything back by itself.
+JAX = {"own": ({}, "with its own allocator"), "pools": ({"XLA_PYTHON_CLIENT_ALLOCATOR": "cuda_async"}, "in pools")}
 PACE_PERCENT = 0.5
 PACE_PAIRS = 12
 
@@ -88,6 +90,30 @@ def cache(part, result):
         unchanged.end(part, [subject, rival])
 
 
+def cache_jax(part, result):
+    """The same of a JAX process, by what `sublet status` and the steps themselves say."""
+    part.daemon(quantum="100ms")
+    result.update({"cache_gib": CACHE_GIB, "weights_gib": WEIGHTS_GIB})
+    for kind, (env, _) in JAX.items():
+        subject = part.start([sys.executable, os.path.join(suite.HERE, "cacher_jax.py"), "--gib", str(CACHE_GIB), "--weights",
+                              str(WEIGHTS_GIB)], f"jax-{kind}", True, XLA_PYTHON_CLIENT_PREALLOCATE="false", **env)
+        subject.expect("ready", part.deadline)
+        rival = unchanged.tenant(part, f"rival-{kind}", "zeros", unchanged.RIVAL_GIB)
+        rival.expect("ready", part.deadline)
+        found = []
+        for _ in range(unchanged.CYCLES):
+            cycle, before = {}, unchanged.moved(part, subject)
+            for who, key in ((rival, "other_s"), (subject, "step_s")):
+                cycle[key] = round(unchanged.work(part, who, "work")["seconds"], 4)
+                time.sleep(0.5)
+            cycle.update(zip(("out_gib", "in_gib"), (round((b - a) / GIB, 2)
+                                                     for a, b in zip(before, unchanged.moved(part, subject)))))
+            found.append(cycle)
+        found = found[1:]  # what is allocated the first time
+        result[kind] = {"medians": {k: round(statistics.median(c[k] for c in found), 4) for k in found[0]}, "cycles": found}
+        unchanged.end(part, [subject, rival])
+
+
 def pace(part, result):
     """Step time of two networks with PyTorch's own allocator and with pools, alternating, under sublet."""
     part.daemon()
@@ -117,6 +143,7 @@ def pace(part, result):
 PARTS = {
     "small": (small, 150),
     "cache": (cache, 170),
+    "cache-jax": (cache_jax, 120),
     "pace": (pace, 140),
 }
 
@@ -143,6 +170,14 @@ def figures(parts):
                         "", None))
             out.append(("… its next step, with the hand-off before it",
                         f"{c['step_s']:.3f} s, {c['medians']['in_gib']:.1f} GiB copied in", "", None))
+    for kind, (_, text) in JAX.items():
+        if kind in parts.get("cache-jax", {}):
+            c = parts["cache-jax"]
+            m = c[kind]["medians"]
+            out.append((f"JAX, {c['weights_gib']} GiB in use and {c['cache_gib']} GiB between its steps, {text}: another's step that"
+                        " needs the room", f"{m['other_s']:.3f} s, {m['out_gib']:.1f} GiB copied out", "", None))
+            out.append(("… its next step, with the hand-off before it", f"{m['step_s']:.3f} s, {m['in_gib']:.1f} GiB copied in", "",
+                        None))
     for net in ("resnet50", "transformer"):
         if net in parts.get("pace", {}):
             p = parts["pace"][net]
