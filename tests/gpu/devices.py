@@ -4,6 +4,7 @@ On the plain driver, under sublet, beside a program that wants the room, and und
 import os
 import sys
 
+import frameworks
 import pages
 import parts
 import suite
@@ -19,6 +20,7 @@ LARGE_GIB, OTHER_GIB = 24, 100    # beside another program, on the first GPU: to
 HANDOFFS = 4
 BUFFER_GIB, RIVAL_GIB = 8, 124    # for a device; with as much that is private and a third program, more than the card
 BOTH = "0,1"
+ONE = "this machine has one GPU"
 
 
 def peers(part, name, gib, *more, shared=True, **env):
@@ -50,9 +52,8 @@ def touched_first(part, p, other):
 
 def two_gpus(part, result):
     """Kernels of one GPU on the memory of another, and copies both ways."""
-    cards = suite.Card(part).cards()
-    if cards < 2:
-        result["skipped"] = "this machine has one GPU"
+    if suite.Card(part).cards() < 2:
+        result["skipped"] = ONE
         return
     plain = peers(part, "plain", PEERS_GIB, "--rounds", ROUNDS, shared=False)
     want = said(part, plain)
@@ -88,6 +89,32 @@ def two_gpus(part, result):
         raise Failure("never tortured")
     if result["handoffs"] < HANDOFFS:
         raise Failure(f"only {result['handoffs']} hand-offs")
+
+
+def torch_gpus(part, result):
+    """PyTorch with two halves on two GPUs."""
+    if suite.Card(part).cards() < 2:
+        result["skipped"] = ONE
+        return
+
+    def results(name, shared, **env):
+        p = part.start([sys.executable, os.path.join(suite.HERE, "workloads", "with_torch.py"), "two_gpus"], name, shared,
+                       CUDA_VISIBLE_DEVICES=BOTH, **env)
+        p.wait(part.deadline)
+        return p, p.of("result")
+
+    _, want = results("plain", False)
+    if not want:
+        raise Failure("no result without sublet")
+    part.daemon(quantum="500ms")
+    result["alone"] = results("alone", True)[1] == want
+    p, got = results("tortured", True, SUBLET_TORTURE=f"3,{frameworks.TORTURE}")
+    result.update(tortured=got == want, tortured_gib=round(torture_of(part, p) / parts.GIB, 1))
+    wrong = [k for k in ("alone", "tortured") if not result[k]]
+    if wrong:
+        raise Failure(f"other results than on the plain driver: {', '.join(wrong)}")
+    if not result["tortured_gib"]:
+        raise Failure("never tortured")
 
 
 def for_device(part, name, shared, between=lambda: None, **env):
@@ -140,18 +167,19 @@ def dma_buf(part, result):
         raise Failure(f"memory that a device has was moved: {result['held_gib']} GiB stayed")
 
 
-PARTS = {"devices-peers": (two_gpus, 150), "devices-dmabuf": (dma_buf, 120)}
+PARTS = {"devices-peers": (two_gpus, 150), "devices-torch": (torch_gpus, 90), "devices-dmabuf": (dma_buf, 120)}
 
 
 def figures(found):
     out = []
-    for name, what in (("devices-peers", "two GPUs of one process"), ("devices-dmabuf", "memory that a device has (dma-buf)")):
+    for name, what in (("devices-peers", "two GPUs of one process: alone, tortured, and beside another program"),
+                       ("devices-torch", "PyTorch on two GPUs: alone and tortured"),
+                       ("devices-dmabuf", "memory that a device has (dma-buf): alone, tortured, and beside another program")):
         r = found.get(name, {})
         if "skipped" in r:
             out.append((what, f"not run: {r['skipped']}", "", None))
         elif r:
-            out.append((f"{what}: alone, tortured, and beside another program", pages.cell(r.get("error", "equal")),
-                        "equal to the plain driver's", "error" not in r))
+            out.append((what, pages.cell(r.get("error", "equal")), "equal to the plain driver's", "error" not in r))
     return out
 
 
@@ -164,6 +192,10 @@ def page(results):
                   f" round checks every byte of both. {PEERS_GIB} GiB three times over, plain, under sublet and under torture"
                   f" ({r['tortured_gib']} GiB moved out by it); {LARGE_GIB} GiB three times over beside a program of {OTHER_GIB} GiB"
                   f" on the first GPU, {r['handoffs']} hand-offs in {r['beside_rounds']} rounds.", ""]
+    r = found.get("devices-torch", {})
+    if "tortured_gib" in r:
+        lines += ["*PyTorch*: each of 300 steps multiplies matrices on both GPUs and sends the results across, both ways; all bits of"
+                  f" both compared ({r['tortured_gib']} GiB moved out by torture).", ""]
     r = found.get("devices-dmabuf", {})
     if "held_gib" in r:
         given = "descriptors were given" if r["answer"] == 0 else f"the driver gives none (error {r['answer']}), with sublet or without"

@@ -121,14 +121,46 @@ def test_a_page_of_measurements_shows_what_its_json_holds(tmp_path, figures):
         assert (tmp_path / page).read_text() == f.read()
 
 
-def test_every_part_that_failed_has_a_page_that_says_so(tmp_path):
-    parts = re.search("there are (.*)", gpu_suite("--only", "no such part").stderr).group(1).split(", ")
+def pages_of(tmp_path, parts):
+    """All that the pages say of such results."""
     machine = {"gpu": "a", "gpu_memory": "b", "driver": "c", "processors": 1, "host_memory_gib": 1, "kernel": "d", "libc": "e",
                "commit": "f", "date": "g"}
     results = tmp_path / "results.json"
-    failed = {name: {"error": f"why {name}"} for name in parts}
-    results.write_text(json.dumps({"machine": machine, "seconds": 1.0, "parts": failed}))
+    results.write_text(json.dumps({"machine": machine, "seconds": 1.0, "parts": parts}))
     done = gpu_suite("--render", results, "--out", tmp_path / "pages")
     assert done.returncode == 0, done.stderr
-    said = "".join(p.read_text() for p in (tmp_path / "pages").glob("*.md"))
+    return "".join(p.read_text() for p in (tmp_path / "pages").glob("*.md"))
+
+
+def test_every_part_that_failed_has_a_page_that_says_so(tmp_path):
+    parts = re.search("there are (.*)", gpu_suite("--only", "no such part").stderr).group(1).split(", ")
+    said = pages_of(tmp_path, {name: {"error": f"why {name}"} for name in parts})
     assert [name for name in parts if f"why {name}" not in said] == []
+
+
+def test_a_page_says_how_close_is_close(tmp_path):
+    row = {"plain": "within 1.1e-07", "sublet": "close", "torture": "equal", "times": 1, "gib": 1.0, "seconds": {"plain": 1.0},
+           "apart": {"plain": 1.1e-7, "sublet": 2.5e-6, "torture": 0.0}}
+    said = pages_of(tmp_path, {"frameworks": {"torch-libraries": row}})
+    assert "| within 1.1e-07 | close (2.5e-06) | equal |" in said
+    assert "how far is said" in said
+
+
+def test_books_that_are_apart_from_the_card_fall_short(tmp_path):
+    def rests(*apart):
+        return {"sums": {"rests": {"allocations": {"p": [{"after": "x", "books_mib": 600.0 + d, "nvml_mib": 600.0} for d in apart]}}}}
+
+    assert "**short**" not in pages_of(tmp_path, rests(41, 40, 45))
+    assert "-200.0 MiB | at most 128 MiB | **short** |" in pages_of(tmp_path, rests(40, -200))
+    assert "20.0 MiB | at most 8 MiB | **short** |" in pages_of(tmp_path, rests(40, 60))
+
+
+def test_what_one_gpu_cannot_show_is_said(tmp_path):
+    assert "not run: this machine has one GPU" in pages_of(tmp_path, {"devices-peers": {"skipped": "this machine has one GPU"}})
+
+
+def test_a_wrong_answer_of_mapped_memory_is_on_its_page(tmp_path):
+    atomic = {"kind": "add", "shape": "many", "right": False, "host_ns": 1000.0, "card_ns": 1.0}
+    said = pages_of(tmp_path, {"mapped": {"atomics": [atomic], "copies": [{"what": "a copy", "right": True}]}})
+    assert "| add | 1,000.0, 1.0 | **wrong** |" in said and "| a copy | right |" in said
+    assert "atomics: right on mapped host memory | 0 of 1 | all | **short** |" in said

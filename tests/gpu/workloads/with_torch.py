@@ -264,6 +264,22 @@ def libraries():
                                                        for _ in range(3)], is_causal=True))
 
 
+def two_gpus():
+    """Two halves on two GPUs that need each other's results all the time."""
+    torch.use_deterministic_algorithms(True)
+    torch.manual_seed(5)
+    a = torch.randn(2048, 2048).to("cuda:0")
+    b = torch.randn(2048, 2048).to("cuda:1")
+    for i in range(300):
+        a = torch.tanh(a @ a.T / 45)
+        b = torch.tanh(b @ b.T / 45) + a.to("cuda:1", non_blocking=True)
+        a = a + 0.5 * torch.roll(b, i, 0).to("cuda:0", non_blocking=True)
+        if i % 60 == 0:
+            torch.cuda.empty_cache()
+    said("first", a)
+    said("second", b)
+
+
 if __name__ == "__main__":
     common.run({f.__name__: f for f in (fp32, bf16, compiled, compiled_graphs, graphs, loader, expandable, stream_ordered,
-                                        sizes, out_of_memory, another_process, streams, libraries)})
+                                        sizes, out_of_memory, another_process, streams, libraries, two_gpus)})
