@@ -1,5 +1,9 @@
 """Torture: what a program has on the card is taken away and given back before random calls of it and at random moments.
-Every program says what it says without, through every door, with a daemon and without one."""
+Every program says what it says without, through every door, with a daemon and without one.
+
+Of tests/programs, not here: burst, turns, many (they say how long something takes, which torture changes), hold (idle between
+orders that others of these do, too), together (about what is promised to one thread while another one asks), early (forks
+before there is anything to take), checker and nocuda (no CUDA)."""
 
 import json
 import os
@@ -9,7 +13,8 @@ import pytest
 
 from test_programs import result
 from families import DOORS, NEED_A_DAEMON, PROGRAMS, TANGLED, TORTURE, torture_of
-from world import go_on, wait_for
+from test_ipc import share
+from world import MIB, go_on, wait_for
 
 
 def tortured(world, name, *args, torture, **env):
@@ -117,6 +122,113 @@ def test_work_that_cannot_just_be_waited_for(shared, name):
     for run in runs:
         assert shared.check_sums(run.ok()) >= 2
         assert sum(times(shared, run.pid)) > 0
+
+
+@pytest.mark.parametrize("doors", [DOORS[:2], DOORS[2:]], ids="-".join)
+def test_memory_that_another_process_has_open(shared, doors):
+    """It stays where it is, whatever is taken from both of them around it."""
+    def said(**torture):
+        exporter, importer = (share(shared, mib, private=2, door=door, **torture) for mib, door in zip((16, 1), doors))
+        exporter.order("export " + shared.path("handles"))
+        assert importer.order("import " + shared.path("handles"))["result"] == 0
+        sums = [[importer.order("touch")["sum"], importer.order(f"theirs {n}")["sum"], exporter.order("touch")["sum"],
+                 exporter.order(f"own {n + 1}")["sum"]] for n in range(0, 8, 2)]
+        importer.order("close")
+        for p in (importer, exporter):
+            p.finish()
+        return sums, (exporter.pid, importer.pid)
+
+    plain, _ = said(shared=False)
+    sums, pids = said(SUBLET_TORTURE=f"3,{TORTURE}")
+    assert sums == plain
+    assert all(sum(times(shared, pid)) > 0 for pid in pids)
+
+
+def test_two_gpus_of_one_process(make_world):
+    """What the second one may use of the first one's is mapped for it again whenever it comes back."""
+    world = make_world(gpus=2)
+    world.start_daemon(config={"quantum": "200ms"})
+    args = ["peers", "--bytes", "8MiB", "--block", "2MiB", "--rounds", "3", "--seed", "5"]
+    plain = world.program(*args, shared=False).ok()
+    for run in [tortured(world, *args, door=door, torture=f"{n},{TORTURE}") for n, door in enumerate(DOORS)]:
+        assert result(run.ok()) == result(plain)
+        assert sum(times(world, run.pid)) > 0
+
+
+def test_managed_memory_beside(shared):
+    """The driver moves it as it likes, and ours besides is tortured; the program compares every word."""
+    runs = [tortured(shared, "managed", "--bytes", "8MiB", "--block", "2MiB", "--seed", n, door=door,
+                     torture=f"{n},{TORTURE}", stdin=subprocess.PIPE) for n, door in enumerate(DOORS)]
+    for p in runs:
+        p.await_event("ready")
+    for line in ("init", "alloc 8MiB", "run 2", "copies", "prefetch", "reverse", "home", "alloc 4MiB", "check"):
+        for p in runs:
+            p.order(line)
+    for p in runs:
+        p.finish()
+        assert sum(times(shared, p.pid)) > 0
+
+
+def test_contents_that_hardly_change(shared):
+    """Every byte is compared; also with all extents asked whether they have."""
+    args = ["edit", "--rounds", "8", "--bytes", "8MiB", "--block", "2MiB", "--seed", "4"]
+    plain = shared.program(*args, shared=False).ok()
+    for run in [tortured(shared, *args, door=door, torture=f"{n},{TORTURE}", SUBLET_UNCHANGED=("auto", "always")[n % 2])
+                for n, door in enumerate(DOORS)]:
+        assert result(run.ok()) == result(plain)
+        assert sum(times(shared, run.pid)) > 0
+
+
+def test_a_primary_context_that_is_released_and_retained(shared):
+    for run in [tortured(shared, "revive", "--bytes", "8MiB", "--ms", "30", door=door, torture=f"{n},calls=1,every=2ms")
+                for n, door in enumerate(DOORS)]:
+        assert run.ok().events("filled") and run.err() == ""
+        assert sum(times(shared, run.pid)) > 0
+
+
+def test_two_processes_that_wait_for_each_other(shared):
+    """A drain of one of them ends only when the other has run; it is given up rather than waited for."""
+    for doors in (DOORS[:2], DOORS[2:]):
+        pair = [tortured(shared, "pair", "--bytes", "16MiB", "--block", "4MiB", "--rounds", "3", "--seed", side, "--sample",
+                         shared.path("page-" + doors[0]), door=door, torture=f"{side},{TORTURE}")
+                for side, door in enumerate(doors, 1)]
+        for p in pair:
+            assert shared.check_sums(p.ok()) >= 3
+            assert sum(times(shared, p.pid)) > 0
+
+
+@pytest.mark.parametrize("how", ["alone", "beside"])
+def test_a_context_that_fails(shared, how):
+    """What it had is lost, and all answers are as without."""
+    args = ["broken", "--how", how, "--bytes", "8MiB", "--block", "2MiB"]
+    plain = shared.program(*args, shared=False, stdin=subprocess.PIPE)
+    runs = [tortured(shared, *args, door=door, torture=f"{n},{TORTURE}", stdin=subprocess.PIPE)
+            for n, door in enumerate(DOORS)]
+    for p in (plain, *runs):
+        p.await_event("filled")
+        if p != plain:
+            wait_for(lambda: sum(times(shared, p.pid)) > 0, 20, "torture")
+        p.order("break")
+        p.order("break")
+        p.finish()
+        assert result(p) == result(plain)
+
+
+def test_whatever_comes_to_mind(shared):
+    """Four that do not fit, through as many doors."""
+    for run in [tortured(shared, "roam", "--bytes", "40MiB", "--ms", "20", "--seconds", "2", "--seed", n, door=door,
+                         torture=f"{n},{TORTURE}") for n, door in enumerate(DOORS)]:
+        assert run.ok().events("roamed")
+        assert sum(times(shared, run.pid)) > 0
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_a_full_card(small, door):
+    """What the driver is said to have, and when it refuses, is the same as without."""
+    plain = small.program("oom", "--block", "4MiB").ok()
+    run = tortured(small, "oom", "--block", "4MiB", door=door, torture="3,calls=20,every=20ms").ok()
+    assert result(run) == result(plain)
+    assert max(times(small, run.pid)) > 32 * MIB
 
 
 @pytest.mark.parametrize("how", ["cancel", "signal", "exit", "join", "fork"])
