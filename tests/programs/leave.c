@@ -34,26 +34,37 @@ static CUdeviceptr counters; /* one a thread */
 static pthread_t threads[THREADS_MAX];
 static size_t started;
 static _Atomic bool stop;
-static _Atomic unsigned launched[THREADS_MAX], signals;
+static _Atomic unsigned launched[THREADS_MAX], signals, begun;
+
+/* The driver has shut down. */
+static bool over(CUresult r)
+{
+        return r == CUDA_ERROR_DEINITIALIZED && (how == EXIT || how == JOIN);
+}
 
 static void *submit(void *argument)
 {
         unsigned i = (unsigned)(uintptr_t)argument;
         CUstream stream;
+        CUresult r;
         int old;
 
         /* Between our own bookkeeping and the driver's nobody is cancelled. */
         (void)pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &old);
         program_thread();
-        TRY(cu.StreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+        atomic_fetch_add(&begun, 1);
+        r = cu.StreamCreate(&stream, CU_STREAM_NON_BLOCKING);
+        if (over(r))
+                return NULL;
+        TRY(r);
         (void)pthread_setcancelstate(PTHREAD_CANCEL_ENABLE, &old);
         while (!atomic_load(&stop)) {
                 CUdeviceptr counter = counters + 4 * i;
-                CUresult r = cu.LaunchKernel(kernels.tiny, 1, 1, 1, 32, 1, 1, 0, stream,
-                                             (void *[]){&counter}, NULL);
 
-                if (r == CUDA_ERROR_DEINITIALIZED && (how == EXIT || how == JOIN))
-                        break; /* the driver has shut down */
+                r = cu.LaunchKernel(kernels.tiny, 1, 1, 1, 32, 1, 1, 0, stream,
+                                    (void *[]){&counter}, NULL);
+                if (over(r))
+                        break;
                 TRY(r);
                 atomic_fetch_add(&launched[i], 1);
                 pthread_testcancel();
@@ -185,6 +196,8 @@ int main(int argc, char **argv)
         for (size_t i = 0; i < n; i++)
                 if (pthread_create(&threads[i], NULL, submit, (void *)(uintptr_t)i))
                         program_fail(PROGRAM_EXIT_SETUP, "no thread");
+        while (atomic_load(&begun) < n)
+                (void)usleep(1000);
         (void)usleep((useconds_t)(options.ms * 1000));
         started = how == JOIN ? n : 0;
         act(n);
