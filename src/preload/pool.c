@@ -357,9 +357,32 @@ static uint64_t release(struct pool *p, uint64_t bytes, uint64_t keep)
         return released;
 }
 
+static bool idle_moves(const struct pool *p)
+{
+        for (const struct chunk *c = p->parcels.chunks; c; c = c->next)
+                for (unsigned i = 0; i < c->block->extent_count; i++)
+                        if (c->block->extents[i].busy && c->block->extents[i].counted &&
+                            !c->block->extents[i].live)
+                                return true;
+        return false;
+}
+
+/* A thread of the program is to be told the same, or leave the same behind, whether or not the
+ * agent is moving what nobody uses: that comes to an end first. */
+static void look_and_await(struct pool *p)
+{
+        struct core_wait w = {.what = "a transfer of its own memory"};
+
+        p->users++;
+        (void)lanes_look(p, false);
+        while (idle_moves(p) && !core_passive())
+                core_wait(&w, UINT64_MAX);
+        p->users--;
+}
+
 void pool_trim(struct pool *p, uint64_t keep)
 {
-        (void)lanes_look(p, false);
+        look_and_await(p);
         (void)release(p, UINT64_MAX, align_up(keep, POOL_EXTENT));
 }
 
@@ -731,7 +754,7 @@ bool pool_get(struct pool *p, CUmemPool_attribute which, cuuint64_t *ret_value)
         case CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT:
                 /* The driver gives back at the next synchronise what is over the threshold; we did
                  * not see that one. */
-                (void)lanes_look(p, false);
+                look_and_await(p);
                 (void)release(p, UINT64_MAX, p->threshold);
                 *ret_value = pool_reserved(p);
                 return true;

@@ -24,6 +24,7 @@ static struct gpu *const gpu = &core.gpus[0];
 static bool capturing, busy;    /* some stream; all streams have work */
 static void (*recording)(void); /* while an event is recorded, without the lock */
 static void (*releasing)(void); /* while memory is given back */
+static void (*waiting)(void);   /* while a thread waits for something */
 static CUevent recorded;        /* last */
 static unsigned events, events_destroyed, discarded;
 static sem_t waits, resume;
@@ -32,6 +33,10 @@ static sem_t waits, resume;
 
 void core_wait(struct core_wait *w, uint64_t timeout_ns)
 {
+        if (waiting) {
+                waiting();
+                return;
+        }
         lock_release(&core.lock);
         (void)sem_post(&waits);
         (void)sem_wait(&resume);
@@ -337,6 +342,34 @@ static void what_was_freed_on_a_stream_that_ends_beside_a_capture_can_be_used_ag
         pool_dies(handle_of(1), false);
 }
 
+static struct extent *moving;
+
+static void arrive(void)
+{
+        waiting = NULL;
+        moving->busy = false;
+}
+
+static void what_the_agent_is_moving_is_given_back_when_that_has_come_to_its_end(void **state)
+{
+        struct pool *p = pool_made(1);
+        CUdeviceptr at = piece(p, 0);
+        struct heap_place place;
+        cuuint64_t reserved = 1;
+
+        assert_true(heap_find(&gpu->heap, at, &place));
+        for (moving = place.block->extents; !moving->live;)
+                moving++;
+        piece_free(at, 0);
+        moving->busy = true;
+        waiting = arrive;
+        assert_true(pool_get(p, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &reserved));
+        assert_null(waiting);
+        assert_int_equal(reserved, 0);
+        assert_int_equal(gpu->heap.allocated, 0);
+        pool_dies(handle_of(1), false);
+}
+
 static void a_new_pool_with_the_handle_of_one_that_was_handed_over_is_ours(void **state)
 {
         pool_hand_over(pool_made(1));
@@ -357,6 +390,7 @@ int main(void)
                 POOL_TEST(a_pool_that_is_destroyed_while_another_is_seen_to_goes_too),
                 POOL_TEST(what_a_thread_waits_for_is_there_when_it_goes_on),
                 POOL_TEST(what_was_freed_on_a_stream_that_ends_beside_a_capture_can_be_used_again),
+                POOL_TEST(what_the_agent_is_moving_is_given_back_when_that_has_come_to_its_end),
                 POOL_TEST(a_new_pool_with_the_handle_of_one_that_was_handed_over_is_ours),
         };
 
