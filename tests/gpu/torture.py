@@ -214,7 +214,8 @@ def page(results):
     if "frameworks" in parts:
         versions = ", ".join(f"{k} {v}" for k, v in parts["frameworks"].get("versions", {}).items())
         lines += ["## Frameworks", "", f"{versions}. *Equal*: all bits of all results. *Close*: two plain runs are not equal"
-                  " either, and no value compared is further from the first of them, relatively, than"
+                  " either, and none of the values compared (of the first 20 arrays of a result the mean, the mean of magnitudes and the element in the"
+                  " middle; the difference by the sum of both magnitudes) is further from the first of them than"
                   f" {frameworks.CLOSE_FACTOR} times what the two are apart, or than {frameworks.CLOSE:g} where that is less"
                   f"{'; how far is said' if any(isinstance(r, dict) and 'apart' in r for r in parts['frameworks'].values()) else ''}."
                   " Several workloads run at the same time, so the seconds compare only roughly.", "", *frameworks_table(parts), ""]
