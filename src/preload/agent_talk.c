@@ -635,14 +635,15 @@ void agent_listen(void)
         }
 }
 
-/* Give room back that the program no longer uses, some blocks at a time. */
+/* Give room back that the program no longer uses, some blocks at a time. What buffers leave that
+ * change sides is for others of the same program. */
 static void trim_commit(struct gpu *g, uint64_t now)
 {
         uint64_t used = MAX(g->heap.allocated, g->commit_kept);
         uint64_t keep = align_up(used, g->block_bytes) + g->block_bytes;
 
         if (g->commit == UINT64_MAX || g->commit_wanted != g->commit || g->commit_askers > 0 ||
-            g->commit <= keep + 2 * g->block_bytes)
+            overflow_holds() || g->commit <= keep + 2 * g->block_bytes)
                 return;
         if (now - g->commit_used_ns < COMMIT_KEEP_NS) {
                 agent.tell_ns = MIN(agent.tell_ns, g->commit_used_ns + COMMIT_KEEP_NS);

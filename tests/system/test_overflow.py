@@ -90,6 +90,19 @@ def test_the_largest_lies_on_the_host_and_priorities_say_otherwise(small):
     p.finish()
 
 
+def test_who_leaves_makes_room_for_others_of_the_program(make_world):
+    """The share is used as a whole again after each change, but for what is smaller than an extent."""
+    world = make_world(memory="128MiB")
+    world.start_daemon()
+    p = buffers(world, 12, 12, 12, 12, SUBLET_KEEP="24MiB")
+    for n, priority in enumerate((3, 1, 2, 0, 2, 3, 0, 1), 1):
+        p.order(f"priority {priority} {n}")
+        wait_for(lambda k=priority: on_host(world, p, k) == [0], 20, "the preferred one to be on the card")
+        wait_for(lambda: sum(on_host(world, p, 0, 1, 2, 3)) <= 28, 20, "the share to be used")
+    p.order("check")
+    p.finish()
+
+
 def test_room_that_comes_free_is_used(small):
     p = buffers(small, 30, 30, 30)
     wait_for(lambda: on_host(small, p, 0) == [0], 20, "the first one to be on the card as a whole")
