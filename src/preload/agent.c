@@ -554,8 +554,12 @@ int agent_ask_host(uint64_t more)
         uint32_t refused = core.host.refused;
 
         while (core_host_mapped() + more > core.host.allowed) {
-                if (core.host.refused != refused || core_passive())
+                /* Another thread may have asked for more than would do for this one. */
+                bool ours = core_host_mapped() + more >= core.host.refused_bytes;
+
+                if ((core.host.refused != refused && ours) || core_passive())
                         return -ENOMEM;
+                refused = core.host.refused;
                 core.host.wanted = MAX(core.host.wanted, core_host_mapped() + more);
                 agent_kick();
                 core_wait(&w, UINT64_MAX);

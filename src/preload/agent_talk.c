@@ -511,8 +511,10 @@ static void on_host_limit(const struct wire_message *m)
         if (!core.host.known)
                 core.host.most = m->HOST_LIMIT.most;
         core.host.known = true;
-        if (m->HOST_LIMIT.of == agent.host_sequence && core.host.allowed < core.host.wanted) {
+        /* What a thread has come to want since then has not been asked for yet. */
+        if (m->HOST_LIMIT.of == agent.host_sequence && core.host.allowed < agent.host_wanted_said) {
                 core.host.refused++;
+                core.host.refused_bytes = agent.host_wanted_said;
                 core.host.wanted = core.host.allowed;
                 agent.host_wanted_said = core.host.wanted;
         }
