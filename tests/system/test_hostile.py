@@ -296,7 +296,8 @@ def test_descriptors_do_not_pile_up_unread(daemon, place):  # noqa: F811
             wait_for(closed, what="the kernel to close what was attached")
             os.close(r)
             d.status()
-            assert descriptors(d.process.pid) <= held + 4
+            # Connections that have ended may be there for a moment; what came with one would be a thousand.
+            wait_for(lambda: descriptors(d.process.pid) <= held + 4, what="connections to be closed")
     wait_for(lambda: descriptors(d.process.pid) <= held, what="descriptors to be closed")
 
 
