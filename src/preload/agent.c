@@ -548,18 +548,25 @@ int agent_ask_commit(struct gpu *g, uint64_t bytes)
         return g->commit < bytes ? -ENOMEM : 0;
 }
 
+/* Was it refused since *seen? What another thread asked for may have been more than this one needs.
+ */
+static bool was_refused(const struct refusals *r, uint32_t *seen, uint64_t bytes)
+{
+        bool again = r->count != *seen;
+
+        *seen = r->count;
+        return again && bytes >= r->bytes;
+}
+
 int agent_ask_host(uint64_t more)
 {
         struct core_wait w = {.what = "the daemon"};
-        uint32_t refused = core.host.refused;
+        uint32_t seen = core.host.refused.count;
 
         while (core_host_mapped() + more > core.host.allowed) {
-                /* Another thread may have asked for more than would do for this one. */
-                bool ours = core_host_mapped() + more >= core.host.refused_bytes;
-
-                if ((core.host.refused != refused && ours) || core_passive())
+                if (was_refused(&core.host.refused, &seen, core_host_mapped() + more) ||
+                    core_passive())
                         return -ENOMEM;
-                refused = core.host.refused;
                 core.host.wanted = MAX(core.host.wanted, core_host_mapped() + more);
                 agent_kick();
                 core_wait(&w, UINT64_MAX);
@@ -579,16 +586,13 @@ bool agent_may_map(uint64_t more)
 int agent_take_fixed(struct gpu *g, uint64_t more)
 {
         struct core_wait w = {.what = "room for what cannot be moved"};
-        uint32_t refused = g->refused_fixed.count;
+        uint32_t seen = g->refused_fixed.count;
 
         /* Another thread may take what was allowed, or give up a wish that covered ours, while we
          * wait. */
         while (g->fixed_allowed < g->fixed + more) {
-                bool ours = g->fixed + more >= g->refused_fixed.bytes;
-
-                if ((g->refused_fixed.count != refused && ours) || core_passive())
+                if (was_refused(&g->refused_fixed, &seen, g->fixed + more) || core_passive())
                         return -ENOMEM;
-                refused = g->refused_fixed.count;
                 if (g->fixed_wanted < g->fixed + more) {
                         g->fixed_wanted = g->fixed + more;
                         g->want_dirty = true;

@@ -513,8 +513,7 @@ static void on_host_limit(const struct wire_message *m)
         core.host.known = true;
         /* What a thread has come to want since then has not been asked for yet. */
         if (m->HOST_LIMIT.of == agent.host_sequence && core.host.allowed < agent.host_wanted_said) {
-                core.host.refused++;
-                core.host.refused_bytes = agent.host_wanted_said;
+                count_refusal(&core.host.refused, agent.host_wanted_said);
                 core.host.wanted = core.host.allowed;
                 agent.host_wanted_said = core.host.wanted;
         }

@@ -105,8 +105,7 @@ struct core {
                 uint64_t allowed, wanted; /* bytes */
                 uint64_t most;            /* what there was when the process began */
                 uint64_t taking;          /* asked for, and not mapped yet */
-                uint32_t refused;         /* how often */
-                uint64_t refused_bytes;   /* what, the last time */
+                struct refusals refused;
                 bool known;
         } host;                   /* memory that is mapped to kernels */
         bool running;             /* we may submit: the gate is open as far as the lease goes */

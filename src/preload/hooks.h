@@ -48,16 +48,18 @@ bool hooks_more_room(uint64_t *room);
                 while (unlikely(result_ == CUDA_ERROR_OUT_OF_MEMORY) && hooks_more_room(&room_)); \
                 result_;                                                                          \
         })
-/* The same through the gate (gate.h). Making room may take long and may need this very thread's
- * work drained, so it happens outside. */
-#define HOOKS_SUBMIT(stream, work, call)                                  \
-        HOOKS_RETRY(({                                                    \
+/* The result of a call through the gate (gate.h). */
+#define HOOKS_GATED(stream, work, call)                                   \
+        ({                                                                \
                 struct gate_thread *pass_ = gate_enter((stream), (work)); \
                 CUresult of_call_ = (call);                               \
                                                                           \
                 gate_leave(pass_);                                        \
                 of_call_;                                                 \
-        }))
+        })
+/* Both. Making room may take long and may need this very thread's work drained, so it happens
+ * outside the gate. */
+#define HOOKS_SUBMIT(stream, work, call) HOOKS_RETRY(HOOKS_GATED(stream, work, call))
 /* Ask the daemon to promise room for so many more bytes of memory that can be moved. 0, or -ENOMEM.
  * core.lock held, given up meanwhile. */
 struct gpu;

@@ -633,11 +633,11 @@ CUresult hook_cuPointerSetAttribute(const void *value, CUpointer_attribute attri
         ours = find_ours(ptr, &p);
         gap = !ours && is_gap(ptr);
         mapped = !ours && !gap && virtual_range(ptr, NULL, NULL);
-        if (ours && value && attribute == CU_POINTER_ATTRIBUTE_SYNC_MEMOPS)
+        if (ours && value && attribute == CU_POINTER_ATTRIBUTE_SYNC_MEMOPS) {
                 heap_set_sync(&p, *(const unsigned *)value);
-        if (ours && value && attribute == CU_POINTER_ATTRIBUTE_SYNC_MEMOPS &&
-            *(const unsigned *)value)
-                r = keep_announced(ptr); /* programs set it before they register */
+                if (*(const unsigned *)value)
+                        r = keep_announced(ptr); /* programs set it before they register */
+        }
         lock_release(&core.lock);
         if (!ours && !gap && !mapped)
                 return real.cuPointerSetAttribute(value, attribute, ptr);

@@ -71,27 +71,22 @@ CUresult hook_cuMemGetHandleForAddressRange(void *handle, CUdeviceptr dptr, size
                                             CUmemRangeHandleType handleType,
                                             unsigned long long flags)
 {
-        struct gate_thread *pass;
         CUresult r = handle ? keep(dptr, size) : CUDA_SUCCESS;
 
         if (r != CUDA_SUCCESS)
                 return r;
-        pass = gate_enter(CU_STREAM_LEGACY, 0);
-        r = real.cuMemGetHandleForAddressRange(handle, dptr, size, handleType, flags);
-        gate_leave(pass);
-        return r;
+        return HOOKS_GATED(
+                CU_STREAM_LEGACY, 0,
+                real.cuMemGetHandleForAddressRange(handle, dptr, size, handleType, flags));
 }
 
 CUresult hook_cuMulticastBindAddr(CUmemGenericAllocationHandle mcHandle, size_t mcOffset,
                                   CUdeviceptr memptr, size_t size, unsigned long long flags)
 {
-        struct gate_thread *pass;
         CUresult r = keep(memptr, size);
 
         if (r != CUDA_SUCCESS)
                 return r;
-        pass = gate_enter(CU_STREAM_LEGACY, 0);
-        r = real.cuMulticastBindAddr(mcHandle, mcOffset, memptr, size, flags);
-        gate_leave(pass);
-        return r;
+        return HOOKS_GATED(CU_STREAM_LEGACY, 0,
+                           real.cuMulticastBindAddr(mcHandle, mcOffset, memptr, size, flags));
 }

@@ -9,10 +9,7 @@ import pages
 import parts
 import suite
 from suite import Failure
-
-sys.path.insert(0, os.path.join(suite.ROOT, "tests", "programs"))
-
-from families import without_volatile  # noqa: E402
+from torture import bytes_of, without_volatile
 
 TORTURE = "calls=10,every=10ms"
 PEERS_GIB, ROUNDS = 1, 4          # three times that: twice on the first GPU
@@ -37,10 +34,6 @@ def sums(p):
     return [e["sums"] for e in p.of("round")]
 
 
-def torture_of(part, p):
-    return sum(e["bytes"] for e in part.traced() if e["event"] == "torture" and e["pid"] == p.pid)
-
-
 def touched_first(part, p, other):
     """Rounds after each of some hand-offs of the first GPU."""
     for _ in range(HANDOFFS):
@@ -62,7 +55,7 @@ def two_gpus(part, result):
     result["alone"] = said(part, alone) == want
     tortured = peers(part, "tortured", PEERS_GIB, "--rounds", ROUNDS, SUBLET_TORTURE=f"3,{TORTURE}")
     result["tortured"] = said(part, tortured) == want
-    result["tortured_gib"] = round(torture_of(part, tortured) / parts.GIB, 1)
+    result["tortured_gib"] = round(sum(bytes_of(part, tortured.pid)) / parts.GIB, 1)
 
     large = peers(part, "large-plain", LARGE_GIB, "--rounds", ROUNDS, shared=False)
     large.wait(part.deadline)
@@ -74,8 +67,7 @@ def two_gpus(part, result):
     p = peers(part, "beside", LARGE_GIB, "--rounds", ROUNDS, "--until", end)
     p.expect("filled", part.deadline)
     touched_first(part, p, other)
-    with open(end, "w", encoding="ascii"):
-        pass
+    suite.touch(end)
     p.wait(part.deadline)
     result["beside"] = sums(p)[:ROUNDS] == sums(large)
     result["beside_rounds"] = len(sums(p))
@@ -109,7 +101,7 @@ def torch_gpus(part, result):
     part.daemon(quantum="500ms")
     result["alone"] = results("alone", True)[1] == want
     p, got = results("tortured", True, SUBLET_TORTURE=f"3,{frameworks.TORTURE}")
-    result.update(tortured=got == want, tortured_gib=round(torture_of(part, p) / parts.GIB, 1))
+    result.update(tortured=got == want, tortured_gib=round(sum(bytes_of(part, p.pid)) / parts.GIB, 1))
     wrong = [k for k in ("alone", "tortured") if not result[k]]
     if wrong:
         raise Failure(f"other results than on the plain driver: {', '.join(wrong)}")
@@ -142,7 +134,7 @@ def dma_buf(part, result):
     part.daemon(quantum="300ms")
     _, alone, result["fixed_after_free"] = for_device(part, "alone", True)
     p, tortured, _ = for_device(part, "tortured", True, SUBLET_TORTURE=f"3,{TORTURE}")
-    result["tortured_gib"] = round(torture_of(part, p) / parts.GIB, 1)
+    result["tortured_gib"] = round(sum(bytes_of(part, p.pid)) / parts.GIB, 1)
     other = part.program("hold", "--bytes", parts.size(RIVAL_GIB), "--block", parts.size(2), name="other")
     other.expect("filled", part.deadline)
     held, before = [], part.gpu()["handoffs"]

@@ -16,11 +16,6 @@ ENTANGLED = ("value", "write", "kernel", "host", "function", "fullhost", "full")
 ENTANGLED_SECONDS = 14
 
 
-def touch(path):
-    with open(path, "w", encoding="ascii"):
-        pass
-
-
 def spread(values):
     """Of a list: median, 99th percentile (the greatest of fewer than a hundred), greatest."""
     v = sorted(values)
@@ -43,7 +38,7 @@ def drains(part, result):
         from_ns = max(p.expect("filled", part.deadline)["at"] for p in pair)
         wait_until(part, lambda u=until: part.left() < u, "end of the time")
         events = [e for e in part.traced() if e["t_ns"] > from_ns]
-        touch(end)
+        suite.touch(end)
         for p in pair:
             p.wait(part.deadline)
             part.check_sums(p, 1)
@@ -75,13 +70,13 @@ def entangled(part, result):
         p.expect("filled", part.deadline)
         until = part.left() - ENTANGLED_SECONDS / 2
         wait_until(part, lambda u=until: part.left() < u, "end of the time")
-        touch(end)
+        suite.touch(end)
         p.wait(part.deadline)
         events = [e for e in part.traced() if e["pid"] == p.pid]
         result[name] = {"rounds_recomputed": part.check_sums(p, 1), "drains": len(suite.episodes(events, p.pid, "drain")),
                         "failed": sum(e["event"] == "drain_failed" for e in events),
                         "passes": sum(e["event"] == "drain_pass" for e in events)}
-    touch(rival_end)
+    suite.touch(rival_end)
     rival.wait(part.deadline)
     part.check_sums(rival, max(1, len(rival.of("round")) // 3))
 

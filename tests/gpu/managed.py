@@ -60,8 +60,7 @@ def measure(part, pair, shared):
 
 def finish(part, pair, end):
     """Rounds whose sums were recomputed."""
-    with open(end, "w", encoding="ascii"):
-        pass
+    suite.touch(end)
     for p in pair:
         p.wait(part.deadline)
     return [part.check_sums(p, max(1, len(p.of("round")) // 2)) for p in pair]

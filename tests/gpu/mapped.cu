@@ -10,17 +10,6 @@ static const char *const side_names[SIDES] = {"host", "card"};
 
 /* ---- memory of either side ---- */
 
-template <typename F> static F *entry(const char *name, unsigned version)
-{
-        cudaDriverEntryPointQueryResult found;
-        void *f = NULL;
-
-        TRY(cudaGetDriverEntryPointByVersion(name, &f, version, cudaEnableDefault, &found));
-        if (found != cudaDriverEntryPointSuccess || !f)
-                fail(name);
-        return (F *)f;
-}
-
 static void must(CUresult r, const char *what)
 {
         if (r == CUDA_SUCCESS)

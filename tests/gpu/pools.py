@@ -85,7 +85,7 @@ def cache(part, result):
         rival.expect("ready", part.deadline)
         result[kind] = {"backend": ready["backend"], "allocated_gib": round(ready["allocated"] / GIB, 1),
                         "reserved_gib": round(ready["reserved"] / GIB, 1),
-                        **unchanged.cycles(part, subject, rival, "work")}
+                        **unchanged.cycles(part, subject, rival, "work", cache=True)}
         result[kind]["step_s"] = round(statistics.median(e["seconds"] for e in subject.of("done")), 4)
         unchanged.end(part, [subject, rival])
 

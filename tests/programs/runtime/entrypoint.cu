@@ -4,17 +4,6 @@
 
 #include <cuda.h>
 
-template <typename F> static F *entry(const char *name, unsigned version)
-{
-        cudaDriverEntryPointQueryResult found;
-        void *f = NULL;
-
-        TRY(cudaGetDriverEntryPointByVersion(name, &f, version, cudaEnableDefault, &found));
-        if (found != cudaDriverEntryPointSuccess || !f)
-                fail(name);
-        return (F *)f;
-}
-
 int main(void)
 {
         auto allocate = entry<CUresult(CUdeviceptr *, size_t)>("cuMemAlloc", 3020);

@@ -28,6 +28,18 @@ static inline void fail(const char *why)
         _exit(1);
 }
 
+/* A function of the driver by its name, as it was in a version of CUDA. */
+template <typename F> static inline F *entry(const char *name, unsigned version)
+{
+        cudaDriverEntryPointQueryResult found;
+        void *f = NULL;
+
+        TRY(cudaGetDriverEntryPointByVersion(name, &f, version, cudaEnableDefault, &found));
+        if (found != cudaDriverEntryPointSuccess || !f)
+                fail(name);
+        return (F *)f;
+}
+
 /* Sum of bytes, each of which counts where it stands. */
 static inline uint64_t sum_of(const void *memory, size_t bytes)
 {
