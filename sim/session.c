@@ -22,6 +22,7 @@
 #include "segment.h"
 
 #define SESSION_MAGIC   UINT64_C(0x73696d637564610a)
+#define SEGMENTS        "/dev/shm"
 #define SESSION_LAYOUT  2 /* part of the segment's name: builds that differ never meet */
 #define DEFAULT_MEMORY  GIB
 #define DEFAULT_BUS     UINT64_C(12000000000)
@@ -287,8 +288,22 @@ static int segment_init(struct session_segment *g, const char *name)
 
 static void segment_path(const char *name, char path[static 128])
 {
-        (void)snprintf(path, 128, "/simcuda-%u-%s-%d.%zu", (unsigned)name_owner(name), name,
-                       SESSION_LAYOUT, sizeof(struct session_segment));
+        (void)snprintf(path, 128, SEGMENTS "/simcuda-%u-%s-%d.%zu", (unsigned)name_owner(name),
+                       name, SESSION_LAYOUT, sizeof(struct session_segment));
+}
+
+/* It has its mode before it has its name: another user may come at any moment. */
+static int segment_create_file(const char *path, mode_t mode)
+{
+        _cleanup_close_ int fd = open(SEGMENTS, O_RDWR | O_CLOEXEC | O_TMPFILE, 0600);
+        char own[64];
+
+        if (fd < 0 || fchmod(fd, mode) < 0)
+                return -errno;
+        (void)snprintf(own, sizeof(own), "/proc/self/fd/%d", fd);
+        if (linkat(AT_FDCWD, own, AT_FDCWD, path, AT_SYMLINK_FOLLOW) < 0)
+                return -errno;
+        return TAKE_FD(fd);
 }
 
 /* Never with O_CREAT what is there already: the kernel refuses that for a file of somebody else in
@@ -299,18 +314,13 @@ static int segment_open_file(const char *name, bool create, mode_t mode)
         int fd;
 
         segment_path(name, path);
-        for (;;) {
-                fd = shm_open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW, 0);
+        do {
+                fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
                 if (fd >= 0 || errno != ENOENT || !create)
                         return fd < 0 ? -errno : fd;
-                fd = shm_open(path, O_RDWR | O_CLOEXEC | O_CREAT | O_EXCL, 0600);
-                if (fd >= 0 && fchmod(fd, mode) < 0) {
-                        (void)close(fd);
-                        return -errno;
-                }
-                if (fd >= 0 || errno != EEXIST)
-                        return fd < 0 ? -errno : fd;
-        }
+                fd = segment_create_file(path, mode);
+        } while (fd == -EEXIST);
+        return fd;
 }
 
 /* Opens and locks the segment. The lock lasts as long as the open file, and a mapping keeps that
@@ -507,7 +517,7 @@ int session_remove(const char *name, bool force)
         if (live > 0 && !force)
                 return -EBUSY;
         segment_path(name, path);
-        return shm_unlink(path) < 0 ? -errno : 0;
+        return unlink(path) < 0 ? -errno : 0;
 }
 
 unsigned session_device_count(const struct session *s)

@@ -4,6 +4,8 @@
 
 #include <errno.h>
 #include <signal.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -299,6 +301,57 @@ SIM_TEST(processes_that_come_at_once_find_one_session)
         CHECK_EQUAL(unit_used(0), 0);
 }
 
+static void (*before_fchmod)(void);
+
+/* Whatever a new session's file may be before it has its mode, the other meets it. */
+int fchmod(int fd, mode_t mode)
+{
+        void (*first)(void) = before_fchmod;
+
+        before_fchmod = NULL;
+        if (first)
+                first();
+        return (int)syscall(SYS_fchmod, fd, mode);
+}
+
+static void join_and_leave(void)
+{
+        struct session *s;
+
+        CHECK_EQUAL(session_join(true, &s), 0);
+        session_leave(s);
+        session_detach(s);
+}
+
+static void join_as_another(void)
+{
+        CHECK_EQUAL(setuid(1), 0);
+        join_and_leave();
+}
+
+static void let_another_join(void)
+{
+        struct unit_peer peer = unit_peer_start(join_as_another);
+
+        unit_peer_end(&peer);
+}
+
+SIM_TEST(another_user_may_come_while_a_session_is_made)
+{
+        char name[SESSION_NAME_MAX];
+
+        if (geteuid() != 0) {
+                (void)fprintf(stderr, "left out, needs root to be two users\n");
+                return;
+        }
+        (void)snprintf(name, sizeof(name), "+%s", getenv("SIMCUDA_SESSION"));
+        (void)setenv("SIMCUDA_SESSION", name, 1);
+        before_fchmod = let_another_join;
+        join_and_leave();
+        CHECK(!before_fchmod);
+        CHECK_EQUAL(session_remove(name, true), 0);
+}
+
 static void count_one(void)
 {
         CUdeviceptr p;
@@ -409,6 +462,7 @@ int main(void)
                 cmocka_unit_test(a_session_in_use_keeps_its_cards_and_an_empty_one_takes_new_ones),
                 cmocka_unit_test(cards_have_names_of_their_own_that_last),
                 cmocka_unit_test(processes_that_come_at_once_find_one_session),
+                cmocka_unit_test(another_user_may_come_while_a_session_is_made),
                 cmocka_unit_test(counts_outlive_more_processes_than_there_are_slots),
                 cmocka_unit_test(simcuda_stat_tells_the_counts_from_outside),
                 cmocka_unit_test(a_forked_child_is_a_bystander),
