@@ -23,6 +23,7 @@
 #define LOCK_FILE     "lock"
 #define MARKER_FILE   "running"
 #define SETTINGS_FILE "settings"
+#define UNFINISHED    ".new" /* instead of ".sock" */
 #define PATH_MAX_HERE (PATHS_DIR_MAX + 32)
 
 static void path_in(const char *dir, const char *name, char ret[static PATH_MAX_HERE])
@@ -140,47 +141,58 @@ static int address_of(const char *dir, const char *name, struct sockaddr_un *ret
         return paths_join(dir, name, ret->sun_path, sizeof(ret->sun_path));
 }
 
+/* The lock is ours: a socket that is there belongs to nobody. */
+static int clear_way(const char *path, char error[static PLACE_ERROR_MAX])
+{
+        struct stat st;
+
+        if (lstat(path, &st) < 0)
+                return 0;
+        if (!S_ISSOCK(st.st_mode)) {
+                (void)snprintf(error, PLACE_ERROR_MAX, "%s is in the way: it is not a socket",
+                               path);
+                return -EEXIST;
+        }
+        (void)unlink(path);
+        return 0;
+}
+
+/* It gets its name last: who finds that finds a daemon that listens. */
 static int listen_at(const char *dir, const char *name, int type, mode_t mode, gid_t group,
                      int *ret_fd, char error[static PLACE_ERROR_MAX])
 {
         _cleanup_close_ int fd = -EBADF;
-        struct sockaddr_un sa;
-        struct stat st;
+        struct sockaddr_un sa, unfinished;
         mode_t mask;
         int r = address_of(dir, name, &sa);
 
         if (r < 0)
                 goto say;
-        /* The lock is ours: a socket that is there belongs to nobody. */
-        if (lstat(sa.sun_path, &st) == 0) {
-                if (!S_ISSOCK(st.st_mode)) {
-                        (void)snprintf(error, PLACE_ERROR_MAX,
-                                       "%s is in the way: it is not a socket", sa.sun_path);
-                        return -EEXIST;
-                }
-                (void)unlink(sa.sun_path);
-        }
+        unfinished = sa;
+        strcpy(strrchr(unfinished.sun_path, '.'), UNFINISHED); /* shorter than what it replaces */
+        if (clear_way(sa.sun_path, error) < 0 || clear_way(unfinished.sun_path, error) < 0)
+                return -EEXIST;
         fd = socket(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
         if (fd < 0) {
                 r = -errno;
                 goto say;
         }
+        peer_pass_descriptors(fd, false);
         mask = umask(0177);
-        r = bind(fd, (struct sockaddr *)&sa, sizeof(sa)) < 0 ? -errno : 0;
+        r = bind(fd, (struct sockaddr *)&unfinished, sizeof(unfinished)) < 0 ? -errno : 0;
         (void)umask(mask);
         if (r < 0)
                 goto say;
-        if (listen(fd, SOMAXCONN) < 0 ||
-            (group != (gid_t)-1 && chown(sa.sun_path, (uid_t)-1, group) < 0) ||
-            chmod(sa.sun_path, mode) < 0) {
+        if ((group != (gid_t)-1 && chown(unfinished.sun_path, (uid_t)-1, group) < 0) ||
+            chmod(unfinished.sun_path, mode) < 0 || listen(fd, SOMAXCONN) < 0 ||
+            rename(unfinished.sun_path, sa.sun_path) < 0) {
                 r = -errno;
-                goto unlink_socket;
+                (void)unlink(unfinished.sun_path);
+                goto say;
         }
         *ret_fd = TAKE_FD(fd);
         return 0;
 
-unlink_socket:
-        (void)unlink(sa.sun_path);
 say:
         (void)snprintf(error, PLACE_ERROR_MAX, "cannot listen at %s/%s: %s", dir, name,
                        strerror(-r));
@@ -200,6 +212,7 @@ static void take_activated(struct place *p)
                 else
                         continue;
                 (void)fcntl(fd, F_SETFL, O_NONBLOCK);
+                peer_pass_descriptors(fd, false);
                 p->activated = true;
         }
 }
@@ -224,41 +237,42 @@ int place_open(const struct place_options *o, struct place *ret, char error[stat
                 return r;
         place_sign(&p, getpid());
         take_activated(&p);
-        if (p.client_fd < 0)
-                r = listen_at(p.dir, PATHS_CLIENT_SOCKET, SOCK_SEQPACKET, mode,
-                              o->shared ? o->group : (gid_t)-1, &p.client_fd, error);
-        if (r == 0 && p.control_fd < 0)
+        if (p.control_fd < 0)
                 r = listen_at(p.dir, PATHS_CONTROL_SOCKET, SOCK_STREAM, 0600, (gid_t)-1,
                               &p.control_fd, error);
         if (r == 0 && o->shared)
                 r = listen_at(p.dir, PATHS_STATUS_SOCKET, SOCK_STREAM, mode, o->group, &p.status_fd,
                               error);
+        /* Last: a program's daemon takes orders, too. */
+        if (r == 0 && p.client_fd < 0)
+                r = listen_at(p.dir, PATHS_CLIENT_SOCKET, SOCK_SEQPACKET, mode,
+                              o->shared ? o->group : (gid_t)-1, &p.client_fd, error);
         if (r < 0) {
-                place_close(&p, p.client_fd >= 0);
+                place_close(&p, true);
                 return r;
         }
-        peer_pass_descriptors(p.client_fd, false);
-        peer_pass_descriptors(p.control_fd, false);
-        if (p.status_fd >= 0)
-                peer_pass_descriptors(p.status_fd, false);
         *ret = p;
         return 0;
 }
 
-void place_close(struct place *p, bool remove_sockets)
+/* fd < 0: what has the name is not ours. */
+static void remove_socket(const struct place *p, const char *name, int fd)
 {
         char path[PATH_MAX_HERE];
 
+        path_in(p->dir, name, path);
+        if (fd >= 0)
+                (void)unlink(path);
+}
+
+void place_close(struct place *p, bool remove_sockets)
+{
         if (remove_sockets && !p->activated) {
-                path_in(p->dir, PATHS_CLIENT_SOCKET, path);
-                (void)unlink(path);
-                path_in(p->dir, PATHS_CONTROL_SOCKET, path);
-                (void)unlink(path);
+                remove_socket(p, PATHS_CLIENT_SOCKET, p->client_fd);
+                remove_socket(p, PATHS_CONTROL_SOCKET, p->control_fd);
         }
-        if (remove_sockets && p->status_fd >= 0) {
-                path_in(p->dir, PATHS_STATUS_SOCKET, path);
-                (void)unlink(path);
-        }
+        if (remove_sockets)
+                remove_socket(p, PATHS_STATUS_SOCKET, p->status_fd);
         cleanup_close(&p->client_fd);
         cleanup_close(&p->control_fd);
         cleanup_close(&p->status_fd);

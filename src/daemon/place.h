@@ -3,9 +3,11 @@
  * The lock file decides who serves a directory, not the sockets: it is held with flock(2) for the
  * daemon's life and survives nothing, so sockets found without a lock are stale and are replaced.
  * The lock file itself is never removed (removing it would race with the next daemon).
- * The marker exists while clients may hold GPU memory: found at start, it tells a restart after a
- * crash from a first start, and how much host memory was promised. So do the settings that were
- * made at run time and differ from the configuration's. */
+ * A socket gets its name when it listens, with its mode, and the clients' is the last: whoever
+ * finds a name without a daemon has found what a killed one left. The marker exists while clients
+ * may hold GPU memory: found at start, it tells a restart after a crash from a first start, and how
+ * much host memory was promised. So do the settings that were made at run time and differ from the
+ * configuration's. */
 #pragma once
 
 #include <stdbool.h>

@@ -677,6 +677,26 @@ def test_several_orders_on_one_connection(daemon, place):
         assert "error" in json.loads(lines())
 
 
+def test_who_finds_the_clients_socket_finds_a_daemon_that_takes_orders(daemon, place):
+    """From the first moment: a name that refuses is a killed daemon's, and here there was none."""
+
+    def found():
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as s:
+            try:
+                s.connect(f"{place}/client.sock")
+            except FileNotFoundError:
+                return False
+            return True
+
+    for _ in range(20):
+        d = daemon(*CARD, check=False)
+        while not found():
+            assert d.process.poll() is None, d.end()
+        assert order(place, order="stop") == {}
+        assert d.process.wait(timeout=10) == 0
+        assert os.listdir(place) == ["lock"]
+
+
 def test_modes_of_the_sockets(daemon, place):
     daemon(*CARD)
     for name in ("client.sock", "control.sock"):

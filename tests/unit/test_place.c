@@ -1,0 +1,134 @@
+/* test_place.c: what others see of a daemon's directory while its sockets come and go. */
+#include "unit.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "base/macros.h"
+#include "daemon/place.h"
+
+static const char *const sockets[] = {PATHS_CLIENT_SOCKET, PATHS_CONTROL_SOCKET,
+                                      PATHS_STATUS_SOCKET};
+static char dir[64];
+static bool looking;
+static unsigned looked;
+
+static struct sockaddr_un address_of(const char *name)
+{
+        struct sockaddr_un sa = {.sun_family = AF_UNIX};
+
+        assert_int_equal(paths_join(dir, name, sa.sun_path, sizeof(sa.sun_path)), 0);
+        return sa;
+}
+
+/* 0: somebody listens there. */
+static int knock(const char *name)
+{
+        const struct sockaddr_un sa = address_of(name);
+        int type = strcmp(name, PATHS_CLIENT_SOCKET) == 0 ? SOCK_SEQPACKET : SOCK_STREAM;
+        int fd = socket(AF_UNIX, type | SOCK_CLOEXEC, 0), r;
+
+        assert_true(fd >= 0);
+        r = connect(fd, (const struct sockaddr *)&sa, sizeof(sa)) < 0 ? -errno : 0;
+        assert_int_equal(close(fd), 0);
+        return r;
+}
+
+/* The moment between a socket's address and its listening: a program or a command may come now. */
+int listen(int fd, int backlog)
+{
+        int served = looking ? knock(PATHS_CLIENT_SOCKET) : 0;
+
+        looked += looking;
+        for (size_t i = 0; looking && i < ARRAY_SIZE(sockets); i++)
+                if (served == 0)
+                        assert_int_equal(knock(sockets[i]), 0);
+                else if (knock(sockets[i]) != 0)
+                        assert_int_equal(knock(sockets[i]), -ENOENT);
+        return (int)syscall(SYS_listen, fd, backlog);
+}
+
+static int make_dir(void **state)
+{
+        (void)state;
+        strcpy(dir, "/tmp/sublet-place-XXXXXX");
+        return mkdtemp(dir) ? chmod(dir, 0755) : -1;
+}
+
+/* Fails where anything but the lock was left. */
+static int remove_dir(void **state)
+{
+        (void)state;
+        return unlink(address_of("lock").sun_path) < 0 || rmdir(dir) < 0 ? -1 : 0;
+}
+
+static int open_place(struct place *ret)
+{
+        const struct place_options o = {.dir = dir, .shared = true, .group = (gid_t)-1};
+        char error[PLACE_ERROR_MAX];
+
+        return place_open(&o, ret, error);
+}
+
+static void who_finds_a_socket_finds_a_daemon(void **state)
+{
+        struct place p;
+
+        (void)state;
+        looking = true;
+        assert_int_equal(open_place(&p), 0);
+        looking = false;
+        assert_int_equal(looked, ARRAY_SIZE(sockets));
+        for (size_t i = 0; i < ARRAY_SIZE(sockets); i++)
+                assert_int_equal(knock(sockets[i]), 0);
+        place_close(&p, true);
+}
+
+static void what_a_killed_daemon_left_is_replaced(void **state)
+{
+        static const char *const unfinished[] = {"client.new", "control.new", "status.new"};
+        struct place p;
+
+        (void)state;
+        assert_int_equal(open_place(&p), 0);
+        place_close(&p, false);
+        for (size_t i = 0; i < ARRAY_SIZE(sockets); i++) {
+                assert_int_equal(knock(sockets[i]), -ECONNREFUSED);
+                assert_int_equal(
+                        link(address_of(sockets[i]).sun_path, address_of(unfinished[i]).sun_path),
+                        0);
+        }
+        assert_int_equal(open_place(&p), 0);
+        for (size_t i = 0; i < ARRAY_SIZE(sockets); i++)
+                assert_int_equal(knock(sockets[i]), 0);
+        place_close(&p, true);
+}
+
+static void a_daemon_that_cannot_serve_takes_its_sockets_along(void **state)
+{
+        const struct sockaddr_un sa = address_of(PATHS_CLIENT_SOCKET);
+        struct place p;
+
+        (void)state;
+        assert_int_equal(close(creat(sa.sun_path, 0600)), 0);
+        assert_int_equal(open_place(&p), -EEXIST);
+        assert_int_equal(unlink(sa.sun_path), 0); /* not ours: it is still there */
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(name, make_dir, remove_dir)
+        const struct CMUnitTest tests[] = {
+                TEST(who_finds_a_socket_finds_a_daemon),
+                TEST(what_a_killed_daemon_left_is_replaced),
+                TEST(a_daemon_that_cannot_serve_takes_its_sockets_along),
+        };
+#undef TEST
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}
