@@ -79,18 +79,26 @@ class Job:
 
 
 class Buffers(Job):
-    """Streaming: each buffer once a unit. Hot: a few of them, the last to be allocated, many times."""
+    """Streaming and whole: each buffer once a unit. Hot: a few of them, the last to be allocated, many times."""
 
     def __init__(self, part, name, share, label, **env):
         self.hot = range(BUFFERS - HOT, BUFFERS) if name == "hot" else ()
+        self.pairs = []
         super().__init__(part, label, share, BUFFERS * BUFFER_MIB,
                          [os.path.join(part.build, "programs", "buffers"), "--seed", "1"], **env)
-        for n in range(BUFFERS):
-            self.say(f"alloc {n} {BUFFER_MIB}MiB")
-        self.pairs = " ".join(f"{n}:{HOT_TIMES if n in self.hot else 1}" for n in range(BUFFERS))
+        if share is not None:  # else whole() says how many
+            self.allocate(BUFFERS, f"{BUFFER_MIB}MiB")
+
+    def allocate(self, up_to, size):
+        for n in range(len(self.pairs), up_to):
+            self.say(f"alloc {n} {size}")
+            self.pairs.append(f"{n}:{HOT_TIMES if n in self.hot else 1}")
 
     def unit(self):
-        return self.say(f"cycle {UNITS} {self.pairs}")["ms"]
+        return self.say(f"cycle {UNITS} {' '.join(self.pairs)}")["ms"]
+
+    def on_card(self):
+        return next(c["backed"] for c in self.part.gpu()["clients"] if c["pid"] == self.p.pid)
 
     def order(self, order):
         for n in range(BUFFERS):
@@ -114,29 +122,6 @@ class Inference(Job):
 
     def order(self, order):
         self.say(order)
-
-
-class Whole(Job):
-    """As many buffers as there are, each once a unit."""
-
-    def __init__(self, part):
-        super().__init__(part, "whole", None, 0, [os.path.join(part.build, "programs", "buffers"), "--seed", "1"])
-        self.n = 0
-
-    def allocate(self, n):
-        for self.n in range(self.n, n):
-            self.say(f"alloc {self.n} {parts.size(WHOLE_GIB)}")
-        self.n = n
-
-    def unit(self):
-        return self.say(f"cycle {UNITS} " + " ".join(f"{n}:1" for n in range(self.n)))["ms"]
-
-    def on_card(self):
-        return next(c["backed"] for c in self.part.gpu()["clients"] if c["pid"] == self.p.pid)
-
-    def end(self):
-        self.say("check")
-        super().end()
 
 
 def measure(part, result, name, make):
@@ -178,10 +163,10 @@ def inference(part, result):
 def whole(part, result):
     """One program that uses a tenth more than the card has."""
     part.daemon(quantum="60s")
-    total, job = suite.Card(part).total(), Whole(part)
+    total, job = suite.Card(part).total(), Buffers(part, "whole", None, "whole")
     for name, share in (("fits", FITS), ("more", MORE)):
         n = math.ceil(share * total / (WHOLE_GIB * parts.GIB))
-        job.allocate(n)
+        job.allocate(n, parts.size(WHOLE_GIB))
         result[name] = {"gib": n * WHOLE_GIB, "of_the_card": round(n * WHOLE_GIB * parts.GIB / total, 3),
                         "unit_ms": round(job.settled(), 2), "on_card_gib": round(job.on_card() / parts.GIB, 2)}
     result["ms_a_gib"] = {k: round(result[k]["unit_ms"] / result[k]["gib"], 3) for k in ("fits", "more")}
