@@ -42,7 +42,7 @@ static CUresult batch_copy(const char *function, const CUdeviceptr *to, const CU
                 struct work_copy w = {.to = to[i], .from = from[i], .height = 1, .depth = 1};
 
                 w.width = bytes[i];
-                r = copy_check(&w);
+                r = copy_check(&w, false);
                 if (r != CUDA_SUCCESS)
                         *ret_failed = i;
         }
@@ -148,7 +148,7 @@ static CUresult batch_3d(const char *function, size_t count, const CUDA_MEMCPY3D
         for (size_t i = 0; i < count && r == CUDA_SUCCESS; i++) {
                 r = operation_copy(&ops[i], &w);
                 if (r == CUDA_SUCCESS)
-                        r = copy_check(&w);
+                        r = copy_check(&w, false);
                 if (r != CUDA_SUCCESS)
                         *ret_failed = i;
         }

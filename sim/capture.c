@@ -106,6 +106,11 @@ CUresult capture_refuses_context(CUcontext c)
         return r;
 }
 
+CUgraph capture_graph(CUstream s)
+{
+        return s->capture->graph;
+}
+
 CUresult capture_add(CUstream s, struct work *w)
 {
         struct capture *k = s->capture;

@@ -10,6 +10,8 @@
 CUresult capture_unsafe(void);
 CUresult capture_unsafe_locked(void);
 
+/* What the stream captures into. */
+CUgraph capture_graph(CUstream s);
 /* A node for the work (taken over) after what the stream has captured so far. */
 CUresult capture_add(CUstream s, struct work *w);
 /* Before work or waiting on a stream that does not capture: the legacy stream may not be used while

@@ -103,33 +103,62 @@ static void context_close(CUcontext c, bool although_retained)
         session_uncharge(sim.session, c->device, c->charged);
         trace_card(c->device);
         c->charged = 0;
-        c->legacy = c->gather = NULL;
+        c->legacy = c->gather = c->hold = NULL;
 }
 
-CUresult context_green(CUcontext of, CUcontext *ret_context)
+CUcontext context_owner(CUcontext c)
 {
-        CUcontext c = calloc(1, sizeof(*c));
-        CUresult r;
+        return c->green_of ? c->green_of : c;
+}
 
-        if (!c)
-                return CUDA_ERROR_OUT_OF_MEMORY;
-        c->green_of = of;
-        pthread_mutex_lock(&sim.lock);
-        r = context_open(c, of->device, of->flags);
-        pthread_mutex_unlock(&sim.lock);
-        if (r == CUDA_SUCCESS)
-                *ret_context = c;
-        else
+CUresult context_green(CUdevice device, unsigned processors, CUcontext *ret_context)
+{
+        CUcontext of, c = calloc(1, sizeof(*c));
+        CUresult r = c ? cuDevicePrimaryCtxRetain(&of, device) : CUDA_ERROR_OUT_OF_MEMORY;
+
+        if (r != CUDA_SUCCESS) {
                 free(c);
+                return r;
+        }
+        c->green_of = of;
+        c->processors = processors;
+        pthread_mutex_lock(&sim.lock);
+        r = context_open(c, of->device, of->flags | CU_CTX_MAP_HOST);
+        if (r == CUDA_SUCCESS) {
+                c->next_green = of->greens;
+                of->greens = c;
+        }
+        pthread_mutex_unlock(&sim.lock);
+        if (r == CUDA_SUCCESS) {
+                *ret_context = c;
+        } else {
+                (void)cuDevicePrimaryCtxRelease_v2(device);
+                free(c);
+        }
         return r;
 }
 
-void context_ungreen(CUcontext c)
+CUresult context_ungreen(CUcontext c)
 {
+        CUcontext of = c->green_of, *link = &of->greens;
+        CUresult r = CUDA_SUCCESS;
+
         pthread_mutex_lock(&sim.lock);
         if (c->alive)
                 context_close(c, true);
+        while (*link && *link != c)
+                link = &(*link)->next_green;
+        if (!*link) {
+                r = CUDA_ERROR_CONTEXT_IS_DESTROYED; /* before, or by another thread now */
+        } else {
+                *link = c->next_green;
+                /* Who was refused the last release has given it up all the same: then the primary
+                 * one stays until it is retained and released again, as with the driver. */
+                if (of->retained && --of->retained == 0 && !of->greens)
+                        context_close(of, false);
+        }
         pthread_mutex_unlock(&sim.lock);
+        return r;
 }
 
 /* ---- primary contexts ---- */
@@ -168,7 +197,9 @@ EXPORT CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device)
         pthread_mutex_lock(&sim.lock);
         if (primary[device].retained == 0)
                 r = CUDA_ERROR_INVALID_CONTEXT;
-        else if (--primary[device].retained == 0 && primary[device].alive)
+        else if (--primary[device].retained == 0 && primary[device].greens)
+                r = CUDA_ERROR_NOT_PERMITTED;
+        else if (primary[device].retained == 0 && primary[device].alive)
                 context_close(&primary[device], false);
         pthread_mutex_unlock(&sim.lock);
         return r;
@@ -186,7 +217,9 @@ EXPORT CUresult cuDevicePrimaryCtxReset_v2(CUdevice device)
         if (r != CUDA_SUCCESS)
                 return r;
         pthread_mutex_lock(&sim.lock);
-        if (primary[device].alive)
+        if (primary[device].greens)
+                r = CUDA_ERROR_NOT_PERMITTED;
+        else if (primary[device].alive)
                 context_close(&primary[device], true);
         /* Those who retained it keep a handle that the next retain brings to life again, and have
          * to release it still. */
@@ -570,7 +603,7 @@ EXPORT CUresult cuCtxSynchronize_v2(CUcontext ctx)
         if (r == CUDA_SUCCESS)
                 r = context_wait_locked(ctx);
         pthread_mutex_unlock(&sim.lock);
-        pools_synced();
+        pools_synced(ctx, NULL);
         return r;
 }
 

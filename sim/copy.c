@@ -26,7 +26,7 @@ static bool is_pageable(CUdeviceptr address)
         return !found;
 }
 
-CUresult copy_check(const struct work_copy *w)
+CUresult copy_check(const struct work_copy *w, bool graph)
 {
         uint64_t rows = w->height - 1, slices = w->depth - 1;
         uint64_t to = slices * w->to_slice + rows * w->to_pitch + w->width;
@@ -34,7 +34,7 @@ CUresult copy_check(const struct work_copy *w)
 
         if (w->width == 0 || w->height == 0 || w->depth == 0)
                 return CUDA_SUCCESS;
-        return memory_usable(w->to, to, true) && memory_usable(w->from, from, false)
+        return memory_usable(w->to, to, true, graph) && memory_usable(w->from, from, false, graph)
                        ? CUDA_SUCCESS
                        : CUDA_ERROR_INVALID_VALUE;
 }
@@ -50,15 +50,15 @@ CUresult copy_submit(const char *function, const struct work_copy *copy, CUstrea
 
         if (r != CUDA_SUCCESS || copy->width == 0 || copy->height == 0 || copy->depth == 0)
                 return r;
+        pthread_mutex_lock(&sim.lock);
+        capturing = stream->capture != NULL;
+        pthread_mutex_unlock(&sim.lock);
         /* The driver looks before it queues, also while capturing. */
-        r = copy_check(copy);
+        r = copy_check(copy, capturing);
         if (r != CUDA_SUCCESS)
                 return r;
         pageable_source = is_pageable(copy->from);
         pageable_target = is_pageable(copy->to);
-        pthread_mutex_lock(&sim.lock);
-        capturing = stream->capture != NULL;
-        pthread_mutex_unlock(&sim.lock);
         if (capturing)
                 return stream_submit(stream, &w, NULL, 0);
 

@@ -12,6 +12,6 @@ CUresult copy_submit(const char *function, const struct work_copy *copy, CUstrea
 /* From the two descriptors; 0 rows or bytes: nothing to do, width becomes 0. */
 CUresult copy_from_3d(const CUDA_MEMCPY3D *d, struct work_copy *ret_copy);
 /* Both ends are there, as far as can be known now. */
-CUresult copy_check(const struct work_copy *w);
-CUresult set_check(const struct work_set *w);
+CUresult copy_check(const struct work_copy *w, bool graph);
+CUresult set_check(const struct work_set *w, bool graph);
 void copy_to_3d(const struct work_copy *w, CUDA_MEMCPY3D *ret_descriptor);

@@ -60,7 +60,7 @@ EXPORT CUresult cuEventCreate(CUevent *ret_event, unsigned int flags)
         }
         if (e) {
                 e->magic = MAGIC_EVENT;
-                e->context = c;
+                e->context = context_owner(c);
                 e->flags = flags;
                 e->shared = shared;
                 e->shared_fd = shared_fd;
@@ -122,7 +122,7 @@ static CUresult event_record(const char *function, CUevent event, CUstream strea
                 return r;
         if (flags & ~1u)
                 return CUDA_ERROR_INVALID_VALUE;
-        if (stream->context != event->context)
+        if (context_owner(stream->context) != event->context)
                 return CUDA_ERROR_INVALID_HANDLE;
         pthread_mutex_lock(&sim.lock);
         if (stream->capture) {
@@ -156,21 +156,27 @@ EXPORT CUresult cuEventRecord(CUevent event, CUstream stream)
         return event_record(__func__, event, stream, 0);
 }
 
-/* Of all streams of the context, those of other threads and of no name included. */
-EXPORT CUresult cuCtxRecordEvent(CUcontext context, CUevent event)
+static CUresult context_event_enter(CUcontext *context, CUevent event)
 {
-        CUresult r = api_enter(__func__, API_ANY, NULL);
+        CUresult r;
+
+        if (!*context)
+                return CUDA_ERROR_INVALID_CONTEXT;
+        r = context_check(*context, context);
+        if (r == CUDA_SUCCESS)
+                r = (CUresult)atomic_load((*context)->error);
+        if (r == CUDA_SUCCESS && (!event || event->magic != MAGIC_EVENT))
+                r = CUDA_ERROR_INVALID_HANDLE;
+        return r;
+}
+
+CUresult context_record(CUcontext context, CUevent event)
+{
+        CUresult r = context_event_enter(&context, event);
 
         if (r != CUDA_SUCCESS)
                 return r;
-        if (!context)
-                return CUDA_ERROR_INVALID_CONTEXT;
-        r = context_check(context, &context);
-        if (r == CUDA_SUCCESS)
-                r = (CUresult)atomic_load(context->error);
-        if (r != CUDA_SUCCESS)
-                return r;
-        if (!event || event->magic != MAGIC_EVENT || event->context != context)
+        if (event->context != context_owner(context))
                 return CUDA_ERROR_INVALID_HANDLE;
         pthread_mutex_lock(&sim.lock);
         r = capture_refuses_context(context);
@@ -184,6 +190,41 @@ EXPORT CUresult cuCtxRecordEvent(CUcontext context, CUevent event)
         }
         pthread_mutex_unlock(&sim.lock);
         return r;
+}
+
+CUresult context_await(CUcontext context, CUevent event)
+{
+        struct work w = {.kind = WORK_EMPTY};
+        CUresult r = context_event_enter(&context, event);
+
+        if (r != CUDA_SUCCESS)
+                return r;
+        pthread_mutex_lock(&sim.lock);
+        r = capture_refuses_context(context);
+        if (r == CUDA_SUCCESS)
+                r = capture_refuses_event(event);
+        if (r == CUDA_SUCCESS && event->shared)
+                w = (struct work){.kind = WORK_AWAIT_EVENT,
+                                  .record = {.shared = event->shared,
+                                             .number = shared_event_last(event->shared)}};
+        if (r == CUDA_SUCCESS && (event->shared || !point_reached(&event->point)))
+                r = stream_hold_all(context, &w, &event->point);
+        pthread_mutex_unlock(&sim.lock);
+        return r;
+}
+
+EXPORT CUresult cuCtxRecordEvent(CUcontext context, CUevent event)
+{
+        CUresult r = api_enter(__func__, API_ANY, NULL);
+
+        return r != CUDA_SUCCESS ? r : context_record(context, event);
+}
+
+EXPORT CUresult cuCtxWaitEvent(CUcontext context, CUevent event)
+{
+        CUresult r = api_enter(__func__, API_ANY, NULL);
+
+        return r != CUDA_SUCCESS ? r : context_await(context, event);
 }
 
 EXPORT CUresult cuEventQuery(CUevent event)
@@ -210,6 +251,7 @@ EXPORT CUresult cuEventQuery(CUevent event)
 
 EXPORT CUresult cuEventSynchronize(CUevent event)
 {
+        struct point p = {0};
         CUcontext c;
         CUresult r = event_enter(__func__, event, &c);
 
@@ -219,14 +261,16 @@ EXPORT CUresult cuEventSynchronize(CUevent event)
         r = capture_refuses_event(event);
         if (r == CUDA_SUCCESS)
                 r = capture_unsafe_locked();
-        if (r == CUDA_SUCCESS && !event->shared)
-                r = point_wait_locked(event->context, event->point);
+        if (r == CUDA_SUCCESS && !event->shared) {
+                p = event->point;
+                r = point_wait_locked(event->context, p);
+        }
         pthread_mutex_unlock(&sim.lock);
         if (r == CUDA_SUCCESS && event->shared) {
                 (void)shared_event_await(c, event->shared, shared_event_last(event->shared));
                 r = (CUresult)atomic_load(c->error);
         }
-        pools_synced();
+        pools_synced(c, &p);
         return r;
 }
 
@@ -288,6 +332,8 @@ EXPORT CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned int f
                         r = stream_submit_locked(stream, &w, NULL, 0, NULL);
                 else if (r == CUDA_SUCCESS && !point_reached(&event->point))
                         r = stream_submit_locked(stream, &w, &event->point, 1, NULL);
+                if (r == CUDA_SUCCESS && !event->shared)
+                        stream_hear(stream, event->point);
         }
         pthread_mutex_unlock(&sim.lock);
         return r;

@@ -128,11 +128,28 @@ static CUresult program_check(const struct program *p)
                 const struct work *w = &p->step[i].work;
 
                 if (w->kind == WORK_COPY)
-                        r = copy_check(&w->copy);
+                        r = copy_check(&w->copy, true);
                 else if (w->kind == WORK_SET)
-                        r = set_check(&w->set);
+                        r = set_check(&w->set, true);
         }
         return r;
+}
+
+/* A graph that allocates has one instance at a time. Locked. */
+static CUresult program_own_memory(const struct program *p)
+{
+        for (size_t i = 0; i < p->steps; i++)
+                if (p->step[i].work.kind == WORK_GRAPH_ALLOC &&
+                    !graph_memory_own(p->step[i].work.memory))
+                        return CUDA_ERROR_NOT_SUPPORTED; /* the first says it for all */
+        return CUDA_SUCCESS;
+}
+
+static void program_disown_memory(const struct program *p)
+{
+        for (size_t i = 0; i < p->steps; i++)
+                if (p->step[i].work.kind == WORK_GRAPH_ALLOC)
+                        graph_memory_disown(p->step[i].work.memory);
 }
 
 /* ---- instances ---- */
@@ -160,18 +177,22 @@ static CUresult instantiate(const char *function, CUgraphExec *ret_exec, CUgraph
         pthread_mutex_unlock(&sim.lock);
         if (r == CUDA_SUCCESS)
                 r = program_check(e->program);
+        pthread_mutex_lock(&sim.lock);
+        if (r == CUDA_SUCCESS)
+                r = program_own_memory(e->program);
+        if (r == CUDA_SUCCESS) {
+                e->next = exec_all;
+                e->link = &exec_all;
+                if (e->next)
+                        e->next->link = &e->next;
+                exec_all = e;
+        }
+        pthread_mutex_unlock(&sim.lock);
         if (r != CUDA_SUCCESS) {
                 program_release(e->program);
                 free(e);
                 return r;
         }
-        pthread_mutex_lock(&sim.lock);
-        e->next = exec_all;
-        e->link = &exec_all;
-        if (e->next)
-                e->next->link = &e->next;
-        exec_all = e;
-        pthread_mutex_unlock(&sim.lock);
         *ret_exec = e;
         return CUDA_SUCCESS;
 }
@@ -248,6 +269,7 @@ EXPORT CUresult cuGraphExecDestroy(CUgraphExec exec)
         if (exec->next)
                 exec->next->link = exec->link;
         exec->magic = 0;
+        program_disown_memory(exec->program);
         pthread_mutex_unlock(&sim.lock);
         program_release(exec->program); /* launches under way hold theirs */
         free(exec);
@@ -265,13 +287,27 @@ EXPORT CUresult cuGraphUpload(CUgraphExec graph, CUstream stream)
         return exec_valid(graph) ? stream_submit(stream, &w, NULL, 0) : CUDA_ERROR_INVALID_VALUE;
 }
 
-/* Memory that a launch leaves allocated has to be freed before the next one. Locked. */
-static CUresult program_memory_check(const struct program *p)
+static bool program_allocates(const struct program *p, size_t before, const struct graph_memory *m)
 {
-        for (size_t i = 0; i < p->steps; i++)
-                if (p->step[i].work.kind == WORK_GRAPH_ALLOC &&
-                    graph_memory_left(p->step[i].work.memory))
+        for (size_t i = 0; i < before; i++)
+                if (p->step[i].work.kind == WORK_GRAPH_ALLOC && p->step[i].work.memory == m)
+                        return true;
+        return false;
+}
+
+/* Memory that a launch leaves allocated has to be freed before the next one, if that does not do so
+ * itself; and what is freed has to be there. Locked. */
+static CUresult program_memory_check(const struct program *p, bool frees)
+{
+        for (size_t i = 0; i < p->steps; i++) {
+                const struct work *w = &p->step[i].work;
+
+                if (w->kind == WORK_GRAPH_ALLOC && graph_memory_left(w->memory) && !frees)
                         return CUDA_ERROR_INVALID_VALUE;
+                if (w->kind == WORK_GRAPH_FREE && !graph_memory_left(w->memory) &&
+                    !program_allocates(p, i, w->memory))
+                        return CUDA_ERROR_INVALID_VALUE;
+        }
         return CUDA_SUCCESS;
 }
 
@@ -302,7 +338,9 @@ EXPORT CUresult cuGraphLaunch(CUgraphExec graph, CUstream stream)
         } else {
                 r = capture_implicit(stream);
                 if (r == CUDA_SUCCESS)
-                        r = program_memory_check(graph->program);
+                        r = program_memory_check(
+                                graph->program,
+                                graph->flags & CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH);
                 if (r == CUDA_SUCCESS)
                         r = stream_submit_locked(stream, &w, &graph->last, 1, &graph->last);
                 else
@@ -398,7 +436,7 @@ EXPORT CUresult cuGraphExecMemcpyNodeSetParams(CUgraphExec exec, CUgraphNode nod
                 return CUDA_ERROR_INVALID_VALUE;
         r = copy_from_3d(copy_params, &w.copy);
         if (r == CUDA_SUCCESS)
-                r = copy_check(&w.copy);
+                r = copy_check(&w.copy, true);
         return r != CUDA_SUCCESS ? r : exec_change(exec, node, &w);
 }
 

@@ -3,9 +3,10 @@
 #include "copy.h"
 #include "memory.h"
 #include "space.h"
+#include "graph_memory.h"
 #include "stream.h"
 
-CUresult set_check(const struct work_set *w)
+CUresult set_check(const struct work_set *w, bool graph)
 {
         uint64_t bytes = (w->height - 1) * w->pitch + w->width * w->element;
         bool known;
@@ -15,7 +16,9 @@ CUresult set_check(const struct work_set *w)
         space_lock_shared();
         known = space_range(w->to) != NULL;
         space_unlock();
-        return known && memory_usable(w->to, bytes, true) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+        known = known || (graph && graph_memory_holds(w->to, bytes));
+        return known && memory_usable(w->to, bytes, true, graph) ? CUDA_SUCCESS
+                                                                 : CUDA_ERROR_INVALID_VALUE;
 }
 
 static CUresult fill_submit(const char *function, struct work_set set, CUstream stream, bool async)
@@ -33,7 +36,7 @@ static CUresult fill_submit(const char *function, struct work_set set, CUstream 
         capturing = stream->capture != NULL;
         pthread_mutex_unlock(&sim.lock);
         if (!capturing) {
-                r = set_check(&set);
+                r = set_check(&set, false);
                 if (r != CUDA_SUCCESS)
                         return r;
         }

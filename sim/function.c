@@ -211,7 +211,7 @@ EXPORT CUresult cuOccupancyMaxPotentialBlockSizeWithFlags(
                 }
         }
         *block_size = best;
-        *min_grid_size = best ? most / best * FUNCTION_MULTIPROCESSORS : 0;
+        *min_grid_size = best ? most / best * DEVICE_PROCESSORS : 0;
         return CUDA_SUCCESS;
 }
 

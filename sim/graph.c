@@ -291,7 +291,7 @@ EXPORT CUresult cuGraphAddMemcpyNode(CUgraphNode *ret_node, CUgraph graph,
                 return CUDA_ERROR_INVALID_VALUE;
         r = copy_from_3d(copy_params, &w.copy);
         if (r == CUDA_SUCCESS)
-                r = copy_check(&w.copy);
+                r = copy_check(&w.copy, true);
         return r != CUDA_SUCCESS ? r
                                  : node_add(graph, CU_GRAPH_NODE_TYPE_MEMCPY, &w, dependencies,
                                             dependency_count, ret_node);
@@ -320,7 +320,7 @@ EXPORT CUresult cuGraphMemcpyNodeSetParams(CUgraphNode node, const CUDA_MEMCPY3D
                 return CUDA_ERROR_INVALID_VALUE;
         r = copy_from_3d(node_params, &w);
         if (r == CUDA_SUCCESS)
-                r = copy_check(&w);
+                r = copy_check(&w, true);
         if (r == CUDA_SUCCESS)
                 node->work.copy = w;
         return r;
@@ -334,7 +334,7 @@ CUresult graph_set_work(const CUDA_MEMSET_NODE_PARAMS *p, struct work *ret_work)
         *ret_work = (struct work){
                 .kind = WORK_SET,
                 .set = {p->dst, p->pitch, p->width, p->height, p->value, p->elementSize}};
-        return set_check(&ret_work->set);
+        return set_check(&ret_work->set, true);
 }
 
 EXPORT CUresult cuGraphAddMemsetNode(CUgraphNode *ret_node, CUgraph graph,

@@ -140,6 +140,8 @@ EXPORT CUresult cuGraphDestroyNode(CUgraphNode node)
 
         if (r != CUDA_SUCCESS)
                 return r;
+        if (node->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC || node->type == CU_GRAPH_NODE_TYPE_MEM_FREE)
+                return CUDA_ERROR_NOT_SUPPORTED;
         pthread_mutex_lock(&sim.lock);
         g = node->graph;
         for (size_t i = 0; i < g->nodes;) {

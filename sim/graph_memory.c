@@ -7,20 +7,35 @@
 
 #include "base/macros.h"
 #include "capture.h"
+#include "graph.h"
 #include "memory.h"
+#include "pool_memory.h"
+
+/* Addresses of one graph. Memory is behind all of them or none: of this graph while it has
+ * something there, and after that for whichever graph needs it first. */
+struct region {
+        struct region *next;
+        CUgraph graph; /* whose captures get addresses here */
+        uint64_t start, bytes, taken;
+        unsigned device;
+        unsigned held;       /* memories of it that are allocated, or left by a launch */
+        struct range *range; /* NULL: no memory there */
+};
 
 struct graph_memory {
         struct graph_memory *next;
+        struct region *region;
         uint64_t start, bytes;
-        unsigned device;
+        bool freed;          /* by a node of a graph: not by another one */
+        bool owned;          /* there is an instance of its graph */
         bool left;           /* a launch has allocated it and nobody freed it */
-        struct range *range; /* NULL: no memory there */
         struct block *block; /* NULL: not allocated now */
 };
 
 static struct graph_memory *all;
-static uint64_t used[SESSION_DEVICES], used_high[SESSION_DEVICES];
-static uint64_t reserved[SESSION_DEVICES], reserved_high[SESSION_DEVICES];
+static struct region *regions;
+static uint64_t reserved[SESSION_DEVICES];
+static uint64_t used_high[SESSION_DEVICES], reserved_high[SESSION_DEVICES];
 
 static struct graph_memory *find(CUdeviceptr ptr)
 {
@@ -31,24 +46,61 @@ static struct graph_memory *find(CUdeviceptr ptr)
         return m;
 }
 
+bool graph_memory_holds(uint64_t at, uint64_t bytes)
+{
+        struct graph_memory *m;
+
+        pthread_mutex_lock(&sim.lock);
+        for (m = all; m; m = m->next)
+                if (at >= m->start && at - m->start < m->bytes &&
+                    bytes <= m->bytes - (at - m->start))
+                        break;
+        pthread_mutex_unlock(&sim.lock);
+        return m != NULL;
+}
+
+static struct region *region_for(CUgraph graph, unsigned device, uint64_t bytes)
+{
+        struct region *r = regions;
+
+        while (r && (r->graph != graph || r->device != device || bytes > r->bytes - r->taken))
+                r = r->next;
+        if (r || bytes > UINT64_MAX / 2)
+                return r;
+        r = calloc(1, sizeof(*r));
+        if (!r)
+                return NULL;
+        *r = (struct region){.next = regions,
+                             .graph = graph,
+                             .bytes = align_up(bytes, pool_chunk(device)),
+                             .device = device};
+        space_lock();
+        r->start = space_reserve(r->bytes, pool_chunk(device), 0);
+        space_unlock();
+        if (!r->start) {
+                free(r);
+                return NULL;
+        }
+        regions = r;
+        return r;
+}
+
 CUresult graph_memory_capture(CUstream s, unsigned device, uint64_t bytes, CUdeviceptr *ret_ptr)
 {
         struct graph_memory *m = calloc(1, sizeof(*m));
         struct work w = {.kind = WORK_GRAPH_ALLOC, .memory = m};
+        struct region *r = m ? region_for(capture_graph(s), device, bytes) : NULL;
 
-        if (!m)
-                return CUDA_ERROR_OUT_OF_MEMORY;
-        m->device = device;
-        m->bytes = align_up(bytes, SPACE_GRANULARITY);
-        space_lock();
-        m->start = space_reserve(m->bytes, SPACE_GRANULARITY, 0);
-        space_unlock();
-        if (!m->start) {
+        if (!r) {
                 free(m);
                 return CUDA_ERROR_OUT_OF_MEMORY;
         }
+        m->region = r;
+        m->start = r->start + r->taken;
+        m->bytes = bytes;
         m->next = all;
         all = m;
+        r->taken = MIN(align_up(r->taken + bytes, SPACE_GRANULARITY), r->bytes);
         *ret_ptr = m->start;
         return capture_add(s, &w);
 }
@@ -57,7 +109,10 @@ CUresult graph_memory_capture_free(CUstream s, CUdeviceptr ptr)
 {
         struct work w = {.kind = WORK_GRAPH_FREE, .memory = find(ptr)};
 
-        return w.memory ? capture_add(s, &w) : CUDA_ERROR_INVALID_VALUE;
+        if (!w.memory || w.memory->freed)
+                return CUDA_ERROR_INVALID_VALUE;
+        w.memory->freed = true;
+        return capture_add(s, &w);
 }
 
 /* Locked (space). */
@@ -65,7 +120,7 @@ static void forget_block(struct graph_memory *m)
 {
         block_remove(m->block);
         m->block = NULL;
-        used[m->device] -= m->bytes;
+        m->region->held--;
 }
 
 bool graph_memory_free(CUdeviceptr ptr, CUresult *ret_result)
@@ -83,6 +138,19 @@ bool graph_memory_free(CUdeviceptr ptr, CUresult *ret_result)
         return true;
 }
 
+bool graph_memory_own(struct graph_memory *m)
+{
+        bool first = !m->owned;
+
+        m->owned = true;
+        return first;
+}
+
+void graph_memory_disown(struct graph_memory *m)
+{
+        m->owned = false;
+}
+
 bool graph_memory_left(const struct graph_memory *m)
 {
         return m->left;
@@ -93,32 +161,60 @@ void graph_memory_launched(struct graph_memory *m, bool freed)
         m->left = !freed;
 }
 
+/* Memory that another graph has no use for now. Locked (space). */
+static struct range *region_steal(struct region *to)
+{
+        struct region *from = regions;
+        struct range *range;
+        struct physical *p;
+
+        while (from && (!from->range || from->held || from->device != to->device ||
+                        from->bytes != to->bytes))
+                from = from->next;
+        if (!from)
+                return NULL;
+        p = from->range->physical;
+        range = space_map(RANGE_DEVICE, to->start, to->bytes, p, 0, p->at);
+        if (!range)
+                return NULL;
+        memcpy(range->access, from->range->access, sizeof(range->access));
+        space_unmap(from->range);
+        from->range = NULL;
+        return range;
+}
+
 static CUresult allocate(struct graph_memory *m)
 {
         struct block *b = calloc(1, sizeof(*b));
+        struct region *region = m->region;
+        const unsigned device = region->device;
         CUresult r = b ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 
-        if (r == CUDA_SUCCESS && !m->range) {
-                r = memory_range_at(m->device, m->start, m->bytes, &m->range);
-                if (r == CUDA_SUCCESS) {
-                        reserved[m->device] += m->bytes;
-                        reserved_high[m->device] =
-                                MAX(reserved_high[m->device], reserved[m->device]);
-                }
-        } else if (r == CUDA_SUCCESS) {
-                space_lock();
+        space_lock();
+        if (!region->range)
+                region->range = region_steal(region);
+        if (r == CUDA_SUCCESS && !region->range) {
+                space_unlock();
+                r = memory_range_at(device, region->start, region->bytes, PHYSICAL_GRAPH,
+                                    &region->range);
+                if (r != CUDA_SUCCESS)
+                        space_lock();
+                else
+                        reserved[device] += region->bytes;
+                reserved_high[device] = MAX(reserved_high[device], reserved[device]);
+                used_high[device] = MAX(used_high[device], reserved[device]);
         }
-        if (r != CUDA_SUCCESS) {
+        if (r == CUDA_SUCCESS) {
+                *b = (struct block){
+                        .span = {m->start, m->bytes}, .kind = BLOCK_GRAPH, .range = region->range};
+                m->block = b;
+                region->held++;
+                (void)block_add(b);
+        } else {
                 free(b);
-                return r;
         }
-        *b = (struct block){.span = {m->start, m->bytes}, .kind = BLOCK_GRAPH, .range = m->range};
-        m->block = b;
-        (void)block_add(b);
-        used[m->device] += m->bytes;
-        used_high[m->device] = MAX(used_high[m->device], used[m->device]);
         space_unlock();
-        return CUDA_SUCCESS;
+        return r;
 }
 
 CUresult graph_memory_run(struct graph_memory *m, bool to_allocate)
@@ -132,34 +228,73 @@ CUresult graph_memory_run(struct graph_memory *m, bool to_allocate)
         return CUDA_SUCCESS;
 }
 
+/* ---- nodes ---- */
+
+static CUresult node_enter(const char *function, CUgraphNode n, CUgraphNodeType type,
+                           const void *ret)
+{
+        CUresult r = api_enter(function, API_ANY, NULL);
+
+        if (r != CUDA_SUCCESS)
+                return r;
+        return n && n->magic == MAGIC_NODE && n->type == type && ret ? CUDA_SUCCESS
+                                                                     : CUDA_ERROR_INVALID_VALUE;
+}
+
+EXPORT CUresult cuGraphMemAllocNodeGetParams(CUgraphNode node,
+                                             CUDA_MEM_ALLOC_NODE_PARAMS *ret_params)
+{
+        CUresult r = node_enter(__func__, node, CU_GRAPH_NODE_TYPE_MEM_ALLOC, ret_params);
+        const struct graph_memory *m;
+
+        if (r != CUDA_SUCCESS)
+                return r;
+        m = node->work.memory;
+        *ret_params = (CUDA_MEM_ALLOC_NODE_PARAMS){
+                .poolProps = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+                              .location = {CU_MEM_LOCATION_TYPE_DEVICE, (int)m->region->device}},
+                .bytesize = m->bytes,
+                .dptr = m->start};
+        return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuGraphMemFreeNodeGetParams(CUgraphNode node, CUdeviceptr *ret_ptr)
+{
+        CUresult r = node_enter(__func__, node, CU_GRAPH_NODE_TYPE_MEM_FREE, ret_ptr);
+
+        if (r == CUDA_SUCCESS)
+                *ret_ptr = node->work.memory->start;
+        return r;
+}
+
+/* ---- what a device holds for its graphs ---- */
+
 EXPORT CUresult cuDeviceGraphMemTrim(CUdevice device)
 {
         CUresult r = device_enter(__func__, device);
 
         if (r != CUDA_SUCCESS)
                 return r;
-        pthread_mutex_lock(&sim.lock);
         space_lock();
-        for (struct graph_memory *m = all; m; m = m->next)
-                if (m->device == (unsigned)device && m->range && !m->block && !m->left) {
-                        space_unmap(m->range);
-                        m->range = NULL;
-                        reserved[device] -= m->bytes;
+        for (struct region *g = regions; g; g = g->next)
+                if (g->device == (unsigned)device && g->range && !g->held) {
+                        space_unmap(g->range);
+                        g->range = NULL;
+                        reserved[device] -= g->bytes;
                 }
         space_unlock();
-        pthread_mutex_unlock(&sim.lock);
         return CUDA_SUCCESS;
 }
 
+/* What is used is counted by what memory is there for it, as the driver has it. */
 static uint64_t *attribute(CUdevice device, CUgraphMem_attribute which)
 {
         switch (which) {
         case CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT:
-                return &used[device];
-        case CU_GRAPH_MEM_ATTR_USED_MEM_HIGH:
-                return &used_high[device];
         case CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT:
                 return &reserved[device];
+        case CU_GRAPH_MEM_ATTR_USED_MEM_HIGH:
+                return &used_high[device];
         case CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH:
                 return &reserved_high[device];
         default:
@@ -193,7 +328,7 @@ EXPORT CUresult cuDeviceSetGraphMemAttribute(CUdevice device, CUgraphMem_attribu
              which != CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH))
                 return CUDA_ERROR_INVALID_VALUE;
         if (which == CU_GRAPH_MEM_ATTR_USED_MEM_HIGH)
-                used_high[device] = used[device];
+                used_high[device] = reserved[device];
         else
                 reserved_high[device] = reserved[device];
         return CUDA_SUCCESS;

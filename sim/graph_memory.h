@@ -9,8 +9,14 @@ struct graph_memory;
 /* A capturing stream allocates, or frees: nodes. */
 CUresult graph_memory_capture(CUstream s, unsigned device, uint64_t bytes, CUdeviceptr *ret_ptr);
 CUresult graph_memory_capture_free(CUstream s, CUdeviceptr ptr);
+/* Addresses of a graph's memory, whether or not anything is there now. Unlocked. */
+bool graph_memory_holds(uint64_t at, uint64_t bytes);
 /* Freed outside its graph. False: it is no graph's memory. */
 bool graph_memory_free(CUdeviceptr ptr, CUresult *ret_result);
+
+/* An instance of the graph that allocates it begins, if there is none yet; and ends. */
+bool graph_memory_own(struct graph_memory *m);
+void graph_memory_disown(struct graph_memory *m);
 
 /* Before a launch: what an earlier one left is still there. */
 bool graph_memory_left(const struct graph_memory *m);

@@ -1,35 +1,122 @@
-/* green.c: green contexts: streams of their own on all processors of the card, for the interpreter
- * has no parts of it to give. Their memory is the primary context's, which each of them holds. */
+/* green.c: green contexts: streams of their own, and a number of the card's processors that is kept
+ * and told; the interpreter has no parts to give, so each runs on all of them. To the driver a
+ * green context is a context by another type, and here, too. */
 #include <stdlib.h>
+#include <string.h>
 
+#include "base/macros.h"
 #include "objects.h"
 
-#define PROCESSORS 8u /* one partition, never split */
+#define PARTITION 8u /* the least there is, and what all are multiples of, as on an H200 */
 
-struct CUgreenCtx_st {
-        CUcontext context;
-        CUdevice device;
-};
-
-/* All descriptions are of the same resource. */
+/* One for each number of processors: nothing ends them, so the program may keep them for ever. */
 struct CUdevResourceDesc_st {
-        CUdevResource resource;
+        unsigned processors;
 };
 
-static struct CUdevResourceDesc_st all;
+static struct CUdevResourceDesc_st descs[DEVICE_PROCESSORS + 1];
+
+static CUdevResource resource_of(unsigned processors)
+{
+        CUdevResource r = {.type = CU_DEV_RESOURCE_TYPE_SM};
+
+        r.sm.smCount = processors;
+        r.sm.minSmPartitionSize = r.sm.smCoscheduledAlignment = PARTITION;
+        return r;
+}
+
+static CUresult resource_tell(unsigned processors, CUdevResource *ret_resource,
+                              CUdevResourceType type)
+{
+        if (!ret_resource)
+                return CUDA_ERROR_INVALID_VALUE;
+        if (type != CU_DEV_RESOURCE_TYPE_SM)
+                return CUDA_ERROR_INVALID_RESOURCE_TYPE;
+        *ret_resource = resource_of(processors);
+        return CUDA_SUCCESS;
+}
+
+static CUresult resource_check(const CUdevResource *r)
+{
+        if (!r)
+                return CUDA_ERROR_INVALID_VALUE;
+        if (r->type != CU_DEV_RESOURCE_TYPE_SM)
+                return CUDA_ERROR_INVALID_RESOURCE_TYPE;
+        return r->sm.smCount > 0 && r->sm.smCount <= DEVICE_PROCESSORS
+                       ? CUDA_SUCCESS
+                       : CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION;
+}
+
+/* What is a green context, or was. */
+static CUresult green_enter(const char *function, CUgreenCtx ctx, CUcontext *ret_context)
+{
+        CUcontext c = (CUcontext)(void *)ctx;
+        CUresult r = api_enter(function, API_ANY, NULL);
+
+        if (r != CUDA_SUCCESS)
+                return r;
+        if (!c || c->magic != MAGIC_CONTEXT || !c->green_of)
+                return CUDA_ERROR_INVALID_CONTEXT;
+        *ret_context = c;
+        return c->alive ? CUDA_SUCCESS : CUDA_ERROR_CONTEXT_IS_DESTROYED;
+}
+
+/* ---- processors ---- */
 
 EXPORT CUresult cuDeviceGetDevResource(CUdevice device, CUdevResource *ret_resource,
                                        CUdevResourceType type)
 {
         CUresult r = device_enter(__func__, device);
 
+        return r != CUDA_SUCCESS ? r : resource_tell(DEVICE_PROCESSORS, ret_resource, type);
+}
+
+EXPORT CUresult cuCtxGetDevResource(CUcontext ctx, CUdevResource *ret_resource,
+                                    CUdevResourceType type)
+{
+        CUresult r = api_enter(__func__, API_ANY, NULL);
+
+        if (r == CUDA_SUCCESS)
+                r = ctx ? context_check(ctx, &ctx) : CUDA_ERROR_INVALID_CONTEXT;
         if (r != CUDA_SUCCESS)
                 return r;
-        if (!ret_resource || type != CU_DEV_RESOURCE_TYPE_SM)
+        return resource_tell(ctx->green_of ? ctx->processors : DEVICE_PROCESSORS, ret_resource,
+                             type);
+}
+
+EXPORT CUresult cuGreenCtxGetDevResource(CUgreenCtx ctx, CUdevResource *ret_resource,
+                                         CUdevResourceType type)
+{
+        CUcontext c;
+        CUresult r = green_enter(__func__, ctx, &c);
+
+        return r != CUDA_SUCCESS ? r : resource_tell(c->processors, ret_resource, type);
+}
+
+EXPORT CUresult cuDevSmResourceSplitByCount(CUdevResource *result, unsigned int *groups,
+                                            const CUdevResource *input, CUdevResource *remaining,
+                                            unsigned int flags, unsigned int least)
+{
+        unsigned size = align_up(MAX(least, PARTITION), PARTITION), n, left;
+        CUresult r = api_enter(__func__, API_ANY, NULL);
+
+        if (r == CUDA_SUCCESS)
+                r = groups ? resource_check(input) : CUDA_ERROR_INVALID_VALUE;
+        if (r != CUDA_SUCCESS)
+                return r;
+        if (result && !*groups)
                 return CUDA_ERROR_INVALID_VALUE;
-        *ret_resource = (CUdevResource){.type = type};
-        ret_resource->sm.smCount = ret_resource->sm.minSmPartitionSize = PROCESSORS;
-        ret_resource->sm.smCoscheduledAlignment = PROCESSORS;
+        if (least > input->sm.smCount)
+                return CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION;
+        n = input->sm.smCount / size;
+        if (result)
+                n = MIN(n, *groups);
+        left = input->sm.smCount - n * size;
+        for (unsigned i = 0; result && i < n; i++)
+                result[i] = resource_of(size);
+        if (remaining)
+                *remaining = left ? resource_of(left) : (CUdevResource){0};
+        *groups = n;
         return CUDA_SUCCESS;
 }
 
@@ -37,84 +124,108 @@ EXPORT CUresult cuDevResourceGenerateDesc(CUdevResourceDesc *ret_desc, CUdevReso
                                           unsigned int count)
 {
         CUresult r = api_enter(__func__, API_ANY, NULL);
+        unsigned all = 0;
 
         if (r != CUDA_SUCCESS)
                 return r;
-        if (!ret_desc || !resources || count != 1 || resources->type != CU_DEV_RESOURCE_TYPE_SM)
+        if (!ret_desc || !resources || !count)
                 return CUDA_ERROR_INVALID_VALUE;
-        *ret_desc = &all;
+        for (unsigned i = 0; i < count; i++) {
+                r = resource_check(&resources[i]);
+                if (r != CUDA_SUCCESS)
+                        return r;
+                all += resources[i].sm.smCount;
+        }
+        if (all > DEVICE_PROCESSORS)
+                return CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION;
+        pthread_mutex_lock(&sim.lock);
+        descs[all].processors = all;
+        pthread_mutex_unlock(&sim.lock);
+        *ret_desc = &descs[all];
         return CUDA_SUCCESS;
 }
 
+/* ---- contexts ---- */
+
+/* Without a description: all of the processors, as with the driver. */
 EXPORT CUresult cuGreenCtxCreate(CUgreenCtx *ret_ctx, CUdevResourceDesc desc, CUdevice device,
                                  unsigned int flags)
 {
-        CUcontext primary;
-        CUgreenCtx green;
-        CUresult r = api_enter(__func__, API_ANY, NULL);
+        CUcontext c;
+        CUresult r = device_enter(__func__, device);
 
         if (r != CUDA_SUCCESS)
                 return r;
-        if (!ret_ctx || desc != &all || flags != CU_GREEN_CTX_DEFAULT_STREAM)
+        if (!ret_ctx || flags != CU_GREEN_CTX_DEFAULT_STREAM ||
+            (desc && (desc < descs || desc > &descs[DEVICE_PROCESSORS])))
                 return CUDA_ERROR_INVALID_VALUE;
-        green = calloc(1, sizeof(*green));
-        if (!green)
-                return CUDA_ERROR_OUT_OF_MEMORY;
-        r = cuDevicePrimaryCtxRetain(&primary, device);
-        if (r == CUDA_SUCCESS) {
-                r = context_green(primary, &green->context);
-                if (r != CUDA_SUCCESS)
-                        (void)cuDevicePrimaryCtxRelease_v2(device);
-        }
-        if (r != CUDA_SUCCESS) {
-                free(green);
-                return r;
-        }
-        green->device = device;
-        *ret_ctx = green;
-        return CUDA_SUCCESS;
+        r = context_green(device, desc ? desc->processors : DEVICE_PROCESSORS, &c);
+        if (r == CUDA_SUCCESS)
+                *ret_ctx = context_as_green(c);
+        return r;
 }
 
 EXPORT CUresult cuGreenCtxDestroy(CUgreenCtx ctx)
 {
-        CUresult r = api_enter(__func__, API_ANY, NULL);
+        CUcontext c;
+        CUresult r = green_enter(__func__, ctx, &c);
 
-        if (r != CUDA_SUCCESS)
-                return r;
-        if (!ctx)
-                return CUDA_ERROR_INVALID_CONTEXT;
-        context_ungreen(ctx->context);
-        r = cuDevicePrimaryCtxRelease_v2(ctx->device);
-        free(ctx);
-        return r;
+        return r != CUDA_SUCCESS ? r : context_ungreen(c);
 }
 
 EXPORT CUresult cuCtxFromGreenCtx(CUcontext *ret_context, CUgreenCtx ctx)
 {
-        CUresult r = api_enter(__func__, API_ANY, NULL);
+        CUcontext c;
+        CUresult r = green_enter(__func__, ctx, &c);
 
         if (r != CUDA_SUCCESS)
                 return r;
-        if (!ret_context || !ctx)
+        if (!ret_context)
                 return CUDA_ERROR_INVALID_VALUE;
-        *ret_context = ctx->context;
+        *ret_context = c;
         return CUDA_SUCCESS;
 }
 
-EXPORT CUresult cuGreenCtxStreamCreate(CUstream *ret_stream, CUgreenCtx green, unsigned int flags,
+EXPORT CUresult cuGreenCtxGetId(CUgreenCtx ctx, unsigned long long *ret_id)
+{
+        CUcontext c;
+        CUresult r = green_enter(__func__, ctx, &c);
+
+        return r != CUDA_SUCCESS ? r : cuCtxGetId(c, ret_id);
+}
+
+/* ---- work ---- */
+
+EXPORT CUresult cuGreenCtxStreamCreate(CUstream *ret_stream, CUgreenCtx ctx, unsigned int flags,
                                        int priority)
 {
-        CUresult r = api_enter(__func__, API_ANY, NULL);
-        CUcontext popped;
+        CUcontext c, popped;
+        CUresult r = green_enter(__func__, ctx, &c);
 
         if (r != CUDA_SUCCESS)
                 return r;
-        if (!green || flags != CU_STREAM_NON_BLOCKING)
+        if (flags != CU_STREAM_NON_BLOCKING)
                 return CUDA_ERROR_INVALID_VALUE;
-        r = cuCtxPushCurrent_v2(green->context);
+        r = cuCtxPushCurrent_v2(c);
         if (r != CUDA_SUCCESS)
                 return r;
         r = cuStreamCreateWithPriority(ret_stream, flags, priority);
         (void)cuCtxPopCurrent_v2(&popped);
         return r;
+}
+
+EXPORT CUresult cuGreenCtxRecordEvent(CUgreenCtx ctx, CUevent event)
+{
+        CUcontext c;
+        CUresult r = green_enter(__func__, ctx, &c);
+
+        return r != CUDA_SUCCESS ? r : context_record(c, event);
+}
+
+EXPORT CUresult cuGreenCtxWaitEvent(CUgreenCtx ctx, CUevent event)
+{
+        CUcontext c;
+        CUresult r = green_enter(__func__, ctx, &c);
+
+        return r != CUDA_SUCCESS ? r : context_await(c, event);
 }

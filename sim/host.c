@@ -19,7 +19,7 @@ static CUresult host_add(CUcontext c, void *host, size_t bytes, uint64_t mapped,
         if (!b)
                 return CUDA_ERROR_OUT_OF_MEMORY;
         b->kind = mapped ? BLOCK_HOST : BLOCK_REGISTERED;
-        b->context = c;
+        b->context = context_owner(c);
         b->flags = flags;
         b->mapped = mapped;
         b->span = (struct span){(uintptr_t)host, bytes};
@@ -47,6 +47,14 @@ static struct block *host_find(const void *host, enum block_kind kind)
         return b && b->span.start == (uintptr_t)host && b->kind == kind ? b : NULL;
 }
 
+/* Of cuMemCreate, and the processor may touch it. Locked. */
+static bool is_shown(uint64_t address)
+{
+        const struct range *range = space_range(address);
+
+        return range && range->host_access;
+}
+
 static CUresult host_remove(const void *host, enum block_kind kind)
 {
         CUresult none = CUDA_ERROR_INVALID_VALUE;
@@ -58,7 +66,8 @@ static CUresult host_remove(const void *host, enum block_kind kind)
         b = host_find(host, kind);
         if (b)
                 c = b->context;
-        else if (kind == BLOCK_REGISTERED && !memory_block((uintptr_t)host))
+        else if (kind == BLOCK_REGISTERED && !memory_block((uintptr_t)host) &&
+                 !is_shown((uintptr_t)host))
                 none = CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
         space_unlock();
         if (!c)
@@ -154,7 +163,7 @@ EXPORT CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr *ret_host, void *host, 
                 return CUDA_ERROR_INVALID_VALUE;
         space_lock_shared();
         b = memory_block((uintptr_t)host);
-        if (is_host(b))
+        if (is_host(b) || is_shown((uintptr_t)host))
                 *ret_host = (uintptr_t)host;
         else
                 r = CUDA_ERROR_INVALID_VALUE;
@@ -175,6 +184,8 @@ EXPORT CUresult cuMemHostGetFlags(unsigned int *ret_flags, void *host)
         b = memory_block((uintptr_t)host);
         if (is_host(b)) /* under unified addressing it is always mapped */
                 *ret_flags = b->flags | CU_MEMHOSTALLOC_DEVICEMAP;
+        else if (is_shown((uintptr_t)host))
+                *ret_flags = CU_MEMHOSTALLOC_DEVICEMAP;
         else
                 r = CUDA_ERROR_INVALID_VALUE;
         space_unlock();

@@ -240,7 +240,7 @@ static CUresult launch(const char *function, CUfunction f, const unsigned grid[3
                 r = function_resolve(c, f, &f);
         if (r != CUDA_SUCCESS)
                 return r;
-        if (f->module->context != stream->context)
+        if (context_owner(f->module->context) != context_owner(stream->context))
                 return CUDA_ERROR_INVALID_HANDLE;
         if (cooperative) {
                 int blocks = 0;
@@ -249,8 +249,7 @@ static CUresult launch(const char *function, CUfunction f, const unsigned grid[3
                         &blocks, f, (int)(block[0] * block[1] * block[2]), shared);
                 if (r != CUDA_SUCCESS)
                         return r;
-                if ((uint64_t)grid[0] * grid[1] * grid[2] >
-                    (uint64_t)blocks * FUNCTION_MULTIPROCESSORS)
+                if ((uint64_t)grid[0] * grid[1] * grid[2] > (uint64_t)blocks * DEVICE_PROCESSORS)
                         return CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE;
         }
         r = launch_prepare(f, grid, block, shared, params, extra, &w);

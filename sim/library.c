@@ -41,6 +41,7 @@ static CUresult library_module(CUcontext c, CUlibrary l, CUmodule *ret_module)
         CUresult r;
 
         pthread_mutex_lock(&sim.lock);
+        c = context_owner(c);
         for (m = l->modules; m && m->context != c; m = m->next_of_library)
                 ;
         pthread_mutex_unlock(&sim.lock);

@@ -4,6 +4,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "base/clock.h"
 #include "base/macros.h"
@@ -26,6 +27,21 @@ CUresult mapped_check(const CUmemLocation *where)
         if (where->id != 0 || !strcmp(text, "unplaced"))
                 return CUDA_ERROR_INVALID_VALUE;
         return strcmp(text, "full") != 0 ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+bool mapped_show(struct range *r, unsigned flags)
+{
+        int protection = flags & 2 ? PROT_READ | PROT_WRITE : PROT_READ;
+        void *at = (void *)(uintptr_t)r->span.start;
+
+        if (flags == CU_MEM_ACCESS_FLAGS_PROT_NONE)
+                space_shut(r->span.start, r->span.bytes);
+        else if (mmap(at, r->span.bytes, protection, MAP_SHARED | MAP_FIXED | MAP_NORESERVE,
+                      r->physical->fd, (off_t)r->offset) == MAP_FAILED)
+                return false;
+        (void)madvise(at, r->span.bytes, MADV_DONTFORK);
+        r->host_access = (uint8_t)flags;
+        return true;
 }
 
 static void claim(unsigned device, bool write, uint64_t bytes, uint64_t *ready_ns)

@@ -7,6 +7,10 @@
 /* What cuMemCreate says of memory of the host there (SIMCUDA_HOST_MEMORY). */
 CUresult mapped_check(const CUmemLocation *where);
 
+/* The processor may touch what is mapped there: CU_MEM_ACCESS_FLAGS_. Locked (space). False: it
+ * cannot be shown. */
+bool mapped_show(struct range *r, unsigned flags);
+
 static inline bool range_is_mapped(const struct range *r)
 {
         return r && r->physical && r->physical->host;

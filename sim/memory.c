@@ -52,22 +52,29 @@ void memory_allow(CUcontext c, uint32_t devices)
 }
 
 /* What pools keep for nothing goes before the card is full. */
-static CUresult physical_for(unsigned device, uint64_t bytes, struct physical **ret)
+static CUresult physical_for(unsigned device, uint64_t bytes, enum physical_origin origin,
+                             struct physical **ret)
 {
         CUresult r = physical_new(device, bytes, false, ret);
 
         if (r == CUDA_ERROR_OUT_OF_MEMORY && pools_release(device))
                 r = physical_new(device, bytes, false, ret);
-        trace_card(device);
+        if (r != CUDA_SUCCESS) {
+                trace_card(device);
+                return r;
+        }
+        (*ret)->origin = origin;
+        trace_came(*ret);
         return r;
 }
 
-static CUresult range_map(unsigned device, uint64_t start, uint64_t bytes, bool reserved,
-                          struct range **ret_range)
+static CUresult range_map(unsigned device, uint64_t start, uint64_t bytes,
+                          enum physical_origin origin, struct range **ret_range)
 {
         struct physical *p;
         struct range *range;
-        CUresult r = physical_for(device, bytes, &p);
+        CUresult r = physical_for(device, bytes, origin, &p);
+        bool reserved = start != 0;
 
         if (r != CUDA_SUCCESS)
                 return r;
@@ -89,12 +96,13 @@ static CUresult range_map(unsigned device, uint64_t start, uint64_t bytes, bool 
 
 CUresult memory_range_new(unsigned device, uint64_t bytes, struct range **ret_range)
 {
-        return range_map(device, 0, bytes, false, ret_range);
+        return range_map(device, 0, bytes, PHYSICAL_ALLOCATED, ret_range);
 }
 
-CUresult memory_range_at(unsigned device, uint64_t start, uint64_t bytes, struct range **ret_range)
+CUresult memory_range_at(unsigned device, uint64_t start, uint64_t bytes,
+                         enum physical_origin origin, struct range **ret_range)
 {
-        return range_map(device, start, bytes, true, ret_range);
+        return range_map(device, start, bytes, origin, ret_range);
 }
 
 void memory_range_free(struct range *range)
@@ -182,8 +190,7 @@ CUresult memory_allocate(CUcontext c, uint64_t bytes, CUdeviceptr *ret)
 
         if (!b)
                 return CUDA_ERROR_OUT_OF_MEMORY;
-        if (c->green_of)
-                c = c->green_of;
+        c = context_owner(c);
         b->kind = BLOCK_DEVICE;
         b->context = c;
         if (bytes < SMALL) {
@@ -320,12 +327,12 @@ static bool range_usable(const struct range *r, bool write)
         return false;
 }
 
-bool memory_usable(uint64_t at, uint64_t bytes, bool write)
+bool memory_usable(uint64_t at, uint64_t bytes, bool write, bool graph)
 {
         uint64_t end = at + bytes;
         bool ok = true;
 
-        if (!space_is_device(at))
+        if (!space_is_device(at) || (graph && graph_memory_holds(at, bytes)))
                 return true;
         space_lock_shared();
         while (ok && at < end) {
@@ -400,7 +407,7 @@ EXPORT CUresult cuMemFree_v2(CUdeviceptr ptr)
                 return r;
         if (!free_ordered(ptr, &r))
                 return memory_free(ptr);
-        pools_synced();
+        pools_synced(c, NULL);
         return r;
 }
 

@@ -51,13 +51,14 @@ void peer_forget(CUcontext c);
 
 /* What the driver looks at before it queues a copy or a fill: device addresses are mapped,
  * accessible to some device and within one allocation. Host memory is the program's own risk.
- * Unlocked. */
-bool memory_usable(uint64_t at, uint64_t bytes, bool write);
+ * graph: it is for a graph, whose own memory need not be there yet. Unlocked. */
+bool memory_usable(uint64_t at, uint64_t bytes, bool write, bool graph);
 
 /* Memory of a card at addresses of its own, or at reserved ones. Locked (space) on return when it
  * succeeds. */
 CUresult memory_range_new(unsigned device, uint64_t bytes, struct range **ret_range);
-CUresult memory_range_at(unsigned device, uint64_t start, uint64_t bytes, struct range **ret_range);
+CUresult memory_range_at(unsigned device, uint64_t start, uint64_t bytes,
+                         enum physical_origin origin, struct range **ret_range);
 /* With its addresses. Locked (space). */
 void memory_range_free(struct range *range);
 

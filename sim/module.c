@@ -138,6 +138,7 @@ CUresult module_new(CUcontext c, const char *text, size_t bytes, CUmodule *ret_m
         if (!m)
                 return CUDA_ERROR_OUT_OF_MEMORY;
         m->magic = MAGIC_MODULE;
+        c = context_owner(c);
         m->context = c;
         r = ptx_parse(text, bytes, &m->ptx, error);
         if (r < 0) {

@@ -4,8 +4,7 @@
 #include "objects.h"
 #include "ptx/ptx.h"
 
-#define FUNCTION_SHARED_DEFAULT  49152 /* dynamic, until the attribute says more */
-#define FUNCTION_MULTIPROCESSORS 132
+#define FUNCTION_SHARED_DEFAULT 49152 /* dynamic, until the attribute says more */
 
 struct variable {
         CUdeviceptr address;

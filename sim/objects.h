@@ -9,6 +9,7 @@
 
 #define MAGIC_CONTEXT  0x43545855u
 #define MAGIC_STREAM   0x5354524du
+#define MAGIC_ORPHAN   0x4f525048u /* a stream whose context is gone */
 #define MAGIC_EVENT    0x45564e54u
 #define MAGIC_MODULE   0x4d4f4455u
 #define MAGIC_FUNCTION 0x46554e43u
@@ -25,6 +26,8 @@ struct CUctx_st {
         unsigned device;
         bool primary;
         struct CUctx_st *green_of; /* of a green one: the primary, which its memory belongs to */
+        struct CUctx_st *greens, *next_green; /* primary: those of it that live */
+        unsigned processors;                  /* of a green one */
         _Atomic bool alive;
         unsigned retained; /* primary: by cuDevicePrimaryCtxRetain */
         unsigned attached; /* beside the one who made it */
@@ -36,6 +39,7 @@ struct CUctx_st {
         struct CUstream_st *legacy;
         struct CUstream_st *streams; /* legacy and per-thread ones too */
         struct CUstream_st *gather;  /* what waits for all of them; NULL: not needed yet */
+        struct CUstream_st *hold;    /* what all of them wait for; NULL: nothing ever */
         struct CUmod_st *modules;
         size_t limit[16];
 };
@@ -62,6 +66,8 @@ struct CUstream_st {
         struct capture *capture;
         struct CUgraphNode_st **tail; /* while capturing: what its next node follows */
         size_t tails;
+        struct point *heard; /* the last of each other stream that it has waited for */
+        size_t heards;
         struct CUstream_st *next_of_context, *next_free, *next_all;
 };
 
@@ -87,13 +93,26 @@ struct CUevent_st {
 CUcontext context_current(void);
 /* NULL handles mean the current one. */
 CUresult context_check(CUcontext handle, CUcontext *ret_context);
-/* A green context beside the primary one, which the caller has retained; and its end. */
-CUresult context_green(CUcontext primary, CUcontext *ret_context);
-void context_ungreen(CUcontext c);
+/* Whose memory, modules and events a context uses: the primary one's, if it is green. */
+CUcontext context_owner(CUcontext c);
+/* A green context beside the primary one, which it holds; and its end. */
+CUresult context_green(CUdevice device, unsigned processors, CUcontext *ret_context);
+CUresult context_ungreen(CUcontext c);
+/* As the program knows it; NULL: it is not green. */
+static inline CUgreenCtx context_as_green(CUcontext c)
+{
+        return c->green_of ? (CUgreenCtx)(void *)c : NULL;
+}
 /* The first error stays. */
 void context_fail(CUcontext c, CUresult error);
 
+/* ---- event.c ---- */
+/* Of, and for, all streams of a context, those of other threads and of no name included. */
+CUresult context_record(CUcontext c, CUevent event);
+CUresult context_await(CUcontext c, CUevent event);
+
 /* ---- device.c ---- */
+#define DEVICE_PROCESSORS 132 /* as an H200 has */
 CUresult device_check(CUdevice device);
 
 /* Where an entry point with a device begins: api_enter(), then the device. */

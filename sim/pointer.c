@@ -31,6 +31,8 @@ static bool subject_find(CUdeviceptr ptr, struct subject *ret)
         ret->range = ret->block ? ret->block->range : space_range(ptr);
         if (ret->block) {
                 ret->span = ret->reservation = ret->block->span;
+                if (ret->block->kind == BLOCK_POOL) /* it may lie in several */
+                        ret->range = space_range(ptr);
                 return true;
         }
         if (ret->range && ret->range->kind != RANGE_VMM)
@@ -70,7 +72,7 @@ static CUresult attribute(const struct subject *s, CUpointer_attribute which, vo
                 break;
         case CU_POINTER_ATTRIBUTE_HOST_POINTER:
                 *(void **)data = NULL;
-                if (s->range->kind != RANGE_HOST && !s->range->managed)
+                if (s->range->kind != RANGE_HOST && !s->range->managed && !s->range->host_access)
                         return CUDA_ERROR_INVALID_VALUE;
                 *(void **)data = (void *)(uintptr_t)s->ptr;
                 break;
@@ -251,8 +253,8 @@ EXPORT CUresult cuMemGetAddressRange_v2(CUdeviceptr *ret_base, size_t *ret_bytes
         if (!subject_find(ptr, &s) || !s.range) {
                 r = CUDA_ERROR_NOT_FOUND;
         } else {
-                if (ret_base)
-                        *ret_base = s.span.start;
+                if (ret_base) /* of memory of the host the driver says only how much it is */
+                        *ret_base = range_is_mapped(s.range) ? 0 : s.span.start;
                 if (ret_bytes)
                         *ret_bytes = s.span.bytes;
         }

@@ -1,13 +1,11 @@
-/* pool.h: stream-ordered memory. A pool takes memory of the card in steps and cuts it into pieces;
- * what is freed on a stream is that stream's to use again at once, and everybody's when the stream
- * has come to it. */
+/* pool.h: stream-ordered memory: what others have to tell the pools, and to ask them. */
 #pragma once
 
 #include "memory.h"
 
-/* After a call that has waited for work: what pools hold over their threshold goes back to the
- * card. Unlocked. */
-void pools_synced(void);
+/* After a call that has waited for the point, or, where it is NULL, for all of the context: what
+ * pools hold over their threshold goes back to the card. Unlocked. */
+void pools_synced(CUcontext c, const struct point *p);
 /* The card is full: everything that pools of the device hold for nothing goes back. True: something
  * did. Unlocked. */
 bool pools_release(unsigned device);

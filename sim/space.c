@@ -254,6 +254,8 @@ void space_unpin(struct range *r)
 void space_unmap(struct range *r)
 {
         table_remove(&space.ranges, &r->span);
+        if (r->host_access)
+                space_shut(r->span.start, r->span.bytes);
         atomic_store(&r->gone, true);
         atomic_fetch_add(&space.unmappings, 1);
         if (r->physical) {
@@ -306,6 +308,7 @@ struct range *space_pin(uint64_t address, unsigned device, bool write)
 #define INHERIT_NAP_NS 20000000
 
 #define SHARED_NAME "simcuda-%u" /* which card it is memory of */
+#define HOST_NAME   "simcuda-host"
 
 CUresult physical_new(unsigned device, uint64_t bytes, bool shareable, struct physical **ret)
 {
@@ -389,14 +392,19 @@ CUresult physical_new_host(uint64_t bytes, struct physical **ret)
 
         if (!p)
                 return CUDA_ERROR_OUT_OF_MEMORY;
-        p->at = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
-                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        /* A file: the processor may be shown it, too, where it is mapped for the card. */
+        p->fd = memfd_create(HOST_NAME, MFD_CLOEXEC);
+        p->at = p->fd < 0 || ftruncate(p->fd, (off_t)bytes) < 0
+                        ? MAP_FAILED
+                        : mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE,
+                               p->fd, 0);
         if (p->at == MAP_FAILED) {
+                if (p->fd >= 0)
+                        (void)close(p->fd);
                 free(p);
                 return CUDA_ERROR_OUT_OF_MEMORY;
         }
         (void)madvise(p->at, bytes, MADV_DONTFORK);
-        p->fd = -1;
         p->host = true;
         p->bytes = bytes;
         p->handles = 1;
@@ -414,7 +422,7 @@ static int open_again(int fd)
         return open(path, O_RDWR | O_CLOEXEC);
 }
 
-static unsigned device_of_file(int fd)
+static unsigned device_of_file(int fd, bool *ret_host)
 {
         char path[64], name[64] = "";
         unsigned device = 0;
@@ -422,7 +430,8 @@ static unsigned device_of_file(int fd)
         (void)snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
         if (readlink(path, name, sizeof(name) - 1) < 0 ||
             sscanf(name, "/memfd:" SHARED_NAME, &device) != 1 || device >= SESSION_DEVICES)
-                return 0;
+                device = 0;
+        *ret_host = strncmp(name, "/memfd:" HOST_NAME, strlen("/memfd:" HOST_NAME)) == 0;
         return device;
 }
 
@@ -512,9 +521,9 @@ CUresult physical_import(int fd, uint64_t bytes, struct physical **ret)
         }
         (void)madvise(p->at, bytes, MADV_DONTFORK);
         p->bytes = bytes;
-        p->device = device_of_file(p->fd);
-        p->imported = flock(p->fd, LOCK_EX | LOCK_NB) < 0;
-        if (!p->imported && session_charge(sim.session, p->device, bytes) < 0) {
+        p->device = device_of_file(p->fd, &p->host);
+        p->imported = !p->host && flock(p->fd, LOCK_EX | LOCK_NB) < 0;
+        if (!p->host && !p->imported && session_charge(sim.session, p->device, bytes) < 0) {
                 (void)munmap(p->at, bytes);
                 (void)close(p->fd);
                 free(p);
@@ -523,11 +532,14 @@ CUresult physical_import(int fd, uint64_t bytes, struct physical **ret)
         p->handles = 1;
         atomic_init(&p->pins, 1);
         /* As on a card: what was imported cannot be exported again. */
-        p->prop = (CUmemAllocationProp){.type = CU_MEM_ALLOCATION_TYPE_PINNED,
-                                        .requestedHandleTypes = CU_MEM_HANDLE_TYPE_NONE,
-                                        .location = {CU_MEM_LOCATION_TYPE_DEVICE, (int)p->device}};
+        p->prop = (CUmemAllocationProp){
+                .type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                .requestedHandleTypes = CU_MEM_HANDLE_TYPE_NONE,
+                .location = {p->host ? CU_MEM_LOCATION_TYPE_HOST_NUMA : CU_MEM_LOCATION_TYPE_DEVICE,
+                             (int)p->device}};
         p->origin = p->imported ? PHYSICAL_IMPORTED : PHYSICAL_CREATED;
-        trace_came(p);
+        if (!p->host)
+                trace_came(p);
         if (p->imported) {
                 space_lock();
                 imported_add(p);

@@ -14,6 +14,7 @@
 
 enum physical_origin {
         PHYSICAL_ALLOCATED,
+        PHYSICAL_GRAPH,   /* the memory of graphs, which only the driver knows */
         PHYSICAL_CREATED, /* by cuMemCreate, or imported when nobody else had it any more */
         PHYSICAL_IMPORTED,
 };
@@ -31,7 +32,7 @@ struct physical {
         struct physical *next_imported;
         CUmemAllocationProp prop;
         struct physical *next; /* all of the program's handles */
-        int fd;                /* shareable ones are a file; -1 */
+        int fd;                /* shareable ones are a file, and those of the host; -1 */
 };
 
 enum range_kind { RANGE_DEVICE, RANGE_VMM, RANGE_HOST, RANGE_MANAGED };
@@ -51,6 +52,7 @@ struct range {
         uint64_t offset;
         uint8_t *at;
         uint8_t access[SESSION_DEVICES]; /* CU_MEM_ACCESS_FLAGS_ */
+        uint8_t host_access;             /* the processor's, to memory of the host (mapped.h) */
         _Atomic unsigned pins;
         _Atomic bool gone; /* unmapped while somebody was using it */
 };

@@ -75,7 +75,7 @@ static void stream_retire(CUstream s)
                 p = &(*p)->next_of_context;
         if (*p)
                 *p = s->next_of_context;
-        s->magic = 0;
+        s->magic = s->context->alive ? 0 : MAGIC_ORPHAN;
         s->next_free = stream_spare;
         stream_spare = s;
 }
@@ -183,7 +183,7 @@ CUresult stream_submit_locked(CUstream s, struct work *w, const struct point *af
         op = calloc(1, sizeof(*op));
         if (!op)
                 goto no_memory;
-        op->after = calloc(streams + count, sizeof(*op->after));
+        op->after = calloc(streams + 1 + count, sizeof(*op->after));
         if (!op->after) {
                 free(op);
                 goto no_memory;
@@ -195,6 +195,8 @@ CUresult stream_submit_locked(CUstream s, struct work *w, const struct point *af
         } else if (!(s->flags & CU_STREAM_NON_BLOCKING)) {
                 after_add(op->after, &n, c->legacy);
         }
+        if (c->hold && s != c->hold)
+                after_add(op->after, &n, c->hold);
         for (size_t i = 0; i < count; i++)
                 if (!point_reached(&after[i]))
                         op->after[n++] = after[i];
@@ -235,11 +237,45 @@ CUresult stream_submit_behind_all(CUcontext c, struct work *w, struct point *ret
         }
         n = 0;
         for (CUstream s = c->streams; s; s = s->next_of_context)
-                if (s != c->gather)
+                if (s != c->gather && s != c->hold)
                         after_add(all, &n, s);
         r = stream_submit_locked(c->gather, w, all, n, ret_point);
         free(all);
         return r;
+}
+
+CUresult stream_hold_all(CUcontext c, struct work *w, const struct point *until)
+{
+        CUresult r = c->hold ? CUDA_SUCCESS : stream_new(c, CU_STREAM_NON_BLOCKING, 0, &c->hold);
+
+        if (r == CUDA_SUCCESS)
+                return stream_submit_locked(c->hold, w, until, 1, NULL);
+        work_clear(w);
+        return r;
+}
+
+void stream_hear(CUstream s, struct point p)
+{
+        struct point *more;
+
+        for (size_t i = 0; i < s->heards; i++)
+                if (s->heard[i].stream == p.stream) {
+                        s->heard[i].number = p.number;
+                        return;
+                }
+        more = p.stream ? reallocarray(s->heard, s->heards + 1, sizeof(*more)) : NULL;
+        if (!more)
+                return; /* it only knows less */
+        s->heard = more;
+        s->heard[s->heards++] = p;
+}
+
+bool stream_follows(CUstream s, const struct point *p)
+{
+        for (size_t i = 0; i < s->heards; i++)
+                if (s->heard[i].stream == p->stream)
+                        return s->heard[i].number >= p->number;
+        return false;
 }
 
 void stream_await_room(CUstream s)
@@ -308,14 +344,16 @@ CUresult context_wait_locked(CUcontext c)
         struct point *all;
         size_t n = 0;
 
-        for (CUstream s = c->streams; s; s = s->next_of_context)
-                n++;
+        for (CUcontext o = c; o; o = o == c ? c->greens : o->next_green)
+                for (CUstream s = o->streams; s; s = s->next_of_context)
+                        n++;
         all = calloc(n ? n : 1, sizeof(*all));
         if (!all)
                 return CUDA_ERROR_OUT_OF_MEMORY;
         n = 0;
-        for (CUstream s = c->streams; s; s = s->next_of_context)
-                all[n++] = (struct point){s, s->submitted};
+        for (CUcontext o = c; o; o = o == c ? c->greens : o->next_green)
+                for (CUstream s = o->streams; s; s = s->next_of_context)
+                        all[n++] = (struct point){s, s->submitted};
         for (size_t i = 0; i < n; i++)
                 (void)point_wait_locked(c, all[i]);
         free(all);
@@ -357,6 +395,7 @@ CUresult stream_new(CUcontext c, unsigned flags, int priority, CUstream *ret_str
         s->first = NULL;
         s->last = &s->first;
         s->capture = NULL;
+        s->heards = 0;
         s->next_of_context = c->streams;
         c->streams = s;
         *ret_stream = s;
@@ -438,6 +477,15 @@ static CUresult stream_of_thread(CUcontext c, CUstream *ret_stream)
         return CUDA_SUCCESS;
 }
 
+static CUresult stream_check(CUstream handle)
+{
+        if (handle->magic == MAGIC_ORPHAN ||
+            (handle->magic == MAGIC_STREAM && handle->destroyed && !handle->context->alive))
+                return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+        return handle->magic == MAGIC_STREAM && !handle->destroyed ? CUDA_SUCCESS
+                                                                   : CUDA_ERROR_INVALID_HANDLE;
+}
+
 CUresult stream_resolve(CUcontext c, CUstream handle, CUstream *ret_stream)
 {
         CUresult r = CUDA_SUCCESS;
@@ -450,10 +498,10 @@ CUresult stream_resolve(CUcontext c, CUstream handle, CUstream *ret_stream)
                 pthread_mutex_lock(&sim.lock);
                 r = stream_of_thread(c, ret_stream);
                 pthread_mutex_unlock(&sim.lock);
-        } else if (handle->magic != MAGIC_STREAM || handle->destroyed) {
-                r = CUDA_ERROR_INVALID_HANDLE;
         } else {
-                *ret_stream = handle;
+                r = stream_check(handle);
+                if (r == CUDA_SUCCESS)
+                        *ret_stream = handle;
         }
         return r;
 }
@@ -496,9 +544,8 @@ EXPORT CUresult cuStreamDestroy_v2(CUstream stream)
         if (!stream || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD)
                 return CUDA_ERROR_INVALID_HANDLE;
         pthread_mutex_lock(&sim.lock);
-        if (stream->magic != MAGIC_STREAM || stream->destroyed)
-                r = CUDA_ERROR_INVALID_HANDLE;
-        else
+        r = stream_check(stream);
+        if (r == CUDA_SUCCESS)
                 stream_destroy_locked(stream);
         pthread_mutex_unlock(&sim.lock);
         return r;
@@ -511,6 +558,7 @@ EXPORT CUresult cuStreamDestroy(CUstream stream)
 
 EXPORT CUresult cuStreamSynchronize(CUstream stream)
 {
+        struct point all;
         CUcontext c;
         CUresult r = stream_enter(__func__, &stream, &c);
 
@@ -520,10 +568,11 @@ EXPORT CUresult cuStreamSynchronize(CUstream stream)
         r = capture_refuses_sync(stream);
         if (r == CUDA_SUCCESS)
                 r = capture_unsafe_locked();
+        all = (struct point){stream, stream->submitted};
         if (r == CUDA_SUCCESS)
-                r = point_wait_locked(stream->context, (struct point){stream, stream->submitted});
+                r = point_wait_locked(stream->context, all);
         pthread_mutex_unlock(&sim.lock);
-        pools_synced();
+        pools_synced(c, &all);
         return r;
 }
 
@@ -603,8 +652,23 @@ EXPORT CUresult cuStreamGetCtx_v2(CUstream stream, CUcontext *ret_ctx, CUgreenCt
         CUresult r = cuStreamGetCtx(stream, ret_ctx);
 
         if (r == CUDA_SUCCESS && ret_green)
-                *ret_green = NULL;
+                *ret_green = context_as_green(*ret_ctx);
+        if (r == CUDA_SUCCESS)
+                *ret_ctx = context_owner(*ret_ctx);
         return r;
+}
+
+EXPORT CUresult cuStreamGetGreenCtx(CUstream stream, CUgreenCtx *ret_green)
+{
+        CUcontext c;
+        CUresult r = stream_enter(__func__, &stream, &c);
+
+        if (r != CUDA_SUCCESS)
+                return r;
+        if (!ret_green)
+                return CUDA_ERROR_INVALID_VALUE;
+        *ret_green = context_as_green(stream->context);
+        return CUDA_SUCCESS;
 }
 
 EXPORT CUresult cuStreamGetDevice(CUstream stream, CUdevice *device)

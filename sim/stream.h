@@ -25,9 +25,16 @@ void stream_await_room(CUstream s);
 CUresult stream_submit_locked(CUstream s, struct work *w, const struct point *after, size_t count,
                               struct point *ret_point);
 
+/* The stream waits for the point, and so for what came before it; whether it does. Locked. */
+void stream_hear(CUstream s, struct point p);
+bool stream_follows(CUstream s, const struct point *p);
+
 /* Queue work behind all that the context's streams have been given so far; nothing waits for it.
  * The lock held. */
 CUresult stream_submit_behind_all(CUcontext c, struct work *w, struct point *ret_point);
+/* Work that all of the context's streams wait for from now on, and that waits for the point. The
+ * lock held. */
+CUresult stream_hold_all(CUcontext c, struct work *w, const struct point *until);
 
 /* For what cannot be captured: submit and, if told to, wait. The lock held. */
 CUresult stream_submit_free(CUstream s, struct work *w, bool wait);
@@ -37,8 +44,8 @@ bool point_reached(const struct point *p);
 /* Wait for it, for the context's failure or for the process's end. */
 CUresult point_wait(CUcontext c, struct point p);
 CUresult point_wait_locked(CUcontext c, struct point p);
-/* Everything submitted so far, on any stream of the context. What cannot be captured is not asked
- * for: cuCtxSynchronize() does that. */
+/* Everything submitted so far, on any stream of the context and of green ones of it. What cannot be
+ * captured is not asked for: cuCtxSynchronize() does that. */
 CUresult context_wait(CUcontext c);
 CUresult context_wait_locked(CUcontext c);
 void stream_destroy_all(CUcontext c);

@@ -15,6 +15,7 @@ static int trace_fd = -1;
 static pthread_mutex_t trace_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct {
         uint64_t created, imported, inherited; /* inherited: of imported, what we are charged for */
+        uint64_t graphs;
 } has[SESSION_DEVICES];
 
 int trace_setup(void)
@@ -34,16 +35,17 @@ int trace_setup(void)
 static void say(unsigned device)
 {
         uint64_t charged = session_charged(sim.session, device);
-        char line[240];
+        char line[280];
         int n;
 
         n = snprintf(line, sizeof(line),
                      "{\"t_ns\":%llu,\"pid\":%d,\"event\":\"card\",\"gpu\":%u,\"bytes\":%llu,"
-                     "\"created\":%llu,\"imported\":%llu}\n",
+                     "\"created\":%llu,\"imported\":%llu,\"graphs\":%llu}\n",
                      (unsigned long long)clock_now_ns(), (int)getpid(), device,
                      (unsigned long long)(charged - has[device].inherited),
                      (unsigned long long)has[device].created,
-                     (unsigned long long)has[device].imported);
+                     (unsigned long long)has[device].imported,
+                     (unsigned long long)has[device].graphs);
         if (write(trace_fd, line, (size_t)n) < 0)
                 sim_say("SIMCUDA_TRACE: %s", strerror(errno));
 }
@@ -70,6 +72,7 @@ void trace_came(const struct physical *p)
                 return;
         has[p->device].created += p->origin == PHYSICAL_CREATED ? p->bytes : 0;
         has[p->device].imported += p->origin == PHYSICAL_IMPORTED ? p->bytes : 0;
+        has[p->device].graphs += p->origin == PHYSICAL_GRAPH ? p->bytes : 0;
         end(p->device);
 }
 
@@ -87,6 +90,7 @@ void trace_went(const struct physical *p)
                 return;
         has[p->device].created -= p->origin == PHYSICAL_CREATED ? p->bytes : 0;
         has[p->device].imported -= p->origin == PHYSICAL_IMPORTED ? p->bytes : 0;
+        has[p->device].graphs -= p->origin == PHYSICAL_GRAPH ? p->bytes : 0;
         has[p->device].inherited -= p->origin == PHYSICAL_IMPORTED && !p->imported ? p->bytes : 0;
         end(p->device);
 }

@@ -1,9 +1,10 @@
 /* trace.h: SIMCUDA_TRACE=FILE writes a JSON line whenever what this process has of a card has
  * changed, before the call that changed it returns:
- * {"t_ns":...,"pid":...,"event":"card","gpu":0,"bytes":...,"created":...,"imported":...}
+ * {"t_ns":...,"pid":...,"event":"card","gpu":0,"bytes":...,"created":...,"imported":...,"graphs":...}
  * created: what cuMemCreate made, or what was imported when nobody else had it any more; imported:
  * what was imported otherwise, whoever is charged for it now. bytes: all that this process is
- * charged for, but managed and imported memory. Thread-safe; what the last line says is so. */
+ * charged for, but managed and imported memory; graphs: of that, what graphs have allocated.
+ * Thread-safe; what the last line says is so. */
 #pragma once
 
 struct physical;

@@ -66,34 +66,41 @@ static bool prop_is_host(const CUmemAllocationProp *prop)
                prop->location.type == CU_MEM_LOCATION_TYPE_HOST_NUMA;
 }
 
+/* Memory on a node can be given to other processes, memory of the host as such cannot. */
+static CUresult host_check(const CUmemAllocationProp *prop)
+{
+        unsigned shared = prop->location.type == CU_MEM_LOCATION_TYPE_HOST_NUMA
+                                  ? CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
+                                  : CU_MEM_HANDLE_TYPE_NONE;
+
+        if ((prop->requestedHandleTypes & ~shared) || prop->allocFlags.gpuDirectRDMACapable ||
+            prop->allocFlags.compressionType)
+                return CUDA_ERROR_INVALID_VALUE;
+        return mapped_check(&prop->location);
+}
+
 static CUresult prop_check(const CUmemAllocationProp *prop)
 {
         if (!prop || prop->type != CU_MEM_ALLOCATION_TYPE_PINNED)
                 return CUDA_ERROR_INVALID_VALUE;
-        if (prop->location.type == CU_MEM_LOCATION_TYPE_INVALID ||
-            (prop->requestedHandleTypes &
-             (CU_MEM_HANDLE_TYPE_WIN32 | CU_MEM_HANDLE_TYPE_WIN32_KMT)))
+        if (prop->requestedHandleTypes & (CU_MEM_HANDLE_TYPE_WIN32 | CU_MEM_HANDLE_TYPE_WIN32_KMT))
                 return CUDA_ERROR_INVALID_VALUE;
-        if (prop_is_host(prop)) {
-                if (prop->requestedHandleTypes != CU_MEM_HANDLE_TYPE_NONE)
-                        return CUDA_ERROR_NOT_SUPPORTED;
-                return mapped_check(&prop->location);
-        }
+        if (prop_is_host(prop))
+                return host_check(prop);
         if (prop->location.type != CU_MEM_LOCATION_TYPE_DEVICE)
-                return CUDA_ERROR_NOT_SUPPORTED;
-        return CUDA_SUCCESS;
+                return CUDA_ERROR_INVALID_VALUE;
+        return device_check(prop->location.id);
 }
 
+/* The driver does not look at what it is asked about. */
 EXPORT CUresult cuMemGetAllocationGranularity(size_t *granularity, const CUmemAllocationProp *prop,
                                               CUmemAllocationGranularity_flags option)
 {
         CUresult r = vmm_enter(__func__);
 
-        if (r == CUDA_SUCCESS)
-                r = prop_check(prop);
         if (r != CUDA_SUCCESS)
                 return r;
-        if (!granularity)
+        if (!granularity || !prop)
                 return CUDA_ERROR_INVALID_VALUE;
         *granularity = SPACE_GRANULARITY;
         return CUDA_SUCCESS;
@@ -146,8 +153,6 @@ EXPORT CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size,
 
         if (r == CUDA_SUCCESS)
                 r = prop_check(prop);
-        if (r == CUDA_SUCCESS)
-                r = device_check(prop->location.id);
         if (r == CUDA_SUCCESS &&
             (prop->requestedHandleTypes & ~CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR))
                 r = CUDA_ERROR_NOT_PERMITTED; /* no fabric here */
@@ -162,6 +167,8 @@ EXPORT CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size,
         if (r != CUDA_SUCCESS)
                 return r;
         p->prop = *prop;
+        if (p->host) /* of the one node that there is, whatever was asked for */
+                p->prop.location = (CUmemLocation){CU_MEM_LOCATION_TYPE_HOST_NUMA, 0};
         if (!p->host) {
                 p->origin = PHYSICAL_CREATED;
                 trace_came(p);
@@ -267,6 +274,36 @@ EXPORT CUresult cuMemUnmap(CUdeviceptr ptr, size_t size)
         return r;
 }
 
+static bool is_processor(const CUmemLocation *l)
+{
+        return l->type == CU_MEM_LOCATION_TYPE_HOST || l->type == CU_MEM_LOCATION_TYPE_HOST_NUMA;
+}
+
+static CUresult access_check(const CUmemAccessDesc *desc)
+{
+        if (!is_processor(&desc->location) && (desc->location.type != CU_MEM_LOCATION_TYPE_DEVICE ||
+                                               device_check(desc->location.id) != CUDA_SUCCESS))
+                return CUDA_ERROR_INVALID_VALUE;
+        if (desc->flags != CU_MEM_ACCESS_FLAGS_PROT_NONE &&
+            desc->flags != CU_MEM_ACCESS_FLAGS_PROT_READ &&
+            desc->flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE)
+                return CUDA_ERROR_INVALID_VALUE;
+        return CUDA_SUCCESS;
+}
+
+/* Locked. The processor cannot touch a card's memory, and may be told so. */
+static CUresult access_set(struct range *range, const CUmemAccessDesc *desc)
+{
+        if (!is_processor(&desc->location)) {
+                range->access[desc->location.id] = (uint8_t)desc->flags;
+                return CUDA_SUCCESS;
+        }
+        if (!range_is_mapped(range))
+                return desc->flags == CU_MEM_ACCESS_FLAGS_PROT_NONE ? CUDA_SUCCESS
+                                                                    : CUDA_ERROR_NOT_SUPPORTED;
+        return mapped_show(range, desc->flags) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
 EXPORT CUresult cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAccessDesc *desc,
                                size_t count)
 {
@@ -278,26 +315,24 @@ EXPORT CUresult cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAccessDe
                 return r;
         if (size == 0 || !aligned(ptr) || !aligned(size) || !desc || count == 0)
                 return CUDA_ERROR_INVALID_VALUE;
-        for (size_t i = 0; i < count; i++) {
-                if (desc[i].location.type == CU_MEM_LOCATION_TYPE_INVALID ||
-                    (desc[i].location.type == CU_MEM_LOCATION_TYPE_DEVICE &&
-                     device_check(desc[i].location.id) != CUDA_SUCCESS))
-                        return CUDA_ERROR_INVALID_VALUE;
-                if (desc[i].location.type != CU_MEM_LOCATION_TYPE_DEVICE)
-                        return CUDA_ERROR_NOT_SUPPORTED;
-                if (desc[i].flags != CU_MEM_ACCESS_FLAGS_PROT_NONE &&
-                    desc[i].flags != CU_MEM_ACCESS_FLAGS_PROT_READ &&
-                    desc[i].flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE)
-                        return CUDA_ERROR_INVALID_VALUE;
-        }
+        for (size_t i = 0; i < count && r == CUDA_SUCCESS; i++)
+                r = access_check(&desc[i]);
+        if (r != CUDA_SUCCESS)
+                return r;
         space_lock();
         r = mappings_of(ptr, size, false, &first, &n);
         for (size_t k = 0; k < n; k++)
-                for (size_t i = 0; i < count; i++)
-                        space_range_at(first + k)->access[desc[i].location.id] =
-                                (uint8_t)desc[i].flags;
+                for (size_t i = 0; i < count && r == CUDA_SUCCESS; i++)
+                        r = access_set(space_range_at(first + k), &desc[i]);
         space_unlock();
         return r;
+}
+
+/* What the driver says of the host, which is not of any node: what the processor may, or else the
+ * first card. */
+static unsigned access_of_host(const struct range *range)
+{
+        return range->host_access ? range->host_access : range->access[0];
 }
 
 EXPORT CUresult cuMemGetAccess(unsigned long long *flags, const CUmemLocation *location,
@@ -308,17 +343,22 @@ EXPORT CUresult cuMemGetAccess(unsigned long long *flags, const CUmemLocation *l
 
         if (r != CUDA_SUCCESS)
                 return r;
-        if (!flags || !location || location->type != CU_MEM_LOCATION_TYPE_DEVICE)
+        if (!flags || !location || location->type == CU_MEM_LOCATION_TYPE_INVALID)
                 return CUDA_ERROR_INVALID_VALUE;
-        r = device_check(location->id);
+        if (!is_processor(location))
+                r = location->type == CU_MEM_LOCATION_TYPE_DEVICE ? device_check(location->id)
+                                                                  : CUDA_ERROR_INVALID_DEVICE;
         if (r != CUDA_SUCCESS)
                 return r;
         space_lock_shared();
         range = space_range(ptr);
-        if (range && range->kind == RANGE_VMM)
+        if (!range || range->kind != RANGE_VMM)
+                r = CUDA_ERROR_INVALID_VALUE;
+        else if (location->type == CU_MEM_LOCATION_TYPE_DEVICE)
                 *flags = range->access[location->id];
         else
-                r = CUDA_ERROR_INVALID_VALUE;
+                *flags = location->type == CU_MEM_LOCATION_TYPE_HOST ? access_of_host(range)
+                                                                     : range->host_access;
         space_unlock();
         return r;
 }

@@ -274,6 +274,16 @@ struct gpu *core_find(CUdeviceptr address, struct heap_place *ret)
         return NULL;
 }
 
+bool core_holds(CUdeviceptr address, uint64_t bytes)
+{
+        for (unsigned i = 0; i < core.gpu_count && !core_passive(); i++)
+                if (core.gpus[i].managed &&
+                    (heap_holds(&core.gpus[i].heap, address) ||
+                     (bytes && heap_holds(&core.gpus[i].heap, address + bytes - 1))))
+                        return true;
+        return false;
+}
+
 struct gpu *core_current_gpu(void)
 {
         CUdevice device;

@@ -130,6 +130,9 @@ int core_setup(void);
 
 /* The GPU whose heap holds an address, and what is there; NULL: none. Lock held. */
 struct gpu *core_find(CUdeviceptr address, struct heap_place *ret);
+/* Addresses that a heap has reserved: the driver would let the program change what we have mapped
+ * there, where it refuses that for memory of its own. Lock held. */
+bool core_holds(CUdeviceptr address, uint64_t bytes);
 /* Host memory that is mapped, or about to be, on all GPUs. Lock held. */
 uint64_t core_host_mapped(void);
 

@@ -616,16 +616,21 @@ bool heap_sync(const struct heap_place *p)
                        : p->block->sync_memops;
 }
 
-bool heap_gap(const struct heap *h, CUdeviceptr address)
+bool heap_holds(const struct heap *h, CUdeviceptr address)
 {
         size_t at = heap_locate(h, address);
         const struct block *b = at < h->count ? h->blocks[at] : NULL;
-        struct heap_place p;
 
         return b && address - b->address < b->bytes &&
                (b->kind == BLOCK_FREE || b->kind == BLOCK_LARGE || b->kind == BLOCK_SLAB ||
-                b->kind == BLOCK_POOL) &&
-               !heap_find(h, address, &p);
+                b->kind == BLOCK_POOL);
+}
+
+bool heap_gap(const struct heap *h, CUdeviceptr address)
+{
+        struct heap_place p;
+
+        return heap_holds(h, address) && !heap_find(h, address, &p);
 }
 
 int heap_free(struct heap *h, CUdeviceptr address, struct block **ret_dead)

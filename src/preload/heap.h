@@ -186,7 +186,9 @@ bool heap_find(const struct heap *h, CUdeviceptr address, struct heap_place *ret
 /* CU_POINTER_ATTRIBUTE_SYNC_MEMOPS of an allocation. */
 void heap_set_sync(const struct heap_place *p, bool on);
 bool heap_sync(const struct heap_place *p);
-/* An address of the heap's own where no allocation is: free, or behind the end of one. */
+/* An address that the heap itself has reserved, whatever is there. */
+bool heap_holds(const struct heap *h, CUdeviceptr address);
+/* One of these where no allocation is: free, or behind the end of one. */
 bool heap_gap(const struct heap *h, CUdeviceptr address);
 
 /* The program gives back the allocation that starts at address. 0 and in *ret_dead the block whose

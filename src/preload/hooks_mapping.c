@@ -62,7 +62,7 @@ static CUresult map_drivers(CUdeviceptr ptr, size_t size, size_t offset,
 
         lock_acquire(&core.lock);
         m = virtual_from(ptr);
-        if (m && m->handle && m->at.address < ptr + size) {
+        if ((m && m->handle && m->at.address < ptr + size) || core_holds(ptr, size)) {
                 lock_release(&core.lock);
                 return CUDA_ERROR_INVALID_VALUE;
         }
@@ -153,8 +153,10 @@ CUresult hook_cuMemUnmap(CUdeviceptr ptr, size_t size)
         (void)core_setup();
         lock_acquire(&core.lock);
         if (core_passive() || !virtual_reserved(ptr, size)) {
+                bool ours = core_holds(ptr, size);
+
                 lock_release(&core.lock);
-                return real.cuMemUnmap(ptr, size);
+                return ours ? CUDA_ERROR_INVALID_VALUE : real.cuMemUnmap(ptr, size);
         }
         if (size == 0 || !virtual_whole(ptr, size, true))
                 r = CUDA_ERROR_INVALID_VALUE;
@@ -176,10 +178,13 @@ static CUresult access_check(const struct handle *h, const CUmemAccessDesc *desc
                 const CUmemLocation *l = &desc[i].location;
                 int can = 1;
 
-                if (l->type != CU_MEM_LOCATION_TYPE_DEVICE)
-                        return l->type == CU_MEM_LOCATION_TYPE_INVALID ? CUDA_ERROR_INVALID_VALUE
-                                                                       : CUDA_ERROR_NOT_SUPPORTED;
-                if (l->id < 0 || l->id >= devices ||
+                if (l->type == CU_MEM_LOCATION_TYPE_HOST ||
+                    l->type == CU_MEM_LOCATION_TYPE_HOST_NUMA) {
+                        if (desc[i].flags != CU_MEM_ACCESS_FLAGS_PROT_NONE)
+                                return CUDA_ERROR_NOT_SUPPORTED;
+                        continue; /* the processor has none: nothing to take away */
+                }
+                if (l->type != CU_MEM_LOCATION_TYPE_DEVICE || l->id < 0 || l->id >= devices ||
                     (desc[i].flags != CU_MEM_ACCESS_FLAGS_PROT_NONE &&
                      desc[i].flags != CU_MEM_ACCESS_FLAGS_PROT_READ &&
                      desc[i].flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE))
@@ -246,8 +251,11 @@ CUresult hook_cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAccessDesc
         (void)core_setup();
         lock_acquire(&core.lock);
         if (core_passive() || !virtual_reserved(ptr, size)) {
+                bool ours = core_holds(ptr, size);
+
                 lock_release(&core.lock);
-                return real.cuMemSetAccess(ptr, size, desc, count);
+                return ours ? CUDA_ERROR_INVALID_VALUE
+                            : real.cuMemSetAccess(ptr, size, desc, count);
         }
         if (size == 0 || !desc || count == 0 || !virtual_whole(ptr, size, false))
                 r = CUDA_ERROR_INVALID_VALUE;
@@ -277,11 +285,19 @@ CUresult hook_cuMemGetAccess(unsigned long long *flags, const CUmemLocation *loc
         lock_acquire(&core.lock);
         m = core_passive() ? NULL : virtual_at(ptr);
         if (!m || !m->handle || !m->handle->block || !flags || !location) {
+                bool ours = core_holds(ptr, 1);
+
                 lock_release(&core.lock);
-                return real.cuMemGetAccess(flags, location, ptr);
+                return ours ? CUDA_ERROR_INVALID_VALUE : real.cuMemGetAccess(flags, location, ptr);
         }
-        if (location->type != CU_MEM_LOCATION_TYPE_DEVICE)
+        if (location->type == CU_MEM_LOCATION_TYPE_INVALID)
+                r = CUDA_ERROR_INVALID_VALUE;
+        else if (location->type == CU_MEM_LOCATION_TYPE_HOST)
+                *flags = m->access[0]; /* as the driver has it: the first GPU's */
+        else if (location->type == CU_MEM_LOCATION_TYPE_HOST_NUMA)
                 *flags = CU_MEM_ACCESS_FLAGS_PROT_NONE;
+        else if (location->type != CU_MEM_LOCATION_TYPE_DEVICE)
+                r = CUDA_ERROR_INVALID_DEVICE;
         else if (location->id < 0 || location->id >= MIN(devices, CORE_GPUS_MAX))
                 r = CUDA_ERROR_INVALID_DEVICE;
         else

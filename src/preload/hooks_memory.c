@@ -492,9 +492,11 @@ static CUresult pointer_attribute(void *data, CUpointer_attribute attribute, con
                 return CUDA_SUCCESS;
         case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR:
                 *(CUdeviceptr *)data = p->block->address;
+                if (pool_handle(p->block))
+                        *(CUdeviceptr *)data += (ptr - p->block->address) & ~(POOL_STEP - 1);
                 return CUDA_SUCCESS;
         case CU_POINTER_ATTRIBUTE_MAPPING_SIZE:
-                *(size_t *)data = p->block->bytes;
+                *(size_t *)data = pool_handle(p->block) ? POOL_STEP : p->block->bytes;
                 return CUDA_SUCCESS;
         case CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID:
                 *(unsigned long long *)data = p->block->id;

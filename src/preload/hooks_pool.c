@@ -77,8 +77,10 @@ static CUresult allocate(CUdeviceptr *dptr, size_t bytes, CUmemoryPool handle, C
         }
         lock_acquire(&core.lock);
         p = pool_find(handle);
-        if (p)
+        if (p) {
+                *dptr = 0; /* what the driver leaves there where there is no memory */
                 r = pool_allocate(p, &s, bytes, dptr);
+        }
         lock_release(&core.lock);
         return r;
 }

@@ -109,8 +109,10 @@ CUresult hook_cuMemAddressFree(CUdeviceptr ptr, size_t size)
         s = virtual_reservation(ptr);
         m = virtual_from(ptr);
         if (!s || s->address != ptr || s->bytes != size) {
+                bool refused = s || core_holds(ptr, size);
+
                 lock_release(&core.lock);
-                return s ? CUDA_ERROR_INVALID_VALUE : real.cuMemAddressFree(ptr, size);
+                return refused ? CUDA_ERROR_INVALID_VALUE : real.cuMemAddressFree(ptr, size);
         }
         if (m && m->at.address < ptr + size) {
                 lock_release(&core.lock);
@@ -256,8 +258,8 @@ CUresult hook_cuMemRelease(CUmemGenericAllocationHandle handle)
 CUresult hook_cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void *addr)
 {
         const CUdeviceptr address = (uintptr_t)addr;
-        struct heap_place p;
         struct mapping *m;
+        bool ours;
 
         (void)core_setup();
         if (core_passive())
@@ -270,13 +272,10 @@ CUresult hook_cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, 
                 lock_release(&core.lock);
                 return CUDA_SUCCESS;
         }
-        for (unsigned i = 0; i < core.gpu_count; i++)
-                if (core.gpus[i].managed && heap_find(&core.gpus[i].heap, address, &p)) {
-                        lock_release(&core.lock);
-                        return CUDA_ERROR_INVALID_VALUE; /* as for the driver's own cuMemAlloc */
-                }
+        ours = core_holds(address, 1);
         lock_release(&core.lock);
-        return real.cuMemRetainAllocationHandle(handle, addr);
+        /* As for the driver's own cuMemAlloc. */
+        return ours ? CUDA_ERROR_INVALID_VALUE : real.cuMemRetainAllocationHandle(handle, addr);
 }
 
 CUresult hook_cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *prop,

@@ -39,7 +39,7 @@ struct pool_lane {
 
 struct pool {
         struct pool *next;
-        CUmemoryPool handle; /* NULL: destroyed */
+        CUmemoryPool handle, name; /* handle NULL: destroyed; its memory still goes by the name */
         bool handed_over;
         struct gpu *gpu;
         struct parcels parcels;
@@ -63,8 +63,12 @@ static struct pool *pool_new(CUmemoryPool handle, struct gpu *g, uint64_t most)
 
         if (!p)
                 return NULL;
-        *p = (struct pool){
-                .next = pools, .handle = handle, .gpu = g, .most = most, .may_wait = true};
+        *p = (struct pool){.next = pools,
+                           .handle = handle,
+                           .name = handle,
+                           .gpu = g,
+                           .most = most,
+                           .may_wait = true};
         pools = p;
         return p;
 }
@@ -104,7 +108,9 @@ void pool_born(CUmemoryPool handle, const CUmemPoolProps *props)
         /* What may go to other processes stays with the driver. */
         if (g && props->allocType == CU_MEM_ALLOCATION_TYPE_PINNED &&
             props->handleTypes == CU_MEM_HANDLE_TYPE_NONE)
-                (void)pool_new(handle, g, props->maxSize);
+                (void)pool_new(
+                        handle, g,
+                        props->maxSize <= UINT64_MAX / 2 ? align_up(props->maxSize, POOL_STEP) : 0);
 }
 
 struct gpu *pool_gpu(const struct pool *p)
@@ -114,7 +120,7 @@ struct gpu *pool_gpu(const struct pool *p)
 
 CUmemoryPool pool_handle(const struct block *b)
 {
-        return b->chunk ? container_of(b->chunk->parcels, struct pool, parcels)->handle : NULL;
+        return b->chunk ? container_of(b->chunk->parcels, struct pool, parcels)->name : NULL;
 }
 
 static uint64_t pool_reserved(const struct pool *p)

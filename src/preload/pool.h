@@ -19,6 +19,10 @@ struct block;
 struct gpu;
 struct pool;
 
+/* What the driver's pools grow by: a limit is rounded up to it, and an address is told to be part
+ * of a mapping of that size. */
+#define POOL_STEP (UINT64_C(32) << 20)
+
 /* A stream as a name that lasts: default streams are those of a context, or of a thread in it. */
 struct pool_stream {
         CUstream handle;   /* never NULL */

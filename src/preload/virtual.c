@@ -296,7 +296,8 @@ bool virtual_whole(CUdeviceptr address, uint64_t bytes, bool gaps)
 void mapping_allow(struct mapping *m, const CUmemAccessDesc *access, size_t count)
 {
         for (size_t i = 0; i < count; i++)
-                if (access[i].location.id >= 0 && access[i].location.id < CORE_GPUS_MAX)
+                if (access[i].location.type == CU_MEM_LOCATION_TYPE_DEVICE &&
+                    access[i].location.id >= 0 && access[i].location.id < CORE_GPUS_MAX)
                         m->access[access[i].location.id] = (uint8_t)access[i].flags;
         if (m->handle && (m->handle->home == m || !m->handle->home))
                 find_home(m->handle);

@@ -8,17 +8,17 @@ import collections
 import json
 
 # What `on_card` may be away from the driver's figure. More: contexts on their way. Less: what only the driver knows, the
-# variables of modules and the memory of graphs.
+# variables of modules; and the memory of graphs, which comes in steps of 32 MiB.
 MORE, LESS = 2 << 20, 8 << 20
 
-NOTHING = {"bytes": 0, "created": 0, "imported": 0}
+NOTHING = {"bytes": 0, "created": 0, "imported": 0, "graphs": 0}
 
 
 def agrees(said, card, context):
     if said["event"] == "created":
         return said["bytes"] == card["created"]
     # Whose figure memory of several processes is in changes when one of them ends, on both sides, in no order.
-    return card["bytes"] - max(LESS, context) <= said["bytes"] <= card["bytes"] + card["imported"] + max(MORE, context)
+    return card["bytes"] - card["graphs"] - max(LESS, context) <= said["bytes"] <= card["bytes"] + card["imported"] + max(MORE, context)
 
 
 def read(path):

@@ -18,7 +18,7 @@ def test_a_release_that_did_not_happen_is_seen(shared):
 def wrong(tmp_path, *said, created=40 * MIB, imported=0):
     """Of a process that the driver says has so much, and 1 MiB more of its own, what the books are told to be."""
     path = tmp_path / "trace"
-    lines = [{"event": "card", "bytes": created + MIB, "created": created, "imported": imported}]
+    lines = [{"event": "card", "bytes": created + MIB, "created": created, "imported": imported, "graphs": 0}]
     lines += [{"event": event, "bytes": n} for event, n in said]
     path.write_text("".join(json.dumps({"pid": 7, "gpu": 0} | line) + "\n" for line in lines), encoding="ascii")
     return sums.wrong(path, [7])

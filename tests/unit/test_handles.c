@@ -35,6 +35,11 @@ struct gpu *core_attach(CUdevice device)
         return gpu;
 }
 
+bool core_holds(CUdeviceptr address, uint64_t bytes)
+{
+        return heap_holds(&gpu->heap, address);
+}
+
 void core_wait(struct core_wait *w, uint64_t timeout_ns)
 {
         assert_true(++waits < 100);

@@ -1,74 +1,14 @@
 /* driver_facts.c: asks a driver questions whose answers the documentation leaves open, one line
  * each. The answers of a real card are in driver_facts.txt; the simulated driver has to give the
- * same. Each group runs in a process of its own, because some leave their context broken. */
+ * same. */
+#include "facts.h"
+
 #include <pthread.h>
 #include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include "cuda/cuda_abi.h"
-
-#define CU(base, symbol, since, flags, behaviour, stream, params, args) CUresult symbol params;
-#include "cuda/cuda_api.def"
-#undef CU
-
-#define MIB ((size_t)1 << 20)
-
-/* The result of a call, on a line of its own. */
-#define SAY(call)                                                  \
-        do {                                                       \
-                CUresult said = (call);                            \
-                (void)printf("%s: %s = %d\n", group, #call, said); \
-        } while (0)
-#define NUMBER(what) ((void)printf("%s: %s = %lld\n", group, #what, (long long)(what)))
-#define NEED(call)                                                                    \
-        do {                                                                          \
-                CUresult needed = (call);                                             \
-                if (needed != CUDA_SUCCESS) {                                         \
-                        (void)printf("%s: needs %s, got %d\n", group, #call, needed); \
-                        exit(1);                                                      \
-                }                                                                     \
-        } while (0)
-
-static const char *group;
-static CUcontext context;
-static CUfunction store, wait_flag;
-
-/* store: *p = 1. wait_flag: until *p != 0. */
-static const char ptx[] = ".version 7.0\n.target sm_70\n.address_size 64\n"
-                          ".visible .global .align 4 .u32 variable = 7;\n"
-                          ".visible .entry store(.param .u64 p)\n{\n"
-                          ".reg .b64 %rd<3>;\n.reg .b32 %r<2>;\n"
-                          "ld.param.u64 %rd1, [p];\ncvta.to.global.u64 %rd2, %rd1;\n"
-                          "mov.u32 %r1, 1;\nst.global.u32 [%rd2], %r1;\nret;\n}\n"
-                          ".visible .entry wait_flag(.param .u64 p)\n{\n"
-                          ".reg .b64 %rd<3>;\n.reg .b32 %r<2>;\n.reg .pred %p<2>;\n"
-                          "ld.param.u64 %rd1, [p];\ncvta.to.global.u64 %rd2, %rd1;\n"
-                          "AGAIN:\nld.volatile.global.u32 %r1, [%rd2];\nsetp.eq.u32 %p1, %r1, 0;\n"
-                          "@%p1 bra AGAIN;\nret;\n}\n";
-
-static void begin(void)
-{
-        CUmodule m;
-
-        NEED(cuInit(0));
-        NEED(cuDevicePrimaryCtxRetain(&context, 0));
-        NEED(cuCtxSetCurrent(context));
-        NEED(cuModuleLoadData(&m, ptx));
-        NEED(cuModuleGetFunction(&store, m, "store"));
-        NEED(cuModuleGetFunction(&wait_flag, m, "wait_flag"));
-}
-
-static CUresult run(CUfunction f, CUdeviceptr p, CUstream s)
-{
-        void *args[] = {&p};
-
-        return cuLaunchKernel(f, 1, 1, 1, 1, 1, 1, 0, s, args, NULL);
-}
 
 static const CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
                                          .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
@@ -257,7 +197,7 @@ static void beside_illegal_address(void)
         NEED(cuMemSetAccess(va, 2 * MIB, &both, 1));
         NEED(cuStreamCreate(&s, CU_STREAM_NON_BLOCKING));
         NEED(cuCtxCreate_v2(&other, 0, 0));
-        NEED(cuModuleLoadData(&m, ptx));
+        NEED(cuModuleLoadData(&m, facts_ptx));
         NEED(cuModuleGetFunction(&f, m, "store"));
         NEED(cuMemAlloc_v2(&p, 64));
         NEED(cuMemsetD32_v2(p, 7, 16));
@@ -1030,7 +970,7 @@ CALL(is_capturing_legacy, CUstreamCaptureStatus s; return cuStreamIsCapturing(NU
 CALL(add_callback,
      return cuStreamAddCallback(capturing, (CUstreamCallback)(void *)call_mem_free, NULL, 0);)
 CALL(wait_plain_event, return cuStreamWaitEvent(capturing, plain_event, 0);)
-CALL(module_load, CUmodule m; return cuModuleLoadData(&m, ptx);)
+CALL(module_load, CUmodule m; return cuModuleLoadData(&m, facts_ptx);)
 CALL(func_get_attribute, int v; return cuFuncGetAttribute(&v, CU_FUNC_ATTRIBUTE_NUM_REGS, store);)
 CALL(pointer_attribute, unsigned v;
      return cuPointerGetAttribute(&v, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, memory);)
@@ -1539,10 +1479,7 @@ static void exits(void)
         exit(0);
 }
 
-static const struct {
-        const char *name;
-        void (*function)(void);
-} groups[] = {
+static const struct facts groups[] = {
         {"unmapped_sync_copies", unmapped_sync_copies},
         {"unmapped_async_copy_in", unmapped_async_copy_in},
         {"no_access_sync_copies", no_access_sync_copies},
@@ -1576,27 +1513,12 @@ static const struct {
         {"after_fork", after_fork},
         {"lookups", lookups},
         {"exits", exits},
+        {NULL, NULL},
 };
 
 int main(int argc, char *argv[])
 {
-        (void)setvbuf(stdout, NULL, _IOLBF, 0);
-        for (size_t i = 0; i < sizeof(groups) / sizeof(groups[0]); i++) {
-                pid_t child;
-                int status;
+        static const struct facts *const lists[] = {groups, NULL};
 
-                if (argc > 1 && strcmp(argv[1], groups[i].name) != 0)
-                        continue;
-                group = groups[i].name;
-                child = fork();
-                if (child == 0) {
-                        (void)alarm(30);
-                        groups[i].function();
-                        exit(0);
-                }
-                (void)waitpid(child, &status, 0);
-                if (status != 0)
-                        (void)printf("%s: ended with status %x\n", group, (unsigned)status);
-        }
-        return 0;
+        return facts_main(argc, argv, lists);
 }

@@ -1,6 +1,6 @@
-/* test_sim_facts.c: the simulated driver answers what a real one answered (driver_facts.txt and
- * ipc_facts.txt, recorded on an H200, driver 580.159.04). To record again: LD_LIBRARY_PATH=
- * driver_facts > driver_facts.txt. */
+/* test_sim_facts.c: the simulated driver answers what a real one answered (driver_facts.txt,
+ * ipc_facts.txt and pool_facts.txt, recorded on an H200, driver 580.159.04). To record again:
+ * LD_LIBRARY_PATH= driver_facts > driver_facts.txt. */
 #include "sim_unit.h"
 
 #include <unistd.h>
@@ -55,10 +55,17 @@ static void so_they_are_between_two_processes(void **state)
         compare("ipc_facts", 200);
 }
 
+static void so_they_are_of_pools_green_contexts_and_the_host(void **state)
+{
+        compare("pool_facts", 1000);
+}
+
 int main(void)
 {
-        const struct CMUnitTest tests[] = {cmocka_unit_test(the_answers_are_a_real_cards),
-                                           cmocka_unit_test(so_they_are_between_two_processes)};
+        const struct CMUnitTest tests[] = {
+                cmocka_unit_test(the_answers_are_a_real_cards),
+                cmocka_unit_test(so_they_are_between_two_processes),
+                cmocka_unit_test(so_they_are_of_pools_green_contexts_and_the_host)};
 
         return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,6 @@
+/* pool_facts.h: the lists of questions of pool_facts. */
+#pragma once
+
+#include "facts.h"
+
+extern const struct facts pool_groups[], pool_graph_groups[], green_groups[], host_groups[];
