@@ -51,13 +51,13 @@ struct point {
 };
 
 struct CUstream_st {
-        uint32_t magic;
+        _Atomic uint32_t magic; /* this and `destroyed`: looked at without the lock, too */
         CUcontext context;
         unsigned flags; /* CU_STREAM_NON_BLOCKING */
         int priority;
         uint64_t id;
         bool legacy;
-        bool destroyed; /* goes back to the free list when its work is done */
+        _Atomic bool destroyed; /* goes back to the free list when its work is done */
         struct op *first, **last;
         uint64_t submitted, done;
         bool worker;  /* it has a thread */
