@@ -25,6 +25,15 @@ static CUdevResource resource_of(unsigned processors)
         return r;
 }
 
+/* One that has been split off is not split again. */
+static CUdevResource resource_part(unsigned processors)
+{
+        CUdevResource r = {.type = CU_DEV_RESOURCE_TYPE_SM};
+
+        r.sm.smCount = processors;
+        return r;
+}
+
 static CUresult resource_tell(unsigned processors, CUdevResource *ret_resource,
                               CUdevResourceType type)
 {
@@ -97,7 +106,7 @@ EXPORT CUresult cuDevSmResourceSplitByCount(CUdevResource *result, unsigned int 
                                             const CUdevResource *input, CUdevResource *remaining,
                                             unsigned int flags, unsigned int least)
 {
-        unsigned size = align_up(MAX(least, PARTITION), PARTITION), n, left;
+        unsigned size = (unsigned)align_up(MAX(least, PARTITION), PARTITION), n, left;
         CUresult r = api_enter(__func__, API_ANY, NULL);
 
         if (r == CUDA_SUCCESS)
@@ -106,14 +115,15 @@ EXPORT CUresult cuDevSmResourceSplitByCount(CUdevResource *result, unsigned int 
                 return r;
         if (result && !*groups)
                 return CUDA_ERROR_INVALID_VALUE;
-        if (least > input->sm.smCount)
+        if (least > input->sm.smCount || !input->sm.smCoscheduledAlignment)
                 return CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION;
+        size = MIN(size, input->sm.smCount);
         n = input->sm.smCount / size;
         if (result)
                 n = MIN(n, *groups);
         left = input->sm.smCount - n * size;
         for (unsigned i = 0; result && i < n; i++)
-                result[i] = resource_of(size);
+                result[i] = resource_part(size);
         if (remaining)
                 *remaining = left ? resource_of(left) : (CUdevResource){0};
         *groups = n;

@@ -76,6 +76,62 @@ static void green_resources(void)
         SAY(cuDevResourceGenerateDesc(&d, NULL, 1));
 }
 
+/* How many groups there are is not asked: on a card it depends on where its processors are. */
+static void green_splits(void)
+{
+        CUdevResource out[64], rest, forged;
+        CUdevResourceDesc d;
+        unsigned n, least, all = 0;
+
+        begin_with_desc();
+        least = whole.sm.minSmPartitionSize;
+        n = 0;
+        SAY(cuDevSmResourceSplitByCount(NULL, &n, &whole, &rest, 0, least));
+        SAY(cuDevSmResourceSplitByCount(NULL, &n, &whole, NULL, 0, 1));
+        n = 1;
+        memset(&rest, 0xee, sizeof(rest));
+        SAY(cuDevSmResourceSplitByCount(out, &n, &whole, &rest, 0, least));
+        NUMBER(n);
+        NUMBER(out[0].type);
+        NUMBER(out[0].sm.smCount == least);
+        NUMBER(out[0].sm.minSmPartitionSize == least);
+        NUMBER(out[0].sm.smCoscheduledAlignment);
+        if (rest.type == CU_DEV_RESOURCE_TYPE_SM)
+                all = rest.sm.smCount;
+        NUMBER(all + out[0].sm.smCount == whole.sm.smCount);
+        n = 1;
+        SAY(cuDevSmResourceSplitByCount(out, &n, &whole, NULL, 0, 1));
+        NUMBER(out[0].sm.smCount == least);
+        n = 1;
+        SAY(cuDevSmResourceSplitByCount(out, &n, &whole, &rest, 0, whole.sm.smCount));
+        NUMBER(n);
+        NUMBER(out[0].sm.smCount == whole.sm.smCount);
+        NUMBER(rest.type);
+        n = 1;
+        SAY(cuDevSmResourceSplitByCount(out, &n, &whole, &rest, 0, whole.sm.smCount + 1));
+        NUMBER(n);
+        n = 1;
+        SAY(cuDevSmResourceSplitByCount(out, &n, &whole, &rest, 0, 0));
+        NUMBER(n);
+        n = 0;
+        SAY(cuDevSmResourceSplitByCount(out, &n, &whole, &rest, 0, least));
+        n = 64;
+        SAY(cuDevSmResourceSplitByCount(out, &n, &whole, &rest, 0, least));
+        n = 1;
+        SAY(cuDevSmResourceSplitByCount(out, &n, &whole, &rest, 4, least));
+        SAY(cuDevSmResourceSplitByCount(out, NULL, &whole, &rest, 0, least));
+        SAY(cuDevSmResourceSplitByCount(out, &n, NULL, &rest, 0, least));
+        forged = whole;
+        forged.type = CU_DEV_RESOURCE_TYPE_INVALID;
+        SAY(cuDevSmResourceSplitByCount(out, &n, &forged, &rest, 0, least));
+        n = 1;
+        NEED(cuDevSmResourceSplitByCount(out, &n, &whole, &rest, 0, least));
+        SAY(cuDevResourceGenerateDesc(&d, &out[0], 1));
+        n = 1;
+        SAY(cuDevSmResourceSplitByCount(&rest, &n, &out[0], NULL, 0, least));
+        NUMBER(n);
+}
+
 static void green_made(void)
 {
         CUdevResource r = {0};
@@ -583,6 +639,7 @@ static void green_reset(void)
 
 const struct facts green_groups[] = {
         {"green_resources", green_resources},
+        {"green_splits", green_splits},
         {"green_made", green_made},
         {"green_as_context", green_as_context},
         {"green_alone", green_alone},
