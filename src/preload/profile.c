@@ -467,6 +467,23 @@ static void go_on(void)
         }
 }
 
+/* Of the same size on the same GPU are of a kind. */
+static void begin_trial(void)
+{
+        unsigned kinds[TRIAL_BUFFERS_MAX];
+
+        for (unsigned i = 0; i < profile.count; i++) {
+                const struct profile_buffer *b = &profile.tried[i].buffer, *other;
+
+                for (kinds[i] = 0; kinds[i] < i; kinds[i]++) {
+                        other = &profile.tried[kinds[i]].buffer;
+                        if (other->gpu == b->gpu && other->bytes == b->bytes)
+                                break;
+                }
+        }
+        trial_begin(&profile.trial, profile.count, kinds);
+}
+
 static void begin(void)
 {
         if (claim_file() < 0 || choose_tried() < 0 || (profile.count > 0 && take_host() < 0)) {
@@ -483,7 +500,7 @@ static void begin(void)
         profile.step_ns = 0;
         profile.steps_wanted = 0;
         profile.failures = 0;
-        trial_begin(&profile.trial, profile.count);
+        begin_trial();
         log_info("a step is %llu submissions; %u buffers are tried",
                  (unsigned long long)profile.steps.gap, profile.count);
         go_on();

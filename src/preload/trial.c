@@ -7,10 +7,11 @@
 
 #include "base/macros.h"
 
-void trial_begin(struct trial *t, unsigned buffers)
+void trial_begin(struct trial *t, unsigned buffers, const unsigned *kinds)
 {
         memset(t, 0, sizeof(*t));
         t->buffers = MIN(buffers, TRIAL_BUFFERS_MAX);
+        memcpy(t->kind, kinds, t->buffers * sizeof(*kinds));
 }
 
 int trial_next(const struct trial *t)
@@ -97,10 +98,10 @@ static uint64_t noise_ns(const struct trial *t)
         return n < 2 ? 0 : (uint64_t)median(all, n - 1);
 }
 
-bool trial_result(const struct trial *t, unsigned buffer, uint64_t *ret_saved_ns,
-                  uint64_t *ret_noise_ns)
+/* What it saved, in the median; from how many rounds. 0: it was never tried. */
+static unsigned saved_ns(const struct trial *t, unsigned buffer, double *ret)
 {
-        int64_t saved[TRIAL_ROUNDS], most;
+        int64_t saved[TRIAL_ROUNDS];
         unsigned n = 0;
 
         for (unsigned r = 0; r < TRIAL_ROUNDS; r++) {
@@ -115,10 +116,53 @@ bool trial_result(const struct trial *t, unsigned buffer, uint64_t *ret_saved_ns
                 after = after ? after : before;
                 saved[n++] = before + (after - before) / 2 - t->with_ns[i];
         }
-        if (n == 0)
+        *ret = (double)median(saved, n);
+        return n;
+}
+
+/* Those of a kind that were tried: how many, the mean of what they saved, and its variance. */
+struct kin {
+        unsigned count;
+        double mean, variance;
+};
+
+static struct kin kin_of(const struct trial *t, unsigned buffer)
+{
+        struct kin k = {0};
+        double squares = 0, one;
+
+        for (unsigned i = 0; i < t->buffers; i++)
+                if (t->kind[i] == t->kind[buffer] && saved_ns(t, i, &one) > 0) {
+                        double from = one - k.mean;
+
+                        k.mean += from / ++k.count;
+                        squares += from * (one - k.mean);
+                }
+        k.variance = k.count > 1 ? squares / (k.count - 1) : 0;
+        return k;
+}
+
+bool trial_result(const struct trial *t, unsigned buffer, uint64_t *ret_saved_ns,
+                  uint64_t *ret_noise_ns)
+{
+        uint64_t noise = noise_ns(t);
+        double saved, square = (double)noise * (double)noise, own = 1;
+        unsigned rounds = saved_ns(t, buffer, &saved);
+        struct kin k = kin_of(t, buffer);
+
+        if (rounds == 0)
                 return false;
-        most = median(saved, n);
-        *ret_noise_ns = noise_ns(t);
-        *ret_saved_ns = most > 0 && (uint64_t)most > *ret_noise_ns ? (uint64_t)most : 0;
+        if (k.count > 1) {
+                /* Of the median of samples less the mean of two others it is 2 where errors are
+                 * normal; those of times have longer tails. */
+                double by_chance = 3 * square / rounds;
+
+                own = k.variance > by_chance ? 1 - by_chance / k.variance : 0;
+        }
+        saved = k.mean + own * (saved - k.mean);
+        *ret_noise_ns = noise;
+        *ret_saved_ns = saved > 0 && saved * saved > square * (own + (1 - own) / k.count)
+                                ? (uint64_t)saved
+                                : 0;
         return true;
 }

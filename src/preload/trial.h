@@ -3,8 +3,12 @@
  * Each sample is the time of the same work, with all buffers that are tried on the host (the
  * ground) or with one of them on the card; the two take turns. What a buffer saves is the mean of
  * the grounds before and after it less the time with it: what drifts is in both. All of it is done
- * ROUNDS times, and the median counts: one disturbed sample is none. What does not rise out of the
- * grounds' own scatter counts as nothing.
+ * ROUNDS times, and the median counts: one disturbed sample is none. Buffers of one kind that are
+ * apart by no more than the scatter makes them are taken to save the same: many layers of a network
+ * are alike, and where each of them saves little, chance would take some of them for useless. So
+ * each is drawn to the mean of its kind by that part of their variance which the scatter explains
+ * (B. Efron, C. Morris, Stein's Estimation Rule and Its Competitors, 1973). What does not rise out
+ * of the scatter then counts as nothing.
  *
  * Pure: no clock, no allocation, no lock. */
 #pragma once
@@ -17,6 +21,7 @@
 
 struct trial {
         unsigned buffers;
+        unsigned kind[TRIAL_BUFFERS_MAX];
         unsigned round, buffer;                              /* the next sample: of this one, ... */
         bool with;                                           /* ... or of the ground before it */
         int64_t ground_ns[TRIAL_ROUNDS * TRIAL_BUFFERS_MAX]; /* before each; 0: none */
@@ -26,7 +31,8 @@ struct trial {
 #define TRIAL_GROUND (-1) /* none of them on the card */
 #define TRIAL_OVER   (-2)
 
-void trial_begin(struct trial *t, unsigned buffers); /* at most TRIAL_BUFFERS_MAX */
+/* At most TRIAL_BUFFERS_MAX buffers. Which are of a kind: the same number. */
+void trial_begin(struct trial *t, unsigned buffers, const unsigned *kinds);
 /* Which is on the card in the next sample. */
 int trial_next(const struct trial *t);
 /* That sample took so long. */

@@ -19,12 +19,8 @@ def say(event, **more):
     print(json.dumps({"event": event, **more}), flush=True)
 
 
-def set_order(order, embedding, layers):
-    up = 1 if order == "best" else -1
-    sublet.set_priority(embedding, -up)
-    for pair in layers:
-        for weight in pair:
-            sublet.set_priority(weight, up)
+def set_order(order, embedding):
+    sublet.set_priority(embedding, -1 if order == "best" else 1)
 
 
 def run(embedding, layers):
@@ -32,7 +28,7 @@ def run(embedding, layers):
     for token in range(5):
         began = time.perf_counter()
         with torch.inference_mode():
-            x = embedding[(token * 7919) % embedding.shape[0]]
+            x = embedding[(token * 7919) % embedding.shape[0]].clone()  # a lookup copies the row
             for a, b in layers:
                 x = torch.tanh(x + b @ torch.tanh(a @ x))
             x.sum().item()  # as who picks the next token does
@@ -54,7 +50,7 @@ def main():
         if line.strip() == "run":
             say("done", ms=run(embedding, layers))
         else:
-            set_order(line.strip(), embedding, layers)
+            set_order(line.strip(), embedding)
             say("done", ms=0)
 
 

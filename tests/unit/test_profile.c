@@ -126,7 +126,7 @@ static struct trial trial;
 
 /* A step takes all of saves[] and a base, and less by what is on the card. */
 struct machine {
-        uint64_t base_ns, saves_ns[8];
+        uint64_t base_ns, saves_ns[24];
         unsigned noise;    /* of a hundred */
         unsigned spikes;   /* every so many samples one takes thrice as long; 0: none */
         uint64_t drift_ns; /* more with each sample */
@@ -145,13 +145,21 @@ static uint64_t machine_ns(struct machine *m, unsigned buffers, int on_card)
         return m->spikes && m->samples % m->spikes == 0 ? 3 * ns : ns;
 }
 
-static void try_all(struct machine *m, unsigned buffers)
+static const unsigned no_kin[] = {0,  1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 11,
+                                  12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23};
+
+static void try_kinds(struct machine *m, unsigned buffers, const unsigned *kinds)
 {
         int turn;
 
-        trial_begin(&trial, buffers);
+        trial_begin(&trial, buffers, kinds);
         while ((turn = trial_next(&trial)) != TRIAL_OVER)
                 trial_sample(&trial, machine_ns(m, buffers, turn));
+}
+
+static void try_all(struct machine *m, unsigned buffers)
+{
+        try_kinds(m, buffers, no_kin);
 }
 
 static uint64_t saved(unsigned buffer)
@@ -166,7 +174,7 @@ static void buffers_and_the_ground_take_turns(void **state)
 {
         int turns[12];
 
-        trial_begin(&trial, 2);
+        trial_begin(&trial, 2, no_kin);
         for (unsigned i = 0; i < ARRAY_SIZE(turns); i++) {
                 turns[i] = trial_next(&trial);
                 assert_int_equal(trial_round_is_over(&trial), i == 4 || i == 8);
@@ -180,7 +188,7 @@ static void buffers_and_the_ground_take_turns(void **state)
         }
         assert_int_equal(trial_next(&trial), TRIAL_OVER);
         trial_sample(&trial, 1); /* for nothing */
-        trial_begin(&trial, 0);
+        trial_begin(&trial, 0, no_kin);
         assert_int_equal(trial_next(&trial), TRIAL_OVER);
 }
 
@@ -234,13 +242,52 @@ static void what_is_not_told_from_the_noise_counts_as_nothing(void **state)
         assert_true(nothing > 150);
 }
 
+/* Layers that each save twice the scatter of a step: alone, some are taken for useless. */
+static void buffers_that_are_alike_save_the_same(void **state)
+{
+        static const unsigned kinds[24]; /* all of one */
+        unsigned alone = 0, alike = 0;
+
+        for (uint64_t seed = 1; seed <= 50; seed++) {
+                struct machine m = {.base_ns = 1000000, .noise = 4, .random = seed * 31};
+                struct machine same;
+
+                for (unsigned i = 0; i < 24; i++)
+                        m.saves_ns[i] = 18000;
+                same = m;
+                try_all(&m, 24);
+                for (unsigned i = 0; i < 24; i++)
+                        alone += saved(i) == 0;
+                try_kinds(&same, 24, kinds);
+                for (unsigned i = 0; i < 24; i++)
+                        alike += saved(i) == 0;
+        }
+        assert_true(alone > 200);
+        assert_true(alike < alone / 50);
+}
+
+static void of_a_size_the_better_ones_are_still_found(void **state)
+{
+        static const unsigned kinds[24];
+
+        for (uint64_t seed = 1; seed <= 50; seed++) {
+                struct machine m = {
+                        .base_ns = 1000000, .saves_ns = {[5] = 300000, [9] = 300000}, .noise = 4};
+
+                m.random = seed * 31;
+                try_kinds(&m, 24, kinds);
+                for (unsigned i = 0; i < 24; i++)
+                        assert_true((saved(i) > 200000) == (m.saves_ns[i] > 0));
+        }
+}
+
 static void a_buffer_that_is_gone_has_no_result(void **state)
 {
         struct machine m = {.base_ns = 1000, .saves_ns = {100, 200, 300}};
         uint64_t ns, noise;
         int turn;
 
-        trial_begin(&trial, 3);
+        trial_begin(&trial, 3, no_kin);
         while ((turn = trial_next(&trial)) != TRIAL_OVER)
                 if (turn == 1)
                         trial_skip(&trial);
@@ -249,7 +296,7 @@ static void a_buffer_that_is_gone_has_no_result(void **state)
         assert_false(trial_result(&trial, 1, &ns, &noise));
         assert_int_equal(saved(0), 100);
         assert_int_equal(saved(2), 300);
-        trial_begin(&trial, 1); /* nothing at all */
+        trial_begin(&trial, 1, no_kin); /* nothing at all */
         while (trial_next(&trial) != TRIAL_OVER)
                 trial_skip(&trial);
         assert_false(trial_result(&trial, 0, &ns, &noise));
@@ -401,6 +448,8 @@ int main(void)
                 cmocka_unit_test(a_drift_is_in_nobodys_favour),
                 cmocka_unit_test(disturbed_samples_do_not_change_the_order),
                 cmocka_unit_test(what_is_not_told_from_the_noise_counts_as_nothing),
+                cmocka_unit_test(buffers_that_are_alike_save_the_same),
+                cmocka_unit_test(of_a_size_the_better_ones_are_still_found),
                 cmocka_unit_test(a_buffer_that_is_gone_has_no_result),
                 cmocka_unit_test(what_was_written_is_read_again_in_order_of_use),
                 cmocka_unit_test(the_longest_profile_fits),
