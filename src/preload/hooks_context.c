@@ -121,6 +121,18 @@ HOOK_CREATE(cuCtxCreate_v4,
             (CUcontext * pctx, CUctxCreateParams *ctxCreateParams, unsigned int flags,
              CUdevice dev),
             (pctx, ctxCreateParams, flags, dev))
+/* Of before CUDA 5, where a graphics or video API needed a context made for it. */
+HOOK_CREATE(cuGLCtxCreate, (CUcontext * pctx, unsigned int flags, CUdevice dev), (pctx, flags, dev))
+HOOK_CREATE(cuGLCtxCreate_v2, (CUcontext * pctx, unsigned int flags, CUdevice dev),
+            (pctx, flags, dev))
+HOOK_CREATE(cuVDPAUCtxCreate,
+            (CUcontext * pctx, unsigned int flags, CUdevice dev, uint32_t vdpDevice,
+             void *vdpGetProcAddress),
+            (pctx, flags, dev, vdpDevice, vdpGetProcAddress))
+HOOK_CREATE(cuVDPAUCtxCreate_v2,
+            (CUcontext * pctx, unsigned int flags, CUdevice dev, uint32_t vdpDevice,
+             void *vdpGetProcAddress),
+            (pctx, flags, dev, vdpDevice, vdpGetProcAddress))
 
 CUresult hook_cuCtxDestroy_v2(CUcontext ctx)
 {

@@ -15,10 +15,12 @@
 #include "preload/quiet.h"
 #include "preload/swap.h"
 
-#define PRIMARY ((CUcontext)(uintptr_t)0x1000)
-#define PART    ((CUcontext)(uintptr_t)0x2000) /* as a context */
-#define GREEN   ((CUgreenCtx)(uintptr_t)0x3000)
-#define STREAM  ((CUstream)(uintptr_t)0x4000)
+#define PRIMARY  ((CUcontext)(uintptr_t)0x1000)
+#define PART     ((CUcontext)(uintptr_t)0x2000) /* as a context */
+#define GREEN    ((CUgreenCtx)(uintptr_t)0x3000)
+#define OF_GL    ((CUcontext)(uintptr_t)0x5000)
+#define OF_VDPAU ((CUcontext)(uintptr_t)0x6000)
+#define STREAM   ((CUstream)(uintptr_t)0x4000)
 
 struct core core;
 struct real_driver real;
@@ -188,6 +190,26 @@ static CUresult fake_release(CUdevice device)
         return parts ? CUDA_ERROR_INVALID_CONTEXT : CUDA_SUCCESS;
 }
 
+static CUresult fake_destroy(CUcontext context)
+{
+        return CUDA_SUCCESS;
+}
+
+static CUresult fake_of_gl(CUcontext *ret, unsigned flags, CUdevice device)
+{
+        *ret = OF_GL;
+        return CUDA_SUCCESS;
+}
+
+static CUresult fake_of_vdpau(CUcontext *ret, unsigned flags, CUdevice device, uint32_t video,
+                              void *function)
+{
+        assert_int_equal(video, 7);
+        assert_ptr_equal(function, &parts);
+        *ret = OF_VDPAU;
+        return CUDA_SUCCESS;
+}
+
 static CUresult fake_part(CUgreenCtx *ret, CUdevResourceDesc desc, CUdevice device, unsigned flags)
 {
         parts++;
@@ -229,8 +251,11 @@ static int one_context(void **state)
         real.cuStreamBeginCapture_v2 = fake_begin_capture;
         real.cuDevicePrimaryCtxRetain = fake_retain;
         real.cuDevicePrimaryCtxRelease_v2 = fake_release;
+        real.cuGLCtxCreate_v2 = fake_of_gl;
+        real.cuVDPAUCtxCreate_v2 = fake_of_vdpau;
         real.cuGreenCtxCreate = fake_part;
         real.cuGreenCtxDestroy = fake_no_part;
+        real.cuCtxDestroy_v2 = fake_destroy;
         real.cuCtxFromGreenCtx = fake_of_part;
         assert_int_equal(hook_cuDevicePrimaryCtxRetain(&context, 0), CUDA_SUCCESS);
         return 0;
@@ -253,6 +278,20 @@ static void a_release_that_is_refused_does_not_count(void **state)
         assert_non_null(quiet_context_primary(gpu));
         assert_int_equal(hook_cuGreenCtxDestroy(part), CUDA_SUCCESS);
         assert_non_null(quiet_context_primary(gpu)); /* until it is released */
+}
+
+/* Work in them is waited for like that in all others. */
+static void contexts_of_graphics_are_known(void **state)
+{
+        CUcontext c;
+
+        assert_int_equal(hook_cuGLCtxCreate_v2(&c, 0, 0), CUDA_SUCCESS);
+        assert_non_null(quiet_context(OF_GL));
+        assert_int_equal(hook_cuVDPAUCtxCreate_v2(&c, 0, 0, 7, &parts), CUDA_SUCCESS);
+        assert_non_null(quiet_context(OF_VDPAU));
+        assert_int_equal(hook_cuCtxDestroy_v2(OF_GL), CUDA_SUCCESS);
+        assert_int_equal(hook_cuCtxDestroy_v2(OF_VDPAU), CUDA_SUCCESS);
+        assert_null(quiet_context(OF_GL));
 }
 
 static void what_was_freed_on_streams_of_a_green_context_goes_with_it(void **state)
@@ -293,6 +332,7 @@ int main(void)
 {
         const struct CMUnitTest tests[] = {
                 CONTEXT_TEST(a_release_that_is_refused_does_not_count),
+                CONTEXT_TEST(contexts_of_graphics_are_known),
                 CONTEXT_TEST(what_was_freed_on_streams_of_a_green_context_goes_with_it),
                 CONTEXT_TEST(a_capture_that_ends_with_its_stream_wakes_the_agent),
                 CONTEXT_TEST(a_capture_that_does_not_begin_wakes_the_agent),

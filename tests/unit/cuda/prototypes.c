@@ -8,6 +8,14 @@
 #include <cudaProfilerTypedefs.h>
 #include <cudaTypedefs.h>
 
+/* As cudaGL.h and cudaVDPAU.h have them, which need the headers of OpenGL and VDPAU. */
+typedef CUresult(gl_context)(CUcontext *, unsigned int, CUdevice);
+typedef CUresult(vdpau_context)(CUcontext *, unsigned int, CUdevice, uint32_t, void *);
+extern gl_context cuGLCtxCreate, cuGLCtxCreate_v2;
+extern vdpau_context cuVDPAUCtxCreate, cuVDPAUCtxCreate_v2;
+typedef gl_context *PFN_cuGLCtxCreate_v2000, *PFN_cuGLCtxCreate_v3020;
+typedef vdpau_context *PFN_cuVDPAUCtxCreate_v3010, *PFN_cuVDPAUCtxCreate_v3020;
+
 /* The variants' types end in _ptds or _ptsz, which the table does not tell apart. */
 #define VERSION_0(base, symbol, since)               \
         extern PFN_##base##_v##since since_##symbol; \
