@@ -456,7 +456,6 @@ static void on_attached(const struct wire_message *m)
         g->visible = m->ATTACHED.visible_bytes;
         g->context_bytes = m->ATTACHED.context_bytes;
         g->block_bytes = MAX(m->ATTACHED.block_bytes, HEAP_GRANULARITY);
-        agent.bound_ns = m->ATTACHED.bound_ns;
         if (agent.warned)
                 log_warning("the daemon in %s is back: sharing again", agent.where),
                         agent.warned = false;
@@ -546,7 +545,7 @@ static void on_revoke(const struct wire_message *m)
 
 static void on_contested(const struct wire_message *m)
 {
-        bound_set(m->CONTESTED.contested ? agent.bound_ns : 0);
+        bound_set(m->CONTESTED.bound_ns);
 }
 
 static void on_holder(const struct wire_message *m)

@@ -13,14 +13,16 @@
 #include "preload/quiet.h"
 #include "preload/real.h"
 
-#define LANES        64u /* more streams than that share */
-#define MARKS        16u
-#define GROUPS       4u   /* what may be in flight is looked at in so many parts */
-#define FLIGHT_MAX   256u /* submissions; the shortest keep the GPU busy between two looks */
-#define KINDS        1024u
-#define KIND_WAYS    4u
-#define CAREFUL      16u /* measured one by one when a mixture took other than expected */
-#define SLACK_NS     (200 * NSEC_PER_USEC) /* ... by more than this and twice as much */
+#define LANES      64u /* more streams than that share */
+#define MARKS      16u
+#define GROUPS     4u   /* what may be in flight is looked at in so many parts */
+#define FLIGHT_MAX 256u /* submissions; the shortest keep the GPU busy between two looks */
+#define KINDS      1024u
+#define KIND_WAYS  4u
+#define CAREFUL    16u /* measured one by one when a mixture took other than expected */
+#define SLACK_NS   (200 * NSEC_PER_USEC) /* ... by more than this and twice as much, ... */
+#define SLACK_PART \
+        16u /* ... or by such a part of the bound: beside others the GPU comes and goes */
 #define NAP_NS       (50 * NSEC_PER_USEC)
 #define PATIENCE_NS  (100 * NSEC_PER_MSEC)
 #define PATIENCE_OF  4u           /* ... or so many times what the oldest should take ... */
@@ -90,6 +92,11 @@ void bound_set(uint64_t ns)
 
 /* ---- kinds of work ---- */
 
+static uint64_t slack_ns(void)
+{
+        return MAX(SLACK_NS, bound_ns / SLACK_PART);
+}
+
 static struct kind *kind_of(uint64_t work)
 {
         uint64_t hash = work * UINT64_C(0x9e3779b97f4a7c15) >> 32;
@@ -116,9 +123,9 @@ static void lane_learn(struct lane *l, uint64_t work, uint32_t units, uint64_t c
         if (work == WORK_UNKNOWN)
                 return;
         if (work == WORK_MIXED) {
-                bool longer = ns > 2 * cost_ns + SLACK_NS;
+                bool longer = ns > 2 * cost_ns + slack_ns();
 
-                if (longer || cost_ns > 2 * ns + SLACK_NS) {
+                if (longer || cost_ns > 2 * ns + slack_ns()) {
                         l->wary = longer || (l->wary && l->careful);
                         l->careful = CAREFUL;
                 }
@@ -274,7 +281,7 @@ static void lane_look(struct lane *l)
                         l->grant = l->passes = 0;
                 l->first = (l->first + 1) % MARKS;
                 l->count--;
-                if (expected_ns && ns > expected_ns + SLACK_NS)
+                if (expected_ns && ns > expected_ns + slack_ns())
                         lane_correct(l, m->work, (double)ns / (double)expected_ns);
         }
 }

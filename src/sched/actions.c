@@ -103,12 +103,12 @@ static bool emit_client(struct sched *s, struct client *c, struct sched_actions 
                         o->lease.lease = c->lease;
                         o->lease.patience_ns = c->revoke_patience_ns;
                 }
-                if (c->contested != c->contested_sent) {
+                if (c->bound != c->bound_sent) {
                         o = next(s, out, c, SCHED_DO_CONTESTED, 0);
                         if (!o)
                                 return false;
-                        c->contested_sent = c->contested;
-                        o->contested = c->contested;
+                        c->bound_sent = c->bound;
+                        o->bound = c->bound;
                 }
         }
         if (c->send_overdue) {

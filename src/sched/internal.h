@@ -122,7 +122,7 @@ struct client {
 
         /* to be told */
         bool dirty, send_grant, send_revoke, send_overdue;
-        bool contested, contested_sent;
+        enum sched_bound bound, bound_sent;
         uint64_t revoke_patience_ns;
 
         struct account accounts[SCHED_GPUS_MAX];

@@ -91,8 +91,15 @@ enum sched_action_type {
         SCHED_DO_REVOKE,    /* send REVOKE(lease, patience_ns) */
         SCHED_DO_REFUSE,    /* send REFUSED(code) to WANT or PIN number `of` */
         SCHED_DO_PINNED,    /* send PINNED(pinned) */
-        SCHED_DO_CONTESTED, /* send CONTESTED(contested) */
+        SCHED_DO_CONTESTED, /* send CONTESTED, with what the bound stands for */
         SCHED_DO_OVERDUE,   /* log it, kill if so configured */
+};
+
+/* How short a client is to keep its work in flight. */
+enum sched_bound {
+        SCHED_UNBOUND,
+        SCHED_BOUND_AHEAD, /* nobody waits, but what is allocated does not fit: not for ever */
+        SCHED_BOUND_SHORT, /* somebody waits, or a higher priority is near */
 };
 
 struct sched_action {
@@ -112,7 +119,7 @@ struct sched_action {
                         int code; /* -ENOMEM: commit; -ENOSPC: fixed; -EBUSY: pinned */
                 } refuse;
                 uint64_t pinned;
-                bool contested;
+                enum sched_bound bound;
         };
 };
 

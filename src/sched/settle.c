@@ -655,20 +655,24 @@ static void set_contested(struct sched *s)
 /* Work in flight has to be short where somebody waits, and before anybody does where not everything
  * fits or a higher priority is near: what is in flight when the wait begins was submitted before
  * it. */
-static bool work_is_bounded(const struct sched *s, const struct client *c)
+static enum sched_bound bound_of(const struct sched *s, const struct client *c)
 {
+        enum sched_bound bound = SCHED_UNBOUND;
         unsigned gpu;
 
         FOR_EACH_GPU_OF (c, gpu) {
                 const struct gpu *g = &s->gpu[gpu];
 
                 if (g->contested)
-                        return true;
-                if (s->config.mode != SCHED_MODE_OFF &&
-                    (g->oversubscribed || c->priority < g->top_priority))
-                        return true;
+                        return SCHED_BOUND_SHORT;
+                if (s->config.mode == SCHED_MODE_OFF)
+                        continue;
+                if (c->priority < g->top_priority)
+                        return SCHED_BOUND_SHORT;
+                if (g->oversubscribed)
+                        bound = SCHED_BOUND_AHEAD;
         }
-        return false;
+        return bound;
 }
 
 static enum sched_state state_of(const struct client *c)
@@ -726,7 +730,7 @@ static void finish(struct sched *s)
 {
         for (unsigned i = 0; i < s->clients; i++) {
                 struct client *c = &s->client[i];
-                bool contested;
+                enum sched_bound bound;
                 unsigned gpu;
 
                 if (!c->used)
@@ -737,9 +741,9 @@ static void finish(struct sched *s)
                         if (c->accounts[gpu].top_up)
                                 top_up(s, c, gpu);
                 }
-                contested = work_is_bounded(s, c);
-                if (contested != c->contested) {
-                        c->contested = contested;
+                bound = bound_of(s, c);
+                if (bound != c->bound) {
+                        c->bound = bound;
                         if (!c->lost)
                                 actions_mark(s, c);
                 }

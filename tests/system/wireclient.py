@@ -77,7 +77,7 @@ class Client:
         self.sequences = {}
         self.lease = 0
         self.wants_run = False
-        self.grants = self.revokes = 0
+        self.grants = self.revokes = self.bound_ns = 0
         self.attached = None
         self.lines = b""
         self.seen = []
@@ -220,6 +220,8 @@ class Client:
             self.grants += 1
         elif message["type"] == "REVOKE":
             self.revokes += 1
+        elif message["type"] == "CONTESTED":
+            self.bound_ns = message["bound_ns"]
 
     def obey(self, timeout=0.0):
         """Take every message that is there and do what the library would. True if there was one."""

@@ -67,8 +67,8 @@ static void note(struct bench *b, const struct sched_action *a)
                 t->refused_of = a->refuse.of;
                 break;
         case SCHED_DO_CONTESTED:
-                assert_int_not_equal(t->contested, a->contested);
-                t->contested = a->contested;
+                assert_int_not_equal(t->bound, a->bound);
+                t->bound = a->bound;
                 break;
         case SCHED_DO_PINNED:
                 t->pinned[a->gpu] = a->pinned;

@@ -21,7 +21,8 @@ struct tenant {
         uint64_t commit[2], limit[2], fixed_allowed[2], pinned[2];
         uint32_t sequence[2];
         uint64_t lease;
-        bool revoked, contested, overdue;
+        bool revoked, overdue;
+        enum sched_bound bound;
         bool stays; /* it says that nothing of it can leave */
         uint64_t patience_ns;
         int refused; /* code of the last refusal */

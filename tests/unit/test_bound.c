@@ -11,6 +11,7 @@
 #include "preload/quiet.h"
 
 #define BOUND_NS (10 * NSEC_PER_MSEC)
+#define AHEAD_NS (40 * NSEC_PER_MSEC) /* where nobody waits yet */
 #define STREAM   ((CUstream)0x1000)
 
 struct core core;
@@ -40,15 +41,30 @@ struct CUevent_st {
 };
 
 static uint64_t queue_end_ns; /* when all that was submitted is done */
+static uint64_t slice_ns; /* another program has the GPU every other one of these; 0: nobody has */
 
 static uint64_t queue_left_ns(void)
 {
         return sub_sat(queue_end_ns, clock_now_ns());
 }
 
+/* When work that may begin at a time is done. */
+static uint64_t done_at(uint64_t begin_ns, uint64_t ns)
+{
+        while (slice_ns) {
+                uint64_t in_turn = begin_ns % (2 * slice_ns), left = sub_sat(slice_ns, in_turn);
+
+                if (left >= ns)
+                        break;
+                ns -= left;
+                begin_ns += 2 * slice_ns - in_turn;
+        }
+        return begin_ns + ns;
+}
+
 static void queue_submit(uint64_t ns)
 {
-        queue_end_ns = MAX(queue_end_ns, clock_now_ns()) + ns;
+        queue_end_ns = done_at(MAX(queue_end_ns, clock_now_ns()), ns);
 }
 
 static CUresult event_create(CUevent *ret, unsigned int flags)
@@ -123,7 +139,7 @@ static uint64_t fresh; /* work that was never seen before */
 
 static int setup(void **state)
 {
-        queue_end_ns = 0;
+        queue_end_ns = slice_ns = 0;
         fresh++;
         bound_forget_stream(STREAM);
         bound_set(BOUND_NS);
@@ -245,6 +261,22 @@ static void a_mixture_that_takes_longer_is_measured_one_by_one(void **state)
         }
 }
 
+/* What lies between two marks takes longer or not as the other's turns fall. */
+static void beside_another_program_the_queue_does_not_run_dry(void **state)
+{
+        unsigned ran_dry = 0;
+
+        slice_ns = 4 * NSEC_PER_MSEC;
+        bound_set(AHEAD_NS);
+        for (unsigned i = 0; i < 12000; i++) {
+                unsigned kind = i % 300;
+                uint64_t left = submit(fresh + 1000 * kind, (10 + kind * 7 % 80) * NSEC_PER_USEC);
+
+                ran_dry += i >= 600 && left == 0; /* until then it is found out what each takes */
+        }
+        assert_true(ran_dry < 100);
+}
+
 static void what_was_submitted_before_the_bound_is_waited_for(void **state)
 {
         for (unsigned known = 0; known < 2; known++) {
@@ -310,6 +342,8 @@ int main(void)
                 cmocka_unit_test_setup_teardown(what_takes_longer_than_it_did_is_noticed, setup,
                                                 teardown),
                 cmocka_unit_test_setup_teardown(a_mixture_that_takes_longer_is_measured_one_by_one,
+                                                setup, teardown),
+                cmocka_unit_test_setup_teardown(beside_another_program_the_queue_does_not_run_dry,
                                                 setup, teardown),
                 cmocka_unit_test_setup_teardown(what_was_submitted_before_the_bound_is_waited_for,
                                                 setup, teardown),

@@ -37,7 +37,7 @@ static void clients_that_fit_run_together_undisturbed(void **state)
         struct tenant *a = runner(b, 0, 480 * MIB), *c = runner(b, 0, 480 * MIB);
 
         pass(b, 3600 * NSEC_PER_SEC);
-        assert_false(a->revoked || c->revoked || a->contested || c->contested);
+        assert_false(a->revoked || c->revoked || a->bound || c->bound);
         assert_int_not_equal(a->lease, c->lease);
 }
 
@@ -49,7 +49,7 @@ static void a_hand_off_moves_only_what_is_missing_and_step_by_step(void **state)
 
         assert_int_equal(t->limit[0], 270 * MIB); /* what was free */
         assert_int_equal(state_of(b, t), SCHED_RESTORING);
-        assert_true(a->contested && t->contested);
+        assert_true(a->bound == SCHED_BOUND_SHORT && t->bound == SCHED_BOUND_SHORT);
         assert_int_equal(sched_client_view(b->s, t->id, b->now_ns, &v), 0);
         assert_true(v.blocker == a->id);
         pass(b, FIXED_QUANTUM_NS - 1);
@@ -684,24 +684,24 @@ static void contested_is_said_once_and_lifted_after_a_while(void **state)
         BENCH;
         struct tenant *a = runner(b, 0, 900 * MIB), *t = waiter(b, 0, 400 * MIB);
 
-        assert_true(a->contested);
+        assert_int_equal(a->bound, SCHED_BOUND_SHORT);
         idle(b, a, true);
         pass(b, NSEC_PER_SEC);
         drained(b, a);
         evict_to(b, a, a->limit[0]);
         restore(b, t);
         assert_int_not_equal(t->lease, 0);
-        assert_true(a->contested && t->contested);
+        assert_true(a->bound == SCHED_BOUND_SHORT && t->bound == SCHED_BOUND_SHORT);
         gone(b, a);
         pass(b, 1900 * NSEC_PER_MSEC);
-        assert_true(t->contested);
+        assert_int_equal(t->bound, SCHED_BOUND_SHORT);
         pass(b, 200 * NSEC_PER_MSEC);
-        assert_false(t->contested);
+        assert_int_equal(t->bound, SCHED_UNBOUND);
         pass(b, 600 * NSEC_PER_SEC);
-        assert_false(t->contested);
+        assert_int_equal(t->bound, SCHED_UNBOUND);
 }
 
-static void work_is_short_where_not_everything_fits_even_if_nobody_waits(void **state)
+static void work_is_bounded_where_not_everything_fits_even_if_nobody_waits(void **state)
 {
         BENCH;
         struct tenant *a = runner(b, 0, 900 * MIB), *t = waiter(b, 0, 400 * MIB);
@@ -712,13 +712,13 @@ static void work_is_short_where_not_everything_fits_even_if_nobody_waits(void **
         evict_to(b, a, a->limit[0]);
         restore(b, t);
         pass(b, 600 * NSEC_PER_SEC); /* a wants nothing, but may at any moment */
-        assert_true(a->contested && t->contested);
+        assert_true(a->bound == SCHED_BOUND_AHEAD && t->bound == SCHED_BOUND_AHEAD);
         a->allocated[0] = a->backed[0] = 400 * MIB;
         usage(b, a);
         pass(b, 1900 * NSEC_PER_MSEC);
-        assert_true(a->contested && t->contested);
+        assert_true(a->bound == SCHED_BOUND_AHEAD && t->bound == SCHED_BOUND_AHEAD);
         pass(b, 200 * NSEC_PER_MSEC);
-        assert_false(a->contested || t->contested);
+        assert_true(a->bound == SCHED_UNBOUND && t->bound == SCHED_UNBOUND);
 }
 
 static void work_beside_a_higher_priority_is_short_before_it_asks(void **state)
@@ -726,14 +726,14 @@ static void work_beside_a_higher_priority_is_short_before_it_asks(void **state)
         BENCH;
         struct tenant *low = runner(b, 0, 400 * MIB), *high;
 
-        assert_false(low->contested);
+        assert_int_equal(low->bound, SCHED_UNBOUND);
         high = join(b, 3);
-        assert_true(low->contested);
-        assert_false(high->contested);
+        assert_int_equal(low->bound, SCHED_BOUND_SHORT);
+        assert_int_equal(high->bound, SCHED_UNBOUND);
         pass(b, 600 * NSEC_PER_SEC);
-        assert_true(low->contested);
+        assert_int_equal(low->bound, SCHED_BOUND_SHORT);
         gone(b, high);
-        assert_false(low->contested);
+        assert_int_equal(low->bound, SCHED_UNBOUND);
 }
 
 static void auto_quantum(struct sched_config *c)
@@ -995,7 +995,7 @@ int main(void)
                 cmocka_unit_test(the_higher_priority_is_served_at_once),
                 cmocka_unit_test(a_lower_priority_never_ends_a_higher_ones_turn),
                 cmocka_unit_test(contested_is_said_once_and_lifted_after_a_while),
-                cmocka_unit_test(work_is_short_where_not_everything_fits_even_if_nobody_waits),
+                cmocka_unit_test(work_is_bounded_where_not_everything_fits_even_if_nobody_waits),
                 cmocka_unit_test(work_beside_a_higher_priority_is_short_before_it_asks),
                 cmocka_unit_test(the_quantum_follows_what_hand_offs_cost),
                 cmocka_unit_test(a_lease_covers_all_gpus_of_a_process),
