@@ -6,13 +6,20 @@ OPEN = "open"  # the interval holds the goal: neither met nor missed
 MARKS = {None: "", True: "met", False: "**short**", OPEN: "open"}
 
 
-def head(title, file, results):
-    m = results["machine"]
+def where(m):
     others = f" (one of the machine's {m['gpus']})" if m.get("gpus", 1) > 1 else ""
+    return (f"{m['gpu']}{others}, {m['gpu_memory']}, driver {m['driver']}; {m['processors']} processors, {m['host_memory_gib']} GiB of"
+            f" RAM, kernel {m['kernel']}, glibc {m['libc']}. Commit {m['commit']}, {m['date']}.")
+
+
+def head(title, file, results):
+    runs = {}  # earlier ones, and what is kept of each
+    for name, machine in results.get("earlier", {}).items():
+        runs.setdefault(where(machine), []).append(f"`{name}`")
+    but = f", but for those of {', '.join(n for names in runs.values() for n in names)}" if runs else ""
     return [f"# {title}", "",
-            f"{m['gpu']}{others}, {m['gpu_memory']}, driver {m['driver']}; {m['processors']} processors, {m['host_memory_gib']} GiB of"
-            f" RAM, kernel {m['kernel']}, glibc {m['libc']}. Commit {m['commit']}, {m['date']}. Every figure is from this run;"
-            f" [{file}.json]({file}.json) holds all of them.", ""]
+            f"{where(results['machine'])} Every figure is from this run{but}; [{file}.json]({file}.json) holds all of them.", "",
+            *(line for run, names in runs.items() for line in (f"Of {', '.join(names)}: {run}", ""))]
 
 
 def table(figures):

@@ -235,8 +235,9 @@ def bus(part):
 # ---- alone, against the plain driver ----
 
 STEPS = ("resnet50", "transformer")
-PROCESS_PAIRS = 3  # what differs from process to process is not seen within a pair of them
-PAIRS = 7          # of measurements, of each of them
+PROCESS_PAIRS = 4  # what differs from process to process is not seen within a pair of them
+PAIRS = 10         # of measurements, of each of them: many short ones, for a shared machine stalls one now and then
+MEASURED_S = 0.25  # each
 LAUNCH_PAIRS = 60
 
 
@@ -257,35 +258,49 @@ def overhead(part, result):
     for p in small.values():
         p.close()
         p.wait(part.deadline)
-    times = {net: [] for net in STEPS}  # of each pair of processes
+    times, copies = {net: [] for net in STEPS}, []  # of each pair of processes
+    processors = {net: {False: [], True: []} for net in STEPS}
     for n in range(PROCESS_PAIRS):
         if n and part.left() < 40:
             break
-        steps(part, n, times)
+        steps(part, n, times, processors, copies)
     for net, found in times.items():
-        plain, shared = ([x for one in found for x in one[kind]] for kind in (False, True))
-        result[net] = {**suite.paired(plain, shared),
-                       "of_processes_percent": [round(100 * statistics.median(b / a - 1 for a, b in zip(one[False], one[True])), 3)
-                                                for one in found]}
+        result[net] = among(found)
+        result[net]["processors"] = suite.paired(processors[net][False], processors[net][True])
+    result["copy_gb_s"] = copies
 
 
-def steps(part, n, times):
+def among(found, rates=False):
+    """Of each pair of processes, or of groups of them, what was measured of the plain ones and of the others."""
+    plain, shared = ([x for one in found for x in one[kind]] for kind in (False, True))
+    return {**suite.paired(plain, shared, rates),
+            "of_processes_percent": [round(100 * statistics.median(b / a - 1 for a, b in zip(one[False], one[True])), 3)
+                                     for one in found],
+            "of_processes": [{"plain": one[False], "sublet": one[True]} for one in found]}
+
+
+def ready(part, p):
+    """Gigabytes a second that it copies in."""
+    return p.expect("ready", part.deadline)["copy_gb_s"][0]
+
+
+def steps(part, n, times, processors, copies):
     """Steps of two processes, one under sublet and one not, in turns."""
     nets = [argument for net in STEPS for argument in ("--net", net)]
     trainers = {shared: part.trainer(*nets, "--warm-up", 10, name=f"{'shared' if shared else 'plain'}-{n}", shared=shared)
-                for shared in (False, True)}
-    for p in trainers.values():
-        p.expect("ready", part.deadline)
+                for shared in order(n)}
+    copies.append({"sublet" if shared else "plain": ready(part, p) for shared, p in trainers.items()})
     for net in STEPS:
         found = {False: [], True: []}
         for pair in range(-1, PAIRS):
             if part.left() < 4:
                 break
             for shared in order(pair):
-                trainers[shared].say(f"measure {net} 0.7")
-                took = trainers[shared].expect("measured", part.deadline)["median_s"]
+                trainers[shared].say(f"measure {net} {MEASURED_S}")
+                took = trainers[shared].expect("measured", part.deadline)
                 if pair >= 0:  # the first is for clocks and caches
-                    found[shared].append(took)
+                    found[shared].append(took["median_s"])
+                    processors[net][shared].append(took["cpu_s"])
         times[net].append(found)
     for p in trainers.values():
         p.close()
@@ -314,39 +329,25 @@ def gate(part, result):
 # ---- two that fit, beside one that is evicted ----
 
 
+FIT_GROUPS = 2  # of processes, one after the other
+FIT_PAIRS = 5
+
+
 def fit(part, result):
     """Two trainings at once, with a third client evicted and idle, against the plain driver's two."""
-    part.daemon()
-    idle = part.program("hold", "--bytes", size(100), "--block", size(1), name="idle")
+    part.daemon(capacity=size(120))  # what is left is the plain ones', whom nobody makes room for
+    idle = part.program("hold", "--bytes", size(90), "--block", size(1), name="idle")
     idle.expect("filled", part.deadline)
-    groups = {}
-    for shared in (False, True):
-        # What the shared pair holds pushes the idle client out; the plain pair needs no ballast for its speed.
-        ballast = 32 if shared else 0
-        groups[shared] = [part.trainer("--net", "resnet50", "--warm-up", 10, "--ballast-gib", ballast, "--seed", seed,
-                                       name=f"fit-{'shared' if shared else 'plain'}-{seed}", shared=shared)
-                          for seed in (1, 2)]
-    for group in groups.values():
-        for p in group:
-            p.expect("ready", part.deadline)
-    totals = {False: [], True: []}
-    for pair in range(-1, 8):
-        if part.left() < 8:
+    found, copies = [], []
+    for n in range(FIT_GROUPS):
+        if n and part.left() < 50:
             break
-        for shared in order(pair):
-            for p in groups[shared]:
-                p.say("measure resnet50 2.5")
-            answers = [p.expect("measured", part.deadline) for p in groups[shared]]
-            if pair >= 0:  # the first pair is for the clocks
-                totals[shared].append(sum(1 / a["mean_s"] for a in answers))
-    clients = {c["name"]: c for c in part.gpu()["clients"]}
-    result["idle_evicted_gib"] = round(clients["idle"]["evicted"] / GIB, 1)
-    result["handoffs_of_the_two"] = sum(c["handoffs"] for n, c in clients.items() if n.startswith("fit-shared"))
-    result["steps_per_second"] = suite.paired(totals[False], totals[True])
-    result["ratio"] = round(statistics.median(s / p for p, s in zip(totals[False], totals[True])), 4)
-    for p in (*groups[False], *groups[True]):
-        p.close()
-        p.wait(part.deadline)
+        handoffs = fit_group(part, n, found, copies)
+        result["handoffs_of_the_two"] = result.get("handoffs_of_the_two", 0) + handoffs
+    result["idle_evicted_gib"] = round(next(c["evicted"] for c in part.gpu()["clients"] if c["name"] == "idle") / GIB, 1)
+    result["steps_per_second"] = among(found, rates=True)
+    result["copy_gb_s"] = copies
+    result["ratio"] = round(1 + result["steps_per_second"]["difference_percent"] / 100, 4)
     idle.say("verify")
     idle.expect("done", part.deadline)
     result["idle_unharmed"] = True
@@ -354,12 +355,40 @@ def fit(part, result):
         raise Failure("the third client was not evicted")
 
 
+def fit_group(part, n, found, copies):
+    """Two processes of each kind. Returns hand-offs of those under sublet."""
+    groups = {}
+    for shared in order(n):
+        # What the shared pair holds pushes the idle client out; the plain pair needs no ballast for its speed.
+        ballast = 32 if shared else 0
+        groups[shared] = [part.trainer("--net", "resnet50", "--warm-up", 10, "--ballast-gib", ballast, "--seed", seed,
+                                       name=f"fit-{'shared' if shared else 'plain'}-{n}-{seed}", shared=shared)
+                          for seed in (1, 2)]
+    copies.append({"sublet" if shared else "plain": [ready(part, p) for p in group] for shared, group in groups.items()})
+    totals = {False: [], True: []}
+    for pair in range(-1, FIT_PAIRS):
+        if part.left() < 8:
+            break
+        for shared in order(pair):
+            for p in groups[shared]:
+                p.say("measure resnet50 2")
+            answers = [p.expect("measured", part.deadline) for p in groups[shared]]
+            if pair >= 0:  # the first pair is for the clocks
+                totals[shared].append(sum(1 / a["mean_s"] for a in answers))
+    found.append(totals)
+    handoffs = sum(c["handoffs"] for c in part.gpu()["clients"] if c["name"].startswith("fit-shared"))
+    for p in (*groups[False], *groups[True]):
+        p.close()
+        p.wait(part.deadline)
+    return handoffs
+
+
 # name -> (function, seconds it may take)
 PARTS = {
     "programs": (programs, 75),
     "main": (main_job, 180),
     "handoff": (handoff, 60),
-    "overhead": (overhead, 150),
+    "overhead": (overhead, 180),
     "gate": (gate, 20),
-    "fit": (fit, 75),
+    "fit": (fit, 130),
 }

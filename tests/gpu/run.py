@@ -53,11 +53,24 @@ PAGES = (
 PARTS = {name: part for _, _, shown, _ in PAGES for name, part in shown.items()}
 
 
-def write(out, results):
+def with_earlier(path, own):
+    """And what a page has of parts that are not in these results."""
+    if not os.path.exists(path):
+        return own
+    with open(path, encoding="utf-8") as f:
+        old = json.load(f)
+    kept = {n: p for n, p in old["parts"].items() if n not in own["parts"]}
+    runs = {n: old.get("earlier", {}).get(n, old["machine"]) for n in kept}
+    return {**own, "parts": {**kept, **own["parts"]}, "earlier": runs} if kept else own
+
+
+def write(out, results, add=False):
     for name, title, shown, how in PAGES:
         own = {**results, "parts": {n: p for n, p in results["parts"].items() if n in shown}}
         if not own["parts"]:
             continue
+        if add:
+            own = with_earlier(os.path.join(out, name + ".json"), own)
         for ending, text in ((".json", json.dumps(own, indent=1) + "\n"), (".md", "\n".join([*pages.head(title, name, own), *how.page(own)]))):
             path = os.path.join(out, name + ending)
             with open(path + ".new", "w", encoding="utf-8") as f:
@@ -101,6 +114,8 @@ def main():
                         help="touch so much host memory first, where a virtual machine gets it on first use")
     parser.add_argument("--limit", type=float, default=475, help="seconds for everything")
     parser.add_argument("--render", metavar="JSON", help="only write the page of an earlier run")
+    parser.add_argument("--add", action="store_true", help="keep what the pages in --out have of parts that are not run;"
+                        " they say of which run that is")
     parser.add_argument("--rehearse", action="store_true", help="on the simulated driver of --build, a card of 140 MiB;"
                         " no figure of it means anything")
     arguments = parser.parse_args()
@@ -109,7 +124,7 @@ def main():
     os.makedirs(arguments.out, exist_ok=True)
     if arguments.render:
         with open(arguments.render, encoding="utf-8") as f:
-            write(arguments.out, json.load(f))
+            write(arguments.out, json.load(f), arguments.add)
         return 0
     chosen = arguments.only.split(",") if arguments.only else list(parts.PARTS)
     unknown = [n for n in chosen if n not in PARTS]
@@ -129,7 +144,7 @@ def main():
     for name in chosen:
         results["parts"][name] = run_part(name, build, arguments.out, arguments.limit - (time.monotonic() - began))
         results["seconds"] = round(time.monotonic() - began, 1)
-        write(arguments.out, results)
+        write(arguments.out, results, arguments.add)
     figures = [f for *_, how in PAGES for f in how.figures(results["parts"])]
     for what, measured, goal, met in figures:
         print(f"{pages.MARKS[met].strip('*'):<6}{what}: {measured}" + (f" ({goal})" if goal else ""))

@@ -54,6 +54,18 @@ class Pictures:
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.02, momentum=0.9)
         self.n = 0
 
+    def copy_gb_s(self):
+        """How fast the card reads the pictures; where they came to lie in host memory makes a difference."""
+        there = torch.empty_like(self.pictures, device="cuda")
+        times = []
+        for _ in range(5):
+            torch.cuda.synchronize()
+            began = time.monotonic()
+            there.copy_(self.pictures, non_blocking=True)
+            torch.cuda.synchronize()
+            times.append(time.monotonic() - began)
+        return round(there.nbytes / min(times) / 1e9, 1)
+
     def step(self):
         start = self.n * self.BATCH % self.COUNT
         self.n += 1
@@ -160,9 +172,10 @@ def train(net, ballast, steps, epoch):
 
 
 def measure(net, seconds):
-    """Median of whole rounds of ten steps, each with one synchronise at its end."""
+    """Median of whole rounds of ten steps, each with one synchronise at its end; and of the processors, seconds a step."""
     rounds = []
     torch.cuda.synchronize()
+    processors = time.process_time()
     began = end = time.monotonic()
     while end - began < seconds:
         start = end
@@ -173,7 +186,8 @@ def measure(net, seconds):
         rounds.append((end - start) / 10)
     rounds.sort()
     return {"median_s": rounds[len(rounds) // 2], "mean_s": (end - began) / (10 * len(rounds)),
-            "steps": 10 * len(rounds), "seconds": end - began}
+            "steps": 10 * len(rounds), "seconds": end - began,
+            "cpu_s": (time.process_time() - processors) / (10 * len(rounds))}
 
 
 def main():
@@ -198,7 +212,8 @@ def main():
     ballast = Ballast(arguments.ballast_gib, arguments.seed)
     torch.cuda.synchronize()
     say("ready", allocated=torch.cuda.memory_allocated(), reserved=torch.cuda.memory_reserved(),
-        free=torch.cuda.mem_get_info()[0], total=torch.cuda.mem_get_info()[1])
+        free=torch.cuda.mem_get_info()[0], total=torch.cuda.mem_get_info()[1],
+        copy_gb_s=[net.copy_gb_s() for net in nets.values() if isinstance(net, Pictures)])
     for line in sys.stdin:
         words = line.split()
         if not words:

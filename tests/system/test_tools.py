@@ -121,12 +121,31 @@ def test_a_page_of_measurements_shows_what_its_json_holds(tmp_path, figures):
         assert (tmp_path / page).read_text() == f.read()
 
 
+MACHINE = {"gpu": "a", "gpu_memory": "b", "driver": "c", "processors": 1, "host_memory_gib": 1, "kernel": "d", "libc": "e",
+           "commit": "f", "date": "g"}
+
+
+def test_a_page_says_which_of_its_parts_are_of_an_earlier_run(tmp_path):
+    def run(commit, **parts):
+        results = tmp_path / "results.json"
+        results.write_text(json.dumps({"machine": {**MACHINE, "commit": commit}, "seconds": 1.0, "parts": parts}))
+        done = gpu_suite("--render", results, "--add", "--out", tmp_path)
+        assert done.returncode == 0, done.stderr
+
+    for commit, parts in (("first", ("programs", "main", "fit")), ("second", ("main",)), ("third", ("fit",))):
+        run(commit, **{name: {"error": f"{name} of the {commit}"} for name in parts})
+    said = (tmp_path / "h200-core.md").read_text()
+    assert "Commit third, g. Every figure is from this run, but for those of `programs`, `main`;" in said
+    assert re.search("Of `programs`: .* Commit first", said) and re.search("Of `main`: .* Commit second", said)
+    for right in ("programs of the first", "main of the second", "fit of the third"):
+        assert right in said
+    assert "fit of the first" not in said
+
+
 def pages_of(tmp_path, parts):
     """All that the pages say of such results."""
-    machine = {"gpu": "a", "gpu_memory": "b", "driver": "c", "processors": 1, "host_memory_gib": 1, "kernel": "d", "libc": "e",
-               "commit": "f", "date": "g"}
     results = tmp_path / "results.json"
-    results.write_text(json.dumps({"machine": machine, "seconds": 1.0, "parts": parts}))
+    results.write_text(json.dumps({"machine": MACHINE, "seconds": 1.0, "parts": parts}))
     done = gpu_suite("--render", results, "--out", tmp_path / "pages")
     assert done.returncode == 0, done.stderr
     return "".join(p.read_text() for p in (tmp_path / "pages").glob("*.md"))
