@@ -391,7 +391,8 @@ CUresult stream_new(CUcontext c, unsigned flags, int priority, CUstream *ret_str
         s->flags = flags;
         s->priority = priority > 0 ? 0 : priority < -5 ? -5 : priority;
         s->id = ++stream_last_id;
-        s->legacy = s->destroyed = false;
+        s->legacy = false;
+        s->destroyed = false;
         s->first = NULL;
         s->last = &s->first;
         s->capture = NULL;
