@@ -15,12 +15,9 @@
 #include "daemon/meet.h"
 
 #define HOST_MOST (UINT64_C(1) << 50) /* more than any machine has: a lie */
-/* Of work in flight. Between programs that run together and have the GPU in turns of milliseconds,
- * a short one leaves gaps: two trainings beside an idle third lost 4.6 % by it (H200). */
-#define BOUND_SHORT_NS (10 * NSEC_PER_MSEC)
-#define BOUND_AHEAD_NS (40 * NSEC_PER_MSEC)
-#define WISH_NS        (NSEC_PER_SEC / 2) /* for other daemons to answer */
-#define CHAIN_MAX      16 /* of those who wait for one another: enough to find who is at its end */
+#define BOUND_NS  (10 * NSEC_PER_MSEC)
+#define WISH_NS   (NSEC_PER_SEC / 2) /* for other daemons to answer */
+#define CHAIN_MAX 16 /* of those who wait for one another: enough to find who is at its end */
 
 void session_begin(struct server *s)
 {
@@ -116,10 +113,10 @@ static void do_pinned(struct server *s, struct client *c, const struct sched_act
 
 static void do_contested(struct server *s, struct client *c, const struct sched_action *a)
 {
-        static const uint64_t ns[] = {
-                [SCHED_BOUND_AHEAD] = BOUND_AHEAD_NS, [SCHED_BOUND_SHORT] = BOUND_SHORT_NS};
+        static const enum wire_contested as[] = {
+                [SCHED_BOUND_SHORT] = WIRE_CONTESTED_NOW, [SCHED_BOUND_AHEAD] = WIRE_CONTESTED_MAY};
         struct wire_message m = {.header = {WIRE_CONTESTED, WIRE_NO_GPU, 0},
-                                 .CONTESTED.bound_ns = ns[a->bound]};
+                                 .CONTESTED.contested = as[a->bound]};
 
         client_send(c, &m);
 }
@@ -258,6 +255,7 @@ static void send_attached(struct client *c, unsigned gpu, unsigned ordinal)
         m.ATTACHED.visible_bytes = v.visible;
         m.ATTACHED.context_bytes = gpus_context_bytes(v.capacity);
         m.ATTACHED.block_bytes = gpus_block_bytes(v.capacity);
+        m.ATTACHED.bound_ns = BOUND_NS;
         client_send(c, &m);
 }
 

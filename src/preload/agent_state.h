@@ -35,6 +35,7 @@ struct agent_state {
         uint32_t minor; /* the daemon's */
         bool who_asked; /* the answer is awaited */
         char holder[160];
+        uint64_t bound_ns; /* as the daemon said at the last ATTACHED: one value for all GPUs */
 
         bool revoking; /* a drain is on */
         uint64_t revoked_ns, patience_ns, progress_ns;

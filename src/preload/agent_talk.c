@@ -456,6 +456,7 @@ static void on_attached(const struct wire_message *m)
         g->visible = m->ATTACHED.visible_bytes;
         g->context_bytes = m->ATTACHED.context_bytes;
         g->block_bytes = MAX(m->ATTACHED.block_bytes, HEAP_GRANULARITY);
+        agent.bound_ns = m->ATTACHED.bound_ns;
         if (agent.warned)
                 log_warning("the daemon in %s is back: sharing again", agent.where),
                         agent.warned = false;
@@ -545,7 +546,10 @@ static void on_revoke(const struct wire_message *m)
 
 static void on_contested(const struct wire_message *m)
 {
-        bound_set(m->CONTESTED.bound_ns);
+        const uint64_t times[] = {[WIRE_CONTESTED_NOW] = 1, [WIRE_CONTESTED_MAY] = WIRE_MAY_TIMES};
+
+        bound_set(agent.bound_ns *
+                  times[MIN(m->CONTESTED.contested, (uint64_t)WIRE_CONTESTED_MAY)]);
 }
 
 static void on_holder(const struct wire_message *m)

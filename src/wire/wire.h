@@ -63,6 +63,17 @@ enum wire_drain_failure {
         WIRE_DRAIN_CAPTURE = 3, /* a capture goes on */
 };
 
+/* How short work in flight is kept: to bound_ns (ATTACHED) while somebody waits, and to more where
+ * nobody does but not everything fits: programs that run together get the GPU in turns of
+ * milliseconds, and a short queue runs dry between them (two trainings beside an idle third lost
+ * 4.6 % by it, H200). Who does not know MAY keeps to bound_ns. */
+enum wire_contested {
+        WIRE_CONTESTED_NOT,
+        WIRE_CONTESTED_NOW,
+        WIRE_CONTESTED_MAY, /* be at any moment */
+};
+#define WIRE_MAY_TIMES 4u
+
 /* The client holds it so already, as after a lost connection: nothing is asked, nothing answered.
  */
 #define WIRE_PIN_HELD 1u

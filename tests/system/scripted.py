@@ -40,7 +40,7 @@ class Scripted:
         return self.expect("ATTACH")
 
     def answer(self, commit, backed, fixed):
-        self.send("ATTACHED", gpu=0, visible_bytes=30 * MIB, context_bytes=MIB, block_bytes=2 * MIB)
+        self.send("ATTACHED", gpu=0, visible_bytes=30 * MIB, context_bytes=MIB, block_bytes=2 * MIB, bound_ns=10**7)
         self.say_limit(commit=commit, backed=backed, fixed=fixed)
 
     def say_limit(self, **figures):

@@ -155,6 +155,7 @@ def test_attach_tells_the_visible_size(daemon, client):
     assert c.attached["visible_bytes"] == gpu["visible"] < GIB
     assert c.attached["block_bytes"] == 2 * MIB
     assert c.attached["context_bytes"] == GIB // 256
+    assert c.attached["bound_ns"] == 10_000_000
     assert c.limit["sequence"] > 0
 
 
@@ -252,19 +253,22 @@ def test_an_idle_client_gives_way(daemon, client):
     assert a.revokes == 1
 
 
+NOW, MAY = 1, 2  # enum wire_contested
+
+
 def test_work_in_flight_is_short_while_somebody_waits_and_less_so_where_somebody_may(daemon, client):
     daemon(*CARD)
     a, b = client("a").start(), client("b").start()
     a.allocate(700 * MIB)
     obey_until([a], lambda: a.lease)
-    assert a.bound_ns == 0
+    assert a.contested == 0
     b.allocate(700 * MIB)
-    obey_until([a, b], lambda: a.bound_ns == 10_000_000)
+    obey_until([a, b], lambda: a.contested == NOW)
     a.wants_run = False
     obey_until([a, b], lambda: b.lease)
-    obey_until([a, b], lambda: a.bound_ns == b.bound_ns == 40_000_000)  # some time after nobody waits any more
+    obey_until([a, b], lambda: a.contested == b.contested == MAY)  # some time after nobody waits any more
     a.kill()
-    obey_until([b], lambda: b.bound_ns == 0)
+    obey_until([b], lambda: b.contested == 0)
 
 
 # ---- loss and return ----

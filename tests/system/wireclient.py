@@ -77,7 +77,7 @@ class Client:
         self.sequences = {}
         self.lease = 0
         self.wants_run = False
-        self.grants = self.revokes = self.bound_ns = 0
+        self.grants = self.revokes = self.contested = 0
         self.attached = None
         self.lines = b""
         self.seen = []
@@ -221,7 +221,7 @@ class Client:
         elif message["type"] == "REVOKE":
             self.revokes += 1
         elif message["type"] == "CONTESTED":
-            self.bound_ns = message["bound_ns"]
+            self.contested = message["contested"]
 
     def obey(self, timeout=0.0):
         """Take every message that is there and do what the library would. True if there was one."""
