@@ -76,7 +76,8 @@ def test_equal_under_torture_in_overflow_mode(world, name):
     for run in runs:
         assert result(run.ok()) == result(plain)
         assert run.err() == ""
-        assert sum(times(world, run.pid)) > 0
+    # So little of each is on the card that the random part of one may be nothing.
+    assert sum(sum(times(world, run.pid)) for run in runs) > 0
     for p in world.card()["processes"]:
         if p["pid"] in [run.pid for run in runs]:
             assert p["mapped_d2h_bytes"] > 0, "nothing of it lay on the host"
