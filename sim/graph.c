@@ -139,14 +139,15 @@ static CUresult graph_enter(const char *function, CUgraph g)
         return g && g->magic == MAGIC_GRAPH ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-static CUresult node_enter(const char *function, CUgraphNode n, CUgraphNodeType type)
+CUresult graph_node_enter(const char *function, CUgraphNode n, CUgraphNodeType type,
+                          const void *params)
 {
         CUresult r = api_enter(function, API_ANY, NULL);
 
         if (r != CUDA_SUCCESS)
                 return r;
-        return n && n->magic == MAGIC_NODE && n->type == type ? CUDA_SUCCESS
-                                                              : CUDA_ERROR_INVALID_VALUE;
+        return n && n->magic == MAGIC_NODE && n->type == type && params ? CUDA_SUCCESS
+                                                                        : CUDA_ERROR_INVALID_VALUE;
 }
 
 EXPORT CUresult cuGraphCreate(CUgraph *ret_graph, unsigned int flags)
@@ -254,7 +255,7 @@ EXPORT CUresult cuGraphKernelNodeSetParams_v2(CUgraphNode node,
                                               const CUDA_KERNEL_NODE_PARAMS *node_params)
 {
         struct work w;
-        CUresult r = node_enter(__func__, node, CU_GRAPH_NODE_TYPE_KERNEL);
+        CUresult r = graph_node_enter(__func__, node, CU_GRAPH_NODE_TYPE_KERNEL, node_params);
 
         if (r == CUDA_SUCCESS)
                 r = graph_kernel_work(node_params, &w);
@@ -299,12 +300,10 @@ EXPORT CUresult cuGraphAddMemcpyNode(CUgraphNode *ret_node, CUgraph graph,
 
 EXPORT CUresult cuGraphMemcpyNodeGetParams(CUgraphNode node, CUDA_MEMCPY3D *node_params)
 {
-        CUresult r = node_enter(__func__, node, CU_GRAPH_NODE_TYPE_MEMCPY);
+        CUresult r = graph_node_enter(__func__, node, CU_GRAPH_NODE_TYPE_MEMCPY, node_params);
 
         if (r != CUDA_SUCCESS)
                 return r;
-        if (!node_params)
-                return CUDA_ERROR_INVALID_VALUE;
         copy_to_3d(&node->work.copy, node_params);
         return CUDA_SUCCESS;
 }
@@ -312,12 +311,10 @@ EXPORT CUresult cuGraphMemcpyNodeGetParams(CUgraphNode node, CUDA_MEMCPY3D *node
 EXPORT CUresult cuGraphMemcpyNodeSetParams(CUgraphNode node, const CUDA_MEMCPY3D *node_params)
 {
         struct work_copy w;
-        CUresult r = node_enter(__func__, node, CU_GRAPH_NODE_TYPE_MEMCPY);
+        CUresult r = graph_node_enter(__func__, node, CU_GRAPH_NODE_TYPE_MEMCPY, node_params);
 
         if (r != CUDA_SUCCESS)
                 return r;
-        if (!node_params)
-                return CUDA_ERROR_INVALID_VALUE;
         r = copy_from_3d(node_params, &w);
         if (r == CUDA_SUCCESS)
                 r = copy_check(&w, true);
@@ -353,7 +350,7 @@ EXPORT CUresult cuGraphAddMemsetNode(CUgraphNode *ret_node, CUgraph graph,
 
 EXPORT CUresult cuGraphMemsetNodeGetParams(CUgraphNode node, CUDA_MEMSET_NODE_PARAMS *node_params)
 {
-        CUresult r = node_enter(__func__, node, CU_GRAPH_NODE_TYPE_MEMSET);
+        CUresult r = graph_node_enter(__func__, node, CU_GRAPH_NODE_TYPE_MEMSET, node_params);
         const struct work_set *s;
 
         if (r != CUDA_SUCCESS)
@@ -480,11 +477,11 @@ EXPORT CUresult cuGraphAddChildGraphNode(CUgraphNode *ret_node, CUgraph graph,
 
 EXPORT CUresult cuGraphChildGraphNodeGetGraph(CUgraphNode node, CUgraph *ret_graph)
 {
-        CUresult r = node_enter(__func__, node, CU_GRAPH_NODE_TYPE_GRAPH);
+        CUresult r = graph_node_enter(__func__, node, CU_GRAPH_NODE_TYPE_GRAPH, ret_graph);
 
         if (r != CUDA_SUCCESS)
                 return r;
-        if (!ret_graph || !node->child)
+        if (!node->child)
                 return CUDA_ERROR_INVALID_VALUE;
         *ret_graph = node->child;
         return CUDA_SUCCESS;

@@ -36,6 +36,9 @@ CUresult graph_add(CUgraph g, CUgraphNodeType type, struct work *w, CUgraphNode 
 /* list ∪ more. */
 int nodes_union(CUgraphNode **list, size_t *count, CUgraphNode const *more, size_t mores);
 CUgraphNodeType graph_type_of(const struct work *w);
+/* At the begin of a call about a node of that type; params: what it reads or fills in. */
+CUresult graph_node_enter(const char *function, CUgraphNode n, CUgraphNodeType type,
+                          const void *params);
 
 /* A node's work, from its parameters as the entry points take them. */
 CUresult graph_kernel_work(const CUDA_KERNEL_NODE_PARAMS *p, struct work *ret_work);

@@ -15,22 +15,12 @@ static CUresult node_enter(const char *function, CUgraphNode n)
         return n && n->magic == MAGIC_NODE ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-static CUresult typed_enter(const char *function, CUgraphNode n, CUgraphNodeType type,
-                            const void *params)
-{
-        CUresult r = node_enter(function, n);
-
-        if (r != CUDA_SUCCESS)
-                return r;
-        return n->type == type && params ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-}
-
 /* ---- parameters ---- */
 
 EXPORT CUresult cuGraphKernelNodeGetParams_v2(CUgraphNode node,
                                               CUDA_KERNEL_NODE_PARAMS *node_params)
 {
-        CUresult r = typed_enter(__func__, node, CU_GRAPH_NODE_TYPE_KERNEL, node_params);
+        CUresult r = graph_node_enter(__func__, node, CU_GRAPH_NODE_TYPE_KERNEL, node_params);
         const struct work_kernel *k;
 
         if (r != CUDA_SUCCESS)
@@ -76,14 +66,14 @@ EXPORT CUresult cuGraphKernelNodeGetParams(CUgraphNode node,
 EXPORT CUresult cuGraphMemsetNodeSetParams(CUgraphNode node,
                                            const CUDA_MEMSET_NODE_PARAMS *node_params)
 {
-        CUresult r = typed_enter(__func__, node, CU_GRAPH_NODE_TYPE_MEMSET, node_params);
+        CUresult r = graph_node_enter(__func__, node, CU_GRAPH_NODE_TYPE_MEMSET, node_params);
 
         return r != CUDA_SUCCESS ? r : graph_set_work(node_params, &node->work);
 }
 
 EXPORT CUresult cuGraphHostNodeGetParams(CUgraphNode node, CUDA_HOST_NODE_PARAMS *node_params)
 {
-        CUresult r = typed_enter(__func__, node, CU_GRAPH_NODE_TYPE_HOST, node_params);
+        CUresult r = graph_node_enter(__func__, node, CU_GRAPH_NODE_TYPE_HOST, node_params);
 
         if (r == CUDA_SUCCESS)
                 *node_params = (CUDA_HOST_NODE_PARAMS){node->work.host.fn, node->work.host.data};
@@ -92,7 +82,7 @@ EXPORT CUresult cuGraphHostNodeGetParams(CUgraphNode node, CUDA_HOST_NODE_PARAMS
 
 EXPORT CUresult cuGraphHostNodeSetParams(CUgraphNode node, const CUDA_HOST_NODE_PARAMS *node_params)
 {
-        CUresult r = typed_enter(__func__, node, CU_GRAPH_NODE_TYPE_HOST, node_params);
+        CUresult r = graph_node_enter(__func__, node, CU_GRAPH_NODE_TYPE_HOST, node_params);
 
         if (r != CUDA_SUCCESS)
                 return r;

@@ -230,21 +230,10 @@ CUresult graph_memory_run(struct graph_memory *m, bool to_allocate)
 
 /* ---- nodes ---- */
 
-static CUresult node_enter(const char *function, CUgraphNode n, CUgraphNodeType type,
-                           const void *ret)
-{
-        CUresult r = api_enter(function, API_ANY, NULL);
-
-        if (r != CUDA_SUCCESS)
-                return r;
-        return n && n->magic == MAGIC_NODE && n->type == type && ret ? CUDA_SUCCESS
-                                                                     : CUDA_ERROR_INVALID_VALUE;
-}
-
 EXPORT CUresult cuGraphMemAllocNodeGetParams(CUgraphNode node,
                                              CUDA_MEM_ALLOC_NODE_PARAMS *ret_params)
 {
-        CUresult r = node_enter(__func__, node, CU_GRAPH_NODE_TYPE_MEM_ALLOC, ret_params);
+        CUresult r = graph_node_enter(__func__, node, CU_GRAPH_NODE_TYPE_MEM_ALLOC, ret_params);
         const struct graph_memory *m;
 
         if (r != CUDA_SUCCESS)
@@ -260,7 +249,7 @@ EXPORT CUresult cuGraphMemAllocNodeGetParams(CUgraphNode node,
 
 EXPORT CUresult cuGraphMemFreeNodeGetParams(CUgraphNode node, CUdeviceptr *ret_ptr)
 {
-        CUresult r = node_enter(__func__, node, CU_GRAPH_NODE_TYPE_MEM_FREE, ret_ptr);
+        CUresult r = graph_node_enter(__func__, node, CU_GRAPH_NODE_TYPE_MEM_FREE, ret_ptr);
 
         if (r == CUDA_SUCCESS)
                 *ret_ptr = node->work.memory->start;

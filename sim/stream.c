@@ -339,19 +339,25 @@ CUresult point_wait(CUcontext c, struct point p)
         return r;
 }
 
+/* A context, and then the green ones that are parts of it. */
+static CUcontext next_part(CUcontext c, CUcontext o)
+{
+        return o == c ? c->greens : o->next_green;
+}
+
 CUresult context_wait_locked(CUcontext c)
 {
         struct point *all;
         size_t n = 0;
 
-        for (CUcontext o = c; o; o = o == c ? c->greens : o->next_green)
+        for (CUcontext o = c; o; o = next_part(c, o))
                 for (CUstream s = o->streams; s; s = s->next_of_context)
                         n++;
         all = calloc(n ? n : 1, sizeof(*all));
         if (!all)
                 return CUDA_ERROR_OUT_OF_MEMORY;
         n = 0;
-        for (CUcontext o = c; o; o = o == c ? c->greens : o->next_green)
+        for (CUcontext o = c; o; o = next_part(c, o))
                 for (CUstream s = o->streams; s; s = s->next_of_context)
                         all[n++] = (struct point){s, s->submitted};
         for (size_t i = 0; i < n; i++)

@@ -3,6 +3,7 @@ that somebody else has put there, and users that are not who they seem."""
 
 import json
 import os
+import random
 import shutil
 import signal
 import socket
@@ -16,8 +17,9 @@ import pytest
 import world as world_module
 from world import BUILD, MIB, wait_for
 
-# Nobody's, and not those of another run of these tests: /tmp/sublet-UID has no other owner.
-GROUP = 1_000_000 + 10 * (os.getpid() % 100_000)
+# Nobody's, and not those of another run of these tests: /tmp/sublet-UID has no other owner. Not by the process's number, which
+# comes again in every container.
+GROUP = 1_000_000 + 10 * random.randrange(100_000)
 ALICE, BOB, EVE = GROUP + 1, GROUP + 2, GROUP + 3
 
 pytestmark = pytest.mark.skipif(os.getuid() != 0, reason="needs root to be several users")
@@ -543,7 +545,8 @@ def test_root_in_a_user_namespace_of_roots_making_gives_no_orders(machine, share
 
 @pytest.fixture
 def planted():
-    """/tmp/sublet-UID of a user that is nobody's, for somebody else to make; gone afterwards."""
+    """/tmp/sublet-UID of a user that is nobody's, for somebody else to make; gone afterwards. Named before the machine in a
+    test's parameters, it goes after the machine's programs."""
     if os.path.exists("/run/sublet"):
         pytest.skip("a system-wide daemon's directory is here")
     path = f"/tmp/sublet-{ALICE}"
@@ -604,7 +607,7 @@ PLANTED = {
 
 
 @pytest.mark.parametrize("what", PLANTED)
-def test_a_planted_private_daemon_is_not_used(machine, planted, what):
+def test_a_planted_private_daemon_is_not_used(planted, machine, what):
     """Neither library nor command line nor daemon touches it; each says why in a sentence, and the program runs."""
     make, owner, reason = PLANTED[what]
     directory = make(planted)
@@ -625,6 +628,9 @@ def test_a_planted_private_daemon_is_not_used(machine, planted, what):
         with pytest.raises(subprocess.TimeoutExpired):
             waiting.process.wait(0.5)
         assert heard == [], "nobody asked the planted daemon"
+        # Or, once nothing is in its way, it starts a daemon there.
+        waiting.process.kill()
+        waiting.process.wait(30)
     finally:
         for s in sockets:
             s.shutdown(socket.SHUT_RDWR)
@@ -632,7 +638,7 @@ def test_a_planted_private_daemon_is_not_used(machine, planted, what):
         shutil.rmtree(planted + ".target", ignore_errors=True)
 
 
-def test_a_file_in_the_place_of_the_directory(machine, planted):
+def test_a_file_in_the_place_of_the_directory(planted, machine):
     with open(planted, "w", encoding="utf-8"):
         pass
     p = machine.user(ALICE, "fill", "--bytes", "8MiB", "--block", "4MiB", SUBLET_DIR=None, XDG_RUNTIME_DIR=None).ok()

@@ -10,30 +10,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "cuda/cuda_abi.h"
+#include "answers.h"
 
-#define CU(base, symbol, since, flags, behaviour, stream, params, args) CUresult symbol params;
-#include "cuda/cuda_api.def"
-#undef CU
-
-#define MIB ((size_t)1 << 20)
-
-#define SAY(call)                                                           \
-        do {                                                                \
-                CUresult said = (call);                                     \
-                (void)printf("%s %s: %s = %d\n", group, role, #call, said); \
-        } while (0)
-#define NUMBER(what) ((void)printf("%s %s: %s = %lld\n", group, role, #what, (long long)(what)))
-#define NEED(call)                                                                             \
-        do {                                                                                   \
-                CUresult needed = (call);                                                      \
-                if (needed != CUDA_SUCCESS) {                                                  \
-                        (void)printf("%s %s: needs %s, got %d\n", group, role, #call, needed); \
-                        exit(1);                                                               \
-                }                                                                              \
-        } while (0)
-
-static const char *group, *role;
+const char *group;  /* in the process that asks: with its part in it */
 static int partner; /* a socket */
 static CUcontext context;
 
@@ -597,12 +576,14 @@ static const struct {
 static pid_t start(void (*function)(void), const char *who, int mine, int theirs)
 {
         pid_t child = fork();
+        char both[64];
 
         if (child == 0) {
+                (void)snprintf(both, sizeof(both), "%s %s", group, who);
+                group = both;
                 (void)alarm(60);
                 (void)close(theirs);
                 partner = mine;
-                role = who;
                 function();
                 (void)fflush(stdout);
                 exit(0);

@@ -523,6 +523,18 @@ static void pool_frees_of_others(void)
         SAY(cuMemHostGetFlags(&(unsigned){0}, (void *)(uintptr_t)p));
 }
 
+static void allocate_four(CUdeviceptr p[4])
+{
+        for (int i = 0; i < 4; i++)
+                NEED(cuMemAllocAsync(&p[i], 50 * MIB, stream));
+}
+
+static void free_four(const CUdeviceptr p[4])
+{
+        for (int i = 0; i < 4; i++)
+                NEED(cuMemFreeAsync(p[i], stream));
+}
+
 static void pool_thresholds(void)
 {
         unsigned long long v;
@@ -531,11 +543,9 @@ static void pool_thresholds(void)
 
         begin_with_streams();
         NEED(cuEventCreate(&e, CU_EVENT_DISABLE_TIMING));
-        for (int i = 0; i < 4; i++)
-                NEED(cuMemAllocAsync(&p[i], 50 * MIB, stream));
+        allocate_four(p);
         holds("four of 50 MiB", usual);
-        for (int i = 0; i < 4; i++)
-                NEED(cuMemFreeAsync(p[i], stream));
+        free_four(p);
         holds("freed", usual);
         NEED(cuEventRecord(e, stream));
         while (cuStreamQuery(stream) != CUDA_SUCCESS)
@@ -545,29 +555,23 @@ static void pool_thresholds(void)
         holds("the event queried", usual);
         NEED(cuEventSynchronize(e));
         holds("the event awaited", usual);
-        for (int i = 0; i < 4; i++)
-                NEED(cuMemAllocAsync(&p[i], 50 * MIB, stream));
+        allocate_four(p);
         holds("again", usual);
-        for (int i = 0; i < 4; i++)
-                NEED(cuMemFreeAsync(p[i], stream));
+        free_four(p);
         NEED(cuStreamSynchronize(second));
         holds("another stream awaited", usual);
         NEED(cuStreamSynchronize(stream));
         holds("the stream awaited", usual);
         v = 70 * MIB;
         NEED(cuMemPoolSetAttribute(usual, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &v));
-        for (int i = 0; i < 4; i++)
-                NEED(cuMemAllocAsync(&p[i], 50 * MIB, stream));
-        for (int i = 0; i < 4; i++)
-                NEED(cuMemFreeAsync(p[i], stream));
+        allocate_four(p);
+        free_four(p);
         NEED(cuCtxSynchronize());
         holds("a threshold of 70 MiB", usual);
         v = ~0ull;
         NEED(cuMemPoolSetAttribute(usual, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &v));
-        for (int i = 0; i < 4; i++)
-                NEED(cuMemAllocAsync(&p[i], 50 * MIB, stream));
-        for (int i = 0; i < 4; i++)
-                NEED(cuMemFreeAsync(p[i], stream));
+        allocate_four(p);
+        free_four(p);
         NEED(cuCtxSynchronize());
         holds("no threshold", usual);
         SAY(cuMemPoolTrimTo(usual, ~(size_t)0));
