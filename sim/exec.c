@@ -311,6 +311,16 @@ static CUresult program_memory_check(const struct program *p, bool frees)
         return CUDA_SUCCESS;
 }
 
+static CUresult program_memory_room(const struct program *p)
+{
+        CUresult r = CUDA_SUCCESS;
+
+        for (size_t i = 0; i < p->steps && r == CUDA_SUCCESS; i++)
+                if (p->step[i].work.kind == WORK_GRAPH_ALLOC)
+                        r = graph_memory_room(p->step[i].work.memory);
+        return r;
+}
+
 static void program_memory_launched(const struct program *p)
 {
         for (size_t i = 0; i < p->steps; i++) {
@@ -333,7 +343,14 @@ EXPORT CUresult cuGraphLaunch(CUgraphExec graph, CUstream stream)
                 return CUDA_ERROR_INVALID_VALUE;
         pthread_mutex_lock(&sim.lock);
         w = (struct work){.kind = WORK_GRAPH, .program = program_retain(graph->program)};
-        if (stream->capture) {
+        if (!stream->capture) {
+                pthread_mutex_unlock(&sim.lock);
+                r = program_memory_room(w.program);
+                pthread_mutex_lock(&sim.lock);
+        }
+        if (r != CUDA_SUCCESS) {
+                work_clear(&w);
+        } else if (stream->capture) {
                 r = capture_add(stream, &w);
         } else {
                 r = capture_implicit(stream);

@@ -76,12 +76,13 @@ static struct region *region_for(CUgraph graph, unsigned device, uint64_t bytes)
                              .device = device};
         space_lock();
         r->start = space_reserve(r->bytes, pool_chunk(device), 0);
+        if (r->start)
+                regions = r;
         space_unlock();
         if (!r->start) {
                 free(r);
                 return NULL;
         }
-        regions = r;
         return r;
 }
 
@@ -183,37 +184,66 @@ static struct range *region_steal(struct region *to)
         return range;
 }
 
-static CUresult allocate(struct graph_memory *m)
+/* Memory behind all of it. Locked (space) afterwards, whatever the result. */
+static CUresult region_back(struct region *region)
 {
-        struct block *b = calloc(1, sizeof(*b));
-        struct region *region = m->region;
         const unsigned device = region->device;
-        CUresult r = b ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+        CUresult r;
 
         space_lock();
         if (!region->range)
                 region->range = region_steal(region);
-        if (r == CUDA_SUCCESS && !region->range) {
-                space_unlock();
-                r = memory_range_at(device, region->start, region->bytes, PHYSICAL_GRAPH,
-                                    &region->range);
-                if (r != CUDA_SUCCESS)
-                        space_lock();
-                else
-                        reserved[device] += region->bytes;
-                reserved_high[device] = MAX(reserved_high[device], reserved[device]);
-                used_high[device] = MAX(used_high[device], reserved[device]);
+        if (region->range)
+                return CUDA_SUCCESS;
+        space_unlock();
+        r = memory_range_at(device, region->start, region->bytes, PHYSICAL_GRAPH, &region->range);
+        if (r != CUDA_SUCCESS) {
+                space_lock();
+                return r;
         }
+        reserved[device] += region->bytes;
+        reserved_high[device] = MAX(reserved_high[device], reserved[device]);
+        used_high[device] = MAX(used_high[device], reserved[device]);
+        return CUDA_SUCCESS;
+}
+
+static CUresult allocate(struct graph_memory *m)
+{
+        struct block *b = calloc(1, sizeof(*b));
+        CUresult r;
+
+        if (!b)
+                return CUDA_ERROR_OUT_OF_MEMORY;
+        r = region_back(m->region);
         if (r == CUDA_SUCCESS) {
-                *b = (struct block){
-                        .span = {m->start, m->bytes}, .kind = BLOCK_GRAPH, .range = region->range};
+                *b = (struct block){.span = {m->start, m->bytes},
+                                    .kind = BLOCK_GRAPH,
+                                    .range = m->region->range};
                 m->block = b;
-                region->held++;
+                m->region->held++;
                 (void)block_add(b);
         } else {
                 free(b);
         }
         space_unlock();
+        return r;
+}
+
+CUresult graph_memory_room(struct graph_memory *m)
+{
+        struct region *other;
+        CUresult r = CUDA_SUCCESS;
+
+        space_lock();
+        for (other = regions; other; other = other->next)
+                if (other->range && other->device == m->region->device &&
+                    other->bytes == m->region->bytes)
+                        break;
+        space_unlock();
+        if (!other) {
+                r = region_back(m->region);
+                space_unlock();
+        }
         return r;
 }
 

@@ -20,6 +20,9 @@ void graph_memory_disown(struct graph_memory *m);
 
 /* Before a launch: what an earlier one left is still there. */
 bool graph_memory_left(const struct graph_memory *m);
+/* At a launch, which fails for want of memory rather than its work. What another graph has now, the
+ * work itself may take over, after that graph's. Unlocked. */
+CUresult graph_memory_room(struct graph_memory *m);
 void graph_memory_launched(struct graph_memory *m, bool freed);
 
 /* The nodes' work. Unlocked. */

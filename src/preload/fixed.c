@@ -14,7 +14,11 @@
 
 /* The daemon measures the card once a second, and believes the lowest of three. */
 #define ROOM_KEPT_NS (6 * NSEC_PER_SEC)
-#define ROOM_GROWS   4
+
+/* Room for a call grows by this factor; where so much cannot be had, by less, but not by less than
+ * this part of it: the last of the card counts, a step a byte does not. */
+#define ROOM_GROWS 4
+#define ROOM_LEAST 16
 
 struct fixed {
         struct fixed *next;
@@ -34,8 +38,12 @@ static struct fixed **bucket_of(const void *handle)
 int fixed_ask_room(struct gpu *g, uint64_t *room)
 {
         uint64_t more = *room ? *room * (ROOM_GROWS - 1) : MAX(g->context_bytes / 2, 32 * MIB);
-        int r = agent_take_fixed(g, more);
+        uint64_t least = MAX(*room, more) / ROOM_LEAST;
+        int r;
 
+        do
+                r = agent_take_fixed(g, more);
+        while (r < 0 && (more /= 2) >= least);
         if (r < 0)
                 return r;
         *room += more;

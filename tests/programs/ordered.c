@@ -1,9 +1,10 @@
 /* ordered: stream-ordered memory, from pools. What a stream has written is there until that stream
  * frees it, whoever gets the memory next. --how:
  *
- *   streams  several streams allocate, hand over and free, with kernels that take their time in
- * between cache    --bytes stay allocated, and --count times --block are freed and kept by the
- * pool; then the lines on stdin: verify, take (allocate the freed again), trim, exit */
+ *   streams  several streams allocate, hand over and free, with slow kernels in between
+ *   cache    --bytes stay allocated, and --count times --block are freed and kept by the pool;
+ *            then the lines on stdin: verify, take (allocate the freed again), trim, exit
+ *   graph    a graph allocates --bytes, launched --rounds times */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -120,9 +121,8 @@ static void check_order(CUdeviceptr verdict, CUstream s)
 }
 
 /* Memory that belongs to a graph: allocated, filled, checked and freed in it. */
-static void check_graph(CUdeviceptr verdict, CUstream s)
+static void check_graph(CUdeviceptr verdict, CUstream s, uint64_t bytes, uint64_t launches)
 {
-        uint64_t bytes = MIB;
         CUgraphExec exec;
         CUgraph graph;
         CUdeviceptr at;
@@ -134,7 +134,7 @@ static void check_graph(CUdeviceptr verdict, CUstream s)
         TRY(cu.MemFreeAsync(at, s));
         TRY(cu.StreamEndCapture(s, &graph));
         TRY(cu.GraphInstantiateWithFlags(&exec, graph, 0));
-        for (unsigned i = 0; i < 3; i++)
+        for (uint64_t i = 0; i < launches; i++)
                 TRY(cu.GraphLaunch(exec, s));
         TRY(cu.StreamSynchronize(s));
         TRY(cu.GraphExecDestroy(exec));
@@ -196,7 +196,7 @@ static void streams(void)
                 check_answers(pool, stream[1]);
                 check_order(verdict, stream[1]);
                 streams_round(piece, stream, event, own, verdict, &random, round);
-                check_graph(verdict, stream[2]);
+                check_graph(verdict, stream[2], MIB, 3);
                 TRY(cu.CtxSynchronize());
                 sum = sum * 31 + verdict_take(verdict, round, NULL);
         }
@@ -213,6 +213,16 @@ static void streams(void)
         TRY(cu.MemPoolDestroy(own));
         program_say("sum", "\"rounds\":%llu,\"sum\":\"%016llx\"", (unsigned long long)round,
                     (unsigned long long)sum);
+}
+
+static void graph(void)
+{
+        CUdeviceptr verdict = verdict_new();
+        CUstream s;
+
+        TRY(cu.StreamCreate(&s, CU_STREAM_NON_BLOCKING));
+        check_graph(verdict, s, options.bytes, options.rounds);
+        (void)verdict_take(verdict, 0, s);
 }
 
 /* ---- cache ---- */
@@ -282,8 +292,14 @@ static void cache(void)
 
 int main(int argc, char **argv)
 {
-        static const char *const names[] = {"streams", "cache"};
+        static const struct {
+                const char *name;
+                void (*run)(void);
+        } ways[] = {{"streams", streams}, {"cache", cache}, {"graph", graph}};
+        const char *names[ARRAY_SIZE(ways)];
 
+        for (size_t i = 0; i < ARRAY_SIZE(ways); i++)
+                names[i] = ways[i].name;
         program_begin(argc, argv,
                       &(struct options){.bytes = 16 * MIB,
                                         .block = 2 * MIB,
@@ -292,9 +308,6 @@ int main(int argc, char **argv)
                                         .ms = 1,
                                         .how = "streams"},
                       false);
-        if (program_how(names, ARRAY_SIZE(names)) == 0)
-                streams();
-        else
-                cache();
+        ways[program_how(names, ARRAY_SIZE(ways))].run();
         program_end();
 }

@@ -17,6 +17,19 @@ def test_others_get_their_contexts_and_run(shared):
     first.finish()
 
 
+def test_a_graphs_own_memory_finds_room(shared):
+    """It does not come from our heap: the driver's launch runs out of memory, and is repeated when others have given way. It
+    takes more than the least that is asked for, and four times that cannot be had."""
+    others = [shared.program("hold", "--bytes", "54MiB", "--block", "6MiB", "--seed", str(i), stdin=subprocess.PIPE)
+              for i in range(2)]
+    for p in others:
+        p.await_event("filled")
+    shared.program("ordered", "--how", "graph", "--bytes", "48MiB", "--rounds", "3").ok()
+    for p in others:
+        p.order("verify")
+        p.finish()
+
+
 def test_others_hold_memory_all_together(shared):
     first = shared.program("hold", "--bytes", "112MiB", "--block", "8MiB", stdin=subprocess.PIPE)
     first.await_event("filled")
