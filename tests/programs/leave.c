@@ -5,9 +5,10 @@
  *
  *   cancel   they are cancelled, and joined; what was submitted is counted, all memory checked
  *   signal   they are sent signals, again and again
- *   exit     the process exits, freeing its memory in an exit handler
- *   join     the process exits, and a handler from before cuInit joins them, as destructors of
- *            static objects do
+ *   exit     the process exits as soon as the file --until exists, freeing its memory in an exit
+ *            handler
+ *   join     the same, and a handler from before cuInit joins them, as destructors of static
+ *            objects do
  *   fork     a child is forked while other threads ask the driver, calls it, and exits; again and
  *            again */
 #include <errno.h>
@@ -144,6 +145,8 @@ static void act(size_t n)
                 break;
         case EXIT:
         case JOIN:
+                while (access(options.until, F_OK) < 0)
+                        (void)nanosleep(&nap, NULL);
                 exit(PROGRAM_EXIT_OK);
         case FORK:
                 for (size_t i = 0; i < ARRAY_SIZE(asking); i++)

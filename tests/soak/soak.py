@@ -16,6 +16,7 @@ import random
 import re
 import shutil
 import signal
+import socket
 import statistics
 import subprocess
 import sys
@@ -135,10 +136,17 @@ class Soak:
         return [c for g in self.status["gpus"] for c in g["clients"]]
 
     def footprint(self):
+        """With one connection, on which the daemon has answered twice: it has seen the end of all that were before."""
         pid = self.daemon.pid
-        with open(f"/proc/{pid}/status", encoding="ascii") as f:
-            rss = int(re.search(r"VmRSS:\s+(\d+)", f.read())[1])
-        return {"rss_kib": rss, "descriptors": len(os.listdir(f"/proc/{pid}/fd"))}
+        with socket.socket(socket.AF_UNIX) as s, s.makefile("rb") as answers:
+            s.settimeout(30)
+            s.connect(os.path.join(self.part.dir, "control.sock"))
+            for _ in range(2):
+                s.sendall(b'{"order":"status"}\n')
+                answers.readline()
+            with open(f"/proc/{pid}/status", encoding="ascii") as f:
+                rss = int(re.search(r"VmRSS:\s+(\d+)", f.read())[1])
+            return {"rss_kib": rss, "descriptors": len(os.listdir(f"/proc/{pid}/fd"))}
 
     def set(self, name, value):
         done = subprocess.run([os.path.join(self.part.build, "sublet"), "set", "--daemon", self.part.dir, name, value],

@@ -4,6 +4,7 @@ it back. Run by a Python under sublet; what it holds besides is checked at the e
     cached.py USED-MIB CACHED-MIB HOW END-FILE
 
 HOW: sleep    sleeps in between        hold     waits at the gate with Python's interpreter lock
+     work     submits, and keeps as much again when it was given back
      lock     waits at the gate with the allocator's own lock        raise    empty_cache() fails"""
 
 import ctypes
@@ -55,6 +56,13 @@ torch.cuda, torch_cuda.empty_cache = torch_cuda, allocator.empty
 sys.modules.update({"torch": torch, "torch.cuda": torch_cuda})
 
 
+def keep(blocks):
+    while len(allocator.cached) < blocks:
+        p = allocate()
+        check(cuda.cuMemsetD8_v2(p, 77, ctypes.c_size_t(BLOCK)))
+        allocator.cached.append(p)
+
+
 def main():
     used_mib, cached_mib, how, end = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4]
     check(cuda.cuInit(0))
@@ -64,9 +72,7 @@ def main():
     used = [allocate() for _ in range(used_mib * MIB // BLOCK)]
     for i, p in enumerate(used):
         check(cuda.cuMemsetD8_v2(p, 1 + i % 250, ctypes.c_size_t(BLOCK)))
-    allocator.cached = [allocate() for _ in range(cached_mib * MIB // BLOCK)]
-    for p in allocator.cached:
-        check(cuda.cuMemsetD8_v2(p, 77, ctypes.c_size_t(BLOCK)))
+    keep(cached_mib * MIB // BLOCK)
     say("filled", pid=os.getpid())
     rounds = 0
     while not os.path.exists(end):
@@ -75,7 +81,10 @@ def main():
         elif how == "lock":
             with allocator.lock:
                 check(cuda.cuMemsetD8_v2(used[0], 1, ctypes.c_size_t(BLOCK)))
-        time.sleep(0.001 if how in ("hold", "lock") else 0.05)
+        elif how == "work":
+            check(cuda.cuMemsetD8_v2(used[0], 1, ctypes.c_size_t(BLOCK)))
+            keep(cached_mib * MIB // BLOCK)
+        time.sleep(0.001 if how in ("hold", "lock", "work") else 0.05)
         rounds += 1
     back = ctypes.create_string_buffer(BLOCK)
     for i, p in enumerate(used):

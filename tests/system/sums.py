@@ -21,15 +21,23 @@ def agrees(said, card, context):
     return card["bytes"] - card["graphs"] - max(LESS, context) <= said["bytes"] <= card["bytes"] + card["imported"] + max(MORE, context)
 
 
-def read(path):
+def lines(path):
+    """(number, what it says). Of a line that is being written a part may be there; where its process was killed that is all,
+    and what another one says follows it."""
     try:
         with open(path, encoding="ascii") as f:
-            lines = f.readlines()
+            text = f.readlines()
     except FileNotFoundError:
         return
-    for number, line in enumerate(lines, 1):
-        if '"card"' in line or '"created"' in line or '"on_card"' in line:
-            yield number, json.loads(line)
+    for number, line in enumerate(text, 1):
+        try:
+            yield number, json.loads(line[line.rindex("{"):])
+        except ValueError:
+            continue
+
+
+def read(path):
+    return ((number, e) for number, e in lines(path) if e["event"] in ("card", "created", "on_card"))
 
 
 def wrong(path, told, context=0):

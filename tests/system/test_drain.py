@@ -2,7 +2,6 @@
 captures, full queues. What cannot be drained is left alone, with its memory as it is, and tried again; everybody gets
 the right contents and comes to the end."""
 
-import json
 import re
 
 import pytest
@@ -29,12 +28,6 @@ def small(make_world):
 @pytest.fixture
 def contested(small):
     return start(small)
-
-
-def traced(world, event=None, pid=None):
-    with open(world.path("trace"), encoding="ascii") as f:
-        lines = [json.loads(line) for line in f if line.endswith("\n")]
-    return [e for e in lines if event in (None, e["event"]) and pid in (None, e["pid"])]
 
 
 def together_until(world, programs, condition, what, timeout=60):
@@ -64,7 +57,7 @@ def test_work_that_waits_for_work_held_at_the_gate(contested, how):
     other = fill(contested, 48, "9")
 
     def enough():
-        return traced(contested, "drain_pass", subject.pid) and contested.clients()[subject.pid]["handoffs"] >= 2 and \
+        return contested.traced("drain_pass", subject.pid) and contested.clients()[subject.pid]["handoffs"] >= 2 and \
             len(other.events("round")) >= 2 and len(subject.events("round")) >= 2
 
     together_until(contested, [subject, other], enough, "hand-offs, and rounds of both")
@@ -141,7 +134,7 @@ def test_a_capture_that_does_not_end_makes_its_program_unpreemptible(contested):
     other = fill(contested, 48, "9")
 
     def failed(times):
-        return len(traced(contested, "drain_failed", subject.pid)) >= times
+        return len(contested.traced("drain_failed", subject.pid)) >= times
 
     wait_for(lambda: failed(3), 30, "three failed drains")
     wait_for(lambda: "unpreemptible" in contested.clients()[subject.pid]["flags"], 10, "the flag in the status")
@@ -154,7 +147,7 @@ def test_a_capture_that_does_not_end_makes_its_program_unpreemptible(contested):
     assert contested.clients()[subject.pid]["backed"] >= 32 * MIB
     assert contested.card()["d2h_bytes"] < 32 * MIB, "its memory has not moved"
     # Each try had twice the patience of the one before.
-    times = {e: [t["t_ns"] for t in traced(contested, e, subject.pid)] for e in ("drain_begin", "drain_failed")}
+    times = {e: [t["t_ns"] for t in contested.traced(e, subject.pid)] for e in ("drain_begin", "drain_failed")}
     took = [(b - a) / 1e6 for a, b in zip(times["drain_begin"], times["drain_failed"])][:3]
     assert took[0] >= 300 and took[1] >= 600 and took[2] >= 1200, took
     touch(end)
@@ -174,11 +167,12 @@ def test_memory_freed_during_a_capture_comes_back_after_it(contested):
 
     def enough():
         seen.add(contested.clients()[subject.pid]["allocated"])
-        return contested.handoffs() >= 6 and len(other.events("round")) >= 2 and len(subject.events("round")) >= 3
+        return contested.handoffs() >= 6 and len(other.events("round")) >= 2 and len(subject.events("round")) >= 3 and \
+            min(seen) < 24 * MIB
 
-    together_until(contested, [subject, other], enough, "hand-offs, and rounds of both")
+    together_until(contested, [subject, other], enough, "hand-offs, rounds of both, and what was freed to be back")
     # Each round allocates as much again and frees it in a capture: it never adds up.
-    assert max(seen) <= (16 + 16 + 8) * MIB and min(seen) < 24 * MIB, seen
+    assert max(seen) <= (16 + 16 + 8) * MIB, seen
     check_contents(contested, [other])
     assert contested.check_sums(subject) >= 2
 
@@ -208,13 +202,20 @@ def start_holder(world):
 def evicted_and_holder(world, how):
     """A program that has filled its memory and is evicted, and one that runs instead."""
     subject = world.program("leave", "--how", how, "--bytes", "96MiB", "--block", "8MiB", "--seed", 5, "--sample",
-                            world.path("go"), "--until", world.path("end"))
+                            world.path("go"), "--until", world.path("leave" if how in ("exit", "join") else "end"))
     subject.await_event("filled")
     return subject, start_holder(world)
 
 
 def waiting(world, pid):
     return world.clients()[pid]["state"] in ("waiting", "restoring")
+
+
+def leave_while_waiting(world, subject):
+    touch(world.path("go"))
+    wait_for(lambda: waiting(world, subject.pid), 20, "its threads to wait")
+    touch(world.path("leave"))
+    subject.ok(20)
 
 
 @pytest.mark.parametrize("how", ["cancel", "signal"])
@@ -232,9 +233,7 @@ def test_threads_at_the_gate_that_are_cancelled_or_sent_signals(held, how):
 
 def test_a_process_exits_while_its_threads_wait(held):
     subject, holder = evicted_and_holder(held, "exit")
-    touch(held.path("go"))
-    wait_for(lambda: subject.running() and waiting(held, subject.pid), 20, "its threads to wait", interval=0.01)
-    subject.ok(20)
+    leave_while_waiting(held, subject)
     assert subject.events("freed")
     wait_for(lambda: subject.pid not in held.clients(), 20, "its record to go")
     assert holder.running()
@@ -245,9 +244,7 @@ def test_a_process_exits_while_its_threads_wait(held):
 def test_a_process_exits_and_joins_its_threads_that_wait(held):
     """In a handler from before the driver's: on the plain driver their calls fail then, and so the threads end."""
     subject, holder = evicted_and_holder(held, "join")
-    touch(held.path("go"))
-    wait_for(lambda: subject.running() and waiting(held, subject.pid), 20, "its threads to wait", interval=0.01)
-    subject.ok(20)
+    leave_while_waiting(held, subject)
     assert subject.events("joined")
     touch(held.path("end"))
     holder.ok()

@@ -12,6 +12,7 @@ import time
 
 import pytest
 
+from test_oversubscription import run_until_handoffs
 from world import MIB, wait_for
 
 GIB = 8 * MIB  # of the study
@@ -257,7 +258,8 @@ def test_the_memory_of_a_stopped_process_makes_way(card):
 
 def test_a_programs_own_managed_memory_gives_way_like_any_other(shared):
     """It is promised, counted and sent home in bulk when its turn ends; nobody is pushed out by a fault."""
-    others = [shared.program("fill", "--bytes", "70MiB", "--block", "4MiB", "--rounds", "6", "--seed", n) for n in ("1", "2")]
+    others = [shared.program("fill", "--bytes", "70MiB", "--block", "4MiB", "--seed", n, "--until", shared.path("end"))
+              for n in ("1", "2")]
     for p in others:
         p.await_event("round")
     p = shared.program("managed", "--bytes", 12 * GIB, "--block", 2 * GIB, stdin=subprocess.PIPE)
@@ -267,6 +269,9 @@ def test_a_programs_own_managed_memory_gives_way_like_any_other(shared):
         p.order("run")
         assert shared.clients()[p.pid]["allocated"] >= 12 * GIB
         p.order("copies")
+    wait_for(lambda: shared.clients()[p.pid]["evicted"] > 0, 60, "it to have given way")
+    with open(shared.path("end"), "w", encoding="ascii"):
+        pass
     for q in others:
         q.ok()
         shared.check_sums(q)
@@ -318,15 +323,14 @@ def hold(world, seed, mode, **env):
 
 def test_mode_managed_keeps_every_byte_and_the_promise(small):
     """Two of 40 MiB on a card of 64: bytes right, no handle made, and never more on the card than was given."""
-    pair = [small.program("fill", "--bytes", "40MiB", "--block", "4MiB", "--seed", n, "--rounds", "12",
+    pair = [small.program("fill", "--bytes", "40MiB", "--block", "4MiB", "--seed", n, "--until", small.path("end"),
                           SUBLET_MEMORY="managed") for n in (1, 2)]
+    run_until_handoffs(small, pair, 6, small.path("end"))
     for p in pair:
-        p.ok()
         small.check_sums(p)
     card = small.card()
     assert card["creates"] == 0 and card["evictions"] == 0
     assert card["managed_d2h_bytes"] > 0
-    assert small.handoffs() > 0
 
 
 @pytest.mark.parametrize("mode", ["exclusive", "auto"])

@@ -3,7 +3,6 @@
 Who had the card is read from the programs' own clocks (`turns` has its kernels note when they began and ended), never
 from what sublet says."""
 
-import json
 import os
 import random
 import statistics
@@ -86,6 +85,12 @@ def overlap_ns(turns, begin, end):
                for b2, e2, who2 in clipped[i + 1:] if who != who2)
 
 
+def both_compute(world, pair):
+    """Side by side for a while."""
+    before = world.launches(*pair)
+    wait_for(lambda: all(n >= b + 100 for n, b in zip(world.launches(*pair), before)), 60, "both to compute")
+
+
 def one_runs(world):
     states = [c["state"] for c in world.clients().values()]
     return states.count("running") == 1 and "draining" not in states
@@ -98,7 +103,7 @@ def test_exclusive_has_one_at_a_time_by_their_own_clocks(quick):
     for p in pair:
         p.await_event("filled")
     together = time.time_ns()
-    wait_for(lambda: all(c["gpu_time_s"] > 0.4 for c in quick.clients().values()), 30, "both to run together")
+    both_compute(quick, pair)
     setting(quick, "mode", "exclusive")
     wait_for(lambda: one_runs(quick), 20, "one lease")
     alone, handoffs = time.time_ns(), quick.handoffs()
@@ -106,7 +111,7 @@ def test_exclusive_has_one_at_a_time_by_their_own_clocks(quick):
     again = time.time_ns()
     setting(quick, "mode", "auto")
     wait_for(lambda: [c["state"] for c in quick.clients().values()] == ["running"] * 2, 20, "both to run again")
-    time.sleep(0.3)  # something to see in the record below
+    both_compute(quick, pair)
     finish(quick, *pair)
     every = [(t["begin"], t["end"], i) for i, p in enumerate(pair) for t in p.events("turn")]
     assert overlap_ns(every, together, alone) > 0, "they never ran together: nothing was tried"
@@ -151,7 +156,8 @@ def test_everything_changes_while_four_programs_compete(quick):
     programs = [quick.program(name, "--bytes", f"{mib}MiB", "--block", "8MiB", "--seed", str(i), "--ms", "200",
                                "--until", quick.path("end")) for i, (name, mib) in enumerate(names)]
     programs.append(fill(quick, 48, 9))
-    programs[-1].await_event("filled")
+    for p in programs:  # what they cannot do without they have by now: mode off does not wait for anybody's room
+        p.await_event("filled" if p.name == "fill" else "progress")
     refused = 0
     for _ in range(25):
         name, value = random.choice((("mode", "auto"), ("mode", "exclusive"), ("quantum", "50ms"), ("quantum", "300ms"),
@@ -291,6 +297,11 @@ def test_other_users_may_only_lower_themselves(world, wished, given):
         client.wait()
 
 
+def pauses_s(orders):
+    """Between the end of each and the beginning of the next, by the program's own clock."""
+    return [(b["at"] - a["at"]) / 1e9 - b["ms"] / 1e3 for a, b in zip(orders, orders[1:])]
+
+
 def test_bursts_of_a_higher_priority_go_first_and_do_not_ping_pong(make_world):
     """The batch job's turn would last five minutes. A slow bus: a hand-off costs far more than what is between two
     requests of a burst, so the batch job must not get the card back in between."""
@@ -300,16 +311,20 @@ def test_bursts_of_a_higher_priority_go_first_and_do_not_ping_pong(make_world):
     interactive.await_event("filled")
     batch = fill(world, 48, 2, SUBLET_PRIORITY="-1")
     batch.await_event("round")
-    lost = []
-    for _ in range(2):
-        interactive.order("touch")
+    undisturbed = 0
+    for _ in range(12):
+        orders = [interactive.order("touch")]
         before = world.clients()[interactive.pid]["handoffs"]
-        for _ in range(4):
-            interactive.order("touch")
-        after = world.clients()[interactive.pid]["handoffs"]
-        lost.append(after - before)
+        orders += [interactive.order("touch") for _ in range(4)]
+        lost = world.clients()[interactive.pid]["handoffs"] - before
+        # The first of them moves 22 MiB each way, half a second: who was kept from asking for so long was idle.
+        burst = max(pauses_s(orders)) < 0.25
+        assert not burst or lost == 0, (orders, lost)
+        undisturbed += burst
         go_on([batch])  # which gets it back when the burst is over
-    assert lost == [0, 0]
+        if undisturbed == 2:
+            break
+    assert undisturbed == 2, "the machine let no burst be one"
     assert world.clients()[batch.pid]["handoffs"] >= 2
     interactive.finish()
     finish(world, batch)
@@ -317,11 +332,6 @@ def test_bursts_of_a_higher_priority_go_first_and_do_not_ping_pong(make_world):
 
 
 # ---- the quantum that finds itself ----
-
-
-def traced(world):
-    with open(world.path("trace"), encoding="utf-8") as f:
-        return sorted((json.loads(line) for line in f), key=lambda e: e["t_ns"])
 
 
 def handoff_costs_s(events):
@@ -343,15 +353,24 @@ def test_the_automatic_quantum_follows_the_cost_of_hand_offs(make_world, bus):
     """Half of the time may be spent on hand-offs here, so a turn lasts as long as one costs."""
     world = make_world(memory="64MiB", bus=bus)
     world.start_daemon(config={"handoff_share": "50%", "quantum_min": "1ms"})
-    pair = [fill(world, 40, seed, SUBLET_TRACE=world.path("trace")) for seed in (1, 2)]
+    pair = [fill(world, 40, seed) for seed in (1, 2)]
     wait_for(lambda: world.handoffs() >= 6, 90, "six hand-offs", interval=0.1)
-    quantum, events = world.status()["gpus"][0]["quantum_s"], traced(world)
-    finish(world, *pair)
     assert world.status()["quantum"] == "auto"
-    costs = handoff_costs_s(events)
-    assert len(costs) >= 3
-    # A mean of the last ones; the daemon's clock starts a little before the program's and ends a little after.
-    assert 0.5 * min(costs) < quantum < 3 * max(costs), (quantum, costs)
+    seen = []
+
+    def follows():
+        """It is a mean of the last ones. Where the machine stopped somebody for a while the two clocks differ: the daemon's
+        starts a little before the program's and ends a little after."""
+        quantum = world.status()["gpus"][0]["quantum_s"]
+        costs = handoff_costs_s(sorted(world.traced(), key=lambda e: e["t_ns"]))[-6:]
+        seen.append((quantum, costs))
+        return len(costs) >= 3 and 0.5 * min(costs) < quantum < 3 * max(costs)
+
+    try:
+        wait_for(follows, 60, "the quantum to follow", interval=0.1)
+    except AssertionError as e:
+        raise AssertionError(f"{e}: {seen[-3:]}") from None
+    finish(world, *pair)
 
 
 # ---- idleness ----
@@ -360,9 +379,10 @@ def test_the_automatic_quantum_follows_the_cost_of_hand_offs(make_world, bus):
 def test_an_idle_program_keeps_its_memory_for_as_long_as_set_and_no_longer(small):
     small.start_daemon(config={"quantum": "5min", "idle_release": "1500ms"})
     idle = hold(small, 48)
-    began = idle.await_event("filled")["at"]
+    idle.await_event("filled")
+    last = idle.order("touch")  # it cannot have been idle before it was begun
     second = hold(small, 48, 2)
-    assert second.await_event("filled")["at"] - began > 1.4e9
+    assert second.await_event("filled")["at"] - (last["at"] - last["ms"] * 1e6) > 1.5e9
     idle.order("verify")
     for p in (idle, second):
         p.finish()
@@ -390,9 +410,14 @@ def test_who_is_busy_is_not_idle(small):
     second.await_event("begin")
     wait_for(lambda: small.clients().get(second.pid, {}).get("state") in ("waiting", "restoring"), 30,
              "the second to wait")
-    time.sleep(1.0)
-    assert not second.events("filled")
+    before = small.launches(busy)[0]
+    wait_for(lambda: small.launches(busy)[0] >= before + 200 or second.events("filled"), 60, "the first to go on")
     touch(small.path("end"))
     busy.ok()
     second.await_event("filled")
     second.finish()
+    # Asked to give way only where the machine gave it nothing to do for a while: then it was idle.
+    realtime = time.time_ns() - time.monotonic_ns()
+    for e in small.traced("drain_begin", busy.pid):
+        asked = e["t_ns"] + realtime
+        assert not [t for t in busy.events("turn") if t["begin"] < asked < t["end"] + 40e6], busy.events("turn")

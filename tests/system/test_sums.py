@@ -38,3 +38,11 @@ def test_what_is_on_the_card_within_bounds(tmp_path):
 
 def test_books_that_say_nothing_are_found_out(tmp_path):
     assert wrong(tmp_path) == ["the books of process 7 say nothing"]
+
+
+def test_a_line_that_was_cut_short_hides_nothing(tmp_path):
+    path = tmp_path / "trace"
+    said = '{"pid":7,"event":"created","gpu":0,"bytes":5}\n'
+    path.write_text(said[:20] + said + said[:-1][:-4], encoding="ascii")
+    assert [(number, e["bytes"]) for number, e in sums.lines(path)] == [(1, 5)]
+    assert len(sums.wrong(path, [])) == 1

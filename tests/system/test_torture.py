@@ -5,8 +5,6 @@ Of tests/programs, not here: burst, turns, many (they say how long something tak
 orders that others of these do, too), together (about what is promised to one thread while another one asks), early (forks
 before there is anything to take), checker and nocuda (no CUDA)."""
 
-import json
-import os
 import subprocess
 
 import pytest
@@ -24,11 +22,7 @@ def tortured(world, name, *args, torture, **env):
 
 def times(world, pid=None):
     """The bytes moved each time."""
-    if not os.path.exists(world.path("trace")):
-        return []
-    with open(world.path("trace"), encoding="utf-8") as f:
-        events = [json.loads(line) for line in f]
-    return [e["bytes"] for e in events if e["event"] == "torture" and pid in (None, e["pid"])]
+    return [e["bytes"] for e in world.traced("torture", pid)]
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
@@ -263,7 +257,8 @@ def test_a_setting_that_is_none_is_said(shared, setting):
 def test_how_often_is_said(shared):
     run = tortured(shared, "churn", *PROGRAMS["churn"], torture=f"3,{TORTURE}", SUBLET_LOG="info").ok()
     lines = [line for line in run.err().splitlines() if "torture: " in line]
-    assert len(lines) == len(times(shared, run.pid))
+    # The end of the program may come between the trace and the line.
+    assert len(lines) >= 1 and len(times(shared, run.pid)) - len(lines) in (0, 1)
     assert f"; {len(lines)} times so far, " in lines[-1]
 
 

@@ -270,6 +270,15 @@ class World:
     def card(self):
         return self.driver()["devices"][0]
 
+    def launches(self, *programs):
+        """Kernels that each of them has started so far on the first GPU."""
+        counted = {p["pid"]: p["launches"] for p in self.card()["processes"]}
+        return [counted.get(p.pid, 0) for p in programs]
+
+    def traced(self, event=None, pid=None):
+        """What has been traced so far, in the order of the file."""
+        return [e for _, e in sums.lines(self.path("trace")) if event in (None, e["event"]) and pid in (None, e["pid"])]
+
     # ---- the contents, by another process ----
 
     def check_sums(self, program):
