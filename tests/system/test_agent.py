@@ -20,9 +20,12 @@ def agent_of(p):
     """The schedstat of its thread."""
     def look():
         for task in os.listdir(f"/proc/{p.pid}/task"):
-            with open(f"/proc/{p.pid}/task/{task}/comm", encoding="ascii") as f:
-                if f.read().strip() == "sublet-agent":
-                    return f"/proc/{p.pid}/task/{task}/schedstat"
+            try:
+                with open(f"/proc/{p.pid}/task/{task}/comm", encoding="ascii") as f:
+                    if f.read().strip() == "sublet-agent":
+                        return f"/proc/{p.pid}/task/{task}/schedstat"
+            except OSError:
+                pass  # a thread that has ended meanwhile
         return None
 
     return wait_for(look, 20, "the agent's thread")
@@ -34,12 +37,32 @@ def processor_time(schedstat):
 
 
 def sleeps(p, for_s=1.0):
-    """A thread that looks again and again uses all of a processor, or what it gets of it."""
+    """A thread that looks again and again uses all of a processor, or what it gets of it, every second; what a virtual
+    machine's own pauses are counted as comes once."""
     schedstat = agent_of(p)
-    before = processor_time(schedstat)
-    time.sleep(for_s)
-    used = processor_time(schedstat) - before
-    assert used < for_s / 100, f"the agent used {used:.3f} s of {for_s} s"
+
+    def slept():
+        before = processor_time(schedstat)
+        time.sleep(for_s)
+        return processor_time(schedstat) - before < for_s / 100
+
+    assert any(slept() for _ in range(5)), f"the agent used a processor for {for_s / 100} s or more, each of five times"
+
+
+def stop(p):
+    """None of its threads does anything any more."""
+    def stopped():
+        for task in os.listdir(f"/proc/{p.pid}/task"):
+            try:
+                with open(f"/proc/{p.pid}/task/{task}/stat", encoding="ascii", errors="replace") as f:
+                    if f.read().rsplit(")", 1)[1].split()[0] != "T":
+                        return False
+            except OSError:
+                pass
+        return True
+
+    p.send(signal.SIGSTOP)
+    wait_for(stopped, 20, "all its threads to stop")
 
 
 @pytest.fixture
@@ -119,7 +142,7 @@ def test_room_that_is_granted_late_is_used(scripted):
 def test_room_that_is_taken_back_before_it_is_used_is_asked_for_again(scripted):
     world, daemon, p = scripted("hold", "--bytes", "12MiB", "--block", "12MiB", commit=0, stdin=subprocess.PIPE)
     wanted = daemon.expect("WANT", lambda m: m["commit"] >= 12 * MIB)
-    p.send(signal.SIGSTOP)
+    stop(p)
     daemon.say_limit(commit=wanted["commit"])
     daemon.say_limit(commit=2 * MIB)
     p.send(signal.SIGCONT)

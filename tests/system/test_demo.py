@@ -4,7 +4,6 @@ import glob
 import os
 import re
 import signal
-import subprocess
 
 import pytest
 
@@ -17,42 +16,61 @@ ROW = re.compile(r"(?P<title>.{30}) (?P<a>.{9}) (?P<b>.{9}) +(?P<s>[0-9.]+) s +(
                  r"(?P<moved>.+?) +(?P<result>\w+)$")
 
 
-# One demo at a time: each looks at all that demos leave behind.
-alone = pytest.mark.xdist_group("demo")
+class Demo:
+    """A demo on the simulated card, and what is of this one alone: other demos may run beside it."""
+
+    def __init__(self, world):
+        self.program = world.start([os.path.join(BUILD, "sublet"), "demo", "--fast"], LD_LIBRARY_PATH=None, SUBLET_DIR=None)
+        self.session = f"demo-{self.program.pid}"
+        self.folder = wait_for(self.find_folder, DEMO_PATIENCE, "a program of the demo's")
+
+    def processes(self):
+        """The environments of those that it has started: pid -> {name: value}."""
+        found = {}
+        for path in glob.glob("/proc/[0-9]*/environ"):
+            try:
+                with open(path, "rb") as f:
+                    lines = f.read().decode(errors="replace").split("\0")
+            except OSError:
+                continue
+            if f"SIMCUDA_SESSION={self.session}" in lines:
+                found[path.split("/")[2]] = dict(line.split("=", 1) for line in lines if "=" in line)
+        return found
+
+    def find_folder(self):
+        assert self.program.running(), self.program.report()
+        return next((os.path.dirname(e["SUBLET_DIR"]) for e in self.processes().values() if "SUBLET_DIR" in e), None)
+
+    def leftovers(self):
+        return glob.glob(f"/dev/shm/*{self.session}-*") + glob.glob(self.folder) + list(self.processes())
 
 
-def leftovers():
-    return set(glob.glob("/tmp/sublet-demo-*") + glob.glob("/dev/shm/*demo-*"))
-
-
-@alone
 def test_the_demo_ends_with_one_table_of_identical_results(world):
-    before = leftovers()
-    done = world.sublet("demo", "--fast", timeout=DEMO_PATIENCE, LD_LIBRARY_PATH=None, SUBLET_DIR=None)
-    assert done.returncode == 0, done.stdout + done.stderr
-    rows = [ROW.match(line).groupdict() for line in done.stdout[done.stdout.index("two programs  "):].splitlines()[1:8]]
+    demo = Demo(world)
+    assert demo.folder.startswith("/tmp/sublet-demo-")
+    done = demo.program.ok(DEMO_PATIENCE)
+    said = done.out()
+    rows = [ROW.match(line).groupdict() for line in said[said.index("two programs  "):].splitlines()[1:8]]
     assert [r["result"] for r in rows] == ["reference"] + 4 * ["identical"] + ["reference", "identical"]
     assert [r["b"] for r in rows] == ["completed", "no memory"] + 5 * ["completed"]
     # Memory was moved, by faults and under sublet; where both fit, exactly what the programs themselves copy.
-    assert all("iB" in rows[i]["moved"] and "KiB" not in rows[i]["moved"] for i in (2, 3, 4)), done.stdout
+    assert all("iB" in rows[i]["moved"] and "KiB" not in rows[i]["moved"] for i in (2, 3, 4)), said
     assert rows[2]["title"].strip() == "Unified Memory, unscheduled" and rows[2]["handoffs"] == "-"
-    assert all(int(rows[i]["handoffs"]) > 0 for i in (3, 4)), done.stdout
-    assert rows[6]["handoffs"] == "0" and rows[6]["moved"] == rows[5]["moved"], done.stdout
-    assert "Simulated" in done.stdout and "model" in done.stdout
-    assert done.stderr == ""
-    assert leftovers() == before
+    assert all(int(rows[i]["handoffs"]) > 0 for i in (3, 4)), said
+    assert rows[6]["handoffs"] == "0" and rows[6]["moved"] == rows[5]["moved"], said
+    assert "Simulated" in said and "model" in said
+    assert done.err() == ""
+    wait_for(lambda: not demo.leftovers(), 10, "the demo's files and processes to go")
 
 
-@alone
 def test_an_interrupted_demo_leaves_nothing_behind(world):
-    before = leftovers()
-    demo = world.start([os.path.join(BUILD, "sublet"), "demo", "--fast"], LD_LIBRARY_PATH=None, SUBLET_DIR=None)
-    wait_for(lambda: "together, sublet" in demo.out(), DEMO_PATIENCE, "the demo to share the card")
-    demo.send(signal.SIGINT)
-    assert demo.wait() == 128 + signal.SIGINT
-    assert "nothing is left behind" in demo.err()
-    wait_for(lambda: leftovers() == before, 10, "the demo's files to go")
-    assert subprocess.run(["ps", "-o", "pid=", "-s", str(demo.pid)], stdout=subprocess.PIPE, text=True).stdout == ""
+    demo = Demo(world)
+    wait_for(lambda: "together, sublet" in demo.program.out(), DEMO_PATIENCE, "the demo to share the card")
+    assert demo.leftovers()
+    demo.program.send(signal.SIGINT)
+    assert demo.program.wait() == 128 + signal.SIGINT
+    assert "nothing is left behind" in demo.program.err()
+    wait_for(lambda: not demo.leftovers(), 10, "the demo's files and processes to go")
 
 
 def test_the_demo_does_not_pretend_to_have_a_gpu(world):

@@ -4,6 +4,7 @@
 #include "unit.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -134,23 +135,36 @@ static void *passer(void *unused)
         return NULL;
 }
 
-static void shut_and_open(void)
+static unsigned waiters(void)
+{
+        unsigned n;
+
+        lock_acquire(&core.lock);
+        n = core.waiters;
+        lock_release(&core.lock);
+        return n;
+}
+
+/* until_waited: the gate stays shut until somebody waits at it. */
+static void shut_and_open(bool until_waited)
 {
         unsigned seen = atomic_load(&passes);
 
         /* Threads that have just been woken come the slow way, past full fences: let them get up to
          * speed. */
         while (atomic_load_explicit(&passes, memory_order_relaxed) - seen < 100)
-                ;
+                (void)sched_yield();
         lock_acquire(&core.lock);
         core.running = false;
         lock_release(&core.lock);
         gate_shut(GATE_NO_LEASE);
         while (gate_anybody_inside())
-                ;
+                (void)sched_yield();
         atomic_store_explicit(&resource, false, memory_order_relaxed);
         for (volatile int i = 0; i < 500; i++)
                 ;
+        while (until_waited && waiters() == 0)
+                (void)sched_yield();
         atomic_store_explicit(&resource, true, memory_order_relaxed);
         lock_acquire(&core.lock);
         core.running = true;
@@ -168,7 +182,7 @@ static void hammer(void)
         for (unsigned i = 0; i < THREADS; i++)
                 assert_int_equal(pthread_create(&threads[i], NULL, passer, NULL), 0);
         for (unsigned i = 0; i < ROUNDS; i++)
-                shut_and_open();
+                shut_and_open(i + 1 == ROUNDS);
         atomic_store(&stop, true);
         for (unsigned i = 0; i < THREADS; i++)
                 pthread_join(threads[i], NULL);
@@ -242,16 +256,6 @@ static void jump(int number)
 {
         atomic_store(&jumped, true);
         siglongjmp(away, number);
-}
-
-static unsigned waiters(void)
-{
-        unsigned n;
-
-        lock_acquire(&core.lock);
-        n = core.waiters;
-        lock_release(&core.lock);
-        return n;
 }
 
 /* Jumps out of its wait, and then waits again (how NULL) or ends. */
