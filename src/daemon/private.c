@@ -220,7 +220,6 @@ int private_start(const struct config *config, const struct place_options *o,
                 return r;
         }
         if (pid > 0) {
-                place_sign(&place, pid);
                 place_close(&place, false); /* the sockets listen; the child has them */
                 /* Not before the child is out of our session: a terminal that closes when we return
                  * would take it along. */
@@ -229,6 +228,7 @@ int private_start(const struct config *config, const struct place_options *o,
                 return 0;
         }
         (void)setsid();
+        place_sign(&place, getpid()); /* before anybody is served */
         redirect_output(place.dir);
         (void)close(ready[0]);
         (void)close(ready[1]);

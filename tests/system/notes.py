@@ -1,5 +1,5 @@
-"""A user without a program who writes to another's daemon as if he had one, or many: `notes.py NAME UUID SECONDS`. Says how
-many notes were taken."""
+"""A user without a program who writes to another's daemon as if he had one, or many: `notes.py NAME UUID SECONDS NOTES`, at
+least so long and at least so many. Says how many notes were taken."""
 
 import array
 import os
@@ -32,19 +32,20 @@ def packets(uuid, number):
 
 
 def own_sockets():
-    """As a daemon's, and as no daemon's."""
-    for name in ["notes", "%016X" % 0xabcdef] + ["%016x" % (7 + number) for number in range(DAEMONS)]:
+    """As a daemon's, and as no daemon's. The names are the whole machine's: another run of the tests has its own."""
+    own = int.from_bytes(os.urandom(7), "little") << 8
+    for name in [f"notes-{own}", "%016X" % (own | 0xab)] + ["%016x" % (own + number) for number in range(DAEMONS)]:
         s = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         s.bind("\0sublet-daemon/" + name)
         yield s
 
 
-def main(name, uuid, seconds):
+def main(name, uuid, seconds, notes):
     descriptors = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [1, 2]))]
     sockets = list(own_sockets())
     end = time.monotonic() + float(seconds)
     taken = 0
-    while time.monotonic() < end:
+    while time.monotonic() < end or taken < int(notes):
         for number, s in enumerate(sockets):
             for packet in packets(bytes.fromhex(uuid), number):
                 try:

@@ -147,7 +147,7 @@ def test_what_lingers_holds_nobody_up(old, place):  # noqa: F811
         assert d.status()["mode"] == "auto"
         Bystander(place).close()  # who comes anew
         assert quiet.reconnected == 0
-        wait_for(lambda: not children(d.process.pid), what="those who closed them to end")
+        wait_for(lambda: not children(d.process.pid), LINGER_S / 2, "those who closed them to end")
         assert os.waitpid(slow, os.WNOHANG)[0] == 0, "to close one takes no time, so nothing has been shown"
         far.close()
     finally:

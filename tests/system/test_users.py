@@ -4,6 +4,7 @@ that somebody else has put there, and users that are not who they seem."""
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import socket
@@ -70,10 +71,12 @@ def machine():
     if subprocess.run([*as_user(ALICE), "test", "-x", os.path.join(BUILD, "subletd")], check=False).returncode:
         pytest.skip(f"other users cannot reach {BUILD}")
     m = Machine()
-    yield m
-    for uid in (ALICE, BOB, EVE):
-        m.sublet("stop", "--daemon", m.path(f"home-{uid}"))
-    m.close()
+    try:
+        yield m
+        for uid in (ALICE, BOB, EVE):
+            m.sublet("stop", "--daemon", m.path(f"home-{uid}"))
+    finally:
+        m.close()
 
 
 # ---- two private daemons, one card ----
@@ -130,7 +133,8 @@ def test_an_idle_user_gives_way_to_another_ones_daemon(machine):
     bob = machine.user(BOB, "fill", "--bytes", "80MiB", "--block", "4MiB", "--seed", "2", "--rounds", "3")
     bob.ok()
     assert machine.check_sums(bob) >= 3
-    assert machine.status_of(machine.home(ALICE))["gpus"][0]["clients"][0]["moved_out"] > 0
+    # Her memory is free a moment before her daemon hears of it.
+    wait_for(lambda: machine.status_of(machine.home(ALICE))["gpus"][0]["clients"][0]["moved_out"] > 0, 20, "her to have made room")
     alice.order("touch")
     alice.finish()
 
@@ -200,13 +204,13 @@ def test_notes_between_daemons_cost_nobody_his_memory(machine):
     status = machine.status_of(machine.home(ALICE))
     uuid = status["gpus"][0]["uuid"].removeprefix("GPU-").replace("-", "")
     eve = subprocess.Popen([*as_user(EVE), sys.executable, os.path.join(os.path.dirname(__file__), "notes.py"),
-                            "sublet-daemon/" + status["instance"], uuid, "6"], stdout=subprocess.PIPE, text=True)
+                            "sublet-daemon/" + status["instance"], uuid, "6", "1000"], stdout=subprocess.PIPE, text=True)
     before = {p: len(p.events("round")) for p in programs}
     try:
         out, _ = eve.communicate(timeout=60)
     finally:
         eve.kill()
-    assert eve.returncode == 0 and int(out) > 1000
+    assert eve.returncode == 0 and int(out) >= 1000
     with open(machine.path(f"home-{ALICE}/subletd.log"), encoding="utf-8") as f:
         assert f"the daemon of user {EVE} asks for" in f.read(), "she was heard"
     gpu = machine.status_of(machine.home(ALICE))["gpus"][0]
@@ -309,7 +313,7 @@ def test_status_hides_others_from_plain_users(machine, shared_daemon):
         return done.stdout, {c["pid"]: c for c in json.loads(done.stdout)["gpus"][0]["clients"]}
 
     text, clients = seen_by(BOB, GROUP)
-    assert f"secret-of-{ALICE}" not in text and str(ALICE) not in text
+    assert f"secret-of-{ALICE}" not in text and str(ALICE) not in re.findall(r"\d+", text)
     others, own = clients[held[0].pid], clients[held[1].pid]
     assert others["name"] is None and others["user"] is None and others["uid"] is None
     assert others["backed"] == own["backed"] > 0
@@ -359,6 +363,8 @@ def test_the_status_socket_takes_no_orders(machine, shared_daemon):
 import socket
 refused = 0
 for _ in range(2000):
+    if refused > 100:
+        break
     with socket.socket(socket.AF_UNIX) as s:
         s.connect({path!r})
         s.sendall(b'{{"order":"status"}}\\n')

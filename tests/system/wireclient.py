@@ -20,6 +20,7 @@ BUILD = pathlib.Path(os.environ.get("SUBLET_BUILD", SOURCE / "build"))
 NO_GPU = 0xFFFF
 RUN, RUNNING, IDLE, POISONED, DETACHED = 1, 2, 4, 8, 16
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
+GENEROUS_S = 60  # what is awaited comes at once; a busy machine's processes stand still for seconds
 
 
 def load_messages(path=SOURCE / "src/wire/wire_messages.def"):
@@ -116,11 +117,12 @@ class Client:
         if NO_PYTHON:
             pytest.skip(NO_PYTHON)
         self.command(do="take", size=size)
+        self.expect("taken")
 
     def stop_reading(self):
         self.command(do="stop_reading")
 
-    def receive(self, timeout=5.0):
+    def receive(self, timeout=GENEROUS_S):
         """The next message; {"type": "closed"} when the daemon has ended the connection; None when nothing came."""
         until = time.monotonic() + timeout
         while b"\n" not in self.lines:
@@ -137,7 +139,7 @@ class Client:
         self.seen.append(message)
         return message
 
-    def expect(self, *types, timeout=5.0):
+    def expect(self, *types, timeout=GENEROUS_S):
         """The next message of one of these types, past others (which are taken note of)."""
         until = time.monotonic() + timeout
         while True:
@@ -233,6 +235,8 @@ class Client:
             any_message = True
             self.note(message)
             self.react(message)
+            if message["type"] == "closed":
+                return True
 
     def react(self, message):
         if message["type"] == "LIMIT":
@@ -271,7 +275,7 @@ class Client:
         self.process.stdout.close()
 
 
-def obey_until(clients, condition, timeout=10.0):
+def obey_until(clients, condition, timeout=GENEROUS_S):
     """Let all of them obey until condition() holds."""
     until = time.monotonic() + timeout
     while not condition():
@@ -285,7 +289,7 @@ def obey_until(clients, condition, timeout=10.0):
 def order(directory, **what):
     """One order at control.sock and its answer."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as s:
-        s.settimeout(10)
+        s.settimeout(GENEROUS_S)
         s.connect(f"{directory}/control.sock")
         s.sendall(json.dumps(what).encode() + b"\n")
         answer = b""
@@ -338,6 +342,7 @@ def relay(directory):
                         connection = None
                     elif what["do"] == "take":
                         take(what["size"])
+                        tell(event="taken")
                     elif what["do"] == "stop_reading":
                         reading = False
                     elif what["do"] == "send" and connection:

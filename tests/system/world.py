@@ -306,9 +306,8 @@ class World:
             pass
         for p in self.programs:
             self._end(p)
-        # A supervisor and its worker have left their starter's process group: find them by their directory.
-        for pid in self._strays():
-            _kill(pid)
+        # A supervisor and its worker have left their starter's process group, and one that is on its way makes others.
+        wait_for(self._end_strays, 60, "what was started by what was started to end")
         subprocess.run([os.path.join(BUILD, "sim", "simcuda-stat"), "--remove", "--force"], env=self.env,
                        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=20, check=False)
         for path in glob.glob(f"/dev/shm/*{self.session}*"):
@@ -333,6 +332,13 @@ class World:
         except (ProcessLookupError, PermissionError):
             pass
         p.process.wait()
+
+    def _end_strays(self):
+        """True: there is none any more. All that inherits the world's environment."""
+        found = self._strays()
+        for pid in found:
+            _kill(pid)
+        return not found
 
     def _strays(self):
         found = []
