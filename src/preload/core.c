@@ -250,7 +250,13 @@ struct gpu *core_attach(CUdevice device)
         lock_acquire(&core.lock);
         if (!g->known) {
                 static bool refused[CORE_GPUS_MAX];
+                size_t total;
 
+                /* A program may call too early, is told so, and begins again. */
+                if (real.cuDeviceTotalMem_v2(&total, device) == CUDA_ERROR_NOT_INITIALIZED) {
+                        lock_release(&core.lock);
+                        return NULL;
+                }
                 if (refused[device] || !gpu_learn(g, device)) {
                         refused[device] = true;
                         lock_release(&core.lock);

@@ -194,7 +194,7 @@ static bool gate_wait_for_lease(struct gate_thread *t, CUstream stream)
         gate_set_waiting(t, true);
         while (!core.running && !core_passive()) {
                 if (!core.passing || round == core.pass_round ||
-                    atomic_load(&gate_bits) & GATE_UNBACKED) {
+                    atomic_load(&gate_bits) & (GATE_UNBACKED | GATE_HELD)) {
                         core_wait(&w, UINT64_MAX);
                         continue;
                 }

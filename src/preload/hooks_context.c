@@ -462,6 +462,11 @@ static void capture_begins(CUstream stream)
                 lock_release(&core.lock);
         }
         gate_leave(t);
+        if (!core_passive()) {
+                lock_acquire(&core.lock);
+                pool_await_records();
+                lock_release(&core.lock);
+        }
 }
 
 static CUresult capture_ended(CUstream stream, CUresult r)

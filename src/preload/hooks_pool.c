@@ -14,14 +14,6 @@
 /* The driver's own allocations take about as long as each other. */
 #define PASS_ON(stream, call) HOOKS_SUBMIT(stream, UINT64_MAX, call)
 
-static bool is_capturing(CUstream stream)
-{
-        CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-
-        return quiet_capturing() && (real.cuStreamIsCapturing(stream, &status) != CUDA_SUCCESS ||
-                                     status != CU_STREAM_CAPTURE_STATUS_NONE);
-}
-
 /* The stream as pools know it. False: there is no such stream, or no context. */
 static bool name_stream(CUstream stream, struct pool_stream *ret)
 {
@@ -66,7 +58,7 @@ static CUresult allocate(CUdeviceptr *dptr, size_t bytes, CUmemoryPool handle, C
 
         (void)core_setup();
         if (core_passive() || !dptr || bytes == 0 || !name_stream(stream, &s) || poison_current() ||
-            is_capturing(stream))
+            quiet_is_capturing(stream))
                 return r;
         if (!handle) {
                 CUdevice device;
@@ -94,7 +86,7 @@ static CUresult release(CUdeviceptr dptr, CUstream stream)
 
         (void)core_setup();
         if (core_passive() || dptr == 0 || !name_stream(stream, &s) || poison_current() ||
-            is_capturing(stream))
+            quiet_is_capturing(stream))
                 return r;
         lock_acquire(&core.lock);
         g = core_find(dptr, &place);

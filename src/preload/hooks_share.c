@@ -14,6 +14,8 @@
 
 #define MAPPINGS_MANY       32u
 #define MAPPINGS_MANY_BYTES (UINT64_C(8) << 20)
+#define STILL_MOST_NS       (10 * NSEC_PER_SEC)
+#define STILL_NAP_NS        (200 * NSEC_PER_USEC)
 
 static bool has_contents(const struct block *b)
 {
@@ -108,19 +110,32 @@ static CUresult remap(const struct gpu *g, const struct handle *h, CUmemGenericA
 
 /* ---- becoming fixed ---- */
 
-/* Nothing of this process runs, and nothing begins before thaw(). False: a capture is in progress,
- * which nobody can wait for. Lock held, given up meanwhile. */
-static bool freeze(struct gpu *g, uint64_t bytes)
+/* Nothing of this process runs, and nothing begins before thaw().
+ * CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED: a capture is in progress, which nobody can wait for.
+ * CUDA_ERROR_NOT_READY: what runs does not end, perhaps not before this thread or one at the gate
+ * submits more. Lock held, given up meanwhile. */
+static CUresult freeze(struct gpu *g, uint64_t bytes)
 {
         struct core_wait w = {.what = "its own work"};
+        uint64_t until = clock_now_ns() + STILL_MOST_NS;
+        struct quiet_wait quiet;
+        bool begun = false;
 
         g->heap.resident -= bytes; /* who submits waits for them, as if they were on their way */
         gate_shut(GATE_UNBACKED);
-        while (gate_anybody_inside() && !core_passive())
-                core_wait(&w, NSEC_PER_MSEC);
-        if (!quiet_capturing())
-                quiet_wait_all();
-        return !quiet_capturing();
+        while (!quiet_capturing()) {
+                if (!gate_anybody_inside()) {
+                        if (!begun)
+                                quiet_begin(&quiet, false);
+                        begun = true;
+                        if (quiet_poll(&quiet) == QUIET_DONE)
+                                return CUDA_SUCCESS;
+                }
+                if (core_passive() || clock_now_ns() >= until)
+                        return CUDA_ERROR_NOT_READY;
+                core_wait(&w, STILL_NAP_NS);
+        }
+        return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
 }
 
 static void thaw(struct gpu *g, uint64_t bytes)
@@ -184,9 +199,10 @@ static CUresult fix(struct gpu *g, struct handle *h)
                 leave_heap(g, h, only->handle); /* as it is: made by us, as the program wanted it */
                 return CUDA_SUCCESS;
         }
-        if (contents && !freeze(g, h->bytes)) {
+        r = contents ? freeze(g, h->bytes) : CUDA_SUCCESS;
+        if (r != CUDA_SUCCESS) {
                 thaw(g, h->bytes);
-                return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+                return r;
         }
         lock_release(&core.lock);
         r = replace(g, h, &fixed);

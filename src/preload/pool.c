@@ -21,6 +21,7 @@
 #define REST_NS        (100 * NSEC_PER_MSEC) /* unused for so long, a pool goes back to its threshold */
 #define LAST_RESORT_NS NSEC_PER_SEC          /* a free that is pending is worth so long a wait */
 #define LANES_KEPT     16u                   /* of streams that have nothing freed */
+#define RECORDS_NS     NSEC_PER_SEC /* a stream that takes no more is worth so long a wait */
 
 /* What one stream has freed. */
 struct pool_lane {
@@ -52,6 +53,7 @@ struct pool {
 };
 
 static struct pool *pools;
+static unsigned recording; /* threads that put events into streams without the lock */
 static bool tending;
 static uint64_t tend_ns;
 
@@ -59,7 +61,11 @@ static uint64_t tend_ns;
 
 static struct pool *pool_new(CUmemoryPool handle, struct gpu *g, uint64_t most)
 {
+        static const CUmemPool_attribute kept[] = {
+                CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES,
+                CU_MEMPOOL_ATTR_RELEASE_THRESHOLD};
         struct pool *p = calloc(1, sizeof(*p));
+        cuuint64_t value;
 
         if (!p)
                 return NULL;
@@ -70,6 +76,10 @@ static struct pool *pool_new(CUmemoryPool handle, struct gpu *g, uint64_t most)
                            .most = most,
                            .may_wait = true};
         pools = p;
+        /* They may have been set before the program used the GPU. */
+        for (size_t i = 0; i < ARRAY_SIZE(kept); i++)
+                if (real.cuMemPoolGetAttribute(handle, kept[i], &value) == CUDA_SUCCESS)
+                        pool_set(p, kept[i], &value);
         return p;
 }
 
@@ -172,37 +182,19 @@ static struct pool_lane *lane_get(struct pool *p, const struct pool_stream *s)
         return l;
 }
 
-static CUresult lane_ask(const struct pool_lane *l, bool event)
-{
-        CUcontext popped;
-        CUresult r = real.cuCtxPushCurrent_v2(l->stream.context);
-
-        if (r != CUDA_SUCCESS)
-                return r; /* the context is gone, and its work with it */
-        r = event ? real.cuEventQuery(l->event) : real.cuStreamQuery(l->stream.handle);
-        (void)real.cuCtxPopCurrent_v2(&popped);
-        return r;
-}
-
 /* An event behind all that has been freed on it so far. Not where the stream's queue may be full
  * and the lock would be held. The lock is given up meanwhile. */
 static void lane_record(struct pool_lane *l)
 {
         uint64_t freed = l->freed;
-        CUcontext popped;
         CUresult r;
 
         l->looking = true;
+        recording++;
         lock_release(&core.lock);
-        r = real.cuCtxPushCurrent_v2(l->stream.context);
-        if (r == CUDA_SUCCESS) {
-                if (!l->event)
-                        r = real.cuEventCreate(&l->event, CU_EVENT_DISABLE_TIMING);
-                if (r == CUDA_SUCCESS)
-                        r = real.cuEventRecord(l->event, l->stream.handle);
-                (void)real.cuCtxPopCurrent_v2(&popped);
-        }
+        r = quiet_record(&l->event, l->stream.context, l->stream.handle);
         lock_acquire(&core.lock);
+        recording--;
         l->looking = false;
         bell_ring(&core.changed);
         if (r == CUDA_SUCCESS) {
@@ -223,12 +215,14 @@ static void lane_look(struct pool *p, struct pool_lane *l, bool record)
 {
         if (l->looking || quiet_capturing())
                 return;
-        if (l->done < l->freed && l->pending && lane_ask(l, true) != CUDA_ERROR_NOT_READY) {
+        /* Where the context is gone, its work is too. */
+        if (l->done < l->freed && l->pending &&
+            quiet_ask_event(l->event, l->stream.context) != CUDA_ERROR_NOT_READY) {
                 l->pending = false;
                 l->done = MAX(l->done, l->marked);
         }
         if (l->done < l->freed && lane_can_be_asked(l)) {
-                if (lane_ask(l, false) != CUDA_ERROR_NOT_READY)
+                if (quiet_ask_stream(l->stream.handle, l->stream.context) != CUDA_ERROR_NOT_READY)
                         l->done = l->freed;
                 else if (record && !l->pending)
                         lane_record(l);
@@ -270,6 +264,15 @@ static bool lanes_look(struct pool *p, bool record)
         return p->parcels.common.bytes > before;
 }
 
+void pool_await_records(void)
+{
+        struct core_wait w = {.what = "events of its own"};
+        uint64_t until = clock_now_ns() + RECORDS_NS, now;
+
+        while (recording && (now = clock_now_ns()) < until && !core_passive())
+                core_wait(&w, until - now);
+}
+
 static void lane_await(struct pool_lane *l)
 {
         struct core_wait w = {.what = "an event of its own"};
@@ -278,14 +281,6 @@ static void lane_await(struct pool_lane *l)
         while (l->looking)
                 core_wait(&w, UINT64_MAX);
         l->awaited--;
-}
-
-static bool is_capturing(CUstream stream)
-{
-        CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-
-        return quiet_capturing() && (real.cuStreamIsCapturing(stream, &status) != CUDA_SUCCESS ||
-                                     status != CU_STREAM_CAPTURE_STATUS_NONE);
 }
 
 void pool_stream_dies(CUstream stream)
@@ -299,7 +294,8 @@ void pool_stream_dies(CUstream stream)
                         lane_await(l);
                         lane_look(p, l, false);
                         /* It is the last time that it can be: also beside others' captures. */
-                        if (l->done < l->freed && l->marked < l->freed && !is_capturing(stream))
+                        if (l->done < l->freed && l->marked < l->freed &&
+                            !quiet_is_capturing(stream))
                                 lane_record(l);
                         l->gone = true;
                 }
@@ -567,9 +563,11 @@ static bool borrow(struct pool *p, const struct pool_stream *s, uint64_t bytes)
                 lane_record(l);
         l->looking = true;
         event = l->event;
+        recording++;
         lock_release(&core.lock);
         r = event ? real.cuStreamWaitEvent(s->handle, event, 0) : CUDA_ERROR_INVALID_HANDLE;
         lock_acquire(&core.lock);
+        recording--;
         l->looking = own->looking = false;
         bell_ring(&core.changed);
         if (r != CUDA_SUCCESS)
@@ -633,6 +631,8 @@ static struct parcel *find_room(struct pool *p, const struct pool_stream *s, uin
                 struct parcel *n = look_up(p, l, bytes, true);
                 uint64_t cost, max = hooks_allowed(p->gpu);
 
+                if (p->gpu->error)
+                        return NULL; /* its blocks are lost, and get no memory any more */
                 if (n)
                         return n;
                 if (!looked) {
@@ -704,7 +704,7 @@ CUresult pool_allocate(struct pool *p, const struct pool_stream *s, uint64_t byt
         p->users--;
         n = n ? parcels_take(&p->parcels, n, bytes) : NULL;
         if (!n)
-                return CUDA_ERROR_OUT_OF_MEMORY;
+                return g->error ? CUDA_ERROR_NOT_SUPPORTED : CUDA_ERROR_OUT_OF_MEMORY;
         b = n->chunk->block;
         p->used += bytes;
         p->used_high = MAX(p->used_high, p->used);

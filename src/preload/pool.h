@@ -41,7 +41,8 @@ void pool_dies(CUmemoryPool handle, bool handed_over);
 void pool_hand_over(struct pool *p);
 struct gpu *pool_gpu(const struct pool *p);
 
-/* Addresses at once, memory at the next pass of the gate. The lock is given up meanwhile. */
+/* Addresses at once, memory at the next pass of the gate. CUDA_ERROR_NOT_SUPPORTED: the GPU has
+ * failed, and the driver answers for it. The lock is given up meanwhile. */
 CUresult pool_allocate(struct pool *p, const struct pool_stream *s, uint64_t bytes,
                        CUdeviceptr *ret_address);
 /* Free what begins at an address of a POOL block, in the order of the stream; stream NULL: nothing
@@ -63,6 +64,10 @@ bool pool_reclaim(struct gpu *g, uint64_t bytes);
 
 /* For the pointer attributes. */
 CUmemoryPool pool_handle(const struct block *b);
+
+/* A capture is about to begin and is counted (quiet.h): wait for events of ours that are being put
+ * into streams, or they would be part of it. Given up meanwhile. */
+void pool_await_records(void);
 
 /* A stream is about to be destroyed, a context is gone. Given up meanwhile. */
 void pool_stream_dies(CUstream stream);

@@ -190,8 +190,7 @@ static bool stream_is_capturing(CUstream s)
                status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
-/* Record an event of ours on a stream, created at first use in the stream's context. */
-static CUresult record(CUevent *event, CUcontext context, CUstream stream)
+CUresult quiet_record(CUevent *event, CUcontext context, CUstream stream)
 {
         CUcontext popped;
         CUresult r;
@@ -219,7 +218,7 @@ static bool context_record(const struct context *c, CUevent event)
 
 /* Whatever thread asks, it may have no context, and the legacy stream is that of the current one.
  */
-static CUresult ask_stream(CUstream stream, CUcontext context)
+CUresult quiet_ask_stream(CUstream stream, CUcontext context)
 {
         CUcontext popped;
         CUresult r = real.cuCtxPushCurrent_v2(context);
@@ -231,7 +230,7 @@ static CUresult ask_stream(CUstream stream, CUcontext context)
         return r;
 }
 
-static CUresult ask_event(CUevent event, CUcontext context)
+CUresult quiet_ask_event(CUevent event, CUcontext context)
 {
         CUcontext popped;
         CUresult r = real.cuCtxPushCurrent_v2(context);
@@ -245,7 +244,7 @@ static CUresult ask_event(CUevent event, CUcontext context)
 
 static bool stream_has_work(CUstream stream, CUcontext context)
 {
-        CUresult r = ask_stream(stream, context);
+        CUresult r = quiet_ask_stream(stream, context);
 
         if (r != CUDA_SUCCESS && r != CUDA_ERROR_NOT_READY)
                 note_error(context, r);
@@ -286,7 +285,7 @@ void quiet_stream_remove(CUstream stream)
         if (c && !stream_is_capturing(stream) && stream_has_work(stream, s->context)) {
                 c->strays = c->has_marks;
                 if (!c->has_marks)
-                        s->pending = record(&s->event, s->context, stream) == CUDA_SUCCESS;
+                        s->pending = quiet_record(&s->event, s->context, stream) == CUDA_SUCCESS;
                 else if (!quiet_capturing())
                         c->still_marked = context_record(c, c->still_mark);
         }
@@ -347,6 +346,11 @@ bool quiet_capturing(void)
         return __atomic_load_n(&capture_count, __ATOMIC_RELAXED) > 0;
 }
 
+bool quiet_is_capturing(CUstream stream)
+{
+        return quiet_capturing() && stream_is_capturing(stream);
+}
+
 /* ---- waiting while nothing is submitted ---- */
 
 static void still_begin(struct context *c, unsigned defaults)
@@ -359,7 +363,7 @@ static void still_begin(struct context *c, unsigned defaults)
                 c->still_marked = context_record(c, c->still_mark);
         else if (per_thread)
                 c->still_marked =
-                        record(&c->still_mark, c->handle, CU_STREAM_LEGACY) == CUDA_SUCCESS;
+                        quiet_record(&c->still_mark, c->handle, CU_STREAM_LEGACY) == CUDA_SUCCESS;
 }
 
 /* A query of ours has answered. *waits: whether it is still to be waited for. */
@@ -384,7 +388,7 @@ static bool dead_streams_are_busy(struct quiet_wait *w)
 
                 if (s->handle)
                         continue;
-                if (is_busy(ask_event(s->event, s->context), s->context, &s->pending, w))
+                if (is_busy(quiet_ask_event(s->event, s->context), s->context, &s->pending, w))
                         busy = true;
                 else
                         stream_bury(s);
@@ -398,14 +402,14 @@ static bool still_is_busy(struct quiet_wait *w)
 
         for (struct stream *s = streams; s < streams + stream_count; s++)
                 if (s->asked &&
-                    is_busy(ask_stream(s->handle, s->context), s->context, &s->asked, w))
+                    is_busy(quiet_ask_stream(s->handle, s->context), s->context, &s->asked, w))
                         busy = true;
         for (struct context *c = contexts; c; c = c->next) {
-                if (c->still_marked &&
-                    is_busy(ask_event(c->still_mark, c->handle), c->handle, &c->still_marked, w))
+                if (c->still_marked && is_busy(quiet_ask_event(c->still_mark, c->handle), c->handle,
+                                               &c->still_marked, w))
                         busy = true;
-                if (c->legacy_asked && is_busy(ask_stream(CU_STREAM_LEGACY, c->handle), c->handle,
-                                               &c->legacy_asked, w))
+                if (c->legacy_asked && is_busy(quiet_ask_stream(CU_STREAM_LEGACY, c->handle),
+                                               c->handle, &c->legacy_asked, w))
                         busy = true;
         }
         return busy;
@@ -420,9 +424,9 @@ static void context_mark_streams(struct context *c)
         for (struct stream *s = streams; s < streams + stream_count; s++)
                 if (s->handle && s->context == c->handle)
                         s->pending = stream_has_work(s->handle, s->context) &&
-                                     record(&s->event, s->context, s->handle) == CUDA_SUCCESS;
+                                     quiet_record(&s->event, s->context, s->handle) == CUDA_SUCCESS;
         if (gate_default_streams())
-                c->marked = record(&c->mark, c->handle, CU_STREAM_LEGACY) == CUDA_SUCCESS;
+                c->marked = quiet_record(&c->mark, c->handle, CU_STREAM_LEGACY) == CUDA_SUCCESS;
 }
 
 static void marks_make(void)
@@ -442,11 +446,12 @@ static bool marks_are_busy(struct quiet_wait *w)
         bool busy = dead_streams_are_busy(w);
 
         for (struct context *c = contexts; c; c = c->next)
-                if (c->marked && is_busy(ask_event(c->mark, c->handle), c->handle, &c->marked, w))
+                if (c->marked &&
+                    is_busy(quiet_ask_event(c->mark, c->handle), c->handle, &c->marked, w))
                         busy = true;
         for (struct stream *s = streams; s < streams + stream_count; s++)
                 if (s->pending && s->handle &&
-                    is_busy(ask_event(s->event, s->context), s->context, &s->pending, w))
+                    is_busy(quiet_ask_event(s->event, s->context), s->context, &s->pending, w))
                         busy = true;
         return busy;
 }

@@ -54,6 +54,14 @@ void quiet_capture_end(CUstream stream);
 /* A per-thread default stream dies with its thread, and a capture on it. */
 void quiet_thread_ended(const struct gate_thread *t);
 bool quiet_capturing(void);
+/* Whether a stream is part of one, as far as can be told. The lock is not needed. */
+bool quiet_is_capturing(CUstream stream);
+
+/* A stream or an event of ours, asked in its context, which need not be current; and such an event
+ * recorded, created at first use. The lock is not needed. */
+CUresult quiet_ask_stream(CUstream stream, CUcontext context);
+CUresult quiet_ask_event(CUevent event, CUcontext context);
+CUresult quiet_record(CUevent *event, CUcontext context, CUstream stream);
 
 /* Whether work of the calling thread's context is in flight on the stream, which is not capturing.
  * The lock is not needed. */

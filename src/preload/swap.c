@@ -573,18 +573,20 @@ void swap_retire(struct gpu *g)
         struct core_wait w = {.what = "a transfer of its own memory"};
         CUcontext popped;
 
-        if (!s || !s->context || s->context != g->context) {
+        if (!s) {
                 g->context = NULL;
                 return;
         }
         s->retiring = true;
         while (s->in_step)
-                core_wait(&w, UINT64_MAX);
-        lock_release(&core.lock);
-        (void)real.cuCtxPushCurrent_v2(s->context->handle);
-        transfer_end(g);
-        (void)real.cuCtxPopCurrent_v2(&popped);
-        lock_acquire(&core.lock);
+                core_wait(&w, UINT64_MAX); /* it may be making its streams in there just now */
+        if (s->context) {
+                lock_release(&core.lock);
+                (void)real.cuCtxPushCurrent_v2(s->context->handle);
+                transfer_end(g);
+                (void)real.cuCtxPopCurrent_v2(&popped);
+                lock_acquire(&core.lock);
+        }
         s->context = NULL;
         s->retiring = false;
         g->context = NULL;

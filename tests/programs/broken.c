@@ -1,7 +1,9 @@
 /* broken: fills its memory, breaks its context with a kernel that writes where nothing is, and
  * lives on.
- * --how beside: with a second context that has as much memory. Lines on stdin, each answered:
- * break [MS], the kernel, behind one that takes so long. */
+ * --how beside: with a second context that has as much memory. --how elsewhere: with a second GPU,
+ * which is the one that fails. Lines on stdin, each answered: break [MS], the kernel, behind one
+ * that takes so long; pool, what the first GPU gets from a pool of the second, and whether it works
+ * on. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,8 +11,8 @@
 #include "base/macros.h"
 #include "program.h"
 
-enum how { ALONE, BESIDE };
-static const char *const names[] = {"alone", "beside"};
+enum how { ALONE, BESIDE, ELSEWHERE };
+static const char *const names[] = {"alone", "beside", "elsewhere"};
 
 struct world {
         CUcontext context;
@@ -66,6 +68,18 @@ static void say_answers(const struct world *w)
         program_say("broken", "\"answers\":[%s]", text);
 }
 
+static void say_pool(const struct world *w, CUmemoryPool pool)
+{
+        CUdeviceptr p;
+        CUresult r[] = {
+                cu.MemAllocFromPoolAsync(&p, MIB, pool, w->b.stream),
+                cu.MemsetD8Async(w->b.block[0].at, 0, 8, w->b.stream),
+                cu.StreamSynchronize(w->b.stream),
+        };
+
+        program_say("pool", "\"answers\":[%d,%d,%d]", (int)r[0], (int)r[1], (int)r[2]);
+}
+
 static void break_it(const struct world *w, double ms)
 {
         CUdeviceptr nowhere = 0x10000, verdict = w->b.verdict;
@@ -82,6 +96,8 @@ static void break_it(const struct world *w, double ms)
 int main(int argc, char **argv)
 {
         struct world primary = {0}, second = {0};
+        CUmemoryPool pool = NULL;
+        CUdeviceptr p;
         CUdevice device;
         enum how how;
         char line[64];
@@ -97,14 +113,29 @@ int main(int argc, char **argv)
                 kernels_load(&kernels);
                 world_fill(&second, 1000);
         }
+        if (how == ELSEWHERE) {
+                TRY(cu.CtxCreate(&second.context, 0, 1));
+                kernels_load(&kernels);
+                world_fill(&second, 1000);
+                TRY(cu.DeviceGetDefaultMemPool(&pool, 1));
+                TRY(cu.MemAllocFromPoolAsync(&p, MIB, pool, second.b.stream));
+        }
         program_say("filled", "\"at\":%llu", (unsigned long long)program_now_ns());
         while (fgets(line, sizeof(line), stdin)) {
                 line[strcspn(line, "\n")] = '\0';
-                if (strncmp(line, "break", 5) != 0)
+                if (strcmp(line, "pool") == 0 && how == ELSEWHERE) {
+                        enter(&primary);
+                        say_pool(&primary, pool);
+                } else if (strncmp(line, "break", 5) != 0) {
                         program_fail(PROGRAM_EXIT_USAGE, "%s: unknown order", line);
-                enter(&primary);
-                break_it(&primary, strtod(line + 5, NULL));
-                say_answers(&primary);
+                } else if (how == ELSEWHERE) {
+                        enter(&second);
+                        break_it(&second, strtod(line + 5, NULL));
+                } else {
+                        enter(&primary);
+                        break_it(&primary, strtod(line + 5, NULL));
+                        say_answers(&primary);
+                }
                 if (how == BESIDE) {
                         enter(&second);
                         say_answers(&second);

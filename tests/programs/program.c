@@ -183,6 +183,10 @@ void program_begin(int argc, char **argv, const struct options *defaults, bool p
 {
         program_options(argc, argv, defaults);
         driver_open(per_thread);
+        /* As programs do that look whether there is CUDA. */
+        if (getenv("PROGRAM_EARLY") &&
+            cu.DevicePrimaryCtxRetain(&context, 0) != CUDA_ERROR_NOT_INITIALIZED)
+                program_fail(PROGRAM_EXIT_WRONG, "a context before cuInit");
         TRY(cu.Init(0));
         TRY(cu.DeviceGet(&device, 0));
         TRY(cu.DevicePrimaryCtxRetain(&context, device));

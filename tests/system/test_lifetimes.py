@@ -3,12 +3,15 @@
 import os
 import subprocess
 
+import pytest
+
 from world import BUILD, MIB, wait_for
 
 
-def test_a_primary_context_retained_while_it_is_released(shared):
+@pytest.mark.parametrize("kinds", [{}, {"PROGRAM_EARLY": "1"}], ids=["", "asked for before cuInit"])
+def test_a_primary_context_retained_while_it_is_released(shared, kinds):
     """What is allocated in it then is ours, as in any other."""
-    p = shared.program("revive", "--bytes", "8MiB", stdin=subprocess.PIPE)
+    p = shared.program("revive", "--bytes", "8MiB", stdin=subprocess.PIPE, **kinds)
     p.await_event("filled")
     wait_for(lambda: shared.clients()[p.pid]["backed"] >= 8 * MIB, 20, "its memory to be in the books")
     p.finish()

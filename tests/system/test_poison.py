@@ -81,3 +81,19 @@ def test_it_waits_for_no_turn(shared):
     broken.finish()
     end(shared, other)
 
+
+def test_a_pool_of_a_gpu_that_has_failed_stops_no_other_gpu(make_world):
+    """What it gives out is the driver's; the process is not to wait for memory behind it."""
+    w = make_world(gpus=2)
+    w.start_daemon()
+    p = start(w, "elsewhere", 8)
+    p.order("break")
+
+    def lost():
+        return any("poisoned" in c["flags"] and c["backed"] == c["allocated"] == 0
+                   for c in w.status()["gpus"][1]["clients"])
+
+    wait_for(lost, 20, "its memory to be given back")
+    assert p.order("pool")["order"] == "pool"
+    assert p.events("pool")[-1]["answers"][1:] == [0, 0]
+    p.finish()

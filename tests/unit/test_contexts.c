@@ -30,6 +30,7 @@ __thread struct gate_thread *gate_self __attribute__((tls_model("initial-exec"))
 static struct gpu *const gpu = &core.gpus[0];
 static unsigned kicks, discarded, parts;
 static CUcontext pools_lost;
+static bool awaited; /* pools put no more events into streams, since a capture is counted */
 
 /* ---- what they ask of their neighbours ---- */
 
@@ -122,6 +123,11 @@ void pool_context_dies(CUcontext context)
         pools_lost = context;
 }
 
+void pool_await_records(void)
+{
+        awaited = quiet_capturing();
+}
+
 void swap_discard(struct gpu *g, struct block *b)
 {
         discarded++;
@@ -175,6 +181,8 @@ static CUresult fake_is_capturing(CUstream stream, CUstreamCaptureStatus *ret)
 
 static CUresult fake_begin_capture(CUstream stream, CUstreamCaptureMode mode)
 {
+        assert_true(awaited);
+        awaited = false;
         return mode == CU_STREAM_CAPTURE_MODE_GLOBAL ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 

@@ -249,6 +249,46 @@ static void a_thread_inside_passes_again_while_the_gate_is_shut(void **state)
         gate_open(GATE_NO_LEASE);
 }
 
+static _Atomic bool through;
+
+static void *come_through(void *unused)
+{
+        struct gate_thread *t = gate_enter(NULL, 0);
+
+        atomic_store(&through, true);
+        gate_leave(t);
+        return NULL;
+}
+
+/* A drain lets threads through one by one; memory that is being replaced is nobody's to use. */
+static void nobody_is_let_through_while_memory_is_held(void **state)
+{
+        pthread_t thread;
+
+        core.running = false;
+        core.passing = true;
+        core.pass_round = 1;
+        atomic_store(&through, false);
+        gate_shut(GATE_NO_LEASE | GATE_HELD);
+        assert_int_equal(pthread_create(&thread, NULL, come_through, NULL), 0);
+        while (waiters() == 0 && !atomic_load(&through))
+                (void)usleep(1000);
+        for (unsigned i = 0; i < 10; i++) {
+                bell_ring(&core.changed);
+                (void)usleep(1000);
+        }
+        assert_false(atomic_load(&through));
+        lock_acquire(&core.lock);
+        gate_open(GATE_HELD);
+        bell_ring(&core.changed);
+        lock_release(&core.lock);
+        assert_int_equal(pthread_join(thread, NULL), 0);
+        assert_true(core.passed);
+        core.running = true;
+        core.passing = false;
+        gate_open(GATE_NO_LEASE);
+}
+
 static sigjmp_buf away;
 static _Atomic bool jumped;
 
@@ -335,6 +375,7 @@ int main(void)
                 cmocka_unit_test(nobody_is_inside_once_the_gate_is_shut),
                 cmocka_unit_test(it_also_holds_where_membarrier_is_refused),
                 cmocka_unit_test(a_thread_inside_passes_again_while_the_gate_is_shut),
+                cmocka_unit_test(nobody_is_let_through_while_memory_is_held),
                 cmocka_unit_test(a_signal_handler_may_jump_out_of_a_wait),
                 cmocka_unit_test(an_idle_client_tells_once_and_goes_on),
                 cmocka_unit_test(a_bystander_passes_unmarked),

@@ -22,6 +22,8 @@ static struct gpu *const gpu = &core.gpus[0];
 static uint64_t fixed_room;     /* what may become fixed */
 static void (*meanwhile)(void); /* another thread, while the room is asked for */
 static unsigned waits, gates;
+static bool busy; /* work that does not end */
+static uint64_t now_ns;
 
 /* ---- what they ask of their neighbours ---- */
 
@@ -43,6 +45,15 @@ bool core_holds(CUdeviceptr address, uint64_t bytes)
 void core_wait(struct core_wait *w, uint64_t timeout_ns)
 {
         assert_true(++waits < 100);
+        now_ns += NSEC_PER_SEC;
+}
+
+/* The C library's, as far as the library asks for the time. */
+int clock_gettime(clockid_t clock, struct timespec *ret)
+{
+        *ret = (struct timespec){.tv_sec = (time_t)(now_ns / NSEC_PER_SEC),
+                                 .tv_nsec = (long)(now_ns % NSEC_PER_SEC)};
+        return 0;
 }
 
 void agent_kick(void)
@@ -73,8 +84,13 @@ bool quiet_capturing(void)
         return false;
 }
 
-void quiet_wait_all(void)
+void quiet_begin(struct quiet_wait *w, bool still)
 {
+}
+
+enum quiet quiet_poll(struct quiet_wait *w)
+{
+        return busy ? QUIET_BUSY : QUIET_DONE;
 }
 
 void gate_shut(enum gate_bits why)
@@ -176,6 +192,7 @@ static int one_handle(void **state)
         fixed_room = 0;
         meanwhile = NULL;
         waits = gates = 0;
+        busy = false;
         assert_int_equal(hook_cuMemCreate(&name, HEAP_GRANULARITY, &prop, 0), CUDA_SUCCESS);
         handle = virtual_find(name);
         assert_non_null(handle);
@@ -266,6 +283,19 @@ static void what_was_lost_meanwhile_is_not_looked_for_when_it_is_gone(void **sta
         assert_int_equal(hook_cuMemRelease(name), CUDA_SUCCESS);
 }
 
+/* Such work may wait for what the thread that exports does next. */
+static void an_export_does_not_wait_for_ever_for_work_that_does_not_end(void **state)
+{
+        fixed_room = UINT64_MAX;
+        handle->block->extents[0].adopted = true; /* the driver exports no other */
+        gpu->heap.resident = handle->bytes;
+        busy = true;
+        assert_int_equal(export_it(), CUDA_ERROR_NOT_READY);
+        assert_int_equal(gpu->heap.resident, handle->bytes);
+        assert_non_null(handle->block);
+        assert_int_equal(hook_cuMemRelease(name), CUDA_SUCCESS);
+}
+
 #define HANDLE_TEST(name) cmocka_unit_test_setup_teardown(name, one_handle, no_handle)
 
 int main(void)
@@ -275,6 +305,7 @@ int main(void)
                 HANDLE_TEST(what_is_released_while_its_export_is_refused_is_given_back),
                 HANDLE_TEST(what_is_released_while_it_is_to_be_fixed_for_an_address_is_given_back),
                 HANDLE_TEST(what_cannot_come_back_is_not_waited_for),
+                HANDLE_TEST(an_export_does_not_wait_for_ever_for_work_that_does_not_end),
                 HANDLE_TEST(what_was_lost_meanwhile_is_not_looked_for_when_it_is_gone),
         };
 

@@ -25,9 +25,10 @@ static bool capturing, busy;    /* some stream; all streams have work */
 static void (*recording)(void); /* while an event is recorded, without the lock */
 static void (*releasing)(void); /* while memory is given back */
 static void (*waiting)(void);   /* while a thread waits for something */
-static CUevent recorded;        /* last */
+static cuuint64_t threshold;
 static unsigned events, events_destroyed, discarded;
 static sem_t waits, resume;
+static pthread_t thread;
 
 /* ---- what a pool asks of its neighbours ---- */
 
@@ -58,6 +59,30 @@ void gate_shut(enum gate_bits why)
 bool quiet_capturing(void)
 {
         return capturing;
+}
+
+bool quiet_is_capturing(CUstream stream)
+{
+        return false;
+}
+
+CUresult quiet_ask_stream(CUstream stream, CUcontext context)
+{
+        return busy ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
+}
+
+CUresult quiet_ask_event(CUevent event, CUcontext context)
+{
+        return busy ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
+}
+
+CUresult quiet_record(CUevent *event, CUcontext context, CUstream stream)
+{
+        if (!*event)
+                *event = (CUevent)(uintptr_t)++events;
+        if (recording)
+                recording();
+        return CUDA_SUCCESS;
 }
 
 uint64_t hooks_allowed(const struct gpu *g)
@@ -115,50 +140,25 @@ static CUresult fake_relax(CUstreamCaptureMode *mode)
         return CUDA_SUCCESS;
 }
 
-static CUresult fake_push(CUcontext context)
-{
-        return CUDA_SUCCESS;
-}
-
-static CUresult fake_pop(CUcontext *ret)
-{
-        return CUDA_SUCCESS;
-}
-
 static CUresult fake_context_of(CUstream stream, CUcontext *ret)
 {
         *ret = (CUcontext)(uintptr_t)1;
         return CUDA_SUCCESS;
 }
 
-static CUresult fake_is_capturing(CUstream stream, CUstreamCaptureStatus *ret)
-{
-        *ret = CU_STREAM_CAPTURE_STATUS_NONE;
-        return CUDA_SUCCESS;
-}
-
-static CUresult fake_stream_query(CUstream stream)
-{
-        return busy ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
-}
-
-static CUresult fake_event_create(CUevent *ret, unsigned flags)
-{
-        *ret = (CUevent)(uintptr_t)++events;
-        return CUDA_SUCCESS;
-}
-
-static CUresult fake_event_record(CUevent event, CUstream stream)
-{
-        recorded = event;
-        if (recording)
-                recording();
-        return CUDA_SUCCESS;
-}
-
 static CUresult fake_event_destroy(CUevent event)
 {
         events_destroyed++;
+        return CUDA_SUCCESS;
+}
+
+/* As a program has set it before it has used the GPU. */
+static CUresult fake_attribute(CUmemoryPool pool, CUmemPool_attribute which, void *ret)
+{
+        if (which == CU_MEMPOOL_ATTR_RELEASE_THRESHOLD)
+                *(cuuint64_t *)ret = threshold;
+        else
+                *(int *)ret = 1;
         return CUDA_SUCCESS;
 }
 
@@ -234,16 +234,11 @@ static int one_gpu(void **state)
         (void)sem_init(&resume, 0, 0);
         real.cuMemAddressReserve = fake_reserve;
         real.cuThreadExchangeStreamCaptureMode = fake_relax;
-        real.cuCtxPushCurrent_v2 = fake_push;
-        real.cuCtxPopCurrent_v2 = fake_pop;
         real.cuStreamGetCtx = fake_context_of;
-        real.cuStreamIsCapturing = fake_is_capturing;
-        real.cuStreamQuery = fake_stream_query;
-        real.cuEventCreate = fake_event_create;
-        real.cuEventRecord = fake_event_record;
-        real.cuEventQuery = (__typeof__(real.cuEventQuery))fake_stream_query;
         real.cuEventDestroy_v2 = fake_event_destroy;
         real.cuDeviceGetDefaultMemPool = fake_default_pool;
+        real.cuMemPoolGetAttribute = fake_attribute;
+        threshold = 0;
         lock_acquire(&core.lock);
         return 0;
 }
@@ -287,6 +282,70 @@ static void a_pool_that_is_destroyed_while_another_is_seen_to_goes_too(void **st
         pool_dies(handle_of(1), false);
 }
 
+static void *begin_a_capture(void *unused)
+{
+        lock_acquire(&core.lock);
+        pool_await_records();
+        capturing = true;
+        lock_release(&core.lock);
+        return NULL;
+}
+
+static void start_to_begin_a_capture(void)
+{
+        recording = NULL;
+        assert_int_equal(pthread_create(&thread, NULL, begin_a_capture, NULL), 0);
+        (void)sem_wait(&waits);
+        assert_false(capturing);
+}
+
+static void no_event_of_ours_becomes_part_of_a_capture(void **state)
+{
+        struct pool *p = pool_made(1);
+
+        busy = true;
+        piece_free(piece(p, 0), 0);
+        recording = start_to_begin_a_capture;
+        (void)pool_reclaim(gpu, 1);
+        assert_null(recording);
+        lock_release(&core.lock);
+        (void)sem_post(&resume);
+        assert_int_equal(pthread_join(thread, NULL), 0);
+        lock_acquire(&core.lock);
+        assert_true(capturing);
+        busy = capturing = false;
+        pool_dies(handle_of(1), false);
+}
+
+static void what_was_set_before_the_gpu_was_used_holds(void **state)
+{
+        cuuint64_t reserved;
+        struct pool *p;
+
+        threshold = UINT64_MAX;
+        p = pool_made(1);
+        piece_free(piece(p, 0), 0);
+        assert_true(pool_get(p, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &reserved));
+        assert_int_equal(reserved, gpu->heap.allocated);
+        assert_int_not_equal(reserved, 0);
+        pool_dies(handle_of(1), false);
+}
+
+static void what_a_failed_gpu_would_give_out_is_the_drivers_to_answer(void **state)
+{
+        struct pool *p = pool_made(1);
+        struct pool_stream s = stream_of(0);
+        CUdeviceptr at = piece(p, 0);
+        uint64_t before = gpu->heap.allocated;
+
+        gpu->error = CUDA_ERROR_ILLEGAL_ADDRESS;
+        assert_int_equal(pool_allocate(p, &s, MIB, &at), CUDA_ERROR_NOT_SUPPORTED);
+        assert_int_equal(gpu->heap.allocated, before);
+        gpu->error = CUDA_SUCCESS;
+        piece_free(at, 0);
+        pool_dies(handle_of(1), false);
+}
+
 static void *destroy_its_stream(void *unused)
 {
         lock_acquire(&core.lock);
@@ -294,8 +353,6 @@ static void *destroy_its_stream(void *unused)
         lock_release(&core.lock);
         return NULL;
 }
-
-static pthread_t thread;
 
 static void start_to_destroy_its_stream(void)
 {
@@ -388,6 +445,9 @@ int main(void)
 {
         const struct CMUnitTest tests[] = {
                 POOL_TEST(a_pool_that_is_destroyed_while_another_is_seen_to_goes_too),
+                POOL_TEST(no_event_of_ours_becomes_part_of_a_capture),
+                POOL_TEST(what_was_set_before_the_gpu_was_used_holds),
+                POOL_TEST(what_a_failed_gpu_would_give_out_is_the_drivers_to_answer),
                 POOL_TEST(what_a_thread_waits_for_is_there_when_it_goes_on),
                 POOL_TEST(what_was_freed_on_a_stream_that_ends_beside_a_capture_can_be_used_again),
                 POOL_TEST(what_the_agent_is_moving_is_given_back_when_that_has_come_to_its_end),

@@ -1,0 +1,237 @@
+/* test_swap.c: a context that is destroyed while the agent is at work in it. */
+#include "unit.h"
+
+#include <pthread.h>
+#include <semaphore.h>
+
+#include "base/macros.h"
+#include "preload/agent.h"
+#include "preload/core.h"
+#include "preload/extent.h"
+#include "preload/gate.h"
+#include "preload/kept.h"
+#include "preload/pin.h"
+#include "preload/poison.h"
+#include "preload/quiet.h"
+#include "preload/swap.h"
+#include "preload/swap_state.h"
+#include "preload/trace.h"
+
+struct core core;
+struct real_driver real;
+_Atomic uint32_t gate_bits;
+
+static struct gpu *const gpu = &core.gpus[0];
+static struct context context = {.gpu = &core.gpus[0]};
+static struct extent extent = {.bytes = MIB, .live = 1};
+static struct block block;
+static pthread_t destroyer;
+static sem_t waits, resume;
+static unsigned ends; /* of what was made in the context */
+
+/* ---- what it asks of its neighbours ---- */
+
+void core_wait(struct core_wait *w, uint64_t timeout_ns)
+{
+        lock_release(&core.lock);
+        (void)sem_post(&waits);
+        (void)sem_wait(&resume);
+        lock_acquire(&core.lock);
+}
+
+void core_give_up(const struct gpu *g, CUresult why)
+{
+}
+
+void agent_kick(void)
+{
+}
+
+void agent_figures(struct gpu *g)
+{
+}
+
+void agent_short(struct gpu *g, uint64_t bytes)
+{
+}
+
+struct arena *arena_new(uint64_t segment_bytes)
+{
+        return (struct arena *)(uintptr_t)1;
+}
+
+uint64_t arena_bytes(const struct arena *a)
+{
+        return 0;
+}
+
+struct unchanged *unchanged_new(void)
+{
+        return NULL;
+}
+
+void choose_arrived(struct gpu *g)
+{
+}
+
+struct extent *choose_by_state(struct gpu *g, enum extent_state state)
+{
+        return state == EXTENT_UNBACKED && !extent.busy ? &extent : NULL;
+}
+
+struct extent *choose_evict(struct gpu *g, uint64_t missing)
+{
+        return NULL;
+}
+
+struct extent *choose_whole(struct gpu *g)
+{
+        return NULL;
+}
+
+CUresult extent_map(const struct gpu *g, struct extent *e, int passed_fd)
+{
+        return CUDA_SUCCESS;
+}
+
+void extent_unmap(const struct extent *e)
+{
+}
+
+void gate_open(enum gate_bits why)
+{
+}
+
+void home_find_out(struct gpu *g)
+{
+}
+
+void kept_forget(struct arena *a, struct extent *e)
+{
+}
+
+void kept_trim(struct gpu *g, struct arena *a, uint64_t limit)
+{
+}
+
+void passed_add(struct passed *p, int fd)
+{
+}
+
+void passed_close(struct passed *p)
+{
+}
+
+void passed_shed(struct passed *p, unsigned most, struct passed *ret)
+{
+        ret->count = 0;
+}
+
+int passed_take(struct passed *p)
+{
+        return -EBADF;
+}
+
+void pin_extent_dies(struct gpu *g, struct extent *e)
+{
+}
+
+bool poison_note(struct gpu *g, CUresult r)
+{
+        return false;
+}
+
+void trace_event(const char *event, unsigned gpu_index, uint64_t bytes)
+{
+}
+
+static CUresult fake_push(CUcontext handle)
+{
+        return CUDA_SUCCESS;
+}
+
+static CUresult fake_pop(CUcontext *ret)
+{
+        return CUDA_SUCCESS;
+}
+
+/* ---- the transfers ---- */
+
+static void *destroy(void *unused)
+{
+        lock_acquire(&core.lock);
+        swap_retire(gpu);
+        lock_release(&core.lock);
+        (void)sem_post(&waits);
+        return NULL;
+}
+
+/* The first of them: its streams are made while the program destroys the context. */
+CUresult transfer_prepare(struct gpu *g)
+{
+        if (g->swap->context)
+                return CUDA_SUCCESS;
+        assert_int_equal(pthread_create(&destroyer, NULL, destroy, NULL), 0);
+        (void)sem_wait(&waits);
+        assert_ptr_equal(g->context, &context);
+        g->swap->context = g->context;
+        return CUDA_SUCCESS;
+}
+
+bool transfer_evict(struct gpu *g, struct extent *e)
+{
+        return false;
+}
+
+bool transfer_restore(struct gpu *g, struct extent *e, int passed_fd)
+{
+        return true;
+}
+
+enum swap_progress transfer_answers(struct gpu *g)
+{
+        return SWAP_NOTHING;
+}
+
+enum swap_progress transfer_reap(struct gpu *g)
+{
+        return SWAP_NOTHING;
+}
+
+void transfer_end(struct gpu *g)
+{
+        ends++;
+}
+
+/* ---- the test ---- */
+
+static void a_context_waits_for_what_is_being_made_in_it(void **state)
+{
+        core = (struct core){.gpu_count = 1};
+        heap_init(&gpu->heap, GIB);
+        extent.block = &block;
+        gpu->limit = gpu->own_limit = GIB;
+        gpu->context = &context;
+        gpu->swap = swap_new(gpu);
+        assert_non_null(gpu->swap);
+        real.cuCtxPushCurrent_v2 = fake_push;
+        real.cuCtxPopCurrent_v2 = fake_pop;
+        (void)sem_init(&waits, 0, 0);
+        (void)sem_init(&resume, 0, 0);
+        (void)swap_step(gpu, false, true);
+        (void)sem_post(&resume);
+        assert_int_equal(pthread_join(destroyer, NULL), 0);
+        assert_int_equal(ends, 1);
+        assert_null(gpu->swap->context);
+        assert_null(gpu->context);
+        free(gpu->swap);
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                cmocka_unit_test(a_context_waits_for_what_is_being_made_in_it),
+        };
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}
