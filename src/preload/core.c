@@ -21,7 +21,7 @@
 
 #define NOTICE_AFTER_NS (10 * NSEC_PER_SEC)
 #define EXIT_LOOK_NS    (50 * NSEC_PER_MSEC) /* most processes are gone by then */
-#define ANSWER_AFTER_NS NSEC_PER_SEC         /* the daemon has been asked who is in the way */
+#define ANSWER_AFTER_NS (5 * NSEC_PER_SEC)   /* the daemon has been asked who is in the way */
 
 struct core core;
 

@@ -182,14 +182,15 @@ def test_memory_freed_during_a_capture_comes_back_after_it(contested):
 
 @pytest.fixture
 def held(world):
-    """A card that one program keeps for as long as it computes: a quantum of a minute."""
-    world.start_daemon(config={"quantum": "60s"})
+    """A card that one program keeps, also where a busy machine lets it pause: then it is not taken for idle."""
+    world.start_daemon(config={"quantum": "60s", "idle_release": "60s"})
     return world
 
 
 def start_holder(world):
-    """Runs, with all of its memory there, until told otherwise."""
-    holder = world.program("spin", "--bytes", "96MiB", "--block", "8MiB", "--ms", 5, "--until", world.path("end"))
+    """Runs, with all of its memory there, until told otherwise. Its priority takes the card from who is there."""
+    holder = world.program("spin", "--bytes", "96MiB", "--block", "8MiB", "--ms", 5, "--until", world.path("end"),
+                           SUBLET_PRIORITY="1")
 
     def runs():
         c = world.clients().get(holder.pid)
@@ -261,11 +262,12 @@ def test_forks_while_memory_is_moved(contested):
     assert contested.check_sums(subject) == 1
 
 
-def test_who_waits_long_is_told_who_holds_the_gpu(world):
-    """Once, with pid and name, unless told to be quiet. The holder is not taken for idle where a busy machine lets it pause."""
-    world.start_daemon(config={"quantum": "60s", "idle_release": "60s"})
+def test_who_waits_long_is_told_who_holds_the_gpu(held):
+    """Once, with pid and name, unless told to be quiet."""
+    world = held
     holder = start_holder(world)
     told = world.program("fill", "--bytes", "96MiB", "--block", "8MiB", SUBLET_QUIET=None)
+    wait_for(lambda: told.pid in world.clients() and waiting(world, told.pid), 20, "the first to wait")
     quiet = world.program("fill", "--bytes", "96MiB", "--block", "8MiB", SUBLET_QUIET="1")
     notice = re.compile(rf"has waited 10 s for [\w ]+: process {holder.pid} \(spin\) holds it; `sublet status` shows more\n")
     wait_for(lambda: told.err(), 60, "the notice")
