@@ -103,6 +103,7 @@ def test_a_stopped_client_does_not_stop_the_others(make_world):
     world.start_daemon(config={"quantum": "200ms", "grace": "500ms"})
     stopped = world.program("hold", "--bytes", "48MiB", "--block", "8MiB", stdin=subprocess.PIPE)
     stopped.await_event("filled")
+    wait_for(lambda: world.clients()[stopped.pid]["idle"], 20, "it to do nothing")  # nor to hold the simulated card's lock
     stopped.send(signal.SIGSTOP)
     others = [fill(world, seed, "--block", "4MiB", mib=60) for seed in ("1", "2")]
     wait_for(lambda: "overdue" in world.clients()[stopped.pid]["flags"], 30, "the stopped client to be overdue")
