@@ -231,10 +231,12 @@ static int run_rows(const struct demo_stage *stage)
                 /* Oversubscribed managed memory can hang a GPU that others use as well. */
                 [MANAGED] = {.title = "Unified Memory, unscheduled",
                              .managed = 1,
+                             .meet = 1,
                              .left_out = !stage->simulated},
-                [SHARED] = {.title = "together, sublet", .shared = 1},
+                [SHARED] = {.title = "together, sublet", .shared = 1, .meet = 1},
                 [KILLED] = {.title = "the same, daemon killed midway",
                             .shared = 1,
+                            .meet = 1,
                             .kill_daemon = 1},
                 [SMALL_REFERENCE] = {.title = "that fit, one after the other",
                                      .one_after_the_other = 1},

@@ -49,13 +49,16 @@ struct demo_row {
         int one_after_the_other;
         int shared;      /* under sublet */
         int managed;     /* their memory is Unified Memory */
+        int meet;        /* their rounds begin when both have filled their memory */
         int left_out;    /* not for this card; neither run nor shown */
         int kill_daemon; /* kill -9 its worker half-way */
 };
 
 struct demo_job {
         pid_t pid;
-        int fd; /* what it says; -EBADF at its end */
+        int fd;    /* what it says; -EBADF at its end */
+        int begin; /* the end of it begins the rounds */
+        int filled;
         char line[256];
         size_t line_used;
         enum demo_outcome outcome;

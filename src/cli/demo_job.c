@@ -6,10 +6,12 @@
  *     sublet-demo-job BYTES KEY ROUNDS      so many rounds
  *     sublet-demo-job BYTES KEY 0 SECONDS   as many rounds as begin in so many seconds, at least 4
  *     sublet-demo-job --managed ...         its memory is Unified Memory
+ *     sublet-demo-job [--managed] --meet ...
+ *                                           the rounds begin when stdin ends
  *
- * One line a step to stdout: "allocated BYTES", "round N", "done ROUNDS MISMATCHES DIGEST", or
- * "memory BYTES" (out of memory at so many), "failed CALL RESULT". Exit status 0 unless something
- * failed. */
+ * One line a step to stdout: "allocated BYTES", "filled", "round N", "done ROUNDS MISMATCHES
+ * DIGEST", or "memory BYTES" (out of memory at so many), "failed CALL RESULT". Exit status 0 unless
+ * something failed. */
 #include <dlfcn.h>
 #include <inttypes.h>
 #include <stdbool.h>
@@ -162,7 +164,7 @@ static uint64_t round_key(uint64_t key, uint64_t round)
 }
 
 struct job {
-        bool managed;
+        bool managed, meet;
         void *fill, *check;
         device_ptr blocks[BLOCKS], verdict;
         uint64_t words, key; /* of one block */
@@ -205,6 +207,12 @@ static void run(struct job *job, uint64_t rounds, double seconds)
 
         for (unsigned i = 0; i < BLOCKS; i++)
                 launch(job, job->fill, i, 0);
+        if (job->meet) {
+                TRY(cuCtxSynchronize);
+                (void)printf("filled\n");
+                while (getchar() != EOF)
+                        ;
+        }
         for (round = 0; rounds ? round < rounds
                                : round < ROUNDS_MIN || (double)(clock_now_ns() - begun) <
                                                                seconds * (double)NSEC_PER_SEC;
@@ -234,14 +242,14 @@ int main(int argc, char **argv)
         void *context, *module;
         int device;
 
-        if (argc > 1 && strcmp(argv[1], "--managed") == 0) {
-                job.managed = true;
-                argc--;
-                argv++;
+        for (; argc > 1 && argv[1][0] == '-'; argc--, argv++) {
+                job.managed |= strcmp(argv[1], "--managed") == 0;
+                job.meet |= strcmp(argv[1], "--meet") == 0;
         }
         if (argc < 4) {
                 (void)fprintf(stderr,
-                              "usage: sublet-demo-job [--managed] BYTES KEY ROUNDS [SECONDS]\n");
+                              "usage: sublet-demo-job [--managed] [--meet] BYTES KEY ROUNDS "
+                              "[SECONDS]\n");
                 return 2;
         }
         (void)setvbuf(stdout, NULL, _IOLBF, 0);

@@ -128,7 +128,8 @@ static int start_job(struct watch *w, unsigned k)
         struct demo_job *job = &w->result->jobs[k];
         char path[PATH_MAX], bytes[24], key[24], rounds[24], seconds[24],
                 name[2] = {(char)('A' + k)};
-        int ends[2];
+        char *argv[8] = {(char *)"sublet-demo-job"};
+        int ends[2], begin[2] = {-EBADF, -EBADF}, n = 1;
 
         if (parts_find(PART_DEMO_JOB, path) < 0)
                 return cli_fail(CLI_FAILED, "the demo's program is missing: no %s", path);
@@ -136,27 +137,39 @@ static int start_job(struct watch *w, unsigned k)
         (void)snprintf(key, sizeof(key), "%u", FIRST_KEY + k);
         (void)snprintf(rounds, sizeof(rounds), "%llu", (unsigned long long)job->rounds);
         (void)snprintf(seconds, sizeof(seconds), "%.1f", w->stage->seconds);
+        if (w->row->managed)
+                argv[n++] = (char *)"--managed";
+        if (w->row->meet)
+                argv[n++] = (char *)"--meet";
+        argv[n++] = bytes;
+        argv[n++] = key;
+        argv[n++] = rounds;
+        argv[n++] = seconds;
         if (pipe2(ends, O_CLOEXEC) < 0)
                 return cli_fail(CLI_FAILED, "no pipe: %m");
+        if (w->row->meet && pipe2(begin, O_CLOEXEC) < 0) {
+                (void)close(ends[0]);
+                (void)close(ends[1]);
+                return cli_fail(CLI_FAILED, "no pipe: %m");
+        }
         job->pid = fork();
         if (job->pid == 0) {
                 (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
                 (void)dup2(ends[1], STDOUT_FILENO);
+                if (w->row->meet)
+                        (void)dup2(begin[0], STDIN_FILENO);
                 for (unsigned i = 0; i < w->launch.n_variables; i++)
                         (void)setenv(w->launch.variables[i].name, w->launch.variables[i].value, 1);
                 (void)setenv("SUBLET_NAME", name, 1);
                 (void)setenv("SUBLET_QUIET", "1", 1);
                 if (!w->row->shared)
                         (void)unsetenv("LD_PRELOAD");
-                if (w->row->managed)
-                        (void)execl(path, "sublet-demo-job", "--managed", bytes, key, rounds,
-                                    seconds, (char *)NULL);
-                else
-                        (void)execl(path, "sublet-demo-job", bytes, key, rounds, seconds,
-                                    (char *)NULL);
+                (void)execv(path, argv);
                 _exit(CLI_NO_EXECUTE);
         }
         (void)close(ends[1]);
+        cleanup_close(&begin[0]);
+        job->begin = begin[1];
         if (job->pid < 0) {
                 (void)close(ends[0]);
                 return cli_fail(CLI_FAILED, "cannot start a program: %m");
@@ -174,6 +187,8 @@ static void hear_line(struct demo_job *job)
 
         if (sscanf(job->line, "allocated %llu", &a) == 1) {
                 job->allocated = a;
+        } else if (strcmp(job->line, "filled") == 0) {
+                job->filled = 1;
         } else if (sscanf(job->line, "round %llu", &a) == 1) {
                 job->round = a;
         } else if (sscanf(job->line, "memory %llu", &a) == 1) {
@@ -320,6 +335,11 @@ static int first_has_memory(const struct demo_job *jobs)
         return jobs[0].fd < 0 || jobs[0].allocated;
 }
 
+static int both_have_met(const struct demo_job *jobs)
+{
+        return (jobs[0].fd < 0 || jobs[0].filled) && (jobs[1].fd < 0 || jobs[1].filled);
+}
+
 static int follow(struct watch *w, int (*until)(const struct demo_job *jobs))
 {
         struct demo_job *jobs = w->result->jobs;
@@ -362,6 +382,12 @@ static int run_jobs(struct watch *w)
                 jobs[1].rounds = jobs[0].rounds;
         if (r == CLI_OK)
                 r = start_job(w, 1);
+        /* Where one must give way to the other: else the first may have done before the second
+         * begins. */
+        if (r == CLI_OK && w->row->meet)
+                r = follow(w, both_have_met);
+        for (unsigned k = 0; k < DEMO_JOBS; k++)
+                cleanup_close(&jobs[k].begin);
         if (r == CLI_OK)
                 r = follow(w, all_ended);
         w->result->seconds = elapsed(w);
@@ -429,6 +455,7 @@ int demo_run(const struct demo_stage *stage, const struct demo_row *row, struct 
         *ret = (struct demo_result){.to_card = DEMO_UNKNOWN, .to_host = DEMO_UNKNOWN};
         for (unsigned k = 0; k < DEMO_JOBS; k++)
                 ret->jobs[k] = (struct demo_job){.fd = -EBADF,
+                                                 .begin = -EBADF,
                                                  .rounds = row->rounds,
                                                  .backed = DEMO_UNKNOWN,
                                                  .evicted = DEMO_UNKNOWN,

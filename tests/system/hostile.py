@@ -11,7 +11,7 @@ import socket
 import struct
 import time
 
-from wireclient import GIB, IDLE, MAGIC, MESSAGES, NO_GPU, RUN, RUNNING, decode, encode, uuid
+from wireclient import GENEROUS_S, GIB, IDLE, MAGIC, MESSAGES, NO_GPU, RUN, RUNNING, decode, encode, uuid
 
 HUGE = (1 << 64) - 1
 
@@ -206,8 +206,6 @@ class Crowd:
 class Bystander:
     """An honest client in this process, which asks for its LIMIT again and again and notes how long each answer takes."""
 
-    GENEROUS_S = 20
-
     def __init__(self, directory):
         self.directory = directory
         self.times = []
@@ -215,11 +213,11 @@ class Bystander:
         self.begin()
 
     def begin(self):
-        end = time.monotonic() + self.GENEROUS_S
+        end = time.monotonic() + GENEROUS_S
         while True:
             try:
                 self.socket = connect(self.directory)
-                self.socket.settimeout(self.GENEROUS_S)
+                self.socket.settimeout(GENEROUS_S)
                 self.socket.send(hello(name="bystander"))
                 self._await("WELCOME")
                 self.socket.send(attach(fixed_wanted=1 << 20))
@@ -265,7 +263,7 @@ class Bystander:
         self.socket.close()
 
 
-def drain_answers(s, timeout=5.0):
+def drain_answers(s, timeout=GENEROUS_S):
     """Every message until the daemon has closed the connection; fails if it does not."""
     messages, end = [], time.monotonic() + timeout
     while True:

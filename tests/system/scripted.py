@@ -2,12 +2,14 @@
 not at all."""
 
 import os
+import select
 import socket
 import stat
 
 import pytest
 
 from wireclient import MAGIC, MESSAGES, MIB, NO_GPU, RUN, encode
+from world import wait_for
 
 BY_NUMBER = {number: (name, layout, fields) for name, (number, _, layout, fields) in MESSAGES.items()}
 KEPT_BACK = 0.4  # s: tens of extents could be moved meanwhile
@@ -67,11 +69,26 @@ class Scripted:
             m = self.receive()
             if m["type"] in wanted and test(m):
                 return m
-            if m["type"] == "WANT":
-                self.say_limit(**{what: max(m[what], self.limit[what]) for what in ("commit", "fixed")})
-                if m["flags"] & RUN and self.grants:
-                    self.lease += 1
-                    self.send("GRANT", lease=self.lease)
+            self.grant(m)
+
+    def grant(self, m):
+        """What it asks for, if it does."""
+        if m["type"] == "WANT":
+            self.say_limit(**{what: max(m[what], self.limit[what]) for what in ("commit", "fixed")})
+            if m["flags"] & RUN and self.grants:
+                self.lease += 1
+                self.send("GRANT", lease=self.lease)
+
+    def serve(self, condition, what, hear=lambda m: None):
+        """Grant what is asked for until the condition holds."""
+        def served():
+            while select.select([self.client], [], [], 0)[0]:
+                m = self.receive()
+                hear(m)
+                self.grant(m)
+            return condition()
+
+        wait_for(served, TIMEOUT, what)
 
     def acknowledged(self):
         sequence = self.sequence

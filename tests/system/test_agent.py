@@ -93,8 +93,7 @@ def test_the_agent_of_an_idle_program_sleeps(shared):
 
 def test_the_agent_of_a_program_without_its_daemon_sleeps(scripted):
     world, daemon, p = scripted("fill", "--bytes", "8MiB", "--block", "2MiB", "--until", "never")
-    daemon.expect("USAGE", lambda m: m["backed"] >= 8 * MIB)
-    p.await_event("filled")
+    daemon.serve(lambda: p.events("filled"), "it to be filled")
     daemon.close()
     sleeps(p)
     assert p.running()
@@ -104,18 +103,20 @@ def test_idleness_is_said_once(scripted):
     world, daemon, p = scripted("hold", "--bytes", "8MiB", stdin=subprocess.PIPE)
     idle = False
 
-    def expect(wanted, test=lambda m: True):
+    def hear(m):
         nonlocal idle
+        if m["type"] in ("IDLE", "ACTIVE"):
+            assert idle == (m["type"] == "ACTIVE"), f"{m['type']} once more"
+            idle = not idle
+
+    def expect(wanted, test=lambda m: True):
         while True:
             m = daemon.expect_any(wanted, "IDLE", "ACTIVE")
-            if m["type"] in ("IDLE", "ACTIVE"):
-                assert idle == (m["type"] == "ACTIVE"), f"{m['type']} once more"
-                idle = not idle
+            hear(m)
             if m["type"] == wanted and test(m):
                 return
 
-    expect("USAGE", lambda m: m["backed"] >= 8 * MIB)
-    p.await_event("filled")
+    daemon.serve(lambda: p.events("filled"), "it to be filled", hear)
     for _ in range(20):  # each makes the agent look at everything
         daemon.say_limit()
         sequence = daemon.sequence
@@ -168,8 +169,7 @@ def test_a_refusal_is_of_those_who_asked_for_as_much(scripted):
 def test_a_daemon_that_takes_no_descriptors_is_sent_none(scripted):
     """Before Linux 6.16 the kernel does not say so."""
     world, daemon, p = scripted("hold", "--bytes", "16MiB", "--block", "2MiB", stdin=subprocess.PIPE)
-    daemon.expect("USAGE", lambda m: m["backed"] >= 16 * MIB)
-    p.await_event("filled")
+    daemon.serve(lambda: p.events("filled"), "it to be filled")
     daemon.send("REVOKE", lease=daemon.lease, patience_ns=10**10)
     daemon.expect("DRAINED")
 

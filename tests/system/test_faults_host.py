@@ -1,5 +1,6 @@
 """What the host can do to programs under sublet: too little memory, a cgroup's limit, a frozen cgroup."""
 
+import contextlib
 import os
 import subprocess
 
@@ -85,7 +86,8 @@ def cgroup():
     # The world ends after us: whoever is left in there is ended here.
     for c in made:
         for pid in c.read("cgroup.procs").split():
-            os.kill(int(pid), 9)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(int(pid), 9)
         c.remove()
 
 

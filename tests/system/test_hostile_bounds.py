@@ -11,7 +11,7 @@ import pytest
 import hostile
 from hostile import Crowd, connect
 from test_daemon import CARD, Daemon, client, daemon, needs_root, place, wait_for  # noqa: F401
-from wireclient import MIB, RUN, Client, encode, obey_until
+from wireclient import GENEROUS_S, MIB, RUN, Client, encode, obey_until
 
 
 # ---- ends ----
@@ -35,32 +35,45 @@ def test_the_end_of_a_process_is_seen_whoever_knocks(daemon, client, place):  # 
         crowd.end()
 
 
+def run_to_its_end(body):
+    """By another process, which comes back into no test of ours, whatever happens to it. Its status."""
+    pid = os.fork()
+    if pid == 0:
+        try:
+            body()
+            os._exit(0)
+        finally:
+            os._exit(1)
+    return os.waitpid(pid, 0)[1]
+
+
+def attached(place, name):
+    s = connect(place)
+    s.settimeout(GENEROUS_S)
+    s.send(hostile.hello(name=name))
+    s.send(hostile.attach())
+    while s.recv(4096)[0] != 14:  # LIMIT
+        pass
+    return s
+
+
 def test_last_words_come_before_the_end(daemon, place):  # noqa: F811
     """What a process said before it ended is heard, and a child of it that goes on talking is not heard for ever."""
     d = daemon(*CARD)
-    pid = os.fork()
-    if pid == 0:
-        s = connect(place)
-        s.send(hostile.hello(name="short"))
-        s.send(hostile.attach())
-        while s.recv(4096)[0] != 14:  # LIMIT
-            pass
+
+    def speak_and_end():
+        s = attached(place, "short")
         os.kill(d.process.pid, signal.SIGSTOP)
         for _ in range(40):  # more than are read at a time
             s.send(encode("IDLE", lease=0))
         s.send(encode("BYE"))
-        os._exit(0)
-    os.waitpid(pid, 0)
+
+    assert run_to_its_end(speak_and_end) == 0
     os.kill(d.process.pid, signal.SIGCONT)
     wait_for(lambda: not d.gpu()["clients"], what="its end")
 
-    talker = os.fork()
-    if talker == 0:
-        s = connect(place)
-        s.send(hostile.hello(name="parent"))
-        s.send(hostile.attach())
-        while s.recv(4096)[0] != 14:
-            pass
+    def leave_a_child_that_talks():
+        s = attached(place, "parent")
         if os.fork() == 0:
             s.setblocking(False)
             while True:  # until the daemon ends it
@@ -71,7 +84,8 @@ def test_last_words_come_before_the_end(daemon, place):  # noqa: F811
                 except OSError:
                     os._exit(0)
         os.kill(os.getpid(), signal.SIGKILL)
-    os.waitpid(talker, 0)
+
+    assert run_to_its_end(leave_a_child_that_talks) == signal.SIGKILL
     wait_for(lambda: not d.gpu()["clients"], what="the end of the one whose child talks")
     _, errors = d.end()
     assert "it said BYE" in errors

@@ -10,6 +10,10 @@ import pytest
 from world import MIB, wait_for
 
 
+# The charge of who has nothing but what it began with: its context, and room for a few blocks, how many is chance.
+LEAST = 12 * MIB
+
+
 def share(world, mib, *more, block="4MiB", private=0, shared=True, **env):
     p = world.program("share", "--bytes", f"{int(mib * 1024)}KiB", "--block", block, "--count", str(private), *more,
                       shared=shared, stdin=subprocess.PIPE, **env)
@@ -126,7 +130,8 @@ def test_memory_that_was_moved_out_is_brought_back(shared):
     hold.order("touch")
     wait_for(lambda: shared.clients()[exporter.pid]["backed"] < 40 * MIB, 20, "the exporter to be moved out")
     assert importer.order("import " + shared.path("handles"))["result"] == 0
-    assert shared.clients()[exporter.pid]["backed"] >= 48 * MIB
+    # The importer is answered first, then the daemon.
+    wait_for(lambda: shared.clients()[exporter.pid]["backed"] >= 48 * MIB, 20, "the daemon to hear of it")
     importer.order("theirs 0")
     exporter.order("own 1")
     hold.order("touch")
@@ -156,7 +161,7 @@ def test_the_exporter_frees_first(shared):
     importer.order("theirs 0")
     exporter.order("free")
     await_fixed(shared, importer, 32 * MIB, 34 * MIB, "the importer to be charged")
-    wait_for(lambda: shared.clients()[exporter.pid]["charge"] <= 8 * MIB, 20, "the exporter's charge to go")
+    wait_for(lambda: shared.clients()[exporter.pid]["charge"] <= LEAST, 20, "the exporter's charge to go")
     importer.order("theirs 1")
     importer.order("close")
     end(shared, exporter, importer)
@@ -181,7 +186,7 @@ def test_what_is_freed_before_it_is_open_as_a_whole_is_nobodys(shared):
     wait_for(lambda: len(importer.events("done")) == 2, 20, "the importer's answer")
     assert importer.events("done")[1]["result"] == 400
     assert importer.order("info")["free"] == before  # nothing of it is charged, and no more given back
-    wait_for(lambda: shared.clients()[exporter.pid]["charge"] <= 8 * MIB, 20, "the exporter's charge to go")
+    wait_for(lambda: shared.clients()[exporter.pid]["charge"] <= LEAST, 20, "the exporter's charge to go")
     end(shared, exporter, importer)
 
 
@@ -197,9 +202,12 @@ def listened_to(p):
     fds = f"/proc/{p.pid}/fd"
     found = []
     for fd in os.listdir(fds):
-        if os.readlink(f"{fds}/{fd}") == "anon_inode:[eventpoll]":
-            with open(f"/proc/{p.pid}/fdinfo/{fd}", encoding="ascii") as f:
-                found += [line for line in f if line.startswith("tfd:")]
+        try:
+            if os.readlink(f"{fds}/{fd}") == "anon_inode:[eventpoll]":
+                with open(f"/proc/{p.pid}/fdinfo/{fd}", encoding="ascii") as f:
+                    found += [line for line in f if line.startswith("tfd:")]
+        except FileNotFoundError:
+            pass  # closed meanwhile
     return found
 
 

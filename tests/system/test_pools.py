@@ -46,7 +46,7 @@ def test_what_a_pool_keeps_is_dropped_and_what_is_allocated_comes_back(shared):
 
 def test_a_pool_gives_back_what_is_over_its_threshold_when_it_rests(shared):
     a = cache(shared, live=8, freed=32)
-    assert shared.clients()[a.pid]["backed"] >= 40 * MIB
+    wait_for(lambda: shared.clients()[a.pid]["backed"] >= 40 * MIB, 20, "the daemon to hear of it")
     a.order("trim")
     wait_for(lambda: shared.clients()[a.pid]["backed"] <= 32 * MIB, 20, "the trimmed memory to go back")
     a.order("verify")

@@ -29,8 +29,7 @@ def begun(make_world):
 def test_evicted_memory_stays_out_until_the_daemon_answers(begun):
     """The connection is lost while copies are on their way out: what they free is not the client's any more."""
     _, daemon, p = begun("fill", "--bytes", "16MiB", "--block", "2MiB")
-    daemon.expect("USAGE", lambda m: m["backed"] >= 16 * MIB)
-    p.await_event("filled")
+    daemon.serve(lambda: p.events("filled"), "it to be filled")
     daemon.grants = False
     daemon.send("REVOKE", lease=daemon.lease, patience_ns=10**10)
     daemon.expect("DRAINED")

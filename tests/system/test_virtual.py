@@ -95,8 +95,12 @@ def test_a_page_that_is_mapped_everywhere_stays(shared):
     programs = [virtual(shared, how, 88, seed, "--until", end, block="2MiB") for how, seed in (("pages", "1"),
                                                                                               ("segments", "2"))]
     until_handoffs(shared, programs, 2)
-    clients = shared.clients()
-    assert clients[programs[0].pid]["fixed"] == clients[programs[1].pid]["fixed"] + 2 * MIB
+
+    def stays():
+        clients = shared.clients()
+        return clients[programs[0].pid]["fixed"] == clients[programs[1].pid]["fixed"] + 2 * MIB
+
+    wait_for(stays, 20, "the page to count as what stays, once")
     touch(end)
     for p in programs:
         p.ok()
