@@ -133,7 +133,7 @@ def test_an_idle_user_gives_way_to_another_ones_daemon(machine):
     bob = machine.user(BOB, "fill", "--bytes", "80MiB", "--block", "4MiB", "--seed", "2", "--rounds", "3")
     bob.ok()
     assert machine.check_sums(bob) >= 3
-    # Her memory is free a moment before her daemon hears of it.
+    # Her memory is free a moment before her daemon hears of that.
     wait_for(lambda: machine.status_of(machine.home(ALICE))["gpus"][0]["clients"][0]["moved_out"] > 0, 20, "her to have made room")
     alice.order("touch")
     alice.finish()
