@@ -22,8 +22,8 @@ def prefix(tmp_path_factory):
 
 
 def test_a_program_runs_from_there(world, prefix):
-    doctor = subprocess.run([prefix / "bin/sublet", "doctor", "--sim"], env=world.env | {"XDG_RUNTIME_DIR": world.root}, stdout=subprocess.PIPE, text=True,
-                            timeout=60)
+    doctor = subprocess.run([prefix / "bin/sublet", "doctor", "--sim"], env=world.env | {"XDG_RUNTIME_DIR": world.root},
+                            stdout=subprocess.PIPE, text=True, timeout=60)
     parts = [str(p) for p in prefix.rglob("*") if p.name in ("libsublet.so", "subletd")]
     assert len(parts) == 2 and all(p in doctor.stdout for p in parts), doctor.stdout
     assert "FAIL" not in doctor.stdout, doctor.stdout
