@@ -39,11 +39,17 @@ class Pair:
         out, _ = self.copied()
         before = self.world.clients()[self.edit.pid]
         self.other.order("verify")
-        after = self.world.clients()[self.edit.pid]
+
+        def evicted():
+            """The other one may run before all has left and been told of. What is told is what the card counted."""
+            after, copied_out = self.world.clients()[self.edit.pid], self.copied()[0] - out
+            spared = after["evicted"] - before["evicted"] - copied_out
+            return after["state"] not in ("draining", "evicting") and \
+                after["moved_out"] - before["moved_out"] == copied_out and \
+                after["spared_out"] - before["spared_out"] == spared and (after, copied_out)
+
+        after, copied_out = wait_for(evicted, 20, "what has left to be what was copied and what was spared")
         left = EDIT_MIB * MIB - after["backed"]
-        copied_out = self.copied()[0] - out
-        assert after["moved_out"] - before["moved_out"] == copied_out
-        assert after["spared_out"] - before["spared_out"] == after["evicted"] - before["evicted"] - copied_out
         _, into = self.copied()
         self.edit.order("wake")
         assert left >= 24 * MIB
