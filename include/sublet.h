@@ -1,7 +1,7 @@
 /* sublet.h: what a program may tell sublet about its buffers. Header only, C and C++.
  *
  * Nothing has to be linked, and nothing happens where sublet is not: the functions look for the
- * preloaded library once, while the program runs, and do nothing without it. They may be called at
+ * preloaded library when they are called, and do nothing without it. They may be called at
  * any time, from any thread, also before the program uses CUDA. On systems whose C library has no
  * dlsym of its own (glibc before 2.34), link with -ldl. */
 #pragma once

@@ -26,9 +26,13 @@ void log_open(const char *tag, enum log_level default_level)
 
         log_tag = tag;
         for (int i = 0; wanted && i <= LOG_LEVEL_DEBUG; i++)
-                if (strcmp(wanted, level_names[i]) == 0)
+                if (strcmp(wanted, level_names[i]) == 0) {
                         level = i;
+                        wanted = NULL;
+                }
         atomic_store_explicit(&log_level, level, memory_order_relaxed);
+        if (wanted && *wanted)
+                log_warning("SUBLET_LOG is error, warning, info or debug, not '%s'", wanted);
 }
 
 int log_enabled(enum log_level level)
@@ -45,20 +49,15 @@ static bool can_write(int fd)
         return syscall(SYS_ppoll, &p, 1, &now, NULL, 0) == 1 && p.revents & POLLOUT;
 }
 
-void log_write(enum log_level level, const char *format, ...)
+static __attribute__((format(printf, 2, 0))) void write_line(const char *word, const char *format,
+                                                             va_list args)
 {
         char line[1024];
         int saved = errno, used, more;
-        va_list args;
 
-        if (!log_enabled(level))
-                return;
-        used = snprintf(line, sizeof(line), "%s[%d]: %s%s", log_tag, (int)getpid(),
-                        level <= LOG_LEVEL_WARNING ? level_names[level] : "",
-                        level <= LOG_LEVEL_WARNING ? ": " : "");
-        va_start(args, format);
+        used = snprintf(line, sizeof(line), "%s[%d]: %s%s", log_tag, (int)getpid(), word,
+                        *word ? ": " : "");
         more = vsnprintf(line + used, sizeof(line) - (size_t)used - 1, format, args);
-        va_end(args);
         if (more > 0)
                 used += more;
         if (used > (int)sizeof(line) - 2)
@@ -69,4 +68,26 @@ void log_write(enum log_level level, const char *format, ...)
                  * caller's locks held. */
                 (void)syscall(SYS_write, STDERR_FILENO, line, (size_t)used);
         errno = saved;
+}
+
+void log_write(enum log_level level, const char *format, ...)
+{
+        va_list args;
+
+        if (!log_enabled(level))
+                return;
+        va_start(args, format);
+        write_line(level <= LOG_LEVEL_WARNING ? level_names[level] : "", format, args);
+        va_end(args);
+}
+
+void log_notice(const char *format, ...)
+{
+        va_list args;
+
+        if (!log_enabled(LOG_LEVEL_WARNING))
+                return;
+        va_start(args, format);
+        write_line("", format, args);
+        va_end(args);
 }

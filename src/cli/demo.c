@@ -143,8 +143,11 @@ static void print_headline(const struct demo_stage *stage, const char *why)
                         "A model: the times (kernels run on the CPU, the bus is taken to carry "
                         "12 GB/s,\na group of page faults to cost 80 us).\n",
                         why);
-        (void)printf("Each program fills all of its memory, then in every round checks every byte\n"
-                     "and writes it anew.\n");
+        (void)printf(
+                "Each program fills all of its memory, then in every round checks every byte\n"
+                "and writes it anew. Turns are kept to %s, so that much is moved; unless told\n"
+                "otherwise sublet makes them so long that moving takes a small part of them.\n",
+                stage->quantum);
 }
 
 static const char *own_name(char path[static PATH_MAX])
@@ -156,8 +159,14 @@ static const char *own_name(char path[static PATH_MAX])
         if (n < 0)
                 return "sublet";
         path[n] = 0;
-        if (length > 1 && strncmp(path, here, length) == 0 && path[length] == '/')
-                return path + length + 1;
+        if (length > 1 && strncmp(path, here, length) == 0 && path[length] == '/') {
+                char *below = path + length + 1;
+
+                if (strchr(below, '/'))
+                        return below;
+                memmove(path + 2, below, strlen(below) + 1);
+                return memcpy(path, "./", 2);
+        }
         return path;
 }
 

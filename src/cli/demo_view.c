@@ -2,6 +2,7 @@
  * decide anything. */
 #include "cli/demo.h"
 
+#include <stdarg.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
@@ -83,11 +84,33 @@ static const char *job_text(const struct demo_row *row, const struct demo_job *j
         return buf;
 }
 
+static int columns(void)
+{
+        struct winsize size;
+
+        return isatty(STDOUT_FILENO) && ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col
+                       ? size.ws_col
+                       : TABLE_WIDE;
+}
+
+/* Cut where the terminal ends: a line that wraps is two, and the next picture would miss it. */
+static __attribute__((format(printf, 1, 2))) void draw_line(const char *format, ...)
+{
+        char line[320];
+        va_list args;
+
+        va_start(args, format);
+        (void)vsnprintf(line, sizeof(line), format, args);
+        va_end(args);
+        (void)printf("\033[K%.*s\n", columns() - 1, line);
+}
+
 void demo_screen_draw(struct demo_screen *screen, const struct demo_stage *stage,
                       const struct demo_row *row, const struct demo_result *now, uint64_t card_used,
                       double seconds)
 {
         char bar[BAR_CELLS + 1], used[UNITS_TEXT_MAX], all[UNITS_TEXT_MAX], a[160], b[160];
+        char turns[64] = "", moved[64] = "";
         const char *texts[DEMO_JOBS] = {job_text(row, &now->jobs[0], a, sizeof(a)),
                                         job_text(row, &now->jobs[1], b, sizeof(b))};
 
@@ -103,18 +126,19 @@ void demo_screen_draw(struct demo_screen *screen, const struct demo_stage *stage
         draw_bar(stage, row, now, card_used, bar);
         if (screen->drawn)
                 (void)printf("\033[%dA", screen->drawn);
-        (void)printf("\033[K  [%s] %s of %s\n", bar, size_text(card_used, used),
-                     units_format_size(stage->card_bytes, all));
+        draw_line("  [%s] %s of %s", bar, size_text(card_used, used),
+                  units_format_size(stage->card_bytes, all));
         for (unsigned k = 0; k < DEMO_JOBS; k++)
-                (void)printf("\033[K  %c  %s\n", (int)('A' + k), texts[k]);
-        (void)printf("\033[K  %.1f s", seconds);
+                draw_line("  %c  %s", (int)('A' + k), texts[k]);
         if (row->shared)
-                (void)printf(", %llu hand-offs%s", (unsigned long long)now->handoffs,
-                             now->daemon_killed ? ", daemon killed and back" : "");
+                (void)snprintf(turns, sizeof(turns), ", %llu hand-offs%s",
+                               (unsigned long long)now->handoffs,
+                               now->daemon_killed ? ", daemon killed and back" : "");
         if (stage->simulated && now->to_card != DEMO_UNKNOWN)
-                (void)printf(", %s out, %s in", units_format_size(now->to_host, used),
-                             units_format_size(now->to_card, all));
-        (void)printf("\n");
+                (void)snprintf(moved, sizeof(moved), ", %s out, %s in",
+                               units_format_size(now->to_host, used),
+                               units_format_size(now->to_card, all));
+        draw_line("  %.1f s%s%s", seconds, turns, moved);
         (void)fflush(stdout);
         screen->drawn = 2 + DEMO_JOBS;
 }
@@ -163,15 +187,6 @@ static void moved_text(const struct demo_result *result, char *buf, size_t n)
                 (void)snprintf(buf, n, "%s%s / %s", result->counted_by_clients ? ">= " : "",
                                units_format_size(result->to_host, out),
                                units_format_size(result->to_card, in));
-}
-
-static int columns(void)
-{
-        struct winsize size;
-
-        return isatty(STDOUT_FILENO) && ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col
-                       ? size.ws_col
-                       : TABLE_WIDE;
 }
 
 static void print_cells(const char *title, const char *a, const char *b, const char *time,

@@ -74,6 +74,9 @@ static int dispatch(int argc, char **argv)
                 print_commands(stderr);
                 return CLI_USAGE;
         }
+        if (argc > 2 && (strcmp(argv[1], "--version") == 0 || strcmp(argv[1], "--help") == 0 ||
+                         strcmp(argv[1], "-h") == 0))
+                return cli_fail(CLI_USAGE, "%s takes no argument, not '%s'", argv[1], argv[2]);
         if (strcmp(argv[1], "--version") == 0) {
                 (void)printf("sublet %s\n", SUBLET_VERSION);
                 return CLI_OK;

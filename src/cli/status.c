@@ -60,7 +60,7 @@ int status_main(const struct cli_command *self, int argc, char **argv)
         if (r != CLI_OK)
                 return r;
         if (q.json) {
-                (void)json_dumpf(answer, stdout, JSON_INDENT(2));
+                (void)json_dumpf(answer, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(12));
                 (void)putchar('\n');
         } else {
                 status_view_print(answer, width_of_stdout(), stdout);

@@ -283,12 +283,14 @@ int config_read(struct config *c, FILE *file, const char *name, char error[stati
 int config_load(struct config *c, const char *path, char error[static CONFIG_ERROR_MAX])
 {
         _cleanup_fclose_ FILE *file = fopen(path, "re");
-        int r;
+        int r = file ? config_read(c, file, path, error) : -errno;
 
-        if (file)
-                return config_read(c, file, path, error);
-        r = -errno;
-        (void)snprintf(error, CONFIG_ERROR_MAX, "%.300s: %s", path, strerror(-r));
+        /* A directory opens like a file, and only reading it fails. */
+        if (r == 0 && ferror(file))
+                r = -EIO;
+        if (!file || r == -EIO)
+                (void)snprintf(error, CONFIG_ERROR_MAX, "%.300s: %s", *path ? path : "''",
+                               r == -EIO ? "cannot be read" : strerror(-r));
         return r;
 }
 

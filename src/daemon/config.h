@@ -40,7 +40,7 @@ int config_set(struct config *c, const char *key, const char *value,
 /* Read a stream over c; untouched on error. 0, or -EINVAL (error says name and line). */
 int config_read(struct config *c, FILE *file, const char *name,
                 char error[static CONFIG_ERROR_MAX]);
-/* The same with a file: also -errno of opening it. */
+/* The same with a file: also -errno of opening or reading it. */
 int config_load(struct config *c, const char *path, char error[static CONFIG_ERROR_MAX]);
 
 /* It is set for this GPU, or for all. */

@@ -21,7 +21,7 @@
 
 struct options {
         struct config config;
-        const char *config_path, *dir, *group;
+        const char *config_path, *dir, *group, *linger;
         bool private, shared, help, version;
         char error[CONFIG_ERROR_MAX];
 };
@@ -57,6 +57,7 @@ static int set_host_memory(struct options *o, const char *value)
 
 static int set_linger(struct options *o, const char *value)
 {
+        o->linger = value;
         return config_set(&o->config, "linger", value, o->error);
 }
 
@@ -313,6 +314,8 @@ int main(int argc, char *argv[])
         }
         if (o.private && o.shared)
                 return usage_error("--private and --shared exclude each other");
+        if (o.linger && !o.private)
+                return usage_error("--linger goes with --private");
         r = choose_dir(&o, dir);
         if (!r)
                 r = load_config(&o, strcmp(dir, SYSTEM_DIR) == 0, argc, argv);

@@ -458,7 +458,7 @@ static void on_attached(const struct wire_message *m)
         g->block_bytes = MAX(m->ATTACHED.block_bytes, HEAP_GRANULARITY);
         agent.bound_ns = m->ATTACHED.bound_ns;
         if (agent.warned)
-                log_warning("the daemon in %s is back: sharing again", agent.where),
+                log_notice("the daemon in %s is back: sharing again", agent.where),
                         agent.warned = false;
         /* What it was promised is asked for again. */
         g->commit_wanted = MAX(g->commit_wanted, g->heap.allocated);

@@ -49,6 +49,7 @@ static int set_up(void)
                 torture_setup();
                 caches_setup();
                 profile_setup();
+                overflow_setup();
                 (void)pthread_atfork(NULL, NULL, core_forked);
         }
         gate_open(GATE_UNREADY);

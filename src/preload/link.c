@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <sched.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -51,6 +52,7 @@ struct starter {
         char *const *argv;
         char *const *envp;
         char *stack; /* of the grandchild, its top */
+        bool silent; /* it has said why it cannot, and will every few seconds */
 };
 
 /* Both run while everybody above is suspended, in our memory: nothing but system calls. The address
@@ -60,7 +62,13 @@ struct starter {
 static ON_OWN_STACK int starter_grandchild(void *userdata)
 {
         const struct starter *s = userdata;
+        long fd;
 
+        if (s->silent) {
+                fd = syscall(SYS_openat, AT_FDCWD, "/dev/null", O_WRONLY | O_CLOEXEC);
+                if (fd >= 0)
+                        (void)syscall(SYS_dup3, fd, STDERR_FILENO, 0);
+        }
         (void)execve(s->path, s->argv, s->envp);
         _exit(127);
 }
@@ -91,7 +99,7 @@ static char **environment_without_us(void)
 /* Start subletd as nobody's child. The program must not notice: a child whose exit signal is 0
  * raises no SIGCHLD and is seen by __WCLONE alone, but execve() would make an ordinary child of it
  * again. So it is its child that execs, and it is gone at once. */
-static int start_private(const char *dir)
+static int start_private(const char *dir, bool silent)
 {
         const char *path = getenv("SUBLET_DAEMON");
         char *argv[] = {(char *)"subletd", (char *)"--private", (char *)"--dir", (char *)dir, NULL};
@@ -107,7 +115,7 @@ static int start_private(const char *dir)
         stacks = malloc((size_t)2 * STARTER_STACK);
         if (!envp || !stacks)
                 return -ENOMEM;
-        s = (struct starter){path, argv, envp, stacks + STARTER_STACK};
+        s = (struct starter){path, argv, envp, stacks + STARTER_STACK, silent};
         pid = clone(starter_child, stacks + (size_t)2 * STARTER_STACK, CLONE_VM | CLONE_VFORK, &s);
         if (pid < 0)
                 return -errno;
@@ -133,6 +141,7 @@ static int connect_soon(const char *dir)
 
 int link_connect(char where[static 128], int *ret_fd)
 {
+        static _Atomic bool failed; /* the last one that was started */
         enum paths_kind kind;
         int r;
 
@@ -149,12 +158,14 @@ int link_connect(char where[static 128], int *ret_fd)
                 int may = paths_check_private(where, getuid());
 
                 if (may == 0 || may == -ENOENT) {
-                        int started = start_private(where);
+                        int started = start_private(where, failed);
 
                         log_debug("starting a private daemon in %s: %s", where,
                                   started < 0 ? strerror(-started) : "ok");
-                        if (started == 0)
+                        if (started == 0) {
                                 r = connect_soon(where);
+                                failed = r < 0;
+                        }
                 }
         }
         if (r < 0)

@@ -32,10 +32,11 @@ static struct {
         enum phase phase;
         uint64_t next_ns; /* UINT64_MAX: all lies as it should */
         uint64_t spacing_ns;
+        uint64_t wished;                 /* bytes of each card, at most */
         uint64_t moved;                  /* bytes, this time */
         bool asked, arranging, arranged; /* by the trials: to be begun, begun, done */
         bool carries, cancelled;         /* an extent is on its way, and then comes an end */
-} overflow = {.next_ns = UINT64_MAX, .spacing_ns = SPACING_NS};
+} overflow = {.next_ns = UINT64_MAX, .spacing_ns = SPACING_NS, .wished = UINT64_MAX};
 
 /* ---- what this GPU can do ---- */
 
@@ -54,17 +55,19 @@ static CUresult try_mapping(struct gpu *g)
         return r;
 }
 
-static uint64_t wished_share(void)
+void overflow_setup(void)
 {
         const char *text = getenv("SUBLET_KEEP");
         uint64_t bytes;
 
         if (!text || !*text)
-                return UINT64_MAX;
-        if (units_parse_size(text, &bytes) == 0 && bytes > 0)
-                return bytes & ~(HEAP_GRANULARITY - 1);
-        log_warning("SUBLET_KEEP is a size such as 20GiB, not '%s'", text);
-        return UINT64_MAX;
+                return;
+        if (mode_memory() != MEMORY_OVERFLOW)
+                log_warning("SUBLET_KEEP needs SUBLET_MEMORY=overflow");
+        else if (units_parse_size(text, &bytes) == 0 && bytes > 0)
+                overflow.wished = bytes & ~(HEAP_GRANULARITY - 1);
+        else
+                log_warning("SUBLET_KEEP is a size such as 20GiB, not '%s'", text);
 }
 
 void overflow_learn(struct gpu *g)
@@ -74,7 +77,7 @@ void overflow_learn(struct gpu *g)
         g->keep = UINT64_MAX;
         if (mode_memory() != MEMORY_OVERFLOW)
                 return;
-        g->keep = wished_share();
+        g->keep = overflow.wished;
         r = try_mapping(g);
         g->overflow = r == CUDA_SUCCESS &&
                       real.cuMemAddressReserve(&g->aside, g->heap.extent_bytes, HEAP_GRANULARITY, 0,

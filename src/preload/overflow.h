@@ -16,6 +16,8 @@
 struct block;
 struct gpu;
 
+/* Read the environment, once; without the lock. */
+void overflow_setup(void);
 /* Find out whether this GPU can; once. */
 void overflow_learn(struct gpu *g);
 

@@ -102,8 +102,8 @@ static void read_file(const char *path)
         else if (r < 0)
                 log_warning("cannot read the profile %s: %s", path, strerror(-r));
         if (bad.lines > 0)
-                log_warning("%s, line %u: '%s' is no buffer of a profile; %u such lines count for "
-                            "nothing",
+                log_warning("%s, line %u: '%s' is no buffer of a profile and counts for nothing "
+                            "(such lines: %u)",
                             path, bad.first, bad.text, bad.lines);
 }
 
@@ -435,8 +435,9 @@ static void finish(void)
         for (size_t i = 0; i < list.count; i++)
                 worth += list.buffers[i].saved_ns > 0;
         if (profile.written)
-                log_warning("the profile of %zu buffers is in %s; %u of them save time on the card",
-                            list.count, profile.to, worth);
+                log_notice(
+                        "the profile is in %s: of %zu buffers, %u found to save time on the card",
+                        profile.to, list.count, worth);
         else
                 log_warning("no profile: none of the program's buffers could be tried");
         free(list.buffers);

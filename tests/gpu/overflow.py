@@ -67,7 +67,7 @@ class Job:
     def profiled(self):
         """Work until the profile is there. Returns seconds."""
         began = time.monotonic()
-        while "the profile of " not in self.p.tail():
+        while "the profile is in " not in self.p.tail():
             if "no profile" in self.p.tail() or self.part.left() < 3:
                 raise Failure(f"{self.p.name}: no profile in time: {self.p.tail()}")
             self.unit()

@@ -47,6 +47,8 @@ SUBLET_LINES = [
     (["status", "--frobnicate"], ["--frobnicate"]),
     (["status", "surplus"], ["surplus"]),
     (["stop", "now"], ["now"]),
+    (["--version", "surplus"], ["--version", "surplus"]),
+    (["--help", "surplus"], ["--help", "surplus"]),
 ]
 
 
@@ -65,6 +67,9 @@ DAEMON_LINES = [
     (["--capacity", "99999999999999999999GiB"], ["99999999999999999999GiB"]),
     (["--host-memory", "much"], ["much"]),
     (["--config", "/no/such/file"], ["/no/such/file"]),
+    (["--config", "/tmp"], ["/tmp"]),
+    (["--config", ""], ["''"]),
+    (["--linger", "3s"], ["--linger", "--private"]),
     (["--dir", "/tmp/" + "d" * 200], ["ddd"]),
     (["--group", "no-such-group-here", "--shared"], ["no-such-group-here"]),
 ]

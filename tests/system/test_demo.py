@@ -1,9 +1,13 @@
 """sublet demo and sublet doctor, as somebody without a GPU sees them."""
 
+import fcntl
 import glob
 import os
 import re
 import signal
+import struct
+import subprocess
+import termios
 
 import pytest
 
@@ -71,6 +75,27 @@ def test_an_interrupted_demo_leaves_nothing_behind(world):
     assert demo.program.wait() == 128 + signal.SIGINT
     assert "nothing is left behind" in demo.program.err()
     wait_for(lambda: not demo.leftovers(), 10, "the demo's files and processes to go")
+
+
+def test_the_picture_fits_a_narrow_terminal(world):
+    """A line that wraps would be left behind when the picture is drawn again."""
+    columns, seen = 40, b""
+    master, slave = os.openpty()
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    demo = subprocess.Popen([os.path.join(BUILD, "sublet"), "demo", "--fast"], stdout=slave, stderr=slave,
+                            env={k: v for k, v in world.env.items() if k not in ("LD_LIBRARY_PATH", "SUBLET_DIR")})
+    os.close(slave)
+    while seen.count(b"\033[4A") < 3:
+        seen += os.read(master, 4096)
+    demo.send_signal(signal.SIGINT)
+    try:
+        while os.read(master, 4096):
+            pass
+    except OSError:
+        pass  # the last one has closed it
+    assert demo.wait(DEMO_PATIENCE) == 128 + signal.SIGINT
+    picture = [line for line in seen.decode().split("\r\n") if "\033[K" in line]
+    assert len(picture) >= 12 and max(len(line.split("\033[K")[1]) for line in picture) == columns - 1, picture
 
 
 def test_the_demo_does_not_pretend_to_have_a_gpu(world):

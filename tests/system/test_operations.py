@@ -12,7 +12,7 @@ MAIN_ONLY = ("demo", "kill_point", "door_count")  # the demo explains itself; th
 
 # Where messages come from: a call, and what must stand between its parenthesis and the text.
 SOURCES = (
-    ("src/preload src/base src/daemon src/sched src/wire", r"log_(?:warning|error)\(\s*"),
+    ("src/preload src/base src/daemon src/sched src/wire", r"log_(?:warning|error|notice)\(\s*"),
     ("src/daemon", r"usage_error\(\s*"),
     ("src/daemon", r"snprintf\(error,\s*PLACE_ERROR_MAX,\s*"),
     ("src/daemon", r"answer_error\(\s*"),

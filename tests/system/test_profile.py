@@ -63,14 +63,14 @@ def test_what_is_used_most_is_found_and_kept_by_the_next_run(slow):
     p = start(slow, "--profile", path)
     p.process.stdin.write(f"until {stop} {STEP}\n".encode())
     p.process.stdin.flush()
-    wait_for(lambda: "the profile of 3 buffers is in" in p.err() or not p.running(), 120, "the profile")
+    wait_for(lambda: ": of 3 buffers," in p.err() or not p.running(), 120, "the profile")
     with open(stop, "w", encoding="utf-8"):
         pass
     p.await_event("done")
     wait_for(lambda: len(p.events("done")) == 4, 60, "it to be done")
     wait_for(lambda: on_host(slow, p) == [0, 1], 30, "the one used most to come to the card in the same run")
     p.finish()
-    assert re.search(rf"the profile of 3 buffers is in {path}; [123] of them save time on the card\n$", p.err())
+    assert re.search(rf": the profile is in {path}: of 3 buffers, [123] found to save time on the card\n$", p.err())
     with open(path, encoding="utf-8") as f:
         text = f.read()
     assert text.startswith("sublet profile 1\n# buffers: a step ")
@@ -109,7 +109,7 @@ def test_what_was_found_of_no_use_leaves_before_what_is_not_known(slow):
 
 @pytest.mark.parametrize("lines, says", [
     (["sublet profile 1", line(3, 9000), "gpu=0 bytes=lots nth=1 saved_ns=7", "what", line(3, 1), line(2, 0), line(1, 0)],
-     "made.profile, line 3: 'gpu=0 bytes=lots nth=1 saved_ns=7' is no buffer of a profile; 3 such lines count for nothing"),
+     "made.profile, line 3: 'gpu=0 bytes=lots nth=1 saved_ns=7' is no buffer of a profile and counts for nothing (such lines: 3)"),
     (["something else"], "made.profile is no profile: buffers go by priority and size"),
     (["sublet profile 2", line(3, 1)], "made.profile is a profile of another version: buffers go by priority and size"),
     (["sublet profile 1", line(1, 9, size=3 * MIB)],

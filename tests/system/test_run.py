@@ -105,6 +105,15 @@ def test_sim_starts_a_daemon_of_its_own_and_leaves_none_behind(world):
     wait_for(lambda: not os.path.exists(os.path.join(runtime, directories[0], "client.sock")), 10, "the daemon to leave")
 
 
+def test_a_daemon_that_cannot_start_says_why_once(world):
+    """However often the program tries again."""
+    p = world.start([os.path.join(BUILD, "sublet"), "run", "--sim", "--daemon", "/no/such/dir", "--", os.path.join(BUILD, "programs", "fill"), "--bytes",
+                     "4MiB", "--block", "1MiB", "--rounds", "1000000"], SUBLET_LOG="debug")
+    wait_for(lambda: p.err().count("starting a private daemon in /no/such/dir: ok") >= 3, 60, "the third try")
+    p.send(signal.SIGKILL)
+    assert p.err().count("cannot create directory /no/such/dir") == 1, p.err()
+
+
 def test_two_programs_oversubscribe_under_run_alone(world):
     """The promise of the README: two commands in two terminals, no daemon started by hand."""
     runtime = world.path("runtime")
