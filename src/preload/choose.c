@@ -47,13 +47,20 @@ struct extent *choose_by_state(struct gpu *g, enum extent_state state)
         struct extent *e, *found[CHOICE_MAX];
         struct heap_cursor cursor = {0};
         unsigned n = 0;
+        bool any = false;
 
+        /* Where all is new, what has left would be looked for before each of them. */
+        if (state == EXTENT_EVICTED && g->swap->none_left)
+                return NULL;
         for (; (e = last(c, g)); drop_last(c))
                 if (may_come(e, state))
                         return e;
-        while (n < CHOICE_MAX && (e = heap_walk(&g->heap, &cursor)))
+        while (n < CHOICE_MAX && (e = heap_walk(&g->heap, &cursor))) {
+                any = any || e->state == state;
                 if (may_come(e, state))
                         found[n++] = e;
+        }
+        g->swap->none_left = state == EXTENT_EVICTED ? !any : g->swap->none_left;
         begin(c, g);
         while (n > 0)
                 remember(c, found[--n]);
@@ -70,6 +77,11 @@ struct extent *choose_whole(struct gpu *g)
                     e->kept == extent_whole(e))
                         return e;
         return NULL;
+}
+
+void choose_left(struct gpu *g)
+{
+        g->swap->none_left = false;
 }
 
 /* ---- to go ---- */

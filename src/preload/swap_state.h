@@ -42,6 +42,7 @@ struct swap {
         struct transfer ring[TRANSFERS_MAX];
         unsigned first, count;
         struct choice resident, evicted, unbacked;
+        bool none_left; /* no extent is EVICTED, as a walk has seen */
         bool in_step, retiring;
         bool evicting, restoring; /* an episode is on, for the trace */
         uint64_t episode_bytes, spared_before;
@@ -59,6 +60,8 @@ struct extent *choose_whole(struct gpu *g);
  * little more than what is missing. Among equals the one highest in the address space: what lies
  * low was allocated first and is most likely to live long. */
 struct extent *choose_evict(struct gpu *g, uint64_t missing);
+/* An extent is EVICTED that was not. */
+void choose_left(struct gpu *g);
 /* Something is on the card that was not. */
 void choose_arrived(struct gpu *g);
 

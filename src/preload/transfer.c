@@ -288,6 +288,7 @@ static void extent_left(struct gpu *g, struct transfer *t)
         e->known = t->known;
         e->print = t->print;
         e->state = e->managed || e->kept ? EXTENT_EVICTED : EXTENT_UNBACKED;
+        choose_left(g);
         g->heap.backed -= e->bytes;
         if (!e->managed)
                 *(t->copies ? &g->moved_out : &g->spared_out) += extent_pages_bytes(e->kept);

@@ -165,6 +165,7 @@ static void what_is_buried_is_never_looked_at(void **state)
                 e = choose_evict(&gpu, GIB);
                 assert_non_null(e);
                 e->state = EXTENT_EVICTED;
+                choose_left(&gpu);
                 assert_ptr_equal(choose_by_state(&gpu, EXTENT_EVICTED), e);
                 e->block->dying = true;
                 assert_null(choose_by_state(&gpu, EXTENT_EVICTED));
@@ -174,6 +175,21 @@ static void what_is_buried_is_never_looked_at(void **state)
         e = choose_evict(&gpu, GIB);
         heap_bury(&gpu.heap, e->block);
         assert_null(choose_evict(&gpu, GIB));
+}
+
+/* A walk for each of tens of thousands of new ones would take longer than making them. */
+static void what_has_not_left_is_not_looked_for_twice(void **state)
+{
+        struct block *b = handle(HEAP_GRANULARITY);
+
+        assert_null(choose_by_state(&gpu, EXTENT_EVICTED));
+        b->extents[0].state = EXTENT_EVICTED;
+        assert_null(choose_by_state(&gpu, EXTENT_EVICTED)); /* nobody has said so */
+        choose_left(&gpu);
+        b->held = true;
+        assert_null(choose_by_state(&gpu, EXTENT_EVICTED));
+        b->held = false;
+        assert_ptr_equal(choose_by_state(&gpu, EXTENT_EVICTED), &b->extents[0]);
 }
 
 static int tear_down(void **state)
@@ -195,6 +211,8 @@ int main(void)
                 cmocka_unit_test_setup_teardown(what_leaves_and_comes_is_what_a_walk_would_find,
                                                 set_up, tear_down),
                 cmocka_unit_test_setup_teardown(the_same_leave_each_time, set_up, tear_down),
+                cmocka_unit_test_setup_teardown(what_has_not_left_is_not_looked_for_twice, set_up,
+                                                tear_down),
                 cmocka_unit_test_setup_teardown(what_is_buried_is_never_looked_at, set_up,
                                                 tear_down),
         };
