@@ -60,6 +60,7 @@ static void context_dies(struct context *c)
         struct gpu *g = c->gpu;
         struct block *b;
 
+        c->dying = true; /* no other context's end makes it the one that our copies run in */
         if (!g->error && !quiet_capturing())
                 quiet_wait_all();
         if (g->context == c)

@@ -58,7 +58,7 @@ struct context *quiet_context_of(const struct gpu *g)
 {
         struct context *c = contexts;
 
-        while (c && (c->gpu != g || c->green))
+        while (c && (c->gpu != g || c->green || c->dying))
                 c = c->next;
         return c;
 }

@@ -24,6 +24,7 @@ struct context {
         CUcontext handle;
         struct gpu *gpu;
         bool primary;
+        bool dying;        /* its end has begun, and others may be at it */
         CUgreenCtx green;  /* a part of the primary one's processors, with streams of its own */
         unsigned attached; /* cuCtxAttach() calls not yet detached */
         CUevent mark, still_mark;  /* ours, of all that was submitted before */

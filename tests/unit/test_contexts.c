@@ -30,7 +30,8 @@ __thread struct gate_thread *gate_self __attribute__((tls_model("initial-exec"))
 static struct gpu *const gpu = &core.gpus[0];
 static unsigned kicks, discarded, parts;
 static CUcontext pools_lost;
-static bool awaited; /* pools put no more events into streams, since a capture is counted */
+static CUcontext other; /* ends while another one does */
+static bool awaited;    /* pools put no more events into streams, since a capture is counted */
 
 /* ---- what they ask of their neighbours ---- */
 
@@ -103,6 +104,14 @@ uint64_t gate_submissions(void)
 
 void ipc_context_dies(CUcontext context)
 {
+        CUcontext too = other;
+
+        if (!too)
+                return;
+        other = NULL;
+        lock_release(&core.lock);
+        assert_int_equal(hook_cuCtxDestroy_v2(too), CUDA_SUCCESS);
+        lock_acquire(&core.lock);
 }
 
 void peer_update(void)
@@ -302,6 +311,19 @@ static void contexts_of_graphics_are_known(void **state)
         assert_null(quiet_context(OF_GL));
 }
 
+static void two_contexts_that_end_at_once_leave_none_of_them_behind(void **state)
+{
+        CUcontext c;
+
+        assert_int_equal(hook_cuGLCtxCreate_v2(&c, 0, 0), CUDA_SUCCESS);
+        assert_int_equal(hook_cuVDPAUCtxCreate_v2(&c, 0, 0, 7, &parts), CUDA_SUCCESS);
+        gpu->context = quiet_context(OF_GL);
+        other = OF_VDPAU;
+        assert_int_equal(hook_cuCtxDestroy_v2(OF_GL), CUDA_SUCCESS);
+        assert_null(other);
+        assert_ptr_equal(gpu->context, quiet_context_primary(gpu));
+}
+
 static void what_was_freed_on_streams_of_a_green_context_goes_with_it(void **state)
 {
         CUgreenCtx part;
@@ -341,6 +363,7 @@ int main(void)
         const struct CMUnitTest tests[] = {
                 CONTEXT_TEST(a_release_that_is_refused_does_not_count),
                 CONTEXT_TEST(contexts_of_graphics_are_known),
+                CONTEXT_TEST(two_contexts_that_end_at_once_leave_none_of_them_behind),
                 CONTEXT_TEST(what_was_freed_on_streams_of_a_green_context_goes_with_it),
                 CONTEXT_TEST(a_capture_that_ends_with_its_stream_wakes_the_agent),
                 CONTEXT_TEST(a_capture_that_does_not_begin_wakes_the_agent),
