@@ -164,8 +164,13 @@ int control_ask(const char *dir, enum paths_kind kind, json_t *order, json_t **r
         return 0;
 }
 
-static int explain(int r, const char *dir)
+static int explain(int r, const char *dir, bool question)
 {
+        if (r == -EACCES && question)
+                return cli_fail(CLI_FAILED,
+                                "no permission for %s: the daemon there is another user's, or of a "
+                                "group that you are not in",
+                                dir);
         switch (r) {
         case -ENOENT:
         case -ENOTDIR:
@@ -208,6 +213,7 @@ int control_order(const struct target *target, json_t *order, json_t **ret_answe
         enum paths_kind kind;
         json_t *answer = NULL;
         const char *error;
+        bool question = is_question(order);
         int r;
 
         r = target_dir(target, dir, &kind);
@@ -218,7 +224,7 @@ int control_order(const struct target *target, json_t *order, json_t **ret_answe
         r = control_ask(dir, kind, order, &answer);
         json_decref(order);
         if (r < 0)
-                return explain(r, dir);
+                return explain(r, dir, question);
         error = json_string_value(json_object_get(answer, "error"));
         if (error) {
                 r = cli_fail(CLI_FAILED, "the subletd at %s refuses: %s", dir, error);

@@ -40,6 +40,7 @@ void demo_catch_interrupt(void)
         (void)sigaction(SIGINT, &action, NULL);
         (void)sigaction(SIGTERM, &action, NULL);
         (void)sigaction(SIGHUP, &action, NULL);
+        (void)sigaction(SIGPIPE, &action, NULL); /* whoever reads has seen enough */
 }
 
 int demo_interrupted(void)

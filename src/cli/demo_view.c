@@ -3,6 +3,7 @@
 #include "cli/demo.h"
 
 #include <stdarg.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
@@ -23,9 +24,10 @@ static const char *size_text(uint64_t bytes, char buf[static UNITS_TEXT_MAX])
 void demo_screen_begin(struct demo_screen *screen, const struct demo_row *row,
                        const struct demo_stage *stage)
 {
+        const char *term = getenv("TERM");
         char size[UNITS_TEXT_MAX];
 
-        screen->terminal = isatty(STDOUT_FILENO);
+        screen->terminal = isatty(STDOUT_FILENO) && (!term || strcmp(term, "dumb") != 0);
         screen->drawn = 0;
         screen->said = -QUIET_PERIOD;
         (void)printf("\n%s: two programs of %s\n", row->title, units_format_size(row->bytes, size));

@@ -283,8 +283,10 @@ static void judge_absent_daemon(int r, const char *dir, enum paths_kind kind)
         if (kind == PATHS_PRIVATE) {
                 print_finding(OK, "no daemon runs there; the first program starts one");
         } else if (r == -EACCES) {
-                print_finding(WARN, "the daemon there does not take orders from you");
-                print_remedy("programs can use it all the same; ask its administrator for status");
+                print_finding(WARN,
+                              "the daemon there does not let you in: it is another user's, or "
+                              "of a group that you are not in");
+                print_remedy("ask its administrator; until then programs run without sharing");
         } else {
                 print_finding(WARN, "no daemon answers there (%s)", strerror(-r));
                 print_remedy("start one: %s", kind == PATHS_SYSTEM ? "sudo systemctl start subletd"

@@ -138,8 +138,9 @@ def test_a_directory_that_others_may_enter(world):
 def test_no_permission_to_give_orders(shared):
     os.chmod(shared.root, 0o755)
     os.chmod(shared.dir, 0o755)
-    done = run(shared, [SUBLET, "status"], user=65534)
-    one_sentence(done, 1, shared.dir)
+    for words, reason in ((["status"], "another user's"), (["set", "mode", "off"], "give orders"), (["stop"], "give orders")):
+        one_sentence(run(shared, [SUBLET, *words], user=65534), 1, shared.dir, reason)
+    assert "does not let you in" in run(shared, [SUBLET, "doctor"], user=65534).stdout
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="needs root to be two users")

@@ -77,6 +77,19 @@ def test_an_interrupted_demo_leaves_nothing_behind(world):
     wait_for(lambda: not demo.leftovers(), 10, "the demo's files and processes to go")
 
 
+def test_a_demo_that_nobody_reads_leaves_nothing_behind(world):
+    """As into head(1)."""
+    master, slave = os.pipe()
+    demo = subprocess.Popen([os.path.join(BUILD, "sublet"), "demo", "--fast"], stdout=slave, stderr=subprocess.PIPE,
+                            env={k: v for k, v in world.env.items() if k not in ("LD_LIBRARY_PATH", "SUBLET_DIR")})
+    os.close(slave)
+    os.read(master, 1)
+    os.close(master)
+    said = demo.communicate(timeout=DEMO_PATIENCE)[1]
+    assert demo.returncode == 128 + signal.SIGPIPE and b"nothing is left behind" in said, said
+    assert not glob.glob(f"/dev/shm/*demo-{demo.pid}-*")
+
+
 def test_the_picture_fits_a_narrow_terminal(world):
     """A line that wraps would be left behind when the picture is drawn again."""
     columns, seen = 40, b""
