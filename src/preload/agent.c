@@ -508,7 +508,7 @@ void agent_attach(struct gpu *g)
                 atomic_store(&core.bystander, true);
                 return;
         }
-        if (agent.link == LINK_UP)
+        if (agent.link == LINK_UP && !g->asked)
                 agent_send_attach(g);
         else if (agent.link == LINK_REFUSED || agent.warned)
                 agent_gpu_alone(g);

@@ -152,6 +152,7 @@ void agent_send_attach(struct gpu *g)
          * allowed, or nobody forbidden, is void before the answer comes, and memory on its way
          * between processes is in no figure. */
         torture_cancel();
+        g->asked = true;
         passed_close(&g->leaving);
         passed_close(&g->passed);
         g->commit = g->heap.allocated;
@@ -321,7 +322,7 @@ static void agent_down(const char *why)
         for (unsigned i = 0; i < core.gpu_count; i++) {
                 struct gpu *g = &core.gpus[i];
 
-                g->attached = false;
+                g->asked = g->attached = false;
                 passed_close(&g->leaving);
                 /* Neither evict nor restore until somebody says so again. */
                 if (g->managed && !core.running && !torture_holds() && g->limit != UINT64_MAX)

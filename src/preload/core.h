@@ -25,7 +25,8 @@ struct gpu {
         unsigned index; /* CUDA ordinal */
         bool known;     /* uuid, total and granularity are filled */
         bool managed;   /* its memory is ours: allocations go to the heap */
-        bool attached;  /* the daemon has answered ATTACH */
+        bool asked;     /* ATTACH was sent to this daemon, by whichever thread came first */
+        bool attached;  /* the daemon has answered it */
         bool may_pass;  /* it has not refused descriptors from us since */
         bool passes;    /* its memory can go to another process as a descriptor */
         bool rdma;      /* other devices may access its memory */

@@ -20,3 +20,14 @@ def test_a_primary_context_retained_while_it_is_released(shared, kinds):
 def test_a_child_that_is_forked_while_the_driver_is_being_loaded(world):
     """It has no CUDA, and is told so; nothing in it waits for the thread that it does not have."""
     world.program("early", LD_LIBRARY_PATH=os.path.join(BUILD, "tests", "slowdriver")).ok()
+
+
+def test_threads_that_use_a_gpu_for_the_first_time_at_once(make_world):
+    """The daemon hears of each GPU once: what it hears twice cannot be, and it would refuse the program."""
+    w = make_world(gpus=8)
+    w.start_daemon()
+    p = w.program("crowd", stdin=subprocess.PIPE)
+    p.await_event("filled")
+    assert all([c["pid"] for c in g["clients"]] == [p.pid] for g in w.status()["gpus"])
+    p.finish()
+    assert p.err() == ""
