@@ -1,12 +1,15 @@
 /* trace.c: owns the trace file. One write(2) a line, so that several processes may share a file. */
 #include "preload/trace.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/log.h"
 
 static int trace_fd(void)
 {
@@ -15,7 +18,11 @@ static int trace_fd(void)
         if (fd == -2) {
                 const char *path = getenv("SUBLET_TRACE");
 
-                fd = path ? open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644) : -1;
+                fd = -1;
+                if (path && *path)
+                        fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+                if (path && *path && fd < 0)
+                        log_warning("cannot write the trace %s: %s", path, strerror(errno));
         }
         return fd;
 }

@@ -261,6 +261,20 @@ def test_a_daemon_of_another_major_version(world):
     assert len(lines) == 1 and "9.9.9" in lines[0], p.err()
 
 
+VARIABLES = [("SUBLET_LOG", "loud"), ("SUBLET_MEMORY", "much"), ("SUBLET_KEEP", "20GiB"), ("SUBLET_PROFILE", "/tmp/no.profile"),
+             ("SUBLET_PRIORITY", "21"), ("SUBLET_UNCHANGED", "maybe"), ("SUBLET_CACHES", "some"), ("SUBLET_TORTURE", "much"),
+             ("SUBLET_TRACE", "/no/such/file")]
+
+
+@pytest.mark.parametrize("name,value", VARIABLES, ids=[n for n, _ in VARIABLES])
+def test_a_programs_variables(shared, name, value):
+    """Said once, in one sentence; the program runs as if it were not set."""
+    untold = {"SIMCUDA_TRACE": None} if name == "SUBLET_TRACE" else {}  # nothing to compare the driver's bytes with
+    p = shared.program("fill", "--bytes", "4MiB", "--block", "1MiB", **{name: value}, **untold).ok()
+    lines = p.err().splitlines()
+    assert len(lines) == 1 and (name in lines[0] or value in lines[0]), p.err()
+
+
 SIMULATOR = [("SIMCUDA_MEMORY", "lots"), ("SIMCUDA_BUS", "fast"), ("SIMCUDA_GPUS", "-3"), ("SIMCUDA_SESSION", "a/b")]
 
 
