@@ -186,21 +186,23 @@ CUresult hook_cuCtxDetach(CUcontext ctx)
 }
 
 /* Whoever makes a primary context or ends it is alone at it, the driver's call included: what is to
- * be done depends on whether it is alive. core.lock; given up meanwhile by primary_take(). */
-static bool primary_taken[CORE_GPUS_MAX];
+ * be done depends on whether it is alive. And one thread at a time asks whether there is room for
+ * it, however many want it: room for each of them may be more than the card has. core.lock; given
+ * up meanwhile by primary_take(). */
+static bool primary_taken[CORE_GPUS_MAX], primary_wanted[CORE_GPUS_MAX];
 
-static void primary_take(const struct gpu *g)
+static void primary_take(bool *taken)
 {
         struct core_wait w = {.what = "another thread's call for the same context"};
 
-        while (primary_taken[g->index] && !core_passive())
+        while (*taken && !core_passive())
                 core_wait(&w, UINT64_MAX);
-        primary_taken[g->index] = true;
+        *taken = true;
 }
 
-static void primary_give(const struct gpu *g)
+static void primary_give(bool *taken)
 {
-        primary_taken[g->index] = false;
+        *taken = false;
         bell_ring(&core.changed);
 }
 
@@ -217,14 +219,17 @@ static bool primary_begin(struct gpu *g, bool *ret_reserved)
 
         *ret_reserved = false;
         lock_acquire(&core.lock);
-        primary_take(g);
+        primary_take(&primary_wanted[g->index]);
+        primary_take(&primary_taken[g->index]);
         if (!quiet_context_primary(g)) {
-                primary_give(g); /* the wait may be long, and a release is not to wait for it */
+                /* The wait may be long, and a release is not to wait for it. */
+                primary_give(&primary_taken[g->index]);
                 r = agent_take_fixed(g, g->context_bytes);
                 *ret_reserved = r == 0;
                 if (r == 0)
-                        primary_take(g);
+                        primary_take(&primary_taken[g->index]);
         }
+        primary_give(&primary_wanted[g->index]);
         lock_release(&core.lock);
         return r == 0;
 }
@@ -234,13 +239,13 @@ static void primary_there(struct gpu *g, bool reserved, CUcontext handle)
 {
         struct context *c = quiet_context_primary(g);
 
-        if (reserved && (!handle || c))
-                agent_return_fixed(g, g->context_bytes); /* failed, or another thread was first */
+        if (reserved && !handle)
+                agent_return_fixed(g, g->context_bytes);
         if (handle && !c) {
                 g->ended = NULL;
                 context_born(g, handle, true);
         }
-        primary_give(g);
+        primary_give(&primary_taken[g->index]);
 }
 
 CUresult hook_cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev)
@@ -277,7 +282,7 @@ static bool primary_ends(CUdevice dev, bool reset)
         lock_acquire(&core.lock);
         ours = core.gpus[dev].known;
         if (ours) {
-                primary_take(&core.gpus[dev]);
+                primary_take(&primary_taken[dev]);
                 c = quiet_context_primary(&core.gpus[dev]);
                 if (c && (reset || retained[dev] == 1) && !quiet_context_green_of(c->gpu))
                         context_dies(c);
@@ -291,7 +296,7 @@ static void primary_ended(CUdevice dev, bool released)
         lock_acquire(&core.lock);
         if (released && retained[dev] > 0)
                 retained[dev]--;
-        primary_give(&core.gpus[dev]);
+        primary_give(&primary_taken[dev]);
         lock_release(&core.lock);
 }
 
@@ -364,7 +369,7 @@ CUresult hook_cuGreenCtxDestroy(CUgreenCtx hCtx)
         c = quiet_context_green(hCtx);
         if (c) {
                 g = c->gpu;
-                primary_take(g); /* it lets go of it */
+                primary_take(&primary_taken[g->index]); /* it lets go of it */
                 if (!quiet_capturing())
                         quiet_wait_all();
                 bound_forget(c->handle);
@@ -375,7 +380,7 @@ CUresult hook_cuGreenCtxDestroy(CUgreenCtx hCtx)
         r = real.cuGreenCtxDestroy(hCtx);
         if (g) {
                 lock_acquire(&core.lock);
-                primary_give(g);
+                primary_give(&primary_taken[g->index]);
                 lock_release(&core.lock);
         }
         return r;

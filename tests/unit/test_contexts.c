@@ -2,6 +2,9 @@
  * kept of their streams, releases that the driver refuses, captures. */
 #include "unit.h"
 
+#include <pthread.h>
+#include <sched.h>
+
 #include "base/macros.h"
 #include "preload/agent.h"
 #include "preload/bound.h"
@@ -32,6 +35,10 @@ static unsigned kicks, discarded, parts;
 static CUcontext pools_lost;
 static CUcontext other; /* ends while another one does */
 static bool awaited;    /* pools put no more events into streams, since a capture is counted */
+static unsigned asked;  /* for room */
+static bool in_line;    /* a thread may wait for another one */
+static bool waits;      /* it does */
+static pthread_t second;
 
 /* ---- what they ask of their neighbours ---- */
 
@@ -51,7 +58,12 @@ struct gpu *core_attach(CUdevice device)
 
 void core_wait(struct core_wait *w, uint64_t timeout_ns)
 {
-        fail_msg("nobody is to wait for %s", w->what);
+        if (!in_line)
+                fail_msg("nobody is to wait for %s", w->what);
+        waits = true;
+        lock_release(&core.lock);
+        (void)sched_yield();
+        lock_acquire(&core.lock);
 }
 
 void agent_kick(void)
@@ -59,8 +71,26 @@ void agent_kick(void)
         kicks++;
 }
 
+static void *retain(void *unused)
+{
+        CUcontext context;
+
+        assert_int_equal(hook_cuDevicePrimaryCtxRetain(&context, 0), CUDA_SUCCESS);
+        return NULL;
+}
+
+/* The answer comes when another thread that wants the context waits or has asked, too. */
 int agent_take_fixed(struct gpu *g, uint64_t more)
 {
+        asked++;
+        if (in_line && asked == 1) {
+                assert_int_equal(pthread_create(&second, NULL, retain, NULL), 0);
+                while (!waits && asked == 1) {
+                        lock_release(&core.lock);
+                        (void)sched_yield();
+                        lock_acquire(&core.lock);
+                }
+        }
         g->fixed += more;
         return 0;
 }
@@ -297,6 +327,21 @@ static void a_release_that_is_refused_does_not_count(void **state)
         assert_non_null(quiet_context_primary(gpu)); /* until it is released */
 }
 
+static void threads_that_want_one_context_need_room_for_one(void **state)
+{
+        assert_int_equal(hook_cuDevicePrimaryCtxRelease_v2(0), CUDA_SUCCESS);
+        asked = 0;
+        waits = false;
+        in_line = true;
+        (void)retain(NULL);
+        (void)pthread_join(second, NULL);
+        in_line = false;
+        assert_int_equal(asked, 1);
+        assert_int_equal(gpu->fixed, gpu->context_bytes);
+        assert_int_equal(hook_cuDevicePrimaryCtxRelease_v2(0), CUDA_SUCCESS); /* of two */
+        assert_non_null(quiet_context_primary(gpu));
+}
+
 /* Work in them is waited for like that in all others. */
 static void contexts_of_graphics_are_known(void **state)
 {
@@ -362,6 +407,7 @@ int main(void)
 {
         const struct CMUnitTest tests[] = {
                 CONTEXT_TEST(a_release_that_is_refused_does_not_count),
+                CONTEXT_TEST(threads_that_want_one_context_need_room_for_one),
                 CONTEXT_TEST(contexts_of_graphics_are_known),
                 CONTEXT_TEST(two_contexts_that_end_at_once_leave_none_of_them_behind),
                 CONTEXT_TEST(what_was_freed_on_streams_of_a_green_context_goes_with_it),
