@@ -35,9 +35,9 @@ static unsigned kicks, discarded, parts;
 static CUcontext pools_lost;
 static CUcontext other; /* ends while another one does */
 static bool awaited;    /* pools put no more events into streams, since a capture is counted */
-static unsigned asked;  /* for room */
-static bool in_line;    /* a thread may wait for another one */
-static bool waits;      /* it does */
+static _Atomic unsigned asked; /* for room */
+static bool in_line;           /* a thread may wait for another one */
+static _Atomic bool waits;     /* it does */
 static pthread_t second;
 
 /* ---- what they ask of their neighbours ---- */
