@@ -3,6 +3,7 @@
 #include "cli/cli.h"
 
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -69,19 +70,21 @@ int help_main(const struct cli_command *self, int argc, char **argv)
 static int dispatch(int argc, char **argv)
 {
         const struct cli_command *command;
+        bool version, help;
 
         if (argc < 2) {
                 print_commands(stderr);
                 return CLI_USAGE;
         }
-        if (argc > 2 && (strcmp(argv[1], "--version") == 0 || strcmp(argv[1], "--help") == 0 ||
-                         strcmp(argv[1], "-h") == 0))
+        version = strcmp(argv[1], "--version") == 0;
+        help = strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0;
+        if ((version || help) && argc > 2)
                 return cli_fail(CLI_USAGE, "%s takes no argument, not '%s'", argv[1], argv[2]);
-        if (strcmp(argv[1], "--version") == 0) {
+        if (version) {
                 (void)printf("sublet %s\n", SUBLET_VERSION);
                 return CLI_OK;
         }
-        if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0) {
+        if (help) {
                 print_commands(stdout);
                 return CLI_OK;
         }

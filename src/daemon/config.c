@@ -262,6 +262,11 @@ int config_read(struct config *c, FILE *file, const char *name, char error[stati
         /* One object is both stream and user: ini_parse_stream keeps them apart for us. */
         int bad = ini_parse_stream(read_line, &r, on_pair, &r);
 
+        /* A directory opens like a file, and only reading it fails. */
+        if (bad == 0 && ferror(file)) {
+                (void)snprintf(error, CONFIG_ERROR_MAX, "%.300s: cannot be read", name);
+                return -EIO;
+        }
         if (bad == 0 && copy.sched.quantum_min_ns <= copy.sched.quantum_max_ns) {
                 *c = copy;
                 return 0;
@@ -283,14 +288,12 @@ int config_read(struct config *c, FILE *file, const char *name, char error[stati
 int config_load(struct config *c, const char *path, char error[static CONFIG_ERROR_MAX])
 {
         _cleanup_fclose_ FILE *file = fopen(path, "re");
-        int r = file ? config_read(c, file, path, error) : -errno;
+        int r;
 
-        /* A directory opens like a file, and only reading it fails. */
-        if (r == 0 && ferror(file))
-                r = -EIO;
-        if (!file || r == -EIO)
-                (void)snprintf(error, CONFIG_ERROR_MAX, "%.300s: %s", *path ? path : "''",
-                               r == -EIO ? "cannot be read" : strerror(-r));
+        if (file)
+                return config_read(c, file, path, error);
+        r = -errno;
+        (void)snprintf(error, CONFIG_ERROR_MAX, "%.300s: %s", *path ? path : "''", strerror(-r));
         return r;
 }
 

@@ -37,10 +37,10 @@ void config_default(struct config *c);
 int config_set(struct config *c, const char *key, const char *value,
                char error[static CONFIG_ERROR_MAX]);
 
-/* Read a stream over c; untouched on error. 0, or -EINVAL (error says name and line). */
+/* Read a stream over c; untouched on error. 0, -EINVAL (error says name and line), or -EIO. */
 int config_read(struct config *c, FILE *file, const char *name,
                 char error[static CONFIG_ERROR_MAX]);
-/* The same with a file: also -errno of opening or reading it. */
+/* The same with a file: also -errno of opening it. */
 int config_load(struct config *c, const char *path, char error[static CONFIG_ERROR_MAX]);
 
 /* It is set for this GPU, or for all. */

@@ -123,10 +123,10 @@ static int take_lock(const char *dir, int *ret_fd, char error[static PLACE_ERROR
         return 0;
 }
 
-void place_sign(const struct place *p, pid_t pid)
+void place_sign(const struct place *p)
 {
         char text[32];
-        int n = snprintf(text, sizeof(text), "%d\n", (int)pid);
+        int n = snprintf(text, sizeof(text), "%d\n", (int)getpid());
 
         if (ftruncate(p->lock_fd, 0) < 0 || pwrite(p->lock_fd, text, (size_t)n, 0) != n)
                 log_warning("cannot write the pid to %s/" LOCK_FILE ": %s", p->dir,
@@ -235,7 +235,7 @@ int place_open(const struct place_options *o, struct place *ret, char error[stat
                 r = take_lock(p.dir, &p.lock_fd, error);
         if (r < 0)
                 return r;
-        place_sign(&p, getpid());
+        place_sign(&p);
         take_activated(&p);
         if (p.control_fd < 0)
                 r = listen_at(p.dir, PATHS_CONTROL_SOCKET, SOCK_STREAM, 0600, (gid_t)-1,

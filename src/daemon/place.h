@@ -49,7 +49,7 @@ int place_open(const struct place_options *o, struct place *ret,
 void place_close(struct place *p, bool remove_sockets);
 
 /* The holder of the lock is this process now (after a fork): for messages to people. */
-void place_sign(const struct place *p, pid_t pid);
+void place_sign(const struct place *p);
 /* A marker was left behind: clients of an earlier daemon may come back. What that one had promised;
  * 0: it does not say. */
 bool place_was_busy(const struct place *p, uint64_t *ret_promised_bytes);

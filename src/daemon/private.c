@@ -228,7 +228,7 @@ int private_start(const struct config *config, const struct place_options *o,
                 return 0;
         }
         (void)setsid();
-        place_sign(&place, getpid()); /* before anybody is served */
+        place_sign(&place); /* before anybody is served */
         redirect_output(place.dir);
         (void)close(ready[0]);
         (void)close(ready[1]);

@@ -60,7 +60,8 @@ struct extent *choose_by_state(struct gpu *g, enum extent_state state)
                 if (may_come(e, state))
                         found[n++] = e;
         }
-        g->swap->none_left = state == EXTENT_EVICTED ? !any : g->swap->none_left;
+        if (state == EXTENT_EVICTED)
+                g->swap->none_left = !any;
         begin(c, g);
         while (n > 0)
                 remember(c, found[--n]);

@@ -183,21 +183,24 @@ void core_wait(struct core_wait *w, uint64_t timeout_ns)
 }
 
 /* What we need to know of a device, from the real driver. Lock held. */
-static bool gpu_learn(struct gpu *g, CUdevice device)
+/* 0, -ENODEV: it cannot be shared, -EAGAIN: the driver is not initialized yet. */
+static int gpu_learn(struct gpu *g, CUdevice device)
 {
         size_t total = 0, granularity = 0;
         int vmm = 0, passes = 0, rdma = 0, algorithms = 0;
         CUuuid uuid;
+        CUresult r;
         const CUmemAllocationProp prop = {
                 .type = CU_MEM_ALLOCATION_TYPE_PINNED,
                 .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device},
         };
 
-        if (real.cuDeviceTotalMem_v2(&total, device) != CUDA_SUCCESS)
-                return false;
+        r = real.cuDeviceTotalMem_v2(&total, device);
+        if (r != CUDA_SUCCESS)
+                return r == CUDA_ERROR_NOT_INITIALIZED ? -EAGAIN : -ENODEV;
         if (real.cuDeviceGetUuid_v2(&uuid, device) != CUDA_SUCCESS &&
             real.cuDeviceGetUuid(&uuid, device) != CUDA_SUCCESS)
-                return false;
+                return -ENODEV;
         (void)real.cuDeviceGetAttribute(
                 &vmm, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, device);
         if (!vmm ||
@@ -207,7 +210,7 @@ static bool gpu_learn(struct gpu *g, CUdevice device)
                 log_warning("GPU %d has no virtual memory management that fits: it is used without "
                             "sharing",
                             device);
-                return false;
+                return -ENODEV;
         }
         (void)real.cuDeviceGetAttribute(
                 &passes, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED, device);
@@ -226,7 +229,7 @@ static bool gpu_learn(struct gpu *g, CUdevice device)
         managed_learn(g);
         overflow_learn(g);
         g->swap = swap_new(g);
-        return g->swap != NULL;
+        return g->swap ? 0 : -ENODEV;
 }
 
 uint64_t core_host_mapped(void)
@@ -251,15 +254,11 @@ struct gpu *core_attach(CUdevice device)
         lock_acquire(&core.lock);
         if (!g->known) {
                 static bool refused[CORE_GPUS_MAX];
-                size_t total;
+                int r = refused[device] ? -ENODEV : gpu_learn(g, device);
 
-                /* A program may call too early, is told so, and begins again. */
-                if (real.cuDeviceTotalMem_v2(&total, device) == CUDA_ERROR_NOT_INITIALIZED) {
-                        lock_release(&core.lock);
-                        return NULL;
-                }
-                if (refused[device] || !gpu_learn(g, device)) {
-                        refused[device] = true;
+                if (r < 0) {
+                        /* A program may call too early, is told so, and begins again. */
+                        refused[device] = r != -EAGAIN;
                         lock_release(&core.lock);
                         return NULL;
                 }

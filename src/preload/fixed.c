@@ -38,7 +38,7 @@ static struct fixed **bucket_of(const void *handle)
 int fixed_ask_room(struct gpu *g, uint64_t *room)
 {
         uint64_t more = *room ? *room * (ROOM_GROWS - 1) : MAX(g->context_bytes / 2, 32 * MIB);
-        uint64_t least = MAX(*room, more) / ROOM_LEAST;
+        uint64_t least = more / ROOM_LEAST;
         int r;
 
         do

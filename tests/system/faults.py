@@ -14,7 +14,7 @@ import socket
 import time
 
 from wireclient import MESSAGES, order
-from world import ROOT, World, wait_for
+from world import ROOT, World, is_stopped, wait_for
 
 PATIENCE = 60  # s: far beyond what any of it takes, for machines that are busy
 MEMORY, LARGE, SMALL, BLOCK = "32MiB", "16MiB", "2MiB", "2MiB"
@@ -90,11 +90,6 @@ def cut_connection(pid):
     finally:
         os.close(pidfd)
     return cut
-
-
-def is_stopped(pid):
-    with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as f:
-        return f.read().rsplit(")", 1)[1].split()[0] == "T"
 
 
 # ---- a world with a fault in it ----

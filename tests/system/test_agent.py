@@ -1,7 +1,6 @@
 """The library's own thread: it sleeps where there is nothing to do, says what has to be said once, and an answer of the daemon's
 is good however late it comes."""
 
-import os
 import signal
 import subprocess
 import time
@@ -10,7 +9,7 @@ import pytest
 
 from scripted import Scripted
 from wireclient import MAGIC, MIB
-from world import wait_for
+from world import is_stopped, threads, wait_for
 
 REFUSED_COMMIT = 2
 OUT_OF_MEMORY = 2
@@ -19,14 +18,7 @@ OUT_OF_MEMORY = 2
 def agent_of(p):
     """The schedstat of its thread."""
     def look():
-        for task in os.listdir(f"/proc/{p.pid}/task"):
-            try:
-                with open(f"/proc/{p.pid}/task/{task}/comm", encoding="ascii") as f:
-                    if f.read().strip() == "sublet-agent":
-                        return f"/proc/{p.pid}/task/{task}/schedstat"
-            except OSError:
-                pass  # a thread that has ended meanwhile
-        return None
+        return next((f"{folder}/schedstat" for folder, name in threads(p.pid, "comm") if name == "sublet-agent\n"), None)
 
     return wait_for(look, 20, "the agent's thread")
 
@@ -51,18 +43,8 @@ def sleeps(p, for_s=1.0):
 
 def stop(p):
     """None of its threads does anything any more."""
-    def stopped():
-        for task in os.listdir(f"/proc/{p.pid}/task"):
-            try:
-                with open(f"/proc/{p.pid}/task/{task}/stat", encoding="ascii", errors="replace") as f:
-                    if f.read().rsplit(")", 1)[1].split()[0] != "T":
-                        return False
-            except OSError:
-                pass
-        return True
-
     p.send(signal.SIGSTOP)
-    wait_for(stopped, 20, "all its threads to stop")
+    wait_for(lambda: is_stopped(p.pid), 20, "all its threads to stop")
 
 
 @pytest.fixture

@@ -1,13 +1,12 @@
 """What a framework keeps without using it is given back before an eviction, by its own function, and nobody waits long
 for that."""
 
-import glob
 import os
 import sys
 
 import pytest
 
-from world import BUILD, MIB, NO_PYTHON, go_on, wait_for
+from world import BUILD, MIB, NO_PYTHON, go_on, threads, wait_for
 
 pytestmark = pytest.mark.skipif(NO_PYTHON is not None, reason=str(NO_PYTHON))
 
@@ -92,13 +91,7 @@ def test_a_program_without_python_is_let_be(shared):
     other = rival(shared)
     with open(f"/proc/{p.pid}/task/{p.pid}/comm", encoding="ascii") as f:
         assert f.read().strip() == "fill"
-    names = []
-    for path in glob.glob(f"/proc/{p.pid}/task/*/comm"):
-        try:
-            with open(path, encoding="ascii") as f:
-                names.append(f.read().strip())
-        except OSError:
-            continue  # that thread has ended meanwhile
+    names = [name.strip() for _, name in threads(p.pid, "comm")]
     assert "sublet-agent" in names and "sublet-caches" not in names
     finish(shared, p, other)
 

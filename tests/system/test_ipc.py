@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from world import MIB, wait_for
+from world import MIB, is_stopped, wait_for
 
 
 # The charge of who has nothing but what it began with: its context, and room for a few blocks, how many is chance.
@@ -167,11 +167,6 @@ def test_the_exporter_frees_first(shared):
     end(shared, exporter, importer)
 
 
-def stopped(p):
-    with open(f"/proc/{p.pid}/stat", encoding="ascii") as f:
-        return f.read().rsplit(") ", 1)[1].startswith("T")
-
-
 def test_what_is_freed_before_it_is_open_as_a_whole_is_nobodys(shared):
     exporter = share(shared, 72, block="72MiB")  # nine pieces, of which a message brings eight
     exporter.order("export " + shared.path("handles"))
@@ -179,7 +174,7 @@ def test_what_is_freed_before_it_is_open_as_a_whole_is_nobodys(shared):
     before = importer.order("info")["free"]
     importer.process.stdin.write(b"import " + shared.path("handles").encode() + b"\n")
     importer.process.stdin.flush()
-    wait_for(lambda: stopped(importer), 20, "the importer to be stopped half way")
+    wait_for(lambda: is_stopped(importer.pid), 20, "the importer to be stopped half way")
     exporter.order("free")
     exporter.order("info")
     importer.send(signal.SIGCONT)

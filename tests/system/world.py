@@ -47,6 +47,22 @@ def wait_for(condition, timeout, what, interval=0.02):
         time.sleep(interval)
 
 
+def threads(pid, name):
+    """Of each thread of a process its folder in /proc and what is in its file of that name."""
+    for folder in glob.glob(f"/proc/{pid}/task/*"):
+        try:
+            with open(os.path.join(folder, name), encoding="ascii", errors="replace") as f:
+                text = f.read()
+        except OSError:
+            continue  # it has ended meanwhile
+        yield folder, text
+
+
+def is_stopped(pid):
+    """None of its threads does anything any more."""
+    return {stat.rsplit(")", 1)[1].split()[0] for _, stat in threads(pid, "stat")} == {"T"}
+
+
 def go_on(programs, rounds=2):
     """Each of them does so many rounds more."""
     goal = {p: len(p.events("round")) + rounds for p in programs}
