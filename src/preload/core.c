@@ -182,8 +182,8 @@ void core_wait(struct core_wait *w, uint64_t timeout_ns)
         lock_acquire(&core.lock);
 }
 
-/* What we need to know of a device, from the real driver. Lock held. */
-/* 0, -ENODEV: it cannot be shared, -EAGAIN: the driver is not initialized yet. */
+/* What we need to know of a device, from the real driver. 0, -ENODEV: it cannot be shared, -EAGAIN:
+ * the driver is not initialized yet. Lock held. */
 static int gpu_learn(struct gpu *g, CUdevice device)
 {
         size_t total = 0, granularity = 0;
