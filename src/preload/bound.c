@@ -13,16 +13,18 @@
 #include "preload/quiet.h"
 #include "preload/real.h"
 
-#define LANES      64u /* more streams than that share */
-#define MARKS      16u
-#define GROUPS     4u   /* what may be in flight is looked at in so many parts */
-#define FLIGHT_MAX 256u /* submissions; the shortest keep the GPU busy between two looks */
-#define KINDS      1024u
-#define KIND_WAYS  4u
-#define CAREFUL    16u /* measured one by one when a mixture took other than expected */
-#define SLACK_NS   (200 * NSEC_PER_USEC) /* ... by more than this and twice as much, ... */
-#define SLACK_PART \
-        16u /* ... or by such a part of the bound: beside others the GPU comes and goes */
+#define LANES        64u /* more streams than that share */
+#define MARKS        32u
+#define GROUPS       4u   /* what may be in flight is looked at in so many parts, ... */
+#define GROUP_MAX    64u  /* ... each of so many submissions at most, ... */
+#define FLIGHT_MAX   896u /* ... fewer in all than what a queue of the driver's holds: it blocks */
+#define KINDS        4096u
+#define KIND_WAYS    4u
+#define AGAIN_NS     NSEC_PER_SEC /* each kind is measured alone so often at least, ... */
+#define LARGE_PART   16u          /* ... always where it takes such a part of the bound, ... */
+#define CAREFUL      16u          /* ... and so many, whatever they are, after a surprise */
+#define SLACK_NS     (200 * NSEC_PER_USEC)
+#define SLACK_PART   16u /* of the bound: beside others the GPU comes and goes */
 #define NAP_NS       (50 * NSEC_PER_USEC)
 #define PATIENCE_NS  (100 * NSEC_PER_MSEC)
 #define PATIENCE_OF  4u           /* ... or so many times what the oldest should take ... */
@@ -36,7 +38,9 @@
  * stream carries the shortest and the longest. */
 struct kind {
         uint64_t work;
-        uint64_t each_ns; /* 0: not known */
+        uint64_t each_ns;   /* 0: not known */
+        uint64_t before[2]; /* what was measured before, the last first; 0: nothing */
+        uint64_t again_ns;  /* when it is to be measured alone again */
 };
 
 /* An event, and what lies between it and the one before. */
@@ -62,9 +66,11 @@ struct lane {
         uint64_t cost_ns;      /* of what is in flight */
         uint64_t open_cost_ns; /* of what has no mark behind it */
         uint64_t open_work, open_since_ns;
-        unsigned careful;       /* so many more get a mark each */
-        bool wary;              /* ... because it takes longer than known: two of them at a time */
-        uint32_t grant, passes; /* let through because nothing gets done */
+        unsigned careful; /* so many more get a mark each */
+        bool wary;        /* ... because it takes longer than known: two of them at a time */
+        bool alone;       /* what has no mark behind it is to be measured as it is */
+        uint64_t judged_ns, judged_cost_ns; /* of mixtures: what they took, and should have */
+        uint32_t grant, passes;             /* let through because nothing gets done */
         struct mark ring[MARKS];
         unsigned first, count;
 };
@@ -114,26 +120,46 @@ static struct kind *kind_of(uint64_t work)
         return k;
 }
 
+/* One measurement may be of something else, too: a turn of another program's, a module that is
+ * loaded, a thread that is late. So it is the least of two, and of three the one in the middle. */
+static void kind_learn(struct kind *k, uint64_t ns)
+{
+        uint64_t least = MIN(k->before[0], k->before[1]), most = MAX(k->before[0], k->before[1]);
+
+        if (!k->before[0])
+                k->each_ns = ns;
+        else if (!k->before[1])
+                k->each_ns = MIN(k->before[0], ns);
+        else
+                k->each_ns = MIN(MAX(least, ns), most);
+        k->before[1] = k->before[0];
+        k->before[0] = ns;
+}
+
+/* Another program's turn may fall into any mixture, and is more than the shortest take: they are
+ * judged together. */
+static void lane_learn_mixture(struct lane *l, uint64_t cost_ns, uint64_t ns)
+{
+        bool longer;
+
+        l->judged_ns += ns;
+        l->judged_cost_ns += cost_ns;
+        longer = l->judged_ns > 2 * l->judged_cost_ns + bound_ns;
+        if (longer || cost_ns > 2 * ns + SLACK_NS) {
+                l->wary = longer || (l->wary && l->careful);
+                l->careful = CAREFUL;
+        }
+        if (longer || l->judged_cost_ns >= bound_ns / GROUPS)
+                l->judged_ns = l->judged_cost_ns = 0;
+}
+
 /* Work that took so long, where cost_ns was expected. */
 static void lane_learn(struct lane *l, uint64_t work, uint32_t units, uint64_t cost_ns, uint64_t ns)
 {
-        uint64_t each_ns = MAX(ns / units, 1u);
-        struct kind *k;
-
-        if (work == WORK_UNKNOWN)
-                return;
-        if (work == WORK_MIXED) {
-                bool longer = ns > 2 * cost_ns + slack_ns();
-
-                if (longer || cost_ns > 2 * ns + slack_ns()) {
-                        l->wary = longer || (l->wary && l->careful);
-                        l->careful = CAREFUL;
-                }
-                return;
-        }
-        /* At once when it takes longer: the next ones may, too. */
-        k = kind_of(work);
-        k->each_ns = each_ns >= k->each_ns ? each_ns : (k->each_ns + each_ns) / 2;
+        if (work == WORK_MIXED)
+                lane_learn_mixture(l, cost_ns, ns);
+        else if (work != WORK_UNKNOWN)
+                kind_learn(kind_of(work), MAX(ns / units, 1u));
 }
 
 /* ---- lanes ---- */
@@ -150,7 +176,7 @@ static void lane_empty(struct lane *l)
 {
         l->done = l->marked = l->submitted;
         l->cost_ns = l->open_cost_ns = 0;
-        l->guessed = false;
+        l->guessed = l->alone = false;
         l->grant = l->passes = 0;
 }
 
@@ -168,6 +194,7 @@ static struct lane *lane_new(CUstream stream)
         l->thread = gate_self;
         l->used = true;
         l->epoch = 0;
+        l->judged_ns = l->judged_cost_ns = 0;
         l->first = l->count = 0; /* its events serve again, where their context lives */
         lane_empty(l);
         return l;
@@ -205,11 +232,26 @@ static bool lane_is_due(const struct lane *l, uint64_t now)
         uint32_t open = l->submitted - l->marked;
 
         return open > 0 &&
-               (l->careful || open >= FLIGHT_MAX / GROUPS || lane_is_full(l) ||
+               (l->careful || l->alone || open >= GROUP_MAX || lane_is_full(l) ||
                 l->open_cost_ns >= bound_ns / GROUPS || now - l->open_since_ns >= bound_ns);
 }
 
-static void lane_add(struct lane *l, uint64_t work, uint64_t now)
+/* Not known yet, not measured for long, or taken for so long that a mistake would keep everything
+ * else back. */
+static bool work_is_measured_alone(uint64_t work, uint64_t now)
+{
+        struct kind *k;
+
+        if (work == WORK_UNKNOWN)
+                return true;
+        k = kind_of(work);
+        if (k->each_ns != 0 && k->each_ns <= bound_ns / LARGE_PART && now < k->again_ns)
+                return false;
+        k->again_ns = now + AGAIN_NS;
+        return true;
+}
+
+static void lane_add(struct lane *l, uint64_t work, uint64_t now, bool alone)
 {
         uint64_t each_ns = work == WORK_UNKNOWN ? 0 : kind_of(work)->each_ns;
 
@@ -228,6 +270,7 @@ static void lane_add(struct lane *l, uint64_t work, uint64_t now)
         }
         if (l->careful)
                 l->careful--;
+        l->alone = alone;
 }
 
 /* Work took more than was expected: what is in flight of it may, too. */
@@ -264,7 +307,7 @@ static void lane_look(struct lane *l)
 {
         while (l->count > 0) {
                 struct mark *m = &l->ring[l->first];
-                uint64_t ns, expected_ns;
+                uint64_t ns, cost_ns;
 
                 if (m->recording ||
                     (!m->failed && real.cuEventQuery(m->event) == CUDA_ERROR_NOT_READY))
@@ -274,15 +317,16 @@ static void lane_look(struct lane *l)
                         lane_learn(l, m->work, m->units, m->cost_ns, ns);
                 else
                         ns = 0;
-                expected_ns = m->cost_ns;
+                cost_ns = m->cost_ns;
                 l->done = m->number;
                 l->cost_ns -= m->cost_ns;
                 if (m->units)
                         l->grant = l->passes = 0;
                 l->first = (l->first + 1) % MARKS;
                 l->count--;
-                if (expected_ns && ns > expected_ns + slack_ns())
-                        lane_correct(l, m->work, (double)ns / (double)expected_ns);
+                /* What is short may just have met another's turn: that says nothing of the rest. */
+                if (ns > cost_ns + slack_ns() && cost_ns > (m->work == WORK_MIXED ? slack_ns() : 0))
+                        lane_correct(l, m->work, (double)ns / (double)cost_ns);
         }
 }
 
@@ -321,6 +365,7 @@ static void lane_mark(struct lane *l, CUstream stream)
         m->recording = true;
         l->marked = l->submitted;
         l->open_cost_ns = 0;
+        l->alone = false;
         lock_release(&bound_lock);
         ok = mark_record(m, stream);
         lock_acquire(&bound_lock);
@@ -338,7 +383,7 @@ static void lane_begin(struct lane *l, CUstream stream, uint64_t now)
         l->careful = 0;
         lane_empty(l);
         if (real.cuStreamQuery(stream) == CUDA_ERROR_NOT_READY)
-                lane_add(l, WORK_UNKNOWN, now);
+                lane_add(l, WORK_UNKNOWN, now, true);
 }
 
 /* What has no mark behind it may be done already: then a mark would tell when it was put there. */
@@ -386,9 +431,11 @@ bool bound_pass(CUstream stream, uint64_t work)
                 full = false;
         }
         if (!full) {
-                if (in_flight(l) == 0)
+                bool alone = work_is_measured_alone(work, now);
+
+                if (in_flight(l) == 0 || (alone && l->submitted != l->marked))
                         lane_mark(l, stream); /* what follows is measured from here */
-                lane_add(l, work, now);
+                lane_add(l, work, now, alone);
         }
         lock_release(&bound_lock);
         core_unrelax(mode);

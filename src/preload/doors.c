@@ -23,18 +23,37 @@
                 __attribute__((alias("door_" #symbol), visibility("default"))); \
         static CUresult door_##symbol params
 
-/* What takes about as long as what: the same kernel or graph, else the same call. */
-#define UNWRAP(...)                  __VA_ARGS__
-#define FIRST_OF_(first, ...)        (first)
-#define FIRST_OF(...)                FIRST_OF_(__VA_ARGS__)
-#define SECOND_OF_(one, second, ...) (second)
-#define SECOND_OF(...)               SECOND_OF_(__VA_ARGS__)
-#define WORK_OF(symbol, args) \
-        _Generic(FIRST_OF(UNWRAP args, 0, 0), CUfunction                          \
-                 : (uint64_t)FIRST_OF(UNWRAP args, 0, 0), CUgraphExec             \
-                 : (uint64_t)FIRST_OF(UNWRAP args, 0, 0), const CUlaunchConfig *  \
-                 : (uint64_t)SECOND_OF(UNWRAP args, 0, 0), default                \
-                 : (uint64_t)DOOR_##symbol)
+/* What takes about as long as what: the same kernel with about as many blocks, the same graph, the
+ * same call with about as many bytes. About: by powers of two. */
+static inline uint64_t work_of(uint64_t what, uint64_t size)
+{
+        return what << 6 | (size ? 63u - (unsigned)__builtin_clzll(size) : 0);
+}
+
+static inline uint64_t work_of_kernel(uint64_t func, uint64_t x, uint64_t y, uint64_t z)
+{
+        return work_of(func, x * y * z);
+}
+
+static inline uint64_t work_of_launch(uint64_t config, uint64_t func)
+{
+        const CUlaunchConfig *c = (const CUlaunchConfig *)config;
+
+        return c ? work_of_kernel(func, c->gridDimX, c->gridDimY, c->gridDimZ) : 0;
+}
+
+/* By its arguments' types: (kernel, blocks...), (graph), (launch, kernel), (to, from, bytes). */
+#define UNWRAP(...)         __VA_ARGS__
+#define WORK_OF(call, args) WORK_OF_LIST(DOOR_##call, UNWRAP args, 0, 0, 0)
+#define WORK_OF_LIST(...)   WORK_OF_ARGUMENTS(__VA_ARGS__)
+#define WORK_OF_ARGUMENTS(door, a, b, c, d, ...) \
+        _Generic((a), CUfunction                                                            \
+                 : work_of_kernel((uint64_t)(a), BLOCKS(b), BLOCKS(c), BLOCKS(d)), CUgraphExec \
+                 : work_of((uint64_t)(a), 0), const CUlaunchConfig *                        \
+                 : work_of_launch((uint64_t)(a), (uint64_t)(b)), default                    \
+                 : work_of(door, BYTES(c)))
+#define BLOCKS(x) _Generic((x), unsigned int : (x), int : (x), default : 1)
+#define BYTES(x)  _Generic((x), size_t : (x), default : 0)
 
 #define CU_SUBMIT(symbol, submits_to, params, args)                                       \
         DOOR(symbol, params)                                                              \

@@ -74,7 +74,8 @@ struct CUevent_st {
 };
 
 static uint64_t queue_end_ns; /* when all that was submitted is done */
-static uint64_t slice_ns; /* another program has the GPU every other one of these; 0: nobody has */
+static uint64_t slice_ns;     /* programs have the GPU for so long in turns; 0: it is ours alone */
+static unsigned programs;     /* so many */
 
 static uint64_t queue_left_ns(void)
 {
@@ -85,12 +86,13 @@ static uint64_t queue_left_ns(void)
 static uint64_t done_at(uint64_t begin_ns, uint64_t ns)
 {
         while (slice_ns) {
-                uint64_t in_turn = begin_ns % (2 * slice_ns), left = sub_sat(slice_ns, in_turn);
+                uint64_t round_ns = programs * slice_ns, in_round = begin_ns % round_ns;
+                uint64_t left = sub_sat(slice_ns, in_round);
 
                 if (left >= ns)
                         break;
                 ns -= left;
-                begin_ns += 2 * slice_ns - in_turn;
+                begin_ns += round_ns - in_round;
         }
         return begin_ns + ns;
 }
@@ -286,20 +288,74 @@ static void a_mixture_that_takes_longer_is_measured_one_by_one(void **state)
         }
 }
 
-/* What lies between two marks takes longer or not as the other's turns fall. */
-static void beside_another_program_the_queue_does_not_run_dry(void **state)
+/* New kinds that come while others are in flight, as a program's second phase does. */
+static void what_first_came_among_others_does_not_keep_them_apart(void **state)
 {
         unsigned ran_dry = 0;
 
-        slice_ns = 4 * NSEC_PER_MSEC;
-        bound_set(AHEAD_NS);
-        for (unsigned i = 0; i < 12000; i++) {
-                unsigned kind = i % 300;
-                uint64_t left = submit(fresh + 1000 * kind, (10 + kind * 7 % 80) * NSEC_PER_USEC);
+        for (unsigned i = 0; i < 200; i++)
+                (void)submit(fresh, 100 * NSEC_PER_USEC);
+        for (unsigned i = 0; i < 2000; i++) {
+                uint64_t left = submit(fresh + (i % 10 ? 0 : 1000 * (i / 10 % 20 + 1)),
+                                       100 * NSEC_PER_USEC);
 
-                ran_dry += i >= 600 && left == 0; /* until then it is found out what each takes */
+                ran_dry += i >= 400 &&
+                           left == 0; /* until then each of them is seen for the first time */
         }
-        assert_true(ran_dry < 100);
+        assert_int_equal(ran_dry, 0);
+}
+
+/* A module may be loaded only when its kernel is first launched. */
+static void what_began_late_once_is_not_taken_for_long(void **state)
+{
+        unsigned ran_dry = 0;
+
+        for (unsigned i = 0; i < 200; i++)
+                (void)submit(fresh, 100 * NSEC_PER_USEC);
+        synchronize();
+        while (!bound_pass(STREAM, fresh + 1000))
+                bound_wait(STREAM);
+        now_ns += 90 * NSEC_PER_MSEC;
+        queue_submit(100 * NSEC_PER_USEC);
+        for (unsigned i = 0; i < 4000; i++) {
+                uint64_t left = submit(i % 100 ? fresh : fresh + 1000, 100 * NSEC_PER_USEC);
+
+                ran_dry += i >= 600 && left == 0;
+                now_ns += 80 * NSEC_PER_USEC; /* so that the queue is not full all the time */
+        }
+        assert_int_equal(ran_dry, 0);
+}
+
+/* One in a hundred: whatever is measured after a surprise, it is not this one. */
+static void what_is_rare_and_takes_longer_than_it_did_is_noticed(void **state)
+{
+        for (unsigned i = 0; i < 2000; i++)
+                (void)submit(i % 100 ? fresh : fresh + 1000, 100 * NSEC_PER_USEC);
+        for (unsigned i = 0; i < 5000; i++)
+                (void)submit(i % 100 ? fresh + i % 2 : fresh + 1000,
+                             i % 100 ? 100 * NSEC_PER_USEC : 50 * NSEC_PER_MSEC);
+        for (unsigned i = 0; i < 300; i++)
+                assert_true(submit(i % 100 ? fresh + i % 2 : fresh + 1000,
+                                   i % 100 ? 100 * NSEC_PER_USEC : 50 * NSEC_PER_MSEC) <= BOUND_NS);
+}
+
+/* What lies between two marks takes longer or not as the others' turns fall. */
+static void beside_other_programs_the_queue_does_not_run_dry(void **state)
+{
+        bound_set(AHEAD_NS);
+        slice_ns = 4 * NSEC_PER_MSEC;
+        for (programs = 2; programs <= 8; programs *= 2) {
+                unsigned ran_dry = 0;
+
+                for (unsigned i = 0; i < 12000; i++) {
+                        unsigned kind = i % 300;
+                        uint64_t left =
+                                submit(fresh + 1000 * kind, (10 + kind * 7 % 80) * NSEC_PER_USEC);
+
+                        ran_dry += i >= 600 && left == 0; /* until then all is new */
+                }
+                assert_true(ran_dry < 60);
+        }
 }
 
 static void what_was_submitted_before_the_bound_is_waited_for(void **state)
@@ -368,7 +424,13 @@ int main(void)
                                                 teardown),
                 cmocka_unit_test_setup_teardown(a_mixture_that_takes_longer_is_measured_one_by_one,
                                                 setup, teardown),
-                cmocka_unit_test_setup_teardown(beside_another_program_the_queue_does_not_run_dry,
+                cmocka_unit_test_setup_teardown(
+                        what_first_came_among_others_does_not_keep_them_apart, setup, teardown),
+                cmocka_unit_test_setup_teardown(what_began_late_once_is_not_taken_for_long, setup,
+                                                teardown),
+                cmocka_unit_test_setup_teardown(
+                        what_is_rare_and_takes_longer_than_it_did_is_noticed, setup, teardown),
+                cmocka_unit_test_setup_teardown(beside_other_programs_the_queue_does_not_run_dry,
                                                 setup, teardown),
                 cmocka_unit_test_setup_teardown(what_was_submitted_before_the_bound_is_waited_for,
                                                 setup, teardown),

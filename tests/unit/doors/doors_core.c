@@ -18,6 +18,7 @@ struct gate_thread *gate_enter_slow(struct gate_thread *t, CUstream stream, uint
 
         doors_core.slow++;
         doors_core.stream = stream;
+        doors_core.work = work;
         if (!t) {
                 t = gate_self = &mine;
                 atomic_store(&t->inside, 1);

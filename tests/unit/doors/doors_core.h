@@ -11,7 +11,8 @@ struct doors_core {
         unsigned room;  /* how often a call gets more */
         unsigned rooms; /* that were had */
         bool inside_while_making_room;
-        CUstream stream; /* of the last slow pass */
+        CUstream stream; /* of the last slow pass, ... */
+        uint64_t work;   /* ... and what was to be submitted */
 };
 
 extern struct doors_core doors_core;

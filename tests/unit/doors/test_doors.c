@@ -123,6 +123,47 @@ static void the_gate_is_told_the_stream(void **state)
         assert_int_equal(atomic_load(&gate_self->inside), 0);
 }
 
+static uint64_t work_of_blocks(uintptr_t func, unsigned x, unsigned y)
+{
+        (void)OURS(cuLaunchKernel)((CUfunction)func, x, y, 1, 32, 1, 1, 0, NULL, NULL, NULL);
+        return doors_core.work;
+}
+
+static uint64_t work_of_bytes(size_t bytes)
+{
+        (void)OURS(cuMemcpyHtoDAsync_v2)(0, NULL, bytes, NULL);
+        return doors_core.work;
+}
+
+static void the_gate_is_told_what_takes_about_as_long(void **state)
+{
+        CUlaunchConfig config = {.gridDimX = 1000, .gridDimY = 2, .gridDimZ = 1};
+        uint64_t kernel, copy, fill;
+
+        atomic_store(&gate_bits, GATE_TELL);
+        kernel = work_of_blocks(0x1000, 1000, 2);
+        assert_int_equal(kernel, work_of_blocks(0x1000, 1, 1500));
+        assert_int_not_equal(kernel, work_of_blocks(0x1000, 1000, 4));
+        assert_int_not_equal(kernel, work_of_blocks(0x1001, 1000, 2));
+        (void)OURS(cuLaunchKernelEx)(&config, (CUfunction)0x1000, NULL, NULL);
+        assert_int_equal(doors_core.work, kernel);
+
+        copy = work_of_bytes(5 << 20);
+        assert_int_equal(copy, work_of_bytes(7 << 20));
+        assert_int_not_equal(copy, work_of_bytes(9 << 20));
+        assert_int_not_equal(copy, work_of_bytes(0));
+        (void)OURS(cuMemsetD8Async)(0, 0, 5 << 20, NULL);
+        fill = doors_core.work;
+        assert_int_not_equal(copy, fill);
+        (void)OURS(cuMemsetD8Async)(0, 0, 64, NULL);
+        assert_int_not_equal(doors_core.work, fill);
+
+        (void)OURS(cuGraphLaunch)((CUgraphExec)0x2000, NULL);
+        fill = doors_core.work;
+        (void)OURS(cuGraphLaunch)((CUgraphExec)0x2001, NULL);
+        assert_int_not_equal(doors_core.work, fill);
+}
+
 static void out_of_memory_is_retried_outside_the_gate_while_there_is_room(void **state)
 {
         unsigned before = KNOB(fakedriver_calls)("cuGraphLaunch");
@@ -305,6 +346,7 @@ int main(void)
                 cmocka_unit_test_setup(a_base_answers_by_version_and_flags, clean),
                 cmocka_unit_test_setup(a_submission_enters_and_leaves_the_gate, clean),
                 cmocka_unit_test_setup(the_gate_is_told_the_stream, clean),
+                cmocka_unit_test_setup(the_gate_is_told_what_takes_about_as_long, clean),
                 cmocka_unit_test_setup(
                         out_of_memory_is_retried_outside_the_gate_while_there_is_room, clean),
                 cmocka_unit_test_setup(what_is_only_retried_does_not_pass_the_gate, clean),
