@@ -326,6 +326,39 @@ static void what_began_late_once_is_not_taken_for_long(void **state)
         assert_int_equal(ran_dry, 0);
 }
 
+/* A network's training: kernels of all lengths, several by the same function, the optimizer's from
+ * the fifth step on, submitted faster than the GPU takes. Returns what the GPU is at it. */
+static uint64_t train(unsigned from, unsigned to)
+{
+        uint64_t sum_ns = 0;
+
+        for (unsigned step = from; step < to; step++)
+                for (unsigned i = 0; i < 1300; i++) {
+                        unsigned function = i * 7919 % (step < 5 ? 35 : 70), size = i * i % 7;
+                        uint64_t ns = NSEC_PER_USEC << size;
+
+                        (void)submit(fresh + 1000 * function + size, ns);
+                        sum_ns += ns;
+                        now_ns += 5 * NSEC_PER_USEC;
+                }
+        synchronize();
+        return sum_ns;
+}
+
+static void a_training_gets_all_of_its_turns(void **state)
+{
+        for (programs = 1; programs <= 4; programs++) {
+                uint64_t began, least_ns;
+
+                fresh += 100;
+                slice_ns = 2 * NSEC_PER_MSEC;
+                (void)train(0, 10);
+                began = now_ns;
+                least_ns = train(10, 40) * programs;
+                assert_true(now_ns - began < least_ns + least_ns / 50);
+        }
+}
+
 /* One in a hundred: whatever is measured after a surprise, it is not this one. */
 static void what_is_rare_and_takes_longer_than_it_did_is_noticed(void **state)
 {
@@ -428,6 +461,7 @@ int main(void)
                         what_first_came_among_others_does_not_keep_them_apart, setup, teardown),
                 cmocka_unit_test_setup_teardown(what_began_late_once_is_not_taken_for_long, setup,
                                                 teardown),
+                cmocka_unit_test_setup_teardown(a_training_gets_all_of_its_turns, setup, teardown),
                 cmocka_unit_test_setup_teardown(
                         what_is_rare_and_takes_longer_than_it_did_is_noticed, setup, teardown),
                 cmocka_unit_test_setup_teardown(beside_other_programs_the_queue_does_not_run_dry,
