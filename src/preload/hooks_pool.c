@@ -5,6 +5,7 @@
 #include "base/macros.h"
 #include "preload/agent.h"
 #include "preload/core.h"
+#include "preload/doors.h"
 #include "preload/gate.h"
 #include "preload/hooks.h"
 #include "preload/poison.h"
@@ -12,7 +13,7 @@
 #include "preload/quiet.h"
 
 /* The driver's own allocations take about as long as each other. */
-#define PASS_ON(stream, call) HOOKS_SUBMIT(stream, UINT64_MAX, call)
+#define PASS_ON(stream, call) HOOKS_SUBMIT(stream, DOOR_cuMemAllocAsync, call)
 
 /* The stream as pools know it. False: there is no such stream, or no context. */
 static bool name_stream(CUstream stream, struct pool_stream *ret)
