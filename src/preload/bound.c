@@ -19,7 +19,7 @@
 #define GROUP_MAX    64u  /* ... each of so many submissions at most, ... */
 #define FLIGHT_MAX   896u /* ... fewer in all than what a queue of the driver's holds: it blocks */
 #define KINDS        4096u
-#define KIND_WAYS    4u
+#define KIND_WAYS    16u
 #define AGAIN_NS     NSEC_PER_SEC /* each kind is measured alone so often at least, ... */
 #define LARGE_PART   16u          /* ... always where it takes such a part of the bound, ... */
 #define CAREFUL      16u          /* ... and so many, whatever they are, after a surprise */
@@ -57,8 +57,10 @@ struct mark {
 /* One stream, and what is known of the work on it. */
 struct lane {
         CUstream stream;                  /* NULL: the legacy one */
+        CUcontext context;                /* of a default stream: each has its own */
         const struct gate_thread *thread; /* of a per-thread default stream */
         bool used;
+        uint64_t used_ns;                 /* when it was last submitted to */
         unsigned epoch;                   /* of the bound, since which everything is counted */
         uint32_t submitted, marked, done; /* counts; done: as far as is known */
         bool guessed;
@@ -79,7 +81,6 @@ static struct lock bound_lock;
 static struct lane lanes[LANES];
 static unsigned lane_count; /* those behind were never used */
 static struct kind kinds[KINDS];
-static unsigned kind_next;
 static unsigned epoch;
 static uint64_t bound_ns; /* of it, a part is left to the drain itself */
 
@@ -103,21 +104,20 @@ static uint64_t slack_ns(void)
         return MAX(SLACK_NS, bound_ns / SLACK_PART);
 }
 
+/* Where there are too many, the one that was measured longest ago is forgotten. */
 static struct kind *kind_of(uint64_t work)
 {
         uint64_t hash = work * UINT64_C(0x9e3779b97f4a7c15) >> 32;
-        struct kind *set = &kinds[hash % (KINDS / KIND_WAYS) * KIND_WAYS], *k;
+        struct kind *set = &kinds[hash % (KINDS / KIND_WAYS) * KIND_WAYS], *oldest = set, *k;
 
-        for (k = set; k < set + KIND_WAYS; k++)
+        for (k = set; k < set + KIND_WAYS; k++) {
                 if (k->work == work)
                         return k;
-        for (k = set; k < set + KIND_WAYS; k++)
-                if (!k->each_ns)
-                        break;
-        if (k == set + KIND_WAYS)
-                k = &set[kind_next++ % KIND_WAYS];
-        *k = (struct kind){.work = work};
-        return k;
+                if (k->again_ns < oldest->again_ns)
+                        oldest = k;
+        }
+        *oldest = (struct kind){.work = work};
+        return oldest;
 }
 
 /* One measurement may be of something else, too: a turn of another program's, a module that is
@@ -180,19 +180,30 @@ static void lane_empty(struct lane *l)
         l->grant = l->passes = 0;
 }
 
-static struct lane *lane_new(CUstream stream)
+/* Streams come and go unseen, with their threads: what was not used for long is no loss. */
+static bool lane_is_free(const struct lane *l, uint64_t now)
+{
+        return !lane_is_recording(l) && (!l->used || now > l->used_ns + AGAIN_NS);
+}
+
+static struct lane *lane_new(CUstream stream, CUcontext context, uint64_t now)
 {
         struct lane *l = lanes;
 
         while (l < &lanes[lane_count] && (l->used || lane_is_recording(l)))
                 l++;
         if (l == &lanes[LANES])
+                for (l = lanes; l < &lanes[LANES] && !lane_is_free(l, now);)
+                        l++;
+        if (l == &lanes[LANES])
                 return &lanes[((uintptr_t)stream >> 6) % LANES];
         if (l == &lanes[lane_count])
                 lane_count++;
         l->stream = stream;
+        l->context = context;
         l->thread = gate_self;
         l->used = true;
+        l->used_ns = now;
         l->epoch = 0;
         l->judged_ns = l->judged_cost_ns = 0;
         l->first = l->count = 0; /* its events serve again, where their context lives */
@@ -201,15 +212,19 @@ static struct lane *lane_new(CUstream stream)
 }
 
 /* Lock held. */
-static struct lane *lane_of(CUstream stream)
+static struct lane *lane_of(CUstream stream, uint64_t now)
 {
+        CUcontext context = NULL;
+
         if (stream == CU_STREAM_LEGACY)
                 stream = NULL;
+        if ((uintptr_t)stream <= (uintptr_t)CU_STREAM_PER_THREAD)
+                (void)real.cuCtxGetCurrent(&context);
         for (struct lane *l = lanes; l < &lanes[lane_count]; l++)
-                if (l->used && l->stream == stream &&
+                if (l->used && l->stream == stream && l->context == context &&
                     (stream != CU_STREAM_PER_THREAD || l->thread == gate_self))
                         return l;
-        return lane_new(stream);
+        return lane_new(stream, context, now);
 }
 
 static uint32_t in_flight(const struct lane *l)
@@ -222,8 +237,7 @@ static bool lane_is_full(const struct lane *l)
         if (in_flight(l) == 0)
                 return false;
         return l->cost_ns > bound_ns || in_flight(l) >= FLIGHT_MAX ||
-               (l->careful && l->wary && in_flight(l) > 1) ||
-               (l->guessed && (int32_t)(l->guess - l->done) > 0);
+               (l->careful && l->wary && in_flight(l) > 1) || l->guessed;
 }
 
 /* What has no mark behind it needs one. */
@@ -271,6 +285,7 @@ static void lane_add(struct lane *l, uint64_t work, uint64_t now, bool alone)
         if (l->careful)
                 l->careful--;
         l->alone = alone;
+        l->used_ns = now;
 }
 
 /* Work took more than was expected: what is in flight of it may, too. */
@@ -319,6 +334,7 @@ static void lane_look(struct lane *l)
                         ns = 0;
                 cost_ns = m->cost_ns;
                 l->done = m->number;
+                l->guessed = l->guessed && (int32_t)(l->guess - l->done) > 0;
                 l->cost_ns -= m->cost_ns;
                 if (m->units)
                         l->grant = l->passes = 0;
@@ -348,6 +364,12 @@ static bool mark_record(struct mark *m, CUstream stream)
         return real.cuEventRecord(m->event, stream) == CUDA_SUCCESS;
 }
 
+/* For a mark: the last one done is what the first one is measured from. */
+static bool lane_has_room(const struct lane *l)
+{
+        return l->count < MARKS - 1;
+}
+
 /* Put a mark after all that the lane has counted. Lock held, given up meanwhile: where the
  * stream's queue is full, recording blocks. */
 static void lane_mark(struct lane *l, CUstream stream)
@@ -355,7 +377,7 @@ static void lane_mark(struct lane *l, CUstream stream)
         struct mark *m = &l->ring[(l->first + l->count) % MARKS];
         bool ok;
 
-        if (l->count == MARKS - 1) /* the last one done is what the first one is measured from */
+        if (!lane_has_room(l))
                 return;
         l->count++;
         m->number = l->submitted;
@@ -408,9 +430,9 @@ static void lane_close(struct lane *l, CUstream stream, uint64_t now)
 
 bool bound_pass(CUstream stream, uint64_t work)
 {
-        uint64_t now = clock_now_ns();
         CUstreamCaptureMode mode;
         struct lane *l;
+        uint64_t now;
         bool full;
 
         /* What is captured does not run now, and an event on the legacy stream may break it. */
@@ -418,7 +440,8 @@ bool bound_pass(CUstream stream, uint64_t work)
                 return true;
         mode = core_relax();
         lock_acquire(&bound_lock);
-        l = lane_of(stream);
+        now = clock_now_ns();
+        l = lane_of(stream, now);
         if (l->epoch != epoch)
                 lane_begin(l, stream, now);
         if (l->submitted == l->marked || lane_is_due(l, now) || lane_is_full(l))
@@ -431,7 +454,7 @@ bool bound_pass(CUstream stream, uint64_t work)
                 full = false;
         }
         if (!full) {
-                bool alone = work_is_measured_alone(work, now);
+                bool alone = lane_has_room(l) && work_is_measured_alone(work, now);
 
                 if (in_flight(l) == 0 || (alone && l->submitted != l->marked))
                         lane_mark(l, stream); /* what follows is measured from here */
@@ -461,14 +484,15 @@ void bound_wait(CUstream stream)
                 struct lane *l;
 
                 lock_acquire(&bound_lock);
-                l = lane_of(stream);
-                if (!quiet_capturing())
+                l = lane_of(stream, now);
+                over = quiet_capturing();
+                if (!over)
                         lane_look(l);
                 if (first || l->done != done)
                         began = now;
                 done = l->done;
                 first = false;
-                over = !lane_is_full(l) || l->count == 0 || l->passes > 0 || !bound_ns ||
+                over = over || !lane_is_full(l) || l->count == 0 || l->passes > 0 || !bound_ns ||
                        atomic_load_explicit(&gate_bits, memory_order_relaxed) & GATE_NO_LEASE;
                 if (!over && now - began > patience_of(l)) {
                         /* One long kernel, or work that waits for ours: what is held back here may
@@ -497,11 +521,14 @@ void bound_forget_stream(CUstream stream)
 void bound_forget(CUcontext context)
 {
         lock_acquire(&bound_lock);
-        for (struct lane *l = lanes; l < &lanes[lane_count]; l++)
+        for (struct lane *l = lanes; l < &lanes[lane_count]; l++) {
+                if (l->context == context)
+                        l->used = false;
                 for (unsigned i = 0; i < MARKS; i++)
                         if (l->ring[i].context == context) {
                                 l->ring[i].context = NULL; /* the event dies with it */
                                 l->used = false;
                         }
+        }
         lock_release(&bound_lock);
 }

@@ -131,14 +131,18 @@ static CUresult event_elapsed(float *ret_ms, CUevent start, CUevent end)
         return CUDA_SUCCESS;
 }
 
+static bool elsewhere; /* what is asked about is not the queue, but a stream at rest */
+
 static CUresult stream_query(CUstream s)
 {
-        return queue_left_ns() ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
+        return !elsewhere && queue_left_ns() ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
 }
+
+static CUcontext context = (CUcontext)0x1;
 
 static CUresult current(CUcontext *ret)
 {
-        *ret = (CUcontext)0x1;
+        *ret = context;
         return CUDA_SUCCESS;
 }
 
@@ -387,8 +391,57 @@ static void beside_other_programs_the_queue_does_not_run_dry(void **state)
 
                         ran_dry += i >= 600 && left == 0; /* until then all is new */
                 }
-                assert_true(ran_dry < 60);
+                assert_true(ran_dry < 114); /* one in a hundred */
         }
+}
+
+static void as_many_kinds_as_large_programs_have_are_known(void **state)
+{
+        unsigned ran_dry = 0;
+
+        for (unsigned i = 0; i < 12000; i++) {
+                uint64_t left = submit(fresh + (uint64_t)(i % 2000) * 0x7a3c0, 20 * NSEC_PER_USEC);
+
+                ran_dry += i >= 4000 && left == 0;
+        }
+        assert_int_equal(ran_dry, 0);
+}
+
+static void fill(CUstream stream)
+{
+        while (bound_pass(stream, fresh))
+                queue_submit(2 * NSEC_PER_MSEC);
+}
+
+static void default_streams_are_those_of_their_context(void **state)
+{
+        for (uintptr_t i = 0; i <= (uintptr_t)CU_STREAM_PER_THREAD; i++) {
+                fill((CUstream)i);
+                context = (CUcontext)0x2;
+                elsewhere = true;
+                assert_true(bound_pass((CUstream)i, fresh));
+                elsewhere = false;
+                bound_forget(context);
+                context = (CUcontext)0x1;
+                bound_forget(context);
+                synchronize();
+        }
+}
+
+/* Nobody says that a thread with a stream of its own has ended. */
+static void streams_that_are_used_no_more_make_place(void **state)
+{
+        CUstream one = (CUstream)0x100000, like_it = (CUstream)0x101000;
+
+        for (uintptr_t i = 1; i <= 100; i++)
+                (void)bound_pass((CUstream)(0x200000 + 0x40 * i), fresh);
+        now_ns += 2 * NSEC_PER_SEC;
+        fill(one);
+        elsewhere = true;
+        assert_true(bound_pass(like_it, fresh));
+        elsewhere = false;
+        bound_forget_stream(one);
+        bound_forget_stream(like_it);
 }
 
 static void what_was_submitted_before_the_bound_is_waited_for(void **state)
@@ -466,6 +519,12 @@ int main(void)
                         what_is_rare_and_takes_longer_than_it_did_is_noticed, setup, teardown),
                 cmocka_unit_test_setup_teardown(beside_other_programs_the_queue_does_not_run_dry,
                                                 setup, teardown),
+                cmocka_unit_test_setup_teardown(as_many_kinds_as_large_programs_have_are_known,
+                                                setup, teardown),
+                cmocka_unit_test_setup_teardown(default_streams_are_those_of_their_context, setup,
+                                                teardown),
+                cmocka_unit_test_setup_teardown(streams_that_are_used_no_more_make_place, setup,
+                                                teardown),
                 cmocka_unit_test_setup_teardown(what_was_submitted_before_the_bound_is_waited_for,
                                                 setup, teardown),
                 cmocka_unit_test_setup_teardown(what_was_learnt_outlives_the_bound, setup,
