@@ -53,6 +53,7 @@ struct agent_state {
         uint64_t tick_ns;
 
         uint64_t need_said[CORE_GPUS_MAX];
+        uint64_t want_ns[CORE_GPUS_MAX];       /* when a WANT was last sent */
         uint64_t usage_ns[CORE_GPUS_MAX];      /* when figures were last sent, */
         uint32_t sequence_said[CORE_GPUS_MAX]; /* and which LIMIT they acknowledged */
         uint64_t tell_ns; /* when there is more to tell; UINT64_MAX: not by itself */

@@ -37,6 +37,7 @@
 /* A program that allocates little by little changes its figures a million times a second. */
 #define USAGE_SPACING_NS (NSEC_PER_MSEC / 2)
 #define COMMIT_KEEP_NS   NSEC_PER_SEC /* room asked for is about to be used */
+#define WANT_AGAIN_NS    NSEC_PER_SEC
 
 /* ---- messages out; core.lock held ---- */
 
@@ -267,6 +268,7 @@ static void send_want(struct gpu *g)
         m.WANT.flags = core.waiters > 0 ? WIRE_FLAG_RUN : 0;
         agent.need_said[g->index] = m.WANT.need;
         agent.run_said[g->index] = core.waiters > 0;
+        agent.want_ns[g->index] = clock_now_ns();
         agent_send(&m, WIRE_WANT, g->index);
         g->want_sequence = agent.sequence;
 }
@@ -694,7 +696,8 @@ void agent_tell(void)
                         continue;
                 trim_commit(g, now);
                 if (core.waiters > 0 &&
-                    (!agent.run_said[i] || agent.need_said[i] != g->heap.allocated) &&
+                    (!agent.run_said[i] || agent.need_said[i] != g->heap.allocated ||
+                     (core.running && now - agent.want_ns[i] >= WANT_AGAIN_NS)) &&
                     (!core.running || heap_missing(&g->heap) > 0))
                         g->want_dirty = true;
                 tell_pinned(g);

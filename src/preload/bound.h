@@ -4,8 +4,8 @@
  * For each kind of work (a kernel, a graph, a sort of copy) is known what it took, between events
  * that the GPU itself stamps, alone at first and every second again; what was never seen takes
  * unknown long. On each stream another submission passes while what is in flight is known to take
- * no more than the bound: of what is longer, or unknown, there is one. Who may not pass waits, not inside the gate, and never for
- * ever: what is in flight may depend on what is held back here.
+ * no more than the bound: of what is longer, or unknown, there is one. Who may not pass waits, not
+ * inside the gate, and never for ever: what is in flight may depend on what is held back here.
  */
 #pragma once
 

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from scripted import Scripted
-from wireclient import MAGIC, MIB
+from wireclient import MAGIC, MIB, RUN
 from world import is_stopped, threads, wait_for
 
 REFUSED_COMMIT = 2
@@ -131,6 +131,18 @@ def test_room_that_is_taken_back_before_it_is_used_is_asked_for_again(scripted):
     p.send(signal.SIGCONT)
     daemon.expect("WANT", lambda m: m["commit"] >= wanted["commit"])
     daemon.say_limit(commit=wanted["commit"])
+    daemon.expect("USAGE", lambda m: m["backed"] >= 12 * MIB)
+
+
+def test_who_waits_for_room_while_it_runs_asks_again(scripted):
+    """The daemon may have given room and taken it back in one step: then what it says is no less than what it said before."""
+    world, daemon, p = scripted("hold", "--bytes", "12MiB", "--block", "4MiB", stdin=subprocess.PIPE)
+    daemon.say_limit(backed=8 * MIB)
+    daemon.serve(lambda: daemon.lease, "it to run")
+    daemon.expect("USAGE", lambda m: m["backed"] >= 8 * MIB)
+    for _ in range(4):  # with the first ones it begins to wait
+        daemon.expect("WANT", lambda m: m["flags"] & RUN and m["need"] >= 12 * MIB)
+    daemon.say_limit(backed=24 * MIB)
     daemon.expect("USAGE", lambda m: m["backed"] >= 12 * MIB)
 
 

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from faults import FaultWorld, Scenario
-from wireclient import MAGIC, encode
+from wireclient import MAGIC, encode, order
 from world import wait_for
 
 AT_ONCE = 8  # most of a scenario is waiting
@@ -79,6 +79,9 @@ def test_the_daemon_is_replaced_by_another_release_under_evicted_memory():
         for p in programs:
             p.await_event("round")
         wait_for(lambda: world.look()["handoffs"] >= 3, 60, "three hand-offs")
+        # In the middle of one there is nobody who runs on.
+        assert order(world.dir, order="set", quantum="60s") == {}
+        wait_for(lambda: any(c["state"] == "running" and c["since_s"] > 1 for c in world.look()["clients"]), 60, "a long turn")
         world.daemon.send(signal.SIGKILL)
         world.daemon.wait()
         other = OtherRelease(world.dir)
