@@ -37,7 +37,8 @@
 /* A program that allocates little by little changes its figures a million times a second. */
 #define USAGE_SPACING_NS (NSEC_PER_MSEC / 2)
 #define COMMIT_KEEP_NS   NSEC_PER_SEC /* room asked for is about to be used */
-#define WANT_AGAIN_NS    NSEC_PER_SEC
+/* The daemon drops a wish that what it has promised covers; the promise may grow a moment later. */
+#define WANT_AGAIN_NS NSEC_PER_SEC
 
 /* ---- messages out; core.lock held ---- */
 

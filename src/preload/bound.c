@@ -181,9 +181,9 @@ static void lane_empty(struct lane *l)
 }
 
 /* Streams come and go unseen, with their threads: what was not used for long is no loss. */
-static bool lane_is_free(const struct lane *l, uint64_t now)
+static bool lane_is_idle(const struct lane *l, uint64_t now)
 {
-        return !lane_is_recording(l) && (!l->used || now > l->used_ns + AGAIN_NS);
+        return !lane_is_recording(l) && now > l->used_ns + AGAIN_NS;
 }
 
 static struct lane *lane_new(CUstream stream, CUcontext context, uint64_t now)
@@ -193,7 +193,7 @@ static struct lane *lane_new(CUstream stream, CUcontext context, uint64_t now)
         while (l < &lanes[lane_count] && (l->used || lane_is_recording(l)))
                 l++;
         if (l == &lanes[LANES])
-                for (l = lanes; l < &lanes[LANES] && !lane_is_free(l, now);)
+                for (l = lanes; l < &lanes[LANES] && !lane_is_idle(l, now);)
                         l++;
         if (l == &lanes[LANES])
                 return &lanes[((uintptr_t)stream >> 6) % LANES];

@@ -363,17 +363,23 @@ static void a_training_gets_all_of_its_turns(void **state)
         }
 }
 
+/* Mostly short, of two kinds. */
+static uint64_t submit_with_a_rare_one(unsigned i)
+{
+        if (i % 100)
+                return submit(fresh + i % 2, 100 * NSEC_PER_USEC);
+        return submit(fresh + 1000, 50 * NSEC_PER_MSEC);
+}
+
 /* One in a hundred: whatever is measured after a surprise, it is not this one. */
 static void what_is_rare_and_takes_longer_than_it_did_is_noticed(void **state)
 {
         for (unsigned i = 0; i < 2000; i++)
                 (void)submit(i % 100 ? fresh : fresh + 1000, 100 * NSEC_PER_USEC);
         for (unsigned i = 0; i < 5000; i++)
-                (void)submit(i % 100 ? fresh + i % 2 : fresh + 1000,
-                             i % 100 ? 100 * NSEC_PER_USEC : 50 * NSEC_PER_MSEC);
+                (void)submit_with_a_rare_one(i);
         for (unsigned i = 0; i < 300; i++)
-                assert_true(submit(i % 100 ? fresh + i % 2 : fresh + 1000,
-                                   i % 100 ? 100 * NSEC_PER_USEC : 50 * NSEC_PER_MSEC) <= BOUND_NS);
+                assert_true(submit_with_a_rare_one(i) <= BOUND_NS);
 }
 
 /* What lies between two marks takes longer or not as the others' turns fall. */
