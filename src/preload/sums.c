@@ -5,19 +5,29 @@
 #include "preload/core.h"
 #include "preload/trace.h"
 
-/* Nobody makes or releases memory of the heap. *ret_managed: what is managed of it. */
-static bool at_rest(struct gpu *g, uint64_t *ret_managed)
+/* Nobody makes or releases memory of the heap. */
+static bool at_rest(struct gpu *g)
 {
         struct heap_cursor c = {0};
         const struct extent *e;
 
-        *ret_managed = 0;
-        while ((e = heap_walk(&g->heap, &c))) {
+        while ((e = heap_walk(&g->heap, &c)))
                 if (!extent_is_free(e))
                         return false;
-                *ret_managed += e->managed && e->state == EXTENT_RESIDENT ? e->bytes : 0;
-        }
         return g->heap.backed == g->heap.resident;
+}
+
+/* What of the resident memory is managed; a block that the program has freed is counted, as it is
+ * there, until it leaves the books. */
+static uint64_t managed_resident(const struct heap *h)
+{
+        uint64_t bytes = 0;
+
+        for (size_t i = 0; i < h->count; i++)
+                for (unsigned n = 0; h->blocks[i]->managed && n < h->blocks[i]->extent_count; n++)
+                        if (h->blocks[i]->extents[n].state == EXTENT_RESIDENT)
+                                bytes += h->blocks[i]->extents[n].bytes;
+        return bytes;
 }
 
 /* Grows with all that has to do with memory of the heap. */
@@ -40,8 +50,9 @@ static void tell(struct gpu *g, bool last)
         if (!last && now.created == before->created && now.on_card == before->on_card &&
             now.events == before->events)
                 return;
-        if (!at_rest(g, &managed))
+        if (!at_rest(g))
                 return;
+        managed = managed_resident(&g->heap);
         *before = now;
         trace_event("created", g->index, now.created - managed);
         trace_event("on_card", g->index, now.on_card - managed);

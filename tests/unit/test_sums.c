@@ -1,0 +1,126 @@
+/* test_sums.c: what the books say of the card is told when nothing comes or goes, and is all but
+ * managed memory, whatever becomes of that. */
+#include "unit.h"
+
+#include <string.h>
+
+#include "preload/core.h"
+#include "preload/sums.h"
+#include "preload/trace.h"
+
+#define MIB (UINT64_C(1) << 20)
+
+struct real_driver real;
+struct core core;
+
+static struct {
+        unsigned lines;
+        uint64_t created, on_card;
+} told;
+
+bool trace_is_on(void)
+{
+        return true;
+}
+
+void trace_event(const char *event, unsigned gpu, uint64_t bytes)
+{
+        told.lines++;
+        *(strcmp(event, "created") == 0 ? &told.created : &told.on_card) = bytes;
+}
+
+static CUresult fake_reserve(CUdeviceptr *ret, size_t bytes, size_t alignment, CUdeviceptr wish,
+                             unsigned long long flags)
+{
+        *ret = 0x700000000000;
+        return CUDA_SUCCESS;
+}
+
+/* As the swap engine does it. */
+static void arrive(struct gpu *g, struct block *b)
+{
+        for (unsigned i = 0; i < b->extent_count; i++) {
+                b->extents[i].state = EXTENT_RESIDENT;
+                g->heap.backed += b->extents[i].bytes;
+                g->heap.resident += b->extents[i].bytes;
+        }
+}
+
+static struct block *block_at(struct gpu *g, CUdeviceptr at)
+{
+        struct heap_place place;
+
+        assert_true(heap_find(&g->heap, at, &place));
+        return place.block;
+}
+
+static struct gpu *begin(struct block **ret_ours, struct block **ret_managed)
+{
+        struct gpu *g = &core.gpus[0];
+        CUdeviceptr p;
+        uint64_t cost;
+
+        core = (struct core){.gpu_count = 1};
+        told.lines = 0;
+        real.cuMemAddressReserve = fake_reserve;
+        g->managed = true;
+        heap_init(&g->heap, 64 * MIB);
+        assert_int_equal(heap_allocate(&g->heap, 4 * MIB, NULL, UINT64_MAX, &p, &cost), 0);
+        *ret_ours = block_at(g, p);
+        assert_int_equal(heap_adopt(&g->heap, 0x5000000, 6 * MIB, NULL, UINT64_MAX, &cost), 0);
+        *ret_managed = block_at(g, 0x5000000);
+        arrive(g, *ret_ours);
+        arrive(g, *ret_managed);
+        return g;
+}
+
+static void what_comes_or_goes_is_not_told(void **state)
+{
+        struct block *ours, *managed;
+        struct gpu *g = begin(&ours, &managed);
+
+        ours->extents[0].busy = true;
+        sums_tell(true);
+        ours->extents[0].busy = false;
+        g->heap.resident -= MIB; /* of one that the program has freed */
+        sums_tell(true);
+        g->heap.resident += MIB;
+        core.unbooked = 1;
+        sums_tell(true);
+        assert_int_equal(told.lines, 0);
+        core.unbooked = 0;
+        g->fixed = g->fixed_room = 3 * MIB;
+        g->fixed_handles = 2 * MIB;
+        sums_tell(false);
+        assert_int_equal(told.lines, 2);
+        assert_int_equal(told.created, 6 * MIB);
+        assert_int_equal(told.on_card, 4 * MIB);
+        sums_tell(false); /* nothing has happened since */
+        assert_int_equal(told.lines, 2);
+        sums_tell(true);
+        assert_int_equal(told.lines, 4);
+}
+
+/* Who frees it while it is moved, or during a capture, leaves it in the books for a while. */
+static void managed_memory_that_was_freed_is_not_taken_for_ours(void **state)
+{
+        struct block *ours, *managed, *dead;
+        struct gpu *g = begin(&ours, &managed);
+
+        assert_int_equal(heap_free(&g->heap, managed->address, &dead), 0);
+        assert_ptr_equal(dead, managed);
+        sums_tell(false);
+        assert_int_equal(told.lines, 2);
+        assert_int_equal(told.created, 4 * MIB);
+        assert_int_equal(told.on_card, 4 * MIB);
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                cmocka_unit_test(what_comes_or_goes_is_not_told),
+                cmocka_unit_test(managed_memory_that_was_freed_is_not_taken_for_ours),
+        };
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}
