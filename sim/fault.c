@@ -76,6 +76,31 @@ static int fault_parse_action(const char *text, struct fault *f)
         return *end || f->after ? -EINVAL : 0;
 }
 
+/* "cuMemAlloc_v2" is meant by "cuMemAlloc" too. */
+static bool fault_names(const struct fault *f, const char *function)
+{
+        size_t n = strlen(f->function);
+
+        return strncmp(f->function, function, n) == 0 &&
+               (!function[n] ||
+                (function[n] == '_' && function[n + 1] == 'v' && isdigit(function[n + 2])));
+}
+
+/* A fault in a call that nobody makes would be none, unseen. */
+static bool fault_exists(const struct fault *f)
+{
+        static const char *const symbols[] = {
+#define CU(base, symbol, since, flags, behaviour, stream, params, args) #symbol,
+#include "cuda/cuda_api.def"
+#undef CU
+        };
+
+        for (size_t i = 0; i < ARRAY_SIZE(symbols); i++)
+                if (fault_names(f, symbols[i]))
+                        return true;
+        return false;
+}
+
 /* FUNCTION[@after]:N[+]:ACTION */
 static int fault_parse(const char *text, struct fault *f)
 {
@@ -92,6 +117,8 @@ static int fault_parse(const char *text, struct fault *f)
                 if (strcmp(at + 1, "after") != 0 || !fault_has_after(f->function))
                         return -EINVAL;
         }
+        if (!fault_exists(f))
+                return -EINVAL;
         f->nth = (unsigned)strtoul(number, &end, 10);
         f->onwards = *end == '+';
         if (f->nth == 0 || strcmp(end, f->onwards ? "+" : "") != 0)
@@ -116,16 +143,6 @@ int fault_setup(void)
                 text = rest;
         }
         return 0;
-}
-
-/* "cuMemAlloc_v2" is meant by "cuMemAlloc" too. */
-static bool fault_names(const struct fault *f, const char *function)
-{
-        size_t n = strlen(f->function);
-
-        return strncmp(f->function, function, n) == 0 &&
-               (!function[n] ||
-                (function[n] == '_' && function[n + 1] == 'v' && isdigit(function[n + 2])));
 }
 
 /* The card that the caller uses now, else the first. */

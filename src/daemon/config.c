@@ -15,6 +15,9 @@
 #include "base/macros.h"
 #include "base/units.h"
 
+#define QUANTUM_LEAST NSEC_PER_MSEC /* less than any drain takes */
+#define QUANTUM_MOST  (3600 * NSEC_PER_SEC)
+
 struct key {
         const char *name;
         int (*parse)(struct config *c, size_t offset, const char *text);
@@ -40,6 +43,25 @@ static int parse_size(struct config *c, size_t offset, const char *text)
 static int parse_duration(struct config *c, size_t offset, const char *text)
 {
         return units_parse_duration(text, field(c, offset));
+}
+
+static int parse_quantum(struct config *c, size_t offset, const char *text)
+{
+        uint64_t ns;
+        int r = units_parse_duration(text, &ns);
+
+        if (r < 0 || ns < QUANTUM_LEAST || ns > QUANTUM_MOST)
+                return -EINVAL;
+        *(uint64_t *)field(c, offset) = ns;
+        return 0;
+}
+
+static int parse_quantum_or_auto(struct config *c, size_t offset, const char *text)
+{
+        if (strcmp(text, "auto") != 0)
+                return parse_quantum(c, offset, text);
+        *(uint64_t *)field(c, offset) = 0;
+        return 0;
 }
 
 /* auto is 0 in sched_config; an explicit zero is not a duration anybody means. */
@@ -141,17 +163,18 @@ static int parse_capacity(struct config *c, size_t offset, const char *text)
 #define AT(member) offsetof(struct config, member)
 #define SIZES      "such as 512MiB or 1.5GiB"
 #define DURATIONS  "such as 250ms, 5s or 2min"
+#define QUANTA     DURATIONS ", from 1ms to 1h"
 #define MOST       "from 0.1% to 90%"
 #define ALL        "from 0.1% to 100%"
 
 static const struct key keys[] = {
         {"mode", parse_mode, AT(sched.mode), "mode", "auto, exclusive or off", "auto",
          "how the GPU is shared"},
-        {"quantum", parse_duration_or_auto, AT(sched.quantum_ns), "quantum", "auto, or " DURATIONS,
+        {"quantum", parse_quantum_or_auto, AT(sched.quantum_ns), "quantum", "auto, or " QUANTA,
          "auto", "how long a lease is safe from equals"},
-        {"quantum_min", parse_duration, AT(sched.quantum_min_ns), "duration", DURATIONS, "200ms",
+        {"quantum_min", parse_quantum, AT(sched.quantum_min_ns), "duration", QUANTA, "200ms",
          "the shortest quantum that auto chooses"},
-        {"quantum_max", parse_duration, AT(sched.quantum_max_ns), "duration", DURATIONS, "60s",
+        {"quantum_max", parse_quantum, AT(sched.quantum_max_ns), "duration", QUANTA, "60s",
          "the longest quantum that auto chooses"},
         {"handoff_share", parse_percent, AT(sched.handoff_permille), "share", MOST, "5%",
          "auto: the share of the time that hand-offs may cost"},

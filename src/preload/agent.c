@@ -217,7 +217,8 @@ static void agent_begin_to_run(void)
         bool missing = false;
 
         if ((!core.lease && agent.link != LINK_REFUSED && !torture_holds()) || core.running ||
-            agent.revoking || torture_evicts() || overflow_holds() || !agent_all_is_back())
+            agent.revoking || torture_evicts() || overflow_holds() || agent.giveway.out ||
+            !agent_all_is_back())
                 return;
         torture_restored();
         for (unsigned i = 0; i < core.gpu_count; i++) {
@@ -232,6 +233,24 @@ static void agent_begin_to_run(void)
         bell_ring(&core.changed);
 }
 
+/* Refused, and something of ours is not there. Lock held. */
+static void give_way(void)
+{
+        uint64_t backed = 0;
+
+        if (agent.link != LINK_REFUSED || core.running || torture_holds())
+                return;
+        for (unsigned i = 0; i < core.gpu_count; i++)
+                backed += core.gpus[i].heap.backed;
+        if (agent_all_is_back())
+                agent.giveway = (struct giveway){0};
+        else
+                (void)giveway_step(&agent.giveway, backed, clock_now_ns(), agent_random());
+        for (unsigned i = 0; i < core.gpu_count; i++)
+                if (core.gpus[i].managed)
+                        core.gpus[i].limit = agent.giveway.out ? 0 : UINT64_MAX;
+}
+
 static enum swap_progress agent_swap(void)
 {
         enum swap_progress progress = SWAP_NOTHING;
@@ -239,14 +258,16 @@ static enum swap_progress agent_swap(void)
         unsigned n;
 
         lock_acquire(&core.lock);
+        give_way();
         if (torture_holds()) {
                 may_evict = !agent.revoking && torture_evicts();
                 restore = !agent.revoking && !may_evict;
         } else {
                 restore = !core.running && !agent.revoking && (core.waiters > 0 || core.lease) &&
-                          (agent.link == LINK_UP || agent.link == LINK_REFUSED);
-                may_evict =
-                        !core.running && !agent.revoking && !core.lease && agent.link == LINK_UP;
+                          (agent.link == LINK_UP || agent.link == LINK_REFUSED) &&
+                          !agent.giveway.out;
+                may_evict = !core.running && !agent.revoking && !core.lease &&
+                            (agent.link == LINK_UP || agent.giveway.out);
         }
         n = core.gpu_count;
         hold = caches_hold(may_evict, clock_now_ns());
@@ -279,6 +300,8 @@ static uint64_t agent_timeout(enum swap_progress progress, uint64_t now)
                 return MIN(MAX((now - agent.revoked_ns) / 8, 20 * NSEC_PER_USEC), NSEC_PER_MSEC);
         if (agent.link == LINK_DOWN)
                 t = sub_sat(agent.retry_ns, now);
+        if (agent.giveway.until_ns && !core.running)
+                t = MIN(t, sub_sat(agent.giveway.until_ns, now));
         if (core.running && core.lease && !agent.idle_said && agent.link == LINK_UP)
                 t = MIN(t, sub_sat(agent.tick_ns, now));
         t = MIN(t, sub_sat(agent.tell_ns, now));

@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "preload/core.h"
+#include "preload/giveway.h"
 #include "preload/quiet.h"
 #include "wire/wire.h"
 
@@ -63,6 +64,7 @@ struct agent_state {
         uint64_t host_held_said, host_wanted_said;
         uint32_t host_sequence; /* of the last HOST */
         uint64_t short_ns;
+        struct giveway giveway; /* REFUSED */
 };
 
 extern struct agent_state agent;
@@ -74,6 +76,9 @@ void agent_send_lease(unsigned type);
 void agent_send_attach(struct gpu *g);
 /* Nobody to ask about this GPU: what it has is the limit, as on the plain driver. */
 void agent_gpu_alone(struct gpu *g);
+
+/* For spans of time that shall not be those of others. */
+uint32_t agent_random(void);
 
 /* Look for the daemon; the lock is given up meanwhile. */
 void agent_connect(void);

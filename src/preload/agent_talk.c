@@ -298,10 +298,16 @@ void agent_gpu_alone(struct gpu *g)
         pin_allowed(g, UINT64_MAX);
 }
 
-static void agent_down(const char *why)
+uint32_t agent_random(void)
 {
         uint32_t random = 0;
 
+        (void)syscall(SYS_getrandom, &random, sizeof(random), 1 /* GRND_NONBLOCK */);
+        return random;
+}
+
+static void agent_down(const char *why)
+{
         overflow_cancel();
         if (agent.link == LINK_UP)
                 log_debug("lost the daemon in %s: %s", agent.where, why);
@@ -316,8 +322,7 @@ static void agent_down(const char *why)
                                    ? MIN(agent.backoff_ns * 2,
                                          agent.instance ? BACKOFF_MAX_NS : BACKOFF_ALONE_NS)
                                    : BACKOFF_MIN_NS;
-        (void)syscall(SYS_getrandom, &random, sizeof(random), 1 /* GRND_NONBLOCK */);
-        agent.retry_ns = clock_now_ns() + agent.backoff_ns / 2 + random % agent.backoff_ns;
+        agent.retry_ns = clock_now_ns() + agent.backoff_ns / 2 + agent_random() % agent.backoff_ns;
 
         /* A revocation by a daemon that is gone means nothing. */
         if (agent.revoking && !torture_holds())

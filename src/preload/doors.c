@@ -23,16 +23,11 @@
                 __attribute__((alias("door_" #symbol), visibility("default"))); \
         static CUresult door_##symbol params
 
-/* What takes about as long as what: the same kernel with about as many blocks, the same graph, the
- * same call with about as many bytes. About: by powers of two. */
-static inline uint64_t work_of(uint64_t what, uint64_t size)
-{
-        return what << 6 | (size ? 63u - (unsigned)__builtin_clzll(size) : 0);
-}
-
+/* What gate_work() says of a submission: the same kernel with about as many blocks, the same graph,
+ * the same call with about as many bytes. */
 static inline uint64_t work_of_kernel(uint64_t func, uint64_t x, uint64_t y, uint64_t z)
 {
-        return work_of(func, x * y * z);
+        return gate_work(func, x * y * z);
 }
 
 static inline uint64_t work_of_launch(uint64_t config, uint64_t func)
@@ -49,9 +44,9 @@ static inline uint64_t work_of_launch(uint64_t config, uint64_t func)
 #define WORK_OF_ARGUMENTS(door, a, b, c, d, ...) \
         _Generic((a), CUfunction                                                            \
                  : work_of_kernel((uint64_t)(a), BLOCKS(b), BLOCKS(c), BLOCKS(d)), CUgraphExec \
-                 : work_of((uint64_t)(a), 0), const CUlaunchConfig *                        \
+                 : gate_work((uint64_t)(a), 0), const CUlaunchConfig *                        \
                  : work_of_launch((uint64_t)(a), (uint64_t)(b)), default                    \
-                 : work_of(door, BYTES(c)))
+                 : gate_work(door, BYTES(c)))
 #define BLOCKS(x) _Generic((x), unsigned int : (x), int : (x), default : 1)
 #define BYTES(x)  _Generic((x), size_t : (x), default : 0)
 

@@ -55,7 +55,14 @@ static inline void gate_note_default(struct gate_thread *t, CUstream stream)
         }
 }
 
-/* work: anything that is the same for what takes about as long, as far as can be told. */
+/* A name for what takes about as long, as far as can be told: the same thing in about the same
+ * size, by powers of two. */
+static inline uint64_t gate_work(uint64_t what, uint64_t size)
+{
+        return what << 6 | (size ? 63u - (unsigned)__builtin_clzll(size) : 0);
+}
+
+/* work: as gate_work() names it. */
 static inline struct gate_thread *gate_enter(CUstream stream, uint64_t work)
 {
         struct gate_thread *t = gate_self;

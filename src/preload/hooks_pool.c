@@ -13,7 +13,7 @@
 #include "preload/quiet.h"
 
 /* The driver's own allocations take about as long as each other. */
-#define PASS_ON(stream, call) HOOKS_SUBMIT(stream, DOOR_cuMemAllocAsync, call)
+#define PASS_ON(stream, call) HOOKS_SUBMIT(stream, gate_work(DOOR_cuMemAllocAsync, 0), call)
 
 /* The stream as pools know it. False: there is no such stream, or no context. */
 static bool name_stream(CUstream stream, struct pool_stream *ret)

@@ -275,7 +275,8 @@ def test_a_programs_variables(shared, name, value):
     assert len(lines) == 1 and (name in lines[0] or value in lines[0]), p.err()
 
 
-SIMULATOR = [("SIMCUDA_MEMORY", "lots"), ("SIMCUDA_BUS", "fast"), ("SIMCUDA_GPUS", "-3"), ("SIMCUDA_SESSION", "a/b")]
+SIMULATOR = [("SIMCUDA_MEMORY", "lots"), ("SIMCUDA_BUS", "fast"), ("SIMCUDA_GPUS", "-3"), ("SIMCUDA_SESSION", "a/b"),
+             ("SIMCUDA_FAIL", "cuMemAlloc_v2:0:2"), ("SIMCUDA_FAIL", "cuMemAllok:1:2")]
 
 
 @pytest.mark.parametrize("name,value", SIMULATOR, ids=[f"{n}={v}" for n, v in SIMULATOR])

@@ -95,3 +95,33 @@ def test_the_daemon_is_replaced_by_another_release_under_evicted_memory():
         if other:
             other.close()
         world.close()
+
+
+def test_two_that_another_release_catches_in_the_middle_of_a_hand_off():
+    """Neither has room for all of its memory beside what the other has: one gives way."""
+    world, other = FaultWorld(SIMCUDA_BUS="40MB/s"), None
+    del world.env["SUBLET_REQUIRE"]
+    try:
+        world.daemon_up()
+        programs = [world.fill(seed, "16MiB") for seed in ("1", "2")]
+
+        def in_the_middle():
+            clients = (world.looked() or {}).get("clients", [])
+            return len(clients) == 2 and all(c["evicted"] for c in clients)
+
+        wait_for(in_the_middle, 60, "a hand-off")
+        world.daemon.send(signal.SIGKILL)
+        world.daemon.wait()
+        other = OtherRelease(world.dir)
+        for p in programs:
+            wait_for(lambda p=p: "one release" in p.err(), 60, "the refusal")
+        before = sum(len(p.events("round")) for p in programs)
+        wait_for(lambda: sum(len(p.events("round")) for p in programs) > before + 1, 60, "one of the two to run")
+        open(world.path("end"), "w", encoding="utf-8").close()
+        for p in programs:
+            p.ok(60)
+            world.check_sums(p)
+    finally:
+        if other:
+            other.close()
+        world.close()
