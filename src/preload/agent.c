@@ -198,13 +198,16 @@ static void idle_step(uint64_t now)
 
 /* ---- the loop ---- */
 
-/* The lease counts once everything that was evicted is back. */
+/* The lease counts once everything that was evicted is back. Without one nobody has seen to it that
+ * there is room for what is new, either. */
 bool agent_all_is_back(void)
 {
         for (unsigned i = 0; i < core.gpu_count; i++) {
                 struct heap_cursor c = {0};
                 struct extent *e;
 
+                if (agent.link == LINK_REFUSED && heap_missing(&core.gpus[i].heap) > 0)
+                        return false;
                 while ((e = heap_walk(&core.gpus[i].heap, &c)))
                         if (e->state == EXTENT_EVICTED || e->busy)
                                 return false;
@@ -228,6 +231,7 @@ static void agent_begin_to_run(void)
         if (!missing)
                 gate_open(GATE_UNBACKED);
         core.running = true;
+        agent.giveway = (struct giveway){0};
         gate_open(GATE_NO_LEASE);
         agent.seen_submissions = gate_submissions();
         bell_ring(&core.changed);
@@ -236,16 +240,18 @@ static void agent_begin_to_run(void)
 /* Refused, and something of ours is not there. Lock held. */
 static void give_way(void)
 {
-        uint64_t backed = 0;
+        uint64_t bytes = 0;
 
-        if (agent.link != LINK_REFUSED || core.running || torture_holds())
+        if (agent.link != LINK_REFUSED || core.running || torture_holds() || overflow_holds())
                 return;
+        /* What is on its way in may take long; that more stays than was tried is no progress. */
         for (unsigned i = 0; i < core.gpu_count; i++)
-                backed += core.gpus[i].heap.backed;
+                bytes += agent.giveway.out ? core.gpus[i].heap.backed : core.gpus[i].heap.resident;
         if (agent_all_is_back())
                 agent.giveway = (struct giveway){0};
         else
-                (void)giveway_step(&agent.giveway, backed, clock_now_ns(), agent_random());
+                (void)giveway_step(&agent.giveway, core.waiters > 0, bytes, clock_now_ns(),
+                                   agent_random());
         for (unsigned i = 0; i < core.gpu_count; i++)
                 if (core.gpus[i].managed)
                         core.gpus[i].limit = agent.giveway.out ? 0 : UINT64_MAX;

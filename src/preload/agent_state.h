@@ -32,7 +32,7 @@ struct agent_state {
         uint64_t instance;
         uint32_t sequence;
         uint64_t retry_ns, backoff_ns, down_since_ns;
-        bool tried, warned;
+        bool tried, warned, refusal_said;
         uint32_t minor; /* the daemon's */
         bool who_asked; /* the answer is awaited */
         char holder[160];

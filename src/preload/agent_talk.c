@@ -341,11 +341,16 @@ static void agent_down(const char *why)
         bell_ring(&core.changed);
 }
 
-static void agent_alone(const char *why)
+static bool daemon_is_required(void)
 {
         const char *require = getenv("SUBLET_REQUIRE");
 
-        if (require && strcmp(require, "1") == 0)
+        return require && strcmp(require, "1") == 0;
+}
+
+static void agent_alone(const char *why)
+{
+        if (daemon_is_required())
                 return;
         if (!agent.warned)
                 log_warning("no daemon in %s (%s): this program runs without sharing", agent.where,
@@ -399,6 +404,7 @@ static void on_welcome(const struct wire_message *m)
         agent.minor = m->WELCOME.minor;
         agent.backoff_ns = 0;
         agent.down_since_ns = 0;
+        agent.refusal_said = false;
         core.lease = 0;
         for (unsigned i = 0; i < core.gpu_count; i++)
                 if (core.gpus[i].known)
@@ -410,6 +416,23 @@ static void count_refusal(struct refusals *r, uint64_t bytes)
 {
         r->bytes = bytes;
         r->count++;
+}
+
+/* What it speaks is not known: not even that it would grant what is asked for in its words. */
+static void on_other_release(const char *text)
+{
+        agent_down(text);
+        core.lease = 0;
+        if (daemon_is_required()) {
+                if (!agent.refusal_said)
+                        log_warning("%s; this program waits for one of its own", text);
+                agent.refusal_said = true;
+                return;
+        }
+        log_warning("%s; this program runs without sharing", text);
+        agent.link = LINK_REFUSED;
+        agent.warned = true;
+        agent_alone(text);
 }
 
 static void on_refused(const struct wire_message *m)
@@ -443,11 +466,7 @@ static void on_refused(const struct wire_message *m)
                         g->may_pass = false;
                 break;
         case WIRE_REFUSED_VERSION:
-                log_warning("%s; this program runs without sharing", m->REFUSED.text);
-                agent_down(m->REFUSED.text);
-                agent.link = LINK_REFUSED;
-                agent.warned = true;
-                agent_alone(m->REFUSED.text);
+                on_other_release(m->REFUSED.text);
                 break;
         default:
                 log_warning("the daemon in %s refused this program: %s", agent.where,

@@ -183,7 +183,7 @@ static void lane_empty(struct lane *l)
 /* Streams come and go unseen, with their threads: what was not used for long is no loss. */
 static bool lane_is_idle(const struct lane *l, uint64_t now)
 {
-        return !lane_is_recording(l) && now > l->used_ns + AGAIN_NS;
+        return now > l->used_ns + AGAIN_NS && !lane_is_recording(l);
 }
 
 static struct lane *lane_new(CUstream stream, CUcontext context, uint64_t now)

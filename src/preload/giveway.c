@@ -9,22 +9,26 @@
 
 static uint64_t span_ns(const struct giveway *w, uint32_t random)
 {
-        uint64_t least = SPAN_NS << (w->out ? MIN(w->times - 1, DOUBLES) : 0);
+        uint64_t least = SPAN_NS << (w->out ? MIN(w->times, DOUBLES) : 0);
 
-        return least + random % least;
+        return least + (random % (least >> 10) << 10); /* 32 bits are not enough for single ns */
 }
 
-bool giveway_step(struct giveway *w, uint64_t backed, uint64_t now_ns, uint32_t random)
+bool giveway_step(struct giveway *w, bool waits, uint64_t bytes, uint64_t now_ns, uint32_t random)
 {
-        bool stuck = w->until_ns && backed == w->backed;
+        bool stuck;
 
+        if (waits && !w->waits)
+                *w = (struct giveway){0};
+        w->waits = waits;
+        stuck = w->until_ns && bytes == w->bytes;
         if (stuck && now_ns < w->until_ns)
                 return w->out;
-        if (stuck) {
+        if (stuck && (waits || !w->out)) {
                 w->out = !w->out;
-                w->times += w->out;
+                w->times += !w->out;
         }
-        w->backed = backed;
+        w->bytes = bytes;
         w->until_ns = now_ns + span_ns(w, random);
         return w->out;
 }

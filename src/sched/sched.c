@@ -197,10 +197,12 @@ int sched_client_add(struct sched *s, uint32_t uid, int priority, uint64_t now_n
 static void want_fixed(struct sched *s, struct client *c, struct account *a, uint64_t fixed,
                        uint32_t sequence)
 {
+        fixed = MIN(fixed, BYTES_MAX);
+        if (!a->fixed_wanted || a->fixed_want != fixed) /* said again, it is as old as it was */
+                a->fixed_since_ns = s->now_ns;
         a->fixed_wanted = true;
-        a->fixed_want = MIN(fixed, BYTES_MAX);
+        a->fixed_want = fixed;
         a->fixed_of = sequence;
-        a->fixed_since_ns = s->now_ns;
         if (!c->fixed_ticket)
                 c->fixed_ticket = ++s->tickets;
 }

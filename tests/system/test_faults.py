@@ -69,59 +69,81 @@ class OtherRelease:
         self.socket.close()
 
 
-def test_the_daemon_is_replaced_by_another_release_under_evicted_memory():
+@contextlib.contextmanager
+def replaced_by_another_release(world, programs, when, what, told):
+    """The daemon is killed when it is so, and one of another release refuses the programs."""
+    wait_for(when, 60, what)
+    world.daemon.send(signal.SIGKILL)
+    world.daemon.wait()
+    other = OtherRelease(world.dir)
+    try:
+        for p in programs:
+            wait_for(lambda p=p: "one release of both; this program " + told in p.err(), 60, "the refusal")
+        yield
+    finally:
+        other.close()
+
+
+def clients(world):
+    return (world.looked() or {}).get("clients", [])
+
+
+def rounds(programs):
+    return sum(len(p.events("round")) for p in programs)
+
+
+@pytest.fixture
+def faults():
+    """bus slows hand-offs down, so that one can be met in its middle."""
+    with contextlib.ExitStack() as made:
+        def make(**env):
+            world = FaultWorld(**env)
+            made.callback(world.close)
+            world.daemon_up()
+            return world
+        yield make
+
+
+def end_well(world, programs):
+    open(world.path("end"), "w", encoding="utf-8").close()
+    for p in programs:
+        p.ok(60)
+        world.check_sums(p)
+
+
+def test_the_daemon_is_replaced_by_another_release_under_evicted_memory(faults):
     """Who runs runs on; who waits has what was moved out back before it runs, as soon as the card has room."""
-    world, other = FaultWorld(), None
-    del world.env["SUBLET_REQUIRE"]
-    try:
-        world.daemon_up()
-        programs = [world.fill(seed, "16MiB") for seed in ("1", "2")]
-        for p in programs:
-            p.await_event("round")
-        wait_for(lambda: world.look()["handoffs"] >= 3, 60, "three hand-offs")
-        # In the middle of one there is nobody who runs on.
-        assert order(world.dir, order="set", quantum="60s") == {}
-        wait_for(lambda: any(c["state"] == "running" and c["since_s"] > 1 for c in world.look()["clients"]), 60, "a long turn")
-        world.daemon.send(signal.SIGKILL)
-        world.daemon.wait()
-        other = OtherRelease(world.dir)
-        for p in programs:
-            wait_for(lambda p=p: "one release" in p.err(), 60, "the refusal")
-        open(world.path("end"), "w", encoding="utf-8").close()
-        for p in programs:
-            p.ok(60)
-            world.check_sums(p)
-    finally:
-        if other:
-            other.close()
-        world.close()
+    world = faults(SUBLET_REQUIRE="0")
+    programs = [world.fill(seed, "16MiB") for seed in ("1", "2")]
+    for p in programs:
+        p.await_event("round")
+    wait_for(lambda: world.look()["handoffs"] >= 3, 60, "three hand-offs")
+    assert order(world.dir, order="set", quantum="60s") == {}
+    with replaced_by_another_release(world, programs, lambda: any(
+            c["state"] == "running" and c["since_s"] > 1 for c in clients(world)), "a long turn", "runs without sharing"):
+        end_well(world, programs)
 
 
-def test_two_that_another_release_catches_in_the_middle_of_a_hand_off():
+def test_two_that_another_release_catches_in_the_middle_of_a_hand_off(faults):
     """Neither has room for all of its memory beside what the other has: one gives way."""
-    world, other = FaultWorld(SIMCUDA_BUS="40MB/s"), None
-    del world.env["SUBLET_REQUIRE"]
-    try:
-        world.daemon_up()
-        programs = [world.fill(seed, "16MiB") for seed in ("1", "2")]
+    world = faults(SUBLET_REQUIRE="0", SIMCUDA_BUS="40MB/s")
+    programs = [world.fill(seed, "16MiB") for seed in ("1", "2")]
+    with replaced_by_another_release(
+            world, programs, lambda: len(clients(world)) == 2 and all(c["evicted"] for c in clients(world)), "a hand-off",
+            "runs without sharing"):
+        before = rounds(programs)
+        wait_for(lambda: rounds(programs) > before + 1, 60, "one of the two to run")
+        end_well(world, programs)
 
-        def in_the_middle():
-            clients = (world.looked() or {}).get("clients", [])
-            return len(clients) == 2 and all(c["evicted"] for c in clients)
 
-        wait_for(in_the_middle, 60, "a hand-off")
-        world.daemon.send(signal.SIGKILL)
-        world.daemon.wait()
-        other = OtherRelease(world.dir)
-        for p in programs:
-            wait_for(lambda p=p: "one release" in p.err(), 60, "the refusal")
-        before = sum(len(p.events("round")) for p in programs)
-        wait_for(lambda: sum(len(p.events("round")) for p in programs) > before + 1, 60, "one of the two to run")
-        open(world.path("end"), "w", encoding="utf-8").close()
-        for p in programs:
-            p.ok(60)
-            world.check_sums(p)
-    finally:
-        if other:
-            other.close()
-        world.close()
+def test_who_requires_a_daemon_waits_for_one_of_its_own_release(faults):
+    world = faults(SIMCUDA_BUS="40MB/s")
+    programs = [world.fill(seed, "16MiB") for seed in ("1", "2")]
+    with replaced_by_another_release(
+            world, programs, lambda: len(clients(world)) == 2 and all(c["evicted"] for c in clients(world)), "a hand-off",
+            "waits for one of its own"):
+        before = rounds(programs)
+    world.daemon_up()
+    wait_for(lambda: rounds(programs) > before + 4, 60, "both to go on in turns")
+    assert all(p.err().count("waits for one of its own") == 1 for p in programs)
+    world.end(programs)

@@ -14,9 +14,9 @@ static void who_gets_further_stays(void **state)
         uint64_t now = 5 * NSEC_PER_SEC, backed = 0;
 
         for (unsigned i = 0; i < 100; i++, now += 900 * MS)
-                assert_false(giveway_step(&w, ++backed, now, 0));
-        assert_false(giveway_step(&w, backed, now - 1, 0));
-        assert_true(giveway_step(&w, backed, now + 200 * MS, 0));
+                assert_false(giveway_step(&w, true, ++backed, now, 0));
+        assert_false(giveway_step(&w, true, backed, now - 1, 0));
+        assert_true(giveway_step(&w, true, backed, now + 200 * MS, 0));
 }
 
 /* What leaves takes its time, too; and each time it stays away longer, but not for ever. */
@@ -27,16 +27,33 @@ static void who_moved_out_comes_back_later_each_time(void **state)
         uint64_t now = NSEC_PER_SEC;
 
         for (unsigned i = 0; i < ARRAY_SIZE(seconds); i++) {
-                assert_false(giveway_step(&w, 7, now, 0));
-                assert_true(giveway_step(&w, 7, now += NSEC_PER_SEC, 0));
+                assert_false(giveway_step(&w, true, 7, now, 0));
+                assert_true(giveway_step(&w, true, 7, now += NSEC_PER_SEC, 0));
                 for (unsigned left = 7; left-- > 0;)
-                        assert_true(giveway_step(&w, left, now += 900 * MS, 0));
+                        assert_true(giveway_step(&w, true, left, now += 900 * MS, 0));
                 assert_int_equal(w.until_ns, now + seconds[i] * NSEC_PER_SEC);
-                assert_true(giveway_step(&w, 0, w.until_ns - 1, 0));
+                assert_true(giveway_step(&w, true, 0, w.until_ns - 1, 0));
                 now = w.until_ns;
-                assert_false(giveway_step(&w, 0, now, 0));
+                assert_false(giveway_step(&w, true, 0, now, 0));
                 now += MS;
         }
+}
+
+/* Nobody would see it come in; and who then does is not to wait for the end of a pause. */
+static void who_waits_for_nothing_stays_out_until_somebody_waits(void **state)
+{
+        struct giveway w = {0};
+        uint64_t now = NSEC_PER_SEC;
+
+        assert_false(giveway_step(&w, false, 7, now, 0));
+        assert_true(giveway_step(&w, false, 7, now += NSEC_PER_SEC, 0));
+        for (unsigned i = 0; i < 100; i++) {
+                assert_true(giveway_step(&w, false, 0, now += NSEC_PER_SEC, 0));
+                assert_true(w.until_ns > now);
+        }
+        assert_false(giveway_step(&w, true, 0, now, 0));
+        assert_int_equal(w.times, 0);
+        assert_int_equal(w.until_ns, now + NSEC_PER_SEC);
 }
 
 struct side {
@@ -48,7 +65,7 @@ struct side {
 static bool move(struct side *s, uint64_t needs, uint64_t *free_bytes, uint64_t now,
                  uint32_t random)
 {
-        bool out = giveway_step(&s->w, s->has, now, random);
+        bool out = giveway_step(&s->w, true, s->has, now, random);
 
         if (out && s->has > 0) {
                 s->has--;
@@ -86,6 +103,7 @@ int main(void)
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(who_gets_further_stays),
                 cmocka_unit_test(who_moved_out_comes_back_later_each_time),
+                cmocka_unit_test(who_waits_for_nothing_stays_out_until_somebody_waits),
                 cmocka_unit_test(one_of_several_gets_all),
         };
 

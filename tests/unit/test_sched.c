@@ -288,6 +288,21 @@ static void fixed_bytes_that_wait_for_an_answer_that_never_comes_are_refused(voi
         assert_true(a->overdue);
 }
 
+static void a_wish_for_fixed_bytes_that_is_said_again_is_as_old_as_it_was(void **state)
+{
+        BENCH;
+        struct tenant *a = join(b, 0), *t = join(b, 0);
+
+        want_commit(b, a, 920 * MIB);
+        usage(b, a);
+        for (unsigned i = 0; i < 5; i++) {
+                want_fixed(b, t, 200 * MIB);
+                pass(b, NSEC_PER_SEC);
+        }
+        pass(b, NSEC_PER_SEC);
+        assert_int_equal(t->refused, -ENOSPC);
+}
+
 static void room_that_was_kept_for_fixed_bytes_is_not_promised_again(void **state)
 {
         BENCH;
@@ -616,6 +631,7 @@ int main(void)
                 cmocka_unit_test(a_full_card_makes_room_for_a_context),
                 cmocka_unit_test(fixed_bytes_past_the_budget_take_back_what_nobody_has_allocated),
                 cmocka_unit_test(fixed_bytes_that_wait_for_an_answer_that_never_comes_are_refused),
+                cmocka_unit_test(a_wish_for_fixed_bytes_that_is_said_again_is_as_old_as_it_was),
                 cmocka_unit_test(room_that_was_kept_for_fixed_bytes_is_not_promised_again),
                 cmocka_unit_test(small_wishes_do_not_overtake_in_the_queue_for_fixed_bytes),
                 cmocka_unit_test(fixed_bytes_as_measured_count_when_they_are_more),
