@@ -129,6 +129,22 @@ static CUresult allocate(struct gpu *g, uint64_t bytes, CUcontext owner, CUdevic
         return r == 0 ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
+bool hooks_capture_forbids(void)
+{
+        CUstreamCaptureMode mode;
+        CUevent event;
+        CUresult r;
+
+        if (!quiet_capturing() ||
+            real.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS)
+                return false;
+        r = real.cuEventQuery(event);
+        mode = core_relax();
+        (void)real.cuEventDestroy_v2(event);
+        core_unrelax(mode);
+        return r == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+}
+
 CUresult hook_cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize)
 {
         CUcontext owner = NULL;
@@ -139,6 +155,8 @@ CUresult hook_cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize)
         if (!g || !dptr || bytesize == 0 || poison_current() ||
             real.cuCtxGetCurrent(&owner) != CUDA_SUCCESS)
                 return real.cuMemAlloc_v2(dptr, bytesize);
+        if (hooks_capture_forbids())
+                return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
         return allocate(g, bytesize, owner, dptr);
 }
 
@@ -160,6 +178,8 @@ CUresult hook_cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pPitch, size_t Width
         pitch = align_up(WidthInBytes, HEAP_SMALL_ALIGN);
         if (pitch > g->total || Height > g->total / pitch)
                 return CUDA_ERROR_OUT_OF_MEMORY;
+        if (hooks_capture_forbids())
+                return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
         r = allocate(g, pitch * Height, owner, dptr);
         if (r == CUDA_SUCCESS)
                 *pPitch = pitch;
@@ -320,6 +340,8 @@ CUresult hook_cuMemFree_v2(CUdeviceptr dptr)
         (void)core_setup();
         if (core_passive() || dptr == 0 || poison_current())
                 return real.cuMemFree_v2(dptr);
+        if (hooks_capture_forbids())
+                return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
         lock_acquire(&core.lock);
         g = core_find(dptr, &p);
         if (!g) {

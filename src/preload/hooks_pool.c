@@ -61,6 +61,8 @@ static CUresult allocate(CUdeviceptr *dptr, size_t bytes, CUmemoryPool handle, C
         if (core_passive() || !dptr || bytes == 0 || !name_stream(stream, &s) || poison_current() ||
             quiet_is_capturing(stream))
                 return r;
+        if (hooks_capture_forbids())
+                return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
         if (!handle) {
                 CUdevice device;
 
@@ -89,6 +91,8 @@ static CUresult release(CUdeviceptr dptr, CUstream stream)
         if (core_passive() || dptr == 0 || !name_stream(stream, &s) || poison_current() ||
             quiet_is_capturing(stream))
                 return r;
+        if (hooks_capture_forbids())
+                return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
         lock_acquire(&core.lock);
         g = core_find(dptr, &place);
         if (g && place.start != dptr) {

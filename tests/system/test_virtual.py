@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from world import BUILD, MIB, ROOT, go_on, wait_for
+from world import MIB, go_on, wait_for
 
 WAYS = ("segments", "pages", "sleep", "one", "export", "threads")
 HANDOFFS = 4
@@ -57,19 +57,6 @@ def test_equal_with_and_without_sublet(shared, how):
     assert ours.err() == ""
     for door in ("dlsym", "getproc", "getproc1") if how == "pages" else ():
         assert virtual(shared, *args, block=block, door=door).ok().result() == plain.result()
-
-
-FACTS = ("vmm_shapes", "vmm_handles", "vmm_access", "vmm_pointers", "vmm_contexts", "vmm_exports")
-
-
-@pytest.mark.parametrize("group", FACTS)
-def test_what_the_driver_answers_is_answered_under_sublet(shared, group):
-    """What a real card said (tests/unit/sim/driver_facts.txt), asked through libsublet.so."""
-    asked = shared.start([os.path.join(BUILD, "tests", "unit", "driver_facts"), group], SIMCUDA_MEMORY=None,
-                         LD_PRELOAD=os.path.join(BUILD, "libsublet.so")).ok()
-    with open(os.path.join(ROOT, "tests", "unit", "sim", "driver_facts.txt"), encoding="ascii") as f:
-        want = [line for line in f.read().splitlines() if line.startswith(group + ":")]
-    assert asked.out().splitlines() == want
 
 
 @pytest.mark.parametrize("ways", (("segments", "pages"), ("sleep", "one"), ("export", "threads")))
