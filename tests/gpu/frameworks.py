@@ -17,6 +17,7 @@ TOGETHER = 5  # cases at a time; three processes of each but for its first run
 TORTURE = "calls=1000,every=20ms"
 # Where two plain runs are not equal: how far from the first of them a run may be.
 CLOSE_FACTOR, CLOSE = 30, 1e-5 # times as far as they are from each other, or so much; the greater of the two
+NOT_HERE = "not here: "  # how the row of a case that cannot run begins
 
 QUIET_JAX = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", "XLA_FLAGS": "--xla_gpu_deterministic_ops=true"
              " --xla_gpu_autotune_level=0"}
@@ -118,20 +119,31 @@ def apart(one, other):
             continue
         if len(a) != len(b):
             return float("inf")
-        worst = max([worst, 1e-12] + [abs(x - y) / (abs(x) + abs(y) + 1e-9) for x, y in zip(a, b)])
+        found = [abs(x - y) / (abs(x) + abs(y) + 1e-9) for x, y in zip(a, b)]
+        if any(map(math.isnan, found)):  # which max() would pass over
+            return float("inf")
+        worst = max([worst, 1e-12] + found)
     return worst
 
 
 def verdict(difference, usual, error):
-    """'equal', 'close' (where plain runs are not equal either), or what is wrong."""
+    """'equal', 'close' (where plain runs are not equal either), or what is wrong. usual: infinite where there are no two
+    plain runs to compare."""
     if error:
         return "fails: " + error
     if difference == 0:
         return "equal"
     if usual == 0:
         return f"differs by up to {difference:.1e}, where two plain runs are equal"
+    if not math.isfinite(usual):
+        return f"differs by up to {difference:.1e}, and there are no two plain runs to compare"
     most = max(CLOSE_FACTOR * usual, CLOSE)
     return "close" if difference <= most else f"differs by up to {difference:.1e}, two plain runs by {usual:.1e}"
+
+
+def finite(difference):
+    """None: there is no number to tell, for results are missing, or of another shape."""
+    return difference if math.isfinite(difference) else None
 
 
 def one(part, name, result):
@@ -139,17 +151,18 @@ def one(part, name, result):
     r = result[name] = {"framework": CASES[name][0], "case": CASES[name][2], "environment": CASES[name][3]}
     missing = plain.process.of("missing")
     if plain.error or missing:
-        r["plain"] = "not here: " + missing[0]["why"] if missing else "fails: " + plain.error
+        r["plain"] = NOT_HERE + missing[0]["why"] if missing else "fails: " + plain.error
         return
     others = [Run(part, name, "again"), Run(part, name, "sublet"), Run(part, name, "torture", f"{len(name)},{TORTURE}")]
     again, under, torture = [o.finish() for o in others]
-    usual = apart(plain.results, again.results)
-    r["plain"] = "fails the second time: " + again.error if again.error else "equal" if usual == 0 else f"within {usual:.1e}"
+    usual = float("inf") if again.error else apart(plain.results, again.results)
+    r["plain"] = ("fails the second time: " + again.error if again.error else "equal" if usual == 0
+                  else f"within {usual:.1e}" if math.isfinite(usual) else "cannot be compared")
+    r["apart"] = {"plain": finite(usual)}
     for kind, run in (("sublet", under), ("torture", torture)):
         difference = apart(plain.results, run.results)
         r[kind] = verdict(difference, usual, run.error)
-        # Not a number where there is none to tell: results are missing, or of another shape.
-        r.setdefault("apart", {"plain": usual})[kind] = difference if math.isfinite(difference) and not run.error else None
+        r["apart"][kind] = None if run.error else finite(difference)
     r["seconds"] = {"plain": again.seconds, "sublet": under.seconds, "torture": torture.seconds}
     r.update(torture.torture())
     if r["torture"] in ("equal", "close") and not r["times"]:

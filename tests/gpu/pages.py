@@ -4,6 +4,18 @@ A figure is (what, measured, goal, met); met is True, False, OPEN, or None where
 
 OPEN = "open"  # the interval holds the goal: neither met nor missed
 MARKS = {None: "", True: "met", False: "**short**", OPEN: "open"}
+SLOWER_PERCENT = 3  # what still passes for as fast: medians of a few runs differ by that of themselves
+
+
+def within(interval, goal):
+    """Is a difference in percent at most the goal, as far as its interval can tell?"""
+    low, high = interval
+    return True if high <= goal else False if low > goal else OPEN
+
+
+def no_slower(ours, other):
+    """Goal and met, of times."""
+    return f"at most {SLOWER_PERCENT} % slower", ours <= other * (1 + SLOWER_PERCENT / 100)
 
 
 def where(m):

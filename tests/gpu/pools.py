@@ -1,8 +1,8 @@
 """The parts about stream-ordered memory and many small allocations, and their page.
 
-Whether frameworks should be switched to pools by default is decided by these figures: only if the 95 % interval of the
-step time's difference stays below PACE_PERCENT for both networks, their losses are the same, and the frameworks' own
-tests pass with it."""
+Frameworks are to be switched to pools by default only once it is shown that nothing is lost: the 95 % interval of a step's
+difference stays below PACE_PERCENT for both networks, their losses are the same, JAX's steps pass the same test, and the
+frameworks' own tests pass. Of that, only the first two are asked here, of PyTorch."""
 
 import os
 import statistics
@@ -160,8 +160,8 @@ def figures(parts):
                         ours["mib"] <= plain["mib"] * 1.1))
             for key, what in (("alloc_ns", "to allocate one"), ("churn_ns", "to free and allocate one"),
                               ("free_ns", "to free one")):
-                out.append((f"… {what}", f"{ours[key] / 1000:.2f} µs, plain {plain[key] / 1000:.2f}", "not slower",
-                            ours[key] <= plain[key] * 1.03))
+                out.append((f"… {what}", f"{ours[key] / 1000:.2f} µs, plain {plain[key] / 1000:.2f}",
+                            *pages.no_slower(ours[key], plain[key])))
     for kind, (_, text) in CACHES.items():
         if kind in parts.get("cache", {}):
             c = parts["cache"][kind]
@@ -183,7 +183,7 @@ def figures(parts):
             p = parts["pace"][net]
             out.append((f"{net}, a step with pools", f"{p['difference_percent']:+.2f} % ({p['interval_percent'][0]:+.2f} to"
                         f" {p['interval_percent'][1]:+.2f}), {p['pairs']} pairs", f"below {PACE_PERCENT} % to be the default",
-                        p["interval_percent"][1] < PACE_PERCENT))
+                        pages.within(p["interval_percent"], PACE_PERCENT)))
     if "losses_identical" in parts.get("pace", {}):
         out.append(("… the same losses, bit by bit", str(parts["pace"]["losses_identical"]).lower(), "true",
                     parts["pace"]["losses_identical"]))
@@ -195,6 +195,8 @@ def page(results):
         *pages.table(figures(results["parts"])),
         *pages.unfinished(results["parts"]),
         "Sizes of the small allocations: 1 byte to 16 KiB, random. *Gives way* is a hand-off to a process that"
-        " holds nearly all of the card and has written nothing to it.",
+        " holds nearly all of the card and has written nothing to it. Of a step with pools: the median of the pairs' differences"
+        " and its 95 % interval; *open*: it holds the goal, which is neither met nor missed. JAX's steps without hand-offs are not measured, and no part"
+        " runs the frameworks' own tests with pools.",
         "",
     ]

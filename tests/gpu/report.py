@@ -13,12 +13,6 @@ GOALS = {
 }
 
 
-def within(interval, goal):
-    """Is a difference in percent at most the goal, as far as its interval can tell?"""
-    low, high = interval
-    return True if high <= goal else False if low > goal else pages.OPEN
-
-
 def of_processes(r):
     """What differs from one pair of processes, or of groups of them, to the next; and where nothing was in the way."""
     differ = ", ".join(f"{d:+.2f}" for d in r.get("of_processes_percent", ()))
@@ -72,7 +66,7 @@ def figures(parts):
             out.append((f"{text}, alone, against the plain driver",
                         f"{r['difference_percent']:+.2f} % (95 %: {low:+.2f} to {high:+.2f}; {r['pairs']} pairs;"
                         f" {r['plain_median'] * scale:.2f} {unit} plain{of_processes(r)}{of_processors(r)})", f"within {goal:g} %",
-                        within(r["interval_percent"], goal)))
+                        pages.within(r["interval_percent"], goal)))
     for r in parts.get("gate", {}).get("results", []):
         a, b = r["median_ns"]["cost"], r["p99_ns"]["cost"]
         out.append((f"gate and wrapper, {r['threads']} thread{'s' if r['threads'] > 1 else ''}",

@@ -165,6 +165,90 @@ def test_a_page_says_how_close_is_close(tmp_path):
     assert "how far is said" in said
 
 
+RAN = {"result": "equal", "times": 1, "gib": 1.0}
+
+
+def test_a_program_whose_plain_run_failed_is_equal_to_nothing(tmp_path):
+    rows = {"a": {"plain": "well", "linked": RAN}, "b": {"plain": "b-plain ended with 4", "linked": RAN, "dlsym": RAN}}
+    said = pages_of(tmp_path, {"torture-driver": rows})
+    assert "equal to the plain driver's | 1 of 3 runs of 2 programs, tortured 3 times | all | **short** |" in said
+    assert "| a | equal: linked | 1 |" in said and "| b | **linked, dlsym: plain failed: b-plain ended with 4** | 2 |" in said
+    assert "- `b` (linked, dlsym): plain failed: b-plain ended with 4" in said
+
+
+def test_a_program_that_never_ran_is_not_counted_as_well(tmp_path):
+    said = pages_of(tmp_path, {"torture-runtime": {"a": {"plain": "does not build: why"}}})
+    assert "0 of 1 runs of 1 programs" in said and "- `a` (plain): does not build: why" in said
+
+
+def test_what_does_not_run_on_the_plain_driver_is_not_called_equal_to_it(tmp_path):
+    said = pages_of(tmp_path, {"torture-driver": {"a": {"plain": "sums recomputed", "linked": RAN}}})
+    assert "| a | sums right: linked | 1 |" in said and "recomputed sums right | 1 of 1 runs of 1 programs" in said
+    assert "equal to the plain driver's |" not in said and "What is not equal" not in said
+
+
+def test_a_workload_that_is_wrong_in_any_of_its_runs_is_counted_and_listed(tmp_path):
+    good = {"plain": "equal", "sublet": "equal", "torture": "equal", "times": 1, "gib": 1.0, "seconds": {}}
+    rows = {"jax": good, "cupy": {**good, "sublet": "fails: why"}, "numba": {"plain": "fails: who"}, "triton": {"plain": "not here: x"}}
+    said = pages_of(tmp_path, {"frameworks": rows})
+    assert "or close | 1 of 3 workloads, tortured 2 times, 2 GiB moved out | all | **short** |" in said
+    assert "- `cupy` (sublet): fails: why" in said and "- `numba` (plain): fails: who" in said and "`triton` (" not in said
+
+
+def in_gpu_suite(script):
+    """What it prints, run beside the suite's modules."""
+    done = subprocess.run([sys.executable, "-c", script], cwd=os.path.join(ROOT, "tests", "gpu"), stdout=subprocess.PIPE,
+                          stderr=subprocess.PIPE, text=True, timeout=20)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_a_run_is_not_compared_with_a_plain_one_that_failed():
+    said = in_gpu_suite("""
+import json, torture
+class Run:
+    def __init__(self, pid, fails=""):
+        self.pid, self.fails, self.events = pid, fails, []
+    def close(self):
+        pass
+    def wait(self, deadline):
+        if self.fails:
+            raise torture.Failure(self.fails)
+    def kill(self):
+        pass
+class Part:
+    deadline = 0
+    def traced(self):
+        return [{"event": "torture", "pid": 1, "bytes": 1}]
+print(json.dumps([torture.compare(Part(), Run(0, fails), {"linked": Run(1)})["linked"]["result"] for fails in ("", "why")]))""")
+    assert said == ["equal", "plain failed: why"]
+
+
+def test_nothing_is_close_to_what_cannot_be_compared():
+    said = in_gpu_suite("""
+import json
+from frameworks import apart, verdict
+far, none = float("inf"), float("nan")
+print(json.dumps([verdict(0.0, far, None), verdict(1e-9, far, None), verdict(far, 1e-9, None), verdict(1e-9, 1e-9, None),
+                  verdict(1e-9, 0.0, None), apart({"a": {"hash": 1, "values": [1.0, none]}}, {"a": {"hash": 2, "values": [1.0, none]}}) == far]))""")
+    assert said[0] == "equal" and said[3] == "close" and said[5]
+    assert all(s.startswith("differs by up to") for s in (said[1], said[2], said[4]))
+
+
+def test_the_list_of_measurements_says_at_which_commit_each_was_made():
+    with open(os.path.join(ROOT, "docs", "measurements", "README.md"), encoding="utf-8") as f:
+        rows = {m.group(1): line for line in f for m in [re.match(r"\| \[([\w-]+)\.md\]", line)] if m}
+    for path in MEASURED:
+        with open(path, encoding="utf-8") as f:
+            found = json.load(f)
+        own, earlier = found["machine"]["commit"], {}
+        for part, machine in found.get("earlier", {}).items():
+            if machine["commit"] != own:
+                earlier.setdefault(machine["commit"], []).append(f"`{part}`")
+        said = own + "".join(f"; {', '.join(parts)}: {commit}" for commit, parts in earlier.items())
+        assert rows[os.path.basename(path)[:-5]].endswith(f"| {said} |\n"), path
+
+
 def test_books_that_are_apart_from_the_card_fall_short(tmp_path):
     def rests(*apart):
         return {"sums": {"rests": {"allocations": {"p": [{"after": "x", "books_mib": 600.0 + d, "nvml_mib": 600.0} for d in apart]}}}}
