@@ -573,8 +573,8 @@ static void green(void)
         TRY(all.cuMemFree_v2(p));
 }
 
-/* What a reset leaves: a handle that the next retain brings to life again. Its second version does
- * not touch the count (measured); the first seems to take one off, so there is one more. */
+/* What a reset leaves: a handle that the next retain brings to life again. The count is as it was
+ * (measured), but whether that retain adds to it is not known: so there is one more. */
 static void reset(CUresult (*reset_it)(CUdevice), CUresult (*release)(CUdevice))
 {
         CUcontext c, again;
