@@ -252,9 +252,21 @@ static void give_way(void)
         else
                 (void)giveway_step(&agent.giveway, core.waiters > 0, bytes, clock_now_ns(),
                                    agent_random());
+        /* What others have opened, or devices write to, stays. */
         for (unsigned i = 0; i < core.gpu_count; i++)
-                if (core.gpus[i].managed)
-                        core.gpus[i].limit = agent.giveway.out ? 0 : UINT64_MAX;
+                core.gpus[i].own_limit = agent.giveway.out ? core.gpus[i].pin_granted : UINT64_MAX;
+}
+
+void agent_come_in(void)
+{
+        struct core_wait w = {.what = "its turn to take memory"};
+
+        core.waiters++;
+        while (agent.giveway.out && !core_passive()) {
+                agent_kick();
+                core_wait(&w, NSEC_PER_SEC);
+        }
+        core.waiters--;
 }
 
 static enum swap_progress agent_swap(void)

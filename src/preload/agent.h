@@ -20,6 +20,9 @@ void agent_stop(void);
 
 /* Something the agent looks at has changed. Cheap when it has been told already. */
 void agent_kick(void);
+/* Where memory has to be taken now: not while this process gives way (giveway.h). core.lock held,
+ * given up meanwhile. */
+void agent_come_in(void);
 /* Figures of this GPU have changed: they are told soon. core.lock held. */
 void agent_figures(struct gpu *g);
 /* Memory that was in a thread's hands may be moved again: the agent may have found nothing else to

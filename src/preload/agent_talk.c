@@ -35,8 +35,9 @@
 #define ALONE_AFTER_NS \
         (10 * NSEC_PER_SEC) /* without a daemon for so long, a running client grows on its own */
 /* A program that allocates little by little changes its figures a million times a second. */
-#define USAGE_SPACING_NS (NSEC_PER_MSEC / 2)
-#define COMMIT_KEEP_NS   NSEC_PER_SEC /* room asked for is about to be used */
+#define USAGE_SPACING_NS  (NSEC_PER_MSEC / 2)
+#define COMMIT_KEEP_NS    NSEC_PER_SEC /* room asked for is about to be used */
+#define ALONE_PATIENCE_NS (2 * NSEC_PER_SEC)
 /* The daemon drops a wish that what it has promised covers; the promise may grow a moment later. */
 #define WANT_AGAIN_NS NSEC_PER_SEC
 
@@ -298,6 +299,13 @@ void agent_gpu_alone(struct gpu *g)
         pin_allowed(g, UINT64_MAX);
 }
 
+static bool daemon_is_required(void)
+{
+        const char *require = getenv("SUBLET_REQUIRE");
+
+        return require && strcmp(require, "1") == 0;
+}
+
 uint32_t agent_random(void)
 {
         uint32_t random = 0;
@@ -320,7 +328,8 @@ static void agent_down(const char *why)
         agent.link = LINK_DOWN;
         agent.backoff_ns = agent.tried && agent.backoff_ns
                                    ? MIN(agent.backoff_ns * 2,
-                                         agent.instance ? BACKOFF_MAX_NS : BACKOFF_ALONE_NS)
+                                         agent.instance || daemon_is_required() ? BACKOFF_MAX_NS
+                                                                                : BACKOFF_ALONE_NS)
                                    : BACKOFF_MIN_NS;
         agent.retry_ns = clock_now_ns() + agent.backoff_ns / 2 + agent_random() % agent.backoff_ns;
 
@@ -339,13 +348,6 @@ static void agent_down(const char *why)
         bound_set(0);
         ipc_disconnected();
         bell_ring(&core.changed);
-}
-
-static bool daemon_is_required(void)
-{
-        const char *require = getenv("SUBLET_REQUIRE");
-
-        return require && strcmp(require, "1") == 0;
 }
 
 static void agent_alone(const char *why)
@@ -433,6 +435,9 @@ static void on_other_release(const char *text)
         agent.link = LINK_REFUSED;
         agent.warned = true;
         agent_alone(text);
+        /* Of several that run, and grew while nobody answered, none may have room for all of it. */
+        if (core.running && !agent_all_is_back())
+                agent_begin_drain(ALONE_PATIENCE_NS);
 }
 
 static void on_refused(const struct wire_message *m)

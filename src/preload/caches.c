@@ -186,6 +186,7 @@ static void ask_python(uint64_t number)
 static void *caches_main(void *unused)
 {
         (void)prctl(PR_SET_NAME, "sublet-caches");
+        (void)core_relax(); /* what it has freed would break a capture of the program's */
         for (;;) {
                 uint32_t heard = bell_listen(&caches.bell);
                 uint64_t number = atomic_load(&caches.request);

@@ -65,9 +65,7 @@ bool hooks_more_room(uint64_t *room);
 struct gpu;
 int hooks_commit(struct gpu *g, uint64_t more);
 
-/* A capture in progress, but for one in relaxed mode or in another thread's own, forbids to
- * allocate and to free, and is over where one tries (measured). The driver knows which there are:
- * what is forbidden in the same cases, and does nothing else, is to look at an event. No lock. */
+/* quiet_capture_forbids(), without the lock. */
 bool hooks_capture_forbids(void);
 
 struct heap_place;

@@ -443,16 +443,42 @@ CUresult hook_cuStreamDestroy_v2(CUstream hStream)
         return real.cuStreamDestroy_v2(hStream);
 }
 
+static void capture_is_over(CUstream stream)
+{
+        CUstreamCaptureMode mode;
+        CUevent probe;
+
+        lock_acquire(&core.lock);
+        probe = quiet_capture_end(stream);
+        lock_release(&core.lock);
+        mode = core_relax();
+        if (probe)
+                (void)real.cuEventDestroy_v2(probe);
+        core_unrelax(mode);
+}
+
 /* From before the capture begins until after it has ended, nothing is asked of any stream: a query
  * from outside would break it. */
 static CUresult capture_begun(CUstream stream, CUresult r)
 {
-        if (r != CUDA_SUCCESS && !core_passive()) {
-                lock_acquire(&core.lock);
-                quiet_capture_end(stream);
-                lock_release(&core.lock);
-        }
+        if (r != CUDA_SUCCESS && !core_passive())
+                capture_is_over(stream);
         return r;
+}
+
+/* Recorded on a stream that is about to capture; NULL: there is none. */
+static CUevent capture_probe(CUstream stream)
+{
+        CUevent e = NULL;
+
+        /* On the legacy stream, which cannot capture, it would break other captures. */
+        if (stream == CU_STREAM_LEGACY || quiet_is_capturing(stream) ||
+            real.cuEventCreate(&e, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS)
+                return NULL;
+        if (real.cuEventRecord(e, stream) == CUDA_SUCCESS)
+                return e;
+        (void)real.cuEventDestroy_v2(e);
+        return NULL;
 }
 
 static void capture_begins(CUstream stream)
@@ -462,9 +488,11 @@ static void capture_begins(CUstream stream)
         CUcontext context = NULL;
 
         if (!core_passive()) {
+                CUevent probe = capture_probe(stream);
+
                 (void)real.cuCtxGetCurrent(&context);
                 lock_acquire(&core.lock);
-                (void)quiet_capture_begin(stream, context);
+                (void)quiet_capture_begin(stream, context, probe);
                 lock_release(&core.lock);
         }
         gate_leave(t);
@@ -483,9 +511,7 @@ static CUresult capture_ended(CUstream stream, CUresult r)
         if (core_passive() || (real.cuStreamIsCapturing(stream, &status) == CUDA_SUCCESS &&
                                status != CU_STREAM_CAPTURE_STATUS_NONE))
                 return r;
-        lock_acquire(&core.lock);
-        quiet_capture_end(stream);
-        lock_release(&core.lock);
+        capture_is_over(stream);
         return r;
 }
 

@@ -131,18 +131,14 @@ static CUresult allocate(struct gpu *g, uint64_t bytes, CUcontext owner, CUdevic
 
 bool hooks_capture_forbids(void)
 {
-        CUstreamCaptureMode mode;
-        CUevent event;
-        CUresult r;
+        bool forbids;
 
-        if (!quiet_capturing() ||
-            real.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS)
+        if (!quiet_capturing())
                 return false;
-        r = real.cuEventQuery(event);
-        mode = core_relax();
-        (void)real.cuEventDestroy_v2(event);
-        core_unrelax(mode);
-        return r == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+        lock_acquire(&core.lock);
+        forbids = quiet_capture_forbids();
+        lock_release(&core.lock);
+        return forbids;
 }
 
 CUresult hook_cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize)

@@ -27,6 +27,7 @@ struct capture {
         CUstream stream;
         CUcontext context;
         const struct gate_thread *thread;
+        CUevent probe; /* was there before it; NULL: none */
 };
 
 static struct context *contexts;
@@ -307,7 +308,7 @@ bool quiet_stream_is_busy(CUstream stream)
 
 /* ---- captures ---- */
 
-int quiet_capture_begin(CUstream stream, CUcontext context)
+int quiet_capture_begin(CUstream stream, CUcontext context, CUevent probe)
 {
         if (capture_count == capture_room) {
                 size_t room = capture_room ? capture_room * 2 : 16;
@@ -318,20 +319,32 @@ int quiet_capture_begin(CUstream stream, CUcontext context)
                 captures = more;
                 capture_room = room;
         }
-        captures[capture_count] =
-                (struct capture){.stream = stream, .context = context, .thread = gate_self};
+        captures[capture_count] = (struct capture){
+                .stream = stream, .context = context, .thread = gate_self, .probe = probe};
         __atomic_store_n(&capture_count, capture_count + 1, __ATOMIC_RELAXED);
         return 0;
 }
 
-void quiet_capture_end(CUstream stream)
+CUevent quiet_capture_end(CUstream stream)
 {
         for (size_t i = capture_count; i-- > 0;)
                 if (captures[i].stream == stream &&
                     (stream != CU_STREAM_PER_THREAD || captures[i].thread == gate_self)) {
+                        CUevent probe = captures[i].probe;
+
                         capture_drop(i);
-                        return;
+                        return probe;
                 }
+        return NULL;
+}
+
+bool quiet_capture_forbids(void)
+{
+        for (size_t i = 0; i < capture_count; i++)
+                if (captures[i].probe)
+                        return real.cuEventQuery(captures[i].probe) ==
+                               CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+        return false;
 }
 
 void quiet_thread_ended(const struct gate_thread *t)

@@ -50,8 +50,15 @@ void quiet_stream_remove(CUstream stream);
 
 /* Captures in progress in this process, by the stream that each began on. While there are any,
  * nothing is asked of streams. */
-int quiet_capture_begin(CUstream stream, CUcontext context); /* 0, -ENOMEM */
-void quiet_capture_end(CUstream stream);
+int quiet_capture_begin(CUstream stream, CUcontext context, CUevent probe); /* 0, -ENOMEM */
+/* Returns its probe, or NULL: the caller's to destroy. Those of streams and threads that end with a
+ * capture on them go with the context. */
+CUevent quiet_capture_end(CUstream stream);
+/* A capture in progress, but for one in relaxed mode or in another thread's own, forbids this
+ * thread to allocate and to free, and is over where it tries (measured). Which there are the driver
+ * knows: what is forbidden in the same cases (measured), and does nothing else, is to query an
+ * event that was recorded before. */
+bool quiet_capture_forbids(void);
 /* A per-thread default stream dies with its thread, and a capture on it. */
 void quiet_thread_ended(const struct gate_thread *t);
 bool quiet_capturing(void);

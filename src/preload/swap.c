@@ -167,6 +167,7 @@ static bool back_gpu(struct gpu *g)
 
 int swap_back_block(struct gpu *g, struct block *b)
 {
+        agent_come_in();
         for (unsigned i = 0; i < b->extent_count; i++) {
                 struct extent *e = &b->extents[i];
                 struct passed shed;

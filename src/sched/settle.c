@@ -264,6 +264,7 @@ static void serve_fixed_on(struct sched *s, struct client *c, unsigned gpu)
                         wake_at(s, a->fixed_since_ns + s->config.grace_ns);
                         return;
                 case FIXED_FITS:
+                        a->fixed_since_ns = s->now_ns; /* it waits for nobody's answer */
                         break;
                 }
         }

@@ -127,7 +127,7 @@ def test_the_daemon_is_replaced_by_another_release_under_evicted_memory(faults):
 def test_two_that_another_release_catches_in_the_middle_of_a_hand_off(faults):
     """Neither has room for all of its memory beside what the other has: one gives way."""
     world = faults(SUBLET_REQUIRE="0", SIMCUDA_BUS="40MB/s")
-    programs = [world.fill(seed, "16MiB") for seed in ("1", "2")]
+    programs = [world.fill(seed, "24MiB") for seed in ("1", "2")]
     with replaced_by_another_release(
             world, programs, lambda: len(clients(world)) == 2 and all(c["evicted"] for c in clients(world)), "a hand-off",
             "runs without sharing"):
@@ -138,7 +138,7 @@ def test_two_that_another_release_catches_in_the_middle_of_a_hand_off(faults):
 
 def test_who_requires_a_daemon_waits_for_one_of_its_own_release(faults):
     world = faults(SIMCUDA_BUS="40MB/s")
-    programs = [world.fill(seed, "16MiB") for seed in ("1", "2")]
+    programs = [world.fill(seed, "24MiB") for seed in ("1", "2")]
     with replaced_by_another_release(
             world, programs, lambda: len(clients(world)) == 2 and all(c["evicted"] for c in clients(world)), "a hand-off",
             "waits for one of its own"):
