@@ -84,6 +84,8 @@ static void api_init(void)
                 return;
         }
         sim.devices = session_device_count(sim.session);
+        for (unsigned d = 0; d < sim.devices; d++)
+                trace_card(d); /* nothing: before exec() this process may have been another one */
         (void)pthread_atfork(NULL, NULL, api_forked);
         (void)atexit(api_leave); /* as the driver: handlers registered later still find it there */
         atomic_store_explicit(&api_state, STATE_READY, memory_order_release);

@@ -101,13 +101,14 @@ static int settings_read(struct settings *ret)
         return 0;
 }
 
-/* Start time of a live process, 0 if there is none. A zombie has given its memory back already,
+/* When a live process began and, 0 where that is not ours to see, where its stack does: exec()
+ * leaves it the first alone. False if there is none. A zombie has given its memory back already,
  * unless it is a main thread that left before the others. */
-static uint64_t process_start(pid_t pid)
+static bool process_look(pid_t pid, uint64_t *ret_start, uint64_t *ret_stack)
 {
         char path[64], text[1024], *field;
         _cleanup_close_ int fd = -EBADF;
-        unsigned long long start = 0;
+        unsigned long long start = 0, stack = 0;
         long threads = 0;
         char state = 0;
         ssize_t n;
@@ -115,20 +116,32 @@ static uint64_t process_start(pid_t pid)
         (void)snprintf(path, sizeof(path), "/proc/%d/task/%d/stat", (int)pid, (int)pid);
         fd = open(path, O_RDONLY | O_CLOEXEC);
         if (fd < 0)
-                return 0;
+                return false;
         n = read(fd, text, sizeof(text) - 1);
         if (n <= 0)
-                return 0;
+                return false;
         text[n] = 0;
         field = strrchr(text, ')'); /* the name may hold anything, brackets too */
         if (!field || sscanf(field + 1,
                              " %c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d "
-                             "%ld %*d %llu",
-                             &state, &threads, &start) != 3)
-                return 0;
+                             "%ld %*d %llu %*s %*s %*s %*s %*s %llu",
+                             &state, &threads, &start, &stack) != 4)
+                return false;
         if (state == 'X' || (state == 'Z' && threads <= 1))
-                return 0;
-        return start;
+                return false;
+        *ret_start = start;
+        *ret_stack = stack;
+        return true;
+}
+
+/* The slot's process is there, and has not called exec(): that gives a card's memory back, as it
+ * closes NVIDIA's devices. */
+static bool slot_process_lives(const struct session_slot *slot)
+{
+        uint64_t start, stack;
+
+        return process_look(slot->pid, &start, &stack) && start == slot->start &&
+               (stack == slot->stack || !stack || !slot->stack);
 }
 
 void segment_lock(struct session_segment *g)
@@ -167,7 +180,7 @@ static unsigned segment_reap(struct session_segment *g)
 
                 if (!slot_live(slot))
                         continue;
-                if (process_start(slot->pid) == slot->start)
+                if (slot_process_lives(slot))
                         live++;
                 else
                         slot_end(g, slot);
@@ -438,7 +451,7 @@ int session_join(bool cuda, struct session **ret_session)
         }
         memset(slot, 0, sizeof(*slot));
         slot->pid = getpid();
-        slot->start = process_start(slot->pid);
+        (void)process_look(slot->pid, &slot->start, &slot->stack);
         slot->cuda = cuda;
         own_name(slot->name);
         atomic_store_explicit(&slot->state, SLOT_LIVE, memory_order_release);

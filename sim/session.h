@@ -4,8 +4,8 @@
  * with '+' alone: open to every user of the machine) holds the cards (capacity, bus, identity) and
  * one slot a process (what it uses, what it moved). Everything that is a sum is computed from the
  * slots, so that a process killed at any instant leaves nothing to repair: whoever looks next ends
- * the slots whose process is gone. Used by the simulated driver, by the simulated NVML and by
- * simcuda-stat. Thread-safe. Errors are -errno. */
+ * the slots whose process is gone, or another program since exec(). Used by the simulated driver,
+ * by the simulated NVML and by simcuda-stat. Thread-safe. Errors are -errno. */
 #pragma once
 
 #include <stdatomic.h>
@@ -82,6 +82,7 @@ struct session_slot {
         _Atomic bool cuda; /* has called cuInit; false: an observer (NVML) */
         pid_t pid;
         uint64_t start; /* of the process, in clock ticks since boot */
+        uint64_t stack; /* where its program's begins; 0: unknown */
         uint64_t ended; /* order of ending, for reuse of the oldest */
         char name[16];
         struct session_use device[SESSION_DEVICES];

@@ -270,7 +270,7 @@ void client_check_gone(struct client *c)
                 c->ended = true;
                 c->ended_ns = now;
         }
-        free_now = measure_is_gone(c->server, c, &sure);
+        free_now = measure_is_gone(c->server, c, c->ended_ns, &sure);
         if (free_now && (sure || now - c->ended_ns >= unsure_ns)) {
                 client_mark_gone(c);
                 return;
@@ -280,6 +280,20 @@ void client_check_gone(struct client *c)
                             (int)c->peer.pid);
         if (arm_timer(c, MIN(20000u * c->gone_checks, 1000000u)) < 0)
                 client_mark_gone(c); /* no timer, no later: better early than never */
+}
+
+/* A library that lives comes back, and as long as it does not the card shows its context; exec()
+ * takes both with it. Where NVML cannot tell, the charge stays as long as the process. */
+void client_check_left(struct client *c)
+{
+        bool sure;
+
+        if (c->fd >= 0 || !c->id || c->ended || c->gone ||
+            !measure_is_gone(c->server, c, c->lost_ns, &sure) || !sure)
+                return;
+        log_info("process %d (%s) lives, and has nothing on a card any more", (int)c->peer.pid,
+                 c->name);
+        client_mark_gone(c);
 }
 
 /* What the process said before it ended (BYE) is read first, some messages at a time as always; not

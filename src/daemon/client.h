@@ -42,7 +42,8 @@ struct client {
         bool gone;      /* and its memory is free: the sweep frees the client */
         unsigned gone_checks;
         unsigned last_words; /* times it was read from after it had ended */
-        uint64_t ended_ns;
+        uint64_t lost_ns;    /* when the connection ended, */
+        uint64_t ended_ns;   /* and the process */
 
         sched_client id;           /* 0: has not attached anything yet */
         struct client *former;     /* this process's record of an earlier connection, while
@@ -88,3 +89,5 @@ void client_close(struct client *c); /* the connection */
 void client_free(struct client *c);
 /* The process has ended: find out whether its memory is free, now or later. */
 void client_check_gone(struct client *c);
+/* From time to time: a process without a connection may have left its memory behind (exec). */
+void client_check_left(struct client *c);

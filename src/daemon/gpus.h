@@ -4,6 +4,7 @@
  * all of them, where there is no NVML) is added when a client first attaches it. */
 #pragma once
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "daemon/config.h"
@@ -21,6 +22,7 @@ struct gpu {
         unsigned n_foreign;
         uint64_t foreign_told; /* to the scheduler */
         unsigned unmeasured;   /* periods without NVML */
+        bool names;            /* NVML has listed a client of ours: it knows them by our numbers */
 };
 
 struct gpus {

@@ -95,7 +95,7 @@ static uint64_t measure_client(struct server *s, struct client *c, unsigned gpu,
         if (sched_account_view(s->sched, c->id, gpu, &v) < 0)
                 return 0;
         if (listing && find_process(n, c->peer.pid, &used) == 0 && used != UINT64_MAX) {
-                acc->named = true;
+                acc->named = s->gpus.list[gpu].names = true;
         } else if (listing && acc->named) {
                 used = 0;
         } else {
@@ -314,15 +314,23 @@ static bool is_listed(const struct look *l, pid_t pid)
         return false;
 }
 
-bool measure_is_gone(struct server *s, struct client *c, bool *ret_sure)
+/* It may have had no time to be seen. But others were, so whoever has a context is listed, unless
+ * he is outside our pid namespace (0). */
+static bool would_be_named(const struct server *s, const struct client *c, unsigned gpu)
+{
+        return s->gpus.list[gpu].names && c->peer.pid > 0;
+}
+
+bool measure_is_gone(struct server *s, struct client *c, uint64_t since_ns, bool *ret_sure)
 {
         bool sure = true, gone = true;
 
         for (unsigned g = 0; g < s->gpus.n; g++) {
                 struct client_account *acc = &c->accounts[g];
+                struct sched_account_view v;
                 const struct look *l;
 
-                if (!c->id || acc->ordinal < 0)
+                if (!c->id || sched_account_view(s->sched, c->id, g, &v) < 0)
                         continue;
                 l = look_at(s, g);
                 if (!l->listing) {
@@ -333,9 +341,10 @@ bool measure_is_gone(struct server *s, struct client *c, bool *ret_sure)
                         acc->named = true;
                         gone = false;
                 }
-                if (l->at_ns < c->ended_ns)
+                if (l->at_ns < since_ns)
                         gone = false; /* it does not say what was left: the next look will */
-                sure = sure && acc->named;
+                sure = sure && (acc->named || (l->at_ns > since_ns + s->config->sched.grace_ns &&
+                                               would_be_named(s, c, g)));
         }
         *ret_sure = sure;
         return gone;

@@ -52,6 +52,7 @@ static void end_connection(struct client *c)
         struct server *s = c->server;
 
         client_close(c);
+        c->lost_ns = clock_now_ns();
         kill_point("lost");
         if (!c->id || c->said_bye) {
                 client_mark_gone(c);
@@ -174,6 +175,8 @@ static int on_measure_timer(sd_event_source *src, uint64_t usec, void *userdata)
         if (s->n_attached)
                 server_want_nvml(s);
         measure_all(s);
+        for (struct client *c = s->clients; c; c = c->next)
+                client_check_left(c);
         neighbours_tick(s);
         session_resume(s);
         if (s->linger)

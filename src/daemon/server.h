@@ -115,9 +115,10 @@ void measure_rise(struct server *s, unsigned gpu);
 uint64_t measure_now(struct server *s, unsigned gpu);
 /* The most that this process can hold of the card now, as NVML shows it; UINT64_MAX: unknown. */
 uint64_t measure_most(struct server *s, const struct client *c, unsigned gpu);
-/* The card shows no memory of this process, as far as can be told; ret_sure: NVML has named this
- * process before, so that its silence now means something. */
-bool measure_is_gone(struct server *s, struct client *c, bool *ret_sure);
+/* The card shows no memory of this process, in a listing later than since_ns, as far as can be
+ * told; ret_sure: NVML has named this process before, or would have by now, so that its silence
+ * means something. */
+bool measure_is_gone(struct server *s, struct client *c, uint64_t since_ns, bool *ret_sure);
 
 /* allowance.c: what a user who is not the daemon's own may hold, over all his clients */
 bool allowance_applies(const struct client *c);

@@ -534,11 +534,20 @@ void heap_withdraw(struct heap *h, struct block *b)
         free(b);
 }
 
-struct block *heap_adopted(const struct heap *h)
+struct block *heap_adopted(const struct heap *h, CUdeviceptr address, uint64_t bytes)
 {
-        for (size_t i = 0; i < h->count; i++)
-                if (h->blocks[i]->kind == BLOCK_ADOPTED && !h->blocks[i]->dying)
-                        return h->blocks[i];
+        size_t before = heap_locate(h, address);
+
+        for (size_t i = before == h->count ? 0 : before; i < h->count; i++) {
+                struct block *b = h->blocks[i];
+                bool starts = b->address >= address;
+
+                if (starts && b->address - address >= bytes)
+                        break;
+                if (b->kind == BLOCK_ADOPTED && !b->dying &&
+                    (starts || address - b->address < b->bytes))
+                        return b;
+        }
         return NULL;
 }
 

@@ -168,8 +168,9 @@ int heap_adopt(struct heap *h, CUdeviceptr address, uint64_t bytes, CUcontext ow
 /* A block of managed memory leaves the books and is deleted. The figures stay as they are: it is
  * the caller who knows when the driver has the memory back. */
 void heap_withdraw(struct heap *h, struct block *b);
-/* One of the program's own blocks of managed memory; NULL: there is none (left). */
-struct block *heap_adopted(const struct heap *h);
+/* One of the program's own blocks of managed memory that these bytes touch (0 and UINT64_MAX: all);
+ * NULL: there is none (left). */
+struct block *heap_adopted(const struct heap *h, CUdeviceptr address, uint64_t bytes);
 
 /* Memory for a handle of the program, of a multiple of HEAP_GRANULARITY. 0, -ENOSPC or -ENOMEM. */
 int heap_create(struct heap *h, uint64_t bytes, struct handle *handle, uint64_t max,

@@ -76,12 +76,12 @@ bool hooks_grow(struct gpu *g, uint64_t more)
                 return true;
         if (pool_reclaim(g, more))
                 return true;
-        if (!heap_adopted(&g->heap))
+        if (!heap_adopted(&g->heap, 0, UINT64_MAX))
                 return false;
         lock_release(&core.lock);
         home_find_out(g);
         lock_acquire(&core.lock);
-        adopted = heap_adopted(&g->heap);
+        adopted = heap_adopted(&g->heap, 0, UINT64_MAX);
         if (!adopted || home_answer(&g->home) != HOME_LEAVES)
                 return false; /* what stays on the card is no room for others */
         swap_disown(g, adopted);

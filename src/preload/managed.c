@@ -11,6 +11,7 @@
 #include "preload/gate.h"
 #include "preload/hooks.h"
 #include "preload/mode.h"
+#include "preload/swap.h"
 
 /* Only where processor and GPU may use it at the same time can it be sent home in between. */
 static bool can_send_home(CUdevice device)
@@ -97,4 +98,34 @@ CUresult hook_cuMemAllocManaged(CUdeviceptr *dptr, size_t bytesize, unsigned int
             real.cuCtxGetCurrent(&owner) == CUDA_SUCCESS)
                 adopt(g, *dptr, bytesize, owner);
         return r;
+}
+
+/* "Any read accesses from any processor to this region will create a read-only copy of at least the
+ * accessed pages in that processor's memory. Additionally, if cuMemPrefetchAsync is called on this
+ * region, it will create a read-only copy of the data on the destination processor." */
+static CUresult advised(CUresult r, CUdeviceptr address, uint64_t bytes, CUmem_advise advice)
+{
+        struct block *b;
+
+        if (r != CUDA_SUCCESS || advice != CU_MEM_ADVISE_SET_READ_MOSTLY || core_passive())
+                return r;
+        lock_acquire(&core.lock);
+        for (unsigned i = 0; i < core.gpu_count; i++)
+                while ((b = heap_adopted(&core.gpus[i].heap, address, bytes)))
+                        swap_disown(&core.gpus[i], b);
+        lock_release(&core.lock);
+        return r;
+}
+
+CUresult hook_cuMemAdvise(CUdeviceptr ptr, size_t count, CUmem_advise advice, CUdevice device)
+{
+        (void)core_setup();
+        return advised(real.cuMemAdvise(ptr, count, advice, device), ptr, count, advice);
+}
+
+CUresult hook_cuMemAdvise_v2(CUdeviceptr ptr, size_t count, CUmem_advise advice,
+                             CUmemLocation location)
+{
+        (void)core_setup();
+        return advised(real.cuMemAdvise_v2(ptr, count, advice, location), ptr, count, advice);
 }

@@ -7,7 +7,11 @@
  *
  * Only where the room really comes free (home.h). Where it does not, or as long as it is not known,
  * managed memory stays in the books as backed and is not moved: who needs the room waits until it
- * is freed, or until it is known. */
+ * is freed, or until it is known.
+ *
+ * Nor where the program says that it will be read mostly: then what is sent somewhere stays where
+ * it was as well. Memory of its own is left to the driver from then on; what the mode has made is
+ * not, for the heap has to know where it is. */
 #pragma once
 
 #include <stdint.h>

@@ -8,6 +8,7 @@
  *   prefetch      all of it to the card               home    all of it to the host
  *   touch         the processor reads a word of each 64 KiB of the first chunk
  *   copies        fills, copies and writes values in the last chunk, by the card, and undoes it
+ *   mostly        it will be read mostly: the end of the first chunk, the beginning of the second
  *   alloc SIZE    ordinary memory besides             refuse SIZE  the same, too much of it
  *   end           (so does the end of stdin) */
 #include <stdio.h>
@@ -127,6 +128,10 @@ static bool obey(const char *line)
                             first_word(mine.chunk, i) * mine.factor + mine.sum)
                                 program_fail(PROGRAM_EXIT_WRONG, "word %llu",
                                              (unsigned long long)i);
+        } else if (!strcmp(line, "mostly")) {
+                TRY(cu.MemAdvise(mine.chunk[0].at + mine.words * 4, mine.words * 4,
+                                 CU_MEM_ADVISE_SET_READ_MOSTLY, 0));
+                TRY(cu.MemAdvise(mine.chunk[1].at, 4096, CU_MEM_ADVISE_SET_READ_MOSTLY, 0));
         } else if (!strcmp(line, "copies")) {
                 copies();
         } else if (!strncmp(line, "alloc ", 6) && units_parse_size(line + 6, &bytes) == 0) {

@@ -512,6 +512,23 @@ def test_clients_that_come_back_are_not_strangers(card, daemon, client):
     assert set(seen) == {0}
 
 
+def test_a_lost_connection_keeps_the_charge_while_the_card_lists_the_process(card, daemon, client):
+    """Stopped, say: it cannot come back now."""
+    d = daemon(**card)
+    c = client(env=card).connect()
+    c.hello()
+    c.send("ATTACH", 0, total_bytes=256 * MIB, uuid=nvml_uuid(d))
+    c.expect("LIMIT")
+    c.take(100 * MIB)
+    wait_for(lambda: d.client(c.process.pid)["fixed"] >= 100 * MIB, what="the measure")
+    c.disconnect()
+    wait_for(lambda: "lost" in d.client(c.process.pid)["flags"], what="loss")
+    c.process.send_signal(signal.SIGSTOP)
+    since = d.status()["uptime_s"]
+    wait_for(lambda: d.status()["uptime_s"] > since + 2.5, what="some looks at the card")
+    assert d.client(c.process.pid)["fixed"] >= 100 * MIB
+
+
 # ---- hostile input ----
 
 

@@ -98,6 +98,32 @@ def test_require_waits_for_a_daemon(world):
     world.check_sums(p)
 
 
+@pytest.mark.parametrize("seen, grace", [(True, "1h"), (False, "500ms")])
+def test_a_program_that_becomes_another_one_leaves_the_card(world, seen, grace):
+    """exec() without fork: the process lives on, and the driver has its memory back. seen: by the daemon, before."""
+    world.start_daemon(config={"grace": grace})
+    p = world.program("hold", "--bytes", "90MiB", "--block", "6MiB", stdin=subprocess.PIPE)
+    p.await_event("filled")
+    since = world.status()["uptime_s"]
+    wait_for(lambda: not seen or world.status()["uptime_s"] > since + 1.5, 20, "the daemon to look at the card")
+    p.become("sleep 1000")
+    world.check_sums(world.program("fill", "--bytes", "90MiB", "--block", "6MiB").ok(40))
+    assert p.running() and p.pid not in world.clients()
+
+
+def test_a_program_that_becomes_another_one_of_cuda_counts_once(shared):
+    p = shared.program("hold", "--bytes", "90MiB", "--block", "6MiB", stdin=subprocess.PIPE)
+    p.await_event("filled")
+    p.become(os.path.join(BUILD, "programs", "fill"), "--bytes", "60MiB", "--block", "4MiB", "--until", shared.path("end"))
+    p.await_event("round")
+    clients = shared.status()["gpus"][0]["clients"]
+    assert [c["pid"] for c in clients] == [p.pid] and clients[0]["allocated"] < 80 << 20, clients
+    other = fill(shared, "2", mib=60)
+    other.await_event("round")
+    end(shared, p, other)
+    assert not shared.clients()
+
+
 def test_a_stopped_client_does_not_stop_the_others(make_world):
     world = make_world()
     world.start_daemon(config={"quantum": "200ms", "grace": "500ms"})

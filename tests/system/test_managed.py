@@ -307,6 +307,25 @@ def test_managed_memory_is_not_given_up_for_what_could_never_be(shared):
     finish(p)
 
 
+def test_managed_memory_that_is_read_mostly_is_the_drivers(shared):
+    """A prefetch to the host would leave the card's copy where it is. What the advice touches is out of the books; the rest
+    gives way as before."""
+    p = shared.program("managed", "--bytes", 10 * GIB, "--block", 2 * GIB, stdin=subprocess.PIPE)
+    p.await_event("ready")
+    p.order("init")
+    p.order("run")
+    wait_for(lambda: shared.clients()[p.pid]["allocated"] == 10 * GIB, 20, "all of it to be in the books")
+    p.order("mostly")
+    wait_for(lambda: shared.clients()[p.pid]["allocated"] == 6 * GIB, 20, "two chunks of five to be out of the books")
+    wait_for(lambda: shared.status()["gpus"][0]["foreign"] == 4 * GIB, 20, "them to be somebody else's")
+    q = shared.program("fill", "--bytes", "70MiB", "--block", "4MiB", "--rounds", "20").ok()
+    shared.check_sums(q)
+    n = moved(shared, p)
+    assert n["evictions"] == 0 and 0 < n["managed_d2h_bytes"] <= 6 * GIB
+    p.order("run")
+    finish(p)
+
+
 # ---- under sublet: the mode that makes everything of managed memory ----
 
 @pytest.fixture

@@ -154,6 +154,11 @@ class Program:
 
         return wait_for(look, 90, f"{self.name} to answer {line!r}")[0]
 
+    def become(self, *command):
+        """Has `hold` exec something else."""
+        self.process.stdin.write(("become " + " ".join(str(word) for word in command) + "\n").encode())
+        self.process.stdin.flush()
+
     def finish(self):
         """End of stdin, then as ok()."""
         self.process.stdin.close()

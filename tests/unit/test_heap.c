@@ -383,7 +383,7 @@ static void a_programs_own_managed_memory_is_counted_where_it_lies(void **state)
 
         assert_int_equal(heap_adopt(h, 0x5000000, 30 * MIB, OWNER, most, &cost), -ENOSPC);
         assert_int_equal(cost, 30 * MIB);
-        assert_null(heap_adopted(h));
+        assert_null(heap_adopted(h, 0, UINT64_MAX));
         assert_int_equal(heap_adopt(h, 0x5000000, 7 * MIB + 1, OWNER, most, &cost), 0);
         assert_int_equal(h->allocated, 13 * MIB + 1);
         assert_int_equal(h->managed_bytes, 7 * MIB + 1);
@@ -391,9 +391,31 @@ static void a_programs_own_managed_memory_is_counted_where_it_lies(void **state)
         assert_int_equal(place.start, 0x5000000);
         assert_int_equal(place.block->kind, BLOCK_ADOPTED);
         assert_false(heap_find(h, 0x5000000 + 7 * MIB + 1, &place));
-        assert_ptr_equal(heap_adopted(h), place.block);
+        assert_ptr_equal(heap_adopted(h, 0, UINT64_MAX), place.block);
         assert_true(heap_find(h, ours, &place));
         assert_false(place.block->managed);
+}
+
+static void a_programs_own_managed_memory_is_found_by_what_touches_it(void **state)
+{
+        const CUdeviceptr first = 0x5000000, second = 0x6000000;
+        struct heap *h = *state;
+        struct heap_place a, b;
+        uint64_t cost;
+
+        (void)take(h, 5 * MIB);
+        assert_int_equal(heap_adopt(h, first, 4 * MIB, OWNER, UINT64_MAX, &cost), 0);
+        assert_int_equal(heap_adopt(h, second, 4 * MIB, OWNER, UINT64_MAX, &cost), 0);
+        assert_true(heap_find(h, first, &a) && heap_find(h, second, &b));
+        assert_null(heap_adopted(h, first - MIB, MIB));
+        assert_ptr_equal(heap_adopted(h, first - MIB, MIB + 1), a.block);
+        assert_ptr_equal(heap_adopted(h, first + 4 * MIB - 1, 1), a.block);
+        assert_null(heap_adopted(h, first + 4 * MIB, second - first - 4 * MIB));
+        assert_ptr_equal(heap_adopted(h, first + 4 * MIB, second - first), b.block);
+        a.block->dying = true;
+        assert_ptr_equal(heap_adopted(h, first, second), b.block);
+        assert_null(heap_adopted(h, first, 4 * MIB));
+        assert_null(heap_adopted(h, UINT64_MAX - MIB, MIB));
 }
 
 static void check_item(struct heap *h, const struct item *it)
@@ -465,6 +487,7 @@ int main(void)
                 HEAP_TEST(nothing_is_taken_past_the_maximum_and_the_missing_bytes_are_named),
                 HEAP_TEST(managed_memory_is_asked_for_whole_and_leaves_whole),
                 HEAP_TEST(a_programs_own_managed_memory_is_counted_where_it_lies),
+                HEAP_TEST(a_programs_own_managed_memory_is_found_by_what_touches_it),
                 HEAP_TEST(small_allocations_never_take_a_tenth_more_than_they_are),
                 HEAP_TEST(only_pages_with_something_in_them_are_live),
                 HEAP_TEST(a_pools_block_counts_what_is_in_use),

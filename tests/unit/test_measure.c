@@ -11,9 +11,10 @@
 
 static struct {
         uint64_t foreign; /* on the card */
-        unsigned listings, told_fixed, told_foreign;
+        unsigned listed, listings, told_fixed, told_foreign;
         uint64_t foreign_told;
 } now;
+static const struct config config = {.sched.grace_ns = 5 * NSEC_PER_SEC};
 static struct server server;
 static struct client clients[CLIENTS];
 
@@ -30,9 +31,9 @@ int nvml_processes(const struct nvml *n, unsigned gpu, unsigned max, struct nvml
                    unsigned *ret_n)
 {
         now.listings++;
-        for (unsigned i = 0; i < CLIENTS; i++)
+        for (unsigned i = 0; i < now.listed; i++)
                 ret_list[i] = (struct nvml_process){1000 + i, MIB};
-        *ret_n = CLIENTS;
+        *ret_n = now.listed;
         return 0;
 }
 
@@ -86,6 +87,8 @@ static int begin(void **state)
         memset(&server, 0, sizeof(server));
         memset(&now, 0, sizeof(now));
         memset(clients, 0, sizeof(clients));
+        now.listed = CLIENTS;
+        server.config = &config;
         server.nvml = (struct nvml *)&now; /* not looked into */
         server.gpus.n = 1;
         server.gpus.list[0].total_bytes = TOTAL;
@@ -134,8 +137,47 @@ static void many_ends_are_looked_up_at_once(void **state)
         bool sure;
 
         for (unsigned i = 0; i < CLIENTS; i++)
-                assert_false(measure_is_gone(&server, &clients[i], &sure));
+                assert_false(measure_is_gone(&server, &clients[i], 0, &sure));
         assert_in_range(now.listings, 1, CLIENTS / 10);
+}
+
+/* With a look that is newer than all others. */
+static bool is_gone(struct client *c, uint64_t ago_ns)
+{
+        const struct timespec look = {.tv_nsec = 11 * (long)NSEC_PER_MSEC};
+        bool sure, gone;
+
+        (void)nanosleep(&look, NULL);
+        gone = measure_is_gone(&server, c, clock_now_ns() - ago_ns, &sure);
+        return gone && sure;
+}
+
+static void whom_nvml_names_no_longer_is_gone(void **state)
+{
+        struct client *c = &clients[CLIENTS - 1];
+
+        measure_all(&server);
+        assert_false(is_gone(c, 0));
+        now.listed--;
+        assert_true(is_gone(c, 0));
+        assert_false(is_gone(&clients[0], 2 * config.sched.grace_ns));
+}
+
+/* Of who was never seen it says something after a while, and only where it speaks of others as we
+ * do: in a container it may list nobody, or by other numbers. */
+static void whom_nvml_has_never_named_is_gone_if_others_are_named(void **state)
+{
+        struct client *c = &clients[CLIENTS - 1];
+
+        now.listed = 0;
+        measure_all(&server);
+        assert_false(is_gone(c, 2 * config.sched.grace_ns));
+        now.listed = CLIENTS - 1;
+        measure_all(&server);
+        assert_false(is_gone(c, config.sched.grace_ns / 2));
+        assert_true(is_gone(c, 2 * config.sched.grace_ns));
+        c->peer.pid = 0;
+        assert_false(is_gone(c, 2 * config.sched.grace_ns));
 }
 
 int main(void)
@@ -144,6 +186,9 @@ int main(void)
                 cmocka_unit_test_setup(fixed_bytes_are_told_when_they_have_changed, begin),
                 cmocka_unit_test_setup(what_was_short_is_forgotten_at_the_next_look, begin),
                 cmocka_unit_test_setup(many_ends_are_looked_up_at_once, begin),
+                cmocka_unit_test_setup(whom_nvml_names_no_longer_is_gone, begin),
+                cmocka_unit_test_setup(whom_nvml_has_never_named_is_gone_if_others_are_named,
+                                       begin),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);
