@@ -273,8 +273,7 @@ static void serve_fixed_on(struct sched *s, struct client *c, unsigned gpu)
                 return;
         }
         if (more > ledger_free(g) || (more && g->head)) {
-                /* As with those who wait to run: what those who do not answer hold is not kept for.
-                 */
+                /* As with those who wait to run: not kept for what those hold who do not answer. */
                 uint64_t others = g->immovable - (client_immovable(s, c) ? account_movable(a) : 0);
 
                 if (!g->head && g->fixed + more + others + account_movable(a) <= gpu_usable(g)) {
