@@ -56,25 +56,31 @@ static int parse_quantum(struct config *c, size_t offset, const char *text)
         return 0;
 }
 
-static int parse_quantum_or_auto(struct config *c, size_t offset, const char *text)
+/* auto is 0 in sched_config. */
+static bool take_auto(struct config *c, size_t offset, const char *text)
 {
         if (strcmp(text, "auto") != 0)
-                return parse_quantum(c, offset, text);
+                return false;
         *(uint64_t *)field(c, offset) = 0;
-        return 0;
+        return true;
 }
 
-/* auto is 0 in sched_config; an explicit zero is not a duration anybody means. */
+static int parse_quantum_or_auto(struct config *c, size_t offset, const char *text)
+{
+        return take_auto(c, offset, text) ? 0 : parse_quantum(c, offset, text);
+}
+
+/* An explicit zero is not a duration anybody means. */
 static int parse_duration_or_auto(struct config *c, size_t offset, const char *text)
 {
-        uint64_t ns = 0;
-        int r = 0;
+        uint64_t ns;
+        int r;
 
-        if (strcmp(text, "auto") != 0) {
-                r = units_parse_duration(text, &ns);
-                if (r == 0 && ns == 0)
-                        r = -EINVAL;
-        }
+        if (take_auto(c, offset, text))
+                return 0;
+        r = units_parse_duration(text, &ns);
+        if (r == 0 && ns == 0)
+                r = -EINVAL;
         if (r == 0)
                 *(uint64_t *)field(c, offset) = ns;
         return r;

@@ -242,7 +242,8 @@ static void give_way(void)
 {
         uint64_t bytes = 0;
 
-        if (agent.link != LINK_REFUSED || core.running || torture_holds() || overflow_holds())
+        if (agent.link != LINK_REFUSED || core.running || agent.revoking || torture_holds() ||
+            overflow_holds())
                 return;
         /* What is on its way in may take long; that more stays than was tried is no progress. */
         for (unsigned i = 0; i < core.gpu_count; i++)

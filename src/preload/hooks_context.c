@@ -451,9 +451,10 @@ static void capture_is_over(CUstream stream)
         lock_acquire(&core.lock);
         probe = quiet_capture_end(stream);
         lock_release(&core.lock);
+        if (!probe)
+                return;
         mode = core_relax();
-        if (probe)
-                (void)real.cuEventDestroy_v2(probe);
+        (void)real.cuEventDestroy_v2(probe);
         core_unrelax(mode);
 }
 

@@ -472,14 +472,20 @@ def test_the_use_of_others_lowers_the_capacity(card, daemon, client):
     wait_for(lambda: d.gpu()["foreign"] == 0, what="their return")
 
 
-def test_a_clients_own_overhead_is_its_fixed_bytes(card, daemon, client):
-    d = daemon(**card)
-    c = client(env=card).connect()
+def attached_with(d, c, taken):
+    """A client that holds so much of the card, as the daemon has measured."""
+    c.connect()
     c.hello()
     c.send("ATTACH", 0, total_bytes=256 * MIB, uuid=nvml_uuid(d))
     c.expect("LIMIT")
-    c.take(10 * MIB)
-    wait_for(lambda: d.client(c.process.pid)["fixed"] >= 10 * MIB, what="the measure")
+    c.take(taken)
+    wait_for(lambda: d.client(c.process.pid)["fixed"] >= taken, what="the measure")
+    return c
+
+
+def test_a_clients_own_overhead_is_its_fixed_bytes(card, daemon, client):
+    d = daemon(**card)
+    c = attached_with(d, client(env=card), 10 * MIB)
     assert d.gpu()["foreign"] == 0, "its bytes are not a stranger's"
     c.kill()
     wait_for(lambda: not d.gpu()["clients"], what="its end")
@@ -488,12 +494,7 @@ def test_a_clients_own_overhead_is_its_fixed_bytes(card, daemon, client):
 
 def test_clients_that_come_back_are_not_strangers(card, daemon, client):
     d = daemon(**card)
-    c = client(env=card).connect()
-    c.hello()
-    c.send("ATTACH", 0, total_bytes=256 * MIB, uuid=nvml_uuid(d))
-    c.expect("LIMIT")
-    c.take(100 * MIB)
-    wait_for(lambda: d.client(c.process.pid)["fixed"] >= 100 * MIB, what="the measure")
+    c = attached_with(d, client(env=card), 100 * MIB)
 
     def crash_and_return():
         nonlocal d
@@ -515,12 +516,7 @@ def test_clients_that_come_back_are_not_strangers(card, daemon, client):
 def test_a_lost_connection_keeps_the_charge_while_the_card_lists_the_process(card, daemon, client):
     """Stopped, say: it cannot come back now."""
     d = daemon(**card)
-    c = client(env=card).connect()
-    c.hello()
-    c.send("ATTACH", 0, total_bytes=256 * MIB, uuid=nvml_uuid(d))
-    c.expect("LIMIT")
-    c.take(100 * MIB)
-    wait_for(lambda: d.client(c.process.pid)["fixed"] >= 100 * MIB, what="the measure")
+    c = attached_with(d, client(env=card), 100 * MIB)
     c.disconnect()
     wait_for(lambda: "lost" in d.client(c.process.pid)["flags"], what="loss")
     c.process.send_signal(signal.SIGSTOP)

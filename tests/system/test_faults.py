@@ -88,13 +88,19 @@ def clients(world):
     return (world.looked() or {}).get("clients", [])
 
 
+def in_the_middle(world):
+    """Of a hand-off between two."""
+    found = clients(world)
+    return len(found) == 2 and all(c["evicted"] for c in found)
+
+
 def rounds(programs):
     return sum(len(p.events("round")) for p in programs)
 
 
 @pytest.fixture
 def faults():
-    """bus slows hand-offs down, so that one can be met in its middle."""
+    """Worlds with a daemon. A slow SIMCUDA_BUS lets a hand-off be met in its middle."""
     with contextlib.ExitStack() as made:
         def make(**env):
             world = FaultWorld(**env)
@@ -128,9 +134,7 @@ def test_two_that_another_release_catches_in_the_middle_of_a_hand_off(faults):
     """Neither has room for all of its memory beside what the other has: one gives way."""
     world = faults(SUBLET_REQUIRE="0", SIMCUDA_BUS="40MB/s")
     programs = [world.fill(seed, "24MiB") for seed in ("1", "2")]
-    with replaced_by_another_release(
-            world, programs, lambda: len(clients(world)) == 2 and all(c["evicted"] for c in clients(world)), "a hand-off",
-            "runs without sharing"):
+    with replaced_by_another_release(world, programs, lambda: in_the_middle(world), "a hand-off", "runs without sharing"):
         before = rounds(programs)
         wait_for(lambda: rounds(programs) > before + 1, 60, "one of the two to run")
         end_well(world, programs)
@@ -139,11 +143,9 @@ def test_two_that_another_release_catches_in_the_middle_of_a_hand_off(faults):
 def test_who_requires_a_daemon_waits_for_one_of_its_own_release(faults):
     world = faults(SIMCUDA_BUS="40MB/s")
     programs = [world.fill(seed, "24MiB") for seed in ("1", "2")]
-    with replaced_by_another_release(
-            world, programs, lambda: len(clients(world)) == 2 and all(c["evicted"] for c in clients(world)), "a hand-off",
-            "waits for one of its own"):
-        before = rounds(programs)
+    with replaced_by_another_release(world, programs, lambda: in_the_middle(world), "a hand-off", "waits for one of its own"):
+        pass
     world.daemon_up()
-    wait_for(lambda: rounds(programs) > before + 4, 60, "both to go on in turns")
+    world.go_on(programs)
     assert all(p.err().count("waits for one of its own") == 1 for p in programs)
     world.end(programs)

@@ -70,7 +70,7 @@ static bool move(struct side *s, uint64_t needs, uint64_t *free_bytes, uint64_t 
         if (out && s->has > 0) {
                 s->has--;
                 ++*free_bytes;
-        } else if (!out && s->has<needs && * free_bytes> 0) {
+        } else if (!out && *free_bytes > 0 && s->has < needs) {
                 s->has++;
                 --*free_bytes;
         }
