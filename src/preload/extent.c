@@ -67,13 +67,14 @@ int extent_export(const struct extent *e)
                        : -EBADF;
 }
 
-void extent_release(const struct extent *e)
+CUresult extent_release(const struct extent *e)
 {
         CUresult r = real.cuMemRelease(e->handle);
 
         if (r != CUDA_SUCCESS)
                 log_debug("cuMemRelease of %llu bytes: CUDA error %d", (unsigned long long)e->bytes,
                           (int)r);
+        return r;
 }
 
 /* The node is the GPU's; where the driver may not place memory (a container that hides the policy:
@@ -148,13 +149,14 @@ void extent_allow(struct extent *e, uint32_t peers)
         e->peers = peers;
 }
 
-static void extent_unmap_at(const struct extent *e, CUdeviceptr at)
+static CUresult extent_unmap_at(const struct extent *e, CUdeviceptr at)
 {
         CUresult r = real.cuMemUnmap(at, e->bytes);
 
         if (r != CUDA_SUCCESS)
                 log_debug("cuMemUnmap of %llu bytes: CUDA error %d", (unsigned long long)e->bytes,
                           (int)r);
+        return r;
 }
 
 CUresult extent_open(struct gpu *g, const struct extent *e, unsigned window, CUdeviceptr *ret_at)
@@ -178,7 +180,7 @@ CUresult extent_open(struct gpu *g, const struct extent *e, unsigned window, CUd
 void extent_close(const struct extent *e, CUdeviceptr *at)
 {
         if (*at && *at != extent_address(e))
-                extent_unmap_at(e, *at);
+                (void)extent_unmap_at(e, *at);
         *at = 0;
 }
 
@@ -188,14 +190,19 @@ static const struct mapping *extent_mappings(const struct extent *e)
         return e->block->handle ? e->block->handle->mappings : NULL;
 }
 
-static void extent_unplace(const struct extent *e, const struct mapping *end)
+static CUresult extent_unplace(const struct extent *e, const struct mapping *end)
 {
-        if (e->block->kind != BLOCK_HANDLE) {
-                extent_unmap_at(e, e->address);
-                return;
+        CUresult r = CUDA_SUCCESS;
+
+        if (e->block->kind != BLOCK_HANDLE)
+                return extent_unmap_at(e, e->address);
+        for (const struct mapping *m = extent_mappings(e); m != end; m = m->next) {
+                CUresult left = extent_unmap_at(e, m->at.address + e->offset);
+
+                if (r == CUDA_SUCCESS)
+                        r = left;
         }
-        for (const struct mapping *m = extent_mappings(e); m != end; m = m->next)
-                extent_unmap_at(e, m->at.address + e->offset);
+        return r;
 }
 
 CUresult extent_place(const struct gpu *g, const struct extent *e)
@@ -220,7 +227,7 @@ CUresult extent_place(const struct gpu *g, const struct extent *e)
                 }
         }
         if (r != CUDA_SUCCESS)
-                extent_unplace(e, m);
+                (void)extent_unplace(e, m);
         return r;
 }
 
@@ -233,7 +240,7 @@ CUresult extent_map_host(const struct gpu *g, struct extent *e)
         e->peers = __atomic_load_n(&g->peers, __ATOMIC_RELAXED);
         r = extent_map_at(g, e, e->address);
         if (r != CUDA_SUCCESS)
-                extent_release(e);
+                (void)extent_release(e);
         return r;
 }
 
@@ -242,18 +249,18 @@ CUresult extent_exchange(const struct gpu *g, struct extent *e, struct extent *o
         const struct extent old = *e;
         CUresult r;
 
-        extent_unmap_at(other, other->address);
-        extent_unmap_at(e, e->address);
+        (void)extent_unmap_at(other, other->address);
+        (void)extent_unmap_at(e, e->address);
         e->handle = other->handle;
         e->peers = other->peers;
         r = extent_map_at(g, e, e->address);
         if (r == CUDA_SUCCESS) {
                 e->adopted = false;
-                extent_release(&old);
+                (void)extent_release(&old);
                 return r;
         }
         e->handle = old.handle;
-        extent_release(other);
+        (void)extent_release(other);
         return extent_map_at(g, e, e->address) == CUDA_SUCCESS ? r : CUDA_ERROR_UNKNOWN;
 }
 
@@ -273,16 +280,19 @@ CUresult extent_map(const struct gpu *g, struct extent *e, int passed_fd)
         }
         r = extent_place(g, e);
         if (r != CUDA_SUCCESS)
-                extent_release(e);
+                (void)extent_release(e);
         return r;
 }
 
-void extent_unmap(const struct extent *e)
+CUresult extent_unmap(const struct extent *e)
 {
+        CUresult unplaced, released;
+
         if (e->managed)
-                return;
-        extent_unplace(e, NULL);
-        extent_release(e);
+                return CUDA_SUCCESS;
+        unplaced = extent_unplace(e, NULL);
+        released = extent_release(e);
+        return unplaced != CUDA_SUCCESS ? unplaced : released;
 }
 
 /* ---- memory of our own in the place of another's ---- */
@@ -312,10 +322,10 @@ static CUresult extent_swap(const struct gpu *g, struct extent *e, const struct 
         struct extent old = *e;
         CUresult r;
 
-        extent_unmap_at(e, e->address);
+        (void)extent_unmap_at(e, e->address);
         r = extent_map_at(g, fresh, e->address);
         if (r == CUDA_SUCCESS) {
-                extent_release(&old);
+                (void)extent_release(&old);
                 e->handle = fresh->handle;
                 e->adopted = false;
         } else if (extent_map_at(g, &old, e->address) != CUDA_SUCCESS) {
@@ -340,14 +350,14 @@ int extent_replace(const struct gpu *g, struct extent *e)
         r = extent_map_at(g, &fresh, aside);
         if (r == CUDA_SUCCESS) {
                 r = extent_copy(g, aside, e);
-                extent_unmap_at(e, aside);
+                (void)extent_unmap_at(e, aside);
         }
         if (r == CUDA_SUCCESS)
                 r = extent_swap(g, e, &fresh);
         (void)real.cuMemAddressFree(aside, e->bytes);
 release:
         if (r != CUDA_SUCCESS)
-                extent_release(&fresh);
+                (void)extent_release(&fresh);
 relaxed:
         core_unrelax(mode);
         return r == CUDA_SUCCESS ? 0 : -ENOMEM;

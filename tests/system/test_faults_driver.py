@@ -160,3 +160,17 @@ def test_a_card_that_vanishes(shared):
     assert late.wait(60) == 4, late.report()
     assert shared.daemon.running()
     assert shared.sublet("status").returncode == 0
+
+
+@pytest.mark.parametrize("call", [1, 2, 4])
+def test_a_card_that_vanishes_while_memory_is_given_back(shared, call):
+    """What is not given back any more is nobody's; its owner hears of it with its next call."""
+    idle = shared.program("hold", "--bytes", "32MiB", stdin=subprocess.PIPE, SIMCUDA_FAIL=f"cuMemUnmap:{call}:lost")
+    idle.await_event("filled")
+    other = fill(shared, "1", 100)
+    assert other.wait(60) == 4, other.report()
+    assert idle.running()
+    idle.process.stdin.close()
+    assert idle.wait(60) == 4, idle.report()
+    wait_for(lambda: not shared.clients(), 20, "the daemon to forget them")
+    assert shared.daemon.running()
