@@ -13,6 +13,7 @@
 #include "base/macros.h"
 #include "objects.h"
 #include "sim.h"
+#include "trace.h"
 
 #define FAULTS_MAX 16
 
@@ -149,8 +150,10 @@ int fault_setup(void)
 static void fault_lose_card(void)
 {
         CUcontext c = context_current();
+        unsigned device = c ? c->device : 0;
 
-        atomic_store(&session_device(sim.session, c ? c->device : 0)->lost, true);
+        trace_lost(device); /* first: the line comes before whatever comes of it */
+        atomic_store(&session_device(sim.session, device)->lost, true);
 }
 
 static CUresult fault_act(const struct fault *f)

@@ -32,6 +32,12 @@ int trace_setup(void)
 }
 
 /* Locked. */
+static void put(const char *line, int length)
+{
+        if (write(trace_fd, line, (size_t)length) < 0)
+                sim_say("SIMCUDA_TRACE: %s", strerror(errno));
+}
+
 static void say(unsigned device)
 {
         uint64_t charged = session_charged(sim.session, device);
@@ -46,8 +52,7 @@ static void say(unsigned device)
                      (unsigned long long)has[device].created,
                      (unsigned long long)has[device].imported,
                      (unsigned long long)has[device].graphs);
-        if (write(trace_fd, line, (size_t)n) < 0)
-                sim_say("SIMCUDA_TRACE: %s", strerror(errno));
+        put(line, n);
 }
 
 static bool begin(void)
@@ -99,4 +104,16 @@ void trace_card(unsigned device)
 {
         if (begin())
                 end(device);
+}
+
+void trace_lost(unsigned device)
+{
+        char line[128];
+
+        if (!begin())
+                return;
+        put(line, snprintf(line, sizeof(line),
+                           "{\"t_ns\":%llu,\"pid\":%d,\"event\":\"lost\",\"gpu\":%u}\n",
+                           (unsigned long long)clock_now_ns(), (int)getpid(), device));
+        pthread_mutex_unlock(&trace_lock);
 }

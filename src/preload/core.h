@@ -98,8 +98,7 @@ struct core {
         struct gpu gpus[CORE_GPUS_MAX];
         unsigned gpu_count;
         unsigned waiters;  /* threads that wait at the gate for a lease or for memory */
-        unsigned unbooked; /* calls under way that make or release what is in no extent, and extents
-                            * whose memory the driver did not take back */
+        unsigned unbooked; /* calls under way that make or release what is in no extent */
         bool passing;      /* a drain lets each of them through, once a round ... */
         bool passed;       /* ... and has let one since it last looked */
         unsigned pass_round;

@@ -67,14 +67,13 @@ int extent_export(const struct extent *e)
                        : -EBADF;
 }
 
-CUresult extent_release(const struct extent *e)
+void extent_release(const struct extent *e)
 {
         CUresult r = real.cuMemRelease(e->handle);
 
         if (r != CUDA_SUCCESS)
                 log_debug("cuMemRelease of %llu bytes: CUDA error %d", (unsigned long long)e->bytes,
                           (int)r);
-        return r;
 }
 
 /* The node is the GPU's; where the driver may not place memory (a container that hides the policy:
@@ -149,14 +148,13 @@ void extent_allow(struct extent *e, uint32_t peers)
         e->peers = peers;
 }
 
-static CUresult extent_unmap_at(const struct extent *e, CUdeviceptr at)
+static void extent_unmap_at(const struct extent *e, CUdeviceptr at)
 {
         CUresult r = real.cuMemUnmap(at, e->bytes);
 
         if (r != CUDA_SUCCESS)
                 log_debug("cuMemUnmap of %llu bytes: CUDA error %d", (unsigned long long)e->bytes,
                           (int)r);
-        return r;
 }
 
 CUresult extent_open(struct gpu *g, const struct extent *e, unsigned window, CUdeviceptr *ret_at)
@@ -180,7 +178,7 @@ CUresult extent_open(struct gpu *g, const struct extent *e, unsigned window, CUd
 void extent_close(const struct extent *e, CUdeviceptr *at)
 {
         if (*at && *at != extent_address(e))
-                (void)extent_unmap_at(e, *at);
+                extent_unmap_at(e, *at);
         *at = 0;
 }
 
@@ -190,19 +188,14 @@ static const struct mapping *extent_mappings(const struct extent *e)
         return e->block->handle ? e->block->handle->mappings : NULL;
 }
 
-static CUresult extent_unplace(const struct extent *e, const struct mapping *end)
+static void extent_unplace(const struct extent *e, const struct mapping *end)
 {
-        CUresult r = CUDA_SUCCESS;
-
-        if (e->block->kind != BLOCK_HANDLE)
-                return extent_unmap_at(e, e->address);
-        for (const struct mapping *m = extent_mappings(e); m != end; m = m->next) {
-                CUresult left = extent_unmap_at(e, m->at.address + e->offset);
-
-                if (r == CUDA_SUCCESS)
-                        r = left;
+        if (e->block->kind != BLOCK_HANDLE) {
+                extent_unmap_at(e, e->address);
+                return;
         }
-        return r;
+        for (const struct mapping *m = extent_mappings(e); m != end; m = m->next)
+                extent_unmap_at(e, m->at.address + e->offset);
 }
 
 CUresult extent_place(const struct gpu *g, const struct extent *e)
@@ -227,7 +220,7 @@ CUresult extent_place(const struct gpu *g, const struct extent *e)
                 }
         }
         if (r != CUDA_SUCCESS)
-                (void)extent_unplace(e, m);
+                extent_unplace(e, m);
         return r;
 }
 
@@ -240,7 +233,7 @@ CUresult extent_map_host(const struct gpu *g, struct extent *e)
         e->peers = __atomic_load_n(&g->peers, __ATOMIC_RELAXED);
         r = extent_map_at(g, e, e->address);
         if (r != CUDA_SUCCESS)
-                (void)extent_release(e);
+                extent_release(e);
         return r;
 }
 
@@ -249,18 +242,18 @@ CUresult extent_exchange(const struct gpu *g, struct extent *e, struct extent *o
         const struct extent old = *e;
         CUresult r;
 
-        (void)extent_unmap_at(other, other->address);
-        (void)extent_unmap_at(e, e->address);
+        extent_unmap_at(other, other->address);
+        extent_unmap_at(e, e->address);
         e->handle = other->handle;
         e->peers = other->peers;
         r = extent_map_at(g, e, e->address);
         if (r == CUDA_SUCCESS) {
                 e->adopted = false;
-                (void)extent_release(&old);
+                extent_release(&old);
                 return r;
         }
         e->handle = old.handle;
-        (void)extent_release(other);
+        extent_release(other);
         return extent_map_at(g, e, e->address) == CUDA_SUCCESS ? r : CUDA_ERROR_UNKNOWN;
 }
 
@@ -280,19 +273,16 @@ CUresult extent_map(const struct gpu *g, struct extent *e, int passed_fd)
         }
         r = extent_place(g, e);
         if (r != CUDA_SUCCESS)
-                (void)extent_release(e);
+                extent_release(e);
         return r;
 }
 
-CUresult extent_unmap(const struct extent *e)
+void extent_unmap(const struct extent *e)
 {
-        CUresult unplaced, released;
-
         if (e->managed)
-                return CUDA_SUCCESS;
-        unplaced = extent_unplace(e, NULL);
-        released = extent_release(e);
-        return unplaced != CUDA_SUCCESS ? unplaced : released;
+                return;
+        extent_unplace(e, NULL);
+        extent_release(e);
 }
 
 /* ---- memory of our own in the place of another's ---- */
@@ -322,10 +312,10 @@ static CUresult extent_swap(const struct gpu *g, struct extent *e, const struct 
         struct extent old = *e;
         CUresult r;
 
-        (void)extent_unmap_at(e, e->address);
+        extent_unmap_at(e, e->address);
         r = extent_map_at(g, fresh, e->address);
         if (r == CUDA_SUCCESS) {
-                (void)extent_release(&old);
+                extent_release(&old);
                 e->handle = fresh->handle;
                 e->adopted = false;
         } else if (extent_map_at(g, &old, e->address) != CUDA_SUCCESS) {
@@ -350,14 +340,14 @@ int extent_replace(const struct gpu *g, struct extent *e)
         r = extent_map_at(g, &fresh, aside);
         if (r == CUDA_SUCCESS) {
                 r = extent_copy(g, aside, e);
-                (void)extent_unmap_at(e, aside);
+                extent_unmap_at(e, aside);
         }
         if (r == CUDA_SUCCESS)
                 r = extent_swap(g, e, &fresh);
         (void)real.cuMemAddressFree(aside, e->bytes);
 release:
         if (r != CUDA_SUCCESS)
-                (void)extent_release(&fresh);
+                extent_release(&fresh);
 relaxed:
         core_unrelax(mode);
         return r == CUDA_SUCCESS ? 0 : -ENOMEM;

@@ -29,8 +29,7 @@ void extent_close(const struct extent *e, CUdeviceptr *at);
 CUresult extent_map(const struct gpu *g, struct extent *e, int passed_fd);
 /* The same with memory of the host, which the GPU uses over the bus. */
 CUresult extent_map_host(const struct gpu *g, struct extent *e);
-/* Not CUDA_SUCCESS: the driver did not take the memory back. */
-CUresult extent_unmap(const struct extent *e);
+void extent_unmap(const struct extent *e);
 /* What cuMemSetAccess takes where these GPUs, 1 << ordinal, may read and write. Returns how many.
  */
 unsigned extent_access(uint32_t gpus, CUmemAccessDesc ret[static CORE_GPUS_MAX]);
@@ -39,7 +38,7 @@ void extent_allow(struct extent *e, uint32_t peers);
 /* Wherever the extent belongs, for memory that is there already. */
 CUresult extent_place(const struct gpu *g, const struct extent *e);
 /* The memory alone: it is mapped nowhere any more. */
-CUresult extent_release(const struct extent *e);
+void extent_release(const struct extent *e);
 /* Put what is mapped at another extent's address into this one's place, whose memory is given back.
  * It is the same number of bytes. Not CUDA_SUCCESS: nothing has changed, and other is gone. */
 CUresult extent_exchange(const struct gpu *g, struct extent *e, struct extent *other);

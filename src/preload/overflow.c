@@ -50,7 +50,7 @@ static CUresult try_mapping(struct gpu *g)
                 return r;
         r = extent_map_host(g, &e);
         if (r == CUDA_SUCCESS)
-                (void)extent_unmap(&e);
+                extent_unmap(&e);
         (void)real.cuMemAddressFree(e.address, e.bytes);
         return r;
 }
@@ -472,7 +472,7 @@ static CUresult carry(struct gpu *g, struct extent *e, bool to_card)
                 return r;
         r = swap_carry(g, e, other.address);
         if (r != CUDA_SUCCESS) {
-                (void)extent_unmap(&other);
+                extent_unmap(&other);
                 return r;
         }
         return extent_exchange(g, e, &other);

@@ -121,12 +121,6 @@ void swap_arrived(struct gpu *g, struct extent *e)
         bell_ring(&core.changed);
 }
 
-void swap_unbacked(struct gpu *g, const struct extent *e, CUresult r)
-{
-        g->heap.backed -= e->bytes;
-        core.unbooked += r != CUDA_SUCCESS;
-}
-
 /* ---- at the gate ---- */
 
 /* Put new memory behind an extent that was just claimed. Lock held, given up meanwhile. */
@@ -459,16 +453,15 @@ static void extent_empty(struct gpu *g, struct extent *e)
         pin_extent_dies(g, e);
         if (e->state == EXTENT_RESIDENT) {
                 CUstreamCaptureMode mode;
-                CUresult r;
 
                 e->busy = true;
                 g->heap.resident -= e->bytes; /* from here on whoever needs it waits for it */
                 lock_release(&core.lock);
                 mode = core_relax();
-                r = extent_unmap(e);
+                extent_unmap(e);
                 core_unrelax(mode);
                 lock_acquire(&core.lock);
-                swap_unbacked(g, e, r);
+                g->heap.backed -= e->bytes;
                 kept_forget(g->swap->arena, e);
                 e->state = EXTENT_UNBACKED;
         } else if (e->state == EXTENT_MAPPED) {
@@ -477,7 +470,7 @@ static void extent_empty(struct gpu *g, struct extent *e)
                 e->busy = true;
                 lock_release(&core.lock);
                 mode = core_relax();
-                (void)extent_unmap(e);
+                extent_unmap(e);
                 core_unrelax(mode);
                 lock_acquire(&core.lock);
                 g->heap.mapped -= e->bytes;

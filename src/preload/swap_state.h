@@ -83,6 +83,3 @@ void transfer_end(struct gpu *g);
 void swap_idle(struct gpu *g, struct extent *e);
 void swap_arrived(struct gpu *g, struct extent *e);
 void swap_unclaim(struct gpu *g, struct extent *e, CUresult why);
-/* Its memory was given back; r: what the driver said. Where it did not take it the card has
- * vanished, and who waits for the room must hear of that, not wait on. core.lock held. */
-void swap_unbacked(struct gpu *g, const struct extent *e, CUresult r);

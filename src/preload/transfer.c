@@ -159,12 +159,11 @@ static void evict_later(struct gpu *g, struct transfer *t)
 static void restore_later(struct gpu *g, struct transfer *t)
 {
         struct extent *e = t->extent;
-        CUresult r;
 
         extent_close(e, &t->at);
-        r = extent_unmap(e);
+        extent_unmap(e);
         lock_acquire(&core.lock);
-        swap_unbacked(g, e, r);
+        g->heap.backed -= e->bytes;
         swap_idle(g, e);
         lock_release(&core.lock);
         t->extent = NULL;
@@ -281,8 +280,8 @@ bool transfer_restore(struct gpu *g, struct extent *e, int passed_fd)
         return true;
 }
 
-/* Books of an extent that has left the card (extent_unmap() said r), or is on it. Lock held. */
-static void extent_left(struct gpu *g, struct transfer *t, CUresult r)
+/* Books of an extent that has left the card, or is on it. Lock held. */
+static void extent_left(struct gpu *g, struct transfer *t)
 {
         struct extent *e = t->extent;
 
@@ -290,7 +289,7 @@ static void extent_left(struct gpu *g, struct transfer *t, CUresult r)
         e->print = t->print;
         e->state = e->managed || e->kept ? EXTENT_EVICTED : EXTENT_UNBACKED;
         choose_left(g);
-        swap_unbacked(g, e, r);
+        g->heap.backed -= e->bytes;
         if (!e->managed)
                 *(t->copies ? &g->moved_out : &g->spared_out) += extent_pages_bytes(e->kept);
         swap_idle(g, e);
@@ -314,14 +313,14 @@ enum swap_progress transfer_reap(struct gpu *g)
         struct swap *s = g->swap;
         struct transfer *t = &s->ring[s->first];
         struct extent *e = t->extent;
-        CUresult r = CUDA_SUCCESS;
         bool pass_on;
         int fd = -EBADF;
 
         if (s->count == 0 || t->asked)
                 return SWAP_NOTHING;
         if (t->copies && e) {
-                r = real.cuEventQuery(t->done);
+                CUresult r = real.cuEventQuery(t->done);
+
                 if (r == CUDA_ERROR_NOT_READY || (r != CUDA_SUCCESS && !swap_context_died(g)))
                         return SWAP_NOTHING;
                 if (r != CUDA_SUCCESS) { /* the context that copies is gone, not the contents */
@@ -350,12 +349,12 @@ enum swap_progress transfer_reap(struct gpu *g)
         if (pass_on)
                 fd = extent_export(e);
         if (t->out)
-                r = extent_unmap(e);
+                extent_unmap(e);
         lock_acquire(&core.lock);
         if (fd >= 0)
                 passed_add(&g->leaving, fd);
         if (t->out)
-                extent_left(g, t, r);
+                extent_left(g, t);
         else
                 extent_came(g, e);
         s->episode_bytes += e->bytes;

@@ -37,7 +37,13 @@ def lines(path):
 
 
 def read(path):
-    return ((number, e) for number, e in lines(path) if e["event"] in ("card", "created", "on_card"))
+    """Of a card that has vanished nothing more is said: its driver takes nothing back, and nobody can tell what is there."""
+    lost = set()
+    for number, e in lines(path):
+        if e["event"] == "lost":
+            lost.add(e["gpu"])
+        elif e["event"] in ("card", "created", "on_card") and e["gpu"] not in lost:
+            yield number, e
 
 
 def wrong(path, told, context=0):

@@ -121,8 +121,9 @@ class Program:
 
     def await_event(self, kind, timeout=60):
         def look():
+            running = self.running()  # before what it said is read: it may say it and end in between
             found = self.events(kind)
-            if not found and not self.running():
+            if not found and not running:
                 raise AssertionError(f"ended before it said {kind}\n" + self.report())
             return found
 
@@ -147,8 +148,9 @@ class Program:
         self.process.stdin.flush()
 
         def look():
+            running = self.running()  # as above
             found = self.events("done")
-            if len(found) <= answers and not self.running():
+            if len(found) <= answers and not running:
                 raise AssertionError(f"ended instead of answering {line!r}\n" + self.report())
             return found[answers:]
 
