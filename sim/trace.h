@@ -16,6 +16,6 @@ void trace_inherited(const struct physical *p);
 void trace_went(const struct physical *p);
 /* Anything else. */
 void trace_card(unsigned device);
-/* {"t_ns":...,"pid":...,"event":"lost","gpu":0}: the card is about to vanish, for everybody; what is
- * given back from now on is refused. */
+/* {"t_ns":...,"pid":...,"event":"lost","gpu":0}: the card is about to vanish, for everybody; from
+ * now on nothing is taken back. */
 void trace_lost(unsigned device);
