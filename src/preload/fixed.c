@@ -125,8 +125,10 @@ void fixed_return(struct fixed *f)
         free(f);
 }
 
-void fixed_return_context(CUcontext owner)
+uint64_t fixed_forget_context(CUcontext owner)
 {
+        uint64_t bytes = 0;
+
         for (unsigned i = 0; i < BUCKETS; i++)
                 for (struct fixed **link = &buckets[i], *f; (f = *link);) {
                         if (f->owner != owner) {
@@ -134,6 +136,8 @@ void fixed_return_context(CUcontext owner)
                                 continue;
                         }
                         *link = f->next;
-                        fixed_return(f);
+                        bytes += f->bytes;
+                        free(f);
                 }
+        return bytes;
 }

@@ -24,8 +24,9 @@ void fixed_list(struct fixed *f, const void *handle);
 struct fixed *fixed_unlist(const void *handle);
 /* The room is given back. */
 void fixed_return(struct fixed *f);
-/* All that belongs to a context. */
-void fixed_return_context(CUcontext owner);
+/* A context is about to end, and all that belongs to it: off the list. Returns the room that the
+ * caller gives back when it has ended. */
+uint64_t fixed_forget_context(CUcontext owner);
 
 /* Room for a call that is made once more because the driver itself lacked memory: how much, it does
  * not say, so *room grows from time to time. Waits for it; the lock is given up meanwhile. 0,

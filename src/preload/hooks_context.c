@@ -53,11 +53,18 @@ static void context_adopt(struct gpu *g)
                 g->context = quiet_context_of(g);
 }
 
+/* What the driver gives back with a context. gpu NULL: nothing of ours ends. */
+struct ending {
+        struct gpu *gpu;
+        uint64_t bytes;
+};
+
 /* The context is about to be destroyed, and what was allocated in it with it: dropped, never
- * restored first. Lock held, given up meanwhile. */
-static void context_dies(struct context *c)
+ * restored first. context_died() when it is. Lock held, given up meanwhile. */
+static struct ending context_dies(struct context *c)
 {
         struct gpu *g = c->gpu;
+        struct ending ret = {.gpu = g, .bytes = g->context_bytes};
         struct block *b;
 
         c->dying = true; /* no other context's end makes it the one that our copies run in */
@@ -69,13 +76,25 @@ static void context_dies(struct context *c)
         while ((b = heap_orphan(&g->heap, c->handle)))
                 swap_discard(g, b);
         bound_forget(c->handle);
-        fixed_return_context(c->handle);
+        ret.bytes += fixed_forget_context(c->handle);
+        core.unbooked++;
         pool_context_dies(c->handle);
         if (c->primary)
                 g->ended = c->handle;
         quiet_context_remove(c);
         context_adopt(g);
-        agent_return_fixed(g, g->context_bytes);
+        return ret;
+}
+
+/* The driver has returned: not before is the room anybody's. Lock not held. */
+static void context_died(struct ending e)
+{
+        if (!e.gpu)
+                return;
+        lock_acquire(&core.lock);
+        core.unbooked--;
+        agent_return_fixed(e.gpu, e.bytes);
+        lock_release(&core.lock);
 }
 
 static CUresult create(struct gpu *g, CUcontext *pctx, CUresult r)
@@ -137,17 +156,21 @@ HOOK_CREATE(cuVDPAUCtxCreate_v2,
 
 CUresult hook_cuCtxDestroy_v2(CUcontext ctx)
 {
+        struct ending ending = {0};
         struct context *c;
+        CUresult r;
 
         (void)core_setup();
         if (!core_passive()) {
                 lock_acquire(&core.lock);
                 c = quiet_context(ctx);
                 if (c && !c->primary && !c->green)
-                        context_dies(c);
+                        ending = context_dies(c);
                 lock_release(&core.lock);
         }
-        return real.cuCtxDestroy_v2(ctx);
+        r = real.cuCtxDestroy_v2(ctx);
+        context_died(ending);
+        return r;
 }
 
 /* From before CUDA 4: whoever detaches last destroys the context. */
@@ -170,7 +193,9 @@ CUresult hook_cuCtxAttach(CUcontext *pctx, unsigned int flags)
 
 CUresult hook_cuCtxDetach(CUcontext ctx)
 {
+        struct ending ending = {0};
         struct context *c;
+        CUresult r;
 
         (void)core_setup();
         if (!core_passive()) {
@@ -179,10 +204,12 @@ CUresult hook_cuCtxDetach(CUcontext ctx)
                 if (c && c->attached > 0)
                         c->attached--;
                 else if (c && !c->primary && !c->green)
-                        context_dies(c);
+                        ending = context_dies(c);
                 lock_release(&core.lock);
         }
-        return real.cuCtxDetach(ctx);
+        r = real.cuCtxDetach(ctx);
+        context_died(ending);
+        return r;
 }
 
 /* Whoever makes a primary context or ends it is alone at it, the driver's call included: what is to
@@ -271,11 +298,12 @@ CUresult hook_cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev)
 }
 
 /* What goes with the context goes first. False: it is none of ours. */
-static bool primary_ends(CUdevice dev, bool reset)
+static bool primary_ends(CUdevice dev, bool reset, struct ending *ret)
 {
         struct context *c;
         bool ours;
 
+        *ret = (struct ending){0};
         (void)core_setup();
         if (core_passive() || dev < 0 || dev >= CORE_GPUS_MAX)
                 return false;
@@ -285,7 +313,7 @@ static bool primary_ends(CUdevice dev, bool reset)
                 primary_take(&primary_taken[dev]);
                 c = quiet_context_primary(&core.gpus[dev]);
                 if (c && (reset || retained[dev] == 1) && !quiet_context_green_of(c->gpu))
-                        context_dies(c);
+                        *ret = context_dies(c);
         }
         lock_release(&core.lock);
         return ours;
@@ -302,9 +330,11 @@ static void primary_ended(CUdevice dev, bool released)
 
 CUresult hook_cuDevicePrimaryCtxRelease_v2(CUdevice dev)
 {
-        bool ours = primary_ends(dev, false);
+        struct ending ending;
+        bool ours = primary_ends(dev, false, &ending);
         CUresult r = real.cuDevicePrimaryCtxRelease_v2(dev);
 
+        context_died(ending);
         if (ours)
                 primary_ended(dev, r == CUDA_SUCCESS);
         return r;
@@ -312,9 +342,11 @@ CUresult hook_cuDevicePrimaryCtxRelease_v2(CUdevice dev)
 
 CUresult hook_cuDevicePrimaryCtxReset_v2(CUdevice dev)
 {
-        bool ours = primary_ends(dev, true);
+        struct ending ending;
+        bool ours = primary_ends(dev, true, &ending);
         CUresult r = real.cuDevicePrimaryCtxReset_v2(dev);
 
+        context_died(ending);
         if (ours)
                 primary_ended(dev, false);
         return r;

@@ -227,6 +227,7 @@ CUresult handle_fix(struct handle *h)
                 handle_unuse(h);
                 return CUDA_ERROR_OUT_OF_MEMORY;
         }
+        core.unbooked++; /* until it has left the heap it is in the books twice */
         for (;;) {
                 struct gate_thread *t;
 
@@ -236,6 +237,7 @@ CUresult handle_fix(struct handle *h)
                 handle_put(h);
                 if (core_passive()) { /* they do not come back */
                         agent_return_fixed(g, h->bytes);
+                        core.unbooked--;
                         handle_unuse(h);
                         return CUDA_ERROR_OUT_OF_MEMORY;
                 }
@@ -251,6 +253,7 @@ CUresult handle_fix(struct handle *h)
                 ours = false; /* another thread was first */
         if (r != CUDA_SUCCESS || !ours)
                 agent_return_fixed(g, h->bytes);
+        core.unbooked--;
         handle_put(h);
         handle_unuse(h);
         agent_kick();

@@ -285,11 +285,13 @@ static CUresult fetch(struct import *i)
                 passed_close(&came);
                 return (CUresult)i->answer.OPENED.result;
         }
+        core.unbooked++; /* whose it is shows when all of it is there */
         lock_release(&core.lock);
         mode = core_relax();
         r = map_pieces(i, &came);
         core_unrelax(mode);
         lock_acquire(&core.lock);
+        core.unbooked--;
         return r;
 }
 

@@ -5,16 +5,24 @@
 #include "preload/core.h"
 #include "preload/trace.h"
 
-/* Nobody makes or releases memory of the heap. */
-static bool at_rest(struct gpu *g)
+static bool block_at_rest(const struct block *b)
 {
-        struct heap_cursor c = {0};
-        const struct extent *e;
-
-        while ((e = heap_walk(&g->heap, &c)))
-                if (!extent_is_free(e))
+        for (unsigned i = 0; b->kind != BLOCK_FREE && i < b->extent_count; i++)
+                if (!extent_is_free(&b->extents[i]))
                         return false;
-        return g->heap.backed == g->heap.resident;
+        return true;
+}
+
+/* Nobody makes or releases memory of the heap, what the program has freed included. */
+static bool at_rest(const struct heap *h)
+{
+        for (size_t i = 0; i < h->count; i++)
+                if (!block_at_rest(h->blocks[i]))
+                        return false;
+        for (size_t i = 0; i < h->handle_count; i++)
+                if (!block_at_rest(h->handles[i]))
+                        return false;
+        return h->backed == h->resident;
 }
 
 /* What of the resident memory is managed; a block that the program has freed is counted, as it is
@@ -50,7 +58,7 @@ static void tell(struct gpu *g, bool last)
         if (!last && now.created == before->created && now.on_card == before->on_card &&
             now.events == before->events)
                 return;
-        if (!at_rest(g))
+        if (!at_rest(&g->heap))
                 return;
         managed = managed_resident(&g->heap);
         *before = now;

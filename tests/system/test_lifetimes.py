@@ -17,6 +17,15 @@ def test_a_primary_context_retained_while_it_is_released(shared, kinds):
     p.finish()
 
 
+def test_the_room_of_what_ends_with_its_context_is_nobodys_before(shared):
+    """Arrays that a program never destroys; the books are compared whenever something has changed (sums.py)."""
+    for _ in range(5):
+        p = shared.program("hold", "--bytes", "8MiB", "--block", "4MiB", stdin=subprocess.PIPE)
+        p.await_event("filled")
+        p.order("array 16")
+        p.finish()
+
+
 def test_a_child_that_is_forked_while_the_driver_is_being_loaded(world):
     """It has no CUDA, and is told so; nothing in it waits for the thread that it does not have."""
     world.program("early", LD_LIBRARY_PATH=os.path.join(BUILD, "tests", "slowdriver")).ok()

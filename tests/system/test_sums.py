@@ -40,6 +40,14 @@ def test_books_that_say_nothing_are_found_out(tmp_path):
     assert wrong(tmp_path) == ["the books of process 7 say nothing"]
 
 
+def test_a_card_that_has_vanished_is_compared_no_more(tmp_path):
+    path = tmp_path / "trace"
+    said = [("lost", 1, 0), ("created", 0, 5), ("created", 1, 5)]
+    path.write_text("".join(json.dumps({"pid": 7, "event": event, "gpu": gpu, "bytes": n}) + "\n" for event, gpu, n in said),
+                    encoding="ascii")
+    assert [line.split(":")[0] for line in sums.wrong(path, [])] == ["line 2"]
+
+
 def test_a_line_that_was_cut_short_hides_nothing(tmp_path):
     path = tmp_path / "trace"
     said = '{"pid":7,"event":"created","gpu":0,"bytes":5}\n'
