@@ -236,7 +236,7 @@ static int run_rows(const struct demo_stage *stage)
 {
         struct demo_row rows[ROWS] = {
                 [REFERENCE] = {.title = "one after the other", .one_after_the_other = 1},
-                [PLAIN] = {.title = "together, plain driver"},
+                [PLAIN] = {.title = "together, plain driver", .meet = 1},
                 /* Oversubscribed managed memory can hang a GPU that others use as well. */
                 [MANAGED] = {.title = "Unified Memory, unscheduled",
                              .managed = 1,

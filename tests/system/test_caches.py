@@ -53,7 +53,7 @@ def test_what_is_kept_unused_is_given_back_and_not_copied(shared):
                 return events[drained:i + kinds[i:].index("evict_end") + 1]
         return None
 
-    course = wait_for(in_time, 60, "an eviction for which the cache was given back")
+    course = wait_for(in_time, 120, "an eviction for which the cache was given back")
     assert "evict_begin" not in [e["event"] for e in course[:[e["event"] for e in course].index("caches")]], course
     assert 0 < course[-1]["bytes"] <= (USED + 8) * MIB, course
     finish(shared, p, other)

@@ -1016,6 +1016,7 @@ def test_many_starters_make_one_daemon(place):
         assert [s.wait(timeout=GENEROUS_S) for s in starters] == [0] * 8
         assert connectable(directory)
         supervisor = supervisor_of(directory)
+        wait_for(lambda: children(supervisor), what="the worker")
         assert sorted(serving(directory)) == sorted([supervisor, *children(supervisor)])
     finally:
         end_private(directory)

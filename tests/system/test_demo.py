@@ -69,7 +69,11 @@ def test_the_demo_ends_with_one_table_of_identical_results(world):
 
 def test_an_interrupted_demo_leaves_nothing_behind(world):
     demo = Demo(world)
-    wait_for(lambda: "together, sublet" in demo.program.out(), DEMO_PATIENCE, "the demo to share the card")
+    def shares():
+        assert demo.program.running(), demo.program.report()
+        return "together, sublet" in demo.program.out()
+
+    wait_for(shares, DEMO_PATIENCE, "the demo to share the card")
     assert demo.leftovers()
     demo.program.send(signal.SIGINT)
     assert demo.program.wait() == 128 + signal.SIGINT

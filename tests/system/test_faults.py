@@ -15,7 +15,7 @@ from faults import FaultWorld, Scenario
 from wireclient import MAGIC, encode, order
 from world import wait_for
 
-AT_ONCE = 8  # most of a scenario is waiting
+AT_ONCE = min(8, 2 * os.cpu_count())  # most of a scenario is waiting
 SEEDS = ([int(os.environ["FAULT_SEED"])] if os.environ.get("FAULT_SEED") else
          list(range(int(os.environ.get("FAULT_SEEDS", "60")))))
 

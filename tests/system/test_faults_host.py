@@ -182,6 +182,7 @@ def test_a_frozen_program_does_not_stop_the_others(small, cgroup, killed):
     group = cgroup("freezer")
     frozen = inside(small, group, "hold", "--bytes", "12MiB", "--block", "2MiB", stdin=subprocess.PIPE)
     frozen.await_event("filled")
+    wait_for(lambda: small.clients()[frozen.pid]["idle"], 20, "it to be in no call")
     group.freeze(True)
     others = [fill(small, seed, "10MiB") for seed in ("1", "2")]
     wait_for(lambda: "overdue" in small.clients()[frozen.pid]["flags"], 60, "the frozen one to be overdue")

@@ -55,7 +55,7 @@ def attack_and_measure(d, place, what, count, habits, user=None):
         most_held = most_memory = 0
         end = time.monotonic() + SECONDS
         while time.monotonic() < end:
-            quiet.ask_for(0.2)
+            quiet.ask_for(0.2, pause=0.02)  # below what each process of a user is left, however much the others say
             most_held, most_memory = max(most_held, descriptors(pid)), max(most_memory, resident(pid))
         crowd.wait()
     finally:

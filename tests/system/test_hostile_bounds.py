@@ -25,11 +25,11 @@ def test_the_end_of_a_process_is_seen_whoever_knocks(daemon, client, place):  # 
     obey_until([c], lambda: c.lease)
     c.disconnect()
     wait_for(lambda: "lost" in d.client(c.process.pid)["flags"], what="the loss of its connection")
-    crowd = Crowd(place, 3, 30, 1, [hostile.knocks])
+    crowd = Crowd(place, 3, GENEROUS_S, 1, [hostile.knocks])
     try:
         time.sleep(0.5)  # until they are many
         c.kill()
-        wait_for(lambda: not d.gpu()["clients"], 15, "its end to be seen")
+        wait_for(lambda: not d.gpu()["clients"], what="its end to be seen")
         assert d.gpu()["charged"] == 0
     finally:
         crowd.end()

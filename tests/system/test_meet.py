@@ -126,7 +126,7 @@ def test_pinned_bytes_are_fixed_bytes(daemon, client, place):  # noqa: F811
     assert a.backed >= 400 * MIB and a.limit["backed"] >= 400 * MIB
     # And what others have cannot be kept from them.
     pin(a, 590 * MIB)
-    assert a.expect("REFUSED", "PINNED", timeout=10)["code"] == PIN_REFUSED
+    assert a.expect("REFUSED", "PINNED")["code"] == PIN_REFUSED
     pin(a, 0)
     wait_for(lambda: d.client(a.process.pid)["fixed"] == 0, what="the pin to be gone")
     assert b.ask(700 * MIB)

@@ -43,9 +43,8 @@ def test_no_door_leads_past_the_gate(shared, door):
 
     p = shared.program("hold", "--bytes", "32MiB", "--block", "4MiB", door=door, stdin=subprocess.PIPE)
     p.await_event("filled")
-    c = shared.clients()[p.pid]
-    assert c["allocated"] >= 32 << 20
-    assert c["backed"] >= 32 << 20
+    world.wait_for(lambda: shared.clients()[p.pid]["allocated"] >= 32 << 20, 30, "its memory in the books")
+    world.wait_for(lambda: shared.clients()[p.pid]["backed"] >= 32 << 20, 30, "its memory on the card, in the books")
     p.finish()
 
 

@@ -44,16 +44,17 @@ def test_a_bus_that_becomes_slow_costs_time_and_nothing_else(slow):
     wait_for(lambda: slow.handoffs() >= 2, 30, "hand-offs")
     slow.slow_bus("both:24MB/s:60")
     before = slow.card()["d2h_bytes"]
-    states, progress = set(), {}
+    states, progress, looked = set(), {}, [time.monotonic()]
 
     def moved():
         for pid, c in look(slow).items():
             now, figures = time.monotonic(), (c["moved_out"], c["moved_in"], c["backed"])
             if progress.get(pid, (None, 0))[0] != figures:
-                progress[pid] = figures, now
+                progress[pid] = figures, looked[0]  # at the earliest: this look may have come late
             states.add(c["state"])
             # Who is kept from running by a busy machine makes no progress, and is late.
             assert "overdue" not in c["flags"] or now - progress[pid][1] > GRACE_S / 2, c
+        looked[0] = time.monotonic()
         return slow.card()["d2h_bytes"] - before > 32 << 20 and {"evicting", "restoring"} <= states
 
     wait_for(moved, 60, "a hand-off over the slow bus, and to be seen")

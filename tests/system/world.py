@@ -5,6 +5,7 @@ memory and the directory. Then it fails if the books of a process ever said othe
 (sums.py). What sublet reports is read through status(); what the card itself counted through driver()."""
 
 import glob
+import itertools
 import json
 import os
 import shutil
@@ -36,13 +37,14 @@ VOLATILE = ("pid", "ms", "at")
 
 
 def wait_for(condition, timeout, what, interval=0.02):
-    """The condition's first true value. Fails with `what` after `timeout` seconds (PATIENCE)."""
+    """The condition's first true value. Fails with `what` after `timeout` seconds (PATIENCE), and no less than 20 looks: the
+    whole machine may have stood still."""
     end = time.monotonic() + timeout * PATIENCE
-    while True:
+    for looks in itertools.count(1):
         value = condition()
         if value:
             return value
-        if time.monotonic() > end:
+        if looks >= 20 and time.monotonic() > end:
             raise AssertionError(f"after {timeout} s still waiting for {what}")
         time.sleep(interval)
 
@@ -249,10 +251,14 @@ class World:
 
     # ---- looking ----
 
-    def status(self):
-        done = self.sublet("status", "--json")
-        assert done.returncode == 0, f"sublet status: {done.returncode}: {done.stderr}"
-        return json.loads(done.stdout)
+    def status(self, *args):
+        """Of a machine that stood still the daemon is asked again."""
+        def answer():
+            done = self.sublet("status", "--json", *args)
+            assert done.returncode == 0 or "did not answer within" in done.stderr, f"{done.returncode}: {done.stderr}"
+            return json.loads(done.stdout) if done.returncode == 0 else None
+
+        return wait_for(answer, 60, "sublet status to be answered")
 
     def status_text(self):
         try:
