@@ -31,7 +31,8 @@ int trace_setup(void)
         return -EINVAL;
 }
 
-/* Locked. */
+/* Both: locked. */
+
 static void put(const char *line, int length)
 {
         if (write(trace_fd, line, (size_t)length) < 0)

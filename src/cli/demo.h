@@ -49,7 +49,7 @@ struct demo_row {
         int one_after_the_other;
         int shared;      /* under sublet */
         int managed;     /* their memory is Unified Memory */
-        int meet;        /* their rounds begin when both have filled their memory */
+        int meet;        /* their rounds begin when both have filled their memory or ended */
         int left_out;    /* not for this card; neither run nor shown */
         int kill_daemon; /* kill -9 its worker half-way */
 };

@@ -383,8 +383,8 @@ static int run_jobs(struct watch *w)
                 jobs[1].rounds = jobs[0].rounds;
         if (r == CLI_OK)
                 r = start_job(w, 1);
-        /* Where one must give way to the other: else the first may have done before the second
-         * begins. */
+        /* Where what becomes of one depends on the other: else the first may have done before the
+         * second begins. */
         if (r == CLI_OK && w->row->meet)
                 r = follow(w, both_have_met);
         for (unsigned k = 0; k < DEMO_JOBS; k++)

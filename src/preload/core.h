@@ -98,7 +98,8 @@ struct core {
         struct gpu gpus[CORE_GPUS_MAX];
         unsigned gpu_count;
         unsigned waiters;  /* threads that wait at the gate for a lease or for memory */
-        unsigned unbooked; /* calls under way that make or release what is in no extent */
+        unsigned unbooked; /* calls under way that make or release what is in no extent, or
+                            * have it in the books twice */
         bool passing;      /* a drain lets each of them through, once a round ... */
         bool passed;       /* ... and has let one since it last looked */
         unsigned pass_round;

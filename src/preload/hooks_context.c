@@ -164,7 +164,7 @@ CUresult hook_cuCtxDestroy_v2(CUcontext ctx)
         if (!core_passive()) {
                 lock_acquire(&core.lock);
                 c = quiet_context(ctx);
-                if (c && !c->primary && !c->green)
+                if (c && !c->primary && !c->green && !c->dying)
                         ending = context_dies(c);
                 lock_release(&core.lock);
         }
@@ -203,7 +203,7 @@ CUresult hook_cuCtxDetach(CUcontext ctx)
                 c = quiet_context(ctx);
                 if (c && c->attached > 0)
                         c->attached--;
-                else if (c && !c->primary && !c->green)
+                else if (c && !c->primary && !c->green && !c->dying)
                         ending = context_dies(c);
                 lock_release(&core.lock);
         }
@@ -233,9 +233,9 @@ static void primary_give(bool *taken)
         bell_ring(&core.changed);
 }
 
-/* How often the program has retained a primary context and not released it. A reset ends the
- * context and leaves the count: the next to retain it gets the same handle, alive again. core.lock.
- */
+/* How often a primary context is held: retained and not released by the program, and once by each
+ * of its green contexts. A reset ends the context and leaves the count: the next to retain it gets
+ * the same handle, alive again. core.lock. */
 static unsigned retained[CORE_GPUS_MAX];
 
 /* Take it, with room for the context where it is not alive. *ret_reserved: there was need of it.
@@ -335,8 +335,8 @@ CUresult hook_cuDevicePrimaryCtxRelease_v2(CUdevice dev)
         CUresult r = real.cuDevicePrimaryCtxRelease_v2(dev);
 
         context_died(ending);
-        if (ours)
-                primary_ended(dev, r == CUDA_SUCCESS);
+        if (ours) /* the last release is refused while there are green ones, but counts */
+                primary_ended(dev, r == CUDA_SUCCESS || r == CUDA_ERROR_NOT_PERMITTED);
         return r;
 }
 
@@ -354,8 +354,10 @@ CUresult hook_cuDevicePrimaryCtxReset_v2(CUdevice dev)
 
 /* ---- green contexts: parts of the primary one's processors ----
  *
- * While there is one the driver refuses to reset the primary context or to release it for the last
- * time, and with the last one gone it is still active (measured, CUDA 13.0). */
+ * Each holds the primary context, which ends with the last that does. While there is one the driver
+ * refuses to reset it, or to release it for the last time; whoever was refused that has given it up
+ * all the same, and then it stays active until it is retained and released once more (measured,
+ * CUDA 13.0). */
 
 CUresult hook_cuGreenCtxCreate(CUgreenCtx *phCtx, CUdevResourceDesc desc, CUdevice dev,
                                unsigned int flags)
@@ -377,6 +379,8 @@ CUresult hook_cuGreenCtxCreate(CUgreenCtx *phCtx, CUdevResourceDesc desc, CUdevi
         if (r == CUDA_SUCCESS && real.cuDevicePrimaryCtxRetain(&primary, dev) == CUDA_SUCCESS)
                 (void)real.cuDevicePrimaryCtxRelease_v2(dev);
         lock_acquire(&core.lock);
+        if (r == CUDA_SUCCESS)
+                retained[g->index]++;
         primary_there(g, reserved, primary);
         if (r == CUDA_SUCCESS && real.cuCtxFromGreenCtx(&handle, *phCtx) == CUDA_SUCCESS) {
                 c = quiet_context_add(handle, g, false);
@@ -390,8 +394,9 @@ CUresult hook_cuGreenCtxCreate(CUgreenCtx *phCtx, CUdevResourceDesc desc, CUdevi
 
 CUresult hook_cuGreenCtxDestroy(CUgreenCtx hCtx)
 {
+        struct ending ending = {0};
+        struct context *c, *primary;
         struct gpu *g = NULL;
-        struct context *c;
         CUresult r;
 
         (void)core_setup();
@@ -407,14 +412,15 @@ CUresult hook_cuGreenCtxDestroy(CUgreenCtx hCtx)
                 bound_forget(c->handle);
                 pool_context_dies(c->handle);
                 quiet_context_remove(c);
+                primary = quiet_context_primary(g);
+                if (primary && retained[g->index] == 1 && !quiet_context_green_of(g))
+                        ending = context_dies(primary);
         }
         lock_release(&core.lock);
         r = real.cuGreenCtxDestroy(hCtx);
-        if (g) {
-                lock_acquire(&core.lock);
-                primary_give(&primary_taken[g->index]);
-                lock_release(&core.lock);
-        }
+        context_died(ending);
+        if (g)
+                primary_ended((CUdevice)g->index, r == CUDA_SUCCESS);
         return r;
 }
 

@@ -285,13 +285,11 @@ static CUresult fetch(struct import *i)
                 passed_close(&came);
                 return (CUresult)i->answer.OPENED.result;
         }
-        core.unbooked++; /* whose it is shows when all of it is there */
         lock_release(&core.lock);
         mode = core_relax();
         r = map_pieces(i, &came);
         core_unrelax(mode);
         lock_acquire(&core.lock);
-        core.unbooked--;
         return r;
 }
 
@@ -360,6 +358,7 @@ static CUresult import_new(const struct ipc_handle *h, struct gpu *g, CUcontext 
         memcpy(i->secret, h->secret, IPC_NAME);
         imports = i;
         l->imports++;
+        core.unbooked++; /* whose each piece is shows when all of it is there */
         do
                 r = fetch(i);
         while (r == CUDA_SUCCESS && i->mapped < i->reserved);
@@ -367,6 +366,7 @@ static CUresult import_new(const struct ipc_handle *h, struct gpu *g, CUcontext 
                 r = map_for(i, UINT32_C(1) << g->index | UINT32_C(1) << current);
         if (r != CUDA_SUCCESS) {
                 import_close(i);
+                core.unbooked--;
                 return r;
         }
         i->start = i->mapping + i->answer.OPENED.offset;
@@ -378,6 +378,7 @@ static CUresult import_new(const struct ipc_handle *h, struct gpu *g, CUcontext 
                 charge(i);
                 agent_kick();
         }
+        core.unbooked--;
         bell_ring(&core.changed);
         *ret = i;
         return CUDA_SUCCESS;

@@ -69,6 +69,7 @@ def test_the_demo_ends_with_one_table_of_identical_results(world):
 
 def test_an_interrupted_demo_leaves_nothing_behind(world):
     demo = Demo(world)
+
     def shares():
         assert demo.program.running(), demo.program.report()
         return "together, sublet" in demo.program.out()

@@ -25,7 +25,7 @@ def test_the_end_of_a_process_is_seen_whoever_knocks(daemon, client, place):  # 
     obey_until([c], lambda: c.lease)
     c.disconnect()
     wait_for(lambda: "lost" in d.client(c.process.pid)["flags"], what="the loss of its connection")
-    crowd = Crowd(place, 3, GENEROUS_S, 1, [hostile.knocks])
+    crowd = Crowd(place, 3, 2 * GENEROUS_S, 1, [hostile.knocks])  # for longer than its end is waited for
     try:
         time.sleep(0.5)  # until they are many
         c.kill()

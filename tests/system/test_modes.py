@@ -408,16 +408,21 @@ def test_who_is_busy_is_not_idle(small):
     small.start_daemon(config={"quantum": "5min", "idle_release": "1ms"})
     busy = small.program("turns", "--bytes", "40MiB", "--block", "4MiB", "--ms", "1", "--until", small.path("end"))
     busy.await_event("filled")
+    turns = small.handoffs()
     second = hold(small, 48, 2)
     wait_for(lambda: second.pid in small.clients(), 30, "the second to come")
     # It is idle where the machine gives it nothing to do for a while, and then asked to give way; so there are more tries.
-    for _ in range(20):
-        wait_for(lambda: small.clients()[second.pid]["state"] in ("waiting", "restoring"), 30, "the second to wait")
+    for _ in range(5):
+        wait_for(lambda: small.clients()[second.pid]["state"] in ("waiting", "restoring") or small.handoffs() > turns, 30,
+                 "the second to wait")
         launched, turns = small.launches(busy)[0], small.handoffs()
         wait_for(lambda: small.launches(busy)[0] >= launched + 200 or small.handoffs() > turns, 60, "the first to go on")
         if small.launches(busy)[0] >= launched + 200 and small.handoffs() == turns:
             break
         second.await_event("filled")
+        launched = small.launches(busy)[0]
+        wait_for(lambda: small.launches(busy)[0] >= launched + 20, 60, "the first to have it back")
+        turns = small.handoffs()
         second.process.stdin.write(b"touch\n")
         second.process.stdin.flush()
     else:

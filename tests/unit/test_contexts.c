@@ -32,6 +32,8 @@ __thread struct gate_thread *gate_self __attribute__((tls_model("initial-exec"))
 
 static struct gpu *const gpu = &core.gpus[0];
 static unsigned kicks, discarded, parts;
+static unsigned held;   /* as the driver counts it: the primary context */
+static uint64_t arrays; /* bytes that end with a context */
 static CUcontext pools_lost;
 static CUcontext other; /* ends while another one does */
 static bool awaited;    /* pools put no more events into streams, since a capture is counted */
@@ -110,7 +112,7 @@ void bound_forget_stream(CUstream stream)
 
 uint64_t fixed_forget_context(CUcontext owner)
 {
-        return 0;
+        return arrays;
 }
 
 struct gate_thread *gate_enter_slow(struct gate_thread *t, CUstream stream, uint64_t work)
@@ -228,14 +230,29 @@ static CUresult fake_begin_capture(CUstream stream, CUstreamCaptureMode mode)
 
 static CUresult fake_retain(CUcontext *ret, CUdevice device)
 {
+        held++;
         *ret = PRIMARY;
         return CUDA_SUCCESS;
 }
 
-/* As long as there are parts of it, neither. */
+/* What is about to end is in the books still, and they are told to nobody. */
+static void check_end(void)
+{
+        assert_int_equal(gpu->fixed, gpu->context_bytes + arrays);
+        assert_int_equal(core.unbooked, 1);
+}
+
+/* Counts, though refused: pool_facts.txt, green_released. */
 static CUresult fake_release(CUdevice device)
 {
-        return parts ? CUDA_ERROR_INVALID_CONTEXT : CUDA_SUCCESS;
+        if (held == 0)
+                return CUDA_ERROR_INVALID_CONTEXT;
+        if (--held > 0)
+                return CUDA_SUCCESS;
+        if (parts)
+                return CUDA_ERROR_NOT_PERMITTED;
+        check_end();
+        return CUDA_SUCCESS;
 }
 
 static CUresult fake_destroy(CUcontext context)
@@ -261,6 +278,7 @@ static CUresult fake_of_vdpau(CUcontext *ret, unsigned flags, CUdevice device, u
 static CUresult fake_part(CUgreenCtx *ret, CUdevResourceDesc desc, CUdevice device, unsigned flags)
 {
         parts++;
+        held++;
         *ret = GREEN;
         return CUDA_SUCCESS;
 }
@@ -268,6 +286,8 @@ static CUresult fake_part(CUgreenCtx *ret, CUdevResourceDesc desc, CUdevice devi
 static CUresult fake_no_part(CUgreenCtx part)
 {
         parts--;
+        if (held > 0 && --held == 0 && !parts)
+                check_end();
         return CUDA_SUCCESS;
 }
 
@@ -287,7 +307,8 @@ static int one_context(void **state)
         gpu->known = gpu->managed = true;
         gpu->context_bytes = MIB;
         heap_init(&gpu->heap, GIB);
-        parts = discarded = kicks = 0;
+        parts = discarded = kicks = held = 0;
+        arrays = 0;
         pools_lost = NULL;
         real.cuThreadExchangeStreamCaptureMode = fake_relax;
         real.cuCtxPushCurrent_v2 = fake_push;
@@ -311,21 +332,52 @@ static int one_context(void **state)
 
 static int no_context(void **state)
 {
-        assert_int_equal(hook_cuDevicePrimaryCtxRelease_v2(0), CUDA_SUCCESS);
+        if (quiet_context_primary(gpu))
+                assert_int_equal(hook_cuDevicePrimaryCtxRelease_v2(0), CUDA_SUCCESS);
         assert_null(quiet_context_primary(gpu));
         assert_int_equal(gpu->fixed, 0);
+        assert_int_equal(core.unbooked, 0);
         return 0;
 }
 
-static void a_release_that_is_refused_does_not_count(void **state)
+/* Both the driver's answers, as measured. */
+static void a_release_that_is_refused_ends_nothing_but_counts(void **state)
 {
+        CUcontext context;
         CUgreenCtx part;
 
         assert_int_equal(hook_cuGreenCtxCreate(&part, NULL, 0, 0), CUDA_SUCCESS);
-        assert_int_equal(hook_cuDevicePrimaryCtxRelease_v2(0), CUDA_ERROR_INVALID_CONTEXT);
+        assert_int_equal(hook_cuDevicePrimaryCtxRelease_v2(0), CUDA_SUCCESS);
+        assert_int_equal(hook_cuDevicePrimaryCtxRelease_v2(0), CUDA_ERROR_NOT_PERMITTED);
         assert_non_null(quiet_context_primary(gpu));
         assert_int_equal(hook_cuGreenCtxDestroy(part), CUDA_SUCCESS);
-        assert_non_null(quiet_context_primary(gpu)); /* until it is released */
+        assert_non_null(quiet_context_primary(gpu)); /* until it is retained and released again */
+        assert_int_equal(hook_cuDevicePrimaryCtxRelease_v2(0), CUDA_ERROR_INVALID_CONTEXT);
+        assert_non_null(quiet_context_primary(gpu));
+        assert_int_equal(hook_cuDevicePrimaryCtxRetain(&context, 0), CUDA_SUCCESS);
+}
+
+static void the_last_green_context_ends_the_primary_one_that_nobody_else_holds(void **state)
+{
+        CUgreenCtx first, second_one;
+
+        arrays = gpu->fixed = 3 * MIB;
+        gpu->fixed += gpu->context_bytes;
+        assert_int_equal(hook_cuGreenCtxCreate(&first, NULL, 0, 0), CUDA_SUCCESS);
+        assert_int_equal(hook_cuGreenCtxCreate(&second_one, NULL, 0, 0), CUDA_SUCCESS);
+        assert_int_equal(hook_cuDevicePrimaryCtxRelease_v2(0), CUDA_SUCCESS);
+        assert_int_equal(hook_cuGreenCtxDestroy(first), CUDA_SUCCESS);
+        assert_non_null(quiet_context_primary(gpu));
+        assert_int_equal(hook_cuGreenCtxDestroy(second_one), CUDA_SUCCESS);
+        assert_null(quiet_context_primary(gpu));
+}
+
+static void what_ends_with_a_context_is_given_back_after_it(void **state)
+{
+        arrays = 3 * MIB;
+        gpu->fixed += arrays;
+        assert_int_equal(hook_cuDevicePrimaryCtxRelease_v2(0), CUDA_SUCCESS); /* check_end() */
+        assert_null(quiet_context_primary(gpu));
 }
 
 static void threads_that_want_one_context_need_room_for_one(void **state)
@@ -407,7 +459,9 @@ static void a_capture_that_does_not_begin_wakes_the_agent(void **state)
 int main(void)
 {
         const struct CMUnitTest tests[] = {
-                CONTEXT_TEST(a_release_that_is_refused_does_not_count),
+                CONTEXT_TEST(a_release_that_is_refused_ends_nothing_but_counts),
+                CONTEXT_TEST(the_last_green_context_ends_the_primary_one_that_nobody_else_holds),
+                CONTEXT_TEST(what_ends_with_a_context_is_given_back_after_it),
                 CONTEXT_TEST(threads_that_want_one_context_need_room_for_one),
                 CONTEXT_TEST(contexts_of_graphics_are_known),
                 CONTEXT_TEST(two_contexts_that_end_at_once_leave_none_of_them_behind),

@@ -204,6 +204,7 @@ static int one_handle(void **state)
 static int no_handle(void **state)
 {
         assert_int_equal(gpu->fixed, 0);
+        assert_int_equal(core.unbooked, 0);
         assert_int_equal(gpu->heap.allocated, 0);
         free(gpu->heap.handles);
         return 0;

@@ -115,10 +115,23 @@ static void managed_memory_that_was_freed_is_not_taken_for_ours(void **state)
         assert_int_equal(told.on_card, 4 * MIB);
 }
 
+static void what_was_freed_while_it_is_moved_is_not_told(void **state)
+{
+        struct block *ours, *managed, *dead;
+        struct gpu *g = begin(&ours, &managed);
+
+        ours->extents[0].busy = true;
+        assert_int_equal(heap_free(&g->heap, ours->address, &dead), 0);
+        assert_true(dead->dying);
+        sums_tell(true);
+        assert_int_equal(told.lines, 0);
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(what_comes_or_goes_is_not_told),
+                cmocka_unit_test(what_was_freed_while_it_is_moved_is_not_told),
                 cmocka_unit_test(managed_memory_that_was_freed_is_not_taken_for_ours),
         };
 
