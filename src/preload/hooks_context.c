@@ -319,10 +319,16 @@ static bool primary_ends(CUdevice dev, bool reset, struct ending *ret)
         return ours;
 }
 
-static void primary_ended(CUdevice dev, bool released)
+/* r: what the driver said to whoever holds it no longer. The last release is refused while there
+ * are green ones, but counts. */
+static void primary_ended(CUdevice dev, bool reset, CUresult r)
 {
+        bool counts;
+
         lock_acquire(&core.lock);
-        if (released && retained[dev] > 0)
+        counts = r == CUDA_SUCCESS ||
+                 (r == CUDA_ERROR_NOT_PERMITTED && quiet_context_green_of(&core.gpus[dev]));
+        if (!reset && counts && retained[dev] > 0)
                 retained[dev]--;
         primary_give(&primary_taken[dev]);
         lock_release(&core.lock);
@@ -335,8 +341,8 @@ CUresult hook_cuDevicePrimaryCtxRelease_v2(CUdevice dev)
         CUresult r = real.cuDevicePrimaryCtxRelease_v2(dev);
 
         context_died(ending);
-        if (ours) /* the last release is refused while there are green ones, but counts */
-                primary_ended(dev, r == CUDA_SUCCESS || r == CUDA_ERROR_NOT_PERMITTED);
+        if (ours)
+                primary_ended(dev, false, r);
         return r;
 }
 
@@ -348,7 +354,7 @@ CUresult hook_cuDevicePrimaryCtxReset_v2(CUdevice dev)
 
         context_died(ending);
         if (ours)
-                primary_ended(dev, false);
+                primary_ended(dev, true, r);
         return r;
 }
 
@@ -420,7 +426,7 @@ CUresult hook_cuGreenCtxDestroy(CUgreenCtx hCtx)
         r = real.cuGreenCtxDestroy(hCtx);
         context_died(ending);
         if (g)
-                primary_ended((CUdevice)g->index, r == CUDA_SUCCESS);
+                primary_ended((CUdevice)g->index, false, r);
         return r;
 }
 
