@@ -31,14 +31,14 @@ int trace_setup(void)
         return -EINVAL;
 }
 
-/* Both: locked. */
-
+/* Locked. */
 static void put(const char *line, int length)
 {
         if (write(trace_fd, line, (size_t)length) < 0)
                 sim_say("SIMCUDA_TRACE: %s", strerror(errno));
 }
 
+/* Locked. */
 static void say(unsigned device)
 {
         uint64_t charged = session_charged(sim.session, device);

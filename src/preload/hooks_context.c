@@ -86,6 +86,15 @@ static struct ending context_dies(struct context *c)
         return ret;
 }
 
+/* Whoever names a context, or NULL, ends it if it is one that the program has made; of others the
+ * driver refuses that. Lock held, given up meanwhile. */
+static struct ending made_dies(struct context *c)
+{
+        if (!c || c->primary || c->green || c->dying)
+                return (struct ending){0};
+        return context_dies(c);
+}
+
 /* The driver has returned: not before is the room anybody's. Lock not held. */
 static void context_died(struct ending e)
 {
@@ -157,15 +166,12 @@ HOOK_CREATE(cuVDPAUCtxCreate_v2,
 CUresult hook_cuCtxDestroy_v2(CUcontext ctx)
 {
         struct ending ending = {0};
-        struct context *c;
         CUresult r;
 
         (void)core_setup();
         if (!core_passive()) {
                 lock_acquire(&core.lock);
-                c = quiet_context(ctx);
-                if (c && !c->primary && !c->green && !c->dying)
-                        ending = context_dies(c);
+                ending = made_dies(quiet_context(ctx));
                 lock_release(&core.lock);
         }
         r = real.cuCtxDestroy_v2(ctx);
@@ -203,8 +209,8 @@ CUresult hook_cuCtxDetach(CUcontext ctx)
                 c = quiet_context(ctx);
                 if (c && c->attached > 0)
                         c->attached--;
-                else if (c && !c->primary && !c->green && !c->dying)
-                        ending = context_dies(c);
+                else
+                        ending = made_dies(c);
                 lock_release(&core.lock);
         }
         r = real.cuCtxDetach(ctx);
@@ -297,10 +303,20 @@ CUresult hook_cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev)
         return r;
 }
 
-/* What goes with the context goes first. False: it is none of ours. */
+/* Somebody holds it no longer, or resets it: what goes with the context goes first, if it ends with
+ * that. Lock held, given up meanwhile. */
+static struct ending primary_dies(struct gpu *g, bool reset)
+{
+        struct context *c = quiet_context_primary(g);
+
+        if (!c || (!reset && retained[g->index] != 1) || quiet_context_green_of(g))
+                return (struct ending){0};
+        return context_dies(c);
+}
+
+/* False: it is none of ours. */
 static bool primary_ends(CUdevice dev, bool reset, struct ending *ret)
 {
-        struct context *c;
         bool ours;
 
         *ret = (struct ending){0};
@@ -311,9 +327,7 @@ static bool primary_ends(CUdevice dev, bool reset, struct ending *ret)
         ours = core.gpus[dev].known;
         if (ours) {
                 primary_take(&primary_taken[dev]);
-                c = quiet_context_primary(&core.gpus[dev]);
-                if (c && (reset || retained[dev] == 1) && !quiet_context_green_of(c->gpu))
-                        *ret = context_dies(c);
+                *ret = primary_dies(&core.gpus[dev], reset);
         }
         lock_release(&core.lock);
         return ours;
@@ -401,8 +415,8 @@ CUresult hook_cuGreenCtxCreate(CUgreenCtx *phCtx, CUdevResourceDesc desc, CUdevi
 CUresult hook_cuGreenCtxDestroy(CUgreenCtx hCtx)
 {
         struct ending ending = {0};
-        struct context *c, *primary;
         struct gpu *g = NULL;
+        struct context *c;
         CUresult r;
 
         (void)core_setup();
@@ -418,9 +432,7 @@ CUresult hook_cuGreenCtxDestroy(CUgreenCtx hCtx)
                 bound_forget(c->handle);
                 pool_context_dies(c->handle);
                 quiet_context_remove(c);
-                primary = quiet_context_primary(g);
-                if (primary && retained[g->index] == 1 && !quiet_context_green_of(g))
-                        ending = context_dies(primary);
+                ending = primary_dies(g, false);
         }
         lock_release(&core.lock);
         r = real.cuGreenCtxDestroy(hCtx);

@@ -7,7 +7,7 @@
 
 static bool block_at_rest(const struct block *b)
 {
-        for (unsigned i = 0; b->kind != BLOCK_FREE && i < b->extent_count; i++)
+        for (unsigned i = 0; i < b->extent_count; i++)
                 if (!extent_is_free(&b->extents[i]))
                         return false;
         return true;

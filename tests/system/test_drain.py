@@ -141,9 +141,10 @@ def test_a_capture_that_does_not_end_makes_its_program_unpreemptible(contested):
     assert "unpreemptible" in contested.status_text()
 
     def told():
-        return re.findall(f"process {subject.pid} \\(captures\\) keeps its turn after ([0-9]+) ms: (.*)", contested.daemon.err())
+        found = re.findall(f"process {subject.pid} \\(captures\\) keeps its turn after ([0-9]+) ms: (.*)", contested.daemon.err())
+        return len(found) >= 3 and found
 
-    said = wait_for(lambda: len(told()) >= 3 and told(), 30, "the daemon to say so three times")
+    said = wait_for(told, 30, "the daemon to say so three times")
     why = [reason for _, reason in said]  # on a slow machine the first try can find work from before the capture
     assert "a stream capture goes on" in why[1:], contested.daemon.err()
     before = len(subject.events("round"))

@@ -15,13 +15,18 @@ def test_a_release_that_did_not_happen_is_seen(shared):
     os.unlink(shared.path("trace"))  # it was wanted
 
 
+def written(tmp_path, lines):
+    """Said by process 7 of GPU 0, unless they say otherwise."""
+    path = tmp_path / "trace"
+    path.write_text("".join(json.dumps({"pid": 7, "gpu": 0} | line) + "\n" for line in lines), encoding="ascii")
+    return path
+
+
 def wrong(tmp_path, *said, created=40 * MIB, imported=0):
     """Of a process that the driver says has so much, and 1 MiB more of its own, what the books are told to be."""
-    path = tmp_path / "trace"
     lines = [{"event": "card", "bytes": created + MIB, "created": created, "imported": imported, "graphs": 0}]
     lines += [{"event": event, "bytes": n} for event, n in said]
-    path.write_text("".join(json.dumps({"pid": 7, "gpu": 0} | line) + "\n" for line in lines), encoding="ascii")
-    return sums.wrong(path, [7])
+    return sums.wrong(written(tmp_path, lines), [7])
 
 
 def test_what_was_created_is_compared_to_the_byte(tmp_path):
@@ -41,10 +46,8 @@ def test_books_that_say_nothing_are_found_out(tmp_path):
 
 
 def test_a_card_that_has_vanished_is_compared_no_more(tmp_path):
-    path = tmp_path / "trace"
-    said = [("lost", 1, 0), ("created", 0, 5), ("created", 1, 5)]
-    path.write_text("".join(json.dumps({"pid": 7, "event": event, "gpu": gpu, "bytes": n}) + "\n" for event, gpu, n in said),
-                    encoding="ascii")
+    created = {"event": "created", "bytes": 5}
+    path = written(tmp_path, [{"event": "lost", "gpu": 1}, created, created | {"gpu": 1}])
     assert [line.split(":")[0] for line in sums.wrong(path, [])] == ["line 2"]
 
 

@@ -359,16 +359,16 @@ static void a_release_that_is_refused_ends_nothing_but_counts(void **state)
 
 static void the_last_green_context_ends_the_primary_one_that_nobody_else_holds(void **state)
 {
-        CUgreenCtx first, second_one;
+        CUgreenCtx first, another;
 
-        arrays = gpu->fixed = 3 * MIB;
-        gpu->fixed += gpu->context_bytes;
+        arrays = 3 * MIB;
+        gpu->fixed += arrays;
         assert_int_equal(hook_cuGreenCtxCreate(&first, NULL, 0, 0), CUDA_SUCCESS);
-        assert_int_equal(hook_cuGreenCtxCreate(&second_one, NULL, 0, 0), CUDA_SUCCESS);
+        assert_int_equal(hook_cuGreenCtxCreate(&another, NULL, 0, 0), CUDA_SUCCESS);
         assert_int_equal(hook_cuDevicePrimaryCtxRelease_v2(0), CUDA_SUCCESS);
         assert_int_equal(hook_cuGreenCtxDestroy(first), CUDA_SUCCESS);
         assert_non_null(quiet_context_primary(gpu));
-        assert_int_equal(hook_cuGreenCtxDestroy(second_one), CUDA_SUCCESS);
+        assert_int_equal(hook_cuGreenCtxDestroy(another), CUDA_SUCCESS);
         assert_null(quiet_context_primary(gpu));
 }
 
