@@ -37,7 +37,9 @@ def step(weights):
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 parser.add_argument("--gib", type=int, default=40)
 parser.add_argument("--weights", type=int, default=4)
+parser.add_argument("--device", type=int, default=0)
 arguments = parser.parse_args()
+torch.cuda.set_device(arguments.device)
 generator = torch.Generator(device="cuda").manual_seed(1)
 # 16384 x 16384 of two bytes are half a GiB; an activation, of four bytes, 1 GiB.
 tensors = [torch.rand(ROWS, ROWS, generator=generator, device="cuda", dtype=torch.bfloat16)

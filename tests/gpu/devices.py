@@ -16,6 +16,7 @@ PEERS_GIB, ROUNDS = 1, 4          # three times that: twice on the first GPU
 LARGE_GIB, OTHER_GIB = 24, 100    # beside another program, on the first GPU: together more than it has
 HANDOFFS = 4
 BUFFER_GIB, RIVAL_GIB = 8, 124    # for a device; with as much that is private and a third program, more than the card
+CACHE_GIB, CACHE_CAPACITY_GIB = 8, 20  # of each of two programs, on a card that is said to be smaller than both
 BOTH = "0,1"
 ONE = "this machine has one GPU"
 
@@ -159,19 +160,48 @@ def dma_buf(part, result):
         raise Failure(f"memory that a device has was moved: {result['held_gib']} GiB stayed")
 
 
-PARTS = {"devices-peers": (two_gpus, 150), "devices-torch": (torch_gpus, 90), "devices-dmabuf": (dma_buf, 120)}
+def caches(part, result):
+    """PyTorch on the second GPU alone gives its cache back; no context appears on the first one."""
+    if suite.Card(part).cards() < 2:
+        result["skipped"] = ONE
+        return
+    part.daemon(capacity=f"{CACHE_CAPACITY_GIB}GiB", quantum="300ms")
+    first = suite.Card(part, 0)
+    pair = [part.start([sys.executable, os.path.join(suite.HERE, "cacher.py"), "--gib", str(CACHE_GIB), "--device", "1"], name, True,
+                       CUDA_VISIBLE_DEVICES=BOTH) for name in ("one", "another")]
+    for p in pair:
+        p.expect("ready", part.deadline)
+    for p in pair * 3:
+        p.say("work")
+        p.expect("done", part.deadline)
+    on_first = first.of_processes()
+    result["contexts_on_the_first"] = sum(p.pid in on_first for p in pair)
+    result["given_back_gib"] = round(sum(e["bytes"] for e in part.traced() if e["event"] == "caches") / parts.GIB, 1)
+    for p in pair:
+        p.close()
+        p.wait(part.deadline)
+    if not result["given_back_gib"]:
+        raise Failure("no cache was given back")
+    if result["contexts_on_the_first"]:
+        raise Failure(f"{result['contexts_on_the_first']} contexts on the first GPU, which nobody uses")
+
+
+PARTS = {"devices-peers": (two_gpus, 150), "devices-torch": (torch_gpus, 90), "devices-dmabuf": (dma_buf, 120),
+         "devices-caches": (caches, 90)}
 
 
 def figures(found):
     out = []
     for name, what in (("devices-peers", "two GPUs of one process: alone, tortured, and beside another program"),
                        ("devices-torch", "PyTorch on two GPUs: alone and tortured"),
-                       ("devices-dmabuf", "memory that a device has (dma-buf): alone, tortured, and beside another program")):
+                       ("devices-dmabuf", "memory that a device has (dma-buf): alone, tortured, and beside another program"),
+                       ("devices-caches", "PyTorch on the second GPU alone gives its cache back: contexts on the first")):
         r = found.get(name, {})
         if "skipped" in r:
             out.append((what, f"not run: {r['skipped']}", "", None))
         elif r:
-            out.append((what, pages.cell(r.get("error", "equal")), "equal to the plain driver's", "error" not in r))
+            good, goal = ("none", "none") if name == "devices-caches" else ("equal", "equal to the plain driver's")
+            out.append((what, pages.cell(r.get("error", good)), goal, "error" not in r))
     return out
 
 

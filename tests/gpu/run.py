@@ -17,6 +17,7 @@ import traceback
 import caches
 import devices
 import drains
+import interrupt
 import ipc
 import managed
 import mapped
@@ -48,6 +49,7 @@ PAGES = (
     ("h200-sums", "The books against the card, on one H200", sums.PARTS, sums),
     ("h200-managed", "Managed memory in turns, on one H200", managed.PARTS, managed),
     ("h200-mapped", "Host memory mapped for the card, on one H200", mapped.PARTS, mapped),
+    ("h200-interrupt", "Ctrl-C while a program waits, on one H200", interrupt.PARTS, interrupt),
     ("h200-devices", "Memory used from elsewhere, on H200s", devices.PARTS, devices),
 )
 PARTS = {name: part for _, _, shown, _ in PAGES for name, part in shown.items()}

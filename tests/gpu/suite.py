@@ -282,12 +282,12 @@ class Card:
 
     NOT_KNOWN = 2 ** 64 - 1
 
-    def __init__(self, part):
+    def __init__(self, part, index=GPU):
         folder = os.path.join(part.build, "sim") if rehearsing() else ""
         self.nvml = ctypes.CDLL(os.path.join(folder, "libnvidia-ml.so.1"))
         self.device = ctypes.c_void_p()
         self._ask("nvmlInit_v2")
-        self._ask("nvmlDeviceGetHandleByIndex_v2", GPU, ctypes.byref(self.device))
+        self._ask("nvmlDeviceGetHandleByIndex_v2", index, ctypes.byref(self.device))
 
     def _ask(self, call, *args):
         error = getattr(self.nvml, call)(*args)

@@ -1,0 +1,76 @@
+"""The part about Ctrl-C while a Python program waits for its turn. And its page."""
+
+import os
+import signal
+import sys
+import time
+
+import pages
+import suite
+from parts import wait_until
+from suite import Failure
+from survives import spread
+
+QUANTUM = "20s"
+TIMES = 5           # of each kind of work
+KINDS = ("multiply", "train")
+
+
+def interrupted_job(part, kind, end, name):
+    p = part.start([sys.executable, os.path.join(suite.HERE, "interrupted.py"), "--until", end,
+                    *(["--train"] if kind == "train" else [])], name, True)
+    p.expect("ready", part.deadline)
+    return p
+
+
+def interrupt(part, result):
+    """Ctrl-C in PyTorch programs that wait for their turn behind a quantum of 20 s."""
+    part.daemon(mode="exclusive", quantum=QUANTUM)
+    for kind in KINDS:
+        end = os.path.join(part.root, "end-" + kind)
+        jobs = [interrupted_job(part, kind, end, f"{kind}-{i}") for i in range(2)]
+        took, said = [], []
+        for _ in range(TIMES):
+            def waiting():
+                states = {c["pid"]: c["state"] for c in part.gpu()["clients"]}
+                return next((p for p in jobs if states.get(p.pid) == "waiting"), None)
+
+            wait_until(part, waiting, "a program that waits")
+            time.sleep(0.3)  # it waits at the gate by now, in whatever it did
+            p = waiting()
+            if not p:
+                continue
+            heard, sent = len(p.events), time.monotonic_ns()
+            os.kill(p.pid, signal.SIGINT)
+            wait_until(part, lambda p=p, n=heard: any(e["event"] == "interrupted" for e in p.events[n:]), "the interrupt")
+            took.append((next(e for e in p.events[heard:] if e["event"] == "interrupted")["t_ns"] - sent) / 1e6)
+            said += [e["text"] for e in p.events[heard:] if e["event"] == "failed"]
+        suite.touch(end)
+        for p in jobs:
+            if not p.expect("end", part.deadline)["right"]:
+                raise Failure(f"{p.name} computes something else after its interrupts")
+            p.wait(part.deadline)
+        if len(took) < TIMES:
+            raise Failure(f"only {len(took)} interrupts of {kind}")
+        result[kind] = {"ms": spread(took), "errors_before": said}
+
+
+PARTS = {"interrupt": (interrupt, 120)}
+
+
+def figures(found):
+    out = []
+    for kind, what in zip(KINDS, ("multiplies matrices", "trains")):
+        r = found.get("interrupt", {}).get(kind)
+        if r:
+            out.append((f"Ctrl-C in a PyTorch program that {what} and waits for its turn, {r['ms']['n']} times: until Python raises"
+                        " KeyboardInterrupt", f"median {r['ms']['p50']} ms, most {r['ms']['max']} ms", "at most 500 ms",
+                        r["ms"]["max"] <= 500))
+    return out
+
+
+def page(results):
+    return [*pages.table(figures(results["parts"])), *pages.unfinished(results["parts"]),
+            f"`./dev gpu --only interrupt` runs this part (`tests/gpu/interrupt.py`): two PyTorch programs in exclusive mode with a"
+            f" quantum of {QUANTUM}. The one that waits gets SIGINT; it catches KeyboardInterrupt and goes on. A product that it"
+            " computes at the end is compared with the processor's.", ""]
