@@ -27,10 +27,17 @@ if(SUBLET_CLI AND SUBLET_DAEMON AND NOT CMAKE_CROSSCOMPILING AND NOT SUBLET_SANI
             ${CMAKE_INSTALL_FULL_DOCDIR} ${CMAKE_BINARY_DIR}
     DEPENDS deploy/man.sh sublet_command subletd
     COMMENT "Writing the manual pages")
-  add_custom_target(sublet_manual ALL DEPENDS ${CMAKE_BINARY_DIR}/sublet.1)
+  add_custom_target(sublet_manual ALL DEPENDS ${CMAKE_BINARY_DIR}/sublet.1 ${CMAKE_BINARY_DIR}/subletd.8)
   install(FILES ${CMAKE_BINARY_DIR}/sublet.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
   install(FILES ${CMAKE_BINARY_DIR}/subletd.8 DESTINATION ${CMAKE_INSTALL_MANDIR}/man8)
 endif()
+# What of it is built, so that ./dev demo leaves nothing out that `cmake --install` then misses half way.
+add_custom_target(product)
+foreach(part sublet subletd sublet_command sublet-demo-job sim_cuda sim_nvml simcuda-stat sublet_manual)
+  if(TARGET ${part})
+    add_dependencies(product ${part})
+  endif()
+endforeach()
 install(FILES include/sublet.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(FILES python/sublet.py DESTINATION ${CMAKE_INSTALL_DATADIR}/sublet)
 install(FILES README.md CHANGELOG.md CONTRIBUTING.md LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})

@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
-"""Adds up the results of ctest and pytest; the last line is `N passed, N failed, N skipped`.
+"""Adds up the results of ctest and pytest; the last line is `N passed, N failed, N skipped`. Before it is a line for each test
+that failed, and one for each reason to skip, which says where the tests run that it is about.
 
     count_tests.py JUNIT.xml...
 
 A report that is missing or unreadable counts as a failure, as does a suite in which nothing ran: a suite that crashed must
 not look like one without tests. Exits with 1 unless something passed and nothing failed."""
 
+import collections
 import sys
 import xml.etree.ElementTree as ET
 
@@ -22,7 +24,22 @@ def outcome(case):
     return "passed"
 
 
+def file_of(case):
+    """Where the test is: pytest's is its file's name; a test of ctest is one itself."""
+    return case.get("classname", "").rpartition(".")[2] or case.get("name")
+
+
+def reason(case):
+    """pytest's own; of a test of ctest the last line that it said."""
+    note = case.find("skipped")
+    text = note.get("message", "") if note is not None else ""
+    if "SKIP_RETURN_CODE" in text:
+        text = (case.findtext("system-out") or "").strip().rpartition("\n")[2] or text
+    return text
+
+
 def main():
+    skips = {}
     total = {"passed": 0, "failed": 0, "skipped": 0}
     for path in sys.argv[1:]:
         ran = 0
@@ -31,15 +48,17 @@ def main():
                 result = outcome(case)
                 total[result] += 1
                 ran += 1
-                if result != "passed":
-                    note = case.find("skipped")
-                    why = f" ({note.get('message', '')})" if result == "skipped" and note is not None else ""
-                    print(f"{result}: {case.get('name')}{why}")
+                if result == "failed":
+                    print(f"failed: {file_of(case)}: {case.get('name')}")
+                elif result == "skipped":
+                    skips.setdefault(reason(case), collections.Counter())[file_of(case)] += 1
         except (OSError, ET.ParseError) as error:
             print(f"failed: no result in {path}: {error}")
         if not ran:
             print(f"failed: nothing ran in {path}")
             total["failed"] += 1
+    for why, files in skips.items():
+        print(f"skipped {files.total()}: {why} ({', '.join(f'{name}: {n}' for name, n in files.items())})")
     print("{passed} passed, {failed} failed, {skipped} skipped".format(**total))
     return 0 if total["passed"] and not total["failed"] else 1
 

@@ -3,13 +3,13 @@
 #include "base/host.h"
 
 #include <errno.h>
-#include <inttypes.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/cleanup.h"
 #include "base/macros.h"
+#include "base/units.h"
 
 #define CGROUP_ROOT "/sys/fs/cgroup"
 
@@ -23,10 +23,26 @@ static const struct cgroup_kind {
 static int read_number(const char *path, uint64_t *ret)
 {
         _cleanup_fclose_ FILE *f = fopen(path, "re");
+        char line[64];
 
         if (!f)
                 return -errno;
-        return fscanf(f, "%" SCNu64, ret) == 1 ? 0 : -ENODATA; /* "max" is no number */
+        if (!fgets(line, sizeof(line), f))
+                return -ENODATA;
+        line[strcspn(line, "\n")] = '\0';
+        return units_parse_count(line, ret); /* "max" is no number */
+}
+
+/* The number in a line of "KEY NUMBER ...", which is cut after it. */
+static bool read_line(char *line, const char *key, uint64_t *ret)
+{
+        size_t n = strlen(key);
+
+        if (strncmp(line, key, n) != 0 || line[n] != ' ')
+                return false;
+        line += n + strspn(line + n, " ");
+        line[strcspn(line, " \n")] = '\0';
+        return units_parse_count(line, ret) == 0;
 }
 
 static int read_in(const struct cgroup_kind *k, const char *dir, const char *file, uint64_t *ret)
@@ -41,18 +57,16 @@ static int read_in(const struct cgroup_kind *k, const char *dir, const char *fil
  * and half of the rest: as MemAvailable counts for the machine. */
 static uint64_t read_reclaimable(const struct cgroup_kind *k, const char *dir)
 {
-        char path[1300], line[256], key[64];
+        char path[1300], line[256];
         _cleanup_fclose_ FILE *f = NULL;
         uint64_t sum = 0, n;
 
         (void)snprintf(path, sizeof(path), "%s%s/memory.stat", k->root, dir);
         f = fopen(path, "re");
         while (f && fgets(line, sizeof(line), f)) {
-                if (sscanf(line, "%63s %" SCNu64, key, &n) != 2)
-                        continue;
-                if (strcmp(key, k->file_inactive) == 0)
+                if (read_line(line, k->file_inactive, &n))
                         sum += n;
-                else if (strcmp(key, k->file_active) == 0)
+                else if (read_line(line, k->file_active, &n))
                         sum += n / 2;
         }
         return sum;
@@ -125,9 +139,9 @@ int host_memory_read(struct host_memory *ret)
         if (!f)
                 return -errno;
         while (fgets(line, sizeof(line), f)) {
-                if (sscanf(line, "MemTotal: %" SCNu64, &kib) == 1)
+                if (read_line(line, "MemTotal:", &kib))
                         m.total_bytes = kib * KIB;
-                else if (sscanf(line, "MemAvailable: %" SCNu64, &kib) == 1)
+                else if (read_line(line, "MemAvailable:", &kib))
                         m.available_bytes = kib * KIB;
         }
         if (m.total_bytes == 0 || m.available_bytes == 0)

@@ -1,4 +1,4 @@
-/* units.c: owns how sizes, rates and durations are written and read.
+/* units.c: owns how numbers, sizes, rates and durations are written and read.
  * Must never guess: what is not one number and one known suffix is malformed. */
 #include "base/units.h"
 
@@ -113,6 +113,15 @@ int units_parse_duration(const char *text, uint64_t *ret_ns)
         }
         return parse_scaled(text, strlen(text), duration_suffixes, ARRAY_SIZE(duration_suffixes),
                             ret_ns);
+}
+
+int units_parse_count(const char *text, uint64_t *ret_count)
+{
+        static const struct suffix none[] = {{"", 1}};
+
+        if (!text[0] || text[strspn(text, "0123456789")])
+                return -EINVAL;
+        return parse_scaled(text, strlen(text), none, ARRAY_SIZE(none), ret_count);
 }
 
 const char *units_format_size(uint64_t bytes, char buf[static UNITS_TEXT_MAX])

@@ -1,8 +1,10 @@
-/* units.h: sizes, rates and durations as people write them.
+/* units.h: numbers, sizes, rates and durations as people write them.
  *
  * Sizes: "512", "64MiB", "1.5GiB", "16k", "2GB". Binary suffixes (k, m, g, t, KiB, MiB, GiB, TiB)
  * are powers of 1024; KB, MB, GB, TB powers of 1000. Rates: a size followed by "/s". Durations:
- * "250ms", "5s", "2min", "100us". All of them 0 or -EINVAL (malformed), -ERANGE (too large).
+ * "250ms", "5s", "2min", "100us". Counts: decimal digits alone, by which libsublet.so needs no
+ * strtoull() and no scanf(): newer headers bind these to symbols that an older C library lacks.
+ * All of them 0 or -EINVAL (malformed), -ERANGE (too large).
  * Nothing allocates; thread-safe. */
 #pragma once
 
@@ -12,6 +14,7 @@
 int units_parse_size(const char *text, uint64_t *ret_bytes);
 int units_parse_rate(const char *text, uint64_t *ret_bytes_per_s);
 int units_parse_duration(const char *text, uint64_t *ret_ns);
+int units_parse_count(const char *text, uint64_t *ret_count);
 
 #define UNITS_TEXT_MAX 32
 

@@ -94,14 +94,6 @@ static int check_session(const char *text)
         return n > 0 && n <= 32;
 }
 
-static int check_priority(const char *text)
-{
-        char *end;
-        long v = strtol(text, &end, 10);
-
-        return end != text && !*end && v >= -WIRE_PRIORITY_MAX && v <= WIRE_PRIORITY_MAX;
-}
-
 /* What --sim=KEY=VALUE,... may name. */
 static const struct {
         const char *key, *variable;
@@ -189,6 +181,7 @@ static int take_sim(struct launch *l, const char *argument)
 int launch_take(int option, const char *argument, void *launch)
 {
         struct launch *l = launch;
+        int priority;
 
         switch (option) {
         case OPTION_NAME:
@@ -203,7 +196,7 @@ int launch_take(int option, const char *argument, void *launch)
                 l->name = argument;
                 return CLI_OK;
         case OPTION_PRIORITY:
-                if (!check_priority(argument))
+                if (wire_parse_priority(argument, &priority) < 0)
                         return cli_fail(CLI_USAGE,
                                         "--priority is a number from -%d to %d, not '%s'",
                                         WIRE_PRIORITY_MAX, WIRE_PRIORITY_MAX, argument);

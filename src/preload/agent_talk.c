@@ -106,14 +106,12 @@ static int wished_priority(void)
 {
         static bool told;
         const char *text = getenv("SUBLET_PRIORITY");
-        char *end;
-        long v;
+        int priority;
 
         if (!text || !*text)
                 return 0;
-        v = strtol(text, &end, 10);
-        if (*end == 0 && v >= -WIRE_PRIORITY_MAX && v <= WIRE_PRIORITY_MAX)
-                return (int)v;
+        if (wire_parse_priority(text, &priority) == 0)
+                return priority;
         if (!told)
                 log_warning("SUBLET_PRIORITY is a number from -%d to %d, not '%s'",
                             WIRE_PRIORITY_MAX, WIRE_PRIORITY_MAX, text);

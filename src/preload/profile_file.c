@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/macros.h"
+#include "base/units.h"
 
 #define MAGIC   "sublet profile "
 #define VERSION "1"
@@ -17,15 +18,6 @@ int64_t profile_use(const struct profile_buffer *b)
         uint64_t mib = MAX(b->bytes / MIB, 1u);
 
         return b->saved_ns ? (int64_t)MIN(MAX(b->saved_ns / mib, 1u), (uint64_t)INT64_MAX) : -1;
-}
-
-static bool read_number(const char *text, uint64_t *ret)
-{
-        char *end;
-
-        errno = 0;
-        *ret = strtoull(text, &end, 10);
-        return *text >= '0' && *text <= '9' && *end == 0 && errno == 0;
 }
 
 /* line ends with NUL and is cut to pieces. */
@@ -51,7 +43,8 @@ static bool read_buffer(char *line, struct profile_buffer *ret)
                         return false;
                 *value++ = 0;
                 for (size_t i = 0; i < ARRAY_SIZE(keys); i++)
-                        if (strcmp(keys[i].key, word) == 0 && !read_number(value, keys[i].value))
+                        if (strcmp(keys[i].key, word) == 0 &&
+                            units_parse_count(value, keys[i].value) < 0)
                                 return false;
         }
         if (gpu > UINT16_MAX || bytes == 0 || nth == 0 || saved > INT64_MAX)

@@ -49,18 +49,10 @@ static uint64_t draw(uint64_t *state)
         return mix(*state += UINT64_C(0x9e3779b97f4a7c15));
 }
 
-static bool read_number(const char *text, uint64_t *ret)
-{
-        char *end;
-
-        *ret = strtoull(text, &end, 10);
-        return *text >= '0' && *text <= '9' && *end == 0;
-}
-
 static bool read_option(const char *word)
 {
         if (strncmp(word, "calls=", 6) == 0)
-                return read_number(word + 6, &torture.calls);
+                return units_parse_count(word + 6, &torture.calls) == 0;
         if (strncmp(word, "every=", 6) == 0)
                 return strcmp(word + 6, "0") == 0
                                ? (torture.every_ns = 0, true)
@@ -81,7 +73,7 @@ void torture_setup(void)
         good = strlen(text) < sizeof(words);
         if (good) {
                 memcpy(words, text, strlen(text) + 1);
-                good = read_number(strsep(&rest, ","), &torture.seed);
+                good = units_parse_count(strsep(&rest, ","), &torture.seed) == 0;
         }
         while (good && (word = strsep(&rest, ",")))
                 good = read_option(word);

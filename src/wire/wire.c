@@ -6,6 +6,8 @@
 #include <stdbool.h>
 #include <string.h>
 
+#include "base/units.h"
+
 #define HEADER_SIZE 8u
 
 enum { DIRECTION_UP = WIRE_UP, DIRECTION_DOWN = WIRE_DOWN, DIRECTION_ACROSS = WIRE_ACROSS };
@@ -237,4 +239,15 @@ int wire_decode(const uint8_t *buf, size_t size, enum wire_direction direction,
 #undef BYTES
         }
         return ok && message_is_valid(ret) ? 0 : -EINVAL;
+}
+
+int wire_parse_priority(const char *text, int *ret_priority)
+{
+        bool negative = text[0] == '-', positive = text[0] == '+';
+        uint64_t n;
+
+        if (units_parse_count(text + (negative || positive), &n) < 0 || n > WIRE_PRIORITY_MAX)
+                return -EINVAL;
+        *ret_priority = negative ? -(int)n : (int)n;
+        return 0;
 }

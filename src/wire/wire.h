@@ -25,6 +25,8 @@
 #define WIRE_PASS_MAX 8       /* descriptors that come with one USAGE or LIMIT */
 
 #define WIRE_PRIORITY_MAX 20 /* from -20 to 20; higher goes first */
+/* As people write it. 0 or -EINVAL. */
+int wire_parse_priority(const char *text, int *ret_priority);
 
 enum wire_direction { WIRE_UP, WIRE_DOWN, WIRE_ACROSS };
 

@@ -3,6 +3,7 @@ the static and the shared runtime. And the page, which shows the frameworks' par
 
 import concurrent.futures
 import json
+import math
 import os
 import subprocess
 import sys
@@ -206,7 +207,7 @@ def figures(parts):
         rows = [parts["frameworks"][n] for n in f if "torture" in parts["frameworks"][n]]
         out.append(("frameworks, under sublet and under torture: equal to the plain driver's, or close",
                     f"{well} of {len(f)} workloads, tortured {sum(r['times'] for r in rows):,} times,"
-                    f" {sum(r['gib'] for r in rows):.0f} GiB moved out", "all", well == len(f)))
+                    f" {math.fsum(r['gib'] for r in rows):.0f} GiB moved out", "all", well == len(f)))
     return out
 
 
@@ -215,7 +216,7 @@ def programs_table(parts, name):
     for n, (row, said) in sorted(programs_of(parts, name).items()):
         runs, bad = runs_of(row).values(), "; ".join(f"{', '.join(w)}: {text}" for text, w in wrongs(said).items())
         result = f"**{cell(bad, 90)}**" if bad else f"{GOOD[row['plain']]}: {', '.join(said)}"
-        lines.append(f"| {n} | {result} | {sum(x['times'] for x in runs)} | {sum(x['gib'] for x in runs):.2f} |")
+        lines.append(f"| {n} | {result} | {sum(x['times'] for x in runs)} | {math.fsum(x['gib'] for x in runs):.2f} |")
     return lines
 
 

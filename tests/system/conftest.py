@@ -8,7 +8,18 @@ import pytest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
+import others  # noqa: E402
 import world as world_module  # noqa: E402
+
+
+def pytest_configure(config):
+    # Python 3.12 warns: pytest's workers have a thread. What the tests fork needs nothing of it.
+    config.addinivalue_line("filterwarnings", "ignore:.*use of fork:DeprecationWarning")
+
+
+def pytest_unconfigure(config):
+    if not hasattr(config, "workerinput"):
+        others.remove()
 
 
 @pytest.fixture(scope="session", autouse=True)

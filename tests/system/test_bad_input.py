@@ -7,7 +7,9 @@ import subprocess
 
 import pytest
 
-from world import BUILD
+import others
+from others import BUILD, NOBODY
+from world import SYSTEM_DAEMON
 
 SUBLET = os.path.join(BUILD, "sublet")
 SUBLETD = os.path.join(BUILD, "subletd")
@@ -134,26 +136,26 @@ def test_a_directory_that_others_may_enter(world):
     one_sentence(run(world, [SUBLETD, "--dir", world.dir]), 2, world.dir)
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="needs root to be two users")
+@others.needed
 def test_no_permission_to_give_orders(shared):
     os.chmod(shared.root, 0o755)
     os.chmod(shared.dir, 0o755)
     for words, reason in ((["status"], "another user's"), (["set", "mode", "off"], "give orders"), (["stop"], "give orders")):
-        one_sentence(run(shared, [SUBLET, *words], user=65534), 1, shared.dir, reason)
-    assert "does not let you in" in run(shared, [SUBLET, "doctor"], user=65534).stdout
+        one_sentence(run(shared, [SUBLET, *words], user=NOBODY), 1, shared.dir, reason)
+    assert "does not let you in" in run(shared, [SUBLET, "doctor"], user=NOBODY).stdout
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="needs root to be two users")
+@others.needed
 def test_a_directory_of_somebody_else(world):
     os.mkdir(world.dir, 0o700)
-    os.chown(world.dir, 65534, 65534)
+    os.chown(world.dir, NOBODY, NOBODY)
     one_sentence(run(world, [SUBLETD, "--dir", world.dir]), 2, world.dir)
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="needs root to be two users")
+@others.needed
 def test_no_permission_for_the_daemons_directory(world):
     os.chmod(world.root, 0o755)
-    one_sentence(run(world, [SUBLETD, "--dir", os.path.join(world.root, "d")], user=65534), 2, world.dir)
+    one_sentence(run(world, [SUBLETD, "--dir", os.path.join(world.root, "d")], user=NOBODY), 2, world.dir)
 
 
 def test_no_daemon(world):
@@ -165,25 +167,29 @@ def private_environment(runtime):
     return {"SUBLET_DIR": None, "XDG_RUNTIME_DIR": runtime}
 
 
-@pytest.mark.skipif(os.path.exists("/run/sublet"), reason="a system-wide daemon's directory is here")
+no_system_daemon = pytest.mark.skipif(SYSTEM_DAEMON is not None, reason=str(SYSTEM_DAEMON))
+
+
+@no_system_daemon
 def test_runtime_directory_missing(world):
     """/tmp/sublet-UID takes its place."""
     done = run(world, [SUBLET, "status"], **private_environment(None))
     one_sentence(done, 1, f"/tmp/sublet-{os.getuid()}")
 
 
-@pytest.mark.skipif(os.path.exists("/run/sublet") or os.getuid() != 0, reason="needs root to be two users")
+@no_system_daemon
+@others.needed
 def test_runtime_directory_foreign(world):
     """As after `su`: the variable still names the other user's."""
     runtime = world.path("runtime")
     os.mkdir(runtime, 0o700)
-    os.chown(runtime, 65534, 65534)
+    os.chown(runtime, NOBODY, NOBODY)
     done = run(world, [SUBLET, "status"], **private_environment(runtime))
     one_sentence(done, 1, f"/tmp/sublet-{os.getuid()}")
     assert os.listdir(runtime) == []
 
 
-@pytest.mark.skipif(os.path.exists("/run/sublet"), reason="a system-wide daemon's directory is here")
+@no_system_daemon
 def test_a_runtime_directory_too_long_for_a_socket(world):
     """/tmp/sublet-UID takes its place, for the command line and for the library alike."""
     runtime = world.path("r" * 100)

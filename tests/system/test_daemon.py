@@ -16,7 +16,10 @@ import time
 
 import pytest
 
+import others
+from others import NOBODY
 from wireclient import (DETACHED, GENEROUS_S, GIB, IDLE, MAGIC, MESSAGES, MIB, RUN, RUNNING, Client, encode, obey_until, order)
+from world import NO_PID_NAMESPACES
 
 BUILD = pathlib.Path(os.environ.get("SUBLET_BUILD", pathlib.Path(__file__).resolve().parents[2] / "build"))
 SUBLETD = BUILD / "subletd"
@@ -386,7 +389,7 @@ def card():
     """The environment of a simulated card of 256 MiB, with its NVML. Named before daemon and client in a test's parameters,
     it goes after them: whoever still looks at the card would make it anew."""
     if not (BUILD / "sim/libnvidia-ml.so.1").exists():
-        pytest.skip("the simulated driver is not built")
+        pytest.skip("the simulated driver is not built; after ./dev build they run")
     session = f"daemon{os.urandom(8).hex()}"
     yield environment(LD_LIBRARY_PATH=str(BUILD / "sim"), SIMCUDA_MEMORY="256MiB", SIMCUDA_SESSION=session)
     for path in pathlib.Path("/dev/shm").glob(f"*{session}*"):
@@ -839,23 +842,21 @@ def test_a_directory_that_others_can_enter_is_refused(place):
     assert result.returncode == 2 and place in result.stderr and "chmod" in result.stderr
 
 
-needs_root = pytest.mark.skipif(os.getuid() != 0, reason="needs root to be another user")
-
-
-@needs_root
+@others.needed
 def test_a_foreign_directory_is_refused(place):
-    os.chown(place, 65534, 65534)
+    os.chown(place, NOBODY, NOBODY)
     result = run("--dir", place)
     assert result.returncode == 2 and "another user" in result.stderr
 
 
-@needs_root
+@others.needed
 def test_no_permission_is_said(place):
-    result = subprocess.run([SUBLETD, "--dir", f"{place}/sub"], capture_output=True, text=True, user=65534, env=environment())
+    result = subprocess.run([f"{others.BUILD}/subletd", "--dir", f"{place}/sub"], capture_output=True, text=True, user=NOBODY,
+                            env=environment())
     assert result.returncode == 2 and f"no permission to create directory {place}/sub" in result.stderr
 
 
-@needs_root
+@others.needed
 def test_a_shared_daemon_serves_other_users(place, client):
     os.chmod(place, 0o755)
     d = Daemon(place, "--shared", *CARD)
@@ -865,7 +866,7 @@ def test_a_shared_daemon_serves_other_users(place, client):
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as s:
             pid = os.fork()
             if pid == 0:
-                os.setuid(65534)
+                os.setuid(NOBODY)
                 s.connect(f"{place}/client.sock")
                 s.send(encode("HELLO", magic=MAGIC, major=1, name="x", version="1"))
                 os._exit(0 if s.recv(1000)[:1] == b"\2" else 1)
@@ -874,7 +875,7 @@ def test_a_shared_daemon_serves_other_users(place, client):
         d.end()
 
 
-@needs_root
+@others.needed
 def test_root_of_a_container_gives_no_orders(daemon, place):
     daemon(*CARD)
     script = f"""
@@ -884,7 +885,7 @@ print(order({place!r}, order="stop"))
 """
     result = subprocess.run(["unshare", "--pid", "--fork", "/usr/bin/python3", "-c", script], capture_output=True, text=True)
     if "unshare failed" in result.stderr or "Operation not permitted" in result.stderr:
-        pytest.skip("no pid namespaces here")
+        pytest.skip(NO_PID_NAMESPACES)
     assert "outside a container" in result.stdout, result
     assert connectable(place)
 
@@ -914,7 +915,7 @@ def test_what_was_set_outlives_a_crash_and_no_order_to_stop(daemon, place, tmp_p
     assert settings(daemon(*options)) == ("auto", 7)
 
 
-@needs_root
+@others.needed
 def test_who_connected_is_who_gives_orders(daemon, place):
     """Looked at once: its process may have ended since, and somebody else's may have its number."""
     d = daemon("--shared", *CARD)

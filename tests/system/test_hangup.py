@@ -12,15 +12,16 @@ import pytest
 
 import hostile
 import old_kernel
+import others
 from hostile import Bystander, connect
-from test_daemon import Client, Daemon, needs_root, place, wait_for  # noqa: F401
+from test_daemon import Client, Daemon, place, wait_for  # noqa: F401
 from test_hostile import descriptors
 from wireclient import GIB, MIB, encode, uuid
 
 LINGER_S = 60
 STRANGER = 1002
 
-pytestmark = needs_root
+pytestmark = others.needed
 
 
 @pytest.fixture
@@ -164,7 +165,7 @@ def test_what_lingers_holds_nobody_up(old, place):  # noqa: F811
 def test_who_may_not_pass_memory_on_is_told(old, place, minor, told):  # noqa: F811
     """So that it does not try again: the daemon would close what came a moment after it has said that the bytes are free."""
     d = old()
-    c = Client(place, "stranger", prefix=("setpriv", f"--reuid={STRANGER}", f"--regid={STRANGER}", "--clear-groups"))
+    c = Client(place, "stranger", prefix=others.as_user(STRANGER))
     try:
         c.connect()
         c.hello(minor=minor)

@@ -16,8 +16,9 @@ import time
 import pytest
 
 import hostile
+import others
 from hostile import Bystander, Crowd, connect, drain_answers
-from test_daemon import CARD, Daemon, client, daemon, needs_root, place, wait_for  # noqa: F401
+from test_daemon import CARD, Daemon, client, daemon, place, wait_for  # noqa: F401
 from wireclient import BUILD, GIB, MIB, RUNNING, encode, obey_until, order
 from world import SANITIZER
 
@@ -80,7 +81,7 @@ def test_two_hundred_processes_at_full_rate(daemon, place):  # noqa: F811
         assert second < first + 8 * MIB, "and does not grow with every attack"
 
 
-@needs_root
+@others.needed
 def test_another_users_attack(place):  # noqa: F811
     os.chmod(place, 0o755)
     d = Daemon(place, "--shared", *CARD)

@@ -9,9 +9,11 @@ import time
 import pytest
 
 import hostile
+import others
 from hostile import Crowd, connect
-from test_daemon import CARD, Daemon, client, daemon, needs_root, place, wait_for  # noqa: F401
+from test_daemon import CARD, Daemon, client, daemon, place, wait_for  # noqa: F401
 from wireclient import GENEROUS_S, MIB, RUN, Client, encode, obey_until
+from world import OLD_KERNEL
 
 
 # ---- ends ----
@@ -106,7 +108,7 @@ def shared(place):  # noqa: F811
         return d
 
     def bob(name):
-        c = Client(place, name, prefix=("setpriv", "--reuid=1001", "--regid=1001", "--clear-groups"))
+        c = Client(place, name, prefix=others.as_user(1001))
         ended.append(c.end)
         return c
 
@@ -123,7 +125,7 @@ def ask_in_turn(askers, **what):
         c.expect("HOLDER")
 
 
-@needs_root
+@others.needed
 def test_what_is_asked_for_on_a_full_card_is_of_the_users_share(shared, client):  # noqa: F811
     """A quarter of a card for a user's contexts, also where three ask for as much each before the first one has it."""
     start, bob = shared
@@ -141,7 +143,7 @@ def test_what_is_asked_for_on_a_full_card_is_of_the_users_share(shared, client):
     assert sum(d.client(c.process.pid)["fixed"] for c in askers) == 250 * MIB
 
 
-@needs_root
+@others.needed
 def test_pinned_and_fixed_bytes_are_of_one_share(shared):
     start, bob = shared
     d = start("--host-memory", "4GiB")
@@ -155,7 +157,7 @@ def test_pinned_and_fixed_bytes_are_of_one_share(shared):
     assert d.client(c.process.pid)["fixed"] == 200 * MIB
 
 
-@needs_root
+@others.needed
 def test_what_is_asked_for_after_a_restart_is_of_the_users_share(shared, place):  # noqa: F811
     """Answers wait until clients are back. Half of the host's 2 GiB are one user's, beside a card's worth."""
     with open(f"{place}/running", "w", encoding="ascii"):
@@ -171,7 +173,7 @@ def test_what_is_asked_for_after_a_restart_is_of_the_users_share(shared, place):
     obey_until(askers, lambda: askers[0].limit["commit"] == askers[1].limit["commit"] == 700 * MIB)
 
 
-@needs_root
+@others.needed
 def test_mapped_host_memory_is_of_the_share_that_commits_have(shared):
     start, bob = shared
     start("--host-memory", "2GiB")
@@ -202,7 +204,7 @@ def test_a_note_brings_no_descriptor(daemon):  # noqa: F811
         try:
             s.setsockopt(socket.SOL_SOCKET, 83, 0)  # SO_PASSRIGHTS
         except OSError:
-            pytest.skip("this kernel cannot refuse descriptors (Linux 6.16 can)")
+            pytest.skip(OLD_KERNEL)
     os.close(r)
     os.close(w)
     assert not sent

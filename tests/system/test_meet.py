@@ -6,8 +6,10 @@ import subprocess
 
 import pytest
 
-from test_daemon import CARD, Daemon, client, daemon, needs_root, place, wait_for  # noqa: F401
+import others
+from test_daemon import CARD, Daemon, client, daemon, place, wait_for  # noqa: F401
 from wireclient import MIB, Client, obey_until
+from world import NO_PID_NAMESPACES
 
 NAMES = [bytes([n] * 16) for n in range(1, 4)]
 PEER_REFUSED, PIN_REFUSED = 8, 7
@@ -55,11 +57,11 @@ def test_who_has_not_said_hello_meets_nobody(daemon, client, place):  # noqa: F8
     assert b.expect("REFUSED")["code"] == 6
 
 
-@needs_root
+@others.needed
 def test_another_user_is_nobody(place):  # noqa: F811
     os.chmod(place, 0o755)
     d = Daemon(place, "--shared", *CARD)
-    as_other = ["setpriv", "--reuid=1001", "--regid=1001", "--clear-groups"]
+    as_other = others.as_user(1001)
     made = [Client(place, "mine"), Client(place, "theirs", prefix=as_other), Client(place, "theirs, too", prefix=as_other)]
     try:
         mine, theirs, second = (named(c, n) for c, n in zip(made, NAMES))
@@ -74,11 +76,11 @@ def test_another_user_is_nobody(place):  # noqa: F811
         d.end()
 
 
-@needs_root
+@others.needed
 def test_another_pid_namespace_is_nobody(daemon, place):  # noqa: F811
     alone = ["unshare", "--fork", "--pid", "--kill-child"]
     if subprocess.run([*alone, "true"], stderr=subprocess.DEVNULL, check=False).returncode:
-        pytest.skip("no pid namespaces here")
+        pytest.skip(NO_PID_NAMESPACES)
     daemon(*CARD)
     made = [Client(place, "outside"), Client(place, "inside", prefix=alone)]
     try:

@@ -11,6 +11,7 @@ import time
 
 import pytest
 
+import others
 from wireclient import MAGIC, MIB, encode, uuid
 from world import wait_for
 
@@ -276,7 +277,7 @@ sys.stdin.read()
 """
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="another user is needed")
+@others.needed
 @pytest.mark.parametrize("wished,given", [(5, 0), (0, 0), (-5, -5), (-1000, -20), (2**31 - 1, 0), (-2**31, -20)])
 def test_other_users_may_only_lower_themselves(world, wished, given):
     os.mkdir(world.dir)
@@ -287,7 +288,7 @@ def test_other_users_may_only_lower_themselves(world, wished, given):
         ["/usr/bin/python3", "-c", OTHER_USER, os.path.join(world.dir, "client.sock"),
          encode("HELLO", sequence=1, magic=MAGIC, major=1, name="x", version="1", priority=wished & 0xFFFFFFFF).hex(),
          encode("ATTACH", gpu=0, sequence=2, total_bytes=64 * MIB, uuid=uuid(1)).hex()],
-        stdin=subprocess.PIPE, user=65534)
+        stdin=subprocess.PIPE, user=others.NOBODY)
     try:
         def found():
             return [c for g in world.status()["gpus"] for c in g["clients"]]

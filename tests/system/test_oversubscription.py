@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from world import wait_for
+from world import NO_PID_NAMESPACES, wait_for
 
 HANDOFFS = 20
 
@@ -77,7 +77,7 @@ def test_memory_is_not_passed_on_between_containers(shared):
     # The second program has a pid namespace of its own; both are one user's.
     alone = ["unshare", "--fork", "--pid", "--kill-child"]
     if subprocess.run(alone + ["true"], stderr=subprocess.DEVNULL, check=False).returncode != 0:
-        pytest.skip("no pid namespaces here")
+        pytest.skip(NO_PID_NAMESPACES)
     programs = [fill(shared, 96, "1"), fill(shared, 96, "2", before=alone)]
     run_until_handoffs(shared, programs, 6, shared.path("end"))
     check_contents(shared, programs)
@@ -163,7 +163,7 @@ def test_memory_freed_by_its_owner_is_never_brought_back(shared):
     check_contents(shared, [busy])
 
 
-@pytest.mark.skipif(os.cpu_count() < 2, reason="needs two processors")
+@pytest.mark.skipif(os.cpu_count() < 2, reason="there is one processor; with two they run")
 def test_exclusive_mode_gives_one_lease_at_a_time(shared):
     done = shared.sublet("set", "mode", "exclusive")
     assert done.returncode == 0, done.stderr

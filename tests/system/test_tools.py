@@ -42,6 +42,20 @@ def test_results_of_both_are_summed(tmp_path):
     assert tool("count_tests.py", one, two).stdout.splitlines()[-1] == "3 passed, 1 failed, 1 skipped"
 
 
+def test_skips_are_named_with_their_reason_before_the_last_line(tmp_path):
+    ctest, system = tmp_path / "ctest.xml", tmp_path / "pytest.xml"
+    ctest.write_text('<testsuite><testcase name="u" classname="u" status="notrun"><skipped message="SKIP_RETURN_CODE=77"/>'
+                     '<system-out>more\nno readelf; with it it runs\n</system-out></testcase></testsuite>')
+    case = '<testcase classname="tests.system.test_{}" name="n[{}]"><skipped message="no root; as root they run"/></testcase>'
+    system.write_text("<testsuite>" + "".join(case.format(*a) for a in (("a", 1), ("a", 2), ("b", 1))) +
+                      '<testcase classname="tests.system.test_b" name="wrong"><failure message=""/></testcase></testsuite>')
+    assert tool("count_tests.py", ctest, system).stdout.splitlines() == [
+        "failed: test_b: wrong",
+        "skipped 1: no readelf; with it it runs (u: 1)",
+        "skipped 3: no root; as root they run (test_a: 2, test_b: 1)",
+        "0 passed, 1 failed, 4 skipped"]
+
+
 @pytest.mark.parametrize("text", [None, "", "<testsuite/>", "<testsuite><testcase name='a'"])
 def test_a_suite_that_did_not_run_is_a_failure(tmp_path, text):
     good, bad = tmp_path / "good.xml", tmp_path / "bad.xml"

@@ -15,22 +15,18 @@ import threading
 
 import pytest
 
+import others
 import world as world_module
-from world import BUILD, MIB, wait_for
+from others import BUILD, SCRIPTS, as_user
+from world import MIB, OLD_KERNEL, SYSTEM_DAEMON, wait_for
 
 # Nobody's, and not those of another run of these tests: /tmp/sublet-UID has no other owner. Not by the process's number, which
 # comes again in every container.
-GROUP = 1_000_000 + 10 * random.randrange(100_000)
+GROUP = others.LAST - 10 * random.randrange(1, 2000)
 ALICE, BOB, EVE = GROUP + 1, GROUP + 2, GROUP + 3
 
-pytestmark = pytest.mark.skipif(os.getuid() != 0, reason="needs root to be several users")
-
-
-def as_user(uid, gid=None, groups=()):
-    """A prefix for a command line."""
-    gid = uid if gid is None else gid
-    extra = [f"--groups={','.join(map(str, groups))}"] if groups else ["--clear-groups"]
-    return ["setpriv", f"--reuid={uid}", f"--regid={gid}", *extra]
+pytestmark = others.needed
+NO_USER_NAMESPACES = "no user namespaces can be made here; where the kernel lets everybody make them they run"
 
 
 class Machine(world_module.World):
@@ -41,6 +37,7 @@ class Machine(world_module.World):
         self.session = "+" + self.session
         self.env["SIMCUDA_SESSION"] = self.session
         self.env["SUBLET_DAEMON"] = os.path.join(BUILD, "subletd")
+        self.env["LD_LIBRARY_PATH"] = os.path.join(BUILD, "sim")
         os.chmod(self.root, 0o755)
 
     def home(self, uid):
@@ -66,8 +63,6 @@ class Machine(world_module.World):
 
 @pytest.fixture
 def machine():
-    if subprocess.run([*as_user(ALICE), "test", "-x", os.path.join(BUILD, "subletd")], check=False).returncode:
-        pytest.skip(f"other users cannot reach {BUILD}")
     m = Machine()
     try:
         yield m
@@ -206,7 +201,7 @@ def test_notes_between_daemons_cost_nobody_his_memory(machine):
         p.await_event("filled")
     status = machine.status_of(machine.home(ALICE))
     uuid = status["gpus"][0]["uuid"].removeprefix("GPU-").replace("-", "")
-    eve = subprocess.Popen([*as_user(EVE), sys.executable, os.path.join(os.path.dirname(__file__), "notes.py"),
+    eve = subprocess.Popen([*as_user(EVE), sys.executable, os.path.join(SCRIPTS, "notes.py"),
                             "sublet-daemon/" + status["instance"], uuid, "6", "1000"], stdout=subprocess.PIPE, text=True)
     before = {p: len(p.events("round")) for p in programs}
     try:
@@ -431,10 +426,10 @@ def test_lies_of_one_user_leave_room_for_the_others(machine, shared_daemon, what
     first = machine.user(EVE, "hold", "--bytes", "16MiB", directory=directory, groups=[GROUP], stdin=subprocess.PIPE)
     first.await_event("filled")
     card = machine.status_of(directory)["gpus"][0]
-    script = LIAR.format(tests=os.path.dirname(os.path.abspath(__file__)), directory=directory, what=what,
+    script = LIAR.format(tests=SCRIPTS, directory=directory, what=what,
                          uuid=card["uuid"].replace("GPU-", "").replace("-", ""))
     liar = machine.start([*as_user(BOB, groups=[GROUP]), sys.executable, "-c", script], stdin=subprocess.PIPE,
-                         SUBLET_SOURCE=world_module.ROOT, PYTHONDONTWRITEBYTECODE="1")
+                         PYTHONDONTWRITEBYTECODE="1")
     wait_for(lambda: liar.out().count("lied") == 7, 30, "the lies to be told")
 
     def counted():
@@ -504,13 +499,12 @@ os._exit(0)
 def test_descriptors_of_other_users_are_refused(machine, shared_daemon):
     """One whose closing takes a minute would stop the daemon for as long: it never comes to have it."""
     directory = shared_daemon()
-    tests = os.path.dirname(os.path.abspath(__file__))
     p = machine.start([*as_user(BOB, groups=[GROUP]), sys.executable, "-u", "-c",
-                       LINGERER.format(tests=tests, directory=directory)],
-                      stdin=subprocess.PIPE, SUBLET_SOURCE=world_module.ROOT, PYTHONDONTWRITEBYTECODE="1")
+                       LINGERER.format(tests=SCRIPTS, directory=directory)],
+                      stdin=subprocess.PIPE, PYTHONDONTWRITEBYTECODE="1")
     wait_for(lambda: "done" in p.out(), 20, "the descriptor to be sent")
     if "sent" in p.out():
-        pytest.skip("this kernel cannot refuse descriptors (Linux 6.16 can)")
+        pytest.skip(OLD_KERNEL)
     assert "refused" in p.out()
     p.send(9)
     assert machine.status_of(directory)["mode"] == "auto"
@@ -527,7 +521,7 @@ def test_root_of_a_user_namespace_is_not_root(machine, shared_daemon):
     unshare = ["unshare", "--user", "--map-root-user"]
     probe = machine.run_as(BOB, [*unshare, "id", "-u"], groups=(GROUP,))
     if probe.returncode != 0:
-        pytest.skip("no user namespaces here: " + probe.stderr.strip())
+        pytest.skip(NO_USER_NAMESPACES)
     assert probe.stdout.strip() == "0"
     for prefix in (unshare, ["unshare", "--user"]):
         answer = json.loads(ask(machine, BOB, control, {"order": "stop"}, prefix).stdout)
@@ -549,7 +543,7 @@ def test_root_in_a_user_namespace_of_roots_making_gives_no_orders(machine, share
     assert "mode" in json.loads(ask(machine, 0, control, {"order": "status"}, groups=()).stdout)
     done = ask(machine, 0, control, {"order": "stop"}, ["unshare", "--user", "--map-root-user"], groups=())
     if "unshare" in done.stderr:
-        pytest.skip("no user namespaces here: " + done.stderr.strip())
+        pytest.skip(NO_USER_NAMESPACES)
     assert "outside a container" in json.loads(done.stdout)["error"]
 
 
@@ -560,8 +554,8 @@ def test_root_in_a_user_namespace_of_roots_making_gives_no_orders(machine, share
 def planted():
     """/tmp/sublet-UID of a user that is nobody's, for somebody else to make; gone afterwards. Named before the machine in a
     test's parameters, it goes after the machine's programs."""
-    if os.path.exists("/run/sublet"):
-        pytest.skip("a system-wide daemon's directory is here")
+    if SYSTEM_DAEMON:
+        pytest.skip(SYSTEM_DAEMON)
     path = f"/tmp/sublet-{ALICE}"
     assert not os.path.lexists(path), f"{path} is in the way"
     yield path

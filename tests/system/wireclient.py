@@ -15,7 +15,7 @@ import subprocess
 import sys
 import time
 
-SOURCE = pathlib.Path(os.environ.get("SUBLET_SOURCE", pathlib.Path(__file__).resolve().parents[2]))
+SOURCE = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(os.environ.get("SUBLET_BUILD", SOURCE / "build"))
 NO_GPU = 0xFFFF
 RUN, RUNNING, IDLE, POISONED, DETACHED = 1, 2, 4, 8, 16
@@ -82,9 +82,10 @@ class Client:
         self.attached = None
         self.lines = b""
         self.seen = []
-        self.process = subprocess.Popen(
-            [*prefix, sys.executable, __file__, str(directory)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0, env=env
-        )
+        from others import SCRIPTS  # the relayed process needs none of this
+
+        self.process = subprocess.Popen([*prefix, sys.executable, os.path.join(SCRIPTS, "wireclient.py"), str(directory)],
+                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0, env=env)
 
     # -- the relay --
 

@@ -26,7 +26,14 @@ with open(os.path.join(BUILD, "subletd"), "rb") as _f:
 SANITIZER = "thread" if b"__tsan_init" in _daemon else "address" if b"__asan_init" in _daemon else None
 PATIENCE = 3 if SANITIZER else 1
 # Why Python cannot use the simulated driver of this build; None: it can.
-NO_PYTHON = "Python cannot load a driver that was built with the thread sanitizer" if SANITIZER == "thread" else None
+NO_PYTHON = ("Python cannot load a driver that was built with the thread sanitizer; in another build they run"
+             if SANITIZER == "thread" else None)
+# Why a test is skipped, and where it runs (tools/count_tests.py adds up by these texts).
+NO_PID_NAMESPACES = "no pid namespaces can be made here; as root outside of a container they run"
+OLD_KERNEL = "this kernel cannot refuse descriptors; from Linux 6.16 on they run"
+# Why no program of this machine looks into /tmp for a daemon; None: it does.
+SYSTEM_DAEMON = ("a system-wide daemon has /run/sublet; once it has left (sudo systemctl stop subletd) they run"
+                 if os.path.exists("/run/sublet") else None)
 
 # Nothing of the caller's may leak into a world.
 _OURS = ("SUBLET_", "SIMCUDA_", "PROGRAM_")

@@ -122,6 +122,28 @@ static void durations_need_a_unit(void **state)
         assert_int_equal(units_parse_duration("99999999h", &v), -ERANGE);
 }
 
+static void counts_are_decimal_digits_alone(void **state)
+{
+        static const struct good good[] = {
+                {"0", 0}, {"007", 7}, {"42", 42}, {"18446744073709551615", UINT64_MAX}};
+        static const struct bad bad[] = {
+                {"", -EINVAL},    {" 1", -EINVAL},  {"1 ", -EINVAL},
+                {"+1", -EINVAL},  {"-1", -EINVAL},  {"0x1", -EINVAL},
+                {"0b1", -EINVAL}, {"1.5", -EINVAL}, {"1\n", -EINVAL},
+                {"1k", -EINVAL},  {"max", -EINVAL}, {"18446744073709551616", -ERANGE},
+        };
+        uint64_t v = 1;
+
+        for (size_t i = 0; i < ARRAY_SIZE(good); i++) {
+                assert_int_equal(units_parse_count(good[i].text, &v), 0);
+                assert_int_equal(v, good[i].value);
+        }
+        v = 77;
+        for (size_t i = 0; i < ARRAY_SIZE(bad); i++)
+                if (units_parse_count(bad[i].text, &v) != bad[i].error || v != 77)
+                        fail_msg("\"%s\" was not refused", bad[i].text);
+}
+
 static void sizes_are_printed_short(void **state)
 {
         static const struct {
@@ -173,6 +195,7 @@ int main(void)
                 cmocka_unit_test(malformed_sizes_are_refused_and_leave_the_result_alone),
                 cmocka_unit_test(rates_need_their_slash_s),
                 cmocka_unit_test(durations_need_a_unit),
+                cmocka_unit_test(counts_are_decimal_digits_alone),
                 cmocka_unit_test(sizes_are_printed_short),
                 cmocka_unit_test(durations_are_printed_short),
         };

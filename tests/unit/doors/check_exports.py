@@ -106,7 +106,7 @@ def check_silence(library, command):
 def main():
     library, map_file, *command = sys.argv[1:]
     if not shutil.which("readelf"):
-        print("readelf is not here")
+        print("there is no readelf; with binutils installed it runs")
         return 77
     with open(map_file, encoding="utf-8") as file:
         allowed = set(re.findall(r"(\w+);", file.read().split("local:")[0]))

@@ -1,0 +1,81 @@
+"""Other users of the machine, and what the tests have them run.
+
+They may not be able to enter the folder of the sources and of the build (a clone under /root). Then they are given a copy of
+what they need, once a session. BUILD and SCRIPTS (this folder) are where everybody finds it, copied or not."""
+
+import os
+import shutil
+import subprocess
+import tempfile
+
+import pytest
+
+import world
+
+NOBODY = 65534
+
+
+def _last():
+    """A high number that is a user here: a container may have 65536 of them, or one."""
+    with open("/proc/self/uid_map", encoding="ascii") as f:
+        return min(1_200_000, max(int(first) + int(count) for first, _, count in map(str.split, f)) - 10)
+
+
+LAST = _last()
+
+
+def as_user(uid, gid=None, groups=()):
+    """A prefix for a command line."""
+    gid = uid if gid is None else gid
+    extra = [f"--groups={','.join(map(str, groups))}"] if groups else ["--clear-groups"]
+    return ["setpriv", f"--reuid={uid}", f"--regid={gid}", *extra]
+
+
+def _can(*words):
+    return subprocess.run([*as_user(NOBODY), *words], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                          check=False).returncode == 0
+
+
+def _missing():
+    if os.getuid() != 0:
+        return "only root can act as another user; as root (sudo ./dev test) they run"
+    if not _can("true"):
+        return "this root cannot become another user; outside of this container they run"
+    return None
+
+
+MISSING = _missing()
+needed = pytest.mark.skipif(MISSING is not None, reason=str(MISSING))
+
+
+def _copy():
+    """None where nothing need be copied."""
+    if MISSING or _can("sh", "-c", 'test -x "$0" && test -r "$1"', os.path.join(world.BUILD, "subletd"), os.path.abspath(__file__)):
+        return None
+    copy = tempfile.mkdtemp(prefix="slt-others-", dir="/tmp")
+    os.chmod(copy, 0o755)
+    for name in ("sublet", "subletd", "libsublet.so", "sim", "programs"):
+        _readable(os.path.join(world.BUILD, name), os.path.join(copy, "build", name))
+    for name in ("src/wire", "tests/system"):
+        _readable(os.path.join(world.ROOT, name), os.path.join(copy, name))
+    return copy
+
+
+def _readable(source, target):
+    os.makedirs(os.path.dirname(target), exist_ok=True)
+    (shutil.copytree if os.path.isdir(source) else shutil.copy)(source, target)
+    subprocess.run(["chmod", "-R", "go=u-w", target], check=True)
+
+
+# pytest's workers inherit what their parent has found.
+if "SUBLET_OTHERS" not in os.environ:
+    os.environ["SUBLET_OTHERS"] = _copy() or ""
+_made = os.environ["SUBLET_OTHERS"]
+BUILD = os.path.join(_made, "build") if _made else world.BUILD
+SCRIPTS = os.path.join(_made or world.ROOT, "tests/system")
+
+
+def remove():
+    """By the process that is no worker, at the end of the session."""
+    if _made:
+        shutil.rmtree(_made)
