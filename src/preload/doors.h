@@ -1,5 +1,5 @@
 /* doors.h: the rows of cuda_api.def by name and by address, for the modules that hand out entry
- * points (dlsym.c, resolve.c) and the one that fills in the real driver (real.c).
+ * points (dl.c, resolve.c) and the one that fills in the real driver (real.c).
  *
  * Nothing allocates; thread-safe unless said otherwise. */
 #pragma once

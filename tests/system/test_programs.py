@@ -1,6 +1,7 @@
 """Every program gives the same result with and without sublet, through every door, alone on the card."""
 
 import os
+import subprocess
 import sys
 
 import pytest
@@ -35,17 +36,26 @@ def test_equal_through_every_door(shared, name, door):
     assert result(linked) == result(through)
 
 
-@pytest.mark.parametrize("door", (*DOORS, pytest.param("deepbind", marks=pytest.mark.skipif(
-    world.SANITIZER is not None, reason="a sanitizer's run time does not know RTLD_DEEPBIND"))))
-def test_no_door_leads_past_the_gate(shared, door):
-    """Seen from the daemon: the program's memory is ours to move, through whichever door it came."""
-    import subprocess
-
-    p = shared.program("hold", "--bytes", "32MiB", "--block", "4MiB", door=door, stdin=subprocess.PIPE)
+def check_its_memory_is_ours(shared, *command, **how):
+    """Seen from the daemon: the program's memory is in the books, and ours to move."""
+    p = shared.program(*command, "--bytes", "32MiB", "--block", "4MiB", stdin=subprocess.PIPE, **how)
     p.await_event("filled")
     world.wait_for(lambda: shared.clients()[p.pid]["allocated"] >= 32 << 20, 30, "its memory in the books")
     world.wait_for(lambda: shared.clients()[p.pid]["backed"] >= 32 << 20, 30, "its memory on the card, in the books")
     p.finish()
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_no_door_leads_past_the_gate(shared, door):
+    check_its_memory_is_ours(shared, "hold", door=door)
+
+
+@pytest.mark.skipif(world.SANITIZER is not None, reason="a sanitizer's run time does not know RTLD_DEEPBIND")
+@pytest.mark.parametrize("door", DOORS)
+def test_a_library_loaded_with_deepbind_does_not_pass_the_gate(shared, door):
+    """It is found by the run path of the program that loads it, as without sublet."""
+    library = "linked" if door == "linked" else "dl"
+    check_its_memory_is_ours(shared, "plugin", f"libplugin_{library}.so", PROGRAM_DOOR=door)
 
 
 def test_a_program_without_cuda_is_left_alone(shared):

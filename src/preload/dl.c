@@ -1,5 +1,5 @@
-/* dlsym.c: decides where a call of dlsym() goes. Must work before anything is initialised, in any
- * constructor of anybody, without allocating (dlsym_entry.S does the going). */
+/* dl.c: decides where a call of dlsym() or dlopen() goes. Must work before anything is initialised,
+ * in any constructor of anybody, without allocating (dl_entry.S does the going). */
 #include <dlfcn.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -9,6 +9,7 @@
 #include "preload/libc_compat.h"
 
 void *dlsym_route(void *handle, const char *name);
+void *dlopen_route(const char *path, int flags);
 
 /* cuMemAlloc, but not cudaMalloc, cublasCreate, curandGenerate. */
 static bool is_driver_name(const char *name)
@@ -36,4 +37,11 @@ void *dlsym_route(void *handle, const char *name)
         if (unlikely(is_driver_name(name)) && handle != RTLD_DEFAULT && handle != RTLD_NEXT)
                 return (void *)dlsym_caught;
         return compat_dlsym_address();
+}
+
+/* By now without RTLD_DEEPBIND, under which a library would bind the C library's dlsym() and the
+ * driver's functions before ours. */
+void *dlopen_route(const char *path, int flags)
+{
+        return compat_dlopen_address();
 }
