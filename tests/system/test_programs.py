@@ -58,6 +58,32 @@ def test_a_library_loaded_with_deepbind_does_not_pass_the_gate(shared, door):
     check_its_memory_is_ours(shared, "plugin", f"libplugin_{library}.so", PROGRAM_DOOR=door)
 
 
+ASKS = """
+import ctypes, json
+driver = ctypes.CDLL("libcuda.so.1")
+found = {}
+for version in 13000, 13020, 99000:
+    function, status = ctypes.c_void_p(), ctypes.c_int(-1)
+    result = driver.cuGetProcAddress_v2(b"cuLaunchKernel", ctypes.byref(function), version, 0, ctypes.byref(status))
+    found[version] = bool(function.value)
+print(json.dumps({"event": "found", **found}), flush=True)
+"""
+
+
+@pytest.mark.skipif(world.NO_PYTHON is not None, reason=world.NO_PYTHON or "")
+def test_a_version_that_nobody_decided_about_is_not_handed_out(shared):
+    """A launch by it would be ungated, and one by an older version's door would have arguments of another ABI."""
+    command = [sys.executable, "-c", ASKS]
+    plain = shared.start(command, SIMCUDA_NEWER="cuLaunchKernel").ok()
+    with_sublet = shared.start(command, SIMCUDA_NEWER="cuLaunchKernel",
+                               LD_PRELOAD=os.path.join(world.BUILD, "libsublet.so")).ok()
+    assert plain.events("found") == [{"event": "found", "13000": True, "13020": True, "99000": True}]
+    assert with_sublet.events("found") == [{"event": "found", "13000": True, "13020": True, "99000": False}]
+    # The same version of a function that has not changed since is the one that we know.
+    unchanged = shared.start(command, LD_PRELOAD=os.path.join(world.BUILD, "libsublet.so")).ok()
+    assert unchanged.events("found") == plain.events("found")
+
+
 def test_a_program_without_cuda_is_left_alone(shared):
     p = shared.program("nocuda").ok()
     assert p.events("end")
