@@ -78,6 +78,14 @@ EXPORT CUresult cuMemcpyBatchAsync_v2(CUdeviceptr *dsts, CUdeviceptr *srcs, size
                           stream, &failed);
 }
 
+EXPORT CUresult cuMemcpyWithAttributesAsync(CUdeviceptr dst, CUdeviceptr src, size_t bytes,
+                                            CUmemcpyAttributes *attr, CUstream stream)
+{
+        size_t first = 0, failed;
+
+        return batch_copy(__func__, &dst, &src, &bytes, 1, attr, &first, 1, stream, &failed);
+}
+
 /* ---- three dimensions ---- */
 
 /* What lengths are counted in: the array's elements, or bytes where there is none. */
@@ -177,6 +185,14 @@ EXPORT CUresult cuMemcpy3DBatchAsync_v2(size_t op_count, CUDA_MEMCPY3D_BATCH_OP 
         size_t failed;
 
         return batch_3d(__func__, op_count, op_list, flags, stream, &failed);
+}
+
+EXPORT CUresult cuMemcpy3DWithAttributesAsync(CUDA_MEMCPY3D_BATCH_OP *op, unsigned long long flags,
+                                              CUstream stream)
+{
+        size_t failed;
+
+        return batch_3d(__func__, 1, op, flags, stream, &failed);
 }
 
 /* ---- managed memory ---- */

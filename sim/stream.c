@@ -704,6 +704,13 @@ EXPORT CUresult cuLaunchHostFunc(CUstream stream, CUhostFn fn, void *user_data)
         return fn ? stream_submit(stream, &w, NULL, 0) : CUDA_ERROR_INVALID_VALUE;
 }
 
+/* How the driver's thread waits makes no difference here. */
+EXPORT CUresult cuLaunchHostFunc_v2(CUstream stream, CUhostFn fn, void *user_data,
+                                    unsigned int sync_mode)
+{
+        return sync_mode <= 1 ? cuLaunchHostFunc(stream, fn, user_data) : CUDA_ERROR_INVALID_VALUE;
+}
+
 EXPORT CUresult cuStreamAddCallback(CUstream stream, CUstreamCallback callback, void *user_data,
                                     unsigned int flags)
 {

@@ -80,7 +80,8 @@ class Tables:
             f"its headers, with its versions and its variants for per-thread "
             f"default streams (`_ptsz`, `_ptds`): {len(self.rows)} entry points, of which {caught} are caught and "
             f"{len(self.rows) - caught} deliberately are not. A name that is not here passes through; with "
-            f"`SUBLET_LOG=debug` the library names it. Generated from `src/cuda` by `tools/api_coverage.py`; a test holds it against "
+            f"`SUBLET_LOG=debug` the library names it. A version of a caught entry point that is not here is answered as not there. "
+            f"What CUDA 13.1 to 13.4 brought is here by their documentation. Generated from `src/cuda` by `tools/api_coverage.py`; a test holds it against "
             f"the tables, and the tables against the toolkit's stub library.", 118)
         out += ["", "- **Gate**: the call waits until all of the program's memory is on the card, because it submits work or",
                 "  because the driver looks at the memory behind a device pointer. Where the driver then runs out of memory, room is",

@@ -182,6 +182,13 @@ static void look_at_driver(int simulated)
                               "of the driver's %u functions this release does not know %u, and "
                               "leaves them alone: %s",
                               report.symbols.all, report.symbols.unknown, report.symbols.names);
+        if (report.symbols.undecided > 0) {
+                print_finding(WARN,
+                              "%u functions of the driver are newer versions of what sublet "
+                              "catches; programs that look them up do not find them: %s",
+                              report.symbols.undecided, report.symbols.versions);
+                print_remedy("install a newer release of sublet if a program needs them");
+        }
         if (report.nvml) {
                 print_finding(OK, "NVML answers");
         } else {

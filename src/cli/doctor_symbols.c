@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "base/macros.h"
+#include "cuda/cuda_versions.h"
 
 static const char *const known[] = {
 #define CU(name, symbol, ...)       #symbol,
@@ -19,6 +20,21 @@ static const char *const known[] = {
 #include "cuda/cuda_uncaught.def"
 #undef CU
 #undef CU_UNCAUGHT
+};
+
+/* What cuGetProcAddress calls the functions that sublet catches. */
+static const char *const caught[] = {
+#define CU_PASS(name)
+#define CU_SUBMIT(name)                                #name,
+#define CU_RETRY(name)                                 #name,
+#define CU_CUSTOM(name)                                #name,
+#define CU(name, symbol, since, flags, behaviour, ...) CU_##behaviour(name)
+#include "cuda/cuda_api.def"
+#undef CU
+#undef CU_PASS
+#undef CU_SUBMIT
+#undef CU_RETRY
+#undef CU_CUSTOM
 };
 
 static bool is_known(const char *name)
@@ -45,21 +61,42 @@ static size_t symbols_of_gnu_hash(const uint32_t *hash)
         return last + 1;
 }
 
-void driver_symbols_count(const char *name, struct driver_symbols *s)
+/* As the library's doors decide (src/preload/doors.c). */
+static bool is_version_of_caught(const char *name)
+{
+        size_t n = cuda_stem(name);
+
+        for (size_t i = 0; name[n] && i < ARRAY_SIZE(caught); i++)
+                if (strncmp(caught[i], name, n) == 0 && caught[i][n] == '\0')
+                        return true;
+        return false;
+}
+
+static void add_name(char names[static 160], const char *name)
 {
         static const char more[] = ", ...";
-        size_t length = strlen(s->names), room = sizeof(s->names) - length;
+        size_t length = strlen(names), room = 160 - length;
 
+        if (strstr(names, more))
+                return;
+        if (strlen(name) + sizeof(", ") + sizeof(more) <= room)
+                (void)snprintf(names + length, room, "%s%s", length ? ", " : "", name);
+        else
+                (void)snprintf(names + length, room, "%s", more);
+}
+
+void driver_symbols_count(const char *name, struct driver_symbols *s)
+{
         s->all++;
         if (is_known(name))
                 return;
-        s->unknown++;
-        if (strstr(s->names, more))
-                return;
-        if (strlen(name) + sizeof(", ") + sizeof(more) <= room)
-                (void)snprintf(s->names + length, room, "%s%s", length ? ", " : "", name);
-        else
-                (void)snprintf(s->names + length, room, "%s", more);
+        if (is_version_of_caught(name)) {
+                s->undecided++;
+                add_name(s->versions, name);
+        } else {
+                s->unknown++;
+                add_name(s->names, name);
+        }
 }
 
 void driver_symbols(void *library, struct driver_symbols *ret)

@@ -3,8 +3,9 @@
 #pragma once
 
 struct driver_symbols {
-        unsigned all, unknown; /* 0 of all: the library could not be read */
-        char names[160];       /* the first unknown ones, by commas */
+        unsigned all;                   /* 0: the library could not be read */
+        unsigned unknown, undecided;    /* undecided: versions of what sublet catches */
+        char names[160], versions[160]; /* the first unknown ones and undecided ones, by commas */
 };
 
 /* library: of dlopen(). */

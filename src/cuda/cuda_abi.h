@@ -26,6 +26,7 @@ typedef unsigned long long CUmemGenericAllocationHandle;
 typedef unsigned long long CUtexObject;
 typedef unsigned long long CUsurfObject;
 typedef cuuint64_t CUgraphConditionalHandle;
+typedef uint32_t CUlogicalEndpointId;
 
 typedef struct CUctx_st *CUcontext;
 typedef struct CUmod_st *CUmodule;
@@ -93,6 +94,7 @@ typedef struct CUdevprop_st {
 } CUdevprop;
 
 typedef void (*CUhostFn)(void *userData);
+typedef void *CUgraphRecaptureCallback; /* a function that we hand on */
 typedef void (*CUstreamCallback)(CUstream hStream, CUresult status, void *userData);
 typedef size_t (*CUoccupancyB2DSize)(int blockSize);
 typedef struct CUasyncNotificationInfo_st CUasyncNotificationInfo;

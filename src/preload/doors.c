@@ -8,6 +8,7 @@
 
 #include "base/log.h"
 #include "base/macros.h"
+#include "cuda/cuda_versions.h"
 #include "preload/door_count.h"
 #include "preload/gate.h"
 #include "preload/torture.h"
@@ -138,6 +139,11 @@ const char *doors_symbol(enum door_row row)
         return door_name(doors[row].symbol);
 }
 
+int doors_since(enum door_row row)
+{
+        return doors[row].since;
+}
+
 void *doors_wrapper(enum door_row row)
 {
         return door_wrappers[row];
@@ -248,6 +254,19 @@ enum door_row doors_find_base(const char *base, int version, uint64_t flags)
         return per_thread && variant != DOOR_NONE ? variant : plain;
 }
 
+bool doors_catches_base(const char *base)
+{
+        enum door_row first = find_name(base, true);
+
+        for (unsigned row = first; row < DOOR_COUNT; row++) {
+                if (row > first && strcmp(door_name(doors[row].base), base) != 0)
+                        break;
+                if (door_wrappers[row])
+                        return true;
+        }
+        return false;
+}
+
 /* ---- by address ---- */
 
 #define ADDRESS_SLOTS 2048
@@ -302,8 +321,7 @@ static struct {
 } unknown[DOORS_UNKNOWN_MAX];
 static _Atomic unsigned unknown_count;
 
-/* A name whose versions the table knows is told only where the driver has a version beyond them. */
-static bool is_left_alone(const char *name)
+static bool is_uncaught(const char *name)
 {
         static const char names[] =
 #define CU_UNCAUGHT(symbol, reason) #symbol "\0"
@@ -313,13 +331,28 @@ static bool is_left_alone(const char *name)
 
         for (const char *n = names; *n; n += strlen(n) + 1)
                 if (strcmp(n, name) == 0)
-                        return !doors_knows_base(name);
+                        return true;
         return false;
+}
+
+bool doors_is_undecided(const char *name)
+{
+        char stem[64];
+        size_t n = cuda_stem(name);
+
+        if (name[n] == '\0' || n >= sizeof(stem) || doors_find_symbol(name) != DOOR_NONE ||
+            is_uncaught(name))
+                return false;
+        memcpy(stem, name, n);
+        stem[n] = '\0';
+        return doors_catches_base(stem);
 }
 
 void doors_count_unknown(const char *name)
 {
-        if (is_left_alone(name))
+        /* A name whose versions the table knows is told only where the driver has one beyond them.
+         */
+        if (is_uncaught(name) && !doors_knows_base(name))
                 return;
         for (unsigned i = 0; i < DOORS_UNKNOWN_MAX; i++) {
                 int state = 0;
@@ -333,7 +366,7 @@ void doors_count_unknown(const char *name)
                         return;
         }
         atomic_fetch_add_explicit(&unknown_count, 1, memory_order_relaxed);
-        log_debug("%s is not in the table of driver functions: it passes through", name);
+        log_debug("%s is not in the table of driver functions", name);
 }
 
 unsigned doors_unknown_count(void)

@@ -1,5 +1,5 @@
 /* doors.h: the rows of cuda_api.def by name and by address, for the modules that hand out entry
- * points (dlsym.c, resolve.c) and the one that fills in the real driver (real.c).
+ * points (dl.c, resolve.c) and the one that fills in the real driver (real.c).
  *
  * Nothing allocates; thread-safe unless said otherwise. */
 #pragma once
@@ -24,8 +24,15 @@ enum door_row doors_find_symbol(const char *symbol);
 /* The row that cuGetProcAddress answers a name, version and flags with; DOOR_NONE: none. */
 enum door_row doors_find_base(const char *base, int version, uint64_t flags);
 bool doors_knows_base(const char *base);
+/* Is a function that cuGetProcAddress answers this name with caught, in any version? */
+bool doors_catches_base(const char *base);
+
+/* A version of a caught entry point that neither table has, by its symbol or the name given to
+ * cuGetProcAddress (cuMemFree_v9): nobody has decided what is to be done with it. */
+bool doors_is_undecided(const char *name);
 
 const char *doors_symbol(enum door_row row);
+int doors_since(enum door_row row);
 /* Our function for a row; NULL: not caught. */
 void *doors_wrapper(enum door_row row);
 /* The member of a table of the driver's functions for a row. */

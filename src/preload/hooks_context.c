@@ -593,6 +593,16 @@ static CUresult capture_ended(CUstream stream, CUresult r)
                                                      hStream, hGraph, dependencies,                \
                                                      dependencyData, numDependencies, mode));      \
         }                                                                                          \
+        CUresult hook_cuStreamBeginRecaptureToGraph##suffix(                                       \
+                CUstream hStream, CUstreamCaptureMode mode, CUgraph hGraph,                        \
+                CUgraphRecaptureCallback callback, void *userData)                                 \
+        {                                                                                          \
+                CUstream stream = hStream ? hStream : (null_stream);                               \
+                                                                                                   \
+                capture_begins(stream);                                                            \
+                return capture_begun(stream, real.cuStreamBeginRecaptureToGraph##suffix(           \
+                                                     hStream, mode, hGraph, callback, userData));  \
+        }                                                                                          \
         CUresult hook_cuStreamEndCapture##suffix(CUstream hStream, CUgraph *phGraph)               \
         {                                                                                          \
                 (void)core_setup();                                                                \

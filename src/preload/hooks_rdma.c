@@ -1,6 +1,7 @@
 /* hooks_rdma.c: memory of the heap that others than the process's own work get: a device by a
- * dma-buf or by its address (nvidia-peermem), other GPUs by a multicast object. Must never let such
- * memory go before the program frees it: nobody says when they have done with it. */
+ * dma-buf or by its address (nvidia-peermem), other GPUs by a multicast object or a logical
+ * endpoint. Must never let such memory go before the program frees it: nobody says when they have
+ * done with it. */
 #include "base/macros.h"
 #include "preload/core.h"
 #include "preload/gate.h"
@@ -89,4 +90,28 @@ CUresult hook_cuMulticastBindAddr(CUmemGenericAllocationHandle mcHandle, size_t 
                 return r;
         return HOOKS_GATED(CU_STREAM_LEGACY, 0,
                            real.cuMulticastBindAddr(mcHandle, mcOffset, memptr, size, flags));
+}
+
+CUresult hook_cuMulticastBindAddr_v2(CUmemGenericAllocationHandle mcHandle, CUdevice dev,
+                                     size_t mcOffset, CUdeviceptr memptr, size_t size,
+                                     unsigned long long flags)
+{
+        CUresult r = keep(memptr, size);
+
+        if (r != CUDA_SUCCESS)
+                return r;
+        return HOOKS_GATED(
+                CU_STREAM_LEGACY, 0,
+                real.cuMulticastBindAddr_v2(mcHandle, dev, mcOffset, memptr, size, flags));
+}
+
+CUresult hook_cuLogicalEndpointBindAddr(CUlogicalEndpointId leId, CUdevice dev, cuuint64_t offset,
+                                        void *ptr, cuuint64_t size, unsigned long long flags)
+{
+        CUresult r = keep((uintptr_t)ptr, size);
+
+        if (r != CUDA_SUCCESS)
+                return r;
+        return HOOKS_GATED(CU_STREAM_LEGACY, 0,
+                           real.cuLogicalEndpointBindAddr(leId, dev, offset, ptr, size, flags));
 }

@@ -310,26 +310,69 @@ CUresult hook_cuMemExportToShareableHandle(void *shareableHandle,
         return r;
 }
 
+/* The driver's handle of memory that others are to reach by what it is bound to. *ret_handle is for
+ * bind_done(), also on failure; NULL: the handle is none of ours. */
+static CUresult bind_begin(CUmemGenericAllocationHandle name, struct handle **ret_handle,
+                           CUmemGenericAllocationHandle *ret)
+{
+        struct handle *h;
+        CUresult r = CUDA_SUCCESS;
+
+        (void)core_setup();
+        lock_acquire(&core.lock);
+        h = core_passive() ? NULL : virtual_find(name);
+        if (h)
+                r = driver_handle(h, ret);
+        lock_release(&core.lock);
+        if (!h)
+                *ret = virtual_drivers(name);
+        *ret_handle = h;
+        return r;
+}
+
+static CUresult bind_done(struct handle *h, CUresult r)
+{
+        if (h)
+                driver_handle_done(h);
+        return r;
+}
+
 CUresult hook_cuMulticastBindMem(CUmemGenericAllocationHandle mcHandle, size_t mcOffset,
                                  CUmemGenericAllocationHandle memHandle, size_t memOffset,
                                  size_t size, unsigned long long flags)
 {
         CUmemGenericAllocationHandle fixed;
         struct handle *h;
-        CUresult r;
+        CUresult r = bind_begin(memHandle, &h, &fixed);
 
-        (void)core_setup();
-        lock_acquire(&core.lock);
-        h = core_passive() ? NULL : virtual_find(memHandle);
-        if (!h) {
-                lock_release(&core.lock);
-                return real.cuMulticastBindMem(mcHandle, mcOffset, virtual_drivers(memHandle),
-                                               memOffset, size, flags);
-        }
-        r = driver_handle(h, &fixed);
-        lock_release(&core.lock);
         if (r == CUDA_SUCCESS)
                 r = real.cuMulticastBindMem(mcHandle, mcOffset, fixed, memOffset, size, flags);
-        driver_handle_done(h);
-        return r;
+        return bind_done(h, r);
+}
+
+CUresult hook_cuMulticastBindMem_v2(CUmemGenericAllocationHandle mcHandle, CUdevice dev,
+                                    size_t mcOffset, CUmemGenericAllocationHandle memHandle,
+                                    size_t memOffset, size_t size, unsigned long long flags)
+{
+        CUmemGenericAllocationHandle fixed;
+        struct handle *h;
+        CUresult r = bind_begin(memHandle, &h, &fixed);
+
+        if (r == CUDA_SUCCESS)
+                r = real.cuMulticastBindMem_v2(mcHandle, dev, mcOffset, fixed, memOffset, size,
+                                               flags);
+        return bind_done(h, r);
+}
+
+CUresult hook_cuLogicalEndpointBindMem(CUlogicalEndpointId leId, CUdevice dev, cuuint64_t offset,
+                                       CUmemGenericAllocationHandle memHandle, cuuint64_t memOffset,
+                                       cuuint64_t size, unsigned long long flags)
+{
+        CUmemGenericAllocationHandle fixed;
+        struct handle *h;
+        CUresult r = bind_begin(memHandle, &h, &fixed);
+
+        if (r == CUDA_SUCCESS)
+                r = real.cuLogicalEndpointBindMem(leId, dev, offset, fixed, memOffset, size, flags);
+        return bind_done(h, r);
 }

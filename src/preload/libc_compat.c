@@ -54,19 +54,26 @@ static void load_libdl(void)
                 (void)load("libdl.so.2", RTLD_NOW);
 }
 
-void *compat_dlopen(const char *path, int flags)
+static void *find_libdl(void *_Atomic *cache, const char *symbol)
 {
-        static void *_Atomic cache;
-        dlopen_fn *f = (dlopen_fn *)find_libc(&cache, "dlopen");
+        void *f = find_libc(cache, symbol);
 
         if (!f) {
                 load_libdl();
-                f = (dlopen_fn *)find_libc(&cache, "dlopen");
+                f = find_libc(cache, symbol);
         }
+        return f;
+}
+
+void *compat_dlopen(const char *path, int flags)
+{
+        static void *_Atomic cache;
+        dlopen_fn *f = (dlopen_fn *)find_libdl(&cache, "dlopen");
+
         return f ? f(path, flags) : NULL;
 }
 
-static void *dlsym_nothing(void *handle, const char *name)
+static void *nothing(void)
 {
         return NULL;
 }
@@ -74,13 +81,23 @@ static void *dlsym_nothing(void *handle, const char *name)
 void *compat_dlsym_address(void)
 {
         static void *_Atomic cache;
-        void *f = find_libc(&cache, "dlsym");
+        void *f = find_libdl(&cache, "dlsym");
 
-        if (!f) {
-                load_libdl();
-                f = find_libc(&cache, "dlsym");
+        return f ? f : (void *)nothing;
+}
+
+void *compat_dlopen_address(void)
+{
+        static void *_Atomic cache, *_Atomic next;
+        void *f = atomic_load_explicit(&next, memory_order_relaxed);
+
+        if (!f) { /* an interposer's, where there is one */
+                f = compat_dlsym(RTLD_NEXT, "dlopen");
+                if (!f)
+                        f = find_libdl(&cache, "dlopen");
+                atomic_store_explicit(&next, f, memory_order_relaxed);
         }
-        return f ? f : (void *)dlsym_nothing;
+        return f ? f : (void *)nothing;
 }
 
 void *compat_dlsym(void *handle, const char *name)

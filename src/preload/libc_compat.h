@@ -13,9 +13,10 @@ void *compat_dlopen(const char *path, int flags); /* NULL also where no dlopen()
 void *compat_dlsym(void *handle, const char *name);
 int compat_dlclose(void *handle);
 char *compat_dlerror(void); /* NULL also where there is none */
-/* The function behind compat_dlsym(), never NULL: for a jump that keeps its caller's return
- * address. */
+/* Never NULL, for a jump that keeps its caller's return address: the function behind
+ * compat_dlsym(), and the dlopen() that the program would have called without us. */
 void *compat_dlsym_address(void);
+void *compat_dlopen_address(void);
 
 /* The process's: an interposer's (a sanitizer's, a profiler's) where there is one. ENOSYS where no
  * threads library is loaded. */

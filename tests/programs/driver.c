@@ -35,14 +35,12 @@ static const struct entry_point {
 };
 #define ENTRY_POINTS (sizeof(entry_points) / sizeof(entry_points[0]))
 
-static int open_flags = RTLD_NOW;
-
 static void *library(void)
 {
         static void *handle;
 
         if (!handle)
-                handle = dlopen("libcuda.so.1", open_flags);
+                handle = dlopen("libcuda.so.1", RTLD_NOW);
         if (!handle)
                 program_fail(PROGRAM_EXIT_SETUP, "dlopen: %s", dlerror());
         return handle;
@@ -119,10 +117,6 @@ void driver_open(bool per_thread)
 #endif
         if (!door)
                 door = "dlsym";
-        if (!strcmp(door, "deepbind")) { /* as plugin loaders do */
-                open_flags |= RTLD_DEEPBIND;
-                door = "dlsym";
-        }
         for (size_t i = 0; i < SYMBOLS; i++) {
                 const char *name = symbols[i].name;
                 const char *variant = per_thread ? symbols[i].per_thread : NULL;

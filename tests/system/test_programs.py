@@ -1,6 +1,7 @@
 """Every program gives the same result with and without sublet, through every door, alone on the card."""
 
 import os
+import subprocess
 import sys
 
 import pytest
@@ -35,17 +36,52 @@ def test_equal_through_every_door(shared, name, door):
     assert result(linked) == result(through)
 
 
-@pytest.mark.parametrize("door", (*DOORS, pytest.param("deepbind", marks=pytest.mark.skipif(
-    world.SANITIZER is not None, reason="a sanitizer's run time does not know RTLD_DEEPBIND; in another build they run"))))
-def test_no_door_leads_past_the_gate(shared, door):
-    """Seen from the daemon: the program's memory is ours to move, through whichever door it came."""
-    import subprocess
-
-    p = shared.program("hold", "--bytes", "32MiB", "--block", "4MiB", door=door, stdin=subprocess.PIPE)
+def check_its_memory_is_ours(shared, *command, **how):
+    """Seen from the daemon: the program's memory is in the books, and ours to move."""
+    p = shared.program(*command, "--bytes", "32MiB", "--block", "4MiB", stdin=subprocess.PIPE, **how)
     p.await_event("filled")
     world.wait_for(lambda: shared.clients()[p.pid]["allocated"] >= 32 << 20, 30, "its memory in the books")
     world.wait_for(lambda: shared.clients()[p.pid]["backed"] >= 32 << 20, 30, "its memory on the card, in the books")
     p.finish()
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_no_door_leads_past_the_gate(shared, door):
+    check_its_memory_is_ours(shared, "hold", door=door)
+
+
+@pytest.mark.skipif(world.SANITIZER is not None, reason="a sanitizer's run time does not know RTLD_DEEPBIND; in another build they run")
+@pytest.mark.parametrize("door", DOORS)
+def test_a_library_loaded_with_deepbind_does_not_pass_the_gate(shared, door):
+    """It is found by the run path of the program that loads it, as without sublet."""
+    library = "linked" if door == "linked" else "dl"
+    check_its_memory_is_ours(shared, "plugin", f"libplugin_{library}.so", PROGRAM_DOOR=door)
+
+
+ASKS = """
+import ctypes, json
+driver = ctypes.CDLL("libcuda.so.1")
+found = {}
+for version in 13000, 13020, 99000:
+    function, status = ctypes.c_void_p(), ctypes.c_int(-1)
+    result = driver.cuGetProcAddress_v2(b"cuLaunchKernel", ctypes.byref(function), version, 0, ctypes.byref(status))
+    found[version] = bool(function.value)
+print(json.dumps({"event": "found", **found}), flush=True)
+"""
+
+
+@pytest.mark.skipif(world.NO_PYTHON is not None, reason=world.NO_PYTHON or "")
+def test_a_version_that_nobody_decided_about_is_not_handed_out(shared):
+    """A launch by it would be ungated, and one by an older version's door would have arguments of another ABI."""
+    command = [sys.executable, "-c", ASKS]
+    plain = shared.start(command, SIMCUDA_NEWER="cuLaunchKernel").ok()
+    with_sublet = shared.start(command, SIMCUDA_NEWER="cuLaunchKernel",
+                               LD_PRELOAD=os.path.join(world.BUILD, "libsublet.so")).ok()
+    assert plain.events("found") == [{"event": "found", "13000": True, "13020": True, "99000": True}]
+    assert with_sublet.events("found") == [{"event": "found", "13000": True, "13020": True, "99000": False}]
+    # The same version of a function that has not changed since is the one that we know.
+    unchanged = shared.start(command, LD_PRELOAD=os.path.join(world.BUILD, "libsublet.so")).ok()
+    assert unchanged.events("found") == plain.events("found")
 
 
 def test_a_program_without_cuda_is_left_alone(shared):

@@ -13,6 +13,8 @@
 EXPORTED void cuFutureThing(void);
 EXPORTED void cudbgNotOfTheApi(void);
 EXPORTED void cuMemAlloc_v2(void);
+EXPORTED void cuMemAlloc_v7(void);
+EXPORTED void cuDeviceGetName_v7(void);
 extern __attribute__((visibility("default"))) int cuNoFunction;
 
 void cuFutureThing(void)
@@ -27,6 +29,14 @@ void cuMemAlloc_v2(void)
 {
 }
 
+void cuMemAlloc_v7(void)
+{
+}
+
+void cuDeviceGetName_v7(void)
+{
+}
+
 int cuNoFunction = 1;
 
 static void what_no_release_knows_is_named(void **state)
@@ -34,9 +44,19 @@ static void what_no_release_knows_is_named(void **state)
         struct driver_symbols s;
 
         driver_symbols(dlopen(NULL, RTLD_NOW), &s);
-        assert_int_equal(s.all, 2);
-        assert_int_equal(s.unknown, 1);
-        assert_string_equal(s.names, "cuFutureThing");
+        assert_int_equal(s.all, 4);
+        assert_int_equal(s.unknown, 2);
+        assert_non_null(strstr(s.names, "cuFutureThing"));
+        assert_non_null(strstr(s.names, "cuDeviceGetName_v7"));
+}
+
+static void versions_of_caught_functions_are_named_apart(void **state)
+{
+        struct driver_symbols s;
+
+        driver_symbols(dlopen(NULL, RTLD_NOW), &s);
+        assert_int_equal(s.undecided, 1);
+        assert_string_equal(s.versions, "cuMemAlloc_v7");
 }
 
 static void a_driver_of_this_release_has_nothing_unknown(void **state)
@@ -48,6 +68,7 @@ static void a_driver_of_this_release_has_nothing_unknown(void **state)
         driver_symbols(stub, &s);
         assert_in_range(s.all, 300, 10000);
         assert_int_equal(s.unknown, 0);
+        assert_int_equal(s.undecided, 0);
         assert_string_equal(s.names, "");
 }
 
@@ -70,6 +91,7 @@ int main(void)
 {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(what_no_release_knows_is_named),
+                cmocka_unit_test(versions_of_caught_functions_are_named_apart),
                 cmocka_unit_test(a_driver_of_this_release_has_nothing_unknown),
                 cmocka_unit_test(what_does_not_fit_is_said_to_be_more),
         };

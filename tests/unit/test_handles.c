@@ -169,6 +169,33 @@ static CUresult fake_export(void *ret, CUmemGenericAllocationHandle handle,
         return CUDA_SUCCESS;
 }
 
+/* What the driver has been given to bind. */
+static CUmemGenericAllocationHandle bound;
+
+static CUresult fake_bind(CUmemGenericAllocationHandle mc, size_t mc_offset,
+                          CUmemGenericAllocationHandle memory, size_t offset, size_t size,
+                          unsigned long long flags)
+{
+        bound = memory;
+        return CUDA_SUCCESS;
+}
+
+static CUresult fake_bind_v2(CUmemGenericAllocationHandle mc, CUdevice device, size_t mc_offset,
+                             CUmemGenericAllocationHandle memory, size_t offset, size_t size,
+                             unsigned long long flags)
+{
+        bound = memory;
+        return CUDA_SUCCESS;
+}
+
+static CUresult fake_bind_endpoint(CUlogicalEndpointId endpoint, CUdevice device, cuuint64_t at,
+                                   CUmemGenericAllocationHandle memory, cuuint64_t offset,
+                                   cuuint64_t size, unsigned long long flags)
+{
+        bound = memory;
+        return CUDA_SUCCESS;
+}
+
 /* ---- the tests ---- */
 
 static CUmemGenericAllocationHandle name;
@@ -297,6 +324,41 @@ static void an_export_does_not_wait_for_ever_for_work_that_does_not_end(void **s
         assert_int_equal(hook_cuMemRelease(name), CUDA_SUCCESS);
 }
 
+/* It follows ours as a pointer. */
+static void the_driver_is_given_its_own_handle_to_bind(void **state)
+{
+        const CUmemGenericAllocationHandle theirs = 0x1000;
+
+        fixed_room = UINT64_MAX;
+        handle->block->extents[0].handle = theirs;
+        real.cuMulticastBindMem = fake_bind;
+        real.cuMulticastBindMem_v2 = fake_bind_v2;
+        real.cuLogicalEndpointBindMem = fake_bind_endpoint;
+        assert_int_equal(hook_cuMulticastBindMem(7, 0, name, 0, 1, 0), CUDA_SUCCESS);
+        assert_int_equal(bound, theirs);
+        bound = 0;
+        assert_int_equal(hook_cuMulticastBindMem_v2(7, 0, 0, name, 0, 1, 0), CUDA_SUCCESS);
+        assert_int_equal(bound, theirs);
+        bound = 0;
+        assert_int_equal(hook_cuLogicalEndpointBindMem(7, 0, 0, name, 0, 1, 0), CUDA_SUCCESS);
+        assert_int_equal(bound, theirs);
+        assert_int_equal(handle->users, 0);
+        /* What is the driver's already stays so. */
+        assert_int_equal(hook_cuMulticastBindMem_v2(7, 0, 0, 0x2000, 0, 1, 0), CUDA_SUCCESS);
+        assert_int_equal(bound, 0x2000);
+        assert_int_equal(hook_cuMemRelease(name), CUDA_SUCCESS);
+}
+
+static void what_cannot_be_kept_on_the_card_is_not_bound(void **state)
+{
+        bound = 0;
+        real.cuMulticastBindMem_v2 = fake_bind_v2;
+        assert_int_equal(hook_cuMulticastBindMem_v2(7, 0, 0, name, 0, 1, 0),
+                         CUDA_ERROR_OUT_OF_MEMORY);
+        assert_int_equal(bound, 0);
+        assert_int_equal(hook_cuMemRelease(name), CUDA_SUCCESS);
+}
+
 #define HANDLE_TEST(name) cmocka_unit_test_setup_teardown(name, one_handle, no_handle)
 
 int main(void)
@@ -308,6 +370,8 @@ int main(void)
                 HANDLE_TEST(what_cannot_come_back_is_not_waited_for),
                 HANDLE_TEST(an_export_does_not_wait_for_ever_for_work_that_does_not_end),
                 HANDLE_TEST(what_was_lost_meanwhile_is_not_looked_for_when_it_is_gone),
+                HANDLE_TEST(the_driver_is_given_its_own_handle_to_bind),
+                HANDLE_TEST(what_cannot_be_kept_on_the_card_is_not_bound),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

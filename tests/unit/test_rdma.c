@@ -134,6 +134,36 @@ static void what_is_bound_to_a_multicast_object_stays(void **state)
         assert_int_equal(gpu->pin_granted, block->bytes);
 }
 
+static CUresult fake_bind_v2(CUmemGenericAllocationHandle mc, CUdevice device, size_t offset,
+                             CUdeviceptr memory, size_t size, unsigned long long flags)
+{
+        bound_bytes = size;
+        return CUDA_SUCCESS;
+}
+
+static CUresult fake_bind_endpoint(CUlogicalEndpointId endpoint, CUdevice device, cuuint64_t offset,
+                                   void *memory, cuuint64_t size, unsigned long long flags)
+{
+        bound_bytes = size;
+        return CUDA_SUCCESS;
+}
+
+static void what_is_bound_by_the_newer_calls_stays(void **state)
+{
+        real.cuMulticastBindAddr_v2 = fake_bind_v2;
+        real.cuLogicalEndpointBindAddr = fake_bind_endpoint;
+        gpu->pin_allowed = GIB;
+        bound_bytes = 0;
+        assert_int_equal(hook_cuMulticastBindAddr_v2(7, 0, 0, at, block->bytes / 2, 0),
+                         CUDA_SUCCESS);
+        assert_int_equal(bound_bytes, block->bytes / 2);
+        assert_int_equal(gpu->pin_granted, block->bytes / 2);
+        assert_int_equal(hook_cuLogicalEndpointBindAddr(7, 0, 0, (void *)at, block->bytes, 0),
+                         CUDA_SUCCESS);
+        assert_int_equal(bound_bytes, block->bytes);
+        assert_int_equal(gpu->pin_granted, block->bytes);
+}
+
 static void what_cannot_stay_is_not_bound(void **state)
 {
         real.cuMulticastBindAddr = fake_bind;
@@ -189,6 +219,7 @@ int main(void)
                 RDMA_TEST(what_a_device_gets_stays),
                 RDMA_TEST(what_a_device_gets_of_a_pool_stays_too),
                 RDMA_TEST(what_is_bound_to_a_multicast_object_stays),
+                RDMA_TEST(what_is_bound_by_the_newer_calls_stays),
                 RDMA_TEST(what_cannot_stay_is_not_bound),
                 RDMA_TEST(what_is_refused_counts_no_longer),
                 RDMA_TEST(a_part_of_what_lies_on_the_host_counts_no_longer),

@@ -21,8 +21,19 @@ typedef vdpau_context *PFN_cuVDPAUCtxCreate_v3010, *PFN_cuVDPAUCtxCreate_v3020;
         extern PFN_##base##_v##since since_##symbol; \
         PFN_##base##_v##since since_##symbol = symbol;
 #define VERSION_CU_API_PTSZ(base, symbol, since)
+#define DECLARED(symbol, params, version)                \
+        extern CUresult(*const check_##symbol) params;   \
+        CUresult(*const check_##symbol) params = symbol; \
+        version
+
+/* What CUDA 13.0 does not have. */
+#define NEWER_13010 ~, NEWER
+#define NEWER_13020 ~, NEWER
+#define NEWER_13030 ~, NEWER
+#define NEWER_13040 ~, NEWER
+#define NEWER(...)
+#define SECOND(a, b, ...) b
+#define WHICH(...)        SECOND(__VA_ARGS__)
 #define CU(base, symbol, since, flags, behaviour, stream, params, args) \
-        extern CUresult(*const check_##symbol) params;                  \
-        CUresult(*const check_##symbol) params = symbol;                \
-        VERSION_##flags(base, symbol, since)
+        WHICH(NEWER_##since, DECLARED, ~)(symbol, params, VERSION_##flags(base, symbol, since))
 #include "cuda/cuda_api.def"

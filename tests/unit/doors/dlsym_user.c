@@ -68,6 +68,15 @@ static void driver(void)
         CHECK(!dlsym(RTLD_DEFAULT, "cuEventRecord"));
         CHECK(dlsym(library, "fakedriver_calls"));
 
+        /* A version of a caught function that nobody has decided about. */
+        (void)dlerror();
+        CHECK(!dlsym(library, "cuMemFree_v3"));
+        p = dlerror();
+        CHECK(p && strstr(p, "cuMemFree_v3, which this release of sublet does not know"));
+        CHECK(dlopen("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL) == library);
+        CHECK(!dlsym(RTLD_DEFAULT, "cuMemFree_v3"));
+        CHECK(dlsym(library, "cuDeviceGetName_v2"));
+
         (void)dlerror();
         CHECK(!dlsym(library, "cuNoSuchThing"));
         p = dlerror();

@@ -85,8 +85,17 @@ static CUresult narrow_cuMemFree(unsigned ptr)
         return CUDA_SUCCESS;
 }
 
-/* An ABI that is newer than the table: same name, other function from version 13010 on. */
-static CUresult newer_cuMemFree(CUdeviceptr ptr, int how)
+/* An ABI that is newer than the table: same name, other function from version 14000 on. */
+EXPORT CUresult cuMemFree_v3(CUdeviceptr ptr, int how);
+EXPORT CUresult cuMemFree_v3(CUdeviceptr ptr, int how)
+{
+        newer_calls++;
+        return CUDA_SUCCESS;
+}
+
+/* The same of a function that is not caught. */
+EXPORT CUresult cuDeviceGetName_v2(void);
+EXPORT CUresult cuDeviceGetName_v2(void)
 {
         newer_calls++;
         return CUDA_SUCCESS;
@@ -117,10 +126,13 @@ static void *find(const char *name, int version, cuuint64_t flags)
                 return (void *)cuUnheardOf;
         if (strcmp(name, "cuEventRecord") == 0 && !(flags & 2))
                 return (void *)second_cuEventRecord;
-        if (strcmp(name, "cuLaunchHostFunc") == 0 && !(flags & 2))
+        if (strcmp(name, "cuLaunchHostFunc") == 0 && !(flags & 2) && version < 13020)
                 return (void *)second_cuLaunchHostFunc;
-        if (strcmp(name, "cuMemFree") == 0 && version >= 13010)
-                return (void *)newer_cuMemFree;
+        if ((strcmp(name, "cuMemFree") == 0 || strcmp(name, "cuMemFree_v3") == 0) &&
+            version >= 14000)
+                return (void *)cuMemFree_v3;
+        if (strcmp(name, "cuDeviceGetName") == 0 && version >= 14000)
+                return (void *)cuDeviceGetName_v2;
         if (strcmp(name, "cuMemFree") == 0 && version < 3020)
                 return (void *)narrow_cuMemFree;
         for (int i = 0; i < ROW_COUNT; i++) {

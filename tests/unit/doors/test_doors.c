@@ -270,7 +270,7 @@ static void a_second_entry_to_a_known_function_is_caught(void **state)
         fn_cuLaunchHostFunc *launch = (fn_cuLaunchHostFunc *)resolved("cuLaunchHostFunc", 12000, 0);
 
         assert_ptr_equal(launch, OURS(cuLaunchHostFunc));
-        assert_ptr_equal(resolved("cuLaunchHostFunc", 14000, 0), launch);
+        assert_ptr_equal(resolved("cuLaunchHostFunc", 13010, 0), launch);
         assert_int_equal(launch(NULL, NULL, NULL), CUDA_SUCCESS);
         assert_int_equal(KNOB(fakedriver_calls)("cuLaunchHostFunc"), 1);
         assert_int_equal(KNOB(fakedriver_second_entry_calls)(), 0);
@@ -292,17 +292,64 @@ static void a_function_without_a_symbol_is_adopted(void **state)
         assert_int_equal(KNOB(fakedriver_calls)("cuFuncLoad"), 1);
 }
 
-static void an_abi_newer_than_the_table_passes_and_is_counted(void **state)
+static void check_missing(const char *name, int version, cuuint64_t flags)
 {
-        CUresult (*newer)(CUdeviceptr, int) =
-                (CUresult(*)(CUdeviceptr, int))resolved("cuMemFree", 13010, 0);
+        CUdriverProcAddressQueryResult status = CU_GET_PROC_ADDRESS_SUCCESS, theirs;
+        void *p = (void *)1, *none;
 
-        assert_ptr_not_equal(newer, OURS(cuMemFree_v2));
-        assert_int_equal(newer(0, 1), CUDA_SUCCESS);
-        assert_int_equal(KNOB(fakedriver_newer_calls)(), 1);
-        assert_int_equal(doors_unknown_count(), 1);
-        assert_string_equal(doors_unknown_name(0), "cuMemFree");
+        /* As the driver answers for what it does not have. */
+        assert_int_equal(OURS(cuGetProcAddress_v2)(name, &p, version, flags, &status),
+                         real.cuGetProcAddress_v2("cuNoSuchThing", &none, version, flags, &theirs));
+        assert_null(p);
+        assert_int_equal(status, theirs);
+        p = (void *)1;
+        assert_int_equal(OURS(cuGetProcAddress)(name, &p, version, flags), CUDA_ERROR_NOT_FOUND);
+        assert_null(p);
+}
+
+static void a_version_of_a_caught_function_that_nobody_decided_about_is_not_there(void **state)
+{
+        unsigned before = doors_unknown_count();
+
+        check_missing("cuMemFree", 14000, 0);
+        assert_int_equal(doors_unknown_count(), before + 1);
+        assert_string_equal(doors_unknown_name(before), "cuMemFree");
+        check_missing("cuMemFree_v3", 14000, 0);
+        assert_int_equal(doors_unknown_count(), before + 2);
         assert_ptr_equal(resolved("cuMemFree", 13000, 0), OURS(cuMemFree_v2));
+        assert_ptr_equal(resolved("cuMemFree", 13040, 0), OURS(cuMemFree_v2));
+}
+
+static void a_new_version_of_what_is_not_caught_passes_and_is_counted(void **state)
+{
+        unsigned before = doors_unknown_count();
+        CUresult (*newer)(void) = (CUresult(*)(void))resolved("cuDeviceGetName", 14000, 0);
+
+        assert_int_equal(newer(), CUDA_SUCCESS);
+        assert_int_equal(KNOB(fakedriver_newer_calls)(), 1);
+        assert_int_equal(doors_unknown_count(), before + 1);
+}
+
+static void a_name_says_whether_it_is_an_undecided_version(void **state)
+{
+        assert_true(doors_is_undecided("cuMemFree_v3"));
+        assert_true(doors_is_undecided("cuMemFree_v12"));
+        assert_true(doors_is_undecided("cuLaunchKernel_v2_ptsz"));
+        assert_true(doors_is_undecided("cuMemcpy_ptsz"));
+        assert_false(doors_is_undecided("cuMemFree_v2"));
+        assert_false(doors_is_undecided("cuMemFree"));
+        assert_false(doors_is_undecided("cuDeviceGetName_v2"));
+        assert_false(doors_is_undecided("cuUnheardOf_v2"));
+        assert_false(doors_is_undecided("cuUnheardOf"));
+        assert_false(doors_is_undecided("cu_v2"));
+        assert_false(doors_is_undecided(""));
+#define CU(base, symbol, since, flags, behaviour, stream, params, args) \
+        assert_false(doors_is_undecided(#symbol));
+#define CU_UNCAUGHT(symbol, reason) assert_false(doors_is_undecided(#symbol));
+#include "cuda/cuda_api.def"
+#include "cuda/cuda_uncaught.def"
+#undef CU
+#undef CU_UNCAUGHT
 }
 
 static void a_version_from_before_the_table_passes_and_is_not_counted(void **state)
@@ -356,7 +403,12 @@ int main(void)
                 cmocka_unit_test_setup(what_the_driver_does_not_know_stays_unknown, clean),
                 cmocka_unit_test_setup(a_second_entry_to_a_known_function_is_caught, clean),
                 cmocka_unit_test_setup(a_function_without_a_symbol_is_adopted, clean),
-                cmocka_unit_test_setup(an_abi_newer_than_the_table_passes_and_is_counted, clean),
+                cmocka_unit_test_setup(
+                        a_version_of_a_caught_function_that_nobody_decided_about_is_not_there,
+                        clean),
+                cmocka_unit_test_setup(a_new_version_of_what_is_not_caught_passes_and_is_counted,
+                                       clean),
+                cmocka_unit_test_setup(a_name_says_whether_it_is_an_undecided_version, clean),
                 cmocka_unit_test_setup(a_version_from_before_the_table_passes_and_is_not_counted,
                                        clean),
                 cmocka_unit_test_setup(unknown_functions_are_counted_by_name, clean),
