@@ -47,7 +47,7 @@ def together_until(world, programs, condition, what, timeout=60):
         p.ok()
 
 
-@pytest.mark.parametrize("how", ["value", "write", "kernel", "host", "function", "inside", "full"])
+@pytest.mark.parametrize("how", ["value", "write", "kernel", "host", "function", "inside", "full", "delay"])
 def test_work_that_waits_for_work_held_at_the_gate(contested, how):
     end = contested.path("end")
     sample = contested.path("sample-5")
