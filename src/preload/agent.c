@@ -41,8 +41,10 @@
 #define STOP_MOST_NS     (2 * NSEC_PER_SEC) /* a card that has failed must not keep a process */
 #define SHORT_SPACING_NS (10 * NSEC_PER_MSEC)
 
-/* A drain that is stuck lets each waiting thread through once, again and again. */
+/* A drain that is stuck lets each waiting thread through, again and again: at first to streams at
+ * rest alone, then once, twice, four times ... to any. */
 #define PASSES_MAX       8u
+#define PASSES_TO_REST   2u
 #define PASSES_APART_NS  (200 * NSEC_PER_MSEC)
 #define ENTANGLED_DRAINS 8u
 #define ENTANGLED_AFTER_NS \
@@ -78,6 +80,7 @@ static void drain_failed(enum wire_drain_failure reason)
         struct wire_message m = {0};
 
         agent_end_drain();
+        agent.passes_took = 0;
         trace_event("drain_failed", 0, 0);
         if (torture_drain_failed() || overflow_drain_failed())
                 return;
@@ -92,6 +95,8 @@ static void drained(uint64_t now)
         agent.last_drain_ns = now - agent.revoked_ns;
         agent.revoking = false;
         agent.entangled = agent.drain_passes > 0 ? ENTANGLED_DRAINS : sub_sat(agent.entangled, 1);
+        if (agent.drain_passes > 0)
+                agent.passes_took = agent.drain_passes;
         core.passing = false;
         trace_event("drain_end", 0, 0);
         if (torture_drained() || overflow_drained())
@@ -106,11 +111,14 @@ static void drained(uint64_t now)
         }
 }
 
-/* What is in flight may wait for what is held at the gate. Each thread there submits one thing, and
- * what comes after is held again: so what waits comes to its end and nothing new begins, more often
- * than when the gate is opened to all. */
+/* Work in flight may wait for work held at the gate, or for what its thread does once that is
+ * submitted. Each thread may submit a little, and no more than that begins. Where the work is just
+ * long, what follows it on its stream makes the drain longer: such passes come after the full
+ * patience, or where they ended the last stuck drain. False: there is nothing left to try. */
 static bool drain_pass(uint64_t now)
 {
+        unsigned next = agent.drain_passes + 1;
+
         if (quiet_capturing())
                 return false;
         if (agent.drain_passes &&
@@ -118,13 +126,29 @@ static bool drain_pass(uint64_t now)
                 return true;
         if (agent.drain_passes == PASSES_MAX)
                 return false;
-        agent.drain_passes++;
+        if (next == 1 && agent.entangled)
+                next = MIN(MAX(agent.passes_took, 1u), PASSES_MAX - 1);
+        if (next > MAX(PASSES_TO_REST, agent.entangled ? agent.passes_took : 0) &&
+            now - agent.progress_ns <= agent.patience_ns)
+                return true;
+        agent.drain_passes = next;
         agent.passed_ns = now;
         core.passing = true;
         core.pass_round++;
+        core.pass_budget = next > PASSES_TO_REST ? 1u << (next - PASSES_TO_REST - 1) : 0;
         bell_ring(&core.changed);
-        trace_event("drain_pass", 0, 0);
+        trace_event("drain_pass", 0, core.pass_budget);
         return true;
+}
+
+/* A program that has been set free would go on to what it waits for next, and the drain would never
+ * find it at rest. */
+bool agent_drain_is_stuck(void)
+{
+        if (core.passed)
+                return false;
+        return gate_anybody_inside() ||
+               (agent.drain_begun && quiet_poll(&agent.drain) == QUIET_BUSY);
 }
 
 static void drain_step(void)

@@ -13,22 +13,24 @@
 #include "preload/quiet.h"
 #include "preload/real.h"
 
-#define LANES        64u /* more streams than that share */
-#define MARKS        32u
-#define GROUPS       4u   /* what may be in flight is looked at in so many parts, ... */
-#define GROUP_MAX    64u  /* ... each of so many submissions at most, ... */
-#define FLIGHT_MAX   896u /* ... fewer in all than what a queue of the driver's holds: it blocks */
-#define KINDS        4096u
-#define KIND_WAYS    16u
-#define AGAIN_NS     NSEC_PER_SEC /* each kind is measured alone so often at least, ... */
-#define LARGE_PART   16u          /* ... always where it takes such a part of the bound, ... */
-#define CAREFUL      16u          /* ... and so many, whatever they are, after a surprise */
-#define SLACK_NS     (200 * NSEC_PER_USEC)
-#define SLACK_PART   16u /* of the bound: beside others the GPU comes and goes */
-#define NAP_NS       (50 * NSEC_PER_USEC)
-#define PATIENCE_NS  (100 * NSEC_PER_MSEC)
-#define PATIENCE_OF  4u           /* ... or so many times what the oldest should take ... */
-#define PATIENCE_MAX NSEC_PER_SEC /* ... but that at most */
+#define LANES         64u /* more streams than that share */
+#define MARKS         32u
+#define GROUPS        4u   /* what may be in flight is looked at in so many parts, ... */
+#define GROUP_MAX     64u  /* ... each of so many submissions at most, ... */
+#define FLIGHT_MAX    896u /* ... fewer in all than what a queue of the driver's holds: it blocks */
+#define KINDS         4096u
+#define KIND_WAYS     16u
+#define AGAIN_NS      NSEC_PER_SEC /* each kind is measured alone so often at least, ... */
+#define LARGE_PART    16u          /* ... always where it takes such a part of the bound, ... */
+#define CAREFUL       16u          /* ... and so many, whatever they are, after a surprise */
+#define SLACK_NS      (200 * NSEC_PER_USEC)
+#define SLACK_PART    16u /* of the bound: beside others the GPU comes and goes */
+#define NAP_NS        (50 * NSEC_PER_USEC)
+#define PATIENCE_NS   (100 * NSEC_PER_MSEC)
+#define PATIENCE_OF   4u           /* ... or so many times what the oldest should take ... */
+#define PATIENCE_MAX  NSEC_PER_SEC /* ... but that at most */
+#define PATIENCE_MIN  NAP_NS
+#define PATIENCE_PART 5u /* not a power of two: holds double, and must not end as before */
 
 /* What came before the bound: nothing is known of it. */
 #define WORK_UNKNOWN UINT64_MAX
@@ -38,9 +40,10 @@
  * stream carries the shortest and the longest. */
 struct kind {
         uint64_t work;
-        uint64_t each_ns;   /* 0: not known */
-        uint64_t before[2]; /* what was measured before, the last first; 0: nothing */
-        uint64_t again_ns;  /* when it is to be measured alone again */
+        uint64_t each_ns;     /* 0: not known */
+        uint64_t before[2];   /* what was measured before, the last first; 0: nothing */
+        uint64_t again_ns;    /* when it is to be measured alone again */
+        uint64_t patience_ns; /* holds behind it end after this; 0: no hold was in vain */
 };
 
 /* An event, and what lies between it and the one before. */
@@ -73,6 +76,7 @@ struct lane {
         bool alone;       /* what has no mark behind it is to be measured as it is */
         uint64_t judged_ns, judged_cost_ns; /* of mixtures: what they took, and should have */
         uint32_t grant, passes;             /* let through because nothing gets done */
+        uint64_t held_ns; /* of the sum held_ns, what came before the oldest mark */
         struct mark ring[MARKS];
         unsigned first, count;
 };
@@ -83,6 +87,10 @@ static unsigned lane_count; /* those behind were never used */
 static struct kind kinds[KINDS];
 static unsigned epoch;
 static uint64_t bound_ns; /* of it, a part is left to the drain itself */
+
+/* The sum of all holds that ended because patience ran out. Work that was in flight then may have
+ * lasted because of the hold, on any stream: its time is not learned. */
+static uint64_t held_ns, held_until_ns;
 
 void bound_set(uint64_t ns)
 {
@@ -134,6 +142,20 @@ static void kind_learn(struct kind *k, uint64_t ns)
                 k->each_ns = MIN(MAX(least, ns), most);
         k->before[1] = k->before[0];
         k->before[0] = ns;
+        if (ns > bound_ns)
+                k->patience_ns = 0;
+}
+
+/* The work took ns, for held of which its program was held back in vain. If what is left fits the
+ * bound, the work waited for its program: later holds behind it become short. */
+static void kind_outlasted(struct kind *k, uint64_t ns, uint64_t held)
+{
+        uint64_t before = k->patience_ns;
+
+        if (!before)
+                before = MIN(MAX(PATIENCE_NS, PATIENCE_OF * k->each_ns), PATIENCE_MAX);
+        k->patience_ns = ns - held > bound_ns ? PATIENCE_OF * (ns - held) : before / PATIENCE_PART;
+        k->patience_ns = MAX(k->patience_ns, PATIENCE_MIN);
 }
 
 /* Another program's turn may fall into any mixture, and is more than the shortest take: they are
@@ -178,6 +200,7 @@ static void lane_empty(struct lane *l)
         l->cost_ns = l->open_cost_ns = 0;
         l->guessed = l->alone = false;
         l->grant = l->passes = 0;
+        l->held_ns = held_ns;
 }
 
 /* Streams come and go unseen, with their threads: what was not used for long is no loss. */
@@ -259,7 +282,8 @@ static bool work_is_measured_alone(uint64_t work, uint64_t now)
         if (work == WORK_UNKNOWN)
                 return true;
         k = kind_of(work);
-        if (k->each_ns != 0 && k->each_ns <= bound_ns / LARGE_PART && now < k->again_ns)
+        if (k->each_ns != 0 && k->each_ns <= bound_ns / LARGE_PART && now < k->again_ns &&
+            !k->patience_ns)
                 return false;
         k->again_ns = now + AGAIN_NS;
         return true;
@@ -320,6 +344,8 @@ static bool mark_took(const struct mark *before, const struct mark *m, uint64_t 
 /* Look how far the stream has come. Lock held; the thread's capture mode is relaxed. */
 static void lane_look(struct lane *l)
 {
+        uint64_t held = held_ns - l->held_ns;
+
         while (l->count > 0) {
                 struct mark *m = &l->ring[l->first];
                 uint64_t ns, cost_ns;
@@ -327,11 +353,13 @@ static void lane_look(struct lane *l)
                 if (m->recording ||
                     (!m->failed && real.cuEventQuery(m->event) == CUDA_ERROR_NOT_READY))
                         return;
-                if (m->units && !m->failed &&
-                    mark_took(&l->ring[(l->first + MARKS - 1) % MARKS], m, &ns))
-                        lane_learn(l, m->work, m->units, m->cost_ns, ns);
-                else
+                if (!m->units || m->failed ||
+                    !mark_took(&l->ring[(l->first + MARKS - 1) % MARKS], m, &ns))
                         ns = 0;
+                else if (!held)
+                        lane_learn(l, m->work, m->units, m->cost_ns, ns);
+                else if (ns >= held && m->work < WORK_MIXED)
+                        kind_outlasted(kind_of(m->work), ns, held);
                 cost_ns = m->cost_ns;
                 l->done = m->number;
                 l->guessed = l->guessed && (int32_t)(l->guess - l->done) > 0;
@@ -341,8 +369,11 @@ static void lane_look(struct lane *l)
                 l->first = (l->first + 1) % MARKS;
                 l->count--;
                 /* What is short may just have met another's turn: that says nothing of the rest. */
-                if (ns > cost_ns + slack_ns() && cost_ns > (m->work == WORK_MIXED ? slack_ns() : 0))
+                if (!held && ns > cost_ns + slack_ns() &&
+                    cost_ns > (m->work == WORK_MIXED ? slack_ns() : 0))
                         lane_correct(l, m->work, (double)ns / (double)cost_ns);
+                held = sub_sat(held, ns);
+                l->held_ns = held_ns - held;
         }
 }
 
@@ -418,7 +449,7 @@ static void lane_close(struct lane *l, CUstream stream, uint64_t now)
                 lane_mark(l, stream);
                 return;
         }
-        if (l->open_work < WORK_MIXED) {
+        if (l->open_work < WORK_MIXED && l->held_ns == held_ns) {
                 struct kind *k = kind_of(l->open_work);
 
                 most = MAX((now - l->open_since_ns) / open, 1u);
@@ -453,6 +484,8 @@ bool bound_pass(CUstream stream, uint64_t work)
                 l->passes--;
                 full = false;
         }
+        if (in_flight(l) == 0)
+                l->held_ns = held_ns;
         if (!full) {
                 bool alone = lane_has_room(l) && work_is_measured_alone(work, now);
 
@@ -467,8 +500,11 @@ bool bound_pass(CUstream stream, uint64_t work)
 
 static uint64_t patience_of(const struct lane *l)
 {
-        uint64_t first = MAX(PATIENCE_NS, PATIENCE_OF * l->ring[l->first].cost_ns);
+        const struct mark *m = &l->ring[l->first];
+        uint64_t first = m->work < WORK_MIXED ? kind_of(m->work)->patience_ns : 0;
 
+        if (!first)
+                first = MAX(PATIENCE_NS, PATIENCE_OF * m->cost_ns);
         return MIN(first * MAX(l->grant, 1u), PATIENCE_MAX);
 }
 
@@ -499,6 +535,8 @@ void bound_wait(CUstream stream)
                          * be what it waits for. */
                         l->grant = l->grant ? MIN(l->grant * 2, FLIGHT_MAX) : 1;
                         l->passes = l->grant;
+                        held_ns += sub_sat(now, MAX(began, held_until_ns));
+                        held_until_ns = MAX(now, held_until_ns);
                         over = true;
                 }
                 lock_release(&bound_lock);

@@ -6,6 +6,7 @@
  * unknown long. On each stream another submission passes while what is in flight is known to take
  * no more than the bound: of what is longer, or unknown, there is one. Who may not pass waits, not
  * inside the gate, and never for ever: what is in flight may depend on what is held back here.
+ * Where it did, its time is not learned, and the next such hold is shorter.
  */
 #pragma once
 

@@ -14,6 +14,7 @@
 #include "preload/core.h"
 #include "preload/libc_compat.h"
 #include "preload/quiet.h"
+#include "preload/real.h"
 #include "preload/trace.h"
 
 #define PATIENCE_NS                                                                  \
@@ -99,6 +100,12 @@ void caches_setup(void)
 #undef P
 }
 
+/* Others grow in small steps, so a little that is missing is the beginning of more. Lock held. */
+static bool gpu_is_short(const struct gpu *g)
+{
+        return g->managed && g->heap.backed > core_limit(g);
+}
+
 /* ---- the thread; with the interpreter lock unless said otherwise ---- */
 
 /* The program's thread that ends Python. Whoever of us is in there comes out first: it needs the
@@ -160,6 +167,27 @@ static void call_all(void)
         python.PyErr_Clear();
 }
 
+/* CUDA's runtime makes a context on the first GPU where none is current, of half a GiB. So one that
+ * the program has is made current, of a GPU that is short where there is one. It is not retained:
+ * it is the program's to end. False: the program has none, and nothing to give back. */
+static bool borrow_context(void)
+{
+        const struct context *found = NULL;
+        bool ok;
+
+        lock_acquire(&core.lock);
+        for (unsigned i = 0; i < core.gpu_count; i++) {
+                const struct gpu *g = &core.gpus[i];
+                const struct context *c = quiet_context_primary(g);
+
+                if (c && !c->dying && (!found || gpu_is_short(g)))
+                        found = c;
+        }
+        ok = found && real.cuCtxSetCurrent(found->handle) == CUDA_SUCCESS;
+        lock_release(&core.lock);
+        return ok;
+}
+
 /* Not with the interpreter lock: takes it. */
 static void ask_python(uint64_t number)
 {
@@ -174,9 +202,11 @@ static void ask_python(uint64_t number)
                 if (!registered)
                         atomic_store(&caches.closing, true);
         }
-        if (!atomic_load(&caches.closing) && atomic_load(&caches.expired) < number) {
+        if (!atomic_load(&caches.closing) && atomic_load(&caches.expired) < number &&
+            borrow_context()) {
                 atomic_store(&caches.calling, true);
                 call_all();
+                (void)real.cuCtxSetCurrent(NULL);
                 atomic_store(&caches.calling, false);
                 bell_ring(&core.changed);
         }
@@ -213,11 +243,10 @@ static uint64_t allocated(void)
         return sum;
 }
 
-/* Others grow in small steps, so a little that is missing is the beginning of more. */
 static bool missing(void)
 {
         for (unsigned i = 0; i < core.gpu_count; i++)
-                if (core.gpus[i].managed && core.gpus[i].heap.backed > core_limit(&core.gpus[i]))
+                if (gpu_is_short(&core.gpus[i]))
                         return true;
         return false;
 }

@@ -103,6 +103,7 @@ struct core {
         bool passing;      /* a drain lets each of them through, once a round ... */
         bool passed;       /* ... and has let one since it last looked */
         unsigned pass_round;
+        unsigned pass_budget; /* submissions of each in this round to whatever stream */
         struct {
                 uint64_t allowed, wanted; /* bytes */
                 uint64_t most;            /* what there was when the process began */

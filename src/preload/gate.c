@@ -20,6 +20,8 @@
 #include "preload/swap.h"
 #include "preload/torture.h"
 
+#define PASS_NAP_NS NSEC_PER_MSEC /* the agent looks as often */
+
 _Atomic uint32_t gate_bits = GATE_UNREADY;
 __thread struct gate_thread *gate_self __attribute__((tls_model("initial-exec")));
 
@@ -172,10 +174,18 @@ static bool gate_is_capturing(CUstream stream)
                status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
-/* What waits on a stream is not set free by what comes after it on the same stream. */
-static bool gate_may_set_free(CUstream stream)
+/* What waits on a stream is not set free by what comes after it on the same stream, but perhaps by
+ * what its thread does then. core.lock held. */
+static bool gate_take_pass(struct gate_thread *t)
 {
-        return !quiet_capturing() && !quiet_stream_is_busy(stream);
+        if (t->pass_round != core.pass_round) {
+                t->pass_round = core.pass_round;
+                t->pass_budget = core.pass_budget;
+        }
+        if (!t->pass_budget)
+                return false;
+        t->pass_budget--;
+        return true;
 }
 
 /* Wait for the lease; not marked inside, core.lock not held. True: let through, marked inside: by a
@@ -185,6 +195,7 @@ static bool gate_wait_for_lease(struct gate_thread *t, CUstream stream)
 {
         struct core_wait w = {.what = "its turn on the GPU"};
         unsigned round = 0;
+        bool any_stream;
 
         if (poison_current()) {
                 gate_mark(t, true);
@@ -198,10 +209,15 @@ static bool gate_wait_for_lease(struct gate_thread *t, CUstream stream)
                         core_wait(&w, UINT64_MAX);
                         continue;
                 }
+                if (!agent_drain_is_stuck()) {
+                        core_wait(&w, PASS_NAP_NS);
+                        continue;
+                }
                 round = core.pass_round;
+                any_stream = gate_take_pass(t);
                 gate_mark(t, true); /* with the lock held: the drain sees us */
                 lock_release(&core.lock);
-                if (gate_may_set_free(stream)) {
+                if (!quiet_capturing() && (any_stream || !quiet_stream_is_busy(stream))) {
                         lock_acquire(&core.lock);
                         gate_set_waiting(t, false);
                         core.passed = true; /* a stream that was quiet has work */

@@ -11,7 +11,9 @@
  *   full     as value, while a thread stands inside the driver because the stream takes no more
  *   fullhost the same, but a host thread writes the value and needs no driver for it
  *   fullfree the same, and another thread stands inside cuMemFree meanwhile while that one
- * allocates */
+ * allocates
+ *   delay    a kernel that looks for a value in host memory; the same thread writes it, --ms after
+ *            it has submitted all that comes behind the kernel on that stream */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <time.h>
@@ -23,9 +25,9 @@
 #define MOST_S  120 /* nothing here lasts longer */
 #define MOST_NS (MOST_S * UINT64_C(1000000000))
 
-enum how { VALUE, WRITE, KERNEL, HOST, FUNCTION, INSIDE, FULL, FULLHOST, FULLFREE };
-static const char *const names[] = {"value",  "write", "kernel",   "host",    "function",
-                                    "inside", "full",  "fullhost", "fullfree"};
+enum how { VALUE, WRITE, KERNEL, HOST, FUNCTION, INSIDE, FULL, FULLHOST, FULLFREE, DELAY };
+static const char *const names[] = {"value",  "write", "kernel",   "host",     "function",
+                                    "inside", "full",  "fullhost", "fullfree", "delay"};
 
 static enum how how;
 static struct blocks b;
@@ -64,6 +66,7 @@ static void hold_back(uint32_t round)
                 launch_await(flag, round, 0, 0, MOST_NS, counter + 4, b.stream);
                 break;
         case HOST:
+        case DELAY:
                 launch_await(mapped, round, 0, 0, MOST_NS, counter + 4, b.stream);
                 break;
         case FUNCTION:
@@ -116,6 +119,9 @@ static void *set_free(void *argument)
                 (void)pthread_join(thread, NULL);
                 spare = next;
                 break;
+        case DELAY: /* this is the thread that has submitted it all */
+                __atomic_store_n(word, round, __ATOMIC_RELEASE);
+                break;
         case HOST:
         case FUNCTION:
                 TRY(cu.MemsetD32Async(flag, round, 1, other));
@@ -163,14 +169,18 @@ int main(int argc, char **argv)
         program_say("filled", "\"how\":\"%s\"", options.how);
         do {
                 round++;
-                if (pthread_create(&thread, NULL, set_free, (void *)(uintptr_t)round))
+                if (how != DELAY &&
+                    pthread_create(&thread, NULL, set_free, (void *)(uintptr_t)round))
                         program_fail(PROGRAM_EXIT_SETUP, "no thread");
                 hold_back(round);
                 if (how == INSIDE)
                         TRY(cu.MemcpyDtoH(counts, counter, 8));
                 for (uint64_t i = 0; full && i < options.count; i++)
                         launch_tiny(counter, b.stream);
-                (void)pthread_join(thread, NULL);
+                if (how == DELAY)
+                        (void)set_free((void *)(uintptr_t)round);
+                else
+                        (void)pthread_join(thread, NULL);
                 program_say("round", "\"round\":%u,\"sum\":\"%016llx\"", round - 1,
                             (unsigned long long)verdict_take(b.verdict, round - 1, b.stream));
         } while (program_more(round));

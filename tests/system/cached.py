@@ -1,7 +1,7 @@
 """A program with a caching allocator that is called torch: it keeps what was freed, and torch.cuda.empty_cache() gives
 it back. Run by a Python under sublet; what it holds besides is checked at the end.
 
-    cached.py USED-MIB CACHED-MIB HOW END-FILE
+    cached.py USED-MIB CACHED-MIB HOW END-FILE GPU
 
 HOW: sleep    sleeps in between        hold     waits at the gate with Python's interpreter lock
      work     submits, and keeps as much again when it was given back
@@ -36,12 +36,27 @@ def allocate():
     return p
 
 
+def use_device(gpu):
+    context = ctypes.c_void_p()
+    check(cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), gpu))
+    check(cuda.cuCtxSetCurrent(context))
+
+
+def take_current_device():
+    """What every call of the runtime does first: the device is that of the current context, or 0, which gets a context."""
+    context = ctypes.c_void_p()
+    check(cuda.cuCtxGetCurrent(ctypes.byref(context)))
+    if not context:
+        use_device(0)
+
+
 class Allocator:
     def __init__(self):
         self.lock = threading.Lock()
         self.cached, self.emptied = [], 0
 
     def empty(self):
+        take_current_device()
         if sys.argv[3] == "raise":
             raise RuntimeError("not now")
         with self.lock:
@@ -66,9 +81,7 @@ def keep(blocks):
 def main():
     used_mib, cached_mib, how, end = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4]
     check(cuda.cuInit(0))
-    context = ctypes.c_void_p()
-    check(cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0))
-    check(cuda.cuCtxSetCurrent(context))
+    use_device(int(sys.argv[5]))
     used = [allocate() for _ in range(used_mib * MIB // BLOCK)]
     for i, p in enumerate(used):
         check(cuda.cuMemsetD8_v2(p, 1 + i % 250, ctypes.c_size_t(BLOCK)))

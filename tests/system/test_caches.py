@@ -13,10 +13,10 @@ pytestmark = pytest.mark.skipif(NO_PYTHON is not None, reason=str(NO_PYTHON))
 USED, CACHED = 24, 56
 
 
-def cached(world, how, used=USED, keep=CACHED, **env):
+def cached(world, how, used=USED, keep=CACHED, gpu=0, **env):
     env.setdefault("LD_PRELOAD", os.path.join(BUILD, "libsublet.so"))
     p = world.start([sys.executable, os.path.join(os.path.dirname(__file__), "cached.py"), used, keep, how,
-                     world.path("end")], SUBLET_TRACE=world.path("trace"), SUBLET_UNCHANGED="never", **env)
+                     world.path("end"), gpu], SUBLET_TRACE=world.path("trace"), SUBLET_UNCHANGED="never", **env)
     p.await_event("filled")
     return p
 
@@ -58,6 +58,17 @@ def test_what_is_kept_unused_is_given_back_and_not_copied(shared):
     assert 0 < course[-1]["bytes"] <= (USED + 8) * MIB, course
     finish(shared, p, other)
     assert p.events("end")[0]["emptied"] >= CACHED * MIB // (4 * MIB)
+
+
+def test_a_gpu_that_the_program_does_not_use_gets_no_context(make_world):
+    """Where no context is current the runtime makes one on the first GPU."""
+    world = make_world(gpus=2)
+    world.start_daemon(config={"quantum": "200ms"})
+    p, other = cached(world, "work", gpu=1), cached(world, "work", used=104, keep=0, gpu=1)
+    wait_for(lambda: any(e["bytes"] for e in world.traced("caches", p.pid)), 120, "the cache to be given back")
+    contexts = [[q["contexts"] for q in d["processes"] if q["pid"] == p.pid] for d in world.driver()["devices"]]
+    assert contexts == [[0], [1]]
+    finish(world, p, other)
 
 
 def test_it_stays_where_that_is_wished(shared):

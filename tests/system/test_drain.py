@@ -3,6 +3,7 @@ captures, full queues. What cannot be drained is left alone, with its memory as 
 the right contents and comes to the end."""
 
 import re
+import subprocess
 
 import pytest
 
@@ -47,7 +48,7 @@ def together_until(world, programs, condition, what, timeout=60):
         p.ok()
 
 
-@pytest.mark.parametrize("how", ["value", "write", "kernel", "host", "function", "inside", "full"])
+@pytest.mark.parametrize("how", ["value", "write", "kernel", "host", "function", "inside", "full", "delay"])
 def test_work_that_waits_for_work_held_at_the_gate(contested, how):
     end = contested.path("end")
     sample = contested.path("sample-5")
@@ -62,6 +63,16 @@ def test_work_that_waits_for_work_held_at_the_gate(contested, how):
 
     together_until(contested, [subject, other], enough, "hand-offs, and rounds of both")
     check_contents(contested, [subject, other])
+
+
+def test_a_step_that_its_own_thread_sets_free_is_not_held_longer_each_time(contested):
+    """Beside an idle program that the card has no room for: the throttle is on. It held each such step for a second."""
+    idle = contested.program("hold", "--bytes", "48MiB", "--block", "8MiB", stdin=subprocess.PIPE)
+    idle.await_event("filled")
+    subject = contested.program("depend", "--how", "delay", "--bytes", "24MiB", "--block", "24MiB", "--ms", 3, "--rounds", 40)
+    subject.ok()
+    assert subject.events("end")[0]["ms"] < 40 * 500, "what 40 steps took"
+    idle.finish()
 
 
 def test_a_free_that_waits_for_a_full_queue_holds_nobody_up(contested):

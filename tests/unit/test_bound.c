@@ -71,7 +71,10 @@ long syscall(long number, ...)
 
 struct CUevent_st {
         uint64_t done_ns;
+        CUevent next;
 };
+
+static CUevent events;
 
 static uint64_t queue_end_ns; /* when all that was submitted is done */
 static uint64_t slice_ns;     /* programs have the GPU for so long in turns; 0: it is ours alone */
@@ -105,11 +108,20 @@ static void queue_submit(uint64_t ns)
 static CUresult event_create(CUevent *ret, unsigned int flags)
 {
         *ret = calloc(1, sizeof(struct CUevent_st));
-        return *ret ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+        if (!*ret)
+                return CUDA_ERROR_OUT_OF_MEMORY;
+        (*ret)->next = events;
+        events = *ret;
+        return CUDA_SUCCESS;
 }
 
 static CUresult event_destroy(CUevent e)
 {
+        CUevent *link = &events;
+
+        while (*link != e)
+                link = &(*link)->next;
+        *link = e->next;
         free(e);
         return CUDA_SUCCESS;
 }
@@ -161,6 +173,17 @@ static uint64_t submit(uint64_t work, uint64_t ns)
         left = queue_left_ns();
         queue_submit(ns);
         return left;
+}
+
+/* What waits for the program ends now: all that comes after it is so much sooner. */
+static void set_free(uint64_t *end_ns)
+{
+        uint64_t sooner = *end_ns - clock_now_ns();
+
+        for (CUevent e = events; e; e = e->next)
+                e->done_ns -= e->done_ns >= *end_ns ? sooner : 0;
+        queue_end_ns -= sooner;
+        *end_ns = 0;
 }
 
 static void synchronize(void)
@@ -485,6 +508,57 @@ static void nobody_is_held_for_ever(void **state)
         assert_true(clock_now_ns() - began < 30 * NSEC_PER_SEC);
 }
 
+/* A kernel that spins until the program sets it free: 3 ms after the program has submitted more
+ * behind it. Returns how long the step took. */
+static uint64_t step_with_delay(unsigned behind, uint64_t each_ns)
+{
+        uint64_t began = clock_now_ns(), end_ns;
+
+        (void)submit(fresh, 3600 * NSEC_PER_SEC);
+        end_ns = queue_end_ns;
+        for (unsigned i = 0; i < behind; i++)
+                (void)submit(fresh + 1000, each_ns);
+        now_ns += 3 * NSEC_PER_MSEC;
+        set_free(&end_ns);
+        synchronize();
+        return clock_now_ns() - began;
+}
+
+static void work_that_waits_for_its_program_is_not_taken_for_long(void **state)
+{
+        static const struct {
+                unsigned behind;
+                uint64_t each_ns;
+        } steps[] = {{1, 10 * NSEC_PER_USEC}, {10, 10 * NSEC_PER_USEC}, {4, 5 * NSEC_PER_MSEC}};
+
+        for (size_t i = 0; i < sizeof(steps) / sizeof(*steps); i++) {
+                uint64_t first_ns = 0,
+                         plain_ns = 3 * NSEC_PER_MSEC + steps[i].behind * steps[i].each_ns;
+
+                fresh += 10000;
+                for (unsigned n = 0; n < 20; n++)
+                        first_ns += step_with_delay(steps[i].behind, steps[i].each_ns);
+                assert_true(first_ns < 2 * NSEC_PER_SEC + 20 * plain_ns);
+                for (unsigned n = 0; n < 20; n++)
+                        assert_true(step_with_delay(steps[i].behind, steps[i].each_ns) <
+                                    5 * plain_ns);
+        }
+}
+
+/* Also where it ends just after a hold did, as work does that waits for its program. */
+static void work_that_outlasts_the_patience_does_not_pile_up(void **state)
+{
+        for (uint64_t ms = 80; ms < 1000; ms += 7) {
+                fresh += 10000;
+                for (unsigned i = 0; i < 12; i++)
+                        (void)submit(fresh, ms * NSEC_PER_MSEC);
+                synchronize();
+                for (unsigned i = 0; i < 12; i++)
+                        assert_true(submit(fresh, ms * NSEC_PER_MSEC) <= 2 * ms * NSEC_PER_MSEC);
+                synchronize();
+        }
+}
+
 static void a_shut_gate_ends_the_wait(void **state)
 {
         queue_submit(3600 * NSEC_PER_SEC);
@@ -536,6 +610,10 @@ int main(void)
                 cmocka_unit_test_setup_teardown(what_was_learnt_outlives_the_bound, setup,
                                                 teardown),
                 cmocka_unit_test_setup_teardown(nobody_is_held_for_ever, setup, teardown),
+                cmocka_unit_test_setup_teardown(
+                        work_that_waits_for_its_program_is_not_taken_for_long, setup, teardown),
+                cmocka_unit_test_setup_teardown(work_that_outlasts_the_patience_does_not_pile_up,
+                                                setup, teardown),
                 cmocka_unit_test_setup_teardown(a_shut_gate_ends_the_wait, setup, teardown),
         };
 

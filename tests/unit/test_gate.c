@@ -55,6 +55,11 @@ void agent_kick(void)
 static unsigned told;
 
 void agent_active(void);
+bool agent_drain_is_stuck(void);
+bool agent_drain_is_stuck(void)
+{
+        return true;
+}
 void agent_active(void)
 {
         told++;
