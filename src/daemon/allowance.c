@@ -2,12 +2,7 @@
  * believed. Must never stand in the way of the daemon's own user: a private daemon has no other. */
 #include "daemon/client.h"
 
-#include <errno.h>
-
-#include "base/clock.h"
 #include "base/macros.h"
-
-#define CLAIM_MESSAGES 50 /* what looking a claim up costs of the user's rate */
 
 bool allowance_applies(const struct client *c)
 {
@@ -117,26 +112,23 @@ uint64_t allowance_host(struct client *c)
                                     : UINT64_MAX;
 }
 
-int allowance_claim(struct client *c, unsigned gpu, struct sched_usage *u)
+void allowance_claim(struct client *c, unsigned gpu, struct sched_usage *u)
 {
         struct server *s = c->server;
         struct sched_gpu_view card;
         uint64_t most;
 
         if (!allowance_applies(c) || sched_gpu_view(s->sched, gpu, &card) < 0)
-                return 0;
+                return;
         u->allocated = MIN(u->allocated, card.visible);
         if (!allowance_commit(c, gpu, u->allocated))
                 u->allocated = 0;
         u->backed = MIN(u->backed, u->allocated);
         if (u->backed == 0 && u->fixed == 0)
-                return 0;
-        if (!users_take_many(s->users, c->peer.uid, CLAIM_MESSAGES, clock_now_ns()))
-                return -EUSERS;
+                return;
         most = measure_most(s, c, gpu);
         u->backed = MIN(u->backed, most);
         u->fixed = MIN(MIN(u->fixed, most - u->backed), allowance_fixed(c, gpu));
-        return 0;
 }
 
 void allowance_usage(struct client *c, unsigned gpu, struct sched_usage *u)

@@ -17,10 +17,9 @@
 #include "base/macros.h"
 #include "daemon/hangup.h"
 #include "daemon/kill_point.h"
+#include "daemon/turns.h"
 
-#define ACCEPTS_PER_WAKEUP   16
-#define MESSAGES_PER_WAKEUP  16 /* then others have their turn */
-#define LAST_WORDS_MAX       64 /* times that: more than a socket holds */
+#define LAST_WORDS_MAX       1024 /* messages: more than a socket holds */
 #define GREETING_TIMEOUT_US  (10 * UINT64_C(1000000))
 #define CONNECTIONS_PER_SLOT 2 /* connections in all, per client the scheduler has room for */
 
@@ -44,11 +43,16 @@ void client_mark_gone(struct client *c)
         c->server->marked = true;
 }
 
+/* A client that waits for its turn has said enough. */
 static void watch_io(struct client *c)
 {
-        if (c->io)
-                (void)sd_event_source_set_io_events(c->io,
-                                                    EPOLLIN | (c->queue_used ? EPOLLOUT : 0));
+        uint32_t events = (c->turn_waits ? 0 : EPOLLIN) | (c->queue_used ? EPOLLOUT : 0);
+
+        if (!c->io)
+                return;
+        if (events)
+                (void)sd_event_source_set_io_events(c->io, events);
+        (void)sd_event_source_set_enabled(c->io, events ? SD_EVENT_ON : SD_EVENT_OFF);
 }
 
 static void enqueue(struct client *c, const uint8_t *bytes, size_t size)
@@ -169,51 +173,58 @@ static int client_read(struct client *c, struct wire_message *ret)
         n = recvmsg(c->fd, &h, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
         if (n < 0)
                 return errno == EAGAIN || errno == EINTR ? 0 : -errno;
-        if (c->peer.trusted)
+        if (c->peer.trusted) {
                 p->n = descriptors_take(&h, DESCRIPTORS_MAX, p->fds);
-        else if (hangup_take(&h) &&
-                 !users_take_many(c->server->users, c->peer.uid, HANGUP_COST, clock_now_ns()))
-                return -EUSERS;
+        } else if (hangup_take(&h)) {
+                if (users_credit(c->user, clock_now_ns()) < 0)
+                        return -EUSERS;
+                users_charge(c->user, HANGUP_NS, clock_now_ns());
+        }
         if (n == 0)
                 return -ENOTCONN;
         return wire_decode(packet, (size_t)n, WIRE_UP, ret) < 0 ? -EBADMSG : 1;
 }
 
-static void set_turn(struct client *c)
-{
-        int64_t now = 0,
-                wanted = users_busy(c->user) ? SERVER_PRIORITY_BUSY : SD_EVENT_PRIORITY_NORMAL;
-
-        if (c->io && sd_event_source_get_priority(c->io, &now) >= 0 && now != wanted)
-                (void)sd_event_source_set_priority(c->io, wanted);
-}
-
-/* False: there is nothing more to read. */
+/* One message. False: there is nothing more to read. */
 static bool receive(struct client *c)
 {
-        for (unsigned n = 0; n < MESSAGES_PER_WAKEUP && !c->dropped; n++) {
-                struct wire_message m = {.header = {0}};
-                int r = client_read(c, &m);
+        struct wire_message m = {.header = {0}};
+        int r = client_read(c, &m);
 
-                if (r == 0)
-                        return false;
-                if (r == -EBADMSG) {
-                        client_refuse(c, WIRE_REFUSED_PROTOCOL, "this is not a message of ours");
-                } else if (r == -EUSERS) {
-                        client_refuse(c, WIRE_REFUSED_LIMIT, "too many descriptors");
-                } else if (r < 0) {
-                        client_drop(c, r == -ENOTCONN ? "it closed the connection" : strerror(-r));
-                } else if (!users_take(c->server->users, c->user, &c->share, clock_now_ns())) {
-                        client_refuse(c, WIRE_REFUSED_LIMIT, "too many messages a second");
-                } else {
-                        log_debug("from %d: %s gpu %u sequence %u", (int)c->peer.pid,
-                                  wire_name(m.header.type), m.header.gpu, m.header.sequence);
-                        kill_point_message("heard", m.header.type);
-                        (void)session_handle(c, &m);
-                }
-                pass_end(c->server); /* whatever came, used or not */
+        if (r == 0)
+                return false;
+        if (r == -EBADMSG) {
+                client_refuse(c, WIRE_REFUSED_PROTOCOL, "this is not a message of ours");
+        } else if (r == -EUSERS) {
+                client_refuse(c, WIRE_REFUSED_LIMIT, "too many descriptors");
+        } else if (r < 0) {
+                client_drop(c, r == -ENOTCONN ? "it closed the connection" : strerror(-r));
+        } else {
+                log_debug("from %d: %s gpu %u sequence %u", (int)c->peer.pid,
+                          wire_name(m.header.type), m.header.gpu, m.header.sequence);
+                kill_point_message("heard", m.header.type);
+                (void)session_handle(c, &m);
         }
+        pass_end(c->server); /* whatever came, used or not */
         return !c->dropped;
+}
+
+/* What a process said before it ended (BYE) is read first; not for ever: another process may hold
+ * its socket and go on talking. */
+bool client_turn(struct client *c)
+{
+        bool more = !c->dropped && c->fd >= 0 && receive(c);
+
+        if (c->exited) {
+                if (more && c->last_words++ < LAST_WORDS_MAX)
+                        return true;
+                client_drop(c, "the process ended");
+                client_check_gone(c);
+                return false;
+        }
+        if (!more && !c->dropped)
+                watch_io(c);
+        return more;
 }
 
 static int on_io(sd_event_source *src, int fd, uint32_t events, void *userdata)
@@ -225,8 +236,8 @@ static int on_io(sd_event_source *src, int fd, uint32_t events, void *userdata)
         if (!c->dropped && (events & EPOLLOUT))
                 flush_queue(c);
         if (!c->dropped && (events & (EPOLLIN | EPOLLHUP | EPOLLERR)))
-                (void)receive(c);
-        set_turn(c);
+                turns_wait(c);
+        watch_io(c);
         return 0;
 }
 
@@ -296,19 +307,15 @@ void client_check_left(struct client *c)
         client_mark_gone(c);
 }
 
-/* What the process said before it ended (BYE) is read first, some messages at a time as always; not
- * for ever: somebody else may hold its socket and go on talking. */
 static int on_exit_of_process(sd_event_source *src, int fd, uint32_t events, void *userdata)
 {
         struct client *c = userdata;
 
         (void)fd;
         (void)events;
-        if (c->last_words++ < LAST_WORDS_MAX && receive(c))
-                return 0;
         (void)sd_event_source_set_enabled(src, SD_EVENT_OFF);
-        client_drop(c, "the process ended");
-        client_check_gone(c);
+        c->exited = true;
+        turns_wait(c);
         return 0;
 }
 
@@ -363,7 +370,6 @@ static int client_new(struct server *s, int fd, const struct peer *peer, struct 
                 c->next->previous = c;
         s->clients = c;
         s->n_clients++;
-        set_turn(c);
         find_former(c);
         kill_point("accepted");
         return 0;
@@ -394,16 +400,16 @@ static int client_begin(struct server *s, int fd)
                 cleanup_close(&peer.pidfd);
                 return r;
         }
-        if (s->n_clients >= s->config->sched.clients_max * CONNECTIONS_PER_SLOT ||
-            !users_take(s->users, user, NULL, now)) {
+        if (s->n_clients >= s->config->sched.clients_max * CONNECTIONS_PER_SLOT) {
                 refuse_connection(fd, "too many connections");
                 r = -EUSERS;
         } else {
                 r = client_new(s, fd, &peer, user);
         }
+        users_charge(user, clock_now_ns() - now, clock_now_ns());
         if (r < 0) {
-                users_disconnect(s->users, user);
-                users_forget(s->users, user);
+                users_disconnect(user);
+                users_forget(user);
                 cleanup_close(&peer.pidfd);
         }
         return r;
@@ -425,9 +431,11 @@ int client_accept(sd_event_source *src, int fd, uint32_t events, void *userdata)
 {
         struct server *s = userdata;
 
+        uint64_t began = clock_now_ns();
+
         (void)src;
         (void)events;
-        for (unsigned n = 0; n < ACCEPTS_PER_WAKEUP && server_may_accept(s); n++) {
+        while (clock_now_ns() - began < TURN_NS && server_may_accept(s)) {
                 int c = accept_with_room(fd);
 
                 if (c >= 0) {
@@ -444,16 +452,20 @@ int client_accept(sd_event_source *src, int fd, uint32_t events, void *userdata)
 
 void client_close(struct client *c)
 {
+        uint64_t began, made, now;
+
         if (c->fd < 0)
                 return;
         c->io = sd_event_source_disable_unref(c->io);
-        if (hangup_close(c->fd))
-                (void)users_take_many(c->server->users, c->peer.uid, HANGUP_COST, clock_now_ns());
+        began = clock_now_ns();
+        made = hangup_close(c->fd) ? HANGUP_NS : 0;
+        now = clock_now_ns();
+        users_charge(c->user, now - began + made, now);
         c->fd = -EBADF;
         free(c->queue);
         c->queue = NULL;
         c->queue_used = 0;
-        users_disconnect(c->server->users, c->user);
+        users_disconnect(c->user);
 }
 
 void client_free(struct client *c)
@@ -461,6 +473,7 @@ void client_free(struct client *c)
         struct server *s = c->server;
 
         client_close(c);
+        turns_leave(c);
         for (struct client *o = s->clients; o; o = o->next)
                 if (o->former == c)
                         o->former = NULL;
@@ -474,6 +487,6 @@ void client_free(struct client *c)
         if (c->next)
                 c->next->previous = c->previous;
         s->n_clients--;
-        users_forget(s->users, c->user);
+        users_forget(c->user);
         free(c);
 }

@@ -30,7 +30,8 @@ struct client {
         struct client *next, *previous;
         struct peer peer;
         struct user *user;
-        struct users_share share;
+        struct client *turn_next; /* turns.c */
+        bool turn_waits;
         int fd; /* -EBADF: the connection is gone */
         sd_event_source *io, *exit, *timer;
         uint32_t sequence; /* of the last message sent */
@@ -38,10 +39,11 @@ struct client {
         bool greeted, said_bye;
         bool dropped;   /* marked: the sweep closes the connection */
         bool lost_told; /* the scheduler knows */
-        bool ended;     /* the process has */
+        bool exited;    /* the process has, and is heard to its last word */
+        bool ended;     /* and that has been read */
         bool gone;      /* and its memory is free: the sweep frees the client */
         unsigned gone_checks;
-        unsigned last_words; /* times it was read from after it had ended */
+        unsigned last_words; /* messages read after it had ended */
         uint64_t lost_ns;    /* when the connection ended, */
         uint64_t ended_ns;   /* and the process */
 
@@ -71,6 +73,9 @@ struct client {
 
 /* sd-event handler of the listening socket. */
 int client_accept(sd_event_source *src, int fd, uint32_t events, void *userdata);
+
+/* Read and handle one message. False: there are no more for now, or none for good. */
+bool client_turn(struct client *c);
 
 /* Send now or queue; a client that does not read is dropped. gpu: the client's own number. */
 void client_send(struct client *c, struct wire_message *m);

@@ -200,8 +200,6 @@ static const struct key keys[] = {
          "processes served at the same time"},
         {"connections_per_user", parse_number, AT(connections_per_user), "number",
          "from 1 to 1000000", "256", "connections of one user"},
-        {"messages_per_second", parse_number, AT(messages_per_second), "number",
-         "from 1 to 1000000", "20000", "messages of one user's clients together"},
         {"fixed_per_user", parse_part, AT(fixed_per_user_permille), "share", ALL, "25%",
          "the share of a card that one user may hold in contexts and the like"},
         {"host_memory_per_user", parse_part, AT(host_per_user_permille), "share", ALL, "50%",
@@ -218,7 +216,6 @@ void config_default(struct config *c)
         sched_config_default(&c->sched);
         c->host_memory_bytes = UINT64_MAX;
         c->connections_per_user = 256;
-        c->messages_per_second = 20000;
         c->fixed_per_user_permille = 250;
         c->host_per_user_permille = 500;
         c->linger_ns = 30 * NSEC_PER_SEC;

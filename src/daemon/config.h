@@ -25,7 +25,6 @@ struct config {
         struct config_capacity capacities[CONFIG_CAPACITIES]; /* the last match wins */
         unsigned n_capacities;
         unsigned connections_per_user;
-        unsigned messages_per_second; /* of one user's clients together */
         unsigned fixed_per_user_permille, host_per_user_permille;
         uint64_t linger_ns; /* a private daemon leaves this long after its last client */
         bool kill_overdue;

@@ -24,7 +24,6 @@
 #define CONNECTIONS_MAX 32
 #define VIEWERS_MAX     64 /* at status.sock */
 #define VIEWERS_OF_USER 4
-#define STATUS_MESSAGES 100 /* what one status costs a plain user of his rate */
 
 struct control {
         struct server *server;
@@ -145,7 +144,8 @@ static const struct order {
 /* NULL: he may. */
 static const char *objection(const struct control *k, const struct order *o)
 {
-        struct users *users = k->server->users;
+        const uint64_t now = clock_now_ns();
+        struct user *user;
 
         if (k->viewer && !o->public)
                 return "this socket answers nothing but the status";
@@ -154,9 +154,8 @@ static const char *objection(const struct control *k, const struct order *o)
         if (!o->public)
                 return "orders are taken from the daemon's own user or from root outside a "
                        "container";
-        return users_take_many(users, k->peer.uid, STATUS_MESSAGES, clock_now_ns())
-                       ? NULL
-                       : "too many questions a second";
+        user = users_find(k->server->users, k->peer.uid, now);
+        return user && users_credit(user, now) >= 0 ? NULL : "too many questions a second";
 }
 
 static json_t *carry_out(struct control *k, const char *line)
@@ -245,9 +244,20 @@ static void handle_lines(struct control *k)
                 k->dead = true; /* no order is that long */
 }
 
+/* The loop has worked for this peer since began. */
+static void charge(const struct control *k, uint64_t began)
+{
+        const uint64_t now = clock_now_ns();
+        struct user *user = users_find(k->server->users, k->peer.uid, now);
+
+        if (user)
+                users_charge(user, now - began, now);
+}
+
 static int on_control(sd_event_source *src, int fd, uint32_t events, void *userdata)
 {
         struct control *k = userdata;
+        uint64_t began = clock_now_ns();
 
         if (k->dead)
                 return 0;
@@ -269,6 +279,7 @@ static int on_control(sd_event_source *src, int fd, uint32_t events, void *userd
                         k->dead = true;
         }
         handle_lines(k);
+        charge(k, began);
         return 0;
 }
 
@@ -292,6 +303,7 @@ static void make_place(struct server *s, bool viewer, uid_t uid, unsigned most)
 static bool control_begin(struct server *s, int fd, bool viewer)
 {
         _cleanup_free_ struct control *k = NULL;
+        uint64_t began = clock_now_ns();
         struct peer peer;
 
         if (peer_identify(fd, &peer) < 0)
@@ -308,6 +320,7 @@ static bool control_begin(struct server *s, int fd, bool viewer)
         k->fd = fd;
         k->viewer = viewer;
         k->peer = peer;
+        charge(k, began);
         k->next = s->controls;
         s->controls = TAKE_PTR(k);
         return true;

@@ -11,9 +11,11 @@
 #include <stdbool.h>
 #include <sys/socket.h>
 
+#include "base/clock.h"
+
 #define HANGUP_BRINGS_MAX 253 /* descriptors of one message: the kernel's bound */
-/* What a process made for them costs a user of his rate, as so many messages. */
-#define HANGUP_COST 200
+/* What a process made for them costs a user of the loop's time. */
+#define HANGUP_NS (NSEC_PER_SEC / 100)
 
 /* Room for what a message brings: the sender's credentials, where they were asked for, and
  * descriptors. */

@@ -10,13 +10,11 @@
 #include <linux/sockios.h>
 
 #include "base/cleanup.h"
-#include "base/clock.h"
 #include "daemon/client.h"
 
 /* Descriptors that are sent and not yet received count against the daemon's own user, so a client
  * has but a few of them on their way. */
 #define UNREAD_BYTES_MAX 4096
-#define PEER_MESSAGES    10 /* what one introduction costs of the user's rate */
 
 static bool reads_its_messages(const struct client *c)
 {
@@ -64,10 +62,6 @@ int meet_peer(struct client *c, const struct wire_message *m)
         struct client *o = find(c, m->PEER.name);
         int ends[2];
 
-        if (!users_take_many(c->server->users, c->peer.uid, PEER_MESSAGES, clock_now_ns())) {
-                client_refuse(c, WIRE_REFUSED_LIMIT, "too many messages a second");
-                return -EUSERS;
-        }
         if (!o || !reads_its_messages(o) || !reads_its_messages(c) ||
             socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) < 0) {
                 session_refuse_one(c, WIRE_NO_GPU, WIRE_REFUSED_PEER, m->header.sequence,

@@ -18,6 +18,7 @@
 #include "base/macros.h"
 #include "daemon/client.h"
 #include "daemon/hangup.h"
+#include "daemon/turns.h"
 
 #define NOTE_MAGIC   UINT32_C(0x4e4c4253) /* "SBLN" */
 #define NOTE_VERSION 2
@@ -25,7 +26,6 @@
 #define NAMES_MAX    64 /* daemons that are asked */
 #define LOANS_MAX    16 /* needs of others at a time */
 #define SHUNNED_MAX  16
-#define BATCH        32 /* messages before clients are served again */
 #define REPEAT_NS    NSEC_PER_SEC
 #define SILENCE_NS   (5 * NSEC_PER_SEC) /* then a need is over, and an offer forgotten */
 #define TAKE_NS      (2 * NSEC_PER_SEC) /* what was left and is not taken for so long is taken back */
@@ -371,21 +371,18 @@ static void hear_need(struct server *s, const struct note *m, unsigned gpu, uid_
                 if (!l->id || l->uid != uid || l->instance != instance || l->gpu != gpu)
                         continue;
                 l->heard_ns = now;
-                if ((!over && !needs_more(s, l, m->bytes)) ||
-                    !users_take_many(s->users, uid, MEASURE_COST, now))
+                if (!over && !needs_more(s, l, m->bytes))
                         return;
                 end_loan(s, l, over);
         }
-        if (m->bytes > 0 && s->n_attached > 0 && !is_shunned(n, uid, now) &&
-            users_take_many(s->users, uid, MEASURE_COST, now))
+        if (m->bytes > 0 && s->n_attached > 0 && !is_shunned(n, uid, now))
                 begin_loan(s, m, gpu, uid, instance);
 }
 
 /* A wrong word costs a look. */
-static void hear_left(struct server *s, unsigned gpu, uid_t uid)
+static void hear_left(struct server *s, unsigned gpu)
 {
-        if (s->neighbours->needs[gpu].bytes > 0 &&
-            users_take_many(s->users, uid, MEASURE_COST, clock_now_ns()))
+        if (s->neighbours->needs[gpu].bytes > 0)
                 measure_fall(s, gpu);
 }
 
@@ -436,13 +433,15 @@ static void hear_offer(struct server *s, const struct note *m, unsigned gpu, uin
 static void hear(struct server *s, const struct note *m, const struct ucred *who,
                  const struct sockaddr_un *from, socklen_t size)
 {
-        uint64_t instance = instance_at(from, size);
+        uint64_t instance = instance_at(from, size), now = clock_now_ns();
+        struct user *user = users_find(s->users, who->uid, now);
         unsigned gpu = 0;
 
         while (gpu < s->gpus.n && memcmp(s->gpus.list[gpu].uuid, m->uuid, sizeof(m->uuid)) != 0)
                 gpu++;
-        if (gpu == s->gpus.n || instance == s->instance || instance == 0 ||
-            !users_take_many(s->users, who->uid, 1, clock_now_ns()))
+        /* Notes are repeated, and of a user that has used more than its share they are not read. */
+        if (gpu == s->gpus.n || instance == s->instance || instance == 0 || !user ||
+            users_credit(user, now) < 0)
                 return;
         if (m->kind == NEED) {
                 tell_one(s, instance, HAVE, gpu, movable(s, gpu));
@@ -450,15 +449,17 @@ static void hear(struct server *s, const struct note *m, const struct ucred *who
         } else if (m->kind == HAVE) {
                 hear_offer(s, m, gpu, instance);
         } else if (m->kind == LEFT) {
-                hear_left(s, gpu, who->uid);
+                hear_left(s, gpu);
         }
+        users_charge(user, clock_now_ns() - now, clock_now_ns());
 }
 
 static int on_note(sd_event_source *src, int fd, uint32_t events, void *userdata)
 {
         struct server *s = userdata;
+        uint64_t began = clock_now_ns();
 
-        for (unsigned i = 0; i < BATCH; i++) {
+        while (clock_now_ns() - began < TURN_NS) {
                 union hangup_room room;
                 struct note note;
                 struct sockaddr_un from;
@@ -516,6 +517,9 @@ static void answer_limit(struct server *s, struct loan *l)
 
 void neighbours_settle(struct server *s)
 {
+        if (!s->stirred)
+                return;
+        s->stirred = false;
         for (unsigned i = 0; s->neighbours && i < LOANS_MAX; i++) {
                 struct loan *l = &s->neighbours->loans[i];
 
@@ -551,6 +555,7 @@ static void watch(struct server *s, struct loan *l)
 
 void neighbours_tick(struct server *s)
 {
+        s->stirred = true; /* needs are repeated */
         for (unsigned i = 0; s->neighbours && i < LOANS_MAX; i++)
                 if (s->neighbours->loans[i].id)
                         watch(s, &s->neighbours->loans[i]);
@@ -581,8 +586,6 @@ int neighbours_open(struct server *s)
                 r = -errno;
         else
                 r = sd_event_add_io(s->event, &n->source, n->fd, EPOLLIN, on_note, s);
-        if (r >= 0)
-                r = sd_event_source_set_priority(n->source, SERVER_PRIORITY_BUSY);
         s->neighbours = n;
         if (r < 0)
                 neighbours_close(s);

@@ -22,6 +22,7 @@
 #include "daemon/kill_point.h"
 #include "daemon/nvml.h"
 #include "daemon/private.h"
+#include "daemon/turns.h"
 
 #define NVML_WAIT_NS        (NSEC_PER_SEC / 2) /* doubled with each try */
 #define NVML_WAIT_MAX_NS    (64 * NSEC_PER_SEC)
@@ -274,18 +275,15 @@ static int add_sources(struct server *s)
         if ((r = sd_event_new(&s->event)) < 0 ||
             (r = sd_event_add_io(s->event, &s->client_source, s->place->client_fd, EPOLLIN,
                                  client_accept, s)) < 0 ||
-            (r = sd_event_source_set_priority(s->client_source, SERVER_PRIORITY_BUSY)) < 0 ||
             (r = sd_event_add_io(s->event, &s->control_source, s->place->control_fd, EPOLLIN,
                                  control_accept, s)) < 0 ||
             (s->place->status_fd >= 0 &&
              (r = sd_event_add_io(s->event, &s->status_source, s->place->status_fd, EPOLLIN,
                                   control_accept_viewer, s)) < 0) ||
-            (s->status_source &&
-             (r = sd_event_source_set_priority(s->status_source, SERVER_PRIORITY_BUSY)) < 0) ||
             (r = sd_event_add_signal(s->event, NULL, SIGTERM, on_signal, s)) < 0 ||
             (r = sd_event_add_signal(s->event, NULL, SIGINT, on_signal, s)) < 0 ||
             (r = sd_event_add_signal(s->event, NULL, SIGCHLD, on_child, s)) < 0 ||
-            (r = add_timer(s, &s->sched_timer, on_sched_timer)) < 0 ||
+            (r = turns_open(s)) < 0 || (r = add_timer(s, &s->sched_timer, on_sched_timer)) < 0 ||
             (r = add_timer(s, &s->measure_timer, on_measure_timer)) < 0 ||
             (r = add_timer(s, &s->linger_timer, on_linger_timer)) < 0 ||
             (r = add_timer(s, &s->accept_timer, on_accept_timer)) < 0 ||
@@ -387,7 +385,7 @@ static int server_open(struct server *s)
         sc.seed = s->instance;
         s->sched = sched_new(&sc);
         s->by_slot = calloc(sc.clients_max + 1ul, sizeof(struct client *));
-        s->users = users_new(s->config->connections_per_user, s->config->messages_per_second);
+        s->users = users_new(s->config->connections_per_user);
         if (!s->sched || !s->by_slot || !s->users)
                 return -ENOMEM;
         r = add_sources(s);
@@ -408,6 +406,7 @@ static void server_close(struct server *s)
                 client_free(s->clients);
         control_close_all(s);
         neighbours_close(s);
+        turns_close(s);
         (void)sd_event_source_disable_unref(s->client_source);
         (void)sd_event_source_disable_unref(s->control_source);
         (void)sd_event_source_disable_unref(s->status_source);

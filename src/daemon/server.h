@@ -25,10 +25,6 @@
 struct client;
 struct control;
 
-/* Newcomers, and clients of a user who sends much, come after all others, who are served in turn.
- */
-#define SERVER_PRIORITY_BUSY (SD_EVENT_PRIORITY_NORMAL + 10)
-
 enum server_end {
         SERVER_STOPPED = 0, /* a signal or an order */
         SERVER_LONELY = 3,  /* private: nobody came for the linger time */
@@ -55,10 +51,12 @@ struct server {
         struct client *clients;  /* every connection and every process that holds a charge */
         struct client **by_slot; /* by the low half of the scheduler's id */
         unsigned n_clients, n_attached;
-        bool marked; /* the sweep has something to do */
+        bool marked;  /* the sweep has something to do */
+        bool stirred; /* the scheduler has heard something that other daemons may have to know */
         struct control *controls;
 
-        sd_event_source *client_source, *control_source, *status_source, *post_source;
+        sd_event_source *client_source, *control_source, *status_source, *post_source, *turn_source;
+        struct user_queue *turns; /* turns.c: users whose clients have something to say */
         sd_event_source *sched_timer, *measure_timer, *linger_timer, *accept_timer;
         bool linger;
 
@@ -104,9 +102,7 @@ void measure_all(struct server *s);
 /* Bytes that others use, as last measured, one odd sample left out. */
 uint64_t measure_foreign(const struct gpu *g);
 uint64_t measure_newest(const struct gpu *g); /* the same, odd or not */
-/* Between the periods, where somebody has a reason to know at once. Each costs its cause as much of
- * its user's rate as so many messages. */
-#define MEASURE_COST 100
+/* Between the periods, where somebody has a reason to know at once. */
 /* Strangers gave way. */
 void measure_fall(struct server *s, unsigned gpu);
 /* They hold more than was thought: it did not fit beside them. */
@@ -129,8 +125,8 @@ uint64_t allowance_pinned(struct client *c, unsigned gpu);
 bool allowance_commit(struct client *c, unsigned gpu, uint64_t wanted);
 /* How much host memory c may map. */
 uint64_t allowance_host(struct client *c);
-/* Of the figures that a client comes with, what can be true. -EUSERS: he asks too often. */
-int allowance_claim(struct client *c, unsigned gpu, struct sched_usage *u);
+/* Of the figures that a client comes with, what can be true. */
+void allowance_claim(struct client *c, unsigned gpu, struct sched_usage *u);
 /* Of the figures of a USAGE: nobody holds more than he was ever allowed. */
 void allowance_usage(struct client *c, unsigned gpu, struct sched_usage *u);
 

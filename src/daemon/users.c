@@ -1,6 +1,5 @@
-/* users.c: owns the count of each user's connections and records, and its token bucket.
- * Must never let one user's clients slow down another's, and never remember without bound who once
- * was here. */
+/* users.c: owns the count of each user's connections and records, and of the time it has used.
+ * Must never remember without bound which users once were here. */
 #include "daemon/users.h"
 
 #include <errno.h>
@@ -13,31 +12,34 @@
 
 /* A process that comes back has a second record until it has taken over the first one. */
 #define RECORDS_PER_CONNECTION 2u
-#define BUCKET_NS              NSEC_PER_SEC
+/* A user earns a quarter of the time that passes. Debt and savings are bounded: neither keeps
+ * anybody waiting, or lets him go first, for long. */
+#define EARNED_PER   4
+#define CREDIT_MAX   ((int64_t)(NSEC_PER_SEC / 20))
+#define FORGOTTEN_NS (2 * EARNED_PER * (uint64_t)CREDIT_MAX)
 
 struct user {
         struct user *next;
         uid_t uid;
         unsigned connections, records;
-        uint64_t tokens_ns; /* time earned and not spent; one message costs the period */
-        uint64_t seen_ns;
+        int64_t credit_ns; /* of the loop's time: earned less spent */
+        uint64_t seen_ns;  /* as of then */
+        struct user_queue queue;
         char name[64];
 };
 
 struct users {
         struct user *first;
         unsigned connections_max;
-        uint64_t period_ns;
 };
 
-struct users *users_new(unsigned connections_max, unsigned messages_per_second)
+struct users *users_new(unsigned connections_max)
 {
         struct users *u = calloc(1, sizeof(*u));
 
         if (!u)
                 return NULL;
         u->connections_max = connections_max;
-        u->period_ns = MAX(NSEC_PER_SEC / messages_per_second, UINT64_C(1));
         return u;
 }
 
@@ -54,23 +56,28 @@ void users_free(struct users *u)
         free(u);
 }
 
-static void refill_user(struct user *user, uint64_t now_ns)
+int64_t users_credit(struct user *user, uint64_t now_ns)
 {
-        user->tokens_ns = MIN(user->tokens_ns + sub_sat(now_ns, user->seen_ns), BUCKET_NS);
-        user->seen_ns = now_ns;
+        uint64_t passed = MIN(sub_sat(now_ns, user->seen_ns), FORGOTTEN_NS);
+
+        return MIN(user->credit_ns + (int64_t)(passed / EARNED_PER), CREDIT_MAX);
 }
 
-static void refill_share(const struct users *u, struct users_share *share, uint64_t now_ns)
+void users_charge(struct user *user, uint64_t spent_ns, uint64_t now_ns)
 {
-        uint64_t most = MAX(BUCKET_NS / u->connections_max, u->period_ns);
-        uint64_t earned = sub_sat(now_ns, share->seen_ns) / u->connections_max;
+        int64_t spent = (int64_t)MIN(spent_ns, 2 * (uint64_t)CREDIT_MAX);
 
-        share->tokens_ns = MIN(share->tokens_ns + earned, most);
-        share->seen_ns = now_ns;
+        user->credit_ns = MAX(users_credit(user, now_ns) - spent, -CREDIT_MAX);
+        user->seen_ns = MAX(user->seen_ns, now_ns);
 }
 
-/* Who has nothing here and a full bucket is like one never seen. Uids are cheap: a user namespace
- * has 65,536 of them. */
+struct user_queue *users_queue(struct user *user)
+{
+        return &user->queue;
+}
+
+/* A user that has nothing here and owes nothing is like one never seen. Uids are cheap: a user
+ * namespace has 65,536 of them. */
 static void prune(struct users *u, uint64_t now_ns)
 {
         struct user **link = &u->first;
@@ -78,7 +85,7 @@ static void prune(struct users *u, uint64_t now_ns)
         while (*link) {
                 struct user *user = *link;
 
-                if (user->records > 0 || sub_sat(now_ns, user->seen_ns) < BUCKET_NS) {
+                if (user->records > 0 || sub_sat(now_ns, user->seen_ns) < FORGOTTEN_NS) {
                         link = &user->next;
                         continue;
                 }
@@ -87,7 +94,7 @@ static void prune(struct users *u, uint64_t now_ns)
         }
 }
 
-static struct user *find_or_add(struct users *u, uid_t uid, uint64_t now_ns)
+struct user *users_find(struct users *u, uid_t uid, uint64_t now_ns)
 {
         struct user *user = u->first;
 
@@ -100,7 +107,8 @@ static struct user *find_or_add(struct users *u, uid_t uid, uint64_t now_ns)
         if (!user)
                 return NULL;
         user->uid = uid;
-        user->tokens_ns = BUCKET_NS;
+        user->credit_ns = CREDIT_MAX;
+        user->queue.user = user;
         user->seen_ns = now_ns;
         user->next = u->first;
         u->first = user;
@@ -109,7 +117,7 @@ static struct user *find_or_add(struct users *u, uid_t uid, uint64_t now_ns)
 
 int users_connect(struct users *u, uid_t uid, uint64_t now_ns, struct user **ret)
 {
-        struct user *user = find_or_add(u, uid, now_ns);
+        struct user *user = users_find(u, uid, now_ns);
 
         if (!user)
                 return -ENOMEM;
@@ -122,53 +130,15 @@ int users_connect(struct users *u, uid_t uid, uint64_t now_ns, struct user **ret
         return 0;
 }
 
-/* A user without a connection is kept for a while: its bucket must not fill up by leaving and
- * coming back. */
-void users_disconnect(struct users *u, struct user *user)
+/* A user without a connection is kept for a while: leaving and coming back pays no debt. */
+void users_disconnect(struct user *user)
 {
-        (void)u;
         user->connections--;
 }
 
-void users_forget(struct users *u, struct user *user)
+void users_forget(struct user *user)
 {
-        (void)u;
         user->records--;
-}
-
-bool users_take(struct users *u, struct user *user, struct users_share *share, uint64_t now_ns)
-{
-        refill_user(user, now_ns);
-        if (user->tokens_ns >= u->period_ns) {
-                user->tokens_ns -= u->period_ns;
-                return true;
-        }
-        if (!share)
-                return false;
-        refill_share(u, share, now_ns);
-        if (share->tokens_ns < u->period_ns)
-                return false;
-        share->tokens_ns -= u->period_ns;
-        return true;
-}
-
-bool users_take_many(struct users *u, uid_t uid, unsigned messages, uint64_t now_ns)
-{
-        struct user *user = find_or_add(u, uid, now_ns);
-        uint64_t cost = MIN(messages * u->period_ns, BUCKET_NS);
-
-        if (!user)
-                return false;
-        refill_user(user, now_ns);
-        if (user->tokens_ns < cost)
-                return false;
-        user->tokens_ns -= cost;
-        return true;
-}
-
-bool users_busy(const struct user *user)
-{
-        return user->tokens_ns < BUCKET_NS / 2;
 }
 
 const char *users_name(struct user *user)

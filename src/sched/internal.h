@@ -2,8 +2,9 @@
  * includes it.
  *
  * Who owns what: ledger.c every byte count (the sums of a GPU change nowhere else), policy.c who is
- * served and who gives way, fair.c how turns are shared between users, settle.c what follows from
- * an event, sched.c the events themselves, actions.c what is told to whom. */
+ * served and who gives way, fair.c how turns are shared between users, late.c who is overdue,
+ * settle.c what follows from an event, sched.c the events themselves, actions.c what is told to
+ * whom. */
 #pragma once
 
 #include "base/clock.h"
@@ -81,6 +82,7 @@ struct client {
         uint32_t generation;
         struct user *user;
         int priority;
+        int rank;              /* its priority in the queue, as of the last survey */
         uint32_t gpus;         /* bit per attached GPU */
         sched_client previous; /* the same process before it came back */
 
@@ -235,6 +237,13 @@ static inline bool client_immovable(const struct sched *s, const struct client *
         return c->lost || c->overdue || client_unpreemptible(s, c);
 }
 
+/* Of a user's own programs. Between daemons a priority is no claim: a request of another daemon
+ * neither sends anybody away at once nor is sent away, whatever the priorities are. */
+static inline bool client_outranks(const struct client *a, const struct client *b)
+{
+        return !a->stranger_since_ns == !b->stranger_since_ns && a->priority > b->priority;
+}
+
 static inline unsigned client_flags(const struct sched *s, const struct client *c)
 {
         return (c->overdue ? SCHED_OVERDUE : 0) | (c->lost ? SCHED_LOST : 0) |
@@ -307,6 +316,10 @@ void fair_stay(struct sched *s, struct client *c);
 void fair_begin(struct sched *s, struct client *c);
 void fair_settle(struct client *c, uint64_t used_ns);
 
+/* ---- late.c ---- */
+void late_check(struct sched *s);
+void late_set_deadlines(struct sched *s, struct client *c);
+
 /* ---- settle.c ---- */
 void settle(struct sched *s);
 /* c no longer waits for this: its place among those who wait for fixed bytes goes with the last. */
@@ -323,6 +336,7 @@ void strangers_stuck(struct sched *s, struct client *c);
 uint64_t strangers_keep_from(const struct sched *s, const struct client *c, unsigned gpu);
 uint64_t strangers_turn_after(const struct sched *s, const struct client *c);
 bool strangers_have(const struct sched *s, const struct client *c);
+int strangers_rank(const struct sched *s, const struct client *c);
 
 /* ---- actions.c ---- */
 void actions_mark(struct sched *s, struct client *c);

@@ -87,7 +87,7 @@ static bool ready(const struct sched *s, const struct client *c)
 
                 if (account_missing(c, a) || !account_resident(c, a))
                         return false;
-                if (s->gpu[gpu].head && s->gpu[gpu].head->priority > c->priority)
+                if (s->gpu[gpu].head && client_outranks(s->gpu[gpu].head, c))
                         return false;
         }
         return true;
@@ -121,7 +121,7 @@ static bool may_keep(const struct sched *s, const struct client *c, const struct
 {
         unsigned gpu;
 
-        if (c->priority > h->priority)
+        if (client_outranks(c, h))
                 return true;
         if (!c->waiting || c->lease || c->stuck)
                 return false;
@@ -170,11 +170,11 @@ static const char *check_order(const struct sched *s, unsigned gpu)
                 if (!c->used || c == h || !c->waiting || c->lease || c->stuck ||
                     !c->accounts[gpu].attached || !account_missing(c, &c->accounts[gpu]))
                         continue;
-                if (c->priority > h->priority)
+                if (c->rank > h->rank)
                         return "somebody of a lower priority is first in the queue";
-                if (c->priority == h->priority && c->user == h->user && c->ticket < h->ticket)
+                if (c->rank == h->rank && c->user == h->user && c->ticket < h->ticket)
                         return "of a user's clients the one that waited longer is not first";
-                if (c->priority == h->priority && c->tag_ns < h->tag_ns)
+                if (c->rank == h->rank && c->tag_ns < h->tag_ns)
                         return "a user who has had more turns is first in the queue";
         }
         return NULL;

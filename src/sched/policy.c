@@ -103,7 +103,7 @@ static bool entry_before(const struct entry *a, const struct entry *b)
 static struct entry run_entry(const struct sched *s, struct client *c)
 {
         struct entry e = {.c = c,
-                          .priority = c->priority,
+                          .priority = c->rank,
                           .kind = WAIT_RUN,
                           .tag_ns = c->tag_ns,
                           .ticket = c->ticket};
@@ -147,7 +147,7 @@ void policy_sort(struct sched *s)
                         continue;
                 if (c->fixed_ticket)
                         o[n++] = (struct entry){.c = c,
-                                                .priority = c->priority,
+                                                .priority = c->rank,
                                                 .kind = WAIT_FIXED,
                                                 .ticket = c->fixed_ticket};
                 if (c->waiting)
@@ -212,7 +212,7 @@ static uint64_t idle_until(const struct sched *s, const struct client *v, const 
         if (cost == 0)
                 wait = 0;
         /* A burst of a higher priority is not sent away between two of its requests. */
-        if (d->head && v->priority > d->head->priority)
+        if (d->head && client_outranks(v, d->head))
                 wait = MAX(wait, cost > g->handoff_ns ? cost : g->handoff_ns);
         return add_sat(v->last_active_ns, wait);
 }
@@ -242,7 +242,7 @@ static struct victim judge_leased(struct sched *s, struct client *v, const struc
                 }
                 wake_at(s, idle_end);
         }
-        if (d->head && v->priority > d->head->priority)
+        if (d->head && client_outranks(v, d->head))
                 return r;
         /* Within its quantum a lease that grows goes before waiters without one, so what is behind
          * here is past its quantum, or the later of two leases that block each other. */
@@ -251,7 +251,7 @@ static struct victim judge_leased(struct sched *s, struct client *v, const struc
                 r.entry = run_entry(s, v);
                 return r;
         }
-        if (d->head && v->priority < d->head->priority) {
+        if (d->head && client_outranks(d->head, v)) {
                 r.class = VICTIM_LOWER;
                 r.key = (uint64_t)((int64_t)v->priority - INT32_MIN);
                 return r;
@@ -405,10 +405,8 @@ static uint64_t pending(const struct sched *s, unsigned gpu, bool *ret_busy)
 static struct entry head_entry(struct sched *s, struct client *c, bool fixed)
 {
         if (fixed)
-                return (struct entry){.c = c,
-                                      .priority = c->priority,
-                                      .kind = WAIT_FIXED,
-                                      .ticket = c->fixed_ticket};
+                return (struct entry){
+                        .c = c, .priority = c->rank, .kind = WAIT_FIXED, .ticket = c->fixed_ticket};
         return run_entry(s, c);
 }
 

@@ -1,72 +1,7 @@
-/* settle.c: owns what follows from an event: who is late, who is served, who is asked to give way,
+/* settle.c: owns what follows from an event: who is served, who is asked to give way,
  * and the states that result. One pass in queue order suffices, because nothing decided here frees
  * a byte: bytes come free when a client says so, and that is another event. */
 #include "sched/internal.h"
-
-/* ---- lateness ---- */
-
-/* A client owes us something on this GPU: bytes, an acknowledgement, or the progress of its
- * restore. Less than an extent it may not be able to use, unless that is all it lacks. */
-static bool outstanding(const struct client *c, const struct account *a, const struct gpu *g)
-{
-        uint64_t need = account_need(c, a);
-
-        if (a->silent)
-                return false; /* it has been told nothing yet */
-        if (account_held(a) > a->limit || a->commit_held > a->commit || a->unsure || a->evicting)
-                return true;
-        if (!c->waiting || c->lease || a->usage.backed >= MIN(need, a->limit))
-                return false;
-        return a->limit >= need || a->limit - a->usage.backed >= gpu_extent(g);
-}
-
-static void check_overdue(struct sched *s)
-{
-        for (unsigned i = 0; i < s->clients; i++) {
-                struct client *c = &s->client[i];
-                bool late;
-                unsigned gpu;
-
-                if (!c->used || c->lost)
-                        continue;
-                late = c->draining && s->now_ns >= c->revoke_due_ns;
-                FOR_EACH_GPU_OF (c, gpu) {
-                        struct account *a = &c->accounts[gpu];
-
-                        if (!outstanding(c, a, &s->gpu[gpu]))
-                                a->due_ns = 0;
-                        else if (a->due_ns && s->now_ns >= a->due_ns)
-                                late = true;
-                }
-                if (late && !c->overdue) {
-                        c->send_overdue = true;
-                        actions_mark(s, c);
-                }
-                c->overdue = late;
-        }
-}
-
-static void set_deadlines(struct sched *s, struct client *c)
-{
-        unsigned gpu;
-
-        if (c->lost)
-                return;
-        if (c->draining && s->now_ns < c->revoke_due_ns)
-                wake_at(s, c->revoke_due_ns);
-        FOR_EACH_GPU_OF (c, gpu) {
-                struct account *a = &c->accounts[gpu];
-
-                if (!outstanding(c, a, &s->gpu[gpu]))
-                        continue;
-                if (!a->due_ns)
-                        a->due_ns = s->now_ns + s->config.grace_ns;
-                if (s->now_ns < a->due_ns)
-                        wake_at(s, a->due_ns);
-        }
-        if (s->now_ns < c->unpreemptible_until_ns)
-                wake_at(s, c->unpreemptible_until_ns);
-}
 
 /* ---- the state before anything is given ---- */
 
@@ -102,7 +37,8 @@ static void survey_gpu(struct sched *s, unsigned gpu)
                 if (c->lease && !c->lost && !c->overdue &&
                     !(PLANTED(DRAINING_IS_GONE) && c->draining))
                         g->leases++;
-                g->top_priority = MAX(g->top_priority, c->priority);
+                if (!c->stranger_since_ns)
+                        g->top_priority = MAX(g->top_priority, c->priority);
         }
         if (g->revoked_ns && !beneficiary_waits(s, g))
                 g->revoked_ns = 0;
@@ -110,6 +46,12 @@ static void survey_gpu(struct sched *s, unsigned gpu)
 
 static void survey(struct sched *s)
 {
+        for (unsigned i = 0; i < s->clients; i++) {
+                struct client *c = &s->client[i];
+
+                if (c->used)
+                        c->rank = c->stranger_since_ns ? strangers_rank(s, c) : c->priority;
+        }
         for (unsigned gpu = 0; gpu < s->gpus; gpu++)
                 if (s->gpu[gpu].present)
                         survey_gpu(s, gpu);
@@ -426,7 +368,7 @@ static bool outranked(const struct sched *s, const struct client *c)
         FOR_EACH_GPU_OF (c, gpu) {
                 const struct client *h = s->gpu[gpu].head;
 
-                if (h && h->priority > c->priority)
+                if (h && client_outranks(h, c))
                         return true;
         }
         return false;
@@ -667,7 +609,7 @@ static enum sched_bound bound_of(const struct sched *s, const struct client *c)
                         return SCHED_BOUND_SHORT;
                 if (s->config.mode == SCHED_MODE_OFF)
                         continue;
-                if (c->priority < g->top_priority)
+                if (!c->stranger_since_ns && c->priority < g->top_priority)
                         return SCHED_BOUND_SHORT;
                 if (g->oversubscribed)
                         bound = SCHED_BOUND_AHEAD;
@@ -747,7 +689,7 @@ static void finish(struct sched *s)
                         if (!c->lost)
                                 actions_mark(s, c);
                 }
-                set_deadlines(s, c);
+                late_set_deadlines(s, c);
                 enter_state(s, c);
                 account_time(s, c);
         }
@@ -766,7 +708,7 @@ static void pass(struct sched *s)
                 survey(s);
                 return;
         }
-        check_overdue(s);
+        late_check(s);
         survey(s);
         for (unsigned i = 0; i < s->clients; i++)
                 if (s->client[i].used && !s->client[i].lost)

@@ -67,6 +67,23 @@ bool strangers_have(const struct sched *s, const struct client *c)
         return c->stranger_since_ns && c->waiting && s->config.mode == SCHED_MODE_AUTO;
 }
 
+/* In the queue the request of another daemon is an equal of the first of ours that want the card
+ * now: it takes turns with that one. */
+int strangers_rank(const struct sched *s, const struct client *c)
+{
+        int rank = INT32_MIN;
+
+        for (unsigned i = 0; i < s->clients; i++) {
+                const struct client *v = &s->client[i];
+                bool wants = v->waiting || v->fixed_ticket || (v->lease && !v->idle);
+
+                if (v->used && !v->stranger_since_ns && !client_immovable(s, v) && wants &&
+                    v->gpus & c->gpus)
+                        rank = MAX(rank, v->priority);
+        }
+        return rank;
+}
+
 /* What c lacks is with other daemons, which know that it is asked for. */
 static bool is_offered(const struct sched *s, const struct client *c)
 {

@@ -10,7 +10,7 @@
 static void check_settings(const struct config *c)
 {
         FUZZ_CHECK(c->sched.clients_max >= 1 && c->sched.clients_max <= 1000000);
-        FUZZ_CHECK(c->connections_per_user >= 1 && c->messages_per_second >= 1);
+        FUZZ_CHECK(c->connections_per_user >= 1);
         FUZZ_CHECK(c->sched.mode <= SCHED_MODE_OFF);
         FUZZ_CHECK(c->sched.handoff_permille >= 1 && c->sched.handoff_permille <= 900);
         FUZZ_CHECK(c->sched.fixed_permille >= 1 && c->sched.fixed_permille <= 900);

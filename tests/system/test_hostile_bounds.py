@@ -186,6 +186,93 @@ def test_mapped_host_memory_is_of_the_share_that_commits_have(shared):
     assert askers[0].expect("HOST_LIMIT")["bytes"] == 256 * MIB
 
 
+# ---- the daemon's time ----
+
+
+def as_user(uid, body):
+    """body() in a process of this user. Its pid."""
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os.setgroups([])
+            os.setresgid(uid, uid, uid)
+            os.setresuid(uid, uid, uid)
+            body()
+        finally:
+            os._exit(1)
+    return pid
+
+
+def fill_when_told(place, go, tell):
+    """A client that fills its socket when the pipe `go` ends, and reads nothing."""
+    with attached(place, "flooder") as s:
+        os.write(tell, b"a")
+        os.read(go, 1)
+        s.setblocking(False)
+        try:
+            while True:
+                s.send(encode("IDLE", lease=0))
+        except BlockingIOError:
+            os.write(tell, b"f")
+        signal.pause()
+
+
+def come_anew(place, tell):
+    """A client that says at once all that it takes to get its first LIMIT."""
+    with connect(place) as s:
+        s.settimeout(GENEROUS_S)
+        s.send(hostile.hello(name="newcomer"))
+        s.send(hostile.attach())
+        os.write(tell, b"s")
+        while s.recv(4096)[0] != 14:  # LIMIT
+            pass
+        os.write(tell, b"l")
+        signal.pause()
+
+
+def read_exactly(fd, count):
+    data = b""
+    while len(data) < count:
+        data += os.read(fd, count - len(data))
+    return data
+
+
+@needs_root
+def test_a_new_program_does_not_wait_for_the_messages_of_another_users_programs(place, tmp_path):  # noqa: F811
+    """Sixty clients of one user have filled their sockets before a client of another user connects. The daemon's log has the
+    order in which it read them, whatever else the machine does."""
+    log = tmp_path / "log"
+    os.chmod(place, 0o755)
+    d = Daemon(place, "--shared", *CARD, prefix=("env", "SUBLET_LOG=debug", "bash", "-c", f'exec "$0" "$@" 2>{log}'))
+    (go_r, go_w), (told, tell) = os.pipe(), os.pipe()
+    pids = []
+
+    def flood():
+        os.close(go_w)
+        fill_when_told(place, go_r, tell)
+
+    try:
+        pids += [as_user(1001, flood) for _ in range(60)]
+        assert read_exactly(told, 60) == b"a" * 60
+        os.kill(d.process.pid, signal.SIGSTOP)
+        os.close(go_w)
+        assert read_exactly(told, 60) == b"f" * 60
+        pids.append(as_user(1002, lambda: come_anew(place, tell)))
+        assert read_exactly(told, 1) == b"s"
+        os.kill(d.process.pid, signal.SIGCONT)
+        assert read_exactly(told, 1) == b"l"
+        wait_for(lambda: log.read_text().count(": IDLE") >= 10_000, what="all of the flood to be read")
+        before = log.read_text().split(f"to {pids[-1]}: LIMIT")[0].count(": IDLE")
+        assert before < 2000, f"{before} of their messages were read first"
+    finally:
+        for pid in pids:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+        d.end(signal.SIGKILL)
+        for fd in (go_r, told, tell):
+            os.close(fd)
+
+
 # ---- notes between daemons ----
 
 

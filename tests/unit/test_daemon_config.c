@@ -26,7 +26,6 @@ static void every_key_takes_what_its_help_says(void **state)
                 {"host_memory", "64GiB"},
                 {"clients_max", "16"},
                 {"connections_per_user", "3"},
-                {"messages_per_second", "9"},
                 {"linger", "0"},
                 {"kill_overdue", "yes"},
         };

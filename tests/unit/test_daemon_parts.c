@@ -77,7 +77,7 @@ static void malformed_uuids_are_refused(void **state)
 
 static void a_users_connections_are_counted(void **state)
 {
-        struct users *u = users_new(2, 100);
+        struct users *u = users_new(2);
         struct user *a, *b, *other;
 
         assert_non_null(u);
@@ -86,79 +86,87 @@ static void a_users_connections_are_counted(void **state)
         assert_ptr_equal(a, b);
         assert_int_equal(users_connect(u, 7, 0, &b), -EUSERS);
         assert_int_equal(users_connect(u, 8, 0, &other), 0);
-        users_disconnect(u, a);
+        users_disconnect(a);
         assert_int_equal(users_connect(u, 7, 0, &b), 0);
         users_free(u);
 }
 
-static void a_bucket_holds_one_second_and_fills_with_time(void **state)
+static void a_user_that_has_used_more_time_has_less_credit(void **state)
 {
-        struct users *u = users_new(2, 100);
-        struct user *a, *b;
+        const uint64_t start = 5 * NSEC_PER_SEC;
+        struct users *u = users_new(2);
+        struct user *loud, *quiet;
 
         assert_non_null(u);
-        assert_int_equal(users_connect(u, 7, 0, &a), 0);
-        assert_int_equal(users_connect(u, 8, 0, &b), 0);
-        for (unsigned i = 0; i < 100; i++)
-                assert_true(users_take(u, a, NULL, 0));
-        assert_false(users_take(u, a, NULL, 0));
-        assert_false(users_take(u, a, NULL, 9 * NSEC_PER_MSEC));
-        assert_true(users_take(u, a, NULL, 10 * NSEC_PER_MSEC));
-        assert_false(users_take(u, a, NULL, 10 * NSEC_PER_MSEC));
-        assert_true(users_take(u, b, NULL, 10 * NSEC_PER_MSEC));
-        /* Leaving and coming back fills nothing, and an hour no more than a second. */
-        users_disconnect(u, a);
-        assert_int_equal(users_connect(u, 7, 10 * NSEC_PER_MSEC, &a), 0);
-        assert_false(users_take(u, a, NULL, 10 * NSEC_PER_MSEC));
-        for (unsigned i = 0; i < 100; i++)
-                assert_true(users_take(u, a, NULL, 3600 * NSEC_PER_SEC));
-        assert_false(users_take(u, a, NULL, 3600 * NSEC_PER_SEC));
+        assert_int_equal(users_connect(u, 7, start, &loud), 0);
+        assert_int_equal(users_connect(u, 8, start, &quiet), 0);
+        users_charge(loud, 2 * NSEC_PER_MSEC, start);
+        users_charge(quiet, NSEC_PER_MSEC, start);
+        assert_true(users_credit(loud, start) < users_credit(quiet, start));
+        assert_true(users_credit(loud, start) > 0);
         users_free(u);
 }
 
-static void a_quiet_connection_has_a_share_of_its_own(void **state)
+static void time_pays_a_users_debt_and_coming_back_does_not(void **state)
 {
-        struct users *u = users_new(10, 1000);
-        struct users_share quiet = {0}, loud = {0};
-        uint64_t now = 5 * NSEC_PER_SEC;
-        unsigned taken = 0;
-        struct user *a;
+        const uint64_t start = 5 * NSEC_PER_SEC;
+        struct users *u = users_new(2);
+        struct user *a, *again;
+        int64_t full, debt;
 
         assert_non_null(u);
-        assert_int_equal(users_connect(u, 7, now, &a), 0);
-        assert_false(users_busy(a));
-        while (users_take(u, a, &loud, now))
-                taken++;
-        assert_int_equal(taken, 1000 + 100); /* the user's second, and its own tenth */
-        assert_true(users_busy(a));
-        assert_true(users_take(u, a, &quiet, now));
-        assert_false(users_take(u, a, &loud, now));
-        assert_false(users_take_many(u, 7, 10, now));
-        assert_true(users_take_many(u, 9, 10, now)); /* somebody else */
-        assert_true(users_take_many(u, 7, 10, now + 10 * NSEC_PER_MSEC));
+        assert_int_equal(users_connect(u, 7, start, &a), 0);
+        full = users_credit(a, start);
+        users_charge(a, (uint64_t)full + 20 * NSEC_PER_MSEC, start);
+        debt = users_credit(a, start);
+        assert_int_equal(debt, -(int64_t)(20 * NSEC_PER_MSEC));
+        users_disconnect(a);
+        users_forget(a);
+        assert_int_equal(users_connect(u, 7, start, &again), 0);
+        assert_int_equal(users_credit(again, start), debt);
+        assert_true(users_credit(again, start + 79 * NSEC_PER_MSEC) < 0);
+        assert_int_equal(users_credit(again, start + 80 * NSEC_PER_MSEC), 0);
+        users_free(u);
+}
+
+static void neither_debt_nor_credit_grows_without_bound(void **state)
+{
+        const uint64_t start = 5 * NSEC_PER_SEC, hour = 3600 * NSEC_PER_SEC;
+        struct users *u = users_new(2);
+        struct user *a;
+        int64_t full;
+
+        assert_non_null(u);
+        assert_int_equal(users_connect(u, 7, start, &a), 0);
+        full = users_credit(a, start);
+        assert_int_equal(users_credit(a, start + hour), full);
+        users_charge(a, UINT64_MAX, start + hour);
+        users_charge(a, hour, start + hour);
+        assert_int_equal(users_credit(a, start + hour), -full);
+        assert_int_equal(users_credit(a, start + hour + NSEC_PER_SEC), full);
         users_free(u);
 }
 
 /* A connection that is lost leaves a record while its process lives: those are bounded, too. */
 static void records_without_a_connection_are_counted(void **state)
 {
-        struct users *u = users_new(2, 100);
+        struct users *u = users_new(2);
         struct user *a;
 
         assert_non_null(u);
         for (unsigned i = 0; i < 4; i++) {
                 assert_int_equal(users_connect(u, 7, 0, &a), 0);
-                users_disconnect(u, a);
+                users_disconnect(a);
         }
         assert_int_equal(users_connect(u, 7, 0, &a), -EUSERS);
-        users_forget(u, a);
+        users_forget(a);
         assert_int_equal(users_connect(u, 7, 0, &a), 0);
         users_free(u);
 }
 
 static void a_user_has_a_name(void **state)
 {
-        struct users *u = users_new(2, 100);
+        struct users *u = users_new(2);
         struct user *root, *nobody_knows;
 
         assert_int_equal(users_connect(u, 0, 0, &root), 0);
@@ -233,8 +241,9 @@ int main(void)
                 cmocka_unit_test(uuids_survive_being_written_and_read),
                 cmocka_unit_test(malformed_uuids_are_refused),
                 cmocka_unit_test(a_users_connections_are_counted),
-                cmocka_unit_test(a_bucket_holds_one_second_and_fills_with_time),
-                cmocka_unit_test(a_quiet_connection_has_a_share_of_its_own),
+                cmocka_unit_test(a_user_that_has_used_more_time_has_less_credit),
+                cmocka_unit_test(time_pays_a_users_debt_and_coming_back_does_not),
+                cmocka_unit_test(neither_debt_nor_credit_grows_without_bound),
                 cmocka_unit_test(records_without_a_connection_are_counted),
                 cmocka_unit_test(a_user_has_a_name),
                 cmocka_unit_test(the_kernel_says_who_a_peer_is_and_when_it_ends),

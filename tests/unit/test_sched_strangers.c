@@ -235,6 +235,55 @@ static void a_stranger_has_one_turn_in_a_round_of_all_users(void **state)
         assert_in_range(turns, 2, 4);
 }
 
+/* A private daemon lets its user name any priority: that is no claim on another user's share. */
+static void a_high_priority_gives_way_to_a_stranger_after_its_quantum(void **state)
+{
+        BENCH;
+        struct tenant *t = runner(b, 5, 600 * MIB), *l = stranger(b, 2000, 500 * MIB, b->now_ns);
+
+        pass(b, FIXED_QUANTUM_NS - 2 * NSEC_PER_MSEC);
+        assert_false(t->revoked);
+        pass(b, 4 * NSEC_PER_MSEC);
+        assert_true(t->revoked);
+        drained(b, t);
+        want_run(b, t, 600 * MIB); /* and does not overtake it */
+        evict_to(b, t, t->limit[0]);
+        assert_int_equal(l->limit[0], 500 * MIB);
+        taken(b, l, 500 * MIB);
+}
+
+static void a_low_priority_has_its_quantum_before_a_stranger(void **state)
+{
+        BENCH;
+        struct tenant *t = runner(b, -5, 600 * MIB);
+
+        (void)stranger(b, 2000, 500 * MIB, b->now_ns);
+        pass(b, FIXED_QUANTUM_NS - 2 * NSEC_PER_MSEC);
+        assert_false(t->revoked);
+        pass(b, 4 * NSEC_PER_MSEC);
+        assert_true(t->revoked);
+}
+
+/* It takes turns with a client of a high priority, and does not wait with those of a low one. */
+static void a_stranger_ranks_with_the_first_of_ours_that_wants_the_card(void **state)
+{
+        BENCH;
+        struct tenant *high = runner(b, 5, 600 * MIB), *low = join(b, 0), *l;
+
+        want_commit(b, low, 600 * MIB);
+        low->allocated[0] = 600 * MIB;
+        usage(b, low);
+        want_run(b, low, 600 * MIB);
+        l = stranger(b, 2000, 600 * MIB, b->now_ns);
+        pass(b, FIXED_QUANTUM_NS);
+        drained(b, high);
+        for (unsigned i = 0; i < 2 && l->limit[0] < 600 * MIB; i++) {
+                evict_to(b, high, high->limit[0]);
+                evict_to(b, low, low->limit[0]);
+        }
+        assert_int_equal(l->limit[0], 600 * MIB);
+}
+
 /* No neighbour: between half and one and a half grace periods. One that offers what is missing gets
  * the time of a turn before. */
 static void what_is_half_there_stays_for_a_turn_where_strangers_offer_the_rest(void **state)
@@ -261,6 +310,9 @@ int main(void)
                 cmocka_unit_test(what_strangers_gave_is_for_who_asked_and_not_for_their_next_need),
                 cmocka_unit_test(what_was_left_to_a_stranger_is_not_taken_back_for_others),
                 cmocka_unit_test(a_stranger_has_one_turn_in_a_round_of_all_users),
+                cmocka_unit_test(a_high_priority_gives_way_to_a_stranger_after_its_quantum),
+                cmocka_unit_test(a_low_priority_has_its_quantum_before_a_stranger),
+                cmocka_unit_test(a_stranger_ranks_with_the_first_of_ours_that_wants_the_card),
                 cmocka_unit_test(
                         what_is_half_there_stays_for_a_turn_where_strangers_offer_the_rest),
         };
