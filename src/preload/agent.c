@@ -19,6 +19,7 @@
 #include "preload/bound.h"
 #include "preload/caches.h"
 #include "preload/core.h"
+#include "preload/cpus.h"
 #include "preload/fixed.h"
 #include "preload/gate.h"
 #include "preload/ipc.h"
@@ -375,6 +376,7 @@ static void *agent_main(void *unused)
         enum swap_progress progress;
 
         (void)prctl(PR_SET_NAME, "sublet-agent");
+        cpus_settle(); /* and for what this thread creates: touchers, the daemon */
         (void)core_relax();
         while (!core_passive() && !atomic_load(&core.exiter)) {
                 uint64_t timeout, tend;

@@ -60,6 +60,9 @@ static void gate_thread_ended(void *record)
 {
         struct gate_thread *t = record;
 
+        /* Destructors that run later may submit. The thread then takes a record again, and its key
+         * is due in the next round; after the last round a record is left over, not raised. */
+        gate_self = NULL;
         if (t->waiting && !core_passive())
                 gate_stop_waiting(t);
         if (quiet_capturing() && !core_passive()) {

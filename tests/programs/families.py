@@ -21,6 +21,7 @@ PROGRAMS = {
     "launches": ["--rounds", "3"],
     "surface": [],
     "ordered": ["--rounds", "2", "--ms", "1"],
+    "late": ["--bytes", "4MiB", "--block", "1MiB"],
 }
 
 # What they do goes by way of a daemon (CUDA IPC).

@@ -1,6 +1,7 @@
 """The library's own thread: it sleeps where there is nothing to do, says what has to be said once, and an answer of the daemon's
 is good however late it comes."""
 
+import os
 import signal
 import subprocess
 import time
@@ -9,7 +10,7 @@ import pytest
 
 from scripted import Scripted
 from wireclient import MAGIC, MIB, RUN
-from world import is_stopped, threads, wait_for
+from world import BUILD, SANITIZER, is_stopped, threads, wait_for
 
 REFUSED_COMMIT = 2
 OUT_OF_MEMORY = 2
@@ -70,6 +71,30 @@ def test_the_agent_of_an_idle_program_sleeps(shared):
     p.await_event("filled")
     wait_for(lambda: shared.clients()[p.pid]["idle"], 20, "it to be idle")
     sleeps(p)
+    p.finish()
+
+
+PINNED = os.path.join(BUILD, "tests/pinning/libpinning.so")
+CPUS = os.sched_getaffinity(0)
+
+
+@pytest.mark.skipif(len(CPUS) < 2, reason="there is only one CPU to be on")
+@pytest.mark.skipif(SANITIZER is not None, reason="a sanitizer's run time is set up before the library")
+@pytest.mark.parametrize("allowed", [CPUS, {max(CPUS)}], ids=["all", "taskset"])
+def test_the_agent_and_its_daemon_may_use_the_cpus_that_the_process_began_with(make_world, allowed):
+    """The thread that first calls the driver has been pinned meanwhile, and has another policy."""
+    world = make_world()
+    os.mkdir(world.dir, 0o700)  # where the library starts a daemon
+    before = ("taskset", "-c", ",".join(map(str, allowed)))
+    # What is preloaded last is set up first.
+    p = world.program("hold", "--bytes", "8MiB", stdin=subprocess.PIPE, before=before,
+                      LD_PRELOAD=f"{BUILD}/libsublet.so {PINNED}", SUBLET_REQUIRE="1",
+                      SUBLET_DAEMON=f"{BUILD}/subletd")
+    p.await_event("filled")
+    agent = int(os.path.basename(os.path.dirname(agent_of(p))))
+    assert (len(os.sched_getaffinity(p.pid)), os.sched_getscheduler(p.pid)) == (1, os.SCHED_BATCH)
+    for task in (agent, world.worker()):
+        assert (os.sched_getaffinity(task), os.sched_getscheduler(task)) == (allowed, os.SCHED_OTHER)
     p.finish()
 
 

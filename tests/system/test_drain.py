@@ -266,6 +266,18 @@ def test_a_process_exits_and_joins_its_threads_that_wait(held):
     holder.ok()
 
 
+def test_threads_that_submit_while_they_end_are_waited_for(contested):
+    """A drain ends, and ends no earlier than their work: destructors run after those of the library, round by round."""
+    subject = contested.program("late", "--bytes", "20MiB", "--block", "4MiB", "--seed", 5, "--count", 12,
+                                "--until", contested.path("end"))
+    subject.await_event("filled")
+    other = fill(contested, 48, "9")
+    together_until(contested, [subject, other], lambda: contested.handoffs() >= 20, "hand-offs")
+    check_contents(contested, [other])
+    assert contested.check_sums(subject) >= 2
+    assert not contested.traced("drain_failed")
+
+
 def test_forks_while_memory_is_moved(contested):
     subject = contested.program("leave", "--how", "fork", "--bytes", "32MiB", "--block", "4MiB", "--seed", 5,
                                 "--sample", contested.path("go"), "--until", contested.path("end"))

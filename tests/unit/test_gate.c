@@ -351,6 +351,79 @@ static void a_signal_handler_may_jump_out_of_a_wait(void **state)
         jump_out(true);
 }
 
+static pthread_key_t late_key; /* made after the gate's: its destructor runs after the gate's */
+static _Atomic unsigned late_rounds;
+static struct gate_thread *_Atomic late_record;
+static _Atomic bool late_goes_on;
+
+/* A destructor that submits, and that is due again in every round but not after the last one. */
+static void submit_late(void *value)
+{
+        struct gate_thread *t = gate_enter(NULL, 0);
+
+        atomic_store(&late_record, t);
+        while (!atomic_load(&late_goes_on))
+                (void)sched_yield();
+        gate_leave(t);
+        if (atomic_fetch_add(&late_rounds, 1) + 1 < PTHREAD_DESTRUCTOR_ITERATIONS)
+                (void)pthread_setspecific(late_key, value);
+}
+
+static void *end_with_destructors(void *unused)
+{
+        gate_leave(gate_enter(NULL, 0));
+        (void)pthread_setspecific(late_key, &late_key);
+        return NULL;
+}
+
+static void *take_record(void *ret)
+{
+        struct gate_thread *t = gate_enter(NULL, 0);
+
+        *(struct gate_thread **)ret = t;
+        gate_leave(t);
+        return NULL;
+}
+
+static void a_thread_that_submits_while_it_ends_shares_its_record_with_nobody(void **state)
+{
+        struct gate_thread *other = NULL;
+        pthread_t ending, thread;
+
+        assert_int_equal(pthread_key_create(&late_key, submit_late), 0);
+        assert_int_equal(pthread_create(&ending, NULL, end_with_destructors, NULL), 0);
+        while (!atomic_load(&late_record))
+                (void)sched_yield();
+        assert_int_equal(pthread_create(&thread, NULL, take_record, &other), 0);
+        assert_int_equal(pthread_join(thread, NULL), 0);
+        assert_ptr_not_equal(other, atomic_load(&late_record));
+        assert_true(gate_anybody_inside());
+        atomic_store(&late_goes_on, true);
+        assert_int_equal(pthread_join(ending, NULL), 0);
+        assert_int_equal(atomic_load(&late_rounds), PTHREAD_DESTRUCTOR_ITERATIONS);
+        assert_false(gate_anybody_inside());
+        assert_int_equal(pthread_key_delete(late_key), 0);
+}
+
+static void *end_inside(void *ret)
+{
+        *(struct gate_thread **)ret = gate_enter(NULL, 0);
+        pthread_exit(NULL);
+}
+
+static void a_thread_that_ends_inside_is_inside_no_more(void **state)
+{
+        struct gate_thread *inside = NULL, *next = NULL;
+        pthread_t thread;
+
+        assert_int_equal(pthread_create(&thread, NULL, end_inside, &inside), 0);
+        assert_int_equal(pthread_join(thread, NULL), 0);
+        assert_false(gate_anybody_inside());
+        assert_int_equal(pthread_create(&thread, NULL, take_record, &next), 0);
+        assert_int_equal(pthread_join(thread, NULL), 0);
+        assert_ptr_equal(next, inside); /* it is used again */
+}
+
 static void an_idle_client_tells_once_and_goes_on(void **state)
 {
         told = 0;
@@ -382,6 +455,8 @@ int main(void)
                 cmocka_unit_test(a_thread_inside_passes_again_while_the_gate_is_shut),
                 cmocka_unit_test(nobody_is_let_through_while_memory_is_held),
                 cmocka_unit_test(a_signal_handler_may_jump_out_of_a_wait),
+                cmocka_unit_test(a_thread_that_submits_while_it_ends_shares_its_record_with_nobody),
+                cmocka_unit_test(a_thread_that_ends_inside_is_inside_no_more),
                 cmocka_unit_test(an_idle_client_tells_once_and_goes_on),
                 cmocka_unit_test(a_bystander_passes_unmarked),
         };
