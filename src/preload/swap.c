@@ -331,7 +331,7 @@ enum swap_progress swap_step(struct gpu *g, bool may_evict, bool restore)
                 lock_release(&core.lock);
                 return progress;
         }
-        if (s->count < TRANSFERS_MAX && may_evict) {
+        if (s->count < TRANSFERS_MAX && may_evict && !s->no_host) {
                 e = claim_evict(g);
                 out = e != NULL;
         }
@@ -387,6 +387,10 @@ enum swap_progress swap_step(struct gpu *g, bool may_evict, bool restore)
         s->in_step = false;
         if (s->count > 0 && progress < SWAP_COPYING)
                 progress = SWAP_COPYING;
+        if (s->no_host && s->count == 0) {
+                s->no_host = false;
+                progress = SWAP_LATER;
+        }
         note_stays(g, may_evict);
         end_episodes(g);
         bell_ring(&core.changed);

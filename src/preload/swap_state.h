@@ -47,6 +47,7 @@ struct swap {
         bool evicting, restoring; /* an episode is on, for the trace */
         uint64_t episode_bytes, spared_before;
         bool no_host_said;
+        bool no_host;       /* found just now: nothing more begins to leave before a rest */
         uint64_t copied_ns; /* when a copy out was last seen to be done */
 };
 

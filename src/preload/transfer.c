@@ -178,7 +178,7 @@ static bool evict_copy(struct gpu *g, struct transfer *t)
                         log_warning("GPU %u: no host memory to evict %llu MiB to; they stay on the "
                                     "GPU for now",
                                     g->index, (unsigned long long)(t->extent->bytes >> 20));
-                s->no_host_said = true;
+                s->no_host_said = s->no_host = true;
                 evict_later(g, t);
                 return false;
         }

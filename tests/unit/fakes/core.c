@@ -1,0 +1,55 @@
+/* core.c: the state of the process, and waiting in it, for unit tests. */
+#include "unit.h"
+
+#include "fakes/neighbours.h"
+#include "preload/real.h"
+
+#define WEAK __attribute__((weak))
+
+struct core core WEAK;
+struct real_driver real WEAK;
+void (*meanwhile)(const struct core_wait *w);
+
+WEAK int core_setup(void)
+{
+        return 0;
+}
+
+WEAK void core_wait(struct core_wait *w, uint64_t timeout_ns)
+{
+        uint32_t heard = bell_listen(&core.changed);
+
+        if (!meanwhile)
+                fail_msg("nobody is to wait for %s", w->what);
+        assert_int_not_equal(atomic_load(&core.lock.word), 0);
+        lock_release(&core.lock);
+        meanwhile(w);
+        lock_acquire(&core.lock);
+        if (timeout_ns == UINT64_MAX && bell_listen(&core.changed) == heard)
+                fail_msg("waits for %s for ever: nobody rings", w->what);
+}
+
+WEAK void core_give_up(const struct gpu *g, CUresult why)
+{
+        atomic_store(&core.bystander, true);
+        bell_ring(&core.changed);
+}
+
+WEAK uint64_t core_host_mapped(void)
+{
+        uint64_t sum = core.host.taking;
+
+        for (unsigned i = 0; i < core.gpu_count; i++)
+                sum += core.gpus[i].heap.mapped;
+        return sum;
+}
+
+WEAK struct gpu *core_attach(CUdevice device)
+{
+        return device >= 0 && (unsigned)device < core.gpu_count ? &core.gpus[device] : NULL;
+}
+
+WEAK struct gpu *core_current_gpu(void)
+{
+        return &core.gpus[0];
+}

@@ -1,0 +1,460 @@
+/* test_extent.c: the memory behind an extent: what it is made as, where it is mapped and for whom,
+ * and that whichever call of the driver fails nothing is left of a try. */
+#include "unit.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <unistd.h>
+
+#include "base/macros.h"
+#include "fakes/driver.h"
+#include "fakes/neighbours.h"
+#include "preload/extent.h"
+#include "preload/quiet.h"
+#include "preload/virtual.h"
+
+#define PAGE  HEAP_GRANULARITY
+#define BYTES (4 * PAGE)
+#define AT    UINT64_C(0x7f0000000000)
+#define FD    CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
+
+static struct gpu *const gpu = &core.gpus[2]; /* its ordinal is not 0 */
+static struct context context = {.handle = (CUcontext)(uintptr_t)0xc0};
+static struct block block;
+static struct extent extent;
+
+static int begin(void **state)
+{
+        core = (struct core){.gpu_count = 4};
+        driver_reset(GIB);
+        driver.unlocked = true;
+        driver.device = 2;
+        gpu->index = 2;
+        gpu->heap.extent_bytes = BYTES;
+        gpu->context = &context;
+        context.gpu = gpu;
+        block = (struct block){.kind = BLOCK_LARGE, .bytes = BYTES, .extent_bytes = BYTES};
+        extent = (struct extent){.address = AT, .bytes = BYTES, .block = &block};
+        return 0;
+}
+
+static int end(void **state)
+{
+        assert_int_equal(driver_mappings(), 0);
+        assert_int_equal(driver_handles(), 0);
+        assert_int_equal(driver.streams, 0);
+        assert_int_equal(driver.relaxed, 0);
+        assert_int_equal(driver.current, NULL);
+        return 0;
+}
+
+static const CUmemAllocationProp *prop(void)
+{
+        return driver_prop(extent.handle);
+}
+
+static void it_is_made_where_it_belongs_and_mapped_for_its_gpu(void **state)
+{
+        assert_int_equal(extent_map(gpu, &extent, -EBADF), CUDA_SUCCESS);
+        assert_int_equal(prop()->location.type, CU_MEM_LOCATION_TYPE_DEVICE);
+        assert_int_equal(prop()->location.id, 2);
+        assert_int_equal(prop()->requestedHandleTypes, 0);
+        assert_int_equal(prop()->allocFlags.gpuDirectRDMACapable, 0);
+        assert_int_equal(prop()->allocFlags.usage, 0);
+        assert_false(extent.adopted);
+        for (unsigned i = 0; i < 4; i++)
+                for (unsigned g = 0; g < 4; g++)
+                        assert_int_equal(driver_word(AT + i * PAGE, g) != NULL, g == 2);
+        assert_int_equal(driver.used, BYTES);
+        extent_unmap(&extent);
+        assert_int_equal(driver.used, 0);
+}
+
+static void other_gpus_reach_it_where_its_gpu_says_so(void **state)
+{
+        gpu->peers = 1 << 0 | 1 << 3;
+        assert_int_equal(extent_map(gpu, &extent, -EBADF), CUDA_SUCCESS);
+        assert_int_equal(extent.peers, gpu->peers);
+        for (unsigned g = 0; g < 4; g++)
+                assert_int_equal(driver_word(AT, g) != NULL, g != 1);
+        extent_allow(&extent, 1 << 1 | 1 << 3);
+        for (unsigned g = 0; g < 4; g++)
+                assert_int_equal(driver_word(AT, g) != NULL, g != 0);
+        assert_int_equal(extent.peers, 1 << 1 | 1 << 3);
+        extent_unmap(&extent);
+        /* What the host has of it, too. */
+        assert_int_equal(extent_map_host(gpu, &extent), CUDA_SUCCESS);
+        assert_int_equal(extent.peers, gpu->peers);
+        for (unsigned g = 0; g < 4; g++)
+                assert_int_equal(driver_word(AT, g) != NULL, g != 1);
+        extent_unmap(&extent);
+}
+
+static void what_the_card_can_do_the_memory_is_made_for(void **state)
+{
+        gpu->rdma = gpu->unpacks = gpu->passes = true;
+        assert_int_equal(extent_map(gpu, &extent, -EBADF), CUDA_SUCCESS);
+        assert_int_equal(prop()->allocFlags.gpuDirectRDMACapable, 1);
+        assert_int_equal(prop()->allocFlags.usage, CU_MEM_CREATE_USAGE_HW_DECOMPRESS);
+        assert_int_equal(prop()->requestedHandleTypes, FD);
+        extent_unmap(&extent);
+        extent.bytes = PAGE; /* not one that is passed on, but it may be opened */
+        assert_int_equal(extent_map(gpu, &extent, -EBADF), CUDA_SUCCESS);
+        assert_int_equal(prop()->requestedHandleTypes, FD);
+        extent_unmap(&extent);
+}
+
+static void managed_memory_is_the_drivers_to_map(void **state)
+{
+        extent.managed = true;
+        assert_int_equal(extent_map(gpu, &extent, -EBADF), CUDA_SUCCESS);
+        extent_unmap(&extent);
+        assert_int_equal(driver.calls, 0);
+        gpu->passes = true;
+        assert_false(extent_may_leave(gpu, &extent));
+        assert_false(extent_may_adopt(gpu, &extent));
+}
+
+static void memory_of_a_special_kind_is_not_exchanged(void **state)
+{
+        struct handle h = {.bytes = BYTES};
+
+        gpu->passes = true;
+        block.kind = BLOCK_HANDLE;
+        block.handle = &h;
+        assert_true(extent_may_leave(gpu, &extent));
+        assert_true(extent_may_adopt(gpu, &extent));
+        h.prop.allocFlags.gpuDirectRDMACapable = 1;
+        assert_true(extent_may_leave(gpu, &extent));
+        assert_false(extent_may_adopt(gpu, &extent));
+        h.prop.allocFlags.gpuDirectRDMACapable = 0;
+        h.prop.allocFlags.usage = CU_MEM_CREATE_USAGE_HW_DECOMPRESS;
+        assert_true(extent_may_adopt(gpu, &extent));
+        h.prop.allocFlags.usage |= 1;
+        assert_false(extent_may_adopt(gpu, &extent));
+        h.prop.allocFlags.usage = 0;
+        h.prop.allocFlags.compressionType = 1;
+        assert_false(extent_may_leave(gpu, &extent));
+        assert_false(extent_may_adopt(gpu, &extent));
+        block.handle = NULL;
+        assert_true(extent_may_adopt(gpu, &extent));
+        extent.own = true;
+        assert_false(extent_may_adopt(gpu, &extent));
+        assert_true(extent_may_leave(gpu, &extent));
+        extent.bytes -= PAGE;
+        assert_false(extent_may_leave(gpu, &extent));
+        gpu->passes = false;
+        extent.bytes = BYTES;
+        assert_false(extent_may_leave(gpu, &extent));
+}
+
+static void memory_of_another_process_is_taken_and_its_descriptor_closed(void **state)
+{
+        unsigned before = open_descriptors();
+        int fd = driver_foreign(BYTES, 42);
+
+        gpu->passes = true;
+        assert_int_equal(extent_map(gpu, &extent, fd), CUDA_SUCCESS);
+        assert_true(extent.adopted);
+        assert_int_equal(*driver_word(AT, 2), 42);
+        assert_int_equal(open_descriptors(), before);
+        assert_int_equal(extent_export(&extent), -EBADF); /* the driver does that but once */
+        extent_unmap(&extent);
+        /* One that the driver does not take is closed, and memory created. */
+        assert_int_equal(extent_map(gpu, &extent, open("/dev/null", O_RDONLY)), CUDA_SUCCESS);
+        assert_false(extent.adopted);
+        assert_int_equal(open_descriptors(), before);
+        fd = extent_export(&extent);
+        assert_true(fd >= 0);
+        (void)close(fd);
+        extent_unmap(&extent);
+}
+
+static void host_memory_is_the_nodes_or_any(void **state)
+{
+        assert_int_equal(extent_map_host(gpu, &extent), CUDA_SUCCESS);
+        assert_int_equal(prop()->location.type, CU_MEM_LOCATION_TYPE_HOST_NUMA);
+        assert_int_equal(prop()->location.id, 3);
+        assert_non_null(driver_word(AT, 2));
+        assert_int_equal(driver.used, 0);
+        assert_int_equal(driver.host, BYTES);
+        extent_unmap(&extent);
+        driver.no_numa = true;
+        assert_int_equal(extent_map_host(gpu, &extent), CUDA_SUCCESS);
+        assert_int_equal(prop()->location.type, CU_MEM_LOCATION_TYPE_HOST);
+        extent_unmap(&extent);
+}
+
+/* ---- of handles of the program's ---- */
+
+static struct handle *handle;
+
+static void make_handle(void)
+{
+        const CUmemAllocationProp as = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                        .location = {CU_MEM_LOCATION_TYPE_DEVICE, 2}};
+
+        handle = virtual_create(gpu, &as, 2 * BYTES);
+        assert_non_null(handle);
+        block = (struct block){
+                .kind = BLOCK_HANDLE, .bytes = 2 * BYTES, .extent_bytes = BYTES, .handle = handle};
+        extent = (struct extent){.bytes = BYTES, .offset = BYTES, .block = &block};
+        handle->block = &block;
+}
+
+static struct mapping *map_for(CUdeviceptr at, unsigned device, CUmemAccess_flags flags)
+{
+        const CUmemAccessDesc access = {{CU_MEM_LOCATION_TYPE_DEVICE, (int)device}, flags};
+        struct mapping *m = virtual_map(handle, at, handle->bytes);
+
+        assert_non_null(m);
+        if (flags)
+                mapping_allow(m, &access, 1);
+        return m;
+}
+
+static void forget_handle(void)
+{
+        while (handle->mappings)
+                virtual_unmap(handle->mappings);
+        virtual_forget(handle);
+        free(handle);
+}
+
+static void it_is_mapped_wherever_the_program_has_mapped_it(void **state)
+{
+        make_handle();
+        gpu->peers = 1 << 3; /* of the heap's own memory */
+        (void)map_for(AT, 2, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+        (void)map_for(AT + 16 * BYTES, 1, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+        (void)map_for(AT + 32 * BYTES, 0, 0);
+        assert_int_equal(extent_map(gpu, &extent, -EBADF), CUDA_SUCCESS);
+        assert_int_equal(extent.peers, 0);
+        assert_int_equal(driver_mappings(), 3);
+        for (unsigned g = 0; g < 4; g++) {
+                assert_null(driver_word(AT, g)); /* the other half's */
+                assert_int_equal(driver_word(AT + BYTES, g) != NULL, g == 2);
+                assert_int_equal(driver_word(AT + 17 * BYTES, g) != NULL, g == 1);
+                assert_null(driver_word(AT + 33 * BYTES, g));
+        }
+        assert_int_equal(driver_handle(AT + 33 * BYTES), extent.handle);
+        extent_unmap(&extent);
+        forget_handle();
+}
+
+static void what_its_gpu_cannot_write_to_is_copied_through_a_window(void **state)
+{
+        CUdeviceptr at, another;
+
+        make_handle();
+        (void)map_for(AT, 2, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+        assert_int_equal(extent_map(gpu, &extent, -EBADF), CUDA_SUCCESS);
+        assert_int_equal(extent_open(gpu, &extent, 0, &at), CUDA_SUCCESS);
+        assert_int_equal(at, AT + BYTES);
+        extent_close(&extent, &at);
+        assert_int_equal(at, 0);
+        extent_close(&extent, &at); /* does nothing then */
+        assert_non_null(driver_word(AT + BYTES, 2));
+        extent_unmap(&extent);
+        virtual_unmap(handle->mappings);
+        assert_int_equal(extent_map(gpu, &extent, -EBADF), CUDA_SUCCESS);
+        assert_int_equal(driver_mappings(), 0);
+        assert_int_equal(extent_open(gpu, &extent, 1, &at), CUDA_SUCCESS);
+        assert_int_equal(extent_open(gpu, &extent, 7, &another), CUDA_SUCCESS);
+        assert_int_equal(driver.reservations, 1);
+        assert_int_equal(another - at, 6 * BYTES);
+        assert_non_null(driver_word(at, 2));
+        assert_ptr_equal(driver_word(at, 2), driver_word(another, 2));
+        extent_close(&extent, &at);
+        extent_close(&extent, &another);
+        assert_int_equal(driver_mappings(), 0);
+        block.handle = NULL; /* the program has given it up */
+        assert_int_equal(extent_open(gpu, &extent, 0, &at), CUDA_SUCCESS);
+        extent_close(&extent, &at);
+        extent_unmap(&extent);
+        gpu->windows = 0;
+        forget_handle();
+}
+
+/* ---- whichever call fails ---- */
+
+static CUresult map_own(void)
+{
+        return extent_map(gpu, &extent, -EBADF);
+}
+
+static CUresult map_host(void)
+{
+        return extent_map_host(gpu, &extent);
+}
+
+static CUresult map_foreign(void)
+{
+        return extent_map(gpu, &extent, driver_foreign(BYTES, 1));
+}
+
+static void check_tries(CUresult (*try)(void), unsigned calls)
+{
+        unsigned before = open_descriptors(), n = 1;
+
+        for (CUresult r = CUDA_ERROR_UNKNOWN; r != CUDA_SUCCESS || driver.failed; n++) {
+                driver_fail(n, CUDA_ERROR_UNKNOWN);
+                r = try();
+                assert_int_equal(open_descriptors(), before);
+                if (r == CUDA_SUCCESS)
+                        extent_unmap(&extent);
+                assert_int_equal(driver_mappings(), 0);
+                assert_int_equal(driver_handles(), 0);
+                assert_int_equal(driver.used + driver.host, 0);
+                if (!driver.failed)
+                        break;
+        }
+        assert_int_equal(n, calls + 1); /* each of them was tried */
+}
+
+static void a_call_that_fails_leaves_nothing_behind(void **state)
+{
+        check_tries(map_own, 3); /* create, map, access */
+        check_tries(map_host, 3);
+        check_tries(map_foreign, 3); /* import instead */
+        make_handle();
+        (void)map_for(AT, 2, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+        (void)map_for(AT + 16 * BYTES, 1, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+        (void)map_for(AT + 32 * BYTES, 0, 0);
+        check_tries(map_own, 6); /* one has no access to give */
+        forget_handle();
+}
+
+static void a_window_that_fails_is_none(void **state)
+{
+        CUdeviceptr at = 1;
+
+        make_handle();
+        assert_int_equal(extent_map(gpu, &extent, -EBADF), CUDA_SUCCESS);
+        for (unsigned n = 1; n <= 3; n++) { /* reserve, map, access */
+                driver_fail(n == 1 ? 1 : n, CUDA_ERROR_UNKNOWN);
+                gpu->windows = 0;
+                assert_int_equal(extent_open(gpu, &extent, 2, &at), CUDA_ERROR_UNKNOWN);
+                assert_int_equal(at, 0);
+                assert_int_equal(driver_mappings(), 0);
+        }
+        driver_fail(0, CUDA_SUCCESS);
+        extent_unmap(&extent);
+        forget_handle();
+}
+
+/* ---- memory in the place of other memory ---- */
+
+static void fill(CUdeviceptr at, uint64_t word)
+{
+        for (unsigned i = 0; i < 4; i++)
+                *driver_word(at + i * PAGE, 2) = word + i;
+}
+
+static void check_filled(CUdeviceptr at, uint64_t word)
+{
+        for (unsigned i = 0; i < 4; i++)
+                assert_int_equal(*driver_word(at + i * PAGE, 2), word + i);
+}
+
+static void replaced_memory_has_the_same_contents_and_can_be_exported(void **state)
+{
+        unsigned n;
+
+        gpu->passes = true;
+        gpu->peers = 1 << 0;
+        for (n = 1;; n++) {
+                CUmemGenericAllocationHandle before;
+                int r;
+
+                assert_int_equal(extent_map(gpu, &extent, driver_foreign(BYTES, 5)), CUDA_SUCCESS);
+                fill(AT, 100 * n);
+                before = extent.handle;
+                driver_fail(n, CUDA_ERROR_OUT_OF_MEMORY);
+                r = extent_replace(gpu, &extent);
+                check_filled(AT, 100 * n);
+                assert_int_equal(driver.used, BYTES);
+                assert_int_equal(driver_mappings(), 1);
+                assert_int_equal(driver.reservations, 0);
+                assert_int_equal(driver.streams, 0);
+                assert_null(driver.current);
+                assert_int_equal(driver_handle(AT), extent.handle);
+                assert_int_equal(r, driver.failed ? -ENOMEM : 0);
+                assert_int_equal(extent.adopted, r != 0);
+                assert_int_equal(extent.handle == before, r != 0);
+                extent_unmap(&extent);
+                if (!driver.failed)
+                        break;
+        }
+        /* create, reserve, map, access, push, stream, copy, map, access */
+        assert_int_equal(n, 10);
+        driver_fail(0, CUDA_SUCCESS);
+        assert_int_equal(extent_map(gpu, &extent, -EBADF), CUDA_SUCCESS);
+        gpu->context = NULL;
+        assert_int_equal(extent_replace(gpu, &extent), -ENOMEM);
+        extent_unmap(&extent);
+}
+
+static void memory_aside_takes_the_place_of_the_old(void **state)
+{
+        struct extent aside = {.address = AT + 64 * BYTES, .bytes = BYTES, .block = &block};
+
+        assert_int_equal(extent_map_host(gpu, &extent), CUDA_SUCCESS);
+        extent.adopted = true;
+        gpu->peers = 1 << 1;
+        assert_int_equal(extent_map(gpu, &aside, -EBADF), CUDA_SUCCESS);
+        fill(aside.address, 7);
+        assert_int_equal(extent_exchange(gpu, &extent, &aside), CUDA_SUCCESS);
+        check_filled(AT, 7);
+        assert_int_equal(extent.peers, 1 << 1);
+        assert_non_null(driver_word(AT, 1));
+        assert_false(extent.adopted);
+        assert_int_equal(driver.host, 0);
+        assert_int_equal(driver.used, BYTES);
+        assert_int_equal(driver_mappings(), 1);
+        extent_unmap(&extent);
+}
+
+static void memory_that_cannot_take_a_place_is_gone_and_the_old_one_is_there(void **state)
+{
+        for (unsigned n = 1; n <= 2; n++) {
+                struct extent aside = {.address = AT + 64 * BYTES, .bytes = BYTES, .block = &block};
+
+                driver_fail(0, CUDA_SUCCESS);
+                assert_int_equal(extent_map(gpu, &extent, -EBADF), CUDA_SUCCESS);
+                fill(AT, 3);
+                assert_int_equal(extent_map_host(gpu, &aside), CUDA_SUCCESS);
+                fill(aside.address, 7);
+                driver_fail(n, CUDA_ERROR_OUT_OF_MEMORY);
+                assert_int_equal(extent_exchange(gpu, &extent, &aside), CUDA_ERROR_OUT_OF_MEMORY);
+                check_filled(AT, 3);
+                assert_int_equal(driver.host, 0);
+                assert_int_equal(driver_mappings(), 1);
+                extent_unmap(&extent);
+        }
+        driver_fail(0, CUDA_SUCCESS);
+}
+
+#define EXTENT_TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                EXTENT_TEST(it_is_made_where_it_belongs_and_mapped_for_its_gpu),
+                EXTENT_TEST(other_gpus_reach_it_where_its_gpu_says_so),
+                EXTENT_TEST(what_the_card_can_do_the_memory_is_made_for),
+                EXTENT_TEST(managed_memory_is_the_drivers_to_map),
+                EXTENT_TEST(memory_of_a_special_kind_is_not_exchanged),
+                EXTENT_TEST(memory_of_another_process_is_taken_and_its_descriptor_closed),
+                EXTENT_TEST(host_memory_is_the_nodes_or_any),
+                EXTENT_TEST(it_is_mapped_wherever_the_program_has_mapped_it),
+                EXTENT_TEST(what_its_gpu_cannot_write_to_is_copied_through_a_window),
+                EXTENT_TEST(a_call_that_fails_leaves_nothing_behind),
+                EXTENT_TEST(a_window_that_fails_is_none),
+                EXTENT_TEST(replaced_memory_has_the_same_contents_and_can_be_exported),
+                EXTENT_TEST(memory_aside_takes_the_place_of_the_old),
+                EXTENT_TEST(memory_that_cannot_take_a_place_is_gone_and_the_old_one_is_there),
+        };
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}

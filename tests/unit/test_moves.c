@@ -1,0 +1,1208 @@
+/* test_moves.c: memory that leaves the card and comes back, with everything of ours that has a hand
+ * in it and a driver that has memory: the program finds in it what it wrote, whatever fails, and
+ * the books say what the driver has given out. */
+#include "unit.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <semaphore.h>
+
+#include "base/host.h"
+#include "base/macros.h"
+#include "fakes/driver.h"
+#include "fakes/neighbours.h"
+#include "preload/agent.h"
+#include "preload/extent.h"
+#include "preload/gate.h"
+#include "preload/home.h"
+#include "preload/kept.h"
+#include "preload/pin.h"
+#include "preload/quiet.h"
+#include "preload/swap.h"
+#include "preload/swap_state.h"
+#include "preload/unchanged.h"
+
+#define CARD   (128 * MIB) /* extents of 8 MiB, four pages each */
+#define EXTENT (8 * MIB)
+#define PAGE   HEAP_GRANULARITY
+#define THINGS 24u
+#define MOST   40u /* pages of an allocation */
+
+static struct gpu *const gpu = &core.gpus[0];
+static struct context context = {.handle = (CUcontext)(uintptr_t)0xc0};
+static uint64_t host_room;
+static uint32_t random_state;
+
+/* What the program has, and what it wrote there. */
+static struct thing {
+        CUdeviceptr at;
+        uint64_t pages;
+        struct block *pool;          /* part of this one */
+        uint64_t words[MOST];        /* 0: nothing written yet */
+        bool managed, was_out[MOST]; /* once evicted, each page has to be brought back */
+} things[THINGS];
+static unsigned thing_count;
+static uint64_t last_word;
+
+static uint32_t draw(uint32_t below)
+{
+        random_state = random_state * 1664525u + 1013904223u;
+        return (random_state >> 8) % below;
+}
+
+/* ---- neighbours ---- */
+
+int host_memory_read(struct host_memory *ret)
+{
+        return 0;
+}
+
+uint64_t host_memory_room(const struct host_memory *m)
+{
+        return host_room;
+}
+
+void home_find_out(struct gpu *g)
+{
+        __atomic_store_n(&g->home.answer, HOME_LEAVES, __ATOMIC_RELEASE);
+}
+
+/* Fingerprints are of the words. */
+static struct question {
+        const struct extent *extent;
+        CUdeviceptr at;
+} questions[UNCHANGED_SLOTS];
+static bool asks, surely, settled; /* surely: whenever it may, with an answer at once */
+static unsigned forgotten, copies_told;
+
+struct unchanged *unchanged_new(void)
+{
+        return (struct unchanged *)questions;
+}
+
+bool unchanged_ask(struct unchanged *u, unsigned slot, const struct extent *e, CUdeviceptr at)
+{
+        if (!asks || (!surely && draw(4) == 0))
+                return false;
+        assert_null(questions[slot].extent);
+        questions[slot] = (struct question){e, at};
+        return true;
+}
+
+enum unchanged_answer unchanged_answer(struct unchanged *u, unsigned slot, struct fingerprint *ret)
+{
+        const struct extent *e = questions[slot].extent;
+        uint64_t sum = 0;
+
+        if (!settled && !surely && draw(3) == 0)
+                return UNCHANGED_WAIT;
+        questions[slot].extent = NULL;
+        assert_non_null(e);
+        if (!surely && draw(8) == 0)
+                return UNCHANGED_FAILED;
+        for (uint64_t i = 0; i < e->bytes / PAGE; i++) {
+                const uint64_t *word = driver_word(questions[slot].at + i * PAGE, 0);
+
+                assert_non_null(word);
+                if (e->kept >> i & 1)
+                        sum += *word * (2 * i + 1);
+        }
+        *ret = (struct fingerprint){.limb = {(uint32_t)sum, (uint32_t)(sum >> 32)}};
+        return UNCHANGED_TOLD;
+}
+
+bool fingerprint_equal(const struct fingerprint *a, const struct fingerprint *b)
+{
+        return memcmp(a, b, sizeof(*a)) == 0;
+}
+
+bool fingerprint_is_zero(const struct fingerprint *f)
+{
+        return fingerprint_equal(f, &(struct fingerprint){0});
+}
+
+void unchanged_copied(struct unchanged *u, uint64_t bytes, uint64_t ns)
+{
+        copies_told++;
+}
+
+void unchanged_settle(struct unchanged *u)
+{
+        settled = true;
+}
+
+void unchanged_forget(struct unchanged *u)
+{
+        settled = false;
+        forgotten++;
+        memset(questions, 0, sizeof(questions));
+}
+
+/* ---- the books, and the driver's ---- */
+
+static bool on_card(const struct extent *e)
+{
+        return e->state == EXTENT_RESIDENT || e->busy;
+}
+
+static void check_books(void)
+{
+        struct heap_cursor c = {0};
+        uint64_t resident = 0, backed = 0, allocated = 0, created = 0;
+        struct extent *e;
+
+        while ((e = heap_walk(&gpu->heap, &c))) {
+                resident += e->state == EXTENT_RESIDENT && !e->busy ? e->bytes : 0;
+                backed += on_card(e) ? e->bytes : 0;
+                created += on_card(e) && !e->managed ? e->bytes : 0;
+                allocated += e->counted ? e->bytes : 0;
+                assert_false(e->pinned && e->state == EXTENT_RESIDENT && e->busy);
+        }
+        assert_int_equal(gpu->heap.resident, resident);
+        assert_int_equal(gpu->heap.backed, backed);
+        assert_int_equal(gpu->heap.allocated, allocated);
+        assert_int_equal(driver.used, created);
+        assert_int_equal(atomic_load(&core.lock.word), 0);
+}
+
+/* Until nothing more is to be done, or all that is left has to wait. */
+static enum swap_progress move(bool may_evict, bool restore)
+{
+        enum swap_progress p = SWAP_MORE;
+        uint64_t backed = gpu->heap.backed;
+
+        for (unsigned steps = 0, later = 0; p != SWAP_NOTHING && later < 24; steps++) {
+                uint32_t heard = bell_listen(&core.changed);
+
+                assert_true(steps < 5000);
+                p = swap_step(gpu, may_evict, restore);
+                if (p != SWAP_NOTHING)
+                        assert_int_not_equal(bell_listen(&core.changed), heard);
+                later = gpu->heap.backed == backed ? later + (p == SWAP_LATER) : 0;
+                backed = gpu->heap.backed;
+                check_books();
+                if (p == SWAP_COPYING)
+                        (void)driver_run(1 + draw(4));
+        }
+        return p;
+}
+
+static void evict_to(uint64_t limit)
+{
+        gpu->limit = limit;
+        (void)move(true, false);
+}
+
+static void restore_to(uint64_t limit)
+{
+        gpu->limit = limit;
+        (void)move(false, true);
+}
+
+static void see_who_is_out(void)
+{
+        for (struct thing *t = things; t < things + thing_count; t++)
+                for (uint64_t i = 0; t->managed && i < t->pages; i++) {
+                        struct heap_place p;
+                        const struct extent *e;
+
+                        assert_true(heap_find(&gpu->heap, t->at, &p));
+                        e = &p.block->extents[i * PAGE / p.block->extent_bytes];
+                        if (e->state != EXTENT_EVICTED || e->busy)
+                                continue;
+                        assert_int_equal(driver_where(t->at + i * PAGE), CU_DEVICE_CPU);
+                        t->was_out[i] = true;
+                }
+}
+
+/* The program runs: all is there, and it finds what it wrote. */
+static void run_program(void)
+{
+        assert_int_equal(heap_missing(&gpu->heap), 0);
+        for (struct thing *t = things; t < things + thing_count; t++)
+                for (uint64_t i = 0; i < t->pages; i++) {
+                        uint64_t *word = driver_word(t->at + i * PAGE, 0);
+
+                        assert_non_null(word);
+                        if (t->words[i])
+                                assert_int_equal(*word,
+                                                 t->words[i] == UINT64_MAX ? 0 : t->words[i]);
+                        if (t->was_out[i] && !gpu->heap.managed)
+                                assert_int_equal(driver_where(t->at + i * PAGE), 0);
+                        t->was_out[i] = false;
+                        if (draw(3) == 0)
+                                t->words[i] = draw(4) ? ++last_word : UINT64_MAX;
+                        if (t->words[i])
+                                *word = t->words[i] == UINT64_MAX ? 0 : t->words[i];
+                }
+}
+
+/* ---- what a program does ---- */
+
+static struct thing *add(CUdeviceptr at, uint64_t pages)
+{
+        struct thing *t = &things[thing_count++];
+
+        assert_true(thing_count <= THINGS && pages <= MOST);
+        *t = (struct thing){.at = at, .pages = pages};
+        return t;
+}
+
+static struct thing *allocate(uint64_t pages)
+{
+        CUdeviceptr at;
+        uint64_t cost;
+
+        assert_int_equal(heap_allocate(&gpu->heap, pages * PAGE, NULL, UINT64_MAX, &at, &cost), 0);
+        return add(at, pages);
+}
+
+static struct thing *adopt(uint64_t pages)
+{
+        CUdeviceptr at = driver_managed(pages * PAGE);
+        struct thing *t;
+        uint64_t cost;
+
+        assert_int_equal(heap_adopt(&gpu->heap, at, pages * PAGE, NULL, UINT64_MAX, &cost), 0);
+        t = add(at, pages);
+        t->managed = true;
+        return t;
+}
+
+static struct block *block_of(const struct thing *t)
+{
+        struct heap_place p;
+
+        if (t->pool)
+                return t->pool;
+        assert_true(heap_find(&gpu->heap, t->at, &p));
+        return p.block;
+}
+
+static struct extent *extent_of(const struct thing *t, uint64_t page)
+{
+        struct block *b = block_of(t);
+
+        return &b->extents[(t->at - b->address + page * PAGE) / b->extent_bytes];
+}
+
+/* As a pool's allocation ends: what it leaves empty is forgotten, or given back. */
+static void unuse(struct thing *t, bool release)
+{
+        heap_unuse(t->pool, t->at, t->pages * PAGE);
+        for (uint64_t i = 0; i < t->pages; i++) {
+                struct extent *e = extent_of(t, i);
+
+                if (e->live)
+                        continue;
+                if (release && !e->busy)
+                        swap_release(gpu, e);
+                else
+                        swap_unused(gpu, e);
+        }
+}
+
+static void give_back(struct thing *t)
+{
+        struct block *dead = NULL;
+
+        lock_acquire(&core.lock);
+        if (t->pool) {
+                unuse(t, draw(2));
+        } else if (t->managed) {
+                swap_discard(gpu, heap_adopted(&gpu->heap, t->at, 1));
+        } else {
+                assert_int_equal(heap_free(&gpu->heap, t->at, &dead), 0);
+                if (draw(3) == 0)
+                        swap_forsake(gpu, dead);
+                swap_discard(gpu, dead);
+        }
+        lock_release(&core.lock);
+        *t = things[--thing_count];
+}
+
+/* While somebody waits for a transfer the agent goes on. */
+static void agent_goes_on(const struct core_wait *w)
+{
+        (void)driver_run(2);
+        (void)swap_step(gpu, false, false);
+}
+
+static int begin(void **state)
+{
+        core = (struct core){.gpu_count = 1};
+        driver_reset(CARD);
+        trace_reset();
+        random_state = 1;
+        gpu->known = gpu->managed = true;
+        gpu->total = CARD;
+        gpu->limit = gpu->own_limit = UINT64_MAX;
+        gpu->context = &context;
+        context.gpu = gpu;
+        heap_init(&gpu->heap, CARD);
+        assert_int_equal(gpu->heap.extent_bytes, EXTENT);
+        gpu->swap = swap_new(gpu);
+        assert_non_null(gpu->swap);
+        host_room = UINT64_MAX;
+        asks = surely = false;
+        meanwhile = agent_goes_on;
+        driver.unlocked = true;
+        thing_count = agent_kicks = agent_shorts = copies_told = 0;
+        memset(questions, 0, sizeof(questions));
+        return 0;
+}
+
+/* Nothing is left of anything, on either side. */
+static int end(void **state)
+{
+        driver_fail(0, CUDA_SUCCESS);
+        driver.dead = false;
+        while (thing_count)
+                give_back(&things[0]);
+        lock_acquire(&core.lock);
+        swap_retire(gpu);
+        lock_release(&core.lock);
+        check_books();
+        assert_int_equal(gpu->heap.allocated, 0);
+        assert_int_equal(driver.streams, 0);
+        assert_int_equal(driver.events, 0);
+        assert_int_equal(driver_handles(), 0);
+        assert_int_equal(driver_mappings(), 0);
+        gpu->arena_limit = 0;
+        gpu->arena_trims = true;
+        swap_trim_arena(gpu);
+        assert_false(gpu->arena_trims);
+        assert_int_equal(swap_arena_bytes(gpu), 0);
+        assert_int_equal(driver.registered, 0);
+        free(gpu->swap->arena);
+        free(gpu->swap);
+        passed_close(&gpu->leaving);
+        passed_close(&gpu->passed);
+        while (gpu->heap.count)
+                free(gpu->heap.blocks[--gpu->heap.count]);
+        free(gpu->heap.blocks);
+        return 0;
+}
+
+/* ---- the tests ---- */
+
+static void contents_come_back_to_their_address(void **state)
+{
+        (void)allocate(10);
+        (void)allocate(3);
+        restore_to(UINT64_MAX);
+        run_program();
+        evict_to(0);
+        assert_int_equal(driver.used, 0);
+        assert_int_equal(gpu->heap.backed, 0);
+        assert_int_equal(gpu->moved_out, 13 * PAGE);
+        restore_to(UINT64_MAX);
+        run_program();
+        assert_int_equal(gpu->moved_in, 13 * PAGE);
+        assert_int_equal(extent_of(&things[0], 0)->host.count, 0); /* not to be told again */
+        assert_int_equal(trace_count("evict_begin"), 1);
+        assert_int_equal(trace_count("evict_end"), 1);
+        assert_int_equal(trace_count("restore_end"), 2); /* the first was of new memory */
+}
+
+static void no_more_leaves_than_is_missing(void **state)
+{
+        for (unsigned i = 0; i < 6; i++)
+                (void)allocate(4);
+        restore_to(UINT64_MAX);
+        run_program();
+        evict_to(5 * EXTENT - PAGE);
+        assert_int_equal(gpu->heap.backed, 4 * EXTENT);
+        restore_to(5 * EXTENT);
+        assert_int_equal(gpu->heap.backed, 5 * EXTENT);
+        restore_to(6 * EXTENT - 1);
+        assert_int_equal(gpu->heap.backed, 5 * EXTENT);
+        restore_to(UINT64_MAX);
+        run_program();
+}
+
+static void nothing_leaves_or_comes_unasked(void **state)
+{
+        (void)allocate(4);
+        (void)allocate(4);
+        restore_to(UINT64_MAX);
+        gpu->limit = EXTENT;
+        assert_int_equal(move(false, false), SWAP_NOTHING);
+        assert_int_equal(gpu->heap.backed, 2 * EXTENT);
+        evict_to(EXTENT);
+        gpu->limit = UINT64_MAX;
+        assert_int_equal(move(true, false), SWAP_NOTHING);
+        assert_int_equal(gpu->heap.backed, EXTENT);
+}
+
+/* Where managed memory is the exception nobody else brings it in; where all is managed, what is
+ * touched comes by itself. */
+static void managed_memory_is_sent_to_the_host_and_fetched_from_there(void **state)
+{
+        struct thing *t = adopt(4);
+
+        (void)allocate(2);
+        gpu->home.answer = HOME_LEAVES;
+        restore_to(UINT64_MAX);
+        run_program();
+        evict_to(0);
+        see_who_is_out();
+        assert_true(t->was_out[0] && t->was_out[3]);
+        restore_to(UINT64_MAX);
+        run_program();
+        assert_int_equal(driver_where(t->at), 0);
+        evict_to(0);
+        gpu->heap.managed = true;
+        restore_to(UINT64_MAX);
+        assert_int_equal(driver_where(t->at), CU_DEVICE_CPU);
+        run_program();
+        gpu->heap.managed = false;
+}
+
+static void managed_memory_leaves_once_it_is_known_that_the_card_is_free_then(void **state)
+{
+        (void)adopt(4);
+        restore_to(UINT64_MAX);
+        gpu->limit = 0;
+        assert_int_equal(swap_step(gpu, true, false), SWAP_LATER); /* it finds out */
+        assert_int_equal(gpu->home.answer, HOME_LEAVES);
+        evict_to(0);
+        assert_int_equal(gpu->heap.backed, 0);
+}
+
+static void managed_memory_stays_where_the_card_keeps_its_pages(void **state)
+{
+        (void)adopt(4);
+        gpu->home.answer = HOME_STAYS;
+        restore_to(UINT64_MAX);
+        evict_to(0);
+        assert_int_equal(gpu->heap.backed, EXTENT);
+        assert_true(gpu->stays);
+        gpu->limit = UINT64_MAX;
+        (void)swap_step(gpu, true, false);
+        assert_false(gpu->stays);
+}
+
+static void memory_without_contents_is_not_copied(void **state)
+{
+        struct block *pool = heap_take_pool(&gpu->heap, 4 * EXTENT, EXTENT);
+        struct thing *t;
+
+        heap_use(&gpu->heap, pool, pool->address, 5 * PAGE);
+        t = add(pool->address, 5);
+        t->pool = pool;
+        restore_to(UINT64_MAX);
+        run_program();
+        evict_to(0);
+        assert_int_equal(driver.copied_out, 5); /* of eight */
+        restore_to(UINT64_MAX);
+        run_program();
+        lock_acquire(&core.lock);
+        unuse(t, false);
+        lock_release(&core.lock);
+        thing_count = 0;
+        evict_to(0);
+        assert_int_equal(driver.copied_out, 5);
+        assert_int_equal(gpu->heap.allocated, 0);
+        heap_bury(&gpu->heap, pool);
+}
+
+/* Whoever has marked an extent busy goes on with it as it is. */
+static void what_is_on_its_way_is_forgotten_only_when_it_has_arrived(void **state)
+{
+        struct block *pool = heap_take_pool(&gpu->heap, EXTENT, EXTENT);
+        struct thing *t;
+
+        heap_use(&gpu->heap, pool, pool->address, EXTENT);
+        t = add(pool->address, 4);
+        t->pool = pool;
+        restore_to(UINT64_MAX);
+        run_program();
+        evict_to(0);
+        gpu->limit = UINT64_MAX;
+        assert_int_equal(swap_step(gpu, false, true), SWAP_MORE);
+        assert_true(pool->extents[0].busy);
+        lock_acquire(&core.lock);
+        unuse(t, true);
+        lock_release(&core.lock);
+        thing_count = 0;
+        assert_true(pool->extents[0].busy);
+        assert_true(pool->extents[0].counted);
+        assert_int_equal(gpu->heap.allocated, EXTENT);
+        (void)driver_run(UINT32_MAX);
+        (void)move(false, true);
+        assert_false(pool->extents[0].busy);
+        evict_to(0);
+        assert_int_equal(gpu->heap.allocated, 0);
+        heap_bury(&gpu->heap, pool);
+}
+
+static void what_is_evicted_and_of_no_use_is_forgotten_at_once(void **state)
+{
+        struct block *pool = heap_take_pool(&gpu->heap, EXTENT, EXTENT);
+        struct thing *t;
+
+        heap_use(&gpu->heap, pool, pool->address, EXTENT);
+        t = add(pool->address, 4);
+        t->pool = pool;
+        restore_to(UINT64_MAX);
+        run_program();
+        evict_to(0);
+        assert_int_equal(pool->extents[0].state, EXTENT_EVICTED);
+        lock_acquire(&core.lock);
+        unuse(t, false);
+        lock_release(&core.lock);
+        thing_count = 0;
+        assert_int_equal(pool->extents[0].state, EXTENT_UNBACKED);
+        assert_int_equal(gpu->heap.allocated, 0);
+        heap_bury(&gpu->heap, pool);
+}
+
+static void what_did_not_change_is_not_copied_again(void **state)
+{
+        struct thing *t = allocate(8);
+
+        asks = true;
+        restore_to(UINT64_MAX);
+        run_program();
+        for (unsigned i = 0; i < 8; i++)
+                *driver_word(t->at + i * PAGE, 0) = t->words[i] = ++last_word;
+        for (unsigned i = 0; i < 30; i++) {
+                evict_to(0);
+                restore_to(UINT64_MAX);
+                for (unsigned k = 0; k < 8; k++)
+                        assert_int_equal(*driver_word(t->at + k * PAGE, 0), t->words[k]);
+        }
+        assert_in_range(gpu->spared_out, 60 * PAGE, 220 * PAGE); /* it is not always asked */
+        assert_int_equal(gpu->spared_out + gpu->moved_out, 240 * PAGE);
+        assert_int_equal(gpu->moved_out, driver.copied_out * PAGE);
+        *driver_word(t->at + 5 * PAGE, 0) = t->words[5] = ++last_word;
+        evict_to(0);
+        restore_to(UINT64_MAX);
+        run_program();
+}
+
+static void zeroes_take_no_host_memory(void **state)
+{
+        struct thing *t = allocate(4);
+
+        asks = surely = true;
+        restore_to(UINT64_MAX);
+        for (unsigned i = 0; i < 4; i++) {
+                *driver_word(t->at + i * PAGE, 0) = 0;
+                t->words[i] = UINT64_MAX;
+        }
+        host_room = 0;
+        evict_to(0);
+        assert_int_equal(gpu->heap.backed, 0);
+        assert_int_equal(gpu->spared_out, 4 * PAGE);
+        restore_to(UINT64_MAX);
+        assert_int_equal(gpu->spared_in, 4 * PAGE);
+        assert_int_equal(driver.cleared, 4);
+        run_program();
+}
+
+static void without_host_memory_nothing_leaves_until_there_is_some(void **state)
+{
+        (void)allocate(8);
+        restore_to(UINT64_MAX);
+        run_program();
+        host_room = 0;
+        evict_to(0);
+        assert_int_equal(gpu->heap.backed, 2 * EXTENT);
+        assert_int_equal(gpu->heap.resident, 2 * EXTENT);
+        assert_true(gpu->stays);
+        run_program();
+        host_room = UINT64_MAX;
+        evict_to(0);
+        assert_int_equal(gpu->heap.backed, 0);
+        restore_to(UINT64_MAX);
+        run_program();
+}
+
+/* The card is asked again and again what is there, but not without a rest. */
+static void evictions_that_find_no_host_memory_rest_between_tries(void **state)
+{
+        unsigned steps = 0;
+
+        asks = surely = true;
+        (void)allocate(40);
+        restore_to(UINT64_MAX);
+        run_program();
+        host_room = 0;
+        gpu->limit = 0;
+        for (unsigned rests = 0; rests < 5; steps++) {
+                assert_true(steps < 200);
+                rests += swap_step(gpu, true, false) == SWAP_LATER;
+                check_books();
+        }
+        host_room = UINT64_MAX;
+        evict_to(0);
+        assert_int_equal(gpu->heap.backed, 0);
+}
+
+static void host_memory_that_cannot_be_pinned_does_as_well(void **state)
+{
+        (void)allocate(8);
+        restore_to(UINT64_MAX);
+        run_program();
+        gpu->limit = 0;
+        for (unsigned n = 1; driver.registered == 0 && n < 40; n++) {
+                driver_fail(n, CUDA_ERROR_OUT_OF_MEMORY);
+                (void)move(true, false);
+                if (driver.failed && strcmp(driver.failed, "cuMemHostRegister") == 0)
+                        break;
+                driver_fail(0, CUDA_SUCCESS);
+                restore_to(UINT64_MAX);
+                gpu->arena_limit = 0;
+                gpu->arena_trims = true;
+                swap_trim_arena(gpu);
+                gpu->limit = 0;
+        }
+        assert_non_null(driver.failed);
+        assert_string_equal(driver.failed, "cuMemHostRegister");
+        assert_int_equal(driver.registered, 0);
+        driver_fail(0, CUDA_SUCCESS);
+        evict_to(0);
+        assert_int_equal(gpu->heap.backed, 0);
+        restore_to(UINT64_MAX);
+        run_program();
+}
+
+/* The course of a life; whichever call of the driver fails, it is tried again. */
+static void live(void)
+{
+        struct block *pool;
+        struct thing *t;
+
+        (void)allocate(9);
+        (void)allocate(4);
+        (void)adopt(3);
+        gpu->home.answer = HOME_LEAVES;
+        pool = heap_take_pool(&gpu->heap, 2 * EXTENT, EXTENT);
+        heap_use(&gpu->heap, pool, pool->address + PAGE, 5 * PAGE);
+        t = add(pool->address + PAGE, 5);
+        t->pool = pool;
+        for (unsigned turn = 0; turn < 3; turn++) {
+                restore_to(UINT64_MAX);
+                run_program();
+                evict_to(turn == 1 ? EXTENT : 0);
+                see_who_is_out();
+                assert_true(gpu->heap.backed <= gpu->limit);
+        }
+        restore_to(UINT64_MAX);
+        run_program();
+        give_back(t);
+        evict_to(0);
+        heap_bury(&gpu->heap, pool);
+}
+
+static void a_call_that_fails_loses_nothing(void **state)
+{
+        unsigned calls, begun;
+
+        asks = true;
+        live();
+        (void)end(NULL);
+        (void)begin(NULL);
+        asks = true;
+        begun = driver.calls;
+        live();
+        calls = driver.calls - begun;
+        assert_in_range(calls, 60, 1000);
+        for (unsigned n = 2; n < calls; n++) { /* the first is the heap's reservation */
+                (void)end(NULL);
+                (void)begin(NULL);
+                asks = true;
+                driver_fail(n, CUDA_ERROR_OUT_OF_MEMORY);
+                live();
+        }
+}
+
+static void what_a_failed_gpu_does_not_answer_is_left_to_the_program(void **state)
+{
+        (void)allocate(4);
+        gpu->limit = UINT64_MAX;
+        (void)swap_step(gpu, false, false);
+        driver_die(CUDA_ERROR_UNKNOWN);
+        assert_int_equal(swap_step(gpu, false, true), SWAP_LATER);
+        assert_true(core.bystander);
+        assert_int_equal(gpu->heap.backed, 0);
+        core.bystander = false;
+}
+
+/* What was in flight when its context failed is where it was. */
+static void a_context_that_fails_ends_what_is_in_flight(void **state)
+{
+        (void)allocate(12);
+        restore_to(UINT64_MAX);
+        run_program();
+        gpu->limit = 0;
+        (void)swap_step(gpu, true, false);
+        (void)swap_step(gpu, true, false);
+        assert_int_equal(gpu->heap.resident, EXTENT);
+        driver_die(CUDA_ERROR_LAUNCH_FAILED);
+        (void)swap_step(gpu, false, false);
+        assert_int_equal(gpu->error, CUDA_ERROR_LAUNCH_FAILED);
+        assert_int_equal(gpu->heap.resident, 3 * EXTENT);
+        check_books();
+        driver.dead = false;
+        run_program();
+        evict_to(0);
+        gpu->error = CUDA_SUCCESS;
+        gpu->limit = UINT64_MAX;
+        (void)swap_step(gpu, false, true);
+        (void)swap_step(gpu, false, true);
+        driver_die(CUDA_ERROR_LAUNCH_FAILED);
+        (void)swap_step(gpu, false, false);
+        assert_int_equal(gpu->error, CUDA_ERROR_LAUNCH_FAILED);
+        assert_int_equal(gpu->heap.backed, 0);
+        check_books();
+        driver.dead = false;
+        restore_to(UINT64_MAX);
+        run_program();
+}
+
+static bool failed_in(const char *name)
+{
+        return driver.failed && strcmp(driver.failed, name) == 0;
+}
+
+/* Its room on the host may be somebody else's in a moment. */
+static void nothing_is_left_in_the_stream_of_a_copy_that_failed(void **state)
+{
+        struct block *pool = heap_take_pool(&gpu->heap, EXTENT, EXTENT);
+        bool out = true;
+
+        for (unsigned i = 0; i < 2; i++) { /* a gap between them: two copies */
+                heap_use(&gpu->heap, pool, pool->address + 2 * i * PAGE, PAGE);
+                add(pool->address + 2 * i * PAGE, 1)->pool = pool;
+        }
+        restore_to(UINT64_MAX);
+        run_program();
+        for (unsigned way = 0; way < 2; way++, out = false) {
+                gpu->limit = out ? 0 : UINT64_MAX;
+                driver.failed = NULL;
+                for (unsigned n = 1; !failed_in("cuEventRecord"); n++) {
+                        driver_fail(n, CUDA_ERROR_OUT_OF_MEMORY);
+                        if (swap_step(gpu, out, !out) == SWAP_LATER) {
+                                assert_int_equal(driver_run(0), 0);
+                                assert_int_equal(gpu->heap.resident, out ? EXTENT : 0);
+                                continue;
+                        }
+                        assert_true(failed_in("cuMemHostRegister"));
+                        evict_to(0);
+                        restore_to(UINT64_MAX);
+                        gpu->limit = 0;
+                }
+                driver_fail(0, CUDA_SUCCESS);
+                evict_to(0);
+        }
+        restore_to(UINT64_MAX);
+        run_program();
+        while (thing_count)
+                give_back(&things[0]);
+        evict_to(0);
+        heap_bury(&gpu->heap, pool);
+}
+
+static void memory_that_failed_to_come_is_reported(void **state)
+{
+        (void)allocate(8);
+        driver.card = EXTENT;
+        restore_to(UINT64_MAX);
+        assert_int_equal(gpu->heap.backed, EXTENT);
+        assert_int_not_equal(agent_shorts, 0);
+        driver.card = CARD;
+        restore_to(UINT64_MAX);
+        assert_int_equal(heap_missing(&gpu->heap), 0);
+}
+
+static void what_leaves_is_passed_on_and_what_was_passed_on_is_used(void **state)
+{
+        struct thing *t = allocate(13); /* three whole extents and a page */
+        unsigned before = open_descriptors();
+
+        gpu->passes = gpu->attached = gpu->may_pass = true;
+        restore_to(UINT64_MAX);
+        run_program();
+        for (unsigned i = 0; i < 13; i++)
+                *driver_word(t->at + i * PAGE, 0) = t->words[i] = ++last_word;
+        evict_to(0);
+        assert_int_equal(gpu->leaving.count, 3);
+        assert_int_equal(open_descriptors(), before + 3);
+        passed_close(&gpu->leaving);
+        /* New memory is not made of what others had in it. */
+        (void)allocate(4);
+        for (unsigned i = 0; i < 5; i++)
+                passed_add(&gpu->passed, driver_foreign(EXTENT, UINT64_C(0xbad)));
+        restore_to(3 * EXTENT);
+        assert_int_equal(gpu->passed.count, 0); /* the limit has no room for more */
+        assert_int_equal(open_descriptors(), before);
+        assert_int_equal(gpu->heap.backed, 3 * EXTENT);
+        restore_to(UINT64_MAX);
+        run_program();
+        /* What came from others is not passed on again. */
+        evict_to(0);
+        assert_int_equal(gpu->leaving.count, 1);
+        passed_close(&gpu->leaving);
+        gpu->limit = UINT64_MAX;
+        passed_add(&gpu->passed, open("/dev/null", O_RDONLY)); /* of no use: another is made */
+        restore_to(UINT64_MAX);
+        run_program();
+        assert_int_equal(open_descriptors(), before);
+        passed_add(&gpu->passed, driver_foreign(EXTENT, 1));
+        (void)move(false, true); /* nothing is to come back */
+        assert_int_equal(open_descriptors(), before);
+}
+
+static void pinned_memory_stays_and_comes_first(void **state)
+{
+        struct thing *a = allocate(4), *b = allocate(4);
+        struct pin *p;
+
+        (void)a;
+        restore_to(UINT64_MAX);
+        run_program();
+        gpu->limit = 2 * EXTENT;
+        p = pin_take(gpu, block_of(b), b->at, 1);
+        evict_to(0);
+        assert_int_equal(gpu->heap.backed, 0); /* nobody has allowed it yet */
+        pin_allowed(gpu, EXTENT);
+        assert_int_equal(pin_state(p), PIN_WAITING);
+        gpu->limit = EXTENT;
+        (void)move(true, false); /* whoever has the lease */
+        assert_int_equal(pin_state(p), PIN_READY);
+        assert_int_equal(extent_of(b, 0)->state, EXTENT_RESIDENT);
+        evict_to(0);
+        assert_int_equal(pin_state(p), PIN_READY);
+        restore_to(UINT64_MAX);
+        run_program();
+        pin_release(p);
+        evict_to(0);
+        assert_int_equal(gpu->heap.backed, 0);
+}
+
+static sem_t waits, resume;
+
+static void wait_for_the_other(const struct core_wait *w)
+{
+        (void)sem_post(&waits);
+        (void)sem_wait(&resume);
+}
+
+static void *retire(void *unused)
+{
+        lock_acquire(&core.lock);
+        swap_retire(gpu);
+        lock_release(&core.lock);
+        return NULL;
+}
+
+static CUresult (*synchronize)(CUstream s);
+static pthread_t retiring;
+
+static CUresult synchronize_while_the_context_ends(CUstream s)
+{
+        real.cuStreamSynchronize = synchronize;
+        assert_int_equal(pthread_create(&retiring, NULL, retire, NULL), 0);
+        (void)sem_wait(&waits);
+        return synchronize(s);
+}
+
+/* The context ends while the agent copies in it: it waits, and hears of the end of the copy. */
+static void a_copy_to_another_address_wakes_whoever_waits_for_it(void **state)
+{
+        struct thing *t = allocate(4);
+        struct extent *e = extent_of(t, 0);
+        CUdeviceptr aside;
+        struct extent other;
+
+        restore_to(UINT64_MAX);
+        run_program();
+        assert_int_equal(real.cuMemAddressReserve(&aside, EXTENT, PAGE, 0, 0), CUDA_SUCCESS);
+        other = (struct extent){.address = aside, .bytes = EXTENT, .block = e->block};
+        assert_int_equal(extent_map(gpu, &other, -EBADF), CUDA_SUCCESS);
+        synchronize = real.cuStreamSynchronize;
+        real.cuStreamSynchronize = synchronize_while_the_context_ends;
+        meanwhile = wait_for_the_other;
+        (void)sem_init(&waits, 0, 0);
+        (void)sem_init(&resume, 0, 0);
+        assert_int_equal(swap_carry(gpu, e, aside), CUDA_SUCCESS);
+        (void)sem_post(&resume);
+        assert_int_equal(pthread_join(retiring, NULL), 0);
+        assert_null(gpu->context);
+        for (unsigned i = 0; i < 4; i++)
+                assert_int_equal(*driver_word(aside + i * PAGE, 0),
+                                 *driver_word(t->at + i * PAGE, 0));
+        assert_int_equal(swap_carry(gpu, e, aside), CUDA_ERROR_INVALID_CONTEXT);
+        extent_unmap(&other);
+        gpu->context = &context;
+        meanwhile = agent_goes_on;
+}
+
+/* What was being moved when the context ends is where it was going, and can be moved in the next.
+ */
+static void a_context_that_ends_takes_no_contents_along(void **state)
+{
+        (void)allocate(16);
+        asks = true;
+        restore_to(UINT64_MAX);
+        run_program();
+        for (unsigned i = 0; i < 6; i++) {
+                gpu->limit = i % 2 ? UINT64_MAX : 0;
+                for (unsigned k = 0; k <= i; k++)
+                        (void)swap_step(gpu, i % 2 == 0, i % 2);
+                lock_acquire(&core.lock);
+                swap_retire(gpu);
+                lock_release(&core.lock);
+                assert_int_equal(driver.streams, 0);
+                assert_int_equal(gpu->swap->count, 0);
+                check_books();
+                assert_int_equal(move(true, true), SWAP_NOTHING); /* there is no context */
+                gpu->context = &context;
+        }
+        assert_int_equal(forgotten > 0, true);
+        restore_to(UINT64_MAX);
+        run_program();
+}
+
+static void new_memory_is_backed_at_the_gate(void **state)
+{
+        core.running = true;
+        (void)allocate(9);
+        (void)allocate(2);
+        atomic_store(&gate_bits, GATE_UNBACKED);
+        swap_back_new();
+        assert_int_equal(heap_missing(&gpu->heap), 0);
+        assert_int_equal(atomic_load(&gate_bits), 0);
+        assert_int_equal(core.waiters, 0);
+        run_program();
+        /* Without the lease what is new waits for the agent. */
+        core.running = false;
+        (void)allocate(2);
+        atomic_store(&gate_bits, GATE_UNBACKED);
+        swap_back_new();
+        assert_int_equal(heap_missing(&gpu->heap), 2 * PAGE);
+        assert_int_equal(atomic_load(&gate_bits), GATE_UNBACKED);
+        assert_int_equal(core.waiters, 0);
+}
+
+static void the_limit_rises(const struct core_wait *w)
+{
+        assert_int_equal(core.waiters, 1);
+        assert_true(gpu->heap.backed <= gpu->limit);
+        gpu->limit += EXTENT;
+        driver.card = CARD;
+        bell_ring(&core.changed);
+}
+
+static void what_is_beyond_the_limit_is_waited_for_at_the_gate(void **state)
+{
+        core.running = true;
+        (void)allocate(9);
+        gpu->limit = 0;
+        meanwhile = the_limit_rises;
+        driver.card = EXTENT;
+        agent_kicks = 0;
+        swap_back_new();
+        assert_int_equal(heap_missing(&gpu->heap), 0);
+        assert_int_equal(gpu->limit, 3 * EXTENT);
+        assert_int_not_equal(agent_kicks, 0);
+        meanwhile = agent_goes_on;
+}
+
+static void a_block_is_backed_or_the_card_is_full(void **state)
+{
+        struct thing *a = allocate(8), *b = allocate(8);
+
+        driver.card = 3 * EXTENT;
+        lock_acquire(&core.lock);
+        assert_int_equal(swap_back_block(gpu, block_of(a)), 0);
+        assert_int_equal(gpu->heap.resident, 2 * EXTENT);
+        assert_int_equal(swap_back_block(gpu, block_of(b)), -ENOMEM);
+        lock_release(&core.lock);
+        check_books();
+        driver.card = CARD;
+}
+
+static void memory_handed_over_is_in_no_book_of_ours(void **state)
+{
+        struct thing *t = allocate(8);
+        struct block *b = block_of(t);
+        CUmemGenericAllocationHandle one, two;
+        CUdeviceptr at = t->at;
+
+        restore_to(UINT64_MAX);
+        thing_count = 0;
+        one = driver_handle(at);
+        two = driver_handle(at + EXTENT);
+        b->dying = true;
+        swap_hand_over(gpu, b);
+        assert_int_equal(gpu->heap.backed, 0);
+        assert_int_equal(gpu->heap.resident, 0);
+        assert_int_equal(gpu->heap.allocated, 0);
+        assert_int_equal(driver.used, 2 * EXTENT);
+        (void)real.cuMemUnmap(at, EXTENT);
+        (void)real.cuMemUnmap(at + EXTENT, EXTENT);
+        (void)real.cuMemRelease(one);
+        (void)real.cuMemRelease(two);
+}
+
+static void managed_memory_of_the_programs_own_is_disowned(void **state)
+{
+        struct thing *t = adopt(6);
+
+        restore_to(UINT64_MAX);
+        lock_acquire(&core.lock);
+        swap_disown(gpu, heap_adopted(&gpu->heap, t->at, 1));
+        lock_release(&core.lock);
+        thing_count = 0;
+        assert_int_equal(gpu->heap.managed_bytes, 0);
+        assert_int_equal(core.unbooked, 0);
+        check_books();
+        assert_int_not_equal(driver_where(t->at), CU_DEVICE_INVALID); /* the program's */
+}
+
+/* ---- random lives ---- */
+
+static void act(struct block *pool, bool passes)
+{
+        uint64_t limit = draw(10) * EXTENT + draw(4) * PAGE, most = 72 * MIB;
+
+        switch (draw(12)) {
+        case 0:
+        case 1:
+                if (thing_count < THINGS - 1 && gpu->heap.allocated < most - 16 * MIB)
+                        (void)allocate(1 + draw(8));
+                break;
+        case 2:
+                if (thing_count < THINGS - 1 && gpu->heap.allocated < most - 8 * MIB)
+                        (void)adopt(1 + draw(4));
+                break;
+        case 3:
+        case 4: {
+                uint64_t at = draw(14), n = 1 + draw(3);
+
+                if (thing_count == THINGS - 1)
+                        break;
+                for (struct thing *t = things; t < things + thing_count; t++)
+                        if (t->pool && pool->address + at * PAGE < t->at + t->pages * PAGE &&
+                            t->at < pool->address + (at + n) * PAGE)
+                                return; /* taken */
+                heap_use(&gpu->heap, pool, pool->address + at * PAGE, n * PAGE);
+                add(pool->address + at * PAGE, n)->pool = pool;
+                break;
+        }
+        case 5:
+        case 6:
+                if (thing_count)
+                        give_back(&things[draw(thing_count)]);
+                break;
+        case 7:
+                gpu->limit = limit;
+                for (unsigned i = draw(6); i-- > 0;) {
+                        (void)swap_step(gpu, true, false);
+                        (void)driver_run(draw(3));
+                }
+                break;
+        case 8:
+                gpu->limit = limit;
+                for (unsigned i = draw(6); i-- > 0;) {
+                        (void)swap_step(gpu, false, true);
+                        (void)driver_run(draw(3));
+                }
+                break;
+        case 9:
+                evict_to(limit);
+                break;
+        case 10:
+                if (passes && draw(2))
+                        passed_add(&gpu->passed, driver_foreign(EXTENT, UINT64_C(0xbad)));
+                gpu->arena_limit = draw(3) * 16 * MIB;
+                gpu->arena_trims = true;
+                swap_trim_arena(gpu);
+                break;
+        default:
+                restore_to(UINT64_MAX);
+                if (heap_missing(&gpu->heap) == 0)
+                        run_program();
+                break;
+        }
+        passed_close(&gpu->leaving);
+}
+
+static void random_lives_lose_nothing(void **state)
+{
+        for (uint32_t seed = 1; seed <= 40; seed++) {
+                struct block *pool;
+
+                (void)begin(NULL);
+                random_state = seed;
+                asks = seed % 3 != 0;
+                gpu->passes = gpu->attached = gpu->may_pass = seed % 2;
+                gpu->home.answer = HOME_LEAVES;
+                pool = heap_take_pool(&gpu->heap, 4 * EXTENT, EXTENT);
+                for (unsigned i = 0; i < 120; i++) {
+                        driver_fail(draw(3) ? 0 : 1 + draw(20), CUDA_ERROR_OUT_OF_MEMORY);
+                        host_room = draw(12) ? UINT64_MAX : 0;
+                        act(pool, seed % 2);
+                        see_who_is_out();
+                        check_books();
+                }
+                driver_fail(0, CUDA_SUCCESS);
+                host_room = UINT64_MAX;
+                restore_to(UINT64_MAX);
+                run_program();
+                evict_to(0);
+                assert_int_equal(gpu->heap.backed, 0);
+                restore_to(UINT64_MAX);
+                run_program();
+                while (thing_count)
+                        give_back(&things[0]);
+                evict_to(0);
+                heap_bury(&gpu->heap, pool);
+                if (seed < 40)
+                        (void)end(NULL);
+        }
+}
+
+#define MOVE_TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                MOVE_TEST(contents_come_back_to_their_address),
+                MOVE_TEST(no_more_leaves_than_is_missing),
+                MOVE_TEST(nothing_leaves_or_comes_unasked),
+                MOVE_TEST(managed_memory_is_sent_to_the_host_and_fetched_from_there),
+                MOVE_TEST(managed_memory_leaves_once_it_is_known_that_the_card_is_free_then),
+                MOVE_TEST(managed_memory_stays_where_the_card_keeps_its_pages),
+                MOVE_TEST(memory_without_contents_is_not_copied),
+                MOVE_TEST(what_is_on_its_way_is_forgotten_only_when_it_has_arrived),
+                MOVE_TEST(what_is_evicted_and_of_no_use_is_forgotten_at_once),
+                MOVE_TEST(what_did_not_change_is_not_copied_again),
+                MOVE_TEST(zeroes_take_no_host_memory),
+                MOVE_TEST(without_host_memory_nothing_leaves_until_there_is_some),
+                MOVE_TEST(evictions_that_find_no_host_memory_rest_between_tries),
+                MOVE_TEST(host_memory_that_cannot_be_pinned_does_as_well),
+                MOVE_TEST(a_call_that_fails_loses_nothing),
+                MOVE_TEST(what_a_failed_gpu_does_not_answer_is_left_to_the_program),
+                MOVE_TEST(a_context_that_fails_ends_what_is_in_flight),
+                MOVE_TEST(nothing_is_left_in_the_stream_of_a_copy_that_failed),
+                MOVE_TEST(memory_that_failed_to_come_is_reported),
+                MOVE_TEST(what_leaves_is_passed_on_and_what_was_passed_on_is_used),
+                MOVE_TEST(pinned_memory_stays_and_comes_first),
+                MOVE_TEST(a_copy_to_another_address_wakes_whoever_waits_for_it),
+                MOVE_TEST(a_context_that_ends_takes_no_contents_along),
+                MOVE_TEST(new_memory_is_backed_at_the_gate),
+                MOVE_TEST(what_is_beyond_the_limit_is_waited_for_at_the_gate),
+                MOVE_TEST(a_block_is_backed_or_the_card_is_full),
+                MOVE_TEST(memory_handed_over_is_in_no_book_of_ours),
+                MOVE_TEST(managed_memory_of_the_programs_own_is_disowned),
+                MOVE_TEST(random_lives_lose_nothing),
+        };
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}

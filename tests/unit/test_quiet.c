@@ -1,0 +1,673 @@
+/* test_quiet.c: whether everything that was submitted is done, and captures, several at once: a
+ * wait never ends before the work that it is for, always ends after it, and touches no capture. */
+#include "unit.h"
+
+#include "base/macros.h"
+#include "fakes/neighbours.h"
+#include "preload/gate.h"
+#include "preload/quiet.h"
+#include "preload/real.h"
+
+#define CONTEXT(i) ((CUcontext)(uintptr_t)(0xc0 + (i)))
+#define STREAM(i)  ((CUstream)(uintptr_t)(0x100 + (i)))
+#define EVENT(i)   ((CUevent)(uintptr_t)(0x200 + (i)))
+#define CONTEXTS   2u
+#define STREAMS    6u                 /* that a program makes */
+#define PLACES     (STREAMS + 2 * 3u) /* and the default ones: legacy, of one thread, of another */
+#define EVENTS     64u
+
+static struct gpu *const gpu = &core.gpus[0];
+static struct gate_thread threads[2];
+static uint32_t random_state;
+static bool modern;    /* the driver has events of whole contexts */
+static CUresult fails; /* what asking answers where something has failed */
+
+/* Work: numbered as it is submitted; each place does its own in order. */
+static uint64_t submitted, last_in[PLACES], done_in[PLACES];
+static bool there[STREAMS], capturing[STREAMS];
+static unsigned queries, current;
+
+static struct {
+        bool made;
+        uint64_t waits[PLACES]; /* for so much in each */
+} events[EVENTS];
+
+static uint32_t draw(uint32_t below)
+{
+        random_state = random_state * 1664525u + 1013904223u;
+        return (random_state >> 8) % below;
+}
+
+static unsigned context_of(unsigned place)
+{
+        return place < STREAMS ? place % CONTEXTS : (place - STREAMS) / 3;
+}
+
+static bool busy(unsigned place)
+{
+        return last_in[place] > done_in[place];
+}
+
+/* ---- neighbours ---- */
+
+unsigned gate_default_streams(void)
+{
+        unsigned all = 0;
+
+        for (unsigned i = 0; i < 3 * CONTEXTS; i++)
+                if (last_in[STREAMS + i])
+                        all |= 1u << (i % 3 ? (uintptr_t)CU_STREAM_PER_THREAD : 0);
+        return all;
+}
+
+uint64_t gate_submissions(void)
+{
+        return submitted;
+}
+
+/* ---- the driver ---- */
+
+static CUresult fake_push(CUcontext c)
+{
+        current = (unsigned)((uintptr_t)c - 0xc0);
+        return CUDA_SUCCESS;
+}
+
+static CUresult fake_pop(CUcontext *ret)
+{
+        return CUDA_SUCCESS;
+}
+
+static CUresult fake_relax(CUstreamCaptureMode *mode)
+{
+        return CUDA_SUCCESS;
+}
+
+static CUresult fake_is_capturing(CUstream s, CUstreamCaptureStatus *ret)
+{
+        unsigned i = (unsigned)((uintptr_t)s - 0x100);
+
+        *ret = i < STREAMS && capturing[i] ? CU_STREAM_CAPTURE_STATUS_ACTIVE
+                                           : CU_STREAM_CAPTURE_STATUS_NONE;
+        return CUDA_SUCCESS;
+}
+
+static CUresult fake_query(CUstream s)
+{
+        unsigned i =
+                s == CU_STREAM_LEGACY ? STREAMS + 3 * current : (unsigned)((uintptr_t)s - 0x100);
+
+        queries++;
+        assert_true(i < PLACES);
+        if (i < STREAMS) {
+                assert_true(there[i]);
+                assert_false(capturing[i]); /* it would end there */
+        }
+        return fails ? fails : busy(i) ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
+}
+
+static CUresult fake_event(CUevent *ret, unsigned flags)
+{
+        for (unsigned i = 0; i < EVENTS; i++)
+                if (!events[i].made) {
+                        memset(&events[i], 0, sizeof(events[i]));
+                        events[i].made = true;
+                        *ret = EVENT(i);
+                        return CUDA_SUCCESS;
+                }
+        fail_msg("events are not given back");
+        return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+static unsigned event_at(CUevent e)
+{
+        unsigned i = (unsigned)((uintptr_t)e - 0x200);
+
+        assert_true(i < EVENTS && events[i].made);
+        return i;
+}
+
+static CUresult fake_event_end(CUevent e)
+{
+        events[event_at(e)].made = false;
+        return CUDA_SUCCESS;
+}
+
+static CUresult fake_event_query(CUevent e)
+{
+        unsigned i = event_at(e);
+
+        queries++;
+        if (fails)
+                return fails;
+        for (unsigned p = 0; p < PLACES; p++)
+                if (done_in[p] < events[i].waits[p])
+                        return CUDA_ERROR_NOT_READY;
+        return CUDA_SUCCESS;
+}
+
+static CUresult fake_context_record(CUcontext c, CUevent e)
+{
+        unsigned i = event_at(e);
+
+        if (!modern)
+                return CUDA_ERROR_NOT_SUPPORTED;
+        for (unsigned s = 0; s < STREAMS; s++)
+                assert_false(capturing[s]);
+        memset(events[i].waits, 0, sizeof(events[i].waits));
+        for (unsigned p = 0; p < PLACES; p++)
+                if (context_of(p) == (unsigned)((uintptr_t)c - 0xc0))
+                        events[i].waits[p] = last_in[p];
+        return CUDA_SUCCESS;
+}
+
+/* One in the legacy stream comes after what is in those of the threads. */
+static CUresult fake_record(CUevent e, CUstream s)
+{
+        unsigned i = event_at(e), place = (unsigned)((uintptr_t)s - 0x100);
+
+        memset(events[i].waits, 0, sizeof(events[i].waits));
+        if (s == CU_STREAM_LEGACY) {
+                for (unsigned p = STREAMS + 3 * current; p < STREAMS + 3 * current + 3; p++)
+                        events[i].waits[p] = last_in[p];
+                return CUDA_SUCCESS;
+        }
+        assert_true(place < STREAMS && there[place] && !capturing[place]);
+        events[i].waits[place] = last_in[place];
+        return CUDA_SUCCESS;
+}
+
+/* ---- a program ---- */
+
+static void submit(unsigned place)
+{
+        last_in[place] = ++submitted;
+}
+
+static void make_stream(unsigned i)
+{
+        there[i] = true;
+        assert_int_equal(quiet_stream_add(STREAM(i), CONTEXT(context_of(i))), 0);
+}
+
+static void destroy_stream(unsigned i)
+{
+        quiet_stream_remove(STREAM(i));
+        there[i] = capturing[i] = false;
+}
+
+/* All that had been submitted then. */
+static bool all_done(const uint64_t then[static PLACES])
+{
+        for (unsigned p = 0; p < PLACES; p++)
+                if (done_in[p] < then[p])
+                        return false;
+        return true;
+}
+
+static void finish(unsigned place)
+{
+        done_in[place] = last_in[place];
+}
+
+static void finish_all(void)
+{
+        for (unsigned p = 0; p < PLACES; p++)
+                finish(p);
+}
+
+static int begin_with(bool new_driver)
+{
+        core = (struct core){.gpu_count = 1};
+        memset(last_in, 0, sizeof(last_in));
+        memset(done_in, 0, sizeof(done_in));
+        memset(there, 0, sizeof(there));
+        memset(capturing, 0, sizeof(capturing));
+        memset(events, 0, sizeof(events));
+        modern = new_driver;
+        fails = CUDA_SUCCESS;
+        random_state = 1;
+        gate_self = &threads[0];
+        real.cuCtxPushCurrent_v2 = fake_push;
+        real.cuCtxPopCurrent_v2 = fake_pop;
+        real.cuThreadExchangeStreamCaptureMode = fake_relax;
+        real.cuStreamIsCapturing = fake_is_capturing;
+        real.cuStreamQuery = fake_query;
+        real.cuEventCreate = fake_event;
+        real.cuEventDestroy_v2 = fake_event_end;
+        real.cuEventQuery = fake_event_query;
+        real.cuEventRecord = fake_record;
+        real.cuCtxRecordEvent = fake_context_record;
+        for (unsigned i = 0; i < CONTEXTS; i++)
+                assert_int_equal(quiet_context_add(CONTEXT(i), gpu, i == 0)->has_marks, modern);
+        return 0;
+}
+
+static int begin(void **state)
+{
+        return begin_with(true);
+}
+
+static int begin_old(void **state)
+{
+        return begin_with(false);
+}
+
+static int end(void **state)
+{
+        for (unsigned i = 0; i < CONTEXTS; i++)
+                if (quiet_context(CONTEXT(i)))
+                        quiet_context_remove(quiet_context(CONTEXT(i)));
+        assert_false(quiet_capturing());
+        submitted++; /* nothing that was quiet is so in the next test */
+        return 0;
+}
+
+/* ---- captures ---- */
+
+static void check_wakes(CUevent expected, CUstream stream)
+{
+        uint32_t heard = bell_listen(&core.changed);
+        unsigned kicks = agent_kicks;
+
+        assert_ptr_equal(quiet_capture_end(stream), expected);
+        if (expected) {
+                assert_int_not_equal(bell_listen(&core.changed), heard);
+                assert_int_not_equal(agent_kicks, kicks);
+        }
+}
+
+static void two_captures_in_one_thread_end_each_by_itself(void **state)
+{
+        assert_int_equal(quiet_capture_begin(STREAM(1), CONTEXT(0), EVENT(1)), 0);
+        assert_int_equal(quiet_capture_begin(STREAM(2), CONTEXT(0), EVENT(2)), 0);
+        check_wakes(NULL, STREAM(3));
+        check_wakes(EVENT(1), STREAM(1));
+        assert_true(quiet_capturing());
+        check_wakes(NULL, STREAM(1));
+        check_wakes(EVENT(2), STREAM(2));
+        assert_false(quiet_capturing());
+}
+
+/* Both name theirs by the same handle. */
+static void the_captures_of_two_threads_default_streams_are_two(void **state)
+{
+        for (unsigned first = 0; first < 2; first++) {
+                for (unsigned i = 0; i < 2; i++) {
+                        gate_self = &threads[i];
+                        assert_int_equal(
+                                quiet_capture_begin(CU_STREAM_PER_THREAD, CONTEXT(0), EVENT(i + 1)),
+                                0);
+                }
+                gate_self = &threads[first];
+                check_wakes(EVENT(first + 1), CU_STREAM_PER_THREAD);
+                check_wakes(NULL, CU_STREAM_PER_THREAD); /* the other one's goes on */
+                assert_true(quiet_capturing());
+                gate_self = &threads[!first];
+                check_wakes(EVENT(!first + 1), CU_STREAM_PER_THREAD);
+                assert_false(quiet_capturing());
+        }
+}
+
+/* Begun by one thread, a capture on a stream that is everybody's may be ended by another. */
+static void a_capture_may_be_ended_by_another_thread(void **state)
+{
+        assert_int_equal(quiet_capture_begin(STREAM(1), CONTEXT(0), EVENT(1)), 0);
+        assert_int_equal(quiet_capture_begin(CU_STREAM_PER_THREAD, CONTEXT(0), EVENT(2)), 0);
+        gate_self = &threads[1];
+        check_wakes(EVENT(1), STREAM(1));
+        check_wakes(NULL, CU_STREAM_PER_THREAD);
+        gate_self = &threads[0];
+        check_wakes(EVENT(2), CU_STREAM_PER_THREAD);
+}
+
+static void a_thread_that_ends_takes_the_capture_of_its_own_stream_along(void **state)
+{
+        for (unsigned i = 0; i < 2; i++) {
+                gate_self = &threads[i];
+                assert_int_equal(
+                        quiet_capture_begin(CU_STREAM_PER_THREAD, CONTEXT(0), EVENT(i + 1)), 0);
+                assert_int_equal(quiet_capture_begin(STREAM(i), CONTEXT(0), EVENT(i + 5)), 0);
+        }
+        quiet_thread_ended(&threads[0]);
+        gate_self = &threads[0];
+        check_wakes(NULL, CU_STREAM_PER_THREAD);
+        check_wakes(EVENT(5), STREAM(0)); /* is not the thread's */
+        gate_self = &threads[1];
+        check_wakes(EVENT(2), CU_STREAM_PER_THREAD);
+        check_wakes(EVENT(6), STREAM(1));
+        assert_false(quiet_capturing());
+}
+
+static void streams_and_contexts_that_end_take_their_captures_along(void **state)
+{
+        make_stream(0);
+        make_stream(1);
+        for (unsigned i = 0; i < 2; i++)
+                assert_int_equal(quiet_capture_begin(STREAM(i), CONTEXT(i), EVENT(i + 1)), 0);
+        capturing[0] = capturing[1] = true;
+        destroy_stream(0);
+        check_wakes(NULL, STREAM(0));
+        assert_true(quiet_capturing());
+        quiet_context_remove(quiet_context(CONTEXT(1)));
+        assert_false(quiet_capturing());
+}
+
+static CUresult unsupported(CUevent e)
+{
+        return e == EVENT(2) ? CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED : CUDA_SUCCESS;
+}
+
+static void a_capture_forbids_what_the_driver_says(void **state)
+{
+        real.cuEventQuery = unsupported;
+        assert_false(quiet_capture_forbids());
+        assert_int_equal(quiet_capture_begin(STREAM(0), CONTEXT(0), NULL), 0);
+        assert_false(quiet_capture_forbids());
+        assert_int_equal(quiet_capture_begin(STREAM(1), CONTEXT(0), EVENT(2)), 0);
+        assert_true(quiet_capture_forbids());
+        check_wakes(EVENT(2), STREAM(1));
+        assert_null(quiet_capture_end(STREAM(0)));
+        assert_int_equal(quiet_capture_begin(STREAM(1), CONTEXT(0), EVENT(1)), 0);
+        assert_false(quiet_capture_forbids());
+        check_wakes(EVENT(1), STREAM(1));
+}
+
+static void many_captures_at_once_are_known_each(void **state)
+{
+        struct {
+                CUstream stream;
+                unsigned thread;
+                CUevent probe;
+        } open[64];
+        unsigned n = 0, number = 0;
+
+        for (unsigned i = 0; i < 4000; i++) {
+                CUstream s = draw(3) ? STREAM(draw(40)) : CU_STREAM_PER_THREAD;
+                unsigned k = 0, thread = draw(2);
+
+                gate_self = &threads[thread];
+                while (k < n && (open[k].stream != s ||
+                                 (s == CU_STREAM_PER_THREAD && open[k].thread != thread)))
+                        k++;
+                if (k < n) {
+                        check_wakes(open[k].probe, s);
+                        open[k] = open[--n];
+                } else if (draw(2)) {
+                        open[n].stream = s;
+                        open[n].thread = thread;
+                        open[n].probe = (CUevent)(uintptr_t)(0x1000 + ++number);
+                        assert_int_equal(quiet_capture_begin(s, CONTEXT(0), open[n++].probe), 0);
+                } else {
+                        check_wakes(NULL, s);
+                }
+                assert_int_equal(quiet_capturing(), n > 0);
+        }
+        while (n-- > 0) {
+                gate_self = &threads[open[n].thread];
+                check_wakes(open[n].probe, open[n].stream);
+        }
+}
+
+static void nothing_is_asked_of_anybody_while_there_is_a_capture(void **state)
+{
+        struct quiet_wait w;
+
+        make_stream(0);
+        make_stream(1);
+        submit(1);
+        assert_int_equal(quiet_capture_begin(STREAM(0), CONTEXT(0), NULL), 0);
+        capturing[0] = true;
+        queries = 0;
+        for (unsigned still = 0; still < 2; still++) {
+                quiet_begin(&w, still);
+                assert_int_equal(quiet_poll(&w), QUIET_CAPTURE);
+        }
+        assert_int_equal(queries, 0);
+        assert_true(quiet_is_capturing(STREAM(0)));
+        assert_false(quiet_is_capturing(STREAM(1)));
+        capturing[0] = false;
+        assert_null(quiet_capture_end(STREAM(0)));
+        assert_false(quiet_is_capturing(STREAM(0)));
+        quiet_begin(&w, true);
+        assert_int_equal(quiet_poll(&w), QUIET_BUSY);
+        finish_all();
+        assert_int_equal(quiet_poll(&w), QUIET_DONE);
+}
+
+/* ---- waits ---- */
+
+static void check_done(struct quiet_wait *w)
+{
+        uint64_t before = w->progress;
+
+        finish_all();
+        assert_int_equal(quiet_poll(w), QUIET_DONE);
+        assert_int_not_equal(w->progress, before);
+}
+
+static void each_place_of_work_is_waited_for(void **state)
+{
+        for (unsigned p = 0; p < STREAMS; p++)
+                make_stream(p);
+        for (unsigned still = 0; still < 2; still++)
+                for (unsigned p = 0; p < PLACES; p++) {
+                        struct quiet_wait w;
+
+                        /* What is a thread's own nobody can name, but where contexts have events.
+                         */
+                        submit(p);
+                        quiet_begin(&w, still);
+                        for (unsigned i = 0; i < 3; i++)
+                                assert_int_equal(quiet_poll(&w), QUIET_BUSY);
+                        check_done(&w);
+                }
+}
+
+static void work_of_destroyed_streams_is_waited_for(void **state)
+{
+        for (unsigned still = 0; still < 2; still++) {
+                struct quiet_wait w;
+
+                make_stream(1);
+                submit(1);
+                destroy_stream(1);
+                quiet_begin(&w, still);
+                assert_int_equal(quiet_poll(&w), QUIET_BUSY);
+                check_done(&w);
+                /* Without any there is nothing to wait for. */
+                make_stream(3);
+                destroy_stream(3);
+                submitted++;
+                quiet_begin(&w, still);
+                assert_int_equal(quiet_poll(&w), QUIET_DONE);
+        }
+}
+
+/* Nothing could be recorded then. */
+static void work_of_a_stream_destroyed_during_a_capture_is_waited_for_after_it(void **state)
+{
+        struct quiet_wait w;
+
+        make_stream(0);
+        make_stream(1);
+        submit(1);
+        assert_int_equal(quiet_capture_begin(STREAM(0), CONTEXT(0), NULL), 0);
+        capturing[0] = true;
+        destroy_stream(1);
+        capturing[0] = false;
+        assert_null(quiet_capture_end(STREAM(0)));
+        quiet_begin(&w, true);
+        assert_int_equal(quiet_poll(&w), QUIET_BUSY);
+        check_done(&w);
+        assert_false(quiet_context(CONTEXT(1))->strays);
+}
+
+static void a_wait_beside_a_program_ends_though_it_goes_on(void **state)
+{
+        struct quiet_wait first, second;
+
+        make_stream(0);
+        make_stream(1);
+        submit(0);
+        quiet_begin(&first, false);
+        assert_int_equal(quiet_poll(&first), QUIET_BUSY);
+        submit(1); /* after it */
+        quiet_begin(&second, false);
+        assert_int_equal(quiet_poll(&second), QUIET_BUSY);
+        finish(0);
+        assert_int_equal(quiet_poll(&first), QUIET_DONE);
+        assert_int_equal(quiet_poll(&second), QUIET_BUSY);
+        finish(1);
+        assert_int_equal(quiet_poll(&second), QUIET_DONE);
+        assert_int_equal(quiet_poll(&first), QUIET_DONE);
+}
+
+static void work_that_has_failed_is_not_waited_for(void **state)
+{
+        struct quiet_wait w;
+
+        make_stream(0);
+        submit(0);
+        submit(STREAMS + 1);
+        quiet_begin(&w, true);
+        assert_int_equal(quiet_poll(&w), QUIET_BUSY);
+        fails = CUDA_ERROR_LAUNCH_FAILED;
+        assert_int_equal(quiet_poll(&w), QUIET_DONE);
+        assert_int_equal(gpu->error, CUDA_ERROR_LAUNCH_FAILED);
+}
+
+static void what_is_quiet_already_is_not_asked_again(void **state)
+{
+        make_stream(0);
+        submit(0);
+        finish_all();
+        lock_acquire(&core.lock);
+        quiet_wait_all();
+        queries = 0;
+        quiet_wait_all();
+        assert_int_equal(queries, 0);
+        submit(0);
+        finish_all();
+        quiet_wait_all();
+        assert_int_not_equal(queries, 0);
+        assert_int_not_equal(atomic_load(&core.lock.word), 0);
+        lock_release(&core.lock);
+}
+
+static unsigned polls;
+
+static CUresult finish_later(CUevent e)
+{
+        if (++polls == 30)
+                finish_all();
+        return fake_event_query(e);
+}
+
+static void waiting_for_all_ends_with_the_work(void **state)
+{
+        make_stream(0);
+        submit(0);
+        real.cuEventQuery = finish_later;
+        polls = 0;
+        lock_acquire(&core.lock);
+        quiet_wait_all();
+        lock_release(&core.lock);
+        assert_false(busy(0));
+}
+
+static void contexts_are_found_by_what_is_asked(void **state)
+{
+        struct context *green = quiet_context_add((CUcontext)(uintptr_t)0xc0ffee, gpu, false);
+
+        green->green = (CUgreenCtx)(uintptr_t)0x9;
+        assert_ptr_equal(quiet_context(CONTEXT(1))->handle, CONTEXT(1));
+        assert_null(quiet_context(NULL));
+        assert_ptr_equal(quiet_context_of(gpu)->handle, CONTEXT(1));
+        quiet_context(CONTEXT(1))->dying = true;
+        assert_ptr_equal(quiet_context_of(gpu)->handle, CONTEXT(0));
+        assert_null(quiet_context_of(&core.gpus[1]));
+        assert_ptr_equal(quiet_context_primary(gpu)->handle, CONTEXT(0));
+        assert_null(quiet_context_primary(&core.gpus[1]));
+        assert_ptr_equal(quiet_context_green(green->green), green);
+        assert_null(quiet_context_green(NULL));
+        assert_ptr_equal(quiet_context_green_of(gpu), green);
+        assert_null(quiet_context_green_of(&core.gpus[1]));
+        assert_ptr_equal(quiet_owner(green->handle), CONTEXT(0));
+        assert_ptr_equal(quiet_owner(CONTEXT(1)), CONTEXT(1));
+        assert_ptr_equal(quiet_owner((CUcontext)(uintptr_t)0x77), (CUcontext)(uintptr_t)0x77);
+        quiet_context_remove(green);
+}
+
+/* A program that submits, finishes, makes and destroys streams, and waits now and then. */
+static void no_wait_ends_before_its_work(void **state)
+{
+        for (unsigned round = 0; round < 300; round++) {
+                struct quiet_wait w;
+                bool still = draw(2);
+                uint64_t then[PLACES];
+
+                for (unsigned i = draw(12); i-- > 0;) {
+                        unsigned s = draw(STREAMS), p = draw(PLACES);
+
+                        if (draw(3) == 0 && !there[s] && !busy(s))
+                                make_stream(s);
+                        else if (draw(6) == 0 && there[s])
+                                destroy_stream(s);
+                        else if (p >= STREAMS ? (modern || draw(2)) : there[p])
+                                submit(p);
+                        finish(draw(PLACES));
+                }
+                memcpy(then, last_in, sizeof(then));
+                quiet_begin(&w, still);
+                for (unsigned i = 0; i < 40; i++) {
+                        enum quiet q = quiet_poll(&w);
+
+                        assert_int_not_equal(q, QUIET_CAPTURE);
+                        if (q == QUIET_DONE) {
+                                assert_true(all_done(then));
+                                break;
+                        }
+                        if (!still && draw(2) && there[0])
+                                submit(0);
+                        if (draw(2))
+                                finish(draw(PLACES));
+                        if (i >= 30)
+                                finish_all();
+                        assert_true(i < 39);
+                }
+        }
+        finish_all();
+}
+
+#define QUIET_TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
+#define QUIET_TESTS(name)                                           \
+        QUIET_TEST(name),                                           \
+        {                                                           \
+#name " (older driver)", name, begin_old, end, NULL \
+        }
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                QUIET_TEST(two_captures_in_one_thread_end_each_by_itself),
+                QUIET_TEST(the_captures_of_two_threads_default_streams_are_two),
+                QUIET_TEST(a_capture_may_be_ended_by_another_thread),
+                QUIET_TEST(a_thread_that_ends_takes_the_capture_of_its_own_stream_along),
+                QUIET_TEST(streams_and_contexts_that_end_take_their_captures_along),
+                QUIET_TEST(a_capture_forbids_what_the_driver_says),
+                QUIET_TEST(many_captures_at_once_are_known_each),
+                QUIET_TESTS(nothing_is_asked_of_anybody_while_there_is_a_capture),
+                QUIET_TESTS(each_place_of_work_is_waited_for),
+                QUIET_TESTS(work_of_destroyed_streams_is_waited_for),
+                QUIET_TESTS(work_of_a_stream_destroyed_during_a_capture_is_waited_for_after_it),
+                QUIET_TESTS(a_wait_beside_a_program_ends_though_it_goes_on),
+                QUIET_TESTS(work_that_has_failed_is_not_waited_for),
+                QUIET_TESTS(what_is_quiet_already_is_not_asked_again),
+                QUIET_TESTS(waiting_for_all_ends_with_the_work),
+                QUIET_TEST(contexts_are_found_by_what_is_asked),
+                QUIET_TESTS(no_wait_ends_before_its_work),
+        };
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}
