@@ -44,6 +44,11 @@ def _missing():
     return None
 
 
+def seen(pid):
+    """Another user's process shows its namespaces; to a root without CAP_SYS_PTRACE it does not."""
+    return os.access(f"/proc/{pid}/ns/pid", os.F_OK)
+
+
 MISSING = _missing()
 needed = pytest.mark.skipif(MISSING is not None, reason=str(MISSING))
 

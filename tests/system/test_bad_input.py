@@ -9,7 +9,7 @@ import pytest
 
 import others
 from others import BUILD, NOBODY
-from world import SYSTEM_DAEMON
+from world import GENEROUS_S, SYSTEM_DAEMON
 
 SUBLET = os.path.join(BUILD, "sublet")
 SUBLETD = os.path.join(BUILD, "subletd")
@@ -18,7 +18,7 @@ SUBLETD = os.path.join(BUILD, "subletd")
 def run(world, argv, user=None, **env):
     merged = {k: v for k, v in {**world.env, **env}.items() if v is not None}
     return subprocess.run(argv, env=merged, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                          text=True, timeout=20, user=user, group=user, extra_groups=[] if user is not None else None)
+                          text=True, timeout=GENEROUS_S, user=user, group=user, extra_groups=[] if user is not None else None)
 
 
 def one_sentence(done, status, *names):
@@ -202,7 +202,7 @@ def test_a_runtime_directory_too_long_for_a_socket(world):
 def test_a_library_of_another_major_version(shared):
     """The daemon's side of the hello is frozen; a library it does not know gets a sentence with both releases."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as s:
-        s.settimeout(10)
+        s.settimeout(GENEROUS_S)
         s.connect(os.path.join(shared.dir, "client.sock"))
         s.send(hello(major=99))
         answer = s.recv(4096)

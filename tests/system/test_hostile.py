@@ -19,7 +19,7 @@ import hostile
 import others
 from hostile import Bystander, Crowd, connect, drain_answers
 from test_daemon import CARD, Daemon, client, daemon, place, wait_for  # noqa: F401
-from wireclient import BUILD, GIB, MIB, RUNNING, encode, obey_until, order
+from wireclient import BUILD, GENEROUS_S, GIB, MIB, RUNNING, encode, obey_until, order
 from world import SANITIZER
 
 SECONDS = float(os.environ.get("HOSTILE_SECONDS", "3"))
@@ -63,8 +63,8 @@ def attack_and_measure(d, place, what, count, habits, user=None):
         crowd.end()
     assert quiet.reconnected == 0, "the bystander kept its connection"
     assert d.process.poll() is None
-    wait_for(lambda: len(d.gpu()["clients"]) == 1, 30, "all but the bystander to be gone")
-    wait_for(lambda: descriptors(pid) <= held + 1, 10, "descriptors to be closed")
+    wait_for(lambda: len(d.gpu()["clients"]) == 1, what="all but the bystander to be gone")
+    wait_for(lambda: descriptors(pid) <= held + 1, what="descriptors to be closed")
     report(what, processes=count, seconds=SECONDS, before=before, during=quiet.figures(), descriptors=most_held,
            descriptor_limit=resource.getrlimit(resource.RLIMIT_NOFILE)[0], memory_mib=most_memory // MIB)
     quiet.close()
@@ -96,7 +96,7 @@ def test_one_of_a_kind(daemon, place, habit):  # noqa: F811
     d = daemon(*CARD)
     Crowd(place, 2, 0.4, SEED, [habit]).wait()
     assert d.process.poll() is None
-    wait_for(lambda: not d.gpu()["clients"] if d.status()["gpus"] else True, 10, "records to go with their processes")
+    wait_for(lambda: not d.gpu()["clients"] if d.status()["gpus"] else True, what="records to go with their processes")
 
 
 def test_crashing_clients_leave_nothing(daemon, place):  # noqa: F811
@@ -112,10 +112,10 @@ def test_crashing_clients_leave_nothing(daemon, place):  # noqa: F811
             os.waitpid(pid, 0)
         crowd.pids = []
         # Who is dead may be let in yet: both are of one moment.
-        gpu = wait_for(lambda: [g for g in [d.gpu()] if not g["clients"]], 10, "records to go with their processes")[0]
+        gpu = wait_for(lambda: [g for g in [d.gpu()] if not g["clients"]], what="records to go with their processes")[0]
         assert gpu["charged"] == 0
         before = before or descriptors(d.process.pid)
-        wait_for(lambda: descriptors(d.process.pid) <= before + 1, 10, "descriptors to be closed")
+        wait_for(lambda: descriptors(d.process.pid) <= before + 1, what="descriptors to be closed")
 
 
 # ---- five thousand connections ----
@@ -217,7 +217,7 @@ def test_processes_that_live_on_without_a_connection(daemon, place, tmp_path):  
                 try:
                     os.close(go_w)
                     with connect(place) as s:
-                        s.settimeout(10)
+                        s.settimeout(GENEROUS_S)
                         s.send(hostile.hello())
                         s.send(hostile.attach())
                         while True:
@@ -255,7 +255,7 @@ def test_what_is_dropped_is_dropped_with_a_sentence(daemon, place):  # noqa: F81
     for _ in range(200):
         packet = rng.choice((hostile.garbage, hostile.damaged, hostile.wrong_way))(rng)
         with connect(place) as s:
-            s.settimeout(5)
+            s.settimeout(GENEROUS_S)
             s.send(hostile.hello())
             s.send(hostile.attach())
             try:
@@ -319,18 +319,18 @@ def test_orders_on_the_clients_socket_are_no_orders(daemon, place, line):  # noq
 def test_messages_on_the_orders_socket_are_no_messages(daemon, place):  # noqa: F811
     d = daemon(*CARD)
     with connect(place, "control.sock", socket.SOCK_STREAM) as s:
-        s.settimeout(10)
+        s.settimeout(GENEROUS_S)
         s.sendall(hostile.hello() + hostile.attach() + b"\n")
         assert b"error" in s.recv(4096)
     with connect(place, "control.sock", socket.SOCK_STREAM) as s:
-        s.settimeout(10)
+        s.settimeout(GENEROUS_S)
         s.sendall(b"[" * 5000)
         try:
             assert s.recv(4096) == b"", "no order is that long"
         except ConnectionResetError:
             pass
     with connect(place, "control.sock", socket.SOCK_STREAM) as s:
-        s.settimeout(10)
+        s.settimeout(GENEROUS_S)
         s.sendall(b"[" * 4000 + b"\n")
         assert b"error" in s.recv(4096)
     assert d.status()["gpus"] == []

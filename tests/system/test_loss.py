@@ -121,7 +121,7 @@ def test_a_program_that_becomes_another_one_of_cuda_counts_once(shared):
     other = fill(shared, "2", mib=60)
     other.await_event("round")
     end(shared, p, other)
-    assert not shared.clients()
+    wait_for(lambda: not shared.clients(), 60, "the daemon to have seen their end")
 
 
 def test_a_stopped_client_does_not_stop_the_others(make_world):

@@ -315,7 +315,7 @@ def test_bursts_of_a_higher_priority_go_first_and_do_not_ping_pong(make_world):
     batch = fill(world, 48, 2, SUBLET_PRIORITY="-1")
     batch.await_event("round")
     undisturbed = 0
-    for _ in range(12):
+    for _ in range(40):
         orders = [interactive.order("touch")]
         before = world.clients()[interactive.pid]["handoffs"]
         orders += [interactive.order("touch") for _ in range(4)]

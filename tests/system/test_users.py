@@ -58,7 +58,7 @@ class Machine(world_module.World):
     def run_as(self, uid, argv, groups=(), **env):
         merged = {k: v for k, v in {**self.env, **env}.items() if v is not None}
         return subprocess.run([*as_user(uid, groups=groups), *argv], env=merged, stdin=subprocess.DEVNULL,
-                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=30)
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=world_module.GENEROUS_S)
 
 
 @pytest.fixture
@@ -352,7 +352,7 @@ ASK = """
 import json, socket, sys
 s = socket.socket(socket.AF_UNIX)
 s.connect(sys.argv[1])
-s.settimeout(10)
+s.settimeout(60)
 s.sendall(sys.argv[2].encode() + b"\\n")
 answer = b""
 while not answer.endswith(b"\\n"):
@@ -410,7 +410,7 @@ for number in range(6):
         break
     number = None
 s = hostile.connect({directory!r})
-s.settimeout(20)
+s.settimeout(60)
 s.send(hostile.hello(name="liar"))
 whole = 1 << 27
 what = {what!r}

@@ -20,7 +20,7 @@ BUILD = pathlib.Path(os.environ.get("SUBLET_BUILD", SOURCE / "build"))
 NO_GPU = 0xFFFF
 RUN, RUNNING, IDLE, POISONED, DETACHED = 1, 2, 4, 8, 16
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
-GENEROUS_S = 60  # what is awaited comes at once; a busy machine's processes stand still for seconds
+GENEROUS_S = 60  # as world.py's, which the relayed process does not load
 
 
 def load_messages(path=SOURCE / "src/wire/wire_messages.def"):

@@ -25,6 +25,7 @@ with open(os.path.join(BUILD, "subletd"), "rb") as _f:
     _daemon = _f.read()
 SANITIZER = "thread" if b"__tsan_init" in _daemon else "address" if b"__asan_init" in _daemon else None
 PATIENCE = 3 if SANITIZER else 1
+GENEROUS_S = 60  # what is awaited comes at once, but on a busy machine processes stand still for seconds
 # Why Python cannot use the simulated driver of this build; None: it can.
 NO_PYTHON = ("Python cannot load a driver that was built with the thread sanitizer; in another build they run"
              if SANITIZER == "thread" else None)
@@ -44,9 +45,10 @@ VOLATILE = ("pid", "ms", "at")
 
 
 def wait_for(condition, timeout, what, interval=0.02):
-    """The condition's first true value. Fails with `what` after `timeout` seconds (PATIENCE), and no less than 20 looks: the
-    whole machine may have stood still."""
-    end = time.monotonic() + timeout * PATIENCE
+    """The condition's first true value. Fails with `what` after `timeout` seconds (PATIENCE; GENEROUS_S at least), and no less
+    than 20 looks: the whole machine may have stood still."""
+    timeout = max(timeout, GENEROUS_S) * PATIENCE
+    end = time.monotonic() + timeout
     for looks in itertools.count(1):
         value = condition()
         if value:
@@ -139,8 +141,9 @@ class Program:
         return wait_for(look, timeout, f"{self.name} to say {kind}")[0]
 
     def wait(self, timeout=120):
+        timeout = max(timeout, GENEROUS_S) * PATIENCE
         try:
-            return self.process.wait(timeout * PATIENCE)
+            return self.process.wait(timeout)
         except subprocess.TimeoutExpired:
             raise AssertionError(f"did not end within {timeout} s\n" + self.report()) from None
 
@@ -250,7 +253,7 @@ class World:
         self.daemon = daemon
         return daemon
 
-    def sublet(self, *args, timeout=30, **env):
+    def sublet(self, *args, timeout=GENEROUS_S, **env):
         """The command line; returns the finished process."""
         merged = {k: v for k, v in {**self.env, **env}.items() if v is not None}
         return subprocess.run([os.path.join(BUILD, "sublet"), *args], env=merged, stdin=subprocess.DEVNULL,
@@ -259,9 +262,10 @@ class World:
     # ---- looking ----
 
     def status(self, *args):
-        done = self.sublet("status", "--json", *args)
-        if "did not answer within" in done.stderr:  # once: the whole machine may have stood still
+        for _ in range(3):
             done = self.sublet("status", "--json", *args)
+            if "did not answer within" not in done.stderr:  # the whole machine may have stood still
+                break
         assert done.returncode == 0, f"sublet status: {done.returncode}: {done.stderr}"
         return json.loads(done.stdout)
 
@@ -293,13 +297,14 @@ class World:
     def driver(self):
         """The simulated card's own counters."""
         done = subprocess.run([os.path.join(BUILD, "sim", "simcuda-stat"), "--json"], env=self.env,
-                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=20)
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=GENEROUS_S)
         assert done.returncode == 0, f"simcuda-stat: {done.returncode}: {done.stderr}"
         return json.loads(done.stdout)
 
     def slow_bus(self, what):
         """As simcuda-stat --slow: in|out|both:RATE:SECONDS[:PID]."""
-        subprocess.run([os.path.join(BUILD, "sim", "simcuda-stat"), "--slow", what], env=self.env, check=True, timeout=20)
+        subprocess.run([os.path.join(BUILD, "sim", "simcuda-stat"), "--slow", what], env=self.env, check=True,
+                       timeout=GENEROUS_S)
 
     def card(self):
         return self.driver()["devices"][0]
@@ -343,7 +348,7 @@ class World:
         # A supervisor and its worker have left their starter's process group, and one that is on its way makes others.
         wait_for(self._end_strays, 60, "what was started by what was started to end")
         subprocess.run([os.path.join(BUILD, "sim", "simcuda-stat"), "--remove", "--force"], env=self.env,
-                       stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=20, check=False)
+                       stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=GENEROUS_S, check=False)
         for path in glob.glob(f"/dev/shm/*{self.session}*"):
             os.unlink(path)
         wrong = self.wrong_sums()
