@@ -14,6 +14,7 @@
 #include "preload/agent.h"
 #include "preload/bound.h"
 #include "preload/core.h"
+#include "preload/interrupt.h"
 #include "preload/libc_compat.h"
 #include "preload/poison.h"
 #include "preload/profile.h"
@@ -25,6 +26,8 @@
 
 _Atomic uint32_t gate_bits = GATE_UNREADY;
 __thread struct gate_thread *gate_self __attribute__((tls_model("initial-exec")));
+
+struct gate_thread gate_interrupted;
 
 static struct gate_thread
         *_Atomic gate_threads; /* never shortened: records of ended threads are used again */
@@ -198,24 +201,34 @@ static bool gate_may_set_free(CUstream stream)
         return !quiet_capturing() && !quiet_stream_is_busy(stream);
 }
 
-/* Wait for the lease; not marked inside, core.lock not held. True: let through, marked inside: by a
- * drain that the work in flight keeps from its end, or because the context has failed, so that the
- * driver takes nothing and says so. */
-static bool gate_wait_for_lease(struct gate_thread *t, CUstream stream)
+/* Wait for the lease; not marked inside, core.lock not held. NULL: look again. t: let through,
+ * marked inside: by a drain that the work in flight keeps from its end, or because the context has
+ * failed, so that the driver takes nothing and says so. */
+static struct gate_thread *gate_wait_for_lease(struct gate_thread *t, CUstream stream, bool may_end)
 {
         struct core_wait w = {.what = "its turn on the GPU"};
+        struct interrupt_wait interrupted = {0};
         unsigned round = 0;
 
         if (poison_current()) {
                 gate_mark(t, true);
-                return true;
+                return t;
         }
+        if (may_end)
+                interrupt_begin(&interrupted);
         lock_acquire(&core.lock);
         gate_set_waiting(t, true);
         while (!core.running && !core_passive()) {
+                uint64_t timeout_ns = UINT64_MAX;
+
+                if (may_end && interrupt_ends(&interrupted, &timeout_ns)) {
+                        gate_set_waiting(t, false);
+                        lock_release(&core.lock);
+                        return &gate_interrupted;
+                }
                 if (!core.passing || round == core.pass_round ||
                     atomic_load(&gate_bits) & (GATE_UNBACKED | GATE_HELD)) {
-                        core_wait(&w, UINT64_MAX);
+                        core_wait(&w, timeout_ns);
                         continue;
                 }
                 round = core.pass_round;
@@ -226,14 +239,14 @@ static bool gate_wait_for_lease(struct gate_thread *t, CUstream stream)
                         gate_set_waiting(t, false);
                         core.passed = true; /* a stream that was quiet has work */
                         lock_release(&core.lock);
-                        return true;
+                        return t;
                 }
                 lock_acquire(&core.lock);
                 gate_mark(t, false);
         }
         gate_set_waiting(t, false);
         lock_release(&core.lock);
-        return false;
+        return NULL;
 }
 
 static void gate_wait_until_released(void)
@@ -246,8 +259,11 @@ static void gate_wait_until_released(void)
         lock_release(&core.lock);
 }
 
-struct gate_thread *gate_enter_slow(struct gate_thread *t, CUstream stream, uint64_t work)
+struct gate_thread *gate_enter_slow(struct gate_thread *t, CUstream stream, uint64_t work,
+                                    bool may_end)
 {
+        struct gate_thread *answer;
+
         if (core_passive()) {
                 if (t)
                         gate_mark(t, false);
@@ -291,8 +307,8 @@ struct gate_thread *gate_enter_slow(struct gate_thread *t, CUstream stream, uint
                                 (void)core_setup();
                         else if (!(bits & GATE_NO_LEASE))
                                 swap_back_new();
-                        else if (gate_wait_for_lease(t, stream))
-                                return t;
+                        else if ((answer = gate_wait_for_lease(t, stream, may_end)))
+                                return answer;
                         if (core_passive())
                                 return NULL;
                         gate_mark(t, true);

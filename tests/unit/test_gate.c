@@ -77,6 +77,20 @@ void swap_back_new(void)
         gate_open(GATE_UNBACKED);
 }
 
+static _Atomic bool interrupted;
+
+struct interrupt_wait;
+void interrupt_begin(struct interrupt_wait *w);
+void interrupt_begin(struct interrupt_wait *w)
+{
+}
+
+bool interrupt_ends(struct interrupt_wait *w, uint64_t *ret_timeout_ns);
+bool interrupt_ends(struct interrupt_wait *w, uint64_t *ret_timeout_ns)
+{
+        return atomic_load(&interrupted);
+}
+
 bool quiet_capturing(void);
 bool quiet_capturing(void)
 {
@@ -443,6 +457,47 @@ static void a_thread_that_ends_inside_is_inside_no_more(void **state)
         assert_ptr_equal(next, inside); /* it is used again */
 }
 
+static struct gate_thread *_Atomic passed_as;
+
+static void *enter_or_end(void *unused)
+{
+        struct gate_thread *t = gate_enter_or_end(NULL, 0);
+
+        if (t != &gate_interrupted)
+                gate_leave(t);
+        atomic_store(&passed_as, t);
+        return NULL;
+}
+
+static void an_interrupted_thread_has_not_passed_and_waits_no_more(void **state)
+{
+        pthread_t ends, stays;
+
+        core.running = false;
+        atomic_store(&through, false);
+        gate_shut(GATE_NO_LEASE);
+        assert_int_equal(pthread_create(&ends, NULL, enter_or_end, NULL), 0);
+        assert_int_equal(pthread_create(&stays, NULL, come_through, NULL), 0);
+        while (waiters() < 2)
+                (void)usleep(1000);
+        lock_acquire(&core.lock);
+        atomic_store(&interrupted, true);
+        bell_ring(&core.changed);
+        lock_release(&core.lock);
+        assert_int_equal(pthread_join(ends, NULL), 0);
+        assert_ptr_equal(atomic_load(&passed_as), &gate_interrupted);
+        assert_false(gate_anybody_inside());
+        assert_int_equal(waiters(), 1); /* whose call may not fail */
+        assert_false(atomic_load(&through));
+        atomic_store(&interrupted, false);
+        lock_acquire(&core.lock);
+        core.running = true;
+        gate_open(GATE_NO_LEASE);
+        bell_ring(&core.changed);
+        lock_release(&core.lock);
+        assert_int_equal(pthread_join(stays, NULL), 0);
+}
+
 static void an_idle_client_tells_once_and_goes_on(void **state)
 {
         told = 0;
@@ -477,6 +532,7 @@ int main(void)
                 cmocka_unit_test(a_signal_handler_may_jump_out_of_a_wait),
                 cmocka_unit_test(a_thread_that_submits_while_it_ends_shares_its_record_with_nobody),
                 cmocka_unit_test(a_thread_that_ends_inside_is_inside_no_more),
+                cmocka_unit_test(an_interrupted_thread_has_not_passed_and_waits_no_more),
                 cmocka_unit_test(an_idle_client_tells_once_and_goes_on),
                 cmocka_unit_test(a_bystander_passes_unmarked),
         };
