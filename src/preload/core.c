@@ -12,6 +12,7 @@
 #include "preload/agent.h"
 #include "preload/caches.h"
 #include "preload/gate.h"
+#include "preload/interrupt.h"
 #include "preload/managed.h"
 #include "preload/overflow.h"
 #include "preload/profile.h"
@@ -48,6 +49,7 @@ static int set_up(void)
                 gate_setup();
                 torture_setup();
                 caches_setup();
+                interrupt_setup();
                 profile_setup();
                 overflow_setup();
                 (void)pthread_atfork(NULL, NULL, core_forked);

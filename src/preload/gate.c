@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -13,6 +14,7 @@
 #include "preload/agent.h"
 #include "preload/bound.h"
 #include "preload/core.h"
+#include "preload/interrupt.h"
 #include "preload/libc_compat.h"
 #include "preload/poison.h"
 #include "preload/profile.h"
@@ -20,16 +22,19 @@
 #include "preload/swap.h"
 #include "preload/torture.h"
 
-#define PASS_NAP_NS NSEC_PER_MSEC /* the agent looks as often */
+#define PASS_NAP_NS    NSEC_PER_MSEC        /* the agent looks as often */
+#define GATE_STORES_NS (10 * NSEC_PER_MSEC) /* what a processor has stored is seen by then */
 
 _Atomic uint32_t gate_bits = GATE_UNREADY;
 __thread struct gate_thread *gate_self __attribute__((tls_model("initial-exec")));
+
+struct gate_thread gate_interrupted;
 
 static struct gate_thread
         *_Atomic gate_threads; /* never shortened: records of ended threads are used again */
 static pthread_key_t gate_key;
 static bool gate_key_made;
-static bool gate_membarrier;
+static _Atomic bool gate_membarrier;
 
 static int membarrier(int command)
 {
@@ -111,14 +116,28 @@ static struct gate_thread *gate_register(void)
         return t;
 }
 
+/* membarrier(2) worked and does not any more: the program has closed a sandbox behind it. Passing
+ * threads fence once they see the bit; the marks of those that loaded the bits before arrive soon,
+ * though nothing orders them (docs/architecture.md, "The gate without membarrier"). */
+static void gate_go_over_to_fences(void)
+{
+        const uint64_t until = clock_now_ns() + GATE_STORES_NS;
+
+        atomic_fetch_or(&gate_bits, GATE_FENCE);
+        for (uint64_t now; (now = clock_now_ns()) < until;)
+                (void)nanosleep(&(struct timespec){.tv_nsec = (long)(until - now)}, NULL);
+        /* Last: others that shut meanwhile wait for themselves. */
+        atomic_store(&gate_membarrier, false);
+}
+
 void gate_shut(enum gate_bits why)
 {
         atomic_fetch_or(&gate_bits, why);
         /* Every thread has now either seen the bit or marked itself inside where we will see it. */
-        if (gate_membarrier)
-                (void)membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED);
-        else
+        if (!atomic_load(&gate_membarrier))
                 atomic_thread_fence(memory_order_seq_cst);
+        else if (membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED) != 0)
+                gate_go_over_to_fences();
 }
 
 void gate_open(enum gate_bits why)
@@ -191,25 +210,35 @@ static bool gate_take_pass(struct gate_thread *t)
         return true;
 }
 
-/* Wait for the lease; not marked inside, core.lock not held. True: let through, marked inside: by a
- * drain that the work in flight keeps from its end, or because the context has failed, so that the
- * driver takes nothing and says so. */
-static bool gate_wait_for_lease(struct gate_thread *t, CUstream stream)
+/* Wait for the lease; not marked inside, core.lock not held. NULL: look again. t: let through,
+ * marked inside: by a drain that the work in flight keeps from its end, or because the context has
+ * failed, so that the driver takes nothing and says so. */
+static struct gate_thread *gate_wait_for_lease(struct gate_thread *t, CUstream stream, bool may_end)
 {
         struct core_wait w = {.what = "its turn on the GPU"};
+        struct interrupt_wait interrupted = {0};
         unsigned round = 0;
         bool any_stream;
 
         if (poison_current()) {
                 gate_mark(t, true);
-                return true;
+                return t;
         }
+        if (may_end)
+                interrupt_begin(&interrupted);
         lock_acquire(&core.lock);
         gate_set_waiting(t, true);
         while (!core.running && !core_passive()) {
+                uint64_t timeout_ns = UINT64_MAX;
+
+                if (may_end && interrupt_ends(&interrupted, &timeout_ns)) {
+                        gate_set_waiting(t, false);
+                        lock_release(&core.lock);
+                        return &gate_interrupted;
+                }
                 if (!core.passing || round == core.pass_round ||
                     atomic_load(&gate_bits) & (GATE_UNBACKED | GATE_HELD)) {
-                        core_wait(&w, UINT64_MAX);
+                        core_wait(&w, timeout_ns);
                         continue;
                 }
                 if (!agent_drain_is_stuck()) {
@@ -225,14 +254,14 @@ static bool gate_wait_for_lease(struct gate_thread *t, CUstream stream)
                         gate_set_waiting(t, false);
                         core.passed = true; /* a stream that was quiet has work */
                         lock_release(&core.lock);
-                        return true;
+                        return t;
                 }
                 lock_acquire(&core.lock);
                 gate_mark(t, false);
         }
         gate_set_waiting(t, false);
         lock_release(&core.lock);
-        return false;
+        return NULL;
 }
 
 static void gate_wait_until_released(void)
@@ -245,8 +274,11 @@ static void gate_wait_until_released(void)
         lock_release(&core.lock);
 }
 
-struct gate_thread *gate_enter_slow(struct gate_thread *t, CUstream stream, uint64_t work)
+struct gate_thread *gate_enter_slow(struct gate_thread *t, CUstream stream, uint64_t work,
+                                    bool may_end)
 {
+        struct gate_thread *answer;
+
         if (core_passive()) {
                 if (t)
                         gate_mark(t, false);
@@ -290,8 +322,8 @@ struct gate_thread *gate_enter_slow(struct gate_thread *t, CUstream stream, uint
                                 (void)core_setup();
                         else if (!(bits & GATE_NO_LEASE))
                                 swap_back_new();
-                        else if (gate_wait_for_lease(t, stream))
-                                return t;
+                        else if ((answer = gate_wait_for_lease(t, stream, may_end)))
+                                return answer;
                         if (core_passive())
                                 return NULL;
                         gate_mark(t, true);

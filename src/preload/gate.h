@@ -42,7 +42,11 @@ struct gate_thread {
 extern _Atomic uint32_t gate_bits;
 extern __thread struct gate_thread *gate_self __attribute__((tls_model("initial-exec")));
 
-struct gate_thread *gate_enter_slow(struct gate_thread *t, CUstream stream, uint64_t work);
+/* What gate_enter_or_end() answers to a call that is to fail. */
+extern struct gate_thread gate_interrupted;
+
+struct gate_thread *gate_enter_slow(struct gate_thread *t, CUstream stream, uint64_t work,
+                                    bool may_end);
 
 /* Streams without a handle of their own; who drains has no other way to know that they are used. */
 static inline void gate_note_default(struct gate_thread *t, CUstream stream)
@@ -63,8 +67,7 @@ static inline uint64_t gate_work(uint64_t what, uint64_t size)
         return what << 6 | (size ? 63u - (unsigned)__builtin_clzll(size) : 0);
 }
 
-/* work: as gate_work() names it. */
-static inline struct gate_thread *gate_enter(CUstream stream, uint64_t work)
+static inline struct gate_thread *gate_pass(CUstream stream, uint64_t work, bool may_end)
 {
         struct gate_thread *t = gate_self;
 
@@ -78,7 +81,20 @@ static inline struct gate_thread *gate_enter(CUstream stream, uint64_t work)
                     depth > 0)
                         return t;
         }
-        return gate_enter_slow(t, stream, work);
+        return gate_enter_slow(t, stream, work, may_end);
+}
+
+/* work: as gate_work() names it. */
+static inline struct gate_thread *gate_enter(CUstream stream, uint64_t work)
+{
+        return gate_pass(stream, work, false);
+}
+
+/* The same; &gate_interrupted: the thread was interrupted while it waited for its turn
+ * (interrupt.h), and nothing is marked. For calls whose callers expect that they may fail. */
+static inline struct gate_thread *gate_enter_or_end(CUstream stream, uint64_t work)
+{
+        return gate_pass(stream, work, true);
 }
 
 static inline void gate_leave(struct gate_thread *t)

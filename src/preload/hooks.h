@@ -48,15 +48,20 @@ bool hooks_more_room(uint64_t *room);
                 while (unlikely(result_ == CUDA_ERROR_OUT_OF_MEMORY) && hooks_more_room(&room_)); \
                 result_;                                                                          \
         })
-/* The result of a call through the gate (gate.h). */
-#define HOOKS_GATED(stream, work, call)                                   \
-        ({                                                                \
-                struct gate_thread *pass_ = gate_enter((stream), (work)); \
-                CUresult of_call_ = (call);                               \
-                                                                          \
-                gate_leave(pass_);                                        \
-                of_call_;                                                 \
+/* The result of a call in which the thread has passed the gate. */
+#define HOOKS_PASSED(pass, call)                                 \
+        ({                                                       \
+                struct gate_thread *pass_ = (pass);              \
+                CUresult of_call_ = CUDA_ERROR_OPERATING_SYSTEM; \
+                                                                 \
+                if (likely(pass_ != &gate_interrupted)) {        \
+                        of_call_ = (call);                       \
+                        gate_leave(pass_);                       \
+                }                                                \
+                of_call_;                                        \
         })
+/* The result of a call through the gate (gate.h), which may end there (interrupt.h). */
+#define HOOKS_GATED(stream, work, call) HOOKS_PASSED(gate_enter_or_end((stream), (work)), call)
 /* Both. Making room may take long and may need this very thread's work drained, so it happens
  * outside the gate. */
 #define HOOKS_SUBMIT(stream, work, call) HOOKS_RETRY(HOOKS_GATED(stream, work, call))

@@ -13,7 +13,10 @@
 #include "preload/quiet.h"
 
 /* The driver's own allocations take about as long as each other. */
-#define PASS_ON(stream, call) HOOKS_SUBMIT(stream, gate_work(DOOR_cuMemAllocAsync, 0), call)
+#define WORK                  gate_work(DOOR_cuMemAllocAsync, 0)
+#define PASS_ON(stream, call) HOOKS_SUBMIT(stream, WORK, call)
+/* Destructors free, and cannot do anything about it where that fails. */
+#define PASS_FREE(stream, call) HOOKS_RETRY(HOOKS_PASSED(gate_enter((stream), WORK), call))
 
 /* The stream as pools know it. False: there is no such stream, or no context. */
 static bool name_stream(CUstream stream, struct pool_stream *ret)
@@ -142,7 +145,7 @@ static CUresult release(CUdeviceptr dptr, CUstream stream)
                                                                                                   \
                 return r != CUDA_ERROR_NOT_SUPPORTED                                              \
                                ? r                                                                \
-                               : PASS_ON(stream, real.cuMemFreeAsync##suffix(dptr, hStream));     \
+                               : PASS_FREE(stream, real.cuMemFreeAsync##suffix(dptr, hStream));   \
         }
 
 HOOK_POOL(, CU_STREAM_LEGACY)

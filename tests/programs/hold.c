@@ -5,7 +5,10 @@
  *   info       what the driver says is free         wait FILE  until the file exists
  *   look N     check the first N blocks alone        array MIB an array of so much; 0: none any
  * more spin MS    one long kernel                       exit      check and leave (so does the end
- * of stdin)                                       become COMMAND  exec, without an answer */
+ * of stdin)                                       become COMMAND  exec, without an answer
+ *
+ * --how handles: says when SIGINT comes, and goes on. */
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -37,6 +40,13 @@ static void become(const char *command)
         program_fail(PROGRAM_EXIT_SETUP, "cannot execute %s", command);
 }
 
+static void handle(int number)
+{
+        static const char text[] = "{\"event\":\"handled\"}\n";
+
+        (void)!write(STDOUT_FILENO, text, sizeof(text) - 1);
+}
+
 int main(int argc, char **argv)
 {
         struct blocks b;
@@ -44,6 +54,8 @@ int main(int argc, char **argv)
         char line[512];
 
         program_begin(argc, argv, &(struct options){.bytes = 48 * MIB, .block = 4 * MIB}, false);
+        if (options.how && !strcmp(options.how, "handles"))
+                (void)sigaction(SIGINT, &(const struct sigaction){.sa_handler = handle}, NULL);
         blocks_allocate(&b, options.bytes, options.block, 0);
         blocks_fill(&b, 0);
         program_say("filled", "\"at\":%llu", (unsigned long long)program_now_ns());

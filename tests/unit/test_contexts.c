@@ -115,7 +115,9 @@ uint64_t fixed_forget_context(CUcontext owner)
         return arrays;
 }
 
-struct gate_thread *gate_enter_slow(struct gate_thread *t, CUstream stream, uint64_t work)
+struct gate_thread gate_interrupted;
+struct gate_thread *gate_enter_slow(struct gate_thread *t, CUstream stream, uint64_t work,
+                                    bool may_end)
 {
         return NULL;
 }

@@ -82,6 +82,20 @@ void swap_back_new(void)
         gate_open(GATE_UNBACKED);
 }
 
+static _Atomic bool interrupted;
+
+struct interrupt_wait;
+void interrupt_begin(struct interrupt_wait *w);
+void interrupt_begin(struct interrupt_wait *w)
+{
+}
+
+bool interrupt_ends(struct interrupt_wait *w, uint64_t *ret_timeout_ns);
+bool interrupt_ends(struct interrupt_wait *w, uint64_t *ret_timeout_ns)
+{
+        return atomic_load(&interrupted);
+}
+
 bool quiet_capturing(void);
 bool quiet_capturing(void)
 {
@@ -178,7 +192,7 @@ static void shut_and_open(bool until_waited)
         lock_release(&core.lock);
 }
 
-static void hammer(void)
+static void hammer(unsigned rounds)
 {
         pthread_t threads[THREADS];
         unsigned before = atomic_load(&passes);
@@ -186,8 +200,8 @@ static void hammer(void)
         atomic_store(&stop, false);
         for (unsigned i = 0; i < THREADS; i++)
                 assert_int_equal(pthread_create(&threads[i], NULL, passer, NULL), 0);
-        for (unsigned i = 0; i < ROUNDS; i++)
-                shut_and_open(i + 1 == ROUNDS);
+        for (unsigned i = 0; i < rounds; i++)
+                shut_and_open(i + 1 == rounds);
         atomic_store(&stop, true);
         for (unsigned i = 0; i < THREADS; i++)
                 pthread_join(threads[i], NULL);
@@ -198,7 +212,7 @@ static void hammer(void)
 
 static void nobody_is_inside_once_the_gate_is_shut(void **state)
 {
-        hammer();
+        hammer(ROUNDS);
         assert_true(atomic_load(&waits) > 0);
 }
 
@@ -231,12 +245,36 @@ static void it_also_holds_where_membarrier_is_refused(void **state)
                 if (!(atomic_load(&gate_bits) & GATE_FENCE))
                         _exit(3);
                 atomic_store(&violations, 0);
-                hammer();
+                hammer(ROUNDS);
                 _exit(atomic_load(&violations) ? 1 : 0);
         }
         assert_int_equal(waitpid(child, &status, 0), child);
         if (WIFEXITED(status) && WEXITSTATUS(status) == 77)
                 skip(); /* no seccomp: emulated */
+        assert_int_equal(status, 0);
+}
+
+/* A program sandboxes itself once it is set up. Threads that pass at full speed know nothing of it.
+ */
+static void it_also_holds_where_membarrier_is_refused_later(void **state)
+{
+        int status;
+        pid_t child = fork();
+
+        assert_true(child >= 0);
+        if (child == 0) {
+                gate_setup();
+                if (refuse_membarrier() < 0 || atomic_load(&gate_bits) & GATE_FENCE)
+                        _exit(77);
+                atomic_store(&violations, 0);
+                hammer(ROUNDS / 4);
+                if (!(atomic_load(&gate_bits) & GATE_FENCE))
+                        _exit(3);
+                _exit(atomic_load(&violations) ? 1 : 0);
+        }
+        assert_int_equal(waitpid(child, &status, 0), child);
+        if (WIFEXITED(status) && WEXITSTATUS(status) == 77)
+                skip(); /* no seccomp, or no membarrier to begin with */
         assert_int_equal(status, 0);
 }
 
@@ -424,6 +462,47 @@ static void a_thread_that_ends_inside_is_inside_no_more(void **state)
         assert_ptr_equal(next, inside); /* it is used again */
 }
 
+static struct gate_thread *_Atomic passed_as;
+
+static void *enter_or_end(void *unused)
+{
+        struct gate_thread *t = gate_enter_or_end(NULL, 0);
+
+        if (t != &gate_interrupted)
+                gate_leave(t);
+        atomic_store(&passed_as, t);
+        return NULL;
+}
+
+static void an_interrupted_thread_has_not_passed_and_waits_no_more(void **state)
+{
+        pthread_t ends, stays;
+
+        core.running = false;
+        atomic_store(&through, false);
+        gate_shut(GATE_NO_LEASE);
+        assert_int_equal(pthread_create(&ends, NULL, enter_or_end, NULL), 0);
+        assert_int_equal(pthread_create(&stays, NULL, come_through, NULL), 0);
+        while (waiters() < 2)
+                (void)usleep(1000);
+        lock_acquire(&core.lock);
+        atomic_store(&interrupted, true);
+        bell_ring(&core.changed);
+        lock_release(&core.lock);
+        assert_int_equal(pthread_join(ends, NULL), 0);
+        assert_ptr_equal(atomic_load(&passed_as), &gate_interrupted);
+        assert_false(gate_anybody_inside());
+        assert_int_equal(waiters(), 1); /* whose call may not fail */
+        assert_false(atomic_load(&through));
+        atomic_store(&interrupted, false);
+        lock_acquire(&core.lock);
+        core.running = true;
+        gate_open(GATE_NO_LEASE);
+        bell_ring(&core.changed);
+        lock_release(&core.lock);
+        assert_int_equal(pthread_join(stays, NULL), 0);
+}
+
 static void an_idle_client_tells_once_and_goes_on(void **state)
 {
         told = 0;
@@ -452,11 +531,13 @@ int main(void)
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(nobody_is_inside_once_the_gate_is_shut),
                 cmocka_unit_test(it_also_holds_where_membarrier_is_refused),
+                cmocka_unit_test(it_also_holds_where_membarrier_is_refused_later),
                 cmocka_unit_test(a_thread_inside_passes_again_while_the_gate_is_shut),
                 cmocka_unit_test(nobody_is_let_through_while_memory_is_held),
                 cmocka_unit_test(a_signal_handler_may_jump_out_of_a_wait),
                 cmocka_unit_test(a_thread_that_submits_while_it_ends_shares_its_record_with_nobody),
                 cmocka_unit_test(a_thread_that_ends_inside_is_inside_no_more),
+                cmocka_unit_test(an_interrupted_thread_has_not_passed_and_waits_no_more),
                 cmocka_unit_test(an_idle_client_tells_once_and_goes_on),
                 cmocka_unit_test(a_bystander_passes_unmarked),
         };

@@ -102,7 +102,9 @@ bool gate_anybody_inside(void)
         return false;
 }
 
-struct gate_thread *gate_enter_slow(struct gate_thread *t, CUstream stream, uint64_t work)
+struct gate_thread gate_interrupted;
+struct gate_thread *gate_enter_slow(struct gate_thread *t, CUstream stream, uint64_t work,
+                                    bool may_end)
 {
         assert_true(++gates < 100);
         return NULL;

@@ -46,7 +46,9 @@ void agent_figures(struct gpu *g)
 {
 }
 
-struct gate_thread *gate_enter_slow(struct gate_thread *t, CUstream stream, uint64_t work)
+struct gate_thread gate_interrupted;
+struct gate_thread *gate_enter_slow(struct gate_thread *t, CUstream stream, uint64_t work,
+                                    bool may_end)
 {
         return NULL;
 }

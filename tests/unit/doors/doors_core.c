@@ -12,7 +12,9 @@ __thread struct gate_thread *gate_self;
 
 struct doors_core doors_core;
 
-struct gate_thread *gate_enter_slow(struct gate_thread *t, CUstream stream, uint64_t work)
+struct gate_thread gate_interrupted;
+struct gate_thread *gate_enter_slow(struct gate_thread *t, CUstream stream, uint64_t work,
+                                    bool may_end)
 {
         static __thread struct gate_thread mine;
 

@@ -1,0 +1,228 @@
+/* interrupt.c: owns the note that SIGINT came, and the question whether Python would act on it.
+ * Must never keep a signal from the handler that it is for, nor take the interpreter's lock unless
+ * one came. */
+#include "preload/interrupt.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <link.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/macros.h"
+#include "preload/core.h"
+#include "preload/libc_compat.h"
+
+#define RETURN_NS (250 * NSEC_PER_MSEC) /* the main thread comes back sooner if it can */
+
+typedef void (*signal_handler)(int);
+
+/* The part of Python's stable interface that this needs. Objects are never looked into. */
+#define PYTHON(P)                                                 \
+        P(int, Py_IsInitialized, (void))                          \
+        P(int, PyGILState_Ensure, (void))                         \
+        P(void, PyGILState_Release, (int))                        \
+        P(void *, PyErr_Occurred, (void))                         \
+        P(void, PyErr_Clear, (void))                              \
+        P(void *, PyImport_GetModuleDict, (void))                 \
+        P(void *, PyDict_GetItemString, (void *, const char *))   \
+        P(void *, PyObject_GetAttrString, (void *, const char *)) \
+        P(void *, PyObject_CallFunctionObjArgs, (void *, ...))    \
+        P(void *, PyLong_FromLong, (long))                        \
+        P(void, Py_DecRef, (void *))                              \
+        P(int, Py_AddPendingCall, (int (*)(void *), void *))
+
+#define P(result, name, parameters) result(*name) parameters;
+static struct {
+        PYTHON(P)
+} python;
+#undef P
+
+/* Where Python's code is; empty: there is no Python, and nothing here does anything. */
+static uintptr_t python_begin, python_end;
+
+static _Atomic(signal_handler) pythons_handler; /* whom ours calls */
+static _Atomic uint32_t interrupts, returns;
+
+/* ---- the note ---- */
+
+static void noted(int number)
+{
+        signal_handler next = atomic_load(&pythons_handler);
+        int saved = errno;
+
+        next(number); /* first: whoever hears of it finds that Python knows */
+        atomic_fetch_add(&interrupts, 1);
+        bell_ring(&core.changed);
+        errno = saved;
+}
+
+static bool is_pythons(const struct sigaction *a)
+{
+        uintptr_t at = (uintptr_t)a->sa_handler;
+
+        return !(a->sa_flags & SA_SIGINFO) && at >= python_begin && at < python_end;
+}
+
+/* Between Python's handler and its signal, as Python's own `signal` does not see. It sets its
+ * handler anew whenever the program asks it to, so each wait looks. */
+static void listen_for_signals(void)
+{
+        struct sigaction now, ours, before;
+
+        if (sigaction(SIGINT, NULL, &now) < 0 || !is_pythons(&now))
+                return;
+        atomic_store(&pythons_handler, now.sa_handler);
+        ours = now;
+        ours.sa_handler = noted;
+        /* Another thread may have set one meanwhile. */
+        if (sigaction(SIGINT, &ours, &before) == 0 && before.sa_handler != now.sa_handler)
+                (void)sigaction(SIGINT, &before, NULL);
+}
+
+/* ---- Python; core.lock is not held ---- */
+
+/* The program itself, or libpython: where this function of it is. */
+static int find_python(struct dl_phdr_info *info, size_t size, void *unused)
+{
+        uintptr_t at = (uintptr_t)python.Py_IsInitialized;
+
+        for (size_t i = 0; i < info->dlpi_phnum; i++) {
+                const ElfW(Phdr) *p = &info->dlpi_phdr[i];
+                uintptr_t begin = info->dlpi_addr + p->p_vaddr;
+
+                if (p->p_type == PT_LOAD && at >= begin && at < begin + p->p_memsz) {
+                        python_begin = begin;
+                        python_end = begin + p->p_memsz;
+                        return 1;
+                }
+        }
+        return 0;
+}
+
+void interrupt_setup(void)
+{
+        bool all = true;
+
+#define P(result, name, parameters)                                                       \
+        python.name = (result(*) parameters)(uintptr_t)compat_dlsym(RTLD_DEFAULT, #name); \
+        all = all && python.name;
+        PYTHON(P)
+#undef P
+        if (all)
+                (void)dl_iterate_phdr(find_python, NULL);
+}
+
+/* Would the interpreter raise KeyboardInterrupt for a signal that has been noted? */
+static bool would_raise(void)
+{
+        bool would = false;
+        int state;
+
+        if (!python.Py_IsInitialized()) /* or not any more */
+                return false;
+        state = python.PyGILState_Ensure();
+        if (!python.PyErr_Occurred()) {
+                void *module = python.PyDict_GetItemString(python.PyImport_GetModuleDict(),
+                                                           "_signal"); /* borrowed */
+                void *get = module ? python.PyObject_GetAttrString(module, "getsignal") : NULL;
+                void *raises = module ? python.PyObject_GetAttrString(module, "default_int_handler")
+                                      : NULL;
+                void *number = python.PyLong_FromLong(SIGINT);
+                void *set = get && number
+                                    ? python.PyObject_CallFunctionObjArgs(get, number, (void *)NULL)
+                                    : NULL;
+
+                would = set && set == raises;
+                python.Py_DecRef(set);
+                python.Py_DecRef(number);
+                python.Py_DecRef(raises);
+                python.Py_DecRef(get);
+                python.PyErr_Clear();
+        }
+        python.PyGILState_Release(state);
+        return would;
+}
+
+/* Called by the interpreter in the main thread, which acts on signals there, too. */
+static int main_returns(void *unused)
+{
+        atomic_fetch_add(&returns, 1);
+        bell_ring(&core.changed);
+        return 0;
+}
+
+/* In a call, and not computing. No open() or read(): a cancelled thread would end there. */
+static bool main_thread_sleeps(void)
+{
+        char path[48], text[512], *end;
+        long fd, n = -1;
+
+        (void)snprintf(path, sizeof(path), "/proc/self/task/%d/stat", (int)getpid());
+        fd = syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC);
+        if (fd >= 0) {
+                n = syscall(SYS_read, fd, text, sizeof(text) - 1);
+                (void)syscall(SYS_close, fd);
+        }
+        text[MAX(n, 0L)] = '\0';
+        end = strrchr(text, ')'); /* the name may have some, too */
+        return end && strncmp(end, ") S", 3) == 0;
+}
+
+/* The calling thread is another one. */
+static bool main_thread_is_stuck(struct interrupt_wait *w, uint64_t *ret_timeout_ns)
+{
+        uint64_t now = clock_now_ns();
+
+        if (!w->look_ns) {
+                w->returns = atomic_load(&returns);
+                w->look_ns = now + RETURN_NS;
+                if (python.Py_AddPendingCall(main_returns, NULL) != 0)
+                        w->returns--; /* there is no knowing: as if it had returned */
+        }
+        if (atomic_load(&returns) != w->returns) {
+                w->look_ns = 0;
+                w->seen = atomic_load(&interrupts);
+                return false;
+        }
+        if (now >= w->look_ns) {
+                if (main_thread_sleeps())
+                        return true;
+                w->look_ns = now + RETURN_NS;
+        }
+        *ret_timeout_ns = w->look_ns - now;
+        return false;
+}
+
+/* ---- who waits ---- */
+
+void interrupt_begin(struct interrupt_wait *w)
+{
+        if (likely(python_begin == python_end))
+                return;
+        w->seen = atomic_load(&interrupts);
+        listen_for_signals();
+}
+
+bool interrupt_ends(struct interrupt_wait *w, uint64_t *ret_timeout_ns)
+{
+        uint32_t now = atomic_load(&interrupts);
+        bool ends = false;
+
+        *ret_timeout_ns = UINT64_MAX;
+        if (likely(now == w->seen))
+                return false;
+        lock_release(&core.lock);
+        if ((pid_t)syscall(SYS_gettid) == getpid() || main_thread_is_stuck(w, ret_timeout_ns)) {
+                w->seen = now;
+                w->look_ns = 0;
+                ends = would_raise();
+        }
+        lock_acquire(&core.lock);
+        return ends;
+}

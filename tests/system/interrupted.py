@@ -1,0 +1,125 @@
+"""A Python program that is interrupted (SIGINT), run under sublet. It submits until END-FILE exists, says each
+KeyboardInterrupt and each call that failed, goes on, and checks its memory at the end.
+
+    interrupted.py HOW MIB GO-FILE END-FILE
+
+HOW: released  waits with the interpreter lock released      kept      waits with it
+     worker    another thread submits; the main thread waits for it in a call that no signal ends
+     aside     another thread submits; the main thread sleeps in the interpreter
+     handler   has a handler of its own"""
+
+import ctypes
+import json
+import os
+import signal
+import sys
+import threading
+import time
+
+MIB = 1 << 20
+BLOCK = 4 * MIB
+OPERATING_SYSTEM = 304
+cuda = ctypes.CDLL("libcuda.so.1")
+gil = ctypes.PyDLL("libcuda.so.1")  # keeps the interpreter lock during a call
+libc = ctypes.CDLL(None)
+
+
+def check(status):
+    if status:
+        sys.exit(f"CUDA error {status}")
+
+
+def say(event, **fields):
+    os.write(1, (json.dumps({"event": event, **fields}) + "\n").encode())
+
+
+class Program:
+    def __init__(self, how, mib, go, end):
+        self.how, self.go, self.end = how, go, end
+        self.blocks, self.values, self.rounds = [], [], 0
+        check(cuda.cuInit(0))
+        self.context = ctypes.c_void_p()
+        check(cuda.cuDevicePrimaryCtxRetain(ctypes.byref(self.context), 0))
+        check(cuda.cuCtxSetCurrent(self.context))
+        for i in range(mib * MIB // BLOCK):
+            p = ctypes.c_uint64()
+            check(cuda.cuMemAlloc_v2(ctypes.byref(p), ctypes.c_size_t(BLOCK)))
+            check(cuda.cuMemsetD8_v2(p, 1 + i, ctypes.c_size_t(BLOCK)))
+            self.blocks.append(p)
+            self.values.append(1 + i)
+
+    def submit(self, library=cuda):
+        """Fill the next block with the next value, which is noted only if the call has taken it."""
+        i, value = self.rounds % len(self.blocks), self.rounds % 250
+        status = library.cuMemsetD8_v2(self.blocks[i], value, ctypes.c_size_t(BLOCK))
+        if status == 0:
+            self.values[i] = value
+            self.rounds += 1
+        elif status != OPERATING_SYSTEM:
+            check(status)
+        return status
+
+    def ended(self):
+        return os.path.exists(self.end)
+
+    def alone(self):
+        library = gil if self.how == "kept" else cuda
+        while not self.ended():
+            status = self.submit(library)
+            if status:
+                say("failed", status=status)
+            time.sleep(0.002)
+
+    def with_worker(self):
+        """Where the worker submits the main thread waits for a mutex, as C++ waits for its threads."""
+        mutex = ctypes.create_string_buffer(128)  # a pthread_mutex_t
+        libc.pthread_mutex_lock(mutex)
+
+        def work():
+            check(cuda.cuCtxSetCurrent(self.context))
+            while not self.ended():
+                status = self.submit()
+                if status:
+                    say("failed", status=status)
+                    break
+            libc.pthread_mutex_unlock(mutex)
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        if self.how == "worker":
+            libc.pthread_mutex_lock(mutex)
+        while thread.is_alive():
+            time.sleep(0.01)
+
+    def run(self):
+        self.alone() if self.how not in ("worker", "aside") else self.with_worker()
+
+    def verify(self):
+        back = ctypes.create_string_buffer(BLOCK)
+        for i, p in enumerate(self.blocks):
+            check(cuda.cuMemcpyDtoH_v2(back, p, ctypes.c_size_t(BLOCK)))
+            if back.raw != bytes([self.values[i]]) * BLOCK:
+                sys.exit(f"block {i} is not what it was")
+
+
+def main():
+    how, mib, go, end = sys.argv[1], int(sys.argv[2]), sys.argv[3], sys.argv[4]
+    if how == "handler":
+        signal.signal(signal.SIGINT, lambda *_: say("handled"))
+    program = Program(how, mib, go, end)
+    say("filled", pid=os.getpid())
+    while not os.path.exists(go):
+        time.sleep(0.01)
+    interrupts = 0
+    while not program.ended():
+        try:
+            program.run()
+        except KeyboardInterrupt:
+            interrupts += 1
+            say("interrupted")
+    program.verify()
+    say("end", interrupts=interrupts, rounds=program.rounds)
+
+
+if __name__ == "__main__":
+    main()
