@@ -10,6 +10,7 @@
 #include "preload/parcels.h"
 #include "preload/real.h"
 #include "preload/slab.h"
+#include "preload/spaces.h"
 
 void heap_init(struct heap *h, uint64_t gpu_bytes)
 {
@@ -91,6 +92,7 @@ static int heap_reserve(struct heap *h, uint64_t at_least)
                 free(b);
                 return -ENOMEM;
         }
+        spaces_add(&h->spaces, b);
         return 0;
 }
 
@@ -98,9 +100,14 @@ static int heap_reserve(struct heap *h, uint64_t at_least)
  * back to the driver as it came, so it is not cut. */
 static size_t heap_fit(const struct heap *h, uint64_t bytes)
 {
+        const struct block *b;
+
+        if (!h->managed) {
+                b = spaces_fit(h->spaces, bytes);
+                return b ? heap_locate(h, b->address) : h->count;
+        }
         for (size_t i = 0; i < h->count; i++)
-                if (h->blocks[i]->kind == BLOCK_FREE &&
-                    (h->managed ? h->blocks[i]->bytes == bytes : h->blocks[i]->bytes >= bytes))
+                if (h->blocks[i]->kind == BLOCK_FREE && h->blocks[i]->bytes == bytes)
                         return i;
         return h->count;
 }
@@ -150,6 +157,12 @@ void heap_settle(struct heap *h, struct extent *e)
         e->counted = false;
 }
 
+static void space_taken(struct heap *h, struct block *b)
+{
+        if (!b->managed)
+                spaces_remove(&h->spaces, b);
+}
+
 /* Cut a block of so many bytes out of the free space. NULL: no memory. */
 static struct block *heap_carve(struct heap *h, enum block_kind kind, uint64_t bytes,
                                 uint64_t extent_bytes, CUcontext owner)
@@ -181,13 +194,16 @@ static struct block *heap_carve(struct heap *h, enum block_kind kind, uint64_t b
                         goto free_extents;
         }
         if (space->bytes == bytes) {
+                space_taken(h, space);
                 h->blocks[at] = b;
                 free(space);
         } else {
                 if (heap_insert(h, at, b) < 0)
                         goto free_extents;
+                space_taken(h, space);
                 space->address += bytes;
                 space->bytes -= bytes;
+                spaces_add(&h->spaces, space);
         }
         block_count(h, b);
         return b;
@@ -698,7 +714,10 @@ static void heap_join_with_next(struct heap *h, size_t at)
         if (b->kind != BLOCK_FREE || next->kind != BLOCK_FREE || b->managed || next->managed ||
             b->address + b->bytes != next->address)
                 return;
+        spaces_remove(&h->spaces, b);
+        spaces_remove(&h->spaces, next);
         b->bytes += next->bytes;
+        spaces_add(&h->spaces, b);
         heap_remove(h, at + 1);
         free(next);
 }
@@ -733,6 +752,8 @@ void heap_bury(struct heap *h, struct block *dead)
                                .bytes = dead->bytes,
                                .kind = BLOCK_FREE,
                                .managed = dead->managed};
+        if (!dead->managed)
+                spaces_add(&h->spaces, dead);
         heap_join_with_next(h, at);
         if (at > 0)
                 heap_join_with_next(h, at - 1);

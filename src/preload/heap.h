@@ -102,14 +102,16 @@ struct block {
         CUcontext owner;
         uint64_t id; /* CU_POINTER_ATTRIBUTE_BUFFER_ID */
         struct slab *slab;
-        struct block *next_slab; /* of heap.slabs */
-        struct chunk *chunk;     /* POOL */
-        struct handle *handle;   /* HANDLE; NULL: the program has given it up */
-        size_t index;            /* HANDLE: in heap.handles */
-        uint16_t *users;         /* SLAB, POOL: allocations in each HEAP_GRANULARITY bytes */
-        struct block *next_late; /* freed during a capture: the next one of gpu.late */
-        uint64_t extent_bytes;   /* of each but the last */
-        unsigned extent_count;   /* POOL: that were ever used */
+        struct block *next_slab;      /* of heap.slabs */
+        struct block *lower, *higher; /* FREE: in heap.spaces ... */
+        uint64_t largest;             /* ... the most bytes of this one and those below it */
+        struct chunk *chunk;          /* POOL */
+        struct handle *handle;        /* HANDLE; NULL: the program has given it up */
+        size_t index;                 /* HANDLE: in heap.handles */
+        uint16_t *users;              /* SLAB, POOL: allocations in each HEAP_GRANULARITY bytes */
+        struct block *next_late;      /* freed during a capture: the next one of gpu.late */
+        uint64_t extent_bytes;        /* of each but the last */
+        unsigned extent_count;        /* POOL: that were ever used */
         struct extent *extents;
 };
 
@@ -126,6 +128,7 @@ struct holes {
 struct heap {
         struct block **blocks; /* by address, without gaps inside a reservation */
         size_t count, room;
+        struct block *spaces;   /* those of them that are FREE and not managed (spaces.h) */
         struct block **handles; /* the blocks without an address, in no order */
         size_t handle_count, handle_room;
         uint64_t buried;        /* blocks in all: who remembers extents sees that some are gone */

@@ -80,19 +80,23 @@ static ON_OWN_STACK int starter_child(void *userdata)
         _exit(clone(starter_grandchild, s->stack, CLONE_VM | CLONE_VFORK, s) < 0 ? 1 : 0);
 }
 
-/* The daemon must not be preloaded with us: it is no CUDA program, and should outlive what we are
- * in. */
-static char **environment_without_us(void)
+char **link_environment(void)
 {
+        char *volatile const *all = environ; /* setenv() in another thread may replace it, */
         size_t n = 0, kept = 0;
         char **copy;
 
-        while (environ[n])
+        while (all && all[n])
                 n++;
         copy = calloc(n + 1, sizeof(*copy));
-        for (size_t i = 0; copy && i < n; i++)
-                if (strncmp(environ[i], "LD_PRELOAD=", 11) != 0)
-                        copy[kept++] = environ[i];
+        for (size_t i = 0; copy && i < n; i++) {
+                char *one = all[i];
+
+                if (!one)
+                        break; /* and unsetenv() shorten it */
+                if (strncmp(one, "LD_PRELOAD=", 11) != 0)
+                        copy[kept++] = one;
+        }
         return copy;
 }
 
@@ -111,7 +115,7 @@ static int start_private(const char *dir, bool silent)
 
         if (!path || access(path, X_OK) < 0)
                 return -ENOENT;
-        envp = environment_without_us();
+        envp = link_environment();
         stacks = malloc((size_t)2 * STARTER_STACK);
         if (!envp || !stacks)
                 return -ENOMEM;

@@ -20,3 +20,7 @@ int link_send(int fd, const struct wire_message *m, const int *fds, unsigned n_f
  * the caller to close; 0: none waiting; -EPIPE: closed; -EBADMSG, -EINVAL: not our protocol. */
 int link_receive(int fd, enum wire_direction direction, struct wire_message *ret,
                  struct passed *ret_came);
+
+/* For a daemon that is started: all but what preloads us, which is no CUDA program's and may
+ * outlive the program. The caller frees the array. NULL: no memory. */
+char **link_environment(void);

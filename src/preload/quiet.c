@@ -19,6 +19,7 @@ struct stream {
         CUcontext context;
         CUevent event; /* ours; NULL: not needed yet */
         bool pending;  /* the event is waited for */
+        bool wanted;   /* it is to be recorded */
         bool asked;    /* had work when the still wait began, or last time it was asked */
 };
 
@@ -46,6 +47,15 @@ static struct {
         uint64_t generation;
         bool made;
 } marks;
+
+/* Events being recorded without the lock: recording blocks where a stream takes no more. A stream
+ * or context stays until that is done. */
+struct recording {
+        struct recording *next;
+        CUstream stream;
+        CUcontext context;
+};
+static struct recording *recordings;
 
 struct context *quiet_context(CUcontext handle)
 {
@@ -143,10 +153,29 @@ static void capture_drop(size_t i)
         agent_kick(); /* what was freed meanwhile waits for it */
 }
 
+static bool is_recording(CUstream stream, CUcontext context)
+{
+        const struct recording *r = recordings;
+
+        while (r && r->stream != stream && r->context != context)
+                r = r->next;
+        return r != NULL;
+}
+
+/* Lock held, given up meanwhile. */
+static void await_recording(CUstream stream, CUcontext context)
+{
+        struct core_wait w = {.what = "its own work"};
+
+        while (is_recording(stream, context) && !core_passive())
+                core_wait(&w, UINT64_MAX);
+}
+
 void quiet_context_remove(struct context *dead)
 {
         struct context **link = &contexts;
 
+        await_recording(NULL, dead->handle);
         for (size_t i = stream_count; i-- > 0;)
                 if (streams[i].context == dead->handle)
                         stream_drop(i); /* its event dies with the context */
@@ -207,6 +236,23 @@ CUresult quiet_record(CUevent *event, CUcontext context, CUstream stream)
         return r;
 }
 
+/* Lock held, given up meanwhile: no pointer into the list of streams is worth anything after. */
+static bool record_unlocked(CUevent *event, CUcontext context, CUstream stream)
+{
+        struct recording self = {recordings, stream, context}, **link = &recordings;
+        CUresult r;
+
+        recordings = &self;
+        lock_release(&core.lock);
+        r = quiet_record(event, context, stream);
+        lock_acquire(&core.lock);
+        while (*link != &self)
+                link = &(*link)->next;
+        *link = self.next;
+        bell_ring(&core.changed);
+        return r == CUDA_SUCCESS;
+}
+
 /* Of all that the context's streams have been given. */
 static bool context_record(const struct context *c, CUevent event)
 {
@@ -260,6 +306,24 @@ static struct stream *stream_find(CUstream handle)
         return NULL;
 }
 
+/* An event behind what the stream has been given. Returns where the stream is in the list now,
+ * NULL: its context is gone. Lock held, given up meanwhile. */
+static struct stream *stream_record(struct stream *s)
+{
+        CUstream handle = s->handle;
+        CUevent event = s->event;
+        bool pending;
+
+        s->wanted = false;
+        pending = record_unlocked(&event, s->context, handle);
+        s = stream_find(handle);
+        if (s) {
+                s->event = event;
+                s->pending = pending;
+        }
+        return s;
+}
+
 /* Destroyed, and its work done. */
 static void stream_bury(struct stream *s)
 {
@@ -277,6 +341,7 @@ void quiet_stream_remove(CUstream stream)
         for (size_t i = capture_count; i-- > 0;)
                 if (captures[i].stream == stream)
                         capture_drop(i);
+        await_recording(stream, NULL);
         s = stream_find(stream);
         if (!s)
                 return;
@@ -286,15 +351,17 @@ void quiet_stream_remove(CUstream stream)
         if (c && !stream_is_capturing(stream) && stream_has_work(stream, s->context)) {
                 c->strays = c->has_marks;
                 if (!c->has_marks)
-                        s->pending = quiet_record(&s->event, s->context, stream) == CUDA_SUCCESS;
+                        s = stream_record(s);
                 else if (!quiet_capturing())
                         c->still_marked = context_record(c, c->still_mark);
         }
+        core_unrelax(mode);
+        if (!s)
+                return;
         s->handle = NULL;
         s->asked = false;
         if (!s->pending)
                 stream_bury(s);
-        core_unrelax(mode);
 }
 
 bool quiet_stream_is_busy(CUstream stream)
@@ -375,8 +442,7 @@ static void still_begin(struct context *c, unsigned defaults)
         if (c->has_marks && (per_thread || c->strays))
                 c->still_marked = context_record(c, c->still_mark);
         else if (per_thread)
-                c->still_marked =
-                        quiet_record(&c->still_mark, c->handle, CU_STREAM_LEGACY) == CUDA_SUCCESS;
+                c->still_marked = record_unlocked(&c->still_mark, c->handle, CU_STREAM_LEGACY);
 }
 
 /* A query of ours has answered. *waits: whether it is still to be waited for. */
@@ -430,20 +496,41 @@ static bool still_is_busy(struct quiet_wait *w)
 
 /* ---- waiting beside a program that goes on submitting ---- */
 
-/* For drivers without such events: one for each stream that has work. Recording one blocks where
- * the stream takes no more. */
-static void context_mark_streams(struct context *c)
+/* A stream to be marked that nobody is destroying. Lock held, given up meanwhile. */
+static struct stream *stream_wanted(const struct context *c)
 {
         for (struct stream *s = streams; s < streams + stream_count; s++)
-                if (s->handle && s->context == c->handle)
-                        s->pending = stream_has_work(s->handle, s->context) &&
-                                     quiet_record(&s->event, s->context, s->handle) == CUDA_SUCCESS;
-        if (gate_default_streams())
-                c->marked = quiet_record(&c->mark, c->handle, CU_STREAM_LEGACY) == CUDA_SUCCESS;
+                if (s->handle && s->wanted && s->context == c->handle) {
+                        if (!is_recording(s->handle, NULL) || core_passive())
+                                return s;
+                        await_recording(s->handle, NULL);
+                        return stream_wanted(c); /* the list may be another */
+                }
+        return NULL;
 }
 
+/* For drivers without such events: one for each stream that has work. Lock held, given up
+ * meanwhile. */
+static void context_mark_streams(struct context *c)
+{
+        struct stream *s;
+
+        for (s = streams; s < streams + stream_count; s++)
+                if (s->handle && s->context == c->handle) {
+                        s->pending = false;
+                        s->wanted = stream_has_work(s->handle, s->context);
+                }
+        while ((s = stream_wanted(c)))
+                (void)stream_record(s);
+        if (gate_default_streams())
+                c->marked = record_unlocked(&c->mark, c->handle, CU_STREAM_LEGACY);
+}
+
+/* Not while another thread is at it. */
 static void marks_make(void)
 {
+        if (recordings)
+                return;
         marks.number = marks.begun;
         marks.generation = gate_submissions();
         for (struct context *c = contexts; c; c = c->next) {
@@ -474,7 +561,7 @@ static bool marks_step(struct quiet_wait *w)
         if (w->number > marks.reached) {
                 if (!marks.made)
                         marks_make();
-                if (!marks_are_busy(w)) {
+                if (marks.made && !marks_are_busy(w)) {
                         marks.made = false;
                         marks.reached = MAX(marks.reached, marks.number);
                         quiet_at = marks.generation;

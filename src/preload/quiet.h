@@ -41,11 +41,12 @@ struct context *quiet_context_green(CUgreenCtx green);       /* NULL: unknown */
 struct context *quiet_context_green_of(const struct gpu *g); /* any green one; NULL */
 struct context *quiet_context_primary(const struct gpu *g);  /* NULL: not alive */
 struct context *quiet_context_add(CUcontext handle, struct gpu *gpu, bool primary);
-void quiet_context_remove(struct context *c);
+void quiet_context_remove(struct context *c); /* lock given up while it is used */
 /* The context that owns what is allocated while this one is current: a green one's primary. */
 CUcontext quiet_owner(CUcontext current);
 int quiet_stream_add(CUstream stream, CUcontext owner);
-/* Before it is destroyed: work in flight on it is still waited for, a capture on it is over. */
+/* Before it is destroyed: work in flight on it is still waited for, a capture on it is over. The
+ * lock may be given up meanwhile. */
 void quiet_stream_remove(CUstream stream);
 
 /* Captures in progress in this process, by the stream that each began on. While there are any,
@@ -83,9 +84,10 @@ enum quiet {
 };
 
 /* Begin to wait for all that has been submitted so far by anybody in this process; then poll until
- * it is not QUIET_BUSY. The lock is held in both and not given up; they take a microsecond or so a
- * stream. `still`: nothing is being submitted meanwhile, because the gate is shut or because the
- * caller gives the wait up when something is; at most one such wait at a time. */
+ * it is not QUIET_BUSY. The lock is held in both; they take a microsecond or so a stream. `still`:
+ * nothing is being submitted meanwhile, because the gate is shut or because the caller gives the
+ * wait up when something is; at most one such wait at a time. Where the driver has no events of
+ * whole contexts the lock is given up while events are recorded. */
 struct quiet_wait {
         bool still;
         uint64_t number;

@@ -132,6 +132,46 @@ static void a_large_allocation_is_cut_into_extents_of_at_most_128_mib(void **sta
         assert_int_equal(heap_missing(h), sum);
 }
 
+enum { PAGES = 4096, LIVE = 600 };
+
+static size_t lowest_run(const bool *used, size_t pages)
+{
+        size_t run = 0, i = 0;
+
+        while (run < pages && i < PAGES)
+                run = used[i++] ? 0 : run + 1;
+        return run < pages ? PAGES : i - pages;
+}
+
+static void an_allocation_takes_the_lowest_free_addresses_that_hold_it(void **state)
+{
+        struct heap *h = *state;
+        CUdeviceptr first = take(h, HEAP_GRANULARITY), live[LIVE] = {0};
+        static bool used[PAGES];
+        size_t pages[LIVE] = {0};
+
+        give(h, first);
+        memset(used, 0, sizeof(used));
+        srand(7);
+        for (unsigned n = 0; n < 40000; n++) {
+                unsigned i = (unsigned)rand() % LIVE;
+                size_t at = (live[i] - first) / HEAP_GRANULARITY;
+
+                if (live[i]) {
+                        give(h, live[i]);
+                        memset(&used[at], false, pages[i]);
+                        live[i] = 0;
+                        continue;
+                }
+                pages[i] = (size_t)rand() % (n % 64 ? 8 : 64) + 1;
+                at = lowest_run(used, pages[i]);
+                live[i] = take(h, pages[i] * HEAP_GRANULARITY);
+                assert_int_equal(live[i], first + at * HEAP_GRANULARITY);
+                memset(&used[at], true, pages[i]);
+        }
+        assert_int_equal(reservations, 1);
+}
+
 static void extents_of_a_small_card_are_at_most_a_16th_of_it(void **state)
 {
         struct heap *h = *state;
@@ -478,6 +518,7 @@ int main(void)
                 HEAP_TEST(a_handle_is_a_block_without_an_address),
                 HEAP_TEST(a_large_allocation_is_cut_into_extents_of_at_most_128_mib),
                 HEAP_TEST(extents_of_a_small_card_are_at_most_a_16th_of_it),
+                HEAP_TEST(an_allocation_takes_the_lowest_free_addresses_that_hold_it),
                 HEAP_TEST(an_address_inside_an_allocation_leads_to_its_start_and_size),
                 HEAP_TEST(only_the_start_of_an_allocation_can_be_freed_and_only_once),
                 HEAP_TEST(small_allocations_share_a_slab_and_give_it_back_with_the_last),

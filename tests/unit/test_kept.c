@@ -3,6 +3,7 @@
 #include "unit.h"
 
 #include <errno.h>
+#include <time.h>
 
 #include "preload/kept.h"
 #include "preload/slab.h"
@@ -55,7 +56,10 @@ uint64_t arena_bytes(const struct arena *a)
 static CUresult fake_reserve(CUdeviceptr *ret, size_t bytes, size_t alignment, CUdeviceptr wish,
                              unsigned long long flags)
 {
-        *ret = 0x700000000000;
+        static CUdeviceptr next = 0x700000000000;
+
+        *ret = next;
+        next += bytes + alignment;
         return CUDA_SUCCESS;
 }
 
@@ -98,6 +102,7 @@ static int free_extents(void **state)
                 free(gpu->heap.blocks[i]);
         }
         free(gpu->heap.blocks);
+        gpu->heap = (struct heap){0};
         return 0;
 }
 
@@ -147,6 +152,36 @@ static void memory_that_the_host_needs_is_given_back(void **state)
                 assert_int_equal(extents[i]->host.count, 1);
 }
 
+/* Among many more. Each is looked at twice or so, not once for each that is given back. */
+static void giving_back_takes_time_in_proportion_to_what_there_is(void **state)
+{
+        enum { MANY = 40000 };
+        static struct extent *many[MANY];
+        CUdeviceptr at;
+        uint64_t cost;
+        clock_t began;
+
+        for (unsigned i = 0; i < MANY; i++) {
+                struct heap_place p;
+
+                assert_int_equal(heap_allocate(&gpu->heap, 2 * MIB, NULL, UINT64_MAX, &at, &cost),
+                                 0);
+                assert_true(heap_find(&gpu->heap, at, &p));
+                many[i] = &p.block->extents[0];
+                many[i]->state = EXTENT_RESIDENT;
+                many[i]->kept = many[i]->live;
+                arena_room += 2 * MIB;
+                assert_int_equal(arena_take(NULL, 2 * MIB, &many[i]->host), 0);
+        }
+        began = clock();
+        kept_trim(gpu, NULL, 0);
+        assert_true(clock() - began <
+                    2 * CLOCKS_PER_SEC); /* nine seconds when each looked at all before it */
+        for (unsigned i = 0; i < MANY; i++)
+                assert_int_equal(many[i]->host.count, 0);
+        assert_int_equal(arena_held, 5 * EACH);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, eight_extents, free_extents)
 
 int main(void)
@@ -156,6 +191,7 @@ int main(void)
                 TEST(its_own_copy_is_room_enough),
                 TEST(the_only_copy_there_is_never_goes),
                 TEST(memory_that_the_host_needs_is_given_back),
+                TEST(giving_back_takes_time_in_proportion_to_what_there_is),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);
