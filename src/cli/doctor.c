@@ -19,6 +19,7 @@
 #include "cli/cli.h"
 #include "cli/control.h"
 #include "cli/doctor_driver.h"
+#include "cli/doctor_programs.h"
 #include "cli/parts.h"
 
 const struct cli_option doctor_options[] = {
@@ -112,6 +113,16 @@ static void look_at_mps(void)
 }
 
 /* What to do about an error of cuInit. */
+static void judge_hidden(int pid, const char *library, const char *what)
+{
+        print_finding(
+                WARN,
+                "process %d has loaded %s (%s), whose work cannot be awaited: its memory stays "
+                "on the GPU",
+                pid, library, what);
+        print_remedy("programs that do not fit beside it wait until it ends");
+}
+
 static const char *why_not_started(int error)
 {
         static const struct {
@@ -438,6 +449,7 @@ int doctor_main(const struct cli_command *self, int argc, char **argv)
         look_at_parts();
         look_at_runtime_dir();
         look_at_daemon(&target);
+        programs_hidden(judge_hidden);
         look_at_host_memory();
         return worst == FAIL ? CLI_FAILED : CLI_OK;
 }

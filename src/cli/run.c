@@ -7,6 +7,7 @@
 
 #include "cli/cli.h"
 #include "cli/launch.h"
+#include "cli/unshared.h"
 
 int run_main(const struct cli_command *self, int argc, char **argv)
 {
@@ -25,6 +26,7 @@ int run_main(const struct cli_command *self, int argc, char **argv)
         if (r != CLI_OK)
                 return cli_parsed(r);
 
+        unshared_tell(argv[0]);
         (void)execvp(argv[0], argv);
         if (errno == ENOENT && !strchr(argv[0], '/'))
                 return cli_fail(CLI_NO_COMMAND, "there is no command '%s' in PATH", argv[0]);

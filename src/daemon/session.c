@@ -489,6 +489,18 @@ static int on_drained(struct client *c, const struct wire_message *m)
                                     &c->server->actions);
 }
 
+static const char *why_drain_failed(uint32_t reason)
+{
+        switch (reason) {
+        case WIRE_DRAIN_CAPTURE:
+                return "a stream capture goes on";
+        case WIRE_DRAIN_HIDDEN:
+                return "it has loaded a library whose work on the GPU cannot be awaited";
+        default:
+                return "its work in flight waits for work that it has not submitted";
+        }
+}
+
 static int on_drain_failed(struct client *c, const struct wire_message *m)
 {
         struct sched_client_view v;
@@ -498,9 +510,7 @@ static int on_drain_failed(struct client *c, const struct wire_message *m)
             v.state == SCHED_DRAINING && v.lease == m->DRAIN_FAILED.lease)
                 log_info("process %d (%s) keeps its turn after %llu ms: %s", (int)c->peer.pid,
                          c->name, (unsigned long long)(m->DRAIN_FAILED.after_ns / NSEC_PER_MSEC),
-                         m->DRAIN_FAILED.reason == WIRE_DRAIN_CAPTURE
-                                 ? "a stream capture goes on"
-                                 : "its work in flight waits for work that it has not submitted");
+                         why_drain_failed(m->DRAIN_FAILED.reason));
         return sched_client_drain_failed(c->server->sched, c->id, m->DRAIN_FAILED.lease,
                                          m->DRAIN_FAILED.after_ns, clock_now_ns(),
                                          &c->server->actions);

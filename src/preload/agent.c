@@ -22,6 +22,7 @@
 #include "preload/cpus.h"
 #include "preload/fixed.h"
 #include "preload/gate.h"
+#include "preload/hidden.h"
 #include "preload/ipc.h"
 #include "preload/libc_compat.h"
 #include "preload/overflow.h"
@@ -157,6 +158,10 @@ static void drain_step(void)
         uint64_t now = clock_now_ns(), progress, patience_ns = agent.patience_ns;
         enum quiet q = QUIET_BUSY;
 
+        if (hidden_library()) {
+                drain_failed(WIRE_DRAIN_HIDDEN);
+                return;
+        }
         if (core.passed) {
                 core.passed = agent.drain_begun = false;
         } else if (!gate_anybody_inside()) {

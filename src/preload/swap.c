@@ -12,6 +12,7 @@
 #include "preload/core.h"
 #include "preload/extent.h"
 #include "preload/gate.h"
+#include "preload/hidden.h"
 #include "preload/kept.h"
 #include "preload/pin.h"
 #include "preload/poison.h"
@@ -230,7 +231,7 @@ static struct extent *claim_evict(struct gpu *g)
         }
         (void)find_pinned(g, &wanted);
         wanted += g->heap.backed;
-        if (wanted - leaving > core_limit(g))
+        if (wanted - leaving > core_limit(g) && !hidden_library())
                 e = choose_evict(g, wanted - leaving - core_limit(g));
         if (e) {
                 e->busy = true;

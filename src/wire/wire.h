@@ -63,6 +63,7 @@ enum wire_drain_failure {
         WIRE_DRAIN_NO_PROGRESS = 1, /* work in flight depends on work held at the gate */
         WIRE_DRAIN_POISONED = 2,
         WIRE_DRAIN_CAPTURE = 3, /* a capture goes on */
+        WIRE_DRAIN_HIDDEN = 4,  /* it has loaded a library whose work cannot be seen */
 };
 
 /* How short work in flight is kept: to bound_ns (ATTACHED) while somebody waits, and to more where

@@ -3,11 +3,15 @@
  *
  *   touch      check and rewrite everything         verify     check everything
  *   info       what the driver says is free         wait FILE  until the file exists
- *   look N     check the first N blocks alone        array MIB an array of so much; 0: none any
- * more spin MS    one long kernel                       exit      check and leave (so does the end
- * of stdin)                                       become COMMAND  exec, without an answer
+ *   look N     check the first N blocks alone
+ *   array MIB  an array of so much more; 0: none any more
+ *   spin MS    one long kernel
+ *   load FILE  a library
+ *   exit       check and leave (so does the end of stdin)
+ *   become COMMAND  exec, without an answer
  *
  * --how handles: says when SIGINT comes, and goes on. */
+#include <dlfcn.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -84,6 +88,9 @@ int main(int argc, char **argv)
                 } else if (!strncmp(line, "wait ", 5)) {
                         while (access(line + 5, F_OK) < 0)
                                 (void)usleep(10000);
+                } else if (!strncmp(line, "load ", 5)) {
+                        if (!dlopen(line + 5, RTLD_NOW))
+                                program_fail(PROGRAM_EXIT_SETUP, "dlopen: %s", dlerror());
                 } else if (!strncmp(line, "become ", 7)) {
                         become(line + 7);
                 } else if (!strcmp(line, "exit"))

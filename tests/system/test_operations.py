@@ -19,7 +19,7 @@ SOURCES = (
     ("src/daemon/control.c", r"(?:return|:) (?=\"[a-z])"),  # what speaks against an order
     ("src/daemon", r"client_refuse\([^\"()]*,\s*"),
     ("src/daemon", r"refuse_connection\([^\"()]*,\s*"),
-    ("src/cli", r"cli_fail\(CLI_(?:FAILED|NO_\w+),\s*"),
+    ("src/cli", r"cli_fail\(CLI_(?:OK|FAILED|NO_\w+),\s*"),
     ("src/cli", r"print_finding\(\s*(?:WARN|FAIL),\s*"),
 )
 

@@ -1,8 +1,11 @@
 """sublet run: silent, transparent, and the program's environment."""
 
 import os
+import shutil
 import signal
+import struct
 import subprocess
+import sys
 
 import pytest
 
@@ -127,3 +130,87 @@ def test_two_programs_oversubscribe_under_run_alone(world):
         assert p.err() == ""
         world.check_sums(p)
     world.sublet("stop", "--sim", **env)
+
+
+# ---- programs that the library cannot be loaded into ----
+
+# The number of the processor, and exit(0).
+MACHINE, EXIT = {"x86_64": (62, b"\xb8\x3c\x00\x00\x00\x31\xff\x0f\x05"),
+                 "aarch64": (183, b"\x00\x00\x80\xd2\xa8\x0b\x80\xd2\x01\x00\x00\xd4")}[os.uname().machine]
+
+
+def elf(path, loader=None):
+    """A program that ends; with a loader, which is not there, one that cannot be started."""
+    text = loader.encode() + b"\0" if loader else EXIT
+    where = 64 + 56 * (2 if loader else 1)
+    header = struct.pack("<16sHHIQQQIHHHHHH", b"\x7fELF\x02\x01\x01", 2, MACHINE, 1, 0x400000 + where, 64, 0, 0, 64, 56,
+                         2 if loader else 1, 0, 0, 0)
+    load = struct.pack("<IIQQQQQQ", 1, 5, 0, 0x400000, 0, where + len(text), where + len(text), 4096)
+    interp = struct.pack("<IIQQQQQQ", 3, 4, where, 0, 0, len(text), len(text), 1) if loader else b""
+    with open(path, "wb") as f:
+        f.write(header + load + interp + text)
+    os.chmod(path, 0o755)
+    return path
+
+
+def told(world, *command, **env):
+    """What `sublet run` says before the program starts, or fails to."""
+    lines = run(world, "--", *command, SUBLET_QUIET=None, **env).stderr.splitlines()
+    return [line for line in lines if "cannot run" not in line]
+
+
+STATICALLY = "is statically linked, so libsublet.so is not loaded"
+
+
+def test_a_static_program_is_told_to_run_without_sharing(shared):
+    path = elf(shared.path("static"))
+    assert len(told(shared, path)) == 1
+    assert told(shared, path)[0].startswith(f"sublet: {path} {STATICALLY}")
+    assert f"{path} {STATICALLY}" in told(shared, "static", PATH=shared.root)[0], "found by PATH"
+    quiet = run(shared, "--", path)
+    assert (quiet.returncode, quiet.stderr) == (0, ""), "SUBLET_QUIET=1"
+
+
+def test_of_a_script_the_interpreter_is_looked_at(shared):
+    interpreter = elf(shared.path("interpreter"))
+    for name, first in (("one", f"#!{interpreter}\n"), ("two", f"#! {interpreter} -x\n"), ("three", "#!" + shared.path("one"))):
+        with open(shared.path(name), "w", encoding="utf-8") as f:
+            f.write(first)
+        os.chmod(shared.path(name), 0o755)
+        assert f"{interpreter} {STATICALLY}" in told(shared, shared.path(name))[0]
+
+
+def test_a_program_for_musl_is_told_to_need_another_build(shared):
+    path = elf(shared.path("musl"), "/lib/ld-musl-x86_64.so.1")
+    assert f"{path} is built for the C library musl" in told(shared, path)[0]
+
+
+def test_nothing_is_said_of_what_can_be_shared_or_is_no_program(shared):
+    assert told(shared, "true") == []
+    assert told(shared, sys.executable, "-c", "") == []
+    assert told(shared, elf(shared.path("other"), "/no/such/loader")) == []
+    with open(shared.path("commands"), "w", encoding="utf-8") as f:
+        f.write("true")
+    os.chmod(shared.path("commands"), 0o755)
+    assert told(shared, shared.path("commands")) == []
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="needs root to make a program another user's")
+@pytest.mark.parametrize("how", ["setuid", "setgid", "capabilities"])
+def test_a_program_with_privileges_of_its_own_is_told_to_run_without_sharing(shared, how):
+    path = shared.path("privileged")
+    shutil.copy("/bin/true", path)
+    os.chown(path, 65534, 65534)
+    os.chmod(path, {"setuid": 0o4755, "setgid": 0o2755}.get(how, 0o755))
+    if how == "capabilities":  # cap_net_raw=ep, as setcap(8) writes it
+        os.setxattr(path, "security.capability", struct.pack("<IIIII", 0x02000001, 1 << 13, 0, 0, 0))
+        assert told(shared, path) == [], "root has them all"
+    os.chmod(shared.root, 0o755)
+    done = subprocess.run([os.path.join(BUILD, "sublet"), "run", "--", path], env={**shared.env, "SUBLET_QUIET": ""},
+                          stderr=subprocess.PIPE, text=True, timeout=30, check=False,
+                          **({"user": 65533, "group": 65533, "extra_groups": []} if how == "capabilities" else {}))
+    assert done.returncode == 0
+    assert f"{path} gets privileges from its file" in done.stderr
+    os.chown(path, 0, 0)
+    os.chmod(path, 0o4755)
+    assert told(shared, path) == [], "to root root's are no others"

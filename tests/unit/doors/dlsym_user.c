@@ -36,7 +36,11 @@ static void next(void)
 
 static void interposed(void)
 {
+        int (*opens)(void) = (int (*)(void))dlsym(RTLD_DEFAULT, "probe_opens");
+
         CHECK(getppid() == syscall(SYS_getppid) + PROBE_PPID_OFFSET);
+        CHECK(opens && opens() == 0);
+        CHECK(dlopen(NULL, RTLD_NOW) && opens() == 1);
 }
 
 static void allocates(void)

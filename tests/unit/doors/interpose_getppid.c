@@ -10,3 +10,18 @@ PROBE pid_t getppid(void)
 
         return next ? next() + PROBE_PPID_OFFSET : -1;
 }
+
+static int opens;
+
+PROBE int probe_opens(void)
+{
+        return opens;
+}
+
+PROBE void *dlopen(const char *path, int flags)
+{
+        void *(*next)(const char *, int) = (void *(*)(const char *, int))dlsym(RTLD_NEXT, "dlopen");
+
+        opens++;
+        return next ? next(path, flags) : NULL;
+}

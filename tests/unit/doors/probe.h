@@ -10,4 +10,7 @@ PROBE int probe_next(void);
 /* 1: dlsym() in a constructor of a malloc replacement worked and did not come back for memory. */
 PROBE int probe_malloc_ok(void);
 
+/* How often dlopen() has come by the preloaded library that also stands in for getppid(). */
+PROBE int probe_opens(void);
+
 #define PROBE_PPID_OFFSET 1000000

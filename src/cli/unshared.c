@@ -1,0 +1,157 @@
+/* unshared.c: owns the look at a program's file before it is run. Must never keep it from running,
+ * nor speak where the file says nothing. */
+#include "cli/unshared.h"
+
+#include <elf.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <sys/xattr.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "cli/cli.h"
+
+#define SCRIPTS_MAX 5 /* interpreters that are scripts themselves, as in the kernel */
+#define HEADERS_MAX 128
+
+static bool is_program(const char *path)
+{
+        struct stat st;
+
+        return stat(path, &st) == 0 && S_ISREG(st.st_mode) && access(path, X_OK) == 0;
+}
+
+/* As execvp() finds it. False: it finds none. */
+static bool find_program(const char *command, char ret[static PATH_MAX])
+{
+        _cleanup_free_ char *copy = NULL;
+        const char *path = getenv("PATH");
+        char *rest, *folder;
+
+        if (strchr(command, '/'))
+                return snprintf(ret, PATH_MAX, "%s", command) < PATH_MAX && is_program(ret);
+        rest = copy = strdup(path ? path : "/bin:/usr/bin");
+        while (copy && (folder = strsep(&rest, ":")))
+                if (snprintf(ret, PATH_MAX, "%s/%s", *folder ? folder : ".", command) < PATH_MAX &&
+                    is_program(ret))
+                        return true;
+        return false;
+}
+
+/* The loader leaves out what it is to preload where a program gets other privileges (ld.so(8),
+ * "secure-execution mode"). Root gets none from a file's capabilities. */
+static bool changes_privileges(int fd)
+{
+        struct stat st;
+        struct statvfs fs;
+
+        if (fstat(fd, &st) < 0 || (fstatvfs(fd, &fs) == 0 && (fs.f_flag & ST_NOSUID)) ||
+            prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) == 1)
+                return false;
+        return ((st.st_mode & S_ISUID) && st.st_uid != getuid()) ||
+               ((st.st_mode & S_ISGID) && (st.st_mode & S_IXGRP) && st.st_gid != getgid()) ||
+               (getuid() != 0 && fgetxattr(fd, "security.capability", NULL, 0) > 0);
+}
+
+static const char *base_name(const char *path)
+{
+        const char *slash = strrchr(path, '/');
+
+        return slash ? slash + 1 : path;
+}
+
+enum linking { LINKING_NOT_KNOWN, LINKING_STATIC, LINKING_MUSL, LINKING_GLIBC };
+
+static enum linking linking_of(int fd, const char *path)
+{
+        Elf64_Ehdr e;
+        Elf64_Phdr p;
+        char loader[PATH_MAX] = "";
+
+        if (pread(fd, &e, sizeof(e), 0) != sizeof(e) || memcmp(e.e_ident, ELFMAG, SELFMAG) != 0 ||
+            e.e_ident[EI_CLASS] != ELFCLASS64 || e.e_phentsize != sizeof(p) ||
+            e.e_phnum > HEADERS_MAX)
+                return LINKING_NOT_KNOWN;
+        for (unsigned i = 0; i < e.e_phnum; i++) {
+                if (pread(fd, &p, sizeof(p), (off_t)(e.e_phoff + i * sizeof(p))) != sizeof(p))
+                        return LINKING_NOT_KNOWN;
+                if (p.p_type != PT_INTERP)
+                        continue;
+                if (p.p_filesz == 0 || p.p_filesz >= sizeof(loader) ||
+                    pread(fd, loader, p.p_filesz, (off_t)p.p_offset) != (ssize_t)p.p_filesz)
+                        return LINKING_NOT_KNOWN;
+                return strncmp(base_name(loader), "ld-musl", 7) == 0 ? LINKING_MUSL : LINKING_GLIBC;
+        }
+        /* The loader itself, started as a program, preloads what it is told to. */
+        return strncmp(base_name(path), "ld", 2) == 0 ? LINKING_NOT_KNOWN : LINKING_STATIC;
+}
+
+/* The interpreter of a script; false: it is none. */
+static bool find_interpreter(int fd, char ret[static PATH_MAX])
+{
+        char line[257];
+        ssize_t n = pread(fd, line, sizeof(line) - 1, 0);
+        size_t begin, length;
+
+        if (n < 3 || line[0] != '#' || line[1] != '!')
+                return false;
+        line[n] = '\0';
+        line[strcspn(line, "\n")] = '\0';
+        begin = 2 + strspn(line + 2, " \t");
+        length = strcspn(line + begin, " \t");
+        if (length == 0)
+                return false;
+        (void)snprintf(ret, PATH_MAX, "%.*s", (int)length, line + begin);
+        return true;
+}
+
+void unshared_tell(const char *command)
+{
+        const char *quiet = getenv("SUBLET_QUIET");
+        char path[PATH_MAX];
+
+        if ((quiet && strcmp(quiet, "1") == 0) || !find_program(command, path))
+                return;
+        for (int scripts = 0; scripts <= SCRIPTS_MAX; scripts++) {
+                _cleanup_close_ int fd = open(path, O_RDONLY | O_CLOEXEC);
+                char next[PATH_MAX];
+
+                if (fd < 0)
+                        return;
+                if (find_interpreter(fd, next)) {
+                        (void)strcpy(path, next);
+                        continue;
+                }
+                switch (linking_of(fd, path)) {
+                case LINKING_STATIC:
+                        (void)cli_fail(CLI_OK,
+                                       "%s is statically linked, so libsublet.so is not loaded and "
+                                       "it runs without sharing; use a dynamically linked build",
+                                       path);
+                        return;
+                case LINKING_MUSL:
+                        (void)cli_fail(CLI_OK,
+                                       "%s is built for the C library musl, into which "
+                                       "libsublet.so cannot be loaded; use a build for glibc",
+                                       path);
+                        return;
+                case LINKING_GLIBC:
+                        if (changes_privileges(fd))
+                                (void)cli_fail(CLI_OK,
+                                               "%s gets privileges from its file, so libsublet.so "
+                                               "is not loaded and it runs without sharing; start "
+                                               "sublet from within, as in 'sudo sublet run'",
+                                               path);
+                        return;
+                default:
+                        return;
+                }
+        }
+}

@@ -1,0 +1,52 @@
+"""A program that has loaded a library with work of its own (NVENC, NVDEC, OptiX) keeps its memory on the card: no drain can
+await that work."""
+
+import os
+import subprocess
+
+from world import BUILD, MIB, wait_for
+
+STUB = os.path.join(BUILD, "tests", "hidden", "libnvcuvid.so.1")
+BOTH = f"{STUB}:{os.path.join(BUILD, 'libsublet.so')}"
+
+
+def test_a_program_with_hidden_work_keeps_its_memory_and_says_so(world):
+    world.start_daemon(config={"quantum": "200ms", "patience": "300ms"}, SUBLET_LOG="info")
+    keeper = world.program("hold", "--bytes", "64MiB", "--block", "4MiB", stdin=subprocess.PIPE, LD_PRELOAD=BOTH)
+    keeper.await_event("filled")
+    other = world.program("hold", "--bytes", "64MiB", "--block", "4MiB", stdin=subprocess.PIPE)
+    wait_for(lambda: "unpreemptible" in world.clients()[keeper.pid]["flags"], 30, "the flag in the status")
+    assert world.clients()[keeper.pid]["backed"] >= 64 * MIB
+    assert not other.events("filled")
+    keeper.order("touch")
+    doctor = world.sublet("doctor", "--sim", "--daemon", world.dir).stdout
+    assert f"process {keeper.pid} has loaded libnvcuvid (NVDEC)" in doctor
+    assert f"process {other.pid} has loaded" not in doctor
+    assert "library whose work on the GPU cannot be awaited" in world.daemon.err()
+    assert keeper.err().count("libnvcuvid is loaded: its work on the GPU cannot be awaited") == 1, keeper.err()
+    keeper.finish()
+    other.await_event("filled")
+    assert world.card()["d2h_bytes"] < 64 * MIB, "its memory has not moved"
+    assert other.err() == ""
+    other.finish()
+
+
+def test_what_is_loaded_after_a_turn_keeps_what_is_still_on_the_card(world):
+    """Without a turn a program is not asked before its memory is moved out."""
+    world.start_daemon(config={"quantum": "200ms", "patience": "300ms", "grace": "1s"})
+    first, second = (world.program("hold", "--bytes", "64MiB", "--block", "4MiB", stdin=subprocess.PIPE) for _ in range(2))
+    for p in first, second:
+        p.await_event("filled")
+    keeper, other = (first, second) if world.clients()[second.pid]["backed"] >= 64 * MIB else (second, first)
+    wait_for(lambda: world.clients()[keeper.pid]["state"] == "idle", 30, "its turn to be over")
+    keeper.order(f"load {STUB}")
+    before = world.clients()[keeper.pid]["backed"]
+    assert 0 < before < 64 * MIB
+    third = world.program("hold", "--bytes", "32MiB", "--block", "4MiB", stdin=subprocess.PIPE)
+    third.await_event("filled")
+    assert world.clients()[keeper.pid]["backed"] == before
+    assert world.clients()[other.pid]["backed"] < 64 * MIB
+    third.finish()
+    for p in first, second:
+        p.order("verify")
+        p.finish()
