@@ -378,6 +378,28 @@ static void who_cannot_move_all_of_its_memory_gets_the_rest_back(void **state)
         assert_int_not_equal(a->lease, 0);
 }
 
+static void what_it_has_not_acknowledged_is_not_its_own_again(void **state)
+{
+        BENCH;
+        struct tenant *a = runner(b, 0, 700 * MIB), *t;
+        uint32_t before;
+
+        pass(b, NSEC_PER_SEC);
+        t = waiter(b, 0, 700 * MIB);
+        before = a->sequence[0];
+        drained(b, a);
+        a->stays = true;
+        usage_as_of(b, a, 0, before); /* said before it knew what it was asked for */
+        want_run(b, a, 700 * MIB);
+        pass(b, 5 * NSEC_PER_SEC);
+        assert_true(a->overdue);
+        assert_int_equal(a->limit[0], 270 * MIB);
+        usage(b, a);
+        pass(b, 5 * NSEC_PER_SEC);
+        assert_int_equal(a->limit[0], 700 * MIB);
+        assert_int_equal(t->lease, 0);
+}
+
 /* Or its bytes would be its own again each time, and nobody's who needs them. */
 static void who_is_slow_is_late_and_gives_what_it_was_asked_for(void **state)
 {
@@ -979,6 +1001,7 @@ int main(void)
                 cmocka_unit_test(who_cannot_move_its_memory_may_go_on_using_it),
                 cmocka_unit_test(who_is_slow_is_late_and_gives_what_it_was_asked_for),
                 cmocka_unit_test(who_does_not_answer_is_overdue_and_the_next_one_goes),
+                cmocka_unit_test(what_it_has_not_acknowledged_is_not_its_own_again),
                 cmocka_unit_test(who_cannot_move_all_of_its_memory_gets_the_rest_back),
                 cmocka_unit_test(an_eviction_that_stands_still_is_overdue),
                 cmocka_unit_test(who_is_given_more_and_more_and_restores_nothing_is_overdue),
