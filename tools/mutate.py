@@ -134,7 +134,10 @@ def swaps(code, start, end):
     for m in re.finditer(rf"return ({ERRORS});", code[start:end]):
         yield "answer", start + m.start(1), start + m.end(1), "0"
     for m in re.finditer(r"(?<![\w.\[{])(\d{1,2})(?![\w.\]}])", code[start:end]):
-        if m.group(1)[0] != "0" or m.group(1) == "0":
+        # What a variable begins with is mostly written over before it is read.
+        line = code[code.rfind("\n", 0, start + m.start()) + 1:start + m.start()]
+        begins = m.group(1) == "0" and re.match(r"\s+(?:const )?(?:unsigned|int|bool|size_t|ssize_t|\w+_t) .*= $", line)
+        if not begins and (m.group(1)[0] != "0" or m.group(1) == "0"):
             yield "constant", start + m.start(), start + m.end(), str(int(m.group(1)) + 1)
     for m in re.finditer(r"(?<=[\s(])!(?=[\w(*])", code[start:end]):
         yield "condition", start + m.start(), start + m.end(), ""

@@ -71,7 +71,10 @@ long syscall(long number, ...)
 
 struct CUevent_st {
         uint64_t done_ns;
+        CUevent before; /* they die with their context, which nothing says here */
 };
+
+static CUevent events;
 
 static uint64_t queue_end_ns; /* when all that was submitted is done */
 static uint64_t slice_ns;     /* programs have the GPU for so long in turns; 0: it is ours alone */
@@ -104,13 +107,17 @@ static void queue_submit(uint64_t ns)
 
 static CUresult event_create(CUevent *ret, unsigned int flags)
 {
-        *ret = calloc(1, sizeof(struct CUevent_st));
-        return *ret ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+        CUevent e = calloc(1, sizeof(*e));
+
+        if (!e)
+                return CUDA_ERROR_OUT_OF_MEMORY;
+        e->before = events;
+        *ret = events = e;
+        return CUDA_SUCCESS;
 }
 
 static CUresult event_destroy(CUevent e)
 {
-        free(e);
         return CUDA_SUCCESS;
 }
 
