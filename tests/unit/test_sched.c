@@ -209,6 +209,23 @@ static void ids_of_clients_that_are_gone_match_nobody(void **state)
         assert_int_equal(sched_next_client(b->s, u->id), 0);
 }
 
+static void every_client_is_listed_once_and_those_that_are_gone_are_not(void **state)
+{
+        BENCH;
+        struct tenant *t[5];
+        sched_client id = 0;
+
+        for (unsigned i = 0; i < ARRAY_SIZE(t); i++)
+                t[i] = join(b, 0);
+        gone(b, t[0]);
+        gone(b, t[2]);
+        for (unsigned i = 1; i < ARRAY_SIZE(t); i += i == 1 ? 2 : 1) {
+                id = sched_next_client(b->s, id);
+                assert_true(id == t[i]->id);
+        }
+        assert_true(sched_next_client(b->s, id) == 0);
+}
+
 /* ---- fixed bytes ---- */
 
 static void the_first_limit_comes_when_the_context_has_room(void **state)
@@ -733,6 +750,7 @@ int main(void)
                 cmocka_unit_test(an_old_usage_is_no_acknowledgement),
                 cmocka_unit_test(figures_that_cannot_be_are_refused_or_clamped),
                 cmocka_unit_test(ids_of_clients_that_are_gone_match_nobody),
+                cmocka_unit_test(every_client_is_listed_once_and_those_that_are_gone_are_not),
                 cmocka_unit_test(the_first_limit_comes_when_the_context_has_room),
                 cmocka_unit_test(a_full_card_makes_room_for_a_context),
                 cmocka_unit_test(fixed_bytes_past_the_budget_take_back_what_nobody_has_allocated),

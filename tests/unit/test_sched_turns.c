@@ -41,6 +41,23 @@ static void clients_that_fit_run_together_undisturbed(void **state)
         assert_int_not_equal(a->lease, c->lease);
 }
 
+static void the_one_that_runs_longest_is_named_as_what_is_waited_for(void **state)
+{
+        BENCH;
+        struct tenant *a = runner(b, 0, 300 * MIB), *c = runner(b, 0, 300 * MIB), *t;
+        struct sched_client_view v;
+
+        pass(b, NSEC_PER_SEC / 4);
+        drained(b, a);
+        want_run(b, a, 300 * MIB);
+        assert_int_not_equal(a->lease, 0);
+        t = waiter(b, 0, 700 * MIB);
+        assert_int_equal(sched_client_view(b->s, t->id, b->now_ns, &v), 0);
+        assert_true(v.blocker == c->id);
+        assert_int_equal(sched_client_view(b->s, a->id, b->now_ns, &v), 0);
+        assert_true(v.blocker == 0);
+}
+
 static void a_hand_off_moves_only_what_is_missing_and_step_by_step(void **state)
 {
         BENCH;
@@ -984,6 +1001,7 @@ int main(void)
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(who_lacks_nothing_runs_at_once),
                 cmocka_unit_test(clients_that_fit_run_together_undisturbed),
+                cmocka_unit_test(the_one_that_runs_longest_is_named_as_what_is_waited_for),
                 cmocka_unit_test(a_hand_off_moves_only_what_is_missing_and_step_by_step),
                 cmocka_unit_test(slack_that_nobody_uses_is_taken_before_anybody_is_disturbed),
                 cmocka_unit_test(what_a_running_client_backed_meanwhile_stays),
