@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Which mistakes in the sources the tests would notice: plants them one at a time and runs the nearest tests.
 
-    mutate.py [--seed S] [--count N] [--only FOLDER] [--list] [--again]
+    mutate.py [--seed S] [--count N] [--only FOLDER] [--units] [--list] [--again]
 
 A mutation is one small change of a function of src: a condition turned round, a statement dropped, < for <=. The seed
 draws them, as many from each area; without one it is the hash of the committed tree. Each is planted in a copy of the tree in
@@ -134,7 +134,10 @@ def swaps(code, start, end):
     for m in re.finditer(rf"return ({ERRORS});", code[start:end]):
         yield "answer", start + m.start(1), start + m.end(1), "0"
     for m in re.finditer(r"(?<![\w.\[{])(\d{1,2})(?![\w.\]}])", code[start:end]):
-        if m.group(1)[0] != "0" or m.group(1) == "0":
+        # What a variable begins with is mostly written over before it is read.
+        line = code[code.rfind("\n", 0, start + m.start()) + 1:start + m.start()]
+        begins = m.group(1) == "0" and re.match(r"\s+(?:const )?(?:unsigned|int|bool|size_t|ssize_t|\w+_t) .*= $", line)
+        if not begins and (m.group(1)[0] != "0" or m.group(1) == "0"):
             yield "constant", start + m.start(), start + m.end(), str(int(m.group(1)) + 1)
     for m in re.finditer(r"(?<=[\s(])!(?=[\w(*])", code[start:end]):
         yield "condition", start + m.start(), start + m.end(), ""
@@ -237,7 +240,8 @@ def difference(text, m):
 class Copy:
     """The tree's copy, its build folder and its tests."""
 
-    def __init__(self, root, work):
+    def __init__(self, root, work, units_alone):
+        self.units_alone = units_alone
         self.tree, self.build = os.path.join(work, "tree"), os.path.join(work, "tree", "build")
         self.log, self.times_path = os.path.join(work, "log"), os.path.join(work, "times.json")
         self.workers = str(min(2 * (os.cpu_count() or 1), 8))  # system tests wait more than they work
@@ -333,7 +337,7 @@ class Copy:
         stem = os.path.basename(path)[:-2]
         found = [name for name, (_, _, _, inputs) in self.units.items() if path in inputs]
         found.sort(key=lambda n: (stem not in n, len(self.units[n][3]), n))
-        names = next((names for pattern, names in SYSTEM if re.match(pattern, path)), "")
+        names = "" if self.units_alone else next((names for pattern, names in SYSTEM if re.match(pattern, path)), "")
         system = [f"tests/system/test_{n}.py" for n in names.split()]
         return found[:UNIT_MAX], [t for t in system if os.path.exists(os.path.join(self.tree, t))]
 
@@ -426,6 +430,7 @@ def main():
     parser.add_argument("--seed", help="what the draw hangs on (default: the hash of the committed tree)")
     parser.add_argument("--count", type=int, default=70, help="how many (70)")
     parser.add_argument("--only", action="append", metavar="FOLDER", help="a folder or file of src; may be given again")
+    parser.add_argument("--units", action="store_true", help="unit tests alone: quicker, and more survives")
     parser.add_argument("--list", action="store_true", help="say what is drawn, and try nothing")
     parser.add_argument("--again", action="store_true", help="try once more what survived")
     parser.add_argument("--root", default=os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."), help=argparse.SUPPRESS)
@@ -446,11 +451,14 @@ def main():
         return
 
     work = os.path.join(root, "build-mutate")
-    copy = Copy(root, work)
-    results, results_path = {}, os.path.join(work, f"results-{re.sub('[^0-9A-Za-z]', '_', seed)}.jsonl")
-    if os.path.exists(results_path):
-        with open(results_path, encoding="utf-8") as f:
-            results = {r["id"]: r for r in map(json.loads, f)}
+    copy = Copy(root, work, o.units)
+    # What a unit test catches is caught in every run; what survives them alone is not yet tried.
+    results, name = {}, re.sub("[^0-9A-Za-z]", "_", seed)
+    paths = [os.path.join(work, f"results-{name}{kind}.jsonl") for kind in ("-units", "")]
+    for path in paths[:1] if o.units else paths:
+        if os.path.exists(path):
+            with open(path, encoding="utf-8") as f:
+                results |= {r["id"]: r for r in map(json.loads, f) if path == paths[not o.units] or r["result"] != "survived"}
     if o.again:
         results = {k: r for k, r in results.items() if r["result"] != "survived"}
     left = [m for m in drawn if m["id"] not in results]
@@ -466,7 +474,7 @@ def main():
         finally:
             copy.put(m["path"], text.encode())
         results[m["id"]] = {"id": m["id"], "where": f"{m['path']}:{m['line']}", "mutator": m["mutator"], "result": result, "by": by}
-        with open(results_path, "a", encoding="utf-8") as f:
+        with open(paths[not o.units], "a", encoding="utf-8") as f:
             f.write(json.dumps(results[m["id"]]) + "\n")
         print(f"[{number}/{len(drawn)}] {result:<17} {m['path']}:{m['line']} {m['mutator']} {by and 'by ' + by} "
               f"({time.monotonic() - begun:.0f} s)", flush=True)

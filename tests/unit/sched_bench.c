@@ -2,6 +2,9 @@
  * a check of all invariants. */
 #include "sched_bench.h"
 
+/* The list has room for one action at a time: what does not fit must come later, and in order. */
+#define TAKEN (SCHED_ACTIONS_MAX - 1)
+
 struct bench *bench_of(uint64_t card_bytes, void (*change)(struct sched_config *c))
 {
         struct bench *b = calloc(1, sizeof(*b));
@@ -85,10 +88,10 @@ static void after(struct bench *b, struct sched_actions *out)
 
         b->actions = 0;
         for (;;) {
-                b->actions += out->n;
-                for (unsigned i = 0; i < out->n; i++)
+                b->actions += out->n - TAKEN;
+                for (unsigned i = TAKEN; i < out->n; i++)
                         note(b, &out->list[i]);
-                out->n = 0;
+                out->n = TAKEN;
                 if (!out->more)
                         break;
                 sched_pump(b->s, b->now_ns, out);
@@ -113,7 +116,7 @@ struct tenant *join(struct bench *b, int priority)
 
 void attach(struct bench *b, struct tenant *t, unsigned gpu, const struct sched_attach *a)
 {
-        struct sched_actions out = {0};
+        struct sched_actions out = {.n = TAKEN};
 
         t->allocated[gpu] = a->usage.allocated;
         t->backed[gpu] = a->usage.backed;
@@ -124,7 +127,7 @@ void attach(struct bench *b, struct tenant *t, unsigned gpu, const struct sched_
 
 void usage_as_of(struct bench *b, struct tenant *t, unsigned gpu, uint32_t limit_sequence)
 {
-        struct sched_actions out = {0};
+        struct sched_actions out = {.n = TAKEN};
         const struct sched_usage u = {.allocated = t->allocated[gpu],
                                       .backed = t->backed[gpu],
                                       .fixed = t->fixed[gpu],
@@ -142,7 +145,7 @@ void usage(struct bench *b, struct tenant *t)
 
 void want(struct bench *b, struct tenant *t, const struct sched_want *w)
 {
-        struct sched_actions out = {0};
+        struct sched_actions out = {.n = TAKEN};
 
         t->refused = 0;
         assert_int_equal(sched_client_want(b->s, t->id, 0, w, b->now_ns, &out), 0);
@@ -166,7 +169,7 @@ void want_fixed(struct bench *b, struct tenant *t, uint64_t fixed)
 
 void idle(struct bench *b, struct tenant *t, bool idle_now)
 {
-        struct sched_actions out = {0};
+        struct sched_actions out = {.n = TAKEN};
 
         assert_int_equal(sched_client_idle(b->s, t->id, t->lease, idle_now, b->now_ns, &out), 0);
         after(b, &out);
@@ -174,7 +177,7 @@ void idle(struct bench *b, struct tenant *t, bool idle_now)
 
 void drained(struct bench *b, struct tenant *t)
 {
-        struct sched_actions out = {0};
+        struct sched_actions out = {.n = TAKEN};
         uint64_t lease = t->lease;
 
         t->revoked = false;
@@ -185,7 +188,7 @@ void drained(struct bench *b, struct tenant *t)
 
 void drain_failed(struct bench *b, struct tenant *t)
 {
-        struct sched_actions out = {0};
+        struct sched_actions out = {.n = TAKEN};
 
         t->revoked = false;
         assert_int_equal(
@@ -195,7 +198,7 @@ void drain_failed(struct bench *b, struct tenant *t)
 
 void lost(struct bench *b, struct tenant *t)
 {
-        struct sched_actions out = {0};
+        struct sched_actions out = {.n = TAKEN};
 
         sched_client_lost(b->s, t->id, b->now_ns, &out);
         after(b, &out);
@@ -203,7 +206,7 @@ void lost(struct bench *b, struct tenant *t)
 
 void gone(struct bench *b, struct tenant *t)
 {
-        struct sched_actions out = {0};
+        struct sched_actions out = {.n = TAKEN};
 
         sched_client_gone(b->s, t->id, b->now_ns, &out);
         after(b, &out);
@@ -211,7 +214,7 @@ void gone(struct bench *b, struct tenant *t)
 
 void left(struct bench *b, struct tenant *t, uint64_t foreign_bytes)
 {
-        struct sched_actions out = {0};
+        struct sched_actions out = {.n = TAKEN};
 
         sched_client_left(b->s, t->id, 0, foreign_bytes, b->now_ns, &out);
         after(b, &out);
@@ -219,7 +222,7 @@ void left(struct bench *b, struct tenant *t, uint64_t foreign_bytes)
 
 void foreign(struct bench *b, uint64_t bytes)
 {
-        struct sched_actions out = {0};
+        struct sched_actions out = {.n = TAKEN};
 
         sched_gpu_foreign(b->s, 0, bytes, b->now_ns, &out);
         after(b, &out);
@@ -227,7 +230,7 @@ void foreign(struct bench *b, uint64_t bytes)
 
 void tick_at(struct bench *b, uint64_t now_ns)
 {
-        struct sched_actions out = {0};
+        struct sched_actions out = {.n = TAKEN};
 
         b->now_ns = now_ns;
         sched_tick(b->s, b->now_ns, &out);

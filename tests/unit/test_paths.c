@@ -99,13 +99,14 @@ static void a_missing_or_foreign_runtime_directory_is_not_used(void **state)
 static void a_name_too_long_for_a_socket_is_refused(void **state)
 {
         struct paths_input in = {.uid = getuid()};
-        char dir[PATHS_DIR_MAX], name[256], socket_path[256];
+        char dir[PATHS_DIR_MAX], name[256], socket_path[256], wide[256];
 
         memset(name, 'x', sizeof(name));
         name[0] = '/';
         name[PATHS_DIR_MAX] = 0;
         in.named = name;
         assert_int_equal(paths_choose(&in, dir, sizeof(dir), NULL), -ENAMETOOLONG);
+        assert_int_equal(paths_choose(&in, wide, sizeof(wide), NULL), -ENAMETOOLONG);
 
         name[PATHS_DIR_MAX - 1] = 0;
         assert_int_equal(paths_choose(&in, dir, sizeof(dir), NULL), 0);

@@ -120,6 +120,124 @@ static void a_daemon_that_cannot_serve_takes_its_sockets_along(void **state)
         assert_int_equal(unlink(sa.sun_path), 0); /* not ours: it is still there */
 }
 
+/* A private daemon's directory with these rights: does it begin? */
+static int open_private(const char *where, mode_t mode)
+{
+        const struct place_options o = {.dir = where, .group = (gid_t)-1};
+        char error[PLACE_ERROR_MAX] = "";
+        struct place p;
+        int r;
+
+        assert_int_equal(chmod(dir, mode), 0);
+        r = place_open(&o, &p, error);
+        assert_int_equal(*error != '\0', r < 0);
+        if (r == 0)
+                place_close(&p, true);
+        return r;
+}
+
+/* A directory that a daemon made in ours, with its lock; ours has one, too, for remove_dir(). */
+static void remove_made(const char *made)
+{
+        char lock[PATHS_DIR_MAX + 8];
+
+        (void)snprintf(lock, sizeof(lock), "%s/lock", made);
+        assert_int_equal(unlink(lock), 0);
+        assert_int_equal(rmdir(made), 0);
+        assert_int_equal(close(creat(address_of("lock").sun_path, 0600)), 0);
+}
+
+static void a_directory_that_others_can_enter_is_not_used_and_nothing_is_left_in_it(void **state)
+{
+        (void)state;
+        assert_true(open_private(dir, 0755) < 0);
+        assert_true(open_private(dir, 0710) < 0);
+        assert_int_equal(access(address_of("lock").sun_path, F_OK), -1);
+        assert_int_equal(open_private(dir, 0700), 0);
+}
+
+static void a_directory_is_made_for_its_user_alone(void **state)
+{
+        char made[96];
+        struct stat st;
+
+        (void)state;
+        (void)snprintf(made, sizeof(made), "%s/made", dir);
+        assert_int_equal(open_private(made, 0700), 0);
+        assert_int_equal(stat(made, &st), 0);
+        assert_int_equal(st.st_mode & 0777, 0700);
+        remove_made(made);
+}
+
+static void one_character_decides_whether_sockets_fit_the_name(void **state)
+{
+        char longest[PATHS_DIR_MAX + 1];
+        size_t n = strlen(dir);
+
+        (void)state;
+        (void)snprintf(longest, sizeof(longest), "%s/", dir);
+        memset(longest + n + 1, 'x', sizeof(longest) - n - 2);
+        longest[sizeof(longest) - 1] = '\0';
+        assert_int_equal(strlen(longest), PATHS_DIR_MAX);
+        assert_int_equal(open_private(longest, 0700), -ENAMETOOLONG);
+        longest[PATHS_DIR_MAX - 1] = '\0';
+        assert_int_equal(open_private(longest, 0700), 0);
+        remove_made(longest);
+}
+
+static void the_next_daemon_reads_what_one_that_was_killed_had_promised_and_was_set_to(void **state)
+{
+        uint64_t promised = 7;
+        char text[64] = "";
+        struct place p;
+        FILE *kept;
+
+        (void)state;
+        assert_int_equal(open_place(&p), 0);
+        assert_false(place_was_busy(&p, &promised));
+        assert_int_equal(promised, 0);
+        assert_null(place_kept(&p));
+        p.promised_bytes = 12345678901;
+        place_mark(&p, true);
+        place_keep(&p, "quantum = 3 s\n");
+        place_close(&p, false);
+
+        assert_int_equal(open_place(&p), 0);
+        assert_true(place_was_busy(&p, &promised));
+        assert_int_equal(promised, 12345678901);
+        kept = place_kept(&p);
+        assert_non_null(kept);
+        assert_non_null(fgets(text, sizeof(text), kept));
+        assert_string_equal(text, "quantum = 3 s\n");
+        assert_int_equal(fclose(kept), 0);
+        place_mark(&p, true);
+        place_mark(&p, false);
+        place_keep(&p, "");
+        assert_false(place_was_busy(&p, &promised));
+        assert_null(place_kept(&p));
+        place_close(&p, true);
+}
+
+static void one_daemon_serves_a_directory_and_the_other_names_it(void **state)
+{
+        const struct place_options o = {.dir = dir, .shared = true, .group = (gid_t)-1};
+        char error[PLACE_ERROR_MAX] = "", pid[32];
+        struct place p, other;
+
+        (void)state;
+        assert_false(place_answers(dir));
+        assert_int_equal(open_place(&p), 0);
+        assert_true(place_answers(dir));
+        assert_int_equal(place_open(&o, &other, error), -EALREADY);
+        (void)snprintf(pid, sizeof(pid), "pid %d)", (int)getpid());
+        assert_non_null(strstr(error, pid));
+        assert_true(place_answers(dir));
+        place_close(&p, false);
+        assert_false(place_answers(dir)); /* its sockets are still there */
+        assert_int_equal(open_place(&p), 0);
+        place_close(&p, true);
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, make_dir, remove_dir)
@@ -127,6 +245,11 @@ int main(void)
                 TEST(who_finds_a_socket_finds_a_daemon),
                 TEST(what_a_killed_daemon_left_is_replaced),
                 TEST(a_daemon_that_cannot_serve_takes_its_sockets_along),
+                TEST(a_directory_that_others_can_enter_is_not_used_and_nothing_is_left_in_it),
+                TEST(a_directory_is_made_for_its_user_alone),
+                TEST(the_next_daemon_reads_what_one_that_was_killed_had_promised_and_was_set_to),
+                TEST(one_daemon_serves_a_directory_and_the_other_names_it),
+                TEST(one_character_decides_whether_sockets_fit_the_name),
         };
 #undef TEST
 

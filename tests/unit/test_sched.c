@@ -209,6 +209,23 @@ static void ids_of_clients_that_are_gone_match_nobody(void **state)
         assert_int_equal(sched_next_client(b->s, u->id), 0);
 }
 
+static void every_client_is_listed_once_and_those_that_are_gone_are_not(void **state)
+{
+        BENCH;
+        struct tenant *t[5];
+        sched_client id = 0;
+
+        for (unsigned i = 0; i < ARRAY_SIZE(t); i++)
+                t[i] = join(b, 0);
+        gone(b, t[0]);
+        gone(b, t[2]);
+        for (unsigned i = 1; i < ARRAY_SIZE(t); i += i == 1 ? 2 : 1) {
+                id = sched_next_client(b->s, id);
+                assert_true(id == t[i]->id);
+        }
+        assert_true(sched_next_client(b->s, id) == 0);
+}
+
 /* ---- fixed bytes ---- */
 
 static void the_first_limit_comes_when_the_context_has_room(void **state)
@@ -459,6 +476,21 @@ static void a_restarted_daemon_gives_nothing_before_the_clients_are_back(void **
 
 /* ---- others on the card ---- */
 
+static void the_wait_after_a_restart_is_counted(void **state)
+{
+        struct bench *b __attribute__((cleanup(done))) = bench_new(restarted);
+        struct sched_client_view v;
+        struct tenant *t = &b->t[b->tenants++];
+
+        assert_int_equal(sched_client_add(b->s, 1000, 0, b->now_ns, &t->id), 0);
+        attach(b, t, 0, &(struct sched_attach){.usage = {.allocated = 300 * MIB}, .run = true});
+        for (unsigned i = 0; i < 4; i++)
+                pass(b, NSEC_PER_SEC / 4);
+        assert_int_equal(sched_client_view(b->s, t->id, b->now_ns, &v), 0);
+        assert_int_equal(v.waited_ns, NSEC_PER_SEC);
+        assert_int_equal(v.run_ns, 0);
+}
+
 static void others_on_the_card_make_idle_clients_give_way(void **state)
 {
         BENCH;
@@ -600,6 +632,97 @@ static void a_client_short_of_memory_gets_what_others_give(void **state)
         assert_int_equal(state_of(b, a), SCHED_DRAINING);
 }
 
+/* The daemon keeps a WANT back while it makes room; what the client said since stands. */
+static void a_commit_that_was_kept_back_is_answered_and_changes_nothing_else(void **state)
+{
+        BENCH;
+        struct tenant *t = join(b, 0);
+        struct sched_actions out = {0};
+
+        want_run(b, t, 0);
+        assert_int_equal(sched_client_commit(b->s, t->id, 0, 300 * MIB, 9, b->now_ns, &out), 0);
+        assert_int_equal(out.n, 1);
+        assert_int_equal(out.list[0].type, SCHED_DO_LIMIT);
+        assert_int_equal(out.list[0].limit.commit, 300 * MIB);
+        assert_int_equal(state_of(b, t), SCHED_RUNNING);
+        out.n = 0;
+        assert_int_equal(sched_client_commit(b->s, t->id, 0, 930 * MIB, 10, b->now_ns, &out), 0);
+        assert_int_equal(out.n, 1);
+        assert_int_equal(out.list[0].type, SCHED_DO_REFUSE);
+        assert_int_equal(out.list[0].refuse.of, 10);
+        assert_int_equal(sched_client_commit(b->s, t->id, 1, MIB, 11, b->now_ns, &out), -EINVAL);
+        lost(b, t);
+        assert_int_equal(sched_client_commit(b->s, t->id, 0, MIB, 12, b->now_ns, &out), -ESTALE);
+        assert_null(sched_check(b->s, b->now_ns));
+}
+
+static void without_bounds(struct sched_config *c)
+{
+        c->quantum_ns = c->quantum_max_ns = c->quantum_min_ns = UINT64_MAX;
+        c->grace_ns = c->patience_ns = c->idle_release_ns = UINT64_MAX;
+        c->host_budget_bytes = UINT64_MAX;
+        c->handoff_permille = UINT32_MAX;
+}
+
+static void all_for_fixed_bytes(struct sched_config *c)
+{
+        c->fixed_permille = UINT32_MAX;
+}
+
+static void of_nothing(struct sched_config *c)
+{
+        c->quantum_ns = c->quantum_max_ns = c->quantum_min_ns = 0;
+        c->grace_ns = c->patience_ns = c->idle_release_ns = 0;
+        c->handoff_permille = c->fixed_permille = 0;
+}
+
+static void a_time_that_is_set_beyond_all_bounds_is_a_day(void **state)
+{
+        struct bench *b __attribute__((cleanup(done))) = bench_new(without_bounds);
+        const uint64_t day = 24 * 3600 * NSEC_PER_SEC;
+        struct tenant *a = runner(b, 0, 900 * MIB), *t = join(b, 0);
+
+        want_commit(b, t, 500 * MIB);
+        t->allocated[0] = 500 * MIB;
+        want_run(b, t, 500 * MIB);
+        restore(b, t); /* or it would be late itself */
+        pass(b, day - 1);
+        assert_false(a->revoked);
+        pass(b, 1);
+        assert_true(a->revoked);
+        assert_int_equal(a->patience_ns, day);
+        pass(b, 2 * day - 1);
+        assert_false(a->overdue);
+        pass(b, 1);
+        assert_true(a->overdue);
+}
+
+static void something_is_left_to_allocate_beside_the_budget_for_fixed_bytes(void **state)
+{
+        struct bench *b __attribute__((cleanup(done))) = bench_new(all_for_fixed_bytes);
+        struct sched_gpu_view v;
+
+        assert_int_equal(sched_gpu_view(b->s, 0, &v), 0);
+        assert_int_equal(v.fixed_budget, 900 * MIB);
+        assert_int_equal(v.visible, 70 * MIB);
+}
+
+static void settings_of_nothing_leave_time_to_answer(void **state)
+{
+        struct bench *b __attribute__((cleanup(done))) = bench_new(of_nothing);
+        struct tenant *a = runner(b, 0, 900 * MIB), *t = join(b, 1);
+
+        want_commit(b, t, 500 * MIB);
+        t->allocated[0] = 500 * MIB;
+        want_run(b, t, 500 * MIB);
+        assert_true(a->revoked);
+        assert_int_equal(a->patience_ns, NSEC_PER_MSEC);
+        assert_false(a->overdue);
+        drained(b, a);
+        usage(b, a);
+        assert_false(a->overdue);
+}
+
 static void names_are_the_ones_in_the_documentation(void **state)
 {
         enum sched_mode m;
@@ -627,6 +750,7 @@ int main(void)
                 cmocka_unit_test(an_old_usage_is_no_acknowledgement),
                 cmocka_unit_test(figures_that_cannot_be_are_refused_or_clamped),
                 cmocka_unit_test(ids_of_clients_that_are_gone_match_nobody),
+                cmocka_unit_test(every_client_is_listed_once_and_those_that_are_gone_are_not),
                 cmocka_unit_test(the_first_limit_comes_when_the_context_has_room),
                 cmocka_unit_test(a_full_card_makes_room_for_a_context),
                 cmocka_unit_test(fixed_bytes_past_the_budget_take_back_what_nobody_has_allocated),
@@ -640,6 +764,7 @@ int main(void)
                 cmocka_unit_test(a_process_that_returns_is_charged_once),
                 cmocka_unit_test(gone_takes_former_records_along),
                 cmocka_unit_test(a_restarted_daemon_gives_nothing_before_the_clients_are_back),
+                cmocka_unit_test(the_wait_after_a_restart_is_counted),
                 cmocka_unit_test(others_on_the_card_make_idle_clients_give_way),
                 cmocka_unit_test(
                         who_answers_once_and_falls_silent_keeps_what_it_was_given_and_no_more),
@@ -647,6 +772,10 @@ int main(void)
                 cmocka_unit_test(who_runs_and_cannot_grow_because_of_strangers_gives_back_as_well),
                 cmocka_unit_test(a_shortage_counts_until_the_card_was_measured),
                 cmocka_unit_test(a_client_short_of_memory_gets_what_others_give),
+                cmocka_unit_test(a_commit_that_was_kept_back_is_answered_and_changes_nothing_else),
+                cmocka_unit_test(a_time_that_is_set_beyond_all_bounds_is_a_day),
+                cmocka_unit_test(something_is_left_to_allocate_beside_the_budget_for_fixed_bytes),
+                cmocka_unit_test(settings_of_nothing_leave_time_to_answer),
                 cmocka_unit_test(names_are_the_ones_in_the_documentation),
         };
 

@@ -356,6 +356,24 @@ static void bursts_of_a_higher_priority_keep_their_memory_for_a_hand_offs_cost(v
         assert_int_equal(t->lease, 0);
 }
 
+static void half_a_second_idle(struct sched_config *c)
+{
+        c->idle_release_ns = NSEC_PER_SEC / 2;
+}
+
+static void bursts_of_a_higher_priority_keep_their_memory_for_the_set_idle_time(void **state)
+{
+        struct bench *b __attribute__((cleanup(done))) = bench_new(half_a_second_idle);
+        struct tenant *high = runner(b, 5, 900 * MIB);
+
+        (void)waiter_of(b, 1, 900 * MIB); /* going and coming back costs 87 ms */
+        idle(b, high, true);
+        pass(b, NSEC_PER_SEC / 2 - NSEC_PER_MSEC);
+        assert_false(high->revoked);
+        pass(b, NSEC_PER_MSEC);
+        assert_true(high->revoked);
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
@@ -375,6 +393,8 @@ int main(void)
                 cmocka_unit_test(who_drained_and_is_next_all_the_same_keeps_its_memory),
                 cmocka_unit_test(
                         bursts_of_a_higher_priority_keep_their_memory_for_a_hand_offs_cost),
+                cmocka_unit_test(
+                        bursts_of_a_higher_priority_keep_their_memory_for_the_set_idle_time),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

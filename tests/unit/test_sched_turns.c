@@ -41,6 +41,23 @@ static void clients_that_fit_run_together_undisturbed(void **state)
         assert_int_not_equal(a->lease, c->lease);
 }
 
+static void the_one_that_runs_longest_is_named_as_what_is_waited_for(void **state)
+{
+        BENCH;
+        struct tenant *a = runner(b, 0, 300 * MIB), *c = runner(b, 0, 300 * MIB), *t;
+        struct sched_client_view v;
+
+        pass(b, NSEC_PER_SEC / 4);
+        drained(b, a);
+        want_run(b, a, 300 * MIB);
+        assert_int_not_equal(a->lease, 0);
+        t = waiter(b, 0, 700 * MIB);
+        assert_int_equal(sched_client_view(b->s, t->id, b->now_ns, &v), 0);
+        assert_true(v.blocker == c->id);
+        assert_int_equal(sched_client_view(b->s, a->id, b->now_ns, &v), 0);
+        assert_true(v.blocker == 0);
+}
+
 static void a_hand_off_moves_only_what_is_missing_and_step_by_step(void **state)
 {
         BENCH;
@@ -376,6 +393,28 @@ static void who_cannot_move_all_of_its_memory_gets_the_rest_back(void **state)
         restore(b, a);
         assert_int_equal(a->backed[0], 700 * MIB);
         assert_int_not_equal(a->lease, 0);
+}
+
+static void what_it_has_not_acknowledged_is_not_its_own_again(void **state)
+{
+        BENCH;
+        struct tenant *a = runner(b, 0, 700 * MIB), *t;
+        uint32_t before;
+
+        pass(b, NSEC_PER_SEC);
+        t = waiter(b, 0, 700 * MIB);
+        before = a->sequence[0];
+        drained(b, a);
+        a->stays = true;
+        usage_as_of(b, a, 0, before); /* said before it knew what it was asked for */
+        want_run(b, a, 700 * MIB);
+        pass(b, 5 * NSEC_PER_SEC);
+        assert_true(a->overdue);
+        assert_int_equal(a->limit[0], 270 * MIB);
+        usage(b, a);
+        pass(b, 5 * NSEC_PER_SEC);
+        assert_int_equal(a->limit[0], 700 * MIB);
+        assert_int_equal(t->lease, 0);
 }
 
 /* Or its bytes would be its own again each time, and nobody's who needs them. */
@@ -962,6 +1001,7 @@ int main(void)
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(who_lacks_nothing_runs_at_once),
                 cmocka_unit_test(clients_that_fit_run_together_undisturbed),
+                cmocka_unit_test(the_one_that_runs_longest_is_named_as_what_is_waited_for),
                 cmocka_unit_test(a_hand_off_moves_only_what_is_missing_and_step_by_step),
                 cmocka_unit_test(slack_that_nobody_uses_is_taken_before_anybody_is_disturbed),
                 cmocka_unit_test(what_a_running_client_backed_meanwhile_stays),
@@ -979,6 +1019,7 @@ int main(void)
                 cmocka_unit_test(who_cannot_move_its_memory_may_go_on_using_it),
                 cmocka_unit_test(who_is_slow_is_late_and_gives_what_it_was_asked_for),
                 cmocka_unit_test(who_does_not_answer_is_overdue_and_the_next_one_goes),
+                cmocka_unit_test(what_it_has_not_acknowledged_is_not_its_own_again),
                 cmocka_unit_test(who_cannot_move_all_of_its_memory_gets_the_rest_back),
                 cmocka_unit_test(an_eviction_that_stands_still_is_overdue),
                 cmocka_unit_test(who_is_given_more_and_more_and_restores_nothing_is_overdue),

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "preload/core.h"
+#include "preload/slab.h"
 #include "preload/sums.h"
 #include "preload/trace.h"
 
@@ -127,12 +128,28 @@ static void what_was_freed_while_it_is_moved_is_not_told(void **state)
         assert_int_equal(told.lines, 0);
 }
 
+static int end(void **state)
+{
+        struct heap *h = &core.gpus[0].heap;
+
+        for (size_t i = 0; i < h->count; i++) {
+                slab_delete(h->blocks[i]->slab);
+                free(h->blocks[i]->users);
+                free(h->blocks[i]->extents);
+                free(h->blocks[i]);
+        }
+        free(h->holes);
+        free(h->blocks);
+        free(h->handles);
+        return 0;
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test(what_comes_or_goes_is_not_told),
-                cmocka_unit_test(what_was_freed_while_it_is_moved_is_not_told),
-                cmocka_unit_test(managed_memory_that_was_freed_is_not_taken_for_ours),
+                cmocka_unit_test_teardown(what_comes_or_goes_is_not_told, end),
+                cmocka_unit_test_teardown(what_was_freed_while_it_is_moved_is_not_told, end),
+                cmocka_unit_test_teardown(managed_memory_that_was_freed_is_not_taken_for_ours, end),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

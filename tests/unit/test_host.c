@@ -1,0 +1,179 @@
+/* test_host.c: how much host memory there is, by files of the kernel that are written here. Must
+ * never read the machine's own. */
+#include "unit.h"
+
+#include <errno.h>
+
+#include "base/host.h"
+#include "base/macros.h"
+
+#define MEMINFO \
+        "MemTotal:       16777216 kB\nMemFree:         1048576 kB\nMemAvailable:    8388608 kB\n"
+#define V2 "/sys/fs/cgroup"
+#define V1 "/sys/fs/cgroup/memory"
+
+static struct file {
+        const char *path, *text;
+} files[16];
+static unsigned n_files;
+
+/* In place of libc's: /proc and /sys as this test has them. */
+FILE *fopen(const char *path, const char *mode)
+{
+        for (unsigned i = 0; i < n_files; i++)
+                if (strcmp(path, files[i].path) == 0)
+                        return fmemopen((void *)(uintptr_t)files[i].text, strlen(files[i].text),
+                                        "r");
+        errno = ENOENT;
+        return NULL;
+}
+
+static void has(const char *path, const char *text)
+{
+        assert_in_range(n_files, 0, ARRAY_SIZE(files) - 1);
+        files[n_files++] = (struct file){path, text};
+}
+
+static void expect(uint64_t total, uint64_t available)
+{
+        struct host_memory m;
+
+        assert_int_equal(host_memory_read(&m), 0);
+        assert_int_equal(m.total_bytes, total);
+        assert_int_equal(m.available_bytes, available);
+}
+
+static int machine(void **state)
+{
+        n_files = 0;
+        has("/proc/meminfo", MEMINFO);
+        return 0;
+}
+
+static void without_a_cgroup_the_machines_figures_hold(void **state)
+{
+        expect(16 * GIB, 8 * GIB);
+        has("/proc/self/cgroup", "no line of its kind\n7:no path\n");
+        expect(16 * GIB, 8 * GIB);
+}
+
+static void figures_that_are_not_there_are_no_zeros(void **state)
+{
+        struct host_memory m = {.total_bytes = 1, .available_bytes = 2};
+
+        n_files = 0;
+        assert_int_equal(host_memory_read(&m), -ENOENT);
+        has("/proc/meminfo", "MemTotal:       16777216 kB\n");
+        assert_int_equal(host_memory_read(&m), -ENODATA);
+        n_files = 0;
+        has("/proc/meminfo", "MemAvailable:   16777216 kB\n");
+        assert_int_equal(host_memory_read(&m), -ENODATA);
+        assert_int_equal(m.total_bytes, 1);
+        assert_int_equal(m.available_bytes, 2);
+}
+
+static void a_cgroups_limit_holds_and_its_cached_files_count_as_free(void **state)
+{
+        has("/proc/self/cgroup", "0::/job\n");
+        has(V2 "/job/memory.max", "4294967296\n");
+        has(V2 "/job/memory.current", "3221225472\n");
+        expect(4 * GIB, GIB);
+        /* all that was not used for long, half of the rest, and nothing else */
+        has(V2 "/job/memory.stat", "anon 1073741824\ninactive_anon 4096\ninactive_file "
+                                   "536870912\nactive_file 536870912\n");
+        expect(4 * GIB, GIB + 512 * MIB + 256 * MIB);
+}
+
+static void a_cgroup_that_is_over_its_limit_has_nothing_left(void **state)
+{
+        has("/proc/self/cgroup", "0::/job\n");
+        has(V2 "/job/memory.max", "1073741824\n");
+        has(V2 "/job/memory.current", "2147483648\n");
+        expect(GIB, 0);
+}
+
+static void a_cgroup_with_more_than_the_machine_changes_nothing(void **state)
+{
+        has("/proc/self/cgroup", "0::/job\n");
+        has(V2 "/job/memory.max", "max\n");
+        has(V2 "/job/memory.current", "3221225472\n");
+        expect(16 * GIB, 8 * GIB);
+        n_files = 2;
+        has(V2 "/job/memory.max", "1099511627776\n");
+        has(V2 "/job/memory.current", "3221225472\n");
+        expect(16 * GIB, 8 * GIB);
+}
+
+static void every_ancestors_limit_holds(void **state)
+{
+        has("/proc/self/cgroup", "0::/outer/inner\n");
+        has(V2 "/outer/inner/memory.max", "6442450944\n");
+        has(V2 "/outer/inner/memory.current", "1073741824\n");
+        has(V2 "/outer/memory.max", "4294967296\n");
+        has(V2 "/outer/memory.current", "2147483648\n");
+        expect(4 * GIB, 2 * GIB);
+        /* what a container sees as the root is its own */
+        has(V2 "/memory.max", "3221225472\n");
+        has(V2 "/memory.current", "2147483648\n");
+        expect(3 * GIB, GIB);
+}
+
+static void of_version_1_the_memory_controllers_group_counts(void **state)
+{
+        has(V1 "/job/memory.limit_in_bytes", "4294967296\n");
+        has(V1 "/job/memory.usage_in_bytes", "2147483648\n");
+        has(V1 "/other/memory.limit_in_bytes", "1073741824\n");
+        has(V1 "/other/memory.usage_in_bytes", "4096\n");
+        has(V1 "/job/memory.stat", "total_inactive_file 1073741824\ninactive_file 4096\n");
+        has("/proc/self/cgroup", "9:cpu,cpuacct:/other\n8:memory2,hugememory:/other\n"
+                                 "7:name=memory:/other\n5:cpu,memory:/job\n");
+        expect(4 * GIB, 3 * GIB);
+}
+
+static void half_of_the_machine_is_promised_and_never_its_margin(void **state)
+{
+        /* margin: a GiB, or a sixteenth if that is more, a quarter if that is less */
+        const struct host_memory ample = {64 * GIB, 60 * GIB}, tight = {64 * GIB, 10 * GIB},
+                                 small = {2 * GIB, GIB}, middle = {8 * GIB, 4 * GIB};
+
+        assert_int_equal(host_memory_budget(&ample, 0), 32 * GIB);
+        assert_int_equal(host_memory_budget(&tight, 0), 6 * GIB);
+        assert_int_equal(host_memory_budget(&small, 0), 512 * MIB);
+        assert_int_equal(host_memory_budget(&middle, 0), 3 * GIB);
+        assert_int_equal(host_memory_budget(&(struct host_memory){64 * GIB, GIB}, 0), 0);
+}
+
+static void what_was_promised_before_is_not_taken_off_twice(void **state)
+{
+        const struct host_memory tight = {64 * GIB, 10 * GIB};
+
+        assert_int_equal(host_memory_budget(&tight, 20 * GIB), 20 * GIB);
+        assert_int_equal(host_memory_budget(&tight, 5 * GIB), 6 * GIB);
+        assert_int_equal(host_memory_budget(&tight, 50 * GIB), 32 * GIB);
+}
+
+static void a_client_goes_into_half_of_the_margin(void **state)
+{
+        assert_int_equal(host_memory_room(&(struct host_memory){64 * GIB, 10 * GIB}), 8 * GIB);
+        assert_int_equal(host_memory_room(&(struct host_memory){64 * GIB, GIB}), 0);
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                cmocka_unit_test_setup(without_a_cgroup_the_machines_figures_hold, machine),
+                cmocka_unit_test_setup(figures_that_are_not_there_are_no_zeros, machine),
+                cmocka_unit_test_setup(a_cgroups_limit_holds_and_its_cached_files_count_as_free,
+                                       machine),
+                cmocka_unit_test_setup(a_cgroup_that_is_over_its_limit_has_nothing_left, machine),
+                cmocka_unit_test_setup(a_cgroup_with_more_than_the_machine_changes_nothing,
+                                       machine),
+                cmocka_unit_test_setup(every_ancestors_limit_holds, machine),
+                cmocka_unit_test_setup(of_version_1_the_memory_controllers_group_counts, machine),
+                cmocka_unit_test(half_of_the_machine_is_promised_and_never_its_margin),
+                cmocka_unit_test(what_was_promised_before_is_not_taken_off_twice),
+                cmocka_unit_test(a_client_goes_into_half_of_the_margin),
+        };
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}
