@@ -1,0 +1,47 @@
+/* ipc.c: nobody shares memory with this process, for unit tests. */
+#include "unit.h"
+
+#include <errno.h>
+
+#include "preload/core.h"
+#include "preload/ipc.h"
+
+#define WEAK __attribute__((weak))
+
+WEAK bool ipc_step(void)
+{
+        return false;
+}
+
+WEAK void ipc_told(void)
+{
+}
+
+WEAK int ipc_poll_fd(void)
+{
+        return -EBADF;
+}
+
+WEAK void ipc_connected(void)
+{
+}
+
+WEAK void ipc_disconnected(void)
+{
+}
+
+WEAK void ipc_on_named(const struct wire_message *m)
+{
+}
+
+WEAK void ipc_on_peered(const struct wire_message *m, struct passed *came)
+{
+}
+
+WEAK void ipc_on_refused(const struct wire_message *m)
+{
+}
+
+WEAK void ipc_forget(void)
+{
+}

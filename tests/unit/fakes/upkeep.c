@@ -1,0 +1,34 @@
+/* upkeep.c: what the agent sees to from time to time, of which there is nothing, for unit tests. */
+#include "unit.h"
+
+#include "preload/caches.h"
+#include "preload/core.h"
+#include "preload/fixed.h"
+#include "preload/pool.h"
+#include "preload/sums.h"
+
+#define WEAK __attribute__((weak))
+
+WEAK bool caches_hold(bool may_evict, uint64_t now)
+{
+        return false;
+}
+
+WEAK uint64_t pool_tend(void)
+{
+        return UINT64_MAX;
+}
+
+WEAK uint64_t fixed_tend(uint64_t now_ns)
+{
+        return UINT64_MAX;
+}
+
+WEAK void sums_tell(bool last)
+{
+}
+
+WEAK bool core_reap_late(void)
+{
+        return false;
+}
