@@ -702,9 +702,14 @@ static void pass(struct sched *s)
         if (s->now_ns < s->restart_until_ns) {
                 /* The ledger is not complete: nothing is given, nobody is asked. */
                 wake_at(s, s->restart_until_ns);
-                for (unsigned i = 0; i < s->clients; i++)
-                        if (s->client[i].used)
-                                account_time(s, &s->client[i]);
+                for (unsigned i = 0; i < s->clients; i++) {
+                        struct client *c = &s->client[i];
+
+                        if (!c->used)
+                                continue;
+                        enter_state(s, c);
+                        account_time(s, c);
+                }
                 survey(s);
                 return;
         }

@@ -457,6 +457,24 @@ static void a_restarted_daemon_gives_nothing_before_the_clients_are_back(void **
         assert_int_equal(t->limit[0], 270 * MIB);
 }
 
+/* The 2 s in which nobody is given anything are a wait like any other, and are shown as one. */
+static void who_waits_for_a_restarted_daemon_is_shown_as_waiting(void **state)
+{
+        struct bench *b __attribute__((cleanup(done))) = bench_new(restarted);
+        struct tenant *t = &b->t[b->tenants++];
+        struct sched_client_view v;
+
+        assert_int_equal(sched_client_add(b->s, 1, 0, b->now_ns, &t->id), 0);
+        attach(b, t, 0, &(struct sched_attach){.usage = {.allocated = 700 * MIB}, .run = true});
+        assert_int_equal(state_of(b, t), SCHED_WAITING);
+        pass(b, NSEC_PER_SEC);
+        assert_int_equal(state_of(b, t), SCHED_WAITING);
+        assert_int_equal(t->limit[0], 0);
+        assert_int_equal(sched_client_view(b->s, t->id, b->now_ns, &v), 0);
+        assert_int_equal(v.waited_ns, NSEC_PER_SEC);
+        assert_int_equal(b->now_ns - v.since_ns, NSEC_PER_SEC);
+}
+
 /* ---- others on the card ---- */
 
 static void others_on_the_card_make_idle_clients_give_way(void **state)
@@ -640,6 +658,7 @@ int main(void)
                 cmocka_unit_test(a_process_that_returns_is_charged_once),
                 cmocka_unit_test(gone_takes_former_records_along),
                 cmocka_unit_test(a_restarted_daemon_gives_nothing_before_the_clients_are_back),
+                cmocka_unit_test(who_waits_for_a_restarted_daemon_is_shown_as_waiting),
                 cmocka_unit_test(others_on_the_card_make_idle_clients_give_way),
                 cmocka_unit_test(
                         who_answers_once_and_falls_silent_keeps_what_it_was_given_and_no_more),
