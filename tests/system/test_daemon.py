@@ -241,6 +241,27 @@ def test_what_was_not_copied_is_known_of_those_who_count_it(daemon, client):
     assert spared()["older"] == (None, None)
 
 
+def test_what_a_client_says_lies_on_the_host_is_at_most_what_it_was_given(daemon, client):
+    """And of how long it has run before, at most its age. What an older library does not say is unknown."""
+    d = daemon(*CARD)
+    older, c = client("older").start(), client().start()
+    c.send("HOST", held=0, wanted=300 * MIB)
+    c.expect("HOST_LIMIT")
+    c.send("SELF", 0, overflow=200 * MIB, mode=2, keep=GIB, ran_ns=(1 << 64) - 1)
+    c.send("WHO")
+    c.expect("HOLDER")
+    seen = d.client(c.process.pid)
+    assert (seen["overflow"], seen["allocated"], seen["memory"], seen["keep"]) == (200 * MIB, 200 * MIB, "overflow", GIB)
+    assert seen["gpu_time_s"] < 3600, "the process has not lived for so long"
+    c.send("SELF", 0, overflow=(1 << 64) - 1, mode=77)
+    c.send("WHO")
+    c.expect("HOLDER")
+    seen = d.client(c.process.pid)
+    assert (seen["overflow"], seen["memory"], seen["keep"]) == (300 * MIB, None, None)
+    seen = d.client(older.process.pid)
+    assert (seen["overflow"], seen["memory"], seen["keep"]) == (0, None, None)
+
+
 def test_an_idle_client_gives_way(daemon, client):
     daemon(*CARD)
     a, b = client("a").start(), client("b").start()
