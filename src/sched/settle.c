@@ -640,10 +640,13 @@ static void account_time(struct sched *s, struct client *c)
 
         if (c->counted_run)
                 c->run_ns += ns;
+        if (c->counted_overdue)
+                c->overdue_ns += ns;
         if (c->counted_wait)
                 c->waited_ns += ns;
         c->clock_ns = s->now_ns;
         c->counted_run = c->lease && !c->idle;
+        c->counted_overdue = c->counted_run && c->overdue;
         c->counted_wait = c->waiting || c->fixed_ticket;
 }
 
