@@ -131,6 +131,41 @@ def test_hello_is_welcomed(daemon, client):
     assert welcome["version"] == "0.1.0"
 
 
+def test_every_request_is_answered(daemon, client):
+    """Whatever it asks for, and whether or not that changes anything: a program waits for the answer."""
+    daemon(*CARD)
+    c = client().connect()
+    c.hello()
+    c.attach(fixed_wanted=8 * MIB)
+    c.allocate(100 * MIB)
+    obey_until([c], lambda: c.lease and c.backed == 100 * MIB)
+    room = {"need": 100 * MIB}
+    for name, gpu, fields, answer, code in (
+        ("WANT", 0, room | {"commit": 200 * MIB}, "LIMIT", None),
+        ("WANT", 0, room | {"commit": 200 * MIB}, "LIMIT", None),
+        ("WANT", 0, room | {"commit": 150 * MIB}, "LIMIT", None),
+        ("WANT", 0, room | {"commit": 1 << 40}, "REFUSED", 2),
+        ("WANT", 0, room | {"fixed": 16 * MIB}, "LIMIT", None),
+        ("WANT", 0, room | {"fixed": 16 * MIB}, "LIMIT", None),
+        ("WANT", 0, room | {"fixed": 8 * MIB}, "LIMIT", None),
+        ("WANT", 0, room | {"fixed": 1 << 40}, "REFUSED", 3),
+        ("PIN", 0, {"bytes": 50 * MIB}, "PINNED", None),
+        ("PIN", 0, {"bytes": 500 * MIB}, "REFUSED", 7),
+        ("NAME", None, {"name": b"n" * 16}, "NAMED", None),
+        ("PEER", None, {"name": b"p" * 16}, "REFUSED", 8),
+        ("HOST", None, {"held": 0, "wanted": 10 * MIB}, "HOST_LIMIT", None),
+        ("HOST", None, {"held": 0, "wanted": 1 << 40}, "HOST_LIMIT", None),
+        ("WHO", None, {}, "HOLDER", None),
+    ):
+        c.obey()
+        sequence = c.send(name, **({} if gpu is None else {"gpu": gpu}), **fields)
+        got = c.expect("LIMIT", "REFUSED", "PINNED", "NAMED", "HOST_LIMIT", "HOLDER")
+        assert got["type"] == answer, (name, fields)
+        if code is not None:
+            assert (got["code"], got["of"]) == (code, sequence), (name, fields)
+        c.usage()
+
+
 def test_another_minor_is_accepted(daemon, client):
     daemon(*CARD)
     client().connect().hello(minor=7)
