@@ -15,32 +15,35 @@
 #define CLIENTS_MAX 4096
 #define UNKNOWN     "N/A"
 
-/* SELDOM: a count whose column is there only if some client has another one than 0. */
-enum kind { TEXT, COUNT, SELDOM, SIZE, SECONDS };
+enum kind { TEXT, COUNT, SIZE, SECONDS };
 
 /* One column of the clients' table. Where the table is too wide, those with a floor are cut to it,
- * and where that is not enough the others with a rank are left out, the first rank first. */
+ * and where that is not enough the others with a rank are left out, the first rank first. A seldom
+ * one is there only if some client has another figure than 0. */
 static const struct column {
         const char *title, *field;
         enum kind kind;
         int floor, rank;
+        bool seldom;
 } columns[] = {
-        {"PID", "pid", COUNT, 0, 0},
-        {"USER", "user", TEXT, 5, 5},
-        {"NAME", "name", TEXT, 10, 0},
-        {"PRI", "priority", SELDOM, 0, 0},
-        {"STATE", "state", TEXT, 0, 0},
-        {"FOR", "since_s", SECONDS, 0, 6},
-        {"ALLOCATED", "allocated", SIZE, 0, 7},
-        {"BACKED", "backed", SIZE, 0, 0},
-        {"EVICTED", "evicted", SIZE, 0, 0},
-        {"FIXED", "fixed", SIZE, 0, 3},
-        {"ARENA", "arena", SIZE, 0, 1},
-        {"GPU TIME", "gpu_time_s", SECONDS, 0, 4},
-        {"HAND-OFFS", "handoffs", COUNT, 0, 2},
+        {"PID", "pid", COUNT, 0, 0, false},
+        {"USER", "user", TEXT, 5, 5, false},
+        {"NAME", "name", TEXT, 10, 0, false},
+        {"PRI", "priority", COUNT, 0, 11, true},
+        {"STATE", "state", TEXT, 0, 0, false},
+        {"FOR", "since_s", SECONDS, 0, 6, false},
+        {"ALLOCATED", "allocated", SIZE, 0, 7, false},
+        {"BACKED", "backed", SIZE, 0, 0, false},
+        {"EVICTED", "evicted", SIZE, 0, 10, false},
+        {"OVERFLOW", "overflow", SIZE, 0, 9, true},
+        {"MANAGED", "managed", SIZE, 0, 8, true},
+        {"FIXED", "fixed", SIZE, 0, 3, false},
+        {"ARENA", "arena", SIZE, 0, 1, false},
+        {"GPU TIME", "gpu_time_s", SECONDS, 0, 4, false},
+        {"HAND-OFFS", "handoffs", COUNT, 0, 2, false},
 };
 
-enum { RANKS = 7 };
+enum { RANKS = 11 };
 
 typedef char row_cells[ARRAY_SIZE(columns)][CELL_MAX];
 
@@ -88,7 +91,7 @@ static void put_cell(const json_t *value, enum kind kind, char cell[CELL_MAX])
 {
         if (kind == TEXT && json_is_string(value))
                 put_text(json_string_value(value), cell);
-        else if ((kind == COUNT || kind == SELDOM) && json_is_integer(value))
+        else if (kind == COUNT && json_is_integer(value))
                 (void)snprintf(cell, CELL_MAX, "%" JSON_INTEGER_FORMAT, json_integer_value(value));
         else if (kind == SIZE && json_is_number(value))
                 put_short_size(json_number_value(value), cell);
@@ -161,41 +164,84 @@ static double bytes_of(const json_t *client, const char *field)
         return json_number_value(json_object_get(client, field));
 }
 
-/* Flags, whom a client waits for and what was saved for it, on a line of their own: most clients
- * have none of it. */
-static void print_notes(const json_t *client, FILE *out)
+/* What is said of one client below its row, on as many lines as the width asks for; 0: one. */
+struct notes {
+        FILE *out;
+        int width, used; /* used: columns of this line; 0: nothing has been said */
+};
+
+static void add_note(struct notes *n, const char *text)
+{
+        static const char indent[] = "        ";
+        const char *separator = n->used ? ", " : indent;
+
+        if (n->used && n->width && n->used + (int)strlen(", ,") + (int)strlen(text) > n->width) {
+                (void)fputs(",\n", n->out);
+                separator = indent;
+                n->used = 0;
+        }
+        (void)fprintf(n->out, "%s%s", separator, text);
+        n->used += (int)(strlen(separator) + strlen(text));
+}
+
+static void note_flags(struct notes *n, const json_t *client)
 {
         const json_t *flags = json_object_get(client, "flags"), *flag;
-        const json_t *waiting_for = json_object_get(client, "waiting_for");
-        const char *separator = "        ";
-        double spared = bytes_of(client, "spared_out") + bytes_of(client, "spared_in");
-        double moved = bytes_of(client, "moved_out") + bytes_of(client, "moved_in");
-        char cell[CELL_MAX], all[CELL_MAX];
+        char cell[CELL_MAX];
         size_t i;
 
-        if (json_is_true(json_object_get(client, "idle"))) {
-                (void)fprintf(out, "%sidle", separator);
-                separator = ", ";
-        }
+        if (json_is_true(json_object_get(client, "idle")))
+                add_note(n, "idle");
         json_array_foreach (flags, i, flag) {
                 put_cell(flag, TEXT, cell);
-                if (strcmp(cell, "idle") == 0)
-                        continue;
-                (void)fprintf(out, "%s%s", separator, cell);
-                separator = ", ";
+                if (strcmp(cell, "idle") != 0)
+                        add_note(n, cell);
         }
+}
+
+/* Nothing of the default. */
+static void note_memory(struct notes *n, const json_t *client)
+{
+        const char *mode = json_string_value(json_object_get(client, "memory"));
+        double keep = bytes_of(client, "keep");
+        char cell[CELL_MAX], text[2 * CELL_MAX];
+
+        if (!mode || strcmp(mode, "swap") == 0)
+                return;
+        put_text(mode, cell);
+        (void)snprintf(text, sizeof(text), "memory %s", cell);
+        add_note(n, text);
+        if (keep > 0) {
+                put_short_size(keep, cell);
+                (void)snprintf(text, sizeof(text), "keeps to %s", cell);
+                add_note(n, text);
+        }
+}
+
+/* Flags, whom a client waits for, how its memory is shared, what was saved for it: most clients
+ * have none of it. */
+static void print_notes(const json_t *client, int width, FILE *out)
+{
+        const json_t *waiting_for = json_object_get(client, "waiting_for");
+        double spared = bytes_of(client, "spared_out") + bytes_of(client, "spared_in");
+        double moved = bytes_of(client, "moved_out") + bytes_of(client, "moved_in");
+        char cell[CELL_MAX], all[CELL_MAX], text[3 * CELL_MAX];
+        struct notes n = {.out = out, .width = width};
+
+        note_flags(&n, client);
         if (json_is_integer(waiting_for)) {
-                (void)fprintf(out, "%swaits for pid %" JSON_INTEGER_FORMAT, separator,
-                              json_integer_value(waiting_for));
-                separator = ", ";
+                (void)snprintf(text, sizeof(text), "waits for pid %" JSON_INTEGER_FORMAT,
+                               json_integer_value(waiting_for));
+                add_note(&n, text);
         }
+        note_memory(&n, client);
         if (spared > 0) {
                 put_short_size(spared, cell);
                 put_short_size(spared + moved, all);
-                (void)fprintf(out, "%s%s of %s not copied", separator, cell, all);
-                separator = ", ";
+                (void)snprintf(text, sizeof(text), "%s of %s not copied", cell, all);
+                add_note(&n, text);
         }
-        if (separator[0] == ',')
+        if (n.used)
                 (void)fputc('\n', out);
 }
 
@@ -254,7 +300,7 @@ static bool is_shown(const struct column *column, const json_t *clients)
         json_array_foreach (clients, i, client)
                 if (json_integer_value(json_object_get(client, column->field)) != 0)
                         return true;
-        return column->kind != SELDOM;
+        return !column->seldom;
 }
 
 static void print_clients(const json_t *clients, int width, FILE *out)
@@ -291,7 +337,7 @@ static void print_clients(const json_t *clients, int width, FILE *out)
                 for (size_t i = 0; i < ARRAY_SIZE(columns); i++)
                         print_cell(rows[k][i], columns[i].kind, widths[i], gap, out);
                 (void)fputc('\n', out);
-                print_notes(json_array_get(clients, k), out);
+                print_notes(json_array_get(clients, k), width, out);
         }
         free(rows);
 }

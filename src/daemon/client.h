@@ -22,6 +22,8 @@ struct client_account {
         uint64_t fixed_told;            /* to the scheduler */
         uint64_t managed;               /* MANAGED.bytes */
         uint64_t spared_out, spared_in; /* SPARED */
+        uint64_t overflow, keep;        /* SELF */
+        enum wire_memory mode;          /* the same; 0: not said */
         bool named;                     /* NVML has listed the process with a valid figure */
 };
 
@@ -52,7 +54,8 @@ struct client {
                                       anything is left on it */
         int gpu_of[WIRE_GPUS_MAX]; /* by the client's number; -1 */
         struct client_account accounts[SCHED_GPUS_MAX];
-        uint64_t host; /* what it may map of host memory */
+        uint64_t host;          /* what it may map of host memory */
+        uint64_t ran_before_ns; /* had a turn and was busy before this connection, as it says */
         char name[64], version[32];
         uint32_t minor;        /* of the protocol, as it speaks it */
         uint8_t meet_name[16]; /* under which its tenant's other processes may ask for it */

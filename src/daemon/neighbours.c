@@ -27,9 +27,10 @@
 #define LOANS_MAX    16 /* needs of others at a time */
 #define SHUNNED_MAX  16
 #define REPEAT_NS    NSEC_PER_SEC
-#define SILENCE_NS   (5 * NSEC_PER_SEC) /* then a need is over, and an offer forgotten */
-#define TAKE_NS      (2 * NSEC_PER_SEC) /* what was left and is not taken for so long is taken back */
-#define SHUN_NS      (10 * NSEC_PER_SEC) /* of a user whose daemon took nothing of it */
+#define SILENCE_NS \
+        (5 * NSEC_PER_SEC) /* then a need is over, and an offer forgotten; or with its sender */
+#define TAKE_NS (2 * NSEC_PER_SEC)  /* what was left and is not taken for so long is taken back */
+#define SHUN_NS (10 * NSEC_PER_SEC) /* of a user whose daemon took nothing of it */
 
 enum kind {
         NEED = 1, /* bytes that the sender's clients would hold on top of what they hold; 0: none */
@@ -104,6 +105,19 @@ static socklen_t address_of(const char *name, struct sockaddr_un *ret)
 static void name_of(uint64_t instance, char name[static 64])
 {
         (void)snprintf(name, 64, NAME_PREFIX "%016llx", (unsigned long long)instance);
+}
+
+/* The name ends with the daemon that has it, however that ends. */
+static bool is_there(uint64_t instance)
+{
+        _cleanup_close_ int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+        struct sockaddr_un a;
+        char name[64];
+        socklen_t size;
+
+        name_of(instance, name);
+        size = address_of(name, &a);
+        return fd < 0 || connect(fd, (struct sockaddr *)&a, size) == 0 || errno != ECONNREFUSED;
 }
 
 /* The kernel says where a note comes from, and no two sockets have one name. 0: no daemon's. */
@@ -304,8 +318,14 @@ static bool all_left(const struct neighbours *n, const struct loan *l)
         return true;
 }
 
+enum loan_end {
+        LOAN_MORE, /* another one for more follows */
+        LOAN_OVER, /* the borrower has what it asked for, or does not take it */
+        LOAN_GONE, /* the borrower does not exist any more */
+};
+
 /* What of it is in use by now is others' use like any other. */
-static void end_loan(struct server *s, struct loan *l, bool over)
+static void end_loan(struct server *s, struct loan *l, enum loan_end why)
 {
         unsigned gpu = l->gpu;
         uint64_t now = clock_now_ns(), foreign = measure_now(s, gpu);
@@ -313,17 +333,18 @@ static void end_loan(struct server *s, struct loan *l, bool over)
         sched_client id;
 
         see_taken(s, l, foreign);
-        if (over && left && l->taken) {
+        if (why == LOAN_OVER && left && l->taken) {
                 l->taken = l->bytes; /* less, if it needs less by now; it runs */
                 report(s, l);
-        } else if (over && all_left(s->neighbours, l)) {
+        } else if (why == LOAN_OVER && all_left(s->neighbours, l)) {
                 shun(s->neighbours, l->uid, now);
         }
         log_info("GPU %u: user %u's daemon %s", gpu, (unsigned)l->uid,
-                 !over      ? "asks for more"
-                 : l->taken ? "has what it asked for"
-                 : left     ? "did not take what was left to it"
-                            : "asks for nothing any more");
+                 why == LOAN_GONE   ? "is gone, and so is what it asked for"
+                 : why == LOAN_MORE ? "asks for more"
+                 : l->taken         ? "has what it asked for"
+                 : left             ? "did not take what was left to it"
+                                    : "asks for nothing any more");
         id = l->id;
         *l = (struct loan){0};
         s->gpus.list[gpu].foreign_told = foreign;
@@ -373,7 +394,7 @@ static void hear_need(struct server *s, const struct note *m, unsigned gpu, uid_
                 l->heard_ns = now;
                 if (!over && !needs_more(s, l, m->bytes))
                         return;
-                end_loan(s, l, over);
+                end_loan(s, l, over ? LOAN_OVER : LOAN_MORE);
         }
         if (m->bytes > 0 && s->n_attached > 0 && !is_shunned(n, uid, now))
                 begin_loan(s, m, gpu, uid, instance);
@@ -396,7 +417,7 @@ static void tell_movable(struct server *s, unsigned gpu)
         for (unsigned i = 0; i < LOANS_MAX; i++) {
                 struct offer *o = &n->offers[i];
 
-                if (o->instance && now - o->heard_ns > SILENCE_NS)
+                if (o->instance && (now - o->heard_ns > SILENCE_NS || !is_there(o->instance)))
                         *o = (struct offer){0};
                 if (o->instance && o->gpu == gpu)
                         bytes += MIN(o->bytes, s->gpus.list[gpu].total_bytes);
@@ -544,11 +565,15 @@ static void watch(struct server *s, struct loan *l)
 {
         uint64_t now;
 
+        if (!is_there(l->instance)) {
+                end_loan(s, l, LOAN_GONE);
+                return;
+        }
         see_taken(s, l, measure_newest(&s->gpus.list[l->gpu]));
         now = clock_now_ns();
         if (now - l->heard_ns > SILENCE_NS || l->taken == l->bytes ||
             (l->lent == l->bytes && now - l->moved_ns > TAKE_NS))
-                end_loan(s, l, true);
+                end_loan(s, l, LOAN_OVER);
         else if (l->lent == l->bytes)
                 tell_one(s, l->instance, LEFT, l->gpu, l->bytes);
 }

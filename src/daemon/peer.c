@@ -9,9 +9,11 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/clock.h"
 
 #ifndef SO_PEERPIDFD
 #define SO_PEERPIDFD \
@@ -151,4 +153,26 @@ void peer_pass_descriptors(int fd, bool pass)
 int peer_kill(int pidfd, int signal)
 {
         return syscall(SYS_pidfd_send_signal, pidfd, signal, NULL, 0) < 0 ? -errno : 0;
+}
+
+/* Field 22 of stat, in ticks since the machine began; the name before it may hold anything. */
+uint64_t peer_age_ns(pid_t pid)
+{
+        _cleanup_fclose_ FILE *f = NULL;
+        unsigned long long begun = 0;
+        struct timespec up = {0};
+        char path[64], line[1024], *after_name;
+        uint64_t up_ns, begun_ns;
+
+        (void)clock_gettime(CLOCK_BOOTTIME, &up);
+        up_ns = (uint64_t)up.tv_sec * NSEC_PER_SEC + (uint64_t)up.tv_nsec;
+        (void)snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
+        f = fopen(path, "re");
+        if (f && fgets(line, sizeof(line), f) && (after_name = strrchr(line, ')')))
+                (void)sscanf(after_name,
+                             ") %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d "
+                             "%*d %*d %*d %llu",
+                             &begun);
+        begun_ns = begun * (NSEC_PER_SEC / (uint64_t)sysconf(_SC_CLK_TCK));
+        return begun_ns < up_ns ? up_ns - begun_ns : 0;
 }

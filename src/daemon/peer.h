@@ -2,6 +2,7 @@
 #pragma once
 
 #include <stdbool.h>
+#include <stdint.h>
 #include <sys/types.h>
 
 struct peer {
@@ -27,5 +28,7 @@ bool peer_outside_container(pid_t pid);
 /* Refuse descriptors at the sender's end, or no longer; connections are as the socket that listens.
  * Where the kernel cannot (before Linux 6.16) they come: see hangup.h. */
 void peer_pass_descriptors(int fd, bool pass);
+/* How long a process has lived; how long the machine is up where that is not known. */
+uint64_t peer_age_ns(pid_t pid);
 /* -errno of pidfd_send_signal. */
 int peer_kill(int pidfd, int signal);

@@ -552,6 +552,18 @@ static int on_spared(struct client *c, const struct wire_message *m)
         return 0;
 }
 
+/* For people alone, too. No process has run for longer than it has lived. */
+static int on_self(struct client *c, const struct wire_message *m)
+{
+        struct client_account *acc = &c->accounts[c->gpu_of[m->header.gpu]];
+
+        acc->overflow = m->SELF.overflow;
+        acc->keep = m->SELF.keep;
+        acc->mode = m->SELF.mode;
+        c->ran_before_ns = MIN(m->SELF.ran_ns, peer_age_ns(c->peer.pid));
+        return 0;
+}
+
 /* What a process holds already is not refused: it may have come back to a daemon that was
  * restarted. */
 static bool host_take(struct client *c, uint64_t bytes, bool held)
@@ -658,7 +670,7 @@ static const struct handler {
         [WIRE_WHO] = {on_who, ATTACHED},         [WIRE_PIN] = {on_pin, ON_GPU},
         [WIRE_NAME] = {meet_name, GREETED},      [WIRE_PEER] = {meet_peer, GREETED},
         [WIRE_MANAGED] = {on_managed, ON_GPU},   [WIRE_HOST] = {on_host, ATTACHED},
-        [WIRE_SPARED] = {on_spared, ON_GPU},
+        [WIRE_SPARED] = {on_spared, ON_GPU},     [WIRE_SELF] = {on_self, ON_GPU},
 };
 
 static bool stage_reached(const struct client *c, const struct wire_message *m, enum stage stage)

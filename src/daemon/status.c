@@ -59,6 +59,23 @@ static json_t *spared_bytes(const struct client *c, uint64_t n)
         return c->minor >= WIRE_MINOR_SPARED ? bytes(n) : json_null();
 }
 
+static json_t *memory_mode(const struct client_account *acc)
+{
+        static const char *const names[] = {[WIRE_MEMORY_SWAP] = "swap",
+                                            [WIRE_MEMORY_OVERFLOW] = "overflow",
+                                            [WIRE_MEMORY_MANAGED] = "managed"};
+
+        return (size_t)acc->mode < ARRAY_SIZE(names) && names[acc->mode]
+                       ? json_string(names[acc->mode])
+                       : json_null();
+}
+
+/* What it says lies on the host is at most what it was given of it. */
+static uint64_t overflow_bytes(const struct client *c, const struct client_account *acc)
+{
+        return MIN(acc->overflow, c->host);
+}
+
 static json_t *client_json(struct server *s, struct client *c, unsigned gpu, uint64_t now,
                            const struct peer *viewer)
 {
@@ -72,18 +89,19 @@ static json_t *client_json(struct server *s, struct client *c, unsigned gpu, uin
                 return NULL;
         return json_pack(
                 "{s:i, s:o, s:s?, s:s?, s:i, s:s, s:b, s:f, s:o, s:o, s:o, s:o, s:o, s:o, s:o, "
-                "s:o, "
-                "s:o, "
+                "s:o, s:o, s:o, s:o, s:o, s:o, "
                 "s:f, s:f, s:I, s:o, s:o, s:o, s:o, s:f, s:o}",
                 "pid", (int)c->peer.pid, "uid", known ? json_integer(c->peer.uid) : json_null(),
                 "user", known ? users_name(c->user) : NULL, "name", known ? c->name : NULL,
                 "priority", c->priority, "state", sched_state_name(v.state), "idle", v.idle,
                 "since_s", seconds(sub_sat(now, v.since_ns)), "flags", flag_list(v.flags),
-                "allocated", bytes(a.usage.allocated), "backed", bytes(a.usage.backed), "evicted",
-                bytes(sub_sat(a.usage.allocated, a.usage.backed)), "limit", bytes(a.limit),
-                "commit", bytes(a.commit), "charge", bytes(a.charge), "fixed",
+                "allocated", bytes(a.usage.allocated + overflow_bytes(c, acc)), "backed",
+                bytes(a.usage.backed), "evicted", bytes(sub_sat(a.usage.allocated, a.usage.backed)),
+                "overflow", bytes(overflow_bytes(c, acc)), "managed", bytes(acc->managed), "memory",
+                memory_mode(acc), "keep", acc->keep ? bytes(acc->keep) : json_null(), "limit",
+                bytes(a.limit), "commit", bytes(a.commit), "charge", bytes(a.charge), "fixed",
                 bytes(a.fixed + a.pinned), "arena", bytes(a.usage.arena), "gpu_time_s",
-                seconds(v.run_ns), "waited_s", seconds(v.waited_ns), "handoffs",
+                seconds(v.run_ns + c->ran_before_ns), "waited_s", seconds(v.waited_ns), "handoffs",
                 (json_int_t)v.handoffs, "moved_out", bytes(a.usage.moved_out), "moved_in",
                 bytes(a.usage.moved_in), "spared_out", spared_bytes(c, acc->spared_out),
                 "spared_in", spared_bytes(c, acc->spared_in), "last_drain_s",

@@ -62,6 +62,10 @@ struct agent_state {
         bool run_said[CORE_GPUS_MAX];
         uint64_t managed_said[CORE_GPUS_MAX];
         uint64_t spared_said[CORE_GPUS_MAX]; /* both ways together */
+        uint64_t overflow_said[CORE_GPUS_MAX];
+        uint32_t mode_said[CORE_GPUS_MAX]; /* 0: not on this connection */
+        uint64_t ran_ns, busy_since_ns;    /* had a turn and was busy; 0: is not now */
+        uint64_t ran_before_ns;            /* when it connected */
         uint64_t host_held_said, host_wanted_said;
         uint32_t host_sequence; /* of the last HOST */
         uint64_t short_ns;
@@ -77,6 +81,13 @@ void agent_send_lease(unsigned type);
 void agent_send_attach(struct gpu *g);
 /* Nobody to ask about this GPU: what it has is the limit, as on the plain driver. */
 void agent_gpu_alone(struct gpu *g);
+
+/* agent_self.c */
+void agent_self_count(uint64_t now); /* the time since the last call */
+void agent_self_connected(void);
+void agent_self_attached(const struct gpu *g);
+void agent_self_spared(const struct gpu *g); /* before the USAGE of the same moment */
+void agent_self_tell(const struct gpu *g);
 
 /* For spans of time that shall not be those of others. */
 uint32_t agent_random(void);

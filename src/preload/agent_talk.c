@@ -123,6 +123,7 @@ static void send_hello(void)
 {
         struct wire_message m = {0};
 
+        agent_self_connected();
         m.HELLO.magic = WIRE_MAGIC;
         m.HELLO.previous_instance = agent.instance;
         m.HELLO.major = WIRE_MAJOR;
@@ -168,7 +169,8 @@ void agent_send_attach(struct gpu *g)
         m.ATTACH.flags = gpu_flags(g);
         memcpy(m.ATTACH.uuid, g->uuid, sizeof(m.ATTACH.uuid));
         agent_send(&m, WIRE_ATTACH, g->index);
-        agent.managed_said[g->index] = agent.spared_said[g->index] = 0;
+        agent.managed_said[g->index] = 0;
+        agent_self_attached(g);
         g->pin_said = g->pin_allowed = 0;
         pin_back(g);
         if (g->pin_granted && agent_is_up()) {
@@ -230,19 +232,6 @@ static void send_managed(struct gpu *g)
 
         agent.managed_said[g->index] = g->heap.managed_bytes;
         agent_send(&m, WIRE_MANAGED, g->index);
-}
-
-static uint64_t spared(const struct gpu *g)
-{
-        return g->spared_out + g->spared_in;
-}
-
-static void send_spared(struct gpu *g)
-{
-        struct wire_message m = {.SPARED = {.out = g->spared_out, .in = g->spared_in}};
-
-        agent.spared_said[g->index] = spared(g);
-        agent_send(&m, WIRE_SPARED, g->index);
 }
 
 /* Before memory of the host is mapped, and after. */
@@ -716,6 +705,7 @@ void agent_tell(void)
         uint64_t now = clock_now_ns();
 
         agent.tell_ns = UINT64_MAX;
+        agent_self_count(now);
         tell_host();
         for (unsigned i = 0; i < core.gpu_count && agent.link == LINK_UP; i++) {
                 struct gpu *g = &core.gpus[i];
@@ -732,9 +722,9 @@ void agent_tell(void)
                 if (agent.managed_said[i] != g->heap.managed_bytes &&
                     agent.minor >= WIRE_MINOR_MANAGED)
                         send_managed(g);
+                agent_self_tell(g);
                 if (g->usage_dirty && usage_is_due(g)) {
-                        if (agent.spared_said[i] != spared(g) && agent.minor >= WIRE_MINOR_SPARED)
-                                send_spared(g); /* both are of one moment */
+                        agent_self_spared(g);
                         send_usage(g);
                 }
                 if (g->usage_dirty)

@@ -119,8 +119,9 @@ struct client {
         enum sched_state state;
         unsigned flags; /* enum sched_flags, as of the last event */
         uint64_t since_ns;
-        bool counted_run, counted_wait; /* what the time since clock_ns counts as */
-        uint64_t clock_ns, run_ns, waited_ns, handoffs;
+        /* What the time since clock_ns counts as. Overdue time is part of a turn. */
+        bool counted_run, counted_overdue, counted_wait;
+        uint64_t clock_ns, run_ns, overdue_ns, waited_ns, handoffs;
 
         /* to be told */
         bool dirty, send_grant, send_revoke, send_overdue;

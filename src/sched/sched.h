@@ -277,7 +277,7 @@ struct sched_client_view {
         bool idle;            /* running, with nothing in flight */
         uint64_t since_ns;    /* when it entered its state */
         uint64_t lease;       /* 0: none */
-        uint64_t run_ns;      /* total time with a lease and not idle */
+        uint64_t run_ns;      /* total time with a lease, not idle and not overdue */
         uint64_t handoffs;    /* leases lost to others */
         uint64_t waited_ns;   /* total time waiting or restoring */
         sched_client blocker; /* waiting: whom it waits for; 0: nobody in particular */

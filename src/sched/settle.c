@@ -640,10 +640,13 @@ static void account_time(struct sched *s, struct client *c)
 
         if (c->counted_run)
                 c->run_ns += ns;
+        if (c->counted_overdue)
+                c->overdue_ns += ns;
         if (c->counted_wait)
                 c->waited_ns += ns;
         c->clock_ns = s->now_ns;
         c->counted_run = c->lease && !c->idle;
+        c->counted_overdue = c->counted_run && c->overdue;
         c->counted_wait = c->waiting || c->fixed_ticket;
 }
 
@@ -702,9 +705,14 @@ static void pass(struct sched *s)
         if (s->now_ns < s->restart_until_ns) {
                 /* The ledger is not complete: nothing is given, nobody is asked. */
                 wake_at(s, s->restart_until_ns);
-                for (unsigned i = 0; i < s->clients; i++)
-                        if (s->client[i].used)
-                                account_time(s, &s->client[i]);
+                for (unsigned i = 0; i < s->clients; i++) {
+                        struct client *c = &s->client[i];
+
+                        if (!c->used)
+                                continue;
+                        enter_state(s, c);
+                        account_time(s, c);
+                }
                 survey(s);
                 return;
         }

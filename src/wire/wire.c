@@ -194,6 +194,7 @@ static bool message_is_valid(const struct wire_message *m)
         case WIRE_SHORT:
         case WIRE_MANAGED:
         case WIRE_SPARED:
+        case WIRE_SELF:
         case WIRE_LIMIT:
         case WIRE_PINNED:
                 about_gpu = true;

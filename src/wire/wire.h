@@ -11,13 +11,14 @@
 
 #define WIRE_MAGIC UINT64_C(0x0054454c42555301) /* "\1SUBLET\0" */
 #define WIRE_MAJOR 1u
-#define WIRE_MINOR 5u
+#define WIRE_MINOR 6u
 /* From which minor on a daemon knows what. */
 #define WIRE_MINOR_WHO     1u
 #define WIRE_MINOR_PIN     2u /* and NAME and PEER */
 #define WIRE_MINOR_MANAGED 3u /* and HOST */
 #define WIRE_MINOR_SPARED  4u
 #define WIRE_MINOR_PASS    5u /* a client of it knows REFUSED(PASS) */
+#define WIRE_MINOR_SELF    6u
 
 #define WIRE_GPUS_MAX 16      /* GPUs one client may attach; header.gpu is below this */
 #define WIRE_NO_GPU   0xffffu /* header.gpu of messages about the process as a whole */
@@ -82,6 +83,9 @@ enum wire_contested {
 #define WIRE_PIN_HELD 1u
 /* The importer is charged should the exporter die. */
 #define WIRE_OPENED_HEIR 1u
+
+/* How a program's memory on a GPU is shared (SUBLET_MEMORY), where it can be. */
+enum wire_memory { WIRE_MEMORY_SWAP = 1, WIRE_MEMORY_OVERFLOW, WIRE_MEMORY_MANAGED };
 
 enum wire_holder {
         WIRE_HOLDER_OTHER_USER = 1 << 0, /* its name is not for this client */

@@ -134,6 +134,41 @@ def test_hello_is_welcomed(daemon, client):
     assert welcome["version"] == "0.1.0"
 
 
+def test_every_request_is_answered(daemon, client):
+    """Whatever it asks for, and whether or not that changes anything: a program waits for the answer."""
+    daemon(*CARD)
+    c = client().connect()
+    c.hello()
+    c.attach(fixed_wanted=8 * MIB)
+    c.allocate(100 * MIB)
+    obey_until([c], lambda: c.lease and c.backed == 100 * MIB)
+    room = {"need": 100 * MIB}
+    for name, gpu, fields, answer, code in (
+        ("WANT", 0, room | {"commit": 200 * MIB}, "LIMIT", None),
+        ("WANT", 0, room | {"commit": 200 * MIB}, "LIMIT", None),
+        ("WANT", 0, room | {"commit": 150 * MIB}, "LIMIT", None),
+        ("WANT", 0, room | {"commit": 1 << 40}, "REFUSED", 2),
+        ("WANT", 0, room | {"fixed": 16 * MIB}, "LIMIT", None),
+        ("WANT", 0, room | {"fixed": 16 * MIB}, "LIMIT", None),
+        ("WANT", 0, room | {"fixed": 8 * MIB}, "LIMIT", None),
+        ("WANT", 0, room | {"fixed": 1 << 40}, "REFUSED", 3),
+        ("PIN", 0, {"bytes": 50 * MIB}, "PINNED", None),
+        ("PIN", 0, {"bytes": 500 * MIB}, "REFUSED", 7),
+        ("NAME", None, {"name": b"n" * 16}, "NAMED", None),
+        ("PEER", None, {"name": b"p" * 16}, "REFUSED", 8),
+        ("HOST", None, {"held": 0, "wanted": 10 * MIB}, "HOST_LIMIT", None),
+        ("HOST", None, {"held": 0, "wanted": 1 << 40}, "HOST_LIMIT", None),
+        ("WHO", None, {}, "HOLDER", None),
+    ):
+        c.obey()
+        sequence = c.send(name, **({} if gpu is None else {"gpu": gpu}), **fields)
+        got = c.expect("LIMIT", "REFUSED", "PINNED", "NAMED", "HOST_LIMIT", "HOLDER")
+        assert got["type"] == answer, (name, fields)
+        if code is not None:
+            assert (got["code"], got["of"]) == (code, sequence), (name, fields)
+        c.usage()
+
+
 def test_another_minor_is_accepted(daemon, client):
     daemon(*CARD)
     client().connect().hello(minor=7)
@@ -242,6 +277,27 @@ def test_what_was_not_copied_is_known_of_those_who_count_it(daemon, client):
     newer.send("SPARED", 0, out=5 * MIB, **{"in": 7 * MIB})
     obey_until([newer], lambda: spared()["newer"] == (5 * MIB, 7 * MIB))
     assert spared()["older"] == (None, None)
+
+
+def test_what_a_client_says_lies_on_the_host_is_at_most_what_it_was_given(daemon, client):
+    """And of how long it has run before, at most its age. What an older library does not say is unknown."""
+    d = daemon(*CARD)
+    older, c = client("older").start(), client().start()
+    c.send("HOST", held=0, wanted=300 * MIB)
+    c.expect("HOST_LIMIT")
+    c.send("SELF", 0, overflow=200 * MIB, mode=2, keep=GIB, ran_ns=(1 << 64) - 1)
+    c.send("WHO")
+    c.expect("HOLDER")
+    seen = d.client(c.process.pid)
+    assert (seen["overflow"], seen["allocated"], seen["memory"], seen["keep"]) == (200 * MIB, 200 * MIB, "overflow", GIB)
+    assert seen["gpu_time_s"] < 3600, "the process has not lived for so long"
+    c.send("SELF", 0, overflow=(1 << 64) - 1, mode=77)
+    c.send("WHO")
+    c.expect("HOLDER")
+    seen = d.client(c.process.pid)
+    assert (seen["overflow"], seen["memory"], seen["keep"]) == (300 * MIB, None, None)
+    seen = d.client(older.process.pid)
+    assert (seen["overflow"], seen["memory"], seen["keep"]) == (0, None, None)
 
 
 def test_an_idle_client_gives_way(daemon, client):

@@ -158,6 +158,26 @@ def test_pinned_and_fixed_bytes_are_of_one_share(shared):
 
 
 @others.needed
+def test_what_is_past_a_users_share_is_refused_by_name(shared):
+    """A program waits for the answer to each of its requests; its connection stays."""
+    start, bob = shared
+    d = start("--host-memory", "2GiB")
+    c = bob("one").start()
+    c.allocate(400 * MIB)
+    obey_until([c], lambda: c.lease and c.backed == 400 * MIB)
+    for name, code, fields in (("PIN", 7, {"bytes": 300 * MIB}), ("WANT", 3, {"fixed": 300 * MIB, "need": 400 * MIB}),
+                               ("WANT", 2, {"commit": 1 << 40, "need": 400 * MIB})):
+        sequence = c.send(name, 0, **fields)
+        answer = c.expect("REFUSED")
+        assert (answer["code"], answer["of"], answer["gpu"]) == (code, sequence, 0), name
+        assert answer["text"]
+    sequence = c.send("HOST", held=0, wanted=1900 * MIB)
+    answer = c.expect("HOST_LIMIT")
+    assert (answer["bytes"], answer["of"]) == (0, sequence)
+    assert d.client(c.process.pid)["fixed"] == 0
+
+
+@others.needed
 def test_what_is_asked_for_after_a_restart_is_of_the_users_share(shared, place):  # noqa: F811
     """Answers wait until clients are back. Half of the host's 2 GiB are one user's, beside a card's worth."""
     with open(f"{place}/running", "w", encoding="ascii"):
@@ -237,7 +257,7 @@ def read_exactly(fd, count):
     return data
 
 
-@needs_root
+@others.needed
 def test_a_new_program_does_not_wait_for_the_messages_of_another_users_programs(place, tmp_path):  # noqa: F811
     """Sixty clients of one user have filled their sockets before a client of another user connects. The daemon's log has the
     order in which it read them, whatever else the machine does."""

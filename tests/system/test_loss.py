@@ -54,6 +54,24 @@ def test_the_daemon_killed_half_way(shared):
     end(shared, *programs)
 
 
+def test_gpu_time_outlives_the_daemon_and_the_connection(shared):
+    """A program knows how long it had a turn and was busy; a new daemon goes on from there."""
+    programs = [fill(shared, seed) for seed in ("1", "2")]
+
+    def times():
+        clients = shared.clients()
+        return [clients[p.pid]["gpu_time_s"] if p.pid in clients else 0 for p in programs]
+
+    before = wait_for(lambda: (t := times()) and min(t) > 2 and t, 60, "two seconds of each")
+    shared.daemon.send(signal.SIGKILL)
+    shared.daemon.wait()
+    shared.start_daemon(config={"quantum": "200ms"})
+    wait_for(lambda: all(p.pid in shared.clients() for p in programs), 60, "both to be back")
+    for then, now in zip(before, wait_for(lambda: min(t := times()) > 1 and t, 60, "what they say")):
+        assert now > 0.8 * then, "a program counts from when it hears, the daemon from when it says"
+    end(shared, *programs)
+
+
 def test_the_worker_of_a_private_daemon_killed(world):
     """Started on demand, it comes back by itself."""
     env = {"SUBLET_DAEMON": os.path.join(BUILD, "subletd")}

@@ -362,6 +362,8 @@ def test_mode_managed_moves_what_is_touched(small, mode):
         pair = [hold(small, n, memory) for n in (1, 2)]
         for p in pair:
             p.await_event("filled")
+            c = wait_for(lambda p=p: (c := small.clients()[p.pid])["allocated"] >= 40 * MIB and c, 20, "its figures")
+            assert c["memory"] == memory and (c["managed"] >= 40 * MIB) == (memory == "managed")
         pair[0].order("verify")  # both have been on the card as a whole
         pair[1].order("look 2")
         before = small.card()

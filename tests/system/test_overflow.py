@@ -63,7 +63,26 @@ def test_the_program_is_told_of_card_and_host(small):
     assert info["total"] > 100 * MIB
     assert 70 * MIB < info["total"] - info["free"] < 90 * MIB
     c = small.clients()[p.pid]
-    assert c["allocated"] <= 58 * MIB
+    assert c["allocated"] - c["overflow"] <= 58 * MIB
+    p.finish()
+
+
+def test_the_status_tells_what_lies_on_the_host(small):
+    """It adds up, and says how the program's memory is shared."""
+    p = buffers(small, 40, 40, SUBLET_KEEP="50MiB")
+
+    def figures():
+        c = small.clients()[p.pid]
+        return c["overflow"] >= 28 * MIB and c["allocated"] >= 80 * MIB and c
+
+    c = wait_for(figures, 20, "all of it to be told")
+    assert c["allocated"] == c["backed"] + c["evicted"] + c["overflow"]
+    assert (c["memory"], c["keep"], c["managed"]) == ("overflow", 50 * MIB, 0)
+    table = small.sublet("status").stdout
+    assert "OVERFLOW" in table and "memory overflow, keeps to 50.0M" in table
+    p.order("free 0")
+    p.order("free 1")
+    wait_for(lambda: small.clients()[p.pid]["overflow"] == 0, 20, "what was freed to be told")
     p.finish()
 
 

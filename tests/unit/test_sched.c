@@ -474,22 +474,125 @@ static void a_restarted_daemon_gives_nothing_before_the_clients_are_back(void **
         assert_int_equal(t->limit[0], 270 * MIB);
 }
 
-/* ---- others on the card ---- */
-
-static void the_wait_after_a_restart_is_counted(void **state)
+/* The 2 s in which nobody is given anything are a wait like any other, and are shown as one. */
+static void who_waits_for_a_restarted_daemon_is_shown_as_waiting(void **state)
 {
         struct bench *b __attribute__((cleanup(done))) = bench_new(restarted);
-        struct sched_client_view v;
         struct tenant *t = &b->t[b->tenants++];
+        struct sched_client_view v;
 
-        assert_int_equal(sched_client_add(b->s, 1000, 0, b->now_ns, &t->id), 0);
-        attach(b, t, 0, &(struct sched_attach){.usage = {.allocated = 300 * MIB}, .run = true});
-        for (unsigned i = 0; i < 4; i++)
-                pass(b, NSEC_PER_SEC / 4);
+        assert_int_equal(sched_client_add(b->s, 1, 0, b->now_ns, &t->id), 0);
+        attach(b, t, 0, &(struct sched_attach){.usage = {.allocated = 700 * MIB}, .run = true});
+        assert_int_equal(state_of(b, t), SCHED_WAITING);
+        pass(b, NSEC_PER_SEC);
+        assert_int_equal(state_of(b, t), SCHED_WAITING);
+        assert_int_equal(t->limit[0], 0);
         assert_int_equal(sched_client_view(b->s, t->id, b->now_ns, &v), 0);
         assert_int_equal(v.waited_ns, NSEC_PER_SEC);
         assert_int_equal(v.run_ns, 0);
+        assert_int_equal(b->now_ns - v.since_ns, NSEC_PER_SEC);
 }
+
+/* ---- places and answers ---- */
+
+static void four_places(struct sched_config *c)
+{
+        c->clients_max = 4;
+}
+
+static void a_place_is_free_again_when_its_client_has_gone(void **state)
+{
+        struct bench *b __attribute__((cleanup(done))) = bench_new(four_places);
+        sched_client held[3], id, last = 0;
+
+        for (unsigned i = 0; i < ARRAY_SIZE(held); i++)
+                assert_int_equal(sched_client_add(b->s, 1, 0, b->now_ns, &held[i]), 0);
+        for (unsigned i = 0; i < 2000; i++) {
+                struct sched_actions out = {0};
+
+                assert_int_equal(sched_client_add(b->s, 1, 0, b->now_ns, &id), 0);
+                assert_int_not_equal(id, last);
+                last = id;
+                assert_int_equal(sched_client_add(b->s, 1, 0, b->now_ns, &id), -ENOSPC);
+                sched_client_gone(b->s, last, b->now_ns, &out);
+                assert_null(sched_check(b->s, b->now_ns));
+        }
+}
+
+static void the_id_of_a_client_that_has_gone_is_nobodys(void **state)
+{
+        struct bench *b __attribute__((cleanup(done))) = bench_new(four_places);
+        struct tenant *old = join(b, 0), *t;
+        const struct sched_attach at = {.sequence = 1};
+        const struct sched_want w = {.commit = MIB, .sequence = 1};
+        const struct sched_usage u = {0};
+        struct sched_actions out = {0};
+        struct sched_client_view v;
+        sched_client id = old->id;
+
+        gone(b, old);
+        t = join(b, 0);
+        assert_int_equal((uint32_t)t->id, (uint32_t)id); /* the same place */
+        assert_int_not_equal(t->id, id);
+        assert_int_equal(sched_client_attach(b->s, id, 0, &at, b->now_ns, &out), -ESTALE);
+        assert_int_equal(sched_client_want(b->s, id, 0, &w, b->now_ns, &out), -ESTALE);
+        assert_int_equal(sched_client_usage(b->s, id, 0, &u, 1, 0, b->now_ns, &out), -ESTALE);
+        assert_int_equal(sched_client_drained(b->s, id, 1, b->now_ns, &out), -ESTALE);
+        assert_int_equal(sched_client_view(b->s, id, b->now_ns, &v), -ESTALE);
+        sched_client_lost(b->s, id, b->now_ns, &out);
+        sched_client_gone(b->s, id, b->now_ns, &out);
+        assert_int_equal(out.n, 0);
+        assert_int_equal(sched_client_view(b->s, t->id, b->now_ns, &v), 0);
+        assert_int_equal(v.flags, 0);
+}
+
+/* Whatever it asks for, and whether or not anything changes: the program waits for the answer. */
+static void every_request_for_room_is_answered(void **state)
+{
+        static const struct {
+                uint64_t commit, fixed;
+                int refusal; /* 0: a LIMIT */
+        } asked[] = {
+                {100 * MIB, 0, 0},        {100 * MIB, 0, 0},        {50 * MIB, 0, 0},
+                {5000 * MIB, 0, -ENOMEM}, {0, 20 * MIB, 0},         {0, 20 * MIB, 0},
+                {0, 10 * MIB, 0},         {0, 5000 * MIB, -ENOSPC}, {0, 10 * MIB, 0},
+        };
+        BENCH;
+        struct tenant *t = join(b, 0);
+
+        for (unsigned i = 0; i < ARRAY_SIZE(asked); i++) {
+                uint32_t before = t->sequence[0];
+
+                t->refused = 0;
+                want(b, t,
+                     &(struct sched_want){.commit = asked[i].commit,
+                                          .fixed = asked[i].fixed,
+                                          .sequence = 100 + i});
+                assert_int_equal(t->refused, asked[i].refusal);
+                if (asked[i].refusal)
+                        assert_int_equal(t->refused_of, 100 + i);
+                else
+                        assert_int_equal(t->sequence[0], before + 1);
+                usage(b, t);
+        }
+}
+
+/* It was told nothing but that. What it asks next is answered with its first LIMIT. */
+static void who_was_refused_its_context_and_goes_on_is_told_its_limit(void **state)
+{
+        BENCH;
+        struct tenant *t = &b->t[b->tenants++];
+
+        assert_int_equal(sched_client_add(b->s, 1, 0, b->now_ns, &t->id), 0);
+        attach(b, t, 0, &(struct sched_attach){.fixed_wanted = 5000 * MIB, .sequence = 7});
+        assert_int_equal(t->refused, -ENOSPC);
+        assert_int_equal(t->refused_of, 7);
+        assert_int_equal(t->sequence[0], 0);
+        want(b, t, &(struct sched_want){.sequence = 8});
+        assert_int_equal(t->sequence[0], 1);
+}
+
+/* ---- others on the card ---- */
 
 static void others_on_the_card_make_idle_clients_give_way(void **state)
 {
@@ -764,7 +867,11 @@ int main(void)
                 cmocka_unit_test(a_process_that_returns_is_charged_once),
                 cmocka_unit_test(gone_takes_former_records_along),
                 cmocka_unit_test(a_restarted_daemon_gives_nothing_before_the_clients_are_back),
-                cmocka_unit_test(the_wait_after_a_restart_is_counted),
+                cmocka_unit_test(who_waits_for_a_restarted_daemon_is_shown_as_waiting),
+                cmocka_unit_test(a_place_is_free_again_when_its_client_has_gone),
+                cmocka_unit_test(the_id_of_a_client_that_has_gone_is_nobodys),
+                cmocka_unit_test(every_request_for_room_is_answered),
+                cmocka_unit_test(who_was_refused_its_context_and_goes_on_is_told_its_limit),
                 cmocka_unit_test(others_on_the_card_make_idle_clients_give_way),
                 cmocka_unit_test(
                         who_answers_once_and_falls_silent_keeps_what_it_was_given_and_no_more),

@@ -374,9 +374,36 @@ static void bursts_of_a_higher_priority_keep_their_memory_for_the_set_idle_time(
         assert_true(high->revoked);
 }
 
+/* Beside it others have had turns: what it asks for past its own is asked for now, and not at the
+ * time at which its turn began. */
+static void growth_past_the_end_of_a_turn_does_not_overtake_who_waits(void **state)
+{
+        BENCH;
+        struct tenant *x = runner(b, 0, 300 * MIB), *p = waiter_of(b, 3000, 400 * MIB), *y;
+
+        for (unsigned i = 0; i < 3; i++) {
+                assert_int_not_equal(p->lease, 0);
+                pass(b, FIXED_QUANTUM_NS);
+                drained(b, p);
+                want_run(b, p, 400 * MIB);
+        }
+        gone(b, p);
+        y = waiter_of(b, 2000, 700 * MIB);
+        assert_int_equal(y->limit[0], 670 * MIB);
+        assert_true(x->revoked);
+        drain_failed(b, x); /* left alone for a while */
+        want_commit(b, x, 400 * MIB);
+        x->allocated[0] = 400 * MIB;
+        usage(b, x);
+        want_run(b, x, 400 * MIB);
+        assert_int_equal(x->limit[0], 300 * MIB);
+        assert_int_equal(y->limit[0], 670 * MIB);
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
+                cmocka_unit_test(growth_past_the_end_of_a_turn_does_not_overtake_who_waits),
                 cmocka_unit_test(a_user_with_many_processes_has_no_more_turns_than_one_with_one),
                 cmocka_unit_test(those_who_never_answer_take_nothing_from_another_user),
                 cmocka_unit_test(processes_of_one_user_take_turns_in_the_order_in_which_they_asked),

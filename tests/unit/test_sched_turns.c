@@ -473,6 +473,36 @@ static void who_does_not_answer_is_overdue_and_the_next_one_goes(void **state)
         assert_int_not_equal(a->lease, 0);
 }
 
+static uint64_t run_time(struct bench *b, const struct tenant *t)
+{
+        struct sched_client_view v;
+
+        assert_int_equal(sched_client_view(b->s, t->id, b->now_ns, &v), 0);
+        return v.run_ns;
+}
+
+/* Stopped, or in a kernel that does not end: nobody can see which. */
+static void who_is_overdue_earns_no_gpu_time_until_it_answers(void **state)
+{
+        BENCH;
+        struct tenant *a = runner(b, 0, 600 * MIB);
+        uint64_t until_overdue;
+
+        (void)waiter(b, 0, 600 * MIB);
+        pass(b, FIXED_QUANTUM_NS);
+        assert_true(a->revoked);
+        while (!(flags_of(b, a) & SCHED_OVERDUE))
+                pass(b, NSEC_PER_SEC / 10);
+        until_overdue = run_time(b, a);
+        assert_true(until_overdue >= FIXED_QUANTUM_NS);
+        pass(b, 3600 * NSEC_PER_SEC);
+        assert_int_equal(run_time(b, a) / NSEC_PER_SEC, until_overdue / NSEC_PER_SEC);
+        drain_failed(b, a); /* it is there again, and has its turn still */
+        until_overdue = run_time(b, a);
+        pass(b, NSEC_PER_SEC);
+        assert_int_equal(run_time(b, a), until_overdue + NSEC_PER_SEC);
+}
+
 static void an_eviction_that_stands_still_is_overdue(void **state)
 {
         BENCH;
@@ -1020,6 +1050,7 @@ int main(void)
                 cmocka_unit_test(who_is_slow_is_late_and_gives_what_it_was_asked_for),
                 cmocka_unit_test(who_does_not_answer_is_overdue_and_the_next_one_goes),
                 cmocka_unit_test(what_it_has_not_acknowledged_is_not_its_own_again),
+                cmocka_unit_test(who_is_overdue_earns_no_gpu_time_until_it_answers),
                 cmocka_unit_test(who_cannot_move_all_of_its_memory_gets_the_rest_back),
                 cmocka_unit_test(an_eviction_that_stands_still_is_overdue),
                 cmocka_unit_test(who_is_given_more_and_more_and_restores_nothing_is_overdue),

@@ -129,27 +129,65 @@ static void columns_line_up(void **state)
         free(text);
 }
 
-static const char widest[] =
-        GPU("{\"pid\":4194304,\"user\":\"a-very-long-user-name-indeed\",\"name\":"
-            "\"a-program-whose-name-is-as-long-as-names-may-be-and-no-longer-xx\","
-            "\"state\":\"restoring\",\"since_s\":86400,\"allocated\":1099511627775,"
-            "\"backed\":1099511627775,\"evicted\":1099511627775,\"fixed\":1099511627775,"
-            "\"arena\":1099511627775,\"gpu_time_s\":863999,\"handoffs\":123456}");
+#define WIDEST                                                                        \
+        "\"pid\":4194304,\"user\":\"a-very-long-user-name-indeed\",\"name\":"         \
+        "\"a-program-whose-name-is-as-long-as-names-may-be-and-no-longer-xx\","       \
+        "\"state\":\"restoring\",\"since_s\":86400,\"allocated\":1099511627775,"      \
+        "\"backed\":1099511627775,\"evicted\":1099511627775,\"fixed\":1099511627775," \
+        "\"arena\":1099511627775,\"gpu_time_s\":863999,\"handoffs\":123456"
+
+static const char widest[] = GPU("{" WIDEST "}");
+
+/* The same with all that most clients have none of. */
+static const char fullest[] =
+        GPU("{" WIDEST ",\"priority\":-20,\"overflow\":1099511627775,\"managed\":1099511627775,"
+            "\"idle\":true,\"memory\":\"overflow\",\"keep\":1099511627775,"
+            "\"flags\":[\"unpreemptible\",\"detached\",\"poisoned\"],\"waiting_for\":4194303,"
+            "\"moved_in\":1099511627775,\"spared_in\":1099511627775}");
 
 static void the_widest_client_fits_every_terminal(void **state)
 {
-        for (int width = 46; width <= 200; width++) {
-                char *text = render_in(widest, width), *row = strstr(text, "PID");
+        for (int width = 40; width <= 200; width++) {
+                char *text = render_in(fullest, width), *row = strstr(text, "PID");
 
                 assert_non_null(row);
                 for (char *line = row, *end; (end = strchr(line, '\n')); line = end + 1)
                         assert_in_range(end - line, 1, width);
                 assert_non_null(strstr(row, "4194304"));
-                assert_non_null(strstr(row, "a-program"));
+                assert_non_null(strstr(row, "a-progr"));
                 assert_non_null(strstr(row, "restoring"));
-                assert_non_null(strstr(row, "EVICTED"));
+                assert_non_null(strstr(row, "BACKED"));
+                assert_true(width < 48 || strstr(row, "EVICTED"));
                 free(text);
         }
+}
+
+/* Beside what is moved: what lies on the host and is used there, and what the driver moves. */
+static void what_lies_elsewhere_has_columns_where_there_is_any(void **state)
+{
+        char *text = render_in(
+                GPU("{\"pid\":1,\"allocated\":32212254720,\"backed\":21474836480,\"evicted\":0,"
+                    "\"overflow\":10737418240,\"managed\":0,\"memory\":\"overflow\","
+                    "\"keep\":21474836480},"
+                    "{\"pid\":2,\"allocated\":1,\"backed\":1,\"evicted\":0,\"overflow\":0,"
+                    "\"managed\":0,\"memory\":\"swap\",\"keep\":null}"),
+                0);
+
+        assert_non_null(strstr(text, "ALLOCATED  BACKED  EVICTED  OVERFLOW"));
+        assert_non_null(strstr(text, "    30.0G   20.0G        0     10.0G"));
+        assert_null(strstr(text, "MANAGED"));
+        assert_non_null(strstr(text, "        memory overflow, keeps to 20.0G\n"));
+        assert_null(strstr(text, "memory swap"));
+        free(text);
+
+        text = render_in(GPU("{\"pid\":1,\"overflow\":0,\"managed\":10737418240,"
+                             "\"memory\":\"managed\",\"keep\":null}"),
+                         0);
+        assert_null(strstr(text, "OVERFLOW"));
+        assert_non_null(strstr(text, "EVICTED  MANAGED"));
+        assert_non_null(strstr(text, "10.0G"));
+        assert_non_null(strstr(text, "        memory managed\n"));
+        free(text);
 }
 
 static void a_hundred_columns_hold_the_whole_table_and_eighty_what_matters_most(void **state)
@@ -195,6 +233,7 @@ int main(void)
                 cmocka_unit_test(what_is_unknown_is_never_shown_as_zero),
                 cmocka_unit_test(columns_line_up),
                 cmocka_unit_test(the_widest_client_fits_every_terminal),
+                cmocka_unit_test(what_lies_elsewhere_has_columns_where_there_is_any),
                 cmocka_unit_test(
                         a_hundred_columns_hold_the_whole_table_and_eighty_what_matters_most),
                 cmocka_unit_test(nothing_is_cut_where_nobody_bounds_the_width),

@@ -154,8 +154,8 @@ static void gpu_numbers_past_the_end_are_refused(void **state)
 
 static void messages_about_a_gpu_must_name_one(void **state)
 {
-        static const unsigned about[] = {WIRE_ATTACH, WIRE_USAGE,   WIRE_WANT,  WIRE_SHORT,
-                                         WIRE_PIN,    WIRE_MANAGED, WIRE_SPARED};
+        static const unsigned about[] = {WIRE_ATTACH, WIRE_USAGE,   WIRE_WANT,   WIRE_SHORT,
+                                         WIRE_PIN,    WIRE_MANAGED, WIRE_SPARED, WIRE_SELF};
         struct wire_message m = sample(WIRE_DRAINED);
 
         m.header.gpu = WIRE_NO_GPU;

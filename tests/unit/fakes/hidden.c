@@ -1,0 +1,9 @@
+/* hidden.c: no library with work of its own is loaded, as hidden.h says, for unit tests. */
+#include "unit.h"
+
+#include "preload/hidden.h"
+
+__attribute__((weak)) const char *hidden_library(void)
+{
+        return NULL;
+}
