@@ -103,6 +103,7 @@ void swap_unclaim(struct gpu *g, struct extent *e, CUresult why)
 {
         swap_idle(g, e);
         g->heap.backed -= e->bytes;
+        bell_ring(&core.changed); /* a thread that frees it waits without end */
         if (why != CUDA_ERROR_OUT_OF_MEMORY) {
                 core_give_up(g, why); /* these calls look at no context: it is the GPU */
                 return;

@@ -1,4 +1,4 @@
-/* test_swap.c: a context that is destroyed while the agent is at work in it. */
+/* test_swap.c: a context that is destroyed while the agent is at work in it; who is woken. */
 #include "unit.h"
 
 #include <pthread.h>
@@ -237,10 +237,24 @@ static void a_context_waits_for_what_is_being_made_in_it(void **state)
         free(gpu->swap);
 }
 
+/* It waits for the bell alone, and the thread that failed may not try this extent again. */
+static void a_thread_that_frees_an_extent_is_woken_when_it_gets_no_memory(void **state)
+{
+        struct extent e = {.bytes = MIB, .block = &block, .live = 1, .busy = true};
+        uint32_t heard = bell_listen(&core.changed);
+
+        gpu->heap.backed = MIB;
+        swap_unclaim(gpu, &e, CUDA_ERROR_OUT_OF_MEMORY);
+        assert_false(e.busy);
+        assert_true(gpu->heap.backed == 0);
+        assert_true(bell_listen(&core.changed) != heard);
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(a_context_waits_for_what_is_being_made_in_it),
+                cmocka_unit_test(a_thread_that_frees_an_extent_is_woken_when_it_gets_no_memory),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);
