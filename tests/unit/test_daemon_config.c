@@ -48,13 +48,28 @@ static void every_key_takes_what_its_help_says(void **state)
 static void a_malformed_value_changes_nothing_and_is_quoted(void **state)
 {
         static const char *const bad[][2] = {
-                {"mode", "fast"},          {"quantum", "5"},        {"quantum", "0s"},
-                {"handoff_share", "5"},    {"handoff_share", "0%"}, {"handoff_share", "100%"},
-                {"handoff_share", "nan%"}, {"grace", "-5s"},        {"capacity", "=5g"},
-                {"capacity", "0"},         {"capacity", "a=b=5g"},  {"host_memory", ""},
-                {"clients_max", "0"},      {"clients_max", "1e3"},  {"clients_max", "9999999999"},
-                {"kill_overdue", "1"},     {"quantum", "999us"},    {"quantum", "61min"},
-                {"quantum_min", "10us"},   {"quantum_max", "auto"},
+                {"idle_release", "0s"},
+                {"idle_release", "5"},
+                {"mode", "fast"},
+                {"quantum", "5"},
+                {"quantum", "0s"},
+                {"handoff_share", "5"},
+                {"handoff_share", "0%"},
+                {"handoff_share", "100%"},
+                {"handoff_share", "nan%"},
+                {"grace", "-5s"},
+                {"capacity", "=5g"},
+                {"capacity", "0"},
+                {"capacity", "a=b=5g"},
+                {"host_memory", ""},
+                {"clients_max", "0"},
+                {"clients_max", "1e3"},
+                {"clients_max", "9999999999"},
+                {"kill_overdue", "1"},
+                {"quantum", "999us"},
+                {"quantum", "61min"},
+                {"quantum_min", "10us"},
+                {"quantum_max", "auto"},
         };
         char error[CONFIG_ERROR_MAX], quoted[64];
         struct config c, before;
