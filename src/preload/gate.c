@@ -332,6 +332,8 @@ struct gate_thread *gate_enter_slow(struct gate_thread *t, CUstream stream, uint
                 if (bits & GATE_HELD) {
                         gate_mark(t, false);
                         gate_wait_until_released();
+                        if (core_passive())
+                                return NULL;
                         gate_mark(t, true);
                         continue;
                 }

@@ -94,6 +94,8 @@ int link_connect(char where[static 128], int *ret_fd)
 
 int link_send(int fd, const struct wire_message *m, const int *fds, unsigned n_fds)
 {
+        if (atomic_load(&core.lock.word) == 0)
+                wrong = "it speaks without the lock";
         if (sends < 0 && (sends != -EPERM || n_fds))
                 return sends;
         if (sent_count < SENT_MOST)
@@ -808,15 +810,18 @@ static void whoever_waits_stays_as_it_is_without_the_daemon(void **state)
 
 static void a_drain_for_a_daemon_that_is_gone_ends(void **state)
 {
+        unsigned before;
         uint32_t heard;
 
         begin_running();
         end_turn(LEASE);
         assert_true(agent.revoking);
+        before = open_descriptors();
         breaks = true;
         connects = -ECONNREFUSED;
         heard = bell_listen(&core.changed);
         rounds(1);
+        assert_int_equal(open_descriptors(), before - 1);
         assert_false(agent.revoking);
         assert_true(core.running);
         assert_int_not_equal(bell_listen(&core.changed), heard);
@@ -827,7 +832,6 @@ static void a_daemon_that_does_not_read_is_lost(void **state)
 {
         begin_running();
         sends = -EPIPE;
-        agent_active();
         agent.idle_said = true;
         agent_active();
         assert_int_equal(agent.link, LINK_DOWN);
@@ -1234,14 +1238,20 @@ static void whoever_is_in_the_way_is_named(void **state)
 {
         struct wire_message *m;
 
+        uint32_t heard;
+
         begin_attached();
+        lock_acquire(&core.lock);
         agent_ask_holder();
+        lock_release(&core.lock);
         assert_int_equal(times_said(WIRE_WHO), 1);
         assert_null(agent_holder());
         m = tell(WIRE_HOLDER);
         m->HOLDER.pid = 42;
         (void)strcpy(m->HOLDER.name, "train");
+        heard = bell_listen(&core.changed);
         rounds(1);
+        assert_int_not_equal(bell_listen(&core.changed), heard);
         assert_string_equal(agent_holder(), "process 42 (train) holds it");
         m = tell(WIRE_HOLDER);
         m->HOLDER.pid = 42;
@@ -1261,12 +1271,14 @@ static void whoever_is_in_the_way_is_named(void **state)
 static void a_create_that_failed_is_reported_now_and_then(void **state)
 {
         begin_running();
+        lock_acquire(&core.lock);
         for (unsigned i = 0; i < 5; i++)
                 agent_short(gpu, 2 * MIB);
         assert_int_equal(times_said(WIRE_SHORT), 1);
         assert_int_equal(said(WIRE_SHORT)->SHORT.bytes, 2 * MIB);
         now_ns += 20 * NSEC_PER_MSEC;
         agent_short(gpu, 2 * MIB);
+        lock_release(&core.lock);
         assert_int_equal(times_said(WIRE_SHORT), 2);
 }
 

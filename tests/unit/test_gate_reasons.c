@@ -1,0 +1,466 @@
+/* test_gate_reasons.c: why a thread waits at the gate or passes it, one reason at a time and
+ * together: a lease, memory, captures, drains that let it through. Whoever waits is heard of
+ * (core_wait() of the fakes), and what happens meanwhile opens the gate. */
+#include "unit.h"
+
+#include <pthread.h>
+
+#include "base/macros.h"
+#include "fakes/neighbours.h"
+#include "preload/agent.h"
+#include "preload/bound.h"
+#include "preload/gate.h"
+#include "preload/poison.h"
+#include "preload/profile.h"
+#include "preload/quiet.h"
+#include "preload/real.h"
+#include "preload/swap.h"
+#include "preload/torture.h"
+
+#define CAPTURED ((CUstream)(uintptr_t)0x100)
+#define PLAIN    ((CUstream)(uintptr_t)0x200)
+#define WORK     UINT64_C(5)
+
+static unsigned waits, backed, told, bound_waits, tortured, profiled, bound_refuses;
+static bool stream_busy, marked_inside;
+static CUresult poisoned;
+
+/* ---- neighbours ---- */
+
+int core_setup(void)
+{
+        gate_open(GATE_UNREADY);
+        return 0;
+}
+
+void swap_back_new(void)
+{
+        backed++;
+        assert_false(gate_anybody_inside()); /* memory may come and go meanwhile */
+        gate_open(GATE_UNBACKED);
+}
+
+void agent_active(void)
+{
+        told++;
+        gate_open(GATE_TELL);
+}
+
+void torture_call(void)
+{
+        tortured++;
+        assert_false(gate_anybody_inside());
+}
+
+void profile_submission(uint64_t work)
+{
+        profiled++;
+        assert_int_equal(work, WORK);
+        assert_false(gate_anybody_inside());
+}
+
+bool quiet_stream_is_busy(CUstream stream)
+{
+        marked_inside = gate_anybody_inside();
+        assert_int_equal(atomic_load(&core.lock.word), 0);
+        return stream_busy;
+}
+
+CUresult poison_current(void)
+{
+        return poisoned;
+}
+
+bool bound_pass(CUstream stream, uint64_t work)
+{
+        assert_true(gate_anybody_inside());
+        assert_int_equal(work, WORK);
+        if (bound_refuses == 0)
+                return true;
+        bound_refuses--;
+        return false;
+}
+
+void bound_wait(CUstream stream)
+{
+        bound_waits++;
+        assert_false(gate_anybody_inside());
+}
+
+static CUresult fake_is_capturing(CUstream stream, CUstreamCaptureStatus *ret)
+{
+        *ret = stream == CAPTURED ? CU_STREAM_CAPTURE_STATUS_ACTIVE : CU_STREAM_CAPTURE_STATUS_NONE;
+        return CUDA_SUCCESS;
+}
+
+/* ---- what happens while a thread waits ---- */
+
+static void count_wait(void)
+{
+        waits++;
+        assert_true(waits < 20);
+}
+
+static void lease_comes(const struct core_wait *w)
+{
+        count_wait();
+        assert_false(gate_anybody_inside());
+        assert_int_equal(core.waiters, 1);
+        core.running = true;
+        gate_open(GATE_NO_LEASE);
+        bell_ring(&core.changed);
+}
+
+static void hold_ends(const struct core_wait *w)
+{
+        count_wait();
+        assert_false(gate_anybody_inside());
+        gate_open(GATE_HELD);
+        bell_ring(&core.changed);
+}
+
+static int begin(void **state)
+{
+        core = (struct core){.gpu_count = 1};
+        atomic_store(&gate_bits, 0);
+        waits = backed = told = bound_waits = tortured = profiled = bound_refuses = 0;
+        stream_busy = marked_inside = fake_capturing = false;
+        poisoned = CUDA_SUCCESS;
+        meanwhile = lease_comes;
+        agent_kicks = 0;
+        real.cuStreamIsCapturing = fake_is_capturing;
+        return 0;
+}
+
+static int end(void **state)
+{
+        assert_false(gate_anybody_inside());
+        assert_int_equal(core.waiters, 0);
+        assert_int_equal(atomic_load(&core.lock.word), 0);
+        return 0;
+}
+
+static void pass(CUstream stream)
+{
+        struct gate_thread *t = gate_enter(stream, WORK);
+
+        assert_non_null(t);
+        assert_true(gate_anybody_inside());
+        assert_int_equal(core.waiters, 0); /* it waits no more */
+        gate_leave(t);
+        assert_false(gate_anybody_inside());
+}
+
+/* ---- the tests ---- */
+
+static void without_a_lease_a_thread_waits_for_it(void **state)
+{
+        gate_shut(GATE_NO_LEASE);
+        pass(PLAIN);
+        assert_int_equal(waits, 1);
+        assert_int_equal(agent_kicks, 1); /* the agent is told of the first */
+}
+
+/* What is captured does not run now, and the capture has to end before a drain can. */
+static void a_capturing_stream_passes_without_a_lease(void **state)
+{
+        fake_capturing = true;
+        gate_shut(GATE_NO_LEASE);
+        pass(CAPTURED);
+        assert_int_equal(waits, 0);
+        pass(PLAIN); /* another one does not */
+        assert_int_equal(waits, 1);
+}
+
+static void capturing_is_asked_only_where_there_is_a_capture(void **state)
+{
+        gate_shut(GATE_NO_LEASE);
+        pass(CAPTURED); /* what the driver says of it is another program's library's */
+        assert_int_equal(waits, 1);
+}
+
+/* A graph may hold addresses: there has to be something behind them. */
+static void a_capturing_stream_waits_for_memory(void **state)
+{
+        fake_capturing = true;
+        gate_shut(GATE_UNBACKED);
+        pass(CAPTURED);
+        assert_int_equal(backed, 1);
+        gate_shut(GATE_NO_LEASE | GATE_UNBACKED);
+        core.running = false;
+        pass(CAPTURED);
+        assert_int_equal(waits, 1);
+        assert_int_equal(backed, 2);
+}
+
+static void memory_comes_after_the_lease(void **state)
+{
+        gate_shut(GATE_NO_LEASE | GATE_UNBACKED);
+        pass(PLAIN);
+        assert_int_equal(waits, 1);
+        assert_int_equal(backed, 1);
+        assert_int_equal(atomic_load(&gate_bits), 0);
+}
+
+static void memory_that_is_replaced_is_waited_for(void **state)
+{
+        meanwhile = hold_ends;
+        gate_shut(GATE_HELD);
+        pass(PLAIN);
+        assert_int_equal(waits, 1);
+}
+
+static void drain_passes_then_lease(const struct core_wait *w)
+{
+        if (waits == 0) {
+                core.passing = true;
+                core.pass_round++;
+                bell_ring(&core.changed);
+                count_wait();
+                return;
+        }
+        lease_comes(w);
+}
+
+static void a_drain_lets_a_thread_through(void **state)
+{
+        meanwhile = drain_passes_then_lease;
+        gate_shut(GATE_NO_LEASE);
+        pass(PLAIN);
+        assert_int_equal(waits, 1);
+        assert_true(core.passed);
+        assert_true(marked_inside); /* while it looks, the drain sees it */
+        assert_false(core.running);
+        core.passed = false;
+        core.passing = false;
+        waits = 1;
+        pass(PLAIN); /* once */
+        assert_false(core.passed);
+}
+
+/* What waits on a stream is not set free by what comes after it there. */
+static void a_thread_whose_stream_is_busy_is_not_let_through(void **state)
+{
+        meanwhile = drain_passes_then_lease;
+        stream_busy = true;
+        gate_shut(GATE_NO_LEASE);
+        pass(PLAIN);
+        assert_int_equal(waits, 2);
+        assert_false(core.passed);
+        assert_true(marked_inside);
+}
+
+static void nobody_is_let_through_in_a_capture(void **state)
+{
+        meanwhile = drain_passes_then_lease;
+        fake_capturing = true;
+        gate_shut(GATE_NO_LEASE);
+        pass(PLAIN);
+        assert_int_equal(waits, 2);
+        assert_false(core.passed);
+}
+
+static void nobody_is_let_through_to_memory_that_is_not_there(void **state)
+{
+        meanwhile = drain_passes_then_lease;
+        gate_shut(GATE_NO_LEASE | GATE_UNBACKED);
+        pass(PLAIN);
+        assert_int_equal(waits, 2);
+        assert_false(core.passed);
+        assert_int_equal(backed, 1);
+}
+
+static void three_rounds_then_lease(const struct core_wait *w)
+{
+        if (waits < 6) {
+                core.passing = true;
+                core.pass_round = 1 + waits / 2; /* each is rung for twice */
+                bell_ring(&core.changed);
+                marked_inside = false;
+                count_wait();
+                return;
+        }
+        assert_false(marked_inside); /* not looked again in the same round */
+        lease_comes(w);
+}
+
+static void a_thread_looks_once_a_round(void **state)
+{
+        meanwhile = three_rounds_then_lease;
+        stream_busy = true;
+        gate_shut(GATE_NO_LEASE);
+        pass(PLAIN);
+        assert_int_equal(waits, 7);
+}
+
+/* The driver takes nothing there, and says so. */
+static void a_thread_whose_context_has_failed_waits_for_nothing(void **state)
+{
+        poisoned = CUDA_ERROR_LAUNCH_FAILED;
+        gate_shut(GATE_NO_LEASE);
+        pass(PLAIN);
+        assert_int_equal(waits, 0);
+}
+
+static void the_process_ends(const struct core_wait *w)
+{
+        count_wait();
+        atomic_store(&core.bystander, true);
+        bell_ring(&core.changed);
+}
+
+static void whoever_waits_while_the_gpu_fails_goes_on_unmarked(void **state)
+{
+        static const uint32_t why[] = {GATE_NO_LEASE, GATE_HELD};
+
+        for (unsigned i = 0; i < ARRAY_SIZE(why); i++) {
+                struct gate_thread *t;
+
+                meanwhile = the_process_ends;
+                gate_shut(why[i]);
+                t = gate_enter(PLAIN, WORK);
+                gate_leave(t);
+                assert_int_equal(waits, i + 1);
+                assert_false(gate_anybody_inside());
+                gate_open(why[i]);
+                atomic_store(&core.bystander, false);
+        }
+}
+
+static void too_much_in_flight_is_waited_for_outside(void **state)
+{
+        gate_shut(GATE_BOUND);
+        pass(PLAIN);
+        assert_int_equal(bound_waits, 0);
+        bound_refuses = 3;
+        pass(PLAIN);
+        assert_int_equal(bound_waits, 3);
+        gate_open(GATE_BOUND);
+        bound_refuses = 1;
+        pass(PLAIN);
+        assert_int_equal(bound_waits, 3);
+        bound_refuses = 0;
+}
+
+/* Whoever is told off by the bound finds the gate as it is by then. */
+static void a_lease_that_is_lost_meanwhile_is_waited_for(void **state)
+{
+        gate_shut(GATE_BOUND | GATE_NO_LEASE);
+        bound_refuses = 1;
+        pass(PLAIN);
+        assert_int_equal(waits, 1);
+        assert_int_equal(bound_waits, 1);
+        gate_open(GATE_BOUND);
+}
+
+static void what_looks_at_each_call_looks_once(void **state)
+{
+        gate_shut(GATE_TORTURE | GATE_PROFILE | GATE_TELL | GATE_NO_LEASE);
+        pass(PLAIN);
+        assert_int_equal(tortured, 1);
+        assert_int_equal(profiled, 1);
+        assert_int_equal(told, 1);
+        pass(PLAIN);
+        assert_int_equal(tortured, 2);
+        assert_int_equal(profiled, 2);
+        assert_int_equal(told, 1);
+}
+
+static void calls_inside_a_call_are_looked_at_no_more(void **state)
+{
+        struct gate_thread *outer = gate_enter(PLAIN, WORK);
+
+        gate_shut(GATE_TORTURE | GATE_PROFILE | GATE_NO_LEASE | GATE_HELD);
+        gate_leave(gate_enter(PLAIN, WORK));
+        assert_int_equal(tortured + profiled + waits, 0);
+        gate_leave(outer);
+        assert_false(gate_anybody_inside());
+}
+
+static void submissions_and_default_streams_are_remembered(void **state)
+{
+        uint64_t before = gate_submissions();
+        unsigned seen = gate_default_streams();
+
+        pass(PLAIN);
+        assert_int_equal(gate_submissions(), before + 1);
+        assert_int_equal(gate_default_streams(), seen);
+        pass(CU_STREAM_PER_THREAD);
+        assert_true(gate_default_streams() & 1u << (uintptr_t)CU_STREAM_PER_THREAD);
+        pass(CU_STREAM_LEGACY);
+        assert_true(gate_default_streams() & 1u << (uintptr_t)CU_STREAM_LEGACY);
+        pass(NULL);
+        assert_true(gate_default_streams() & 1u);
+        gate_shut(GATE_NO_LEASE);
+        pass(PLAIN); /* also the slow way */
+        assert_int_equal(gate_submissions(), before + 5);
+}
+
+static const struct gate_thread *ended;
+
+void quiet_thread_ended(const struct gate_thread *t)
+{
+        assert_int_not_equal(atomic_load(&core.lock.word), 0);
+        ended = t;
+}
+
+static void *pass_once(void *ret)
+{
+        pass(PLAIN);
+        *(struct gate_thread **)ret = gate_self;
+        return NULL;
+}
+
+static struct gate_thread *pass_in_a_thread(void)
+{
+        struct gate_thread *record;
+        pthread_t thread;
+
+        assert_int_equal(pthread_create(&thread, NULL, pass_once, &record), 0);
+        assert_int_equal(pthread_join(thread, NULL), 0);
+        return record;
+}
+
+static void the_record_of_a_thread_that_ended_is_used_again(void **state)
+{
+        struct gate_thread *first = pass_in_a_thread();
+        uint64_t before = gate_submissions();
+
+        assert_ptr_not_equal(first, gate_self);
+        assert_ptr_equal(pass_in_a_thread(), first);
+        assert_int_equal(gate_submissions(), before + 1); /* what was counted stays */
+        assert_null(ended);
+        fake_capturing = true;
+        assert_ptr_equal(pass_in_a_thread(), first);
+        assert_ptr_equal(ended, first);
+}
+
+#define REASON_TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                REASON_TEST(without_a_lease_a_thread_waits_for_it),
+                REASON_TEST(a_capturing_stream_passes_without_a_lease),
+                REASON_TEST(capturing_is_asked_only_where_there_is_a_capture),
+                REASON_TEST(a_capturing_stream_waits_for_memory),
+                REASON_TEST(memory_comes_after_the_lease),
+                REASON_TEST(memory_that_is_replaced_is_waited_for),
+                REASON_TEST(a_drain_lets_a_thread_through),
+                REASON_TEST(a_thread_whose_stream_is_busy_is_not_let_through),
+                REASON_TEST(nobody_is_let_through_in_a_capture),
+                REASON_TEST(nobody_is_let_through_to_memory_that_is_not_there),
+                REASON_TEST(a_thread_looks_once_a_round),
+                REASON_TEST(a_thread_whose_context_has_failed_waits_for_nothing),
+                REASON_TEST(whoever_waits_while_the_gpu_fails_goes_on_unmarked),
+                REASON_TEST(too_much_in_flight_is_waited_for_outside),
+                REASON_TEST(a_lease_that_is_lost_meanwhile_is_waited_for),
+                REASON_TEST(what_looks_at_each_call_looks_once),
+                REASON_TEST(calls_inside_a_call_are_looked_at_no_more),
+                REASON_TEST(submissions_and_default_streams_are_remembered),
+                REASON_TEST(the_record_of_a_thread_that_ended_is_used_again),
+        };
+
+        gate_setup();
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}

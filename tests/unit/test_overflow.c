@@ -1,0 +1,694 @@
+/* test_overflow.c: buffers that lie on the card or in host memory: who lies where, how they change
+ * sides, and that whatever fails or comes in between loses nothing that is in them. */
+#include "unit.h"
+
+#include <errno.h>
+
+#include "base/macros.h"
+#include "fakes/driver.h"
+#include "fakes/neighbours.h"
+#include "preload/agent.h"
+#include "preload/agent_state.h"
+#include "preload/mode.h"
+#include "preload/overflow.h"
+#include "preload/profile.h"
+#include "preload/quiet.h"
+#include "preload/swap.h"
+
+#define CARD    (128 * MIB) /* extents of 8 MiB */
+#define EXTENT  (8 * MIB)
+#define PAGE    HEAP_GRANULARITY
+#define BUFFERS 8u
+
+struct agent_state agent;
+
+static struct gpu *const gpu = &core.gpus[0];
+static enum memory_mode mode;
+static unsigned drains_begun, drains_ended, carried, discarded;
+static CUresult carry_fails;
+
+static struct buffer {
+        CUdeviceptr at;
+        uint64_t bytes, word;
+} buffers[BUFFERS];
+static unsigned buffer_count;
+
+/* ---- neighbours ---- */
+
+static uint64_t now_ns = 1000 * NSEC_PER_SEC;
+
+int clock_gettime(clockid_t which, struct timespec *ret)
+{
+        ret->tv_sec = (time_t)(now_ns / NSEC_PER_SEC);
+        ret->tv_nsec = (long)(now_ns % NSEC_PER_SEC);
+        return 0;
+}
+
+enum memory_mode mode_memory(void)
+{
+        return mode;
+}
+
+uint64_t profile_room(void)
+{
+        return 0;
+}
+
+enum profile_place profile_place(const struct block *b)
+{
+        return PROFILE_FREE;
+}
+
+void profile_placing(void)
+{
+}
+
+void profile_allocated(struct gpu *g, struct block *b)
+{
+}
+
+void agent_begin_drain(uint64_t patience_ns)
+{
+        drains_begun++;
+        agent.revoking = true;
+        core.running = false;
+}
+
+void agent_end_drain(void)
+{
+        drains_ended++;
+        agent.revoking = false;
+        core.running = true;
+        bell_ring(&core.changed);
+}
+
+CUresult swap_carry(struct gpu *g, struct extent *e, CUdeviceptr to)
+{
+        assert_true(e->busy);
+        carried++;
+        if (carry_fails)
+                return carry_fails;
+        for (uint64_t i = 0; i < e->bytes; i += PAGE)
+                *driver_word(to + i, 0) = *driver_word(e->address + i, 0);
+        return CUDA_SUCCESS;
+}
+
+void swap_discard(struct gpu *g, struct block *b)
+{
+        discarded++;
+        for (unsigned i = 0; i < b->extent_count; i++) {
+                struct extent *e = &b->extents[i];
+
+                if (e->state == EXTENT_MAPPED)
+                        g->heap.mapped -= e->bytes;
+                if (e->state == EXTENT_RESIDENT) {
+                        g->heap.backed -= e->bytes;
+                        g->heap.resident -= e->bytes;
+                }
+                if (e->state != EXTENT_UNBACKED) {
+                        (void)real.cuMemUnmap(e->address, e->bytes);
+                        (void)real.cuMemRelease(e->handle);
+                }
+                e->state = EXTENT_UNBACKED;
+        }
+        heap_bury(&g->heap, b);
+}
+
+/* ---- scenes ---- */
+
+static void check_books(void)
+{
+        struct heap_cursor c = {0};
+        uint64_t resident = 0, mapped = 0, allocated = 0;
+        struct extent *e;
+
+        while ((e = heap_walk(&gpu->heap, &c))) {
+                resident += e->state == EXTENT_RESIDENT ? e->bytes : 0;
+                mapped += e->state == EXTENT_MAPPED ? e->bytes : 0;
+                allocated += e->counted ? e->bytes : 0;
+                assert_false(e->busy);
+        }
+        assert_int_equal(gpu->heap.resident, resident);
+        assert_int_equal(gpu->heap.backed, resident);
+        assert_int_equal(gpu->heap.mapped, mapped);
+        assert_int_equal(gpu->heap.allocated, allocated);
+        assert_int_equal(driver.used, resident);
+        assert_int_equal(driver.host, mapped);
+        assert_int_equal(core.host.taking, 0);
+        assert_int_equal(atomic_load(&core.lock.word), 0);
+}
+
+static struct block *block_of(const struct buffer *b)
+{
+        struct heap_place p;
+
+        assert_true(heap_find(&gpu->heap, b->at, &p));
+        return p.block;
+}
+
+static void fill(struct buffer *b)
+{
+        static uint64_t last;
+
+        b->word = ++last * 1000;
+        for (uint64_t i = 0; i < b->bytes / PAGE; i++)
+                *driver_word(b->at + i * PAGE, 0) = b->word + i;
+}
+
+static void check_contents(void)
+{
+        for (struct buffer *b = buffers; b < buffers + buffer_count; b++)
+                for (uint64_t i = 0; i < b->bytes / PAGE; i++) {
+                        const uint64_t *word = driver_word(b->at + i * PAGE, 0);
+
+                        assert_non_null(word);
+                        assert_int_equal(*word, b->word + i);
+                }
+}
+
+static struct buffer *on_host(uint64_t bytes)
+{
+        struct buffer *b = &buffers[buffer_count];
+        int r;
+
+        lock_acquire(&core.lock);
+        r = overflow_allocate(gpu, bytes, NULL, &b->at);
+        lock_release(&core.lock);
+        if (r < 0)
+                return NULL;
+        b->bytes = bytes;
+        buffer_count++;
+        fill(b);
+        return b;
+}
+
+static struct buffer *on_card(uint64_t bytes)
+{
+        struct buffer *b = &buffers[buffer_count++];
+        uint64_t cost;
+
+        assert_int_equal(heap_allocate(&gpu->heap, bytes, NULL, UINT64_MAX, &b->at, &cost), 0);
+        b->bytes = bytes;
+        for (unsigned i = 0; i < block_of(b)->extent_count; i++) {
+                struct extent *e = &block_of(b)->extents[i];
+                const CUmemAllocationProp prop = {.location.type = CU_MEM_LOCATION_TYPE_DEVICE};
+                const CUmemAccessDesc access = {{CU_MEM_LOCATION_TYPE_DEVICE, 0},
+                                                CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+
+                assert_int_equal(real.cuMemCreate(&e->handle, e->bytes, &prop, 0), CUDA_SUCCESS);
+                assert_int_equal(real.cuMemMap(e->address, e->bytes, 0, e->handle, 0),
+                                 CUDA_SUCCESS);
+                assert_int_equal(real.cuMemSetAccess(e->address, e->bytes, &access, 1),
+                                 CUDA_SUCCESS);
+                e->state = EXTENT_RESIDENT;
+                gpu->heap.backed += e->bytes;
+                gpu->heap.resident += e->bytes;
+        }
+        fill(b);
+        return b;
+}
+
+static uint64_t bytes_on_card(const struct buffer *b)
+{
+        uint64_t bytes = 0;
+
+        for (unsigned i = 0; i < block_of(b)->extent_count; i++)
+                bytes += block_of(b)->extents[i].state == EXTENT_RESIDENT
+                                 ? block_of(b)->extents[i].bytes
+                                 : 0;
+        return bytes;
+}
+
+/* When it is time. */
+static void step(void)
+{
+        now_ns += 100 * NSEC_PER_SEC;
+        lock_acquire(&core.lock);
+        overflow_step(now_ns);
+        lock_release(&core.lock);
+}
+
+static void drained(void)
+{
+        lock_acquire(&core.lock);
+        assert_true(overflow_drained());
+        lock_release(&core.lock);
+}
+
+/* Whatever is to change sides does. */
+static void arrange(void)
+{
+        for (unsigned i = 0; i < 5; i++) { /* what left makes room for others */
+                lock_acquire(&core.lock);
+                overflow_changed(gpu);
+                lock_release(&core.lock);
+                step();
+                if (!overflow_holds())
+                        break;
+                drained();
+                while (overflow_move())
+                        check_books();
+                assert_false(overflow_holds());
+        }
+        check_books();
+        check_contents();
+}
+
+static int begin(void **state)
+{
+        core = (struct core){.gpu_count = 1};
+        agent = (struct agent_state){.link = LINK_UP};
+        driver_reset(CARD);
+        driver.unlocked = true;
+        trace_reset();
+        mode = MEMORY_OVERFLOW;
+        gpu->known = gpu->managed = true;
+        gpu->total = gpu->visible = CARD;
+        gpu->own_limit = UINT64_MAX;
+        gpu->limit = gpu->commit = 64 * MIB;
+        heap_init(&gpu->heap, CARD);
+        overflow_learn(gpu);
+        assert_true(gpu->overflow);
+        core.host.allowed = GIB;
+        core.running = true;
+        core.lease = 1;
+        carry_fails = CUDA_SUCCESS;
+        drains_begun = drains_ended = carried = discarded = buffer_count = 0;
+        driver.unlocked = false; /* reservations are made with the lock held */
+        return 0;
+}
+
+static int end(void **state)
+{
+        driver_fail(0, CUDA_SUCCESS);
+        assert_false(overflow_holds());
+        while (buffer_count) {
+                struct block *dead = NULL;
+
+                assert_int_equal(heap_free(&gpu->heap, buffers[--buffer_count].at, &dead), 0);
+                swap_discard(gpu, dead);
+        }
+        check_books();
+        assert_int_equal(driver_handles(), 0);
+        assert_int_equal(driver_mappings(), 0);
+        assert_int_equal(gpu->heap.allocated, 0);
+        return 0;
+}
+
+/* ---- the tests ---- */
+
+static void a_card_that_maps_no_host_memory_has_no_more_than_itself(void **state)
+{
+        for (unsigned n = 1; n <= 5; n++) { /* reserve, create, map, access; the place aside */
+                unsigned before;
+
+                gpu->overflow = false;
+                before = driver.reservations;
+                driver_fail(n, CUDA_ERROR_NOT_SUPPORTED);
+                driver.no_numa = true;
+                overflow_learn(gpu);
+                driver.no_numa = false;
+                if (gpu->overflow)
+                        continue; /* the first of two ways to create it has failed */
+                assert_int_equal(gpu->keep, UINT64_MAX);
+                assert_int_equal(driver_handles(), 0);
+                assert_int_equal(driver_mappings(), 0);
+                assert_in_range(driver.reservations, before, before + 1);
+                assert_null(on_host(EXTENT));
+        }
+        driver_fail(0, CUDA_SUCCESS);
+        mode = MEMORY_SWAP;
+        gpu->overflow = false;
+        overflow_learn(gpu);
+        assert_false(gpu->overflow);
+        assert_int_equal(overflow_card_room(gpu, CARD, UINT64_MAX), CARD);
+        assert_false(overflow_is_full(gpu, 1, 2 * CARD));
+}
+
+static void what_does_not_fit_lies_in_host_memory_at_its_address(void **state)
+{
+        struct buffer *b = on_host(20 * MIB);
+        uint32_t heard = bell_listen(&core.changed);
+
+        assert_non_null(b);
+        assert_int_equal(gpu->heap.mapped, 20 * MIB);
+        assert_int_equal(gpu->heap.allocated, 0);
+        check_books();
+        check_contents();
+        assert_non_null(on_host(EXTENT));
+        assert_int_not_equal(bell_listen(&core.changed), heard);
+}
+
+static void host_memory_that_is_not_promised_is_not_taken(void **state)
+{
+        core.host.allowed = 20 * MIB;
+        assert_non_null(on_host(16 * MIB));
+        assert_null(on_host(6 * MIB));
+        check_books();
+        assert_non_null(on_host(4 * MIB));
+        check_books();
+}
+
+/* Some of it may be mapped when a later piece fails. */
+static void an_allocation_that_fails_gives_all_of_it_back(void **state)
+{
+        unsigned n = 1;
+
+        for (;; n++) {
+                struct buffer *b;
+
+                driver_fail(n, CUDA_ERROR_OUT_OF_MEMORY);
+                b = on_host(20 * MIB);
+                check_books();
+                if (b && !driver.failed)
+                        break;
+                if (b) { /* host memory of any node was there */
+                        struct block *dead;
+
+                        assert_string_equal(driver.failed, "cuMemCreate");
+                        assert_int_equal(heap_free(&gpu->heap, b->at, &dead), 0);
+                        swap_discard(gpu, dead);
+                        buffer_count--;
+                } else {
+                        assert_int_equal(gpu->heap.mapped, 0);
+                        assert_int_equal(driver_handles(), 0);
+                }
+        }
+        assert_in_range(n, 9, 14); /* three pieces, three calls each */
+        assert_int_not_equal(discarded, 0);
+}
+
+static void buffers_come_to_the_card_as_far_as_there_is_room(void **state)
+{
+        struct buffer *a = on_host(16 * MIB), *b = on_host(64 * MIB);
+
+        arrange();
+        assert_int_equal(bytes_on_card(a), 16 * MIB); /* the smaller one first */
+        assert_int_equal(bytes_on_card(b), 48 * MIB);
+        assert_true(gpu->heap.allocated <= gpu->commit);
+        assert_int_equal(drains_begun, drains_ended);
+        carried = 0;
+        arrange();
+        assert_int_equal(carried, 0); /* it lies as it should */
+        gpu->commit = gpu->limit = 128 * MIB;
+        arrange();
+        assert_int_equal(bytes_on_card(b), 64 * MIB);
+}
+
+static void a_buffer_that_is_worth_more_takes_anothers_place(void **state)
+{
+        struct buffer *a = on_card(40 * MIB), *b = on_host(40 * MIB);
+
+        arrange();
+        assert_int_equal(bytes_on_card(a), 40 * MIB);
+        assert_int_equal(sublet_buffer_priority(b->at, 1), 0);
+        arrange();
+        assert_int_equal(bytes_on_card(b), 40 * MIB);
+        assert_int_equal(bytes_on_card(a), 24 * MIB);
+        assert_int_equal(sublet_buffer_priority(0x1234, 1), -1);
+        assert_int_equal(sublet_buffer_priority(b->at, -1), 0);
+        arrange();
+        assert_int_equal(bytes_on_card(a), 40 * MIB);
+}
+
+static void nobody_leaves_for_nobody(void **state)
+{
+        struct buffer *a = on_card(60 * MIB);
+
+        (void)on_host(64 * MIB);
+        gpu->commit = 32 * MIB; /* the daemon wants some back: that is for evictions */
+        gpu->limit = 60 * MIB;
+        arrange();
+        assert_int_equal(bytes_on_card(a), 60 * MIB);
+        assert_int_equal(carried, 0);
+}
+
+static void what_others_have_open_stays_where_it_is(void **state)
+{
+        struct buffer *a = on_card(40 * MIB), *b = on_host(40 * MIB);
+        struct stay *stay = (struct stay *)(uintptr_t)1;
+
+        for (unsigned i = 0; i < block_of(a)->extent_count; i++)
+                block_of(a)->extents[i].stay = stay;
+        assert_int_equal(sublet_buffer_priority(b->at, 5), 0);
+        arrange();
+        assert_int_equal(bytes_on_card(a), 40 * MIB);
+        for (unsigned i = 0; i < block_of(a)->extent_count; i++)
+                block_of(a)->extents[i].stay = NULL;
+}
+
+static void a_move_that_fails_leaves_everything_where_it_lay(void **state)
+{
+        unsigned n;
+
+        for (n = 1; n < 40; n++) {
+                struct buffer *b = on_host(EXTENT);
+                struct block *dead;
+
+                lock_acquire(&core.lock);
+                overflow_changed(gpu);
+                lock_release(&core.lock);
+                step();
+                assert_true(overflow_holds());
+                drained();
+                driver_fail(n, CUDA_ERROR_OUT_OF_MEMORY);
+                while (overflow_move())
+                        ;
+                check_books();
+                check_contents();
+                assert_int_equal(bytes_on_card(b), driver.failed ? 0 : EXTENT);
+                assert_false(overflow_holds());
+                assert_int_equal(drains_ended, n);
+                assert_int_equal(heap_free(&gpu->heap, b->at, &dead), 0);
+                swap_discard(gpu, dead);
+                buffer_count--;
+                if (!driver.failed)
+                        break;
+        }
+        assert_in_range(n, 5, 8); /* create, map, access; map, access */
+        driver_fail(0, CUDA_SUCCESS);
+        carry_fails = CUDA_ERROR_UNKNOWN;
+        (void)on_host(EXTENT);
+        arrange();
+        assert_int_equal(gpu->heap.mapped, EXTENT);
+}
+
+static void it_waits_for_a_moment_when_the_program_runs(void **state)
+{
+        (void)on_host(EXTENT);
+        core.running = false;
+        step();
+        assert_false(overflow_holds());
+        core.running = true;
+        agent.revoking = true;
+        step();
+        assert_false(overflow_holds());
+        agent.revoking = false;
+        fake_capturing = true;
+        step();
+        assert_false(overflow_holds());
+        fake_capturing = false;
+        core.lease = 0;
+        step();
+        assert_false(overflow_holds());
+        assert_true(overflow_next_ns() < UINT64_MAX);
+        core.lease = 1;
+        step();
+        assert_true(overflow_holds());
+        assert_int_equal(overflow_next_ns(), UINT64_MAX);
+        drained();
+        assert_int_equal(overflow_next_ns(), 0);
+        while (overflow_move())
+                ;
+        assert_int_equal(overflow_next_ns(), UINT64_MAX); /* all lies as it should */
+        (void)on_host(EXTENT);
+        assert_true(overflow_next_ns() < UINT64_MAX);
+        arrange();
+}
+
+static void drains_that_are_not_ours_are_not_taken(void **state)
+{
+        lock_acquire(&core.lock);
+        assert_false(overflow_drained());
+        assert_false(overflow_drain_failed());
+        overflow_cancel();
+        lock_release(&core.lock);
+        assert_int_equal(drains_ended, 0);
+        assert_false(overflow_move());
+}
+
+static void a_drain_that_fails_is_tried_again_later_each_time(void **state)
+{
+        uint64_t last = 0;
+
+        (void)on_host(EXTENT);
+        for (unsigned i = 0; i < 8; i++) {
+                uint64_t now, wait;
+
+                step();
+                assert_true(overflow_holds());
+                lock_acquire(&core.lock);
+                agent_end_drain(); /* as the agent does first */
+                assert_true(overflow_drain_failed());
+                now = clock_now_ns();
+                lock_release(&core.lock);
+                assert_false(overflow_holds());
+                assert_false(overflow_drained());
+                wait = overflow_next_ns() - now;
+                assert_true(wait <= 30 * NSEC_PER_SEC);
+                assert_true(wait > last || last > 29 * NSEC_PER_SEC);
+                last = wait;
+        }
+        assert_true(last > 29 * NSEC_PER_SEC);
+        agent.revoking = false;
+        core.running = true;
+        arrange();
+        assert_int_equal(gpu->heap.mapped, 0);
+}
+
+static void when_the_daemon_takes_over_nothing_more_moves(void **state)
+{
+        struct buffer *b = on_host(32 * MIB);
+
+        step();
+        drained();
+        assert_true(overflow_move());
+        lock_acquire(&core.lock);
+        overflow_cancel();
+        lock_release(&core.lock);
+        assert_false(overflow_holds());
+        assert_int_equal(drains_ended, 1);
+        assert_false(overflow_move());
+        assert_int_equal(bytes_on_card(b), EXTENT);
+        check_books();
+        check_contents();
+        arrange();
+}
+
+static void cancel(void)
+{
+        lock_acquire(&core.lock);
+        overflow_cancel();
+        lock_release(&core.lock);
+}
+
+static CUresult (*create)(CUmemGenericAllocationHandle *, size_t, const CUmemAllocationProp *,
+                          unsigned long long);
+
+static CUresult create_while_the_daemon_goes(CUmemGenericAllocationHandle *ret, size_t bytes,
+                                             const CUmemAllocationProp *prop,
+                                             unsigned long long flags)
+{
+        real.cuMemCreate = create;
+        cancel();
+        assert_int_equal(drains_ended, 0); /* nobody may run before it lies where it belongs */
+        return create(ret, bytes, prop, flags);
+}
+
+static void what_is_being_carried_arrives_before_anybody_runs(void **state)
+{
+        struct buffer *b = on_host(32 * MIB);
+
+        step();
+        drained();
+        create = real.cuMemCreate;
+        real.cuMemCreate = create_while_the_daemon_goes;
+        assert_true(overflow_move());
+        assert_int_equal(drains_ended, 1);
+        assert_false(overflow_holds());
+        assert_int_equal(bytes_on_card(b), EXTENT);
+        check_books();
+        check_contents();
+        assert_false(overflow_move());
+        arrange();
+        assert_int_equal(bytes_on_card(b), 32 * MIB);
+}
+
+static void trials_are_told_when_buffers_lie_as_they_asked(void **state)
+{
+        uint32_t heard;
+
+        (void)on_host(EXTENT);
+        lock_acquire(&core.lock);
+        overflow_arrange();
+        assert_true(overflow_is_arranging());
+        assert_false(overflow_is_arranged());
+        overflow_changed(gpu); /* does not put it off */
+        assert_int_equal(overflow_next_ns(), 0);
+        lock_release(&core.lock);
+        step();
+        assert_true(overflow_is_arranging());
+        drained();
+        assert_true(overflow_move());
+        heard = bell_listen(&core.changed);
+        assert_false(overflow_move());
+        assert_int_not_equal(bell_listen(&core.changed), heard);
+        assert_true(overflow_is_arranged());
+        /* Failed. */
+        (void)on_host(EXTENT);
+        lock_acquire(&core.lock);
+        overflow_arrange();
+        lock_release(&core.lock);
+        step();
+        lock_acquire(&core.lock);
+        heard = bell_listen(&core.changed);
+        assert_true(overflow_drain_failed());
+        assert_int_not_equal(bell_listen(&core.changed), heard);
+        lock_release(&core.lock);
+        assert_false(overflow_is_arranging());
+        assert_false(overflow_is_arranged());
+        agent.revoking = false;
+        core.running = true;
+}
+
+static void small_allocations_keep_a_part_of_the_card(void **state)
+{
+        assert_int_equal(overflow_card_room(gpu, UINT64_MAX, 1), CARD);
+        assert_int_equal(overflow_card_room(gpu, UINT64_MAX, 2 * MIB), CARD - 2 * MIB);
+        assert_int_equal(overflow_card_room(gpu, 10 * MIB, 2 * MIB), 10 * MIB);
+        gpu->fixed = 28 * MIB;
+        assert_int_equal(overflow_card_room(gpu, UINT64_MAX, 1), 100 * MIB);
+        gpu->keep = 50 * MIB;
+        assert_int_equal(overflow_card_room(gpu, UINT64_MAX, 1), 50 * MIB);
+        assert_false(overflow_is_full(gpu, 1, 50 * MIB));
+        assert_true(overflow_is_full(gpu, 1, 50 * MIB + 1));
+}
+
+static void more_room_is_asked_for_what_lies_in_host_memory(void **state)
+{
+        (void)on_host(96 * MIB);
+        gpu->attached = true;
+        arrange();
+        assert_int_equal(gpu->commit_wanted, 96 * MIB);
+        assert_true(gpu->want_dirty);
+        gpu->want_dirty = false;
+        arrange();
+        assert_false(gpu->want_dirty); /* once */
+}
+
+#define OVERFLOW_TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                OVERFLOW_TEST(a_card_that_maps_no_host_memory_has_no_more_than_itself),
+                OVERFLOW_TEST(what_does_not_fit_lies_in_host_memory_at_its_address),
+                OVERFLOW_TEST(host_memory_that_is_not_promised_is_not_taken),
+                OVERFLOW_TEST(an_allocation_that_fails_gives_all_of_it_back),
+                OVERFLOW_TEST(buffers_come_to_the_card_as_far_as_there_is_room),
+                OVERFLOW_TEST(a_buffer_that_is_worth_more_takes_anothers_place),
+                OVERFLOW_TEST(nobody_leaves_for_nobody),
+                OVERFLOW_TEST(what_others_have_open_stays_where_it_is),
+                OVERFLOW_TEST(a_move_that_fails_leaves_everything_where_it_lay),
+                OVERFLOW_TEST(it_waits_for_a_moment_when_the_program_runs),
+                OVERFLOW_TEST(drains_that_are_not_ours_are_not_taken),
+                OVERFLOW_TEST(a_drain_that_fails_is_tried_again_later_each_time),
+                OVERFLOW_TEST(when_the_daemon_takes_over_nothing_more_moves),
+                OVERFLOW_TEST(what_is_being_carried_arrives_before_anybody_runs),
+                OVERFLOW_TEST(trials_are_told_when_buffers_lie_as_they_asked),
+                OVERFLOW_TEST(small_allocations_keep_a_part_of_the_card),
+                OVERFLOW_TEST(more_room_is_asked_for_what_lies_in_host_memory),
+        };
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,596 @@
+/* test_session.c: what the daemon answers to each message, with a real scheduler behind it: nothing
+ * before its time, nothing of others' given away, and no figure believed that cannot be. */
+#include "unit.h"
+
+#include <errno.h>
+#include <signal.h>
+
+#include "base/clock.h"
+#include "base/macros.h"
+#include "daemon/client.h"
+#include "daemon/meet.h"
+
+#define CARD    (16 * GIB)
+#define SENT    128u
+#define CLIENTS 3u
+#define MILLION 1000000u
+
+static struct config config;
+static struct place *const place = (struct place *)(uintptr_t)1;
+static struct server server;
+static struct client clients[CLIENTS];
+static struct {
+        const struct client *to;
+        struct wire_message m;
+} sent[SENT];
+static unsigned sent_count, killed, measured_soon, rises;
+static bool helps, many;
+static uint64_t needed; /* by a program, to run */
+
+/* ---- neighbours ---- */
+
+void client_send(struct client *c, struct wire_message *m)
+{
+        assert_true(sent_count < SENT);
+        sent[sent_count].to = c;
+        sent[sent_count++].m = *m;
+}
+
+void client_send_with(struct client *c, struct wire_message *m, const int *fds, unsigned n_fds)
+{
+        client_send(c, m);
+}
+
+void client_drop(struct client *c, const char *why)
+{
+        c->dropped = true;
+}
+
+void client_refuse(struct client *c, enum wire_refusal code, const char *text)
+{
+        session_refuse_one(c, WIRE_NO_GPU, code, 0, text);
+        client_drop(c, text);
+}
+
+void client_mark_gone(struct client *c)
+{
+        c->gone = true;
+}
+
+struct client *server_find(const struct server *s, sched_client id)
+{
+        for (unsigned i = 0; i < CLIENTS; i++)
+                if (id && clients[i].id == id && !clients[i].gone)
+                        return &clients[i];
+        return NULL;
+}
+
+void server_want_nvml(struct server *s)
+{
+}
+
+void server_measure_soon(struct server *s)
+{
+        measured_soon++;
+}
+
+void measure_rise(struct server *s, unsigned gpu)
+{
+        rises++;
+}
+
+uint64_t measure_most(struct server *s, const struct client *c, unsigned gpu)
+{
+        return UINT64_MAX;
+}
+
+bool users_take_many(struct users *u, uid_t uid, unsigned messages, uint64_t now_ns)
+{
+        return many;
+}
+
+void neighbours_act(struct server *s, const struct sched_action *a)
+{
+}
+
+bool neighbours_may_help(struct server *s, unsigned gpu, uint64_t commit)
+{
+        return helps;
+}
+
+void pass_begin(struct server *s, struct client *from, unsigned gpu, uint64_t bytes)
+{
+}
+
+void pass_match(struct server *s)
+{
+}
+
+int meet_name(struct client *c, const struct wire_message *m)
+{
+        return 0;
+}
+
+int meet_peer(struct client *c, const struct wire_message *m)
+{
+        return 0;
+}
+
+void place_mark(struct place *p, bool present)
+{
+}
+
+int peer_kill(int pidfd, int signal)
+{
+        assert_int_equal(signal, SIGKILL);
+        killed++;
+        return 0;
+}
+
+/* ---- scenes ---- */
+
+static int begin(void **state)
+{
+        static struct client *by_slot[64];
+        struct sched_config sched;
+
+        memset(by_slot, 0, sizeof(by_slot));
+        memset(&config, 0, sizeof(config));
+        sched_config_default(&sched);
+        sched.clients_max = 32;
+        sched.host_budget_bytes = 64 * GIB;
+        config.sched = sched;
+        config.fixed_per_user_permille = 25;
+        config.host_per_user_permille = 500;
+        server = (struct server){.config = &config,
+                                 .place = place,
+                                 .sched = sched_new(&sched),
+                                 .instance = 99,
+                                 .host_budget_bytes = 64 * GIB,
+                                 .by_slot = by_slot};
+        assert_non_null(server.sched);
+        server.gpus.config = &config;
+        for (unsigned i = 0; i < CLIENTS; i++) {
+                struct client *c = &clients[i];
+
+                *c = (struct client){
+                        .server = &server,
+                        .peer = {.pid = (pid_t)(100 + i), .uid = 1000, .pidfd = 5, .trusted = true},
+                        .user = (struct user *)(uintptr_t)1};
+                for (unsigned g = 0; g < WIRE_GPUS_MAX; g++)
+                        c->gpu_of[g] = -1;
+                for (unsigned g = 0; g < SCHED_GPUS_MAX; g++)
+                        c->accounts[g].ordinal = -1;
+                c->next = i + 1 < CLIENTS ? &clients[i + 1] : NULL;
+        }
+        server.clients = &clients[0];
+        needed = sent_count = killed = measured_soon = rises = 0;
+        helps = many = false;
+        return 0;
+}
+
+static int end(void **state)
+{
+        sched_free(server.sched);
+        return 0;
+}
+
+static const struct wire_message *said(const struct client *to, unsigned type)
+{
+        for (unsigned i = sent_count; i-- > 0;)
+                if (sent[i].to == to && sent[i].m.header.type == type)
+                        return &sent[i].m;
+        return NULL;
+}
+
+static struct wire_message message(unsigned type, unsigned gpu)
+{
+        static uint32_t sequence;
+
+        return (struct wire_message){
+                .header = {(uint16_t)type, (uint16_t)gpu, ++sequence + MILLION}};
+}
+
+static int hello(struct client *c, unsigned major)
+{
+        struct wire_message m = message(WIRE_HELLO, WIRE_NO_GPU);
+
+        m.HELLO.magic = WIRE_MAGIC;
+        m.HELLO.major = major;
+        m.HELLO.minor = WIRE_MINOR;
+        (void)snprintf(m.HELLO.name, sizeof(m.HELLO.name), "p%d", (int)c->peer.pid);
+        return session_handle(c, &m);
+}
+
+static struct wire_message attach_message(unsigned ordinal, uint8_t card)
+{
+        struct wire_message m = message(WIRE_ATTACH, ordinal);
+
+        memset(m.ATTACH.uuid, card, sizeof(m.ATTACH.uuid));
+        m.ATTACH.total_bytes = CARD;
+        return m;
+}
+
+static int attach(struct client *c, unsigned ordinal, uint8_t card)
+{
+        struct wire_message m = attach_message(ordinal, card);
+
+        return session_handle(c, &m);
+}
+
+static void join(struct client *c)
+{
+        assert_int_equal(hello(c, WIRE_MAJOR), 0);
+        assert_int_equal(attach(c, 0, 1), 0);
+}
+
+static int want(struct client *c, uint64_t commit, uint64_t fixed, bool run)
+{
+        struct wire_message m = message(WIRE_WANT, 0);
+
+        m.WANT.commit = commit;
+        m.WANT.fixed = fixed;
+        m.WANT.need = needed;
+        m.WANT.flags = run ? WIRE_FLAG_RUN : 0;
+        return session_handle(c, &m);
+}
+
+/* ---- the tests ---- */
+
+static void a_client_is_greeted_once_and_in_its_language(void **state)
+{
+        struct client *c = &clients[0];
+
+        assert_int_equal(hello(c, WIRE_MAJOR), 0);
+        assert_int_equal(said(c, WIRE_WELCOME)->WELCOME.instance, 99);
+        assert_int_equal(said(c, WIRE_WELCOME)->WELCOME.magic, WIRE_MAGIC);
+        assert_int_equal(said(c, WIRE_WELCOME)->WELCOME.minor, WIRE_MINOR);
+        assert_string_equal(c->name, "p100");
+        assert_int_equal(hello(c, WIRE_MAJOR), -EPROTO);
+        assert_true(c->dropped);
+        assert_int_equal(said(c, WIRE_REFUSED)->REFUSED.code, WIRE_REFUSED_PROTOCOL);
+        c = &clients[1];
+        assert_int_equal(hello(c, WIRE_MAJOR + 1), -EPROTONOSUPPORT);
+        assert_int_equal(said(c, WIRE_REFUSED)->REFUSED.code, WIRE_REFUSED_VERSION);
+        assert_false(c->greeted);
+        assert_null(said(c, WIRE_WELCOME));
+}
+
+/* What each of them needs before it is the protocol's page. */
+static void nothing_is_done_before_its_time(void **state)
+{
+        static const unsigned greeted[] = {WIRE_ATTACH, WIRE_BYE, WIRE_NAME, WIRE_PEER},
+                              attached[] = {WIRE_IDLE, WIRE_ACTIVE,       WIRE_DRAINED,
+                                            WIRE_HOST, WIRE_DRAIN_FAILED, WIRE_WHO},
+                              on_gpu[] = {WIRE_USAGE, WIRE_WANT,    WIRE_SHORT,
+                                          WIRE_PIN,   WIRE_MANAGED, WIRE_SPARED},
+                              never[] = {0, WIRE_WELCOME, WIRE_GRANT, WIRE_OPEN, 200, 65535};
+        struct client *c = &clients[0];
+
+#define CHECK_REFUSED(list)                                               \
+        for (unsigned i = 0; i < ARRAY_SIZE(list); i++)                   \
+                for (unsigned gpu = 0; gpu <= WIRE_GPUS_MAX; gpu++) {     \
+                        struct wire_message m = message(list[i], gpu);    \
+                                                                          \
+                        c->dropped = false;                               \
+                        assert_int_equal(session_handle(c, &m), -EPROTO); \
+                        assert_true(c->dropped);                          \
+                        sent_count = 0;                                   \
+                }
+        CHECK_REFUSED(never)
+        CHECK_REFUSED(greeted)
+        CHECK_REFUSED(attached)
+        CHECK_REFUSED(on_gpu)
+        assert_int_equal(hello(c, WIRE_MAJOR), 0);
+        CHECK_REFUSED(never)
+        CHECK_REFUSED(attached)
+        CHECK_REFUSED(on_gpu)
+        assert_int_equal(attach(c, 3, 1), 0);
+        assert_int_equal(c->gpu_of[3], 0);
+        for (unsigned i = 0; i < ARRAY_SIZE(on_gpu); i++) {
+                struct wire_message m = message(on_gpu[i], 2); /* its third, which it has not */
+
+                c->dropped = false;
+                assert_int_equal(session_handle(c, &m), -EPROTO);
+                m.header.gpu = 3;
+                c->dropped = false;
+                assert_int_equal(session_handle(c, &m), 0);
+                assert_false(c->dropped);
+        }
+#undef CHECK_REFUSED
+}
+
+static void what_a_program_attaches_is_told_and_charged(void **state)
+{
+        struct client *c = &clients[0];
+        struct wire_message m = attach_message(5, 1);
+        struct sched_account_view v;
+
+        assert_int_equal(hello(c, WIRE_MAJOR), 0);
+        m.ATTACH.allocated = m.ATTACH.backed = 100 * MIB;
+        m.ATTACH.fixed = 10 * MIB;
+        assert_int_equal(session_handle(c, &m), 0);
+        assert_int_equal(said(c, WIRE_ATTACHED)->header.gpu, 5);
+        assert_true(said(c, WIRE_ATTACHED)->ATTACHED.visible_bytes > 14 * GIB);
+        assert_int_not_equal(said(c, WIRE_ATTACHED)->ATTACHED.bound_ns, 0);
+        assert_int_equal(sched_account_view(server.sched, c->id, 0, &v), 0);
+        assert_int_equal(v.usage.backed, 100 * MIB);
+        assert_int_equal(v.usage.fixed, 10 * MIB);
+        assert_int_equal(server.n_attached, 1);
+        assert_int_equal(measured_soon, 1);
+        assert_int_equal(attach(c, 5, 2), -EEXIST); /* the number is taken */
+        c->dropped = false;
+        assert_int_equal(attach(c, 6, 1), -EEXIST); /* the card is */
+        c->dropped = false;
+        assert_int_equal(attach(c, 6, 2), 0);
+        assert_int_equal(server.n_attached, 1);
+        m = attach_message(7, 3);
+        m.ATTACH.total_bytes = 1; /* no card has so little */
+        assert_int_equal(session_handle(c, &m), 0);
+        assert_int_equal(said(c, WIRE_REFUSED)->REFUSED.code, WIRE_REFUSED_GPU);
+        assert_int_equal(said(c, WIRE_REFUSED)->REFUSED.of, m.header.sequence);
+        assert_false(c->dropped);
+}
+
+static void a_program_that_fits_is_given_room_and_a_lease(void **state)
+{
+        struct client *c = &clients[0];
+        const struct wire_message *m;
+
+        join(c);
+        assert_int_equal(want(c, GIB, 0, true), 0);
+        m = said(c, WIRE_LIMIT);
+        assert_true(m && m->LIMIT.commit >= GIB);
+        assert_int_equal(m->header.gpu, 0);
+        assert_int_equal(c->accounts[0].limit_told, m->LIMIT.backed);
+        assert_non_null(said(c, WIRE_GRANT));
+        assert_int_not_equal(said(c, WIRE_GRANT)->GRANT.lease, 0);
+        sent_count = 0;
+        assert_int_equal(want(c, UINT64_MAX / 2, 0, true), 0);
+        assert_int_equal(said(c, WIRE_REFUSED)->REFUSED.code, WIRE_REFUSED_COMMIT);
+        assert_int_equal(want(c, 0, CARD, true), 0);
+        assert_int_equal(said(c, WIRE_REFUSED)->REFUSED.code, WIRE_REFUSED_FIXED);
+        assert_false(c->dropped);
+}
+
+static void a_user_has_a_share_of_what_cannot_be_moved(void **state)
+{
+        struct client *c = &clients[0];
+        struct wire_message m = message(WIRE_PIN, 0);
+        uint64_t share = CARD / 1000 * 25;
+
+        c->peer.trusted = clients[1].peer.trusted = false;
+        join(c);
+        join(&clients[1]);
+        assert_int_equal(want(c, 0, share + MIB, false), 0);
+        assert_int_equal(said(c, WIRE_REFUSED)->REFUSED.code, WIRE_REFUSED_FIXED);
+        sent_count = 0;
+        assert_int_equal(want(c, 0, share / 2, false), 0);
+        assert_null(said(c, WIRE_REFUSED));
+        /* It is one share for all of a user's programs. */
+        assert_int_equal(want(&clients[1], 0, share / 2 + MIB, false), 0);
+        assert_int_equal(said(&clients[1], WIRE_REFUSED)->REFUSED.code, WIRE_REFUSED_FIXED);
+        m.PIN.bytes = share;
+        sent_count = 0;
+        assert_int_equal(session_handle(&clients[1], &m), 0);
+        assert_int_equal(said(&clients[1], WIRE_REFUSED)->REFUSED.code, WIRE_REFUSED_PIN);
+}
+
+static void descriptors_are_taken_from_the_daemons_own_user(void **state)
+{
+        struct client *c = &clients[0];
+        struct wire_message m;
+
+        join(c);
+        m = message(WIRE_USAGE, 0);
+        m.USAGE.pass_bytes = 2 * MIB;
+        assert_int_equal(session_handle(c, &m), 0);
+        assert_null(said(c, WIRE_REFUSED));
+        c->peer.trusted = false;
+        assert_int_equal(session_handle(c, &m), 0);
+        assert_int_equal(said(c, WIRE_REFUSED)->REFUSED.code, WIRE_REFUSED_PASS);
+        assert_int_equal(said(c, WIRE_REFUSED)->REFUSED.of, m.header.sequence);
+}
+
+static void priorities_above_the_rest_are_for_those_who_give_orders(void **state)
+{
+        static const struct {
+                int32_t wished;
+                bool trusted;
+                int gets;
+        } cases[] = {{5, true, 5},
+                     {5, false, 0},
+                     {-5, false, -5},
+                     {-5, true, -5},
+                     {0, true, 0},
+                     {WIRE_PRIORITY_MAX + 9, true, WIRE_PRIORITY_MAX},
+                     {-WIRE_PRIORITY_MAX - 9, false, -WIRE_PRIORITY_MAX}};
+
+        for (unsigned i = 0; i < ARRAY_SIZE(cases); i++) {
+                struct client *c = &clients[0];
+                struct wire_message m = message(WIRE_HELLO, WIRE_NO_GPU);
+
+                c->greeted = false;
+                c->peer.trusted = cases[i].trusted;
+                m.HELLO.magic = WIRE_MAGIC;
+                m.HELLO.major = WIRE_MAJOR;
+                m.HELLO.priority = (uint32_t)cases[i].wished;
+                assert_int_equal(session_handle(c, &m), 0);
+                assert_int_equal(c->priority, cases[i].gets);
+        }
+}
+
+static void host_memory_is_promised_once(void **state)
+{
+        struct client *a = &clients[0], *b = &clients[1];
+        struct wire_message m;
+
+        join(a);
+        join(b);
+        m = message(WIRE_HOST, WIRE_NO_GPU);
+        m.HOST.wanted = 40 * GIB;
+        assert_int_equal(session_handle(a, &m), 0);
+        assert_int_equal(said(a, WIRE_HOST_LIMIT)->HOST_LIMIT.bytes, 40 * GIB);
+        assert_int_equal(said(a, WIRE_HOST_LIMIT)->HOST_LIMIT.of, m.header.sequence);
+        assert_int_equal(session_handle(b, &m), 0);
+        assert_int_equal(said(b, WIRE_HOST_LIMIT)->HOST_LIMIT.bytes, 0); /* not that much is left */
+        assert_int_equal(server.host_mapped, 40 * GIB);
+        m.HOST.wanted = 10 * GIB; /* given back */
+        assert_int_equal(session_handle(a, &m), 0);
+        assert_int_equal(server.host_mapped, 10 * GIB);
+        m.HOST.wanted = m.HOST.held = 30 * GIB; /* it has it: the daemon was restarted */
+        assert_int_equal(session_handle(b, &m), 0);
+        assert_int_equal(b->host, 30 * GIB);
+        session_host_back(b);
+        assert_int_equal(server.host_mapped, 10 * GIB);
+        assert_int_equal(b->host, 0);
+        m.HOST.held = UINT64_MAX; /* a lie */
+        assert_int_equal(session_handle(b, &m), -EINVAL);
+        assert_true(b->dropped);
+}
+
+static void a_request_is_kept_while_another_daemon_may_make_room(void **state)
+{
+        struct client *c = &clients[0];
+
+        join(c);
+        helps = true;
+        assert_int_equal(want(c, GIB, 0, false), 0);
+        assert_true(c->wish.kept);
+        assert_int_equal(c->wish.commit, GIB);
+        session_resume(&server);
+        assert_true(c->wish.kept);
+        helps = false;
+        sent_count = 0;
+        session_resume(&server);
+        assert_false(c->wish.kept);
+        assert_true(said(c, WIRE_LIMIT)->LIMIT.commit >= GIB);
+        helps = true;
+        assert_int_equal(want(c, 2 * GIB, 0, false), 0);
+        assert_true(c->wish.kept);
+        c->wish.since_ns -= NSEC_PER_SEC; /* long enough */
+        session_resume(&server);
+        assert_false(c->wish.kept);
+}
+
+static void whoever_is_in_the_way_is_named_to_its_own_user(void **state)
+{
+        struct client *holder = &clients[0], *c = &clients[1];
+        struct wire_message m;
+
+        join(holder);
+        join(c);
+        m = message(WIRE_USAGE, 0);
+        assert_int_equal(want(holder, 12 * GIB, 0, true), 0);
+        m.USAGE.allocated = m.USAGE.backed = 12 * GIB;
+        m.USAGE.limit_sequence = said(holder, WIRE_LIMIT)->header.sequence;
+        assert_int_equal(session_handle(holder, &m), 0);
+        m = message(WIRE_WHO, WIRE_NO_GPU);
+        assert_int_equal(session_handle(c, &m), 0);
+        assert_int_equal(said(c, WIRE_HOLDER)->HOLDER.pid, 0); /* it waits for nothing */
+        assert_int_equal(want(c, 12 * GIB, 0, true), 0);
+        m = message(WIRE_USAGE, 0);
+        m.USAGE.allocated = 12 * GIB;
+        m.USAGE.limit_sequence = said(c, WIRE_LIMIT) ? said(c, WIRE_LIMIT)->header.sequence : 0;
+        assert_int_equal(session_handle(c, &m), 0);
+        needed = 12 * GIB;
+        assert_int_equal(want(c, 12 * GIB, 0, true), 0);
+        m = message(WIRE_WHO, WIRE_NO_GPU);
+        assert_int_equal(session_handle(c, &m), 0);
+        assert_int_equal(said(c, WIRE_HOLDER)->HOLDER.pid, 100);
+        assert_string_equal(said(c, WIRE_HOLDER)->HOLDER.name, "p100");
+        c->peer.uid = 2000;
+        c->peer.trusted = false;
+        assert_int_equal(session_handle(c, &m), 0);
+        assert_int_equal(said(c, WIRE_HOLDER)->HOLDER.flags, WIRE_HOLDER_OTHER_USER);
+        assert_string_equal(said(c, WIRE_HOLDER)->HOLDER.name, "");
+}
+
+static void a_program_that_comes_back_takes_its_charge_over(void **state)
+{
+        struct client *old = &clients[0], *c = &clients[1];
+        struct wire_message m;
+        struct sched_account_view v;
+
+        join(old);
+        m = message(WIRE_USAGE, 0);
+        m.USAGE.allocated = m.USAGE.backed = 0;
+        assert_int_equal(session_handle(old, &m), 0);
+        c->former = old;
+        assert_int_equal(hello(c, WIRE_MAJOR), 0);
+        m = attach_message(0, 1);
+        m.ATTACH.allocated = m.ATTACH.backed = 3 * GIB;
+        assert_int_equal(session_handle(c, &m), 0);
+        assert_true(old->lost_told);
+        assert_true(old->gone); /* nothing is left on it */
+        assert_null(c->former);
+        assert_int_equal(sched_account_view(server.sched, c->id, 0, &v), 0);
+        assert_int_equal(v.usage.backed, 3 * GIB);
+}
+
+static void a_failed_create_has_the_card_looked_at_as_often_as_allowed(void **state)
+{
+        struct client *c = &clients[0];
+        struct wire_message m;
+
+        join(c);
+        m = message(WIRE_SHORT, 0);
+        m.SHORT.bytes = GIB;
+        assert_int_equal(session_handle(c, &m), 0);
+        assert_int_equal(rises, 0);
+        many = true;
+        assert_int_equal(session_handle(c, &m), 0);
+        assert_int_equal(rises, 1);
+}
+
+static void a_program_that_says_bye_is_dropped(void **state)
+{
+        struct wire_message m = message(WIRE_BYE, WIRE_NO_GPU);
+
+        join(&clients[0]);
+        assert_int_equal(session_handle(&clients[0], &m), 0);
+        assert_true(clients[0].dropped && clients[0].said_bye);
+        assert_null(said(&clients[0], WIRE_REFUSED));
+}
+
+static void figures_for_people_are_kept_as_they_came(void **state)
+{
+        struct client *c = &clients[0];
+        struct wire_message m;
+
+        join(c);
+        m = message(WIRE_SPARED, 0);
+        m.SPARED.out = 5;
+        m.SPARED.in = 6;
+        assert_int_equal(session_handle(c, &m), 0);
+        assert_int_equal(c->accounts[0].spared_out, 5);
+        assert_int_equal(c->accounts[0].spared_in, 6);
+        m = message(WIRE_MANAGED, 0);
+        m.MANAGED.bytes = 7;
+        assert_int_equal(session_handle(c, &m), 0);
+        assert_int_equal(c->accounts[0].managed, 7);
+}
+
+#define SESSION_TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                SESSION_TEST(a_client_is_greeted_once_and_in_its_language),
+                SESSION_TEST(nothing_is_done_before_its_time),
+                SESSION_TEST(what_a_program_attaches_is_told_and_charged),
+                SESSION_TEST(a_program_that_fits_is_given_room_and_a_lease),
+                SESSION_TEST(a_user_has_a_share_of_what_cannot_be_moved),
+                SESSION_TEST(descriptors_are_taken_from_the_daemons_own_user),
+                SESSION_TEST(priorities_above_the_rest_are_for_those_who_give_orders),
+                SESSION_TEST(host_memory_is_promised_once),
+                SESSION_TEST(a_request_is_kept_while_another_daemon_may_make_room),
+                SESSION_TEST(whoever_is_in_the_way_is_named_to_its_own_user),
+                SESSION_TEST(a_program_that_comes_back_takes_its_charge_over),
+                SESSION_TEST(a_failed_create_has_the_card_looked_at_as_often_as_allowed),
+                SESSION_TEST(a_program_that_says_bye_is_dropped),
+                SESSION_TEST(figures_for_people_are_kept_as_they_came),
+        };
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}
