@@ -7,6 +7,9 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <semaphore.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include "base/host.h"
 #include "base/macros.h"
@@ -52,6 +55,36 @@ static uint32_t draw(uint32_t below)
 }
 
 /* ---- neighbours ---- */
+
+#ifndef SUBLET_SANITIZED   /* which have an mmap() of their own */
+#define SEGMENT (16 * MIB) /* of the arena; what it maps is a huge page more, to align it */
+
+static void *spare[64];
+static unsigned spares;
+
+/* Segments are touched page by page: those of the last test serve the next. */
+void *mmap(void *at, size_t bytes, int protection, int flags, int fd, off_t offset)
+{
+        bool segment = bytes == SEGMENT + PAGE;
+        uintptr_t p;
+
+        if (segment && spares)
+                return spare[--spares];
+        p = (uintptr_t)syscall(SYS_mmap, at, bytes + (segment ? PAGE : 0), protection, flags, fd,
+                               offset);
+        return (void *)(segment && p != (uintptr_t)MAP_FAILED ? align_up(p, PAGE) : p);
+}
+
+int munmap(void *at, size_t bytes)
+{
+        if (bytes == PAGE)
+                return 0; /* what was for the alignment */
+        if (bytes != SEGMENT || spares == ARRAY_SIZE(spare))
+                return (int)syscall(SYS_munmap, at, bytes);
+        spare[spares++] = at;
+        return 0;
+}
+#endif
 
 int host_memory_read(struct host_memory *ret)
 {
