@@ -421,6 +421,7 @@ static void nobody_leaves_for_nobody(void **state)
         arrange();
         assert_int_equal(bytes_on_card(a), 60 * MIB);
         assert_int_equal(carried, 0);
+        assert_int_equal(drains_begun, 0);
 }
 
 static void what_others_have_open_stays_where_it_is(void **state)

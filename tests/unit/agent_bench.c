@@ -1,0 +1,383 @@
+/* agent_bench.c: the daemon, the clock and the neighbours of the tests of the agent. */
+#include "unit.h"
+
+#include "agent_bench.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <semaphore.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+#include "base/host.h"
+#include "base/macros.h"
+#include "fakes/driver.h"
+#include "fakes/neighbours.h"
+#include "preload/agent.h"
+#include "preload/agent_state.h"
+#include "preload/bound.h"
+#include "preload/gate.h"
+#include "preload/link.h"
+#include "preload/name.h"
+#include "preload/pin.h"
+#include "preload/swap.h"
+
+struct extent *extent; /* the first of the heap's only block */
+
+/* ---- the clock, and the agent's sleep ---- */
+
+uint64_t now_ns;
+uint64_t slept_ns; /* how long it wanted to, last */
+static sem_t asleep, go;
+static const char *wrong; /* seen in the agent's thread, where no test can fail */
+
+int clock_gettime(clockid_t which, struct timespec *ret)
+{
+        ret->tv_sec = (time_t)(now_ns / NSEC_PER_SEC);
+        ret->tv_nsec = (long)(now_ns % NSEC_PER_SEC);
+        return 0;
+}
+
+int ppoll(struct pollfd *fds, nfds_t n, const struct timespec *ts, const sigset_t *mask)
+{
+        if (atomic_load(&core.lock.word) != 0)
+                wrong = "it sleeps with the lock held";
+        slept_ns = ts ? (uint64_t)ts->tv_sec * NSEC_PER_SEC + (uint64_t)ts->tv_nsec : UINT64_MAX;
+        (void)sem_post(&asleep);
+        while (sem_wait(&go) < 0)
+                ;
+        return 0;
+}
+
+void rounds(unsigned n)
+{
+        while (n-- > 0) {
+                (void)sem_post(&go);
+                while (sem_wait(&asleep) < 0)
+                        ;
+                if (wrong)
+                        fail_msg("%s", wrong);
+        }
+}
+
+void one_round(const struct core_wait *w)
+{
+        rounds(1);
+}
+
+/* ---- the daemon ---- */
+
+struct wire_message sent[SENT_MOST], box[BOX_MOST];
+int box_fds[BOX_MOST];
+unsigned sent_count, sent_fds, box_first, box_count;
+int connects, sends; /* what trying that answers */
+bool breaks;         /* the connection, when next read from */
+
+int link_connect(char where[static 128], int *ret_fd)
+{
+        if (atomic_load(&core.lock.word) != 0)
+                wrong = "it connects with the lock held";
+        (void)strcpy(where, "nowhere");
+        if (connects < 0)
+                return connects;
+        *ret_fd = eventfd(0, EFD_CLOEXEC);
+        return 0;
+}
+
+int link_send(int fd, const struct wire_message *m, const int *fds, unsigned n_fds)
+{
+        if (atomic_load(&core.lock.word) == 0)
+                wrong = "it speaks without the lock";
+        if (sends < 0 && (sends != -EPERM || n_fds))
+                return sends;
+        if (sent_count < SENT_MOST)
+                sent[sent_count++] = *m;
+        else
+                wrong = "it says too much";
+        sent_fds = n_fds;
+        return 0;
+}
+
+int link_receive(int fd, enum wire_direction direction, struct wire_message *ret,
+                 struct passed *ret_came)
+{
+        ret_came->count = 0;
+        if (breaks) {
+                breaks = false;
+                return -ECONNRESET;
+        }
+        if (box_first == box_count)
+                return 0;
+        *ret = box[box_first];
+        if (box_fds[box_first] >= 0)
+                passed_add(ret_came, box_fds[box_first]);
+        box_first++;
+        return 1;
+}
+
+struct wire_message *tell(unsigned type)
+{
+        struct wire_message *m;
+
+        if (box_first == box_count)
+                box_first = box_count = 0;
+        assert_true(box_count < BOX_MOST);
+        box_fds[box_count] = -1;
+        m = &box[box_count++];
+        *m = (struct wire_message){.header = {.type = (uint16_t)type}};
+        return m;
+}
+
+const struct wire_message *said(unsigned type)
+{
+        for (unsigned i = sent_count; i-- > 0;)
+                if (sent[i].header.type == type)
+                        return &sent[i];
+        return NULL;
+}
+
+unsigned times_said(unsigned type)
+{
+        unsigned n = 0;
+
+        for (unsigned i = 0; i < sent_count; i++)
+                n += sent[i].header.type == type;
+        return n;
+}
+
+void forget_sent(void)
+{
+        sent_count = 0;
+}
+
+/* ---- other neighbours ---- */
+
+bool inside, steps_evict, steps_restore;
+unsigned defaults;
+uint64_t submissions, bound_now;
+enum quiet quiet_now;
+enum swap_progress step_now;
+struct quiet_wait *last_wait;
+
+bool submits_at_last;
+
+void gate_shut(enum gate_bits why)
+{
+        atomic_fetch_or(&gate_bits, why);
+        submissions += submits_at_last && why == GATE_TELL;
+}
+
+bool gate_anybody_inside(void)
+{
+        return inside;
+}
+
+unsigned gate_default_streams(void)
+{
+        return defaults;
+}
+
+uint64_t gate_submissions(void)
+{
+        return submissions;
+}
+
+void quiet_begin(struct quiet_wait *w, bool still)
+{
+        if (!still)
+                wrong = "it waits beside a program that goes on";
+        *w = (struct quiet_wait){.still = still};
+        last_wait = w;
+}
+
+enum quiet quiet_poll(struct quiet_wait *w)
+{
+        return fake_capturing ? QUIET_CAPTURE : quiet_now;
+}
+
+void bound_set(uint64_t bound_ns)
+{
+        bound_now = bound_ns;
+}
+
+enum swap_progress swap_step(struct gpu *g, bool may_evict, bool restore)
+{
+        steps_evict = may_evict;
+        steps_restore = restore;
+        if (may_evict && (core.running || core.lease))
+                wrong = "memory leaves that is in use";
+        return step_now;
+}
+
+void swap_trim_arena(struct gpu *g)
+{
+}
+
+uint64_t swap_arena_bytes(const struct gpu *g)
+{
+        return 5 * MIB;
+}
+
+void name_of_program(char *ret, size_t n)
+{
+        (void)snprintf(ret, n, "unit");
+}
+
+int host_memory_read(struct host_memory *ret)
+{
+        return 0;
+}
+
+uint64_t host_memory_room(const struct host_memory *m)
+{
+        return 3 * GIB;
+}
+
+/* ---- scenes ---- */
+
+void wake(void)
+{
+        lock_acquire(&core.lock);
+        agent_kick();
+        lock_release(&core.lock);
+        rounds(1);
+}
+
+void put(enum extent_state state)
+{
+        struct heap *h = &gpu->heap;
+
+        for (unsigned i = 0; i < extent->block->extent_count; i++)
+                extent->block->extents[i].state = state;
+        h->backed = h->resident = state == EXTENT_RESIDENT ? h->allocated : 0;
+}
+
+void want_to_run(unsigned waiters)
+{
+        core.waiters = waiters;
+        wake();
+}
+
+void limit(uint64_t commit, uint64_t backed, uint64_t fixed, uint32_t sequence)
+{
+        struct wire_message *m = tell(WIRE_LIMIT);
+
+        m->header.sequence = sequence;
+        m->LIMIT.commit = commit;
+        m->LIMIT.backed = backed;
+        m->LIMIT.fixed = fixed;
+        m->LIMIT.visible_bytes = 900 * MIB;
+        m->LIMIT.arena = UINT64_MAX;
+        rounds(1);
+}
+
+void grant(void)
+{
+        tell(WIRE_GRANT)->GRANT.lease = LEASE;
+        rounds(1);
+}
+
+void end_turn(uint64_t lease)
+{
+        struct wire_message *m = tell(WIRE_REVOKE);
+
+        m->REVOKE.lease = lease;
+        m->REVOKE.patience_ns = 2 * NSEC_PER_SEC;
+        rounds(1);
+}
+
+void welcome(void)
+{
+        struct wire_message *m = tell(WIRE_WELCOME);
+
+        m->WELCOME.magic = WIRE_MAGIC;
+        m->WELCOME.instance = INSTANCE;
+        m->WELCOME.major = WIRE_MAJOR;
+        m->WELCOME.minor = WIRE_MINOR;
+        rounds(1);
+}
+
+void attached(void)
+{
+        struct wire_message *m = tell(WIRE_ATTACHED);
+
+        m->ATTACHED.visible_bytes = 900 * MIB;
+        m->ATTACHED.context_bytes = 300 * MIB;
+        m->ATTACHED.block_bytes = 32 * MIB;
+        m->ATTACHED.bound_ns = 10 * NSEC_PER_MSEC;
+        rounds(1);
+}
+
+void begin_attached(void)
+{
+        rounds(1);
+        welcome();
+        attached();
+        gpu->commit_wanted = 64 * MIB;
+        limit(64 * MIB, 0, 300 * MIB, 1);
+        want_to_run(1);
+}
+
+void begin_running(void)
+{
+        begin_attached();
+        limit(64 * MIB, 64 * MIB, 300 * MIB, 2);
+        put(EXTENT_RESIDENT);
+        grant();
+        core.waiters = 0;
+        assert_true(core.running);
+        rounds(1);
+        forget_sent();
+}
+
+int begin_agent(void **state)
+{
+        CUdeviceptr at;
+        uint64_t cost;
+        struct heap_cursor c = {0};
+
+        core = (struct core){.gpu_count = 1};
+        agent = (struct agent_state){.fd = -1, .wake = -1};
+        driver_reset(GIB);
+        trace_reset();
+        atomic_store(&gate_bits, GATE_NO_LEASE);
+        now_ns = 1000 * NSEC_PER_SEC;
+        wrong = NULL;
+        sent_count = box_first = box_count = 0;
+        connects = sends = 0;
+        breaks = inside = fake_capturing = steps_evict = steps_restore = false;
+        defaults = 0;
+        submissions = bound_now = 0;
+        quiet_now = QUIET_BUSY;
+        step_now = SWAP_NOTHING;
+        meanwhile = one_round;
+        gpu->known = true;
+        gpu->total = GIB;
+        gpu->own_limit = UINT64_MAX;
+        heap_init(&gpu->heap, GIB);
+        assert_int_equal(heap_allocate(&gpu->heap, 32 * MIB, NULL, UINT64_MAX, &at, &cost), 0);
+        extent = heap_walk(&gpu->heap, &c);
+        (void)sem_init(&asleep, 0, 0);
+        (void)sem_init(&go, 0, 0);
+        lock_acquire(&core.lock);
+        assert_int_equal(agent_start(), 0);
+        assert_int_equal(agent_start(), 0); /* once */
+        lock_release(&core.lock);
+        while (sem_wait(&asleep) < 0)
+                ;
+        return 0;
+}
+
+int end_agent(void **state)
+{
+        atomic_store(&core.exiter, 1);
+        (void)sem_post(&go);
+        agent_stop();
+        assert_false(agent.started);
+        assert_int_equal(agent.fd, -1);
+        assert_int_equal(sem_trywait(&asleep), -1);
+        passed_close(&gpu->leaving);
+        passed_close(&gpu->passed);
+        (void)close(agent.wake);
+        return 0;
+}

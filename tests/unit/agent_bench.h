@@ -1,0 +1,58 @@
+/* agent_bench.h: the agent, one round of its loop at a time, with a daemon that is a list of
+ * messages and a clock that is a number. The agent's thread runs while rounds() does, and no
+ * longer.
+ */
+#pragma once
+
+#include "preload/agent_state.h"
+#include "preload/core.h"
+#include "preload/quiet.h"
+#include "preload/swap.h"
+#include "wire/wire.h"
+
+#define SENT_MOST 256u
+#define BOX_MOST  32u
+#define LEASE     UINT64_C(77)
+#define INSTANCE  UINT64_C(4711)
+#define FOR_EVER  (UINT64_MAX / 2)
+
+static struct gpu *const gpu = &core.gpus[0];
+extern struct extent *extent; /* the first of the heap's only block */
+
+extern uint64_t now_ns, slept_ns; /* the time; how long it wanted to sleep, last */
+extern struct wire_message sent[SENT_MOST], box[BOX_MOST]; /* to and from the daemon */
+extern int box_fds[BOX_MOST];
+extern unsigned sent_count, sent_fds, box_first, box_count;
+extern int connects, sends; /* what trying that answers */
+extern bool breaks;         /* the connection, when next read from */
+
+/* What the agent finds, and what it had done. */
+extern bool inside, submits_at_last, steps_evict, steps_restore;
+extern unsigned defaults;
+extern uint64_t submissions, bound_now;
+extern enum quiet quiet_now;
+extern enum swap_progress step_now;
+extern struct quiet_wait *last_wait;
+
+void rounds(unsigned n);
+void one_round(const struct core_wait *w);
+struct wire_message *tell(unsigned type);
+/* The last one of a type since forget_sent(); NULL: there was none. */
+const struct wire_message *said(unsigned type);
+unsigned times_said(unsigned type);
+void forget_sent(void);
+void wake(void);
+void put(enum extent_state state);
+void want_to_run(unsigned waiters);
+void limit(uint64_t commit, uint64_t backed, uint64_t fixed, uint32_t sequence);
+void grant(void);
+void end_turn(uint64_t lease);
+void welcome(void);
+void attached(void);
+/* Waits for a turn: nothing of its 32 MiB is there. */
+void begin_attached(void);
+void begin_running(void);
+int begin_agent(void **state);
+int end_agent(void **state);
+
+#define AGENT_TEST(name) cmocka_unit_test_setup_teardown(name, begin_agent, end_agent)

@@ -1,0 +1,378 @@
+/* test_agent_talk.c: what is asked of the daemon and told to it: room, figures, memory that goes
+ * along; whoever waits for an answer hears of it. */
+#include "unit.h"
+
+#include "agent_bench.h"
+
+#include <errno.h>
+#include <unistd.h>
+
+#include "base/macros.h"
+#include "fakes/driver.h"
+#include "fakes/neighbours.h"
+#include "preload/agent.h"
+#include "preload/gate.h"
+
+/* ---- room ---- */
+
+static const uint64_t *asked; /* what the daemon allows, each time that it is asked */
+
+static void answer_commit(const struct core_wait *w)
+{
+        forget_sent();
+        rounds(1);
+        if (!said(WIRE_WANT))
+                return;
+        if (*asked) {
+                limit(*asked, 64 * MIB, 300 * MIB, 9);
+        } else {
+                struct wire_message *m = tell(WIRE_REFUSED);
+
+                m->REFUSED.code = WIRE_REFUSED_COMMIT;
+                m->REFUSED.of = said(WIRE_WANT)->header.sequence;
+                rounds(1);
+        }
+        asked++;
+}
+
+static int ask_commit(uint64_t bytes)
+{
+        int r;
+
+        lock_acquire(&core.lock);
+        r = agent_ask_commit(gpu, bytes);
+        lock_release(&core.lock);
+        assert_int_equal(gpu->commit_askers, 0);
+        return r;
+}
+
+static void room_to_allocate_is_asked_for_and_waited_for(void **state)
+{
+        static const uint64_t answers[] = {80 * MIB, 96 * MIB, 0};
+
+        begin_running();
+        asked = answers;
+        meanwhile = answer_commit;
+        assert_int_equal(ask_commit(64 * MIB), 0); /* is there */
+        assert_ptr_equal(asked, answers);
+        assert_int_equal(ask_commit(80 * MIB), 0);
+        assert_int_equal(gpu->commit, 80 * MIB);
+        assert_int_equal(ask_commit(96 * MIB), 0);
+        assert_int_equal(ask_commit(128 * MIB), -ENOMEM);
+        assert_int_equal(gpu->commit, 96 * MIB);
+        assert_int_equal(gpu->commit_wanted, 96 * MIB);
+}
+
+static void the_refusal_of_an_earlier_request_is_no_answer(void **state)
+{
+        struct wire_message *m;
+        unsigned before;
+
+        begin_running();
+        gpu->commit_wanted = 128 * MIB;
+        gpu->want_dirty = true;
+        wake();
+        before = gpu->refused_commit.count;
+        m = tell(WIRE_REFUSED);
+        m->REFUSED.code = WIRE_REFUSED_COMMIT;
+        m->REFUSED.of = said(WIRE_WANT)->header.sequence - 1;
+        rounds(1);
+        assert_int_equal(gpu->refused_commit.count, before);
+        assert_int_equal(gpu->commit_wanted, 128 * MIB);
+        m = tell(WIRE_REFUSED);
+        m->REFUSED.code = WIRE_REFUSED_COMMIT;
+        m->REFUSED.of = said(WIRE_WANT)->header.sequence;
+        rounds(1);
+        assert_int_equal(gpu->refused_commit.count, before + 1);
+        assert_int_equal(gpu->refused_commit.bytes, 128 * MIB);
+        assert_int_equal(gpu->commit_wanted, gpu->commit);
+}
+
+static bool allows_fixed;
+
+static void answer_fixed(const struct core_wait *w)
+{
+        struct wire_message *m;
+
+        forget_sent();
+        rounds(1);
+        if (!said(WIRE_WANT))
+                return;
+        if (allows_fixed) {
+                limit(64 * MIB, 64 * MIB, said(WIRE_WANT)->WANT.fixed, 9);
+                return;
+        }
+        m = tell(WIRE_REFUSED);
+        m->REFUSED.code = WIRE_REFUSED_FIXED;
+        m->REFUSED.of = said(WIRE_WANT)->header.sequence;
+        rounds(1);
+}
+
+static void room_for_what_cannot_be_moved_is_taken_once_it_is_there(void **state)
+{
+        uint32_t heard;
+
+        begin_running();
+        lock_acquire(&core.lock);
+        assert_int_equal(agent_take_fixed(gpu, 300 * MIB), 0); /* is there */
+        assert_int_equal(gpu->fixed, 300 * MIB);
+        meanwhile = answer_fixed;
+        allows_fixed = true;
+        assert_int_equal(agent_take_fixed(gpu, 20 * MIB), 0);
+        assert_int_equal(gpu->fixed, 320 * MIB);
+        assert_int_equal(said(WIRE_WANT)->WANT.fixed, 320 * MIB);
+        allows_fixed = false;
+        assert_int_equal(agent_take_fixed(gpu, 50 * MIB), -ENOMEM);
+        assert_int_equal(gpu->fixed, 320 * MIB);
+        assert_int_equal(gpu->fixed_wanted, 320 * MIB);
+        heard = bell_listen(&core.changed);
+        agent_return_fixed(gpu, 100 * MIB);
+        assert_int_equal(gpu->fixed, 220 * MIB);
+        assert_int_not_equal(bell_listen(&core.changed), heard);
+        agent_return_fixed(gpu, 900 * MIB);
+        assert_int_equal(gpu->fixed, 0);
+        lock_release(&core.lock);
+        now_ns += NSEC_PER_SEC;
+        rounds(1);
+        assert_int_equal(said(WIRE_WANT)->WANT.fixed, 0);
+        assert_int_equal(said(WIRE_USAGE)->USAGE.fixed, 0);
+}
+
+static uint64_t host_allows;
+
+static void answer_host(const struct core_wait *w)
+{
+        struct wire_message *m;
+
+        forget_sent();
+        rounds(1);
+        if (!said(WIRE_HOST))
+                return;
+        m = tell(WIRE_HOST_LIMIT);
+        m->HOST_LIMIT.bytes = MIN(host_allows, said(WIRE_HOST)->HOST.wanted);
+        m->HOST_LIMIT.most = 7 * GIB;
+        m->HOST_LIMIT.of = said(WIRE_HOST)->header.sequence;
+        rounds(1);
+}
+
+static void host_memory_is_asked_for_before_it_is_mapped(void **state)
+{
+        begin_attached();
+        put(EXTENT_RESIDENT);
+        gpu->overflow = true;
+        gpu->heap.mapped = 4 * MIB;
+        core.host.wanted = 0;
+        meanwhile = answer_host;
+        host_allows = 20 * MIB;
+        lock_acquire(&core.lock);
+        assert_int_equal(agent_ask_host(10 * MIB), 0);
+        assert_int_equal(core.host.taking, 10 * MIB);
+        assert_int_equal(core.host.most, 7 * GIB);
+        assert_int_equal(core.host.allowed, 14 * MIB);
+        assert_int_equal(agent_ask_host(10 * MIB), -ENOMEM);
+        assert_int_equal(core.host.taking, 10 * MIB);
+        assert_true(agent_may_map(6 * MIB));
+        assert_false(agent_may_map(8 * MIB)); /* is asked for */
+        lock_release(&core.lock);
+        host_allows = GIB;
+        answer_host(NULL);
+        assert_int_equal(said(WIRE_HOST)->HOST.held, 4 * MIB);
+        assert_int_equal(said(WIRE_HOST)->HOST.wanted, 22 * MIB);
+        assert_true(agent_may_map(8 * MIB));
+        core.host.taking = 0;
+}
+
+static void room_that_is_not_used_is_given_back_after_a_while(void **state)
+{
+        begin_running();
+        gpu->commit_wanted = 512 * MIB;
+        gpu->commit_used_ns = now_ns;
+        limit(512 * MIB, 512 * MIB, 300 * MIB, 3);
+        forget_sent();
+        wake();
+        assert_int_equal(gpu->commit, 512 * MIB);
+        assert_in_range(slept_ns, 1, NSEC_PER_SEC);
+        now_ns += NSEC_PER_SEC;
+        gpu->commit_askers = 1;
+        rounds(1);
+        assert_int_equal(gpu->commit, 512 * MIB); /* somebody is about to use it */
+        gpu->commit_askers = 0;
+        rounds(1);
+        assert_int_equal(gpu->commit, 64 * MIB); /* a block more than it uses */
+        assert_int_equal(said(WIRE_WANT)->WANT.commit, 64 * MIB);
+        /* A LIMIT that was on its way hands nothing out again. */
+        limit(512 * MIB, 512 * MIB, 300 * MIB, 4);
+        assert_int_equal(gpu->commit, 64 * MIB);
+}
+
+/* ---- figures ---- */
+
+static void a_limit_is_acknowledged_with_true_figures(void **state)
+{
+        begin_running();
+        gpu->moved_out = 11;
+        gpu->moved_in = 12;
+        limit(64 * MIB, 16 * MIB, 300 * MIB, 1234);
+        assert_int_equal(said(WIRE_USAGE)->USAGE.limit_sequence, 1234);
+        assert_int_equal(said(WIRE_USAGE)->USAGE.backed, 32 * MIB);
+        assert_int_equal(said(WIRE_USAGE)->USAGE.allocated, 32 * MIB);
+        assert_int_equal(said(WIRE_USAGE)->USAGE.moved_out, 11);
+        assert_int_equal(said(WIRE_USAGE)->USAGE.moved_in, 12);
+        assert_int_equal(said(WIRE_USAGE)->USAGE.arena, 5 * MIB);
+        assert_false(said(WIRE_USAGE)->USAGE.flags & WIRE_FLAG_STAYS);
+        gpu->stays = true;
+        lock_acquire(&core.lock);
+        agent_figures(gpu);
+        lock_release(&core.lock);
+        rounds(1);
+        assert_true(said(WIRE_USAGE)->USAGE.flags & WIRE_FLAG_STAYS);
+}
+
+static void figures_are_told_at_intervals_unless_somebody_waits(void **state)
+{
+        begin_running();
+        now_ns += NSEC_PER_SEC;
+        for (unsigned i = 0; i < 2; i++) {
+                lock_acquire(&core.lock);
+                agent_figures(gpu);
+                lock_release(&core.lock);
+                rounds(1);
+        }
+        assert_int_equal(times_said(WIRE_USAGE), 1);
+        assert_in_range(slept_ns, 1, NSEC_PER_MSEC);
+        now_ns += NSEC_PER_MSEC;
+        rounds(1);
+        assert_int_equal(times_said(WIRE_USAGE), 2);
+        rounds(1);
+        assert_int_equal(times_said(WIRE_USAGE), 2);
+        gpu->usage_dirty = true;
+        core.waiters = 1;
+        rounds(1);
+        assert_int_equal(times_said(WIRE_USAGE), 3);
+}
+
+/* A grant must not come before the memory. */
+static void what_is_on_its_way_in_is_not_told_as_there(void **state)
+{
+        begin_attached();
+        limit(64 * MIB, 64 * MIB, 300 * MIB, 2);
+        gpu->heap.backed = 32 * MIB;
+        gpu->heap.resident = 8 * MIB;
+        lock_acquire(&core.lock);
+        agent_figures(gpu);
+        lock_release(&core.lock);
+        rounds(1);
+        assert_int_equal(said(WIRE_USAGE)->USAGE.backed, 8 * MIB);
+        limit(64 * MIB, 16 * MIB, 300 * MIB, 3); /* it leaves */
+        assert_int_equal(said(WIRE_USAGE)->USAGE.backed, 32 * MIB);
+        limit(64 * MIB, 64 * MIB, 300 * MIB, 4);
+        assert_int_equal(said(WIRE_USAGE)->USAGE.backed, 8 * MIB);
+        core.running = true; /* and what is new is waited for */
+        gpu->usage_dirty = true;
+        rounds(1);
+        assert_int_equal(said(WIRE_USAGE)->USAGE.backed, 32 * MIB);
+}
+
+static void a_want_says_what_is_needed_to_run(void **state)
+{
+        begin_attached();
+        assert_true(said(WIRE_WANT)->WANT.flags & WIRE_FLAG_RUN);
+        assert_int_equal(said(WIRE_WANT)->WANT.need, 32 * MIB);
+        forget_sent();
+        rounds(3);
+        assert_int_equal(times_said(WIRE_WANT), 0); /* once */
+        gpu->heap.allocated += 2 * MIB;
+        rounds(1);
+        assert_int_equal(said(WIRE_WANT)->WANT.need, 34 * MIB);
+        gpu->heap.allocated -= 2 * MIB;
+}
+
+static void evicted_memory_goes_along_with_the_figures(void **state)
+{
+        unsigned before;
+
+        begin_running();
+        before = open_descriptors();
+        passed_add(&gpu->leaving, driver_foreign(MIB * 2, 1));
+        gpu->usage_dirty = true;
+        rounds(1);
+        assert_int_equal(said(WIRE_USAGE)->USAGE.pass_bytes, gpu->heap.extent_bytes);
+        assert_int_equal(open_descriptors(), before);
+        assert_true(gpu->may_pass);
+        /* Refused by the kernel: the figures go without it. */
+        forget_sent();
+        passed_add(&gpu->leaving, driver_foreign(MIB * 2, 1));
+        gpu->usage_dirty = true;
+        sends = -EPERM;
+        rounds(1);
+        sends = 0;
+        assert_false(gpu->may_pass);
+        assert_int_equal(times_said(WIRE_USAGE), 1);
+        assert_int_equal(said(WIRE_USAGE)->USAGE.pass_bytes, 0);
+        assert_int_equal(open_descriptors(), before);
+}
+
+static void memory_that_was_passed_on_is_kept_if_it_is_of_our_size(void **state)
+{
+        struct wire_message *m;
+        unsigned before;
+
+        begin_attached();
+        before = open_descriptors();
+        for (unsigned i = 0; i < 2; i++) {
+                m = tell(WIRE_LIMIT);
+                m->LIMIT.commit = m->LIMIT.backed = 64 * MIB;
+                m->LIMIT.pass_bytes = i ? gpu->heap.extent_bytes : gpu->heap.extent_bytes / 2;
+                box_fds[box_count - 1] = driver_foreign(MIB * 2, 1);
+                rounds(1);
+                assert_int_equal(gpu->passed.count, i);
+                assert_int_equal(open_descriptors(), before + i);
+        }
+        m = tell(WIRE_GRANT); /* nothing goes along with that */
+        box_fds[box_count - 1] = driver_foreign(MIB * 2, 1);
+        rounds(1);
+        assert_int_equal(open_descriptors(), before + 1);
+}
+
+static void less_that_is_pinned_is_said_before_the_figures_and_more_after(void **state)
+{
+        begin_running();
+        gpu->pin_wanted = 8 * MIB;
+        gpu->usage_dirty = true;
+        rounds(1);
+        assert_int_equal(sent_count, 2);
+        assert_int_equal(sent[0].header.type, WIRE_USAGE);
+        assert_int_equal(sent[1].header.type, WIRE_PIN);
+        assert_int_equal(sent[1].PIN.bytes, 8 * MIB);
+        tell(WIRE_PINNED)->PINNED.bytes = 8 * MIB;
+        rounds(1);
+        assert_int_equal(gpu->pin_allowed, 8 * MIB);
+        forget_sent();
+        gpu->pin_wanted = 0;
+        gpu->usage_dirty = true;
+        core.waiters = 1;
+        rounds(1);
+        assert_int_equal(sent[0].header.type, WIRE_PIN);
+        assert_int_equal(sent[0].PIN.bytes, 0);
+        assert_int_equal(gpu->pin_allowed, 0);
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                AGENT_TEST(room_to_allocate_is_asked_for_and_waited_for),
+                AGENT_TEST(the_refusal_of_an_earlier_request_is_no_answer),
+                AGENT_TEST(room_for_what_cannot_be_moved_is_taken_once_it_is_there),
+                AGENT_TEST(host_memory_is_asked_for_before_it_is_mapped),
+                AGENT_TEST(room_that_is_not_used_is_given_back_after_a_while),
+                AGENT_TEST(a_limit_is_acknowledged_with_true_figures),
+                AGENT_TEST(figures_are_told_at_intervals_unless_somebody_waits),
+                AGENT_TEST(what_is_on_its_way_in_is_not_told_as_there),
+                AGENT_TEST(a_want_says_what_is_needed_to_run),
+                AGENT_TEST(evicted_memory_goes_along_with_the_figures),
+                AGENT_TEST(memory_that_was_passed_on_is_kept_if_it_is_of_our_size),
+                AGENT_TEST(less_that_is_pinned_is_said_before_the_figures_and_more_after),
+        };
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}
