@@ -71,15 +71,15 @@ static json_t *client_json(struct server *s, struct client *c, unsigned gpu, uin
             sched_account_view(s->sched, c->id, gpu, &a) < 0)
                 return NULL;
         return json_pack(
-                "{s:i, s:o, s:s?, s:s?, s:i, s:s, s:b, s:f, s:o, s:o, s:o, s:o, s:o, s:o, s:o, "
+                "{s:i, s:o, s:s?, s:i, s:s, s:b, s:f, s:o, s:o, s:o, s:o, s:o, s:o, s:o, "
                 "s:o, "
                 "s:o, "
                 "s:f, s:f, s:I, s:o, s:o, s:o, s:o, s:f, s:o}",
                 "pid", (int)c->peer.pid, "uid", known ? json_integer(c->peer.uid) : json_null(),
-                "user", known ? users_name(c->user) : NULL, "name", known ? c->name : NULL,
-                "priority", c->priority, "state", sched_state_name(v.state), "idle", v.idle,
-                "since_s", seconds(sub_sat(now, v.since_ns)), "flags", flag_list(v.flags),
-                "allocated", bytes(a.usage.allocated), "backed", bytes(a.usage.backed), "evicted",
+                "name", known ? c->name : NULL, "priority", c->priority, "state",
+                sched_state_name(v.state), "idle", v.idle, "since_s",
+                seconds(sub_sat(now, v.since_ns)), "flags", flag_list(v.flags), "allocated",
+                bytes(a.usage.allocated), "backed", bytes(a.usage.backed), "evicted",
                 bytes(sub_sat(a.usage.allocated, a.usage.backed)), "limit", bytes(a.limit),
                 "commit", bytes(a.commit), "charge", bytes(a.charge), "fixed",
                 bytes(a.fixed + a.pinned), "arena", bytes(a.usage.arena), "gpu_time_s",

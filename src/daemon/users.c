@@ -4,8 +4,6 @@
 #include "daemon/users.h"
 
 #include <errno.h>
-#include <pwd.h>
-#include <stdio.h>
 #include <stdlib.h>
 
 #include "base/clock.h"
@@ -21,7 +19,6 @@ struct user {
         unsigned connections, records;
         uint64_t tokens_ns; /* time earned and not spent; one message costs the period */
         uint64_t seen_ns;
-        char name[64];
 };
 
 struct users {
@@ -169,18 +166,4 @@ bool users_take_many(struct users *u, uid_t uid, unsigned messages, uint64_t now
 bool users_busy(const struct user *user)
 {
         return user->tokens_ns < BUCKET_NS / 2;
-}
-
-const char *users_name(struct user *user)
-{
-        const struct passwd *pw;
-
-        if (!user->name[0]) {
-                pw = getpwuid(user->uid);
-                if (pw)
-                        (void)snprintf(user->name, sizeof(user->name), "%s", pw->pw_name);
-                else
-                        (void)snprintf(user->name, sizeof(user->name), "%u", (unsigned)user->uid);
-        }
-        return user->name;
 }

@@ -32,6 +32,3 @@ bool users_take(struct users *u, struct user *user, struct users_share *share, u
 bool users_take_many(struct users *u, uid_t uid, unsigned messages, uint64_t now_ns);
 /* He has used up more than half of what he may send: others go first. */
 bool users_busy(const struct user *user);
-/* The login name, or the number where there is none; looked up once. Valid while the user has a
- * connection. */
-const char *users_name(struct user *user);

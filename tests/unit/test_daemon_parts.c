@@ -156,18 +156,6 @@ static void records_without_a_connection_are_counted(void **state)
         users_free(u);
 }
 
-static void a_user_has_a_name(void **state)
-{
-        struct users *u = users_new(2, 100);
-        struct user *root, *nobody_knows;
-
-        assert_int_equal(users_connect(u, 0, 0, &root), 0);
-        assert_int_equal(users_connect(u, 3999999999, 0, &nobody_knows), 0);
-        assert_string_equal(users_name(root), "root");
-        assert_string_equal(users_name(nobody_knows), "3999999999");
-        users_free(u);
-}
-
 static void the_kernel_says_who_a_peer_is_and_when_it_ends(void **state)
 {
         struct peer peer;
@@ -236,7 +224,6 @@ int main(void)
                 cmocka_unit_test(a_bucket_holds_one_second_and_fills_with_time),
                 cmocka_unit_test(a_quiet_connection_has_a_share_of_its_own),
                 cmocka_unit_test(records_without_a_connection_are_counted),
-                cmocka_unit_test(a_user_has_a_name),
                 cmocka_unit_test(the_kernel_says_who_a_peer_is_and_when_it_ends),
                 cmocka_unit_test(without_a_descriptor_nobody_is_identified),
         };
