@@ -7,7 +7,8 @@
 #include "base/clock.h"
 #include "base/macros.h"
 
-#define CLAIM_MESSAGES 50 /* what looking a claim up costs of the user's rate */
+#define CARDS_OF_USER  (SCHED_GPUS_MAX / 2) /* that only clients know */
+#define CLAIM_MESSAGES 50                   /* what looking a claim up costs of the user's rate */
 
 bool allowance_applies(const struct client *c)
 {
@@ -149,4 +150,21 @@ void allowance_usage(struct client *c, unsigned gpu, struct sched_usage *u)
         u->backed = MIN(MIN(u->backed, v.charge - v.fixed), u->allocated);
         if (u->fixed > v.fixed)
                 u->fixed = MIN(u->fixed, MAX(v.fixed, allowance_fixed(c, gpu)));
+}
+
+bool allowance_card(const struct client *c)
+{
+        const struct server *s = c->server;
+        unsigned held = 0;
+
+        for (unsigned g = 0; g < s->gpus.n; g++) {
+                const struct client *o = s->clients;
+
+                if (!s->gpus.list[g].present || s->gpus.list[g].vouched)
+                        continue;
+                while (o && (o->peer.uid != c->peer.uid || o->accounts[g].ordinal < 0))
+                        o = o->next;
+                held += o != NULL;
+        }
+        return !allowance_applies(c) || held < CARDS_OF_USER;
 }

@@ -27,6 +27,7 @@
 /* ---- sending ---- */
 
 static int on_io(sd_event_source *src, int fd, uint32_t events, void *userdata);
+static bool settle_gone(struct client *c);
 
 void client_drop(struct client *c, const char *why)
 {
@@ -188,10 +189,37 @@ static void set_turn(struct client *c)
                 (void)sd_event_source_set_priority(c->io, wanted);
 }
 
-/* False: there is nothing more to read. */
+/* Before a card is attached it is looked at: what a client says of it counts only where NVML says
+ * nothing, and what others hold may be news. */
+static bool waits_for_look(struct client *c, const struct wire_message *m)
+{
+        if (m->header.type != WIRE_ATTACH || !c->greeted)
+                return false;
+        c->held_ns = clock_now_ns();
+        if (!reader_ask(c->server->reader)) {
+                c->held_ns = 0;
+                return false;
+        }
+        c->held = *m;
+        (void)sd_event_source_set_enabled(c->io, SD_EVENT_OFF);
+        return true;
+}
+
+void client_looked(struct client *c)
+{
+        if (c->ended && !c->gone)
+                settle_gone(c);
+        if (!c->held_ns || c->dropped || (c->server->look && c->held_ns > c->server->look_ns))
+                return;
+        c->held_ns = 0;
+        (void)sd_event_source_set_enabled(c->io, SD_EVENT_ON);
+        (void)session_handle(c, &c->held);
+}
+
+/* False: there is nothing more to read now. */
 static bool receive(struct client *c)
 {
-        for (unsigned n = 0; n < MESSAGES_PER_WAKEUP && !c->dropped; n++) {
+        for (unsigned n = 0; n < MESSAGES_PER_WAKEUP && !c->dropped && !c->held_ns; n++) {
                 struct wire_message m = {.header = {0}};
                 int r = client_read(c, &m);
 
@@ -209,11 +237,12 @@ static bool receive(struct client *c)
                         log_debug("from %d: %s gpu %u sequence %u", (int)c->peer.pid,
                                   wire_name(m.header.type), m.header.gpu, m.header.sequence);
                         kill_point_message("heard", m.header.type);
-                        (void)session_handle(c, &m);
+                        if (!waits_for_look(c, &m))
+                                (void)session_handle(c, &m);
                 }
                 pass_end(c->server); /* whatever came, used or not */
         }
-        return !c->dropped;
+        return !c->dropped && !c->held_ns;
 }
 
 static int on_io(sd_event_source *src, int fd, uint32_t events, void *userdata)
@@ -238,9 +267,13 @@ static int on_timer(sd_event_source *src, uint64_t usec, void *userdata)
 
         (void)src;
         (void)usec;
-        if (c->ended)
+        if (c->ended) {
                 client_check_gone(c);
-        else if (!c->greeted)
+                return 0;
+        }
+        if (!c->greeted)
+                (void)receive(c); /* it may be the daemon that did not run */
+        if (!c->greeted)
                 client_drop(c, "it did not say HELLO");
         return 0;
 }
@@ -258,23 +291,28 @@ static int arm_timer(struct client *c, uint64_t usec)
 
 /* The process has ended, but the driver may still be taking its memory back. Where NVML has named
  * the process we wait until it no longer does; where it cannot tell, half a second must do. */
-void client_check_gone(struct client *c)
+static bool settle_gone(struct client *c)
 {
         static const uint64_t unsure_ns = 500 * NSEC_PER_MSEC;
-        uint64_t now = clock_now_ns();
-        bool sure, free_now;
+        bool sure, free_now = measure_is_gone(c->server, c, c->ended_ns, &sure);
 
+        if (free_now && (sure || clock_now_ns() - c->ended_ns >= unsure_ns))
+                client_mark_gone(c);
+        return c->gone;
+}
+
+/* Many may end at one moment: one look does for all of them. */
+void client_check_gone(struct client *c)
+{
         if (c->gone)
                 return;
         if (!c->ended) {
                 c->ended = true;
-                c->ended_ns = now;
+                c->ended_ns = clock_now_ns();
         }
-        free_now = measure_is_gone(c->server, c, c->ended_ns, &sure);
-        if (free_now && (sure || now - c->ended_ns >= unsure_ns)) {
-                client_mark_gone(c);
+        if (settle_gone(c))
                 return;
-        }
+        (void)reader_ask(c->server->reader);
         if (c->gone_checks++ == 100)
                 log_warning("process %d has ended, but the card still holds memory of it",
                             (int)c->peer.pid);

@@ -36,10 +36,12 @@ struct client {
         uint32_t sequence; /* of the last message sent */
 
         bool greeted, said_bye;
-        bool dropped;   /* marked: the sweep closes the connection */
-        bool lost_told; /* the scheduler knows */
-        bool ended;     /* the process has */
-        bool gone;      /* and its memory is free: the sweep frees the client */
+        bool dropped;             /* marked: the sweep closes the connection */
+        bool lost_told;           /* the scheduler knows */
+        bool ended;               /* the process has */
+        uint64_t held_ns;         /* since when `held` waits for a look at the cards; 0: nothing */
+        struct wire_message held; /* an ATTACH; nothing is read meanwhile */
+        bool gone;                /* and its memory is free: the sweep frees the client */
         unsigned gone_checks;
         unsigned last_words; /* times it was read from after it had ended */
         uint64_t lost_ns;    /* when the connection ended, */
@@ -89,5 +91,7 @@ void client_close(struct client *c); /* the connection */
 void client_free(struct client *c);
 /* The process has ended: find out whether its memory is free, now or later. */
 void client_check_gone(struct client *c);
+/* There is a new look at the cards, or will be none: go on with what waited for it. */
+void client_looked(struct client *c);
 /* From time to time: a process without a connection may have left its memory behind (exec). */
 void client_check_left(struct client *c);

@@ -121,6 +121,27 @@ int sched_gpu_add(struct sched *s, unsigned gpu, uint64_t total_bytes)
         return 0;
 }
 
+void sched_gpu_total(struct sched *s, unsigned gpu, uint64_t total_bytes, uint64_t now_ns,
+                     struct sched_actions *out)
+{
+        begin(s, now_ns);
+        if (gpu < s->gpus && s->gpu[gpu].present && total_bytes && total_bytes <= BYTES_MAX) {
+                s->gpu[gpu].total = total_bytes;
+                s->gpu[gpu].foreign = MIN(s->gpu[gpu].foreign, total_bytes);
+        }
+        end(s, out);
+}
+
+int sched_gpu_remove(struct sched *s, unsigned gpu)
+{
+        if (gpu >= s->gpus || !s->gpu[gpu].present)
+                return -EINVAL;
+        if (sched_gpu_in_use(s, gpu))
+                return -EBUSY;
+        s->gpu[gpu] = (struct gpu){0};
+        return 0;
+}
+
 static void set_foreign(struct sched *s, unsigned gpu, uint64_t bytes)
 {
         if (gpu < s->gpus && s->gpu[gpu].present) {

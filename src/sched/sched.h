@@ -134,6 +134,13 @@ struct sched_actions {
 
 /* Declare GPU number gpu (0 .. SCHED_GPUS_MAX-1) with its total bytes. 0, -EINVAL, -EEXIST. */
 int sched_gpu_add(struct sched *s, unsigned gpu, uint64_t total_bytes);
+/* It has another total than was thought: what NVML says instead of what a client said. */
+void sched_gpu_total(struct sched *s, unsigned gpu, uint64_t total_bytes, uint64_t now_ns,
+                     struct sched_actions *out);
+/* A client has it attached. */
+bool sched_gpu_in_use(const struct sched *s, unsigned gpu);
+/* Its number may be declared anew. 0, -EBUSY: it is in use, -EINVAL. */
+int sched_gpu_remove(struct sched *s, unsigned gpu);
 /* Bytes used by others than our clients, as last measured. Capacity = total - foreign. */
 void sched_gpu_foreign(struct sched *s, unsigned gpu, uint64_t foreign_bytes, uint64_t now_ns,
                        struct sched_actions *out);
