@@ -257,11 +257,47 @@ static int on_child(sd_event_source *src, const struct signalfd_siginfo *si, voi
         return 0;
 }
 
-static int on_signal(sd_event_source *src, const struct signalfd_siginfo *si, void *userdata)
+static int on_leave(sd_event_source *src, const struct signalfd_siginfo *si, void *userdata)
 {
         log_info("signal %u: leaving", si->ssi_signo);
         server_stop(userdata, SERVER_STOPPED);
         return 0;
+}
+
+static int on_needless(sd_event_source *src, const struct signalfd_siginfo *si, void *userdata)
+{
+        log_info("signal %u: nothing is read again; restart the daemon for new settings",
+                 si->ssi_signo);
+        return 0;
+}
+
+static const struct caught {
+        int signal;
+        sd_event_signal_handler_t handler;
+} caught[] = {
+        {SIGTERM, on_leave},    {SIGINT, on_leave},     {SIGQUIT, on_leave}, {SIGHUP, on_needless},
+        {SIGUSR1, on_needless}, {SIGUSR2, on_needless}, {SIGCHLD, on_child},
+};
+
+void server_block_signals(void)
+{
+        sigset_t mask;
+
+        (void)sigemptyset(&mask);
+        for (size_t i = 0; i < ARRAY_SIZE(caught); i++)
+                (void)sigaddset(&mask, caught[i].signal);
+        (void)sigprocmask(SIG_BLOCK, &mask, NULL);
+}
+
+static int catch_signals(struct server *s)
+{
+        int r = 0;
+
+        (void)signal(SIGPIPE, SIG_IGN);
+        (void)signal(SIGCHLD, SIG_DFL); /* whoever started us may have ignored it */
+        for (size_t i = 0; i < ARRAY_SIZE(caught) && r >= 0; i++)
+                r = sd_event_add_signal(s->event, NULL, caught[i].signal, caught[i].handler, s);
+        return r;
 }
 
 static int add_timer(struct server *s, sd_event_source **ret, sd_event_time_handler_t handler)
@@ -274,16 +310,7 @@ static int add_timer(struct server *s, sd_event_source **ret, sd_event_time_hand
 
 static int add_sources(struct server *s)
 {
-        sigset_t mask;
-        int r = 0;
-
-        (void)sigemptyset(&mask);
-        (void)sigaddset(&mask, SIGTERM);
-        (void)sigaddset(&mask, SIGINT);
-        (void)sigaddset(&mask, SIGCHLD);
-        (void)sigprocmask(SIG_BLOCK, &mask, NULL);
-        (void)signal(SIGPIPE, SIG_IGN);
-        (void)signal(SIGCHLD, SIG_DFL); /* whoever started us may have ignored it */
+        int r;
 
         if ((r = sd_event_new(&s->event)) < 0 ||
             (r = sd_event_add_io(s->event, &s->client_source, s->place->client_fd, EPOLLIN,
@@ -296,10 +323,7 @@ static int add_sources(struct server *s)
                                   control_accept_viewer, s)) < 0) ||
             (s->status_source &&
              (r = sd_event_source_set_priority(s->status_source, SERVER_PRIORITY_BUSY)) < 0) ||
-            (r = sd_event_add_signal(s->event, NULL, SIGTERM, on_signal, s)) < 0 ||
-            (r = sd_event_add_signal(s->event, NULL, SIGINT, on_signal, s)) < 0 ||
-            (r = sd_event_add_signal(s->event, NULL, SIGCHLD, on_child, s)) < 0 ||
-            (r = add_timer(s, &s->sched_timer, on_sched_timer)) < 0 ||
+            (r = catch_signals(s)) < 0 || (r = add_timer(s, &s->sched_timer, on_sched_timer)) < 0 ||
             (r = add_timer(s, &s->measure_timer, on_measure_timer)) < 0 ||
             (r = add_timer(s, &s->linger_timer, on_linger_timer)) < 0 ||
             (r = add_timer(s, &s->accept_timer, on_accept_timer)) < 0 ||

@@ -75,6 +75,10 @@ struct server {
  * leave when lonely. */
 int server_run(const struct config *config, struct place *place, bool linger);
 
+/* The signals that the loop takes. From here on none of them ends the process before its sockets
+ * are gone. */
+void server_block_signals(void);
+
 /* ---- between the loop and its files ---- */
 
 /* Stop accepting for a moment. */
