@@ -25,6 +25,7 @@
 
 #define RESTART_GRACE_NS    (2 * NSEC_PER_SEC)
 #define MEASURE_PERIOD_US   UINT64_C(1000000)
+#define AWAY_NS             (NSEC_PER_SEC / 10) /* a timer so late: we did not run */
 #define ACCEPT_PAUSE_US     UINT64_C(100000)
 #define TIMER_ACCURACY_US   1
 #define DESCRIPTORS_RESERVE 64
@@ -180,10 +181,25 @@ static int on_post(sd_event_source *src, void *userdata)
 
 /* ---- timers and signals ---- */
 
+/* While the daemon was stopped, suspended or starved it heard nobody: that time is nobody's grace.
+ * The timers go first, so that this comes before anything is judged; one of them fires each second.
+ */
+static void notice_absence(struct server *s, uint64_t due_usec)
+{
+        uint64_t now = clock_now_ns(), late_ns = sub_sat(now, due_usec * NSEC_PER_USEC);
+
+        if (late_ns < AWAY_NS)
+                return;
+        log_info("did not run for %llu ms or more: they count for nobody",
+                 (unsigned long long)(late_ns / NSEC_PER_MSEC));
+        sched_skip(s->sched, late_ns + MEASURE_PERIOD_US * NSEC_PER_USEC, now);
+}
+
 static int on_sched_timer(sd_event_source *src, uint64_t usec, void *userdata)
 {
         struct server *s = userdata;
 
+        notice_absence(s, usec);
         session_begin(s);
         sched_tick(s->sched, clock_now_ns(), &s->actions);
         session_perform(s);
@@ -194,6 +210,7 @@ static int on_measure_timer(sd_event_source *src, uint64_t usec, void *userdata)
 {
         struct server *s = userdata;
 
+        notice_absence(s, usec);
         measure_period(s);
         looks_sample(s);
         if (s->linger)
@@ -324,7 +341,9 @@ static int add_sources(struct server *s)
             (s->status_source &&
              (r = sd_event_source_set_priority(s->status_source, SERVER_PRIORITY_BUSY)) < 0) ||
             (r = catch_signals(s)) < 0 || (r = add_timer(s, &s->sched_timer, on_sched_timer)) < 0 ||
+            (r = sd_event_source_set_priority(s->sched_timer, SD_EVENT_PRIORITY_IMPORTANT)) < 0 ||
             (r = add_timer(s, &s->measure_timer, on_measure_timer)) < 0 ||
+            (r = sd_event_source_set_priority(s->measure_timer, SD_EVENT_PRIORITY_IMPORTANT)) < 0 ||
             (r = add_timer(s, &s->linger_timer, on_linger_timer)) < 0 ||
             (r = add_timer(s, &s->accept_timer, on_accept_timer)) < 0 ||
             (r = sd_event_add_post(s->event, &s->post_source, on_post, s)) < 0)

@@ -650,6 +650,31 @@ void sched_tick(struct sched *s, uint64_t now_ns, struct sched_actions *out)
         end(s, out);
 }
 
+static void put_off(uint64_t *at_ns, uint64_t ns, uint64_t most_ns)
+{
+        if (*at_ns)
+                *at_ns = MIN(add_sat(*at_ns, ns), most_ns);
+}
+
+void sched_skip(struct sched *s, uint64_t ns, uint64_t now_ns)
+{
+        put_off(&s->restart_until_ns, ns, UINT64_MAX);
+        for (unsigned i = 0; i < s->clients; i++) {
+                struct client *c = &s->client[i];
+                unsigned gpu;
+
+                if (!c->used)
+                        continue;
+                put_off(&c->revoke_due_ns, ns, UINT64_MAX);
+                put_off(&c->give_back_ns, ns, UINT64_MAX);
+                FOR_EACH_GPU_OF (c, gpu) {
+                        put_off(&c->accounts[gpu].due_ns, ns, UINT64_MAX);
+                        put_off(&c->accounts[gpu].fixed_since_ns, ns, now_ns);
+                        put_off(&c->accounts[gpu].pin_since_ns, ns, now_ns);
+                }
+        }
+}
+
 void sched_pump(struct sched *s, uint64_t now_ns, struct sched_actions *out)
 {
         begin(s, now_ns);

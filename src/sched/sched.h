@@ -257,6 +257,9 @@ void sched_client_left(struct sched *s, sched_client id, unsigned gpu, uint64_t 
 /* The next moment at which sched_tick() has something to do; UINT64_MAX: none. */
 uint64_t sched_next_ns(const struct sched *s);
 void sched_tick(struct sched *s, uint64_t now_ns, struct sched_actions *out);
+/* Until now, and for so long, nobody was listened to: nobody's grace was running. Comes before any
+ * other event of after that time. */
+void sched_skip(struct sched *s, uint64_t ns, uint64_t now_ns);
 /* Continue where a full action list stopped. */
 void sched_pump(struct sched *s, uint64_t now_ns, struct sched_actions *out);
 

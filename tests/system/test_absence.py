@@ -57,3 +57,25 @@ def test_a_private_daemon_that_is_told_to_leave_leaves_no_socket(private, number
     os.kill(supervisor, number)
     wait_for(lambda: has_ended(supervisor), what="leaving")
     assert sockets(directory) == []
+
+
+def test_time_in_which_the_daemon_did_not_run_is_nobodys_grace(daemon, client, tmp_path):  # noqa: F811
+    """The daemon is stopped for longer than a client may take to give way. It has answered meanwhile, and is not killed."""
+    config = tmp_path / "conf"
+    config.write_text("[daemon]\nkill_overdue = yes\ngrace = 1s\npatience = 1s\nquantum = 100ms\n")
+    d = daemon(*CARD, "--config", str(config))
+    holder = client("holder").start()
+    assert holder.allocate(600 * MIB)
+    obey_until([holder], lambda: holder.lease)
+    waiter = client("waiter").start()
+    assert waiter.allocate(600 * MIB)
+    holder.expect("REVOKE")  # note: not answered yet
+    d.process.send_signal(signal.SIGSTOP)
+    wait_for(lambda: is_stopped(d.process.pid), what="its stop")
+    holder.react(holder.seen[-1])
+    time.sleep(3.5)  # longer than patience and grace
+    d.process.send_signal(signal.SIGCONT)
+    obey_until([holder, waiter], lambda: waiter.lease)
+    assert holder.process.poll() is None
+    code, errors = d.end()
+    assert "does not give way" not in errors and "did not run for" in errors
