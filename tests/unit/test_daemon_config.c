@@ -11,23 +11,12 @@
 static void every_key_takes_what_its_help_says(void **state)
 {
         static const char *const good[][2] = {
-                {"mode", "exclusive"},
-                {"quantum", "auto"},
-                {"quantum", "2.5s"},
-                {"quantum_min", "100ms"},
-                {"quantum_max", "2min"},
-                {"handoff_share", "2.5%"},
-                {"grace", "10s"},
-                {"patience", "500ms"},
-                {"idle_release", "auto"},
-                {"fixed_share", "10%"},
-                {"capacity", "8GiB"},
-                {"capacity", "1=4GiB"},
-                {"host_memory", "64GiB"},
-                {"clients_max", "16"},
-                {"connections_per_user", "3"},
-                {"linger", "0"},
-                {"kill_overdue", "yes"},
+                {"mode", "exclusive"},    {"quantum", "auto"},     {"quantum", "2.5s"},
+                {"quantum_min", "100ms"}, {"quantum_max", "2min"}, {"handoff_share", "2.5%"},
+                {"grace", "10s"},         {"patience", "500ms"},   {"idle_release", "auto"},
+                {"fixed_share", "10%"},   {"capacity", "8GiB"},    {"capacity", "1=4GiB"},
+                {"host_memory", "64GiB"}, {"clients_max", "16"},   {"connections_per_user", "3"},
+                {"linger", "0"},          {"kill_overdue", "yes"},
         };
         char error[CONFIG_ERROR_MAX];
         struct config c;

@@ -17,6 +17,11 @@ WEAK void agent_come_in(void)
 {
 }
 
+WEAK bool agent_drain_is_stuck(void)
+{
+        return true;
+}
+
 WEAK void agent_figures(struct gpu *g)
 {
         g->usage_dirty = true;
