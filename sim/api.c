@@ -103,7 +103,7 @@ EXPORT CUresult cuInit(unsigned int flags)
                 return CUDA_ERROR_DEINITIALIZED;
         (void)pthread_once(&api_once, api_init);
         if (api_init_result == CUDA_SUCCESS)
-                return fault_check(__func__);
+                return (CUresult)fault_check(__func__);
         return api_init_result;
 }
 
@@ -123,6 +123,15 @@ bool api_usable(void)
         return atomic_load_explicit(&api_state, memory_order_acquire) == STATE_READY;
 }
 
+void fault_lose_card(void)
+{
+        CUcontext c = context_current();
+        unsigned device = c ? c->device : 0;
+
+        trace_lost(device); /* first: the line comes before whatever comes of it */
+        atomic_store(&session_device(sim.session, device)->lost, true);
+}
+
 CUresult api_enter(const char *function, unsigned flags, CUcontext *ret_context)
 {
         int state = atomic_load_explicit(&api_state, memory_order_acquire);
@@ -135,7 +144,7 @@ CUresult api_enter(const char *function, unsigned flags, CUcontext *ret_context)
         }
         if (api_in_callback && !(flags & API_BEFORE_INIT))
                 return CUDA_ERROR_NOT_PERMITTED;
-        r = fault_check(function);
+        r = (CUresult)fault_check(function);
         if (r == CUDA_SUCCESS)
                 r = api_lost(flags);
         if (r != CUDA_SUCCESS)

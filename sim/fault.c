@@ -6,18 +6,16 @@
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/macros.h"
-#include "objects.h"
-#include "sim.h"
-#include "trace.h"
 
 #define FAULTS_MAX 16
 
-enum fault_action { FAULT_RETURNS, FAULT_KILLS, FAULT_STOPS, FAULT_LOSES };
+enum fault_action { FAULT_RETURNS, FAULT_KILLS, FAULT_STOPS, FAULT_HANGS, FAULT_LOSES };
 
 struct fault {
         char function[64];
@@ -50,7 +48,6 @@ static bool fault_has_after(const char *function)
         static const char *const names[] = {
 #define FAULT_POINT(name) #name,
 #include "fault_points.def"
-#undef FAULT_POINT
         };
 
         for (size_t i = 0; i < ARRAY_SIZE(names); i++)
@@ -64,7 +61,10 @@ static int fault_parse_action(const char *text, struct fault *f)
         static const struct {
                 const char *name;
                 enum fault_action action;
-        } actions[] = {{"kill", FAULT_KILLS}, {"stop", FAULT_STOPS}, {"lost", FAULT_LOSES}};
+        } actions[] = {{"kill", FAULT_KILLS},
+                       {"stop", FAULT_STOPS},
+                       {"hang", FAULT_HANGS},
+                       {"lost", FAULT_LOSES}};
         char *end;
 
         for (size_t i = 0; i < ARRAY_SIZE(actions); i++)
@@ -94,6 +94,8 @@ static bool fault_exists(const struct fault *f)
 #define CU(base, symbol, since, flags, behaviour, stream, params, args) #symbol,
 #include "cuda/cuda_api.def"
 #undef CU
+#define NVML_POINT(name) #name,
+#include "fault_points.def"
         };
 
         for (size_t i = 0; i < ARRAY_SIZE(symbols); i++)
@@ -137,7 +139,7 @@ int fault_setup(void)
 
                 if (!fault_part(&rest, ',', one, sizeof(one)) ||
                     fault_parse(one, &fault_list[fault_count]) < 0) {
-                        sim_say("malformed SIMCUDA_FAIL at '%s'", text);
+                        (void)fprintf(stderr, "simcuda: malformed SIMCUDA_FAIL at '%s'\n", text);
                         return -EINVAL;
                 }
                 fault_count++;
@@ -146,17 +148,7 @@ int fault_setup(void)
         return 0;
 }
 
-/* The card that the caller uses now, else the first. */
-static void fault_lose_card(void)
-{
-        CUcontext c = context_current();
-        unsigned device = c ? c->device : 0;
-
-        trace_lost(device); /* first: the line comes before whatever comes of it */
-        atomic_store(&session_device(sim.session, device)->lost, true);
-}
-
-static CUresult fault_act(const struct fault *f)
+static int fault_act(const struct fault *f)
 {
         switch (f->action) {
         case FAULT_KILLS:
@@ -165,20 +157,23 @@ static CUresult fault_act(const struct fault *f)
         case FAULT_STOPS:
                 (void)kill(getpid(), SIGSTOP);
                 break;
+        case FAULT_HANGS:
+                for (;;)
+                        (void)pause();
         case FAULT_LOSES:
                 fault_lose_card();
                 break;
         case FAULT_RETURNS:
-                return (CUresult)f->result;
+                return f->result;
         }
-        return CUDA_SUCCESS;
+        return 0;
 }
 
-static CUresult fault_look(const char *function, bool after)
+static int fault_look(const char *function, bool after)
 {
-        CUresult r = CUDA_SUCCESS;
+        int r = 0;
 
-        for (unsigned i = 0; i < fault_count && r == CUDA_SUCCESS; i++) {
+        for (unsigned i = 0; i < fault_count && r == 0; i++) {
                 struct fault *f = &fault_list[i];
                 unsigned call;
 
@@ -191,7 +186,7 @@ static CUresult fault_look(const char *function, bool after)
         return r;
 }
 
-CUresult fault_check(const char *function)
+int fault_check(const char *function)
 {
         return fault_look(function, false);
 }

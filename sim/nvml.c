@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/macros.h"
+#include "fault.h"
 #include "identity.h"
 #include "session.h"
 
@@ -130,6 +131,14 @@ static nvmlReturn_t device_enter(nvmlDevice_t device, struct session **ret_sessi
         return NVML_SUCCESS;
 }
 
+void fault_lose_card(void)
+{
+        struct session *s = nvml_enter();
+
+        if (s)
+                session_device(s, 0)->lost = true;
+}
+
 static nvmlReturn_t text_out(const char *text, char *to, unsigned length)
 {
         if (!to)
@@ -145,10 +154,11 @@ EXPORT nvmlReturn_t nvmlInit_v2(void)
         nvmlReturn_t r = NVML_SUCCESS;
 
         pthread_mutex_lock(&nvml.lock);
-        if (!nvml.session && session_join(false, &nvml.session) < 0)
+        if (!nvml.session && (fault_setup() < 0 || session_join(false, &nvml.session) < 0))
                 r = NVML_ERROR_DRIVER_NOT_LOADED;
         else
-                nvml.users++;
+                r = (nvmlReturn_t)fault_check(__func__);
+        nvml.users += r == NVML_SUCCESS;
         pthread_mutex_unlock(&nvml.lock);
         return r;
 }
@@ -241,7 +251,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetCount_v2(unsigned *count)
         if (!count)
                 return NVML_ERROR_INVALID_ARGUMENT;
         *count = session_device_count(s);
-        return NVML_SUCCESS;
+        return (nvmlReturn_t)fault_check(__func__);
 }
 
 EXPORT nvmlReturn_t nvmlDeviceGetCount(unsigned *count)
@@ -260,7 +270,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned index, nvmlDevice_t *
         if (!device || index >= session_device_count(s))
                 return NVML_ERROR_INVALID_ARGUMENT;
         *device = (nvmlDevice_t)(uintptr_t)(index + 1);
-        return NVML_SUCCESS;
+        return (nvmlReturn_t)fault_check(__func__);
 }
 
 EXPORT nvmlReturn_t nvmlDeviceGetHandleByIndex(unsigned index, nvmlDevice_t *device)
@@ -399,7 +409,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *m
         memory->total = session_device(s, index)->total;
         memory->used = session_used(s, index);
         memory->free = sub_sat(memory->total, memory->used);
-        return NVML_SUCCESS;
+        return (nvmlReturn_t)fault_check(__func__);
 }
 
 EXPORT nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *memory)
@@ -436,6 +446,8 @@ EXPORT nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t device,
         struct session *s;
         nvmlReturn_t r = device_enter(device, &s, &index);
 
+        if (r == NVML_SUCCESS)
+                r = (nvmlReturn_t)fault_check(__func__);
         if (r != NVML_SUCCESS)
                 return r;
         if (!count || (*count && !infos))

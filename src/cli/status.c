@@ -1,4 +1,5 @@
 /* status.c: sublet status. Must never change anything. */
+#include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/ioctl.h>
@@ -12,7 +13,7 @@ enum { OPTION_JSON = TARGET_OPTIONS };
 
 const struct cli_option status_options[] = {
         TARGET_OPTION_ROWS,
-        [OPTION_JSON] = {"json", CLI_NONE, NULL, "print the daemon's state as it comes, in JSON"},
+        [OPTION_JSON] = {"json", CLI_NONE, NULL, "print the daemon's state, in JSON"},
         {0},
 };
 
@@ -45,6 +46,32 @@ static int width_of_stdout(void)
         return said > 0 ? said : 80;
 }
 
+/* The daemon knows users by number: looking up a name may have to wait for a directory service. */
+static json_t *name_of(const json_t *uid)
+{
+        char number[24];
+        const struct passwd *pw;
+
+        if (!json_is_integer(uid))
+                return json_null();
+        pw = getpwuid((uid_t)json_integer_value(uid));
+        if (pw)
+                return json_string(pw->pw_name);
+        (void)snprintf(number, sizeof(number), "%lld", (long long)json_integer_value(uid));
+        return json_string(number);
+}
+
+static void name_users(json_t *answer)
+{
+        json_t *gpu, *client;
+        size_t i, k;
+
+        json_array_foreach (json_object_get(answer, "gpus"), i, gpu)
+                json_array_foreach (json_object_get(gpu, "clients"), k, client)
+                        (void)json_object_set_new(client, "user",
+                                                  name_of(json_object_get(client, "uid")));
+}
+
 int status_main(const struct cli_command *self, int argc, char **argv)
 {
         struct request q = {0};
@@ -59,6 +86,7 @@ int status_main(const struct cli_command *self, int argc, char **argv)
         r = control_order(&q.target, json_pack("{ss}", "order", "status"), &answer);
         if (r != CLI_OK)
                 return r;
+        name_users(answer);
         if (q.json) {
                 (void)json_dumpf(answer, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(12));
                 (void)putchar('\n');

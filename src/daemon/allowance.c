@@ -4,6 +4,8 @@
 
 #include "base/macros.h"
 
+#define CARDS_OF_USER (SCHED_GPUS_MAX / 2) /* that only clients know */
+
 bool allowance_applies(const struct client *c)
 {
         return !c->peer.trusted;
@@ -141,4 +143,21 @@ void allowance_usage(struct client *c, unsigned gpu, struct sched_usage *u)
         u->backed = MIN(MIN(u->backed, v.charge - v.fixed), u->allocated);
         if (u->fixed > v.fixed)
                 u->fixed = MIN(u->fixed, MAX(v.fixed, allowance_fixed(c, gpu)));
+}
+
+bool allowance_card(const struct client *c)
+{
+        const struct server *s = c->server;
+        unsigned held = 0;
+
+        for (unsigned g = 0; g < s->gpus.n; g++) {
+                const struct client *o = s->clients;
+
+                if (!s->gpus.list[g].present || s->gpus.list[g].vouched)
+                        continue;
+                while (o && (o->user != c->user || o->accounts[g].ordinal < 0))
+                        o = o->next;
+                held += o != NULL;
+        }
+        return !allowance_applies(c) || held < CARDS_OF_USER;
 }

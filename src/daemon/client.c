@@ -26,6 +26,7 @@
 /* ---- sending ---- */
 
 static int on_io(sd_event_source *src, int fd, uint32_t events, void *userdata);
+static bool settle_gone(struct client *c);
 
 void client_drop(struct client *c, const char *why)
 {
@@ -43,10 +44,11 @@ void client_mark_gone(struct client *c)
         c->server->marked = true;
 }
 
-/* A client that waits for its turn has said enough. */
+/* A client that waits for its turn, or for a look at the cards, has said enough. */
 static void watch_io(struct client *c)
 {
-        uint32_t events = (c->turn_waits ? 0 : EPOLLIN) | (c->queue_used ? EPOLLOUT : 0);
+        bool waits = c->turn_waits || c->held.since_ns;
+        uint32_t events = (waits ? 0 : EPOLLIN) | (c->queue_used ? EPOLLOUT : 0);
 
         if (!c->io)
                 return;
@@ -185,12 +187,49 @@ static int client_read(struct client *c, struct wire_message *ret)
         return wire_decode(packet, (size_t)n, WIRE_UP, ret) < 0 ? -EBADMSG : 1;
 }
 
-/* One message. False: there is nothing more to read. */
+/* Before a card is attached it is looked at: what a client says of it counts only where NVML says
+ * nothing, and what others hold may be news. */
+static bool waits_for_look(struct client *c, const struct wire_message *m)
+{
+        uint64_t now = clock_now_ns();
+
+        if (m->header.type != WIRE_ATTACH || !c->greeted || !reader_ask(c->server->reader))
+                return false;
+        c->held = (struct client_held){*m, now, false};
+        return true;
+}
+
+void client_looked(struct client *c)
+{
+        if (c->ended && !c->gone)
+                settle_gone(c);
+        if (!c->held.since_ns || c->dropped ||
+            (c->server->look && c->held.since_ns > c->server->look_ns))
+                return;
+        c->held.due = true;
+        turns_wait(c);
+}
+
+static void handle_held(struct client *c)
+{
+        struct wire_message m = c->held.message;
+
+        c->held.since_ns = 0;
+        (void)session_handle(c, &m);
+}
+
+/* One message. False: there is nothing more to read now. */
 static bool receive(struct client *c)
 {
         struct wire_message m = {.header = {0}};
-        int r = client_read(c, &m);
+        int r;
 
+        if (c->held.since_ns) {
+                if (c->held.due)
+                        handle_held(c);
+                return c->held.due && !c->dropped;
+        }
+        r = client_read(c, &m);
         if (r == 0)
                 return false;
         if (r == -EBADMSG) {
@@ -203,10 +242,11 @@ static bool receive(struct client *c)
                 log_debug("from %d: %s gpu %u sequence %u", (int)c->peer.pid,
                           wire_name(m.header.type), m.header.gpu, m.header.sequence);
                 kill_point_message("heard", m.header.type);
-                (void)session_handle(c, &m);
+                if (!waits_for_look(c, &m))
+                        (void)session_handle(c, &m);
         }
         pass_end(c->server); /* whatever came, used or not */
-        return !c->dropped;
+        return !c->dropped && !c->held.since_ns;
 }
 
 /* What a process said before it ended (BYE) is read first; not for ever: another process may hold
@@ -249,9 +289,13 @@ static int on_timer(sd_event_source *src, uint64_t usec, void *userdata)
 
         (void)src;
         (void)usec;
-        if (c->ended)
+        if (c->ended) {
                 client_check_gone(c);
-        else if (!c->greeted)
+                return 0;
+        }
+        if (!c->greeted)
+                (void)receive(c); /* it may be the daemon that did not run */
+        if (!c->greeted)
                 client_drop(c, "it did not say HELLO");
         return 0;
 }
@@ -269,23 +313,28 @@ static int arm_timer(struct client *c, uint64_t usec)
 
 /* The process has ended, but the driver may still be taking its memory back. Where NVML has named
  * the process we wait until it no longer does; where it cannot tell, half a second must do. */
-void client_check_gone(struct client *c)
+static bool settle_gone(struct client *c)
 {
         static const uint64_t unsure_ns = 500 * NSEC_PER_MSEC;
-        uint64_t now = clock_now_ns();
-        bool sure, free_now;
+        bool sure, free_now = measure_is_gone(c->server, c, c->ended_ns, &sure);
 
+        if (free_now && (sure || clock_now_ns() - c->ended_ns >= unsure_ns))
+                client_mark_gone(c);
+        return c->gone;
+}
+
+/* Many may end at one moment: one look does for all of them. */
+void client_check_gone(struct client *c)
+{
         if (c->gone)
                 return;
         if (!c->ended) {
                 c->ended = true;
-                c->ended_ns = now;
+                c->ended_ns = clock_now_ns();
         }
-        free_now = measure_is_gone(c->server, c, c->ended_ns, &sure);
-        if (free_now && (sure || now - c->ended_ns >= unsure_ns)) {
-                client_mark_gone(c);
+        if (settle_gone(c))
                 return;
-        }
+        (void)reader_ask(c->server->reader);
         if (c->gone_checks++ == 100)
                 log_warning("process %d has ended, but the card still holds memory of it",
                             (int)c->peer.pid);

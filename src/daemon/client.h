@@ -49,6 +49,13 @@ struct client {
         uint64_t lost_ns;    /* when the connection ended, */
         uint64_t ended_ns;   /* and the process */
 
+        /* An ATTACH that waits for a look at the cards; nothing is read meanwhile. */
+        struct client_held {
+                struct wire_message message;
+                uint64_t since_ns; /* 0: none does */
+                bool due;          /* the look is there */
+        } held;
+
         sched_client id;           /* 0: has not attached anything yet */
         struct client *former;     /* this process's record of an earlier connection, while
                                       anything is left on it */
@@ -97,5 +104,7 @@ void client_close(struct client *c); /* the connection */
 void client_free(struct client *c);
 /* The process has ended: find out whether its memory is free, now or later. */
 void client_check_gone(struct client *c);
+/* There is a new look at the cards, or will be none: go on with what waited for it. */
+void client_looked(struct client *c);
 /* From time to time: a process without a connection may have left its memory behind (exec). */
 void client_check_left(struct client *c);

@@ -5,7 +5,6 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <sys/syscall.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
@@ -71,10 +70,9 @@ bool hangup_is_busy(void)
         return processes >= PROCESSES_MAX;
 }
 
-void hangup_reap(void)
+void hangup_reaped(void)
 {
-        while (processes && waitpid(-1, NULL, WNOHANG) > 0)
-                processes--;
+        processes -= processes > 0;
 }
 
 void hangup_expect(struct msghdr *h, union hangup_room *room)

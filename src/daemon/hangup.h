@@ -34,5 +34,5 @@ bool hangup_close(int fd);
 
 /* As many processes are closing as there may be: take no new connection. */
 bool hangup_is_busy(void);
-/* Some may have ended. */
-void hangup_reap(void);
+/* One of them has ended. */
+void hangup_reaped(void);

@@ -269,7 +269,10 @@ static int serve(const struct options *o, const struct place_options *where)
 {
         struct place place = PLACE_INIT;
         char error[PLACE_ERROR_MAX];
-        int r = place_open(where, &place, error);
+        int r;
+
+        server_block_signals();
+        r = place_open(where, &place, error);
 
         if (r < 0) {
                 (void)fprintf(stderr, "subletd: %s\n", error);

@@ -3,26 +3,30 @@
  * instant, while memory moves at 50 GB/s. The lowest of the last three is taken. */
 #include "daemon/client.h"
 
+#include <errno.h>
+
 #include "base/clock.h"
 #include "base/macros.h"
 #include "daemon/kill_point.h"
 
 #define SAMPLES        ARRAY_SIZE(((struct gpu *)0)->foreign)
-#define PROCESSES_MAX  1024
-#define UNMEASURED_MAX 10                   /* periods */
-#define LOOK_NS        (10 * NSEC_PER_MSEC) /* between two looks for those who have ended */
+#define UNMEASURED_MAX 10 /* periods */
 
-/* The daemon has one loop and one thread; too large for its stack. */
-static struct nvml_process processes[PROCESSES_MAX];
+/* What the last look says of this card. NULL: nothing. */
+static const struct nvml_card *card_of(const struct server *s, unsigned gpu)
+{
+        int index = s->gpus.list[gpu].nvml_index;
 
-/* Who was on a card when it was last looked for those who have ended: a question to NVML takes
- * milliseconds, and many may end at one moment. */
-static struct look {
-        uint64_t at_ns;
-        bool listing;
-        unsigned n;
-        uint32_t pids[PROCESSES_MAX];
-} looks[SCHED_GPUS_MAX];
+        return s->look && index >= 0 && (unsigned)index < s->look->n ? &s->look->cards[index]
+                                                                     : NULL;
+}
+
+static const struct nvml_card *measured_card(const struct server *s, unsigned gpu)
+{
+        const struct nvml_card *card = card_of(s, gpu);
+
+        return card && card->measured ? card : NULL;
+}
 
 static uint64_t lowest(const uint64_t *samples, unsigned n)
 {
@@ -34,20 +38,22 @@ static uint64_t lowest(const uint64_t *samples, unsigned n)
 }
 
 /* What the card holds in nobody's name. */
-static uint64_t unnamed_bytes(unsigned n, uint64_t used)
+static uint64_t unnamed_bytes(const struct nvml_card *card)
 {
-        for (unsigned i = 0; i < n; i++)
-                used = sub_sat(used,
-                               processes[i].used_bytes == UINT64_MAX ? 0 : processes[i].used_bytes);
+        uint64_t used = card->used_bytes;
+
+        for (unsigned i = 0; i < card->n_processes; i++)
+                if (card->processes[i].used_bytes != UINT64_MAX)
+                        used = sub_sat(used, card->processes[i].used_bytes);
         return used;
 }
 
 /* UINT64_MAX: NVML lists the process without a figure. -1: not listed. */
-static int find_process(unsigned n, pid_t pid, uint64_t *ret_used)
+static int find_process(const struct nvml_card *card, pid_t pid, uint64_t *ret_used)
 {
-        for (unsigned i = 0; i < n; i++)
-                if (processes[i].pid == (uint32_t)pid) {
-                        *ret_used = processes[i].used_bytes;
+        for (unsigned i = 0; i < card->n_processes; i++)
+                if (card->processes[i].pid == (uint32_t)pid) {
+                        *ret_used = card->processes[i].used_bytes;
                         return 0;
                 }
         return -1;
@@ -56,21 +62,20 @@ static int find_process(unsigned n, pid_t pid, uint64_t *ret_used)
 /* Managed memory: NVML counts it for the card and for no process (measured, driver 580). So of what
  * is in nobody's figure, as much is our clients' as they have backed of it; what the driver keeps
  * beyond that is taken for a stranger's until the card shows it free. */
-static uint64_t managed_bytes(struct server *s, unsigned gpu, unsigned n, bool listing,
-                              uint64_t used)
+static uint64_t managed_bytes(struct server *s, unsigned gpu, const struct nvml_card *card)
 {
-        uint64_t managed = 0, unnamed = listing ? unnamed_bytes(n, used) : used;
+        uint64_t managed = 0;
 
         for (const struct client *c = s->clients; c; c = c->next) {
                 const struct client_account *acc = &c->accounts[gpu];
                 struct sched_account_view v;
 
                 /* Whom NVML does not name counts as what he has backed already. */
-                if (c->id && acc->managed && listing && acc->named &&
+                if (c->id && acc->managed && card->listed && acc->named &&
                     sched_account_view(s->sched, c->id, gpu, &v) == 0)
                         managed += MIN(acc->managed, v.usage.backed);
         }
-        return MIN(managed, unnamed);
+        return MIN(managed, unnamed_bytes(card));
 }
 
 /* What is on its way holds memory that the client does not report as backed: it must not be taken
@@ -85,8 +90,8 @@ static bool is_moving(struct server *s, const struct client *c)
 
 /* What the card holds for this client: NVML's word where it has one, the client's where not (in a
  * container NVML may list other numbers than ours, or none). */
-static uint64_t measure_client(struct server *s, struct client *c, unsigned gpu, unsigned n,
-                               bool listing, bool sample)
+static uint64_t measure_client(struct server *s, struct client *c, unsigned gpu,
+                               const struct nvml_card *card, bool sample)
 {
         struct client_account *acc = &c->accounts[gpu];
         struct sched_account_view v;
@@ -94,9 +99,9 @@ static uint64_t measure_client(struct server *s, struct client *c, unsigned gpu,
 
         if (sched_account_view(s->sched, c->id, gpu, &v) < 0)
                 return 0;
-        if (listing && find_process(n, c->peer.pid, &used) == 0 && used != UINT64_MAX) {
+        if (card->listed && find_process(card, c->peer.pid, &used) == 0 && used != UINT64_MAX) {
                 acc->named = s->gpus.list[gpu].names = true;
-        } else if (listing && acc->named) {
+        } else if (card->listed && acc->named) {
                 used = 0;
         } else {
                 return v.usage.backed + v.usage.fixed;
@@ -167,41 +172,33 @@ static void forget_shortage(struct server *s, unsigned gpu)
         session_perform(s);
 }
 
-static bool is_measured(const struct server *s, unsigned gpu)
+/* What others held at the last look. sample: of our clients' fixed bytes, too. 0, or -ENODATA. */
+static int judge(struct server *s, unsigned gpu, bool sample, uint64_t *ret_foreign)
 {
-        return s->nvml && s->gpus.list[gpu].nvml_index >= 0;
-}
+        const struct nvml_card *card = measured_card(s, gpu);
+        uint64_t ours = 0;
 
-/* What others hold now. sample: of our clients' fixed bytes, too. 0, or -errno: NVML does not say.
- */
-static int look(struct server *s, unsigned gpu, bool sample, uint64_t *ret_foreign)
-{
-        struct gpu *g = &s->gpus.list[gpu];
-        uint64_t total, used, ours = 0;
-        unsigned n = 0;
-        bool listing;
-        int r = nvml_memory(s->nvml, (unsigned)g->nvml_index, &total, &used);
-
-        if (r < 0)
-                return r;
-        listing =
-                nvml_processes(s->nvml, (unsigned)g->nvml_index, PROCESSES_MAX, processes, &n) == 0;
+        if (!card)
+                return -ENODATA;
         for (struct client *c = s->clients; c; c = c->next)
                 if (c->id && c->accounts[gpu].ordinal >= 0)
-                        ours += measure_client(s, c, gpu, n, listing, sample);
-        used = sub_sat(used, ours + managed_bytes(s, gpu, n, listing, used));
+                        ours += measure_client(s, c, gpu, card, sample);
+        ours += managed_bytes(s, gpu, card);
         /* Where we deal in less than the whole card, others may have the rest. */
-        *ret_foreign = sub_sat(used, sub_sat(total, g->total_bytes));
+        *ret_foreign = sub_sat(sub_sat(card->used_bytes, ours),
+                               sub_sat(card->total_bytes, s->gpus.list[gpu].total_bytes));
+        s->gpus.list[gpu].measured_ns = s->look_ns;
         return 0;
 }
 
-static void measure_gpu(struct server *s, unsigned gpu)
+static void take_sample(struct server *s, unsigned gpu)
 {
         struct gpu *g = &s->gpus.list[gpu];
         uint64_t foreign;
 
-        if (look(s, gpu, true, &foreign) < 0)
+        if (judge(s, gpu, true, &foreign) < 0)
                 return;
+        g->unmeasured = 0;
         g->foreign[g->n_foreign++ % SAMPLES] = foreign;
         kill_point("measured");
 
@@ -219,33 +216,61 @@ static void measure_gpu(struct server *s, unsigned gpu)
         }
 }
 
-/* Nobody measures this card. What a client found missing some time ago may be there again: the next
- * one that needs it finds out. */
-static void not_measured(struct server *s, unsigned gpu)
-{
-        if (++s->gpus.list[gpu].unmeasured % UNMEASURED_MAX == 0)
-                forget_shortage(s, gpu);
-}
-
-void measure_all(struct server *s)
-{
-        for (unsigned g = 0; g < s->gpus.n; g++)
-                if (is_measured(s, g))
-                        measure_gpu(s, g);
-                else
-                        not_measured(s, g);
-}
-
-void measure_fall(struct server *s, unsigned gpu)
+static void take_fall(struct server *s, unsigned gpu)
 {
         struct gpu *g = &s->gpus.list[gpu];
         uint64_t foreign;
 
-        if (!is_measured(s, gpu) || !g->n_foreign || look(s, gpu, false, &foreign) < 0 ||
-            foreign >= measure_foreign(g))
+        if (!g->n_foreign || judge(s, gpu, false, &foreign) < 0 || foreign >= measure_foreign(g))
                 return;
         g->foreign[(g->n_foreign - 1) % SAMPLES] = foreign;
         tell_foreign(s, gpu);
+}
+
+static void take_rise(struct server *s, unsigned gpu)
+{
+        if (neighbours_absorb(s, gpu, measure_now(s, gpu)) > s->gpus.list[gpu].foreign_told)
+                tell_foreign(s, gpu);
+}
+
+/* A look that was under way when it was asked for does not show why. */
+static bool is_answered(const struct server *s, uint64_t *since_ns)
+{
+        if (!*since_ns || *since_ns > s->look_ns)
+                return false;
+        *since_ns = 0;
+        return true;
+}
+
+void measure_looked(struct server *s, bool sample)
+{
+        for (unsigned i = 0; i < s->gpus.n; i++) {
+                struct gpu *g = &s->gpus.list[i];
+
+                if (!g->present)
+                        continue;
+                if (sample || !g->n_foreign)
+                        take_sample(s, i);
+                if (is_answered(s, &g->rise_ns))
+                        take_rise(s, i);
+                if (is_answered(s, &g->fall_ns))
+                        take_fall(s, i);
+        }
+}
+
+/* Where nobody measures a card, or no longer: what a client found missing some time ago may be
+ * there again. The next one that needs it finds out. */
+void measure_period(struct server *s)
+{
+        for (unsigned i = 0; i < s->gpus.n; i++)
+                if (s->gpus.list[i].present && ++s->gpus.list[i].unmeasured % UNMEASURED_MAX == 0)
+                        forget_shortage(s, i);
+}
+
+void measure_fall(struct server *s, unsigned gpu)
+{
+        s->gpus.list[gpu].fall_ns = clock_now_ns();
+        (void)reader_ask(s->reader);
 }
 
 uint64_t measure_now(struct server *s, unsigned gpu)
@@ -253,7 +278,7 @@ uint64_t measure_now(struct server *s, unsigned gpu)
         struct gpu *g = &s->gpus.list[gpu];
         uint64_t foreign;
 
-        if (is_measured(s, gpu) && look(s, gpu, false, &foreign) == 0) {
+        if (judge(s, gpu, false, &foreign) == 0) {
                 g->foreign[0] = foreign;
                 g->n_foreign = 1;
         }
@@ -262,22 +287,19 @@ uint64_t measure_now(struct server *s, unsigned gpu)
 
 void measure_rise(struct server *s, unsigned gpu)
 {
-        if (neighbours_absorb(s, gpu, measure_now(s, gpu)) > s->gpus.list[gpu].foreign_told)
-                tell_foreign(s, gpu);
+        s->gpus.list[gpu].rise_ns = clock_now_ns();
+        (void)reader_ask(s->reader);
 }
 
 uint64_t measure_most(struct server *s, const struct client *c, unsigned gpu)
 {
-        const struct gpu *g = &s->gpus.list[gpu];
-        uint64_t total, used, own, others = 0, slack = g->total_bytes / 256;
-        unsigned n;
+        const struct nvml_card *card = measured_card(s, gpu);
+        uint64_t own, others = 0, slack = s->gpus.list[gpu].total_bytes / 256;
 
-        if (!s->nvml || g->nvml_index < 0 ||
-            nvml_memory(s->nvml, (unsigned)g->nvml_index, &total, &used) < 0)
+        if (!card)
                 return UINT64_MAX;
-        if (nvml_processes(s->nvml, (unsigned)g->nvml_index, PROCESSES_MAX, processes, &n) == 0 &&
-            find_process(n, c->peer.pid, &own) == 0 && own != UINT64_MAX)
-                return own + unnamed_bytes(n, used) + slack; /* managed memory */
+        if (card->listed && find_process(card, c->peer.pid, &own) == 0 && own != UINT64_MAX)
+                return own + unnamed_bytes(card) + slack; /* managed memory */
         /* Not listed, as in a container: then what nobody else is known to hold. */
         for (const struct client *o = s->clients; o; o = o->next) {
                 struct sched_account_view v;
@@ -286,32 +308,7 @@ uint64_t measure_most(struct server *s, const struct client *c, unsigned gpu)
                     sched_account_view(s->sched, o->id, gpu, &v) == 0)
                         others += v.usage.backed + v.fixed;
         }
-        return sub_sat(used, others) + slack;
-}
-
-/* Not older than LOOK_NS. */
-static const struct look *look_at(struct server *s, unsigned gpu)
-{
-        struct look *l = &looks[gpu];
-        uint64_t now = clock_now_ns();
-
-        if (l->at_ns && now - l->at_ns < LOOK_NS)
-                return l;
-        l->at_ns = now;
-        l->listing = is_measured(s, gpu) &&
-                     nvml_processes(s->nvml, (unsigned)s->gpus.list[gpu].nvml_index, PROCESSES_MAX,
-                                    processes, &l->n) == 0;
-        for (unsigned i = 0; l->listing && i < l->n; i++)
-                l->pids[i] = processes[i].pid;
-        return l;
-}
-
-static bool is_listed(const struct look *l, pid_t pid)
-{
-        for (unsigned i = 0; i < l->n; i++)
-                if (l->pids[i] == (uint32_t)pid)
-                        return true;
-        return false;
+        return sub_sat(card->used_bytes, others) + slack;
 }
 
 /* It may have had no time to be seen. But others were, so whoever has a context is listed, unless
@@ -328,22 +325,23 @@ bool measure_is_gone(struct server *s, struct client *c, uint64_t since_ns, bool
         for (unsigned g = 0; g < s->gpus.n; g++) {
                 struct client_account *acc = &c->accounts[g];
                 struct sched_account_view v;
-                const struct look *l;
+                const struct nvml_card *card;
+                uint64_t used;
 
                 if (!c->id || sched_account_view(s->sched, c->id, g, &v) < 0)
                         continue;
-                l = look_at(s, g);
-                if (!l->listing) {
+                card = card_of(s, g);
+                if (!card || !card->listed) {
                         sure = false;
                         continue;
                 }
-                if (is_listed(l, c->peer.pid)) {
+                if (find_process(card, c->peer.pid, &used) == 0) {
                         acc->named = true;
                         gone = false;
                 }
-                if (l->at_ns < since_ns)
+                if (s->look_ns < since_ns)
                         gone = false; /* it does not say what was left: the next look will */
-                sure = sure && (acc->named || (l->at_ns > since_ns + s->config->sched.grace_ns &&
+                sure = sure && (acc->named || (s->look_ns > since_ns + s->config->sched.grace_ns &&
                                                would_be_named(s, c, g)));
         }
         *ret_sure = sure;

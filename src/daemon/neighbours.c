@@ -63,6 +63,14 @@ struct loan {
         bool told;
 };
 
+/* A note that begins or ends a loan waits until the card has been looked at. */
+struct heard {
+        struct note note;
+        uid_t uid;
+        uint64_t instance, since_ns;
+        unsigned gpu;
+};
+
 /* What we need ourselves, as the others know it. */
 struct need {
         uint64_t bytes, since_ns, told_ns;
@@ -80,6 +88,8 @@ struct neighbours {
         struct loan loans[LOANS_MAX];
         struct offer offers[LOANS_MAX];
         struct need needs[SCHED_GPUS_MAX];
+        struct heard heard[LOANS_MAX];
+        unsigned n_heard;
         struct {
                 uid_t uid;
                 uint64_t until_ns;
@@ -379,25 +389,88 @@ static bool needs_more(const struct server *s, const struct loan *l, uint64_t by
         return bytes + l->taken > l->bytes + slack;
 }
 
+static struct loan *loan_of(struct neighbours *n, unsigned gpu, uid_t uid, uint64_t instance)
+{
+        for (unsigned i = 0; i < LOANS_MAX; i++) {
+                struct loan *l = &n->loans[i];
+
+                if (l->id && l->uid == uid && l->instance == instance && l->gpu == gpu)
+                        return l;
+        }
+        return NULL;
+}
+
+static bool is_over(const struct loan *l, const struct note *m)
+{
+        return m->bytes == 0 || m->since_ns != l->since_ns;
+}
+
+/* What the note changes, with the card as it was at the last look. */
+static void obey_need(struct server *s, const struct heard *h)
+{
+        struct neighbours *n = s->neighbours;
+        struct loan *l = loan_of(n, h->gpu, h->uid, h->instance);
+
+        if (!s->gpus.list[h->gpu].present ||
+            (l && !is_over(l, &h->note) && !needs_more(s, l, h->note.bytes)))
+                return;
+        if (l)
+                end_loan(s, l, is_over(l, &h->note) ? LOAN_OVER : LOAN_MORE);
+        if (h->note.bytes > 0 && s->n_attached > 0 && !is_shunned(n, h->uid, clock_now_ns()))
+                begin_loan(s, &h->note, h->gpu, h->uid, h->instance);
+}
+
+static void obey_later(struct server *s, const struct heard *h)
+{
+        uint64_t began = clock_now_ns(), now;
+        struct user *user;
+
+        obey_need(s, h);
+        now = clock_now_ns();
+        user = users_find(s->users, h->uid, now);
+        if (user)
+                users_charge(user, now - began, now);
+}
+
+void neighbours_looked(struct server *s)
+{
+        struct neighbours *n = s->neighbours;
+        unsigned left = 0;
+
+        for (unsigned i = 0; n && i < n->n_heard; i++)
+                if (s->look && n->heard[i].since_ns > s->look_ns)
+                        n->heard[left++] = n->heard[i];
+                else
+                        obey_later(s, &n->heard[i]);
+        if (n)
+                n->n_heard = left;
+}
+
 static void hear_need(struct server *s, const struct note *m, unsigned gpu, uid_t uid,
                       uint64_t instance)
 {
         struct neighbours *n = s->neighbours;
         uint64_t now = clock_now_ns();
+        struct heard h = {*m, uid, instance, now, gpu};
+        struct loan *l = loan_of(n, gpu, uid, instance);
 
-        for (unsigned i = 0; i < LOANS_MAX; i++) {
-                struct loan *l = &n->loans[i];
-                bool over = m->bytes == 0 || m->since_ns != l->since_ns;
-
-                if (!l->id || l->uid != uid || l->instance != instance || l->gpu != gpu)
-                        continue;
+        if (l)
                 l->heard_ns = now;
-                if (!over && !needs_more(s, l, m->bytes))
+        for (unsigned i = 0; i < n->n_heard; i++)
+                if (n->heard[i].gpu == gpu && n->heard[i].uid == uid &&
+                    n->heard[i].instance == instance) {
+                        n->heard[i].note = *m; /* the newer one holds */
                         return;
-                end_loan(s, l, over ? LOAN_OVER : LOAN_MORE);
-        }
-        if (m->bytes > 0 && s->n_attached > 0 && !is_shunned(n, uid, now))
-                begin_loan(s, m, gpu, uid, instance);
+                }
+        if (l ? !is_over(l, m) && !needs_more(s, l, m->bytes)
+              : m->bytes == 0 || s->n_attached == 0 || is_shunned(n, uid, now))
+                return;
+        if (n->n_heard == LOANS_MAX)
+                return; /* it is said again */
+        if (reader_ask(s->reader))
+                n->heard[n->n_heard++] = h;
+        else
+                obey_need(s, &h);
 }
 
 /* A wrong word costs a look. */
@@ -456,12 +529,11 @@ static void hear(struct server *s, const struct note *m, const struct ucred *who
 {
         uint64_t instance = instance_at(from, size), now = clock_now_ns();
         struct user *user = users_find(s->users, who->uid, now);
-        unsigned gpu = 0;
+        int at = gpus_named(&s->gpus, m->uuid);
+        unsigned gpu = (unsigned)at;
 
-        while (gpu < s->gpus.n && memcmp(s->gpus.list[gpu].uuid, m->uuid, sizeof(m->uuid)) != 0)
-                gpu++;
         /* Notes are repeated, and of a user that has used more than its share they are not read. */
-        if (gpu == s->gpus.n || instance == s->instance || instance == 0 || !user ||
+        if (at < 0 || instance == s->instance || instance == 0 || !user ||
             users_credit(user, now) < 0)
                 return;
         if (m->kind == NEED) {

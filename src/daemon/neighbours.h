@@ -23,6 +23,8 @@ void neighbours_close(struct server *s);
 
 /* Every period, after the cards were measured: end what is over. */
 void neighbours_tick(struct server *s);
+/* The cards were looked at, or will not be: do what waited for it. */
+void neighbours_looked(struct server *s);
 /* After each batch of events: do what the scheduler told those who wait here, tell the others what
  * has changed of what our clients lack. */
 void neighbours_settle(struct server *s);

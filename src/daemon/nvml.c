@@ -13,10 +13,8 @@
 #include "base/log.h"
 #include "base/macros.h"
 
-#define RESULT_SUCCESS           0
-#define RESULT_NOT_SUPPORTED     3
-#define RESULT_INSUFFICIENT_SIZE 7
-#define PROCESSES_MAX            4096u
+#define RESULT_SUCCESS 0
+#define SCRATCH_MAX    4096u /* processes: NVML answers nothing where there is too little room */
 
 struct memory_info {
         unsigned long long total, free, used;
@@ -34,7 +32,6 @@ typedef void *device_handle;
 /* FUNCTION(member, symbol, parameters) */
 #define FUNCTIONS                                                                    \
         FUNCTION(init, nvmlInit_v2, (void))                                          \
-        FUNCTION(shutdown, nvmlShutdown, (void))                                     \
         FUNCTION(count, nvmlDeviceGetCount_v2, (unsigned *))                         \
         FUNCTION(handle, nvmlDeviceGetHandleByIndex_v2, (unsigned, device_handle *)) \
         FUNCTION(uuid, nvmlDeviceGetUUID, (device_handle, char *, unsigned))         \
@@ -47,8 +44,12 @@ struct nvml {
         FUNCTIONS
 #undef FUNCTION
         int (*processes)(device_handle, unsigned *, struct process_info *); /* may be NULL */
-        unsigned count_now;
-        device_handle *devices;
+        unsigned n;
+        struct device {
+                device_handle handle;
+                uint8_t uuid[16];
+                char uuid_text[NVML_UUID_TEXT_MAX], name[NVML_NAME_MAX];
+        } devices[SCHED_GPUS_MAX];
         struct process_info *scratch;
 };
 
@@ -70,115 +71,93 @@ static int nvml_resolve(struct nvml *n)
         return 0;
 }
 
+/* False: a card that has fallen off the bus, say. */
+static bool nvml_describe(const struct nvml *n, unsigned index, struct device *ret)
+{
+        if (n->handle(index, &ret->handle) != RESULT_SUCCESS ||
+            n->uuid(ret->handle, ret->uuid_text, sizeof(ret->uuid_text)) != RESULT_SUCCESS ||
+            nvml_parse_uuid(ret->uuid_text, ret->uuid) < 0)
+                return false;
+        if (n->name(ret->handle, ret->name, sizeof(ret->name)) != RESULT_SUCCESS)
+                (void)snprintf(ret->name, sizeof(ret->name), "GPU %u", index);
+        return true;
+}
+
 static int nvml_start(struct nvml *n)
 {
+        unsigned count;
         int r = n->init();
 
         if (r != RESULT_SUCCESS) {
                 log_info("NVML does not start (error %d): no driver is loaded", r);
                 return -EIO;
         }
-        if (n->count(&n->count_now) != RESULT_SUCCESS)
-                n->count_now = 0;
-        n->devices = calloc(n->count_now + 1u, sizeof(*n->devices));
-        n->scratch = calloc(PROCESSES_MAX, sizeof(*n->scratch));
-        if (!n->devices || !n->scratch) {
-                (void)n->shutdown();
-                return -ENOMEM;
+        if (n->count(&count) != RESULT_SUCCESS)
+                return -EIO;
+        for (unsigned i = 0; i < count && n->n < ARRAY_SIZE(n->devices); i++) {
+                if (nvml_describe(n, i, &n->devices[n->n]))
+                        n->n++;
+                else
+                        log_warning("NVML does not describe GPU %u: left out", i);
         }
-        for (unsigned i = 0; i < n->count_now; i++)
-                if (n->handle(i, &n->devices[i]) != RESULT_SUCCESS)
-                        n->devices[i] = NULL; /* a card that has fallen off the bus */
+        if (count > ARRAY_SIZE(n->devices))
+                log_warning("only the first %zu GPUs are shared", ARRAY_SIZE(n->devices));
         return 0;
 }
 
-static void nvml_free(struct nvml *n)
-{
-        if (n->library)
-                (void)dlclose(n->library);
-        free(n->devices);
-        free(n->scratch);
-        free(n);
-}
-
+/* What a failed start leaves behind ends with the process. */
 int nvml_open(struct nvml **ret)
 {
-        struct nvml *n = calloc(1, sizeof(*n));
+        _cleanup_free_ struct nvml *n = calloc(1, sizeof(*n));
         int r;
 
         if (!n)
+                return -ENOMEM;
+        n->scratch = calloc(SCRATCH_MAX, sizeof(*n->scratch));
+        if (!n->scratch)
                 return -ENOMEM;
         n->library = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
         r = n->library ? nvml_resolve(n) : -ENOENT;
         if (r == 0)
                 r = nvml_start(n);
-        if (r < 0) {
-                nvml_free(n);
-                return r;
-        }
-        *ret = n;
-        return 0;
+        if (r == 0)
+                *ret = TAKE_PTR(n);
+        return r;
 }
 
-void nvml_close(struct nvml *n)
-{
-        if (!n)
-                return;
-        (void)n->shutdown();
-        nvml_free(n);
-}
-
-unsigned nvml_count(const struct nvml *n)
-{
-        return n->count_now;
-}
-
-int nvml_describe(const struct nvml *n, unsigned gpu, char ret_uuid[static NVML_UUID_TEXT_MAX],
-                  char ret_name[static NVML_NAME_MAX])
-{
-        if (gpu >= n->count_now || !n->devices[gpu])
-                return -ENODEV;
-        if (n->uuid(n->devices[gpu], ret_uuid, NVML_UUID_TEXT_MAX) != RESULT_SUCCESS)
-                return -EIO;
-        if (n->name(n->devices[gpu], ret_name, NVML_NAME_MAX) != RESULT_SUCCESS)
-                (void)snprintf(ret_name, NVML_NAME_MAX, "GPU %u", gpu);
-        return 0;
-}
-
-int nvml_memory(const struct nvml *n, unsigned gpu, uint64_t *ret_total, uint64_t *ret_used)
+static void read_memory(const struct nvml *n, const struct device *d, struct nvml_card *ret)
 {
         struct memory_info info = {0};
 
-        if (gpu >= n->count_now || !n->devices[gpu])
-                return -ENODEV;
-        if (n->memory(n->devices[gpu], &info) != RESULT_SUCCESS)
-                return -EIO;
-        *ret_total = info.total;
+        ret->measured = n->memory(d->handle, &info) == RESULT_SUCCESS;
+        ret->total_bytes = info.total;
         /* What the driver keeps for itself is neither free nor, in newer releases, used. */
-        *ret_used = sub_sat(info.total, info.free);
-        return 0;
+        ret->used_bytes = sub_sat(info.total, info.free);
 }
 
-int nvml_processes(const struct nvml *n, unsigned gpu, unsigned max, struct nvml_process *ret_list,
-                   unsigned *ret_n)
+static void read_processes(const struct nvml *n, const struct device *d, struct nvml_card *ret)
 {
-        unsigned count = PROCESSES_MAX;
-        int r;
+        unsigned count = SCRATCH_MAX;
 
-        if (gpu >= n->count_now || !n->devices[gpu])
-                return -ENODEV;
-        if (!n->processes)
-                return -ENODATA;
-        r = n->processes(n->devices[gpu], &count, n->scratch);
-        if (r == RESULT_NOT_SUPPORTED)
-                return -ENODATA;
-        if (r != RESULT_SUCCESS)
-                return -EIO;
-        count = MIN(count, MIN(max, PROCESSES_MAX));
-        for (unsigned i = 0; i < count; i++)
-                ret_list[i] = (struct nvml_process){n->scratch[i].pid, n->scratch[i].used};
-        *ret_n = count;
-        return 0;
+        ret->listed = n->processes && n->processes(d->handle, &count, n->scratch) == RESULT_SUCCESS;
+        ret->n_processes = ret->listed ? MIN(count, NVML_PROCESSES_MAX) : 0;
+        for (unsigned i = 0; i < ret->n_processes; i++)
+                ret->processes[i] = (struct nvml_process){n->scratch[i].pid, n->scratch[i].used};
+}
+
+void nvml_read(const struct nvml *n, struct nvml_look *ret)
+{
+        ret->n = n->n;
+        for (unsigned i = 0; i < n->n; i++) {
+                const struct device *d = &n->devices[i];
+                struct nvml_card *card = &ret->cards[i];
+
+                memcpy(card->uuid, d->uuid, sizeof(card->uuid));
+                memcpy(card->uuid_text, d->uuid_text, sizeof(card->uuid_text));
+                memcpy(card->name, d->name, sizeof(card->name));
+                read_memory(n, d, card);
+                read_processes(n, d, card);
+        }
 }
 
 int nvml_parse_uuid(const char *text, uint8_t ret_uuid[static 16])

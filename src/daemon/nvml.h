@@ -1,14 +1,18 @@
 /* nvml.h: what NVIDIA's management library says about the cards, loaded at run time if it is there.
  *
- * Not linked: subletd runs where there is no driver, too. The daemon's loop owns it; every call may
- * take some milliseconds. */
+ * Not linked: subletd runs where there is no driver, too. Only the reader's process (reader.h)
+ * calls the library: any call may hang, or crash. */
 #pragma once
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
+#include "sched/sched.h"
+
 #define NVML_UUID_TEXT_MAX 96
 #define NVML_NAME_MAX      96
+#define NVML_PROCESSES_MAX 1024u
 
 struct nvml;
 
@@ -17,17 +21,26 @@ struct nvml_process {
         uint64_t used_bytes; /* UINT64_MAX: NVML does not say */
 };
 
+struct nvml_card {
+        uint8_t uuid[16];
+        char uuid_text[NVML_UUID_TEXT_MAX], name[NVML_NAME_MAX];
+        bool measured; /* the figures of the card's memory are known */
+        bool listed;   /* the list of processes is known */
+        uint64_t total_bytes, used_bytes;
+        unsigned n_processes;
+        struct nvml_process processes[NVML_PROCESSES_MAX];
+};
+
+/* All cards, read one after the other. */
+struct nvml_look {
+        unsigned n;
+        struct nvml_card cards[SCHED_GPUS_MAX];
+};
+
 /* 0, -ENOENT: no library here; -ENOSYS: one that lacks what we need; -EIO: it does not start. */
 int nvml_open(struct nvml **ret);
-void nvml_close(struct nvml *n); /* NULL is a no-op */
-
-unsigned nvml_count(const struct nvml *n);
-int nvml_describe(const struct nvml *n, unsigned gpu, char ret_uuid[static NVML_UUID_TEXT_MAX],
-                  char ret_name[static NVML_NAME_MAX]);
-int nvml_memory(const struct nvml *n, unsigned gpu, uint64_t *ret_total, uint64_t *ret_used);
-/* At most max processes. 0, -ENODATA: not known here, -EIO. */
-int nvml_processes(const struct nvml *n, unsigned gpu, unsigned max, struct nvml_process *ret_list,
-                   unsigned *ret_n);
+/* Read everything anew. */
+void nvml_read(const struct nvml *n, struct nvml_look *ret);
 
 /* "GPU-01234567-89ab-..." to its 16 bytes. 0 or -EINVAL. Pure. */
 int nvml_parse_uuid(const char *text, uint8_t ret_uuid[static 16]);

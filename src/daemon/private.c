@@ -31,7 +31,7 @@
 
 /* ---- the worker ---- */
 
-static pid_t start_worker(const struct config *config, struct place *place, const sigset_t *mask)
+static pid_t start_worker(const struct config *config, struct place *place)
 {
         pid_t parent = getpid(), pid = fork();
         int r;
@@ -42,9 +42,13 @@ static pid_t start_worker(const struct config *config, struct place *place, cons
         (void)prctl(PR_SET_PDEATHSIG, SIGTERM);
         if (getppid() != parent)
                 _exit(SERVER_STOPPED);
-        (void)sigprocmask(SIG_SETMASK, mask, NULL);
         r = server_run(config, place, true);
         exit(r < 0 ? EXIT_FAILURE : r);
+}
+
+static bool is_order_to_leave(int sig)
+{
+        return sig == SIGTERM || sig == SIGINT || sig == SIGQUIT;
 }
 
 /* Wait for the worker or for an order to leave, which is passed on. Returns the wait status. */
@@ -55,7 +59,7 @@ static int await_worker(pid_t worker, const sigset_t *signals)
         for (;;) {
                 int sig = sigwaitinfo(signals, NULL);
 
-                if (sig == SIGTERM || sig == SIGINT)
+                if (is_order_to_leave(sig))
                         (void)kill(worker, SIGTERM);
                 if (waitpid(worker, &status, WNOHANG) == worker)
                         return status;
@@ -76,22 +80,18 @@ static bool pause_for(uint64_t ns, const sigset_t *signals)
         struct timespec ts = {(time_t)(ns / NSEC_PER_SEC), (long)(ns % NSEC_PER_SEC)};
         int sig = sigtimedwait(signals, NULL, &ts);
 
-        return sig == SIGTERM || sig == SIGINT;
+        return is_order_to_leave(sig);
 }
 
 static void supervise(const struct config *config, struct place *place)
 {
         unsigned failures = 0;
-        sigset_t signals, before;
+        sigset_t signals;
 
-        (void)sigemptyset(&signals);
-        (void)sigaddset(&signals, SIGCHLD);
-        (void)sigaddset(&signals, SIGTERM);
-        (void)sigaddset(&signals, SIGINT);
-        (void)sigprocmask(SIG_BLOCK, &signals, &before);
+        (void)sigprocmask(SIG_BLOCK, NULL, &signals); /* those that are blocked are waited for */
         for (;;) {
                 uint64_t started = clock_now_ns(), wait_ns;
-                pid_t worker = start_worker(config, place, &before);
+                pid_t worker = start_worker(config, place);
                 int status;
 
                 if (worker < 0) {
@@ -174,6 +174,7 @@ static void forget_the_starter(void)
         for (int sig = 1; sig < NSIG; sig++)
                 (void)signal(sig, SIG_DFL);
         (void)sigprocmask(SIG_SETMASK, &none, NULL);
+        server_block_signals();
         (void)syscall(SYS_close_range, 3u, ~0u, 0u);
         (void)umask(077);
 }

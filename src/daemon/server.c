@@ -9,6 +9,7 @@
 #include <sys/epoll.h>
 #include <sys/random.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
 
 #include <systemd/sd-daemon.h>
 
@@ -20,14 +21,12 @@
 #include "daemon/client.h"
 #include "daemon/hangup.h"
 #include "daemon/kill_point.h"
-#include "daemon/nvml.h"
 #include "daemon/private.h"
 #include "daemon/turns.h"
 
-#define NVML_WAIT_NS        (NSEC_PER_SEC / 2) /* doubled with each try */
-#define NVML_WAIT_MAX_NS    (64 * NSEC_PER_SEC)
 #define RESTART_GRACE_NS    (2 * NSEC_PER_SEC)
 #define MEASURE_PERIOD_US   UINT64_C(1000000)
+#define AWAY_NS             (NSEC_PER_SEC / 10) /* a timer so late: we did not run */
 #define ACCEPT_PAUSE_US     UINT64_C(100000)
 #define TIMER_ACCURACY_US   1
 #define DESCRIPTORS_RESERVE 64
@@ -108,6 +107,30 @@ static void sweep_clients(struct server *s)
         }
 }
 
+/* ---- the doors ---- */
+
+static void set_accepting(struct server *s, bool accept)
+{
+        sd_event_source *const doors[] = {s->client_source, s->control_source, s->status_source};
+
+        for (size_t i = 0; i < ARRAY_SIZE(doors); i++)
+                if (doors[i])
+                        (void)sd_event_source_set_enabled(doors[i],
+                                                          accept ? SD_EVENT_ON : SD_EVENT_OFF);
+}
+
+void server_open_doors(struct server *s)
+{
+        if (s->open)
+                return;
+        s->open = true;
+        set_accepting(s, true);
+        log_info("subletd " SUBLET_VERSION " serves %s", s->place->dir);
+        (void)sd_notify(0, "READY=1");
+}
+
+/* ---- after each batch ---- */
+
 static void arm_sched_timer(struct server *s)
 {
         uint64_t next = sched_next_ns(s->sched);
@@ -148,7 +171,7 @@ static int on_post(sd_event_source *src, void *userdata)
                  * was true yesterday. */
                 for (unsigned g = 0; g < s->gpus.n; g++)
                         s->gpus.list[g].n_foreign = 0;
-                measure_all(s);
+                looks_sample(s);
         }
         arm_once(s->measure_timer, s->n_clients > 0, MEASURE_PERIOD_US);
         arm_once(s->linger_timer, s->linger && s->n_clients == 0,
@@ -159,10 +182,25 @@ static int on_post(sd_event_source *src, void *userdata)
 
 /* ---- timers and signals ---- */
 
+/* While the daemon was stopped, suspended or starved it heard nobody: that time is nobody's grace.
+ * The timers go first, so that this comes before anything is judged; one of them fires each second.
+ */
+static void notice_absence(struct server *s, uint64_t due_usec)
+{
+        uint64_t now = clock_now_ns(), late_ns = sub_sat(now, due_usec * NSEC_PER_USEC);
+
+        if (late_ns < AWAY_NS)
+                return;
+        log_info("did not run for %llu ms or more: they count for nobody",
+                 (unsigned long long)(late_ns / NSEC_PER_MSEC));
+        sched_skip(s->sched, late_ns + MEASURE_PERIOD_US * NSEC_PER_USEC, now);
+}
+
 static int on_sched_timer(sd_event_source *src, uint64_t usec, void *userdata)
 {
         struct server *s = userdata;
 
+        notice_absence(s, usec);
         session_begin(s);
         sched_tick(s->sched, clock_now_ns(), &s->actions);
         session_perform(s);
@@ -173,13 +211,9 @@ static int on_measure_timer(sd_event_source *src, uint64_t usec, void *userdata)
 {
         struct server *s = userdata;
 
-        if (s->n_attached)
-                server_want_nvml(s);
-        measure_all(s);
-        for (struct client *c = s->clients; c; c = c->next)
-                client_check_left(c);
-        neighbours_tick(s);
-        session_resume(s);
+        notice_absence(s, usec);
+        measure_period(s);
+        looks_sample(s);
         if (s->linger)
                 private_bound_log(s->place->dir);
         (void)sd_event_source_set_time_relative(src, MEASURE_PERIOD_US);
@@ -205,21 +239,13 @@ static int on_linger_timer(sd_event_source *src, uint64_t usec, void *userdata)
 
 static int on_accept_timer(sd_event_source *src, uint64_t usec, void *userdata)
 {
-        struct server *s = userdata;
-
-        (void)sd_event_source_set_enabled(s->client_source, SD_EVENT_ON);
-        (void)sd_event_source_set_enabled(s->control_source, SD_EVENT_ON);
-        if (s->status_source)
-                (void)sd_event_source_set_enabled(s->status_source, SD_EVENT_ON);
+        set_accepting(userdata, true);
         return 0;
 }
 
 static void pause_accept(struct server *s)
 {
-        (void)sd_event_source_set_enabled(s->client_source, SD_EVENT_OFF);
-        (void)sd_event_source_set_enabled(s->control_source, SD_EVENT_OFF);
-        if (s->status_source)
-                (void)sd_event_source_set_enabled(s->status_source, SD_EVENT_OFF);
+        set_accepting(s, false);
         arm_once(s->accept_timer, true, ACCEPT_PAUSE_US);
 }
 
@@ -240,15 +266,56 @@ bool server_may_accept(struct server *s)
 
 static int on_child(sd_event_source *src, const struct signalfd_siginfo *si, void *userdata)
 {
-        hangup_reap();
+        struct server *s = userdata;
+        pid_t pid;
+
+        while ((pid = waitpid(-1, NULL, WNOHANG)) > 0)
+                if (!reader_reaped(s->reader, pid))
+                        hangup_reaped();
         return 0;
 }
 
-static int on_signal(sd_event_source *src, const struct signalfd_siginfo *si, void *userdata)
+static int on_leave(sd_event_source *src, const struct signalfd_siginfo *si, void *userdata)
 {
         log_info("signal %u: leaving", si->ssi_signo);
         server_stop(userdata, SERVER_STOPPED);
         return 0;
+}
+
+static int on_needless(sd_event_source *src, const struct signalfd_siginfo *si, void *userdata)
+{
+        log_info("signal %u: nothing is read again; restart the daemon for new settings",
+                 si->ssi_signo);
+        return 0;
+}
+
+static const struct caught {
+        int signal;
+        sd_event_signal_handler_t handler;
+} caught[] = {
+        {SIGTERM, on_leave},    {SIGINT, on_leave},     {SIGQUIT, on_leave}, {SIGHUP, on_needless},
+        {SIGUSR1, on_needless}, {SIGUSR2, on_needless}, {SIGCHLD, on_child},
+};
+
+void server_block_signals(void)
+{
+        sigset_t mask;
+
+        (void)sigemptyset(&mask);
+        for (size_t i = 0; i < ARRAY_SIZE(caught); i++)
+                (void)sigaddset(&mask, caught[i].signal);
+        (void)sigprocmask(SIG_BLOCK, &mask, NULL);
+}
+
+static int catch_signals(struct server *s)
+{
+        int r = 0;
+
+        (void)signal(SIGPIPE, SIG_IGN);
+        (void)signal(SIGCHLD, SIG_DFL); /* whoever started us may have ignored it */
+        for (size_t i = 0; i < ARRAY_SIZE(caught) && r >= 0; i++)
+                r = sd_event_add_signal(s->event, NULL, caught[i].signal, caught[i].handler, s);
+        return r;
 }
 
 static int add_timer(struct server *s, sd_event_source **ret, sd_event_time_handler_t handler)
@@ -261,16 +328,7 @@ static int add_timer(struct server *s, sd_event_source **ret, sd_event_time_hand
 
 static int add_sources(struct server *s)
 {
-        sigset_t mask;
-        int r = 0;
-
-        (void)sigemptyset(&mask);
-        (void)sigaddset(&mask, SIGTERM);
-        (void)sigaddset(&mask, SIGINT);
-        (void)sigaddset(&mask, SIGCHLD);
-        (void)sigprocmask(SIG_BLOCK, &mask, NULL);
-        (void)signal(SIGPIPE, SIG_IGN);
-        (void)signal(SIGCHLD, SIG_DFL); /* whoever started us may have ignored it */
+        int r;
 
         if ((r = sd_event_new(&s->event)) < 0 ||
             (r = sd_event_add_io(s->event, &s->client_source, s->place->client_fd, EPOLLIN,
@@ -280,11 +338,11 @@ static int add_sources(struct server *s)
             (s->place->status_fd >= 0 &&
              (r = sd_event_add_io(s->event, &s->status_source, s->place->status_fd, EPOLLIN,
                                   control_accept_viewer, s)) < 0) ||
-            (r = sd_event_add_signal(s->event, NULL, SIGTERM, on_signal, s)) < 0 ||
-            (r = sd_event_add_signal(s->event, NULL, SIGINT, on_signal, s)) < 0 ||
-            (r = sd_event_add_signal(s->event, NULL, SIGCHLD, on_child, s)) < 0 ||
-            (r = turns_open(s)) < 0 || (r = add_timer(s, &s->sched_timer, on_sched_timer)) < 0 ||
+            (r = catch_signals(s)) < 0 || (r = turns_open(s)) < 0 ||
+            (r = add_timer(s, &s->sched_timer, on_sched_timer)) < 0 ||
+            (r = sd_event_source_set_priority(s->sched_timer, SD_EVENT_PRIORITY_IMPORTANT)) < 0 ||
             (r = add_timer(s, &s->measure_timer, on_measure_timer)) < 0 ||
+            (r = sd_event_source_set_priority(s->measure_timer, SD_EVENT_PRIORITY_IMPORTANT)) < 0 ||
             (r = add_timer(s, &s->linger_timer, on_linger_timer)) < 0 ||
             (r = add_timer(s, &s->accept_timer, on_accept_timer)) < 0 ||
             (r = sd_event_add_post(s->event, &s->post_source, on_post, s)) < 0)
@@ -317,28 +375,6 @@ static uint64_t host_budget(const struct config *c, uint64_t before)
                 return 0;
         }
         return host_memory_budget(&m, before);
-}
-
-static int open_nvml(struct server *s)
-{
-        int r = nvml_open(&s->nvml);
-
-        if (r < 0) {
-                log_info("no NVML (%s): what others use on the cards is not seen", strerror(-r));
-                s->nvml_wait_ns = MIN(2 * s->nvml_wait_ns, NVML_WAIT_MAX_NS);
-                s->nvml_next_ns = clock_now_ns() + s->nvml_wait_ns;
-                return 0;
-        }
-        r = gpus_take(&s->gpus, s->nvml, s->sched);
-        if (r == 0)
-                measure_all(s);
-        return r;
-}
-
-void server_want_nvml(struct server *s)
-{
-        if (!s->nvml && clock_now_ns() >= s->nvml_next_ns)
-                (void)open_nvml(s);
 }
 
 /* What was set at run time in a daemon that crashed holds on. */
@@ -390,9 +426,11 @@ static int server_open(struct server *s)
                 return -ENOMEM;
         r = add_sources(s);
         s->gpus.config = s->config;
-        s->nvml_wait_ns = NVML_WAIT_NS;
         if (r == 0)
-                r = open_nvml(s);
+                r = reader_new(s->event, looks_told, s, &s->reader);
+        set_accepting(s, false);
+        if (r == 0)
+                looks_sample(s);
         if (r == 0 && neighbours_open(s) < 0)
                 log_info("no socket for other daemons on these cards: they are not asked");
         return r;
@@ -415,11 +453,11 @@ static void server_close(struct server *s)
         (void)sd_event_source_disable_unref(s->measure_timer);
         (void)sd_event_source_disable_unref(s->linger_timer);
         (void)sd_event_source_disable_unref(s->accept_timer);
+        reader_free(s->reader);
         (void)sd_event_unref(s->event);
         users_free(s->users);
         free(s->by_slot);
         sched_free(s->sched);
-        nvml_close(s->nvml);
 }
 
 int server_run(const struct config *config, struct place *place, bool linger)
@@ -435,8 +473,6 @@ int server_run(const struct config *config, struct place *place, bool linger)
         r = server_open(s);
         if (r == 0) {
                 arm_once(s->linger_timer, linger, config->linger_ns / NSEC_PER_USEC);
-                log_info("subletd " SUBLET_VERSION " serves %s", place->dir);
-                (void)sd_notify(0, "READY=1");
                 r = sd_event_loop(s->event);
                 (void)sd_notify(0, "STOPPING=1");
         }

@@ -1,9 +1,9 @@
 /* server.h: the daemon's one loop and what its files share.
  *
  * main.c and private.c start it; client.c owns connections, session.c translates between messages
- * and the scheduler, measure.c asks NVML, control.c takes orders, status.c describes. One thread.
- * Handlers mark a client as dropped; server.c's sweep, after the batch, tells the scheduler and
- * frees. */
+ * and the scheduler, looks.c and measure.c read what NVML says, control.c takes orders, status.c
+ * describes. One thread. Handlers mark a client as dropped; server.c's sweep, after the batch,
+ * tells the scheduler and frees. */
 #pragma once
 
 #include <stdbool.h>
@@ -18,6 +18,7 @@
 #include "daemon/pass.h"
 #include "daemon/peer.h"
 #include "daemon/place.h"
+#include "daemon/reader.h"
 #include "daemon/users.h"
 #include "sched/sched.h"
 #include "wire/wire.h"
@@ -35,10 +36,13 @@ struct server {
         const struct config *config;
         struct place *place;
         struct sched *sched;
-        struct sched_actions actions;        /* of the event being handled */
-        struct pass pass;                    /* descriptors that came with it */
-        struct nvml *nvml;                   /* NULL: not here */
-        uint64_t nvml_wait_ns, nvml_next_ns; /* then it is tried again, if somebody has a GPU */
+        struct sched_actions actions; /* of the event being handled */
+        struct pass pass;             /* descriptors that came with it */
+        struct reader *reader;        /* asks NVML */
+        const struct nvml_look *look; /* the last; NULL: NVML is not here, or late */
+        uint64_t look_ns;             /* when it was asked for */
+        uint64_t sample_ns;           /* since when a sample is due; 0: none is */
+        unsigned blind;               /* looks that showed no card, one after the other */
         struct gpus gpus;
         struct users *users;
         struct neighbours *neighbours; /* NULL: no socket for them */
@@ -59,6 +63,7 @@ struct server {
         struct user_queue *turns; /* turns.c: users whose clients have something to say */
         sd_event_source *sched_timer, *measure_timer, *linger_timer, *accept_timer;
         bool linger;
+        bool open; /* takes connections */
 
         enum sched_mode mode; /* as set now */
         uint64_t quantum_ns;  /* 0: auto */
@@ -67,6 +72,10 @@ struct server {
 /* Serve until told to stop. enum server_end or -errno. place's sockets listen already. linger:
  * leave when lonely. */
 int server_run(const struct config *config, struct place *place, bool linger);
+
+/* The signals that the loop takes. From here on none of them ends the process before its sockets
+ * are gone. */
+void server_block_signals(void);
 
 /* ---- between the loop and its files ---- */
 
@@ -91,25 +100,35 @@ void session_perform(struct server *s); /* and after it: carry its actions out *
 /* A client is gone: what it had mapped of host memory is free. */
 void session_host_back(struct client *c);
 
-/* A client has a GPU: the driver is loaded, as it may not have been when the daemon began. */
-void server_want_nvml(struct server *s);
+/* From now on connections are taken: it is known which cards there are, or that it will not be for
+ * a while. */
+void server_open_doors(struct server *s);
+
+/* looks.c */
+/* A sample of all cards is due: ask for a look. */
+void looks_sample(struct server *s);
+/* The reader's answer. userdata: the server. */
+void looks_told(void *userdata, const struct nvml_look *look, uint64_t asked_ns);
 
 /* What others use has changed: look again after this batch, not a second later. */
 void server_measure_soon(struct server *s);
 
 /* measure.c */
-void measure_all(struct server *s);
+/* There is a new look. sample: take one of each card, once a period; else of cards without any. */
+void measure_looked(struct server *s, bool sample);
+/* A period is over, whether anything was measured or not. */
+void measure_period(struct server *s);
 /* Bytes that others use, as last measured, one odd sample left out. */
 uint64_t measure_foreign(const struct gpu *g);
 uint64_t measure_newest(const struct gpu *g); /* the same, odd or not */
-/* Between the periods, where somebody has a reason to know at once. */
+/* Between the periods, where somebody has a reason to know soon: the next look is made at once. */
 /* Strangers gave way. */
 void measure_fall(struct server *s, unsigned gpu);
 /* They hold more than was thought: it did not fit beside them. */
 void measure_rise(struct server *s, unsigned gpu);
-/* For who tells the scheduler himself: from here on only what the card shows now counts. */
+/* For who tells the scheduler himself: from here on only what the last look shows counts. */
 uint64_t measure_now(struct server *s, unsigned gpu);
-/* The most that this process can hold of the card now, as NVML shows it; UINT64_MAX: unknown. */
+/* The most that this process held of the card at the last look; UINT64_MAX: unknown. */
 uint64_t measure_most(struct server *s, const struct client *c, unsigned gpu);
 /* The card shows no memory of this process, in a listing later than since_ns, as far as can be
  * told; ret_sure: NVML has named this process before, or would have by now, so that its silence
@@ -125,6 +144,8 @@ uint64_t allowance_pinned(struct client *c, unsigned gpu);
 bool allowance_commit(struct client *c, unsigned gpu, uint64_t wanted);
 /* How much host memory c may map. */
 uint64_t allowance_host(struct client *c);
+/* He may name one more card that NVML does not know. */
+bool allowance_card(const struct client *c);
 /* Of the figures that a client comes with, what can be true. */
 void allowance_claim(struct client *c, unsigned gpu, struct sched_usage *u);
 /* Of the figures of a USAGE: nobody holds more than he was ever allowed. */

@@ -284,8 +284,10 @@ static int register_client(struct client *c)
 static void refuse_gpu(struct client *c, const struct wire_message *m, int error)
 {
         session_refuse_one(c, m->header.gpu, WIRE_REFUSED_GPU, m->header.sequence,
-                           error == -ENOSPC ? "this daemon serves 16 GPUs already"
-                                            : "no GPU has this much memory");
+                           error == -ENOSPC   ? "this daemon serves 16 GPUs already"
+                           : error == -EUSERS ? "this user's programs use as many GPUs that NVML "
+                                                "does not know as one user may"
+                                              : "no GPU has this much memory");
 }
 
 /* code: of fixed bytes, or of pinned ones, which are of the same share. */
@@ -316,8 +318,8 @@ static int on_attach(struct client *c, const struct wire_message *m)
         unsigned gpu;
         int r;
 
-        server_want_nvml(s);
-        r = gpus_find(&s->gpus, in->uuid, in->total_bytes, s->sched, &gpu);
+        r = gpus_find(&s->gpus, in->uuid, in->total_bytes, allowance_card(c), s->sched,
+                      clock_now_ns(), &gpu);
         if (r < 0) {
                 refuse_gpu(c, m, r);
                 return 0;

@@ -88,16 +88,16 @@ static json_t *client_json(struct server *s, struct client *c, unsigned gpu, uin
             sched_account_view(s->sched, c->id, gpu, &a) < 0)
                 return NULL;
         return json_pack(
-                "{s:i, s:o, s:s?, s:s?, s:i, s:s, s:b, s:f, s:o, s:o, s:o, s:o, s:o, s:o, s:o, "
+                "{s:i, s:o, s:s?, s:i, s:s, s:b, s:f, s:o, s:o, s:o, s:o, s:o, s:o, s:o, "
                 "s:o, s:o, s:o, s:o, s:o, s:o, "
                 "s:f, s:f, s:I, s:o, s:o, s:o, s:o, s:f, s:o}",
                 "pid", (int)c->peer.pid, "uid", known ? json_integer(c->peer.uid) : json_null(),
-                "user", known ? users_name(c->user) : NULL, "name", known ? c->name : NULL,
-                "priority", c->priority, "state", sched_state_name(v.state), "idle", v.idle,
-                "since_s", seconds(sub_sat(now, v.since_ns)), "flags", flag_list(v.flags),
-                "allocated", bytes(a.usage.allocated + overflow_bytes(c, acc)), "backed",
-                bytes(a.usage.backed), "evicted", bytes(sub_sat(a.usage.allocated, a.usage.backed)),
-                "overflow", bytes(overflow_bytes(c, acc)), "managed", bytes(acc->managed), "memory",
+                "name", known ? c->name : NULL, "priority", c->priority, "state",
+                sched_state_name(v.state), "idle", v.idle, "since_s",
+                seconds(sub_sat(now, v.since_ns)), "flags", flag_list(v.flags), "allocated",
+                bytes(a.usage.allocated + overflow_bytes(c, acc)), "backed", bytes(a.usage.backed),
+                "evicted", bytes(sub_sat(a.usage.allocated, a.usage.backed)), "overflow",
+                bytes(overflow_bytes(c, acc)), "managed", bytes(acc->managed), "memory",
                 memory_mode(acc), "keep", acc->keep ? bytes(acc->keep) : json_null(), "limit",
                 bytes(a.limit), "commit", bytes(a.commit), "charge", bytes(a.charge), "fixed",
                 bytes(a.fixed + a.pinned), "arena", bytes(a.usage.arena), "gpu_time_s",
@@ -132,15 +132,17 @@ static json_t *gpu_json(struct server *s, unsigned gpu, const struct sched_gpu_v
         const struct gpu *g = &s->gpus.list[gpu];
 
         return json_pack(
-                "{s:i, s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:f, s:I, "
+                "{s:i, s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:f, s:I, "
                 "s:b, s:i, s:i, s:o}",
                 "index", (int)gpu, "uuid", g->uuid_text, "name", g->name, "total", bytes(v->total),
-                "foreign", bytes(v->foreign), "capacity", bytes(v->capacity), "headroom",
-                bytes(v->headroom), "fixed_budget", bytes(v->fixed_budget), "visible",
-                bytes(v->visible), "charged", bytes(v->charged), "fixed", bytes(v->fixed),
-                "committed", bytes(v->committed), "quantum_s", seconds(v->quantum_ns), "handoffs",
-                (json_int_t)v->handoffs, "contested", v->contested, "waiting", (int)v->waiting,
-                "running", (int)v->running, "clients", clients_json(s, gpu, now, viewer));
+                "foreign", bytes(v->foreign), "measured_s_ago",
+                g->measured_ns ? json_real(seconds(sub_sat(now, g->measured_ns))) : json_null(),
+                "capacity", bytes(v->capacity), "headroom", bytes(v->headroom), "fixed_budget",
+                bytes(v->fixed_budget), "visible", bytes(v->visible), "charged", bytes(v->charged),
+                "fixed", bytes(v->fixed), "committed", bytes(v->committed), "quantum_s",
+                seconds(v->quantum_ns), "handoffs", (json_int_t)v->handoffs, "contested",
+                v->contested, "waiting", (int)v->waiting, "running", (int)v->running, "clients",
+                clients_json(s, gpu, now, viewer));
 }
 
 json_t *status_json(struct server *s, const struct peer *viewer)

@@ -3,8 +3,6 @@
 #include "daemon/users.h"
 
 #include <errno.h>
-#include <pwd.h>
-#include <stdio.h>
 #include <stdlib.h>
 
 #include "base/clock.h"
@@ -25,7 +23,6 @@ struct user {
         int64_t credit_ns; /* of the loop's time: earned less spent */
         uint64_t seen_ns;  /* as of then */
         struct user_queue queue;
-        char name[64];
 };
 
 struct users {
@@ -139,18 +136,4 @@ void users_disconnect(struct user *user)
 void users_forget(struct user *user)
 {
         user->records--;
-}
-
-const char *users_name(struct user *user)
-{
-        const struct passwd *pw;
-
-        if (!user->name[0]) {
-                pw = getpwuid(user->uid);
-                if (pw)
-                        (void)snprintf(user->name, sizeof(user->name), "%s", pw->pw_name);
-                else
-                        (void)snprintf(user->name, sizeof(user->name), "%u", (unsigned)user->uid);
-        }
-        return user->name;
 }

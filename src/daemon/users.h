@@ -35,6 +35,3 @@ void users_charge(struct user *user, uint64_t spent_ns, uint64_t now_ns);
 /* Time earned and not spent; below 0: he has used more than his share lately. */
 int64_t users_credit(struct user *user, uint64_t now_ns);
 struct user_queue *users_queue(struct user *user);
-/* The login name, or the number where there is none; looked up once. Valid while the user has a
- * connection. */
-const char *users_name(struct user *user);

@@ -121,6 +121,27 @@ int sched_gpu_add(struct sched *s, unsigned gpu, uint64_t total_bytes)
         return 0;
 }
 
+void sched_gpu_total(struct sched *s, unsigned gpu, uint64_t total_bytes, uint64_t now_ns,
+                     struct sched_actions *out)
+{
+        begin(s, now_ns);
+        if (gpu < s->gpus && s->gpu[gpu].present && total_bytes && total_bytes <= BYTES_MAX) {
+                s->gpu[gpu].total = total_bytes;
+                s->gpu[gpu].foreign = MIN(s->gpu[gpu].foreign, total_bytes);
+        }
+        end(s, out);
+}
+
+int sched_gpu_remove(struct sched *s, unsigned gpu)
+{
+        if (gpu >= s->gpus || !s->gpu[gpu].present)
+                return -EINVAL;
+        if (sched_gpu_in_use(s, gpu))
+                return -EBUSY;
+        s->gpu[gpu] = (struct gpu){0};
+        return 0;
+}
+
 static void set_foreign(struct sched *s, unsigned gpu, uint64_t bytes)
 {
         if (gpu < s->gpus && s->gpu[gpu].present) {
@@ -627,6 +648,31 @@ void sched_tick(struct sched *s, uint64_t now_ns, struct sched_actions *out)
 {
         begin(s, now_ns);
         end(s, out);
+}
+
+static void put_off(uint64_t *at_ns, uint64_t ns, uint64_t most_ns)
+{
+        if (*at_ns)
+                *at_ns = MIN(add_sat(*at_ns, ns), most_ns);
+}
+
+void sched_skip(struct sched *s, uint64_t ns, uint64_t now_ns)
+{
+        put_off(&s->restart_until_ns, ns, UINT64_MAX);
+        for (unsigned i = 0; i < s->clients; i++) {
+                struct client *c = &s->client[i];
+                unsigned gpu;
+
+                if (!c->used)
+                        continue;
+                put_off(&c->revoke_due_ns, ns, UINT64_MAX);
+                put_off(&c->give_back_ns, ns, UINT64_MAX);
+                FOR_EACH_GPU_OF (c, gpu) {
+                        put_off(&c->accounts[gpu].due_ns, ns, UINT64_MAX);
+                        put_off(&c->accounts[gpu].fixed_since_ns, ns, now_ns);
+                        put_off(&c->accounts[gpu].pin_since_ns, ns, now_ns);
+                }
+        }
 }
 
 void sched_pump(struct sched *s, uint64_t now_ns, struct sched_actions *out)

@@ -134,6 +134,13 @@ struct sched_actions {
 
 /* Declare GPU number gpu (0 .. SCHED_GPUS_MAX-1) with its total bytes. 0, -EINVAL, -EEXIST. */
 int sched_gpu_add(struct sched *s, unsigned gpu, uint64_t total_bytes);
+/* It has another total than was thought: what NVML says instead of what a client said. */
+void sched_gpu_total(struct sched *s, unsigned gpu, uint64_t total_bytes, uint64_t now_ns,
+                     struct sched_actions *out);
+/* A client has it attached. */
+bool sched_gpu_in_use(const struct sched *s, unsigned gpu);
+/* Its number may be declared anew. 0, -EBUSY: it is in use, -EINVAL. */
+int sched_gpu_remove(struct sched *s, unsigned gpu);
 /* Bytes used by others than our clients, as last measured. Capacity = total - foreign. */
 void sched_gpu_foreign(struct sched *s, unsigned gpu, uint64_t foreign_bytes, uint64_t now_ns,
                        struct sched_actions *out);
@@ -250,6 +257,9 @@ void sched_client_left(struct sched *s, sched_client id, unsigned gpu, uint64_t 
 /* The next moment at which sched_tick() has something to do; UINT64_MAX: none. */
 uint64_t sched_next_ns(const struct sched *s);
 void sched_tick(struct sched *s, uint64_t now_ns, struct sched_actions *out);
+/* Until now, and for so long, nobody was listened to: nobody's grace was running. Comes before any
+ * other event of after that time. */
+void sched_skip(struct sched *s, uint64_t ns, uint64_t now_ns);
 /* Continue where a full action list stopped. */
 void sched_pump(struct sched *s, uint64_t now_ns, struct sched_actions *out);
 

@@ -82,6 +82,14 @@ int sched_gpu_view(const struct sched *s, unsigned gpu, struct sched_gpu_view *r
         return 0;
 }
 
+bool sched_gpu_in_use(const struct sched *s, unsigned gpu)
+{
+        for (unsigned i = 0; i < s->clients; i++)
+                if (s->client[i].used && s->client[i].accounts[gpu].attached)
+                        return true;
+        return false;
+}
+
 uint64_t sched_gpu_lacks(const struct sched *s, unsigned gpu, uint64_t *ret_since_ns)
 {
         const struct client *first = NULL;

@@ -129,7 +129,7 @@ def one_request(c, others, dice):
 @pytest.mark.parametrize("seed", range(3))
 def test_every_request_is_answered(daemon, place, tmp_path, seed):  # noqa: F811
     conf = tmp_path / "quick.conf"
-    conf.write_text("[daemon]\nquantum = 10ms\npatience = 20ms\ngrace = 30s\nmessages_per_second = 100000\n")
+    conf.write_text("[daemon]\nquantum = 10ms\npatience = 20ms\ngrace = 30s\n")
     d = daemon(*CARD, "--config", str(conf))
     dice = random.Random(seed)
     clients = [Asker(place, f"asker {i}").begin(i, random.Random(seed * 10 + i)) for i in range(4)]

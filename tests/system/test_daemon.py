@@ -5,7 +5,6 @@ import contextlib
 import json
 import os
 import pathlib
-import pwd
 import select
 import signal
 import socket
@@ -202,7 +201,6 @@ def test_a_large_card_has_large_contexts_and_blocks(daemon, client):
     c = client().start(total=140 * GIB)
     assert 384 * MIB < c.attached["context_bytes"] < 1 * GIB
     assert c.attached["block_bytes"] == 256 * MIB
-    assert client().start(total=8 * GIB).attached["visible_bytes"] > 100 * GIB, "the first word about a card counts"
 
 
 def test_a_capacity_may_be_set_for_one_card(daemon, client):
@@ -223,7 +221,12 @@ def test_a_client_that_wants_to_run_is_granted(daemon, client):
     assert c.backed == 256 * MIB
     seen = d.client(c.process.pid)
     assert seen["state"] == "running" and seen["backed"] == 256 * MIB and seen["name"] == "fake"
-    assert seen["user"] == pwd.getpwuid(os.getuid()).pw_name
+    assert seen["uid"] == os.getuid()
+
+
+def test_the_daemon_looks_no_name_of_a_user_up():
+    """A directory service may take a minute to answer, and every client would wait. The command line does it."""
+    assert b"getpw" not in SUBLETD.read_bytes()
 
 
 def test_room_that_cannot_be_is_refused_at_once(daemon, client):
@@ -1019,7 +1022,8 @@ def serving(directory):
     for path in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
         with contextlib.suppress(OSError):
             words = path.read_bytes().split(b"\0")
-            if words[0].endswith(b"subletd") and directory.encode() in words:
+            reads_nvml = path.with_name("comm").read_text() == "subletd-nvml\n"
+            if words[0].endswith(b"subletd") and directory.encode() in words and not reads_nvml:
                 found.append(int(path.parent.name))
     return found
 

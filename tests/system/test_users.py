@@ -336,7 +336,7 @@ def test_status_hides_others_from_plain_users(machine, shared_daemon):
     others, own = clients[held[0].pid], clients[held[1].pid]
     assert others["name"] is None and others["user"] is None and others["uid"] is None
     assert others["backed"] == own["backed"] > 0
-    assert own["name"] == f"secret-of-{BOB}" and own["uid"] == BOB
+    assert own["name"] == f"secret-of-{BOB}" and own["uid"] == BOB and own["user"] == str(BOB), "he has no name here"
     table = machine.run_as(BOB, [os.path.join(BUILD, "sublet"), "status", "--daemon", directory], groups=(GROUP,)).stdout
     assert "N/A" in table and "secret-of-" in table
     for uid in (ALICE, 0):

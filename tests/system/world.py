@@ -40,6 +40,8 @@ SYSTEM_DAEMON = ("a system-wide daemon has /run/sublet; once it has left (sudo s
 _OURS = ("SUBLET_", "SIMCUDA_", "PROGRAM_")
 _LOADER = ("LD_PRELOAD", "LD_LIBRARY_PATH", "XDG_RUNTIME_DIR", "CUDA_VISIBLE_DEVICES")
 
+NVML_READER = "subletd-nvml"
+
 # What differs from run to run in what a program says.
 VOLATILE = ("pid", "ms", "at")
 
@@ -67,6 +69,18 @@ def threads(pid, name):
         except OSError:
             continue  # it has ended meanwhile
         yield folder, text
+
+
+def children(pid):
+    try:
+        with open(f"/proc/{pid}/task/{pid}/children", encoding="ascii") as f:
+            return [int(child) for child in f.read().split()]
+    except OSError:
+        return []
+
+
+def name_of(pid):
+    return "".join(text for folder, text in threads(pid, "comm") if folder.endswith(f"/{pid}")).strip()
 
 
 def is_stopped(pid):
@@ -290,9 +304,13 @@ class World:
         """The pid that serves: the daemon's, or that of the worker of a private one."""
         with open(os.path.join(self.dir, "lock"), encoding="ascii") as f:
             pid = int(f.read())
-        with open(f"/proc/{pid}/task/{pid}/children", encoding="ascii") as f:
-            children = f.read().split()
-        return int(children[0]) if children else pid
+        workers = [child for child in children(pid) if name_of(child) != NVML_READER]
+        return workers[0] if workers else pid
+
+    def nvml_reader(self):
+        """The pid of the daemon's process that asks NVML; None: there is none now."""
+        readers = [child for child in children(self.worker()) if name_of(child) == NVML_READER]
+        return readers[0] if readers else None
 
     def driver(self):
         """The simulated card's own counters."""

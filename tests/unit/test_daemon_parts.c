@@ -164,18 +164,6 @@ static void records_without_a_connection_are_counted(void **state)
         users_free(u);
 }
 
-static void a_user_has_a_name(void **state)
-{
-        struct users *u = users_new(2);
-        struct user *root, *nobody_knows;
-
-        assert_int_equal(users_connect(u, 0, 0, &root), 0);
-        assert_int_equal(users_connect(u, 3999999999, 0, &nobody_knows), 0);
-        assert_string_equal(users_name(root), "root");
-        assert_string_equal(users_name(nobody_knows), "3999999999");
-        users_free(u);
-}
-
 static void the_kernel_says_who_a_peer_is_and_when_it_ends(void **state)
 {
         struct peer peer;
@@ -245,7 +233,6 @@ int main(void)
                 cmocka_unit_test(time_pays_a_users_debt_and_coming_back_does_not),
                 cmocka_unit_test(neither_debt_nor_credit_grows_without_bound),
                 cmocka_unit_test(records_without_a_connection_are_counted),
-                cmocka_unit_test(a_user_has_a_name),
                 cmocka_unit_test(the_kernel_says_who_a_peer_is_and_when_it_ends),
                 cmocka_unit_test(without_a_descriptor_nobody_is_identified),
         };

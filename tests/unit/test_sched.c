@@ -826,6 +826,37 @@ static void settings_of_nothing_leave_time_to_answer(void **state)
         assert_false(a->overdue);
 }
 
+static void a_card_of_another_size_than_was_said_is_shared_by_its_own(void **state)
+{
+        BENCH;
+        struct tenant *t = runner(b, 0, 600 * MIB);
+        struct sched_actions out = {0};
+        struct sched_gpu_view v;
+
+        sched_gpu_total(b->s, 0, 500 * MIB, b->now_ns, &out);
+        assert_null(sched_check(b->s, b->now_ns));
+        assert_int_equal(sched_gpu_view(b->s, 0, &v), 0);
+        assert_in_range(v.visible, 400 * MIB, 500 * MIB);
+        sched_gpu_total(b->s, 0, 2000 * MIB, b->now_ns, &out);
+        assert_null(sched_check(b->s, b->now_ns));
+        want_commit(b, t, 1500 * MIB);
+        assert_int_equal(t->commit[0], 1500 * MIB);
+}
+
+static void a_card_is_removed_once_nobody_uses_it(void **state)
+{
+        BENCH;
+        struct tenant *t = runner(b, 0, 600 * MIB);
+        struct sched_gpu_view v;
+
+        assert_int_equal(sched_gpu_remove(b->s, 0), -EBUSY);
+        gone(b, t);
+        assert_int_equal(sched_gpu_remove(b->s, 0), 0);
+        assert_int_not_equal(sched_gpu_view(b->s, 0, &v), 0);
+        assert_int_equal(sched_gpu_add(b->s, 0, 500 * MIB), 0);
+        (void)runner(b, 0, 300 * MIB);
+}
+
 static void names_are_the_ones_in_the_documentation(void **state)
 {
         enum sched_mode m;
@@ -840,6 +871,8 @@ static void names_are_the_ones_in_the_documentation(void **state)
 int main(void)
 {
         const struct CMUnitTest tests[] = {
+                cmocka_unit_test(a_card_of_another_size_than_was_said_is_shared_by_its_own),
+                cmocka_unit_test(a_card_is_removed_once_nobody_uses_it),
                 cmocka_unit_test(
                         a_card_shows_its_size_less_headroom_and_the_budget_for_fixed_bytes),
                 cmocka_unit_test(headroom_of_a_large_card_is_512_mib),

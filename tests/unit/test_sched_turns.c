@@ -370,6 +370,22 @@ static void who_cannot_move_its_memory_may_go_on_using_it(void **state)
         assert_false(flags_of(b, a) & SCHED_OVERDUE);
 }
 
+static void time_that_is_skipped_is_no_grace(void **state)
+{
+        BENCH;
+        struct tenant *a = runner(b, 0, 700 * MIB);
+
+        pass(b, NSEC_PER_SEC);
+        (void)waiter(b, 0, 700 * MIB);
+        assert_true(a->revoked);
+        sched_skip(b->s, NSEC_PER_SEC * 60, b->now_ns + NSEC_PER_SEC * 60);
+        tick_at(b, b->now_ns + NSEC_PER_SEC * 60);
+        pass(b, 6 * NSEC_PER_SEC); /* patience and grace are 7 s */
+        assert_false(a->overdue);
+        pass(b, 2 * NSEC_PER_SEC);
+        assert_true(a->overdue);
+}
+
 static void who_cannot_move_all_of_its_memory_gets_the_rest_back(void **state)
 {
         BENCH;
@@ -1051,6 +1067,7 @@ int main(void)
                 cmocka_unit_test(who_does_not_answer_is_overdue_and_the_next_one_goes),
                 cmocka_unit_test(what_it_has_not_acknowledged_is_not_its_own_again),
                 cmocka_unit_test(who_is_overdue_earns_no_gpu_time_until_it_answers),
+                cmocka_unit_test(time_that_is_skipped_is_no_grace),
                 cmocka_unit_test(who_cannot_move_all_of_its_memory_gets_the_rest_back),
                 cmocka_unit_test(an_eviction_that_stands_still_is_overdue),
                 cmocka_unit_test(who_is_given_more_and_more_and_restores_nothing_is_overdue),
