@@ -168,8 +168,11 @@ static void drain_step(void)
                 if (!agent.drain_begun) {
                         quiet_begin(&agent.drain, true);
                         agent.drain_begun = !quiet_capturing();
+                        if (!agent.revoking) /* cancelled: the lock may have been given up */
+                                return;
                 }
-                q = quiet_poll(&agent.drain);
+                if (!core.passed && !gate_anybody_inside())
+                        q = quiet_poll(&agent.drain);
         }
         if (q == QUIET_DONE) {
                 drained(now);

@@ -169,7 +169,11 @@ static uint64_t notice(struct core_wait *w, uint64_t now)
 
 void core_wait(struct core_wait *w, uint64_t timeout_ns)
 {
-        uint32_t heard = bell_listen(&core.changed);
+        core_wait_since(w, bell_listen(&core.changed), timeout_ns);
+}
+
+void core_wait_since(struct core_wait *w, uint32_t heard, uint64_t timeout_ns)
+{
         uint64_t now = clock_now_ns();
 
         if (!w->told)

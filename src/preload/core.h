@@ -169,6 +169,8 @@ struct core_wait {
         bool told;
 };
 void core_wait(struct core_wait *w, uint64_t timeout_ns);
+/* The same, for whatever has rung since bell_listen() returned heard. */
+void core_wait_since(struct core_wait *w, uint32_t heard, uint64_t timeout_ns);
 
 /* Release what was freed while a capture kept us from asking whether it is still used. True: some
  * is left whose time will come soon. Lock held, given up meanwhile; the agent. */

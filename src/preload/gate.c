@@ -125,7 +125,8 @@ static void gate_go_over_to_fences(void)
 
         atomic_fetch_or(&gate_bits, GATE_FENCE);
         for (uint64_t now; (now = clock_now_ns()) < until;)
-                (void)nanosleep(&(struct timespec){.tv_nsec = (long)(until - now)}, NULL);
+                (void)syscall(SYS_nanosleep, &(struct timespec){.tv_nsec = (long)(until - now)},
+                              NULL); /* not nanosleep(): a cancelled thread would end there */
         /* Last: others that shut meanwhile wait for themselves. */
         atomic_store(&gate_membarrier, false);
 }
@@ -229,6 +230,8 @@ static struct gate_thread *gate_wait_for_lease(struct gate_thread *t, CUstream s
         lock_acquire(&core.lock);
         gate_set_waiting(t, true);
         while (!core.running && !core_passive()) {
+                /* Before asking: that gives the lock up, and a signal comes at any moment. */
+                uint32_t heard = bell_listen(&core.changed);
                 uint64_t timeout_ns = UINT64_MAX;
 
                 if (may_end && interrupt_ends(&interrupted, &timeout_ns)) {
@@ -238,11 +241,11 @@ static struct gate_thread *gate_wait_for_lease(struct gate_thread *t, CUstream s
                 }
                 if (!core.passing || round == core.pass_round ||
                     atomic_load(&gate_bits) & (GATE_UNBACKED | GATE_HELD)) {
-                        core_wait(&w, timeout_ns);
+                        core_wait_since(&w, heard, timeout_ns);
                         continue;
                 }
                 if (!agent_drain_is_stuck()) {
-                        core_wait(&w, PASS_NAP_NS);
+                        core_wait_since(&w, heard, PASS_NAP_NS);
                         continue;
                 }
                 round = core.pass_round;

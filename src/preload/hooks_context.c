@@ -556,6 +556,7 @@ static void capture_begins(CUstream stream)
         if (!core_passive()) {
                 lock_acquire(&core.lock);
                 pool_await_records();
+                quiet_await_records();
                 lock_release(&core.lock);
         }
 }

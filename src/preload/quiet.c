@@ -6,12 +6,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/macros.h"
 #include "preload/agent.h"
 #include "preload/gate.h"
 #include "preload/poison.h"
 #include "preload/real.h"
+
+#define RECORDS_NS NSEC_PER_SEC /* a stream that takes no more is worth so long a wait */
 
 struct stream {
         CUstream handle; /* NULL: destroyed by the program with work in flight; only the event
@@ -169,6 +172,15 @@ static void await_recording(CUstream stream, CUcontext context)
 
         while (is_recording(stream, context) && !core_passive())
                 core_wait(&w, UINT64_MAX);
+}
+
+void quiet_await_records(void)
+{
+        struct core_wait w = {.what = "events of its own"};
+        uint64_t until = clock_now_ns() + RECORDS_NS, now;
+
+        while (recordings && (now = clock_now_ns()) < until && !core_passive())
+                core_wait(&w, until - now);
 }
 
 void quiet_context_remove(struct context *dead)
@@ -496,16 +508,11 @@ static bool still_is_busy(struct quiet_wait *w)
 
 /* ---- waiting beside a program that goes on submitting ---- */
 
-/* A stream to be marked that nobody is destroying. Lock held, given up meanwhile. */
 static struct stream *stream_wanted(const struct context *c)
 {
         for (struct stream *s = streams; s < streams + stream_count; s++)
-                if (s->handle && s->wanted && s->context == c->handle) {
-                        if (!is_recording(s->handle, NULL) || core_passive())
-                                return s;
-                        await_recording(s->handle, NULL);
-                        return stream_wanted(c); /* the list may be another */
-                }
+                if (s->handle && s->wanted && s->context == c->handle)
+                        return s;
         return NULL;
 }
 
@@ -520,25 +527,25 @@ static void context_mark_streams(struct context *c)
                         s->pending = false;
                         s->wanted = stream_has_work(s->handle, s->context);
                 }
-        while ((s = stream_wanted(c)))
+        while (!quiet_capturing() && (s = stream_wanted(c)))
                 (void)stream_record(s);
-        if (gate_default_streams())
+        if (!quiet_capturing() && gate_default_streams())
                 c->marked = record_unlocked(&c->mark, c->handle, CU_STREAM_LEGACY);
 }
 
-/* Not while another thread is at it. */
+/* Not while another thread is at it, nor to its end where a capture begins meanwhile. */
 static void marks_make(void)
 {
         if (recordings)
                 return;
         marks.number = marks.begun;
         marks.generation = gate_submissions();
-        for (struct context *c = contexts; c; c = c->next) {
+        for (struct context *c = contexts; c && !quiet_capturing(); c = c->next) {
                 c->marked = c->has_marks && context_record(c, c->mark);
                 if (!c->marked)
                         context_mark_streams(c);
         }
-        marks.made = true;
+        marks.made = !quiet_capturing();
 }
 
 static bool marks_are_busy(struct quiet_wait *w)
@@ -583,9 +590,9 @@ void quiet_begin(struct quiet_wait *w, bool still)
         if (!still || quiet_capturing())
                 return;
         mode = core_relax();
-        for (struct context *c = contexts; c; c = c->next)
+        for (struct context *c = contexts; c && !quiet_capturing(); c = c->next)
                 still_begin(c, defaults);
-        for (struct stream *s = streams; s < streams + stream_count; s++)
+        for (struct stream *s = streams; s < streams + stream_count && !quiet_capturing(); s++)
                 if (s->handle)
                         s->asked = stream_has_work(s->handle, s->context);
         core_unrelax(mode);

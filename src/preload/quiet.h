@@ -63,6 +63,9 @@ bool quiet_capture_forbids(void);
 /* A per-thread default stream dies with its thread, and a capture on it. */
 void quiet_thread_ended(const struct gate_thread *t);
 bool quiet_capturing(void);
+/* A capture is about to begin and is counted: wait for events that are being recorded, as
+ * pool_await_records() does. core.lock held, given up meanwhile. */
+void quiet_await_records(void);
 /* Whether a stream is part of one, as far as can be told. The lock is not needed. */
 bool quiet_is_capturing(CUstream stream);
 

@@ -182,12 +182,17 @@ uint64_t gate_submissions(void)
         return submissions;
 }
 
+void (*while_it_begins)(void);
+
 void quiet_begin(struct quiet_wait *w, bool still)
 {
         if (!still)
                 wrong = "it waits beside a program that goes on";
         *w = (struct quiet_wait){.still = still};
         last_wait = w;
+        if (while_it_begins)
+                while_it_begins(); /* older drivers: the lock is given up */
+        while_it_begins = NULL;
 }
 
 enum quiet quiet_poll(struct quiet_wait *w)

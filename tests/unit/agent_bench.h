@@ -32,6 +32,7 @@ extern unsigned defaults;
 extern uint64_t submissions, bound_now;
 extern enum quiet quiet_now;
 extern enum swap_progress step_now;
+extern void (*while_it_begins)(void); /* once, in the next quiet_begin() */
 extern struct quiet_wait *last_wait;
 
 void rounds(unsigned n);

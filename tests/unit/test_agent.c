@@ -266,6 +266,37 @@ static void whoever_was_let_through_is_waited_for_anew(void **state)
         assert_int_equal(core.pass_round, 2);
 }
 
+static void one_is_let_through(void)
+{
+        core.passed = true;
+}
+
+static void work_let_through_while_a_wait_begins_is_waited_for(void **state)
+{
+        begin_running();
+        quiet_now = QUIET_DONE;
+        while_it_begins = one_is_let_through;
+        end_turn(LEASE);
+        rounds(1);
+        assert_null(while_it_begins);
+        assert_int_equal(times_said(WIRE_DRAINED), 0);
+        rounds(2);
+        assert_int_equal(times_said(WIRE_DRAINED), 1);
+}
+
+static void a_drain_that_is_cancelled_while_its_wait_begins_is_over(void **state)
+{
+        begin_running();
+        quiet_now = QUIET_DONE;
+        while_it_begins = agent_end_drain;
+        end_turn(LEASE);
+        rounds(1);
+        assert_null(while_it_begins);
+        assert_int_equal(times_said(WIRE_DRAINED), 0);
+        assert_int_equal(core.lease, LEASE);
+        assert_true(core.running);
+}
+
 static void progress_renews_the_patience(void **state)
 {
         begin_running();
@@ -647,6 +678,8 @@ int main(void)
                 AGENT_TEST(threads_at_the_gate_are_let_through_before_a_drain_fails),
                 AGENT_TEST(whoever_was_let_through_is_waited_for_anew),
                 AGENT_TEST(progress_renews_the_patience),
+                AGENT_TEST(work_let_through_while_a_wait_begins_is_waited_for),
+                AGENT_TEST(a_drain_that_is_cancelled_while_its_wait_begins_is_over),
                 AGENT_TEST(a_capture_that_does_not_end_is_a_failed_drain),
                 AGENT_TEST(a_program_with_nothing_in_flight_is_idle_until_it_submits),
                 AGENT_TEST(a_busy_program_is_not_idle),

@@ -39,8 +39,11 @@ int core_setup(void)
 
 void core_wait(struct core_wait *w, uint64_t timeout_ns)
 {
-        uint32_t heard = bell_listen(&core.changed);
+        core_wait_since(w, bell_listen(&core.changed), timeout_ns);
+}
 
+void core_wait_since(struct core_wait *w, uint32_t heard, uint64_t timeout_ns)
+{
         lock_release(&core.lock);
         bell_wait(&core.changed, heard, timeout_ns);
         lock_acquire(&core.lock);
@@ -82,7 +85,7 @@ void swap_back_new(void)
         gate_open(GATE_UNBACKED);
 }
 
-static _Atomic bool interrupted;
+static _Atomic bool interrupted, turn_comes, signal_comes;
 
 struct interrupt_wait;
 void interrupt_begin(struct interrupt_wait *w);
@@ -93,7 +96,19 @@ void interrupt_begin(struct interrupt_wait *w)
 bool interrupt_ends(struct interrupt_wait *w, uint64_t *ret_timeout_ns);
 bool interrupt_ends(struct interrupt_wait *w, uint64_t *ret_timeout_ns)
 {
-        return atomic_load(&interrupted);
+        bool ends = atomic_load(&interrupted);
+
+        *ret_timeout_ns = UINT64_MAX;
+        if (atomic_exchange(&turn_comes, false)) { /* the real one gives core.lock up */
+                core.running = true;
+                gate_open(GATE_NO_LEASE);
+                bell_ring(&core.changed);
+        }
+        if (atomic_exchange(&signal_comes, false)) { /* it has just looked */
+                atomic_store(&interrupted, true);
+                bell_ring(&core.changed);
+        }
+        return ends;
 }
 
 bool quiet_capturing(void);
@@ -503,6 +518,44 @@ static void an_interrupted_thread_has_not_passed_and_waits_no_more(void **state)
         assert_int_equal(pthread_join(stays, NULL), 0);
 }
 
+/* By a thread that waits for its turn. NULL: it still waits. */
+static struct gate_thread *passes_as(pthread_t *ret)
+{
+        core.running = false;
+        atomic_store(&passed_as, NULL);
+        gate_shut(GATE_NO_LEASE);
+        assert_int_equal(pthread_create(ret, NULL, enter_or_end, NULL), 0);
+        for (unsigned i = 0; i < 10000 && !atomic_load(&passed_as); i++)
+                (void)usleep(1000);
+        return atomic_load(&passed_as);
+}
+
+static void a_turn_that_comes_while_python_is_asked_is_not_missed(void **state)
+{
+        struct gate_thread *t;
+        pthread_t thread;
+
+        atomic_store(&turn_comes, true);
+        t = passes_as(&thread);
+        assert_non_null(t);
+        assert_ptr_not_equal(t, &gate_interrupted);
+        assert_int_equal(pthread_join(thread, NULL), 0);
+}
+
+static void a_signal_that_comes_just_before_the_wait_is_not_missed(void **state)
+{
+        struct gate_thread *t;
+        pthread_t thread;
+
+        atomic_store(&signal_comes, true);
+        t = passes_as(&thread);
+        atomic_store(&interrupted, false);
+        assert_ptr_equal(t, &gate_interrupted);
+        assert_int_equal(pthread_join(thread, NULL), 0);
+        core.running = true;
+        gate_open(GATE_NO_LEASE);
+}
+
 static void an_idle_client_tells_once_and_goes_on(void **state)
 {
         told = 0;
@@ -538,6 +591,8 @@ int main(void)
                 cmocka_unit_test(a_thread_that_submits_while_it_ends_shares_its_record_with_nobody),
                 cmocka_unit_test(a_thread_that_ends_inside_is_inside_no_more),
                 cmocka_unit_test(an_interrupted_thread_has_not_passed_and_waits_no_more),
+                cmocka_unit_test(a_turn_that_comes_while_python_is_asked_is_not_missed),
+                cmocka_unit_test(a_signal_that_comes_just_before_the_wait_is_not_missed),
                 cmocka_unit_test(an_idle_client_tells_once_and_goes_on),
                 cmocka_unit_test(a_bystander_passes_unmarked),
         };

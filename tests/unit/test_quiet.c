@@ -2,6 +2,10 @@
  * wait never ends before the work that it is for, always ends after it, and touches no capture. */
 #include "unit.h"
 
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+
 #include "base/macros.h"
 #include "fakes/neighbours.h"
 #include "preload/gate.h"
@@ -26,6 +30,8 @@ static CUresult fails; /* what asking answers where something has failed */
 static uint64_t submitted, last_in[PLACES], done_in[PLACES];
 static bool there[STREAMS], capturing[STREAMS];
 static unsigned queries, current;
+static unsigned captures_meanwhile; /* this stream, while an event is recorded */
+static _Atomic bool record_blocks, in_record;
 
 static struct {
         bool made;
@@ -166,6 +172,20 @@ static CUresult fake_record(CUevent e, CUstream s)
 {
         unsigned i = event_at(e), place = (unsigned)((uintptr_t)s - 0x100);
 
+        in_record = true;
+        while (record_blocks)
+                (void)sched_yield();
+        in_record = false;
+        if (s == CU_STREAM_LEGACY)
+                for (unsigned c = 0; c < STREAMS; c++)
+                        assert_false(capturing[c]);
+        if (captures_meanwhile) {
+                capturing[captures_meanwhile] = true;
+                assert_int_equal(quiet_capture_begin(STREAM(captures_meanwhile),
+                                                     CONTEXT(context_of(captures_meanwhile)), NULL),
+                                 0);
+                captures_meanwhile = 0;
+        }
         memset(events[i].waits, 0, sizeof(events[i].waits));
         if (s == CU_STREAM_LEGACY) {
                 for (unsigned p = STREAMS + 3 * current; p < STREAMS + 3 * current + 3; p++)
@@ -523,6 +543,69 @@ static void a_wait_beside_a_program_ends_though_it_goes_on(void **state)
         assert_int_equal(quiet_poll(&first), QUIET_DONE);
 }
 
+static void no_stream_is_touched_once_a_capture_has_begun_meanwhile(void **state)
+{
+        struct quiet_wait w;
+
+        for (unsigned i = 0; i < STREAMS; i++)
+                make_stream(i);
+        for (unsigned still = 0; still < 2; still++) {
+                for (unsigned p = 0; p < PLACES; p++)
+                        submit(p);
+                captures_meanwhile = 3;
+                quiet_begin(&w, still);
+                (void)quiet_poll(&w);
+                assert_int_equal(captures_meanwhile, 0);
+                assert_int_equal(quiet_poll(&w), QUIET_CAPTURE);
+                capturing[3] = false;
+                assert_null(quiet_capture_end(STREAM(3)));
+                if (still)
+                        quiet_begin(&w, true);
+                assert_int_equal(quiet_poll(&w), QUIET_BUSY);
+                check_done(&w);
+        }
+}
+
+static void *wait_beside(void *unused)
+{
+        struct quiet_wait w;
+
+        lock_acquire(&core.lock);
+        quiet_begin(&w, false);
+        (void)quiet_poll(&w);
+        lock_release(&core.lock);
+        return NULL;
+}
+
+static void let_record(const struct core_wait *w)
+{
+        record_blocks = false;
+        (void)sched_yield();
+}
+
+static void a_capture_begins_after_events_that_are_being_recorded(void **state)
+{
+        pthread_t thread;
+        bool recorded;
+
+        make_stream(0);
+        submit(0);
+        record_blocks = true;
+        assert_int_equal(pthread_create(&thread, NULL, wait_beside, NULL), 0);
+        while (!in_record)
+                (void)sched_yield();
+        meanwhile = let_record;
+        lock_acquire(&core.lock);
+        quiet_await_records();
+        recorded = !record_blocks && !in_record;
+        lock_release(&core.lock);
+        meanwhile = NULL;
+        record_blocks = false;
+        assert_int_equal(pthread_join(thread, NULL), 0);
+        assert_true(recorded);
+        finish_all();
+}
+
 static void work_that_has_failed_is_not_waited_for(void **state)
 {
         struct quiet_wait w;
@@ -666,6 +749,10 @@ int main(void)
                 QUIET_TESTS(what_is_quiet_already_is_not_asked_again),
                 QUIET_TESTS(waiting_for_all_ends_with_the_work),
                 QUIET_TEST(contexts_are_found_by_what_is_asked),
+                cmocka_unit_test_setup_teardown(
+                        no_stream_is_touched_once_a_capture_has_begun_meanwhile, begin_old, end),
+                cmocka_unit_test_setup_teardown(
+                        a_capture_begins_after_events_that_are_being_recorded, begin_old, end),
                 QUIET_TESTS(no_wait_ends_before_its_work),
         };
 

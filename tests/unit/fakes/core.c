@@ -15,10 +15,8 @@ WEAK int core_setup(void)
         return 0;
 }
 
-WEAK void core_wait(struct core_wait *w, uint64_t timeout_ns)
+WEAK void core_wait_since(struct core_wait *w, uint32_t heard, uint64_t timeout_ns)
 {
-        uint32_t heard = bell_listen(&core.changed);
-
         if (!meanwhile)
                 fail_msg("nobody is to wait for %s", w->what);
         assert_int_not_equal(atomic_load(&core.lock.word), 0);
@@ -27,6 +25,11 @@ WEAK void core_wait(struct core_wait *w, uint64_t timeout_ns)
         lock_acquire(&core.lock);
         if (timeout_ns == UINT64_MAX && bell_listen(&core.changed) == heard)
                 fail_msg("waits for %s for ever: nobody rings", w->what);
+}
+
+WEAK void core_wait(struct core_wait *w, uint64_t timeout_ns)
+{
+        core_wait_since(w, bell_listen(&core.changed), timeout_ns);
 }
 
 WEAK void core_give_up(const struct gpu *g, CUresult why)
