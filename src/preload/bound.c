@@ -203,7 +203,7 @@ static void lane_empty(struct lane *l)
         l->held_ns = held_ns;
 }
 
-/* Streams come and go unseen, with their threads: what was not used for long is no loss. */
+/* There may be more streams than lanes: what was not used for long is no loss. */
 static bool lane_is_idle(const struct lane *l, uint64_t now)
 {
         return now > l->used_ns + AGAIN_NS && !lane_is_recording(l);
@@ -553,6 +553,15 @@ void bound_forget_stream(CUstream stream)
         for (struct lane *l = lanes; l < &lanes[lane_count]; l++)
                 if (l->used && l->stream == stream)
                         l->used = false; /* its events serve the next one */
+        lock_release(&bound_lock);
+}
+
+void bound_forget_thread(const struct gate_thread *t)
+{
+        lock_acquire(&bound_lock);
+        for (struct lane *l = lanes; l < &lanes[lane_count]; l++)
+                if (l->stream == CU_STREAM_PER_THREAD && l->thread == t)
+                        l->used = false;
         lock_release(&bound_lock);
 }
 

@@ -23,3 +23,6 @@ bool bound_pass(CUstream stream, uint64_t work);
 void bound_wait(CUstream stream);
 void bound_forget_stream(CUstream stream); /* it is about to be destroyed */
 void bound_forget(CUcontext context);      /* it is about to be destroyed */
+/* It has ended, and its default stream with it; another one may get its record. */
+struct gate_thread;
+void bound_forget_thread(const struct gate_thread *t);

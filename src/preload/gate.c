@@ -70,6 +70,8 @@ static void gate_thread_ended(void *record)
         gate_self = NULL;
         if (t->waiting && !core_passive())
                 gate_stop_waiting(t);
+        if (!core_passive())
+                bound_forget_thread(t);
         if (quiet_capturing() && !core_passive()) {
                 lock_acquire(&core.lock);
                 quiet_thread_ended(t);

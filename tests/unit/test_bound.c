@@ -457,7 +457,21 @@ static void default_streams_are_those_of_their_context(void **state)
         }
 }
 
-/* Nobody says that a thread with a stream of its own has ended. */
+static void a_thread_is_not_held_by_what_an_ended_one_submitted(void **state)
+{
+        struct gate_thread record = {0};
+
+        gate_self = &record;
+        fill(CU_STREAM_PER_THREAD);
+        bound_forget_thread(&record);
+        elsewhere = true; /* the next thread's stream, by the same record */
+        assert_true(bound_pass(CU_STREAM_PER_THREAD, fresh));
+        elsewhere = false;
+        bound_forget_thread(&record);
+        gate_self = NULL;
+        synchronize();
+}
+
 static void streams_that_are_used_no_more_make_place(void **state)
 {
         CUstream one = (CUstream)0x100000, like_it = (CUstream)0x101000;
@@ -603,6 +617,8 @@ int main(void)
                                                 setup, teardown),
                 cmocka_unit_test_setup_teardown(default_streams_are_those_of_their_context, setup,
                                                 teardown),
+                cmocka_unit_test_setup_teardown(a_thread_is_not_held_by_what_an_ended_one_submitted,
+                                                setup, teardown),
                 cmocka_unit_test_setup_teardown(streams_that_are_used_no_more_make_place, setup,
                                                 teardown),
                 cmocka_unit_test_setup_teardown(what_was_submitted_before_the_bound_is_waited_for,

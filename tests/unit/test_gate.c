@@ -134,10 +134,17 @@ bool quiet_stream_is_busy(CUstream stream)
         return false;
 }
 
+static const struct gate_thread *_Atomic forgotten;
+
 bool bound_pass(CUstream stream, uint64_t work);
 bool bound_pass(CUstream stream, uint64_t work)
 {
         return true;
+}
+void bound_forget_thread(const struct gate_thread *t);
+void bound_forget_thread(const struct gate_thread *t)
+{
+        forgotten = t;
 }
 void bound_wait(CUstream stream);
 void bound_wait(CUstream stream)
@@ -472,6 +479,7 @@ static void a_thread_that_ends_inside_is_inside_no_more(void **state)
         assert_int_equal(pthread_create(&thread, NULL, end_inside, &inside), 0);
         assert_int_equal(pthread_join(thread, NULL), 0);
         assert_false(gate_anybody_inside());
+        assert_ptr_equal(atomic_load(&forgotten), inside);
         assert_int_equal(pthread_create(&thread, NULL, take_record, &next), 0);
         assert_int_equal(pthread_join(thread, NULL), 0);
         assert_ptr_equal(next, inside); /* it is used again */
