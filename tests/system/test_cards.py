@@ -5,8 +5,10 @@ import pathlib
 
 import pytest
 
-from test_daemon import BUILD, CARD, Daemon, card, client, daemon, needs_root, nvml_uuid, place, wait_for  # noqa: F401
-from test_users import BOB, as_user
+import others
+from others import as_user
+from test_daemon import CARD, Daemon, card, client, daemon, nvml_uuid, place, wait_for  # noqa: F401
+from test_users import BOB
 from wireclient import GIB, MIB, uuid
 
 
@@ -50,7 +52,7 @@ def test_cards_that_nobody_holds_make_place(daemon, client):  # noqa: F811
     assert attach(other, 0, GIB, uuid(0))["type"] == "ATTACHED"
 
 
-@needs_root
+@others.needed
 def test_one_user_cannot_use_up_the_table(daemon, client, place):  # noqa: F811
     os.chmod(place, 0o755)
     daemon("--shared")

@@ -53,6 +53,41 @@ def test_figures_hold_while_nvml_hangs_and_follow_when_it_goes_on(card, daemon, 
     assert code == 0 and errors.count(LATE) == 1 and errors.count("NVML answers again") == 1
 
 
+def cpu_s(pid):
+    with open(f"/proc/{pid}/stat", encoding="ascii") as f:
+        return sum(map(int, f.read().rsplit(")", 1)[1].split()[11:13])) / os.sysconf("SC_CLK_TCK")
+
+
+def test_what_waits_for_a_look_keeps_its_order_and_nobody_else_waiting(card, daemon, client):  # noqa: F811
+    d = daemon(**card)
+    card_uuid = nvml_uuid(d)
+    there, waits, ended = client("there").connect(), client("waits").connect(), client("ended").connect()
+    for c in (there, waits, ended):
+        c.hello()
+    there.send("ATTACH", 0, total_bytes=256 * MIB, uuid=card_uuid)
+    there.expect("LIMIT")
+    os.kill(reader_of(d), signal.SIGSTOP)
+    spent = cpu_s(d.process.pid)
+    for c in (waits, ended):
+        c.send("ATTACH", 0, total_bytes=256 * MIB, uuid=card_uuid)
+    waits.send("WANT", 0, commit=10 * MIB)
+    sequence = waits.send("WANT", 0, commit=300 * MIB)  # more than there is
+    waits.send("BYE")
+    ended.kill()
+    waits.receive(0.5)
+    assert there.ask(64 * MIB), "nobody else waits"
+    assert cpu_s(d.process.pid) - spent < 0.25, "what it says next is not looked at again and again"
+    os.kill(reader_of(d), signal.SIGCONT)
+    while not waits.seen or waits.seen[-1]["type"] != "closed":
+        waits.receive()
+    assert [m["type"] for m in waits.seen[:2]] == ["WELCOME", "ATTACHED"]
+    given, refused = (next(i for i, m in enumerate(waits.seen) if is_it(m)) for is_it in
+                      (lambda m: m["type"] == "LIMIT" and m["commit"] >= 10 * MIB,
+                       lambda m: m["type"] == "REFUSED" and m["of"] == sequence))
+    assert given < refused
+    wait_for(lambda: len(d.gpu()["clients"]) == 1, what="the end of who waited")
+
+
 def test_the_end_of_a_process_is_seen_while_nvml_hangs(card, daemon, client):  # noqa: F811
     d = daemon(**card)
     c = client(env=card).connect()

@@ -9,9 +9,11 @@ import subprocess
 
 import pytest
 
-from test_daemon import CARD, Daemon, needs_root, place  # noqa: F401
+import others
+from others import as_user
+from test_daemon import CARD, Daemon, place  # noqa: F401
 from test_meet import ask, named
-from test_users import BOB, EVE, as_user
+from test_users import BOB, EVE
 from wireclient import MIB, Client, obey_until, order
 from world import BUILD
 
@@ -53,7 +55,7 @@ def allowed_calls():
     return found
 
 
-@needs_root
+@others.needed
 def test_what_the_unit_leaves_is_enough(place, tmp_path):  # noqa: F811
     """A group's socket, two processes of one user that share memory, and one of another that is killed."""
     traced = tmp_path / "calls"
