@@ -3,7 +3,6 @@
  * wait again for what did not answer. */
 #include "preload/caches.h"
 
-#include <dlfcn.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -13,6 +12,7 @@
 #include "preload/agent.h"
 #include "preload/core.h"
 #include "preload/libc_compat.h"
+#include "preload/python.h"
 #include "preload/quiet.h"
 #include "preload/real.h"
 #include "preload/trace.h"
@@ -29,38 +29,6 @@ static const struct {
 } calls[] = {
         {"torch.cuda", "empty_cache"},
 };
-
-/* The part of Python's stable interface that this needs. Objects are never looked into. */
-struct method { /* PyMethodDef */
-        const char *name;
-        void *(*call)(void *self, void *arguments);
-        int flags;
-        const char *documentation;
-};
-#define METHOD_NO_ARGUMENTS 4 /* METH_NOARGS */
-
-#define PYTHON(P)                                                       \
-        P(int, PyGILState_Ensure, (void))                               \
-        P(void, PyGILState_Release, (int))                              \
-        P(int, Py_IsInitialized, (void))                                \
-        P(void *, PyImport_GetModuleDict, (void))                       \
-        P(void *, PyImport_ImportModule, (const char *))                \
-        P(void *, PyDict_GetItemString, (void *, const char *))         \
-        P(void *, PyObject_GetAttrString, (void *, const char *))       \
-        P(void *, PyObject_CallObject, (void *, void *))                \
-        P(void *, PyObject_CallFunctionObjArgs, (void *, ...))          \
-        P(void *, PyCFunction_NewEx, (struct method *, void *, void *)) \
-        P(void, Py_IncRef, (void *))                                    \
-        P(void, Py_DecRef, (void *))                                    \
-        P(void *, PyEval_SaveThread, (void))                            \
-        P(void, PyEval_RestoreThread, (void *))                         \
-        P(void, PyErr_Clear, (void))
-
-#define P(result, name, parameters) result(*name) parameters;
-static struct {
-        PYTHON(P)
-} python;
-#undef P
 
 static struct {
         bool wanted, started;
@@ -90,14 +58,7 @@ void caches_setup(void)
                 return;
         if (wish && *wish && strcmp(wish, "give") != 0)
                 log_warning("SUBLET_CACHES is give or keep, not '%s'", wish);
-#define P(result, name, parameters) \
-        python.name = (result(*) parameters)(uintptr_t)compat_dlsym(RTLD_DEFAULT, #name);
-        PYTHON(P)
-#undef P
-        caches.wanted = true;
-#define P(result, name, parameters) caches.wanted = caches.wanted && python.name;
-        PYTHON(P)
-#undef P
+        caches.wanted = python.there;
 }
 
 /* Others grow in small steps, so a little that is missing is the beginning of more. Lock held. */
@@ -132,7 +93,7 @@ static void *closing(void *self, void *unused)
 /* Be told before Python ends: a thread that comes for its lock later is not treated kindly. */
 static bool register_closing(void)
 {
-        static struct method method = {"sublet_closing", closing, METHOD_NO_ARGUMENTS, NULL};
+        static struct python_method method = {"sublet_closing", closing, PYTHON_NO_ARGUMENTS, NULL};
         void *module = python.PyImport_ImportModule("atexit");
         void *add = module ? python.PyObject_GetAttrString(module, "register") : NULL;
         /* Any object will do for it to return; a string's class is not worth looking for. */

@@ -16,6 +16,7 @@
 #include "preload/managed.h"
 #include "preload/overflow.h"
 #include "preload/profile.h"
+#include "preload/python.h"
 #include "preload/quiet.h"
 #include "preload/swap.h"
 #include "preload/torture.h"
@@ -48,6 +49,7 @@ static int set_up(void)
         } else {
                 gate_setup();
                 torture_setup();
+                python_setup(); /* before caches and interrupts */
                 caches_setup();
                 interrupt_setup();
                 profile_setup();

@@ -3,7 +3,6 @@
  * one came. */
 #include "preload/interrupt.h"
 
-#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <link.h>
@@ -16,32 +15,11 @@
 #include "base/clock.h"
 #include "base/macros.h"
 #include "preload/core.h"
-#include "preload/libc_compat.h"
+#include "preload/python.h"
 
 #define RETURN_NS (250 * NSEC_PER_MSEC) /* the main thread comes back sooner if it can */
 
 typedef void (*signal_handler)(int);
-
-/* The part of Python's stable interface that this needs. Objects are never looked into. */
-#define PYTHON(P)                                                 \
-        P(int, Py_IsInitialized, (void))                          \
-        P(int, PyGILState_Ensure, (void))                         \
-        P(void, PyGILState_Release, (int))                        \
-        P(void *, PyErr_Occurred, (void))                         \
-        P(void, PyErr_Clear, (void))                              \
-        P(void *, PyImport_GetModuleDict, (void))                 \
-        P(void *, PyDict_GetItemString, (void *, const char *))   \
-        P(void *, PyObject_GetAttrString, (void *, const char *)) \
-        P(void *, PyObject_CallFunctionObjArgs, (void *, ...))    \
-        P(void *, PyLong_FromLong, (long))                        \
-        P(void, Py_DecRef, (void *))                              \
-        P(int, Py_AddPendingCall, (int (*)(void *), void *))
-
-#define P(result, name, parameters) result(*name) parameters;
-static struct {
-        PYTHON(P)
-} python;
-#undef P
 
 /* Where Python's code is; empty: there is no Python, and nothing here does anything. */
 static uintptr_t python_begin, python_end;
@@ -107,14 +85,7 @@ static int find_python(struct dl_phdr_info *info, size_t size, void *unused)
 
 void interrupt_setup(void)
 {
-        bool all = true;
-
-#define P(result, name, parameters)                                                       \
-        python.name = (result(*) parameters)(uintptr_t)compat_dlsym(RTLD_DEFAULT, #name); \
-        all = all && python.name;
-        PYTHON(P)
-#undef P
-        if (all)
+        if (python.there)
                 (void)dl_iterate_phdr(find_python, NULL);
 }
 

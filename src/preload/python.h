@@ -1,0 +1,46 @@
+/* python.h: the part of Python's stable interface that sublet calls, where the program has a
+ * Python.
+ *
+ * Objects are never looked into. Nothing here takes a lock; each function wants what Python's
+ * documentation says, the interpreter's lock above all, and no lock of ours may be held then. */
+#pragma once
+
+#include <stdbool.h>
+
+struct python_method { /* PyMethodDef */
+        const char *name;
+        void *(*call)(void *self, void *arguments);
+        int flags;
+        const char *documentation;
+};
+#define PYTHON_NO_ARGUMENTS 4 /* METH_NOARGS */
+
+#define PYTHON(P)                                                              \
+        P(int, Py_IsInitialized, (void))                                       \
+        P(int, Py_AddPendingCall, (int (*)(void *), void *))                   \
+        P(int, PyGILState_Ensure, (void))                                      \
+        P(void, PyGILState_Release, (int))                                     \
+        P(void *, PyEval_SaveThread, (void))                                   \
+        P(void, PyEval_RestoreThread, (void *))                                \
+        P(void *, PyErr_Occurred, (void))                                      \
+        P(void, PyErr_Clear, (void))                                           \
+        P(void *, PyImport_GetModuleDict, (void))                              \
+        P(void *, PyImport_ImportModule, (const char *))                       \
+        P(void *, PyDict_GetItemString, (void *, const char *))                \
+        P(void *, PyObject_GetAttrString, (void *, const char *))              \
+        P(void *, PyObject_CallObject, (void *, void *))                       \
+        P(void *, PyObject_CallFunctionObjArgs, (void *, ...))                 \
+        P(void *, PyCFunction_NewEx, (struct python_method *, void *, void *)) \
+        P(void *, PyLong_FromLong, (long))                                     \
+        P(void, Py_IncRef, (void *))                                           \
+        P(void, Py_DecRef, (void *))
+
+#define P(result, name, parameters) result(*name) parameters;
+extern struct python {
+        bool there; /* all of it; none of it is called otherwise */
+        PYTHON(P)
+} python;
+#undef P
+
+/* Once, when the program calls the driver first. */
+void python_setup(void);
