@@ -49,14 +49,15 @@ say("ready")
 steps = 0
 while not os.path.exists(arguments.until):
     try:
-        step()
-        steps += 1
-        if steps % 50 == 0:
-            torch.cuda.synchronize()
+        try:
+            step()
+            steps += 1
+            if steps % 50 == 0:
+                torch.cuda.synchronize()
+        except RuntimeError as e:  # the operation that was interrupted; KeyboardInterrupt follows, perhaps in here
+            say("failed", text=str(e)[:80])
     except KeyboardInterrupt:
-        say("interrupted", by="KeyboardInterrupt")
-    except RuntimeError as e:  # an operation that failed because of the interrupt; Python raises it at the next call
-        say("failed", text=str(e)[:200])
+        say("interrupted")
 torch.cuda.synchronize()
 right = torch.allclose(multiply(matrix).cpu(), torch.tanh(matrix.cpu() @ matrix.cpu().T / 64), atol=2e-2)
 say("end", steps=steps, right=bool(right))
