@@ -9,6 +9,7 @@
 
 #define HOME_TRIES   12u
 #define HOME_LEAD    3
+#define HOME_NOES    3 /* rounds of tries, the size of the piece drawn anew */
 #define HOME_STEP    (64 * KIB)
 #define REST_NS      (10 * NSEC_PER_MSEC) /* doubled each time ... */
 #define REST_DOUBLES 7u                   /* ... so often */
@@ -58,16 +59,30 @@ static enum home_answer try_once(CUdeviceptr probe, uint64_t bytes, CUstream s)
         return is_about(after, there, 0, error) ? HOME_STAYS : HOME_NOT_KNOWN;
 }
 
-static void weigh(struct gpu *g, enum home_answer seen)
+static void conclude(struct gpu *g, enum home_answer answer)
+{
+        log_debug("GPU %u: managed memory that is sent home %s", g->index,
+                  answer == HOME_LEAVES ? "leaves the card" : "keeps its pages: it is not moved");
+        __atomic_store_n(&g->home.answer, answer, __ATOMIC_RELEASE);
+}
+
+/* Whether this round of tries has said what it can. Two processes that try in step see each other's
+ * pieces come as their own leave, and take it for a no: one round is not enough for that. */
+static bool weigh(struct gpu *g, enum home_answer seen)
 {
         struct home *h = &g->home;
 
         h->lead += seen == HOME_LEAVES ? 1 : seen == HOME_STAYS ? -1 : 0;
-        if (h->lead != HOME_LEAD && h->lead != -HOME_LEAD)
-                return;
-        log_debug("GPU %u: managed memory that is sent home %s", g->index,
-                  h->lead > 0 ? "leaves the card" : "keeps its pages: it is not moved");
-        __atomic_store_n(&h->answer, h->lead > 0 ? HOME_LEAVES : HOME_STAYS, __ATOMIC_RELEASE);
+        if (h->lead == HOME_LEAD) {
+                conclude(g, HOME_LEAVES);
+                return true;
+        }
+        if (h->lead != -HOME_LEAD)
+                return false;
+        h->lead = 0;
+        if (++h->noes == HOME_NOES)
+                conclude(g, HOME_STAYS);
+        return true;
 }
 
 static void try_some(struct gpu *g)
@@ -80,8 +95,8 @@ static void try_some(struct gpu *g)
             real.cuStreamCreate(&s, CU_STREAM_NON_BLOCKING) != CUDA_SUCCESS)
                 return;
         if (real.cuMemAllocManaged(&probe, bytes, CU_MEM_ATTACH_GLOBAL) == CUDA_SUCCESS) {
-                for (unsigned i = 0; i < HOME_TRIES && home_answer(&g->home) == HOME_NOT_KNOWN; i++)
-                        weigh(g, try_once(probe, bytes, s));
+                for (unsigned i = 0; i < HOME_TRIES && !weigh(g, try_once(probe, bytes, s)); i++)
+                        ;
                 (void)real.cuMemFree_v2(probe);
         }
         (void)real.cuStreamDestroy_v2(s);

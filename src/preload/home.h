@@ -21,6 +21,7 @@ struct home {
         enum home_answer answer;
         _Atomic bool trying; /* a thread is at it */
         int lead;            /* tries that saw it leave, less those that saw it stay */
+        unsigned noes;       /* rounds of tries that ended with no */
         unsigned rests;
         uint64_t again_ns; /* not tried before, after tries that said nothing */
 };

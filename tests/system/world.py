@@ -46,9 +46,9 @@ NVML_READER = "subletd-nvml"
 VOLATILE = ("pid", "ms", "at")
 
 
-def wait_for(condition, timeout, what, interval=0.02):
+def wait_for(condition, timeout, what, interval=0.02, report=str):
     """The condition's first true value. Fails with `what` after `timeout` seconds (PATIENCE; GENEROUS_S at least), and no less
-    than 20 looks: the whole machine may have stood still."""
+    than 20 looks: the whole machine may have stood still. report: what else to say then."""
     timeout = max(timeout, GENEROUS_S) * PATIENCE
     end = time.monotonic() + timeout
     for looks in itertools.count(1):
@@ -56,7 +56,7 @@ def wait_for(condition, timeout, what, interval=0.02):
         if value:
             return value
         if looks >= 20 and time.monotonic() > end:
-            raise AssertionError(f"after {timeout} s still waiting for {what}")
+            raise AssertionError(f"after {timeout} s still waiting for {what}\n{report()}")
         time.sleep(interval)
 
 
@@ -97,7 +97,7 @@ def go_on(programs, rounds=2):
             assert p.running(), "ended early\n" + p.report()
         return all(len(p.events("round")) >= n for p, n in goal.items())
 
-    wait_for(done, 60, f"{rounds} more rounds")
+    wait_for(done, 60, f"{rounds} more rounds", report=lambda: "\n".join(p.report() for p in programs))
 
 
 class Program:
@@ -152,7 +152,7 @@ class Program:
                 raise AssertionError(f"ended before it said {kind}\n" + self.report())
             return found
 
-        return wait_for(look, timeout, f"{self.name} to say {kind}")[0]
+        return wait_for(look, timeout, f"{self.name} to say {kind}", report=self.report)[0]
 
     def wait(self, timeout=120):
         timeout = max(timeout, GENEROUS_S) * PATIENCE
@@ -180,7 +180,7 @@ class Program:
                 raise AssertionError(f"ended instead of answering {line!r}\n" + self.report())
             return found[answers:]
 
-        return wait_for(look, 90, f"{self.name} to answer {line!r}")[0]
+        return wait_for(look, 90, f"{self.name} to answer {line!r}", report=self.report)[0]
 
     def become(self, *command):
         """Has `hold` exec something else."""

@@ -117,18 +117,26 @@ static void test_a_card_of_ones_own_answers_at_once(void **state)
         assert_int_equal(card.probes, 1);
 }
 
-static void test_a_driver_that_keeps_the_pages_is_seen_at_once(void **state)
+/* A no is for good. */
+static enum home_answer find_out_no(void)
+{
+        assert_int_equal(find_out(), HOME_NOT_KNOWN);
+        assert_int_equal(find_out(), HOME_NOT_KNOWN);
+        return find_out();
+}
+
+static void test_a_driver_that_keeps_the_pages_is_seen_after_three_rounds(void **state)
 {
         card.keeps = true;
+        assert_int_equal(find_out_no(), HOME_STAYS);
         assert_int_equal(find_out(), HOME_STAYS);
-        assert_int_equal(find_out(), HOME_STAYS);
-        assert_int_equal(card.probes, 1);
+        assert_int_equal(card.probes, 3);
 }
 
 static void test_where_it_cannot_be_sent_home_it_stays(void **state)
 {
         card.prefetch = CUDA_ERROR_NOT_SUPPORTED;
-        assert_int_equal(find_out(), HOME_STAYS);
+        assert_int_equal(find_out_no(), HOME_STAYS);
 }
 
 static int64_t in_and_out(unsigned n)
@@ -167,12 +175,32 @@ static void test_what_others_do_by_chance_is_not_an_answer(void **state)
         card.others = as_if_it_left;
         assert_int_not_equal(find_out(), HOME_LEAVES);
         card.others = NULL;
-        assert_int_equal(find_out(), HOME_STAYS);
+        assert_int_equal(find_out_no(), HOME_STAYS);
 }
 
 static void test_nor_against_it(void **state)
 {
         card.others = as_if_it_stayed;
+        assert_int_not_equal(find_out(), HOME_STAYS);
+        card.others = NULL;
+        assert_int_equal(find_out(), HOME_LEAVES);
+}
+
+/* Another process tries, too, in step and with a piece of the same size: it touches its own as ours
+ * is sent home, and sends it home as ours is touched. */
+static int64_t in_step(unsigned n)
+{
+        unsigned look = (n - 1) % 3;
+
+        return n == 0               ? 0
+               : look == 2          ? (int64_t)card.probe
+               : look == 1 && n > 3 ? -(int64_t)card.probe
+                                    : 0;
+}
+
+static void test_two_that_try_in_step_do_not_take_each_other_for_a_no(void **state)
+{
+        card.others = in_step;
         assert_int_not_equal(find_out(), HOME_STAYS);
         card.others = NULL;
         assert_int_equal(find_out(), HOME_LEAVES);
@@ -204,11 +232,12 @@ int main(void)
         const struct CMUnitTest tests[] = {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
                 TEST(test_a_card_of_ones_own_answers_at_once),
-                TEST(test_a_driver_that_keeps_the_pages_is_seen_at_once),
+                TEST(test_a_driver_that_keeps_the_pages_is_seen_after_three_rounds),
                 TEST(test_where_it_cannot_be_sent_home_it_stays),
                 TEST(test_while_others_move_it_is_not_known_and_not_taken_for_no),
                 TEST(test_what_others_do_by_chance_is_not_an_answer),
                 TEST(test_nor_against_it),
+                TEST(test_two_that_try_in_step_do_not_take_each_other_for_a_no),
                 TEST(test_on_a_full_card_it_is_tried_later),
                 TEST(test_it_rests_between_tries_that_say_nothing),
         };
