@@ -15,6 +15,7 @@
 #include "base/clock.h"
 #include "base/macros.h"
 #include "preload/core.h"
+#include "preload/libc_compat.h"
 #include "preload/python.h"
 
 #define RETURN_NS (250 * NSEC_PER_MSEC) /* the main thread comes back sooner if it can */
@@ -170,6 +171,57 @@ static bool main_thread_is_stuck(struct interrupt_wait *w, uint64_t *ret_timeout
         return false;
 }
 
+/* ---- the question, for threads other than the main one ----
+ *
+ * Its answer needs the interpreter's lock. The main thread may hold that while it waits for the
+ * thread that would ask. So a thread of our own asks, and nobody waits for it. */
+
+static _Atomic bool asking;
+static _Atomic uint32_t asked, answered; /* counts of interrupts */
+static _Atomic bool answer;              /* to the last one */
+
+static void *ask(void *unused)
+{
+        uint32_t count = atomic_load(&asked);
+
+        atomic_store(&answer, would_raise());
+        atomic_store(&answered, count);
+        atomic_store(&asking, false);
+        bell_ring(&core.changed);
+        return NULL;
+}
+
+static bool begin_to_ask(uint32_t count)
+{
+        sigset_t all, before;
+        pthread_t thread;
+        bool begun;
+
+        atomic_store(&asked, count);
+        (void)sigfillset(&all); /* the program's signals are the program's */
+        (void)sigprocmask(SIG_SETMASK, &all, &before);
+        begun = compat_pthread_create(&thread, NULL, ask, NULL) == 0;
+        (void)sigprocmask(SIG_SETMASK, &before, NULL);
+        if (begun)
+                (void)compat_pthread_detach(thread);
+        else
+                atomic_store(&asking, false);
+        return begun;
+}
+
+/* False: the answer to this count of interrupts is not there yet; it rings core.changed. */
+static bool has_answer(uint32_t count, bool *ret_would)
+{
+        if (atomic_load(&answered) != count) {
+                if (atomic_exchange(&asking, true) || begin_to_ask(count))
+                        return false;
+                *ret_would = false; /* no thread to be had: it keeps waiting */
+                return true;
+        }
+        *ret_would = atomic_load(&answer);
+        return true;
+}
+
 /* ---- who waits ---- */
 
 void interrupt_begin(struct interrupt_wait *w)
@@ -183,16 +235,21 @@ void interrupt_begin(struct interrupt_wait *w)
 bool interrupt_ends(struct interrupt_wait *w, uint64_t *ret_timeout_ns)
 {
         uint32_t now = atomic_load(&interrupts);
-        bool ends = false;
+        bool ends = false, known;
 
         *ret_timeout_ns = UINT64_MAX;
         if (likely(now == w->seen))
                 return false;
         lock_release(&core.lock);
-        if ((pid_t)syscall(SYS_gettid) == getpid() || main_thread_is_stuck(w, ret_timeout_ns)) {
+        if ((pid_t)syscall(SYS_gettid) == getpid()) {
+                ends = would_raise();
+                known = true;
+        } else {
+                known = main_thread_is_stuck(w, ret_timeout_ns) && has_answer(now, &ends);
+        }
+        if (known) {
                 w->seen = now;
                 w->look_ns = 0;
-                ends = would_raise();
         }
         lock_acquire(&core.lock);
         return ends;
