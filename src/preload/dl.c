@@ -23,12 +23,10 @@ static void *dlsym_missing(void *handle, const char *name)
 {
         static const char why[] = ", which this release of sublet does not know";
         char text[128];
-        size_t n = strlen(name);
 
-        if (n + sizeof(why) > sizeof(text))
+        if (strlen(name) + sizeof(why) > sizeof(text))
                 return NULL;
-        memcpy(text, name, n);
-        memcpy(text + n, why, sizeof(why));
+        (void)strcpy(stpcpy(text, name), why);
         return compat_dlsym(handle, text);
 }
 
