@@ -22,7 +22,7 @@
 
 typedef void (*signal_handler)(int);
 
-/* Where Python's code is; empty: there is no Python, and nothing here does anything. */
+/* The addresses of Python's code. Without Python the range is empty, and nothing here acts. */
 static uintptr_t python_begin, python_end;
 
 static _Atomic(signal_handler) pythons_handler; /* whom ours calls */
