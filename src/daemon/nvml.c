@@ -105,7 +105,7 @@ static int nvml_start(struct nvml *n)
         return 0;
 }
 
-/* What a failed start leaves behind ends with the process. */
+/* A failed start leaves memory and the library behind until the process ends. */
 int nvml_open(struct nvml **ret)
 {
         _cleanup_free_ struct nvml *n = calloc(1, sizeof(*n));

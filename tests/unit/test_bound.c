@@ -175,7 +175,7 @@ static uint64_t submit(uint64_t work, uint64_t ns)
         return left;
 }
 
-/* What waits for the program ends now: all that comes after it is so much sooner. */
+/* Events that wait for the program are done now; later events are done sooner by as much. */
 static void set_free(uint64_t *end_ns)
 {
         uint64_t sooner = *end_ns - clock_now_ns();
