@@ -11,7 +11,7 @@ from parts import wait_until
 from suite import Failure
 from survives import spread
 
-QUANTUM = "20s"
+QUANTUM = "6s"
 TIMES = 5           # of each kind of work
 KINDS = ("multiply", "train")
 
@@ -24,7 +24,7 @@ def interrupted_job(part, kind, end, name):
 
 
 def interrupt(part, result):
-    """Ctrl-C in PyTorch programs that wait for their turn behind a quantum of 20 s."""
+    """Ctrl-C in PyTorch programs that wait for their turn, behind one that does not end soon."""
     part.daemon(mode="exclusive", quantum=QUANTUM)
     for kind in KINDS:
         end = os.path.join(part.root, "end-" + kind)
