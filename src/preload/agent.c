@@ -5,7 +5,6 @@
 
 #include <errno.h>
 #include <poll.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -448,8 +447,6 @@ static void *agent_main(void *unused)
 
 int agent_start(void)
 {
-        sigset_t all, before;
-        pthread_t thread;
         int r;
 
         if (agent.started)
@@ -457,17 +454,12 @@ int agent_start(void)
         agent.wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
         if (agent.wake < 0)
                 return -errno;
-        /* The program's signals are the program's. */
-        (void)sigfillset(&all);
-        (void)sigprocmask(SIG_SETMASK, &all, &before);
-        r = compat_pthread_create(&thread, NULL, agent_main, NULL);
-        (void)sigprocmask(SIG_SETMASK, &before, NULL);
+        r = compat_thread_start(agent_main, NULL);
         if (r != 0) {
                 (void)close(agent.wake);
                 agent.wake = -1;
                 return -r;
         }
-        (void)compat_pthread_detach(thread);
         agent.started = true;
         return 0;
 }

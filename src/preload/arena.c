@@ -81,12 +81,9 @@ static void touch_in_parallel(char *memory, uint64_t bytes)
         each = align_up(bytes / n, ARENA_UNIT);
         for (unsigned i = 0; i < n; i++) {
                 uint64_t offset = MIN(each * i, bytes);
-                pthread_t thread;
 
                 share[i] = (struct touch){memory + offset, MIN(each, bytes - offset), &done};
-                if (i + 1 < n && compat_pthread_create(&thread, NULL, touch_pages, &share[i]) == 0)
-                        (void)compat_pthread_detach(thread);
-                else
+                if (i + 1 >= n || compat_thread_start(touch_pages, &share[i]) != 0)
                         (void)touch_pages(&share[i]);
         }
         for (uint32_t heard; (heard = bell_listen(&done)) < n;)

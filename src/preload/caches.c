@@ -214,15 +214,12 @@ static bool missing(void)
 
 static bool start(void)
 {
-        pthread_t thread;
-
         if (caches.started)
                 return true;
-        if (compat_pthread_create(&thread, NULL, caches_main, NULL) != 0) {
+        if (compat_thread_start(caches_main, NULL) != 0) {
                 caches.wanted = false;
                 return false;
         }
-        (void)compat_pthread_detach(thread);
         caches.started = true;
         return true;
 }

@@ -193,20 +193,11 @@ static void *ask(void *unused)
 
 static bool begin_to_ask(uint32_t count)
 {
-        sigset_t all, before;
-        pthread_t thread;
-        bool begun;
-
         atomic_store(&asked, count);
-        (void)sigfillset(&all); /* the program's signals are the program's */
-        (void)sigprocmask(SIG_SETMASK, &all, &before);
-        begun = compat_pthread_create(&thread, NULL, ask, NULL) == 0;
-        (void)sigprocmask(SIG_SETMASK, &before, NULL);
-        if (begun)
-                (void)compat_pthread_detach(thread);
-        else
-                atomic_store(&asking, false);
-        return begun;
+        if (compat_thread_start(ask, NULL) == 0)
+                return true;
+        atomic_store(&asking, false);
+        return false;
 }
 
 /* False: the answer to this count of interrupts is not there yet; it rings core.changed. */

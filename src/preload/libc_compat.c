@@ -4,6 +4,7 @@
 
 #include <dlfcn.h>
 #include <errno.h>
+#include <signal.h>
 #include <stdatomic.h>
 
 #include "preload/elf.h"
@@ -121,21 +122,24 @@ char *compat_dlerror(void)
         return f ? f() : NULL;
 }
 
-int compat_pthread_create(pthread_t *ret_thread, const pthread_attr_t *attributes,
-                          void *(*start)(void *), void *argument)
+int compat_thread_start(void *(*start)(void *), void *argument)
 {
-        static void *_Atomic cache;
-        pthread_create_fn *f = (pthread_create_fn *)find_global(&cache, "pthread_create");
+        static void *_Atomic caches[2];
+        pthread_create_fn *create = (pthread_create_fn *)find_global(&caches[0], "pthread_create");
+        pthread_detach_fn *detach = (pthread_detach_fn *)find_global(&caches[1], "pthread_detach");
+        sigset_t all, before;
+        pthread_t thread;
+        int r;
 
-        return f ? f(ret_thread, attributes, start, argument) : ENOSYS;
-}
-
-int compat_pthread_detach(pthread_t thread)
-{
-        static void *_Atomic cache;
-        pthread_detach_fn *f = (pthread_detach_fn *)find_global(&cache, "pthread_detach");
-
-        return f ? f(thread) : ENOSYS;
+        if (!create || !detach)
+                return ENOSYS;
+        (void)sigfillset(&all);
+        (void)sigprocmask(SIG_SETMASK, &all, &before);
+        r = create(&thread, NULL, start, argument);
+        (void)sigprocmask(SIG_SETMASK, &before, NULL);
+        if (r == 0)
+                (void)detach(thread);
+        return r;
 }
 
 int compat_pthread_key_create(pthread_key_t *ret_key, void (*destructor)(void *))

@@ -19,9 +19,7 @@ void *compat_dlsym_address(void);
 void *compat_dlopen_address(void);
 
 /* The process's: an interposer's (a sanitizer's, a profiler's) where there is one. ENOSYS where no
- * threads library is loaded. */
-int compat_pthread_create(pthread_t *ret_thread, const pthread_attr_t *attributes,
-                          void *(*start)(void *), void *argument);
-int compat_pthread_detach(pthread_t thread);
+ * threads library is loaded. The thread is detached and takes none of the program's signals. */
+int compat_thread_start(void *(*start)(void *), void *argument);
 int compat_pthread_key_create(pthread_key_t *ret_key, void (*destructor)(void *));
 int compat_pthread_setspecific(pthread_key_t key, const void *value);

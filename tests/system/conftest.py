@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import signal
 import sys
 
 import pytest
@@ -15,6 +16,8 @@ import world as world_module  # noqa: E402
 def pytest_configure(config):
     # Python 3.12 warns: pytest's workers have a thread. What the tests fork needs nothing of it.
     config.addinivalue_line("filterwarnings", "ignore:.*use of fork:DeprecationWarning")
+    # A shell without job control starts what ends in & with SIGINT ignored, and the programs under test would inherit that.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_unconfigure(config):

@@ -87,17 +87,6 @@ struct python python = {
         .Py_DecRef = released,
 };
 
-int compat_pthread_create(pthread_t *ret, const pthread_attr_t *attributes, void *(*start)(void *),
-                          void *argument)
-{
-        return pthread_create(ret, attributes, start, argument);
-}
-
-int compat_pthread_detach(pthread_t thread)
-{
-        return pthread_detach(thread);
-}
-
 static void pythons_own(int signal_number)
 {
 }

@@ -5,15 +5,14 @@
 
 #define WEAK __attribute__((weak))
 
-WEAK int compat_pthread_create(pthread_t *ret_thread, const pthread_attr_t *attributes,
-                               void *(*start)(void *), void *argument)
+WEAK int compat_thread_start(void *(*start)(void *), void *argument)
 {
-        return pthread_create(ret_thread, attributes, start, argument);
-}
+        pthread_t thread;
+        int r = pthread_create(&thread, NULL, start, argument);
 
-WEAK int compat_pthread_detach(pthread_t thread)
-{
-        return pthread_detach(thread);
+        if (r == 0)
+                (void)pthread_detach(thread);
+        return r;
 }
 
 WEAK int compat_pthread_key_create(pthread_key_t *ret_key, void (*destructor)(void *))
