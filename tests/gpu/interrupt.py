@@ -26,6 +26,7 @@ def interrupted_job(part, kind, end, name):
 def interrupt(part, result):
     """Ctrl-C in PyTorch programs that wait for their turn, behind one that does not end soon."""
     part.daemon(mode="exclusive", quantum=QUANTUM)
+    result["quantum"] = QUANTUM
     for kind in KINDS:
         end = os.path.join(part.root, "end-" + kind)
         jobs = [interrupted_job(part, kind, end, f"{kind}-{i}") for i in range(2)]
@@ -72,5 +73,5 @@ def figures(found):
 def page(results):
     return [*pages.table(figures(results["parts"])), *pages.unfinished(results["parts"]),
             f"`./dev gpu --only interrupt` runs this part (`tests/gpu/interrupt.py`): two PyTorch programs in exclusive mode with a"
-            f" quantum of {QUANTUM}. The one that waits gets SIGINT; it catches KeyboardInterrupt and goes on. A product that it"
+            f" quantum of {results['parts'].get('interrupt', {}).get('quantum', QUANTUM)}. The one that waits gets SIGINT; it catches KeyboardInterrupt and goes on. A product that it"
             " computes at the end is compared with the processor's.", ""]
