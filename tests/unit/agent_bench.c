@@ -7,6 +7,7 @@
 #include <poll.h>
 #include <pthread.h>
 #include <semaphore.h>
+#include <signal.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 #include "base/host.h"
@@ -20,6 +21,16 @@
 #include "preload/link.h"
 #include "preload/name.h"
 #include "preload/pin.h"
+#include "preload/caches.h"
+#include "preload/fixed.h"
+#include "preload/hidden.h"
+#include "preload/ipc.h"
+#include "preload/libc_compat.h"
+#include "preload/overflow.h"
+#include "preload/poison.h"
+#include "preload/pool.h"
+#include "preload/sums.h"
+#include "preload/torture.h"
 #include "preload/swap.h"
 
 struct extent *extent; /* the first of the heap's only block */
@@ -40,6 +51,11 @@ int clock_gettime(clockid_t which, struct timespec *ret)
 
 int ppoll(struct pollfd *fds, nfds_t n, const struct timespec *ts, const sigset_t *mask)
 {
+        sigset_t blocked;
+
+        (void)pthread_sigmask(SIG_SETMASK, NULL, &blocked);
+        if (!sigismember(&blocked, SIGINT) || !sigismember(&blocked, SIGUSR1))
+                wrong = "it takes a signal that is the program's";
         if (atomic_load(&core.lock.word) != 0)
                 wrong = "it sleeps with the lock held";
         slept_ns = ts ? (uint64_t)ts->tv_sec * NSEC_PER_SEC + (uint64_t)ts->tv_nsec : UINT64_MAX;
@@ -60,9 +76,16 @@ void rounds(unsigned n)
         }
 }
 
+void woken(void)
+{
+        if (!atomic_load(&agent.kicked))
+                fail_msg("the agent would sleep on");
+        rounds(1);
+}
+
 void one_round(const struct core_wait *w)
 {
-        rounds(1);
+        woken();
 }
 
 /* ---- the daemon ---- */
@@ -216,11 +239,157 @@ enum swap_progress swap_step(struct gpu *g, bool may_evict, bool restore)
 
 void swap_trim_arena(struct gpu *g)
 {
+        beside.trims++;
 }
 
 uint64_t swap_arena_bytes(const struct gpu *g)
 {
         return 5 * MIB;
+}
+
+struct beside beside;
+
+static void want_lock(void)
+{
+        if (atomic_load(&core.lock.word) == 0)
+                wrong = "a neighbour is asked without the lock";
+}
+
+bool torture_holds(void)
+{
+        return beside.torture_holds;
+}
+
+bool torture_evicts(void)
+{
+        return beside.torture_evicts;
+}
+
+void torture_evicted(void)
+{
+        beside.torture_evicted++;
+        beside.torture_evicts = false;
+}
+
+void torture_restored(void)
+{
+        beside.torture_restored++;
+}
+
+bool torture_drained(void)
+{
+        return beside.torture_drains;
+}
+
+bool torture_drain_failed(void)
+{
+        return beside.torture_drains;
+}
+
+void torture_cancel(void)
+{
+        beside.torture_cancelled++;
+}
+
+uint64_t torture_next_ns(void)
+{
+        return beside.torture_ns;
+}
+
+bool overflow_drained(void)
+{
+        return beside.overflow_drains;
+}
+
+bool overflow_drain_failed(void)
+{
+        return beside.overflow_drains;
+}
+
+bool overflow_holds(void)
+{
+        return beside.overflow_holds;
+}
+
+void overflow_cancel(void)
+{
+        beside.overflow_cancelled++;
+}
+
+bool overflow_move(void)
+{
+        return beside.overflow_moves;
+}
+
+uint64_t overflow_next_ns(void)
+{
+        return beside.overflow_ns;
+}
+
+const char *hidden_library(void)
+{
+        return beside.hidden;
+}
+
+bool caches_hold(bool may_evict, uint64_t now)
+{
+        want_lock();
+        beside.may_evict = may_evict;
+        return beside.caches_hold;
+}
+
+bool poison_step(void)
+{
+        want_lock();
+        return beside.poisoned;
+}
+
+bool core_reap_late(void)
+{
+        want_lock();
+        return beside.late;
+}
+
+bool ipc_step(void)
+{
+        want_lock();
+        return beside.others_speak;
+}
+
+void ipc_told(void)
+{
+        want_lock();
+        beside.ipc_told++;
+}
+
+void ipc_forget(void)
+{
+        beside.ipc_forgotten++;
+}
+
+uint64_t pool_tend(void)
+{
+        want_lock();
+        return beside.pool_ns;
+}
+
+uint64_t fixed_tend(uint64_t now)
+{
+        want_lock();
+        return beside.fixed_ns;
+}
+
+void sums_tell(bool last)
+{
+        want_lock();
+        beside.sums_last += last;
+}
+
+int compat_pthread_create(pthread_t *ret_thread, const pthread_attr_t *attributes,
+                          void *(*start)(void *), void *argument)
+{
+        return beside.thread_fails ? beside.thread_fails
+                                   : pthread_create(ret_thread, attributes, start, argument);
 }
 
 void name_of_program(char *ret, size_t n)
@@ -355,6 +524,10 @@ int begin_agent(void **state)
         submissions = bound_now = 0;
         quiet_now = QUIET_BUSY;
         step_now = SWAP_NOTHING;
+        beside = (struct beside){.pool_ns = UINT64_MAX,
+                                 .fixed_ns = UINT64_MAX,
+                                 .torture_ns = UINT64_MAX,
+                                 .overflow_ns = UINT64_MAX};
         meanwhile = one_round;
         gpu->known = true;
         gpu->total = GIB;

@@ -20,7 +20,7 @@ static const uint64_t *asked; /* what the daemon allows, each time that it is as
 static void answer_commit(const struct core_wait *w)
 {
         forget_sent();
-        rounds(1);
+        woken();
         if (!said(WIRE_WANT))
                 return;
         if (*asked) {
@@ -95,7 +95,7 @@ static void answer_fixed(const struct core_wait *w)
         struct wire_message *m;
 
         forget_sent();
-        rounds(1);
+        woken();
         if (!said(WIRE_WANT))
                 return;
         if (allows_fixed) {
@@ -145,7 +145,10 @@ static void answer_host(const struct core_wait *w)
         struct wire_message *m;
 
         forget_sent();
-        rounds(1);
+        if (w)
+                woken();
+        else
+                rounds(1);
         if (!said(WIRE_HOST))
                 return;
         m = tell(WIRE_HOST_LIMIT);
