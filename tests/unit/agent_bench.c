@@ -94,7 +94,8 @@ struct wire_message sent[SENT_MOST], box[BOX_MOST];
 int box_fds[BOX_MOST];
 unsigned sent_count, sent_fds, box_first, box_count;
 int connects, sends; /* what trying that answers */
-bool breaks;         /* the connection, when next read from */
+unsigned send_tries;
+bool breaks; /* the connection, when next read from */
 
 int link_connect(char where[static 128], int *ret_fd)
 {
@@ -111,8 +112,13 @@ int link_send(int fd, const struct wire_message *m, const int *fds, unsigned n_f
 {
         if (atomic_load(&core.lock.word) == 0)
                 wrong = "it speaks without the lock";
-        if (sends < 0 && (sends != -EPERM || n_fds))
-                return sends;
+        if (sends < 0 && (sends != -EPERM || n_fds)) {
+                int r = sends;
+
+                if (send_tries && --send_tries == 0)
+                        sends = 0;
+                return r;
+        }
         if (sent_count < SENT_MOST)
                 sent[sent_count++] = *m;
         else
@@ -244,7 +250,7 @@ void swap_trim_arena(struct gpu *g)
 
 uint64_t swap_arena_bytes(const struct gpu *g)
 {
-        return 5 * MIB;
+        return beside.arena;
 }
 
 struct beside beside;
@@ -316,6 +322,11 @@ void overflow_cancel(void)
         beside.overflow_cancelled++;
 }
 
+void overflow_changed(struct gpu *g)
+{
+        beside.overflow_changed++;
+}
+
 bool overflow_move(void)
 {
         return beside.overflow_moves;
@@ -360,6 +371,21 @@ void ipc_told(void)
 {
         want_lock();
         beside.ipc_told++;
+}
+
+void ipc_connected(void)
+{
+        beside.ipc_connected++;
+}
+
+void ipc_disconnected(void)
+{
+        beside.ipc_disconnected++;
+}
+
+void ipc_on_refused(const struct wire_message *m)
+{
+        beside.ipc_refused++;
 }
 
 void ipc_forget(void)
@@ -519,12 +545,14 @@ int begin_agent(void **state)
         wrong = NULL;
         sent_count = box_first = box_count = 0;
         connects = sends = 0;
+        send_tries = 0;
         breaks = inside = fake_capturing = steps_evict = steps_restore = false;
         defaults = 0;
         submissions = bound_now = 0;
         quiet_now = QUIET_BUSY;
         step_now = SWAP_NOTHING;
-        beside = (struct beside){.pool_ns = UINT64_MAX,
+        beside = (struct beside){.arena = 5 * MIB,
+                                 .pool_ns = UINT64_MAX,
                                  .fixed_ns = UINT64_MAX,
                                  .torture_ns = UINT64_MAX,
                                  .overflow_ns = UINT64_MAX};
@@ -548,6 +576,7 @@ int begin_agent(void **state)
 
 int end_agent(void **state)
 {
+        core.lock = (struct lock){0}; /* a test that failed may have it */
         atomic_store(&core.exiter, 1);
         (void)sem_post(&go);
         agent_stop();

@@ -24,6 +24,7 @@ extern struct wire_message sent[SENT_MOST], box[BOX_MOST]; /* to and from the da
 extern int box_fds[BOX_MOST];
 extern unsigned sent_count, sent_fds, box_first, box_count;
 extern int connects, sends; /* what trying that answers */
+extern unsigned send_tries; /* after so many it is taken all the same; 0: never */
 extern bool breaks;         /* the connection, when next read from */
 
 /* What the agent finds, and what it had done. */
@@ -45,7 +46,9 @@ extern struct beside {
         int thread_fails;
 
         unsigned ipc_told, ipc_forgotten, torture_evicted, torture_restored, torture_cancelled;
-        unsigned overflow_cancelled, trims, sums_last;
+        unsigned overflow_cancelled, overflow_changed, trims, sums_last;
+        unsigned ipc_connected, ipc_disconnected, ipc_refused;
+        uint64_t arena;
         bool may_evict; /* as caches were asked */
 } beside;
 

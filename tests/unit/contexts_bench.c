@@ -26,6 +26,7 @@ _Atomic uint32_t gate_bits;
 __thread struct gate_thread *gate_self __attribute__((tls_model("initial-exec")));
 
 uint64_t submissions;
+unsigned setups, exits;
 unsigned kicks, discarded, parts, updates, passed;
 unsigned calls; /* of the driver's that fail below, and what they answer */
 CUresult driver_says;
@@ -46,11 +47,19 @@ pthread_t second;
 
 int core_setup(void)
 {
+        setups++;
         return 0;
 }
 
 void core_expect_exit(void)
 {
+        assert_int_equal(calls, 1); /* of the driver, which registers its own end first */
+        exits++;
+}
+
+static void want_lock(void)
+{
+        assert_int_not_equal(atomic_load(&core.lock.word), 0);
 }
 
 struct gpu *core_attach(CUdevice device)
@@ -70,6 +79,7 @@ void core_wait(struct core_wait *w, uint64_t timeout_ns)
 
 void agent_kick(void)
 {
+        want_lock();
         kicks++;
 }
 
@@ -86,6 +96,7 @@ void (*while_it_asks)(void);
 /* The answer comes when another thread that wants the context waits or has asked, too. */
 int agent_take_fixed(struct gpu *g, uint64_t more)
 {
+        want_lock();
         asked++;
         if (in_line && asked == 1) {
                 assert_int_equal(pthread_create(&second, NULL, retain, NULL), 0);
@@ -105,6 +116,7 @@ int agent_take_fixed(struct gpu *g, uint64_t more)
 
 void agent_return_fixed(struct gpu *g, uint64_t bytes)
 {
+        want_lock();
         g->fixed -= bytes;
 }
 
@@ -120,6 +132,7 @@ void bound_forget_stream(CUstream stream)
 
 uint64_t fixed_forget_context(CUcontext owner)
 {
+        want_lock();
         return arrays;
 }
 
@@ -151,6 +164,7 @@ void ipc_context_dies(CUcontext context)
 {
         CUcontext too = other;
 
+        want_lock();
         if (!too)
                 return;
         other = NULL;
@@ -171,27 +185,32 @@ bool poison_note(struct gpu *g, CUresult r)
 
 void pool_stream_dies(CUstream stream)
 {
+        want_lock();
         pool_stream_lost = stream;
 }
 
 void pool_context_dies(CUcontext context)
 {
+        want_lock();
         pools_lost = context;
 }
 
 void pool_await_records(void)
 {
+        want_lock();
         awaited = quiet_capturing();
 }
 
 void swap_discard(struct gpu *g, struct block *b)
 {
+        want_lock();
         discarded++;
         heap_bury(&g->heap, b);
 }
 
 void swap_retire(struct gpu *g)
 {
+        want_lock();
         g->context = NULL;
 }
 
@@ -290,6 +309,13 @@ static CUresult fake_release(CUdevice device)
         return CUDA_SUCCESS;
 }
 
+static CUresult fake_init(unsigned flags)
+{
+        calls++;
+        assert_int_equal(flags, 5);
+        return driver_says;
+}
+
 static CUresult fake_destroy(CUcontext context)
 {
         return driver_says;
@@ -361,6 +387,7 @@ int one_context(void **state)
         CUcontext context;
 
         core = (struct core){.gpu_count = 1};
+        setups = exits = 0;
         gpu->known = gpu->managed = true;
         gpu->context_bytes = MIB;
         heap_init(&gpu->heap, GIB);
@@ -379,6 +406,7 @@ int one_context(void **state)
         real.cuCtxPushCurrent_v2 = fake_push;
         real.cuCtxPopCurrent_v2 = real.cuCtxGetCurrent = fake_current;
         real.cuEventCreate = fake_event;
+        real.cuInit = fake_init;
         real.cuStreamCreate = fake_stream;
         real.cuStreamCreateWithPriority = fake_urgent_stream;
         real.cuStreamQuery = fake_query;

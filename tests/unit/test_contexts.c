@@ -5,7 +5,16 @@
 #include "contexts_bench.h"
 
 #include "base/macros.h"
-#include "preload/swap.h"
+
+static void the_end_is_expected_once_the_driver_is_initialized(void **state)
+{
+        calls = setups = 0;
+        driver_says = CUDA_ERROR_NO_DEVICE;
+        assert_int_equal(hook_cuInit(5), CUDA_ERROR_NO_DEVICE);
+        assert_int_equal(setups, 1);
+        assert_int_equal(exits, 1);
+        driver_says = CUDA_SUCCESS;
+}
 
 /* Both the driver's answers, as measured. */
 static void a_release_that_is_refused_ends_nothing_but_counts(void **state)
@@ -174,7 +183,7 @@ static void what_a_context_owns_ends_with_it_and_nothing_else(void **state)
         assert_ptr_equal(gpu->context, quiet_context_primary(gpu)); /* stays */
         assert_null(gpu->ended);
         arrays = 0;
-        swap_discard(gpu, kept);
+        heap_bury(&gpu->heap, kept);
 }
 
 /* Of all streams. Not where the GPU has failed, and what it had in flight never ends, nor during a
@@ -369,6 +378,7 @@ static void a_green_context_brings_the_primary_one_to_life(void **state)
 int main(void)
 {
         const struct CMUnitTest tests[] = {
+                CONTEXT_TEST(the_end_is_expected_once_the_driver_is_initialized),
                 CONTEXT_TEST(a_release_that_is_refused_ends_nothing_but_counts),
                 CONTEXT_TEST(the_last_green_context_ends_the_primary_one_that_nobody_else_holds),
                 CONTEXT_TEST(what_ends_with_a_context_is_given_back_after_it),
