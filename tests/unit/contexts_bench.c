@@ -91,7 +91,7 @@ void *retain(void *unused)
         return NULL;
 }
 
-void (*while_it_asks)(void);
+void (*while_it_asks)(void), (*while_it_releases)(void);
 
 /* The answer comes when another thread that wants the context waits or has asked, too. */
 int agent_take_fixed(struct gpu *g, uint64_t more)
@@ -306,6 +306,8 @@ static CUresult fake_release(CUdevice device)
         if (parts)
                 return CUDA_ERROR_NOT_PERMITTED;
         check_end();
+        if (while_it_releases)
+                while_it_releases();
         return CUDA_SUCCESS;
 }
 
@@ -396,7 +398,7 @@ int one_context(void **state)
         pools_lost = bound_lost = NULL;
         bound_stream_lost = pool_stream_lost = queried = capture_asked = NULL;
         no_room = unshared = false;
-        while_it_asks = NULL;
+        while_it_asks = while_it_releases = NULL;
         updates = passed = calls = 0;
         at_the_gate.inside = 0;
         driver_says = CUDA_SUCCESS;

@@ -44,7 +44,7 @@ extern CUcontext other;    /* ends while another one does */
 extern bool in_line;       /* a thread may wait for another one, */
 extern _Atomic bool waits; /* it does, */
 extern pthread_t second;   /* which one */
-extern void (*while_it_asks)(void);
+extern void (*while_it_asks)(void), (*while_it_releases)(void);
 void *retain(void *unused);
 
 int one_context(void **state);

@@ -4,6 +4,8 @@
 
 #include "contexts_bench.h"
 
+#include <sched.h>
+
 #include "base/macros.h"
 
 static void the_end_is_expected_once_the_driver_is_initialized(void **state)
@@ -357,6 +359,33 @@ static void a_release_does_not_wait_for_room(void **state)
         assert_int_equal(gpu->fixed, gpu->context_bytes);
 }
 
+static void another_thread_retains(void)
+{
+        while_it_releases = NULL;
+        calls = 0;
+        assert_int_equal(pthread_create(&second, NULL, retain, NULL), 0);
+        while (!waits && !calls)
+                (void)sched_yield();
+        assert_int_equal(calls, 0);
+}
+
+/* What the driver makes anew meanwhile would be taken for the one that ends. */
+static void nobody_retains_what_is_about_to_end(void **state)
+{
+        waits = false;
+        in_line = true;
+        asked = 1; /* room is there at once */
+        while_it_releases = another_thread_retains;
+        assert_int_equal(hook_cuDevicePrimaryCtxRelease_v2(0), CUDA_SUCCESS);
+        assert_int_equal(pthread_join(second, NULL), 0);
+        in_line = false;
+        assert_true(waits);
+        assert_non_null(quiet_context_primary(gpu));
+        assert_null(gpu->ended);
+        assert_int_equal(held, 1);
+        assert_int_equal(gpu->fixed, gpu->context_bytes);
+}
+
 static void a_green_context_brings_the_primary_one_to_life(void **state)
 {
         CUgreenCtx part;
@@ -397,6 +426,7 @@ int main(void)
                 CONTEXT_TEST(devices_that_are_not_ours_are_the_drivers_business),
                 CONTEXT_TEST(a_primary_context_that_cannot_be_made_leaves_no_trace),
                 CONTEXT_TEST(a_release_does_not_wait_for_room),
+                CONTEXT_TEST(nobody_retains_what_is_about_to_end),
                 CONTEXT_TEST(a_green_context_brings_the_primary_one_to_life),
         };
 
