@@ -319,6 +319,23 @@ static void an_attachment_asks_again_for_what_was_promised(void **state)
         assert_int_equal(gpu->block_bytes, HEAP_GRANULARITY);
 }
 
+/* A program alone on its card does not wait; one that shares it does from the first moment. */
+static void the_first_attachment_shuts_the_gate_unless_the_program_runs(void **state)
+{
+        rounds(1);
+        welcome();
+        atomic_store(&gate_bits, 0);
+        attached();
+        assert_true(atomic_load(&gate_bits) & GATE_NO_LEASE);
+        atomic_store(&gate_bits, 0);
+        attached(); /* said again */
+        assert_int_equal(atomic_load(&gate_bits), 0);
+        gpu->managed = false;
+        core.running = true;
+        attached();
+        assert_int_equal(atomic_load(&gate_bits), 0);
+}
+
 /* What the program is told of the card depends on what the host has. */
 static void a_gpu_that_overflows_is_not_managed_before_the_host_is_known(void **state)
 {
@@ -441,9 +458,11 @@ static void what_a_daemon_does_not_know_is_not_asked_of_it(void **state)
         gpu->pin_wanted = 8 * MIB;
         sends = -EPIPE;
         connects = -ENOENT;
+        atomic_store(&agent.kicked, false);
         lock_acquire(&core.lock);
         assert_int_equal(agent_say(&m, WIRE_NAME), 0); /* lost at that */
         lock_release(&core.lock);
+        assert_true(agent.kicked); /* to look for it */
         assert_false(agent_is_up());
         assert_true(agent_has_daemon()); /* it may come back */
         agent.warned = true;
@@ -468,6 +487,7 @@ int main(void)
                 LINK_TEST(what_others_hold_is_said_with_the_attachment),
                 LINK_TEST(a_thread_that_attaches_a_gpu_says_so_itself),
                 LINK_TEST(an_attachment_asks_again_for_what_was_promised),
+                LINK_TEST(the_first_attachment_shuts_the_gate_unless_the_program_runs),
                 LINK_TEST(a_gpu_that_overflows_is_not_managed_before_the_host_is_known),
                 LINK_TEST(a_refusal_counts_where_it_belongs),
                 LINK_TEST(another_release_is_waited_out_where_a_daemon_is_required),

@@ -645,6 +645,88 @@ static void room_is_given_back_only_where_it_is_much_and_nobody_needs_it(void **
         }
 }
 
+/* ---- for people alone ---- */
+
+static void what_took_no_copy_is_told_with_the_figures(void **state)
+{
+        begin_running();
+        gpu->spared_out = 3;
+        gpu->spared_in = 4;
+        agent.minor = WIRE_MINOR_SPARED - 1;
+        limit(64 * MIB, 64 * MIB, 300 * MIB, 3);
+        assert_int_equal(times_said(WIRE_SPARED), 0);
+        agent.minor = WIRE_MINOR;
+        limit(64 * MIB, 64 * MIB, 300 * MIB, 4);
+        assert_int_equal(said(WIRE_SPARED)->SPARED.out, 3);
+        assert_int_equal(said(WIRE_SPARED)->SPARED.in, 4);
+        limit(64 * MIB, 64 * MIB, 300 * MIB, 5);
+        assert_int_equal(times_said(WIRE_SPARED), 1); /* has not changed */
+        gpu->spared_in++;
+        limit(64 * MIB, 64 * MIB, 300 * MIB, 6);
+        assert_int_equal(times_said(WIRE_SPARED), 2);
+        breaks = true; /* another daemon knows nothing of it */
+        rounds(1);
+        now_ns += 10 * NSEC_PER_SEC;
+        rounds(1);
+        welcome();
+        attached();
+        limit(64 * MIB, 64 * MIB, 300 * MIB, 1);
+        assert_int_equal(times_said(WIRE_SPARED), 3);
+}
+
+static void how_memory_is_shared_is_told_when_it_changes(void **state)
+{
+        begin_attached();
+        assert_int_equal(times_said(WIRE_SELF), 1);
+        assert_int_equal(said(WIRE_SELF)->SELF.mode, WIRE_MEMORY_SWAP);
+        assert_int_equal(said(WIRE_SELF)->SELF.keep, 0);
+        gpu->heap.managed = true;
+        agent.minor = WIRE_MINOR_SELF - 1;
+        rounds(1);
+        assert_int_equal(times_said(WIRE_SELF), 1);
+        agent.minor = WIRE_MINOR;
+        rounds(2);
+        assert_int_equal(times_said(WIRE_SELF), 2);
+        assert_int_equal(said(WIRE_SELF)->SELF.mode, WIRE_MEMORY_MANAGED);
+        gpu->heap.managed = false;
+        gpu->overflow = true;
+        gpu->keep = 7 * MIB;
+        rounds(1);
+        assert_int_equal(said(WIRE_SELF)->SELF.mode, WIRE_MEMORY_OVERFLOW);
+        assert_int_equal(said(WIRE_SELF)->SELF.keep, 7 * MIB);
+        gpu->keep = UINT64_MAX; /* all of it */
+        gpu->heap.mapped = MIB;
+        rounds(2);
+        assert_int_equal(times_said(WIRE_SELF), 4);
+        assert_int_equal(said(WIRE_SELF)->SELF.overflow, MIB);
+        assert_int_equal(said(WIRE_SELF)->SELF.keep, 0);
+        gpu->heap.mapped = 0;
+}
+
+/* Without moments in which it was stopped. */
+static void another_daemon_hears_how_long_the_program_has_run(void **state)
+{
+        begin_running();
+        rounds(1);
+        for (unsigned i = 0; i < 3; i++) {
+                now_ns += NSEC_PER_SEC;
+                rounds(1);
+        }
+        now_ns += 100 * NSEC_PER_SEC;
+        rounds(1);
+        agent.idle_said = true; /* from here on it only holds its turn */
+        rounds(1);
+        now_ns += NSEC_PER_SEC;
+        rounds(1);
+        breaks = true;
+        rounds(1);
+        now_ns = agent.retry_ns;
+        rounds(1);
+        welcome();
+        attached();
+        assert_int_equal(said(WIRE_SELF)->SELF.ran_ns, 5 * NSEC_PER_SEC);
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
@@ -673,6 +755,9 @@ int main(void)
                 AGENT_TEST(memory_that_is_missed_while_it_runs_is_asked_for_every_second),
                 AGENT_TEST(a_daemon_too_old_to_pin_refuses),
                 AGENT_TEST(room_is_given_back_only_where_it_is_much_and_nobody_needs_it),
+                AGENT_TEST(what_took_no_copy_is_told_with_the_figures),
+                AGENT_TEST(how_memory_is_shared_is_told_when_it_changes),
+                AGENT_TEST(another_daemon_hears_how_long_the_program_has_run),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);
