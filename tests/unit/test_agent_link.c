@@ -428,6 +428,24 @@ static void a_program_all_of_which_is_there_goes_on_alone(void **state)
         assert_false(agent_has_daemon());
 }
 
+/* What is new may be missing for a while. */
+static void a_program_that_runs_alone_gives_way_to_nobody(void **state)
+{
+        begin_running();
+        refuse(WIRE_REFUSED_VERSION, 0, 0);
+        assert_true(core.running);
+        extent->state = EXTENT_EVICTED;
+        core.waiters = 1;
+        for (unsigned i = 0; i < 8; i++) {
+                now_ns += NSEC_PER_SEC;
+                rounds(1);
+                assert_false(agent.giveway.out);
+                assert_int_equal(gpu->own_limit, UINT64_MAX);
+        }
+        extent->state = EXTENT_RESIDENT;
+        core.waiters = 0;
+}
+
 /* ---- who is there ---- */
 
 static void what_a_daemon_does_not_know_is_not_asked_of_it(void **state)
@@ -493,6 +511,7 @@ int main(void)
                 LINK_TEST(another_release_is_waited_out_where_a_daemon_is_required),
                 LINK_TEST(a_program_that_runs_makes_room_before_it_runs_alone),
                 LINK_TEST(a_program_all_of_which_is_there_goes_on_alone),
+                LINK_TEST(a_program_that_runs_alone_gives_way_to_nobody),
                 LINK_TEST(what_a_daemon_does_not_know_is_not_asked_of_it),
         };
 

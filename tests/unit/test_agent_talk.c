@@ -239,7 +239,7 @@ static void figures_are_told_at_intervals_unless_somebody_waits(void **state)
                 lock_acquire(&core.lock);
                 agent_figures(gpu);
                 lock_release(&core.lock);
-                rounds(1);
+                woken();
         }
         assert_int_equal(times_said(WIRE_USAGE), 1);
         assert_in_range(slept_ns, 1, NSEC_PER_MSEC);

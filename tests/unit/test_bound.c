@@ -700,6 +700,23 @@ static void as_many_streams_as_there_are_pass(void **state)
         synchronize();
 }
 
+/* However short: a call that finds the queue full blocks in the driver, and a drain waits for it.
+ */
+static void no_more_is_in_flight_than_a_queue_of_the_drivers_holds(void **state)
+{
+        unsigned n = 0;
+
+        bound_set(AHEAD_NS);
+        for (unsigned i = 0; i < 500; i++)
+                (void)submit(fresh, NSEC_PER_USEC);
+        synchronize();
+        bound_forget_stream(STREAM); /* counts from nothing */
+        for (n = 0; bound_pass(STREAM, fresh); n++)
+                queue_submit(n ? NSEC_PER_USEC : 3600 * NSEC_PER_SEC); /* the first is stuck */
+        assert_int_equal(n, 896);
+        synchronize();
+}
+
 #define BOUND_TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
@@ -736,6 +753,7 @@ int main(void)
                 BOUND_TEST(streams_of_several_contexts_have_events_of_their_own),
                 BOUND_TEST(work_that_cannot_be_marked_is_held_by_nobody),
                 BOUND_TEST(as_many_streams_as_there_are_pass),
+                BOUND_TEST(no_more_is_in_flight_than_a_queue_of_the_drivers_holds),
         };
 
         real.cuEventCreate = event_create;
