@@ -278,6 +278,19 @@ static void what_others_hold_is_said_with_the_attachment(void **state)
         gpu->pin_granted = gpu->pin_wanted = 0;
 }
 
+static void what_left_the_card_meanwhile_is_held_by_nobody(void **state)
+{
+        rounds(1);
+        put(EXTENT_EVICTED);
+        extent->pinned = true;
+        gpu->pin_granted = extent->bytes;
+        gpu->pin_said = gpu->pin_allowed = 99;
+        welcome();
+        assert_int_equal(times_said(WIRE_PIN), 0);
+        assert_false(extent->pinned);
+        assert_int_equal(gpu->pin_granted + gpu->pin_said + gpu->pin_allowed, 0);
+}
+
 static void a_thread_that_attaches_a_gpu_says_so_itself(void **state)
 {
         rounds(1);
@@ -382,9 +395,12 @@ static void a_refusal_counts_where_it_belongs(void **state)
         assert_false(gpu->may_pass);
         refuse(WIRE_REFUSED_PEER, 0, 0);
         assert_int_equal(beside.ipc_refused, 1);
+        core.gpus[1].may_pass = true;
         for (unsigned code = 0; code < 20; code++)
                 if (code != WIRE_REFUSED_VERSION)
                         refuse(code, 1, 0); /* there is no such GPU */
+        assert_true(core.gpus[1].may_pass);
+        assert_int_equal(core.gpus[1].refused_fixed.count + core.gpus[1].refused_commit.count, 0);
         assert_true(core.running);
 }
 
@@ -503,6 +519,7 @@ int main(void)
                 LINK_TEST(a_daemon_that_is_slow_gets_a_second_try),
                 LINK_TEST(whoever_joins_says_all_that_it_has),
                 LINK_TEST(what_others_hold_is_said_with_the_attachment),
+                LINK_TEST(what_left_the_card_meanwhile_is_held_by_nobody),
                 LINK_TEST(a_thread_that_attaches_a_gpu_says_so_itself),
                 LINK_TEST(an_attachment_asks_again_for_what_was_promised),
                 LINK_TEST(the_first_attachment_shuts_the_gate_unless_the_program_runs),

@@ -586,7 +586,9 @@ static void more_than_the_arena_may_hold_is_trimmed(void **state)
 
                 m->LIMIT.commit = m->LIMIT.backed = 64 * MIB;
                 m->LIMIT.arena = 5 * MIB - i;
+                m->LIMIT.visible_bytes = 700 * MIB;
                 rounds(1);
+                assert_int_equal(gpu->visible, 700 * MIB);
                 assert_int_equal(gpu->arena_trims, i);
         }
 }
@@ -634,14 +636,15 @@ static void room_is_given_back_only_where_it_is_much_and_nobody_needs_it(void **
 {
         begin_running();
         now_ns += 10 * NSEC_PER_SEC;
-        for (unsigned i = 0; i < 5; i++) {
+        for (unsigned i = 0; i < 6; i++) {
                 /* In use: 32 MiB; kept: a block more; and two blocks are not worth a message. */
                 gpu->commit = gpu->commit_wanted = 128 * MIB + (i > 0);
                 gpu->commit_askers = i == 1;
                 beside.overflow_holds = i == 2;
                 gpu->commit_kept = i == 3 ? 65 * MIB : 0;
+                gpu->commit_wanted += i == 4; /* it is asking for more */
                 wake();
-                assert_int_equal(gpu->commit, i == 4 ? 64 * MIB : 128 * MIB + (i > 0));
+                assert_int_equal(gpu->commit, i == 5 ? 64 * MIB : 128 * MIB + (i > 0));
         }
 }
 

@@ -192,11 +192,6 @@ void log_open(const char *tag, enum log_level default_level)
 {
 }
 
-int log_enabled(enum log_level level)
-{
-        return level <= LOG_LEVEL_WARNING;
-}
-
 void log_write(enum log_level level, const char *format, ...)
 {
         va_list list;
@@ -419,9 +414,7 @@ static void a_gpu_that_fails_wakes_all_who_wait_for_it(void **state)
         assert_true(core_passive());
         assert_int_not_equal(bell_listen(&core.changed), heard);
         assert_int_equal(agent_kicks, 1);
-        heard = bell_listen(&core.changed);
         core_give_up(&core.gpus[0], CUDA_ERROR_UNKNOWN);
-        assert_int_equal(bell_listen(&core.changed), heard);
         assert_int_equal(agent_kicks, 1);
 }
 
