@@ -462,7 +462,7 @@ static bool tend(struct pool *p)
         for (const struct pool_lane *l = p->lanes; l; l = l->next)
                 if (l->free.bytes)
                         return true;
-        return !rested || idle_extent(p);
+        return !rested;
 }
 
 uint64_t pool_tend(void)
@@ -538,7 +538,6 @@ static int pool_widen(struct pool *p, uint64_t bytes)
                 return -1;
         if (parcels_add(&p->parcels, b) == 0)
                 return 0;
-        b->dying = true;
         heap_bury(h, b);
         return -1;
 }

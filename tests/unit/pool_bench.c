@@ -23,6 +23,9 @@ static struct model {
         bool gone;
 } streams[STREAMS_MOST];
 static unsigned stream_count;
+static CUcontext stream_context;
+static uint32_t contexts_ended; /* 1 << number */
+static __thread CUstreamCaptureMode capture_mode;
 static uint64_t put_first; /* into each stream that is not named yet */
 static struct {
         struct model *stream;
@@ -107,6 +110,23 @@ void stream_end(const struct pool_stream *s)
         model_of(s->handle, s->context)->gone = true;
 }
 
+void context_now(unsigned context)
+{
+        stream_context = (CUcontext)(uintptr_t)context;
+}
+
+void context_end(unsigned context)
+{
+        pool_context_dies((CUcontext)(uintptr_t)context);
+        contexts_ended |= 1U << context;
+}
+
+static void assert_context(CUcontext context)
+{
+        assert_non_null(context);
+        assert_int_equal(contexts_ended >> (uintptr_t)context & 1, 0);
+}
+
 void all_busy(void)
 {
         put_first = 1;
@@ -134,7 +154,7 @@ CUresult quiet_ask_stream(CUstream stream, CUcontext context)
         assert_false(fake_capturing);
         /* Of a thread's stream the caller's own would be asked. */
         assert_ptr_not_equal(stream, CU_STREAM_PER_THREAD);
-        assert_non_null(context);
+        assert_context(context);
         return m->done < m->put ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
 }
 
@@ -146,6 +166,7 @@ CUresult quiet_ask_event(CUevent event, CUcontext context)
         assert_false(fake_capturing);
         assert_in_range(i, 1, events);
         assert_false(event_list[i].destroyed);
+        assert_context(context);
         return event_list[i].stream->done < event_list[i].put ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
 }
 
@@ -156,7 +177,7 @@ CUresult quiet_record(CUevent *event, CUcontext context, CUstream stream)
         uintptr_t i;
 
         assert_unlocked();
-        assert_non_null(context);
+        assert_context(context);
         if (record_error)
                 return record_error;
         if (!*event) {
@@ -200,12 +221,16 @@ static CUresult fake_event_destroy(CUevent event)
 
 static CUresult fake_relax(CUstreamCaptureMode *mode)
 {
+        CUstreamCaptureMode before = capture_mode;
+
+        capture_mode = *mode;
+        *mode = before;
         return CUDA_SUCCESS;
 }
 
 static CUresult fake_context_of(CUstream stream, CUcontext *ret)
 {
-        *ret = (CUcontext)(uintptr_t)1;
+        *ret = stream_context;
         return context_error;
 }
 
@@ -441,6 +466,9 @@ int begin_pools(void **state)
         heap_init(&gpu->heap, POOL_CARD);
         atomic_store(&gate_bits, 0);
         clock_ns = NSEC_PER_SEC;
+        context_now(1);
+        contexts_ended = 0;
+        capture_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
         fake_capturing = false;
         recording = releasing = NULL;
         meanwhile = NULL;
@@ -481,6 +509,7 @@ int end_pools(void **state)
                 pool_dies(handle_of(i), false);
         }
         rest();
+        assert_int_equal(capture_mode, CU_STREAM_CAPTURE_MODE_GLOBAL);
         assert_int_equal(gpu->heap.allocated, 0);
         assert_int_equal(gpu->heap.backed, 0);
         for (size_t i = 0; i < gpu->heap.count; i++) {

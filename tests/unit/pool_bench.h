@@ -39,6 +39,9 @@ void stream_end(const struct pool_stream *s);
 /* The same of each stream that there is. */
 void all_busy(void);
 void all_done(void);
+/* The context of new streams is another one; this one ends, with all that was in it. */
+void context_now(unsigned context);
+void context_end(unsigned context);
 /* The stream that was last made to wait, and which one it waits for. */
 extern struct pool_stream waiting_stream, awaited_stream;
 

@@ -394,6 +394,25 @@ static void extents_that_are_used_or_busy_stay(void **state)
         assert_int_equal(extent_at(end)->state, EXTENT_RESIDENT);
 }
 
+static void what_a_stream_has_not_reached_stays(void **state)
+{
+        struct pool_stream s1 = stream_of(1);
+        struct pool *p = keeping_all(1);
+        const struct extent *low = one_that_is_idle(p), *high;
+        CUdeviceptr at = take(p, &s1, WHOLE + WHOLE / 2);
+
+        high = extent_at(at) + 1;
+        stream_put(&s1);
+        give(at, &s1);
+        assert_true(pool_reclaim(gpu, UINT64_MAX));
+        assert_int_equal(low->state, EXTENT_UNBACKED);
+        assert_int_equal(high->state, EXTENT_RESIDENT);
+        assert_int_equal(events, 1); /* to know when */
+        stream_done(&s1);
+        assert_true(pool_reclaim(gpu, UINT64_MAX));
+        assert_int_equal(high->state, EXTENT_UNBACKED);
+}
+
 static void what_was_evicted_is_dropped_when_nothing_lives_in_it(void **state)
 {
         struct pool *p = keeping_all(1);
@@ -710,6 +729,7 @@ int main(void)
                 POOL_TEST(pools_of_another_card_give_nothing_back),
                 POOL_TEST(a_pool_that_was_handed_over_gives_back_what_it_has),
                 POOL_TEST(extents_that_are_used_or_busy_stay),
+                POOL_TEST(what_a_stream_has_not_reached_stays),
                 POOL_TEST(what_was_evicted_is_dropped_when_nothing_lives_in_it),
                 POOL_TEST(used_is_what_was_asked_for_and_its_high_mark_can_be_reset),
                 POOL_TEST(reserved_is_what_is_held_and_its_high_mark_can_be_reset),

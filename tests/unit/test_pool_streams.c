@@ -226,11 +226,11 @@ static void the_end_of_a_context_is_the_end_of_its_work(void **state)
 
         assert_int_not_equal(take(p, &elsewhere, WHOLE), at);
         assert_int_equal(events, 1);
-        pool_context_dies((CUcontext)(uintptr_t)3);
+        context_end(3);
         assert_int_not_equal(take(p, &elsewhere, WHOLE), at);
-        pool_context_dies((CUcontext)(uintptr_t)1);
+        context_end(1);
         assert_int_equal(take(p, &elsewhere, WHOLE), at);
-        /* A stream of the same handle is a new one: it is busy with something else. */
+        context_now(4); /* a stream of the same handle is a new one there */
         stream_put(s0);
         give(at, s0);
         assert_int_not_equal(take(p, &elsewhere, WHOLE), at);
@@ -436,7 +436,7 @@ static void a_threads_frees_behind_its_last_event_are_not_given_away(void **stat
         no_more_than(2 * WHOLE);
         meanwhile = time_passes;
         assert_no_room(s1, WHOLE);
-        pool_context_dies((CUcontext)(uintptr_t)1);
+        context_end(1);
         (void)alarm(0);
 }
 
@@ -456,7 +456,7 @@ static void what_an_ended_stream_has_not_marked_is_not_given_away(void **state)
         meanwhile = time_passes;
         assert_int_equal(whole(p, 1), at);
         assert_no_room(s1, WHOLE);
-        pool_context_dies((CUcontext)(uintptr_t)1);
+        context_end(1);
         assert_int_equal(take(p, s1, WHOLE), late);
         (void)alarm(0);
 }
