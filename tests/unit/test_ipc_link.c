@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <pthread.h>
 #include <semaphore.h>
 #include <sys/socket.h>
@@ -566,6 +567,7 @@ static void who_says_what_is_not_to_be_said_is_lost(void **state)
 static void a_lost_exporter_stays_as_long_as_its_memory(void **state)
 {
         struct ipc_link *l = ipc_meet(you);
+        struct pollfd listened;
 
         l->imports = 1;
         (void)close(theirs);
@@ -574,6 +576,8 @@ static void a_lost_exporter_stays_as_long_as_its_memory(void **state)
         assert_true(imports_lost > 0);
         assert_true(l->lost);
         assert_true(fcntl(l->fd, F_GETFD) >= 0);
+        listened = (struct pollfd){.fd = ipc_poll_fd(), .events = POLLIN};
+        assert_int_equal(poll(&listened, 1, 0), 0); /* it wakes nobody any more */
         then = refuse;
         assert_null(ipc_meet(you));
         l->imports = 0;

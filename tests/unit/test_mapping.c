@@ -32,7 +32,7 @@ static void (*while_taking)(void);
 bool core_holds(CUdeviceptr address, uint64_t bytes)
 {
         assert_int_not_equal(atomic_load(&core.lock.word), 0);
-        return address >= HEAP && address < HEAP + ROOM;
+        return address + bytes > HEAP && address < HEAP + ROOM;
 }
 
 void handle_take(struct handle *h)
@@ -556,6 +556,8 @@ static void access_is_answered_from_what_was_given(void **state)
         assert_calls("get 0+0, get 0+0, get 12+0");
         assert_int_equal(hook_cuMemGetAccess(&flags, &here, HEAP), CUDA_ERROR_INVALID_VALUE);
         assert_calls("");
+        assert_int_equal(hook_cuMemGetAccess(&flags, &here, HEAP - 1), CUDA_SUCCESS);
+        calls[0] = '\0';
         atomic_store(&core.bystander, true);
         assert_int_equal(access_there(CU_MEM_LOCATION_TYPE_DEVICE, 2, &flags), CUDA_SUCCESS);
         assert_calls("get 0+0");
