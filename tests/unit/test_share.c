@@ -30,15 +30,15 @@ static struct context context = {.handle = (CUcontext)(uintptr_t)0xc0};
 static CUdeviceptr at[2]; /* where the handle is mapped */
 static CUmemGenericAllocationHandle name;
 static struct handle *handle;
-static bool no_fixed, no_back, set_up, inside, busy;
-static unsigned gates, grows, waits, passed_on;
+static bool no_fixed, no_back, inside, busy;
+static unsigned gates, grows, waits, passed_on, set_up;
 static uint64_t allowed, asked;
 
 /* ---- neighbours ---- */
 
 int core_setup(void)
 {
-        set_up = true;
+        set_up++;
         return 0;
 }
 
@@ -49,6 +49,7 @@ bool core_holds(CUdeviceptr address, uint64_t bytes)
 
 int agent_take_fixed(struct gpu *g, uint64_t more)
 {
+        assert_int_not_equal(atomic_load(&core.lock.word), 0);
         if (no_fixed)
                 return -ENOMEM;
         g->fixed += more;
@@ -505,9 +506,7 @@ static void an_export_makes_it_the_drivers(void **state)
 
         bring_in();
         write_words();
-        set_up = false;
         assert_int_equal(hook_cuMemExportToShareableHandle(&fd, name, FD, 0), CUDA_SUCCESS);
-        assert_true(set_up);
         assert_fixed();
         assert_as_it_was();
         assert_int_equal(real.cuMemImportFromShareableHandle(&imported, (void *)(intptr_t)fd, FD),
@@ -549,6 +548,50 @@ static void what_is_not_ours_goes_to_the_driver_under_no_name_of_ours(void **sta
         atomic_store(&core.bystander, false);
         real.cuMemRelease = release;
         assert_int_equal(passed_on, 6);
+}
+
+static CUresult bind(CUmemGenericAllocationHandle mc, size_t mc_offset,
+                     CUmemGenericAllocationHandle h, size_t offset, size_t size,
+                     unsigned long long flags)
+{
+        return CUDA_SUCCESS;
+}
+
+static void each_call_sets_the_library_up(void **state)
+{
+        const CUmemLocation here = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 1};
+        CUmemAllocationProp prop = prop_of(1);
+        unsigned long long flags;
+        CUmemGenericAllocationHandle h;
+        CUdeviceptr address;
+        int fd;
+
+        real.cuMulticastBindMem = bind;
+        set_up = 0;
+        (void)hook_cuMemExportToShareableHandle(&fd, THEIRS, FD, 0);
+        assert_int_equal(set_up, 1);
+        (void)hook_cuMulticastBindMem(1, 0, THEIRS, 0, 1, 0);
+        assert_int_equal(set_up, 2);
+        (void)hook_cuMemCreate(&h, 1, &prop, 0);
+        assert_int_equal(set_up, 3);
+        (void)hook_cuMemGetAllocationPropertiesFromHandle(&prop, name);
+        assert_int_equal(set_up, 4);
+        (void)hook_cuMemRetainAllocationHandle(&h, (void *)(uintptr_t)at[0]);
+        assert_int_equal(set_up, 5);
+        (void)hook_cuMemRelease(h);
+        assert_int_equal(set_up, 6);
+        (void)hook_cuMemAddressReserve(&address, PAGE, 0, 0, 0);
+        assert_int_equal(set_up, 7);
+        (void)hook_cuMemAddressFree(address, PAGE);
+        assert_int_equal(set_up, 8);
+        (void)hook_cuMemMap(at[0], 0, 0, name, 0);
+        assert_int_equal(set_up, 9);
+        (void)hook_cuMemSetAccess(at[0], 0, NULL, 0);
+        assert_int_equal(set_up, 10);
+        (void)hook_cuMemGetAccess(&flags, &here, at[0]);
+        assert_int_equal(set_up, 11);
+        (void)hook_cuMemUnmap(at[0], 0);
+        assert_int_equal(set_up, 12);
 }
 
 /* ---- creation and release ---- */
@@ -689,6 +732,7 @@ int main(void)
                 SHARE_TEST(an_export_makes_it_the_drivers),
                 SHARE_TEST(an_export_that_was_not_asked_for_at_creation_is_refused),
                 SHARE_TEST(what_is_not_ours_goes_to_the_driver_under_no_name_of_ours),
+                SHARE_TEST(each_call_sets_the_library_up),
                 SHARE_TEST(a_handle_lives_as_long_as_it_is_named_or_mapped),
                 SHARE_TEST(a_reservation_with_something_in_it_is_not_given_back),
                 SHARE_TEST(properties_are_those_of_the_creation),
