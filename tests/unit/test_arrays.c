@@ -21,7 +21,15 @@ static unsigned short_calls; /* that find no room first */
 static uint64_t room;
 static bool no_gpu, no_context;
 
+static unsigned set_up;
+
 /* ---- neighbours ---- */
+
+int core_setup(void)
+{
+        set_up++;
+        return 0;
+}
 
 struct gpu *core_current_gpu(void)
 {
@@ -307,6 +315,17 @@ static void destroy(unsigned how)
                          answer);
 }
 
+static void each_call_sets_the_library_up(void **state)
+{
+        set_up = 0;
+        for (unsigned how = 0; how < 3; how++) {
+                assert_int_equal(create(how), CUDA_SUCCESS);
+                assert_int_equal(set_up, 2 * how + 1);
+                destroy(how);
+                assert_int_equal(set_up, 2 * how + 2);
+        }
+}
+
 static void where_there_is_no_room_the_driver_is_not_asked(void **state)
 {
         room = 63;
@@ -379,6 +398,7 @@ int main(void)
                 ARRAY_TEST(arrays_that_get_their_memory_later_need_no_room),
                 ARRAY_TEST(what_no_card_holds_is_the_drivers_to_refuse),
                 ARRAY_TEST(what_cannot_be_counted_is_the_drivers),
+                ARRAY_TEST(each_call_sets_the_library_up),
                 ARRAY_TEST(where_there_is_no_room_the_driver_is_not_asked),
                 ARRAY_TEST(what_the_driver_refuses_needs_no_room),
                 ARRAY_TEST(a_driver_that_lacks_memory_is_asked_again),

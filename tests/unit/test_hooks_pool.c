@@ -122,6 +122,14 @@ void pool_trim(struct pool *p, uint64_t keep)
 
 /* ---- other neighbours ---- */
 
+static unsigned set_up;
+
+int core_setup(void)
+{
+        set_up++;
+        return 0;
+}
+
 struct gate_thread gate_interrupted;
 struct gate_thread *gate_enter_slow(struct gate_thread *t, CUstream stream, uint64_t work,
                                     bool may_end)
@@ -600,6 +608,30 @@ static void attributes_are_the_drivers_first(void **state)
         assert_int_equal(of_driver, 12);
 }
 
+static void each_call_sets_the_library_up(void **state)
+{
+        CUmemPoolProps props = {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE}};
+        CUmemoryPool pool;
+
+        set_up = 0;
+        (void)allocated(STREAM);
+        assert_int_equal(set_up, 1);
+        (void)hook_cuMemFreeAsync(AT, STREAM);
+        assert_int_equal(set_up, 2);
+        (void)hook_cuMemPoolCreate(&pool, &props);
+        assert_int_equal(set_up, 3);
+        (void)hook_cuMemPoolTrimTo(OURS, 0);
+        assert_int_equal(set_up, 4);
+        (void)set_attribute(OURS);
+        assert_int_equal(set_up, 5);
+        (void)get_attribute(OURS);
+        assert_int_equal(set_up, 6);
+        (void)hook_cuMemPoolSetAccess(OURS, NULL, 0);
+        assert_int_equal(set_up, 7);
+        (void)hook_cuMemPoolDestroy(OURS);
+        assert_int_equal(set_up, 8);
+}
+
 static bool goes_over(CUmemLocation first, CUmemLocation second)
 {
         const CUmemAccessDesc map[] = {{.location = first}, {.location = second}};
@@ -653,6 +685,7 @@ int main(void)
                 HOOK_TEST(a_new_pool_of_a_card_of_ours_is_known),
                 HOOK_TEST(nobody_gets_a_destroyed_pools_handle_before_it_is_gone),
                 HOOK_TEST(attributes_are_the_drivers_first),
+                HOOK_TEST(each_call_sets_the_library_up),
                 HOOK_TEST(what_another_device_shall_reach_is_the_drivers),
         };
 
