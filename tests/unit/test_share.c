@@ -715,6 +715,79 @@ static void of_a_kind_that_is_new_the_driver_is_asked_once(void **state)
         free(core.gpus[2].heap.handles);
 }
 
+static void kinds_beyond_what_is_remembered_are_asked_about_each_time(void **state)
+{
+        CUmemAllocationProp prop = prop_of(1);
+        CUmemGenericAllocationHandle h;
+
+        prop.allocFlags.gpuDirectRDMACapable = 1;
+        for (unsigned i = 0; i < 3; i++)
+                for (unsigned kind = 1; kind <= 20; kind++) {
+                        unsigned calls = driver.calls;
+
+                        prop.allocFlags.compressionType = (unsigned char)kind;
+                        assert_int_equal(hook_cuMemCreate(&h, PAGE, &prop, 0), CUDA_SUCCESS);
+                        assert_int_equal(hook_cuMemRelease(h), CUDA_SUCCESS);
+                        /* Eight are remembered, those of the other tests among them. */
+                        if (kind > 8)
+                                assert_int_equal(driver.calls, calls + 1);
+                        else if (i > 0 && kind <= 6)
+                                assert_int_equal(driver.calls, calls);
+                }
+}
+
+static void put_it_back(const struct core_wait *w)
+{
+        waits++;
+        lock_acquire(&core.lock);
+        handle_put(handle);
+        lock_release(&core.lock);
+}
+
+static void who_takes_a_handle_waits_for_who_has_it(void **state)
+{
+        lock_acquire(&core.lock);
+        handle_take(handle);
+        lock_release(&core.lock);
+        meanwhile = put_it_back;
+        assert_int_equal(fix(), CUDA_SUCCESS);
+        assert_int_equal(waits, 1);
+        assert_fixed();
+}
+
+static void let_it_be(const struct core_wait *w)
+{
+        waits++;
+        lock_acquire(&core.lock);
+        handle->block->extents[2].busy = false;
+        agent_released();
+        lock_release(&core.lock);
+}
+
+static void who_takes_a_handle_waits_for_what_moves(void **state)
+{
+        handle->block->extents[2].busy = true;
+        meanwhile = let_it_be;
+        assert_int_equal(fix(), CUDA_SUCCESS);
+        assert_int_equal(waits, 1);
+}
+
+static void what_a_failed_card_has_lost_is_given_back_elsewhere(void **state)
+{
+        const CUmemAllocationProp prop = prop_of(1);
+        CUmemGenericAllocationHandle h;
+        struct block *lost;
+
+        assert_int_equal(hook_cuMemCreate(&h, PAGE, &prop, 0), CUDA_SUCCESS);
+        lost = virtual_find(h)->block;
+        lost->dying = true;
+        assert_int_equal(hook_cuMemRelease(h), CUDA_SUCCESS);
+        assert_null(virtual_find(h));
+        assert_null(lost->handle);
+        assert_int_equal(gpu->heap.allocated, BYTES + PAGE);
+        heap_bury(&gpu->heap, lost);
+}
+
 #define SHARE_TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
 
 int main(void)
@@ -739,6 +812,10 @@ int main(void)
                 SHARE_TEST(room_is_asked_for_until_there_is_none),
                 SHARE_TEST(what_we_cannot_move_is_the_drivers_to_create),
                 SHARE_TEST(of_a_kind_that_is_new_the_driver_is_asked_once),
+                SHARE_TEST(kinds_beyond_what_is_remembered_are_asked_about_each_time),
+                SHARE_TEST(who_takes_a_handle_waits_for_who_has_it),
+                SHARE_TEST(who_takes_a_handle_waits_for_what_moves),
+                SHARE_TEST(what_a_failed_card_has_lost_is_given_back_elsewhere),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);
