@@ -192,6 +192,10 @@ static void what_cannot_stay_is_not_bound(void **state)
         bound_bytes = 0;
         assert_int_equal(hook_cuMulticastBindAddr(7, 0, at, block->bytes, 0),
                          CUDA_ERROR_OUT_OF_MEMORY);
+        assert_int_equal(hook_cuMulticastBindAddr_v2(7, 0, 0, at, block->bytes, 0),
+                         CUDA_ERROR_OUT_OF_MEMORY);
+        assert_int_equal(hook_cuLogicalEndpointBindAddr(7, 0, 0, (void *)at, block->bytes, 0),
+                         CUDA_ERROR_OUT_OF_MEMORY);
         assert_int_equal(bound_bytes, 0);
 }
 
