@@ -323,6 +323,75 @@ static void the_gate_opens_when_nothing_is_missing_on_any_gpu(void **state)
         free(second->swap);
 }
 
+/* As many as a word has bits: nothing beyond it is copied, and nothing left out. */
+static void the_largest_extent_moves_whole(void **state)
+{
+        CUdeviceptr at;
+        uint64_t cost;
+        struct block *dead;
+
+        driver_reset(4 * GIB);
+        gpu->total = 2 * GIB;
+        heap_init(&gpu->heap, gpu->total);
+        assert_int_equal(gpu->heap.extent_bytes, HEAP_EXTENT_MAX);
+        assert_int_equal(heap_allocate(&gpu->heap, HEAP_EXTENT_MAX, NULL, UINT64_MAX, &at, &cost),
+                         0);
+        restore_to(UINT64_MAX);
+        for (unsigned i = 0; i < 64; i++)
+                *driver_word(at + i * PAGE, 0) = 1000 + i;
+        evict_to(0);
+        assert_int_equal(driver.copied_out, 64);
+        assert_int_equal(gpu->moved_out, HEAP_EXTENT_MAX);
+        restore_to(UINT64_MAX);
+        assert_int_equal(driver.copied_in, 64);
+        for (unsigned i = 0; i < 64; i++)
+                assert_int_equal(*driver_word(at + i * PAGE, 0), 1000 + i);
+        lock_acquire(&core.lock);
+        assert_int_equal(heap_free(&gpu->heap, at, &dead), 0);
+        swap_discard(gpu, dead);
+        lock_release(&core.lock);
+        check_books();
+}
+
+/* What the program has mapped nowhere is copied through addresses of ours, which may fail. */
+static void memory_without_an_address_moves_through_a_window(void **state)
+{
+        struct block *b;
+        unsigned n = 1;
+
+        assert_int_equal(heap_create(&gpu->heap, EXTENT, NULL, UINT64_MAX, &b), 0);
+        restore_to(UINT64_MAX);
+        (void)swap_step(gpu, true, false); /* streams are there */
+        gpu->limit = 0;
+        for (;; n++) {
+                enum swap_progress p;
+
+                driver_fail(n, CUDA_ERROR_OUT_OF_MEMORY);
+                p = swap_step(gpu, true, false);
+                if (!driver.failed || strcmp(driver.failed, "cuMemHostRegister") == 0)
+                        break;
+                assert_int_equal(p, SWAP_LATER);
+                assert_int_equal(gpu->heap.resident, EXTENT);
+                assert_int_equal(driver_mappings(), 0);
+                check_books();
+        }
+        assert_true(n > 2); /* to reserve, to map */
+        driver_fail(0, CUDA_SUCCESS);
+        evict_to(0);
+        assert_int_equal(driver.copied_out, 4);
+        assert_int_equal(driver_mappings(), 0);
+        restore_to(UINT64_MAX);
+        assert_int_equal(driver.copied_in, 4);
+        assert_int_equal(driver_mappings(), 0);
+        b->dying = true;
+        lock_acquire(&core.lock);
+        swap_discard(gpu, b);
+        lock_release(&core.lock);
+        check_books();
+        (void)real.cuMemAddressFree(gpu->windows, EXTENT_WINDOWS * EXTENT);
+        gpu->windows = 0;
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
@@ -337,6 +406,8 @@ int main(void)
                 MOVE_TEST(a_copy_to_another_address_makes_what_it_needs),
                 MOVE_TEST(where_nobody_makes_room_it_does_not_give_way_either),
                 MOVE_TEST(the_gate_opens_when_nothing_is_missing_on_any_gpu),
+                MOVE_TEST(the_largest_extent_moves_whole),
+                MOVE_TEST(memory_without_an_address_moves_through_a_window),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);
