@@ -1,7 +1,8 @@
 /* test_profile_trials.c: a program that repeats itself is timed with its buffers here and there,
- * and what each of them saves is in the file; whatever comes in between, the program goes on. Each
- * test is a process of its own, as each program has one profile. */
+ * and what each of them saves is in the file; whatever comes in between, the program goes on. */
 #include "unit.h"
+
+#include "profile_bench.h"
 
 #include <fcntl.h>
 #include <sys/file.h>
@@ -18,269 +19,6 @@
 #include "preload/profile.h"
 #include "preload/profile_file.h"
 #include "preload/quiet.h"
-
-#define CARD    (128 * MIB)
-#define MS      NSEC_PER_MSEC
-#define BUFFERS 8u
-#define STEP    20u /* submissions of one */
-
-static struct gpu *const gpu = &core.gpus[0];
-static enum memory_mode mode = MEMORY_OVERFLOW;
-static char folder[] = "/tmp/test_profile_XXXXXX";
-static char path[64];
-
-/* What each buffer saves of a step when it is on the card. */
-static struct buffer {
-        CUdeviceptr at;
-        uint64_t bytes, saves_ns;
-} buffers[BUFFERS];
-static unsigned buffer_count;
-static uint64_t ground_ns = 30 * MS;
-
-/* ---- neighbours ---- */
-
-static uint64_t now_ns = 1000 * NSEC_PER_SEC;
-static uint64_t flight_ns; /* what is in flight takes so long yet; UINT64_MAX: it does not end */
-static bool arranging, arranged, never_arranged;
-static uint64_t card_bytes = UINT64_MAX; /* of a buffer at most */
-static unsigned arrangements, changes, waits;
-static void (*waiting)(void);
-
-int clock_gettime(clockid_t which, struct timespec *ret)
-{
-        ret->tv_sec = (time_t)(now_ns / NSEC_PER_SEC);
-        ret->tv_nsec = (long)(now_ns % NSEC_PER_SEC);
-        return 0;
-}
-
-enum memory_mode mode_memory(void)
-{
-        return mode;
-}
-
-void quiet_begin(struct quiet_wait *w, bool still)
-{
-        assert_false(still);
-}
-
-enum quiet quiet_poll(struct quiet_wait *w)
-{
-        uint64_t passes =
-                flight_ns == UINT64_MAX ? NSEC_PER_SEC : MIN(flight_ns, MAX(flight_ns / 4, 2 * MS));
-
-        if (fake_capturing)
-                return QUIET_CAPTURE;
-        if (flight_ns == 0)
-                return QUIET_DONE;
-        now_ns += passes;
-        flight_ns -= flight_ns == UINT64_MAX ? 0 : passes;
-        return QUIET_BUSY;
-}
-
-bool overflow_places(const struct block *b)
-{
-        return b->kind == BLOCK_LARGE && !b->dying;
-}
-
-void overflow_changed(struct gpu *g)
-{
-        changes++;
-}
-
-void overflow_arrange(void)
-{
-        assert_int_equal(flight_ns, 0);
-        arrangements++;
-        arranging = true;
-        arranged = false;
-}
-
-bool overflow_is_arranging(void)
-{
-        return arranging;
-}
-
-bool overflow_is_arranged(void)
-{
-        return arranged;
-}
-
-/* Buffers change sides while the program's thread waits for that; it takes its time. */
-static void arrange(const struct core_wait *w)
-{
-        assert_int_equal(core.waiters, 1);
-        waits++;
-        now_ns += 300 * MS;
-        bell_ring(&core.changed);
-        if (waiting)
-                waiting();
-        if (never_arranged)
-                return;
-        for (size_t i = 0; i < gpu->heap.count; i++) {
-                struct block *b = gpu->heap.blocks[i];
-                uint64_t here = 0;
-
-                for (unsigned k = 0; overflow_places(b) && k < b->extent_count; k++) {
-                        struct extent *e = &b->extents[k];
-                        bool card =
-                                profile_place(b) == PROFILE_CARD && here + e->bytes <= card_bytes;
-
-                        e->state = card ? EXTENT_RESIDENT : EXTENT_MAPPED;
-                        here += card ? e->bytes : 0;
-                }
-        }
-        arranging = false;
-        arranged = true;
-}
-
-/* ---- the program ---- */
-
-static struct block *block_of(const struct buffer *b)
-{
-        struct heap_place p;
-
-        assert_true(heap_find(&gpu->heap, b->at, &p));
-        return p.block;
-}
-
-static struct buffer *allocate(uint64_t bytes, uint64_t saves_ns)
-{
-        struct buffer *b = &buffers[buffer_count++];
-        uint64_t cost;
-
-        lock_acquire(&core.lock);
-        assert_int_equal(heap_allocate(&gpu->heap, bytes, NULL, UINT64_MAX, &b->at, &cost), 0);
-        b->bytes = bytes;
-        b->saves_ns = saves_ns;
-        profile_allocated(gpu, block_of(b));
-        lock_release(&core.lock);
-        return b;
-}
-
-static void end_of_life(const struct buffer *b)
-{
-        struct block *dead;
-
-        assert_int_equal(heap_free(&gpu->heap, b->at, &dead), 0);
-        heap_bury(&gpu->heap, dead);
-}
-
-static uint64_t step_ns(void)
-{
-        uint64_t ns = ground_ns;
-
-        for (struct buffer *b = buffers; b < buffers + buffer_count; b++) {
-                struct heap_place p;
-                uint64_t here = 0;
-
-                if (!heap_find(&gpu->heap, b->at, &p))
-                        continue;
-                for (unsigned k = 0; k < p.block->extent_count; k++)
-                        here += p.block->extents[k].state == EXTENT_RESIDENT
-                                        ? p.block->extents[k].bytes
-                                        : 0;
-                ns -= b->saves_ns * here / b->bytes;
-        }
-        return ns;
-}
-
-static void submit(char work)
-{
-        profile_submission((uint64_t)work << 20);
-        if (flight_ns != UINT64_MAX)
-                flight_ns += step_ns() / STEP;
-        assert_int_equal(core.waiters, 0);
-        assert_int_equal(atomic_load(&core.lock.word), 0);
-}
-
-static void step(char begins_with)
-{
-        submit(begins_with);
-        for (unsigned i = 1; i < STEP; i++)
-                submit('k');
-}
-
-static bool is_tried(void)
-{
-        return profile_room() > 0;
-}
-
-static bool is_over(void)
-{
-        return !(atomic_load(&gate_bits) & GATE_PROFILE);
-}
-
-/* How many steps it was until then. */
-static unsigned steps_until(bool (*done)(void), unsigned most)
-{
-        unsigned n = 0;
-
-        for (; !done() && n < most; n++)
-                step('s');
-        assert_true(done());
-        return n;
-}
-
-static struct profile_list file_of(const char *name)
-{
-        static char text[PROFILE_TEXT_MAX + 1];
-        struct profile_list list = {0};
-        struct profile_bad bad = {0};
-        int fd = open(name, O_RDONLY);
-        ssize_t n = read(fd, text, sizeof(text));
-
-        assert_true(n >= 0);
-        (void)close(fd);
-        if (n > 0)
-                assert_int_equal(profile_parse(text, (size_t)n, &list, &bad), 0);
-        assert_int_equal(bad.lines, 0);
-        return list;
-}
-
-static void check_saved(uint64_t bytes, uint64_t nth, uint64_t ns)
-{
-        struct profile_list list = file_of(path);
-
-        for (size_t i = 0; i < list.count; i++)
-                if (list.buffers[i].bytes == bytes && list.buffers[i].nth == nth) {
-                        assert_in_range(list.buffers[i].saved_ns, ns - ns / 100, ns + ns / 100);
-                        return;
-                }
-        fail_msg("no buffer of %llu bytes", (unsigned long long)bytes);
-}
-
-static void begin_to_learn(void)
-{
-        assert_int_equal(setenv("SUBLET_PROFILE", path, 1), 0);
-        profile_setup();
-        assert_false(is_over());
-        assert_false(is_tried());
-}
-
-static int begin(void **state)
-{
-        core = (struct core){.gpu_count = 1};
-        driver_reset(CARD);
-        gpu->known = gpu->managed = gpu->overflow = true;
-        heap_init(&gpu->heap, CARD);
-        core.running = true;
-        core.lease = 1;
-        core.host.allowed = GIB;
-        meanwhile = arrange;
-        assert_non_null(mkdtemp(folder));
-        (void)snprintf(path, sizeof(path), "%s/profile", folder);
-        return 0;
-}
-
-static int end(void **state)
-{
-        assert_int_equal(core.host.taking, 0);
-        (void)unlink(path);
-        assert_int_equal(rmdir(folder), 0);
-        return 0;
-}
-
-/* ---- the tests ---- */
 
 static void what_each_buffer_saves_is_found_and_written(void **state)
 {
@@ -652,95 +390,71 @@ static void a_child_after_fork_writes_nothing(void **state)
         (void)close(fd);
 }
 
-/* ---- what an earlier run has found ---- */
-
-static void write_profile(const char *text, size_t bytes)
+/* In one of three steps something is in the way. */
+static void step_through(void (*way)(bool in_it))
 {
-        int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0644);
+        uint32_t random = 1;
 
-        assert_int_equal(write(fd, text, bytes), bytes);
-        (void)close(fd);
-        assert_int_equal(setenv("SUBLET_PROFILE_FILE", path, 1), 0);
-}
-
-static void buffers_of_a_profile_are_known_by_gpu_size_and_number(void **state)
-{
-        static const char text[] = "sublet profile 1\n"
-                                   "gpu=0 bytes=4194304 nth=2 saved_ns=1000 noise_ns=1\n"
-                                   "gpu=1 bytes=6291456 nth=1 saved_ns=1000 noise_ns=1\n"
-                                   "gpu=0 bytes=8388608 nth=1 saved_ns=0 noise_ns=1\n";
-        struct buffer *first, *second, *other, *useless;
-
-        write_profile(text, sizeof(text) - 1);
-        profile_setup();
-        assert_true(is_over()); /* nothing is tried */
-        first = allocate(4 * MIB, 0);
-        second = allocate(4 * MIB, 0);
-        other = allocate(6 * MIB, 0);
-        useless = allocate(8 * MIB, 0);
-        assert_int_equal(block_of(first)->nth, 1);
-        assert_int_equal(block_of(second)->nth, 2);
-        assert_int_equal(block_of(first)->use, 0);
-        assert_true(block_of(second)->use > 0);
-        assert_int_equal(block_of(other)->use, 0);
-        assert_int_equal(block_of(useless)->use, -1);
-        for (unsigned i = 0; i < 100; i++)
-                step('s');
-        assert_int_equal(arrangements, 0);
-        profile_placing(); /* tells how many are known */
-}
-
-static void a_profile_may_be_just_so_large(void **state)
-{
-        static const char line[] = "gpu=0 bytes=4194304 nth=1 saved_ns=1000 noise_ns=1\n";
-        char *text = malloc(PROFILE_TEXT_MAX + 1);
-        size_t n = (size_t)snprintf(text, PROFILE_TEXT_MAX, "sublet profile 1\n%s#", line);
-
-        memset(text + n, '.', PROFILE_TEXT_MAX + 1 - n);
-        write_profile(text, PROFILE_TEXT_MAX + 1);
-        profile_setup();
-        assert_int_equal(block_of(allocate(4 * MIB, 0))->use, 0);
-        write_profile(text, PROFILE_TEXT_MAX);
-        profile_setup();
-        end_of_life(&buffers[0]);
-        free(text);
-}
-
-static void a_profile_that_is_none_counts_for_nothing(void **state)
-{
-        static const char *const texts[] = {"", "something else\n", "sublet profile 99\n"};
-
-        for (unsigned i = 0; i < ARRAY_SIZE(texts); i++) {
-                write_profile(texts[i], strlen(texts[i]));
-                profile_setup();
-                assert_int_equal(block_of(allocate(4 * MIB, 0))->use, 0);
+        begin_to_learn();
+        for (unsigned i = 0; i < 4; i++)
+                (void)allocate((32 - 4 * i) * MIB, 4 * MS);
+        (void)steps_until(is_tried, 100);
+        for (unsigned n = 0; n < 4000 && !is_over(); n++) {
+                random = random * 1664525u + 1013904223u;
+                for (unsigned i = 0; i < STEP; i++) {
+                        way((random >> 16) % 3 == 0);
+                        submit(i == 0 ? 's' : 'k');
+                        way(false);
+                }
         }
-        assert_int_equal(setenv("SUBLET_PROFILE_FILE", "/nonexistent/profile", 1), 0);
-        profile_setup();
-        assert_int_equal(block_of(allocate(4 * MIB, 0))->use, 0);
+        assert_true(is_over());
+        for (unsigned i = 0; i < 4; i++)
+                check_saved((32 - 4 * i) * MIB, 1, 4 * MS);
 }
 
-static void without_the_overflow_nothing_is_tried_or_known(void **state)
+static void begins_a_capture(bool in_it)
 {
-        profile_setup();
-        assert_true(is_over());
-        assert_int_equal(setenv("SUBLET_PROFILE", "", 1), 0);
-        assert_int_equal(setenv("SUBLET_PROFILE_FILE", "", 1), 0);
-        profile_setup();
-        assert_true(is_over());
-        assert_int_equal(setenv("SUBLET_PROFILE", path, 1), 0);
-        mode = MEMORY_SWAP;
-        profile_setup();
-        assert_true(is_over());
-        assert_int_equal(block_of(allocate(4 * MIB, 0))->nth, 0); /* nobody counts */
-        for (unsigned i = 0; i < 100; i++)
-                step('s');
-        assert_int_equal(arrangements, 0);
-        profile_exits();
-        assert_int_equal(access(path, F_OK), -1);
+        captures = in_it;
+        fake_capturing = false;
 }
 
-#define PROFILE_TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
+static void a_sample_that_a_capture_cuts_off_is_taken_again(void **state)
+{
+        step_through(begins_a_capture);
+}
+
+static void captures_all(bool in_it)
+{
+        fake_capturing = in_it;
+}
+
+static void steps_that_are_captured_are_in_no_sample(void **state)
+{
+        step_through(captures_all);
+}
+
+static void may_not_run(bool in_it)
+{
+        core.running = !in_it;
+}
+
+static void steps_that_have_to_wait_are_in_no_sample(void **state)
+{
+        step_through(may_not_run);
+}
+
+static void what_comes_and_goes_in_each_step_is_no_growth(void **state)
+{
+        begin_to_learn();
+        (void)allocate(32 * MIB, 8 * MS);
+        (void)allocate(6 * MIB, 0);
+        for (unsigned n = 0; n < 100 && !is_tried(); n++) {
+                end_of_life(&buffers[--buffer_count]);
+                (void)allocate(6 * MIB, 0);
+                step('s');
+        }
+        assert_true(is_tried());
+}
 
 int main(void)
 {
@@ -770,21 +484,11 @@ int main(void)
                 PROFILE_TEST(what_comes_too_seldom_is_no_step),
                 PROFILE_TEST(a_program_that_goes_on_to_something_else_is_learnt_anew),
                 PROFILE_TEST(a_child_after_fork_writes_nothing),
-                PROFILE_TEST(buffers_of_a_profile_are_known_by_gpu_size_and_number),
-                PROFILE_TEST(a_profile_may_be_just_so_large),
-                PROFILE_TEST(a_profile_that_is_none_counts_for_nothing),
-                PROFILE_TEST(without_the_overflow_nothing_is_tried_or_known),
+                PROFILE_TEST(a_sample_that_a_capture_cuts_off_is_taken_again),
+                PROFILE_TEST(steps_that_are_captured_are_in_no_sample),
+                PROFILE_TEST(steps_that_have_to_wait_are_in_no_sample),
+                PROFILE_TEST(what_comes_and_goes_in_each_step_is_no_growth),
         };
-        int failed = 0;
 
-        for (unsigned i = 0; i < ARRAY_SIZE(tests); i++) {
-                const struct CMUnitTest one[] = {tests[i]};
-                int status = 1;
-                pid_t child = fork();
-
-                if (child == 0)
-                        return cmocka_run_group_tests_name(one[0].name, one, NULL, NULL);
-                failed += child < 0 || waitpid(child, &status, 0) != child || status != 0;
-        }
-        return failed;
+        return run_each(tests, ARRAY_SIZE(tests));
 }
