@@ -176,8 +176,10 @@ struct buffer *on_host(uint64_t bytes)
         lock_acquire(&core.lock);
         r = overflow_allocate(gpu, bytes, NULL, &b->at);
         lock_release(&core.lock);
-        if (r < 0)
+        if (r != 0) {
+                assert_int_equal(r, -ENOMEM);
                 return NULL;
+        }
         b->bytes = bytes;
         buffer_count++;
         fill(b);

@@ -194,9 +194,11 @@ static void what_is_evicted_and_of_no_use_is_forgotten_at_once(void **state)
         run_program();
         evict_to(0);
         assert_int_equal(pool->extents[0].state, EXTENT_EVICTED);
+        gpu->usage_dirty = false;
         lock_acquire(&core.lock);
         unuse(t, false);
         lock_release(&core.lock);
+        assert_true(gpu->usage_dirty);
         thing_count = 0;
         assert_int_equal(pool->extents[0].state, EXTENT_UNBACKED);
         assert_int_equal(gpu->heap.allocated, 0);

@@ -39,6 +39,7 @@ static void the_limit_rises(const struct core_wait *w)
 {
         assert_int_equal(core.waiters, 1);
         assert_true(gpu->heap.backed <= gpu->limit);
+        assert_int_not_equal(agent_kicks, 0); /* it has been told that room is missing */
         gpu->limit += EXTENT;
         driver.card = CARD;
         bell_ring(&core.changed);

@@ -364,6 +364,48 @@ static void the_card_is_shared_as_the_person_said(void **state)
         assert_int_equal(gpu->heap.allocated, 24 * MIB);
 }
 
+/* One that is to be left alone, or that is refused host memory, keeps no other from its moves. */
+static void each_gpu_is_arranged_by_itself(void **state)
+{
+        struct gpu *second = &core.gpus[1];
+        struct buffer *b = on_host(EXTENT);
+        struct block *dead;
+        CUdeviceptr at;
+
+        core.gpu_count = 2;
+        *second = (struct gpu){.index = 1, .known = true, .managed = true, .own_limit = UINT64_MAX};
+        second->visible = CARD; /* of which nothing is promised */
+        heap_init(&second->heap, CARD);
+        overflow_learn(second);
+        lock_acquire(&core.lock);
+        assert_int_equal(overflow_allocate(second, EXTENT, NULL, &at), 0);
+        lock_release(&core.lock);
+        move_all();
+        assert_int_equal(bytes_on_card(b), EXTENT);
+        assert_int_equal(second->heap.mapped, EXTENT);
+        lock_acquire(&core.lock);
+        assert_int_equal(heap_free(&second->heap, at, &dead), 0);
+        swap_discard(second, dead);
+        lock_release(&core.lock);
+        core.gpu_count = 1;
+        check_books();
+        check_contents();
+}
+
+static void slabs_and_buffers_that_are_held_stay_on_the_card(void **state)
+{
+        struct buffer *small = on_card(1000), *held = on_card(8 * MIB), *other = on_host(64 * MIB);
+
+        block_of(held)->held = true;
+        assert_int_equal(sublet_buffer_priority(other->at, 5), 0);
+        arrange();
+        assert_int_not_equal(bytes_on_card(small), 0);
+        assert_int_equal(bytes_on_card(held), 8 * MIB);
+        assert_true(bytes_on_card(other) > 0);
+        assert_true(gpu->heap.allocated <= 64 * MIB);
+        block_of(held)->held = false;
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
@@ -382,6 +424,8 @@ int main(void)
                 OVERFLOW_TEST(without_a_daemon_no_lease_is_needed),
                 OVERFLOW_TEST(what_is_worth_more_comes_first),
                 OVERFLOW_TEST(the_card_is_shared_as_the_person_said),
+                OVERFLOW_TEST(each_gpu_is_arranged_by_itself),
+                OVERFLOW_TEST(slabs_and_buffers_that_are_held_stay_on_the_card),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);
