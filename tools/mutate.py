@@ -7,7 +7,7 @@ A mutation is one small change of a function of src: a condition turned round, a
 draws them, as many from each area; without one it is the hash of the committed tree. Each is planted in a copy of the tree in
 build-mutate, with a build folder of its own, and the tests of the file run until one fails: its unit tests first, then its
 system tests (SYSTEM below). A system test has to fail twice. Tests run in a process namespace of their own, so that a mutated kill()
-reaches nobody and nothing outlives them. What was tried is kept: the same call goes on where the last one ended;
+reaches nobody and nothing outlives them, with 4 GiB of memory each. What was tried is kept: the same call goes on where the last one ended;
 --again tries once more what survived, after new tests.
 
 Not drawn: what only says something (logs, traces), points for tests, free() (see ./dev asan), and checks used by tests alone."""
@@ -53,6 +53,7 @@ SYSTEM = [  # the first that matches a path names its system tests, the nearest 
     (r"src/daemon/config", "bad_input daemon"),
     (r"src/daemon", "answers daemon hostile hostile_bounds loss"),
     (r"src/cli/demo", "demo"),
+    (r"src/cli/doctor", "doctor bad_input"),
     (r"src/cli", "run daemon bad_input operations"),
     (r"src/preload/(pool|hooks_pool|caches)", "pools caches programs torture"),
     (r"src/preload/(virtual|hooks_virtual|hooks_mapping)", "virtual ipc torture"),
@@ -269,7 +270,7 @@ class Copy:
         if not self.space:
             sys.exit("mutate: needs namespaces for processes and mounts (unshare of util-linux, as root or where users may make them)")
 
-    SPACE = ("--pid", "--fork", "--kill-child", "--mount-proc", "--mount", "sh", "-c", 'mount -t tmpfs none /dev/shm && exec "$@"', "sh")
+    SPACE = ("--pid", "--fork", "--kill-child", "--mount-proc", "--mount", "sh", "-c", 'mount -t tmpfs none /dev/shm && ulimit -d 4194304 && exec "$@"', "sh")
 
     def put(self, path, content):
         """Written only if it differs: what has not changed is not built again."""
