@@ -345,6 +345,18 @@ static void set_capacity(const char *gpu, uint64_t bytes)
         e->bytes = bytes;
 }
 
+/* NVML's number, and not the place in the table. */
+static void a_capacity_is_set_by_nvmls_number(void **state)
+{
+        (void)brought(9, CARD); /* is the table's first */
+        set_capacity("0", 4 * GIB);
+        show(1, CARD);
+        look();
+        assert_int_equal(gpus_named(&gpus, uuid_of(1)), 1);
+        assert_int_equal(total_of(1), 4 * GIB);
+        assert_int_equal(total_of(0), CARD);
+}
+
 static void a_set_capacity_is_what_is_dealt_in(void **state)
 {
         set_capacity("1", 4 * GIB);
@@ -399,6 +411,7 @@ int main(void)
                 GPUS_TEST(where_all_places_are_taken_one_makes_way_for_nvmls_card),
                 GPUS_TEST(a_card_that_only_clients_knew_is_forgotten_some_time_after_the_last),
                 GPUS_TEST(the_table_ends_with_its_last_card),
+                GPUS_TEST(a_capacity_is_set_by_nvmls_number),
                 GPUS_TEST(a_set_capacity_is_what_is_dealt_in),
                 GPUS_TEST(contexts_and_blocks_go_by_the_size_of_the_card),
         };

@@ -30,6 +30,7 @@ static struct {
         uint64_t ns; /* the clock */
         uint64_t foreign;
         bool looks; /* a look can be had */
+        bool event; /* what follows from one is not yet carried out */
         unsigned asked, falls, resumed;
 } now;
 static struct peer_daemon {
@@ -48,7 +49,7 @@ int clock_gettime(clockid_t id, struct timespec *ret)
 
 uint64_t measure_now(struct server *s, unsigned gpu)
 {
-        return now.foreign;
+        return gpu == 0 ? now.foreign : CARD; /* the second card is full */
 }
 
 uint64_t measure_newest(const struct gpu *g)
@@ -76,6 +77,7 @@ void session_begin(struct server *s)
 {
         s->actions.n = 0;
         s->actions.more = false;
+        now.event = true;
 }
 
 void session_perform(struct server *s)
@@ -84,6 +86,7 @@ void session_perform(struct server *s)
         for (unsigned i = 0; i < s->actions.n; i++)
                 neighbours_act(s, &s->actions.list[i]);
         session_begin(s);
+        now.event = false;
 }
 
 /* ---- scenes ---- */
@@ -147,6 +150,7 @@ static void settle(void)
         while (sd_event_run(server.event, 0) > 0)
                 ;
         neighbours_settle(&server);
+        assert_false(now.event);
 }
 
 static struct note note_of(unsigned kind, uint64_t bytes, uint64_t since_ns)
@@ -370,6 +374,23 @@ static void what_a_daemon_borrowed_ends_with_it(void **state)
         peer = open_peer("a");
 }
 
+/* Whoever needs two cards takes nothing of the first before it has been left the second. */
+static void what_is_left_of_one_card_alone_need_not_be_taken(void **state)
+{
+        struct note n = note_of(NEED, 4 * GIB, 7);
+
+        server.gpus.n = 2;
+        server.gpus.list[1] = server.gpus.list[0];
+        server.gpus.list[1].uuid[15]++;
+        assert_int_equal(sched_gpu_add(server.sched, 1, CARD), 0);
+        say(&peer, NEED, 4 * GIB, 7);
+        n.uuid[15]++;
+        send_bytes(peer.fd, &n, sizeof(n));
+        pass(2 * NSEC_PER_SEC + 1);
+        say(&second, NEED, GIB, 8); /* its user is not shunned for it */
+        assert_true(is_left(&second));
+}
+
 /* Who else needs the card has it. */
 static void where_nobody_is_nothing_is_lent(void **state)
 {
@@ -559,6 +580,7 @@ int main(void)
                 NEIGHBOURS_TEST(a_need_that_is_over_is_no_need),
                 NEIGHBOURS_TEST(more_is_asked_for_anew_and_less_is_covered),
                 NEIGHBOURS_TEST(what_a_daemon_borrowed_ends_with_it),
+                NEIGHBOURS_TEST(what_is_left_of_one_card_alone_need_not_be_taken),
                 NEIGHBOURS_TEST(where_nobody_is_nothing_is_lent),
                 NEIGHBOURS_TEST(a_need_waits_for_a_look_at_the_card),
                 NEIGHBOURS_TEST(only_notes_of_daemons_about_cards_of_ours_are_heard),

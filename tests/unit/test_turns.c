@@ -20,6 +20,7 @@ static struct {
         uint64_t lasts_ns[CLIENTS];
         char steps[256]; /* what a look led to */
         bool asks;
+        bool event; /* one of the scheduler's is being prepared */
         unsigned restarts;
 } now;
 
@@ -93,10 +94,13 @@ void neighbours_tick(struct server *s)
 
 void session_begin(struct server *s)
 {
+        now.event = true;
 }
 
 void session_perform(struct server *s)
 {
+        assert_true(now.event);
+        now.event = false;
 }
 
 void session_resume(struct server *s)
@@ -124,6 +128,7 @@ void reader_restart(struct reader *r)
 void sched_gpu_total(struct sched *s, unsigned gpu, uint64_t total_bytes, uint64_t now_ns,
                      struct sched_actions *out)
 {
+        assert_true(now.event);
         assert_int_equal(gpu, 1);
         assert_int_equal(total_bytes, GIB);
         step("total");
@@ -296,6 +301,7 @@ static void told(uint64_t asked_ns)
 {
         now.steps[0] = 0;
         looks_told(&server, &shown, asked_ns);
+        assert_false(now.event);
 }
 
 static void what_waited_for_a_look_comes_after_the_cards(void **state)
