@@ -1,3 +1,5 @@
+/* cli_bench.c: owns what the tests of subcommands' parts catch: stdout, the sentences of cli_fail,
+ * the parts of sublet. Must never call a real part. */
 #include "cli_bench.h"
 
 #include "unit.h"

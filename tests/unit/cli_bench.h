@@ -18,6 +18,6 @@ extern struct cli_bench cli_bench;
 /* For cmocka: nothing said, each part at /parts/N. */
 int cli_bench_begin(void **state);
 
-/* What is printed in between; the caller's. */
+/* From catch to caught, stdout is kept; the text is the caller's. */
 void cli_bench_catch(void);
 char *cli_bench_caught(void);

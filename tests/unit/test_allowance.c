@@ -144,7 +144,7 @@ static void fixed_bytes_are_one_share_of_the_card_for_all_of_a_users_programs(vo
         assert_int_equal(allowance_fixed(other, 0), share);
         assert_int_equal(allowance_fixed(fresh, 0), share - 100 * MIB);
         assert_int_equal(allowance_fixed(a, 1), share); /* another card */
-        /* What it pins is beside what it has fixed. */
+        /* Pinned bytes and fixed bytes are of one share. */
         want(a, 0, 100 * MIB, 30 * MIB);
         use(a, 0, &(struct sched_usage){.allocated = 100 * MIB});
         assert_int_equal(sched_client_pin(server.sched, a->id, 0, &p, NOW, &server.actions), 0);
@@ -170,7 +170,7 @@ static void what_is_past_a_cards_worth_is_of_a_share_of_host_memory(void **state
         assert_false(allowance_commit(a, 0, all - GIB + 1));
         want(other, 0, 2 * GIB, 0);
         assert_true(allowance_commit(a, 0, all - GIB));
-        /* What its programs map is of the same share. */
+        /* Mapped host memory is of the same share. */
         b->host = 3 * GIB;
         other->host = GIB;
         assert_true(allowance_commit(a, 0, all - 4 * GIB));
@@ -265,7 +265,7 @@ static void nobody_holds_more_than_it_was_allowed(void **state)
         allowance_usage(a, 0, &u);
         assert_int_equal(u.allocated, GIB);
         assert_int_equal(u.fixed, MIB);
-        /* What it holds already it may say, whatever others of its user have asked for since. */
+        /* A program may report what it holds, whatever the user's others asked for since. */
         u = (struct sched_usage){.fixed = 200 * MIB};
         want(a, 0, 2 * GIB, 200 * MIB);
         use(a, 0, &u);

@@ -93,7 +93,7 @@ static json_t *status_order(void)
         return json_pack("{ss}", "order", "status");
 }
 
-/* What is answered; *ret: the answer's "n", or -1. */
+/* Answers as control_ask(); *ret is the answer's "n", or -1. */
 static int ask(const char *first, const char *second, const char *third, int *ret)
 {
         json_t *order = status_order(), *got = NULL;

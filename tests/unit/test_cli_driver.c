@@ -95,7 +95,7 @@ static void what_is_not_said_stays_unknown(void **state)
         assert_int_equal(report.gpus[0].used_bytes, DRIVER_UNKNOWN);
 }
 
-/* What one of them hides is not hidden of the other. */
+/* The other cards are described as before. */
 static void one_card_that_does_not_answer_hides_no_other(void **state)
 {
         set("GPUS", "3");

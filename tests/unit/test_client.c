@@ -280,7 +280,7 @@ static void what_is_no_message_ends_the_connection(void **state)
         assert_int_equal(now.handled, 0);
 }
 
-/* What a client says of a card counts only where NVML says nothing. */
+/* A client's word about a card counts only if NVML does not know the card. */
 static void an_attach_waits_for_a_look_at_the_cards(void **state)
 {
         struct client *c = server.clients;

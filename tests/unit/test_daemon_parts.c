@@ -180,7 +180,7 @@ static void a_user_in_debt_is_remembered_until_it_is_paid(void **state)
         users_forget(a);
         (void)users_find(u, 9, start + NSEC_PER_SEC / 10);
         assert_true(users_credit(users_find(u, 7, start + NSEC_PER_SEC / 10), start) < 0);
-        /* Whoever has a record keeps it, however long he is silent. */
+        /* A user with a record is kept, however long it is silent. */
         (void)users_find(u, 10, start + 3600 * NSEC_PER_SEC);
         assert_ptr_equal(users_find(u, 8, start + 3600 * NSEC_PER_SEC), b);
         users_free(u);

@@ -258,7 +258,7 @@ static void the_second_begins_when_the_first_has_its_memory(void **state)
         assert_string_equal(read_file("log"), "A has\nB begins\n");
 }
 
-/* What becomes of one depends on the other: rounds begin when both have filled their memory. */
+/* Rounds begin when both programs have filled their memory. */
 static void programs_that_meet_begin_their_rounds_together(void **state)
 {
         const struct demo_row row = {.bytes = 9, .rounds = 1, .meet = 1, .managed = 1};
@@ -383,7 +383,7 @@ static void the_daemons_figures_are_those_of_the_two(void **state)
         assert_int_equal(result.jobs[1].backed, 20);
         assert_int_equal(result.jobs[0].evicted, 1);
         assert_int_equal(result.jobs[1].evicted, 4);
-        /* Where the driver does not count, the clients did. */
+        /* The driver does not count here, so the clients' figures are taken. */
         assert_true(result.counted_by_clients);
         assert_int_equal(result.to_card, 3 + 6);
         assert_int_equal(result.to_host, 2 + 5);

@@ -151,7 +151,7 @@ static void a_card_whose_memory_cannot_be_read_is_none_yet(void **state)
         shown.cards[0].measured = true;
         look();
         assert_int_equal(gpus.n, 1);
-        /* Of a card that is known it is only not news. */
+        /* A known card keeps its last size. */
         shown.cards[0].measured = false;
         shown.cards[0].total_bytes = 0;
         look();
@@ -233,7 +233,7 @@ static void nvmls_word_replaces_a_clients(void **state)
         (void)use(near);
         show(1, CARD / 2 + MIB);
         look();
-        /* Of two sizes the nearer was the true one; who said the other has to go. */
+        /* NVML corrects the nearer of the two; clients of the other have to go. */
         assert_int_equal(gpus.n, 3);
         assert_true(gpus.list[near].vouched && gpus.list[near].corrected);
         assert_false(gpus.list[near].displaced);
@@ -367,11 +367,11 @@ static void a_set_capacity_is_what_is_dealt_in(void **state)
         assert_int_equal(total_of(0), CARD);
         assert_int_equal(total_of(1), 4 * GIB);
         assert_int_equal(gpus.list[1].driver_bytes, CARD);
-        /* Where only a client says what the card has, more counts, too; the number is ours. */
+        /* A setting above what a client says counts as well; the number is ours. */
         assert_int_equal(total_of(brought(5, CARD)), 20 * GIB);
         assert_int_equal(brought(5, CARD), 2);
         assert_int_equal(brought(5, CARD / 2), 2); /* said of the same ledger */
-        /* What NVML says bounds it. */
+        /* NVML's size bounds the setting. */
         show(5, CARD);
         look();
         assert_int_equal(gpus.list[2].total_bytes, CARD);

@@ -303,7 +303,7 @@ static void each_session_of_the_simulator_has_its_directory(void **state)
         assert_int_equal(launch_simulator_dir("a_B-9", dir), CLI_OK);
         assert_string_equal(dir, expected);
         assert_int_equal(launch_simulator_dir("a/b", dir), CLI_USAGE);
-        /* What --sim says goes before the environment. */
+        /* --sim goes before the environment. */
         (void)setenv("SIMCUDA_SESSION", "outer", 1);
         takes("sim", NULL);
         assert_int_equal(complete(), CLI_OK);

@@ -248,7 +248,7 @@ static void a_small_rise_is_noise_and_a_small_fall_is_none(void **state)
         assert_int_equal(now.told_foreign, before + 1);
 }
 
-/* Where less is dealt in than the card has, others may have the rest. */
+/* A capacity below the card's size leaves the rest to others. */
 static void what_is_not_dealt_in_is_for_others(void **state)
 {
         server.gpus.list[0].total_bytes = TOTAL - 2 * GIB;

@@ -257,7 +257,7 @@ static void what_was_left_is_not_promised_twice(void **state)
         say(&peer, NEED, 4 * GIB, 7);
         say(&second, NEED, 2 * GIB, 8);
         assert_int_equal(charged(), 6 * GIB);
-        /* What they use by now was theirs already. */
+        /* The lent bytes are theirs already. */
         assert_int_equal(neighbours_absorb(&server, 0, GIB), GIB);
         assert_int_equal(neighbours_absorb(&server, 0, 7 * GIB), GIB);
         assert_int_equal(neighbours_absorb(&server, 0, 7 * GIB + MIB), GIB + MIB);
@@ -374,7 +374,7 @@ static void what_a_daemon_borrowed_ends_with_it(void **state)
         peer = open_peer("a");
 }
 
-/* Whoever needs two cards takes nothing of the first before it has been left the second. */
+/* A program on two cards takes nothing of the first before the second is left to it. */
 static void what_is_left_of_one_card_alone_need_not_be_taken(void **state)
 {
         struct note n = note_of(NEED, 4 * GIB, 7);
@@ -391,7 +391,7 @@ static void what_is_left_of_one_card_alone_need_not_be_taken(void **state)
         assert_true(is_left(&second));
 }
 
-/* Who else needs the card has it. */
+/* Without clients of ours the card is free anyway. */
 static void where_nobody_is_nothing_is_lent(void **state)
 {
         server.n_attached = 0;

@@ -25,7 +25,7 @@ static struct sched_gpu_view card(struct bench *b)
         return v;
 }
 
-/* Of its 300 MiB 30 had to go: the two others have 700. */
+/* 30 of its 300 MiB had to go: the two others have 700. */
 static struct tenant *nearly_whole(struct bench *b)
 {
         struct tenant *t = runner(b, 0, 300 * MIB), *last;

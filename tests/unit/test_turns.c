@@ -223,7 +223,7 @@ static void a_client_that_waits_already_keeps_its_place(void **state)
         READ_IN(1);
 }
 
-/* Of users that have used as much; and whoever has used more is read after. */
+/* A user that has used more is read after the others. */
 static void the_user_that_has_used_least_is_read_first(void **state)
 {
         users_charge(clients[0].user, 40 * NSEC_PER_MSEC, clock_now_ns());
