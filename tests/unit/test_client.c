@@ -77,32 +77,23 @@ void turns_leave(struct client *c)
 
 static int listener = -1;
 
-static struct sockaddr_un address(socklen_t *ret_size)
-{
-        struct sockaddr_un a = {.sun_family = AF_UNIX};
-
-        *ret_size = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 +
-                                (size_t)snprintf(a.sun_path + 1, 90, "sublet-test-client-%d",
-                                                 (int)getpid()));
-        return a;
-}
+/* A name that the kernel has chosen: tests run beside each other. */
+static struct sockaddr_un address;
+static socklen_t address_size;
 
 /* The program's end of a new connection; the client is the first of the list, if it was taken. */
 static int knock(void)
 {
-        socklen_t size;
-        struct sockaddr_un a = address(&size);
         int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
 
-        assert_int_equal(connect(fd, (struct sockaddr *)&a, size), 0);
+        assert_int_equal(connect(fd, (struct sockaddr *)&address, address_size), 0);
         assert_int_equal(client_accept(NULL, listener, EPOLLIN, &server), 0);
         return fd;
 }
 
 static int begin(void **state)
 {
-        socklen_t size;
-        struct sockaddr_un a = address(&size);
+        const struct sockaddr_un any = {.sun_family = AF_UNIX};
 
         memset(&now, 0, sizeof(now));
         config = (struct config){.sched.clients_max = 2};
@@ -110,7 +101,9 @@ static int begin(void **state)
         assert_non_null(server.users);
         assert_true(sd_event_new(&server.event) >= 0);
         listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-        assert_int_equal(bind(listener, (struct sockaddr *)&a, size), 0);
+        assert_int_equal(bind(listener, (const struct sockaddr *)&any, sizeof(any.sun_family)), 0);
+        address_size = sizeof(address);
+        assert_int_equal(getsockname(listener, (struct sockaddr *)&address, &address_size), 0);
         assert_int_equal(listen(listener, 8), 0);
         program = knock();
         assert_non_null(server.clients);
