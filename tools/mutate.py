@@ -53,6 +53,7 @@ SYSTEM = [  # the first that matches a path names its system tests, the nearest 
     (r"src/daemon/config", "bad_input daemon"),
     (r"src/daemon", "answers daemon hostile hostile_bounds loss"),
     (r"src/cli/demo", "demo"),
+    (r"src/cli/doctor", "doctor bad_input"),
     (r"src/cli", "run daemon bad_input operations"),
     (r"src/preload/(pool|hooks_pool|caches)", "pools caches programs torture"),
     (r"src/preload/(virtual|hooks_virtual|hooks_mapping)", "virtual ipc torture"),
