@@ -15,6 +15,7 @@ Not drawn: what only says something (logs, traces), points for tests, free() (se
 import argparse
 import collections
 import difflib
+import fcntl
 import hashlib
 import json
 import os
@@ -247,6 +248,11 @@ class Copy:
         self.log, self.times_path = os.path.join(work, "log"), os.path.join(work, "times.json")
         self.workers = str(min(2 * (os.cpu_count() or 1), 8))  # system tests wait more than they work
         os.makedirs(self.tree, exist_ok=True)
+        self.held = open(os.path.join(work, "lock"), "w", encoding="utf-8")  # until this process ends
+        try:
+            fcntl.flock(self.held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            sys.exit(f"mutate: another one is at work in {work}; wait for it")
         files, sums = sources(root), collections.defaultdict(hashlib.sha256)
         for path in files:
             with open(os.path.join(root, path), "rb") as f:
