@@ -276,7 +276,8 @@ class Copy:
         if not self.space:
             sys.exit("mutate: needs namespaces for processes and mounts (unshare of util-linux, as root or where users may make them)")
 
-    SPACE = ("--pid", "--fork", "--kill-child", "--mount-proc", "--mount", "sh", "-c", 'mount -t tmpfs none /dev/shm && ulimit -d 4194304 && exec "$@"', "sh")
+    # The shell stays as the first process: orphans become its children, not the test's.
+    SPACE = ("--pid", "--fork", "--kill-child", "--mount-proc", "--mount", "sh", "-c", 'mount -t tmpfs none /dev/shm && ulimit -d 4194304 && "$@"; exit', "sh")
 
     def put(self, path, content):
         """Written only if it differs: what has not changed is not built again."""
