@@ -5,7 +5,7 @@
 #include <errno.h>
 #include <stddef.h>
 
-bool stub_finished;
+bool stub_finished, stub_noted;
 unsigned stub_handled;
 uint32_t stub_rings;
 _Atomic uint32_t *stub_bell;
@@ -18,6 +18,7 @@ int stub_is_initialized(void)
 void stub_handler(int number)
 {
         stub_handled++;
+        stub_noted = true;
         stub_rings = stub_bell ? *stub_bell : 0;
         errno = ENOTTY;
 }

@@ -7,6 +7,7 @@
 
 #pragma GCC visibility push(default)
 extern bool stub_finished;
+extern bool stub_noted; /* a signal that Python has not acted on */
 extern unsigned stub_handled;
 extern uint32_t stub_rings; /* how often the bell had rung when it was called last */
 extern _Atomic uint32_t *stub_bell;

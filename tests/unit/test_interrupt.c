@@ -36,8 +36,13 @@ static void give_interpreter(int state)
         (void)sem_post(&interpreter);
 }
 
+static int (*asked_of_main)(void *);
+static void *asked_argument;
+
 static int main_is_asked(int (*call)(void *), void *argument)
 {
+        asked_of_main = call;
+        asked_argument = argument;
         return main_comes_back ? call(argument) : 0;
 }
 
@@ -86,8 +91,23 @@ static void released(void *o)
         references -= o != NULL;
 }
 
+static int take_note(void)
+{
+        bool noted = stub_noted;
+
+        stub_noted = false;
+        return noted;
+}
+
+static void give_note(void)
+{
+        stub_noted = true;
+}
+
 struct python python = {
         .there = true,
+        .PyOS_InterruptOccurred = take_note,
+        .PyErr_SetInterrupt = give_note,
         .Py_IsInitialized = stub_is_initialized,
         .Py_AddPendingCall = main_is_asked,
         .PyGILState_Ensure = take_interpreter,
@@ -162,7 +182,7 @@ static void a_worker_does_not_wait_for_the_interpreter_lock(void **state)
 static int begin(void **state)
 {
         stub_finished = error_under_way = other_handler = no_module = threads_fail = false;
-        main_comes_back = false;
+        main_comes_back = stub_noted = false;
         references = 0;
         cleared = stub_handled = 0;
         stub_bell = &core.changed.rings;
@@ -223,7 +243,7 @@ static void a_program_without_python_keeps_its_handler(void **state)
 
 static void an_interrupt_ends_the_wait_that_it_came_during(void **state)
 {
-        struct interrupt_wait w = {0}, later = {0};
+        struct interrupt_wait w = {0};
         uint32_t heard = bell_listen(&core.changed);
 
         interrupt_begin(&w);
@@ -234,13 +254,34 @@ static void an_interrupt_ends_the_wait_that_it_came_during(void **state)
         assert_int_equal(stub_handled, 1);
         assert_int_equal(stub_rings, heard); /* Python knows before whoever is woken */
         assert_int_not_equal(bell_listen(&core.changed), heard);
-        interrupt_begin(&later);
         assert_true(asks(&w));
         assert_false(asks(&w)); /* once */
-        assert_false(asks(&later));
+        assert_true(stub_noted);
+        interrupt_begin(&w);
         (void)raise(SIGINT);
         assert_int_equal(stub_handled, 2); /* ours is not put behind itself */
-        assert_true(asks(&later));
+        assert_true(asks(&w));
+}
+
+/* PyTorch tries another way when a product of matrices fails. */
+static void a_call_before_python_can_act_waits_no_more(void **state)
+{
+        struct interrupt_wait w[4] = {0};
+
+        interrupt_begin(&w[0]);
+        (void)raise(SIGINT);
+        assert_true(asks(&w[0]));
+        interrupt_begin(&w[1]);
+        assert_true(asks(&w[1]));
+        stub_noted = false; /* it raises KeyboardInterrupt */
+        interrupt_begin(&w[2]);
+        assert_false(asks(&w[2]));
+        assert_false(stub_noted);
+        interrupt_begin(&w[3]);
+        assert_int_equal(w[3].seen, w[2].seen); /* settled: nobody asks again */
+        (void)raise(SIGINT);
+        assert_true(asks(&w[3]));
+        assert_true(asks(&w[2]));
 }
 
 /* Where Python would not raise KeyboardInterrupt the wait goes on. */
@@ -325,6 +366,42 @@ static void a_main_thread_that_comes_back_acts_itself(void **state)
         assert_int_equal(w.look_ns, 0);
 }
 
+static void *begin_once(void *w)
+{
+        interrupt_begin(w);
+        return NULL;
+}
+
+static void begins_in_a_thread(struct interrupt_wait *w)
+{
+        pthread_t thread;
+
+        *w = (struct interrupt_wait){0};
+        assert_int_equal(pthread_create(&thread, NULL, begin_once, w), 0);
+        assert_int_equal(pthread_join(thread, NULL), 0);
+}
+
+static void a_workers_next_call_is_interrupted_until_the_main_thread_is_back(void **state)
+{
+        struct interrupt_wait w;
+        uint64_t timeout_ns, until = clock_now_ns() + 30 * NSEC_PER_SEC;
+
+        begins_in_a_thread(&w);
+        (void)raise(SIGINT);
+        while (!asks_in_a_thread(&w, &timeout_ns) && clock_now_ns() < until)
+                (void)usleep(1000);
+        assert_true(clock_now_ns() < until);
+        for (int i = 0; i < 2; i++) {
+                begins_in_a_thread(&w);
+                assert_true(
+                        asks_in_a_thread(&w, &timeout_ns)); /* without a quarter of a second more */
+        }
+        assert_int_equal(asked_of_main(asked_argument), 0); /* it is back */
+        begins_in_a_thread(&w);
+        assert_false(asks_in_a_thread(&w, &timeout_ns));
+        assert_int_equal(timeout_ns, UINT64_MAX);
+}
+
 /* The main thread is given a quarter of a second; then it is looked at. Here it sleeps, as it joins
  * the thread that asks. */
 static void where_no_thread_can_be_had_the_wait_goes_on(void **state)
@@ -355,9 +432,11 @@ int main(void)
                 cmocka_unit_test(
                         a_program_without_python_keeps_its_handler), /* before all others */
                 INTERRUPT_TEST(an_interrupt_ends_the_wait_that_it_came_during),
+                INTERRUPT_TEST(a_call_before_python_can_act_waits_no_more),
                 INTERRUPT_TEST(an_interrupt_that_python_would_not_raise_for_is_left_to_it),
                 INTERRUPT_TEST(handlers_that_are_not_pythons_stay),
                 INTERRUPT_TEST(a_main_thread_that_comes_back_acts_itself),
+                INTERRUPT_TEST(a_workers_next_call_is_interrupted_until_the_main_thread_is_back),
                 INTERRUPT_TEST(where_no_thread_can_be_had_the_wait_goes_on),
                 INTERRUPT_TEST(a_worker_does_not_wait_for_the_interpreter_lock),
         };
