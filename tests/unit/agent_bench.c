@@ -14,6 +14,7 @@
 #include "base/macros.h"
 #include "fakes/driver.h"
 #include "fakes/neighbours.h"
+#include "heap_end.h"
 #include "preload/agent.h"
 #include "preload/agent_state.h"
 #include "preload/bound.h"
@@ -586,5 +587,6 @@ int end_agent(void **state)
         passed_close(&gpu->leaving);
         passed_close(&gpu->passed);
         (void)close(agent.wake);
+        heap_end(&gpu->heap);
         return 0;
 }

@@ -8,6 +8,7 @@
 #include <sched.h>
 
 #include "base/macros.h"
+#include "heap_end.h"
 #include "preload/agent.h"
 #include "preload/bound.h"
 #include "preload/fixed.h"
@@ -438,5 +439,6 @@ int no_context(void **state)
         assert_null(quiet_context_primary(gpu));
         assert_int_equal(gpu->fixed, 0);
         assert_int_equal(core.unbooked, 0);
+        heap_end(&gpu->heap);
         return 0;
 }

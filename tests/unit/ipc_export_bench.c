@@ -8,6 +8,7 @@
 #include "base/macros.h"
 #include "fakes/driver.h"
 #include "fakes/neighbours.h"
+#include "heap_end.h"
 #include "ipc_export_bench.h"
 #include "preload/agent.h"
 #include "preload/extent.h"
@@ -267,10 +268,8 @@ int no_allocation(void **state)
                 ipc_export_freed(gpu->heap.blocks[i]->address);
                 for (unsigned k = 0; k < gpu->heap.blocks[i]->extent_count; k++)
                         assert_false(gpu->heap.blocks[i]->extents[k].busy);
-                free(gpu->heap.blocks[i]->extents);
-                free(gpu->heap.blocks[i]);
         }
-        free(gpu->heap.blocks);
+        heap_end(&gpu->heap);
         return 0;
 }
 

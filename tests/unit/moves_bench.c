@@ -14,6 +14,7 @@
 #include "base/macros.h"
 #include "fakes/driver.h"
 #include "fakes/neighbours.h"
+#include "heap_end.h"
 #include "preload/agent.h"
 #include "preload/extent.h"
 #include "preload/gate.h"
@@ -411,8 +412,6 @@ int end_moves(void **state)
         free(gpu->swap);
         passed_close(&gpu->leaving);
         passed_close(&gpu->passed);
-        while (gpu->heap.count)
-                free(gpu->heap.blocks[--gpu->heap.count]);
-        free(gpu->heap.blocks);
+        heap_end(&gpu->heap);
         return 0;
 }

@@ -8,6 +8,7 @@
 #include "base/macros.h"
 #include "fakes/driver.h"
 #include "fakes/neighbours.h"
+#include "heap_end.h"
 #include "preload/agent.h"
 #include "preload/agent_state.h"
 #include "preload/mode.h"
@@ -305,5 +306,6 @@ int end_overflow(void **state)
         assert_int_equal(driver_handles(), 0);
         assert_int_equal(driver_mappings(), 0);
         assert_int_equal(gpu->heap.allocated, 0);
+        heap_end(&gpu->heap);
         return 0;
 }

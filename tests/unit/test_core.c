@@ -13,6 +13,7 @@
 #include "base/macros.h"
 #include "fakes/driver.h"
 #include "fakes/neighbours.h"
+#include "heap_end.h"
 #include "preload/agent.h"
 #include "preload/caches.h"
 #include "preload/gate.h"
@@ -767,7 +768,14 @@ static int begin(void **state)
         return 0;
 }
 
-#define CORE_TEST(name) cmocka_unit_test_setup(name, begin)
+static int end(void **state)
+{
+        for (unsigned i = 0; i < CORE_GPUS_MAX; i++)
+                heap_end(&core.gpus[i].heap);
+        return 0;
+}
+
+#define CORE_TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
 
 int main(void)
 {

@@ -8,6 +8,7 @@
 #include "base/macros.h"
 #include "fakes/driver.h"
 #include "fakes/neighbours.h"
+#include "heap_end.h"
 #include "preload/extent.h"
 #include "preload/gate.h"
 #include "preload/pin.h"
@@ -322,6 +323,7 @@ static void the_gate_opens_when_nothing_is_missing_on_any_gpu(void **state)
         check_books();
         free(second->swap->arena);
         free(second->swap);
+        heap_end(&second->heap);
 }
 
 /* As many as a word has bits: nothing beyond it is copied, and nothing left out. */

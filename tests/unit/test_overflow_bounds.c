@@ -9,6 +9,7 @@
 #include "base/macros.h"
 #include "fakes/driver.h"
 #include "fakes/neighbours.h"
+#include "heap_end.h"
 #include "preload/agent.h"
 #include "preload/agent_state.h"
 #include "preload/mode.h"
@@ -387,6 +388,7 @@ static void each_gpu_is_arranged_by_itself(void **state)
         assert_int_equal(heap_free(&second->heap, at, &dead), 0);
         swap_discard(second, dead);
         lock_release(&core.lock);
+        heap_end(&second->heap);
         core.gpu_count = 1;
         check_books();
         check_contents();

@@ -5,6 +5,7 @@
 #include "base/macros.h"
 #include "fakes/driver.h"
 #include "fakes/neighbours.h"
+#include "heap_end.h"
 #include "preload/agent.h"
 #include "preload/poison.h"
 #include "preload/swap.h"
@@ -64,6 +65,13 @@ static int begin(void **state)
         device = 0;
         device_says = CUDA_SUCCESS;
         while_it_empties = NULL;
+        return 0;
+}
+
+static int end(void **state)
+{
+        for (unsigned i = 0; i < 2; i++)
+                heap_end(&core.gpus[i].heap);
         return 0;
 }
 
@@ -185,7 +193,7 @@ static void what_becomes_free_meanwhile_goes_too(void **state)
         assert_int_equal(emptied_count, BLOCKS);
 }
 
-#define POISON_TEST(name) cmocka_unit_test_setup(name, begin)
+#define POISON_TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
 
 int main(void)
 {
