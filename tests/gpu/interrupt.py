@@ -53,7 +53,7 @@ def interrupt(part, result):
             p.wait(part.deadline)
         if len(took) < TIMES:
             raise Failure(f"only {len(took)} interrupts of {kind}")
-        result[kind] = {"ms": spread(took), "errors_before": said}
+        result[kind] = {"ms": spread(took), "all_ms": [round(t, 2) for t in took], "errors_before": said}
 
 
 PARTS = {"interrupt": (interrupt, 120)}
