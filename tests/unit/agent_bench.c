@@ -407,16 +407,12 @@ void sums_tell(bool last)
         beside.sums_last += last;
 }
 
+static pthread_t agents_thread;
+
 int compat_thread_start(void *(*start)(void *), void *argument)
 {
-        pthread_t thread;
-        int r = beside.thread_fails;
-
-        if (r == 0)
-                r = pthread_create(&thread, NULL, start, argument);
-        if (r == 0)
-                (void)pthread_detach(thread);
-        return r;
+        return beside.thread_fails ? beside.thread_fails
+                                   : pthread_create(&agents_thread, NULL, start, argument);
 }
 
 void name_of_program(char *ret, size_t n)
@@ -582,6 +578,7 @@ int end_agent(void **state)
         (void)sem_post(&go);
         agent_stop();
         assert_false(agent.started);
+        assert_int_equal(pthread_join(agents_thread, NULL), 0);
         assert_int_equal(agent.fd, -1);
         assert_int_equal(sem_trywait(&asleep), -1);
         passed_close(&gpu->leaving);

@@ -28,7 +28,8 @@ __thread struct gate_thread *gate_self __attribute__((tls_model("initial-exec"))
 
 uint64_t submissions;
 unsigned setups, exits;
-unsigned kicks, discarded, parts, updates, passed;
+unsigned kicks, discarded, parts, passed;
+_Atomic unsigned updates;
 unsigned calls; /* of the driver's that fail below, and what they answer */
 CUresult driver_says;
 bool no_room, unshared;
@@ -400,7 +401,8 @@ int one_context(void **state)
         bound_stream_lost = pool_stream_lost = queried = capture_asked = NULL;
         no_room = unshared = false;
         while_it_asks = while_it_releases = NULL;
-        updates = passed = calls = 0;
+        updates = 0;
+        passed = calls = 0;
         at_the_gate.inside = 0;
         driver_says = CUDA_SUCCESS;
         capture_status = CU_STREAM_CAPTURE_STATUS_ACTIVE;

@@ -20,9 +20,10 @@
 static struct gpu *const gpu = &core.gpus[0];
 
 /* What was done. */
-extern unsigned kicks, discarded, updates; /* the agent's, swap_discard(), peer_update() */
-extern unsigned passed;                    /* the gate */
-extern unsigned setups, exits;             /* core_setup(), core_expect_exit() */
+extern unsigned kicks, discarded; /* the agent's, swap_discard() */
+extern _Atomic unsigned updates;  /* peer_update() */
+extern unsigned passed;           /* the gate */
+extern unsigned setups, exits;    /* core_setup(), core_expect_exit() */
 extern struct gate_thread at_the_gate;
 extern _Atomic unsigned asked; /* for room */
 extern CUcontext bound_lost, pools_lost;
