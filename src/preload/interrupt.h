@@ -9,6 +9,7 @@
  *
  * A thread other than the main one is interrupted where the main thread sleeps in a call and does
  * not come back for the signal: it may wait for that thread, as PyTorch's does in backward().
+ * Calls that begin before the interpreter could act on the signal end, too.
  * Thread-safe; nothing is allocated that Python does not allocate. */
 #pragma once
 
