@@ -441,6 +441,7 @@ static CUresult put(const char *name, struct job j)
         if (fails(name))
                 return driver.error;
         assert_true(queued < QUEUE);
+        assert_non_null(j.stream); /* the legacy stream would wait for the program's work */
         queue[queued++] = j;
         return CUDA_SUCCESS;
 }
