@@ -3,6 +3,7 @@
 #   sublet_unit_test(test_wire LIBS sublet_wire)
 #   sublet_unit_test(test_heap LIBS sublet_base SOURCES ${CMAKE_SOURCE_DIR}/src/preload/heap.c
 #                    DEFINES HEAP_TEST INCLUDES ${CMAKE_SOURCE_DIR}/sim TIMEOUT 120 ARGS --slow)
+#   sublet_unit_test(test_moves LOCKS LIBS unit_fakes) # a release of a lock that nobody holds fails the test
 #
 # The source is <name>.c beside the CMakeLists.txt. A library that this configuration leaves out (a target that does not
 # exist) leaves the test out too, and says so. A test that exits with 77 is counted as skipped.
@@ -14,7 +15,7 @@ endif()
 
 function(sublet_unit_test name)
   set(directory "${CMAKE_CURRENT_SOURCE_DIR}")
-  cmake_parse_arguments(TEST "" "TIMEOUT" "LIBS;SOURCES;DEFINES;INCLUDES;ARGS;ENVIRONMENT" ${ARGN})
+  cmake_parse_arguments(TEST "LOCKS" "TIMEOUT" "LIBS;SOURCES;DEFINES;INCLUDES;ARGS;ENVIRONMENT" ${ARGN})
   if(TEST_UNPARSED_ARGUMENTS)
     message(FATAL_ERROR "sublet_unit_test(${name}): unknown argument ${TEST_UNPARSED_ARGUMENTS}")
   endif()
@@ -41,6 +42,9 @@ function(sublet_unit_test name)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/tests/unit")
   target_include_directories(${name} PRIVATE "${directory}" ${TEST_INCLUDES})
   target_compile_definitions(${name} PRIVATE ${TEST_DEFINES})
+  if(TEST_LOCKS) # see there
+    target_compile_options(${name} PRIVATE "$<$<COMPILE_LANGUAGE:C>:SHELL:-include ${directory}/locks.h>")
+  endif()
   target_link_libraries(${name} PRIVATE ${TEST_LIBS} PkgConfig::CMOCKA)
   add_test(NAME ${name} COMMAND ${name} ${TEST_ARGS})
   set_tests_properties(${name} PROPERTIES

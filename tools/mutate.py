@@ -15,6 +15,7 @@ Not drawn: what only says something (logs, traces), points for tests, free() (se
 import argparse
 import collections
 import difflib
+import fcntl
 import hashlib
 import json
 import os
@@ -53,6 +54,7 @@ SYSTEM = [  # the first that matches a path names its system tests, the nearest 
     (r"src/daemon/config", "bad_input daemon"),
     (r"src/daemon", "answers daemon hostile hostile_bounds loss"),
     (r"src/cli/demo", "demo"),
+    (r"src/cli/doctor", "doctor bad_input"),
     (r"src/cli", "run daemon bad_input operations"),
     (r"src/preload/(pool|hooks_pool|caches)", "pools caches programs torture"),
     (r"src/preload/(virtual|hooks_virtual|hooks_mapping)", "virtual ipc torture"),
@@ -246,6 +248,11 @@ class Copy:
         self.log, self.times_path = os.path.join(work, "log"), os.path.join(work, "times.json")
         self.workers = str(min(2 * (os.cpu_count() or 1), 8))  # system tests wait more than they work
         os.makedirs(self.tree, exist_ok=True)
+        self.held = open(os.path.join(work, "lock"), "w", encoding="utf-8")  # until this process ends
+        try:
+            fcntl.flock(self.held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            sys.exit(f"mutate: another one is at work in {work}; wait for it")
         files, sums = sources(root), collections.defaultdict(hashlib.sha256)
         for path in files:
             with open(os.path.join(root, path), "rb") as f:
@@ -269,7 +276,8 @@ class Copy:
         if not self.space:
             sys.exit("mutate: needs namespaces for processes and mounts (unshare of util-linux, as root or where users may make them)")
 
-    SPACE = ("--pid", "--fork", "--kill-child", "--mount-proc", "--mount", "sh", "-c", 'mount -t tmpfs none /dev/shm && ulimit -d 4194304 && exec "$@"', "sh")
+    # The shell stays as the first process: orphans become its children, not the test's.
+    SPACE = ("--pid", "--fork", "--kill-child", "--mount-proc", "--mount", "sh", "-c", 'mount -t tmpfs none /dev/shm && ulimit -d 4194304 && "$@"; exit', "sh")
 
     def put(self, path, content):
         """Written only if it differs: what has not changed is not built again."""

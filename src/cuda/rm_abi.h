@@ -4,7 +4,8 @@
  * They are ioctl(2) requests of type 'F' on /dev/nvidiactl. Objects form a tree: a client, its
  * devices, their subdevices and channel groups, the groups' channels. Handles are the caller's
  * choice and unique within a client. Source: the open kernel modules (nvos.h, nv_escape.h,
- * ctrl2080fifo.h); which driver branches have these layouts stands in rm_branches.def. */
+ * ctrl2080fifo.h). These layouts hold from driver 535.43.02 to 595; what older ones have, and what
+ * RM does, stands in docs/resource-manager.md. */
 #pragma once
 
 #include <stddef.h>

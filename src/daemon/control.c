@@ -244,16 +244,6 @@ static void handle_lines(struct control *k)
                 k->dead = true; /* no order is that long */
 }
 
-/* The loop has worked for this peer since began. */
-static void charge(const struct control *k, uint64_t began)
-{
-        const uint64_t now = clock_now_ns();
-        struct user *user = users_find(k->server->users, k->peer.uid, now);
-
-        if (user)
-                users_charge(user, now - began, now);
-}
-
 static int on_control(sd_event_source *src, int fd, uint32_t events, void *userdata)
 {
         struct control *k = userdata;
@@ -279,7 +269,7 @@ static int on_control(sd_event_source *src, int fd, uint32_t events, void *userd
                         k->dead = true;
         }
         handle_lines(k);
-        charge(k, began);
+        users_charge_since(k->server->users, k->peer.uid, began, clock_now_ns());
         return 0;
 }
 
@@ -320,7 +310,7 @@ static bool control_begin(struct server *s, int fd, bool viewer)
         k->fd = fd;
         k->viewer = viewer;
         k->peer = peer;
-        charge(k, began);
+        users_charge_since(s->users, peer.uid, began, clock_now_ns());
         k->next = s->controls;
         s->controls = TAKE_PTR(k);
         return true;

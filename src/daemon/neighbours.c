@@ -422,14 +422,10 @@ static void obey_need(struct server *s, const struct heard *h)
 
 static void obey_later(struct server *s, const struct heard *h)
 {
-        uint64_t began = clock_now_ns(), now;
-        struct user *user;
+        uint64_t began = clock_now_ns();
 
         obey_need(s, h);
-        now = clock_now_ns();
-        user = users_find(s->users, h->uid, now);
-        if (user)
-                users_charge(user, now - began, now);
+        users_charge_since(s->users, h->uid, began, clock_now_ns());
 }
 
 void neighbours_looked(struct server *s)

@@ -68,6 +68,14 @@ void users_charge(struct user *user, uint64_t spent_ns, uint64_t now_ns)
         user->seen_ns = MAX(user->seen_ns, now_ns);
 }
 
+void users_charge_since(struct users *u, uid_t uid, uint64_t began_ns, uint64_t now_ns)
+{
+        struct user *user = users_find(u, uid, now_ns);
+
+        if (user)
+                users_charge(user, sub_sat(now_ns, began_ns), now_ns);
+}
+
 struct user_queue *users_queue(struct user *user)
 {
         return &user->queue;

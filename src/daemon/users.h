@@ -32,6 +32,8 @@ struct user *users_find(struct users *u, uid_t uid, uint64_t now_ns);
 
 /* The loop has worked so long for this user. */
 void users_charge(struct user *user, uint64_t spent_ns, uint64_t now_ns);
+/* The loop has worked since began_ns for this user, who need not have a connection. */
+void users_charge_since(struct users *u, uid_t uid, uint64_t began_ns, uint64_t now_ns);
 /* Time earned and not spent; below 0: he has used more than his share lately. */
 int64_t users_credit(struct user *user, uint64_t now_ns);
 struct user_queue *users_queue(struct user *user);

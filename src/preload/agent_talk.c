@@ -392,7 +392,6 @@ static void on_welcome(const struct wire_message *m)
         agent.instance = m->WELCOME.instance;
         agent.minor = m->WELCOME.minor;
         agent.backoff_ns = 0;
-        agent.down_since_ns = 0;
         agent.refusal_said = false;
         core.lease = 0;
         for (unsigned i = 0; i < core.gpu_count; i++)

@@ -277,11 +277,8 @@ static bool lane_is_due(const struct lane *l, uint64_t now)
  * else back. */
 static bool work_is_measured_alone(uint64_t work, uint64_t now)
 {
-        struct kind *k;
+        struct kind *k = kind_of(work);
 
-        if (work == WORK_UNKNOWN)
-                return true;
-        k = kind_of(work);
         if (k->each_ns != 0 && k->each_ns <= bound_ns / LARGE_PART && now < k->again_ns &&
             !k->patience_ns)
                 return false;

@@ -300,21 +300,12 @@ static void slab_to_front(struct heap *h, struct block **link)
         h->slabs = b;
 }
 
-static struct block **slab_link(struct heap *h, const struct block *b)
+static void slab_forget(struct heap *h, const struct block *b)
 {
         struct block **link = &h->slabs;
 
-        while (*link && *link != b)
+        while (*link != b)
                 link = &(*link)->next_slab;
-        return link;
-}
-
-static void slab_forget(struct heap *h, const struct block *b)
-{
-        struct block **link = slab_link(h, b);
-
-        if (!*link)
-                return;
         *link = b->next_slab;
         h->slab_bytes -= b->bytes;
 }

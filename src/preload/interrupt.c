@@ -27,6 +27,7 @@ static uintptr_t python_begin, python_end;
 
 static _Atomic(signal_handler) pythons_handler; /* whom ours calls */
 static _Atomic uint32_t interrupts, returns;
+static _Atomic uint32_t handled; /* interrupts of which Python has none left to act on */
 
 /* ---- the note ---- */
 
@@ -90,8 +91,27 @@ void interrupt_setup(void)
                 (void)dl_iterate_phdr(find_python, NULL);
 }
 
+static bool is_main_thread(void)
+{
+        return (pid_t)syscall(SYS_gettid) == getpid();
+}
+
+/* Has the interpreter a signal to act on? Only in the main thread is it told, with the
+ * interpreter's lock. To ask takes its note away. */
+static bool is_noted(uint32_t count)
+{
+        if (!is_main_thread())
+                return true;
+        if (!python.PyOS_InterruptOccurred()) {
+                atomic_store(&handled, count);
+                return false;
+        }
+        python.PyErr_SetInterrupt();
+        return true;
+}
+
 /* Would the interpreter raise KeyboardInterrupt for a signal that has been noted? */
-static bool would_raise(void)
+static bool would_raise(uint32_t count)
 {
         bool would = false;
         int state;
@@ -99,7 +119,7 @@ static bool would_raise(void)
         if (!python.Py_IsInitialized()) /* or not any more */
                 return false;
         state = python.PyGILState_Ensure();
-        if (!python.PyErr_Occurred()) {
+        if (is_noted(count) && !python.PyErr_Occurred()) {
                 void *module = python.PyDict_GetItemString(python.PyImport_GetModuleDict(),
                                                            "_signal"); /* borrowed */
                 void *get = module ? python.PyObject_GetAttrString(module, "getsignal") : NULL;
@@ -184,7 +204,7 @@ static void *ask(void *unused)
 {
         uint32_t count = atomic_load(&asked);
 
-        atomic_store(&answer, would_raise());
+        atomic_store(&answer, would_raise(count));
         atomic_store(&answered, count);
         atomic_store(&asking, false);
         bell_ring(&core.changed);
@@ -215,11 +235,27 @@ static bool has_answer(uint32_t count, bool *ret_would)
 
 /* ---- who waits ---- */
 
+/* The last interrupt that ended a call of another thread than the main one, and the returns of the
+ * main thread before it. */
+static _Atomic uint32_t ended, ended_returns;
+
+/* A library may call again before the interpreter can act on the signal: PyTorch tries another way
+ * when a product of matrices fails. Such a call waits no longer than the one before it. */
 void interrupt_begin(struct interrupt_wait *w)
 {
         if (likely(python_begin == python_end))
                 return;
-        w->seen = atomic_load(&interrupts);
+        if (is_main_thread()) {
+                w->seen = atomic_load(&handled);
+        } else {
+                w->seen = atomic_load(&interrupts);
+                w->returns = atomic_load(&returns);
+                if (w->seen != 0 && atomic_load(&ended) == w->seen &&
+                    atomic_load(&ended_returns) == w->returns) {
+                        w->seen--;
+                        w->look_ns = 1; /* it was given time to return */
+                }
+        }
         listen_for_signals();
 }
 
@@ -232,11 +268,15 @@ bool interrupt_ends(struct interrupt_wait *w, uint64_t *ret_timeout_ns)
         if (likely(now == w->seen))
                 return false;
         lock_release(&core.lock);
-        if ((pid_t)syscall(SYS_gettid) == getpid()) {
-                ends = would_raise();
+        if (is_main_thread()) {
+                ends = would_raise(now);
                 known = true;
         } else {
                 known = main_thread_is_stuck(w, ret_timeout_ns) && has_answer(now, &ends);
+                if (known && ends) {
+                        atomic_store(&ended_returns, w->returns);
+                        atomic_store(&ended, now);
+                }
         }
         if (known) {
                 w->seen = now;

@@ -276,7 +276,7 @@ static void bury_lost(void)
         while (l) {
                 struct ipc_link *next = l->next;
 
-                if (l->lost && l->fd >= 0) {
+                if (l->lost) {
                         (void)epoll_ctl(poll_fd, EPOLL_CTL_DEL, l->fd, NULL);
                         if (l->exporter)
                                 ipc_export_lost(l);

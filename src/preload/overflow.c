@@ -306,16 +306,21 @@ static void arranged(bool good)
         bell_ring(&core.changed);
 }
 
+/* Nothing on this GPU is to change sides. */
+static void unplan(struct gpu *g)
+{
+        struct heap_cursor c = {0};
+        struct extent *e;
+
+        while (g->overflow && (e = heap_walk(&g->heap, &c)))
+                e->moves = false;
+}
+
 static void end(void)
 {
         overflow.phase = REST;
-        for (unsigned i = 0; i < core.gpu_count; i++) {
-                struct heap_cursor c = {0};
-                struct extent *e;
-
-                while (core.gpus[i].overflow && (e = heap_walk(&core.gpus[i].heap, &c)))
-                        e->moves = false;
-        }
+        for (unsigned i = 0; i < core.gpu_count; i++)
+                unplan(&core.gpus[i]);
 }
 
 void overflow_arrange(void)
@@ -362,11 +367,11 @@ void overflow_step(uint64_t now)
                         g->commit_used_ns = now; /* who leaves comes back */
                 in = plan(g, &out);
                 if (in == 0 && (out == 0 || !profile_room())) {
-                        end(); /* nobody leaves for nobody */
+                        unplan(g); /* nobody leaves for nobody */
                         continue;
                 }
                 if (!agent_may_map(sub_sat(out, in) + 2 * g->heap.extent_bytes)) {
-                        end();
+                        unplan(g);
                         refused = true;
                         continue; /* asked for; the answer comes by overflow_changed() */
                 }

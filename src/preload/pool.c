@@ -198,7 +198,7 @@ static void lane_record(struct pool_lane *l)
         l->looking = false;
         bell_ring(&core.changed);
         if (r == CUDA_SUCCESS) {
-                l->marked = MAX(l->marked, freed);
+                l->marked = freed;
                 l->pending = true;
         }
 }
@@ -462,7 +462,7 @@ static bool tend(struct pool *p)
         for (const struct pool_lane *l = p->lanes; l; l = l->next)
                 if (l->free.bytes)
                         return true;
-        return !rested || idle_extent(p);
+        return !rested;
 }
 
 uint64_t pool_tend(void)
@@ -538,7 +538,6 @@ static int pool_widen(struct pool *p, uint64_t bytes)
                 return -1;
         if (parcels_add(&p->parcels, b) == 0)
                 return 0;
-        b->dying = true;
         heap_bury(h, b);
         return -1;
 }
@@ -547,7 +546,7 @@ static int pool_widen(struct pool *p, uint64_t bytes)
 static bool borrow(struct pool *p, const struct pool_stream *s, uint64_t bytes)
 {
         struct pool_lane *own, *l = p->lanes;
-        CUevent event;
+        uint64_t held;
         CUresult r;
 
         if (!p->may_wait || quiet_capturing())
@@ -562,18 +561,17 @@ static bool borrow(struct pool *p, const struct pool_stream *s, uint64_t bytes)
         if (lane_can_be_asked(l))
                 lane_record(l);
         l->looking = true;
-        event = l->event;
         recording++;
         lock_release(&core.lock);
-        r = event ? real.cuStreamWaitEvent(s->handle, event, 0) : CUDA_ERROR_INVALID_HANDLE;
+        r = l->event ? real.cuStreamWaitEvent(s->handle, l->event, 0) : CUDA_ERROR_INVALID_HANDLE;
         lock_acquire(&core.lock);
         recording--;
         l->looking = own->looking = false;
         bell_ring(&core.changed);
-        if (r != CUDA_SUCCESS)
-                return false;
-        parcels_pass(&l->free, l->marked, &own->free, ++own->freed);
-        return true;
+        held = l->free.bytes;
+        if (r == CUDA_SUCCESS)
+                parcels_pass(&l->free, l->marked, &own->free, ++own->freed);
+        return l->free.bytes < held; /* its event may be older than what it has freed */
 }
 
 /* Memory that other streams have freed and not reached yet: better late than out of memory. Not for
@@ -698,6 +696,7 @@ CUresult pool_allocate(struct pool *p, const struct pool_stream *s, uint64_t byt
         struct gpu *g = p->gpu;
         struct parcel *n;
         struct block *b;
+        bool more;
 
         p->users++;
         n = find_room(p, s, bytes);
@@ -709,8 +708,9 @@ CUresult pool_allocate(struct pool *p, const struct pool_stream *s, uint64_t byt
         p->used += bytes;
         p->used_high = MAX(p->used_high, p->used);
         p->turns++;
-        if (heap_use_cost(b, n->address, n->bytes)) {
-                heap_use(&g->heap, b, n->address, n->bytes);
+        more = heap_use_cost(b, n->address, n->bytes) > 0;
+        heap_use(&g->heap, b, n->address, n->bytes);
+        if (more) {
                 p->reserved_high = MAX(p->reserved_high, pool_reserved(p));
                 agent_figures(g);
                 g->commit_used_ns = clock_now_ns();
@@ -718,8 +718,6 @@ CUresult pool_allocate(struct pool *p, const struct pool_stream *s, uint64_t byt
                         give(p, n, NULL);
                         return CUDA_ERROR_OUT_OF_MEMORY;
                 }
-        } else {
-                heap_use(&g->heap, b, n->address, n->bytes);
         }
         if (heap_missing(&g->heap) > 0 && !(atomic_load(&gate_bits) & GATE_UNBACKED))
                 gate_shut(GATE_UNBACKED);

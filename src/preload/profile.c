@@ -545,6 +545,7 @@ static void step_begins(void)
         if (++profile.steps_passed < (profile.timed ? MAX(profile.steps_wanted, 1u) : 1u))
                 return;
         if (!settle()) {
+                profile.timed = false; /* a later end would be that of more steps */
                 if (quiet_capturing() || core_passive())
                         return;
                 log_warning("no profile: the program's work waits for what it does later");
@@ -586,8 +587,9 @@ static void look(uint64_t work)
 void profile_submission(uint64_t work)
 {
         lock_acquire(&core.lock);
-        if (!profile.busy && (profile.state == LEARNS || profile.state == TRIES) && core.running &&
-            !quiet_capturing()) {
+        if (!core.running || quiet_capturing()) {
+                profile.timed = false; /* a step that begins now is not counted */
+        } else if (!profile.busy && (profile.state == LEARNS || profile.state == TRIES)) {
                 profile.busy = true;
                 look(work);
                 profile.busy = false;

@@ -24,6 +24,8 @@ struct python_method { /* PyMethodDef */
         P(void, PyEval_RestoreThread, (void *))                                \
         P(void *, PyErr_Occurred, (void))                                      \
         P(void, PyErr_Clear, (void))                                           \
+        P(int, PyOS_InterruptOccurred, (void))                                 \
+        P(void, PyErr_SetInterrupt, (void))                                    \
         P(void *, PyImport_GetModuleDict, (void))                              \
         P(void *, PyImport_ImportModule, (const char *))                       \
         P(void *, PyDict_GetItemString, (void *, const char *))                \

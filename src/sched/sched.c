@@ -547,8 +547,7 @@ int sched_client_drain_failed(struct sched *s, sched_client id, uint64_t lease, 
                 c->retry_ns = s->now_ns + (s->config.patience_ns << doublings);
                 if (c->drain_failures % DRAIN_FAILURES_MAX == 0)
                         c->unpreemptible_until_ns = s->now_ns + UNPREEMPTIBLE_NS;
-                if (s->gpu[c->revoke_gpu].revoked_ns)
-                        s->gpu[c->revoke_gpu].revoked_ns = 0; /* no measure of a hand-off */
+                s->gpu[c->revoke_gpu].revoked_ns = 0; /* no measure of a hand-off */
         }
         end(s, out);
         return 0;

@@ -26,6 +26,7 @@ def interrupted_job(part, kind, end, name):
 def interrupt(part, result):
     """Ctrl-C in PyTorch programs that wait for their turn, behind one that does not end soon."""
     part.daemon(mode="exclusive", quantum=QUANTUM)
+    result["quantum"] = QUANTUM
     for kind in KINDS:
         end = os.path.join(part.root, "end-" + kind)
         jobs = [interrupted_job(part, kind, end, f"{kind}-{i}") for i in range(2)]
@@ -42,9 +43,12 @@ def interrupt(part, result):
                 continue
             heard, sent = len(p.events), time.monotonic_ns()
             os.kill(p.pid, signal.SIGINT)
-            wait_until(part, lambda p=p, n=heard: any(e["event"] == "interrupted" for e in p.events[n:]), "the interrupt")
-            took.append((next(e for e in p.events[heard:] if e["event"] == "interrupted")["t_ns"] - sent) / 1e6)
-            said += [e["text"] for e in p.events[heard:] if e["event"] == "failed"]
+            wait_until(part, lambda p=p, n=heard: len(p.events) > n or p.process.poll() is not None, f"the interrupt of {p.name}")
+            if len(p.events) == heard:
+                raise Failure(f"{p.name} ended: {p.tail()}")
+            first = p.events[heard]
+            took.append((first["t_ns"] - sent) / 1e6)
+            said.append(first.get("text", "KeyboardInterrupt"))
         suite.touch(end)
         for p in jobs:
             if not p.expect("end", part.deadline)["right"]:
@@ -52,7 +56,7 @@ def interrupt(part, result):
             p.wait(part.deadline)
         if len(took) < TIMES:
             raise Failure(f"only {len(took)} interrupts of {kind}")
-        result[kind] = {"ms": spread(took), "errors_before": said}
+        result[kind] = {"ms": spread(took), "all_ms": [round(t, 2) for t in took], "raised": said}
 
 
 PARTS = {"interrupt": (interrupt, 120)}
@@ -63,14 +67,15 @@ def figures(found):
     for kind, what in zip(KINDS, ("multiplies matrices", "trains")):
         r = found.get("interrupt", {}).get(kind)
         if r:
+            errors = len([text for text in r["raised"] if text != "KeyboardInterrupt"])
             out.append((f"Ctrl-C in a PyTorch program that {what} and waits for its turn, {r['ms']['n']} times: until Python raises"
-                        " KeyboardInterrupt", f"median {r['ms']['p50']} ms, most {r['ms']['max']} ms", "at most 500 ms",
-                        r["ms"]["max"] <= 500))
+                        " something", f"median {r['ms']['p50']} ms, most {r['ms']['max']} ms; KeyboardInterrupt"
+                        + (f", {errors} times PyTorch's error of the call" if errors else ""), "at most 500 ms", r["ms"]["max"] <= 500))
     return out
 
 
 def page(results):
     return [*pages.table(figures(results["parts"])), *pages.unfinished(results["parts"]),
             f"`./dev gpu --only interrupt` runs this part (`tests/gpu/interrupt.py`): two PyTorch programs in exclusive mode with a"
-            f" quantum of {QUANTUM}. The one that waits gets SIGINT; it catches KeyboardInterrupt and goes on. A product that it"
+            f" quantum of {results['parts'].get('interrupt', {}).get('quantum', QUANTUM)}. The one that waits gets SIGINT; it catches what is raised and goes on. A product that it"
             " computes at the end is compared with the processor's.", ""]

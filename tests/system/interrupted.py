@@ -4,6 +4,7 @@ KeyboardInterrupt and each call that failed, goes on, and checks its memory at t
     interrupted.py HOW MIB GO-FILE END-FILE
 
 HOW: released  waits with the interpreter lock released      kept      waits with it
+     again     waits in C that tries again when a call fails
      worker    another thread submits; the main thread waits for it in a call that no signal ends
      aside     another thread submits; the main thread sleeps in the interpreter
      handler   has a handler of its own"""
@@ -37,10 +38,14 @@ class Program:
     def __init__(self, how, mib, go, end):
         self.how, self.go, self.end = how, go, end
         self.blocks, self.values, self.rounds = [], [], 0
+        self.graph = ctypes.c_void_p()
         check(cuda.cuInit(0))
         self.context = ctypes.c_void_p()
         check(cuda.cuDevicePrimaryCtxRetain(ctypes.byref(self.context), 0))
         check(cuda.cuCtxSetCurrent(self.context))
+        graph = ctypes.c_void_p()
+        check(cuda.cuGraphCreate(ctypes.byref(graph), 0))
+        check(cuda.cuGraphInstantiateWithFlags(ctypes.byref(self.graph), graph, ctypes.c_ulonglong(0)))
         for i in range(mib * MIB // BLOCK):
             p = ctypes.c_uint64()
             check(cuda.cuMemAlloc_v2(ctypes.byref(p), ctypes.c_size_t(BLOCK)))
@@ -59,14 +64,20 @@ class Program:
             check(status)
         return status
 
+    def launch(self):
+        """bsearch() compares its key with three elements of size 0, and goes to the right where the answer is above 0:
+        it calls cuGraphLaunch(graph, NULL) a second time if the first fails."""
+        libc.bsearch(self.graph, None, ctypes.c_size_t(3), ctypes.c_size_t(0), ctypes.cast(cuda.cuGraphLaunch, ctypes.c_void_p))
+
     def ended(self):
         return os.path.exists(self.end)
 
     def alone(self):
         library = gil if self.how == "kept" else cuda
         while not self.ended():
-            status = self.submit(library)
-            if status:
+            if self.how == "again":
+                self.launch()
+            elif status := self.submit(library):
                 say("failed", status=status)
             time.sleep(0.002)
 

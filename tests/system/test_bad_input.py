@@ -74,6 +74,8 @@ DAEMON_LINES = [
     (["--linger", "3s"], ["--linger", "--private"]),
     (["--dir", "/tmp/" + "d" * 200], ["ddd"]),
     (["--group", "no-such-group-here", "--shared"], ["no-such-group-here"]),
+    (["--group", "12x", "--shared"], ["12x"]),
+    (["--group", "4294967295", "--shared"], ["4294967295"]),
 ]
 
 

@@ -8,10 +8,10 @@ import subprocess
 import pytest
 
 from test_oversubscription import check_contents, fill, touch
-from world import MIB, wait_for
+from world import MIB, PATIENCE, wait_for
 
 # Failed drains are what these tests are about: they must not take the seconds that they take people.
-SETTINGS = {"quantum": "150ms", "patience": "300ms", "grace": "2s"}
+SETTINGS = {"quantum": "150ms", "patience": f"{300 * PATIENCE}ms", "grace": "2s"}
 
 
 def start(world, **settings):
@@ -71,7 +71,7 @@ def test_a_step_that_its_own_thread_sets_free_is_not_held_longer_each_time(conte
     idle.await_event("filled")
     subject = contested.program("depend", "--how", "delay", "--bytes", "24MiB", "--block", "24MiB", "--ms", 3, "--rounds", 40)
     subject.ok()
-    assert subject.events("end")[0]["ms"] < 40 * 500, "what 40 steps took"
+    assert subject.events("end")[0]["ms"] < 40 * 500 * PATIENCE, "what 40 steps took"
     idle.finish()
 
 

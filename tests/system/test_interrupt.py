@@ -38,7 +38,7 @@ def finish(world, *programs):
         p.ok()
 
 
-@pytest.mark.parametrize("how", ["released", "kept"])
+@pytest.mark.parametrize("how", ["released", "kept", "again"])
 def test_a_python_program_that_waits_for_its_turn_can_be_interrupted(held, how):
     p, holder = python_at_the_gate(held, how)
     handoffs = held.handoffs()

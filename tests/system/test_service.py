@@ -15,7 +15,7 @@ from test_daemon import CARD, Daemon, place  # noqa: F401
 from test_meet import ask, named
 from test_users import BOB, EVE
 from wireclient import MIB, Client, obey_until, order
-from world import BUILD
+from world import BUILD, NO_LEAKS
 
 UNIT = pathlib.Path(BUILD, "subletd.service")
 
@@ -56,8 +56,9 @@ def allowed_calls():
 
 
 @others.needed
-def test_what_the_unit_leaves_is_enough(place, tmp_path):  # noqa: F811
+def test_what_the_unit_leaves_is_enough(place, tmp_path, monkeypatch):  # noqa: F811
     """A group's socket, two processes of one user that share memory, and one of another that is killed."""
+    monkeypatch.setenv("ASAN_OPTIONS", NO_LEAKS["ASAN_OPTIONS"])
     traced = tmp_path / "calls"
     tracing = ["strace", "-f", "-qq", "-o", str(traced)] if shutil.which("strace") else []
     config = tmp_path / "conf"

@@ -25,6 +25,9 @@ with open(os.path.join(BUILD, "subletd"), "rb") as _f:
     _daemon = _f.read()
 SANITIZER = "thread" if b"__tsan_init" in _daemon else "address" if b"__asan_init" in _daemon else None
 PATIENCE = 3 if SANITIZER else 1
+# LeakSanitizer stops the threads of a process by their numbers: of the parent's in a child of fork(), by none that are known
+# there in a pid namespace, and not under strace.
+NO_LEAKS = {"ASAN_OPTIONS": f"{os.environ.get('ASAN_OPTIONS', '')}:detect_leaks=0"}
 GENEROUS_S = 60  # what is awaited comes at once, but on a busy machine processes stand still for seconds
 # Why Python cannot use the simulated driver of this build; None: it can.
 NO_PYTHON = ("Python cannot load a driver that was built with the thread sanitizer; in another build they run"
@@ -243,6 +246,8 @@ class World:
         folder = "programs"
         if door is not None and door != "linked":
             folder, env["PROGRAM_DOOR"] = "programs/dl", door
+        if name == "fork" or "--pid" in before:
+            env.update(NO_LEAKS)
         if shared:
             env.setdefault("LD_PRELOAD", os.path.join(BUILD, "libsublet.so"))
         return self.start([*before, os.path.join(BUILD, folder, name), *args], stdin=stdin, **env)

@@ -7,12 +7,14 @@
 #include <poll.h>
 #include <pthread.h>
 #include <semaphore.h>
+#include <signal.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 #include "base/host.h"
 #include "base/macros.h"
 #include "fakes/driver.h"
 #include "fakes/neighbours.h"
+#include "heap_end.h"
 #include "preload/agent.h"
 #include "preload/agent_state.h"
 #include "preload/bound.h"
@@ -20,6 +22,16 @@
 #include "preload/link.h"
 #include "preload/name.h"
 #include "preload/pin.h"
+#include "preload/caches.h"
+#include "preload/fixed.h"
+#include "preload/hidden.h"
+#include "preload/ipc.h"
+#include "preload/libc_compat.h"
+#include "preload/overflow.h"
+#include "preload/poison.h"
+#include "preload/pool.h"
+#include "preload/sums.h"
+#include "preload/torture.h"
 #include "preload/swap.h"
 
 struct extent *extent; /* the first of the heap's only block */
@@ -60,9 +72,16 @@ void rounds(unsigned n)
         }
 }
 
+void woken(void)
+{
+        if (!atomic_load(&agent.kicked))
+                fail_msg("the agent would sleep on");
+        rounds(1);
+}
+
 void one_round(const struct core_wait *w)
 {
-        rounds(1);
+        woken();
 }
 
 /* ---- the daemon ---- */
@@ -71,7 +90,8 @@ struct wire_message sent[SENT_MOST], box[BOX_MOST];
 int box_fds[BOX_MOST];
 unsigned sent_count, sent_fds, box_first, box_count;
 int connects, sends; /* what trying that answers */
-bool breaks;         /* the connection, when next read from */
+unsigned send_tries;
+bool breaks; /* the connection, when next read from */
 
 int link_connect(char where[static 128], int *ret_fd)
 {
@@ -88,8 +108,13 @@ int link_send(int fd, const struct wire_message *m, const int *fds, unsigned n_f
 {
         if (atomic_load(&core.lock.word) == 0)
                 wrong = "it speaks without the lock";
-        if (sends < 0 && (sends != -EPERM || n_fds))
-                return sends;
+        if (sends < 0 && (sends != -EPERM || n_fds)) {
+                int r = sends;
+
+                if (send_tries && --send_tries == 0)
+                        sends = 0;
+                return r;
+        }
         if (sent_count < SENT_MOST)
                 sent[sent_count++] = *m;
         else
@@ -216,11 +241,178 @@ enum swap_progress swap_step(struct gpu *g, bool may_evict, bool restore)
 
 void swap_trim_arena(struct gpu *g)
 {
+        beside.trims++;
 }
 
 uint64_t swap_arena_bytes(const struct gpu *g)
 {
-        return 5 * MIB;
+        return beside.arena;
+}
+
+struct beside beside;
+
+static void want_lock(void)
+{
+        if (atomic_load(&core.lock.word) == 0)
+                wrong = "a neighbour is asked without the lock";
+}
+
+bool torture_holds(void)
+{
+        return beside.torture_holds;
+}
+
+bool torture_evicts(void)
+{
+        return beside.torture_evicts;
+}
+
+void torture_evicted(void)
+{
+        beside.torture_evicted++;
+        beside.torture_evicts = false;
+}
+
+void torture_restored(void)
+{
+        beside.torture_restored++;
+}
+
+bool torture_drained(void)
+{
+        return beside.torture_drains;
+}
+
+bool torture_drain_failed(void)
+{
+        return beside.torture_drains;
+}
+
+void torture_cancel(void)
+{
+        beside.torture_cancelled++;
+}
+
+uint64_t torture_next_ns(void)
+{
+        return beside.torture_ns;
+}
+
+bool overflow_drained(void)
+{
+        return beside.overflow_drains;
+}
+
+bool overflow_drain_failed(void)
+{
+        return beside.overflow_drains;
+}
+
+bool overflow_holds(void)
+{
+        return beside.overflow_holds;
+}
+
+void overflow_cancel(void)
+{
+        beside.overflow_cancelled++;
+}
+
+void overflow_changed(struct gpu *g)
+{
+        beside.overflow_changed++;
+}
+
+bool overflow_move(void)
+{
+        return beside.overflow_moves;
+}
+
+uint64_t overflow_next_ns(void)
+{
+        return beside.overflow_ns;
+}
+
+const char *hidden_library(void)
+{
+        return beside.hidden;
+}
+
+bool caches_hold(bool may_evict, uint64_t now)
+{
+        want_lock();
+        beside.may_evict = may_evict;
+        return beside.caches_hold;
+}
+
+bool poison_step(void)
+{
+        want_lock();
+        return beside.poisoned;
+}
+
+bool core_reap_late(void)
+{
+        want_lock();
+        return beside.late;
+}
+
+bool ipc_step(void)
+{
+        want_lock();
+        return beside.others_speak;
+}
+
+void ipc_told(void)
+{
+        want_lock();
+        beside.ipc_told++;
+}
+
+void ipc_connected(void)
+{
+        beside.ipc_connected++;
+}
+
+void ipc_disconnected(void)
+{
+        beside.ipc_disconnected++;
+}
+
+void ipc_on_refused(const struct wire_message *m)
+{
+        beside.ipc_refused++;
+}
+
+void ipc_forget(void)
+{
+        beside.ipc_forgotten++;
+}
+
+uint64_t pool_tend(void)
+{
+        want_lock();
+        return beside.pool_ns;
+}
+
+uint64_t fixed_tend(uint64_t now)
+{
+        want_lock();
+        return beside.fixed_ns;
+}
+
+void sums_tell(bool last)
+{
+        want_lock();
+        beside.sums_last += last;
+}
+
+static pthread_t agents_thread;
+
+int compat_thread_start(void *(*start)(void *), void *argument)
+{
+        return beside.thread_fails ? beside.thread_fails
+                                   : pthread_create(&agents_thread, NULL, start, argument);
 }
 
 void name_of_program(char *ret, size_t n)
@@ -350,11 +542,17 @@ int begin_agent(void **state)
         wrong = NULL;
         sent_count = box_first = box_count = 0;
         connects = sends = 0;
+        send_tries = 0;
         breaks = inside = fake_capturing = steps_evict = steps_restore = false;
         defaults = 0;
         submissions = bound_now = 0;
         quiet_now = QUIET_BUSY;
         step_now = SWAP_NOTHING;
+        beside = (struct beside){.arena = 5 * MIB,
+                                 .pool_ns = UINT64_MAX,
+                                 .fixed_ns = UINT64_MAX,
+                                 .torture_ns = UINT64_MAX,
+                                 .overflow_ns = UINT64_MAX};
         meanwhile = one_round;
         gpu->known = true;
         gpu->total = GIB;
@@ -375,14 +573,17 @@ int begin_agent(void **state)
 
 int end_agent(void **state)
 {
+        core.lock = (struct lock){0}; /* a test that failed may have it */
         atomic_store(&core.exiter, 1);
         (void)sem_post(&go);
         agent_stop();
         assert_false(agent.started);
+        assert_int_equal(pthread_join(agents_thread, NULL), 0);
         assert_int_equal(agent.fd, -1);
         assert_int_equal(sem_trywait(&asleep), -1);
         passed_close(&gpu->leaving);
         passed_close(&gpu->passed);
         (void)close(agent.wake);
+        heap_end(&gpu->heap);
         return 0;
 }

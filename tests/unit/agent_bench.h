@@ -24,6 +24,7 @@ extern struct wire_message sent[SENT_MOST], box[BOX_MOST]; /* to and from the da
 extern int box_fds[BOX_MOST];
 extern unsigned sent_count, sent_fds, box_first, box_count;
 extern int connects, sends; /* what trying that answers */
+extern unsigned send_tries; /* after so many it is taken all the same; 0: never */
 extern bool breaks;         /* the connection, when next read from */
 
 /* What the agent finds, and what it had done. */
@@ -35,7 +36,25 @@ extern enum swap_progress step_now;
 extern void (*while_it_begins)(void); /* once, in the next quiet_begin() */
 extern struct quiet_wait *last_wait;
 
+/* What its neighbours say, and what they were told. */
+extern struct beside {
+        bool torture_holds, torture_evicts, torture_drains; /* the drain is torture's */
+        bool overflow_holds, overflow_moves, overflow_drains;
+        bool late, poisoned, others_speak, caches_hold;
+        uint64_t pool_ns, fixed_ns, torture_ns, overflow_ns; /* UINT64_MAX: never */
+        const char *hidden;
+        int thread_fails;
+
+        unsigned ipc_told, ipc_forgotten, torture_evicted, torture_restored, torture_cancelled;
+        unsigned overflow_cancelled, overflow_changed, trims, sums_last;
+        unsigned ipc_connected, ipc_disconnected, ipc_refused;
+        uint64_t arena;
+        bool may_evict; /* as caches were asked */
+} beside;
+
 void rounds(unsigned n);
+/* One, by a thread that waits and has woken the agent. */
+void woken(void);
 void one_round(const struct core_wait *w);
 struct wire_message *tell(unsigned type);
 /* The last one of a type since forget_sent(); NULL: there was none. */

@@ -14,6 +14,7 @@
 #include "base/macros.h"
 #include "fakes/driver.h"
 #include "fakes/neighbours.h"
+#include "heap_end.h"
 #include "preload/agent.h"
 #include "preload/extent.h"
 #include "preload/gate.h"
@@ -191,11 +192,16 @@ enum swap_progress move(bool may_evict, bool restore)
 
         for (unsigned steps = 0, later = 0; p != SWAP_NOTHING && later < 24; steps++) {
                 uint32_t heard = bell_listen(&core.changed);
+                uint64_t was_there = gpu->heap.resident;
+                unsigned in_flight = driver_run(0);
 
                 assert_true(steps < 5000);
                 p = swap_step(gpu, may_evict, restore);
                 if (p != SWAP_NOTHING)
                         assert_int_not_equal(bell_listen(&core.changed), heard);
+                if (!driver.failed && host_room == UINT64_MAX &&
+                    (gpu->heap.resident > was_there || driver_run(0) > in_flight))
+                        assert_true(p == SWAP_MORE || p == SWAP_LATER);
                 later = gpu->heap.backed == backed ? later + (p == SWAP_LATER) : 0;
                 backed = gpu->heap.backed;
                 check_books();
@@ -215,6 +221,20 @@ void restore_to(uint64_t limit)
 {
         gpu->limit = limit;
         (void)move(false, true);
+}
+
+static uint32_t heard;
+
+void look_at_figures(void)
+{
+        gpu->usage_dirty = false;
+        heard = bell_listen(&core.changed);
+}
+
+void check_told(void)
+{
+        assert_true(gpu->usage_dirty);
+        assert_int_not_equal(bell_listen(&core.changed), heard);
 }
 
 void see_who_is_out(void)
@@ -392,8 +412,6 @@ int end_moves(void **state)
         free(gpu->swap);
         passed_close(&gpu->leaving);
         passed_close(&gpu->passed);
-        while (gpu->heap.count)
-                free(gpu->heap.blocks[--gpu->heap.count]);
-        free(gpu->heap.blocks);
+        heap_end(&gpu->heap);
         return 0;
 }

@@ -40,6 +40,9 @@ void check_books(void);
 enum swap_progress move(bool may_evict, bool restore);
 void evict_to(uint64_t limit);
 void restore_to(uint64_t limit);
+/* What came or went since the first was told to the daemon and to those who wait here. */
+void look_at_figures(void);
+void check_told(void);
 void see_who_is_out(void);
 /* The program runs: all is there, and it finds what it wrote. */
 void run_program(void);

@@ -167,6 +167,15 @@ void want_fixed(struct bench *b, struct tenant *t, uint64_t fixed)
         want(b, t, &(struct sched_want){.fixed = fixed, .sequence = 78});
 }
 
+void pin(struct bench *b, struct tenant *t, uint64_t bytes)
+{
+        struct sched_actions out = {.n = TAKEN};
+        const struct sched_pin p = {.bytes = bytes, .sequence = 77};
+
+        assert_int_equal(sched_client_pin(b->s, t->id, 0, &p, b->now_ns, &out), 0);
+        after(b, &out);
+}
+
 void idle(struct bench *b, struct tenant *t, bool idle_now)
 {
         struct sched_actions out = {.n = TAKEN};

@@ -54,6 +54,7 @@ void want(struct bench *b, struct tenant *t, const struct sched_want *w);
 void want_run(struct bench *b, struct tenant *t, uint64_t need);
 void want_commit(struct bench *b, struct tenant *t, uint64_t commit);
 void want_fixed(struct bench *b, struct tenant *t, uint64_t fixed);
+void pin(struct bench *b, struct tenant *t, uint64_t bytes); /* as message number 77 */
 void idle(struct bench *b, struct tenant *t, bool idle_now);
 void drained(struct bench *b, struct tenant *t);
 void drain_failed(struct bench *b, struct tenant *t);

@@ -22,6 +22,7 @@ static void it_says_who_it_is_and_what_it_has(void **state)
         assert_non_null(m);
         assert_int_equal(m->HELLO.magic, WIRE_MAGIC);
         assert_int_equal(m->HELLO.major, WIRE_MAJOR);
+        assert_int_equal(m->HELLO.minor, WIRE_MINOR);
         assert_int_equal(m->HELLO.pid, getpid());
         assert_int_equal(m->HELLO.previous_instance, 0);
         assert_string_equal(m->HELLO.name, "unit");

@@ -20,7 +20,7 @@ static const uint64_t *asked; /* what the daemon allows, each time that it is as
 static void answer_commit(const struct core_wait *w)
 {
         forget_sent();
-        rounds(1);
+        woken();
         if (!said(WIRE_WANT))
                 return;
         if (*asked) {
@@ -95,7 +95,7 @@ static void answer_fixed(const struct core_wait *w)
         struct wire_message *m;
 
         forget_sent();
-        rounds(1);
+        woken();
         if (!said(WIRE_WANT))
                 return;
         if (allows_fixed) {
@@ -145,7 +145,10 @@ static void answer_host(const struct core_wait *w)
         struct wire_message *m;
 
         forget_sent();
-        rounds(1);
+        if (w)
+                woken();
+        else
+                rounds(1);
         if (!said(WIRE_HOST))
                 return;
         m = tell(WIRE_HOST_LIMIT);
@@ -236,7 +239,7 @@ static void figures_are_told_at_intervals_unless_somebody_waits(void **state)
                 lock_acquire(&core.lock);
                 agent_figures(gpu);
                 lock_release(&core.lock);
-                rounds(1);
+                woken();
         }
         assert_int_equal(times_said(WIRE_USAGE), 1);
         assert_in_range(slept_ns, 1, NSEC_PER_MSEC);
@@ -357,6 +360,376 @@ static void less_that_is_pinned_is_said_before_the_figures_and_more_after(void *
         assert_int_equal(gpu->pin_allowed, 0);
 }
 
+/* ---- answers, and what has changed meanwhile ---- */
+
+static unsigned step;
+
+static void refuse_then_take_then_allow(const struct core_wait *w)
+{
+        switch (step++) {
+        case 0:
+                gpu->refused_fixed.bytes = 400 * MIB; /* of another thread's */
+                gpu->refused_fixed.count++;
+                break;
+        case 1: /* a third one takes some */
+                gpu->fixed = gpu->fixed_wanted = gpu->fixed_allowed = 450 * MIB;
+                break;
+        default:
+                woken();
+                limit(64 * MIB, 64 * MIB, said(WIRE_WANT)->WANT.fixed, 9);
+        }
+        bell_ring(&core.changed);
+}
+
+/* It was more than this thread wanted then; what it needs by now was asked for by nobody. */
+static void a_refusal_that_was_heard_is_no_answer_to_what_is_needed_later(void **state)
+{
+        begin_running();
+        step = 0;
+        meanwhile = refuse_then_take_then_allow;
+        lock_acquire(&core.lock);
+        assert_int_equal(agent_take_fixed(gpu, 350 * MIB), 0);
+        lock_release(&core.lock);
+        assert_int_equal(gpu->fixed, 800 * MIB);
+        now_ns += NSEC_PER_MSEC;
+        rounds(1);
+        assert_int_equal(said(WIRE_USAGE)->USAGE.fixed, 800 * MIB); /* told by itself */
+}
+
+static void a_thread_of_a_process_that_ends_gets_no_room(const struct core_wait *w)
+{
+        core.bystander = true;
+        bell_ring(&core.changed);
+}
+
+static void nobody_waits_for_room_in_a_bystander(void **state)
+{
+        begin_running();
+        meanwhile = a_thread_of_a_process_that_ends_gets_no_room;
+        lock_acquire(&core.lock);
+        assert_int_equal(agent_take_fixed(gpu, GIB), -ENOMEM);
+        core.bystander = false;
+        assert_int_equal(agent_ask_commit(gpu, GIB), -ENOMEM);
+        core.bystander = false;
+        assert_int_equal(agent_ask_host(GIB), -ENOMEM);
+        core.bystander = false;
+        gpu->managed = false;
+        agent_attach(gpu);
+        assert_false(gpu->managed);
+        core.bystander = false;
+        agent.giveway.out = true;
+        agent_come_in();
+        assert_int_equal(core.waiters, 0);
+        agent.giveway.out = core.bystander = false;
+        lock_release(&core.lock);
+        assert_int_equal(gpu->fixed, 0);
+        assert_int_equal(gpu->commit_askers, 0);
+        assert_int_equal(core.host.taking, 0);
+        gpu->managed = true;
+}
+
+static void its_turn_comes(const struct core_wait *w)
+{
+        assert_int_equal(core.waiters, 1);
+        assert_true(agent.kicked);
+        agent.giveway.out = false;
+        bell_ring(&core.changed);
+}
+
+static void whoever_gave_way_waits_for_its_turn_to_take_memory(void **state)
+{
+        begin_attached();
+        core.waiters = 0;
+        lock_acquire(&core.lock);
+        meanwhile = NULL;
+        agent_come_in(); /* nothing to wait for */
+        meanwhile = its_turn_comes;
+        agent.giveway.out = true;
+        agent_come_in();
+        assert_int_equal(core.waiters, 0);
+        lock_release(&core.lock);
+}
+
+/* ---- more figures ---- */
+
+static void figures_say_in_what_state_the_program_is(void **state)
+{
+        begin_running();
+        agent.last_drain_ns = 17;
+        limit(64 * MIB, 64 * MIB, 300 * MIB, 3);
+        assert_int_equal(said(WIRE_USAGE)->USAGE.flags, WIRE_FLAG_RUNNING);
+        assert_int_equal(said(WIRE_USAGE)->USAGE.drain_ns, 17);
+        gpu->error = CUDA_ERROR_ASSERT;
+        agent.idle = true;
+        core.running = false;
+        core.waiters = 1;
+        inside = true;
+        limit(64 * MIB, 16 * MIB, 300 * MIB, 4);
+        assert_int_equal(said(WIRE_USAGE)->USAGE.flags,
+                         WIRE_FLAG_RUN | WIRE_FLAG_IDLE | WIRE_FLAG_POISONED);
+        agent.idle = false;
+        core.waiters = 0;
+}
+
+static void managed_memory_is_told_when_it_changes_and_is_understood(void **state)
+{
+        begin_running();
+        gpu->heap.managed_bytes = 4 * MIB;
+        agent.minor = WIRE_MINOR_MANAGED - 1;
+        rounds(1);
+        assert_int_equal(times_said(WIRE_MANAGED), 0);
+        agent.minor = WIRE_MINOR_MANAGED;
+        rounds(2);
+        assert_int_equal(times_said(WIRE_MANAGED), 1);
+        assert_int_equal(said(WIRE_MANAGED)->MANAGED.bytes, 4 * MIB);
+        gpu->heap.managed_bytes = 0;
+        rounds(1);
+        assert_int_equal(times_said(WIRE_MANAGED), 2);
+}
+
+static void host_memory_is_told_by_whoever_uses_some(void **state)
+{
+        begin_running();
+        core.host.wanted = 3 * MIB;
+        rounds(1);
+        assert_int_equal(times_said(WIRE_HOST), 0); /* none of its GPUs overflows */
+        gpu->overflow = true;
+        agent.minor = WIRE_MINOR_MANAGED - 1;
+        rounds(1);
+        assert_int_equal(times_said(WIRE_HOST), 0);
+        agent.minor = WIRE_MINOR_MANAGED;
+        rounds(2);
+        assert_int_equal(times_said(WIRE_HOST), 1);
+        gpu->heap.mapped = core.host.taking = 2 * MIB; /* one mapped, one to come */
+        core.host.wanted = 4 * MIB;
+        rounds(2);
+        assert_int_equal(times_said(WIRE_HOST), 2);
+        assert_int_equal(said(WIRE_HOST)->HOST.held, 2 * MIB);
+        gpu->heap.mapped = MIB; /* less is told by itself */
+        rounds(2);
+        assert_int_equal(times_said(WIRE_HOST), 3);
+        assert_int_equal(said(WIRE_HOST)->HOST.held, MIB);
+        gpu->heap.mapped = core.host.taking = 0;
+}
+
+static void a_host_limit_answers_what_was_asked_last(void **state)
+{
+        struct wire_message *m;
+        unsigned before = core.host.refused.count;
+
+        begin_running();
+        gpu->overflow = true;
+        core.host.wanted = 8 * MIB;
+        rounds(1);
+        m = tell(WIRE_HOST_LIMIT);
+        m->HOST_LIMIT.bytes = 2 * MIB;
+        m->HOST_LIMIT.of = agent.host_sequence - 1;
+        rounds(1);
+        assert_int_equal(core.host.allowed, 2 * MIB);
+        assert_int_equal(core.host.refused.count, before);
+        m = tell(WIRE_HOST_LIMIT);
+        m->HOST_LIMIT.bytes = 8 * MIB;
+        m->HOST_LIMIT.of = agent.host_sequence;
+        rounds(1);
+        assert_int_equal(core.host.refused.count, before); /* all of it */
+        m = tell(WIRE_HOST_LIMIT);
+        m->HOST_LIMIT.bytes = 7 * MIB;
+        m->HOST_LIMIT.of = agent.host_sequence;
+        rounds(1);
+        assert_int_equal(core.host.refused.count, before + 1);
+        assert_int_equal(core.host.refused.bytes, 8 * MIB);
+        assert_int_equal(core.host.wanted, 7 * MIB);
+        forget_sent();
+        rounds(1);
+        assert_int_equal(times_said(WIRE_HOST), 0); /* which the daemon knows */
+}
+
+/* ---- limits ---- */
+
+static void whoever_wants_its_memory_back_says_so_again(void **state)
+{
+        begin_attached();
+        limit(64 * MIB, 64 * MIB, 300 * MIB, 2);
+        forget_sent();
+        limit(64 * MIB, 32 * MIB, 300 * MIB, 3); /* all of it fits */
+        assert_int_equal(times_said(WIRE_WANT), 0);
+        limit(64 * MIB, 16 * MIB, 300 * MIB, 4);
+        assert_int_equal(times_said(WIRE_WANT), 1);
+        limit(64 * MIB, 16 * MIB, 300 * MIB, 5); /* no less */
+        assert_int_equal(times_said(WIRE_WANT), 1);
+}
+
+static void what_is_promised_again_is_asked_for_by_whoever_waits_for_it(void **state)
+{
+        begin_running();
+        gpu->commit_wanted = 128 * MIB;
+        limit(128 * MIB, 64 * MIB, 300 * MIB, 3);
+        assert_int_equal(gpu->commit, 128 * MIB);
+        assert_int_equal(beside.overflow_changed, 2); /* more than before, also at first */
+        forget_sent();
+        limit(96 * MIB, 64 * MIB, 300 * MIB, 4);
+        assert_int_equal(times_said(WIRE_WANT), 0);
+        gpu->commit_askers = 1;
+        limit(80 * MIB, 64 * MIB, 300 * MIB, 5);
+        assert_int_equal(times_said(WIRE_WANT), 1);
+        assert_int_equal(beside.overflow_changed, 2);
+        gpu->commit_askers = 0;
+        assert_int_equal(gpu->arena_limit, UINT64_MAX);
+        assert_false(gpu->arena_trims);
+}
+
+static void more_than_the_arena_may_hold_is_trimmed(void **state)
+{
+        begin_running();
+        for (unsigned i = 0; i < 2; i++) {
+                struct wire_message *m = tell(WIRE_LIMIT);
+
+                m->LIMIT.commit = m->LIMIT.backed = 64 * MIB;
+                m->LIMIT.arena = 5 * MIB - i;
+                m->LIMIT.visible_bytes = 700 * MIB;
+                rounds(1);
+                assert_int_equal(gpu->visible, 700 * MIB);
+                assert_int_equal(gpu->arena_trims, i);
+        }
+}
+
+/* The daemon drops a request that what it has promised covers, and may take the promise back. */
+static void memory_that_is_missed_while_it_runs_is_asked_for_every_second(void **state)
+{
+        begin_running();
+        gpu->heap.allocated += 2 * MIB;
+        core.waiters = 1;
+        rounds(1);
+        assert_int_equal(times_said(WIRE_WANT), 1);
+        now_ns += NSEC_PER_SEC - 1;
+        rounds(1);
+        assert_int_equal(times_said(WIRE_WANT), 1);
+        now_ns++;
+        rounds(1);
+        assert_int_equal(times_said(WIRE_WANT), 2);
+        gpu->heap.allocated -= 2 * MIB; /* nothing is missing any more */
+        now_ns += NSEC_PER_SEC;
+        rounds(2);
+        assert_int_equal(times_said(WIRE_WANT), 2);
+        core.waiters = 0;
+}
+
+static void a_daemon_too_old_to_pin_refuses(void **state)
+{
+        begin_running();
+        agent.minor = WIRE_MINOR_PIN - 1;
+        gpu->pin_wanted = 8 * MIB;
+        rounds(1);
+        assert_int_equal(times_said(WIRE_PIN), 0);
+        agent.minor = WIRE_MINOR;
+        gpu->usage_dirty = true; /* what it is part of comes first */
+        agent.usage_ns[0] = now_ns;
+        gpu->pin_said = 4 * MIB;
+        rounds(1);
+        assert_int_equal(sent[0].header.type, WIRE_USAGE);
+        assert_int_equal(said(WIRE_PIN)->PIN.bytes, 8 * MIB);
+        assert_int_equal(said(WIRE_PIN)->PIN.flags, 0);
+        gpu->pin_wanted = gpu->pin_said = 0;
+}
+
+static void room_is_given_back_only_where_it_is_much_and_nobody_needs_it(void **state)
+{
+        begin_running();
+        now_ns += 10 * NSEC_PER_SEC;
+        for (unsigned i = 0; i < 6; i++) {
+                /* In use: 32 MiB; kept: a block more; and two blocks are not worth a message. */
+                gpu->commit = gpu->commit_wanted = 128 * MIB + (i > 0);
+                gpu->commit_askers = i == 1;
+                beside.overflow_holds = i == 2;
+                gpu->commit_kept = i == 3 ? 65 * MIB : 0;
+                gpu->commit_wanted += i == 4; /* it is asking for more */
+                wake();
+                assert_int_equal(gpu->commit, i == 5 ? 64 * MIB : 128 * MIB + (i > 0));
+        }
+}
+
+/* ---- for people alone ---- */
+
+static void what_took_no_copy_is_told_with_the_figures(void **state)
+{
+        begin_running();
+        gpu->spared_out = 3;
+        gpu->spared_in = 4;
+        agent.minor = WIRE_MINOR_SPARED - 1;
+        limit(64 * MIB, 64 * MIB, 300 * MIB, 3);
+        assert_int_equal(times_said(WIRE_SPARED), 0);
+        agent.minor = WIRE_MINOR;
+        limit(64 * MIB, 64 * MIB, 300 * MIB, 4);
+        assert_int_equal(said(WIRE_SPARED)->SPARED.out, 3);
+        assert_int_equal(said(WIRE_SPARED)->SPARED.in, 4);
+        limit(64 * MIB, 64 * MIB, 300 * MIB, 5);
+        assert_int_equal(times_said(WIRE_SPARED), 1); /* has not changed */
+        gpu->spared_in++;
+        limit(64 * MIB, 64 * MIB, 300 * MIB, 6);
+        assert_int_equal(times_said(WIRE_SPARED), 2);
+        breaks = true; /* another daemon knows nothing of it */
+        rounds(1);
+        now_ns += 10 * NSEC_PER_SEC;
+        rounds(1);
+        welcome();
+        attached();
+        limit(64 * MIB, 64 * MIB, 300 * MIB, 1);
+        assert_int_equal(times_said(WIRE_SPARED), 3);
+}
+
+static void how_memory_is_shared_is_told_when_it_changes(void **state)
+{
+        begin_attached();
+        assert_int_equal(times_said(WIRE_SELF), 1);
+        assert_int_equal(said(WIRE_SELF)->SELF.mode, WIRE_MEMORY_SWAP);
+        assert_int_equal(said(WIRE_SELF)->SELF.keep, 0);
+        gpu->heap.managed = true;
+        agent.minor = WIRE_MINOR_SELF - 1;
+        rounds(1);
+        assert_int_equal(times_said(WIRE_SELF), 1);
+        agent.minor = WIRE_MINOR;
+        rounds(2);
+        assert_int_equal(times_said(WIRE_SELF), 2);
+        assert_int_equal(said(WIRE_SELF)->SELF.mode, WIRE_MEMORY_MANAGED);
+        gpu->heap.managed = false;
+        gpu->overflow = true;
+        gpu->keep = 7 * MIB;
+        rounds(1);
+        assert_int_equal(said(WIRE_SELF)->SELF.mode, WIRE_MEMORY_OVERFLOW);
+        assert_int_equal(said(WIRE_SELF)->SELF.keep, 7 * MIB);
+        gpu->keep = UINT64_MAX; /* all of it */
+        gpu->heap.mapped = MIB;
+        rounds(2);
+        assert_int_equal(times_said(WIRE_SELF), 4);
+        assert_int_equal(said(WIRE_SELF)->SELF.overflow, MIB);
+        assert_int_equal(said(WIRE_SELF)->SELF.keep, 0);
+        gpu->heap.mapped = 0;
+}
+
+/* Without moments in which it was stopped. */
+static void another_daemon_hears_how_long_the_program_has_run(void **state)
+{
+        begin_running();
+        rounds(1);
+        for (unsigned i = 0; i < 3; i++) {
+                now_ns += NSEC_PER_SEC;
+                rounds(1);
+        }
+        now_ns += 100 * NSEC_PER_SEC;
+        rounds(1);
+        agent.idle_said = true; /* from here on it only holds its turn */
+        rounds(1);
+        now_ns += NSEC_PER_SEC;
+        rounds(1);
+        breaks = true;
+        rounds(1);
+        now_ns = agent.retry_ns;
+        rounds(1);
+        welcome();
+        attached();
+        assert_int_equal(said(WIRE_SELF)->SELF.ran_ns, 5 * NSEC_PER_SEC);
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
@@ -372,6 +745,22 @@ int main(void)
                 AGENT_TEST(evicted_memory_goes_along_with_the_figures),
                 AGENT_TEST(memory_that_was_passed_on_is_kept_if_it_is_of_our_size),
                 AGENT_TEST(less_that_is_pinned_is_said_before_the_figures_and_more_after),
+                AGENT_TEST(a_refusal_that_was_heard_is_no_answer_to_what_is_needed_later),
+                AGENT_TEST(nobody_waits_for_room_in_a_bystander),
+                AGENT_TEST(whoever_gave_way_waits_for_its_turn_to_take_memory),
+                AGENT_TEST(figures_say_in_what_state_the_program_is),
+                AGENT_TEST(managed_memory_is_told_when_it_changes_and_is_understood),
+                AGENT_TEST(host_memory_is_told_by_whoever_uses_some),
+                AGENT_TEST(a_host_limit_answers_what_was_asked_last),
+                AGENT_TEST(whoever_wants_its_memory_back_says_so_again),
+                AGENT_TEST(what_is_promised_again_is_asked_for_by_whoever_waits_for_it),
+                AGENT_TEST(more_than_the_arena_may_hold_is_trimmed),
+                AGENT_TEST(memory_that_is_missed_while_it_runs_is_asked_for_every_second),
+                AGENT_TEST(a_daemon_too_old_to_pin_refuses),
+                AGENT_TEST(room_is_given_back_only_where_it_is_much_and_nobody_needs_it),
+                AGENT_TEST(what_took_no_copy_is_told_with_the_figures),
+                AGENT_TEST(how_memory_is_shared_is_told_when_it_changes),
+                AGENT_TEST(another_daemon_hears_how_long_the_program_has_run),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

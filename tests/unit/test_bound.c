@@ -33,9 +33,11 @@ void gate_open(enum gate_bits why)
         atomic_fetch_and(&gate_bits, ~(uint32_t)why);
 }
 
+static bool capturing;
+
 bool quiet_capturing(void)
 {
-        return false;
+        return capturing;
 }
 
 /* ---- the time ---- */
@@ -71,14 +73,18 @@ long syscall(long number, ...)
 
 struct CUevent_st {
         uint64_t done_ns;
+        CUcontext context; /* NULL: has ended, and the event with it */
         CUevent next;
 };
 
 static CUevent events;
 
 static uint64_t queue_end_ns; /* when all that was submitted is done */
-static uint64_t slice_ns;     /* programs have the GPU for so long in turns; 0: it is ours alone */
-static unsigned programs;     /* so many */
+static unsigned records;      /* of events */
+static bool records_fail;
+static CUcontext context = (CUcontext)0x1;
+static uint64_t slice_ns; /* programs have the GPU for so long in turns; 0: it is ours alone */
+static unsigned programs; /* so many */
 
 static uint64_t queue_left_ns(void)
 {
@@ -111,6 +117,7 @@ static CUresult event_create(CUevent *ret, unsigned int flags)
         if (!*ret)
                 return CUDA_ERROR_OUT_OF_MEMORY;
         (*ret)->next = events;
+        (*ret)->context = context;
         events = *ret;
         return CUDA_SUCCESS;
 }
@@ -119,6 +126,7 @@ static CUresult event_destroy(CUevent e)
 {
         CUevent *link = &events;
 
+        assert_non_null(e->context);
         while (*link != e)
                 link = &(*link)->next;
         *link = e->next;
@@ -128,17 +136,21 @@ static CUresult event_destroy(CUevent e)
 
 static CUresult event_record(CUevent e, CUstream s)
 {
+        assert_ptr_equal(e->context, context); /* the driver refuses another one's */
+        records++;
         e->done_ns = MAX(queue_end_ns, clock_now_ns());
-        return CUDA_SUCCESS;
+        return records_fail ? CUDA_ERROR_INVALID_HANDLE : CUDA_SUCCESS;
 }
 
 static CUresult event_query(CUevent e)
 {
+        assert_non_null(e->context);
         return clock_now_ns() < e->done_ns ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
 }
 
 static CUresult event_elapsed(float *ret_ms, CUevent start, CUevent end)
 {
+        assert_true(start->context && start->context == end->context);
         *ret_ms = (float)((double)(int64_t)(end->done_ns - start->done_ns) / NSEC_PER_MSEC);
         return CUDA_SUCCESS;
 }
@@ -150,16 +162,27 @@ static CUresult stream_query(CUstream s)
         return !elsewhere && queue_left_ns() ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
 }
 
-static CUcontext context = (CUcontext)0x1;
-
 static CUresult current(CUcontext *ret)
 {
         *ret = context;
         return CUDA_SUCCESS;
 }
 
+static void context_ends(CUcontext which)
+{
+        bound_forget(which);
+        for (CUevent e = events; e; e = e->next)
+                e->context = e->context == which ? NULL : e->context;
+}
+
+static CUstreamCaptureMode capture_mode = CU_STREAM_CAPTURE_MODE_GLOBAL; /* the thread's */
+
 static CUresult exchange(CUstreamCaptureMode *mode)
 {
+        CUstreamCaptureMode before = capture_mode;
+
+        capture_mode = *mode;
+        *mode = before;
         return CUDA_SUCCESS;
 }
 
@@ -206,6 +229,7 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
+        assert_int_equal(capture_mode, CU_STREAM_CAPTURE_MODE_GLOBAL);
         bound_set(0);
         return 0;
 }
@@ -450,9 +474,9 @@ static void default_streams_are_those_of_their_context(void **state)
                 elsewhere = true;
                 assert_true(bound_pass((CUstream)i, fresh));
                 elsewhere = false;
-                bound_forget(context);
+                context_ends(context);
                 context = (CUcontext)0x1;
-                bound_forget(context);
+                context_ends(context);
                 synchronize();
         }
 }
@@ -583,54 +607,153 @@ static void a_shut_gate_ends_the_wait(void **state)
         gate_open(GATE_NO_LEASE);
 }
 
+/* Each costs as much as a short kernel. */
+static void short_kernels_need_few_events(void **state)
+{
+        for (unsigned i = 0; i < 500; i++)
+                (void)submit(fresh + i % 4, 20 * NSEC_PER_USEC);
+        records = 0;
+        for (unsigned i = 0; i < 6400; i++)
+                (void)submit(fresh + i % 4, 20 * NSEC_PER_USEC);
+        assert_in_range(records, 6400 / 94, 6400 / 16);
+}
+
+/* It does not run now, and an event on the wrong stream may break the capture. */
+static void what_is_captured_is_neither_counted_nor_held(void **state)
+{
+        fill(STREAM);
+        capturing = true;
+        records = 0;
+        for (unsigned i = 0; i < 100; i++)
+                assert_true(bound_pass(STREAM, fresh));
+        bound_wait(STREAM); /* and whoever waits goes on */
+        assert_true(queue_left_ns() > 0);
+        assert_int_equal(records, 0);
+        capturing = false;
+        assert_false(bound_pass(STREAM, fresh));
+        synchronize();
+}
+
+/* A stream of the same handle may come after it. */
+static void what_a_context_had_in_flight_ends_with_it(void **state)
+{
+        fill(STREAM);
+        context_ends(context);
+        elsewhere = true;
+        assert_true(bound_pass(STREAM, fresh));
+        elsewhere = false;
+        fill(STREAM); /* with events of the new one */
+        synchronize();
+        assert_true(bound_pass(STREAM, fresh));
+}
+
+static void streams_of_several_contexts_have_events_of_their_own(void **state)
+{
+        CUstream other = (CUstream)0x2000;
+
+        for (unsigned i = 0; i < 6; i++) {
+                context = (CUcontext)(uintptr_t)(1 + i % 2);
+                fill(STREAM); /* the handle may be the next one's, whose context is new */
+                synchronize();
+                fill(other);
+                synchronize();
+        }
+        context_ends((CUcontext)0x2);
+        context = (CUcontext)0x1;
+        fill(other);
+        synchronize();
+        bound_forget_stream(other);
+}
+
+static void work_that_cannot_be_marked_is_held_by_nobody(void **state)
+{
+        uint64_t began = clock_now_ns();
+
+        records_fail = true;
+        for (unsigned i = 0; i < 1000; i++)
+                (void)submit(fresh, 10 * NSEC_PER_USEC);
+        context = NULL;
+        for (unsigned i = 0; i < 1000; i++)
+                (void)submit(fresh, 10 * NSEC_PER_USEC);
+        context = (CUcontext)0x1;
+        records_fail = false;
+        assert_true(clock_now_ns() - began < NSEC_PER_SEC);
+        synchronize();
+        check_kernels_of(fresh + 1000, 30 * NSEC_PER_MSEC, 8); /* and then as ever */
+}
+
+/* More streams than are told apart share, and nobody waits for ever. */
+static void as_many_streams_as_there_are_pass(void **state)
+{
+        uint64_t began = clock_now_ns();
+
+        for (unsigned i = 0; i < 1000; i++) {
+                CUstream stream = (CUstream)(uintptr_t)(0x300000 + 0x40 * (i % 200));
+
+                while (!bound_pass(stream, fresh))
+                        bound_wait(stream);
+                queue_submit(10 * NSEC_PER_USEC);
+        }
+        assert_true(clock_now_ns() - began < 2 * NSEC_PER_SEC);
+        for (unsigned i = 0; i < 200; i++)
+                bound_forget_stream((CUstream)(uintptr_t)(0x300000 + 0x40 * i));
+        synchronize();
+}
+
+/* However short: a call that finds the queue full blocks in the driver, and a drain waits for it.
+ */
+static void no_more_is_in_flight_than_a_queue_of_the_drivers_holds(void **state)
+{
+        unsigned n = 0;
+
+        bound_set(AHEAD_NS);
+        for (unsigned i = 0; i < 500; i++)
+                (void)submit(fresh, NSEC_PER_USEC);
+        synchronize();
+        bound_forget_stream(STREAM); /* counts from nothing */
+        for (n = 0; bound_pass(STREAM, fresh); n++)
+                queue_submit(n ? NSEC_PER_USEC : 3600 * NSEC_PER_SEC); /* the first is stuck */
+        assert_int_equal(n, 896);
+        synchronize();
+}
+
+#define BOUND_TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test_setup_teardown(long_kernels_are_submitted_one_at_a_time, setup,
-                                                teardown),
-                cmocka_unit_test_setup_teardown(kernels_shorter_than_the_bound_fill_it_and_no_more,
-                                                setup, teardown),
-                cmocka_unit_test_setup_teardown(two_kernels_are_in_flight_where_the_bound_has_room,
-                                                setup, teardown),
-                cmocka_unit_test_setup_teardown(short_kernels_keep_the_queue_busy, setup, teardown),
-                cmocka_unit_test_setup_teardown(pauses_do_not_let_more_pass, setup, teardown),
-                cmocka_unit_test_setup_teardown(pauses_do_not_keep_short_kernels_apart, setup,
-                                                teardown),
-                cmocka_unit_test_setup_teardown(bursts_of_long_kernels_do_not_pile_up, setup,
-                                                teardown),
-                cmocka_unit_test_setup_teardown(what_follows_short_kernels_is_not_taken_for_one,
-                                                setup, teardown),
-                cmocka_unit_test_setup_teardown(what_takes_longer_than_it_did_is_noticed, setup,
-                                                teardown),
-                cmocka_unit_test_setup_teardown(a_mixture_that_takes_longer_is_measured_one_by_one,
-                                                setup, teardown),
-                cmocka_unit_test_setup_teardown(
-                        what_first_came_among_others_does_not_keep_them_apart, setup, teardown),
-                cmocka_unit_test_setup_teardown(what_began_late_once_is_not_taken_for_long, setup,
-                                                teardown),
-                cmocka_unit_test_setup_teardown(a_training_gets_all_of_its_turns, setup, teardown),
-                cmocka_unit_test_setup_teardown(
-                        what_is_rare_and_takes_longer_than_it_did_is_noticed, setup, teardown),
-                cmocka_unit_test_setup_teardown(beside_other_programs_the_queue_does_not_run_dry,
-                                                setup, teardown),
-                cmocka_unit_test_setup_teardown(as_many_kinds_as_large_programs_have_are_known,
-                                                setup, teardown),
-                cmocka_unit_test_setup_teardown(default_streams_are_those_of_their_context, setup,
-                                                teardown),
-                cmocka_unit_test_setup_teardown(a_thread_is_not_held_by_what_an_ended_one_submitted,
-                                                setup, teardown),
-                cmocka_unit_test_setup_teardown(streams_that_are_used_no_more_make_place, setup,
-                                                teardown),
-                cmocka_unit_test_setup_teardown(what_was_submitted_before_the_bound_is_waited_for,
-                                                setup, teardown),
-                cmocka_unit_test_setup_teardown(what_was_learnt_outlives_the_bound, setup,
-                                                teardown),
-                cmocka_unit_test_setup_teardown(nobody_is_held_for_ever, setup, teardown),
-                cmocka_unit_test_setup_teardown(
-                        work_that_waits_for_its_program_is_not_taken_for_long, setup, teardown),
-                cmocka_unit_test_setup_teardown(work_that_outlasts_the_patience_does_not_pile_up,
-                                                setup, teardown),
-                cmocka_unit_test_setup_teardown(a_shut_gate_ends_the_wait, setup, teardown),
+                BOUND_TEST(long_kernels_are_submitted_one_at_a_time),
+                BOUND_TEST(kernels_shorter_than_the_bound_fill_it_and_no_more),
+                BOUND_TEST(two_kernels_are_in_flight_where_the_bound_has_room),
+                BOUND_TEST(short_kernels_keep_the_queue_busy),
+                BOUND_TEST(pauses_do_not_let_more_pass),
+                BOUND_TEST(pauses_do_not_keep_short_kernels_apart),
+                BOUND_TEST(bursts_of_long_kernels_do_not_pile_up),
+                BOUND_TEST(what_follows_short_kernels_is_not_taken_for_one),
+                BOUND_TEST(what_takes_longer_than_it_did_is_noticed),
+                BOUND_TEST(a_mixture_that_takes_longer_is_measured_one_by_one),
+                BOUND_TEST(what_first_came_among_others_does_not_keep_them_apart),
+                BOUND_TEST(what_began_late_once_is_not_taken_for_long),
+                BOUND_TEST(a_training_gets_all_of_its_turns),
+                BOUND_TEST(what_is_rare_and_takes_longer_than_it_did_is_noticed),
+                BOUND_TEST(beside_other_programs_the_queue_does_not_run_dry),
+                BOUND_TEST(as_many_kinds_as_large_programs_have_are_known),
+                BOUND_TEST(default_streams_are_those_of_their_context),
+                BOUND_TEST(a_thread_is_not_held_by_what_an_ended_one_submitted),
+                BOUND_TEST(streams_that_are_used_no_more_make_place),
+                BOUND_TEST(what_was_submitted_before_the_bound_is_waited_for),
+                BOUND_TEST(what_was_learnt_outlives_the_bound),
+                BOUND_TEST(nobody_is_held_for_ever),
+                BOUND_TEST(work_that_waits_for_its_program_is_not_taken_for_long),
+                BOUND_TEST(work_that_outlasts_the_patience_does_not_pile_up),
+                BOUND_TEST(a_shut_gate_ends_the_wait),
+                BOUND_TEST(short_kernels_need_few_events),
+                BOUND_TEST(what_is_captured_is_neither_counted_nor_held),
+                BOUND_TEST(what_a_context_had_in_flight_ends_with_it),
+                BOUND_TEST(streams_of_several_contexts_have_events_of_their_own),
+                BOUND_TEST(work_that_cannot_be_marked_is_held_by_nobody),
+                BOUND_TEST(as_many_streams_as_there_are_pass),
+                BOUND_TEST(no_more_is_in_flight_than_a_queue_of_the_drivers_holds),
         };
 
         real.cuEventCreate = event_create;

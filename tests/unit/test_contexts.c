@@ -1,345 +1,21 @@
-/* test_contexts.c: what comes to its end, and who has to hear of it: green contexts and what is
- * kept of their streams, releases that the driver refuses, captures. */
+/* test_contexts.c: contexts, primary and green ones: room before they are made, what ends with them
+ * and when, and releases that the driver refuses. */
 #include "unit.h"
 
-#include <pthread.h>
+#include "contexts_bench.h"
+
 #include <sched.h>
 
 #include "base/macros.h"
-#include "preload/agent.h"
-#include "preload/bound.h"
-#include "preload/fixed.h"
-#include "preload/gate.h"
-#include "preload/hooks.h"
-#include "preload/ipc.h"
-#include "preload/peer.h"
-#include "preload/poison.h"
-#include "preload/pool.h"
-#include "preload/quiet.h"
-#include "preload/swap.h"
 
-#define PRIMARY  ((CUcontext)(uintptr_t)0x1000)
-#define PART     ((CUcontext)(uintptr_t)0x2000) /* as a context */
-#define GREEN    ((CUgreenCtx)(uintptr_t)0x3000)
-#define OF_GL    ((CUcontext)(uintptr_t)0x5000)
-#define OF_VDPAU ((CUcontext)(uintptr_t)0x6000)
-#define STREAM   ((CUstream)(uintptr_t)0x4000)
-
-struct core core;
-struct real_driver real;
-_Atomic uint32_t gate_bits;
-__thread struct gate_thread *gate_self __attribute__((tls_model("initial-exec")));
-
-static struct gpu *const gpu = &core.gpus[0];
-static unsigned kicks, discarded, parts;
-static unsigned held;   /* as the driver counts it: the primary context */
-static uint64_t arrays; /* bytes that end with a context */
-static CUcontext pools_lost;
-static CUcontext other; /* ends while another one does */
-static bool awaited;    /* pools put no more events into streams, since a capture is counted */
-static _Atomic unsigned asked; /* for room */
-static bool in_line;           /* a thread may wait for another one */
-static _Atomic bool waits;     /* it does */
-static pthread_t second;
-
-/* ---- what they ask of their neighbours ---- */
-
-int core_setup(void)
+static void the_end_is_expected_once_the_driver_is_initialized(void **state)
 {
-        return 0;
-}
-
-void core_expect_exit(void)
-{
-}
-
-struct gpu *core_attach(CUdevice device)
-{
-        return gpu;
-}
-
-void core_wait(struct core_wait *w, uint64_t timeout_ns)
-{
-        if (!in_line)
-                fail_msg("nobody is to wait for %s", w->what);
-        waits = true;
-        lock_release(&core.lock);
-        (void)sched_yield();
-        lock_acquire(&core.lock);
-}
-
-void agent_kick(void)
-{
-        kicks++;
-}
-
-static void *retain(void *unused)
-{
-        CUcontext context;
-
-        assert_int_equal(hook_cuDevicePrimaryCtxRetain(&context, 0), CUDA_SUCCESS);
-        return NULL;
-}
-
-/* The answer comes when another thread that wants the context waits or has asked, too. */
-int agent_take_fixed(struct gpu *g, uint64_t more)
-{
-        asked++;
-        if (in_line && asked == 1) {
-                assert_int_equal(pthread_create(&second, NULL, retain, NULL), 0);
-                while (!waits && asked == 1) {
-                        lock_release(&core.lock);
-                        (void)sched_yield();
-                        lock_acquire(&core.lock);
-                }
-        }
-        g->fixed += more;
-        return 0;
-}
-
-void agent_return_fixed(struct gpu *g, uint64_t bytes)
-{
-        g->fixed -= bytes;
-}
-
-void bound_forget(CUcontext context)
-{
-}
-
-void bound_forget_stream(CUstream stream)
-{
-}
-
-uint64_t fixed_forget_context(CUcontext owner)
-{
-        return arrays;
-}
-
-struct gate_thread gate_interrupted;
-struct gate_thread *gate_enter_slow(struct gate_thread *t, CUstream stream, uint64_t work,
-                                    bool may_end)
-{
-        return NULL;
-}
-
-bool gate_anybody_inside(void)
-{
-        return false;
-}
-
-unsigned gate_default_streams(void)
-{
-        return 0;
-}
-
-uint64_t gate_submissions(void)
-{
-        return 0;
-}
-
-void ipc_context_dies(CUcontext context)
-{
-        CUcontext too = other;
-
-        if (!too)
-                return;
-        other = NULL;
-        lock_release(&core.lock);
-        assert_int_equal(hook_cuCtxDestroy_v2(too), CUDA_SUCCESS);
-        lock_acquire(&core.lock);
-}
-
-void peer_update(void)
-{
-}
-
-bool poison_note(struct gpu *g, CUresult r)
-{
-        return false;
-}
-
-void pool_stream_dies(CUstream stream)
-{
-}
-
-void pool_context_dies(CUcontext context)
-{
-        pools_lost = context;
-}
-
-void pool_await_records(void)
-{
-        awaited = quiet_capturing();
-}
-
-void swap_discard(struct gpu *g, struct block *b)
-{
-        discarded++;
-        heap_bury(&g->heap, b);
-}
-
-void swap_retire(struct gpu *g)
-{
-        g->context = NULL;
-}
-
-/* ---- the driver, with the primary context alive ---- */
-
-static CUresult fake_relax(CUstreamCaptureMode *mode)
-{
-        return CUDA_SUCCESS;
-}
-
-static CUresult fake_push(CUcontext context)
-{
-        return CUDA_SUCCESS;
-}
-
-static CUresult fake_current(CUcontext *ret)
-{
-        *ret = PRIMARY;
-        return CUDA_SUCCESS;
-}
-
-static CUresult fake_event(CUevent *ret, unsigned flags)
-{
-        return CUDA_ERROR_NOT_SUPPORTED;
-}
-
-static CUresult fake_stream(CUstream *ret, unsigned flags)
-{
-        *ret = STREAM;
-        return CUDA_SUCCESS;
-}
-
-static CUresult fake_of_stream(CUstream stream)
-{
-        return CUDA_SUCCESS;
-}
-
-static CUresult fake_is_capturing(CUstream stream, CUstreamCaptureStatus *ret)
-{
-        *ret = CU_STREAM_CAPTURE_STATUS_ACTIVE;
-        return CUDA_SUCCESS;
-}
-
-static CUresult fake_begin_capture(CUstream stream, CUstreamCaptureMode mode)
-{
-        assert_true(awaited);
-        awaited = false;
-        return mode == CU_STREAM_CAPTURE_MODE_GLOBAL ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-}
-
-static CUresult fake_retain(CUcontext *ret, CUdevice device)
-{
-        held++;
-        *ret = PRIMARY;
-        return CUDA_SUCCESS;
-}
-
-/* What is about to end is in the books still, and they are told to nobody. */
-static void check_end(void)
-{
-        assert_int_equal(gpu->fixed, gpu->context_bytes + arrays);
-        assert_int_equal(core.unbooked, 1);
-}
-
-/* Counts, though refused: pool_facts.txt, green_released. */
-static CUresult fake_release(CUdevice device)
-{
-        if (held == 0)
-                return CUDA_ERROR_INVALID_CONTEXT;
-        if (--held > 0)
-                return CUDA_SUCCESS;
-        if (parts)
-                return CUDA_ERROR_NOT_PERMITTED;
-        check_end();
-        return CUDA_SUCCESS;
-}
-
-static CUresult fake_destroy(CUcontext context)
-{
-        return CUDA_SUCCESS;
-}
-
-static CUresult fake_of_gl(CUcontext *ret, unsigned flags, CUdevice device)
-{
-        *ret = OF_GL;
-        return CUDA_SUCCESS;
-}
-
-static CUresult fake_of_vdpau(CUcontext *ret, unsigned flags, CUdevice device, uint32_t video,
-                              void *function)
-{
-        assert_int_equal(video, 7);
-        assert_ptr_equal(function, &parts);
-        *ret = OF_VDPAU;
-        return CUDA_SUCCESS;
-}
-
-static CUresult fake_part(CUgreenCtx *ret, CUdevResourceDesc desc, CUdevice device, unsigned flags)
-{
-        parts++;
-        held++;
-        *ret = GREEN;
-        return CUDA_SUCCESS;
-}
-
-static CUresult fake_no_part(CUgreenCtx part)
-{
-        parts--;
-        if (held > 0 && --held == 0 && !parts)
-                check_end();
-        return CUDA_SUCCESS;
-}
-
-static CUresult fake_of_part(CUcontext *ret, CUgreenCtx part)
-{
-        *ret = PART;
-        return CUDA_SUCCESS;
-}
-
-/* ---- the tests ---- */
-
-static int one_context(void **state)
-{
-        CUcontext context;
-
-        core = (struct core){.gpu_count = 1};
-        gpu->known = gpu->managed = true;
-        gpu->context_bytes = MIB;
-        heap_init(&gpu->heap, GIB);
-        parts = discarded = kicks = held = 0;
-        arrays = 0;
-        pools_lost = NULL;
-        real.cuThreadExchangeStreamCaptureMode = fake_relax;
-        real.cuCtxPushCurrent_v2 = fake_push;
-        real.cuCtxPopCurrent_v2 = real.cuCtxGetCurrent = fake_current;
-        real.cuEventCreate = fake_event;
-        real.cuStreamCreate = fake_stream;
-        real.cuStreamQuery = real.cuStreamDestroy_v2 = fake_of_stream;
-        real.cuStreamIsCapturing = fake_is_capturing;
-        real.cuStreamBeginCapture_v2 = fake_begin_capture;
-        real.cuDevicePrimaryCtxRetain = fake_retain;
-        real.cuDevicePrimaryCtxRelease_v2 = fake_release;
-        real.cuGLCtxCreate_v2 = fake_of_gl;
-        real.cuVDPAUCtxCreate_v2 = fake_of_vdpau;
-        real.cuGreenCtxCreate = fake_part;
-        real.cuGreenCtxDestroy = fake_no_part;
-        real.cuCtxDestroy_v2 = fake_destroy;
-        real.cuCtxFromGreenCtx = fake_of_part;
-        assert_int_equal(hook_cuDevicePrimaryCtxRetain(&context, 0), CUDA_SUCCESS);
-        return 0;
-}
-
-static int no_context(void **state)
-{
-        if (quiet_context_primary(gpu))
-                assert_int_equal(hook_cuDevicePrimaryCtxRelease_v2(0), CUDA_SUCCESS);
-        assert_null(quiet_context_primary(gpu));
-        assert_int_equal(gpu->fixed, 0);
-        assert_int_equal(core.unbooked, 0);
-        return 0;
+        calls = setups = 0;
+        driver_says = CUDA_ERROR_NO_DEVICE;
+        assert_int_equal(hook_cuInit(5), CUDA_ERROR_NO_DEVICE);
+        assert_int_equal(setups, 1);
+        assert_int_equal(exits, 1);
+        driver_says = CUDA_SUCCESS;
 }
 
 /* Both the driver's answers, as measured. */
@@ -433,34 +109,305 @@ static void what_was_freed_on_streams_of_a_green_context_goes_with_it(void **sta
         assert_ptr_equal(pools_lost, PART);
 }
 
-static void a_capture_that_ends_with_its_stream_wakes_the_agent(void **state)
+/* ---- contexts of the program's own ---- */
+
+static void a_context_is_made_where_there_is_room_for_it(void **state)
+{
+        CUcontext c;
+
+        assert_int_equal(updates, 1);
+        assert_ptr_equal(gpu->context, quiet_context_primary(gpu)); /* our copies run in it */
+        calls = 0;
+        no_room = true;
+        assert_int_equal(hook_cuGLCtxCreate_v2(&c, 0, 0), CUDA_ERROR_OUT_OF_MEMORY);
+        assert_int_equal(calls, 0);
+        no_room = false;
+        driver_says = CUDA_ERROR_INVALID_VALUE;
+        assert_int_equal(hook_cuGLCtxCreate_v2(&c, 0, 0), CUDA_ERROR_INVALID_VALUE);
+        assert_int_equal(gpu->fixed, gpu->context_bytes); /* of the primary one */
+        assert_null(quiet_context(OF_GL));
+        assert_int_equal(updates, 1);
+        unshared = true;
+        driver_says = CUDA_SUCCESS;
+        assert_int_equal(hook_cuGLCtxCreate_v2(&c, 0, 0), CUDA_SUCCESS);
+        assert_null(quiet_context(OF_GL));
+        unshared = false;
+        kicks = 0;
+        assert_int_equal(hook_cuGLCtxCreate_v2(&c, 0, 0), CUDA_SUCCESS);
+        assert_int_not_equal(kicks, 0);
+        assert_int_equal(updates, 2);
+        assert_int_equal(gpu->fixed, 2 * gpu->context_bytes);
+        assert_ptr_equal(gpu->context, quiet_context_primary(gpu));
+        assert_int_equal(hook_cuCtxDestroy_v2(OF_GL), CUDA_SUCCESS);
+        assert_int_equal(gpu->fixed, gpu->context_bytes);
+}
+
+static struct block *allocate(CUcontext owner)
+{
+        CUdeviceptr at;
+        uint64_t cost;
+        struct heap_place p;
+
+        assert_int_equal(heap_allocate(&gpu->heap, 32 * MIB, owner, UINT64_MAX, &at, &cost), 0);
+        assert_true(heap_find(&gpu->heap, at, &p));
+        return p.block;
+}
+
+static CUresult fake_reserve(CUdeviceptr *ret, size_t bytes, size_t alignment, CUdeviceptr at,
+                             unsigned long long flags)
+{
+        static CUdeviceptr next = UINT64_C(0x700000000000);
+
+        *ret = next;
+        next += bytes;
+        return CUDA_SUCCESS;
+}
+
+static void what_a_context_owns_ends_with_it_and_nothing_else(void **state)
+{
+        struct block *kept;
+        CUcontext c;
+
+        real.cuMemAddressReserve = fake_reserve;
+        assert_int_equal(hook_cuGLCtxCreate_v2(&c, 0, 0), CUDA_SUCCESS);
+        kept = allocate(PRIMARY);
+        (void)allocate(OF_GL);
+        (void)allocate(OF_GL);
+        arrays = 3 * MIB;
+        gpu->fixed += arrays;
+        assert_int_equal(hook_cuCtxDestroy_v2(OF_GL), CUDA_SUCCESS);
+        assert_int_equal(discarded, 2);
+        assert_false(kept->dying);
+        assert_ptr_equal(bound_lost, OF_GL);
+        assert_ptr_equal(pools_lost, OF_GL);
+        assert_int_equal(gpu->fixed, gpu->context_bytes);
+        assert_int_equal(core.unbooked, 0);
+        assert_ptr_equal(gpu->context, quiet_context_primary(gpu)); /* stays */
+        assert_null(gpu->ended);
+        arrays = 0;
+        heap_bury(&gpu->heap, kept);
+}
+
+/* Of all streams. Not where the GPU has failed, and what it had in flight never ends, nor during a
+ * capture, which that would break. */
+static void work_is_waited_for_before_its_memory_goes(void **state)
 {
         CUstream stream;
+        CUcontext c;
 
         assert_int_equal(hook_cuStreamCreate(&stream, 0), CUDA_SUCCESS);
-        assert_int_equal(hook_cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_GLOBAL),
-                         CUDA_SUCCESS);
-        assert_true(quiet_capturing());
-        kicks = 0;
+        for (unsigned i = 0; i < 3; i++) {
+                assert_int_equal(hook_cuGLCtxCreate_v2(&c, 0, 0), CUDA_SUCCESS);
+                submissions++;
+                queried = NULL;
+                gpu->error = i == 1 ? CUDA_ERROR_ASSERT : CUDA_SUCCESS;
+                if (i == 2)
+                        (void)hook_cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_GLOBAL);
+                assert_int_equal(hook_cuCtxDestroy_v2(OF_GL), CUDA_SUCCESS);
+                assert_ptr_equal(queried, i == 0 ? stream : NULL);
+        }
         assert_int_equal(hook_cuStreamDestroy_v2(stream), CUDA_SUCCESS);
-        assert_false(quiet_capturing());
-        assert_int_not_equal(kicks, 0);
 }
 
-static void a_capture_that_does_not_begin_wakes_the_agent(void **state)
+static void what_the_driver_refuses_to_destroy_lives_on(void **state)
 {
-        kicks = 0;
-        assert_int_equal(
-                hook_cuStreamBeginCapture_v2(CU_STREAM_LEGACY, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL),
-                CUDA_ERROR_INVALID_VALUE);
-        assert_int_not_equal(kicks, 0);
+        CUgreenCtx part;
+
+        driver_says = CUDA_ERROR_INVALID_CONTEXT;
+        assert_int_equal(hook_cuCtxDestroy_v2(NULL), CUDA_ERROR_INVALID_CONTEXT);
+        assert_int_equal(hook_cuCtxDestroy_v2(PRIMARY), CUDA_ERROR_INVALID_CONTEXT);
+        assert_non_null(quiet_context_primary(gpu));
+        driver_says = CUDA_SUCCESS;
+        assert_int_equal(hook_cuGreenCtxCreate(&part, NULL, 0, 0), CUDA_SUCCESS);
+        assert_int_equal(hook_cuCtxDestroy_v2(PART), CUDA_SUCCESS);
+        assert_non_null(quiet_context_green(part));
+        assert_int_equal(gpu->fixed, gpu->context_bytes);
+        assert_int_equal(hook_cuGreenCtxDestroy(part), CUDA_SUCCESS);
 }
 
-#define CONTEXT_TEST(name) cmocka_unit_test_setup_teardown(name, one_context, no_context)
+static void the_last_to_detach_ends_a_context(void **state)
+{
+        CUcontext c;
+
+        assert_int_equal(hook_cuGLCtxCreate_v2(&c, 0, 0), CUDA_SUCCESS);
+        driver_says = CUDA_ERROR_INVALID_VALUE;
+        assert_int_equal(hook_cuCtxAttach(&c, 0), CUDA_ERROR_INVALID_VALUE); /* does not count */
+        driver_says = CUDA_SUCCESS;
+        assert_int_equal(hook_cuCtxAttach(&c, 0), CUDA_SUCCESS);
+        assert_int_equal(hook_cuCtxDetach(OF_GL), CUDA_SUCCESS);
+        assert_non_null(quiet_context(OF_GL));
+        assert_int_equal(hook_cuCtxDetach(OF_GL), CUDA_SUCCESS);
+        assert_null(quiet_context(OF_GL));
+        assert_int_equal(gpu->fixed, gpu->context_bytes);
+        assert_int_equal(hook_cuCtxAttach(&c, 0), CUDA_SUCCESS); /* unknown by now */
+        assert_int_equal(hook_cuCtxDetach(OF_GL), CUDA_SUCCESS);
+}
+
+/* ---- the primary context ---- */
+
+static void the_primary_context_ends_with_its_last_release(void **state)
+{
+        CUcontext c;
+
+        assert_int_equal(hook_cuDevicePrimaryCtxRetain(&c, 0), CUDA_SUCCESS);
+        assert_int_equal(gpu->fixed, gpu->context_bytes); /* one context */
+        assert_int_equal(hook_cuDevicePrimaryCtxRelease_v2(0), CUDA_SUCCESS);
+        assert_non_null(quiet_context_primary(gpu));
+        assert_null(gpu->ended);
+        assert_int_equal(hook_cuDevicePrimaryCtxRelease_v2(0), CUDA_SUCCESS);
+        assert_null(quiet_context_primary(gpu));
+        assert_ptr_equal(gpu->ended, PRIMARY);
+        assert_null(gpu->context);
+        assert_int_equal(hook_cuDevicePrimaryCtxRelease_v2(0), CUDA_ERROR_INVALID_CONTEXT);
+        assert_int_equal(hook_cuDevicePrimaryCtxRetain(&c, 0), CUDA_SUCCESS);
+        assert_non_null(quiet_context_primary(gpu));
+        assert_null(gpu->ended);
+        assert_int_equal(gpu->fixed, gpu->context_bytes);
+}
+
+static void a_reset_ends_the_context_and_leaves_the_count(void **state)
+{
+        CUcontext c;
+
+        assert_int_equal(hook_cuDevicePrimaryCtxRetain(&c, 0), CUDA_SUCCESS); /* twice */
+        assert_int_equal(hook_cuDevicePrimaryCtxReset_v2(0), CUDA_SUCCESS);
+        assert_null(quiet_context_primary(gpu));
+        assert_int_equal(gpu->fixed, 0);
+        assert_ptr_equal(gpu->ended, PRIMARY);
+        assert_int_equal(hook_cuDevicePrimaryCtxRetain(&c, 0), CUDA_SUCCESS);
+        for (unsigned i = 0; i < 2; i++) {
+                assert_non_null(quiet_context_primary(gpu));
+                assert_int_equal(hook_cuDevicePrimaryCtxRelease_v2(0), CUDA_SUCCESS);
+        }
+        assert_non_null(quiet_context_primary(gpu)); /* of three */
+}
+
+static void a_reset_beside_green_contexts_ends_nothing(void **state)
+{
+        CUgreenCtx part;
+
+        assert_int_equal(hook_cuGreenCtxCreate(&part, NULL, 0, 0), CUDA_SUCCESS);
+        driver_says = CUDA_ERROR_NOT_PERMITTED;
+        assert_int_equal(hook_cuDevicePrimaryCtxReset_v2(0), CUDA_ERROR_NOT_PERMITTED);
+        driver_says = CUDA_SUCCESS;
+        assert_non_null(quiet_context_primary(gpu));
+        assert_int_equal(hook_cuGreenCtxDestroy(part), CUDA_SUCCESS);
+        assert_non_null(quiet_context_primary(gpu));
+}
+
+static void devices_that_are_not_ours_are_the_drivers_business(void **state)
+{
+        unsigned rung = bell_listen(&core.changed);
+
+        calls = 0;
+        driver_says = CUDA_ERROR_INVALID_DEVICE;
+        assert_int_equal(hook_cuDevicePrimaryCtxReset_v2(-1), CUDA_ERROR_INVALID_DEVICE);
+        assert_int_equal(hook_cuDevicePrimaryCtxReset_v2(CORE_GPUS_MAX), CUDA_ERROR_INVALID_DEVICE);
+        assert_int_equal(hook_cuDevicePrimaryCtxReset_v2(1), CUDA_ERROR_INVALID_DEVICE);
+        core.bystander = true;
+        assert_int_equal(hook_cuDevicePrimaryCtxReset_v2(0), CUDA_ERROR_INVALID_DEVICE);
+        core.bystander = false;
+        assert_int_equal(calls, 4);
+        assert_non_null(quiet_context_primary(gpu));
+        assert_int_equal(bell_listen(&core.changed), rung);
+}
+
+static void a_primary_context_that_cannot_be_made_leaves_no_trace(void **state)
+{
+        CUcontext c;
+        CUgreenCtx part;
+
+        assert_int_equal(hook_cuDevicePrimaryCtxRelease_v2(0), CUDA_SUCCESS);
+        calls = 0;
+        no_room = true;
+        for (unsigned i = 0; i < 2; i++) {
+                assert_int_equal(hook_cuDevicePrimaryCtxRetain(&c, 0), CUDA_ERROR_OUT_OF_MEMORY);
+                assert_int_equal(hook_cuGreenCtxCreate(&part, NULL, 0, 0),
+                                 CUDA_ERROR_OUT_OF_MEMORY);
+        }
+        assert_int_equal(calls, 0);
+        no_room = false;
+        driver_says = CUDA_ERROR_UNKNOWN;
+        for (unsigned i = 0; i < 2; i++) { /* nobody is kept waiting, either */
+                assert_int_equal(hook_cuDevicePrimaryCtxRetain(&c, 0), CUDA_ERROR_UNKNOWN);
+                assert_int_equal(hook_cuGreenCtxCreate(&part, NULL, 0, 0), CUDA_ERROR_UNKNOWN);
+        }
+        assert_int_equal(gpu->fixed, 0);
+        assert_null(quiet_context_primary(gpu));
+        driver_says = CUDA_SUCCESS;
+        assert_int_equal(hook_cuDevicePrimaryCtxRetain(&c, 0), CUDA_SUCCESS);
+        assert_int_equal(hook_cuDevicePrimaryCtxRelease_v2(0), CUDA_SUCCESS);
+        assert_null(quiet_context_primary(gpu)); /* none of the others counts */
+}
+
+static void release_it(void)
+{
+        while_it_asks = NULL;
+        lock_release(&core.lock);
+        assert_int_equal(hook_cuDevicePrimaryCtxRelease_v2(0), CUDA_ERROR_INVALID_CONTEXT);
+        lock_acquire(&core.lock);
+}
+
+static void a_release_does_not_wait_for_room(void **state)
+{
+        CUcontext c;
+
+        assert_int_equal(hook_cuDevicePrimaryCtxRelease_v2(0), CUDA_SUCCESS);
+        while_it_asks = release_it;
+        assert_int_equal(hook_cuDevicePrimaryCtxRetain(&c, 0), CUDA_SUCCESS);
+        assert_null(while_it_asks);
+        assert_int_equal(gpu->fixed, gpu->context_bytes);
+}
+
+static void another_thread_retains(void)
+{
+        while_it_releases = NULL;
+        calls = 0;
+        assert_int_equal(pthread_create(&second, NULL, retain, NULL), 0);
+        while (!waits && !calls)
+                (void)sched_yield();
+        assert_int_equal(calls, 0);
+}
+
+/* What the driver makes anew meanwhile would be taken for the one that ends. */
+static void nobody_retains_what_is_about_to_end(void **state)
+{
+        waits = false;
+        in_line = true;
+        asked = 1; /* room is there at once */
+        while_it_releases = another_thread_retains;
+        assert_int_equal(hook_cuDevicePrimaryCtxRelease_v2(0), CUDA_SUCCESS);
+        assert_int_equal(pthread_join(second, NULL), 0);
+        in_line = false;
+        assert_true(waits);
+        assert_non_null(quiet_context_primary(gpu));
+        assert_null(gpu->ended);
+        assert_int_equal(held, 1);
+        assert_int_equal(gpu->fixed, gpu->context_bytes);
+}
+
+static void a_green_context_brings_the_primary_one_to_life(void **state)
+{
+        CUgreenCtx part;
+
+        assert_int_equal(hook_cuDevicePrimaryCtxRelease_v2(0), CUDA_SUCCESS);
+        assert_int_equal(hook_cuGreenCtxCreate(&part, NULL, 0, 0), CUDA_SUCCESS);
+        assert_int_equal(held, 1); /* by the green one alone */
+        assert_int_equal(gpu->fixed, gpu->context_bytes);
+        assert_non_null(quiet_context_primary(gpu));
+        assert_ptr_equal(quiet_owner(PART), PRIMARY);
+        assert_int_equal(updates, 2);
+        arrays = 3 * MIB;
+        gpu->fixed += arrays;
+        assert_int_equal(hook_cuGreenCtxDestroy(part), CUDA_SUCCESS); /* check_end() */
+        assert_null(quiet_context_primary(gpu));
+        assert_null(quiet_context_green(part));
+}
 
 int main(void)
 {
         const struct CMUnitTest tests[] = {
+                CONTEXT_TEST(the_end_is_expected_once_the_driver_is_initialized),
                 CONTEXT_TEST(a_release_that_is_refused_ends_nothing_but_counts),
                 CONTEXT_TEST(the_last_green_context_ends_the_primary_one_that_nobody_else_holds),
                 CONTEXT_TEST(what_ends_with_a_context_is_given_back_after_it),
@@ -468,8 +415,19 @@ int main(void)
                 CONTEXT_TEST(contexts_of_graphics_are_known),
                 CONTEXT_TEST(two_contexts_that_end_at_once_leave_none_of_them_behind),
                 CONTEXT_TEST(what_was_freed_on_streams_of_a_green_context_goes_with_it),
-                CONTEXT_TEST(a_capture_that_ends_with_its_stream_wakes_the_agent),
-                CONTEXT_TEST(a_capture_that_does_not_begin_wakes_the_agent),
+                CONTEXT_TEST(a_context_is_made_where_there_is_room_for_it),
+                CONTEXT_TEST(what_a_context_owns_ends_with_it_and_nothing_else),
+                CONTEXT_TEST(work_is_waited_for_before_its_memory_goes),
+                CONTEXT_TEST(what_the_driver_refuses_to_destroy_lives_on),
+                CONTEXT_TEST(the_last_to_detach_ends_a_context),
+                CONTEXT_TEST(the_primary_context_ends_with_its_last_release),
+                CONTEXT_TEST(a_reset_ends_the_context_and_leaves_the_count),
+                CONTEXT_TEST(a_reset_beside_green_contexts_ends_nothing),
+                CONTEXT_TEST(devices_that_are_not_ours_are_the_drivers_business),
+                CONTEXT_TEST(a_primary_context_that_cannot_be_made_leaves_no_trace),
+                CONTEXT_TEST(a_release_does_not_wait_for_room),
+                CONTEXT_TEST(nobody_retains_what_is_about_to_end),
+                CONTEXT_TEST(a_green_context_brings_the_primary_one_to_life),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

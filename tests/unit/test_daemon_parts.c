@@ -147,6 +147,45 @@ static void neither_debt_nor_credit_grows_without_bound(void **state)
         users_free(u);
 }
 
+/* Work for somebody without a connection, as for a note of another daemon, is charged as well. */
+static void work_is_charged_to_whoever_caused_it(void **state)
+{
+        const uint64_t start = 5 * NSEC_PER_SEC, end = start + 2 * NSEC_PER_MSEC;
+        struct users *u = users_new(2);
+        int64_t full;
+
+        assert_non_null(u);
+        full = users_credit(users_find(u, 7, start), start);
+        users_charge_since(u, 7, start, end);
+        assert_int_equal(users_credit(users_find(u, 7, end), end),
+                         full - (int64_t)(2 * NSEC_PER_MSEC));
+        assert_int_equal(users_credit(users_find(u, 8, end), end), full);
+        users_charge_since(u, 9, end, start); /* a clock that went back costs nothing */
+        assert_int_equal(users_credit(users_find(u, 9, end), end), full);
+        users_free(u);
+}
+
+/* Uids are cheap: what is remembered of one that is gone is not kept for ever. */
+static void a_user_in_debt_is_remembered_until_it_is_paid(void **state)
+{
+        const uint64_t start = 5 * NSEC_PER_SEC;
+        struct users *u = users_new(2);
+        struct user *a, *b;
+
+        assert_non_null(u);
+        assert_int_equal(users_connect(u, 7, start, &a), 0);
+        assert_int_equal(users_connect(u, 8, start, &b), 0);
+        users_charge(a, UINT64_MAX, start);
+        users_disconnect(a);
+        users_forget(a);
+        (void)users_find(u, 9, start + NSEC_PER_SEC / 10);
+        assert_true(users_credit(users_find(u, 7, start + NSEC_PER_SEC / 10), start) < 0);
+        /* A user with a record is kept, however long it is silent. */
+        (void)users_find(u, 10, start + 3600 * NSEC_PER_SEC);
+        assert_ptr_equal(users_find(u, 8, start + 3600 * NSEC_PER_SEC), b);
+        users_free(u);
+}
+
 /* A connection that is lost leaves a record while its process lives: those are bounded, too. */
 static void records_without_a_connection_are_counted(void **state)
 {
@@ -232,6 +271,8 @@ int main(void)
                 cmocka_unit_test(a_user_that_has_used_more_time_has_less_credit),
                 cmocka_unit_test(time_pays_a_users_debt_and_coming_back_does_not),
                 cmocka_unit_test(neither_debt_nor_credit_grows_without_bound),
+                cmocka_unit_test(work_is_charged_to_whoever_caused_it),
+                cmocka_unit_test(a_user_in_debt_is_remembered_until_it_is_paid),
                 cmocka_unit_test(records_without_a_connection_are_counted),
                 cmocka_unit_test(the_kernel_says_who_a_peer_is_and_when_it_ends),
                 cmocka_unit_test(without_a_descriptor_nobody_is_identified),

@@ -3,7 +3,12 @@
  * (core_wait() of the fakes), and what happens meanwhile opens the gate. */
 #include "unit.h"
 
+#include <dlfcn.h>
+#include <errno.h>
+#include <linux/membarrier.h>
 #include <pthread.h>
+#include <stdarg.h>
+#include <sys/syscall.h>
 
 #include "base/macros.h"
 #include "fakes/neighbours.h"
@@ -25,10 +30,58 @@ static unsigned waits, backed, told, bound_waits, tortured, profiled, bound_refu
 static bool stream_busy, marked_inside;
 static CUresult poisoned;
 
+/* ---- the kernel ---- */
+
+static bool there;                      /* membarrier(2), when the process began */
+static bool membarrier_refused, frozen; /* the clock is now_ns */
+static unsigned barriers;
+static uint64_t now_ns;
+
+int clock_gettime(clockid_t which, struct timespec *ret)
+{
+        int (*next)(clockid_t, struct timespec *) =
+                (int (*)(clockid_t, struct timespec *))dlsym(RTLD_NEXT, "clock_gettime");
+
+        if (!frozen)
+                return next(which, ret);
+        ret->tv_sec = (time_t)(now_ns / NSEC_PER_SEC);
+        ret->tv_nsec = (long)(now_ns % NSEC_PER_SEC);
+        return 0;
+}
+
+long syscall(long number, ...)
+{
+        long (*next)(long, ...) = (long (*)(long, ...))dlsym(RTLD_NEXT, "syscall");
+        long a[6];
+        va_list list;
+
+        va_start(list, number);
+        for (unsigned i = 0; i < ARRAY_SIZE(a); i++)
+                a[i] = va_arg(list, long);
+        va_end(list);
+        if (number == SYS_membarrier && a[0] == MEMBARRIER_CMD_PRIVATE_EXPEDITED) {
+                barriers++;
+                if (membarrier_refused) {
+                        errno = EPERM;
+                        return -1;
+                }
+        }
+        if (number == SYS_nanosleep && frozen) {
+                assert_true(atomic_load(&gate_bits) & GATE_FENCE);
+                now_ns += (uint64_t)((const struct timespec *)a[0])->tv_nsec / 2 + 1; /* a signal */
+                return 0;
+        }
+        return next(number, a[0], a[1], a[2], a[3], a[4], a[5]);
+}
+
 /* ---- neighbours ---- */
+
+static unsigned setups;
 
 int core_setup(void)
 {
+        setups++;
+        assert_false(gate_anybody_inside());
         gate_open(GATE_UNREADY);
         return 0;
 }
@@ -66,13 +119,24 @@ bool quiet_stream_is_busy(CUstream stream)
         return stream_busy;
 }
 
+static bool stuck;
+
+bool agent_drain_is_stuck(void)
+{
+        assert_int_not_equal(atomic_load(&core.lock.word), 0);
+        return stuck;
+}
+
 CUresult poison_current(void)
 {
         return poisoned;
 }
 
+static const struct gate_thread *forgotten, *ended;
+
 void bound_forget_thread(const struct gate_thread *t)
 {
+        forgotten = t;
 }
 
 bool bound_pass(CUstream stream, uint64_t work)
@@ -130,6 +194,9 @@ static int begin(void **state)
         waits = backed = told = bound_waits = tortured = profiled = bound_refuses = 0;
         stream_busy = marked_inside = fake_capturing = false;
         poisoned = CUDA_SUCCESS;
+        stuck = true;
+        setups = 0;
+        forgotten = ended = NULL;
         meanwhile = lease_comes;
         agent_kicks = 0;
         real.cuStreamIsCapturing = fake_is_capturing;
@@ -400,8 +467,6 @@ static void submissions_and_default_streams_are_remembered(void **state)
         assert_int_equal(gate_submissions(), before + 5);
 }
 
-static const struct gate_thread *ended;
-
 void quiet_thread_ended(const struct gate_thread *t)
 {
         assert_int_not_equal(atomic_load(&core.lock.word), 0);
@@ -434,9 +499,170 @@ static void the_record_of_a_thread_that_ended_is_used_again(void **state)
         assert_ptr_equal(pass_in_a_thread(), first);
         assert_int_equal(gate_submissions(), before + 1); /* what was counted stays */
         assert_null(ended);
+        assert_ptr_equal(forgotten, first);
         fake_capturing = true;
         assert_ptr_equal(pass_in_a_thread(), first);
         assert_ptr_equal(ended, first);
+        forgotten = ended = NULL;
+}
+
+static void *pass_and_become_a_bystander(void *unused)
+{
+        pass(PLAIN);
+        atomic_store(&core.bystander, true);
+        return NULL;
+}
+
+/* A child's books are as its parent's were in the middle of something. */
+static void a_bystanders_threads_end_without_a_word(void **state)
+{
+        pthread_t thread;
+
+        fake_capturing = true;
+        assert_int_equal(pthread_create(&thread, NULL, pass_and_become_a_bystander, NULL), 0);
+        assert_int_equal(pthread_join(thread, NULL), 0);
+        atomic_store(&core.bystander, false);
+        assert_null(forgotten);
+        assert_null(ended);
+}
+
+static void the_first_call_sets_the_process_up(void **state)
+{
+        gate_shut(GATE_UNREADY | GATE_NO_LEASE);
+        pass(PLAIN);
+        assert_int_equal(setups, 1);
+        assert_int_equal(waits, 1);
+}
+
+/* ---- rounds of passes with a budget ---- */
+
+static unsigned budget;
+
+static void rounds_with_a_budget(const struct core_wait *w)
+{
+        count_wait();
+        if (waits % 2) {
+                core.passing = true;
+                core.pass_round++;
+                core.pass_budget = budget;
+                bell_ring(&core.changed);
+                return;
+        }
+        core.running = true;
+        gate_open(GATE_NO_LEASE);
+        bell_ring(&core.changed);
+}
+
+static bool let_through(void)
+{
+        core.passed = core.running = false;
+        gate_shut(GATE_NO_LEASE);
+        pass(PLAIN);
+        return core.passed;
+}
+
+static void a_thread_may_submit_a_little_to_a_busy_stream(void **state)
+{
+        meanwhile = rounds_with_a_budget;
+        stream_busy = true;
+        budget = 2;
+        assert_true(let_through());
+        meanwhile = drain_passes_then_lease; /* the same round: no new one comes */
+        core.passing = true;
+        assert_true(let_through());
+        waits = 1;
+        assert_false(let_through()); /* used up */
+        meanwhile = rounds_with_a_budget;
+        waits = 0;
+        assert_true(let_through()); /* the next round, */
+        assert_true(let_through()); /* ... twice */
+        budget = waits = 0;
+        assert_false(let_through());
+        stream_busy = false;
+        waits = 0;
+        assert_true(let_through()); /* to a stream at rest without one */
+        gate_open(GATE_NO_LEASE);
+}
+
+static void work_gets_done_after_all(const struct core_wait *w)
+{
+        count_wait();
+        if (waits == 1) {
+                core.passing = true;
+                core.pass_round++;
+                bell_ring(&core.changed);
+        } else if (waits == 5) {
+                assert_false(marked_inside);
+                stuck = true;
+        }
+}
+
+/* A drain that comes to its end by itself lets nobody through; nobody rings for that. */
+static void nobody_is_let_through_while_the_drain_gets_on(void **state)
+{
+        meanwhile = work_gets_done_after_all;
+        stuck = false;
+        gate_shut(GATE_NO_LEASE);
+        pass(PLAIN);
+        assert_int_equal(waits, 5);
+        assert_true(core.passed);
+        gate_open(GATE_NO_LEASE);
+}
+
+/* ---- who is there ---- */
+
+static _Atomic bool is_in, may_go;
+
+static void *stay_inside(void *unused)
+{
+        struct gate_thread *t = gate_enter(PLAIN, WORK);
+
+        is_in = true;
+        while (!may_go)
+                ;
+        atomic_store(&t->inside, 1);
+        gate_leave(t);
+        return NULL;
+}
+
+static void a_child_has_none_of_its_parents_threads(void **state)
+{
+        pthread_t thread;
+
+        assert_int_equal(pthread_create(&thread, NULL, stay_inside, NULL), 0);
+        while (!is_in)
+                ;
+        assert_true(gate_anybody_inside());
+        gate_forget_threads();
+        assert_false(gate_anybody_inside());
+        may_go = true;
+        assert_int_equal(pthread_join(thread, NULL), 0);
+}
+
+/* The last of all: a process that has lost it does not get it back. */
+static void without_membarrier_whoever_shuts_waits_a_moment(void **state)
+{
+        uint64_t began;
+
+        barriers = 0;
+        gate_shut(GATE_NO_LEASE);
+        if (!there)
+                skip();
+        assert_int_equal(barriers, 1);
+        assert_false(atomic_load(&gate_bits) & GATE_FENCE);
+        gate_open(GATE_NO_LEASE);
+        frozen = membarrier_refused = true;
+        began = now_ns = 5 * NSEC_PER_SEC;
+        gate_shut(GATE_NO_LEASE);
+        assert_in_range(now_ns - began, 10 * NSEC_PER_MSEC, 11 * NSEC_PER_MSEC);
+        assert_true(atomic_load(&gate_bits) & GATE_FENCE);
+        began = now_ns;
+        gate_shut(GATE_NO_LEASE); /* and no more */
+        assert_int_equal(barriers, 2);
+        assert_int_equal(now_ns, began);
+        pass(PLAIN);
+        assert_int_equal(waits, 1);
+        frozen = membarrier_refused = false;
 }
 
 #define REASON_TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
@@ -463,8 +689,15 @@ int main(void)
                 REASON_TEST(calls_inside_a_call_are_looked_at_no_more),
                 REASON_TEST(submissions_and_default_streams_are_remembered),
                 REASON_TEST(the_record_of_a_thread_that_ended_is_used_again),
+                REASON_TEST(a_bystanders_threads_end_without_a_word),
+                REASON_TEST(the_first_call_sets_the_process_up),
+                REASON_TEST(a_thread_may_submit_a_little_to_a_busy_stream),
+                REASON_TEST(nobody_is_let_through_while_the_drain_gets_on),
+                REASON_TEST(a_child_has_none_of_its_parents_threads),
+                REASON_TEST(without_membarrier_whoever_shuts_waits_a_moment),
         };
 
         gate_setup();
+        there = !(atomic_load(&gate_bits) & GATE_FENCE);
         return cmocka_run_group_tests(tests, NULL, NULL);
 }

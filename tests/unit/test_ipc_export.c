@@ -1,291 +1,14 @@
-/* test_ipc_export.c: memory that others open, freed before they have it all, and made ready for
- * them by two threads at once. */
+/* test_ipc_export.c: memory that others open: who gets it, who inherits it where it is freed before
+ * they have it all, and how it is made ready for them, by two threads at once, too. */
 #include "unit.h"
 
-#include <fcntl.h>
+#include <errno.h>
 
+#include "base/clock.h"
 #include "base/macros.h"
-#include "preload/agent.h"
-#include "preload/extent.h"
+#include "ipc_export_bench.h"
 #include "preload/gate.h"
 #include "preload/hooks.h"
-#include "preload/ipc_state.h"
-#include "preload/pin.h"
-#include "preload/quiet.h"
-#include "preload/swap.h"
-
-#define PIECES    10u /* of an allocation, two more than a message brings */
-#define SENT_MOST 16u
-
-struct core core;
-struct real_driver real;
-_Atomic uint32_t gate_bits;
-uint8_t ipc_name[IPC_NAME];
-
-struct pin {
-        struct block *block;
-};
-
-static struct gpu *const gpu = &core.gpus[0];
-static enum pin_state state_of_pins;
-static unsigned pins, held_again;
-static CUdeviceptr second; /* what another thread wants while the first one is replaced */
-
-static struct {
-        const struct ipc_link *to;
-        struct wire_message m;
-} sent[SENT_MOST];
-static unsigned sent_count;
-
-/* ---- what it asks of its neighbours ---- */
-
-int core_setup(void)
-{
-        return 0;
-}
-
-struct gpu *core_find(CUdeviceptr address, struct heap_place *ret)
-{
-        return heap_find(&gpu->heap, address, ret) ? gpu : NULL;
-}
-
-void core_wait(struct core_wait *w, uint64_t timeout_ns)
-{
-        fail();
-}
-
-void agent_kick(void)
-{
-}
-
-void agent_released(void)
-{
-}
-
-void gate_shut(enum gate_bits why)
-{
-        gate_bits |= why;
-}
-
-void gate_open(enum gate_bits why)
-{
-        gate_bits &= ~(uint32_t)why;
-}
-
-bool gate_anybody_inside(void)
-{
-        return false;
-}
-
-bool quiet_capturing(void)
-{
-        return false;
-}
-
-void quiet_begin(struct quiet_wait *w, bool still)
-{
-}
-
-enum quiet quiet_poll(struct quiet_wait *w)
-{
-        return QUIET_DONE;
-}
-
-void swap_unused(struct gpu *g, struct extent *e)
-{
-}
-
-int extent_export(const struct extent *e)
-{
-        return open("/dev/null", O_RDONLY | O_CLOEXEC);
-}
-
-int extent_replace(const struct gpu *g, struct extent *e)
-{
-        CUipcMemHandle handle;
-        CUdeviceptr other = second;
-
-        second = 0;
-        if (other) {
-                assert_int_equal(hook_cuIpcGetMemHandle(&handle, other), CUDA_SUCCESS);
-                held_again = gate_bits & GATE_HELD;
-        }
-        e->adopted = false;
-        return 0;
-}
-
-bool ipc_works(void)
-{
-        return true;
-}
-
-bool ipc_random(uint8_t bytes[static IPC_NAME])
-{
-        static uint8_t number;
-
-        memset(bytes, ++number, IPC_NAME);
-        return true;
-}
-
-int ipc_be_named(void)
-{
-        return 0;
-}
-
-void ipc_send(struct ipc_link *l, struct wire_message *m, unsigned type, const int *fds,
-              unsigned n_fds)
-{
-        assert_true(sent_count < SENT_MOST);
-        m->header.type = (uint16_t)type;
-        sent[sent_count].to = l;
-        sent[sent_count++].m = *m;
-}
-
-struct pin *pin_take(struct gpu *g, struct block *b, CUdeviceptr start, uint64_t bytes)
-{
-        struct pin *p = malloc(sizeof(*p));
-
-        p->block = b;
-        pins++;
-        return p;
-}
-
-void pin_release(struct pin *p)
-{
-        free(p);
-        pins--;
-}
-
-enum pin_state pin_state(const struct pin *p)
-{
-        return state_of_pins;
-}
-
-unsigned pin_extents(const struct pin *p)
-{
-        return p->block->extent_count;
-}
-
-struct extent *pin_extent(const struct pin *p, unsigned i)
-{
-        return &p->block->extents[i];
-}
-
-uint64_t pin_bytes(const struct pin *p)
-{
-        return p->block->bytes;
-}
-
-struct gpu *pin_gpu(const struct pin *p)
-{
-        return gpu;
-}
-
-bool pin_shares(const struct pin *a, const struct pin *b)
-{
-        return true;
-}
-
-void pin_given(struct pin *p)
-{
-}
-
-static CUresult fake_reserve(CUdeviceptr *ret, size_t bytes, size_t alignment, CUdeviceptr wish,
-                             unsigned long long flags)
-{
-        *ret = UINT64_C(0x700000000000);
-        return CUDA_SUCCESS;
-}
-
-/* ---- the tests ---- */
-
-static struct ipc_link first = {.exporter = true}, other = {.exporter = true};
-static struct ipc_handle handle;
-
-static CUdeviceptr resident(uint64_t bytes)
-{
-        struct heap_place p;
-        CUdeviceptr at;
-        uint64_t cost;
-
-        assert_int_equal(heap_allocate(&gpu->heap, bytes, NULL, UINT64_MAX, &at, &cost), 0);
-        assert_true(heap_find(&gpu->heap, at, &p));
-        for (unsigned i = 0; i < p.block->extent_count; i++)
-                p.block->extents[i].state = EXTENT_RESIDENT;
-        return at;
-}
-
-static int one_allocation(void **state)
-{
-        core = (struct core){.gpu_count = 1};
-        gpu->passes = true;
-        heap_init(&gpu->heap, 1024 * MIB);
-        real.cuMemAddressReserve = fake_reserve;
-        first.lost = other.lost = false;
-        state_of_pins = PIN_READY;
-        sent_count = 0;
-        gate_bits = 0;
-        assert_int_equal(hook_cuIpcGetMemHandle((CUipcMemHandle *)&handle,
-                                                resident(PIECES * gpu->heap.extent_bytes)),
-                         CUDA_SUCCESS);
-        return 0;
-}
-
-static int no_allocation(void **state)
-{
-        ipc_export_lost(&first);
-        ipc_export_lost(&other);
-        assert_int_equal(pins, 0);
-        for (size_t i = 0; i < gpu->heap.count; i++) {
-                ipc_export_freed(gpu->heap.blocks[i]->address);
-                free(gpu->heap.blocks[i]->extents);
-                free(gpu->heap.blocks[i]);
-        }
-        free(gpu->heap.blocks);
-        return 0;
-}
-
-/* It asks for pieces from so many on; everything that follows from it is done. */
-static void ask(struct ipc_link *l, uint32_t from)
-{
-        struct wire_message m = {.header.type = WIRE_OPEN};
-
-        memcpy(m.OPEN.secret, handle.secret, IPC_NAME);
-        m.OPEN.first = from;
-        ipc_export_handle(l, &m);
-        (void)ipc_export_step();
-}
-
-static void free_it(void)
-{
-        state_of_pins = PIN_GHOST;
-        (void)ipc_export_step();
-}
-
-static void say(struct ipc_link *l, unsigned type)
-{
-        struct wire_message m = {.header.type = (uint16_t)type};
-
-        memcpy(m.INHERITED.secret, handle.secret, IPC_NAME);
-        ipc_export_handle(l, &m);
-        (void)ipc_export_step();
-}
-
-static const struct wire_message *last_said(const struct ipc_link *l)
-{
-        assert_true(sent_count > 0);
-        assert_ptr_equal(sent[sent_count - 1].to, l);
-        return &sent[sent_count - 1].m;
-}
-
-static unsigned said(const struct ipc_link *l, unsigned type)
-{
-        unsigned n = 0;
-
-        for (unsigned i = 0; i < sent_count; i++)
-                n += sent[i].to == l && sent[i].m.header.type == type;
-        return n;
-}
 
 static void who_has_a_part_of_what_is_freed_is_told_so_and_is_nobodys_heir(void **state)
 {
@@ -327,10 +50,430 @@ static void the_gate_opens_when_the_last_one_is_through(void **state)
         second = also;
         assert_int_equal(hook_cuIpcGetMemHandle(&ret, at), CUDA_SUCCESS);
         assert_true(held_again);
-        assert_false(gate_bits & GATE_HELD);
+        assert_false(atomic_load(&gate_bits) & GATE_HELD);
 }
 
-#define IPC_TEST(name) cmocka_unit_test_setup_teardown(name, one_allocation, no_allocation)
+/* ---- handles ---- */
+
+static struct ipc_handle handle_of(CUdeviceptr at)
+{
+        struct ipc_handle h;
+
+        assert_int_equal(hook_cuIpcGetMemHandle((CUipcMemHandle *)&h, at), CUDA_SUCCESS);
+        return h;
+}
+
+static CUresult try_handle(CUdeviceptr at)
+{
+        struct ipc_handle h = {.magic = "none"};
+        CUresult r = hook_cuIpcGetMemHandle((CUipcMemHandle *)&h, at);
+
+        if (r != CUDA_SUCCESS)
+                assert_string_equal((char *)h.magic, "none");
+        return r;
+}
+
+static struct block *block_of(CUdeviceptr at)
+{
+        struct heap_place p;
+
+        assert_true(heap_find(&gpu->heap, at, &p));
+        return p.block;
+}
+
+static void a_handle_names_the_process_the_allocation_and_the_card(void **state)
+{
+        static const uint8_t zero[sizeof(handle.zero)];
+        struct ipc_handle again = handle_of(start + 4097), another;
+
+        assert_memory_equal(handle.magic, IPC_MAGIC, sizeof(handle.magic));
+        assert_memory_equal(handle.name, ipc_name, IPC_NAME);
+        assert_memory_equal(handle.uuid, gpu->uuid, sizeof(gpu->uuid));
+        assert_memory_equal(handle.zero, zero, sizeof(zero));
+        assert_memory_equal(&again, &handle, sizeof(handle));
+        another = handle_of(resident(4 * MIB));
+        assert_memory_not_equal(another.secret, handle.secret, IPC_NAME);
+        again = handle_of(start);
+        assert_memory_equal(&again, &handle, sizeof(handle));
+}
+
+static void what_is_not_ours_is_the_drivers_to_answer(void **state)
+{
+        struct block *b = block_of(start);
+
+        set_up = false;
+        assert_int_equal(hook_cuIpcGetMemHandle(NULL, start), CUDA_ERROR_INVALID_VALUE);
+        assert_true(set_up);
+        assert_int_equal(try_handle(4096), CUDA_ERROR_INVALID_VALUE);
+        b->kind = BLOCK_ADOPTED;
+        assert_int_equal(try_handle(start), CUDA_ERROR_INVALID_VALUE);
+        b->kind = BLOCK_LARGE;
+        atomic_store(&core.bystander, true);
+        assert_int_equal(try_handle(start), CUDA_ERROR_INVALID_VALUE);
+        assert_int_equal(of_driver, 4);
+}
+
+static void what_nobody_could_open_gets_no_handle(void **state)
+{
+        gpu->passes = false;
+        assert_int_equal(try_handle(start), CUDA_ERROR_NOT_SUPPORTED);
+        gpu->passes = true;
+        block_of(start)->managed = true;
+        assert_int_equal(try_handle(start), CUDA_ERROR_NOT_SUPPORTED);
+        block_of(start)->managed = false;
+        no_daemon = true;
+        assert_int_equal(try_handle(start), CUDA_ERROR_NOT_SUPPORTED);
+        no_daemon = false;
+        named = -EIO;
+        assert_int_equal(try_handle(start), CUDA_ERROR_OUT_OF_MEMORY);
+        assert_int_equal(of_driver, 0);
+}
+
+static void what_is_freed_meanwhile_gets_no_handle(void **state)
+{
+        freed_meanwhile = resident(4 * MIB);
+        assert_int_equal(try_handle(freed_meanwhile), CUDA_ERROR_INVALID_VALUE);
+}
+
+/* As its last message says. */
+static void assert_refused(struct ipc_link *l, CUresult why)
+{
+        const struct wire_message *m = last_said(l);
+
+        assert_int_equal(m->header.type, WIRE_OPENED);
+        assert_int_equal(m->OPENED.result, why);
+        assert_int_equal(m->OPENED.pieces, 0);
+        assert_memory_equal(m->OPENED.secret, handle.secret, IPC_NAME);
+        assert_int_equal(sent[sent_count - 1].fds, 0);
+        assert_false(l->lost);
+}
+
+static void a_handle_of_what_was_freed_opens_nothing(void **state)
+{
+        CUdeviceptr at = resident(4 * MIB);
+        struct block *dead;
+        struct ipc_handle later;
+
+        handle = handle_of(at);
+        ipc_export_freed(at + 1); /* nothing began there */
+        ask(&first, 0);
+        assert_int_equal(last_said(&first)->OPENED.result, CUDA_SUCCESS);
+        say(&first, WIRE_CLOSE);
+        assert_int_equal(heap_free(&gpu->heap, at, &dead), 0);
+        heap_bury(&gpu->heap, dead);
+        ask(&first, 0);
+        assert_refused(&first, CUDA_ERROR_INVALID_HANDLE);
+        assert_int_equal(resident(4 * MIB), at);
+        ask(&first, 0); /* another allocation at the same place */
+        assert_refused(&first, CUDA_ERROR_INVALID_HANDLE);
+        later = handle_of(at);
+        assert_memory_not_equal(later.secret, handle.secret, IPC_NAME);
+        handle = later;
+        ipc_export_freed(at);
+        ask(&first, 0);
+        assert_refused(&first, CUDA_ERROR_INVALID_HANDLE);
+        assert_int_equal(pins, 0);
+}
+
+/* ---- memory of other processes ---- */
+
+static void memory_of_others_is_replaced_before_it_is_shared(void **state)
+{
+        struct extent *e = block_of(start)->extents;
+
+        e[0].adopted = e[PIECES - 1].adopted = e[3].adopted = true;
+        e[3].state = EXTENT_EVICTED; /* comes back as our own */
+        assert_int_equal(try_handle(start), CUDA_SUCCESS);
+        assert_int_equal(replaced, 2);
+        assert_int_equal(released, 2);
+        for (unsigned i = 0; i < PIECES; i++)
+                assert_true(e[i].own);
+        assert_int_equal(try_handle(start), CUDA_SUCCESS);
+        assert_int_equal(replaced, 2);
+}
+
+static void of_a_slab_the_extents_around_the_allocation_count(void **state)
+{
+        const uint64_t page = HEAP_GRANULARITY;
+        CUdeviceptr at = resident(MIB), next = resident(MIB), third;
+        struct block *b = block_of(at);
+
+        assert_ptr_equal(block_of(next), b);
+        assert_int_equal(b->kind, BLOCK_SLAB);
+        b->extents[0].adopted = true;
+        third = at > next ? at : next;
+        assert_true(third - b->address < page);
+        handle = handle_of(third);
+        assert_int_equal(replaced, 1);
+        ask(&first, 0);
+        assert_int_equal(last_said(&first)->OPENED.offset, third - b->address);
+        assert_int_equal(last_said(&first)->OPENED.bytes, MIB);
+        assert_int_equal(last_said(&first)->OPENED.mapped, b->bytes);
+}
+
+static unsigned waits;
+
+static void come_to_rest(const struct core_wait *w)
+{
+        if (++waits < 3) {
+                clock_ns += NSEC_PER_MSEC;
+                return;
+        }
+        inside = busy = false;
+        block_of(start)->extents[0].busy = false;
+        bell_ring(&core.changed);
+}
+
+static void what_is_on_its_way_or_in_use_is_waited_for(void **state)
+{
+        struct extent *e = block_of(start)->extents;
+
+        meanwhile = come_to_rest;
+        e[0].busy = true;
+        waits = 0;
+        assert_int_equal(try_handle(start), CUDA_SUCCESS);
+        assert_int_equal(waits, 3);
+        assert_int_equal(replaced, 0); /* it was our own */
+        e[0].adopted = inside = true;
+        waits = 0;
+        assert_int_equal(try_handle(start), CUDA_SUCCESS);
+        assert_int_equal(waits, 3);
+        assert_int_equal(replaced, 1);
+        e[0].adopted = busy = true;
+        waits = 0;
+        assert_int_equal(try_handle(start), CUDA_SUCCESS);
+        assert_int_equal(waits, 3);
+        assert_int_equal(replaced, 2);
+}
+
+static void a_second_passes(const struct core_wait *w)
+{
+        clock_ns += NSEC_PER_SEC;
+        waits++;
+}
+
+static void begin_a_capture(const struct core_wait *w)
+{
+        fake_capturing = true;
+}
+
+static void memory_that_cannot_be_replaced_is_not_shared(void **state)
+{
+        struct extent *e = block_of(start)->extents;
+
+        e[0].adopted = true;
+        replace_error = -ENOMEM;
+        assert_int_equal(try_handle(start), CUDA_ERROR_MAP_FAILED);
+        assert_int_equal(replaced, 1);
+        replace_error = 0;
+        fake_capturing = true;
+        assert_int_equal(try_handle(start), CUDA_ERROR_MAP_FAILED);
+        fake_capturing = false;
+        busy = true;
+        meanwhile = begin_a_capture;
+        assert_int_equal(try_handle(start), CUDA_ERROR_MAP_FAILED);
+        fake_capturing = false;
+        meanwhile = a_second_passes;
+        waits = 0;
+        assert_int_equal(try_handle(start), CUDA_ERROR_MAP_FAILED);
+        assert_int_equal(waits, 10);
+        assert_int_equal(replaced, 1);
+        assert_int_equal(atomic_load(&gate_bits), 0);
+}
+
+/* ---- who opens it ---- */
+
+static void who_opens_it_is_told_what_it_gets(void **state)
+{
+        const struct wire_message *m;
+
+        ask(&first, 0);
+        m = last_said(&first);
+        assert_int_equal(m->OPENED.mapped, PIECES * gpu->heap.extent_bytes);
+        assert_int_equal(m->OPENED.bytes, PIECES * gpu->heap.extent_bytes);
+        assert_int_equal(m->OPENED.offset, 0);
+        assert_int_equal(m->OPENED.piece, gpu->heap.extent_bytes);
+        assert_int_equal(m->OPENED.first, 0);
+        assert_int_equal(m->OPENED.pieces, WIRE_PASS_MAX);
+        assert_int_equal(m->OPENED.result, CUDA_SUCCESS);
+        assert_int_equal(m->OPENED.flags, 0);
+        assert_memory_equal(m->OPENED.secret, handle.secret, IPC_NAME);
+        assert_int_equal(sent[0].fds, WIRE_PASS_MAX);
+        assert_int_equal(released, 1); /* they may be moved again */
+        assert_int_equal(given, 1);
+        ask(&first, WIRE_PASS_MAX);
+        m = last_said(&first);
+        assert_int_equal(m->OPENED.first, WIRE_PASS_MAX);
+        assert_int_equal(m->OPENED.pieces, PIECES - WIRE_PASS_MAX);
+        assert_int_equal(m->OPENED.flags, WIRE_OPENED_HEIR);
+        ask(&first, PIECES); /* there are no more */
+        assert_int_equal(last_said(&first)->OPENED.result, CUDA_ERROR_INVALID_HANDLE);
+        assert_int_equal(pins, 1);
+        say(&first, WIRE_CLOSE);
+        assert_int_equal(pins, 0);
+        say(&first, WIRE_CLOSE); /* twice is nothing */
+        assert_int_equal(sent_count, 3);
+        assert_false(first.lost);
+}
+
+static void who_does_not_know_the_secret_gets_nothing(void **state)
+{
+        memset(handle.secret, 0xff, IPC_NAME);
+        ask(&first, 0);
+        assert_refused(&first, CUDA_ERROR_INVALID_HANDLE);
+        assert_int_equal(pins, 0);
+}
+
+static void who_says_what_nobody_of_ours_says_is_lost(void **state)
+{
+        ask(&first, 1); /* from the middle, without a reference */
+        assert_true(first.lost);
+        first.lost = false;
+        ask(&first, 0);
+        ask(&first, 0); /* a second one */
+        assert_true(first.lost);
+        first.lost = false;
+        state_of_pins = PIN_WAITING;
+        ask(&first, WIRE_PASS_MAX);
+        assert_false(first.lost);
+        ask(&first, WIRE_PASS_MAX); /* before the answer */
+        assert_true(first.lost);
+        assert_int_equal(sent_count, 1);
+        say(&other, WIRE_BEQUEATH); /* exporters say that */
+        assert_true(other.lost);
+}
+
+static void who_opens_it_waits_for_its_pin(void **state)
+{
+        state_of_pins = PIN_WAITING;
+        ask(&first, 0);
+        assert_int_equal(sent_count, 0);
+        assert_int_equal(pins, 1);
+        state_of_pins = PIN_READY;
+        first.lost = true;
+        assert_false(step());
+        first.lost = false;
+        assert_true(step());
+        assert_int_equal(sent_count, 1);
+        assert_false(step()); /* it has what it asked for */
+        assert_int_equal(sent_count, 1);
+}
+
+static void what_cannot_be_pinned_is_refused(void **state)
+{
+        no_pin = true;
+        ask(&first, 0);
+        assert_refused(&first, CUDA_ERROR_OUT_OF_MEMORY);
+        no_pin = false;
+        state_of_pins = PIN_REFUSED;
+        ask(&first, 0);
+        assert_refused(&first, CUDA_ERROR_OUT_OF_MEMORY);
+        assert_int_equal(pins, 0);
+        state_of_pins = PIN_READY;
+        ask(&first, 0); /* another time */
+        assert_int_equal(last_said(&first)->OPENED.result, CUDA_SUCCESS);
+        state_of_pins = PIN_REFUSED;
+        assert_true(step());
+        assert_int_equal(sent_count, 3); /* nothing was asked */
+        assert_int_equal(pins, 0);
+}
+
+static void what_the_driver_does_not_export_is_refused(void **state)
+{
+        export_fails_at = 3;
+        ask(&first, 0);
+        assert_refused(&first, CUDA_ERROR_INVALID_HANDLE);
+        assert_int_equal(pins + given, 0);
+        assert_int_equal(released, 1);
+        export_fails_at = exported + 1;
+        ask(&first, 0);
+        assert_refused(&first, CUDA_ERROR_INVALID_HANDLE);
+        ask(&first, 0);
+        export_fails_at = exported + PIECES - WIRE_PASS_MAX;
+        ask(&first, WIRE_PASS_MAX);
+        assert_refused(&first, CUDA_ERROR_INVALID_HANDLE);
+        assert_int_equal(pins, 1); /* what it has of it is its to close */
+        ask(&first, WIRE_PASS_MAX);
+        assert_int_equal(last_said(&first)->OPENED.pieces, PIECES - WIRE_PASS_MAX);
+}
+
+/* ---- heirs ---- */
+
+static void open_all(struct ipc_link *l)
+{
+        ask(l, 0);
+        ask(l, WIRE_PASS_MAX);
+        assert_int_equal(last_said(l)->OPENED.result, CUDA_SUCCESS);
+}
+
+static void the_first_that_has_it_all_is_the_heir(void **state)
+{
+        ask(&first, 0);
+        open_all(&other);
+        assert_int_equal(last_said(&other)->OPENED.flags, WIRE_OPENED_HEIR);
+        ask(&first, WIRE_PASS_MAX);
+        assert_int_equal(last_said(&first)->OPENED.flags, 0);
+        free_it();
+        assert_int_equal(said(&other, WIRE_BEQUEATH), 1);
+        assert_memory_equal(last_said(&other)->BEQUEATH.secret, handle.secret, IPC_NAME);
+        assert_int_equal(said(&first, WIRE_BEQUEATH), 0);
+        (void)step();
+        assert_int_equal(said(&other, WIRE_BEQUEATH), 1);
+        say(&first, WIRE_INHERITED); /* that is not its to say */
+        assert_int_equal(pins, 2);
+        say(&other, WIRE_INHERITED);
+        assert_int_equal(pins, 0);
+}
+
+static void nothing_is_inherited_before_it_is_bequeathed(void **state)
+{
+        open_all(&first);
+        say(&first, WIRE_INHERITED);
+        assert_int_equal(pins, 1);
+        assert_false(first.lost);
+}
+
+static void where_the_heir_goes_the_next_one_is_told(void **state)
+{
+        open_all(&first);
+        open_all(&other);
+        say(&first, WIRE_CLOSE);
+        assert_int_equal(last_said(&other)->OPENED.flags, WIRE_OPENED_HEIR);
+        assert_int_equal(last_said(&other)->OPENED.pieces, 0);
+        assert_memory_equal(last_said(&other)->OPENED.secret, handle.secret, IPC_NAME);
+        open_all(&first);
+        assert_int_equal(last_said(&first)->OPENED.flags, 0);
+        sent_count = 0;
+        say(&first, WIRE_CLOSE); /* who is no heir goes unnoticed */
+        assert_int_equal(sent_count, 0);
+        open_all(&first);
+        other.lost = true;
+        ipc_export_lost(&other);
+        assert_int_equal(last_said(&first)->OPENED.flags, WIRE_OPENED_HEIR);
+        assert_int_equal(pins, 1);
+}
+
+static void who_is_lost_is_nobodys_heir(void **state)
+{
+        open_all(&first);
+        open_all(&other);
+        other.lost = true;
+        sent_count = 0;
+        say(&first, WIRE_CLOSE);
+        assert_int_equal(sent_count, 0);
+        assert_int_equal(pins, 1);
+}
+
+static void each_block_has_an_heir_of_its_own(void **state)
+{
+        open_all(&first);
+        handle = handle_of(resident(4 * MIB));
+        ask(&other, 0);
+        assert_int_equal(last_said(&other)->OPENED.flags, WIRE_OPENED_HEIR);
+        ipc_export_lost(&other);
+        assert_int_equal(pins, 1); /* the other one's */
+        assert_int_equal(said(&first, WIRE_OPENED), 2);
+}
 
 int main(void)
 {
@@ -338,6 +481,26 @@ int main(void)
                 IPC_TEST(who_has_a_part_of_what_is_freed_is_told_so_and_is_nobodys_heir),
                 IPC_TEST(who_has_it_all_inherits_and_who_has_a_part_is_told),
                 IPC_TEST(the_gate_opens_when_the_last_one_is_through),
+                IPC_TEST(a_handle_names_the_process_the_allocation_and_the_card),
+                IPC_TEST(what_is_not_ours_is_the_drivers_to_answer),
+                IPC_TEST(what_nobody_could_open_gets_no_handle),
+                IPC_TEST(what_is_freed_meanwhile_gets_no_handle),
+                IPC_TEST(a_handle_of_what_was_freed_opens_nothing),
+                IPC_TEST(memory_of_others_is_replaced_before_it_is_shared),
+                IPC_TEST(of_a_slab_the_extents_around_the_allocation_count),
+                IPC_TEST(what_is_on_its_way_or_in_use_is_waited_for),
+                IPC_TEST(memory_that_cannot_be_replaced_is_not_shared),
+                IPC_TEST(who_opens_it_is_told_what_it_gets),
+                IPC_TEST(who_does_not_know_the_secret_gets_nothing),
+                IPC_TEST(who_says_what_nobody_of_ours_says_is_lost),
+                IPC_TEST(who_opens_it_waits_for_its_pin),
+                IPC_TEST(what_cannot_be_pinned_is_refused),
+                IPC_TEST(what_the_driver_does_not_export_is_refused),
+                IPC_TEST(the_first_that_has_it_all_is_the_heir),
+                IPC_TEST(nothing_is_inherited_before_it_is_bequeathed),
+                IPC_TEST(where_the_heir_goes_the_next_one_is_told),
+                IPC_TEST(who_is_lost_is_nobodys_heir),
+                IPC_TEST(each_block_has_an_heir_of_its_own),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

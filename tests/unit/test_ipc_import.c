@@ -33,7 +33,15 @@ static struct wire_message last_open, answer; /* answer: as changed by a test */
 static unsigned changed;                      /* which message it is used for; 0: none */
 static bool capture_begins, dies;
 
+static unsigned set_up;
+
 /* ---- neighbours ---- */
+
+int core_setup(void)
+{
+        set_up++;
+        return 0;
+}
 
 struct ipc_link *ipc_meet(const uint8_t name[static IPC_NAME])
 {
@@ -485,6 +493,54 @@ static void more_gpus_reach_what_is_open(void **state)
         close_one(at);
 }
 
+static CUresult (*give_access)(CUdeviceptr, size_t, const CUmemAccessDesc *, size_t);
+static unsigned givers;
+
+/* Another card comes while access is given, and another thread sees to it. */
+static CUresult while_access_is_given(CUdeviceptr at, size_t bytes, const CUmemAccessDesc *desc,
+                                      size_t count)
+{
+        CUresult r;
+
+        assert_int_equal(++givers, 1); /* one thread at a time */
+        lock_acquire(&core.lock);
+        gpu->peers |= 1 << 3;
+        ipc_import_reach(gpu);
+        lock_release(&core.lock);
+        r = give_access(at, bytes, desc, count);
+        givers--;
+        return r;
+}
+
+static void a_card_that_comes_meanwhile_is_seen_to_by_who_is_at_it(void **state)
+{
+        CUdeviceptr at = open_one();
+
+        give_access = real.cuMemSetAccess;
+        real.cuMemSetAccess = while_access_is_given;
+        lock_acquire(&core.lock);
+        gpu->peers = 1 << 0;
+        ipc_import_reach(gpu);
+        lock_release(&core.lock);
+        assert_non_null(driver_word(at, 0));
+        assert_non_null(driver_word(at, 3));
+        close_one(at);
+}
+
+static void each_call_sets_the_library_up(void **state)
+{
+        CUipcMemHandle none = {0};
+        CUdeviceptr at;
+
+        set_up = 0;
+        (void)hook_cuIpcOpenMemHandle_v2(&at, none, LAZY);
+        assert_int_equal(set_up, 1);
+        (void)hook_cuIpcOpenMemHandle(&at, none, LAZY);
+        assert_int_equal(set_up, 2);
+        (void)hook_cuIpcCloseMemHandle(4096);
+        assert_int_equal(set_up, 3);
+}
+
 static void handles_are_answered_as_the_driver_does(void **state)
 {
         CUipcMemHandle handle = handle_of("you", 7);
@@ -524,6 +580,8 @@ int main(void)
                 IMPORT_TEST(closing_waits_for_no_capture),
                 IMPORT_TEST(a_context_takes_along_what_was_opened_in_it),
                 IMPORT_TEST(more_gpus_reach_what_is_open),
+                IMPORT_TEST(a_card_that_comes_meanwhile_is_seen_to_by_who_is_at_it),
+                IMPORT_TEST(each_call_sets_the_library_up),
                 IMPORT_TEST(handles_are_answered_as_the_driver_does),
         };
 

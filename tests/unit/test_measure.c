@@ -13,6 +13,12 @@ static struct {
         uint64_t foreign; /* on the card */
         bool fails;
         unsigned listed, asked, told_fixed, told_foreign;
+        bool event;        /* one of the scheduler's is being prepared */
+        bool fixed_before; /* what is fixed was told before what others use, at last */
+        uint64_t fixed;    /* what a client is said to have of it */
+        struct sched_account_view account;
+        enum sched_state state;
+        uint64_t lent;
         uint64_t foreign_told;
 } now;
 static const struct config config = {.sched.grace_ns = 5 * NSEC_PER_SEC};
@@ -45,6 +51,7 @@ static void look(bool sample)
         server.look = &shown;
         server.look_ns = clock_now_ns();
         measure_looked(&server, sample);
+        assert_false(now.event); /* what was told is done */
 }
 
 static void period(void)
@@ -58,42 +65,50 @@ static void period(void)
 int sched_client_view(const struct sched *s, sched_client id, uint64_t now_ns,
                       struct sched_client_view *ret)
 {
-        *ret = (struct sched_client_view){.state = SCHED_IDLE};
+        *ret = (struct sched_client_view){.state = now.state};
         return 0;
 }
 
 int sched_account_view(const struct sched *s, sched_client id, unsigned gpu,
                        struct sched_account_view *ret)
 {
-        *ret = (struct sched_account_view){0};
+        *ret = now.account;
         return 0;
 }
 
 void sched_client_fixed(struct sched *s, sched_client id, unsigned gpu, uint64_t fixed_bytes,
                         uint64_t now_ns, struct sched_actions *out)
 {
-        assert_int_equal(fixed_bytes, MIB);
+        assert_true(now.event);
+        now.fixed = fixed_bytes;
+        now.fixed_before = true;
         now.told_fixed++;
 }
 
 void sched_gpu_foreign(struct sched *s, unsigned gpu, uint64_t foreign_bytes, uint64_t now_ns,
                        struct sched_actions *out)
 {
+        assert_true(now.event);
+        now.fixed_before = false;
         now.told_foreign++;
         now.foreign_told = foreign_bytes;
 }
 
 void session_begin(struct server *s)
 {
+        assert_false(now.event);
+        now.event = true;
 }
 
 void session_perform(struct server *s)
 {
+        assert_true(now.event);
+        now.event = false;
 }
 
 uint64_t neighbours_absorb(const struct server *s, unsigned gpu, uint64_t foreign_bytes)
 {
-        return foreign_bytes;
+        return foreign_bytes - MIN(foreign_bytes, now.lent);
 }
 
 /* ---- the tests ---- */
@@ -127,6 +142,162 @@ static void fixed_bytes_are_told_when_they_have_changed(void **state)
         for (unsigned second = 0; second < 10; second++)
                 period();
         assert_int_equal(now.told_fixed, CLIENTS);
+        assert_int_equal(now.fixed, MIB);
+}
+
+static void a_client_has_fixed_what_it_does_not_report_as_backed(void **state)
+{
+        now.account.usage.backed = MIB / 4;
+        for (unsigned second = 0; second < 2; second++)
+                period();
+        assert_int_equal(now.told_fixed, 0); /* one odd sample must not count */
+        period();
+        assert_int_equal(now.told_fixed, CLIENTS);
+        assert_int_equal(now.fixed, MIB - MIB / 4);
+        now.account.usage.backed = 2 * MIB; /* more than NVML shows yet */
+        period();
+        assert_int_equal(now.fixed, 0);
+}
+
+/* It holds memory that it does not report yet, however slow the bus is. */
+static void what_is_on_its_way_is_not_fixed(void **state)
+{
+        static const enum sched_state moving[] = {SCHED_EVICTING, SCHED_RESTORING};
+
+        for (unsigned i = 0; i < ARRAY_SIZE(moving); i++) {
+                now.state = moving[i];
+                for (unsigned second = 0; second < 5; second++)
+                        period();
+        }
+        assert_int_equal(now.told_fixed, 0);
+        now.state = SCHED_RUNNING;
+        for (unsigned second = 0; second < 3; second++)
+                period();
+        assert_int_equal(now.told_fixed, CLIENTS);
+}
+
+/* A byte that turns from one into the other must not count as both in between. */
+static void what_becomes_less_is_told_first(void **state)
+{
+        now.foreign = GIB;
+        for (unsigned second = 0; second < 3; second++)
+                period();
+        assert_int_equal(now.foreign_told, GIB);
+        now.foreign = 0;
+        now.account.usage.backed = MIB; /* so that there is news of both */
+        period();
+        assert_int_equal(now.foreign_told, 0);
+        assert_true(now.fixed_before);
+        now.foreign = GIB;
+        now.account.usage.backed = 0;
+        for (unsigned second = 0; second < 3; second++)
+                period();
+        assert_int_equal(now.foreign_told, GIB);
+        assert_false(now.fixed_before);
+}
+
+/* Their memory looks like a stranger's until they are back. */
+static void while_clients_come_back_after_a_crash_no_rise_is_told(void **state)
+{
+        server.return_until_ns = clock_now_ns() + 3600 * NSEC_PER_SEC;
+        now.foreign = 2 * GIB;
+        for (unsigned second = 0; second < 5; second++)
+                period();
+        assert_int_equal(now.foreign_told, 0);
+        server.return_until_ns = 1;
+        period();
+        assert_int_equal(now.foreign_told, 2 * GIB);
+        server.return_until_ns = clock_now_ns() + 3600 * NSEC_PER_SEC;
+        now.foreign = GIB; /* a fall is one */
+        period();
+        assert_int_equal(now.foreign_told, GIB);
+}
+
+static void what_was_lent_is_not_told_as_others_use(void **state)
+{
+        now.lent = GIB;
+        now.foreign = 3 * GIB;
+        for (unsigned second = 0; second < 3; second++)
+                period();
+        assert_int_equal(now.foreign_told, 2 * GIB);
+        now.lent = 0;
+        measure_rise(&server, 0);
+        look(false);
+        assert_int_equal(now.foreign_told, 3 * GIB);
+}
+
+/* Small ones are what the headroom is there for. */
+static void a_small_rise_is_noise_and_a_small_fall_is_none(void **state)
+{
+        const uint64_t small = TOTAL / 256;
+        unsigned before;
+
+        period();
+        now.foreign = small - 1;
+        for (unsigned second = 0; second < 4; second++)
+                period();
+        assert_int_equal(now.foreign_told, 0);
+        now.foreign = small;
+        for (unsigned second = 0; second < 3; second++)
+                period();
+        assert_int_equal(now.foreign_told, small);
+        now.foreign = small - 1;
+        before = now.told_foreign;
+        period();
+        assert_int_equal(now.foreign_told, small - 1);
+        assert_int_equal(now.told_foreign, before + 1);
+}
+
+/* A capacity below the card's size leaves the rest to others. */
+static void what_is_not_dealt_in_is_for_others(void **state)
+{
+        server.gpus.list[0].total_bytes = TOTAL - 2 * GIB;
+        now.foreign = 3 * GIB;
+        for (unsigned second = 0; second < 3; second++)
+                period();
+        assert_int_equal(now.foreign_told, GIB);
+        now.foreign = GIB;
+        period();
+        assert_int_equal(now.foreign_told, 0);
+}
+
+/* NVML counts it for the card and for no process. */
+static void managed_memory_of_our_clients_is_no_strangers(void **state)
+{
+        now.account.usage.backed = MIB + MIB / 2; /* half a MiB of it is managed */
+        now.foreign = GIB + 30 * MIB;
+        period();
+        for (unsigned i = 0; i < CLIENTS; i++)
+                clients[i].accounts[0].managed = i < 20 ? MIB : 0;
+        for (unsigned second = 0; second < 3; second++)
+                period();
+        assert_int_equal(measure_newest(&server.gpus.list[0]), GIB + 10 * MIB);
+        clients[0].accounts[0].managed = 100 * GIB; /* no more than it has backed */
+        look(true);
+        assert_int_equal(measure_newest(&server.gpus.list[0]), GIB + 10 * MIB - MIB / 2);
+        now.foreign = 5 * MIB; /* nor than is in nobody's name */
+        look(true);
+        assert_int_equal(measure_newest(&server.gpus.list[0]), 0);
+}
+
+static void the_most_that_a_process_holds_is_what_nvml_shows_or_nobody_else_has(void **state)
+{
+        const uint64_t slack = TOTAL / 256;
+
+        now.foreign = GIB;
+        look(false);
+        /* By name; and what is in nobody's name may be managed memory of it. */
+        assert_int_equal(measure_most(&server, &clients[0], 0), MIB + GIB + slack);
+        now.listed = 0;
+        now.account.usage.backed = MIB / 2;
+        now.account.fixed = MIB / 4;
+        look(false);
+        assert_int_equal(measure_most(&server, &clients[0], 0),
+                         GIB + CLIENTS * MIB - (CLIENTS - 1) * (MIB * 3 / 4) + slack);
+        now.account.usage.backed = GIB;
+        assert_int_equal(measure_most(&server, &clients[0], 0), slack);
+        server.look = NULL;
+        assert_int_equal(measure_most(&server, &clients[0], 0), UINT64_MAX);
 }
 
 /* Where what others use has risen by too little to be told. */
@@ -259,6 +430,17 @@ int main(void)
 {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test_setup(fixed_bytes_are_told_when_they_have_changed, begin),
+                cmocka_unit_test_setup(a_client_has_fixed_what_it_does_not_report_as_backed, begin),
+                cmocka_unit_test_setup(what_is_on_its_way_is_not_fixed, begin),
+                cmocka_unit_test_setup(what_becomes_less_is_told_first, begin),
+                cmocka_unit_test_setup(while_clients_come_back_after_a_crash_no_rise_is_told,
+                                       begin),
+                cmocka_unit_test_setup(what_was_lent_is_not_told_as_others_use, begin),
+                cmocka_unit_test_setup(a_small_rise_is_noise_and_a_small_fall_is_none, begin),
+                cmocka_unit_test_setup(what_is_not_dealt_in_is_for_others, begin),
+                cmocka_unit_test_setup(managed_memory_of_our_clients_is_no_strangers, begin),
+                cmocka_unit_test_setup(
+                        the_most_that_a_process_holds_is_what_nvml_shows_or_nobody_else_has, begin),
                 cmocka_unit_test_setup(what_was_short_is_forgotten_at_the_next_look, begin),
                 cmocka_unit_test_setup(only_a_later_look_shows_a_rise, begin),
                 cmocka_unit_test_setup(a_failed_reading_changes_nothing, begin),

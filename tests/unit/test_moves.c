@@ -31,9 +31,13 @@ static void contents_come_back_to_their_address(void **state)
 {
         (void)allocate(10);
         (void)allocate(3);
+        look_at_figures();
         restore_to(UINT64_MAX);
+        check_told();
         run_program();
+        look_at_figures();
         evict_to(0);
+        check_told();
         assert_int_equal(driver.used, 0);
         assert_int_equal(gpu->heap.backed, 0);
         assert_int_equal(gpu->moved_out, 13 * PAGE);
@@ -190,9 +194,11 @@ static void what_is_evicted_and_of_no_use_is_forgotten_at_once(void **state)
         run_program();
         evict_to(0);
         assert_int_equal(pool->extents[0].state, EXTENT_EVICTED);
+        gpu->usage_dirty = false;
         lock_acquire(&core.lock);
         unuse(t, false);
         lock_release(&core.lock);
+        assert_true(gpu->usage_dirty);
         thing_count = 0;
         assert_int_equal(pool->extents[0].state, EXTENT_UNBACKED);
         assert_int_equal(gpu->heap.allocated, 0);
@@ -558,103 +564,6 @@ static void a_context_that_ends_takes_no_contents_along(void **state)
         run_program();
 }
 
-static void new_memory_is_backed_at_the_gate(void **state)
-{
-        core.running = true;
-        (void)allocate(9);
-        (void)allocate(2);
-        atomic_store(&gate_bits, GATE_UNBACKED);
-        swap_back_new();
-        assert_int_equal(heap_missing(&gpu->heap), 0);
-        assert_int_equal(atomic_load(&gate_bits), 0);
-        assert_int_equal(core.waiters, 0);
-        run_program();
-        /* Without the lease what is new waits for the agent. */
-        core.running = false;
-        (void)allocate(2);
-        atomic_store(&gate_bits, GATE_UNBACKED);
-        swap_back_new();
-        assert_int_equal(heap_missing(&gpu->heap), 2 * PAGE);
-        assert_int_equal(atomic_load(&gate_bits), GATE_UNBACKED);
-        assert_int_equal(core.waiters, 0);
-}
-
-static void the_limit_rises(const struct core_wait *w)
-{
-        assert_int_equal(core.waiters, 1);
-        assert_true(gpu->heap.backed <= gpu->limit);
-        gpu->limit += EXTENT;
-        driver.card = CARD;
-        bell_ring(&core.changed);
-}
-
-static void what_is_beyond_the_limit_is_waited_for_at_the_gate(void **state)
-{
-        core.running = true;
-        (void)allocate(9);
-        gpu->limit = 0;
-        meanwhile = the_limit_rises;
-        driver.card = EXTENT;
-        agent_kicks = 0;
-        swap_back_new();
-        assert_int_equal(heap_missing(&gpu->heap), 0);
-        assert_int_equal(gpu->limit, 3 * EXTENT);
-        assert_int_not_equal(agent_kicks, 0);
-        meanwhile = agent_goes_on;
-}
-
-static void a_block_is_backed_or_the_card_is_full(void **state)
-{
-        struct thing *a = allocate(8), *b = allocate(8);
-
-        driver.card = 3 * EXTENT;
-        lock_acquire(&core.lock);
-        assert_int_equal(swap_back_block(gpu, block_of(a)), 0);
-        assert_int_equal(gpu->heap.resident, 2 * EXTENT);
-        assert_int_equal(swap_back_block(gpu, block_of(b)), -ENOMEM);
-        lock_release(&core.lock);
-        check_books();
-        driver.card = CARD;
-}
-
-static void memory_handed_over_is_in_no_book_of_ours(void **state)
-{
-        struct thing *t = allocate(8);
-        struct block *b = block_of(t);
-        CUmemGenericAllocationHandle one, two;
-        CUdeviceptr at = t->at;
-
-        restore_to(UINT64_MAX);
-        thing_count = 0;
-        one = driver_handle(at);
-        two = driver_handle(at + EXTENT);
-        b->dying = true;
-        swap_hand_over(gpu, b);
-        assert_int_equal(gpu->heap.backed, 0);
-        assert_int_equal(gpu->heap.resident, 0);
-        assert_int_equal(gpu->heap.allocated, 0);
-        assert_int_equal(driver.used, 2 * EXTENT);
-        (void)real.cuMemUnmap(at, EXTENT);
-        (void)real.cuMemUnmap(at + EXTENT, EXTENT);
-        (void)real.cuMemRelease(one);
-        (void)real.cuMemRelease(two);
-}
-
-static void managed_memory_of_the_programs_own_is_disowned(void **state)
-{
-        struct thing *t = adopt(6);
-
-        restore_to(UINT64_MAX);
-        lock_acquire(&core.lock);
-        swap_disown(gpu, heap_adopted(&gpu->heap, t->at, 1));
-        lock_release(&core.lock);
-        thing_count = 0;
-        assert_int_equal(gpu->heap.managed_bytes, 0);
-        assert_int_equal(core.unbooked, 0);
-        check_books();
-        assert_int_not_equal(driver_where(t->at), CU_DEVICE_INVALID); /* the program's */
-}
-
 int main(void)
 {
         const struct CMUnitTest tests[] = {
@@ -680,11 +589,6 @@ int main(void)
                 MOVE_TEST(pinned_memory_stays_and_comes_first),
                 MOVE_TEST(a_copy_to_another_address_wakes_whoever_waits_for_it),
                 MOVE_TEST(a_context_that_ends_takes_no_contents_along),
-                MOVE_TEST(new_memory_is_backed_at_the_gate),
-                MOVE_TEST(what_is_beyond_the_limit_is_waited_for_at_the_gate),
-                MOVE_TEST(a_block_is_backed_or_the_card_is_full),
-                MOVE_TEST(memory_handed_over_is_in_no_book_of_ours),
-                MOVE_TEST(managed_memory_of_the_programs_own_is_disowned),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

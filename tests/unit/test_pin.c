@@ -5,6 +5,7 @@
 #include "base/macros.h"
 #include "fakes/driver.h"
 #include "fakes/neighbours.h"
+#include "heap_end.h"
 #include "preload/pin.h"
 
 #define CARD   (128 * MIB)
@@ -32,6 +33,12 @@ static int begin(void **state)
                 block->extents[i].state = EXTENT_RESIDENT;
         gpu->heap.backed = gpu->heap.resident = 4 * EXTENT;
         agent_kicks = 0;
+        return 0;
+}
+
+static int end(void **state)
+{
+        heap_end(&gpu->heap);
         return 0;
 }
 
@@ -340,7 +347,7 @@ static void the_figures_are_those_of_the_extents_that_anybody_has(void **state)
         assert_int_equal(gpu->pin_granted, 0);
 }
 
-#define PIN_TEST(name) cmocka_unit_test_setup(name, begin)
+#define PIN_TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
 
 int main(void)
 {

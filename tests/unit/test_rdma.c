@@ -20,16 +20,23 @@ static struct gpu *const gpu = &core.gpus[0];
 static CUdeviceptr at;
 static struct block *block;
 static size_t bound_bytes;
+static uint64_t allocation; /* bytes of it that are one; 0: all of the block */
+static struct mapping mapped[2];
+static unsigned mapping_count, fixes, set_up;
+static CUresult fix_answer;
 
 int core_setup(void)
 {
+        set_up++;
         return 0;
 }
 
 struct gpu *core_find(CUdeviceptr address, struct heap_place *ret)
 {
-        *ret = (struct heap_place){.start = at, .bytes = block->bytes, .block = block};
-        return address - at < block->bytes ? gpu : NULL;
+        const uint64_t bytes = allocation ? allocation : block->bytes;
+
+        *ret = (struct heap_place){.start = at, .bytes = bytes, .block = block};
+        return address - at < bytes ? gpu : NULL;
 }
 
 /* The daemon has said no. */
@@ -55,12 +62,21 @@ struct gate_thread *gate_enter_slow(struct gate_thread *t, CUstream stream, uint
 
 struct mapping *virtual_at(CUdeviceptr address)
 {
+        for (unsigned i = 0; i < mapping_count; i++)
+                if (address - mapped[i].at.address < mapped[i].at.bytes)
+                        return &mapped[i];
         return NULL;
 }
 
+static bool unmapped_meanwhile;
+
 CUresult handle_fix(struct handle *h)
 {
-        return CUDA_SUCCESS;
+        assert_int_not_equal(atomic_load(&core.lock.word), 0);
+        fixes++;
+        if (unmapped_meanwhile)
+                mapping_count = 0;
+        return fix_answer;
 }
 
 static CUresult fake_bind(CUmemGenericAllocationHandle object, size_t offset, CUdeviceptr memory,
@@ -84,6 +100,10 @@ static int two_extents(void **state)
         uint64_t cost;
 
         core = (struct core){.gpu_count = 1};
+        allocation = 0;
+        mapping_count = fixes = 0;
+        unmapped_meanwhile = false;
+        fix_answer = CUDA_SUCCESS;
         real.cuMemAddressReserve = fake_reserve;
         heap_init(&gpu->heap, GIB);
         gpu->limit = GIB;
@@ -172,6 +192,10 @@ static void what_cannot_stay_is_not_bound(void **state)
         bound_bytes = 0;
         assert_int_equal(hook_cuMulticastBindAddr(7, 0, at, block->bytes, 0),
                          CUDA_ERROR_OUT_OF_MEMORY);
+        assert_int_equal(hook_cuMulticastBindAddr_v2(7, 0, 0, at, block->bytes, 0),
+                         CUDA_ERROR_OUT_OF_MEMORY);
+        assert_int_equal(hook_cuLogicalEndpointBindAddr(7, 0, 0, (void *)at, block->bytes, 0),
+                         CUDA_ERROR_OUT_OF_MEMORY);
         assert_int_equal(bound_bytes, 0);
 }
 
@@ -213,6 +237,113 @@ static void what_is_not_there_when_the_daemon_goes_is_asked_for_again(void **sta
         pin_release(p);
 }
 
+static void of_a_pool_the_allocation_alone_stays(void **state)
+{
+        const uint64_t extent = gpu->heap.extent_bytes;
+
+        block->kind = BLOCK_POOL;
+        allocation = extent;
+        gpu->pin_allowed = GIB;
+        assert_int_equal(rdma_keep(at, 2 * extent), CUDA_SUCCESS);
+        assert_int_equal(gpu->pin_granted, extent);
+        assert_true(block->extents[0].pinned && !block->extents[1].pinned);
+}
+
+static void what_was_asked_for_stays_and_no_more(void **state)
+{
+        const uint64_t extent = gpu->heap.extent_bytes;
+
+        gpu->pin_allowed = GIB;
+        assert_int_equal(rdma_keep(at + extent, 1), CUDA_SUCCESS);
+        assert_true(!block->extents[0].pinned && block->extents[1].pinned);
+        assert_int_equal(rdma_keep(at + extent - 1, GIB), CUDA_SUCCESS); /* beyond it is not ours */
+        assert_true(block->extents[0].pinned && block->extents[1].pinned);
+}
+
+static void what_is_not_ours_or_managed_is_the_drivers(void **state)
+{
+        assert_int_equal(rdma_keep(at + block->bytes, 1), CUDA_SUCCESS);
+        assert_int_equal(rdma_keep(at, 0), CUDA_SUCCESS);
+        block->managed = true;
+        assert_int_equal(rdma_keep(at, 1), CUDA_SUCCESS);
+        block->managed = false;
+        assert_int_equal(gpu->pin_wanted, 0);
+}
+
+static CUresult keep(CUdeviceptr from, uint64_t bytes)
+{
+        CUresult r;
+
+        lock_acquire(&core.lock);
+        r = rdma_keep(from, bytes);
+        lock_release(&core.lock);
+        return r;
+}
+
+static void handles_that_the_program_has_mapped_become_the_drivers(void **state)
+{
+        const CUdeviceptr there = UINT64_C(0x10000000);
+        struct handle *h = (struct handle *)&mapped; /* not looked into */
+
+        for (unsigned i = 0; i < 2; i++)
+                mapped[i] = (struct mapping){.at = {there + i * MIB, MIB}, .handle = h};
+        mapping_count = 2;
+        assert_int_equal(keep(there + MIB - 1, 1), CUDA_SUCCESS);
+        assert_int_equal(fixes, 1);
+        assert_int_equal(keep(there + MIB - 1, 2), CUDA_SUCCESS);
+        assert_int_equal(fixes, 3);
+        fix_answer = CUDA_ERROR_OUT_OF_MEMORY;
+        assert_int_equal(keep(there, 2 * MIB), CUDA_ERROR_OUT_OF_MEMORY);
+        assert_int_equal(fixes, 4);
+        fix_answer = CUDA_SUCCESS;
+        mapped[0].handle = NULL; /* the driver's own */
+        assert_int_equal(keep(there, 2 * MIB), CUDA_SUCCESS);
+        assert_int_equal(fixes, 4);
+        mapped[0].handle = h;
+        unmapped_meanwhile = true;
+        assert_int_equal(keep(there, 2 * MIB), CUDA_SUCCESS);
+        assert_int_equal(fixes, 5);
+}
+
+static unsigned ranges;
+
+static CUresult fake_range(void *handle, CUdeviceptr memory, size_t size, CUmemRangeHandleType type,
+                           unsigned long long flags)
+{
+        ranges++;
+        return CUDA_ERROR_INVALID_VALUE;
+}
+
+static CUresult range_of(void *handle, CUdeviceptr from, size_t bytes)
+{
+        return hook_cuMemGetHandleForAddressRange(handle, from, bytes, 0, 0);
+}
+
+static void what_the_driver_refuses_is_not_kept(void **state)
+{
+        int handle;
+
+        real.cuMemGetHandleForAddressRange = fake_range;
+        real.cuMulticastBindAddr = fake_bind;
+        ranges = 0;
+        gpu->pin_allowed = GIB;
+        assert_int_equal(range_of(NULL, at, 1), CUDA_ERROR_INVALID_VALUE);
+        assert_int_equal(range_of(&handle, at, 0), CUDA_ERROR_INVALID_VALUE);
+        assert_int_equal(range_of(&handle, at, UINT64_MAX - at + 1), CUDA_ERROR_INVALID_VALUE);
+        atomic_store(&core.bystander, true);
+        assert_int_equal(range_of(&handle, at, 1), CUDA_ERROR_INVALID_VALUE);
+        atomic_store(&core.bystander, false);
+        assert_int_equal(gpu->pin_wanted, 0);
+        assert_int_equal(ranges, 4);
+        set_up = 0;
+        assert_int_equal(range_of(&handle, at, 1), CUDA_ERROR_INVALID_VALUE);
+        assert_int_equal(set_up, 1);
+        assert_true(block->extents[0].pinned);
+        gpu->pin_allowed = 0;
+        assert_int_equal(range_of(&handle, at, block->bytes), CUDA_ERROR_OUT_OF_MEMORY);
+        assert_int_equal(ranges, 5);
+}
+
 #define RDMA_TEST(name) cmocka_unit_test_setup_teardown(name, two_extents, no_extents)
 
 int main(void)
@@ -226,6 +357,11 @@ int main(void)
                 RDMA_TEST(what_is_refused_counts_no_longer),
                 RDMA_TEST(a_part_of_what_lies_on_the_host_counts_no_longer),
                 RDMA_TEST(what_is_not_there_when_the_daemon_goes_is_asked_for_again),
+                RDMA_TEST(of_a_pool_the_allocation_alone_stays),
+                RDMA_TEST(what_was_asked_for_stays_and_no_more),
+                RDMA_TEST(what_is_not_ours_or_managed_is_the_drivers),
+                RDMA_TEST(handles_that_the_program_has_mapped_become_the_drivers),
+                RDMA_TEST(what_the_driver_refuses_is_not_kept),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

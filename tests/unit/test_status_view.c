@@ -190,6 +190,20 @@ static void what_lies_elsewhere_has_columns_where_there_is_any(void **state)
         free(text);
 }
 
+/* Every line is indented as the first, and none is longer than the terminal. */
+static void notes_that_do_not_fit_a_line_go_on_below(void **state)
+{
+        char *text = render_in(fullest, 60);
+
+        assert_non_null(strstr(text, "\n        idle, unpreemptible, detached, poisoned,\n"
+                                     "        waits for pid 4194303, memory overflow,\n"
+                                     "        keeps to 1.0T, 1.0T of 2.0T not copied\n"));
+        free(text);
+        text = render_in(fullest, 0);
+        assert_non_null(strstr(text, "poisoned, waits for pid 4194303, memory overflow, keeps"));
+        free(text);
+}
+
 static void a_hundred_columns_hold_the_whole_table_and_eighty_what_matters_most(void **state)
 {
         char *text = render_in(widest, 100);
@@ -234,6 +248,7 @@ int main(void)
                 cmocka_unit_test(columns_line_up),
                 cmocka_unit_test(the_widest_client_fits_every_terminal),
                 cmocka_unit_test(what_lies_elsewhere_has_columns_where_there_is_any),
+                cmocka_unit_test(notes_that_do_not_fit_a_line_go_on_below),
                 cmocka_unit_test(
                         a_hundred_columns_hold_the_whole_table_and_eighty_what_matters_most),
                 cmocka_unit_test(nothing_is_cut_where_nobody_bounds_the_width),

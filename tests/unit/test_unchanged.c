@@ -14,7 +14,7 @@
 struct real_driver real;
 
 static struct {
-        unsigned loads, unloads, launches, events, host;
+        unsigned loads, unloads, launches, events, host, streams;
         bool done;               /* what was asked is answered */
         float trial_ms, slow_ms; /* how long the GPU takes for the piece, for an extent */
         CUresult load;
@@ -62,7 +62,14 @@ static CUresult fake_upload(CUdeviceptr to, const void *from, size_t bytes, CUst
 static CUresult fake_stream(CUstream *ret, unsigned flags)
 {
         assert_int_equal(flags, CU_STREAM_NON_BLOCKING);
+        driver.streams++;
         *ret = (CUstream)0x40;
+        return CUDA_SUCCESS;
+}
+
+static CUresult fake_stream_destroy(CUstream s)
+{
+        assert_int_equal(driver.streams--, 1);
         return CUDA_SUCCESS;
 }
 
@@ -142,7 +149,7 @@ static int fast_driver(void **state)
                 .cuModuleGetGlobal_v2 = fake_global,
                 .cuMemcpyHtoDAsync_v2 = fake_upload,
                 .cuStreamCreate = fake_stream,
-                .cuStreamDestroy_v2 = fake_stream_call,
+                .cuStreamDestroy_v2 = fake_stream_destroy,
                 .cuStreamSynchronize = fake_stream_call,
                 .cuMemHostAlloc = fake_host_alloc,
                 .cuMemFreeHost = fake_host_free,
@@ -183,6 +190,7 @@ static void finish(struct unchanged *u)
         assert_int_equal(driver.loads, driver.unloads);
         assert_int_equal(driver.events, 0);
         assert_int_equal(driver.host, 0);
+        assert_int_equal(driver.streams, 0);
 }
 
 static void nothing_is_loaded_before_it_is_worth_it(void **state)

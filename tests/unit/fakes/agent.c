@@ -6,7 +6,12 @@
 
 #define WEAK __attribute__((weak))
 
-unsigned agent_kicks, agent_shorts;
+unsigned agent_kicks, agent_shorts, agent_comes;
+
+static void check_held(void)
+{
+        assert_int_not_equal(atomic_load(&core.lock.word), 0);
+}
 
 WEAK void agent_kick(void)
 {
@@ -15,6 +20,8 @@ WEAK void agent_kick(void)
 
 WEAK void agent_come_in(void)
 {
+        check_held();
+        agent_comes++;
 }
 
 WEAK bool agent_drain_is_stuck(void)
@@ -34,6 +41,7 @@ WEAK void agent_released(void)
 
 WEAK void agent_short(struct gpu *g, uint64_t bytes)
 {
+        check_held();
         agent_shorts++;
 }
 

@@ -14,7 +14,7 @@
 extern void (*meanwhile)(const struct core_wait *w);
 
 /* agent.c */
-extern unsigned agent_kicks, agent_shorts;
+extern unsigned agent_kicks, agent_shorts, agent_comes;
 /* quiet.c: a capture is in progress. */
 extern bool fake_capturing;
 /* trace.c: the last event and its bytes, and how many of a name there were. */

@@ -1,0 +1,446 @@
+/* contexts_bench.c: the driver and the neighbours of the tests of contexts and streams. */
+#include "unit.h"
+
+#include "contexts_bench.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <sched.h>
+
+#include "base/macros.h"
+#include "heap_end.h"
+#include "preload/agent.h"
+#include "preload/bound.h"
+#include "preload/fixed.h"
+#include "preload/gate.h"
+#include "preload/hooks.h"
+#include "preload/ipc.h"
+#include "preload/peer.h"
+#include "preload/poison.h"
+#include "preload/pool.h"
+#include "preload/quiet.h"
+#include "preload/swap.h"
+
+struct core core;
+struct real_driver real;
+_Atomic uint32_t gate_bits;
+__thread struct gate_thread *gate_self __attribute__((tls_model("initial-exec")));
+
+uint64_t submissions;
+unsigned setups, exits;
+unsigned kicks, discarded, parts, passed;
+_Atomic unsigned updates;
+unsigned calls; /* of the driver's that fail below, and what they answer */
+CUresult driver_says;
+bool no_room, unshared;
+CUcontext bound_lost;
+CUstream bound_stream_lost, pool_stream_lost, queried;
+unsigned held;   /* as the driver counts it: the primary context */
+uint64_t arrays; /* bytes that end with a context */
+CUcontext pools_lost;
+CUcontext other;        /* ends while another one does */
+static bool awaited;    /* pools put no more events into streams, since a capture is counted */
+_Atomic unsigned asked; /* for room */
+bool in_line;           /* a thread may wait for another one */
+_Atomic bool waits;     /* it does */
+pthread_t second;
+
+/* ---- what they ask of their neighbours ---- */
+
+int core_setup(void)
+{
+        setups++;
+        return 0;
+}
+
+void core_expect_exit(void)
+{
+        assert_int_equal(calls, 1); /* of the driver, which registers its own end first */
+        exits++;
+}
+
+static void want_lock(void)
+{
+        assert_int_not_equal(atomic_load(&core.lock.word), 0);
+}
+
+struct gpu *core_attach(CUdevice device)
+{
+        return unshared ? NULL : gpu;
+}
+
+void core_wait(struct core_wait *w, uint64_t timeout_ns)
+{
+        if (!in_line)
+                fail_msg("nobody is to wait for %s", w->what);
+        waits = true;
+        lock_release(&core.lock);
+        (void)sched_yield();
+        lock_acquire(&core.lock);
+}
+
+void agent_kick(void)
+{
+        want_lock();
+        kicks++;
+}
+
+void *retain(void *unused)
+{
+        CUcontext context;
+
+        assert_int_equal(hook_cuDevicePrimaryCtxRetain(&context, 0), CUDA_SUCCESS);
+        return NULL;
+}
+
+void (*while_it_asks)(void), (*while_it_releases)(void);
+
+/* The answer comes when another thread that wants the context waits or has asked, too. */
+int agent_take_fixed(struct gpu *g, uint64_t more)
+{
+        want_lock();
+        asked++;
+        if (in_line && asked == 1) {
+                assert_int_equal(pthread_create(&second, NULL, retain, NULL), 0);
+                while (!waits && asked == 1) {
+                        lock_release(&core.lock);
+                        (void)sched_yield();
+                        lock_acquire(&core.lock);
+                }
+        }
+        if (while_it_asks)
+                while_it_asks();
+        if (no_room)
+                return -ENOMEM;
+        g->fixed += more;
+        return 0;
+}
+
+void agent_return_fixed(struct gpu *g, uint64_t bytes)
+{
+        want_lock();
+        g->fixed -= bytes;
+}
+
+void bound_forget(CUcontext context)
+{
+        bound_lost = context;
+}
+
+void bound_forget_stream(CUstream stream)
+{
+        bound_stream_lost = stream;
+}
+
+uint64_t fixed_forget_context(CUcontext owner)
+{
+        want_lock();
+        return arrays;
+}
+
+struct gate_thread gate_interrupted, at_the_gate;
+struct gate_thread *gate_enter_slow(struct gate_thread *t, CUstream stream, uint64_t work,
+                                    bool may_end)
+{
+        passed++;
+        at_the_gate.inside++;
+        return &at_the_gate;
+}
+
+bool gate_anybody_inside(void)
+{
+        return false;
+}
+
+unsigned gate_default_streams(void)
+{
+        return 0;
+}
+
+uint64_t gate_submissions(void)
+{
+        return submissions;
+}
+
+void ipc_context_dies(CUcontext context)
+{
+        CUcontext too = other;
+
+        want_lock();
+        if (!too)
+                return;
+        other = NULL;
+        lock_release(&core.lock);
+        assert_int_equal(hook_cuCtxDestroy_v2(too), CUDA_SUCCESS);
+        lock_acquire(&core.lock);
+}
+
+void peer_update(void)
+{
+        updates++;
+}
+
+bool poison_note(struct gpu *g, CUresult r)
+{
+        return false;
+}
+
+void pool_stream_dies(CUstream stream)
+{
+        want_lock();
+        pool_stream_lost = stream;
+}
+
+void pool_context_dies(CUcontext context)
+{
+        want_lock();
+        pools_lost = context;
+}
+
+void pool_await_records(void)
+{
+        want_lock();
+        awaited = quiet_capturing();
+}
+
+void swap_discard(struct gpu *g, struct block *b)
+{
+        want_lock();
+        discarded++;
+        heap_bury(&g->heap, b);
+}
+
+void swap_retire(struct gpu *g)
+{
+        want_lock();
+        g->context = NULL;
+}
+
+/* ---- the driver, with the primary context alive ---- */
+
+static CUresult fake_relax(CUstreamCaptureMode *mode)
+{
+        return CUDA_SUCCESS;
+}
+
+static CUresult fake_push(CUcontext context)
+{
+        return CUDA_SUCCESS;
+}
+
+static CUresult fake_current(CUcontext *ret)
+{
+        *ret = PRIMARY;
+        return CUDA_SUCCESS;
+}
+
+static CUresult fake_event(CUevent *ret, unsigned flags)
+{
+        return CUDA_ERROR_NOT_SUPPORTED;
+}
+
+static CUresult fake_stream(CUstream *ret, unsigned flags)
+{
+        *ret = STREAM;
+        return CUDA_SUCCESS;
+}
+
+static CUresult fake_urgent_stream(CUstream *ret, unsigned flags, int priority)
+{
+        *ret = STREAM;
+        return CUDA_SUCCESS;
+}
+
+static CUresult fake_of_stream(CUstream stream)
+{
+        return CUDA_SUCCESS;
+}
+
+static CUresult fake_query(CUstream stream)
+{
+        if (stream == STREAM)
+                queried = stream;
+        return CUDA_SUCCESS;
+}
+
+CUstreamCaptureStatus capture_status;
+CUstream capture_asked;
+
+static CUresult fake_is_capturing(CUstream stream, CUstreamCaptureStatus *ret)
+{
+        capture_asked = stream;
+        *ret = capture_status;
+        return CUDA_SUCCESS;
+}
+
+CUresult fake_begin_capture(CUstream stream, CUstreamCaptureMode mode)
+{
+        assert_true(awaited);
+        assert_int_equal(at_the_gate.inside, 0); /* what is awaited may wait for a drain */
+        awaited = false;
+        return mode == CU_STREAM_CAPTURE_MODE_GLOBAL ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+static CUresult fake_retain(CUcontext *ret, CUdevice device)
+{
+        calls++;
+        if (driver_says != CUDA_SUCCESS)
+                return driver_says;
+        held++;
+        *ret = PRIMARY;
+        return CUDA_SUCCESS;
+}
+
+/* What is about to end is in the books still, and they are told to nobody. */
+static void check_end(void)
+{
+        assert_int_equal(gpu->fixed, gpu->context_bytes + arrays);
+        assert_int_equal(core.unbooked, 1);
+}
+
+/* Counts, though refused: pool_facts.txt, green_released. */
+static CUresult fake_release(CUdevice device)
+{
+        if (held == 0)
+                return CUDA_ERROR_INVALID_CONTEXT;
+        if (--held > 0)
+                return CUDA_SUCCESS;
+        if (parts)
+                return CUDA_ERROR_NOT_PERMITTED;
+        check_end();
+        if (while_it_releases)
+                while_it_releases();
+        return CUDA_SUCCESS;
+}
+
+static CUresult fake_init(unsigned flags)
+{
+        calls++;
+        assert_int_equal(flags, 5);
+        return driver_says;
+}
+
+static CUresult fake_destroy(CUcontext context)
+{
+        return driver_says;
+}
+
+static CUresult fake_reset(CUdevice device)
+{
+        calls++;
+        if (driver_says == CUDA_SUCCESS)
+                check_end();
+        return driver_says;
+}
+
+static CUresult fake_of_gl(CUcontext *ret, unsigned flags, CUdevice device)
+{
+        calls++;
+        *ret = OF_GL;
+        return driver_says;
+}
+
+static CUresult fake_attach(CUcontext *ret, unsigned flags)
+{
+        *ret = OF_GL;
+        return driver_says;
+}
+
+static CUresult fake_of_vdpau(CUcontext *ret, unsigned flags, CUdevice device, uint32_t video,
+                              void *function)
+{
+        assert_int_equal(video, 7);
+        assert_ptr_equal(function, &parts);
+        *ret = OF_VDPAU;
+        return CUDA_SUCCESS;
+}
+
+static CUresult fake_part_stream(CUstream *ret, CUgreenCtx part, unsigned flags, int priority)
+{
+        *ret = STREAM;
+        return driver_says;
+}
+
+static CUresult fake_part(CUgreenCtx *ret, CUdevResourceDesc desc, CUdevice device, unsigned flags)
+{
+        calls++;
+        if (driver_says != CUDA_SUCCESS)
+                return driver_says;
+        parts++;
+        held++;
+        *ret = GREEN;
+        return CUDA_SUCCESS;
+}
+
+static CUresult fake_no_part(CUgreenCtx part)
+{
+        parts--;
+        if (held > 0 && --held == 0 && !parts)
+                check_end();
+        return CUDA_SUCCESS;
+}
+
+static CUresult fake_of_part(CUcontext *ret, CUgreenCtx part)
+{
+        *ret = PART;
+        return CUDA_SUCCESS;
+}
+
+int one_context(void **state)
+{
+        CUcontext context;
+
+        core = (struct core){.gpu_count = 1};
+        setups = exits = 0;
+        gpu->known = gpu->managed = true;
+        gpu->context_bytes = MIB;
+        heap_init(&gpu->heap, GIB);
+        parts = discarded = kicks = held = 0;
+        arrays = 0;
+        pools_lost = bound_lost = NULL;
+        bound_stream_lost = pool_stream_lost = queried = capture_asked = NULL;
+        no_room = unshared = false;
+        while_it_asks = while_it_releases = NULL;
+        updates = 0;
+        passed = calls = 0;
+        at_the_gate.inside = 0;
+        driver_says = CUDA_SUCCESS;
+        capture_status = CU_STREAM_CAPTURE_STATUS_ACTIVE;
+        asked = 0;
+        real.cuThreadExchangeStreamCaptureMode = fake_relax;
+        real.cuCtxPushCurrent_v2 = fake_push;
+        real.cuCtxPopCurrent_v2 = real.cuCtxGetCurrent = fake_current;
+        real.cuEventCreate = fake_event;
+        real.cuInit = fake_init;
+        real.cuStreamCreate = fake_stream;
+        real.cuStreamCreateWithPriority = fake_urgent_stream;
+        real.cuStreamQuery = fake_query;
+        real.cuStreamDestroy_v2 = fake_of_stream;
+        real.cuStreamIsCapturing = fake_is_capturing;
+        real.cuStreamBeginCapture_v2 = fake_begin_capture;
+        real.cuDevicePrimaryCtxRetain = fake_retain;
+        real.cuDevicePrimaryCtxRelease_v2 = fake_release;
+        real.cuGLCtxCreate_v2 = fake_of_gl;
+        real.cuVDPAUCtxCreate_v2 = fake_of_vdpau;
+        real.cuDevicePrimaryCtxReset_v2 = fake_reset;
+        real.cuCtxAttach = fake_attach;
+        real.cuCtxDetach = fake_destroy;
+        real.cuGreenCtxStreamCreate = fake_part_stream;
+        real.cuGreenCtxCreate = fake_part;
+        real.cuGreenCtxDestroy = fake_no_part;
+        real.cuCtxDestroy_v2 = fake_destroy;
+        real.cuCtxFromGreenCtx = fake_of_part;
+        assert_int_equal(hook_cuDevicePrimaryCtxRetain(&context, 0), CUDA_SUCCESS);
+        return 0;
+}
+
+int no_context(void **state)
+{
+        if (quiet_context_primary(gpu))
+                assert_int_equal(hook_cuDevicePrimaryCtxRelease_v2(0), CUDA_SUCCESS);
+        assert_null(quiet_context_primary(gpu));
+        assert_int_equal(gpu->fixed, 0);
+        assert_int_equal(core.unbooked, 0);
+        heap_end(&gpu->heap);
+        return 0;
+}

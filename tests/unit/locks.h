@@ -1,0 +1,19 @@
+/* locks.h: included before all else into what a unit test is made of, where it is declared with
+ * LOCKS: to release a lock that nobody holds fails the test. */
+#pragma once
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "preload/lock.h"
+
+static inline void lock_release_held(struct lock *l, const char *file, int line)
+{
+        if (atomic_load(&l->word) == 0) {
+                (void)fprintf(stderr, "%s:%d: nobody holds the lock\n", file, line);
+                abort();
+        }
+        lock_release(l);
+}
+
+#define lock_release(l) lock_release_held(l, __FILE__, __LINE__)

@@ -1,0 +1,448 @@
+/* memory_bench.c: the neighbours of the hooks of memory. */
+#include "unit.h"
+
+#include "memory_bench.h"
+
+#include <errno.h>
+
+#include "base/macros.h"
+#include "fakes/driver.h"
+#include "fakes/neighbours.h"
+#include "preload/agent.h"
+#include "preload/fixed.h"
+#include "preload/gate.h"
+#include "preload/hooks_virtual.h"
+#include "preload/ipc.h"
+#include "preload/managed.h"
+#include "preload/overflow.h"
+#include "preload/parcels.h"
+#include "preload/pool.h"
+#include "preload/rdma.h"
+#include "preload/swap.h"
+
+struct bench bench;
+
+static struct parcels parcels;
+static struct block *pool_block;
+
+/* ---- neighbours; all but a few are called with the lock held ---- */
+
+static void check_held(void)
+{
+        assert_int_not_equal(atomic_load(&core.lock.word), 0);
+}
+
+/* As they give it up meanwhile. */
+static void give_up_lock(void)
+{
+        check_held();
+        lock_release(&core.lock);
+        lock_acquire(&core.lock);
+}
+
+struct gpu *core_current_gpu(void)
+{
+        return bench.current;
+}
+
+int agent_ask_commit(struct gpu *g, uint64_t bytes)
+{
+        give_up_lock();
+        assert_true(bench.asks < ARRAY_SIZE(bench.asked));
+        bench.asked[bench.asks++] = bytes;
+        if (bytes > bench.daemon_has)
+                return -ENOMEM;
+        g->commit = MAX(g->commit, bytes);
+        return 0;
+}
+
+CUcontext quiet_owner(CUcontext current)
+{
+        check_held();
+        return current == CURRENT ? OWNER : current;
+}
+
+bool quiet_capture_forbids(void)
+{
+        check_held();
+        return bench.forbids;
+}
+
+void quiet_wait_all(void)
+{
+        give_up_lock();
+        if (bench.waiting)
+                bench.waiting();
+}
+
+void quiet_begin(struct quiet_wait *w, bool still)
+{
+        assert_false(still);
+        bench.looks++;
+}
+
+enum quiet quiet_poll(struct quiet_wait *w)
+{
+        assert_int_not_equal(bench.looks, 0);
+        return fake_capturing ? QUIET_CAPTURE : bench.quiet;
+}
+
+int swap_back_block(struct gpu *g, struct block *b)
+{
+        give_up_lock();
+        if (bench.card_is_full)
+                return -ENOMEM;
+        for (unsigned i = 0; i < b->extent_count; i++) {
+                struct extent *e = &b->extents[i];
+
+                g->heap.resident += e->state == EXTENT_UNBACKED ? e->bytes : 0;
+                e->state = EXTENT_RESIDENT;
+        }
+        return 0;
+}
+
+void swap_discard(struct gpu *g, struct block *b)
+{
+        give_up_lock();
+        assert_true(b->dying);
+        bench.discarded++;
+        for (unsigned i = 0; i < b->extent_count; i++) {
+                assert_false(b->extents[i].busy);
+                g->heap.resident -=
+                        b->extents[i].state == EXTENT_RESIDENT ? b->extents[i].bytes : 0;
+                g->heap.mapped -= b->extents[i].state == EXTENT_MAPPED ? b->extents[i].bytes : 0;
+        }
+        heap_bury(&g->heap, b);
+}
+
+void swap_forsake(struct gpu *g, struct block *b)
+{
+        give_up_lock();
+        assert_true(b->dying);
+        bench.forsaken++;
+}
+
+void swap_disown(struct gpu *g, struct block *b)
+{
+        give_up_lock();
+        bench.disowned++;
+        g->heap.allocated -= b->bytes;
+        g->heap.managed_bytes -= b->bytes;
+        heap_withdraw(&g->heap, b);
+}
+
+void home_find_out(struct gpu *g)
+{
+        assert_int_equal(atomic_load(&core.lock.word), 0);
+        if (bench.home)
+                bench.home();
+}
+
+int managed_provide(struct gpu *g, uint64_t bytes)
+{
+        give_up_lock();
+        return bench.provides ? heap_provide(&g->heap, driver_managed(bytes), bytes) : -ENOMEM;
+}
+
+uint64_t overflow_card_room(const struct gpu *g, uint64_t promised, uint64_t bytes)
+{
+        return MIN(promised, bench.card_room);
+}
+
+bool overflow_is_full(const struct gpu *g, uint64_t bytes, uint64_t cost)
+{
+        return bench.overflow_full;
+}
+
+int overflow_allocate(struct gpu *g, uint64_t bytes, CUcontext owner, CUdeviceptr *ret_address)
+{
+        struct block *b;
+
+        give_up_lock();
+        if (bytes > bench.host_room)
+                return -ENOMEM;
+        b = heap_allocate_aside(&g->heap, bytes, owner);
+        for (unsigned i = 0; i < b->extent_count; i++) {
+                b->extents[i].busy = false;
+                b->extents[i].state = EXTENT_MAPPED;
+                g->heap.mapped += b->extents[i].bytes;
+        }
+        *ret_address = b->address;
+        return 0;
+}
+
+void overflow_allocated(struct gpu *g, CUdeviceptr address, uint64_t bytes)
+{
+        check_held();
+        bench.told = address;
+}
+
+void overflow_changed(struct gpu *g)
+{
+        check_held();
+        bench.changes++;
+}
+
+bool pool_reclaim(struct gpu *g, uint64_t bytes)
+{
+        give_up_lock();
+        return bench.reclaim && bench.reclaim(bytes);
+}
+
+CUresult pool_free(const struct block *b, CUdeviceptr address, const struct pool_stream *s)
+{
+        struct parcel *n = parcels_at(&parcels, address);
+
+        check_held();
+        assert_null(s);
+        assert_non_null(n);
+        heap_unuse(pool_block, address, n->requested);
+        parcels_give(&parcels, n, &parcels.common, 0);
+        bench.pool_freed = address;
+        return THE_DRIVER; /* whatever it says */
+}
+
+CUmemoryPool pool_handle(const struct block *b)
+{
+        return b->kind == BLOCK_POOL ? bench.pool : NULL;
+}
+
+bool ipc_find(CUdeviceptr address, struct heap_place *ret, struct gpu **ret_gpu)
+{
+        check_held();
+        if (address - bench.opened.start >= bench.opened.bytes)
+                return false;
+        *ret = bench.opened;
+        *ret_gpu = gpu;
+        return true;
+}
+
+bool ipc_works(void)
+{
+        return bench.ipc;
+}
+
+void ipc_export_freed(CUdeviceptr start)
+{
+        check_held();
+        bench.export_freed = start;
+}
+
+CUresult virtual_attribute(void *data, CUpointer_attribute attribute, CUdeviceptr ptr)
+{
+        check_held();
+        if (ptr - bench.mapped >= EXTENT || attribute != CU_POINTER_ATTRIBUTE_RANGE_START_ADDR)
+                return CUDA_ERROR_NOT_SUPPORTED;
+        *(CUdeviceptr *)data = bench.mapped;
+        return CUDA_SUCCESS;
+}
+
+bool virtual_range(CUdeviceptr ptr, CUdeviceptr *ret_base, size_t *ret_bytes)
+{
+        check_held();
+        if (ptr - bench.mapped >= EXTENT)
+                return false;
+        if (ret_base)
+                *ret_base = bench.mapped;
+        if (ret_bytes)
+                *ret_bytes = EXTENT;
+        return true;
+}
+
+CUresult rdma_keep(CUdeviceptr from, uint64_t bytes)
+{
+        give_up_lock();
+        bench.kept = from;
+        bench.kept_bytes = bytes;
+        return bench.keeps;
+}
+
+/* As much as the daemon has, once. */
+int fixed_ask_room(struct gpu *g, uint64_t *room)
+{
+        check_held();
+        if (bench.daemon_has == 0)
+                return -ENOMEM;
+        *room = bench.daemon_has;
+        g->fixed += *room;
+        bench.daemon_has = 0;
+        return 0;
+}
+
+void fixed_return_room(struct gpu *g, uint64_t *room)
+{
+        check_held();
+        g->fixed -= *room;
+        *room = 0;
+}
+
+/* ---- the driver's own answers ---- */
+
+static CUresult driver_says(void)
+{
+        assert_int_equal(atomic_load(&core.lock.word), 0);
+        bench.passed++;
+        return bench.driver;
+}
+
+static CUresult fake_current(CUcontext *ret)
+{
+        *ret = CURRENT;
+        return bench.contextless ? CUDA_ERROR_INVALID_CONTEXT : CUDA_SUCCESS;
+}
+
+static CUresult fake_allocate(CUdeviceptr *ret, size_t bytes)
+{
+        return driver_says();
+}
+
+static CUresult fake_pitch(CUdeviceptr *ret, size_t *pitch, size_t width, size_t height,
+                           unsigned element)
+{
+        return driver_says();
+}
+
+static CUresult fake_free(CUdeviceptr at)
+{
+        return driver_says();
+}
+
+static CUresult fake_info(size_t *ret_free, size_t *ret_total)
+{
+        if (ret_free)
+                *ret_free = 3;
+        if (ret_total)
+                *ret_total = 4;
+        return driver_says();
+}
+
+static CUresult fake_total(size_t *ret, CUdevice device)
+{
+        *ret = 4;
+        return driver_says();
+}
+
+static CUresult fake_range(CUdeviceptr *ret_base, size_t *ret_bytes, CUdeviceptr at)
+{
+        return driver_says();
+}
+
+static CUresult fake_ask(void *data, CUpointer_attribute attribute, CUdeviceptr at)
+{
+        return driver_says();
+}
+
+/* One is asked with the lock held, of an address that is known. */
+static CUresult fake_ask_several(unsigned count, CUpointer_attribute *attributes, void **data,
+                                 CUdeviceptr at)
+{
+        bench.passed++;
+        return bench.driver;
+}
+
+static CUresult fake_tell(const void *value, CUpointer_attribute attribute, CUdeviceptr at)
+{
+        return driver_says();
+}
+
+/* ---- the program ---- */
+
+CUdeviceptr allocate(uint64_t bytes)
+{
+        CUdeviceptr at = 0;
+
+        assert_int_equal(hook_cuMemAlloc_v2(&at, bytes), CUDA_SUCCESS);
+        return at;
+}
+
+void release(CUdeviceptr at)
+{
+        assert_int_equal(hook_cuMemFree_v2(at), CUDA_SUCCESS);
+}
+
+struct block *block_at(CUdeviceptr at)
+{
+        struct heap_place p;
+
+        assert_true(heap_find(&gpu->heap, at, &p));
+        return p.block;
+}
+
+CUdeviceptr allocate_from_pool(uint64_t bytes)
+{
+        struct parcel *n;
+
+        if (!pool_block) {
+                pool_block = heap_take_pool(&gpu->heap, 2 * POOL_STEP, EXTENT);
+                assert_non_null(pool_block);
+                assert_int_equal(parcels_add(&parcels, pool_block), 0);
+        }
+        n = parcels_take(&parcels, parcels_fit(&parcels.common, bytes, false), bytes);
+        assert_non_null(n);
+        n->requested = bytes;
+        heap_use(&gpu->heap, pool_block, n->address, bytes);
+        return n->address;
+}
+
+bool reap(void)
+{
+        bool more;
+
+        lock_acquire(&core.lock);
+        more = core_reap_late();
+        lock_release(&core.lock);
+        return more;
+}
+
+int begin_memory(void **state)
+{
+        core = (struct core){.gpu_count = 1};
+        driver_reset(CARD);
+        real.cuCtxGetCurrent = fake_current;
+        real.cuMemAlloc_v2 = fake_allocate;
+        real.cuMemAllocPitch_v2 = fake_pitch;
+        real.cuMemFree_v2 = fake_free;
+        real.cuMemGetInfo_v2 = fake_info;
+        real.cuDeviceTotalMem_v2 = fake_total;
+        real.cuMemGetAddressRange_v2 = fake_range;
+        real.cuPointerGetAttribute = fake_ask;
+        real.cuPointerGetAttributes = fake_ask_several;
+        real.cuPointerSetAttribute = fake_tell;
+        gpu->known = gpu->managed = gpu->attached = true;
+        gpu->total = gpu->visible = CARD;
+        gpu->commit = gpu->limit = CARD;
+        heap_init(&gpu->heap, CARD);
+        assert_int_equal(gpu->heap.extent_bytes, EXTENT);
+        bench = (struct bench){
+                .current = gpu,
+                .quiet = QUIET_DONE,
+                .card_room = UINT64_MAX,
+                .mapped = UINT64_C(0x123000000),
+                .pool = (CUmemoryPool)(uintptr_t)0x99,
+                .driver = THE_DRIVER,
+        };
+        fake_capturing = false;
+        atomic_store(&gate_bits, 0);
+        agent_kicks = 0;
+        return 0;
+}
+
+int end_memory(void **state)
+{
+        if (pool_block) {
+                parcels_remove(&parcels, pool_block->chunk);
+                parcels_clear(&parcels);
+                heap_bury(&gpu->heap, pool_block);
+                pool_block = NULL;
+        }
+        assert_int_equal(gpu->heap.allocated, 0);
+        assert_int_equal(gpu->heap.resident, 0);
+        assert_int_equal(gpu->heap.mapped, 0);
+        assert_int_equal(atomic_load(&core.lock.word), 0);
+        assert_false(reap());
+        while (gpu->heap.count)
+                free(gpu->heap.blocks[--gpu->heap.count]);
+        free(gpu->heap.blocks);
+        free(gpu->heap.holes);
+        return 0;
+}

@@ -1,0 +1,49 @@
+/* overflow_bench.h: buffers of a program on the card and in host memory, with what is in them, and
+ * what the overflow asks of its neighbours. */
+#pragma once
+
+#include "preload/core.h"
+#include "preload/mode.h"
+
+#define CARD    (128 * MIB) /* extents of 8 MiB */
+#define EXTENT  (8 * MIB)
+#define PAGE    HEAP_GRANULARITY
+#define BUFFERS 8u
+
+static struct gpu *const gpu = &core.gpus[0];
+
+struct buffer {
+        CUdeviceptr at;
+        uint64_t bytes, word;
+};
+extern struct buffer buffers[BUFFERS];
+extern unsigned buffer_count;
+extern enum memory_mode mode;
+extern unsigned drains_begun, drains_ended, carried, discarded;
+extern CUresult carry_fails;
+extern uint64_t now_ns;
+
+/* What the trials want; room 0: there are none. */
+extern uint64_t trial_room;
+extern const struct block *on_trial, *tried[BUFFERS];
+extern const struct block *profiled; /* told to the profile */
+extern unsigned placings;
+
+void check_books(void);
+void check_contents(void);
+struct block *block_of(const struct buffer *b);
+/* NULL: there is no host memory for it. */
+struct buffer *on_host(uint64_t bytes);
+struct buffer *on_card(uint64_t bytes);
+uint64_t bytes_on_card(const struct buffer *b);
+/* When it is time. */
+void step(void);
+void drained(void);
+/* Whatever is to change sides does. */
+void arrange(void);
+/* The same, when it comes to it and once. */
+void move_all(void);
+int begin_overflow(void **state);
+int end_overflow(void **state);
+
+#define OVERFLOW_TEST(name) cmocka_unit_test_setup_teardown(name, begin_overflow, end_overflow)

@@ -1,0 +1,536 @@
+/* test_agent_link.c: the daemon that is looked for, lost, of another release or required; what the
+ * program is and has meanwhile, and what each answer changes. */
+#include "unit.h"
+
+#include "agent_bench.h"
+
+#include <errno.h>
+#include <unistd.h>
+
+#include "base/macros.h"
+#include "fakes/driver.h"
+#include "fakes/neighbours.h"
+#include "preload/agent.h"
+#include "preload/gate.h"
+
+#define MS NSEC_PER_MSEC
+
+static int unset(void **state)
+{
+        (void)unsetenv("SUBLET_REQUIRE");
+        (void)unsetenv("SUBLET_PRIORITY");
+        return end_agent(state);
+}
+#define LINK_TEST(name) cmocka_unit_test_setup_teardown(name, begin_agent, unset)
+
+static void lose(void)
+{
+        breaks = true;
+        connects = -ECONNREFUSED;
+        rounds(1);
+        assert_int_equal(agent.link, LINK_DOWN);
+}
+
+static void refuse(unsigned code, unsigned g, uint32_t of)
+{
+        struct wire_message *m = tell(WIRE_REFUSED);
+
+        m->header.gpu = (uint16_t)g;
+        m->REFUSED.code = code;
+        m->REFUSED.of = of;
+        (void)strcpy(m->REFUSED.text, "no");
+        rounds(1);
+}
+
+/* ---- looking for it ---- */
+
+static void a_priority_is_wished_for_at_the_start(void **state)
+{
+        static const struct {
+                const char *text;
+                int priority;
+        } cases[] = {{"7", 7}, {"-3", -3}, {"", 0}, {"high", 0}, {"1000000", 0}};
+
+        for (unsigned i = 0; i < ARRAY_SIZE(cases); i++) {
+                assert_int_equal(setenv("SUBLET_PRIORITY", cases[i].text, 1), 0);
+                connects = 0;
+                breaks = true;
+                rounds(1); /* lost */
+                now_ns += 100 * NSEC_PER_SEC;
+                forget_sent();
+                rounds(1);
+                assert_int_equal((int32_t)said(WIRE_HELLO)->HELLO.priority, cases[i].priority);
+                assert_string_equal(said(WIRE_HELLO)->HELLO.version, SUBLET_VERSION);
+        }
+}
+
+/* Half of a span at least, and less than one and a half of it. */
+static void assert_tries_after(uint64_t backoff_ns)
+{
+        assert_int_equal(agent.backoff_ns, backoff_ns);
+        assert_in_range(agent.retry_ns - now_ns, backoff_ns / 2, backoff_ns + backoff_ns / 2 - 1);
+        assert_int_equal(slept_ns, agent.retry_ns - now_ns);
+        now_ns = agent.retry_ns - 1;
+        forget_sent();
+        rounds(1);
+        assert_int_equal(slept_ns, 1); /* not yet */
+        now_ns++;
+        rounds(1);
+}
+
+static void a_daemon_that_was_there_is_looked_for_every_second_at_most(void **state)
+{
+        begin_running();
+        lose();
+        for (uint64_t span = 50 * MS; span < NSEC_PER_SEC; span *= 2)
+                assert_tries_after(span);
+        for (unsigned i = 0; i < 3; i++)
+                assert_tries_after(NSEC_PER_SEC);
+        connects = 0;
+        now_ns += 2 * NSEC_PER_SEC;
+        rounds(1);
+        welcome();
+        assert_int_equal(beside.ipc_connected, 2);
+        lose();
+        assert_tries_after(50 * MS); /* from the beginning */
+}
+
+static void a_daemon_that_never_was_is_looked_for_every_half_minute(void **state)
+{
+        lose();
+        for (unsigned i = 0; i < 20; i++) {
+                now_ns = agent.retry_ns;
+                rounds(1);
+        }
+        assert_tries_after(30 * NSEC_PER_SEC);
+}
+
+static void a_daemon_that_is_required_is_looked_for_every_second(void **state)
+{
+        assert_int_equal(setenv("SUBLET_REQUIRE", "1", 1), 0);
+        gpu->known = true;
+        lose();
+        for (unsigned i = 0; i < 30; i++) {
+                now_ns = agent.retry_ns;
+                rounds(1);
+        }
+        assert_tries_after(NSEC_PER_SEC);
+        assert_false(gpu->managed || core.running || agent.warned); /* it waits */
+        assert_true(atomic_load(&gate_bits) & GATE_NO_LEASE);
+        assert_int_equal(setenv("SUBLET_REQUIRE", "yes", 1), 0);
+        now_ns = agent.retry_ns;
+        rounds(1);
+        assert_true(gpu->managed && core.running);
+}
+
+/* ---- without it ---- */
+
+static void without_a_daemon_all_gpus_that_are_known_are_the_programs(void **state)
+{
+        core.gpu_count = 2; /* the other one is not known */
+        connects = -ENOENT;
+        breaks = true;
+        gpu->visible = 0;
+        rounds(1);
+        now_ns = agent.retry_ns + 11 * NSEC_PER_SEC;
+        rounds(1);
+        assert_true(gpu->managed);
+        assert_int_equal(gpu->pin_allowed, UINT64_MAX);
+        assert_int_equal(gpu->visible, GIB);
+        assert_int_equal(core.host.allowed, UINT64_MAX);
+        assert_false(core.gpus[1].managed);
+        core.gpu_count = 1;
+        gpu->visible = 5 * MIB; /* what it was told stays */
+        core.host.most = 7;
+        lock_acquire(&core.lock);
+        agent_gpu_alone(gpu);
+        lock_release(&core.lock);
+        assert_int_equal(gpu->visible, 5 * MIB);
+        assert_int_equal(core.host.most, 7);
+}
+
+static void what_was_moved_out_comes_back_before_a_program_runs_alone(void **state)
+{
+        put(EXTENT_EVICTED);
+        connects = -ENOENT;
+        breaks = true;
+        rounds(1);
+        now_ns = agent.retry_ns + 11 * NSEC_PER_SEC;
+        rounds(1);
+        assert_int_equal(gpu->limit, UINT64_MAX);
+        assert_false(core.running);
+        put(EXTENT_RESIDENT);
+        beside.torture_holds = true;
+        now_ns = agent.retry_ns + 11 * NSEC_PER_SEC;
+        rounds(1);
+        assert_true(core.running); /* in its turn, when all is back */
+}
+
+static void what_a_lost_daemon_had_said_is_void(void **state)
+{
+        unsigned before;
+        uint32_t heard;
+
+        begin_running();
+        before = open_descriptors();
+        passed_add(&gpu->leaving, driver_foreign(MIB * 2, 1));
+        beside.overflow_cancelled = beside.ipc_disconnected = 0;
+        heard = bell_listen(&core.changed);
+        lose();
+        assert_false(gpu->asked || gpu->attached);
+        assert_int_equal(open_descriptors(), before - 1);
+        assert_true(beside.overflow_cancelled > 0 && beside.ipc_disconnected > 0);
+        assert_int_not_equal(bell_listen(&core.changed), heard);
+        assert_true(agent.kicked || slept_ns < NSEC_PER_SEC);
+        assert_int_equal(gpu->limit, 64 * MIB); /* whoever runs keeps what it had */
+}
+
+static void a_drain_of_tortures_outlasts_the_daemon(void **state)
+{
+        begin_running();
+        beside.torture_holds = true;
+        lock_acquire(&core.lock);
+        agent_begin_drain(NSEC_PER_SEC);
+        lock_release(&core.lock);
+        lose();
+        assert_true(agent.revoking);
+        assert_int_equal(gpu->limit, 64 * MIB); /* nor is it kept from coming back */
+        beside.torture_holds = false;
+}
+
+static void whoever_waits_keeps_what_is_there(void **state)
+{
+        begin_attached();
+        limit(64 * MIB, 64 * MIB, 300 * MIB, 2);
+        gpu->heap.backed = 24 * MIB;
+        lose();
+        assert_int_equal(gpu->limit, 24 * MIB);
+        gpu->limit = UINT64_MAX; /* nobody to ask, since before */
+        gpu->managed = true;
+        lock_acquire(&core.lock);
+        core.running = false;
+        lock_release(&core.lock);
+        now_ns = agent.retry_ns;
+        rounds(1);
+        assert_int_equal(gpu->limit, UINT64_MAX);
+}
+
+static void a_daemon_that_is_slow_gets_a_second_try(void **state)
+{
+        begin_running();
+        sends = -EAGAIN;
+        send_tries = 1;
+        agent.idle_said = true;
+        agent_active();
+        assert_int_equal(agent.link, LINK_UP);
+        assert_int_equal(times_said(WIRE_ACTIVE), 1);
+        sends = -EAGAIN;
+        send_tries = 2;
+        agent.idle_said = true;
+        connects = -ENOENT;
+        agent_active();
+        assert_int_equal(agent.link, LINK_DOWN);
+        assert_int_equal(times_said(WIRE_ACTIVE), 1);
+        agent.idle_said = true;
+        agent_active(); /* nobody to tell */
+        assert_int_equal(times_said(WIRE_ACTIVE), 1);
+}
+
+/* ---- joining ---- */
+
+static void whoever_joins_says_all_that_it_has(void **state)
+{
+        unsigned before;
+
+        memset(gpu->uuid, 7, sizeof(gpu->uuid));
+        gpu->fixed = 3 * MIB;
+        gpu->fixed_wanted = 9 * MIB;
+        gpu->error = CUDA_ERROR_ASSERT;
+        core.waiters = 1;
+        rounds(1);
+        before = open_descriptors();
+        passed_add(&gpu->leaving, driver_foreign(MIB * 2, 1));
+        passed_add(&gpu->passed, driver_foreign(MIB * 2, 1));
+        welcome();
+        assert_int_equal(open_descriptors(), before);
+        assert_int_equal(said(WIRE_ATTACH)->ATTACH.fixed_wanted, 9 * MIB);
+        assert_int_equal(said(WIRE_ATTACH)->ATTACH.uuid[15], 7);
+        assert_int_equal(said(WIRE_ATTACH)->ATTACH.flags, WIRE_FLAG_RUN | WIRE_FLAG_POISONED);
+        assert_int_equal(beside.torture_cancelled, 1);
+        assert_int_equal(beside.ipc_connected, 1);
+        assert_true(gpu->asked);
+        core.waiters = 0;
+}
+
+static void what_others_hold_is_said_with_the_attachment(void **state)
+{
+        rounds(1);
+        put(EXTENT_RESIDENT);
+        extent->pinned = true;
+        gpu->pin_granted = gpu->pin_wanted = extent->bytes;
+        gpu->pin_said = 99;
+        welcome();
+        assert_int_equal(said(WIRE_PIN)->PIN.bytes, extent->bytes);
+        assert_int_equal(said(WIRE_PIN)->PIN.flags, WIRE_PIN_HELD);
+        assert_int_equal(gpu->pin_allowed, extent->bytes);
+        assert_int_equal(gpu->pin_said, extent->bytes);
+        extent->pinned = false;
+        gpu->pin_granted = gpu->pin_wanted = 0;
+}
+
+static void what_left_the_card_meanwhile_is_held_by_nobody(void **state)
+{
+        rounds(1);
+        put(EXTENT_EVICTED);
+        extent->pinned = true;
+        gpu->pin_granted = extent->bytes;
+        gpu->pin_said = gpu->pin_allowed = 99;
+        welcome();
+        assert_int_equal(times_said(WIRE_PIN), 0);
+        assert_false(extent->pinned);
+        assert_int_equal(gpu->pin_granted + gpu->pin_said + gpu->pin_allowed, 0);
+}
+
+static void a_thread_that_attaches_a_gpu_says_so_itself(void **state)
+{
+        rounds(1);
+        gpu->known = false; /* until now */
+        welcome();
+        assert_int_equal(times_said(WIRE_ATTACH), 0);
+        gpu->known = true;
+        (void)tell(WIRE_ATTACHED);
+        lock_acquire(&core.lock);
+        agent_attach(gpu);
+        lock_release(&core.lock);
+        assert_int_equal(times_said(WIRE_ATTACH), 1);
+        assert_true(gpu->managed);
+        /* Nobody to ask. */
+        gpu->managed = false;
+        agent.link = LINK_REFUSED;
+        lock_acquire(&core.lock);
+        agent_attach(gpu);
+        lock_release(&core.lock);
+        assert_true(gpu->managed);
+        assert_int_equal(gpu->limit, UINT64_MAX);
+        assert_int_equal(times_said(WIRE_ATTACH), 1);
+        agent.link = LINK_UP;
+}
+
+static void an_attachment_asks_again_for_what_was_promised(void **state)
+{
+        rounds(1);
+        welcome();
+        gpu->commit_wanted = 100 * MIB;
+        attached();
+        assert_int_equal(gpu->commit_wanted, 100 * MIB);
+        assert_int_equal(said(WIRE_WANT)->WANT.commit, 100 * MIB);
+        assert_false(said(WIRE_WANT)->WANT.flags & WIRE_FLAG_RUN);
+        gpu->commit_wanted = UINT64_MAX;
+        tell(WIRE_ATTACHED)->ATTACHED.block_bytes = 1;
+        rounds(1);
+        assert_int_equal(gpu->commit_wanted, 32 * MIB);
+        assert_int_equal(gpu->block_bytes, HEAP_GRANULARITY);
+}
+
+/* A program alone on its card does not wait; one that shares it does from the first moment. */
+static void the_first_attachment_shuts_the_gate_unless_the_program_runs(void **state)
+{
+        rounds(1);
+        welcome();
+        atomic_store(&gate_bits, 0);
+        attached();
+        assert_true(atomic_load(&gate_bits) & GATE_NO_LEASE);
+        atomic_store(&gate_bits, 0);
+        attached(); /* said again */
+        assert_int_equal(atomic_load(&gate_bits), 0);
+        gpu->managed = false;
+        core.running = true;
+        attached();
+        assert_int_equal(atomic_load(&gate_bits), 0);
+}
+
+/* What the program is told of the card depends on what the host has. */
+static void a_gpu_that_overflows_is_not_managed_before_the_host_is_known(void **state)
+{
+        struct wire_message *m;
+
+        gpu->overflow = true;
+        rounds(1);
+        welcome();
+        attached();
+        assert_false(gpu->managed);
+        assert_int_equal(times_said(WIRE_HOST), 1);
+        m = tell(WIRE_HOST_LIMIT);
+        m->HOST_LIMIT.most = 9 * GIB;
+        rounds(1);
+        assert_true(gpu->managed && core.host.known);
+        assert_int_equal(core.host.most, 9 * GIB);
+        assert_true(beside.overflow_changed > 0);
+        tell(WIRE_HOST_LIMIT)->HOST_LIMIT.most = 8 * GIB;
+        rounds(1);
+        assert_int_equal(core.host.most, 9 * GIB); /* as when the process began */
+}
+
+/* ---- refusals ---- */
+
+static void a_refusal_counts_where_it_belongs(void **state)
+{
+        uint32_t heard;
+
+        begin_running();
+        gpu->fixed_wanted = 400 * MIB;
+        gpu->want_dirty = true;
+        wake();
+        refuse(WIRE_REFUSED_FIXED, 0, gpu->want_sequence - 1);
+        assert_int_equal(gpu->fixed_wanted, 400 * MIB); /* the last has an answer of its own */
+        assert_int_equal(gpu->refused_fixed.count, 1);
+        assert_int_equal(gpu->refused_fixed.bytes, 0);
+        heard = bell_listen(&core.changed);
+        refuse(WIRE_REFUSED_FIXED, 0, gpu->want_sequence);
+        assert_int_not_equal(bell_listen(&core.changed), heard);
+        assert_int_equal(gpu->fixed_wanted, 300 * MIB);
+        assert_int_equal(gpu->refused_fixed.bytes, 400 * MIB);
+        assert_true(gpu->may_pass);
+        refuse(WIRE_REFUSED_PASS, 0, 0);
+        assert_false(gpu->may_pass);
+        refuse(WIRE_REFUSED_PEER, 0, 0);
+        assert_int_equal(beside.ipc_refused, 1);
+        core.gpus[1].may_pass = true;
+        for (unsigned code = 0; code < 20; code++)
+                if (code != WIRE_REFUSED_VERSION)
+                        refuse(code, 1, 0); /* there is no such GPU */
+        assert_true(core.gpus[1].may_pass);
+        assert_int_equal(core.gpus[1].refused_fixed.count + core.gpus[1].refused_commit.count, 0);
+        assert_true(core.running);
+}
+
+static void another_release_is_waited_out_where_a_daemon_is_required(void **state)
+{
+        assert_int_equal(setenv("SUBLET_REQUIRE", "1", 1), 0);
+        begin_running();
+        refuse(WIRE_REFUSED_VERSION, 0, 0);
+        assert_int_equal(agent.link, LINK_DOWN);
+        assert_int_equal(core.lease, 0);
+        assert_int_equal(gpu->limit, 64 * MIB);
+        assert_true(agent.refusal_said);
+        now_ns = agent.retry_ns;
+        rounds(1);
+        assert_int_equal(agent.link, LINK_HELLO);
+        welcome();
+        assert_false(agent.refusal_said);
+}
+
+/* It ran and grew while nobody answered: of several such, none may have room for all of it. */
+static void a_program_that_runs_makes_room_before_it_runs_alone(void **state)
+{
+        begin_running();
+        extent->state = EXTENT_EVICTED;
+        core.waiters = 0;
+        refuse(WIRE_REFUSED_VERSION, 0, 0);
+        assert_int_equal(agent.link, LINK_REFUSED);
+        assert_true(agent.revoking);
+        assert_int_equal(agent.patience_ns, 2 * NSEC_PER_SEC);
+        extent->state = EXTENT_RESIDENT;
+}
+
+static void a_program_all_of_which_is_there_goes_on_alone(void **state)
+{
+        begin_running();
+        refuse(WIRE_REFUSED_VERSION, 0, 0);
+        assert_int_equal(agent.link, LINK_REFUSED);
+        assert_false(agent.revoking);
+        assert_true(core.running);
+        assert_string_equal(agent_holder(), "no daemon answers");
+        assert_false(agent_has_daemon());
+}
+
+/* What is new may be missing for a while. */
+static void a_program_that_runs_alone_gives_way_to_nobody(void **state)
+{
+        begin_running();
+        refuse(WIRE_REFUSED_VERSION, 0, 0);
+        assert_true(core.running);
+        extent->state = EXTENT_EVICTED;
+        core.waiters = 1;
+        for (unsigned i = 0; i < 8; i++) {
+                now_ns += NSEC_PER_SEC;
+                rounds(1);
+                assert_false(agent.giveway.out);
+                assert_int_equal(gpu->own_limit, UINT64_MAX);
+        }
+        extent->state = EXTENT_RESIDENT;
+        core.waiters = 0;
+}
+
+/* ---- who is there ---- */
+
+static void what_a_daemon_does_not_know_is_not_asked_of_it(void **state)
+{
+        struct wire_message m = {0};
+        uint32_t said_as;
+
+        assert_false(agent_has_daemon());
+        begin_running();
+        assert_true(agent_is_up() && agent_has_daemon());
+        lock_acquire(&core.lock);
+        said_as = agent_say(&m, WIRE_NAME);
+        assert_int_not_equal(said_as, 0);
+        assert_int_equal(said(WIRE_NAME)->header.sequence, said_as);
+        agent.minor = WIRE_MINOR_PIN - 1;
+        assert_false(agent_is_up() || agent_has_daemon());
+        assert_int_equal(agent_say(&m, WIRE_NAME), 0);
+        (void)strcpy(agent.holder, "process 1 (x) holds it");
+        agent.minor = WIRE_MINOR_WHO;
+        agent_ask_holder();
+        assert_null(agent_holder());
+        agent.minor = WIRE_MINOR_WHO - 1;
+        agent_ask_holder();
+        assert_string_equal(agent_holder(), ""); /* nor is an old answer a new one */
+        assert_int_equal(times_said(WIRE_WHO), 1);
+        lock_release(&core.lock);
+        agent.minor = WIRE_MINOR;
+        gpu->pin_wanted = 8 * MIB;
+        sends = -EPIPE;
+        connects = -ENOENT;
+        atomic_store(&agent.kicked, false);
+        lock_acquire(&core.lock);
+        assert_int_equal(agent_say(&m, WIRE_NAME), 0); /* lost at that */
+        lock_release(&core.lock);
+        assert_true(agent.kicked); /* to look for it */
+        assert_false(agent_is_up());
+        assert_true(agent_has_daemon()); /* it may come back */
+        agent.warned = true;
+        assert_false(agent_has_daemon());
+        gpu->pin_wanted = 0;
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                LINK_TEST(a_priority_is_wished_for_at_the_start),
+                LINK_TEST(a_daemon_that_was_there_is_looked_for_every_second_at_most),
+                LINK_TEST(a_daemon_that_never_was_is_looked_for_every_half_minute),
+                LINK_TEST(a_daemon_that_is_required_is_looked_for_every_second),
+                LINK_TEST(without_a_daemon_all_gpus_that_are_known_are_the_programs),
+                LINK_TEST(what_was_moved_out_comes_back_before_a_program_runs_alone),
+                LINK_TEST(what_a_lost_daemon_had_said_is_void),
+                LINK_TEST(a_drain_of_tortures_outlasts_the_daemon),
+                LINK_TEST(whoever_waits_keeps_what_is_there),
+                LINK_TEST(a_daemon_that_is_slow_gets_a_second_try),
+                LINK_TEST(whoever_joins_says_all_that_it_has),
+                LINK_TEST(what_others_hold_is_said_with_the_attachment),
+                LINK_TEST(what_left_the_card_meanwhile_is_held_by_nobody),
+                LINK_TEST(a_thread_that_attaches_a_gpu_says_so_itself),
+                LINK_TEST(an_attachment_asks_again_for_what_was_promised),
+                LINK_TEST(the_first_attachment_shuts_the_gate_unless_the_program_runs),
+                LINK_TEST(a_gpu_that_overflows_is_not_managed_before_the_host_is_known),
+                LINK_TEST(a_refusal_counts_where_it_belongs),
+                LINK_TEST(another_release_is_waited_out_where_a_daemon_is_required),
+                LINK_TEST(a_program_that_runs_makes_room_before_it_runs_alone),
+                LINK_TEST(a_program_all_of_which_is_there_goes_on_alone),
+                LINK_TEST(a_program_that_runs_alone_gives_way_to_nobody),
+                LINK_TEST(what_a_daemon_does_not_know_is_not_asked_of_it),
+        };
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,517 @@
+/* test_agent_turns.c: what the agent and its neighbours owe each other in every round of its loop:
+ * whose drain it was, who keeps memory where it is, and when to look again. */
+#include "unit.h"
+
+#include "agent_bench.h"
+
+#include <errno.h>
+#include <unistd.h>
+
+#include "base/macros.h"
+#include "fakes/driver.h"
+#include "fakes/neighbours.h"
+#include "preload/agent.h"
+#include "preload/gate.h"
+
+#define MS NSEC_PER_MSEC
+
+/* ---- drains ---- */
+
+static void a_drain_that_a_neighbour_began_is_no_word_to_the_daemon(void **state)
+{
+        bool *const whose[] = {&beside.torture_drains, &beside.overflow_drains};
+
+        for (unsigned i = 0; i < ARRAY_SIZE(whose); i++) {
+                if (i)
+                        assert_int_equal(end_agent(state) + begin_agent(state), 0);
+                begin_running();
+                *whose[i] = true;
+                end_turn(LEASE);
+                quiet_now = QUIET_DONE;
+                rounds(1);
+                assert_false(agent.revoking);
+                assert_int_equal(core.lease, LEASE);
+                beside.hidden = "some"; /* and one that fails */
+                agent_begin_drain(NSEC_PER_SEC);
+                rounds(1);
+                assert_false(agent.revoking);
+                assert_int_equal(times_said(WIRE_DRAINED) + times_said(WIRE_DRAIN_FAILED), 0);
+                beside.hidden = NULL;
+                core.running = true;
+        }
+}
+
+/* Nobody can say when its work is done. */
+static void beside_a_library_with_work_of_its_own_a_drain_fails_at_once(void **state)
+{
+        begin_running();
+        quiet_now = QUIET_DONE;
+        beside.hidden = "libother.so";
+        end_turn(LEASE);
+        assert_int_equal(said(WIRE_DRAIN_FAILED)->DRAIN_FAILED.reason, WIRE_DRAIN_HIDDEN);
+        assert_int_equal(times_said(WIRE_DRAINED), 0);
+        assert_true(core.running);
+}
+
+static void drain(void)
+{
+        grant();
+        put(EXTENT_RESIDENT);
+        rounds(1);
+        assert_true(core.running);
+        core.waiters = 1;
+        quiet_now = QUIET_BUSY;
+        end_turn(LEASE);
+        assert_true(agent.revoking);
+}
+
+static void finish_drain(void)
+{
+        core.passed = false;
+        quiet_now = QUIET_DONE;
+        rounds(2);
+        assert_false(agent.revoking);
+}
+
+/* At first to streams at rest alone. */
+static void each_round_of_passes_lets_more_through(void **state)
+{
+        static const unsigned budgets[] = {0, 0, 1, 2, 4, 8, 16, 32};
+
+        begin_running();
+        drain();
+        now_ns += 2 * NSEC_PER_SEC + 1;
+        for (unsigned i = 0; i < ARRAY_SIZE(budgets); i++) {
+                rounds(1);
+                assert_int_equal(core.pass_round, i + 1);
+                assert_int_equal(core.pass_budget, budgets[i]);
+                now_ns += 200 * MS - 1;
+                rounds(1);
+                assert_int_equal(core.pass_round, i + 1);
+                now_ns++;
+        }
+        rounds(1);
+        assert_int_equal(times_said(WIRE_DRAIN_FAILED), 1);
+        assert_false(core.passing);
+}
+
+static void passes_come_closer_where_the_patience_is_short(void **state)
+{
+        begin_running();
+        drain();
+        agent.patience_ns = 100 * MS;
+        now_ns += 101 * MS;
+        rounds(1);
+        assert_int_equal(core.pass_round, 1);
+        now_ns += 50 * MS - 1;
+        rounds(1);
+        assert_int_equal(core.pass_round, 1);
+        now_ns++;
+        rounds(1);
+        assert_int_equal(core.pass_round, 2);
+}
+
+/* Where passes ended the last drain, the next begins with as many, a tenth of a second later; what
+ * drained by itself so often is patient again. */
+static void a_program_whose_drains_get_stuck_is_let_through_sooner(void **state)
+{
+        begin_running();
+        drain();
+        now_ns += 2 * NSEC_PER_SEC + 1;
+        for (unsigned i = 0; i < 4; i++, now_ns += 200 * MS)
+                rounds(1);
+        assert_int_equal(core.pass_budget, 2);
+        finish_drain();
+        drain();
+        now_ns += 100 * MS;
+        rounds(1);
+        assert_false(core.passing);
+        now_ns++;
+        rounds(1);
+        assert_true(core.passing);
+        assert_int_equal(core.pass_budget, 2); /* as many as it took */
+        now_ns += 200 * MS;
+        rounds(1);
+        assert_int_equal(core.pass_budget, 2); /* more of them after the full patience */
+        now_ns += 2 * NSEC_PER_SEC;
+        rounds(1);
+        assert_int_equal(core.pass_budget, 4);
+        finish_drain();
+        for (unsigned i = 0; i < 8; i++) {
+                drain();
+                finish_drain();
+        }
+        drain();
+        now_ns += 1900 * MS;
+        rounds(1);
+        assert_false(core.passing);
+        now_ns += 200 * MS;
+        rounds(1);
+        assert_true(core.passing);
+        assert_int_equal(core.pass_budget, 0);
+}
+
+/* Or else a drain for another program would set this one free again and again. */
+static void a_drain_that_failed_is_forgotten(void **state)
+{
+        begin_running();
+        drain();
+        now_ns += 2 * NSEC_PER_SEC + 1;
+        for (unsigned i = 0; i < 9; i++, now_ns += 200 * MS)
+                rounds(1);
+        assert_int_equal(times_said(WIRE_DRAIN_FAILED), 1);
+        assert_int_equal(agent.passes_took, 0);
+        end_turn(LEASE);
+        assert_true(agent.revoking);
+        now_ns += 2 * NSEC_PER_SEC;
+        rounds(1);
+        assert_false(core.passing);
+        assert_int_equal(agent.drain_passes, 0);
+}
+
+/* What is submitted by passes is no progress of what the drain waits for. */
+static void threads_that_were_let_through_do_not_renew_the_patience(void **state)
+{
+        begin_running();
+        drain();
+        now_ns += 2 * NSEC_PER_SEC + 1;
+        for (unsigned i = 0; i < 9; i++, now_ns += 200 * MS) {
+                rounds(1);
+                submissions++;
+        }
+        assert_int_equal(times_said(WIRE_DRAIN_FAILED), 1);
+}
+
+static void a_thread_at_the_gate_asks_whether_the_drain_is_stuck(void **state)
+{
+        begin_running();
+        assert_false(agent_drain_is_stuck());
+        inside = true;
+        assert_true(agent_drain_is_stuck());
+        inside = false;
+        drain();
+        assert_true(agent_drain_is_stuck()); /* work is in flight */
+        core.passed = true;                  /* one was set free: that comes first */
+        inside = true;
+        assert_false(agent_drain_is_stuck());
+        inside = core.passed = false;
+        quiet_now = QUIET_DONE;
+        assert_false(agent_drain_is_stuck());
+}
+
+static void a_thread_that_waits_when_the_turn_ends_is_heard_of_again(void **state)
+{
+        core.gpu_count = 1;
+        begin_running();
+        drain();
+        forget_sent();
+        finish_drain();
+        assert_int_equal(times_said(WIRE_DRAINED), 1);
+        assert_true(said(WIRE_WANT)->WANT.flags & WIRE_FLAG_RUN);
+        drain();
+        core.waiters = 0;
+        forget_sent();
+        finish_drain();
+        assert_int_equal(times_said(WIRE_WANT), 0);
+        rounds(1);
+}
+
+/* ---- idleness ---- */
+
+static void a_program_that_submits_nothing_is_idle_at_the_first_look(void **state)
+{
+        submissions = 5; /* before it ran */
+        begin_running();
+        quiet_now = QUIET_DONE;
+        now_ns += TICK_NS - 1;
+        rounds(1);
+        assert_int_equal(times_said(WIRE_IDLE), 0);
+        now_ns++;
+        rounds(1);
+        assert_int_equal(times_said(WIRE_IDLE), 1);
+}
+
+static void a_wait_for_idleness_begins_anew_after_a_submission(void **state)
+{
+        begin_running();
+        now_ns += TICK_NS;
+        rounds(1);
+        assert_ptr_equal(last_wait, &agent.probe);
+        last_wait = NULL;
+        now_ns += TICK_NS;
+        rounds(1);
+        assert_null(last_wait); /* the same one goes on */
+        submissions++;
+        now_ns += TICK_NS;
+        rounds(1);
+        quiet_now = QUIET_DONE;
+        assert_null(last_wait);
+        now_ns += TICK_NS;
+        rounds(1);
+        assert_ptr_equal(last_wait, &agent.probe);
+        assert_int_equal(times_said(WIRE_IDLE), 1);
+}
+
+static void a_program_that_is_idle_is_active_again_with_its_next_turn(void **state)
+{
+        begin_running();
+        quiet_now = QUIET_DONE;
+        now_ns += TICK_NS;
+        rounds(1);
+        assert_int_equal(times_said(WIRE_IDLE), 1);
+        end_turn(LEASE);
+        assert_false(atomic_load(&gate_bits) & GATE_TELL); /* there is nothing to tell */
+        assert_false(agent.idle_said);
+        rounds(1);
+        core.waiters = 1;
+        grant();
+        core.waiters = 0;
+        assert_true(core.running);
+        now_ns += TICK_NS;
+        rounds(1);
+        assert_int_equal(times_said(WIRE_IDLE), 2);
+}
+
+/* ---- who moves memory ---- */
+
+static void torture_takes_memory_although_the_program_holds_its_lease(void **state)
+{
+        begin_running();
+        beside.torture_restored = 0;
+        core.running = false; /* so that the bench lets memory leave */
+        core.lease = 0;
+        beside.torture_holds = true;
+        agent.revoking = true;
+        quiet_now = QUIET_BUSY;
+        rounds(1);
+        assert_false(steps_evict || steps_restore);
+        agent.revoking = false;
+        beside.torture_evicts = true;
+        step_now = SWAP_COPYING;
+        rounds(1);
+        assert_true(steps_evict && !steps_restore);
+        assert_int_equal(beside.torture_evicted, 0); /* not before all is out */
+        step_now = SWAP_LATER;
+        put(EXTENT_EVICTED);
+        rounds(1);
+        assert_int_equal(beside.torture_evicted, 1);
+        assert_int_equal(slept_ns, 0);
+        assert_false(core.running);
+        rounds(1);
+        assert_true(steps_restore && !steps_evict);
+        assert_int_equal(beside.torture_restored, 0);
+        step_now = SWAP_NOTHING;
+        put(EXTENT_RESIDENT);
+        rounds(1);
+        assert_int_equal(beside.torture_restored, 1);
+        assert_true(core.running);
+}
+
+static void nothing_runs_while_buffers_change_sides(void **state)
+{
+        begin_attached();
+        limit(64 * MIB, 64 * MIB, 300 * MIB, 2);
+        put(EXTENT_RESIDENT);
+        beside.overflow_holds = true;
+        grant();
+        assert_false(core.running);
+        beside.overflow_holds = false;
+        beside.torture_evicts = true;
+        step_now = SWAP_COPYING; /* it is not done yet */
+        rounds(1);
+        assert_false(core.running);
+        beside.torture_evicts = false;
+        rounds(1);
+        assert_true(core.running);
+        assert_int_equal(beside.torture_restored, 1);
+        beside.overflow_moves = true;
+        rounds(1);
+        assert_int_equal(slept_ns, 0); /* there is more of it */
+}
+
+/* What frameworks hold and do not use goes first. */
+static void an_eviction_waits_for_caches_and_a_restore_does_not(void **state)
+{
+        begin_attached();
+        want_to_run(0);
+        assert_true(beside.may_evict);
+        beside.caches_hold = true;
+        rounds(1);
+        assert_false(steps_evict);
+        assert_int_equal(slept_ns, 100 * NSEC_PER_USEC);
+        want_to_run(1);
+        assert_true(steps_restore);
+        beside.caches_hold = false;
+        want_to_run(0);
+        assert_true(steps_evict);
+}
+
+static void memory_of_a_gpu_that_is_not_shared_is_not_moved(void **state)
+{
+        begin_attached();
+        beside.trims = 0;
+        rounds(1);
+        assert_int_equal(beside.trims, 1);
+        gpu->managed = false;
+        rounds(1);
+        assert_int_equal(beside.trims, 1);
+        gpu->managed = true;
+}
+
+/* ---- when to look again ---- */
+
+static void it_looks_again_when_a_neighbour_says(void **state)
+{
+        uint64_t *const in[] = {&beside.pool_ns, &beside.fixed_ns};
+        uint64_t *const at[] = {&beside.torture_ns, &beside.overflow_ns};
+        bool *const late[] = {&beside.late, &beside.poisoned};
+
+        begin_attached();
+        want_to_run(0);
+        now_ns += 5 * NSEC_PER_SEC;
+        rounds(2);
+        assert_true(slept_ns > FOR_EVER);
+        for (unsigned i = 0; i < 2; i++) {
+                *in[i] = 7 * MS;
+                rounds(1);
+                assert_int_equal(slept_ns, 7 * MS);
+                *in[i] = UINT64_MAX;
+                *at[i] = now_ns + 9 * MS;
+                rounds(1);
+                assert_int_equal(slept_ns, 9 * MS);
+                *at[i] = now_ns - 1;
+                rounds(1);
+                assert_int_equal(slept_ns, 0);
+                *at[i] = UINT64_MAX;
+                *late[i] = true;
+                rounds(1);
+                assert_int_equal(slept_ns, 10 * MS);
+                *in[1 - i] = 3 * MS;
+                rounds(1);
+                assert_int_equal(slept_ns, 3 * MS);
+                *in[1 - i] = UINT64_MAX;
+                *late[i] = false;
+        }
+        beside.others_speak = true;
+        rounds(1);
+        assert_int_equal(slept_ns, 0);
+        beside.others_speak = false;
+        beside.ipc_told = 0;
+        rounds(1);
+        assert_true(slept_ns > FOR_EVER);
+        assert_int_equal(beside.ipc_told, 1); /* after all that there was to tell */
+}
+
+static void a_drain_is_looked_at_less_often_the_longer_it_lasts(void **state)
+{
+        begin_running();
+        drain();
+        now_ns += 160 * NSEC_PER_USEC;
+        rounds(1);
+        assert_int_equal(slept_ns, 20 * NSEC_PER_USEC);
+        now_ns += 3840 * NSEC_PER_USEC;
+        rounds(1);
+        assert_int_equal(slept_ns, 500 * NSEC_PER_USEC);
+        step_now = SWAP_COPYING;
+        rounds(1);
+        assert_int_equal(slept_ns, 100 * NSEC_PER_USEC);
+        step_now = SWAP_NOTHING;
+}
+
+static void an_idle_program_is_not_looked_at(void **state)
+{
+        begin_running();
+        quiet_now = QUIET_DONE;
+        now_ns += TICK_NS;
+        rounds(1);
+        rounds(1);
+        assert_true(slept_ns > FOR_EVER);
+        agent_active();
+        rounds(1);
+        assert_int_equal(slept_ns, TICK_NS);
+}
+
+/* ---- its beginning and its end ---- */
+
+static void an_agent_that_cannot_be_started_leaves_nothing_behind(void **state)
+{
+        int wake_before = agent.wake;
+        unsigned before = open_descriptors();
+
+        agent.started = false;
+        beside.thread_fails = EAGAIN;
+        assert_int_equal(agent_start(), -EAGAIN);
+        assert_int_equal(agent.wake, -1);
+        assert_int_equal(open_descriptors(), before);
+        lock_acquire(&core.lock);
+        gpu->managed = false;
+        agent_attach(gpu); /* nobody to wait for */
+        lock_release(&core.lock);
+        assert_true(core_passive());
+        core.bystander = false;
+        agent.wake = wake_before;
+        agent.started = true;
+}
+
+static void a_child_closes_what_it_has_of_its_parent(void **state)
+{
+        unsigned before;
+
+        begin_attached();
+        before = open_descriptors();
+        passed_add(&gpu->leaving, driver_foreign(MIB * 2, 1));
+        passed_add(&gpu->passed, driver_foreign(MIB * 2, 1));
+        agent_forget();
+        assert_int_equal(open_descriptors(), before - 2); /* the daemon's and the eventfd */
+        assert_int_equal(beside.ipc_forgotten, 1);
+        assert_int_equal(agent.fd, -1);
+        assert_int_equal(agent.wake, -1);
+        assert_int_equal(gpu->leaving.count + gpu->passed.count, 0);
+        agent_forget(); /* once */
+        assert_int_equal(open_descriptors(), before - 2);
+        agent_kick(); /* to nobody */
+}
+
+static void whatever_is_in_the_trace_at_the_end_is_told_unless_the_gpu_failed(void **state)
+{
+        begin_running();
+        assert_int_equal(end_agent(state), 0);
+        assert_int_equal(beside.sums_last, 1);
+        assert_int_equal(agent.link, LINK_REFUSED);
+        assert_int_equal(begin_agent(state), 0);
+        begin_running();
+        core.bystander = true;
+        assert_int_equal(end_agent(state), 0);
+        assert_int_equal(beside.sums_last, 0);
+        assert_int_equal(begin_agent(state), 0);
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                AGENT_TEST(a_drain_that_a_neighbour_began_is_no_word_to_the_daemon),
+                AGENT_TEST(beside_a_library_with_work_of_its_own_a_drain_fails_at_once),
+                AGENT_TEST(each_round_of_passes_lets_more_through),
+                AGENT_TEST(passes_come_closer_where_the_patience_is_short),
+                AGENT_TEST(a_program_whose_drains_get_stuck_is_let_through_sooner),
+                AGENT_TEST(a_drain_that_failed_is_forgotten),
+                AGENT_TEST(threads_that_were_let_through_do_not_renew_the_patience),
+                AGENT_TEST(a_thread_at_the_gate_asks_whether_the_drain_is_stuck),
+                AGENT_TEST(a_thread_that_waits_when_the_turn_ends_is_heard_of_again),
+                AGENT_TEST(a_program_that_submits_nothing_is_idle_at_the_first_look),
+                AGENT_TEST(a_wait_for_idleness_begins_anew_after_a_submission),
+                AGENT_TEST(a_program_that_is_idle_is_active_again_with_its_next_turn),
+                AGENT_TEST(torture_takes_memory_although_the_program_holds_its_lease),
+                AGENT_TEST(nothing_runs_while_buffers_change_sides),
+                AGENT_TEST(an_eviction_waits_for_caches_and_a_restore_does_not),
+                AGENT_TEST(memory_of_a_gpu_that_is_not_shared_is_not_moved),
+                AGENT_TEST(it_looks_again_when_a_neighbour_says),
+                AGENT_TEST(a_drain_is_looked_at_less_often_the_longer_it_lasts),
+                AGENT_TEST(an_idle_program_is_not_looked_at),
+                AGENT_TEST(an_agent_that_cannot_be_started_leaves_nothing_behind),
+                AGENT_TEST(a_child_closes_what_it_has_of_its_parent),
+                AGENT_TEST(whatever_is_in_the_trace_at_the_end_is_told_unless_the_gpu_failed),
+        };
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,326 @@
+/* test_allowance.c: what one user's programs may hold together, with a real scheduler behind it. */
+#include "unit.h"
+
+#include "base/clock.h"
+#include "base/macros.h"
+#include "daemon/client.h"
+
+#define CARD    (16 * GIB)
+#define CLIENTS 4u
+#define CARDS   2u
+#define ADA     ((struct user *)(uintptr_t)1)
+#define BOB     ((struct user *)(uintptr_t)2)
+#define NOW     (100 * NSEC_PER_SEC)
+
+static struct config config;
+static struct server server;
+static struct client clients[CLIENTS];
+static struct client *const a = &clients[0], *const b = &clients[1], *const other = &clients[2],
+                            *const fresh = &clients[3]; /* has not attached anything */
+static uint64_t most;                                   /* what NVML shows of a client at most */
+static const uint64_t share = CARD / 1000 * 25, host_share = 64 * GIB / 1000 * 500;
+
+uint64_t measure_most(struct server *s, const struct client *c, unsigned gpu)
+{
+        return most;
+}
+
+static void done(void)
+{
+        server.actions.n = 0;
+}
+
+static void attach(struct client *c, unsigned gpu)
+{
+        const struct sched_attach at = {0};
+
+        if (!c->id)
+                assert_int_equal(sched_client_add(server.sched, 1000, 0, NOW, &c->id), 0);
+        assert_int_equal(sched_client_attach(server.sched, c->id, gpu, &at, NOW, &server.actions),
+                         0);
+        c->accounts[gpu].ordinal = (int)gpu;
+        done();
+}
+
+/* Ada has two programs, Bob one; none of them is the daemon's own user. */
+static int begin(void **state)
+{
+        struct sched_config sched;
+
+        sched_config_default(&sched);
+        sched.clients_max = 32;
+        sched.host_budget_bytes = 64 * GIB;
+        config = (struct config){
+                .sched = sched, .fixed_per_user_permille = 25, .host_per_user_permille = 500};
+        server = (struct server){.config = &config,
+                                 .sched = sched_new(&sched),
+                                 .clients = clients,
+                                 .host_budget_bytes = 64 * GIB};
+        assert_non_null(server.sched);
+        most = UINT64_MAX;
+        server.gpus.n = CARDS;
+        for (unsigned g = 0; g < CARDS; g++) {
+                server.gpus.list[g] = (struct gpu){.present = true, .total_bytes = CARD};
+                assert_int_equal(sched_gpu_add(server.sched, g, CARD), 0);
+        }
+        for (unsigned i = 0; i < CLIENTS; i++) {
+                clients[i] = (struct client){.server = &server,
+                                             .next = i + 1 < CLIENTS ? &clients[i + 1] : NULL,
+                                             .user = &clients[i] == other ? BOB : ADA};
+                for (unsigned g = 0; g < SCHED_GPUS_MAX; g++)
+                        clients[i].accounts[g].ordinal = -1;
+        }
+        attach(a, 0);
+        attach(b, 0);
+        attach(other, 0);
+        return 0;
+}
+
+static int end(void **state)
+{
+        sched_free(server.sched);
+        return 0;
+}
+
+static void want(struct client *c, unsigned gpu, uint64_t commit, uint64_t fixed)
+{
+        const struct sched_want w = {.commit = commit, .fixed = fixed};
+
+        assert_int_equal(sched_client_want(server.sched, c->id, gpu, &w, NOW, &server.actions), 0);
+        done();
+}
+
+static void use(struct client *c, unsigned gpu, const struct sched_usage *u)
+{
+        assert_int_equal(
+                sched_client_usage(server.sched, c->id, gpu, u, 0, 0, NOW, &server.actions), 0);
+        done();
+}
+
+static struct sched_account_view account(const struct client *c, unsigned gpu)
+{
+        struct sched_account_view v;
+
+        assert_int_equal(sched_account_view(server.sched, c->id, gpu, &v), 0);
+        return v;
+}
+
+static uint64_t visible(void)
+{
+        struct sched_gpu_view v;
+
+        assert_int_equal(sched_gpu_view(server.sched, 0, &v), 0);
+        return v.visible;
+}
+
+static void the_daemons_own_user_has_no_bound(void **state)
+{
+        struct sched_usage u = {.allocated = 5 * CARD, .backed = 4 * CARD, .fixed = CARD};
+
+        a->peer.trusted = true;
+        assert_false(allowance_applies(a));
+        assert_true(allowance_applies(b));
+        assert_int_equal(allowance_fixed(a, 0), UINT64_MAX);
+        assert_int_equal(allowance_pinned(a, 0), UINT64_MAX);
+        assert_int_equal(allowance_host(a), UINT64_MAX);
+        assert_true(allowance_commit(a, 0, 1000 * CARD));
+        allowance_claim(a, 0, &u);
+        allowance_usage(a, 0, &u);
+        assert_int_equal(u.allocated, 5 * CARD);
+        assert_int_equal(u.backed, 4 * CARD);
+        assert_int_equal(u.fixed, CARD);
+}
+
+static void fixed_bytes_are_one_share_of_the_card_for_all_of_a_users_programs(void **state)
+{
+        struct sched_pin p = {.bytes = 10 * MIB};
+
+        assert_int_equal(allowance_fixed(a, 0), share);
+        assert_int_equal(allowance_pinned(a, 0), share);
+        want(b, 0, 0, 100 * MIB);
+        want(other, 0, 0, 50 * MIB); /* another user's */
+        assert_int_equal(allowance_fixed(a, 0), share - 100 * MIB);
+        assert_int_equal(allowance_fixed(b, 0), share); /* its own is in what it asks for */
+        assert_int_equal(allowance_fixed(other, 0), share);
+        assert_int_equal(allowance_fixed(fresh, 0), share - 100 * MIB);
+        assert_int_equal(allowance_fixed(a, 1), share); /* another card */
+        /* Pinned bytes and fixed bytes are of one share. */
+        want(a, 0, 100 * MIB, 30 * MIB);
+        use(a, 0, &(struct sched_usage){.allocated = 100 * MIB});
+        assert_int_equal(sched_client_pin(server.sched, a->id, 0, &p, NOW, &server.actions), 0);
+        assert_int_equal(account(a, 0).pinned_asked, 10 * MIB);
+        assert_int_equal(allowance_fixed(a, 0), share - 110 * MIB);
+        assert_int_equal(allowance_pinned(a, 0), share - 130 * MIB);
+        assert_int_equal(allowance_fixed(b, 0), share - 40 * MIB);
+        want(b, 0, 0, share);
+        assert_int_equal(allowance_fixed(a, 0), 0);
+        config.fixed_per_user_permille = 1;
+        assert_int_equal(allowance_fixed(a, 0), 0); /* and not below */
+}
+
+/* A card's worth is on the card; what is past it may have to lie in host memory. */
+static void what_is_past_a_cards_worth_is_of_a_share_of_host_memory(void **state)
+{
+        uint64_t all = visible() + host_share;
+
+        assert_true(allowance_commit(a, 0, all));
+        assert_false(allowance_commit(a, 0, all + 1));
+        want(b, 0, GIB, 0);
+        assert_true(allowance_commit(a, 0, all - GIB));
+        assert_false(allowance_commit(a, 0, all - GIB + 1));
+        want(other, 0, 2 * GIB, 0);
+        assert_true(allowance_commit(a, 0, all - GIB));
+        /* Mapped host memory is of the same share. */
+        b->host = 3 * GIB;
+        other->host = GIB;
+        assert_true(allowance_commit(a, 0, all - 4 * GIB));
+        assert_false(allowance_commit(a, 0, all - 4 * GIB + 1));
+        a->host = GIB;
+        assert_false(allowance_commit(a, 0, all - 4 * GIB));
+        /* A request that is kept back counts as if it were made. */
+        b->wish.kept = true;
+        b->wish.commit = 5 * GIB;
+        assert_true(allowance_commit(a, 0, all - 9 * GIB));
+        assert_false(allowance_commit(a, 0, all - 9 * GIB + 1));
+        b->wish.gpu = 1;
+        assert_true(allowance_commit(a, 0, all - 5 * GIB));
+        b->wish.gpu = 0;
+        b->wish.commit = GIB / 2; /* less than it has */
+        assert_true(allowance_commit(a, 0, all - 5 * GIB));
+        assert_false(allowance_commit(a, 0, all - 5 * GIB + 1));
+}
+
+static void each_card_has_its_own_worth(void **state)
+{
+        attach(a, 1);
+        attach(b, 1);
+        want(a, 1, visible(), 0);
+        assert_true(allowance_commit(a, 0, visible() + host_share));
+        want(b, 1, GIB, 0);
+        assert_true(allowance_commit(a, 0, visible() + host_share - GIB));
+        assert_false(allowance_commit(a, 0, visible() + host_share - GIB + 1));
+}
+
+static void host_memory_is_what_the_users_others_leave(void **state)
+{
+        assert_int_equal(allowance_host(a), host_share);
+        a->host = 7 * GIB; /* it says how much in all */
+        assert_int_equal(allowance_host(a), host_share);
+        b->host = 2 * GIB;
+        other->host = 20 * GIB;
+        assert_int_equal(allowance_host(a), host_share - 2 * GIB);
+        want(a, 0, visible(), 0);
+        assert_int_equal(allowance_host(a), host_share - 2 * GIB);
+        want(b, 0, GIB, 0);
+        assert_int_equal(allowance_host(a), host_share - 3 * GIB);
+        b->host = 64 * GIB;
+        assert_int_equal(allowance_host(a), 0);
+}
+
+static void a_claim_is_bounded_by_what_can_be_true(void **state)
+{
+        struct sched_usage u = {.allocated = 3 * CARD, .backed = 2 * CARD, .fixed = 2 * CARD};
+
+        allowance_claim(fresh, 0, &u);
+        assert_int_equal(u.allocated, visible());
+        assert_int_equal(u.backed, visible());
+        assert_int_equal(u.fixed, share);
+        most = 2 * GIB + 10 * MIB; /* both together, as NVML shows */
+        u = (struct sched_usage){.allocated = 4 * GIB, .backed = 2 * GIB, .fixed = 20 * MIB};
+        allowance_claim(fresh, 0, &u);
+        assert_int_equal(u.allocated, 4 * GIB);
+        assert_int_equal(u.backed, 2 * GIB);
+        assert_int_equal(u.fixed, 10 * MIB);
+        u = (struct sched_usage){.allocated = 4 * GIB, .backed = 3 * GIB, .fixed = 1};
+        allowance_claim(fresh, 0, &u);
+        assert_int_equal(u.backed, most);
+        assert_int_equal(u.fixed, 0);
+        u = (struct sched_usage){.allocated = GIB, .backed = 2 * GIB};
+        allowance_claim(fresh, 0, &u);
+        assert_int_equal(u.backed, GIB);
+        /* Past the user's share of host memory nothing of it is believed. */
+        config.host_per_user_permille = 0;
+        want(b, 0, visible(), 0);
+        u = (struct sched_usage){.allocated = GIB, .backed = GIB, .fixed = MIB};
+        allowance_claim(fresh, 0, &u);
+        assert_int_equal(u.allocated, 0);
+        assert_int_equal(u.backed, 0);
+        assert_int_equal(u.fixed, MIB);
+        u = (struct sched_usage){.allocated = GIB};
+        allowance_claim(fresh, SCHED_GPUS_MAX - 1, &u); /* no card of ours */
+        assert_int_equal(u.allocated, GIB);
+}
+
+static void nobody_holds_more_than_it_was_allowed(void **state)
+{
+        struct sched_usage u = {.allocated = 5 * GIB, .backed = 5 * GIB, .fixed = CARD};
+
+        want(a, 0, 2 * GIB, 0);
+        allowance_usage(a, 0, &u);
+        assert_int_equal(u.allocated, account(a, 0).commit_held);
+        assert_true(u.backed <= account(a, 0).charge - account(a, 0).fixed);
+        assert_true(u.backed <= u.allocated);
+        assert_int_equal(u.fixed, share);
+        u = (struct sched_usage){.allocated = GIB, .backed = GIB / 2, .fixed = MIB};
+        allowance_usage(a, 0, &u);
+        assert_int_equal(u.allocated, GIB);
+        assert_int_equal(u.fixed, MIB);
+        /* A program may report what it holds, whatever the user's others asked for since. */
+        u = (struct sched_usage){.fixed = 200 * MIB};
+        want(a, 0, 2 * GIB, 200 * MIB);
+        use(a, 0, &u);
+        assert_true(account(a, 0).fixed >= 200 * MIB);
+        want(b, 0, 0, share);
+        u.fixed = 300 * MIB;
+        allowance_usage(a, 0, &u);
+        assert_int_equal(u.fixed, account(a, 0).fixed);
+        u = (struct sched_usage){.allocated = 9 * GIB};
+        allowance_usage(fresh, 0, &u); /* no account: not said of a card */
+        assert_int_equal(u.allocated, 9 * GIB);
+}
+
+static void a_user_names_half_of_the_cards_that_only_clients_know(void **state)
+{
+        struct gpu *list = server.gpus.list;
+
+        for (unsigned i = 0; i < SCHED_GPUS_MAX / 2; i++) {
+                assert_true(allowance_card(a));
+                list[i].present = true;
+                server.gpus.n = MAX(server.gpus.n, i + 1);
+                clients[i % 2].accounts[i].ordinal = 0; /* of either of her programs */
+        }
+        assert_false(allowance_card(a));
+        assert_false(allowance_card(b));
+        assert_true(allowance_card(other));
+        list[3].vouched = true; /* NVML knows it by now */
+        assert_true(allowance_card(a));
+        list[3].vouched = false;
+        list[3].present = false;
+        assert_true(allowance_card(a));
+        list[3].present = true;
+        clients[1].accounts[3].ordinal = -1;
+        other->accounts[3].ordinal = 0; /* Bob's now */
+        assert_true(allowance_card(a));
+        fresh->accounts[3].ordinal = 1;
+        assert_false(allowance_card(a));
+        a->peer.trusted = true;
+        assert_true(allowance_card(a));
+}
+
+#define ALLOWANCE_TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                ALLOWANCE_TEST(the_daemons_own_user_has_no_bound),
+                ALLOWANCE_TEST(fixed_bytes_are_one_share_of_the_card_for_all_of_a_users_programs),
+                ALLOWANCE_TEST(what_is_past_a_cards_worth_is_of_a_share_of_host_memory),
+                ALLOWANCE_TEST(each_card_has_its_own_worth),
+                ALLOWANCE_TEST(host_memory_is_what_the_users_others_leave),
+                ALLOWANCE_TEST(a_claim_is_bounded_by_what_can_be_true),
+                ALLOWANCE_TEST(nobody_holds_more_than_it_was_allowed),
+                ALLOWANCE_TEST(a_user_names_half_of_the_cards_that_only_clients_know),
+        };
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,360 @@
+/* test_arena.c: host memory that is there when it is handed out, is handed out once, and goes back
+ * to the system whole. */
+#include "unit.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <sched.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "base/host.h"
+#include "base/macros.h"
+#include "fakes/driver.h"
+#include "fakes/neighbours.h"
+#include "preload/arena.h"
+#include "preload/libc_compat.h"
+
+#define UNIT (2 * MIB)
+
+static uint64_t host_room;
+static bool no_figures, no_threads;
+static unsigned threads;
+static pthread_t started[64];
+static unsigned started_count;
+
+int host_memory_read(struct host_memory *ret)
+{
+        return no_figures ? -ENOENT : 0;
+}
+
+uint64_t host_memory_room(const struct host_memory *m)
+{
+        return host_room;
+}
+
+int compat_thread_start(void *(*start)(void *), void *argument)
+{
+        assert_true(started_count < ARRAY_SIZE(started));
+        if (no_threads || pthread_create(&started[started_count], NULL, start, argument) != 0)
+                return EAGAIN;
+        threads++;
+        started_count++;
+        return 0;
+}
+
+/* As many as the machine that these tests are meant for has. */
+int sched_getaffinity(pid_t pid, size_t bytes, cpu_set_t *ret)
+{
+        CPU_ZERO(ret);
+        for (int i = 0; i < 5; i++)
+                CPU_SET(i, ret);
+        return 0;
+}
+
+static struct arena *arena;
+
+static int begin(void **state)
+{
+        driver_reset(GIB);
+        host_room = UINT64_MAX;
+        no_figures = no_threads = false;
+        threads = 0;
+        arena = arena_new(8 * MIB);
+        assert_non_null(arena);
+        return 0;
+}
+
+static int end(void **state)
+{
+        while (started_count) /* or its stack goes during the next test, which looks */
+                assert_int_equal(pthread_join(started[--started_count], NULL), 0);
+        arena_trim(arena, 0);
+        assert_int_equal(arena_bytes(arena), 0);
+        assert_int_equal(driver.registered, 0);
+        free(arena);
+        return 0;
+}
+
+/* Each page of it is there, and nobody else writes into it. */
+static void check_room(const struct arena_room *r, uint64_t bytes, unsigned char mark)
+{
+        unsigned char there[8 * MIB / 4096];
+        uint64_t sum = 0;
+
+        for (unsigned i = 0; i < r->count; i++) {
+                const struct arena_piece *p = &r->pieces[i];
+
+                assert_int_equal(p->bytes % UNIT, 0);
+                assert_int_equal((uintptr_t)p->host % UNIT, 0);
+                for (uint64_t at = 0; at < p->bytes; at += 8 * MIB) {
+                        uint64_t n = MIN(p->bytes - at, 8 * MIB);
+
+                        assert_int_equal(mincore(p->host + at, n, there), 0);
+                        for (uint64_t k = 0; k < n / 4096; k++)
+                                assert_int_equal(there[k] & 1, 1);
+                        for (uint64_t k = 0; mark && k < n; k += UNIT)
+                                p->host[at + k] = (char)mark;
+                }
+                sum += p->bytes;
+        }
+        assert_int_equal(sum, bytes);
+}
+
+static bool is_marked(const struct arena_room *r, unsigned char mark)
+{
+        for (unsigned i = 0; i < r->count; i++)
+                for (uint64_t k = 0; k < r->pieces[i].bytes; k += UNIT)
+                        if ((unsigned char)r->pieces[i].host[k] != mark)
+                                return false;
+        return true;
+}
+
+static void room_is_there_and_handed_out_once(void **state)
+{
+        struct arena_room rooms[12];
+
+        for (unsigned i = 0; i < ARRAY_SIZE(rooms); i++) {
+                assert_int_equal(arena_take(arena, (1 + i % 3) * UNIT, &rooms[i]), 0);
+                check_room(&rooms[i], (1 + i % 3) * UNIT, (unsigned char)(i + 1));
+        }
+        assert_int_equal(arena_bytes(arena), 48 * MIB); /* 24 units, four a segment */
+        assert_int_equal(driver.registered, 6);
+        for (unsigned i = 0; i < ARRAY_SIZE(rooms); i++) {
+                assert_true(is_marked(&rooms[i], (unsigned char)(i + 1)));
+                arena_give(arena, &rooms[i]);
+                assert_int_equal(rooms[i].count, 0);
+                assert_null(rooms[i].pieces);
+        }
+        assert_int_equal(arena_bytes(arena), 48 * MIB); /* kept for the next time */
+}
+
+static void room_that_was_given_back_is_used_again(void **state)
+{
+        struct arena_room all[8], two, none = {0};
+
+        for (unsigned i = 0; i < ARRAY_SIZE(all); i++)
+                assert_int_equal(arena_take(arena, UNIT, &all[i]), 0);
+        for (unsigned round = 0; round < 3; round++) {
+                /* Of two that are apart one room is made. */
+                arena_give(arena, &all[1]);
+                arena_give(arena, &all[6]);
+                assert_int_equal(arena_take(arena, 2 * UNIT, &two), 0);
+                check_room(&two, 2 * UNIT, 99);
+                assert_int_equal(two.count, 2);
+                assert_int_equal(arena_bytes(arena), 16 * MIB);
+                arena_give(arena, &two);
+                assert_int_equal(arena_take(arena, UNIT, &all[1]), 0);
+                assert_int_equal(arena_take(arena, UNIT, &all[6]), 0);
+                assert_ptr_not_equal(all[1].pieces[0].host, all[6].pieces[0].host);
+                assert_int_equal(arena_bytes(arena), 16 * MIB);
+        }
+        /* All are taken: one more needs a segment. */
+        assert_int_equal(arena_take(arena, UNIT, &two), 0);
+        assert_int_equal(arena_bytes(arena), 24 * MIB);
+        arena_give(arena, &two);
+        arena_give(arena, &none);
+        for (unsigned i = 0; i < ARRAY_SIZE(all); i++)
+                arena_give(arena, &all[i]);
+}
+
+static void neighbours_make_one_piece(void **state)
+{
+        struct arena_room a, b;
+
+        assert_int_equal(arena_take(arena, 3 * UNIT, &a), 0);
+        assert_int_equal(a.count, 1);
+        assert_int_equal(arena_take(arena, 3 * UNIT, &b), 0);
+        assert_int_equal(b.count, 2); /* the last of one segment, the rest in another */
+        arena_give(arena, &a);
+        arena_give(arena, &b);
+        assert_int_equal(arena_take(arena, 4 * UNIT, &a), 0);
+        assert_int_equal(a.count, 1);
+        arena_give(arena, &a);
+}
+
+/* A segment has more units than a word has bits. */
+static void a_large_request_has_a_segment_of_its_own(void **state)
+{
+        struct arena_room a, b;
+
+        assert_int_equal(arena_take(arena, 65 * UNIT, &a), 0);
+        assert_int_equal(arena_bytes(arena), 65 * UNIT);
+        assert_int_equal(a.count, 1);
+        check_room(&a, 65 * UNIT, 7);
+        arena_give(arena, &a);
+        assert_int_equal(arena_take(arena, 64 * UNIT, &a), 0);
+        assert_int_equal(arena_take(arena, UNIT, &b), 0);
+        assert_int_equal(arena_bytes(arena), 65 * UNIT);
+        check_room(&a, 64 * UNIT, 7);
+        check_room(&b, UNIT, 8);
+        assert_true(is_marked(&a, 7));
+        arena_give(arena, &b);
+        assert_int_equal(arena_take(arena, UNIT, &b), 0);
+        assert_int_equal(arena_bytes(arena), 65 * UNIT);
+        arena_give(arena, &a);
+        arena_give(arena, &b);
+}
+
+static void small_segments_are_whole_units(void **state)
+{
+        struct arena *odd = arena_new(3 * MIB);
+        struct arena_room r;
+
+        assert_int_equal(arena_take(odd, UNIT, &r), 0);
+        assert_int_equal(arena_bytes(odd), 4 * MIB);
+        arena_give(odd, &r);
+        arena_trim(odd, 0);
+        free(odd);
+}
+
+static void what_the_host_has_not_is_not_taken(void **state)
+{
+        struct arena_room a, b;
+
+        host_room = 8 * MIB - 1;
+        assert_int_equal(arena_take(arena, UNIT, &a), -ENOMEM);
+        assert_int_equal(arena_bytes(arena), 0);
+        host_room = 8 * MIB;
+        assert_int_equal(arena_take(arena, 3 * UNIT, &a), 0);
+        host_room = 0;
+        assert_int_equal(arena_take(arena, 2 * UNIT, &b), -ENOMEM); /* half of it was there */
+        assert_int_equal(arena_take(arena, UNIT, &b), 0);
+        check_room(&b, UNIT, 1);
+        arena_give(arena, &a);
+        arena_give(arena, &b);
+        no_figures = true; /* it is tried then */
+        assert_int_equal(arena_take(arena, 5 * UNIT, &a), 0);
+        arena_give(arena, &a);
+}
+
+static void memory_is_touched_by_several_threads_or_by_one(void **state)
+{
+        struct arena_room r;
+
+        assert_int_equal(arena_take(arena, 7 * UNIT, &r), 0);
+        assert_int_equal(threads, 4); /* and this one */
+        check_room(&r, 7 * UNIT, 0);
+        arena_give(arena, &r);
+        arena_trim(arena, 0);
+        threads = 0;
+        assert_int_equal(arena_take(arena, UNIT, &r), 0);
+        assert_int_equal(threads, 3); /* no part is less than a unit */
+        arena_give(arena, &r);
+        arena_trim(arena, 0);
+        no_threads = true;
+        assert_int_equal(arena_take(arena, 7 * UNIT, &r), 0);
+        check_room(&r, 7 * UNIT, 0);
+        arena_give(arena, &r);
+}
+
+static void memory_that_cannot_be_pinned_serves_as_well(void **state)
+{
+        struct arena_room r;
+
+        driver_fail(1, CUDA_ERROR_OUT_OF_MEMORY);
+        assert_int_equal(arena_take(arena, UNIT, &r), 0);
+        check_room(&r, UNIT, 1);
+        assert_int_equal(driver.registered, 0);
+        arena_give(arena, &r);
+        arena_trim(arena, 0); /* the driver is not told of it */
+}
+
+static void whole_free_segments_go_back_until_it_is_enough(void **state)
+{
+        struct arena_room rooms[4];
+
+        for (unsigned i = 0; i < 4; i++)
+                assert_int_equal(arena_take(arena, 8 * MIB, &rooms[i]), 0);
+        arena_trim(arena, 0);
+        assert_int_equal(arena_bytes(arena), 32 * MIB); /* all of it is used */
+        arena_give(arena, &rooms[0]);
+        arena_give(arena, &rooms[2]);
+        arena_trim(arena, 32 * MIB);
+        assert_int_equal(arena_bytes(arena), 32 * MIB);
+        arena_trim(arena, 32 * MIB - 1);
+        assert_int_equal(arena_bytes(arena), 24 * MIB);
+        arena_trim(arena, 16 * MIB);
+        assert_int_equal(arena_bytes(arena), 16 * MIB);
+        assert_int_equal(driver.registered, 2);
+        check_room(&rooms[1], 8 * MIB, 1);
+        check_room(&rooms[3], 8 * MIB, 2);
+        arena_give(arena, &rooms[1]);
+        arena_give(arena, &rooms[3]);
+}
+
+static uint64_t mapped_bytes(void)
+{
+        unsigned long pages = 0;
+        FILE *f = fopen("/proc/self/statm", "r");
+
+        assert_int_equal(fscanf(f, "%lu", &pages), 1);
+        (void)fclose(f);
+        return pages * 4096;
+}
+
+/* What is mapped beyond it, to align it, does not stay either. */
+static void no_addresses_are_left_behind(void **state)
+{
+        struct arena_room r;
+        uint64_t before;
+
+        no_threads = true; /* their stacks stay */
+        for (unsigned i = 0; i < 8; i++) {
+                if (i == 1)
+                        before = mapped_bytes();
+                assert_int_equal(arena_take(arena, 8 * MIB, &r), 0);
+                if (i > 1)
+                        assert_in_range(mapped_bytes(), before, before + 9 * MIB);
+                arena_give(arena, &r);
+                arena_trim(arena, 0);
+        }
+        assert_in_range(mapped_bytes(), before - MIB, before + MIB);
+}
+
+/* Neither copied by a fork nor written into a core file. */
+static void segments_are_the_processes_own(void **state)
+{
+        struct arena_room r;
+        FILE *f = fopen("/proc/self/smaps", "r");
+        char line[512];
+        bool here = false, seen = false;
+
+        assert_int_equal(arena_take(arena, UNIT, &r), 0);
+        while (fgets(line, sizeof(line), f)) {
+                unsigned long from, to;
+
+                if (sscanf(line, "%lx-%lx ", &from, &to) == 2)
+                        here = (uintptr_t)r.pieces[0].host >= from &&
+                               (uintptr_t)r.pieces[0].host < to;
+                if (!here || strncmp(line, "VmFlags:", 8) != 0)
+                        continue;
+                seen = true;
+                assert_non_null(strstr(line, " dc"));
+                assert_non_null(strstr(line, " dd"));
+        }
+        (void)fclose(f);
+        assert_true(seen);
+        arena_give(arena, &r);
+}
+
+#define ARENA_TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                ARENA_TEST(room_is_there_and_handed_out_once),
+                ARENA_TEST(room_that_was_given_back_is_used_again),
+                ARENA_TEST(neighbours_make_one_piece),
+                ARENA_TEST(a_large_request_has_a_segment_of_its_own),
+                ARENA_TEST(small_segments_are_whole_units),
+                ARENA_TEST(what_the_host_has_not_is_not_taken),
+                ARENA_TEST(memory_is_touched_by_several_threads_or_by_one),
+                ARENA_TEST(memory_that_cannot_be_pinned_serves_as_well),
+                ARENA_TEST(whole_free_segments_go_back_until_it_is_enough),
+                ARENA_TEST(no_addresses_are_left_behind),
+                ARENA_TEST(segments_are_the_processes_own),
+        };
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,446 @@
+/* test_caches.c: what PyTorch keeps unused is given back before an eviction, by a thread of ours:
+ * the eviction waits as long as that gets on, and no program is kept by one that does not. */
+#include "unit.h"
+
+#include <pthread.h>
+#include <semaphore.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "fakes/neighbours.h"
+#include "preload/agent.h"
+#include "preload/caches.h"
+#include "preload/python.h"
+#include "preload/quiet.h"
+
+#define MS NSEC_PER_MSEC
+
+static struct gpu *const gpu = &core.gpus[0];
+static struct context contexts[2] = {{.handle = (CUcontext)(uintptr_t)0xc0},
+                                     {.handle = (CUcontext)(uintptr_t)0xc1}};
+static uint64_t now;
+
+/* What Python's side sees, written by our thread alone while a test waits for it. */
+static sem_t interpreter, kicked;
+static unsigned calls, references;
+static void *(*told_of_the_end)(void *, void *);
+static bool imported, no_atexit;
+static CUcontext current, current_in_call;
+static void (*in_call)(void);
+static char object;
+
+/* ---- Python ---- */
+
+static int yes(void)
+{
+        return 1;
+}
+
+static int take_interpreter(void)
+{
+        while (sem_wait(&interpreter) < 0)
+                ;
+        return 7;
+}
+
+static void give_interpreter(int state)
+{
+        assert_int_equal(state, 7);
+        assert_null(current);
+        (void)sem_post(&interpreter);
+}
+
+static void *save_thread(void)
+{
+        (void)sem_post(&interpreter);
+        return &object;
+}
+
+static void restore_thread(void *thread)
+{
+        assert_ptr_equal(thread, &object);
+        (void)take_interpreter();
+}
+
+static void no_error(void)
+{
+}
+
+static void *modules(void)
+{
+        return &object;
+}
+
+static void *new_reference(void)
+{
+        references++;
+        return &object;
+}
+
+static void *import(const char *name)
+{
+        assert_string_equal(name, "atexit");
+        return no_atexit ? NULL : new_reference();
+}
+
+static void *item(void *in, const char *name)
+{
+        assert_string_equal(name, "torch.cuda");
+        return imported ? &object : NULL; /* borrowed */
+}
+
+static void *attribute(void *of, const char *name)
+{
+        assert_true(strcmp(name, "register") == 0 || strcmp(name, "empty_cache") == 0);
+        return new_reference();
+}
+
+static void *call(void *f, void *arguments)
+{
+        assert_int_equal(atomic_load(&core.lock.word), 0);
+        calls++;
+        current_in_call = current;
+        if (in_call)
+                in_call();
+        return new_reference();
+}
+
+static void *call_with(void *f, ...)
+{
+        return new_reference();
+}
+
+static void *function(struct python_method *m, void *self, void *module)
+{
+        told_of_the_end = m->call;
+        return new_reference();
+}
+
+static void reference(void *o)
+{
+        references++;
+}
+
+static void unreference(void *o)
+{
+        references -= o != NULL;
+}
+
+struct python python = {.there = true,
+                        .Py_IsInitialized = yes,
+                        .PyGILState_Ensure = take_interpreter,
+                        .PyGILState_Release = give_interpreter,
+                        .PyEval_SaveThread = save_thread,
+                        .PyEval_RestoreThread = restore_thread,
+                        .PyErr_Clear = no_error,
+                        .PyImport_GetModuleDict = modules,
+                        .PyImport_ImportModule = import,
+                        .PyDict_GetItemString = item,
+                        .PyObject_GetAttrString = attribute,
+                        .PyObject_CallObject = call,
+                        .PyObject_CallFunctionObjArgs = call_with,
+                        .PyCFunction_NewEx = function,
+                        .Py_IncRef = reference,
+                        .Py_DecRef = unreference};
+
+/* ---- neighbours ---- */
+
+void agent_kick(void)
+{
+        (void)sem_post(&kicked);
+}
+
+struct context *quiet_context_primary(const struct gpu *g)
+{
+        return g->context;
+}
+
+static CUresult fake_set(CUcontext context)
+{
+        current = context;
+        return CUDA_SUCCESS;
+}
+
+static CUresult fake_relax(CUstreamCaptureMode *mode)
+{
+        return CUDA_SUCCESS;
+}
+
+/* ---- the tests ---- */
+
+/* The thread and its state are there once a process. */
+static void after_a_run(void)
+{
+        lock_acquire(&core.lock);
+        core.running = true;
+        (void)caches_hold(false, now);
+        core.running = false;
+        lock_release(&core.lock);
+        now += NSEC_PER_SEC;
+}
+
+static bool hold(void)
+{
+        bool held;
+
+        lock_acquire(&core.lock);
+        held = caches_hold(true, now);
+        lock_release(&core.lock);
+        return held;
+}
+
+/* Our thread is through with what it was asked. */
+static void await_thread(void)
+{
+        while (sem_wait(&kicked) < 0)
+                ;
+}
+
+/* An eviction waits, our thread answers, and it goes on. */
+static void asks_once(void)
+{
+        unsigned before = calls;
+
+        assert_true(hold());
+        await_thread();
+        assert_false(hold());
+        assert_int_equal(calls, before + 1);
+}
+
+static int begin(void **state)
+{
+        static bool started;
+
+        (void)alarm(60);
+        if (!started) {
+                started = true;
+                (void)sem_init(&interpreter, 0, 1);
+                (void)sem_init(&kicked, 0, 0);
+                caches_setup();
+        }
+        core = (struct core){.gpu_count = 2};
+        for (unsigned i = 0; i < 2; i++) {
+                core.gpus[i].managed = true;
+                core.gpus[i].own_limit = UINT64_MAX;
+                core.gpus[i].limit = 100;
+                core.gpus[i].context = &contexts[i];
+                contexts[i].dying = false;
+        }
+        gpu->heap.backed = 101;
+        gpu->heap.allocated = 500;
+        imported = true;
+        no_atexit = false;
+        in_call = NULL;
+        calls = 0;
+        fake_capturing = false;
+        real = (struct real_driver){.cuCtxSetCurrent = fake_set,
+                                    .cuThreadExchangeStreamCaptureMode = fake_relax};
+        after_a_run();
+        return 0;
+}
+
+static void an_eviction_waits_for_what_the_program_gives_back(void **state)
+{
+        asks_once();
+        assert_int_equal(gpu->commit_kept, 500); /* it is still promised to the program */
+        assert_int_equal(references, 0);
+        assert_false(hold()); /* once a run */
+        assert_int_equal(calls, 1);
+        after_a_run();
+        asks_once();
+}
+
+static void who_has_a_lease_or_runs_is_not_asked_twice(void **state)
+{
+        asks_once();
+        lock_acquire(&core.lock);
+        (void)caches_hold(false, now); /* nothing ran in between */
+        lock_release(&core.lock);
+        assert_false(hold());
+        lock_acquire(&core.lock);
+        core.lease = 5;
+        (void)caches_hold(false, now);
+        core.lease = 0;
+        lock_release(&core.lock);
+        asks_once();
+}
+
+static void who_fits_is_not_asked(void **state)
+{
+        gpu->heap.backed = 100;
+        assert_false(hold());
+        gpu->heap.backed = 101;
+        gpu->managed = false;
+        assert_false(hold());
+        gpu->managed = true;
+        asks_once();
+}
+
+static void any_card_may_be_short(void **state)
+{
+        gpu->heap.backed = 0;
+        core.gpus[1].heap.backed = 101;
+        asks_once();
+        assert_ptr_equal(current_in_call, contexts[1].handle);
+        gpu->heap.backed = 101;
+        core.gpus[1].heap.backed = 0;
+        after_a_run();
+        asks_once();
+        assert_ptr_equal(current_in_call, contexts[0].handle);
+        contexts[0].dying = true;
+        after_a_run();
+        asks_once(); /* any of the program's will do */
+        assert_ptr_equal(current_in_call, contexts[1].handle);
+}
+
+static void without_a_context_nothing_is_called(void **state)
+{
+        gpu->context = core.gpus[1].context = NULL;
+        assert_true(hold());
+        await_thread();
+        assert_false(hold());
+        assert_int_equal(calls, 0);
+}
+
+static void what_was_not_imported_is_not_called(void **state)
+{
+        imported = false;
+        assert_true(hold());
+        await_thread();
+        assert_false(hold());
+        assert_int_equal(calls + references, 0);
+}
+
+static void nothing_is_asked_during_a_capture(void **state)
+{
+        fake_capturing = true;
+        assert_false(hold());
+        assert_int_equal(calls, 0);
+}
+
+/* Somebody has the interpreter's lock. The next ones are not kept by it: twice as many each time.
+ */
+static void who_does_not_answer_is_left_alone_for_a_while(void **state)
+{
+        for (unsigned skips = 1; skips < 8; skips = 2 * skips + 1) {
+                (void)take_interpreter();
+                assert_true(hold());
+                now += 30 * MS;
+                assert_true(hold());
+                now += 1;
+                assert_false(hold());
+                assert_false(hold());
+                (void)sem_post(&interpreter);
+                await_thread();
+                assert_int_equal(calls, 0); /* nobody waits for it any more */
+                for (unsigned i = 0; i < skips; i++) {
+                        after_a_run();
+                        assert_false(hold());
+                }
+                after_a_run();
+        }
+        asks_once();
+        calls = 0;
+        after_a_run();
+        asks_once(); /* who answers is asked each time again */
+}
+
+static void as_long_as_memory_comes_back_it_is_waited_for(void **state)
+{
+        (void)take_interpreter();
+        assert_true(hold());
+        for (unsigned i = 0; i < 5; i++) {
+                now += 30 * MS;
+                gpu->heap.allocated -= 10;
+                assert_true(hold());
+        }
+        assert_int_equal(gpu->commit_kept, 500);
+        (void)sem_post(&interpreter);
+        await_thread();
+        assert_false(hold());
+        assert_int_equal(calls, 1);
+}
+
+static void who_is_still_in_there_is_not_asked_again(void **state)
+{
+        (void)take_interpreter();
+        assert_true(hold());
+        now += 31 * MS;
+        assert_false(hold());
+        after_a_run();
+        assert_false(hold()); /* that one was to be skipped anyway */
+        after_a_run();
+        assert_false(hold());
+        (void)sem_post(&interpreter);
+        await_thread();
+        after_a_run();
+        asks_once();
+}
+
+static sem_t called, go_on;
+
+static void stay(void)
+{
+        (void)sem_post(&called);
+        (void)sem_post(&interpreter); /* as a long call does from time to time */
+        (void)sem_wait(&go_on);
+        (void)take_interpreter();
+}
+
+static void *end_python(void *ended)
+{
+        void *result;
+
+        (void)take_interpreter();
+        result = told_of_the_end(&object, NULL);
+        assert_ptr_equal(result, &object);
+        atomic_store((_Atomic bool *)ended, true);
+        (void)sem_post(&interpreter);
+        return NULL;
+}
+
+/* The last one: from then on nothing is asked any more. */
+static void the_end_of_python_waits_for_a_call(void **state)
+{
+        static _Atomic bool ended;
+        pthread_t thread;
+
+        (void)sem_init(&called, 0, 0);
+        (void)sem_init(&go_on, 0, 0);
+        in_call = stay;
+        assert_true(hold());
+        (void)sem_wait(&called);
+        assert_non_null(told_of_the_end);
+        assert_int_equal(pthread_create(&thread, NULL, end_python, &ended), 0);
+        for (unsigned i = 0; i < 10; i++)
+                (void)usleep(1000);
+        assert_false(atomic_load(&ended));
+        (void)sem_post(&go_on);
+        assert_int_equal(pthread_join(thread, NULL), 0);
+        assert_true(atomic_load(&ended));
+        await_thread();
+        after_a_run();
+        assert_false(hold());
+        assert_int_equal(calls, 1);
+}
+
+#define CACHES_TEST(name) cmocka_unit_test_setup(name, begin)
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                CACHES_TEST(an_eviction_waits_for_what_the_program_gives_back),
+                CACHES_TEST(who_has_a_lease_or_runs_is_not_asked_twice),
+                CACHES_TEST(who_fits_is_not_asked),
+                CACHES_TEST(any_card_may_be_short),
+                CACHES_TEST(without_a_context_nothing_is_called),
+                CACHES_TEST(what_was_not_imported_is_not_called),
+                CACHES_TEST(nothing_is_asked_during_a_capture),
+                CACHES_TEST(who_does_not_answer_is_left_alone_for_a_while),
+                CACHES_TEST(as_long_as_memory_comes_back_it_is_waited_for),
+                CACHES_TEST(who_is_still_in_there_is_not_asked_again),
+                CACHES_TEST(the_end_of_python_waits_for_a_call),
+        };
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,469 @@
+/* test_client.c: a client's connection with real sockets and users: what is sent and kept, what is
+ * read and when not, and what is left when it ends. */
+#include "unit.h"
+
+#include <errno.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/macros.h"
+#include "daemon/client.h"
+#include "daemon/turns.h"
+
+static struct config config;
+static struct server server;
+static struct {
+        bool looks; /* a look can be had */
+        bool gone, sure;
+        unsigned handled, asked, ends, no_descriptor, waits;
+        struct wire_message last;
+} now;
+static int program; /* its end of the first connection */
+
+/* ---- neighbours ---- */
+
+int session_handle(struct client *c, const struct wire_message *m)
+{
+        now.handled++;
+        now.last = *m;
+        if (m->header.type == WIRE_HELLO)
+                c->greeted = true;
+        return 0;
+}
+
+bool reader_ask(struct reader *r)
+{
+        now.asked++;
+        return now.looks;
+}
+
+bool measure_is_gone(struct server *s, struct client *c, uint64_t since_ns, bool *ret_sure)
+{
+        *ret_sure = now.sure;
+        return now.gone;
+}
+
+void pass_end(struct server *s)
+{
+        now.ends++;
+}
+
+void server_no_descriptor(struct server *s)
+{
+        now.no_descriptor++;
+}
+
+bool server_may_accept(struct server *s)
+{
+        return true;
+}
+
+/* As turns.c, but at once. */
+void turns_wait(struct client *c)
+{
+        now.waits++;
+        while (client_turn(c))
+                ;
+}
+
+void turns_leave(struct client *c)
+{
+}
+
+/* ---- scenes ---- */
+
+static int listener = -1;
+
+/* A name that the kernel has chosen: tests run beside each other. */
+static struct sockaddr_un address;
+static socklen_t address_size;
+
+/* The program's end of a new connection; the client is the first of the list, if it was taken. */
+static int knock(void)
+{
+        int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+
+        assert_int_equal(connect(fd, (struct sockaddr *)&address, address_size), 0);
+        assert_int_equal(client_accept(NULL, listener, EPOLLIN, &server), 0);
+        return fd;
+}
+
+static int begin(void **state)
+{
+        const struct sockaddr_un any = {.sun_family = AF_UNIX};
+
+        memset(&now, 0, sizeof(now));
+        config = (struct config){.sched.clients_max = 2};
+        server = (struct server){.config = &config, .users = users_new(3)};
+        assert_non_null(server.users);
+        assert_true(sd_event_new(&server.event) >= 0);
+        listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+        assert_int_equal(bind(listener, (const struct sockaddr *)&any, sizeof(any.sun_family)), 0);
+        address_size = sizeof(address);
+        assert_int_equal(getsockname(listener, (struct sockaddr *)&address, &address_size), 0);
+        assert_int_equal(listen(listener, 8), 0);
+        program = knock();
+        assert_non_null(server.clients);
+        return 0;
+}
+
+static int end(void **state)
+{
+        while (server.clients)
+                client_free(server.clients);
+        assert_int_equal(server.n_clients, 0);
+        (void)sd_event_unref(server.event);
+        users_free(server.users);
+        (void)close(listener);
+        return close(program);
+}
+
+/* The sweep, which ends whoever is dropped, is the server's. */
+static void run(void)
+{
+        while (!server.marked && sd_event_run(server.event, 0) > 0)
+                ;
+}
+
+static void say(int fd, unsigned type)
+{
+        struct wire_message m = {.header = {(uint16_t)type, WIRE_NO_GPU, 1}};
+        uint8_t packet[WIRE_SIZE_MAX];
+        int size;
+
+        if (type == WIRE_HELLO)
+                m.HELLO.magic = WIRE_MAGIC;
+        if (type == WIRE_ATTACH)
+                m.header.gpu = 0;
+        size = wire_encode(&m, packet);
+        assert_true(size > 0);
+        assert_int_equal(send(fd, packet, (size_t)size, 0), size);
+}
+
+static bool hear(int fd, struct wire_message *ret)
+{
+        uint8_t packet[WIRE_SIZE_MAX];
+        ssize_t n = recv(fd, packet, sizeof(packet), MSG_DONTWAIT);
+
+        return n > 0 && wire_decode(packet, (size_t)n, WIRE_DOWN, ret) == 0;
+}
+
+static struct wire_message grant(uint64_t lease)
+{
+        struct wire_message m = {.header = {WIRE_GRANT, WIRE_NO_GPU, 0}};
+
+        m.GRANT.lease = lease;
+        return m;
+}
+
+/* ---- sending ---- */
+
+static void messages_are_numbered_and_limits_by_the_scheduler(void **state)
+{
+        struct client *c = server.clients;
+        struct wire_message m = grant(5), limit = {.header = {WIRE_LIMIT, 0, 77}}, got;
+
+        client_send(c, &m);
+        client_send(c, &limit);
+        client_send(c, &m);
+        assert_true(hear(program, &got));
+        assert_int_equal(got.header.sequence, 1);
+        assert_int_equal(got.GRANT.lease, 5);
+        assert_true(hear(program, &got));
+        assert_int_equal(got.header.sequence, 77);
+        assert_true(hear(program, &got));
+        assert_int_equal(got.header.sequence, 3);
+        assert_false(hear(program, &got));
+}
+
+/* In their order, behind what the socket holds; of a client that does not read they have an end. */
+static void what_the_socket_does_not_take_is_kept(void **state)
+{
+        struct client *c = server.clients;
+        struct wire_message got;
+        unsigned sent = 0, heard = 0;
+
+        while (c->queue_used < CLIENT_QUEUE) {
+                struct wire_message m = grant(++sent);
+
+                client_send(c, &m);
+                assert_false(c->dropped);
+        }
+        while (heard < sent) {
+                if (!hear(program, &got)) {
+                        run();
+                        continue;
+                }
+                assert_int_equal(got.GRANT.lease, ++heard);
+        }
+        run();
+        assert_int_equal(c->queue_used, 0);
+        assert_false(hear(program, &got));
+        while (!c->dropped && sent < 100000) {
+                struct wire_message m = grant(++sent);
+
+                client_send(c, &m);
+        }
+        assert_true(c->dropped && server.marked);
+        assert_int_equal(c->queue_used, CLIENT_QUEUE);
+        client_send(c, &got); /* nobody is there to hear it */
+        assert_int_equal(c->queue_used, CLIENT_QUEUE);
+}
+
+static void whoever_is_gone_is_dropped_when_it_is_told_something(void **state)
+{
+        struct client *c = server.clients;
+        struct wire_message m = grant(1);
+
+        (void)close(program);
+        client_send(c, &m);
+        assert_true(c->dropped);
+        program = dup(listener);
+}
+
+static void a_refusal_is_the_last_word(void **state)
+{
+        struct client *c = server.clients;
+        struct wire_message got;
+
+        client_refuse(c, WIRE_REFUSED_LIMIT, "too much");
+        assert_true(c->dropped);
+        assert_true(hear(program, &got));
+        assert_int_equal(got.header.type, WIRE_REFUSED);
+        assert_int_equal(got.REFUSED.magic, WIRE_MAGIC);
+        assert_int_equal(got.REFUSED.code, WIRE_REFUSED_LIMIT);
+        assert_int_equal(got.REFUSED.major, WIRE_MAJOR);
+        assert_string_equal(got.REFUSED.text, "too much");
+        say(program, WIRE_HELLO);
+        run();
+        assert_int_equal(now.handled, 0);
+}
+
+/* ---- reading ---- */
+
+static void what_comes_is_handled_in_its_order(void **state)
+{
+        say(program, WIRE_HELLO);
+        say(program, WIRE_BYE);
+        run();
+        assert_int_equal(now.handled, 2);
+        assert_int_equal(now.ends, 2); /* what came along is closed */
+        assert_int_equal(now.last.header.type, WIRE_BYE);
+        assert_false(server.clients->dropped);
+        run();
+        assert_int_equal(now.handled, 2);
+        (void)shutdown(program, SHUT_RDWR);
+        run();
+        assert_true(server.clients->dropped);
+}
+
+static void what_is_no_message_ends_the_connection(void **state)
+{
+        struct wire_message got;
+
+        assert_int_equal(send(program, "garbage", 7, 0), 7);
+        say(program, WIRE_HELLO);
+        run();
+        assert_true(server.clients->dropped);
+        assert_true(hear(program, &got));
+        assert_int_equal(got.REFUSED.code, WIRE_REFUSED_PROTOCOL);
+        assert_int_equal(now.handled, 0);
+}
+
+/* A client's word about a card counts only if NVML does not know the card. */
+static void an_attach_waits_for_a_look_at_the_cards(void **state)
+{
+        struct client *c = server.clients;
+
+        say(program, WIRE_HELLO);
+        run();
+        now.looks = true;
+        say(program, WIRE_ATTACH);
+        say(program, WIRE_BYE);
+        run();
+        assert_int_equal(now.handled, 1);
+        assert_int_equal(now.asked, 1);
+        assert_true(c->held.since_ns > 0);
+        server.look = (const struct nvml_look *)&now;
+        server.look_ns = c->held.since_ns - 1; /* was under way */
+        client_looked(c);
+        assert_int_equal(now.handled, 1);
+        server.look_ns = c->held.since_ns;
+        client_looked(c);
+        run();
+        assert_int_equal(now.handled, 3);
+        assert_int_equal(now.last.header.type, WIRE_BYE);
+        say(program, WIRE_ATTACH);
+        run();
+        server.look = NULL; /* there will be none */
+        client_looked(c);
+        assert_int_equal(now.handled, 4);
+        now.looks = false;
+        say(program, WIRE_ATTACH);
+        run();
+        assert_int_equal(now.handled, 5); /* nobody to ask */
+}
+
+static void before_it_has_greeted_nothing_is_looked_up_for_it(void **state)
+{
+        now.looks = true;
+        say(program, WIRE_ATTACH);
+        run();
+        assert_int_equal(now.asked, 0);
+        assert_int_equal(now.handled, 1);
+}
+
+/* ---- life ---- */
+
+static void a_process_has_one_connection(void **state)
+{
+        struct client *first = server.clients, *second;
+        int fd;
+
+        first->id = 9; /* it holds something */
+        fd = knock();
+        second = server.clients;
+        assert_ptr_not_equal(second, first);
+        assert_int_equal(server.n_clients, 2);
+        assert_true(first->dropped);
+        assert_ptr_equal(second->former, first);
+        assert_ptr_equal(first->previous, second);
+        client_free(first);
+        assert_null(second->former);
+        assert_int_equal(server.n_clients, 1);
+        assert_null(second->next);
+        assert_false(second->dropped);
+        (void)close(fd);
+}
+
+static void a_former_record_that_holds_nothing_is_none(void **state)
+{
+        struct client *first = server.clients;
+        int fd = knock();
+
+        assert_true(first->dropped);
+        assert_null(server.clients->former);
+        (void)close(fd);
+}
+
+static void too_many_connections_of_a_user_are_refused_with_a_reason(void **state)
+{
+        struct wire_message got;
+        int fds[3];
+
+        fds[0] = knock();
+        fds[1] = knock();
+        assert_int_equal(server.n_clients, 3);
+        fds[2] = knock();
+        assert_int_equal(server.n_clients, 3);
+        assert_true(hear(fds[2], &got));
+        assert_int_equal(got.REFUSED.code, WIRE_REFUSED_LIMIT);
+        assert_non_null(strstr(got.REFUSED.text, "of this user"));
+        (void)close(fds[2]);
+        client_free(server.clients);
+        fds[2] = knock(); /* there is room again */
+        assert_int_equal(server.n_clients, 3);
+        for (unsigned i = 0; i < 3; i++)
+                (void)close(fds[i]);
+}
+
+static void too_many_connections_in_all_are_refused(void **state)
+{
+        struct wire_message got;
+        int fd;
+
+        config.sched.clients_max = 0;
+        for (unsigned i = 0; i < 10; i++) { /* and none of them counts as the user's */
+                fd = knock();
+                assert_true(hear(fd, &got));
+                assert_string_equal(got.REFUSED.text, "too many connections");
+                assert_int_equal(recv(fd, &got, 1, 0), 0);
+                (void)close(fd);
+        }
+        config.sched.clients_max = 1;
+        fd = knock();
+        assert_int_equal(server.n_clients, 2);
+        (void)close(fd);
+}
+
+static void a_client_is_gone_when_its_memory_is_surely_free(void **state)
+{
+        struct client *c = server.clients;
+
+        client_check_gone(c); /* the card still shows it */
+        assert_true(c->ended && !c->gone);
+        assert_int_equal(now.asked, 1);
+        now.gone = true;
+        client_looked(c); /* it cannot tell, and half a second has not passed */
+        assert_false(c->gone);
+        c->ended_ns -= NSEC_PER_SEC;
+        client_looked(c);
+        assert_true(c->gone && server.marked);
+}
+
+static void a_client_that_nvml_no_longer_names_is_gone_at_once(void **state)
+{
+        struct client *c = server.clients;
+
+        now.gone = now.sure = true;
+        client_check_gone(c);
+        assert_true(c->gone);
+        client_check_gone(c);
+        assert_int_equal(now.asked, 0);
+}
+
+/* As after exec: the process lives, and its library does not. */
+static void a_process_without_a_connection_may_have_left_its_memory(void **state)
+{
+        struct client *c = server.clients;
+
+        now.gone = now.sure = true;
+        c->id = 9;
+        client_check_left(c);
+        assert_false(c->gone); /* it has its connection */
+        client_close(c);
+        assert_int_equal(c->fd, -EBADF);
+        client_close(c);
+        now.sure = false;
+        client_check_left(c);
+        assert_false(c->gone);
+        now.sure = true;
+        now.gone = false;
+        client_check_left(c);
+        assert_false(c->gone);
+        now.gone = true;
+        c->id = 0;
+        client_check_left(c);
+        assert_false(c->gone);
+        c->id = 9;
+        client_check_left(c);
+        assert_true(c->gone);
+}
+
+#define CLIENT_TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                CLIENT_TEST(messages_are_numbered_and_limits_by_the_scheduler),
+                CLIENT_TEST(what_the_socket_does_not_take_is_kept),
+                CLIENT_TEST(whoever_is_gone_is_dropped_when_it_is_told_something),
+                CLIENT_TEST(a_refusal_is_the_last_word),
+                CLIENT_TEST(what_comes_is_handled_in_its_order),
+                CLIENT_TEST(what_is_no_message_ends_the_connection),
+                CLIENT_TEST(an_attach_waits_for_a_look_at_the_cards),
+                CLIENT_TEST(before_it_has_greeted_nothing_is_looked_up_for_it),
+                CLIENT_TEST(a_process_has_one_connection),
+                CLIENT_TEST(a_former_record_that_holds_nothing_is_none),
+                CLIENT_TEST(too_many_connections_of_a_user_are_refused_with_a_reason),
+                CLIENT_TEST(too_many_connections_in_all_are_refused),
+                CLIENT_TEST(a_client_is_gone_when_its_memory_is_surely_free),
+                CLIENT_TEST(a_client_that_nvml_no_longer_names_is_gone_at_once),
+                CLIENT_TEST(a_process_without_a_connection_may_have_left_its_memory),
+        };
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}

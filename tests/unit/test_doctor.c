@@ -1,0 +1,426 @@
+/* test_doctor.c: sublet doctor on a machine that a test makes up: what it finds, what it advises,
+ * and when it fails. */
+#include "unit.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/macros.h"
+#include "cli/control.h"
+#include "cli/doctor_driver.h"
+#include "cli/doctor_programs.h"
+#include "cli_bench.h"
+
+static char dir[] = "/tmp/sublet-doctor-XXXXXX";
+static struct {
+        int asks; /* what driver_ask answers */
+        struct driver_report report;
+        int daemon; /* what control_ask answers */
+        const char *version;
+        int hidden;
+        int status; /* doctor's exit status */
+        char out[8192];
+} now;
+
+/* ---- neighbours ---- */
+
+int driver_ask(const char *folder, struct driver_report *ret)
+{
+        *ret = now.report;
+        return now.asks;
+}
+
+void programs_hidden(void (*found)(int pid, const char *library, const char *what))
+{
+        if (now.hidden)
+                found(now.hidden, "libfoo", "foo");
+}
+
+/* Beside the real one, which is not linked: what status says of the daemon. */
+int control_ask(const char *at, enum paths_kind kind, json_t *order, json_t **ret_answer)
+{
+        assert_string_equal(json_string_value(json_object_get(order, "order")), "status");
+        if (now.daemon == 0)
+                *ret_answer =
+                        now.version ? json_pack("{ss}", "version", now.version) : json_object();
+        return now.daemon;
+}
+
+int target_take(int option, const char *argument, void *target)
+{
+        struct target *t = target;
+
+        if (option == TARGET_SIM)
+                t->simulated = 1;
+        else
+                t->daemon = argument;
+        return CLI_OK;
+}
+
+int target_dir(const struct target *target, char ret[static PATHS_DIR_MAX],
+               enum paths_kind *ret_kind)
+{
+        (void)snprintf(ret, PATHS_DIR_MAX, "%s", target->daemon ? target->daemon : dir);
+        *ret_kind = !target->daemon                         ? PATHS_PRIVATE
+                    : strcmp(target->daemon, "/run/x") == 0 ? PATHS_SYSTEM
+                                                            : PATHS_NAMED;
+        return strcmp(ret, "long") == 0 ? CLI_USAGE : CLI_OK;
+}
+
+/* ---- scenes ---- */
+
+static char *path_of(const char *name)
+{
+        static char path[128];
+
+        (void)snprintf(path, sizeof(path), "%s/%s", dir, name);
+        return path;
+}
+
+static void write_file(const char *name, const char *text)
+{
+        FILE *f = fopen(path_of(name), "w");
+
+        assert_non_null(f);
+        assert_true(fputs(text, f) >= 0);
+        assert_int_equal(fclose(f), 0);
+        assert_int_equal(chmod(path_of(name), 0700), 0);
+}
+
+/* All is well, but no daemon runs. */
+static int begin(void **state)
+{
+        Dl_info library;
+
+        memset(&now, 0, sizeof(now));
+        (void)cli_bench_begin(state);
+        (void)strcpy(dir + strlen(dir) - 6, "XXXXXX");
+        assert_non_null(mkdtemp(dir));
+        (void)setenv("CUDA_MPS_PIPE_DIRECTORY", dir, 1);
+        (void)unsetenv("XDG_RUNTIME_DIR");
+        now.daemon = -ENOENT;
+        now.report = (struct driver_report){
+                .stage = DRIVER_ANSWERED, .version = 13010, .nvml = 1, .n_gpus = 1};
+        now.report.gpus[0] = (struct driver_gpu){
+                .name = "a card", .total_bytes = 2 * GIB, .used_bytes = GIB, .vmm = 1};
+        /* Any library can be preloaded. */
+        assert_int_not_equal(dladdr((void *)(uintptr_t)_cmocka_run_group_tests, &library), 0);
+        (void)snprintf(cli_bench.parts[PART_LIBRARY], sizeof(cli_bench.parts[0]), "%s",
+                       library.dli_fname);
+        write_file("subletd", "#!/bin/sh\necho subletd " SUBLET_VERSION "\necho more\n");
+        (void)snprintf(cli_bench.parts[PART_DAEMON], sizeof(cli_bench.parts[0]), "%s",
+                       path_of("subletd"));
+        return 0;
+}
+
+static int end(void **state)
+{
+        (void)unlink(path_of("subletd"));
+        (void)unlink(path_of("nvidia-cuda-mps-control.pid"));
+        return rmdir(dir);
+}
+
+/* In a process of its own: what was the worst is kept to the end. */
+static void see(const char *option, const char *argument)
+{
+        const struct cli_command self = {"doctor", doctor_main, "", "", doctor_options};
+        char *argv[] = {(char *)"sublet", (char *)"doctor", (char *)option, (char *)argument, NULL};
+        size_t used = 0;
+        ssize_t n;
+        int ends[2];
+        pid_t pid;
+
+        (void)fflush(stdout);
+        assert_int_equal(pipe(ends), 0);
+        pid = fork();
+        if (pid == 0) {
+                (void)dup2(ends[1], STDOUT_FILENO);
+                now.status = doctor_main(&self, 1 + !!option + !!argument, argv + 1);
+                (void)fflush(stdout);
+                _exit(now.status);
+        }
+        (void)close(ends[1]);
+        while ((n = read(ends[0], now.out + used, sizeof(now.out) - 1 - used)) > 0)
+                used += (size_t)n;
+        now.out[used] = 0;
+        (void)close(ends[0]);
+        assert_int_equal(waitpid(pid, &now.status, 0), pid);
+        assert_true(WIFEXITED(now.status));
+        now.status = WEXITSTATUS(now.status);
+}
+
+static void finds(int status, const char *finding, const char *remedy)
+{
+        const char *at;
+
+        see(NULL, NULL);
+        at = strstr(now.out, finding);
+        if (!at || (at != now.out && at[-1] != '\n'))
+                fail_msg("no '%s' in: %s", finding, now.out);
+        if (remedy) {
+                at = strchr(at, '\n') + 1;
+                assert_ptr_equal(strstr(at, "      -> "), at);
+                if (!strstr(at, remedy) || strstr(at, remedy) > strchr(at, '\n'))
+                        fail_msg("no '%s' in: %s", remedy, at);
+        }
+        if (now.status != status)
+                fail_msg("status %d: %s", now.status, now.out);
+}
+
+static void does_not_say(const char *part)
+{
+        if (strstr(now.out, part))
+                fail_msg("'%s' in: %s", part, now.out);
+}
+
+static void a_machine_that_lacks_nothing_is_said_to_be_well(void **state)
+{
+        char line[256];
+
+        finds(CLI_OK, "ok    NVIDIA driver for CUDA 13.1, 1 GPU\n", NULL);
+        finds(CLI_OK, "ok    GPU 0, a card, 2 GiB, 1 GiB in use\n", NULL);
+        finds(CLI_OK, "ok    NVML answers\n", NULL);
+        (void)snprintf(line, sizeof(line), "ok    %s can be preloaded\n",
+                       cli_bench.parts[PART_LIBRARY]);
+        finds(CLI_OK, line, NULL);
+        (void)snprintf(line, sizeof(line), "ok    %s is of this release (" SUBLET_VERSION ")\n",
+                       cli_bench.parts[PART_DAEMON]);
+        finds(CLI_OK, line, NULL);
+        (void)snprintf(line, sizeof(line), "ok    the daemon's directory is %s (yours)\n", dir);
+        finds(CLI_OK, line, NULL);
+        finds(CLI_OK, "ok    no daemon runs there; the first program starts one\n", NULL);
+        finds(CLI_OK, "ok    no XDG_RUNTIME_DIR; /tmp is used instead\n", NULL);
+        finds(CLI_OK, "ok    host memory available", NULL);
+        does_not_say("WARN");
+        does_not_say("warn");
+        does_not_say("FAIL");
+        does_not_say("->");
+        does_not_say("functions");
+        now.report.n_gpus = 2;
+        now.report.gpus[1] = (struct driver_gpu){
+                .name = "b", .total_bytes = GIB, .used_bytes = DRIVER_UNKNOWN, .vmm = -1};
+        finds(CLI_OK, "ok    NVIDIA driver for CUDA 13.1, 2 GPUs\n", NULL);
+        finds(CLI_OK, "ok    GPU 1, b, 1 GiB\n", NULL); /* what is unknown is not shown */
+        see("--sim", NULL);
+        assert_int_equal(now.status, CLI_OK);
+        assert_non_null(strstr(now.out, "simulated driver for CUDA"));
+        see("word", NULL);
+        assert_int_equal(now.status, CLI_USAGE);
+}
+
+static void a_driver_that_does_not_answer_is_a_failure(void **state)
+{
+        const struct driver_report before = now.report;
+
+        now.report = (struct driver_report){.hung = 1};
+        finds(CLI_FAILED, "FAIL  the driver did not answer when asked for its GPUs\n", "dmesg");
+        now.report = (struct driver_report){.stage = DRIVER_LOOKING, .signal = SIGSEGV};
+        finds(CLI_FAILED, "FAIL  the driver crashed when asked for its GPUs: Segmentation",
+              "dmesg");
+        now.report = (struct driver_report){.stage = DRIVER_NOT_FOUND, .reason = "no file"};
+        finds(CLI_FAILED, "FAIL  no NVIDIA driver: no file\n", "sublet demo");
+        does_not_say("NVML");
+        now.report = before;
+        now.asks = -EAGAIN;
+        finds(CLI_FAILED, "FAIL  cannot ask the driver: ", NULL);
+        now.asks = 0;
+        now.report.n_gpus = 0;
+        finds(CLI_FAILED, "FAIL  NVIDIA driver for CUDA 13.1, 0 GPUs\n", "CUDA_VISIBLE_DEVICES");
+        now.report = before;
+        cli_bench.parts[PART_SIMULATOR][0] = 0;
+        see("--sim", NULL);
+        assert_int_equal(now.status, CLI_FAILED);
+        assert_non_null(strstr(now.out, "the simulated driver is missing"));
+}
+
+static void each_error_of_a_start_has_its_remedy(void **state)
+{
+        static const struct {
+                int error;
+                const char *remedy;
+        } cases[] = {{34, "stub"},    {100, "container"},   {802, "nvidia-fabricmanager"},
+                     {803, "reboot"}, {804, "cuda-compat"}, {1, "whether nvidia-smi answers"}};
+
+        now.report = (struct driver_report){.stage = DRIVER_NOT_STARTED, .reason = "CUDA_ERROR_X"};
+        for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+                now.report.result = cases[i].error;
+                finds(CLI_FAILED, "FAIL  the driver does not start: cuInit answers error",
+                      cases[i].remedy);
+                assert_non_null(strstr(now.out, ", CUDA_ERROR_X\n"));
+        }
+}
+
+static void a_gpu_that_cannot_be_shared_is_a_failure(void **state)
+{
+        struct driver_gpu *gpu = &now.report.gpus[0];
+
+        gpu->vmm = 0;
+        finds(CLI_FAILED, "FAIL  GPU 0, a card, has no virtual memory management\n", "needs it");
+        does_not_say("in use");
+        gpu->vmm = 1;
+        gpu->compute_mode = 3;
+        finds(CLI_FAILED, "FAIL  GPU 0 is in exclusive compute mode", "nvidia-smi -i 0 -c DEFAULT");
+        gpu->compute_mode = 1;
+        finds(CLI_FAILED, "FAIL  GPU 0 is in exclusive compute mode", NULL);
+        gpu->compute_mode = 2;
+        finds(CLI_FAILED, "FAIL  GPU 0 is in prohibited compute mode", "-c DEFAULT");
+        gpu->compute_mode = -1;
+        finds(CLI_OK, "ok    GPU 0, a card", NULL);
+}
+
+static void what_is_less_than_it_could_be_is_a_warning(void **state)
+{
+        now.report.nvml = 0;
+        finds(CLI_OK, "warn  NVML (libnvidia-ml.so.1) does not answer", "nvidia-smi");
+        now.report.nvml = 1;
+        now.report.symbols = (struct driver_symbols){.all = 700, .unknown = 3, .names = "cuFoo"};
+        finds(CLI_OK,
+              "ok    of the driver's 700 functions this release does not know 3, and leaves "
+              "them alone: cuFoo\n",
+              NULL);
+        does_not_say("newer versions");
+        now.report.symbols = (struct driver_symbols){.undecided = 1, .versions = "cuBar_v9"};
+        finds(CLI_OK, "warn  1 functions of the driver are newer versions", "newer release");
+        does_not_say("does not know");
+        now.hidden = 77;
+        finds(CLI_OK, "warn  process 77 has loaded libfoo (foo)", "wait until it ends");
+}
+
+static void a_server_of_mps_that_runs_is_named(void **state)
+{
+        char text[32];
+
+        (void)snprintf(text, sizeof(text), "%d\n", (int)getpid());
+        write_file("nvidia-cuda-mps-control.pid", text);
+        finds(CLI_OK, "warn  MPS runs here", "CUDA_MPS_PIPE_DIRECTORY");
+        write_file("nvidia-cuda-mps-control.pid", "0\n"); /* no process */
+        see(NULL, NULL);
+        does_not_say("MPS runs");
+        write_file("nvidia-cuda-mps-control.pid", "word\n");
+        see(NULL, NULL);
+        does_not_say("MPS runs");
+        write_file("nvidia-cuda-mps-control.pid", "4194305\n"); /* more than there can be */
+        see(NULL, NULL);
+        does_not_say("MPS runs");
+}
+
+static void parts_that_are_missing_or_others_are_failures(void **state)
+{
+        char library[128];
+
+        (void)strcpy(library, cli_bench.parts[PART_LIBRARY]);
+        (void)strcpy(cli_bench.parts[PART_LIBRARY], "/no/libsublet.so");
+        finds(CLI_FAILED, "FAIL  /no/libsublet.so cannot be preloaded: ERROR",
+              "another architecture");
+        cli_bench.parts[PART_LIBRARY][0] = 0;
+        finds(CLI_FAILED, "FAIL  the preload library is missing", "install sublet again");
+        (void)strcpy(cli_bench.parts[PART_LIBRARY], library);
+        write_file("subletd", "#!/bin/sh\necho subletd 0.0.0\n");
+        finds(CLI_FAILED, "FAIL  /tmp/sublet-doctor-", "from one tree");
+        assert_non_null(
+                strstr(now.out, "is not of this release (" SUBLET_VERSION "): subletd 0.0.0"));
+        write_file("subletd", "#!/bin/sh\nexit 0\n");
+        finds(CLI_FAILED, "FAIL  /tmp/sublet-doctor-", NULL);
+        cli_bench.parts[PART_DAEMON][0] = 0;
+        finds(CLI_FAILED, "FAIL  the daemon is missing", "install sublet again");
+}
+
+static void a_daemon_that_runs_is_of_this_release_or_is_named(void **state)
+{
+        now.daemon = 0;
+        now.version = SUBLET_VERSION;
+        finds(CLI_OK, "ok    a daemon of this release (" SUBLET_VERSION ") runs there\n", NULL);
+        now.version = "0.0.0";
+        finds(CLI_OK, "warn  the daemon there is of release 0.0.0, this is " SUBLET_VERSION,
+              "sublet stop");
+        now.version = NULL;
+        finds(CLI_OK, "warn  the daemon there is of release unknown", NULL);
+        now.daemon = -EACCES;
+        see("--daemon", "/run/x");
+        assert_non_null(strstr(now.out, "directory is /run/x (the machine's)\n"));
+        assert_non_null(strstr(now.out, "does not let you in"));
+        now.daemon = -ECONNREFUSED;
+        see("--daemon", "/run/x");
+        assert_non_null(strstr(now.out, "no daemon answers there (Connection refused)"));
+        assert_non_null(strstr(now.out, "start one: sudo systemctl start subletd\n"));
+        see("--daemon", "/x");
+        assert_non_null(strstr(now.out, "directory is /x (named)\n"));
+        assert_non_null(strstr(now.out, "start one: subletd --dir DIR\n"));
+        assert_int_equal(now.status, CLI_OK);
+}
+
+static void a_directory_that_is_not_ones_own_is_a_failure(void **state)
+{
+        assert_int_equal(chmod(dir, 0755), 0);
+        finds(CLI_FAILED, "FAIL  /tmp/sublet-doctor-", "chmod 700 it");
+        assert_non_null(strstr(now.out, "is not a directory that only you can enter"));
+        does_not_say("no daemon runs there");
+        assert_int_equal(chmod(dir, 0700), 0);
+        see("--daemon", "long");
+        assert_int_equal(now.status, CLI_FAILED);
+        assert_non_null(strstr(now.out, "directory cannot be used"));
+}
+
+static void a_runtime_directory_that_is_not_used_is_named(void **state)
+{
+        (void)setenv("XDG_RUNTIME_DIR", "", 1);
+        finds(CLI_OK, "ok    no XDG_RUNTIME_DIR", NULL);
+        (void)setenv("XDG_RUNTIME_DIR", "relative", 1);
+        finds(CLI_OK, "ok    XDG_RUNTIME_DIR=relative cannot be used", NULL);
+        (void)setenv("XDG_RUNTIME_DIR", "/no/such", 1);
+        finds(CLI_OK, "ok    XDG_RUNTIME_DIR=/no/such cannot be used", NULL);
+        (void)setenv("XDG_RUNTIME_DIR", path_of("subletd"), 1);
+        finds(CLI_OK, "warn  XDG_RUNTIME_DIR=/tmp/", "unset it");
+        (void)setenv("XDG_RUNTIME_DIR", dir, 1);
+        see(NULL, NULL);
+        does_not_say("XDG_RUNTIME_DIR");
+}
+
+static void limits_of_memory_are_shown(void **state)
+{
+        struct rlimit before, less;
+
+        assert_int_equal(getrlimit(RLIMIT_AS, &before), 0);
+        less = before;
+        less.rlim_cur = 64 * GIB;
+        if (setrlimit(RLIMIT_AS, &less) < 0)
+                skip();
+        finds(CLI_OK, "warn  address space is limited to 64 GiB (ulimit -v)", "unlimited");
+        assert_int_equal(setrlimit(RLIMIT_AS, &before), 0);
+        assert_int_equal(getrlimit(RLIMIT_MEMLOCK, &before), 0);
+        less = before;
+        less.rlim_cur = 64 * KIB;
+        assert_int_equal(setrlimit(RLIMIT_MEMLOCK, &less), 0);
+        finds(CLI_OK, "ok    locked memory is limited to 64 KiB (ulimit -l)\n", NULL);
+        does_not_say("address space");
+        assert_int_equal(setrlimit(RLIMIT_MEMLOCK, &before), 0);
+}
+
+#define DOCTOR_TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
+
+int main(int argc, char **argv)
+{
+        const struct CMUnitTest tests[] = {
+                DOCTOR_TEST(a_machine_that_lacks_nothing_is_said_to_be_well),
+                DOCTOR_TEST(a_driver_that_does_not_answer_is_a_failure),
+                DOCTOR_TEST(each_error_of_a_start_has_its_remedy),
+                DOCTOR_TEST(a_gpu_that_cannot_be_shared_is_a_failure),
+                DOCTOR_TEST(what_is_less_than_it_could_be_is_a_warning),
+                DOCTOR_TEST(a_server_of_mps_that_runs_is_named),
+                DOCTOR_TEST(parts_that_are_missing_or_others_are_failures),
+                DOCTOR_TEST(a_daemon_that_runs_is_of_this_release_or_is_named),
+                DOCTOR_TEST(a_directory_that_is_not_ones_own_is_a_failure),
+                DOCTOR_TEST(a_runtime_directory_that_is_not_used_is_named),
+                DOCTOR_TEST(limits_of_memory_are_shown),
+        };
+
+        /* The doctor starts its own program with the library preloaded. */
+        if (argc == 2 && strcmp(argv[1], "--version") == 0)
+                return puts("sublet " SUBLET_VERSION) < 0;
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}

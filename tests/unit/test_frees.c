@@ -1,0 +1,291 @@
+/* test_frees.c: what a program frees is given back once nothing uses it any more, also what it
+ * frees during a capture, when nothing can be asked. */
+#include "unit.h"
+
+#include "memory_bench.h"
+
+#include "base/macros.h"
+#include "fakes/neighbours.h"
+
+static CUdeviceptr waited_for;
+static void it_is_still_there(void)
+{
+        struct heap_place p;
+
+        assert_true(heap_find(&gpu->heap, waited_for, &p));
+        assert_int_equal(bench.discarded, 0);
+        assert_int_equal(bench.export_freed, 0);
+        waited_for = 0;
+}
+
+static void memory_is_given_back_after_what_uses_it(void **state)
+{
+        waited_for = allocate(12 * MIB);
+        bench.waiting = it_is_still_there;
+        agent_kicks = bench.changes = 0;
+        bench.export_freed = 0;
+        release(waited_for);
+        assert_int_equal(waited_for, 0);
+        assert_int_equal(bench.discarded, 1);
+        assert_int_not_equal(bench.export_freed, 0);
+        assert_int_equal(bench.changes, 1); /* others may lie on the card now */
+        assert_int_equal(agent_kicks, 1);
+        assert_int_equal(bench.passed, 0);
+}
+
+static void a_piece_of_a_slab_changes_nothing_but_the_slab(void **state)
+{
+        CUdeviceptr a = allocate(1000), b = allocate(1000);
+
+        agent_kicks = 0;
+        release(a);
+        assert_int_equal(bench.export_freed, a);
+        assert_int_equal(bench.discarded + bench.changes + agent_kicks, 0);
+        release(b);
+        assert_int_equal(bench.discarded, 1);
+        assert_int_equal(agent_kicks, 1);
+}
+
+static void only_what_begins_there_is_freed(void **state)
+{
+        CUdeviceptr at = allocate(12 * MIB);
+
+        assert_int_equal(hook_cuMemFree_v2(at + 512), CUDA_ERROR_INVALID_VALUE);
+        assert_int_equal(hook_cuMemFree_v2(at + 12 * MIB), THE_DRIVER);
+        assert_int_equal(hook_cuMemFree_v2(0), THE_DRIVER);
+        assert_int_equal(bench.passed, 2);
+        assert_int_equal(bench.discarded, 0);
+        atomic_store(&core.bystander, true);
+        assert_int_equal(hook_cuMemFree_v2(at), THE_DRIVER);
+        atomic_store(&core.bystander, false);
+        release(at);
+        assert_int_equal(hook_cuMemFree_v2(at), THE_DRIVER);
+}
+
+static void another_thread_frees_it(void)
+{
+        CUdeviceptr at = waited_for;
+
+        bench.waiting = NULL;
+        lock_release(&core.lock);
+        release(at);
+        lock_acquire(&core.lock);
+}
+
+static void of_two_threads_that_free_the_same_one_hears_of_it(void **state)
+{
+        static const uint64_t sizes[] = {12 * MIB, 1000};
+
+        for (unsigned i = 0; i < ARRAY_SIZE(sizes); i++) {
+                CUdeviceptr neighbour = allocate(sizes[i]);
+
+                waited_for = allocate(sizes[i]);
+                bench.waiting = another_thread_frees_it;
+                assert_int_equal(hook_cuMemFree_v2(waited_for), CUDA_ERROR_INVALID_VALUE);
+                release(neighbour);
+        }
+}
+
+static void the_gpu_fails(void)
+{
+        gpu->error = CUDA_ERROR_LAUNCH_FAILED;
+}
+
+static void what_a_gpu_fails_on_meanwhile_is_not_given_back(void **state)
+{
+        CUdeviceptr at = allocate(12 * MIB);
+
+        bench.waiting = the_gpu_fails;
+        bench.export_freed = 0;
+        assert_int_equal(hook_cuMemFree_v2(at), CUDA_ERROR_LAUNCH_FAILED);
+        assert_int_equal(bench.discarded, 0);
+        assert_int_equal(bench.export_freed, 0);
+        gpu->error = CUDA_SUCCESS;
+        bench.waiting = NULL;
+        release(at);
+}
+
+static void a_piece_of_a_pool_is_freed_by_the_pool(void **state)
+{
+        CUdeviceptr a = allocate_from_pool(MIB), b = allocate_from_pool(MIB);
+
+        assert_int_equal(hook_cuMemFree_v2(b), THE_DRIVER); /* what the pool says */
+        assert_int_equal(bench.pool_freed, b);
+        assert_int_equal(bench.passed, 0);
+        assert_int_equal(hook_cuMemFree_v2(a + 512), CUDA_ERROR_INVALID_VALUE);
+        assert_int_equal(hook_cuMemFree_v2(a), THE_DRIVER);
+        assert_int_equal(bench.pool_freed, a);
+}
+
+/* ---- to free during a capture ---- */
+
+static void what_is_freed_during_a_capture_goes_after_it(void **state)
+{
+        CUdeviceptr large = allocate(12 * MIB), small = allocate(1000), other = allocate(1000),
+                    piece = allocate_from_pool(MIB);
+        struct heap_place p;
+
+        fake_capturing = true;
+        agent_kicks = 0;
+        release(large);
+        assert_int_equal(bench.export_freed, large);
+        assert_int_equal(agent_kicks, 1);
+        release(small);
+        assert_int_equal(bench.export_freed, small);
+        release(piece);
+        assert_int_equal(bench.forsaken, 1);
+        assert_int_equal(bench.discarded, 0);
+        assert_false(heap_find(&gpu->heap, large, &p));
+        assert_true(heap_find(&gpu->heap, small, &p));
+        assert_int_equal(bench.pool_freed, 0);
+        assert_false(reap()); /* nothing can be asked now */
+        assert_int_equal(bench.looks, 0);
+        fake_capturing = false;
+        bench.quiet = QUIET_BUSY;
+        assert_true(reap());
+        assert_true(reap());
+        assert_int_equal(bench.looks, 1);
+        assert_int_equal(bench.discarded, 0);
+        bench.quiet = QUIET_DONE;
+        bench.changes = 0;
+        assert_false(reap());
+        assert_int_equal(bench.discarded, 1);
+        assert_int_equal(bench.changes, 1);
+        assert_int_equal(bench.pool_freed, piece);
+        assert_false(heap_find(&gpu->heap, small, &p));
+        assert_true(heap_find(&gpu->heap, other, &p));
+        release(other);
+}
+
+/* What has been waited for did not include what was submitted since. */
+static void each_free_is_waited_for_from_its_own_moment_on(void **state)
+{
+        CUdeviceptr at[] = {allocate(12 * MIB), allocate(12 * MIB), allocate(1000), allocate(1000)};
+
+        bench.quiet = QUIET_BUSY;
+        for (unsigned i = 0; i < ARRAY_SIZE(at); i++) {
+                fake_capturing = true;
+                release(at[i]);
+                fake_capturing = false;
+                assert_true(reap());
+                assert_int_equal(bench.looks, i + 1);
+        }
+        bench.quiet = QUIET_DONE;
+        assert_false(reap());
+        assert_int_equal(bench.looks, ARRAY_SIZE(at));
+        assert_int_equal(bench.discarded, 3); /* the slab with its last piece */
+}
+
+static void our_own_copies_are_not_disturbed_by_a_late_free(void **state)
+{
+        CUdeviceptr at = allocate(12 * MIB), other = allocate(12 * MIB);
+        struct block *b = block_at(at);
+
+        fake_capturing = true;
+        release(other);
+        release(at);
+        fake_capturing = false;
+        b->extents[1].busy = true;
+        assert_true(reap());
+        assert_int_equal(bench.discarded, 1);
+        b->extents[1].busy = false;
+        assert_false(reap());
+        assert_int_equal(bench.discarded, 2);
+}
+
+/* Freed twice, or freed by its end of life meanwhile: what lies there now is something else. */
+static void a_late_free_takes_nothing_that_came_after_it(void **state)
+{
+        CUdeviceptr at = allocate(1000), again;
+        struct block *dead;
+
+        fake_capturing = true;
+        release(at);
+        release(at); /* a mistake of the program's */
+        fake_capturing = false;
+        assert_int_equal(heap_free(&gpu->heap, at, &dead), 0); /* with its context */
+        heap_bury(&gpu->heap, dead);
+        again = allocate(100 * 1000);
+        assert_int_equal(again, at);
+        assert_false(reap());
+        assert_ptr_equal(block_at(again)->owner, OWNER);
+        assert_int_equal(bench.discarded, 0);
+        release(again);
+}
+
+static void what_lies_before_the_address_of_a_late_free_stays(void **state)
+{
+        CUdeviceptr low = allocate(512), at = allocate(512), last = allocate(512);
+        struct block *dead;
+
+        fake_capturing = true;
+        release(at);
+        fake_capturing = false;
+        assert_int_equal(heap_free(&gpu->heap, at, &dead), 0);
+        assert_int_equal(heap_free(&gpu->heap, low, &dead), 0);
+        assert_int_equal(allocate(1024), low); /* it covers both */
+        assert_false(reap());
+        release(low);
+        release(last);
+        assert_int_equal(bench.discarded, 1);
+}
+
+static void many_late_frees_are_all_remembered(void **state)
+{
+        CUdeviceptr at[200];
+        uint64_t before;
+
+        for (unsigned i = 0; i < ARRAY_SIZE(at); i++)
+                at[i] = allocate(1000);
+        fake_capturing = true;
+        for (unsigned i = 0; i < ARRAY_SIZE(at); i++)
+                release(at[i]);
+        before = gpu->heap.allocated;
+        assert_int_not_equal(before, 0);
+        fake_capturing = false;
+        assert_false(reap());
+        assert_int_equal(gpu->heap.allocated, 0);
+}
+
+/* For those that free on behalf of a program: hooks of other modules. */
+static void what_others_free_for_the_program_waits_likewise(void **state)
+{
+        CUdeviceptr large = allocate(12 * MIB), small = allocate(1000);
+        struct heap_place p;
+
+        agent_kicks = 0;
+        lock_acquire(&core.lock);
+        assert_true(heap_find(&gpu->heap, large, &p));
+        assert_int_equal(hooks_free_later(gpu, &p), 0);
+        assert_int_equal(bench.export_freed, large);
+        assert_int_equal(bench.forsaken, 1);
+        assert_true(heap_find(&gpu->heap, small, &p));
+        assert_int_equal(hooks_free_later(gpu, &p), 0);
+        assert_int_equal(bench.export_freed, small);
+        lock_release(&core.lock);
+        assert_int_equal(agent_kicks, 2);
+        assert_int_equal(bench.discarded, 0);
+        assert_false(reap());
+        assert_int_equal(bench.discarded, 2);
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                MEMORY_TEST(memory_is_given_back_after_what_uses_it),
+                MEMORY_TEST(a_piece_of_a_slab_changes_nothing_but_the_slab),
+                MEMORY_TEST(only_what_begins_there_is_freed),
+                MEMORY_TEST(of_two_threads_that_free_the_same_one_hears_of_it),
+                MEMORY_TEST(what_a_gpu_fails_on_meanwhile_is_not_given_back),
+                MEMORY_TEST(a_piece_of_a_pool_is_freed_by_the_pool),
+                MEMORY_TEST(what_is_freed_during_a_capture_goes_after_it),
+                MEMORY_TEST(each_free_is_waited_for_from_its_own_moment_on),
+                MEMORY_TEST(our_own_copies_are_not_disturbed_by_a_late_free),
+                MEMORY_TEST(a_late_free_takes_nothing_that_came_after_it),
+                MEMORY_TEST(what_lies_before_the_address_of_a_late_free_stays),
+                MEMORY_TEST(many_late_frees_are_all_remembered),
+                MEMORY_TEST(what_others_free_for_the_program_waits_likewise),
+        };
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,420 @@
+/* test_gpus.c: the table of cards, with a real scheduler behind it: what NVML says holds, and what
+ * a client says binds nobody else. */
+#include "unit.h"
+
+#include <errno.h>
+
+#include "base/clock.h"
+#include "base/macros.h"
+#include "daemon/gpus.h"
+
+#define CARD  (16 * GIB)
+#define START (100 * NSEC_PER_SEC)
+#define KEPT  (10 * NSEC_PER_SEC) /* a card without clients */
+
+static struct config config;
+static struct gpus gpus;
+static struct sched *sched;
+static struct nvml_look shown;
+
+static int begin(void **state)
+{
+        struct sched_config c;
+
+        sched_config_default(&c);
+        c.clients_max = 32;
+        sched = sched_new(&c);
+        assert_non_null(sched);
+        memset(&config, 0, sizeof(config));
+        memset(&gpus, 0, sizeof(gpus));
+        memset(&shown, 0, sizeof(shown));
+        gpus.config = &config;
+        return 0;
+}
+
+static int end(void **state)
+{
+        sched_free(sched);
+        return 0;
+}
+
+static const uint8_t *uuid_of(uint8_t card)
+{
+        static uint8_t uuid[16];
+
+        memset(uuid, card, sizeof(uuid));
+        return uuid;
+}
+
+/* NVML shows this card as well. */
+static void show(uint8_t card, uint64_t bytes)
+{
+        struct nvml_card *c = &shown.cards[shown.n++];
+
+        *c = (struct nvml_card){.measured = true, .total_bytes = bytes};
+        memcpy(c->uuid, uuid_of(card), sizeof(c->uuid));
+        nvml_format_uuid(c->uuid, c->uuid_text);
+        (void)snprintf(c->name, sizeof(c->name), "card %u", card);
+}
+
+static void look(void)
+{
+        gpus_take(&gpus, &shown, sched, START);
+}
+
+static int bring(uint8_t card, uint64_t bytes, unsigned *ret)
+{
+        return gpus_find(&gpus, uuid_of(card), bytes, true, sched, START, ret);
+}
+
+static unsigned brought(uint8_t card, uint64_t bytes)
+{
+        unsigned at = SCHED_GPUS_MAX;
+
+        assert_int_equal(bring(card, bytes, &at), 0);
+        assert_true(at < gpus.n && gpus.list[at].present);
+        return at;
+}
+
+static sched_client use(unsigned gpu)
+{
+        static struct sched_actions out;
+        struct sched_attach a = {0};
+        sched_client id;
+
+        out.n = 0;
+        assert_int_equal(sched_client_add(sched, 1, 0, START, &id), 0);
+        assert_int_equal(sched_client_attach(sched, id, gpu, &a, START, &out), 0);
+        return id;
+}
+
+static void leave(sched_client id)
+{
+        static struct sched_actions out;
+
+        out.n = 0;
+        sched_client_gone(sched, id, START, &out);
+}
+
+static uint64_t total_of(unsigned gpu)
+{
+        struct sched_gpu_view v;
+
+        return sched_gpu_view(sched, gpu, &v) == 0 ? v.total : 0;
+}
+
+static void nvmls_cards_are_there_before_any_client(void **state)
+{
+        unsigned at;
+
+        show(1, CARD);
+        show(2, 2 * CARD);
+        look();
+        assert_int_equal(gpus.n, 2);
+        assert_true(gpus.list[0].vouched && gpus.list[1].vouched);
+        assert_int_equal(gpus.list[1].nvml_index, 1);
+        assert_string_equal(gpus.list[1].name, "card 2");
+        assert_string_equal(gpus.list[1].uuid_text, shown.cards[1].uuid_text);
+        assert_int_equal(total_of(0), CARD);
+        assert_int_equal(total_of(1), 2 * CARD);
+        assert_false(gpus.list[0].corrected);
+        /* Its size is NVML's, whatever a client says, and costs the user nothing. */
+        assert_int_equal(gpus_find(&gpus, uuid_of(2), 1, false, sched, START, &at), 0);
+        assert_int_equal(at, 1);
+        look();
+        assert_int_equal(gpus.n, 2);
+        assert_false(gpus.list[0].corrected || gpus.list[0].displaced);
+}
+
+static void a_card_that_nvml_no_longer_shows_stays_without_a_number(void **state)
+{
+        show(1, CARD);
+        show(2, CARD);
+        look();
+        shown.cards[0] = shown.cards[1];
+        shown.n = 1;
+        look();
+        assert_int_equal(gpus.n, 2);
+        assert_int_equal(gpus.list[0].nvml_index, -1);
+        assert_int_equal(gpus.list[1].nvml_index, 0);
+        assert_int_equal(gpus_named(&gpus, uuid_of(1)), 0);
+        gpus_forget(&gpus, sched, START + 2 * KEPT);
+        assert_int_equal(gpus.n, 2);
+}
+
+static void a_card_whose_memory_cannot_be_read_is_none_yet(void **state)
+{
+        show(1, CARD);
+        shown.cards[0].measured = false;
+        look();
+        assert_int_equal(gpus.n, 0);
+        shown.cards[0].measured = true;
+        look();
+        assert_int_equal(gpus.n, 1);
+        /* A known card keeps its last size. */
+        shown.cards[0].measured = false;
+        shown.cards[0].total_bytes = 0;
+        look();
+        assert_int_equal(gpus.list[0].nvml_index, 0);
+        assert_int_equal(gpus.list[0].total_bytes, CARD);
+}
+
+static void clients_that_say_the_same_of_a_card_share_it(void **state)
+{
+        unsigned a = brought(7, CARD), other = brought(7, CARD / 2), at;
+
+        assert_int_equal(a, 0);
+        assert_int_equal(other, 1);
+        assert_int_equal(brought(7, CARD), a);
+        assert_int_equal(brought(7, CARD / 2), other);
+        assert_int_equal(brought(8, CARD), 2);
+        assert_int_equal(gpus.list[a].nvml_index, -1);
+        assert_false(gpus.list[a].vouched);
+        assert_string_equal(gpus.list[2].name, "GPU 2");
+        assert_string_equal(gpus.list[a].uuid_text, "GPU-07070707-0707-0707-0707-070707070707");
+        assert_int_equal(total_of(other), CARD / 2);
+        /* A user who may bring no more may use what is there. */
+        assert_int_equal(gpus_find(&gpus, uuid_of(7), CARD / 2, false, sched, START, &at), 0);
+        assert_int_equal(at, other);
+        assert_int_equal(gpus_find(&gpus, uuid_of(7), CARD / 4, false, sched, START, &at), -EUSERS);
+        assert_int_equal(gpus.n, 3);
+}
+
+static void a_card_has_a_size_that_cards_have(void **state)
+{
+        const uint64_t least = 16 * MIB, most = UINT64_C(1) << 50;
+        unsigned at;
+
+        assert_int_equal(bring(1, least - 1, &at), -EINVAL);
+        assert_int_equal(bring(1, most + 1, &at), -EINVAL);
+        assert_int_equal(gpus.n, 0);
+        (void)brought(1, least);
+        (void)brought(2, most);
+        show(3, least - 1);
+        show(4, most + 1);
+        look();
+        assert_int_equal(gpus.n, 2);
+        show(5, least);
+        show(6, most);
+        look();
+        assert_int_equal(gpus.n, 4);
+}
+
+static void a_card_in_use_keeps_its_place(void **state)
+{
+        sched_client id = 0;
+        unsigned at;
+
+        for (unsigned i = 0; i < SCHED_GPUS_MAX; i++) {
+                assert_int_equal(brought((uint8_t)(i + 1), CARD), i);
+                if (i == 5)
+                        id = use(i);
+                else
+                        (void)use(i);
+        }
+        assert_int_equal(gpus.n, SCHED_GPUS_MAX);
+        assert_int_equal(bring(100, CARD, &at), -ENOSPC);
+        leave(id);
+        assert_int_equal(brought(100, CARD), 5); /* the one that nobody uses */
+        assert_int_equal(gpus_named(&gpus, uuid_of(6)), -1);
+        assert_int_equal(gpus_named(&gpus, uuid_of(100)), 5);
+        (void)use(5);
+        assert_int_equal(bring(101, CARD, &at), -ENOSPC);
+}
+
+static void nvmls_word_replaces_a_clients(void **state)
+{
+        unsigned far, near;
+
+        far = brought(1, CARD);
+        near = brought(1, CARD / 2);
+        (void)brought(2, CARD);
+        (void)use(far);
+        (void)use(near);
+        show(1, CARD / 2 + MIB);
+        look();
+        /* NVML corrects the nearer of the two; clients of the other have to go. */
+        assert_int_equal(gpus.n, 3);
+        assert_true(gpus.list[near].vouched && gpus.list[near].corrected);
+        assert_false(gpus.list[near].displaced);
+        assert_int_equal(gpus.list[near].total_bytes, CARD / 2 + MIB);
+        assert_string_equal(gpus.list[near].name, "card 1");
+        assert_int_equal(gpus.list[near].nvml_index, 0);
+        assert_true(gpus.list[far].displaced);
+        assert_false(gpus.list[far].vouched);
+        assert_false(gpus.list[2].displaced);
+        assert_int_equal(gpus_named(&gpus, uuid_of(1)), near);
+        assert_int_equal(brought(1, CARD), near);
+        /* It is told once, and again when NVML says something else. */
+        gpus.list[near].corrected = false;
+        look();
+        assert_false(gpus.list[near].corrected);
+        shown.cards[0].total_bytes = CARD;
+        look();
+        assert_true(gpus.list[near].corrected);
+        assert_int_equal(gpus.list[near].total_bytes, CARD);
+}
+
+static void the_nearer_size_is_found_whichever_came_first(void **state)
+{
+        (void)brought(1, CARD / 2);
+        (void)brought(1, CARD);
+        (void)brought(1, 2 * CARD);
+        show(1, CARD - MIB);
+        look();
+        assert_true(gpus.list[1].vouched);
+        assert_true(gpus.list[0].displaced && gpus.list[2].displaced);
+}
+
+/* Its clients go, and then it. */
+static void a_displaced_card_is_given_to_nobody(void **state)
+{
+        unsigned a = brought(1, CARD);
+
+        gpus.list[a].displaced = true;
+        (void)use(a);
+        assert_int_not_equal(brought(1, CARD), a);
+        assert_int_equal(gpus.n, 2);
+}
+
+static void where_all_places_are_taken_one_makes_way_for_nvmls_card(void **state)
+{
+        sched_client ids[SCHED_GPUS_MAX];
+        unsigned displaced = 0;
+
+        for (unsigned i = 0; i < SCHED_GPUS_MAX; i++)
+                ids[i] = use(brought((uint8_t)(i + 1), CARD));
+        show(200, CARD);
+        look();
+        for (unsigned i = 0; i < SCHED_GPUS_MAX; i++)
+                displaced += gpus.list[i].displaced;
+        assert_int_equal(displaced, 1);
+        assert_true(gpus.list[0].displaced);
+        assert_int_equal(gpus_named(&gpus, uuid_of(200)), -1);
+        leave(ids[0]);
+        gpus_forget(&gpus, sched, START);
+        look();
+        assert_int_equal(gpus_named(&gpus, uuid_of(200)), 0);
+        show(201, CARD);
+        look();
+        assert_false(gpus.list[0].displaced); /* NVML's own stays */
+        assert_true(gpus.list[1].displaced);
+}
+
+static void a_card_that_only_clients_knew_is_forgotten_some_time_after_the_last(void **state)
+{
+        unsigned used = brought(1, CARD), idle = brought(2, CARD);
+        sched_client id = use(used);
+
+        show(3, CARD);
+        look();
+        gpus_forget(&gpus, sched, START + KEPT - 1);
+        assert_true(gpus.list[idle].present);
+        gpus_forget(&gpus, sched, START + KEPT);
+        assert_false(gpus.list[idle].present);
+        assert_int_equal(total_of(idle), 0);
+        assert_true(gpus.list[used].present && gpus.list[2].present);
+        assert_int_equal(gpus.n, 3);
+        leave(id); /* last seen when they were last looked over */
+        gpus_forget(&gpus, sched, START + 2 * KEPT - 1);
+        assert_true(gpus.list[used].present);
+        gpus_forget(&gpus, sched, START + 2 * KEPT);
+        assert_false(gpus.list[used].present);
+        assert_int_equal(brought(4, CARD), 0);
+}
+
+static void the_table_ends_with_its_last_card(void **state)
+{
+        sched_client id;
+
+        (void)brought(1, CARD);
+        (void)brought(2, CARD);
+        id = use(brought(3, CARD));
+        gpus_forget(&gpus, sched, START + KEPT);
+        assert_int_equal(gpus.n, 3);
+        leave(id);
+        gpus_forget(&gpus, sched, START + 2 * KEPT);
+        assert_int_equal(gpus.n, 0);
+}
+
+static void set_capacity(const char *gpu, uint64_t bytes)
+{
+        struct config_capacity *e = &config.capacities[config.n_capacities++];
+
+        (void)snprintf(e->gpu, sizeof(e->gpu), "%s", gpu);
+        e->bytes = bytes;
+}
+
+/* NVML's number, and not the place in the table. */
+static void a_capacity_is_set_by_nvmls_number(void **state)
+{
+        (void)brought(9, CARD); /* is the table's first */
+        set_capacity("0", 4 * GIB);
+        show(1, CARD);
+        look();
+        assert_int_equal(gpus_named(&gpus, uuid_of(1)), 1);
+        assert_int_equal(total_of(1), 4 * GIB);
+        assert_int_equal(total_of(0), CARD);
+}
+
+static void a_set_capacity_is_what_is_dealt_in(void **state)
+{
+        set_capacity("1", 4 * GIB);
+        set_capacity("GPU-05050505-0505-0505-0505-050505050505", 20 * GIB);
+        show(1, CARD);
+        show(2, CARD);
+        look();
+        assert_int_equal(total_of(0), CARD);
+        assert_int_equal(total_of(1), 4 * GIB);
+        assert_int_equal(gpus.list[1].driver_bytes, CARD);
+        /* A setting above what a client says counts as well; the number is ours. */
+        assert_int_equal(total_of(brought(5, CARD)), 20 * GIB);
+        assert_int_equal(brought(5, CARD), 2);
+        assert_int_equal(brought(5, CARD / 2), 2); /* said of the same ledger */
+        /* NVML's size bounds the setting. */
+        show(5, CARD);
+        look();
+        assert_int_equal(gpus.list[2].total_bytes, CARD);
+        shown.cards[2].total_bytes = 20 * GIB;
+        look();
+        assert_int_equal(gpus.list[2].total_bytes, 20 * GIB);
+}
+
+/* Measured on cards of 140 GiB; small ones are simulated. */
+static void contexts_and_blocks_go_by_the_size_of_the_card(void **state)
+{
+        assert_int_equal(gpus_context_bytes(4 * GIB), 384 * MIB);
+        assert_int_equal(gpus_context_bytes(4 * GIB - 256), 16 * MIB - 1);
+        assert_int_equal(gpus_context_bytes(96 * GIB), 384 * MIB);
+        assert_int_equal(gpus_context_bytes(128 * GIB), 512 * MIB);
+        assert_int_equal(gpus_block_bytes(64 * MIB), 2 * MIB);
+        assert_int_equal(gpus_block_bytes(GIB), 2 * MIB);
+        assert_int_equal(gpus_block_bytes(GIB + 512), 4 * MIB);
+        assert_int_equal(gpus_block_bytes(64 * GIB), 128 * MIB);
+        assert_int_equal(gpus_block_bytes(1024 * GIB), 256 * MIB);
+}
+
+#define GPUS_TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                GPUS_TEST(nvmls_cards_are_there_before_any_client),
+                GPUS_TEST(a_card_that_nvml_no_longer_shows_stays_without_a_number),
+                GPUS_TEST(a_card_whose_memory_cannot_be_read_is_none_yet),
+                GPUS_TEST(clients_that_say_the_same_of_a_card_share_it),
+                GPUS_TEST(a_card_has_a_size_that_cards_have),
+                GPUS_TEST(a_card_in_use_keeps_its_place),
+                GPUS_TEST(nvmls_word_replaces_a_clients),
+                GPUS_TEST(the_nearer_size_is_found_whichever_came_first),
+                GPUS_TEST(a_displaced_card_is_given_to_nobody),
+                GPUS_TEST(where_all_places_are_taken_one_makes_way_for_nvmls_card),
+                GPUS_TEST(a_card_that_only_clients_knew_is_forgotten_some_time_after_the_last),
+                GPUS_TEST(the_table_ends_with_its_last_card),
+                GPUS_TEST(a_capacity_is_set_by_nvmls_number),
+                GPUS_TEST(a_set_capacity_is_what_is_dealt_in),
+                GPUS_TEST(contexts_and_blocks_go_by_the_size_of_the_card),
+        };
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}

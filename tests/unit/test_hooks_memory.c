@@ -1,0 +1,424 @@
+/* test_hooks_memory.c: what a program allocates it gets as far as it is promised or room can be
+ * made for it; the rest is refused, or the driver's. */
+#include "unit.h"
+
+#include "memory_bench.h"
+
+#include "base/macros.h"
+#include "fakes/driver.h"
+#include "fakes/neighbours.h"
+#include "preload/gate.h"
+
+static void promised_memory_is_given_without_asking(void **state)
+{
+        CUdeviceptr at;
+
+        gpu->commit = 32 * MIB;
+        at = allocate(32 * MIB);
+        assert_int_equal(bench.asks, 0);
+        assert_ptr_equal(block_at(at)->owner, OWNER);
+        assert_int_equal(block_at(at)->requested, 32 * MIB);
+        assert_int_equal(bench.told, at);
+        assert_true(gpu->usage_dirty);
+        assert_int_not_equal(gpu->commit_used_ns, 0);
+        assert_int_equal(atomic_load(&gate_bits), GATE_UNBACKED); /* there is no memory yet */
+        release(at);
+}
+
+static void an_allocation_that_changes_no_figure_is_not_told(void **state)
+{
+        CUdeviceptr first = allocate(1000), second;
+
+        assert_true(gpu->usage_dirty);
+        gpu->allocated_said = gpu->heap.allocated;
+        gpu->usage_dirty = false;
+        second = allocate(1000);
+        assert_false(gpu->usage_dirty);
+        release(first);
+        release(second);
+}
+
+static void what_is_backed_at_once_keeps_the_gate_open(void **state)
+{
+        CUdeviceptr at;
+
+        gpu->limit = UINT64_MAX;
+        at = allocate(10 * MIB);
+        assert_int_equal(gpu->heap.resident, 10 * MIB);
+        assert_int_equal(atomic_load(&gate_bits), 0);
+        release(at);
+}
+
+static void what_is_not_promised_is_asked_for_in_blocks(void **state)
+{
+        CUdeviceptr a, b, c;
+
+        gpu->commit = 0;
+        gpu->block_bytes = 16 * MIB;
+        bench.daemon_has = 20 * MIB;
+        a = allocate(3 * MIB);
+        assert_int_equal(bench.asks, 1);
+        assert_int_equal(bench.asked[0], 16 * MIB);
+        b = allocate(12 * MIB);
+        assert_int_equal(bench.asks, 1); /* that was promised, too */
+        c = allocate(4 * MIB);           /* a whole block is refused */
+        assert_int_equal(bench.asks, 3);
+        assert_int_equal(bench.asked[1], 32 * MIB);
+        assert_int_equal(bench.asked[2], 20 * MIB);
+        release(a);
+        release(b);
+        release(c);
+}
+
+static void no_more_is_asked_for_than_the_program_may_ever_have(void **state)
+{
+        CUdeviceptr a, b, more;
+
+        gpu->commit = 0;
+        gpu->block_bytes = 16 * MIB;
+        gpu->visible = 28 * MIB;
+        gpu->fixed = 2 * MIB;
+        bench.daemon_has = CARD;
+        a = allocate(18 * MIB);
+        assert_int_equal(bench.asks, 1);
+        assert_int_equal(bench.asked[0], 26 * MIB);
+        b = allocate(8 * MIB);
+        assert_int_equal(bench.asks, 1);
+        assert_int_equal(hook_cuMemAlloc_v2(&more, 1), CUDA_ERROR_OUT_OF_MEMORY);
+        assert_int_equal(bench.asks, 1);
+        release(a);
+        release(b);
+}
+
+static void a_refusal_is_an_answer_after_one_question(void **state)
+{
+        CUdeviceptr at = 7;
+
+        gpu->commit = 0;
+        assert_int_equal(hook_cuMemAlloc_v2(&at, 4 * MIB), CUDA_ERROR_OUT_OF_MEMORY);
+        assert_int_equal(bench.asks, 1); /* a block of the granularity is what is needed */
+        assert_int_equal(bench.asked[0], 4 * MIB);
+        assert_int_equal(at, 7);
+        assert_int_equal(bench.told, 0);
+        assert_int_equal(atomic_load(&gate_bits), 0);
+        assert_int_equal(gpu->commit_used_ns, 0);
+}
+
+static void room_for_others_may_be_asked_for_past_what_is_visible(void **state)
+{
+        gpu->visible = 20 * MIB;
+        bench.daemon_has = CARD;
+        lock_acquire(&core.lock);
+        assert_int_equal(hooks_commit(gpu, 40 * MIB), 0);
+        lock_release(&core.lock);
+        assert_int_equal(bench.asked[0], 40 * MIB);
+}
+
+static uint64_t reclaimed;
+static bool reclaim_all(uint64_t bytes)
+{
+        struct block *dead;
+
+        assert_int_equal(heap_free(&gpu->heap, reclaimed, &dead), 0);
+        heap_bury(&gpu->heap, dead);
+        bench.reclaim = NULL;
+        reclaimed = bytes;
+        return true;
+}
+
+static bool reclaim_is_not_called(uint64_t bytes)
+{
+        fail();
+        return true;
+}
+
+static void what_the_card_can_never_hold_is_refused_at_once(void **state)
+{
+        gpu->visible = 64 * MIB;
+        gpu->fixed = 4 * MIB;
+        bench.daemon_has = CARD;
+        bench.reclaim = reclaim_is_not_called;
+        lock_acquire(&core.lock);
+        assert_false(hooks_grow(gpu, 60 * MIB + 1));
+        assert_int_equal(bench.asks, 0);
+        assert_true(hooks_grow(gpu, 60 * MIB));
+        assert_int_equal(bench.asks, 1);
+        lock_release(&core.lock);
+}
+
+static void pools_give_back_what_they_have_for_nothing(void **state)
+{
+        CUdeviceptr at;
+
+        gpu->commit = gpu->visible = 64 * MIB;
+        reclaimed = allocate(40 * MIB);
+        bench.reclaim = reclaim_all;
+        at = allocate(30 * MIB);
+        assert_int_equal(reclaimed, 30 * MIB);
+        assert_int_equal(bench.asks, 0); /* more than the program sees */
+        release(at);
+        /* Also where the daemon has no more. */
+        reclaimed = allocate(16 * MIB);
+        gpu->commit = 20 * MIB;
+        bench.reclaim = reclaim_all;
+        at = allocate(20 * MIB);
+        assert_int_equal(bench.asks, 1);
+        release(at);
+}
+
+static CUdeviceptr adopted;
+static void it_leaves(void)
+{
+        gpu->home.answer = HOME_LEAVES;
+}
+
+static void it_is_freed_meanwhile(void)
+{
+        it_leaves();
+        lock_acquire(&core.lock);
+        gpu->heap.allocated -= 48 * MIB;
+        gpu->heap.managed_bytes -= 48 * MIB;
+        heap_withdraw(&gpu->heap, heap_adopted(&gpu->heap, adopted, 1));
+        lock_release(&core.lock);
+}
+
+static void adopt(uint64_t bytes)
+{
+        uint64_t cost;
+
+        adopted = driver_managed(bytes);
+        assert_int_equal(heap_adopt(&gpu->heap, adopted, bytes, OWNER, UINT64_MAX, &cost), 0);
+}
+
+static void managed_memory_that_leaves_the_card_makes_room(void **state)
+{
+        CUdeviceptr at;
+
+        gpu->visible = 64 * MIB;
+        adopt(48 * MIB);
+        assert_int_equal(hook_cuMemAlloc_v2(&at, 30 * MIB), CUDA_ERROR_OUT_OF_MEMORY);
+        gpu->home.answer = HOME_STAYS;
+        assert_int_equal(hook_cuMemAlloc_v2(&at, 30 * MIB), CUDA_ERROR_OUT_OF_MEMORY);
+        gpu->home.answer = HOME_NOT_KNOWN;
+        bench.home = it_leaves;
+        at = allocate(30 * MIB);
+        assert_int_equal(bench.disowned, 1);
+        release(at);
+        adopt(48 * MIB);
+        bench.home = it_is_freed_meanwhile;
+        gpu->home.answer = HOME_NOT_KNOWN;
+        assert_int_equal(hook_cuMemAlloc_v2(&at, 30 * MIB), CUDA_ERROR_OUT_OF_MEMORY);
+        assert_int_equal(bench.disowned, 1);
+        assert_int_equal(bench.discarded, 1);
+}
+
+static void a_heap_of_managed_memory_is_provided_with_it(void **state)
+{
+        CUdeviceptr at;
+
+        gpu->heap.managed = true;
+        assert_int_equal(hook_cuMemAlloc_v2(&at, 6 * MIB), CUDA_ERROR_OUT_OF_MEMORY);
+        bench.provides = true;
+        at = allocate(6 * MIB);
+        assert_true(block_at(at)->managed);
+        release(at);
+}
+
+static void where_nobody_makes_room_a_full_card_is_an_answer(void **state)
+{
+        CUdeviceptr small, at;
+
+        gpu->limit = UINT64_MAX;
+        small = allocate(1000);
+        bench.card_is_full = true;
+        at = 7;
+        assert_int_equal(hook_cuMemAlloc_v2(&at, 6 * MIB), CUDA_ERROR_OUT_OF_MEMORY);
+        assert_int_equal(bench.discarded, 1);
+        assert_int_equal(hook_cuMemAlloc_v2(&at, 1000), CUDA_ERROR_OUT_OF_MEMORY);
+        assert_int_equal(bench.discarded, 1); /* others lie in its slab */
+        assert_int_equal(block_at(small)->users[0], 1);
+        /* With a daemon the answer comes at the gate. */
+        gpu->limit = CARD;
+        at = allocate(6 * MIB);
+        release(at);
+        release(small);
+}
+
+static void what_does_not_fit_the_card_goes_to_host_memory(void **state)
+{
+        CUdeviceptr refused, full, alone, more;
+
+        gpu->overflow = true;
+        gpu->commit = 0;
+        bench.card_room = 64 * MIB;
+        bench.host_room = GIB;
+        refused = allocate(6 * MIB);
+        assert_int_equal(bench.asks, 1);
+        assert_int_equal(bench.told, refused);
+        bench.overflow_full = true;
+        full = allocate(6 * MIB);
+        assert_int_equal(bench.asks, 1); /* more would not help */
+        assert_int_equal(bench.told, full);
+        bench.overflow_full = false;
+        gpu->limit = gpu->commit = UINT64_MAX;
+        bench.card_is_full = true;
+        alone = allocate(6 * MIB);
+        assert_int_equal(gpu->heap.mapped, 18 * MIB);
+        assert_int_equal(gpu->heap.allocated, 0);
+        bench.host_room = 0;
+        bench.told = 0;
+        assert_int_equal(hook_cuMemAlloc_v2(&more, 6 * MIB), CUDA_ERROR_OUT_OF_MEMORY);
+        assert_int_equal(bench.told, 0);
+        release(refused);
+        release(full);
+        release(alone);
+        /* Only where that was learnt. */
+        gpu->overflow = false;
+        bench.host_room = GIB;
+        assert_int_equal(hook_cuMemAlloc_v2(&alone, 6 * MIB), CUDA_ERROR_OUT_OF_MEMORY);
+}
+
+static void the_overflow_keeps_a_part_of_what_is_promised(void **state)
+{
+        CUdeviceptr at;
+
+        bench.card_room = 8 * MIB;
+        gpu->overflow = bench.overflow_full = true;
+        at = allocate(8 * MIB);
+        assert_int_equal(gpu->heap.mapped, 0);
+        release(at);
+        assert_int_equal(hook_cuMemAlloc_v2(&at, 10 * MIB), CUDA_ERROR_OUT_OF_MEMORY);
+}
+
+static CUresult pitched(CUdeviceptr *at, size_t *pitch, size_t width, size_t height, unsigned size)
+{
+        return hook_cuMemAllocPitch_v2(at, pitch, width, height, size);
+}
+
+/* The calls that the driver answers: all of the kinds that are not ours. */
+static void what_is_not_ours_to_give_is_the_drivers(void **state)
+{
+        CUdeviceptr at = 0;
+        size_t pitch;
+
+        assert_int_equal(hook_cuMemAlloc_v2(NULL, 4096), THE_DRIVER);
+        assert_int_equal(hook_cuMemAlloc_v2(&at, 0), THE_DRIVER);
+        assert_int_equal(pitched(NULL, &pitch, 100, 2, 4), THE_DRIVER);
+        assert_int_equal(pitched(&at, NULL, 100, 2, 4), THE_DRIVER);
+        assert_int_equal(pitched(&at, &pitch, 0, 2, 4), THE_DRIVER);
+        assert_int_equal(pitched(&at, &pitch, 100, 0, 4), THE_DRIVER);
+        assert_int_equal(pitched(&at, &pitch, 100, CARD + 1, 4), THE_DRIVER);
+        assert_int_equal(pitched(&at, &pitch, 100, 2, 2), THE_DRIVER);
+        assert_int_equal(pitched(&at, &pitch, 100, 2, 12), THE_DRIVER);
+        assert_int_equal(bench.passed, 9);
+        bench.current = NULL;
+        assert_int_equal(hook_cuMemAlloc_v2(&at, 4096), THE_DRIVER);
+        assert_int_equal(pitched(&at, &pitch, 100, 2, 4), THE_DRIVER);
+        bench.current = gpu;
+        bench.contextless = true;
+        assert_int_equal(hook_cuMemAlloc_v2(&at, 4096), THE_DRIVER);
+        assert_int_equal(pitched(&at, &pitch, 100, 2, 4), THE_DRIVER);
+        bench.contextless = false;
+        gpu->error = CUDA_ERROR_LAUNCH_FAILED;
+        assert_int_equal(hook_cuMemAlloc_v2(&at, 4096), THE_DRIVER);
+        assert_int_equal(pitched(&at, &pitch, 100, 2, 4), THE_DRIVER);
+        assert_int_equal(hook_cuMemFree_v2(4096), THE_DRIVER);
+        assert_int_equal(bench.passed, 16);
+        assert_int_equal(gpu->heap.count, 0);
+}
+
+static void rows_begin_where_the_driver_would_have_them(void **state)
+{
+        static const unsigned sizes[] = {4, 8, 16};
+        CUdeviceptr at;
+        size_t pitch = 0;
+
+        for (unsigned i = 0; i < ARRAY_SIZE(sizes); i++) {
+                struct heap_place p;
+
+                assert_int_equal(pitched(&at, &pitch, 513, 3, sizes[i]), CUDA_SUCCESS);
+                assert_int_equal(pitch, 1024);
+                assert_true(heap_find(&gpu->heap, at, &p));
+                assert_int_equal(p.bytes, 3 * 1024);
+                assert_ptr_equal(p.block->owner, OWNER);
+                release(at);
+        }
+        /* As much as the card has, and more; also more than 64 bits can say. */
+        pitch = 5;
+        assert_int_equal(pitched(&at, &pitch, MIB, CARD / MIB, 4), CUDA_SUCCESS);
+        assert_int_equal(pitch, MIB);
+        release(at);
+        pitch = 5;
+        assert_int_equal(pitched(&at, &pitch, MIB, CARD / MIB + 1, 4), CUDA_ERROR_OUT_OF_MEMORY);
+        assert_int_equal(pitched(&at, &pitch, SIZE_MAX / 2, 2, 4), CUDA_ERROR_OUT_OF_MEMORY);
+        assert_int_equal(pitched(&at, &pitch, CARD, CARD, 4), CUDA_ERROR_OUT_OF_MEMORY);
+        gpu->commit = 0;
+        assert_int_equal(pitched(&at, &pitch, MIB, 4, 4), CUDA_ERROR_OUT_OF_MEMORY);
+        assert_int_equal(pitch, 5);
+        assert_int_equal(bench.passed, 0);
+}
+
+static void during_a_capture_that_forbids_it_nothing_is_allocated_or_freed(void **state)
+{
+        CUdeviceptr at = allocate(4 * MIB), other;
+        size_t pitch;
+
+        bench.forbids = true;
+        assert_false(hooks_capture_forbids()); /* without a capture nobody is asked */
+        release(allocate(4 * MIB));
+        fake_capturing = true;
+        assert_int_equal(hook_cuMemAlloc_v2(&other, 4096), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+        assert_int_equal(pitched(&other, &pitch, 100, 2, 4), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+        assert_int_equal(hook_cuMemFree_v2(at), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+        bench.forbids = false;
+        other = allocate(4 * MIB);
+        fake_capturing = false;
+        release(other);
+        release(at);
+}
+
+static void a_call_that_met_a_full_card_gets_what_room_there_is(void **state)
+{
+        uint64_t room = 0;
+
+        bench.daemon_has = 32 * MIB;
+        assert_true(hooks_more_room(&room));
+        assert_int_equal(gpu->fixed, 32 * MIB);
+        assert_false(hooks_more_room(&room)); /* there is no more: all of it goes back */
+        assert_int_equal(gpu->fixed, 0);
+        bench.daemon_has = 32 * MIB;
+        fake_capturing = true; /* nobody could drain for it */
+        assert_false(hooks_more_room(&room));
+        fake_capturing = false;
+        gpu->attached = false;
+        assert_false(hooks_more_room(&room));
+        bench.current = NULL;
+        assert_false(hooks_more_room(&room));
+        assert_int_equal(gpu->fixed, 0);
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                MEMORY_TEST(promised_memory_is_given_without_asking),
+                MEMORY_TEST(an_allocation_that_changes_no_figure_is_not_told),
+                MEMORY_TEST(what_is_backed_at_once_keeps_the_gate_open),
+                MEMORY_TEST(what_is_not_promised_is_asked_for_in_blocks),
+                MEMORY_TEST(no_more_is_asked_for_than_the_program_may_ever_have),
+                MEMORY_TEST(a_refusal_is_an_answer_after_one_question),
+                MEMORY_TEST(room_for_others_may_be_asked_for_past_what_is_visible),
+                MEMORY_TEST(what_the_card_can_never_hold_is_refused_at_once),
+                MEMORY_TEST(pools_give_back_what_they_have_for_nothing),
+                MEMORY_TEST(managed_memory_that_leaves_the_card_makes_room),
+                MEMORY_TEST(a_heap_of_managed_memory_is_provided_with_it),
+                MEMORY_TEST(where_nobody_makes_room_a_full_card_is_an_answer),
+                MEMORY_TEST(what_does_not_fit_the_card_goes_to_host_memory),
+                MEMORY_TEST(the_overflow_keeps_a_part_of_what_is_promised),
+                MEMORY_TEST(what_is_not_ours_to_give_is_the_drivers),
+                MEMORY_TEST(rows_begin_where_the_driver_would_have_them),
+                MEMORY_TEST(during_a_capture_that_forbids_it_nothing_is_allocated_or_freed),
+                MEMORY_TEST(a_call_that_met_a_full_card_gets_what_room_there_is),
+        };
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}

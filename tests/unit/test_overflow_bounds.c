@@ -1,0 +1,434 @@
+/* test_overflow_bounds.c: where buffers lie while they are tried, and at the bounds of what is
+ * promised; who comes first, and what does not move at all. */
+#include "unit.h"
+
+#include "overflow_bench.h"
+
+#include <errno.h>
+
+#include "base/macros.h"
+#include "fakes/driver.h"
+#include "fakes/neighbours.h"
+#include "heap_end.h"
+#include "preload/agent.h"
+#include "preload/agent_state.h"
+#include "preload/mode.h"
+#include "preload/overflow.h"
+#include "preload/profile.h"
+#include "preload/quiet.h"
+#include "preload/swap.h"
+
+/* ---- trials ---- */
+
+static void trials_have_one_buffer_on_the_card_and_the_others_off_it(void **state)
+{
+        struct buffer *a = on_card(24 * MIB), *b = on_host(16 * MIB), *c = on_card(8 * MIB);
+
+        trial_room = 24 * MIB;
+        tried[0] = block_of(a);
+        on_trial = block_of(b);
+        arrange();
+        assert_int_equal(bytes_on_card(a), 0);
+        assert_int_equal(bytes_on_card(b), 16 * MIB);
+        assert_int_equal(bytes_on_card(c), 8 * MIB); /* not tried: as it would lie */
+        /* The ground: none of them. */
+        tried[1] = block_of(b);
+        on_trial = NULL;
+        gpu->commit_used_ns = 0;
+        arrange();
+        assert_int_equal(bytes_on_card(b), 0);
+        assert_int_equal(bytes_on_card(c), 8 * MIB);
+        assert_int_not_equal(gpu->commit_used_ns, 0); /* who leaves comes back */
+        trial_room = 0;
+        tried[0] = tried[1] = NULL;
+        arrange();
+        assert_int_equal(bytes_on_card(a) + bytes_on_card(b), 40 * MIB);
+}
+
+/* Whoever is not tried leaves room for the one whose turn it is, but not more than a half. */
+static void trials_keep_room_for_the_one_whose_turn_it_is(void **state)
+{
+        struct buffer *free_one = on_card(40 * MIB), *large = on_host(48 * MIB);
+
+        trial_room = 16 * MIB;
+        tried[0] = block_of(large);
+        arrange();
+        assert_int_equal(bytes_on_card(free_one), 40 * MIB); /* 48 are left */
+        trial_room = 48 * MIB;
+        arrange();
+        assert_int_equal(bytes_on_card(free_one), 32 * MIB);
+        on_trial = block_of(large);
+        arrange();
+        assert_true(bytes_on_card(large) >= 32 * MIB);
+        trial_room = 0;
+        on_trial = tried[0] = NULL;
+        arrange();
+}
+
+static void what_is_as_it_should_be_is_arranged_at_once(void **state)
+{
+        uint32_t before = bell_listen(&core.changed);
+
+        (void)on_card(8 * MIB);
+        placings = 0;
+        lock_acquire(&core.lock);
+        overflow_arrange();
+        lock_release(&core.lock);
+        step();
+        assert_false(overflow_is_arranging());
+        assert_true(overflow_is_arranged());
+        assert_int_equal(drains_begun, 0);
+        assert_int_equal(placings, 1);
+        assert_int_not_equal(bell_listen(&core.changed), before);
+}
+
+static void host_memory_that_is_refused_is_no_arrangement(void **state)
+{
+        struct buffer *a = on_card(24 * MIB);
+
+        trial_room = 24 * MIB;
+        tried[0] = block_of(a);
+        core.host.allowed = 24 * MIB + 2 * EXTENT - 1; /* two extents may be on their way */
+        lock_acquire(&core.lock);
+        overflow_arrange();
+        lock_release(&core.lock);
+        step();
+        assert_false(overflow_holds());
+        assert_false(overflow_is_arranging());
+        assert_false(overflow_is_arranged());
+        assert_int_equal(bytes_on_card(a), 24 * MIB);
+        core.host.allowed++;
+        lock_acquire(&core.lock);
+        overflow_arrange();
+        lock_release(&core.lock);
+        step();
+        assert_true(overflow_holds());
+        drained();
+        while (overflow_move())
+                ;
+        assert_int_equal(bytes_on_card(a), 0);
+        trial_room = 0;
+        tried[0] = NULL;
+}
+
+static void an_arrangement_that_is_cut_off_has_failed(void **state)
+{
+        (void)on_host(16 * MIB);
+        lock_acquire(&core.lock);
+        overflow_arrange();
+        lock_release(&core.lock);
+        step();
+        drained();
+        assert_true(overflow_move());
+        lock_acquire(&core.lock);
+        overflow_cancel();
+        lock_release(&core.lock);
+        assert_false(overflow_is_arranging());
+        assert_false(overflow_is_arranged());
+        assert_true(overflow_next_ns() > now_ns);
+        assert_true(overflow_next_ns() <= now_ns + NSEC_PER_SEC);
+        arrange();
+        assert_false(overflow_is_arranged()); /* nobody had asked */
+}
+
+/* ---- bounds ---- */
+
+static void what_no_longer_fits_stays_where_it_is(void **state)
+{
+        struct buffer *b = on_host(32 * MIB);
+
+        /* What the limit has room for, to the byte. */
+        gpu->limit = EXTENT;
+        move_all();
+        assert_int_equal(bytes_on_card(b), EXTENT);
+        gpu->limit = 3 * EXTENT - 1;
+        lock_acquire(&core.lock);
+        overflow_changed(gpu);
+        lock_release(&core.lock);
+        move_all();
+        assert_int_equal(bytes_on_card(b), 2 * EXTENT);
+        /* What is promised is less when it comes to it. */
+        gpu->limit = 64 * MIB;
+        lock_acquire(&core.lock);
+        overflow_changed(gpu);
+        lock_release(&core.lock);
+        step();
+        gpu->commit = 3 * EXTENT;
+        drained();
+        while (overflow_move())
+                ;
+        assert_int_equal(bytes_on_card(b), 3 * EXTENT);
+        check_books();
+        check_contents();
+}
+
+static void what_leaves_waits_for_host_memory_that_is_promised(void **state)
+{
+        struct buffer *a = on_card(16 * MIB);
+
+        trial_room = 16 * MIB;
+        tried[0] = block_of(a);
+        step();
+        assert_false(overflow_holds());
+        lock_acquire(&core.lock);
+        overflow_arrange();
+        lock_release(&core.lock);
+        step();
+        drained();
+        core.host.allowed = EXTENT; /* less, in the middle of it */
+        while (overflow_move())
+                ;
+        assert_int_equal(bytes_on_card(a), EXTENT);
+        check_books();
+        core.host.allowed = GIB;
+        trial_room = 0;
+        tried[0] = NULL;
+        arrange();
+}
+
+static void what_somebody_is_at_or_has_open_does_not_move(void **state)
+{
+        struct buffer *b = on_host(32 * MIB);
+        struct block *block = block_of(b);
+
+        step();
+        drained();
+        block->extents[0].busy = true;
+        block->extents[1].stay = (struct stay *)(uintptr_t)1;
+        while (overflow_move())
+                ;
+        assert_int_equal(bytes_on_card(b), 16 * MIB);
+        assert_int_equal(block->extents[0].state, EXTENT_MAPPED);
+        assert_int_equal(block->extents[1].state, EXTENT_MAPPED);
+        block->extents[0].busy = false;
+        block->extents[1].stay = NULL;
+        check_books();
+}
+
+static void only_large_buffers_of_the_programs_own_change_sides(void **state)
+{
+        struct block b = {.kind = BLOCK_LARGE};
+
+        assert_true(overflow_places(&b));
+        b.dying = true;
+        assert_false(overflow_places(&b));
+        b = (struct block){.kind = BLOCK_LARGE, .managed = true};
+        assert_false(overflow_places(&b));
+        b = (struct block){.kind = BLOCK_LARGE, .held = true};
+        assert_false(overflow_places(&b));
+        b = (struct block){.kind = BLOCK_SLAB};
+        assert_false(overflow_places(&b));
+}
+
+static void large_buffers_are_told_to_the_profile(void **state)
+{
+        struct buffer *large = on_card(2 * MIB);
+
+        lock_acquire(&core.lock);
+        profiled = NULL;
+        overflow_allocated(gpu, large->at, 2 * MIB);
+        assert_ptr_equal(profiled, block_of(large));
+        profiled = NULL;
+        overflow_allocated(gpu, large->at, HEAP_SMALL_MAX);
+        overflow_allocated(gpu, large->at + CARD, 2 * MIB);
+        gpu->overflow = false;
+        overflow_allocated(gpu, large->at, 2 * MIB);
+        assert_null(profiled);
+        gpu->overflow = true;
+        overflow_allocated(gpu, large->at, HEAP_SMALL_MAX + 1);
+        assert_ptr_equal(profiled, block_of(large));
+        lock_release(&core.lock);
+}
+
+static void a_program_that_has_nothing_on_the_host_is_let_be(void **state)
+{
+        (void)on_card(16 * MIB);
+        step();
+        agent_kicks = 0;
+        lock_acquire(&core.lock);
+        overflow_changed(gpu);
+        lock_release(&core.lock);
+        assert_int_equal(agent_kicks, 0);
+        assert_int_equal(overflow_next_ns(), UINT64_MAX);
+        (void)on_host(1);
+        assert_int_not_equal(agent_kicks, 0);
+        assert_true(overflow_next_ns() > now_ns); /* programs allocate many in a row */
+        assert_true(overflow_next_ns() < now_ns + NSEC_PER_SEC);
+        lock_acquire(&core.lock);
+        overflow_step(overflow_next_ns() - 1);
+        assert_int_equal(drains_begun, 0);
+        overflow_step(overflow_next_ns());
+        assert_int_equal(drains_begun, 1);
+        assert_true(overflow_drain_failed());
+        agent_end_drain();
+        gpu->overflow = false;
+        agent_kicks = 0;
+        overflow_changed(gpu);
+        assert_int_equal(agent_kicks, 0);
+        gpu->overflow = true;
+        lock_release(&core.lock);
+}
+
+/* After a change drains are tried as soon as they were at first. */
+static void a_change_forgets_that_drains_have_failed(void **state)
+{
+        uint64_t first = 0;
+
+        (void)on_host(EXTENT);
+        for (unsigned i = 0; i < 4; i++) {
+                step();
+                lock_acquire(&core.lock);
+                agent_end_drain();
+                assert_true(overflow_drain_failed());
+                lock_release(&core.lock);
+                if (i == 0)
+                        first = overflow_next_ns() - now_ns;
+        }
+        assert_int_equal(overflow_next_ns() - now_ns, 8 * first);
+        lock_acquire(&core.lock);
+        overflow_changed(gpu);
+        lock_release(&core.lock);
+        step();
+        lock_acquire(&core.lock);
+        agent_end_drain();
+        assert_true(overflow_drain_failed());
+        lock_release(&core.lock);
+        assert_int_equal(overflow_next_ns() - now_ns, first);
+}
+
+static void without_a_daemon_no_lease_is_needed(void **state)
+{
+        (void)on_host(EXTENT);
+        core.lease = 0;
+        agent.link = LINK_HELLO; /* it is about to be known */
+        step();
+        assert_false(overflow_holds());
+        agent.link = LINK_DOWN;
+        step();
+        assert_true(overflow_holds());
+        drained();
+        while (overflow_move())
+                ;
+        check_books();
+}
+
+static void what_is_worth_more_comes_first(void **state)
+{
+        struct buffer *a = on_host(32 * MIB), *b = on_host(32 * MIB), *c = on_host(24 * MIB);
+
+        gpu->commit = gpu->limit = 34 * MIB; /* one of them */
+        arrange();
+        assert_int_equal(bytes_on_card(c), 24 * MIB); /* the smallest */
+        block_of(b)->use = 5;
+        arrange();
+        assert_int_equal(bytes_on_card(b), 32 * MIB); /* what is known to be used */
+        block_of(c)->use = -1;
+        block_of(b)->use = 0;
+        arrange();
+        assert_int_equal(bytes_on_card(a), 32 * MIB); /* of equals the first */
+        assert_int_equal(sublet_buffer_priority(c->at + 5, 1), 0);
+        arrange();
+        assert_int_equal(bytes_on_card(c), 24 * MIB); /* the program knows better */
+        atomic_store(&core.bystander, true);
+        assert_int_equal(sublet_buffer_priority(a->at, 2), 0);
+        atomic_store(&core.bystander, false);
+        assert_int_equal(block_of(a)->priority, 0);
+}
+
+static void the_card_is_shared_as_the_person_said(void **state)
+{
+        static const struct {
+                const char *text;
+                uint64_t keep;
+        } keeps[] = {{"24MiB", 24 * MIB},
+                     {"25MiB", 24 * MIB},
+                     {"0", 24 * MIB},
+                     {"", 24 * MIB},
+                     {"much", 24 * MIB}};
+
+        for (unsigned i = 0; i < ARRAY_SIZE(keeps); i++) {
+                assert_int_equal(setenv("SUBLET_KEEP", keeps[i].text, 1), 0);
+                overflow_setup();
+                overflow_learn(gpu);
+                assert_int_equal(gpu->keep, keeps[i].keep);
+        }
+        mode = MEMORY_SWAP;
+        assert_int_equal(setenv("SUBLET_KEEP", "48MiB", 1), 0);
+        overflow_setup();
+        mode = MEMORY_OVERFLOW;
+        overflow_learn(gpu);
+        assert_int_equal(gpu->keep, 24 * MIB); /* of this mode alone */
+        assert_int_equal(unsetenv("SUBLET_KEEP"), 0);
+        overflow_setup();
+        (void)on_host(64 * MIB);
+        arrange();
+        assert_int_equal(gpu->heap.allocated, 24 * MIB);
+}
+
+/* One that is to be left alone, or that is refused host memory, keeps no other from its moves. */
+static void each_gpu_is_arranged_by_itself(void **state)
+{
+        struct gpu *second = &core.gpus[1];
+        struct buffer *b = on_host(EXTENT);
+        struct block *dead;
+        CUdeviceptr at;
+
+        core.gpu_count = 2;
+        *second = (struct gpu){.index = 1, .known = true, .managed = true, .own_limit = UINT64_MAX};
+        second->visible = CARD; /* of which nothing is promised */
+        heap_init(&second->heap, CARD);
+        overflow_learn(second);
+        lock_acquire(&core.lock);
+        assert_int_equal(overflow_allocate(second, EXTENT, NULL, &at), 0);
+        lock_release(&core.lock);
+        move_all();
+        assert_int_equal(bytes_on_card(b), EXTENT);
+        assert_int_equal(second->heap.mapped, EXTENT);
+        lock_acquire(&core.lock);
+        assert_int_equal(heap_free(&second->heap, at, &dead), 0);
+        swap_discard(second, dead);
+        lock_release(&core.lock);
+        heap_end(&second->heap);
+        core.gpu_count = 1;
+        check_books();
+        check_contents();
+}
+
+static void slabs_and_buffers_that_are_held_stay_on_the_card(void **state)
+{
+        struct buffer *small = on_card(1000), *held = on_card(8 * MIB), *other = on_host(64 * MIB);
+
+        block_of(held)->held = true;
+        assert_int_equal(sublet_buffer_priority(other->at, 5), 0);
+        arrange();
+        assert_int_not_equal(bytes_on_card(small), 0);
+        assert_int_equal(bytes_on_card(held), 8 * MIB);
+        assert_true(bytes_on_card(other) > 0);
+        assert_true(gpu->heap.allocated <= 64 * MIB);
+        block_of(held)->held = false;
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                OVERFLOW_TEST(trials_have_one_buffer_on_the_card_and_the_others_off_it),
+                OVERFLOW_TEST(trials_keep_room_for_the_one_whose_turn_it_is),
+                OVERFLOW_TEST(what_is_as_it_should_be_is_arranged_at_once),
+                OVERFLOW_TEST(host_memory_that_is_refused_is_no_arrangement),
+                OVERFLOW_TEST(an_arrangement_that_is_cut_off_has_failed),
+                OVERFLOW_TEST(what_no_longer_fits_stays_where_it_is),
+                OVERFLOW_TEST(what_leaves_waits_for_host_memory_that_is_promised),
+                OVERFLOW_TEST(what_somebody_is_at_or_has_open_does_not_move),
+                OVERFLOW_TEST(only_large_buffers_of_the_programs_own_change_sides),
+                OVERFLOW_TEST(large_buffers_are_told_to_the_profile),
+                OVERFLOW_TEST(a_program_that_has_nothing_on_the_host_is_let_be),
+                OVERFLOW_TEST(a_change_forgets_that_drains_have_failed),
+                OVERFLOW_TEST(without_a_daemon_no_lease_is_needed),
+                OVERFLOW_TEST(what_is_worth_more_comes_first),
+                OVERFLOW_TEST(the_card_is_shared_as_the_person_said),
+                OVERFLOW_TEST(each_gpu_is_arranged_by_itself),
+                OVERFLOW_TEST(slabs_and_buffers_that_are_held_stay_on_the_card),
+        };
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}

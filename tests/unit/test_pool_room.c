@@ -1,0 +1,754 @@
+/* test_pool_room.c: what a pool may take, what it holds, and when it gives that back. */
+#include "unit.h"
+
+#include <errno.h>
+
+#include "base/clock.h"
+#include "base/macros.h"
+#include "pool_bench.h"
+#include "preload/gate.h"
+
+#define REST (100 * NSEC_PER_MSEC)
+
+static const struct pool_stream s0 = {.handle = (CUstream)(uintptr_t)4096};
+
+static void assert_no_room(struct pool *p, uint64_t bytes)
+{
+        CUdeviceptr at = 1;
+
+        assert_int_equal(pool_allocate(p, &s0, bytes, &at), CUDA_ERROR_OUT_OF_MEMORY);
+        assert_int_equal(at, 1);
+}
+
+/* So many extents, and all of them freed and reached. */
+static void idle(struct pool *p, unsigned extents)
+{
+        CUdeviceptr at = take(p, &s0, extents * WHOLE);
+
+        give(at, &s0);
+}
+
+static uint64_t reserved(struct pool *p)
+{
+        return attribute(p, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT);
+}
+
+static struct pool *keeping_all(unsigned number)
+{
+        threshold = UINT64_MAX;
+        return pool_made(number);
+}
+
+/* ---- which pools are ours ---- */
+
+static bool is_ours(CUmemPoolProps props)
+{
+        bool ours;
+
+        pool_born(handle_of(1), &props);
+        ours = pool_find(handle_of(1));
+        pool_dies(handle_of(1), false);
+        return ours;
+}
+
+static void a_pool_of_a_card_of_ours_is_ours(void **state)
+{
+        const CUmemPoolProps good = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                     .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE}};
+        CUmemPoolProps props = good;
+
+        assert_true(is_ours(good));
+        props.handleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+        assert_false(is_ours(props));
+        props = good;
+        props.allocType = CU_MEM_ALLOCATION_TYPE_INVALID;
+        assert_false(is_ours(props));
+        props = good;
+        props.location.type = CU_MEM_LOCATION_TYPE_HOST;
+        assert_false(is_ours(props));
+        props = good;
+        for (int id = -1; id <= CORE_GPUS_MAX; id++) {
+                props.location.id = id;
+                assert_int_equal(is_ours(props), id == 0);
+        }
+        gpu->heap.managed = true;
+        assert_false(is_ours(good));
+        gpu->heap.managed = false;
+        gpu->managed = false;
+        assert_false(is_ours(good));
+        gpu->managed = true;
+}
+
+static void a_cards_own_pool_is_found_by_its_handle(void **state)
+{
+        default_pool = handle_of(1);
+        gpu->managed = false;
+        assert_null(pool_find(handle_of(1)));
+        gpu->managed = true;
+        assert_null(pool_find(NULL));
+        assert_null(pool_find(handle_of(2)));
+        assert_non_null(pool_find(handle_of(1)));
+        assert_ptr_equal(pool_gpu(pool_find(handle_of(1))), gpu);
+        assert_ptr_equal(pool_find(handle_of(1)), pool_find(handle_of(1)));
+        assert_ptr_equal(pool_handle(block_at(piece(pool_find(handle_of(1)), 0))), handle_of(1));
+        default_pool = NULL;
+}
+
+static void memory_of_no_pool_has_no_handle(void **state)
+{
+        const struct block large = {.kind = BLOCK_LARGE};
+
+        assert_null(pool_handle(&large));
+}
+
+static void what_was_set_before_the_card_was_used_holds_for_waits_too(void **state)
+{
+        struct pool_stream s1 = stream_of(1);
+        struct pool *p;
+
+        may_wait = 0;
+        p = keeping_all(1);
+        stream_put(&s0);
+        idle(p, 1);
+        allowed = WHOLE;
+        other_room = WHOLE;
+        (void)take(p, &s1, WHOLE);
+        assert_int_equal(waits_put, 0);
+}
+
+/* ---- how much ---- */
+
+static void a_pool_gives_out_what_the_card_shows_and_no_byte_more(void **state)
+{
+        struct pool *p = pool_made(1);
+
+        assert_no_room(p, POOL_CARD + 1);
+        assert_int_equal(promises + searches, 0);
+        assert_int_equal(take(p, &s0, POOL_CARD) % HEAP_GRANULARITY, 0);
+        assert_int_equal(gpu->heap.allocated, POOL_CARD);
+}
+
+static void as_much_is_asked_for_as_is_missing(void **state)
+{
+        struct pool *p = pool_made(1);
+
+        allowed = 0;
+        promise_room = WHOLE - 1;
+        assert_no_room(p, 1);
+        assert_int_equal(promises, 1);
+        assert_int_equal(searches, 1);
+        promise_room = WHOLE;
+        (void)take(p, &s0, 1);
+        assert_int_equal(allowed, WHOLE);
+        (void)take(p, &s0, WHOLE - 512); /* the same extent */
+        assert_int_equal(promises, 2);
+        other_room = 2 * WHOLE;
+        (void)take(p, &s0, 2 * WHOLE);
+        assert_int_equal(searches, 2);
+        assert_int_equal(allowed, 3 * WHOLE);
+}
+
+static void a_limit_is_rounded_up_and_kept_to(void **state)
+{
+        struct pool *p = pool_limited(1, WHOLE + 1),
+                    *free_one = pool_limited(2, UINT64_MAX / 2 + 1);
+        CUdeviceptr at = take(p, &s0, 2 * WHOLE);
+
+        assert_no_room(p, 1);
+        assert_int_equal(promises + searches, 0);
+        give(at, &s0);
+        at = take(p, &s0, WHOLE);
+        (void)take(p, &s0, WHOLE);
+        assert_no_room(p, 1);
+        (void)take(free_one, &s0, 3 * WHOLE);
+        assert_int_equal(gpu->heap.allocated, 5 * WHOLE);
+}
+
+static void a_limited_pool_asks_for_room_below_its_limit(void **state)
+{
+        struct pool *p = pool_limited(1, 2 * WHOLE);
+
+        allowed = WHOLE;
+        (void)take(p, &s0, WHOLE);
+        promise_room = WHOLE;
+        (void)take(p, &s0, WHOLE);
+        assert_int_equal(promises, 1);
+        promise_room = other_room = WHOLE;
+        assert_no_room(p, WHOLE);
+        assert_int_equal(promises, 1);
+        assert_int_equal(searches, 0);
+}
+
+static void a_limited_pool_that_is_full_gives_back_what_lies_in_pieces(void **state)
+{
+        struct pool *p = pool_limited(1, 3 * WHOLE);
+        CUdeviceptr at = whole(p, 0);
+        struct extent *e = extent_at(at);
+
+        (void)piece(p, 0);
+        assert_no_room(p, 2 * WHOLE);
+        give(at, &s0);
+        (void)take(p, &s0, 2 * WHOLE);
+        assert_int_equal(e->state, EXTENT_UNBACKED);
+        assert_int_equal(gpu->heap.allocated, 3 * WHOLE);
+        assert_int_equal(searches, 0);
+}
+
+static void an_error_leaves_nothing_behind(void **state)
+{
+        struct pool *p = pool_made(1);
+        CUdeviceptr at;
+
+        gpu->limit = UINT64_MAX; /* nobody to ask: memory has to be there at once */
+        back_answer = -ENOMEM;
+        assert_no_room(p, WHOLE);
+        assert_int_equal(gpu->heap.allocated, 0);
+        assert_int_equal(attribute(p, CU_MEMPOOL_ATTR_USED_MEM_CURRENT), 0);
+        assert_int_equal(atomic_load(&gate_bits), 0);
+        gpu->limit = 0; /* the gate sees to it */
+        assert_int_equal(pool_allocate(p, &s0, WHOLE, &at), CUDA_SUCCESS);
+        assert_int_equal(atomic_load(&gate_bits), GATE_UNBACKED);
+        give(at, NULL);
+}
+
+static void memory_that_is_there_shuts_no_gate(void **state)
+{
+        struct pool *p = pool_made(1);
+        CUdeviceptr first, second;
+
+        gpu->limit = UINT64_MAX;
+        assert_int_equal(pool_allocate(p, &s0, MIB, &first), CUDA_SUCCESS);
+        back_answer = -ENOMEM;
+        assert_int_equal(pool_allocate(p, &s0, MIB, &second), CUDA_SUCCESS);
+        assert_int_equal(atomic_load(&gate_bits), 0);
+        give(first, NULL);
+        give(second, NULL);
+}
+
+static void room_that_is_taken_is_told_and_dated(void **state)
+{
+        struct pool *p = pool_made(1);
+
+        clock_ns = 5 * NSEC_PER_SEC;
+        (void)piece(p, 0);
+        assert_true(gpu->usage_dirty);
+        assert_int_equal(gpu->commit_used_ns, 5 * NSEC_PER_SEC);
+        gpu->usage_dirty = false;
+        clock_ns = 6 * NSEC_PER_SEC;
+        (void)piece(p, 0); /* in what is there */
+        assert_false(gpu->usage_dirty);
+        assert_int_equal(gpu->commit_used_ns, 5 * NSEC_PER_SEC);
+}
+
+static void the_first_addresses_come_in_small_extents(void **state)
+{
+        struct pool *p = pool_made(1), *large;
+        const struct block *first = block_at(piece(p, 0)), *second;
+
+        assert_int_equal(first->extent_bytes, WHOLE);
+        assert_int_equal(first->bytes, POOL_CARD);
+        second = block_at(take(p, &s0, POOL_CARD));
+        assert_ptr_not_equal(first, second);
+        assert_int_equal(second->extent_bytes, 2 * WHOLE);
+        assert_int_equal(second->bytes, POOL_CARD);
+        gpu->visible = gpu->total = 8 * GIB;
+        gpu->heap.extent_bytes = 128 * MIB;
+        large = pool_made(2);
+        second = block_at(take(large, &s0, 2 * GIB));
+        assert_int_equal(second->extent_bytes, 128 * MIB);
+        assert_int_equal(second->bytes, 8 * GIB);
+        second = block_at(take(pool_made(3), &s0, 2 * GIB - 1));
+        assert_int_equal(second->extent_bytes, WHOLE);
+        assert_int_equal(second->bytes, 4 * GIB);
+        gpu->heap.extent_bytes = 16 * MIB; /* of a small card */
+        gpu->total = 256 * MIB;
+        second = block_at(take(pool_made(4), &s0, 512 * MIB + 1));
+        assert_int_equal(second->extent_bytes, 16 * MIB);
+        assert_int_equal(second->bytes, 528 * MIB);
+}
+
+static CUresult no_addresses(CUdeviceptr *ret, size_t bytes, size_t alignment, CUdeviceptr wish,
+                             unsigned long long flags)
+{
+        return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+static void without_addresses_there_is_no_memory(void **state)
+{
+        struct pool *p = pool_made(1);
+
+        real.cuMemAddressReserve = no_addresses;
+        assert_no_room(p, 1);
+        assert_int_equal(gpu->heap.count, 0);
+}
+
+/* ---- where memory is short ---- */
+
+static struct extent *one_that_is_idle(struct pool *p)
+{
+        CUdeviceptr at = whole(p, 0);
+        struct extent *e = extent_at(at);
+
+        (void)piece(p, 0); /* no neighbour of what is free */
+        give(at, &s0);
+        return e;
+}
+
+static void contested_memory_goes_before_more_is_taken(void **state)
+{
+        struct pool *p = keeping_all(1);
+        const struct extent *e = one_that_is_idle(p);
+
+        gpu->limit = 4 * WHOLE - 1;
+        atomic_store(&gate_bits, GATE_BOUND);
+        (void)take(p, &s0, 2 * WHOLE);
+        assert_int_equal(e->state, EXTENT_UNBACKED);
+        assert_int_equal(gpu->heap.allocated, 3 * WHOLE);
+}
+
+static void memory_that_fits_stays(void **state)
+{
+        struct pool *p = keeping_all(1);
+        const struct extent *e = one_that_is_idle(p);
+
+        gpu->limit = 4 * WHOLE; /* exactly */
+        atomic_store(&gate_bits, GATE_BOUND);
+        (void)take(p, &s0, WHOLE + 31 * MIB + 1);
+        assert_int_equal(gpu->heap.backed, 4 * WHOLE);
+        assert_int_equal(e->state, EXTENT_RESIDENT);
+}
+
+static void memory_that_nobody_waits_for_stays(void **state)
+{
+        struct pool *p = keeping_all(1);
+        const struct extent *e = one_that_is_idle(p);
+
+        gpu->limit = WHOLE;
+        (void)take(p, &s0, 2 * WHOLE);
+        assert_int_equal(e->state, EXTENT_RESIDENT);
+}
+
+static void pools_give_back_as_much_as_is_asked_for(void **state)
+{
+        struct pool *first = keeping_all(1), *second = keeping_all(2);
+
+        idle(first, 2);
+        idle(second, 2);
+        assert_true(pool_reclaim(gpu, WHOLE + 1)); /* whole extents */
+        assert_int_equal(gpu->heap.allocated, 2 * WHOLE);
+        agent_kicks = 0;
+        assert_true(pool_reclaim(gpu, 1));
+        assert_int_equal(gpu->heap.allocated, WHOLE);
+        assert_int_equal(agent_kicks, 1);
+        idle(first, 1);
+        assert_true(pool_reclaim(gpu, UINT64_MAX));
+        assert_int_equal(gpu->heap.allocated, 0);
+        agent_kicks = 0;
+        assert_false(pool_reclaim(gpu, 1));
+        assert_int_equal(agent_kicks, 0);
+}
+
+static void pools_of_another_card_give_nothing_back(void **state)
+{
+        struct pool *p = keeping_all(1);
+
+        idle(p, 1);
+        assert_false(pool_reclaim(&core.gpus[1], 1));
+        assert_int_equal(gpu->heap.allocated, WHOLE);
+}
+
+static void a_pool_that_was_handed_over_gives_back_what_it_has(void **state)
+{
+        struct pool *p = keeping_all(1);
+
+        idle(p, 1);
+        pool_hand_over(p);
+        assert_null(pool_find(handle_of(1)));
+        assert_true(pool_reclaim(gpu, 1));
+        pool_dies(handle_of(1), false); /* that would be another one */
+        assert_int_not_equal(pool_tend(), 0);
+        pool_dies(handle_of(1), true);
+        rest();
+        assert_int_equal(discarded, 1);
+}
+
+static void extents_that_are_used_or_busy_stay(void **state)
+{
+        struct pool *p = keeping_all(1);
+        CUdeviceptr low = take(p, &s0, WHOLE / 2), at = take(p, &s0, 2 * WHOLE),
+                    high = take(p, &s0, WHOLE / 2), end = whole(p, 0);
+        struct extent *between = extent_at(at) + 1;
+
+        give(at, &s0);
+        between->busy = true;
+        assert_false(pool_reclaim(gpu, 1));
+        between->busy = false;
+        between->state = EXTENT_EVICTED;
+        assert_false(pool_reclaim(gpu, 1));
+        between->state = EXTENT_RESIDENT;
+        assert_true(pool_reclaim(gpu, UINT64_MAX)); /* one, between two that are used */
+        assert_int_equal(gpu->heap.allocated, 3 * WHOLE);
+        assert_int_equal(between->state, EXTENT_UNBACKED);
+        assert_int_equal(extent_at(low)->state, EXTENT_RESIDENT);
+        assert_int_equal(extent_at(high)->state, EXTENT_RESIDENT);
+        assert_int_equal(extent_at(end)->state, EXTENT_RESIDENT);
+}
+
+static void what_a_stream_has_not_reached_stays(void **state)
+{
+        struct pool_stream s1 = stream_of(1);
+        struct pool *p = keeping_all(1);
+        const struct extent *low = one_that_is_idle(p), *high;
+        CUdeviceptr at = take(p, &s1, WHOLE + WHOLE / 2);
+
+        high = extent_at(at) + 1;
+        stream_put(&s1);
+        give(at, &s1);
+        assert_true(pool_reclaim(gpu, UINT64_MAX));
+        assert_int_equal(low->state, EXTENT_UNBACKED);
+        assert_int_equal(high->state, EXTENT_RESIDENT);
+        assert_int_equal(events, 1); /* to know when */
+        stream_done(&s1);
+        assert_true(pool_reclaim(gpu, UINT64_MAX));
+        assert_int_equal(high->state, EXTENT_UNBACKED);
+}
+
+static void what_was_evicted_is_dropped_when_nothing_lives_in_it(void **state)
+{
+        struct pool *p = keeping_all(1);
+        CUdeviceptr low = take(p, &s0, WHOLE / 2), at = take(p, &s0, WHOLE + WHOLE / 2);
+        struct extent *first = extent_at(low), *second = first + 1;
+
+        for (struct extent *e = first; e <= second; e++) {
+                e->state = EXTENT_EVICTED;
+                gpu->heap.backed -= e->bytes;
+                gpu->heap.resident -= e->bytes;
+        }
+        give(at, &s0);
+        assert_int_equal(first->state, EXTENT_EVICTED);
+        assert_int_equal(second->state, EXTENT_UNBACKED);
+        assert_int_equal(gpu->heap.allocated, WHOLE);
+        give(low, &s0);
+        assert_int_equal(first->state, EXTENT_UNBACKED);
+        assert_int_equal(gpu->heap.allocated, 0);
+}
+
+/* ---- what a program asks and sets ---- */
+
+static void used_is_what_was_asked_for_and_its_high_mark_can_be_reset(void **state)
+{
+        struct pool *p = keeping_all(1);
+        CUdeviceptr at = take(p, &s0, 1000);
+        cuuint64_t zero = 0;
+
+        (void)take(p, &s0, 24);
+        assert_int_equal(attribute(p, CU_MEMPOOL_ATTR_USED_MEM_CURRENT), 1024);
+        give(at, &s0);
+        assert_int_equal(attribute(p, CU_MEMPOOL_ATTR_USED_MEM_CURRENT), 24);
+        assert_int_equal(attribute(p, CU_MEMPOOL_ATTR_USED_MEM_HIGH), 1024);
+        pool_set(p, CU_MEMPOOL_ATTR_USED_MEM_HIGH, &zero);
+        assert_int_equal(attribute(p, CU_MEMPOOL_ATTR_USED_MEM_HIGH), 24);
+}
+
+static void reserved_is_what_is_held_and_its_high_mark_can_be_reset(void **state)
+{
+        struct pool *p = keeping_all(1);
+        cuuint64_t zero = 0;
+
+        idle(p, 2);
+        pool_trim(p, WHOLE);
+        assert_int_equal(reserved(p), WHOLE);
+        assert_int_equal(attribute(p, CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH), 2 * WHOLE);
+        pool_set(p, CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH, &zero);
+        assert_int_equal(attribute(p, CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH), WHOLE);
+}
+
+static void other_attributes_are_the_drivers(void **state)
+{
+        struct pool *p = pool_made(1);
+        cuuint64_t value = 7;
+
+        assert_false(pool_get(p, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &value));
+        assert_int_equal(value, 7);
+        pool_set(p, CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES, &value);
+}
+
+static void a_trim_keeps_whole_extents(void **state)
+{
+        static const struct {
+                uint64_t keep, left;
+        } cases[] = {{2 * WHOLE + 1, 3 * WHOLE}, {2 * WHOLE, 2 * WHOLE}, {1, WHOLE}, {0, 0}};
+        struct pool *p = keeping_all(1);
+
+        idle(p, 3);
+        for (unsigned i = 0; i < ARRAY_SIZE(cases); i++) {
+                pool_trim(p, cases[i].keep);
+                assert_int_equal(gpu->heap.allocated, cases[i].left);
+        }
+}
+
+static void the_highest_extents_go_first(void **state)
+{
+        struct pool *p = keeping_all(1);
+        CUdeviceptr low = whole(p, 0);
+
+        give(low, &s0);
+        idle(p, 3);
+        pool_trim(p, WHOLE);
+        assert_int_equal(whole(p, 0), low);
+        assert_int_equal(gpu->heap.allocated, WHOLE);
+}
+
+static void who_asks_what_is_reserved_finds_the_threshold_kept_to(void **state)
+{
+        struct pool *p;
+
+        threshold = WHOLE;
+        p = pool_made(1);
+        idle(p, 2);
+        assert_int_equal(reserved(p), WHOLE);
+}
+
+static void nothing_is_freed_where_nothing_begins(void **state)
+{
+        struct pool *p = pool_made(1);
+        CUdeviceptr at = piece(p, 0);
+        struct block *b = block_at(at);
+
+        assert_int_equal(pool_free(b, at + 512, &s0), CUDA_ERROR_INVALID_VALUE);
+        assert_int_equal(pool_free(b, at + 512, NULL), CUDA_ERROR_INVALID_VALUE);
+        assert_int_equal(attribute(p, CU_MEMPOOL_ATTR_USED_MEM_CURRENT), MIB);
+        give(at, &s0);
+        assert_int_equal(pool_free(b, at, &s0), CUDA_ERROR_INVALID_VALUE);
+}
+
+static void a_stream_that_is_not_there_frees_nothing(void **state)
+{
+        struct pool *p = pool_made(1);
+        CUdeviceptr at = piece(p, 0);
+
+        context_error = CUDA_ERROR_INVALID_HANDLE;
+        assert_int_equal(pool_free(block_at(at), at, &s0), CUDA_ERROR_OUT_OF_MEMORY);
+        assert_int_equal(attribute(p, CU_MEMPOOL_ATTR_USED_MEM_CURRENT), MIB);
+        give(at, NULL); /* of no stream: everybody's at once */
+        assert_int_equal(piece(p, 1), at);
+}
+
+/* ---- what time brings ---- */
+
+static void what_rests_for_a_while_is_given_back(void **state)
+{
+        struct pool *p = pool_made(1);
+
+        rest();
+        agent_kicks = 0;
+        idle(p, 2);
+        assert_int_equal(agent_kicks, 1);
+        assert_int_equal(pool_tend(), REST);
+        clock_ns += REST - 1;
+        assert_int_equal(pool_tend(), 1);
+        assert_int_equal(gpu->heap.allocated, 2 * WHOLE);
+        clock_ns += 1;
+        assert_int_equal(pool_tend(), REST); /* it was used since */
+        assert_int_equal(gpu->heap.allocated, 2 * WHOLE);
+        idle(p, 2);
+        clock_ns += REST;
+        assert_int_equal(pool_tend(), REST);
+        assert_int_equal(gpu->heap.allocated, 2 * WHOLE);
+        clock_ns += REST;
+        assert_int_equal(pool_tend(), UINT64_MAX);
+        assert_int_equal(gpu->heap.allocated, 0);
+}
+
+static void a_threshold_is_kept(void **state)
+{
+        struct pool *p;
+        cuuint64_t less = WHOLE;
+
+        threshold = 2 * WHOLE;
+        p = pool_made(1);
+        idle(p, 3);
+        rest();
+        assert_int_equal(gpu->heap.allocated, 2 * WHOLE);
+        agent_kicks = 0;
+        pool_set(p, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &less);
+        assert_int_equal(agent_kicks, 1);
+        rest();
+        assert_int_equal(gpu->heap.allocated, WHOLE);
+}
+
+static void a_pool_that_keeps_all_is_not_looked_after(void **state)
+{
+        struct pool *p = keeping_all(1);
+
+        rest();
+        idle(p, 1);
+        assert_int_equal(pool_tend(), UINT64_MAX);
+        assert_int_equal(agent_kicks, 1); /* when it was made */
+}
+
+static void what_a_busy_stream_has_freed_is_looked_at_until_it_is_reached(void **state)
+{
+        struct pool *p = pool_made(1);
+
+        rest();
+        stream_put(&s0);
+        idle(p, 1);
+        for (unsigned i = 0; i < 5; i++) {
+                clock_ns += REST;
+                assert_int_equal(pool_tend(), REST);
+        }
+        assert_int_equal(gpu->heap.allocated, WHOLE);
+        assert_int_equal(events, 0); /* the agent puts nothing into streams */
+        stream_done(&s0);
+        rest();
+        assert_int_equal(gpu->heap.allocated, 0);
+}
+
+static void what_is_used_is_not_looked_at_again_and_again(void **state)
+{
+        struct pool *p = pool_made(1);
+
+        (void)whole(p, 0);
+        clock_ns += REST;
+        (void)pool_tend();
+        clock_ns += REST;
+        assert_int_equal(pool_tend(), UINT64_MAX);
+        assert_int_equal(gpu->heap.allocated, WHOLE);
+}
+
+/* ---- pools that are destroyed ---- */
+
+static void memory_of_a_destroyed_pool_lives_until_it_is_freed(void **state)
+{
+        struct pool *p = keeping_all(1);
+        CUdeviceptr at = whole(p, 0);
+        struct block *b = block_at(at);
+
+        pool_dies(NULL, false);
+        pool_dies(handle_of(2), false);
+        assert_ptr_equal(pool_find(handle_of(1)), p);
+        pool_dies(handle_of(1), false);
+        assert_null(pool_find(handle_of(1)));
+        rest();
+        assert_int_equal(discarded, 0);
+        assert_ptr_equal(pool_handle(b), handle_of(1));
+        stream_put(&s0);
+        give(at, &s0);
+        for (unsigned i = 0; i < 3; i++) {
+                clock_ns += REST;
+                assert_int_equal(pool_tend(), REST);
+        }
+        assert_int_equal(discarded, 0);
+        stream_done(&s0);
+        rest();
+        assert_int_equal(discarded, 1);
+        assert_int_equal(gpu->heap.allocated, 0);
+        assert_int_equal(pool_tend(), UINT64_MAX);
+}
+
+static void a_destroyed_pool_leaves_no_event(void **state)
+{
+        struct pool *p = keeping_all(1);
+
+        stream_put(&s0);
+        idle(p, 1);
+        assert_false(pool_reclaim(gpu, 1));
+        assert_int_equal(events, 1);
+        pool_dies(handle_of(1), false);
+        stream_done(&s0);
+        rest();
+        assert_int_equal(discarded, 1);
+        assert_int_equal(events_destroyed, 1);
+}
+
+static void a_pool_of_a_failed_card_stays_as_it_is(void **state)
+{
+        struct pool *p = pool_made(1);
+
+        idle(p, 1);
+        gpu->error = CUDA_ERROR_ILLEGAL_ADDRESS;
+        pool_dies(handle_of(1), false);
+        for (unsigned i = 0; i < 3; i++) {
+                (void)pool_tend();
+                clock_ns += REST;
+        }
+        assert_int_equal(discarded, 0);
+}
+
+static void destroy_it(const struct core_wait *w)
+{
+        lock_acquire(&core.lock);
+        pool_dies(handle_of(1), false);
+        for (unsigned i = 0; i < 3; i++) {
+                (void)pool_tend();
+                clock_ns += 4 * REST;
+        }
+        assert_int_equal(discarded, 0);
+        lock_release(&core.lock);
+        all_done();
+}
+
+static void a_pool_that_a_thread_waits_in_is_there_when_it_goes_on(void **state)
+{
+        struct pool_stream s1 = stream_of(1);
+        CUdeviceptr at;
+        struct pool *p;
+
+        may_wait = 0;
+        p = keeping_all(1);
+        at = whole(p, 0);
+        stream_put(&s0);
+        give(at, &s0);
+        allowed = WHOLE;
+        meanwhile = destroy_it;
+        assert_int_equal(take(p, &s1, WHOLE), at);
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                POOL_TEST(a_pool_of_a_card_of_ours_is_ours),
+                POOL_TEST(a_cards_own_pool_is_found_by_its_handle),
+                POOL_TEST(memory_of_no_pool_has_no_handle),
+                POOL_TEST(what_was_set_before_the_card_was_used_holds_for_waits_too),
+                POOL_TEST(a_pool_gives_out_what_the_card_shows_and_no_byte_more),
+                POOL_TEST(as_much_is_asked_for_as_is_missing),
+                POOL_TEST(a_limit_is_rounded_up_and_kept_to),
+                POOL_TEST(a_limited_pool_asks_for_room_below_its_limit),
+                POOL_TEST(a_limited_pool_that_is_full_gives_back_what_lies_in_pieces),
+                POOL_TEST(an_error_leaves_nothing_behind),
+                POOL_TEST(memory_that_is_there_shuts_no_gate),
+                POOL_TEST(room_that_is_taken_is_told_and_dated),
+                POOL_TEST(the_first_addresses_come_in_small_extents),
+                POOL_TEST(without_addresses_there_is_no_memory),
+                POOL_TEST(contested_memory_goes_before_more_is_taken),
+                POOL_TEST(memory_that_fits_stays),
+                POOL_TEST(memory_that_nobody_waits_for_stays),
+                POOL_TEST(pools_give_back_as_much_as_is_asked_for),
+                POOL_TEST(pools_of_another_card_give_nothing_back),
+                POOL_TEST(a_pool_that_was_handed_over_gives_back_what_it_has),
+                POOL_TEST(extents_that_are_used_or_busy_stay),
+                POOL_TEST(what_a_stream_has_not_reached_stays),
+                POOL_TEST(what_was_evicted_is_dropped_when_nothing_lives_in_it),
+                POOL_TEST(used_is_what_was_asked_for_and_its_high_mark_can_be_reset),
+                POOL_TEST(reserved_is_what_is_held_and_its_high_mark_can_be_reset),
+                POOL_TEST(other_attributes_are_the_drivers),
+                POOL_TEST(a_trim_keeps_whole_extents),
+                POOL_TEST(the_highest_extents_go_first),
+                POOL_TEST(who_asks_what_is_reserved_finds_the_threshold_kept_to),
+                POOL_TEST(nothing_is_freed_where_nothing_begins),
+                POOL_TEST(a_stream_that_is_not_there_frees_nothing),
+                POOL_TEST(what_rests_for_a_while_is_given_back),
+                POOL_TEST(a_threshold_is_kept),
+                POOL_TEST(a_pool_that_keeps_all_is_not_looked_after),
+                POOL_TEST(what_a_busy_stream_has_freed_is_looked_at_until_it_is_reached),
+                POOL_TEST(what_is_used_is_not_looked_at_again_and_again),
+                POOL_TEST(memory_of_a_destroyed_pool_lives_until_it_is_freed),
+                POOL_TEST(a_destroyed_pool_leaves_no_event),
+                POOL_TEST(a_pool_of_a_failed_card_stays_as_it_is),
+                POOL_TEST(a_pool_that_a_thread_waits_in_is_there_when_it_goes_on),
+        };
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}

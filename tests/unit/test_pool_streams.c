@@ -1,0 +1,552 @@
+/* test_pool_streams.c: which stream may have what another one has freed, and when. */
+#include "unit.h"
+
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/macros.h"
+#include "pool_bench.h"
+
+static const struct pool_stream *s0, *s1;
+static struct pool *p;
+
+static int begin(void **state)
+{
+        static struct pool_stream first, second;
+
+        first = stream_of(0);
+        second = stream_of(1);
+        s0 = &first;
+        s1 = &second;
+        (void)begin_pools(state);
+        threshold = UINT64_MAX; /* nothing is given back */
+        p = pool_made(1);
+        return 0;
+}
+
+/* An extent that a stream has freed behind work of its own. */
+static CUdeviceptr freed_behind_work(const struct pool_stream *s)
+{
+        CUdeviceptr at = take(p, s, WHOLE);
+
+        stream_put(s);
+        give(at, s);
+        return at;
+}
+
+static void freed_memory_is_its_streams_at_once(void **state)
+{
+        CUdeviceptr at = freed_behind_work(s0);
+
+        assert_int_equal(whole(p, 0), at);
+        assert_int_equal(asked, 0);
+        assert_int_equal(gpu->heap.allocated, WHOLE);
+}
+
+static void another_stream_gets_freed_memory_when_the_free_is_reached(void **state)
+{
+        CUdeviceptr at = freed_behind_work(s0);
+
+        assert_int_not_equal(whole(p, 1), at);
+        stream_done(s0);
+        assert_int_equal(whole(p, 1), at);
+        assert_int_equal(waits_put, 0);
+}
+
+static void an_event_tells_how_far_a_busy_stream_is(void **state)
+{
+        CUdeviceptr late = whole(p, 0), between = whole(p, 1), at = freed_behind_work(s0);
+
+        assert_int_equal(between, late + WHOLE); /* neighbours of one stream would be one */
+        assert_int_not_equal(whole(p, 1), at);
+        assert_int_equal(events, 1);
+        stream_put(s0);
+        give(late, s0);
+        assert_int_not_equal(whole(p, 1), at); /* the event stays where it is */
+        stream_step(s0);
+        assert_int_equal(whole(p, 1), at);
+        assert_int_not_equal(whole(p, 1), late);
+        stream_step(s0);
+        assert_int_equal(whole(p, 1), late);
+        assert_int_equal(events, 1);
+}
+
+static CUdeviceptr freed_meanwhile;
+
+static void free_more(void)
+{
+        recording = NULL;
+        lock_acquire(&core.lock);
+        stream_put(s0);
+        give(freed_meanwhile, s0);
+        lock_release(&core.lock);
+}
+
+static void an_event_does_not_cover_what_is_freed_while_it_is_recorded(void **state)
+{
+        CUdeviceptr at;
+
+        freed_meanwhile = whole(p, 0);
+        (void)whole(p, 1); /* neighbours of one stream would be one */
+        at = freed_behind_work(s0);
+        recording = free_more;
+        (void)whole(p, 1);
+        stream_step(s0);
+        assert_int_equal(whole(p, 1), at);
+        assert_int_not_equal(whole(p, 1), freed_meanwhile);
+}
+
+static void memory_behind_an_event_that_failed_waits_for_the_stream(void **state)
+{
+        CUdeviceptr at = freed_behind_work(s0);
+
+        record_error = CUDA_ERROR_OUT_OF_MEMORY;
+        (void)whole(p, 1);
+        assert_int_not_equal(whole(p, 1), at);
+        stream_done(s0);
+        assert_int_equal(whole(p, 1), at);
+}
+
+static void nothing_is_asked_during_a_capture(void **state)
+{
+        CUdeviceptr at = freed_behind_work(s0);
+
+        stream_done(s0);
+        fake_capturing = true;
+        assert_int_not_equal(whole(p, 1), at);
+        pool_trim(p, 0);
+        assert_int_equal(asked, 0);
+        fake_capturing = false;
+        assert_int_equal(whole(p, 1), at);
+}
+
+static void a_threads_stream_is_asked_by_its_event_alone(void **state)
+{
+        const struct pool_stream mine = stream_default(CU_STREAM_PER_THREAD, 1, 1);
+        CUdeviceptr at = freed_behind_work(&mine);
+
+        stream_done(&mine);
+        assert_int_not_equal(whole(p, 1), at);
+        assert_int_equal(events, 0);
+        stream_put(&mine);
+        pool_mark(extent_at(whole(p, 2))->block, &mine);
+        assert_int_equal(events, 1);
+        assert_int_not_equal(whole(p, 1), at);
+        stream_done(&mine);
+        assert_int_equal(whole(p, 1), at);
+}
+
+static void a_stream_that_has_freed_nothing_is_not_marked(void **state)
+{
+        const struct pool_stream mine = stream_default(CU_STREAM_PER_THREAD, 1, 1);
+        struct block other = {.kind = BLOCK_LARGE};
+
+        pool_mark(extent_at(whole(p, 1))->block, &mine);
+        pool_mark(&other, &mine);
+        assert_int_equal(events, 0);
+}
+
+/* What one frees the other one does not get at once. */
+static void assert_strangers(const struct pool_stream *a, const struct pool_stream *b)
+{
+        CUdeviceptr at = freed_behind_work(a);
+
+        assert_int_not_equal(take(p, b, WHOLE), at);
+        assert_int_equal(take(p, a, WHOLE), at);
+}
+
+static void default_streams_are_those_of_a_context_or_of_a_thread(void **state)
+{
+        const struct pool_stream legacy[] = {stream_default(CU_STREAM_LEGACY, 1, 0),
+                                             stream_default(CU_STREAM_LEGACY, 2, 0)};
+        const struct pool_stream own[] = {stream_default(CU_STREAM_PER_THREAD, 1, 1),
+                                          stream_default(CU_STREAM_PER_THREAD, 1, 2),
+                                          stream_default(CU_STREAM_PER_THREAD, 2, 1)};
+
+        assert_strangers(&legacy[0], &legacy[1]);
+        assert_strangers(&legacy[0], &own[0]);
+        assert_strangers(&own[0], &own[1]);
+        assert_strangers(&own[0], &own[2]);
+}
+
+static void a_stream_that_has_ended_is_not_a_new_one_of_its_handle(void **state)
+{
+        CUdeviceptr at = freed_behind_work(s0);
+
+        stream_end(s0);
+        assert_int_equal(events, 1);
+        assert_int_not_equal(whole(p, 0), at);
+        assert_int_not_equal(whole(p, 1), at);
+        all_done();
+        assert_int_equal(whole(p, 0), at);
+        assert_int_equal(events_destroyed, 1); /* nothing is left of it */
+}
+
+static void a_stream_that_ends_idle_leaves_no_event(void **state)
+{
+        CUdeviceptr at = freed_behind_work(s0);
+
+        stream_done(s0);
+        stream_end(s0);
+        assert_int_equal(events, 0);
+        assert_int_equal(whole(p, 1), at);
+}
+
+static void a_stream_that_ends_behind_its_event_gets_no_second_one(void **state)
+{
+        CUdeviceptr at = freed_behind_work(s0);
+
+        (void)whole(p, 1);
+        stream_put(s0);
+        record_error = CUDA_ERROR_INVALID_HANDLE;
+        stream_end(s0);
+        record_error = CUDA_SUCCESS;
+        all_done();
+        assert_int_equal(whole(p, 1), at);
+}
+
+static void the_end_of_a_stream_is_no_other_streams(void **state)
+{
+        struct pool *second = pool_made(2);
+        CUdeviceptr at = freed_behind_work(s0), other = whole(second, 1);
+
+        stream_put(s1);
+        give(other, s1);
+        stream_end(s1); /* known to the second pool alone */
+        assert_int_equal(whole(p, 0), at);
+        assert_int_not_equal(whole(second, 2), other);
+        all_done();
+        assert_int_equal(whole(second, 2), other);
+}
+
+static void the_end_of_a_context_is_the_end_of_its_work(void **state)
+{
+        const struct pool_stream elsewhere = stream_default(CU_STREAM_LEGACY, 2, 0);
+        CUdeviceptr at = freed_behind_work(s0);
+
+        assert_int_not_equal(take(p, &elsewhere, WHOLE), at);
+        assert_int_equal(events, 1);
+        context_end(3);
+        assert_int_not_equal(take(p, &elsewhere, WHOLE), at);
+        context_end(1);
+        assert_int_equal(take(p, &elsewhere, WHOLE), at);
+        context_now(4); /* a stream of the same handle is a new one there */
+        stream_put(s0);
+        give(at, s0);
+        assert_int_not_equal(take(p, &elsewhere, WHOLE), at);
+        assert_int_equal(events_destroyed, 0); /* the first went with its context */
+}
+
+static void streams_that_have_nothing_freed_are_kept(unsigned count, unsigned most)
+{
+        CUdeviceptr at[32];
+
+        for (unsigned i = 0; i < count; i++)
+                at[i] = piece(p, i);
+        all_busy();
+        for (unsigned i = 0; i < count; i++)
+                piece_free(at[i], i);
+        assert_false(pool_reclaim(gpu, 1));
+        assert_int_equal(events, count);
+        assert_int_equal(events_destroyed, 0);
+        all_done();
+        assert_true(pool_reclaim(gpu, 1));
+        assert_int_equal(events_destroyed, count - MIN(count, most));
+}
+
+static void sixteen_streams_that_have_nothing_freed_are_kept(void **state)
+{
+        streams_that_have_nothing_freed_are_kept(16, 16);
+}
+
+static void one_stream_more_that_has_nothing_freed_is_forgotten(void **state)
+{
+        streams_that_have_nothing_freed_are_kept(17, 16);
+}
+
+/* ---- no room for more ---- */
+
+static void no_more_than(uint64_t bytes)
+{
+        allowed = bytes;
+}
+
+static void assert_no_room(const struct pool_stream *s, uint64_t bytes)
+{
+        CUdeviceptr at = 1;
+
+        assert_int_equal(pool_allocate(p, s, bytes, &at), CUDA_ERROR_OUT_OF_MEMORY);
+        assert_int_equal(at, 1);
+}
+
+static void where_there_is_no_room_a_stream_waits_for_the_other_ones_free(void **state)
+{
+        CUdeviceptr at = freed_behind_work(s0);
+
+        no_more_than(WHOLE);
+        assert_int_equal(whole(p, 1), at);
+        assert_int_equal(waits_put, 1);
+        assert_ptr_equal(waiting_stream.handle, s1->handle);
+        assert_ptr_equal(awaited_stream.handle, s0->handle);
+        assert_int_equal(promises, 1);
+        assert_int_equal(searches, 0);
+        give(at, s1); /* it is the second one's by now */
+        assert_int_equal(whole(p, 1), at);
+        assert_int_equal(waits_put, 1);
+}
+
+static void a_promise_is_better_than_to_wait(void **state)
+{
+        CUdeviceptr at = freed_behind_work(s0);
+
+        no_more_than(WHOLE);
+        promise_room = WHOLE;
+        assert_int_not_equal(whole(p, 1), at);
+        assert_int_equal(promises, 1);
+        assert_int_equal(waits_put, 0);
+}
+
+static void no_promise_is_asked_for_beyond_what_the_card_shows(void **state)
+{
+        CUdeviceptr at = freed_behind_work(s0);
+
+        no_more_than(WHOLE);
+        promise_room = WHOLE;
+        gpu->fixed = POOL_CARD - 2 * WHOLE + 1;
+        assert_int_equal(whole(p, 1), at);
+        assert_int_equal(promises, 0);
+        give(at, s1);
+        stream_put(s1);
+        gpu->fixed--;
+        assert_int_not_equal(whole(p, 0), at);
+        assert_int_equal(promises, 1);
+}
+
+static void what_a_stream_waits_for_is_behind_the_free(void **state)
+{
+        CUdeviceptr late = whole(p, 0), between = whole(p, 1), at = freed_behind_work(s0);
+
+        assert_int_equal(between, late + WHOLE);
+        no_more_than(3 * WHOLE);
+        assert_int_equal(whole(p, 1), at); /* the event is recorded */
+        stream_put(s0);
+        give(late, s0);
+        assert_int_equal(whole(p, 2), late); /* and once more */
+        assert_int_equal(waits_put, 2);
+}
+
+static unsigned waits;
+
+static void all_get_done(const struct core_wait *w)
+{
+        waits++;
+        all_done();
+}
+
+static void who_may_not_make_a_stream_wait_waits(void **state)
+{
+        const int no = 0;
+        CUdeviceptr at = freed_behind_work(s0);
+
+        no_more_than(WHOLE);
+        pool_set(p, CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES, &no);
+        waits = 0;
+        meanwhile = all_get_done;
+        assert_int_equal(whole(p, 1), at);
+        assert_int_equal(waits, 1);
+        assert_int_equal(waits_put, 0);
+        assert_int_equal(searches, 1);
+}
+
+static void where_a_stream_cannot_be_made_to_wait_room_is_looked_for(void **state)
+{
+        CUdeviceptr at = freed_behind_work(s0);
+
+        no_more_than(WHOLE);
+        other_room = WHOLE;
+        wait_error = CUDA_ERROR_INVALID_HANDLE;
+        assert_int_not_equal(whole(p, 1), at);
+        assert_int_equal(searches, 1);
+        assert_int_equal(whole(p, 0), at); /* it is still its own stream's */
+}
+
+/* The clock goes on as if the wait had lasted. */
+static void time_passes(const struct core_wait *w)
+{
+        waits++;
+        clock_ns += NSEC_PER_MSEC;
+}
+
+static void a_free_that_does_not_come_is_waited_for_a_second(void **state)
+{
+        uint64_t begun = clock_ns;
+
+        (void)freed_behind_work(s0);
+        no_more_than(WHOLE);
+        wait_error = CUDA_ERROR_INVALID_HANDLE;
+        waits = 0;
+        meanwhile = time_passes;
+        assert_no_room(s1, WHOLE);
+        assert_int_equal(clock_ns - begun, NSEC_PER_SEC);
+        assert_int_equal(waits, 1000);
+}
+
+static void nothing_is_waited_for_where_nothing_is_freed(void **state)
+{
+        (void)whole(p, 0);
+        stream_put(s0);
+        no_more_than(WHOLE);
+        assert_no_room(s1, WHOLE);
+        assert_int_equal(waits_put, 0);
+}
+
+static void nothing_is_waited_for_during_a_capture(void **state)
+{
+        (void)freed_behind_work(s0);
+        no_more_than(WHOLE);
+        fake_capturing = true;
+        assert_no_room(s1, WHOLE);
+        assert_int_equal(waits_put, 0);
+        assert_int_equal(events, 0);
+}
+
+static void a_free_that_is_too_small_is_not_waited_for_by_a_stream(void **state)
+{
+        (void)freed_behind_work(s0);
+        no_more_than(WHOLE);
+        meanwhile = all_get_done;
+        waits = 0;
+        assert_no_room(s1, WHOLE + 1);
+        assert_int_equal(waits_put, 0);
+        assert_int_equal(waits, 1);
+}
+
+static void a_threads_frees_behind_its_last_event_are_not_given_away(void **state)
+{
+        const struct pool_stream mine = stream_default(CU_STREAM_PER_THREAD, 1, 1);
+        CUdeviceptr late = take(p, &mine, WHOLE), between = piece(p, 1), at = take(p, &mine, MIB);
+
+        (void)alarm(60);
+        assert_int_equal(between, late + WHOLE);
+        stream_put(&mine);
+        give(at, &mine);
+        pool_mark(extent_at(late)->block, &mine);
+        stream_put(&mine);
+        give(late, &mine); /* the event of this one could not be recorded */
+        no_more_than(2 * WHOLE);
+        meanwhile = time_passes;
+        assert_no_room(s1, WHOLE);
+        context_end(1);
+        (void)alarm(0);
+}
+
+static void what_an_ended_stream_has_not_marked_is_not_given_away(void **state)
+{
+        CUdeviceptr late = whole(p, 0), between = whole(p, 1), at = freed_behind_work(s0);
+
+        (void)alarm(60);
+        assert_int_equal(between, late + WHOLE);
+        assert_int_not_equal(whole(p, 1), at);
+        stream_put(s0);
+        give(late, s0);
+        record_error = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+        stream_end(s0);
+        record_error = CUDA_SUCCESS;
+        no_more_than(4 * WHOLE);
+        meanwhile = time_passes;
+        assert_int_equal(whole(p, 1), at);
+        assert_no_room(s1, WHOLE);
+        context_end(1);
+        assert_int_equal(take(p, s1, WHOLE), late);
+        (void)alarm(0);
+}
+
+/* ---- captures that begin ---- */
+
+static uint64_t waited_ns;
+
+static void await_the_record(void)
+{
+        uint64_t begun = clock_ns;
+
+        recording = NULL;
+        lock_acquire(&core.lock);
+        pool_await_records();
+        lock_release(&core.lock);
+        waited_ns = clock_ns - begun;
+}
+
+static void a_record_is_waited_for_a_second(void **state)
+{
+        (void)freed_behind_work(s0);
+        pool_await_records(); /* there is none */
+        recording = await_the_record;
+        meanwhile = time_passes;
+        (void)whole(p, 1);
+        assert_int_equal(waited_ns, NSEC_PER_SEC);
+        pool_await_records(); /* it has come to its end */
+}
+
+static void a_bystander_waits_for_no_record(void **state)
+{
+        (void)freed_behind_work(s0);
+        atomic_store(&core.bystander, true);
+        recording = await_the_record;
+        (void)whole(p, 1);
+        assert_int_equal(waited_ns, 0);
+}
+
+static void a_wait_for_another_stream_is_waited_for_too(void **state)
+{
+        (void)freed_behind_work(s0);
+        (void)whole(p, 1); /* the event is there */
+        no_more_than(2 * WHOLE);
+        recording = await_the_record;
+        meanwhile = time_passes;
+        waited_ns = 0;
+        (void)whole(p, 2);
+        assert_int_equal(waited_ns, NSEC_PER_SEC);
+        pool_await_records();
+}
+
+#undef POOL_TEST
+#define POOL_TEST(name) cmocka_unit_test_setup_teardown(name, begin, end_pools)
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                POOL_TEST(freed_memory_is_its_streams_at_once),
+                POOL_TEST(another_stream_gets_freed_memory_when_the_free_is_reached),
+                POOL_TEST(an_event_tells_how_far_a_busy_stream_is),
+                POOL_TEST(an_event_does_not_cover_what_is_freed_while_it_is_recorded),
+                POOL_TEST(memory_behind_an_event_that_failed_waits_for_the_stream),
+                POOL_TEST(nothing_is_asked_during_a_capture),
+                POOL_TEST(a_threads_stream_is_asked_by_its_event_alone),
+                POOL_TEST(a_stream_that_has_freed_nothing_is_not_marked),
+                POOL_TEST(default_streams_are_those_of_a_context_or_of_a_thread),
+                POOL_TEST(a_stream_that_has_ended_is_not_a_new_one_of_its_handle),
+                POOL_TEST(a_stream_that_ends_idle_leaves_no_event),
+                POOL_TEST(a_stream_that_ends_behind_its_event_gets_no_second_one),
+                POOL_TEST(the_end_of_a_stream_is_no_other_streams),
+                POOL_TEST(the_end_of_a_context_is_the_end_of_its_work),
+                POOL_TEST(sixteen_streams_that_have_nothing_freed_are_kept),
+                POOL_TEST(one_stream_more_that_has_nothing_freed_is_forgotten),
+                POOL_TEST(where_there_is_no_room_a_stream_waits_for_the_other_ones_free),
+                POOL_TEST(a_promise_is_better_than_to_wait),
+                POOL_TEST(no_promise_is_asked_for_beyond_what_the_card_shows),
+                POOL_TEST(what_a_stream_waits_for_is_behind_the_free),
+                POOL_TEST(who_may_not_make_a_stream_wait_waits),
+                POOL_TEST(where_a_stream_cannot_be_made_to_wait_room_is_looked_for),
+                POOL_TEST(a_free_that_does_not_come_is_waited_for_a_second),
+                POOL_TEST(nothing_is_waited_for_where_nothing_is_freed),
+                POOL_TEST(nothing_is_waited_for_during_a_capture),
+                POOL_TEST(a_free_that_is_too_small_is_not_waited_for_by_a_stream),
+                POOL_TEST(a_threads_frees_behind_its_last_event_are_not_given_away),
+                POOL_TEST(what_an_ended_stream_has_not_marked_is_not_given_away),
+                POOL_TEST(a_record_is_waited_for_a_second),
+                POOL_TEST(a_bystander_waits_for_no_record),
+                POOL_TEST(a_wait_for_another_stream_is_waited_for_too),
+        };
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}

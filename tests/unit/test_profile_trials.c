@@ -1,0 +1,494 @@
+/* test_profile_trials.c: a program that repeats itself is timed with its buffers here and there,
+ * and what each of them saves is in the file; whatever comes in between, the program goes on. */
+#include "unit.h"
+
+#include "profile_bench.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/macros.h"
+#include "fakes/driver.h"
+#include "fakes/neighbours.h"
+#include "preload/gate.h"
+#include "preload/mode.h"
+#include "preload/overflow.h"
+#include "preload/profile.h"
+#include "preload/profile_file.h"
+#include "preload/quiet.h"
+
+static void what_each_buffer_saves_is_found_and_written(void **state)
+{
+        struct buffer *none = allocate(40 * MIB, 0), *much, *some;
+
+        begin_to_learn();
+        much = allocate(20 * MIB, 6 * MS);
+        some = allocate(20 * MIB, 2 * MS);
+        (void)steps_until(is_tried, 100);
+        assert_int_equal(profile_room(), 20 * MIB); /* the other is of before */
+        (void)steps_until(is_over, 1000);
+        assert_int_equal(file_of(path).count, 2);
+        check_saved(20 * MIB, 1, 6 * MS);
+        check_saved(20 * MIB, 2, 2 * MS);
+        assert_int_equal(block_of(none)->use, 0);
+        assert_true(block_of(much)->use > block_of(some)->use);
+        assert_true(block_of(some)->use > 0);
+        assert_int_equal(profile_place(block_of(much)), PROFILE_FREE);
+        assert_false(is_tried());
+        assert_int_not_equal(changes, 0); /* all may lie elsewhere now */
+        changes = 0;
+        (void)steps_until(is_over, 1);
+        profile_exits();
+        assert_int_equal(file_of(path).count, 2);
+}
+
+static void a_buffer_that_saves_nothing_comes_last(void **state)
+{
+        struct buffer *useless, *useful;
+
+        begin_to_learn();
+        useless = allocate(40 * MIB, 0);
+        useful = allocate(20 * MIB, 6 * MS);
+        (void)steps_until(is_over, 1000);
+        assert_int_equal(block_of(useless)->use, -1);
+        assert_true(block_of(useful)->use > 0);
+        assert_int_equal(file_of(path).buffers[0].bytes, 20 * MIB);
+}
+
+static void while_buffers_are_tried_one_at_most_is_on_the_card(void **state)
+{
+        unsigned seen = 0;
+
+        begin_to_learn();
+        for (unsigned i = 0; i < 3; i++)
+                (void)allocate((30 - i) * MIB, (1 + i) * MS);
+        (void)steps_until(is_tried, 100);
+        for (unsigned n = 0; n < 1000 && !is_over(); n++, step('s')) {
+                unsigned cards = 0;
+
+                for (unsigned i = 0; i < buffer_count; i++) {
+                        enum profile_place p = profile_place(block_of(&buffers[i]));
+
+                        assert_int_not_equal(p, PROFILE_FREE);
+                        cards += p == PROFILE_CARD;
+                        seen |= (p == PROFILE_CARD) << i;
+                }
+                assert_true(cards <= 1);
+                assert_int_equal(profile_room(), 30 * MIB); /* of the largest */
+        }
+        assert_true(is_over());
+        assert_int_equal(seen, 7);
+}
+
+/* All samples are of many steps then, with little to tell them by. */
+static void short_steps_are_timed_several_at_a_time(void **state)
+{
+        unsigned n;
+
+        begin_to_learn();
+        ground_ns = 400 * NSEC_PER_USEC;
+        (void)allocate(30 * MIB, 100 * NSEC_PER_USEC);
+        (void)steps_until(is_tried, 100);
+        n = steps_until(is_over, 10000);
+        assert_in_range(n, 6 * 50, 10 * 52); /* 20 ms each */
+        check_saved(30 * MIB, 1, 100 * NSEC_PER_USEC);
+}
+
+static void long_steps_are_timed_one_by_one(void **state)
+{
+        begin_to_learn();
+        ground_ns = 2 * NSEC_PER_SEC;
+        (void)allocate(30 * MIB, NSEC_PER_SEC);
+        (void)steps_until(is_tried, 100);
+        /* Each is of one step and of one before it, the first is taken twice. */
+        assert_in_range(steps_until(is_over, 100), 12, 22);
+        check_saved(30 * MIB, 1, NSEC_PER_SEC);
+}
+
+static void where_the_card_has_no_room_for_all_of_it_the_rest_counts_as_much(void **state)
+{
+        begin_to_learn();
+        (void)allocate(32 * MIB, 8 * MS);
+        card_bytes = 8 * MIB;
+        (void)steps_until(is_over, 1000);
+        check_saved(32 * MIB, 1, 8 * MS);
+}
+
+static void of_a_buffer_that_cannot_come_nothing_is_said(void **state)
+{
+        begin_to_learn();
+        (void)allocate(32 * MIB, 8 * MS);
+        (void)allocate(6 * MIB, 2 * MS);
+        card_bytes = 6 * MIB; /* one extent of the larger one is more */
+        (void)steps_until(is_over, 1000);
+        assert_int_equal(file_of(path).count, 1);
+        check_saved(6 * MIB, 1, 2 * MS);
+}
+
+static void a_buffer_that_is_freed_is_tried_no_more(void **state)
+{
+        struct buffer *b;
+
+        begin_to_learn();
+        (void)allocate(32 * MIB, 8 * MS);
+        b = allocate(6 * MIB, 2 * MS);
+        (void)steps_until(is_tried, 100);
+        end_of_life(b);
+        (void)steps_until(is_over, 1000);
+        assert_int_equal(file_of(path).count, 1);
+        check_saved(32 * MIB, 1, 8 * MS);
+}
+
+static void buffers_that_never_lie_as_they_shall_end_the_trials(void **state)
+{
+        struct stat st;
+
+        begin_to_learn();
+        (void)allocate(32 * MIB, 8 * MS);
+        never_arranged = true;
+        (void)steps_until(is_over, 1000);
+        assert_int_equal(arrangements, 4);
+        assert_true(waits > 4 * 60); /* each for 20 s */
+        assert_int_equal(stat(path, &st), 0);
+        assert_int_equal(st.st_size, 0);
+        profile_exits();
+        assert_int_equal(stat(path, &st), -1); /* nothing was found */
+}
+
+static void a_profile_of_before_outlives_trials_that_come_to_nothing(void **state)
+{
+        static const char text[] = "sublet profile 1\n";
+        int fd = open(path, O_WRONLY | O_CREAT, 0644);
+        struct stat st;
+
+        assert_int_equal(write(fd, text, sizeof(text) - 1), sizeof(text) - 1);
+        (void)close(fd);
+        begin_to_learn();
+        (void)allocate(32 * MIB, 8 * MS);
+        never_arranged = true;
+        (void)steps_until(is_over, 1000);
+        profile_exits();
+        assert_int_equal(stat(path, &st), 0);
+        assert_int_equal(st.st_size, sizeof(text) - 1);
+}
+
+static void work_that_waits_for_later_work_ends_the_trials(void **state)
+{
+        begin_to_learn();
+        (void)allocate(32 * MIB, 8 * MS);
+        (void)steps_until(is_tried, 100);
+        flight_ns = UINT64_MAX;
+        (void)steps_until(is_over, 10);
+}
+
+static void a_full_host_leaves_the_largest_to_be_tried(void **state)
+{
+        begin_to_learn();
+        (void)allocate(32 * MIB, 8 * MS);
+        (void)allocate(16 * MIB, 6 * MS);
+        core.host.allowed = 2 * HEAP_EXTENT_MAX + 34 * MIB;
+        (void)steps_until(is_over, 1000);
+        assert_int_equal(file_of(path).count, 1);
+        check_saved(32 * MIB, 1, 8 * MS);
+}
+
+static void a_host_without_room_ends_it_before_it_begins(void **state)
+{
+        begin_to_learn();
+        (void)allocate(32 * MIB, 8 * MS);
+        core.host.allowed = 2 * HEAP_EXTENT_MAX + 34 * MIB - 1;
+        (void)steps_until(is_over, 100);
+        assert_int_equal(arrangements, 0);
+}
+
+static void what_lies_on_the_host_already_need_not_be_asked_for(void **state)
+{
+        begin_to_learn();
+        (void)allocate(32 * MIB, 8 * MS);
+        core.host.allowed = 2 * HEAP_EXTENT_MAX + 34 * MIB;
+        gpu->heap.mapped = 32 * MIB;
+        (void)steps_until(is_over, 1000);
+        assert_int_not_equal(arrangements, 0);
+        gpu->heap.mapped = 0;
+}
+
+static void of_two_processes_one_writes(void **state)
+{
+        int fd = open(path, O_WRONLY | O_CREAT, 0644);
+
+        assert_int_equal(flock(fd, LOCK_EX), 0);
+        begin_to_learn();
+        (void)allocate(32 * MIB, 8 * MS);
+        (void)steps_until(is_over, 100);
+        assert_int_equal(arrangements, 0);
+        assert_int_equal(lseek(fd, 0, SEEK_END), 0);
+        profile_exits();
+        assert_int_equal(access(path, F_OK), 0); /* it is the other's */
+        (void)close(fd);
+}
+
+static void a_file_that_cannot_be_written_ends_it(void **state)
+{
+        assert_int_equal(setenv("SUBLET_PROFILE", "/nonexistent/profile", 1), 0);
+        profile_setup();
+        (void)allocate(32 * MIB, 8 * MS);
+        (void)steps_until(is_over, 100);
+        assert_int_equal(arrangements, 0);
+}
+
+static void a_program_without_buffers_is_looked_at_again_later(void **state)
+{
+        begin_to_learn();
+        for (unsigned i = 0; i < 100; i++)
+                step('s');
+        assert_false(is_over());
+        assert_false(is_tried());
+        (void)allocate(32 * MIB, 8 * MS);
+        (void)steps_until(is_over, 1000);
+        check_saved(32 * MIB, 1, 8 * MS);
+}
+
+static void a_program_that_is_still_growing_is_not_tried(void **state)
+{
+        begin_to_learn();
+        for (unsigned i = 0; i < 5; i++) {
+                (void)allocate(6 * MIB, MS);
+                for (unsigned k = 0; k < 3; k++)
+                        step('s');
+                assert_false(is_tried());
+        }
+        (void)steps_until(is_tried, 100);
+        /* What comes and goes within what there was is no growth. */
+        end_of_life(&buffers[--buffer_count]);
+        (void)allocate(6 * MIB, MS);
+        assert_true(is_tried());
+}
+
+static void a_program_that_may_not_run_is_not_timed(void **state)
+{
+        begin_to_learn();
+        (void)allocate(32 * MIB, 8 * MS);
+        core.running = false;
+        for (unsigned i = 0; i < 50; i++)
+                step('s');
+        core.running = true;
+        fake_capturing = true;
+        for (unsigned i = 0; i < 50; i++)
+                step('s');
+        assert_false(is_tried());
+        fake_capturing = false;
+        (void)steps_until(is_over, 1000);
+        check_saved(32 * MIB, 1, 8 * MS);
+}
+
+/* Another thread of the program submits meanwhile. */
+static void another_thread_submits(void)
+{
+        unsigned before = arrangements;
+
+        profile_submission((uint64_t)'s' << 20);
+        assert_int_equal(arrangements, before);
+}
+
+static void one_thread_at_a_time_is_at_it(void **state)
+{
+        begin_to_learn();
+        (void)allocate(32 * MIB, 8 * MS);
+        waiting = another_thread_submits;
+        (void)steps_until(is_over, 1000);
+        assert_int_not_equal(waits, 0);
+        check_saved(32 * MIB, 1, 8 * MS);
+}
+
+/* Others have the card in the middle of each first sample. */
+static void what_is_timed_while_others_had_the_card_is_timed_again(void **state)
+{
+        unsigned seen = 0, after = 0;
+
+        begin_to_learn();
+        (void)allocate(32 * MIB, 8 * MS);
+        (void)steps_until(is_tried, 100);
+        for (unsigned n = 0; n < 1000 && !is_over(); n++) {
+                step('s');
+                after = seen == arrangements ? after + 1 : 0;
+                seen = arrangements;
+                if (after == 1) {
+                        core.lease++;
+                        flight_ns += NSEC_PER_SEC * (1 + n % 3);
+                }
+        }
+        assert_true(is_over());
+        check_saved(32 * MIB, 1, 8 * MS);
+}
+
+/* What was taken for steps are layers: every fourth begins another way. */
+static void go_on_with_layers(void)
+{
+        begin_to_learn();
+        for (unsigned i = 0; i < 4; i++)
+                (void)allocate((32 - 4 * i) * MIB, 4 * MS);
+        (void)steps_until(is_tried, 100);
+        for (unsigned n = 0; n < 4000 && !is_over(); n++) {
+                if (n % 4 == 0)
+                        submit('x');
+                step('s');
+        }
+        assert_true(is_over());
+}
+
+static void a_longer_step_is_tried_anew(void **state)
+{
+        go_on_with_layers();
+        for (unsigned i = 0; i < 4; i++)
+                check_saved((32 - 4 * i) * MIB, 1, 16 * MS + 4 * MS / STEP);
+}
+
+static void what_comes_too_seldom_is_no_step(void **state)
+{
+        ground_ns = 4 * NSEC_PER_SEC;
+        go_on_with_layers();
+        for (unsigned i = 0; i < 4; i++)
+                check_saved((32 - 4 * i) * MIB, 1, 4 * MS);
+}
+
+static void a_program_that_goes_on_to_something_else_is_learnt_anew(void **state)
+{
+        begin_to_learn();
+        (void)allocate(32 * MIB, 8 * MS);
+        (void)steps_until(is_tried, 100);
+        changes = 0;
+        for (unsigned i = 0; i < 5000 && is_tried(); i++)
+                submit('z');
+        assert_false(is_tried());
+        assert_int_not_equal(changes, 0); /* they may lie as they like again */
+        assert_int_equal(profile_place(block_of(&buffers[0])), PROFILE_FREE);
+        assert_false(is_over());
+        for (unsigned n = 0; n < 1000 && !is_over(); n++)
+                step('t');
+        assert_true(is_over());
+        check_saved(32 * MIB, 1, 8 * MS);
+}
+
+static void a_child_after_fork_writes_nothing(void **state)
+{
+        int fd;
+
+        begin_to_learn();
+        (void)allocate(32 * MIB, 8 * MS);
+        (void)steps_until(is_tried, 100);
+        profile_forget();
+        assert_false(is_tried());
+        arrangements = 0;
+        for (unsigned i = 0; i < 100; i++)
+                step('s');
+        assert_int_equal(arrangements, 0);
+        fd = open(path, O_WRONLY);
+        assert_int_equal(flock(fd, LOCK_EX | LOCK_NB), 0); /* it has let go of it */
+        (void)close(fd);
+}
+
+/* In one of three steps something is in the way. */
+static void step_through(void (*way)(bool in_it))
+{
+        uint32_t random = 1;
+
+        begin_to_learn();
+        for (unsigned i = 0; i < 4; i++)
+                (void)allocate((32 - 4 * i) * MIB, 4 * MS);
+        (void)steps_until(is_tried, 100);
+        for (unsigned n = 0; n < 4000 && !is_over(); n++) {
+                random = random * 1664525u + 1013904223u;
+                for (unsigned i = 0; i < STEP; i++) {
+                        way((random >> 16) % 3 == 0);
+                        submit(i == 0 ? 's' : 'k');
+                        way(false);
+                }
+        }
+        assert_true(is_over());
+        for (unsigned i = 0; i < 4; i++)
+                check_saved((32 - 4 * i) * MIB, 1, 4 * MS);
+}
+
+static void begins_a_capture(bool in_it)
+{
+        captures = in_it;
+        fake_capturing = false;
+}
+
+static void a_sample_that_a_capture_cuts_off_is_taken_again(void **state)
+{
+        step_through(begins_a_capture);
+}
+
+static void captures_all(bool in_it)
+{
+        fake_capturing = in_it;
+}
+
+static void steps_that_are_captured_are_in_no_sample(void **state)
+{
+        step_through(captures_all);
+}
+
+static void may_not_run(bool in_it)
+{
+        core.running = !in_it;
+}
+
+static void steps_that_have_to_wait_are_in_no_sample(void **state)
+{
+        step_through(may_not_run);
+}
+
+static void what_comes_and_goes_in_each_step_is_no_growth(void **state)
+{
+        begin_to_learn();
+        (void)allocate(32 * MIB, 8 * MS);
+        (void)allocate(6 * MIB, 0);
+        for (unsigned n = 0; n < 100 && !is_tried(); n++) {
+                end_of_life(&buffers[--buffer_count]);
+                (void)allocate(6 * MIB, 0);
+                step('s');
+        }
+        assert_true(is_tried());
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                PROFILE_TEST(what_each_buffer_saves_is_found_and_written),
+                PROFILE_TEST(a_buffer_that_saves_nothing_comes_last),
+                PROFILE_TEST(while_buffers_are_tried_one_at_most_is_on_the_card),
+                PROFILE_TEST(short_steps_are_timed_several_at_a_time),
+                PROFILE_TEST(long_steps_are_timed_one_by_one),
+                PROFILE_TEST(where_the_card_has_no_room_for_all_of_it_the_rest_counts_as_much),
+                PROFILE_TEST(of_a_buffer_that_cannot_come_nothing_is_said),
+                PROFILE_TEST(a_buffer_that_is_freed_is_tried_no_more),
+                PROFILE_TEST(buffers_that_never_lie_as_they_shall_end_the_trials),
+                PROFILE_TEST(a_profile_of_before_outlives_trials_that_come_to_nothing),
+                PROFILE_TEST(work_that_waits_for_later_work_ends_the_trials),
+                PROFILE_TEST(a_full_host_leaves_the_largest_to_be_tried),
+                PROFILE_TEST(a_host_without_room_ends_it_before_it_begins),
+                PROFILE_TEST(what_lies_on_the_host_already_need_not_be_asked_for),
+                PROFILE_TEST(of_two_processes_one_writes),
+                PROFILE_TEST(a_file_that_cannot_be_written_ends_it),
+                PROFILE_TEST(a_program_without_buffers_is_looked_at_again_later),
+                PROFILE_TEST(a_program_that_is_still_growing_is_not_tried),
+                PROFILE_TEST(a_program_that_may_not_run_is_not_timed),
+                PROFILE_TEST(one_thread_at_a_time_is_at_it),
+                PROFILE_TEST(what_is_timed_while_others_had_the_card_is_timed_again),
+                PROFILE_TEST(a_longer_step_is_tried_anew),
+                PROFILE_TEST(what_comes_too_seldom_is_no_step),
+                PROFILE_TEST(a_program_that_goes_on_to_something_else_is_learnt_anew),
+                PROFILE_TEST(a_child_after_fork_writes_nothing),
+                PROFILE_TEST(a_sample_that_a_capture_cuts_off_is_taken_again),
+                PROFILE_TEST(steps_that_are_captured_are_in_no_sample),
+                PROFILE_TEST(steps_that_have_to_wait_are_in_no_sample),
+                PROFILE_TEST(what_comes_and_goes_in_each_step_is_no_growth),
+        };
+
+        return run_each(tests, ARRAY_SIZE(tests));
+}

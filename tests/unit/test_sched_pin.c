@@ -1,0 +1,235 @@
+/* test_sched_pin.c: memory that is to stay on the card, and what the ledger shows of a card and of
+ * its clients. */
+#include "sched_bench.h"
+
+#define BENCH struct bench *b __attribute__((cleanup(done))) = bench_new(NULL)
+
+static void done(struct bench **b)
+{
+        bench_free(*b);
+}
+
+static struct sched_account_view account(struct bench *b, const struct tenant *t)
+{
+        struct sched_account_view v;
+
+        assert_int_equal(sched_account_view(b->s, t->id, 0, &v), 0);
+        return v;
+}
+
+static struct sched_gpu_view card(struct bench *b)
+{
+        struct sched_gpu_view v;
+
+        assert_int_equal(sched_gpu_view(b->s, 0, &v), 0);
+        return v;
+}
+
+/* 30 of its 300 MiB had to go: the two others have 700. */
+static struct tenant *nearly_whole(struct bench *b)
+{
+        struct tenant *t = runner(b, 0, 300 * MIB), *last;
+
+        idle(b, t, true);
+        (void)runner(b, 0, 400 * MIB);
+        last = join(b, 0);
+        want_commit(b, last, 300 * MIB);
+        last->allocated[0] = 300 * MIB;
+        usage(b, last);
+        want_run(b, last, 300 * MIB);
+        pass(b, NSEC_PER_SEC);
+        drained(b, t);
+        evict_to(b, t, 270 * MIB);
+        restore(b, last);
+        assert_int_equal(t->limit[0], 270 * MIB);
+        return t;
+}
+
+static void what_is_there_is_pinned_at_once(void **state)
+{
+        BENCH;
+        struct tenant *t = runner(b, 0, 300 * MIB);
+
+        pin(b, t, 300 * MIB);
+        assert_int_equal(t->pinned[0], 300 * MIB);
+        assert_int_equal(account(b, t).pinned, 300 * MIB);
+        assert_int_equal(account(b, t).pinned_asked, 300 * MIB);
+        assert_int_equal(t->refused, 0);
+        assert_int_equal(card(b).charged, 300 * MIB); /* it is charged already */
+        pin(b, t, 100 * MIB);                         /* less takes effect at once */
+        assert_int_equal(account(b, t).pinned, 100 * MIB);
+        pin(b, t, 0);
+        assert_int_equal(account(b, t).pinned, 0);
+        assert_int_equal(card(b).fixed, 0);
+}
+
+static void more_than_is_allocated_is_not_pinned(void **state)
+{
+        BENCH;
+        struct tenant *t = runner(b, 0, 300 * MIB);
+
+        pin(b, t, 300 * MIB + 1);
+        assert_int_equal(t->refused, -EBUSY);
+        assert_int_equal(t->refused_of, 77);
+        assert_int_equal(account(b, t).pinned, 0);
+        assert_int_equal(account(b, t).pinned_asked, 0);
+        t->refused = 0;
+        pin(b, t, 300 * MIB);
+        assert_int_equal(t->refused, 0);
+}
+
+static void what_is_pinned_does_not_leave_for_others(void **state)
+{
+        BENCH;
+        struct tenant *t = runner(b, 0, 300 * MIB), *other = join(b, 0);
+
+        pin(b, t, 200 * MIB);
+        idle(b, t, true);
+        want_commit(b, other, 750 * MIB);
+        other->allocated[0] = 750 * MIB;
+        usage(b, other);
+        want_run(b, other, 750 * MIB);
+        pass(b, NSEC_PER_SEC);
+        drained(b, t);
+        assert_in_range(t->limit[0], 200 * MIB, 220 * MIB);
+        evict_to(b, t, t->limit[0]);
+        restore(b, other);
+        assert_true(other->lease);
+        /* And what would not fit beside it is not promised. */
+        want_commit(b, other, 771 * MIB);
+        assert_int_equal(other->refused, -ENOMEM);
+}
+
+/* They could never run again. */
+static void what_others_need_to_run_is_not_pinned(void **state)
+{
+        BENCH;
+        struct tenant *t = runner(b, 0, 300 * MIB), *other = runner(b, 0, 600 * MIB);
+
+        (void)other;
+        pin(b, t, 300 * MIB);
+        assert_int_equal(t->pinned[0], 300 * MIB);
+        want_commit(b, t, 400 * MIB);
+        t->allocated[0] = 371 * MIB;
+        usage(b, t);
+        pin(b, t, 371 * MIB); /* with 600 more it is one too many */
+        assert_int_equal(t->refused, -EBUSY);
+        t->refused = 0;
+        pin(b, t, 370 * MIB);
+        pass(b, NSEC_PER_SEC);
+        assert_int_equal(t->refused, 0);
+}
+
+static void what_lies_on_the_host_is_pinned_when_there_is_room(void **state)
+{
+        BENCH;
+        struct tenant *t = nearly_whole(b), *gives = NULL;
+
+        pin(b, t, 300 * MIB);
+        assert_int_equal(t->refused, 0);
+        assert_int_equal(t->pinned[0], 0);
+        assert_int_equal(account(b, t).pinned_asked, 300 * MIB);
+        assert_int_equal(card(b).waiting, 1);
+        pass(b, 2 * NSEC_PER_SEC);
+        for (unsigned i = 1; i < b->tenants; i++)
+                if (b->t[i].revoked)
+                        gives = &b->t[i];
+        assert_non_null(gives); /* as for one that waits to run */
+        drained(b, gives);
+        evict_to(b, gives, gives->limit[0]);
+        assert_int_equal(t->pinned[0], 300 * MIB);
+        assert_int_equal(t->limit[0], 300 * MIB);
+        assert_int_equal(account(b, t).pinned, 300 * MIB);
+}
+
+static void off(struct sched_config *c)
+{
+        c->mode = SCHED_MODE_OFF;
+}
+
+static void without_sharing_nothing_moves_for_a_pin(void **state)
+{
+        struct bench *b __attribute__((cleanup(done))) = bench_new(off);
+        struct tenant *t = runner(b, 0, 300 * MIB);
+
+        pin(b, t, 300 * MIB);
+        assert_int_equal(t->pinned[0], 300 * MIB);
+        assert_int_equal(t->refused, 0);
+}
+
+static void a_cards_clients_are_counted_as_they_wait_and_run(void **state)
+{
+        BENCH;
+        struct tenant *a = runner(b, 0, 500 * MIB), *c;
+
+        assert_int_equal(card(b).running, 1);
+        assert_int_equal(card(b).waiting, 0);
+        c = join(b, 0);
+        assert_int_equal(card(b).waiting, 0); /* it has asked for nothing */
+        want_commit(b, c, 600 * MIB);
+        c->allocated[0] = 600 * MIB;
+        usage(b, c);
+        want_run(b, c, 600 * MIB);
+        assert_int_equal(card(b).waiting, 1);
+        assert_int_equal(card(b).running, 1);
+        gone(b, a);
+        restore(b, c);
+        assert_int_equal(card(b).waiting, 0);
+        assert_int_equal(card(b).running, 1);
+        assert_int_equal(sched_gpu_view(b->s, 5, &(struct sched_gpu_view){0}), -EINVAL);
+        assert_int_equal(sched_gpu_view(b->s, SCHED_GPUS_MAX, &(struct sched_gpu_view){0}),
+                         -EINVAL);
+}
+
+/* For what one user may have in all: also what nobody has answered yet. */
+static void what_is_asked_for_is_shown_beside_what_is_held(void **state)
+{
+        BENCH;
+        struct tenant *t = runner(b, 0, 300 * MIB);
+        uint64_t held = account(b, t).commit_held;
+        struct sched_account_view v;
+
+        assert_int_equal(account(b, t).commit_asked, held);
+        assert_int_equal(account(b, t).fixed_asked, 0);
+        assert_int_equal(account(b, t).pinned_asked, 0);
+        (void)runner(b, 0, 600 * MIB);
+        want_fixed(b, t, 40 * MIB);
+        assert_int_equal(account(b, t).fixed_asked, 40 * MIB);
+        assert_int_equal(sched_account_view(b->s, t->id, 1, &v), -EINVAL);
+        assert_int_equal(sched_account_view(b->s, t->id, SCHED_GPUS_MAX, &v), -EINVAL);
+        assert_int_equal(sched_account_view(b->s, 0, 0, &v), -ESTALE);
+}
+
+static void names_and_numbers_of_modes_go_both_ways(void **state)
+{
+        static const enum sched_mode modes[] = {SCHED_MODE_AUTO, SCHED_MODE_EXCLUSIVE,
+                                                SCHED_MODE_OFF};
+
+        for (size_t i = 0; i < ARRAY_SIZE(modes); i++) {
+                enum sched_mode m = SCHED_MODE_EXCLUSIVE;
+
+                assert_int_equal(sched_mode_parse(sched_mode_name(modes[i]), &m), 0);
+                assert_int_equal(m, modes[i]);
+        }
+        assert_string_equal(sched_mode_name((enum sched_mode)3), "unknown");
+        assert_string_equal(sched_state_name((enum sched_state)6), "unknown");
+        assert_string_equal(sched_state_name(SCHED_IDLE), "idle");
+        assert_string_equal(sched_state_name(SCHED_EVICTING), "evicting");
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                cmocka_unit_test(what_is_there_is_pinned_at_once),
+                cmocka_unit_test(more_than_is_allocated_is_not_pinned),
+                cmocka_unit_test(what_is_pinned_does_not_leave_for_others),
+                cmocka_unit_test(what_others_need_to_run_is_not_pinned),
+                cmocka_unit_test(what_lies_on_the_host_is_pinned_when_there_is_room),
+                cmocka_unit_test(without_sharing_nothing_moves_for_a_pin),
+                cmocka_unit_test(a_cards_clients_are_counted_as_they_wait_and_run),
+                cmocka_unit_test(what_is_asked_for_is_shown_beside_what_is_held),
+                cmocka_unit_test(names_and_numbers_of_modes_go_both_ways),
+        };
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,822 @@
+/* test_share.c: a program's own handles from their creation to their release, with a driver that
+ * has memory: what becomes one handle of the driver's keeps its contents, its places and who may
+ * touch it there, or stays as it was. */
+#include "unit.h"
+
+#include <errno.h>
+#include <unistd.h>
+
+#include "base/macros.h"
+#include "fakes/driver.h"
+#include "fakes/neighbours.h"
+#include "preload/agent.h"
+#include "preload/extent.h"
+#include "preload/gate.h"
+#include "preload/hooks.h"
+#include "preload/hooks_virtual.h"
+#include "preload/quiet.h"
+#include "preload/swap.h"
+#include "preload/virtual.h"
+
+#define PAGE   HEAP_GRANULARITY
+#define EXTENT (2 * PAGE)
+#define PAGES  5u
+#define BYTES  (PAGES * PAGE) /* three extents, the last one half of it */
+#define FD     CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
+#define THEIRS UINT64_C(0x4321) /* a handle of the driver's own */
+
+static struct gpu *const gpu = &core.gpus[1];
+static struct context context = {.handle = (CUcontext)(uintptr_t)0xc0};
+static CUdeviceptr at[2]; /* where the handle is mapped */
+static CUmemGenericAllocationHandle name;
+static struct handle *handle;
+static bool no_fixed, no_back, inside, busy;
+static unsigned gates, grows, waits, passed_on, set_up;
+static uint64_t allowed, asked;
+
+/* ---- neighbours ---- */
+
+int core_setup(void)
+{
+        set_up++;
+        return 0;
+}
+
+bool core_holds(CUdeviceptr address, uint64_t bytes)
+{
+        return false;
+}
+
+int agent_take_fixed(struct gpu *g, uint64_t more)
+{
+        assert_int_not_equal(atomic_load(&core.lock.word), 0);
+        if (no_fixed)
+                return -ENOMEM;
+        g->fixed += more;
+        return 0;
+}
+
+bool gate_anybody_inside(void)
+{
+        return inside;
+}
+
+enum quiet quiet_poll(struct quiet_wait *w)
+{
+        assert_false(inside);
+        return busy ? QUIET_BUSY : QUIET_DONE;
+}
+
+static void bring_in(void);
+
+struct gate_thread gate_interrupted;
+struct gate_thread *gate_enter_slow(struct gate_thread *t, CUstream stream, uint64_t work,
+                                    bool may_end)
+{
+        assert_int_equal(atomic_load(&core.lock.word), 0);
+        assert_false(handle->block->held);
+        gates++;
+        bring_in(); /* it is this process's turn */
+        return NULL;
+}
+
+uint64_t hooks_allowed(const struct gpu *g)
+{
+        return allowed;
+}
+
+bool hooks_grow(struct gpu *g, uint64_t more)
+{
+        asked = more;
+        allowed += PAGE;
+        return grows-- > 0;
+}
+
+void hooks_allocated(struct gpu *g)
+{
+}
+
+bool hooks_more_room(uint64_t *room)
+{
+        *room += 1;
+        return *room < 2;
+}
+
+int swap_back_block(struct gpu *g, struct block *b)
+{
+        return no_back ? -ENOMEM : 0;
+}
+
+static void forget(struct gpu *g, struct block *b, bool release)
+{
+        for (unsigned i = 0; i < b->extent_count; i++) {
+                struct extent *e = &b->extents[i];
+
+                assert_false(e->busy);
+                if (e->state != EXTENT_RESIDENT)
+                        continue;
+                g->heap.resident -= e->bytes;
+                g->heap.backed -= e->bytes;
+                lock_release(&core.lock);
+                if (release)
+                        extent_release(e);
+                lock_acquire(&core.lock);
+        }
+        heap_bury(&g->heap, b);
+}
+
+void swap_discard(struct gpu *g, struct block *b)
+{
+        assert_true(b->dying);
+        forget(g, b, true);
+}
+
+void swap_hand_over(struct gpu *g, struct block *b)
+{
+        forget(g, b, false);
+}
+
+/* ---- the driver ---- */
+
+static CUresult (*unmap_one)(CUdeviceptr at, size_t bytes);
+
+/* A range may hold several mappings, or none. */
+static CUresult unmap_range(CUdeviceptr from, size_t bytes)
+{
+        for (uint64_t i = 0, n; i < bytes; i += n) {
+                CUmemGenericAllocationHandle h = driver_handle(from + i);
+
+                for (n = PAGE; h && i + n < bytes && driver_handle(from + i + n) == h;)
+                        n += PAGE;
+                if (h)
+                        (void)unmap_one(from + i, n);
+        }
+        return CUDA_SUCCESS;
+}
+
+static CUresult fake_count(int *ret)
+{
+        *ret = 3;
+        return CUDA_SUCCESS;
+}
+
+static CUresult fake_can(int *ret, CUdevice from, CUdevice to)
+{
+        *ret = 1;
+        return CUDA_SUCCESS;
+}
+
+static CUresult (*export_one)(void *, CUmemGenericAllocationHandle, CUmemAllocationHandleType,
+                              unsigned long long);
+
+/* Of what is no handle here it is told to whom it went. */
+static CUresult export_any(void *ret, CUmemGenericAllocationHandle h,
+                           CUmemAllocationHandleType type, unsigned long long flags)
+{
+        if (driver_prop(h))
+                return export_one(ret, h, type, flags);
+        passed_on++;
+        return h == THEIRS ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+}
+
+static CUresult release_any(CUmemGenericAllocationHandle h)
+{
+        passed_on++;
+        return h == THEIRS ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+}
+
+/* ---- the program ---- */
+
+static CUmemAllocationProp prop_of(int device)
+{
+        return (CUmemAllocationProp){
+                .type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device},
+                .requestedHandleTypes = FD};
+}
+
+/* Memory behind what has none, wherever it is mapped. */
+static void bring_in(void)
+{
+        for (unsigned i = 0; i < handle->block->extent_count; i++) {
+                struct extent *e = &handle->block->extents[i];
+
+                if (e->state == EXTENT_RESIDENT)
+                        continue;
+                assert_int_equal(real.cuMemCreate(&e->handle, e->bytes, &handle->prop, 0), 0);
+                assert_int_equal(extent_place(gpu, e), CUDA_SUCCESS);
+                e->state = EXTENT_RESIDENT;
+                gpu->heap.resident += e->bytes;
+                gpu->heap.backed += e->bytes;
+        }
+}
+
+static void write_words(void)
+{
+        for (unsigned i = 0; i < PAGES; i++)
+                *driver_word(at[0] + i * PAGE, 1) = 100 + i;
+}
+
+/* At both places, for those who may touch it. */
+static void assert_as_it_was(void)
+{
+        for (unsigned i = 0; i < PAGES; i++) {
+                for (unsigned device = 0; device < 3; device++) {
+                        const uint64_t *first = driver_word(at[0] + i * PAGE, device),
+                                       *second = driver_word(at[1] + i * PAGE, device);
+
+                        assert_int_equal(first != NULL, device > 0);
+                        assert_int_equal(second != NULL, device == 1);
+                        if (first)
+                                assert_int_equal(*first, 100 + i);
+                        if (second)
+                                assert_int_equal(*second, 100 + i);
+                }
+        }
+}
+
+static CUresult allow(CUdeviceptr where, int device)
+{
+        const CUmemAccessDesc desc = {
+                .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device},
+                .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+
+        return hook_cuMemSetAccess(where, BYTES, &desc, 1);
+}
+
+static int begin(void **state)
+{
+        const CUmemAllocationProp prop = prop_of(1);
+
+        core = (struct core){.gpu_count = 3};
+        real = (struct real_driver){0};
+        driver_reset(GIB);
+        driver.unlocked = true;
+        driver.device = 1;
+        unmap_one = real.cuMemUnmap;
+        export_one = real.cuMemExportToShareableHandle;
+        real.cuMemUnmap = unmap_range;
+        real.cuMemExportToShareableHandle = export_any;
+        real.cuDeviceGetCount = fake_count;
+        real.cuDeviceCanAccessPeer = fake_can;
+        gpu->index = 1;
+        gpu->passes = true;
+        gpu->context = &context;
+        heap_init(&gpu->heap, GIB);
+        gpu->heap.extent_bytes = EXTENT;
+        no_fixed = no_back = inside = busy = fake_capturing = false;
+        gates = grows = waits = passed_on = 0;
+        allowed = UINT64_MAX;
+        meanwhile = NULL;
+        atomic_store(&gate_bits, 0);
+        assert_int_equal(hook_cuMemCreate(&name, BYTES, &prop, 0), CUDA_SUCCESS);
+        handle = virtual_find(name);
+        for (unsigned i = 0; i < 2; i++) {
+                assert_int_equal(hook_cuMemAddressReserve(&at[i], BYTES, 0, 0, 0), CUDA_SUCCESS);
+                assert_int_equal(hook_cuMemMap(at[i], BYTES, 0, name, 0), CUDA_SUCCESS);
+                assert_int_equal(allow(at[i], 1), CUDA_SUCCESS);
+        }
+        assert_int_equal(allow(at[0], 2), CUDA_SUCCESS);
+        return 0;
+}
+
+static int end(void **state)
+{
+        for (unsigned i = 0; i < 2; i++) {
+                assert_int_equal(hook_cuMemUnmap(at[i], BYTES), CUDA_SUCCESS);
+                assert_int_equal(hook_cuMemAddressFree(at[i], BYTES), CUDA_SUCCESS);
+        }
+        assert_int_equal(hook_cuMemRelease(name), CUDA_SUCCESS);
+        assert_null(virtual_find(name));
+        assert_int_equal(driver_handles() + driver_mappings(), 0);
+        assert_int_equal(driver.streams + driver.reservations + driver.relaxed, 0);
+        assert_null(driver.current);
+        assert_int_equal(gpu->fixed + gpu->fixed_handles, 0);
+        assert_int_equal(gpu->heap.allocated + gpu->heap.resident + gpu->heap.backed, 0);
+        assert_int_equal(core.unbooked, 0);
+        assert_int_equal(atomic_load(&core.lock.word), 0);
+        free(gpu->heap.handles);
+        return 0;
+}
+
+static CUresult fix(void)
+{
+        CUresult r;
+
+        lock_acquire(&core.lock);
+        r = handle_fix(handle);
+        lock_release(&core.lock);
+        assert_int_equal(core.unbooked, 0);
+        return r;
+}
+
+static void assert_fixed(void)
+{
+        assert_null(handle->block);
+        assert_int_equal(handle->users, 0);
+        assert_int_equal(driver_handle(at[0]), handle->fixed);
+        assert_int_equal(driver_handle(at[1] + BYTES - 1), handle->fixed);
+        assert_int_equal(driver_handles(), 1);
+        assert_int_equal(driver_prop(handle->fixed)->requestedHandleTypes, FD);
+        assert_int_equal(gpu->fixed, BYTES);
+        assert_int_equal(gpu->fixed_handles, BYTES);
+        assert_int_equal(gpu->heap.allocated + gpu->heap.resident + gpu->heap.backed, 0);
+}
+
+/* ---- becoming one handle of the driver's ---- */
+
+static void what_becomes_fixed_is_where_and_what_it_was(void **state)
+{
+        bring_in();
+        write_words();
+        agent_kicks = 0;
+        assert_int_equal(fix(), CUDA_SUCCESS);
+        assert_fixed();
+        assert_as_it_was();
+        assert_int_equal(agent_kicks, 1);
+        assert_true(atomic_load(&gate_bits) & GATE_UNBACKED); /* nobody submitted meanwhile */
+        assert_int_equal(fix(), CUDA_SUCCESS);                /* it is already */
+        assert_int_equal(gpu->fixed, BYTES);
+}
+
+static void each_failure_leaves_it_as_it_was(void **state)
+{
+        CUresult r = CUDA_ERROR_UNKNOWN;
+        unsigned n;
+
+        bring_in();
+        write_words();
+        for (n = 1; r != CUDA_SUCCESS; n++) {
+                assert_true(n < 40);
+                driver_fail(n, CUDA_ERROR_OUT_OF_MEMORY);
+                r = fix();
+                driver_fail(0, CUDA_SUCCESS);
+                assert_as_it_was();
+                assert_int_equal(driver.reservations, 2);
+                assert_int_equal(driver.streams, 0);
+                if (r == CUDA_SUCCESS)
+                        break;
+                assert_int_equal(r, CUDA_ERROR_OUT_OF_MEMORY);
+                assert_non_null(handle->block);
+                assert_false(handle->block->held);
+                assert_int_equal(driver_handles(), 3);
+                assert_int_equal(gpu->heap.resident, BYTES);
+                assert_int_equal(gpu->fixed + gpu->fixed_handles, 0);
+        }
+        assert_true(n > 10);
+        assert_fixed();
+}
+
+static void without_a_context_there_is_no_copy(void **state)
+{
+        bring_in();
+        write_words();
+        gpu->context = NULL;
+        assert_int_equal(fix(), CUDA_ERROR_INVALID_CONTEXT);
+        assert_as_it_was();
+        assert_int_equal(driver_handles(), 3);
+}
+
+static void what_has_no_contents_is_made_at_once(void **state)
+{
+        gpu->context = NULL;
+        busy = true; /* no work can use it */
+        assert_int_equal(fix(), CUDA_SUCCESS);
+        assert_fixed();
+        assert_int_equal(gates, 0);
+        assert_int_equal(atomic_load(&gate_bits), 0);
+        assert_non_null(driver_word(at[0], 2));
+        assert_null(driver_word(at[1], 2));
+}
+
+static void what_is_evicted_comes_back_first(void **state)
+{
+        bring_in();
+        write_words();
+        handle->block->extents[1].state = EXTENT_EVICTED;
+        extent_release(&handle->block->extents[1]);
+        for (unsigned i = 0; i < 2; i++)
+                (void)unmap_one(at[i] + EXTENT, EXTENT);
+        gpu->heap.resident -= EXTENT;
+        gpu->heap.backed -= EXTENT;
+        assert_int_equal(fix(), CUDA_SUCCESS);
+        assert_int_equal(gates, 1);
+        assert_fixed();
+        assert_int_equal(*driver_word(at[1] + BYTES - PAGE, 1), 104);
+}
+
+static void one_of_our_own_is_handed_over_as_it_is(void **state)
+{
+        const CUmemAllocationProp prop = prop_of(1);
+        CUmemGenericAllocationHandle one;
+        struct handle *was = handle;
+        unsigned calls;
+
+        assert_int_equal(hook_cuMemCreate(&one, PAGE, &prop, 0), CUDA_SUCCESS);
+        handle = virtual_find(one);
+        bring_in();
+        calls = driver.calls;
+        assert_int_equal(fix(), CUDA_SUCCESS);
+        assert_int_equal(driver.calls, calls);
+        assert_int_equal(gpu->fixed_handles, PAGE);
+        assert_int_equal(atomic_load(&gate_bits), 0);
+        assert_int_equal(hook_cuMemRelease(one), CUDA_SUCCESS);
+        assert_int_equal(hook_cuMemCreate(&one, PAGE, &prop, 0), CUDA_SUCCESS);
+        handle = virtual_find(one);
+        bring_in();
+        handle->block->extents[0].adopted = true; /* the driver exports no such */
+        assert_int_equal(fix(), CUDA_SUCCESS);
+        assert_true(driver.calls > calls + 2);
+        assert_int_equal(hook_cuMemRelease(one), CUDA_SUCCESS);
+        handle = was;
+}
+
+static void where_there_is_no_room_nothing_becomes_fixed(void **state)
+{
+        no_fixed = true;
+        assert_int_equal(fix(), CUDA_ERROR_OUT_OF_MEMORY);
+        assert_non_null(handle->block);
+        assert_false(handle->block->held);
+        assert_int_equal(handle->users, 0);
+}
+
+static void end_the_work(const struct core_wait *w)
+{
+        if (++waits < 3)
+                return;
+        inside = busy = false;
+}
+
+static void begin_a_capture(const struct core_wait *w)
+{
+        fake_capturing = true;
+}
+
+static void work_in_flight_ends_first(void **state)
+{
+        bring_in();
+        write_words();
+        fake_capturing = true;
+        assert_int_equal(fix(), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+        fake_capturing = false;
+        busy = true;
+        meanwhile = begin_a_capture;
+        assert_int_equal(fix(), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+        fake_capturing = false;
+        assert_int_equal(gpu->heap.resident, BYTES);
+        assert_as_it_was();
+        inside = true;
+        meanwhile = end_the_work;
+        assert_int_equal(fix(), CUDA_SUCCESS);
+        assert_int_equal(waits, 3);
+        assert_as_it_was();
+}
+
+static void a_small_handle_at_many_places_is_everywhere(void **state)
+{
+        static const struct {
+                unsigned places;
+                bool everywhere;
+        } cases[] = {{31, false}, {32, true}, {33, false}, {48, false},
+                     {63, false}, {64, true}, {96, false}, {128, true}};
+        struct handle h = {.bytes = 8 * MIB, .block = handle->block};
+
+        for (unsigned i = 0; i < ARRAY_SIZE(cases); i++) {
+                h.mapping_count = cases[i].places;
+                assert_int_equal(handle_is_everywhere(&h), cases[i].everywhere);
+        }
+        h.bytes++;
+        assert_false(handle_is_everywhere(&h));
+        h.bytes--;
+        h.block->extents[0].state = EXTENT_RESIDENT; /* some of it: it would have to wait */
+        assert_false(handle_is_everywhere(&h));
+        h.block->extents[0].state = EXTENT_UNBACKED;
+        bring_in();
+        assert_true(handle_is_everywhere(&h));
+        h.block = NULL;
+        assert_false(handle_is_everywhere(&h));
+}
+
+/* ---- exports ---- */
+
+static void an_export_makes_it_the_drivers(void **state)
+{
+        CUmemGenericAllocationHandle imported;
+        int fd = -1;
+
+        bring_in();
+        write_words();
+        assert_int_equal(hook_cuMemExportToShareableHandle(&fd, name, FD, 0), CUDA_SUCCESS);
+        assert_fixed();
+        assert_as_it_was();
+        assert_int_equal(real.cuMemImportFromShareableHandle(&imported, (void *)(intptr_t)fd, FD),
+                         CUDA_SUCCESS);
+        (void)close(fd);
+        assert_int_equal(real.cuMemRelease(imported), CUDA_SUCCESS);
+        assert_int_equal(passed_on, 0);
+}
+
+static void an_export_that_was_not_asked_for_at_creation_is_refused(void **state)
+{
+        int fd;
+
+        assert_int_equal(hook_cuMemExportToShareableHandle(NULL, name, FD, 0),
+                         CUDA_ERROR_INVALID_VALUE);
+        assert_int_equal(hook_cuMemExportToShareableHandle(&fd, name, FD, 1),
+                         CUDA_ERROR_INVALID_VALUE);
+        assert_int_equal(hook_cuMemExportToShareableHandle(&fd, name, CU_MEM_HANDLE_TYPE_FABRIC, 0),
+                         CUDA_ERROR_INVALID_VALUE);
+        assert_non_null(handle->block);
+        assert_int_equal(passed_on, 0);
+}
+
+static void what_is_not_ours_goes_to_the_driver_under_no_name_of_ours(void **state)
+{
+        CUresult (*release)(CUmemGenericAllocationHandle) = real.cuMemRelease;
+        int fd;
+
+        assert_int_equal(hook_cuMemExportToShareableHandle(&fd, THEIRS, FD, 0), CUDA_SUCCESS);
+        assert_int_equal(hook_cuMemExportToShareableHandle(&fd, name ^ 0x800, FD, 0),
+                         CUDA_ERROR_INVALID_HANDLE);
+        real.cuMemRelease = release_any;
+        assert_int_equal(hook_cuMemRelease(THEIRS), CUDA_SUCCESS);
+        assert_int_equal(hook_cuMemRelease(name ^ 0x800), CUDA_ERROR_INVALID_HANDLE);
+        atomic_store(&core.bystander, true);
+        assert_int_equal(hook_cuMemRelease(name), CUDA_ERROR_INVALID_HANDLE);
+        assert_int_equal(hook_cuMemExportToShareableHandle(&fd, name, FD, 0),
+                         CUDA_ERROR_INVALID_HANDLE);
+        atomic_store(&core.bystander, false);
+        real.cuMemRelease = release;
+        assert_int_equal(passed_on, 6);
+}
+
+static CUresult bind(CUmemGenericAllocationHandle mc, size_t mc_offset,
+                     CUmemGenericAllocationHandle h, size_t offset, size_t size,
+                     unsigned long long flags)
+{
+        return CUDA_SUCCESS;
+}
+
+static void each_call_sets_the_library_up(void **state)
+{
+        const CUmemLocation here = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 1};
+        CUmemAllocationProp prop = prop_of(1);
+        unsigned long long flags;
+        CUmemGenericAllocationHandle h;
+        CUdeviceptr address;
+        int fd;
+
+        real.cuMulticastBindMem = bind;
+        set_up = 0;
+        (void)hook_cuMemExportToShareableHandle(&fd, THEIRS, FD, 0);
+        assert_int_equal(set_up, 1);
+        (void)hook_cuMulticastBindMem(1, 0, THEIRS, 0, 1, 0);
+        assert_int_equal(set_up, 2);
+        (void)hook_cuMemCreate(&h, 1, &prop, 0);
+        assert_int_equal(set_up, 3);
+        (void)hook_cuMemGetAllocationPropertiesFromHandle(&prop, name);
+        assert_int_equal(set_up, 4);
+        (void)hook_cuMemRetainAllocationHandle(&h, (void *)(uintptr_t)at[0]);
+        assert_int_equal(set_up, 5);
+        (void)hook_cuMemRelease(h);
+        assert_int_equal(set_up, 6);
+        (void)hook_cuMemAddressReserve(&address, PAGE, 0, 0, 0);
+        assert_int_equal(set_up, 7);
+        (void)hook_cuMemAddressFree(address, PAGE);
+        assert_int_equal(set_up, 8);
+        (void)hook_cuMemMap(at[0], 0, 0, name, 0);
+        assert_int_equal(set_up, 9);
+        (void)hook_cuMemSetAccess(at[0], 0, NULL, 0);
+        assert_int_equal(set_up, 10);
+        (void)hook_cuMemGetAccess(&flags, &here, at[0]);
+        assert_int_equal(set_up, 11);
+        (void)hook_cuMemUnmap(at[0], 0);
+        assert_int_equal(set_up, 12);
+}
+
+/* ---- creation and release ---- */
+
+static void a_handle_lives_as_long_as_it_is_named_or_mapped(void **state)
+{
+        CUmemGenericAllocationHandle again = 0;
+        void *const inside_it = (void *)(uintptr_t)(at[1] + BYTES - 1);
+
+        bring_in();
+        assert_int_equal(hook_cuMemRelease(name), CUDA_SUCCESS);
+        assert_ptr_equal(virtual_find(name), handle); /* it is mapped */
+        assert_int_equal(hook_cuMemRelease(name), CUDA_ERROR_INVALID_VALUE);
+        assert_int_equal(hook_cuMemRetainAllocationHandle(&again, inside_it), CUDA_SUCCESS);
+        assert_int_equal(again, name);
+        assert_int_equal(hook_cuMemRetainAllocationHandle(&again, inside_it), CUDA_SUCCESS);
+        assert_int_equal(hook_cuMemRelease(name), CUDA_SUCCESS);
+        assert_int_equal(driver_handles(), 3);
+}
+
+static void a_reservation_with_something_in_it_is_not_given_back(void **state)
+{
+        assert_int_equal(hook_cuMemAddressFree(at[0], BYTES), CUDA_ERROR_INVALID_VALUE);
+        assert_int_equal(hook_cuMemAddressFree(at[0], PAGE), CUDA_ERROR_INVALID_VALUE);
+        assert_int_equal(hook_cuMemAddressFree(at[0] + PAGE, BYTES - PAGE),
+                         CUDA_ERROR_INVALID_VALUE);
+        assert_int_equal(driver.reservations, 2);
+}
+
+static void properties_are_those_of_the_creation(void **state)
+{
+        CUmemAllocationProp prop = {0};
+
+        handle->prop.allocFlags.usage = CU_MEM_CREATE_USAGE_HW_DECOMPRESS;
+        assert_int_equal(hook_cuMemGetAllocationPropertiesFromHandle(&prop, name), CUDA_SUCCESS);
+        assert_int_equal(prop.requestedHandleTypes, FD);
+        assert_int_equal(prop.location.id, 1);
+        assert_int_equal(prop.allocFlags.usage, 0); /* the driver does not tell */
+        assert_int_equal(hook_cuMemGetAllocationPropertiesFromHandle(NULL, name),
+                         CUDA_ERROR_INVALID_VALUE);
+        handle->prop.allocFlags.usage = 0;
+}
+
+static void room_is_asked_for_until_there_is_none(void **state)
+{
+        const CUmemAllocationProp prop = prop_of(1);
+        CUmemGenericAllocationHandle h = 7;
+
+        allowed = BYTES;
+        grows = 1;
+        assert_int_equal(hook_cuMemCreate(&h, 2 * PAGE, &prop, 0), CUDA_ERROR_OUT_OF_MEMORY);
+        assert_int_equal(h, 7);
+        assert_int_equal(asked, 2 * PAGE);
+        allowed = BYTES;
+        grows = 2;
+        assert_int_equal(hook_cuMemCreate(&h, 2 * PAGE, &prop, 0), CUDA_SUCCESS);
+        assert_int_equal(hook_cuMemRelease(h), CUDA_SUCCESS);
+        gpu->limit = UINT64_MAX; /* nobody could make room later */
+        allowed = UINT64_MAX;
+        no_back = true;
+        h = 7;
+        assert_int_equal(hook_cuMemCreate(&h, 2 * PAGE, &prop, 0), CUDA_ERROR_OUT_OF_MEMORY);
+        assert_int_equal(h, 7);
+        assert_int_equal(gpu->heap.allocated, BYTES);
+}
+
+static void what_we_cannot_move_is_the_drivers_to_create(void **state)
+{
+        CUmemAllocationProp prop = prop_of(1);
+        CUmemGenericAllocationHandle h;
+        unsigned i = 0;
+
+        for (; i < 5; i++) {
+                prop = prop_of(1);
+                if (i == 0)
+                        prop.location.id = 7; /* no card of ours */
+                else if (i == 1)
+                        prop.allocFlags.usage = CU_MEM_CREATE_USAGE_TILE_POOL;
+                else if (i == 2)
+                        prop.win32HandleMetaData = &prop;
+                else if (i == 3)
+                        prop.location.type = CU_MEM_LOCATION_TYPE_HOST_NUMA;
+                else
+                        gpu->error = CUDA_ERROR_ILLEGAL_ADDRESS;
+                assert_int_equal(hook_cuMemCreate(&h, PAGE, &prop, 0), CUDA_SUCCESS);
+                assert_null(virtual_find(h));
+                assert_int_equal(hook_cuMemRelease(h), CUDA_SUCCESS);
+        }
+        gpu->error = CUDA_SUCCESS;
+        prop = prop_of(1);
+        assert_int_equal(hook_cuMemCreate(&h, 0, &prop, 0), CUDA_ERROR_INVALID_VALUE);
+        assert_int_equal(hook_cuMemCreate(&h, PAGE + 1, &prop, 0), CUDA_ERROR_INVALID_VALUE);
+        assert_int_equal(driver_handles(), 0);
+}
+
+static void of_a_kind_that_is_new_the_driver_is_asked_once(void **state)
+{
+        CUmemAllocationProp prop = prop_of(1);
+        CUmemGenericAllocationHandle h;
+        unsigned calls = driver.calls;
+
+        prop.allocFlags.gpuDirectRDMACapable = 1;
+        driver_fail(1, CUDA_ERROR_NOT_SUPPORTED);
+        assert_int_equal(hook_cuMemCreate(&h, PAGE, &prop, 0), CUDA_ERROR_NOT_SUPPORTED);
+        driver_fail(1, CUDA_ERROR_OUT_OF_MEMORY);
+        assert_int_equal(hook_cuMemCreate(&h, PAGE, &prop, 0), CUDA_SUCCESS);
+        assert_int_equal(hook_cuMemRelease(h), CUDA_SUCCESS);
+        driver_fail(0, CUDA_SUCCESS);
+        for (unsigned i = 0; i < 2; i++) {
+                assert_int_equal(hook_cuMemCreate(&h, PAGE, &prop, 0), CUDA_SUCCESS);
+                assert_non_null(virtual_find(h));
+                assert_int_equal(hook_cuMemRelease(h), CUDA_SUCCESS);
+                assert_int_equal(driver.calls, calls + 3);
+        }
+        heap_init(&core.gpus[2].heap, GIB);
+        prop.location.id = 2;
+        assert_int_equal(hook_cuMemCreate(&h, PAGE, &prop, 0), CUDA_SUCCESS);
+        assert_int_equal(driver.calls, calls + 4);
+        assert_int_equal(hook_cuMemRelease(h), CUDA_SUCCESS);
+        assert_int_equal(driver_handles() + core.unbooked, 0);
+        free(core.gpus[2].heap.handles);
+}
+
+static void kinds_beyond_what_is_remembered_are_asked_about_each_time(void **state)
+{
+        CUmemAllocationProp prop = prop_of(1);
+        CUmemGenericAllocationHandle h;
+
+        prop.allocFlags.gpuDirectRDMACapable = 1;
+        for (unsigned i = 0; i < 3; i++)
+                for (unsigned kind = 1; kind <= 20; kind++) {
+                        unsigned calls = driver.calls;
+
+                        prop.allocFlags.compressionType = (unsigned char)kind;
+                        assert_int_equal(hook_cuMemCreate(&h, PAGE, &prop, 0), CUDA_SUCCESS);
+                        assert_int_equal(hook_cuMemRelease(h), CUDA_SUCCESS);
+                        /* Eight are remembered, those of the other tests among them. */
+                        if (kind > 8)
+                                assert_int_equal(driver.calls, calls + 1);
+                        else if (i > 0 && kind <= 6)
+                                assert_int_equal(driver.calls, calls);
+                }
+}
+
+static void put_it_back(const struct core_wait *w)
+{
+        waits++;
+        lock_acquire(&core.lock);
+        handle_put(handle);
+        lock_release(&core.lock);
+}
+
+static void who_takes_a_handle_waits_for_who_has_it(void **state)
+{
+        lock_acquire(&core.lock);
+        handle_take(handle);
+        lock_release(&core.lock);
+        meanwhile = put_it_back;
+        assert_int_equal(fix(), CUDA_SUCCESS);
+        assert_int_equal(waits, 1);
+        assert_fixed();
+}
+
+static void let_it_be(const struct core_wait *w)
+{
+        waits++;
+        lock_acquire(&core.lock);
+        handle->block->extents[2].busy = false;
+        agent_released();
+        lock_release(&core.lock);
+}
+
+static void who_takes_a_handle_waits_for_what_moves(void **state)
+{
+        handle->block->extents[2].busy = true;
+        meanwhile = let_it_be;
+        assert_int_equal(fix(), CUDA_SUCCESS);
+        assert_int_equal(waits, 1);
+}
+
+static void what_a_failed_card_has_lost_is_given_back_elsewhere(void **state)
+{
+        const CUmemAllocationProp prop = prop_of(1);
+        CUmemGenericAllocationHandle h;
+        struct block *lost;
+
+        assert_int_equal(hook_cuMemCreate(&h, PAGE, &prop, 0), CUDA_SUCCESS);
+        lost = virtual_find(h)->block;
+        lost->dying = true;
+        assert_int_equal(hook_cuMemRelease(h), CUDA_SUCCESS);
+        assert_null(virtual_find(h));
+        assert_null(lost->handle);
+        assert_int_equal(gpu->heap.allocated, BYTES + PAGE);
+        heap_bury(&gpu->heap, lost);
+}
+
+#define SHARE_TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                SHARE_TEST(what_becomes_fixed_is_where_and_what_it_was),
+                SHARE_TEST(each_failure_leaves_it_as_it_was),
+                SHARE_TEST(without_a_context_there_is_no_copy),
+                SHARE_TEST(what_has_no_contents_is_made_at_once),
+                SHARE_TEST(what_is_evicted_comes_back_first),
+                SHARE_TEST(one_of_our_own_is_handed_over_as_it_is),
+                SHARE_TEST(where_there_is_no_room_nothing_becomes_fixed),
+                SHARE_TEST(work_in_flight_ends_first),
+                SHARE_TEST(a_small_handle_at_many_places_is_everywhere),
+                SHARE_TEST(an_export_makes_it_the_drivers),
+                SHARE_TEST(an_export_that_was_not_asked_for_at_creation_is_refused),
+                SHARE_TEST(what_is_not_ours_goes_to_the_driver_under_no_name_of_ours),
+                SHARE_TEST(each_call_sets_the_library_up),
+                SHARE_TEST(a_handle_lives_as_long_as_it_is_named_or_mapped),
+                SHARE_TEST(a_reservation_with_something_in_it_is_not_given_back),
+                SHARE_TEST(properties_are_those_of_the_creation),
+                SHARE_TEST(room_is_asked_for_until_there_is_none),
+                SHARE_TEST(what_we_cannot_move_is_the_drivers_to_create),
+                SHARE_TEST(of_a_kind_that_is_new_the_driver_is_asked_once),
+                SHARE_TEST(kinds_beyond_what_is_remembered_are_asked_about_each_time),
+                SHARE_TEST(who_takes_a_handle_waits_for_who_has_it),
+                SHARE_TEST(who_takes_a_handle_waits_for_what_moves),
+                SHARE_TEST(what_a_failed_card_has_lost_is_given_back_elsewhere),
+        };
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}

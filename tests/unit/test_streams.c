@@ -1,0 +1,205 @@
+/* test_streams.c: which streams a drain knows, and when a capture is over. */
+#include "unit.h"
+
+#include "contexts_bench.h"
+
+/* ---- streams ---- */
+
+/* Whether a drain asks the stream. */
+static bool is_drained(void)
+{
+        struct quiet_wait w = {0};
+
+        queried = NULL;
+        lock_acquire(&core.lock);
+        quiet_begin(&w, true);
+        (void)quiet_poll(&w);
+        lock_release(&core.lock);
+        return queried == STREAM;
+}
+
+static void a_drain_knows_the_streams_that_there_are(void **state)
+{
+        CUstream stream;
+        CUgreenCtx part;
+
+        assert_false(is_drained());
+        assert_int_equal(hook_cuStreamCreate(&stream, 0), CUDA_SUCCESS);
+        assert_true(is_drained());
+        assert_int_equal(hook_cuStreamDestroy_v2(stream), CUDA_SUCCESS);
+        assert_ptr_equal(bound_stream_lost, STREAM);
+        assert_ptr_equal(pool_stream_lost, STREAM);
+        assert_false(is_drained());
+        assert_int_equal(hook_cuStreamCreateWithPriority(&stream, 0, 1), CUDA_SUCCESS);
+        assert_true(is_drained());
+        assert_int_equal(hook_cuStreamDestroy_v2(stream), CUDA_SUCCESS);
+        assert_int_equal(hook_cuGreenCtxCreate(&part, NULL, 0, 0), CUDA_SUCCESS);
+        driver_says = CUDA_ERROR_INVALID_VALUE;
+        assert_int_equal(hook_cuGreenCtxStreamCreate(&stream, part, 0, 0),
+                         CUDA_ERROR_INVALID_VALUE);
+        assert_false(is_drained());
+        driver_says = CUDA_SUCCESS;
+        assert_int_equal(hook_cuGreenCtxStreamCreate(&stream, part, 0, 0), CUDA_SUCCESS);
+        assert_true(is_drained());
+        submissions++;
+        queried = NULL;
+        assert_int_equal(hook_cuGreenCtxDestroy(part), CUDA_SUCCESS); /* and with it the stream, */
+        assert_ptr_equal(queried, stream);                            /* once its work is done */
+        assert_ptr_equal(bound_lost, PART);
+        assert_false(is_drained());
+}
+
+static void a_bystanders_streams_are_nobodys(void **state)
+{
+        CUstream stream;
+
+        core.bystander = true;
+        assert_int_equal(hook_cuStreamCreate(&stream, 0), CUDA_SUCCESS);
+        assert_int_equal(hook_cuStreamDestroy_v2(stream), CUDA_SUCCESS);
+        assert_null(bound_stream_lost);
+        assert_null(pool_stream_lost);
+        core.bystander = false;
+        assert_false(is_drained());
+}
+
+/* ---- captures ---- */
+
+static void a_capture_that_ends_with_its_stream_wakes_the_agent(void **state)
+{
+        CUstream stream;
+
+        assert_int_equal(hook_cuStreamCreate(&stream, 0), CUDA_SUCCESS);
+        assert_int_equal(hook_cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_GLOBAL),
+                         CUDA_SUCCESS);
+        assert_true(quiet_capturing());
+        kicks = 0;
+        assert_int_equal(hook_cuStreamDestroy_v2(stream), CUDA_SUCCESS);
+        assert_false(quiet_capturing());
+        assert_int_not_equal(kicks, 0);
+}
+
+static void a_capture_that_does_not_begin_wakes_the_agent(void **state)
+{
+        kicks = 0;
+        assert_int_equal(
+                hook_cuStreamBeginCapture_v2(CU_STREAM_LEGACY, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL),
+                CUDA_ERROR_INVALID_VALUE);
+        assert_int_not_equal(kicks, 0);
+}
+
+static unsigned probes, probes_gone;
+
+static CUresult fake_probe(CUevent *ret, unsigned flags)
+{
+        probes++;
+        *ret = (CUevent)(uintptr_t)0x7000;
+        return CUDA_SUCCESS;
+}
+
+static CUresult fake_record(CUevent event, CUstream stream)
+{
+        return driver_says;
+}
+
+static CUresult fake_probe_gone(CUevent event)
+{
+        assert_ptr_equal(event, (CUevent)(uintptr_t)0x7000);
+        probes_gone++;
+        return CUDA_SUCCESS;
+}
+
+static CUresult fake_end_capture(CUstream stream, CUgraph *ret)
+{
+        return driver_says;
+}
+
+static void with_probes(void)
+{
+        probes = probes_gone = 0;
+        real.cuEventCreate = fake_probe;
+        real.cuEventRecord = fake_record;
+        real.cuEventDestroy_v2 = fake_probe_gone;
+        real.cuStreamEndCapture = fake_end_capture;
+        real.cuStreamEndCapture_ptsz = fake_end_capture;
+        real.cuStreamBeginCapture_v2_ptsz = fake_begin_capture;
+        capture_status = CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
+static void a_capture_is_over_when_the_stream_says_so(void **state)
+{
+        CUgraph graph;
+
+        with_probes();
+        assert_int_equal(hook_cuStreamBeginCapture_v2(STREAM, CU_STREAM_CAPTURE_MODE_GLOBAL),
+                         CUDA_SUCCESS);
+        assert_int_equal(passed, 1);
+        assert_int_equal(at_the_gate.inside, 0);
+        assert_true(quiet_capturing());
+        assert_int_equal(probes, 1);
+        capture_status = CU_STREAM_CAPTURE_STATUS_ACTIVE;
+        driver_says = CUDA_ERROR_UNKNOWN;
+        assert_int_equal(hook_cuStreamEndCapture(STREAM, &graph), CUDA_ERROR_UNKNOWN);
+        assert_ptr_equal(capture_asked, STREAM);
+        assert_true(quiet_capturing());
+        assert_int_equal(probes_gone, 0);
+        capture_status = CU_STREAM_CAPTURE_STATUS_NONE;
+        assert_int_equal(hook_cuStreamEndCapture(STREAM, &graph), CUDA_ERROR_UNKNOWN);
+        assert_false(quiet_capturing());
+        assert_int_equal(probes_gone, 1);
+}
+
+static void what_a_capture_is_probed_with_is_given_back(void **state)
+{
+        with_probes();
+        /* The capture does not begin. */
+        assert_int_equal(hook_cuStreamBeginCapture_v2(STREAM, CU_STREAM_CAPTURE_MODE_RELAXED),
+                         CUDA_ERROR_INVALID_VALUE);
+        assert_false(quiet_capturing());
+        assert_int_equal(probes, 1);
+        assert_int_equal(probes_gone, 1);
+        /* It captures already, or cannot: nothing is put into the stream. */
+        capture_status = CU_STREAM_CAPTURE_STATUS_ACTIVE;
+        (void)hook_cuStreamBeginCapture_v2(STREAM, CU_STREAM_CAPTURE_MODE_RELAXED);
+        assert_int_equal(probes, 2);
+        capture_status = CU_STREAM_CAPTURE_STATUS_NONE;
+        (void)hook_cuStreamBeginCapture_v2(NULL, CU_STREAM_CAPTURE_MODE_RELAXED);
+        assert_int_equal(probes, 2);
+        /* Recording fails. */
+        driver_says = CUDA_ERROR_UNKNOWN;
+        (void)hook_cuStreamBeginCapture_v2(STREAM, CU_STREAM_CAPTURE_MODE_GLOBAL);
+        assert_true(quiet_capturing());
+        assert_int_equal(probes_gone, probes);
+        (void)hook_cuStreamEndCapture(STREAM, &(CUgraph){0});
+        assert_false(quiet_capturing());
+        assert_int_equal(probes_gone, probes);
+}
+
+static void no_stream_means_the_threads_own_where_the_symbol_says_so(void **state)
+{
+        CUgraph graph;
+
+        with_probes();
+        assert_int_equal(hook_cuStreamBeginCapture_v2_ptsz(NULL, CU_STREAM_CAPTURE_MODE_GLOBAL),
+                         CUDA_SUCCESS);
+        assert_true(quiet_capturing());
+        assert_int_equal(hook_cuStreamEndCapture(NULL, &graph), CUDA_SUCCESS); /* another one's */
+        assert_true(quiet_capturing());
+        assert_int_equal(hook_cuStreamEndCapture_ptsz(NULL, &graph), CUDA_SUCCESS);
+        assert_ptr_equal(capture_asked, CU_STREAM_PER_THREAD);
+        assert_false(quiet_capturing());
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                CONTEXT_TEST(a_drain_knows_the_streams_that_there_are),
+                CONTEXT_TEST(a_bystanders_streams_are_nobodys),
+                CONTEXT_TEST(a_capture_that_ends_with_its_stream_wakes_the_agent),
+                CONTEXT_TEST(a_capture_that_does_not_begin_wakes_the_agent),
+                CONTEXT_TEST(a_capture_is_over_when_the_stream_says_so),
+                CONTEXT_TEST(what_a_capture_is_probed_with_is_given_back),
+                CONTEXT_TEST(no_stream_means_the_threads_own_where_the_symbol_says_so),
+        };
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}
