@@ -18,7 +18,7 @@ programs=$(ninja -C "$build" -t targets all | sed -n 's|^\(programs/[a-z/]*\): .
 ninja -C "$build" sublet subletd sublet-demo-job libsublet.so bench/gate bench/bus bench/noop/libcuda.so.1 $programs
 
 rm -rf "$to"
-mkdir -p "$to/lib" "$to/programs/dl" "$to/bench/noop"
+mkdir -p "$to/lib" "$to/programs/dl" "$to/programs/freeze" "$to/bench/noop"
 cp -L "$build/sublet" "$build/subletd" "$build/sublet-demo-job" "$build/libsublet.so" "$to/"
 cp -L "$build/bench/gate" "$build/bench/bus" "$to/bench/"
 cp -L "$build/bench/noop/libcuda.so.1" "$to/bench/noop/"

@@ -1,0 +1,91 @@
+/* rm_abi.h: the calls by which libcuda makes objects at the kernel driver's resource manager (RM),
+ * as far as sublet reads or makes them.
+ *
+ * They are ioctl(2) requests of type 'F' on /dev/nvidiactl. Objects form a tree: a client, its
+ * devices, their subdevices and channel groups, the groups' channels. Handles are the caller's
+ * choice and unique within a client. Source: the open kernel modules (nvos.h, nv_escape.h,
+ * ctrl2080fifo.h). These layouts hold from driver 535.43.02 to 595; what older ones have, and what
+ * RM does, stands in docs/resource-manager.md. */
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define RM_IOCTL_TYPE 'F'
+
+enum rm_escape {
+        RM_ESCAPE_FREE = 0x29,
+        RM_ESCAPE_CONTROL = 0x2a,
+        RM_ESCAPE_ALLOC = 0x2b,
+        RM_ESCAPE_WRAPPED = 211, /* one of the others, in a struct rm_wrapped */
+};
+
+enum rm_class {
+        RM_CLASS_CLIENT = 0x0, /* and its older forms, 0x1 and 0x41 */
+        RM_CLASS_CLIENT_NO_EVENTS = 0x1,
+        RM_CLASS_CLIENT_USER = 0x41,
+        RM_CLASS_DEVICE = 0x80,
+        RM_CLASS_SUBDEVICE = 0x2080,
+        RM_CLASS_GROUP = 0xa06c, /* channels that the hardware schedules together */
+};
+
+struct rm_wrapped {
+        uint32_t escape, size;
+        uint64_t argument;
+};
+
+struct rm_free {
+        uint32_t client, parent, object, status;
+};
+
+struct rm_control {
+        uint32_t client, object, command, flags;
+        uint64_t params;
+        uint32_t params_size, status;
+};
+
+/* The call has two lengths; what they share comes first. */
+struct rm_alloc {
+        uint32_t client, parent, object, class;
+        uint64_t params;
+};
+
+struct rm_alloc_short {
+        struct rm_alloc alloc;
+        uint32_t params_size, status;
+};
+
+struct rm_alloc_long {
+        struct rm_alloc alloc;
+        uint64_t rights;
+        uint32_t params_size, flags, status, pad;
+};
+
+/* Allocation parameters of RM_CLASS_GROUP. */
+struct rm_group_params {
+        uint32_t error_object, ecc_error_object, address_space, engine;
+};
+
+/* Engines, as a group's parameters name them. */
+#define RM_ENGINE_GRAPHICS      1 /* computes */
+#define RM_ENGINE_GRAPHICS_LAST 8 /* one for each part of a partitioned GPU */
+
+/* On a subdevice: takes channels of the caller's off the hardware, or lets them on again. When the
+ * call returns, they do not run. */
+#define RM_DISABLE_CHANNELS     0x2080110bu
+#define RM_DISABLE_CHANNELS_MAX 64
+
+struct rm_disable_channels {
+        uint8_t disable;
+        uint32_t count;
+        uint8_t only_scheduling, rewind;
+        uint64_t event;
+        uint32_t clients[RM_DISABLE_CHANNELS_MAX], channels[RM_DISABLE_CHANNELS_MAX];
+};
+
+_Static_assert(sizeof(struct rm_wrapped) == 16 && sizeof(struct rm_free) == 16, "as RM has them");
+_Static_assert(sizeof(struct rm_control) == 32 && offsetof(struct rm_control, params) == 16, "");
+_Static_assert(sizeof(struct rm_alloc_short) == 32 && sizeof(struct rm_alloc_long) == 48, "");
+_Static_assert(offsetof(struct rm_alloc_long, status) == 40, "");
+_Static_assert(sizeof(struct rm_disable_channels) == 536, "");
+_Static_assert(offsetof(struct rm_disable_channels, channels) == 280, "");

@@ -1,0 +1,283 @@
+/* test_channels.c: which channels of a process are known, and in which calls RM is told of them. */
+#include "unit.h"
+
+#include <string.h>
+
+#include "base/macros.h"
+#include "preload/channels.h"
+
+#define COMPUTE_CHANNEL 0xc86f
+#define CALLS           8
+
+static struct channels ledger;
+static struct channels_call calls[CALLS];
+static size_t n;
+
+static int clean(void **state)
+{
+        memset(&ledger, 0, sizeof(ledger));
+        memset(calls, 0xff, sizeof(calls));
+        return 0;
+}
+
+static void made(uint32_t client, uint32_t parent, uint32_t object, uint32_t class, uint32_t engine)
+{
+        channels_enter(&ledger, &(struct channels_made){.fd = 5,
+                                                        .client = client,
+                                                        .parent = parent,
+                                                        .object = object,
+                                                        .class = class,
+                                                        .engine = engine});
+}
+
+/* A client with one device, its subdevice, and a group of channels. The client's handle is that of
+ * the call's new object. */
+static void made_client(uint32_t client)
+{
+        made(0, 0, client, RM_CLASS_CLIENT_USER, 0);
+        made(client, client, 0x10, RM_CLASS_DEVICE, 0);
+        made(client, 0x10, 0x20, RM_CLASS_SUBDEVICE, 0);
+}
+
+static void made_group(uint32_t client, uint32_t group, uint32_t engine, uint32_t channels)
+{
+        made(client, 0x10, group, RM_CLASS_GROUP, engine);
+        for (uint32_t i = 0; i < channels; i++)
+                made(client, group, group + 1 + i, COMPUTE_CHANNEL, 0);
+}
+
+static bool list(enum channels_owner owner)
+{
+        return channels_calls(&ledger, owner, calls, CALLS, &n);
+}
+
+static bool listed(uint32_t client, uint32_t channel)
+{
+        for (size_t i = 0; i < n; i++)
+                for (uint32_t k = 0; k < calls[i].count; k++)
+                        if (calls[i].client == client && calls[i].channels[k] == channel)
+                                return true;
+        return false;
+}
+
+static void a_process_without_channels_needs_no_call(void **state)
+{
+        assert_true(list(CHANNELS_PROGRAM));
+        assert_int_equal(n, 0);
+        made_client(1);
+        assert_true(list(CHANNELS_PROGRAM));
+        assert_int_equal(n, 0);
+}
+
+static void all_groups_of_a_subdevice_share_a_call(void **state)
+{
+        made_client(1);
+        made_group(1, 0x100, RM_ENGINE_GRAPHICS_LAST + 3, 4);
+        made_group(1, 0x200, RM_ENGINE_GRAPHICS, 8);
+        assert_true(list(CHANNELS_PROGRAM));
+        assert_int_equal(n, 1);
+        assert_int_equal(calls[0].fd, 5);
+        assert_int_equal(calls[0].client, 1);
+        assert_int_equal(calls[0].subdevice, 0x20);
+        assert_int_equal(calls[0].count, 12);
+        assert_int_equal(ledger.count, 12);
+        /* What computes goes off first, so that it submits no more copies. */
+        assert_int_equal(calls[0].channels[0], 0x201);
+        assert_int_equal(calls[0].channels[8], 0x101);
+}
+
+static void each_subdevice_and_each_client_has_calls_of_its_own(void **state)
+{
+        made_client(1);
+        made(1, 1, 0x11, RM_CLASS_DEVICE, 0);
+        made(1, 0x11, 0x21, RM_CLASS_SUBDEVICE, 0);
+        made_client(2);
+        made_group(1, 0x100, RM_ENGINE_GRAPHICS, 1);
+        made(1, 0x11, 0x200, RM_CLASS_GROUP, RM_ENGINE_GRAPHICS);
+        made(1, 0x200, 0x201, COMPUTE_CHANNEL, 0);
+        made_group(2, 0x100, RM_ENGINE_GRAPHICS, 1);
+        assert_true(list(CHANNELS_PROGRAM));
+        assert_int_equal(n, 3);
+        for (size_t i = 0; i < n; i++)
+                assert_int_equal(calls[i].count, 1);
+        assert_int_equal(calls[1].subdevice, 0x21);
+        assert_int_equal(calls[2].client, 2);
+}
+
+static void a_call_holds_as_many_channels_as_rm_takes(void **state)
+{
+        made_client(1);
+        made_group(1, 0x1000, RM_ENGINE_GRAPHICS, RM_DISABLE_CHANNELS_MAX);
+        assert_true(list(CHANNELS_PROGRAM));
+        assert_int_equal(n, 1);
+        made(1, 0x1000, 0x2000, COMPUTE_CHANNEL, 0);
+        assert_true(list(CHANNELS_PROGRAM));
+        assert_int_equal(n, 2);
+        assert_int_equal(calls[0].count, RM_DISABLE_CHANNELS_MAX);
+        assert_int_equal(calls[1].count, 1);
+}
+
+static void more_calls_than_there_is_room_for_are_not_all(void **state)
+{
+        for (uint32_t client = 1; client <= CALLS; client++) {
+                made_client(client);
+                made_group(client, 0x100, RM_ENGINE_GRAPHICS, 1);
+        }
+        assert_true(list(CHANNELS_PROGRAM));
+        assert_int_equal(n, CALLS);
+        made_client(CALLS + 1);
+        made_group(CALLS + 1, 0x100, RM_ENGINE_GRAPHICS, 1);
+        assert_false(list(CHANNELS_PROGRAM));
+        assert_int_equal(n, CALLS);
+}
+
+static void a_channel_whose_subdevice_is_unknown_cannot_be_told_of(void **state)
+{
+        made(0, 0, 1, RM_CLASS_CLIENT, 0);
+        made(1, 1, 0x10, RM_CLASS_DEVICE, 0);
+        made_group(1, 0x100, RM_ENGINE_GRAPHICS, 1);
+        assert_false(list(CHANNELS_PROGRAM));
+        made(1, 0x10, 0x20, RM_CLASS_SUBDEVICE, 0);
+        assert_true(list(CHANNELS_PROGRAM));
+}
+
+static void the_movers_channels_are_not_the_programs(void **state)
+{
+        made_client(1);
+        made_group(1, 0x100, RM_ENGINE_GRAPHICS, 1);
+        channels_enter(&ledger, &(struct channels_made){.fd = 5,
+                                                        .client = 1,
+                                                        .parent = 0x100,
+                                                        .object = 0x900,
+                                                        .class = COMPUTE_CHANNEL,
+                                                        .owner = CHANNELS_MOVER});
+        assert_true(list(CHANNELS_PROGRAM));
+        assert_true(listed(1, 0x101));
+        assert_false(listed(1, 0x900));
+        assert_true(list(CHANNELS_MOVER));
+        assert_false(listed(1, 0x101));
+        assert_true(listed(1, 0x900));
+}
+
+static void what_is_freed_takes_what_was_made_under_it_along(void **state)
+{
+        made_client(1);
+        made_client(2);
+        made_group(1, 0x100, RM_ENGINE_GRAPHICS, 2);
+        made_group(1, 0x200, RM_ENGINE_GRAPHICS, 2);
+        made_group(2, 0x100, RM_ENGINE_GRAPHICS, 2);
+        channels_remove(&ledger, 1, 0x102);
+        assert_int_equal(ledger.count, 5);
+        channels_remove(&ledger, 1, 0x100);
+        assert_int_equal(ledger.count, 4);
+        channels_remove(&ledger, 1, 0x100);
+        channels_remove(&ledger, 1, 0xdead);
+        assert_int_equal(ledger.count, 4);
+        assert_true(list(CHANNELS_PROGRAM));
+        assert_true(listed(1, 0x201) && listed(2, 0x101) && !listed(1, 0x101));
+        channels_remove(&ledger, 1, 0x10);
+        assert_int_equal(ledger.count, 2);
+        channels_remove(&ledger, 2, 2);
+        assert_int_equal(ledger.count, 0);
+        assert_true(list(CHANNELS_PROGRAM));
+        assert_int_equal(n, 0);
+}
+
+static void a_handle_that_is_used_again_names_the_new_object(void **state)
+{
+        made_client(1);
+        made_group(1, 0x100, RM_ENGINE_GRAPHICS, 2);
+        made(1, 0x10, 0x100, RM_CLASS_GROUP, RM_ENGINE_GRAPHICS); /* the free was not seen */
+        assert_int_equal(ledger.count, 0);
+        made(1, 0x100, 0x101, COMPUTE_CHANNEL, 0);
+        assert_int_equal(ledger.count, 1);
+        made_client(1);
+        assert_int_equal(ledger.count, 0);
+}
+
+static void objects_that_hold_no_channels_are_not_kept(void **state)
+{
+        made_client(1);
+        for (uint32_t i = 0; i < 2 * CHANNELS_OBJECTS_MAX; i++)
+                made(1, 0x10, 0x1000 + i, 0x40, 0); /* memory */
+        made_group(1, 0x100, RM_ENGINE_GRAPHICS, 1);
+        assert_true(list(CHANNELS_PROGRAM));
+        assert_int_equal(n, 1);
+}
+
+static void only_what_a_channel_hangs_on_concerns_it(void **state)
+{
+        made_client(1);
+        made_client(2);
+        made(2, 2, 0x11, RM_CLASS_DEVICE, 0);
+        made_group(1, 0x100, RM_ENGINE_GRAPHICS, 1);
+        for (uint32_t object = 1; object <= 0x101; object++) {
+                bool hangs = object == 1 || object == 0x10 || object == 0x100 || object == 0x101;
+
+                assert_int_equal(channels_concerned(&ledger, 1, object, CHANNELS_PROGRAM), hangs);
+                assert_false(channels_concerned(&ledger, 1, object, CHANNELS_MOVER));
+                assert_false(channels_concerned(&ledger, 2, object, CHANNELS_PROGRAM));
+        }
+}
+
+static void a_place_is_used_again(void **state)
+{
+        made_client(1);
+        for (uint32_t i = 0; i < 3 * CHANNELS_OBJECTS_MAX; i++) {
+                made_group(1, 0x100 + i % 7 * 0x10, RM_ENGINE_GRAPHICS, 3);
+                channels_remove(&ledger, 1, 0x100 + i % 7 * 0x10);
+        }
+        assert_int_equal(ledger.count, 0);
+        assert_false(ledger.incomplete);
+        assert_true(ledger.top < 16);
+}
+
+static void with_more_objects_than_places_nothing_may_rely_on_it(void **state)
+{
+        uint32_t i = 0;
+
+        made_client(1);
+        made(1, 0x10, 0x100, RM_CLASS_GROUP, RM_ENGINE_GRAPHICS);
+        for (; ledger.top < CHANNELS_OBJECTS_MAX; i++)
+                made(1, 0x100, 0x1000 + i, COMPUTE_CHANNEL, 0);
+        assert_false(ledger.incomplete);
+        made(1, 0x100, 0x1000 + i, COMPUTE_CHANNEL, 0);
+        assert_true(ledger.incomplete);
+        channels_remove(&ledger, 1, 0x100);
+        assert_false(list(CHANNELS_PROGRAM)); /* it does not know what it has missed */
+}
+
+static void channel_classes_of_all_generations_are_known(void **state)
+{
+        static const uint32_t yes[] = {0xa06f, 0xb06f, 0xc06f, 0xc36f, 0xc46f,
+                                       0xc56f, 0xc86f, 0xc96f, 0xca6f},
+                              no[] = {0x006f, 0x506f, 0xa06c, 0xc86e, 0xcbc0, 0x1006f, 0};
+
+        for (size_t i = 0; i < ARRAY_SIZE(yes); i++)
+                assert_true(channels_class(yes[i]));
+        for (size_t i = 0; i < ARRAY_SIZE(no); i++)
+                assert_false(channels_class(no[i]));
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup(name, clean)
+        const struct CMUnitTest tests[] = {
+                TEST(a_process_without_channels_needs_no_call),
+                TEST(all_groups_of_a_subdevice_share_a_call),
+                TEST(each_subdevice_and_each_client_has_calls_of_its_own),
+                TEST(a_call_holds_as_many_channels_as_rm_takes),
+                TEST(more_calls_than_there_is_room_for_are_not_all),
+                TEST(a_channel_whose_subdevice_is_unknown_cannot_be_told_of),
+                TEST(the_movers_channels_are_not_the_programs),
+                TEST(what_is_freed_takes_what_was_made_under_it_along),
+                TEST(a_handle_that_is_used_again_names_the_new_object),
+                TEST(objects_that_hold_no_channels_are_not_kept),
+                TEST(only_what_a_channel_hangs_on_concerns_it),
+                TEST(a_place_is_used_again),
+                TEST(with_more_objects_than_places_nothing_may_rely_on_it),
+                TEST(channel_classes_of_all_generations_are_known),
+        };
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}
