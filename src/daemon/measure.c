@@ -12,7 +12,7 @@
 #define SAMPLES        ARRAY_SIZE(((struct gpu *)0)->foreign)
 #define UNMEASURED_MAX 10 /* periods */
 
-/* What the last look says of this card. NULL: nothing. */
+/* The figures that the last look has of this card. NULL: none. */
 static const struct nvml_card *card_of(const struct server *s, unsigned gpu)
 {
         int index = s->gpus.list[gpu].nvml_index;

@@ -5,6 +5,7 @@
 #include "unit.h"
 
 #include <errno.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/macros.h"
@@ -63,4 +64,22 @@ char *cli_bench_caught(void)
         assert_int_equal(fread(text, 1, (size_t)n, kept), n);
         (void)fclose(kept);
         return text;
+}
+
+char *cli_bench_path(const char *folder, const char *name)
+{
+        static char path[128];
+
+        (void)snprintf(path, sizeof(path), "%s/%s", folder, name);
+        return path;
+}
+
+void cli_bench_write(const char *path, const char *text)
+{
+        FILE *f = fopen(path, "w");
+
+        assert_non_null(f);
+        assert_true(fputs(text, f) >= 0);
+        assert_int_equal(fclose(f), 0);
+        assert_int_equal(chmod(path, 0700), 0);
 }

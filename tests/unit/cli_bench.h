@@ -21,3 +21,8 @@ int cli_bench_begin(void **state);
 /* From catch to caught, stdout is kept; the text is the caller's. */
 void cli_bench_catch(void);
 char *cli_bench_caught(void);
+
+/* NAME in the folder; valid until the next call. */
+char *cli_bench_path(const char *folder, const char *name);
+/* A file that its owner may run. */
+void cli_bench_write(const char *path, const char *text);

@@ -152,7 +152,7 @@ CUresult quiet_ask_stream(CUstream stream, CUcontext context)
 
         asked++;
         assert_false(fake_capturing);
-        /* Of a thread's stream the caller's own would be asked. */
+        /* The driver would take this handle for the calling thread's stream. */
         assert_ptr_not_equal(stream, CU_STREAM_PER_THREAD);
         assert_context(context);
         return m->done < m->put ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;

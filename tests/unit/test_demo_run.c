@@ -33,20 +33,12 @@ static struct {
 
 static char *path_of(const char *name)
 {
-        static char path[128];
-
-        (void)snprintf(path, sizeof(path), "%s/%s", folder, name);
-        return path;
+        return cli_bench_path(folder, name);
 }
 
 static void write_file(const char *name, const char *text)
 {
-        FILE *f = fopen(path_of(name), "w");
-
-        assert_non_null(f);
-        assert_true(fputs(text, f) >= 0);
-        assert_int_equal(fclose(f), 0);
-        assert_int_equal(chmod(path_of(name), 0700), 0);
+        cli_bench_write(path_of(name), text);
 }
 
 static const char *read_file(const char *name)

@@ -76,20 +76,12 @@ int target_dir(const struct target *target, char ret[static PATHS_DIR_MAX],
 
 static char *path_of(const char *name)
 {
-        static char path[128];
-
-        (void)snprintf(path, sizeof(path), "%s/%s", dir, name);
-        return path;
+        return cli_bench_path(dir, name);
 }
 
 static void write_file(const char *name, const char *text)
 {
-        FILE *f = fopen(path_of(name), "w");
-
-        assert_non_null(f);
-        assert_true(fputs(text, f) >= 0);
-        assert_int_equal(fclose(f), 0);
-        assert_int_equal(chmod(path_of(name), 0700), 0);
+        cli_bench_write(path_of(name), text);
 }
 
 /* All is well, but no daemon runs. */

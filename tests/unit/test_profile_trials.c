@@ -324,7 +324,7 @@ static void what_is_timed_while_others_had_the_card_is_timed_again(void **state)
         check_saved(32 * MIB, 1, 8 * MS);
 }
 
-/* What was taken for steps are layers: every fourth begins another way. */
+/* The steps that it found are layers: every fourth begins another way. */
 static void go_on_with_layers(void)
 {
         begin_to_learn();

@@ -169,7 +169,7 @@ static CUresult fake_can(int *ret, CUdevice from, CUdevice to)
 static CUresult (*export_one)(void *, CUmemGenericAllocationHandle, CUmemAllocationHandleType,
                               unsigned long long);
 
-/* Of what is no handle here it is told to whom it went. */
+/* A name that is no handle of the fake driver is counted as passed on. */
 static CUresult export_any(void *ret, CUmemGenericAllocationHandle h,
                            CUmemAllocationHandleType type, unsigned long long flags)
 {

@@ -43,9 +43,7 @@ static struct shared {
         _Atomic uint64_t longest_ns; /* the neighbour's */
         _Atomic uint64_t used;       /* bytes of the card, as the neighbour sees them */
         _Atomic bool ready, enough;
-        size_t n;
         struct channels_call calls[32];
-        uint32_t group;
 } * shared;
 
 static CUdevice device;
@@ -225,28 +223,15 @@ static bool freezes, exits;
 static void worker(void)
 {
         start_work();
-        if (freezes || exits) {
-                (void)freeze();
-                shared->n = calls_count;
-                memcpy(shared->calls, calls, sizeof(calls));
-        }
+        (void)freeze(); /* also to list its channels */
+        memcpy(shared->calls, calls, sizeof(calls));
+        if (!freezes)
+                (void)thaw();
         shared->ready = true;
         if (exits) {
                 (void)usleep(400000); /* the card is looked at */
                 exit(0);
         }
-        for (;;)
-                (void)pause();
-}
-
-static void lists_only(void)
-{
-        start_work();
-        (void)freeze();
-        (void)thaw();
-        shared->n = calls_count;
-        memcpy(shared->calls, calls, sizeof(calls));
-        shared->ready = true;
         for (;;)
                 (void)pause();
 }
@@ -294,8 +279,8 @@ static void ends(const char *what)
         pid_t beside, pid;
         int status;
 
-        freezes = strcmp(what, "kill") == 0;
         exits = strcmp(what, "exit") == 0;
+        freezes = exits || strcmp(what, "kill") == 0;
         shared->enough = false;
         beside = start(neighbour);
         wait_ready();
@@ -350,7 +335,7 @@ int main(int argc, char **argv)
                 } else if (strcmp(argv[i], "state") == 0) {
                         with_work(state);
                 } else if (strcmp(argv[i], "foreign") == 0) {
-                        pid_t pid = start(lists_only), other;
+                        pid_t pid = start(worker), other;
                         int status;
 
                         wait_ready();
