@@ -190,6 +190,10 @@ static bool message_is_valid(const struct wire_message *m)
                 if (m->OPENED.flags & ~WIRE_OPENED_HEIR)
                         return false;
                 break;
+        case WIRE_FROZEN:
+                if (m->FROZEN.why & ~WIRE_FROZEN_KNOWN)
+                        return false;
+                break;
         case WIRE_ATTACHED:
         case WIRE_SHORT:
         case WIRE_MANAGED:

@@ -11,7 +11,7 @@
 
 #define WIRE_MAGIC UINT64_C(0x0054454c42555301) /* "\1SUBLET\0" */
 #define WIRE_MAJOR 1u
-#define WIRE_MINOR 6u
+#define WIRE_MINOR 7u
 /* From which minor on a daemon knows what. */
 #define WIRE_MINOR_WHO     1u
 #define WIRE_MINOR_PIN     2u /* and NAME and PEER */
@@ -19,6 +19,7 @@
 #define WIRE_MINOR_SPARED  4u
 #define WIRE_MINOR_PASS    5u /* a client of it knows REFUSED(PASS) */
 #define WIRE_MINOR_SELF    6u
+#define WIRE_MINOR_FREEZE  7u /* PAUSE and FROZEN */
 
 #define WIRE_GPUS_MAX 16      /* GPUs one client may attach; header.gpu is below this */
 #define WIRE_NO_GPU   0xffffu /* header.gpu of messages about the process as a whole */
@@ -65,6 +66,7 @@ enum wire_drain_failure {
         WIRE_DRAIN_POISONED = 2,
         WIRE_DRAIN_CAPTURE = 3, /* a capture goes on */
         WIRE_DRAIN_HIDDEN = 4,  /* it has loaded a library whose work cannot be seen */
+        WIRE_DRAIN_PAUSED = 5,  /* it is paused, and its memory may not leave meanwhile */
 };
 
 /* How short work in flight is kept: to bound_ns (ATTACHED) while somebody waits, and to more where
@@ -86,6 +88,21 @@ enum wire_contested {
 
 /* How a program's memory on a GPU is shared (SUBLET_MEMORY), where it can be. */
 enum wire_memory { WIRE_MEMORY_SWAP = 1, WIRE_MEMORY_OVERFLOW, WIRE_MEMORY_MANAGED };
+
+/* Why a process stands still on the GPU. */
+enum wire_frozen {
+        WIRE_FROZEN_PAUSED = 1 << 0, /* it was told to (PAUSE) */
+        WIRE_FROZEN_AWAY = 1 << 1,   /* its memory leaves, is away or comes back */
+};
+#define WIRE_FROZEN_KNOWN 0x3u
+
+/* What a process may be frozen for (SUBLET_FREEZE). */
+enum wire_freeze {
+        WIRE_FREEZE_UNKNOWN,
+        WIRE_FREEZE_OFF,
+        WIRE_FREEZE_PARK, /* to be paused */
+        WIRE_FREEZE_MOVE, /* and to give way: in place of a drain */
+};
 
 enum wire_holder {
         WIRE_HOLDER_OTHER_USER = 1 << 0, /* its name is not for this client */

@@ -62,6 +62,11 @@ static struct wire_message sample(unsigned type)
                 memset(m.HOLDER.name, 'y', sizeof(m.HOLDER.name) - 1);
                 m.HOLDER.name[sizeof(m.HOLDER.name) - 1] = '\0';
                 break;
+        case WIRE_FROZEN:
+                m.FROZEN.why = WIRE_FROZEN_KNOWN;
+                memset(m.FROZEN.off, 'z', sizeof(m.FROZEN.off) - 1);
+                m.FROZEN.off[sizeof(m.FROZEN.off) - 1] = '\0';
+                break;
         }
         return m;
 }
@@ -169,11 +174,14 @@ static void messages_about_a_gpu_must_name_one(void **state)
 
 static void unknown_flags_are_refused(void **state)
 {
-        struct wire_message a = sample(WIRE_ATTACH), u = sample(WIRE_USAGE), w = sample(WIRE_WANT);
+        struct wire_message a = sample(WIRE_ATTACH), u = sample(WIRE_USAGE), w = sample(WIRE_WANT),
+                            f = sample(WIRE_FROZEN);
 
         a.ATTACH.flags = 1u << 6;
         u.USAGE.flags = 1u << 31;
         w.WANT.flags = WIRE_FLAG_RUN | 1u << 7;
+        f.FROZEN.why = WIRE_FROZEN_PAUSED | 1u << 2;
+        assert_int_equal(decode_of(&f, WIRE_UP), -EINVAL);
         assert_int_equal(decode_of(&a, WIRE_UP), -EINVAL);
         assert_int_equal(decode_of(&u, WIRE_UP), -EINVAL);
         assert_int_equal(decode_of(&w, WIRE_UP), -EINVAL);
