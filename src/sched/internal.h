@@ -89,6 +89,7 @@ struct client {
         bool lost, detached, poisoned, overdue;
         bool answers;  /* has acknowledged a LIMIT of this connection */
         bool idle;     /* holds a lease, nothing in flight */
+        bool stands;   /* stands still with its lease, and cannot give way until told otherwise */
         bool draining; /* REVOKE sent, not answered */
         bool yielding; /* just drained for somebody: evict without the idle time */
         bool waiting;  /* in the queue to run, or to grow with the lease in hand */
@@ -229,13 +230,20 @@ static inline void wake_at(struct sched *s, uint64_t ns)
 
 static inline bool client_unpreemptible(const struct sched *s, const struct client *c)
 {
-        return s->now_ns < c->unpreemptible_until_ns;
+        return c->stands || s->now_ns < c->unpreemptible_until_ns;
 }
 
 /* Nothing can be had from it now: its movable bytes count like fixed ones. */
 static inline bool client_immovable(const struct sched *s, const struct client *c)
 {
         return c->lost || c->overdue || client_unpreemptible(s, c);
+}
+
+/* Exclusive mode does not wait for a holder that cannot be asked for its lease, or that stands
+ * still with it. */
+static inline bool client_bars(const struct client *c)
+{
+        return c->lease && !c->lost && !c->overdue && !c->stands;
 }
 
 /* Of a user's own programs. Between daemons a priority is no claim: a request of another daemon

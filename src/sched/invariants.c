@@ -26,7 +26,7 @@ static struct sums recompute(const struct sched *s, unsigned gpu)
                         r.immovable += account_movable(a);
                 else if (c->draining || account_held(a) > a->limit)
                         r.busy = true;
-                if (c->lease && !c->lost && !c->overdue)
+                if (client_bars(c))
                         r.leases++;
         }
         return r;

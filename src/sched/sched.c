@@ -520,7 +520,7 @@ int sched_client_drained(struct sched *s, sched_client id, uint64_t lease, uint6
                 if (!c->idle)
                         c->last_active_ns = s->now_ns;
                 c->lease = 0;
-                c->draining = c->idle = false;
+                c->draining = c->idle = c->stands = false;
                 c->drain_failures = 0;
                 /* It waited for growth: now it waits for its turn, behind those it made way for. */
                 if (c->waiting)
@@ -549,6 +549,24 @@ int sched_client_drain_failed(struct sched *s, sched_client id, uint64_t lease, 
                         c->unpreemptible_until_ns = s->now_ns + UNPREEMPTIBLE_NS;
                 s->gpu[c->revoke_gpu].revoked_ns = 0; /* no measure of a hand-off */
         }
+        end(s, out);
+        return 0;
+}
+
+/* What it failed at meanwhile says nothing of the time after. */
+int sched_client_stands(struct sched *s, sched_client id, bool stands, uint64_t now_ns,
+                        struct sched_actions *out)
+{
+        struct client *c = find(s, id);
+
+        begin(s, now_ns);
+        if (!c || c->lost)
+                return -ESTALE;
+        if (c->stands && !stands) {
+                c->drain_failures = 0;
+                c->retry_ns = 0;
+        }
+        c->stands = stands && c->lease;
         end(s, out);
         return 0;
 }

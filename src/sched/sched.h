@@ -48,7 +48,8 @@ enum sched_flags {
         SCHED_LOST = 1 << 1,          /* connection gone, process alive as far as known */
         SCHED_DETACHED = 1 << 2,      /* came back from working without a daemon */
         SCHED_POISONED = 1 << 3,      /* a context has a sticky error */
-        SCHED_UNPREEMPTIBLE = 1 << 4, /* drains keep failing; left alone for a while */
+        SCHED_UNPREEMPTIBLE = 1 << 4, /* drains keep failing, or it stands still with a
+                                         lease (sched_client_stands): left alone for a while */
 };
 
 struct sched_config {
@@ -234,6 +235,10 @@ int sched_client_drained(struct sched *s, sched_client id, uint64_t lease, uint6
                          struct sched_actions *out);
 int sched_client_drain_failed(struct sched *s, sched_client id, uint64_t lease, uint64_t after_ns,
                               uint64_t now_ns, struct sched_actions *out);
+/* It stands still with a lease and cannot give way until the same is said with false: nobody asks
+ * it, and nobody waits for its lease. Ends by itself when it gives its lease back. -ESTALE. */
+int sched_client_stands(struct sched *s, sched_client id, bool stands, uint64_t now_ns,
+                        struct sched_actions *out);
 /* A create within its limit failed by so many bytes. */
 int sched_client_short(struct sched *s, sched_client id, unsigned gpu, uint64_t bytes,
                        uint64_t now_ns, struct sched_actions *out);

@@ -33,9 +33,7 @@ static void survey_gpu(struct sched *s, unsigned gpu)
                 if (client_immovable(s, c))
                         g->immovable += account_movable(a);
                 g->allocated += a->usage.allocated;
-                /* Exclusive mode does not wait for a holder that cannot be asked for its lease. */
-                if (c->lease && !c->lost && !c->overdue &&
-                    !(PLANTED(DRAINING_IS_GONE) && c->draining))
+                if (client_bars(c) && !(PLANTED(DRAINING_IS_GONE) && c->draining))
                         g->leases++;
                 if (!c->stranger_since_ns)
                         g->top_priority = MAX(g->top_priority, c->priority);

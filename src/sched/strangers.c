@@ -113,7 +113,8 @@ static void give_back(struct sched *s, struct client *c)
                         holds = true;
                 }
         }
-        if (!holds || c->overdue || s->config.mode == SCHED_MODE_OFF || !settle_fits(s, c, true)) {
+        if (!holds || c->overdue || c->stands || s->config.mode == SCHED_MODE_OFF ||
+            !settle_fits(s, c, true)) {
                 c->give_back_ns = 0;
                 return;
         }

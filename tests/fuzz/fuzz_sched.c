@@ -196,7 +196,10 @@ static void event(struct stage *g)
                 (void)sched_client_want(g->s, a->id, gpu, &want, g->now_ns, &g->out);
                 break;
         case 8:
-                (void)sched_client_idle(g->s, a->id, lease, what & 128, g->now_ns, &g->out);
+                if (what & 64)
+                        (void)sched_client_stands(g->s, a->id, what & 128, g->now_ns, &g->out);
+                else
+                        (void)sched_client_idle(g->s, a->id, lease, what & 128, g->now_ns, &g->out);
                 break;
         case 9:
                 (void)sched_client_drained(g->s, a->id, lease, g->now_ns, &g->out);

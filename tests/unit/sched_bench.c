@@ -205,6 +205,14 @@ void drain_failed(struct bench *b, struct tenant *t)
         after(b, &out);
 }
 
+void stands(struct bench *b, struct tenant *t, bool stands_now)
+{
+        struct sched_actions out = {.n = TAKEN};
+
+        assert_int_equal(sched_client_stands(b->s, t->id, stands_now, b->now_ns, &out), 0);
+        after(b, &out);
+}
+
 void lost(struct bench *b, struct tenant *t)
 {
         struct sched_actions out = {.n = TAKEN};

@@ -58,6 +58,7 @@ void pin(struct bench *b, struct tenant *t, uint64_t bytes); /* as message numbe
 void idle(struct bench *b, struct tenant *t, bool idle_now);
 void drained(struct bench *b, struct tenant *t);
 void drain_failed(struct bench *b, struct tenant *t);
+void stands(struct bench *b, struct tenant *t, bool stands_now);
 void lost(struct bench *b, struct tenant *t);
 void gone(struct bench *b, struct tenant *t);
 void left(struct bench *b, struct tenant *t, uint64_t foreign_bytes);

@@ -146,7 +146,7 @@ void send_want(struct world *w, struct process *p, unsigned gpu, uint64_t commit
         m.want = (struct sched_want){.commit = commit,
                                      .fixed = fixed,
                                      .need = g->allocated,
-                                     .run = p->wants_run && lacks,
+                                     .run = p->wants_run && !p->paused && lacks,
                                      .sequence = ++p->sequence};
         g->want_sent = m.want.run;
         g->want_need = m.want.need;
@@ -164,7 +164,8 @@ void send_pin(struct world *w, struct process *p, unsigned gpu, uint64_t bytes, 
 
 void send_lease(struct world *w, struct process *p, enum message_type type, uint64_t lease)
 {
-        struct message m = {.type = type, .lease = lease, .idle = p->idle};
+        struct message m = {
+                .type = type, .lease = lease, .idle = p->idle || p->paused, .paused = p->paused};
 
         if (p->connected)
                 push(w, &p->up, &m);
@@ -191,9 +192,14 @@ static bool all_backed(const struct process *p)
         return true;
 }
 
-bool runs(const struct process *p)
+bool is_open(const struct process *p)
 {
         return p->alive && !p->stopped && p->lease && !p->draining && all_backed(p);
+}
+
+bool runs(const struct process *p)
+{
+        return is_open(p) && !p->paused;
 }
 
 /* Memory moves by whole extents, so that a part of one is of no use. */
@@ -247,7 +253,7 @@ void agent(struct world *w, struct process *p)
                         start_moving(w, p);
                 if (held && !p->draining && lacks && g->backed + lacks <= g->limit)
                         start_moving(w, p);
-                if (!p->wants_run || p->draining)
+                if (!p->wants_run || p->paused || p->draining)
                         continue;
                 if (held && g->allocated <= g->limit)
                         g->want_sent = false;
@@ -304,7 +310,7 @@ void drained(struct world *w, struct process *p)
         if (!p->draining)
                 return;
         p->draining = false;
-        if (p->stubborn || (w->o.accidents && chance(w, 20))) {
+        if (p->stubborn || (p->paused && p->parks) || (w->o.accidents && chance(w, 20))) {
                 w->counts.drain_failures++;
                 send_lease(w, p, UP_DRAIN_FAILED, lease);
         } else {
@@ -315,6 +321,18 @@ void drained(struct world *w, struct process *p)
                         p->gpu[i].want_sent = false;
                 send_lease(w, p, UP_DRAINED, lease);
         }
+        agent(w, p);
+}
+
+/* With a lease it is idle as long as it stands; without one it wants nothing meanwhile. */
+void set_paused(struct world *w, struct process *p, bool paused)
+{
+        p->paused = paused;
+        if (p->connected && p->lease && !p->idle)
+                send_lease(w, p, UP_IDLE, p->lease);
+        for (unsigned i = 0; i < w->o.gpus; i++)
+                if (paused && p->connected && p->gpu[i].used && p->gpu[i].want_sent)
+                        send_want(w, p, i, 0, 0);
         agent(w, p);
 }
 
@@ -398,10 +416,10 @@ static void on_grant(struct world *w, struct process *p, const struct sched_acti
 
                 g->want_sent = false;
         }
-        if (!p->wants_run) {
+        if (!p->wants_run)
                 p->idle = true;
+        if (p->idle || p->paused)
                 send_lease(w, p, UP_IDLE, p->lease);
-        }
 }
 
 void receive(struct world *w, struct process *p, const struct sched_action *a)

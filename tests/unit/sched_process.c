@@ -11,7 +11,7 @@
 
 void connect_process(struct world *w, struct process *p)
 {
-        bool open = runs(p);
+        bool open = is_open(p);
         sched_client id = 0;
 
         if (sched_client_add(w->s, 1000 + number(w, p) % 3, p->priority, w->now_ns, &id) < 0)
@@ -21,7 +21,7 @@ void connect_process(struct world *w, struct process *p)
         p->id = id;
         p->connected = p->attached = true;
         p->reconnect_ns = NEVER;
-        p->lease_known = false;
+        p->lease_known = p->stands = false;
         p->old_lease = 0;
         if (!open) {
                 p->lease = 0;
@@ -39,8 +39,8 @@ void connect_process(struct world *w, struct process *p)
                                   .backed = g->backed,
                                   .fixed = g->fixed},
                         .running = open,
-                        .run = p->wants_run && !open,
-                        .idle = open && p->idle,
+                        .run = p->wants_run && !open && !p->paused,
+                        .idle = open && (p->idle || p->paused),
                         .detached = p->detached,
                         .stranger_since_ns =
                                 p->stranger ? w->now_ns - below(w, 3 * NSEC_PER_SEC) : 0,
@@ -227,7 +227,7 @@ static void repeat(struct world *w, struct process *p)
 /* Nobody asked for it; work that stands at the gate asks again. */
 static void give_back(struct world *w, struct process *p)
 {
-        if (!p->connected || !p->lease || !p->lease_known || p->draining)
+        if (!p->connected || !p->lease || !p->lease_known || p->draining || p->paused)
                 return;
         w->counts.given_back++;
         p->draining = true;

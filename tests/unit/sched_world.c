@@ -45,7 +45,7 @@ static void check_alone(struct world *w, struct process *p)
                         continue;
                 for (unsigned g = 0; g < w->o.gpus; g++)
                         shared |= p->gpu[g].known && q->gpu[g].known;
-                if (shared && v.lease && !(v.flags & (SCHED_LOST | SCHED_OVERDUE)))
+                if (shared && v.lease && !(v.flags & (SCHED_LOST | SCHED_OVERDUE)) && !q->stands)
                         fail(w, "two leases in exclusive mode", number(w, p));
         }
 }
@@ -130,9 +130,28 @@ static void garbage(struct world *w, struct process *p, struct sched_actions *ou
 #undef ANY
 }
 
+static void tell_stands(struct world *w, struct process *p, bool stands, struct sched_actions *out)
+{
+        perform(w, out);
+        w->counts.stood += stands;
+        trace(w, p, stands ? "stands" : "stands no more", NULL);
+        p->stands = stands;
+        if (sched_client_stands(w->s, p->id, stands, w->now_ns, out) < 0)
+                fail(w, "a client may not stand still", number(w, p));
+}
+
+static bool drains(const struct world *w, const struct process *p, uint64_t lease)
+{
+        struct sched_client_view v;
+
+        return sched_client_view(w->s, p->id, w->now_ns, &v) == 0 && v.state == SCHED_DRAINING &&
+               v.lease == lease;
+}
+
 static void deliver_up(struct world *w, struct process *p, const struct message *m)
 {
         struct sched_actions out = {0};
+        bool stands;
         int r = 0;
 
         switch (m->type) {
@@ -154,7 +173,10 @@ static void deliver_up(struct world *w, struct process *p, const struct message 
                 r = sched_client_drained(w->s, p->id, m->lease, w->now_ns, &out);
                 break;
         case UP_DRAIN_FAILED:
+                stands = m->paused && p->paused && drains(w, p, m->lease);
                 r = sched_client_drain_failed(w->s, p->id, m->lease, NSEC_PER_SEC, w->now_ns, &out);
+                if (stands)
+                        tell_stands(w, p, true, &out);
                 break;
         case UP_SHORT:
                 r = sched_client_short(w->s, p->id, m->gpu, m->bytes, w->now_ns, &out);
@@ -266,6 +288,22 @@ static void change_mode(struct world *w)
         perform(w, &out);
 }
 
+/* The order is the daemon's: it knows at once that nothing stands any more. */
+static void pause_or_resume(struct world *w, struct process *p)
+{
+        struct sched_actions out = {0};
+
+        if (!p->connected || p->hostile || p->stopped)
+                return;
+        w->counts.pauses += !p->paused;
+        trace(w, p, p->paused ? "goes on" : p->parks ? "is parked" : "is paused", NULL);
+        if (p->stands) {
+                tell_stands(w, p, false, &out);
+                perform(w, &out);
+        }
+        set_paused(w, p, !p->paused);
+}
+
 static void fate(struct world *w)
 {
         struct process *p = &w->p[below(w, w->o.clients)];
@@ -279,7 +317,7 @@ static void fate(struct world *w)
                 end_process(w, p);
         if (!w->o.accidents || !p->alive)
                 return;
-        switch (below(w, 12)) {
+        switch (below(w, 14)) {
         case 0:
                 kill_process(w, p);
                 break;
@@ -304,6 +342,11 @@ static void fate(struct world *w)
         case 5:
                 p->cramped = !p->cramped;
                 agent(w, p);
+                break;
+        case 6:
+                if (!p->paused)
+                        p->parks = chance(w, 500);
+                pause_or_resume(w, p);
                 break;
         default:
                 break;
@@ -356,7 +399,7 @@ static bool extraordinary(const struct world *w)
         for (unsigned i = 0; i < w->o.clients; i++) {
                 const struct process *p = &w->p[i];
 
-                if (p->stopped || p->stubborn || p->cramped || (!p->alive && p->id) ||
+                if (p->stopped || p->stubborn || p->cramped || p->paused || (!p->alive && p->id) ||
                     (p->alive && !p->connected))
                         return true;
         }

@@ -30,7 +30,7 @@ struct message {
         struct sched_attach attach;
         struct sched_pin pin;
         uint64_t lease, bytes;
-        bool idle, poisoned;
+        bool idle, poisoned, paused;
         struct sched_action action;
 };
 
@@ -71,6 +71,9 @@ struct process {
         bool draining;
         bool stubborn; /* its drains fail */
         bool cramped;  /* its host has no room: nothing can leave the card */
+        bool paused;   /* it stands still */
+        bool parks;    /* paused, it does not give its memory away, */
+        bool stands;   /* ... and the daemon has heard so */
         uint64_t size; /* what it means to allocate */
         bool stranger; /* is another daemon's */
 
@@ -122,10 +125,12 @@ void send_pin(struct world *w, struct process *p, unsigned gpu, uint64_t bytes, 
 void send_lease(struct world *w, struct process *p, enum message_type type, uint64_t lease);
 uint64_t mix(uint64_t a, uint64_t b);
 uint64_t really_free(const struct world *w, unsigned gpu);
+bool is_open(const struct process *p); /* its gate */
 bool runs(const struct process *p);
 void agent(struct world *w, struct process *p);
 void move(struct world *w, struct process *p);
 void drained(struct world *w, struct process *p);
+void set_paused(struct world *w, struct process *p, bool paused);
 void receive(struct world *w, struct process *p, const struct sched_action *a);
 
 /* ---- sched_process.c ---- */

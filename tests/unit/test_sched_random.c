@@ -53,6 +53,8 @@ static const unsigned char legal[SCHED_STATES + 1][SCHED_STATES + 1] = {
                             [SCHED_WAITING] = LEGAL,
                             [SCHED_RESTORING] = LEGAL,
                             [SCHED_RUNNING] = LEGAL,
+                            [SCHED_DRAINING] =
+                                    TOLERATED, /* its turn was over as it was given the lease */
                             [NONE] = LEGAL},
         [NONE] = {[SCHED_IDLE] = LEGAL},
 };
@@ -81,6 +83,8 @@ static void add_counts(struct world_counts *sum, const struct world_counts *c)
         ADD(stale);
         ADD(given_back);
         ADD(ends);
+        ADD(pauses);
+        ADD(stood);
         for (unsigned i = 0; i < 3; i++)
                 ADD(modes[i]);
         for (unsigned i = 0; i <= NONE; i++)
@@ -161,6 +165,8 @@ static void print_counts(const struct world_counts *c)
         LINE(stale);
         LINE(given_back);
         LINE(ends);
+        LINE(pauses);
+        LINE(stood);
 #undef LINE
         print_message("  longest wait %.1f s\n", (double)c->longest_wait_ns / 1e9);
 }
@@ -211,6 +217,7 @@ static void every_invariant_holds_after_every_event(void **state)
                 return;
         /* A world in which nothing happens proves nothing. */
         assert_true(sum.pins > 0);
+        assert_true(sum.pauses > 0 && sum.stood > 0);
         check_transitions(&sum.transitions, number_from("SCHED_RARE", 1));
 }
 

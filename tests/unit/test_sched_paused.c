@@ -1,0 +1,148 @@
+/* test_sched_paused.c: a client that stands still with a lease and keeps its memory meanwhile. */
+#include "sched_bench.h"
+
+#include <errno.h>
+
+#define BENCH struct bench *b __attribute__((cleanup(done))) = bench_new(NULL)
+
+static void done(struct bench **b)
+{
+        bench_free(*b);
+}
+
+/* As a client does that is paused: idle at once, and when asked it refuses. */
+static void pause_and_refuse(struct bench *b, struct tenant *t)
+{
+        idle(b, t, true);
+        for (unsigned tenths = 0; !t->revoked && tenths < 50; tenths++)
+                pass(b, NSEC_PER_SEC / 10);
+        assert_true(t->revoked);
+        drain_failed(b, t);
+        stands(b, t, true);
+}
+
+static struct tenant *waits_for(struct bench *b, uint64_t bytes)
+{
+        struct tenant *t = join(b, 0);
+
+        want_commit(b, t, bytes);
+        t->allocated[0] = bytes;
+        usage(b, t);
+        want_run(b, t, bytes);
+        restore(b, t); /* what there is */
+        return t;
+}
+
+static void a_standing_client_is_not_asked_again_until_it_goes_on(void **state)
+{
+        BENCH;
+        struct tenant *a = runner(b, 0, 900 * MIB), *t = waits_for(b, 400 * MIB);
+
+        pause_and_refuse(b, a);
+        pass(b, 3600 * NSEC_PER_SEC);
+        assert_false(a->revoked);
+        assert_false(a->overdue);
+        assert_true(flags_of(b, a) & SCHED_UNPREEMPTIBLE);
+        assert_int_equal(t->lease, 0);
+
+        stands(b, a, false);
+        assert_false(flags_of(b, a) & SCHED_UNPREEMPTIBLE);
+        assert_true(a->revoked); /* the other has waited long enough */
+        assert_int_equal(a->patience_ns, 2 * NSEC_PER_SEC);
+        drained(b, a);
+        evict_to(b, a, a->limit[0]);
+        restore(b, t);
+        assert_int_not_equal(t->lease, 0);
+}
+
+static void the_one_that_waits_is_told_who_stands_in_its_way(void **state)
+{
+        BENCH;
+        struct tenant *a = runner(b, 0, 900 * MIB), *t = waits_for(b, 400 * MIB);
+        struct sched_client_view v;
+
+        pause_and_refuse(b, a);
+        assert_int_equal(sched_client_view(b->s, t->id, b->now_ns, &v), 0);
+        assert_true(v.blocker == a->id);
+}
+
+static void another_one_gives_way_instead(void **state)
+{
+        BENCH;
+        struct tenant *a = runner(b, 0, 400 * MIB), *c = runner(b, 0, 400 * MIB), *t;
+
+        t = waits_for(b, 400 * MIB);
+        pause_and_refuse(b, a);
+        for (unsigned tenths = 0; !c->revoked && tenths < 50; tenths++)
+                pass(b, NSEC_PER_SEC / 10);
+        assert_true(c->revoked);
+        drained(b, c);
+        evict_to(b, c, c->limit[0]);
+        restore(b, t);
+        assert_int_not_equal(t->lease, 0);
+        assert_int_equal(a->backed[0], 400 * MIB);
+}
+
+static void exclusive(struct sched_config *c)
+{
+        c->mode = SCHED_MODE_EXCLUSIVE;
+}
+
+static void its_lease_keeps_nobody_waiting_in_exclusive_mode(void **state)
+{
+        struct bench *b __attribute__((cleanup(done))) = bench_new(exclusive);
+        struct tenant *a = runner(b, 0, 300 * MIB), *t = waits_for(b, 300 * MIB);
+
+        assert_int_equal(t->lease, 0);
+        pause_and_refuse(b, a);
+        assert_int_not_equal(t->lease, 0);
+        pass(b, 60 * NSEC_PER_SEC);
+        assert_false(t->revoked);
+
+        stands(b, a, false); /* two leases are one too many */
+        assert_true(t->revoked || a->revoked);
+}
+
+static void a_lease_given_back_ends_it(void **state)
+{
+        BENCH;
+        struct tenant *a = runner(b, 0, 900 * MIB), *t = waits_for(b, 400 * MIB);
+
+        pause_and_refuse(b, a);
+        drained(b, a);
+        assert_false(flags_of(b, a) & SCHED_UNPREEMPTIBLE);
+        pass(b, NSEC_PER_SEC);
+        assert_true(a->limit[0] <= 600 * MIB);
+        evict_to(b, a, a->limit[0]);
+        restore(b, t);
+        assert_int_not_equal(t->lease, 0);
+}
+
+static void without_a_lease_it_changes_nothing(void **state)
+{
+        BENCH;
+        struct tenant *a = runner(b, 0, 300 * MIB);
+
+        idle(b, a, true);
+        drained(b, a);
+        stands(b, a, true);
+        assert_false(flags_of(b, a) & SCHED_UNPREEMPTIBLE);
+        lost(b, a);
+        assert_int_equal(
+                sched_client_stands(b->s, a->id, true, b->now_ns, &(struct sched_actions){0}),
+                -ESTALE);
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                cmocka_unit_test(a_standing_client_is_not_asked_again_until_it_goes_on),
+                cmocka_unit_test(the_one_that_waits_is_told_who_stands_in_its_way),
+                cmocka_unit_test(another_one_gives_way_instead),
+                cmocka_unit_test(its_lease_keeps_nobody_waiting_in_exclusive_mode),
+                cmocka_unit_test(a_lease_given_back_ends_it),
+                cmocka_unit_test(without_a_lease_it_changes_nothing),
+        };
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}
