@@ -18,7 +18,7 @@ _sublet_program() {
                         i=$((i + 1))
                         break
                         ;;
-                = | --name | --priority | --memory | --keep | --profile | --profile-file | --daemon) i=$((i + 1)) ;; # = stands alone here
+                = | --name | --priority | --memory | --keep | --freeze | --profile | --profile-file | --daemon) i=$((i + 1)) ;; # = stands alone here
                 -*) ;;
                 *) break ;;
                 esac
@@ -43,6 +43,8 @@ _sublet() {
                 return # a file
         elif [ "$before" = set ]; then
                 words="mode quantum"
+        elif [ "$command" = pause ] || [ "$command" = resume ]; then
+                words=$(sublet status 2>/dev/null | sed -n 's/^ *\([0-9]\{1,\}\)  .*/\1/p')
         else
                 words=$(_sublet_values "$command" "$before")
                 [ -n "$words" ] || [ "$command" != run ] || words=$(compgen -c -- "$cur")

@@ -128,11 +128,22 @@ static int read_line(int fd, char **ret)
         }
 }
 
+static bool is_order(json_t *order, const char *name)
+{
+        const char *given = json_string_value(json_object_get(order, "order"));
+
+        return given && strcmp(given, name) == 0;
+}
+
 static bool is_question(json_t *order)
 {
-        const char *name = json_string_value(json_object_get(order, "order"));
+        return is_order(order, "status");
+}
 
-        return name && strcmp(name, "status") == 0;
+/* What everybody may order a shared daemon to do with his own programs. */
+static bool is_public(json_t *order)
+{
+        return is_question(order) || is_order(order, "pause") || is_order(order, "resume");
 }
 
 int control_ask(const char *dir, enum paths_kind kind, json_t *order, json_t **ret_answer)
@@ -143,8 +154,7 @@ int control_ask(const char *dir, enum paths_kind kind, json_t *order, json_t **r
         int r;
 
         r = control_connect(dir, kind, PATHS_CONTROL_SOCKET, &fd);
-        /* Who may not give orders to a shared daemon may still look. */
-        if (r == -EACCES && is_question(order) &&
+        if (r == -EACCES && is_public(order) &&
             control_connect(dir, kind, PATHS_STATUS_SOCKET, &fd) == 0)
                 r = 0;
         if (r < 0)
@@ -164,9 +174,9 @@ int control_ask(const char *dir, enum paths_kind kind, json_t *order, json_t **r
         return 0;
 }
 
-static int explain(int r, const char *dir, bool question)
+static int explain(int r, const char *dir, bool public)
 {
-        if (r == -EACCES && question)
+        if (r == -EACCES && public)
                 return cli_fail(CLI_FAILED,
                                 "no permission for %s: the daemon there is another user's, or of a "
                                 "group that you are not in",
@@ -213,7 +223,7 @@ int control_order(const struct target *target, json_t *order, json_t **ret_answe
         enum paths_kind kind;
         json_t *answer = NULL;
         const char *error;
-        bool question = is_question(order);
+        bool public = is_public(order);
         int r;
 
         r = target_dir(target, dir, &kind);
@@ -224,7 +234,7 @@ int control_order(const struct target *target, json_t *order, json_t **ret_answe
         r = control_ask(dir, kind, order, &answer);
         json_decref(order);
         if (r < 0)
-                return explain(r, dir, question);
+                return explain(r, dir, public);
         error = json_string_value(json_object_get(answer, "error"));
         if (error) {
                 r = cli_fail(CLI_FAILED, "the subletd at %s refuses: %s", dir, error);

@@ -5,7 +5,7 @@
 
 #include "base/paths.h"
 
-/* Which daemon: the options shared by status, set and stop. */
+/* Which daemon: the options shared by all that ask one. */
 struct target {
         const char *daemon; /* --daemon DIR */
         int simulated;      /* --sim */

@@ -27,6 +27,7 @@ enum {
         OPTION_PROFILE,
         OPTION_PROFILE_FILE,
         OPTION_POOLS,
+        OPTION_FREEZE,
         OPTION_DAEMON,
         OPTION_SIM
 };
@@ -50,6 +51,9 @@ const struct cli_option launch_options[] = {
                                  "--profile found"},
         [OPTION_POOLS] = {"pools", CLI_NONE, NULL,
                           "PyTorch, JAX and TensorFlow allocate from pools"},
+        [OPTION_FREEZE] =
+                {"freeze", CLI_REQUIRED, "off|park|move",
+                 "whether it can be paused (park), and gives way by standing still at once (move)"},
         [OPTION_DAEMON] = {"daemon", CLI_REQUIRED, "DIR",
                            "use the daemon whose sockets are in DIR"},
         [OPTION_SIM] = {"sim", CLI_OPTIONAL, "memory=1GiB,bus=12GB/s,gpus=1,session=NAME",
@@ -222,6 +226,12 @@ int launch_take(int option, const char *argument, void *launch)
         case OPTION_POOLS:
                 l->pools = 1;
                 return CLI_OK;
+        case OPTION_FREEZE:
+                if (strcmp(argument, "off") != 0 && strcmp(argument, "park") != 0 &&
+                    strcmp(argument, "move") != 0)
+                        return cli_fail(CLI_USAGE, "--freeze is off, park or move, not '%s'",
+                                        argument);
+                return set(l, "SUBLET_FREEZE", argument);
         case OPTION_DAEMON:
                 l->daemon = argument;
                 return CLI_OK;

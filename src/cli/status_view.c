@@ -101,6 +101,45 @@ static void put_cell(const json_t *value, enum kind kind, char cell[CELL_MAX])
                 (void)strcpy(cell, UNKNOWN);
 }
 
+static const json_t *frozen_of(const json_t *client)
+{
+        return json_object_get(client, "frozen");
+}
+
+static bool is_frozen_for(const json_t *client, const char *reason)
+{
+        const json_t *why;
+        size_t i;
+
+        json_array_foreach (json_object_get(frozen_of(client), "why"), i, why)
+                if (json_is_string(why) && strcmp(json_string_value(why), reason) == 0)
+                        return true;
+        return false;
+}
+
+static bool is_frozen(const json_t *client)
+{
+        return json_number_value(json_object_get(frozen_of(client), "for_s")) > 0;
+}
+
+/* People told it to stand still, and it does: that is more to them than what it waits for. */
+static bool is_paused(const json_t *client)
+{
+        return is_frozen(client) && is_frozen_for(client, "paused");
+}
+
+static void put_field(const json_t *client, const struct column *column, char cell[CELL_MAX])
+{
+        const json_t *value = json_object_get(client, column->field);
+
+        if (is_paused(client) && strcmp(column->field, "state") == 0)
+                (void)strcpy(cell, "paused");
+        else if (is_paused(client) && strcmp(column->field, "since_s") == 0)
+                put_cell(json_object_get(frozen_of(client), "for_s"), SECONDS, cell);
+        else
+                put_cell(value, column->kind, cell);
+}
+
 static const char *text_of(const json_t *object, const char *field)
 {
         const char *text = json_string_value(json_object_get(object, field));
@@ -190,13 +229,31 @@ static void note_flags(struct notes *n, const json_t *client)
         char cell[CELL_MAX];
         size_t i;
 
-        if (json_is_true(json_object_get(client, "idle")))
+        if (json_is_true(json_object_get(client, "idle")) && !is_paused(client))
                 add_note(n, "idle");
         json_array_foreach (flags, i, flag) {
                 put_cell(flag, TEXT, cell);
                 if (strcmp(cell, "idle") != 0)
                         add_note(n, cell);
         }
+}
+
+/* Of a paused one STATE and FOR say the rest. */
+static void note_frozen(struct notes *n, const json_t *client)
+{
+        char cell[CELL_MAX], text[2 * CELL_MAX];
+        bool away = is_frozen_for(client, "away");
+
+        if (is_paused(client) && away) {
+                add_note(n, "without its memory");
+        } else if (is_frozen(client) && !is_paused(client)) {
+                put_cell(json_object_get(frozen_of(client), "for_s"), SECONDS, cell);
+                (void)snprintf(text, sizeof(text), "frozen for %s%s", cell,
+                               away ? " without its memory" : "");
+                add_note(n, text);
+        }
+        if (json_is_true(json_object_get(client, "paused")) && !is_paused(client))
+                add_note(n, "told to pause");
 }
 
 /* Nothing of the default. */
@@ -229,6 +286,7 @@ static void print_notes(const json_t *client, int width, FILE *out)
         struct notes n = {.out = out, .width = width};
 
         note_flags(&n, client);
+        note_frozen(&n, client);
         if (json_is_integer(waiting_for)) {
                 (void)snprintf(text, sizeof(text), "waits for pid %" JSON_INTEGER_FORMAT,
                                json_integer_value(waiting_for));
@@ -324,8 +382,7 @@ static void print_clients(const json_t *clients, int width, FILE *out)
                 for (size_t k = 0; k < n; k++) {
                         const json_t *client = json_array_get(clients, k);
 
-                        put_cell(json_object_get(client, columns[i].field), columns[i].kind,
-                                 rows[k][i]);
+                        put_field(client, &columns[i], rows[k][i]);
                         widths[i] = MAX(widths[i], (int)strlen(rows[k][i]));
                 }
         }

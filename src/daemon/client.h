@@ -69,6 +69,22 @@ struct client {
         bool may_be_met;       /* it has one */
         int priority;
 
+        /* Whether it is to stand still on the GPU (pause.c). */
+        struct client_pause {
+                bool ordered;
+                bool known;  /* by an order, or since an earlier connection */
+                bool told;   /* on this connection */
+                bool stands; /* refuses to give way meanwhile: the scheduler knows */
+        } pause;
+        /* FROZEN: for people alone. */
+        struct client_frozen {
+                bool said;
+                uint64_t since_ns; /* 0: it is not */
+                uint64_t times, lost_ns, took_ns;
+                uint32_t why, mode;
+                char off[96];
+        } frozen;
+
         /* A wish for room to allocate, kept back while another daemon may make room. */
         struct client_wish {
                 uint64_t commit, since_ns;

@@ -1,9 +1,12 @@
 /* control.c: owns control.sock: orders of people, one JSON object a line, one answer a line; and
- * status.sock, where everybody may ask for the status, once a connection.
- * Must never take an order from anybody but the daemon's own user and root outside a container. */
+ * status.sock, where everybody may ask for the status or pause what is his, once a connection.
+ * Must never take another order from anybody but the daemon's own user and root outside a
+ * container. */
 #include "daemon/server.h"
 
 #include <errno.h>
+#include <limits.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +20,9 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/macros.h"
+#include "daemon/client.h"
 #include "daemon/hangup.h"
+#include "daemon/pause.h"
 #include "daemon/peer.h"
 
 #define ORDER_MAX       4096
@@ -41,8 +46,14 @@ struct control {
 
 /* ---- orders ---- */
 
-static json_t *answer_error(const char *sentence)
+__attribute__((format(printf, 1, 2))) static json_t *answer_error(const char *format, ...)
 {
+        char sentence[512];
+        va_list args;
+
+        va_start(args, format);
+        (void)vsnprintf(sentence, sizeof(sentence), format, args);
+        va_end(args);
         return json_pack("{s:s}", "error", sentence);
 }
 
@@ -112,12 +123,12 @@ static json_t *order_set(struct server *s, json_t *order, const struct peer *pee
                 if (!json_is_string(value))
                         return answer_error("the value of a setting is a text");
                 if (config_set(&c, settings[i].key, json_string_value(value), error) < 0)
-                        return answer_error(error);
+                        return answer_error("%s", error);
                 r = settings[i].apply(s, &c);
                 if (r == -EBUSY)
                         return answer_error("mode off has to wait: memory of a client is evicted");
                 if (r < 0)
-                        return answer_error(strerror(-r));
+                        return answer_error("%s", strerror(-r));
                 keep_settings(s);
                 return json_object();
         }
@@ -131,13 +142,60 @@ static json_t *order_stop(struct server *s, json_t *order, const struct peer *pe
         return json_object();
 }
 
+static json_t *pause_answer(int r, int pid, const struct client *c)
+{
+        switch (r) {
+        case -ESRCH:
+                return answer_error("no program with pid %d shares a GPU under this daemon", pid);
+        case -EACCES:
+                return answer_error("process %d is another user's: only that user, the daemon's "
+                                    "own user and root may pause it",
+                                    pid);
+        case -EPROTONOSUPPORT:
+                return answer_error("process %d cannot be paused: its libsublet is of release %s, "
+                                    "which knows no pause; start it again",
+                                    pid, c->version);
+        case -EPERM:
+                return answer_error("process %d cannot be paused: it runs with SUBLET_FREEZE=off",
+                                    pid);
+        case -EOPNOTSUPP:
+                return answer_error("process %d cannot be paused: %s", pid, c->frozen.off);
+        default:
+                return json_pack("{s:s, s:b}", "name", c->name, "already", r);
+        }
+}
+
+static json_t *order_pause_or_resume(struct server *s, json_t *order, const struct peer *peer,
+                                     bool paused)
+{
+        const json_t *number = json_object_get(order, "pid");
+        json_int_t pid = json_integer_value(number);
+        struct client *c = NULL;
+        int r;
+
+        if (!json_is_integer(number) || pid <= 0 || pid > INT_MAX)
+                return answer_error("pause and resume take the number of a process, \"pid\"");
+        r = pause_set(s, (pid_t)pid, paused, peer, &c);
+        return pause_answer(r, (int)pid, c);
+}
+
+static json_t *order_pause(struct server *s, json_t *order, const struct peer *peer)
+{
+        return order_pause_or_resume(s, order, peer, true);
+}
+
+static json_t *order_resume(struct server *s, json_t *order, const struct peer *peer)
+{
+        return order_pause_or_resume(s, order, peer, false);
+}
+
 static const struct order {
         const char *name;
         json_t *(*carry_out)(struct server *s, json_t *order, const struct peer *peer);
-        bool public; /* changes nothing: taken from everybody who can connect */
+        bool public; /* touches nothing of others: taken from everybody who can connect */
 } orders[] = {
-        {"status", order_status, true},
-        {"set", order_set, false},
+        {"status", order_status, true}, {"pause", order_pause, true},
+        {"resume", order_resume, true}, {"set", order_set, false},
         {"stop", order_stop, false},
 };
 
@@ -148,7 +206,7 @@ static const char *objection(const struct control *k, const struct order *o)
         struct user *user;
 
         if (k->viewer && !o->public)
-                return "this socket answers nothing but the status";
+                return "this socket takes no order but status, pause and resume";
         if (k->peer.trusted)
                 return NULL;
         if (!o->public)
@@ -162,7 +220,6 @@ static json_t *carry_out(struct control *k, const char *line)
 {
         json_t *order = json_loads(line, JSON_REJECT_DUPLICATES, NULL), *answer = NULL;
         const char *name = json_string_value(json_object_get(order, "order"));
-        char text[256];
 
         if (!name) {
                 answer = answer_error("an order is one JSON object with \"order\" on one line");
@@ -173,13 +230,11 @@ static json_t *carry_out(struct control *k, const char *line)
                         if (strcmp(orders[i].name, name) != 0)
                                 continue;
                         why = objection(k, &orders[i]);
-                        answer = why ? answer_error(why)
+                        answer = why ? answer_error("%s", why)
                                      : orders[i].carry_out(k->server, order, &k->peer);
                 }
-                if (!answer) {
-                        (void)snprintf(text, sizeof(text), "unknown order \"%.100s\"", name);
-                        answer = answer_error(text);
-                }
+                if (!answer)
+                        answer = answer_error("unknown order \"%.100s\"", name);
         }
         json_decref(order);
         return answer;

@@ -23,6 +23,11 @@ bool peer_ended(int pidfd);
 /* One user, on one side of every container's wall: as far as the kernel can tell, one may look into
  * the other's memory anyway. */
 bool peer_same_tenant(const struct peer *a, const struct peer *b);
+/* Whose programs one may know by name: his own, and all of them if he may give orders. */
+bool peer_may_know(const struct peer *viewer, const struct peer *of);
+/* Whose programs one may pause: the same; but root of a container only those in it, since the roots
+ * of all containers have one uid. */
+bool peer_may_pause(const struct peer *by, const struct peer *whom);
 /* In our own pid namespace, not in one below it: container roots are uid 0 for the kernel, too. */
 bool peer_outside_container(pid_t pid);
 /* Refuse descriptors at the sender's end, or no longer; connections are as the socket that listens.

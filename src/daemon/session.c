@@ -13,6 +13,7 @@
 #include "base/macros.h"
 #include "daemon/kill_point.h"
 #include "daemon/meet.h"
+#include "daemon/pause.h"
 
 #define HOST_MOST (UINT64_C(1) << 50) /* more than any machine has: a lie */
 #define BOUND_NS  (10 * NSEC_PER_MSEC)
@@ -237,6 +238,7 @@ static int on_hello(struct client *c, const struct wire_message *m)
         c->priority = allowed_priority(c, (int32_t)m->HELLO.priority);
         log_info("client %d (%s), user %u, release %s", (int)c->peer.pid, c->name,
                  (unsigned)c->peer.uid, c->version);
+        pause_greeted(c);
         welcome.WELCOME.magic = WIRE_MAGIC;
         welcome.WELCOME.instance = c->server->instance;
         welcome.WELCOME.major = WIRE_MAJOR;
@@ -345,6 +347,7 @@ static int on_attach(struct client *c, const struct wire_message *m)
         c->accounts[gpu].ordinal = m->header.gpu;
         c->accounts[gpu].limit_told = in->backed;
         send_attached(c, gpu, m->header.gpu);
+        pause_attached(c);
         session_perform(s);
         if (fixed_refused)
                 refuse_share(c, m, WIRE_REFUSED_FIXED);
@@ -498,6 +501,8 @@ static const char *why_drain_failed(uint32_t reason)
                 return "a stream capture goes on";
         case WIRE_DRAIN_HIDDEN:
                 return "it has loaded a library whose work on the GPU cannot be awaited";
+        case WIRE_DRAIN_PAUSED:
+                return "it is paused, and its memory stays on the GPU meanwhile";
         default:
                 return "its work in flight waits for work that it has not submitted";
         }
@@ -506,16 +511,21 @@ static const char *why_drain_failed(uint32_t reason)
 static int on_drain_failed(struct client *c, const struct wire_message *m)
 {
         struct sched_client_view v;
+        bool asked = sched_client_view(c->server->sched, c->id, clock_now_ns(), &v) == 0 &&
+                     v.state == SCHED_DRAINING && v.lease == m->DRAIN_FAILED.lease;
+        int r;
 
         /* Once a revocation, whatever a client sends. */
-        if (sched_client_view(c->server->sched, c->id, clock_now_ns(), &v) == 0 &&
-            v.state == SCHED_DRAINING && v.lease == m->DRAIN_FAILED.lease)
+        if (asked)
                 log_info("process %d (%s) keeps its turn after %llu ms: %s", (int)c->peer.pid,
                          c->name, (unsigned long long)(m->DRAIN_FAILED.after_ns / NSEC_PER_MSEC),
                          why_drain_failed(m->DRAIN_FAILED.reason));
-        return sched_client_drain_failed(c->server->sched, c->id, m->DRAIN_FAILED.lease,
-                                         m->DRAIN_FAILED.after_ns, clock_now_ns(),
-                                         &c->server->actions);
+        r = sched_client_drain_failed(c->server->sched, c->id, m->DRAIN_FAILED.lease,
+                                      m->DRAIN_FAILED.after_ns, clock_now_ns(),
+                                      &c->server->actions);
+        if (asked && m->DRAIN_FAILED.reason == WIRE_DRAIN_PAUSED)
+                pause_refused(c);
+        return r;
 }
 
 /* What could not be created lies within what the client may back and does not: nobody can take more
@@ -673,6 +683,7 @@ static const struct handler {
         [WIRE_NAME] = {meet_name, GREETED},      [WIRE_PEER] = {meet_peer, GREETED},
         [WIRE_MANAGED] = {on_managed, ON_GPU},   [WIRE_HOST] = {on_host, ATTACHED},
         [WIRE_SPARED] = {on_spared, ON_GPU},     [WIRE_SELF] = {on_self, ON_GPU},
+        [WIRE_FROZEN] = {pause_frozen, GREETED},
 };
 
 static bool stage_reached(const struct client *c, const struct wire_message *m, enum stage stage)

@@ -47,12 +47,6 @@ static json_t *blocker_of(struct server *s, sched_client id)
         return c ? json_integer(c->peer.pid) : json_null();
 }
 
-/* Other users' names, and what they run, are theirs. */
-static bool may_know(const struct peer *viewer, const struct client *c)
-{
-        return viewer->uid == c->peer.uid || viewer->trusted;
-}
-
 /* An older library does not count them. */
 static json_t *spared_bytes(const struct client *c, uint64_t n)
 {
@@ -76,18 +70,59 @@ static uint64_t overflow_bytes(const struct client *c, const struct client_accou
         return MIN(acc->overflow, c->host);
 }
 
+/* What it says of itself; of one that has lost its connection nothing is known. */
+static json_t *frozen_json(const struct client *c, uint64_t now)
+{
+        const struct client_frozen *f = &c->frozen;
+        json_t *why;
+
+        if (!f->said || c->fd < 0)
+                return json_null();
+        why = json_array();
+        if (f->why & WIRE_FROZEN_PAUSED)
+                (void)json_array_append_new(why, json_string("paused"));
+        if (f->why & WIRE_FROZEN_AWAY)
+                (void)json_array_append_new(why, json_string("away"));
+        return json_pack("{s:f, s:o, s:o, s:f, s:f}", "for_s",
+                         f->since_ns ? seconds(sub_sat(now, f->since_ns)) : 0.0, "why", why,
+                         "times", bytes(f->times), "lost_s", seconds(f->lost_ns), "took_s",
+                         seconds(f->took_ns));
+}
+
+static json_t *freeze_mode(const struct client *c)
+{
+        static const char *const names[] = {[WIRE_FREEZE_OFF] = "off",
+                                            [WIRE_FREEZE_PARK] = "park",
+                                            [WIRE_FREEZE_MOVE] = "move"};
+
+        return c->frozen.mode < ARRAY_SIZE(names) && names[c->frozen.mode]
+                       ? json_string(names[c->frozen.mode])
+                       : json_null();
+}
+
+static void add_frozen(json_t *one, const struct client *c, uint64_t now, bool known)
+{
+        (void)json_object_set_new(one, "paused", json_boolean(c->pause.ordered));
+        (void)json_object_set_new(one, "frozen", frozen_json(c, now));
+        (void)json_object_set_new(one, "freeze", freeze_mode(c));
+        (void)json_object_set_new(one, "freeze_off",
+                                  known && c->frozen.off[0] ? json_string(c->frozen.off)
+                                                            : json_null());
+}
+
 static json_t *client_json(struct server *s, struct client *c, unsigned gpu, uint64_t now,
                            const struct peer *viewer)
 {
         const struct client_account *acc = &c->accounts[gpu];
-        bool known = may_know(viewer, c);
+        bool known = peer_may_know(viewer, &c->peer); /* names, and what it runs */
         struct sched_client_view v;
         struct sched_account_view a;
+        json_t *one;
 
         if (sched_client_view(s->sched, c->id, now, &v) < 0 ||
             sched_account_view(s->sched, c->id, gpu, &a) < 0)
                 return NULL;
-        return json_pack(
+        one = json_pack(
                 "{s:i, s:o, s:s?, s:i, s:s, s:b, s:f, s:o, s:o, s:o, s:o, s:o, s:o, s:o, "
                 "s:o, s:o, s:o, s:o, s:o, s:o, "
                 "s:f, s:f, s:I, s:o, s:o, s:o, s:o, s:f, s:o}",
@@ -107,6 +142,9 @@ static json_t *client_json(struct server *s, struct client *c, unsigned gpu, uin
                 "spared_in", spared_bytes(c, acc->spared_in), "last_drain_s",
                 seconds(a.usage.drain_ns), "waiting_for",
                 v.state == SCHED_WAITING ? blocker_of(s, v.blocker) : json_null());
+        if (one)
+                add_frozen(one, c, now, known);
+        return one;
 }
 
 static json_t *clients_json(struct server *s, unsigned gpu, uint64_t now, const struct peer *viewer)

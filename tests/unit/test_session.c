@@ -119,6 +119,11 @@ int peer_kill(int pidfd, int signal)
         return 0;
 }
 
+bool peer_may_pause(const struct peer *by, const struct peer *whom)
+{
+        return false;
+}
+
 uint64_t peer_age_ns(pid_t pid)
 {
         return AGE_NS;

@@ -1,0 +1,307 @@
+/* test_pause.c: who is to stand still on the GPU: across connections, restarts of the daemon and
+ * what a client says, with a real scheduler behind it. */
+#include "unit.h"
+
+#include <errno.h>
+
+#include "base/clock.h"
+#include "base/macros.h"
+#include "daemon/client.h"
+#include "daemon/pause.h"
+
+#define PID    4242
+#define AGE_NS (30 * NSEC_PER_SEC) /* of each process */
+
+static struct server server;
+static struct client earlier, now; /* of one process; the newer connection is first */
+static const struct peer root = {.uid = 0, .trusted = true};
+static unsigned told, last_told;
+
+void client_send(struct client *c, struct wire_message *m)
+{
+        assert_int_equal(m->header.type, WIRE_PAUSE);
+        assert_ptr_equal(c, &now);
+        told++;
+        last_told = (unsigned)m->PAUSE.paused;
+}
+
+void session_begin(struct server *s)
+{
+        s->actions.n = 0;
+}
+
+void session_perform(struct server *s)
+{
+}
+
+bool peer_may_pause(const struct peer *by, const struct peer *whom)
+{
+        return by->trusted || by->uid == whom->uid;
+}
+
+uint64_t peer_age_ns(pid_t pid)
+{
+        return AGE_NS;
+}
+
+static void new_client(struct client *c)
+{
+        *c = (struct client){.server = &server,
+                             .fd = 3,
+                             .peer = {.pid = PID, .uid = 1000},
+                             .minor = WIRE_MINOR_FREEZE,
+                             .greeted = true};
+        (void)strcpy(c->name, "train.py");
+}
+
+static int begin(void **state)
+{
+        struct sched_config config;
+
+        sched_config_default(&config);
+        server = (struct server){.sched = sched_new(&config)};
+        assert_non_null(server.sched);
+        assert_int_equal(sched_gpu_add(server.sched, 0, 16 * GIB), 0);
+        new_client(&now);
+        server.clients = &now;
+        told = 0;
+        return sched_client_add(server.sched, 1000, 0, clock_now_ns(), &now.id);
+}
+
+static int end(void **state)
+{
+        sched_free(server.sched);
+        return 0;
+}
+
+static int say(uint32_t why, uint32_t mode, const char *off)
+{
+        struct wire_message m = {
+                .header = {WIRE_FROZEN, WIRE_NO_GPU, 1},
+                .FROZEN = {.for_ns = why ? 1 : 0, .why = why, .mode = mode},
+        };
+
+        (void)snprintf(m.FROZEN.off, sizeof(m.FROZEN.off), "%s", off);
+        return pause_frozen(&now, &m);
+}
+
+static int set(bool paused)
+{
+        struct client *c = NULL;
+        int r = pause_set(&server, PID, paused, &root, &c);
+
+        assert_ptr_equal(c, &now);
+        return r;
+}
+
+static void an_order_is_told_each_time_and_known_when_repeated(void **state)
+{
+        assert_int_equal(set(false), 1);
+        assert_int_equal(set(true), 0);
+        assert_int_equal(last_told, 1);
+        assert_int_equal(set(true), 1);
+        assert_int_equal(set(false), 0);
+        assert_int_equal(last_told, 0);
+        assert_int_equal(told, 4);
+}
+
+static void an_order_that_cannot_be_carried_out_says_why(void **state)
+{
+        const struct peer stranger = {.uid = 1001}, owner = {.uid = 1000};
+        struct client *c = NULL;
+
+        assert_int_equal(pause_set(&server, PID + 1, true, &root, &c), -ESRCH);
+        assert_null(c);
+        assert_int_equal(pause_set(&server, PID, true, &stranger, &c), -EACCES);
+        assert_int_equal(pause_set(&server, PID, true, &owner, &c), 0);
+        assert_int_equal(pause_set(&server, PID, false, &stranger, &c), -EACCES);
+        assert_int_equal(pause_set(&server, PID, false, &owner, &c), 0);
+
+        now.minor = WIRE_MINOR_FREEZE - 1;
+        assert_int_equal(set(true), -EPROTONOSUPPORT);
+        now.minor = WIRE_MINOR_FREEZE;
+        assert_int_equal(say(0, WIRE_FREEZE_OFF, ""), 0);
+        assert_int_equal(set(true), -EPERM);
+        assert_int_equal(say(0, WIRE_FREEZE_PARK, "the driver is not known"), 0);
+        assert_int_equal(set(true), -EOPNOTSUPP);
+        assert_int_equal(told, 2);
+        assert_false(now.pause.ordered);
+}
+
+static void a_process_that_has_ended_is_not_told(void **state)
+{
+        struct client *c = NULL;
+
+        now.exited = true;
+        assert_int_equal(pause_set(&server, PID, true, &root, &c), -ESRCH);
+        now.exited = false;
+        now.id = 0; /* it uses no GPU yet: status does not show it */
+        assert_int_equal(pause_set(&server, PID, true, &root, &c), -ESRCH);
+}
+
+/* The record keeps the order; the new connection hears it when its first GPU is attached. */
+static void a_process_that_comes_back_is_told_again(void **state)
+{
+        sched_client id = now.id;
+
+        assert_int_equal(set(true), 0);
+        earlier = now;
+        earlier.fd = -EBADF;
+        new_client(&now);
+        now.next = &earlier;
+        now.former = &earlier;
+        pause_greeted(&now);
+        assert_int_equal(told, 1);
+        now.id = id;
+        pause_attached(&now);
+        assert_int_equal(told, 2);
+        assert_int_equal(last_told, 1);
+        pause_attached(&now); /* the next GPU */
+        assert_int_equal(told, 2);
+}
+
+static void what_was_resumed_meanwhile_goes_on(void **state)
+{
+        sched_client id = now.id;
+
+        assert_int_equal(set(true), 0);
+        now.fd = -EBADF; /* the connection is lost */
+        assert_int_equal(set(false), 0);
+        assert_int_equal(told, 1);
+        earlier = now;
+        new_client(&now);
+        now.next = &earlier;
+        now.former = &earlier;
+        pause_greeted(&now);
+        now.id = id;
+        pause_attached(&now);
+        assert_int_equal(told, 1);
+        assert_int_equal(say(WIRE_FROZEN_PAUSED, WIRE_FREEZE_PARK, ""), 0);
+        assert_int_equal(told, 2);
+        assert_int_equal(last_told, 0);
+        assert_int_equal(say(WIRE_FROZEN_PAUSED, WIRE_FREEZE_PARK, ""), 0);
+        assert_int_equal(told, 2); /* once is enough */
+        assert_false(now.pause.ordered);
+}
+
+/* Both of one process: the order reaches the connection, and the record that status shows keeps it.
+ */
+static void an_order_between_two_connections_is_not_lost(void **state)
+{
+        sched_client id = now.id;
+
+        earlier = now;
+        earlier.dropped = true;
+        new_client(&now);
+        now.next = &earlier;
+        now.former = &earlier;
+        pause_greeted(&now);
+        assert_int_equal(pause_set(&server, PID, true, &root, &(struct client *){NULL}), 0);
+        assert_int_equal(told, 0);
+        now.id = id;
+        pause_attached(&now);
+        assert_int_equal(told, 1);
+        assert_int_equal(last_told, 1);
+}
+
+static void a_restarted_daemon_believes_a_paused_process(void **state)
+{
+        assert_int_equal(say(WIRE_FROZEN_PAUSED, WIRE_FREEZE_MOVE, ""), 0);
+        assert_true(now.pause.ordered);
+        assert_int_equal(told, 0);
+        assert_int_equal(set(false), 0);
+        assert_int_equal(last_told, 0);
+        assert_int_equal(say(WIRE_FROZEN_PAUSED, WIRE_FREEZE_MOVE, ""),
+                         0); /* said before it heard */
+        assert_false(now.pause.ordered);
+        assert_int_equal(told, 1);
+}
+
+static void who_finds_that_it_cannot_be_frozen_is_not_paused(void **state)
+{
+        assert_int_equal(set(true), 0);
+        assert_int_equal(say(WIRE_FROZEN_PAUSED, WIRE_FREEZE_PARK, "it did not stop"), 0);
+        assert_true(now.pause.ordered);
+        assert_int_equal(say(0, WIRE_FREEZE_PARK, "it did not stop"), 0);
+        assert_false(now.pause.ordered);
+}
+
+static void figures_are_no_older_than_the_process(void **state)
+{
+        const struct wire_message m = {
+                .header = {WIRE_FROZEN, WIRE_NO_GPU, 1},
+                .FROZEN = {.for_ns = UINT64_MAX,
+                           .lost_ns = UINT64_MAX,
+                           .took_ns = UINT64_MAX,
+                           .why = WIRE_FROZEN_AWAY,
+                           .mode = UINT32_MAX},
+        };
+
+        assert_int_equal(pause_frozen(&now, &m), 0);
+        assert_true(clock_now_ns() - now.frozen.since_ns <= AGE_NS + NSEC_PER_SEC);
+        assert_int_equal(now.frozen.lost_ns, AGE_NS);
+        assert_int_equal(now.frozen.took_ns, AGE_NS);
+        assert_false(now.pause.ordered);
+}
+
+static bool stands(void)
+{
+        struct sched_client_view v;
+
+        assert_int_equal(sched_client_view(server.sched, now.id, clock_now_ns(), &v), 0);
+        return v.flags & SCHED_UNPREEMPTIBLE;
+}
+
+/* A client with a lease. */
+static void run(void)
+{
+        const struct sched_attach a = {.running = true, .run = true};
+
+        assert_int_equal(
+                sched_client_attach(server.sched, now.id, 0, &a, clock_now_ns(), &server.actions),
+                0);
+}
+
+static void only_a_paused_client_may_refuse_to_give_way(void **state)
+{
+        run();
+        pause_refused(&now);
+        assert_false(stands());
+        assert_int_equal(set(true), 0);
+        pause_refused(&now);
+        assert_true(stands());
+        assert_int_equal(say(WIRE_FROZEN_PAUSED, WIRE_FREEZE_PARK, ""), 0);
+        assert_true(stands());
+        assert_int_equal(set(false), 0);
+        assert_false(stands());
+}
+
+static void a_client_that_goes_on_by_itself_can_be_asked_again(void **state)
+{
+        run();
+        assert_int_equal(set(true), 0);
+        pause_refused(&now);
+        assert_true(stands());
+        assert_int_equal(say(0, WIRE_FREEZE_PARK, ""), 0);
+        assert_false(stands());
+}
+
+int main(void)
+{
+#define TEST(f) cmocka_unit_test_setup_teardown(f, begin, end)
+        const struct CMUnitTest tests[] = {
+                TEST(an_order_is_told_each_time_and_known_when_repeated),
+                TEST(an_order_that_cannot_be_carried_out_says_why),
+                TEST(a_process_that_has_ended_is_not_told),
+                TEST(a_process_that_comes_back_is_told_again),
+                TEST(what_was_resumed_meanwhile_goes_on),
+                TEST(an_order_between_two_connections_is_not_lost),
+                TEST(a_restarted_daemon_believes_a_paused_process),
+                TEST(who_finds_that_it_cannot_be_frozen_is_not_paused),
+                TEST(figures_are_no_older_than_the_process),
+                TEST(only_a_paused_client_may_refuse_to_give_way),
+                TEST(a_client_that_goes_on_by_itself_can_be_asked_again),
+        };
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}
