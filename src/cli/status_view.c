@@ -242,16 +242,14 @@ static void note_flags(struct notes *n, const json_t *client)
 static void note_frozen(struct notes *n, const json_t *client)
 {
         char cell[CELL_MAX], text[2 * CELL_MAX];
-        bool away = is_frozen_for(client, "away");
 
-        if (is_paused(client) && away) {
-                add_note(n, "without its memory");
-        } else if (is_frozen(client) && !is_paused(client)) {
+        if (is_frozen(client) && !is_paused(client)) {
                 put_cell(json_object_get(frozen_of(client), "for_s"), SECONDS, cell);
-                (void)snprintf(text, sizeof(text), "frozen for %s%s", cell,
-                               away ? " without its memory" : "");
+                (void)snprintf(text, sizeof(text), "frozen for %s", cell);
                 add_note(n, text);
         }
+        if (is_frozen(client) && is_frozen_for(client, "away"))
+                add_note(n, "without its memory");
         if (json_is_true(json_object_get(client, "paused")) && !is_paused(client))
                 add_note(n, "told to pause");
 }

@@ -48,6 +48,8 @@ def valid(rng):
     for kind, field in MESSAGES[name][3]:
         if field == "flags":
             fields[field] = rng.choice((0, RUN, RUNNING, IDLE, RUN | RUNNING))
+        elif field == "why":
+            fields[field] = rng.randrange(4)
         elif field == "uuid":
             fields[field] = uuid(rng.randrange(3))
         elif kind == "U64":

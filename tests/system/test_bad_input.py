@@ -49,6 +49,12 @@ SUBLET_LINES = [
     (["status", "--frobnicate"], ["--frobnicate"]),
     (["status", "surplus"], ["surplus"]),
     (["stop", "now"], ["now"]),
+    (["run", "--freeze", "sometimes", "true"], ["--freeze", "sometimes"]),
+    (["pause"], ["pause", "pids"]),
+    (["pause", "train.py"], ["pause", "train.py"]),
+    (["pause", "12", "0"], ["'0'"]),
+    (["resume", "-1"], ["resume", "-1"]),
+    (["resume", "99999999999"], ["99999999999"]),
     (["--version", "surplus"], ["--version", "surplus"]),
     (["--help", "surplus"], ["--help", "surplus"]),
 ]

@@ -82,6 +82,8 @@ def test_the_manual_pages_say_what_the_programs_say(prefix):
     (["run", "--prof"], {"--profile", "--profile-file"}),
     (["run", "--profile", "job.profile", "--", "cma"], {"cmake"}),
     (["run", "--memory", ""], {"swap", "overflow", "managed"}),
+    (["run", "--freeze", ""], {"off", "park", "move"}),
+    (["pa"], {"pause"}),
     (["run", "--sim", "=", "memory", "=", "1GiB", "--", "cma"], {"cmake"}),
     (["run", "true", "--na"], set()),  # the program's own
     (["set", ""], {"mode", "quantum"}),

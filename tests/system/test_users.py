@@ -16,6 +16,7 @@ import threading
 import pytest
 
 import others
+import wireclient
 import world as world_module
 from others import BUILD, SCRIPTS, as_user
 from world import MIB, OLD_KERNEL, SYSTEM_DAEMON, wait_for
@@ -394,6 +395,48 @@ while refused < 10 and time.monotonic() < end:
 raise SystemExit(0 if refused else 1)
 """], groups=(GROUP,)).returncode == 0
     assert machine.status_of(directory)["mode"] == "auto"
+
+
+def test_a_user_pauses_his_own_programs_and_the_daemons_user_all(machine, shared_daemon):
+    directory = shared_daemon("--capacity", "1GiB", "--host-memory", "1GiB")
+    clients = {uid: wireclient.Client(directory, f"of-{uid}", prefix=as_user(uid, groups=[GROUP])) for uid in (ALICE, BOB)}
+    try:
+        for c in clients.values():
+            c.connect()
+            c.hello(minor=7)
+            c.attach()
+
+        def rows(status):
+            return [row for gpu in status["gpus"] for row in gpu["clients"]]
+
+        pids = {row["uid"]: row["pid"] for row in rows(machine.status_of(directory))}
+
+        def ordered(by, what, whose, groups=(GROUP,)):
+            path = os.path.join(directory, "status.sock" if by == BOB else "control.sock")
+            return json.loads(ask(machine, by, path, {"order": what, "pid": pids[whose]}, groups=groups).stdout)
+
+        for what in "pause", "resume":
+            assert "is another user's" in ordered(BOB, what, ALICE)["error"]
+            for by in (BOB, ALICE, 0):
+                assert ordered(by, what, BOB) == {"name": f"of-{BOB}", "already": by != BOB}
+                assert clients[BOB].expect("PAUSE")["paused"] == (what == "pause")
+        assert "PAUSE" not in [m["type"] for m in clients[ALICE].seen]
+        # By the command line, which finds the socket that he may use; nothing of ours stands still here.
+        done = machine.run_as(BOB, [os.path.join(BUILD, "sublet"), "pause", str(pids[ALICE]), "--daemon", directory], groups=(GROUP,))
+        assert done.returncode == 1 and f"process {pids[ALICE]} is another user's" in done.stderr
+        done = machine.run_as(BOB, [os.path.join(BUILD, "sublet"), "pause", str(pids[BOB]), "--daemon", directory], groups=(GROUP,))
+        assert done.returncode == 1 and "was told to stand still and has not within 5 s" in done.stderr
+        done = machine.run_as(EVE, [os.path.join(BUILD, "sublet"), "pause", str(pids[BOB]), "--daemon", directory])
+        assert done.returncode == 1 and "no permission for" in done.stderr
+        # Why it cannot be frozen is for those who may know what it runs.
+        clients[ALICE].send("FROZEN", mode=2, off="its own reason")
+        wait_for(lambda: "its own reason" in [r["freeze_off"] for r in rows(machine.status_of(directory))], 20, "the reason")
+        seen = json.loads(ask(machine, BOB, os.path.join(directory, "status.sock"), {"order": "status"}).stdout)
+        row = next(r for r in rows(seen) if r["pid"] == pids[ALICE])
+        assert row["freeze_off"] is None and row["freeze"] == "park"
+    finally:
+        for c in clients.values():
+            c.end()
 
 
 # ---- what one user may take from the others ----

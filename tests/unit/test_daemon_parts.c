@@ -240,6 +240,28 @@ static void the_kernel_says_who_a_peer_is_and_when_it_ends(void **state)
         assert_int_equal(close(pair[1]), 0);
 }
 
+/* Roots of all containers have one uid. */
+static void root_of_a_container_pauses_only_what_is_in_it(void **state)
+{
+        const struct peer user = {.uid = 1000, .pid_namespace = 1};
+        const struct peer same_user_elsewhere = {.uid = 1000, .pid_namespace = 2};
+        const struct peer other = {.uid = 1001, .pid_namespace = 1};
+        const struct peer daemons_user = {.uid = 2000, .trusted = true};
+        const struct peer contained = {.uid = 0, .pid_namespace = 2};
+        const struct peer contained_too = {.uid = 0, .pid_namespace = 2};
+        const struct peer root = {.uid = 0, .pid_namespace = 1, .trusted = true};
+        const struct peer unseen = {.uid = 0};
+
+        assert_true(peer_may_pause(&user, &same_user_elsewhere));
+        assert_true(peer_may_pause(&daemons_user, &user));
+        assert_true(peer_may_pause(&root, &contained));
+        assert_true(peer_may_pause(&contained, &contained_too));
+        assert_false(peer_may_pause(&other, &user));
+        assert_false(peer_may_pause(&contained, &root));
+        assert_false(peer_may_pause(&contained, &same_user_elsewhere));
+        assert_false(peer_may_pause(&unseen, &unseen));
+}
+
 /* It would be taken for one whose end cannot be seen. */
 static void without_a_descriptor_nobody_is_identified(void **state)
 {
@@ -275,6 +297,7 @@ int main(void)
                 cmocka_unit_test(a_user_in_debt_is_remembered_until_it_is_paid),
                 cmocka_unit_test(records_without_a_connection_are_counted),
                 cmocka_unit_test(the_kernel_says_who_a_peer_is_and_when_it_ends),
+                cmocka_unit_test(root_of_a_container_pauses_only_what_is_in_it),
                 cmocka_unit_test(without_a_descriptor_nobody_is_identified),
         };
 

@@ -147,6 +147,11 @@ static void priorities_modes_and_sizes_are_checked(void **state)
         takes("memory", "overflow");
         assert_string_equal(value("SUBLET_MEMORY"), "overflow");
         refuses("memory", "virtual");
+        takes("freeze", "off");
+        takes("freeze", "park");
+        takes("freeze", "move");
+        assert_string_equal(value("SUBLET_FREEZE"), "move");
+        refuses("freeze", "on");
         takes("keep", "20GiB");
         assert_string_equal(value("SUBLET_KEEP"), "20GiB");
         refuses("keep", "0");

@@ -142,6 +142,7 @@ static const char widest[] = GPU("{" WIDEST "}");
 static const char fullest[] =
         GPU("{" WIDEST ",\"priority\":-20,\"overflow\":1099511627775,\"managed\":1099511627775,"
             "\"idle\":true,\"memory\":\"overflow\",\"keep\":1099511627775,"
+            "\"frozen\":{\"for_s\":86400,\"why\":[\"away\"]},\"paused\":true,"
             "\"flags\":[\"unpreemptible\",\"detached\",\"poisoned\"],\"waiting_for\":4194303,"
             "\"moved_in\":1099511627775,\"spared_in\":1099511627775}");
 
@@ -195,12 +196,65 @@ static void notes_that_do_not_fit_a_line_go_on_below(void **state)
 {
         char *text = render_in(fullest, 60);
 
-        assert_non_null(strstr(text, "\n        idle, unpreemptible, detached, poisoned,\n"
-                                     "        waits for pid 4194303, memory overflow,\n"
-                                     "        keeps to 1.0T, 1.0T of 2.0T not copied\n"));
+        assert_non_null(strstr(text,
+                               "\n        idle, unpreemptible, detached, poisoned,\n"
+                               "        frozen for 1d00h, without its memory, told to pause,\n"
+                               "        waits for pid 4194303, memory overflow,\n"
+                               "        keeps to 1.0T, 1.0T of 2.0T not copied\n"));
         free(text);
         text = render_in(fullest, 0);
-        assert_non_null(strstr(text, "poisoned, waits for pid 4194303, memory overflow, keeps"));
+        assert_non_null(strstr(text,
+                               "poisoned, frozen for 1d00h, without its memory, told to pause, "
+                               "waits for pid 4194303, memory overflow, keeps"));
+        free(text);
+}
+
+#define FROZEN(state, paused, for_s, why)                \
+        "{\"pid\":1,\"name\":\"a\",\"state\":\"" state   \
+        "\",\"since_s\":900,\"idle\":true,\"flags\":[]," \
+        "\"paused\":" paused ",\"frozen\":{\"for_s\":" for_s ",\"why\":[" why "]}}"
+
+static void who_is_paused_is_shown_so_and_since_when(void **state)
+{
+        char *text = render(GPU(FROZEN("running", "true", "75.0", "\"paused\"")));
+
+        assert_non_null(strstr(text, "paused  1m15s"));
+        assert_null(strstr(text, "running"));
+        assert_null(strstr(text, "idle"));
+        assert_null(strstr(text, "frozen"));
+        free(text);
+
+        text = render(GPU(FROZEN("idle", "true", "75.0", "\"paused\",\"away\"")));
+        assert_non_null(strstr(text, "paused  1m15s"));
+        assert_non_null(strstr(text, "\n        without its memory\n"));
+        free(text);
+}
+
+static void who_is_only_told_to_pause_is_shown_as_it_is(void **state)
+{
+        char *text = render(GPU(FROZEN("running", "true", "0.0", "\"paused\"")));
+
+        assert_non_null(strstr(text, "running  15m00s"));
+        assert_non_null(strstr(text, "\n        idle, told to pause\n"));
+        free(text);
+
+        text = render(GPU("{\"pid\":1,\"state\":\"running\",\"paused\":true,\"frozen\":null}"));
+        assert_non_null(strstr(text, "running"));
+        assert_non_null(strstr(text, "\n        told to pause\n"));
+        free(text);
+}
+
+static void who_is_frozen_while_its_memory_is_away_keeps_its_state(void **state)
+{
+        char *text = render(GPU(FROZEN("waiting", "false", "3.1", "\"away\"")));
+
+        assert_non_null(strstr(text, "waiting  15m00s"));
+        assert_non_null(strstr(text, "\n        idle, frozen for 3.1s, without its memory\n"));
+        assert_null(strstr(text, "pause"));
+        free(text);
+
+        text = render(GPU(FROZEN("waiting", "false", "0.0", "")));
+        assert_null(strstr(text, "frozen"));
         free(text);
 }
 
@@ -248,6 +302,9 @@ int main(void)
                 cmocka_unit_test(columns_line_up),
                 cmocka_unit_test(the_widest_client_fits_every_terminal),
                 cmocka_unit_test(what_lies_elsewhere_has_columns_where_there_is_any),
+                cmocka_unit_test(who_is_paused_is_shown_so_and_since_when),
+                cmocka_unit_test(who_is_only_told_to_pause_is_shown_as_it_is),
+                cmocka_unit_test(who_is_frozen_while_its_memory_is_away_keeps_its_state),
                 cmocka_unit_test(notes_that_do_not_fit_a_line_go_on_below),
                 cmocka_unit_test(
                         a_hundred_columns_hold_the_whole_table_and_eighty_what_matters_most),

@@ -1,0 +1,476 @@
+"""sublet pause and resume: what the daemon does with the order, for clients that stand still as they say and for others."""
+
+import contextlib
+import fcntl
+import os
+import pathlib
+import pty
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import time
+
+import pytest
+
+import others
+from test_daemon import CARD, client, daemon, environment, place, wait_for  # noqa: F401
+from wireclient import (BUILD, DETACHED, GENEROUS_S, IDLE, MIB, RUN, RUNNING, Client, obey_until, order)
+from world import NO_PID_NAMESPACES
+
+PAUSED, AWAY = 1, 2  # FROZEN.why
+OFF, PARK, MOVE = 1, 2, 3  # FROZEN.mode
+DRAIN_PAUSED = 5
+STUCK = 2  # HOLDER.flags
+TOOK_NS = 900_000
+
+
+class Standing(Client):
+    """Stands still when told to, as the library does."""
+
+    mode, paused, obedient, refused = PARK, False, True, 0
+
+    def hello(self, **changes):
+        return super().hello(**({"minor": 7} | changes))
+
+    def frozen(self, why=0, **changes):
+        self.send("FROZEN", **(dict(for_ns=1 if why else 0, took_ns=TOOK_NS, why=why, mode=self.mode) | changes))
+
+    def want_run(self):
+        if self.paused:
+            self.send("WANT", 0, need=self.allocated)
+        else:
+            super().want_run()
+
+    def react(self, message):
+        if message["type"] == "PAUSE" and self.obedient:
+            self.stand(bool(message["paused"]))
+        elif message["type"] == "REVOKE" and message["lease"] == self.lease and self.paused and self.mode == PARK:
+            self.refused += 1
+            self.send("DRAIN_FAILED", lease=self.lease, reason=DRAIN_PAUSED)
+        else:
+            super().react(message)
+
+    def stand(self, paused):
+        self.paused = paused
+        self.frozen(PAUSED if paused else 0)
+        if self.lease:
+            self.send("IDLE" if paused else "ACTIVE", lease=self.lease)
+        elif self.wants_run:
+            self.want_run()
+
+    def grown(self, size):
+        """Of this size, with a lease."""
+        self.allocate(size)
+        obey_until([self], lambda: self.lease)
+        self.usage()
+        return self
+
+
+@pytest.fixture
+def standing(place):  # noqa: F811
+    made = []
+
+    def make(name="fake", mode=PARK, **more):
+        c = Standing(place, name, **more)
+        c.mode = mode
+        made.append(c)
+        return c
+
+    yield make
+    for c in made:
+        c.end()
+
+
+def pause(place, c):  # noqa: F811
+    return order(place, order="pause", pid=c.process.pid)
+
+
+def resume(place, c):  # noqa: F811
+    return order(place, order="resume", pid=c.process.pid)
+
+
+def shown(d, c):
+    return d.client(c.process.pid)
+
+
+def lose(d, c):
+    """Its connection; and nothing that came by it is read any more."""
+    c.disconnect()
+    wait_for(lambda: "lost" in shown(d, c)["flags"], what="the connection to be lost")
+    while c.receive(0.2):
+        pass
+
+
+def come_back(c, *flags):
+    c.connect()
+    c.hello()
+    c.attach(flags=RUNNING | IDLE | sum(flags), allocated=100 * MIB, backed=100 * MIB, wait=False)
+
+
+# ---- orders ----
+
+
+def test_a_program_is_told_to_stand_still_and_to_go_on(daemon, standing, place):  # noqa: F811
+    d = daemon(*CARD)
+    c = standing("train.py").start()
+    assert shown(d, c)["frozen"] is None and shown(d, c)["freeze"] is None and shown(d, c)["paused"] is False
+    c.frozen()
+    c.grown(100 * MIB)
+    assert pause(place, c) == {"name": "train.py", "already": False}
+    obey_until([c], lambda: c.paused)
+    wait_for(lambda: shown(d, c)["idle"], what="the client to be idle")
+    now = shown(d, c)
+    assert now["paused"] is True and now["freeze"] == "park" and now["freeze_off"] is None
+    assert now["frozen"]["why"] == ["paused"] and now["frozen"]["took_s"] == TOOK_NS / 1e9
+    assert wait_for(lambda: shown(d, c)["frozen"]["for_s"] > now["frozen"]["for_s"], what="time to pass")
+    assert pause(place, c) == {"name": "train.py", "already": True}
+    assert resume(place, c) == {"name": "train.py", "already": False}
+    obey_until([c], lambda: not c.paused)
+    wait_for(lambda: not shown(d, c)["idle"], what="the client to go on")
+    assert shown(d, c)["frozen"]["why"] == [] and shown(d, c)["frozen"]["for_s"] == 0 and not shown(d, c)["paused"]
+    assert resume(place, c) == {"name": "train.py", "already": True}
+
+
+def test_what_cannot_be_paused_is_said(daemon, standing, place):  # noqa: F811
+    daemon(*CARD)
+    pid = os.getpid()
+    assert order(place, order="pause", pid=pid)["error"] == f"no program with pid {pid} shares a GPU under this daemon"
+    for bad in ({}, {"pid": "12"}, {"pid": 0}, {"pid": -1}, {"pid": 1 << 40}, {"pid": True}, {"pid": 1.5}, {"pid": None}):
+        assert "number of a process" in order(place, order="pause", **bad)["error"]
+        assert "number of a process" in order(place, order="resume", **bad)["error"]
+
+    old = standing("old").connect()
+    old.hello(minor=6)
+    old.attach()
+    for told in (pause(place, old), resume(place, old)):
+        assert told["error"] == (f"process {old.process.pid} cannot be paused: its libsublet is of release 0.1.0, which knows no "
+                                 "pause; start it again")
+    off = standing("off", mode=OFF).start()
+    off.frozen()
+    odd = standing("odd").start()
+    odd.frozen(off="the driver 999.1 is not known")
+    for c, why in ((off, "it runs with SUBLET_FREEZE=off"), (odd, "the driver 999.1 is not known")):
+        wait_for(lambda: pause(place, c) == {"error": f"process {c.process.pid} cannot be paused: {why}"}, what=why)
+        assert resume(place, c)["already"] is True
+        assert "PAUSE" not in [m["type"] for m in c.seen]
+
+
+def test_who_finds_out_too_late_that_it_cannot_is_not_paused(daemon, standing, place):  # noqa: F811
+    d = daemon(*CARD)
+    c = standing().start()
+    c.obedient = False
+    assert pause(place, c)["already"] is False
+    c.expect("PAUSE")
+    c.frozen(off="the GPU did not stop")
+    wait_for(lambda: not shown(d, c)["paused"], what="the order to be dropped")
+    assert shown(d, c)["freeze_off"] == "the GPU did not stop"
+
+
+def test_a_process_that_has_ended_is_no_program(daemon, standing, place):  # noqa: F811
+    daemon(*CARD)
+    c = standing().start()
+    c.kill()
+    wait_for(lambda: "error" in pause(place, c), what="the end to be seen")
+    assert "no program with pid" in pause(place, c)["error"]
+
+
+@pytest.mark.parametrize("fields", [dict(why=4), dict(off="\x1b[2J"), dict(off="x" * 96)], ids=["why", "escape", "no end"])
+def test_what_a_client_may_not_say_ends_its_connection(daemon, standing, fields):  # noqa: F811
+    daemon(*CARD)
+    c = standing().start()
+    c.frozen(**fields)
+    assert c.expect("REFUSED")["code"] == 6
+    c.expect("closed")
+
+
+def test_figures_are_shown_as_no_older_than_the_process(daemon, standing):  # noqa: F811
+    d = daemon(*CARD)
+    c = standing().start()
+    most = (1 << 64) - 1
+    c.frozen(AWAY, for_ns=most, times=most, lost_ns=most, took_ns=most, mode=77)
+    frozen = wait_for(lambda: shown(d, c)["frozen"], what="the report")
+    assert all(0 <= frozen[f] < 3600 for f in ("for_s", "lost_s", "took_s")) and frozen["why"] == ["away"]
+    assert shown(d, c)["freeze"] is None and not shown(d, c)["paused"]
+
+
+# ---- connections that end ----
+
+
+def test_a_process_that_comes_back_stays_paused(daemon, standing, place):  # noqa: F811
+    d = daemon(*CARD)
+    c = standing().start().grown(100 * MIB)
+    pause(place, c)
+    obey_until([c], lambda: c.paused)
+    lose(d, c)
+    assert shown(d, c)["frozen"] is None and shown(d, c)["paused"] is True
+    come_back(c)
+    assert c.expect("PAUSE")["paused"] == 1
+    assert shown(d, c)["paused"] is True
+    resume(place, c)
+    assert c.expect("PAUSE")["paused"] == 0
+
+
+def test_what_is_resumed_while_it_is_away_goes_on_when_it_is_back(daemon, standing, place):  # noqa: F811
+    d = daemon(*CARD)
+    c = standing().start().grown(100 * MIB)
+    pause(place, c)
+    obey_until([c], lambda: c.paused)
+    lose(d, c)
+    assert resume(place, c)["already"] is False
+    come_back(c)
+    c.frozen(PAUSED)
+    assert c.expect("PAUSE")["paused"] == 0
+    assert not shown(d, c)["paused"]
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM], ids=["killed", "stopped"])
+def test_a_daemon_that_was_restarted_believes_a_paused_process(daemon, standing, place, how):  # noqa: F811
+    d = daemon(*CARD)
+    c = standing().start().grown(100 * MIB)
+    pause(place, c)
+    obey_until([c], lambda: c.paused)
+    d.end(how)
+    c.expect("closed")
+    d = daemon(*CARD)
+    come_back(c, DETACHED)
+    c.frozen(PAUSED)
+    wait_for(lambda: shown(d, c)["paused"], what="the pause to be known")
+    assert shown(d, c)["frozen"]["for_s"] > 0
+    lose(d, c)  # and it keeps it
+    come_back(c)
+    assert c.expect("PAUSE")["paused"] == 1
+    assert resume(place, c)["already"] is False
+    assert c.expect("PAUSE")["paused"] == 0
+
+
+# ---- others that wait ----
+
+QUICK = "[daemon]\nquantum = 200ms\npatience = 300ms\n"
+
+
+@pytest.fixture
+def quick(daemon, tmp_path):  # noqa: F811
+    (tmp_path / "conf").write_text(QUICK)
+    return lambda *options: daemon(*CARD, "--config", tmp_path / "conf", *options)
+
+
+def obey_for(clients, seconds):
+    end = time.monotonic() + seconds
+    with contextlib.suppress(AssertionError):
+        obey_until(clients, lambda: time.monotonic() >= end, timeout=seconds + GENEROUS_S)
+
+
+def test_a_paused_program_gives_its_memory_away_in_mode_move(quick, standing, place):
+    d = quick()
+    a, b = standing("a", MOVE).start().grown(700 * MIB), standing("b", MOVE).start()
+    pause(place, a)
+    obey_until([a], lambda: a.paused)
+    b.allocate(700 * MIB)
+    obey_until([a, b], lambda: b.lease and b.backed == 700 * MIB)
+    a.frozen(PAUSED | AWAY)
+    wait_for(lambda: shown(d, a)["frozen"]["why"] == ["paused", "away"], what="the report")
+    assert shown(d, a)["evicted"] > 0 and not a.refused
+    obey_for([a, b], 1)
+    assert b.lease and not b.revokes, "who is paused wants nothing"
+    resume(place, a)
+    obey_until([a, b], lambda: a.lease and a.backed == 700 * MIB)
+
+
+def test_a_paused_program_keeps_its_memory_in_mode_park_and_is_asked_once(quick, standing, place):
+    d = quick()
+    a, b = standing("a").start().grown(700 * MIB), standing("b").start()
+    pause(place, a)
+    obey_until([a], lambda: a.paused)
+    b.allocate(700 * MIB)
+    obey_until([a, b], lambda: a.refused)
+    wait_for(lambda: "unpreemptible" in shown(d, a)["flags"], what="the flag")
+    obey_for([a, b], 4)
+    assert a.refused == 1 and a.lease and a.backed == 700 * MIB and not b.lease
+    assert "overdue" not in shown(d, a)["flags"]
+    b.send("WHO")
+    holder = b.expect("HOLDER")
+    assert (holder["pid"], holder["flags"], holder["name"]) == (a.process.pid, STUCK, "a")
+    resume(place, a)
+    obey_until([a, b], lambda: b.lease and b.backed == 700 * MIB)
+    assert "unpreemptible" not in shown(d, a)["flags"] and a.refused == 1
+
+
+def test_who_refuses_without_being_paused_is_asked_again(quick, standing, place):
+    quick()
+    a, b = standing("a").start().grown(700 * MIB), standing("b").start()
+    a.paused = True  # nobody told it
+    b.allocate(700 * MIB)
+    obey_until([a, b], lambda: a.refused >= 2)
+
+
+def test_in_exclusive_mode_nobody_waits_for_the_lease_of_a_paused_program(quick, standing, place):
+    d = quick()
+    assert order(place, order="set", mode="exclusive") == {}
+    a, b = standing("a").start().grown(100 * MIB), standing("b").start()
+    pause(place, a)
+    obey_until([a], lambda: a.paused)
+    b.allocate(100 * MIB)
+    obey_until([a, b], lambda: b.lease)
+    obey_for([a, b], 1)
+    assert a.lease and a.refused == 1 and not b.revokes and shown(d, a)["state"] == "running"
+    resume(place, a)
+    obey_until([a, b], lambda: a.revokes + b.revokes > a.refused)
+
+
+def test_who_is_paused_while_it_waits_leaves_the_queue(quick, standing, place):
+    d = quick()
+    a, b, c = (standing(name, MOVE).start() for name in "abc")
+    a.grown(700 * MIB)
+    for waiter in b, c:
+        waiter.allocate(500 * MIB)
+    pause(place, b)
+    obey_until([a, b, c], lambda: b.paused and c.lease)
+    obey_for([a, b, c], 1.5)
+    assert not b.lease and shown(d, b)["state"] in ("idle", "evicting")
+    resume(place, b)
+    obey_until([a, b, c], lambda: b.lease)
+
+
+# ---- the command line ----
+
+
+def sublet(place, *args, **more):  # noqa: F811
+    return subprocess.Popen([BUILD / "sublet", *args, "--daemon", place], env=environment(), stdin=subprocess.DEVNULL,
+                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **more)
+
+
+def ended(process, clients=()):
+    until = time.monotonic() + GENEROUS_S
+    while process.poll() is None:
+        assert time.monotonic() < until, "sublet does not end"
+        for c in clients:
+            c.obey()
+        time.sleep(0.002)
+    out, err = process.communicate()
+    return process.returncode, out, err
+
+
+def test_the_command_says_when_a_program_stands_still_and_when_it_goes_on(daemon, standing, place):  # noqa: F811
+    daemon(*CARD)
+    a, b = standing("train.py").start().grown(50 * MIB), standing("bench").start()
+    pids = [str(c.process.pid) for c in (a, b)]
+    assert ended(sublet(place, "pause", *pids), [a, b]) == (
+        0, f"paused {pids[0]} (train.py): it stands still, 900 us after the order\n"
+           f"paused {pids[1]} (bench): it stands still, 900 us after the order\n", "")
+    status, out, err = ended(sublet(place, "pause", pids[0]), [a, b])
+    assert (status, err) == (0, "") and out.startswith(f"paused {pids[0]} (train.py): it has stood still for "), out
+    assert ended(sublet(place, "resume", *pids), [a, b]) == (
+        0, f"resumed {pids[0]} (train.py): it goes on\nresumed {pids[1]} (bench): it goes on\n", "")
+    assert ended(sublet(place, "resume", pids[0]), [a, b]) == (0, f"resumed {pids[0]} (train.py): it was not paused\n", "")
+
+
+def test_the_command_goes_on_past_a_program_that_it_cannot_pause(daemon, standing, place):  # noqa: F811
+    daemon(*CARD)
+    a = standing("a").start()
+    status, out, err = ended(sublet(place, "pause", str(os.getpid()), str(a.process.pid)), [a])
+    assert status == 1 and f"no program with pid {os.getpid()}" in err and len(err.splitlines()) == 1
+    assert out == f"paused {a.process.pid} (a): it stands still, 900 us after the order\n"
+
+
+def test_the_command_tells_why_a_program_does_not_stand(daemon, standing, place):  # noqa: F811
+    d = daemon(*CARD)
+    a = standing("a").start()
+    a.obedient = False
+    began = time.monotonic()
+    assert ended(sublet(place, "pause", str(a.process.pid)), [a]) == (
+        1, "", f"sublet: process {a.process.pid} (a) was told to stand still and has not within 5 s: it does not answer; it is "
+               "stopped, or waits for the driver\n")
+    assert time.monotonic() - began >= 5
+    assert shown(d, a)["paused"], "the order holds"
+
+    b = standing("b").start()
+    b.obedient = False
+    running = sublet(place, "pause", str(b.process.pid))
+    b.expect("PAUSE")
+    b.frozen(off="the GPU did not stop")
+    status, out, err = ended(running, [b])
+    assert (status, out) == (1, "") and "cannot be paused: the GPU did not stop" in err
+
+    c = standing("c").start()
+    c.obedient = False
+    running = sublet(place, "pause", str(c.process.pid))
+    c.expect("PAUSE")
+    c.kill()
+    assert "has ended" in ended(running)[2]
+
+    e = standing("e").start()
+    e.obedient = False
+    running = sublet(place, "pause", str(e.process.pid))
+    e.expect("PAUSE")
+    resume(place, e)
+    assert "was told to go on meanwhile" in ended(running)[2]
+
+
+def test_a_lost_connection_is_named(daemon, standing, place):  # noqa: F811
+    d = daemon(*CARD)
+    a = standing("a").start()
+    a.disconnect()
+    wait_for(lambda: "lost" in shown(d, a)["flags"], what="the connection to be lost")
+    status, _, err = ended(sublet(place, "pause", str(a.process.pid)))
+    assert status == 1 and "it has lost its connection; it is told when it is back" in err
+
+
+def on_a_terminal(place, *args, columns=80):  # noqa: F811
+    try:
+        master, slave = pty.openpty()
+    except OSError:
+        pytest.skip("no terminal can be opened here; with /dev/pts mounted they run")
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    process = subprocess.Popen([BUILD / "sublet", *args, "--daemon", place], env=environment(), stdin=slave, stdout=slave, stderr=slave)
+    os.close(slave)
+    seen = b""
+    with contextlib.suppress(OSError):  # the last one has closed it
+        while data := os.read(master, 4096):
+            seen += data
+    os.close(master)
+    assert process.wait(GENEROUS_S) == 0
+    return seen.decode().replace("\r\n", "\n")
+
+
+def test_status_shows_on_a_terminal_who_stands_still(daemon, standing, place):  # noqa: F811
+    d = daemon(*CARD)
+    a, b, c = (standing(name).start() for name in ("parked", "moved", "told"))
+    c.obedient = False
+    for one in a, c:
+        pause(place, one)
+    obey_until([a], lambda: a.paused)
+    b.frozen(AWAY)
+    wait_for(lambda: shown(d, b)["frozen"] and shown(d, a)["frozen"]["for_s"], what="the reports")
+    for columns in 60, 80, 120:
+        lines = on_a_terminal(place, "status", columns=columns).splitlines()
+        rows = {name: next(i for i, line in enumerate(lines) if f" {name} " in line) for name in ("parked", "moved", "told")}
+        assert " paused " in lines[rows["parked"]] and "idle" not in lines[rows["parked"]]
+        assert lines[rows["moved"] + 1].strip().startswith("frozen for ")
+        assert lines[rows["moved"] + 1].endswith(", without its memory")
+        assert lines[rows["told"] + 1].strip() == "told to pause"
+        assert all(len(line) <= columns for line in lines[min(rows.values()) - 1:])
+
+
+# ---- who may ----
+
+
+CONTAINED = f"""
+import sys; sys.path.insert(0, {str(pathlib.Path(__file__).parent)!r})
+from wireclient import order
+print(order(sys.argv[1], order=sys.argv[2], pid=int(sys.argv[3])))
+"""
+
+
+@others.needed
+def test_root_of_a_container_pauses_nobody_outside(daemon, standing, place):  # noqa: F811
+    d = daemon(*CARD)
+    c = standing().start()
+    for what in "pause", "resume":
+        done = subprocess.run(["unshare", "--pid", "--fork", sys.executable, "-c", CONTAINED, place, what, str(c.process.pid)],
+                              capture_output=True, text=True)
+        if "unshare failed" in done.stderr or "Operation not permitted" in done.stderr:
+            pytest.skip(NO_PID_NAMESPACES)
+        assert "is another user's" in done.stdout, done
+    assert not shown(d, c)["paused"]
