@@ -69,11 +69,12 @@ static const char *duration(const json_t *frozen, const char *field,
 /* The reason that it gives, of a program that cannot be paused; NULL: it can, or has not said. */
 static const char *objection(const json_t *client)
 {
+        const char *off = json_string_value(json_object_get(client, "freeze_off"));
         const char *mode = json_string_value(json_object_get(client, "freeze"));
 
-        if (mode && strcmp(mode, "off") == 0)
-                return "it runs with SUBLET_FREEZE=off";
-        return json_string_value(json_object_get(client, "freeze_off"));
+        if (off)
+                return off;
+        return mode && strcmp(mode, "off") == 0 ? "it runs with SUBLET_FREEZE=off" : NULL;
 }
 
 static void look_at_paused(struct program *p, const json_t *client)
@@ -90,7 +91,7 @@ static void look_at_paused(struct program *p, const json_t *client)
                 else
                         (void)printf("paused %d (%s): it stands still, %s after the order\n",
                                      p->pid, p->name, duration(frozen, "took_s", time));
-        } else if (!has_why(frozen, "paused") && objection(client)) {
+        } else if (!stands && objection(client)) {
                 p->outcome = FAILED;
                 (void)cli_fail(CLI_FAILED, "process %d (%s) cannot be paused: %s", p->pid, p->name,
                                objection(client));

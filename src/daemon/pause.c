@@ -57,9 +57,9 @@ static int objection(const struct client *c, bool paused, const struct peer *by)
                 return -EPROTONOSUPPORT;
         if (!paused || c->pause.ordered)
                 return 0;
-        if (c->frozen.mode == WIRE_FREEZE_OFF)
-                return -EPERM;
-        return c->frozen.off[0] ? -EOPNOTSUPP : 0;
+        if (c->frozen.off[0])
+                return -EOPNOTSUPP;
+        return c->frozen.mode == WIRE_FREEZE_OFF ? -EPERM : 0;
 }
 
 /* A process may have a record of an earlier connection beside its present one. */
@@ -117,19 +117,25 @@ static void note(struct client *c, const struct wire_message *m)
         (void)snprintf(c->frozen.off, sizeof(c->frozen.off), "%s", m->FROZEN.off);
 }
 
+/* A pause that does nothing to the GPU is none: its owner was told that it cannot be. */
+static bool cannot(const struct client *c)
+{
+        return !c->frozen.since_ns && (c->frozen.mode == WIRE_FREEZE_OFF || c->frozen.off[0]);
+}
+
 int pause_frozen(struct client *c, const struct wire_message *m)
 {
-        bool paused = m->FROZEN.why & WIRE_FROZEN_PAUSED;
+        bool paused = m->FROZEN.why & WIRE_FROZEN_PAUSED, refused;
 
         note(c, m);
-        if (paused && !c->pause.known) {
+        if (paused && !c->pause.known)
                 c->pause.ordered = c->pause.known = true; /* by a daemon that was here before */
-        } else if (paused && !c->pause.ordered && !c->pause.told) {
-                tell(c); /* it was resumed while it had no connection */
-        } else if (!paused && c->pause.told &&
-                   (c->frozen.mode == WIRE_FREEZE_OFF || c->frozen.off[0])) {
-                c->pause.ordered = false; /* it cannot */
-        }
+        refused = c->pause.ordered && cannot(c) && (paused || c->pause.told);
+        if (refused)
+                c->pause.ordered = false;
+        /* It cannot, or it was resumed while it had no connection. */
+        if (paused && !c->pause.ordered && (refused || !c->pause.told))
+                tell(c);
         if (!paused && c->pause.stands)
                 set_stands(c, false);
         return 0;

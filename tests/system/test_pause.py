@@ -149,7 +149,7 @@ def test_what_cannot_be_paused_is_said(daemon, standing, place):  # noqa: F811
                                  "pause; start it again")
     off = standing("off", mode=OFF).start()
     off.frozen()
-    odd = standing("odd").start()
+    odd = standing("odd", mode=OFF).start()
     odd.frozen(off="the driver 999.1 is not known")
     for c, why in ((off, "it runs with SUBLET_FREEZE=off"), (odd, "the driver 999.1 is not known")):
         wait_for(lambda: pause(place, c) == {"error": f"process {c.process.pid} cannot be paused: {why}"}, what=why)
@@ -163,9 +163,10 @@ def test_who_finds_out_too_late_that_it_cannot_is_not_paused(daemon, standing, p
     c.obedient = False
     assert pause(place, c)["already"] is False
     c.expect("PAUSE")
-    c.frozen(off="the GPU did not stop")
-    wait_for(lambda: not shown(d, c)["paused"], what="the order to be dropped")
-    assert shown(d, c)["freeze_off"] == "the GPU did not stop"
+    c.frozen(PAUSED, for_ns=0, mode=OFF, off="the GPU did not stop")
+    assert c.expect("PAUSE")["paused"] == 0, "it is not held for nothing"
+    assert not shown(d, c)["paused"] and shown(d, c)["freeze_off"] == "the GPU did not stop"
+    assert pause(place, c) == {"error": f"process {c.process.pid} cannot be paused: the GPU did not stop"}
 
 
 def test_a_process_that_has_ended_is_no_program(daemon, standing, place):  # noqa: F811

@@ -78,7 +78,7 @@ static int say(uint32_t why, uint32_t mode, const char *off)
 {
         struct wire_message m = {
                 .header = {WIRE_FROZEN, WIRE_NO_GPU, 1},
-                .FROZEN = {.for_ns = why ? 1 : 0, .why = why, .mode = mode},
+                .FROZEN = {.for_ns = why && !off[0] ? 1 : 0, .why = why, .mode = mode},
         };
 
         (void)snprintf(m.FROZEN.off, sizeof(m.FROZEN.off), "%s", off);
@@ -123,6 +123,8 @@ static void an_order_that_cannot_be_carried_out_says_why(void **state)
         assert_int_equal(say(0, WIRE_FREEZE_OFF, ""), 0);
         assert_int_equal(set(true), -EPERM);
         assert_int_equal(say(0, WIRE_FREEZE_PARK, "the driver is not known"), 0);
+        assert_int_equal(set(true), -EOPNOTSUPP);
+        assert_int_equal(say(0, WIRE_FREEZE_OFF, "the driver is not known"), 0);
         assert_int_equal(set(true), -EOPNOTSUPP);
         assert_int_equal(told, 2);
         assert_false(now.pause.ordered);
@@ -220,10 +222,32 @@ static void a_restarted_daemon_believes_a_paused_process(void **state)
 static void who_finds_that_it_cannot_be_frozen_is_not_paused(void **state)
 {
         assert_int_equal(set(true), 0);
-        assert_int_equal(say(WIRE_FROZEN_PAUSED, WIRE_FREEZE_PARK, "it did not stop"), 0);
-        assert_true(now.pause.ordered);
         assert_int_equal(say(0, WIRE_FREEZE_PARK, "it did not stop"), 0);
         assert_false(now.pause.ordered);
+        assert_int_equal(told, 1);
+
+        assert_int_equal(say(0, WIRE_FREEZE_PARK, ""), 0);
+        assert_int_equal(set(true), 0);
+        assert_int_equal(say(WIRE_FROZEN_PAUSED, WIRE_FREEZE_OFF, "it did not stop"), 0);
+        assert_false(now.pause.ordered);
+        assert_int_equal(told, 3); /* it waits at the gate for nothing */
+        assert_int_equal(last_told, 0);
+        assert_int_equal(say(WIRE_FROZEN_PAUSED, WIRE_FREEZE_OFF, "it did not stop"), 0);
+        assert_int_equal(told, 3); /* said before it heard */
+}
+
+/* What speaks against the next time does not end this one. */
+static void who_stands_stays_paused_whatever_else_it_says(void **state)
+{
+        struct wire_message m = {
+                .header = {WIRE_FROZEN, WIRE_NO_GPU, 1},
+                .FROZEN = {.for_ns = 1, .why = WIRE_FROZEN_PAUSED, .mode = WIRE_FREEZE_OFF},
+        };
+
+        assert_int_equal(set(true), 0);
+        assert_int_equal(pause_frozen(&now, &m), 0);
+        assert_true(now.pause.ordered);
+        assert_int_equal(told, 1);
 }
 
 static void figures_are_no_older_than_the_process(void **state)
@@ -298,6 +322,7 @@ int main(void)
                 TEST(an_order_between_two_connections_is_not_lost),
                 TEST(a_restarted_daemon_believes_a_paused_process),
                 TEST(who_finds_that_it_cannot_be_frozen_is_not_paused),
+                TEST(who_stands_stays_paused_whatever_else_it_says),
                 TEST(figures_are_no_older_than_the_process),
                 TEST(only_a_paused_client_may_refuse_to_give_way),
                 TEST(a_client_that_goes_on_by_itself_can_be_asked_again),
