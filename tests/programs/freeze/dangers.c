@@ -115,21 +115,6 @@ static bool counts(void)
         return shared->count != before;
 }
 
-static uint32_t control_of(int fd, uint32_t client, uint32_t object, uint32_t command, void *params,
-                           uint32_t size)
-{
-        struct rm_control k = {.client = client,
-                               .object = object,
-                               .command = command,
-                               .params = (uint64_t)(uintptr_t)params,
-                               .params_size = size,
-                               .status = UINT32_MAX};
-
-        if (raw_ioctl(fd, _IOWR(RM_IOCTL_TYPE, RM_ESCAPE_CONTROL, struct rm_control), &k) < 0)
-                return 0xe0000000u | (uint32_t)errno;
-        return k.status;
-}
-
 static uint32_t first_group(void)
 {
         for (uint32_t i = 0; i < ledger.top; i++)
@@ -254,20 +239,9 @@ static void foreigner(void)
         (void)freeze(); /* its own: to have a descriptor and a subdevice */
         (void)thaw();
         c = shared->calls[0];
-        {
-                struct rm_disable_channels d = {.disable = 1, .count = c.count};
-
-                for (uint32_t i = 0; i < c.count; i++) {
-                        d.clients[i] = c.client;
-                        d.channels[i] = c.channels[i];
-                }
-                status = control_of(calls[0].fd, calls[0].client, calls[0].subdevice,
-                                    RM_DISABLE_CHANNELS, &d, sizeof(d));
-                stood = !counts();
-                d.disable = 0;
-                back = control_of(calls[0].fd, calls[0].client, calls[0].subdevice,
-                                  RM_DISABLE_CHANNELS, &d, sizeof(d));
-        }
+        status = control_by(&calls[0], &c, true);
+        stood = !counts();
+        back = control_by(&calls[0], &c, false);
         printf("{\"what\":\"foreign\",\"uid\":%d,\"freeze\":\"%#x\",\"stood\":%d,\"thaw\":\"%#x\","
                "\"counts_then\":%d}\n",
                (int)getuid(), status, stood, back, counts());

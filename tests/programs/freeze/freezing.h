@@ -52,8 +52,13 @@ static struct channels_call calls[32];
 static size_t calls_count;
 static _Atomic unsigned made_while_frozen, freed_while_frozen;
 
+/* What the driver's library would call; a driver that is simulated has one of its own. */
+static int (*next_ioctl)(int, unsigned long, ...);
+
 static int raw_ioctl(int fd, unsigned long request, void *argument)
 {
+        if (next_ioctl)
+                return next_ioctl(fd, request, argument);
         return (int)syscall(SYS_ioctl, fd, request, argument);
 }
 
@@ -118,34 +123,55 @@ __attribute__((visibility("default"))) int ioctl(int fd, unsigned long request, 
         return r;
 }
 
-static uint32_t control(const struct channels_call *c, bool disable)
+/* RM's status; 0xe0000000 and the errno where the kernel did not pass the call on. */
+static uint32_t control_of(int fd, uint32_t client, uint32_t object, uint32_t command, void *params,
+                           uint32_t size)
+{
+        struct rm_control k = {.client = client,
+                               .object = object,
+                               .command = command,
+                               .params = (uint64_t)(uintptr_t)params,
+                               .params_size = size,
+                               .status = UINT32_MAX};
+
+        if (raw_ioctl(fd, _IOWR(RM_IOCTL_TYPE, RM_ESCAPE_CONTROL, struct rm_control), &k) < 0)
+                return 0xe0000000u | (uint32_t)errno;
+        return k.status;
+}
+
+/* Names the channels of one call on the subdevice of another. */
+static uint32_t control_by(const struct channels_call *by, const struct channels_call *c,
+                           bool disable)
 {
         struct rm_disable_channels d = {.disable = disable, .count = c->count};
-        struct rm_control k = {.client = c->client,
-                               .object = c->subdevice,
-                               .command = RM_DISABLE_CHANNELS,
-                               .params = (uint64_t)(uintptr_t)&d,
-                               .params_size = sizeof(d),
-                               .status = UINT32_MAX};
 
         for (uint32_t i = 0; i < c->count; i++) {
                 d.clients[i] = c->client;
                 d.channels[i] = c->channels[i];
         }
-        if (raw_ioctl(c->fd, _IOWR(RM_IOCTL_TYPE, RM_ESCAPE_CONTROL, struct rm_control), &k) < 0)
-                return 0xe0000000u | (uint32_t)errno;
-        return k.status;
+        return control_of(by->fd, by->client, by->subdevice, RM_DISABLE_CHANNELS, &d, sizeof(d));
+}
+
+static uint32_t control(const struct channels_call *c, bool disable)
+{
+        return control_by(c, c, disable);
+}
+
+static bool list_channels(void)
+{
+        bool all;
+
+        (void)pthread_mutex_lock(&lock);
+        all = channels_calls(&ledger, CHANNELS_PROGRAM, calls, ARRAY_SIZE(calls), &calls_count);
+        (void)pthread_mutex_unlock(&lock);
+        return all;
 }
 
 static uint32_t freeze(void)
 {
-        uint32_t status = 0;
+        uint32_t status = list_channels() ? 0 : UINT32_MAX;
 
-        (void)pthread_mutex_lock(&lock);
-        if (!channels_calls(&ledger, CHANNELS_PROGRAM, calls, ARRAY_SIZE(calls), &calls_count))
-                status = UINT32_MAX;
         frozen = true;
-        (void)pthread_mutex_unlock(&lock);
         for (size_t i = 0; i < calls_count; i++)
                 status = status ? status : control(&calls[i], true);
         return status;
