@@ -13,6 +13,7 @@
 #include "capture.h"
 #include "fault.h"
 #include "objects.h"
+#include "rm.h"
 #include "space.h"
 #include "stream.h"
 #include "trace.h"
@@ -52,6 +53,7 @@ static void api_forked(void)
 
         /* As with the driver: what the parent set up is not usable here. */
         (void)atomic_compare_exchange_strong(&api_state, &ready, STATE_FORKED);
+        rm_abandon();
 }
 
 static void api_leave(void)
@@ -64,6 +66,7 @@ static void api_leave(void)
         if (!atomic_compare_exchange_strong(&api_state, &ready, STATE_LEFT))
                 return;
         stream_abandon();
+        channels_wake();
         session_leave(sim.session);
 }
 
@@ -77,6 +80,10 @@ static void api_init(void)
                 r = session_join(true, &sim.session);
         if (r == 0)
                 r = space_setup();
+        if (r == 0)
+                r = rm_setup();
+        if (r == 0)
+                r = queues_setup();
         if (r < 0) {
                 if (r != -EINVAL) /* that one has been told */
                         sim_say("cannot set up the session: %s", strerror(-r));
@@ -130,6 +137,11 @@ void fault_lose_card(void)
 
         trace_lost(device); /* first: the line comes before whatever comes of it */
         atomic_store(&session_device(sim.session, device)->lost, true);
+}
+
+void fault_await_thaw(void)
+{
+        channels_await_enabled();
 }
 
 CUresult api_enter(const char *function, unsigned flags, CUcontext *ret_context)

@@ -49,10 +49,11 @@ void context_fail(CUcontext c, CUresult error)
         int none = CUDA_SUCCESS;
 
         (void)atomic_compare_exchange_strong(c->error, &none, (int)error);
+        channels_wake();
 }
 
-/* sim.lock held. */
-static CUresult context_open(CUcontext c, unsigned device, unsigned flags)
+/* sim.lock held. On success the queues are the context's. */
+static CUresult context_open(CUcontext c, unsigned device, unsigned flags, const struct queues *q)
 {
         uint64_t bytes = c->green_of ? 0 : session_device(sim.session, device)->context_bytes;
         CUresult r = (CUresult)atomic_load(&device_error[device]);
@@ -80,16 +81,22 @@ static CUresult context_open(CUcontext c, unsigned device, unsigned flags)
                 return r;
         }
         c->legacy->legacy = true;
+        c->queues = *q;
         atomic_fetch_add(&session_own(sim.session, device)->contexts, 1);
         trace_card(device);
         return CUDA_SUCCESS;
 }
 
-/* sim.lock held; left and taken again while the context's work comes to its end. */
+/* sim.lock held; left and taken again while the context's work comes to its end, and while its
+ * channels are freed. */
 static void context_close(CUcontext c, bool although_retained)
 {
+        const struct channels_of channels = c->queues.channels;
+        struct queues q;
+
         pthread_mutex_unlock(&sim.lock);
         (void)context_wait(c);
+        channels_await_context(c, &channels);
         pthread_mutex_lock(&sim.lock);
         if (!c->alive || (c->retained && !although_retained))
                 return; /* somebody was faster */
@@ -104,11 +111,36 @@ static void context_close(CUcontext c, bool although_retained)
         trace_card(c->device);
         c->charged = 0;
         c->legacy = c->gather = c->hold = NULL;
+        q = c->queues;
+        c->queues = (struct queues){0};
+        pthread_mutex_unlock(&sim.lock);
+        queues_free(&q);
+        pthread_mutex_lock(&sim.lock);
 }
 
 CUcontext context_owner(CUcontext c)
 {
         return c->green_of ? c->green_of : c;
+}
+
+static CUresult green_open(CUcontext c)
+{
+        CUcontext of = c->green_of;
+        struct queues q;
+        CUresult r = queues_new(of->device, true, &q);
+
+        if (r != CUDA_SUCCESS)
+                return r;
+        pthread_mutex_lock(&sim.lock);
+        r = context_open(c, of->device, of->flags | CU_CTX_MAP_HOST, &q);
+        if (r == CUDA_SUCCESS) {
+                c->next_green = of->greens;
+                of->greens = c;
+        }
+        pthread_mutex_unlock(&sim.lock);
+        if (r != CUDA_SUCCESS)
+                queues_free(&q);
+        return r;
 }
 
 CUresult context_green(CUdevice device, unsigned processors, CUcontext *ret_context)
@@ -122,13 +154,7 @@ CUresult context_green(CUdevice device, unsigned processors, CUcontext *ret_cont
         }
         c->green_of = of;
         c->processors = processors;
-        pthread_mutex_lock(&sim.lock);
-        r = context_open(c, of->device, of->flags | CU_CTX_MAP_HOST);
-        if (r == CUDA_SUCCESS) {
-                c->next_green = of->greens;
-                of->greens = c;
-        }
-        pthread_mutex_unlock(&sim.lock);
+        r = green_open(c);
         if (r == CUDA_SUCCESS) {
                 *ret_context = c;
         } else {
@@ -163,6 +189,29 @@ CUresult context_ungreen(CUcontext c)
 
 /* ---- primary contexts ---- */
 
+/* Until it is alive, or cannot be. One thread makes its channels, without sim.lock. */
+static CUresult primary_open(CUdevice device)
+{
+        static pthread_mutex_t opening = PTHREAD_MUTEX_INITIALIZER;
+        CUcontext c = &primary[device];
+        struct queues q;
+        CUresult r;
+
+        pthread_mutex_lock(&opening);
+        r = (CUresult)atomic_load(&device_error[device]);
+        if (!c->alive && r == CUDA_SUCCESS)
+                r = queues_new((unsigned)device, false, &q);
+        if (!c->alive && r == CUDA_SUCCESS) {
+                pthread_mutex_lock(&sim.lock);
+                r = context_open(c, (unsigned)device, c->flags, &q);
+                pthread_mutex_unlock(&sim.lock);
+                if (r != CUDA_SUCCESS)
+                        queues_free(&q);
+        }
+        pthread_mutex_unlock(&opening);
+        return r;
+}
+
 EXPORT CUresult cuDevicePrimaryCtxRetain(CUcontext *ret_ctx, CUdevice device)
 {
         FAULT_AFTER(__func__);
@@ -176,9 +225,12 @@ EXPORT CUresult cuDevicePrimaryCtxRetain(CUcontext *ret_ctx, CUdevice device)
         c = &primary[device];
         pthread_mutex_lock(&sim.lock);
         c->primary = true;
-        if (!c->alive)
-                r = context_open(c, (unsigned)device, c->flags);
-        else
+        while (!c->alive && r == CUDA_SUCCESS) {
+                pthread_mutex_unlock(&sim.lock);
+                r = primary_open(device);
+                pthread_mutex_lock(&sim.lock);
+        }
+        if (r == CUDA_SUCCESS)
                 r = (CUresult)atomic_load(c->error);
         if (r == CUDA_SUCCESS) {
                 c->retained++;
@@ -269,19 +321,24 @@ EXPORT CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned int *flags,
 static CUresult context_create(CUcontext *ret_ctx, unsigned flags, CUdevice device)
 {
         CUresult r = device_check(device);
+        struct queues q;
         CUcontext c;
 
         if (r != CUDA_SUCCESS)
                 return r;
         if (!ret_ctx || stack_depth == STACK_MAX)
                 return CUDA_ERROR_INVALID_VALUE;
+        r = (CUresult)atomic_load(&device_error[device]);
+        if (r == CUDA_SUCCESS)
+                r = queues_new((unsigned)device, false, &q);
+        if (r != CUDA_SUCCESS)
+                return r;
         c = calloc(1, sizeof(*c));
-        if (!c)
-                return CUDA_ERROR_OUT_OF_MEMORY;
         pthread_mutex_lock(&sim.lock);
-        r = context_open(c, (unsigned)device, flags);
+        r = c ? context_open(c, (unsigned)device, flags, &q) : CUDA_ERROR_OUT_OF_MEMORY;
         pthread_mutex_unlock(&sim.lock);
         if (r != CUDA_SUCCESS) {
+                queues_free(&q);
                 free(c);
                 return r;
         }
@@ -328,6 +385,7 @@ EXPORT CUresult cuCtxCreate(CUcontext *ret_ctx, unsigned int flags, CUdevice dev
 
 EXPORT CUresult cuCtxDestroy_v2(CUcontext ctx)
 {
+        static CUcontext gone; /* kept: a late handle is told from one that never was */
         CUresult r = api_enter(__func__, API_ANY, NULL);
 
         if (r != CUDA_SUCCESS)
@@ -335,10 +393,13 @@ EXPORT CUresult cuCtxDestroy_v2(CUcontext ctx)
         if (!ctx || ctx->magic != MAGIC_CONTEXT || ctx->primary || ctx->green_of)
                 return CUDA_ERROR_INVALID_CONTEXT;
         pthread_mutex_lock(&sim.lock);
-        if (ctx->alive)
+        if (ctx->alive) {
                 context_close(ctx, true);
-        else
+                ctx->next_gone = gone;
+                gone = ctx;
+        } else {
                 r = CUDA_ERROR_CONTEXT_IS_DESTROYED;
+        }
         pthread_mutex_unlock(&sim.lock);
         if (context_current() == ctx)
                 stack_depth--;

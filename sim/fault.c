@@ -3,26 +3,39 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/macros.h"
 
 #define FAULTS_MAX 16
 
-enum fault_action { FAULT_RETURNS, FAULT_KILLS, FAULT_STOPS, FAULT_HANGS, FAULT_LOSES };
+enum fault_action {
+        FAULT_RETURNS,
+        FAULT_KILLS,
+        FAULT_STOPS,
+        FAULT_HANGS,
+        FAULT_LOSES,
+        FAULT_SLOWS,
+        FAULT_AWAITS,
+        FAULT_FORBIDS,
+        FAULT_PARTS,
+};
 
 struct fault {
         char function[64];
-        unsigned nth;
-        bool after, onwards;
+        unsigned first, last; /* of the calls that it is about */
+        bool after, control;
         enum fault_action action;
-        int result;
+        unsigned value; /* a result, milliseconds, channels */
         _Atomic unsigned calls;
 };
 
@@ -56,25 +69,44 @@ static bool fault_has_after(const char *function)
         return false;
 }
 
+/* A number from here to the end. */
+static bool fault_number(const char *text, unsigned *ret)
+{
+        char *end;
+        unsigned long n = strtoul(text, &end, 0);
+
+        *ret = (unsigned)n;
+        return isdigit(*text) && !*end && n <= INT_MAX;
+}
+
 static int fault_parse_action(const char *text, struct fault *f)
 {
         static const struct {
                 const char *name;
                 enum fault_action action;
-        } actions[] = {{"kill", FAULT_KILLS},
-                       {"stop", FAULT_STOPS},
-                       {"hang", FAULT_HANGS},
-                       {"lost", FAULT_LOSES}};
-        char *end;
+                bool control; /* of those alone */
+        } actions[] = {
+                {"kill", FAULT_KILLS, false},    {"stop", FAULT_STOPS, false},
+                {"hang", FAULT_HANGS, false},    {"lost", FAULT_LOSES, false},
+                {"slow=", FAULT_SLOWS, false},   {"frozen", FAULT_AWAITS, false},
+                {"forbid", FAULT_FORBIDS, true}, {"part=", FAULT_PARTS, true},
+                {"idle", FAULT_RETURNS, true}, /* OK, and no more */
+        };
 
-        for (size_t i = 0; i < ARRAY_SIZE(actions); i++)
-                if (strcmp(text, actions[i].name) == 0) {
-                        f->action = actions[i].action;
-                        return 0;
-                }
+        for (size_t i = 0; i < ARRAY_SIZE(actions); i++) {
+                size_t n = strlen(actions[i].name);
+                bool valued = actions[i].name[n - 1] == '=';
+
+                if (strncmp(text, actions[i].name, n) != 0)
+                        continue;
+                f->action = actions[i].action;
+                if ((actions[i].control && !f->control) ||
+                    (valued ? !fault_number(text + n, &f->value) : text[n] != '\0'))
+                        return -EINVAL;
+                return 0;
+        }
         f->action = FAULT_RETURNS;
-        f->result = (int)strtol(text, &end, 10);
-        return *end || f->after ? -EINVAL : 0;
+        return fault_number(text, &f->value) && !f->after ? 0 : -EINVAL;
 }
 
 /* "cuMemAlloc_v2" is meant by "cuMemAlloc" too. */
@@ -85,6 +117,19 @@ static bool fault_names(const struct fault *f, const char *function)
         return strncmp(f->function, function, n) == 0 &&
                (!function[n] ||
                 (function[n] == '_' && function[n + 1] == 'v' && isdigit(function[n + 2])));
+}
+
+static bool fault_is_control(const char *function)
+{
+        static const char *const names[] = {
+#define RM_POINT(name) #name,
+#include "fault_points.def"
+        };
+
+        for (size_t i = 0; i < ARRAY_SIZE(names); i++)
+                if (strcmp(names[i], function) == 0)
+                        return true;
+        return false;
 }
 
 /* A fault in a call that nobody makes would be none, unseen. */
@@ -101,13 +146,28 @@ static bool fault_exists(const struct fault *f)
         for (size_t i = 0; i < ARRAY_SIZE(symbols); i++)
                 if (fault_names(f, symbols[i]))
                         return true;
-        return false;
+        return f->control;
 }
 
-/* FUNCTION[@after]:N[+]:ACTION */
+/* "3", "3+", "3-5". */
+static bool fault_calls(char *text, struct fault *f)
+{
+        char *end;
+
+        f->first = f->last = (unsigned)strtoul(text, &end, 10);
+        if (strcmp(end, "+") == 0)
+                f->last = UINT_MAX;
+        else if (*end == '-' && !fault_number(end + 1, &f->last))
+                return false;
+        else if (*end && *end != '-')
+                return false;
+        return f->first > 0 && f->first <= f->last;
+}
+
+/* FUNCTION[@after]:CALLS:ACTION */
 static int fault_parse(const char *text, struct fault *f)
 {
-        char number[16], action[16], *at, *end;
+        char number[16], action[16], *at;
 
         if (!fault_part(&text, ':', f->function, sizeof(f->function)) ||
             !fault_part(&text, ':', number, sizeof(number)) ||
@@ -120,11 +180,8 @@ static int fault_parse(const char *text, struct fault *f)
                 if (strcmp(at + 1, "after") != 0 || !fault_has_after(f->function))
                         return -EINVAL;
         }
-        if (!fault_exists(f))
-                return -EINVAL;
-        f->nth = (unsigned)strtoul(number, &end, 10);
-        f->onwards = *end == '+';
-        if (f->nth == 0 || strcmp(end, f->onwards ? "+" : "") != 0)
+        f->control = fault_is_control(f->function);
+        if (!fault_exists(f) || !fault_calls(number, f))
                 return -EINVAL;
         return fault_parse_action(action, f);
 }
@@ -148,7 +205,16 @@ int fault_setup(void)
         return 0;
 }
 
-static int fault_act(const struct fault *f)
+static void fault_sleep(unsigned ms)
+{
+        struct timespec left = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * (long)NSEC_PER_MSEC};
+
+        while (nanosleep(&left, &left) < 0 && errno == EINTR)
+                ;
+}
+
+/* What the process can see of it, but for a result. */
+static void fault_act(const struct fault *f)
 {
         switch (f->action) {
         case FAULT_KILLS:
@@ -163,32 +229,56 @@ static int fault_act(const struct fault *f)
         case FAULT_LOSES:
                 fault_lose_card();
                 break;
+        case FAULT_SLOWS:
+                fault_sleep(f->value);
+                break;
+        case FAULT_AWAITS:
+                fault_await_thaw();
+                break;
         case FAULT_RETURNS:
-                return f->result;
+        case FAULT_FORBIDS:
+        case FAULT_PARTS:
+                break;
         }
-        return 0;
 }
 
-static int fault_look(const char *function, bool after)
+/* The fault that says how this call ends; NULL: it goes on. */
+static const struct fault *fault_look(const char *function, bool after)
 {
-        int r = 0;
-
-        for (unsigned i = 0; i < fault_count && r == 0; i++) {
+        for (unsigned i = 0; i < fault_count; i++) {
                 struct fault *f = &fault_list[i];
                 unsigned call;
 
                 if (f->after != after || !fault_names(f, function))
                         continue;
                 call = atomic_fetch_add(&f->calls, 1) + 1;
-                if (call == f->nth || (f->onwards && call > f->nth))
-                        r = fault_act(f);
+                if (call < f->first || call > f->last)
+                        continue;
+                fault_act(f);
+                if (f->action == FAULT_FORBIDS || f->action == FAULT_PARTS ||
+                    (f->action == FAULT_RETURNS && (f->value || f->control)))
+                        return f;
         }
-        return r;
+        return NULL;
 }
 
 int fault_check(const char *function)
 {
-        return fault_look(function, false);
+        const struct fault *f = fault_look(function, false);
+
+        return f ? (int)f->value : 0;
+}
+
+enum fault_control fault_control(bool disable, unsigned *ret_value)
+{
+        const struct fault *f = fault_look(disable ? "freeze" : "thaw", false);
+
+        if (!f)
+                return CONTROL_WHOLE;
+        *ret_value = f->value;
+        return f->action == FAULT_FORBIDS ? CONTROL_FORBIDDEN
+               : f->action == FAULT_PARTS ? CONTROL_PART
+                                          : CONTROL_REFUSED;
 }
 
 void fault_after(const char *const *function)

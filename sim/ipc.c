@@ -267,7 +267,7 @@ CUresult shared_event_await(CUcontext c, const struct shared_event *e, uint64_t 
 {
         const struct timespec nap = {.tv_nsec = POLL_NS};
 
-        while (!shared_event_is_done(e, number) && !work_cancelled(c))
+        while (!shared_event_is_done(e, number) && !work_stopped(c))
                 (void)nanosleep(&nap, NULL);
         return CUDA_SUCCESS;
 }

@@ -95,6 +95,31 @@ static void running_look(struct running *run)
                         run->unmapped = true;
 }
 
+/* It uses nothing any more: what it touches next is looked for again. */
+static void running_let_go(struct running *run)
+{
+        for (size_t i = 0; i < run->used.count; i++) {
+                struct used *u = (struct used *)run->used.span[i];
+
+                mapped_done(&u->mapped);
+                space_unpin(u->range);
+                free(u);
+        }
+        run->used.count = 0;
+}
+
+/* Its channel is disabled. Memory may leave meanwhile, and come back elsewhere. */
+static void running_stand(struct running *run)
+{
+        running_look(run);
+        if (run->unmapped)
+                return;
+        managed_drop(&run->hold);
+        running_let_go(run);
+        run->hold.epoch++;
+        channel_stand();
+}
+
 static bool running_cancelled(void *context)
 {
         struct running *run = context;
@@ -105,6 +130,8 @@ static bool running_cancelled(void *context)
                 run->unmappings = now;
                 running_look(run);
         }
+        if (channel_stops())
+                running_stand(run);
         return run->unmapped || work_cancelled(run->context);
 }
 
@@ -147,7 +174,8 @@ CUresult launch_run(CUcontext c, const struct work_kernel *w)
         session_count(&session_own(sim.session, c->device)->counters.launches, 1);
         r = ptx_run(w->function->ptx, &launch, &memory, error);
         managed_drop(&run.hold);
-        transfer_await(run.bus_ready_ns);
+        while (!running_cancelled(&run) && transfer_nap(run.bus_ready_ns))
+                ;
         running_look(&run);
         result = running_result(&run, r);
         if (result != CUDA_SUCCESS)
@@ -156,13 +184,7 @@ CUresult launch_run(CUcontext c, const struct work_kernel *w)
                                 ? "no room on the card for the managed memory it uses"
                         : r == 0 || r == -ECANCELED ? "memory it used was unmapped while it ran"
                                                     : error);
-        for (size_t i = 0; i < run.used.count; i++) {
-                struct used *u = (struct used *)run.used.span[i];
-
-                mapped_done(&u->mapped);
-                space_unpin(u->range);
-                free(u);
-        }
+        running_let_go(&run);
         free(run.used.span);
         return result;
 }

@@ -453,7 +453,7 @@ CUresult managed_bring_home(CUcontext c, struct managed *m, uint64_t address, ui
                 unsigned device;
                 int r = -EFAULT;
 
-                if (work_cancelled(c))
+                if (work_stopped(c))
                         return CUDA_SUCCESS;
                 lock();
                 device = m->block[n].place.device;

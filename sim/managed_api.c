@@ -90,7 +90,7 @@ CUresult prefetch_run(CUcontext c, const struct work_prefetch *w)
                 return CUDA_ERROR_LAUNCH_FAILED;
         if (w->to == CU_DEVICE_CPU)
                 r = managed_bring_home(c, range->managed, w->start, w->bytes);
-        while (w->to != CU_DEVICE_CPU && r == CUDA_SUCCESS && at < end && !work_cancelled(c)) {
+        while (w->to != CU_DEVICE_CPU && r == CUDA_SUCCESS && at < end && !work_stopped(c)) {
                 uint64_t n = MIN(end - at, FRAMES_BLOCK_BYTES - at % FRAMES_BLOCK_BYTES), from, to;
 
                 if (!managed_use(&hold, range->managed, at, n, MANAGED_PREFETCH, &from, &to))

@@ -5,6 +5,7 @@
  * point of a stream destroyed long ago still compares right. */
 #pragma once
 
+#include "queues.h"
 #include "sim.h"
 
 #define MAGIC_CONTEXT  0x43545855u
@@ -41,6 +42,8 @@ struct CUctx_st {
         struct CUstream_st *gather;  /* what waits for all of them; NULL: not needed yet */
         struct CUstream_st *hold;    /* what all of them wait for; NULL: nothing ever */
         struct CUmod_st *modules;
+        struct queues queues;
+        CUcontext next_gone;
         size_t limit[16];
 };
 

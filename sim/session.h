@@ -24,7 +24,8 @@ enum session_direction { SESSION_TO_DEVICE, SESSION_TO_HOST };
  * bus, the managed_ ones the part of it that managed memory caused: moved by faults, prefetches and
  * evictions; the mapped_ ones the part that kernels and fills used of host memory in place.
  * gpu_faults and cpu_faults are groups of faults that were served together; evictions are blocks
- * (frames.h) that lost the card to somebody else's need. */
+ * (frames.h) that lost the card to somebody else's need; freezes and thaws are controls that took
+ * channels off the card and let them on. */
 #define SESSION_COUNTERS(X)  \
         X(h2d_bytes)         \
         X(d2h_bytes)         \
@@ -45,7 +46,9 @@ enum session_direction { SESSION_TO_DEVICE, SESSION_TO_HOST };
         X(mapped_d2h_bytes)  \
         X(gpu_faults)        \
         X(cpu_faults)        \
-        X(evictions)
+        X(evictions)         \
+        X(freezes)           \
+        X(thaws)
 
 /* Written by the owning process (evictions and what they move: by whoever evicts), read by anybody.
  */

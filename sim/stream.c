@@ -80,6 +80,16 @@ static void stream_retire(CUstream s)
         stream_spare = s;
 }
 
+/* sim.lock held. */
+static void stream_sit(const struct CUstream_st *s)
+{
+        const struct channels_of *own = &s->context->queues.channels;
+        const struct channels_of *all = &context_owner(s->context)->queues.channels;
+
+        channel_sit(s->context, own->compute[s->id % CHANNELS_COMPUTE],
+                    all->copy[s->id % CHANNELS_COPY]);
+}
+
 static void *stream_thread(void *argument)
 {
         struct CUstream_st *s = argument;
@@ -98,6 +108,7 @@ static void *stream_thread(void *argument)
                 op = s->first;
                 if (!op)
                         break;
+                stream_sit(s);
                 pthread_mutex_unlock(&sim.lock);
                 /* After a failure nothing runs any more, but everything comes to its end. */
                 if (!work_cancelled(c)) {

@@ -27,6 +27,7 @@
 #define CHUNK_LEAST (64 * KIB)
 #define CHUNK_MOST  (4 * MIB)
 #define AHEAD_NS    (200 * NSEC_PER_USEC) /* sleeping costs as much: do not, for less */
+#define NAP_NS      (5 * NSEC_PER_MSEC)   /* so long does a card take to let go */
 #define BEHIND_NS   (5 * NSEC_PER_MSEC)   /* what oversleeping may be caught up by */
 
 struct pace {
@@ -78,10 +79,21 @@ void transfer_keep_pace(uint64_t ready_ns)
                 sleep_until(ready_ns);
 }
 
-void transfer_await(uint64_t ready_ns)
+bool transfer_nap(uint64_t ready_ns)
 {
-        if (ready_ns > clock_now_ns())
-                sleep_until(ready_ns);
+        uint64_t now = clock_now_ns();
+
+        if (ready_ns <= now)
+                return false;
+        sleep_until(MIN(ready_ns, now + NAP_NS));
+        return true;
+}
+
+/* To the end, on an enabled channel. */
+static void await(CUcontext c, uint64_t ready_ns)
+{
+        while (!work_stopped(c) && transfer_nap(ready_ns))
+                ;
 }
 
 /* After the bytes have been moved: copying them is part of the time. */
@@ -91,10 +103,10 @@ static void pace_keep(const struct pace *p)
                 transfer_keep_pace(p->ready_ns);
 }
 
-static void pace_end(const struct pace *p)
+static void pace_end(CUcontext c, const struct pace *p)
 {
         if (p->active)
-                transfer_await(p->ready_ns);
+                await(c, p->ready_ns);
 }
 
 /* One end of a copy, as far as it goes in one piece. */
@@ -229,7 +241,7 @@ static CUresult transfer_row(struct transfer *t, uint64_t to, uint64_t from, uin
                 struct end dst, src;
                 uint64_t n;
 
-                if (work_cancelled(t->context))
+                if (work_stopped(t->context))
                         return CUDA_SUCCESS; /* nobody looks any more */
                 if (!end_find(from, bytes, t->context, false, t->from_host, &src))
                         return TRANSFER_FAILED;
@@ -294,7 +306,7 @@ CUresult copy_run(CUcontext c, const struct work_copy *w)
                         left -= w->width;
                 }
         if (r == CUDA_SUCCESS)
-                pace_end(&t.pace);
+                pace_end(c, &t.pace);
         return r;
 }
 
@@ -327,23 +339,25 @@ CUresult set_run(CUcontext c, const struct work_set *w)
 
                 while (left > 0) {
                         struct end e;
+                        uint64_t n;
 
-                        if (work_cancelled(c))
+                        if (work_stopped(c))
                                 return CUDA_SUCCESS;
                         if (!end_find(at, left, c, true, false, &e))
                                 return TRANSFER_FAILED;
                         if (!e.range) /* a fill is done by the card: pageable memory is none of its
                                        */
                                 return TRANSFER_FAILED;
-                        fill(e.at, e.bytes, w->value, w->element);
+                        n = MIN(e.bytes, CHUNK_MOST);
+                        fill(e.at, n, w->value, w->element);
                         if (range_is_mapped(e.range))
-                                mapped_fill(c->device, e.bytes, &ready_ns);
-                        at += e.bytes;
-                        left -= e.bytes;
+                                mapped_fill(c->device, n, &ready_ns);
+                        at += n;
+                        left -= n;
                         end_done(&e);
                 }
         }
-        transfer_await(ready_ns);
+        await(c, ready_ns);
         return CUDA_SUCCESS;
 }
 
@@ -384,7 +398,7 @@ CUresult value_wait(CUcontext c, const struct work_value *w)
 {
         uint64_t nap_ns = 20 * NSEC_PER_USEC;
 
-        while (!work_cancelled(c)) {
+        while (!work_stopped(c)) {
                 struct end e;
                 uint64_t v;
 

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/macros.h"
 #include "graph_memory.h"
 #include "memory.h"
 #include "ipc.h"
@@ -14,12 +15,43 @@ bool work_cancelled(CUcontext c)
                atomic_load_explicit(c->error, memory_order_relaxed) != CUDA_SUCCESS;
 }
 
-CUresult work_run(CUcontext c, struct work *w)
+bool work_stopped(CUcontext c)
+{
+        if (channel_stops())
+                channel_stand();
+        return work_cancelled(c);
+}
+
+/* A copy of this size runs beside what computes. */
+static bool copies(const struct work *w)
+{
+        const struct work_copy *c = &w->copy;
+
+        return w->kind == WORK_COPY && (uint64_t)c->width * c->height * c->depth >= MIB;
+}
+
+/* The program's own code: the channel waits for its end, and does not keep anybody waiting who
+ * disables it. */
+static void call_out(CUcontext c, const struct work *w)
+{
+        channel_done();
+        api_in_callback = true;
+        if (w->kind == WORK_HOST)
+                w->host.fn(w->host.data);
+        else
+                w->callback.fn(w->callback.handle, (CUresult)atomic_load(c->error),
+                               w->callback.data);
+        api_in_callback = false;
+        channel_begin(false);
+}
+
+static CUresult run(CUcontext c, struct work *w)
 {
         CUresult r = CUDA_SUCCESS;
 
         switch (w->kind) {
         case WORK_EMPTY:
+        case WORK_GRAPH: /* a step at a time, below */
                 break;
         case WORK_KERNEL:
                 r = launch_run(c, &w->kernel);
@@ -31,15 +63,8 @@ CUresult work_run(CUcontext c, struct work *w)
                 r = set_run(c, &w->set);
                 break;
         case WORK_HOST:
-                api_in_callback = true;
-                w->host.fn(w->host.data);
-                api_in_callback = false;
-                break;
         case WORK_CALLBACK:
-                api_in_callback = true;
-                w->callback.fn(w->callback.handle, (CUresult)atomic_load(c->error),
-                               w->callback.data);
-                api_in_callback = false;
+                call_out(c, w);
                 break;
         case WORK_RECORD:
                 event_stamp(w->record.event, w->record.records);
@@ -58,9 +83,6 @@ CUresult work_run(CUcontext c, struct work *w)
         case WORK_PREFETCH:
                 r = prefetch_run(c, &w->prefetch);
                 break;
-        case WORK_GRAPH:
-                r = program_run(c, w->program);
-                break;
         case WORK_FREE:
                 (void)memory_free(w->free); /* twice is the program's own doing */
                 break;
@@ -70,6 +92,17 @@ CUresult work_run(CUcontext c, struct work *w)
                 break;
         }
         return r;
+}
+
+CUresult work_run(CUcontext c, struct work *w)
+{
+        CUresult r = CUDA_SUCCESS;
+
+        channel_begin(copies(w));
+        if (!work_cancelled(c))
+                r = run(c, w);
+        channel_done();
+        return w->kind == WORK_GRAPH ? program_run(c, w->program) : r;
 }
 
 void work_clear(struct work *w)

@@ -92,13 +92,17 @@ CUresult work_clone(const struct work *w, struct work *ret_work);
 
 /* True when running work should give up: the process leaves or the context has failed. */
 bool work_cancelled(CUcontext c);
+/* The same, between two steps of work that uses no memory at the moment: it stands here while its
+ * channel is disabled. */
+bool work_stopped(CUcontext c);
 
 /* ---- who runs what ---- */
 CUresult copy_run(CUcontext c, const struct work_copy *w);
 CUresult set_run(CUcontext c, const struct work_set *w);
-/* Wait until the bus is where it should be by then: roughly, and to the end. */
+/* Wait until the bus is where it should be by then, roughly. */
 void transfer_keep_pace(uint64_t ready_ns);
-void transfer_await(uint64_t ready_ns);
+/* Some of the way to its end. False: it is there. */
+bool transfer_nap(uint64_t ready_ns);
 CUresult launch_run(CUcontext c, const struct work_kernel *w);
 CUresult prefetch_run(CUcontext c, const struct work_prefetch *w);
 CUresult value_write(CUcontext c, const struct work_value *w);

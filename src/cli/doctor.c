@@ -5,6 +5,7 @@
 #include <limits.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,6 +20,7 @@
 #include "cli/cli.h"
 #include "cli/control.h"
 #include "cli/doctor_driver.h"
+#include "cli/doctor_freeze.h"
 #include "cli/doctor_programs.h"
 #include "cli/parts.h"
 
@@ -60,7 +62,8 @@ static void print_remedy(const char *format, ...)
         (void)putchar('\n');
 }
 
-static void judge_gpu(int i, const struct driver_gpu *gpu)
+/* 1: a program can use it, and sublet manage it. */
+static unsigned judge_gpu(int i, const struct driver_gpu *gpu)
 {
         char a[UNITS_TEXT_MAX], b[UNITS_TEXT_MAX];
 
@@ -86,11 +89,12 @@ static void judge_gpu(int i, const struct driver_gpu *gpu)
                 print_finding(FAIL, "GPU %d is in prohibited compute mode: no process at all", i);
                 print_remedy("sudo nvidia-smi -i %d -c DEFAULT", i);
         }
+        return gpu->vmm != 0 && gpu->compute_mode != 2;
 }
 
 /* MPS lets several processes share one context's hardware; they also share its end. Its control
- * daemon leaves its process id in the directory where programs look for it. */
-static void look_at_mps(void)
+ * daemon leaves its process id in the directory where programs look for it. 0: it does not run. */
+static int find_mps(const char **ret_dir)
 {
         const char *dir = getenv("CUDA_MPS_PIPE_DIRECTORY");
         _cleanup_fclose_ FILE *file = NULL;
@@ -99,10 +103,21 @@ static void look_at_mps(void)
 
         if (!dir || !dir[0])
                 dir = "/tmp/nvidia-mps";
+        *ret_dir = dir;
         (void)snprintf(path, sizeof(path), "%s/nvidia-cuda-mps-control.pid", dir);
         file = fopen(path, "re");
         if (!file || fscanf(file, "%d", &pid) != 1 || pid <= 0 ||
             (kill(pid, 0) < 0 && errno != EPERM))
+                return 0;
+        return pid;
+}
+
+static void look_at_mps(void)
+{
+        const char *dir;
+        int pid = find_mps(&dir);
+
+        if (!pid)
                 return;
         print_finding(WARN,
                       "MPS runs here (process %d, %s): a fault in one program can end all that go "
@@ -146,40 +161,41 @@ static const char *why_not_started(int error)
         return "see whether nvidia-smi answers, and reboot if the driver was updated under it";
 }
 
-static void look_at_driver(int simulated)
+/* A set of GPUs that a program can use, 1 << ordinal. */
+static unsigned look_at_driver(int simulated, const char *folder)
 {
         struct driver_report report;
-        char folder[PATH_MAX];
+        unsigned usable = 0;
         int r;
 
-        if (simulated && parts_find(PART_SIMULATOR, folder) < 0) {
+        if (simulated && access(folder, F_OK) < 0) {
                 print_finding(FAIL, "the simulated driver is missing: no %s", folder);
                 print_remedy("build with -DSUBLET_SIM=ON");
-                return;
+                return 0;
         }
         r = driver_ask(simulated ? folder : NULL, &report);
         if (r < 0) {
                 print_finding(FAIL, "cannot ask the driver: %s", strerror(-r));
-                return;
+                return 0;
         }
         if (report.hung || report.signal) {
                 print_finding(FAIL, "the driver %s when asked for its GPUs%s%s",
                               report.hung ? "did not answer" : "crashed", report.hung ? "" : ": ",
                               report.hung ? "" : strsignal(report.signal));
                 print_remedy("see whether nvidia-smi answers, and dmesg for lines with NVRM");
-                return;
+                return 0;
         }
         if (report.stage == DRIVER_NOT_FOUND) {
                 print_finding(FAIL, "no NVIDIA driver: %s", report.reason);
                 print_remedy("install the driver of your GPU; without one try sublet demo and "
                              "sublet run --sim");
-                return;
+                return 0;
         }
         if (report.stage == DRIVER_NOT_STARTED) {
                 print_finding(FAIL, "the driver does not start: cuInit answers error %d, %s",
                               report.result, report.reason);
                 print_remedy("%s", why_not_started(report.result));
-                return;
+                return 0;
         }
         print_finding(report.n_gpus > 0 ? OK : FAIL, "%s for CUDA %d.%d, %d GPU%s",
                       simulated ? "simulated driver" : "NVIDIA driver", report.version / 1000,
@@ -187,7 +203,7 @@ static void look_at_driver(int simulated)
         if (report.n_gpus == 0)
                 print_remedy("see CUDA_VISIBLE_DEVICES, and whether nvidia-smi lists one");
         for (int i = 0; i < report.n_gpus; i++)
-                judge_gpu(i, &report.gpus[i]);
+                usable |= judge_gpu(i, &report.gpus[i]) << i;
         if (report.symbols.unknown > 0)
                 print_finding(OK,
                               "of the driver's %u functions this release does not know %u, and "
@@ -207,6 +223,7 @@ static void look_at_driver(int simulated)
                                     "programs outside sublet is not seen");
                 print_remedy("install the package of your driver that carries nvidia-smi");
         }
+        return usable;
 }
 
 /* The first line that `command --version` prints, to stdout or stderr, with preload in LD_PRELOAD.
@@ -241,21 +258,24 @@ static int ask_version(const char *command, const char *preload, char *ret, size
         return 0;
 }
 
-static void look_at_parts(void)
+/* False: programs cannot load the library. */
+static bool look_at_parts(char ret_library[static PATH_MAX])
 {
         char path[PATH_MAX], self[PATH_MAX], said[256];
+        bool ok = false;
 
-        if (parts_find(PART_LIBRARY, path) < 0) {
-                print_finding(FAIL, "the preload library is missing: no %s", path);
+        if (parts_find(PART_LIBRARY, ret_library) < 0) {
+                print_finding(FAIL, "the preload library is missing: no %s", ret_library);
                 print_remedy("build it, or install sublet again");
         } else if (!realpath("/proc/self/exe", self) ||
-                   ask_version(self, path, said, sizeof(said)) < 0 ||
+                   ask_version(self, ret_library, said, sizeof(said)) < 0 ||
                    strcmp(said, "sublet " SUBLET_VERSION) != 0) {
-                print_finding(FAIL, "%s cannot be preloaded: %s", path, said);
+                print_finding(FAIL, "%s cannot be preloaded: %s", ret_library, said);
                 print_remedy("build it for this machine; programs of another architecture cannot "
                              "use it");
         } else {
-                print_finding(OK, "%s can be preloaded", path);
+                print_finding(OK, "%s can be preloaded", ret_library);
+                ok = true;
         }
         if (parts_find(PART_DAEMON, path) < 0) {
                 print_finding(FAIL, "the daemon is missing: no %s", path);
@@ -267,6 +287,155 @@ static void look_at_parts(void)
                 print_remedy("build or install both from one tree");
         } else {
                 print_finding(OK, "%s is of this release (%s)", path, SUBLET_VERSION);
+        }
+        return ok;
+}
+
+/* ---- freezing ---- */
+
+static const char *why_no_channels(void)
+{
+        const char *dir;
+
+        if (find_mps(&dir))
+                return "end MPS (echo quit | nvidia-cuda-mps-control), or start programs with "
+                       "CUDA_MPS_PIPE_DIRECTORY=/nonexistent";
+        if (access("/dev/dxg", F_OK) == 0)
+                return "WSL gives no program channels of its own: they give way when their work in "
+                       "flight has ended";
+        return "they give way when their work in flight has ended";
+}
+
+static const char *freeze_remedy(int error)
+{
+        switch (error) {
+        case -EBUSY:
+                return "run sublet doctor again when the GPU is less busy";
+        case -ENODEV:
+                return why_no_channels();
+        case -EPERM:
+                return "let programs call ioctl on /dev/nvidiactl, if they run in a sandbox "
+                       "(gVisor, seccomp)";
+        case -EPROTO:
+                return "install a newer release of sublet, and report the driver if there is none";
+        case -EOPNOTSUPP:
+                return "a sandbox or a virtual GPU may lack the call; programs give way when their "
+                       "work in flight has ended";
+        case -ETIMEDOUT:
+                return "run sublet doctor again when no debugger uses this GPU, and report it if "
+                       "that stays";
+        default:
+                return "please report it, with the driver and the lines about Xid that dmesg shows";
+        }
+}
+
+static void judge_freeze(int gpu, const struct freeze_tried *t)
+{
+        const struct freeze_answer *a = &t->answer;
+        bool untold = t->result == -EBUSY;
+
+        if (t->result == 0 && a->known == FREEZE_FAILS) {
+                print_finding(OK,
+                              "programs on GPU %d can be frozen again (driver %s): it works now; "
+                              "before, %s",
+                              gpu, a->driver, a->known_why);
+        } else if (t->result == 0) {
+                print_finding(OK,
+                              "programs on GPU %d can be frozen (driver %s): sublet pause, "
+                              "SUBLET_FREEZE=move",
+                              gpu, a->driver);
+        } else if (untold && a->known == FREEZE_WORKS) {
+                print_finding(OK,
+                              "programs on GPU %d can be frozen (driver %s), as was found before; "
+                              "now it is too busy to try",
+                              gpu, a->driver);
+        } else {
+                print_finding(WARN, "programs on GPU %d are not frozen: %s%s%s%s", gpu,
+                              untold && a->known == FREEZE_FAILS ? a->known_why : a->why,
+                              a->driver[0] ? " (driver " : "", a->driver, a->driver[0] ? ")" : "");
+                print_remedy("%s", freeze_remedy(t->result));
+        }
+}
+
+static void judge_no_context(int gpu, const struct freeze_tried *t)
+{
+        if (t->result == 2) { /* CUDA_ERROR_OUT_OF_MEMORY */
+                print_finding(WARN,
+                              "whether programs on GPU %d can be frozen is not known: it has no "
+                              "room to try",
+                              gpu);
+                print_remedy("run sublet doctor again when memory of the GPU is free");
+                return;
+        }
+        print_finding(WARN,
+                      "whether programs on GPU %d can be frozen is not known: no context can be "
+                      "made there (error %d, %s)",
+                      gpu, t->result, t->name);
+        print_remedy("run sublet doctor again when programs can use it");
+}
+
+static void judge_no_answer(int gpu, const struct freeze_report *r)
+{
+        const char *when = r->gpus[gpu].stage == FREEZE_TRYING ? "it was tried" : "it was begun";
+
+        if (r->hung)
+                print_finding(WARN,
+                              "programs on GPU %d are not to be frozen: the driver did not answer "
+                              "when %s",
+                              gpu, when);
+        else if (r->signal)
+                print_finding(WARN,
+                              "programs on GPU %d are not to be frozen: the process ended when %s: "
+                              "%s",
+                              gpu, when, strsignal(r->signal));
+        else
+                print_finding(WARN,
+                              "whether programs on GPU %d can be frozen is not known: the process "
+                              "that was to try ended when %s",
+                              gpu, when);
+        print_remedy("set SUBLET_FREEZE=off for programs, and see dmesg for lines with NVRM");
+}
+
+static void look_at_freezing(const char *library, const char *folder, unsigned gpus)
+{
+        const char *set = getenv("SUBLET_FREEZE"), *profiler = getenv("CUDA_INJECTION64_PATH");
+        struct freeze_report report;
+        int r;
+
+        if (!gpus)
+                return;
+        if (!library) {
+                print_finding(WARN, "no program is frozen without the preload library");
+                print_remedy("see above");
+                return;
+        }
+        if (set && strcmp(set, "off") == 0) {
+                print_finding(WARN, "programs started here are not frozen: SUBLET_FREEZE is off");
+                print_remedy("unset SUBLET_FREEZE");
+                return;
+        }
+        if (profiler && *profiler) {
+                print_finding(WARN, "programs started here are not frozen: a profiler is attached "
+                                    "to them (CUDA_INJECTION64_PATH)");
+                print_remedy("start sublet outside of the profiler");
+                return;
+        }
+        r = freeze_ask(library, folder, gpus, &report);
+        if (r < 0) {
+                print_finding(WARN, "whether programs can be frozen is not known: %s",
+                              strerror(-r));
+                print_remedy("run sublet doctor again");
+                return;
+        }
+        for (int i = 0; i < DRIVER_GPUS_MAX; i++) {
+                if (!(gpus & 1u << i))
+                        continue;
+                if (report.gpus[i].stage == FREEZE_ANSWERED)
+                        judge_freeze(i, &report.gpus[i]);
+                else if (report.gpus[i].stage == FREEZE_NO_CONTEXT)
+                        judge_no_context(i, &report.gpus[i]);
+                else
+                        judge_no_answer(i, &report);
         }
 }
 
@@ -312,6 +481,22 @@ static void judge_absent_daemon(int r, const char *dir, enum paths_kind kind)
         }
 }
 
+/* most: NULL of a daemon that knows no limit. */
+static void judge_limit(const char *most)
+{
+        if (!most || strcmp(most, "move") == 0)
+                return;
+        if (strcmp(most, "off") == 0)
+                print_finding(WARN, "programs under the daemon there are not frozen: its "
+                                    "configuration says freeze = off");
+        else
+                print_finding(WARN,
+                              "programs under the daemon there can be paused, and are not frozen "
+                              "to give way: its configuration says freeze = %s",
+                              most);
+        print_remedy("take the line out of its configuration and start the daemon again");
+}
+
 static void look_at_daemon(const struct target *target)
 {
         json_t *answer = NULL, *order;
@@ -349,6 +534,7 @@ static void look_at_daemon(const struct target *target)
                               version ? version : "unknown", SUBLET_VERSION);
                 print_remedy("sublet stop; the next program starts a new one");
         }
+        judge_limit(json_string_value(json_object_get(answer, "freeze")));
         json_decref(answer);
 }
 
@@ -434,9 +620,12 @@ static void leave_preload(char **argv)
 
 int doctor_main(const struct cli_command *self, int argc, char **argv)
 {
+        char folder[PATH_MAX], library[PATH_MAX];
         struct target target = {0};
+        unsigned gpus;
         int words, r;
 
+        (void)freeze_try(argc, argv);
         leave_preload(argv);
         r = cli_parse(self, argc, argv, 0, target_take, &target, &words);
         if (r != CLI_OK)
@@ -444,9 +633,11 @@ int doctor_main(const struct cli_command *self, int argc, char **argv)
         if (words > 0)
                 return cli_fail(CLI_USAGE, "doctor takes no argument, not '%s'", argv[0]);
         (void)setvbuf(stdout, NULL, _IOLBF, 0);
-        look_at_driver(target.simulated);
+        (void)parts_find(PART_SIMULATOR, folder);
+        gpus = look_at_driver(target.simulated, folder);
         look_at_mps();
-        look_at_parts();
+        look_at_freezing(look_at_parts(library) ? library : NULL, target.simulated ? folder : NULL,
+                         gpus);
         look_at_runtime_dir();
         look_at_daemon(&target);
         programs_hidden(judge_hidden);

@@ -4,8 +4,8 @@
  * They are ioctl(2) requests of type 'F' on /dev/nvidiactl. Objects form a tree: a client, its
  * devices, their subdevices and channel groups, the groups' channels. Handles are the caller's
  * choice and unique within a client. Source: the open kernel modules (nvos.h, nv_escape.h,
- * ctrl2080fifo.h). These layouts hold from driver 535.43.02 to 595; what older ones have, and what
- * RM does, stands in docs/resource-manager.md. */
+ * ctrl2080fifo.h). Layouts hold from driver 515 to 595 but for what struct rm_layout says; what RM
+ * does stands in docs/resource-manager.md. */
 #pragma once
 
 #include <stddef.h>
@@ -17,6 +17,7 @@ enum rm_escape {
         RM_ESCAPE_FREE = 0x29,
         RM_ESCAPE_CONTROL = 0x2a,
         RM_ESCAPE_ALLOC = 0x2b,
+        RM_ESCAPE_CHECK_VERSION = 210,
         RM_ESCAPE_WRAPPED = 211, /* one of the others, in a struct rm_wrapped */
 };
 
@@ -27,6 +28,14 @@ enum rm_class {
         RM_CLASS_DEVICE = 0x80,
         RM_CLASS_SUBDEVICE = 0x2080,
         RM_CLASS_GROUP = 0xa06c, /* channels that the hardware schedules together */
+};
+
+/* Before 530.30.02 the question is passed over, and the text stays as it was. */
+#define RM_VERSION_QUERY '2'
+
+struct rm_version {
+        uint32_t command, reply;
+        char text[64]; /* "580.159.04" */
 };
 
 struct rm_wrapped {
@@ -50,6 +59,7 @@ struct rm_alloc {
         uint64_t params;
 };
 
+/* As drivers from 535 on have it. */
 struct rm_alloc_short {
         struct rm_alloc alloc;
         uint32_t params_size, status;
@@ -61,6 +71,34 @@ struct rm_alloc_long {
         uint32_t params_size, flags, status, pad;
 };
 
+/* What differs between generations of the driver: sizes and where the status stands, in bytes. */
+struct rm_layout {
+        uint16_t first, last; /* major versions, both included */
+        uint16_t short_size, short_status;
+        uint16_t long_size, long_status;
+};
+
+static const struct rm_layout rm_layouts[] = {
+        {.first = 515,
+         .last = 520,
+         .short_size = 32,
+         .short_status = 24,
+         .long_size = 40,
+         .long_status = 32},
+        {.first = 525,
+         .last = 530,
+         .short_size = 32,
+         .short_status = 24,
+         .long_size = 40,
+         .long_status = 36},
+        {.first = 535,
+         .last = 595,
+         .short_size = 32,
+         .short_status = 28,
+         .long_size = 48,
+         .long_status = 40},
+};
+
 /* Allocation parameters of RM_CLASS_GROUP. */
 struct rm_group_params {
         uint32_t error_object, ecc_error_object, address_space, engine;
@@ -69,6 +107,16 @@ struct rm_group_params {
 /* Engines, as a group's parameters name them. */
 #define RM_ENGINE_GRAPHICS      1 /* computes */
 #define RM_ENGINE_GRAPHICS_LAST 8 /* one for each part of a partitioned GPU */
+
+/* What RM answers; 0: it is done. */
+enum rm_status {
+        RM_NO_PERMISSION = 0x1b,
+        RM_NO_CHANNEL = 0x21,
+        RM_NO_CLIENT = 0x23,
+        RM_NOT_SUPPORTED = 0x56,
+        RM_NO_OBJECT = 0x57,
+        RM_TIMEOUT = 0x65,
+};
 
 /* On a subdevice: takes channels of the caller's off the hardware, or lets them on again. When the
  * call returns, they do not run. */
@@ -83,6 +131,7 @@ struct rm_disable_channels {
         uint32_t clients[RM_DISABLE_CHANNELS_MAX], channels[RM_DISABLE_CHANNELS_MAX];
 };
 
+_Static_assert(sizeof(struct rm_version) == 72, "");
 _Static_assert(sizeof(struct rm_wrapped) == 16 && sizeof(struct rm_free) == 16, "as RM has them");
 _Static_assert(sizeof(struct rm_control) == 32 && offsetof(struct rm_control, params) == 16, "");
 _Static_assert(sizeof(struct rm_alloc_short) == 32 && sizeof(struct rm_alloc_long) == 48, "");

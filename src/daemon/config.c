@@ -137,6 +137,11 @@ static int parse_bool(struct config *c, size_t offset, const char *text)
         return 0;
 }
 
+static int parse_freeze(struct config *c, size_t offset, const char *text)
+{
+        return wire_parse_freeze(text, field(c, offset));
+}
+
 static int parse_mode(struct config *c, size_t offset, const char *text)
 {
         return sched_mode_parse(text, field(c, offset));
@@ -206,6 +211,8 @@ static const struct key keys[] = {
          "the share of the host memory that one user may be promised"},
         {"linger", parse_duration, AT(linger_ns), "duration", DURATIONS, "30s",
          "a private daemon leaves this long after its last client"},
+        {"freeze", parse_freeze, AT(freeze), "mode", "off, park or move", "move",
+         "the most that programs may be frozen for: park to be paused, move to give way, too"},
         {"kill_overdue", parse_bool, AT(kill_overdue), "answer", "yes or no", "no",
          "kill a client that does not give way within its grace"},
 };
@@ -219,6 +226,7 @@ void config_default(struct config *c)
         c->fixed_per_user_permille = 250;
         c->host_per_user_permille = 500;
         c->linger_ns = 30 * NSEC_PER_SEC;
+        c->freeze = WIRE_FREEZE_MOVE;
 }
 
 int config_set(struct config *c, const char *key, const char *value,

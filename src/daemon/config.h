@@ -9,6 +9,7 @@
 #include <stdio.h>
 
 #include "sched/sched.h"
+#include "wire/wire.h"
 
 #define CONFIG_ERROR_MAX  512
 #define CONFIG_GPU_MAX    64
@@ -26,7 +27,8 @@ struct config {
         unsigned n_capacities;
         unsigned connections_per_user;
         unsigned fixed_per_user_permille, host_per_user_permille;
-        uint64_t linger_ns; /* a private daemon leaves this long after its last client */
+        uint64_t linger_ns;      /* a private daemon leaves this long after its last client */
+        enum wire_freeze freeze; /* the most that programs may be frozen for */
         bool kill_overdue;
 };
 

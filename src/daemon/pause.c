@@ -141,8 +141,18 @@ int pause_frozen(struct client *c, const struct wire_message *m)
         return 0;
 }
 
+static void tell_most(struct client *c)
+{
+        struct wire_message m = {.header = {WIRE_FREEZE, WIRE_NO_GPU, 0},
+                                 .FREEZE.mode = c->server->config->freeze};
+
+        if (m.FREEZE.mode != WIRE_FREEZE_MOVE && c->minor >= WIRE_MINOR_FREEZE)
+                client_send(c, &m);
+}
+
 void pause_greeted(struct client *c)
 {
+        tell_most(c);
         if (c->former)
                 c->pause = (struct client_pause){.ordered = c->former->pause.ordered,
                                                  .known = c->former->pause.known};

@@ -238,7 +238,6 @@ static int on_hello(struct client *c, const struct wire_message *m)
         c->priority = allowed_priority(c, (int32_t)m->HELLO.priority);
         log_info("client %d (%s), user %u, release %s", (int)c->peer.pid, c->name,
                  (unsigned)c->peer.uid, c->version);
-        pause_greeted(c);
         welcome.WELCOME.magic = WIRE_MAGIC;
         welcome.WELCOME.instance = c->server->instance;
         welcome.WELCOME.major = WIRE_MAJOR;
@@ -246,6 +245,7 @@ static int on_hello(struct client *c, const struct wire_message *m)
         (void)snprintf(welcome.WELCOME.version, sizeof(welcome.WELCOME.version), "%s",
                        SUBLET_VERSION);
         client_send(c, &welcome);
+        pause_greeted(c);
         return 0;
 }
 

@@ -91,13 +91,9 @@ static json_t *frozen_json(const struct client *c, uint64_t now)
 
 static json_t *freeze_mode(const struct client *c)
 {
-        static const char *const names[] = {[WIRE_FREEZE_OFF] = "off",
-                                            [WIRE_FREEZE_PARK] = "park",
-                                            [WIRE_FREEZE_MOVE] = "move"};
+        const char *name = wire_freeze_name(c->frozen.mode);
 
-        return c->frozen.mode < ARRAY_SIZE(names) && names[c->frozen.mode]
-                       ? json_string(names[c->frozen.mode])
-                       : json_null();
+        return name ? json_string(name) : json_null();
 }
 
 static void add_frozen(json_t *one, const struct client *c, uint64_t now, bool known)
@@ -200,10 +196,11 @@ json_t *status_json(struct server *s, const struct peer *viewer)
         }
         /* As text: a random 64-bit number is more than many readers of JSON can hold. */
         (void)snprintf(instance, sizeof(instance), "%016llx", (unsigned long long)s->instance);
-        return json_pack("{s:s, s:s, s:f, s:s, s:o, s:{s:o, s:o}, s:o}", "version", SUBLET_VERSION,
-                         "instance", instance, "uptime_s", seconds(now - s->started_ns), "mode",
-                         sched_mode_name(s->mode), "quantum",
+        return json_pack("{s:s, s:s, s:f, s:s, s:o, s:s, s:{s:o, s:o}, s:o}", "version",
+                         SUBLET_VERSION, "instance", instance, "uptime_s",
+                         seconds(now - s->started_ns), "mode", sched_mode_name(s->mode), "quantum",
                          s->quantum_ns ? json_real(seconds(s->quantum_ns)) : json_string("auto"),
-                         "host_memory", "budget", bytes(s->host_budget_bytes), "committed",
+                         "freeze", wire_freeze_name(s->config->freeze), "host_memory", "budget",
+                         bytes(s->host_budget_bytes), "committed",
                          bytes(sub_sat(committed, capacity) + s->host_mapped), "gpus", list);
 }

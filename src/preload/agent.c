@@ -9,6 +9,8 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -20,6 +22,8 @@
 #include "preload/core.h"
 #include "preload/cpus.h"
 #include "preload/fixed.h"
+#include "preload/freeze.h"
+#include "preload/freeze_watch.h"
 #include "preload/gate.h"
 #include "preload/hidden.h"
 #include "preload/ipc.h"
@@ -28,6 +32,7 @@
 #include "preload/poison.h"
 #include "preload/pool.h"
 #include "preload/quiet.h"
+#include "preload/rm.h"
 #include "preload/sums.h"
 #include "preload/swap.h"
 #include "preload/torture.h"
@@ -41,6 +46,8 @@
                               */
 #define STOP_MOST_NS     (2 * NSEC_PER_SEC) /* a card that has failed must not keep a process */
 #define SHORT_SPACING_NS (10 * NSEC_PER_MSEC)
+#define CACHES_NS        (30 * NSEC_PER_MSEC) /* most programs in Python drain in less */
+#define HANG_NS          (10 * NSEC_PER_SEC) /* a driver call that moves memory takes milliseconds */
 
 /* A drain that is stuck lets each waiting thread through, again and again: at first to streams at
  * rest alone, then once, twice, four times ... to any. */
@@ -55,9 +62,29 @@ struct agent_state agent = {.fd = -1, .wake = -1};
 
 /* ---- the course of a drain; core.lock held ---- */
 
-void agent_begin_drain(uint64_t patience_ns)
+void agent_go_on(void)
+{
+        if (freeze_stands()) {
+                freeze_end();
+                bound_restart();
+        }
+        pool_let();
+        agent.unfinished = false;
+        agent.in_use = true;
+        core.running = true;
+        gate_open(GATE_NO_LEASE);
+        bell_ring(&core.changed);
+}
+
+bool agent_wants_to_run(void)
+{
+        return !agent.paused && (core.waiters > 0 || agent.unfinished || freeze_stands());
+}
+
+void agent_begin_drain(uint64_t patience_ns, bool freezes)
 {
         agent.revoking = true;
+        agent.freezes = freezes && freeze_mode() == WIRE_FREEZE_MOVE;
         agent.revoked_ns = agent.progress_ns = clock_now_ns();
         agent.patience_ns = patience_ns;
         agent.drain_begun = false;
@@ -71,9 +98,10 @@ void agent_end_drain(void)
 {
         agent.revoking = false;
         core.passing = false;
-        core.running = true;
-        gate_open(GATE_NO_LEASE);
-        bell_ring(&core.changed);
+        if (agent.paused)
+                agent.unfinished = agent.in_use; /* for all that is known */
+        else if (agent.in_use)
+                agent_go_on();
 }
 
 static void drain_failed(enum wire_drain_failure reason)
@@ -94,7 +122,8 @@ static void drain_failed(enum wire_drain_failure reason)
 static void drained(uint64_t now)
 {
         agent.last_drain_ns = now - agent.revoked_ns;
-        agent.revoking = false;
+        agent.revoking = agent.in_use = false;
+        agent.unfinished = agent.unfinished && freeze_stands();
         agent.entangled = agent.drain_passes > 0 ? ENTANGLED_DRAINS : sub_sat(agent.entangled, 1);
         if (agent.drain_passes > 0)
                 agent.passes_took = agent.drain_passes;
@@ -107,7 +136,7 @@ static void drained(uint64_t now)
         for (unsigned i = 0; i < core.gpu_count; i++) {
                 agent.run_said[i] = false;
                 /* A WANT for room that is still to be sent stays to be sent. */
-                if (core.gpus[i].attached && core.waiters > 0)
+                if (core.gpus[i].attached && agent_wants_to_run())
                         core.gpus[i].want_dirty = true;
         }
 }
@@ -157,7 +186,37 @@ static void drain_step(void)
         uint64_t now = clock_now_ns(), progress, patience_ns = agent.patience_ns;
         enum quiet q = QUIET_BUSY;
 
+        /* A turn that had not begun: its memory may be away, and if it stands it must not be let
+         * go, not even for a moment. */
+        if (!agent.in_use) {
+                drained(now);
+                return;
+        }
+        if (agent.freezes &&
+            now - agent.revoked_ns >= (caches_may_answer() && !agent.paused ? CACHES_NS : 0)) {
+                bool stands = agent_stand_still();
+
+                if (!agent.revoking) { /* called off meanwhile */
+                        if (!agent.paused && agent.in_use)
+                                agent_go_on();
+                        return;
+                }
+                if (stands) {
+                        drained(clock_now_ns());
+                        return;
+                }
+        }
+        if (agent.paused) {
+                drain_failed(WIRE_DRAIN_PAUSED);
+                return;
+        }
+        /* It was paused, and its work is to end behind the gate. All of its memory is there. */
+        if (freeze_stands()) {
+                freeze_end();
+                pool_let();
+        }
         if (hidden_library()) {
+                hidden_tell();
                 drain_failed(WIRE_DRAIN_HIDDEN);
                 return;
         }
@@ -253,7 +312,7 @@ static void agent_begin_to_run(void)
 
         if ((!core.lease && agent.link != LINK_REFUSED && !torture_holds()) || core.running ||
             agent.revoking || torture_evicts() || overflow_holds() || agent.giveway.out ||
-            !agent_all_is_back())
+            agent.paused || !agent_all_is_back())
                 return;
         torture_restored();
         for (unsigned i = 0; i < core.gpu_count; i++) {
@@ -262,11 +321,13 @@ static void agent_begin_to_run(void)
         }
         if (!missing)
                 gate_open(GATE_UNBACKED);
-        core.running = true;
         agent.giveway = (struct giveway){0};
-        gate_open(GATE_NO_LEASE);
+        if (agent.idle_said) { /* it was paused */
+                agent.idle = agent.idle_said = false;
+                agent_send_lease(WIRE_ACTIVE);
+        }
+        agent_go_on();
         agent.seen_submissions = gate_submissions();
-        bell_ring(&core.changed);
 }
 
 /* Refused, and something of ours is not there. Lock held. */
@@ -283,7 +344,7 @@ static void give_way(void)
         if (agent_all_is_back())
                 agent.giveway = (struct giveway){0};
         else
-                (void)giveway_step(&agent.giveway, core.waiters > 0, bytes, clock_now_ns(),
+                (void)giveway_step(&agent.giveway, agent_wants_to_run(), bytes, clock_now_ns(),
                                    agent_random());
         /* What others have opened, or devices write to, stays. */
         for (unsigned i = 0; i < core.gpu_count; i++)
@@ -305,7 +366,7 @@ void agent_come_in(void)
 static enum swap_progress agent_swap(void)
 {
         enum swap_progress progress = SWAP_NOTHING;
-        bool restore, may_evict, hold;
+        bool restore, may_evict, hold, stands;
         unsigned n;
 
         lock_acquire(&core.lock);
@@ -314,25 +375,33 @@ static enum swap_progress agent_swap(void)
                 may_evict = !agent.revoking && torture_evicts();
                 restore = !agent.revoking && !may_evict;
         } else {
-                restore = !core.running && !agent.revoking && (core.waiters > 0 || core.lease) &&
-                          (agent.link == LINK_UP || agent.link == LINK_REFUSED) &&
-                          !agent.giveway.out;
-                may_evict = !core.running && !agent.revoking && !core.lease &&
+                restore =
+                        !core.running && !agent.revoking && (agent_wants_to_run() || core.lease) &&
+                        (agent.link == LINK_UP || agent.link == LINK_REFUSED) && !agent.giveway.out;
+                may_evict = !core.running && !agent.revoking && !core.lease && !agent.in_use &&
                             (agent.link == LINK_UP || agent.giveway.out);
         }
         n = core.gpu_count;
-        hold = caches_hold(may_evict, clock_now_ns());
+        stands = freeze_stands();
+        hold = !stands && caches_hold(may_evict, clock_now_ns());
         lock_release(&core.lock);
         if (hold)
                 progress = SWAP_COPYING; /* look again soon */
+        if (stands)
+                freeze_watch_begin(HANG_NS, false);
         for (unsigned i = 0; i < n; i++)
                 if (core.gpus[i].managed) {
                         enum swap_progress p;
 
-                        swap_trim_arena(&core.gpus[i]);
+                        rm_make_for(core.gpus[i].mover ? CHANNELS_MOVER : CHANNELS_PROGRAM);
+                        if (!stands) /* unregistering waits for the program's work */
+                                swap_trim_arena(&core.gpus[i]);
                         p = swap_step(&core.gpus[i], may_evict && !hold, restore);
                         progress = p > progress ? p : progress;
                 }
+        rm_make_for(CHANNELS_PROGRAM);
+        if (stands)
+                (void)freeze_watch_end();
         return progress;
 }
 
@@ -398,10 +467,15 @@ static void *agent_main(void *unused)
                 overflow_step(clock_now_ns());
                 if (agent.revoking)
                         drain_step();
-                late = poison_step();
-                late = core_reap_late() || late;
+                late = agent_pause_step();
+                late = agent_freeze_step() || late;
+                late = poison_step() || late;
+                tend = UINT64_MAX;
+                if (!freeze_stands()) { /* they ask streams that would not answer */
+                        late = core_reap_late() || late;
+                        tend = MIN(pool_tend(), fixed_tend(clock_now_ns()));
+                }
                 again = ipc_step();
-                tend = MIN(pool_tend(), fixed_tend(clock_now_ns()));
                 agent_tell(); /* a lowered limit is acknowledged before the first byte moves */
                 lock_release(&core.lock);
 

@@ -2,7 +2,10 @@
  * host, how memory is shared, how long the process has run. Nothing may depend on any of it. */
 #include "preload/agent_state.h"
 
+#include <stdio.h>
+
 #include "base/macros.h"
+#include "preload/freeze.h"
 
 static uint64_t spared(const struct gpu *g)
 {
@@ -66,4 +69,37 @@ void agent_self_tell(const struct gpu *g)
         agent.overflow_said[g->index] = m.SELF.overflow;
         agent.mode_said[g->index] = m.SELF.mode;
         agent_send(&m, WIRE_SELF, g->index);
+}
+
+/* Why it stands. Torture and overflow are no matter of the daemon's. */
+static uint32_t frozen_why(void)
+{
+        uint32_t why = agent.paused ? WIRE_FROZEN_PAUSED : 0;
+
+        if (freeze_stands() && (!core.lease || !agent_all_is_back()))
+                why |= WIRE_FROZEN_AWAY;
+        return why;
+}
+
+void agent_self_frozen(void)
+{
+        struct freeze_figures f = freeze_figures();
+        uint64_t stood_ns = agent.stood_ns ? clock_now_ns() - agent.stood_ns : 0;
+        struct wire_message m = {.FROZEN = {.for_ns = MAX(f.for_ns, stood_ns),
+                                            .times = f.times,
+                                            .lost_ns = f.lost_ns,
+                                            .took_ns = f.took_ns,
+                                            .why = frozen_why(),
+                                            .mode = freeze_mode()}};
+        uint64_t said;
+
+        if (agent.link != LINK_UP || agent.minor < WIRE_MINOR_FREEZE)
+                return;
+        said = 1 + m.FROZEN.why + ((uint64_t)m.FROZEN.mode << 8) +
+               ((uint64_t)(m.FROZEN.for_ns > 0) << 16) + (f.times << 17);
+        if (agent.frozen_said == said)
+                return;
+        agent.frozen_said = said;
+        (void)snprintf(m.FROZEN.off, sizeof(m.FROZEN.off), "%s", freeze_off());
+        agent_send(&m, WIRE_FROZEN, WIRE_NO_GPU);
 }

@@ -33,12 +33,19 @@ struct agent_state {
         uint32_t sequence;
         uint64_t retry_ns, backoff_ns, down_since_ns;
         bool tried, warned, refusal_said;
-        uint32_t minor; /* the daemon's */
-        bool who_asked; /* the answer is awaited */
+        uint32_t minor;               /* the daemon's */
+        enum wire_freeze freeze_most; /* ... and what it allows */
+        bool who_asked;               /* the answer is awaited */
         char holder[160];
         uint64_t bound_ns; /* as the daemon said at the last ATTACHED: one value for all GPUs */
+        uint64_t contested_ns, throttle_ns; /* of work in flight: what others allow, what holds */
 
         bool revoking; /* a drain is on */
+        bool freezes;  /* ... for which the program is frozen instead of awaited, if it can be */
+        bool paused;   /* the owner has said so */
+        bool in_use;   /* it has run since its work was last seen to end, or to stand for good */
+        uint64_t stood_ns; /* since when it does nothing on the GPU because of that; 0: not yet */
+        bool unfinished;   /* it stands with work of its own in flight */
         uint64_t revoked_ns, patience_ns, progress_ns;
         bool drain_begun;
         struct quiet_wait drain;
@@ -64,6 +71,7 @@ struct agent_state {
         uint64_t spared_said[CORE_GPUS_MAX]; /* both ways together */
         uint64_t overflow_said[CORE_GPUS_MAX];
         uint32_t mode_said[CORE_GPUS_MAX]; /* 0: not on this connection */
+        uint64_t frozen_said;              /* what FROZEN last said, in short; 0: nothing */
         uint64_t ran_ns, busy_since_ns;    /* had a turn and was busy; 0: is not now */
         uint64_t ran_before_ns;            /* when it connected */
         uint64_t host_held_said, host_wanted_said;
@@ -88,6 +96,7 @@ void agent_self_connected(void);
 void agent_self_attached(const struct gpu *g);
 void agent_self_spared(const struct gpu *g); /* before the USAGE of the same moment */
 void agent_self_tell(const struct gpu *g);
+void agent_self_frozen(void);
 
 /* For spans of time that shall not be those of others. */
 uint32_t agent_random(void);
@@ -98,9 +107,29 @@ void agent_connect(void);
 void agent_listen(void);
 /* Say what has changed since the last time. */
 void agent_tell(void);
-/* Shut the gate and wait for what is in flight, but no longer than so without progress. */
-void agent_begin_drain(uint64_t patience_ns);
+/* Shut the gate and wait for what is in flight, but no longer than so without progress. freezes: or
+ * have it stand still, where that can be done. */
+void agent_begin_drain(uint64_t patience_ns, bool freezes);
 /* Never mind: open it again. */
 void agent_end_drain(void);
+/* The one way on for a program that was kept, wherever its work stands: all its memory is back. */
+void agent_go_on(void);
+/* It waits for a lease, or stands in the middle of its work. */
+bool agent_wants_to_run(void);
+
+/* agent_freeze.c; the lock is given up meanwhile, but in agent_pause(). */
+/* Have the program stand for a drain. True: it does, and its memory may leave. False: it is to be
+ * drained, or the drain was called off. */
+bool agent_stand_still(void);
+/* The owner has said so. */
+void agent_pause(bool paused);
+/* A paused program is held at the gate. If it ran, its work in flight is frozen as soon as that can
+ * be; otherwise nothing is in flight, and its memory may have to be moved by its own context. True:
+ * look again soon. */
+bool agent_pause_step(void);
+/* While the program runs, so that all is there when it is to stand. True: look again soon. */
+bool agent_freeze_step(void);
+/* Set how much work may be in flight. */
+void agent_throttle(void);
 /* Nothing is evicted or on its way. */
 bool agent_all_is_back(void);

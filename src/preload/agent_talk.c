@@ -15,8 +15,8 @@
 #include "base/log.h"
 #include "base/macros.h"
 #include "preload/agent.h"
-#include "preload/bound.h"
 #include "preload/core.h"
+#include "preload/freeze.h"
 #include "preload/gate.h"
 #include "preload/ipc.h"
 #include "preload/link.h"
@@ -96,8 +96,9 @@ static void gpu_is_managed(struct gpu *g)
 
 static uint32_t gpu_flags(const struct gpu *g)
 {
-        return (core.waiters > 0 ? WIRE_FLAG_RUN : 0u) | (agent.idle ? WIRE_FLAG_IDLE : 0u) |
-               (g->error ? WIRE_FLAG_POISONED : 0u) | (core.running ? WIRE_FLAG_RUNNING : 0u);
+        return (agent_wants_to_run() ? WIRE_FLAG_RUN : 0u) | (agent.idle ? WIRE_FLAG_IDLE : 0u) |
+               (g->error ? WIRE_FLAG_POISONED : 0u) |
+               (core.running || (agent.paused && agent.in_use) ? WIRE_FLAG_RUNNING : 0u);
 }
 
 /* What the program was started with; a value that is no priority is said once and not guessed at.
@@ -203,7 +204,7 @@ static void send_usage(struct gpu *g)
         m.USAGE.allocated = g->heap.allocated;
         /* A restore is told when it is whole, so that a grant never comes before; the charge covers
          * the limit anyway. While memory leaves, what has not left yet counts. */
-        m.USAGE.backed = core.waiters > 0 && !core.running ? g->heap.resident : g->heap.backed;
+        m.USAGE.backed = agent_wants_to_run() && !core.running ? g->heap.resident : g->heap.backed;
         if (g->heap.backed > g->limit)
                 m.USAGE.backed = g->heap.backed;
         m.USAGE.fixed = g->fixed;
@@ -254,9 +255,9 @@ static void send_want(struct gpu *g)
         m.WANT.commit = g->commit_said = g->commit_wanted;
         m.WANT.fixed = g->fixed_said = g->fixed_wanted;
         m.WANT.need = g->heap.allocated;
-        m.WANT.flags = core.waiters > 0 ? WIRE_FLAG_RUN : 0;
+        m.WANT.flags = agent_wants_to_run() ? WIRE_FLAG_RUN : 0;
         agent.need_said[g->index] = m.WANT.need;
-        agent.run_said[g->index] = core.waiters > 0;
+        agent.run_said[g->index] = agent_wants_to_run();
         agent.want_ns[g->index] = clock_now_ns();
         agent_send(&m, WIRE_WANT, g->index);
         g->want_sequence = agent.sequence;
@@ -332,7 +333,8 @@ static void agent_down(const char *why)
                 if (g->managed && !core.running && !torture_holds() && g->limit != UINT64_MAX)
                         g->limit = g->heap.backed;
         }
-        bound_set(0);
+        agent.contested_ns = 0;
+        agent_throttle();
         ipc_disconnected();
         bell_ring(&core.changed);
 }
@@ -349,11 +351,20 @@ static void agent_alone(const char *why)
                 if (core.gpus[i].known)
                         agent_gpu_alone(&core.gpus[i]);
         /* What an earlier daemon had moved out comes back first, as the card has room for it. */
-        if (!torture_holds() && agent_all_is_back()) {
-                core.running = true;
-                gate_open(GATE_NO_LEASE);
-        }
+        if (!torture_holds() && !agent.paused && agent_all_is_back())
+                agent_go_on();
         bell_ring(&core.changed);
+}
+
+/* Nobody is left who could say that the program may go on. */
+static bool unpause(void)
+{
+        if (!agent.paused || daemon_is_required())
+                return false;
+        log_notice("no daemon in %s any more: this program, which was paused, goes on",
+                   agent.where);
+        agent_pause(false);
+        return core.lease != 0 && agent_all_is_back();
 }
 
 /* Lock held, given up while the daemon is looked for. */
@@ -372,7 +383,7 @@ void agent_connect(void)
                 if (first || clock_now_ns() - agent.down_since_ns > ALONE_AFTER_NS) {
                         /* Before the first lease there is nothing to lose; after, only those who
                          * run may go on growing. */
-                        if (core.running || !agent.instance)
+                        if (unpause() || core.running || !agent.instance)
                                 agent_alone(strerror(-r));
                 }
                 return;
@@ -394,6 +405,8 @@ static void on_welcome(const struct wire_message *m)
         agent.backoff_ns = 0;
         agent.refusal_said = false;
         core.lease = 0;
+        agent.freeze_most = WIRE_FREEZE_MOVE;
+        agent.frozen_said = 0;
         for (unsigned i = 0; i < core.gpu_count; i++)
                 if (core.gpus[i].known)
                         agent_send_attach(&core.gpus[i]);
@@ -420,10 +433,11 @@ static void on_other_release(const char *text)
         log_warning("%s; this program runs without sharing", text);
         agent.link = LINK_REFUSED;
         agent.warned = true;
+        agent_pause(false);
         agent_alone(text);
         /* Of several that run, and grew while nobody answered, none may have room for all of it. */
         if (core.running && !agent_all_is_back())
-                agent_begin_drain(ALONE_PATIENCE_NS);
+                agent_begin_drain(ALONE_PATIENCE_NS, true);
 }
 
 static void on_refused(const struct wire_message *m)
@@ -467,11 +481,19 @@ static void on_refused(const struct wire_message *m)
         bell_ring(&core.changed);
 }
 
+/* Less holds at once; more, once this daemon has said all that it allows. */
+static void on_freeze(const struct wire_message *m)
+{
+        agent.freeze_most = (enum wire_freeze)m->FREEZE.mode;
+        freeze_allow(agent.freeze_most);
+}
+
 static void on_attached(const struct wire_message *m)
 {
         struct gpu *g = &core.gpus[m->header.gpu];
         bool first = !g->managed;
 
+        freeze_allow(agent.freeze_most);
         g->visible = m->ATTACHED.visible_bytes;
         g->context_bytes = m->ATTACHED.context_bytes;
         g->block_bytes = MAX(m->ATTACHED.block_bytes, HEAP_GRANULARITY);
@@ -493,7 +515,7 @@ static void on_attached(const struct wire_message *m)
                   agent.where, (unsigned long long)(g->visible >> 20));
         if (first && !core.running)
                 gate_shut(GATE_NO_LEASE);
-        g->want_dirty |= core.waiters > 0 || g->commit_wanted > g->commit;
+        g->want_dirty |= agent_wants_to_run() || g->commit_wanted > g->commit;
         bell_ring(&core.changed);
 }
 
@@ -560,15 +582,16 @@ static void on_revoke(const struct wire_message *m)
                 return;
         gate_open(GATE_TELL);
         agent.idle_said = false;
-        agent_begin_drain(m->REVOKE.patience_ns);
+        agent_begin_drain(m->REVOKE.patience_ns, true);
 }
 
 static void on_contested(const struct wire_message *m)
 {
         const uint64_t times[] = {[WIRE_CONTESTED_NOW] = 1, [WIRE_CONTESTED_MAY] = WIRE_MAY_TIMES};
 
-        bound_set(agent.bound_ns *
-                  times[MIN(m->CONTESTED.contested, (uint64_t)WIRE_CONTESTED_MAY)]);
+        agent.contested_ns =
+                agent.bound_ns * times[MIN(m->CONTESTED.contested, (uint64_t)WIRE_CONTESTED_MAY)];
+        agent_throttle();
 }
 
 static void on_holder(const struct wire_message *m)
@@ -623,6 +646,12 @@ static void agent_handle(const struct wire_message *m, struct passed *came)
                 break;
         case WIRE_CONTESTED:
                 on_contested(m);
+                break;
+        case WIRE_FREEZE:
+                on_freeze(m);
+                break;
+        case WIRE_PAUSE:
+                agent_pause(m->PAUSE.paused != 0);
                 break;
         case WIRE_HOLDER:
                 on_holder(m);
@@ -693,7 +722,7 @@ static void tell_host(void)
 /* Somebody waits for these figures, or for what is said after them. */
 static bool usage_is_due(const struct gpu *g)
 {
-        return g->want_dirty || g->leaving.count > 0 || agent.revoking || core.waiters > 0 ||
+        return g->want_dirty || g->leaving.count > 0 || agent.revoking || agent_wants_to_run() ||
                g->pin_wanted > g->pin_said || agent.sequence_said[g->index] != g->limit_sequence ||
                g->heap.backed > g->limit ||
                clock_now_ns() - agent.usage_ns[g->index] >= USAGE_SPACING_NS;
@@ -705,6 +734,7 @@ void agent_tell(void)
 
         agent.tell_ns = UINT64_MAX;
         agent_self_count(now);
+        agent_self_frozen();
         tell_host();
         for (unsigned i = 0; i < core.gpu_count && agent.link == LINK_UP; i++) {
                 struct gpu *g = &core.gpus[i];
@@ -712,7 +742,7 @@ void agent_tell(void)
                 if (!g->attached)
                         continue;
                 trim_commit(g, now);
-                if (core.waiters > 0 &&
+                if (agent_wants_to_run() &&
                     (!agent.run_said[i] || agent.need_said[i] != g->heap.allocated ||
                      (core.running && now - agent.want_ns[i] >= WANT_AGAIN_NS)) &&
                     (!core.running || heap_missing(&g->heap) > 0))

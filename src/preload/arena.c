@@ -14,6 +14,7 @@
 #include "base/macros.h"
 #include "preload/libc_compat.h"
 #include "preload/lock.h"
+#include "preload/freeze_watch.h"
 #include "preload/real.h"
 
 #define ARENA_UNIT        (UINT64_C(2) << 20) /* a huge page */
@@ -135,6 +136,7 @@ static struct segment *segment_new(uint64_t bytes)
         s->bytes = bytes;
         s->units = units;
         touch_in_parallel(s->memory, bytes);
+        freeze_watch_call("cuMemHostRegister");
         r = real.cuMemHostRegister_v2(s->memory, bytes, CU_MEMHOSTREGISTER_PORTABLE);
         s->registered = r == CUDA_SUCCESS;
         if (!s->registered)

@@ -105,6 +105,13 @@ void bound_set(uint64_t ns)
                 gate_open(GATE_BOUND);
 }
 
+void bound_restart(void)
+{
+        lock_acquire(&bound_lock);
+        epoch++;
+        lock_release(&bound_lock);
+}
+
 /* ---- kinds of work ---- */
 
 static uint64_t slack_ns(void)

@@ -21,6 +21,8 @@ void bound_set(uint64_t bound_ns); /* 0 switches off; the agent */
 bool bound_pass(CUstream stream, uint64_t work);
 /* It may not yet: wait, outside the gate, until that is worth another try. */
 void bound_wait(CUstream stream);
+/* What was in flight has stood still meanwhile: nothing is learned from how long it took. */
+void bound_restart(void);
 void bound_forget_stream(CUstream stream); /* it is about to be destroyed */
 void bound_forget(CUcontext context);      /* it is about to be destroyed */
 /* It has ended, and its default stream with it; another one may get its record. */

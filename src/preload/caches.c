@@ -245,6 +245,11 @@ static bool ask(uint64_t now)
         return true;
 }
 
+bool caches_may_answer(void)
+{
+        return caches.wanted && !atomic_load(&caches.closing) && caches.skip == 0;
+}
+
 bool caches_hold(bool may_evict, uint64_t now)
 {
         uint64_t number, left;

@@ -13,6 +13,9 @@
 /* Once, by a thread of the program: is there a Python in this process, and is it wanted? */
 void caches_setup(void);
 
+/* Would it be asked at an eviction? Then it is better drained than frozen, for what it is to free
+ * waits for its work. core.lock held. */
+bool caches_may_answer(void);
 /* The agent's, in each round of its loop; core.lock held. Whether an eviction that could begin
  * shall wait; `may_evict`: it could. */
 bool caches_hold(bool may_evict, uint64_t now);

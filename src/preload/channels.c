@@ -4,14 +4,12 @@
 
 #include "base/macros.h"
 
-#define DEPTH_MAX 8 /* client, device, group, channel, and some to spare */
-
 bool channels_class(uint32_t class)
 {
         return (class & 0xff) == 0x6f && class >= 0xa06f && class <= 0xffff;
 }
 
-static bool is_client(uint32_t class)
+bool channels_client(uint32_t class)
 {
         return class == RM_CLASS_CLIENT || class == RM_CLASS_CLIENT_NO_EVENTS ||
                class == RM_CLASS_CLIENT_USER;
@@ -19,7 +17,7 @@ static bool is_client(uint32_t class)
 
 static bool is_kept(uint32_t class)
 {
-        return is_client(class) || class == RM_CLASS_DEVICE || class == RM_CLASS_SUBDEVICE ||
+        return channels_client(class) || class == RM_CLASS_DEVICE || class == RM_CLASS_SUBDEVICE ||
                class == RM_CLASS_GROUP || channels_class(class);
 }
 
@@ -29,117 +27,152 @@ static unsigned bucket(uint32_t client, uint32_t object)
 }
 _Static_assert(CHANNELS_BUCKETS == 1u << (32 - 23), "bucket() gives so many bits");
 
-static const struct channels_object *find(const struct channels *t, uint32_t client,
-                                          uint32_t object)
+/* 0: none. */
+static uint32_t find(const struct channels *t, uint32_t client, uint32_t object)
 {
-        for (uint32_t i = t->buckets[bucket(client, object)]; i > 0; i = t->objects[i - 1].next)
-                if (t->objects[i - 1].client == client && t->objects[i - 1].object == object)
-                        return &t->objects[i - 1];
-        return NULL;
+        uint32_t i = t->buckets[bucket(client, object)];
+
+        while (i && (t->objects[i - 1].client != client || t->objects[i - 1].object != object))
+                i = t->objects[i - 1].next;
+        return i;
 }
 
-/* Freeing an object frees what was made under it; freeing a client, all that it has. */
-static bool goes_with(const struct channels *t, const struct channels_object *o, uint32_t object)
-{
-        for (int depth = 0; o && depth < DEPTH_MAX; depth++) {
-                if (o->object == object || o->client == object)
-                        return true;
-                o = find(t, o->client, o->parent);
-        }
-        return false;
-}
+/* ---- objects come and go ---- */
 
-static void unlink_object(struct channels *t, struct channels_object *o)
+static void take_from_bucket(struct channels *t, uint32_t i)
 {
+        const struct channels_object *o = &t->objects[i - 1];
         uint32_t *at = &t->buckets[bucket(o->client, o->object)];
 
-        while (&t->objects[*at - 1] != o)
+        while (*at != i)
                 at = &t->objects[*at - 1].next;
         *at = o->next;
+}
+
+static void take_from_parent(struct channels *t, uint32_t i)
+{
+        const struct channels_object *o = &t->objects[i - 1];
+        uint32_t *at;
+
+        if (!o->up)
+                return;
+        if (t->objects[o->up - 1].subdevice == i)
+                t->objects[o->up - 1].subdevice = 0;
+        for (at = &t->objects[o->up - 1].child; *at != i;)
+                at = &t->objects[*at - 1].sibling;
+        *at = o->sibling;
+}
+
+/* RM frees what was made under an object with it. */
+static void drop(struct channels *t, uint32_t i)
+{
+        struct channels_object *o = &t->objects[i - 1];
+
+        while (o->child)
+                drop(t, o->child);
+        take_from_bucket(t, i);
+        take_from_parent(t, i);
         t->count -= channels_class(o->class);
-        *o = (struct channels_object){0};
+        *o = (struct channels_object){.next = t->free};
+        t->free = i;
 }
 
 void channels_remove(struct channels *t, uint32_t client, uint32_t object)
 {
-        if (!find(t, client, object))
-                return;
-        /* First all are marked: what lies between an object and its ancestor goes, too. */
-        for (uint32_t i = 0; i < t->top; i++) {
-                struct channels_object *o = &t->objects[i];
+        uint32_t i = find(t, client, object);
 
-                o->goes = o->used && o->client == client && goes_with(t, o, object);
-        }
-        for (uint32_t i = 0; i < t->top; i++)
-                if (t->objects[i].goes)
-                        unlink_object(t, &t->objects[i]);
+        if (i)
+                drop(t, i);
+}
+
+/* A place for one more; 0: there is none. */
+static uint32_t place(struct channels *t)
+{
+        uint32_t i = t->free;
+
+        if (i)
+                t->free = t->objects[i - 1].next;
+        else if (t->top < CHANNELS_OBJECTS_MAX)
+                i = ++t->top;
+        return i;
 }
 
 void channels_enter(struct channels *t, const struct channels_made *m)
 {
-        uint32_t client = is_client(m->class) ? m->object : m->client, i = 0, *head;
+        uint32_t client = channels_client(m->class) ? m->object : m->client, up, i, *head;
+        struct channels_object *o;
 
         if (!is_kept(m->class))
                 return;
         channels_remove(t, client, m->object); /* a handle used again: its end was not seen */
-        while (i < t->top && t->objects[i].used)
-                i++;
-        if (i == CHANNELS_OBJECTS_MAX) {
+        i = place(t);
+        if (!i) {
                 t->incomplete = true;
                 return;
         }
-        t->top = MAX(t->top, i + 1);
+        /* What was made under something that is not kept goes with the client. */
+        up = channels_client(m->class) ? 0 : find(t, client, m->parent);
+        if (!up && !channels_client(m->class))
+                up = find(t, client, client);
+        o = &t->objects[i - 1];
         head = &t->buckets[bucket(client, m->object)];
-        t->objects[i] = (struct channels_object){.client = client,
-                                                 .object = m->object,
-                                                 .parent = m->parent,
-                                                 .class = m->class,
-                                                 .next = *head,
-                                                 .fd = m->fd,
-                                                 .engine = (uint16_t)m->engine,
-                                                 .owner = (uint8_t)m->owner,
-                                                 .used = true};
-        *head = i + 1;
+        *o = (struct channels_object){.client = client,
+                                      .object = m->object,
+                                      .class = m->class,
+                                      .next = *head,
+                                      .up = up,
+                                      .sibling = up ? t->objects[up - 1].child : 0,
+                                      .fd = m->fd,
+                                      .engine = (uint16_t)m->engine,
+                                      .owner = (uint8_t)m->owner,
+                                      .used = true};
+        *head = i;
         t->count += channels_class(m->class);
+        if (!up)
+                return;
+        t->objects[up - 1].child = i;
+        if (m->class == RM_CLASS_SUBDEVICE)
+                t->objects[up - 1].subdevice = i;
+        if (t->objects[up - 1].class == RM_CLASS_GROUP)
+                o->owner = t->objects[up - 1].owner;
+}
+
+static bool has_channel(const struct channels *t, uint32_t i, enum channels_owner owner)
+{
+        const struct channels_object *o = &t->objects[i - 1];
+
+        if (o->owner == owner && channels_class(o->class))
+                return true;
+        for (uint32_t c = o->child; c; c = t->objects[c - 1].sibling)
+                if (has_channel(t, c, owner))
+                        return true;
+        return false;
 }
 
 bool channels_concerned(const struct channels *t, uint32_t client, uint32_t object,
                         enum channels_owner owner)
 {
-        if (!find(t, client, object))
-                return false;
-        for (uint32_t i = 0; i < t->top; i++) {
-                const struct channels_object *o = &t->objects[i];
+        uint32_t i = find(t, client, object);
 
-                if (o->used && o->client == client && o->owner == owner &&
-                    channels_class(o->class) && goes_with(t, o, object))
-                        return true;
-        }
-        return false;
+        return i && has_channel(t, i, owner);
 }
+
+/* ---- what RM is told ---- */
 
 /* The subdevice of the channel's device: RM takes the control there. */
 static const struct channels_object *subdevice_of(const struct channels *t,
                                                   const struct channels_object *channel)
 {
-        const struct channels_object *device = channel;
+        const struct channels_object *o = channel;
 
-        for (int depth = 0; device && device->class != RM_CLASS_DEVICE && depth < DEPTH_MAX;
-             depth++)
-                device = find(t, device->client, device->parent);
-        for (uint32_t i = 0; device && i < t->top; i++) {
-                const struct channels_object *o = &t->objects[i];
-
-                if (o->used && o->class == RM_CLASS_SUBDEVICE && o->client == device->client &&
-                    o->parent == device->object)
-                        return o;
-        }
-        return NULL;
+        while (o->up && o->class != RM_CLASS_DEVICE)
+                o = &t->objects[o->up - 1];
+        return o->subdevice ? &t->objects[o->subdevice - 1] : NULL;
 }
 
 static bool computes(const struct channels *t, const struct channels_object *channel)
 {
-        const struct channels_object *group = find(t, channel->client, channel->parent);
+        const struct channels_object *group = channel->up ? &t->objects[channel->up - 1] : NULL;
 
         return group && group->class == RM_CLASS_GROUP && group->engine >= RM_ENGINE_GRAPHICS &&
                group->engine <= RM_ENGINE_GRAPHICS_LAST;
@@ -185,4 +218,14 @@ bool channels_calls(const struct channels *t, enum channels_owner owner,
                 }
         *ret_n = MIN(n, max);
         return all;
+}
+
+bool channels_call_of(const struct channels *t, uint32_t client, uint32_t object,
+                      enum channels_owner owner, struct channels_call *ret)
+{
+        uint32_t i = find(t, client, object);
+        const struct channels_object *o = i ? &t->objects[i - 1] : NULL;
+        size_t n = 0;
+
+        return o && channels_class(o->class) && o->owner == owner && add(t, o, ret, 1, &n);
 }

@@ -11,6 +11,8 @@
 #include "base/macros.h"
 #include "preload/agent.h"
 #include "preload/caches.h"
+#include "preload/freeze.h"
+#include "preload/freeze_watch.h"
 #include "preload/gate.h"
 #include "preload/interrupt.h"
 #include "preload/managed.h"
@@ -18,6 +20,7 @@
 #include "preload/profile.h"
 #include "preload/python.h"
 #include "preload/quiet.h"
+#include "preload/rm.h"
 #include "preload/swap.h"
 #include "preload/torture.h"
 
@@ -33,6 +36,8 @@ static void core_forked(void)
          * straight there. */
         atomic_store(&core.bystander, true);
         agent_forget();
+        rm_forget();
+        freeze_watch_forget();
         gate_forget_threads();
         profile_forget();
         core.lock = (struct lock){0};
@@ -48,6 +53,7 @@ static int set_up(void)
                 atomic_store(&core.bystander, true);
         } else {
                 gate_setup();
+                freeze_setup();
                 torture_setup();
                 python_setup(); /* before caches and interrupts */
                 caches_setup();

@@ -84,6 +84,9 @@ struct gpu {
 
         struct context *context; /* the one our copies run in; NULL: none yet */
         struct swap *swap;
+        struct mover *mover; /* its own context, that they run in instead; NULL: none */
+        uint64_t mover_room; /* of fixed: for that one */
+        bool mover_due;      /* there is room, and it is to be made */
         CUdeviceptr
                 windows;    /* extent.c: addresses of ours for what has none; 0: not reserved yet */
         struct block *lost; /* with the error; not given back yet */

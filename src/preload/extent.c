@@ -7,6 +7,8 @@
 
 #include "base/log.h"
 #include "base/macros.h"
+#include "preload/freeze_watch.h"
+#include "preload/mover.h"
 #include "preload/quiet.h"
 #include "preload/real.h"
 #include "preload/virtual.h"
@@ -44,14 +46,18 @@ static CUresult extent_create(const struct gpu *g, struct extent *e)
         if (extent_may_leave(g, e) ||
             (g->passes && !e->block->handle)) /* ... or be opened (ipc.h) */
                 prop.requestedHandleTypes |= CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+        freeze_watch_call("cuMemCreate");
         return real.cuMemCreate(&e->handle, e->bytes, &prop, 0);
 }
 
 /* The descriptor is used up either way. */
 static CUresult extent_import(struct extent *e, int fd)
 {
-        CUresult r = real.cuMemImportFromShareableHandle(&e->handle, (void *)(intptr_t)fd,
-                                                         CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+        CUresult r;
+
+        freeze_watch_call("cuMemImportFromShareableHandle");
+        r = real.cuMemImportFromShareableHandle(&e->handle, (void *)(intptr_t)fd,
+                                                CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
 
         (void)close(fd);
         return r;
@@ -69,7 +75,10 @@ int extent_export(const struct extent *e)
 
 void extent_release(const struct extent *e)
 {
-        CUresult r = real.cuMemRelease(e->handle);
+        CUresult r;
+
+        freeze_watch_call("cuMemRelease");
+        r = real.cuMemRelease(e->handle);
 
         if (r != CUDA_SUCCESS)
                 log_debug("cuMemRelease of %llu bytes: CUDA error %d", (unsigned long long)e->bytes,
@@ -124,9 +133,11 @@ static CUresult extent_map_at(const struct gpu *g, const struct extent *e, CUdev
         CUmemAccessDesc access[CORE_GPUS_MAX];
         CUresult r;
 
+        freeze_watch_call("cuMemMap");
         r = real.cuMemMap(at, e->bytes, 0, e->handle, 0);
         if (r != CUDA_SUCCESS)
                 return r;
+        freeze_watch_call("cuMemSetAccess");
         r = real.cuMemSetAccess(at, e->bytes, access,
                                 extent_access(UINT32_C(1) << g->index | e->peers, access));
         if (r != CUDA_SUCCESS)
@@ -150,7 +161,10 @@ void extent_allow(struct extent *e, uint32_t peers)
 
 static void extent_unmap_at(const struct extent *e, CUdeviceptr at)
 {
-        CUresult r = real.cuMemUnmap(at, e->bytes);
+        CUresult r;
+
+        freeze_watch_call("cuMemUnmap");
+        r = real.cuMemUnmap(at, e->bytes);
 
         if (r != CUDA_SUCCESS)
                 log_debug("cuMemUnmap of %llu bytes: CUDA error %d", (unsigned long long)e->bytes,
@@ -289,11 +303,15 @@ void extent_unmap(const struct extent *e)
 
 static CUresult extent_copy(const struct gpu *g, CUdeviceptr to, const struct extent *e)
 {
+        /* The program's own may be frozen meanwhile. */
+        CUcontext context = g->mover     ? mover_context(g->mover)
+                            : g->context ? g->context->handle
+                                         : NULL;
         CUcontext popped;
         CUstream stream;
         CUresult r;
 
-        if (!g->context || real.cuCtxPushCurrent_v2(g->context->handle) != CUDA_SUCCESS)
+        if (!context || real.cuCtxPushCurrent_v2(context) != CUDA_SUCCESS)
                 return CUDA_ERROR_INVALID_CONTEXT;
         r = real.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING);
         if (r == CUDA_SUCCESS) {

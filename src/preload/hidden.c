@@ -48,15 +48,19 @@ static int look(struct dl_phdr_info *info, size_t size, void *userdata)
 
 const char *hidden_library(void)
 {
-        static bool told;
         bool again = false;
 
         (void)dl_iterate_phdr(look, &again);
-        if (known.found && !told) {
-                told = true;
+        return known.found;
+}
+
+void hidden_tell(void)
+{
+        static bool told;
+
+        if (!told)
                 log_warning("%s is loaded: its work on the GPU cannot be awaited, so the memory of "
                             "this program stays there",
                             known.found);
-        }
-        return known.found;
+        told = true;
 }

@@ -1,7 +1,8 @@
 /* hidden.h: work on the GPU that no drain can await, because no entry point shows it. A process
- * that has loaded a library with such work keeps its memory on the card. */
+ * that has loaded a library with such work keeps its memory on the card, unless it is frozen. */
 #pragma once
 
-/* The name of such a library that is loaded now; NULL: none. The first time one is found a line on
- * stderr says so. core.lock held. */
+/* The name of such a library that is loaded now; NULL: none. core.lock held. */
 const char *hidden_library(void);
+/* A drain has failed for that reason: the first time a line on stderr says so. core.lock held. */
+void hidden_tell(void);

@@ -18,6 +18,7 @@
 
 #include "base/macros.h"
 #include "cuda/cuda_abi.h"
+#include "preload/freeze.h"
 
 #define CU_PASS(...)
 #define CU_SUBMIT(...)
@@ -60,8 +61,18 @@ bool hooks_more_room(uint64_t *room);
                 }                                                \
                 of_call_;                                        \
         })
-/* The result of a call through the gate (gate.h), which may end there (interrupt.h). */
-#define HOOKS_GATED(stream, work, call) HOOKS_PASSED(gate_enter_or_end((stream), (work)), call)
+/* The result of a call through the gate (gate.h), which may end there (interrupt.h). It is made
+ * again where the program was frozen in the middle of it, and its memory moved (freeze.h). */
+#define HOOKS_GATED(stream, work, call)                                                         \
+        ({                                                                                      \
+                bool again_ = false;                                                            \
+                CUresult gated_;                                                                \
+                                                                                                \
+                do                                                                              \
+                        gated_ = HOOKS_PASSED(gate_enter_or_end((stream), (work)), call);       \
+                while (unlikely(gated_ != CUDA_SUCCESS) && freeze_call_again(gated_, &again_)); \
+                gated_;                                                                         \
+        })
 /* Both. Making room may take long and may need this very thread's work drained, so it happens
  * outside the gate. */
 #define HOOKS_SUBMIT(stream, work, call) HOOKS_RETRY(HOOKS_GATED(stream, work, call))

@@ -383,7 +383,7 @@ void overflow_step(uint64_t now)
         }
         overflow.phase = DRAINS;
         overflow.moved = 0;
-        agent_begin_drain(PATIENCE_NS);
+        agent_begin_drain(PATIENCE_NS, false); /* a step is to be whole */
 }
 
 bool overflow_drained(void)

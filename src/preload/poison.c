@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "preload/agent.h"
 #include "preload/core.h"
+#include "preload/freeze.h"
 #include "preload/heap.h"
 #include "preload/swap.h"
 
@@ -35,6 +36,7 @@ bool poison_note(struct gpu *g, CUresult r)
                 log_debug("GPU %u: sticky error %d; what was in its memory is given back", g->index,
                           (int)r);
                 __atomic_store_n(&g->error, r, __ATOMIC_RELAXED);
+                freeze_blame(g, r);
                 agent_figures(g);
                 agent_kick(); /* whatever there was to tell before */
         }

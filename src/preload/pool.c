@@ -1,6 +1,6 @@
 /* pool.c: owns the pools: which streams freed what, and how far they have come. Must never give out
  * what a stream may still be using, nor ask anything of a stream while a capture goes on. */
-#include "preload/pool.h"
+#include "preload/pool_state.h"
 
 #include <stdlib.h>
 
@@ -23,36 +23,7 @@
 #define LANES_KEPT     16u                   /* of streams that have nothing freed */
 #define RECORDS_NS     NSEC_PER_SEC /* a stream that takes no more is worth so long a wait */
 
-/* What one stream has freed. */
-struct pool_lane {
-        struct pool_lane *next;
-        struct pool_stream stream;
-        struct lane free;
-        uint64_t freed;   /* frees so far */
-        uint64_t marked;  /* those before the event was last recorded */
-        uint64_t done;    /* those known to be reached */
-        CUevent event;    /* ours, in the stream's context; NULL: none yet */
-        bool pending;     /* it has been recorded and not been seen done */
-        bool gone;        /* the stream is; only the event can be asked */
-        bool looking;     /* somebody records it without the lock */
-        unsigned awaited; /* threads that come back to it */
-};
-
-struct pool {
-        struct pool *next;
-        CUmemoryPool handle, name; /* handle NULL: destroyed; its memory still goes by the name */
-        bool handed_over;
-        struct gpu *gpu;
-        struct parcels parcels;
-        struct pool_lane *lanes;
-        uint64_t used, used_high, reserved_high;
-        uint64_t threshold, most; /* most: 0 is no limit */
-        bool may_wait; /* an allocation may make its stream wait for another one's free */
-        uint64_t turns, turns_seen; /* allocations and frees */
-        unsigned users;             /* who have given up the lock and come back to it */
-};
-
-static struct pool *pools;
+struct pool *pools;
 static unsigned recording; /* threads that put events into streams without the lock */
 static bool tending;
 static uint64_t tend_ns;
@@ -248,8 +219,7 @@ static void lanes_prune(struct pool *p)
         }
 }
 
-/* True: something became everybody's. */
-static bool lanes_look(struct pool *p, bool record)
+bool pool_look(struct pool *p, bool record)
 {
         CUstreamCaptureMode mode = core_relax();
         uint64_t before = p->parcels.common.bytes;
@@ -376,7 +346,7 @@ static void look_and_await(struct pool *p)
         struct core_wait w = {.what = "a transfer of its own memory"};
 
         p->users++;
-        (void)lanes_look(p, false);
+        (void)pool_look(p, false);
         while (idle_moves(p) && !core_passive())
                 core_wait(&w, UINT64_MAX);
         p->users--;
@@ -394,7 +364,7 @@ bool pool_reclaim(struct gpu *g, uint64_t bytes)
 
         for (struct pool *p = pools; p && released < bytes; p = p->next)
                 if (p->gpu == g) {
-                        (void)lanes_look(p, true);
+                        (void)pool_look(p, true);
                         released += release(p, bytes - released, 0);
                 }
         return released > 0;
@@ -413,6 +383,7 @@ static void pool_delete(struct pool *p)
                 struct block *b = c->block;
 
                 parcels_remove(&p->parcels, c);
+                pool_forget_kept(b);
                 b->dying = true;
                 swap_discard(p->gpu, b);
         }
@@ -455,7 +426,7 @@ static bool tend(struct pool *p)
         if (pool_reserved(p) <= p->threshold && p->handle)
                 return false;
         if (rested) {
-                (void)lanes_look(p, false);
+                (void)pool_look(p, false);
                 (void)release(p, UINT64_MAX, p->threshold);
         }
         /* What is over the threshold and in use is looked at when it is freed. */
@@ -586,7 +557,7 @@ static bool await_frees(struct pool *p, const uint64_t *until_ns)
         if (!pending || quiet_capturing() || clock_now_ns() >= *until_ns)
                 return false;
         core_wait(&w, NSEC_PER_MSEC);
-        (void)lanes_look(p, true);
+        (void)pool_look(p, true);
         return true;
 }
 
@@ -635,7 +606,7 @@ static struct parcel *find_room(struct pool *p, const struct pool_stream *s, uin
                         return n;
                 if (!looked) {
                         looked = true;
-                        if (lanes_look(p, true))
+                        if (pool_look(p, true))
                                 continue;
                         l = lane_find(p, s);
                 }
@@ -657,8 +628,7 @@ static struct parcel *find_room(struct pool *p, const struct pool_stream *s, uin
         }
 }
 
-/* Nothing lives in these extents any more: what they have in host memory is dropped. */
-static void drop_idle(struct pool *p, struct block *b, CUdeviceptr at, uint64_t bytes)
+void pool_drop_idle(struct pool *p, struct block *b, CUdeviceptr at, uint64_t bytes)
 {
         uint64_t i = (at - b->address) / b->extent_bytes,
                  last = (at + bytes - 1 - b->address) / b->extent_bytes;
@@ -682,12 +652,13 @@ static void give(struct pool *p, struct parcel *n, struct pool_lane *l)
 
         p->used -= n->requested;
         p->turns++;
-        heap_unuse(b, at, bytes);
+        if (!l || !pool_keep(p, b, at, bytes))
+                heap_unuse(b, at, bytes);
         if (l)
                 parcels_give(&p->parcels, n, &l->free, ++l->freed);
         else
                 parcels_give(&p->parcels, n, &p->parcels.common, 0);
-        drop_idle(p, b, at, bytes);
+        pool_drop_idle(p, b, at, bytes);
 }
 
 CUresult pool_allocate(struct pool *p, const struct pool_stream *s, uint64_t bytes,

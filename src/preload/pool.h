@@ -62,6 +62,11 @@ void pool_trim(struct pool *p, uint64_t keep);
  * something was given back. Given up meanwhile. */
 bool pool_reclaim(struct gpu *g, uint64_t bytes);
 
+/* The program is frozen: what it has freed in the order of a stream may be in use by the work that
+ * stands, and counts as allocated until the program goes on. */
+void pool_hold(void);
+void pool_let(void);
+
 /* For the pointer attributes. */
 CUmemoryPool pool_handle(const struct block *b);
 

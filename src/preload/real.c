@@ -11,6 +11,7 @@
 #include "preload/libc_compat.h"
 #include "base/macros.h"
 #include "preload/lock.h"
+#include "preload/rm.h"
 
 enum real_state { REAL_UNOPENED, REAL_OPEN, REAL_ABSENT };
 
@@ -77,6 +78,8 @@ int real_open(void)
         library = compat_dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
         for (unsigned row = 0; library && row < DOOR_COUNT; row++)
                 addresses[row] = compat_dlsym(library, doors_symbol(row));
+        if (library)
+                rm_forward_to((rm_ioctl_fn *)compat_dlsym(library, "ioctl"));
         (void)compat_dlerror(); /* what we missed is not the program's error */
 
         lock_acquire(&publishing);

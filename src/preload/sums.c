@@ -3,6 +3,7 @@
 #include "preload/sums.h"
 
 #include "preload/core.h"
+#include "preload/mover.h"
 #include "preload/trace.h"
 
 static bool block_at_rest(const struct block *b)
@@ -51,8 +52,9 @@ static void tell(struct gpu *g, bool last)
                 uint64_t created, on_card, events;
         } told[CORE_GPUS_MAX];
         uint64_t on_card = g->heap.backed - g->pin_ghosts, managed;
-        struct told now = {on_card + g->fixed_handles, on_card + g->fixed - g->fixed_room,
-                           events(g)};
+        uint64_t unused = g->fixed_room + (g->mover ? 0 : g->mover_room);
+        struct told now = {on_card + g->fixed_handles + (g->mover ? mover_bytes(g->mover) : 0),
+                           on_card + g->fixed - unused, events(g)};
         struct told *before = &told[g->index];
 
         if (!last && now.created == before->created && now.on_card == before->on_card &&

@@ -11,9 +11,11 @@
 #include "preload/agent.h"
 #include "preload/core.h"
 #include "preload/extent.h"
+#include "preload/freeze.h"
 #include "preload/gate.h"
 #include "preload/hidden.h"
 #include "preload/kept.h"
+#include "preload/mover.h"
 #include "preload/pin.h"
 #include "preload/poison.h"
 #include "preload/quiet.h"
@@ -232,7 +234,7 @@ static struct extent *claim_evict(struct gpu *g)
         }
         (void)find_pinned(g, &wanted);
         wanted += g->heap.backed;
-        if (wanted - leaving > core_limit(g) && !hidden_library())
+        if (wanted - leaving > core_limit(g) && (freeze_stands() || !hidden_library()))
                 e = choose_evict(g, wanted - leaving - core_limit(g));
         if (e) {
                 e->busy = true;
@@ -428,6 +430,31 @@ void swap_forsake(struct gpu *g, struct block *b)
         bell_ring(&core.changed);
 }
 
+bool swap_keep_context(struct gpu *g)
+{
+        if (!g->swap || g->swap->retiring || !g->context)
+                return false;
+        g->swap->in_step = true;
+        return true;
+}
+
+void swap_let_context(struct gpu *g)
+{
+        g->swap->in_step = false;
+        bell_ring(&core.changed);
+}
+
+void swap_leave_mover(struct gpu *g)
+{
+        struct swap *s = g->swap;
+
+        if (!s || !s->context || s->context != mover_context(g->mover))
+                return;
+        if (real.cuCtxSetCurrent(s->context) == CUDA_SUCCESS)
+                transfer_end(g);
+        s->context = NULL;
+}
+
 CUresult swap_carry(struct gpu *g, struct extent *e, CUdeviceptr to)
 {
         struct swap *s = g->swap;
@@ -587,14 +614,14 @@ void swap_retire(struct gpu *g)
         s->retiring = true;
         while (s->in_step)
                 core_wait(&w, UINT64_MAX); /* it may be making its streams in there just now */
-        if (s->context) {
+        if (s->context && s->context == g->context->handle) {
                 lock_release(&core.lock);
-                (void)real.cuCtxPushCurrent_v2(s->context->handle);
+                (void)real.cuCtxPushCurrent_v2(s->context);
                 transfer_end(g);
                 (void)real.cuCtxPopCurrent_v2(&popped);
                 lock_acquire(&core.lock);
+                s->context = NULL;
         }
-        s->context = NULL;
         s->retiring = false;
         g->context = NULL;
         bell_ring(&core.changed);

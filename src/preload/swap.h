@@ -71,6 +71,13 @@ void swap_disown(struct gpu *g, struct block *b);
  * core.lock held, given up meanwhile. */
 void swap_retire(struct gpu *g);
 
+/* The agent's, for a moment without core.lock: the GPU's context does not end meanwhile. False: it
+ * is ending, or there is none. core.lock held. */
+bool swap_keep_context(struct gpu *g);
+void swap_let_context(struct gpu *g);
+/* The mover is about to end: let go of what is in its context. The agent, core.lock not held. */
+void swap_leave_mover(struct gpu *g);
+
 uint64_t swap_arena_bytes(const struct gpu *g);
 /* Give back what is held beyond the limit, where one has come that is lower; the agent, core.lock
  * not held. */

@@ -35,7 +35,7 @@ struct choice {
 };
 
 struct swap {
-        struct context *context; /* that the streams and events were made in */
+        CUcontext context; /* that the streams and events were made in; NULL: none */
         CUstream out, in;
         struct arena *arena;
         struct unchanged *unchanged; /* NULL: everything is copied */

@@ -160,7 +160,7 @@ void torture_step(uint64_t now)
                 return;
         }
         torture.phase = DRAINS;
-        agent_begin_drain(DRAIN_MIN + draw(&torture.random) % DRAIN_VAR);
+        agent_begin_drain(DRAIN_MIN + draw(&torture.random) % DRAIN_VAR, true);
 }
 
 bool torture_drained(void)

@@ -10,7 +10,9 @@
 #include "base/macros.h"
 #include "preload/agent.h"
 #include "preload/extent.h"
+#include "preload/freeze_watch.h"
 #include "preload/kept.h"
+#include "preload/mover.h"
 #include "preload/poison.h"
 #include "preload/quiet.h"
 #include "preload/real.h"
@@ -19,17 +21,29 @@
 
 _Static_assert(TRANSFERS_MAX <= EXTENT_WINDOWS, "a window for each transfer");
 
+/* Where memory is moved by: the mover's, which works while the program is frozen. */
+static CUcontext transfer_context(const struct gpu *g)
+{
+        if (g->mover)
+                return mover_context(g->mover);
+        return g->context ? g->context->handle : NULL;
+}
+
 CUresult transfer_prepare(struct gpu *g)
 {
         struct swap *s = g->swap;
+        CUcontext context = transfer_context(g);
         unsigned events = 0;
         CUresult r;
 
-        if (s->context == g->context && s->context)
-                return real.cuCtxSetCurrent(s->context->handle);
-        if (!g->context)
+        if (s->context && (s->context == context || s->count > 0))
+                return real.cuCtxSetCurrent(s->context);
+        if (!context)
                 return CUDA_ERROR_OUT_OF_MEMORY; /* of contexts: another time */
-        r = real.cuCtxSetCurrent(g->context->handle);
+        if (s->context && real.cuCtxSetCurrent(s->context) == CUDA_SUCCESS)
+                transfer_end(g);
+        s->context = NULL;
+        r = real.cuCtxSetCurrent(context);
         if (r != CUDA_SUCCESS)
                 return r;
         r = real.cuStreamCreate(&s->out, CU_STREAM_NON_BLOCKING);
@@ -43,7 +57,7 @@ CUresult transfer_prepare(struct gpu *g)
                 if (r != CUDA_SUCCESS)
                         goto no_events;
         }
-        s->context = g->context;
+        s->context = context;
         return CUDA_SUCCESS;
 
 no_events:
@@ -92,6 +106,7 @@ static CUresult copy(struct gpu *g, struct transfer *t)
         CUresult r = CUDA_SUCCESS;
 
         t->began_ns = clock_now_ns();
+        freeze_watch_call(t->out ? "cuMemcpyDtoHAsync" : "cuMemcpyHtoDAsync");
         if (e->managed)
                 r = real.cuMemPrefetchAsync(t->at, e->bytes,
                                             t->out ? CU_DEVICE_CPU : (CUdevice)g->index,
@@ -319,8 +334,10 @@ enum swap_progress transfer_reap(struct gpu *g)
         if (s->count == 0 || t->asked)
                 return SWAP_NOTHING;
         if (t->copies && e) {
-                CUresult r = real.cuEventQuery(t->done);
+                CUresult r;
 
+                freeze_watch_call("cuEventQuery");
+                r = real.cuEventQuery(t->done);
                 if (r == CUDA_ERROR_NOT_READY || (r != CUDA_SUCCESS && !swap_context_died(g)))
                         return SWAP_NOTHING;
                 if (r != CUDA_SUCCESS) { /* the context that copies is gone, not the contents */

@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <string.h>
 
+#include "base/macros.h"
 #include "base/units.h"
 
 #define HEADER_SIZE 8u
@@ -194,6 +195,10 @@ static bool message_is_valid(const struct wire_message *m)
                 if (m->FROZEN.why & ~WIRE_FROZEN_KNOWN)
                         return false;
                 break;
+        case WIRE_FREEZE:
+                if (!wire_freeze_name(m->FREEZE.mode))
+                        return false;
+                break;
         case WIRE_ATTACHED:
         case WIRE_SHORT:
         case WIRE_MANAGED:
@@ -255,4 +260,22 @@ int wire_parse_priority(const char *text, int *ret_priority)
                 return -EINVAL;
         *ret_priority = negative ? -(int)n : (int)n;
         return 0;
+}
+
+static const char *const freeze_names[] = {
+        [WIRE_FREEZE_OFF] = "off", [WIRE_FREEZE_PARK] = "park", [WIRE_FREEZE_MOVE] = "move"};
+
+int wire_parse_freeze(const char *text, enum wire_freeze *ret_mode)
+{
+        for (unsigned i = WIRE_FREEZE_OFF; i < ARRAY_SIZE(freeze_names); i++)
+                if (strcmp(text, freeze_names[i]) == 0) {
+                        *ret_mode = (enum wire_freeze)i;
+                        return 0;
+                }
+        return -EINVAL;
+}
+
+const char *wire_freeze_name(uint64_t mode)
+{
+        return mode < ARRAY_SIZE(freeze_names) ? freeze_names[mode] : NULL;
 }

@@ -19,7 +19,7 @@
 #define WIRE_MINOR_SPARED  4u
 #define WIRE_MINOR_PASS    5u /* a client of it knows REFUSED(PASS) */
 #define WIRE_MINOR_SELF    6u
-#define WIRE_MINOR_FREEZE  7u /* PAUSE and FROZEN */
+#define WIRE_MINOR_FREEZE  7u /* PAUSE, FROZEN and FREEZE */
 
 #define WIRE_GPUS_MAX 16      /* GPUs one client may attach; header.gpu is below this */
 #define WIRE_NO_GPU   0xffffu /* header.gpu of messages about the process as a whole */
@@ -96,13 +96,17 @@ enum wire_frozen {
 };
 #define WIRE_FROZEN_KNOWN 0x3u
 
-/* What a process may be frozen for (SUBLET_FREEZE). */
+/* What a process may be frozen for (SUBLET_FREEZE; the daemon's freeze): more from line to line. */
 enum wire_freeze {
         WIRE_FREEZE_UNKNOWN,
         WIRE_FREEZE_OFF,
         WIRE_FREEZE_PARK, /* to be paused */
         WIRE_FREEZE_MOVE, /* and to give way: in place of a drain */
 };
+/* As people write it: "off", "park", "move". 0 or -EINVAL. */
+int wire_parse_freeze(const char *text, enum wire_freeze *ret_mode);
+/* NULL: of no such mode. */
+const char *wire_freeze_name(uint64_t mode);
 
 enum wire_holder {
         WIRE_HOLDER_OTHER_USER = 1 << 0, /* its name is not for this client */

@@ -17,6 +17,7 @@ import traceback
 import caches
 import devices
 import drains
+import freezes
 import interrupt
 import ipc
 import managed
@@ -39,6 +40,7 @@ PAGES = (
     ("h200-core", "The core on one H200", parts.PARTS, report),
     ("h200-survives", "Sharing over time on one H200", survives.PARTS, report_survives),
     ("h200-drain", "Draining on one H200", drains.PARTS, drains),
+    ("h200-freeze", "Freezing on one H200", freezes.PARTS, freezes),
     ("h200-torture", "Plain against torture on one H200", torture.PARTS, torture),
     ("h200-unchanged", "Nothing moved for nothing, on one H200", unchanged.PARTS, unchanged),
     ("h200-virtual", "Programs that map memory themselves, on one H200", virtual.PARTS, virtual),

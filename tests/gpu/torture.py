@@ -68,7 +68,7 @@ def difference(one, other):
     return f"{len(one)} lines have become {len(other)}"
 
 
-def driver_programs(part, result):
+def driver_programs(part, result, **env):
     """Driver-API programs through every door, plain against torture."""
     part.daemon(quantum="500ms", fixed_share="25%")
     end = os.path.join(part.root, "end")
@@ -76,7 +76,7 @@ def driver_programs(part, result):
 
     def through(door, name, seed, program, *args):
         return part.program(program if door == "linked" else "dl/" + program, *args, name=f"{name}-{door}", PROGRAM_DOOR=door,
-                            SUBLET_TORTURE=torture_of(name, seed))
+                            SUBLET_TORTURE=torture_of(name, seed), **env)
 
     def one(name):
         args = [name, *PROGRAMS[name], "--seed", 11]

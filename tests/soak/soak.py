@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Soak: programs that come at random, grow, shrink, rest and leave; some are killed or stopped for a while, the daemon is
-killed now and then, its mode and quantum change. Each program keeps its memory as a function of address and round and
+"""Soak: programs that come at random, grow, shrink, rest and leave; some are frozen instead of drained; some are killed,
+stopped or paused for a while, the daemon is killed now and then, its mode and quantum change. Each program keeps its memory as a function of address and round and
 checks it before it changes it. At the end the card and the daemon's ledger must be empty.
 
 On the simulated driver unless --gpu. Prints how it goes, then the figures; --json FILE keeps them. Exit status: 0 nothing
@@ -56,6 +56,7 @@ class Job:
         self.ends = time.monotonic() + seconds
         self.heard, self.events = time.monotonic(), 0
         self.continue_at = None  # stopped until then
+        self.resume_at = None  # paused until then
         self.killed = False
         self.checked = 0
 
@@ -127,7 +128,8 @@ class Soak:
 
     def note_waits(self):
         """How long somebody who could run has been waiting for his turn, to the half second of two looks."""
-        now, stopped = time.monotonic(), {j.process.pid for j in self.jobs if j.continue_at is not None or j.killed}
+        now, stopped = time.monotonic(), {j.process.pid for j in self.jobs
+                                        if j.continue_at is not None or j.resume_at is not None or j.killed}
         waiting = {c["pid"] for c in self.clients() if c["state"] in ("waiting", "restoring")} - stopped
         self.waits_since = {pid: self.waits_since.get(pid, now) for pid in waiting}
         self.longest_wait_s = max([self.longest_wait_s, *(now - since for since in self.waits_since.values())])
@@ -153,6 +155,17 @@ class Soak:
                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=60, check=False)
         self.count["settings"] += done.returncode == 0
 
+    def order(self, what, pid):
+        """None: nobody answers."""
+        try:
+            with socket.socket(socket.AF_UNIX) as s, s.makefile("rb") as answers:
+                s.settimeout(30)
+                s.connect(os.path.join(self.part.dir, "control.sock"))
+                s.sendall(json.dumps({"order": what, "pid": pid}).encode() + b"\n")
+                return json.loads(answers.readline() or b"null")
+        except (OSError, ValueError):
+            return None
+
     # ---- programs ----
 
     def start_job(self):
@@ -168,12 +181,14 @@ class Soak:
             args = OTHERS[kind](low)
         self.count["programs"] += 1
         name = f"{kind}-{self.count['programs']}"
-        env = {} if self.random.random() < 0.7 else {"SUBLET_PRIORITY": str(self.random.choice((-1, 1)))}
+        env = {"SUBLET_FREEZE": self.random.choice(("off", "park", "move", "move", "move"))}
+        if self.random.random() > 0.7:
+            env["SUBLET_PRIORITY"] = str(self.random.choice((-1, 1)))
         process = self.part.program(kind, *args, "--seconds", f"{seconds:.1f}", "--seed", seed, name=name, **env)
         self.jobs.append(Job(process, kind, seconds))
 
     def running(self):
-        return [j for j in self.jobs if not j.killed and j.continue_at is None]
+        return [j for j in self.jobs if not j.killed and j.continue_at is None and j.resume_at is None]
 
     def kill_job(self):
         """In any state, not only in the one in which most of them are."""
@@ -198,6 +213,21 @@ class Soak:
         os.kill(job.process.pid, signal.SIGSTOP)
         job.continue_at = time.monotonic() + self.random.uniform(0.1, 5)
         self.count["programs_stopped"] += 1
+
+    def pause_job(self):
+        if len(self.running()) < 2:
+            return
+        job = self.random.choice(self.running())
+        answer = self.order("pause", job.process.pid)
+        if answer and "error" not in answer:
+            job.resume_at = time.monotonic() + self.random.uniform(0.1, 5)
+            self.count["programs_paused"] += 1
+
+    def resume_job(self, job):
+        answer = self.order("resume", job.process.pid)
+        if answer is not None:  # an error: it has ended, or the daemon does not know it yet
+            job.resume_at = None if "error" not in answer else time.monotonic() + 0.2
+            job.heard = time.monotonic()
 
     def kill_daemon(self):
         self.daemon.process.kill()
@@ -259,7 +289,9 @@ class Soak:
             elif job.continue_at is not None and now >= job.continue_at:
                 os.kill(job.process.pid, signal.SIGCONT)
                 job.continue_at, job.heard = None, now
-            elif not job.killed and now - (job.heard if job.kind == "roam" else max(job.ends, job.heard)) > self.a.stall:
+            elif job.resume_at is not None and now >= job.resume_at and not job.killed:
+                self.resume_job(job)
+            elif not job.killed and job.resume_at is None and now - (job.heard if job.kind == "roam" else max(job.ends, job.heard)) > self.a.stall:
                 self.count["stuck"] += 1
                 self.look()
                 self.problem(f"{job.process.name} (pid {job.process.pid}) is stuck for {self.a.stall} s: "
@@ -289,7 +321,8 @@ class Soak:
             wanted = self.random.randint(2, max(2, self.a.programs))
 
         # Each with the mean time between two of them, in seconds. The daemon is killed less often.
-        events = {self.kill_job: self.a.kill_every, self.stop_job: 1.5 * self.a.kill_every, settings: 5,
+        events = {self.kill_job: self.a.kill_every, self.stop_job: 1.5 * self.a.kill_every,
+                  self.pause_job: 1.5 * self.a.kill_every, settings: 5,
                   population: 7, self.kill_daemon: 6 * self.a.kill_every}
         # The first of each comes early, so that a short run has some of all.
         due = {event: time.monotonic() + mean * self.random.uniform(0.3, 1) for event, mean in events.items()}
@@ -318,6 +351,8 @@ class Soak:
         for job in self.jobs:
             if job.continue_at is not None:
                 job.continue_at = 0.0
+            if job.resume_at is not None:
+                job.resume_at = 0.0
         while self.jobs or self.daemon_back_at is not None:
             self.care()
             time.sleep(0.05)
@@ -401,7 +436,7 @@ class Soak:
             "programs_at_most": self.a.programs,
             "handoffs": sum(self.instances.values()),
             "moved_bytes": self.moved(),
-            "faults": {k: self.count[k] for k in ("programs_killed", "programs_stopped", "daemons_killed")},
+            "faults": {k: self.count[k] for k in ("programs_killed", "programs_stopped", "programs_paused", "daemons_killed")},
             "killed_while": dict(self.killed_while),
             **{k: self.count[k] for k in ("programs", "programs_ended_well", "programs_refused", "growths_refused",
                                           "settings", "bytes_checked", "bytes_wrong", "stuck",

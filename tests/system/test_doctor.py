@@ -1,10 +1,16 @@
 """sublet doctor, on a machine with the simulated driver or with none."""
 
 import os
+import pathlib
+import re
+import shutil
+import signal
+import subprocess
+import time
 
 import pytest
 
-from world import BUILD
+from world import BUILD, children, threads, wait_for
 
 
 def test_doctor_finds_everything_of_the_simulator(shared):
@@ -60,3 +66,207 @@ def test_doctor_started_by_run_still_looks_at_the_driver(shared):
                          "--daemon", shared.dir)
     assert done.returncode == 0, done.stdout + done.stderr
     assert shared.clients() == {}
+
+
+# ---- whether programs can be frozen ----
+
+DRIVER = "580.159.04"
+ONCE_FAILED = "a program failed right after it had been frozen"
+
+
+def freezing(world, *args, **env):
+    """What doctor says of freezing: its lines, each with the remedy, if there is one. Nothing of it is left behind."""
+    before = others_of(world)
+    done = world.sublet("doctor", "--sim", *args, **env)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stderr == ""
+    assert others_of(world) == before
+    assert world.card()["used"] == 0
+    said = re.findall(r"^(ok|warn|FAIL) +(.*\b(?:frozen|freeze)\b.*)(?:\n +-> (.*))?$", done.stdout, flags=re.M)
+    return [tuple(part for part in line if part) for line in said]
+
+
+def others_of(world):
+    """Files and processes of the world, but for what the library may learn."""
+    files = [str(p.relative_to(world.root)) for p in pathlib.Path(world.root).rglob("*") if "cache" not in p.parts]
+    return sorted(files), world._strays()
+
+
+def learned(world):
+    path = pathlib.Path(world.env["XDG_CACHE_HOME"], "sublet")
+    assert not path.exists() or [p.name for p in path.iterdir()] == ["freeze"]
+    return (path / "freeze").read_text() if path.exists() else ""
+
+
+def teach(world, result):
+    """As if it had been learned of the world's only GPU."""
+    path = pathlib.Path(world.env["XDG_CACHE_HOME"], "sublet", "freeze")
+    path.write_text(re.sub(r"^(\S+ \S+) .*", rf"\1 {result}", path.read_text()))
+
+
+def test_doctor_says_that_programs_can_be_frozen(world):
+    assert freezing(world) == [("ok", f"programs on GPU 0 can be frozen (driver {DRIVER}): sublet pause, SUBLET_FREEZE=move")]
+    assert re.fullmatch(rf"{re.escape(DRIVER)} [0-9a-f]{{32}} works\n", learned(world))
+    assert world.card()["freezes"] == world.card()["thaws"] == 1  # it was tried
+    freezing(world)
+    assert world.card()["freezes"] == 2  # ... and is tried again, whatever is known
+
+
+def test_doctor_tries_each_gpu(make_world):
+    world = make_world(gpus=3)
+    assert [line[:2] for line in freezing(world)] == [
+        ("ok", f"programs on GPU {i} can be frozen (driver {DRIVER}): sublet pause, SUBLET_FREEZE=move") for i in range(3)]
+    assert len(set(learned(world).splitlines())) == 3
+
+
+def test_doctor_does_not_freeze_by_what_is_set_for_programs(world):
+    """Nor does it wait for a daemon, or start one."""
+    lines = freezing(world, SUBLET_REQUIRE="1", SUBLET_MEMORY="overflow", SUBLET_FREEZE="park", SUBLET_TRACE="/nonexistent/trace",
+                     SUBLET_DAEMON=os.path.join(BUILD, "subletd"))
+    assert [line[0] for line in lines] == ["ok"] and "can be frozen" in lines[0][1]
+    assert not os.path.exists(world.dir)
+
+
+@pytest.mark.parametrize("driver", ["999.1.1", "470.57.02", "525.60.13"])
+def test_doctor_says_that_a_driver_is_not_known(world, driver):
+    """The last one is known, and does not say that it is it (sim/README.md)."""
+    (line,) = freezing(world, SIMCUDA_DRIVER=driver)
+    shown = "unknown" if driver < "530" else driver
+    assert line[:2] == ("warn", "programs on GPU 0 are not frozen: this release of sublet does not know the driver's calls "
+                                f"(driver {shown})")
+    assert "newer release" in line[2]
+    assert learned(world) == ""
+
+
+@pytest.mark.parametrize("fault, reason, remedy, remembered", [
+    ("freeze:1+:0x1b", "the kernel driver or a sandbox does not allow it", "gVisor", False),
+    ("freeze:1+:forbid", "the kernel driver or a sandbox does not allow it", "gVisor", False),
+    ("freeze:1+:0x56", "the kernel driver does not offer it", "virtual GPU", False),
+    ("freeze:1+:part=3", "the GPU did not let go of the program in time", "debugger", False),
+    ("freeze:1+:0x51", "the kernel driver refused it", "report it", False),
+    ("freeze:1+:idle", "a kernel ran on although the kernel driver had stopped it", "report it", True),
+    ("thaw:1+:idle", "a kernel that was frozen did not go on", "report it", True),
+    ("cuModuleLoadData:1+:218", "the kernel of the self-test could not be run", "report it", False),
+])
+def test_doctor_says_why_programs_are_not_frozen(world, fault, reason, remedy, remembered):
+    (line,) = freezing(world, SIMCUDA_FAIL=fault)
+    assert line[:2] == ("warn", f"programs on GPU 0 are not frozen: {reason} (driver {DRIVER})")
+    assert remedy in line[2]
+    assert (reason in learned(world)) == remembered
+
+
+def test_doctor_lets_programs_be_frozen_again_where_it_works_now(world):
+    freezing(world)
+    works = learned(world)
+    teach(world, ONCE_FAILED)
+    assert freezing(world) == [
+        ("ok", f"programs on GPU 0 can be frozen again (driver {DRIVER}): it works now; before, {ONCE_FAILED}")]
+    assert learned(world) == works
+
+
+@pytest.mark.parametrize("fault, said", [
+    ("cuCtxCreate:1:2", "whether programs on GPU 0 can be frozen is not known: it has no room to try"),
+    ("cuCtxCreate:1:46", "whether programs on GPU 0 can be frozen is not known: no context can be made there (error 46, "
+                         "CUDA_ERROR_DEVICE_UNAVAILABLE)"),
+    ("cuCtxCreate:1:kill", "programs on GPU 0 are not to be frozen: the process ended when it was tried: Killed"),
+    ("freeze:1:kill", "programs on GPU 0 are not to be frozen: the process ended when it was tried: Killed"),
+])
+def test_what_was_known_stays_where_doctor_could_not_tell(world, fault, said):
+    freezing(world)
+    teach(world, ONCE_FAILED)
+    before = learned(world)
+    (line,) = freezing(world, SIMCUDA_FAIL=fault)
+    assert line[:2] == ("warn", said)
+    assert learned(world) == before
+
+
+def test_doctor_waits_for_no_driver_that_hangs(world):
+    began = time.monotonic()
+    (line,) = freezing(world, SIMCUDA_FAIL="freeze:1:hang")
+    assert line[:2] == ("warn", "programs on GPU 0 are not to be frozen: the driver did not answer when it was tried")
+    assert time.monotonic() - began >= 30
+
+
+def test_a_doctor_that_is_killed_leaves_nothing_behind(world):
+    doctor = world.start([os.path.join(BUILD, "sublet"), "doctor", "--sim"], SIMCUDA_FAIL="freeze:1:hang")
+    wait_for(lambda: any("--try-freezing" in line for pid in children(doctor.pid) for _, line in threads(pid, "cmdline")), 20,
+             "the process that tries", report=doctor.report)
+    doctor.send(signal.SIGKILL)
+    doctor.process.wait()
+    wait_for(lambda: not world._strays(), 20, "the process that tries to end")
+    assert world.card()["used"] == 0
+
+
+def test_doctor_says_that_freezing_is_off_here(world):
+    assert freezing(world, SUBLET_FREEZE="off") == [
+        ("warn", "programs started here are not frozen: SUBLET_FREEZE is off", "unset SUBLET_FREEZE")]
+    assert learned(world) == ""
+
+
+def test_doctor_freezes_nothing_without_the_library(world):
+    shutil.copy(os.path.join(BUILD, "sublet"), world.path("sublet"))
+    done = subprocess.run([world.path("sublet"), "doctor"], env=world.env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                          text=True, check=False)
+    assert done.returncode == 1
+    assert "warn  no program is frozen without the preload library\n" in done.stdout
+    assert learned(world) == ""
+
+
+# ---- the most that the daemon's configuration allows ----
+
+
+def of(world, program, field):
+    return world.clients().get(program.pid, {}).get(field)
+
+
+@pytest.mark.parametrize("most, wished, mode", [
+    ("off", "move", "off"), ("off", "park", "off"), ("off", None, "off"), ("off", "off", "off"),
+    ("park", "move", "park"), ("park", "park", "park"), ("park", "off", "off"),
+    ("move", "move", "move"), ("move", "park", "park"), (None, "move", "move"),
+])
+def test_a_program_is_frozen_for_no_more_than_the_configuration_says(world, most, wished, mode):
+    world.start_daemon(config={"freeze": most} if most else {})
+    assert world.status()["freeze"] == (most or "move")
+    program = world.program("hold", "--bytes", "8MiB", stdin=subprocess.PIPE, SUBLET_FREEZE=wished)
+    program.await_event("filled")
+    wait_for(lambda: of(world, program, "freeze") == mode, 20, f"mode {mode}", report=lambda: str(world.clients()))
+    by_owner = most == "off" and wished != "off"
+    assert of(world, program, "freeze_off") == ("the daemon's configuration says freeze = off" if by_owner else None)
+    done = world.sublet("pause", str(program.pid))
+    assert (done.returncode == 0) == (mode != "off"), done.stderr
+    if mode == "off":
+        why = "the daemon's configuration says freeze = off" if by_owner else "it runs with SUBLET_FREEZE=off"
+        assert f"process {program.pid} cannot be paused: {why}\n" in done.stderr
+    else:
+        assert world.sublet("resume", str(program.pid)).returncode == 0
+    program.order("touch")
+    program.finish()
+
+
+def test_a_limit_that_falls_takes_the_mover_along(world):
+    """With the daemon that says so. What is frozen for is less at once, and what a second context takes is given back."""
+    daemon = world.start_daemon()
+    program = world.program("hold", "--bytes", "8MiB", stdin=subprocess.PIPE, SUBLET_FREEZE="move")
+    program.await_event("filled")
+
+    def contexts():
+        program.order("touch")
+        return next(p["contexts"] for p in world.card()["processes"] if p["pid"] == program.pid)
+
+    wait_for(lambda: contexts() == 2, 20, "the mover")
+    daemon.send(signal.SIGTERM)
+    daemon.wait()
+    world.start_daemon(config={"freeze": "park"})
+    wait_for(lambda: of(world, program, "freeze") == "park", 20, "the limit", report=lambda: str(world.clients()))
+    wait_for(lambda: contexts() == 1, 20, "the mover to leave")
+    program.finish()
+
+
+@pytest.mark.parametrize("most, said", [("off", "programs under the daemon there are not frozen: its configuration says freeze = off"),
+                                        ("park", "programs under the daemon there can be paused, and are not frozen to give way: "
+                                                 "its configuration says freeze = park")])
+def test_doctor_says_that_the_configuration_forbids_it(world, most, said):
+    world.start_daemon(config={"freeze": most})
+    lines = freezing(world, "--daemon", world.dir)
+    assert [line[:2] for line in lines] == [
+        ("ok", f"programs on GPU 0 can be frozen (driver {DRIVER}): sublet pause, SUBLET_FREEZE=move"), ("warn", said)]

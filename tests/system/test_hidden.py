@@ -50,3 +50,19 @@ def test_what_is_loaded_after_a_turn_keeps_what_is_still_on_the_card(world):
     for p in first, second:
         p.order("verify")
         p.finish()
+
+
+def test_a_program_with_hidden_work_that_is_frozen_gives_its_memory(world):
+    world.start_daemon(config={"quantum": "200ms", "fixed_share": "25%"})
+    hidden = world.program("hold", "--bytes", "64MiB", "--block", "4MiB", stdin=subprocess.PIPE, LD_PRELOAD=BOTH, SUBLET_FREEZE="move")
+    hidden.await_event("filled")
+    other = world.program("hold", "--bytes", "64MiB", "--block", "4MiB", stdin=subprocess.PIPE)
+    other.await_event("filled")
+    for p in hidden, other, hidden:
+        p.order("touch")
+    assert "unpreemptible" not in world.clients()[hidden.pid]["flags"]
+    assert world.clients()[hidden.pid]["frozen"]["times"] > 0
+    for p in hidden, other:
+        p.order("verify")
+        p.finish()
+    assert "cannot be awaited" not in hidden.err()

@@ -281,6 +281,7 @@ def test_memory_that_came_from_another_process_can_be_exported(shared):
     hold.order("touch")
     exporter.order("own 1")
     hold.finish()
+    wait_for(lambda: hold.pid not in shared.clients(), 60, "its room")
     importer = share(shared, 1)
     exporter.order("export " + shared.path("handles"))
     assert importer.order("import " + shared.path("handles"))["result"] == 0

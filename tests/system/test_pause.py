@@ -15,9 +15,12 @@ import time
 import pytest
 
 import others
+from counting import QUICK as QUICK_TURNS
+from counting import assert_stands, await_count, begin, counts, end, frozen_out, leave, take_the_card
 from test_daemon import CARD, client, daemon, environment, place, wait_for  # noqa: F401
 from wireclient import (BUILD, DETACHED, GENEROUS_S, IDLE, MIB, RUN, RUNNING, Client, obey_until, order)
 from world import NO_PID_NAMESPACES
+from world import wait_for as await_true
 
 PAUSED, AWAY = 1, 2  # FROZEN.why
 OFF, PARK, MOVE = 1, 2, 3  # FROZEN.mode
@@ -475,3 +478,241 @@ def test_root_of_a_container_pauses_nobody_outside(daemon, standing, place):  # 
             pytest.skip(NO_PID_NAMESPACES)
         assert "is another user's" in done.stdout, done
     assert not shown(d, c)["paused"]
+
+
+# ---- real programs on the simulated driver ----
+
+
+@pytest.fixture
+def small(make_world):
+    """A card that holds one of two programs of 32 MiB."""
+    w = make_world(memory="64MiB")
+    w.start_daemon(config=QUICK_TURNS)
+    return w
+
+
+def told(world, what, *programs):
+    """What `sublet pause` or `sublet resume` says of them, who all do as they are told."""
+    done = world.sublet(what, *(str(p.pid) for p in programs))
+    assert (done.returncode, done.stderr) == (0, ""), done
+    return done.stdout
+
+
+def of(world, p):
+    return world.clients()[p.pid]
+
+
+def is_paused(world, p):
+    c = of(world, p)
+    return c["paused"] and "paused" in c["frozen"]["why"]
+
+
+def row(world, p):
+    """Its line in the table, and what follows it up to the next program's."""
+    lines = world.status_text().splitlines()
+    at = next(i for i, line in enumerate(lines) if line.split()[:1] == [str(p.pid)])
+    more = []
+    for line in lines[at + 1:]:
+        if line.split()[:1] and line.split()[0].isdigit():
+            break
+        more.append(line.strip())
+    return lines[at], " ".join(more)
+
+
+@pytest.mark.parametrize("mode", ["park", "move"])
+def test_a_kernel_stands_while_its_program_is_paused(small, mode):
+    p = counts(small, 1, SUBLET_FREEZE=mode)
+    p.order("start")
+    await_count(p)
+    for turn in (1, 2):
+        assert told(small, "pause", p).startswith(f"paused {p.pid} (counts): it stands still, ")
+        assert_stands(p, 0.5)
+        assert is_paused(small, p) and of(small, p)["backed"] >= 32 * MIB and of(small, p)["frozen"]["times"] == turn - 1
+        card = small.card()["processes"][0]
+        assert card["freezes"] > card["thaws"]
+        assert " paused " in row(small, p)[0] and row(small, p)[1] == ""
+        assert told(small, "resume", p) == f"resumed {p.pid} (counts): it goes on\n"
+        await_count(p)
+        assert not of(small, p)["paused"] and of(small, p)["frozen"]["why"] == []
+    end(small, p)
+    assert [e["event"] for e in small.traced(pid=p.pid) if e["event"] in ("frozen", "thawed")] == ["frozen", "thawed"] * 2
+    assert len(small.traced("freeze_test")) == 1
+
+
+def test_what_a_program_submits_while_it_is_paused_runs_after(small):
+    p = counts(small, 1)
+    p.order("start")
+    told(small, "pause", p)
+    p.order("call launch")
+    p.await_event("begun")
+    assert_stands(p, 0.3)
+    assert not p.events("returned")
+    told(small, "resume", p)
+    p.await_event("returned")
+    end(small, p)
+
+
+def test_two_programs_are_paused_and_only_one_resumed(small):
+    pair = [counts(small, seed, mib=8) for seed in (1, 2)]
+    for p in pair:
+        p.order("start")
+    assert len(told(small, "pause", *pair).splitlines()) == 2
+    assert "it has stood still for " in told(small, "pause", pair[0])
+    for p in pair:
+        assert_stands(p)
+    told(small, "resume", pair[1])
+    await_count(pair[1])
+    assert_stands(pair[0])
+    told(small, "resume", pair[0])
+    end(small, *pair)
+
+
+def test_a_program_is_paused_while_it_waits(small):
+    """It gets no turn before it is resumed."""
+    neighbour = take_the_card(small)
+    p = small.program("fill", "--bytes", "32MiB", "--block", "4MiB", "--rounds", 2)
+    await_true(lambda: p.pid in small.clients() and of(small, p)["state"] == "waiting", 60, "it to wait", report=small.status_text)
+    assert "it stands still" in told(small, "pause", p)
+    leave(small, neighbour)
+    time.sleep(0.5)
+    assert not p.events("round") and is_paused(small, p) and p.running()
+    told(small, "resume", p)
+    assert small.check_sums(p.ok()) == 2
+
+
+def test_a_program_is_paused_while_its_memory_is_out(small):
+    p = counts(small, 1, SUBLET_FREEZE="move")
+    begin(p)
+    neighbour = take_the_card(small)
+    await_true(lambda: frozen_out(small, p), 60, "it to be frozen")
+    assert "frozen for " in row(small, p)[1] and "without its memory" in row(small, p)[1]
+    assert "it stands still" in told(small, "pause", p)
+    assert of(small, p)["frozen"]["why"] == ["paused", "away"]
+    assert " paused " in row(small, p)[0]
+    leave(small, neighbour)
+    assert_stands(p, 0.5)
+    assert of(small, p)["evicted"] > 0, "nobody wants it back"
+    told(small, "resume", p)
+    await_count(p)
+    end(small, p)
+
+
+def test_a_program_is_paused_while_its_memory_comes_back(small):
+    p = counts(small, 1, SUBLET_FREEZE="move")
+    begin(p)
+    neighbour = take_the_card(small)
+    await_true(lambda: frozen_out(small, p), 60, "it to be frozen")
+    small.slow_bus(f"in:10MB/s:60:{p.pid}")
+    leave(small, neighbour)
+    await_true(lambda: of(small, p)["state"] == "restoring", 60, "it to come back", interval=0, report=small.status_text)
+    told(small, "pause", p)
+    small.slow_bus(f"in:10MB/s:0:{p.pid}")
+    assert_stands(p, 0.5)
+    told(small, "resume", p)
+    await_count(p)
+    end(small, p)
+
+
+def test_a_neighbour_takes_the_memory_of_a_paused_program_in_mode_move(small):
+    p = counts(small, 1, SUBLET_FREEZE="move")
+    begin(p)
+    told(small, "pause", p)
+    other = small.program("fill", "--bytes", "40MiB", "--block", "4MiB", "--rounds", 2).ok()
+    assert small.check_sums(other) == 2
+    assert_stands(p)
+    assert of(small, p)["evicted"] > 0 and of(small, p)["frozen"]["why"] == ["paused", "away"]
+    told(small, "resume", p)
+    await_count(p)
+    end(small, p)
+    assert not small.traced("drain_failed")
+
+
+def test_a_neighbour_waits_for_a_paused_program_in_mode_park_and_is_told(small):
+    """It keeps its memory: only its time is taken."""
+    p = counts(small, 1)
+    p.order("start")
+    await_count(p)
+    told(small, "pause", p)
+    other = small.program("fill", "--bytes", "40MiB", "--block", "4MiB", "--rounds", 2, SUBLET_QUIET=None)
+    await_true(other.err, 60, "the notice", report=small.status_text)
+    assert f"process {p.pid} (counts) holds it and cannot give way now" in other.err()
+    assert_stands(p)
+    assert of(small, p)["backed"] >= 32 * MIB and not other.events("round") and not small.traced("evict_begin", p.pid)
+    told(small, "resume", p)
+    await_count(p)
+    p.order("end")  # in mode park a turn ends with the kernel
+    assert small.check_sums(other.ok()) == 2
+    p.finish()
+    assert small.check_sums(p) == 1
+
+
+@pytest.mark.parametrize("env, why", [(dict(SUBLET_FREEZE="off"), "it runs with SUBLET_FREEZE=off"),
+                                      (dict(SIMCUDA_DRIVER="999.1.1"), "this release of sublet does not know the driver's calls"),
+                                      (dict(SIMCUDA_FAIL="freeze:1+:forbid"), "the kernel driver or a sandbox does not allow it"),
+                                      (dict(SIMCUDA_FAIL="freeze:2+:part=3"), "the GPU did not let go of the program in time")],
+                         ids=["off", "unknown driver", "sandbox", "time-out"])
+def test_a_program_that_cannot_be_paused_goes_on_and_says_why(small, env, why):
+    p = counts(small, 1, mib=8, **env)
+    p.order("start")
+    await_count(p)
+    for _ in range(2):
+        done = small.sublet("pause", str(p.pid))
+        assert (done.returncode, done.stdout) == (1, "") and f"cannot be paused: {why}" in done.stderr, done
+        await_count(p)
+    assert not of(small, p)["paused"] and of(small, p)["freeze"] == "off"
+    end(small, p)
+
+
+def test_a_program_without_a_context_is_paused(small):
+    """It makes none before it is resumed."""
+    p = counts(small, 1, mib=8)
+    p.order("gone")
+    told(small, "pause", p)
+    p.process.stdin.write(b"fresh\n")
+    p.process.stdin.flush()
+    time.sleep(0.5)
+    assert not p.events("round") and p.running()
+    told(small, "resume", p)
+    p.await_event("round")
+    assert small.check_sums(p) == 1
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM], ids=["killed", "ended"])
+def test_a_paused_program_that_ends_leaves_all_to_others(small, how):
+    p = counts(small, 1)
+    p.order("start")
+    await_count(p)
+    told(small, "pause", p)
+    p.send(how)
+    p.wait()
+    other = small.program("fill", "--bytes", "52MiB", "--block", "4MiB", "--rounds", 2).ok()
+    assert small.check_sums(other) == 2
+
+
+def test_a_program_stays_paused_when_the_worker_of_its_private_daemon_is_killed(make_world):
+    world = make_world(memory="64MiB")
+    world.env["SUBLET_DAEMON"] = str(BUILD / "subletd")
+    p = counts(world, 1)
+    p.order("start")
+    await_count(p)
+    told(world, "pause", p)
+    os.kill(world.worker(), signal.SIGKILL)
+    await_true(lambda: world.sublet("status", "--json").returncode == 0 and p.pid in world.clients() and is_paused(world, p), 60,
+               "the new worker to know of it", report=world.status_text)
+    assert_stands(p, 0.5)
+    told(world, "resume", p)
+    await_count(p)
+    end(world, p)
+
+
+def test_a_paused_program_goes_on_when_there_is_no_daemon_any_more(small):
+    p = counts(small, 1)
+    p.order("start")
+    await_count(p)
+    told(small, "pause", p)
+    small.daemon.process.kill()
+    small.daemon.wait()
+    assert_stands(p, 3)
+    await_count(p)
+    assert "this program, which was paused, goes on" in p.err()
+    end(small, p)

@@ -222,6 +222,8 @@ class World:
             "SIMCUDA_GPUS": str(gpus),
             "LD_LIBRARY_PATH": os.path.join(BUILD, "sim"),
             "SUBLET_QUIET": "1",
+            # Where the library remembers what works on which driver and GPU.
+            "XDG_CACHE_HOME": self.path("cache"),
         })
         self.env["SUBLET_TRACE"] = self.env["SIMCUDA_TRACE"] = self.path("trace")
         with open(self.path("trace"), "wb"):

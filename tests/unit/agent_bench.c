@@ -61,6 +61,12 @@ int ppoll(struct pollfd *fds, nfds_t n, const struct timespec *ts, const sigset_
         return 0;
 }
 
+void is_wrong(const char *what)
+{
+        if (!wrong)
+                wrong = what;
+}
+
 void rounds(unsigned n)
 {
         while (n-- > 0) {
@@ -182,6 +188,7 @@ unsigned defaults;
 uint64_t submissions, bound_now;
 enum quiet quiet_now;
 enum swap_progress step_now;
+enum swap_progress (*steps)(bool may_evict, bool restore);
 struct quiet_wait *last_wait;
 
 bool submits_at_last;
@@ -211,7 +218,7 @@ void (*while_it_begins)(void);
 
 void quiet_begin(struct quiet_wait *w, bool still)
 {
-        if (!still)
+        if (!still && !agent.revoking && !agent.paused)
                 wrong = "it waits beside a program that goes on";
         *w = (struct quiet_wait){.still = still};
         last_wait = w;
@@ -230,13 +237,17 @@ void bound_set(uint64_t bound_ns)
         bound_now = bound_ns;
 }
 
+void bound_restart(void)
+{
+}
+
 enum swap_progress swap_step(struct gpu *g, bool may_evict, bool restore)
 {
         steps_evict = may_evict;
         steps_restore = restore;
         if (may_evict && (core.running || core.lease))
                 wrong = "memory leaves that is in use";
-        return step_now;
+        return steps ? steps(may_evict, restore) : step_now;
 }
 
 void swap_trim_arena(struct gpu *g)
@@ -247,6 +258,21 @@ void swap_trim_arena(struct gpu *g)
 uint64_t swap_arena_bytes(const struct gpu *g)
 {
         return beside.arena;
+}
+
+bool swap_keep_context(struct gpu *g)
+{
+        return g->context != NULL;
+}
+
+void swap_let_context(struct gpu *g)
+{
+}
+
+void swap_leave_mover(struct gpu *g)
+{
+        if (atomic_load(&core.lock.word) != 0)
+                wrong = "the mover is left with the lock held";
 }
 
 struct beside beside;
@@ -548,6 +574,7 @@ int begin_agent(void **state)
         submissions = bound_now = 0;
         quiet_now = QUIET_BUSY;
         step_now = SWAP_NOTHING;
+        steps = NULL;
         beside = (struct beside){.arena = 5 * MIB,
                                  .pool_ns = UINT64_MAX,
                                  .fixed_ns = UINT64_MAX,

@@ -33,6 +33,7 @@ extern unsigned defaults;
 extern uint64_t submissions, bound_now;
 extern enum quiet quiet_now;
 extern enum swap_progress step_now;
+extern enum swap_progress (*steps)(bool may_evict, bool restore); /* NULL: step_now */
 extern void (*while_it_begins)(void); /* once, in the next quiet_begin() */
 extern struct quiet_wait *last_wait;
 
@@ -52,6 +53,9 @@ extern struct beside {
         bool may_evict; /* as caches were asked */
 } beside;
 
+/* Something that must not be, seen by the agent's thread: the test fails at the end of the round.
+ */
+void is_wrong(const char *what);
 void rounds(unsigned n);
 /* One, by a thread that waits and has woken the agent. */
 void woken(void);

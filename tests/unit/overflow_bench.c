@@ -70,8 +70,9 @@ void profile_allocated(struct gpu *g, struct block *b)
         profiled = b;
 }
 
-void agent_begin_drain(uint64_t patience_ns)
+void agent_begin_drain(uint64_t patience_ns, bool freezes)
 {
+        assert_false(freezes); /* a step is to be whole */
         drains_begun++;
         agent.revoking = true;
         core.running = false;

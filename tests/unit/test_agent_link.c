@@ -190,7 +190,7 @@ static void a_drain_of_tortures_outlasts_the_daemon(void **state)
         begin_running();
         beside.torture_holds = true;
         lock_acquire(&core.lock);
-        agent_begin_drain(NSEC_PER_SEC);
+        agent_begin_drain(NSEC_PER_SEC, false);
         lock_release(&core.lock);
         lose();
         assert_true(agent.revoking);

@@ -32,7 +32,7 @@ static void a_drain_that_a_neighbour_began_is_no_word_to_the_daemon(void **state
                 assert_false(agent.revoking);
                 assert_int_equal(core.lease, LEASE);
                 beside.hidden = "some"; /* and one that fails */
-                agent_begin_drain(NSEC_PER_SEC);
+                agent_begin_drain(NSEC_PER_SEC, false);
                 rounds(1);
                 assert_false(agent.revoking);
                 assert_int_equal(times_said(WIRE_DRAINED) + times_said(WIRE_DRAIN_FAILED), 0);

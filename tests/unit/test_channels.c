@@ -141,22 +141,47 @@ static void a_channel_whose_subdevice_is_unknown_cannot_be_told_of(void **state)
         assert_true(list(CHANNELS_PROGRAM));
 }
 
+static void made_by_mover(uint32_t parent, uint32_t object, uint32_t class)
+{
+        channels_enter(&ledger, &(struct channels_made){.fd = 5,
+                                                        .client = 1,
+                                                        .parent = parent,
+                                                        .object = object,
+                                                        .class = class,
+                                                        .engine = RM_ENGINE_GRAPHICS,
+                                                        .owner = CHANNELS_MOVER});
+}
+
 static void the_movers_channels_are_not_the_programs(void **state)
 {
         made_client(1);
         made_group(1, 0x100, RM_ENGINE_GRAPHICS, 1);
-        channels_enter(&ledger, &(struct channels_made){.fd = 5,
-                                                        .client = 1,
-                                                        .parent = 0x100,
-                                                        .object = 0x900,
-                                                        .class = COMPUTE_CHANNEL,
-                                                        .owner = CHANNELS_MOVER});
+        made_by_mover(0x10, 0x900, RM_CLASS_GROUP);
+        made_by_mover(0x900, 0x901, COMPUTE_CHANNEL);
         assert_true(list(CHANNELS_PROGRAM));
         assert_true(listed(1, 0x101));
-        assert_false(listed(1, 0x900));
+        assert_false(listed(1, 0x901));
         assert_true(list(CHANNELS_MOVER));
         assert_false(listed(1, 0x101));
-        assert_true(listed(1, 0x900));
+        assert_true(listed(1, 0x901));
+}
+
+static void a_channel_is_its_groups_whichever_thread_makes_it(void **state)
+{
+        struct channels_call call;
+
+        made_client(1);
+        made_group(1, 0x100, RM_ENGINE_GRAPHICS, 0);
+        made_by_mover(0x10, 0x900, RM_CLASS_GROUP);
+        made(1, 0x900, 0x901, COMPUTE_CHANNEL, 0);
+        made_by_mover(0x100, 0x101, COMPUTE_CHANNEL);
+        assert_true(list(CHANNELS_PROGRAM));
+        assert_true(listed(1, 0x101) && !listed(1, 0x901));
+        assert_false(channels_call_of(&ledger, 1, 0x901, CHANNELS_PROGRAM, &call));
+        assert_true(channels_call_of(&ledger, 1, 0x901, CHANNELS_MOVER, &call));
+        assert_int_equal(call.count, 1);
+        assert_int_equal(call.channels[0], 0x901);
+        assert_int_equal(call.subdevice, 0x20);
 }
 
 static void what_is_freed_takes_what_was_made_under_it_along(void **state)
@@ -270,6 +295,7 @@ int main(void)
                 TEST(more_calls_than_there_is_room_for_are_not_all),
                 TEST(a_channel_whose_subdevice_is_unknown_cannot_be_told_of),
                 TEST(the_movers_channels_are_not_the_programs),
+                TEST(a_channel_is_its_groups_whichever_thread_makes_it),
                 TEST(what_is_freed_takes_what_was_made_under_it_along),
                 TEST(a_handle_that_is_used_again_names_the_new_object),
                 TEST(objects_that_hold_no_channels_are_not_kept),

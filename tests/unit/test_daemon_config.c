@@ -16,12 +16,14 @@ static void every_key_takes_what_its_help_says(void **state)
                 {"grace", "10s"},         {"patience", "500ms"},   {"idle_release", "auto"},
                 {"fixed_share", "10%"},   {"capacity", "8GiB"},    {"capacity", "1=4GiB"},
                 {"host_memory", "64GiB"}, {"clients_max", "16"},   {"connections_per_user", "3"},
-                {"linger", "0"},          {"kill_overdue", "yes"},
+                {"linger", "0"},          {"kill_overdue", "yes"}, {"freeze", "move"},
+                {"freeze", "off"},        {"freeze", "park"},
         };
         char error[CONFIG_ERROR_MAX];
         struct config c;
 
         config_default(&c);
+        assert_int_equal(c.freeze, WIRE_FREEZE_MOVE);
         for (size_t i = 0; i < ARRAY_SIZE(good); i++)
                 if (config_set(&c, good[i][0], good[i][1], error) != 0)
                         fail_msg("%s = %s: %s", good[i][0], good[i][1], error);
@@ -32,6 +34,7 @@ static void every_key_takes_what_its_help_says(void **state)
         assert_int_equal(c.sched.idle_release_ns, 0);
         assert_int_equal(c.host_memory_bytes, 64 * GIB);
         assert_true(c.kill_overdue);
+        assert_int_equal(c.freeze, WIRE_FREEZE_PARK);
 }
 
 static void a_malformed_value_changes_nothing_and_is_quoted(void **state)
@@ -55,6 +58,8 @@ static void a_malformed_value_changes_nothing_and_is_quoted(void **state)
                 {"clients_max", "1e3"},
                 {"clients_max", "9999999999"},
                 {"kill_overdue", "1"},
+                {"freeze", "on"},
+                {"freeze", ""},
                 {"quantum", "999us"},
                 {"quantum", "61min"},
                 {"quantum_min", "10us"},

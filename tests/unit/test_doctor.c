@@ -13,6 +13,7 @@
 #include "base/macros.h"
 #include "cli/control.h"
 #include "cli/doctor_driver.h"
+#include "cli/doctor_freeze.h"
 #include "cli/doctor_programs.h"
 #include "cli_bench.h"
 
@@ -20,7 +21,12 @@ static char dir[] = "/tmp/sublet-doctor-XXXXXX";
 static struct {
         int asks; /* what driver_ask answers */
         struct driver_report report;
-        int daemon; /* what control_ask answers */
+        int tries; /* what freeze_ask answers, */
+        struct freeze_report freezing;
+        unsigned gpus; /* ... and what it has to be asked */
+        const char *folder;
+        int daemon;       /* what control_ask answers */
+        const char *most; /* that daemon's freeze */
         const char *version;
         int hidden;
         int status; /* doctor's exit status */
@@ -35,6 +41,20 @@ int driver_ask(const char *folder, struct driver_report *ret)
         return now.asks;
 }
 
+int freeze_ask(const char *library, const char *folder, unsigned gpus, struct freeze_report *ret)
+{
+        if (strcmp(library, cli_bench.parts[PART_LIBRARY]) != 0 || gpus != now.gpus ||
+            strcmp(folder ? folder : "", now.folder ? now.folder : "") != 0)
+                _exit(99);
+        *ret = now.freezing;
+        return now.tries;
+}
+
+int freeze_try(int argc, char **argv)
+{
+        return -1;
+}
+
 void programs_hidden(void (*found)(int pid, const char *library, const char *what))
 {
         if (now.hidden)
@@ -46,8 +66,7 @@ int control_ask(const char *at, enum paths_kind kind, json_t *order, json_t **re
 {
         assert_string_equal(json_string_value(json_object_get(order, "order")), "status");
         if (now.daemon == 0)
-                *ret_answer =
-                        now.version ? json_pack("{ss}", "version", now.version) : json_object();
+                *ret_answer = json_pack("{ss*, ss*}", "version", now.version, "freeze", now.most);
         return now.daemon;
 }
 
@@ -84,6 +103,11 @@ static void write_file(const char *name, const char *text)
         cli_bench_write(path_of(name), text);
 }
 
+static struct freeze_tried can_be_frozen(void)
+{
+        return (struct freeze_tried){.stage = FREEZE_ANSWERED, .answer.driver = "580.1"};
+}
+
 /* All is well, but no daemon runs. */
 static int begin(void **state)
 {
@@ -100,6 +124,9 @@ static int begin(void **state)
                 .stage = DRIVER_ANSWERED, .version = 13010, .nvml = 1, .n_gpus = 1};
         now.report.gpus[0] = (struct driver_gpu){
                 .name = "a card", .total_bytes = 2 * GIB, .used_bytes = GIB, .vmm = 1};
+        now.gpus = 1;
+        now.freezing.gpus[0] = can_be_frozen();
+        (void)unsetenv("SUBLET_FREEZE");
         /* Any library can be preloaded. */
         assert_int_not_equal(dladdr((void *)(uintptr_t)_cmocka_run_group_tests, &library), 0);
         (void)snprintf(cli_bench.parts[PART_LIBRARY], sizeof(cli_bench.parts[0]), "%s",
@@ -177,6 +204,10 @@ static void a_machine_that_lacks_nothing_is_said_to_be_well(void **state)
         finds(CLI_OK, "ok    NVIDIA driver for CUDA 13.1, 1 GPU\n", NULL);
         finds(CLI_OK, "ok    GPU 0, a card, 2 GiB, 1 GiB in use\n", NULL);
         finds(CLI_OK, "ok    NVML answers\n", NULL);
+        finds(CLI_OK,
+              "ok    programs on GPU 0 can be frozen (driver 580.1): sublet pause, "
+              "SUBLET_FREEZE=move\n",
+              NULL);
         (void)snprintf(line, sizeof(line), "ok    %s can be preloaded\n",
                        cli_bench.parts[PART_LIBRARY]);
         finds(CLI_OK, line, NULL);
@@ -194,10 +225,15 @@ static void a_machine_that_lacks_nothing_is_said_to_be_well(void **state)
         does_not_say("->");
         does_not_say("functions");
         now.report.n_gpus = 2;
+        now.gpus = 3;
+        now.freezing.gpus[1] = can_be_frozen();
         now.report.gpus[1] = (struct driver_gpu){
                 .name = "b", .total_bytes = GIB, .used_bytes = DRIVER_UNKNOWN, .vmm = -1};
         finds(CLI_OK, "ok    NVIDIA driver for CUDA 13.1, 2 GPUs\n", NULL);
         finds(CLI_OK, "ok    GPU 1, b, 1 GiB\n", NULL); /* what is unknown is not shown */
+        finds(CLI_OK, "ok    programs on GPU 1 can be frozen (driver 580.1)", NULL);
+        now.folder = dir; /* where it finds the driver */
+        (void)snprintf(cli_bench.parts[PART_SIMULATOR], sizeof(cli_bench.parts[0]), "%s", dir);
         see("--sim", NULL);
         assert_int_equal(now.status, CLI_OK);
         assert_non_null(strstr(now.out, "simulated driver for CUDA"));
@@ -228,6 +264,7 @@ static void a_driver_that_does_not_answer_is_a_failure(void **state)
         see("--sim", NULL);
         assert_int_equal(now.status, CLI_FAILED);
         assert_non_null(strstr(now.out, "the simulated driver is missing"));
+        does_not_say("frozen");
 }
 
 static void each_error_of_a_start_has_its_remedy(void **state)
@@ -254,6 +291,7 @@ static void a_gpu_that_cannot_be_shared_is_a_failure(void **state)
         gpu->vmm = 0;
         finds(CLI_FAILED, "FAIL  GPU 0, a card, has no virtual memory management\n", "needs it");
         does_not_say("in use");
+        does_not_say("frozen");
         gpu->vmm = 1;
         gpu->compute_mode = 3;
         finds(CLI_FAILED, "FAIL  GPU 0 is in exclusive compute mode", "nvidia-smi -i 0 -c DEFAULT");
@@ -281,6 +319,124 @@ static void what_is_less_than_it_could_be_is_a_warning(void **state)
         does_not_say("does not know");
         now.hidden = 77;
         finds(CLI_OK, "warn  process 77 has loaded libfoo (foo)", "wait until it ends");
+}
+
+/* Freezing does not work, for a reason of the library's. */
+static void fails_with(int error, const char *remedy)
+{
+        now.freezing.gpus[0].result = error;
+        (void)strcpy(now.freezing.gpus[0].answer.why, "some reason");
+        finds(CLI_OK, "warn  programs on GPU 0 are not frozen: some reason (driver 580.1)\n",
+              remedy);
+        does_not_say("can be frozen");
+}
+
+static void why_programs_are_not_frozen_is_said_with_what_to_do(void **state)
+{
+        static const struct {
+                int error;
+                const char *remedy;
+        } cases[] = {
+                {-EBUSY, "less busy"},          {-EPERM, "gVisor, seccomp"},
+                {-EPROTO, "newer release"},     {-EOPNOTSUPP, "virtual GPU"},
+                {-ETIMEDOUT, "debugger"},       {-EIO, "please report it"},
+                {-ENOEXEC, "please report it"}, {-ENODEV, "when their work in flight has ended"}};
+        char text[32];
+
+        for (size_t i = 0; i < ARRAY_SIZE(cases); i++)
+                fails_with(cases[i].error, cases[i].remedy);
+        (void)snprintf(text, sizeof(text), "%d\n", (int)getpid());
+        write_file("nvidia-cuda-mps-control.pid", text);
+        fails_with(-ENODEV, "echo quit | nvidia-cuda-mps-control");
+        now.freezing.gpus[0].answer.driver[0] = 0;
+        finds(CLI_OK, "warn  programs on GPU 0 are not frozen: some reason\n", NULL);
+}
+
+static void what_was_known_of_freezing_before_counts(void **state)
+{
+        struct freeze_tried *t = &now.freezing.gpus[0];
+
+        t->answer.known = FREEZE_FAILS;
+        (void)strcpy(t->answer.known_why, "it had failed");
+        finds(CLI_OK,
+              "ok    programs on GPU 0 can be frozen again (driver 580.1): it works now; before, "
+              "it "
+              "had failed\n",
+              NULL);
+        t->result = -EBUSY;
+        (void)strcpy(t->answer.why, "busy");
+        finds(CLI_OK, "warn  programs on GPU 0 are not frozen: it had failed (driver 580.1)\n",
+              "less busy");
+        t->answer.known = FREEZE_WORKS;
+        finds(CLI_OK, "ok    programs on GPU 0 can be frozen (driver 580.1), as was found before;",
+              NULL);
+}
+
+static void a_gpu_on_which_freezing_cannot_be_tried_is_named(void **state)
+{
+        struct freeze_tried *t = &now.freezing.gpus[0];
+
+        *t = (struct freeze_tried){.stage = FREEZE_NO_CONTEXT, .result = 2};
+        finds(CLI_OK, "warn  whether programs on GPU 0 can be frozen is not known: it has no room",
+              "memory of the GPU is free");
+        *t = (struct freeze_tried){.stage = FREEZE_NO_CONTEXT, .result = 46, .name = "CUDA_X"};
+        finds(CLI_OK,
+              "warn  whether programs on GPU 0 can be frozen is not known: no context can be made "
+              "there (error 46, CUDA_X)\n",
+              "again");
+        t->stage = FREEZE_TRYING;
+        now.freezing.hung = 1;
+        finds(CLI_OK,
+              "warn  programs on GPU 0 are not to be frozen: the driver did not answer when it was "
+              "tried\n",
+              "SUBLET_FREEZE=off");
+        now.freezing.hung = 0;
+        now.freezing.signal = SIGSEGV;
+        finds(CLI_OK,
+              "warn  programs on GPU 0 are not to be frozen: the process ended when it was "
+              "tried: Segmentation",
+              "NVRM");
+        now.freezing.signal = 0;
+        t->stage = FREEZE_NOT_ASKED;
+        finds(CLI_OK,
+              "warn  whether programs on GPU 0 can be frozen is not known: the process that",
+              "NVRM");
+        now.tries = -EAGAIN;
+        finds(CLI_OK, "warn  whether programs can be frozen is not known: Resource temp", "again");
+}
+
+static void nothing_is_tried_where_freezing_is_off(void **state)
+{
+        now.gpus = 0; /* to be asked at all is wrong */
+        (void)setenv("SUBLET_FREEZE", "off", 1);
+        finds(CLI_OK, "warn  programs started here are not frozen: SUBLET_FREEZE is off\n",
+              "unset");
+        (void)setenv("CUDA_INJECTION64_PATH", "/p.so", 1);
+        (void)unsetenv("SUBLET_FREEZE");
+        finds(CLI_OK, "warn  programs started here are not frozen: a profiler", "outside");
+        (void)unsetenv("CUDA_INJECTION64_PATH");
+        now.gpus = 1;
+        (void)setenv("SUBLET_FREEZE", "park", 1);
+        finds(CLI_OK, "ok    programs on GPU 0 can be frozen", NULL);
+}
+
+static void a_daemon_that_limits_freezing_is_named(void **state)
+{
+        now.daemon = 0;
+        now.version = SUBLET_VERSION;
+        now.most = "move";
+        see(NULL, NULL);
+        does_not_say("configuration says");
+        now.most = "off";
+        finds(CLI_OK,
+              "warn  programs under the daemon there are not frozen: its configuration says "
+              "freeze = off\n",
+              "configuration");
+        now.most = "park";
+        finds(CLI_OK,
+              "warn  programs under the daemon there can be paused, and are not frozen to "
+              "give way: its configuration says freeze = park\n",
+              "configuration");
 }
 
 static void a_server_of_mps_that_runs_is_named(void **state)
@@ -311,6 +467,7 @@ static void parts_that_are_missing_or_others_are_failures(void **state)
               "another architecture");
         cli_bench.parts[PART_LIBRARY][0] = 0;
         finds(CLI_FAILED, "FAIL  the preload library is missing", "install sublet again");
+        finds(CLI_FAILED, "warn  no program is frozen without the preload library\n", "see above");
         (void)strcpy(cli_bench.parts[PART_LIBRARY], library);
         write_file("subletd", "#!/bin/sh\necho subletd 0.0.0\n");
         finds(CLI_FAILED, "FAIL  /tmp/sublet-doctor-", "from one tree");
@@ -403,6 +560,11 @@ int main(int argc, char **argv)
                 DOCTOR_TEST(each_error_of_a_start_has_its_remedy),
                 DOCTOR_TEST(a_gpu_that_cannot_be_shared_is_a_failure),
                 DOCTOR_TEST(what_is_less_than_it_could_be_is_a_warning),
+                DOCTOR_TEST(why_programs_are_not_frozen_is_said_with_what_to_do),
+                DOCTOR_TEST(what_was_known_of_freezing_before_counts),
+                DOCTOR_TEST(a_gpu_on_which_freezing_cannot_be_tried_is_named),
+                DOCTOR_TEST(nothing_is_tried_where_freezing_is_off),
+                DOCTOR_TEST(a_daemon_that_limits_freezing_is_named),
                 DOCTOR_TEST(a_server_of_mps_that_runs_is_named),
                 DOCTOR_TEST(parts_that_are_missing_or_others_are_failures),
                 DOCTOR_TEST(a_daemon_that_runs_is_of_this_release_or_is_named),

@@ -34,7 +34,8 @@ static void it_is_told_once(void **state)
         stub = dlopen(STUB, RTLD_NOW);
         assert_int_equal(dup2(ends[1], STDERR_FILENO), STDERR_FILENO);
         (void)hidden_library();
-        (void)hidden_library();
+        hidden_tell();
+        hidden_tell();
         assert_int_equal(dup2(kept, STDERR_FILENO), STDERR_FILENO);
         (void)close(kept);
         (void)close(ends[1]);

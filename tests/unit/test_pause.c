@@ -15,10 +15,17 @@
 static struct server server;
 static struct client earlier, now; /* of one process; the newer connection is first */
 static const struct peer root = {.uid = 0, .trusted = true};
-static unsigned told, last_told;
+static struct config configuration;
+static unsigned told, last_told, mosts, last_most;
 
 void client_send(struct client *c, struct wire_message *m)
 {
+        if (m->header.type == WIRE_FREEZE) {
+                assert_int_equal(m->header.gpu, WIRE_NO_GPU);
+                mosts++;
+                last_most = (unsigned)m->FREEZE.mode;
+                return;
+        }
         assert_int_equal(m->header.type, WIRE_PAUSE);
         assert_ptr_equal(c, &now);
         told++;
@@ -59,7 +66,9 @@ static int begin(void **state)
         struct sched_config config;
 
         sched_config_default(&config);
-        server = (struct server){.sched = sched_new(&config)};
+        configuration.freeze = WIRE_FREEZE_MOVE;
+        mosts = 0;
+        server = (struct server){.sched = sched_new(&config), .config = &configuration};
         assert_non_null(server.sched);
         assert_int_equal(sched_gpu_add(server.sched, 0, 16 * GIB), 0);
         new_client(&now);
@@ -103,6 +112,23 @@ static void an_order_is_told_each_time_and_known_when_repeated(void **state)
         assert_int_equal(set(false), 0);
         assert_int_equal(last_told, 0);
         assert_int_equal(told, 4);
+}
+
+static void a_client_is_told_the_most_that_is_allowed_where_that_is_less(void **state)
+{
+        pause_greeted(&now);
+        assert_int_equal(mosts, 0);
+        configuration.freeze = WIRE_FREEZE_PARK;
+        pause_greeted(&now);
+        assert_int_equal(mosts, 1);
+        assert_int_equal(last_most, WIRE_FREEZE_PARK);
+        configuration.freeze = WIRE_FREEZE_OFF;
+        pause_greeted(&now);
+        assert_int_equal(mosts, 2);
+        assert_int_equal(last_most, WIRE_FREEZE_OFF);
+        now.minor = WIRE_MINOR_FREEZE - 1; /* which does not know the message */
+        pause_greeted(&now);
+        assert_int_equal(mosts, 2);
 }
 
 static void an_order_that_cannot_be_carried_out_says_why(void **state)
@@ -315,6 +341,7 @@ int main(void)
 #define TEST(f) cmocka_unit_test_setup_teardown(f, begin, end)
         const struct CMUnitTest tests[] = {
                 TEST(an_order_is_told_each_time_and_known_when_repeated),
+                TEST(a_client_is_told_the_most_that_is_allowed_where_that_is_less),
                 TEST(an_order_that_cannot_be_carried_out_says_why),
                 TEST(a_process_that_has_ended_is_not_told),
                 TEST(a_process_that_comes_back_is_told_again),

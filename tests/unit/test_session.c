@@ -142,6 +142,7 @@ static int begin(void **state)
         sched.clients_max = 32;
         sched.host_budget_bytes = 64 * GIB;
         config.sched = sched;
+        config.freeze = WIRE_FREEZE_MOVE;
         config.fixed_per_user_permille = 25;
         config.host_per_user_permille = 500;
         server = (struct server){.config = &config,

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "preload/core.h"
+#include "preload/mover.h"
 #include "preload/slab.h"
 #include "preload/sums.h"
 #include "preload/trace.h"
@@ -28,6 +29,11 @@ void trace_event(const char *event, unsigned gpu, uint64_t bytes)
 {
         told.lines++;
         *(strcmp(event, "created") == 0 ? &told.created : &told.on_card) = bytes;
+}
+
+uint64_t mover_bytes(const struct mover *m)
+{
+        return 2 * MIB;
 }
 
 static CUresult fake_reserve(CUdeviceptr *ret, size_t bytes, size_t alignment, CUdeviceptr wish,

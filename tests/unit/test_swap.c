@@ -23,7 +23,7 @@ struct real_driver real;
 _Atomic uint32_t gate_bits;
 
 static struct gpu *const gpu = &core.gpus[0];
-static struct context context = {.gpu = &core.gpus[0]};
+static struct context context = {.gpu = &core.gpus[0], .handle = (CUcontext)(uintptr_t)0xc0};
 static struct extent extent = {.bytes = MIB, .live = 1};
 static struct block block;
 static pthread_t destroyer;
@@ -184,7 +184,7 @@ CUresult transfer_prepare(struct gpu *g)
         assert_int_equal(pthread_create(&destroyer, NULL, destroy, NULL), 0);
         (void)sem_wait(&waits);
         assert_ptr_equal(g->context, &context);
-        g->swap->context = g->context;
+        g->swap->context = g->context->handle;
         return CUDA_SUCCESS;
 }
 

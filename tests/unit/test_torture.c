@@ -26,8 +26,9 @@ int clock_gettime(clockid_t which, struct timespec *ret)
         return 0;
 }
 
-void agent_begin_drain(uint64_t patience_ns)
+void agent_begin_drain(uint64_t patience_ns, bool freezes)
 {
+        assert_true(freezes);
         drains++;
         patience = patience_ns;
         agent.revoking = true;

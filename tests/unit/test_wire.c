@@ -67,6 +67,9 @@ static struct wire_message sample(unsigned type)
                 memset(m.FROZEN.off, 'z', sizeof(m.FROZEN.off) - 1);
                 m.FROZEN.off[sizeof(m.FROZEN.off) - 1] = '\0';
                 break;
+        case WIRE_FREEZE:
+                m.FREEZE.mode = WIRE_FREEZE_PARK;
+                break;
         }
         return m;
 }
@@ -187,6 +190,33 @@ static void unknown_flags_are_refused(void **state)
         assert_int_equal(decode_of(&w, WIRE_UP), -EINVAL);
 }
 
+static void a_mode_of_freezing_is_one_of_three(void **state)
+{
+        static const char *const names[] = {[WIRE_FREEZE_OFF] = "off",
+                                            [WIRE_FREEZE_PARK] = "park",
+                                            [WIRE_FREEZE_MOVE] = "move"};
+        static const uint64_t others[] = {0, WIRE_FREEZE_MOVE + 1,
+                                          UINT64_C(1) << 32 | WIRE_FREEZE_MOVE, UINT64_MAX};
+        struct wire_message m = sample(WIRE_FREEZE);
+        enum wire_freeze mode;
+
+        for (unsigned i = WIRE_FREEZE_OFF; i <= WIRE_FREEZE_MOVE; i++) {
+                m.FREEZE.mode = i;
+                assert_int_equal(decode_of(&m, WIRE_DOWN), 0);
+                assert_string_equal(wire_freeze_name(i), names[i]);
+                assert_int_equal(wire_parse_freeze(names[i], &mode), 0);
+                assert_int_equal(mode, i);
+        }
+        for (size_t i = 0; i < ARRAY_SIZE(others); i++) {
+                m.FREEZE.mode = others[i];
+                assert_int_equal(decode_of(&m, WIRE_DOWN), -EINVAL);
+                assert_null(wire_freeze_name(others[i]));
+        }
+        assert_int_equal(wire_parse_freeze("", &mode), -EINVAL);
+        assert_int_equal(wire_parse_freeze("parked", &mode), -EINVAL);
+        assert_int_equal(mode, WIRE_FREEZE_MOVE); /* as it was */
+}
+
 static void a_wrong_magic_is_refused(void **state)
 {
         struct wire_message h = sample(WIRE_HELLO), w = sample(WIRE_WELCOME),
@@ -297,6 +327,7 @@ int main(void)
                 cmocka_unit_test(gpu_numbers_past_the_end_are_refused),
                 cmocka_unit_test(messages_about_a_gpu_must_name_one),
                 cmocka_unit_test(unknown_flags_are_refused),
+                cmocka_unit_test(a_mode_of_freezing_is_one_of_three),
                 cmocka_unit_test(a_wrong_magic_is_refused),
                 cmocka_unit_test(text_must_end_and_be_printable),
                 cmocka_unit_test(nothing_behind_the_nul_is_sent_or_taken),

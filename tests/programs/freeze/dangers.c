@@ -50,7 +50,7 @@ static CUdevice device;
 
 static void driver(void)
 {
-        void *library = dlopen("libcuda.so.1", RTLD_NOW);
+        void *library = open_driver();
         CUcontext context;
 
         USED(FIND_DRIVER_FUNCTION)

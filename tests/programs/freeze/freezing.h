@@ -62,6 +62,16 @@ static int raw_ioctl(int fd, unsigned long request, void *argument)
         return (int)syscall(SYS_ioctl, fd, request, argument);
 }
 
+/* The driver; what its library asks of RM is passed on to where it would have gone. */
+static void *open_driver(void)
+{
+        void *library = dlopen("libcuda.so.1", RTLD_NOW);
+
+        if (library)
+                next_ioctl = (__typeof__(next_ioctl))dlsym(library, "ioctl");
+        return library;
+}
+
 static void look_at(int fd, unsigned escape, const void *argument, size_t size)
 {
         if (escape == RM_ESCAPE_ALLOC &&

@@ -143,14 +143,13 @@ static double us(uint64_t ns)
 
 static void load_driver(void)
 {
-        void *library = dlopen("libcuda.so.1", RTLD_NOW);
+        void *library = open_driver();
 
         if (!library) {
                 printf("{\"case\":\"%s\",\"error\":\"no libcuda.so.1\"}\n", now_case);
                 (void)fflush(stdout);
                 _exit(0);
         }
-        next_ioctl = (__typeof__(next_ioctl))dlsym(library, "ioctl");
         USED(FIND_DRIVER_FUNCTION)
         MAY_BE_THERE(FIND_DRIVER_FUNCTION)
         TRY(cuInit, 0);
@@ -695,17 +694,16 @@ static void list_computing(void)
 {
         for (uint32_t i = 0; i < ledger.top; i++) {
                 const struct channels_object *o = &ledger.objects[i];
+                const struct channels_object *group;
 
                 if (!o->used || !channels_class(o->class) || o->owner != CHANNELS_PROGRAM)
                         continue;
-                for (uint32_t k = 0; k < ledger.top; k++) {
-                        const struct channels_object *g = &ledger.objects[k];
-
-                        if (g->used && g->class == RM_CLASS_GROUP && g->client == o->client &&
-                            g->object == o->parent && g->engine == RM_ENGINE_GRAPHICS &&
-                            computing_count < ARRAY_SIZE(computing))
-                                computing[computing_count++] = o;
-                }
+                if (!o->up)
+                        continue;
+                group = &ledger.objects[o->up - 1];
+                if (group->class == RM_CLASS_GROUP && group->engine == RM_ENGINE_GRAPHICS &&
+                    computing_count < ARRAY_SIZE(computing))
+                        computing[computing_count++] = o;
         }
 }
 
@@ -754,7 +752,8 @@ static void wfi_step(void)
                 accepted += s == 0;
         }
         if (wants_wfi && accepted == 0)
-                by_group = set_mode(computing[0], computing[0]->parent, MODE_WFI);
+                by_group = set_mode(computing[0], ledger.objects[computing[0]->up - 1].object,
+                                    MODE_WFI);
         after = mode_of(computing[0], &asked_after);
         for (unsigned i = 0; i < computing_count; i++) {
                 uint32_t unused;

@@ -88,7 +88,7 @@ int main(int argc, char **argv)
                  refused = 0;
         uint64_t freeze_max = 0, thaw_max = 0, touch_frozen = 0, touch_free = 0, at, free_before,
                  *counted;
-        void *library = dlopen("libcuda.so.1", RTLD_NOW);
+        void *library = open_driver();
         CUdevice device;
         CUcontext mover, program;
         CUmodule module;

@@ -5,12 +5,14 @@
 #include "preload/gate.h"
 #include "preload/hooks.h"
 #include "preload/real.h"
+#include "preload/rm.h"
 #include "preload/torture.h"
 
 _Atomic uint32_t gate_bits = GATE_UNREADY;
 __thread struct gate_thread *gate_self;
 
 struct doors_core doors_core;
+rm_ioctl_fn *doors_forwards;
 
 struct gate_thread gate_interrupted;
 struct gate_thread *gate_enter_slow(struct gate_thread *t, CUstream stream, uint64_t work,
@@ -31,6 +33,20 @@ struct gate_thread *gate_enter_slow(struct gate_thread *t, CUstream stream, uint
 
 void torture_call(void)
 {
+}
+
+bool freeze_call_again(CUresult r, bool *again)
+{
+        bool once = doors_core.again && !*again;
+
+        doors_core.failed++;
+        *again = *again || once;
+        return once;
+}
+
+void rm_forward_to(rm_ioctl_fn *f)
+{
+        doors_forwards = f;
 }
 
 bool hooks_more_room(uint64_t *room)

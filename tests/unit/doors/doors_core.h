@@ -4,6 +4,7 @@
 #include <stdbool.h>
 
 #include "cuda/cuda_abi.h"
+#include "preload/rm.h"
 
 struct doors_core {
         unsigned slow;  /* times that gate_enter_slow() ran */
@@ -11,8 +12,11 @@ struct doors_core {
         unsigned room;  /* how often a call gets more */
         unsigned rooms; /* that were had */
         bool inside_while_making_room;
+        bool again;      /* what failed may come of the program's having been frozen */
+        unsigned failed; /* calls of which that was asked */
         CUstream stream; /* of the last slow pass, ... */
         uint64_t work;   /* ... and what was to be submitted */
 };
 
 extern struct doors_core doors_core;
+extern rm_ioctl_fn *doors_forwards; /* where the door of ioctl() leads */

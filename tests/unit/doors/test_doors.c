@@ -186,6 +186,35 @@ static void out_of_memory_is_retried_outside_the_gate_while_there_is_room(void *
         assert_int_equal(atomic_load(&gate_self->inside), 0);
 }
 
+static void a_call_that_failed_of_freezing_is_made_again_through_the_gate(void **state)
+{
+        unsigned before = KNOB(fakedriver_calls)("cuGraphLaunch");
+
+        doors_core.again = true;
+        KNOB(fakedriver_refuse)("cuGraphLaunch", 1);
+        assert_int_equal(OURS(cuGraphLaunch)(NULL, NULL), CUDA_SUCCESS);
+        assert_int_equal(KNOB(fakedriver_calls)("cuGraphLaunch"), before + 2);
+        atomic_store(&gate_bits, GATE_TELL);
+        doors_core.failed = 0;
+        KNOB(fakedriver_refuse)("cuGraphLaunch", 2);
+        assert_int_equal(OURS(cuGraphLaunch)(NULL, NULL), CUDA_ERROR_OUT_OF_MEMORY);
+        assert_int_equal(KNOB(fakedriver_calls)("cuGraphLaunch"), before + 4);
+        assert_int_equal(doors_core.slow, 2);
+        assert_int_equal(doors_core.failed, 2);
+        assert_int_equal(atomic_load(&gate_self->inside), 0);
+
+        doors_core.again = false;
+        KNOB(fakedriver_refuse)("cuGraphLaunch", 1);
+        assert_int_equal(OURS(cuGraphLaunch)(NULL, NULL), CUDA_ERROR_OUT_OF_MEMORY);
+        assert_int_equal(KNOB(fakedriver_calls)("cuGraphLaunch"), before + 5);
+}
+
+static void the_door_of_ioctl_leads_to_what_libcuda_would_find(void **state)
+{
+        assert_non_null(doors_forwards);
+        assert_ptr_equal(doors_forwards, compat_dlsym(driver, "ioctl"));
+}
+
 static void what_is_only_retried_does_not_pass_the_gate(void **state)
 {
         unsigned before = KNOB(fakedriver_calls)("cuModuleLoadData");
@@ -396,6 +425,9 @@ int main(void)
                 cmocka_unit_test_setup(the_gate_is_told_what_takes_about_as_long, clean),
                 cmocka_unit_test_setup(
                         out_of_memory_is_retried_outside_the_gate_while_there_is_room, clean),
+                cmocka_unit_test_setup(
+                        a_call_that_failed_of_freezing_is_made_again_through_the_gate, clean),
+                cmocka_unit_test_setup(the_door_of_ioctl_leads_to_what_libcuda_would_find, clean),
                 cmocka_unit_test_setup(what_is_only_retried_does_not_pass_the_gate, clean),
                 cmocka_unit_test_setup(first_versions_reach_the_hooks_of_the_second, clean),
                 cmocka_unit_test_setup(addresses_of_the_driver_become_ours, clean),

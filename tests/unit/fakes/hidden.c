@@ -7,3 +7,7 @@ __attribute__((weak)) const char *hidden_library(void)
 {
         return NULL;
 }
+
+__attribute__((weak)) void hidden_tell(void)
+{
+}

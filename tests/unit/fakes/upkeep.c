@@ -14,6 +14,19 @@ WEAK bool caches_hold(bool may_evict, uint64_t now)
         return false;
 }
 
+WEAK bool caches_may_answer(void)
+{
+        return false;
+}
+
+WEAK void pool_hold(void)
+{
+}
+
+WEAK void pool_let(void)
+{
+}
+
 WEAK uint64_t pool_tend(void)
 {
         return UINT64_MAX;

@@ -23,7 +23,16 @@ static const char kernels[] = ".version 7.0\n.target sm_70\n.address_size 64\n"
                               ".reg .b64 %rd<3>;\n.reg .b32 %r<2>;\n.reg .pred %p<2>;\n"
                               "ld.param.u64 %rd1, [p];\ncvta.to.global.u64 %rd2, %rd1;\n"
                               "AGAIN:\nld.volatile.global.u32 %r1, [%rd2];\n"
-                              "setp.eq.u32 %p1, %r1, 0;\n@%p1 bra AGAIN;\nret;\n}\n";
+                              "setp.eq.u32 %p1, %r1, 0;\n@%p1 bra AGAIN;\nret;\n}\n"
+                              ".visible .entry count(.param .u64 p)\n{\n"
+                              ".reg .b64 %rd<6>;\n.reg .pred %p<2>;\n"
+                              "ld.param.u64 %rd1, [p];\ncvta.to.global.u64 %rd2, %rd1;\n"
+                              "mov.u64 %rd3, 0;\nmov.u64 %rd4, 0;\n"
+                              "AGAIN:\nadd.u64 %rd3, %rd3, 1;\nadd.u64 %rd4, %rd4, %rd3;\n"
+                              "st.volatile.global.u64 [%rd2], %rd3;\n"
+                              "ld.volatile.global.u64 %rd5, [%rd2+8];\n"
+                              "setp.eq.u64 %p1, %rd5, 0;\n@%p1 bra AGAIN;\n"
+                              "st.global.u64 [%rd2+16], %rd4;\nret;\n}\n";
 
 static int tell_fd = -1, told_fd = -1;
 

@@ -48,7 +48,8 @@ void unit_run(void (*body)(void), const char *settings);
 /* cuInit, the primary context, current. */
 CUcontext unit_begin(void);
 
-/* Kernels: store(p): *p = 1; wait_flag(p): until *p != 0; add_one(p, n): p[i]++. */
+/* Kernels: store(p): *p = 1; wait_flag(p): until *p != 0; add_one(p): (*p)++; count(p), of 64 bits:
+ * p[0] = 1, 2, 3 ... until p[1] != 0, then p[2] = the sum of them. */
 CUfunction unit_kernel(const char *name);
 CUresult unit_launch(CUfunction f, CUdeviceptr p, CUstream s);
 

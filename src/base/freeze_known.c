@@ -1,0 +1,112 @@
+/* freeze_known.c: owns the file that remembers on which drivers and GPUs freezing works. Must never
+ * keep a process waiting, nor fail it: what cannot be read is not known. */
+#include "base/freeze_known.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/macros.h"
+
+#define TEXT_MAX 16384u
+#define KEY_MAX  96u
+#define LINES    64u /* the last ones that were learnt */
+
+static bool find_folder(char ret[static PATH_MAX])
+{
+        const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+        int n = -1;
+
+        if (cache && cache[0] == '/')
+                n = snprintf(ret, PATH_MAX, "%s/sublet", cache);
+        else if (home && home[0] == '/')
+                n = snprintf(ret, PATH_MAX, "%s/.cache/sublet", home);
+        return n > 0 && n < PATH_MAX - 32;
+}
+
+static void make_key(const char *driver, const uint8_t uuid[static 16], char ret[static KEY_MAX])
+{
+        int n = snprintf(ret, KEY_MAX, "%.40s ", driver);
+
+        for (unsigned i = 0; i < 16; i++)
+                n += snprintf(ret + n, KEY_MAX - (size_t)n, "%02x", uuid[i]);
+        (void)snprintf(ret + n, KEY_MAX - (size_t)n, " ");
+}
+
+/* The whole file, "" where there is none. */
+static void read_all(const char *path, char ret[static TEXT_MAX])
+{
+        int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW);
+        ssize_t n = fd >= 0 ? read(fd, ret, TEXT_MAX - 1) : 0;
+
+        ret[MAX(n, (ssize_t)0)] = '\0';
+        if (fd >= 0)
+                (void)close(fd);
+}
+
+enum freeze_known freeze_known(const char *driver, const uint8_t uuid[static 16],
+                               char ret_why[static FREEZE_WHY_MAX])
+{
+        char folder[PATH_MAX], path[PATH_MAX], text[TEXT_MAX], key[KEY_MAX], *rest = text, *line;
+
+        ret_why[0] = '\0';
+        if (!driver[0] || !find_folder(folder))
+                return FREEZE_NOT_KNOWN;
+        (void)snprintf(path, sizeof(path), "%.*s/freeze", PATH_MAX - 32, folder);
+        read_all(path, text);
+        make_key(driver, uuid, key);
+        while ((line = strsep(&rest, "\n")))
+                if (strncmp(line, key, strlen(key)) == 0) {
+                        line += strlen(key);
+                        if (strcmp(line, "works") == 0)
+                                return FREEZE_WORKS;
+                        (void)snprintf(ret_why, FREEZE_WHY_MAX, "%s", line);
+                        return *line ? FREEZE_FAILS : FREEZE_NOT_KNOWN;
+                }
+        return FREEZE_NOT_KNOWN;
+}
+
+static bool make_folders(const char *folder)
+{
+        char parent[PATH_MAX];
+        char *slash;
+
+        if (mkdir(folder, 0700) == 0 || errno == EEXIST)
+                return true;
+        (void)snprintf(parent, sizeof(parent), "%s", folder);
+        slash = strrchr(parent, '/');
+        *slash = '\0';
+        return mkdir(parent, 0700) == 0 && mkdir(folder, 0700) == 0;
+}
+
+void freeze_learn(const char *driver, const uint8_t uuid[static 16], const char *why)
+{
+        char folder[PATH_MAX], path[PATH_MAX], fresh[PATH_MAX], text[TEXT_MAX], key[KEY_MAX];
+        char *rest = text, *line;
+        int fd;
+
+        if (!driver[0] || !find_folder(folder) || !make_folders(folder))
+                return;
+        (void)snprintf(path, sizeof(path), "%.*s/freeze", PATH_MAX - 32, folder);
+        (void)snprintf(fresh, sizeof(fresh), "%.*s/freeze.%d", PATH_MAX - 32, folder,
+                       (int)getpid());
+        read_all(path, text);
+        make_key(driver, uuid, key);
+        fd = open(fresh, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+        if (fd < 0)
+                return;
+        (void)dprintf(fd, "%s%s\n", key, *why ? why : "works");
+        for (unsigned n = 1; n < LINES && (line = strsep(&rest, "\n"));)
+                if (*line && strncmp(line, key, strlen(key)) != 0) {
+                        (void)dprintf(fd, "%s\n", line);
+                        n++;
+                }
+        (void)close(fd);
+        if (rename(fresh, path) < 0)
+                (void)unlink(fresh);
+}

@@ -1,0 +1,199 @@
+/* agent_freeze.c: owns when the program is frozen: to give way, or because its owner has paused it.
+ * Must never let it go on: that is agent_go_on() alone. */
+#include "preload/agent_state.h"
+
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/macros.h"
+#include "preload/agent.h"
+#include "preload/bound.h"
+#include "preload/freeze.h"
+#include "preload/gate.h"
+#include "preload/hidden.h"
+#include "preload/mover.h"
+#include "preload/overflow.h"
+#include "preload/pool.h"
+#include "preload/quiet.h"
+#include "preload/swap.h"
+#include "preload/torture.h"
+
+#define MOMENT_NS NSEC_PER_MSEC
+
+/* ---- giving way ---- */
+
+/* Is anything of the program's in flight? Its streams are asked first; an event of a whole context
+ * shows work on streams that no entry point has shown us, but would wait for room in a full queue.
+ * Lock given up meanwhile. */
+static bool has_work_in_flight(void)
+{
+        const struct timespec nap = {.tv_nsec = MOMENT_NS / 16};
+        const uint64_t until = clock_now_ns() + MOMENT_NS;
+        struct quiet_wait w = {0};
+        bool busy = true;
+
+        if (gate_anybody_inside() || quiet_capturing() || hidden_library())
+                return true;
+        quiet_begin(&w, true);
+        if (quiet_poll(&w) != QUIET_DONE)
+                return true;
+        quiet_begin(&w, false);
+        while (busy && clock_now_ns() < until) {
+                busy = quiet_poll(&w) != QUIET_DONE;
+                lock_release(&core.lock);
+                if (busy)
+                        (void)syscall(SYS_nanosleep, &nap, NULL);
+                lock_acquire(&core.lock);
+        }
+        return busy || gate_anybody_inside();
+}
+
+/* There is a mover wherever memory is to be moved. */
+static bool movers_are_there(void)
+{
+        for (unsigned i = 0; i < core.gpu_count; i++)
+                if (core.gpus[i].context && !core.gpus[i].mover)
+                        return false;
+        return true;
+}
+
+bool agent_stand_still(void)
+{
+        bool ok;
+
+        agent.freezes = false;
+        if (!movers_are_there() || !freeze_is_ready())
+                return false;
+        /* A program at rest is not frozen: calls of its own that need the GPU would wait, and
+         * nobody would know that it wants to go on. Torture knows. */
+        if (!freeze_stands())
+                agent.unfinished = has_work_in_flight();
+        if (!freeze_stands() && !agent.unfinished && !torture_holds())
+                return false;
+        ok = agent.revoking && freeze_begin();
+        if (ok) {
+                pool_hold();
+                ok = freeze_confirm();
+        }
+        if (!ok)
+                pool_let();
+        return ok;
+}
+
+/* ---- pausing ---- */
+
+void agent_pause(bool paused)
+{
+        if (agent.paused == paused)
+                return;
+        agent.paused = paused;
+        agent.stood_ns = 0;
+        if (paused) {
+                torture_cancel();
+                overflow_cancel();
+        }
+        for (unsigned i = 0; i < core.gpu_count; i++)
+                core.gpus[i].want_dirty = core.gpus[i].attached;
+        bell_ring(&core.changed);
+}
+
+bool agent_pause_step(void)
+{
+        bool again = false;
+
+        if (!agent.paused || agent.revoking)
+                return false;
+        if (core.running) {
+                core.running = false;
+                gate_shut(GATE_NO_LEASE);
+                agent.unfinished = has_work_in_flight();
+        }
+        if (agent.in_use && !freeze_stands()) {
+                again = freeze_prepare(true);
+                /* A thread that moves memory ends first: it may wait for the program's own context.
+                 */
+                if (agent.paused && freeze_is_ready() && agent_all_is_back())
+                        (void)freeze_begin();
+                again = again || (freeze_is_ready() && !freeze_stands());
+        }
+        if (!agent.paused || (agent.in_use && !freeze_stands()))
+                return again;
+        if (!agent.stood_ns)
+                agent.stood_ns = clock_now_ns();
+        if (core.lease && agent.link == LINK_UP && !agent.idle_said && agent_all_is_back()) {
+                agent_self_frozen();
+                agent.idle = agent.idle_said = true;
+                agent_send_lease(WIRE_IDLE);
+        }
+        return again;
+}
+
+/* ---- what freezing needs ---- */
+
+/* False: nothing was to be done. */
+static bool mover_step(struct gpu *g)
+{
+        struct mover *m = g->mover;
+        uint64_t kept;
+
+        if (m && (!g->context || freeze_mode() != WIRE_FREEZE_MOVE)) {
+                lock_release(&core.lock);
+                swap_leave_mover(g);
+                mover_free(m);
+                lock_acquire(&core.lock);
+                g->mover = NULL;
+                agent_return_fixed(g, g->mover_room);
+                g->mover_room = 0;
+                return true;
+        }
+        if (m || !g->mover_due)
+                return false;
+        if (freeze_mode() != WIRE_FREEZE_MOVE) {
+                g->mover_due = false;
+                agent_return_fixed(g, g->mover_room);
+                g->mover_room = 0;
+                return false;
+        }
+        if (!freeze_is_ready() || !swap_keep_context(g))
+                return false;
+        g->mover_due = false;
+        lock_release(&core.lock);
+        m = mover_new(g);
+        lock_acquire(&core.lock);
+        swap_let_context(g);
+        g->mover = m;
+        /* With small limits its context takes half as much (mover.h); NVML tells the daemon what is
+         * true. */
+        kept = m ? sub_sat(g->mover_room, g->context_bytes / 2) : 0;
+        agent_return_fixed(g, g->mover_room - kept);
+        g->mover_room = kept;
+        return true;
+}
+
+/* Work in flight is kept short for the drain's sake. A program that is frozen needs no drain, and a
+ * launch held back for longer than a turn would never get through. */
+void agent_throttle(void)
+{
+        bool freezes = freeze_mode() == WIRE_FREEZE_MOVE && freeze_is_ready() && movers_are_there();
+        uint64_t ns = freezes ? 0 : agent.contested_ns;
+
+        if (ns == agent.throttle_ns)
+                return;
+        agent.throttle_ns = ns;
+        bound_set(ns);
+}
+
+bool agent_freeze_step(void)
+{
+        bool again;
+
+        agent_throttle();
+        if (!core.running || agent.revoking || freeze_stands())
+                return false;
+        again = freeze_prepare(false);
+        for (unsigned i = 0; i < core.gpu_count; i++)
+                if (core.running && !agent.revoking)
+                        again = mover_step(&core.gpus[i]) || again;
+        return again;
+}

@@ -1,0 +1,29 @@
+/* mover.h: a second context of the process on a GPU, in which memory is moved while the program is
+ * frozen.
+ *
+ * Its channels are not the program's, so it works while those stand. It takes about half of what a
+ * context takes, for its stack, heap and print buffer are the smallest (260 of 524 MiB, H200).
+ * The agent's thread, core.lock not held, unless said otherwise. */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "cuda/cuda_abi.h"
+
+/* What it keeps of the card beside its context: a place for what is to come in. */
+#define MOVER_SPARE_BYTES (UINT64_C(2) << 20)
+
+struct gpu;
+struct mover;
+
+/* Make it. NULL: it cannot be made now. */
+struct mover *mover_new(struct gpu *g);
+void mover_free(struct mover *m); /* NULL is a no-op */
+CUcontext mover_context(const struct mover *m);
+/* Memory that it has made and keeps, beside its context's. */
+uint64_t mover_bytes(const struct mover *m);
+
+/* Whatever moves memory calls on 2 MiB: create, map, copy in and out, unmap, release. The name of
+ * the call that is being made is told to told(). */
+CUresult mover_canary(struct mover *m, void (*told)(const char *call));

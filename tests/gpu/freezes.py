@@ -1,0 +1,290 @@
+"""The parts about freezing programs with work in flight, on a real GPU, and their page."""
+
+import importlib.util
+import mmap
+import os
+import random
+import select
+import socket
+import subprocess
+import time
+
+import pages
+import suite
+import torture
+from drains import spread
+from parts import wait_until
+from suite import GIB, Failure
+
+# The system tests' folder has modules of the same names as this one.
+_spec = importlib.util.spec_from_file_location("wireclient", os.path.join(suite.ROOT, "tests", "system", "wireclient.py"))
+wire = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(wire)
+BY_NUMBER = {number: (name, layout, fields) for name, (number, _, layout, fields) in wire.MESSAGES.items()}
+TIMES = 1000
+STANDING_S = 20
+HANDOFF_GIB = 32
+HELD_GIB = 102  # by a third program, so that one of the two has room
+
+
+def build(part):
+    path = os.path.join(part.root, "standing")
+    done = subprocess.run([suite.nvcc(), "-O2", "-std=c++17", "-arch=native", "-cudart", "static",
+                           os.path.join(suite.HERE, "standing.cu"), "-o", path],
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=max(part.left(), 1), check=False)
+    if done.returncode != 0:
+        raise Failure("standing.cu does not build: " + done.stdout[-500:])
+    return path
+
+
+class Daemon:
+    """The daemon of one client: it is granted what it asks for, and stands when it is told to."""
+
+    def __init__(self, part):
+        os.mkdir(part.dir, 0o700)
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.socket.bind(os.path.join(part.dir, "client.sock"))
+        self.socket.listen(1)
+        self.socket.settimeout(60)
+        self.total = self.lease = self.sequence = 0
+        self.held = False
+        self.limit = {"commit": 0, "backed": 0, "fixed": 0}
+        self.client = None
+        self.frozen = {}
+
+    def send(self, name, gpu=wire.NO_GPU, sequence=1, **fields):
+        self.client.send(wire.encode(name, gpu, sequence, **fields))
+
+    def say_limit(self):
+        self.sequence += 1
+        self.send("LIMIT", gpu=0, sequence=self.sequence, visible_bytes=self.total, arena=2**64 - 1, **self.limit)
+
+    def receive(self):
+        packet = self.client.recv(4096)
+        if not packet:
+            raise Failure("the client has closed the connection")
+        name, layout, fields = BY_NUMBER[int.from_bytes(packet[:2], "little")]
+        _, _, sequence, *values = layout.unpack(packet)
+        return {"type": name, "sequence": sequence, **{field: value for (_, field), value in zip(fields, values)}}
+
+    def answer(self, m):
+        if m["type"] == "HELLO":
+            self.send("WELCOME", magic=wire.MAGIC, instance=1, major=1, minor=7, version="test")
+        elif m["type"] == "ATTACH":
+            self.total = m["total_bytes"]
+            self.limit = {"commit": m["allocated"], "backed": self.total, "fixed": m["fixed_wanted"]}
+            self.send("ATTACHED", gpu=0, visible_bytes=self.total, context_bytes=600 << 20, block_bytes=32 << 20, bound_ns=10**7)
+            self.say_limit()
+        elif m["type"] == "WANT":
+            self.limit |= {what: max(m[what], self.limit[what]) for what in ("commit", "fixed")}
+            self.say_limit()
+            if m["flags"] & 1 and not self.held:
+                self.grant()
+        elif m["type"] == "HOST":
+            self.send("HOST_LIMIT", bytes=m["wanted"], most=1 << 40, of=m["sequence"])
+        elif m["type"] == "FROZEN":
+            self.frozen = m
+
+    def grant(self):
+        self.lease += 1
+        self.held = True
+        self.send("GRANT", lease=self.lease)
+
+    def serve(self, seconds, until=lambda: False):
+        end = time.monotonic() + seconds
+        while time.monotonic() < end and not until():
+            if not self.client:
+                self.client, _ = self.socket.accept()
+            if select.select([self.client], [], [], 0.005)[0]:
+                self.answer(self.receive())
+
+
+def now():
+    return time.perf_counter_ns()
+
+
+def stop_once(d, counter):
+    """REVOKE until DRAINED, watching the counter: (ms until its last step, ms until DRAINED)."""
+    poll, seen, steps = select.poll(), counter.value, 0
+    poll.register(d.client, select.POLLIN)
+    began = last = now()
+    d.send("REVOKE", lease=d.lease, patience_ns=2 * 10**9)
+    while True:
+        value = counter.value
+        if value != seen:
+            seen, last = value, now()
+        steps += 1
+        if steps % 16 == 0 and poll.poll(0):
+            m = d.receive()
+            if m["type"] == "DRAINED":
+                d.held = False
+                return (last - began) / 1e6, (now() - began) / 1e6
+            if m["type"] == "DRAIN_FAILED":
+                raise Failure("the drain has failed")
+            if m["type"] != "WANT":
+                d.answer(m)
+
+
+def go_on_once(d, counter, most_s=5):
+    """GRANT until the counter moves, in ms."""
+    seen, began = counter.value, now()
+    d.grant()
+    while counter.value == seen:
+        if now() - began > most_s * 1e9:
+            raise Failure("it does not go on")
+    return (now() - began) / 1e6
+
+
+def stands(counter, ns):
+    seen, end = counter.value, now() + ns
+    while now() < end:
+        if counter.value != seen:
+            return False
+    return True
+
+
+def latency(part, result):
+    """REVOKE to frozen and GRANT to progress, many times in one kernel that fills the GPU, copies in flight, a neighbour."""
+    path, d = build(part), Daemon(part)
+    neighbour = part.program("burst", "--bytes", "64MiB", "--ms", 2, "--count", 50, "--seed", 2, "--until",
+                             os.path.join(part.root, "end"), name="neighbour", shared=False)
+    file = f"/dev/shm/standing-{os.getpid()}"  # the driver registers no pages of a disk's file
+    argv = [path, "--gib", 2, "--copies", 100, "--counter", file]
+    plain = part.start([*map(str, argv), "--seconds", str(STANDING_S), "--rounds", "1"], "standing-plain", False)
+    steps = plain.expect("ready", part.deadline)
+    plain.wait(part.deadline)
+    p = part.start([*map(str, argv), "--steps", str(steps["steps"]), "--until", os.path.join(part.root, "end-standing")],
+                   "standing", True, SUBLET_FREEZE="move")
+    d.serve(60, lambda: any(e["event"] == "ready" for e in p.events))
+    d.serve(2)  # the second context is made
+    with open(file, "rb") as f:
+        m = mmap.mmap(f.fileno(), 4096, mmap.MAP_SHARED, mmap.PROT_READ)
+    os.unlink(file)
+    view = memoryview(m).cast("I")
+
+    class Counter:
+        @property
+        def value(self):
+            return view[0]
+
+    counter, rng = Counter(), random.Random(1)
+    stop, drained, go = [], [], []
+    ran_on = 0
+    while len(stop) < TIMES and part.left() > 30:
+        d.serve(rng.random() * 0.006)
+        if stands(counter, 2 * 10**6):  # between two kernels: nothing to see
+            d.serve(0.01)
+            continue
+        one = stop_once(d, counter)
+        ran_on += not stands(counter, 300 * 10**3)
+        stop.append(one[0])
+        drained.append(one[1])
+        go.append(go_on_once(d, counter))
+    result.update(steps=steps, n=len(stop), revoke_to_last_step_ms=spread(stop), revoke_to_drained_ms=spread(drained),
+                  grant_to_progress_ms=spread(go), ran_on=ran_on, frozen=d.frozen)
+    suite.touch(os.path.join(part.root, "end-standing"))
+    d.serve(max(part.left() - 15, 1), lambda: p.process.poll() is not None)
+    suite.touch(os.path.join(part.root, "end"))
+    neighbour.wait(part.deadline)
+    sums = {e["sum"] for e in (*plain.events, *p.events) if e["event"] == "round"}
+    result.update(rounds=len(p.of("round")), sums=len(sums), wrong=sum(e["wrong"] for e in p.of("round")))
+    if len(sums) != 1 or result["wrong"] or p.process.poll() != 0:
+        raise Failure(f"not as without sublet: {p.tail()}")
+
+
+def handoff(part, result):
+    """Two programs in kernels that fill the GPU take turns, and do not fit together."""
+    path = build(part)
+    part.daemon(quantum="2s", fixed_share="25%")
+    end = os.path.join(part.root, "end")
+    filler = part.program("hold", "--bytes", f"{HELD_GIB}GiB", "--block", "1GiB", name="filler", shared=False)
+    filler.expect("filled", part.deadline)
+    plain = part.start([path, "--gib", "1", "--seconds", "3"], "standing-plain", False)
+    steps = plain.expect("ready", part.deadline)["steps"]
+    plain.wait(part.deadline)
+    pair = [part.start([path, "--gib", str(HANDOFF_GIB), "--steps", str(steps * STANDING_S // 3), "--until", end], f"pair-{i}", True,
+                       SUBLET_FREEZE="move", SUBLET_UNCHANGED="never") for i in (1, 2)]
+    until = part.left() - part.left() * 0.6
+    wait_until(part, lambda: part.left() < until, "end of the time")
+    events = part.traced()
+    suite.touch(end)
+    for p in pair:
+        p.wait(part.deadline)
+    filler.say("exit")
+    filler.wait(part.deadline)
+    out, back, begun, frozen = [], [], [], []
+    for p in pair:
+        own = [e for e in events if e["pid"] == p.pid]
+        for kind, to in (("evict", out), ("restore", back)):
+            to += [b / 1e9 / ((e - s) / 1e9) for s, e, b in suite.episodes(own, p.pid, kind) if b > HANDOFF_GIB * GIB // 2]
+        drains = [e["t_ns"] for e in own if e["event"] == "drain_begin"]
+        for t in drains:
+            first = next((e["t_ns"] for e in own if e["event"] == "evict_begin" and e["t_ns"] > t), None)
+            if first:
+                begun.append((first - t) / 1e6)
+        frozen += [e["bytes"] / 1e6 for e in own if e["event"] == "frozen"]
+    wrong = sum(e["wrong"] for p in pair for e in p.of("round"))
+    result.update(out_gbs=spread(out) if out else None, in_gbs=spread(back) if back else None, begun_ms=spread(begun) if begun else None,
+                  freeze_ms=spread(frozen) if frozen else None, rounds=sum(len(p.of("round")) for p in pair), wrong=wrong,
+                  drain_failed=sum(e["event"] == "drain_failed" for e in events))
+    if wrong or not out:
+        raise Failure(f"{wrong} wrong words, {len(out)} hand-offs")
+
+
+def programs(part, result):
+    """Driver-API programs through every door, plain against torture by freezing."""
+    torture.driver_programs(part, result, SUBLET_FREEZE="move")
+
+
+PARTS = {
+    "freezes-latency": (latency, 200),
+    "freezes-handoff": (handoff, 150),
+    "freezes-programs": (programs, 150),
+}
+
+
+def shown(s, unit="ms"):
+    return f"median {s['p50']} {unit}, p99 {s['p99']} {unit}, most {s['max']} {unit}"
+
+
+def figures(parts):
+    """(what, measured, goal, met), as in pages.py."""
+    out = []
+    r = parts.get("freezes-latency", {})
+    if "grant_to_progress_ms" in r:
+        s = r["revoke_to_last_step_ms"]
+        out.append((f"`REVOKE` until the kernel's last step, {r['n']} times", shown(s), "median 2 ms, p99 3 ms",
+                    s["p50"] <= 2 and s["p99"] <= 3))
+        out.append(("... until the process says that it stands, second context tried", shown(r["revoke_to_drained_ms"]), "", None))
+        s = r["grant_to_progress_ms"]
+        out.append(("`GRANT` until the kernel's next step", shown(s), "p99 1 ms", s["p99"] <= 1))
+        out.append(("it moved on after it had said that it stands", f"{r['ran_on']} times", "never", r["ran_on"] == 0))
+    r = parts.get("freezes-handoff", {})
+    if r.get("out_gbs") and r.get("in_gbs"):
+        slower = min(r["out_gbs"]["p50"], r["in_gbs"]["p50"])
+        out.append((f"a hand-off of {HANDOFF_GIB} GiB between two kernels that fill the GPU, {r['out_gbs']['n']} out, {r['in_gbs']['n']} in",
+                    f"out {r['out_gbs']['p50']} GB/s, in {r['in_gbs']['p50']} GB/s (medians)", "48 GB/s", slower >= 48))
+        out.append(("... begun after `REVOKE`", shown(r["begun_ms"]), "5 ms", r["begun_ms"]["p99"] <= 5))
+        out.append(("... words that were wrong, rounds compared", f"{r['wrong']}, {r['rounds']}", "0", r["wrong"] == 0))
+    rows = {n: r for n, r in parts.get("freezes-programs", {}).items() if isinstance(r, dict) and "plain" in r}
+    runs = [x for r in rows.values() for k, x in r.items() if isinstance(x, dict)]
+    if runs:
+        good = sum(x["result"] in torture.GOOD.values() for x in runs)
+        out.append(("driver-API programs under torture by freezing, as without sublet", f"{good} of {len(runs)}, "
+                    f"{sum(x['times'] for x in runs)} times frozen with memory out", "all", good == len(runs)))
+    return out
+
+
+def page(results):
+    rows = {n: r for n, r in results["parts"].get("freezes-programs", {}).items() if isinstance(r, dict) and "plain" in r}
+    bad = [f"- `{n}` ({k}): {x['result']}" for n, r in rows.items() for k, x in r.items()
+           if isinstance(x, dict) and x["result"] not in torture.GOOD.values()]
+    return [
+        *pages.table(figures(results["parts"])),
+        *bad,
+        *pages.unfinished(results["parts"]),
+        "`./dev gpu --only freezes-latency,freezes-handoff,freezes-programs` runs these parts (`tests/gpu/freezes.py`). The kernel"
+        " (`tests/gpu/standing.cu`) has a block on each processor, with 200 values a thread in registers and all shared memory that a block can"
+        " have; copies of 1 GiB and another process's kernels run beside it.",
+        "",
+    ]

@@ -1,0 +1,70 @@
+"""tests/programs/counts.c in a world: kernels that count until they are told to end, and a neighbour that takes the card."""
+
+import subprocess
+import time
+
+from test_oversubscription import touch
+from world import MIB, wait_for
+
+QUICK = {"quantum": "150ms", "grace": "2s"}
+
+
+def counts(world, seed, *more, mib=32, **env):
+    """A program that is ready to have a kernel that counts until it is told to end."""
+    p = world.program("counts", "--bytes", f"{mib}MiB", "--block", "4MiB", "--seed", seed, *more, stdin=subprocess.PIPE, **env)
+    p.await_event("filled")
+    return p
+
+
+def count(program):
+    return program.order("look")["count"]
+
+
+def await_count(*programs, more=1000):
+    """Their kernels have gone on."""
+    goal = {p: count(p) + more for p in programs}
+    wait_for(lambda: all(count(p) >= n for p, n in goal.items()), 60, "kernels to go on",
+             report=lambda: "\n".join(p.report() for p in programs))
+
+
+def begin(program):
+    """Its kernel runs, and it can be frozen and moved: it has its second context."""
+    program.order("start")
+    await_count(program)
+    world = program.world
+    wait_for(lambda: world.clients()[program.pid]["fixed"] > 2 * world.card()["context_bytes"], 60, "its second context",
+             report=program.report)
+
+
+def end(world, *programs, rounds=1):
+    for p in programs:
+        p.order("end")
+    for p in programs:
+        p.finish()
+        assert world.check_sums(p) == rounds
+
+
+def take_the_card(world, mib=40):
+    """A neighbour with a priority, that keeps what it has until leave()."""
+    p = world.program("spin", "--bytes", f"{mib}MiB", "--block", "4MiB", "--ms", 5, "--until", world.path("leave"),
+                      SUBLET_PRIORITY="1")
+    wait_for(lambda: p.pid in world.clients() and world.clients()[p.pid]["backed"] >= mib * MIB, 60, "the neighbour to have the card",
+             report=p.report)
+    return p
+
+
+def leave(world, neighbour):
+    touch(world.path("leave"))
+    neighbour.ok()
+
+
+def frozen_out(world, program):
+    """It is frozen, and some of its memory is out."""
+    c = world.clients().get(program.pid)
+    return c and c["evicted"] > 0 and c["frozen"] and "away" in c["frozen"]["why"]
+
+
+def assert_stands(program, seconds=0.1):
+    before = count(program)
+    time.sleep(seconds)
+    assert count(program) == before, "it runs"

@@ -1,0 +1,434 @@
+"""Freezing in place of the drain (SUBLET_FREEZE=move): a program stands still in the middle of its kernels, its memory leaves under
+it and comes back, and it goes on with the right results."""
+
+import itertools
+import os
+import signal
+import subprocess
+import time
+
+import pytest
+
+from counting import (QUICK, assert_stands, await_count, begin, count, counts, end, frozen_out, leave, take_the_card)
+from test_torture import check_equal, check_tangled
+from families import DOORS, PROGRAMS, TANGLED
+from world import BUILD, MIB, is_stopped, wait_for
+
+DOOR_OF = dict(zip([*PROGRAMS, *TANGLED], itertools.cycle(DOORS)))
+
+
+def times_frozen(world, program):
+    """It was let go each time before it was frozen again, and at the end."""
+    said = [e["event"] for e in world.traced(pid=program.pid) if e["event"] in ("frozen", "thawed")]
+    assert said == ["frozen", "thawed"] * (len(said) // 2), said
+    return len(said) // 2
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_equal_under_torture_that_freezes(shared, name):
+    for run in check_equal(shared, name, [DOOR_OF[name]], SUBLET_FREEZE="move"):
+        assert times_frozen(shared, run) > 0 and not shared.traced("drain_failed", run.pid)
+
+
+@pytest.mark.parametrize("name", TANGLED)
+def test_work_that_cannot_just_be_waited_for_is_frozen(shared, name):
+    for run in check_tangled(shared, name, [DOOR_OF[name]], SUBLET_FREEZE="move"):
+        assert times_frozen(shared, run) > 0 and not shared.traced("drain_failed", run.pid)
+
+
+# ---- hand-offs ----
+
+SPARE = 2 * MIB  # that the mover keeps
+
+
+@pytest.fixture
+def small(make_world):
+    """A card that holds one of two programs of 32 MiB."""
+    w = make_world(memory="64MiB")
+    w.env["SUBLET_FREEZE"] = "move"
+    w.start_daemon(config=QUICK)
+    return w
+
+
+@pytest.fixture
+def out(small):
+    """(world, a program that is frozen in the middle of its kernel with memory out, the neighbour that has the card)"""
+    p = counts(small, 1)
+    begin(p)
+    neighbour = take_the_card(small)
+    wait_for(lambda: frozen_out(small, p), 60, "the program to be frozen", report=p.report)
+    return small, p, neighbour
+
+
+@pytest.mark.parametrize("waits", [True, False], ids=["waited for", "not waited for"])
+def test_turns_end_in_the_middle_of_kernels(small, waits):
+    """Neither kernel ends before it is told to. Nobody of a program has to be at the gate for it to come back."""
+    pair = [counts(small, seed) for seed in (1, 2)]
+    for p in pair:
+        p.order("start")
+        if waits:
+            p.order("call wait")
+    await_count(*pair)
+    wait_for(lambda: all(len(small.traced("thawed", p.pid)) >= 3 for p in pair), 60, "three turns of each")
+    await_count(*pair)
+    end(small, *pair)
+    for p in pair:
+        assert times_frozen(small, p) >= 3
+    assert not small.traced("drain_failed")
+
+
+def test_a_program_at_rest_is_drained(small):
+    """It would not be known that it wants to go on. A busy machine may take it for one that works, but not each time."""
+    idle = small.program("hold", "--bytes", "32MiB", "--block", "4MiB", stdin=subprocess.PIPE)
+    idle.await_event("filled")
+    for _ in range(3):
+        idle.order("touch")
+        neighbour = take_the_card(small)
+        wait_for(lambda: small.clients()[idle.pid]["evicted"] > 0, 60, "its memory to leave")
+        leave(small, neighbour)
+        os.unlink(small.path("leave"))
+    idle.order("verify")
+    idle.finish()
+    assert len(small.traced("drain_end", idle.pid)) > len(small.traced("frozen", idle.pid))
+
+
+@pytest.mark.parametrize("mode", ["off", "park"])
+def test_other_modes_drain(make_world, mode):
+    """Nothing is tested, no second context is made."""
+    world = make_world(memory="64MiB")
+    world.start_daemon(config=QUICK)
+    pair = [world.program("burst", "--bytes", "32MiB", "--ms", 200, "--count", 2, "--rounds", 2, "--seed", seed, SUBLET_FREEZE=mode)
+            for seed in (1, 2)]
+    wait_for(lambda: all(p.pid in world.clients() for p in pair), 60, "both to be there")
+    one = world.card()["context_bytes"]
+    seen = set()
+
+    def ended():
+        seen.update(c["fixed"] for c in world.clients().values())
+        return not any(p.running() for p in pair)
+
+    wait_for(ended, 60, "their ends", report=lambda: pair[0].report() + pair[1].report())
+    for p in pair:
+        p.ok()
+        assert world.check_sums(p) == 1
+        assert world.traced("drain_end", p.pid)
+    assert not world.traced("frozen") and not world.traced("freeze_test")
+    assert max(seen) <= one and world.handoffs() >= 2
+
+
+def test_the_second_context_is_in_the_ledger_and_leaves_with_the_last_of_the_program(small):
+    """Of its context half is counted, as on a card, and what it keeps beside."""
+    runs = {mode: counts(small, 1, mib=8, SUBLET_FREEZE=mode) for mode in ("off", "move")}
+    one = small.card()["context_bytes"]
+
+    def fixed():
+        clients = small.clients()
+        return [clients[p.pid]["fixed"] for p in runs.values()]
+
+    def contexts():
+        known = {x["pid"]: x["contexts"] for x in small.card()["processes"]}
+        return [known[p.pid] for p in runs.values()]
+
+    begin(runs["move"])
+    wait_for(lambda: fixed() == [2 * one, 2 * one + one // 2 + SPARE], 60, "the second context", report=runs["move"].report)
+    assert contexts() == [2, 3]
+    runs["move"].order("end")
+    for p in runs.values():
+        p.order("gone")
+    wait_for(lambda: contexts() == [0, 0], 60, "its end", report=small.status_text)  # sums.py holds the books against the card
+
+
+def test_without_room_for_a_second_context_there_are_drains(small):
+    pair = [small.program("burst", "--bytes", "32MiB", "--ms", 200, "--count", 2, "--rounds", 2, "--seed", seed,
+                          SIMCUDA_FAIL="cuCtxCreate:1+:2") for seed in (1, 2)]
+    for p in pair:
+        p.ok()
+        assert small.check_sums(p) == 1
+    assert small.handoffs() >= 2 and not small.traced("frozen") and not small.traced("drain_failed")
+
+
+def test_a_full_card_has_room_for_the_second_context(small):
+    """It is made while the program has its turn, in room that was kept for it; nobody is refused anything."""
+    pair = [counts(small, seed, mib=44) for seed in (1, 2)]
+    for p in pair:
+        p.order("start")
+    wait_for(lambda: all(small.traced("frozen", p.pid) for p in pair), 60, "both to be frozen", report=pair[0].report)
+    end(small, *pair)
+
+
+def test_all_gpus_stand_before_memory_leaves_one(make_world):
+    world = make_world(memory="64MiB", gpus=2)
+    world.env["SUBLET_FREEZE"] = "move"
+    world.start_daemon(config=QUICK)
+    p = counts(world, 1, "--count", 2, mib=64)
+    begin(p)
+    neighbour = take_the_card(world)
+    wait_for(lambda: frozen_out(world, p), 60, "the program to be frozen", report=p.report)
+    assert_stands(p)
+    said = [e["event"] for e in world.traced(pid=p.pid) if e["event"] in ("frozen", "drain_end", "evict_begin")]
+    assert said[:3] == ["frozen", "drain_end", "evict_begin"]
+    for device in world.driver()["devices"]:
+        of = {x["pid"]: x for x in device["processes"]}[p.pid]
+        assert of["freezes"] > of["thaws"], device["index"]
+    leave(world, neighbour)
+    await_count(p)
+    end(world, p)
+    assert times_frozen(world, p) >= 1
+
+
+def test_a_turn_that_ends_while_memory_comes_back_lets_nothing_go(small):
+    """Each call that maps memory takes longer than the watchdog waits at first: it must not let the program go while some is out."""
+    p = counts(small, 1, SIMCUDA_FAIL="cuMemMap:30+:slow=100")
+    begin(p)
+    for _ in range(4):
+        neighbour = take_the_card(small)
+        leave(small, neighbour)
+        os.unlink(small.path("leave"))
+        wait_for(lambda: small.clients()[p.pid]["state"] != "evicted", 60, "its turn", interval=0, report=p.report)
+    await_count(p)
+    end(small, p)
+    assert times_frozen(small, p) >= 1
+
+
+# ---- what a program does while it is frozen ----
+
+
+# Calls of tests/programs/counts.c: these wait for the kernel on the plain driver, too, or may.
+NEED_THE_END = ("wait", "wait-all", "alloc", "free", "load", "destroy", "create")
+
+
+@pytest.mark.parametrize("call", [*NEED_THE_END, "launch", "pool", "pool-free", "info", "query", "capture", "copy", "set"])
+def test_a_call_that_begins_while_its_program_is_frozen_ends_after(out, call):
+    world, p, neighbour = out
+    p.order(f"call {call}")
+    p.await_event("begun")
+    assert_stands(p, 0.3)
+    leave(world, neighbour)
+    await_count(p)
+    if call not in NEED_THE_END:
+        p.await_event("returned")
+    p.order("end")
+    p.await_event("returned")
+    p.finish()
+    assert world.check_sums(p) == 1
+    assert times_frozen(world, p) >= 1
+
+
+def test_a_primary_context_that_is_reset_while_its_program_is_frozen(out):
+    world, p, neighbour = out
+    p.order("call reset")
+    p.await_event("begun")
+    time.sleep(0.3)
+    leave(world, neighbour)
+    p.order("end")
+    p.await_event("returned")
+    p.order("fresh")
+    p.finish()
+    assert world.check_sums(p) == 1
+    assert times_frozen(world, p) >= 1
+
+
+def test_fork_while_frozen(out):
+    world, p, neighbour = out
+    p.order("fork")
+    assert_stands(p)
+    leave(world, neighbour)
+    await_count(p)
+    end(world, p)
+
+
+@pytest.mark.parametrize("how", ["exec", "exit", "SIGKILL"])
+@pytest.mark.parametrize("when", ["out", "half out"])
+def test_a_process_that_ends_while_it_is_frozen_leaves_all_to_others(small, how, when):
+    p = counts(small, 1)
+    begin(p)
+    if when == "half out":
+        small.slow_bus(f"out:8MB/s:60:{p.pid}")
+    neighbour = small.program("hold", "--bytes", "52MiB", "--block", "4MiB", stdin=subprocess.PIPE)
+    wait_for(lambda: frozen_out(small, p) and small.clients()[p.pid]["evicted"] >= 4 * MIB, 60, "memory to be out", report=p.report)
+    if when == "half out":
+        assert small.clients()[p.pid]["backed"] > 4 * MIB
+    if how == "SIGKILL":
+        p.send(signal.SIGKILL)
+    elif how == "exec":
+        p.become("/bin/true")
+    else:
+        p.process.stdin.write(b"exit\n")
+        p.process.stdin.flush()
+    p.wait()
+    wait_for(lambda: p.pid not in small.clients(), 60, "the process to be forgotten")
+    neighbour.await_event("filled")
+    assert small.clients()[neighbour.pid]["backed"] >= 52 * MIB
+    assert [x["pid"] for x in small.card()["processes"] if x["used"]] == [neighbour.pid]
+    neighbour.order("touch")
+    neighbour.finish()
+
+
+def test_a_frozen_program_may_be_stopped(out):
+    world, p, neighbour = out
+    p.send(signal.SIGSTOP)
+    wait_for(lambda: is_stopped(p.pid), 60, "it to stop")
+    before = world.launches(neighbour)[0]
+    wait_for(lambda: world.launches(neighbour)[0] > before + 20, 60, "the neighbour to go on", report=neighbour.report)
+    p.send(signal.SIGCONT)
+    leave(world, neighbour)
+    await_count(p)
+    end(world, p)
+    assert times_frozen(world, p) >= 1
+
+
+# ---- the daemon ends ----
+
+
+@pytest.mark.parametrize("moment", ["one frozen", "one frozen half out"])
+def test_a_daemon_that_is_killed_and_started_again(small, moment):
+    pair = [counts(small, seed) for seed in (1, 2)]
+    for p in pair:
+        p.order("start")
+    if "half" in moment:
+        small.slow_bus("out:20MB/s:60")
+    wait_for(lambda: any(frozen_out(small, p) for p in pair), 60, "one to be frozen")
+    small.daemon.process.kill()
+    small.daemon.wait()
+    if "half" in moment:
+        small.slow_bus("out:20MB/s:0")
+    small.start_daemon(config=QUICK)
+    await_count(*pair)
+    end(small, *pair)
+    for p in pair:
+        times_frozen(small, p)
+
+
+def test_the_worker_of_a_private_daemon_is_killed_while_a_program_is_frozen(make_world):
+    world = make_world(memory="64MiB")
+    world.env.update({"SUBLET_FREEZE": "move", "SUBLET_DAEMON": os.path.join(BUILD, "subletd")})
+    pair = [counts(world, seed) for seed in (1, 2)]
+    for p in pair:
+        p.order("start")
+    wait_for(lambda: any(frozen_out(world, p) for p in pair), 60, "one to be frozen")
+    os.kill(world.worker(), signal.SIGKILL)
+    await_count(*pair)
+    end(world, *pair)
+
+
+def test_without_a_daemon_a_program_whose_memory_is_out_stands_until_one_is_back(out):
+    world, p, neighbour = out
+    world.daemon.process.kill()
+    world.daemon.wait()
+    p.order("call launch")
+    assert_stands(p, 12)
+    leave(world, neighbour)
+    assert_stands(p)
+    world.start_daemon(config=QUICK)
+    await_count(p)
+    end(world, p)
+    assert times_frozen(world, p) >= 1
+
+
+# ---- drivers that do not let a program be frozen ----
+
+
+def known(world):
+    """What is remembered of freezing on this driver and GPU."""
+    path = os.path.join(world.env["XDG_CACHE_HOME"], "sublet", "freeze")
+    if not os.path.exists(path):
+        return None
+    with open(path, encoding="ascii") as f:
+        return [line.split(" ", 2)[2] for line in f.read().splitlines()]
+
+
+def take_turns_by_drains(world, *reasons, frozen=False, rounds=2, **env):
+    """Two that do not fit come to the right results, at last by drains; why is said once, and in the status. frozen: they may
+    have been frozen before that was known."""
+    pair = [world.program("burst", "--bytes", "32MiB", "--ms", 200, "--count", 2, "--rounds", rounds, "--seed", seed,
+                          SUBLET_LOG="info", SUBLET_QUIET=None, **env) for seed in (1, 2)]
+    seen = {}
+
+    def ended():
+        for c in world.clients().values():
+            if c["freeze_off"]:
+                assert c["freeze"] == "off"
+                seen[c["pid"]] = c["freeze_off"]
+        return not any(p.running() for p in pair)
+
+    wait_for(ended, 60, "their ends", report=lambda: pair[0].report() + pair[1].report())
+    for p in pair:
+        p.ok()
+        assert world.check_sums(p) == 1
+        times_frozen(world, p)
+    assert world.handoffs() >= 2 and not world.traced("drain_failed")
+    assert frozen or not world.traced("frozen")
+    assert seen and set(seen.values()) <= set(reasons), seen
+    for p in pair:
+        if p.pid in seen:
+            assert p.err().count("this program is not frozen on the GPU, but drained: " + seen[p.pid]) == 1, p.err()
+    return pair
+
+
+def test_a_driver_that_is_not_known(small):
+    take_turns_by_drains(small, "this release of sublet does not know the driver's calls", SIMCUDA_DRIVER="999.1.1")
+    assert known(small) is None, "another release may know it"
+
+
+@pytest.mark.parametrize("fault, reason", [("forbid", "the kernel driver or a sandbox does not allow it"),
+                                           ("0x1b", "the kernel driver or a sandbox does not allow it"),
+                                           ("0x56", "the kernel driver does not offer it"),
+                                           ("part=3", "the GPU did not let go of the program in time")])
+def test_a_control_that_is_refused(small, fault, reason):
+    """Of this process alone that is known: another one may be in no sandbox."""
+    take_turns_by_drains(small, reason, SIMCUDA_FAIL=f"freeze:1+:{fault}")
+    assert known(small) is None
+
+
+def test_a_control_that_is_refused_once_a_program_is_to_be_frozen(small):
+    reason = "the GPU did not let go of the program in time"
+    take_turns_by_drains(small, reason, frozen=True, SIMCUDA_FAIL="freeze:2+:part=3")
+    assert known(small) == ["works"]
+
+
+def test_a_control_that_says_yes_and_does_nothing_is_found_out_and_remembered(small):
+    reason = "a kernel ran on although the kernel driver had stopped it"
+    take_turns_by_drains(small, reason, SIMCUDA_FAIL="freeze:1+:idle")
+    assert known(small) == [reason]
+    tests = len(small.traced("freeze_test"))
+    assert tests >= 1
+    take_turns_by_drains(small, reason)  # from what is remembered alone
+    assert len(small.traced("freeze_test")) == tests
+
+
+def test_that_freezing_works_is_tested_once(small):
+    for seed in (1, 2, 3):
+        p = counts(small, seed, mib=8)
+        begin(p)
+        end(small, p)
+    assert len(small.traced("freeze_test")) == 1 and known(small) == ["works"]
+
+
+@pytest.mark.parametrize("times", [1, 3])
+def test_a_thaw_that_fails_a_few_times_is_repeated(small, times):
+    """The first ones are the test's."""
+    pair = [counts(small, seed, SIMCUDA_FAIL=f"thaw:1-{times}:0x65") for seed in (1, 2)]
+    for p in pair:
+        p.order("start")
+    await_count(*pair)
+    end(small, *pair)
+
+
+def test_a_driver_call_that_blocks_while_the_program_stands_lets_it_go(small):
+    """For a moment; then it is frozen again."""
+    p = counts(small, 1, SIMCUDA_FAIL="cuMemUnmap:1:frozen")
+    begin(p)
+    neighbour = take_the_card(small)
+    wait_for(lambda: frozen_out(small, p), 60, "the program to be frozen", report=p.report)
+    assert_stands(p)
+    leave(small, neighbour)
+    await_count(p)
+    end(small, p)
+    assert small.traced("freeze_late", p.pid) and times_frozen(small, p) >= 1
+    assert not small.traced("drain_failed")
+
+
+def test_driver_calls_that_always_block_while_the_program_stands_end_in_drains(small):
+    take_turns_by_drains(small, "calls of the program keep its memory from being moved", frozen=True, rounds=4,
+                         SIMCUDA_FAIL="cuMemUnmap:1+:frozen")
+    assert small.traced("freeze_late") and known(small) == ["works"]

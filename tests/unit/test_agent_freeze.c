@@ -1,0 +1,822 @@
+/* test_agent_freeze.c: a program that is frozen instead of drained, one that is paused, and what
+ * the daemon is told of it. */
+#include "unit.h"
+
+#include "freeze_bench.h"
+
+#include <errno.h>
+
+#include "base/macros.h"
+#include "fakes/neighbours.h"
+#include "preload/gate.h"
+
+static bool gate_is_shut(void)
+{
+        return atomic_load(&gate_bits) & GATE_NO_LEASE;
+}
+
+static void lock_and(void (*f)(void))
+{
+        lock_acquire(&core.lock);
+        f();
+        lock_release(&core.lock);
+}
+
+static int begin(void **state)
+{
+        begin_freezer(WIRE_FREEZE_OFF);
+        return begin_agent(state);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, begin, end_agent)
+
+/* ---- a turn that ends ---- */
+
+/* Its work goes on for ever: no drain would end. */
+static void a_program_that_has_to_give_way_is_frozen_and_not_awaited(void **state)
+{
+        begin_frozen(WIRE_FREEZE_MOVE);
+        end_turn(LEASE);
+        assert_int_equal(freezer.begun, 1);
+        assert_int_equal(freezer.confirmed, 1);
+        assert_true(freezer.stands);
+        assert_int_equal(times_said(WIRE_DRAINED), 1);
+        assert_int_equal(said(WIRE_DRAINED)->DRAINED.lease, LEASE);
+        assert_true(gate_is_shut() && !core.running && core.lease == 0);
+        assert_false(agent.revoking);
+        assert_true(steps_evict);
+}
+
+static void it_goes_on_when_its_memory_is_back_and_not_before(void **state)
+{
+        begin_frozen(WIRE_FREEZE_MOVE);
+        end_turn(LEASE);
+        assert_true(freezer.stands);
+        put(EXTENT_EVICTED);
+        limit(64 * MIB, 64 * MIB, 700 * MIB, 3);
+        grant();
+        assert_true(freezer.stands && !core.running);
+        assert_true(steps_restore && !steps_evict);
+        extent->busy = true; /* the last of it is on its way */
+        put(EXTENT_RESIDENT);
+        wake();
+        assert_true(freezer.stands && gate_is_shut());
+        extent->busy = false;
+        wake();
+        assert_false(freezer.stands);
+        assert_int_equal(freezer.ended, 1);
+        assert_true(core.running && !gate_is_shut());
+        assert_false(agent.unfinished);
+}
+
+static enum swap_progress step_of_the_movers(bool may_evict, bool restore)
+{
+        if (freezer.making != CHANNELS_MOVER)
+                is_wrong("channels that are made now would be the program's");
+        return SWAP_NOTHING;
+}
+
+static void memory_moves_under_the_watchdog_and_by_the_movers_channels(void **state)
+{
+        begin_frozen(WIRE_FREEZE_MOVE);
+        assert_int_equal(freezer.watched, 0);
+        steps = step_of_the_movers;
+        end_turn(LEASE);
+        assert_true(freezer.watched > 0);
+        assert_int_equal(freezer.making, CHANNELS_PROGRAM);
+}
+
+static void unfinished_work_wants_a_turn_although_nobody_waits(void **state)
+{
+        begin_frozen(WIRE_FREEZE_MOVE);
+        end_turn(LEASE);
+        put(EXTENT_EVICTED);
+        wake();
+        assert_true(agent.unfinished);
+        assert_non_null(said(WIRE_WANT));
+        assert_true(said(WIRE_WANT)->WANT.flags & WIRE_FLAG_RUN);
+}
+
+static void a_program_at_rest_wants_none(void **state)
+{
+        begin_frozen(WIRE_FREEZE_MOVE);
+        quiet_now = QUIET_DONE;
+        end_turn(LEASE);
+        assert_int_equal(times_said(WIRE_DRAINED), 1);
+        assert_false(agent.unfinished);
+        put(EXTENT_EVICTED);
+        gpu->want_dirty = true;
+        wake();
+        assert_false(said(WIRE_WANT)->WANT.flags & WIRE_FLAG_RUN);
+        want_to_run(1); /* until somebody comes */
+        assert_true(said(WIRE_WANT)->WANT.flags & WIRE_FLAG_RUN);
+}
+
+static void work_that_is_not_seen_counts_as_work(void **state)
+{
+        for (int which = 0; which < 3; which++) {
+                begin_frozen(WIRE_FREEZE_MOVE);
+                quiet_now = QUIET_DONE;
+                inside = which == 0;
+                fake_capturing = which == 1;
+                beside.hidden = which == 2 ? "libnccl" : NULL;
+                end_turn(LEASE);
+                assert_int_equal(times_said(WIRE_DRAINED), 1);
+                assert_true(agent.unfinished);
+                end_agent(NULL);
+                (void)begin(NULL);
+        }
+}
+
+/* ---- where it cannot be ---- */
+
+static void check_plain_drain(void)
+{
+        end_turn(LEASE);
+        assert_int_equal(times_said(WIRE_DRAINED), 0);
+        assert_true(agent.revoking && gate_is_shut() && !freezer.stands);
+        quiet_now = QUIET_DONE;
+        rounds(1);
+        assert_int_equal(times_said(WIRE_DRAINED), 1);
+        assert_false(freezer.stands);
+}
+
+static void to_be_paused_alone_is_to_be_drained(void **state)
+{
+        begin_frozen(WIRE_FREEZE_PARK);
+        check_plain_drain();
+        assert_int_equal(freezer.begun, 0);
+}
+
+static void without_a_mover_it_is_drained(void **state)
+{
+        begin_frozen(WIRE_FREEZE_MOVE);
+        gpu->mover = NULL;
+        gpu->mover_room = 0;
+        gpu->mover_due = false;
+        check_plain_drain();
+        assert_int_equal(freezer.begun, 0);
+}
+
+static void what_has_not_been_tested_is_drained(void **state)
+{
+        begin_frozen(WIRE_FREEZE_MOVE);
+        freezer.ready = false;
+        check_plain_drain();
+        assert_int_equal(freezer.begun, 0);
+}
+
+static void what_refuses_to_stand_is_drained(void **state)
+{
+        begin_frozen(WIRE_FREEZE_MOVE);
+        freezer.begins = false;
+        check_plain_drain();
+        assert_int_equal(freezer.begun, 1); /* once a turn */
+        assert_int_equal(freezer.confirmed, 0);
+}
+
+static void what_memory_could_not_leave_under_is_drained(void **state)
+{
+        begin_frozen(WIRE_FREEZE_MOVE);
+        freezer.confirms = false;
+        check_plain_drain();
+        assert_int_equal(freezer.confirmed, 1);
+        assert_int_equal(freezer.ended, 1);
+}
+
+static void a_neighbours_drain_does_not_freeze_what_is_to_be_whole(void **state)
+{
+        begin_frozen(WIRE_FREEZE_MOVE);
+        beside.overflow_drains = true;
+        lock_acquire(&core.lock);
+        agent_begin_drain(NSEC_PER_SEC, false);
+        lock_release(&core.lock);
+        rounds(2);
+        assert_int_equal(freezer.begun, 0);
+        quiet_now = QUIET_DONE;
+        rounds(1);
+        assert_false(agent.revoking);
+}
+
+/* ---- called off in the middle ---- */
+
+static void call_off(void)
+{
+        lock_and(agent_end_drain);
+}
+
+static void a_drain_called_off_while_it_freezes_is_let_go(void **state)
+{
+        for (int when = 0; when < 2; when++) {
+                begin_frozen(WIRE_FREEZE_MOVE);
+                if (when)
+                        freezer.while_it_confirms = call_off;
+                else
+                        freezer.while_it_begins = call_off;
+                end_turn(LEASE);
+                assert_false(freezer.stands);
+                assert_true(core.running && !gate_is_shut());
+                assert_int_equal(times_said(WIRE_DRAINED), 0);
+                assert_int_equal(times_said(WIRE_DRAIN_FAILED), 0);
+                freezer.while_it_confirms = freezer.while_it_begins = NULL;
+                end_turn(LEASE); /* and the next one is as any */
+                assert_int_equal(times_said(WIRE_DRAINED), 1);
+                end_agent(NULL);
+                (void)begin(NULL);
+        }
+}
+
+/* ---- the mover ---- */
+
+static void
+a_mover_is_made_while_the_program_runs_and_gives_back_what_it_does_not_take(void **state)
+{
+        begin_freezer(WIRE_FREEZE_MOVE);
+        begin_attached();
+        gpu->context = &context;
+        gpu->fixed = 700 * MIB;
+        gpu->mover_room = 302 * MIB;
+        gpu->mover_due = true;
+        wake();
+        assert_int_equal(freezer.movers, 0);
+        limit(64 * MIB, 64 * MIB, 700 * MIB, 2);
+        put(EXTENT_RESIDENT);
+        grant();
+        rounds(1);
+        assert_int_equal(freezer.movers, 1);
+        assert_int_equal(gpu->mover_room, 152 * MIB); /* half a context's less */
+        assert_int_equal(gpu->fixed, 550 * MIB);
+        rounds(3);
+        assert_int_equal(freezer.movers, 1);
+}
+
+static void a_mover_that_cannot_be_made_leaves_its_room(void **state)
+{
+        begin_freezer(WIRE_FREEZE_MOVE);
+        freezer.no_mover = true;
+        begin_running();
+        gpu->context = &context;
+        gpu->fixed = 700 * MIB;
+        gpu->mover_room = 400 * MIB;
+        gpu->mover_due = true;
+        wake();
+        assert_null(gpu->mover);
+        assert_int_equal(gpu->mover_room, 0);
+        assert_int_equal(gpu->fixed, 300 * MIB);
+        check_plain_drain();
+}
+
+/* ---- PAUSE ---- */
+
+static void a_running_program_that_is_paused_stands_and_keeps_its_turn(void **state)
+{
+        begin_frozen(WIRE_FREEZE_PARK);
+        pause_program(true);
+        assert_true(freezer.stands && gate_is_shut() && !core.running);
+        assert_int_equal(core.lease, LEASE);
+        assert_int_equal(times_said(WIRE_IDLE), 1); /* it does not use it */
+        assert_int_equal(freezer.confirmed, 0);     /* nothing leaves */
+        rounds(3);
+        assert_int_equal(freezer.begun, 1);
+        assert_int_equal(times_said(WIRE_IDLE), 1);
+        assert_false(steps_evict);
+        pause_program(false);
+        assert_false(freezer.stands);
+        assert_true(core.running && !gate_is_shut());
+        assert_int_equal(times_said(WIRE_ACTIVE), 1);
+}
+
+static void without_freezing_a_paused_program_stands_at_the_gate(void **state)
+{
+        begin_frozen(WIRE_FREEZE_OFF);
+        pause_program(true);
+        assert_true(gate_is_shut() && !core.running && !freezer.stands);
+        assert_int_equal(freezer.begun, 0);
+        pause_program(false);
+        assert_true(core.running && !gate_is_shut());
+}
+
+static void pausing_waits_for_the_test(void **state)
+{
+        begin_frozen(WIRE_FREEZE_PARK);
+        freezer.ready = false;
+        freezer.again = true;
+        pause_program(true);
+        assert_true(gate_is_shut() && !freezer.stands);
+        assert_true(freezer.needed > 0);
+        assert_true(slept_ns <= 10 * NSEC_PER_MSEC); /* tries again soon */
+        freezer.ready = true;
+        rounds(1);
+        assert_true(freezer.stands);
+}
+
+static void resumed_while_it_freezes(void)
+{
+        lock_acquire(&core.lock);
+        agent_pause(false);
+        lock_release(&core.lock);
+        freezer.while_it_begins = NULL;
+}
+
+static void a_pause_that_ends_while_it_begins_leaves_nothing_standing(void **state)
+{
+        begin_frozen(WIRE_FREEZE_PARK);
+        freezer.while_it_begins = resumed_while_it_freezes;
+        pause_program(true);
+        rounds(1);
+        assert_false(freezer.stands);
+        assert_true(core.running && !gate_is_shut());
+}
+
+static void told_twice_is_told_once(void **state)
+{
+        begin_frozen(WIRE_FREEZE_PARK);
+        pause_program(true);
+        pause_program(true);
+        assert_int_equal(freezer.begun, 1);
+        pause_program(false);
+        pause_program(false);
+        assert_int_equal(freezer.ended, 1);
+        assert_true(core.running);
+}
+
+static void a_program_that_waits_and_is_paused_asks_for_no_turn(void **state)
+{
+        begin_freezer(WIRE_FREEZE_PARK);
+        begin_attached();
+        assert_true(said(WIRE_WANT)->WANT.flags & WIRE_FLAG_RUN);
+        forget_sent();
+        pause_program(true);
+        assert_non_null(said(WIRE_WANT));
+        assert_false(said(WIRE_WANT)->WANT.flags & WIRE_FLAG_RUN);
+        /* A grant that was on its way is kept, and not used. */
+        limit(64 * MIB, 64 * MIB, 300 * MIB, 2);
+        put(EXTENT_RESIDENT);
+        grant();
+        rounds(1);
+        assert_false(core.running);
+        assert_true(gate_is_shut());
+        assert_int_equal(times_said(WIRE_IDLE), 1);
+        pause_program(false);
+        assert_true(core.running);
+        assert_int_equal(times_said(WIRE_ACTIVE), 1);
+}
+
+static void a_program_that_is_away_and_paused_stays_away_until_it_is_resumed(void **state)
+{
+        begin_frozen(WIRE_FREEZE_MOVE);
+        end_turn(LEASE);
+        put(EXTENT_EVICTED);
+        wake();
+        forget_sent();
+        pause_program(true);
+        assert_false(said(WIRE_WANT)->WANT.flags & WIRE_FLAG_RUN);
+        wake();
+        assert_false(steps_restore);
+        assert_true(freezer.stands);
+        forget_sent();
+        pause_program(false);
+        assert_true(said(WIRE_WANT)->WANT.flags & WIRE_FLAG_RUN);
+        assert_true(freezer.stands);
+        limit(64 * MIB, 64 * MIB, 700 * MIB, 3);
+        grant();
+        put(EXTENT_RESIDENT);
+        wake();
+        assert_false(freezer.stands);
+        assert_true(core.running);
+}
+
+/* ---- PAUSE and REVOKE ---- */
+
+static void a_turn_of_a_paused_program_whose_memory_cannot_leave_does_not_end(void **state)
+{
+        begin_frozen(WIRE_FREEZE_PARK);
+        pause_program(true);
+        end_turn(LEASE);
+        assert_int_equal(times_said(WIRE_DRAINED), 0);
+        assert_int_equal(times_said(WIRE_DRAIN_FAILED), 1);
+        assert_int_equal(said(WIRE_DRAIN_FAILED)->DRAIN_FAILED.reason, WIRE_DRAIN_PAUSED);
+        assert_true(freezer.stands && gate_is_shut() && !core.running && agent.paused);
+        assert_int_equal(core.lease, LEASE);
+        assert_false(steps_evict);
+        pause_program(false);
+        assert_true(core.running && !freezer.stands);
+}
+
+static void a_paused_program_whose_memory_can_leave_gives_way(void **state)
+{
+        begin_frozen(WIRE_FREEZE_MOVE);
+        pause_program(true);
+        end_turn(LEASE);
+        assert_int_equal(times_said(WIRE_DRAINED), 1);
+        assert_int_equal(freezer.begun, 1);
+        assert_int_equal(freezer.confirmed, 1);
+        assert_true(freezer.stands && agent.paused && agent.unfinished);
+        assert_true(steps_evict);
+        put(EXTENT_EVICTED);
+        wake();
+        assert_false(said(WIRE_WANT) && said(WIRE_WANT)->WANT.flags & WIRE_FLAG_RUN);
+        pause_program(false);
+        assert_true(said(WIRE_WANT)->WANT.flags & WIRE_FLAG_RUN);
+}
+
+static void a_program_that_drains_and_is_paused_does_not_end_its_turn(void **state)
+{
+        begin_frozen(WIRE_FREEZE_PARK);
+        end_turn(LEASE);
+        assert_true(agent.revoking);
+        pause_program(true);
+        assert_int_equal(times_said(WIRE_DRAIN_FAILED), 1);
+        rounds(1);
+        assert_true(freezer.stands && gate_is_shut() && !core.running);
+        assert_int_equal(times_said(WIRE_DRAINED), 0);
+        pause_program(false);
+        assert_true(core.running && !freezer.stands);
+}
+
+static void a_program_that_cannot_move_under_its_pause_is_paused_still(void **state)
+{
+        begin_frozen(WIRE_FREEZE_MOVE);
+        pause_program(true);
+        freezer.confirms = false;
+        end_turn(LEASE);
+        assert_int_equal(times_said(WIRE_DRAINED), 0);
+        assert_int_equal(said(WIRE_DRAIN_FAILED)->DRAIN_FAILED.reason, WIRE_DRAIN_PAUSED);
+        rounds(1);
+        assert_true(freezer.stands && gate_is_shut() && !core.running);
+}
+
+/* ---- without the daemon ---- */
+
+static void lose_daemon(void)
+{
+        connects = -ECONNREFUSED;
+        breaks = true;
+        wake();
+}
+
+static void wait_for(uint64_t ns)
+{
+        for (uint64_t until = now_ns + ns; now_ns < until;) {
+                now_ns += NSEC_PER_SEC;
+                wake();
+        }
+}
+
+static void a_paused_program_whose_daemon_is_gone_goes_on_after_a_while(void **state)
+{
+        begin_frozen(WIRE_FREEZE_PARK);
+        pause_program(true);
+        lose_daemon();
+        wait_for(5 * NSEC_PER_SEC);
+        assert_true(freezer.stands && !core.running && agent.paused);
+        wait_for(10 * NSEC_PER_SEC);
+        assert_false(freezer.stands);
+        assert_true(core.running && !gate_is_shut() && !agent.paused);
+}
+
+static void a_paused_program_that_is_away_stays_away_without_a_daemon(void **state)
+{
+        begin_frozen(WIRE_FREEZE_MOVE);
+        end_turn(LEASE);
+        put(EXTENT_EVICTED);
+        wake();
+        pause_program(true);
+        lose_daemon();
+        wait_for(30 * NSEC_PER_SEC);
+        assert_true(freezer.stands && !core.running);
+        assert_false(steps_evict);
+        assert_true(gpu->limit < 64 * MIB); /* nor does it think itself alone */
+}
+
+static void a_paused_program_that_may_not_run_alone_stays_paused(void **state)
+{
+        (void)setenv("SUBLET_REQUIRE", "1", 1);
+        begin_frozen(WIRE_FREEZE_PARK);
+        pause_program(true);
+        lose_daemon();
+        wait_for(30 * NSEC_PER_SEC);
+        assert_true(freezer.stands && !core.running && agent.paused);
+        (void)unsetenv("SUBLET_REQUIRE");
+}
+
+/* ---- what the daemon is told ---- */
+
+static void frozen_is_said_when_it_changes(void **state)
+{
+        const struct wire_message *m;
+
+        begin_frozen(WIRE_FREEZE_PARK);
+        rounds(3);
+        assert_int_equal(times_said(WIRE_FROZEN), 0);
+        freezer.figures = (struct freeze_figures){.times = 3, .lost_ns = 4, .took_ns = 5};
+        pause_program(true);
+        m = said(WIRE_FROZEN);
+        assert_non_null(m);
+        assert_int_equal(m->FROZEN.mode, WIRE_FREEZE_PARK);
+        assert_int_equal(m->FROZEN.why, WIRE_FROZEN_PAUSED);
+        assert_true(m->FROZEN.for_ns > 0);
+        assert_int_equal(m->FROZEN.times, 3);
+        assert_int_equal(m->FROZEN.lost_ns, 4);
+        assert_int_equal(m->FROZEN.took_ns, 5);
+        assert_string_equal(m->FROZEN.off, "");
+        forget_sent();
+        rounds(5);
+        assert_int_equal(times_said(WIRE_FROZEN), 0);
+        pause_program(false);
+        m = said(WIRE_FROZEN);
+        assert_int_equal(m->FROZEN.why, 0);
+        assert_int_equal(m->FROZEN.for_ns, 0);
+        assert_int_equal(m->FROZEN.times, 4);
+}
+
+static void what_stands_for_others_says_so(void **state)
+{
+        begin_frozen(WIRE_FREEZE_MOVE);
+        end_turn(LEASE);
+        assert_int_equal(said(WIRE_FROZEN)->FROZEN.why, WIRE_FROZEN_AWAY);
+        pause_program(true);
+        assert_int_equal(said(WIRE_FROZEN)->FROZEN.why, WIRE_FROZEN_AWAY | WIRE_FROZEN_PAUSED);
+}
+
+static void why_a_program_is_not_frozen_is_said(void **state)
+{
+        begin_frozen(WIRE_FREEZE_PARK);
+        freezer.mode = WIRE_FREEZE_OFF;
+        freezer.off = "the kernel driver does not offer it";
+        wake();
+        assert_int_equal(said(WIRE_FROZEN)->FROZEN.mode, WIRE_FREEZE_OFF);
+        assert_string_equal(said(WIRE_FROZEN)->FROZEN.off, "the kernel driver does not offer it");
+}
+
+static void a_new_daemon_is_told_anew(void **state)
+{
+        begin_frozen(WIRE_FREEZE_PARK);
+        breaks = true;
+        wake();
+        now_ns += 2 * NSEC_PER_SEC;
+        wake();
+        forget_sent();
+        welcome();
+        assert_int_equal(times_said(WIRE_FROZEN), 1);
+        assert_int_equal(said(WIRE_FROZEN)->FROZEN.mode, WIRE_FREEZE_PARK);
+}
+
+static void an_older_daemon_is_not_told(void **state)
+{
+        begin_frozen(WIRE_FREEZE_MOVE);
+        agent.minor = WIRE_MINOR_FREEZE - 1;
+        end_turn(LEASE);
+        assert_true(freezer.stands);
+        assert_int_equal(times_said(WIRE_FROZEN), 0);
+}
+
+/* Its memory is away: nothing may be tried on it that could let it go. */
+static void a_turn_that_ends_before_it_began_leaves_the_program_as_it_is(void **state)
+{
+        begin_frozen(WIRE_FREEZE_MOVE);
+        end_turn(LEASE);
+        put(EXTENT_EVICTED);
+        limit(64 * MIB, 64 * MIB, 700 * MIB, 3);
+        grant();
+        freezer.confirms = false;
+        freezer.confirmed = 0;
+        forget_sent();
+        end_turn(LEASE);
+        assert_true(freezer.stands && !core.running && gate_is_shut());
+        assert_int_equal(freezer.confirmed, 0);
+        assert_int_equal(times_said(WIRE_DRAINED), 1);
+}
+
+/* With or without freezing. */
+static void a_turn_that_nobody_ends_any_more_does_not_begin_before_memory_is_back(void **state)
+{
+        begin_frozen(WIRE_FREEZE_OFF);
+        quiet_now = QUIET_DONE;
+        end_turn(LEASE);
+        put(EXTENT_EVICTED);
+        limit(64 * MIB, 64 * MIB, 700 * MIB, 3);
+        grant();
+        quiet_now = QUIET_BUSY;
+        end_turn(LEASE);
+        assert_false(agent.revoking); /* drained at once */
+        breaks = true;
+        wake();
+        assert_true(!core.running && gate_is_shut());
+}
+
+static void a_mover_ends_where_freezing_does(void **state)
+{
+        begin_frozen(WIRE_FREEZE_MOVE);
+        freezer.mode = WIRE_FREEZE_OFF;
+        freezer.off = "it does not work";
+        wake();
+        rounds(1);
+        assert_int_equal(freezer.movers_freed, 1);
+        assert_null(gpu->mover);
+        assert_int_equal(gpu->fixed, 300 * MIB);
+}
+
+/* Its own context brings it back: nothing of that may stand. */
+static void a_drained_program_without_a_mover_is_paused_without_being_frozen(void **state)
+{
+        begin_frozen(WIRE_FREEZE_PARK);
+        quiet_now = QUIET_DONE;
+        end_turn(LEASE);
+        assert_int_equal(times_said(WIRE_DRAINED), 1);
+        put(EXTENT_EVICTED);
+        wake();
+        pause_program(true);
+        rounds(1);
+        assert_false(freezer.stands);
+        pause_program(false);
+        want_to_run(1);
+        limit(64 * MIB, 64 * MIB, 300 * MIB, 3);
+        grant();
+        assert_true(steps_restore);
+        assert_false(freezer.stands);
+}
+
+static void a_paused_program_keeps_its_memory_when_the_daemon_is_another(void **state)
+{
+        begin_frozen(WIRE_FREEZE_PARK);
+        pause_program(true);
+        breaks = true;
+        wake();
+        now_ns += 2 * NSEC_PER_SEC;
+        wake();
+        welcome();
+        attached();
+        limit(64 * MIB, 0, 300 * MIB, 1);
+        rounds(2);
+        assert_true(freezer.stands && agent.paused && !core.running);
+        assert_false(steps_evict);
+}
+
+static void a_paused_program_whose_daemon_speaks_otherwise_goes_on(void **state)
+{
+        begin_frozen(WIRE_FREEZE_PARK);
+        pause_program(true);
+        breaks = true;
+        wake();
+        now_ns += 2 * NSEC_PER_SEC;
+        wake();
+        tell(WIRE_REFUSED)->REFUSED.code = WIRE_REFUSED_VERSION;
+        rounds(2);
+        assert_int_equal(agent.link, LINK_REFUSED);
+        assert_false(freezer.stands);
+        assert_true(core.running && !gate_is_shut());
+}
+
+/* What stands has threads in the driver that nobody sees waiting. */
+static void a_program_that_stands_wants_to_go_on_even_if_nothing_was_in_flight(void **state)
+{
+        begin_frozen(WIRE_FREEZE_PARK);
+        quiet_now = QUIET_DONE;
+        pause_program(true);
+        assert_true(freezer.stands);
+        breaks = true;
+        wake();
+        now_ns += 2 * NSEC_PER_SEC;
+        wake();
+        welcome();
+        attached();
+        forget_sent();
+        pause_program(false);
+        assert_true(!freezer.stands ||
+                    (said(WIRE_WANT) && said(WIRE_WANT)->WANT.flags & WIRE_FLAG_RUN));
+}
+
+/* ---- what the daemon allows ---- */
+
+static void allow(enum wire_freeze most)
+{
+        tell(WIRE_FREEZE)->FREEZE.mode = most;
+        rounds(1);
+}
+
+static void a_daemon_that_says_nothing_allows_all(void **state)
+{
+        begin_frozen(WIRE_FREEZE_MOVE);
+        assert_int_equal(freezer.allowed, WIRE_FREEZE_MOVE);
+}
+
+static void what_the_daemon_allows_holds_at_once(void **state)
+{
+        begin_freezer(WIRE_FREEZE_MOVE);
+        rounds(1);
+        welcome();
+        allow(WIRE_FREEZE_OFF);
+        assert_int_equal(freezer.allowed, WIRE_FREEZE_OFF); /* before there is a GPU */
+        attached();
+        assert_int_equal(freezer.allowed, WIRE_FREEZE_OFF);
+}
+
+/* Until then it might still say less. */
+static void what_an_earlier_daemon_forbade_holds_until_a_new_one_attaches(void **state)
+{
+        begin_frozen(WIRE_FREEZE_MOVE);
+        allow(WIRE_FREEZE_PARK);
+        breaks = true;
+        wake();
+        assert_int_equal(freezer.allowed, WIRE_FREEZE_PARK);
+        now_ns += 2 * NSEC_PER_SEC;
+        wake();
+        welcome();
+        assert_int_equal(freezer.allowed, WIRE_FREEZE_PARK);
+        attached();
+        assert_int_equal(freezer.allowed, WIRE_FREEZE_MOVE);
+}
+
+static void where_memory_may_not_move_the_mover_goes(void **state)
+{
+        begin_frozen(WIRE_FREEZE_MOVE);
+        assert_non_null(gpu->mover);
+        freezer.mode = WIRE_FREEZE_PARK;
+        wake();
+        assert_null(gpu->mover);
+        assert_int_equal(freezer.movers_freed, 1);
+        assert_int_equal(gpu->mover_room, 0);
+        assert_int_equal(gpu->fixed, 300 * MIB);
+}
+
+/* Freezing may be off before it was tested, too: for good. */
+static void a_mover_goes_where_nothing_is_frozen_any_more(void **state)
+{
+        begin_frozen(WIRE_FREEZE_MOVE);
+        freezer.mode = WIRE_FREEZE_OFF;
+        wake();
+        assert_null(gpu->mover);
+        assert_int_equal(freezer.movers_freed, 1);
+        assert_int_equal(gpu->fixed, 300 * MIB);
+}
+
+static void room_for_a_mover_that_is_not_to_be_is_given_back(void **state)
+{
+        begin_freezer(WIRE_FREEZE_PARK);
+        begin_running();
+        gpu->context = &context;
+        gpu->fixed = 700 * MIB;
+        gpu->mover_room = 400 * MIB; /* it was to be, until a moment ago */
+        gpu->mover_due = true;
+        wake();
+        assert_int_equal(freezer.movers, 0);
+        assert_false(gpu->mover_due);
+        assert_int_equal(gpu->mover_room, 0);
+        assert_int_equal(gpu->fixed, 300 * MIB);
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                TEST(a_program_that_has_to_give_way_is_frozen_and_not_awaited),
+                TEST(it_goes_on_when_its_memory_is_back_and_not_before),
+                TEST(memory_moves_under_the_watchdog_and_by_the_movers_channels),
+                TEST(unfinished_work_wants_a_turn_although_nobody_waits),
+                TEST(a_program_at_rest_wants_none),
+                TEST(work_that_is_not_seen_counts_as_work),
+                TEST(to_be_paused_alone_is_to_be_drained),
+                TEST(without_a_mover_it_is_drained),
+                TEST(what_has_not_been_tested_is_drained),
+                TEST(what_refuses_to_stand_is_drained),
+                TEST(what_memory_could_not_leave_under_is_drained),
+                TEST(a_neighbours_drain_does_not_freeze_what_is_to_be_whole),
+                TEST(a_drain_called_off_while_it_freezes_is_let_go),
+                TEST(a_mover_is_made_while_the_program_runs_and_gives_back_what_it_does_not_take),
+                TEST(a_mover_that_cannot_be_made_leaves_its_room),
+                TEST(a_running_program_that_is_paused_stands_and_keeps_its_turn),
+                TEST(without_freezing_a_paused_program_stands_at_the_gate),
+                TEST(pausing_waits_for_the_test),
+                TEST(a_pause_that_ends_while_it_begins_leaves_nothing_standing),
+                TEST(told_twice_is_told_once),
+                TEST(a_program_that_waits_and_is_paused_asks_for_no_turn),
+                TEST(a_program_that_is_away_and_paused_stays_away_until_it_is_resumed),
+                TEST(a_turn_of_a_paused_program_whose_memory_cannot_leave_does_not_end),
+                TEST(a_paused_program_whose_memory_can_leave_gives_way),
+                TEST(a_program_that_drains_and_is_paused_does_not_end_its_turn),
+                TEST(a_program_that_cannot_move_under_its_pause_is_paused_still),
+                TEST(a_paused_program_whose_daemon_is_gone_goes_on_after_a_while),
+                TEST(a_paused_program_that_is_away_stays_away_without_a_daemon),
+                TEST(a_paused_program_that_may_not_run_alone_stays_paused),
+                TEST(frozen_is_said_when_it_changes),
+                TEST(what_stands_for_others_says_so),
+                TEST(why_a_program_is_not_frozen_is_said),
+                TEST(a_new_daemon_is_told_anew),
+                TEST(an_older_daemon_is_not_told),
+                TEST(a_turn_that_ends_before_it_began_leaves_the_program_as_it_is),
+                TEST(a_turn_that_nobody_ends_any_more_does_not_begin_before_memory_is_back),
+                TEST(a_mover_ends_where_freezing_does),
+                TEST(a_drained_program_without_a_mover_is_paused_without_being_frozen),
+                TEST(a_paused_program_keeps_its_memory_when_the_daemon_is_another),
+                TEST(a_paused_program_whose_daemon_speaks_otherwise_goes_on),
+                TEST(a_program_that_stands_wants_to_go_on_even_if_nothing_was_in_flight),
+                TEST(a_daemon_that_says_nothing_allows_all),
+                TEST(what_the_daemon_allows_holds_at_once),
+                TEST(what_an_earlier_daemon_forbade_holds_until_a_new_one_attaches),
+                TEST(where_memory_may_not_move_the_mover_goes),
+                TEST(a_mover_goes_where_nothing_is_frozen_any_more),
+                TEST(room_for_a_mover_that_is_not_to_be_is_given_back),
+        };
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}

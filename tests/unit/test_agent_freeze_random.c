@@ -1,0 +1,418 @@
+/* test_agent_freeze_random.c: whatever a daemon says and a program does, in whichever order, a
+ * program whose memory is away is not let go, memory does not leave under work that runs, and one
+ * that is paused does not run; and where all goes well again, it does.
+ *
+ *   test_agent_freeze_random [SEED [STEPS]]
+ */
+#include "unit.h"
+
+#include "freeze_bench.h"
+
+#include <errno.h>
+
+#include "base/clock.h"
+#include "base/macros.h"
+#include "fakes/neighbours.h"
+#include "preload/agent.h"
+#include "preload/gate.h"
+
+#define STEPS   100000u
+#define EPISODE 250u /* steps of one process */
+#define HISTORY 40u
+#define MEMORY  (128 * MIB)
+
+static uint32_t seed, first_seed = 1;
+static unsigned steps_wanted = STEPS, step;
+static bool work;      /* the GPU has something of the program's */
+static uint64_t lease; /* the last one given */
+static const char *history[HISTORY];
+static unsigned moves, frozen_moves, drains, thaws, pauses; /* in all: that it is no idle walk */
+static bool done;
+
+static uint32_t draw(uint32_t below)
+{
+        seed = seed * 1664525u + 1013904223u;
+        return (seed >> 8) % below;
+}
+
+static void note(const char *what)
+{
+        history[step % HISTORY] = what;
+}
+
+/* ---- memory ---- */
+
+static struct extent *pick(enum extent_state state, bool busy)
+{
+        struct extent *e, *found = NULL;
+        struct heap_cursor c = {0};
+        unsigned n = 0;
+
+        while ((e = heap_walk(&gpu->heap, &c)))
+                if (e->state == state && e->busy == busy && draw(++n) == 0)
+                        found = e;
+        return found;
+}
+
+static void account(void)
+{
+        const struct extent *e;
+        struct heap_cursor c = {0};
+
+        gpu->heap.backed = gpu->heap.resident = 0;
+        while ((e = heap_walk(&gpu->heap, &c))) {
+                gpu->heap.backed += e->state == EXTENT_RESIDENT || e->busy ? e->bytes : 0;
+                gpu->heap.resident += e->state == EXTENT_RESIDENT && !e->busy ? e->bytes : 0;
+        }
+}
+
+/* Held: core.lock. */
+static void get_memory(void)
+{
+        struct extent *e;
+        struct heap_cursor c = {0};
+        CUdeviceptr at;
+        uint64_t cost;
+
+        while (gpu->heap.allocated < MEMORY)
+                assert_int_equal(heap_allocate(&gpu->heap, 32 * MIB, NULL, UINT64_MAX, &at, &cost),
+                                 0);
+        while ((e = heap_walk(&gpu->heap, &c)))
+                e->state = EXTENT_RESIDENT;
+        account();
+}
+
+static void check_move(bool leaves)
+{
+        if (freezer.stands && !gpu->mover)
+                is_wrong("memory moves by channels that stand");
+        if (freezer.stands && freezer.making != CHANNELS_MOVER)
+                is_wrong("memory moves by channels of the program's");
+        if (leaves && work && !freezer.stands)
+                is_wrong("memory leaves under work that runs");
+        if (leaves && work && freezer.stands && !freezer.sure)
+                is_wrong("memory leaves before it was seen that it can");
+}
+
+/* What is on its way arrives, or something goes on its way. */
+static enum swap_progress move(bool may_evict, bool restore)
+{
+        struct extent *e = pick(EXTENT_RESIDENT, true);
+
+        if (e && draw(2)) { /* out */
+                e->busy = false;
+                e->state = EXTENT_EVICTED;
+        } else if ((e = pick(EXTENT_EVICTED, true)) && draw(2)) { /* in */
+                e->busy = false;
+                e->state = EXTENT_RESIDENT;
+        } else if (may_evict && gpu->heap.backed > gpu->limit &&
+                   (e = pick(EXTENT_RESIDENT, false))) {
+                check_move(true);
+                e->busy = true;
+        } else if (restore && (e = pick(EXTENT_EVICTED, false)) &&
+                   gpu->heap.backed + e->bytes <= gpu->limit) {
+                check_move(false);
+                e->busy = true;
+        } else {
+                return SWAP_NOTHING;
+        }
+        account();
+        moves++;
+        frozen_moves += freezer.stands && work;
+        return draw(2) ? SWAP_MORE : SWAP_COPYING;
+}
+
+/* ---- the program ---- */
+
+static void program(void)
+{
+        if (!core.running) {
+                if (draw(4) == 0)
+                        core.waiters = draw(3);
+        } else {
+                core.waiters = 0;
+                if (draw(2))
+                        work = true;
+                inside = draw(4) == 0;
+        }
+        /* It goes on by itself, but where it stands. */
+        if (!freezer.stands && draw(3) == 0)
+                work = inside = false;
+        quiet_now = work ? QUIET_BUSY : QUIET_DONE;
+        if (core.running)
+                fake_capturing = draw(20) == 0;
+        submissions += core.running;
+}
+
+/* ---- the daemon ---- */
+
+static void say_limit(uint64_t bytes)
+{
+        struct wire_message *m = tell(WIRE_LIMIT);
+
+        m->header.sequence = 1 + step;
+        m->LIMIT.commit = MEMORY;
+        m->LIMIT.backed = bytes;
+        m->LIMIT.fixed = 700 * MIB;
+        m->LIMIT.visible_bytes = 900 * MIB;
+        m->LIMIT.arena = UINT64_MAX;
+}
+
+static void say_welcome(void)
+{
+        struct wire_message *m = tell(WIRE_WELCOME);
+
+        m->WELCOME.magic = WIRE_MAGIC;
+        m->WELCOME.instance = INSTANCE + draw(2);
+        m->WELCOME.major = WIRE_MAJOR;
+        m->WELCOME.minor = draw(8) ? WIRE_MINOR : WIRE_MINOR_FREEZE - 1;
+        m = tell(WIRE_ATTACHED);
+        m->ATTACHED.visible_bytes = 900 * MIB;
+        m->ATTACHED.context_bytes = 300 * MIB;
+        m->ATTACHED.block_bytes = 32 * MIB;
+}
+
+static void say_hello_back(void)
+{
+        if (draw(80) == 0) {
+                note("REFUSED");
+                tell(WIRE_REFUSED)->REFUSED.code = WIRE_REFUSED_VERSION;
+        } else {
+                note("WELCOME");
+                say_welcome();
+        }
+}
+
+static void say_something(void)
+{
+        struct wire_message *m;
+
+        switch (draw(7)) {
+        case 0:
+                note("PAUSE");
+                tell(WIRE_PAUSE)->PAUSE.paused = draw(3) == 0;
+                break;
+        case 1:
+        case 2:
+                note("REVOKE");
+                m = tell(WIRE_REVOKE);
+                m->REVOKE.lease = draw(8) ? core.lease : lease - 1;
+                m->REVOKE.patience_ns = draw(2) * NSEC_PER_SEC;
+                break;
+        case 3:
+        case 4:
+                if (core.lease || agent.revoking)
+                        break;
+                note("GRANT");
+                say_limit(MEMORY);
+                tell(WIRE_GRANT)->GRANT.lease = ++lease;
+                break;
+        case 5:
+                note("LIMIT");
+                /* Less is for those that have no turn. */
+                say_limit(core.lease ? MEMORY : draw(3) ? 0 : draw(5) * 32 * MIB);
+                break;
+        default:
+                if (draw(3))
+                        break;
+                note("contact breaks");
+                breaks = true;
+                connects = draw(2) ? 0 : -ECONNREFUSED;
+        }
+}
+
+/* ---- what happens while the lock is given up ---- */
+
+static void something_else(void)
+{
+        if (draw(4))
+                return;
+        lock_acquire(&core.lock);
+        switch (draw(3)) {
+        case 0:
+                agent_pause(draw(3) == 0);
+                break;
+        case 1:
+                if (agent.revoking)
+                        agent_end_drain();
+                break;
+        default:
+                sends = -EPIPE; /* a thread of the program's finds out */
+                agent_figures(gpu);
+                agent_ask_holder();
+                sends = 0;
+        }
+        lock_release(&core.lock);
+}
+
+static void freezer_changes(void)
+{
+        if (draw(40) == 0)
+                freezer.begins = !freezer.begins;
+        if (draw(20) == 0)
+                freezer.confirms = !freezer.confirms;
+        if (draw(40) == 0)
+                freezer.ready = !freezer.ready;
+        if (draw(400) == 0) { /* for good */
+                note("freezing is turned off");
+                freezer.mode = WIRE_FREEZE_OFF;
+        }
+        if (draw(200) == 0)
+                beside.hidden = beside.hidden ? NULL : "libnccl";
+}
+
+/* ---- what must hold after each round ---- */
+
+static void check(void)
+{
+        bool shut = atomic_load(&gate_bits) & GATE_NO_LEASE;
+
+        assert_false(core.running && agent.paused);
+        assert_false(core.running && freezer.stands);
+        assert_false(core.running && some_is_away() && !agent.revoking);
+        assert_true(core.running != shut);
+        assert_false(agent.revoking && core.running);
+}
+
+static void one_step(void)
+{
+        note("");
+        program();
+        freezer_changes();
+        if (agent.link == LINK_HELLO)
+                say_hello_back();
+        else if (agent.link == LINK_UP && draw(2) == 0)
+                say_something();
+        else if (agent.link == LINK_DOWN && draw(2) == 0)
+                connects = 0;
+        sent_count = 0;
+        pauses += agent.paused;
+        now_ns += draw(16) ? draw(20) * NSEC_PER_MSEC : draw(12) * NSEC_PER_SEC;
+        wake();
+        rounds(draw(4));             /* memory moves */
+        if (agent.link == LINK_DOWN) /* else it would be another walk each time */
+                agent.retry_ns = now_ns + draw(1000) * NSEC_PER_MSEC;
+        drains += times_said(WIRE_DRAINED);
+        check();
+}
+
+static bool wants_to_run(void)
+{
+        bool r;
+
+        lock_acquire(&core.lock);
+        r = agent_wants_to_run();
+        lock_release(&core.lock);
+        return r;
+}
+
+/* The daemon is there, and kind; work ends where it may. */
+static void all_is_well(void)
+{
+        freezer.while_it_begins = freezer.while_it_confirms = NULL;
+        freezer.begins = freezer.confirms = freezer.ready = true;
+        beside.hidden = NULL;
+        fake_capturing = breaks = false;
+        connects = 0;
+        tell(WIRE_PAUSE)->PAUSE.paused = 0;
+        for (unsigned i = 0; i < 400 && !core.running; i++) {
+                step++;
+                note("all is well");
+                forget_sent();
+                /* What stands in the middle of its work wants to go on by itself. */
+                core.waiters = !(work && freezer.stands);
+                if (!freezer.stands)
+                        work = inside = false;
+                quiet_now = work ? QUIET_BUSY : QUIET_DONE;
+                if (agent.link == LINK_HELLO) {
+                        say_welcome();
+                        tell(WIRE_PAUSE)->PAUSE.paused = 0;
+                } else if (agent.link == LINK_UP && !core.lease && !agent.revoking &&
+                           wants_to_run()) {
+                        say_limit(MEMORY);
+                        tell(WIRE_GRANT)->GRANT.lease = ++lease;
+                } else if (agent.link == LINK_UP) {
+                        say_limit(MEMORY);
+                }
+                now_ns += 100 * NSEC_PER_MSEC;
+                wake();
+                check();
+        }
+        assert_true(core.running);
+        assert_false(freezer.stands || some_is_away());
+}
+
+static void begin_episode(void)
+{
+        static const enum wire_freeze modes[] = {WIRE_FREEZE_OFF, WIRE_FREEZE_PARK,
+                                                 WIRE_FREEZE_MOVE, WIRE_FREEZE_MOVE};
+
+        assert_int_equal(begin_agent(NULL), 0);
+        begin_frozen(modes[draw(ARRAY_SIZE(modes))]);
+        freezer.while_it_begins = freezer.while_it_confirms = something_else;
+        if (draw(4) == 0) {
+                gpu->mover = NULL;
+                gpu->mover_room = 0;
+        }
+        work = false;
+        lease = LEASE;
+        lock_acquire(&core.lock);
+        get_memory();
+        lock_release(&core.lock);
+        say_limit(MEMORY);
+        rounds(1);
+        steps = move;
+}
+
+/* What led to it, for whoever has to find out. */
+static int tell_how(void **state)
+{
+        if (done)
+                return 0;
+        print_message("seed %u, step %u, mode %d, mover %d, paused %d, lease %d, link %d, work %d, "
+                      "stands %d, last:\n",
+                      first_seed, step, (int)freezer.mode, gpu->mover != NULL, agent.paused,
+                      core.lease != 0, (int)agent.link, work, freezer.stands);
+        for (unsigned i = step > HISTORY ? step - HISTORY : 0; i <= step; i++)
+                if (history[i % HISTORY] && *history[i % HISTORY])
+                        print_message("  %u: %s\n", i, history[i % HISTORY]);
+        return 0;
+}
+
+static void it_is_let_go_only_when_all_is_back_and_a_paused_program_never_runs(void **state)
+{
+
+        seed = first_seed;
+        while (step < steps_wanted) {
+                begin_episode();
+                for (unsigned until = step + EPISODE; step < until; step++)
+                        one_step();
+                if (agent.link != LINK_REFUSED) /* for good: it waits for room alone */
+                        all_is_well();
+                thaws += freezer.ended;
+                assert_int_equal(end_agent(NULL), 0);
+        }
+        print_message("%u moves, %u of them while frozen; %u drains, %u thaws, %u steps paused\n",
+                      moves, frozen_moves, drains, thaws, pauses);
+        if (steps_wanted >= STEPS) {
+                assert_true(moves > steps_wanted / 50 && frozen_moves > steps_wanted / 500);
+                assert_true(drains > steps_wanted / 100 && pauses > steps_wanted / 100);
+                assert_true(thaws > steps_wanted / 300);
+        }
+        done = true;
+}
+
+int main(int argc, char **argv)
+{
+        const struct CMUnitTest tests[] = {
+                cmocka_unit_test_teardown(
+                        it_is_let_go_only_when_all_is_back_and_a_paused_program_never_runs,
+                        tell_how),
+        };
+
+        if (argc > 1)
+                first_seed = (uint32_t)strtoul(argv[1], NULL, 10);
+        if (argc > 2)
+                steps_wanted = (unsigned)strtoul(argv[2], NULL, 10);
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}

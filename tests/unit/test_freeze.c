@@ -1,0 +1,888 @@
+/* test_freeze.c: whether a program may be frozen, when it stands, and what comes of a freeze that
+ * goes wrong. With the ledger, the file and the watchdog as they are; the self-test and the mover
+ * answer as they are told. Each test is a process of its own: what is turned off is so for good. */
+#include "unit.h"
+
+#include <errno.h>
+#include <ftw.h>
+#include <limits.h>
+#include <pthread.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/macros.h"
+#include "fakes/neighbours.h"
+#include "preload/freeze.h"
+#include "base/freeze_known.h"
+#include "preload/freeze_test.h"
+#include "preload/mover.h"
+#include "preload/quiet.h"
+#include "preload/swap.h"
+#include "rm_bench.h"
+
+#define CLIENT 0xc1d00001u
+#define GROUP  0x5c000100u
+#define DRIVER "580.159.04"
+
+static struct context contexts[2] = {{.handle = (CUcontext)(uintptr_t)0xc0},
+                                     {.handle = (CUcontext)(uintptr_t)0xc1}};
+static char folder[64], log_text[8192];
+static FILE *log_file;
+static int true_stderr;
+static _Atomic uint64_t skew_ns; /* how far the clock is ahead */
+
+/* What the self-test and the canaries find. */
+static enum freeze_result test_results[2];
+static int test_error;
+static unsigned tests_run, kept;
+static bool context_ends;
+static CUresult canary_error;
+static unsigned canaries, waits; /* so many canaries wait until the program is let go */
+static void (*in_canary)(void);
+
+int clock_gettime(clockid_t which, struct timespec *ret)
+{
+        int r = (int)syscall(SYS_clock_gettime, which, ret);
+        uint64_t ns = (uint64_t)ret->tv_sec * NSEC_PER_SEC + (uint64_t)ret->tv_nsec + skew_ns;
+
+        ret->tv_sec = (time_t)(ns / NSEC_PER_SEC);
+        ret->tv_nsec = (long)(ns % NSEC_PER_SEC);
+        return r;
+}
+
+static void want_no_lock(void)
+{
+        if (atomic_load(&core.lock.word) != 0)
+                fail_msg("the driver is called with the lock held");
+}
+
+/* ---- neighbours ---- */
+
+bool swap_keep_context(struct gpu *g)
+{
+        kept += !context_ends;
+        return !context_ends;
+}
+
+void swap_let_context(struct gpu *g)
+{
+        kept--;
+}
+
+enum freeze_result freeze_test(CUcontext context, int *ret_error)
+{
+        want_no_lock();
+        assert_int_equal(kept, 1);
+        tests_run++;
+        *ret_error = test_error;
+        return test_results[context == contexts[1].handle];
+}
+
+CUresult mover_canary(struct mover *m, void (*told)(const char *call))
+{
+        const struct timespec nap = {.tv_nsec = NSEC_PER_MSEC};
+
+        want_no_lock();
+        canaries++;
+        told("cuMemUnmap");
+        if (in_canary)
+                in_canary();
+        if (waits > 0) { /* for a lock of libcuda's that a thread of the program has */
+                waits--;
+                while (rm_is_frozen())
+                        (void)nanosleep(&nap, NULL);
+        }
+        return canary_error;
+}
+
+/* ---- a process ---- */
+
+static int remove_one(const char *path, const struct stat *st, int kind, struct FTW *ftw)
+{
+        return remove(path);
+}
+
+static void give_context(unsigned i)
+{
+        struct gpu *g = &core.gpus[i];
+
+        g->context = &contexts[i];
+        g->mover = (struct mover *)(uintptr_t)0xd0;
+        g->uuid[0] = (uint8_t)(i + 1);
+}
+
+static int begin(void **state)
+{
+        (void)strcpy(folder, "/tmp/test_freeze.XXXXXX");
+        if (!mkdtemp(folder) || begin_rm(state) < 0)
+                return -1;
+        (void)setenv("XDG_CACHE_HOME", folder, 1);
+        true_stderr = dup(STDERR_FILENO);
+        log_file = tmpfile();
+        if (!log_file || dup2(fileno(log_file), STDERR_FILENO) < 0)
+                return -1;
+        core = (struct core){.gpu_count = 1};
+        for (unsigned i = 0; i < ARRAY_SIZE(core.gpus); i++)
+                core.gpus[i].index = i;
+        made_client(5, CLIENT);
+        made_group(5, CLIENT, GROUP, 1, 8);
+        lock_acquire(&core.lock);
+        return 0;
+}
+
+static const char *said(void)
+{
+        ssize_t n = pread(fileno(log_file), log_text, sizeof(log_text) - 1, 0);
+
+        log_text[MAX(n, (ssize_t)0)] = '\0';
+        return log_text;
+}
+
+static int end(void **state)
+{
+        (void)dup2(true_stderr, STDERR_FILENO); /* cmocka has something to say, perhaps */
+        return nftw(folder, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+}
+
+static void begin_mode(const char *mode)
+{
+        (void)setenv("SUBLET_FREEZE", mode, 1);
+        freeze_setup();
+        give_context(0);
+}
+
+/* Tested already, in another process. */
+static void begin_ready(const char *mode)
+{
+        begin_mode(mode);
+        freeze_learn(DRIVER, core.gpus[0].uuid, "");
+        assert_false(freeze_prepare(true));
+        assert_true(freeze_is_ready());
+        assert_int_equal(tests_run, 0);
+}
+
+static unsigned times_said(const char *what)
+{
+        unsigned n = 0;
+
+        for (const char *at = said(); (at = strstr(at, what)); at++)
+                n++;
+        return n;
+}
+
+static enum freeze_known known(unsigned i)
+{
+        char why[FREEZE_WHY_MAX];
+
+        return freeze_known(DRIVER, core.gpus[i].uuid, why);
+}
+
+static unsigned is_mode(const char *mode)
+{
+        return strcmp(getenv("SUBLET_FREEZE"), mode) == 0;
+}
+
+static void check_off(const char *why)
+{
+        assert_int_equal(freeze_mode(), WIRE_FREEZE_OFF);
+        assert_string_equal(freeze_off(), why);
+        assert_false(freeze_is_ready());
+        assert_false(freeze_begin());
+        assert_false(freeze_stands());
+        assert_int_equal(rm_standing(), 0);
+        /* Where it replaces the drain it is said once; else whoever pauses the program is told. */
+        assert_int_equal(times_said("this program is not frozen on the GPU"), is_mode("move"));
+        assert_int_equal(times_said(why), is_mode("move"));
+}
+
+/* ---- what the user wishes ---- */
+
+static void without_a_word_a_program_may_be_paused(void **state)
+{
+        assert_int_equal(freeze_mode(), WIRE_FREEZE_PARK);
+        (void)unsetenv("SUBLET_FREEZE");
+        freeze_setup();
+        assert_int_equal(freeze_mode(), WIRE_FREEZE_PARK);
+        (void)setenv("SUBLET_FREEZE", "", 1);
+        freeze_setup();
+        assert_int_equal(freeze_mode(), WIRE_FREEZE_PARK);
+        assert_string_equal(freeze_off(), "");
+        assert_string_equal(said(), "");
+}
+
+static void each_word_is_a_mode(void **state)
+{
+        (void)setenv("SUBLET_FREEZE", "move", 1);
+        freeze_setup();
+        assert_int_equal(freeze_mode(), WIRE_FREEZE_MOVE);
+        (void)setenv("SUBLET_FREEZE", "park", 1);
+        freeze_setup();
+        assert_int_equal(freeze_mode(), WIRE_FREEZE_PARK);
+        (void)setenv("SUBLET_FREEZE", "off", 1);
+        freeze_setup();
+        assert_int_equal(freeze_mode(), WIRE_FREEZE_OFF);
+        assert_string_equal(freeze_off(), ""); /* nothing speaks against it */
+        assert_string_equal(said(), "");
+}
+
+static void another_word_is_said_to_be_none(void **state)
+{
+        (void)setenv("SUBLET_FREEZE", "Move", 1);
+        freeze_setup();
+        assert_int_equal(freeze_mode(), WIRE_FREEZE_PARK);
+        assert_int_equal(times_said("SUBLET_FREEZE is off, park or move, not 'Move'"), 1);
+}
+
+static void what_is_off_is_neither_tested_nor_frozen(void **state)
+{
+        begin_mode("off");
+        assert_false(freeze_is_ready());
+        assert_false(freeze_prepare(true));
+        assert_int_equal(tests_run, 0);
+        assert_false(freeze_begin());
+        assert_int_equal(rm_bench.count, 0);
+}
+
+static void the_owner_of_the_machine_may_allow_less(void **state)
+{
+        static const char *const off = "the daemon's configuration says freeze = off";
+
+        begin_ready("move");
+        freeze_allow(WIRE_FREEZE_PARK);
+        assert_int_equal(freeze_mode(), WIRE_FREEZE_PARK);
+        assert_string_equal(freeze_off(), "");
+        assert_true(freeze_is_ready());
+        freeze_allow(WIRE_FREEZE_OFF);
+        assert_int_equal(freeze_mode(), WIRE_FREEZE_OFF);
+        assert_string_equal(freeze_off(), off);
+        assert_false(freeze_is_ready());
+        assert_false(freeze_prepare(true));
+        assert_false(freeze_begin());
+        freeze_allow(WIRE_FREEZE_MOVE); /* and more again: it is not for good */
+        assert_int_equal(freeze_mode(), WIRE_FREEZE_MOVE);
+        assert_string_equal(freeze_off(), "");
+        assert_true(freeze_begin());
+        freeze_allow(WIRE_FREEZE_OFF);
+        assert_true(freeze_stands()); /* it goes on when its memory is back */
+        freeze_end();
+        assert_int_equal(rm_standing(), 0);
+        assert_string_equal(said(), "");
+}
+
+static void no_more_is_allowed_than_is_wished(void **state)
+{
+        begin_mode("park");
+        freeze_allow(WIRE_FREEZE_MOVE);
+        assert_int_equal(freeze_mode(), WIRE_FREEZE_PARK);
+        begin_mode("off");
+        freeze_allow(WIRE_FREEZE_OFF);
+        assert_string_equal(freeze_off(), ""); /* it wishes it so */
+}
+
+/* ---- for sublet doctor ---- */
+
+static int ask_now(unsigned i, struct freeze_answer *ret)
+{
+        int r;
+
+        lock_release(&core.lock);
+        r = sublet_freeze_test(i, ret);
+        lock_acquire(&core.lock);
+        return r;
+}
+
+static void only_a_process_for_it_tests_when_asked(void **state)
+{
+        struct freeze_answer a;
+
+        begin_mode("park");
+        assert_int_equal(ask_now(0, &a), -EPERM);
+        assert_int_equal(tests_run, 0);
+        begin_mode("test");
+        assert_int_equal(freeze_mode(), WIRE_FREEZE_OFF); /* the agent lets it alone */
+        assert_int_equal(ask_now(1, &a), -ENXIO);         /* no context there */
+        assert_int_equal(ask_now(CORE_GPUS_MAX, &a), -ENXIO);
+        assert_int_equal(tests_run, 0);
+        assert_int_equal(ask_now(0, &a), 0);
+        assert_int_equal(tests_run, 1);
+        assert_string_equal(said(), "");
+}
+
+static void what_is_known_does_not_keep_it_from_testing(void **state)
+{
+        struct freeze_answer a;
+
+        begin_mode("test");
+        freeze_learn(DRIVER, core.gpus[0].uuid, "it had failed");
+        assert_int_equal(ask_now(0, &a), 0);
+        assert_string_equal(a.driver, DRIVER);
+        assert_string_equal(a.why, "");
+        assert_int_equal(a.known, FREEZE_FAILS);
+        assert_string_equal(a.known_why, "it had failed");
+        assert_int_equal(known(0), FREEZE_WORKS); /* and forgets it */
+        test_results[0] = FREEZE_TEST_RAN_ON;
+        assert_int_equal(ask_now(0, &a), -EIO);
+        assert_string_equal(a.why, "a kernel ran on although the kernel driver had stopped it");
+        assert_int_equal(a.known, FREEZE_WORKS);
+        assert_int_equal(known(0), FREEZE_FAILS);
+        assert_int_equal(tests_run, 2);
+}
+
+static void a_test_that_tells_nothing_changes_nothing(void **state)
+{
+        static const struct {
+                enum freeze_result result;
+                int error, answer;
+        } cases[] = {{FREEZE_TEST_BUSY, 0, -EBUSY},
+                     {FREEZE_TEST_NO_KERNEL, 0, -ENOEXEC},
+                     {FREEZE_TEST_NO_CHANNEL, 0, -ENODEV},
+                     {FREEZE_TEST_REFUSED, -EPERM, -EPERM},
+                     {FREEZE_TEST_REFUSED, -ETIMEDOUT, -ETIMEDOUT}};
+        struct freeze_answer a;
+
+        begin_mode("test");
+        freeze_learn(DRIVER, core.gpus[0].uuid, "it had failed");
+        for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+                test_results[0] = cases[i].result;
+                test_error = cases[i].error;
+                assert_int_equal(ask_now(0, &a), cases[i].answer);
+                assert_true(a.why[0]);
+                assert_int_equal(known(0), FREEZE_FAILS);
+        }
+        context_ends = true;
+        assert_int_equal(ask_now(0, &a), -EBUSY);
+}
+
+/* ---- the self-test ---- */
+
+static void a_program_without_a_context_needs_no_test(void **state)
+{
+        (void)setenv("SUBLET_FREEZE", "move", 1);
+        freeze_setup();
+        assert_true(freeze_is_ready());
+        assert_false(freeze_prepare(true));
+        assert_int_equal(tests_run, 0);
+        give_context(0);
+        assert_false(freeze_is_ready());
+        assert_false(freeze_begin());
+}
+
+static void a_test_is_made_when_it_is_needed(void **state)
+{
+        begin_mode("park");
+        assert_false(freeze_prepare(false));
+        assert_int_equal(tests_run, 0);
+        assert_false(freeze_prepare(true));
+        assert_int_equal(tests_run, 1);
+        assert_true(freeze_is_ready());
+        assert_int_equal(kept, 0);
+        assert_false(freeze_prepare(true));
+        assert_int_equal(tests_run, 1);
+        assert_int_equal(known(0), FREEZE_WORKS);
+}
+
+static void where_freezing_replaces_the_drain_the_test_is_made_before(void **state)
+{
+        begin_mode("move");
+        assert_false(freeze_prepare(false));
+        assert_int_equal(tests_run, 1);
+        assert_true(freeze_is_ready());
+}
+
+static void what_another_process_has_learned_is_not_tried_again(void **state)
+{
+        begin_ready("move");
+        assert_int_equal(trace_count("freeze_test"), 0);
+}
+
+static void what_failed_in_another_process_is_off(void **state)
+{
+        begin_mode("park");
+        freeze_learn(DRIVER, core.gpus[0].uuid, "a kernel that was frozen did not go on");
+        assert_false(freeze_prepare(true));
+        assert_int_equal(tests_run, 0);
+        check_off("a kernel that was frozen did not go on");
+}
+
+static void each_gpu_is_tested(void **state)
+{
+        core.gpu_count = 2;
+        begin_mode("move");
+        give_context(1);
+        assert_false(freeze_prepare(true));
+        assert_int_equal(tests_run, 2);
+        assert_true(freeze_is_ready());
+        assert_int_equal(known(1), FREEZE_WORKS);
+}
+
+static void one_gpu_that_fails_is_enough(void **state)
+{
+        core.gpu_count = 2;
+        begin_mode("move");
+        give_context(1);
+        test_results[0] = FREEZE_TEST_RAN_ON;
+        assert_false(freeze_prepare(true));
+        assert_int_equal(tests_run, 1);
+        check_off("a kernel ran on although the kernel driver had stopped it");
+        assert_int_equal(known(1), FREEZE_NOT_KNOWN);
+}
+
+static void a_busy_gpu_is_asked_again_but_not_at_once(void **state)
+{
+        begin_mode("park");
+        test_results[0] = FREEZE_TEST_BUSY;
+        assert_true(freeze_prepare(true));
+        assert_int_equal(tests_run, 1);
+        assert_true(freeze_prepare(true));
+        assert_int_equal(tests_run, 1);
+        assert_false(freeze_is_ready());
+        assert_int_equal(freeze_mode(), WIRE_FREEZE_PARK); /* nothing is known yet */
+        skew_ns = 3 * NSEC_PER_SEC;
+        test_results[0] = FREEZE_TEST_PASSED;
+        assert_false(freeze_prepare(true));
+        assert_int_equal(tests_run, 2);
+        assert_true(freeze_is_ready());
+}
+
+static void a_context_that_ends_is_not_tested_in(void **state)
+{
+        begin_mode("park");
+        context_ends = true;
+        assert_true(freeze_prepare(true));
+        assert_int_equal(tests_run, 0);
+        assert_int_equal(freeze_mode(), WIRE_FREEZE_PARK);
+}
+
+static void check_result(enum freeze_result result, int error, const char *why,
+                         enum freeze_known learned)
+{
+        begin_mode("move");
+        test_results[0] = result;
+        test_error = error;
+        assert_false(freeze_prepare(true));
+        check_off(why);
+        assert_int_equal(known(0), learned);
+        assert_int_equal(times_said("(driver " DRIVER ")"), 1);
+        assert_false(freeze_prepare(true));
+        assert_int_equal(tests_run, 1);
+}
+
+static void a_kernel_that_ran_on_is_remembered(void **state)
+{
+        check_result(FREEZE_TEST_RAN_ON, 0,
+                     "a kernel ran on although the kernel driver had stopped it", FREEZE_FAILS);
+}
+
+static void a_kernel_that_did_not_go_on_is_remembered(void **state)
+{
+        check_result(FREEZE_TEST_STOOD_STILL, 0, "a kernel that was frozen did not go on",
+                     FREEZE_FAILS);
+}
+
+/* These are the process's, or the sandbox's: another may do better. */
+static void a_kernel_that_cannot_be_run_is_not_remembered(void **state)
+{
+        check_result(FREEZE_TEST_NO_KERNEL, 0, "the kernel of the self-test could not be run",
+                     FREEZE_NOT_KNOWN);
+}
+
+static void a_process_without_channels_is_not_remembered(void **state)
+{
+        check_result(FREEZE_TEST_NO_CHANNEL, 0,
+                     "it has no channels of its own, as under MPS or in WSL", FREEZE_NOT_KNOWN);
+}
+
+static void a_sandbox_that_refuses_is_not_remembered(void **state)
+{
+        check_result(FREEZE_TEST_REFUSED, -EPERM,
+                     "the kernel driver or a sandbox does not allow it", FREEZE_NOT_KNOWN);
+}
+
+/* ---- standing ---- */
+
+static void a_program_stands_until_it_is_let_go(void **state)
+{
+        const struct timespec nap = {.tv_nsec = 2 * NSEC_PER_MSEC};
+        struct freeze_figures f;
+
+        begin_ready("park");
+        f = freeze_figures();
+        assert_int_equal(f.for_ns + f.times + f.lost_ns + f.took_ns, 0);
+        assert_true(freeze_begin());
+        assert_true(freeze_stands() && rm_is_frozen());
+        assert_int_equal(rm_standing(), 8);
+        assert_true(freeze_begin());
+        assert_int_equal(rm_bench.count, 1); /* it stood already */
+        (void)nanosleep(&nap, NULL);
+        f = freeze_figures();
+        assert_true(f.for_ns >= NSEC_PER_MSEC && f.took_ns > 0);
+        assert_int_equal(f.times, 0);
+        freeze_end();
+        assert_false(freeze_stands() || rm_is_frozen());
+        assert_int_equal(rm_standing(), 0);
+        f = freeze_figures();
+        assert_int_equal(f.for_ns, 0);
+        assert_int_equal(f.times, 1);
+        assert_true(f.lost_ns >= NSEC_PER_MSEC);
+        freeze_end();
+        assert_int_equal(freeze_figures().times, 1);
+        assert_int_equal(trace_count("frozen"), 1);
+        assert_int_equal(trace_count("thawed"), 1);
+        assert_string_equal(said(), "");
+}
+
+static void while_it_stands_nothing_is_tested(void **state)
+{
+        begin_ready("move");
+        assert_true(freeze_begin());
+        core.gpu_count = 2;
+        give_context(1);
+        assert_false(freeze_prepare(true));
+        assert_int_equal(tests_run, 0);
+}
+
+static void check_refusal(uint32_t status, const char *why)
+{
+        begin_ready("move");
+        rm_bench.refuses = status;
+        assert_false(freeze_begin());
+        rm_bench.refuses = 0;
+        assert_false(rm_bench.calls[rm_bench.count - 1].disable); /* what had stopped goes on */
+        check_off(why);
+}
+
+static void a_freeze_that_is_not_offered_turns_it_off(void **state)
+{
+        check_refusal(0x56, "the kernel driver does not offer it");
+}
+
+static void a_freeze_that_takes_too_long_turns_it_off(void **state)
+{
+        check_refusal(0x65, "the GPU did not let go of the program in time");
+}
+
+static void a_freeze_that_fails_turns_it_off(void **state)
+{
+        check_refusal(0x40, "the kernel driver refused it");
+}
+
+static void a_driver_that_is_not_known_turns_it_off(void **state)
+{
+        begin_ready("move");
+        (void)say_version("999.1");
+        assert_false(freeze_begin());
+        (void)say_version(DRIVER);
+        check_off("this release of sublet does not know the driver's calls");
+}
+
+static void a_thaw_is_tried_until_it_works(void **state)
+{
+        begin_ready("park");
+        assert_true(freeze_begin());
+        rm_bench.unrefuses = 0x65;
+        rm_bench.refusals = 20;
+        freeze_end();
+        assert_int_equal(rm_standing(), 0);
+        assert_string_equal(said(), "");
+}
+
+static void a_program_that_cannot_go_on_says_so(void **state)
+{
+        begin_ready("park");
+        assert_true(freeze_begin());
+        rm_bench.unrefuses = 0x65;
+        freeze_end();
+        assert_int_equal(times_said("this program was frozen on the GPU and cannot go on: the GPU "
+                                    "did not let go of the program in time (driver " DRIVER
+                                    "); start it again with SUBLET_FREEZE=off"),
+                         1);
+}
+
+/* ---- canaries ---- */
+
+static void memory_may_leave_when_the_movers_calls_end(void **state)
+{
+        core.gpu_count = 2;
+        begin_ready("move");
+        give_context(1);
+        assert_false(freeze_prepare(true));
+        assert_true(freeze_begin());
+        assert_true(freeze_confirm());
+        assert_true(canaries >= 2); /* on each GPU */
+        assert_true(freeze_stands() && rm_standing() == 8);
+        freeze_end();
+        assert_int_equal(rm_standing(), 0);
+}
+
+static void a_call_that_waits_for_the_program_gets_it_for_a_moment(void **state)
+{
+        begin_ready("move");
+        assert_true(freeze_begin());
+        waits = 1;
+        assert_true(freeze_confirm());
+        assert_true(trace_count("freeze_late") >= 1);
+        assert_true(canaries >= 2);
+        assert_true(freeze_stands() && rm_is_frozen());
+        assert_int_equal(rm_standing(), 8);
+        assert_int_equal(freeze_mode(), WIRE_FREEZE_MOVE);
+        assert_string_equal(said(), "");
+}
+
+/* Which calls keep it so long is not known: each try may take twice as long as the last. */
+static void calls_that_wait_for_it_longer_and_longer_have_it_drained(void **state)
+{
+        uint64_t began = clock_now_ns();
+
+        begin_ready("move");
+        for (unsigned turn = 1; turn <= 3; turn++) {
+                assert_true(freeze_begin());
+                waits = 100;
+                canaries = 0;
+                assert_false(freeze_confirm());
+                assert_int_equal(canaries, 5);
+                assert_false(freeze_stands());
+                assert_int_equal(rm_standing(), 0);
+                assert_true(clock_now_ns() - began >=
+                            turn * (20 + 40 + 80 + 160 + 320) * NSEC_PER_MSEC);
+                if (turn < 3) {
+                        assert_int_equal(freeze_mode(), WIRE_FREEZE_MOVE);
+                        assert_true(freeze_is_ready());
+                }
+        }
+        check_off("calls of the program keep its memory from being moved");
+        assert_int_equal(known(0), FREEZE_WORKS); /* it is the program's matter */
+}
+
+static void a_call_that_fails_turns_it_off(void **state)
+{
+        begin_ready("move");
+        assert_true(freeze_begin());
+        canary_error = CUDA_ERROR_UNKNOWN;
+        assert_false(freeze_confirm());
+        check_off("its memory could not be moved by a second context");
+}
+
+static void refuse_from_now_on(void)
+{
+        rm_bench.refuses = 0x65;
+}
+
+static void a_program_that_does_not_stand_again_runs_on(void **state)
+{
+        begin_ready("move");
+        assert_true(freeze_begin());
+        waits = 1;
+        in_canary = refuse_from_now_on;
+        assert_false(freeze_confirm());
+        rm_bench.refuses = 0;
+        check_off("the GPU did not let go of the program in time");
+}
+
+static void call_off(void)
+{
+        lock_acquire(&core.lock);
+        freeze_end();
+        lock_release(&core.lock);
+}
+
+static void called_off_in_the_middle_it_runs_on(void **state)
+{
+        begin_ready("move");
+        for (unsigned late = 0; late < 2; late++) {
+                assert_true(freeze_begin());
+                in_canary = call_off;
+                waits = late;
+                assert_false(freeze_confirm());
+                assert_false(freeze_stands() || rm_is_frozen());
+                assert_int_equal(rm_standing(), 0);
+                assert_int_equal(freeze_mode(), WIRE_FREEZE_MOVE);
+        }
+        in_canary = NULL;
+        assert_true(freeze_begin());
+        assert_true(freeze_confirm());
+}
+
+static void call_off_when_it_is_late(void)
+{
+        const struct timespec nap = {.tv_nsec = NSEC_PER_MSEC};
+
+        while (rm_is_frozen())
+                (void)nanosleep(&nap, NULL);
+        call_off();
+}
+
+static void called_off_when_it_is_late_it_is_not_frozen_again(void **state)
+{
+        begin_ready("move");
+        assert_true(freeze_begin());
+        in_canary = call_off_when_it_is_late;
+        assert_false(freeze_confirm());
+        assert_int_equal(canaries, 1);
+        assert_false(freeze_stands() || rm_is_frozen());
+        assert_int_equal(freeze_mode(), WIRE_FREEZE_MOVE);
+}
+
+/* ---- calls that met memory which was away ---- */
+
+static bool again(CUresult r)
+{
+        bool once = false, more, result;
+
+        lock_release(&core.lock); /* of any thread */
+        result = freeze_call_again(r, &once);
+        assert_int_equal(result, once);
+        more = freeze_call_again(r, &once);
+        assert_false(more);
+        lock_acquire(&core.lock);
+        return result;
+}
+
+static void a_call_is_made_again_where_memory_had_left_under_it(void **state)
+{
+        begin_ready("move");
+        assert_false(again(CUDA_ERROR_INVALID_VALUE));
+        assert_true(freeze_begin());
+        assert_false(again(CUDA_ERROR_INVALID_VALUE)); /* nothing has left yet */
+        assert_true(freeze_confirm());
+        assert_true(again(CUDA_ERROR_INVALID_VALUE));
+        freeze_end();
+        assert_true(again(CUDA_ERROR_INVALID_VALUE));
+        assert_true(again(CUDA_ERROR_INVALID_HANDLE));
+        assert_true(again(CUDA_ERROR_NOT_MAPPED));
+        assert_false(again(CUDA_SUCCESS));
+        assert_false(again(CUDA_ERROR_OUT_OF_MEMORY));
+        assert_false(again(CUDA_ERROR_NOT_READY));
+        assert_false(again(CUDA_ERROR_LAUNCH_FAILED));
+        assert_false(again(CUDA_ERROR_ILLEGAL_ADDRESS)); /* the GPU's, and the program's own */
+        skew_ns = 500 * NSEC_PER_MSEC;
+        assert_true(again(CUDA_ERROR_INVALID_VALUE));
+        skew_ns = 1500 * NSEC_PER_MSEC;
+        assert_false(again(CUDA_ERROR_INVALID_VALUE));
+}
+
+static void where_memory_never_moves_no_call_is_made_again(void **state)
+{
+        begin_ready("park");
+        assert_true(freeze_begin());
+        assert_false(again(CUDA_ERROR_INVALID_VALUE));
+        freeze_end();
+        assert_false(again(CUDA_ERROR_INVALID_VALUE));
+}
+
+/* ---- a context that failed ---- */
+
+static void a_failure_long_after_is_not_blamed_on_freezing(void **state)
+{
+        begin_ready("park");
+        freeze_blame(&core.gpus[0], CUDA_ERROR_LAUNCH_FAILED); /* never frozen */
+        assert_true(freeze_begin());
+        freeze_end();
+        skew_ns = 1500 * NSEC_PER_MSEC;
+        freeze_blame(&core.gpus[0], CUDA_ERROR_LAUNCH_FAILED);
+        assert_int_equal(freeze_mode(), WIRE_FREEZE_PARK);
+        assert_int_equal(known(0), FREEZE_WORKS);
+        assert_string_equal(said(), "");
+}
+
+static void a_failure_right_after_turns_it_off_for_all(void **state)
+{
+        begin_ready("park");
+        assert_true(freeze_begin());
+        freeze_end();
+        freeze_blame(&core.gpus[0], CUDA_ERROR_LAUNCH_FAILED);
+        freeze_blame(&core.gpus[0], CUDA_ERROR_LAUNCH_FAILED);
+        assert_int_equal(known(0), FREEZE_FAILS);
+        assert_int_equal(times_said("GPU 0 failed (CUDA error 719) right after"), 1);
+        assert_int_equal(times_said("sublet doctor"), 1);
+        check_off("a program failed right after it had been frozen");
+}
+
+static void a_failure_while_it_stands_lets_it_go_all_the_same(void **state)
+{
+        begin_ready("park");
+        assert_true(freeze_begin());
+        freeze_blame(&core.gpus[0], CUDA_ERROR_ILLEGAL_ADDRESS);
+        assert_int_equal(known(0), FREEZE_FAILS);
+        assert_int_equal(freeze_mode(), WIRE_FREEZE_OFF);
+        assert_true(freeze_stands()); /* its memory may be away */
+        freeze_end();
+        assert_int_equal(rm_standing(), 0);
+}
+
+static void part_of_it_does_not_stay_frozen(void **state)
+{
+        begin_ready("park");
+        made_client(6, CLIENT + 1);
+        made_group(6, CLIENT + 1, GROUP, 1, 8);
+        rm_loses(CLIENT + 1, SUBDEVICE); /* the second call names what is not there */
+        assert_false(freeze_begin());
+        assert_int_equal(rm_standing(), 0);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
+
+static const struct CMUnitTest tests[] = {
+        TEST(without_a_word_a_program_may_be_paused),
+        TEST(each_word_is_a_mode),
+        TEST(another_word_is_said_to_be_none),
+        TEST(what_is_off_is_neither_tested_nor_frozen),
+        TEST(the_owner_of_the_machine_may_allow_less),
+        TEST(no_more_is_allowed_than_is_wished),
+        TEST(only_a_process_for_it_tests_when_asked),
+        TEST(what_is_known_does_not_keep_it_from_testing),
+        TEST(a_test_that_tells_nothing_changes_nothing),
+        TEST(a_program_without_a_context_needs_no_test),
+        TEST(a_test_is_made_when_it_is_needed),
+        TEST(where_freezing_replaces_the_drain_the_test_is_made_before),
+        TEST(what_another_process_has_learned_is_not_tried_again),
+        TEST(what_failed_in_another_process_is_off),
+        TEST(each_gpu_is_tested),
+        TEST(one_gpu_that_fails_is_enough),
+        TEST(a_busy_gpu_is_asked_again_but_not_at_once),
+        TEST(a_context_that_ends_is_not_tested_in),
+        TEST(a_kernel_that_ran_on_is_remembered),
+        TEST(a_kernel_that_did_not_go_on_is_remembered),
+        TEST(a_kernel_that_cannot_be_run_is_not_remembered),
+        TEST(a_process_without_channels_is_not_remembered),
+        TEST(a_sandbox_that_refuses_is_not_remembered),
+        TEST(a_program_stands_until_it_is_let_go),
+        TEST(while_it_stands_nothing_is_tested),
+        TEST(a_freeze_that_is_not_offered_turns_it_off),
+        TEST(a_freeze_that_takes_too_long_turns_it_off),
+        TEST(a_freeze_that_fails_turns_it_off),
+        TEST(a_driver_that_is_not_known_turns_it_off),
+        TEST(a_thaw_is_tried_until_it_works),
+        TEST(a_program_that_cannot_go_on_says_so),
+        TEST(memory_may_leave_when_the_movers_calls_end),
+        TEST(a_call_that_waits_for_the_program_gets_it_for_a_moment),
+        TEST(calls_that_wait_for_it_longer_and_longer_have_it_drained),
+        TEST(a_call_that_fails_turns_it_off),
+        TEST(a_program_that_does_not_stand_again_runs_on),
+        TEST(called_off_in_the_middle_it_runs_on),
+        TEST(called_off_when_it_is_late_it_is_not_frozen_again),
+        TEST(a_call_is_made_again_where_memory_had_left_under_it),
+        TEST(where_memory_never_moves_no_call_is_made_again),
+        TEST(a_failure_long_after_is_not_blamed_on_freezing),
+        TEST(a_failure_right_after_turns_it_off_for_all),
+        TEST(a_failure_while_it_stands_lets_it_go_all_the_same),
+        TEST(part_of_it_does_not_stay_frozen),
+};
+
+int main(void)
+{
+        int failed = 0;
+
+        for (size_t i = 0; i < ARRAY_SIZE(tests); i++) {
+                int status = 0;
+                pid_t child = fork();
+
+                if (child == 0)
+                        exit(_cmocka_run_group_tests(tests[i].name, &tests[i], 1, NULL, NULL));
+                if (child < 0 || waitpid(child, &status, 0) != child || status != 0)
+                        failed++;
+        }
+        return failed > 0;
+}

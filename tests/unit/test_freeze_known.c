@@ -1,0 +1,328 @@
+/* test_freeze_known.c: what was learned of a driver and a GPU is known to the next process, and no
+ * file, whatever is in it, keeps a process waiting or fails it. */
+#include "unit.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <limits.h>
+#include <pthread.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/macros.h"
+#include "base/freeze_known.h"
+
+#define DRIVER "580.159.04"
+
+static const uint8_t first[16] = {0xab, 0x01, [15] = 0xff}, second[16] = {0xab, 0x02, [15] = 0xff};
+#define FIRST  "ab0100000000000000000000000000ff"
+#define SECOND "ab0200000000000000000000000000ff"
+
+static char folder[64], file[PATH_MAX], text[65536], why[FREEZE_WHY_MAX];
+
+static int remove_one(const char *path, const struct stat *st, int kind, struct FTW *ftw)
+{
+        return remove(path);
+}
+
+static int begin(void **state)
+{
+        (void)strcpy(folder, "/tmp/test_freeze_known.XXXXXX");
+        assert_non_null(mkdtemp(folder));
+        (void)setenv("XDG_CACHE_HOME", folder, 1);
+        (void)unsetenv("HOME");
+        (void)snprintf(file, sizeof(file), "%s/sublet/freeze", folder);
+        (void)memset(why, 'x', sizeof(why) - 1);
+        return 0;
+}
+
+static int end(void **state)
+{
+        return nftw(folder, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+}
+
+/* The whole file; "" where there is none. */
+static const char *content(void)
+{
+        int fd = open(file, O_RDONLY | O_CLOEXEC);
+        ssize_t n = fd >= 0 ? read(fd, text, sizeof(text) - 1) : 0;
+
+        if (fd >= 0)
+                (void)close(fd);
+        text[MAX(n, (ssize_t)0)] = '\0';
+        return text;
+}
+
+static void write_file(const char *data, size_t n)
+{
+        char parent[PATH_MAX];
+        int fd;
+
+        (void)snprintf(parent, sizeof(parent), "%s/sublet", folder);
+        (void)mkdir(parent, 0700);
+        fd = open(file, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+        assert_true(fd >= 0);
+        assert_int_equal(write(fd, data, n), n);
+        (void)close(fd);
+}
+
+static unsigned files(void)
+{
+        char parent[PATH_MAX];
+        const struct dirent *e;
+        unsigned n = 0;
+        DIR *d;
+
+        (void)snprintf(parent, sizeof(parent), "%s/sublet", folder);
+        d = opendir(parent);
+        while (d && (e = readdir(d)))
+                n += e->d_name[0] != '.';
+        if (d)
+                (void)closedir(d);
+        return n;
+}
+
+/* These two and no other, in whichever order. */
+static void check_lines(const char *a, const char *b)
+{
+        assert_int_equal(strlen(content()), strlen(a) + strlen(b));
+        assert_non_null(strstr(text, a));
+        assert_non_null(strstr(text, b));
+}
+
+/* ---- */
+
+static void nothing_is_known_at_first(void **state)
+{
+        assert_int_equal(freeze_known(DRIVER, first, why), FREEZE_NOT_KNOWN);
+        assert_string_equal(why, "");
+        assert_int_equal(files(), 0);
+}
+
+static void what_was_learned_is_known(void **state)
+{
+        struct stat st;
+
+        freeze_learn(DRIVER, first, "");
+        assert_int_equal(freeze_known(DRIVER, first, why), FREEZE_WORKS);
+        assert_string_equal(why, "");
+        freeze_learn(DRIVER, second, "the kernel ran on");
+        assert_int_equal(freeze_known(DRIVER, second, why), FREEZE_FAILS);
+        assert_string_equal(why, "the kernel ran on");
+        assert_int_equal(freeze_known(DRIVER, first, why), FREEZE_WORKS);
+        check_lines(DRIVER " " FIRST " works\n", DRIVER " " SECOND " the kernel ran on\n");
+        assert_int_equal(files(), 1); /* nothing else is left */
+        assert_int_equal(stat(file, &st), 0);
+        assert_int_equal(st.st_mode & 0777, 0600);
+}
+
+static void drivers_are_told_apart(void **state)
+{
+        freeze_learn(DRIVER, first, "");
+        assert_int_equal(freeze_known("580.159", first, why), FREEZE_NOT_KNOWN);
+        assert_int_equal(freeze_known("580.159.041", first, why), FREEZE_NOT_KNOWN);
+        assert_int_equal(freeze_known("", first, why), FREEZE_NOT_KNOWN);
+        freeze_learn("595.45.04", first, "it did not go on");
+        assert_int_equal(freeze_known(DRIVER, first, why), FREEZE_WORKS);
+        assert_int_equal(freeze_known("595.45.04", first, why), FREEZE_FAILS);
+        freeze_learn("", second, "nobody knows of which");
+        assert_null(strstr(content(), "nobody"));
+}
+
+static void what_is_learned_anew_replaces_what_was_known(void **state)
+{
+        freeze_learn(DRIVER, first, "a");
+        freeze_learn(DRIVER, second, "b");
+        freeze_learn(DRIVER, first, "");
+        check_lines(DRIVER " " SECOND " b\n", DRIVER " " FIRST " works\n");
+        freeze_learn(DRIVER, second, "");
+        freeze_learn(DRIVER, second, "c");
+        check_lines(DRIVER " " FIRST " works\n", DRIVER " " SECOND " c\n");
+}
+
+/* ---- where ---- */
+
+static void without_a_home_nothing_is_kept(void **state)
+{
+        static const char *const caches[] = {NULL, "", "relative/path"};
+
+        for (size_t i = 0; i < ARRAY_SIZE(caches); i++) {
+                if (caches[i])
+                        (void)setenv("XDG_CACHE_HOME", caches[i], 1);
+                else
+                        (void)unsetenv("XDG_CACHE_HOME");
+                freeze_learn(DRIVER, first, "");
+                assert_int_equal(freeze_known(DRIVER, first, why), FREEZE_NOT_KNOWN);
+        }
+        (void)setenv("HOME", "also/relative", 1);
+        freeze_learn(DRIVER, first, "");
+        assert_int_equal(freeze_known(DRIVER, first, why), FREEZE_NOT_KNOWN);
+        assert_int_equal(access("relative", F_OK), -1);
+        assert_int_equal(access("also", F_OK), -1);
+}
+
+static void folders_are_made_in_the_home(void **state)
+{
+        struct stat st;
+
+        (void)unsetenv("XDG_CACHE_HOME");
+        (void)setenv("HOME", folder, 1);
+        freeze_learn(DRIVER, first, "");
+        assert_int_equal(freeze_known(DRIVER, first, why), FREEZE_WORKS);
+        (void)snprintf(file, sizeof(file), "%s/.cache/sublet/freeze", folder);
+        assert_string_equal(content(), DRIVER " " FIRST " works\n");
+        (void)snprintf(file, sizeof(file), "%s/.cache/sublet", folder);
+        assert_int_equal(stat(file, &st), 0);
+        assert_int_equal(st.st_mode & 0777, 0700);
+}
+
+static void a_folder_that_cannot_be_made_is_no_error(void **state)
+{
+        (void)setenv("XDG_CACHE_HOME", "/proc/self", 1);
+        freeze_learn(DRIVER, first, "");
+        assert_int_equal(freeze_known(DRIVER, first, why), FREEZE_NOT_KNOWN);
+        (void)setenv("XDG_CACHE_HOME", "/proc/self/a/b/c", 1);
+        freeze_learn(DRIVER, first, "");
+        assert_int_equal(freeze_known(DRIVER, first, why), FREEZE_NOT_KNOWN);
+}
+
+static void a_path_that_is_too_long_is_none(void **state)
+{
+        char *path = malloc(PATH_MAX + 64);
+
+        assert_non_null(path);
+        for (size_t n = PATH_MAX - 64; n < PATH_MAX + 32; n++) {
+                (void)memset(path, 'a', n);
+                path[0] = '/';
+                path[n] = '\0';
+                (void)setenv("XDG_CACHE_HOME", path, 1);
+                freeze_learn(DRIVER, first, "");
+                assert_int_equal(freeze_known(DRIVER, first, why), FREEZE_NOT_KNOWN);
+        }
+        free(path);
+}
+
+/* ---- what may be in the file ---- */
+
+static void broken_lines_are_not_known_and_do_no_harm(void **state)
+{
+        static const char *const broken[] = {DRIVER " " FIRST " \n",
+                                             DRIVER " " FIRST "\n",
+                                             DRIVER " " FIRST,
+                                             DRIVER "  " FIRST " works\n",
+                                             "works\n",
+                                             "\n\n\n",
+                                             "\0\0works",
+                                             " ",
+                                             "\xff\xfe\x00\x80\n",
+                                             DRIVER " ab01 works\n"};
+
+        for (size_t i = 0; i < ARRAY_SIZE(broken); i++) {
+                write_file(broken[i], strlen(broken[i]));
+                assert_int_equal(freeze_known(DRIVER, first, why), FREEZE_NOT_KNOWN);
+                assert_string_equal(why, "");
+                freeze_learn(DRIVER, first, "x");
+                assert_int_equal(freeze_known(DRIVER, first, why), FREEZE_FAILS);
+                assert_string_equal(why, "x");
+        }
+        write_file(DRIVER " " FIRST " works", strlen(DRIVER " " FIRST " works")); /* no newline */
+        assert_int_equal(freeze_known(DRIVER, first, why), FREEZE_WORKS);
+}
+
+static void a_long_reason_is_cut(void **state)
+{
+        char line[4096];
+        int n = snprintf(line, sizeof(line), DRIVER " " FIRST " ");
+
+        (void)memset(line + n, 'y', sizeof(line) - (size_t)n);
+        write_file(line, sizeof(line));
+        assert_int_equal(freeze_known(DRIVER, first, why), FREEZE_FAILS);
+        assert_int_equal(strlen(why), FREEZE_WHY_MAX - 1);
+}
+
+static void a_huge_file_costs_no_more_than_its_beginning(void **state)
+{
+        const size_t n = 4u << 20;
+        char *data = malloc(n);
+        struct stat st;
+
+        assert_non_null(data);
+        for (size_t i = 0; i < n; i++)
+                data[i] = i % 80 == 79 ? '\n' : 'z';
+        write_file(data, n);
+        free(data);
+        assert_int_equal(freeze_known(DRIVER, first, why), FREEZE_NOT_KNOWN);
+        freeze_learn(DRIVER, first, "");
+        assert_int_equal(stat(file, &st), 0);
+        assert_true(st.st_size < 32768);
+}
+
+static void what_is_no_file_is_not_waited_for(void **state)
+{
+        char other[PATH_MAX];
+
+        write_file("", 0);
+        assert_int_equal(unlink(file), 0);
+        assert_int_equal(mkfifo(file, 0600), 0);
+        assert_int_equal(freeze_known(DRIVER, first, why), FREEZE_NOT_KNOWN);
+        freeze_learn(DRIVER, first, ""); /* takes its place */
+        assert_int_equal(freeze_known(DRIVER, first, why), FREEZE_WORKS);
+
+        assert_int_equal(unlink(file), 0);
+        assert_int_equal(mkdir(file, 0700), 0);
+        assert_int_equal(freeze_known(DRIVER, first, why), FREEZE_NOT_KNOWN);
+        freeze_learn(DRIVER, first, "");
+        assert_int_equal(files(), 1); /* its own is taken away again */
+        assert_int_equal(rmdir(file), 0);
+
+        (void)snprintf(other, sizeof(other), "%s/other", folder);
+        assert_int_equal(symlink(other, file), 0);
+        freeze_learn(DRIVER, first, "");
+        assert_int_equal(access(other, F_OK), -1);
+        assert_int_equal(freeze_known(DRIVER, first, why), FREEZE_WORKS);
+}
+
+static void a_file_that_may_not_be_read_is_not_known(void **state)
+{
+        if (geteuid() == 0)
+                skip();
+        freeze_learn(DRIVER, first, "");
+        assert_int_equal(chmod(file, 0), 0);
+        assert_int_equal(freeze_known(DRIVER, first, why), FREEZE_NOT_KNOWN);
+}
+
+/* Lines of a file that is full are those of drivers of long ago; what was learned last is known. */
+static void what_was_learned_last_is_known_however_much_was_learned_before(void **state)
+{
+        char driver[32];
+
+        for (unsigned i = 0; i < 600; i++) {
+                (void)snprintf(driver, sizeof(driver), "580.%u", i);
+                freeze_learn(driver, first, "a reason of some length, as they are");
+                assert_int_equal(freeze_known(driver, first, why), FREEZE_FAILS);
+        }
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
+        const struct CMUnitTest tests[] = {
+                TEST(nothing_is_known_at_first),
+                TEST(what_was_learned_is_known),
+                TEST(drivers_are_told_apart),
+                TEST(what_is_learned_anew_replaces_what_was_known),
+                TEST(without_a_home_nothing_is_kept),
+                TEST(folders_are_made_in_the_home),
+                TEST(a_folder_that_cannot_be_made_is_no_error),
+                TEST(a_path_that_is_too_long_is_none),
+                TEST(broken_lines_are_not_known_and_do_no_harm),
+                TEST(a_long_reason_is_cut),
+                TEST(a_huge_file_costs_no_more_than_its_beginning),
+                TEST(what_is_no_file_is_not_waited_for),
+                TEST(a_file_that_may_not_be_read_is_not_known),
+                TEST(what_was_learned_last_is_known_however_much_was_learned_before),
+        };
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,242 @@
+/* test_freeze_watch.c: a call that keeps a frozen program too long has it let go, and one that
+ * comes back in time does not. */
+#include "unit.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/macros.h"
+#include "preload/cpus.h"
+#include "preload/freeze_watch.h"
+#include "preload/libc_compat.h"
+#include "preload/lock.h"
+#include "preload/rm.h"
+
+#define SHORT_NS (5 * NSEC_PER_MSEC)
+#define LONG_NS  (60 * NSEC_PER_SEC)
+
+static _Atomic unsigned thaws;
+static unsigned threads_made;
+static int no_thread;
+static FILE *log_file;
+static int true_stderr;
+
+int rm_thaw(void)
+{
+        atomic_fetch_add(&thaws, 1);
+        return 0;
+}
+
+void cpus_settle(void)
+{
+}
+
+int compat_thread_start(void *(*start)(void *), void *argument)
+{
+        pthread_t thread;
+        int r = no_thread ? no_thread : pthread_create(&thread, NULL, start, argument);
+
+        if (r == 0)
+                threads_made++;
+        return r;
+}
+
+static void sleep_ns(uint64_t ns)
+{
+        const struct timespec ts = {.tv_sec = (time_t)(ns / NSEC_PER_SEC),
+                                    .tv_nsec = (long)(ns % NSEC_PER_SEC)};
+
+        (void)nanosleep(&ts, NULL);
+}
+
+static void wait_for_thaws(unsigned n)
+{
+        for (unsigned i = 0; i < 10000 && atomic_load(&thaws) < n; i++)
+                sleep_ns(NSEC_PER_MSEC);
+        assert_int_equal(atomic_load(&thaws), n);
+}
+
+static const char *said(void)
+{
+        static char text[4096];
+        ssize_t n = pread(fileno(log_file), text, sizeof(text) - 1, 0);
+
+        text[MAX(n, (ssize_t)0)] = '\0';
+        return text;
+}
+
+static int begin(void **state)
+{
+        atomic_store(&thaws, 0);
+        log_file = tmpfile();
+        true_stderr = dup(STDERR_FILENO);
+        return log_file && true_stderr >= 0 && dup2(fileno(log_file), STDERR_FILENO) >= 0 ? 0 : -1;
+}
+
+static int end(void **state)
+{
+        (void)freeze_watch_end();
+        (void)dup2(true_stderr, STDERR_FILENO);
+        (void)close(true_stderr);
+        (void)fclose(log_file);
+        return 0;
+}
+
+/* ---- first, for it needs a process without the thread ---- */
+
+static void without_a_thread_nothing_is_watched_and_it_is_tried_again(void **state)
+{
+        no_thread = 11;
+        freeze_watch_begin(1, true);
+        sleep_ns(2 * SHORT_NS);
+        assert_false(freeze_watch_end());
+        no_thread = 0;
+        freeze_watch_begin(LONG_NS, true);
+        assert_false(freeze_watch_end());
+        assert_int_equal(threads_made, 1);
+        assert_int_equal(atomic_load(&thaws), 0);
+}
+
+static void a_call_that_takes_too_long_has_the_program_let_go_once(void **state)
+{
+        freeze_watch_begin(SHORT_NS, true);
+        freeze_watch_call("cuMemUnmap");
+        wait_for_thaws(1);
+        sleep_ns(4 * SHORT_NS);
+        assert_int_equal(atomic_load(&thaws), 1);
+        assert_true(freeze_watch_end());
+        assert_string_equal(said(), ""); /* it is no matter of the user's */
+        assert_int_equal(threads_made, 1);
+}
+
+static void a_call_that_returns_in_time_does_not(void **state)
+{
+        freeze_watch_begin(LONG_NS, true);
+        assert_false(freeze_watch_end());
+        for (unsigned i = 0; i < 200; i++) {
+                freeze_watch_begin(LONG_NS, true);
+                assert_false(freeze_watch_end());
+        }
+        freeze_watch_begin(SHORT_NS, true);
+        if (freeze_watch_end())
+                return; /* this thread did not run for so long: another test's */
+        sleep_ns(4 * SHORT_NS);
+        assert_int_equal(atomic_load(&thaws), 0);
+        assert_false(freeze_watch_end());
+}
+
+static void each_limit_counts_from_its_own_beginning(void **state)
+{
+        for (unsigned i = 1; i <= 5; i++) {
+                freeze_watch_begin(SHORT_NS << i, true);
+                wait_for_thaws(i);
+                assert_true(freeze_watch_end());
+                freeze_watch_begin(LONG_NS, true); /* the last one's being late is forgotten */
+                assert_false(freeze_watch_end());
+        }
+}
+
+/* It sleeps for as long as the limit before: a shorter one has to wake it. */
+static void a_short_limit_after_a_long_one_is_kept(void **state)
+{
+        uint64_t began;
+
+        freeze_watch_begin(LONG_NS, true);
+        sleep_ns(2 * SHORT_NS);
+        assert_false(freeze_watch_end());
+        began = clock_now_ns();
+        freeze_watch_begin(SHORT_NS, true);
+        wait_for_thaws(1);
+        assert_true(clock_now_ns() - began < LONG_NS / 4);
+        assert_true(freeze_watch_end());
+}
+
+static void while_memory_is_away_the_program_is_not_let_go_and_the_call_is_named(void **state)
+{
+        freeze_watch_begin(SHORT_NS, false);
+        freeze_watch_call("cuMemcpyDtoHAsync");
+        for (unsigned i = 0; i < 10000 && !*said(); i++)
+                sleep_ns(NSEC_PER_MSEC);
+        assert_non_null(strstr(said(), "cuMemcpyDtoHAsync has not returned for"));
+        sleep_ns(4 * SHORT_NS);
+        assert_ptr_equal(strchr(said(), '\n'), said() + strlen(said()) - 1); /* once */
+        assert_int_equal(atomic_load(&thaws), 0);
+        assert_false(freeze_watch_end());
+}
+
+static void a_call_that_has_no_name_yet_is_a_driver_call(void **state)
+{
+        freeze_watch_call("cuMemUnmap"); /* of the last time */
+        freeze_watch_begin(SHORT_NS, false);
+        for (unsigned i = 0; i < 10000 && !*said(); i++)
+                sleep_ns(NSEC_PER_MSEC);
+        assert_non_null(strstr(said(), "a driver call has not returned for"));
+        assert_false(freeze_watch_end());
+}
+
+/* A hand-off begins one for each step: the thread is to sleep through all of them. */
+static long switches(void)
+{
+        char line[256], path[64];
+        long sum = 0, n;
+
+        for (int id = 1; id < 64; id++) { /* the threads of this process come right after it */
+                FILE *f;
+
+                (void)snprintf(path, sizeof(path), "/proc/self/task/%d/status", (int)getpid() + id);
+                f = fopen(path, "re");
+                while (f && fgets(line, sizeof(line), f))
+                        if (sscanf(line, "voluntary_ctxt_switches: %ld", &n) == 1)
+                                sum += n;
+                if (f)
+                        (void)fclose(f);
+        }
+        return sum;
+}
+
+static void a_far_limit_that_is_set_again_and_again_wakes_nobody(void **state)
+{
+        long before;
+
+        freeze_watch_begin(LONG_NS, false);
+        sleep_ns(4 * SHORT_NS);
+        before = switches();
+        assert_true(before > 0);
+        for (unsigned i = 0; i < 1000; i++) {
+                freeze_watch_begin(LONG_NS, false);
+                if (i % 50 == 0)
+                        sleep_ns(NSEC_PER_MSEC);
+                (void)freeze_watch_end();
+        }
+        sleep_ns(SHORT_NS);
+        assert_true(switches() - before < 20);
+}
+
+static void in_a_child_it_begins_anew(void **state)
+{
+        freeze_watch_forget();
+        freeze_watch_begin(SHORT_NS, true);
+        assert_int_equal(threads_made, 2);
+        wait_for_thaws(1);
+        assert_true(freeze_watch_end());
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
+        const struct CMUnitTest tests[] = {
+                TEST(without_a_thread_nothing_is_watched_and_it_is_tried_again),
+                TEST(a_call_that_takes_too_long_has_the_program_let_go_once),
+                TEST(a_call_that_returns_in_time_does_not),
+                TEST(each_limit_counts_from_its_own_beginning),
+                TEST(a_short_limit_after_a_long_one_is_kept),
+                TEST(while_memory_is_away_the_program_is_not_let_go_and_the_call_is_named),
+                TEST(a_call_that_has_no_name_yet_is_a_driver_call),
+                TEST(a_far_limit_that_is_set_again_and_again_wakes_nobody),
+                TEST(in_a_child_it_begins_anew),
+        };
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,316 @@
+/* test_mover.c: the second context of a process: what it takes and gives back, whichever call
+ * fails, and that it tries every call that moves memory. */
+#include "unit.h"
+
+#include "base/macros.h"
+#include "fakes/driver.h"
+#include "fakes/neighbours.h"
+#include "preload/core.h"
+#include "preload/mover.h"
+#include "preload/rm.h"
+
+#define CONTEXT ((CUcontext)(uintptr_t)0xd0)
+#define THEIRS  ((CUcontext)(uintptr_t)0xc0) /* current in the thread before */
+#define TOLD    64u
+
+static struct gpu *const gpu = &core.gpus[0];
+static unsigned contexts, hosts, limits, own_calls, own_fails;
+static bool no_limits, copies_nothing;
+static enum channels_owner owner;
+static const char *told[TOLD];
+static unsigned told_count;
+static uint32_t host[(2 << 20) / 4];
+
+void rm_make_for(enum channels_owner o)
+{
+        owner = o;
+}
+
+/* What fakes/driver.h does not have. */
+static bool fails(void)
+{
+        return ++own_calls == own_fails;
+}
+
+static CUresult fake_create(CUcontext *ret, unsigned flags, CUdevice device)
+{
+        assert_int_equal(owner, CHANNELS_MOVER);
+        assert_int_equal(device, gpu->index);
+        if (fails())
+                return CUDA_ERROR_OUT_OF_MEMORY;
+        if (real.cuCtxPushCurrent_v2(CONTEXT) != CUDA_SUCCESS)
+                return driver.error;
+        *ret = CONTEXT;
+        contexts++;
+        return CUDA_SUCCESS;
+}
+
+static CUresult fake_destroy(CUcontext c)
+{
+        assert_ptr_equal(c, CONTEXT);
+        contexts--;
+        return CUDA_SUCCESS;
+}
+
+static CUresult fake_limit(CUlimit which, size_t value)
+{
+        assert_ptr_equal(driver.current, CONTEXT);
+        assert_true(value <= 4096);
+        limits++;
+        return no_limits ? CUDA_ERROR_UNSUPPORTED_LIMIT : CUDA_SUCCESS;
+}
+
+static CUresult fake_host(void **ret, size_t bytes, unsigned flags)
+{
+        assert_ptr_equal(driver.current, CONTEXT);
+        if (fails())
+                return CUDA_ERROR_OUT_OF_MEMORY;
+        assert_true(bytes <= sizeof(host));
+        *ret = host;
+        hosts++;
+        return CUDA_SUCCESS;
+}
+
+static CUresult fake_free_host(void *p)
+{
+        assert_ptr_equal(p, host);
+        hosts--;
+        return CUDA_SUCCESS;
+}
+
+static CUresult fake_nothing(void *to, CUdeviceptr from, size_t bytes, CUstream s)
+{
+        assert_true(copies_nothing);
+        return CUDA_SUCCESS;
+}
+
+static void tell(const char *call)
+{
+        assert_true(told_count < TOLD);
+        told[told_count++] = call;
+}
+
+/* Others have the GPU at first. */
+static CUresult fake_query(CUstream s)
+{
+        static unsigned asked;
+
+        return ++asked % 2 ? CUDA_ERROR_NOT_READY : real.cuStreamSynchronize(s);
+}
+
+static int begin(void **state)
+{
+        core = (struct core){.gpu_count = 1};
+        driver_reset(GIB);
+        driver.unlocked = true;
+        driver.current = THEIRS;
+        contexts = hosts = limits = own_calls = own_fails = told_count = 0;
+        no_limits = copies_nothing = false;
+        owner = CHANNELS_PROGRAM;
+        memset(host, 0, sizeof(host));
+        real.cuCtxCreate_v2 = fake_create;
+        real.cuCtxDestroy_v2 = fake_destroy;
+        real.cuCtxSetLimit = fake_limit;
+        real.cuMemHostAlloc = fake_host;
+        real.cuMemFreeHost = fake_free_host;
+        real.cuStreamQuery = fake_query;
+        return 0;
+}
+
+static void check_nothing_is_left(void)
+{
+        assert_int_equal(contexts, 0);
+        assert_int_equal(hosts, 0);
+        assert_int_equal(driver_handles(), 0);
+        assert_int_equal(driver_mappings(), 0);
+        assert_int_equal(driver.reservations, 0);
+        assert_int_equal(driver.streams, 0);
+        assert_int_equal(driver.events, 0);
+        assert_int_equal(driver.used, 0);
+        assert_ptr_equal(driver.current, THEIRS);
+        assert_int_equal(owner, CHANNELS_PROGRAM);
+}
+
+static void a_mover_is_a_context_of_its_own(void **state)
+{
+        struct mover *m = mover_new(gpu);
+
+        assert_non_null(m);
+        assert_ptr_equal(mover_context(m), CONTEXT);
+        assert_ptr_equal(driver.current, THEIRS);
+        assert_int_equal(owner, CHANNELS_PROGRAM);
+        assert_int_equal(contexts, 1);
+        assert_int_equal(limits, 3);
+        assert_int_equal(driver_handles(), 1);
+        assert_int_equal(driver_mappings(), 0);
+        mover_free(m);
+        check_nothing_is_left();
+        mover_free(NULL);
+}
+
+static void what_cannot_be_made_small_stays_as_it_is(void **state)
+{
+        struct mover *m;
+
+        no_limits = true;
+        m = mover_new(gpu);
+        assert_non_null(m);
+        mover_free(m);
+        check_nothing_is_left();
+}
+
+static void a_mover_that_cannot_be_made_whole_leaves_nothing_behind(void **state)
+{
+        unsigned tried = 0;
+        struct mover *m = NULL;
+
+        for (unsigned n = 1; !m && n < 32; n++, tried++) {
+                (void)begin(NULL);
+                driver_fail(n, CUDA_ERROR_OUT_OF_MEMORY);
+                m = mover_new(gpu);
+                if (!m)
+                        check_nothing_is_left();
+        }
+        assert_true(tried > 3); /* the push, the stream, the addresses, the memory */
+        mover_free(m);
+        for (unsigned n = 1; n <= 2; n++) {
+                (void)begin(NULL);
+                own_fails = n;
+                assert_null(mover_new(gpu));
+                check_nothing_is_left();
+        }
+}
+
+/* Where the call was told of; fails if it was not. */
+static unsigned place_of(const char *call)
+{
+        for (unsigned i = 0; i < told_count; i++)
+                if (strcmp(told[i], call) == 0)
+                        return i;
+        fail_msg("no %s", call);
+        return told_count;
+}
+
+static void check_all_was_tried(void)
+{
+        static const char *const calls[] = {
+                "cuCtxPushCurrent",     "cuMemMap",      "cuMemSetAccess", "cuMemcpyHtoDAsync_v2",
+                "cuMemcpyDtoHAsync_v2", "cuStreamQuery", "cuMemUnmap"};
+
+        for (size_t i = 1; i < ARRAY_SIZE(calls); i++)
+                assert_true(place_of(calls[i - 1]) < place_of(calls[i]));
+        (void)place_of("cuMemCreate");
+}
+
+static void a_canary_makes_every_call_that_moves_memory(void **state)
+{
+        struct mover *m = mover_new(gpu);
+
+        assert_non_null(m);
+        for (unsigned times = 0; times < 3; times++) {
+                told_count = 0;
+                assert_int_equal(mover_canary(m, tell), CUDA_SUCCESS);
+                check_all_was_tried();
+                assert_true(place_of("cuMemUnmap") < place_of("cuMemRelease"));
+                assert_int_equal(driver_handles(), 1);
+                assert_int_equal(driver_mappings(), 0);
+                assert_ptr_equal(driver.current, THEIRS);
+        }
+        mover_free(m);
+        check_nothing_is_left();
+}
+
+/* How many calls of a canary's can fail, and by which ones it fails, then. */
+static void a_canary_that_fails_says_so_and_leaves_nothing_mapped(void **state)
+{
+        unsigned failed = 0, n = 1;
+
+        for (;; n++) {
+                const char *driver_failed;
+                struct mover *m;
+                CUresult r;
+
+                (void)begin(NULL);
+                m = mover_new(gpu);
+                assert_non_null(m);
+                driver_fail(n, CUDA_ERROR_LAUNCH_FAILED);
+                r = mover_canary(m, tell);
+                driver_failed = driver.failed;
+                driver_fail(0, CUDA_SUCCESS);
+                assert_int_equal(driver_mappings(), 0);
+                assert_ptr_equal(driver.current, THEIRS);
+                failed += r == CUDA_ERROR_LAUNCH_FAILED;
+                assert_true(driver_handles() <= 1);
+                mover_free(m);
+                check_nothing_is_left();
+                if (!driver_failed)
+                        break;
+                /* Whether memory can be had says nothing about whether calls end. */
+                assert_int_equal(r, strcmp(driver_failed, "cuMemCreate") == 0
+                                            ? CUDA_SUCCESS
+                                            : CUDA_ERROR_LAUNCH_FAILED);
+        }
+        assert_int_equal(failed, 5); /* push, map, access, two copies */
+        assert_int_equal(n, failed + 2);
+}
+
+static void what_comes_back_otherwise_than_it_went_is_a_failure(void **state)
+{
+        struct mover *m = mover_new(gpu);
+
+        copies_nothing = true;
+        real.cuMemcpyDtoHAsync_v2 = fake_nothing;
+        assert_int_equal(mover_canary(m, tell), CUDA_ERROR_UNKNOWN);
+        mover_free(m);
+        check_nothing_is_left();
+}
+
+/* All of the card is in use: nothing to be had, and nothing wrong. */
+static void a_full_card_is_no_failure(void **state)
+{
+        struct mover *m = mover_new(gpu);
+
+        driver.card = 0;
+        for (unsigned times = 0; times < 3; times++)
+                assert_int_equal(mover_canary(m, tell), CUDA_SUCCESS);
+        driver.card = GIB;
+        assert_int_equal(mover_canary(m, tell), CUDA_SUCCESS);
+        told_count = 0;
+        assert_int_equal(mover_canary(m, tell), CUDA_SUCCESS);
+        check_all_was_tried();
+        assert_int_equal(driver_handles(), 1);
+        mover_free(m);
+        check_nothing_is_left();
+}
+
+/* Else memory would leave although no call of the mover's has been seen to end. */
+static void a_canary_on_a_full_card_tries_as_much_as_any(void **state)
+{
+        struct mover *m = mover_new(gpu);
+
+        driver.card = 0;
+        for (unsigned times = 0; times < 3; times++) {
+                told_count = 0;
+                assert_int_equal(mover_canary(m, tell), CUDA_SUCCESS);
+                check_all_was_tried();
+        }
+        mover_free(m);
+        check_nothing_is_left();
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup(name, begin)
+        const struct CMUnitTest tests[] = {
+                TEST(a_mover_is_a_context_of_its_own),
+                TEST(what_cannot_be_made_small_stays_as_it_is),
+                TEST(a_mover_that_cannot_be_made_whole_leaves_nothing_behind),
+                TEST(a_canary_makes_every_call_that_moves_memory),
+                TEST(a_canary_that_fails_says_so_and_leaves_nothing_mapped),
+                TEST(what_comes_back_otherwise_than_it_went_is_a_failure),
+                TEST(a_full_card_is_no_failure),
+                TEST(a_canary_on_a_full_card_tries_as_much_as_any),
+        };
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,467 @@
+/* test_rm.c: channels that libcuda makes are off the GPU when rm_freeze() returns, and on it again
+ * after rm_thaw(). */
+#include "unit.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/macros.h"
+#include "rm_bench.h"
+
+#define CLIENT  0xc1d00001u
+#define GROUP   0x5c000100u
+#define COPIES  11u /* engine */
+#define LONG_NS (5 * NSEC_PER_SEC)
+
+static const struct rm_call *last_call(void)
+{
+        assert_true(rm_bench.count > 0 && rm_bench.count <= CALLS_MOST);
+        return &rm_bench.calls[rm_bench.count - 1];
+}
+
+/* ---- which channels ---- */
+
+static void a_process_without_channels_stands_at_once(void **state)
+{
+        assert_int_equal(rm_freeze(), 0);
+        assert_true(rm_is_frozen());
+        assert_int_equal(rm_thaw(), 0);
+        assert_false(rm_is_frozen());
+        made_client(5, CLIENT);
+        assert_int_equal(rm_freeze(), 0);
+        assert_int_equal(rm_thaw(), 0);
+        assert_int_equal(rm_bench.count, 0);
+}
+
+static void all_channels_of_the_program_stand_and_go_on(void **state)
+{
+        made_client(5, CLIENT);
+        made_group(5, CLIENT, GROUP, COPIES, 4);
+        made_group(5, CLIENT, GROUP + 0x100, 1, 8);
+        assert_int_equal(rm_channels(), 12);
+        assert_int_equal(rm_freeze(), 0);
+        assert_int_equal(rm_standing(), 12);
+        assert_int_equal(rm_bench.count, 1);
+        assert_int_equal(last_call()->fd, 5);
+        assert_int_equal(last_call()->client, CLIENT);
+        assert_int_equal(last_call()->subdevice, SUBDEVICE);
+        assert_int_equal(last_call()->channels[0], GROUP + 0x101); /* computes */
+        assert_int_equal(rm_thaw(), 0);
+        assert_int_equal(rm_standing(), 0);
+        assert_int_equal(rm_bench.count, 2);
+}
+
+static void freezing_twice_is_freezing_once(void **state)
+{
+        made_client(5, CLIENT);
+        made_group(5, CLIENT, GROUP, 1, 2);
+        assert_int_equal(rm_freeze(), 0);
+        assert_int_equal(rm_freeze(), 0);
+        assert_int_equal(rm_standing(), 2);
+        assert_int_equal(rm_thaw(), 0);
+        assert_int_equal(rm_standing(), 0);
+        assert_int_equal(rm_thaw(), 0);
+}
+
+static void what_was_freed_is_not_named(void **state)
+{
+        made_client(5, CLIENT);
+        made_group(5, CLIENT, GROUP, 1, 4);
+        made_group(5, CLIENT, GROUP + 0x100, COPIES, 4);
+        assert_int_equal(freed(5, CLIENT, GROUP + 2), 0);
+        assert_int_equal(freed(5, CLIENT, GROUP + 0x100), 0);
+        assert_int_equal(rm_channels(), 3);
+        assert_int_equal(rm_freeze(), 0);
+        assert_int_equal(rm_bench.count, 1);
+        assert_int_equal(last_call()->count, 3);
+        assert_int_equal(freed(5, CLIENT, DEVICE), 0); /* while it stands */
+        assert_int_equal(rm_channels(), 0);
+        assert_int_equal(rm_thaw(), 0);
+        assert_int_equal(rm_bench.count, 1);
+}
+
+/* A free that RM refuses has freed nothing. */
+static void what_could_not_be_freed_is_still_named(void **state)
+{
+        made_client(5, CLIENT);
+        made_group(5, CLIENT, GROUP, 1, 1);
+        assert_int_not_equal(freed(5, CLIENT, GROUP + 9), 0);
+        rm_bench.closed = 5;
+        assert_int_equal(freed(5, CLIENT, GROUP), -EBADF);
+        rm_bench.closed = -1;
+        assert_int_equal(rm_channels(), 1);
+}
+
+static void each_client_and_gpu_has_calls_of_its_own(void **state)
+{
+        const uint32_t second = DEVICE + 1;
+
+        for (uint32_t i = 0; i < 3; i++) {
+                made_client(5 + (int)i, CLIENT + i);
+                made_group(5 + (int)i, CLIENT + i, GROUP, 1, 8);
+        }
+        assert_int_equal(made(5, CLIENT, CLIENT, second, 0x80, 0), 0);
+        assert_int_equal(made(5, CLIENT, second, SUBDEVICE + 1, 0x2080, 0), 0);
+        assert_int_equal(made(5, CLIENT, second, GROUP + 0x100, 0xa06c, 1), 0);
+        assert_int_equal(made(5, CLIENT, GROUP + 0x100, GROUP + 0x101, CHANNEL, 0), 0);
+        assert_int_equal(rm_freeze(), 0);
+        assert_int_equal(rm_standing(), 25);
+        assert_int_equal(rm_bench.count, 4);
+        for (unsigned i = 0; i < rm_bench.count; i++) {
+                const struct rm_call *c = &rm_bench.calls[i];
+
+                assert_int_equal(c->fd, 5 + (int)(c->client - CLIENT));
+                assert_int_equal(c->subdevice, c->count == 1 ? SUBDEVICE + 1 : SUBDEVICE);
+        }
+        assert_int_equal(rm_thaw(), 0);
+        assert_int_equal(rm_standing(), 0);
+}
+
+static void more_channels_than_a_call_takes_need_several(void **state)
+{
+        made_client(5, CLIENT);
+        made_group(5, CLIENT, GROUP, COPIES, 100);
+        made_group(5, CLIENT, GROUP + 0x100, 1, 100);
+        assert_int_equal(rm_freeze(), 0);
+        assert_int_equal(rm_standing(), 200);
+        assert_int_equal(rm_bench.count, 4);
+        assert_int_equal(rm_bench.calls[0].channels[0], GROUP + 0x101);
+        assert_int_equal(rm_thaw(), 0);
+        assert_int_equal(rm_standing(), 0);
+        /* What computes goes on last: its copies can, then. */
+        for (unsigned i = 0; i < 4; i++)
+                assert_memory_equal(rm_bench.calls[4 + i].channels, rm_bench.calls[3 - i].channels,
+                                    sizeof(uint32_t));
+}
+
+static void with_more_channels_than_the_ledger_holds_nothing_is_stopped(void **state)
+{
+        pid_t child = fork(); /* what the ledger has missed it never forgets */
+        int status = 0;
+
+        assert_true(child >= 0);
+        if (child == 0) {
+                made_client(5, CLIENT);
+                (void)made(5, CLIENT, DEVICE, GROUP, 0xa06c, 1);
+                for (uint32_t i = 0; i < CHANNELS_OBJECTS_MAX; i++)
+                        (void)made(5, CLIENT, GROUP, GROUP + 1 + i, CHANNEL, 0);
+                _exit(rm_freeze() == -EOVERFLOW && !rm_is_frozen() && rm_standing() == 0 ? 0 : 1);
+        }
+        assert_int_equal(waitpid(child, &status, 0), child);
+        assert_int_equal(status, 0);
+}
+
+/* ---- whose ---- */
+
+static void the_movers_channels_run_on(void **state)
+{
+        made_client(5, CLIENT);
+        made_group(5, CLIENT, GROUP, 1, 2);
+        rm_make_for(CHANNELS_MOVER);
+        made_group(5, CLIENT, GROUP + 0x100, 1, 2);
+        rm_make_for(CHANNELS_PROGRAM);
+        /* In the mover's group, by a thread that is not told whose. */
+        assert_int_equal(made(5, CLIENT, GROUP + 0x100, GROUP + 0x110, CHANNEL, 0), 0);
+        assert_int_equal(rm_freeze(), 0);
+        assert_true(rm_stands(CLIENT, GROUP + 1) && rm_stands(CLIENT, GROUP + 2));
+        assert_int_equal(rm_standing(), 2);
+        /* And while the program stands. */
+        rm_make_for(CHANNELS_MOVER);
+        made_group(5, CLIENT, GROUP + 0x200, COPIES, 2);
+        rm_make_for(CHANNELS_PROGRAM);
+        assert_int_equal(made(5, CLIENT, GROUP + 0x200, GROUP + 0x210, CHANNEL, 0), 0);
+        assert_int_equal(rm_standing(), 2);
+        assert_int_equal(rm_bench.count, 1);
+        assert_int_equal(rm_thaw(), 0);
+        assert_int_equal(rm_standing(), 0);
+        assert_int_equal(last_call()->count, 2);
+}
+
+static void a_channel_made_while_frozen_stands_before_its_maker_knows_it(void **state)
+{
+        made_client(5, CLIENT);
+        made_group(5, CLIENT, GROUP, 1, 1);
+        assert_int_equal(rm_freeze(), 0);
+        made_group(5, CLIENT, GROUP + 0x100, COPIES, 3);
+        assert_int_equal(rm_standing(), 4);
+        made_client(6, CLIENT + 1);
+        made_group(6, CLIENT + 1, GROUP, 1, 1);
+        assert_true(rm_stands(CLIENT + 1, GROUP + 1));
+        assert_int_equal(last_call()->fd, 6);
+        assert_int_equal(rm_thaw(), 0);
+        assert_int_equal(rm_standing(), 0);
+        made_group(5, CLIENT, GROUP + 0x200, COPIES, 1);
+        assert_int_equal(rm_standing(), 0);
+}
+
+/* ---- what RM answers ---- */
+
+static void a_refusal_is_an_error(void **state)
+{
+        static const struct {
+                uint32_t status;
+                int r;
+        } rows[] = {{0x1b, -EPERM}, {0x56, -EOPNOTSUPP}, {0x65, -ETIMEDOUT}, {0x1f, -EIO},
+                    {0x40, -EIO},   {0x62, -EIO},        {0x0f, -EIO}};
+
+        made_client(5, CLIENT);
+        made_group(5, CLIENT, GROUP, 1, 100);
+        for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+                rm_bench.refuses = rows[i].status;
+                assert_int_equal(rm_freeze(), rows[i].r);
+                assert_false(rm_is_frozen());
+                rm_bench.refuses = 0;
+                assert_int_equal(rm_thaw(), 0);
+                assert_int_equal(rm_standing(), 0);
+        }
+}
+
+static void a_refused_thaw_is_tried_for_all_and_repeated(void **state)
+{
+        made_client(5, CLIENT);
+        made_client(6, CLIENT + 1);
+        made_group(5, CLIENT, GROUP, 1, 4);
+        made_group(6, CLIENT + 1, GROUP, 1, 4);
+        assert_int_equal(rm_freeze(), 0);
+        rm_bench.unrefuses = 0x65;
+        rm_bench.refusals = 1;
+        assert_int_equal(rm_thaw(), 0);
+        assert_int_equal(rm_standing(), 0);
+}
+
+static void a_thaw_that_is_refused_for_good_says_why(void **state)
+{
+        made_client(5, CLIENT);
+        made_group(5, CLIENT, GROUP, 1, 4);
+        assert_int_equal(rm_freeze(), 0);
+        rm_bench.unrefuses = 0x65;
+        assert_int_equal(rm_thaw(), -ETIMEDOUT);
+        assert_int_equal(rm_standing(), 4);
+}
+
+static void a_sandbox_that_forbids_the_call_is_an_error(void **state)
+{
+        static const struct {
+                int error, r;
+        } rows[] = {{EPERM, -EPERM},       {EACCES, -EPERM},      {ENOSYS, -EOPNOTSUPP},
+                    {ENOTTY, -EOPNOTSUPP}, {EINVAL, -EOPNOTSUPP}, {EIO, -EIO}};
+
+        made_client(5, CLIENT);
+        made_group(5, CLIENT, GROUP, 1, 4);
+        for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+                rm_bench.error = rows[i].error;
+                rm_bench.count = 0;
+                assert_int_equal(rm_freeze(), rows[i].r);
+                assert_int_equal(rm_bench.count, 1);
+                assert_false(rm_is_frozen());
+        }
+}
+
+static void a_driver_whose_calls_are_not_known_is_not_frozen(void **state)
+{
+        static const char *const versions[] = {"510.108.03", "521.0",  "531.10", "596.1",
+                                               "610.57.04",  "5800.1", "x",      ""};
+
+        for (size_t i = 0; i < ARRAY_SIZE(versions); i++) {
+                if (!versions[i][0])
+                        continue;
+                assert_int_equal(say_version(versions[i]), 0);
+                assert_string_equal(rm_driver(), versions[i]);
+                assert_int_equal(rm_freeze(), -EPROTO);
+                made_client(5, CLIENT + (uint32_t)i);
+                made_group(5, CLIENT + (uint32_t)i, GROUP, 1, 2);
+                assert_int_equal(rm_channels(), 0);
+                assert_int_equal(rm_freeze(), -EPROTO);
+                assert_false(rm_is_frozen());
+                assert_int_equal(rm_bench.count, 0);
+        }
+}
+
+/* ---- what other threads do meanwhile ---- */
+
+static unsigned meant;
+static _Atomic bool told;
+
+static void another_thread_frees(const struct rm_call *c)
+{
+        if (meant == 0)
+                return;
+        meant--;
+        rm_loses(CLIENT, GROUP + 1); /* RM has freed it; the ledger hears in a moment */
+        told = true;
+}
+
+static void a_channel_that_is_just_being_freed_does_not_keep_the_rest_running(void **state)
+{
+        uint64_t began = clock_now_ns();
+        int r;
+
+        made_client(5, CLIENT);
+        made_group(5, CLIENT, GROUP, 1, 4);
+        made_group(5, CLIENT, GROUP + 0x100, COPIES, 4);
+        /* Between RM's free and the ledger's, there is a thread that has not run yet. */
+        meant = 1;
+        rm_bench.before = another_thread_frees;
+        r = rm_freeze();
+        assert_true(clock_now_ns() - began < LONG_NS);
+        rm_bench.before = NULL;
+        assert_true(r < 0); /* for nobody says in time that it is gone */
+        assert_int_equal(rm_bench.calls[0].status, 0x57);
+        assert_true(rm_bench.count > 10);
+        assert_false(rm_is_frozen());
+        rm_loses(CLIENT, CLIENT);
+        made_client(5, CLIENT); /* handles used again */
+        made_group(5, CLIENT, GROUP, 1, 4);
+        assert_int_equal(rm_freeze(), 0);
+        assert_int_equal(rm_standing(), rm_known());
+}
+
+static void *frees_slowly(void *unused)
+{
+        const struct timespec nap = {.tv_nsec = NSEC_PER_MSEC};
+
+        while (!told)
+                (void)nanosleep(&nap, NULL);
+        assert_int_equal(made(5, CLIENT, GROUP, GROUP + 1, CHANNEL, 0), 0);
+        assert_int_equal(freed(5, CLIENT, GROUP + 1), 0);
+        return NULL;
+}
+
+static void naming_a_channel_that_is_gone_is_tried_again_until_the_ledger_knows(void **state)
+{
+        pthread_t thread;
+
+        made_client(5, CLIENT);
+        made_group(5, CLIENT, GROUP, 1, 4);
+        meant = 1;
+        told = false;
+        rm_bench.before = another_thread_frees;
+        assert_int_equal(pthread_create(&thread, NULL, frees_slowly, NULL), 0);
+        assert_int_equal(rm_freeze(), 0);
+        assert_int_equal(rm_standing(), 3);
+        assert_int_equal(pthread_join(thread, NULL), 0);
+        assert_int_equal(rm_known(), 3);
+        rm_bench.before = NULL;
+        assert_int_equal(rm_thaw(), 0);
+        assert_int_equal(rm_standing(), 0);
+}
+
+static void channels_of_a_closed_descriptor_are_gone(void **state)
+{
+        for (uint32_t i = 0; i < 3; i++) {
+                made_client(5 + (int)i, CLIENT + i);
+                made_group(5 + (int)i, CLIENT + i, GROUP, 1, 4);
+        }
+        rm_bench.closed = 6;
+        rm_loses(CLIENT + 1, CLIENT + 1);
+        assert_int_equal(rm_freeze(), 0);
+        assert_int_equal(rm_standing(), 8);
+        assert_int_equal(rm_channels(), 8);
+        rm_bench.closed = 5;
+        rm_loses(CLIENT, CLIENT);
+        assert_int_equal(rm_thaw(), 0);
+        assert_int_equal(rm_standing(), 0);
+        assert_int_equal(rm_channels(), 4);
+}
+
+/* ---- in a child ---- */
+
+static void a_child_after_fork_has_no_channels_and_records_none(void **state)
+{
+        pid_t child;
+        int status = 0;
+
+        made_client(5, CLIENT);
+        made_group(5, CLIENT, GROUP, 1, 4);
+        assert_int_equal(rm_freeze(), 0);
+        child = fork();
+        assert_true(child >= 0);
+        if (child == 0) {
+                unsigned before;
+
+                rm_forget();
+                if (rm_is_frozen())
+                        _exit(1);
+                before = rm_channels();
+                made_client(7, CLIENT + 7);
+                made_group(7, CLIENT + 7, GROUP, 1, 4);
+                if (rm_channels() > before || rm_bench.count > 1)
+                        _exit(2);
+                if (libcuda_controls(7, CLIENT + 7, GROUP + 1, true) != 0 ||
+                    libcuda_controls(7, CLIENT + 7, GROUP + 1, false) != 0 ||
+                    rm_stands(CLIENT + 7, GROUP + 1))
+                        _exit(3);
+                _exit(0);
+        }
+        assert_int_equal(waitpid(child, &status, 0), child);
+        assert_int_equal(WEXITSTATUS(status), 0);
+        assert_true(WIFEXITED(status));
+        assert_int_equal(rm_thaw(), 0);
+        assert_int_equal(rm_standing(), 0);
+}
+
+/* A thaw that one name spoils would leave the program standing for ever. */
+static void a_channel_that_is_gone_unseen_does_not_keep_the_rest_from_going_on(void **state)
+{
+        made_client(5, CLIENT);
+        made_client(6, CLIENT + 1);
+        made_group(5, CLIENT, GROUP, 1, 4);
+        made_group(6, CLIENT + 1, GROUP, 1, 4);
+        assert_int_equal(rm_freeze(), 0);
+        assert_int_equal(rm_standing(), 8);
+        rm_loses(CLIENT + 1, GROUP + 1);
+        (void)rm_thaw();
+        (void)rm_thaw();
+        assert_int_equal(rm_standing(), 0);
+}
+
+/* However many of them have been closed: 0 says that nothing runs. */
+static void all_that_is_left_stands_however_many_descriptors_were_closed(void **state)
+{
+        const uint32_t clients = 60;
+        int r;
+
+        for (uint32_t i = 0; i < clients; i++) {
+                int fd = i == clients - 1 ? 6 : 5;
+
+                made_client(fd, CLIENT + i);
+                made_group(fd, CLIENT + i, GROUP, 1, 1);
+        }
+        rm_bench.closed = 5;
+        for (uint32_t i = 0; i < clients - 1; i++)
+                rm_loses(CLIENT + i, CLIENT + i);
+        r = rm_freeze();
+        assert_int_equal(r == 0 ? rm_standing() : rm_known(), rm_known());
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                RM_TEST(a_process_without_channels_stands_at_once),
+                RM_TEST(all_channels_of_the_program_stand_and_go_on),
+                RM_TEST(freezing_twice_is_freezing_once),
+                RM_TEST(what_was_freed_is_not_named),
+                RM_TEST(what_could_not_be_freed_is_still_named),
+                RM_TEST(each_client_and_gpu_has_calls_of_its_own),
+                RM_TEST(more_channels_than_a_call_takes_need_several),
+                RM_TEST(with_more_channels_than_the_ledger_holds_nothing_is_stopped),
+                RM_TEST(the_movers_channels_run_on),
+                RM_TEST(a_channel_made_while_frozen_stands_before_its_maker_knows_it),
+                RM_TEST(a_refusal_is_an_error),
+                RM_TEST(a_refused_thaw_is_tried_for_all_and_repeated),
+                RM_TEST(a_thaw_that_is_refused_for_good_says_why),
+                RM_TEST(a_sandbox_that_forbids_the_call_is_an_error),
+                RM_TEST(a_driver_whose_calls_are_not_known_is_not_frozen),
+                RM_TEST(a_channel_that_is_just_being_freed_does_not_keep_the_rest_running),
+                RM_TEST(naming_a_channel_that_is_gone_is_tried_again_until_the_ledger_knows),
+                RM_TEST(channels_of_a_closed_descriptor_are_gone),
+                RM_TEST(a_child_after_fork_has_no_channels_and_records_none),
+                RM_TEST(a_channel_that_is_gone_unseen_does_not_keep_the_rest_from_going_on),
+                RM_TEST(all_that_is_left_stands_however_many_descriptors_were_closed),
+        };
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}
