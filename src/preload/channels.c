@@ -137,26 +137,6 @@ void channels_enter(struct channels *t, const struct channels_made *m)
                 o->owner = t->objects[up - 1].owner;
 }
 
-static bool has_channel(const struct channels *t, uint32_t i, enum channels_owner owner)
-{
-        const struct channels_object *o = &t->objects[i - 1];
-
-        if (o->owner == owner && channels_class(o->class))
-                return true;
-        for (uint32_t c = o->child; c; c = t->objects[c - 1].sibling)
-                if (has_channel(t, c, owner))
-                        return true;
-        return false;
-}
-
-bool channels_concerned(const struct channels *t, uint32_t client, uint32_t object,
-                        enum channels_owner owner)
-{
-        uint32_t i = find(t, client, object);
-
-        return i && has_channel(t, i, owner);
-}
-
 /* ---- what RM is told ---- */
 
 /* The subdevice of the channel's device: RM takes the control there. */

@@ -60,9 +60,6 @@ struct channels_made {
 void channels_enter(struct channels *t, const struct channels_made *m);
 /* RM has freed an object, and with it all that was made under it. */
 void channels_remove(struct channels *t, uint32_t client, uint32_t object);
-/* Would freeing this object take a channel of the owner away? */
-bool channels_concerned(const struct channels *t, uint32_t client, uint32_t object,
-                        enum channels_owner owner);
 /* All channels of the owner, in as few calls as one client, one subdevice and
  * RM_DISABLE_CHANNELS_MAX allow; those that compute come first. False: not all of them, because
  * there are more than fit, or RM knows them by names that the ledger does not have. */

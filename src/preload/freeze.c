@@ -63,13 +63,13 @@ void freeze_setup(void)
 {
         const char *text = getenv("SUBLET_FREEZE"), *profiler = getenv("CUDA_INJECTION64_PATH");
 
-        if (profiler && *profiler)
-                turn_off("a profiler is attached to it (CUDA_INJECTION64_PATH)");
         freeze.tests_only = text && strcmp(text, FREEZE_TEST_ONLY) == 0;
         if (freeze.tests_only)
                 freeze.wished = WIRE_FREEZE_OFF;
         else if (text && *text && wire_parse_freeze(text, &freeze.wished) < 0)
                 log_warning("SUBLET_FREEZE is off, park or move, not '%s'", text);
+        if (profiler && *profiler)
+                turn_off("a profiler is attached to it (CUDA_INJECTION64_PATH)");
 }
 
 void freeze_allow(enum wire_freeze most)

@@ -230,21 +230,6 @@ static void objects_that_hold_no_channels_are_not_kept(void **state)
         assert_int_equal(n, 1);
 }
 
-static void only_what_a_channel_hangs_on_concerns_it(void **state)
-{
-        made_client(1);
-        made_client(2);
-        made(2, 2, 0x11, RM_CLASS_DEVICE, 0);
-        made_group(1, 0x100, RM_ENGINE_GRAPHICS, 1);
-        for (uint32_t object = 1; object <= 0x101; object++) {
-                bool hangs = object == 1 || object == 0x10 || object == 0x100 || object == 0x101;
-
-                assert_int_equal(channels_concerned(&ledger, 1, object, CHANNELS_PROGRAM), hangs);
-                assert_false(channels_concerned(&ledger, 1, object, CHANNELS_MOVER));
-                assert_false(channels_concerned(&ledger, 2, object, CHANNELS_PROGRAM));
-        }
-}
-
 static void a_place_is_used_again(void **state)
 {
         made_client(1);
@@ -299,7 +284,6 @@ int main(void)
                 TEST(what_is_freed_takes_what_was_made_under_it_along),
                 TEST(a_handle_that_is_used_again_names_the_new_object),
                 TEST(objects_that_hold_no_channels_are_not_kept),
-                TEST(only_what_a_channel_hangs_on_concerns_it),
                 TEST(a_place_is_used_again),
                 TEST(with_more_objects_than_places_nothing_may_rely_on_it),
                 TEST(channel_classes_of_all_generations_are_known),

@@ -97,12 +97,13 @@ static void look_at(int fd, unsigned escape, const void *argument, size_t size)
                                        .owner = owner});
         } else if (escape == RM_ESCAPE_FREE && size == sizeof(struct rm_free)) {
                 const struct rm_free *f = argument;
+                uint32_t channels;
 
                 if (f->status != 0)
                         return;
-                freed_while_frozen += frozen && channels_concerned(&ledger, f->client, f->object,
-                                                                   CHANNELS_PROGRAM);
+                channels = ledger.count;
                 channels_remove(&ledger, f->client, f->object);
+                freed_while_frozen += frozen && ledger.count < channels;
         }
 }
 
