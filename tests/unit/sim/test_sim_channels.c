@@ -394,6 +394,30 @@ SIM_TEST(an_idle_context_is_not_gone_before_its_channels_are_let_on)
         bench_end_count(bench_count(s), s);
 }
 
+/* A failed kernel of one context takes the card from all of them. */
+SIM_TEST(work_that_stands_ends_with_its_context_when_that_has_failed)
+{
+        CUcontext program = bench_begin();
+        struct counter *k;
+        CUfunction store;
+        CUstream s;
+
+        (void)mover_new();
+        store = unit_kernel("store");
+        s = stream_new();
+        k = unit_pinned(sizeof(*k)); /* not of the context that goes */
+        OK(cuCtxPushCurrent_v2(program));
+        OK(unit_launch(unit_kernel("count"), unit_address(k), stream_new()));
+        bench_await_progress(k);
+        CHECK_EQUAL(rm_freeze(), 0);
+        OK(cuCtxPopCurrent_v2(&program));
+        OK(unit_launch(store, UNIT_MIB, s)); /* where nothing is */
+        CHECK_EQUAL(cuStreamSynchronize(s), CUDA_ERROR_ILLEGAL_ADDRESS);
+        OK(cuDevicePrimaryCtxReset_v2(0)); /* waits for all work of the context's */
+        CHECK(bench_stands(k));
+        CHECK_EQUAL(k->sum, 0);
+}
+
 SIM_TEST(channels_that_are_freed_hold_nothing)
 {
         struct channels_call all;
@@ -532,6 +556,7 @@ int main(void)
                 cmocka_unit_test(a_context_that_is_not_meant_runs_on),
                 cmocka_unit_test(a_context_with_work_that_stands_is_gone_once_that_has_ended),
                 cmocka_unit_test(an_idle_context_is_not_gone_before_its_channels_are_let_on),
+                cmocka_unit_test(work_that_stands_ends_with_its_context_when_that_has_failed),
                 cmocka_unit_test(channels_that_are_freed_hold_nothing),
                 cmocka_unit_test(a_process_ends_with_work_that_stands),
                 cmocka_unit_test(a_process_is_killed_with_work_that_stands),
