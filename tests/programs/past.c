@@ -1,9 +1,10 @@
 /* past: as fill, but its kernels and its waits go past every entry point that anybody could catch:
  * their addresses are read from the driver's own table of symbols, and the stream is made so, too.
- * Only memory comes by the door. */
+ * Only memory comes by the door. --ms: a pause before that. */
 #include <elf.h>
 #include <link.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/macros.h"
 #include "program.h"
@@ -57,6 +58,7 @@ int main(int argc, char **argv)
                       &(struct options){.bytes = 16 * MIB, .block = 2 * MIB, .rounds = 3}, false);
         blocks_allocate(&b, options.bytes, options.block, 0);
         blocks_fill(&b, 0); /* by the door, which puts memory behind what was allocated */
+        (void)usleep((useconds_t)(options.ms * 1000));
         cu.LaunchKernel = past_every_door("cuLaunchKernel");
         cu.StreamSynchronize = past_every_door("cuStreamSynchronize");
         cu.StreamCreate = past_every_door("cuStreamCreate");
@@ -64,8 +66,7 @@ int main(int argc, char **argv)
         program_say("filled", "\"at\":%llu", (unsigned long long)program_now_ns());
         while (program_more(round + 1)) {
                 program_say("round", "\"round\":%llu,\"sum\":\"%016llx\"",
-                            (unsigned long long)round,
-                            (unsigned long long)blocks_step(&b, round));
+                            (unsigned long long)round, (unsigned long long)blocks_step(&b, round));
                 round++;
         }
         program_say("round", "\"round\":%llu,\"sum\":\"%016llx\"", (unsigned long long)round,

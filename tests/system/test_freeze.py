@@ -10,7 +10,7 @@ import time
 import pytest
 
 from counting import (QUICK, assert_stands, await_count, begin, count, counts, end, frozen_out, leave, take_the_card)
-from test_torture import check_equal, check_tangled
+from test_torture import check_equal, check_tangled, tortured
 from families import DOORS, PROGRAMS, TANGLED
 from world import BUILD, MIB, is_stopped, wait_for
 
@@ -34,6 +34,13 @@ def test_equal_under_torture_that_freezes(shared, name):
 def test_work_that_cannot_just_be_waited_for_is_frozen(shared, name):
     for run in check_tangled(shared, name, [DOOR_OF[name]], SUBLET_FREEZE="move"):
         assert times_frozen(shared, run) > 0 and not shared.traced("drain_failed", run.pid)
+
+
+def test_kernels_that_go_past_every_entry_point_are_frozen(shared):
+    args = ["past", "--bytes", "16MiB", "--block", "2MiB", "--rounds", "20", "--ms", "1000", "--seed", "11"]
+    plain = shared.program(*args, shared=False).ok()
+    run = tortured(shared, *args, torture="5,calls=0,every=2ms", SUBLET_FREEZE="move").ok()
+    assert run.result() == plain.result() and len(shared.traced("frozen", run.pid)) > 1
 
 
 # ---- hand-offs ----
