@@ -24,16 +24,24 @@ def times_frozen(world, program):
     return len(said) // 2
 
 
+def check_frozen(world, check, name):
+    """On a busy machine a short program may have ended before the self-test has: then once more."""
+    for _ in range(5):
+        run, = check(world, name, [DOOR_OF[name]], SUBLET_FREEZE="move")
+        assert not world.traced("drain_failed", run.pid)
+        if times_frozen(world, run) > 0:
+            return
+    pytest.fail("it was never frozen")
+
+
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_equal_under_torture_that_freezes(shared, name):
-    for run in check_equal(shared, name, [DOOR_OF[name]], SUBLET_FREEZE="move"):
-        assert times_frozen(shared, run) > 0 and not shared.traced("drain_failed", run.pid)
+    check_frozen(shared, check_equal, name)
 
 
 @pytest.mark.parametrize("name", TANGLED)
 def test_work_that_cannot_just_be_waited_for_is_frozen(shared, name):
-    for run in check_tangled(shared, name, [DOOR_OF[name]], SUBLET_FREEZE="move"):
-        assert times_frozen(shared, run) > 0 and not shared.traced("drain_failed", run.pid)
+    check_frozen(shared, check_tangled, name)
 
 
 def test_kernels_that_go_past_every_entry_point_are_frozen(shared):
