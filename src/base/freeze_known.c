@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/macros.h"
+#include "base/paths.h"
 
 #define TEXT_MAX 16384u
 #define KEY_MAX  96u
@@ -26,7 +27,7 @@ static bool find_folder(char ret[static PATH_MAX])
                 n = snprintf(ret, PATH_MAX, "%s/sublet", cache);
         else if (home && home[0] == '/')
                 n = snprintf(ret, PATH_MAX, "%s/.cache/sublet", home);
-        return n > 0 && n < PATH_MAX - 32;
+        return n > 0 && n < PATH_MAX;
 }
 
 static void make_key(const char *driver, const uint8_t uuid[static 16], char ret[static KEY_MAX])
@@ -55,9 +56,9 @@ enum freeze_known freeze_known(const char *driver, const uint8_t uuid[static 16]
         char folder[PATH_MAX], path[PATH_MAX], text[TEXT_MAX], key[KEY_MAX], *rest = text, *line;
 
         ret_why[0] = '\0';
-        if (!driver[0] || !find_folder(folder))
+        if (!driver[0] || !find_folder(folder) ||
+            paths_join(folder, "freeze", path, sizeof(path)) < 0)
                 return FREEZE_NOT_KNOWN;
-        (void)snprintf(path, sizeof(path), "%.*s/freeze", PATH_MAX - 32, folder);
         read_all(path, text);
         make_key(driver, uuid, key);
         while ((line = strsep(&rest, "\n")))
@@ -87,14 +88,14 @@ static bool make_folders(const char *folder)
 void freeze_learn(const char *driver, const uint8_t uuid[static 16], const char *why)
 {
         char folder[PATH_MAX], path[PATH_MAX], fresh[PATH_MAX], text[TEXT_MAX], key[KEY_MAX];
-        char *rest = text, *line;
+        char name[32], *rest = text, *line;
         int fd;
 
-        if (!driver[0] || !find_folder(folder) || !make_folders(folder))
+        (void)snprintf(name, sizeof(name), "freeze.%d", (int)getpid());
+        if (!driver[0] || !find_folder(folder) || !make_folders(folder) ||
+            paths_join(folder, "freeze", path, sizeof(path)) < 0 ||
+            paths_join(folder, name, fresh, sizeof(fresh)) < 0)
                 return;
-        (void)snprintf(path, sizeof(path), "%.*s/freeze", PATH_MAX - 32, folder);
-        (void)snprintf(fresh, sizeof(fresh), "%.*s/freeze.%d", PATH_MAX - 32, folder,
-                       (int)getpid());
         read_all(path, text);
         make_key(driver, uuid, key);
         fd = open(fresh, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);

@@ -185,6 +185,7 @@ static int take_sim(struct launch *l, const char *argument)
 int launch_take(int option, const char *argument, void *launch)
 {
         struct launch *l = launch;
+        enum wire_freeze mode;
         int priority;
 
         switch (option) {
@@ -227,8 +228,7 @@ int launch_take(int option, const char *argument, void *launch)
                 l->pools = 1;
                 return CLI_OK;
         case OPTION_FREEZE:
-                if (strcmp(argument, "off") != 0 && strcmp(argument, "park") != 0 &&
-                    strcmp(argument, "move") != 0)
+                if (wire_parse_freeze(argument, &mode) < 0)
                         return cli_fail(CLI_USAGE, "--freeze is off, park or move, not '%s'",
                                         argument);
                 return set(l, "SUBLET_FREEZE", argument);

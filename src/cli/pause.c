@@ -12,6 +12,7 @@
 #include "base/units.h"
 #include "cli/cli.h"
 #include "cli/control.h"
+#include "cli/status_view.h"
 
 #define PIDS_MAX 1024
 #define WAIT_NS  (5 * NSEC_PER_SEC)
@@ -42,20 +43,9 @@ static json_t *find_client(const json_t *status, int pid)
         return found;
 }
 
-static bool list_has(const json_t *object, const char *list, const char *name)
-{
-        const json_t *item;
-        size_t i;
-
-        json_array_foreach (json_object_get(object, list), i, item)
-                if (json_is_string(item) && strcmp(json_string_value(item), name) == 0)
-                        return true;
-        return false;
-}
-
 static bool has_why(const json_t *frozen, const char *name)
 {
-        return list_has(frozen, "why", name);
+        return status_lists(frozen, "why", name);
 }
 
 static const char *duration(const json_t *frozen, const char *field,
@@ -135,7 +125,7 @@ static void look(struct program *p, const json_t *status, bool paused)
         } else {
                 look_at_resumed(p, client);
         }
-        p->in_the_way = list_has(client, "flags", "lost")
+        p->in_the_way = status_lists(client, "flags", "lost")
                                 ? "it has lost its connection; it is told when it is back"
                                 : "it does not answer; it is stopped, or waits for the driver";
 }

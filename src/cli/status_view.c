@@ -106,15 +106,20 @@ static const json_t *frozen_of(const json_t *client)
         return json_object_get(client, "frozen");
 }
 
-static bool is_frozen_for(const json_t *client, const char *reason)
+bool status_lists(const json_t *object, const char *field, const char *text)
 {
-        const json_t *why;
+        const json_t *item;
         size_t i;
 
-        json_array_foreach (json_object_get(frozen_of(client), "why"), i, why)
-                if (json_is_string(why) && strcmp(json_string_value(why), reason) == 0)
+        json_array_foreach (json_object_get(object, field), i, item)
+                if (json_is_string(item) && strcmp(json_string_value(item), text) == 0)
                         return true;
         return false;
+}
+
+static bool is_frozen_for(const json_t *client, const char *reason)
+{
+        return status_lists(frozen_of(client), "why", reason);
 }
 
 static bool is_frozen(const json_t *client)

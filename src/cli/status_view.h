@@ -6,7 +6,11 @@
 #pragma once
 
 #include <jansson.h>
+#include <stdbool.h>
 #include <stdio.h>
+
+/* Does a field of the object, a list of texts, have this one? */
+bool status_lists(const json_t *object, const char *field, const char *text);
 
 /* width: at most so many characters a row of the table, as far as that can be; 0: as many as it
  * takes. */

@@ -303,10 +303,7 @@ void extent_unmap(const struct extent *e)
 
 static CUresult extent_copy(const struct gpu *g, CUdeviceptr to, const struct extent *e)
 {
-        /* The program's own may be frozen meanwhile. */
-        CUcontext context = g->mover     ? mover_context(g->mover)
-                            : g->context ? g->context->handle
-                                         : NULL;
+        CUcontext context = mover_context_of(g);
         CUcontext popped;
         CUstream stream;
         CUresult r;

@@ -119,7 +119,7 @@ bool freeze_is_ready(void)
         return true;
 }
 
-/* Of a test, 0 or -errno. */
+/* The result of a test as 0 or -errno, and as a sentence. */
 static int verdict(enum freeze_result result, int refusal, const char **ret_why)
 {
         switch (result) {
@@ -239,12 +239,14 @@ bool freeze_prepare(bool needed)
 
 /* ---- standing and going on ---- */
 
-/* Lock held, given up meanwhile. */
+/* Whether it stands then. Lock held, given up meanwhile: whoever calls it off finds that it does
+ * not stand. */
 static bool stop(void)
 {
         uint64_t began = clock_now_ns();
         int r;
 
+        freeze.stands = false;
         lock_release(&core.lock);
         r = rm_freeze();
         if (r < 0)
@@ -253,7 +255,8 @@ static bool stop(void)
         freeze.took_ns = clock_now_ns() - began;
         if (r < 0 && r != -EAGAIN)
                 turn_off(reason_of(r));
-        return r == 0;
+        freeze.stands = r == 0;
+        return freeze.stands;
 }
 
 bool freeze_begin(void)
@@ -262,7 +265,6 @@ bool freeze_begin(void)
                 return true;
         if (!freeze_is_ready() || !stop())
                 return false;
-        freeze.stands = true;
         freeze.began_ns = clock_now_ns();
         trace_event("frozen", 0, freeze.took_ns);
         return true;
@@ -322,8 +324,7 @@ bool freeze_confirm(void)
                 lock_acquire(&core.lock);
                 if (late && freeze.stands) { /* the watchdog has let it go */
                         trace_event("freeze_late", 0, CANARY_NS << i);
-                        freeze.stands = false;
-                        freeze.stands = stop();
+                        (void)stop();
                 }
         }
         if (!freeze.stands) /* called off, or refused */

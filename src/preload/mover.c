@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/macros.h"
 #include "preload/core.h"
+#include "preload/quiet.h"
 #include "preload/real.h"
 #include "preload/rm.h"
 
@@ -32,6 +33,13 @@ struct mover {
 CUcontext mover_context(const struct mover *m)
 {
         return m->context;
+}
+
+CUcontext mover_context_of(const struct gpu *g)
+{
+        if (g->mover)
+                return g->mover->context;
+        return g->context ? g->context->handle : NULL;
 }
 
 /* What is not needed is made small; some of it cannot be, on some cards. */

@@ -21,6 +21,9 @@ struct mover;
 struct mover *mover_new(struct gpu *g);
 void mover_free(struct mover *m); /* NULL is a no-op */
 CUcontext mover_context(const struct mover *m);
+/* Where memory of a GPU is moved by: in the mover's context, which works while the program is
+ * frozen, else in one of the program's; NULL: there is none. */
+CUcontext mover_context_of(const struct gpu *g);
 /* Memory that it has made and keeps, beside its context's. */
 uint64_t mover_bytes(const struct mover *m);
 

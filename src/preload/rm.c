@@ -119,11 +119,9 @@ static uint32_t control_all(bool disable, int *ret_error)
         size_t n = 0;
 
         *ret_error = 0;
-        if (!channels_calls(&ledger, CHANNELS_PROGRAM, calls, CALLS_MAX, &n)) {
-                if (disable) {
-                        *ret_error = -EOVERFLOW;
-                        return 0;
-                }
+        if (!channels_calls(&ledger, CHANNELS_PROGRAM, calls, CALLS_MAX, &n) && disable) {
+                *ret_error = -EOVERFLOW;
+                return 0;
         }
         for (size_t i = 0; i < n; i++) {
                 /* Thawed in the opposite order: what computes goes on when its copies can. */

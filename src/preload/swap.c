@@ -459,14 +459,13 @@ CUresult swap_carry(struct gpu *g, struct extent *e, CUdeviceptr to)
 {
         struct swap *s = g->swap;
         CUresult r;
+        bool kept;
 
         lock_acquire(&core.lock);
-        if (s->retiring || !g->context) {
-                lock_release(&core.lock);
-                return CUDA_ERROR_INVALID_CONTEXT;
-        }
-        s->in_step = true;
+        kept = swap_keep_context(g);
         lock_release(&core.lock);
+        if (!kept)
+                return CUDA_ERROR_INVALID_CONTEXT;
         kept_forget(s->arena, e);
         r = transfer_prepare(g);
         if (r == CUDA_SUCCESS)
@@ -474,8 +473,7 @@ CUresult swap_carry(struct gpu *g, struct extent *e, CUdeviceptr to)
         if (r == CUDA_SUCCESS)
                 r = real.cuStreamSynchronize(s->out);
         lock_acquire(&core.lock);
-        s->in_step = false;
-        bell_ring(&core.changed);
+        swap_let_context(g);
         lock_release(&core.lock);
         return r;
 }

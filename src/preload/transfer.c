@@ -21,18 +21,10 @@
 
 _Static_assert(TRANSFERS_MAX <= EXTENT_WINDOWS, "a window for each transfer");
 
-/* Where memory is moved by: the mover's, which works while the program is frozen. */
-static CUcontext transfer_context(const struct gpu *g)
-{
-        if (g->mover)
-                return mover_context(g->mover);
-        return g->context ? g->context->handle : NULL;
-}
-
 CUresult transfer_prepare(struct gpu *g)
 {
         struct swap *s = g->swap;
-        CUcontext context = transfer_context(g);
+        CUcontext context = mover_context_of(g);
         unsigned events = 0;
         CUresult r;
 

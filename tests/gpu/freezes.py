@@ -6,7 +6,6 @@ import os
 import random
 import select
 import socket
-import subprocess
 import time
 
 import pages
@@ -25,16 +24,6 @@ TIMES = 1000
 STANDING_S = 20
 HANDOFF_GIB = 32
 HELD_GIB = 102  # by a third program, so that one of the two has room
-
-
-def build(part):
-    path = os.path.join(part.root, "standing")
-    done = subprocess.run([suite.nvcc(), "-O2", "-std=c++17", "-arch=native", "-cudart", "static",
-                           os.path.join(suite.HERE, "standing.cu"), "-o", path],
-                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=max(part.left(), 1), check=False)
-    if done.returncode != 0:
-        raise Failure("standing.cu does not build: " + done.stdout[-500:])
-    return path
 
 
 class Daemon:
@@ -145,7 +134,7 @@ def stands(counter, ns):
 
 def latency(part, result):
     """REVOKE to frozen and GRANT to progress, many times in one kernel that fills the GPU, copies in flight, a neighbour."""
-    path, d = build(part), Daemon(part)
+    path, d = suite.build_cuda(part, "standing"), Daemon(part)
     neighbour = part.program("burst", "--bytes", "64MiB", "--ms", 2, "--count", 50, "--seed", 2, "--until",
                              os.path.join(part.root, "end"), name="neighbour", shared=False)
     file = f"/dev/shm/standing-{os.getpid()}"  # the driver registers no pages of a disk's file
@@ -194,7 +183,7 @@ def latency(part, result):
 
 def handoff(part, result):
     """Two programs in kernels that fill the GPU take turns, and do not fit together."""
-    path = build(part)
+    path = suite.build_cuda(part, "standing")
     part.daemon(quantum="2s", fixed_share="25%")
     end = os.path.join(part.root, "end")
     filler = part.program("hold", "--bytes", f"{HELD_GIB}GiB", "--block", "1GiB", name="filler", shared=False)

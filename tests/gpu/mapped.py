@@ -1,8 +1,6 @@
 """What works on host memory that is mapped for the card, as the memory mode overflow has it, and what it costs beside memory of
 the card (mapped.cu, on the plain driver). And its page."""
 
-import os
-import subprocess
 import time
 
 import pages
@@ -13,19 +11,9 @@ from suite import Failure
 TRIED = {"copies": 30, "bulk": 30, "atomics": 40, "graphs": 30, "speed": 40}
 
 
-def build(part):
-    path = os.path.join(part.root, "mapped")
-    done = subprocess.run([suite.nvcc(), "-O2", "-std=c++17", "-arch=native", "-cudart", "static",
-                           os.path.join(suite.HERE, "mapped.cu"), "-o", path],
-                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=max(part.left(), 1), check=False)
-    if done.returncode != 0:
-        raise Failure("mapped.cu does not build: " + done.stdout[-500:])
-    return path
-
-
 def mapped(part, result):
     """Copies, bulk copies, atomics and graphs on mapped host memory, and what they cost."""
-    path, failed = build(part), []
+    path, failed = suite.build_cuda(part, "mapped"), []
     for name, seconds in TRIED.items():
         p = part.start([path, name], name, False)
         try:

@@ -348,6 +348,16 @@ def nvcc():
     return found
 
 
+def build_cuda(part, name):
+    """The path of a program made of NAME.cu here, with the static runtime."""
+    path = os.path.join(part.root, name)
+    done = subprocess.run([nvcc(), "-O2", "-std=c++17", "-arch=native", "-cudart", "static", os.path.join(HERE, name + ".cu"), "-o", path],
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=max(part.left(), 1), check=False)
+    if done.returncode != 0:
+        raise Failure(f"{name}.cu does not build: " + done.stdout[-500:])
+    return path
+
+
 def machine(build):
     """What was measured on, as far as it can be read."""
     cards = run_text("nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader").splitlines()

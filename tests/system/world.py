@@ -222,7 +222,7 @@ class World:
             "SIMCUDA_GPUS": str(gpus),
             "LD_LIBRARY_PATH": os.path.join(BUILD, "sim"),
             "SUBLET_QUIET": "1",
-            # Where the library remembers what works on which driver and GPU.
+            # The library remembers here on which drivers and GPUs freezing works.
             "XDG_CACHE_HOME": self.path("cache"),
         })
         self.env["SUBLET_TRACE"] = self.env["SIMCUDA_TRACE"] = self.path("trace")

@@ -262,7 +262,7 @@ static void who_finds_that_it_cannot_be_frozen_is_not_paused(void **state)
         assert_int_equal(told, 3); /* said before it heard */
 }
 
-/* What speaks against the next time does not end this one. */
+/* A reason against the next pause does not end the present one. */
 static void who_stands_stays_paused_whatever_else_it_says(void **state)
 {
         struct wire_message m = {

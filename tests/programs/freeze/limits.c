@@ -203,7 +203,8 @@ static void use_mover(void)
         TRY(cuCtxSetCurrent, mover);
 }
 
-/* What libcuda makes at the first copy of a stream is made here, before anything is frozen. */
+/* libcuda makes more of its own at a stream's first copy. That copy is made here, before the
+ * freeze. */
 static void warm(void)
 {
         CUdeviceptr m;

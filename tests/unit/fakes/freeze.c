@@ -2,10 +2,12 @@
  * mover, no watchdog, no channel. */
 #include "unit.h"
 
+#include "preload/core.h"
 #include "preload/freeze.h"
 #include "preload/freeze_test.h"
 #include "preload/freeze_watch.h"
 #include "preload/mover.h"
+#include "preload/quiet.h"
 #include "preload/rm.h"
 
 #define WEAK __attribute__((weak))
@@ -104,6 +106,11 @@ WEAK void mover_free(struct mover *m)
 WEAK CUcontext mover_context(const struct mover *m)
 {
         return NULL;
+}
+
+WEAK CUcontext mover_context_of(const struct gpu *g)
+{
+        return g->context ? g->context->handle : NULL;
 }
 
 WEAK void rm_make_for(enum channels_owner owner)
