@@ -9,10 +9,10 @@ import socket
 import time
 
 import pages
+import parts
 import suite
 import torture
 from drains import spread
-from parts import wait_until
 from suite import GIB, Failure
 
 # The system tests' folder has modules of the same names as this one.
@@ -72,7 +72,7 @@ class Daemon:
         elif m["type"] == "HOST":
             self.send("HOST_LIMIT", bytes=m["wanted"], most=1 << 40, of=m["sequence"])
         elif m["type"] == "FROZEN":
-            self.frozen = m
+            self.frozen = {field: value for field, value in m.items() if not isinstance(value, bytes)}
 
     def grant(self):
         self.lease += 1
@@ -194,7 +194,7 @@ def handoff(part, result):
     pair = [part.start([path, "--gib", str(HANDOFF_GIB), "--steps", str(steps * STANDING_S // 3), "--until", end], f"pair-{i}", True,
                        SUBLET_FREEZE="move", SUBLET_UNCHANGED="never") for i in (1, 2)]
     until = part.left() - part.left() * 0.6
-    wait_until(part, lambda: part.left() < until, "end of the time")
+    parts.wait_until(part, lambda: part.left() < until, "end of the time")
     events = part.traced()
     suite.touch(end)
     for p in pair:
@@ -225,7 +225,16 @@ def programs(part, result):
     torture.driver_programs(part, result, SUBLET_FREEZE="move")
 
 
+def alone(part, result):
+    """Launches of a program that nobody disturbs, by mode, against the plain driver."""
+    part.daemon()
+    times = parts.launches(part, {"plain": None, **{mode: {"SUBLET_FREEZE": mode} for mode in ("off", "park", "move")}})
+    plain = times.pop("plain")
+    result.update({mode: suite.paired(plain, found) for mode, found in times.items()})
+
+
 PARTS = {
+    "freezes-alone": (alone, 110),
     "freezes-latency": (latency, 200),
     "freezes-handoff": (handoff, 150),
     "freezes-programs": (programs, 150),
@@ -236,10 +245,15 @@ def shown(s, unit="ms"):
     return f"median {s['p50']} {unit}, p99 {s['p99']} {unit}, most {s['max']} {unit}"
 
 
-def figures(parts):
+def figures(found):
     """(what, measured, goal, met), as in pages.py."""
     out = []
-    r = parts.get("freezes-latency", {})
+    for mode, r in found.get("freezes-alone", {}).items():
+        if isinstance(r, dict) and "difference_percent" in r:
+            low, high = r["interval_percent"]
+            out.append((f"alone, `SUBLET_FREEZE={mode}`: a launch against the plain driver's {r['plain_median']:.0f} ns",
+                        f"{r['difference_percent']:+} % [{low:+}, {high:+}]", "0.5 %", pages.within((low, high), 0.5)))
+    r = found.get("freezes-latency", {})
     if "grant_to_progress_ms" in r:
         s = r["revoke_to_last_step_ms"]
         out.append((f"`REVOKE` until the kernel's last step, {r['n']} times", shown(s), "median 2 ms, p99 3 ms",
@@ -248,14 +262,14 @@ def figures(parts):
         s = r["grant_to_progress_ms"]
         out.append(("`GRANT` until the kernel's next step", shown(s), "p99 1 ms", s["p99"] <= 1))
         out.append(("it moved on after it had said that it stands", f"{r['ran_on']} times", "never", r["ran_on"] == 0))
-    r = parts.get("freezes-handoff", {})
+    r = found.get("freezes-handoff", {})
     if r.get("out_gbs") and r.get("in_gbs"):
         slower = min(r["out_gbs"]["p50"], r["in_gbs"]["p50"])
         out.append((f"a hand-off of {HANDOFF_GIB} GiB between two kernels that fill the GPU, {r['out_gbs']['n']} out, {r['in_gbs']['n']} in",
                     f"out {r['out_gbs']['p50']} GB/s, in {r['in_gbs']['p50']} GB/s (medians)", "48 GB/s", slower >= 48))
         out.append(("... begun after `REVOKE`", shown(r["begun_ms"]), "5 ms", r["begun_ms"]["p99"] <= 5))
         out.append(("... words that were wrong, rounds compared", f"{r['wrong']}, {r['rounds']}", "0", r["wrong"] == 0))
-    rows = {n: r for n, r in parts.get("freezes-programs", {}).items() if isinstance(r, dict) and "plain" in r}
+    rows = {n: r for n, r in found.get("freezes-programs", {}).items() if isinstance(r, dict) and "plain" in r}
     runs = [x for r in rows.values() for k, x in r.items() if isinstance(x, dict)]
     if runs:
         good = sum(x["result"] in torture.GOOD.values() for x in runs)
@@ -272,7 +286,7 @@ def page(results):
         *pages.table(figures(results["parts"])),
         *bad,
         *pages.unfinished(results["parts"]),
-        "`./dev gpu --only freezes-latency,freezes-handoff,freezes-programs` runs these parts (`tests/gpu/freezes.py`). The kernel"
+        "`./dev gpu --only freezes-alone,freezes-latency,freezes-handoff,freezes-programs` runs these parts (`tests/gpu/freezes.py`). The kernel"
         " (`tests/gpu/standing.cu`) has a block on each processor, with 200 values a thread in registers and all shared memory that a block can"
         " have; copies of 1 GiB and another process's kernels run beside it.",
         "",

@@ -21,7 +21,8 @@ def no_slower(ours, other):
 def where(m):
     others = f" (one of the machine's {m['gpus']})" if m.get("gpus", 1) > 1 else ""
     return (f"{m['gpu']}{others}, {m['gpu_memory']}, driver {m['driver']}; {m['processors']} processors, {m['host_memory_gib']} GiB of"
-            f" RAM, kernel {m['kernel']}, glibc {m['libc']}. Commit {m['commit']}, {m['date']}.")
+            f" RAM, kernel {m['kernel']}, glibc {m['libc']}. Commit {m['commit']}, {m['date']}."
+            + (f" `SUBLET_FREEZE={m['freeze']}`." if "freeze" in m else ""))
 
 
 def head(title, file, results):

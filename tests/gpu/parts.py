@@ -241,23 +241,29 @@ MEASURED_S = 0.25  # each
 LAUNCH_PAIRS = 60
 
 
+def launches(part, kinds):
+    """Kind -> nanoseconds a launch, of processes that launch in turns. A kind's environment is None without sublet."""
+    running = {kind: part.program("launches", "--rounds", 200, name=f"launches-{kind}", shared=env is not None, **env or {})
+               for kind, env in kinds.items()}
+    for p in running.values():
+        p.expect("launches", part.deadline)
+    times = {kind: [] for kind in kinds}
+    for pair in range(LAUNCH_PAIRS):
+        for kind in (list(kinds) if pair % 2 == 0 else reversed(kinds)):
+            running[kind].say("again")
+            times[kind].append(running[kind].expect("launches", part.deadline)["median_ns"])
+    for p in running.values():
+        p.close()
+        p.wait(part.deadline)
+    return times
+
+
 def overhead(part, result):
     """Alone on the card, under sublet and not, in alternating pairs."""
     part.daemon()
-    # The launches come first: a trainer, even an idle one, is another context that the card switches to.
-    small = {shared: part.program("launches", "--rounds", 200, name=f"launches-{shared}", shared=shared)
-             for shared in (False, True)}
-    times = {False: [], True: []}
-    for shared, p in small.items():
-        p.expect("launches", part.deadline)
-    for pair in range(LAUNCH_PAIRS):
-        for shared in order(pair):
-            small[shared].say("again")
-            times[shared].append(small[shared].expect("launches", part.deadline)["median_ns"])
-    result["launch"] = suite.paired(times[False], times[True])
-    for p in small.values():
-        p.close()
-        p.wait(part.deadline)
+    # They come first: a trainer, even an idle one, is another context that the card switches to.
+    times = launches(part, {"plain": None, "sublet": {}})
+    result["launch"] = suite.paired(times["plain"], times["sublet"])
     times, copies = {net: [] for net in STEPS}, []  # of each pair of processes
     processors = {net: {False: [], True: []} for net in STEPS}
     for n in range(PROCESS_PAIRS):

@@ -117,6 +117,7 @@ def main():
     parser.add_argument("--touch-host", type=int, default=0, metavar="GIB",
                         help="touch so much host memory first, where a virtual machine gets it on first use")
     parser.add_argument("--limit", type=float, default=475, help="seconds for everything")
+    parser.add_argument("--freeze", choices=("off", "park", "move"), help="SUBLET_FREEZE of all programs; default: unset")
     parser.add_argument("--render", metavar="JSON", help="only write the page of an earlier run")
     parser.add_argument("--add", action="store_true", help="keep what the pages in --out have of parts that are not run;"
                         " they say of which run that is")
@@ -145,6 +146,8 @@ def main():
     if arguments.touch_host:
         suite.touch_host(arguments.touch_host)
         results["machine"]["host_touched_gib"] = arguments.touch_host
+    if arguments.freeze:
+        suite.ALWAYS["SUBLET_FREEZE"] = results["machine"]["freeze"] = arguments.freeze
     for name in chosen:
         results["parts"][name] = run_part(name, build, arguments.out, arguments.limit - (time.monotonic() - began))
         results["seconds"] = round(time.monotonic() - began, 1)

@@ -21,6 +21,7 @@ ROOT = os.path.dirname(os.path.dirname(HERE))
 GIB = 1 << 30
 # Of a machine with several, the GPU to use is named as CUDA programs name it.
 GPU = int(os.environ.get("CUDA_VISIBLE_DEVICES") or 0)
+ALWAYS = {}  # in the environment of every program under sublet, unless its part says otherwise
 
 class Failure(Exception):
     """A part's result is a sentence instead of figures."""
@@ -171,7 +172,7 @@ class Part:
         merged = {k: v for k, v in os.environ.items() if not k.startswith(("SUBLET_", "LD_PRELOAD"))}
         merged["PYTHONUNBUFFERED"] = "1"
         if shared:
-            merged.update(LD_PRELOAD=os.path.join(self.build, "libsublet.so"), SUBLET_DIR=self.dir,
+            merged.update(ALWAYS, LD_PRELOAD=os.path.join(self.build, "libsublet.so"), SUBLET_DIR=self.dir,
                           SUBLET_TRACE=self.trace, SUBLET_NAME=name, SUBLET_REQUIRE="1", SUBLET_QUIET="1")
         merged.update(env)
         p = Process(argv, merged, os.path.join(self.root, name + ".log"), name)
