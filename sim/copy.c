@@ -26,6 +26,21 @@ static bool is_pageable(CUdeviceptr address)
         return !found;
 }
 
+/* As the driver does (measured) with an address that it does not know: the processor reads there.
+ */
+static void take_for_host(CUdeviceptr address)
+{
+        bool known;
+
+        if (!space_is_device(address))
+                return;
+        space_lock_shared();
+        known = space_range(address) != NULL;
+        space_unlock();
+        if (!known)
+                (void)*(volatile char *)(uintptr_t)address;
+}
+
 CUresult copy_check(const struct work_copy *w, bool graph)
 {
         uint64_t rows = w->height - 1, slices = w->depth - 1;
@@ -54,6 +69,10 @@ CUresult copy_submit(const char *function, const struct work_copy *copy, CUstrea
         capturing = stream->capture != NULL;
         pthread_mutex_unlock(&sim.lock);
         /* The driver looks before it queues, also while capturing. */
+        if (copy->unified) {
+                take_for_host(copy->from);
+                take_for_host(copy->to);
+        }
         r = copy_check(copy, capturing);
         if (r != CUDA_SUCCESS)
                 return r;
@@ -93,6 +112,7 @@ EXPORT CUresult cuMemcpy(CUdeviceptr dst, CUdeviceptr src, size_t bytes)
 {
         struct work_copy w = linear(dst, src, bytes);
 
+        w.unified = true;
         return copy_submit(__func__, &w, NULL, COPY_SYNC_DEVICE);
 }
 
@@ -100,6 +120,7 @@ EXPORT CUresult cuMemcpyAsync(CUdeviceptr dst, CUdeviceptr src, size_t bytes, CU
 {
         struct work_copy w = linear(dst, src, bytes);
 
+        w.unified = true;
         return copy_submit(__func__, &w, stream, COPY_ASYNC);
 }
 

@@ -553,8 +553,12 @@ EXPORT CUresult cuStreamCreate(CUstream *ret_stream, unsigned int flags)
         return cuStreamCreateWithPriority(ret_stream, flags, 0);
 }
 
+/* While the context's channels are off the card a stream does not go: an H200's driver did not come
+ * back from letting streams and events go there. */
 EXPORT CUresult cuStreamDestroy_v2(CUstream stream)
 {
+        struct channels_of channels;
+        CUcontext c = NULL;
         CUresult r = api_enter(__func__, context_current() ? API_CONTEXT : API_ANY, NULL);
 
         if (r != CUDA_SUCCESS)
@@ -563,6 +567,16 @@ EXPORT CUresult cuStreamDestroy_v2(CUstream stream)
                 return CUDA_ERROR_INVALID_HANDLE;
         pthread_mutex_lock(&sim.lock);
         r = stream_check(stream);
+        if (r == CUDA_SUCCESS) {
+                c = stream->context;
+                channels = c->queues.channels;
+        }
+        pthread_mutex_unlock(&sim.lock);
+        if (c)
+                channels_await_context(c, &channels);
+        pthread_mutex_lock(&sim.lock);
+        if (r == CUDA_SUCCESS)
+                r = stream_check(stream);
         if (r == CUDA_SUCCESS)
                 stream_destroy_locked(stream);
         pthread_mutex_unlock(&sim.lock);

@@ -34,6 +34,7 @@ struct work_copy {
         size_t to_pitch, to_slice, from_pitch, from_slice;
         size_t width, height, depth;
         bool to_host, from_host; /* managed memory is used where the processor has it */
+        bool unified;            /* which way, its addresses alone say */
         void *staged;            /* a pageable source taken at the call */
 };
 

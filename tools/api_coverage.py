@@ -44,7 +44,7 @@ def families(text, pattern):
 class Tables:
     def __init__(self):
         self.reasons = dict(REASON.findall(read("cuda_reasons.def")))
-        self.families = [(title, [(symbol, behaviour, None if behaviour == "SUBMIT" else detail)
+        self.families = [(title, [(symbol, *(("SUBMIT", None) if behaviour in ("SUBMIT", "UNIFIED") else (behaviour, detail)))
                                   for _, symbol, _, _, behaviour, detail in rows])
                          for title, rows in families(read("cuda_api.def"), ROW)]
         self.uncaught = families(read("cuda_uncaught.def"), UNCAUGHT)

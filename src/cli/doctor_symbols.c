@@ -26,6 +26,7 @@ static const char *const known[] = {
 static const char *const caught[] = {
 #define CU_PASS(name)
 #define CU_SUBMIT(name)                                #name,
+#define CU_UNIFIED(name)                               #name,
 #define CU_RETRY(name)                                 #name,
 #define CU_CUSTOM(name)                                #name,
 #define CU(name, symbol, since, flags, behaviour, ...) CU_##behaviour(name)
@@ -33,6 +34,7 @@ static const char *const caught[] = {
 #undef CU
 #undef CU_PASS
 #undef CU_SUBMIT
+#undef CU_UNIFIED
 #undef CU_RETRY
 #undef CU_CUSTOM
 };

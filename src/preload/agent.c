@@ -66,7 +66,7 @@ void agent_go_on(void)
                 freeze_end();
                 bound_restart();
         }
-        pool_let();
+        agent_memory_stays();
         agent.unfinished = false;
         agent.in_use = true;
         core.running = true;
@@ -211,7 +211,7 @@ static void drain_step(void)
         /* It was paused, and its work is to end behind the gate. All of its memory is there. */
         if (freeze_stands()) {
                 freeze_end();
-                pool_let();
+                agent_memory_stays();
         }
         if (hidden_library()) {
                 hidden_tell();

@@ -49,11 +49,12 @@ static bool has_work_in_flight(void)
         return busy || gate_anybody_inside();
 }
 
-/* There is a mover wherever memory is to be moved. */
+/* There is a mover wherever memory is to be moved, and it alone moves. */
 static bool movers_are_there(void)
 {
         for (unsigned i = 0; i < core.gpu_count; i++)
-                if (core.gpus[i].context && !core.gpus[i].mover)
+                if (core.gpus[i].context &&
+                    !(core.gpus[i].mover && swap_moves_apart(&core.gpus[i])))
                         return false;
         return true;
 }
@@ -73,12 +74,20 @@ bool agent_stand_still(void)
                 return false;
         ok = agent.revoking && freeze_begin();
         if (ok) {
+                gate_shut(GATE_FROZEN);
                 pool_hold();
                 ok = freeze_confirm();
         }
         if (!ok)
-                pool_let();
+                agent_memory_stays();
         return ok;
+}
+
+void agent_memory_stays(void)
+{
+        pool_let();
+        gate_open(GATE_FROZEN);
+        bell_ring(&core.changed);
 }
 
 /* ---- pausing ---- */

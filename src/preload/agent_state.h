@@ -121,6 +121,9 @@ bool agent_wants_to_run(void);
 /* Have the program stand for a drain. True: it does, and its memory may leave. False: it is to be
  * drained, or the drain was called off. */
 bool agent_stand_still(void);
+/* No memory is to leave under the program any more, or all is back: captured calls may pass, and
+ * what it freed in stream order need not be kept. */
+void agent_memory_stays(void);
 /* The owner has said so. */
 void agent_pause(bool paused);
 /* A paused program is held at the gate. If it ran, its work in flight is frozen as soon as that can

@@ -57,6 +57,17 @@ static inline uint64_t work_of_launch(uint64_t config, uint64_t func)
                 door_count(DOOR_##symbol);                                                \
                 return HOOKS_SUBMIT(submits_to, WORK_OF(symbol, args), real.symbol args); \
         }
+#define CU_UNIFIED(symbol, submits_to, params, args)                                    \
+        DOOR(symbol, params)                                                            \
+        {                                                                               \
+                struct gate_thread *t_ = gate_look_begin();                             \
+                CUresult r_;                                                            \
+                                                                                        \
+                door_count(DOOR_##symbol);                                              \
+                r_ = HOOKS_SUBMIT(submits_to, WORK_OF(symbol, args), real.symbol args); \
+                gate_look_end(t_);                                                      \
+                return r_;                                                              \
+        }
 #define CU_RETRY(symbol, submits_to, params, args)    \
         DOOR(symbol, params)                          \
         {                                             \
@@ -78,6 +89,7 @@ static inline uint64_t work_of_launch(uint64_t config, uint64_t func)
 #undef CU
 #undef CU_PASS
 #undef CU_SUBMIT
+#undef CU_UNIFIED
 #undef CU_RETRY
 #undef CU_CUSTOM
 
@@ -86,6 +98,7 @@ static inline uint64_t work_of_launch(uint64_t config, uint64_t func)
 static void *const door_wrappers[DOOR_COUNT] = {
 #define CU_PASS(symbol)
 #define CU_SUBMIT(symbol)                                               [DOOR_##symbol] = (void *)door_##symbol,
+#define CU_UNIFIED(symbol)                                              [DOOR_##symbol] = (void *)door_##symbol,
 #define CU_RETRY(symbol)                                                [DOOR_##symbol] = (void *)door_##symbol,
 #define CU_CUSTOM(symbol)                                               [DOOR_##symbol] = (void *)door_##symbol,
 #define CU(base, symbol, since, flags, behaviour, stream, params, args) CU_##behaviour(symbol)
@@ -93,6 +106,7 @@ static void *const door_wrappers[DOOR_COUNT] = {
 #undef CU
 #undef CU_PASS
 #undef CU_SUBMIT
+#undef CU_UNIFIED
 #undef CU_RETRY
 #undef CU_CUSTOM
 };

@@ -19,6 +19,7 @@
 #include "preload/core.h"
 #include "preload/freeze_test.h"
 #include "preload/freeze_watch.h"
+#include "preload/gate.h"
 #include "preload/mover.h"
 #include "preload/quiet.h"
 #include "preload/rm.h"
@@ -30,7 +31,7 @@
                               */
 #define CANARY_TRIES  5u
 #define CANARY_FAILS  3u /* hand-offs that fell back to the drain */
-#define LET_PASS_NS   (2 * NSEC_PER_MSEC)
+#define LET_PASS_NS   (2 * NSEC_PER_MSEC) /* then twice */
 #define AGAIN_NS      NSEC_PER_SEC       /* a call that looked at memory returns by then */
 #define TEST_EVERY_NS (2 * NSEC_PER_SEC) /* while the GPU is too busy to tell */
 
@@ -310,19 +311,24 @@ static CUresult canaries(void)
 
 bool freeze_confirm(void)
 {
-        const struct timespec nap = {.tv_nsec = LET_PASS_NS};
         bool late = true;
         CUresult r = CUDA_SUCCESS;
 
         for (unsigned i = 0; i < CANARY_TRIES && late && freeze.stands; i++) {
+                const struct timespec nap = {.tv_nsec = (long)(LET_PASS_NS << i)};
+
                 lock_release(&core.lock);
                 freeze_watch_begin(CANARY_NS << i, true);
                 r = canaries();
                 late = freeze_watch_end();
+                if (!late && gate_anybody_looks()) {
+                        (void)rm_thaw();
+                        late = true;
+                }
                 if (late)
                         (void)syscall(SYS_nanosleep, &nap, NULL);
                 lock_acquire(&core.lock);
-                if (late && freeze.stands) { /* the watchdog has let it go */
+                if (late && freeze.stands) { /* it was let go */
                         trace_event("freeze_late", 0, CANARY_NS << i);
                         (void)stop();
                 }

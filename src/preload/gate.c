@@ -78,6 +78,7 @@ static void gate_thread_ended(void *record)
                 lock_release(&core.lock);
         }
         atomic_store_explicit(&t->inside, 0, memory_order_relaxed);
+        atomic_store_explicit(&t->looks, 0, memory_order_relaxed);
         atomic_store_explicit(&t->in_use, false, memory_order_release);
 }
 
@@ -115,6 +116,17 @@ static struct gate_thread *gate_register(void)
         gate_self = t;
         if (gate_key_made)
                 (void)compat_pthread_setspecific(gate_key, t);
+        return t;
+}
+
+struct gate_thread *gate_look_begin(void)
+{
+        struct gate_thread *t = gate_self ? gate_self : gate_register();
+
+        if (t)
+                atomic_store_explicit(&t->looks,
+                                      atomic_load_explicit(&t->looks, memory_order_relaxed) + 1,
+                                      memory_order_relaxed);
         return t;
 }
 
@@ -156,6 +168,15 @@ bool gate_anybody_inside(void)
         return false;
 }
 
+bool gate_anybody_looks(void)
+{
+        for (struct gate_thread *t = atomic_load(&gate_threads); t; t = t->next)
+                if (atomic_load_explicit(&t->inside, memory_order_acquire) > 0 &&
+                    atomic_load_explicit(&t->looks, memory_order_acquire) > 0)
+                        return true;
+        return false;
+}
+
 unsigned gate_default_streams(void)
 {
         unsigned all = 0;
@@ -177,8 +198,10 @@ uint64_t gate_submissions(void)
 void gate_forget_threads(void)
 {
         /* After fork only the calling thread exists. */
-        for (struct gate_thread *t = atomic_load(&gate_threads); t; t = t->next)
+        for (struct gate_thread *t = atomic_load(&gate_threads); t; t = t->next) {
                 atomic_store_explicit(&t->inside, 0, memory_order_relaxed);
+                atomic_store_explicit(&t->looks, 0, memory_order_relaxed);
+        }
 }
 
 static void gate_mark(struct gate_thread *t, bool inside)
@@ -220,6 +243,7 @@ static struct gate_thread *gate_wait_for_lease(struct gate_thread *t, CUstream s
 {
         struct core_wait w = {.what = "its turn on the GPU"};
         struct interrupt_wait interrupted = {0};
+        const bool frozen = atomic_load(&gate_bits) & GATE_FROZEN;
         unsigned round = 0;
         bool any_stream;
 
@@ -235,6 +259,9 @@ static struct gate_thread *gate_wait_for_lease(struct gate_thread *t, CUstream s
                 /* Before asking: that gives the lock up, and a signal comes at any moment. */
                 uint32_t heard = bell_listen(&core.changed);
                 uint64_t timeout_ns = UINT64_MAX;
+
+                if (frozen && !(atomic_load(&gate_bits) & GATE_FROZEN))
+                        break; /* it is drained: a capture has to end */
 
                 if (may_end && interrupt_ends(&interrupted, &timeout_ns)) {
                         gate_set_waiting(t, false);
@@ -318,7 +345,7 @@ struct gate_thread *gate_enter_slow(struct gate_thread *t, CUstream stream, uint
 
                 if (bits == 0)
                         return t;
-                if ((bits & (GATE_NO_LEASE | GATE_UNBACKED)) == GATE_NO_LEASE &&
+                if ((bits & (GATE_NO_LEASE | GATE_UNBACKED | GATE_FROZEN)) == GATE_NO_LEASE &&
                     gate_is_capturing(stream))
                         return t;
                 if (bits & (GATE_UNREADY | GATE_NO_LEASE | GATE_UNBACKED)) {

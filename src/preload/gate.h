@@ -24,12 +24,14 @@ enum gate_bits {
         GATE_TORTURE = 1 << 6,  /* a call may be chosen to be preceded by an eviction */
         GATE_HELD = 1 << 7,     /* memory is being replaced: a moment */
         GATE_PROFILE = 1 << 8,  /* what is submitted is looked at (profile.h) */
+        GATE_FROZEN = 1 << 9,   /* with GATE_NO_LEASE: captured calls wait, too */
 };
 
 /* One a thread, never freed before its thread ends; written by its thread alone, read by the agent.
  */
 struct gate_thread {
         _Atomic uint32_t inside; /* nesting depth */
+        _Atomic uint32_t looks;  /* calls, nested, that look up whose an address is */
         _Atomic uint32_t
                 defaults; /* which of the default streams it ever submitted to: 1 << handle */
         _Atomic uint64_t submissions;     /* since the thread began */
@@ -109,6 +111,17 @@ static inline void gate_leave(struct gate_thread *t)
                               memory_order_release);
 }
 
+/* Around the whole of a UNIFIED call (hooks.h). NULL: no memory to mark it. */
+struct gate_thread *gate_look_begin(void);
+
+static inline void gate_look_end(struct gate_thread *t)
+{
+        if (likely(t))
+                atomic_store_explicit(&t->looks,
+                                      atomic_load_explicit(&t->looks, memory_order_relaxed) - 1,
+                                      memory_order_release);
+}
+
 /* ---- the other side; called by the agent unless said otherwise ---- */
 
 /* Once, before the first thread passes. */
@@ -118,6 +131,8 @@ void gate_shut(enum gate_bits why);
 /* Clear bits; threads that wait are woken by ringing core.changed. Any thread. */
 void gate_open(enum gate_bits why);
 bool gate_anybody_inside(void);
+/* Inside in a UNIFIED call: memory that leaves now may be taken for the host's. */
+bool gate_anybody_looks(void);
 /* The default streams that were ever used, by any thread: 1 << handle; bit 0 is the legacy one. */
 unsigned gate_default_streams(void);
 /* Sum over all threads, ended ones included; changes whenever something was submitted. */

@@ -5,6 +5,8 @@
  *
  * SUBMIT: HOOKS_SUBMIT() of the real call.
  *
+ * UNIFIED: the same, seen by gate_anybody_looks().
+ *
  * RETRY: HOOKS_RETRY() of it: not gated.
  *
  * CUSTOM: hook_<symbol>(args), written by hand in the module that owns the matter.
@@ -22,6 +24,7 @@
 
 #define CU_PASS(...)
 #define CU_SUBMIT(...)
+#define CU_UNIFIED(...)
 #define CU_RETRY(...)
 #define CU_CUSTOM(symbol, params) CUresult hook_##symbol params;
 #define CU(base, symbol, since, flags, behaviour, stream, params, args) \
@@ -30,6 +33,7 @@
 #undef CU
 #undef CU_PASS
 #undef CU_SUBMIT
+#undef CU_UNIFIED
 #undef CU_RETRY
 #undef CU_CUSTOM
 

@@ -444,6 +444,13 @@ void swap_let_context(struct gpu *g)
         bell_ring(&core.changed);
 }
 
+bool swap_moves_apart(const struct gpu *g)
+{
+        const struct swap *s = g->swap;
+
+        return !s || s->count == 0 || (g->mover && s->context == mover_context(g->mover));
+}
+
 void swap_leave_mover(struct gpu *g)
 {
         struct swap *s = g->swap;

@@ -75,6 +75,8 @@ void swap_retire(struct gpu *g);
  * is ending, or there is none. core.lock held. */
 bool swap_keep_context(struct gpu *g);
 void swap_let_context(struct gpu *g);
+/* No transfer is in flight in a context of the program's own. The agent. */
+bool swap_moves_apart(const struct gpu *g);
 /* The mover is about to end: let go of what is in its context. The agent, core.lock not held. */
 void swap_leave_mover(struct gpu *g);
 

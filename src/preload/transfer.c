@@ -32,8 +32,9 @@ CUresult transfer_prepare(struct gpu *g)
                 return real.cuCtxSetCurrent(s->context);
         if (!context)
                 return CUDA_ERROR_OUT_OF_MEMORY; /* of contexts: another time */
-        if (s->context && real.cuCtxSetCurrent(s->context) == CUDA_SUCCESS)
-                transfer_end(g);
+        /* What is left in a context is not destroyed: a program that is frozen keeps its calls from
+         * ending (measured). */
+        unchanged_leave(s->unchanged);
         s->context = NULL;
         r = real.cuCtxSetCurrent(context);
         if (r != CUDA_SUCCESS)

@@ -84,17 +84,13 @@ static void unload(struct unchanged *u)
                 if (u->slots[i].end)
                         (void)real.cuEventDestroy_v2(u->slots[i].end);
         }
-        memset(u->slots, 0, sizeof(u->slots));
         if (u->stream)
                 (void)real.cuStreamDestroy_v2(u->stream);
         if (u->answers)
                 (void)real.cuMemFreeHost(u->answers);
         if (u->module)
                 (void)real.cuModuleUnload(u->module);
-        u->stream = NULL;
-        u->answers = NULL;
-        u->module = NULL;
-        u->on_trial = false;
+        unchanged_leave(u);
 }
 
 static CUresult load_kernel(struct unchanged *u)
@@ -269,6 +265,17 @@ void unchanged_settle(struct unchanged *u)
 {
         if (u && u->module)
                 (void)real.cuStreamSynchronize(u->stream);
+}
+
+void unchanged_leave(struct unchanged *u)
+{
+        if (!u)
+                return;
+        memset(u->slots, 0, sizeof(u->slots));
+        u->stream = NULL;
+        u->answers = NULL;
+        u->module = NULL;
+        u->on_trial = false;
 }
 
 void unchanged_forget(struct unchanged *u)

@@ -40,3 +40,5 @@ void unchanged_copied(struct unchanged *u, uint64_t bytes, uint64_t ns);
  * what is in the context; unchanged_forget() then ends what was asked. */
 void unchanged_settle(struct unchanged *u);
 void unchanged_forget(struct unchanged *u);
+/* Nothing is asked any more: leave what is in the context to its end. */
+void unchanged_leave(struct unchanged *u);

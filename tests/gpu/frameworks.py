@@ -67,13 +67,13 @@ def chosen():
 class Run:
     """One process and what came of it."""
 
-    def __init__(self, part, name, how, torture=None):
+    def __init__(self, part, name, how, torture=None, **more):
         _, script, case, env, seconds = CASES[name]
         self.name = f"{name}-{how}"
         self.trace = os.path.join(part.root, self.name + ".trace")
         cache = os.path.join(part.root, "cache")
         env = {**env, "TORCHINDUCTOR_CACHE_DIR": os.path.join(cache, name), "TRITON_CACHE_DIR": os.path.join(cache, name, "t"),
-               "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false", "OMP_NUM_THREADS": "2", "SUBLET_TRACE": self.trace}
+               "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false", "OMP_NUM_THREADS": "2", "SUBLET_TRACE": self.trace, **more}
         if torture:
             env["SUBLET_TORTURE"] = torture
         argv = [sys.executable, os.path.join(suite.HERE, "workloads", script + ".py"), case]
@@ -104,7 +104,7 @@ class Run:
                     except json.JSONDecodeError:
                         continue
         times = [e["bytes"] for e in found if e["event"] == "torture"]
-        return {"times": len(times), "gib": round(sum(times) / suite.GIB, 2),
+        return {"times": len(times), "gib": round(sum(times) / suite.GIB, 2), "frozen": sum(e["event"] == "frozen" for e in found),
                 "drains_given_up": sum(e["event"] == "drain_failed" for e in found)}
 
 
@@ -146,14 +146,14 @@ def finite(difference):
     return difference if math.isfinite(difference) else None
 
 
-def one(part, name, result):
+def one(part, name, result, torture, **env):
     plain = Run(part, name, "plain").finish()
     r = result[name] = {"framework": CASES[name][0], "case": CASES[name][2], "environment": CASES[name][3]}
     missing = plain.process.of("missing")
     if plain.error or missing:
         r["plain"] = NOT_HERE + missing[0]["why"] if missing else "fails: " + plain.error
         return
-    others = [Run(part, name, "again"), Run(part, name, "sublet"), Run(part, name, "torture", f"{len(name)},{TORTURE}")]
+    others = [Run(part, name, "again"), Run(part, name, "sublet", **env), Run(part, name, "torture", f"{len(name)},{torture}", **env)]
     again, under, torture = [o.finish() for o in others]
     usual = float("inf") if again.error else apart(plain.results, again.results)
     r["plain"] = ("fails the second time: " + again.error if again.error else "equal" if usual == 0
@@ -179,12 +179,12 @@ def versions():
     return found
 
 
-def frameworks(part, result):
+def frameworks(part, result, torture=TORTURE, **env):
     """PyTorch, JAX, CuPy, Triton, numba, ONNX Runtime and transformers, plain against torture."""
     part.daemon(quantum="1s", fixed_share="25%")
     result["versions"] = versions()
     with concurrent.futures.ThreadPoolExecutor(TOGETHER) as pool:
-        list(pool.map(lambda n: one(part, n, result), sorted(chosen(), key=lambda n: -CASES[n][4])))
+        list(pool.map(lambda n: one(part, n, result, torture, **env), sorted(chosen(), key=lambda n: -CASES[n][4])))
 
 
 PARTS = {"frameworks": (frameworks, 360)}

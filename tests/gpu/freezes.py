@@ -8,6 +8,7 @@ import select
 import socket
 import time
 
+import frameworks
 import pages
 import parts
 import suite
@@ -21,6 +22,7 @@ wire = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(wire)
 BY_NUMBER = {number: (name, layout, fields) for name, (number, _, layout, fields) in wire.MESSAGES.items()}
 TIMES = 1000
+FRAMEWORKS_TORTURE = "calls=0,every=2ms"
 STANDING_S = 20
 HANDOFF_GIB = 32
 HELD_GIB = 102  # by a third program, so that one of the two has room
@@ -225,6 +227,11 @@ def programs(part, result):
     torture.driver_programs(part, result, SUBLET_FREEZE="move")
 
 
+def workloads(part, result):
+    """Frameworks, plain against torture by freezing at short intervals."""
+    frameworks.frameworks(part, result, FRAMEWORKS_TORTURE, SUBLET_FREEZE="move")
+
+
 def alone(part, result):
     """Launches of a program that nobody disturbs, by mode, against the plain driver."""
     part.daemon()
@@ -238,6 +245,7 @@ PARTS = {
     "freezes-latency": (latency, 200),
     "freezes-handoff": (handoff, 150),
     "freezes-programs": (programs, 150),
+    "freezes-workloads": (workloads, 400),
 }
 
 
@@ -275,6 +283,14 @@ def figures(found):
         good = sum(x["result"] in torture.GOOD.values() for x in runs)
         out.append(("driver-API programs under torture by freezing, as without sublet", f"{good} of {len(runs)}, "
                     f"{sum(x['times'] for x in runs)} times frozen with memory out", "all", good == len(runs)))
+    said = torture.workloads_of({"frameworks": found.get("freezes-workloads", {})})
+    if said:
+        rows = [found["freezes-workloads"][n] for n in said]
+        frozen = sorted(r.get("frozen", 0) for r in rows)
+        good = sum(not torture.workload_wrongs(s) for s in said.values())
+        out.append(("frameworks under torture by freezing: equal to the plain driver's, or close",
+                    f"{good} of {len(said)}, {sum(frozen):,} times frozen with work in flight ({frozen[0]} to {frozen[-1]} a workload),"
+                    f" {sum(r.get('gib', 0) for r in rows):.0f} GiB moved out", "all", good == len(said)))
     return out
 
 
@@ -286,7 +302,7 @@ def page(results):
         *pages.table(figures(results["parts"])),
         *bad,
         *pages.unfinished(results["parts"]),
-        "`./dev gpu --only freezes-alone,freezes-latency,freezes-handoff,freezes-programs` runs these parts (`tests/gpu/freezes.py`). The kernel"
+        f"`./dev gpu --only {','.join(PARTS)}` runs these parts (`tests/gpu/freezes.py`). The kernel"
         " (`tests/gpu/standing.cu`) has a block on each processor, with 200 values a thread in registers and all shared memory that a block can"
         " have; copies of 1 GiB and another process's kernels run beside it.",
         "",

@@ -51,6 +51,15 @@ def test_kernels_that_go_past_every_entry_point_are_frozen(shared):
     assert run.result() == plain.result() and len(shared.traced("frozen", run.pid)) > 1
 
 
+def test_no_memory_leaves_while_a_copy_looks_up_its_addresses(shared):
+    """The driver would take an address whose memory is away for one of the host's, and read there."""
+    for _ in range(5):
+        run, = check_equal(shared, "copies", ["linked"], SUBLET_FREEZE="move", SIMCUDA_FAIL="cuMemcpyAsync:1+:slow=10")
+        if shared.traced("freeze_late", run.pid):
+            return
+    pytest.fail("it was never frozen in such a copy")
+
+
 # ---- hand-offs ----
 
 SPARE = 2 * MIB  # that the mover keeps

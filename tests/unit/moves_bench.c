@@ -151,6 +151,11 @@ void unchanged_settle(struct unchanged *u)
         settled = true;
 }
 
+void unchanged_leave(struct unchanged *u)
+{
+        memset(questions, 0, sizeof(questions));
+}
+
 void unchanged_forget(struct unchanged *u)
 {
         settled = false;

@@ -18,6 +18,7 @@
 #include "preload/freeze.h"
 #include "base/freeze_known.h"
 #include "preload/freeze_test.h"
+#include "preload/gate.h"
 #include "preload/mover.h"
 #include "preload/quiet.h"
 #include "preload/swap.h"
@@ -42,6 +43,7 @@ static bool context_ends;
 static CUresult canary_error;
 static unsigned canaries, waits; /* so many canaries wait until the program is let go */
 static void (*in_canary)(void);
+static unsigned looks; /* so many times somebody is seen to look up addresses */
 
 int clock_gettime(clockid_t which, struct timespec *ret)
 {
@@ -79,6 +81,12 @@ enum freeze_result freeze_test(CUcontext context, int *ret_error)
         tests_run++;
         *ret_error = test_error;
         return test_results[context == contexts[1].handle];
+}
+
+bool gate_anybody_looks(void)
+{
+        want_no_lock();
+        return looks > 0 && looks-- > 0;
 }
 
 CUresult mover_canary(struct mover *m, void (*told)(const char *call))
@@ -656,6 +664,23 @@ static void calls_that_wait_for_it_longer_and_longer_have_it_drained(void **stat
         assert_int_equal(known(0), FREEZE_WORKS); /* it is the program's matter */
 }
 
+/* The fake gate's thread is in a call that takes an address it does not know for the host's. */
+static void memory_stays_while_a_call_looks_up_addresses(void **state)
+{
+        begin_ready("move");
+        assert_true(freeze_begin());
+        looks = 2;
+        assert_true(freeze_confirm());
+        assert_int_equal(trace_count("freeze_late"), 2);
+        assert_true(freeze_stands() && rm_standing() == 8);
+        freeze_end();
+        assert_true(freeze_begin());
+        looks = 100;
+        assert_false(freeze_confirm());
+        assert_int_equal(rm_standing(), 0);
+        assert_int_equal(freeze_mode(), WIRE_FREEZE_MOVE);
+}
+
 static void a_call_that_fails_turns_it_off(void **state)
 {
         begin_ready("move");
@@ -859,6 +884,7 @@ static const struct CMUnitTest tests[] = {
         TEST(memory_may_leave_when_the_movers_calls_end),
         TEST(a_call_that_waits_for_the_program_gets_it_for_a_moment),
         TEST(calls_that_wait_for_it_longer_and_longer_have_it_drained),
+        TEST(memory_stays_while_a_call_looks_up_addresses),
         TEST(a_call_that_fails_turns_it_off),
         TEST(a_program_that_does_not_stand_again_runs_on),
         TEST(called_off_in_the_middle_it_runs_on),

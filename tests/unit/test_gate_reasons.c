@@ -243,6 +243,51 @@ static void a_capturing_stream_passes_without_a_lease(void **state)
         assert_int_equal(waits, 1);
 }
 
+/* Memory may be away: a call that is captured looks at addresses, too. */
+static void a_capturing_stream_waits_while_the_program_is_frozen(void **state)
+{
+        fake_capturing = true;
+        core.running = false;
+        gate_shut(GATE_NO_LEASE | GATE_FROZEN);
+        pass(CAPTURED);
+        assert_int_equal(waits, 1);
+        assert_true(core.running);
+        gate_open(GATE_FROZEN);
+}
+
+static void is_drained_instead(const struct core_wait *w)
+{
+        count_wait();
+        gate_open(GATE_FROZEN);
+        bell_ring(&core.changed);
+}
+
+static void a_capturing_stream_passes_when_the_program_is_drained_instead(void **state)
+{
+        fake_capturing = true;
+        core.running = false;
+        gate_shut(GATE_NO_LEASE | GATE_FROZEN);
+        meanwhile = is_drained_instead;
+        pass(CAPTURED);
+        assert_int_equal(waits, 1);
+        assert_false(core.running);
+}
+
+static void who_looks_up_addresses_is_seen_inside_alone(void **state)
+{
+        struct gate_thread *t = gate_look_begin(), *in;
+
+        assert_false(gate_anybody_looks());
+        in = gate_enter(PLAIN, WORK);
+        assert_true(gate_anybody_looks());
+        gate_leave(in);
+        assert_false(gate_anybody_looks());
+        gate_look_end(t);
+        in = gate_enter(PLAIN, WORK);
+        assert_false(gate_anybody_looks());
+        gate_leave(in);
+}
+
 static void capturing_is_asked_only_where_there_is_a_capture(void **state)
 {
         gate_shut(GATE_NO_LEASE);
@@ -672,6 +717,9 @@ int main(void)
         const struct CMUnitTest tests[] = {
                 REASON_TEST(without_a_lease_a_thread_waits_for_it),
                 REASON_TEST(a_capturing_stream_passes_without_a_lease),
+                REASON_TEST(a_capturing_stream_waits_while_the_program_is_frozen),
+                REASON_TEST(a_capturing_stream_passes_when_the_program_is_drained_instead),
+                REASON_TEST(who_looks_up_addresses_is_seen_inside_alone),
                 REASON_TEST(capturing_is_asked_only_where_there_is_a_capture),
                 REASON_TEST(a_capturing_stream_waits_for_memory),
                 REASON_TEST(memory_comes_after_the_lease),

@@ -15,6 +15,15 @@ struct doors_core doors_core;
 rm_ioctl_fn *doors_forwards;
 
 struct gate_thread gate_interrupted;
+struct gate_thread doors_looking;
+
+struct gate_thread *gate_look_begin(void)
+{
+        doors_core.looks++;
+        atomic_fetch_add(&doors_looking.looks, 1);
+        return &doors_looking;
+}
+
 struct gate_thread *gate_enter_slow(struct gate_thread *t, CUstream stream, uint64_t work,
                                     bool may_end)
 {
@@ -62,6 +71,7 @@ bool hooks_more_room(uint64_t *room)
 /* Weak: the doors bring some hooks of their own. */
 #define CU_PASS(symbol, params, args)
 #define CU_SUBMIT(symbol, params, args)
+#define CU_UNIFIED(symbol, params, args)
 #define CU_RETRY(symbol, params, args)
 #define CU_CUSTOM(symbol, params, args)                     \
         __attribute__((weak)) CUresult hook_##symbol params \

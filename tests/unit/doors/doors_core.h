@@ -4,6 +4,7 @@
 #include <stdbool.h>
 
 #include "cuda/cuda_abi.h"
+#include "preload/gate.h"
 #include "preload/rm.h"
 
 struct doors_core {
@@ -12,6 +13,7 @@ struct doors_core {
         unsigned room;  /* how often a call gets more */
         unsigned rooms; /* that were had */
         bool inside_while_making_room;
+        unsigned looks;  /* calls that look up whose an address is */
         bool again;      /* what failed may come of the program's having been frozen */
         unsigned failed; /* calls of which that was asked */
         CUstream stream; /* of the last slow pass, ... */
@@ -19,4 +21,5 @@ struct doors_core {
 };
 
 extern struct doors_core doors_core;
+extern struct gate_thread doors_looking;
 extern rm_ioctl_fn *doors_forwards; /* where the door of ioctl() leads */

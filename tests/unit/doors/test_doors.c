@@ -123,6 +123,18 @@ static void the_gate_is_told_the_stream(void **state)
         assert_int_equal(atomic_load(&gate_self->inside), 0);
 }
 
+static void copies_that_tell_by_the_address_are_seen_to_look(void **state)
+{
+        unsigned before = doors_core.looks;
+
+        (void)OURS(cuMemcpyHtoDAsync_v2)(0, NULL, 0, NULL);
+        assert_int_equal(doors_core.looks, before);
+        (void)OURS(cuMemcpyAsync)(0, 0, 0, NULL);
+        (void)OURS(cuMemcpy_ptds)(0, 0, 0);
+        assert_int_equal(doors_core.looks, before + 2);
+        assert_int_equal(atomic_load(&doors_looking.looks), 0);
+}
+
 static uint64_t work_of_blocks(uintptr_t func, unsigned x, unsigned y)
 {
         (void)OURS(cuLaunchKernel)((CUfunction)func, x, y, 1, 32, 1, 1, 0, NULL, NULL, NULL);
@@ -421,6 +433,7 @@ int main(void)
                 cmocka_unit_test_setup(every_row_is_found_by_its_names, clean),
                 cmocka_unit_test_setup(a_base_answers_by_version_and_flags, clean),
                 cmocka_unit_test_setup(a_submission_enters_and_leaves_the_gate, clean),
+                cmocka_unit_test_setup(copies_that_tell_by_the_address_are_seen_to_look, clean),
                 cmocka_unit_test_setup(the_gate_is_told_the_stream, clean),
                 cmocka_unit_test_setup(the_gate_is_told_what_takes_about_as_long, clean),
                 cmocka_unit_test_setup(

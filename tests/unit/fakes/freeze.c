@@ -9,6 +9,7 @@
 #include "preload/mover.h"
 #include "preload/quiet.h"
 #include "preload/rm.h"
+#include "preload/swap.h"
 
 #define WEAK __attribute__((weak))
 
@@ -92,6 +93,11 @@ WEAK bool freeze_watch_end(void)
 
 WEAK void freeze_watch_forget(void)
 {
+}
+
+WEAK bool swap_moves_apart(const struct gpu *g)
+{
+        return true;
 }
 
 WEAK struct mover *mover_new(struct gpu *g)
