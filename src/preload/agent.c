@@ -504,7 +504,9 @@ static void *agent_main(void *unused)
         /* The GPU has failed, or the process exits. The daemon keeps what it has on us until the
          * process has ended. */
         lock_acquire(&core.lock);
-        if (!core_passive())
+        if (core_passive())
+                freeze_end(); /* to hear of it: nothing comes back to a GPU that has failed */
+        else
                 sums_tell(true);
         (void)close(agent.fd);
         agent.fd = -1;
