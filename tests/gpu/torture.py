@@ -20,7 +20,7 @@ sys.path.insert(0, os.path.join(suite.ROOT, "tests", "programs"))
 
 from families import DOORS, PROGRAMS, TANGLED, torture_of, without_volatile  # noqa: E402
 
-TOGETHER = 10
+TOGETHER = 6
 EACH_S = 40  # what a program may take
 RUNTIME = os.path.join(suite.ROOT, "tests", "programs", "runtime")
 RUNTIME_TORTURE = "calls=20,every=5ms"
