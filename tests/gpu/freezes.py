@@ -322,7 +322,7 @@ def page(results):
            if isinstance(x, dict) and x["result"] not in torture.GOOD.values()]
     return [
         *pages.table(figures(results["parts"])),
-        *bad,
+        *bad, *([""] if bad else []),
         *pages.unfinished(results["parts"]),
         f"`./dev gpu --only {','.join(PARTS)}` runs these parts (`tests/gpu/freezes.py`). The kernel"
         " (`tests/gpu/standing.cu`) has a block on each processor, with 200 values a thread in registers and all shared memory that a block can"

@@ -238,15 +238,25 @@ STEPS = ("resnet50", "transformer")
 PROCESS_PAIRS = 4  # what differs from process to process is not seen within a pair of them
 PAIRS = 10         # of measurements, of each of them: many short ones, for a shared machine stalls one now and then
 MEASURED_S = 0.25  # each
-LAUNCH_PAIRS = 300
+LAUNCH_PAIRS = 40   # of each process, ...
+LAUNCH_GROUPS = 8   # ... of so many, one after the other: two that run the same code differ by up to 8 %
 LAUNCH_ROUNDS = 20
 LAUNCH_PROCESSOR = max(os.sched_getaffinity(0))  # all take turns on it: processors differ by more than what is measured
 
 
 def launches(part, kinds):
-    """Kind -> nanoseconds a launch, of processes that launch in turns. A kind's environment is None without sublet."""
+    """Kind -> nanoseconds a launch, of each of several processes. A kind's environment is None without sublet."""
+    times = {kind: [] for kind in kinds}
+    for n in range(LAUNCH_GROUPS):
+        order_of = list(kinds)[n % len(kinds):] + list(kinds)[:n % len(kinds)]
+        for kind, found in launches_in_turns(part, {kind: kinds[kind] for kind in order_of}, n).items():
+            times[kind].append(statistics.median(found))
+    return times
+
+
+def launches_in_turns(part, kinds, n):
     argv = ["taskset", "-c", str(LAUNCH_PROCESSOR), os.path.join(part.build, "programs", "launches"), "--rounds", str(LAUNCH_ROUNDS)]
-    running = {kind: part.start(argv, f"launches-{kind}", env is not None, **env or {}) for kind, env in kinds.items()}
+    running = {kind: part.start(argv, f"launches-{kind}-{n}", env is not None, **env or {}) for kind, env in kinds.items()}
     for p in running.values():
         p.expect("launches", part.deadline)
     times = {kind: [] for kind in kinds}
