@@ -725,28 +725,36 @@ bool agent_may_map(uint64_t more)
         return false;
 }
 
-int agent_take_fixed(struct gpu *g, uint64_t more)
+int agent_try_fixed(struct gpu *g, uint64_t more, uint32_t *seen)
 {
-        struct core_wait w = {.what = "room for what cannot be moved"};
-        uint32_t seen = g->refused_fixed.count;
-
-        /* Another thread may take what was allowed, or give up a wish that covered ours, while we
-         * wait. */
-        while (g->fixed_allowed < g->fixed + more) {
-                if (was_refused(&g->refused_fixed, &seen, g->fixed + more) || core_passive())
+        if (g->fixed_allowed < g->fixed + more) {
+                if (was_refused(&g->refused_fixed, seen, g->fixed + more) || core_passive())
                         return -ENOMEM;
                 if (g->fixed_wanted < g->fixed + more) {
                         g->fixed_wanted = g->fixed + more;
                         g->want_dirty = true;
                         agent_kick();
                 }
-                core_wait(&w, UINT64_MAX);
+                return -EAGAIN;
         }
         g->fixed += more;
         g->fixed_wanted = MAX(g->fixed_wanted, g->fixed); /* what is taken is not given back */
         g->usage_dirty = true;
         agent_kick();
         return 0;
+}
+
+int agent_take_fixed(struct gpu *g, uint64_t more)
+{
+        struct core_wait w = {.what = "room for what cannot be moved"};
+        uint32_t seen = g->refused_fixed.count;
+        int r;
+
+        /* Another thread may take what was allowed, or give up a wish that covered ours, while we
+         * wait. */
+        while ((r = agent_try_fixed(g, more, &seen)) == -EAGAIN)
+                core_wait(&w, UINT64_MAX);
+        return r;
 }
 
 void agent_forget(void)

@@ -56,6 +56,9 @@ bool agent_may_map(uint64_t more);
 /* Wait until so many fixed bytes more are kept free for us, and count them as ours. 0, or -ENOMEM.
  * core.lock held, given up meanwhile. */
 int agent_take_fixed(struct gpu *g, uint64_t more);
+/* The same without waiting: -EAGAIN: it is asked for. *seen: g->refused_fixed.count as of the first
+ * try. core.lock held. */
+int agent_try_fixed(struct gpu *g, uint64_t more, uint32_t *seen);
 /* They are no longer needed. core.lock held. */
 void agent_return_fixed(struct gpu *g, uint64_t bytes);
 

@@ -2,6 +2,7 @@
  * Must never let it go on: that is agent_go_on() alone. */
 #include "preload/agent_state.h"
 
+#include <errno.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -19,7 +20,8 @@
 #include "preload/swap.h"
 #include "preload/torture.h"
 
-#define MOMENT_NS NSEC_PER_MSEC
+#define MOMENT_NS      NSEC_PER_MSEC
+#define MOVER_AGAIN_NS (10 * NSEC_PER_SEC)
 
 /* ---- giving way ---- */
 
@@ -140,6 +142,36 @@ bool agent_pause_step(void)
 
 /* ---- what freezing needs ---- */
 
+/* Room for the mover's context is asked for while the program runs and can be frozen, not before:
+ * nobody has to make room for what is not there yet. False: there is none now. */
+static bool mover_has_room(struct gpu *g)
+{
+        /* Its limits are set after it is made: until then it may take as much as any other. */
+        uint64_t bytes = g->context_bytes + MOVER_SPARE_BYTES;
+        int r;
+
+        if (g->mover_room)
+                return true;
+        if (!g->mover_asks)
+                g->mover_seen = g->refused_fixed.count;
+        r = agent_try_fixed(g, bytes, &g->mover_seen);
+        g->mover_asks = r == -EAGAIN;
+        if (r == 0)
+                g->mover_room = bytes;
+        else if (r != -EAGAIN)
+                g->mover_ns = clock_now_ns() + MOVER_AGAIN_NS;
+        return r == 0;
+}
+
+static void mover_give_up(struct gpu *g)
+{
+        if (!g->mover && (g->mover_room || g->mover_asks)) {
+                agent_return_fixed(g, g->mover_room);
+                g->mover_room = 0;
+                g->mover_asks = false;
+        }
+}
+
 /* False: nothing was to be done. */
 static bool mover_step(struct gpu *g)
 {
@@ -156,25 +188,28 @@ static bool mover_step(struct gpu *g)
                 g->mover_room = 0;
                 return true;
         }
-        if (m || !g->mover_due)
+        if (m)
                 return false;
-        if (freeze_mode() != WIRE_FREEZE_MOVE) {
-                g->mover_due = false;
-                agent_return_fixed(g, g->mover_room);
-                g->mover_room = 0;
+        if (!g->context || freeze_mode() != WIRE_FREEZE_MOVE) {
+                mover_give_up(g);
                 return false;
         }
-        if (!freeze_is_ready() || !swap_keep_context(g))
+        if (clock_now_ns() < g->mover_ns || !freeze_is_ready() || !mover_has_room(g) ||
+            !swap_keep_context(g))
                 return false;
-        g->mover_due = false;
         lock_release(&core.lock);
         m = mover_new(g);
         lock_acquire(&core.lock);
         swap_let_context(g);
         g->mover = m;
+        if (!m) {
+                g->mover_ns = clock_now_ns() + MOVER_AGAIN_NS;
+                mover_give_up(g);
+                return true;
+        }
         /* With small limits its context takes half as much (mover.h); NVML tells the daemon what is
          * true. */
-        kept = m ? sub_sat(g->mover_room, g->context_bytes / 2) : 0;
+        kept = sub_sat(g->mover_room, g->context_bytes / 2);
         agent_return_fixed(g, g->mover_room - kept);
         g->mover_room = kept;
         return true;
@@ -198,8 +233,11 @@ bool agent_freeze_step(void)
         bool again;
 
         agent_throttle();
-        if (!core.running || agent.revoking || freeze_stands())
+        if (!core.running || agent.revoking || freeze_stands()) {
+                for (unsigned i = 0; i < core.gpu_count; i++)
+                        mover_give_up(&core.gpus[i]);
                 return false;
+        }
         again = freeze_prepare(false);
         for (unsigned i = 0; i < core.gpu_count; i++)
                 if (core.running && !agent.revoking)

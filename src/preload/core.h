@@ -86,7 +86,9 @@ struct gpu {
         struct swap *swap;
         struct mover *mover; /* its own context, that they run in instead; NULL: none */
         uint64_t mover_room; /* of fixed: for that one */
-        bool mover_due;      /* there is room, and it is to be made */
+        uint64_t mover_ns;   /* it is not tried before, for lack of room or of success */
+        bool mover_asks;     /* its room is asked for, ... */
+        uint32_t mover_seen; /* ... since so many refusals */
         CUdeviceptr
                 windows;    /* extent.c: addresses of ours for what has none; 0: not reserved yet */
         struct block *lost; /* with the error; not given back yet */

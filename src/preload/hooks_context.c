@@ -7,12 +7,10 @@
 #include "preload/bound.h"
 #include "preload/core.h"
 #include "preload/fixed.h"
-#include "preload/freeze.h"
 #include "preload/freeze_test.h"
 #include "preload/gate.h"
 #include "preload/hooks.h"
 #include "preload/ipc.h"
-#include "preload/mover.h"
 #include "preload/peer.h"
 #include "preload/pool.h"
 #include "preload/quiet.h"
@@ -28,19 +26,6 @@ CUresult hook_cuInit(unsigned int Flags)
         return r;
 }
 
-/* The mover (mover.h) is needed when the card is full, so its room is taken before. Without it
- * the program is drained instead of frozen. Lock held, given up meanwhile. */
-static void mover_reserve(struct gpu *g)
-{
-        uint64_t bytes = g->context_bytes + MOVER_SPARE_BYTES;
-
-        if (freeze_mode() != WIRE_FREEZE_MOVE || g->mover || g->mover_due ||
-            agent_take_fixed(g, bytes) < 0)
-                return;
-        g->mover_room = bytes;
-        g->mover_due = true;
-}
-
 /* Room for a context is asked for before it is created: the card may be full of others' memory. */
 static bool context_reserve(struct gpu *g)
 {
@@ -48,8 +33,6 @@ static bool context_reserve(struct gpu *g)
 
         lock_acquire(&core.lock);
         ok = agent_take_fixed(g, g->context_bytes) == 0;
-        if (ok)
-                mover_reserve(g);
         lock_release(&core.lock);
         return ok;
 }
@@ -278,10 +261,8 @@ static bool primary_begin(struct gpu *g, bool *ret_reserved)
                 primary_give(&primary_taken[g->index]);
                 r = agent_take_fixed(g, g->context_bytes);
                 *ret_reserved = r == 0;
-                if (r == 0) {
-                        mover_reserve(g);
+                if (r == 0)
                         primary_take(&primary_taken[g->index]);
-                }
         }
         primary_give(&primary_wanted[g->index]);
         lock_release(&core.lock);

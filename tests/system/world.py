@@ -225,6 +225,8 @@ class World:
             # The library remembers here on which drivers and GPUs freezing works.
             "XDG_CACHE_HOME": self.path("cache"),
         })
+        if "SUBLET_FREEZE" in os.environ:  # all tests in another mode than the default
+            self.env["SUBLET_FREEZE"] = os.environ["SUBLET_FREEZE"]
         self.env["SUBLET_TRACE"] = self.env["SIMCUDA_TRACE"] = self.path("trace")
         with open(self.path("trace"), "wb"):
             os.chmod(self.path("trace"), 0o666)  # also for other users' programs

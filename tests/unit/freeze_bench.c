@@ -192,7 +192,6 @@ void begin_frozen(enum wire_freeze mode)
         gpu->context = &context;
         gpu->fixed = 700 * MIB;
         gpu->mover_room = mode == WIRE_FREEZE_MOVE ? 400 * MIB : 0;
-        gpu->mover_due = mode == WIRE_FREEZE_MOVE;
         wake();
         assert_true(gpu->mover != NULL || mode != WIRE_FREEZE_MOVE);
         assert_int_equal(freezer.making, CHANNELS_PROGRAM);

@@ -153,7 +153,7 @@ static void without_a_mover_it_is_drained(void **state)
         begin_frozen(WIRE_FREEZE_MOVE);
         gpu->mover = NULL;
         gpu->mover_room = 0;
-        gpu->mover_due = false;
+        gpu->mover_ns = UINT64_MAX; /* not again */
         check_plain_drain();
         assert_int_equal(freezer.begun, 0);
 }
@@ -234,20 +234,56 @@ a_mover_is_made_while_the_program_runs_and_gives_back_what_it_does_not_take(void
         begin_freezer(WIRE_FREEZE_MOVE);
         begin_attached();
         gpu->context = &context;
-        gpu->fixed = 700 * MIB;
-        gpu->mover_room = 302 * MIB;
-        gpu->mover_due = true;
+        gpu->fixed = 300 * MIB;
+        limit(64 * MIB, 64 * MIB, 300 * MIB, 2);
         wake();
-        assert_int_equal(freezer.movers, 0);
-        limit(64 * MIB, 64 * MIB, 700 * MIB, 2);
+        assert_false(gpu->mover_asks); /* nobody need make room before */
         put(EXTENT_RESIDENT);
         grant();
+        rounds(2);
+        assert_int_equal(freezer.movers, 0);
+        assert_int_equal(said(WIRE_WANT)->WANT.fixed, 602 * MIB);
+        limit(64 * MIB, 64 * MIB, 602 * MIB, 3);
         rounds(1);
         assert_int_equal(freezer.movers, 1);
         assert_int_equal(gpu->mover_room, 152 * MIB); /* half a context's less */
-        assert_int_equal(gpu->fixed, 550 * MIB);
+        assert_int_equal(gpu->fixed, 452 * MIB);
         rounds(3);
         assert_int_equal(freezer.movers, 1);
+}
+
+static void a_mover_without_room_is_tried_again_later(void **state)
+{
+        begin_freezer(WIRE_FREEZE_MOVE);
+        begin_running();
+        gpu->context = &context;
+        gpu->fixed = gpu->fixed_allowed = 300 * MIB;
+        wake();
+        assert_true(gpu->mover_asks);
+        gpu->refused_fixed.count++;
+        wake();
+        assert_false(gpu->mover_asks);
+        wake();
+        assert_false(gpu->mover_asks);
+        gpu->fixed_allowed = GIB;
+        wake();
+        assert_int_equal(freezer.movers, 0);
+        now_ns += 10 * NSEC_PER_SEC;
+        wake();
+        assert_int_equal(freezer.movers, 1);
+}
+
+static void a_turn_that_ends_takes_back_the_wish_for_a_movers_room(void **state)
+{
+        begin_freezer(WIRE_FREEZE_MOVE);
+        begin_running();
+        gpu->context = &context;
+        gpu->fixed = gpu->fixed_allowed = 300 * MIB;
+        wake();
+        assert_int_equal(gpu->fixed_wanted, 602 * MIB);
+        end_turn(LEASE);
+        assert_false(gpu->mover_asks);
+        assert_int_equal(gpu->fixed_wanted, 300 * MIB);
 }
 
 static void a_mover_that_cannot_be_made_leaves_its_room(void **state)
@@ -258,7 +294,6 @@ static void a_mover_that_cannot_be_made_leaves_its_room(void **state)
         gpu->context = &context;
         gpu->fixed = 700 * MIB;
         gpu->mover_room = 400 * MIB;
-        gpu->mover_due = true;
         wake();
         assert_null(gpu->mover);
         assert_int_equal(gpu->mover_room, 0);
@@ -758,10 +793,8 @@ static void room_for_a_mover_that_is_not_to_be_is_given_back(void **state)
         gpu->context = &context;
         gpu->fixed = 700 * MIB;
         gpu->mover_room = 400 * MIB; /* it was to be, until a moment ago */
-        gpu->mover_due = true;
         wake();
         assert_int_equal(freezer.movers, 0);
-        assert_false(gpu->mover_due);
         assert_int_equal(gpu->mover_room, 0);
         assert_int_equal(gpu->fixed, 300 * MIB);
 }
@@ -783,6 +816,8 @@ int main(void)
                 TEST(a_neighbours_drain_does_not_freeze_what_is_to_be_whole),
                 TEST(a_drain_called_off_while_it_freezes_is_let_go),
                 TEST(a_mover_is_made_while_the_program_runs_and_gives_back_what_it_does_not_take),
+                TEST(a_mover_without_room_is_tried_again_later),
+                TEST(a_turn_that_ends_takes_back_the_wish_for_a_movers_room),
                 TEST(a_mover_that_cannot_be_made_leaves_its_room),
                 TEST(a_running_program_that_is_paused_stands_and_keeps_its_turn),
                 TEST(without_freezing_a_paused_program_stands_at_the_gate),

@@ -353,6 +353,7 @@ static void begin_episode(void)
         if (draw(4) == 0) {
                 gpu->mover = NULL;
                 gpu->mover_room = 0;
+                gpu->mover_ns = UINT64_MAX;
         }
         work = false;
         lease = LEASE;
