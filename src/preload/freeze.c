@@ -30,10 +30,10 @@
         (20 * NSEC_PER_MSEC) /* a call of the program's may keep it so long; then twice \
                               */
 #define CANARY_TRIES  5u
-#define CANARY_FAILS  3u /* hand-offs that fell back to the drain */
+#define CANARY_FAILS  3u                  /* hand-offs that fell back to the drain */
 #define LET_PASS_NS   (2 * NSEC_PER_MSEC) /* then twice */
-#define AGAIN_NS      NSEC_PER_SEC       /* a call that looked at memory returns by then */
-#define TEST_EVERY_NS (2 * NSEC_PER_SEC) /* while the GPU is too busy to tell */
+#define AGAIN_NS      NSEC_PER_SEC        /* a call that looked at memory returns by then */
+#define TEST_EVERY_NS (2 * NSEC_PER_SEC)  /* while the GPU is too busy to tell */
 
 static struct {
         enum wire_freeze wished, allowed;
