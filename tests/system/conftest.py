@@ -15,6 +15,7 @@ import world as world_module  # noqa: E402
 
 def pytest_configure(config):
     # Python 3.12 warns: pytest's workers have a thread. What the tests fork needs nothing of it.
+    config.addinivalue_line("markers", "freeze(mode): SUBLET_FREEZE of all programs, also where the suite runs in another mode")
     config.addinivalue_line("filterwarnings", "ignore:.*use of fork:DeprecationWarning")
     # A shell without job control starts what ends in & with SIGINT ignored, and the programs under test would inherit that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -33,10 +34,13 @@ def built():
 
 
 @pytest.fixture
-def make_world():
+def make_world(request):
+    mark = request.node.get_closest_marker("freeze")
     with contextlib.ExitStack() as made:
         def make(**settings):
             w = world_module.World(**settings)
+            if mark:
+                w.env["SUBLET_FREEZE"], = mark.args
             made.callback(w.close)
             return w
 

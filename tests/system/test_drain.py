@@ -140,6 +140,7 @@ def test_captures_of_several_threads(contested, how):
     assert contested.check_sums(subject) >= 2
 
 
+@pytest.mark.freeze("off")  # draining is what it is about
 def test_a_capture_that_does_not_end_makes_its_program_unpreemptible(contested):
     """Its memory stays, it runs on, and it is left alone for a while; who waits gets its turn in the end."""
     end = contested.path("end")

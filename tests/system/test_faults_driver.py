@@ -110,6 +110,7 @@ def test_in_a_capture_nothing_is_repeated(shared):
     assert ours.err() == plain.err()
 
 
+@pytest.mark.freeze("park")  # the books to the byte, without a second context
 def test_a_program_without_sublet_takes_memory_and_gives_it_back(shared):
     """Capacity follows; what does not fit beside it any more takes turns."""
     programs = [fill(shared, seed, mib=40) for seed in ("1", "2")]
@@ -154,7 +155,7 @@ def test_a_card_that_vanishes(shared):
     running = [fill(shared, "1", SIMCUDA_FAIL="cuLaunchKernel:60:lost"), fill(shared, "2"), fill(shared, "3")]
     for p in running:
         assert p.wait(60) == 4, p.report()
-        assert "(719)" in p.err() or "(46)" in p.err(), p.err()
+        assert any(f"({error})" in p.err() for error in (46, 700, 719)), p.err()  # 700: it stood, its memory away
     wait_for(lambda: not shared.clients(), 20, "the daemon to forget them")
     late = fill(shared, "4")
     assert late.wait(60) == 4, late.report()

@@ -10,6 +10,7 @@ STUB = os.path.join(BUILD, "tests", "hidden", "libnvcuvid.so.1")
 BOTH = f"{STUB}:{os.path.join(BUILD, 'libsublet.so')}"
 
 
+@pytest.mark.freeze("off")  # draining is what it is about
 def test_a_program_with_hidden_work_keeps_its_memory_and_says_so(world):
     world.start_daemon(config={"quantum": "200ms", "patience": "300ms"}, SUBLET_LOG="info")
     keeper = world.program("hold", "--bytes", "64MiB", "--block", "4MiB", stdin=subprocess.PIPE, LD_PRELOAD=BOTH)

@@ -38,6 +38,7 @@ def finish(world, *programs):
         p.ok()
 
 
+@pytest.mark.freeze("park")  # a program that is frozen waits before its thread does
 @pytest.mark.parametrize("how", ["released", "kept", "again"])
 def test_a_python_program_that_waits_for_its_turn_can_be_interrupted(held, how):
     p, holder = python_at_the_gate(held, how)
@@ -51,6 +52,7 @@ def test_a_python_program_that_waits_for_its_turn_can_be_interrupted(held, how):
     assert p.events("end")[0]["interrupts"] == 2
 
 
+@pytest.mark.freeze("park")  # a program that is frozen waits before its thread does
 def test_a_thread_that_the_main_thread_waits_for_is_interrupted_in_its_stead(held):
     p, holder = python_at_the_gate(held, "worker")
     p.send(signal.SIGINT)
@@ -60,6 +62,7 @@ def test_a_thread_that_the_main_thread_waits_for_is_interrupted_in_its_stead(hel
     finish(held, holder, p)
 
 
+@pytest.mark.freeze("park")  # a program that is frozen waits before its thread does
 def test_a_thread_that_nobody_waits_for_is_not_interrupted(held):
     """The main thread acts on the signal itself."""
     p, holder = python_at_the_gate(held, "aside")

@@ -9,6 +9,7 @@ import pytest
 
 from world import MIB, is_stopped, wait_for
 
+pytestmark = pytest.mark.freeze("park")  # its books are to the byte, without a second context
 
 # The charge of who has nothing but what it began with: its context, and room for a few blocks, how many is chance.
 LEAST = 12 * MIB

@@ -340,6 +340,7 @@ def hold(world, seed, mode, **env):
                          SUBLET_MEMORY=mode, **env)
 
 
+@pytest.mark.freeze("park")  # the books to the byte, without a second context
 def test_mode_managed_keeps_every_byte_and_the_promise(small):
     """Two of 40 MiB on a card of 64: bytes right, no handle made, and never more on the card than was given."""
     pair = [small.program("fill", "--bytes", "40MiB", "--block", "4MiB", "--seed", n, "--until", small.path("end"),

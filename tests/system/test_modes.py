@@ -97,6 +97,7 @@ def one_runs(world):
     return states.count("running") == 1 and "draining" not in states
 
 
+@pytest.mark.freeze("off")  # who is frozen may not notice a short pause
 def test_exclusive_has_one_at_a_time_by_their_own_clocks(quick):
     """Both fit, so in auto mode they run at the same time; the change comes while they do."""
     pair = [quick.program("turns", "--bytes", "8MiB", "--seed", seed, "--until", quick.path("end"))
@@ -133,6 +134,7 @@ def turns_at(world, quantum, handoffs):
     return begin, time.time_ns()
 
 
+@pytest.mark.freeze("off")  # who is frozen may not notice a short pause
 def test_the_quantum_is_obeyed_and_can_be_changed(quick):
     setting(quick, "mode", "exclusive")
     pair = [quick.program("turns", "--bytes", "8MiB", "--seed", seed, "--until", quick.path("end"))

@@ -47,6 +47,7 @@ def on_host(world, p, *numbers):
     return [uses_of_host(world, p, n) // MIB for n in numbers]
 
 
+@pytest.mark.freeze("park")  # the books to the byte, without a second context
 def test_one_program_uses_more_than_the_card(small):
     p = small.program("fill", "--bytes", "100MiB", "--block", "4MiB", "--rounds", "3", **OVERFLOW)
     p.ok()
@@ -123,6 +124,7 @@ def test_who_leaves_makes_room_for_others_of_the_program(make_world):
     p.finish()
 
 
+@pytest.mark.freeze("park")  # the books to the byte, without a second context
 def test_room_that_comes_free_is_used(small):
     p = buffers(small, 30, 30, 30)
     wait_for(lambda: on_host(small, p, 0) == [0], 20, "the first one to be on the card as a whole")

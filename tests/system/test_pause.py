@@ -627,6 +627,7 @@ def test_a_neighbour_takes_the_memory_of_a_paused_program_in_mode_move(small):
     assert not small.traced("drain_failed")
 
 
+@pytest.mark.freeze("park")
 def test_a_neighbour_waits_for_a_paused_program_in_mode_park_and_is_told(small):
     """It keeps its memory: only its time is taken."""
     p = counts(small, 1)

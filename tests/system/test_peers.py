@@ -57,6 +57,7 @@ def test_what_was_opened_before_the_second_gpu_was_used(two, sublet):
     end(two, importer, exporter)
 
 
+@pytest.mark.freeze("park")  # the books to the byte, without a second context
 @pytest.mark.parametrize("how", ["device", "tokens"])
 def test_what_a_device_has_stays_until_it_is_freed(shared, how):
     p = share(shared, 32)

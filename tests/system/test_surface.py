@@ -47,6 +47,7 @@ def test_no_door_is_counted_by_the_product(shared):
     assert not os.path.exists(path)
 
 
+@pytest.mark.freeze("park")  # the books to the byte, without a second context
 def test_arrays_are_counted_and_given_back(shared):
     p = shared.program("hold", "--bytes", "1MiB", stdin=subprocess.PIPE)
     p.await_event("filled")
