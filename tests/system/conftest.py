@@ -4,6 +4,7 @@ import contextlib
 import os
 import signal
 import sys
+import threading
 
 import pytest
 
@@ -18,7 +19,8 @@ def pytest_configure(config):
     config.addinivalue_line("markers", "freeze(mode): SUBLET_FREEZE of all programs, also where the suite runs in another mode")
     config.addinivalue_line("filterwarnings", "ignore:.*use of fork:DeprecationWarning")
     # A shell without job control starts what ends in & with SIGINT ignored, and the programs under test would inherit that.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+    if threading.current_thread() is threading.main_thread():  # a worker's may be another
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_unconfigure(config):

@@ -4,6 +4,8 @@ await that work."""
 import os
 import subprocess
 
+import pytest
+
 from world import BUILD, MIB, wait_for
 
 STUB = os.path.join(BUILD, "tests", "hidden", "libnvcuvid.so.1")
