@@ -58,7 +58,8 @@ def test_work_that_waits_for_work_held_at_the_gate(contested, how):
     other = fill(contested, 48, "9")
 
     def enough():
-        return contested.traced("drain_pass", subject.pid) and contested.clients()[subject.pid]["handoffs"] >= 2 and \
+        helped = contested.traced("drain_pass", subject.pid) or contested.traced("frozen", subject.pid)
+        return helped and contested.clients()[subject.pid]["handoffs"] >= 2 and \
             len(other.events("round")) >= 2 and len(subject.events("round")) >= 2
 
     together_until(contested, [subject, other], enough, "hand-offs, and rounds of both")
