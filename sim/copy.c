@@ -14,30 +14,26 @@
 
 #define STAGED_MOST (64 * KIB) /* a pageable source up to this is taken at the call */
 
-static bool is_pageable(CUdeviceptr address)
+static bool is_known(CUdeviceptr address)
 {
         bool found;
 
-        if (space_is_device(address))
-                return false;
         space_lock_shared();
         found = space_range(address) != NULL;
         space_unlock();
-        return !found;
+        return found;
+}
+
+static bool is_pageable(CUdeviceptr address)
+{
+        return !space_is_device(address) && !is_known(address);
 }
 
 /* As the driver does (measured) with an address that it does not know: the processor reads there.
  */
 static void take_for_host(CUdeviceptr address)
 {
-        bool known;
-
-        if (!space_is_device(address))
-                return;
-        space_lock_shared();
-        known = space_range(address) != NULL;
-        space_unlock();
-        if (!known)
+        if (space_is_device(address) && !is_known(address))
                 (void)*(volatile char *)(uintptr_t)address;
 }
 

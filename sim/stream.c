@@ -557,7 +557,7 @@ EXPORT CUresult cuStreamCreate(CUstream *ret_stream, unsigned int flags)
  * back from letting streams and events go there. */
 EXPORT CUresult cuStreamDestroy_v2(CUstream stream)
 {
-        struct channels_of channels;
+        struct channels_of channels = {0};
         CUcontext c = NULL;
         CUresult r = api_enter(__func__, context_current() ? API_CONTEXT : API_ANY, NULL);
 
@@ -572,11 +572,11 @@ EXPORT CUresult cuStreamDestroy_v2(CUstream stream)
                 channels = c->queues.channels;
         }
         pthread_mutex_unlock(&sim.lock);
-        if (c)
-                channels_await_context(c, &channels);
+        if (r != CUDA_SUCCESS)
+                return r;
+        channels_await_context(c, &channels);
         pthread_mutex_lock(&sim.lock);
-        if (r == CUDA_SUCCESS)
-                r = stream_check(stream);
+        r = stream_check(stream);
         if (r == CUDA_SUCCESS)
                 stream_destroy_locked(stream);
         pthread_mutex_unlock(&sim.lock);

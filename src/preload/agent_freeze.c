@@ -184,8 +184,7 @@ static bool mover_step(struct gpu *g)
                 mover_free(m);
                 lock_acquire(&core.lock);
                 g->mover = NULL;
-                agent_return_fixed(g, g->mover_room);
-                g->mover_room = 0;
+                mover_give_up(g);
                 return true;
         }
         if (m)

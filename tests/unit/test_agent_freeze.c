@@ -252,13 +252,18 @@ a_mover_is_made_while_the_program_runs_and_gives_back_what_it_does_not_take(void
         assert_int_equal(freezer.movers, 1);
 }
 
-static void a_mover_without_room_is_tried_again_later(void **state)
+static void ask_for_a_mover(void)
 {
         begin_freezer(WIRE_FREEZE_MOVE);
         begin_running();
         gpu->context = &context;
         gpu->fixed = gpu->fixed_allowed = 300 * MIB;
         wake();
+}
+
+static void a_mover_without_room_is_tried_again_later(void **state)
+{
+        ask_for_a_mover();
         assert_true(gpu->mover_asks);
         gpu->refused_fixed.count++;
         wake();
@@ -275,11 +280,7 @@ static void a_mover_without_room_is_tried_again_later(void **state)
 
 static void a_turn_that_ends_takes_back_the_wish_for_a_movers_room(void **state)
 {
-        begin_freezer(WIRE_FREEZE_MOVE);
-        begin_running();
-        gpu->context = &context;
-        gpu->fixed = gpu->fixed_allowed = 300 * MIB;
-        wake();
+        ask_for_a_mover();
         assert_int_equal(gpu->fixed_wanted, 602 * MIB);
         end_turn(LEASE);
         assert_false(gpu->mover_asks);
