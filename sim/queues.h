@@ -7,7 +7,7 @@
 
 #define QUEUES_GROUPS 3
 
-/* What one context has: groups of channels. Zero: nothing. */
+/* The groups of channels of one context. All zero: it has none. */
 struct queues {
         uint32_t client, device, group[QUEUES_GROUPS];
         unsigned groups;

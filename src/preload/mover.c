@@ -42,7 +42,7 @@ CUcontext mover_context_of(const struct gpu *g)
         return g->context ? g->context->handle : NULL;
 }
 
-/* What is not needed is made small; some of it cannot be, on some cards. */
+/* The mover needs little stack and heap, and prints nothing. Not every card goes so low. */
 static void set_limits(void)
 {
         (void)real.cuCtxSetLimit(CU_LIMIT_PRINTF_FIFO_SIZE, 4096);

@@ -319,7 +319,7 @@ static void all_is_well(void)
                 step++;
                 note("all is well");
                 forget_sent();
-                /* What stands in the middle of its work wants to go on by itself. */
+                /* A program that is frozen with work in flight asks for a turn by itself. */
                 core.waiters = !(work && freezer.stands);
                 if (!freezer.stands)
                         work = inside = false;

@@ -26,7 +26,7 @@ void rm_make_for(enum channels_owner o)
         owner = o;
 }
 
-/* What fakes/driver.h does not have. */
+/* Calls of the driver that fakes/driver.h lacks. */
 static bool fails(void)
 {
         return ++own_calls == own_fails;
