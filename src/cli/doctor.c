@@ -341,8 +341,8 @@ static void judge_freeze(int gpu, const struct freeze_tried *t)
                               gpu, a->driver, a->known_why);
         } else if (t->result == 0) {
                 print_finding(OK,
-                              "programs on GPU %d can be frozen (driver %s): sublet pause, "
-                              "SUBLET_FREEZE=move",
+                              "programs on GPU %d can be frozen (driver %s): to be paused, and "
+                              "to give way at once",
                               gpu, a->driver);
         } else if (untold && a->known == FREEZE_WORKS) {
                 print_finding(OK,

@@ -112,6 +112,15 @@ static void do_pinned(struct server *s, struct client *c, const struct sched_act
         client_send(c, &m);
 }
 
+static void do_spare(struct server *s, struct client *c, const struct sched_action *a)
+{
+        struct wire_message m = {
+                .header = {WIRE_SPARE, (uint16_t)c->accounts[a->gpu].ordinal, 0},
+        };
+
+        client_send(c, &m);
+}
+
 static void do_contested(struct server *s, struct client *c, const struct sched_action *a)
 {
         static const enum wire_contested as[] = {
@@ -142,7 +151,7 @@ static const struct performer {
         [SCHED_DO_LIMIT] = {do_limit, true},          [SCHED_DO_GRANT] = {do_grant, false},
         [SCHED_DO_REVOKE] = {do_revoke, false},       [SCHED_DO_REFUSE] = {do_refuse, true},
         [SCHED_DO_CONTESTED] = {do_contested, false}, [SCHED_DO_OVERDUE] = {do_overdue, false},
-        [SCHED_DO_PINNED] = {do_pinned, true},
+        [SCHED_DO_PINNED] = {do_pinned, true},        [SCHED_DO_SPARE] = {do_spare, true},
 };
 
 /* Sending may mark a client as dropped; the sweep tells the scheduler later. */
@@ -314,6 +323,7 @@ static int on_attach(struct client *c, const struct wire_message *m)
                 .run = in->flags & WIRE_FLAG_RUN,
                 .idle = in->flags & WIRE_FLAG_IDLE,
                 .detached = in->flags & WIRE_FLAG_DETACHED,
+                .spare = in->flags & WIRE_FLAG_SPARE,
                 .sequence = m->header.sequence,
         };
         bool fixed_refused;
@@ -421,6 +431,7 @@ static int on_want(struct client *c, const struct wire_message *m)
                 .fixed = m->WANT.fixed,
                 .need = m->WANT.need,
                 .run = m->WANT.flags & WIRE_FLAG_RUN,
+                .spare = m->WANT.flags & WIRE_FLAG_SPARE,
                 .sequence = m->header.sequence,
         };
 

@@ -142,25 +142,43 @@ bool agent_pause_step(void)
 
 /* ---- what freezing needs ---- */
 
+/* Its limits are set after it is made: until then it may take as much as any other. */
+static uint64_t mover_wish(const struct gpu *g)
+{
+        return g->context_bytes + MOVER_SPARE_BYTES;
+}
+
+bool agent_asks_for_mover(const struct gpu *g)
+{
+        return g->mover_asks && g->fixed_wanted == g->fixed + mover_wish(g);
+}
+
+bool agent_can_spare(const struct gpu *g)
+{
+        return agent.minor >= WIRE_MINOR_FREEZE && (g->mover_room || agent_asks_for_mover(g));
+}
+
 /* Room for the mover's context is asked for while the program runs and can be frozen, not before:
  * nobody has to make room for what is not there yet. False: there is none now. */
 static bool mover_has_room(struct gpu *g)
 {
-        /* Its limits are set after it is made: until then it may take as much as any other. */
-        uint64_t bytes = g->context_bytes + MOVER_SPARE_BYTES;
+        const uint64_t bytes = mover_wish(g);
+        uint32_t seen = g->refused_fixed.count;
         int r;
 
         if (g->mover_room)
                 return true;
-        if (!g->mover_asks)
-                g->mover_seen = g->refused_fixed.count;
-        r = agent_try_fixed(g, bytes, &g->mover_seen);
+        r = agent_try_fixed(g, bytes, &seen);
         g->mover_asks = r == -EAGAIN;
         if (r == 0)
                 g->mover_room = bytes;
-        else if (r != -EAGAIN)
-                g->mover_ns = clock_now_ns() + MOVER_AGAIN_NS;
         return r == 0;
+}
+
+void agent_mover_refused(struct gpu *g)
+{
+        g->mover_asks = false;
+        g->mover_ns = clock_now_ns() + MOVER_AGAIN_NS;
 }
 
 static void mover_give_up(struct gpu *g)
@@ -172,27 +190,40 @@ static void mover_give_up(struct gpu *g)
         }
 }
 
+static bool mover_is_wanted(const struct gpu *g)
+{
+        return g->context && freeze_mode() == WIRE_FREEZE_MOVE && !g->mover_unwanted;
+}
+
+/* Whether there was one to end. */
+static bool mover_end(struct gpu *g)
+{
+        struct mover *m = g->mover;
+
+        if (g->mover_unwanted)
+                g->mover_ns = clock_now_ns() + MOVER_AGAIN_NS;
+        g->mover_unwanted = false;
+        if (m) {
+                lock_release(&core.lock);
+                swap_leave_mover(g);
+                mover_free(m);
+                lock_acquire(&core.lock);
+                g->mover = NULL;
+        }
+        mover_give_up(g);
+        return m != NULL;
+}
+
 /* False: nothing was to be done. */
 static bool mover_step(struct gpu *g)
 {
         struct mover *m = g->mover;
         uint64_t kept;
 
-        if (m && (!g->context || freeze_mode() != WIRE_FREEZE_MOVE)) {
-                lock_release(&core.lock);
-                swap_leave_mover(g);
-                mover_free(m);
-                lock_acquire(&core.lock);
-                g->mover = NULL;
-                mover_give_up(g);
-                return true;
-        }
+        if (!mover_is_wanted(g))
+                return swap_is_still(g) && mover_end(g);
         if (m)
                 return false;
-        if (!g->context || freeze_mode() != WIRE_FREEZE_MOVE) {
-                mover_give_up(g);
-                return false;
-        }
         if (clock_now_ns() < g->mover_ns || !freeze_is_ready() || !mover_has_room(g) ||
             !swap_keep_context(g))
                 return false;
@@ -233,8 +264,13 @@ bool agent_freeze_step(void)
 
         agent_throttle();
         if (!core.running || agent.revoking || freeze_stands()) {
-                for (unsigned i = 0; i < core.gpu_count; i++)
-                        mover_give_up(&core.gpus[i]);
+                for (unsigned i = 0; i < core.gpu_count; i++) {
+                        struct gpu *g = &core.gpus[i];
+
+                        mover_give_up(g);
+                        if (g->mover_unwanted && !freeze_stands() && swap_is_still(g))
+                                (void)mover_end(g);
+                }
                 return false;
         }
         again = freeze_prepare(false);

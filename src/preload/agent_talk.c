@@ -98,7 +98,8 @@ static uint32_t gpu_flags(const struct gpu *g)
 {
         return (agent_wants_to_run() ? WIRE_FLAG_RUN : 0u) | (agent.idle ? WIRE_FLAG_IDLE : 0u) |
                (g->error ? WIRE_FLAG_POISONED : 0u) |
-               (core.running || (agent.paused && agent.in_use) ? WIRE_FLAG_RUNNING : 0u);
+               (core.running || (agent.paused && agent.in_use) ? WIRE_FLAG_RUNNING : 0u) |
+               (agent_can_spare(g) ? WIRE_FLAG_SPARE : 0u);
 }
 
 /* What the program was started with; a value that is no priority is said once and not guessed at.
@@ -255,12 +256,15 @@ static void send_want(struct gpu *g)
         m.WANT.commit = g->commit_said = g->commit_wanted;
         m.WANT.fixed = g->fixed_said = g->fixed_wanted;
         m.WANT.need = g->heap.allocated;
-        m.WANT.flags = agent_wants_to_run() ? WIRE_FLAG_RUN : 0;
+        m.WANT.flags = (agent_wants_to_run() ? WIRE_FLAG_RUN : 0u) |
+                       (agent_can_spare(g) ? WIRE_FLAG_SPARE : 0u);
         agent.need_said[g->index] = m.WANT.need;
         agent.run_said[g->index] = agent_wants_to_run();
         agent.want_ns[g->index] = clock_now_ns();
         agent_send(&m, WIRE_WANT, g->index);
         g->want_sequence = agent.sequence;
+        if (agent_asks_for_mover(g))
+                g->mover_of = agent.sequence;
 }
 
 /* ---- losing and finding the daemon; core.lock held ---- */
@@ -456,7 +460,9 @@ static void on_refused(const struct wire_message *m)
         case WIRE_REFUSED_FIXED:
                 if (last)
                         g->fixed_wanted = g->fixed_allowed;
-                if (g)
+                if (g && m->REFUSED.of == g->mover_of)
+                        agent_mover_refused(g); /* others' wishes may be more, and granted */
+                else if (g)
                         count_refusal(&g->refused_fixed, last ? g->fixed_said : 0);
                 break;
         case WIRE_REFUSED_PIN:
@@ -649,6 +655,10 @@ static void agent_handle(const struct wire_message *m, struct passed *came)
                 break;
         case WIRE_FREEZE:
                 on_freeze(m);
+                break;
+        case WIRE_SPARE:
+                if (gpu_known(m))
+                        core.gpus[m->header.gpu].mover_unwanted = true;
                 break;
         case WIRE_PAUSE:
                 agent_pause(m->PAUSE.paused != 0);

@@ -87,8 +87,9 @@ struct gpu {
         struct mover *mover; /* its own context, that they run in instead; NULL: none */
         uint64_t mover_room; /* of fixed: for that one */
         uint64_t mover_ns;   /* it is not tried before, for lack of room or of success */
-        bool mover_asks;     /* its room is asked for, ... */
-        uint32_t mover_seen; /* ... since so many refusals */
+        bool mover_unwanted; /* the daemon wants that room */
+        bool mover_asks;     /* it is asked for, ... */
+        uint32_t mover_of;   /* ... by this message */
         CUdeviceptr
                 windows;    /* extent.c: addresses of ours for what has none; 0: not reserved yet */
         struct block *lost; /* with the error; not given back yet */
@@ -129,6 +130,12 @@ extern struct core core;
 static inline uint64_t core_limit(const struct gpu *g)
 {
         return g->limit < g->own_limit ? g->limit : g->own_limit;
+}
+
+/* Of the program's fixed bytes what it would have without sublet. Any thread. */
+static inline uint64_t core_own_fixed(const struct gpu *g)
+{
+        return g->fixed - (g->mover_room < g->fixed ? g->mover_room : g->fixed);
 }
 
 /* Load the driver and set the process up, once; called by every hook that is not a plain

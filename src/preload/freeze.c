@@ -37,6 +37,7 @@
 
 static struct {
         enum wire_freeze wished, allowed;
+        bool asked;      /* for the mode, by name */
         bool tests_only; /* for `sublet doctor` */
         char off[FREEZE_WHY_MAX];
         bool known[CORE_GPUS_MAX]; /* it works there */
@@ -46,7 +47,7 @@ static struct {
         unsigned canaries_failed;
         _Atomic uint64_t moved;    /* times that memory was about to leave under the program, */
         _Atomic uint64_t ended_ns; /* and when it last went on */
-} freeze = {.wished = WIRE_FREEZE_PARK, .allowed = WIRE_FREEZE_MOVE};
+} freeze = {.wished = WIRE_FREEZE_MOVE, .allowed = WIRE_FREEZE_MOVE};
 
 /* For this process, for good. */
 static void turn_off(const char *why)
@@ -54,7 +55,8 @@ static void turn_off(const char *why)
         if (freeze.off[0])
                 return;
         (void)snprintf(freeze.off, sizeof(freeze.off), "%s", why);
-        if (freeze.wished == WIRE_FREEZE_MOVE) /* else whoever pauses it is told */
+        /* Who has not asked for it misses nothing; whoever pauses the program is told. */
+        if (freeze.asked && freeze.wished == WIRE_FREEZE_MOVE)
                 log_notice("this program is not frozen on the GPU, but drained: %s (driver %s)",
                            why, rm_driver()[0] ? rm_driver() : "unknown");
         bell_ring(&core.changed);
@@ -69,6 +71,8 @@ void freeze_setup(void)
                 freeze.wished = WIRE_FREEZE_OFF;
         else if (text && *text && wire_parse_freeze(text, &freeze.wished) < 0)
                 log_warning("SUBLET_FREEZE is off, park or move, not '%s'", text);
+        else
+                freeze.asked = text && *text;
         if (profiler && *profiler)
                 turn_off("a profiler is attached to it (CUDA_INJECTION64_PATH)");
 }

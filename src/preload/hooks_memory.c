@@ -33,7 +33,7 @@ static uint64_t told_total(const struct gpu *g)
 /* What the program may still take of the card it sees. Lock held. */
 static uint64_t visible_free(const struct gpu *g)
 {
-        return sub_sat(g->visible, g->heap.allocated + g->fixed);
+        return sub_sat(g->visible, g->heap.allocated + core_own_fixed(g));
 }
 
 int hooks_commit(struct gpu *g, uint64_t more)
@@ -41,7 +41,7 @@ int hooks_commit(struct gpu *g, uint64_t more)
         uint64_t exact = g->heap.allocated + more;
         uint64_t blocks = align_up(exact, MAX(g->block_bytes, HEAP_GRANULARITY));
 
-        blocks = MAX(MIN(blocks, sub_sat(g->visible, g->fixed)), exact);
+        blocks = MAX(MIN(blocks, sub_sat(g->visible, core_own_fixed(g))), exact);
         if (agent_ask_commit(g, blocks) == 0)
                 return 0;
         return blocks > exact ? agent_ask_commit(g, g->heap.allocated + more) : -ENOMEM;
@@ -63,14 +63,14 @@ static int back_alone(struct gpu *g, CUdeviceptr address)
 
 uint64_t hooks_allowed(const struct gpu *g)
 {
-        return MIN(g->commit, sub_sat(g->visible, g->fixed));
+        return MIN(g->commit, sub_sat(g->visible, core_own_fixed(g)));
 }
 
 bool hooks_grow(struct gpu *g, uint64_t more)
 {
         struct block *adopted;
 
-        if (more > sub_sat(g->visible, g->fixed))
+        if (more > sub_sat(g->visible, core_own_fixed(g)))
                 return false; /* nothing that could be given up would be enough */
         if (more <= visible_free(g) && hooks_commit(g, more) == 0)
                 return true;
@@ -203,44 +203,41 @@ static bool is_gap(CUdeviceptr address)
         return false;
 }
 
-/* What is freed during a capture waits until it has ended: blocks in gpu.late, what shares a slab
- * here. */
+/* What is freed during a capture, or by the driver's own calls before all is done that was
+ * submitted before: it is the program's until then, and moves with the rest. */
 static bool late_waiting;
 static struct quiet_wait late_wait;
-static struct late_small {
+static struct late {
         CUdeviceptr address;
         uint64_t block_id;
-} * late_small;
-static size_t late_small_count, late_small_room;
-
-static void reap_later(struct gpu *g, struct block *b)
-{
-        swap_forsake(g, b);
-        b->next_late = g->late;
-        g->late = b;
-        late_waiting = false; /* what was submitted since the last look counts too */
-}
-
-/* One of several in its block. */
-static bool is_piece(const struct block *b)
-{
-        return b->kind == BLOCK_SLAB || b->kind == BLOCK_POOL;
-}
+} * late;
+static size_t late_count, late_room;
 
 /* False: no memory to remember it. */
-static bool reap_small_later(const struct heap_place *p)
+static bool reap_later(const struct heap_place *p)
 {
-        if (late_small_count == late_small_room) {
-                size_t room = late_small_room ? late_small_room * 2 : 64;
-                struct late_small *more = realloc(late_small, room * sizeof(*more));
+        if (late_count == late_room) {
+                size_t room = late_room ? late_room * 2 : 64;
+                struct late *more = realloc(late, room * sizeof(*more));
 
                 if (!more)
                         return false;
-                late_small = more;
-                late_small_room = room;
+                late = more;
+                late_room = room;
         }
-        late_small[late_small_count++] = (struct late_small){p->start, p->block->id};
-        late_waiting = false;
+        late[late_count++] = (struct late){p->start, p->block->id};
+        late_waiting = false; /* what was submitted since the last look counts too */
+        return true;
+}
+
+/* Nothing that was submitted can use it: first there would be memory behind it. */
+static bool was_never_backed(const struct block *b)
+{
+        if (b->kind == BLOCK_SLAB || b->kind == BLOCK_POOL)
+                return false; /* its other pieces may have been */
+        for (unsigned i = 0; i < b->extent_count; i++)
+                if (b->extents[i].busy || b->extents[i].state != EXTENT_UNBACKED)
+                        return false;
         return true;
 }
 
@@ -249,11 +246,11 @@ int hooks_free_later(struct gpu *g, const struct heap_place *p)
         struct block *dead;
 
         ipc_export_freed(p->start);
-        if (is_piece(p->block)) {
-                if (!reap_small_later(p))
-                        return -ENOMEM;
-        } else if (heap_free(&g->heap, p->start, &dead) == 0) {
-                reap_later(g, dead);
+        if (was_never_backed(p->block) && heap_free(&g->heap, p->start, &dead) == 0) {
+                swap_discard(g, dead);
+                overflow_changed(g);
+        } else if (!reap_later(p)) {
+                return -ENOMEM;
         }
         agent_kick();
         return 0;
@@ -285,10 +282,10 @@ static void reap_gpu(struct gpu *g)
         }
 }
 
-static void reap_small(void)
+static void reap(void)
 {
-        while (late_small_count > 0) {
-                struct late_small l = late_small[--late_small_count];
+        while (late_count > 0) {
+                struct late l = late[--late_count];
                 struct block *dead = NULL;
                 struct heap_place p;
                 struct gpu *g = core_find(l.address, &p);
@@ -309,7 +306,7 @@ static bool any_late(void)
         for (unsigned i = 0; i < core.gpu_count; i++)
                 if (core.gpus[i].late)
                         return true;
-        return late_small_count > 0;
+        return late_count > 0;
 }
 
 bool core_reap_late(void)
@@ -321,7 +318,7 @@ bool core_reap_late(void)
         late_waiting = true;
         if (quiet_poll(&late_wait) == QUIET_BUSY)
                 return true;
-        reap_small();
+        reap();
         for (unsigned i = 0; i < core.gpu_count; i++)
                 reap_gpu(&core.gpus[i]);
         return any_late();
@@ -353,11 +350,11 @@ CUresult hook_cuMemFree_v2(CUdeviceptr dptr)
          * ended. */
         if (!quiet_capturing())
                 quiet_wait_all();
-        if (quiet_capturing() && heap_find(&g->heap, dptr, &p) && is_piece(p.block) &&
-            reap_small_later(&p)) {
-                ipc_export_freed(dptr);
+        if (quiet_capturing() && heap_find(&g->heap, dptr, &p) && p.start == dptr) {
+                CUresult r = hooks_free_later(g, &p) == 0 ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+
                 lock_release(&core.lock);
-                return CUDA_SUCCESS;
+                return r;
         }
         if (g->error) { /* met just now */
                 lock_release(&core.lock);
@@ -374,11 +371,8 @@ CUresult hook_cuMemFree_v2(CUdeviceptr dptr)
                 lock_release(&core.lock);
                 return CUDA_ERROR_INVALID_VALUE; /* freed by another thread while we waited */
         }
-        if (dead && quiet_capturing())
-                reap_later(g, dead);
-        else if (dead)
-                swap_discard(g, dead);
         if (dead) {
+                swap_discard(g, dead);
                 overflow_changed(g); /* others may have its place */
                 agent_kick();        /* a piece of a slab changes no figure */
         }
@@ -400,7 +394,8 @@ CUresult hook_cuMemGetInfo_v2(size_t *free_bytes, size_t *total)
                 return r;
         lock_acquire(&core.lock);
         if (free_bytes && g->attached)
-                *free_bytes = sub_sat(told_total(g), g->heap.allocated + g->heap.mapped + g->fixed);
+                *free_bytes = sub_sat(told_total(g),
+                                      g->heap.allocated + g->heap.mapped + core_own_fixed(g));
         if (total)
                 *total = told_total(g);
         lock_release(&core.lock);

@@ -95,7 +95,7 @@ void overflow_learn(struct gpu *g)
 /* The most that it may ever have of the card. */
 static uint64_t share(const struct gpu *g)
 {
-        return MIN(sub_sat(g->visible, g->fixed), g->keep);
+        return MIN(sub_sat(g->visible, core_own_fixed(g)), g->keep);
 }
 
 /* What is kept for small allocations is a part of the share, not of what is promised so far: that

@@ -414,22 +414,6 @@ static bool extent_await(struct extent *e)
         return !e->busy;
 }
 
-void swap_forsake(struct gpu *g, struct block *b)
-{
-        for (unsigned i = 0; i < b->extent_count; i++) {
-                struct extent *e = &b->extents[i];
-
-                if (!extent_await(e))
-                        return;
-                if (e->state == EXTENT_RESIDENT || e->state == EXTENT_MAPPED)
-                        continue;
-                e->live = 0;
-                swap_idle(g, e);
-        }
-        agent_figures(g);
-        bell_ring(&core.changed);
-}
-
 bool swap_keep_context(struct gpu *g)
 {
         if (!g->swap || g->swap->retiring || !g->context)
@@ -448,7 +432,12 @@ bool swap_moves_apart(const struct gpu *g)
 {
         const struct swap *s = g->swap;
 
-        return !s || s->count == 0 || (g->mover && s->context == mover_context(g->mover));
+        return swap_is_still(g) || (g->mover && s->context == mover_context(g->mover));
+}
+
+bool swap_is_still(const struct gpu *g)
+{
+        return !g->swap || g->swap->count == 0;
 }
 
 void swap_leave_mover(struct gpu *g)

@@ -37,11 +37,6 @@ void swap_back_new(void);
  * GPU has none. core.lock held, given up meanwhile. */
 int swap_back_block(struct gpu *g, struct block *b);
 
-/* Forget what a dying block has that is not on the GPU, contents included: it is to be released
- * later, and until then nobody shall wait for memory behind it. core.lock held, given up meanwhile.
- */
-void swap_forsake(struct gpu *g, struct block *b);
-
 /* Nothing lives in the extent any more: its contents are forgotten, its memory stays. core.lock
  * held. */
 void swap_unused(struct gpu *g, struct extent *e);
@@ -77,7 +72,9 @@ bool swap_keep_context(struct gpu *g);
 void swap_let_context(struct gpu *g);
 /* No transfer is in flight in a context of the program's own. The agent. */
 bool swap_moves_apart(const struct gpu *g);
-/* The mover is about to end: let go of what is in its context. The agent, core.lock not held. */
+bool swap_is_still(const struct gpu *g); /* nor in any other */
+/* The mover is about to end, and no transfer is in flight: let go of what is in its context. The
+ * agent, core.lock not held. */
 void swap_leave_mover(struct gpu *g);
 
 uint64_t swap_arena_bytes(const struct gpu *g);

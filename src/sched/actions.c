@@ -51,6 +51,11 @@ static bool emit_account(struct sched *s, struct client *c, unsigned gpu, struct
                 o->refuse.of = a->refuse_commit_of;
                 o->refuse.code = -ENOMEM;
         }
+        if (a->spare_dirty) {
+                if (!next(s, out, c, SCHED_DO_SPARE, gpu))
+                        return false;
+                a->spare_dirty = false;
+        }
         if (a->pin_dirty) {
                 o = next(s, out, c, SCHED_DO_PINNED, gpu);
                 if (!o)

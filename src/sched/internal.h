@@ -42,7 +42,11 @@ struct account {
         bool silent;        /* no LIMIT yet: attach waits for its fixed bytes */
         bool top_up;        /* raise the limit to the commit if nobody else wants the bytes */
         bool commit_wanted; /* deferred WANT.commit: the ledger is not complete after a restart */
-        bool fixed_wanted;  /* waits for fixed bytes */
+        bool fixed_wanted;  /* waits for fixed bytes, ... */
+        bool spare_wanted;  /* ... which it can do without */
+        bool spare;         /* it holds such */
+        bool spare_asked;   /* SPARE was sent, ... */
+        bool spare_dirty;   /* ... or is to be */
         bool pin_wanted;    /* waits for bytes to be pinned */
         bool pin_dirty;     /* PINNED is to be sent */
         bool refuse_commit, refuse_fixed, refuse_pin; /* refusals to be sent */

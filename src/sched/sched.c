@@ -216,12 +216,13 @@ int sched_client_add(struct sched *s, uint32_t uid, int priority, uint64_t now_n
 }
 
 static void want_fixed(struct sched *s, struct client *c, struct account *a, uint64_t fixed,
-                       uint32_t sequence)
+                       bool spare, uint32_t sequence)
 {
         fixed = MIN(fixed, BYTES_MAX);
         if (!a->fixed_wanted || a->fixed_want != fixed) /* said again, it is as old as it was */
                 a->fixed_since_ns = s->now_ns;
         a->fixed_wanted = true;
+        a->spare_wanted = spare;
         a->fixed_want = fixed;
         a->fixed_of = sequence;
         if (!c->fixed_ticket)
@@ -347,9 +348,10 @@ int sched_client_attach(struct sched *s, sched_client id, unsigned gpu,
         c->detached |= at->detached;
         c->stranger_since_ns = MIN(at->stranger_since_ns, s->now_ns);
         a->limit_dirty = true;
+        a->spare = at->spare;
         actions_mark(s, c);
         if (at->fixed_wanted > account_own_fixed(a)) {
-                want_fixed(s, c, a, at->fixed_wanted, at->sequence);
+                want_fixed(s, c, a, at->fixed_wanted, false, at->sequence);
                 a->silent = a->usage.allocated == 0;
         }
         if (at->running && !c->lease && !evicts(c)) {
@@ -423,8 +425,14 @@ int sched_client_want(struct sched *s, sched_client id, unsigned gpu, const stru
         }
         if (w->commit)
                 want_commit(a, w->commit, w->sequence);
+        if (!w->spare)
+                a->spare = a->spare_asked = false;
+        else if (w->fixed <= account_own_fixed(a))
+                a->spare = true;
+        if (w->fixed && a->fixed_wanted && w->fixed <= account_own_fixed(a))
+                settle_fixed_done(c, &a->fixed_wanted); /* it does not want that any more */
         if (w->fixed > account_own_fixed(a)) {
-                want_fixed(s, c, a, w->fixed, w->sequence);
+                want_fixed(s, c, a, w->fixed, w->spare && !a->spare, w->sequence);
         } else if (w->fixed && w->fixed != a->fixed_allowed) {
                 /* Less, or more that it is charged for already: it was measured, or is told late.
                  */

@@ -92,6 +92,7 @@ enum sched_action_type {
         SCHED_DO_REVOKE,    /* send REVOKE(lease, patience_ns) */
         SCHED_DO_REFUSE,    /* send REFUSED(code) to WANT or PIN number `of` */
         SCHED_DO_PINNED,    /* send PINNED(pinned) */
+        SCHED_DO_SPARE,     /* send SPARE */
         SCHED_DO_CONTESTED, /* send CONTESTED, with what the bound stands for */
         SCHED_DO_OVERDUE,   /* log it, kill if so configured */
 };
@@ -106,7 +107,7 @@ enum sched_bound {
 struct sched_action {
         enum sched_action_type type;
         sched_client client;
-        unsigned gpu; /* the daemon's GPU number; LIMIT, REFUSE, PINNED */
+        unsigned gpu; /* the daemon's GPU number; LIMIT, REFUSE, PINNED, SPARE */
         union {
                 struct {
                         uint64_t commit, backed, fixed, visible;
@@ -188,6 +189,7 @@ struct sched_attach {
         uint64_t stranger_since_ns; /* it stands for a client of another daemon, which has waited
                                        since then; 0: it is one of ours */
         bool running, run, idle, detached;
+        bool spare;        /* as in want */
         uint32_t sequence; /* of the message, for a refusal */
 };
 int sched_client_attach(struct sched *s, sched_client id, unsigned gpu,
@@ -203,9 +205,11 @@ int sched_client_usage(struct sched *s, sched_client id, unsigned gpu, const str
 void sched_client_fixed(struct sched *s, sched_client id, unsigned gpu, uint64_t fixed_bytes,
                         uint64_t now_ns, struct sched_actions *out);
 
+/* spare: some of its fixed bytes it can do without. What such a client wants first is refused
+ * unless all fixed bytes stay within their budget; when others need that, it is asked for them. */
 struct sched_want {
         uint64_t commit, fixed, need;
-        bool run;
+        bool run, spare;
         uint32_t sequence; /* of the message, for a refusal */
 };
 int sched_client_want(struct sched *s, sched_client id, unsigned gpu, const struct sched_want *w,

@@ -188,20 +188,51 @@ static enum fixed_verdict fixed_verdict(struct sched *s, unsigned gpu, const str
         return spill > ledger_host_budget(s) + s->host_over ? FIXED_NEVER : FIXED_FITS;
 }
 
+/* Ask for what clients hold of this GPU's fixed bytes and can do without. False: nobody does. */
+static bool ask_for_spares(struct sched *s, unsigned gpu)
+{
+        bool any = false;
+
+        for (unsigned i = 0; i < s->clients; i++) {
+                struct client *c = &s->client[i];
+                struct account *a = &c->accounts[gpu];
+
+                if (!c->used || c->lost || !a->attached || !a->spare)
+                        continue;
+                any = true;
+                if (a->spare_asked)
+                        continue;
+                a->spare_asked = a->spare_dirty = true;
+                actions_mark(s, c);
+        }
+        return any;
+}
+
 static void serve_fixed_on(struct sched *s, struct client *c, unsigned gpu)
 {
         struct gpu *g = &s->gpu[gpu];
         struct account *a = &c->accounts[gpu];
         uint64_t more = sub_sat(a->fixed_want, account_own_fixed(a));
+        const bool past = more && g->fixed + more > gpu_fixed_budget(s, g);
+        bool spares = past && !a->spare_wanted && ask_for_spares(s, gpu);
+        const uint64_t until_ns = a->fixed_since_ns + s->config.grace_ns;
 
+        if (past && a->spare_wanted) {
+                refuse_fixed(s, c, a);
+                return;
+        }
         if (more) {
                 switch (fixed_verdict(s, gpu, a, g->fixed + more, a->pinned, a->fixed_since_ns)) {
                 case FIXED_NEVER:
-                        refuse_fixed(s, c, a);
+                        if (spares && s->now_ns < until_ns)
+                                wake_at(s, until_ns);
+                        else
+                                refuse_fixed(s, c, a);
                         return;
                 case FIXED_LATER:
-                        trim_commits(s, gpu, sub_sat(gpu_promisable(g), g->fixed + more));
-                        wake_at(s, a->fixed_since_ns + s->config.grace_ns);
+                        if (!spares)
+                                trim_commits(s, gpu, sub_sat(gpu_promisable(g), g->fixed + more));
+                        wake_at(s, until_ns);
                         return;
                 case FIXED_FITS:
                         a->fixed_since_ns = s->now_ns; /* it waits for nobody's answer */
@@ -224,6 +255,7 @@ static void serve_fixed_on(struct sched *s, struct client *c, unsigned gpu)
                 return;
         }
         a->silent = false;
+        a->spare |= a->spare_wanted;
         settle_fixed_done(c, &a->fixed_wanted);
         ledger_set_fixed_allowed(s, c, gpu, MAX(a->fixed_want, a->fixed_allowed));
 }

@@ -19,7 +19,7 @@
 #define WIRE_MINOR_SPARED  4u
 #define WIRE_MINOR_PASS    5u /* a client of it knows REFUSED(PASS) */
 #define WIRE_MINOR_SELF    6u
-#define WIRE_MINOR_FREEZE  7u /* PAUSE, FROZEN and FREEZE */
+#define WIRE_MINOR_FREEZE  7u /* PAUSE, FROZEN, FREEZE and SPARE */
 
 #define WIRE_GPUS_MAX 16      /* GPUs one client may attach; header.gpu is below this */
 #define WIRE_NO_GPU   0xffffu /* header.gpu of messages about the process as a whole */
@@ -46,8 +46,10 @@ enum wire_flags {
         WIRE_FLAG_POISONED = 1 << 3, /* a context has a sticky error */
         WIRE_FLAG_DETACHED = 1 << 4, /* worked without a daemon since the last one (ATTACH) */
         WIRE_FLAG_STAYS = 1 << 5,    /* what it backs past its limit cannot be moved now (USAGE) */
+        WIRE_FLAG_SPARE = 1 << 6,    /* of its fixed bytes it holds or wants some that it can do
+                                        without    (ATTACH, WANT; from minor 7 on) */
 };
-#define WIRE_FLAGS_KNOWN 0x3fu
+#define WIRE_FLAGS_KNOWN 0x7fu
 
 enum wire_refusal {
         WIRE_REFUSED_VERSION = 1, /* majors differ; the connection closes */

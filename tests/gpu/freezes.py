@@ -258,7 +258,7 @@ PARTS = {
     "freezes-alone": (alone, 110),
     "freezes-latency": (latency, 150),
     "freezes-handoff": (handoff, 80),
-    "freezes-programs": (programs, 150),
+    "freezes-programs": (programs, 300),
     "freezes-workloads": (workloads, 400),
 }
 

@@ -6,7 +6,8 @@ import time
 from test_oversubscription import touch
 from world import MIB, wait_for
 
-QUICK = {"quantum": "150ms", "grace": "2s"}
+# Second contexts of several programs are more than 5 % of a card of 64 MiB.
+QUICK = {"quantum": "150ms", "grace": "2s", "fixed_share": "10%"}
 
 
 def counts(world, seed, *more, mib=32, **env):

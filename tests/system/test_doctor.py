@@ -105,7 +105,7 @@ def teach(world, result):
 
 
 def test_doctor_says_that_programs_can_be_frozen(world):
-    assert freezing(world) == [("ok", f"programs on GPU 0 can be frozen (driver {DRIVER}): sublet pause, SUBLET_FREEZE=move")]
+    assert freezing(world) == [("ok", f"programs on GPU 0 can be frozen (driver {DRIVER}): to be paused, and to give way at once")]
     assert re.fullmatch(rf"{re.escape(DRIVER)} [0-9a-f]{{32}} works\n", learned(world))
     assert world.card()["freezes"] == world.card()["thaws"] == 1  # it was tried
     freezing(world)
@@ -115,7 +115,7 @@ def test_doctor_says_that_programs_can_be_frozen(world):
 def test_doctor_tries_each_gpu(make_world):
     world = make_world(gpus=3)
     assert [line[:2] for line in freezing(world)] == [
-        ("ok", f"programs on GPU {i} can be frozen (driver {DRIVER}): sublet pause, SUBLET_FREEZE=move") for i in range(3)]
+        ("ok", f"programs on GPU {i} can be frozen (driver {DRIVER}): to be paused, and to give way at once") for i in range(3)]
     assert len(set(learned(world).splitlines())) == 3
 
 
@@ -269,4 +269,4 @@ def test_doctor_says_that_the_configuration_forbids_it(world, most, said):
     world.start_daemon(config={"freeze": most})
     lines = freezing(world, "--daemon", world.dir)
     assert [line[:2] for line in lines] == [
-        ("ok", f"programs on GPU 0 can be frozen (driver {DRIVER}): sublet pause, SUBLET_FREEZE=move"), ("warn", said)]
+        ("ok", f"programs on GPU 0 can be frozen (driver {DRIVER}): to be paused, and to give way at once"), ("warn", said)]

@@ -2,6 +2,8 @@
 
 import subprocess
 
+import pytest
+
 from world import wait_for
 
 
@@ -38,6 +40,7 @@ def test_two_that_fit_are_never_gated_and_nothing_is_moved(make_world):
     assert all(n >= 3 for n in rounds_before)
 
 
+@pytest.mark.freeze("off")  # the self-test of freezing launches, too
 def test_the_drivers_copy_counters_are_those_of_a_plain_run(make_world):
     counters = []
     for shared in (False, True):

@@ -180,6 +180,26 @@ def test_a_full_card_has_room_for_the_second_context(small):
     end(small, *pair)
 
 
+def test_a_second_context_leaves_for_what_another_program_needs(make_world):
+    """The card's share for such is as much as two contexts and a second one with the 2 MiB that it keeps."""
+    world = make_world(memory="64MiB")
+    world.env["SUBLET_FREEZE"] = "move"
+    world.start_daemon()
+    p = counts(world, 1)
+    begin(p)
+    one, budget = world.card()["context_bytes"], world.status()["gpus"][0]["fixed_budget"]
+    assert budget - 3 * one < world.clients()[p.pid]["fixed"] <= budget - 2 * one
+    others = [world.program("hold", "--bytes", "8MiB", "--block", "4MiB", "--seed", seed, stdin=subprocess.PIPE, SUBLET_FREEZE="park")
+              for seed in (2, 3, 4)]
+    for other in others:
+        other.await_event("filled")
+    wait_for(lambda: world.clients()[p.pid]["fixed"] < SPARE, 60, "the second context to leave", report=p.report)
+    for other in others:
+        other.order("verify")
+        other.finish()
+    end(world, p)
+
+
 def test_all_gpus_stand_before_memory_leaves_one(make_world):
     world = make_world(memory="64MiB", gpus=2)
     world.env["SUBLET_FREEZE"] = "move"
@@ -325,7 +345,13 @@ def test_a_daemon_that_is_killed_and_started_again(small, moment):
 
 def test_the_worker_of_a_private_daemon_is_killed_while_a_program_is_frozen(make_world):
     world = make_world(memory="64MiB")
-    world.env.update({"SUBLET_FREEZE": "move", "SUBLET_DAEMON": os.path.join(BUILD, "subletd")})
+    subletd = world.path("subletd-with-more-fixed-bytes")
+    with open(subletd, "w", encoding="utf-8") as f:
+        f.write(f'#!/bin/sh\nexec {BUILD}/subletd --config {world.path("subletd.conf")} "$@"\n')
+    os.chmod(subletd, 0o700)
+    with open(world.path("subletd.conf"), "w", encoding="utf-8") as f:
+        f.write(f"[daemon]\nfixed_share = {QUICK['fixed_share']}\n")
+    world.env.update({"SUBLET_FREEZE": "move", "SUBLET_DAEMON": subletd})
     pair = [counts(world, seed) for seed in (1, 2)]
     for p in pair:
         p.order("start")

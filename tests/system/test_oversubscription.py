@@ -73,6 +73,7 @@ def test_memory_is_passed_on_to_the_same_user(shared):
     assert imported(shared) > 0
 
 
+@pytest.mark.freeze("off")  # books of descriptors
 def test_memory_is_not_passed_on_between_containers(shared):
     # The second program has a pid namespace of its own; both are one user's.
     alone = ["unshare", "--fork", "--pid", "--kill-child"]

@@ -81,6 +81,7 @@ def test_equal_under_torture_in_overflow_mode(world, name):
             assert p["mapped_d2h_bytes"] > 0, "nothing of it lay on the host"
 
 
+@pytest.mark.freeze("park")  # the books to the byte
 def test_buffers_that_change_sides_under_torture(world):
     """A priority sends them to the host and to the card, while torture takes what is there."""
     world.start_daemon(config={"quantum": "200ms", "host_memory": "1GiB"})

@@ -29,7 +29,7 @@ def hold(world, directory, seed, mib=80):
 def evicted(world, directory, seed):
     """A program whose memory has all but gone to the host for somebody who has left."""
     p = hold(world, directory, seed)
-    other = hold(world, directory, seed + "9", mib=112)
+    other = hold(world, directory, seed + "9", mib=104)
     other.finish()
     return p
 

@@ -9,6 +9,8 @@ import pytest
 from test_oversubscription import check_contents, fill, run_until_handoffs
 from world import MIB, wait_for
 
+pytestmark = pytest.mark.freeze("park")  # the books to the byte, without the copies that try a second context
+
 EDIT_MIB = 48
 BLOCK = 4 * MIB
 

@@ -269,6 +269,11 @@ void swap_let_context(struct gpu *g)
 {
 }
 
+bool swap_is_still(const struct gpu *g)
+{
+        return !beside.transfers;
+}
+
 void swap_leave_mover(struct gpu *g)
 {
         if (atomic_load(&core.lock.word) != 0)

@@ -41,7 +41,7 @@ extern struct quiet_wait *last_wait;
 extern struct beside {
         bool torture_holds, torture_evicts, torture_drains; /* the drain is torture's */
         bool overflow_holds, overflow_moves, overflow_drains;
-        bool late, poisoned, others_speak, caches_hold;
+        bool late, poisoned, others_speak, caches_hold, transfers;
         uint64_t pool_ns, fixed_ns, torture_ns, overflow_ns; /* UINT64_MAX: never */
         const char *hidden;
         int thread_fails;

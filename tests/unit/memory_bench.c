@@ -115,13 +115,6 @@ void swap_discard(struct gpu *g, struct block *b)
         heap_bury(&g->heap, b);
 }
 
-void swap_forsake(struct gpu *g, struct block *b)
-{
-        give_up_lock();
-        assert_true(b->dying);
-        bench.forsaken++;
-}
-
 void swap_disown(struct gpu *g, struct block *b)
 {
         give_up_lock();

@@ -37,7 +37,7 @@ extern struct bench {
         enum quiet quiet;      /* what was submitted before, without a capture */
         void (*waiting)(void); /* while a free waits for it */
         unsigned looks;        /* that have begun */
-        unsigned discarded, forsaken, disowned;
+        unsigned discarded, disowned;
         CUdeviceptr export_freed, pool_freed;
         CUmemoryPool pool; /* that POOL blocks are of */
 

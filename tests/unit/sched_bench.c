@@ -73,6 +73,9 @@ static void note(struct bench *b, const struct sched_action *a)
                 assert_int_not_equal(t->bound, a->bound);
                 t->bound = a->bound;
                 break;
+        case SCHED_DO_SPARE:
+                t->spare_asked = true;
+                break;
         case SCHED_DO_PINNED:
                 t->pinned[a->gpu] = a->pinned;
                 break;

@@ -22,6 +22,7 @@ struct tenant {
         uint32_t sequence[2];
         uint64_t lease;
         bool revoked, overdue;
+        bool spare_asked; /* it was asked for what it can do without */
         enum sched_bound bound;
         bool stays; /* it says that nothing of it can leave */
         uint64_t patience_ns;

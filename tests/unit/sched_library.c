@@ -58,8 +58,8 @@ void trace(struct world *w, const struct process *p, const char *what, const str
 {
         static const char *const names[] = {"USAGE", "WANT",   "IDLE", "DRAINED", "DRAIN_FAILED",
                                             "SHORT", "ATTACH", "PIN",  "GARBAGE", "ACTION"};
-        static const char *const actions[] = {"LIMIT",  "GRANT",     "REVOKE", "REFUSE",
-                                              "PINNED", "CONTESTED", "OVERDUE"};
+        static const char *const actions[] = {"LIMIT",  "GRANT", "REVOKE",    "REFUSE",
+                                              "PINNED", "SPARE", "CONTESTED", "OVERDUE"};
 
         if (!w->traced)
                 return;
@@ -147,6 +147,7 @@ void send_want(struct world *w, struct process *p, unsigned gpu, uint64_t commit
                                      .fixed = fixed,
                                      .need = g->allocated,
                                      .run = p->wants_run && !p->paused && lacks,
+                                     .spare = g->spare || g->spare_asked,
                                      .sequence = ++p->sequence};
         g->want_sent = m.want.run;
         g->want_need = m.want.need;
@@ -359,9 +360,12 @@ static void on_limit(struct world *w, struct process *p, const struct sched_acti
                 if (g->fixed_asked - g->fixed > really_free(w, a->gpu) && !w->foreign_ever)
                         fail(w, "fixed bytes were allowed that the card does not have",
                              number(w, p));
-                else if (g->fixed_asked - g->fixed <= really_free(w, a->gpu))
+                else if (g->fixed_asked - g->fixed <= really_free(w, a->gpu)) {
+                        g->spare += g->spare_asked ? g->fixed_asked - g->fixed : 0;
                         g->fixed = g->fixed_asked;
+                }
                 g->fixed_asked = 0;
+                g->spare_asked = false;
                 w->counts.fixed_growth++;
                 send_usage(w, p, a->gpu);
         }
@@ -387,7 +391,28 @@ static void on_refuse(struct world *w, struct process *p, const struct sched_act
                 g->pin_asked = 0;
         } else if (a->refuse.code == -ENOSPC && a->refuse.of == g->fixed_sequence) {
                 g->fixed_asked = 0;
+                g->spare_asked = false;
         }
+}
+
+/* Some do not give it back: they stand still with their memory away. */
+static void on_spare(struct world *w, struct process *p, unsigned gpu)
+{
+        struct on_gpu *g = &p->gpu[gpu];
+
+        if (!g->spare || chance(w, 200))
+                return;
+        w->counts.spares++;
+        g->fixed -= g->spare;
+        if (g->fixed_asked)
+                g->fixed_asked -= g->spare;
+        g->spare = 0;
+        send_usage(w, p, gpu);
+        send_want(w, p, gpu, g->commit_asked, MAX(g->fixed, g->fixed_asked));
+        if (g->fixed_asked)
+                g->fixed_sequence = p->sequence;
+        if (g->commit_asked)
+                g->commit_sequence = p->sequence;
 }
 
 static void on_pinned(struct world *w, struct process *p, const struct sched_action *a)
@@ -447,6 +472,9 @@ void receive(struct world *w, struct process *p, const struct sched_action *a)
                 break;
         case SCHED_DO_PINNED:
                 on_pinned(w, p, a);
+                break;
+        case SCHED_DO_SPARE:
+                on_spare(w, p, a->gpu);
                 break;
         case SCHED_DO_CONTESTED:
         case SCHED_DO_OVERDUE:

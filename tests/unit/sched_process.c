@@ -250,6 +250,7 @@ static void grow_fixed(struct world *w, struct process *p)
         if (!p->connected || g->fixed_asked || !g->fixed)
                 return;
         g->fixed_asked = g->fixed + 1 + below(w, w->o.total_bytes / (chance(w, 100) ? 4 : 64));
+        g->spare_asked = !g->spare && chance(w, 300);
         g->asked_ns = w->now_ns;
         send_want(w, p, i, g->commit_asked, g->fixed_asked);
         g->fixed_sequence = p->sequence;

@@ -48,6 +48,8 @@ struct on_gpu {
         uint64_t commit, limit, fixed_allowed; /* as last told */
         uint32_t limit_sequence;
         uint64_t commit_asked, fixed_asked; /* 0: no question open */
+        uint64_t spare;                     /* of fixed: it can do without */
+        bool spare_asked;                   /* fixed_asked is for such */
         uint64_t commit_exact;              /* what the program really wants */
         uint32_t commit_sequence, fixed_sequence, pin_sequence;
         uint64_t pinned, pin_asked; /* stays on the card; pin_asked 0: no question open */

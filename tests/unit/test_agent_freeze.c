@@ -263,11 +263,20 @@ static void ask_for_a_mover(void)
 
 static void a_mover_without_room_is_tried_again_later(void **state)
 {
+        struct wire_message *m;
+        uint32_t refused;
+
         ask_for_a_mover();
+        refused = gpu->refused_fixed.count;
         assert_true(gpu->mover_asks);
-        gpu->refused_fixed.count++;
+        m = tell(WIRE_REFUSED);
+        m->header.gpu = 0;
+        m->REFUSED.code = WIRE_REFUSED_FIXED;
+        m->REFUSED.of = gpu->mover_of;
         wake();
         assert_false(gpu->mover_asks);
+        assert_int_equal(gpu->refused_fixed.count, refused); /* no thread's wish */
+        assert_int_equal(gpu->fixed_wanted, 300 * MIB);
         wake();
         assert_false(gpu->mover_asks);
         gpu->fixed_allowed = GIB;
@@ -285,6 +294,71 @@ static void a_turn_that_ends_takes_back_the_wish_for_a_movers_room(void **state)
         end_turn(LEASE);
         assert_false(gpu->mover_asks);
         assert_int_equal(gpu->fixed_wanted, 300 * MIB);
+}
+
+static void a_wish_for_a_movers_room_is_told_from_others(void **state)
+{
+        ask_for_a_mover();
+        assert_true(said(WIRE_WANT)->WANT.flags & WIRE_FLAG_SPARE);
+        gpu->fixed_wanted = 700 * MIB; /* another thread's wish is more */
+        gpu->want_dirty = true;
+        wake();
+        assert_int_equal(said(WIRE_WANT)->WANT.fixed, 700 * MIB);
+        assert_false(said(WIRE_WANT)->WANT.flags & WIRE_FLAG_SPARE);
+}
+
+/* With a mover, as it has room for one. */
+static void have_a_mover(void)
+{
+        ask_for_a_mover();
+        gpu->fixed_allowed = GIB;
+        rounds(2);
+        assert_non_null(gpu->mover);
+        assert_true(said(WIRE_WANT)->WANT.flags & WIRE_FLAG_SPARE);
+}
+
+static void assert_mover_went(void)
+{
+        assert_null(gpu->mover);
+        assert_int_equal(gpu->mover_room, 0);
+        assert_int_equal(gpu->fixed, 300 * MIB);
+        rounds(1);
+        assert_int_equal(said(WIRE_WANT)->WANT.fixed, 300 * MIB);
+        assert_false(said(WIRE_WANT)->WANT.flags & WIRE_FLAG_SPARE);
+}
+
+static void a_mover_whose_room_others_need_goes(void **state)
+{
+        have_a_mover();
+        tell(WIRE_SPARE)->header.gpu = 0;
+        beside.transfers = true; /* not under a copy */
+        wake();
+        assert_non_null(gpu->mover);
+        beside.transfers = false;
+        wake();
+        assert_mover_went();
+        assert_true(core.running);
+        rounds(3);
+        assert_int_equal(freezer.movers, 1);
+        now_ns += 10 * NSEC_PER_SEC;
+        rounds(2);
+        assert_int_equal(freezer.movers, 2);
+}
+
+static void a_mover_with_memory_away_stays_until_it_is_back(void **state)
+{
+        begin_frozen(WIRE_FREEZE_MOVE);
+        end_turn(LEASE);
+        put(EXTENT_EVICTED);
+        tell(WIRE_SPARE)->header.gpu = 0;
+        wake();
+        assert_true(freezer.stands);
+        assert_non_null(gpu->mover);
+        put(EXTENT_RESIDENT);
+        grant();
+        rounds(2);
+        assert_false(freezer.stands);
+        assert_mover_went();
 }
 
 static void a_mover_that_cannot_be_made_leaves_its_room(void **state)
@@ -819,6 +893,9 @@ int main(void)
                 TEST(a_mover_is_made_while_the_program_runs_and_gives_back_what_it_does_not_take),
                 TEST(a_mover_without_room_is_tried_again_later),
                 TEST(a_turn_that_ends_takes_back_the_wish_for_a_movers_room),
+                TEST(a_wish_for_a_movers_room_is_told_from_others),
+                TEST(a_mover_whose_room_others_need_goes),
+                TEST(a_mover_with_memory_away_stays_until_it_is_back),
                 TEST(a_mover_that_cannot_be_made_leaves_its_room),
                 TEST(a_running_program_that_is_paused_stands_and_keeps_its_turn),
                 TEST(without_freezing_a_paused_program_stands_at_the_gate),

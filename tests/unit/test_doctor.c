@@ -205,8 +205,8 @@ static void a_machine_that_lacks_nothing_is_said_to_be_well(void **state)
         finds(CLI_OK, "ok    GPU 0, a card, 2 GiB, 1 GiB in use\n", NULL);
         finds(CLI_OK, "ok    NVML answers\n", NULL);
         finds(CLI_OK,
-              "ok    programs on GPU 0 can be frozen (driver 580.1): sublet pause, "
-              "SUBLET_FREEZE=move\n",
+              "ok    programs on GPU 0 can be frozen (driver 580.1): to be paused, and "
+              "to give way at once\n",
               NULL);
         (void)snprintf(line, sizeof(line), "ok    %s can be preloaded\n",
                        cli_bench.parts[PART_LIBRARY]);

@@ -208,17 +208,28 @@ static void check_off(const char *why)
 
 /* ---- what the user wishes ---- */
 
-static void without_a_word_a_program_may_be_paused(void **state)
+static void without_a_word_a_program_is_frozen_to_give_way(void **state)
 {
-        assert_int_equal(freeze_mode(), WIRE_FREEZE_PARK);
+        assert_int_equal(freeze_mode(), WIRE_FREEZE_MOVE);
         (void)unsetenv("SUBLET_FREEZE");
         freeze_setup();
-        assert_int_equal(freeze_mode(), WIRE_FREEZE_PARK);
+        assert_int_equal(freeze_mode(), WIRE_FREEZE_MOVE);
         (void)setenv("SUBLET_FREEZE", "", 1);
         freeze_setup();
-        assert_int_equal(freeze_mode(), WIRE_FREEZE_PARK);
+        assert_int_equal(freeze_mode(), WIRE_FREEZE_MOVE);
         assert_string_equal(freeze_off(), "");
         assert_string_equal(said(), "");
+}
+
+static void who_has_not_asked_to_be_frozen_is_not_told_that_it_is_not(void **state)
+{
+        (void)setenv("SUBLET_FREEZE", "", 1);
+        (void)setenv("CUDA_INJECTION64_PATH", "/lib/libprofiler.so", 1);
+        freeze_setup();
+        assert_int_equal(freeze_mode(), WIRE_FREEZE_OFF);
+        assert_string_not_equal(freeze_off(), "");
+        assert_string_equal(said(), "");
+        (void)unsetenv("CUDA_INJECTION64_PATH");
 }
 
 static void each_word_is_a_mode(void **state)
@@ -240,7 +251,7 @@ static void another_word_is_said_to_be_none(void **state)
 {
         (void)setenv("SUBLET_FREEZE", "Move", 1);
         freeze_setup();
-        assert_int_equal(freeze_mode(), WIRE_FREEZE_PARK);
+        assert_int_equal(freeze_mode(), WIRE_FREEZE_MOVE);
         assert_int_equal(times_said("SUBLET_FREEZE is off, park or move, not 'Move'"), 1);
 }
 
@@ -850,7 +861,8 @@ static void part_of_it_does_not_stay_frozen(void **state)
 #define TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
 
 static const struct CMUnitTest tests[] = {
-        TEST(without_a_word_a_program_may_be_paused),
+        TEST(without_a_word_a_program_is_frozen_to_give_way),
+        TEST(who_has_not_asked_to_be_frozen_is_not_told_that_it_is_not),
         TEST(each_word_is_a_mode),
         TEST(another_word_is_said_to_be_none),
         TEST(what_is_off_is_neither_tested_nor_frozen),

@@ -320,6 +320,81 @@ static void a_wish_for_fixed_bytes_that_is_said_again_is_as_old_as_it_was(void *
         assert_int_equal(t->refused, -ENOSPC);
 }
 
+static void want_spare(struct bench *b, struct tenant *t, uint64_t fixed)
+{
+        want(b, t, &(struct sched_want){.fixed = fixed, .spare = true, .sequence = 79});
+}
+
+static void what_a_client_can_do_without_stays_within_the_budget(void **state)
+{
+        BENCH;
+        struct tenant *t = join(b, 0);
+
+        want_spare(b, t, 51 * MIB);
+        assert_int_equal(t->refused, -ENOSPC);
+        want_spare(b, t, 50 * MIB);
+        assert_int_equal(t->refused, 0);
+        assert_int_equal(t->fixed_allowed[0], 50 * MIB);
+}
+
+static void what_a_client_can_do_without_goes_back_for_what_another_needs(void **state)
+{
+        BENCH;
+        struct tenant *full = runner(b, 0, 920 * MIB), *t = join(b, 0), *u = join(b, 0);
+
+        (void)full;
+        want_fixed(b, t, 20 * MIB);
+        want_spare(b, t, 45 * MIB);
+        assert_int_equal(t->fixed_allowed[0], 45 * MIB);
+        t->fixed[0] = 45 * MIB;
+        usage(b, t);
+        want_fixed(b, u, 20 * MIB); /* 920 + 45 + 20 > 970 */
+        assert_true(t->spare_asked);
+        assert_int_equal(u->refused, 0);
+        assert_int_equal(u->fixed_allowed[0], 0);
+        t->fixed[0] = 20 * MIB;
+        usage(b, t);
+        want_fixed(b, t, 20 * MIB);
+        assert_int_equal(u->fixed_allowed[0], 20 * MIB);
+
+        t->spare_asked = false;
+        want_fixed(b, u, 60 * MIB);
+        assert_false(t->spare_asked); /* it has none */
+        assert_int_equal(u->refused, -ENOSPC);
+}
+
+static void who_does_not_give_back_what_it_can_do_without_is_not_awaited_for_ever(void **state)
+{
+        BENCH;
+        struct tenant *full = runner(b, 0, 920 * MIB), *t = join(b, 0), *u = join(b, 0);
+
+        (void)full;
+        want_spare(b, t, 45 * MIB);
+        t->fixed[0] = 45 * MIB;
+        usage(b, t);
+        want_fixed(b, u, 20 * MIB);
+        assert_true(t->spare_asked);
+        assert_int_equal(u->refused, 0);
+        pass(b, 6 * NSEC_PER_SEC);
+        assert_int_equal(u->refused, -ENOSPC);
+}
+
+static void a_wish_for_fixed_bytes_that_is_taken_back_is_not_met_later(void **state)
+{
+        BENCH;
+        struct tenant *a = runner(b, 0, 500 * MIB), *c = runner(b, 0, 450 * MIB), *t = join(b, 0);
+
+        want_fixed(b, t, 10 * MIB);
+        want_fixed(b, t, 40 * MIB); /* 950 + 40 > 970: not now */
+        assert_int_equal(t->refused, 0);
+        assert_int_equal(state_of(b, t), SCHED_WAITING);
+        want_fixed(b, t, 10 * MIB);
+        assert_int_equal(state_of(b, t), SCHED_IDLE);
+        gone(b, a);
+        gone(b, c);
+        assert_int_equal(t->fixed_allowed[0], 10 * MIB);
+}
+
 static void room_that_was_kept_for_fixed_bytes_is_not_promised_again(void **state)
 {
         BENCH;
@@ -892,6 +967,11 @@ int main(void)
                 cmocka_unit_test(fixed_bytes_past_the_budget_take_back_what_nobody_has_allocated),
                 cmocka_unit_test(fixed_bytes_that_wait_for_an_answer_that_never_comes_are_refused),
                 cmocka_unit_test(a_wish_for_fixed_bytes_that_is_said_again_is_as_old_as_it_was),
+                cmocka_unit_test(what_a_client_can_do_without_stays_within_the_budget),
+                cmocka_unit_test(what_a_client_can_do_without_goes_back_for_what_another_needs),
+                cmocka_unit_test(
+                        who_does_not_give_back_what_it_can_do_without_is_not_awaited_for_ever),
+                cmocka_unit_test(a_wish_for_fixed_bytes_that_is_taken_back_is_not_met_later),
                 cmocka_unit_test(room_that_was_kept_for_fixed_bytes_is_not_promised_again),
                 cmocka_unit_test(small_wishes_do_not_overtake_in_the_queue_for_fixed_bytes),
                 cmocka_unit_test(fixed_bytes_as_measured_count_when_they_are_more),

@@ -79,6 +79,7 @@ static void add_counts(struct world_counts *sum, const struct world_counts *c)
         ADD(returns);
         ADD(drain_failures);
         ADD(fixed_growth);
+        ADD(spares);
         ADD(pins);
         ADD(stale);
         ADD(given_back);
@@ -161,6 +162,7 @@ static void print_counts(const struct world_counts *c)
         LINE(shorts);
         LINE(drain_failures);
         LINE(fixed_growth);
+        LINE(spares);
         LINE(pins);
         LINE(stale);
         LINE(given_back);
@@ -216,7 +218,7 @@ static void every_invariant_holds_after_every_event(void **state)
         if (one)
                 return;
         /* A world in which nothing happens proves nothing. */
-        assert_true(sum.pins > 0);
+        assert_true(sum.pins > 0 && sum.spares > 0);
         assert_true(sum.pauses > 0 && sum.stood > 0);
         check_transitions(&sum.transitions, number_from("SCHED_RARE", 1));
 }

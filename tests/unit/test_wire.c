@@ -180,9 +180,9 @@ static void unknown_flags_are_refused(void **state)
         struct wire_message a = sample(WIRE_ATTACH), u = sample(WIRE_USAGE), w = sample(WIRE_WANT),
                             f = sample(WIRE_FROZEN);
 
-        a.ATTACH.flags = 1u << 6;
+        a.ATTACH.flags = WIRE_FLAGS_KNOWN + 1;
         u.USAGE.flags = 1u << 31;
-        w.WANT.flags = WIRE_FLAG_RUN | 1u << 7;
+        w.WANT.flags = WIRE_FLAG_RUN | 1u << 8;
         f.FROZEN.why = WIRE_FROZEN_PAUSED | 1u << 2;
         assert_int_equal(decode_of(&f, WIRE_UP), -EINVAL);
         assert_int_equal(decode_of(&a, WIRE_UP), -EINVAL);

@@ -594,6 +594,7 @@ static void perform(struct model *m, const struct sched_action *a)
         case SCHED_DO_CONTESTED:
         case SCHED_DO_OVERDUE:
         case SCHED_DO_PINNED:
+        case SCHED_DO_SPARE:
                 break;
         }
 }
