@@ -15,7 +15,6 @@
 #include "base/log.h"
 #include "base/macros.h"
 #include "preload/agent_state.h"
-#include "preload/bound.h"
 #include "preload/caches.h"
 #include "preload/core.h"
 #include "preload/cpus.h"
@@ -62,10 +61,8 @@ struct agent_state agent = {.fd = -1, .wake = -1};
 
 void agent_go_on(void)
 {
-        if (freeze_stands()) {
+        if (freeze_stands())
                 freeze_end();
-                bound_restart();
-        }
         agent_memory_stays();
         agent.unfinished = false;
         agent.in_use = true;

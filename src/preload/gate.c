@@ -371,7 +371,7 @@ struct gate_thread *gate_enter_slow(struct gate_thread *t, CUstream stream, uint
                 }
                 if (bits & GATE_TELL)
                         agent_active();
-                if (bits & GATE_BOUND && !bound_pass(stream, work)) {
+                if (bits & GATE_BOUND && !bound_pass(stream)) {
                         gate_mark(t, false);
                         bound_wait(stream);
                         gate_mark(t, true);

@@ -237,10 +237,6 @@ void bound_set(uint64_t bound_ns)
         bound_now = bound_ns;
 }
 
-void bound_restart(void)
-{
-}
-
 enum swap_progress swap_step(struct gpu *g, bool may_evict, bool restore)
 {
         steps_evict = may_evict;
