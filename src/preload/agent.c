@@ -46,15 +46,6 @@
 #define CACHES_NS        (30 * NSEC_PER_MSEC) /* most programs in Python drain in less */
 #define HANG_NS          (10 * NSEC_PER_SEC) /* a driver call that moves memory takes milliseconds */
 
-/* A drain that is stuck lets each waiting thread through, again and again: at first to streams at
- * rest alone, then once, twice, four times ... to any. */
-#define PASSES_MAX       8u
-#define PASSES_TO_REST   2u
-#define PASSES_APART_NS  (200 * NSEC_PER_MSEC)
-#define ENTANGLED_DRAINS 8u
-#define ENTANGLED_AFTER_NS \
-        (100 * NSEC_PER_MSEC) /* where that was what the last drain took, it is stuck sooner */
-
 struct agent_state agent = {.fd = -1, .wake = -1};
 
 /* ---- the course of a drain; core.lock held ---- */
@@ -83,7 +74,6 @@ void agent_begin_drain(uint64_t patience_ns, bool freezes)
         agent.revoked_ns = agent.progress_ns = clock_now_ns();
         agent.patience_ns = patience_ns;
         agent.drain_begun = false;
-        agent.drain_passes = 0;
         core.running = false;
         gate_shut(GATE_NO_LEASE);
         trace_event("drain_begin", 0, 0);
@@ -92,7 +82,6 @@ void agent_begin_drain(uint64_t patience_ns, bool freezes)
 void agent_end_drain(void)
 {
         agent.revoking = false;
-        core.passing = false;
         if (agent.paused)
                 agent.unfinished = agent.in_use; /* for all that is known */
         else if (agent.in_use)
@@ -104,7 +93,6 @@ static void drain_failed(enum wire_drain_failure reason)
         struct wire_message m = {0};
 
         agent_end_drain();
-        agent.passes_took = 0;
         trace_event("drain_failed", 0, 0);
         if (torture_drain_failed() || overflow_drain_failed())
                 return;
@@ -119,10 +107,6 @@ static void drained(uint64_t now)
         agent.last_drain_ns = now - agent.revoked_ns;
         agent.revoking = agent.in_use = false;
         agent.unfinished = agent.unfinished && freeze_stands();
-        agent.entangled = agent.drain_passes > 0 ? ENTANGLED_DRAINS : sub_sat(agent.entangled, 1);
-        if (agent.drain_passes > 0)
-                agent.passes_took = agent.drain_passes;
-        core.passing = false;
         trace_event("drain_end", 0, 0);
         if (torture_drained() || overflow_drained())
                 return;
@@ -136,49 +120,9 @@ static void drained(uint64_t now)
         }
 }
 
-/* Work in flight may wait for work held at the gate, or for what its thread does once that is
- * submitted. Each thread may submit a little, and no more than that begins. Where the work is just
- * long, what follows it on its stream makes the drain longer: such passes come after the full
- * patience, or where they ended the last stuck drain. False: there is nothing left to try. */
-static bool drain_pass(uint64_t now)
-{
-        unsigned next = agent.drain_passes + 1;
-
-        if (quiet_capturing())
-                return false;
-        if (agent.drain_passes &&
-            now - agent.passed_ns < MIN(PASSES_APART_NS, agent.patience_ns / 2))
-                return true;
-        if (agent.drain_passes == PASSES_MAX)
-                return false;
-        if (next == 1 && agent.entangled)
-                next = MIN(MAX(agent.passes_took, 1u), PASSES_MAX - 1);
-        if (next > MAX(PASSES_TO_REST, agent.entangled ? agent.passes_took : 0) &&
-            now - agent.progress_ns <= agent.patience_ns)
-                return true;
-        agent.drain_passes = next;
-        agent.passed_ns = now;
-        core.passing = true;
-        core.pass_round++;
-        core.pass_budget = next > PASSES_TO_REST ? 1u << (next - PASSES_TO_REST - 1) : 0;
-        bell_ring(&core.changed);
-        trace_event("drain_pass", 0, core.pass_budget);
-        return true;
-}
-
-/* A program that has been set free would go on to what it waits for next, and the drain would never
- * find it at rest. */
-bool agent_drain_is_stuck(void)
-{
-        if (core.passed)
-                return false;
-        return gate_anybody_inside() ||
-               (agent.drain_begun && quiet_poll(&agent.drain) == QUIET_BUSY);
-}
-
 static void drain_step(void)
 {
-        uint64_t now = clock_now_ns(), progress, patience_ns = agent.patience_ns;
+        uint64_t now = clock_now_ns(), progress;
         enum quiet q = QUIET_BUSY;
 
         /* A turn that had not begun: its memory may be away, and if it stands it must not be let
@@ -215,35 +159,28 @@ static void drain_step(void)
                 drain_failed(WIRE_DRAIN_HIDDEN);
                 return;
         }
-        if (core.passed) {
-                core.passed = agent.drain_begun = false;
-        } else if (!gate_anybody_inside()) {
+        if (!gate_anybody_inside()) {
                 if (!agent.drain_begun) {
                         quiet_begin(&agent.drain, true);
                         agent.drain_begun = !quiet_capturing();
                         if (!agent.revoking) /* cancelled: the lock may have been given up */
                                 return;
                 }
-                if (!core.passed && !gate_anybody_inside())
+                if (!gate_anybody_inside())
                         q = quiet_poll(&agent.drain);
         }
         if (q == QUIET_DONE) {
                 drained(now);
                 return;
         }
-        /* Threads that leave the driver are progress, too, but not those that go on capturing, nor
-         * those that were let through. */
-        progress = agent.drain.progress +
-                   (quiet_capturing() || agent.drain_passes ? 0 : gate_submissions());
-        if (progress != agent.drain_progress && !agent.drain_passes)
+        /* Threads that leave the driver are progress, too, but not those that go on capturing. */
+        progress = agent.drain.progress + (quiet_capturing() ? 0 : gate_submissions());
+        if (progress != agent.drain_progress)
                 agent.progress_ns = now;
         agent.drain_progress = progress;
-        if (agent.entangled && !quiet_capturing())
-                patience_ns = MIN(patience_ns, ENTANGLED_AFTER_NS);
         /* Work that waits for work held at the gate never ends, nor does a capture that somebody
          * has forgotten. A long kernel with nobody waiting is simply awaited. */
-        if (now - agent.progress_ns > patience_ns && (core.waiters > 0 || quiet_capturing()) &&
-            !drain_pass(now))
+        if (now - agent.progress_ns > agent.patience_ns && (core.waiters > 0 || quiet_capturing()))
                 drain_failed(q == QUIET_CAPTURE ? WIRE_DRAIN_CAPTURE : WIRE_DRAIN_NO_PROGRESS);
 }
 

@@ -29,9 +29,6 @@ void agent_figures(struct gpu *g);
  * move or to pin, and sleep. core.lock held. */
 void agent_released(void);
 
-/* Of a thread at the gate that a drain may let through: is anything in flight, now that the thread
- * waits? core.lock held. */
-bool agent_drain_is_stuck(void);
 /* A thread passes the gate of a client that was reported idle. */
 void agent_active(void);
 /* A create within the limit failed by so many bytes. core.lock held. */

@@ -50,10 +50,6 @@ struct agent_state {
         bool drain_begun;
         struct quiet_wait drain;
         uint64_t drain_progress, last_drain_ns;
-        unsigned drain_passes; /* how often threads were let through during this drain */
-        uint64_t passed_ns;    /* when, last */
-        unsigned entangled;    /* a drain came to its end by that, not many drains ago, */
-        unsigned passes_took;  /* ... and the last such one took so many */
 
         bool idle, idle_said; /* nothing in flight; the daemon knows */
         bool idle_probe_on;   /* a wait for quiet is on */

@@ -106,10 +106,6 @@ struct core {
         unsigned waiters;  /* threads that wait at the gate for a lease or for memory */
         unsigned unbooked; /* calls under way that make or release what is in no extent, or
                             * have it in the books twice */
-        bool passing;      /* a drain lets each of them through, once a round ... */
-        bool passed;       /* ... and has let one since it last looked */
-        unsigned pass_round;
-        unsigned pass_budget; /* submissions of each in this round to whatever stream */
         struct {
                 uint64_t allowed, wanted; /* bytes */
                 uint64_t most;            /* what there was when the process began */

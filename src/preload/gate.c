@@ -22,7 +22,6 @@
 #include "preload/swap.h"
 #include "preload/torture.h"
 
-#define PASS_NAP_NS    NSEC_PER_MSEC        /* the agent looks as often */
 #define GATE_STORES_NS (10 * NSEC_PER_MSEC) /* what a processor has stored is seen by then */
 
 _Atomic uint32_t gate_bits = GATE_UNREADY;
@@ -222,30 +221,13 @@ static bool gate_is_capturing(CUstream stream)
                status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
-/* What waits on a stream is not set free by what comes after it on the same stream, but perhaps by
- * what its thread does then. core.lock held. */
-static bool gate_take_pass(struct gate_thread *t)
-{
-        if (t->pass_round != core.pass_round) {
-                t->pass_round = core.pass_round;
-                t->pass_budget = core.pass_budget;
-        }
-        if (!t->pass_budget)
-                return false;
-        t->pass_budget--;
-        return true;
-}
-
-/* Wait for the lease; not marked inside, core.lock not held. NULL: look again. t: let through,
- * marked inside: by a drain that the work in flight keeps from its end, or because the context has
- * failed, so that the driver takes nothing and says so. */
-static struct gate_thread *gate_wait_for_lease(struct gate_thread *t, CUstream stream, bool may_end)
+/* Wait for the lease; not marked inside, core.lock not held. NULL: look again. t: it passes without
+ * one, marked inside, because the context has failed: the driver takes nothing and says so. */
+static struct gate_thread *gate_wait_for_lease(struct gate_thread *t, bool may_end)
 {
         struct core_wait w = {.what = "its turn on the GPU"};
         struct interrupt_wait interrupted = {0};
         const bool frozen = atomic_load(&gate_bits) & GATE_FROZEN;
-        unsigned round = 0;
-        bool any_stream;
 
         if (poison_current()) {
                 gate_mark(t, true);
@@ -268,28 +250,7 @@ static struct gate_thread *gate_wait_for_lease(struct gate_thread *t, CUstream s
                         lock_release(&core.lock);
                         return &gate_interrupted;
                 }
-                if (!core.passing || round == core.pass_round ||
-                    atomic_load(&gate_bits) & (GATE_UNBACKED | GATE_HELD)) {
-                        core_wait_since(&w, heard, timeout_ns);
-                        continue;
-                }
-                if (!agent_drain_is_stuck()) {
-                        core_wait_since(&w, heard, PASS_NAP_NS);
-                        continue;
-                }
-                round = core.pass_round;
-                any_stream = gate_take_pass(t);
-                gate_mark(t, true); /* with the lock held: the drain sees us */
-                lock_release(&core.lock);
-                if (!quiet_capturing() && (any_stream || !quiet_stream_is_busy(stream))) {
-                        lock_acquire(&core.lock);
-                        gate_set_waiting(t, false);
-                        core.passed = true; /* a stream that was quiet has work */
-                        lock_release(&core.lock);
-                        return t;
-                }
-                lock_acquire(&core.lock);
-                gate_mark(t, false);
+                core_wait_since(&w, heard, timeout_ns);
         }
         gate_set_waiting(t, false);
         lock_release(&core.lock);
@@ -354,7 +315,7 @@ struct gate_thread *gate_enter_slow(struct gate_thread *t, CUstream stream, uint
                                 (void)core_setup();
                         else if (!(bits & GATE_NO_LEASE))
                                 swap_back_new();
-                        else if ((answer = gate_wait_for_lease(t, stream, may_end)))
+                        else if ((answer = gate_wait_for_lease(t, may_end)))
                                 return answer;
                         if (core_passive())
                                 return NULL;

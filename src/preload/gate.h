@@ -34,9 +34,8 @@ struct gate_thread {
         _Atomic uint32_t looks;  /* calls, nested, that look up whose an address is */
         _Atomic uint32_t
                 defaults; /* which of the default streams it ever submitted to: 1 << handle */
-        _Atomic uint64_t submissions;     /* since the thread began */
-        bool waiting;                     /* counted in core.waiters; core.lock */
-        unsigned pass_round, pass_budget; /* what is left to it of the round; core.lock */
+        _Atomic uint64_t submissions; /* since the thread began */
+        bool waiting;                 /* counted in core.waiters; core.lock */
         struct gate_thread *next;
         _Atomic bool in_use;
 } __attribute__((aligned(64)));

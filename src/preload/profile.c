@@ -378,9 +378,9 @@ static bool arrange(int turn)
                 return false;
         overflow_arrange();
         core.waiters++;
-        /* A capture has to end before a drain can; and what a stuck drain waits for may be us. */
+        /* A capture has to end before a drain can. */
         while (overflow_is_arranging() && clock_now_ns() < until && !quiet_capturing() &&
-               !core.passing && !core_passive())
+               !core_passive())
                 core_wait(&w, 100 * NSEC_PER_MSEC);
         core.waiters--;
         good = overflow_is_arranged();

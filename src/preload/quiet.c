@@ -376,15 +376,6 @@ void quiet_stream_remove(CUstream stream)
                 stream_bury(s);
 }
 
-bool quiet_stream_is_busy(CUstream stream)
-{
-        CUstreamCaptureMode mode = core_relax();
-        bool busy = real.cuStreamQuery(stream) == CUDA_ERROR_NOT_READY;
-
-        core_unrelax(mode);
-        return busy;
-}
-
 /* ---- captures ---- */
 
 int quiet_capture_begin(CUstream stream, CUcontext context, CUevent probe)

@@ -75,10 +75,6 @@ CUresult quiet_ask_stream(CUstream stream, CUcontext context);
 CUresult quiet_ask_event(CUevent event, CUcontext context);
 CUresult quiet_record(CUevent *event, CUcontext context, CUstream stream);
 
-/* Whether work of the calling thread's context is in flight on the stream, which is not capturing.
- * The lock is not needed. */
-bool quiet_stream_is_busy(CUstream stream);
-
 enum quiet {
         QUIET_BUSY,
         QUIET_DONE, /* everything submitted before quiet_begin() is done, or its context has failed

@@ -113,8 +113,8 @@ void torture_call(void)
         ended = torture.ended;
         core.waiters++;
         agent_kick();
-        /* A capture has to end before a drain can; and what a stuck drain waits for may be us. */
-        while (torture.ended == ended && !quiet_capturing() && !core.passing && !core_passive())
+        /* A capture has to end before a drain can. */
+        while (torture.ended == ended && !quiet_capturing() && !core_passive())
                 core_wait(&w, UINT64_MAX);
         core.waiters--;
         lock_release(&core.lock);

@@ -48,8 +48,9 @@ def together_until(world, programs, condition, what, timeout=60):
         p.ok()
 
 
+@pytest.mark.freeze("move")  # a drain of it never ends
 @pytest.mark.parametrize("how", ["value", "write", "kernel", "host", "function", "inside", "full", "delay"])
-def test_work_that_waits_for_work_held_at_the_gate(contested, how):
+def test_work_that_waits_for_work_held_at_the_gate_is_frozen(contested, how):
     end = contested.path("end")
     sample = contested.path("sample-5")
     subject = contested.program("depend", "--how", how, "--bytes", "32MiB", "--block", "4MiB", "--ms", "100", "--rounds", 2,
@@ -58,8 +59,8 @@ def test_work_that_waits_for_work_held_at_the_gate(contested, how):
     other = fill(contested, 48, "9")
 
     def enough():
-        helped = contested.traced("drain_pass", subject.pid) or contested.traced("frozen", subject.pid)
-        return helped and contested.clients()[subject.pid]["handoffs"] >= 2 and \
+        c = contested.clients()[subject.pid]
+        return c["frozen"] and c["frozen"]["times"] > 0 and c["handoffs"] >= 2 and \
             len(other.events("round")) >= 2 and len(subject.events("round")) >= 2
 
     together_until(contested, [subject, other], enough, "hand-offs, and rounds of both")
@@ -104,9 +105,10 @@ def test_a_driver_without_events_of_whole_contexts(contested, name, args):
     contested.check_sums(other)
 
 
-@pytest.mark.parametrize("mode", ["auto", "exclusive"])
+@pytest.mark.parametrize("mode", ["auto", pytest.param("exclusive", marks=pytest.mark.freeze("move"))])
 def test_two_processes_that_wait_for_each_other(small, mode):
-    """Any two of the three fit. A drain of one of the pair waits for the other to run, which must not wait for it."""
+    """Any two of the three fit. A drain of one of the pair waits for the other to run, which must not wait for it; where
+    only one process runs at a time, it is frozen."""
     contested = start(small, mode=mode, grace="500ms")
     end, page = contested.path("end"), contested.path("page")
     pair = [contested.program("pair", "--bytes", "20MiB", "--block", "4MiB", "--seed", side, "--sample", page, "--until",

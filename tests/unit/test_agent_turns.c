@@ -67,136 +67,9 @@ static void drain(void)
 
 static void finish_drain(void)
 {
-        core.passed = false;
         quiet_now = QUIET_DONE;
         rounds(2);
         assert_false(agent.revoking);
-}
-
-/* At first to streams at rest alone. */
-static void each_round_of_passes_lets_more_through(void **state)
-{
-        static const unsigned budgets[] = {0, 0, 1, 2, 4, 8, 16, 32};
-
-        begin_running();
-        drain();
-        now_ns += 2 * NSEC_PER_SEC + 1;
-        for (unsigned i = 0; i < ARRAY_SIZE(budgets); i++) {
-                rounds(1);
-                assert_int_equal(core.pass_round, i + 1);
-                assert_int_equal(core.pass_budget, budgets[i]);
-                now_ns += 200 * MS - 1;
-                rounds(1);
-                assert_int_equal(core.pass_round, i + 1);
-                now_ns++;
-        }
-        rounds(1);
-        assert_int_equal(times_said(WIRE_DRAIN_FAILED), 1);
-        assert_false(core.passing);
-}
-
-static void passes_come_closer_where_the_patience_is_short(void **state)
-{
-        begin_running();
-        drain();
-        agent.patience_ns = 100 * MS;
-        now_ns += 101 * MS;
-        rounds(1);
-        assert_int_equal(core.pass_round, 1);
-        now_ns += 50 * MS - 1;
-        rounds(1);
-        assert_int_equal(core.pass_round, 1);
-        now_ns++;
-        rounds(1);
-        assert_int_equal(core.pass_round, 2);
-}
-
-/* Where passes ended the last drain, the next begins with as many, a tenth of a second later; what
- * drained by itself so often is patient again. */
-static void a_program_whose_drains_get_stuck_is_let_through_sooner(void **state)
-{
-        begin_running();
-        drain();
-        now_ns += 2 * NSEC_PER_SEC + 1;
-        for (unsigned i = 0; i < 4; i++, now_ns += 200 * MS)
-                rounds(1);
-        assert_int_equal(core.pass_budget, 2);
-        finish_drain();
-        drain();
-        now_ns += 100 * MS;
-        rounds(1);
-        assert_false(core.passing);
-        now_ns++;
-        rounds(1);
-        assert_true(core.passing);
-        assert_int_equal(core.pass_budget, 2); /* as many as it took */
-        now_ns += 200 * MS;
-        rounds(1);
-        assert_int_equal(core.pass_budget, 2); /* more of them after the full patience */
-        now_ns += 2 * NSEC_PER_SEC;
-        rounds(1);
-        assert_int_equal(core.pass_budget, 4);
-        finish_drain();
-        for (unsigned i = 0; i < 8; i++) {
-                drain();
-                finish_drain();
-        }
-        drain();
-        now_ns += 1900 * MS;
-        rounds(1);
-        assert_false(core.passing);
-        now_ns += 200 * MS;
-        rounds(1);
-        assert_true(core.passing);
-        assert_int_equal(core.pass_budget, 0);
-}
-
-/* Or else a drain for another program would set this one free again and again. */
-static void a_drain_that_failed_is_forgotten(void **state)
-{
-        begin_running();
-        drain();
-        now_ns += 2 * NSEC_PER_SEC + 1;
-        for (unsigned i = 0; i < 9; i++, now_ns += 200 * MS)
-                rounds(1);
-        assert_int_equal(times_said(WIRE_DRAIN_FAILED), 1);
-        assert_int_equal(agent.passes_took, 0);
-        end_turn(LEASE);
-        assert_true(agent.revoking);
-        now_ns += 2 * NSEC_PER_SEC;
-        rounds(1);
-        assert_false(core.passing);
-        assert_int_equal(agent.drain_passes, 0);
-}
-
-/* What is submitted by passes is no progress of what the drain waits for. */
-static void threads_that_were_let_through_do_not_renew_the_patience(void **state)
-{
-        begin_running();
-        drain();
-        now_ns += 2 * NSEC_PER_SEC + 1;
-        for (unsigned i = 0; i < 9; i++, now_ns += 200 * MS) {
-                rounds(1);
-                submissions++;
-        }
-        assert_int_equal(times_said(WIRE_DRAIN_FAILED), 1);
-}
-
-static void a_thread_at_the_gate_asks_whether_the_drain_is_stuck(void **state)
-{
-        begin_running();
-        assert_false(agent_drain_is_stuck());
-        inside = true;
-        assert_true(agent_drain_is_stuck());
-        inside = false;
-        drain();
-        assert_true(agent_drain_is_stuck()); /* work is in flight */
-        core.passed = true;                  /* one was set free: that comes first */
-        inside = true;
-        assert_false(agent_drain_is_stuck());
-        inside = core.passed = false;
-        quiet_now = QUIET_DONE;
-        assert_false(agent_drain_is_stuck());
 }
 
 static void a_thread_that_waits_when_the_turn_ends_is_heard_of_again(void **state)
@@ -491,12 +364,6 @@ int main(void)
         const struct CMUnitTest tests[] = {
                 AGENT_TEST(a_drain_that_a_neighbour_began_is_no_word_to_the_daemon),
                 AGENT_TEST(beside_a_library_with_work_of_its_own_a_drain_fails_at_once),
-                AGENT_TEST(each_round_of_passes_lets_more_through),
-                AGENT_TEST(passes_come_closer_where_the_patience_is_short),
-                AGENT_TEST(a_program_whose_drains_get_stuck_is_let_through_sooner),
-                AGENT_TEST(a_drain_that_failed_is_forgotten),
-                AGENT_TEST(threads_that_were_let_through_do_not_renew_the_patience),
-                AGENT_TEST(a_thread_at_the_gate_asks_whether_the_drain_is_stuck),
                 AGENT_TEST(a_thread_that_waits_when_the_turn_ends_is_heard_of_again),
                 AGENT_TEST(a_program_that_submits_nothing_is_idle_at_the_first_look),
                 AGENT_TEST(a_wait_for_idleness_begins_anew_after_a_submission),

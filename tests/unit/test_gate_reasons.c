@@ -1,6 +1,6 @@
 /* test_gate_reasons.c: why a thread waits at the gate or passes it, one reason at a time and
- * together: a lease, memory, captures, drains that let it through. Whoever waits is heard of
- * (core_wait() of the fakes), and what happens meanwhile opens the gate. */
+ * together: a lease, memory, captures. Whoever waits is heard of (core_wait() of the fakes), and
+ * what happens meanwhile opens the gate. */
 #include "unit.h"
 
 #include <dlfcn.h>
@@ -27,7 +27,6 @@
 #define WORK     UINT64_C(5)
 
 static unsigned waits, backed, told, bound_waits, tortured, profiled, bound_refuses;
-static bool stream_busy, marked_inside;
 static CUresult poisoned;
 
 /* ---- the kernel ---- */
@@ -112,21 +111,6 @@ void profile_submission(uint64_t work)
         assert_false(gate_anybody_inside());
 }
 
-bool quiet_stream_is_busy(CUstream stream)
-{
-        marked_inside = gate_anybody_inside();
-        assert_int_equal(atomic_load(&core.lock.word), 0);
-        return stream_busy;
-}
-
-static bool stuck;
-
-bool agent_drain_is_stuck(void)
-{
-        assert_int_not_equal(atomic_load(&core.lock.word), 0);
-        return stuck;
-}
-
 CUresult poison_current(void)
 {
         return poisoned;
@@ -191,9 +175,8 @@ static int begin(void **state)
         core = (struct core){.gpu_count = 1};
         atomic_store(&gate_bits, 0);
         waits = backed = told = bound_waits = tortured = profiled = bound_refuses = 0;
-        stream_busy = marked_inside = fake_capturing = false;
+        fake_capturing = false;
         poisoned = CUDA_SUCCESS;
-        stuck = true;
         setups = 0;
         forgotten = ended = NULL;
         meanwhile = lease_comes;
@@ -323,89 +306,6 @@ static void memory_that_is_replaced_is_waited_for(void **state)
         gate_shut(GATE_HELD);
         pass(PLAIN);
         assert_int_equal(waits, 1);
-}
-
-static void drain_passes_then_lease(const struct core_wait *w)
-{
-        if (waits == 0) {
-                core.passing = true;
-                core.pass_round++;
-                bell_ring(&core.changed);
-                count_wait();
-                return;
-        }
-        lease_comes(w);
-}
-
-static void a_drain_lets_a_thread_through(void **state)
-{
-        meanwhile = drain_passes_then_lease;
-        gate_shut(GATE_NO_LEASE);
-        pass(PLAIN);
-        assert_int_equal(waits, 1);
-        assert_true(core.passed);
-        assert_true(marked_inside); /* while it looks, the drain sees it */
-        assert_false(core.running);
-        core.passed = false;
-        core.passing = false;
-        waits = 1;
-        pass(PLAIN); /* once */
-        assert_false(core.passed);
-}
-
-/* What waits on a stream is not set free by what comes after it there. */
-static void a_thread_whose_stream_is_busy_is_not_let_through(void **state)
-{
-        meanwhile = drain_passes_then_lease;
-        stream_busy = true;
-        gate_shut(GATE_NO_LEASE);
-        pass(PLAIN);
-        assert_int_equal(waits, 2);
-        assert_false(core.passed);
-        assert_true(marked_inside);
-}
-
-static void nobody_is_let_through_in_a_capture(void **state)
-{
-        meanwhile = drain_passes_then_lease;
-        fake_capturing = true;
-        gate_shut(GATE_NO_LEASE);
-        pass(PLAIN);
-        assert_int_equal(waits, 2);
-        assert_false(core.passed);
-}
-
-static void nobody_is_let_through_to_memory_that_is_not_there(void **state)
-{
-        meanwhile = drain_passes_then_lease;
-        gate_shut(GATE_NO_LEASE | GATE_UNBACKED);
-        pass(PLAIN);
-        assert_int_equal(waits, 2);
-        assert_false(core.passed);
-        assert_int_equal(backed, 1);
-}
-
-static void three_rounds_then_lease(const struct core_wait *w)
-{
-        if (waits < 6) {
-                core.passing = true;
-                core.pass_round = 1 + waits / 2; /* each is rung for twice */
-                bell_ring(&core.changed);
-                marked_inside = false;
-                count_wait();
-                return;
-        }
-        assert_false(marked_inside); /* not looked again in the same round */
-        lease_comes(w);
-}
-
-static void a_thread_looks_once_a_round(void **state)
-{
-        meanwhile = three_rounds_then_lease;
-        stream_busy = true;
-        gate_shut(GATE_NO_LEASE);
-        pass(PLAIN);
-        assert_int_equal(waits, 7);
 }
 
 /* The driver takes nothing there, and says so. */
@@ -578,81 +478,6 @@ static void the_first_call_sets_the_process_up(void **state)
         assert_int_equal(waits, 1);
 }
 
-/* ---- rounds of passes with a budget ---- */
-
-static unsigned budget;
-
-static void rounds_with_a_budget(const struct core_wait *w)
-{
-        count_wait();
-        if (waits % 2) {
-                core.passing = true;
-                core.pass_round++;
-                core.pass_budget = budget;
-                bell_ring(&core.changed);
-                return;
-        }
-        core.running = true;
-        gate_open(GATE_NO_LEASE);
-        bell_ring(&core.changed);
-}
-
-static bool let_through(void)
-{
-        core.passed = core.running = false;
-        gate_shut(GATE_NO_LEASE);
-        pass(PLAIN);
-        return core.passed;
-}
-
-static void a_thread_may_submit_a_little_to_a_busy_stream(void **state)
-{
-        meanwhile = rounds_with_a_budget;
-        stream_busy = true;
-        budget = 2;
-        assert_true(let_through());
-        meanwhile = drain_passes_then_lease; /* the same round: no new one comes */
-        core.passing = true;
-        assert_true(let_through());
-        waits = 1;
-        assert_false(let_through()); /* used up */
-        meanwhile = rounds_with_a_budget;
-        waits = 0;
-        assert_true(let_through()); /* the next round, */
-        assert_true(let_through()); /* ... twice */
-        budget = waits = 0;
-        assert_false(let_through());
-        stream_busy = false;
-        waits = 0;
-        assert_true(let_through()); /* to a stream at rest without one */
-        gate_open(GATE_NO_LEASE);
-}
-
-static void work_gets_done_after_all(const struct core_wait *w)
-{
-        count_wait();
-        if (waits == 1) {
-                core.passing = true;
-                core.pass_round++;
-                bell_ring(&core.changed);
-        } else if (waits == 5) {
-                assert_false(marked_inside);
-                stuck = true;
-        }
-}
-
-/* A drain that comes to its end by itself lets nobody through; nobody rings for that. */
-static void nobody_is_let_through_while_the_drain_gets_on(void **state)
-{
-        meanwhile = work_gets_done_after_all;
-        stuck = false;
-        gate_shut(GATE_NO_LEASE);
-        pass(PLAIN);
-        assert_int_equal(waits, 5);
-        assert_true(core.passed);
-        gate_open(GATE_NO_LEASE);
-}
-
 /* ---- who is there ---- */
 
 static _Atomic bool is_in, may_go;
@@ -723,11 +548,6 @@ int main(void)
                 REASON_TEST(a_capturing_stream_waits_for_memory),
                 REASON_TEST(memory_comes_after_the_lease),
                 REASON_TEST(memory_that_is_replaced_is_waited_for),
-                REASON_TEST(a_drain_lets_a_thread_through),
-                REASON_TEST(a_thread_whose_stream_is_busy_is_not_let_through),
-                REASON_TEST(nobody_is_let_through_in_a_capture),
-                REASON_TEST(nobody_is_let_through_to_memory_that_is_not_there),
-                REASON_TEST(a_thread_looks_once_a_round),
                 REASON_TEST(a_thread_whose_context_has_failed_waits_for_nothing),
                 REASON_TEST(whoever_waits_while_the_gpu_fails_goes_on_unmarked),
                 REASON_TEST(too_much_in_flight_is_waited_for_outside),
@@ -738,8 +558,6 @@ int main(void)
                 REASON_TEST(the_record_of_a_thread_that_ended_is_used_again),
                 REASON_TEST(a_bystanders_threads_end_without_a_word),
                 REASON_TEST(the_first_call_sets_the_process_up),
-                REASON_TEST(a_thread_may_submit_a_little_to_a_busy_stream),
-                REASON_TEST(nobody_is_let_through_while_the_drain_gets_on),
                 REASON_TEST(a_child_has_none_of_its_parents_threads),
                 REASON_TEST(without_membarrier_whoever_shuts_waits_a_moment),
         };

@@ -24,11 +24,6 @@ WEAK void agent_come_in(void)
         agent_comes++;
 }
 
-WEAK bool agent_drain_is_stuck(void)
-{
-        return true;
-}
-
 WEAK void agent_figures(struct gpu *g)
 {
         g->usage_dirty = true;

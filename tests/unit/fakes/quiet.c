@@ -29,8 +29,3 @@ WEAK void quiet_wait_all(void)
 WEAK void quiet_thread_ended(const struct gate_thread *t)
 {
 }
-
-WEAK bool quiet_stream_is_busy(CUstream stream)
-{
-        return false;
-}
