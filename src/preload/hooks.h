@@ -89,9 +89,9 @@ int hooks_commit(struct gpu *g, uint64_t more);
 bool hooks_capture_forbids(void);
 
 struct heap_place;
-/* Free it once everything that has been submitted so far is done. 0, or -ENOMEM: not remembered.
- * core.lock held, given up meanwhile. */
-int hooks_free_later(struct gpu *g, const struct heap_place *p);
+/* Free it once everything that has been submitted so far is done. core.lock held, given up
+ * meanwhile. */
+CUresult hooks_free_later(struct gpu *g, const struct heap_place *p);
 
 /* Room for so many bytes more, if need be at the cost of what pools keep for nothing, and of
  * managed memory, which nobody needs to count: the driver makes room of it, as it would on a card

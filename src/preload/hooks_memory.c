@@ -213,6 +213,15 @@ static struct late {
 } * late;
 static size_t late_count, late_room;
 
+/* The program has freed it already. */
+static bool is_late(const struct heap_place *p)
+{
+        for (size_t i = 0; i < late_count; i++)
+                if (late[i].address == p->start && late[i].block_id == p->block->id)
+                        return true;
+        return false;
+}
+
 /* False: no memory to remember it. */
 static bool reap_later(const struct heap_place *p)
 {
@@ -241,19 +250,21 @@ static bool was_never_backed(const struct block *b)
         return true;
 }
 
-int hooks_free_later(struct gpu *g, const struct heap_place *p)
+CUresult hooks_free_later(struct gpu *g, const struct heap_place *p)
 {
         struct block *dead;
 
+        if (is_late(p))
+                return CUDA_ERROR_INVALID_VALUE;
         ipc_export_freed(p->start);
         if (was_never_backed(p->block) && heap_free(&g->heap, p->start, &dead) == 0) {
                 swap_discard(g, dead);
                 overflow_changed(g);
         } else if (!reap_later(p)) {
-                return -ENOMEM;
+                return CUDA_ERROR_OUT_OF_MEMORY;
         }
         agent_kick();
-        return 0;
+        return CUDA_SUCCESS;
 }
 
 static bool block_is_busy(const struct block *b)
@@ -341,7 +352,7 @@ CUresult hook_cuMemFree_v2(CUdeviceptr dptr)
                 lock_release(&core.lock);
                 return real.cuMemFree_v2(dptr);
         }
-        if (p.start != dptr) {
+        if (p.start != dptr || is_late(&p)) {
                 lock_release(&core.lock);
                 return CUDA_ERROR_INVALID_VALUE;
         }
@@ -351,7 +362,7 @@ CUresult hook_cuMemFree_v2(CUdeviceptr dptr)
         if (!quiet_capturing())
                 quiet_wait_all();
         if (quiet_capturing() && heap_find(&g->heap, dptr, &p) && p.start == dptr) {
-                CUresult r = hooks_free_later(g, &p) == 0 ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+                CUresult r = hooks_free_later(g, &p);
 
                 lock_release(&core.lock);
                 return r;

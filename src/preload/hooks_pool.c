@@ -107,7 +107,7 @@ static CUresult release(CUdeviceptr dptr, CUstream stream)
         } else if (g && place.block->kind != BLOCK_ADOPTED) {
                 /* What cuMemAlloc gave out: when all is done that has been submitted, which is not
                  * before the stream comes to it. */
-                r = hooks_free_later(g, &place) == 0 ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+                r = hooks_free_later(g, &place);
         }
         lock_release(&core.lock);
         return r;

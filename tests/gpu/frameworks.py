@@ -186,5 +186,3 @@ def frameworks(part, result, torture=TORTURE, **env):
     with concurrent.futures.ThreadPoolExecutor(TOGETHER) as pool:
         list(pool.map(lambda n: one(part, n, result, torture, **env), sorted(chosen(), key=lambda n: -CASES[n][4])))
 
-
-PARTS = {"frameworks": (frameworks, 360)}

@@ -222,7 +222,7 @@ def handoff(part, result):
         moved = min(e["t_ns"] for e in own if e["event"] == "evict_begin")  # what came before was new memory
         for kind, to in (("evict", out), ("restore", back)):
             to += [b / 1e9 / ((e - s) / 1e9) for s, e, b in suite.episodes(own, p.pid, kind) if b > HANDOFF_GIB * GIB // 2 and e > moved]
-        drains = [e["t_ns"] for e in own if e["event"] == "drain_begin"]
+        drains = [e["t_ns"] for e in own if e["event"] == "drain_begin" and e["t_ns"] > moved]  # its kernel runs by then
         for t in drains:
             first = next((e["t_ns"] for e in own if e["event"] == "evict_begin" and e["t_ns"] > t), None)
             if first:

@@ -21,7 +21,7 @@ sys.path.insert(0, os.path.join(suite.ROOT, "tests", "programs"))
 from families import DOORS, PROGRAMS, TANGLED, torture_of, without_volatile  # noqa: E402
 
 TOGETHER = 6
-EACH_S = 40  # what a program may take
+EACH_S = 120  # what a program may take: those that are frozen keep the kernel driver from the others
 RUNTIME = os.path.join(suite.ROOT, "tests", "programs", "runtime")
 RUNTIME_TORTURE = "calls=20,every=5ms"
 # What came of a good run, by what its row says of the plain one; whatever else a run says is wrong.
@@ -125,14 +125,14 @@ def build(part, source, result):
     return built
 
 
-def runtime_programs(part, result):
+def runtime_programs(part, result, **env):
     """Programs of the runtime API, static and shared, plain against torture."""
     part.daemon(quantum="500ms", fixed_share="25%")
 
     def run(name, stem):
         plain = part.start([stem + "-static"], name + "-plain", False)
         others = {kind: part.start([f"{stem}-{kind}"], f"{name}-{kind}", True,
-                                   SUBLET_TORTURE=f"{seed},{RUNTIME_TORTURE}")
+                                   SUBLET_TORTURE=f"{seed},{RUNTIME_TORTURE}", **env)
                   for seed, kind in enumerate(("static", "shared"), 1)}
         result[name] = compare(part, plain, others)
 
@@ -145,7 +145,16 @@ def runtime_programs(part, result):
         list(pool.map(all_of, sources))
 
 
-PARTS = {"torture-driver": (driver_programs, 150), "torture-runtime": (runtime_programs, 150), **frameworks.PARTS}
+def drained(run):
+    """The part by the drain alone; freezes.py has those by freezing."""
+    def part(*arguments):
+        run(*arguments, SUBLET_FREEZE="off")
+    part.__doc__ = run.__doc__
+    return part
+
+
+PARTS = {"torture-driver": (drained(driver_programs), 150), "torture-runtime": (drained(runtime_programs), 150),
+         "frameworks": (drained(frameworks.frameworks), 360)}
 
 
 # ---- the page ----

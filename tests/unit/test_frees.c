@@ -228,7 +228,7 @@ static void a_late_free_takes_nothing_that_came_after_it(void **state)
 
         fake_capturing = true;
         release(at);
-        release(at); /* a mistake of the program's */
+        assert_int_equal(hook_cuMemFree_v2(at), CUDA_ERROR_INVALID_VALUE); /* twice */
         fake_capturing = false;
         assert_int_equal(heap_free(&gpu->heap, at, &dead), 0); /* with its context */
         heap_bury(&gpu->heap, dead);

@@ -150,10 +150,10 @@ bool hooks_capture_forbids(void)
         return forbidden;
 }
 
-int hooks_free_later(struct gpu *g, const struct heap_place *p)
+CUresult hooks_free_later(struct gpu *g, const struct heap_place *p)
 {
         later++;
-        return pool_answer == CUDA_SUCCESS ? 0 : -1;
+        return pool_answer == CUDA_SUCCESS ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 bool quiet_is_capturing(CUstream stream)
