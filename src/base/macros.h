@@ -18,8 +18,10 @@
 #define MAX(a, b)                       PICK_(a, b, >, CONCAT(_pick_, __COUNTER__), CONCAT(_pick_, __COUNTER__))
 #define container_of(ptr, type, member) ((type *)((char *)(ptr)-offsetof(type, member)))
 
-#define likely(x)   __builtin_expect(!!(x), 1)
-#define unlikely(x) __builtin_expect(!!(x), 0)
+#define likely(x)     __builtin_expect(!!(x), 1)
+#define unlikely(x)   __builtin_expect(!!(x), 0)
+#define NOINLINE      __attribute__((noinline))
+#define ALWAYS_INLINE __attribute__((always_inline)) inline
 
 #define KIB (UINT64_C(1) << 10)
 #define MIB (UINT64_C(1) << 20)

@@ -51,11 +51,36 @@ static inline uint64_t work_of_launch(uint64_t config, uint64_t func)
 #define BLOCKS(x) _Generic((x), unsigned int : (x), int : (x), default : 1)
 #define BYTES(x)  _Generic((x), size_t : (x), default : 0)
 
-#define CU_SUBMIT(symbol, submits_to, params, args)                                       \
-        DOOR(symbol, params)                                                              \
-        {                                                                                 \
-                door_count(DOOR_##symbol);                                                \
-                return HOOKS_SUBMIT(submits_to, WORK_OF(symbol, args), real.symbol args); \
+/* While nothing is to be decided a call costs two marks and a look. All else lies apart: what it
+ * needs would be saved and set up on each call. failed_: what the driver has answered already; 0:
+ * it was not asked. Then it is HOOKS_SUBMIT(). */
+#define CU_SUBMIT(symbol, submits_to, params, args)                                            \
+        static NOINLINE CUresult gated_##symbol(CUresult failed_, UNWRAP params)               \
+        {                                                                                      \
+                uint64_t room_ = 0;                                                            \
+                bool once_ = false;                                                            \
+                CUresult r_ = failed_;                                                         \
+                bool call_ = r_ == CUDA_SUCCESS || freeze_call_again(r_, &once_);              \
+                                                                                               \
+                while (call_ || (r_ == CUDA_ERROR_OUT_OF_MEMORY && hooks_more_room(&room_))) { \
+                        r_ = HOOKS_GATED(submits_to, WORK_OF(symbol, args), real.symbol args); \
+                        call_ = false;                                                         \
+                }                                                                              \
+                return r_;                                                                     \
+        }                                                                                      \
+        DOOR(symbol, params)                                                                   \
+        {                                                                                      \
+                struct gate_thread *t_ = gate_try(submits_to);                                 \
+                CUresult r_ = CUDA_SUCCESS;                                                    \
+                                                                                               \
+                door_count(DOOR_##symbol);                                                     \
+                if (likely(t_)) {                                                              \
+                        r_ = real.symbol args;                                                 \
+                        gate_leave(t_);                                                        \
+                        if (likely(r_ == CUDA_SUCCESS))                                        \
+                                return r_;                                                     \
+                }                                                                              \
+                return gated_##symbol(r_, UNWRAP args);                                        \
         }
 #define CU_UNIFIED(symbol, submits_to, params, args)                                    \
         DOOR(symbol, params)                                                            \

@@ -50,7 +50,7 @@ struct gate_thread *gate_enter_slow(struct gate_thread *t, CUstream stream, uint
                                     bool may_end);
 
 /* Streams without a handle of their own; who drains has no other way to know that they are used. */
-static inline void gate_note_default(struct gate_thread *t, CUstream stream)
+static ALWAYS_INLINE void gate_note_default(struct gate_thread *t, CUstream stream)
 {
         if ((uintptr_t)stream <= (uintptr_t)CU_STREAM_PER_THREAD) {
                 uint32_t bit = 1u << (uintptr_t)stream;
@@ -66,6 +66,23 @@ static inline void gate_note_default(struct gate_thread *t, CUstream stream)
 static inline uint64_t gate_work(uint64_t what, uint64_t size)
 {
         return what << 6 | (size ? 63u - (unsigned)__builtin_clzll(size) : 0);
+}
+
+/* For a thread that need not wait nor be asked anything, and is not inside yet: it is now. NULL:
+ * see gate_enter(). */
+static ALWAYS_INLINE struct gate_thread *gate_try(CUstream stream)
+{
+        struct gate_thread *t = gate_self;
+
+        if (unlikely(!t) || atomic_load_explicit(&t->inside, memory_order_relaxed))
+                return NULL;
+        gate_note_default(t, stream);
+        atomic_store_explicit(&t->inside, 1, memory_order_relaxed);
+        atomic_signal_fence(memory_order_seq_cst);
+        if (likely(atomic_load_explicit(&gate_bits, memory_order_acquire) == 0))
+                return t;
+        atomic_store_explicit(&t->inside, 0, memory_order_release);
+        return NULL;
 }
 
 static inline struct gate_thread *gate_pass(CUstream stream, uint64_t work, bool may_end)
@@ -98,7 +115,7 @@ static inline struct gate_thread *gate_enter_or_end(CUstream stream, uint64_t wo
         return gate_pass(stream, work, true);
 }
 
-static inline void gate_leave(struct gate_thread *t)
+static ALWAYS_INLINE void gate_leave(struct gate_thread *t)
 {
         if (unlikely(!t))
                 return; /* a bystander: nothing was marked */
