@@ -212,6 +212,7 @@ static struct late {
         uint64_t block_id;
 } * late;
 static size_t late_count, late_room;
+static size_t late_waited; /* the first of them: late_wait is about what was submitted before */
 
 /* The program has freed it already. */
 static bool is_late(const struct heap_place *p)
@@ -235,7 +236,6 @@ static bool reap_later(const struct heap_place *p)
                 late_room = room;
         }
         late[late_count++] = (struct late){p->start, p->block->id};
-        late_waiting = false; /* what was submitted since the last look counts too */
         return true;
 }
 
@@ -295,12 +295,13 @@ static void reap_gpu(struct gpu *g)
 
 static void reap(void)
 {
-        while (late_count > 0) {
-                struct late l = late[--late_count];
+        while (late_waited > 0) {
+                struct late l = late[--late_waited];
                 struct block *dead = NULL;
                 struct heap_place p;
                 struct gpu *g = core_find(l.address, &p);
 
+                late[late_waited] = late[--late_count];
                 if (!g || p.block->id != l.block_id || p.start != l.address)
                         continue;
                 if (p.block->kind == BLOCK_POOL)
@@ -322,13 +323,19 @@ static bool any_late(void)
 
 bool core_reap_late(void)
 {
+        enum quiet now;
+
         if (!any_late() || quiet_capturing())
                 return false;
-        if (!late_waiting)
+        if (!late_waiting) {
+                late_waited = late_count;
                 quiet_begin(&late_wait, false);
+        }
         late_waiting = true;
-        if (quiet_poll(&late_wait) == QUIET_BUSY)
-                return true;
+        now = quiet_poll(&late_wait);
+        if (now != QUIET_DONE)
+                return now == QUIET_BUSY; /* else a capture has begun meanwhile */
+        late_waiting = false;
         reap();
         for (unsigned i = 0; i < core.gpu_count; i++)
                 reap_gpu(&core.gpus[i]);
