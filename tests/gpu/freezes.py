@@ -297,6 +297,10 @@ def figures(found):
         if bus:
             out.append(("... copies of the same size both ways at once without sublet, in the same run", f"{bus['both_gb_s']} GB/s each way", "",
                         None))
+        given = r.get("bus", {}).get("given back")
+        if given:
+            out.append(("... and where each piece goes back to the driver, which clears it, as every second time",
+                        f"{given['both_gb_s']} GB/s each way", "", None))
         out.append(("... begun after `REVOKE`", shown(r["begun_ms"]), "5 ms", r["begun_ms"]["p99"] <= 5))
         out.append(("... words that were wrong, rounds compared", f"{r['wrong']}, {r['rounds']}", "0", r["wrong"] == 0))
     rows = {n: r for n, r in found.get("freezes-programs", {}).items() if isinstance(r, dict) and "plain" in r}
