@@ -45,8 +45,7 @@ struct account {
         bool fixed_wanted;  /* waits for fixed bytes, ... */
         bool spare_wanted;  /* ... which it can do without */
         bool spare;         /* it holds such */
-        bool spare_asked;   /* SPARE was sent, ... */
-        bool spare_dirty;   /* ... or is to be */
+        bool spare_dirty;   /* SPARE is to be sent */
         bool pin_wanted;    /* waits for bytes to be pinned */
         bool pin_dirty;     /* PINNED is to be sent */
         bool refuse_commit, refuse_fixed, refuse_pin; /* refusals to be sent */
@@ -62,6 +61,7 @@ struct account {
         uint64_t need;
         uint64_t commit_want, fixed_want;
         uint64_t fixed_since_ns;
+        uint64_t spare_asked_ns; /* 0: it was not asked for what it can do without */
         uint64_t pinned; /* of what is allocated: counts as fixed, and the limit covers it */
         uint64_t pin_want, pin_since_ns;
 

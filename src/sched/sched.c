@@ -425,10 +425,12 @@ int sched_client_want(struct sched *s, sched_client id, unsigned gpu, const stru
         }
         if (w->commit)
                 want_commit(a, w->commit, w->sequence);
-        if (!w->spare)
-                a->spare = a->spare_asked = false;
-        else if (w->fixed <= account_own_fixed(a))
+        if (!w->spare) {
+                a->spare = a->spare_dirty = false;
+                a->spare_asked_ns = 0;
+        } else if (w->fixed <= account_own_fixed(a)) {
                 a->spare = true;
+        }
         if (w->fixed && a->fixed_wanted && w->fixed <= account_own_fixed(a))
                 settle_fixed_done(c, &a->fixed_wanted); /* it does not want that any more */
         if (w->fixed > account_own_fixed(a)) {
@@ -696,6 +698,7 @@ void sched_skip(struct sched *s, uint64_t ns, uint64_t now_ns)
                         put_off(&c->accounts[gpu].due_ns, ns, UINT64_MAX);
                         put_off(&c->accounts[gpu].fixed_since_ns, ns, now_ns);
                         put_off(&c->accounts[gpu].pin_since_ns, ns, now_ns);
+                        put_off(&c->accounts[gpu].spare_asked_ns, ns, now_ns);
                 }
         }
 }

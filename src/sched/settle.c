@@ -188,10 +188,11 @@ static enum fixed_verdict fixed_verdict(struct sched *s, unsigned gpu, const str
         return spill > ledger_host_budget(s) + s->host_over ? FIXED_NEVER : FIXED_FITS;
 }
 
-/* Ask for what clients hold of this GPU's fixed bytes and can do without. False: nobody does. */
-static bool ask_for_spares(struct sched *s, unsigned gpu)
+/* Ask for what clients hold of this GPU's fixed bytes and can do without. Until when it may come:
+ * who has not given it back in time is not awaited again. 0: there is none. */
+static uint64_t ask_for_spares(struct sched *s, unsigned gpu)
 {
-        bool any = false;
+        uint64_t until_ns = 0;
 
         for (unsigned i = 0; i < s->clients; i++) {
                 struct client *c = &s->client[i];
@@ -199,13 +200,14 @@ static bool ask_for_spares(struct sched *s, unsigned gpu)
 
                 if (!c->used || c->lost || !a->attached || !a->spare)
                         continue;
-                any = true;
-                if (a->spare_asked)
-                        continue;
-                a->spare_asked = a->spare_dirty = true;
-                actions_mark(s, c);
+                if (!a->spare_asked_ns) {
+                        a->spare_asked_ns = s->now_ns;
+                        a->spare_dirty = true;
+                        actions_mark(s, c);
+                }
+                until_ns = MAX(until_ns, a->spare_asked_ns + s->config.grace_ns);
         }
-        return any;
+        return until_ns > s->now_ns ? until_ns : 0;
 }
 
 static void serve_fixed_on(struct sched *s, struct client *c, unsigned gpu)
@@ -214,8 +216,7 @@ static void serve_fixed_on(struct sched *s, struct client *c, unsigned gpu)
         struct account *a = &c->accounts[gpu];
         uint64_t more = sub_sat(a->fixed_want, account_own_fixed(a));
         const bool past = more && g->fixed + more > gpu_fixed_budget(s, g);
-        bool spares = past && !a->spare_wanted && ask_for_spares(s, gpu);
-        const uint64_t until_ns = a->fixed_since_ns + s->config.grace_ns;
+        uint64_t spares_ns = past && !a->spare_wanted ? ask_for_spares(s, gpu) : 0;
 
         if (past && a->spare_wanted) {
                 refuse_fixed(s, c, a);
@@ -224,15 +225,14 @@ static void serve_fixed_on(struct sched *s, struct client *c, unsigned gpu)
         if (more) {
                 switch (fixed_verdict(s, gpu, a, g->fixed + more, a->pinned, a->fixed_since_ns)) {
                 case FIXED_NEVER:
-                        if (spares && s->now_ns < until_ns)
-                                wake_at(s, until_ns);
+                        if (spares_ns)
+                                wake_at(s, spares_ns);
                         else
                                 refuse_fixed(s, c, a);
                         return;
                 case FIXED_LATER:
-                        if (!spares)
-                                trim_commits(s, gpu, sub_sat(gpu_promisable(g), g->fixed + more));
-                        wake_at(s, until_ns);
+                        trim_commits(s, gpu, sub_sat(gpu_promisable(g), g->fixed + more));
+                        wake_at(s, a->fixed_since_ns + s->config.grace_ns);
                         return;
                 case FIXED_FITS:
                         a->fixed_since_ns = s->now_ns; /* it waits for nobody's answer */

@@ -377,6 +377,8 @@ static void who_does_not_give_back_what_it_can_do_without_is_not_awaited_for_eve
         assert_int_equal(u->refused, 0);
         pass(b, 6 * NSEC_PER_SEC);
         assert_int_equal(u->refused, -ENOSPC);
+        want_fixed(b, u, 20 * MIB); /* nor is it a second time */
+        assert_int_equal(u->refused, -ENOSPC);
 }
 
 static void a_wish_for_fixed_bytes_that_is_taken_back_is_not_met_later(void **state)
