@@ -167,10 +167,16 @@ void agent_send_attach(struct gpu *g)
         m.ATTACH.backed = g->heap.backed;
         m.ATTACH.fixed = g->fixed;
         m.ATTACH.arena = swap_arena_bytes(g);
-        m.ATTACH.fixed_wanted = g->fixed_wanted;
+        if (agent_asks_for_mover(g)) { /* with WANT only: that says whom it displaces */
+                g->fixed_wanted = g->fixed;
+                agent_mover_refused(g);
+        }
+        m.ATTACH.fixed_wanted = g->fixed_said = g->fixed_wanted;
         m.ATTACH.flags = gpu_flags(g);
         memcpy(m.ATTACH.uuid, g->uuid, sizeof(m.ATTACH.uuid));
         agent_send(&m, WIRE_ATTACH, g->index);
+        g->want_sequence = agent.sequence;
+        g->mover_said = false;
         agent.managed_said[g->index] = 0;
         agent_self_attached(g);
         g->pin_said = g->pin_allowed = 0;
@@ -263,8 +269,7 @@ static void send_want(struct gpu *g)
         agent.want_ns[g->index] = clock_now_ns();
         agent_send(&m, WIRE_WANT, g->index);
         g->want_sequence = agent.sequence;
-        if (agent_asks_for_mover(g))
-                g->mover_of = agent.sequence;
+        g->mover_said = agent_asks_for_mover(g);
 }
 
 /* ---- losing and finding the daemon; core.lock held ---- */
@@ -447,23 +452,24 @@ static void on_other_release(const char *text)
 static void on_refused(const struct wire_message *m)
 {
         struct gpu *g = m->header.gpu < core.gpu_count ? &core.gpus[m->header.gpu] : NULL;
+        /* An earlier wish's refusal says nothing: the last one has an answer of its own. */
         bool last = g && m->REFUSED.of == g->want_sequence;
 
         switch (m->REFUSED.code) {
         case WIRE_REFUSED_COMMIT:
-                /* Of an earlier wish: the last one has an answer of its own. */
                 if (!last)
                         break;
                 g->commit_wanted = g->commit;
                 count_refusal(&g->refused_commit, g->commit_said);
                 break;
         case WIRE_REFUSED_FIXED:
-                if (last)
-                        g->fixed_wanted = g->fixed_allowed;
-                if (g && m->REFUSED.of == g->mover_of)
-                        agent_mover_refused(g); /* others' wishes may be more, and granted */
-                else if (g)
-                        count_refusal(&g->refused_fixed, last ? g->fixed_said : 0);
+                if (!last)
+                        break;
+                g->fixed_wanted = g->fixed_allowed;
+                if (g->mover_said)
+                        agent_mover_refused(g); /* others' wishes may be less, and granted */
+                else
+                        count_refusal(&g->refused_fixed, g->fixed_said);
                 break;
         case WIRE_REFUSED_PIN:
                 if (g)

@@ -89,7 +89,7 @@ struct gpu {
         uint64_t mover_ns;   /* it is not tried before, for lack of room or of success */
         bool mover_unwanted; /* the daemon wants that room */
         bool mover_asks;     /* it is asked for, ... */
-        uint32_t mover_of;   /* ... by this message */
+        bool mover_said;     /* ... by the last WANT */
         CUdeviceptr
                 windows;    /* extent.c: addresses of ours for what has none; 0: not reserved yet */
         struct block *lost; /* with the error; not given back yet */

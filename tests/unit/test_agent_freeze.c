@@ -272,7 +272,7 @@ static void a_mover_without_room_is_tried_again_later(void **state)
         m = tell(WIRE_REFUSED);
         m->header.gpu = 0;
         m->REFUSED.code = WIRE_REFUSED_FIXED;
-        m->REFUSED.of = gpu->mover_of;
+        m->REFUSED.of = gpu->want_sequence;
         wake();
         assert_false(gpu->mover_asks);
         assert_int_equal(gpu->refused_fixed.count, refused); /* no thread's wish */
@@ -285,6 +285,44 @@ static void a_mover_without_room_is_tried_again_later(void **state)
         now_ns += 10 * NSEC_PER_SEC;
         wake();
         assert_int_equal(freezer.movers, 1);
+}
+
+static void a_refusal_of_an_earlier_wish_for_a_mover_is_no_threads_refusal(void **state)
+{
+        struct wire_message *m;
+        uint32_t refused, earlier;
+
+        ask_for_a_mover();
+        refused = gpu->refused_fixed.count;
+        earlier = gpu->want_sequence;
+        gpu->want_dirty = true; /* for another figure of it */
+        wake();
+        assert_int_not_equal(gpu->want_sequence, earlier);
+        m = tell(WIRE_REFUSED);
+        m->header.gpu = 0;
+        m->REFUSED.code = WIRE_REFUSED_FIXED;
+        m->REFUSED.of = earlier;
+        wake();
+        assert_int_equal(gpu->refused_fixed.count, refused);
+        assert_true(gpu->mover_asks); /* the last one's answer is awaited */
+}
+
+static void a_wish_for_a_movers_room_ends_with_the_connection(void **state)
+{
+        const struct wire_message *m;
+
+        ask_for_a_mover();
+        sends = -EPIPE;
+        gpu->want_dirty = true;
+        wake();
+        sends = 0;
+        now_ns += 2 * NSEC_PER_SEC;
+        rounds(1);
+        welcome();
+        m = said(WIRE_ATTACH);
+        assert_non_null(m);
+        assert_int_equal(m->ATTACH.fixed_wanted, 300 * MIB);
+        assert_false(m->ATTACH.flags & WIRE_FLAG_SPARE);
 }
 
 static void a_turn_that_ends_takes_back_the_wish_for_a_movers_room(void **state)
@@ -892,6 +930,8 @@ int main(void)
                 TEST(a_drain_called_off_while_it_freezes_is_let_go),
                 TEST(a_mover_is_made_while_the_program_runs_and_gives_back_what_it_does_not_take),
                 TEST(a_mover_without_room_is_tried_again_later),
+                TEST(a_refusal_of_an_earlier_wish_for_a_mover_is_no_threads_refusal),
+                TEST(a_wish_for_a_movers_room_ends_with_the_connection),
                 TEST(a_turn_that_ends_takes_back_the_wish_for_a_movers_room),
                 TEST(a_wish_for_a_movers_room_is_told_from_others),
                 TEST(a_mover_whose_room_others_need_goes),

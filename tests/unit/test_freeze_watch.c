@@ -2,6 +2,7 @@
  * comes back in time does not. */
 #include "unit.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -179,13 +180,18 @@ static void a_call_that_has_no_name_yet_is_a_driver_call(void **state)
 /* A hand-off begins one for each step: the thread is to sleep through all of them. */
 static long switches(void)
 {
-        char line[256], path[64];
+        DIR *tasks = opendir("/proc/self/task");
+        char line[256], path[300];
+        struct dirent *t;
         long sum = 0, n;
 
-        for (int id = 1; id < 64; id++) { /* the threads of this process come right after it */
+        assert_non_null(tasks);
+        while ((t = readdir(tasks))) {
                 FILE *f;
 
-                (void)snprintf(path, sizeof(path), "/proc/self/task/%d/status", (int)getpid() + id);
+                if (t->d_name[0] == '.' || atoi(t->d_name) == getpid())
+                        continue;
+                (void)snprintf(path, sizeof(path), "/proc/self/task/%s/status", t->d_name);
                 f = fopen(path, "re");
                 while (f && fgets(line, sizeof(line), f))
                         if (sscanf(line, "voluntary_ctxt_switches: %ld", &n) == 1)
@@ -193,6 +199,7 @@ static long switches(void)
                 if (f)
                         (void)fclose(f);
         }
+        (void)closedir(tasks);
         return sum;
 }
 
