@@ -108,7 +108,7 @@ def torch_exchange(part, result):
     third.expect("filled", part.deadline)
     pair = start("exchange", True)
     pair.wait(part.deadline)
-    result.update(handoffs=part.gpu()["handoffs"], results=len(want), equal=pair.of("result") == want,
+    result.update(other_gib=OTHER_GIB, handoffs=part.gpu()["handoffs"], results=len(want), equal=pair.of("result") == want,
                   seconds={"alone": alone.of("end")[0]["seconds"], "beside another": pair.of("end")[0]["seconds"]})
     suite.touch(end)
     third.wait(part.deadline)
