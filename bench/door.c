@@ -11,7 +11,7 @@
 #include "base/clock.h"
 #include "base/macros.h"
 #include "cuda/rm_abi.h"
-#include "preload/rm.h"
+#include "preload/freeze/rm.h"
 
 enum { CALLS = 20000, RUNS = 25, CHANNELS = 1000 };
 

@@ -1,7 +1,7 @@
 # How a unit test is declared: one line in tests/unit/CMakeLists.txt, one binary, one ctest entry.
 #
 #   sublet_unit_test(test_wire LIBS sublet_wire)
-#   sublet_unit_test(test_heap LIBS sublet_base SOURCES ${CMAKE_SOURCE_DIR}/src/preload/heap.c
+#   sublet_unit_test(test_heap LIBS sublet_base SOURCES ${CMAKE_SOURCE_DIR}/src/preload/heap/heap.c
 #                    DEFINES HEAP_TEST INCLUDES ${CMAKE_SOURCE_DIR}/sim TIMEOUT 120 ARGS --slow)
 #   sublet_unit_test(test_moves LOCKS LIBS unit_fakes) # a release of a lock that nobody holds fails the test
 #

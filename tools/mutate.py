@@ -27,13 +27,13 @@ import sys
 import time
 
 AREAS = [  # the first that matches a path is its area; what is in none is not drawn
-    ("", r"src/ptx/|src/cuda/|src/sched/invariants\.c|src/daemon/kill_point\.c|src/preload/(trace|sums|door_count)\.c"),
+    ("", r"src/ptx/|src/cuda/|src/sched/invariants\.c|src/daemon/kill_point\.c|src/preload/\w+/(trace|sums|door_count)\.c"),
     ("wire and base", r"src/(wire|base)/"),
     ("scheduler", r"src/sched/"),
     ("daemon", r"src/daemon/"),
-    ("heap and moves", r"src/preload/(heap|slab|parcels|swap|arena|transfer|extent|unchanged|fingerprint|kept|home|overflow"
+    ("heap and moves", r"src/preload/\w+/(heap|slab|parcels|swap|arena|transfer|extent|unchanged|fingerprint|kept|home|overflow"
                        r"|profile\w*|steps|trial|choose|managed|giveway|hooks_memory)\.c"),
-    ("pools, handles, IPC", r"src/preload/(pool|caches|virtual|pin|peer|ipc_\w+|hooks_(pool|virtual|mapping|share|rdma|array))\.c"),
+    ("pools, handles, IPC", r"src/preload/\w+/(pool|caches|virtual|pin|peer|ipc_\w+|hooks_(pool|virtual|mapping|share|rdma|array))\.c"),
     ("gate and agent", r"src/preload/"),
     ("command line", r"src/cli/"),
 ]
@@ -56,18 +56,18 @@ SYSTEM = [  # the first that matches a path names its system tests, the nearest 
     (r"src/cli/demo", "demo"),
     (r"src/cli/doctor", "doctor bad_input"),
     (r"src/cli", "run daemon bad_input operations"),
-    (r"src/preload/(pool|hooks_pool|caches)", "pools caches programs torture"),
-    (r"src/preload/(virtual|hooks_virtual|hooks_mapping)", "virtual ipc torture"),
-    (r"src/preload/(ipc|pin|hooks_share|hooks_rdma|peer)", "ipc meet peers virtual torture"),
-    (r"src/preload/managed", "managed torture"),
-    (r"src/preload/(overflow|choose)", "overflow torture"),
-    (r"src/preload/(profile|steps|trial)", "profile overflow"),
-    (r"src/preload/(unchanged|fingerprint|kept)", "unchanged oversubscription torture"),
-    (r"src/preload/(fixed|hooks_context)", "full_card poison programs torture"),
-    (r"src/preload/(doors|resolve|dlsym|elf|real|hooks_old|libc_compat)", "programs surface"),
-    (r"src/preload/(agent|link|giveway|name)", "agent return loss oversubscription modes faults"),
-    (r"src/preload/(gate|bound|quiet)", "drain programs oversubscription torture"),
-    (r"src/preload/torture", "torture"),
+    (r"src/preload/\w+/(pool|hooks_pool|caches)", "pools caches programs torture"),
+    (r"src/preload/\w+/(virtual|hooks_virtual|hooks_mapping)", "virtual ipc torture"),
+    (r"src/preload/\w+/(ipc|pin|hooks_share|hooks_rdma|peer)", "ipc meet peers virtual torture"),
+    (r"src/preload/\w+/managed", "managed torture"),
+    (r"src/preload/\w+/(overflow|choose)", "overflow torture"),
+    (r"src/preload/\w+/(profile|steps|trial)", "profile overflow"),
+    (r"src/preload/\w+/(unchanged|fingerprint|kept)", "unchanged oversubscription torture"),
+    (r"src/preload/\w+/(fixed|hooks_context)", "full_card poison programs torture"),
+    (r"src/preload/\w+/(doors|resolve|dlsym|elf|real|hooks_old|libc_compat)", "programs surface"),
+    (r"src/preload/\w+/(agent|link|giveway|name)", "agent return loss oversubscription modes faults"),
+    (r"src/preload/\w+/(gate|bound|quiet)", "drain programs oversubscription torture"),
+    (r"src/preload/\w+/torture", "torture"),
     (r"src/preload", "programs oversubscription faults_driver faults_host torture"),
 ]
 

@@ -63,7 +63,7 @@ static size_t symbols_of_gnu_hash(const uint32_t *hash)
         return last + 1;
 }
 
-/* As the library's doors decide (src/preload/doors.c). */
+/* As the library's doors decide (src/preload/entry/doors.c). */
 static bool is_version_of_caught(const char *name)
 {
         size_t n = cuda_stem(name);

@@ -13,7 +13,7 @@ uint64_t gpu_capacity(const struct gpu *g)
         return sub_sat(g->total, add_sat(g->foreign, g->shortage));
 }
 
-/* What moves at a time: the library's extents are no larger (src/preload/heap.h). */
+/* What moves at a time: the library's extents are no larger (src/preload/heap/heap.h). */
 uint64_t gpu_extent(const struct gpu *g)
 {
         return clamp_u64(g->total / 16, TRANSIT_MIN, TRANSIT_MAX);

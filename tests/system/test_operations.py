@@ -44,7 +44,7 @@ def text_after(source, at):
 def messages():
     for folders, call in SOURCES:
         for folder in folders.split():
-            for path in sorted(pathlib.Path(ROOT).glob(folder if folder.endswith(".c") else folder + "/*.c")):
+            for path in sorted(pathlib.Path(ROOT).glob(folder if folder.endswith(".c") else folder + "/**/*.c")):
                 if path.name.startswith(MAIN_ONLY):
                     continue
                 source = path.read_text()
@@ -80,7 +80,7 @@ def test_every_setting_is_explained():
     page = PAGE.read_text()
     keys = re.findall(r'^        \{"(\w+)", parse_', pathlib.Path(ROOT, "src/daemon/config.c").read_text(), re.M)
     variables = {name for folder in ("preload", "base", "daemon", "cli") for path in pathlib.Path(ROOT, "src", folder).glob(
-        "*.c") if not path.name.startswith(MAIN_ONLY) for name in re.findall(r'getenv\("(SUBLET_\w+)"\)', path.read_text())}
+        "**/*.c") if not path.name.startswith(MAIN_ONLY) for name in re.findall(r'getenv\("(SUBLET_\w+)"\)', path.read_text())}
     assert len(keys) > 10 and len(variables) > 5
     assert not [k for k in keys if f"`{k}`" not in page]
     assert not [v for v in variables if f"`{v}" not in page]

@@ -4,10 +4,10 @@
  */
 #pragma once
 
-#include "preload/agent_state.h"
-#include "preload/core.h"
-#include "preload/quiet.h"
-#include "preload/swap.h"
+#include "preload/agent/agent_state.h"
+#include "preload/state/core.h"
+#include "preload/stream/quiet.h"
+#include "preload/move/swap.h"
 #include "wire/wire.h"
 
 #define SENT_MOST 256u

@@ -9,17 +9,17 @@
 
 #include "base/macros.h"
 #include "heap_end.h"
-#include "preload/agent.h"
-#include "preload/bound.h"
-#include "preload/fixed.h"
-#include "preload/gate.h"
-#include "preload/hooks.h"
-#include "preload/ipc.h"
-#include "preload/peer.h"
-#include "preload/poison.h"
-#include "preload/pool.h"
-#include "preload/quiet.h"
-#include "preload/swap.h"
+#include "preload/agent/agent.h"
+#include "preload/stream/bound.h"
+#include "preload/move/fixed.h"
+#include "preload/stream/gate.h"
+#include "preload/hooks/hooks.h"
+#include "preload/share/ipc.h"
+#include "preload/move/peer.h"
+#include "preload/state/poison.h"
+#include "preload/pool/pool.h"
+#include "preload/stream/quiet.h"
+#include "preload/move/swap.h"
 
 struct core core;
 struct real_driver real;

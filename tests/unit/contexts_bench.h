@@ -5,10 +5,10 @@
 
 #include <pthread.h>
 
-#include "preload/core.h"
-#include "preload/gate.h"
-#include "preload/hooks.h"
-#include "preload/quiet.h"
+#include "preload/state/core.h"
+#include "preload/stream/gate.h"
+#include "preload/hooks/hooks.h"
+#include "preload/stream/quiet.h"
 
 #define PRIMARY  ((CUcontext)(uintptr_t)0x1000)
 #define PART     ((CUcontext)(uintptr_t)0x2000) /* as a context */

@@ -5,9 +5,9 @@
 
 #include "base/macros.h"
 #include "fakes/neighbours.h"
-#include "preload/freeze_watch.h"
-#include "preload/gate.h"
-#include "preload/mover.h"
+#include "preload/freeze/freeze_watch.h"
+#include "preload/stream/gate.h"
+#include "preload/freeze/mover.h"
 
 struct freezer freezer;
 struct context context = {.gpu = &core.gpus[0], .handle = (CUcontext)(uintptr_t)0xc0};

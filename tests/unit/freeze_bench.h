@@ -4,8 +4,8 @@
 #pragma once
 
 #include "agent_bench.h"
-#include "preload/freeze.h"
-#include "preload/rm.h"
+#include "preload/freeze/freeze.h"
+#include "preload/freeze/rm.h"
 
 extern struct freezer {
         enum wire_freeze mode;

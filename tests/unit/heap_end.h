@@ -4,8 +4,8 @@
 
 #include <stdlib.h>
 
-#include "preload/heap.h"
-#include "preload/slab.h"
+#include "preload/heap/heap.h"
+#include "preload/heap/slab.h"
 
 /* The books are given back, whatever is in them. Of what a pool keeps in its blocks, and of host
  * memory that extents have, nothing is. */

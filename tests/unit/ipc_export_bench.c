@@ -10,14 +10,14 @@
 #include "fakes/neighbours.h"
 #include "heap_end.h"
 #include "ipc_export_bench.h"
-#include "preload/agent.h"
-#include "preload/extent.h"
-#include "preload/gate.h"
-#include "preload/hooks.h"
-#include "preload/ipc_state.h"
-#include "preload/pin.h"
-#include "preload/quiet.h"
-#include "preload/swap.h"
+#include "preload/agent/agent.h"
+#include "preload/move/extent.h"
+#include "preload/stream/gate.h"
+#include "preload/hooks/hooks.h"
+#include "preload/share/ipc_state.h"
+#include "preload/move/pin.h"
+#include "preload/stream/quiet.h"
+#include "preload/move/swap.h"
 
 uint8_t ipc_name[IPC_NAME] = "our name";
 

@@ -3,8 +3,8 @@
 #pragma once
 
 #include "fakes/neighbours.h"
-#include "preload/ipc_state.h"
-#include "preload/pin.h"
+#include "preload/share/ipc_state.h"
+#include "preload/move/pin.h"
 
 #define PIECES    10u /* of an allocation, two more than a message brings */
 #define SENT_MOST 16u

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "preload/lock.h"
+#include "preload/process/lock.h"
 
 static inline void lock_release_held(struct lock *l, const char *file, int line)
 {

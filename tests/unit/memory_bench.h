@@ -3,9 +3,9 @@
  * program's is one that nobody else gives. */
 #pragma once
 
-#include "preload/core.h"
-#include "preload/hooks.h"
-#include "preload/quiet.h"
+#include "preload/state/core.h"
+#include "preload/hooks/hooks.h"
+#include "preload/stream/quiet.h"
 
 #define CARD       (128 * MIB) /* extents of 8 MiB */
 #define EXTENT     (8 * MIB)

@@ -2,9 +2,9 @@
  * program that writes into its own and looks whether it finds that again. */
 #pragma once
 
-#include "preload/core.h"
-#include "preload/quiet.h"
-#include "preload/swap.h"
+#include "preload/state/core.h"
+#include "preload/stream/quiet.h"
+#include "preload/move/swap.h"
 
 #define CARD   (128 * MIB) /* extents of 8 MiB, four pages each */
 #define EXTENT (8 * MIB)

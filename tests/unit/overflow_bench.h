@@ -2,8 +2,8 @@
  * what the overflow asks of its neighbours. */
 #pragma once
 
-#include "preload/core.h"
-#include "preload/mode.h"
+#include "preload/state/core.h"
+#include "preload/process/mode.h"
 
 #define CARD    (128 * MIB) /* extents of 8 MiB */
 #define EXTENT  (8 * MIB)

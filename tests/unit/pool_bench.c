@@ -7,11 +7,11 @@
 #include "base/clock.h"
 #include "base/macros.h"
 #include "pool_bench.h"
-#include "preload/agent.h"
-#include "preload/gate.h"
-#include "preload/hooks.h"
-#include "preload/quiet.h"
-#include "preload/swap.h"
+#include "preload/agent/agent.h"
+#include "preload/stream/gate.h"
+#include "preload/hooks/hooks.h"
+#include "preload/stream/quiet.h"
+#include "preload/move/swap.h"
 
 #define STREAMS_MOST 64u
 #define EVENTS_MOST  128u

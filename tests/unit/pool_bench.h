@@ -5,8 +5,8 @@
 #pragma once
 
 #include "fakes/neighbours.h"
-#include "preload/core.h"
-#include "preload/pool.h"
+#include "preload/state/core.h"
+#include "preload/pool/pool.h"
 
 #define POOL_CARD GIB /* extents of 64 MiB; the first ones of a pool have 32 MiB */
 #define WHOLE     (32 * MIB)

@@ -5,9 +5,9 @@
 
 #include "unit.h"
 
-#include "preload/core.h"
-#include "preload/mode.h"
-#include "preload/profile_file.h"
+#include "preload/state/core.h"
+#include "preload/process/mode.h"
+#include "preload/extra/profile_file.h"
 
 #define CARD    (128 * MIB)
 #define MS      NSEC_PER_MSEC

@@ -10,8 +10,8 @@
 #include "base/macros.h"
 #include "fakes/driver.h"
 #include "fakes/neighbours.h"
-#include "preload/agent.h"
-#include "preload/gate.h"
+#include "preload/agent/agent.h"
+#include "preload/stream/gate.h"
 
 /* ---- joining ---- */
 

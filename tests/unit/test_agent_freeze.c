@@ -8,7 +8,7 @@
 
 #include "base/macros.h"
 #include "fakes/neighbours.h"
-#include "preload/gate.h"
+#include "preload/stream/gate.h"
 
 static bool gate_is_shut(void)
 {

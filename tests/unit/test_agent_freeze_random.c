@@ -13,8 +13,8 @@
 #include "base/clock.h"
 #include "base/macros.h"
 #include "fakes/neighbours.h"
-#include "preload/agent.h"
-#include "preload/gate.h"
+#include "preload/agent/agent.h"
+#include "preload/stream/gate.h"
 
 #define STEPS   100000u
 #define EPISODE 250u /* steps of one process */

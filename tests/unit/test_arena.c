@@ -12,8 +12,8 @@
 #include "base/macros.h"
 #include "fakes/driver.h"
 #include "fakes/neighbours.h"
-#include "preload/arena.h"
-#include "preload/libc_compat.h"
+#include "preload/move/arena.h"
+#include "preload/process/libc_compat.h"
 
 #define UNIT (2 * MIB)
 

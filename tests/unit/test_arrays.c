@@ -4,10 +4,10 @@
 
 #include "base/macros.h"
 #include "fakes/neighbours.h"
-#include "preload/agent.h"
-#include "preload/fixed.h"
-#include "preload/hooks.h"
-#include "preload/quiet.h"
+#include "preload/agent/agent.h"
+#include "preload/move/fixed.h"
+#include "preload/hooks/hooks.h"
+#include "preload/stream/quiet.h"
 
 #define PAGE  (2 * MIB)
 #define OWNER ((CUcontext)(uintptr_t)0xc0)

@@ -9,10 +9,10 @@
 #include <sys/syscall.h>
 #include <time.h>
 
-#include "preload/bound.h"
-#include "preload/core.h"
-#include "preload/gate.h"
-#include "preload/quiet.h"
+#include "preload/stream/bound.h"
+#include "preload/state/core.h"
+#include "preload/stream/gate.h"
+#include "preload/stream/quiet.h"
 
 #define BOUND_NS (10 * NSEC_PER_MSEC)
 #define AHEAD_NS (40 * NSEC_PER_MSEC) /* where nobody waits yet */

@@ -8,10 +8,10 @@
 
 #include "base/clock.h"
 #include "fakes/neighbours.h"
-#include "preload/agent.h"
-#include "preload/caches.h"
-#include "preload/python.h"
-#include "preload/quiet.h"
+#include "preload/agent/agent.h"
+#include "preload/extra/caches.h"
+#include "preload/process/python.h"
+#include "preload/stream/quiet.h"
 
 #define MS NSEC_PER_MSEC
 

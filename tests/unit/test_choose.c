@@ -4,10 +4,10 @@
 #include <stdlib.h>
 
 #include "base/macros.h"
-#include "preload/extent.h"
-#include "preload/real.h"
-#include "preload/slab.h"
-#include "preload/swap_state.h"
+#include "preload/move/extent.h"
+#include "preload/state/real.h"
+#include "preload/heap/slab.h"
+#include "preload/move/swap_state.h"
 
 struct real_driver real;
 

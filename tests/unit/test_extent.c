@@ -9,9 +9,9 @@
 #include "base/macros.h"
 #include "fakes/driver.h"
 #include "fakes/neighbours.h"
-#include "preload/extent.h"
-#include "preload/quiet.h"
-#include "preload/virtual.h"
+#include "preload/move/extent.h"
+#include "preload/stream/quiet.h"
+#include "preload/heap/virtual.h"
 
 #define PAGE  HEAP_GRANULARITY
 #define BYTES (4 * PAGE)

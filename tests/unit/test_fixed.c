@@ -6,8 +6,8 @@
 
 #include "base/macros.h"
 #include "fakes/neighbours.h"
-#include "preload/agent.h"
-#include "preload/fixed.h"
+#include "preload/agent/agent.h"
+#include "preload/move/fixed.h"
 
 #define OWNER   ((CUcontext)(uintptr_t)0x1000)
 #define ANOTHER ((CUcontext)(uintptr_t)0x2000)

@@ -9,11 +9,11 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/macros.h"
-#include "preload/cpus.h"
-#include "preload/freeze_watch.h"
-#include "preload/libc_compat.h"
-#include "preload/lock.h"
-#include "preload/rm.h"
+#include "preload/process/cpus.h"
+#include "preload/freeze/freeze_watch.h"
+#include "preload/process/libc_compat.h"
+#include "preload/process/lock.h"
+#include "preload/freeze/rm.h"
 
 #define SHORT_NS (5 * NSEC_PER_MSEC)
 #define LONG_NS  (60 * NSEC_PER_SEC)

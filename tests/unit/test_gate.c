@@ -15,9 +15,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "preload/core.h"
-#include "preload/gate.h"
-#include "preload/libc_compat.h"
+#include "preload/state/core.h"
+#include "preload/stream/gate.h"
+#include "preload/process/libc_compat.h"
 
 #define THREADS 2
 #define ROUNDS  4000

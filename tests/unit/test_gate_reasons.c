@@ -12,15 +12,15 @@
 
 #include "base/macros.h"
 #include "fakes/neighbours.h"
-#include "preload/agent.h"
-#include "preload/bound.h"
-#include "preload/gate.h"
-#include "preload/poison.h"
-#include "preload/profile.h"
-#include "preload/quiet.h"
-#include "preload/real.h"
-#include "preload/swap.h"
-#include "preload/torture.h"
+#include "preload/agent/agent.h"
+#include "preload/stream/bound.h"
+#include "preload/stream/gate.h"
+#include "preload/state/poison.h"
+#include "preload/extra/profile.h"
+#include "preload/stream/quiet.h"
+#include "preload/state/real.h"
+#include "preload/move/swap.h"
+#include "preload/extra/torture.h"
 
 #define CAPTURED ((CUstream)(uintptr_t)0x100)
 #define PLAIN    ((CUstream)(uintptr_t)0x200)

@@ -4,7 +4,7 @@
 
 #include "base/clock.h"
 #include "base/macros.h"
-#include "preload/giveway.h"
+#include "preload/move/giveway.h"
 
 #define MS NSEC_PER_MSEC
 

@@ -4,14 +4,14 @@
 #include "unit.h"
 
 #include "base/macros.h"
-#include "preload/agent.h"
-#include "preload/extent.h"
-#include "preload/gate.h"
-#include "preload/hooks.h"
-#include "preload/hooks_virtual.h"
-#include "preload/quiet.h"
-#include "preload/swap.h"
-#include "preload/virtual.h"
+#include "preload/agent/agent.h"
+#include "preload/move/extent.h"
+#include "preload/stream/gate.h"
+#include "preload/hooks/hooks.h"
+#include "preload/hooks/hooks_virtual.h"
+#include "preload/stream/quiet.h"
+#include "preload/move/swap.h"
+#include "preload/heap/virtual.h"
 
 struct core core;
 struct real_driver real;

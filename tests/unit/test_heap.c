@@ -8,9 +8,9 @@
 #include <string.h>
 
 #include "base/macros.h"
-#include "preload/heap.h"
-#include "preload/real.h"
-#include "preload/slab.h"
+#include "preload/heap/heap.h"
+#include "preload/state/real.h"
+#include "preload/heap/slab.h"
 
 struct real_driver real;
 

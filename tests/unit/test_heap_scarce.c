@@ -7,10 +7,10 @@
 #undef realloc
 
 #include "base/macros.h"
-#include "preload/heap.h"
-#include "preload/parcels.h"
-#include "preload/real.h"
-#include "preload/slab.h"
+#include "preload/heap/heap.h"
+#include "preload/heap/parcels.h"
+#include "preload/state/real.h"
+#include "preload/heap/slab.h"
 
 struct real_driver real;
 

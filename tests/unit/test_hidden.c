@@ -6,7 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "preload/hidden.h"
+#include "preload/process/hidden.h"
 
 static void a_library_counts_while_it_is_loaded(void **state)
 {

@@ -4,8 +4,8 @@
 
 #include "base/clock.h"
 #include "base/macros.h"
-#include "preload/core.h"
-#include "preload/home.h"
+#include "preload/state/core.h"
+#include "preload/move/home.h"
 
 struct real_driver real;
 

@@ -7,7 +7,7 @@
 #include "base/macros.h"
 #include "fakes/driver.h"
 #include "fakes/neighbours.h"
-#include "preload/gate.h"
+#include "preload/stream/gate.h"
 
 static void promised_memory_is_given_without_asking(void **state)
 {

@@ -4,12 +4,12 @@
 
 #include "base/macros.h"
 #include "fakes/neighbours.h"
-#include "preload/agent.h"
-#include "preload/gate.h"
-#include "preload/hooks.h"
-#include "preload/poison.h"
-#include "preload/pool.h"
-#include "preload/quiet.h"
+#include "preload/agent/agent.h"
+#include "preload/stream/gate.h"
+#include "preload/hooks/hooks.h"
+#include "preload/state/poison.h"
+#include "preload/pool/pool.h"
+#include "preload/stream/quiet.h"
 
 #define STREAM   ((CUstream)(uintptr_t)0x1000)
 #define NONE     ((CUstream)(uintptr_t)0x2000) /* the driver knows no such stream */

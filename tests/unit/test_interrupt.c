@@ -11,9 +11,9 @@
 #include "base/clock.h"
 #include "base/macros.h"
 #include "fakes/neighbours.h"
-#include "preload/interrupt.h"
-#include "preload/libc_compat.h"
-#include "preload/python.h"
+#include "preload/stream/interrupt.h"
+#include "preload/process/libc_compat.h"
+#include "preload/process/python.h"
 #include "python_stub.h"
 
 typedef void (*signal_handler_t)(int);

@@ -7,8 +7,8 @@
 #include "base/clock.h"
 #include "base/macros.h"
 #include "ipc_export_bench.h"
-#include "preload/gate.h"
-#include "preload/hooks.h"
+#include "preload/stream/gate.h"
+#include "preload/hooks/hooks.h"
 
 static void who_has_a_part_of_what_is_freed_is_told_so_and_is_nobodys_heir(void **state)
 {

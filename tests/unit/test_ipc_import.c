@@ -8,10 +8,10 @@
 #include "base/macros.h"
 #include "fakes/driver.h"
 #include "fakes/neighbours.h"
-#include "preload/agent.h"
-#include "preload/hooks.h"
-#include "preload/ipc_state.h"
-#include "preload/quiet.h"
+#include "preload/agent/agent.h"
+#include "preload/hooks/hooks.h"
+#include "preload/share/ipc_state.h"
+#include "preload/stream/quiet.h"
 
 #define PAGE   HEAP_GRANULARITY
 #define PIECE  (2 * PAGE)

@@ -15,9 +15,9 @@
 #include "base/macros.h"
 #include "fakes/driver.h"
 #include "fakes/neighbours.h"
-#include "preload/agent.h"
-#include "preload/ipc_state.h"
-#include "preload/link.h"
+#include "preload/agent/agent.h"
+#include "preload/share/ipc_state.h"
+#include "preload/process/link.h"
 
 static const uint8_t you[IPC_NAME] = "you", other[IPC_NAME] = "other";
 

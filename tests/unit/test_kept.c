@@ -5,8 +5,8 @@
 #include <errno.h>
 #include <time.h>
 
-#include "preload/kept.h"
-#include "preload/slab.h"
+#include "preload/move/kept.h"
+#include "preload/heap/slab.h"
 
 #define MIB  (UINT64_C(1) << 20)
 #define EACH (8 * MIB)

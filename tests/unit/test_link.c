@@ -2,7 +2,7 @@
  * changes its own. calloc() stands for that thread. */
 #include "unit.h"
 
-#include "preload/link.h"
+#include "preload/process/link.h"
 
 static bool shortens;
 

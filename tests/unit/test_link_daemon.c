@@ -16,7 +16,7 @@
 
 #include "base/macros.h"
 #include "fakes/driver.h"
-#include "preload/link.h"
+#include "preload/process/link.h"
 
 static char dir[64];
 static char where[128];

@@ -4,9 +4,9 @@
 
 #include "base/macros.h"
 #include "fakes/neighbours.h"
-#include "preload/hooks.h"
-#include "preload/hooks_virtual.h"
-#include "preload/virtual.h"
+#include "preload/hooks/hooks.h"
+#include "preload/hooks/hooks_virtual.h"
+#include "preload/heap/virtual.h"
 
 #define AT      UINT64_C(0x7000000000) /* what the program has reserved */
 #define ROOM    (64 * MIB)

@@ -5,9 +5,9 @@
 #include "base/macros.h"
 #include "fakes/driver.h"
 #include "fakes/neighbours.h"
-#include "preload/core.h"
-#include "preload/mover.h"
-#include "preload/rm.h"
+#include "preload/state/core.h"
+#include "preload/freeze/mover.h"
+#include "preload/freeze/rm.h"
 
 #define CONTEXT ((CUcontext)(uintptr_t)0xd0)
 #define THEIRS  ((CUcontext)(uintptr_t)0xc0) /* current in the thread before */

@@ -9,11 +9,11 @@
 #include "fakes/driver.h"
 #include "fakes/neighbours.h"
 #include "heap_end.h"
-#include "preload/extent.h"
-#include "preload/gate.h"
-#include "preload/pin.h"
-#include "preload/swap.h"
-#include "preload/swap_state.h"
+#include "preload/move/extent.h"
+#include "preload/stream/gate.h"
+#include "preload/move/pin.h"
+#include "preload/move/swap.h"
+#include "preload/move/swap_state.h"
 
 static void new_memory_is_backed_at_the_gate(void **state)
 {

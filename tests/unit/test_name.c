@@ -1,7 +1,7 @@
 /* test_name.c: how a program is called in `sublet status`. */
 #include "unit.h"
 
-#include "preload/name.h"
+#include "preload/process/name.h"
 
 #define LINE(words) words, sizeof(words)
 

@@ -9,13 +9,13 @@
 #include "base/macros.h"
 #include "fakes/driver.h"
 #include "fakes/neighbours.h"
-#include "preload/agent.h"
-#include "preload/agent_state.h"
-#include "preload/mode.h"
-#include "preload/overflow.h"
-#include "preload/profile.h"
-#include "preload/quiet.h"
-#include "preload/swap.h"
+#include "preload/agent/agent.h"
+#include "preload/agent/agent_state.h"
+#include "preload/process/mode.h"
+#include "preload/extra/overflow.h"
+#include "preload/extra/profile.h"
+#include "preload/stream/quiet.h"
+#include "preload/move/swap.h"
 
 static void a_card_that_maps_no_host_memory_has_no_more_than_itself(void **state)
 {

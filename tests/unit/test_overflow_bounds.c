@@ -10,13 +10,13 @@
 #include "fakes/driver.h"
 #include "fakes/neighbours.h"
 #include "heap_end.h"
-#include "preload/agent.h"
-#include "preload/agent_state.h"
-#include "preload/mode.h"
-#include "preload/overflow.h"
-#include "preload/profile.h"
-#include "preload/quiet.h"
-#include "preload/swap.h"
+#include "preload/agent/agent.h"
+#include "preload/agent/agent_state.h"
+#include "preload/process/mode.h"
+#include "preload/extra/overflow.h"
+#include "preload/extra/profile.h"
+#include "preload/stream/quiet.h"
+#include "preload/move/swap.h"
 
 /* ---- trials ---- */
 

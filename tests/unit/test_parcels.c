@@ -7,9 +7,9 @@
 #include <string.h>
 
 #include "base/macros.h"
-#include "preload/heap.h"
-#include "preload/parcels.h"
-#include "preload/real.h"
+#include "preload/heap/heap.h"
+#include "preload/heap/parcels.h"
+#include "preload/state/real.h"
 
 struct real_driver real;
 

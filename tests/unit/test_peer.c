@@ -4,11 +4,11 @@
 
 #include "base/macros.h"
 #include "fakes/neighbours.h"
-#include "preload/agent.h"
-#include "preload/extent.h"
-#include "preload/ipc.h"
-#include "preload/peer.h"
-#include "preload/quiet.h"
+#include "preload/agent/agent.h"
+#include "preload/move/extent.h"
+#include "preload/share/ipc.h"
+#include "preload/move/peer.h"
+#include "preload/stream/quiet.h"
 
 #define CARDS 3u
 

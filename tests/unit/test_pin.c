@@ -6,7 +6,7 @@
 #include "fakes/driver.h"
 #include "fakes/neighbours.h"
 #include "heap_end.h"
-#include "preload/pin.h"
+#include "preload/move/pin.h"
 
 #define CARD   (128 * MIB)
 #define EXTENT (8 * MIB)

@@ -7,7 +7,7 @@
 #include "base/macros.h"
 #include "fakes/driver.h"
 #include "fakes/neighbours.h"
-#include "preload/pool.h"
+#include "preload/pool/pool.h"
 
 #define NOBODYS ((CUdeviceptr)UINT64_C(0x7000))
 

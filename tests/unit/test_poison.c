@@ -6,9 +6,9 @@
 #include "fakes/driver.h"
 #include "fakes/neighbours.h"
 #include "heap_end.h"
-#include "preload/agent.h"
-#include "preload/poison.h"
-#include "preload/swap.h"
+#include "preload/agent/agent.h"
+#include "preload/state/poison.h"
+#include "preload/move/swap.h"
 
 #define BLOCKS 3u
 

@@ -8,7 +8,7 @@
 
 #include "base/macros.h"
 #include "pool_bench.h"
-#include "preload/gate.h"
+#include "preload/stream/gate.h"
 
 #define STREAMS 20u /* more than are kept for nothing */
 

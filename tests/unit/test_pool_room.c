@@ -6,7 +6,7 @@
 #include "base/clock.h"
 #include "base/macros.h"
 #include "pool_bench.h"
-#include "preload/gate.h"
+#include "preload/stream/gate.h"
 
 #define REST (100 * NSEC_PER_MSEC)
 

@@ -13,12 +13,12 @@
 #include "base/macros.h"
 #include "fakes/driver.h"
 #include "fakes/neighbours.h"
-#include "preload/gate.h"
-#include "preload/mode.h"
-#include "preload/overflow.h"
-#include "preload/profile.h"
-#include "preload/profile_file.h"
-#include "preload/quiet.h"
+#include "preload/stream/gate.h"
+#include "preload/process/mode.h"
+#include "preload/extra/overflow.h"
+#include "preload/extra/profile.h"
+#include "preload/extra/profile_file.h"
+#include "preload/stream/quiet.h"
 
 static void write_profile(const char *text, size_t bytes)
 {

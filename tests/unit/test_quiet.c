@@ -8,9 +8,9 @@
 
 #include "base/macros.h"
 #include "fakes/neighbours.h"
-#include "preload/gate.h"
-#include "preload/quiet.h"
-#include "preload/real.h"
+#include "preload/stream/gate.h"
+#include "preload/stream/quiet.h"
+#include "preload/state/real.h"
 
 #define CONTEXT(i) ((CUcontext)(uintptr_t)(0xc0 + (i)))
 #define STREAM(i)  ((CUstream)(uintptr_t)(0x100 + (i)))

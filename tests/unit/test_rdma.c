@@ -2,14 +2,14 @@
 #include "unit.h"
 
 #include "base/macros.h"
-#include "preload/agent.h"
-#include "preload/core.h"
-#include "preload/gate.h"
-#include "preload/hooks.h"
-#include "preload/hooks_virtual.h"
-#include "preload/pin.h"
-#include "preload/rdma.h"
-#include "preload/virtual.h"
+#include "preload/agent/agent.h"
+#include "preload/state/core.h"
+#include "preload/stream/gate.h"
+#include "preload/hooks/hooks.h"
+#include "preload/hooks/hooks_virtual.h"
+#include "preload/move/pin.h"
+#include "preload/hooks/rdma.h"
+#include "preload/heap/virtual.h"
 
 struct core core;
 struct real_driver real;

@@ -9,14 +9,14 @@
 #include "base/macros.h"
 #include "fakes/driver.h"
 #include "fakes/neighbours.h"
-#include "preload/agent.h"
-#include "preload/extent.h"
-#include "preload/gate.h"
-#include "preload/hooks.h"
-#include "preload/hooks_virtual.h"
-#include "preload/quiet.h"
-#include "preload/swap.h"
-#include "preload/virtual.h"
+#include "preload/agent/agent.h"
+#include "preload/move/extent.h"
+#include "preload/stream/gate.h"
+#include "preload/hooks/hooks.h"
+#include "preload/hooks/hooks_virtual.h"
+#include "preload/stream/quiet.h"
+#include "preload/move/swap.h"
+#include "preload/heap/virtual.h"
 
 #define PAGE   HEAP_GRANULARITY
 #define EXTENT (2 * PAGE)

@@ -4,11 +4,11 @@
 
 #include <string.h>
 
-#include "preload/core.h"
-#include "preload/mover.h"
-#include "preload/slab.h"
-#include "preload/sums.h"
-#include "preload/trace.h"
+#include "preload/state/core.h"
+#include "preload/freeze/mover.h"
+#include "preload/heap/slab.h"
+#include "preload/extra/sums.h"
+#include "preload/process/trace.h"
 
 #define MIB (UINT64_C(1) << 20)
 

@@ -5,18 +5,18 @@
 #include <semaphore.h>
 
 #include "base/macros.h"
-#include "preload/agent.h"
-#include "preload/core.h"
-#include "preload/extent.h"
-#include "preload/gate.h"
-#include "preload/hidden.h"
-#include "preload/kept.h"
-#include "preload/pin.h"
-#include "preload/poison.h"
-#include "preload/quiet.h"
-#include "preload/swap.h"
-#include "preload/swap_state.h"
-#include "preload/trace.h"
+#include "preload/agent/agent.h"
+#include "preload/state/core.h"
+#include "preload/move/extent.h"
+#include "preload/stream/gate.h"
+#include "preload/process/hidden.h"
+#include "preload/move/kept.h"
+#include "preload/move/pin.h"
+#include "preload/state/poison.h"
+#include "preload/stream/quiet.h"
+#include "preload/move/swap.h"
+#include "preload/move/swap_state.h"
+#include "preload/process/trace.h"
 
 struct core core;
 struct real_driver real;

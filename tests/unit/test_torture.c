@@ -6,9 +6,9 @@
 
 #include "base/macros.h"
 #include "fakes/neighbours.h"
-#include "preload/agent.h"
-#include "preload/agent_state.h"
-#include "preload/torture.h"
+#include "preload/agent/agent.h"
+#include "preload/agent/agent_state.h"
+#include "preload/extra/torture.h"
 
 #define PATIENCE_MIN (20 * NSEC_PER_MSEC)
 #define PATIENCE_MAX (100 * NSEC_PER_MSEC)

@@ -4,9 +4,9 @@
 
 #include <stdbool.h>
 
-#include "preload/heap.h"
-#include "preload/real.h"
-#include "preload/unchanged.h"
+#include "preload/heap/heap.h"
+#include "preload/state/real.h"
+#include "preload/move/unchanged.h"
 
 #define GIB (UINT64_C(1) << 30)
 #define MIB (UINT64_C(1) << 20)

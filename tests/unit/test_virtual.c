@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/macros.h"
-#include "preload/virtual.h"
+#include "preload/heap/virtual.h"
 
 #define PAGE HEAP_GRANULARITY
 #define MANY 5000u

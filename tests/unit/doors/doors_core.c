@@ -2,11 +2,11 @@
  * alone: counts passes, and every hook hands its call on to the driver. */
 #include "doors_core.h"
 
-#include "preload/gate.h"
-#include "preload/hooks.h"
-#include "preload/real.h"
-#include "preload/rm.h"
-#include "preload/torture.h"
+#include "preload/stream/gate.h"
+#include "preload/hooks/hooks.h"
+#include "preload/state/real.h"
+#include "preload/freeze/rm.h"
+#include "preload/extra/torture.h"
 
 _Atomic uint32_t gate_bits = GATE_UNREADY;
 __thread struct gate_thread *gate_self;

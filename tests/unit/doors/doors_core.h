@@ -4,8 +4,8 @@
 #include <stdbool.h>
 
 #include "cuda/cuda_abi.h"
-#include "preload/gate.h"
-#include "preload/rm.h"
+#include "preload/stream/gate.h"
+#include "preload/freeze/rm.h"
 
 struct doors_core {
         unsigned slow;  /* times that gate_enter_slow() ran */

@@ -6,9 +6,9 @@
 
 #include "doors_core.h"
 #include "fakedriver.h"
-#include "preload/doors.h"
-#include "preload/gate.h"
-#include "preload/libc_compat.h"
+#include "preload/entry/doors.h"
+#include "preload/stream/gate.h"
+#include "preload/process/libc_compat.h"
 
 /* The driver's knobs and the exported functions under test, by dlsym past our own. */
 static void *driver;

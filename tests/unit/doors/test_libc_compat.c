@@ -4,7 +4,7 @@
 #include <semaphore.h>
 #include <signal.h>
 
-#include "preload/libc_compat.h"
+#include "preload/process/libc_compat.h"
 
 static sem_t seen;
 static sigset_t of_thread;

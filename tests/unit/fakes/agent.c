@@ -2,7 +2,7 @@
 #include "unit.h"
 
 #include "fakes/neighbours.h"
-#include "preload/agent.h"
+#include "preload/agent/agent.h"
 
 #define WEAK __attribute__((weak))
 

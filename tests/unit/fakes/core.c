@@ -2,7 +2,7 @@
 #include "unit.h"
 
 #include "fakes/neighbours.h"
-#include "preload/real.h"
+#include "preload/state/real.h"
 
 #define WEAK __attribute__((weak))
 

@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "base/macros.h"
-#include "preload/core.h"
+#include "preload/state/core.h"
 
 #define PAGE       HEAP_GRANULARITY
 #define PAGES_MOST 64u

@@ -1,7 +1,7 @@
 /* find.c: looks into the heaps of the process, for unit tests that have some. */
 #include "unit.h"
 
-#include "preload/core.h"
+#include "preload/state/core.h"
 
 #define WEAK __attribute__((weak))
 

@@ -2,14 +2,14 @@
  * mover, no watchdog, no channel. */
 #include "unit.h"
 
-#include "preload/core.h"
-#include "preload/freeze.h"
-#include "preload/freeze_test.h"
-#include "preload/freeze_watch.h"
-#include "preload/mover.h"
-#include "preload/quiet.h"
-#include "preload/rm.h"
-#include "preload/swap.h"
+#include "preload/state/core.h"
+#include "preload/freeze/freeze.h"
+#include "preload/freeze/freeze_test.h"
+#include "preload/freeze/freeze_watch.h"
+#include "preload/freeze/mover.h"
+#include "preload/stream/quiet.h"
+#include "preload/freeze/rm.h"
+#include "preload/move/swap.h"
 
 #define WEAK __attribute__((weak))
 

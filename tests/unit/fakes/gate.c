@@ -2,7 +2,7 @@
 #include "unit.h"
 
 #include "fakes/neighbours.h"
-#include "preload/gate.h"
+#include "preload/stream/gate.h"
 
 #define WEAK __attribute__((weak))
 

@@ -1,7 +1,7 @@
 /* interrupt.c: nobody is interrupted, as interrupt.h says, for unit tests. */
 #include "unit.h"
 
-#include "preload/interrupt.h"
+#include "preload/stream/interrupt.h"
 
 #define WEAK __attribute__((weak))
 

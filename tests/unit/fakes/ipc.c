@@ -3,8 +3,8 @@
 
 #include <errno.h>
 
-#include "preload/core.h"
-#include "preload/ipc.h"
+#include "preload/state/core.h"
+#include "preload/share/ipc.h"
 
 #define WEAK __attribute__((weak))
 

@@ -1,7 +1,7 @@
 /* libc.c: threads from the C library that the tests are linked with. */
 #include "unit.h"
 
-#include "preload/libc_compat.h"
+#include "preload/process/libc_compat.h"
 
 #define WEAK __attribute__((weak))
 

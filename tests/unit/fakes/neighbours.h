@@ -7,7 +7,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "preload/core.h"
+#include "preload/state/core.h"
 
 /* core.c: core_wait() gives the lock up and has this happen meanwhile; NULL: nobody is to wait.
  * Whoever waits without a limit is woken by a ring alone, so one has to come. */

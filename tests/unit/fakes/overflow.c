@@ -1,8 +1,8 @@
 /* overflow.c: nothing lies in host memory, for unit tests. */
 #include "unit.h"
 
-#include "preload/core.h"
-#include "preload/overflow.h"
+#include "preload/state/core.h"
+#include "preload/extra/overflow.h"
 
 #define WEAK __attribute__((weak))
 

@@ -2,7 +2,7 @@
 #include "unit.h"
 
 #include "fakes/neighbours.h"
-#include "preload/poison.h"
+#include "preload/state/poison.h"
 
 #define WEAK __attribute__((weak))
 

@@ -2,7 +2,7 @@
 #include "unit.h"
 
 #include "fakes/neighbours.h"
-#include "preload/quiet.h"
+#include "preload/stream/quiet.h"
 
 #define WEAK __attribute__((weak))
 

@@ -1,7 +1,7 @@
 /* torture.c: nobody is tortured, for unit tests. */
 #include "unit.h"
 
-#include "preload/torture.h"
+#include "preload/extra/torture.h"
 
 #define WEAK __attribute__((weak))
 

@@ -2,7 +2,7 @@
 #include "unit.h"
 
 #include "fakes/neighbours.h"
-#include "preload/trace.h"
+#include "preload/process/trace.h"
 
 #define WEAK   __attribute__((weak))
 #define EVENTS 32u

@@ -1,11 +1,11 @@
 /* upkeep.c: what the agent sees to from time to time, of which there is nothing, for unit tests. */
 #include "unit.h"
 
-#include "preload/caches.h"
-#include "preload/core.h"
-#include "preload/fixed.h"
-#include "preload/pool.h"
-#include "preload/sums.h"
+#include "preload/extra/caches.h"
+#include "preload/state/core.h"
+#include "preload/move/fixed.h"
+#include "preload/pool/pool.h"
+#include "preload/extra/sums.h"
 
 #define WEAK __attribute__((weak))
 

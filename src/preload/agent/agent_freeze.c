@@ -1,0 +1,281 @@
+/* agent_freeze.c: owns when the program is frozen: to give way, or because its owner has paused it.
+ * Must never let it go on: that is agent_go_on() alone. */
+#include "preload/agent/agent_state.h"
+
+#include <errno.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/macros.h"
+#include "preload/agent/agent.h"
+#include "preload/stream/bound.h"
+#include "preload/freeze/freeze.h"
+#include "preload/stream/gate.h"
+#include "preload/process/hidden.h"
+#include "preload/freeze/mover.h"
+#include "preload/extra/overflow.h"
+#include "preload/pool/pool.h"
+#include "preload/stream/quiet.h"
+#include "preload/move/swap.h"
+#include "preload/extra/torture.h"
+
+#define MOMENT_NS      NSEC_PER_MSEC
+#define MOVER_AGAIN_NS (10 * NSEC_PER_SEC)
+
+/* ---- giving way ---- */
+
+/* Is anything of the program's in flight? Its streams are asked first; an event of a whole context
+ * shows work on streams that no entry point has shown us, but would wait for room in a full queue.
+ * Lock given up meanwhile. */
+static bool has_work_in_flight(void)
+{
+        const struct timespec nap = {.tv_nsec = MOMENT_NS / 16};
+        const uint64_t until = clock_now_ns() + MOMENT_NS;
+        struct quiet_wait w = {0};
+        bool busy = true;
+
+        if (gate_anybody_inside() || quiet_capturing() || hidden_library())
+                return true;
+        quiet_begin(&w, true);
+        if (quiet_poll(&w) != QUIET_DONE)
+                return true;
+        quiet_begin(&w, false);
+        while (busy && clock_now_ns() < until) {
+                busy = quiet_poll(&w) != QUIET_DONE;
+                lock_release(&core.lock);
+                if (busy)
+                        (void)syscall(SYS_nanosleep, &nap, NULL);
+                lock_acquire(&core.lock);
+        }
+        return busy || gate_anybody_inside();
+}
+
+/* There is a mover wherever memory is to be moved, and it alone moves. */
+static bool movers_are_there(void)
+{
+        for (unsigned i = 0; i < core.gpu_count; i++)
+                if (core.gpus[i].context &&
+                    !(core.gpus[i].mover && swap_moves_apart(&core.gpus[i])))
+                        return false;
+        return true;
+}
+
+bool agent_stand_still(void)
+{
+        bool ok;
+
+        agent.freezes = false;
+        if (!movers_are_there() || !freeze_is_ready())
+                return false;
+        /* A program at rest is not frozen: calls of its own that need the GPU would wait, and
+         * nobody would know that it wants to go on. Torture knows. */
+        if (!freeze_stands())
+                agent.unfinished = has_work_in_flight();
+        if (!freeze_stands() && !agent.unfinished && !torture_holds())
+                return false;
+        ok = agent.revoking && freeze_begin();
+        if (ok) {
+                gate_shut(GATE_FROZEN);
+                pool_hold();
+                ok = freeze_confirm();
+        }
+        if (!ok)
+                agent_memory_stays();
+        return ok;
+}
+
+void agent_memory_stays(void)
+{
+        pool_let();
+        gate_open(GATE_FROZEN);
+        bell_ring(&core.changed);
+}
+
+/* ---- pausing ---- */
+
+void agent_pause(bool paused)
+{
+        if (agent.paused == paused)
+                return;
+        agent.paused = paused;
+        agent.stood_ns = 0;
+        if (paused) {
+                torture_cancel();
+                overflow_cancel();
+        }
+        for (unsigned i = 0; i < core.gpu_count; i++)
+                core.gpus[i].want_dirty = core.gpus[i].attached;
+        bell_ring(&core.changed);
+}
+
+bool agent_pause_step(void)
+{
+        bool again = false;
+
+        if (!agent.paused || agent.revoking)
+                return false;
+        if (core.running) {
+                core.running = false;
+                gate_shut(GATE_NO_LEASE);
+                agent.unfinished = has_work_in_flight();
+        }
+        if (agent.in_use && !freeze_stands()) {
+                again = freeze_prepare(true);
+                /* A thread that moves memory ends first: it may wait for the program's own context.
+                 */
+                if (agent.paused && freeze_is_ready() && agent_all_is_back())
+                        (void)freeze_begin();
+                again = again || (freeze_is_ready() && !freeze_stands());
+        }
+        if (!agent.paused || (agent.in_use && !freeze_stands()))
+                return again;
+        if (!agent.stood_ns)
+                agent.stood_ns = clock_now_ns();
+        if (core.lease && agent.link == LINK_UP && !agent.idle_said && agent_all_is_back()) {
+                agent_self_frozen();
+                agent.idle = agent.idle_said = true;
+                agent_send_lease(WIRE_IDLE);
+        }
+        return again;
+}
+
+/* ---- what freezing needs ---- */
+
+/* Its limits are set after it is made: until then it may take as much as any other. */
+static uint64_t mover_wish(const struct gpu *g)
+{
+        return g->context_bytes + MOVER_SPARE_BYTES;
+}
+
+bool agent_asks_for_mover(const struct gpu *g)
+{
+        return g->mover_asks && g->fixed_wanted == g->fixed + mover_wish(g);
+}
+
+bool agent_can_spare(const struct gpu *g)
+{
+        return agent.minor >= WIRE_MINOR_FREEZE && (g->mover_room || agent_asks_for_mover(g));
+}
+
+/* Room for the mover's context is asked for while the program runs and can be frozen, not before:
+ * nobody has to make room for what is not there yet. False: there is none now. */
+static bool mover_has_room(struct gpu *g)
+{
+        const uint64_t bytes = mover_wish(g);
+        uint32_t seen = g->refused_fixed.count;
+        int r;
+
+        if (g->mover_room)
+                return true;
+        r = agent_try_fixed(g, bytes, &seen);
+        g->mover_asks = r == -EAGAIN;
+        if (r == 0)
+                g->mover_room = bytes;
+        return r == 0;
+}
+
+void agent_mover_refused(struct gpu *g)
+{
+        g->mover_asks = false;
+        g->mover_ns = clock_now_ns() + MOVER_AGAIN_NS;
+}
+
+static void mover_give_up(struct gpu *g)
+{
+        if (!g->mover && (g->mover_room || g->mover_asks)) {
+                agent_return_fixed(g, g->mover_room);
+                g->mover_room = 0;
+                g->mover_asks = false;
+        }
+}
+
+static bool mover_is_wanted(const struct gpu *g)
+{
+        return g->context && freeze_mode() == WIRE_FREEZE_MOVE && !g->mover_unwanted;
+}
+
+/* Whether there was one to end. */
+static bool mover_end(struct gpu *g)
+{
+        struct mover *m = g->mover;
+
+        if (g->mover_unwanted)
+                g->mover_ns = clock_now_ns() + MOVER_AGAIN_NS;
+        g->mover_unwanted = false;
+        if (m) {
+                lock_release(&core.lock);
+                swap_leave_mover(g);
+                mover_free(m);
+                lock_acquire(&core.lock);
+                g->mover = NULL;
+        }
+        mover_give_up(g);
+        return m != NULL;
+}
+
+/* False: nothing was to be done. */
+static bool mover_step(struct gpu *g)
+{
+        struct mover *m = g->mover;
+        uint64_t kept;
+
+        if (!mover_is_wanted(g))
+                return swap_is_still(g) && mover_end(g);
+        if (m)
+                return false;
+        if (clock_now_ns() < g->mover_ns || !freeze_is_ready() || !mover_has_room(g) ||
+            !swap_keep_context(g))
+                return false;
+        lock_release(&core.lock);
+        m = mover_new(g);
+        lock_acquire(&core.lock);
+        swap_let_context(g);
+        g->mover = m;
+        if (!m) {
+                g->mover_ns = clock_now_ns() + MOVER_AGAIN_NS;
+                mover_give_up(g);
+                return true;
+        }
+        /* With small limits its context takes half as much (mover.h); NVML tells the daemon what is
+         * true. */
+        kept = sub_sat(g->mover_room, g->context_bytes / 2);
+        agent_return_fixed(g, g->mover_room - kept);
+        g->mover_room = kept;
+        return true;
+}
+
+/* Work in flight is kept short for the drain's sake. A program that is frozen needs no drain, and a
+ * launch held back for longer than a turn would never get through. */
+void agent_throttle(void)
+{
+        bool freezes = freeze_mode() == WIRE_FREEZE_MOVE && freeze_is_ready() && movers_are_there();
+        uint64_t ns = freezes ? 0 : agent.contested_ns;
+
+        if (ns == agent.throttle_ns)
+                return;
+        agent.throttle_ns = ns;
+        bound_set(ns);
+}
+
+bool agent_freeze_step(void)
+{
+        bool again;
+
+        agent_throttle();
+        if (!core.running || agent.revoking || freeze_stands()) {
+                for (unsigned i = 0; i < core.gpu_count; i++) {
+                        struct gpu *g = &core.gpus[i];
+
+                        mover_give_up(g);
+                        if (g->mover_unwanted && !freeze_stands() && swap_is_still(g))
+                                (void)mover_end(g);
+                }
+                return false;
+        }
+        again = freeze_prepare(false);
+        for (unsigned i = 0; i < core.gpu_count; i++)
+                if (core.running && !agent.revoking)
+                        again = mover_step(&core.gpus[i]) || again;
+        return again;
+}

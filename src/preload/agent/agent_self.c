@@ -1,0 +1,105 @@
+/* agent_self.c: owns what the daemon is told for people alone: what took no copy, what lies on the
+ * host, how memory is shared, how long the process has run. Nothing may depend on any of it. */
+#include "preload/agent/agent_state.h"
+
+#include <stdio.h>
+
+#include "base/macros.h"
+#include "preload/freeze/freeze.h"
+
+static uint64_t spared(const struct gpu *g)
+{
+        return g->spared_out + g->spared_in;
+}
+
+static enum wire_memory mode_of(const struct gpu *g)
+{
+        return g->overflow       ? WIRE_MEMORY_OVERFLOW
+               : g->heap.managed ? WIRE_MEMORY_MANAGED
+                                 : WIRE_MEMORY_SWAP;
+}
+
+/* As the daemon counts it: a turn lasts until it is drained. */
+static bool is_busy(void)
+{
+        return (core.running || core.lease) && !agent.idle_said;
+}
+
+/* The agent looks several times a second while the program runs: what is longer, it was stopped. */
+void agent_self_count(uint64_t now)
+{
+        if (agent.busy_since_ns)
+                agent.ran_ns += MIN(now - agent.busy_since_ns, 2 * NSEC_PER_SEC);
+        agent.busy_since_ns = is_busy() ? now : 0;
+}
+
+void agent_self_connected(void)
+{
+        agent.ran_before_ns = agent.ran_ns;
+}
+
+void agent_self_attached(const struct gpu *g)
+{
+        agent.spared_said[g->index] = 0;
+        agent.mode_said[g->index] = 0;
+}
+
+void agent_self_spared(const struct gpu *g)
+{
+        struct wire_message m = {.SPARED = {.out = g->spared_out, .in = g->spared_in}};
+
+        if (agent.spared_said[g->index] == spared(g) || agent.minor < WIRE_MINOR_SPARED)
+                return;
+        agent.spared_said[g->index] = spared(g);
+        agent_send(&m, WIRE_SPARED, g->index);
+}
+
+void agent_self_tell(const struct gpu *g)
+{
+        struct wire_message m = {
+                .SELF = {.overflow = g->heap.mapped,
+                         .keep = g->keep == UINT64_MAX ? 0 : g->keep,
+                         .ran_ns = agent.ran_before_ns,
+                         .mode = mode_of(g)},
+        };
+
+        if (agent.minor < WIRE_MINOR_SELF || (agent.overflow_said[g->index] == m.SELF.overflow &&
+                                              agent.mode_said[g->index] == m.SELF.mode))
+                return;
+        agent.overflow_said[g->index] = m.SELF.overflow;
+        agent.mode_said[g->index] = m.SELF.mode;
+        agent_send(&m, WIRE_SELF, g->index);
+}
+
+/* Why it stands. Torture and overflow are no matter of the daemon's. */
+static uint32_t frozen_why(void)
+{
+        uint32_t why = agent.paused ? WIRE_FROZEN_PAUSED : 0;
+
+        if (freeze_stands() && (!core.lease || !agent_all_is_back()))
+                why |= WIRE_FROZEN_AWAY;
+        return why;
+}
+
+void agent_self_frozen(void)
+{
+        struct freeze_figures f = freeze_figures();
+        uint64_t stood_ns = agent.stood_ns ? clock_now_ns() - agent.stood_ns : 0;
+        struct wire_message m = {.FROZEN = {.for_ns = MAX(f.for_ns, stood_ns),
+                                            .times = f.times,
+                                            .lost_ns = f.lost_ns,
+                                            .took_ns = f.took_ns,
+                                            .why = frozen_why(),
+                                            .mode = freeze_mode()}};
+        uint64_t said;
+
+        if (agent.link != LINK_UP || agent.minor < WIRE_MINOR_FREEZE)
+                return;
+        said = 1 + m.FROZEN.why + ((uint64_t)m.FROZEN.mode << 8) +
+               ((uint64_t)(m.FROZEN.for_ns > 0) << 16) + (f.times << 17);
+        if (agent.frozen_said == said)
+                return;
+        agent.frozen_said = said;
+        (void)snprintf(m.FROZEN.off, sizeof(m.FROZEN.off), "%s", freeze_off());
+        agent_send(&m, WIRE_FROZEN, WIRE_NO_GPU);
+}

@@ -1,0 +1,138 @@
+/* agent_state.h: what agent.c (the thread, the course of a drain, idleness), agent_talk.c (the
+ * conversation with the daemon) and torture.c (drains of its own) share. Nobody else includes it.
+ * core.lock is held for all of it. */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/clock.h"
+#include "preload/state/core.h"
+#include "preload/move/giveway.h"
+#include "preload/stream/quiet.h"
+#include "wire/wire.h"
+
+#define TICK_NS (50 * NSEC_PER_MSEC) /* how often an active client is looked at for idleness */
+
+enum link_state {
+        LINK_DOWN,  /* none, or lost: try again at retry_ns */
+        LINK_HELLO, /* connected, WELCOME awaited */
+        LINK_UP,
+        LINK_REFUSED, /* the daemon does not speak our version: plain pass-through */
+};
+
+struct agent_state {
+        _Atomic bool started;
+        int wake; /* eventfd */
+        _Atomic bool kicked;
+
+        enum link_state link;
+        int fd;
+        char where[128];
+        uint64_t instance;
+        uint32_t sequence;
+        uint64_t retry_ns, backoff_ns, down_since_ns;
+        bool tried, warned, refusal_said;
+        uint32_t minor;               /* the daemon's */
+        enum wire_freeze freeze_most; /* ... and what it allows */
+        bool who_asked;               /* the answer is awaited */
+        char holder[160];
+        uint64_t bound_ns; /* as the daemon said at the last ATTACHED: one value for all GPUs */
+        uint64_t contested_ns, throttle_ns; /* of work in flight: what others allow, what holds */
+
+        bool revoking; /* a drain is on */
+        bool freezes;  /* ... for which the program is frozen instead of awaited, if it can be */
+        bool paused;   /* the owner has said so */
+        bool in_use;   /* it has run since its work was last seen to end, or to stand for good */
+        uint64_t stood_ns; /* since when it does nothing on the GPU because of that; 0: not yet */
+        bool unfinished;   /* it stands with work of its own in flight */
+        uint64_t revoked_ns, patience_ns, progress_ns;
+        bool drain_begun;
+        struct quiet_wait drain;
+        uint64_t drain_progress, last_drain_ns;
+
+        bool idle, idle_said; /* nothing in flight; the daemon knows */
+        bool idle_probe_on;   /* a wait for quiet is on */
+        struct quiet_wait probe;
+        uint64_t seen_submissions; /* at the last tick */
+        uint64_t tick_ns;
+
+        uint64_t need_said[CORE_GPUS_MAX];
+        uint64_t want_ns[CORE_GPUS_MAX];       /* when a WANT was last sent */
+        uint64_t usage_ns[CORE_GPUS_MAX];      /* when figures were last sent, */
+        uint32_t sequence_said[CORE_GPUS_MAX]; /* and which LIMIT they acknowledged */
+        uint64_t tell_ns; /* when there is more to tell; UINT64_MAX: not by itself */
+        bool run_said[CORE_GPUS_MAX];
+        uint64_t managed_said[CORE_GPUS_MAX];
+        uint64_t spared_said[CORE_GPUS_MAX]; /* both ways together */
+        uint64_t overflow_said[CORE_GPUS_MAX];
+        uint32_t mode_said[CORE_GPUS_MAX]; /* 0: not on this connection */
+        uint64_t frozen_said;              /* what FROZEN last said, in short; 0: nothing */
+        uint64_t ran_ns, busy_since_ns;    /* had a turn and was busy; 0: is not now */
+        uint64_t ran_before_ns;            /* when it connected */
+        uint64_t host_held_said, host_wanted_said;
+        uint32_t host_sequence; /* of the last HOST */
+        uint64_t short_ns;
+        struct giveway giveway; /* REFUSED */
+};
+
+extern struct agent_state agent;
+
+/* Send a message with its header filled; a daemon that does not read is lost. */
+void agent_send(struct wire_message *m, unsigned type, unsigned gpu);
+/* IDLE, ACTIVE, DRAINED: about the lease. */
+void agent_send_lease(unsigned type);
+void agent_send_attach(struct gpu *g);
+/* Nobody to ask about this GPU: what it has is the limit, as on the plain driver. */
+void agent_gpu_alone(struct gpu *g);
+
+/* agent_self.c */
+void agent_self_count(uint64_t now); /* the time since the last call */
+void agent_self_connected(void);
+void agent_self_attached(const struct gpu *g);
+void agent_self_spared(const struct gpu *g); /* before the USAGE of the same moment */
+void agent_self_tell(const struct gpu *g);
+void agent_self_frozen(void);
+
+/* For spans of time that shall not be those of others. */
+uint32_t agent_random(void);
+
+/* Look for the daemon; the lock is given up meanwhile. */
+void agent_connect(void);
+/* Take in everything that the daemon has said. */
+void agent_listen(void);
+/* Say what has changed since the last time. */
+void agent_tell(void);
+/* Shut the gate and wait for what is in flight, but no longer than so without progress. freezes: or
+ * have it stand still, where that can be done. */
+void agent_begin_drain(uint64_t patience_ns, bool freezes);
+/* Never mind: open it again. */
+void agent_end_drain(void);
+/* The one way on for a program that was kept, wherever its work stands: all its memory is back. */
+void agent_go_on(void);
+/* It waits for a lease, or stands in the middle of its work. */
+bool agent_wants_to_run(void);
+
+/* agent_freeze.c; the lock is given up meanwhile, but in agent_pause(). */
+/* Have the program stand for a drain. True: it does, and its memory may leave. False: it is to be
+ * drained, or the drain was called off. */
+bool agent_stand_still(void);
+/* No memory is to leave under the program any more, or all is back: captured calls may pass, and
+ * what it freed in stream order need not be kept. */
+void agent_memory_stays(void);
+/* The owner has said so. */
+void agent_pause(bool paused);
+/* A paused program is held at the gate. If it ran, its work in flight is frozen as soon as that can
+ * be; otherwise nothing is in flight, and its memory may have to be moved by its own context. True:
+ * look again soon. */
+bool agent_pause_step(void);
+/* While the program runs, so that all is there when it is to stand. True: look again soon. */
+bool agent_freeze_step(void);
+/* Whether some of its fixed bytes, or of those that it asks for, are the mover's. */
+bool agent_can_spare(const struct gpu *g);
+bool agent_asks_for_mover(const struct gpu *g); /* the fixed bytes that it wants are for that */
+void agent_mover_refused(struct gpu *g);        /* not now */
+/* Set how much work may be in flight. */
+void agent_throttle(void);
+/* Nothing is evicted or on its way. */
+bool agent_all_is_back(void);

@@ -1,0 +1,781 @@
+/* agent_talk.c: owns the conversation with the daemon: what is said when, what follows from what is
+ * heard, and what to do when nobody answers. Must never wait for an answer: that is for the threads
+ * that asked. */
+#include "preload/agent/agent_state.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/host.h"
+#include "base/log.h"
+#include "base/macros.h"
+#include "preload/agent/agent.h"
+#include "preload/state/core.h"
+#include "preload/freeze/freeze.h"
+#include "preload/stream/gate.h"
+#include "preload/share/ipc.h"
+#include "preload/process/link.h"
+#include "preload/process/name.h"
+#include "preload/extra/overflow.h"
+#include "preload/process/passed.h"
+#include "preload/move/pin.h"
+#include "preload/stream/quiet.h"
+#include "preload/move/swap.h"
+#include "preload/extra/torture.h"
+#include "preload/process/trace.h"
+
+#define BACKOFF_MIN_NS   (50 * NSEC_PER_MSEC)
+#define BACKOFF_MAX_NS   NSEC_PER_SEC
+#define BACKOFF_ALONE_NS (30 * NSEC_PER_SEC) /* where there never was a daemon */
+#define ALONE_AFTER_NS \
+        (10 * NSEC_PER_SEC) /* without a daemon for so long, a running client grows on its own */
+/* A program that allocates little by little changes its figures a million times a second. */
+#define USAGE_SPACING_NS  (NSEC_PER_MSEC / 2)
+#define COMMIT_KEEP_NS    NSEC_PER_SEC /* room asked for is about to be used */
+#define ALONE_PATIENCE_NS (2 * NSEC_PER_SEC)
+/* The daemon drops a wish that what it has promised covers; the promise may grow a moment later. */
+#define WANT_AGAIN_NS NSEC_PER_SEC
+
+/* ---- messages out; core.lock held ---- */
+
+static void agent_down(const char *why);
+
+/* Send a message with its header filled and the descriptors that go with it, which stay the
+ * caller's. 0 also where the daemon is lost, which has been seen to then; -EPERM: it takes no
+ * descriptors from us, and nothing was sent. */
+static int send_with(struct wire_message *m, unsigned type, unsigned gpu, const int *fds,
+                     unsigned n_fds)
+{
+        int r;
+
+        if (agent.link != LINK_UP && type != WIRE_HELLO)
+                return 0;
+        m->header = (struct wire_header){
+                .type = (uint16_t)type, .gpu = (uint16_t)gpu, .sequence = ++agent.sequence};
+        r = link_send(agent.fd, m, fds, n_fds);
+        if (r == -EAGAIN) {
+                /* The daemon has not read for hundreds of messages: give it a moment, then count it
+                 * as lost. */
+                struct pollfd p = {.fd = agent.fd, .events = POLLOUT};
+                const struct timespec most = {.tv_nsec = 100 * 1000 * 1000};
+
+                (void)syscall(SYS_ppoll, &p, 1, &most, NULL, 0);
+                r = link_send(agent.fd, m, fds, n_fds);
+        }
+        if (r == -EPERM && n_fds > 0)
+                return r;
+        if (r < 0)
+                agent_down(strerror(-r));
+        return 0;
+}
+
+void agent_send(struct wire_message *m, unsigned type, unsigned gpu)
+{
+        (void)send_with(m, type, gpu, NULL, 0);
+}
+
+void agent_send_lease(unsigned type)
+{
+        struct wire_message m = {0};
+
+        m.IDLE.lease =
+                agent.instance ? core.lease : 0; /* IDLE, ACTIVE and DRAINED have one shape */
+        agent_send(&m, type, WIRE_NO_GPU);
+}
+
+/* Read without the lock by whoever allocates: after all that it stands for. */
+static void gpu_is_managed(struct gpu *g)
+{
+        __atomic_store_n(&g->managed, true, __ATOMIC_RELEASE);
+}
+
+static uint32_t gpu_flags(const struct gpu *g)
+{
+        return (agent_wants_to_run() ? WIRE_FLAG_RUN : 0u) | (agent.idle ? WIRE_FLAG_IDLE : 0u) |
+               (g->error ? WIRE_FLAG_POISONED : 0u) |
+               (core.running || (agent.paused && agent.in_use) ? WIRE_FLAG_RUNNING : 0u) |
+               (agent_can_spare(g) ? WIRE_FLAG_SPARE : 0u);
+}
+
+/* What the program was started with; a value that is no priority is said once and not guessed at.
+ */
+static int wished_priority(void)
+{
+        static bool told;
+        const char *text = getenv("SUBLET_PRIORITY");
+        int priority;
+
+        if (!text || !*text)
+                return 0;
+        if (wire_parse_priority(text, &priority) == 0)
+                return priority;
+        if (!told)
+                log_warning("SUBLET_PRIORITY is a number from -%d to %d, not '%s'",
+                            WIRE_PRIORITY_MAX, WIRE_PRIORITY_MAX, text);
+        told = true;
+        return 0;
+}
+
+static void send_hello(void)
+{
+        struct wire_message m = {0};
+
+        agent_self_connected();
+        m.HELLO.magic = WIRE_MAGIC;
+        m.HELLO.previous_instance = agent.instance;
+        m.HELLO.major = WIRE_MAJOR;
+        m.HELLO.minor = WIRE_MINOR;
+        m.HELLO.pid = (uint32_t)getpid();
+        m.HELLO.priority = (uint32_t)wished_priority();
+        name_of_program(m.HELLO.name, sizeof(m.HELLO.name));
+        (void)snprintf(m.HELLO.version, sizeof(m.HELLO.version), "%s", SUBLET_VERSION);
+        agent_send(&m, WIRE_HELLO, WIRE_NO_GPU);
+}
+
+static void send_pin(struct gpu *g, uint64_t bytes, uint32_t flags)
+{
+        struct wire_message m = {0};
+
+        g->pin_said = bytes;
+        g->pin_allowed = MIN(g->pin_allowed, bytes);
+        m.PIN.bytes = bytes;
+        m.PIN.flags = flags;
+        agent_send(&m, WIRE_PIN, g->index);
+}
+
+void agent_send_attach(struct gpu *g)
+{
+        struct wire_message m = {0};
+
+        /* From here on the daemon counts what this says and no more: what an earlier one had
+         * allowed, or nobody forbidden, is void before the answer comes, and memory on its way
+         * between processes is in no figure. */
+        torture_cancel();
+        g->asked = true;
+        passed_close(&g->leaving);
+        passed_close(&g->passed);
+        g->commit = g->heap.allocated;
+        g->limit = g->heap.backed;
+        g->fixed_allowed = g->fixed;
+        m.ATTACH.total_bytes = g->total;
+        m.ATTACH.allocated = g->heap.allocated;
+        m.ATTACH.backed = g->heap.backed;
+        m.ATTACH.fixed = g->fixed;
+        m.ATTACH.arena = swap_arena_bytes(g);
+        if (agent_asks_for_mover(g)) { /* with WANT only: that says whom it displaces */
+                g->fixed_wanted = g->fixed;
+                agent_mover_refused(g);
+        }
+        m.ATTACH.fixed_wanted = g->fixed_said = g->fixed_wanted;
+        m.ATTACH.flags = gpu_flags(g);
+        memcpy(m.ATTACH.uuid, g->uuid, sizeof(m.ATTACH.uuid));
+        agent_send(&m, WIRE_ATTACH, g->index);
+        g->want_sequence = agent.sequence;
+        g->mover_said = false;
+        agent.managed_said[g->index] = 0;
+        agent_self_attached(g);
+        g->pin_said = g->pin_allowed = 0;
+        pin_back(g);
+        if (g->pin_granted && agent_is_up()) {
+                send_pin(g, g->pin_granted, WIRE_PIN_HELD);
+                g->pin_allowed = g->pin_granted;
+        }
+}
+
+/* Less is said before the figures that follow from it, more after those that it is part of. */
+static void tell_pinned(struct gpu *g)
+{
+        if (g->pin_wanted < g->pin_said) {
+                send_pin(g, g->pin_wanted, 0);
+        } else if (g->pin_wanted > g->pin_said && !g->usage_dirty) {
+                if (agent_is_up())
+                        send_pin(g, g->pin_wanted, 0);
+                else
+                        pin_refused(g);
+        }
+}
+
+static void send_usage(struct gpu *g)
+{
+        struct wire_message m = {0};
+
+        g->usage_dirty = false;
+        agent.usage_ns[g->index] = clock_now_ns();
+        agent.sequence_said[g->index] = g->limit_sequence;
+        g->allocated_said = g->heap.allocated;
+        m.USAGE.allocated = g->heap.allocated;
+        /* A restore is told when it is whole, so that a grant never comes before; the charge covers
+         * the limit anyway. While memory leaves, what has not left yet counts. */
+        m.USAGE.backed = agent_wants_to_run() && !core.running ? g->heap.resident : g->heap.backed;
+        if (g->heap.backed > g->limit)
+                m.USAGE.backed = g->heap.backed;
+        m.USAGE.fixed = g->fixed;
+        m.USAGE.arena = swap_arena_bytes(g);
+        m.USAGE.moved_out = g->moved_out;
+        m.USAGE.moved_in = g->moved_in;
+        m.USAGE.drain_ns = agent.last_drain_ns;
+        m.USAGE.limit_sequence = g->limit_sequence;
+        m.USAGE.flags =
+                gpu_flags(g) | (g->stays && g->heap.backed > g->limit ? WIRE_FLAG_STAYS : 0u);
+        m.USAGE.pass_bytes = g->leaving.count ? g->heap.extent_bytes : 0;
+        if (send_with(&m, WIRE_USAGE, g->index, g->leaving.fds, g->leaving.count) < 0) {
+                /* Linux 6.16 tells us (SO_PASSRIGHTS), before it the daemon (REFUSED). */
+                g->may_pass = false;
+                passed_close(&g->leaving); /* before it is said that the bytes are free */
+                m.USAGE.pass_bytes = 0;
+                agent_send(&m, WIRE_USAGE, g->index);
+        }
+        passed_close(&g->leaving);
+}
+
+/* The daemon measures the card, where managed memory is in nobody's figure. */
+static void send_managed(struct gpu *g)
+{
+        struct wire_message m = {.MANAGED.bytes = g->heap.managed_bytes};
+
+        agent.managed_said[g->index] = g->heap.managed_bytes;
+        agent_send(&m, WIRE_MANAGED, g->index);
+}
+
+/* Before memory of the host is mapped, and after. */
+static void send_host(void)
+{
+        struct wire_message m = {0};
+
+        agent.host_held_said = m.HOST.held = core_host_mapped() - core.host.taking;
+        core.host.wanted = MAX(core.host.wanted, core_host_mapped());
+        agent.host_wanted_said = m.HOST.wanted = core.host.wanted;
+        agent_send(&m, WIRE_HOST, WIRE_NO_GPU);
+        agent.host_sequence = agent.sequence;
+}
+
+static void send_want(struct gpu *g)
+{
+        struct wire_message m = {0};
+
+        g->want_dirty = false;
+        m.WANT.commit = g->commit_said = g->commit_wanted;
+        m.WANT.fixed = g->fixed_said = g->fixed_wanted;
+        m.WANT.need = g->heap.allocated;
+        m.WANT.flags = (agent_wants_to_run() ? WIRE_FLAG_RUN : 0u) |
+                       (agent_can_spare(g) ? WIRE_FLAG_SPARE : 0u);
+        agent.need_said[g->index] = m.WANT.need;
+        agent.run_said[g->index] = agent_wants_to_run();
+        agent.want_ns[g->index] = clock_now_ns();
+        agent_send(&m, WIRE_WANT, g->index);
+        g->want_sequence = agent.sequence;
+        g->mover_said = agent_asks_for_mover(g);
+}
+
+/* ---- losing and finding the daemon; core.lock held ---- */
+
+/* Nobody to ask about memory of the host: what is there. */
+static void host_alone(void)
+{
+        struct host_memory m;
+
+        if (!core.host.known)
+                core.host.most = host_memory_read(&m) < 0 ? 0 : host_memory_room(&m);
+        core.host.allowed = UINT64_MAX;
+        core.host.known = true;
+}
+
+/* Nobody to ask: what the GPU has is the limit, as on the plain driver. */
+void agent_gpu_alone(struct gpu *g)
+{
+        host_alone();
+        g->commit = g->limit = g->fixed_allowed = UINT64_MAX;
+        if (!g->visible)
+                g->visible = g->total;
+        gpu_is_managed(g);
+        pin_allowed(g, UINT64_MAX);
+}
+
+static bool daemon_is_required(void)
+{
+        const char *require = getenv("SUBLET_REQUIRE");
+
+        return require && strcmp(require, "1") == 0;
+}
+
+uint32_t agent_random(void)
+{
+        uint32_t random = 0;
+
+        (void)syscall(SYS_getrandom, &random, sizeof(random), 1 /* GRND_NONBLOCK */);
+        return random;
+}
+
+static void agent_down(const char *why)
+{
+        overflow_cancel();
+        if (agent.link == LINK_UP)
+                log_debug("lost the daemon in %s: %s", agent.where, why);
+        if (agent.fd >= 0) /* no close(): a cancelled thread of the program would end there */
+                (void)syscall(SYS_close, agent.fd);
+        agent.fd = -1;
+        agent_kick(); /* it may be a thread of the program's that found out */
+        if (agent.link != LINK_DOWN || !agent.down_since_ns)
+                agent.down_since_ns = clock_now_ns();
+        agent.link = LINK_DOWN;
+        agent.backoff_ns = agent.tried && agent.backoff_ns
+                                   ? MIN(agent.backoff_ns * 2,
+                                         agent.instance || daemon_is_required() ? BACKOFF_MAX_NS
+                                                                                : BACKOFF_ALONE_NS)
+                                   : BACKOFF_MIN_NS;
+        agent.retry_ns = clock_now_ns() + agent.backoff_ns / 2 + agent_random() % agent.backoff_ns;
+
+        /* A revocation by a daemon that is gone means nothing. */
+        if (agent.revoking && !torture_holds())
+                agent_end_drain();
+        for (unsigned i = 0; i < core.gpu_count; i++) {
+                struct gpu *g = &core.gpus[i];
+
+                g->asked = g->attached = false;
+                passed_close(&g->leaving);
+                /* Neither evict nor restore until somebody says so again. */
+                if (g->managed && !core.running && !torture_holds() && g->limit != UINT64_MAX)
+                        g->limit = g->heap.backed;
+        }
+        agent.contested_ns = 0;
+        agent_throttle();
+        ipc_disconnected();
+        bell_ring(&core.changed);
+}
+
+static void agent_alone(const char *why)
+{
+        if (daemon_is_required())
+                return;
+        if (!agent.warned)
+                log_warning("no daemon in %s (%s): this program runs without sharing", agent.where,
+                            why);
+        agent.warned = true;
+        for (unsigned i = 0; i < core.gpu_count; i++)
+                if (core.gpus[i].known)
+                        agent_gpu_alone(&core.gpus[i]);
+        /* What an earlier daemon had moved out comes back first, as the card has room for it. */
+        if (!torture_holds() && !agent.paused && agent_all_is_back())
+                agent_go_on();
+        bell_ring(&core.changed);
+}
+
+/* Nobody is left who could say that the program may go on. */
+static bool unpause(void)
+{
+        if (!agent.paused || daemon_is_required())
+                return false;
+        log_notice("no daemon in %s any more: this program, which was paused, goes on",
+                   agent.where);
+        agent_pause(false);
+        return core.lease != 0 && agent_all_is_back();
+}
+
+/* Lock held, given up while the daemon is looked for. */
+void agent_connect(void)
+{
+        int fd = -1, r;
+
+        lock_release(&core.lock);
+        r = link_connect(agent.where, &fd);
+        lock_acquire(&core.lock);
+        if (r < 0) {
+                bool first = !agent.tried;
+
+                agent.tried = true;
+                agent_down(strerror(-r));
+                if (first || clock_now_ns() - agent.down_since_ns > ALONE_AFTER_NS) {
+                        /* Before the first lease there is nothing to lose; after, only those who
+                         * run may go on growing. */
+                        if (unpause() || core.running || !agent.instance)
+                                agent_alone(strerror(-r));
+                }
+                return;
+        }
+        agent.tried = true;
+        agent.fd = fd;
+        agent.link = LINK_HELLO;
+        agent.sequence = 0;
+        send_hello();
+}
+
+/* ---- messages in; core.lock held ---- */
+
+static void on_welcome(const struct wire_message *m)
+{
+        agent.link = LINK_UP;
+        agent.instance = m->WELCOME.instance;
+        agent.minor = m->WELCOME.minor;
+        agent.backoff_ns = 0;
+        agent.refusal_said = false;
+        core.lease = 0;
+        agent.freeze_most = WIRE_FREEZE_MOVE;
+        agent.frozen_said = 0;
+        for (unsigned i = 0; i < core.gpu_count; i++)
+                if (core.gpus[i].known)
+                        agent_send_attach(&core.gpus[i]);
+        ipc_connected();
+}
+
+static void count_refusal(struct refusals *r, uint64_t bytes)
+{
+        r->bytes = bytes;
+        r->count++;
+}
+
+/* What it speaks is not known: not even that it would grant what is asked for in its words. */
+static void on_other_release(const char *text)
+{
+        agent_down(text);
+        core.lease = 0;
+        if (daemon_is_required()) {
+                if (!agent.refusal_said)
+                        log_warning("%s; this program waits for one of its own", text);
+                agent.refusal_said = true;
+                return;
+        }
+        log_warning("%s; this program runs without sharing", text);
+        agent.link = LINK_REFUSED;
+        agent.warned = true;
+        agent_pause(false);
+        agent_alone(text);
+        /* Of several that run, and grew while nobody answered, none may have room for all of it. */
+        if (core.running && !agent_all_is_back())
+                agent_begin_drain(ALONE_PATIENCE_NS, true);
+}
+
+static void on_refused(const struct wire_message *m)
+{
+        struct gpu *g = m->header.gpu < core.gpu_count ? &core.gpus[m->header.gpu] : NULL;
+        /* An earlier wish's refusal says nothing: the last one has an answer of its own. */
+        bool last = g && m->REFUSED.of == g->want_sequence;
+
+        switch (m->REFUSED.code) {
+        case WIRE_REFUSED_COMMIT:
+                if (!last)
+                        break;
+                g->commit_wanted = g->commit;
+                count_refusal(&g->refused_commit, g->commit_said);
+                break;
+        case WIRE_REFUSED_FIXED:
+                if (!last)
+                        break;
+                g->fixed_wanted = g->fixed_allowed;
+                if (g->mover_said)
+                        agent_mover_refused(g); /* others' wishes may be less, and granted */
+                else
+                        count_refusal(&g->refused_fixed, g->fixed_said);
+                break;
+        case WIRE_REFUSED_PIN:
+                if (g)
+                        pin_refused(g);
+                break;
+        case WIRE_REFUSED_PEER:
+                ipc_on_refused(m);
+                break;
+        case WIRE_REFUSED_PASS:
+                if (g)
+                        g->may_pass = false;
+                break;
+        case WIRE_REFUSED_VERSION:
+                on_other_release(m->REFUSED.text);
+                break;
+        default:
+                log_warning("the daemon in %s refused this program: %s", agent.where,
+                            m->REFUSED.text);
+                break;
+        }
+        bell_ring(&core.changed);
+}
+
+/* Less holds at once; more, once this daemon has said all that it allows. */
+static void on_freeze(const struct wire_message *m)
+{
+        agent.freeze_most = (enum wire_freeze)m->FREEZE.mode;
+        freeze_allow(agent.freeze_most);
+}
+
+static void on_attached(const struct wire_message *m)
+{
+        struct gpu *g = &core.gpus[m->header.gpu];
+        bool first = !g->managed;
+
+        freeze_allow(agent.freeze_most);
+        g->visible = m->ATTACHED.visible_bytes;
+        g->context_bytes = m->ATTACHED.context_bytes;
+        g->block_bytes = MAX(m->ATTACHED.block_bytes, HEAP_GRANULARITY);
+        agent.bound_ns = m->ATTACHED.bound_ns;
+        if (agent.warned)
+                log_notice("the daemon in %s is back: sharing again", agent.where),
+                        agent.warned = false;
+        /* What it was promised is asked for again. */
+        g->commit_wanted = MAX(g->commit_wanted, g->heap.allocated);
+        if (g->commit_wanted == UINT64_MAX)
+                g->commit_wanted = g->heap.allocated;
+        g->limit_sequence = 0;
+        g->attached = g->may_pass = true;
+        /* What the program is told depends on what the host has. */
+        if (!g->overflow || core.host.known || agent.minor < WIRE_MINOR_MANAGED)
+                gpu_is_managed(g);
+        agent.host_wanted_said = UINT64_MAX;
+        log_debug("GPU %u: shared by the daemon in %s; this program sees %llu MiB", g->index,
+                  agent.where, (unsigned long long)(g->visible >> 20));
+        if (first && !core.running)
+                gate_shut(GATE_NO_LEASE);
+        g->want_dirty |= agent_wants_to_run() || g->commit_wanted > g->commit;
+        bell_ring(&core.changed);
+}
+
+static void on_limit(const struct wire_message *m, struct passed *came)
+{
+        struct gpu *g = &core.gpus[m->header.gpu];
+
+        uint64_t commit_before = g->commit;
+
+        /* A LIMIT that crossed a WANT which gives room back must not hand it out again. */
+        g->commit = MIN(m->LIMIT.commit, MAX(g->commit_wanted, g->heap.allocated));
+        if (m->LIMIT.backed < g->limit && m->LIMIT.backed < g->heap.allocated)
+                agent.run_said[g->index] = false; /* who wants it back has to say so again */
+        g->limit = m->LIMIT.backed;
+        g->fixed_allowed = m->LIMIT.fixed;
+        g->visible = m->LIMIT.visible_bytes;
+        g->arena_limit = m->LIMIT.arena;
+        g->limit_sequence = m->header.sequence;
+        if (g->commit > commit_before)
+                overflow_changed(g);
+        /* Taken back before those who had asked for it ran again. */
+        if (g->commit < commit_before && g->commit_askers > 0)
+                g->want_dirty = true;
+        g->usage_dirty = true;
+        g->arena_trims = swap_arena_bytes(g) > g->arena_limit;
+        while (came->count && m->LIMIT.pass_bytes == g->heap.extent_bytes)
+                passed_add(&g->passed, passed_take(came));
+        bell_ring(&core.changed);
+}
+
+static void on_host_limit(const struct wire_message *m)
+{
+        core.host.allowed = m->HOST_LIMIT.bytes;
+        if (!core.host.known)
+                core.host.most = m->HOST_LIMIT.most;
+        core.host.known = true;
+        /* What a thread has come to want since then has not been asked for yet. */
+        if (m->HOST_LIMIT.of == agent.host_sequence && core.host.allowed < agent.host_wanted_said) {
+                count_refusal(&core.host.refused, agent.host_wanted_said);
+                core.host.wanted = core.host.allowed;
+                agent.host_wanted_said = core.host.wanted;
+        }
+        for (unsigned i = 0; i < core.gpu_count; i++) {
+                if (core.gpus[i].attached)
+                        gpu_is_managed(&core.gpus[i]);
+                overflow_changed(&core.gpus[i]);
+        }
+        bell_ring(&core.changed);
+}
+
+static void on_grant(const struct wire_message *m)
+{
+        core.lease = m->GRANT.lease;
+        agent.idle = agent.idle_said = false;
+        agent.tick_ns = clock_now_ns() + TICK_NS;
+        bell_ring(&core.changed);
+}
+
+static void on_revoke(const struct wire_message *m)
+{
+        torture_cancel();
+        overflow_cancel();
+        if (m->REVOKE.lease != core.lease || agent.revoking || !core.lease)
+                return;
+        gate_open(GATE_TELL);
+        agent.idle_said = false;
+        agent_begin_drain(m->REVOKE.patience_ns, true);
+}
+
+static void on_contested(const struct wire_message *m)
+{
+        const uint64_t times[] = {[WIRE_CONTESTED_NOW] = 1, [WIRE_CONTESTED_MAY] = WIRE_MAY_TIMES};
+
+        agent.contested_ns =
+                agent.bound_ns * times[MIN(m->CONTESTED.contested, (uint64_t)WIRE_CONTESTED_MAY)];
+        agent_throttle();
+}
+
+static void on_holder(const struct wire_message *m)
+{
+        bool stuck = m->HOLDER.flags & WIRE_HOLDER_STUCK;
+
+        if (m->HOLDER.pid == 0)
+                (void)snprintf(agent.holder, sizeof(agent.holder), "nobody in particular holds it");
+        else if (m->HOLDER.flags & WIRE_HOLDER_OTHER_USER)
+                (void)snprintf(agent.holder, sizeof(agent.holder),
+                               "process %u, another user's, holds it%s", m->HOLDER.pid,
+                               stuck ? " and cannot give way now" : "");
+        else
+                (void)snprintf(agent.holder, sizeof(agent.holder), "process %u (%s) holds it%s",
+                               m->HOLDER.pid, m->HOLDER.name,
+                               stuck ? " and cannot give way now" : "");
+        agent.who_asked = false;
+        bell_ring(&core.changed);
+}
+
+static bool gpu_known(const struct wire_message *m)
+{
+        return m->header.gpu < core.gpu_count && core.gpus[m->header.gpu].known;
+}
+
+/* came: the descriptors that came along; what is left of them is closed. */
+static void agent_handle(const struct wire_message *m, struct passed *came)
+{
+        switch (m->header.type) {
+        case WIRE_WELCOME:
+                on_welcome(m);
+                break;
+        case WIRE_REFUSED:
+                on_refused(m);
+                break;
+        case WIRE_ATTACHED:
+                if (gpu_known(m))
+                        on_attached(m);
+                break;
+        case WIRE_LIMIT:
+                if (gpu_known(m))
+                        on_limit(m, came);
+                break;
+        case WIRE_HOST_LIMIT:
+                on_host_limit(m);
+                break;
+        case WIRE_GRANT:
+                on_grant(m);
+                break;
+        case WIRE_REVOKE:
+                on_revoke(m);
+                break;
+        case WIRE_CONTESTED:
+                on_contested(m);
+                break;
+        case WIRE_FREEZE:
+                on_freeze(m);
+                break;
+        case WIRE_SPARE:
+                if (gpu_known(m))
+                        core.gpus[m->header.gpu].mover_unwanted = true;
+                break;
+        case WIRE_PAUSE:
+                agent_pause(m->PAUSE.paused != 0);
+                break;
+        case WIRE_HOLDER:
+                on_holder(m);
+                break;
+        case WIRE_PINNED:
+                if (gpu_known(m))
+                        pin_allowed(&core.gpus[m->header.gpu], m->PINNED.bytes);
+                break;
+        case WIRE_NAMED:
+                ipc_on_named(m);
+                break;
+        case WIRE_PEERED:
+                ipc_on_peered(m, came);
+                break;
+        }
+}
+
+void agent_listen(void)
+{
+        while (agent.fd >= 0) {
+                struct wire_message m;
+                struct passed came;
+                int r = link_receive(agent.fd, WIRE_DOWN, &m, &came);
+
+                if (r == 0)
+                        return;
+                if (r < 0) {
+                        agent_down(strerror(-r));
+                        return;
+                }
+                agent_handle(&m, &came);
+                passed_close(&came);
+        }
+}
+
+/* Give room back that the program no longer uses, some blocks at a time. What buffers leave that
+ * change sides is for others of the same program. */
+static void trim_commit(struct gpu *g, uint64_t now)
+{
+        uint64_t used = MAX(g->heap.allocated, g->commit_kept);
+        uint64_t keep = align_up(used, g->block_bytes) + g->block_bytes;
+
+        if (g->commit == UINT64_MAX || g->commit_wanted != g->commit || g->commit_askers > 0 ||
+            overflow_holds() || g->commit <= keep + 2 * g->block_bytes)
+                return;
+        if (now - g->commit_used_ns < COMMIT_KEEP_NS) {
+                agent.tell_ns = MIN(agent.tell_ns, g->commit_used_ns + COMMIT_KEEP_NS);
+                return;
+        }
+        g->commit = g->commit_wanted = keep;
+        g->want_dirty = true;
+}
+
+/* Host memory: whoever uses some says how much, before and after. */
+static void tell_host(void)
+{
+        bool any = false;
+
+        for (unsigned i = 0; i < core.gpu_count; i++)
+                any = any || (core.gpus[i].overflow && core.gpus[i].attached);
+        if (!any || agent.minor < WIRE_MINOR_MANAGED)
+                return;
+        if (core.host.wanted != agent.host_wanted_said ||
+            core_host_mapped() - core.host.taking < agent.host_held_said)
+                send_host();
+}
+
+/* Somebody waits for these figures, or for what is said after them. */
+static bool usage_is_due(const struct gpu *g)
+{
+        return g->want_dirty || g->leaving.count > 0 || agent.revoking || agent_wants_to_run() ||
+               g->pin_wanted > g->pin_said || agent.sequence_said[g->index] != g->limit_sequence ||
+               g->heap.backed > g->limit ||
+               clock_now_ns() - agent.usage_ns[g->index] >= USAGE_SPACING_NS;
+}
+
+void agent_tell(void)
+{
+        uint64_t now = clock_now_ns();
+
+        agent.tell_ns = UINT64_MAX;
+        agent_self_count(now);
+        agent_self_frozen();
+        tell_host();
+        for (unsigned i = 0; i < core.gpu_count && agent.link == LINK_UP; i++) {
+                struct gpu *g = &core.gpus[i];
+
+                if (!g->attached)
+                        continue;
+                trim_commit(g, now);
+                if (agent_wants_to_run() &&
+                    (!agent.run_said[i] || agent.need_said[i] != g->heap.allocated ||
+                     (core.running && now - agent.want_ns[i] >= WANT_AGAIN_NS)) &&
+                    (!core.running || heap_missing(&g->heap) > 0))
+                        g->want_dirty = true;
+                tell_pinned(g);
+                if (agent.managed_said[i] != g->heap.managed_bytes &&
+                    agent.minor >= WIRE_MINOR_MANAGED)
+                        send_managed(g);
+                agent_self_tell(g);
+                if (g->usage_dirty && usage_is_due(g)) {
+                        agent_self_spared(g);
+                        send_usage(g);
+                }
+                if (g->usage_dirty)
+                        agent.tell_ns = MIN(agent.tell_ns, now + USAGE_SPACING_NS);
+                tell_pinned(g);
+                if (g->want_dirty && agent.link == LINK_UP)
+                        send_want(g);
+        }
+}

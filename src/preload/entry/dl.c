@@ -1,0 +1,63 @@
+/* dl.c: decides where a call of dlsym() or dlopen() goes. Must work before anything is initialised,
+ * in any constructor of anybody, without allocating (dl_entry.S does the going). */
+#include <dlfcn.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <string.h>
+
+#include "base/macros.h"
+#include "preload/entry/doors.h"
+#include "preload/process/libc_compat.h"
+
+void *dlsym_route(void *handle, const char *name);
+void *dlopen_route(const char *path, int flags);
+
+/* cuMemAlloc, but not cudaMalloc, cublasCreate, curandGenerate. */
+static bool is_driver_name(const char *name)
+{
+        return name && name[0] == 'c' && name[1] == 'u' && name[2] >= 'A' && name[2] <= 'Z';
+}
+
+/* NULL, with an error for dlerror(), which some programs print without a look. */
+static void *dlsym_missing(void *handle, const char *name)
+{
+        static const char why[] = ", which this release of sublet does not know";
+        char text[128];
+
+        if (strlen(name) + sizeof(why) > sizeof(text))
+                return NULL;
+        (void)strcpy(stpcpy(text, name), why);
+        return compat_dlsym(handle, text);
+}
+
+/* A driver function asked for of a certain library: the real answer first, so that what is returned
+ * is ours only if the program would have got the driver's. */
+static void *dlsym_caught(void *handle, const char *name)
+{
+        void *p = compat_dlsym(handle, name);
+
+        if (!p || real_open() < 0)
+                return p;
+        if (doors_find_symbol(name) == DOOR_NONE)
+                doors_count_unknown(name);
+        if (doors_is_undecided(name))
+                return dlsym_missing(handle, name);
+        return doors_wrap(p);
+}
+
+/* RTLD_DEFAULT finds our doors by itself, being preloaded, but also what we have no door for.
+ * RTLD_NEXT is asked by somebody who stands behind us and wants what is behind him. */
+void *dlsym_route(void *handle, const char *name)
+{
+        if (unlikely(is_driver_name(name)) && handle != RTLD_NEXT &&
+            (handle != RTLD_DEFAULT || doors_is_undecided(name)))
+                return (void *)dlsym_caught;
+        return compat_dlsym_address();
+}
+
+/* By now without RTLD_DEEPBIND, under which a library would bind the C library's dlsym() and the
+ * driver's functions before ours. */
+void *dlopen_route(const char *path, int flags)
+{
+        return compat_dlopen_address();
+}

@@ -1,0 +1,25 @@
+/* door_count.c: owns what the test build of the library has counted. A door is told at once and not
+ * at the end: programs may be killed. */
+#include "preload/entry/door_count.h"
+
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+void door_count(enum door_row row)
+{
+        static _Atomic bool seen[DOOR_COUNT];
+        const char *path = getenv("SUBLET_DOOR_COUNT"), *name = doors_symbol(row);
+        char line[128];
+        int n = snprintf(line, sizeof(line), "%s\n", name), fd;
+
+        if (!path || n >= (int)sizeof(line) || atomic_exchange(&seen[row], true))
+                return;
+        fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+        if (fd < 0)
+                return;
+        (void)!write(fd, line, (size_t)n);
+        (void)close(fd);
+}

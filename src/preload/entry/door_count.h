@@ -1,0 +1,13 @@
+/* door_count.h: which doors a program has come through, for a test build of the library: each is
+ * named once, in the file that SUBLET_DOOR_COUNT names. In libsublet.so there is nothing of it. */
+#pragma once
+
+#include "preload/entry/doors.h"
+
+#ifdef SUBLET_COUNT_DOORS
+void door_count(enum door_row row);
+#else
+static inline void door_count(enum door_row row)
+{
+}
+#endif

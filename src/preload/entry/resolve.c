@@ -1,0 +1,98 @@
+/* resolve.c: answers cuGetProcAddress. Asks the real resolver first and substitutes by the address
+ * it returned, so that version and flags mean what they mean to the driver. Must never invent an
+ * entry point that the driver did not hand out. */
+#include "base/log.h"
+#include "base/macros.h"
+#include "preload/entry/doors.h"
+
+/* What the driver answers a program of another CUDA version; NULL: nothing. */
+static void *answer(const char *name, int version, cuuint64_t flags)
+{
+        CUdriverProcAddressQueryResult status;
+        void *p = NULL;
+        CUresult result = real.cuGetProcAddress_v2(name, &p, version, flags, &status);
+
+        if (result ==
+            CUDA_ERROR_NOT_SUPPORTED) /* a driver of before CUDA 12 has the first one only */
+                result = real.cuGetProcAddress(name, &p, version, flags);
+        return result == CUDA_SUCCESS ? p : NULL;
+}
+
+/* The row of a function that dlsym() does not know. What is newer than the ABI that we declare
+ * counts only if the driver answers with the same function for the version that a row is of. */
+static enum door_row row_without_symbol(const char *name, const void *address, int version,
+                                        cuuint64_t flags)
+{
+        enum door_row row = doors_find_base(name, MIN(version, CUDA_VERSION), flags);
+
+        if (version <= CUDA_VERSION ||
+            (row != DOOR_NONE && answer(name, CUDA_VERSION, flags) == address))
+                return row;
+        row = doors_find_base(name, version, flags);
+        return row != DOOR_NONE && doors_since(row) > CUDA_VERSION &&
+                               answer(name, doors_since(row), flags) == address
+                       ? row
+                       : DOOR_NONE;
+}
+
+/* NULL: a version of a caught function that nobody has decided about. Handed out it would go past
+ * us, and our door of an older version would take its arguments for another ABI's. */
+static void *resolve(const char *name, void *address, int version, cuuint64_t flags)
+{
+        enum door_row row = doors_find_base(name, version, flags);
+        void *wrapper;
+
+        /* Where one function has two names, the name asked for decides. */
+        if (row == DOOR_NONE || *doors_slot(&real, row) != address)
+                row = doors_find_address(address);
+        if (row != DOOR_NONE) {
+                wrapper = doors_wrapper(row);
+                return wrapper ? wrapper : address;
+        }
+
+        row = row_without_symbol(name, address, version, flags);
+        if (row == DOOR_NONE) {
+                /* A version from before the table's first: cuda_uncaught.def says why it passes. */
+                if (version <= CUDA_VERSION && doors_knows_base(name))
+                        return address;
+                doors_count_unknown(name);
+                return doors_catches_base(name) || doors_is_undecided(name) ? NULL : address;
+        }
+        wrapper = doors_wrapper(row);
+        if (!wrapper)
+                return address;
+        if (real_adopt(row, address))
+                log_debug("%s: adopted the entry that cuGetProcAddress returned",
+                          doors_symbol(row));
+        return wrapper;
+}
+
+/* What the driver answers where it has no such function. */
+#define NO_SUCH_FUNCTION "cuNoSuchFunction"
+
+CUresult hook_cuGetProcAddress(const char *name, void **ret_fn, int version, cuuint64_t flags)
+{
+        CUresult result;
+
+        (void)real_open(); /* without a driver the stub answers */
+        result = real.cuGetProcAddress(name, ret_fn, version, flags);
+        if (result != CUDA_SUCCESS || !*ret_fn)
+                return result;
+        *ret_fn = resolve(name, *ret_fn, version, flags);
+        return *ret_fn ? result : real.cuGetProcAddress(NO_SUCH_FUNCTION, ret_fn, version, flags);
+}
+
+CUresult hook_cuGetProcAddress_v2(const char *name, void **ret_fn, int version, cuuint64_t flags,
+                                  CUdriverProcAddressQueryResult *ret_status)
+{
+        CUresult result;
+
+        (void)real_open();
+        result = real.cuGetProcAddress_v2(name, ret_fn, version, flags, ret_status);
+        if (result != CUDA_SUCCESS || !*ret_fn)
+                return result;
+        *ret_fn = resolve(name, *ret_fn, version, flags);
+        return *ret_fn ? result
+                       : real.cuGetProcAddress_v2(NO_SUCH_FUNCTION, ret_fn, version, flags,
+                                                  ret_status);
+}

@@ -1,0 +1,284 @@
+/* caches.c: owns the thread that calls into Python, and how long an eviction waits for it. Must
+ * never hold a lock of ours in there, call where nobody waits for it any more, nor make a hand-off
+ * wait again for what did not answer. */
+#include "preload/extra/caches.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+
+#include "base/log.h"
+#include "base/macros.h"
+#include "preload/agent/agent.h"
+#include "preload/state/core.h"
+#include "preload/process/libc_compat.h"
+#include "preload/process/python.h"
+#include "preload/stream/quiet.h"
+#include "preload/state/real.h"
+#include "preload/process/trace.h"
+
+#define PATIENCE_NS                                                                  \
+        (30 * NSEC_PER_MSEC) /* without progress; Python switches threads every 5 ms \
+                              */
+#define SKIPS_MAX       64u
+#define CLOSING_MOST_NS NSEC_PER_SEC /* as long as the end of Python waits for us */
+
+/* What is called: a function without arguments of a module that the program has imported. */
+static const struct {
+        const char *module, *function;
+} calls[] = {
+        {"torch.cuda", "empty_cache"},
+};
+
+static struct {
+        bool wanted, started;
+        struct bell bell;
+
+        /* The thread's answers; requests have numbers. */
+        _Atomic uint64_t request; /* the last one */
+        _Atomic uint64_t expired; /* up to this one nobody waits any more */
+        _Atomic uint64_t done;    /* up to this one it has come to its end, whatever that was */
+        _Atomic bool calling;     /* it is in the program's code */
+        _Atomic bool closing;     /* Python is about to end, or will not be asked again */
+
+        /* core.lock held */
+        bool asked;           /* since the program last ran */
+        bool holding;         /* an eviction waits */
+        uint64_t progress_ns; /* when something was last given back */
+        uint64_t allocated;   /* at that time */
+        uint64_t before;      /* when it began */
+        unsigned skips, skip; /* hand-offs that are not to be delayed after one that was in vain */
+} caches;
+
+void caches_setup(void)
+{
+        const char *wish = getenv("SUBLET_CACHES");
+
+        if (wish && strcmp(wish, "keep") == 0)
+                return;
+        if (wish && *wish && strcmp(wish, "give") != 0)
+                log_warning("SUBLET_CACHES is give or keep, not '%s'", wish);
+        caches.wanted = python.there;
+}
+
+/* Others grow in small steps, so a little that is missing is the beginning of more. Lock held. */
+static bool gpu_is_short(const struct gpu *g)
+{
+        return g->managed && g->heap.backed > core_limit(g);
+}
+
+/* ---- the thread; with the interpreter lock unless said otherwise ---- */
+
+/* The program's thread that ends Python. Whoever of us is in there comes out first: it needs the
+ * interpreter lock for that. */
+static void *closing(void *self, void *unused)
+{
+        uint64_t now = clock_now_ns(), until = now + CLOSING_MOST_NS;
+        void *thread;
+
+        atomic_store(&caches.closing, true);
+        thread = python.PyEval_SaveThread();
+        while (atomic_load(&caches.calling) && now < until && !core_passive()) {
+                uint32_t heard = bell_listen(&core.changed);
+
+                if (atomic_load(&caches.calling))
+                        bell_wait(&core.changed, heard, until - now);
+                now = clock_now_ns();
+        }
+        python.PyEval_RestoreThread(thread);
+        python.Py_IncRef(self);
+        return self;
+}
+
+/* Be told before Python ends: a thread that comes for its lock later is not treated kindly. */
+static bool register_closing(void)
+{
+        static struct python_method method = {"sublet_closing", closing, PYTHON_NO_ARGUMENTS, NULL};
+        void *module = python.PyImport_ImportModule("atexit");
+        void *add = module ? python.PyObject_GetAttrString(module, "register") : NULL;
+        /* Any object will do for it to return; a string's class is not worth looking for. */
+        void *call = add ? python.PyCFunction_NewEx(&method, module, NULL) : NULL;
+        void *result = call ? python.PyObject_CallFunctionObjArgs(add, call, NULL) : NULL;
+        bool ok = result != NULL;
+
+        python.Py_DecRef(result);
+        python.Py_DecRef(call);
+        python.Py_DecRef(add);
+        python.Py_DecRef(module);
+        python.PyErr_Clear();
+        return ok;
+}
+
+static void call_all(void)
+{
+        void *modules = python.PyImport_GetModuleDict(); /* borrowed, as what is found in it */
+
+        for (size_t i = 0; i < ARRAY_SIZE(calls); i++) {
+                void *module = python.PyDict_GetItemString(modules, calls[i].module), *f, *result;
+
+                if (!module)
+                        continue;
+                python.Py_IncRef(module);
+                f = python.PyObject_GetAttrString(module, calls[i].function);
+                result = f ? python.PyObject_CallObject(f, NULL) : NULL;
+                python.Py_DecRef(result);
+                python.Py_DecRef(f);
+                python.Py_DecRef(module);
+        }
+        python.PyErr_Clear();
+}
+
+/* CUDA's runtime makes a context on the first GPU where none is current, of half a GiB. So one that
+ * the program has is made current, of a GPU that is short where there is one. It is not retained:
+ * it is the program's to end. False: the program has none, and nothing to give back. */
+static bool borrow_context(void)
+{
+        const struct context *found = NULL;
+        bool ok;
+
+        lock_acquire(&core.lock);
+        for (unsigned i = 0; i < core.gpu_count; i++) {
+                const struct gpu *g = &core.gpus[i];
+                const struct context *c = quiet_context_primary(g);
+
+                if (c && !c->dying && (!found || gpu_is_short(g)))
+                        found = c;
+        }
+        ok = found && real.cuCtxSetCurrent(found->handle) == CUDA_SUCCESS;
+        lock_release(&core.lock);
+        return ok;
+}
+
+/* Not with the interpreter lock: takes it. */
+static void ask_python(uint64_t number)
+{
+        static bool registered;
+        int state;
+
+        if (atomic_load(&caches.closing) || !python.Py_IsInitialized())
+                return;
+        state = python.PyGILState_Ensure();
+        if (!registered && !atomic_load(&caches.closing)) {
+                registered = register_closing();
+                if (!registered)
+                        atomic_store(&caches.closing, true);
+        }
+        if (!atomic_load(&caches.closing) && atomic_load(&caches.expired) < number &&
+            borrow_context()) {
+                atomic_store(&caches.calling, true);
+                call_all();
+                (void)real.cuCtxSetCurrent(NULL);
+                atomic_store(&caches.calling, false);
+                bell_ring(&core.changed);
+        }
+        python.PyGILState_Release(state);
+}
+
+static void *caches_main(void *unused)
+{
+        (void)prctl(PR_SET_NAME, "sublet-caches");
+        (void)core_relax(); /* what it has freed would break a capture of the program's */
+        for (;;) {
+                uint32_t heard = bell_listen(&caches.bell);
+                uint64_t number = atomic_load(&caches.request);
+
+                if (number == atomic_load(&caches.done)) {
+                        bell_wait(&caches.bell, heard, UINT64_MAX);
+                        continue;
+                }
+                ask_python(number);
+                atomic_store(&caches.done, number);
+                agent_kick();
+        }
+        return NULL;
+}
+
+/* ---- the agent; core.lock held ---- */
+
+static uint64_t allocated(void)
+{
+        uint64_t sum = 0;
+
+        for (unsigned i = 0; i < core.gpu_count; i++)
+                sum += core.gpus[i].heap.allocated;
+        return sum;
+}
+
+static bool missing(void)
+{
+        for (unsigned i = 0; i < core.gpu_count; i++)
+                if (gpu_is_short(&core.gpus[i]))
+                        return true;
+        return false;
+}
+
+static bool start(void)
+{
+        if (caches.started)
+                return true;
+        if (compat_thread_start(caches_main, NULL) != 0) {
+                caches.wanted = false;
+                return false;
+        }
+        caches.started = true;
+        return true;
+}
+
+static bool ask(uint64_t now)
+{
+        caches.asked = true;
+        if (caches.skip > 0) {
+                caches.skip--;
+                return false;
+        }
+        /* The last one is still in there: somebody holds what it needs for longer than a turn. */
+        if (atomic_load(&caches.done) != atomic_load(&caches.request) || quiet_capturing() ||
+            !start())
+                return false;
+        /* What is given back stays promised to the program: it will want it again. */
+        for (unsigned i = 0; i < core.gpu_count; i++)
+                core.gpus[i].commit_kept = core.gpus[i].heap.allocated;
+        caches.before = caches.allocated = allocated();
+        caches.progress_ns = now;
+        atomic_fetch_add(&caches.request, 1);
+        bell_ring(&caches.bell);
+        return true;
+}
+
+bool caches_may_answer(void)
+{
+        return caches.wanted && !atomic_load(&caches.closing) && caches.skip == 0;
+}
+
+bool caches_hold(bool may_evict, uint64_t now)
+{
+        uint64_t number, left;
+
+        if (!caches.wanted || atomic_load(&caches.closing))
+                return false;
+        if (!may_evict) {
+                caches.asked = caches.asked && !core.running && !core.lease;
+                return false;
+        }
+        if (!caches.asked && missing())
+                caches.holding = ask(now);
+        if (!caches.holding)
+                return false;
+        number = atomic_load(&caches.request);
+        left = allocated();
+        if (left != caches.allocated)
+                caches.progress_ns = now;
+        caches.allocated = left;
+        if (atomic_load(&caches.done) == number) {
+                trace_event("caches", 0, sub_sat(caches.before, left));
+                caches.holding = false;
+                caches.skips = 0;
+        } else if (now - caches.progress_ns > PATIENCE_NS) {
+                atomic_store(&caches.expired, number);
+                trace_event("caches_late", 0, sub_sat(caches.before, left));
+                caches.holding = false;
+                caches.skips = MIN(caches.skips * 2 + 1, SKIPS_MAX);
+                caches.skip = caches.skips;
+        }
+        return caches.holding;
+}

@@ -1,0 +1,533 @@
+/* overflow.c: owns which buffers lie on the card and which on the host. Must never move one while
+ * anything is in flight, nor take host memory that was not promised. */
+#include "preload/extra/overflow.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/macros.h"
+#include "base/units.h"
+#include "preload/agent/agent.h"
+#include "preload/agent/agent_state.h"
+#include "preload/state/core.h"
+#include "preload/move/extent.h"
+#include "preload/stream/gate.h"
+#include "preload/process/mode.h"
+#include "preload/extra/profile.h"
+#include "preload/stream/quiet.h"
+#include "preload/move/swap.h"
+#include "preload/process/trace.h"
+
+#define SETTLE_NS   (200 * NSEC_PER_MSEC) /* programs allocate many buffers in a row */
+#define SPACING_NS  NSEC_PER_SEC
+#define PATIENCE_NS (100 * NSEC_PER_MSEC) /* of our drains; doubled when they fail */
+#define SPACING_MAX (30 * NSEC_PER_SEC)
+#define SMALL_PART  64u /* of the card, kept for small allocations */
+
+enum phase { REST, DRAINS, MOVES };
+
+static struct {
+        enum phase phase;
+        uint64_t next_ns; /* UINT64_MAX: all lies as it should */
+        uint64_t spacing_ns;
+        uint64_t wished;                 /* bytes of each card, at most */
+        uint64_t moved;                  /* bytes, this time */
+        bool asked, arranging, arranged; /* by the trials: to be begun, begun, done */
+        bool carries, cancelled;         /* an extent is on its way, and then comes an end */
+} overflow = {.next_ns = UINT64_MAX, .spacing_ns = SPACING_NS, .wished = UINT64_MAX};
+
+/* ---- what this GPU can do ---- */
+
+static CUresult try_mapping(struct gpu *g)
+{
+        struct block b = {.kind = BLOCK_LARGE};
+        struct extent e = {.bytes = HEAP_GRANULARITY, .block = &b};
+        CUresult r = real.cuMemAddressReserve(&e.address, e.bytes, HEAP_GRANULARITY, 0, 0);
+
+        if (r != CUDA_SUCCESS)
+                return r;
+        r = extent_map_host(g, &e);
+        if (r == CUDA_SUCCESS)
+                extent_unmap(&e);
+        (void)real.cuMemAddressFree(e.address, e.bytes);
+        return r;
+}
+
+void overflow_setup(void)
+{
+        const char *text = getenv("SUBLET_KEEP");
+        uint64_t bytes;
+
+        if (!text || !*text)
+                return;
+        if (mode_memory() != MEMORY_OVERFLOW)
+                log_warning("SUBLET_KEEP needs SUBLET_MEMORY=overflow");
+        else if (units_parse_size(text, &bytes) == 0 && bytes > 0)
+                overflow.wished = bytes & ~(HEAP_GRANULARITY - 1);
+        else
+                log_warning("SUBLET_KEEP is a size such as 20GiB, not '%s'", text);
+}
+
+void overflow_learn(struct gpu *g)
+{
+        CUresult r;
+
+        g->keep = UINT64_MAX;
+        if (mode_memory() != MEMORY_OVERFLOW)
+                return;
+        g->keep = overflow.wished;
+        r = try_mapping(g);
+        g->overflow = r == CUDA_SUCCESS &&
+                      real.cuMemAddressReserve(&g->aside, g->heap.extent_bytes, HEAP_GRANULARITY, 0,
+                                               0) == CUDA_SUCCESS;
+        if (g->overflow)
+                return;
+        g->keep = UINT64_MAX; /* nothing could lie elsewhere */
+        log_warning("GPU %u: the driver maps no host memory (CUDA error %d): "
+                    "SUBLET_MEMORY=overflow does not apply",
+                    g->index, (int)r);
+}
+
+/* ---- allocation ---- */
+
+/* The most that it may ever have of the card. */
+static uint64_t share(const struct gpu *g)
+{
+        return MIN(sub_sat(g->visible, core_own_fixed(g)), g->keep);
+}
+
+/* What is kept for small allocations is a part of the share, not of what is promised so far: that
+ * would grow with each promise, and who asks for just what is missing would never have enough. */
+uint64_t overflow_card_room(const struct gpu *g, uint64_t promised, uint64_t bytes)
+{
+        uint64_t most;
+
+        if (!g->overflow)
+                return promised;
+        most = share(g);
+        if (bytes > HEAP_SMALL_MAX)
+                most -= most / SMALL_PART & ~(HEAP_GRANULARITY - 1);
+        return MIN(promised, most);
+}
+
+bool overflow_is_full(const struct gpu *g, uint64_t bytes, uint64_t cost)
+{
+        return g->overflow && g->heap.allocated + cost > overflow_card_room(g, UINT64_MAX, bytes);
+}
+
+static int map_block(struct gpu *g, struct block *b)
+{
+        CUstreamCaptureMode mode;
+        CUresult r = CUDA_SUCCESS;
+
+        lock_release(&core.lock);
+        mode = core_relax();
+        for (unsigned i = 0; i < b->extent_count && r == CUDA_SUCCESS; i++) {
+                r = extent_map_host(g, &b->extents[i]);
+                if (r == CUDA_SUCCESS)
+                        b->extents[i].state = EXTENT_MAPPED;
+        }
+        core_unrelax(mode);
+        lock_acquire(&core.lock);
+        for (unsigned i = 0; i < b->extent_count; i++) {
+                struct extent *e = &b->extents[i];
+
+                e->busy = false;
+                g->heap.mapped += e->state == EXTENT_MAPPED ? e->bytes : 0;
+        }
+        bell_ring(&core.changed);
+        return r == CUDA_SUCCESS ? 0 : -ENOMEM;
+}
+
+int overflow_allocate(struct gpu *g, uint64_t bytes, CUcontext owner, CUdeviceptr *ret_address)
+{
+        uint64_t cost = align_up(bytes, HEAP_GRANULARITY);
+        struct block *b, *dead = NULL;
+
+        if (!g->overflow || agent_ask_host(cost) < 0)
+                return -ENOMEM;
+        b = heap_allocate_aside(&g->heap, bytes, owner);
+        if (b && map_block(g, b) == 0) {
+                core.host.taking -= cost;
+                *ret_address = b->address;
+                overflow_changed(g);
+                return 0;
+        }
+        core.host.taking -= cost;
+        if (b && heap_free(&g->heap, b->address, &dead) == 0)
+                swap_discard(g, dead);
+        return -ENOMEM;
+}
+
+void overflow_changed(struct gpu *g)
+{
+        if (!g->overflow || g->heap.mapped == 0 || overflow.asked)
+                return;
+        overflow.next_ns = clock_now_ns() + SETTLE_NS;
+        overflow.spacing_ns = SPACING_NS;
+        agent_kick();
+}
+
+void overflow_allocated(struct gpu *g, CUdeviceptr address, uint64_t bytes)
+{
+        struct heap_place p;
+
+        if (g->overflow && bytes > HEAP_SMALL_MAX && heap_find(&g->heap, address, &p))
+                profile_allocated(g, p.block);
+}
+
+int sublet_buffer_priority(uint64_t address, int priority)
+{
+        int r = -1;
+
+        (void)core_setup();
+        if (core_passive())
+                return 0;
+        lock_acquire(&core.lock);
+        for (unsigned i = 0; i < core.gpu_count && r < 0; i++) {
+                struct gpu *g = &core.gpus[i];
+                struct heap_place p;
+
+                if (!g->managed || !heap_find(&g->heap, address, &p) ||
+                    p.block->kind != BLOCK_LARGE)
+                        continue;
+                p.block->priority = priority;
+                overflow_changed(g);
+                r = 0;
+        }
+        lock_release(&core.lock);
+        return r;
+}
+
+/* ---- who shall lie where ---- */
+
+/* The card's first; of equals always the same, so that nothing moves for nothing. */
+static int by_rank(const void *left, const void *right)
+{
+        const struct block *a = *(struct block *const *)left, *b = *(struct block *const *)right;
+
+        if (profile_room() && profile_place(a) != profile_place(b))
+                return profile_place(a) > profile_place(b) ? -1 : 1;
+        if (a->priority != b->priority)
+                return a->priority > b->priority ? -1 : 1;
+        if (a->use != b->use)
+                return a->use > b->use ? -1 : 1;
+        if (a->bytes != b->bytes)
+                return a->bytes < b->bytes ? -1 : 1;
+        return a->id < b->id ? -1 : 1;
+}
+
+bool overflow_places(const struct block *b)
+{
+        return b->kind == BLOCK_LARGE && !b->dying && !b->managed && !b->held;
+}
+
+/* Of what its buffers may use of the card, what this one may. */
+static uint64_t room_of(const struct block *b, uint64_t most)
+{
+        uint64_t kept = MIN(profile_room(), most / 2);
+
+        if (!profile_room() || profile_place(b) == PROFILE_CARD)
+                return most;
+        return profile_place(b) == PROFILE_HOST ? 0 : sub_sat(most, kept);
+}
+
+/* Mark the extents that are to change sides. Returns bytes that shall come to the card; *ret_out:
+ * that shall leave it. */
+static uint64_t plan(struct gpu *g, uint64_t *ret_out)
+{
+        uint64_t most = overflow_card_room(g, g->commit, UINT64_MAX);
+        uint64_t in = 0, out = 0, used = g->heap.allocated;
+        struct block **list = malloc((g->heap.count + 1) * sizeof(struct block *));
+        size_t n = 0;
+
+        *ret_out = 0;
+        if (!list)
+                return 0;
+        for (size_t i = 0; i < g->heap.count; i++) {
+                struct block *b = g->heap.blocks[i];
+
+                if (!overflow_places(b))
+                        continue;
+                list[n++] = b;
+                for (unsigned k = 0; k < b->extent_count; k++) {
+                        struct extent *e = &b->extents[k];
+
+                        e->moves = false;
+                        used -= e->counted && !e->stay ? e->bytes : 0;
+                }
+        }
+        qsort(list, n, sizeof(struct block *), by_rank);
+        for (size_t i = 0; i < n; i++)
+                for (unsigned k = 0; k < list[i]->extent_count; k++) {
+                        struct extent *e = &list[i]->extents[k];
+                        uint64_t room = room_of(list[i], most);
+                        bool fits = used <= room && e->bytes <= room - used;
+
+                        if (e->stay)
+                                continue;
+
+                        used += fits ? e->bytes : 0;
+                        if (fits && e->state == EXTENT_MAPPED)
+                                in += e->bytes;
+                        else if (!fits && e->state == EXTENT_RESIDENT)
+                                out += e->bytes;
+                        else
+                                continue;
+                        e->moves = !e->busy;
+                }
+        free(list);
+        *ret_out = out;
+        return in;
+}
+
+/* Room on the card to come, if the daemon likes; asked for and not waited for. */
+static void want_more(struct gpu *g)
+{
+        uint64_t wanted = MIN(g->heap.allocated + g->heap.mapped, share(g));
+
+        if (!g->attached || wanted <= MAX(g->commit, g->commit_wanted))
+                return;
+        g->commit_wanted = wanted;
+        g->commit_used_ns = clock_now_ns();
+        g->want_dirty = true;
+}
+
+/* ---- the course ---- */
+
+static void arranged(bool good)
+{
+        if (!overflow.arranging)
+                return;
+        overflow.arranging = false;
+        overflow.arranged = good;
+        bell_ring(&core.changed);
+}
+
+/* Nothing on this GPU is to change sides. */
+static void unplan(struct gpu *g)
+{
+        struct heap_cursor c = {0};
+        struct extent *e;
+
+        while (g->overflow && (e = heap_walk(&g->heap, &c)))
+                e->moves = false;
+}
+
+static void end(void)
+{
+        overflow.phase = REST;
+        for (unsigned i = 0; i < core.gpu_count; i++)
+                unplan(&core.gpus[i]);
+}
+
+void overflow_arrange(void)
+{
+        overflow.asked = true;
+        overflow.arranged = false;
+        overflow.next_ns = 0;
+        agent_kick();
+}
+
+bool overflow_is_arranging(void)
+{
+        return overflow.asked || overflow.arranging;
+}
+
+bool overflow_is_arranged(void)
+{
+        return overflow.arranged && !overflow_is_arranging();
+}
+
+void overflow_step(uint64_t now)
+{
+        bool settled = agent.link == LINK_UP ? core.lease != 0 : agent.link != LINK_HELLO;
+        bool any = false, refused = false;
+
+        if (overflow.phase != REST || now < overflow.next_ns)
+                return;
+        if (!core.running || agent.revoking || !settled || quiet_capturing()) {
+                overflow.next_ns = now + SETTLE_NS;
+                return;
+        }
+        overflow.next_ns = UINT64_MAX;
+        overflow.arranging = overflow.asked;
+        overflow.asked = false;
+        profile_placing();
+        for (unsigned i = 0; i < core.gpu_count; i++) {
+                struct gpu *g = &core.gpus[i];
+                uint64_t in, out;
+
+                if (!g->overflow || (g->heap.mapped == 0 && !profile_room()))
+                        continue;
+                want_more(g);
+                if (profile_room())
+                        g->commit_used_ns = now; /* who leaves comes back */
+                in = plan(g, &out);
+                if (in == 0 && (out == 0 || !profile_room())) {
+                        unplan(g); /* nobody leaves for nobody */
+                        continue;
+                }
+                if (!agent_may_map(sub_sat(out, in) + 2 * g->heap.extent_bytes)) {
+                        unplan(g);
+                        refused = true;
+                        continue; /* asked for; the answer comes by overflow_changed() */
+                }
+                any = true;
+        }
+        if (!any) {
+                arranged(!refused);
+                return;
+        }
+        overflow.phase = DRAINS;
+        overflow.moved = 0;
+        agent_begin_drain(PATIENCE_NS, false); /* a step is to be whole */
+}
+
+bool overflow_drained(void)
+{
+        if (overflow.phase != DRAINS)
+                return false;
+        overflow.phase = MOVES;
+        return true;
+}
+
+bool overflow_drain_failed(void)
+{
+        if (overflow.phase != DRAINS)
+                return false;
+        end();
+        arranged(false);
+        overflow.next_ns = clock_now_ns() + overflow.spacing_ns;
+        overflow.spacing_ns = MIN(2 * overflow.spacing_ns, SPACING_MAX);
+        return true;
+}
+
+void overflow_cancel(void)
+{
+        /* A thread of the program finds the daemon gone while the agent carries an extent: nobody
+         * may run before that lies where it belongs. */
+        overflow.cancelled = overflow.carries;
+        if (overflow.phase == REST || overflow.carries)
+                return;
+        agent_end_drain();
+        end();
+        arranged(false);
+        overflow.next_ns = clock_now_ns() + SPACING_NS;
+}
+
+bool overflow_holds(void)
+{
+        return overflow.phase != REST;
+}
+
+uint64_t overflow_next_ns(void)
+{
+        return overflow.phase == MOVES ? 0 : overflow.phase == REST ? overflow.next_ns : UINT64_MAX;
+}
+
+/* ---- moving ---- */
+
+/* Can it change sides now? */
+static bool may_move(const struct gpu *g, const struct extent *e)
+{
+        uint64_t most = MIN(g->commit, share(g));
+
+        if (!e->moves || e->busy || e->stay)
+                return false;
+        if (e->state == EXTENT_MAPPED)
+                return g->heap.allocated + e->bytes <= most &&
+                       g->heap.backed + e->bytes <= core_limit(g);
+        return e->state == EXTENT_RESIDENT && core_host_mapped() + e->bytes <= core.host.allowed;
+}
+
+/* Who comes in where there is room, else who leaves. */
+static struct extent *next_move(struct gpu **ret_gpu)
+{
+        struct extent *leaves = NULL;
+
+        for (unsigned i = 0; i < core.gpu_count; i++) {
+                struct heap_cursor c = {0};
+                struct extent *e;
+
+                while (core.gpus[i].overflow && (e = heap_walk(&core.gpus[i].heap, &c))) {
+                        if (!may_move(&core.gpus[i], e))
+                                continue;
+                        if (e->state == EXTENT_RESIDENT && leaves)
+                                continue;
+                        *ret_gpu = &core.gpus[i];
+                        if (e->state == EXTENT_MAPPED)
+                                return e;
+                        leaves = e;
+                }
+        }
+        return leaves;
+}
+
+/* New memory on the other side, filled while it lies aside, then put in the place of the old.
+ * Not CUDA_SUCCESS: it lies where it lay. */
+static CUresult carry(struct gpu *g, struct extent *e, bool to_card)
+{
+        struct extent other = {.address = g->aside, .bytes = e->bytes, .block = e->block};
+        CUresult r = to_card ? extent_map(g, &other, -EBADF) : extent_map_host(g, &other);
+
+        if (r != CUDA_SUCCESS)
+                return r;
+        r = swap_carry(g, e, other.address);
+        if (r != CUDA_SUCCESS) {
+                extent_unmap(&other);
+                return r;
+        }
+        return extent_exchange(g, e, &other);
+}
+
+bool overflow_move(void)
+{
+        struct gpu *g = NULL;
+        struct extent *e;
+        bool to_card;
+        CUresult r;
+
+        lock_acquire(&core.lock);
+        if (overflow.phase != MOVES) {
+                lock_release(&core.lock);
+                return false;
+        }
+        e = next_move(&g);
+        if (!e) {
+                trace_event("placed", 0, overflow.moved);
+                end();
+                arranged(true);
+                agent_end_drain();
+                lock_release(&core.lock);
+                return false;
+        }
+        to_card = e->state == EXTENT_MAPPED;
+        e->busy = true;
+        e->moves = false;
+        overflow.carries = true;
+        if (to_card)
+                g->heap.backed += e->bytes;
+        lock_release(&core.lock);
+
+        r = carry(g, e, to_card);
+
+        lock_acquire(&core.lock);
+        overflow.carries = false;
+        e->busy = false;
+        if (r != CUDA_SUCCESS) {
+                g->heap.backed -= to_card ? e->bytes : 0;
+                log_debug("GPU %u: an extent stays where it is: CUDA error %d", g->index, (int)r);
+        } else {
+                heap_change_sides(&g->heap, e);
+                overflow.moved += e->bytes;
+        }
+        agent_figures(g);
+        bell_ring(&core.changed);
+        if (overflow.cancelled)
+                overflow_cancel();
+        lock_release(&core.lock);
+        return true;
+}

@@ -1,0 +1,598 @@
+/* profile.c: owns the trials and what is known of buffers. Must never keep a program from going on:
+ * what cannot be tried is left out. */
+#include "preload/extra/profile.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/macros.h"
+#include "preload/agent/agent.h"
+#include "preload/state/core.h"
+#include "preload/stream/gate.h"
+#include "preload/process/mode.h"
+#include "preload/extra/overflow.h"
+#include "preload/extra/profile_file.h"
+#include "preload/stream/quiet.h"
+#include "preload/extra/steps.h"
+#include "preload/extra/trial.h"
+
+#define SAMPLE_NS    (20 * NSEC_PER_MSEC) /* shorter steps are timed several at a time, ... */
+#define SAMPLE_LEAST 16u                  /* ... and so many submissions at least */
+#define STEPS_MAX    1000u
+#define STEP_MOST_NS (10 * NSEC_PER_SEC) /* what comes more seldom is no step */
+#define PATIENCE_NS  (20 * NSEC_PER_SEC) /* until buffers lie as they shall, and work is done */
+#define FAILURES_MAX 4u                  /* in a row */
+#define NAP_NS       (20 * NSEC_PER_USEC)
+
+enum state { OFF, LEARNS, TRIES, ENDED };
+
+/* A buffer that is tried. */
+struct tried {
+        struct profile_buffer buffer;
+        uint64_t id;    /* of the block */
+        uint64_t there; /* bytes of it that were on the card, at most */
+};
+
+/* How many of a size have been allocated. */
+struct size {
+        unsigned gpu;
+        uint64_t bytes, count;
+};
+
+static struct {
+        enum state state;
+        const char *to, *from;
+        int fd;                    /* of `to`, once this process writes it */
+        struct profile_list known; /* what the file says */
+        bool known_said;
+        struct size *sizes;
+        size_t size_count;
+        uint64_t peak; /* bytes, most that there have been */
+
+        struct steps steps;
+        uint64_t step_ns; /* with none of them on the card, about; 0: not known */
+        struct trial trial;
+        struct tried tried[TRIAL_BUFFERS_MAX];
+        unsigned count;
+        int turn;     /* whose it is; TRIAL_GROUND */
+        bool placed;  /* and all lies so */
+        bool timed;   /* the sample is on; else a step passes first, to warm up */
+        bool busy;    /* a thread is at it */
+        bool written; /* there is something in the file */
+        uint64_t steps_wanted, steps_passed, began_ns, lease;
+        unsigned failures;
+} profile = {.fd = -EBADF};
+
+/* ---- the file ---- */
+
+static void read_file(const char *path)
+{
+        _cleanup_close_ int fd = open(path, O_RDONLY | O_CLOEXEC);
+        _cleanup_free_ char *text = malloc(PROFILE_TEXT_MAX + 1);
+        struct profile_bad bad = {0};
+        ssize_t more = 1;
+        size_t n = 0;
+        int r = 0;
+
+        if (fd < 0 || !text) {
+                log_warning("cannot read the profile %s: %s", path, strerror(errno));
+                return;
+        }
+        for (; more > 0 && n <= PROFILE_TEXT_MAX; n += (size_t)MAX(more, 0))
+                more = read(fd, text + n, PROFILE_TEXT_MAX + 1 - n);
+        if (more < 0)
+                r = -errno;
+        else if (n > PROFILE_TEXT_MAX)
+                r = -EFBIG;
+        else
+                r = profile_parse(text, n, &profile.known, &bad);
+        if (r == -EINVAL)
+                log_warning("%s is no profile: buffers go by priority and size", path);
+        else if (r == -EPROTONOSUPPORT)
+                log_warning("%s is a profile of another version: buffers go by priority and size",
+                            path);
+        else if (r < 0)
+                log_warning("cannot read the profile %s: %s", path, strerror(-r));
+        if (bad.lines > 0)
+                log_warning("%s, line %u: '%s' is no buffer of a profile and counts for nothing "
+                            "(such lines: %u)",
+                            path, bad.first, bad.text, bad.lines);
+}
+
+/* Of several processes of one program the first that tries writes. */
+static int claim_file(void)
+{
+        if (profile.fd >= 0)
+                return 0;
+        profile.fd = open(profile.to, O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
+        if (profile.fd < 0 || flock(profile.fd, LOCK_EX | LOCK_NB) < 0) {
+                int r = -errno;
+
+                log_warning("cannot write the profile %s: %s", profile.to,
+                            r == -EWOULDBLOCK ? "another process does" : strerror(-r));
+                if (profile.fd >= 0)
+                        (void)close(profile.fd);
+                profile.fd = -EBADF;
+                return r;
+        }
+        return 0;
+}
+
+static void write_file(struct profile_list *list)
+{
+        _cleanup_free_ char *text =
+                profile_format(program_invocation_short_name, profile.step_ns, list);
+        size_t n = text ? strlen(text) : 0;
+
+        /* In one piece: who reads meanwhile has the old one or the new one. */
+        if (!text || pwrite(profile.fd, text, n, 0) != (ssize_t)n ||
+            ftruncate(profile.fd, (off_t)n) < 0)
+                log_warning("cannot write the profile %s: %s", profile.to, strerror(errno));
+        else
+                profile.written = true;
+}
+
+void profile_setup(void)
+{
+        const char *to = getenv("SUBLET_PROFILE"), *from = getenv("SUBLET_PROFILE_FILE");
+
+        to = to && *to ? to : NULL;
+        from = from && *from ? from : NULL;
+        if (!to && !from)
+                return;
+        if (mode_memory() != MEMORY_OVERFLOW) {
+                log_warning("SUBLET_PROFILE and SUBLET_PROFILE_FILE need SUBLET_MEMORY=overflow");
+                return;
+        }
+        profile.from = from;
+        if (from)
+                read_file(from);
+        profile.to = to;
+        if (!to)
+                return;
+        profile.state = LEARNS;
+        gate_shut(GATE_PROFILE);
+}
+
+void profile_forget(void)
+{
+        if (profile.fd >= 0)
+                (void)close(profile.fd);
+        profile.fd = -EBADF;
+        profile.state = OFF;
+}
+
+void profile_exits(void)
+{
+        /* Nothing is left behind where nothing was found. */
+        if (profile.fd >= 0 && !profile.written && lseek(profile.fd, 0, SEEK_END) == 0)
+                (void)unlink(profile.to);
+        if (profile.peak == 0 || (profile.state != LEARNS && profile.state != TRIES))
+                return;
+        if (profile.written)
+                log_warning("the program ended before all samples were taken: %s is of fewer",
+                            profile.to);
+        else if (profile.state == TRIES)
+                log_warning("no profile: the program ended before all of its buffers were tried");
+        else
+                log_warning("no profile: the program ended before it was seen to repeat itself");
+}
+
+/* ---- buffers; core.lock held ---- */
+
+static uint64_t count_size(unsigned gpu, uint64_t bytes)
+{
+        struct size *s;
+
+        for (s = profile.sizes; s < profile.sizes + profile.size_count; s++)
+                if (s->gpu == gpu && s->bytes == bytes)
+                        return ++s->count;
+        s = realloc(profile.sizes, (profile.size_count + 1) * sizeof(*s));
+        if (!s)
+                return 0; /* of no file's buffers */
+        profile.sizes = s;
+        s[profile.size_count++] = (struct size){gpu, bytes, 1};
+        return 1;
+}
+
+void profile_allocated(struct gpu *g, struct block *b)
+{
+        uint64_t sum = 0;
+
+        if (!profile.from && !profile.to)
+                return;
+        b->nth = count_size(g->index, b->requested);
+        for (size_t i = 0; i < profile.known.count; i++) {
+                const struct profile_buffer *k = &profile.known.buffers[i];
+
+                if (k->gpu == g->index && k->bytes == b->requested && k->nth == b->nth)
+                        b->use = profile_use(k);
+        }
+        for (unsigned i = 0; i < core.gpu_count; i++)
+                sum += core.gpus[i].heap.allocated + core.gpus[i].heap.mapped;
+        if (sum <= profile.peak)
+                return;
+        /* It is still being set up; what repeats itself there is not its work. */
+        profile.peak = sum;
+        if (profile.state == LEARNS)
+                steps_reset(&profile.steps);
+}
+
+void profile_placing(void)
+{
+        unsigned known = 0, all = 0;
+
+        if (!profile.from || profile.known_said || profile.known.count == 0)
+                return;
+        profile.known_said = true;
+        for (unsigned i = 0; i < core.gpu_count; i++)
+                for (size_t k = 0; core.gpus[i].overflow && k < core.gpus[i].heap.count; k++) {
+                        const struct block *b = core.gpus[i].heap.blocks[k];
+
+                        all += overflow_places(b);
+                        known += overflow_places(b) && b->use != 0;
+                }
+        if (known < all)
+                log_warning("the profile %s knows %u of this program's %u buffers; the others go "
+                            "by size",
+                            profile.from, known, all);
+}
+
+enum profile_place profile_place(const struct block *b)
+{
+        if (profile.state != TRIES)
+                return PROFILE_FREE;
+        for (unsigned i = 0; i < profile.count; i++)
+                if (profile.tried[i].id == b->id && profile.tried[i].buffer.bytes == b->requested &&
+                    profile.tried[i].buffer.nth == b->nth)
+                        return (int)i == profile.turn ? PROFILE_CARD : PROFILE_HOST;
+        return PROFILE_FREE;
+}
+
+uint64_t profile_room(void)
+{
+        return profile.state == TRIES ? profile.tried[0].buffer.bytes : 0;
+}
+
+static struct block *block_of(const struct tried *t)
+{
+        const struct heap *h = &core.gpus[t->buffer.gpu].heap;
+
+        for (size_t i = 0; i < h->count; i++)
+                if (h->blocks[i]->id == t->id && overflow_places(h->blocks[i]))
+                        return h->blocks[i];
+        return NULL;
+}
+
+static int by_size(const void *left, const void *right)
+{
+        const struct tried *a = left, *b = right;
+
+        if (a->buffer.bytes != b->buffer.bytes)
+                return a->buffer.bytes > b->buffer.bytes ? -1 : 1;
+        return a->id < b->id ? -1 : a->id > b->id;
+}
+
+/* The largest ones. */
+static int choose_tried(void)
+{
+        struct tried *all;
+        size_t n = 0;
+
+        for (unsigned i = 0; i < core.gpu_count; i++)
+                n += core.gpus[i].overflow ? core.gpus[i].heap.count : 0;
+        all = calloc(n + 1, sizeof(*all));
+        if (!all)
+                return -ENOMEM;
+        n = 0;
+        for (unsigned i = 0; i < core.gpu_count; i++)
+                for (size_t k = 0; core.gpus[i].overflow && k < core.gpus[i].heap.count; k++) {
+                        const struct block *b = core.gpus[i].heap.blocks[k];
+
+                        if (overflow_places(b) && b->nth)
+                                all[n++] = (struct tried){
+                                        {.gpu = i, .bytes = b->requested, .nth = b->nth}, b->id, 0};
+                }
+        qsort(all, n, sizeof(*all), by_size);
+        profile.count = (unsigned)MIN(n, (size_t)TRIAL_BUFFERS_MAX);
+        memcpy(profile.tried, all, profile.count * sizeof(*all));
+        free(all);
+        return 0;
+}
+
+/* Room on the host for all that are tried, or for the largest of them. The lock is given up
+ * meanwhile. */
+static int take_host(void)
+{
+        for (; profile.count > 0; profile.count /= 2) {
+                uint64_t more = 2 * HEAP_EXTENT_MAX;
+
+                for (unsigned i = 0; i < profile.count; i++)
+                        more += profile.tried[i].buffer.bytes + HEAP_GRANULARITY;
+                for (unsigned i = 0; i < core.gpu_count; i++)
+                        more = sub_sat(more, core.gpus[i].heap.mapped);
+                if (agent_ask_host(more) == 0) {
+                        core.host.taking -= more; /* promised; taken as they move */
+                        return 0;
+                }
+        }
+        return -ENOMEM;
+}
+
+/* ---- the trials; core.lock held, given up where something is waited for ---- */
+
+static void end(void)
+{
+        profile.state = ENDED;
+        gate_open(GATE_PROFILE);
+        for (unsigned i = 0; i < core.gpu_count; i++)
+                overflow_changed(&core.gpus[i]);
+}
+
+static void relearn(void)
+{
+        profile.state = LEARNS;
+        profile.step_ns = 0;
+        steps_reset(&profile.steps);
+        for (unsigned i = 0; i < core.gpu_count; i++)
+                overflow_changed(&core.gpus[i]);
+}
+
+/* What is in flight is done. False: it goes on and on, perhaps until something else is submitted.
+ */
+static bool settle(void)
+{
+        uint64_t until = clock_now_ns() + PATIENCE_NS;
+        struct quiet_wait w;
+
+        quiet_begin(&w, false);
+        while (quiet_poll(&w) == QUIET_BUSY) {
+                const struct timespec nap = {.tv_nsec = (long)NAP_NS};
+
+                if (clock_now_ns() > until || core_passive())
+                        return false;
+                lock_release(&core.lock);
+                (void)syscall(SYS_nanosleep, &nap, NULL);
+                lock_acquire(&core.lock);
+        }
+        return !quiet_capturing();
+}
+
+/* All lies as it shall while it is this one's turn. */
+static bool arrange(int turn)
+{
+        struct core_wait w = {.what = "a transfer of its own memory"};
+        uint64_t until = clock_now_ns() + PATIENCE_NS;
+        bool good;
+
+        profile.turn = turn;
+        if (!settle())
+                return false;
+        overflow_arrange();
+        core.waiters++;
+        /* A capture has to end before a drain can. */
+        while (overflow_is_arranging() && clock_now_ns() < until && !quiet_capturing() &&
+               !core_passive())
+                core_wait(&w, 100 * NSEC_PER_MSEC);
+        core.waiters--;
+        good = overflow_is_arranged();
+        if (good && turn >= 0) {
+                struct tried *t = &profile.tried[turn];
+                const struct block *b = block_of(t);
+                uint64_t there = 0;
+
+                for (unsigned i = 0; b && i < b->extent_count; i++)
+                        there += b->extents[i].state == EXTENT_RESIDENT ? b->extents[i].bytes : 0;
+                t->there = MAX(t->there, there);
+                good = there > 0;
+        }
+        return good;
+}
+
+/* Of each buffer that was tried, what it saves. NULL: no memory. */
+static struct profile_list results(void)
+{
+        struct profile_list list = {.buffers = calloc(profile.count + 1, sizeof(*list.buffers))};
+
+        for (unsigned i = 0; list.buffers && i < profile.count; i++) {
+                struct tried *t = &profile.tried[i];
+                uint64_t saved;
+
+                if (!trial_result(&profile.trial, i, &saved, &t->buffer.noise_ns))
+                        continue;
+                /* Where the card had no room for all of it, the rest would save as much. */
+                if (t->there && t->there < t->buffer.bytes)
+                        saved = (uint64_t)((double)saved * (double)t->buffer.bytes /
+                                           (double)t->there);
+                t->buffer.saved_ns = saved;
+                list.buffers[list.count++] = t->buffer;
+        }
+        profile.step_ns = MAX(trial_ground_ns(&profile.trial), 1u);
+        return list;
+}
+
+static void finish(void)
+{
+        struct profile_list list = results();
+        unsigned worth = 0;
+
+        for (unsigned i = 0; i < profile.count; i++) {
+                struct block *b = block_of(&profile.tried[i]);
+
+                if (b)
+                        b->use = profile_use(&profile.tried[i].buffer);
+        }
+        if (list.buffers && list.count > 0)
+                write_file(&list);
+        for (size_t i = 0; i < list.count; i++)
+                worth += list.buffers[i].saved_ns > 0;
+        if (profile.written)
+                log_notice(
+                        "the profile is in %s: of %zu buffers, %u found to save time on the card",
+                        profile.to, list.count, worth);
+        else
+                log_warning("no profile: none of the program's buffers could be tried");
+        free(list.buffers);
+        end();
+}
+
+/* Arrange the next sample that can be had. */
+static void go_on(void)
+{
+        profile.timed = false;
+        profile.steps_passed = 0;
+        for (;;) {
+                int turn = trial_next(&profile.trial);
+
+                if (turn == TRIAL_OVER || profile.failures >= FAILURES_MAX) {
+                        finish();
+                        return;
+                }
+                profile.placed = arrange(turn);
+                if (profile.placed) {
+                        profile.failures = 0;
+                        return;
+                }
+                if (!core.running || quiet_capturing() || core_passive())
+                        return; /* another time */
+                profile.failures++;
+                trial_skip(&profile.trial);
+        }
+}
+
+/* Of the same size on the same GPU are of a kind. */
+static void begin_trial(void)
+{
+        unsigned kinds[TRIAL_BUFFERS_MAX];
+
+        for (unsigned i = 0; i < profile.count; i++) {
+                const struct profile_buffer *b = &profile.tried[i].buffer, *other;
+
+                for (kinds[i] = 0; kinds[i] < i; kinds[i]++) {
+                        other = &profile.tried[kinds[i]].buffer;
+                        if (other->gpu == b->gpu && other->bytes == b->bytes)
+                                break;
+                }
+        }
+        trial_begin(&profile.trial, profile.count, kinds);
+}
+
+static void begin(void)
+{
+        if (claim_file() < 0 || choose_tried() < 0 || (profile.count > 0 && take_host() < 0)) {
+                if (profile.fd >= 0)
+                        log_warning("no profile: the host has no room for the program's buffers");
+                end();
+                return;
+        }
+        if (profile.count == 0) {
+                relearn();
+                return;
+        }
+        profile.state = TRIES;
+        profile.step_ns = 0;
+        profile.steps_wanted = 0;
+        profile.failures = 0;
+        begin_trial();
+        log_info("a step is %llu submissions; %u buffers are tried",
+                 (unsigned long long)profile.steps.gap, profile.count);
+        go_on();
+}
+
+/* Of so much each, at least that much in all. */
+static uint64_t parts_of(uint64_t all, uint64_t each)
+{
+        return (all + each - 1) / each;
+}
+
+/* So many steps took so long. */
+static void sampled(uint64_t ns)
+{
+        if (!profile.steps_wanted) {
+                profile.step_ns = MAX(ns, 1u);
+                profile.steps_wanted = MIN(MAX(parts_of(SAMPLE_NS, profile.step_ns),
+                                               parts_of(SAMPLE_LEAST, profile.steps.gap)),
+                                           STEPS_MAX);
+                profile.timed = false; /* once more, as all others are taken */
+                profile.steps_passed = 0;
+                return;
+        }
+        trial_sample(&profile.trial, ns / profile.steps_wanted);
+        if (trial_round_is_over(&profile.trial) && trial_next(&profile.trial) != TRIAL_OVER) {
+                struct profile_list list = results();
+
+                if (list.count > 0)
+                        write_file(&list);
+                free(list.buffers);
+        }
+        go_on();
+}
+
+static void step_begins(void)
+{
+        if (!profile.placed) {
+                go_on();
+                return;
+        }
+        if (++profile.steps_passed < (profile.timed ? MAX(profile.steps_wanted, 1u) : 1u))
+                return;
+        if (!settle()) {
+                profile.timed = false; /* a later end would be that of more steps */
+                if (quiet_capturing() || core_passive())
+                        return;
+                log_warning("no profile: the program's work waits for what it does later");
+                end();
+                return;
+        }
+        if (profile.timed && profile.lease == core.lease) {
+                sampled(clock_now_ns() - profile.began_ns);
+                return;
+        }
+        profile.timed = true; /* or again: others had the card meanwhile */
+        profile.steps_passed = 0;
+        profile.lease = core.lease;
+        profile.began_ns = clock_now_ns();
+}
+
+static void look(uint64_t work)
+{
+        uint64_t begin_before = profile.steps.begin, gap_before = profile.steps.gap;
+
+        if (steps_look(&profile.steps, work)) {
+                if (profile.state == TRIES &&
+                    profile.steps.gap / gap_before > STEP_MOST_NS / MAX(profile.step_ns, 1u)) {
+                        profile.steps.begin = begin_before;
+                        profile.steps.gap = gap_before;
+                } else {
+                        begin();
+                        return;
+                }
+        }
+        if (profile.state != TRIES)
+                return;
+        if (work == profile.steps.begin)
+                step_begins();
+        else if (steps_lost(&profile.steps))
+                relearn();
+}
+
+void profile_submission(uint64_t work)
+{
+        lock_acquire(&core.lock);
+        if (!core.running || quiet_capturing()) {
+                profile.timed = false; /* a step that begins now is not counted */
+        } else if (!profile.busy && (profile.state == LEARNS || profile.state == TRIES)) {
+                profile.busy = true;
+                look(work);
+                profile.busy = false;
+        }
+        lock_release(&core.lock);
+}

@@ -1,0 +1,78 @@
+/* sums.c: owns the moments when the books and the driver must agree. Must never tell a figure while
+ * somebody is about to change it: who compares takes it for exact. */
+#include "preload/extra/sums.h"
+
+#include "preload/state/core.h"
+#include "preload/freeze/mover.h"
+#include "preload/process/trace.h"
+
+static bool block_at_rest(const struct block *b)
+{
+        for (unsigned i = 0; i < b->extent_count; i++)
+                if (!extent_is_free(&b->extents[i]))
+                        return false;
+        return true;
+}
+
+/* Nobody makes or releases memory of the heap, what the program has freed included. */
+static bool at_rest(const struct heap *h)
+{
+        for (size_t i = 0; i < h->count; i++)
+                if (!block_at_rest(h->blocks[i]))
+                        return false;
+        for (size_t i = 0; i < h->handle_count; i++)
+                if (!block_at_rest(h->handles[i]))
+                        return false;
+        return h->backed == h->resident;
+}
+
+/* What of the resident memory is managed; a block that the program has freed is counted, as it is
+ * there, until it leaves the books. */
+static uint64_t managed_resident(const struct heap *h)
+{
+        uint64_t bytes = 0;
+
+        for (size_t i = 0; i < h->count; i++)
+                for (unsigned n = 0; h->blocks[i]->managed && n < h->blocks[i]->extent_count; n++)
+                        if (h->blocks[i]->extents[n].state == EXTENT_RESIDENT)
+                                bytes += h->blocks[i]->extents[n].bytes;
+        return bytes;
+}
+
+/* Grows with all that has to do with memory of the heap. */
+static uint64_t events(const struct gpu *g)
+{
+        return g->heap.next_id + g->heap.buried + g->moved_out + g->moved_in + g->spared_out +
+               g->spared_in;
+}
+
+static void tell(struct gpu *g, bool last)
+{
+        static struct told {
+                uint64_t created, on_card, events;
+        } told[CORE_GPUS_MAX];
+        uint64_t on_card = g->heap.backed - g->pin_ghosts, managed;
+        uint64_t unused = g->fixed_room + (g->mover ? 0 : g->mover_room);
+        struct told now = {on_card + g->fixed_handles + (g->mover ? mover_bytes(g->mover) : 0),
+                           on_card + g->fixed - unused, events(g)};
+        struct told *before = &told[g->index];
+
+        if (!last && now.created == before->created && now.on_card == before->on_card &&
+            now.events == before->events)
+                return;
+        if (!at_rest(&g->heap))
+                return;
+        managed = managed_resident(&g->heap);
+        *before = now;
+        trace_event("created", g->index, now.created - managed);
+        trace_event("on_card", g->index, now.on_card - managed);
+}
+
+void sums_tell(bool last)
+{
+        if (!trace_is_on() || core.unbooked)
+                return;
+        for (unsigned i = 0; i < core.gpu_count; i++)
+                if (core.gpus[i].managed)
+                        tell(&core.gpus[i], last);
+}

@@ -1,0 +1,234 @@
+/* torture.c: owns the choice of when to torture and the course of it. Must never move memory by
+ * itself: drain, eviction and restore are the agent's own. */
+#include "preload/extra/torture.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/units.h"
+#include "preload/agent/agent.h"
+#include "preload/agent/agent_state.h"
+#include "preload/state/core.h"
+#include "preload/stream/quiet.h"
+#include "preload/process/trace.h"
+
+#define CALLS     100u
+#define EVERY_NS  (20 * NSEC_PER_MSEC)
+#define DRAIN_MIN (20 * NSEC_PER_MSEC) /* patience of our drains: somewhere from here ... */
+#define DRAIN_VAR (80 * NSEC_PER_MSEC) /* ... to so much more */
+
+enum phase { REST, DRAINS, EVICTS, RESTORES };
+
+static struct {
+        uint64_t seed, calls, every_ns;
+        _Atomic uint64_t threads;
+
+        /* core.lock held */
+        uint64_t random; /* the agent's */
+        bool asked;      /* by a thread that waits for it */
+        enum phase phase;
+        uint64_t began_ns, next_ns;
+        uint64_t taken; /* bytes it had, then those that were taken from it */
+        uint64_t ended; /* well or not: who asked goes on */
+        uint64_t times, drains_failed;
+} torture = {.next_ns = UINT64_MAX};
+
+static __thread uint64_t thread_random __attribute__((tls_model("initial-exec")));
+
+static uint64_t mix(uint64_t x)
+{
+        x = (x ^ (x >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+        x = (x ^ (x >> 27)) * UINT64_C(0x94d049bb133111eb);
+        return x ^ (x >> 31);
+}
+
+/* splitmix64, https://prng.di.unimi.it/splitmix64.c */
+static uint64_t draw(uint64_t *state)
+{
+        return mix(*state += UINT64_C(0x9e3779b97f4a7c15));
+}
+
+static bool read_option(const char *word)
+{
+        if (strncmp(word, "calls=", 6) == 0)
+                return units_parse_count(word + 6, &torture.calls) == 0;
+        if (strncmp(word, "every=", 6) == 0)
+                return strcmp(word + 6, "0") == 0
+                               ? (torture.every_ns = 0, true)
+                               : units_parse_duration(word + 6, &torture.every_ns) == 0;
+        return false;
+}
+
+void torture_setup(void)
+{
+        const char *text = getenv("SUBLET_TORTURE");
+        char words[80], *rest = words, *word;
+        bool good;
+
+        if (!text || !*text)
+                return;
+        torture.calls = CALLS;
+        torture.every_ns = EVERY_NS;
+        good = strlen(text) < sizeof(words);
+        if (good) {
+                memcpy(words, text, strlen(text) + 1);
+                good = units_parse_count(strsep(&rest, ","), &torture.seed) == 0;
+        }
+        while (good && (word = strsep(&rest, ",")))
+                good = read_option(word);
+        if (!good) {
+                log_warning("SUBLET_TORTURE is SEED[,calls=N][,every=DURATION], not '%s'", text);
+                return;
+        }
+        torture.random = mix(torture.seed);
+        torture.next_ns = torture.every_ns ? 0 : UINT64_MAX;
+        gate_shut(GATE_TORTURE);
+}
+
+/* ---- the program's threads ---- */
+
+static bool due(void)
+{
+        if (!thread_random)
+                thread_random = mix(torture.seed + 1 + atomic_fetch_add(&torture.threads, 1)) | 1;
+        return torture.calls && draw(&thread_random) % torture.calls == 0;
+}
+
+void torture_call(void)
+{
+        struct core_wait w = {.what = "a transfer of its own memory"};
+        uint64_t ended;
+
+        if (core_passive() || !due())
+                return;
+        if (gate_self && atomic_load_explicit(&gate_self->inside, memory_order_relaxed) > 0)
+                return;
+        lock_acquire(&core.lock);
+        if (!core.running || !agent.started) {
+                lock_release(&core.lock);
+                return;
+        }
+        torture.asked = true;
+        ended = torture.ended;
+        core.waiters++;
+        agent_kick();
+        /* A capture has to end before a drain can. */
+        while (torture.ended == ended && !quiet_capturing() && !core_passive())
+                core_wait(&w, UINT64_MAX);
+        core.waiters--;
+        lock_release(&core.lock);
+}
+
+/* ---- the course; core.lock held ---- */
+
+static uint64_t backed(void)
+{
+        uint64_t sum = 0;
+
+        for (unsigned i = 0; i < core.gpu_count; i++)
+                sum += core.gpus[i].heap.backed;
+        return sum;
+}
+
+static void end(void)
+{
+        uint64_t now = clock_now_ns();
+
+        for (unsigned i = 0; i < core.gpu_count; i++)
+                core.gpus[i].own_limit = UINT64_MAX;
+        torture.asked = false;
+        torture.phase = REST;
+        torture.ended++;
+        torture.next_ns = UINT64_MAX;
+        if (torture.every_ns)
+                torture.next_ns = now + (now - torture.began_ns) +
+                                  draw(&torture.random) % (2 * torture.every_ns);
+        bell_ring(&core.changed);
+}
+
+void torture_step(uint64_t now)
+{
+        bool settled = agent.link == LINK_UP ? core.lease != 0 : agent.link != LINK_HELLO;
+
+        if (torture.phase != REST || (!torture.asked && now < torture.next_ns) ||
+            !(atomic_load_explicit(&gate_bits, memory_order_relaxed) & GATE_TORTURE))
+                return;
+        torture.began_ns = now;
+        if (!core.running || agent.revoking || !settled || backed() == 0) {
+                end();
+                return;
+        }
+        torture.phase = DRAINS;
+        agent_begin_drain(DRAIN_MIN + draw(&torture.random) % DRAIN_VAR, true);
+}
+
+bool torture_drained(void)
+{
+        bool all;
+
+        if (torture.phase != DRAINS)
+                return false;
+        all = draw(&torture.random) & 1;
+        torture.phase = EVICTS;
+        torture.taken = backed();
+        for (unsigned i = 0; i < core.gpu_count; i++) {
+                struct gpu *g = &core.gpus[i];
+
+                g->own_limit = all ? 0 : (g->heap.backed >> 8) * (draw(&torture.random) & 0xff);
+        }
+        return true;
+}
+
+bool torture_drain_failed(void)
+{
+        if (torture.phase != DRAINS)
+                return false;
+        torture.drains_failed++;
+        end();
+        return true;
+}
+
+void torture_cancel(void)
+{
+        if (torture.phase == REST)
+                return;
+        if (torture.phase == DRAINS)
+                agent_end_drain();
+        end();
+}
+
+bool torture_holds(void)
+{
+        return torture.phase != REST;
+}
+
+bool torture_evicts(void)
+{
+        return torture.phase == EVICTS;
+}
+
+void torture_evicted(void)
+{
+        torture.phase = RESTORES;
+        torture.taken = sub_sat(torture.taken, backed());
+        for (unsigned i = 0; i < core.gpu_count; i++)
+                core.gpus[i].own_limit = UINT64_MAX;
+}
+
+void torture_restored(void)
+{
+        if (torture.phase == REST)
+                return;
+        torture.times++;
+        trace_event("torture", 0, torture.taken);
+        log_info("torture: %llu KiB evicted and restored; %llu times so far, %llu drains given up",
+                 (unsigned long long)(torture.taken >> 10), (unsigned long long)torture.times,
+                 (unsigned long long)torture.drains_failed);
+        end();
+}
+
+uint64_t torture_next_ns(void)
+{
+        return torture.phase == REST && core.running ? torture.next_ns : UINT64_MAX;
+}

@@ -1,0 +1,46 @@
+/* torture.h: SUBLET_TORTURE takes a program's memory away and gives it back for no other reason
+ * than to see whether the program notices.
+ *
+ * SUBLET_TORTURE=SEED[,calls=N][,every=DURATION]: before one caught call in N (100), and in the
+ * mean once every DURATION (20ms), but no more than half of the time, the agent does what a REVOKE
+ * and a LIMIT make it do: it shuts the gate, drains, evicts down to a limit that it chose, restores
+ * and opens the gate. calls=0 and every=0 leave one of them out. Each thread draws from the seed
+ * and its number for its calls, the agent for its moments, so a program with one thread meets its
+ * calls' evictions at the same calls each time. */
+#pragma once
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "preload/stream/gate.h"
+
+/* Once, before the first thread passes the gate. */
+void torture_setup(void);
+
+/* A thread of the program, not inside the gate, is about to make a call. */
+void torture_call(void);
+static inline void torture_before_call(void)
+{
+        if (unlikely(atomic_load_explicit(&gate_bits, memory_order_relaxed) & GATE_TORTURE))
+                torture_call();
+}
+
+/* ---- the agent's; core.lock held ---- */
+
+/* Begin where one is due. */
+void torture_step(uint64_t now);
+/* A drain that was ours and not the daemon's has ended. False: it was not. */
+bool torture_drained(void);
+bool torture_drain_failed(void);
+/* The daemon has taken over: what it says holds. What is out comes back as it allows. */
+void torture_cancel(void);
+/* It has shut the gate, and while evicting nothing comes back. */
+bool torture_holds(void);
+bool torture_evicts(void);
+/* Everything that can go has gone: let it come back. */
+void torture_evicted(void);
+/* Everything is back. */
+void torture_restored(void);
+/* When to look again. */
+uint64_t torture_next_ns(void);

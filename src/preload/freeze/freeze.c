@@ -1,0 +1,392 @@
+/* freeze.c: owns whether the program may be frozen, and whether it is. Must never let it go on
+ * while any of its memory is away, but for the agent, which says that nothing is. */
+#include "preload/freeze/freeze.h"
+
+#include <errno.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/freeze_known.h"
+#include "base/log.h"
+#include "base/macros.h"
+#include "preload/agent/agent.h"
+#include "preload/state/core.h"
+#include "preload/freeze/freeze_test.h"
+#include "preload/freeze/freeze_watch.h"
+#include "preload/stream/gate.h"
+#include "preload/freeze/mover.h"
+#include "preload/stream/quiet.h"
+#include "preload/freeze/rm.h"
+#include "preload/move/swap.h"
+#include "preload/process/trace.h"
+
+#define CANARY_NS                                                                       \
+        (20 * NSEC_PER_MSEC) /* a call of the program's may keep it so long; then twice \
+                              */
+#define CANARY_TRIES  5u
+#define CANARY_FAILS  3u                  /* hand-offs that fell back to the drain */
+#define LET_PASS_NS   (2 * NSEC_PER_MSEC) /* then twice */
+#define AGAIN_NS      NSEC_PER_SEC        /* a call that looked at memory returns by then */
+#define TEST_EVERY_NS (2 * NSEC_PER_SEC)  /* while the GPU is too busy to tell */
+
+static struct {
+        enum wire_freeze wished, allowed;
+        bool asked;      /* for the mode, by name */
+        bool tests_only; /* for `sublet doctor` */
+        char off[FREEZE_WHY_MAX];
+        bool known[CORE_GPUS_MAX]; /* it works there */
+        uint64_t test_ns;          /* not before */
+        bool stands;
+        uint64_t began_ns, times, lost_ns, took_ns;
+        unsigned canaries_failed;
+        _Atomic uint64_t moved;    /* times that memory was about to leave under the program, */
+        _Atomic uint64_t ended_ns; /* and when it last went on */
+} freeze = {.wished = WIRE_FREEZE_MOVE, .allowed = WIRE_FREEZE_MOVE};
+
+/* For this process, for good. */
+static void turn_off(const char *why)
+{
+        if (freeze.off[0])
+                return;
+        (void)snprintf(freeze.off, sizeof(freeze.off), "%s", why);
+        /* Who has not asked for it misses nothing; whoever pauses the program is told. */
+        if (freeze.asked && freeze.wished == WIRE_FREEZE_MOVE)
+                log_notice("this program is not frozen on the GPU, but drained: %s (driver %s)",
+                           why, rm_driver()[0] ? rm_driver() : "unknown");
+        bell_ring(&core.changed);
+}
+
+void freeze_setup(void)
+{
+        const char *text = getenv("SUBLET_FREEZE"), *profiler = getenv("CUDA_INJECTION64_PATH");
+
+        freeze.tests_only = text && strcmp(text, FREEZE_TEST_ONLY) == 0;
+        if (freeze.tests_only)
+                freeze.wished = WIRE_FREEZE_OFF;
+        else if (text && *text && wire_parse_freeze(text, &freeze.wished) < 0)
+                log_warning("SUBLET_FREEZE is off, park or move, not '%s'", text);
+        else
+                freeze.asked = text && *text;
+        if (profiler && *profiler)
+                turn_off("a profiler is attached to it (CUDA_INJECTION64_PATH)");
+}
+
+void freeze_allow(enum wire_freeze most)
+{
+        freeze.allowed = most;
+}
+
+enum wire_freeze freeze_mode(void)
+{
+        return freeze.off[0] ? WIRE_FREEZE_OFF : MIN(freeze.wished, freeze.allowed);
+}
+
+const char *freeze_off(void)
+{
+        if (!freeze.off[0] && freeze.allowed == WIRE_FREEZE_OFF && freeze.wished != WIRE_FREEZE_OFF)
+                return "the daemon's configuration says freeze = off";
+        return freeze.off;
+}
+
+static const char *reason_of(int r)
+{
+        switch (r) {
+        case -EPROTO:
+                return "this release of sublet does not know the driver's calls";
+        case -EOVERFLOW:
+                return "the program has more channels than sublet keeps track of";
+        case -EPERM:
+                return "the kernel driver or a sandbox does not allow it";
+        case -EOPNOTSUPP:
+                return "the kernel driver does not offer it";
+        case -ETIMEDOUT:
+                return "the GPU did not let go of the program in time";
+        default:
+                return "the kernel driver refused it";
+        }
+}
+
+/* ---- the test ---- */
+
+bool freeze_is_ready(void)
+{
+        if (freeze_mode() == WIRE_FREEZE_OFF)
+                return false;
+        for (unsigned i = 0; i < core.gpu_count; i++)
+                if (core.gpus[i].context && !freeze.known[i])
+                        return false;
+        return true;
+}
+
+/* The result of a test as 0 or -errno, and as a sentence. */
+static int verdict(enum freeze_result result, int refusal, const char **ret_why)
+{
+        switch (result) {
+        case FREEZE_TEST_PASSED:
+                *ret_why = "";
+                return 0;
+        case FREEZE_TEST_BUSY:
+                *ret_why = "the GPU is too busy to tell";
+                return -EBUSY;
+        case FREEZE_TEST_REFUSED:
+                *ret_why = reason_of(refusal);
+                return refusal;
+        case FREEZE_TEST_NO_KERNEL:
+                *ret_why = "the kernel of the self-test could not be run";
+                return -ENOEXEC;
+        case FREEZE_TEST_NO_CHANNEL:
+                *ret_why = "it has no channels of its own, as under MPS or in WSL";
+                return -ENODEV;
+        case FREEZE_TEST_RAN_ON:
+                *ret_why = "a kernel ran on although the kernel driver had stopped it";
+                return -EIO;
+        case FREEZE_TEST_STOOD_STILL:
+                *ret_why = "a kernel that was frozen did not go on";
+                return -EIO;
+        }
+        return -EIO;
+}
+
+/* Whatever is known. What the GPU itself shows is kept for other processes. Lock held, given up
+ * meanwhile. 0 or -errno; -EBUSY: it could not tell now. */
+static int test_now(struct gpu *g, const char **ret_why)
+{
+        enum freeze_result result = FREEZE_TEST_BUSY;
+        int refusal = 0, r;
+
+        if (swap_keep_context(g)) {
+                CUcontext context = g->context->handle;
+
+                lock_release(&core.lock);
+                result = freeze_test(context, &refusal);
+                lock_acquire(&core.lock);
+                swap_let_context(g);
+                trace_event("freeze_test", g->index, (uint64_t)result);
+        }
+        r = verdict(result, refusal, ret_why);
+        if (result == FREEZE_TEST_PASSED || result == FREEZE_TEST_RAN_ON ||
+            result == FREEZE_TEST_STOOD_STILL)
+                freeze_learn(rm_driver(), g->uuid, *ret_why);
+        return r;
+}
+
+/* Lock held, given up meanwhile. False: the GPU could not tell now. */
+static bool test_gpu(struct gpu *g)
+{
+        char known[FREEZE_WHY_MAX];
+        const char *why = known;
+        int r = 0;
+
+        switch (freeze_known(rm_driver(), g->uuid, known)) {
+        case FREEZE_WORKS:
+                break;
+        case FREEZE_FAILS:
+                r = -EIO;
+                break;
+        case FREEZE_NOT_KNOWN:
+                r = test_now(g, &why);
+                break;
+        }
+        if (r == -EBUSY)
+                return false;
+        freeze.known[g->index] = r == 0;
+        if (r < 0)
+                turn_off(why);
+        return true;
+}
+
+int sublet_freeze_test(unsigned gpu, struct freeze_answer *ret)
+{
+        struct gpu *g = gpu < CORE_GPUS_MAX ? &core.gpus[gpu] : NULL;
+        const char *why;
+        int r = -ENXIO;
+
+        *ret = (struct freeze_answer){0};
+        if (!freeze.tests_only)
+                return -EPERM;
+        lock_acquire(&core.lock);
+        if (g && g->context) {
+                ret->known = freeze_known(rm_driver(), g->uuid, ret->known_why);
+                r = test_now(g, &why);
+                (void)snprintf(ret->driver, sizeof(ret->driver), "%s", rm_driver());
+                (void)snprintf(ret->why, sizeof(ret->why), "%s", why);
+        }
+        lock_release(&core.lock);
+        return r;
+}
+
+bool freeze_prepare(bool needed)
+{
+        uint64_t now = clock_now_ns();
+
+        if (freeze_mode() == WIRE_FREEZE_OFF || freeze.stands || freeze_is_ready() ||
+            (freeze_mode() == WIRE_FREEZE_PARK && !needed))
+                return false;
+        if (now < freeze.test_ns)
+                return true;
+        for (unsigned i = 0; i < core.gpu_count; i++) {
+                struct gpu *g = &core.gpus[i];
+
+                if (g->context && !freeze.known[i] && freeze_mode() != WIRE_FREEZE_OFF &&
+                    !test_gpu(g)) {
+                        freeze.test_ns = now + TEST_EVERY_NS;
+                        return true;
+                }
+        }
+        return false;
+}
+
+/* ---- standing and going on ---- */
+
+/* Whether it stands then. Lock held, given up meanwhile: whoever calls it off finds that it does
+ * not stand. */
+static bool stop(void)
+{
+        uint64_t began = clock_now_ns();
+        int r;
+
+        freeze.stands = false;
+        lock_release(&core.lock);
+        r = rm_freeze();
+        if (r < 0)
+                (void)rm_thaw(); /* some may have stopped */
+        lock_acquire(&core.lock);
+        freeze.took_ns = clock_now_ns() - began;
+        if (r < 0 && r != -EAGAIN)
+                turn_off(reason_of(r));
+        freeze.stands = r == 0;
+        return freeze.stands;
+}
+
+bool freeze_begin(void)
+{
+        if (freeze.stands)
+                return true;
+        if (!freeze_is_ready() || !stop())
+                return false;
+        freeze.began_ns = clock_now_ns();
+        trace_event("frozen", 0, freeze.took_ns);
+        return true;
+}
+
+void freeze_end(void)
+{
+        uint64_t now;
+        int r;
+
+        if (!freeze.stands)
+                return;
+        r = rm_thaw();
+        if (r < 0)
+                log_warning("this program was frozen on the GPU and cannot go on: %s (driver %s); "
+                            "start it again with SUBLET_FREEZE=off",
+                            reason_of(r), rm_driver());
+        now = clock_now_ns();
+        freeze.stands = false;
+        freeze.times++;
+        freeze.lost_ns += now - freeze.began_ns;
+        atomic_store(&freeze.ended_ns, now);
+        trace_event("thawed", 0, now - freeze.began_ns);
+}
+
+bool freeze_stands(void)
+{
+        return freeze.stands;
+}
+
+/* Lock not held. */
+static CUresult canaries(void)
+{
+        CUresult r = CUDA_SUCCESS;
+
+        rm_make_for(CHANNELS_MOVER);
+        for (unsigned i = 0; i < core.gpu_count && r == CUDA_SUCCESS; i++)
+                if (core.gpus[i].mover)
+                        r = mover_canary(core.gpus[i].mover, freeze_watch_call);
+        rm_make_for(CHANNELS_PROGRAM);
+        return r;
+}
+
+bool freeze_confirm(void)
+{
+        bool late = true;
+        CUresult r = CUDA_SUCCESS;
+
+        for (unsigned i = 0; i < CANARY_TRIES && late && freeze.stands; i++) {
+                const struct timespec nap = {.tv_nsec = (long)(LET_PASS_NS << i)};
+
+                lock_release(&core.lock);
+                freeze_watch_begin(CANARY_NS << i, true);
+                r = canaries();
+                late = freeze_watch_end();
+                if (!late && gate_anybody_looks()) {
+                        (void)rm_thaw();
+                        late = true;
+                }
+                if (late)
+                        (void)syscall(SYS_nanosleep, &nap, NULL);
+                lock_acquire(&core.lock);
+                if (late && freeze.stands) { /* it was let go */
+                        trace_event("freeze_late", 0, CANARY_NS << i);
+                        (void)stop();
+                }
+        }
+        if (!freeze.stands) /* called off, or refused */
+                return false;
+        if (!late && r == CUDA_SUCCESS) {
+                atomic_fetch_add(&freeze.moved, 1);
+                return true;
+        }
+        if (!late)
+                turn_off("its memory could not be moved by a second context");
+        else if (++freeze.canaries_failed == CANARY_FAILS)
+                turn_off("calls of the program keep its memory from being moved");
+        freeze_end();
+        return false;
+}
+
+/* Stands, or went on so short a while ago that what fails now may come of it. */
+static bool was_just_frozen(void)
+{
+        return rm_is_frozen() || (atomic_load(&freeze.ended_ns) &&
+                                  clock_now_ns() - atomic_load(&freeze.ended_ns) <= AGAIN_NS);
+}
+
+void freeze_blame(const struct gpu *g, CUresult why)
+{
+        if (freeze.off[0] || !was_just_frozen())
+                return;
+        log_warning("GPU %u failed (CUDA error %d) right after this program had been frozen: with "
+                    "driver %s no program of yours is frozen any more until `sublet doctor` has "
+                    "tried again. If the program is not to blame, please report it, with the lines "
+                    "about Xid that dmesg shows",
+                    g->index, (int)why, rm_driver());
+        turn_off("a program failed right after it had been frozen");
+        freeze_learn(rm_driver(), g->uuid, freeze.off);
+}
+
+bool freeze_call_again(CUresult r, bool *again)
+{
+        if (r != CUDA_ERROR_INVALID_VALUE && r != CUDA_ERROR_INVALID_HANDLE &&
+            r != CUDA_ERROR_NOT_MAPPED)
+                return false;
+        if (*again || atomic_load(&freeze.moved) == 0 || !was_just_frozen())
+                return false;
+        *again = true;
+        return true;
+}
+
+struct freeze_figures freeze_figures(void)
+{
+        return (struct freeze_figures){.for_ns =
+                                               freeze.stands ? clock_now_ns() - freeze.began_ns : 0,
+                                       .times = freeze.times,
+                                       .lost_ns = freeze.lost_ns,
+                                       .took_ns = freeze.took_ns};
+}

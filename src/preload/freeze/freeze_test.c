@@ -1,0 +1,196 @@
+/* freeze_test.c: owns the kernel of the test. Must leave nothing running nor frozen, and wait for
+ * nothing of the program's. */
+#include "preload/freeze/freeze_test.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/macros.h"
+#include "preload/state/real.h"
+#include "preload/freeze/rm.h"
+
+#define START_NS (500 * NSEC_PER_MSEC)
+#define STAND_NS (3 * NSEC_PER_MSEC)
+#define GO_ON_NS NSEC_PER_SEC
+#define POST_NS  (200 * NSEC_PER_USEC) /* what the kernel wrote before it stopped has arrived */
+#define NAP_NS   (20 * NSEC_PER_USEC)
+
+/* Counts into host memory until told to end; some seconds at most, for it reads over the bus. */
+static const char kernel[] = ".version 6.0\n"
+                             ".target sm_50\n"
+                             ".address_size 64\n"
+                             ".visible .entry sublet_count(.param .u64 at)\n"
+                             "{\n"
+                             ".reg .u64 %a;\n"
+                             ".reg .u32 %n, %end;\n"
+                             ".reg .pred %more;\n"
+                             "ld.param.u64 %a, [at];\n"
+                             "mov.u32 %n, 0;\n"
+                             "LOOP:\n"
+                             "add.u32 %n, %n, 1;\n"
+                             "st.volatile.global.u32 [%a], %n;\n"
+                             "ld.volatile.global.u32 %end, [%a+4];\n"
+                             "setp.ne.u32 %more, %end, 0;\n"
+                             "@%more bra END;\n"
+                             "setp.lt.u32 %more, %n, 4000000;\n"
+                             "@%more bra LOOP;\n"
+                             "END:\n"
+                             "ret;\n"
+                             "}\n";
+
+struct shared {
+        _Atomic uint32_t count, end;
+};
+
+/* What the test has in a context stays there and goes with it: to free it is to wait for all that
+ * the program has in flight. */
+static struct test {
+        CUcontext context; /* that it is loaded in; NULL: it is not */
+        bool launched;     /* and not seen to end */
+        CUmodule module;
+        CUfunction function;
+        CUstream stream;
+        struct shared *shared;
+        CUdeviceptr there;
+} test;
+
+static CUresult load(struct test *t)
+{
+        CUresult r = real.cuModuleLoadData(&t->module, kernel);
+
+        if (r != CUDA_SUCCESS) {
+                t->module = NULL;
+                return r;
+        }
+        r = real.cuModuleGetFunction(&t->function, t->module, "sublet_count");
+        if (r != CUDA_SUCCESS)
+                return r;
+        r = real.cuStreamCreate(&t->stream, CU_STREAM_NON_BLOCKING);
+        if (r != CUDA_SUCCESS) {
+                t->stream = NULL;
+                return r;
+        }
+        r = real.cuMemHostAlloc((void **)&t->shared, sizeof(*t->shared), CU_MEMHOSTALLOC_DEVICEMAP);
+        if (r != CUDA_SUCCESS) {
+                t->shared = NULL;
+                return r;
+        }
+        return real.cuMemHostGetDevicePointer_v2(&t->there, t->shared, 0);
+}
+
+static void nap(uint64_t ns)
+{
+        const struct timespec ts = {.tv_nsec = (long)ns};
+
+        (void)syscall(SYS_nanosleep, &ts, NULL);
+}
+
+/* Does it count on from there within so long? */
+static bool counts(struct test *t, uint32_t from, uint64_t most_ns)
+{
+        const uint64_t until = clock_now_ns() + most_ns;
+
+        while (atomic_load(&t->shared->count) == from) {
+                if (clock_now_ns() > until)
+                        return false;
+                nap(NAP_NS);
+        }
+        return true;
+}
+
+static enum freeze_result freeze_it(struct test *t, int *ret_error)
+{
+        uint32_t count;
+        bool stood;
+
+        *ret_error = rm_freeze();
+        if (*ret_error < 0 || rm_channels() == 0) {
+                (void)rm_thaw();
+                return *ret_error < 0 ? FREEZE_TEST_REFUSED : FREEZE_TEST_NO_CHANNEL;
+        }
+        /* Of a driver that is not known, no channel is, either. */
+        if (rm_channels() == 0) {
+                (void)rm_thaw();
+                return FREEZE_TEST_NO_CHANNEL;
+        }
+        nap(POST_NS);
+        count = atomic_load(&t->shared->count);
+        stood = !counts(t, count, STAND_NS);
+        *ret_error = rm_thaw();
+        if (!counts(t, count, GO_ON_NS))
+                return FREEZE_TEST_STOOD_STILL;
+        return stood ? FREEZE_TEST_PASSED : FREEZE_TEST_RAN_ON;
+}
+
+static enum freeze_result run(struct test *t, int *ret_error)
+{
+        void *parameters[] = {&t->there};
+        enum freeze_result result = FREEZE_TEST_BUSY;
+
+        atomic_store(&t->shared->count, 0);
+        atomic_store(&t->shared->end, 0);
+        if (real.cuLaunchKernel(t->function, 1, 1, 1, 1, 1, 1, 0, t->stream, parameters, NULL) !=
+            CUDA_SUCCESS)
+                return FREEZE_TEST_NO_KERNEL;
+        t->launched = true;
+        if (counts(t, 0, START_NS))
+                result = freeze_it(t, ret_error);
+        return result;
+}
+
+/* False: the kernel has not had the GPU yet. */
+static bool end(struct test *t)
+{
+        const uint64_t until = clock_now_ns() + START_NS;
+
+        if (!t->launched)
+                return true;
+        atomic_store(&t->shared->end, 1);
+        while (real.cuStreamQuery(t->stream) == CUDA_ERROR_NOT_READY) {
+                if (clock_now_ns() > until)
+                        return false;
+                nap(NAP_NS);
+        }
+        t->launched = false;
+        return true;
+}
+
+static enum freeze_result test_in(CUcontext context, int *ret_error)
+{
+        enum freeze_result result;
+
+        if (!end(&test)) /* the last one, perhaps another GPU's */
+                return FREEZE_TEST_BUSY;
+        if (test.context != context) {
+                test = (struct test){0};
+                if (load(&test) != CUDA_SUCCESS)
+                        return FREEZE_TEST_NO_KERNEL;
+                test.context = context;
+        }
+        result = run(&test, ret_error);
+        (void)end(&test);
+        return result;
+}
+
+enum freeze_result freeze_test(CUcontext context, int *ret_error)
+{
+        enum freeze_result result;
+        CUcontext popped;
+
+        *ret_error = 0;
+        if (real.cuCtxPushCurrent_v2(context) != CUDA_SUCCESS)
+                return FREEZE_TEST_BUSY;
+        result = test_in(context, ret_error);
+        (void)real.cuCtxPopCurrent_v2(&popped);
+        return result;
+}
+
+void freeze_test_forget(CUcontext context)
+{
+        if (test.context == context)
+                test = (struct test){0};
+}

@@ -1,0 +1,213 @@
+/* mover.c: owns the second context. Must never touch a stream or an event of the program's. */
+#include "preload/freeze/mover.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/macros.h"
+#include "preload/state/core.h"
+#include "preload/stream/quiet.h"
+#include "preload/state/real.h"
+#include "preload/freeze/rm.h"
+
+#define CANARY_BYTES MOVER_SPARE_BYTES
+#define CANARY_WORD  0x5ab1e7u
+#define COPY_MOST_NS (2 * NSEC_PER_SEC)
+#define NAP_NS       (20 * NSEC_PER_USEC)
+
+struct mover {
+        struct gpu *gpu;
+        CUcontext context;
+        CUstream stream;
+        CUdeviceptr at;
+        uint32_t *host; /* pinned */
+        CUmemGenericAllocationHandle spare;
+        bool has_spare;
+};
+
+CUcontext mover_context(const struct mover *m)
+{
+        return m->context;
+}
+
+CUcontext mover_context_of(const struct gpu *g)
+{
+        if (g->mover)
+                return g->mover->context;
+        return g->context ? g->context->handle : NULL;
+}
+
+/* The mover needs little stack and heap, and prints nothing. Not every card goes so low. */
+static void set_limits(void)
+{
+        (void)real.cuCtxSetLimit(CU_LIMIT_PRINTF_FIFO_SIZE, 4096);
+        (void)real.cuCtxSetLimit(CU_LIMIT_MALLOC_HEAP_SIZE, 4096);
+        (void)real.cuCtxSetLimit(CU_LIMIT_STACK_SIZE, 256);
+}
+
+uint64_t mover_bytes(const struct mover *m)
+{
+        return m->has_spare ? CANARY_BYTES : 0;
+}
+
+static CUresult create(const struct mover *m, CUmemGenericAllocationHandle *ret)
+{
+        const CUmemAllocationProp prop = {
+                .type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = (int)m->gpu->index},
+        };
+
+        return real.cuMemCreate(ret, CANARY_BYTES, &prop, 0);
+}
+
+/* Current: its context. */
+static CUresult fill(struct mover *m)
+{
+        CUresult r = real.cuStreamCreate(&m->stream, CU_STREAM_NON_BLOCKING);
+
+        if (r != CUDA_SUCCESS) {
+                m->stream = NULL;
+                return r;
+        }
+        r = real.cuMemAddressReserve(&m->at, CANARY_BYTES, 0, 0, 0);
+        if (r != CUDA_SUCCESS) {
+                m->at = 0;
+                return r;
+        }
+        r = real.cuMemHostAlloc((void **)&m->host, CANARY_BYTES, CU_MEMHOSTALLOC_PORTABLE);
+        if (r != CUDA_SUCCESS) {
+                m->host = NULL;
+                return r;
+        }
+        r = create(m, &m->spare);
+        m->has_spare = r == CUDA_SUCCESS;
+        return r;
+}
+
+struct mover *mover_new(struct gpu *g)
+{
+        struct mover *m = calloc(1, sizeof(*m));
+        CUcontext popped;
+        CUresult r;
+
+        if (!m)
+                return NULL;
+        m->gpu = g;
+        rm_make_for(CHANNELS_MOVER);
+        r = real.cuCtxCreate_v2(&m->context, CU_CTX_SCHED_AUTO, (CUdevice)g->index);
+        if (r == CUDA_SUCCESS) {
+                set_limits();
+                r = fill(m);
+                (void)real.cuCtxPopCurrent_v2(&popped);
+        } else {
+                m->context = NULL;
+        }
+        rm_make_for(CHANNELS_PROGRAM);
+        if (r == CUDA_SUCCESS)
+                return m;
+        log_debug("GPU %u: no second context: CUDA error %d", g->index, (int)r);
+        mover_free(m);
+        return NULL;
+}
+
+void mover_free(struct mover *m)
+{
+        CUcontext popped;
+
+        if (!m)
+                return;
+        if (m->context && real.cuCtxPushCurrent_v2(m->context) == CUDA_SUCCESS) {
+                if (m->host)
+                        (void)real.cuMemFreeHost(m->host);
+                if (m->has_spare)
+                        (void)real.cuMemRelease(m->spare);
+                if (m->at)
+                        (void)real.cuMemAddressFree(m->at, CANARY_BYTES);
+                if (m->stream)
+                        (void)real.cuStreamDestroy_v2(m->stream);
+                (void)real.cuCtxPopCurrent_v2(&popped);
+                (void)real.cuCtxDestroy_v2(m->context);
+        }
+        free(m);
+}
+
+#define STEP(name, ...)                     \
+        do {                                \
+                told(#name);                \
+                r = real.name(__VA_ARGS__); \
+                if (r != CUDA_SUCCESS)      \
+                        return r;           \
+        } while (0)
+
+/* Others may keep the GPU busy: that is no reason to call it blocked. */
+static CUresult await(const struct mover *m, void (*told)(const char *call))
+{
+        const struct timespec nap = {.tv_nsec = NAP_NS};
+        const uint64_t until = clock_now_ns() + COPY_MOST_NS;
+        CUresult r;
+
+        for (;;) {
+                told("cuStreamQuery");
+                r = real.cuStreamQuery(m->stream);
+                if (r != CUDA_ERROR_NOT_READY || clock_now_ns() > until)
+                        return r;
+                (void)syscall(SYS_nanosleep, &nap, NULL);
+        }
+}
+
+/* Mapped: its memory. */
+static CUresult copy_both_ways(struct mover *m, void (*told)(const char *call))
+{
+        const CUmemAccessDesc access = {
+                .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = (int)m->gpu->index},
+                .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+        CUresult r;
+
+        m->host[0] = CANARY_WORD;
+        m->host[1] = 0;
+        STEP(cuMemSetAccess, m->at, CANARY_BYTES, &access, 1);
+        STEP(cuMemcpyHtoDAsync_v2, m->at, m->host, sizeof(*m->host), m->stream);
+        STEP(cuMemcpyDtoHAsync_v2, m->host + 1, m->at, sizeof(*m->host), m->stream);
+        r = await(m, told);
+        if (r != CUDA_SUCCESS)
+                return r;
+        return m->host[1] == CANARY_WORD ? CUDA_SUCCESS : CUDA_ERROR_UNKNOWN;
+}
+
+static CUresult use(struct mover *m, void (*told)(const char *call))
+{
+        CUresult r;
+
+        STEP(cuMemMap, m->at, CANARY_BYTES, 0, m->spare, 0);
+        r = copy_both_ways(m, told);
+        told("cuMemUnmap");
+        (void)real.cuMemUnmap(m->at, CANARY_BYTES);
+        return r;
+}
+
+CUresult mover_canary(struct mover *m, void (*told)(const char *call))
+{
+        CUmemGenericAllocationHandle fresh;
+        CUcontext popped;
+        CUresult r;
+
+        told("cuCtxPushCurrent");
+        r = real.cuCtxPushCurrent_v2(m->context);
+        if (r != CUDA_SUCCESS)
+                return r;
+        r = use(m, told);
+        /* On a full card this may fail, and has not blocked: the old one is kept. */
+        told("cuMemCreate");
+        if (create(m, &fresh) == CUDA_SUCCESS) {
+                told("cuMemRelease");
+                (void)real.cuMemRelease(m->spare);
+                m->spare = fresh;
+        }
+        (void)real.cuCtxPopCurrent_v2(&popped);
+        return r;
+}

@@ -1,0 +1,46 @@
+/* rm.h: the process's channels at the kernel driver's resource manager (RM), and the control that
+ * takes them off the GPU.
+ *
+ * The door of ioctl() (rm_door.c) shows every request of libcuda's here. Thread-safe. No function
+ * calls libcuda or takes core.lock, so all of them may be called with it held; rm_freeze() and
+ * rm_thaw() take as long as RM does: about a millisecond, and up to 0.3 s while page faults of the
+ * GPU are outstanding. */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "preload/freeze/channels.h"
+
+/* The driver's own ioctl(): what libcuda would have found without us. */
+typedef int rm_ioctl_fn(int fd, unsigned long request, ...);
+void rm_forward_to(rm_ioctl_fn *f);
+int rm_forward(int fd, unsigned long request, void *argument);
+
+/* A request of type 'F' that succeeded. */
+void rm_saw(int fd, unsigned long request, const void *argument);
+/* A request that would let a frozen program go on is not passed on. True: it was answered. */
+bool rm_holds_back(int fd, unsigned long request, void *argument, int *ret_r);
+
+/* Whose channels the calling thread makes from now on. */
+void rm_make_for(enum channels_owner owner);
+
+/* Take all channels of the program off all its GPUs; when it returns 0, none of them runs, and none
+ * that is made later does; where none is known, there is nothing to stop. Otherwise some may have
+ * stopped: thaw. -EPROTO: a driver whose layouts are not known; -EOVERFLOW: more channels than the
+ * ledger holds; -EAGAIN: what another thread frees did not go within 0.1 s; -EPERM, -EOPNOTSUPP,
+ * -ETIMEDOUT: as RM or the kernel say; -EIO: RM says anything else. */
+int rm_freeze(void);
+/* Let them on again, tried for 0.1 s where that is refused. 0, or as above: some may stand still.
+ */
+int rm_thaw(void);
+bool rm_is_frozen(void);
+
+/* The kernel driver's version, "580.159.04"; empty: not asked yet. */
+const char *rm_driver(void);
+/* Channels of the program that are known. */
+unsigned rm_channels(void);
+
+/* In the child after fork: it has no channels. */
+void rm_forget(void);

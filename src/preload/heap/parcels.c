@@ -1,0 +1,413 @@
+/* parcels.c: owns the books of what is live and what is free in a pool. Must never give out a
+ * parcel of a lane to anybody but who asks for that lane. */
+#include "preload/heap/parcels.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "base/macros.h"
+#include "preload/heap/bits.h"
+#include "preload/heap/heap.h"
+
+#define NODES_AT_ONCE 256u
+#define TRIES         16u /* parcels of a bin that are looked at: a list may be long */
+#define BUCKETS_FIRST 256u
+
+/* Nodes are used again, and never given back: a program that had a million allocations will have
+ * them again. */
+static struct parcel *spare;
+
+static struct parcel *node_new(void)
+{
+        struct parcel *n = spare;
+
+        if (!n) {
+                struct parcel *more = calloc(NODES_AT_ONCE, sizeof(*more));
+
+                if (!more)
+                        return NULL;
+                for (unsigned i = 0; i < NODES_AT_ONCE; i++) {
+                        more[i].next = spare;
+                        spare = &more[i];
+                }
+                n = spare;
+        }
+        spare = n->next;
+        *n = (struct parcel){0};
+        return n;
+}
+
+static void node_free(struct parcel *n)
+{
+        n->next = spare;
+        spare = n;
+}
+
+/* ---- lanes ---- */
+
+unsigned parcels_bin(uint64_t bytes)
+{
+        uint64_t units = bytes / HEAP_SMALL_ALIGN;
+        unsigned log = 63 - (unsigned)__builtin_clzll(units | 1);
+
+        if (log < 3)
+                return (unsigned)units;
+        return MIN((log - 2) * 8 + (unsigned)(units >> (log - 3) & 7), PARCEL_BINS - 1u);
+}
+
+static void bin_put(struct lane *l, struct parcel *p)
+{
+        unsigned i = parcels_bin(p->bytes);
+
+        p->next = l->bins[i];
+        p->link = &l->bins[i];
+        if (p->next)
+                p->next->link = &p->next;
+        l->bins[i] = p;
+        l->filled[i / 64] |= UINT64_C(1) << (i % 64);
+        l->bytes += p->bytes;
+}
+
+static void bin_take(struct parcel *p)
+{
+        struct lane *l = p->lane;
+        unsigned i = parcels_bin(p->bytes);
+
+        *p->link = p->next;
+        if (p->next)
+                p->next->link = p->link;
+        if (!l->bins[i])
+                l->filled[i / 64] &= ~(UINT64_C(1) << (i % 64));
+        l->bytes -= p->bytes;
+}
+
+static void age_append(struct lane *l, struct parcel *p)
+{
+        p->older = l->newest;
+        p->newer = NULL;
+        if (l->newest)
+                l->newest->newer = p;
+        else
+                l->oldest = p;
+        l->newest = p;
+}
+
+static void age_remove(struct parcel *p)
+{
+        struct lane *l = p->lane;
+
+        if (p->older)
+                p->older->newer = p->newer;
+        else
+                l->oldest = p->newer;
+        if (p->newer)
+                p->newer->older = p->older;
+        else
+                l->newest = p->older;
+}
+
+static void lane_remove(struct parcel *p)
+{
+        bin_take(p);
+        age_remove(p);
+        p->lane = NULL;
+}
+
+/* ---- neighbours ---- */
+
+/* p takes the place of its higher neighbour, too, which is in no list any more. */
+static void swallow_higher(struct parcel *p)
+{
+        struct parcel *h = p->higher;
+
+        p->bytes += h->bytes;
+        p->higher = h->higher;
+        if (p->higher)
+                p->higher->lower = p;
+        node_free(h);
+}
+
+static void swallow_lower(struct parcel *p)
+{
+        struct parcel *l = p->lower;
+
+        p->address = l->address;
+        p->bytes += l->bytes;
+        p->lower = l->lower;
+        if (p->lower)
+                p->lower->higher = p;
+        else
+                p->chunk->lowest = p;
+        node_free(l);
+}
+
+/* A parcel in no list becomes free in a lane, one with its neighbours there. */
+static void lane_put(struct lane *l, struct parcel *p, uint64_t number)
+{
+        if (p->lower && p->lower->lane == l) {
+                lane_remove(p->lower);
+                swallow_lower(p);
+        }
+        if (p->higher && p->higher->lane == l) {
+                lane_remove(p->higher);
+                swallow_higher(p);
+        }
+        p->lane = l;
+        p->number = number;
+        bin_put(l, p);
+        age_append(l, p);
+}
+
+/* ---- live parcels by address ---- */
+
+static struct parcel **bucket(const struct parcels *p, CUdeviceptr address)
+{
+        uint64_t hash = address / HEAP_SMALL_ALIGN * UINT64_C(0x9e3779b97f4a7c15);
+
+        return &p->buckets[hash >> 32 & (p->bucket_count - 1)];
+}
+
+static void bucket_put(struct parcel **b, struct parcel *p)
+{
+        p->next = *b;
+        p->link = b;
+        if (p->next)
+                p->next->link = &p->next;
+        *b = p;
+}
+
+static void bucket_take(struct parcels *p, struct parcel *n)
+{
+        *n->link = n->next;
+        if (n->next)
+                n->next->link = n->link;
+        p->live--;
+}
+
+static int buckets_make_room(struct parcels *p)
+{
+        uint64_t old_count = p->bucket_count;
+        struct parcel **old = p->buckets, **more;
+
+        if (p->live < old_count)
+                return 0;
+        more = calloc(MAX(old_count * 2, BUCKETS_FIRST), sizeof(struct parcel *));
+        if (!more)
+                return old_count ? 0 : -ENOMEM; /* longer lists, that is all */
+        p->buckets = more;
+        p->bucket_count = MAX(old_count * 2, BUCKETS_FIRST);
+        for (uint64_t i = 0; i < old_count; i++)
+                for (struct parcel *n = old[i], *next; n; n = next) {
+                        next = n->next;
+                        bucket_put(bucket(p, n->address), n);
+                }
+        free(old);
+        return 0;
+}
+
+static uint64_t unit_of(const struct chunk *c, CUdeviceptr address)
+{
+        return (address - c->block->address) / HEAP_SMALL_ALIGN;
+}
+
+struct parcel *parcels_at(const struct parcels *p, CUdeviceptr address)
+{
+        struct parcel *n = p->bucket_count ? *bucket(p, address) : NULL;
+
+        while (n && n->address != address)
+                n = n->next;
+        return n;
+}
+
+struct parcel *parcels_around(const struct chunk *c, CUdeviceptr address)
+{
+        uint64_t start = bits_last(c->starts, unit_of(c, address));
+        struct parcel *n;
+
+        if (start == BITS_NONE)
+                return NULL;
+        n = parcels_at(c->parcels, c->block->address + start * HEAP_SMALL_ALIGN);
+        return n && address - n->address < n->requested ? n : NULL;
+}
+
+/* ---- the whole ---- */
+
+int parcels_add(struct parcels *p, struct block *b)
+{
+        struct chunk *c = calloc(1, sizeof(*c));
+        struct parcel *n = node_new();
+
+        /* Mostly zeros that are never touched, and so never there. */
+        if (c)
+                c->starts = calloc(BITS_WORDS(b->bytes / HEAP_SMALL_ALIGN), sizeof(*c->starts));
+        if (!c || !c->starts || !n) {
+                if (n)
+                        node_free(n);
+                free(c ? c->starts : NULL);
+                free(c);
+                return -ENOMEM;
+        }
+        c->parcels = p;
+        c->block = b;
+        c->lowest = n;
+        c->next = p->chunks;
+        p->chunks = c;
+        b->chunk = c;
+        n->address = b->address;
+        n->bytes = b->bytes;
+        n->chunk = c;
+        lane_put(&p->common, n, 0);
+        return 0;
+}
+
+void parcels_remove(struct parcels *p, struct chunk *c)
+{
+        struct chunk **link = &p->chunks;
+
+        for (struct parcel *n = c->lowest, *higher; n; n = higher) {
+                higher = n->higher;
+                if (n->lane)
+                        lane_remove(n);
+                else
+                        bucket_take(p, n);
+                node_free(n);
+        }
+        while (*link != c)
+                link = &(*link)->next;
+        *link = c->next;
+        c->block->chunk = NULL;
+        free(c->starts);
+        free(c);
+}
+
+void parcels_clear(struct parcels *p)
+{
+        free(p->buckets);
+        *p = (struct parcels){0};
+}
+
+static bool fits(const struct parcel *p, uint64_t bytes, bool in_use_only)
+{
+        return p->bytes >= bytes &&
+               (!in_use_only || heap_use_cost(p->chunk->block, p->address, bytes) == 0);
+}
+
+struct parcel *parcels_fit(const struct lane *l, uint64_t bytes, bool in_use_only)
+{
+        if (l->bytes < bytes)
+                return NULL;
+        /* Of the first bin some are large enough, of the others all. */
+        for (uint64_t i = parcels_bin(bytes);
+             (i = bits_next(l->filled, i, PARCEL_BINS, true)) < PARCEL_BINS; i++) {
+                unsigned tries = TRIES;
+
+                for (struct parcel *p = l->bins[i]; p && tries > 0; p = p->next, tries--)
+                        if (fits(p, bytes, in_use_only))
+                                return p;
+        }
+        return NULL;
+}
+
+/* The upper part of a common parcel, or its lower one, becomes part of p; in a lane both. */
+static void borrow(struct parcel *p, uint64_t bytes, bool from_lower)
+{
+        struct parcel *from = from_lower ? p->lower : p->higher;
+        struct lane *common = from->lane;
+        uint64_t number = from->number;
+
+        bin_take(p);
+        if (bytes == from->bytes) {
+                lane_remove(from);
+                if (from_lower)
+                        swallow_lower(p);
+                else
+                        swallow_higher(p);
+        } else {
+                bin_take(from);
+                from->bytes -= bytes;
+                p->bytes += bytes;
+                if (from_lower)
+                        p->address -= bytes;
+                else
+                        from->address += bytes;
+                from->number = number;
+                bin_put(common, from);
+        }
+        bin_put(p->lane, p);
+}
+
+struct parcel *parcels_join(struct parcels *p, struct lane *l, uint64_t bytes, bool in_use_only)
+{
+        unsigned tries = 64 * TRIES;
+
+        bytes = align_up(bytes, HEAP_SMALL_ALIGN);
+        for (struct parcel *n = l->newest; n && tries > 0; n = n->older, tries--) {
+                uint64_t lower = n->lower && n->lower->lane == &p->common ? n->lower->bytes : 0;
+                uint64_t higher = n->higher && n->higher->lane == &p->common ? n->higher->bytes : 0;
+                uint64_t more = sub_sat(bytes, n->bytes), from_lower;
+
+                if (lower + higher < more)
+                        continue;
+                from_lower = sub_sat(more, higher);
+                if (in_use_only && heap_use_cost(n->chunk->block, n->address - from_lower, bytes))
+                        continue;
+                if (more > from_lower)
+                        borrow(n, more - from_lower, false);
+                if (from_lower)
+                        borrow(n, from_lower, true);
+                return n;
+        }
+        return NULL;
+}
+
+struct parcel *parcels_take(struct parcels *p, struct parcel *from, uint64_t bytes)
+{
+        uint64_t whole = align_up(bytes, HEAP_SMALL_ALIGN);
+        struct parcel *n = from;
+
+        if (buckets_make_room(p) < 0)
+                return NULL;
+        if (from->bytes > whole) {
+                n = node_new();
+                if (!n)
+                        return NULL;
+                bin_take(from);
+                *n = (struct parcel){.address = from->address,
+                                     .bytes = whole,
+                                     .chunk = from->chunk,
+                                     .lower = from->lower,
+                                     .higher = from};
+                if (n->lower)
+                        n->lower->higher = n;
+                else
+                        n->chunk->lowest = n;
+                from->lower = n;
+                from->address += whole;
+                from->bytes -= whole;
+                bin_put(from->lane, from);
+        } else {
+                lane_remove(n);
+        }
+        n->requested = bytes;
+        bits_set(n->chunk->starts, unit_of(n->chunk, n->address), 1, true);
+        bucket_put(bucket(p, n->address), n);
+        p->live++;
+        return n;
+}
+
+void parcels_give(struct parcels *p, struct parcel *dead, struct lane *l, uint64_t number)
+{
+        bucket_take(p, dead);
+        bits_set(dead->chunk->starts, unit_of(dead->chunk, dead->address), 1, false);
+        lane_put(l, dead, number);
+}
+
+void parcels_pass(struct lane *from, uint64_t up_to, struct lane *to, uint64_t number)
+{
+        struct parcel *p;
+
+        while ((p = from->oldest) && p->number <= up_to) {
+                lane_remove(p);
+                lane_put(to, p, number);
+        }
+}

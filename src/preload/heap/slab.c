@@ -1,0 +1,255 @@
+/* slab.c: owns two bits a unit of HEAP_SMALL_ALIGN bytes: used, and first of its allocation. An
+ * allocation's size is the distance to the next first or unused unit, less what of the last one
+ * was not asked for. */
+#include "preload/heap/slab.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "base/macros.h"
+#include "preload/heap/heap.h"
+
+struct slab {
+        uint32_t units, used;
+        uint32_t hint; /* the longest free run is at most this */
+        uint32_t next; /* search from here: allocations in a row find room at once */
+        uint64_t *used_bits, *first_bits;
+        uint16_t *spare; /* by the first unit: bytes of the last one that were not asked for, and
+                          * the mark */
+        uint64_t bits[];
+};
+
+#define WORD_BITS  64u
+#define SLAB_HOLES 4u      /* looked at before another slab is tried */
+#define MARK       0x8000u /* beyond what is ever spare */
+
+static bool bit(const uint64_t *bits, uint32_t i)
+{
+        return bits[i / WORD_BITS] >> (i % WORD_BITS) & 1;
+}
+
+static void bit_set(uint64_t *bits, uint32_t i, bool on)
+{
+        if (on)
+                bits[i / WORD_BITS] |= UINT64_C(1) << (i % WORD_BITS);
+        else
+                bits[i / WORD_BITS] &= ~(UINT64_C(1) << (i % WORD_BITS));
+}
+
+static void bits_set(uint64_t *bits, uint32_t from, uint32_t count, bool on)
+{
+        while (count > 0) {
+                const uint32_t shift = from % WORD_BITS, n = MIN(count, WORD_BITS - shift);
+                uint64_t mask = n < WORD_BITS ? (UINT64_C(1) << n) - 1 : UINT64_MAX;
+
+                mask <<= shift;
+
+                if (on)
+                        bits[from / WORD_BITS] |= mask;
+                else
+                        bits[from / WORD_BITS] &= ~mask;
+                from += n;
+                count -= n;
+        }
+}
+
+/* The first bit of this value in [from, to); to where there is none. Past the last unit there are
+ * whole words only. */
+static uint32_t bits_next(const uint64_t *bits, uint32_t from, uint32_t to, bool on)
+{
+        uint64_t flip = on ? 0 : UINT64_MAX, word;
+
+        if (from >= to)
+                return to;
+        word = (bits[from / WORD_BITS] ^ flip) & UINT64_MAX << (from % WORD_BITS);
+        while (word == 0) {
+                from = (from / WORD_BITS + 1) * WORD_BITS;
+                if (from >= to)
+                        return to;
+                word = bits[from / WORD_BITS] ^ flip;
+        }
+        return MIN((from & ~(WORD_BITS - 1)) + (uint32_t)__builtin_ctzll(word), to);
+}
+
+/* The last set bit in [least, from], or a word or less below it; UINT32_MAX where there is none. */
+static uint32_t bits_last(const uint64_t *bits, uint32_t from, uint32_t least)
+{
+        uint32_t i = from / WORD_BITS;
+        uint64_t word = bits[i] & UINT64_MAX >> (WORD_BITS - 1 - from % WORD_BITS);
+
+        while (word == 0) {
+                if (i == least / WORD_BITS)
+                        return UINT32_MAX;
+                word = bits[--i];
+        }
+        return i * WORD_BITS + WORD_BITS - 1 - (uint32_t)__builtin_clzll(word);
+}
+
+static uint32_t units_of(uint64_t bytes)
+{
+        return (uint32_t)((bytes + HEAP_SMALL_ALIGN - 1) / HEAP_SMALL_ALIGN);
+}
+
+struct slab *slab_new(uint64_t bytes)
+{
+        uint32_t units = units_of(bytes), words = (units + 63) / 64;
+        struct slab *s =
+                calloc(1, sizeof(*s) + 2 * words * sizeof(uint64_t) + units * sizeof(uint16_t));
+
+        if (!s)
+                return NULL;
+        s->units = s->hint = units;
+        s->used_bits = s->bits;
+        s->first_bits = s->bits + words;
+        s->spare = (uint16_t *)(s->bits + 2 * words);
+        return s;
+}
+
+void slab_delete(struct slab *s)
+{
+        free(s);
+}
+
+bool slab_may_fit(const struct slab *s, uint64_t bytes)
+{
+        return units_of(bytes) <= s->hint;
+}
+
+/* Where a search is, and what it has found on the way. */
+struct search {
+        uint32_t at;
+        uint32_t longest; /* free run */
+        uint32_t holes;   /* that it may still look at */
+};
+
+/* First run of `units` free units from f->at on that lies before `to`. False: there is none, or
+ * that was enough of a search. */
+static bool slab_search(const struct slab *s, struct search *f, uint32_t to, uint32_t units)
+{
+        for (; f->holes > 0; f->holes--) {
+                uint32_t end;
+
+                f->at = bits_next(s->used_bits, f->at, to, false);
+                if (f->at == to)
+                        return false;
+                /* No further than needed: most of a slab may be free. */
+                end = bits_next(s->used_bits, f->at, MIN(f->at + units, to), true);
+                if (end - f->at == units)
+                        return true;
+                f->longest = MAX(f->longest, end - f->at);
+                f->at = end;
+        }
+        return false;
+}
+
+static void slab_occupy(struct slab *s, uint32_t at, uint32_t units, uint64_t bytes)
+{
+        bits_set(s->used_bits, at, units, true);
+        bit_set(s->first_bits, at, true);
+        s->spare[at] = (uint16_t)((uint64_t)units * HEAP_SMALL_ALIGN - bytes);
+        s->used += units;
+}
+
+int slab_allocate(struct slab *s, uint64_t bytes, bool thorough, uint64_t *ret_offset)
+{
+        uint32_t units = MAX(units_of(bytes), 1u), at;
+        struct search f = {.at = s->next, .holes = thorough ? UINT32_MAX : SLAB_HOLES};
+        bool found = slab_search(s, &f, s->units, units);
+
+        if (!found && f.holes > 0) {
+                f.at = f.longest = 0;
+                found = slab_search(s, &f, s->units, units);
+                if (!found && f.holes > 0) /* so a full slab is searched once, not once a size */
+                        s->hint = f.longest;
+        }
+        if (!found) {
+                s->next = f.at < s->units ? f.at : 0; /* another time from here on */
+                return -ENOSPC;
+        }
+        at = f.at;
+        slab_occupy(s, at, units, bytes);
+        s->next = at + units < s->units ? at + units : 0;
+        *ret_offset = (uint64_t)at * HEAP_SMALL_ALIGN;
+        return 0;
+}
+
+/* The free run around a unit, as far as an allocation could want it. Returns its end. */
+static uint32_t slab_around(const struct slab *s, uint32_t at, uint32_t *ret_first)
+{
+        const uint32_t most = HEAP_SMALL_MAX / HEAP_SMALL_ALIGN;
+        uint32_t least = at > most ? at - most : 0;
+        uint32_t before = at > 0 ? bits_last(s->used_bits, at - 1, least) : UINT32_MAX;
+
+        *ret_first = before == UINT32_MAX ? least : before + 1;
+        return bits_next(s->used_bits, at, MIN(at + most, s->units), true);
+}
+
+uint64_t slab_hole(const struct slab *s, uint64_t offset, uint64_t *ret_start)
+{
+        uint32_t at = (uint32_t)(offset / HEAP_SMALL_ALIGN), first, end;
+
+        if (at >= s->units || bit(s->used_bits, at))
+                return 0;
+        end = slab_around(s, at, &first);
+        *ret_start = (uint64_t)first * HEAP_SMALL_ALIGN;
+        return (uint64_t)(end - first) * HEAP_SMALL_ALIGN;
+}
+
+void slab_fill(struct slab *s, uint64_t offset, uint64_t bytes)
+{
+        slab_occupy(s, (uint32_t)(offset / HEAP_SMALL_ALIGN), MAX(units_of(bytes), 1u), bytes);
+}
+
+uint64_t slab_used(const struct slab *s)
+{
+        return (uint64_t)s->used * HEAP_SMALL_ALIGN;
+}
+
+bool slab_find(const struct slab *s, uint64_t offset, uint64_t *ret_start, uint64_t *ret_bytes)
+{
+        uint32_t start = (uint32_t)(offset / HEAP_SMALL_ALIGN), end;
+
+        if (start >= s->units || !bit(s->used_bits, start))
+                return false;
+        start = bits_last(s->first_bits, start, 0);
+        end = bits_next(s->used_bits, start, s->units, false);
+        end = bits_next(s->first_bits, start + 1, end, true);
+        *ret_start = (uint64_t)start * HEAP_SMALL_ALIGN;
+        *ret_bytes = (uint64_t)(end - start) * HEAP_SMALL_ALIGN - (s->spare[start] & ~MARK);
+        return offset < *ret_start + *ret_bytes;
+}
+
+void slab_mark(struct slab *s, uint64_t start, bool on)
+{
+        uint16_t *spare = &s->spare[start / HEAP_SMALL_ALIGN];
+
+        *spare = (uint16_t)((*spare & ~MARK) | (on ? MARK : 0));
+}
+
+bool slab_marked(const struct slab *s, uint64_t start)
+{
+        return s->spare[start / HEAP_SMALL_ALIGN] & MARK;
+}
+
+void slab_free(struct slab *s, uint64_t start)
+{
+        uint64_t first, bytes;
+        uint32_t at, units, before, after;
+
+        if (!slab_find(s, start, &first, &bytes))
+                return;
+        at = (uint32_t)(first / HEAP_SMALL_ALIGN);
+        units = units_of(bytes);
+        bit_set(s->first_bits, at, false);
+        bits_set(s->used_bits, at, units, false);
+        s->used -= units;
+        s->next = at;
+        /* The run that it is now part of; all others are as long as they were. */
+        after = slab_around(s, at, &before);
+        s->hint = MAX(s->hint, after - before);
+}
+
+bool slab_empty(const struct slab *s)
+{
+        return s->used == 0;
+}

@@ -1,0 +1,92 @@
+/* virtual.h: what a program does with virtual memory management itself: its reservations, its
+ * handles, and which handle is mapped where.
+ *
+ * A handle that the program has created is a block of our heap (BLOCK_HANDLE): extents like any
+ * other, evicted and restored like any other, and mapped wherever the program says. The program
+ * gets a name of ours for it, which none of the driver's own handles has. Once it was exported it
+ * is fixed: one handle of the driver's. What the program imports, or creates in host memory, or on
+ * a GPU that is not ours to manage, is the driver's own from the start and has the driver's name.
+ *
+ * Books only, no driver call; the caller holds core.lock throughout. Whoever has marked an extent
+ * of a handle busy, or holds its block, may look at the handle without it: nothing of it is mapped
+ * or unmapped meanwhile. */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "cuda/cuda_abi.h"
+#include "preload/state/core.h"
+
+struct span {
+        CUdeviceptr address;
+        uint64_t bytes;
+};
+
+struct handle;
+
+/* All of a handle, mapped at one address. */
+struct mapping {
+        struct span at;
+        struct handle *handle;         /* NULL: one of the driver's own */
+        struct mapping *next;          /* of the handle */
+        uint64_t id;                   /* CU_POINTER_ATTRIBUTE_BUFFER_ID */
+        uint8_t access[CORE_GPUS_MAX]; /* CUmemAccess_flags of each device */
+};
+
+struct handle {
+        CUmemGenericAllocationHandle name;
+        uint64_t id; /* CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID */
+        struct gpu *gpu;
+        CUmemAllocationProp prop;
+        uint64_t bytes;
+        unsigned references; /* the program's: created, retained */
+        unsigned users;      /* calls of ours in progress, which need it */
+        unsigned mapping_count;
+        struct mapping *mappings;
+        struct mapping *home; /* one of them that its own GPU may write to; NULL: there is none */
+        struct block *block;  /* NULL: fixed */
+        CUmemGenericAllocationHandle fixed; /* the driver's */
+};
+
+/* ---- reservations ---- */
+
+int virtual_reserve(CUdeviceptr address, uint64_t bytes); /* 0, -ENOMEM */
+void virtual_unreserve(CUdeviceptr address);
+/* The reservation that address lies in; NULL: none of the program's. */
+const struct span *virtual_reservation(CUdeviceptr address);
+/* All of it is reserved; reservations that touch are one, as with the driver. */
+bool virtual_reserved(CUdeviceptr address, uint64_t bytes);
+
+/* ---- handles ---- */
+
+/* With one reference, and neither block nor mapping. NULL: no memory. */
+struct handle *virtual_create(struct gpu *g, const CUmemAllocationProp *prop, uint64_t bytes);
+/* A name stays good while the handle is mapped, references or not. NULL: not one of ours. */
+struct handle *virtual_find(CUmemGenericAllocationHandle name);
+/* What to ask the driver about where no handle of ours has that name: one that was ours must not
+ * get there, because it takes handles for pointers; 0 it refuses. The lock is not needed. */
+CUmemGenericAllocationHandle virtual_drivers(CUmemGenericAllocationHandle name);
+static inline bool virtual_is_dead(const struct handle *h)
+{
+        return h->references == 0 && h->users == 0 && !h->mappings;
+}
+/* It has no name any more; the structure is the caller's to free. */
+void virtual_forget(struct handle *h);
+
+/* ---- mappings ---- */
+
+/* Nothing is mapped there yet. NULL: no memory. */
+struct mapping *virtual_map(struct handle *h, CUdeviceptr address, uint64_t bytes);
+void virtual_unmap(struct mapping *m);
+/* The mapping that address lies in; NULL: none. */
+struct mapping *virtual_at(CUdeviceptr address);
+/* The first that ends behind address; NULL: there is none. */
+struct mapping *virtual_from(CUdeviceptr address);
+/* The mappings that [address, address + bytes) meets lie in it as a whole, and where gaps are not
+ * allowed they fill it. */
+bool virtual_whole(CUdeviceptr address, uint64_t bytes, bool gaps);
+
+/* Who may touch a mapping: set, and as the driver takes it. */
+void mapping_allow(struct mapping *m, const CUmemAccessDesc *access, size_t count);
+unsigned mapping_access(const struct mapping *m, CUmemAccessDesc ret[static CORE_GPUS_MAX]);

@@ -1,0 +1,107 @@
+/* hooks.h: between the doors (doors.c: how calls reach us) and what is done with them (gate, heap,
+ * agent).
+ *
+ * doors.c generates one exported wrapper for each row of cuda_api.def by its behaviour:
+ *
+ * SUBMIT: HOOKS_SUBMIT() of the real call.
+ *
+ * UNIFIED: the same, seen by gate_anybody_looks().
+ *
+ * RETRY: HOOKS_RETRY() of it: not gated.
+ *
+ * CUSTOM: hook_<symbol>(args), written by hand in the module that owns the matter.
+ *
+ * PASS: not exported: known to the table (for our own calls and the simulator), deliberately not
+ * caught. */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/macros.h"
+#include "cuda/cuda_abi.h"
+#include "preload/freeze/freeze.h"
+
+#define CU_PASS(...)
+#define CU_SUBMIT(...)
+#define CU_UNIFIED(...)
+#define CU_RETRY(...)
+#define CU_CUSTOM(symbol, params) CUresult hook_##symbol params;
+#define CU(base, symbol, since, flags, behaviour, stream, params, args) \
+        CU_##behaviour(symbol, params)
+#include "cuda/cuda_api.def"
+#undef CU
+#undef CU_PASS
+#undef CU_SUBMIT
+#undef CU_UNIFIED
+#undef CU_RETRY
+#undef CU_CUSTOM
+
+/* A driver call of the program's own ran out of device memory, and does not say how much it lacks:
+ * ask for room, each time for four times as much as was had for this call so far (*room; 0 at
+ * first). True: worth repeating the call. False: no more is to be had, and what was goes back. */
+bool hooks_more_room(uint64_t *room);
+
+/* The result of a call, which is repeated while the driver lacks memory and there is more room. */
+#define HOOKS_RETRY(call)                                                                         \
+        ({                                                                                        \
+                uint64_t room_ = 0;                                                               \
+                CUresult result_;                                                                 \
+                                                                                                  \
+                do                                                                                \
+                        result_ = (call);                                                         \
+                while (unlikely(result_ == CUDA_ERROR_OUT_OF_MEMORY) && hooks_more_room(&room_)); \
+                result_;                                                                          \
+        })
+/* The result of a call in which the thread has passed the gate. */
+#define HOOKS_PASSED(pass, call)                                 \
+        ({                                                       \
+                struct gate_thread *pass_ = (pass);              \
+                CUresult of_call_ = CUDA_ERROR_OPERATING_SYSTEM; \
+                                                                 \
+                if (likely(pass_ != &gate_interrupted)) {        \
+                        of_call_ = (call);                       \
+                        gate_leave(pass_);                       \
+                }                                                \
+                of_call_;                                        \
+        })
+/* The result of a call through the gate (gate.h), which may end there (interrupt.h). It is made
+ * again where the program was frozen in the middle of it, and its memory moved (freeze.h). */
+#define HOOKS_GATED(stream, work, call)                                                         \
+        ({                                                                                      \
+                bool again_ = false;                                                            \
+                CUresult gated_;                                                                \
+                                                                                                \
+                do                                                                              \
+                        gated_ = HOOKS_PASSED(gate_enter_or_end((stream), (work)), call);       \
+                while (unlikely(gated_ != CUDA_SUCCESS) && freeze_call_again(gated_, &again_)); \
+                gated_;                                                                         \
+        })
+/* Both. Making room may take long and may need this very thread's work drained, so it happens
+ * outside the gate. */
+#define HOOKS_SUBMIT(stream, work, call) HOOKS_RETRY(HOOKS_GATED(stream, work, call))
+/* Ask the daemon to promise room for so many more bytes of memory that can be moved. 0, or -ENOMEM.
+ * core.lock held, given up meanwhile. */
+struct gpu;
+int hooks_commit(struct gpu *g, uint64_t more);
+
+/* quiet_capture_forbids(), without the lock. */
+bool hooks_capture_forbids(void);
+
+struct heap_place;
+/* Free it once everything that has been submitted so far is done. core.lock held, given up
+ * meanwhile. */
+CUresult hooks_free_later(struct gpu *g, const struct heap_place *p);
+
+/* Room for so many bytes more, if need be at the cost of what pools keep for nothing, and of
+ * managed memory, which nobody needs to count: the driver makes room of it, as it would on a card
+ * of one's own. False: there is none. core.lock held, given up meanwhile. */
+bool hooks_grow(struct gpu *g, uint64_t more);
+/* What heap.allocated may be without asking for more, and what follows from an allocation.
+ * core.lock held. */
+uint64_t hooks_allowed(const struct gpu *g);
+void hooks_allocated(struct gpu *g);
+
+/* The wrapper for a driver function by the address the real resolver returned; the address itself
+ * where we catch nothing. */
+void *doors_wrap(void *real_address);

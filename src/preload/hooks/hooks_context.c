@@ -1,0 +1,617 @@
+/* hooks_context.c: contexts, streams and captures: what must be known to drain, and what lives and
+ * dies with a context. */
+#include <stdbool.h>
+
+#include "base/log.h"
+#include "preload/agent/agent.h"
+#include "preload/stream/bound.h"
+#include "preload/state/core.h"
+#include "preload/move/fixed.h"
+#include "preload/freeze/freeze_test.h"
+#include "preload/stream/gate.h"
+#include "preload/hooks/hooks.h"
+#include "preload/share/ipc.h"
+#include "preload/move/peer.h"
+#include "preload/pool/pool.h"
+#include "preload/stream/quiet.h"
+#include "preload/move/swap.h"
+
+CUresult hook_cuInit(unsigned int Flags)
+{
+        CUresult r;
+
+        (void)core_setup();
+        r = real.cuInit(Flags);
+        core_expect_exit();
+        return r;
+}
+
+/* Room for a context is asked for before it is created: the card may be full of others' memory. */
+static bool context_reserve(struct gpu *g)
+{
+        bool ok;
+
+        lock_acquire(&core.lock);
+        ok = agent_take_fixed(g, g->context_bytes) == 0;
+        lock_release(&core.lock);
+        return ok;
+}
+
+/* Lock held. */
+static void context_born(struct gpu *g, CUcontext handle, bool primary)
+{
+        struct context *c = quiet_context_add(handle, g, primary);
+
+        if (c && !g->context)
+                g->context = c;
+        agent_kick();
+}
+
+/* Another living context of the GPU to run our copies in. Lock held. */
+static void context_adopt(struct gpu *g)
+{
+        if (!g->context)
+                g->context = quiet_context_of(g);
+}
+
+/* What the driver gives back with a context. gpu NULL: nothing of ours ends. */
+struct ending {
+        struct gpu *gpu;
+        uint64_t bytes;
+};
+
+/* The context is about to be destroyed, and what was allocated in it with it: dropped, never
+ * restored first. context_died() when it is. Lock held, given up meanwhile. */
+static struct ending context_dies(struct context *c)
+{
+        struct gpu *g = c->gpu;
+        struct ending ret = {.gpu = g, .bytes = g->context_bytes};
+        struct block *b;
+
+        c->dying = true; /* no other context's end makes it the one that our copies run in */
+        if (!g->error && !quiet_capturing())
+                quiet_wait_all();
+        if (g->context == c)
+                swap_retire(g);
+        freeze_test_forget(c->handle);
+        ipc_context_dies(c->handle);
+        while ((b = heap_orphan(&g->heap, c->handle)))
+                swap_discard(g, b);
+        bound_forget(c->handle);
+        ret.bytes += fixed_forget_context(c->handle);
+        core.unbooked++;
+        pool_context_dies(c->handle);
+        if (c->primary)
+                g->ended = c->handle;
+        quiet_context_remove(c);
+        context_adopt(g);
+        return ret;
+}
+
+/* Whoever names a context, or NULL, ends it if it is one that the program has made; of others the
+ * driver refuses that. Lock held, given up meanwhile. */
+static struct ending made_dies(struct context *c)
+{
+        if (!c || c->primary || c->green || c->dying)
+                return (struct ending){0};
+        return context_dies(c);
+}
+
+/* The driver has returned: not before is the room anybody's. Lock not held. */
+static void context_died(struct ending e)
+{
+        if (!e.gpu)
+                return;
+        lock_acquire(&core.lock);
+        core.unbooked--;
+        agent_return_fixed(e.gpu, e.bytes);
+        lock_release(&core.lock);
+}
+
+static CUresult create(struct gpu *g, CUcontext *pctx, CUresult r)
+{
+        if (r == CUDA_SUCCESS) {
+                lock_acquire(&core.lock);
+                context_born(g, *pctx, false);
+                lock_release(&core.lock);
+                peer_update();
+        }
+        return r;
+}
+
+#define HOOK_CREATE(symbol, params, args)                        \
+        CUresult hook_##symbol params                            \
+        {                                                        \
+                struct gpu *g;                                   \
+                CUresult r;                                      \
+                                                                 \
+                (void)core_setup();                              \
+                g = core_attach(dev);                            \
+                if (!g)                                          \
+                        return real.symbol args;                 \
+                if (!context_reserve(g))                         \
+                        return CUDA_ERROR_OUT_OF_MEMORY;         \
+                r = create(g, pctx, real.symbol args);           \
+                if (r != CUDA_SUCCESS) {                         \
+                        lock_acquire(&core.lock);                \
+                        agent_return_fixed(g, g->context_bytes); \
+                        lock_release(&core.lock);                \
+                }                                                \
+                return r;                                        \
+        }
+
+/* Of before CUDA 3.2: its memory has addresses of 32 bits, and calls of its own. */
+HOOK_CREATE(cuCtxCreate, (CUcontext * pctx, unsigned int flags, CUdevice dev), (pctx, flags, dev))
+HOOK_CREATE(cuCtxCreate_v2, (CUcontext * pctx, unsigned int flags, CUdevice dev),
+            (pctx, flags, dev))
+HOOK_CREATE(cuCtxCreate_v3,
+            (CUcontext * pctx, CUexecAffinityParam *paramsArray, int numParams, unsigned int flags,
+             CUdevice dev),
+            (pctx, paramsArray, numParams, flags, dev))
+HOOK_CREATE(cuCtxCreate_v4,
+            (CUcontext * pctx, CUctxCreateParams *ctxCreateParams, unsigned int flags,
+             CUdevice dev),
+            (pctx, ctxCreateParams, flags, dev))
+/* Of before CUDA 5, where a graphics or video API needed a context made for it. */
+HOOK_CREATE(cuGLCtxCreate, (CUcontext * pctx, unsigned int flags, CUdevice dev), (pctx, flags, dev))
+HOOK_CREATE(cuGLCtxCreate_v2, (CUcontext * pctx, unsigned int flags, CUdevice dev),
+            (pctx, flags, dev))
+HOOK_CREATE(cuVDPAUCtxCreate,
+            (CUcontext * pctx, unsigned int flags, CUdevice dev, uint32_t vdpDevice,
+             void *vdpGetProcAddress),
+            (pctx, flags, dev, vdpDevice, vdpGetProcAddress))
+HOOK_CREATE(cuVDPAUCtxCreate_v2,
+            (CUcontext * pctx, unsigned int flags, CUdevice dev, uint32_t vdpDevice,
+             void *vdpGetProcAddress),
+            (pctx, flags, dev, vdpDevice, vdpGetProcAddress))
+
+CUresult hook_cuCtxDestroy_v2(CUcontext ctx)
+{
+        struct ending ending = {0};
+        CUresult r;
+
+        (void)core_setup();
+        if (!core_passive()) {
+                lock_acquire(&core.lock);
+                ending = made_dies(quiet_context(ctx));
+                lock_release(&core.lock);
+        }
+        r = real.cuCtxDestroy_v2(ctx);
+        context_died(ending);
+        return r;
+}
+
+/* From before CUDA 4: whoever detaches last destroys the context. */
+CUresult hook_cuCtxAttach(CUcontext *pctx, unsigned int flags)
+{
+        struct context *c;
+        CUresult r;
+
+        (void)core_setup();
+        r = real.cuCtxAttach(pctx, flags);
+        if (r != CUDA_SUCCESS || core_passive())
+                return r;
+        lock_acquire(&core.lock);
+        c = quiet_context(*pctx);
+        if (c)
+                c->attached++;
+        lock_release(&core.lock);
+        return r;
+}
+
+CUresult hook_cuCtxDetach(CUcontext ctx)
+{
+        struct ending ending = {0};
+        struct context *c;
+        CUresult r;
+
+        (void)core_setup();
+        if (!core_passive()) {
+                lock_acquire(&core.lock);
+                c = quiet_context(ctx);
+                if (c && c->attached > 0)
+                        c->attached--;
+                else
+                        ending = made_dies(c);
+                lock_release(&core.lock);
+        }
+        r = real.cuCtxDetach(ctx);
+        context_died(ending);
+        return r;
+}
+
+/* Whoever makes a primary context or ends it is alone at it, the driver's call included: what is to
+ * be done depends on whether it is alive. And one thread at a time asks whether there is room for
+ * it, however many want it: room for each of them may be more than the card has. core.lock; given
+ * up meanwhile by primary_take(). */
+static bool primary_taken[CORE_GPUS_MAX], primary_wanted[CORE_GPUS_MAX];
+
+static void primary_take(bool *taken)
+{
+        struct core_wait w = {.what = "another thread's call for the same context"};
+
+        while (*taken && !core_passive())
+                core_wait(&w, UINT64_MAX);
+        *taken = true;
+}
+
+static void primary_give(bool *taken)
+{
+        *taken = false;
+        bell_ring(&core.changed);
+}
+
+/* How often a primary context is held: retained and not released by the program, and once by each
+ * of its green contexts. A reset ends the context and leaves the count: the next to retain it gets
+ * the same handle, alive again. core.lock. */
+static unsigned retained[CORE_GPUS_MAX];
+
+/* Take it, with room for the context where it is not alive. *ret_reserved: there was need of it.
+ * False: there is no room, and it is not taken. */
+static bool primary_begin(struct gpu *g, bool *ret_reserved)
+{
+        int r = 0;
+
+        *ret_reserved = false;
+        lock_acquire(&core.lock);
+        primary_take(&primary_wanted[g->index]);
+        primary_take(&primary_taken[g->index]);
+        if (!quiet_context_primary(g)) {
+                /* The wait may be long, and a release is not to wait for it. */
+                primary_give(&primary_taken[g->index]);
+                r = agent_take_fixed(g, g->context_bytes);
+                *ret_reserved = r == 0;
+                if (r == 0)
+                        primary_take(&primary_taken[g->index]);
+        }
+        primary_give(&primary_wanted[g->index]);
+        lock_release(&core.lock);
+        return r == 0;
+}
+
+/* It is alive; handle NULL: it could not be made. Lock held. */
+static void primary_there(struct gpu *g, bool reserved, CUcontext handle)
+{
+        struct context *c = quiet_context_primary(g);
+
+        if (reserved && !handle)
+                agent_return_fixed(g, g->context_bytes);
+        if (handle && !c) {
+                g->ended = NULL;
+                context_born(g, handle, true);
+        }
+        primary_give(&primary_taken[g->index]);
+}
+
+CUresult hook_cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev)
+{
+        struct gpu *g;
+        CUresult r;
+        bool reserved;
+
+        (void)core_setup();
+        g = core_attach(dev);
+        if (!g)
+                return real.cuDevicePrimaryCtxRetain(pctx, dev);
+        if (!primary_begin(g, &reserved))
+                return CUDA_ERROR_OUT_OF_MEMORY;
+        r = real.cuDevicePrimaryCtxRetain(pctx, dev);
+        lock_acquire(&core.lock);
+        if (r == CUDA_SUCCESS)
+                retained[g->index]++;
+        primary_there(g, reserved, r == CUDA_SUCCESS ? *pctx : NULL);
+        lock_release(&core.lock);
+        peer_update();
+        return r;
+}
+
+/* Somebody holds it no longer, or resets it: what goes with the context goes first, if it ends with
+ * that. Lock held, given up meanwhile. */
+static struct ending primary_dies(struct gpu *g, bool reset)
+{
+        struct context *c = quiet_context_primary(g);
+
+        if (!c || (!reset && retained[g->index] != 1) || quiet_context_green_of(g))
+                return (struct ending){0};
+        return context_dies(c);
+}
+
+/* False: it is none of ours. */
+static bool primary_ends(CUdevice dev, bool reset, struct ending *ret)
+{
+        bool ours;
+
+        *ret = (struct ending){0};
+        (void)core_setup();
+        if (core_passive() || dev < 0 || dev >= CORE_GPUS_MAX)
+                return false;
+        lock_acquire(&core.lock);
+        ours = core.gpus[dev].known;
+        if (ours) {
+                primary_take(&primary_taken[dev]);
+                *ret = primary_dies(&core.gpus[dev], reset);
+        }
+        lock_release(&core.lock);
+        return ours;
+}
+
+/* r: what the driver said to whoever holds it no longer. The last release is refused while there
+ * are green ones, but counts. */
+static void primary_ended(CUdevice dev, bool reset, CUresult r)
+{
+        bool counts;
+
+        lock_acquire(&core.lock);
+        counts = r == CUDA_SUCCESS ||
+                 (r == CUDA_ERROR_NOT_PERMITTED && quiet_context_green_of(&core.gpus[dev]));
+        if (!reset && counts && retained[dev] > 0)
+                retained[dev]--;
+        primary_give(&primary_taken[dev]);
+        lock_release(&core.lock);
+}
+
+CUresult hook_cuDevicePrimaryCtxRelease_v2(CUdevice dev)
+{
+        struct ending ending;
+        bool ours = primary_ends(dev, false, &ending);
+        CUresult r = real.cuDevicePrimaryCtxRelease_v2(dev);
+
+        context_died(ending);
+        if (ours)
+                primary_ended(dev, false, r);
+        return r;
+}
+
+CUresult hook_cuDevicePrimaryCtxReset_v2(CUdevice dev)
+{
+        struct ending ending;
+        bool ours = primary_ends(dev, true, &ending);
+        CUresult r = real.cuDevicePrimaryCtxReset_v2(dev);
+
+        context_died(ending);
+        if (ours)
+                primary_ended(dev, true, r);
+        return r;
+}
+
+/* ---- green contexts: parts of the primary one's processors ----
+ *
+ * Each holds the primary context, which ends with the last that does. While there is one the driver
+ * refuses to reset it, or to release it for the last time; whoever was refused that has given it up
+ * all the same, and then it stays active until it is retained and released once more (measured,
+ * CUDA 13.0). */
+
+CUresult hook_cuGreenCtxCreate(CUgreenCtx *phCtx, CUdevResourceDesc desc, CUdevice dev,
+                               unsigned int flags)
+{
+        CUcontext handle = NULL, primary = NULL;
+        struct context *c;
+        struct gpu *g;
+        CUresult r;
+        bool reserved;
+
+        (void)core_setup();
+        g = core_attach(dev);
+        if (!g)
+                return real.cuGreenCtxCreate(phCtx, desc, dev, flags);
+        if (!primary_begin(g, &reserved))
+                return CUDA_ERROR_OUT_OF_MEMORY;
+        r = real.cuGreenCtxCreate(phCtx, desc, dev, flags);
+        /* It holds the primary one, whose handle is had by retaining it once more. */
+        if (r == CUDA_SUCCESS && real.cuDevicePrimaryCtxRetain(&primary, dev) == CUDA_SUCCESS)
+                (void)real.cuDevicePrimaryCtxRelease_v2(dev);
+        lock_acquire(&core.lock);
+        if (r == CUDA_SUCCESS)
+                retained[g->index]++;
+        primary_there(g, reserved, primary);
+        if (r == CUDA_SUCCESS && real.cuCtxFromGreenCtx(&handle, *phCtx) == CUDA_SUCCESS) {
+                c = quiet_context_add(handle, g, false);
+                if (c)
+                        c->green = *phCtx;
+        }
+        lock_release(&core.lock);
+        peer_update();
+        return r;
+}
+
+CUresult hook_cuGreenCtxDestroy(CUgreenCtx hCtx)
+{
+        struct ending ending = {0};
+        struct gpu *g = NULL;
+        struct context *c;
+        CUresult r;
+
+        (void)core_setup();
+        if (core_passive())
+                return real.cuGreenCtxDestroy(hCtx);
+        lock_acquire(&core.lock);
+        c = quiet_context_green(hCtx);
+        if (c) {
+                g = c->gpu;
+                primary_take(&primary_taken[g->index]); /* it lets go of it */
+                if (!quiet_capturing())
+                        quiet_wait_all();
+                bound_forget(c->handle);
+                pool_context_dies(c->handle);
+                quiet_context_remove(c);
+                ending = primary_dies(g, false);
+        }
+        lock_release(&core.lock);
+        r = real.cuGreenCtxDestroy(hCtx);
+        context_died(ending);
+        if (g)
+                primary_ended((CUdevice)g->index, false, r);
+        return r;
+}
+
+CUresult hook_cuGreenCtxStreamCreate(CUstream *phStream, CUgreenCtx greenCtx, unsigned int flags,
+                                     int priority)
+{
+        struct context *c;
+        CUresult r;
+
+        (void)core_setup();
+        r = real.cuGreenCtxStreamCreate(phStream, greenCtx, flags, priority);
+        if (r != CUDA_SUCCESS || core_passive())
+                return r;
+        lock_acquire(&core.lock);
+        c = quiet_context_green(greenCtx);
+        if (c)
+                (void)quiet_stream_add(*phStream, c->handle);
+        lock_release(&core.lock);
+        return r;
+}
+
+/* ---- streams ---- */
+
+static CUresult stream_born(CUstream *stream, CUresult r)
+{
+        CUcontext owner;
+
+        if (r != CUDA_SUCCESS || core_passive() || real.cuCtxGetCurrent(&owner) != CUDA_SUCCESS)
+                return r;
+        lock_acquire(&core.lock);
+        (void)quiet_stream_add(*stream, owner);
+        lock_release(&core.lock);
+        return r;
+}
+
+CUresult hook_cuStreamCreate(CUstream *phStream, unsigned int Flags)
+{
+        (void)core_setup();
+        return stream_born(phStream, real.cuStreamCreate(phStream, Flags));
+}
+
+CUresult hook_cuStreamCreateWithPriority(CUstream *phStream, unsigned int flags, int priority)
+{
+        (void)core_setup();
+        return stream_born(phStream, real.cuStreamCreateWithPriority(phStream, flags, priority));
+}
+
+CUresult hook_cuStreamDestroy_v2(CUstream hStream)
+{
+        (void)core_setup();
+        if (!core_passive()) {
+                bound_forget_stream(hStream);
+                lock_acquire(&core.lock);
+                pool_stream_dies(hStream);
+                quiet_stream_remove(hStream);
+                lock_release(&core.lock);
+        }
+        return real.cuStreamDestroy_v2(hStream);
+}
+
+static void capture_is_over(CUstream stream)
+{
+        CUstreamCaptureMode mode;
+        CUevent probe;
+
+        lock_acquire(&core.lock);
+        probe = quiet_capture_end(stream);
+        lock_release(&core.lock);
+        if (!probe)
+                return;
+        mode = core_relax();
+        (void)real.cuEventDestroy_v2(probe);
+        core_unrelax(mode);
+}
+
+/* From before the capture begins until after it has ended, nothing is asked of any stream: a query
+ * from outside would break it. */
+static CUresult capture_begun(CUstream stream, CUresult r)
+{
+        if (r != CUDA_SUCCESS && !core_passive())
+                capture_is_over(stream);
+        return r;
+}
+
+/* Recorded on a stream that is about to capture; NULL: there is none. */
+static CUevent capture_probe(CUstream stream)
+{
+        CUevent e = NULL;
+
+        /* On the legacy stream, which cannot capture, it would break other captures. */
+        if (stream == CU_STREAM_LEGACY || quiet_is_capturing(stream) ||
+            real.cuEventCreate(&e, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS)
+                return NULL;
+        if (real.cuEventRecord(e, stream) == CUDA_SUCCESS)
+                return e;
+        (void)real.cuEventDestroy_v2(e);
+        return NULL;
+}
+
+static void capture_begins(CUstream stream)
+{
+        /* Through the gate: a drain that has begun sees either the capture or a thread inside. */
+        struct gate_thread *t = gate_enter(stream, 0);
+        CUcontext context = NULL;
+
+        if (!core_passive()) {
+                CUevent probe = capture_probe(stream);
+
+                (void)real.cuCtxGetCurrent(&context);
+                lock_acquire(&core.lock);
+                (void)quiet_capture_begin(stream, context, probe);
+                lock_release(&core.lock);
+        }
+        gate_leave(t);
+        if (!core_passive()) {
+                lock_acquire(&core.lock);
+                pool_await_records();
+                quiet_await_records();
+                lock_release(&core.lock);
+        }
+}
+
+static CUresult capture_ended(CUstream stream, CUresult r)
+{
+        CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+
+        /* Neither success nor failure says that the capture has ended: the stream does. */
+        if (core_passive() || (real.cuStreamIsCapturing(stream, &status) == CUDA_SUCCESS &&
+                               status != CU_STREAM_CAPTURE_STATUS_NONE))
+                return r;
+        capture_is_over(stream);
+        return r;
+}
+
+/* Which stream a NULL means is said by the symbol. */
+#define HOOK_CAPTURE(suffix, null_stream)                                                          \
+        CUresult hook_cuStreamBeginCapture_v2##suffix(CUstream hStream, CUstreamCaptureMode mode)  \
+        {                                                                                          \
+                CUstream stream = hStream ? hStream : (null_stream);                               \
+                                                                                                   \
+                capture_begins(stream);                                                            \
+                return capture_begun(stream, real.cuStreamBeginCapture_v2##suffix(hStream, mode)); \
+        }                                                                                          \
+        CUresult hook_cuStreamBeginCaptureToGraph##suffix(                                         \
+                CUstream hStream, CUgraph hGraph, const CUgraphNode *dependencies,                 \
+                const CUgraphEdgeData *dependencyData, size_t numDependencies,                     \
+                CUstreamCaptureMode mode)                                                          \
+        {                                                                                          \
+                CUstream stream = hStream ? hStream : (null_stream);                               \
+                                                                                                   \
+                capture_begins(stream);                                                            \
+                return capture_begun(stream, real.cuStreamBeginCaptureToGraph##suffix(             \
+                                                     hStream, hGraph, dependencies,                \
+                                                     dependencyData, numDependencies, mode));      \
+        }                                                                                          \
+        CUresult hook_cuStreamBeginRecaptureToGraph##suffix(                                       \
+                CUstream hStream, CUstreamCaptureMode mode, CUgraph hGraph,                        \
+                CUgraphRecaptureCallback callback, void *userData)                                 \
+        {                                                                                          \
+                CUstream stream = hStream ? hStream : (null_stream);                               \
+                                                                                                   \
+                capture_begins(stream);                                                            \
+                return capture_begun(stream, real.cuStreamBeginRecaptureToGraph##suffix(           \
+                                                     hStream, mode, hGraph, callback, userData));  \
+        }                                                                                          \
+        CUresult hook_cuStreamEndCapture##suffix(CUstream hStream, CUgraph *phGraph)               \
+        {                                                                                          \
+                (void)core_setup();                                                                \
+                return capture_ended(hStream ? hStream : (null_stream),                            \
+                                     real.cuStreamEndCapture##suffix(hStream, phGraph));           \
+        }
+
+HOOK_CAPTURE(, CU_STREAM_LEGACY)
+HOOK_CAPTURE(_ptsz, CU_STREAM_PER_THREAD)

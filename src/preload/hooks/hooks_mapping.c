@@ -1,0 +1,401 @@
+/* hooks_mapping.c: where a program maps the memory that it has created, who may touch it there, and
+ * what it is told about such addresses. Must never answer otherwise because memory happens to be
+ * evicted. */
+#include "preload/hooks/hooks_virtual.h"
+
+#include "base/macros.h"
+#include "preload/state/core.h"
+#include "preload/hooks/hooks.h"
+#include "preload/heap/virtual.h"
+
+/* ---- mapping ---- */
+
+/* Put what is resident of a handle where it is mapped now. The handle is taken, the lock not held.
+ */
+static CUresult place(const struct handle *h, const struct mapping *m)
+{
+        CUstreamCaptureMode mode = core_relax();
+        CUresult r = CUDA_SUCCESS;
+
+        if (!h->block)
+                r = real.cuMemMap(m->at.address, m->at.bytes, 0, h->fixed, 0);
+        for (unsigned i = 0; h->block && i < h->block->extent_count && r == CUDA_SUCCESS; i++) {
+                const struct extent *e = &h->block->extents[i];
+
+                if (e->state == EXTENT_RESIDENT)
+                        r = real.cuMemMap(m->at.address + e->offset, e->bytes, 0, e->handle, 0);
+        }
+        if (r != CUDA_SUCCESS && h->block)
+                (void)real.cuMemUnmap(m->at.address, m->at.bytes);
+        core_unrelax(mode);
+        return r;
+}
+
+/* Lock held, given up meanwhile. */
+static CUresult map(struct handle *h, CUdeviceptr ptr, size_t size)
+{
+        struct mapping *m;
+        CUresult r;
+
+        if (!virtual_reserved(ptr, size))
+                return CUDA_ERROR_INVALID_VALUE;
+        m = virtual_from(ptr);
+        if (m && m->at.address < ptr + size)
+                return CUDA_ERROR_INVALID_VALUE;
+        m = virtual_map(h, ptr, size);
+        if (!m)
+                return CUDA_ERROR_OUT_OF_MEMORY;
+        lock_release(&core.lock);
+        r = place(h, m);
+        lock_acquire(&core.lock);
+        if (r != CUDA_SUCCESS)
+                virtual_unmap(m);
+        return r;
+}
+
+/* A handle of the driver's own: remembered, because it must not lie where something of ours is. */
+static CUresult map_drivers(CUdeviceptr ptr, size_t size, size_t offset,
+                            CUmemGenericAllocationHandle handle, unsigned long long flags)
+{
+        struct mapping *m;
+        CUresult r;
+
+        lock_acquire(&core.lock);
+        m = virtual_from(ptr);
+        if ((m && m->handle && m->at.address < ptr + size) || core_holds(ptr, size)) {
+                lock_release(&core.lock);
+                return CUDA_ERROR_INVALID_VALUE;
+        }
+        lock_release(&core.lock);
+        r = real.cuMemMap(ptr, size, offset, handle, flags);
+        if (r != CUDA_SUCCESS)
+                return r;
+        lock_acquire(&core.lock);
+        m = virtual_map(NULL, ptr, size);
+        lock_release(&core.lock);
+        if (m)
+                return r;
+        (void)real.cuMemUnmap(ptr, size);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+CUresult hook_cuMemMap(CUdeviceptr ptr, size_t size, size_t offset,
+                       CUmemGenericAllocationHandle handle, unsigned long long flags)
+{
+        struct handle *h;
+        struct mapping *m;
+        CUresult r;
+
+        (void)core_setup();
+        if (core_passive())
+                return real.cuMemMap(ptr, size, offset, virtual_drivers(handle), flags);
+        lock_acquire(&core.lock);
+        h = virtual_find(handle);
+        if (!h) {
+                lock_release(&core.lock);
+                return map_drivers(ptr, size, offset, virtual_drivers(handle), flags);
+        }
+        if (flags || size == 0 || ptr % HEAP_GRANULARITY) {
+                r = CUDA_ERROR_INVALID_VALUE;
+        } else if (offset || size != h->bytes) {
+                r = CUDA_ERROR_NOT_SUPPORTED; /* all of a handle, or nothing */
+        } else {
+                handle_take(h);
+                r = map(h, ptr, size);
+                handle_put(h);
+                m = r == CUDA_SUCCESS ? virtual_at(ptr) : NULL;
+                if (m && m->handle && handle_is_everywhere(m->handle))
+                        (void)handle_fix(m->handle); /* refused, it is moved like others */
+        }
+        lock_release(&core.lock);
+        return r;
+}
+
+/* Something of the handle is in the driver at its mappings. */
+static bool any_resident(const struct handle *h)
+{
+        if (!h->block)
+                return true;
+        for (unsigned i = 0; i < h->block->extent_count; i++)
+                if (h->block->extents[i].state == EXTENT_RESIDENT)
+                        return true;
+        return false;
+}
+
+/* Lock held, given up meanwhile. */
+static CUresult unmap(struct mapping *m)
+{
+        struct handle *h = m->handle;
+        const struct span at = m->at;
+        CUresult r = CUDA_SUCCESS;
+
+        if (h)
+                handle_take(h);
+        /* Another thread may have been here meanwhile. */
+        if (virtual_at(at.address) == m && m->handle == h) {
+                virtual_unmap(m);
+                if (!h || any_resident(h)) {
+                        lock_release(&core.lock);
+                        r = real.cuMemUnmap(at.address, at.bytes);
+                        lock_acquire(&core.lock);
+                }
+        }
+        if (h)
+                handle_put(h);
+        return r;
+}
+
+CUresult hook_cuMemUnmap(CUdeviceptr ptr, size_t size)
+{
+        CUresult r = CUDA_SUCCESS;
+        struct mapping *m;
+
+        (void)core_setup();
+        lock_acquire(&core.lock);
+        if (core_passive() || !virtual_reserved(ptr, size)) {
+                bool ours = core_holds(ptr, size);
+
+                lock_release(&core.lock);
+                return ours ? CUDA_ERROR_INVALID_VALUE : real.cuMemUnmap(ptr, size);
+        }
+        if (size == 0 || !virtual_whole(ptr, size, true))
+                r = CUDA_ERROR_INVALID_VALUE;
+        while (r == CUDA_SUCCESS && (m = virtual_from(ptr)) && m->at.address < ptr + size)
+                r = unmap(m);
+        lock_release(&core.lock);
+        return r;
+}
+
+/* ---- access ---- */
+
+/* What the driver would say, which has nothing there to ask it about. */
+static CUresult access_check(const struct handle *h, const CUmemAccessDesc *desc, size_t count)
+{
+        int devices = 0;
+
+        (void)real.cuDeviceGetCount(&devices);
+        for (size_t i = 0; i < count; i++) {
+                const CUmemLocation *l = &desc[i].location;
+                int can = 1;
+
+                if (l->type == CU_MEM_LOCATION_TYPE_HOST ||
+                    l->type == CU_MEM_LOCATION_TYPE_HOST_NUMA) {
+                        if (desc[i].flags != CU_MEM_ACCESS_FLAGS_PROT_NONE)
+                                return CUDA_ERROR_NOT_SUPPORTED;
+                        continue; /* the processor has none: nothing to take away */
+                }
+                if (l->type != CU_MEM_LOCATION_TYPE_DEVICE || l->id < 0 || l->id >= devices ||
+                    (desc[i].flags != CU_MEM_ACCESS_FLAGS_PROT_NONE &&
+                     desc[i].flags != CU_MEM_ACCESS_FLAGS_PROT_READ &&
+                     desc[i].flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE))
+                        return CUDA_ERROR_INVALID_VALUE;
+                if (l->id != (int)h->gpu->index)
+                        (void)real.cuDeviceCanAccessPeer(&can, l->id, (CUdevice)h->gpu->index);
+                if (!can)
+                        return CUDA_ERROR_INVALID_DEVICE;
+        }
+        return CUDA_SUCCESS;
+}
+
+/* In the driver, as far as it is there. The handle is taken, the lock not held. */
+static CUresult allow_now(const struct handle *h, const struct mapping *m,
+                          const CUmemAccessDesc *desc, size_t count)
+{
+        CUresult r = CUDA_SUCCESS;
+
+        for (unsigned i = 0, n; i < h->block->extent_count && r == CUDA_SUCCESS; i += n + 1) {
+                const struct extent *e = &h->block->extents[i];
+                uint64_t bytes = 0;
+
+                for (n = 0; i + n < h->block->extent_count && e[n].state == EXTENT_RESIDENT; n++)
+                        bytes += e[n].bytes;
+                if (n)
+                        r = real.cuMemSetAccess(m->at.address + e->offset, bytes, desc, count);
+        }
+        return r;
+}
+
+/* Lock held, given up meanwhile. */
+static CUresult allow(struct mapping *m, const CUmemAccessDesc *desc, size_t count)
+{
+        struct handle *h = m->handle;
+        const struct span at = m->at;
+        CUresult r = CUDA_SUCCESS;
+
+        if (h)
+                handle_take(h);
+        if (virtual_at(at.address) != m || m->handle != h) {
+                r = CUDA_ERROR_INVALID_VALUE; /* another thread has unmapped it meanwhile */
+        } else {
+                lock_release(&core.lock);
+                if (h && h->block)
+                        r = access_check(h, desc, count);
+                if (r == CUDA_SUCCESS)
+                        r = h && h->block ? allow_now(h, m, desc, count)
+                                          : real.cuMemSetAccess(at.address, at.bytes, desc, count);
+                lock_acquire(&core.lock);
+                if (r == CUDA_SUCCESS && h)
+                        mapping_allow(m, desc, count);
+        }
+        if (h)
+                handle_put(h);
+        return r;
+}
+
+CUresult hook_cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAccessDesc *desc,
+                             size_t count)
+{
+        CUresult r = CUDA_SUCCESS;
+        CUdeviceptr at = ptr;
+
+        (void)core_setup();
+        lock_acquire(&core.lock);
+        if (core_passive() || !virtual_reserved(ptr, size)) {
+                bool ours = core_holds(ptr, size);
+
+                lock_release(&core.lock);
+                return ours ? CUDA_ERROR_INVALID_VALUE
+                            : real.cuMemSetAccess(ptr, size, desc, count);
+        }
+        if (size == 0 || !desc || count == 0 || !virtual_whole(ptr, size, false))
+                r = CUDA_ERROR_INVALID_VALUE;
+        while (r == CUDA_SUCCESS && at < ptr + size) {
+                struct mapping *m = virtual_at(at);
+
+                if (!m) {
+                        r = CUDA_ERROR_INVALID_VALUE;
+                        break;
+                }
+                at = m->at.address + m->at.bytes;
+                r = allow(m, desc, count);
+        }
+        lock_release(&core.lock);
+        return r;
+}
+
+CUresult hook_cuMemGetAccess(unsigned long long *flags, const CUmemLocation *location,
+                             CUdeviceptr ptr)
+{
+        CUresult r = CUDA_SUCCESS;
+        int devices = 0;
+        struct mapping *m;
+
+        (void)core_setup();
+        (void)real.cuDeviceGetCount(&devices);
+        lock_acquire(&core.lock);
+        m = core_passive() ? NULL : virtual_at(ptr);
+        if (!m || !m->handle || !m->handle->block || !flags || !location) {
+                bool ours = core_holds(ptr, 1);
+
+                lock_release(&core.lock);
+                return ours ? CUDA_ERROR_INVALID_VALUE : real.cuMemGetAccess(flags, location, ptr);
+        }
+        if (location->type == CU_MEM_LOCATION_TYPE_INVALID)
+                r = CUDA_ERROR_INVALID_VALUE;
+        else if (location->type == CU_MEM_LOCATION_TYPE_HOST)
+                *flags = m->access[0]; /* as the driver has it: the first GPU's */
+        else if (location->type == CU_MEM_LOCATION_TYPE_HOST_NUMA)
+                *flags = CU_MEM_ACCESS_FLAGS_PROT_NONE;
+        else if (location->type != CU_MEM_LOCATION_TYPE_DEVICE)
+                r = CUDA_ERROR_INVALID_DEVICE;
+        else if (location->id < 0 || location->id >= MIN(devices, CORE_GPUS_MAX))
+                r = CUDA_ERROR_INVALID_DEVICE;
+        else
+                *flags = m->access[location->id];
+        lock_release(&core.lock);
+        return r;
+}
+
+/* ---- questions about addresses ---- */
+
+/* A mapping that the driver may not know of now. */
+static const struct mapping *ours_at(CUdeviceptr ptr)
+{
+        const struct mapping *m = core_passive() ? NULL : virtual_at(ptr);
+
+        return m && m->handle && m->handle->block ? m : NULL;
+}
+
+CUresult virtual_attribute(void *data, CUpointer_attribute attribute, CUdeviceptr ptr)
+{
+        const struct mapping *m = ours_at(ptr);
+        const struct handle *h = m ? m->handle : NULL;
+        CUdevice device;
+
+        if (!m || real.cuCtxGetDevice(&device) != CUDA_SUCCESS || device >= CORE_GPUS_MAX)
+                return CUDA_ERROR_NOT_SUPPORTED;
+        switch (attribute) {
+        case CU_POINTER_ATTRIBUTE_CONTEXT:
+                *(CUcontext *)data = NULL; /* it is no context's */
+                return CUDA_SUCCESS;
+        case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
+                *(unsigned *)data = CU_MEMORYTYPE_DEVICE;
+                return CUDA_SUCCESS;
+        case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
+                *(CUdeviceptr *)data = m->access[device] == CU_MEM_ACCESS_FLAGS_PROT_NONE ? 0 : ptr;
+                return *(CUdeviceptr *)data ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+        case CU_POINTER_ATTRIBUTE_HOST_POINTER:
+                *(void **)data = NULL;
+                return CUDA_ERROR_INVALID_VALUE;
+        case CU_POINTER_ATTRIBUTE_BUFFER_ID:
+                *(unsigned long long *)data = m->id;
+                return CUDA_SUCCESS;
+        case CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID:
+                *(unsigned long long *)data = h->id;
+                return CUDA_SUCCESS;
+        case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
+        case CU_POINTER_ATTRIBUTE_IS_MANAGED:
+        case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
+                *(unsigned *)data = 0;
+                return CUDA_SUCCESS;
+        case CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE:
+                *(unsigned *)data =
+                        (h->prop.allocFlags.usage & CU_MEM_CREATE_USAGE_HW_DECOMPRESS) != 0;
+                return CUDA_SUCCESS;
+        case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
+                *(unsigned *)data = h->prop.allocFlags.gpuDirectRDMACapable != 0;
+                return CUDA_SUCCESS;
+        case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
+                *(int *)data = (int)h->gpu->index;
+                return CUDA_SUCCESS;
+        case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
+                *(CUdeviceptr *)data = virtual_reservation(ptr)->address;
+                return CUDA_SUCCESS;
+        case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
+                *(size_t *)data = virtual_reservation(ptr)->bytes;
+                return CUDA_SUCCESS;
+        case CU_POINTER_ATTRIBUTE_MAPPED:
+                *(unsigned *)data = 1;
+                return CUDA_SUCCESS;
+        case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
+                *(unsigned long long *)data = (unsigned long long)h->prop.requestedHandleTypes;
+                return CUDA_SUCCESS;
+        case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
+                *(unsigned *)data = m->access[device];
+                return CUDA_SUCCESS;
+        case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
+                *(void **)data = NULL;
+                return CUDA_SUCCESS;
+        case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR:
+                *(CUdeviceptr *)data = m->at.address;
+                return CUDA_SUCCESS;
+        case CU_POINTER_ATTRIBUTE_MAPPING_SIZE:
+                *(size_t *)data = m->at.bytes;
+                return CUDA_SUCCESS;
+        default:
+                return CUDA_ERROR_NOT_SUPPORTED;
+        }
+}
+
+bool virtual_range(CUdeviceptr ptr, CUdeviceptr *ret_base, size_t *ret_bytes)
+{
+        const struct mapping *m = ours_at(ptr);
+
+        if (!m)
+                return false;
+        if (ret_base)
+                *ret_base = m->at.address;
+        if (ret_bytes)
+                *ret_bytes = m->at.bytes;
+        return true;
+}

@@ -1,0 +1,698 @@
+/* hooks_memory.c: what a program calls to allocate, to free and to ask about its memory. Must never
+ * answer with more than the daemon has promised, nor release memory that submitted work may still
+ * use. */
+#include <errno.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/macros.h"
+#include "preload/agent/agent.h"
+#include "preload/state/core.h"
+#include "preload/move/fixed.h"
+#include "preload/stream/gate.h"
+#include "preload/hooks/hooks.h"
+#include "preload/share/ipc.h"
+#include "preload/hooks/hooks_virtual.h"
+#include "preload/move/managed.h"
+#include "preload/extra/overflow.h"
+#include "preload/state/poison.h"
+#include "preload/pool/pool.h"
+#include "preload/stream/quiet.h"
+#include "preload/hooks/rdma.h"
+#include "preload/move/swap.h"
+
+/* What the program is told: with the overflow the host counts, as far as it could be had. Lock
+ * held. */
+static uint64_t told_total(const struct gpu *g)
+{
+        return g->visible + (g->overflow ? core.host.most : 0);
+}
+
+/* What the program may still take of the card it sees. Lock held. */
+static uint64_t visible_free(const struct gpu *g)
+{
+        return sub_sat(g->visible, g->heap.allocated + core_own_fixed(g));
+}
+
+int hooks_commit(struct gpu *g, uint64_t more)
+{
+        uint64_t exact = g->heap.allocated + more;
+        uint64_t blocks = align_up(exact, MAX(g->block_bytes, HEAP_GRANULARITY));
+
+        blocks = MAX(MIN(blocks, sub_sat(g->visible, core_own_fixed(g))), exact);
+        if (agent_ask_commit(g, blocks) == 0)
+                return 0;
+        return blocks > exact ? agent_ask_commit(g, g->heap.allocated + more) : -ENOMEM;
+}
+
+/* Nobody can make room for us later, so the answer has to come now, as from the plain driver. Lock
+ * held. */
+static int back_alone(struct gpu *g, CUdeviceptr address)
+{
+        struct block *dead = NULL;
+        struct heap_place p;
+
+        if (!heap_find(&g->heap, address, &p) || swap_back_block(g, p.block) == 0)
+                return 0;
+        if (heap_free(&g->heap, address, &dead) == 0 && dead)
+                swap_discard(g, dead);
+        return -ENOMEM;
+}
+
+uint64_t hooks_allowed(const struct gpu *g)
+{
+        return MIN(g->commit, sub_sat(g->visible, core_own_fixed(g)));
+}
+
+bool hooks_grow(struct gpu *g, uint64_t more)
+{
+        struct block *adopted;
+
+        if (more > sub_sat(g->visible, core_own_fixed(g)))
+                return false; /* nothing that could be given up would be enough */
+        if (more <= visible_free(g) && hooks_commit(g, more) == 0)
+                return true;
+        if (pool_reclaim(g, more))
+                return true;
+        if (!heap_adopted(&g->heap, 0, UINT64_MAX))
+                return false;
+        lock_release(&core.lock);
+        home_find_out(g);
+        lock_acquire(&core.lock);
+        adopted = heap_adopted(&g->heap, 0, UINT64_MAX);
+        if (!adopted || home_answer(&g->home) != HOME_LEAVES)
+                return false; /* what stays on the card is no room for others */
+        swap_disown(g, adopted);
+        return true;
+}
+
+void hooks_allocated(struct gpu *g)
+{
+        /* Who shuts it and who opens it holds the lock: once is enough for a million small
+         * allocations. */
+        if (heap_missing(&g->heap) > 0 && !(atomic_load(&gate_bits) & GATE_UNBACKED))
+                gate_shut(GATE_UNBACKED);
+        if (g->heap.allocated != g->allocated_said)
+                agent_figures(g);
+        g->commit_used_ns = clock_now_ns();
+}
+
+static CUresult allocate(struct gpu *g, uint64_t bytes, CUcontext owner, CUdeviceptr *ret_ptr)
+{
+        uint64_t cost;
+        int r;
+
+        lock_acquire(&core.lock);
+        owner = quiet_owner(owner);
+        /* Other threads may take what was promised before we are back from asking: then ask again.
+         */
+        for (;;) {
+                uint64_t room = overflow_card_room(g, hooks_allowed(g), bytes);
+
+                r = heap_allocate(&g->heap, bytes, owner, room, ret_ptr, &cost);
+                if (r == -ENOBUFS ? managed_provide(g, cost) < 0
+                                  : r != -ENOSPC || overflow_is_full(g, bytes, cost) ||
+                                            !hooks_grow(g, cost))
+                        break;
+        }
+        if (r == 0 && g->limit == UINT64_MAX)
+                r = back_alone(g, *ret_ptr);
+        if (r < 0 && g->overflow)
+                r = overflow_allocate(g, bytes, owner, ret_ptr);
+        if (r == 0) {
+                overflow_allocated(g, *ret_ptr, bytes);
+                hooks_allocated(g);
+        }
+        lock_release(&core.lock);
+        return r == 0 ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+bool hooks_capture_forbids(void)
+{
+        bool forbids;
+
+        if (!quiet_capturing())
+                return false;
+        lock_acquire(&core.lock);
+        forbids = quiet_capture_forbids();
+        lock_release(&core.lock);
+        return forbids;
+}
+
+CUresult hook_cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize)
+{
+        CUcontext owner = NULL;
+        struct gpu *g;
+
+        (void)core_setup();
+        g = core_current_gpu();
+        if (!g || !dptr || bytesize == 0 || poison_current() ||
+            real.cuCtxGetCurrent(&owner) != CUDA_SUCCESS)
+                return real.cuMemAlloc_v2(dptr, bytesize);
+        if (hooks_capture_forbids())
+                return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+        return allocate(g, bytesize, owner, dptr);
+}
+
+CUresult hook_cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pPitch, size_t WidthInBytes,
+                                 size_t Height, unsigned int ElementSizeBytes)
+{
+        CUcontext owner = NULL;
+        struct gpu *g;
+        uint64_t pitch;
+        CUresult r;
+
+        (void)core_setup();
+        g = core_current_gpu();
+        if (!g || !dptr || !pPitch || WidthInBytes == 0 || Height == 0 || Height > g->total ||
+            (ElementSizeBytes != 4 && ElementSizeBytes != 8 && ElementSizeBytes != 16) ||
+            poison_current() || real.cuCtxGetCurrent(&owner) != CUDA_SUCCESS)
+                return real.cuMemAllocPitch_v2(dptr, pPitch, WidthInBytes, Height,
+                                               ElementSizeBytes);
+        pitch = align_up(WidthInBytes, HEAP_SMALL_ALIGN);
+        if (pitch > g->total || Height > g->total / pitch)
+                return CUDA_ERROR_OUT_OF_MEMORY;
+        if (hooks_capture_forbids())
+                return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+        r = allocate(g, pitch * Height, owner, dptr);
+        if (r == CUDA_SUCCESS)
+                *pPitch = pitch;
+        return r;
+}
+
+/* The GPU of an address that we answer for: of the heap, or opened from another process. What the
+ * program got as managed memory is the driver's to answer for. Lock held. */
+static struct gpu *find_ours(CUdeviceptr address, struct heap_place *ret)
+{
+        struct gpu *g = core_find(address, ret);
+
+        if (!g && !core_passive() && ipc_find(address, ret, &g))
+                return g;
+        return g && ret->block->kind != BLOCK_ADOPTED ? g : NULL;
+}
+
+/* Between the program's allocations there is memory of ours, of which the driver would speak. Lock
+ * held. */
+static bool is_gap(CUdeviceptr address)
+{
+        for (unsigned i = 0; i < core.gpu_count && !core_passive(); i++)
+                if (core.gpus[i].managed && heap_gap(&core.gpus[i].heap, address))
+                        return true;
+        return false;
+}
+
+/* What is freed during a capture, or by the driver's own calls before all is done that was
+ * submitted before: it is the program's until then, and moves with the rest. */
+static bool late_waiting;
+static struct quiet_wait late_wait;
+static struct late {
+        CUdeviceptr address;
+        uint64_t block_id;
+} * late;
+static size_t late_count, late_room;
+static size_t late_waited; /* the first of them: late_wait is about what was submitted before */
+
+/* The program has freed it already. */
+static bool is_late(const struct heap_place *p)
+{
+        for (size_t i = 0; i < late_count; i++)
+                if (late[i].address == p->start && late[i].block_id == p->block->id)
+                        return true;
+        return false;
+}
+
+/* False: no memory to remember it. */
+static bool reap_later(const struct heap_place *p)
+{
+        if (late_count == late_room) {
+                size_t room = late_room ? late_room * 2 : 64;
+                struct late *more = realloc(late, room * sizeof(*more));
+
+                if (!more)
+                        return false;
+                late = more;
+                late_room = room;
+        }
+        late[late_count++] = (struct late){p->start, p->block->id};
+        return true;
+}
+
+/* Nothing that was submitted can use it: first there would be memory behind it. */
+static bool was_never_backed(const struct block *b)
+{
+        if (b->kind == BLOCK_SLAB || b->kind == BLOCK_POOL)
+                return false; /* its other pieces may have been */
+        for (unsigned i = 0; i < b->extent_count; i++)
+                if (b->extents[i].busy || b->extents[i].state != EXTENT_UNBACKED)
+                        return false;
+        return true;
+}
+
+CUresult hooks_free_later(struct gpu *g, const struct heap_place *p)
+{
+        struct block *dead;
+
+        if (is_late(p))
+                return CUDA_ERROR_INVALID_VALUE;
+        ipc_export_freed(p->start);
+        if (was_never_backed(p->block) && heap_free(&g->heap, p->start, &dead) == 0) {
+                swap_discard(g, dead);
+                overflow_changed(g);
+        } else if (!reap_later(p)) {
+                return CUDA_ERROR_OUT_OF_MEMORY;
+        }
+        agent_kick();
+        return CUDA_SUCCESS;
+}
+
+static bool block_is_busy(const struct block *b)
+{
+        for (unsigned i = 0; i < b->extent_count; i++)
+                if (b->extents[i].busy)
+                        return true;
+        return false;
+}
+
+static void reap_gpu(struct gpu *g)
+{
+        struct block **link = &g->late;
+
+        while (*link) {
+                struct block *b = *link;
+
+                if (block_is_busy(b)) {
+                        link = &b->next_late; /* our own copies: another time */
+                        continue;
+                }
+                *link = b->next_late;
+                swap_discard(g, b);
+                overflow_changed(g);
+                link = &g->late; /* the lock was given up meanwhile */
+        }
+}
+
+static void reap(void)
+{
+        while (late_waited > 0) {
+                struct late l = late[--late_waited];
+                struct block *dead = NULL;
+                struct heap_place p;
+                struct gpu *g = core_find(l.address, &p);
+
+                late[late_waited] = late[--late_count];
+                if (!g || p.block->id != l.block_id || p.start != l.address)
+                        continue;
+                if (p.block->kind == BLOCK_POOL)
+                        (void)pool_free(p.block, l.address, NULL);
+                else if (heap_free(&g->heap, l.address, &dead) == 0 && dead) {
+                        dead->next_late = g->late;
+                        g->late = dead;
+                }
+        }
+}
+
+static bool any_late(void)
+{
+        for (unsigned i = 0; i < core.gpu_count; i++)
+                if (core.gpus[i].late)
+                        return true;
+        return late_count > 0;
+}
+
+bool core_reap_late(void)
+{
+        enum quiet now;
+
+        if (!any_late() || quiet_capturing())
+                return false;
+        if (!late_waiting) {
+                late_waited = late_count;
+                quiet_begin(&late_wait, false);
+        }
+        late_waiting = true;
+        now = quiet_poll(&late_wait);
+        if (now != QUIET_DONE)
+                return now == QUIET_BUSY; /* else a capture has begun meanwhile */
+        late_waiting = false;
+        reap();
+        for (unsigned i = 0; i < core.gpu_count; i++)
+                reap_gpu(&core.gpus[i]);
+        return any_late();
+}
+
+CUresult hook_cuMemFree_v2(CUdeviceptr dptr)
+{
+        struct heap_place p;
+        struct block *dead = NULL;
+        struct gpu *g;
+
+        (void)core_setup();
+        if (core_passive() || dptr == 0 || poison_current())
+                return real.cuMemFree_v2(dptr);
+        if (hooks_capture_forbids())
+                return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+        lock_acquire(&core.lock);
+        g = core_find(dptr, &p);
+        if (!g) {
+                lock_release(&core.lock);
+                return real.cuMemFree_v2(dptr);
+        }
+        if (p.start != dptr || is_late(&p)) {
+                lock_release(&core.lock);
+                return CUDA_ERROR_INVALID_VALUE;
+        }
+        /* The driver's cuMemFree waits for what was submitted before; cuMemUnmap would not. During
+         * a capture nothing can be asked: then the agent frees the block when the capture has
+         * ended. */
+        if (!quiet_capturing())
+                quiet_wait_all();
+        if (quiet_capturing() && heap_find(&g->heap, dptr, &p) && p.start == dptr) {
+                CUresult r = hooks_free_later(g, &p);
+
+                lock_release(&core.lock);
+                return r;
+        }
+        if (g->error) { /* met just now */
+                lock_release(&core.lock);
+                return g->error;
+        }
+        if (heap_find(&g->heap, dptr, &p) && p.start == dptr && p.block->kind == BLOCK_POOL) {
+                CUresult r = pool_free(p.block, dptr, NULL);
+
+                lock_release(&core.lock);
+                return r;
+        }
+        ipc_export_freed(dptr);
+        if (heap_free(&g->heap, dptr, &dead) < 0) {
+                lock_release(&core.lock);
+                return CUDA_ERROR_INVALID_VALUE; /* freed by another thread while we waited */
+        }
+        if (dead) {
+                swap_discard(g, dead);
+                overflow_changed(g); /* others may have its place */
+                agent_kick();        /* a piece of a slab changes no figure */
+        }
+        lock_release(&core.lock);
+        return CUDA_SUCCESS;
+}
+
+CUresult hook_cuMemGetInfo_v2(size_t *free_bytes, size_t *total)
+{
+        struct gpu *g;
+        CUresult r;
+
+        (void)core_setup();
+        r = real.cuMemGetInfo_v2(free_bytes, total);
+        if (r != CUDA_SUCCESS)
+                return r;
+        g = core_current_gpu();
+        if (!g)
+                return r;
+        lock_acquire(&core.lock);
+        if (free_bytes && g->attached)
+                *free_bytes = sub_sat(told_total(g),
+                                      g->heap.allocated + g->heap.mapped + core_own_fixed(g));
+        if (total)
+                *total = told_total(g);
+        lock_release(&core.lock);
+        return r;
+}
+
+CUresult hook_cuDeviceTotalMem_v2(size_t *bytes, CUdevice dev)
+{
+        struct gpu *g;
+        CUresult r;
+
+        (void)core_setup();
+        r = real.cuDeviceTotalMem_v2(bytes, dev);
+        if (r != CUDA_SUCCESS)
+                return r;
+        g = core_attach(dev);
+        if (!g)
+                return r;
+        lock_acquire(&core.lock);
+        *bytes = told_total(g);
+        lock_release(&core.lock);
+        return r;
+}
+
+CUresult hook_cuMemGetAddressRange_v2(CUdeviceptr *pbase, size_t *psize, CUdeviceptr dptr)
+{
+        struct heap_place p;
+        bool ours, mapped, gap;
+
+        (void)core_setup();
+        lock_acquire(&core.lock);
+        ours = find_ours(dptr, &p);
+        mapped = !ours && virtual_range(dptr, pbase, psize);
+        gap = !ours && !mapped && is_gap(dptr);
+        lock_release(&core.lock);
+        if (mapped)
+                return CUDA_SUCCESS;
+        if (gap)
+                return CUDA_ERROR_NOT_FOUND;
+        if (!ours)
+                return real.cuMemGetAddressRange_v2(pbase, psize, dptr);
+        if (pbase)
+                *pbase = p.start;
+        if (psize)
+                *psize = p.bytes;
+        return CUDA_SUCCESS;
+}
+
+/* What the driver answers for cuMemAlloc memory (read off CUDA 13.0), so that it does not matter
+ * whether ours is mapped now. CUDA_ERROR_NOT_SUPPORTED: ask the driver itself. */
+static CUresult pointer_attribute(void *data, CUpointer_attribute attribute, const struct gpu *g,
+                                  const struct heap_place *p, CUdeviceptr ptr)
+{
+        struct heap_place own; /* as against what was opened from another process */
+
+        switch (attribute) {
+        case CU_POINTER_ATTRIBUTE_CONTEXT:
+                *(CUcontext *)data = p->block->owner;
+                return CUDA_SUCCESS;
+        case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
+                *(unsigned *)data = CU_MEMORYTYPE_DEVICE;
+                return CUDA_SUCCESS;
+        case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
+                *(CUdeviceptr *)data = ptr;
+                return CUDA_SUCCESS;
+        case CU_POINTER_ATTRIBUTE_HOST_POINTER:
+                *(void **)data = NULL;
+                return CUDA_ERROR_INVALID_VALUE;
+        case CU_POINTER_ATTRIBUTE_BUFFER_ID:
+                *(unsigned long long *)data =
+                        p->block->id << 32 | (p->start - p->block->address) / HEAP_SMALL_ALIGN;
+                return CUDA_SUCCESS;
+        case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
+                *(unsigned *)data = g->rdma && !pool_handle(p->block);
+                return CUDA_SUCCESS;
+        case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
+                *(unsigned *)data =
+                        g->passes && ipc_works() && !pool_handle(p->block) && core_find(ptr, &own);
+                return CUDA_SUCCESS;
+        case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
+                *(int *)data = (int)g->index;
+                return CUDA_SUCCESS;
+        case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
+                *(CUdeviceptr *)data = p->start;
+                return CUDA_SUCCESS;
+        case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
+                *(size_t *)data = p->bytes;
+                return CUDA_SUCCESS;
+        case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
+                *(unsigned *)data = heap_sync(p);
+                return CUDA_SUCCESS;
+        case CU_POINTER_ATTRIBUTE_MAPPED:
+                *(unsigned *)data = 1;
+                return CUDA_SUCCESS;
+        case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
+                *(unsigned long long *)data = 0;
+                return CUDA_SUCCESS;
+        case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
+                *(unsigned *)data = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+                return CUDA_SUCCESS;
+        case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
+                *(CUmemoryPool *)data = pool_handle(p->block);
+                return CUDA_SUCCESS;
+        case CU_POINTER_ATTRIBUTE_P2P_TOKENS:
+                heap_set_sync(p, true); /* whoever asks for them wants that, too */
+                memset(data, 0, 2 * sizeof(uint64_t));
+                return CUDA_SUCCESS;
+        case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR:
+                *(CUdeviceptr *)data = p->block->address;
+                if (pool_handle(p->block))
+                        *(CUdeviceptr *)data += (ptr - p->block->address) & ~(POOL_STEP - 1);
+                return CUDA_SUCCESS;
+        case CU_POINTER_ATTRIBUTE_MAPPING_SIZE:
+                *(size_t *)data = pool_handle(p->block) ? POOL_STEP : p->block->bytes;
+                return CUDA_SUCCESS;
+        case CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID:
+                *(unsigned long long *)data = p->block->id;
+                return CUDA_SUCCESS;
+        case CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE:
+                /* Also where the GPU cannot decompress at all. */
+                *(unsigned *)data = !pool_handle(p->block);
+                return CUDA_SUCCESS;
+        case CU_POINTER_ATTRIBUTE_IS_MANAGED:
+                *(unsigned *)data = 0;
+                return CUDA_SUCCESS;
+        default:
+                return CUDA_ERROR_NOT_SUPPORTED;
+        }
+}
+
+/* Lock held. */
+static CUresult known_attribute(void *data, CUpointer_attribute attribute, CUdeviceptr ptr)
+{
+        struct heap_place p;
+        struct gpu *g = find_ours(ptr, &p);
+
+        if (g)
+                return pointer_attribute(data, attribute, g, &p, ptr);
+        return is_gap(ptr) ? CUDA_ERROR_INVALID_VALUE : virtual_attribute(data, attribute, ptr);
+}
+
+/* What the driver leaves where an address means nothing to it, in as many bytes. */
+static void attribute_of_nothing(void *data, CUpointer_attribute attribute, CUdeviceptr ptr)
+{
+        switch (attribute) {
+        case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
+        case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
+                break;
+        case CU_POINTER_ATTRIBUTE_HOST_POINTER:
+                *(void **)data = (void *)(uintptr_t)ptr;
+                break;
+        case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
+                *(int *)data = CU_DEVICE_INVALID;
+                break;
+        case CU_POINTER_ATTRIBUTE_CONTEXT:
+        case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
+        case CU_POINTER_ATTRIBUTE_P2P_TOKENS:
+        case CU_POINTER_ATTRIBUTE_BUFFER_ID:
+        case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
+        case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
+        case CU_POINTER_ATTRIBUTE_MAPPING_SIZE:
+        case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR:
+        case CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID:
+                *(uint64_t *)data = 0;
+                break;
+        default:
+                *(unsigned *)data = 0;
+        }
+}
+
+/* What the driver refuses as a whole, it refuses for any pointer. */
+static bool are_attributes(unsigned count, const CUpointer_attribute *attributes, void *const *data)
+{
+        for (unsigned i = 0; i < count; i++)
+                if (!data[i] || attributes[i] < CU_POINTER_ATTRIBUTE_CONTEXT ||
+                    attributes[i] > CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE)
+                        return false;
+        return count > 0;
+}
+
+/* A device shall register the address: it is kept where it is. Nothing else of that reaches us, for
+ * nvidia-peermem takes addresses. Lock held, given up meanwhile. */
+static CUresult keep_announced(CUdeviceptr ptr)
+{
+        struct heap_place p;
+        struct gpu *g = find_ours(ptr, &p);
+
+        return g && g->rdma ? rdma_keep(p.start, p.bytes) : CUDA_SUCCESS;
+}
+
+CUresult hook_cuPointerGetAttribute(void *data, CUpointer_attribute attribute, CUdeviceptr ptr)
+{
+        CUresult r = CUDA_ERROR_NOT_SUPPORTED;
+
+        (void)core_setup();
+        lock_acquire(&core.lock);
+        if (data)
+                r = known_attribute(data, attribute, ptr);
+        if (r == CUDA_SUCCESS && attribute == CU_POINTER_ATTRIBUTE_P2P_TOKENS)
+                r = keep_announced(ptr);
+        lock_release(&core.lock);
+        return r == CUDA_ERROR_NOT_SUPPORTED ? real.cuPointerGetAttribute(data, attribute, ptr) : r;
+}
+
+CUresult hook_cuPointerGetAttributes(unsigned int numAttributes, CUpointer_attribute *attributes,
+                                     void **data, CUdeviceptr ptr)
+{
+        CUresult r = CUDA_SUCCESS;
+        bool tokens = false, ours, gap;
+        struct heap_place p;
+
+        (void)core_setup();
+        if (!attributes || !data || !are_attributes(numAttributes, attributes, data))
+                return real.cuPointerGetAttributes(numAttributes, attributes, data, ptr);
+        lock_acquire(&core.lock);
+        ours = find_ours(ptr, &p) || virtual_range(ptr, NULL, NULL);
+        gap = !ours && is_gap(ptr);
+        if (!ours && !gap) {
+                lock_release(&core.lock);
+                return real.cuPointerGetAttributes(numAttributes, attributes, data, ptr);
+        }
+        for (unsigned i = 0; i < numAttributes && gap; i++)
+                attribute_of_nothing(data[i], attributes[i], ptr);
+        for (unsigned i = 0; i < numAttributes && ours; i++) {
+                /* Like the driver: what does not apply is left at zero, the call as a whole
+                 * succeeds. */
+                if (known_attribute(data[i], attributes[i], ptr) == CUDA_ERROR_NOT_SUPPORTED)
+                        (void)real.cuPointerGetAttributes(1, &attributes[i], &data[i], ptr);
+                tokens = tokens || attributes[i] == CU_POINTER_ATTRIBUTE_P2P_TOKENS;
+        }
+        if (tokens)
+                r = keep_announced(ptr);
+        lock_release(&core.lock);
+        return r;
+}
+
+/* The one attribute that can be set: copies that do not say "async" are waited for, whatever they
+ * are between. Of mapped memory, as ours is, the driver refuses it, so it is kept and answered
+ * here. */
+CUresult hook_cuPointerSetAttribute(const void *value, CUpointer_attribute attribute,
+                                    CUdeviceptr ptr)
+{
+        CUresult r = CUDA_SUCCESS;
+        struct heap_place p;
+        struct gpu *ours;
+        bool gap, mapped;
+
+        (void)core_setup();
+        lock_acquire(&core.lock);
+        ours = find_ours(ptr, &p);
+        gap = !ours && is_gap(ptr);
+        mapped = !ours && !gap && virtual_range(ptr, NULL, NULL);
+        if (ours && value && attribute == CU_POINTER_ATTRIBUTE_SYNC_MEMOPS) {
+                heap_set_sync(&p, *(const unsigned *)value);
+                if (*(const unsigned *)value)
+                        r = keep_announced(ptr); /* programs set it before they register */
+        }
+        lock_release(&core.lock);
+        if (!ours && !gap && !mapped)
+                return real.cuPointerSetAttribute(value, attribute, ptr);
+        if (gap || !value || attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS)
+                return CUDA_ERROR_INVALID_VALUE;
+        return ours ? r : CUDA_ERROR_NOT_SUPPORTED;
+}
+
+bool hooks_more_room(uint64_t *room)
+{
+        struct gpu *g = core_current_gpu();
+        int r = -ENOMEM;
+
+        if (!g || !g->attached)
+                return false;
+        lock_acquire(&core.lock);
+        if (!quiet_capturing())
+                r = fixed_ask_room(g, room);
+        if (r < 0)
+                fixed_return_room(g, room);
+        lock_release(&core.lock);
+        log_debug("GPU %u: the driver ran out of memory; %s", g->index,
+                  r == 0 ? "more is free now" : "no more can be had");
+        return r == 0;
+}

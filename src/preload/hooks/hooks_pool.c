@@ -1,0 +1,260 @@
+/* hooks_pool.c: the entry points for stream-ordered memory and its pools. Must never serve from the
+ * heap what is captured into a graph, nor what may go to another process: that is the driver's. */
+#include <stdbool.h>
+
+#include "base/macros.h"
+#include "preload/agent/agent.h"
+#include "preload/state/core.h"
+#include "preload/entry/doors.h"
+#include "preload/stream/gate.h"
+#include "preload/hooks/hooks.h"
+#include "preload/state/poison.h"
+#include "preload/pool/pool.h"
+#include "preload/stream/quiet.h"
+
+/* The driver's own allocations take about as long as each other. */
+#define WORK                  gate_work(DOOR_cuMemAllocAsync, 0)
+#define PASS_ON(stream, call) HOOKS_SUBMIT(stream, WORK, call)
+/* Destructors free, and cannot do anything about it where that fails. */
+#define PASS_FREE(stream, call) HOOKS_RETRY(HOOKS_PASSED(gate_enter((stream), WORK), call))
+
+/* The stream as pools know it. False: there is no such stream, or no context. */
+static bool name_stream(CUstream stream, struct pool_stream *ret)
+{
+        static _Atomic uint64_t threads;
+        static __thread uint64_t self __attribute__((tls_model("initial-exec")));
+
+        *ret = (struct pool_stream){.handle = stream};
+        if ((uintptr_t)stream > (uintptr_t)CU_STREAM_PER_THREAD)
+                return true;
+        if (stream == CU_STREAM_PER_THREAD) {
+                if (!self)
+                        self = atomic_fetch_add(&threads, 1) + 1;
+                ret->thread = self;
+        }
+        return real.cuCtxGetCurrent(&ret->context) == CUDA_SUCCESS && ret->context;
+}
+
+/* The device that a stream is of, which need not be that of the current context. */
+static CUresult device_of(CUstream stream, CUdevice *ret_device)
+{
+        CUcontext context, popped;
+        CUresult r;
+
+        if ((uintptr_t)stream <= (uintptr_t)CU_STREAM_PER_THREAD)
+                return real.cuCtxGetDevice(ret_device);
+        r = real.cuStreamGetCtx(stream, &context);
+        if (r == CUDA_SUCCESS)
+                r = real.cuCtxPushCurrent_v2(context);
+        if (r != CUDA_SUCCESS)
+                return r;
+        r = real.cuCtxGetDevice(ret_device);
+        (void)real.cuCtxPopCurrent_v2(&popped);
+        return r;
+}
+
+/* CUDA_ERROR_NOT_SUPPORTED: the driver is to do it, whatever it says then. */
+static CUresult allocate(CUdeviceptr *dptr, size_t bytes, CUmemoryPool handle, CUstream stream)
+{
+        struct pool_stream s;
+        struct pool *p;
+        CUresult r = CUDA_ERROR_NOT_SUPPORTED;
+
+        (void)core_setup();
+        if (core_passive() || !dptr || bytes == 0 || !name_stream(stream, &s) || poison_current() ||
+            quiet_is_capturing(stream))
+                return r;
+        if (hooks_capture_forbids())
+                return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+        if (!handle) {
+                CUdevice device;
+
+                if (device_of(stream, &device) != CUDA_SUCCESS || !core_attach(device) ||
+                    real.cuDeviceGetMemPool(&handle, device) != CUDA_SUCCESS)
+                        return r;
+        }
+        lock_acquire(&core.lock);
+        p = pool_find(handle);
+        if (p) {
+                *dptr = 0; /* what the driver leaves there where there is no memory */
+                r = pool_allocate(p, &s, bytes, dptr);
+        }
+        lock_release(&core.lock);
+        return r;
+}
+
+static CUresult release(CUdeviceptr dptr, CUstream stream)
+{
+        struct pool_stream s;
+        struct heap_place place;
+        CUresult r = CUDA_ERROR_NOT_SUPPORTED;
+        struct gpu *g;
+
+        (void)core_setup();
+        if (core_passive() || dptr == 0 || !name_stream(stream, &s) || poison_current() ||
+            quiet_is_capturing(stream))
+                return r;
+        if (hooks_capture_forbids())
+                return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+        lock_acquire(&core.lock);
+        g = core_find(dptr, &place);
+        if (g && place.start != dptr) {
+                r = CUDA_ERROR_INVALID_VALUE;
+        } else if (g && place.block->kind == BLOCK_POOL) {
+                r = pool_free(place.block, dptr, &s);
+                if (r == CUDA_SUCCESS && stream == CU_STREAM_PER_THREAD)
+                        pool_mark(place.block, &s);
+        } else if (g && place.block->kind != BLOCK_ADOPTED) {
+                /* What cuMemAlloc gave out: when all is done that has been submitted, which is not
+                 * before the stream comes to it. */
+                r = hooks_free_later(g, &place);
+        }
+        lock_release(&core.lock);
+        return r;
+}
+
+/* Which stream a NULL means is said by the symbol. */
+#define HOOK_POOL(suffix, null_stream)                                                            \
+        CUresult hook_cuMemAllocAsync##suffix(CUdeviceptr *dptr, size_t bytesize,                 \
+                                              CUstream hStream)                                   \
+        {                                                                                         \
+                CUstream stream = hStream ? hStream : (null_stream);                              \
+                CUresult r = allocate(dptr, bytesize, NULL, stream);                              \
+                                                                                                  \
+                return r != CUDA_ERROR_NOT_SUPPORTED                                              \
+                               ? r                                                                \
+                               : PASS_ON(stream,                                                  \
+                                         real.cuMemAllocAsync##suffix(dptr, bytesize, hStream));  \
+        }                                                                                         \
+        CUresult hook_cuMemAllocFromPoolAsync##suffix(CUdeviceptr *dptr, size_t bytesize,         \
+                                                      CUmemoryPool pool, CUstream hStream)        \
+        {                                                                                         \
+                CUstream stream = hStream ? hStream : (null_stream);                              \
+                CUresult r =                                                                      \
+                        pool ? allocate(dptr, bytesize, pool, stream) : CUDA_ERROR_NOT_SUPPORTED; \
+                                                                                                  \
+                return r != CUDA_ERROR_NOT_SUPPORTED                                              \
+                               ? r                                                                \
+                               : PASS_ON(stream, real.cuMemAllocFromPoolAsync##suffix(            \
+                                                         dptr, bytesize, pool, hStream));         \
+        }                                                                                         \
+        CUresult hook_cuMemFreeAsync##suffix(CUdeviceptr dptr, CUstream hStream)                  \
+        {                                                                                         \
+                CUstream stream = hStream ? hStream : (null_stream);                              \
+                CUresult r = release(dptr, stream);                                               \
+                                                                                                  \
+                return r != CUDA_ERROR_NOT_SUPPORTED                                              \
+                               ? r                                                                \
+                               : PASS_FREE(stream, real.cuMemFreeAsync##suffix(dptr, hStream));   \
+        }
+
+HOOK_POOL(, CU_STREAM_LEGACY)
+HOOK_POOL(_ptsz, CU_STREAM_PER_THREAD)
+
+CUresult hook_cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *poolProps)
+{
+        CUresult r;
+
+        (void)core_setup();
+        r = real.cuMemPoolCreate(pool, poolProps);
+        if (r != CUDA_SUCCESS || poolProps->location.type != CU_MEM_LOCATION_TYPE_DEVICE ||
+            !core_attach(poolProps->location.id))
+                return r;
+        lock_acquire(&core.lock);
+        pool_born(*pool, poolProps);
+        lock_release(&core.lock);
+        return r;
+}
+
+CUresult hook_cuMemPoolDestroy(CUmemoryPool pool)
+{
+        CUresult r;
+        bool ours;
+
+        (void)core_setup();
+        if (core_passive())
+                return real.cuMemPoolDestroy(pool);
+        /* One of ours holds nothing that the driver would have to wait for; and nobody shall be
+         * given its handle before we know. */
+        lock_acquire(&core.lock);
+        ours = pool_find(pool) != NULL;
+        if (!ours)
+                lock_release(&core.lock);
+        r = real.cuMemPoolDestroy(pool);
+        if (!ours)
+                lock_acquire(&core.lock);
+        if (r == CUDA_SUCCESS)
+                pool_dies(pool, !ours);
+        lock_release(&core.lock);
+        return r;
+}
+
+CUresult hook_cuMemPoolTrimTo(CUmemoryPool pool, size_t minBytesToKeep)
+{
+        CUresult r;
+        struct pool *p;
+
+        (void)core_setup();
+        r = real.cuMemPoolTrimTo(pool, minBytesToKeep);
+        if (r != CUDA_SUCCESS || core_passive())
+                return r;
+        lock_acquire(&core.lock);
+        p = pool_find(pool);
+        if (p)
+                pool_trim(p, minBytesToKeep);
+        lock_release(&core.lock);
+        return r;
+}
+
+CUresult hook_cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attr, void *value)
+{
+        CUresult r;
+        struct pool *p;
+
+        (void)core_setup();
+        r = real.cuMemPoolSetAttribute(pool, attr, value);
+        if (r != CUDA_SUCCESS || core_passive())
+                return r;
+        lock_acquire(&core.lock);
+        p = pool_find(pool);
+        if (p)
+                pool_set(p, attr, value);
+        lock_release(&core.lock);
+        return r;
+}
+
+CUresult hook_cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute attr, void *value)
+{
+        CUresult r;
+        struct pool *p;
+
+        (void)core_setup();
+        r = real.cuMemPoolGetAttribute(pool, attr, value);
+        if (r != CUDA_SUCCESS || core_passive())
+                return r;
+        lock_acquire(&core.lock);
+        p = pool_find(pool);
+        if (p)
+                (void)pool_get(p, attr, value);
+        lock_release(&core.lock);
+        return r;
+}
+
+CUresult hook_cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc *map, size_t count)
+{
+        CUresult r;
+        struct pool *p;
+
+        (void)core_setup();
+        r = real.cuMemPoolSetAccess(pool, map, count);
+        if (r != CUDA_SUCCESS || core_passive())
+                return r;
+        lock_acquire(&core.lock);
+        p = pool_find(pool);
+        for (size_t i = 0; p && i < count; i++)
+                if (map[i].location.type != CU_MEM_LOCATION_TYPE_DEVICE ||
+                    map[i].location.id != (int)pool_gpu(p)->index)
+                        pool_hand_over(p);
+        lock_release(&core.lock);
+        return r;
+}

@@ -1,0 +1,117 @@
+/* hooks_rdma.c: memory of the heap that others than the process's own work get: a device by a
+ * dma-buf or by its address (nvidia-peermem), other GPUs by a multicast object or a logical
+ * endpoint. Must never let such memory go before the program frees it: nobody says when they have
+ * done with it. */
+#include "base/macros.h"
+#include "preload/state/core.h"
+#include "preload/stream/gate.h"
+#include "preload/hooks/hooks.h"
+#include "preload/hooks/hooks_virtual.h"
+#include "preload/move/pin.h"
+#include "preload/hooks/rdma.h"
+#include "preload/heap/virtual.h"
+
+CUresult rdma_keep(CUdeviceptr from, uint64_t bytes)
+{
+        uint64_t end = from + bytes;
+
+        while (from < end) {
+                struct core_wait w = {.what = "GPU memory to be kept"};
+                struct heap_place p;
+                struct gpu *g = core_find(from, &p);
+                struct pin *pin;
+                enum pin_state state;
+                struct mapping *m = g ? NULL : virtual_at(from);
+                uint64_t part;
+
+                if (m && m->handle) { /* what the program has mapped itself */
+                        CUresult r = handle_fix(m->handle);
+
+                        m = virtual_at(from); /* the lock was given up meanwhile */
+                        if (r != CUDA_SUCCESS || !m)
+                                return r;
+                        from = m->at.address + m->at.bytes;
+                        continue;
+                }
+                if (!g || p.block->managed)
+                        return CUDA_SUCCESS; /* not ours, or the driver says no */
+                /* A pool's block may hold nothing between its allocations. */
+                part = MIN(end, p.block->kind == BLOCK_POOL ? p.start + p.bytes
+                                                            : p.block->address + p.block->bytes) -
+                       from;
+                pin = pin_take(g, p.block, from, part);
+                if (!pin)
+                        return CUDA_ERROR_OUT_OF_MEMORY;
+                while ((state = pin_state(pin)) == PIN_WAITING && !core_passive())
+                        core_wait(&w, UINT64_MAX);
+                if (state != PIN_READY) {
+                        pin_release(pin);
+                        return CUDA_ERROR_OUT_OF_MEMORY;
+                }
+                pin_for_good(pin);
+                from += part;
+        }
+        return CUDA_SUCCESS;
+}
+
+/* What the driver refuses for itself is not kept. */
+static CUresult keep(CUdeviceptr from, size_t bytes)
+{
+        CUresult r = CUDA_SUCCESS;
+
+        (void)core_setup();
+        if (!core_passive() && bytes > 0 && bytes <= UINT64_MAX - from) {
+                lock_acquire(&core.lock);
+                r = rdma_keep(from, bytes);
+                lock_release(&core.lock);
+        }
+        return r;
+}
+
+CUresult hook_cuMemGetHandleForAddressRange(void *handle, CUdeviceptr dptr, size_t size,
+                                            CUmemRangeHandleType handleType,
+                                            unsigned long long flags)
+{
+        CUresult r = handle ? keep(dptr, size) : CUDA_SUCCESS;
+
+        if (r != CUDA_SUCCESS)
+                return r;
+        return HOOKS_GATED(
+                CU_STREAM_LEGACY, 0,
+                real.cuMemGetHandleForAddressRange(handle, dptr, size, handleType, flags));
+}
+
+CUresult hook_cuMulticastBindAddr(CUmemGenericAllocationHandle mcHandle, size_t mcOffset,
+                                  CUdeviceptr memptr, size_t size, unsigned long long flags)
+{
+        CUresult r = keep(memptr, size);
+
+        if (r != CUDA_SUCCESS)
+                return r;
+        return HOOKS_GATED(CU_STREAM_LEGACY, 0,
+                           real.cuMulticastBindAddr(mcHandle, mcOffset, memptr, size, flags));
+}
+
+CUresult hook_cuMulticastBindAddr_v2(CUmemGenericAllocationHandle mcHandle, CUdevice dev,
+                                     size_t mcOffset, CUdeviceptr memptr, size_t size,
+                                     unsigned long long flags)
+{
+        CUresult r = keep(memptr, size);
+
+        if (r != CUDA_SUCCESS)
+                return r;
+        return HOOKS_GATED(
+                CU_STREAM_LEGACY, 0,
+                real.cuMulticastBindAddr_v2(mcHandle, dev, mcOffset, memptr, size, flags));
+}
+
+CUresult hook_cuLogicalEndpointBindAddr(CUlogicalEndpointId leId, CUdevice dev, cuuint64_t offset,
+                                        void *ptr, cuuint64_t size, unsigned long long flags)
+{
+        CUresult r = keep((uintptr_t)ptr, size);
+
+        if (r != CUDA_SUCCESS)
+                return r;
+        return HOOKS_GATED(CU_STREAM_LEGACY, 0,
+                           real.cuLogicalEndpointBindAddr(leId, dev, offset, ptr, size, flags));
+}

@@ -1,0 +1,378 @@
+/* hooks_share.c: memory of the program's own handles that leaves our hands: exported, or bound to
+ * others. Must never hand out memory that we would move later. */
+#include "preload/hooks/hooks_virtual.h"
+
+#include "base/macros.h"
+#include "preload/agent/agent.h"
+#include "preload/state/core.h"
+#include "preload/move/extent.h"
+#include "preload/stream/gate.h"
+#include "preload/hooks/hooks.h"
+#include "preload/stream/quiet.h"
+#include "preload/move/swap.h"
+#include "preload/heap/virtual.h"
+
+#define MAPPINGS_MANY       32u
+#define MAPPINGS_MANY_BYTES (UINT64_C(8) << 20)
+#define STILL_MOST_NS       (10 * NSEC_PER_SEC)
+#define STILL_NAP_NS        (200 * NSEC_PER_USEC)
+
+static bool has_contents(const struct block *b)
+{
+        for (unsigned i = 0; i < b->extent_count; i++)
+                if (b->extents[i].state != EXTENT_UNBACKED)
+                        return true;
+        return false;
+}
+
+static bool all_resident(const struct block *b)
+{
+        for (unsigned i = 0; i < b->extent_count; i++)
+                if (b->extents[i].state != EXTENT_RESIDENT)
+                        return false;
+        return true;
+}
+
+bool handle_is_everywhere(const struct handle *h)
+{
+        /* A page of zeros that lies wherever nothing else does costs a map and a change of access
+         * for each place at every hand-off. Looked at now and then, as it grows. */
+        return h->block && h->mapping_count >= MAPPINGS_MANY && h->bytes <= MAPPINGS_MANY_BYTES &&
+               (h->mapping_count & (h->mapping_count - 1)) == 0 &&
+               (!has_contents(h->block) || all_resident(h->block));
+}
+
+static CUresult map_for(const struct gpu *g, CUdeviceptr at, uint64_t bytes,
+                        CUmemGenericAllocationHandle handle)
+{
+        const CUmemAccessDesc access = {
+                .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = (int)g->index},
+                .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+        CUresult r = real.cuMemMap(at, bytes, 0, handle, 0);
+
+        return r == CUDA_SUCCESS ? real.cuMemSetAccess(at, bytes, &access, 1) : r;
+}
+
+/* The contents of the extents into new memory of the whole handle, by ways of our own: the program
+ * may have mapped it nowhere. A context of the GPU is current. */
+static CUresult copy_over(const struct gpu *g, const struct handle *h,
+                          CUmemGenericAllocationHandle to)
+{
+        CUdeviceptr at = 0;
+        CUstream stream = NULL;
+        CUresult r;
+
+        r = real.cuMemAddressReserve(&at, 2 * h->bytes, HEAP_GRANULARITY, 0, 0);
+        if (r != CUDA_SUCCESS)
+                return r;
+        r = map_for(g, at + h->bytes, h->bytes, to);
+        for (unsigned i = 0; i < h->block->extent_count && r == CUDA_SUCCESS; i++) {
+                const struct extent *e = &h->block->extents[i];
+
+                r = map_for(g, at + e->offset, e->bytes, e->handle);
+        }
+        if (r == CUDA_SUCCESS)
+                r = real.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING);
+        if (r == CUDA_SUCCESS)
+                r = real.cuMemcpyDtoDAsync_v2(at + h->bytes, at, h->bytes, stream);
+        if (r == CUDA_SUCCESS)
+                r = real.cuStreamSynchronize(stream);
+        if (stream)
+                (void)real.cuStreamDestroy_v2(stream);
+        (void)real.cuMemUnmap(at, 2 * h->bytes);
+        (void)real.cuMemAddressFree(at, 2 * h->bytes);
+        return r;
+}
+
+/* All its mappings to other memory, or back to what they were. */
+static CUresult remap(const struct gpu *g, const struct handle *h, CUmemGenericAllocationHandle to)
+{
+        CUresult r = CUDA_SUCCESS;
+
+        for (const struct mapping *m = h->mappings; m && r == CUDA_SUCCESS; m = m->next) {
+                CUmemAccessDesc access[CORE_GPUS_MAX];
+                unsigned n = mapping_access(m, access);
+
+                (void)real.cuMemUnmap(m->at.address, m->at.bytes);
+                r = real.cuMemMap(m->at.address, m->at.bytes, 0, to, 0);
+                if (r == CUDA_SUCCESS && n)
+                        r = real.cuMemSetAccess(m->at.address, m->at.bytes, access, n);
+        }
+        if (r == CUDA_SUCCESS)
+                return r;
+        for (const struct mapping *m = h->mappings; m; m = m->next)
+                (void)real.cuMemUnmap(m->at.address, m->at.bytes);
+        for (unsigned i = 0; i < h->block->extent_count; i++)
+                if (h->block->extents[i].state == EXTENT_RESIDENT)
+                        (void)extent_place(g, &h->block->extents[i]);
+        return r;
+}
+
+/* ---- becoming fixed ---- */
+
+/* Nothing of this process runs, and nothing begins before thaw().
+ * CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED: a capture is in progress, which nobody can wait for.
+ * CUDA_ERROR_NOT_READY: what runs does not end, perhaps not before this thread or one at the gate
+ * submits more. Lock held, given up meanwhile. */
+static CUresult freeze(struct gpu *g, uint64_t bytes)
+{
+        struct core_wait w = {.what = "its own work"};
+        uint64_t until = clock_now_ns() + STILL_MOST_NS;
+        struct quiet_wait quiet;
+        bool begun = false;
+
+        g->heap.resident -= bytes; /* who submits waits for them, as if they were on their way */
+        gate_shut(GATE_UNBACKED);
+        while (!quiet_capturing()) {
+                if (!gate_anybody_inside()) {
+                        if (!begun)
+                                quiet_begin(&quiet, false);
+                        begun = true;
+                        if (quiet_poll(&quiet) == QUIET_DONE)
+                                return CUDA_SUCCESS;
+                }
+                if (core_passive() || clock_now_ns() >= until)
+                        return CUDA_ERROR_NOT_READY;
+                core_wait(&w, STILL_NAP_NS);
+        }
+        return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+}
+
+static void thaw(struct gpu *g, uint64_t bytes)
+{
+        g->heap.resident += bytes;
+        bell_ring(&core.changed);
+}
+
+/* New memory in the place of what is there, contents and all. Lock not held. */
+static CUresult replace(struct gpu *g, struct handle *h, CUmemGenericAllocationHandle *ret)
+{
+        const bool contents = has_contents(h->block);
+        CUstreamCaptureMode mode = core_relax();
+        CUcontext popped;
+        CUresult r;
+
+        r = real.cuMemCreate(ret, h->bytes, &h->prop, 0);
+        if (r == CUDA_SUCCESS && contents) {
+                r = g->context ? real.cuCtxPushCurrent_v2(g->context->handle)
+                               : CUDA_ERROR_INVALID_CONTEXT;
+                if (r == CUDA_SUCCESS) {
+                        r = copy_over(g, h, *ret);
+                        (void)real.cuCtxPopCurrent_v2(&popped);
+                }
+        }
+        if (r == CUDA_SUCCESS)
+                r = remap(g, h, *ret);
+        if (r != CUDA_SUCCESS && *ret)
+                (void)real.cuMemRelease(*ret);
+        for (unsigned i = 0; contents && r == CUDA_SUCCESS && i < h->block->extent_count; i++)
+                extent_release(&h->block->extents[i]);
+        core_unrelax(mode);
+        return r;
+}
+
+/* The heap knows nothing of its memory any more; who holds it has seen to that. Lock held. */
+static void leave_heap(struct gpu *g, struct handle *h, CUmemGenericAllocationHandle fixed)
+{
+        struct block *b = h->block;
+
+        for (struct block **lost = &g->lost; *lost; lost = &(*lost)->next_late)
+                if (*lost == b) { /* its GPU has failed meanwhile (poison.c) */
+                        *lost = b->next_late;
+                        break;
+                }
+        h->block = NULL;
+        h->fixed = fixed;
+        g->fixed_handles += h->bytes;
+        swap_hand_over(g, b);
+}
+
+/* The handle is taken; its memory is all there, or none is. Lock held, given up meanwhile. */
+static CUresult fix(struct gpu *g, struct handle *h)
+{
+        const struct extent *only = &h->block->extents[0];
+        const bool contents = has_contents(h->block);
+        CUmemGenericAllocationHandle fixed = 0;
+        CUresult r;
+
+        if (contents && h->block->extent_count == 1 && !only->adopted) {
+                leave_heap(g, h, only->handle); /* as it is: made by us, as the program wanted it */
+                return CUDA_SUCCESS;
+        }
+        r = contents ? freeze(g, h->bytes) : CUDA_SUCCESS;
+        if (r != CUDA_SUCCESS) {
+                thaw(g, h->bytes);
+                return r;
+        }
+        lock_release(&core.lock);
+        r = replace(g, h, &fixed);
+        lock_acquire(&core.lock);
+        if (contents)
+                thaw(g, h->bytes);
+        if (r == CUDA_SUCCESS)
+                leave_heap(g, h, fixed);
+        return r;
+}
+
+CUresult handle_fix(struct handle *h)
+{
+        struct gpu *g = h->gpu;
+        CUresult r = CUDA_SUCCESS;
+        bool ours = true;
+
+        if (!h->block)
+                return CUDA_SUCCESS;
+        handle_use(h);
+        if (agent_take_fixed(g, h->bytes) < 0) {
+                handle_unuse(h);
+                return CUDA_ERROR_OUT_OF_MEMORY;
+        }
+        core.unbooked++; /* until it has left the heap it is in the books twice */
+        for (;;) {
+                struct gate_thread *t;
+
+                handle_take(h);
+                if (!h->block || !has_contents(h->block) || all_resident(h->block))
+                        break;
+                handle_put(h);
+                if (core_passive()) { /* they do not come back */
+                        agent_return_fixed(g, h->bytes);
+                        core.unbooked--;
+                        handle_unuse(h);
+                        return CUDA_ERROR_OUT_OF_MEMORY;
+                }
+                /* Its contents are elsewhere: wait for this process's turn. */
+                lock_release(&core.lock);
+                t = gate_enter(NULL, 0);
+                gate_leave(t);
+                lock_acquire(&core.lock);
+        }
+        if (h->block)
+                r = fix(g, h);
+        else
+                ours = false; /* another thread was first */
+        if (r != CUDA_SUCCESS || !ours)
+                agent_return_fixed(g, h->bytes);
+        core.unbooked--;
+        handle_put(h);
+        handle_unuse(h);
+        agent_kick();
+        return r;
+}
+
+/* ---- what asks for it ---- */
+
+/* The driver's handle for one that the program names, which it is from now on. 0: refused. Lock
+ * held, given up meanwhile; with the handle in use on success. */
+static CUresult driver_handle(struct handle *h, CUmemGenericAllocationHandle *ret)
+{
+        CUresult r;
+
+        handle_use(h);
+        r = handle_fix(h);
+        *ret = h->fixed;
+        return r;
+}
+
+static void driver_handle_done(struct handle *h)
+{
+        lock_acquire(&core.lock);
+        handle_unuse(h);
+        lock_release(&core.lock);
+}
+
+CUresult hook_cuMemExportToShareableHandle(void *shareableHandle,
+                                           CUmemGenericAllocationHandle handle,
+                                           CUmemAllocationHandleType handleType,
+                                           unsigned long long flags)
+{
+        CUmemGenericAllocationHandle fixed;
+        struct handle *h;
+        CUresult r;
+
+        (void)core_setup();
+        lock_acquire(&core.lock);
+        h = core_passive() ? NULL : virtual_find(handle);
+        if (!h) {
+                lock_release(&core.lock);
+                return real.cuMemExportToShareableHandle(shareableHandle, virtual_drivers(handle),
+                                                         handleType, flags);
+        }
+        if (!shareableHandle || flags || !(handleType & h->prop.requestedHandleTypes)) {
+                lock_release(&core.lock);
+                return CUDA_ERROR_INVALID_VALUE;
+        }
+        r = driver_handle(h, &fixed);
+        lock_release(&core.lock);
+        if (r == CUDA_SUCCESS)
+                r = real.cuMemExportToShareableHandle(shareableHandle, fixed, handleType, flags);
+        driver_handle_done(h);
+        return r;
+}
+
+/* The driver's handle of memory that others are to reach by what it is bound to. *ret_handle is for
+ * bind_done(), also on failure; NULL: the handle is none of ours. */
+static CUresult bind_begin(CUmemGenericAllocationHandle name, struct handle **ret_handle,
+                           CUmemGenericAllocationHandle *ret)
+{
+        struct handle *h;
+        CUresult r = CUDA_SUCCESS;
+
+        (void)core_setup();
+        lock_acquire(&core.lock);
+        h = core_passive() ? NULL : virtual_find(name);
+        if (h)
+                r = driver_handle(h, ret);
+        lock_release(&core.lock);
+        if (!h)
+                *ret = virtual_drivers(name);
+        *ret_handle = h;
+        return r;
+}
+
+static CUresult bind_done(struct handle *h, CUresult r)
+{
+        if (h)
+                driver_handle_done(h);
+        return r;
+}
+
+CUresult hook_cuMulticastBindMem(CUmemGenericAllocationHandle mcHandle, size_t mcOffset,
+                                 CUmemGenericAllocationHandle memHandle, size_t memOffset,
+                                 size_t size, unsigned long long flags)
+{
+        CUmemGenericAllocationHandle fixed;
+        struct handle *h;
+        CUresult r = bind_begin(memHandle, &h, &fixed);
+
+        if (r == CUDA_SUCCESS)
+                r = real.cuMulticastBindMem(mcHandle, mcOffset, fixed, memOffset, size, flags);
+        return bind_done(h, r);
+}
+
+CUresult hook_cuMulticastBindMem_v2(CUmemGenericAllocationHandle mcHandle, CUdevice dev,
+                                    size_t mcOffset, CUmemGenericAllocationHandle memHandle,
+                                    size_t memOffset, size_t size, unsigned long long flags)
+{
+        CUmemGenericAllocationHandle fixed;
+        struct handle *h;
+        CUresult r = bind_begin(memHandle, &h, &fixed);
+
+        if (r == CUDA_SUCCESS)
+                r = real.cuMulticastBindMem_v2(mcHandle, dev, mcOffset, fixed, memOffset, size,
+                                               flags);
+        return bind_done(h, r);
+}
+
+CUresult hook_cuLogicalEndpointBindMem(CUlogicalEndpointId leId, CUdevice dev, cuuint64_t offset,
+                                       CUmemGenericAllocationHandle memHandle, cuuint64_t memOffset,
+                                       cuuint64_t size, unsigned long long flags)
+{
+        CUmemGenericAllocationHandle fixed;
+        struct handle *h;
+        CUresult r = bind_begin(memHandle, &h, &fixed);
+
+        if (r == CUDA_SUCCESS)
+                r = real.cuLogicalEndpointBindMem(leId, dev, offset, fixed, memOffset, size, flags);
+        return bind_done(h, r);
+}

@@ -1,0 +1,281 @@
+/* arena.c: owns the pinned host memory. Must never hand out memory that was not touched: a page
+ * fault in the kernel on the way to the OOM killer is cheaper to meet here, before anything is
+ * moved. */
+#include "preload/move/arena.h"
+
+#include <errno.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "base/host.h"
+#include "base/log.h"
+#include "base/macros.h"
+#include "preload/process/libc_compat.h"
+#include "preload/process/lock.h"
+#include "preload/freeze/freeze_watch.h"
+#include "preload/state/real.h"
+
+#define ARENA_UNIT        (UINT64_C(2) << 20) /* a huge page */
+#define ARENA_TOUCHER_MAX 16u
+
+struct segment {
+        struct segment *next;
+        char *memory;
+        uint64_t bytes;
+        uint32_t units, used;
+        bool registered; /* false: the driver refused (locked-memory limit); copies work, slower */
+        uint64_t used_bits[];
+};
+
+struct arena {
+        struct lock lock;
+        struct segment *segments;
+        uint64_t segment_bytes;
+        _Atomic uint64_t bytes;
+};
+
+struct arena *arena_new(uint64_t segment_bytes)
+{
+        struct arena *a = calloc(1, sizeof(*a));
+
+        if (a)
+                a->segment_bytes = align_up(segment_bytes, ARENA_UNIT);
+        return a;
+}
+
+uint64_t arena_bytes(const struct arena *a)
+{
+        return atomic_load_explicit(&a->bytes, memory_order_relaxed);
+}
+
+struct touch {
+        char *memory;
+        uint64_t bytes;
+        struct bell *done; /* rung once by each */
+};
+
+static void *touch_pages(void *userdata)
+{
+        struct touch *t = userdata;
+
+        for (uint64_t i = 0; i < t->bytes; i += 4096)
+                ((volatile char *)t->memory)[i] = 0;
+        bell_ring(t->done);
+        return NULL;
+}
+
+/* Touching is what costs, and it scales with threads: 64 GB/s with 16 of them, 9 with 4
+ * (docs/measurements). */
+static void touch_in_parallel(char *memory, uint64_t bytes)
+{
+        struct touch share[ARENA_TOUCHER_MAX];
+        struct bell done = {0};
+        cpu_set_t cpus;
+        unsigned n = 1;
+        uint64_t each;
+
+        if (sched_getaffinity(0, sizeof(cpus), &cpus) == 0)
+                n = MIN(MAX((unsigned)CPU_COUNT(&cpus), 1u), ARENA_TOUCHER_MAX);
+        n = (unsigned)MIN((uint64_t)n, bytes / ARENA_UNIT);
+        each = align_up(bytes / n, ARENA_UNIT);
+        for (unsigned i = 0; i < n; i++) {
+                uint64_t offset = MIN(each * i, bytes);
+
+                share[i] = (struct touch){memory + offset, MIN(each, bytes - offset), &done};
+                if (i + 1 >= n || compat_thread_start(touch_pages, &share[i]) != 0)
+                        (void)touch_pages(&share[i]);
+        }
+        for (uint32_t heard; (heard = bell_listen(&done)) < n;)
+                bell_wait(&done, heard, UINT64_MAX);
+}
+
+/* Anonymous memory: on kernels as they are set up, only this kind gets huge pages, which pin many
+ * times faster. */
+static char *map_huge(uint64_t bytes)
+{
+        char *raw = mmap(NULL, bytes + ARENA_UNIT, PROT_READ | PROT_WRITE,
+                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        char *memory;
+
+        if (raw == MAP_FAILED)
+                return NULL;
+        memory = (char *)align_up((uint64_t)(uintptr_t)raw, ARENA_UNIT);
+        if (memory > raw)
+                (void)munmap(raw, (size_t)(memory - raw));
+        if (memory < raw + ARENA_UNIT)
+                (void)munmap(memory + bytes, (size_t)(raw + ARENA_UNIT - memory));
+        (void)madvise(memory, bytes, MADV_HUGEPAGE);
+        (void)madvise(memory, bytes, MADV_DONTFORK); /* a fork would copy every pinned page */
+        (void)madvise(memory, bytes, MADV_DONTDUMP);
+        return memory;
+}
+
+/* Touching more than there is would bring the out-of-memory killer on the program. */
+static bool host_has(uint64_t bytes)
+{
+        struct host_memory m;
+
+        return host_memory_read(&m) < 0 || host_memory_room(&m) >= bytes;
+}
+
+static struct segment *segment_new(uint64_t bytes)
+{
+        uint32_t units = (uint32_t)(bytes / ARENA_UNIT);
+        struct segment *s = calloc(1, sizeof(*s) + (units + 63) / 64 * sizeof(uint64_t));
+        CUresult r;
+
+        if (!s)
+                return NULL;
+        s->memory = host_has(bytes) ? map_huge(bytes) : NULL;
+        if (!s->memory) {
+                free(s);
+                return NULL;
+        }
+        s->bytes = bytes;
+        s->units = units;
+        touch_in_parallel(s->memory, bytes);
+        freeze_watch_call("cuMemHostRegister");
+        r = real.cuMemHostRegister_v2(s->memory, bytes, CU_MEMHOSTREGISTER_PORTABLE);
+        s->registered = r == CUDA_SUCCESS;
+        if (!s->registered)
+                log_warning("cannot pin %llu MiB of host memory (CUDA error %d): evictions will be "
+                            "slow; raise the "
+                            "locked-memory limit",
+                            (unsigned long long)(bytes >> 20), (int)r);
+        return s;
+}
+
+static void segment_delete(struct segment *s)
+{
+        if (s->registered)
+                (void)real.cuMemHostUnregister(s->memory);
+        (void)munmap(s->memory, s->bytes);
+        free(s);
+}
+
+static bool unit_used(const struct segment *s, uint32_t i)
+{
+        return s->used_bits[i / 64] >> (i % 64) & 1;
+}
+
+static void units_mark(struct segment *s, uint32_t from, uint32_t count, bool used)
+{
+        for (uint32_t i = from; i < from + count; i++) {
+                if (used)
+                        s->used_bits[i / 64] |= UINT64_C(1) << (i % 64);
+                else
+                        s->used_bits[i / 64] &= ~(UINT64_C(1) << (i % 64));
+        }
+        s->used += used ? count : -count;
+}
+
+static int room_append(struct arena_room *room, char *host, uint64_t bytes)
+{
+        struct arena_piece *pieces = realloc(room->pieces, (room->count + 1) * sizeof(*pieces));
+
+        if (!pieces)
+                return -ENOMEM;
+        room->pieces = pieces;
+        pieces[room->count++] = (struct arena_piece){.host = host, .bytes = bytes};
+        return 0;
+}
+
+/* Take up to `units` from one segment, run by run. What is still wanted, or -ENOMEM. */
+static int64_t segment_take(struct segment *s, uint32_t units, struct arena_room *room)
+{
+        for (uint32_t i = 0; i < s->units && units > 0;) {
+                uint32_t run = 0;
+
+                while (i + run < s->units && run < units && !unit_used(s, i + run))
+                        run++;
+                if (run > 0) {
+                        if (room_append(room, s->memory + i * ARENA_UNIT, run * ARENA_UNIT) < 0)
+                                return -ENOMEM;
+                        units_mark(s, i, run, true);
+                        units -= run;
+                }
+                i += run + 1;
+        }
+        return units;
+}
+
+int arena_take(struct arena *a, uint64_t bytes, struct arena_room *ret)
+{
+        int64_t left = (int64_t)(bytes / ARENA_UNIT);
+        struct arena_room room = {0};
+
+        lock_acquire(&a->lock);
+        for (struct segment *s = a->segments; s && left > 0; s = s->next)
+                if (s->used < s->units)
+                        left = segment_take(s, (uint32_t)left, &room);
+        while (left > 0) {
+                struct segment *s;
+
+                lock_release(&a->lock); /* touching and pinning take milliseconds; only we add
+                                           segments */
+                s = segment_new(MAX(a->segment_bytes, (uint64_t)left * ARENA_UNIT));
+                lock_acquire(&a->lock);
+                if (!s) {
+                        left = -ENOMEM;
+                        break;
+                }
+                s->next = a->segments;
+                a->segments = s;
+                atomic_fetch_add_explicit(&a->bytes, s->bytes, memory_order_relaxed);
+                left = segment_take(s, (uint32_t)left, &room);
+        }
+        lock_release(&a->lock);
+        if (left < 0) {
+                arena_give(a, &room);
+                return -ENOMEM;
+        }
+        *ret = room;
+        return 0;
+}
+
+void arena_give(struct arena *a, struct arena_room *room)
+{
+        lock_acquire(&a->lock);
+        for (unsigned i = 0; i < room->count; i++) {
+                struct arena_piece *p = &room->pieces[i];
+
+                for (struct segment *s = a->segments; s; s = s->next)
+                        if (p->host >= s->memory && p->host < s->memory + s->bytes) {
+                                units_mark(s,
+                                           (uint32_t)((uint64_t)(p->host - s->memory) / ARENA_UNIT),
+                                           (uint32_t)(p->bytes / ARENA_UNIT), false);
+                                break;
+                        }
+        }
+        lock_release(&a->lock);
+        free(room->pieces);
+        *room = (struct arena_room){0};
+}
+
+void arena_trim(struct arena *a, uint64_t bytes)
+{
+        struct segment **link, *dead = NULL;
+
+        lock_acquire(&a->lock);
+        for (link = &a->segments; *link && arena_bytes(a) > bytes;) {
+                struct segment *s = *link;
+
+                if (s->used > 0) {
+                        link = &s->next;
+                        continue;
+                }
+                *link = s->next;
+                s->next = dead;
+                dead = s;
+                atomic_fetch_sub_explicit(&a->bytes, s->bytes, memory_order_relaxed);
+        }
+        lock_release(&a->lock);
+        while (dead) {
+                struct segment *next = dead->next;
+
+                segment_delete(dead);
+                dead = next;
+        }
+}

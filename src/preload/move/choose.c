@@ -1,0 +1,136 @@
+/* choose.c: owns the choice which extent is the next to leave, to come back or to get memory. Must
+ * never mark one: who asked does. core.lock is held for all of it.
+ *
+ * A program may have tens of thousands of extents, where it creates its memory in pages, and a walk
+ * over all of them for each would take longer than moving them. So a walk remembers some more that
+ * would have been chosen next; whether they may still be moved is looked at before they are. */
+#include "preload/move/swap_state.h"
+
+#include "base/macros.h"
+#include "preload/move/extent.h"
+
+static void begin(struct choice *c, const struct gpu *g)
+{
+        *c = (struct choice){.buried = g->heap.buried};
+}
+
+/* The last CHOICE_MAX are kept. */
+static void remember(struct choice *c, struct extent *e)
+{
+        c->extents[c->end++ % CHOICE_MAX] = e;
+        c->count += c->count < CHOICE_MAX;
+}
+
+/* NULL: there are none, or some may be gone meanwhile and must not be looked at. */
+static struct extent *last(const struct choice *c, const struct gpu *g)
+{
+        return c->count > 0 && c->buried == g->heap.buried ? c->extents[(c->end - 1) % CHOICE_MAX]
+                                                           : NULL;
+}
+
+static void drop_last(struct choice *c)
+{
+        c->end--;
+        c->count--;
+}
+
+/* ---- to come: by state, in address order ---- */
+
+static bool may_come(const struct extent *e, enum extent_state state)
+{
+        return e->state == state && e->live && !e->block->dying && extent_is_free(e);
+}
+
+struct extent *choose_by_state(struct gpu *g, enum extent_state state)
+{
+        struct choice *c = state == EXTENT_EVICTED ? &g->swap->evicted : &g->swap->unbacked;
+        struct extent *e, *found[CHOICE_MAX];
+        struct heap_cursor cursor = {0};
+        unsigned n = 0;
+        bool any = false;
+
+        /* Where all is new, what has left would be looked for before each of them. */
+        if (state == EXTENT_EVICTED && g->swap->none_left)
+                return NULL;
+        for (; (e = last(c, g)); drop_last(c))
+                if (may_come(e, state))
+                        return e;
+        while (n < CHOICE_MAX && (e = heap_walk(&g->heap, &cursor))) {
+                any = any || e->state == state;
+                if (may_come(e, state))
+                        found[n++] = e;
+        }
+        if (state == EXTENT_EVICTED)
+                g->swap->none_left = !any;
+        begin(c, g);
+        while (n > 0)
+                remember(c, found[--n]);
+        return last(c, g);
+}
+
+struct extent *choose_whole(struct gpu *g)
+{
+        struct heap_cursor c = {0};
+        struct extent *e;
+
+        while ((e = heap_walk(&g->heap, &c)))
+                if (extent_is_free(e) && e->state == EXTENT_EVICTED && extent_may_adopt(g, e) &&
+                    e->kept == extent_whole(e))
+                        return e;
+        return NULL;
+}
+
+void choose_left(struct gpu *g)
+{
+        g->swap->none_left = false;
+}
+
+/* ---- to go ---- */
+
+static bool may_go(const struct gpu *g, const struct extent *e)
+{
+        return e->state == EXTENT_RESIDENT && !e->pinned && !e->block->dying && extent_is_free(e) &&
+               (!e->managed || home_answer(&g->home) == HOME_LEAVES);
+}
+
+/* What is remembered lies before what came back since. The same extents are to leave each time: the
+ * host has memory for those. */
+void choose_arrived(struct gpu *g)
+{
+        g->swap->resident.count = 0;
+}
+
+struct extent *choose_evict(struct gpu *g, uint64_t missing)
+{
+        struct choice *c = &g->swap->resident;
+        struct heap_cursor cursor = {0};
+        struct extent *e, *best = NULL;
+        uint64_t largest = 0;
+
+        /* As large as any when there was last a walk, and not more than is missing. */
+        for (; (e = last(c, g)); drop_last(c))
+                if (may_go(g, e) && e->live && e->bytes <= missing)
+                        return e;
+        begin(c, g);
+        while ((e = heap_walk(&g->heap, &cursor))) {
+                if (!may_go(g, e))
+                        continue;
+                if (e->bytes > largest)
+                        begin(c, g);
+                largest = MAX(largest, e->bytes);
+                if (e->bytes == largest)
+                        remember(c, e);
+                if (best && !best->live != !e->live) {
+                        best = e->live ? best : e;
+                        continue;
+                }
+                if (!best ||
+                    (best->bytes < missing ? e->bytes >= best->bytes
+                                           : e->bytes >= missing && e->bytes <= best->bytes))
+                        best = e;
+        }
+        /* As long as there is what need not be copied, every walk finds that first. */
+        if (best && !best->live)
+                begin(c, g);
+        return best;
+}

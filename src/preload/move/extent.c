@@ -1,0 +1,369 @@
+/* extent.c: owns the driver calls that put memory behind one extent and take it away. Must never
+ * hold core.lock: they may take their time. */
+#include "preload/move/extent.h"
+
+#include <errno.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "base/macros.h"
+#include "preload/freeze/freeze_watch.h"
+#include "preload/freeze/mover.h"
+#include "preload/stream/quiet.h"
+#include "preload/state/real.h"
+#include "preload/heap/virtual.h"
+
+bool extent_may_leave(const struct gpu *g, const struct extent *e)
+{
+        const struct handle *h = e->block->handle;
+
+        return g->passes && extent_is_whole(g, e) && (!h || !h->prop.allocFlags.compressionType);
+}
+
+bool extent_may_adopt(const struct gpu *g, const struct extent *e)
+{
+        const struct handle *h = e->block->handle;
+
+        return extent_is_whole(g, e) && !e->own &&
+               (!h ||
+                (!h->prop.allocFlags.compressionType && !h->prop.allocFlags.gpuDirectRDMACapable &&
+                 !(h->prop.allocFlags.usage & ~CU_MEM_CREATE_USAGE_HW_DECOMPRESS)));
+}
+
+static CUresult extent_create(const struct gpu *g, struct extent *e)
+{
+        CUmemAllocationProp prop = {
+                .type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                .requestedHandleTypes = CU_MEM_HANDLE_TYPE_NONE,
+                .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = (int)g->index},
+                .allocFlags.gpuDirectRDMACapable = g->rdma,
+        };
+
+        if (e->block->handle)
+                prop = e->block->handle->prop;
+        if (g->unpacks) /* as all of cuMemAlloc's is; of all of ours, for it may be passed on */
+                prop.allocFlags.usage |= CU_MEM_CREATE_USAGE_HW_DECOMPRESS;
+        if (extent_may_leave(g, e) ||
+            (g->passes && !e->block->handle)) /* ... or be opened (ipc.h) */
+                prop.requestedHandleTypes |= CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+        freeze_watch_call("cuMemCreate");
+        return real.cuMemCreate(&e->handle, e->bytes, &prop, 0);
+}
+
+/* The descriptor is used up either way. */
+static CUresult extent_import(struct extent *e, int fd)
+{
+        CUresult r;
+
+        freeze_watch_call("cuMemImportFromShareableHandle");
+        r = real.cuMemImportFromShareableHandle(&e->handle, (void *)(intptr_t)fd,
+                                                CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+
+        (void)close(fd);
+        return r;
+}
+
+int extent_export(const struct extent *e)
+{
+        int fd = -EBADF;
+
+        return real.cuMemExportToShareableHandle(
+                       &fd, e->handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0) == CUDA_SUCCESS
+                       ? fd
+                       : -EBADF;
+}
+
+void extent_release(const struct extent *e)
+{
+        CUresult r;
+
+        freeze_watch_call("cuMemRelease");
+        r = real.cuMemRelease(e->handle);
+
+        if (r != CUDA_SUCCESS)
+                log_debug("cuMemRelease of %llu bytes: CUDA error %d", (unsigned long long)e->bytes,
+                          (int)r);
+}
+
+/* The node is the GPU's; where the driver may not place memory (a container that hides the policy:
+ * an invalid argument) or the node is full, any host memory does. */
+static CUresult extent_create_host(const struct gpu *g, struct extent *e)
+{
+        CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                    .location = {.type = CU_MEM_LOCATION_TYPE_HOST_NUMA}};
+        int node = 0;
+        CUresult r;
+
+        (void)real.cuDeviceGetAttribute(&node, CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID,
+                                        (CUdevice)g->index);
+        prop.location.id = MAX(node, 0);
+        r = real.cuMemCreate(&e->handle, e->bytes, &prop, 0);
+        if (r == CUDA_SUCCESS)
+                return r;
+        prop.location = (CUmemLocation){.type = CU_MEM_LOCATION_TYPE_HOST};
+        return real.cuMemCreate(&e->handle, e->bytes, &prop, 0);
+}
+
+/* ---- where it is mapped ---- */
+
+/* 0: there is none. */
+static CUdeviceptr extent_address(const struct extent *e)
+{
+        const struct handle *h = e->block->handle;
+
+        if (e->block->kind != BLOCK_HANDLE)
+                return e->address;
+        return h && h->home ? h->home->at.address + e->offset : 0;
+}
+
+unsigned extent_access(uint32_t gpus, CUmemAccessDesc ret[static CORE_GPUS_MAX])
+{
+        unsigned n = 0;
+
+        for (unsigned i = 0; i < CORE_GPUS_MAX; i++)
+                if (gpus >> i & 1)
+                        ret[n++] = (CUmemAccessDesc){
+                                .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = (int)i},
+                                .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+        return n;
+}
+
+static CUresult extent_map_at(const struct gpu *g, const struct extent *e, CUdeviceptr at)
+{
+        CUmemAccessDesc access[CORE_GPUS_MAX];
+        CUresult r;
+
+        freeze_watch_call("cuMemMap");
+        r = real.cuMemMap(at, e->bytes, 0, e->handle, 0);
+        if (r != CUDA_SUCCESS)
+                return r;
+        freeze_watch_call("cuMemSetAccess");
+        r = real.cuMemSetAccess(at, e->bytes, access,
+                                extent_access(UINT32_C(1) << g->index | e->peers, access));
+        if (r != CUDA_SUCCESS)
+                (void)real.cuMemUnmap(at, e->bytes);
+        return r;
+}
+
+void extent_allow(struct extent *e, uint32_t peers)
+{
+        for (unsigned i = 0; i < CORE_GPUS_MAX; i++) {
+                CUmemAccessDesc access = {
+                        .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = (int)i},
+                        .flags = peers >> i & 1 ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE
+                                                : CU_MEM_ACCESS_FLAGS_PROT_NONE};
+
+                if ((e->peers ^ peers) >> i & 1)
+                        (void)real.cuMemSetAccess(e->address, e->bytes, &access, 1);
+        }
+        e->peers = peers;
+}
+
+static void extent_unmap_at(const struct extent *e, CUdeviceptr at)
+{
+        CUresult r;
+
+        freeze_watch_call("cuMemUnmap");
+        r = real.cuMemUnmap(at, e->bytes);
+
+        if (r != CUDA_SUCCESS)
+                log_debug("cuMemUnmap of %llu bytes: CUDA error %d", (unsigned long long)e->bytes,
+                          (int)r);
+}
+
+CUresult extent_open(struct gpu *g, const struct extent *e, unsigned window, CUdeviceptr *ret_at)
+{
+        CUdeviceptr at = extent_address(e);
+        CUresult r = CUDA_SUCCESS;
+
+        if (!at) {
+                if (!g->windows)
+                        r = real.cuMemAddressReserve(&g->windows,
+                                                     EXTENT_WINDOWS * g->heap.extent_bytes,
+                                                     HEAP_GRANULARITY, 0, 0);
+                at = g->windows + window * g->heap.extent_bytes;
+                if (r == CUDA_SUCCESS)
+                        r = extent_map_at(g, e, at);
+        }
+        *ret_at = r == CUDA_SUCCESS ? at : 0;
+        return r;
+}
+
+void extent_close(const struct extent *e, CUdeviceptr *at)
+{
+        if (*at && *at != extent_address(e))
+                extent_unmap_at(e, *at);
+        *at = 0;
+}
+
+/* Of a handle of the program's; none where it has given it up. */
+static const struct mapping *extent_mappings(const struct extent *e)
+{
+        return e->block->handle ? e->block->handle->mappings : NULL;
+}
+
+static void extent_unplace(const struct extent *e, const struct mapping *end)
+{
+        if (e->block->kind != BLOCK_HANDLE) {
+                extent_unmap_at(e, e->address);
+                return;
+        }
+        for (const struct mapping *m = extent_mappings(e); m != end; m = m->next)
+                extent_unmap_at(e, m->at.address + e->offset);
+}
+
+CUresult extent_place(const struct gpu *g, const struct extent *e)
+{
+        const struct mapping *m;
+        CUresult r = CUDA_SUCCESS;
+
+        if (e->block->kind != BLOCK_HANDLE)
+                return extent_map_at(g, e, e->address);
+        for (m = extent_mappings(e); m; m = m->next) {
+                CUmemAccessDesc access[CORE_GPUS_MAX];
+                unsigned n = mapping_access(m, access);
+
+                r = real.cuMemMap(m->at.address + e->offset, e->bytes, 0, e->handle, 0);
+                if (r != CUDA_SUCCESS)
+                        break;
+                r = n ? real.cuMemSetAccess(m->at.address + e->offset, e->bytes, access, n)
+                      : CUDA_SUCCESS;
+                if (r != CUDA_SUCCESS) {
+                        m = m->next; /* this one is mapped, too */
+                        break;
+                }
+        }
+        if (r != CUDA_SUCCESS)
+                extent_unplace(e, m);
+        return r;
+}
+
+CUresult extent_map_host(const struct gpu *g, struct extent *e)
+{
+        CUresult r = extent_create_host(g, e);
+
+        if (r != CUDA_SUCCESS)
+                return r;
+        e->peers = __atomic_load_n(&g->peers, __ATOMIC_RELAXED);
+        r = extent_map_at(g, e, e->address);
+        if (r != CUDA_SUCCESS)
+                extent_release(e);
+        return r;
+}
+
+CUresult extent_exchange(const struct gpu *g, struct extent *e, struct extent *other)
+{
+        const struct extent old = *e;
+        CUresult r;
+
+        extent_unmap_at(other, other->address);
+        extent_unmap_at(e, e->address);
+        e->handle = other->handle;
+        e->peers = other->peers;
+        r = extent_map_at(g, e, e->address);
+        if (r == CUDA_SUCCESS) {
+                e->adopted = false;
+                extent_release(&old);
+                return r;
+        }
+        e->handle = old.handle;
+        extent_release(other);
+        return extent_map_at(g, e, e->address) == CUDA_SUCCESS ? r : CUDA_ERROR_UNKNOWN;
+}
+
+CUresult extent_map(const struct gpu *g, struct extent *e, int passed_fd)
+{
+        CUresult r;
+
+        if (e->managed)
+                return CUDA_SUCCESS;
+        e->peers =
+                e->block->kind == BLOCK_HANDLE ? 0 : __atomic_load_n(&g->peers, __ATOMIC_RELAXED);
+        e->adopted = passed_fd >= 0 && extent_import(e, passed_fd) == CUDA_SUCCESS;
+        if (!e->adopted) {
+                r = extent_create(g, e);
+                if (r != CUDA_SUCCESS)
+                        return r;
+        }
+        r = extent_place(g, e);
+        if (r != CUDA_SUCCESS)
+                extent_release(e);
+        return r;
+}
+
+void extent_unmap(const struct extent *e)
+{
+        if (e->managed)
+                return;
+        extent_unplace(e, NULL);
+        extent_release(e);
+}
+
+/* ---- memory of our own in the place of another's ---- */
+
+static CUresult extent_copy(const struct gpu *g, CUdeviceptr to, const struct extent *e)
+{
+        CUcontext context = mover_context_of(g);
+        CUcontext popped;
+        CUstream stream;
+        CUresult r;
+
+        if (!context || real.cuCtxPushCurrent_v2(context) != CUDA_SUCCESS)
+                return CUDA_ERROR_INVALID_CONTEXT;
+        r = real.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING);
+        if (r == CUDA_SUCCESS) {
+                r = real.cuMemcpyDtoDAsync_v2(to, e->address, e->bytes, stream);
+                if (r == CUDA_SUCCESS)
+                        r = real.cuStreamSynchronize(stream);
+                (void)real.cuStreamDestroy_v2(stream);
+        }
+        (void)real.cuCtxPopCurrent_v2(&popped);
+        return r;
+}
+
+/* From an address aside to the extent's own. */
+static CUresult extent_swap(const struct gpu *g, struct extent *e, const struct extent *fresh)
+{
+        struct extent old = *e;
+        CUresult r;
+
+        extent_unmap_at(e, e->address);
+        r = extent_map_at(g, fresh, e->address);
+        if (r == CUDA_SUCCESS) {
+                extent_release(&old);
+                e->handle = fresh->handle;
+                e->adopted = false;
+        } else if (extent_map_at(g, &old, e->address) != CUDA_SUCCESS) {
+                log_warning("GPU %u: memory at %llx is lost", g->index,
+                            (unsigned long long)e->address);
+        }
+        return r;
+}
+
+int extent_replace(const struct gpu *g, struct extent *e)
+{
+        CUstreamCaptureMode mode = core_relax();
+        struct extent fresh = *e;
+        CUdeviceptr aside = 0;
+        CUresult r = extent_create(g, &fresh);
+
+        if (r != CUDA_SUCCESS)
+                goto relaxed;
+        r = real.cuMemAddressReserve(&aside, e->bytes, HEAP_GRANULARITY, 0, 0);
+        if (r != CUDA_SUCCESS)
+                goto release;
+        r = extent_map_at(g, &fresh, aside);
+        if (r == CUDA_SUCCESS) {
+                r = extent_copy(g, aside, e);
+                extent_unmap_at(e, aside);
+        }
+        if (r == CUDA_SUCCESS)
+                r = extent_swap(g, e, &fresh);
+        (void)real.cuMemAddressFree(aside, e->bytes);
+release:
+        if (r != CUDA_SUCCESS)
+                extent_release(&fresh);
+relaxed:
+        core_unrelax(mode);
+        return r == CUDA_SUCCESS ? 0 : -ENOMEM;
+}

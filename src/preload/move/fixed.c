@@ -1,0 +1,143 @@
+/* fixed.c: owns the list of what is fixed, by handle. Must never call the driver. */
+#include "preload/move/fixed.h"
+
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "base/macros.h"
+#include "preload/agent/agent.h"
+#include "preload/state/core.h"
+
+#define BUCKETS                                                                          \
+        1024u /* a power of two: programs with thousands of textures look one up quickly \
+               */
+
+/* The daemon measures the card once a second, and believes the lowest of three. */
+#define ROOM_KEPT_NS (6 * NSEC_PER_SEC)
+
+/* Room for a call grows by this factor; where so much cannot be had, by less, but not by less than
+ * this part of it: the last of the card counts, a step a byte does not. */
+#define ROOM_GROWS 4
+#define ROOM_LEAST 16
+
+struct fixed {
+        struct fixed *next;
+        const void *handle;
+        CUcontext owner;
+        struct gpu *gpu;
+        uint64_t bytes;
+};
+
+static struct fixed *buckets[BUCKETS];
+
+static struct fixed **bucket_of(const void *handle)
+{
+        return &buckets[(((uintptr_t)handle >> 4) * UINT64_C(0x9e3779b97f4a7c15) >> 40) % BUCKETS];
+}
+
+int fixed_ask_room(struct gpu *g, uint64_t *room)
+{
+        uint64_t more = *room ? *room * (ROOM_GROWS - 1) : MAX(g->context_bytes / 2, 32 * MIB);
+        uint64_t least = more / ROOM_LEAST;
+        int r;
+
+        do
+                r = agent_take_fixed(g, more);
+        while (r < 0 && (more /= 2) >= least);
+        if (r < 0)
+                return r;
+        *room += more;
+        g->fixed_room += more;
+        g->fixed_room_ns = clock_now_ns();
+        return 0;
+}
+
+void fixed_return_room(struct gpu *g, uint64_t *room)
+{
+        uint64_t bytes = MIN(g->fixed_room, *room); /* the agent may have given it back already */
+
+        *room = 0;
+        g->fixed_room -= bytes;
+        agent_return_fixed(g, bytes);
+}
+
+uint64_t fixed_tend(uint64_t now_ns)
+{
+        uint64_t next = UINT64_MAX;
+
+        for (unsigned i = 0; i < core.gpu_count; i++) {
+                struct gpu *g = &core.gpus[i];
+                uint64_t until = g->fixed_room_ns + ROOM_KEPT_NS;
+
+                if (!g->fixed_room)
+                        continue;
+                if (now_ns < until) {
+                        next = MIN(next, until - now_ns);
+                        continue;
+                }
+                agent_return_fixed(g, g->fixed_room);
+                g->fixed_room = 0;
+        }
+        return next;
+}
+
+struct fixed *fixed_ask(struct gpu *g, CUcontext owner, uint64_t bytes)
+{
+        struct fixed *f = malloc(sizeof(*f));
+
+        if (!f)
+                return NULL;
+        *f = (struct fixed){.owner = owner, .gpu = g, .bytes = bytes};
+        if (agent_take_fixed(g, bytes) == 0)
+                return f;
+        free(f);
+        return NULL;
+}
+
+void fixed_list(struct fixed *f, const void *handle)
+{
+        struct fixed **bucket = bucket_of(handle);
+
+        if (!f)
+                return;
+        f->handle = handle;
+        f->next = *bucket;
+        *bucket = f;
+}
+
+struct fixed *fixed_unlist(const void *handle)
+{
+        struct fixed **link = bucket_of(handle), *f;
+
+        while (*link && (*link)->handle != handle)
+                link = &(*link)->next;
+        f = *link;
+        if (f)
+                *link = f->next;
+        return f;
+}
+
+void fixed_return(struct fixed *f)
+{
+        if (!f)
+                return;
+        agent_return_fixed(f->gpu, f->bytes);
+        free(f);
+}
+
+uint64_t fixed_forget_context(CUcontext owner)
+{
+        uint64_t bytes = 0;
+
+        for (unsigned i = 0; i < BUCKETS; i++)
+                for (struct fixed **link = &buckets[i], *f; (f = *link);) {
+                        if (f->owner != owner) {
+                                link = &f->next;
+                                continue;
+                        }
+                        *link = f->next;
+                        bytes += f->bytes;
+                        free(f);
+                }
+        return bytes;
+}

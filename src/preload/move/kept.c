@@ -1,0 +1,64 @@
+/* kept.c: owns the decision whose kept copy goes. Must never give up the only copy there is. */
+#include "preload/move/kept.h"
+
+#include <errno.h>
+
+void kept_forget(struct arena *a, struct extent *e)
+{
+        arena_give(a, &e->host);
+        e->known = false;
+}
+
+#define LOOK_MOST 4096u /* extents while the lock is held */
+
+struct sweep {
+        struct heap_cursor at;
+        bool found; /* something, since it last began */
+};
+
+/* Give up copies of so many bytes or a little more, as far as a part of the heap has them. The
+ * lowest address comes first: choose_evict() begins at the other end, so it is missed last. False:
+ * nothing is kept. */
+static bool drop_some(struct gpu *g, struct arena *a, struct sweep *s, uint64_t bytes)
+{
+        bool more = true;
+        uint64_t dropped = 0;
+
+        lock_acquire(&core.lock);
+        for (unsigned n = 0; n < LOOK_MOST && dropped < bytes; n++) {
+                struct extent *e = heap_walk(&g->heap, &s->at);
+
+                if (!e) { /* what was left of the cursor may have moved meanwhile */
+                        more = s->found;
+                        *s = (struct sweep){0};
+                        break;
+                }
+                if (e->busy || e->state != EXTENT_RESIDENT || !e->host.count)
+                        continue;
+                dropped += extent_pages_bytes(e->kept);
+                kept_forget(a, e);
+                s->found = true;
+        }
+        lock_release(&core.lock);
+        return more;
+}
+
+int kept_take(struct gpu *g, struct arena *a, struct extent *e)
+{
+        uint64_t bytes = extent_pages_bytes(e->kept);
+        struct sweep s = {0};
+
+        while (!e->host.count && arena_take(a, bytes, &e->host) < 0)
+                if (!drop_some(g, a, &s, bytes))
+                        return -ENOMEM;
+        return 0;
+}
+
+void kept_trim(struct gpu *g, struct arena *a, uint64_t bytes)
+{
+        struct sweep s = {0};
+
+        do
+                arena_trim(a, bytes);
+        while (arena_bytes(a) > bytes && drop_some(g, a, &s, arena_bytes(a) - bytes));
+}

@@ -1,0 +1,132 @@
+/* managed.c: owns what is done with managed memory. Must never fail an allocation of the program's
+ * own that the driver has granted: what cannot be counted passes through. */
+#include "preload/move/managed.h"
+
+#include <errno.h>
+
+#include "base/log.h"
+#include "base/macros.h"
+#include "preload/agent/agent.h"
+#include "preload/state/core.h"
+#include "preload/stream/gate.h"
+#include "preload/hooks/hooks.h"
+#include "preload/process/mode.h"
+#include "preload/move/swap.h"
+
+/* Only where processor and GPU may use it at the same time can it be sent home in between. */
+static bool can_send_home(CUdevice device)
+{
+        int concurrent = 0;
+
+        return real.cuDeviceGetAttribute(&concurrent, CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS,
+                                         device) == CUDA_SUCCESS &&
+               concurrent;
+}
+
+void managed_learn(struct gpu *g)
+{
+        if (mode_memory() != MEMORY_MANAGED)
+                return;
+        g->heap.managed = can_send_home((CUdevice)g->index);
+        if (!g->heap.managed)
+                log_warning("GPU %u cannot share managed memory with the processor: "
+                            "SUBLET_MEMORY=managed does not apply",
+                            g->index);
+}
+
+int managed_provide(struct gpu *g, uint64_t bytes)
+{
+        CUstreamCaptureMode mode;
+        CUdeviceptr address = 0;
+        CUresult r;
+
+        lock_release(&core.lock);
+        home_find_out(g);
+        mode = core_relax();
+        r = real.cuMemAllocManaged(&address, bytes, CU_MEM_ATTACH_GLOBAL);
+        core_unrelax(mode);
+        lock_acquire(&core.lock);
+        if (r != CUDA_SUCCESS)
+                return -ENOMEM;
+        if (heap_provide(&g->heap, address, bytes) == 0)
+                return 0;
+        (void)real.cuMemFree_v2(address); /* was never used: nothing to wait for */
+        return -ENOMEM;
+}
+
+/* Count it like memory of ours, if the daemon can promise the room; where not, it is as on the
+ * plain driver, and what of it is on the GPU is seen there. */
+static void adopt(struct gpu *g, CUdeviceptr address, uint64_t bytes, CUcontext owner)
+{
+        uint64_t cost;
+        int r;
+
+        home_find_out(g);
+        lock_acquire(&core.lock);
+        for (;;) {
+                uint64_t max = MIN(g->commit, sub_sat(g->visible, core_own_fixed(g)));
+
+                r = heap_adopt(&g->heap, address, bytes, owner, max, &cost);
+                if (r != -ENOSPC ||
+                    cost > sub_sat(g->visible, g->heap.allocated + core_own_fixed(g)) ||
+                    hooks_commit(g, cost) < 0)
+                        break;
+        }
+        if (r == 0) {
+                gate_shut(GATE_UNBACKED);
+                agent_figures(g);
+                g->commit_used_ns = clock_now_ns();
+        } else {
+                log_debug("GPU %u: %llu MiB of managed memory are left to the driver", g->index,
+                          (unsigned long long)(bytes >> 20));
+        }
+        lock_release(&core.lock);
+}
+
+CUresult hook_cuMemAllocManaged(CUdeviceptr *dptr, size_t bytesize, unsigned int flags)
+{
+        CUcontext owner = NULL;
+        struct gpu *g;
+        CUresult r;
+
+        (void)core_setup();
+        r = HOOKS_RETRY(real.cuMemAllocManaged(dptr, bytesize, flags));
+        /* Small pieces are not worth their bookkeeping; they are seen on the GPU. */
+        if (r != CUDA_SUCCESS || bytesize <= HEAP_SMALL_MAX)
+                return r;
+        g = core_current_gpu();
+        if (g && g->attached && can_send_home((CUdevice)g->index) &&
+            real.cuCtxGetCurrent(&owner) == CUDA_SUCCESS)
+                adopt(g, *dptr, bytesize, owner);
+        return r;
+}
+
+/* "Any read accesses from any processor to this region will create a read-only copy of at least the
+ * accessed pages in that processor's memory. Additionally, if cuMemPrefetchAsync is called on this
+ * region, it will create a read-only copy of the data on the destination processor." */
+static CUresult advised(CUresult r, CUdeviceptr address, uint64_t bytes, CUmem_advise advice)
+{
+        struct block *b;
+
+        if (r != CUDA_SUCCESS || advice != CU_MEM_ADVISE_SET_READ_MOSTLY || core_passive())
+                return r;
+        lock_acquire(&core.lock);
+        for (unsigned i = 0; i < core.gpu_count; i++)
+                while ((b = heap_adopted(&core.gpus[i].heap, address, bytes)))
+                        swap_disown(&core.gpus[i], b);
+        lock_release(&core.lock);
+        return r;
+}
+
+CUresult hook_cuMemAdvise(CUdeviceptr ptr, size_t count, CUmem_advise advice, CUdevice device)
+{
+        (void)core_setup();
+        return advised(real.cuMemAdvise(ptr, count, advice, device), ptr, count, advice);
+}
+
+CUresult hook_cuMemAdvise_v2(CUdeviceptr ptr, size_t count, CUmem_advise advice,
+                             CUmemLocation location)
+{
+        (void)core_setup();
+        return advised(real.cuMemAdvise_v2(ptr, count, advice, location), ptr, count, advice);
+}

@@ -1,0 +1,263 @@
+/* pin.c: owns which extents stay on the card and what the daemon has said about it. Must never let
+ * one count as there before the daemon has counted it as fixed. */
+#include "preload/move/pin.h"
+
+#include <stdlib.h>
+
+#include "base/macros.h"
+#include "preload/agent/agent.h"
+#include "preload/state/core.h"
+
+/* Of one extent, for all its pins. */
+struct stay {
+        struct extent *extent; /* NULL: freed, or refused */
+        uint64_t bytes;
+        unsigned pins;
+        bool given;    /* somebody outside has it */
+        bool ghost;    /* freed, but given: the heap's figures still hold its bytes */
+        bool for_good; /* it has a pin of its own, which goes with the extent */
+};
+
+struct pin {
+        struct gpu *gpu;
+        uint64_t bytes;
+        unsigned count;
+        struct stay *stays[];
+};
+
+/* Nobody to ask, as on the plain driver: nothing is ever moved out. */
+static bool alone(const struct gpu *g)
+{
+        return g->limit == UINT64_MAX;
+}
+
+static void grant(struct gpu *g, struct extent *e)
+{
+        e->pinned = true;
+        g->pin_granted += e->bytes;
+}
+
+/* It counts no longer, in what is asked for and in what was granted. */
+static void withdraw(struct gpu *g, uint64_t bytes, bool granted)
+{
+        g->pin_wanted -= bytes;
+        if (granted)
+                g->pin_granted -= bytes;
+        agent_kick();
+        bell_ring(&core.changed);
+}
+
+static void detach(struct gpu *g, struct stay *s)
+{
+        if (!s->extent)
+                return;
+        withdraw(g, s->bytes, s->extent->pinned);
+        s->extent->pinned = false;
+        s->extent->stay = NULL;
+        s->extent = NULL;
+}
+
+static void stay_release(struct gpu *g, struct stay *s)
+{
+        struct heap *h = &g->heap;
+
+        if (--s->pins > 0)
+                return;
+        if (s->ghost) {
+                h->allocated -= s->bytes;
+                h->backed -= s->bytes;
+                h->resident -= s->bytes;
+                g->pin_ghosts -= s->bytes;
+                agent_figures(g);
+                withdraw(g, s->bytes, true);
+        }
+        detach(g, s);
+        free(s);
+}
+
+static struct stay *stay_take(struct gpu *g, struct extent *e)
+{
+        struct stay *s = e->stay;
+
+        if (s) {
+                s->pins++;
+                return s;
+        }
+        s = calloc(1, sizeof(*s));
+        if (!s)
+                return NULL;
+        *s = (struct stay){.extent = e, .bytes = e->bytes, .pins = 1};
+        e->stay = s;
+        g->pin_wanted += e->bytes;
+        if (alone(g) || g->pin_wanted <= g->pin_allowed)
+                grant(g, e);
+        return s;
+}
+
+void pin_back(struct gpu *g)
+{
+        struct heap_cursor c = {0};
+        struct extent *e;
+
+        while (g->pin_granted && (e = heap_walk(&g->heap, &c))) {
+                if (!e->pinned || e->busy || e->state == EXTENT_RESIDENT)
+                        continue;
+                e->pinned = false;
+                g->pin_granted -= e->bytes;
+        }
+}
+
+struct pin *pin_take(struct gpu *g, struct block *b, CUdeviceptr start, uint64_t bytes)
+{
+        unsigned first = (unsigned)((start - b->address) / b->extent_bytes);
+        unsigned end = (unsigned)((start - b->address + bytes - 1) / b->extent_bytes) + 1;
+        struct pin *p = calloc(1, sizeof(*p) + (end - first) * sizeof(struct stay *));
+
+        if (!p)
+                return NULL;
+        p->gpu = g;
+        for (unsigned i = first; i < end; i++) {
+                struct stay *s = stay_take(g, &b->extents[i]);
+
+                if (!s) {
+                        pin_release(p);
+                        return NULL;
+                }
+                p->bytes += s->bytes;
+                p->stays[p->count++] = s;
+        }
+        agent_kick();
+        return p;
+}
+
+void pin_release(struct pin *p)
+{
+        for (unsigned i = 0; i < p->count; i++)
+                stay_release(p->gpu, p->stays[i]);
+        free(p);
+}
+
+enum pin_state pin_state(const struct pin *p)
+{
+        enum pin_state state = PIN_READY;
+
+        for (unsigned i = 0; i < p->count; i++) {
+                const struct stay *s = p->stays[i];
+
+                if (s->ghost)
+                        return PIN_GHOST;
+                if (!s->extent || s->extent->state == EXTENT_MAPPED)
+                        return PIN_REFUSED; /* memory of the host is nothing to give away */
+                if (!s->extent->pinned || s->extent->state != EXTENT_RESIDENT || s->extent->busy)
+                        state = PIN_WAITING;
+        }
+        return state;
+}
+
+unsigned pin_extents(const struct pin *p)
+{
+        return p->count;
+}
+
+struct extent *pin_extent(const struct pin *p, unsigned i)
+{
+        return p->stays[i]->extent;
+}
+
+uint64_t pin_bytes(const struct pin *p)
+{
+        return p->bytes;
+}
+
+struct gpu *pin_gpu(const struct pin *p)
+{
+        return p->gpu;
+}
+
+bool pin_shares(const struct pin *a, const struct pin *b)
+{
+        for (unsigned i = 0; i < a->count; i++)
+                for (unsigned k = 0; k < b->count; k++)
+                        if (a->stays[i] == b->stays[k])
+                                return true;
+        return false;
+}
+
+void pin_given(struct pin *p)
+{
+        for (unsigned i = 0; i < p->count; i++)
+                p->stays[i]->given = true;
+}
+
+void pin_for_good(struct pin *p)
+{
+        for (unsigned i = 0; i < p->count; i++) {
+                struct stay *s = p->stays[i];
+
+                if (s->for_good || !s->extent)
+                        continue;
+                s->for_good = true;
+                s->pins++;
+        }
+        pin_release(p);
+}
+
+void pin_extent_dies(struct gpu *g, struct extent *e)
+{
+        struct stay *s = e->stay;
+
+        if (!s)
+                return;
+        if (s->given && e->pinned) {
+                /* Before its own bytes go, so that they are never missing from the figures. */
+                s->ghost = true;
+                g->heap.allocated += s->bytes;
+                g->heap.backed += s->bytes;
+                g->heap.resident += s->bytes;
+                g->pin_ghosts += s->bytes;
+                s->extent = NULL;
+                e->pinned = false;
+                e->stay = NULL;
+                bell_ring(&core.changed);
+                agent_kick();
+        } else {
+                detach(g, s);
+        }
+        if (s->for_good) {
+                s->for_good = false;
+                stay_release(g, s);
+        }
+}
+
+/* Every extent that is wanted and not granted: grant it, or let it go. */
+static void settle(struct gpu *g, bool granted)
+{
+        for (size_t i = 0; i < g->heap.count; i++) {
+                struct block *b = g->heap.blocks[i];
+
+                for (unsigned k = 0; b->kind != BLOCK_FREE && k < b->extent_count; k++) {
+                        struct extent *e = &b->extents[k];
+
+                        if (!e->stay || e->pinned)
+                                continue;
+                        if (granted)
+                                grant(g, e);
+                        else
+                                detach(g, e->stay);
+                }
+        }
+        bell_ring(&core.changed);
+}
+
+void pin_allowed(struct gpu *g, uint64_t bytes)
+{
+        /* An answer to what was asked for before is for less, and another one comes. */
+        g->pin_allowed = bytes;
+        if (bytes >= g->pin_wanted && g->pin_granted < g->pin_wanted)
+                settle(g, true);
+}
+
+void pin_refused(struct gpu *g)
+{
+        settle(g, false);
+}

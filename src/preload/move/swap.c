@@ -1,0 +1,622 @@
+/* swap.c: owns the choice of what comes and goes, and the physical handles. Must never release
+ * memory whose contents are not safe in the arena, nor touch an extent that somebody else has
+ * marked busy. */
+#include "preload/move/swap.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "base/log.h"
+#include "base/macros.h"
+#include "preload/agent/agent.h"
+#include "preload/state/core.h"
+#include "preload/move/extent.h"
+#include "preload/freeze/freeze.h"
+#include "preload/stream/gate.h"
+#include "preload/process/hidden.h"
+#include "preload/move/kept.h"
+#include "preload/freeze/mover.h"
+#include "preload/move/pin.h"
+#include "preload/state/poison.h"
+#include "preload/stream/quiet.h"
+#include "preload/state/real.h"
+#include "preload/move/swap_state.h"
+#include "preload/process/trace.h"
+
+struct swap *swap_new(struct gpu *g)
+{
+        struct swap *s = calloc(1, sizeof(*s));
+
+        if (!s)
+                return NULL;
+        /* Small cards get small segments, so that little is pinned for nothing. */
+        s->arena = arena_new(MIN(MAX(g->total / 256, 16 * MIB), 512 * MIB));
+        if (!s->arena) {
+                free(s);
+                return NULL;
+        }
+        s->unchanged = unchanged_new();
+        return s;
+}
+
+uint64_t swap_arena_bytes(const struct gpu *g)
+{
+        return g->swap ? arena_bytes(g->swap->arena) : 0;
+}
+
+void swap_trim_arena(struct gpu *g)
+{
+        if (!g->swap || !g->arena_trims)
+                return;
+        kept_trim(g, g->swap->arena, g->arena_limit);
+        lock_acquire(&core.lock);
+        g->arena_trims = false;
+        agent_figures(g);
+        lock_release(&core.lock);
+}
+
+/* ---- extents in nobody's hands any more ---- */
+
+/* What came to be of no use while an extent was busy, or before, is dropped: contents in the arena,
+ * and the claim that memory has to be there. Memory itself stays until it is evicted or released.
+ * Lock held. */
+void swap_idle(struct gpu *g, struct extent *e)
+{
+        e->busy = false;
+        if (e->live || e->state == EXTENT_RESIDENT || e->state == EXTENT_MAPPED)
+                return;
+        pin_extent_dies(g, e);
+        kept_forget(g->swap->arena, e);
+        e->state = EXTENT_UNBACKED;
+        if (e->counted)
+                agent_figures(g);
+        heap_settle(&g->heap, e);
+}
+
+void swap_unused(struct gpu *g, struct extent *e)
+{
+        if (!e->busy)
+                swap_idle(g, e);
+}
+
+/* ---- what the limit allows ---- */
+
+/* Move to *ret what was passed on to us and the limit has no room for. Lock held. */
+static void shed_passed(struct gpu *g, struct passed *ret)
+{
+        uint64_t room = sub_sat(core_limit(g), g->heap.backed) / g->heap.extent_bytes;
+
+        passed_shed(&g->passed, (unsigned)MIN(room, (uint64_t)PASSED_MAX), ret);
+}
+
+/* Mark an extent as on its way to the GPU, if the limit allows. Lock held. ret_shed: memory passed
+ * on to us that it leaves no room for; close before anything is created. */
+static bool extent_claim(struct gpu *g, struct extent *e, struct passed *ret_shed)
+{
+        if (!extent_is_free(e) || g->heap.backed + e->bytes > core_limit(g))
+                return false;
+        e->busy = true;
+        g->heap.backed += e->bytes;
+        shed_passed(g, ret_shed);
+        return true;
+}
+
+void swap_unclaim(struct gpu *g, struct extent *e, CUresult why)
+{
+        swap_idle(g, e);
+        g->heap.backed -= e->bytes;
+        bell_ring(&core.changed); /* a thread that frees it waits without end */
+        if (why != CUDA_ERROR_OUT_OF_MEMORY) {
+                core_give_up(g, why); /* these calls look at no context: it is the GPU */
+                return;
+        }
+        log_debug("GPU %u: no memory for an extent of %llu bytes: CUDA error %d", g->index,
+                  (unsigned long long)e->bytes, (int)why);
+        agent_short(g, e->bytes);
+}
+
+void swap_arrived(struct gpu *g, struct extent *e)
+{
+        e->state = EXTENT_RESIDENT;
+        e->busy = false;
+        choose_arrived(g);
+        g->heap.resident += e->bytes;
+        agent_figures(g);
+        bell_ring(&core.changed);
+}
+
+/* ---- at the gate ---- */
+
+/* Put new memory behind an extent that was just claimed. Lock held, given up meanwhile. */
+static CUresult back_extent(struct gpu *g, struct extent *e, struct passed *shed)
+{
+        CUstreamCaptureMode mode;
+        CUresult r;
+
+        lock_release(&core.lock);
+        passed_close(shed);
+        mode = core_relax();
+        r = extent_map(g, e, -EBADF);
+        core_unrelax(mode);
+        lock_acquire(&core.lock);
+        if (r == CUDA_SUCCESS)
+                swap_arrived(g, e);
+        else
+                swap_unclaim(g, e, r);
+        return r;
+}
+
+/* Lock held. False: the lease is gone meanwhile. */
+static bool back_gpu(struct gpu *g)
+{
+        struct core_wait w = {.what = "GPU memory"};
+
+        while (heap_missing(&g->heap) > 0 && !core_passive()) {
+                struct extent *e = choose_by_state(g, EXTENT_UNBACKED);
+                struct passed shed;
+
+                if (!core.running)
+                        return false;
+                if (!e) {
+                        core_wait(&w, NSEC_PER_SEC); /* others are at it */
+                } else if (!extent_claim(g, e, &shed)) {
+                        agent_kick();
+                        core_wait(&w, NSEC_PER_SEC);
+                } else if (back_extent(g, e, &shed) != CUDA_SUCCESS) {
+                        core_wait(&w, 10 * NSEC_PER_MSEC);
+                }
+        }
+        return true;
+}
+
+int swap_back_block(struct gpu *g, struct block *b)
+{
+        agent_come_in();
+        for (unsigned i = 0; i < b->extent_count; i++) {
+                struct extent *e = &b->extents[i];
+                struct passed shed;
+
+                if (e->state == EXTENT_UNBACKED && e->live && extent_claim(g, e, &shed) &&
+                    back_extent(g, e, &shed) != CUDA_SUCCESS)
+                        return -ENOMEM;
+        }
+        return 0;
+}
+
+void swap_back_new(void)
+{
+        bool all = true;
+
+        lock_acquire(&core.lock);
+        core.waiters++;
+        for (unsigned i = 0; i < core.gpu_count && all; i++)
+                if (core.gpus[i].managed)
+                        all = back_gpu(&core.gpus[i]);
+        core.waiters--;
+        for (unsigned i = 0; i < core.gpu_count; i++)
+                all = all && (!core.gpus[i].managed || heap_missing(&core.gpus[i].heap) == 0);
+        if (all)
+                gate_open(GATE_UNBACKED);
+        agent_kick();
+        lock_release(&core.lock);
+}
+
+/* ---- the agent's side ---- */
+
+/* What has to stay comes before the rest, whoever has the lease. */
+static struct extent *find_pinned(struct gpu *g, uint64_t *ret_bytes)
+{
+        struct heap_cursor c = {0};
+        struct extent *e, *first = NULL;
+
+        *ret_bytes = 0;
+        while (g->pin_granted && (e = heap_walk(&g->heap, &c))) {
+                if (!e->pinned || e->busy || e->state == EXTENT_RESIDENT ||
+                    e->state == EXTENT_MAPPED)
+                        continue;
+                *ret_bytes += e->bytes;
+                first = first ? first : e;
+        }
+        return first;
+}
+
+/* What to evict next, marked busy; NULL: enough is out or on its way. Lock held. */
+static struct extent *claim_evict(struct gpu *g)
+{
+        const struct swap *s = g->swap;
+        struct extent *e = NULL;
+        uint64_t leaving = 0, wanted;
+
+        for (unsigned i = 0; i < s->count; i++) {
+                const struct transfer *t = &s->ring[(s->first + i) % TRANSFERS_MAX];
+
+                leaving += t->out && t->extent ? t->extent->bytes : 0;
+        }
+        (void)find_pinned(g, &wanted);
+        wanted += g->heap.backed;
+        if (wanted - leaving > core_limit(g) && (freeze_stands() || !hidden_library()))
+                e = choose_evict(g, wanted - leaving - core_limit(g));
+        if (e) {
+                e->busy = true;
+                if (e->kept != e->live)
+                        kept_forget(g->swap->arena, e);
+                e->kept = e->live;
+                g->heap.resident -= e->bytes;
+        }
+        return e;
+}
+
+/* What to bring in next, claimed; NULL: nothing, or there is no room. Lock held. Memory passed on
+ * is used first, and only where contents are put over all of it: never for new memory. */
+static struct extent *claim_restore(struct gpu *g, bool all, int *ret_passed_fd,
+                                    struct passed *ret_shed)
+{
+        uint64_t pinned;
+        struct extent *e = find_pinned(g, &pinned);
+
+        *ret_passed_fd = -EBADF;
+        if (e || !all)
+                return e && extent_claim(g, e, ret_shed) ? e : NULL;
+        e = g->passed.count ? choose_whole(g) : NULL;
+
+        *ret_passed_fd =
+                e && g->heap.backed + e->bytes <= core_limit(g) ? passed_take(&g->passed) : -EBADF;
+        if (!e)
+                e = choose_by_state(g, EXTENT_EVICTED);
+        if (!e)
+                e = choose_by_state(g, EXTENT_UNBACKED);
+        return e && extent_claim(g, e, ret_shed) ? e : NULL;
+}
+
+static void end_episodes(struct gpu *g)
+{
+        struct swap *s = g->swap;
+
+        if (s->evicting && g->heap.backed <= core_limit(g)) {
+                s->evicting = false;
+                trace_event("evict_spared", g->index, g->spared_out - s->spared_before);
+                trace_event("evict_end", g->index, s->episode_bytes);
+        }
+        if (s->restoring && heap_missing(&g->heap) == 0) {
+                s->restoring = false;
+                trace_event("restore_end", g->index, s->episode_bytes);
+        }
+}
+
+/* Give back what was passed on to us and is of no use any more: the limit fell, or nothing that it
+ * would fit is to come back. */
+static void swap_shed(struct gpu *g, bool restore)
+{
+        struct passed shed;
+
+        lock_acquire(&core.lock);
+        if (g->passed.count && restore && choose_whole(g)) /* no walk for nothing at every step */
+                shed_passed(g, &shed);
+        else
+                passed_shed(&g->passed, 0, &shed);
+        lock_release(&core.lock);
+        passed_close(&shed);
+}
+
+/* Slow is not the same as not at all: others are told which of the two they wait for. */
+static void note_stays(struct gpu *g, bool may_evict)
+{
+        bool stays = may_evict && g->heap.backed > core_limit(g) && g->swap->count == 0;
+
+        if (stays != g->stays)
+                agent_figures(g);
+        g->stays = stays;
+}
+
+/* What is to leave is managed memory, and whether that would free the card is not known. Lock held.
+ */
+static bool home_is_asked(const struct gpu *g, bool may_evict)
+{
+        return may_evict && g->heap.managed_bytes > 0 && g->heap.backed > core_limit(g) &&
+               home_answer(&g->home) == HOME_NOT_KNOWN;
+}
+
+enum swap_progress swap_step(struct gpu *g, bool may_evict, bool restore)
+{
+        struct swap *s = g->swap;
+        struct extent *e = NULL;
+        enum swap_progress progress = SWAP_NOTHING, answered;
+        struct passed shed;
+        int passed_fd = -EBADF;
+        bool out = false, ask = false;
+        CUresult r;
+
+        if (!s)
+                return SWAP_NOTHING;
+        swap_shed(g, restore);
+        lock_acquire(&core.lock);
+        if (s->retiring || (!g->context && s->count == 0)) {
+                progress = s->retiring ? SWAP_LATER : SWAP_NOTHING;
+                lock_release(&core.lock);
+                return progress;
+        }
+        if (s->count < TRANSFERS_MAX && may_evict && !s->no_host) {
+                e = claim_evict(g);
+                out = e != NULL;
+        }
+        if (s->count < TRANSFERS_MAX && !e)
+                e = claim_restore(g, restore, &passed_fd, &shed);
+        if (!e && s->count == 0) {
+                ask = home_is_asked(g, may_evict);
+                note_stays(g, may_evict);
+                end_episodes(g);
+                if (!ask) {
+                        lock_release(&core.lock);
+                        return SWAP_NOTHING;
+                }
+        }
+        s->in_step = true;
+        lock_release(&core.lock);
+
+        if (e && !out)
+                passed_close(&shed);
+        r = transfer_prepare(g);
+        if (r == CUDA_SUCCESS) {
+                if (e)
+                        progress = (out ? transfer_evict(g, e) : transfer_restore(g, e, passed_fd))
+                                           ? SWAP_MORE
+                                           : SWAP_LATER;
+                if (ask) {
+                        home_find_out(g);
+                        progress = SWAP_LATER;
+                }
+                answered = transfer_answers(g);
+                if (answered > progress)
+                        progress = answered;
+                while ((answered = transfer_reap(g)) != SWAP_NOTHING)
+                        progress = MAX(progress, answered);
+        } else {
+                lock_acquire(&core.lock);
+                if (e) {
+                        if (out)
+                                g->heap.resident += e->bytes;
+                        else
+                                g->heap.backed -= e->bytes;
+                        swap_idle(g, e);
+                        if (passed_fd >= 0)
+                                passed_add(&g->passed, passed_fd);
+                }
+                if (r != CUDA_ERROR_OUT_OF_MEMORY && !poison_note(g, r))
+                        core_give_up(g, r);
+                lock_release(&core.lock);
+                progress = SWAP_LATER;
+        }
+
+        lock_acquire(&core.lock);
+        s->in_step = false;
+        if (s->count > 0 && progress < SWAP_COPYING)
+                progress = SWAP_COPYING;
+        if (s->no_host && s->count == 0) {
+                s->no_host = false;
+                progress = SWAP_LATER;
+        }
+        note_stays(g, may_evict);
+        end_episodes(g);
+        bell_ring(&core.changed);
+        lock_release(&core.lock);
+        return progress;
+}
+
+/* ---- giving memory back ---- */
+
+/* False: the GPU has failed; nothing is given back before the process ends. */
+static bool extent_await(struct extent *e)
+{
+        struct core_wait w = {.what = "a transfer of its own memory"};
+
+        while (e->busy && !core_passive())
+                core_wait(&w, UINT64_MAX);
+        return !e->busy;
+}
+
+bool swap_keep_context(struct gpu *g)
+{
+        if (!g->swap || g->swap->retiring || !g->context)
+                return false;
+        g->swap->in_step = true;
+        return true;
+}
+
+void swap_let_context(struct gpu *g)
+{
+        g->swap->in_step = false;
+        bell_ring(&core.changed);
+}
+
+bool swap_moves_apart(const struct gpu *g)
+{
+        const struct swap *s = g->swap;
+
+        return swap_is_still(g) || (g->mover && s->context == mover_context(g->mover));
+}
+
+bool swap_is_still(const struct gpu *g)
+{
+        return !g->swap || g->swap->count == 0;
+}
+
+void swap_leave_mover(struct gpu *g)
+{
+        struct swap *s = g->swap;
+
+        if (!s || !s->context || s->context != mover_context(g->mover))
+                return;
+        if (real.cuCtxSetCurrent(s->context) == CUDA_SUCCESS)
+                transfer_end(g);
+        s->context = NULL;
+}
+
+CUresult swap_carry(struct gpu *g, struct extent *e, CUdeviceptr to)
+{
+        struct swap *s = g->swap;
+        CUresult r;
+        bool kept;
+
+        lock_acquire(&core.lock);
+        kept = swap_keep_context(g);
+        lock_release(&core.lock);
+        if (!kept)
+                return CUDA_ERROR_INVALID_CONTEXT;
+        kept_forget(s->arena, e);
+        r = transfer_prepare(g);
+        if (r == CUDA_SUCCESS)
+                r = real.cuMemcpyDtoDAsync_v2(to, e->address, e->bytes, s->out);
+        if (r == CUDA_SUCCESS)
+                r = real.cuStreamSynchronize(s->out);
+        lock_acquire(&core.lock);
+        swap_let_context(g);
+        lock_release(&core.lock);
+        return r;
+}
+
+/* Give back what an extent has; the bell is the caller's. Lock held, given up meanwhile. */
+static void extent_empty(struct gpu *g, struct extent *e)
+{
+        pin_extent_dies(g, e);
+        if (e->state == EXTENT_RESIDENT) {
+                CUstreamCaptureMode mode;
+
+                e->busy = true;
+                g->heap.resident -= e->bytes; /* from here on whoever needs it waits for it */
+                lock_release(&core.lock);
+                mode = core_relax();
+                extent_unmap(e);
+                core_unrelax(mode);
+                lock_acquire(&core.lock);
+                g->heap.backed -= e->bytes;
+                kept_forget(g->swap->arena, e);
+                e->state = EXTENT_UNBACKED;
+        } else if (e->state == EXTENT_MAPPED) {
+                CUstreamCaptureMode mode;
+
+                e->busy = true;
+                lock_release(&core.lock);
+                mode = core_relax();
+                extent_unmap(e);
+                core_unrelax(mode);
+                lock_acquire(&core.lock);
+                g->heap.mapped -= e->bytes;
+                e->state = EXTENT_UNBACKED;
+        }
+        swap_idle(g, e);
+        agent_figures(g);
+}
+
+void swap_release(struct gpu *g, struct extent *e)
+{
+        extent_empty(g, e);
+        bell_ring(&core.changed);
+}
+
+void swap_hand_over(struct gpu *g, struct block *b)
+{
+        for (unsigned i = 0; i < b->extent_count; i++) {
+                struct extent *e = &b->extents[i];
+
+                if (e->state == EXTENT_RESIDENT) {
+                        g->heap.resident -= e->bytes;
+                        g->heap.backed -= e->bytes;
+                        kept_forget(g->swap->arena, e);
+                        e->state = EXTENT_UNBACKED;
+                }
+        }
+        heap_bury(&g->heap, b);
+        agent_figures(g);
+        bell_ring(&core.changed);
+}
+
+/* Take a block of managed memory out of the books; give_back: and return it to the driver, which
+ * may wait for work. The figures follow when it is gone. core.lock held, given up meanwhile. */
+static void withdraw_managed(struct gpu *g, struct block *b, bool give_back)
+{
+        uint64_t bytes = b->bytes, allocated = 0, resident = 0;
+        CUdeviceptr address = b->address;
+        CUcontext owner = b->owner, popped;
+        CUstreamCaptureMode mode;
+
+        for (unsigned i = 0; i < b->extent_count; i++) {
+                struct extent *e = &b->extents[i];
+
+                if (!extent_await(e))
+                        return;
+                allocated += e->counted ? e->bytes : 0;
+                resident += e->state == EXTENT_RESIDENT ? e->bytes : 0;
+        }
+        heap_withdraw(&g->heap, b);
+        if (give_back) {
+                core.unbooked++;
+                lock_release(&core.lock);
+                mode = core_relax();
+                if (real.cuCtxPushCurrent_v2(owner) == CUDA_SUCCESS) {
+                        (void)real.cuMemFree_v2(address);
+                        (void)real.cuCtxPopCurrent_v2(&popped);
+                }
+                core_unrelax(mode);
+                lock_acquire(&core.lock);
+                core.unbooked--;
+        }
+        g->heap.allocated -= allocated;
+        g->heap.managed_bytes -= bytes;
+        g->heap.backed -= resident;
+        g->heap.resident -= resident;
+        agent_figures(g);
+        bell_ring(&core.changed);
+}
+
+bool swap_empty(struct gpu *g, struct block *b)
+{
+        for (unsigned i = 0; i < b->extent_count; i++) {
+                if (!extent_await(&b->extents[i]))
+                        return false;
+                b->extents[i].live = 0;
+                extent_empty(g, &b->extents[i]);
+        }
+        agent_figures(g);
+        bell_ring(&core.changed);
+        return true;
+}
+
+void swap_discard(struct gpu *g, struct block *b)
+{
+        if (b->managed)
+                withdraw_managed(g, b, true);
+        else if (swap_empty(g, b))
+                heap_bury(&g->heap, b);
+}
+
+void swap_disown(struct gpu *g, struct block *b)
+{
+        b->dying = true;
+        withdraw_managed(g, b, false);
+}
+
+void swap_retire(struct gpu *g)
+{
+        struct swap *s = g->swap;
+        struct core_wait w = {.what = "a transfer of its own memory"};
+        CUcontext popped;
+
+        if (!s) {
+                g->context = NULL;
+                return;
+        }
+        s->retiring = true;
+        while (s->in_step)
+                core_wait(&w, UINT64_MAX); /* it may be making its streams in there just now */
+        if (s->context && s->context == g->context->handle) {
+                lock_release(&core.lock);
+                (void)real.cuCtxPushCurrent_v2(s->context);
+                transfer_end(g);
+                (void)real.cuCtxPopCurrent_v2(&popped);
+                lock_acquire(&core.lock);
+                s->context = NULL;
+        }
+        s->retiring = false;
+        g->context = NULL;
+        bell_ring(&core.changed);
+}

@@ -1,0 +1,391 @@
+/* transfer.c: owns the streams and the transfers in flight, from the first driver call to the books
+ * at the end. Must never let memory go before its contents are safe, nor hold core.lock in a call
+ * that may take its time. */
+#include "preload/move/swap_state.h"
+
+#include <errno.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/macros.h"
+#include "preload/agent/agent.h"
+#include "preload/move/extent.h"
+#include "preload/freeze/freeze_watch.h"
+#include "preload/move/kept.h"
+#include "preload/freeze/mover.h"
+#include "preload/state/poison.h"
+#include "preload/stream/quiet.h"
+#include "preload/state/real.h"
+#include "preload/process/trace.h"
+#include "wire/wire.h"
+
+_Static_assert(TRANSFERS_MAX <= EXTENT_WINDOWS, "a window for each transfer");
+
+CUresult transfer_prepare(struct gpu *g)
+{
+        struct swap *s = g->swap;
+        CUcontext context = mover_context_of(g);
+        unsigned events = 0;
+        CUresult r;
+
+        if (s->context && (s->context == context || s->count > 0))
+                return real.cuCtxSetCurrent(s->context);
+        if (!context)
+                return CUDA_ERROR_OUT_OF_MEMORY; /* of contexts: another time */
+        /* What is left in a context is not destroyed: a program that is frozen keeps its calls from
+         * ending (measured). */
+        unchanged_leave(s->unchanged);
+        s->context = NULL;
+        r = real.cuCtxSetCurrent(context);
+        if (r != CUDA_SUCCESS)
+                return r;
+        r = real.cuStreamCreate(&s->out, CU_STREAM_NON_BLOCKING);
+        if (r != CUDA_SUCCESS)
+                return r;
+        r = real.cuStreamCreate(&s->in, CU_STREAM_NON_BLOCKING);
+        if (r != CUDA_SUCCESS)
+                goto no_in;
+        for (; events < TRANSFERS_MAX; events++) {
+                r = real.cuEventCreate(&s->ring[events].done, CU_EVENT_DISABLE_TIMING);
+                if (r != CUDA_SUCCESS)
+                        goto no_events;
+        }
+        s->context = context;
+        return CUDA_SUCCESS;
+
+no_events:
+        while (events-- > 0)
+                (void)real.cuEventDestroy_v2(s->ring[events].done);
+        (void)real.cuStreamDestroy_v2(s->in);
+no_in:
+        (void)real.cuStreamDestroy_v2(s->out);
+        return r;
+}
+
+/* A call on one of our streams has failed: is it the context, or the call alone? */
+static bool swap_context_died(struct gpu *g)
+{
+        CUresult r = real.cuStreamQuery(g->swap->out);
+        bool died;
+
+        lock_acquire(&core.lock);
+        died = poison_note(g, r);
+        lock_release(&core.lock);
+        return died;
+}
+
+/* The next run of pages of a transfer from *offset on: its length, 0 at the end. */
+static uint64_t next_run(uint64_t pages, uint64_t *offset)
+{
+        uint64_t first = *offset / HEAP_GRANULARITY, rest = first < 64 ? pages >> first : 0, gap;
+
+        if (rest == 0)
+                return 0;
+        gap = (uint64_t)__builtin_ctzll(rest);
+        *offset = (first + gap) * HEAP_GRANULARITY;
+        rest = ~(rest >> gap);
+        return (rest ? (uint64_t)__builtin_ctzll(rest) : 64) * HEAP_GRANULARITY;
+}
+
+/* Copy between the pages of an extent and their room, which lie in it one after the other; where
+ * there is no room they are all zero. Managed memory is sent where it shall be: in bulk, and only
+ * what is not there. */
+static CUresult copy(struct gpu *g, struct transfer *t)
+{
+        const struct extent *e = t->extent;
+        const struct arena_piece *p = e->host.pieces;
+        struct swap *s = g->swap;
+        uint64_t offset = 0, in_piece = 0, run;
+        CUresult r = CUDA_SUCCESS;
+
+        t->began_ns = clock_now_ns();
+        freeze_watch_call(t->out ? "cuMemcpyDtoHAsync" : "cuMemcpyHtoDAsync");
+        if (e->managed)
+                r = real.cuMemPrefetchAsync(t->at, e->bytes,
+                                            t->out ? CU_DEVICE_CPU : (CUdevice)g->index,
+                                            t->out ? s->out : s->in);
+        else if (!p)
+                r = real.cuMemsetD32Async(t->at, 0, e->bytes / 4, s->in);
+        while (p && (run = next_run(e->kept, &offset)) > 0 && r == CUDA_SUCCESS) {
+                for (uint64_t n; run > 0 && r == CUDA_SUCCESS; run -= n, offset += n) {
+                        CUdeviceptr at = t->at + offset;
+                        char *host = p->host + in_piece;
+
+                        n = MIN(run, p->bytes - in_piece);
+                        r = t->out ? real.cuMemcpyDtoHAsync_v2(host, at, n, s->out)
+                                   : real.cuMemcpyHtoDAsync_v2(at, host, n, s->in);
+                        in_piece += n;
+                        if (in_piece == p->bytes) {
+                                p++;
+                                in_piece = 0;
+                        }
+                }
+        }
+        if (r == CUDA_SUCCESS)
+                r = real.cuEventRecord(t->done, t->out ? s->out : s->in);
+        return r;
+}
+
+static struct transfer *transfer_at(struct swap *s, unsigned i)
+{
+        return &s->ring[(s->first + i) % TRANSFERS_MAX];
+}
+
+static struct transfer *transfer_push(struct swap *s, struct extent *e, bool out)
+{
+        struct transfer *t = transfer_at(s, s->count++);
+
+        *t = (struct transfer){.extent = e, .done = t->done, .out = out};
+        return t;
+}
+
+static CUresult transfer_open(struct gpu *g, struct transfer *t)
+{
+        return extent_open(g, t->extent, (unsigned)(t - g->swap->ring), &t->at);
+}
+
+static void transfer_pop(struct swap *s)
+{
+        s->first = (s->first + 1) % TRANSFERS_MAX;
+        s->count--;
+}
+
+/* Neither moved nor lost: another time. */
+static void evict_later(struct gpu *g, struct transfer *t)
+{
+        struct extent *e = t->extent;
+
+        extent_close(e, &t->at);
+        lock_acquire(&core.lock);
+        kept_forget(g->swap->arena, e);
+        g->heap.resident += e->bytes;
+        swap_idle(g, e);
+        lock_release(&core.lock);
+        t->extent = NULL;
+}
+
+static void restore_later(struct gpu *g, struct transfer *t)
+{
+        struct extent *e = t->extent;
+
+        extent_close(e, &t->at);
+        extent_unmap(e);
+        lock_acquire(&core.lock);
+        g->heap.backed -= e->bytes;
+        swap_idle(g, e);
+        lock_release(&core.lock);
+        t->extent = NULL;
+}
+
+static bool evict_copy(struct gpu *g, struct transfer *t)
+{
+        struct swap *s = g->swap;
+
+        if (!t->extent->managed && kept_take(g, s->arena, t->extent) < 0) {
+                if (!s->no_host_said)
+                        log_warning("GPU %u: no host memory to evict %llu MiB to; they stay on the "
+                                    "GPU for now",
+                                    g->index, (unsigned long long)(t->extent->bytes >> 20));
+                s->no_host_said = s->no_host = true;
+                evict_later(g, t);
+                return false;
+        }
+        t->copies = true;
+        if (copy(g, t) == CUDA_SUCCESS)
+                return true;
+        (void)swap_context_died(g);
+        /* What was queued of it still writes there. */
+        (void)real.cuStreamSynchronize(s->out);
+        evict_later(g, t);
+        return false;
+}
+
+bool transfer_evict(struct gpu *g, struct extent *e)
+{
+        struct swap *s = g->swap;
+        struct transfer *t = transfer_push(s, e, true);
+
+        if (!s->evicting) {
+                s->evicting = true;
+                s->episode_bytes = 0;
+                s->spared_before = g->spared_out;
+                trace_event("evict_begin", g->index, 0);
+        }
+        if (!e->managed && !e->kept)
+                return true; /* nothing lives there */
+        if (transfer_open(g, t) != CUDA_SUCCESS) {
+                evict_later(g, t);
+                return false;
+        }
+        t->asked = !e->managed && unchanged_ask(s->unchanged, (unsigned)(t - s->ring), e, t->at);
+        return t->asked || evict_copy(g, t);
+}
+
+/* The GPU has said what lies there, or will not: it is copied, or need not be. */
+static bool evict_answered(struct gpu *g, struct transfer *t)
+{
+        struct extent *e = t->extent;
+
+        t->asked = false;
+        if (t->known && fingerprint_is_zero(&t->print))
+                kept_forget(g->swap->arena, e);
+        else if (!t->known || !e->known || !e->host.count ||
+                 !fingerprint_equal(&t->print, &e->print))
+                return evict_copy(g, t);
+        return true;
+}
+
+enum swap_progress transfer_answers(struct gpu *g)
+{
+        struct swap *s = g->swap;
+        enum swap_progress progress = SWAP_NOTHING;
+
+        for (unsigned i = 0; i < s->count; i++) {
+                struct transfer *t = transfer_at(s, i);
+                enum unchanged_answer a;
+
+                if (!t->asked)
+                        continue;
+                a = unchanged_answer(s->unchanged, (unsigned)(t - s->ring), &t->print);
+                if (a == UNCHANGED_WAIT)
+                        break; /* they come in turn */
+                t->known = a == UNCHANGED_TOLD;
+                if (evict_answered(g, t))
+                        progress = SWAP_MORE;
+                else if (progress < SWAP_LATER)
+                        progress = SWAP_LATER;
+        }
+        return progress;
+}
+
+bool transfer_restore(struct gpu *g, struct extent *e, int passed_fd)
+{
+        struct swap *s = g->swap;
+        struct transfer *t;
+        CUresult r;
+
+        if (!s->restoring) {
+                s->restoring = true;
+                s->episode_bytes = 0;
+                trace_event("restore_begin", g->index, 0);
+        }
+        r = extent_map(g, e, passed_fd);
+        if (r != CUDA_SUCCESS) {
+                lock_acquire(&core.lock);
+                swap_unclaim(g, e, r);
+                lock_release(&core.lock);
+                return false;
+        }
+        t = transfer_push(s, e, false);
+        /* In a heap of managed memory what is touched comes back by itself, and nothing else. */
+        t->copies = e->state == EXTENT_EVICTED && !(e->managed && g->heap.managed);
+        if (t->copies && (transfer_open(g, t) != CUDA_SUCCESS || copy(g, t) != CUDA_SUCCESS)) {
+                (void)swap_context_died(g);
+                (void)real.cuStreamSynchronize(s->in);
+                restore_later(g, t);
+                return false;
+        }
+        return true;
+}
+
+/* Books of an extent that has left the card, or is on it. Lock held. */
+static void extent_left(struct gpu *g, struct transfer *t)
+{
+        struct extent *e = t->extent;
+
+        e->known = t->known;
+        e->print = t->print;
+        e->state = e->managed || e->kept ? EXTENT_EVICTED : EXTENT_UNBACKED;
+        choose_left(g);
+        g->heap.backed -= e->bytes;
+        if (!e->managed)
+                *(t->copies ? &g->moved_out : &g->spared_out) += extent_pages_bytes(e->kept);
+        swap_idle(g, e);
+        agent_figures(g);
+        bell_ring(&core.changed);
+}
+
+static void extent_came(struct gpu *g, struct extent *e)
+{
+        if (e->state == EXTENT_EVICTED && !e->managed)
+                *(e->host.count ? &g->moved_in : &g->spared_in) += extent_pages_bytes(e->kept);
+        /* The next eviction may find it unchanged. */
+        if (!e->known)
+                kept_forget(g->swap->arena, e);
+        swap_arrived(g, e);
+}
+
+/* Finish the oldest transfer if its copy is done. */
+enum swap_progress transfer_reap(struct gpu *g)
+{
+        struct swap *s = g->swap;
+        struct transfer *t = &s->ring[s->first];
+        struct extent *e = t->extent;
+        bool pass_on;
+        int fd = -EBADF;
+
+        if (s->count == 0 || t->asked)
+                return SWAP_NOTHING;
+        if (t->copies && e) {
+                CUresult r;
+
+                freeze_watch_call("cuEventQuery");
+                r = real.cuEventQuery(t->done);
+                if (r == CUDA_ERROR_NOT_READY || (r != CUDA_SUCCESS && !swap_context_died(g)))
+                        return SWAP_NOTHING;
+                if (r != CUDA_SUCCESS) { /* the context that copies is gone, not the contents */
+                        if (t->out)
+                                evict_later(g, t);
+                        else
+                                restore_later(g, t);
+                } else if (t->out) {
+                        uint64_t now = clock_now_ns();
+
+                        unchanged_copied(s->unchanged, e->bytes,
+                                         now - MAX(t->began_ns, s->copied_ns));
+                        s->copied_ns = now;
+                }
+        }
+        if (!t->extent) {
+                transfer_pop(s);
+                return SWAP_LATER;
+        }
+        extent_close(e, &t->at);
+        lock_acquire(&core.lock);
+        pass_on = t->out && g->attached && g->may_pass && extent_may_leave(g, e) &&
+                  g->leaving.count < WIRE_PASS_MAX &&
+                  g->heap.backed > g->limit; /* what comes back to us is nobody else's */
+        lock_release(&core.lock);
+        if (pass_on)
+                fd = extent_export(e);
+        if (t->out)
+                extent_unmap(e);
+        lock_acquire(&core.lock);
+        if (fd >= 0)
+                passed_add(&g->leaving, fd);
+        if (t->out)
+                extent_left(g, t);
+        else
+                extent_came(g, e);
+        s->episode_bytes += e->bytes;
+        lock_release(&core.lock);
+        transfer_pop(s);
+        return SWAP_MORE;
+}
+
+void transfer_end(struct gpu *g)
+{
+        struct swap *s = g->swap;
+
+        unchanged_settle(s->unchanged);
+        (void)transfer_answers(g);
+        (void)real.cuStreamSynchronize(s->out);
+        (void)real.cuStreamSynchronize(s->in);
+        while (transfer_reap(g) != SWAP_NOTHING)
+                ;
+        unchanged_forget(s->unchanged);
+        for (unsigned i = 0; i < TRANSFERS_MAX; i++)
+                (void)real.cuEventDestroy_v2(s->ring[i].done);
+        (void)real.cuStreamDestroy_v2(s->out);
+        (void)real.cuStreamDestroy_v2(s->in);
+}

@@ -1,0 +1,285 @@
+/* unchanged.c: owns the kernel, the stream and the answers of asking the GPU about extents. Must
+ * never make a hand-off slower: it stands aside until a process has moved enough to be worth the
+ * loading, and wherever the GPU answers slowly. */
+#include "preload/move/unchanged.h"
+
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/macros.h"
+#include "preload/heap/heap.h"
+#include "preload/state/real.h"
+
+/* NOLINTNEXTLINE(misc-redundant-expression): each of them is free to change */
+_Static_assert(HEAP_EXTENT_MAX <= FINGERPRINT_MAX && HEAP_GRANULARITY == FINGERPRINT_PAGE,
+               "every extent can be asked about at once, and its pages are the kernel's");
+
+/* The driver translates the kernel in some 30 ms, while as much as this is being copied. */
+#define LOAD_AFTER_BYTES (UINT64_C(1) << 30)
+
+/* A piece first: where kernels are interpreted, or others keep the GPU busy, a whole extent would
+ * take long. The piece lies in the host's memory, so that nobody has to wait for it. */
+#define TRIAL_NS  (200 * NSEC_PER_USEC)
+#define TRIAL     UNCHANGED_SLOTS     /* its slot */
+#define FASTER    10.0                /* than copying, or it is not worth it ... */
+#define OVERHEAD  1e5                 /* ns; ... but for what it costs however little is asked */
+#define PAUSE_MIN (UINT64_C(1) << 30) /* bytes that then go without */
+#define PAUSE_MAX (UINT64_C(64) << 30)
+#define BUS_FIRST 50.0 /* bytes a ns, until something was copied */
+
+struct answers {
+        uint64_t sums[UNCHANGED_SLOTS + 1][8];
+        uint8_t piece[FINGERPRINT_CHUNK];
+};
+
+struct unchanged {
+        bool always;      /* ask whatever it costs */
+        bool trusted;     /* the last answer came in time */
+        bool on_trial;    /* the piece is being asked about */
+        uint64_t without; /* bytes that went unasked since ... */
+        uint64_t pause;   /* ... and go unasked before the next try */
+        double bus;       /* bytes a ns, as copied of late */
+        struct fingerprint_key *key;
+
+        /* In the context; module is NULL where nothing is. */
+        CUmodule module;
+        CUfunction kernel;
+        CUstream stream;
+        struct answers *answers; /* pinned */
+        CUdeviceptr answers_device;
+        struct {
+                CUevent begin, end;
+                uint64_t bytes;
+        } slots[UNCHANGED_SLOTS + 1];
+};
+
+struct unchanged *unchanged_new(void)
+{
+        const char *wish = getenv("SUBLET_UNCHANGED");
+        struct unchanged *u;
+
+        if (wish && strcmp(wish, "never") == 0)
+                return NULL;
+        u = calloc(1, sizeof(*u));
+        if (!u)
+                return NULL;
+        if (wish && *wish && strcmp(wish, "always") != 0 && strcmp(wish, "auto") != 0)
+                log_warning("SUBLET_UNCHANGED is auto, always or never, not '%s'", wish);
+        u->always = wish && strcmp(wish, "always") == 0;
+        u->pause = u->always ? 0 : LOAD_AFTER_BYTES;
+        u->bus = BUS_FIRST;
+        return u;
+}
+
+/* ---- what is in the context ---- */
+
+static void unload(struct unchanged *u)
+{
+        for (unsigned i = 0; i <= UNCHANGED_SLOTS; i++) {
+                if (u->slots[i].begin)
+                        (void)real.cuEventDestroy_v2(u->slots[i].begin);
+                if (u->slots[i].end)
+                        (void)real.cuEventDestroy_v2(u->slots[i].end);
+        }
+        if (u->stream)
+                (void)real.cuStreamDestroy_v2(u->stream);
+        if (u->answers)
+                (void)real.cuMemFreeHost(u->answers);
+        if (u->module)
+                (void)real.cuModuleUnload(u->module);
+        unchanged_leave(u);
+}
+
+static CUresult load_kernel(struct unchanged *u)
+{
+        const void *powers;
+        CUdeviceptr there;
+        uint64_t bytes;
+        size_t room;
+        CUresult r;
+
+        r = real.cuModuleLoadData(&u->module, fingerprint_ptx);
+        if (r != CUDA_SUCCESS) {
+                u->module = NULL;
+                return r;
+        }
+        r = real.cuModuleGetFunction(&u->kernel, u->module, FINGERPRINT_KERNEL);
+        if (r != CUDA_SUCCESS)
+                return r;
+        r = real.cuModuleGetGlobal_v2(&there, &room, u->module, FINGERPRINT_POWERS_VARIABLE);
+        if (r != CUDA_SUCCESS)
+                return r;
+        powers = fingerprint_key_powers(u->key, &bytes);
+        return bytes == room ? real.cuMemcpyHtoDAsync_v2(there, powers, bytes, u->stream)
+                             : CUDA_ERROR_INVALID_VALUE;
+}
+
+static CUresult load_rest(struct unchanged *u)
+{
+        CUresult r = real.cuStreamCreate(&u->stream, CU_STREAM_NON_BLOCKING);
+
+        if (r != CUDA_SUCCESS) {
+                u->stream = NULL;
+                return r;
+        }
+        r = real.cuMemHostAlloc((void **)&u->answers, sizeof(*u->answers),
+                                CU_MEMHOSTALLOC_DEVICEMAP);
+        if (r != CUDA_SUCCESS) {
+                u->answers = NULL;
+                return r;
+        }
+        r = real.cuMemHostGetDevicePointer_v2(&u->answers_device, u->answers, 0);
+        for (unsigned i = 0; i <= UNCHANGED_SLOTS && r == CUDA_SUCCESS; i++) {
+                r = real.cuEventCreate(&u->slots[i].begin, CU_EVENT_DEFAULT);
+                if (r == CUDA_SUCCESS)
+                        r = real.cuEventCreate(&u->slots[i].end, CU_EVENT_DEFAULT);
+        }
+        return r;
+}
+
+static bool load(struct unchanged *u)
+{
+        CUresult r;
+
+        if (!u->key)
+                u->key = fingerprint_key_draw();
+        if (!u->key)
+                return false;
+        r = load_rest(u);
+        if (r == CUDA_SUCCESS)
+                r = load_kernel(u);
+        if (r != CUDA_SUCCESS) {
+                log_debug("nothing can be asked of extents: CUDA error %d", (int)r);
+                unload(u);
+        }
+        return r == CUDA_SUCCESS;
+}
+
+/* ---- asking ---- */
+
+static bool launch(struct unchanged *u, unsigned slot, CUdeviceptr data, uint64_t bytes,
+                   uint64_t pages)
+{
+        const struct fingerprint *step = fingerprint_key_step(u->key);
+        CUdeviceptr result = u->answers_device + offsetof(struct answers, sums) +
+                             slot * sizeof(u->answers->sums[0]);
+        void *parameters[] = {&data, &result, &pages, (void *)(uintptr_t)step};
+
+        if (real.cuEventRecord(u->slots[slot].begin, u->stream) != CUDA_SUCCESS ||
+            real.cuLaunchKernel(u->kernel, (unsigned)(bytes / FINGERPRINT_CHUNK), 1, 1,
+                                FINGERPRINT_BLOCK_THREADS, 1, 1, 0, u->stream, parameters,
+                                NULL) != CUDA_SUCCESS)
+                return false;
+        u->slots[slot].bytes = bytes;
+        if (real.cuEventRecord(u->slots[slot].end, u->stream) == CUDA_SUCCESS)
+                return true;
+        (void)real.cuStreamSynchronize(u->stream); /* it reads what may go */
+        return false;
+}
+
+/* For a while; for longer each time that it was tried in vain. */
+static void stand_aside(struct unchanged *u)
+{
+        u->trusted = false;
+        u->without = 0;
+        u->pause = MIN(MAX(u->pause * 2, PAUSE_MIN), PAUSE_MAX);
+}
+
+/* How long the GPU took, and whether that is good enough. */
+static bool in_time(struct unchanged *u, unsigned slot, double most_ns)
+{
+        float ms = 0;
+
+        if (u->always || (real.cuEventElapsedTime(&ms, u->slots[slot].begin, u->slots[slot].end) ==
+                                  CUDA_SUCCESS &&
+                          (double)ms * NSEC_PER_MSEC <= most_ns))
+                return true;
+        log_debug("asking about %llu KiB took %.3f ms: not for a while",
+                  (unsigned long long)(u->slots[slot].bytes >> 10), (double)ms);
+        return false;
+}
+
+/* Not trusted: try with the piece, when it is time. True: now it is trusted. */
+static bool tried(struct unchanged *u)
+{
+        if (!u->on_trial) {
+                if (u->without >= u->pause)
+                        u->on_trial = launch(u, TRIAL,
+                                             u->answers_device + offsetof(struct answers, piece),
+                                             FINGERPRINT_CHUNK, 1);
+                return false;
+        }
+        if (real.cuEventQuery(u->slots[TRIAL].end) != CUDA_SUCCESS)
+                return false;
+        u->on_trial = false;
+        u->trusted = in_time(u, TRIAL, TRIAL_NS);
+        if (!u->trusted)
+                stand_aside(u);
+        return u->trusted;
+}
+
+bool unchanged_ask(struct unchanged *u, unsigned slot, const struct extent *e, CUdeviceptr at)
+{
+        if (!u)
+                return false;
+        u->without += e->bytes;
+        if (!u->module) {
+                if (u->without < u->pause)
+                        return false;
+                if (!load(u)) {
+                        stand_aside(u);
+                        return false;
+                }
+        }
+        return (u->always || u->trusted || tried(u)) && launch(u, slot, at, e->bytes, e->kept);
+}
+
+enum unchanged_answer unchanged_answer(struct unchanged *u, unsigned slot,
+                                       struct fingerprint *ret_print)
+{
+        CUresult r = real.cuEventQuery(u->slots[slot].end);
+
+        if (r == CUDA_ERROR_NOT_READY)
+                return UNCHANGED_WAIT;
+        if (r != CUDA_SUCCESS)
+                return UNCHANGED_FAILED;
+        *ret_print = fingerprint_from(u->answers->sums[slot]);
+        if (in_time(u, slot, OVERHEAD + (double)u->slots[slot].bytes / (FASTER * u->bus)))
+                u->pause = u->trusted ? 0 : u->pause;
+        else if (u->trusted)
+                stand_aside(u);
+        return UNCHANGED_TOLD;
+}
+
+void unchanged_copied(struct unchanged *u, uint64_t bytes, uint64_t ns)
+{
+        /* What waits for nothing else is the bus; the highest of late. */
+        if (u && ns)
+                u->bus = MAX((double)bytes / (double)ns, u->bus * 0.99);
+}
+
+void unchanged_settle(struct unchanged *u)
+{
+        if (u && u->module)
+                (void)real.cuStreamSynchronize(u->stream);
+}
+
+void unchanged_leave(struct unchanged *u)
+{
+        if (!u)
+                return;
+        memset(u->slots, 0, sizeof(u->slots));
+        u->stream = NULL;
+        u->answers = NULL;
+        u->module = NULL;
+        u->on_trial = false;
+}
+
+void unchanged_forget(struct unchanged *u)
+{
+        if (u && u->module)
+                unload(u);
+}

@@ -1,0 +1,769 @@
+/* pool.c: owns the pools: which streams freed what, and how far they have come. Must never give out
+ * what a stream may still be using, nor ask anything of a stream while a capture goes on. */
+#include "preload/pool/pool_state.h"
+
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/macros.h"
+#include "preload/agent/agent.h"
+#include "preload/state/core.h"
+#include "preload/stream/gate.h"
+#include "preload/heap/heap.h"
+#include "preload/hooks/hooks.h"
+#include "preload/heap/parcels.h"
+#include "preload/stream/quiet.h"
+#include "preload/move/swap.h"
+
+#define POOL_EXTENT    (32 * MIB) /* as much as the driver's pools grow by */
+#define POOL_FIRST     (4 * GIB)  /* of address space; past it extents are the heap's largest */
+#define REST_NS        (100 * NSEC_PER_MSEC) /* unused for so long, a pool goes back to its threshold */
+#define LAST_RESORT_NS NSEC_PER_SEC          /* a free that is pending is worth so long a wait */
+#define LANES_KEPT     16u                   /* of streams that have nothing freed */
+#define RECORDS_NS     NSEC_PER_SEC /* a stream that takes no more is worth so long a wait */
+
+struct pool *pools;
+static unsigned recording; /* threads that put events into streams without the lock */
+static bool tending;
+static uint64_t tend_ns;
+
+/* ---- pools ---- */
+
+static struct pool *pool_new(CUmemoryPool handle, struct gpu *g, uint64_t most)
+{
+        static const CUmemPool_attribute kept[] = {
+                CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES,
+                CU_MEMPOOL_ATTR_RELEASE_THRESHOLD};
+        struct pool *p = calloc(1, sizeof(*p));
+        cuuint64_t value;
+
+        if (!p)
+                return NULL;
+        *p = (struct pool){.next = pools,
+                           .handle = handle,
+                           .name = handle,
+                           .gpu = g,
+                           .most = most,
+                           .may_wait = true};
+        pools = p;
+        /* They may have been set before the program used the GPU. */
+        for (size_t i = 0; i < ARRAY_SIZE(kept); i++)
+                if (real.cuMemPoolGetAttribute(handle, kept[i], &value) == CUDA_SUCCESS)
+                        pool_set(p, kept[i], &value);
+        return p;
+}
+
+static struct gpu *gpu_of_location(const CUmemLocation *l)
+{
+        return l->type == CU_MEM_LOCATION_TYPE_DEVICE && l->id >= 0 && l->id < CORE_GPUS_MAX &&
+                               core.gpus[l->id].managed && !core.gpus[l->id].heap.managed
+                       ? &core.gpus[l->id]
+                       : NULL;
+}
+
+struct pool *pool_find(CUmemoryPool handle)
+{
+        struct pool *p = pools;
+
+        while (p && p->handle != handle)
+                p = p->next;
+        if (p || !handle)
+                return p && !p->handed_over ? p : NULL;
+        for (unsigned i = 0; i < core.gpu_count; i++) {
+                const CUmemLocation here = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = (int)i};
+                struct gpu *g = gpu_of_location(&here);
+                CUmemoryPool its;
+
+                if (g && real.cuDeviceGetDefaultMemPool(&its, (CUdevice)i) == CUDA_SUCCESS &&
+                    its == handle)
+                        return pool_new(handle, g, 0);
+        }
+        return NULL;
+}
+
+void pool_born(CUmemoryPool handle, const CUmemPoolProps *props)
+{
+        struct gpu *g = gpu_of_location(&props->location);
+
+        /* What may go to other processes stays with the driver. */
+        if (g && props->allocType == CU_MEM_ALLOCATION_TYPE_PINNED &&
+            props->handleTypes == CU_MEM_HANDLE_TYPE_NONE)
+                (void)pool_new(
+                        handle, g,
+                        props->maxSize <= UINT64_MAX / 2 ? align_up(props->maxSize, POOL_STEP) : 0);
+}
+
+struct gpu *pool_gpu(const struct pool *p)
+{
+        return p->gpu;
+}
+
+CUmemoryPool pool_handle(const struct block *b)
+{
+        return b->chunk ? container_of(b->chunk->parcels, struct pool, parcels)->name : NULL;
+}
+
+static uint64_t pool_reserved(const struct pool *p)
+{
+        uint64_t sum = 0;
+
+        for (const struct chunk *c = p->parcels.chunks; c; c = c->next)
+                for (unsigned i = 0; i < c->block->extent_count; i++)
+                        if (c->block->extents[i].counted)
+                                sum += c->block->extents[i].bytes;
+        return sum;
+}
+
+/* ---- how far streams have come ---- */
+
+static bool same_stream(const struct pool_stream *a, const struct pool_stream *b)
+{
+        if (a->handle != b->handle)
+                return false;
+        return (uintptr_t)a->handle > (uintptr_t)CU_STREAM_PER_THREAD ||
+               (a->context == b->context && a->thread == b->thread);
+}
+
+static struct pool_lane *lane_find(const struct pool *p, const struct pool_stream *s)
+{
+        struct pool_lane *l = p->lanes;
+
+        while (l && (l->gone || !same_stream(&l->stream, s)))
+                l = l->next;
+        return l;
+}
+
+static struct pool_lane *lane_get(struct pool *p, const struct pool_stream *s)
+{
+        struct pool_lane *l = lane_find(p, s);
+
+        if (l)
+                return l;
+        l = calloc(1, sizeof(*l));
+        if (!l)
+                return NULL;
+        l->stream = *s;
+        if (!s->context && real.cuStreamGetCtx(s->handle, &l->stream.context) != CUDA_SUCCESS) {
+                free(l);
+                return NULL;
+        }
+        l->next = p->lanes;
+        p->lanes = l;
+        return l;
+}
+
+/* An event behind all that has been freed on it so far. Not where the stream's queue may be full
+ * and the lock would be held. The lock is given up meanwhile. */
+static void lane_record(struct pool_lane *l)
+{
+        uint64_t freed = l->freed;
+        CUresult r;
+
+        l->looking = true;
+        recording++;
+        lock_release(&core.lock);
+        r = quiet_record(&l->event, l->stream.context, l->stream.handle);
+        lock_acquire(&core.lock);
+        recording--;
+        l->looking = false;
+        bell_ring(&core.changed);
+        if (r == CUDA_SUCCESS) {
+                l->marked = freed;
+                l->pending = true;
+        }
+}
+
+/* Only the thread itself can name its default stream; an event was recorded at each free. */
+static bool lane_can_be_asked(const struct pool_lane *l)
+{
+        return !l->gone && l->stream.handle != CU_STREAM_PER_THREAD;
+}
+
+/* What has been freed on the stream and is reached becomes everybody's. Given up meanwhile if
+ * record. */
+static void lane_look(struct pool *p, struct pool_lane *l, bool record)
+{
+        if (l->looking || quiet_capturing())
+                return;
+        /* Where the context is gone, its work is too. */
+        if (l->done < l->freed && l->pending &&
+            quiet_ask_event(l->event, l->stream.context) != CUDA_ERROR_NOT_READY) {
+                l->pending = false;
+                l->done = MAX(l->done, l->marked);
+        }
+        if (l->done < l->freed && lane_can_be_asked(l)) {
+                if (quiet_ask_stream(l->stream.handle, l->stream.context) != CUDA_ERROR_NOT_READY)
+                        l->done = l->freed;
+                else if (record && !l->pending)
+                        lane_record(l);
+        }
+        parcels_pass(&l->free, l->done, &p->parcels.common, 0);
+}
+
+static void lanes_prune(struct pool *p)
+{
+        unsigned empty = 0;
+
+        for (struct pool_lane **link = &p->lanes, *l; (l = *link);) {
+                bool spare = l->free.bytes == 0 && !l->looking && !l->awaited;
+
+                if (!spare || (!l->gone && ++empty <= LANES_KEPT)) {
+                        link = &l->next;
+                        continue;
+                }
+                *link = l->next;
+                if (l->event)
+                        (void)real.cuEventDestroy_v2(l->event);
+                free(l);
+        }
+}
+
+bool pool_look(struct pool *p, bool record)
+{
+        CUstreamCaptureMode mode = core_relax();
+        uint64_t before = p->parcels.common.bytes;
+
+        p->users++;
+        for (struct pool_lane *l = p->lanes; l; l = l->next)
+                if (l->free.bytes)
+                        lane_look(p, l, record);
+        lanes_prune(p);
+        p->users--;
+        core_unrelax(mode);
+        return p->parcels.common.bytes > before;
+}
+
+void pool_await_records(void)
+{
+        struct core_wait w = {.what = "events of its own"};
+        uint64_t until = clock_now_ns() + RECORDS_NS, now;
+
+        while (recording && (now = clock_now_ns()) < until && !core_passive())
+                core_wait(&w, until - now);
+}
+
+static void lane_await(struct pool_lane *l)
+{
+        struct core_wait w = {.what = "an event of its own"};
+
+        l->awaited++;
+        while (l->looking)
+                core_wait(&w, UINT64_MAX);
+        l->awaited--;
+}
+
+void pool_stream_dies(CUstream stream)
+{
+        CUstreamCaptureMode mode = core_relax();
+
+        for (struct pool *p = pools; p; p = p->next)
+                for (struct pool_lane *l = p->lanes; l; l = l->next) {
+                        if (l->gone || l->stream.handle != stream)
+                                continue;
+                        lane_await(l);
+                        lane_look(p, l, false);
+                        /* It is the last time that it can be: also beside others' captures. */
+                        if (l->done < l->freed && l->marked < l->freed &&
+                            !quiet_is_capturing(stream))
+                                lane_record(l);
+                        l->gone = true;
+                }
+        core_unrelax(mode);
+}
+
+void pool_context_dies(CUcontext context)
+{
+        for (struct pool *p = pools; p; p = p->next)
+                for (struct pool_lane *l = p->lanes; l; l = l->next) {
+                        if (l->stream.context != context)
+                                continue;
+                        lane_await(l);
+                        l->gone = true;
+                        l->pending = false;
+                        l->event = NULL; /* it dies with the context */
+                        l->done = l->marked = l->freed;
+                        parcels_pass(&l->free, l->done, &p->parcels.common, 0);
+                }
+}
+
+/* ---- giving memory back ---- */
+
+static bool extent_is_idle(const struct extent *e)
+{
+        return e->state == EXTENT_RESIDENT && !e->busy && !e->live;
+}
+
+/* The highest extent that lies in a parcel that anybody may use, and holds memory. */
+static struct extent *idle_extent(const struct pool *p)
+{
+        const struct lane *l = &p->parcels.common;
+
+        for (unsigned bin = PARCEL_BINS; bin-- > parcels_bin(HEAP_GRANULARITY);)
+                for (const struct parcel *n = l->bins[bin]; n; n = n->next) {
+                        const struct block *b = n->chunk->block;
+                        uint64_t from = n->address - b->address, to = from + n->bytes;
+                        uint64_t i = MIN(to / b->extent_bytes, b->extent_count);
+
+                        while (i-- > 0 && i * b->extent_bytes >= from)
+                                if (extent_is_idle(&b->extents[i]))
+                                        return &b->extents[i];
+                }
+        return NULL;
+}
+
+/* Until so many bytes are given back, or at most `keep` held. */
+static uint64_t release(struct pool *p, uint64_t bytes, uint64_t keep)
+{
+        uint64_t released = 0;
+        struct extent *e;
+
+        p->users++;
+        while (released < bytes && pool_reserved(p) > keep && (e = idle_extent(p))) {
+                released += e->bytes;
+                swap_release(p->gpu, e);
+        }
+        p->users--;
+        if (released)
+                agent_kick();
+        return released;
+}
+
+static bool idle_moves(const struct pool *p)
+{
+        for (const struct chunk *c = p->parcels.chunks; c; c = c->next)
+                for (unsigned i = 0; i < c->block->extent_count; i++)
+                        if (c->block->extents[i].busy && c->block->extents[i].counted &&
+                            !c->block->extents[i].live)
+                                return true;
+        return false;
+}
+
+/* A thread of the program is to be told the same, or leave the same behind, whether or not the
+ * agent is moving what nobody uses: that comes to an end first. */
+static void look_and_await(struct pool *p)
+{
+        struct core_wait w = {.what = "a transfer of its own memory"};
+
+        p->users++;
+        (void)pool_look(p, false);
+        while (idle_moves(p) && !core_passive())
+                core_wait(&w, UINT64_MAX);
+        p->users--;
+}
+
+void pool_trim(struct pool *p, uint64_t keep)
+{
+        look_and_await(p);
+        (void)release(p, UINT64_MAX, align_up(keep, POOL_EXTENT));
+}
+
+bool pool_reclaim(struct gpu *g, uint64_t bytes)
+{
+        uint64_t released = 0;
+
+        for (struct pool *p = pools; p && released < bytes; p = p->next)
+                if (p->gpu == g) {
+                        (void)pool_look(p, true);
+                        released += release(p, bytes - released, 0);
+                }
+        return released > 0;
+}
+
+/* Nothing is allocated from it any more, and it can be named no more. */
+static void pool_delete(struct pool *p)
+{
+        struct pool **link = &pools;
+
+        while (*link != p)
+                link = &(*link)->next;
+        *link = p->next;
+        while (p->parcels.chunks) {
+                struct chunk *c = p->parcels.chunks;
+                struct block *b = c->block;
+
+                parcels_remove(&p->parcels, c);
+                pool_forget_kept(b);
+                b->dying = true;
+                swap_discard(p->gpu, b);
+        }
+        parcels_clear(&p->parcels);
+        for (struct pool_lane *l; (l = p->lanes);) {
+                p->lanes = l->next;
+                if (l->event)
+                        (void)real.cuEventDestroy_v2(l->event);
+                free(l);
+        }
+        free(p);
+}
+
+/* Destroyed, and nothing of it is in use or on its way. */
+static bool pool_is_over(struct pool *p)
+{
+        if (p->handle || p->users || p->parcels.live || p->gpu->error)
+                return false;
+        for (const struct pool_lane *l = p->lanes; l; l = l->next)
+                if (l->free.bytes || l->looking || l->awaited)
+                        return false;
+        return true;
+}
+
+static void tend_soon(void)
+{
+        if (!tending) {
+                tending = true;
+                tend_ns = clock_now_ns() + REST_NS;
+                agent_kick();
+        }
+}
+
+/* True: look again. */
+static bool tend(struct pool *p)
+{
+        bool rested = p->turns == p->turns_seen || !p->handle;
+
+        p->turns_seen = p->turns;
+        if (pool_reserved(p) <= p->threshold && p->handle)
+                return false;
+        if (rested) {
+                (void)pool_look(p, false);
+                (void)release(p, UINT64_MAX, p->threshold);
+        }
+        /* What is over the threshold and in use is looked at when it is freed. */
+        for (const struct pool_lane *l = p->lanes; l; l = l->next)
+                if (l->free.bytes)
+                        return true;
+        return !rested;
+}
+
+uint64_t pool_tend(void)
+{
+        uint64_t now;
+        bool more = false;
+
+        if (!tending)
+                return UINT64_MAX;
+        now = clock_now_ns();
+        if (now < tend_ns)
+                return tend_ns - now;
+        tending = false; /* who comes while the lock is given up says so again */
+        for (struct pool *p = pools, *next; p; p = next) {
+                bool again = tend(p);
+
+                next = p->next;
+                if (pool_is_over(p))
+                        pool_delete(p);
+                else
+                        more = more || again || (!p->handle && !p->parcels.live);
+        }
+        if (more)
+                tend_soon();
+        return tending ? REST_NS : UINT64_MAX;
+}
+
+void pool_dies(CUmemoryPool handle, bool handed_over)
+{
+        struct pool *p = pools;
+
+        while (p && (p->handle != handle || p->handed_over != handed_over))
+                p = p->next;
+        if (!p || !handle)
+                return;
+        p->handle = NULL;
+        p->threshold = 0;
+        tend_soon();
+}
+
+void pool_hand_over(struct pool *p)
+{
+        p->handed_over = true;
+}
+
+/* ---- allocating ---- */
+
+static struct parcel *smaller(struct parcel *a, struct parcel *b)
+{
+        return !a || (b && b->bytes < a->bytes) ? b : a;
+}
+
+/* Free memory that a stream may use now. in_use_only: where heap.allocated stays as it is. */
+static struct parcel *look_up(struct pool *p, struct pool_lane *l, uint64_t bytes, bool in_use_only)
+{
+        struct parcel *n = parcels_fit(&p->parcels.common, bytes, in_use_only);
+
+        if (l)
+                n = smaller(n, parcels_fit(&l->free, bytes, in_use_only));
+        return n || !l ? n : parcels_join(&p->parcels, &l->free, bytes, in_use_only);
+}
+
+/* More address space. Small programs get small extents, large ones such as others can use. */
+static int pool_widen(struct pool *p, uint64_t bytes)
+{
+        struct heap *h = &p->gpu->heap;
+        bool first = !p->parcels.chunks && bytes < POOL_FIRST / 2;
+        uint64_t extent = first ? MIN(POOL_EXTENT, h->extent_bytes) : h->extent_bytes;
+        uint64_t space = first ? MIN(POOL_FIRST, MAX(p->gpu->total, bytes)) : p->gpu->total;
+        struct block *b = heap_take_pool(h, MAX(align_up(bytes, extent), space), extent);
+
+        if (!b)
+                return -1;
+        if (parcels_add(&p->parcels, b) == 0)
+                return 0;
+        heap_bury(h, b);
+        return -1;
+}
+
+/* Make the stream wait for another one that has freed enough, which is then its to use. */
+static bool borrow(struct pool *p, const struct pool_stream *s, uint64_t bytes)
+{
+        struct pool_lane *own, *l = p->lanes;
+        uint64_t held;
+        CUresult r;
+
+        if (!p->may_wait || quiet_capturing())
+                return false;
+        while (l &&
+               (l->looking || same_stream(&l->stream, s) || !parcels_fit(&l->free, bytes, false)))
+                l = l->next;
+        own = l ? lane_get(p, s) : NULL;
+        if (!own || own->looking)
+                return false;
+        own->looking = true; /* both stay */
+        if (lane_can_be_asked(l))
+                lane_record(l);
+        l->looking = true;
+        recording++;
+        lock_release(&core.lock);
+        r = l->event ? real.cuStreamWaitEvent(s->handle, l->event, 0) : CUDA_ERROR_INVALID_HANDLE;
+        lock_acquire(&core.lock);
+        recording--;
+        l->looking = own->looking = false;
+        bell_ring(&core.changed);
+        held = l->free.bytes;
+        if (r == CUDA_SUCCESS)
+                parcels_pass(&l->free, l->marked, &own->free, ++own->freed);
+        return l->free.bytes < held; /* its event may be older than what it has freed */
+}
+
+/* Memory that other streams have freed and not reached yet: better late than out of memory. Not for
+ * ever: they may wait for what this thread has still to submit. */
+static bool await_frees(struct pool *p, const uint64_t *until_ns)
+{
+        struct core_wait w = {.what = "memory that other streams free"};
+        uint64_t pending = 0;
+
+        for (struct pool_lane *l = p->lanes; l; l = l->next)
+                pending += l->done < l->freed ? l->free.bytes : 0;
+        if (!pending || quiet_capturing() || clock_now_ns() >= *until_ns)
+                return false;
+        core_wait(&w, NSEC_PER_MSEC);
+        (void)pool_look(p, true);
+        return true;
+}
+
+/* Room for so many bytes more. */
+static bool grow(struct pool *p, const struct pool_stream *s, uint64_t bytes, uint64_t cost,
+                 uint64_t *until_ns)
+{
+        struct gpu *g = p->gpu;
+        bool may_grow = !p->most || pool_reserved(p) + cost <= p->most;
+
+        if (may_grow && cost <= sub_sat(g->visible, g->heap.allocated + core_own_fixed(g)) &&
+            hooks_commit(g, cost) == 0)
+                return true;
+        if (borrow(p, s, bytes))
+                return true;
+        if (may_grow ? hooks_grow(g, cost) : release(p, cost, 0) > 0)
+                return true;
+        if (!*until_ns)
+                *until_ns = clock_now_ns() + LAST_RESORT_NS;
+        return await_frees(p, until_ns);
+}
+
+/* Others wait for memory, or there is less than everybody has allocated. */
+static bool contested(void)
+{
+        return atomic_load_explicit(&gate_bits, memory_order_relaxed) & GATE_BOUND;
+}
+
+/* A parcel that is large enough and paid for; NULL: there is none to be had. */
+static struct parcel *find_room(struct pool *p, const struct pool_stream *s, uint64_t bytes)
+{
+        struct heap *h = &p->gpu->heap;
+        uint64_t until_ns = 0;
+        bool looked = false;
+
+        if (bytes > p->gpu->visible)
+                return NULL;
+        for (;;) {
+                struct pool_lane *l = lane_find(p, s);
+                struct parcel *n = look_up(p, l, bytes, true);
+                uint64_t cost, max = hooks_allowed(p->gpu);
+
+                if (p->gpu->error)
+                        return NULL; /* its blocks are lost, and get no memory any more */
+                if (n)
+                        return n;
+                if (!looked) {
+                        looked = true;
+                        if (pool_look(p, true))
+                                continue;
+                        l = lane_find(p, s);
+                }
+                n = look_up(p, l, bytes, false);
+                if (!n) {
+                        if (pool_widen(p, bytes) < 0)
+                                return NULL;
+                        continue;
+                }
+                cost = heap_use_cost(n->chunk->block, n->address, bytes);
+                /* Where memory is short, what is free in pieces goes before more is taken. */
+                if (contested() && h->backed + cost > core_limit(p->gpu) && release(p, cost, 0) > 0)
+                        continue;
+                if (h->allocated + cost <= max && (!p->most || pool_reserved(p) + cost <= p->most))
+                        return n;
+                if (!grow(p, s, bytes, cost, &until_ns))
+                        return NULL;
+                looked = false;
+        }
+}
+
+void pool_drop_idle(struct pool *p, struct block *b, CUdeviceptr at, uint64_t bytes)
+{
+        uint64_t i = (at - b->address) / b->extent_bytes,
+                 last = (at + bytes - 1 - b->address) / b->extent_bytes;
+        bool idle = false;
+
+        for (; i <= last; i++) {
+                if (b->extents[i].live)
+                        continue;
+                idle = true;
+                swap_unused(p->gpu, &b->extents[i]);
+        }
+        if (idle && p->threshold != UINT64_MAX)
+                tend_soon();
+}
+
+static void give(struct pool *p, struct parcel *n, struct pool_lane *l)
+{
+        struct block *b = n->chunk->block;
+        CUdeviceptr at = n->address;
+        uint64_t bytes = n->bytes;
+
+        p->used -= n->requested;
+        p->turns++;
+        if (!l || !pool_keep(p, b, at, bytes))
+                heap_unuse(b, at, bytes);
+        if (l)
+                parcels_give(&p->parcels, n, &l->free, ++l->freed);
+        else
+                parcels_give(&p->parcels, n, &p->parcels.common, 0);
+        pool_drop_idle(p, b, at, bytes);
+}
+
+CUresult pool_allocate(struct pool *p, const struct pool_stream *s, uint64_t bytes,
+                       CUdeviceptr *ret_address)
+{
+        struct gpu *g = p->gpu;
+        struct parcel *n;
+        struct block *b;
+        bool more;
+
+        p->users++;
+        n = find_room(p, s, bytes);
+        p->users--;
+        n = n ? parcels_take(&p->parcels, n, bytes) : NULL;
+        if (!n)
+                return g->error ? CUDA_ERROR_NOT_SUPPORTED : CUDA_ERROR_OUT_OF_MEMORY;
+        b = n->chunk->block;
+        p->used += bytes;
+        p->used_high = MAX(p->used_high, p->used);
+        p->turns++;
+        more = heap_use_cost(b, n->address, n->bytes) > 0;
+        heap_use(&g->heap, b, n->address, n->bytes);
+        if (more) {
+                p->reserved_high = MAX(p->reserved_high, pool_reserved(p));
+                agent_figures(g);
+                g->commit_used_ns = clock_now_ns();
+                if (g->limit == UINT64_MAX && swap_back_block(g, b) < 0) {
+                        give(p, n, NULL);
+                        return CUDA_ERROR_OUT_OF_MEMORY;
+                }
+        }
+        if (heap_missing(&g->heap) > 0 && !(atomic_load(&gate_bits) & GATE_UNBACKED))
+                gate_shut(GATE_UNBACKED);
+        *ret_address = n->address;
+        return CUDA_SUCCESS;
+}
+
+CUresult pool_free(const struct block *b, CUdeviceptr address, const struct pool_stream *s)
+{
+        struct pool *p = container_of(b->chunk->parcels, struct pool, parcels);
+        struct parcel *n = parcels_at(&p->parcels, address);
+        struct pool_lane *l = s && n ? lane_get(p, s) : NULL;
+
+        if (!n)
+                return CUDA_ERROR_INVALID_VALUE;
+        if (s && !l)
+                return CUDA_ERROR_OUT_OF_MEMORY;
+        give(p, n, l);
+        return CUDA_SUCCESS;
+}
+
+void pool_mark(const struct block *b, const struct pool_stream *s)
+{
+        struct pool *p = b->chunk ? container_of(b->chunk->parcels, struct pool, parcels) : NULL;
+        struct pool_lane *l = p ? lane_find(p, s) : NULL;
+
+        if (!l)
+                return;
+        lane_await(l);
+        lane_record(l);
+}
+
+/* ---- attributes ---- */
+
+bool pool_get(struct pool *p, CUmemPool_attribute which, cuuint64_t *ret_value)
+{
+        switch (which) {
+        case CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT:
+                /* The driver gives back at the next synchronise what is over the threshold; we did
+                 * not see that one. */
+                look_and_await(p);
+                (void)release(p, UINT64_MAX, p->threshold);
+                *ret_value = pool_reserved(p);
+                return true;
+        case CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH:
+                *ret_value = p->reserved_high;
+                return true;
+        case CU_MEMPOOL_ATTR_USED_MEM_CURRENT:
+                *ret_value = p->used;
+                return true;
+        case CU_MEMPOOL_ATTR_USED_MEM_HIGH:
+                *ret_value = p->used_high;
+                return true;
+        default:
+                return false;
+        }
+}
+
+void pool_set(struct pool *p, CUmemPool_attribute which, const void *value)
+{
+        switch (which) {
+        case CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES:
+                p->may_wait = *(const int *)value != 0;
+                break;
+        case CU_MEMPOOL_ATTR_RELEASE_THRESHOLD:
+                p->threshold = *(const cuuint64_t *)value;
+                tend_soon();
+                break;
+        case CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH: /* only ever set to what it is now */
+                p->reserved_high = pool_reserved(p);
+                break;
+        case CU_MEMPOOL_ATTR_USED_MEM_HIGH:
+                p->used_high = p->used;
+                break;
+        default:
+                break;
+        }
+}

@@ -1,0 +1,71 @@
+/* pool_kept.c: owns what was freed in the order of a stream and may be in use by work that stands
+ * still. Must never let its contents go before that work has gone on. */
+#include <stdlib.h>
+
+#include "preload/state/core.h"
+#include "preload/heap/heap.h"
+#include "preload/pool/pool_state.h"
+
+struct kept {
+        struct pool *pool;
+        struct block *block; /* NULL: gone meanwhile */
+        CUdeviceptr at;
+        uint64_t bytes;
+};
+
+static bool holding;
+static struct kept *list;
+static size_t count, room;
+
+bool pool_keep(struct pool *p, struct block *b, CUdeviceptr at, uint64_t bytes)
+{
+        if (!holding)
+                return false;
+        if (count == room) {
+                size_t more = room ? 2 * room : 256;
+                struct kept *bigger = realloc(list, more * sizeof(*list));
+
+                if (!bigger)
+                        return true; /* for ever: that costs room and no contents */
+                list = bigger;
+                room = more;
+        }
+        list[count++] = (struct kept){p, b, at, bytes};
+        return true;
+}
+
+void pool_forget_kept(const struct block *b)
+{
+        for (size_t i = 0; i < count; i++)
+                if (list[i].block == b)
+                        list[i].block = NULL;
+}
+
+void pool_hold(void)
+{
+        if (holding)
+                return;
+        holding = true;
+        for (struct pool *p = pools; p; p = p->next) {
+                (void)pool_look(p, false);
+                for (struct pool_lane *l = p->lanes; l; l = l->next)
+                        for (struct parcel *n = l->free.oldest; n; n = n->newer) {
+                                heap_use(&p->gpu->heap, n->chunk->block, n->address, n->bytes);
+                                (void)pool_keep(p, n->chunk->block, n->address, n->bytes);
+                        }
+        }
+}
+
+void pool_let(void)
+{
+        holding = false;
+        for (size_t i = 0; i < count; i++) {
+                const struct kept *k = &list[i];
+
+                if (!k->block)
+                        continue;
+                heap_unuse(k->block, k->at, k->bytes);
+                pool_drop_idle(k->pool, k->block, k->at, k->bytes);
+        }
+        count = 0;
+}

@@ -1,0 +1,161 @@
+/* libc_compat.c: owns the addresses of C library functions that are looked up at run time. Must
+ * never be linked to what it looks up. */
+#include "preload/process/libc_compat.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <signal.h>
+#include <stdatomic.h>
+
+#include "preload/process/elf.h"
+
+typedef __typeof__(dlopen) dlopen_fn;
+typedef __typeof__(dlsym) dlsym_fn;
+typedef __typeof__(dlclose) dlclose_fn;
+typedef __typeof__(dlerror) dlerror_fn;
+typedef __typeof__(pthread_create) pthread_create_fn;
+typedef __typeof__(pthread_detach) pthread_detach_fn;
+typedef __typeof__(pthread_key_create) pthread_key_create_fn;
+typedef __typeof__(pthread_setspecific) pthread_setspecific_fn;
+
+/* Threads that race here find the same address; a miss is looked up again, because the library that
+ * has it may be loaded later. */
+static void *find_libc(void *_Atomic *cache, const char *symbol)
+{
+        void *p = atomic_load_explicit(cache, memory_order_relaxed);
+
+        if (!p) {
+                p = elf_find_libc(symbol);
+                atomic_store_explicit(cache, p, memory_order_relaxed);
+        }
+        return p;
+}
+
+static void *find_global(void *_Atomic *cache, const char *symbol)
+{
+        void *p = atomic_load_explicit(cache, memory_order_relaxed);
+
+        if (!p) {
+                p = compat_dlsym(RTLD_DEFAULT, symbol);
+                if (!p)
+                        p = elf_find_libc(symbol);
+                atomic_store_explicit(cache, p, memory_order_relaxed);
+        }
+        return p;
+}
+
+/* Before glibc 2.34 a program can run without libdl; its libc.so.6 has this private way to load it.
+ */
+static void load_libdl(void)
+{
+        void *(*load)(const char *, int) =
+                (void *(*)(const char *, int))elf_find_libc("__libc_dlopen_mode");
+
+        if (load)
+                (void)load("libdl.so.2", RTLD_NOW);
+}
+
+static void *find_libdl(void *_Atomic *cache, const char *symbol)
+{
+        void *f = find_libc(cache, symbol);
+
+        if (!f) {
+                load_libdl();
+                f = find_libc(cache, symbol);
+        }
+        return f;
+}
+
+void *compat_dlopen(const char *path, int flags)
+{
+        static void *_Atomic cache;
+        dlopen_fn *f = (dlopen_fn *)find_libdl(&cache, "dlopen");
+
+        return f ? f(path, flags) : NULL;
+}
+
+static void *nothing(void)
+{
+        return NULL;
+}
+
+void *compat_dlsym_address(void)
+{
+        static void *_Atomic cache;
+        void *f = find_libdl(&cache, "dlsym");
+
+        return f ? f : (void *)nothing;
+}
+
+void *compat_dlopen_address(void)
+{
+        static void *_Atomic cache, *_Atomic next;
+        void *f = atomic_load_explicit(&next, memory_order_relaxed);
+
+        if (!f) { /* an interposer's, where there is one */
+                f = compat_dlsym(RTLD_NEXT, "dlopen");
+                if (!f)
+                        f = find_libdl(&cache, "dlopen");
+                atomic_store_explicit(&next, f, memory_order_relaxed);
+        }
+        return f ? f : (void *)nothing;
+}
+
+void *compat_dlsym(void *handle, const char *name)
+{
+        return ((dlsym_fn *)compat_dlsym_address())(handle, name);
+}
+
+int compat_dlclose(void *handle)
+{
+        static void *_Atomic cache;
+        dlclose_fn *f = (dlclose_fn *)find_libc(&cache, "dlclose");
+
+        return f ? f(handle) : -1;
+}
+
+char *compat_dlerror(void)
+{
+        static void *_Atomic cache;
+        dlerror_fn *f = (dlerror_fn *)find_libc(&cache, "dlerror");
+
+        return f ? f() : NULL;
+}
+
+int compat_thread_start(void *(*start)(void *), void *argument)
+{
+        static void *_Atomic caches[2];
+        pthread_create_fn *create = (pthread_create_fn *)find_global(&caches[0], "pthread_create");
+        pthread_detach_fn *detach = (pthread_detach_fn *)find_global(&caches[1], "pthread_detach");
+        sigset_t all, before;
+        pthread_t thread;
+        int r;
+
+        if (!create || !detach)
+                return ENOSYS;
+        (void)sigfillset(&all);
+        (void)sigprocmask(SIG_SETMASK, &all, &before);
+        r = create(&thread, NULL, start, argument);
+        (void)sigprocmask(SIG_SETMASK, &before, NULL);
+        if (r == 0)
+                (void)detach(thread);
+        return r;
+}
+
+int compat_pthread_key_create(pthread_key_t *ret_key, void (*destructor)(void *))
+{
+        static void *_Atomic cache;
+        pthread_key_create_fn *f =
+                (pthread_key_create_fn *)find_global(&cache, "pthread_key_create");
+
+        return f ? f(ret_key, destructor) : ENOSYS;
+}
+
+int compat_pthread_setspecific(pthread_key_t key, const void *value)
+{
+        static void *_Atomic cache;
+        pthread_setspecific_fn *f =
+                (pthread_setspecific_fn *)find_global(&cache, "pthread_setspecific");
+
+        return f ? f(key, value) : ENOSYS;
+}

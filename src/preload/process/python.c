@@ -1,0 +1,19 @@
+/* python.c: owns where Python's functions are. Must never load a Python, nor call into it. */
+#include "preload/process/python.h"
+
+#include <dlfcn.h>
+#include <stdint.h>
+
+#include "preload/process/libc_compat.h"
+
+struct python python;
+
+void python_setup(void)
+{
+        python.there = true;
+#define P(result, name, parameters)                                                       \
+        python.name = (result(*) parameters)(uintptr_t)compat_dlsym(RTLD_DEFAULT, #name); \
+        python.there = python.there && python.name;
+        PYTHON(P)
+#undef P
+}

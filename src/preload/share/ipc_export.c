@@ -1,0 +1,525 @@
+/* ipc_export.c: owns what of this process's memory others have open: its handles, who has what, and
+ * who is charged for it when we let it go. Must never give a descriptor of memory that is not
+ * pinned, nor to somebody who does not know the allocation's secret. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "base/macros.h"
+#include "preload/agent/agent.h"
+#include "preload/move/extent.h"
+#include "preload/stream/gate.h"
+#include "preload/hooks/hooks.h"
+#include "preload/share/ipc_state.h"
+#include "preload/move/pin.h"
+#include "preload/stream/quiet.h"
+#include "preload/move/swap.h"
+
+#define STILL_MOST_NS (10 * NSEC_PER_SEC)
+#define STILL_NAP_NS  (200 * NSEC_PER_USEC)
+
+/* An allocation that has a handle. */
+struct export
+{
+        struct export *next;
+        uint8_t secret[IPC_NAME];
+        struct gpu *gpu;
+        uint64_t block_id;
+        CUdeviceptr start;
+        uint64_t bytes;
+};
+
+/* Somebody who has it open, or waits for it. */
+struct reference {
+        struct reference *next;
+        struct ipc_link *link;
+        struct pin *pin;
+        uint8_t secret[IPC_NAME];
+        uint64_t offset, bytes, piece;
+        bool pending; /* asked for and not answered: from piece `first` on */
+        bool whole;   /* it has all pieces */
+        uint32_t first;
+        bool heir, bequeathed;
+};
+
+static struct export *exports;
+static struct reference *references;
+static unsigned holders; /* threads that have the gate shut */
+
+/* ---- handles ---- */
+
+static struct export *export_find(const uint8_t *secret)
+{
+        struct export *e = exports;
+
+        while (e && memcmp(e->secret, secret, IPC_NAME) != 0)
+                e = e->next;
+        return e;
+}
+
+/* Where the export's allocation still is what it was: blocks are numbered, and of a shared one a
+ * new allocation at the same place gets a new handle when the old one is found to be of another
+ * size. */
+static bool export_lives(const struct export *e, struct heap_place *ret)
+{
+        return heap_find(&e->gpu->heap, e->start, ret) && ret->block->id == e->block_id &&
+               ret->start == e->start && ret->bytes == e->bytes;
+}
+
+static void forget_dead_exports(void)
+{
+        struct export **at = &exports;
+
+        while (*at) {
+                struct export *e = *at;
+                struct heap_place p;
+
+                if (export_lives(e, &p)) {
+                        at = &e->next;
+                } else {
+                        *at = e->next;
+                        free(e);
+                }
+        }
+}
+
+static struct export *export_of(struct gpu *g, const struct heap_place *p)
+{
+        struct export *e;
+
+        forget_dead_exports();
+        for (e = exports; e; e = e->next)
+                if (e->gpu == g && e->start == p->start)
+                        return e;
+        e = calloc(1, sizeof(*e));
+        if (!e || !ipc_random(e->secret)) {
+                free(e);
+                return NULL;
+        }
+        e->gpu = g;
+        e->block_id = p->block->id;
+        e->start = p->start;
+        e->bytes = p->bytes;
+        e->next = exports;
+        exports = e;
+        return e;
+}
+
+void ipc_export_freed(CUdeviceptr start)
+{
+        struct export **at = &exports;
+
+        while (*at && (*at)->start != start)
+                at = &(*at)->next;
+        if (*at) {
+                struct export *e = *at;
+
+                *at = e->next;
+                free(e);
+        }
+}
+
+/* ---- memory that the driver will not export ---- */
+
+/* The extents that an allocation lies in: the first, and one past the last. */
+static unsigned extents_of(const struct heap_place *p, unsigned *ret_end)
+{
+        uint64_t from = p->start - p->block->address;
+
+        *ret_end = (unsigned)((from + p->bytes - 1) / p->block->extent_bytes) + 1;
+        return (unsigned)(from / p->block->extent_bytes);
+}
+
+/* One that the driver will not export; NULL: none. From now on what comes back is always memory of
+ * our own. */
+static struct extent *find_adopted(const struct heap_place *p)
+{
+        unsigned end, i = extents_of(p, &end);
+        struct extent *found = NULL;
+
+        for (; i < end; i++) {
+                struct extent *e = &p->block->extents[i];
+
+                e->own = true;
+                if (e->busy || (e->state == EXTENT_RESIDENT && e->adopted))
+                        found = e;
+        }
+        return found;
+}
+
+/* Shut the gate, until let_move(), and wait until nothing is in flight. False: it cannot be had.
+ * Lock held, given up meanwhile. */
+static bool hold_still(void)
+{
+        struct core_wait w = {.what = "its own work"};
+        uint64_t until = clock_now_ns() + STILL_MOST_NS;
+        struct quiet_wait quiet;
+        bool begun = false;
+
+        holders++;
+        gate_shut(GATE_HELD);
+        while (!core_passive() && !quiet_capturing() && clock_now_ns() < until) {
+                if (!gate_anybody_inside()) {
+                        if (!begun)
+                                quiet_begin(&quiet, false);
+                        begun = true;
+                        if (quiet_poll(&quiet) != QUIET_BUSY)
+                                return !quiet_capturing();
+                }
+                core_wait(&w, STILL_NAP_NS);
+        }
+        return false;
+}
+
+static void let_move(void)
+{
+        if (--holders > 0)
+                return;
+        gate_open(GATE_HELD);
+        bell_ring(&core.changed);
+}
+
+/* What came from another process is copied to memory of our own, at the same address. */
+static int make_exportable(struct gpu *g, CUdeviceptr start)
+{
+        struct core_wait w = {.what = "a transfer of its own memory"};
+        struct heap_place p;
+        struct extent *e;
+        int r = hold_still() ? 0 : -EBUSY;
+
+        while (r == 0 && core_find(start, &p) == g && (e = find_adopted(&p))) {
+                if (e->busy) {
+                        core_wait(&w, NSEC_PER_SEC);
+                        continue;
+                }
+                e->busy = true;
+                lock_release(&core.lock);
+                r = extent_replace(g, e);
+                lock_acquire(&core.lock);
+                e->busy = false;
+                swap_unused(g, e);
+                agent_released();
+        }
+        let_move();
+        return r;
+}
+
+/* What the driver would give a handle of: an allocation of its own kind. */
+static bool is_shareable(const struct gpu *g, const struct heap_place *p)
+{
+        return g && (p->block->kind == BLOCK_LARGE || p->block->kind == BLOCK_SLAB);
+}
+
+/* Lock held, given up meanwhile. */
+static CUresult handle_of(CUdeviceptr ptr, struct ipc_handle *ret)
+{
+        struct heap_place p;
+        struct export *e;
+        struct gpu *g = core_find(ptr, &p);
+
+        if (!is_shareable(g, &p))
+                return CUDA_ERROR_NOT_FOUND; /* for the driver to answer */
+        if (!g->passes || p.block->managed || !ipc_works()) {
+                static bool said;
+
+                if (!said)
+                        log_warning("CUDA IPC needs a daemon, and memory that is not managed: "
+                                    "memory of "
+                                    "this program cannot be shared with other processes");
+                said = true;
+                return CUDA_ERROR_NOT_SUPPORTED;
+        }
+        if (ipc_be_named() < 0)
+                return CUDA_ERROR_OUT_OF_MEMORY;
+        if (core_find(ptr, &p) == g && find_adopted(&p) && make_exportable(g, p.start) < 0)
+                return CUDA_ERROR_MAP_FAILED;
+        if (core_find(ptr, &p) != g)
+                return CUDA_ERROR_INVALID_VALUE; /* freed meanwhile */
+        e = export_of(g, &p);
+        if (!e)
+                return CUDA_ERROR_OUT_OF_MEMORY;
+        memset(ret, 0, sizeof(*ret));
+        memcpy(ret->magic, IPC_MAGIC, sizeof(ret->magic));
+        memcpy(ret->name, ipc_name, IPC_NAME);
+        memcpy(ret->secret, e->secret, IPC_NAME);
+        memcpy(ret->uuid, g->uuid, sizeof(ret->uuid));
+        return CUDA_SUCCESS;
+}
+
+CUresult hook_cuIpcGetMemHandle(CUipcMemHandle *pHandle, CUdeviceptr dptr)
+{
+        CUresult r = CUDA_ERROR_NOT_FOUND;
+        struct ipc_handle h;
+
+        (void)core_setup();
+        if (pHandle && !core_passive()) {
+                lock_acquire(&core.lock);
+                r = handle_of(dptr, &h);
+                lock_release(&core.lock);
+        }
+        if (r == CUDA_SUCCESS)
+                memcpy(pHandle, &h, sizeof(h));
+        return r == CUDA_ERROR_NOT_FOUND ? real.cuIpcGetMemHandle(pHandle, dptr) : r;
+}
+
+/* ---- who has what; the agent's thread ---- */
+
+static void reference_drop(struct reference *r)
+{
+        struct reference **at = &references;
+
+        while (*at != r)
+                at = &(*at)->next;
+        *at = r->next;
+        if (r->pin)
+                pin_release(r->pin);
+        free(r);
+}
+
+static void answer(struct reference *r, CUresult result, uint64_t mapped, const int *fds,
+                   unsigned n)
+{
+        struct wire_message m = {0};
+
+        m.OPENED.mapped = mapped;
+        m.OPENED.offset = r->offset;
+        m.OPENED.bytes = r->bytes;
+        m.OPENED.piece = r->piece;
+        memcpy(m.OPENED.secret, r->secret, IPC_NAME);
+        m.OPENED.first = r->first;
+        m.OPENED.pieces = n;
+        m.OPENED.result = result;
+        m.OPENED.flags = r->heir ? WIRE_OPENED_HEIR : 0;
+        ipc_send(r->link, &m, WIRE_OPENED, fds, n);
+}
+
+/* The heir of a block is the first of those who have it all; `asking` learns it from its answer. */
+static void name_heir(struct pin *p, struct reference *asking)
+{
+        struct wire_message m = {0};
+        struct reference *heir = NULL;
+
+        for (struct reference *r = references; r; r = r->next) {
+                if (!pin_shares(r->pin, p) || !r->whole || r->link->lost)
+                        continue;
+                if (r->heir)
+                        return;
+                heir = r; /* the oldest is last in the list */
+        }
+        if (!heir)
+                return;
+        heir->heir = true;
+        if (heir == asking)
+                return;
+        memcpy(m.OPENED.secret, heir->secret, IPC_NAME);
+        m.OPENED.flags = WIRE_OPENED_HEIR;
+        ipc_send(heir->link, &m, WIRE_OPENED, NULL, 0);
+}
+
+static struct reference *reference_find(struct ipc_link *l, const uint8_t *secret)
+{
+        struct reference *r = references;
+
+        while (r && (r->link != l || memcmp(r->secret, secret, IPC_NAME) != 0))
+                r = r->next;
+        return r;
+}
+
+static void on_open(struct ipc_link *l, const struct wire_message *m)
+{
+        struct reference *r = reference_find(l, m->OPEN.secret);
+        struct export *e = export_find(m->OPEN.secret);
+        struct reference nobody = {.link = l};
+        struct heap_place p;
+
+        memcpy(nobody.secret, m->OPEN.secret, IPC_NAME);
+        if (r ? m->OPEN.first == 0 || r->pending : m->OPEN.first > 0) {
+                l->lost = true; /* nobody of ours says that */
+                return;
+        }
+        if (r) {
+                r->pending = true;
+                r->first = m->OPEN.first;
+                return;
+        }
+        if (!e || !export_lives(e, &p)) {
+                answer(&nobody, CUDA_ERROR_INVALID_HANDLE, 0, NULL, 0);
+                return;
+        }
+        r = calloc(1, sizeof(*r));
+        if (r)
+                *r = (struct reference){.link = l,
+                                        .pin = pin_take(e->gpu, p.block, p.start, p.bytes),
+                                        .offset = (p.start - p.block->address) %
+                                                  p.block->extent_bytes,
+                                        .piece = p.block->extent_bytes,
+                                        .bytes = p.bytes,
+                                        .pending = true};
+        if (!r || !r->pin) {
+                free(r);
+                answer(&nobody, CUDA_ERROR_OUT_OF_MEMORY, 0, NULL, 0);
+                return;
+        }
+        memcpy(r->secret, m->OPEN.secret, IPC_NAME);
+        r->next = references;
+        references = r;
+}
+
+static void let_go(struct reference *r)
+{
+        bool was_heir = r->heir;
+        struct reference *other = NULL;
+
+        for (struct reference *o = references; o && was_heir; o = o->next)
+                if (o != r && pin_shares(o->pin, r->pin))
+                        other = o;
+        reference_drop(r);
+        if (other)
+                name_heir(other->pin, NULL);
+}
+
+/* The heir counts the bytes now, so nobody's reference need keep them in our figures. Who has a
+ * part of them is still to be told, when it asks for the rest. */
+static void on_inherited(struct ipc_link *l, const struct wire_message *m)
+{
+        struct reference *heir = reference_find(l, m->INHERITED.secret);
+
+        if (!heir || !heir->bequeathed)
+                return;
+        for (struct reference *o = references, *next; o; o = next) {
+                next = o->next;
+                if (o != heir && o->whole && pin_shares(o->pin, heir->pin) &&
+                    pin_state(o->pin) == PIN_GHOST)
+                        reference_drop(o);
+        }
+        reference_drop(heir);
+}
+
+void ipc_export_handle(struct ipc_link *l, const struct wire_message *m)
+{
+        struct reference *r;
+
+        switch (m->header.type) {
+        case WIRE_OPEN:
+                on_open(l, m);
+                break;
+        case WIRE_CLOSE:
+                r = reference_find(l, m->CLOSE.secret);
+                if (r)
+                        let_go(r);
+                break;
+        case WIRE_INHERITED:
+                on_inherited(l, m);
+                break;
+        default:
+                l->lost = true;
+                break;
+        }
+}
+
+void ipc_export_lost(struct ipc_link *l)
+{
+        for (bool found = true; found;) {
+                found = false;
+                for (struct reference *r = references; r; r = r->next)
+                        if (r->link == l) {
+                                let_go(r);
+                                found = true;
+                                break;
+                        }
+        }
+}
+
+/* Descriptors of the next pieces. Lock held, given up meanwhile: the pin keeps the block, and its
+ * pieces are marked. */
+static void give_pieces(struct reference *r)
+{
+        unsigned all = pin_extents(r->pin), got = 0;
+        unsigned n = r->first < all ? MIN(all - r->first, (unsigned)WIRE_PASS_MAX) : 0;
+        struct extent *e[WIRE_PASS_MAX];
+        int fds[WIRE_PASS_MAX];
+
+        for (unsigned i = 0; i < n; i++) {
+                e[i] = pin_extent(r->pin, r->first + i);
+                e[i]->busy = true;
+        }
+        lock_release(&core.lock);
+        for (; got < n; got++) {
+                fds[got] = extent_export(e[got]);
+                if (fds[got] < 0)
+                        break;
+        }
+        lock_acquire(&core.lock);
+        for (unsigned i = 0; i < n; i++) {
+                e[i]->busy = false;
+                swap_unused(pin_gpu(r->pin), e[i]);
+        }
+        agent_released();
+        r->pending = false;
+        if (got > 0 && got == n) {
+                r->whole = r->first + n == all;
+                pin_given(r->pin);
+                name_heir(r->pin, r);
+                answer(r, CUDA_SUCCESS, pin_bytes(r->pin), fds, n);
+        } else {
+                answer(r, CUDA_ERROR_INVALID_HANDLE, 0, NULL, 0);
+                if (r->first == 0)
+                        let_go(r);
+        }
+        while (got-- > 0)
+                (void)syscall(SYS_close, fds[got]);
+}
+
+/* True: it was answered, and may be gone. */
+static bool serve(struct reference *r)
+{
+        if (r->link->lost)
+                return false;
+        switch (pin_state(r->pin)) {
+        case PIN_WAITING:
+                return false;
+        case PIN_READY:
+                if (!r->pending)
+                        return false;
+                give_pieces(r);
+                return true;
+        case PIN_REFUSED:
+                if (r->pending)
+                        answer(r, CUDA_ERROR_OUT_OF_MEMORY, 0, NULL, 0);
+                reference_drop(r);
+                return true;
+        case PIN_GHOST:
+                if (r->pending) {
+                        answer(r, CUDA_ERROR_INVALID_HANDLE, 0, NULL, 0);
+                        let_go(r);
+                        return true;
+                }
+                if (r->heir && !r->bequeathed) {
+                        struct wire_message m = {0};
+
+                        r->bequeathed = true;
+                        memcpy(m.BEQUEATH.secret, r->secret, IPC_NAME);
+                        ipc_send(r->link, &m, WIRE_BEQUEATH, NULL, 0);
+                }
+                return false;
+        }
+        return false;
+}
+
+bool ipc_export_step(void)
+{
+        bool again = true, any = false;
+
+        while (again) {
+                again = false;
+                for (struct reference *r = references, *next; r && !again; r = next) {
+                        next = r->next;
+                        again = serve(r);
+                }
+                any |= again;
+        }
+        return any;
+}

@@ -1,0 +1,56 @@
+/* ipc_state.h: what the files of CUDA IPC share: ipc_link.c (connections to other processes),
+ * ipc_export.c (what of ours others have), ipc_import.c (what of others' we have). Nobody else
+ * includes it. core.lock is held for all of it. */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "preload/state/core.h"
+#include "preload/share/ipc.h"
+#include "preload/process/passed.h"
+#include "wire/wire.h"
+
+#define IPC_NAME 16 /* bytes of a process's name and of an allocation's secret */
+
+/* The 64 bytes of a CUipcMemHandle. */
+struct ipc_handle {
+        uint8_t magic[8];
+        uint8_t name[IPC_NAME];
+        uint8_t secret[IPC_NAME];
+        uint8_t uuid[16]; /* of the card */
+        uint8_t zero[8];
+};
+_Static_assert(sizeof(struct ipc_handle) == sizeof(CUipcMemHandle),
+               "one in the place of the other");
+#define IPC_MAGIC "\x9b\x1bsublet\x02"
+
+struct ipc_link {
+        struct ipc_link *next;
+        int fd;
+        bool exporter; /* we are: the other one opens what is ours */
+        bool lost;
+        uint8_t name[IPC_NAME]; /* the exporter's */
+        unsigned imports;
+};
+
+/* ipc_link.c */
+extern uint8_t ipc_name[IPC_NAME];
+bool ipc_random(uint8_t bytes[static IPC_NAME]);
+/* We have a name, and the daemon knows it or will. Given up meanwhile. 0, or -errno. */
+int ipc_be_named(void);
+/* The connection to the process of this name. Given up meanwhile. NULL: there is none to be had. */
+struct ipc_link *ipc_meet(const uint8_t name[static IPC_NAME]);
+void ipc_send(struct ipc_link *l, struct wire_message *m, unsigned type, const int *fds,
+              unsigned n_fds);
+/* Nothing of it is needed any more. */
+void ipc_part(struct ipc_link *l);
+
+/* ipc_export.c */
+void ipc_export_handle(struct ipc_link *l, const struct wire_message *m);
+void ipc_export_lost(struct ipc_link *l);
+bool ipc_export_step(void);
+
+/* ipc_import.c */
+void ipc_import_handle(struct ipc_link *l, const struct wire_message *m, struct passed *came);
+void ipc_import_lost(struct ipc_link *l);

@@ -1,0 +1,321 @@
+/* core.c: owns the process-wide state, its set-up, and what happens at fork. */
+#include "preload/state/core.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "base/macros.h"
+#include "preload/agent/agent.h"
+#include "preload/extra/caches.h"
+#include "preload/freeze/freeze.h"
+#include "preload/freeze/freeze_watch.h"
+#include "preload/stream/gate.h"
+#include "preload/stream/interrupt.h"
+#include "preload/move/managed.h"
+#include "preload/extra/overflow.h"
+#include "preload/extra/profile.h"
+#include "preload/process/python.h"
+#include "preload/stream/quiet.h"
+#include "preload/freeze/rm.h"
+#include "preload/move/swap.h"
+#include "preload/extra/torture.h"
+
+#define NOTICE_AFTER_NS (10 * NSEC_PER_SEC)
+#define EXIT_LOOK_NS    (50 * NSEC_PER_MSEC) /* most processes are gone by then */
+#define ANSWER_AFTER_NS (5 * NSEC_PER_SEC)   /* the daemon has been asked who is in the way */
+
+struct core core;
+
+static void core_forked(void)
+{
+        /* The child has no agent and, by CUDA's rules, no working driver: whatever it calls goes
+         * straight there. */
+        atomic_store(&core.bystander, true);
+        agent_forget();
+        rm_forget();
+        freeze_watch_forget();
+        gate_forget_threads();
+        profile_forget();
+        core.lock = (struct lock){0};
+}
+
+static int set_up(void)
+{
+        int r;
+
+        log_open("libsublet", LOG_LEVEL_WARNING);
+        r = real_open();
+        if (r < 0) {
+                atomic_store(&core.bystander, true);
+        } else {
+                gate_setup();
+                freeze_setup();
+                torture_setup();
+                python_setup(); /* before caches and interrupts */
+                caches_setup();
+                interrupt_setup();
+                profile_setup();
+                overflow_setup();
+                (void)pthread_atfork(NULL, NULL, core_forked);
+        }
+        gate_open(GATE_UNREADY);
+        return r;
+}
+
+int core_setup(void)
+{
+        static struct bell done;
+        static _Atomic int process; /* whose thread does it */
+        static _Atomic int result = 1;
+        int r = atomic_load_explicit(&result, memory_order_acquire), none = 0;
+
+        if (likely(r != 1))
+                return r;
+        if (atomic_compare_exchange_strong(&process, &none, (int)getpid())) {
+                r = set_up();
+                atomic_store_explicit(&result, r, memory_order_release);
+                bell_ring(&done);
+                return r;
+        }
+        /* Forked meanwhile: who does it is in the parent alone, and never comes to its end here. */
+        if (none != (int)getpid()) {
+                atomic_store(&core.bystander, true);
+                return -ECHILD;
+        }
+        for (;;) {
+                uint32_t heard = bell_listen(&done);
+
+                r = atomic_load_explicit(&result, memory_order_acquire);
+                if (r != 1)
+                        return r;
+                bell_wait(&done, heard, UINT64_MAX);
+        }
+}
+
+/* The process exits, and the driver is about to shut down. A thread that is inside it then may stay
+ * there for ever, and with it whoever needs what it holds: our own has to be out. Nothing moves any
+ * more. The exiting thread waits for nothing of ours; others that do, until the driver has shut
+ * down and answers them (core_wait). The lock may be this very thread's, where a signal's handler
+ * exits. */
+static void core_exits(void)
+{
+        if (core_passive())
+                return;
+        atomic_store(&core.exiter, (uintptr_t)pthread_self());
+        profile_exits();
+        agent_stop();
+        bell_ring(&core.changed);
+}
+
+static bool driver_has_shut_down(void)
+{
+        size_t free_bytes, total_bytes;
+
+        return real.cuMemGetInfo_v2(&free_bytes, &total_bytes) == CUDA_ERROR_DEINITIALIZED;
+}
+
+void core_expect_exit(void)
+{
+        static _Atomic bool done;
+
+        if (!atomic_exchange(&done, true))
+                (void)atexit(core_exits);
+}
+
+void core_give_up(const struct gpu *g, CUresult why)
+{
+        if (core_passive())
+                return;
+        if (why != CUDA_ERROR_DEINITIALIZED) /* the process exits */
+                log_warning(
+                        "GPU %u has failed (CUDA error %d): this program goes on without sharing",
+                        g->index, (int)why);
+        atomic_store(&core.bystander, true);
+        bell_ring(&core.changed);
+        agent_kick(); /* it leaves */
+}
+
+static bool notices_wanted(void)
+{
+        const char *quiet = getenv("SUBLET_QUIET");
+
+        return !quiet || strcmp(quiet, "1") != 0;
+}
+
+/* Tell a person when it is time. Returns when to look again. Lock held. */
+static uint64_t notice(struct core_wait *w, uint64_t now)
+{
+        const char *holder;
+
+        if (!w->since_ns)
+                w->since_ns = now;
+        if (now < w->since_ns + NOTICE_AFTER_NS)
+                return w->since_ns + NOTICE_AFTER_NS;
+        if (!notices_wanted()) {
+                w->told = true;
+                return UINT64_MAX;
+        }
+        if (!w->asked_ns) {
+                w->asked_ns = now;
+                agent_ask_holder();
+        }
+        holder = agent_holder();
+        if (!holder && now < w->asked_ns + ANSWER_AFTER_NS)
+                return w->asked_ns + ANSWER_AFTER_NS;
+        w->told = true;
+        if (holder && *holder)
+                log_warning("has waited 10 s for %s: %s; `sublet status` shows more", w->what,
+                            holder);
+        else
+                log_warning("has waited 10 s for %s; `sublet status` shows more", w->what);
+        return UINT64_MAX;
+}
+
+void core_wait(struct core_wait *w, uint64_t timeout_ns)
+{
+        core_wait_since(w, bell_listen(&core.changed), timeout_ns);
+}
+
+void core_wait_since(struct core_wait *w, uint32_t heard, uint64_t timeout_ns)
+{
+        uint64_t now = clock_now_ns();
+
+        if (!w->told)
+                timeout_ns = MIN(timeout_ns, sub_sat(notice(w, now), now));
+        lock_release(&core.lock);
+        if (unlikely(atomic_load_explicit(&core.exiter, memory_order_relaxed))) {
+                timeout_ns = MIN(timeout_ns, EXIT_LOOK_NS);
+                if (driver_has_shut_down())
+                        atomic_store(&core.bystander, true);
+        }
+        bell_wait(&core.changed, heard, timeout_ns);
+        lock_acquire(&core.lock);
+}
+
+/* What we need to know of a device, from the real driver. 0, -ENODEV: it cannot be shared, -EAGAIN:
+ * the driver is not initialized yet. Lock held. */
+static int gpu_learn(struct gpu *g, CUdevice device)
+{
+        size_t total = 0, granularity = 0;
+        int vmm = 0, passes = 0, rdma = 0, algorithms = 0;
+        CUuuid uuid;
+        CUresult r;
+        const CUmemAllocationProp prop = {
+                .type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device},
+        };
+
+        r = real.cuDeviceTotalMem_v2(&total, device);
+        if (r != CUDA_SUCCESS)
+                return r == CUDA_ERROR_NOT_INITIALIZED ? -EAGAIN : -ENODEV;
+        if (real.cuDeviceGetUuid_v2(&uuid, device) != CUDA_SUCCESS &&
+            real.cuDeviceGetUuid(&uuid, device) != CUDA_SUCCESS)
+                return -ENODEV;
+        (void)real.cuDeviceGetAttribute(
+                &vmm, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, device);
+        if (!vmm ||
+            real.cuMemGetAllocationGranularity(
+                    &granularity, &prop, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED) != CUDA_SUCCESS ||
+            granularity == 0 || HEAP_GRANULARITY % granularity != 0) {
+                log_warning("GPU %d has no virtual memory management that fits: it is used without "
+                            "sharing",
+                            device);
+                return -ENODEV;
+        }
+        (void)real.cuDeviceGetAttribute(
+                &passes, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED, device);
+        g->passes = passes;
+        (void)real.cuDeviceGetAttribute(
+                &rdma, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED, device);
+        g->rdma = rdma;
+        (void)real.cuDeviceGetAttribute(&algorithms,
+                                        CU_DEVICE_ATTRIBUTE_MEM_DECOMPRESS_ALGORITHM_MASK, device);
+        g->unpacks = algorithms != 0;
+        memcpy(g->uuid, &uuid, sizeof(g->uuid));
+        g->index = (unsigned)device;
+        g->total = total;
+        g->own_limit = UINT64_MAX;
+        heap_init(&g->heap, total);
+        managed_learn(g);
+        overflow_learn(g);
+        g->swap = swap_new(g);
+        return g->swap ? 0 : -ENODEV;
+}
+
+uint64_t core_host_mapped(void)
+{
+        uint64_t sum = core.host.taking;
+
+        for (unsigned i = 0; i < core.gpu_count; i++)
+                sum += core.gpus[i].heap.mapped;
+        return sum;
+}
+
+struct gpu *core_attach(CUdevice device)
+{
+        struct gpu *g;
+        bool managed;
+
+        if (core_passive() || device < 0 || device >= CORE_GPUS_MAX)
+                return NULL;
+        g = &core.gpus[device];
+        if (__atomic_load_n(&g->managed, __ATOMIC_ACQUIRE))
+                return g;
+        lock_acquire(&core.lock);
+        if (!g->known) {
+                static bool refused[CORE_GPUS_MAX];
+                int r = refused[device] ? -ENODEV : gpu_learn(g, device);
+
+                if (r < 0) {
+                        /* A program may call too early, is told so, and begins again. */
+                        refused[device] = r != -EAGAIN;
+                        lock_release(&core.lock);
+                        return NULL;
+                }
+                core.gpu_count = MAX(core.gpu_count, (unsigned)device + 1);
+                g->known = true;
+        }
+        agent_attach(g);
+        managed = g->managed;
+        lock_release(&core.lock);
+        return managed ? g : NULL;
+}
+
+struct gpu *core_find(CUdeviceptr address, struct heap_place *ret)
+{
+        /* A child's books are as its parent's were in the middle of something. */
+        for (unsigned i = 0; i < core.gpu_count && !core_passive(); i++)
+                if (core.gpus[i].managed && heap_find(&core.gpus[i].heap, address, ret))
+                        return &core.gpus[i];
+        return NULL;
+}
+
+bool core_holds(CUdeviceptr address, uint64_t bytes)
+{
+        for (unsigned i = 0; i < core.gpu_count && !core_passive(); i++)
+                if (core.gpus[i].managed &&
+                    (heap_holds(&core.gpus[i].heap, address) ||
+                     (bytes && heap_holds(&core.gpus[i].heap, address + bytes - 1))))
+                        return true;
+        return false;
+}
+
+struct gpu *core_current_gpu(void)
+{
+        CUdevice device;
+
+        CUcontext current;
+        struct gpu *g;
+
+        if (core_passive() || real.cuCtxGetDevice(&device) != CUDA_SUCCESS)
+                return NULL;
+        g = core_attach(device);
+        /* The device of a context that has ended is still answered. */
+        if (g && g->ended && real.cuCtxGetCurrent(&current) == CUDA_SUCCESS && current == g->ended)
+                return NULL;
+        return g;
+}

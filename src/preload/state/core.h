@@ -1,0 +1,204 @@
+/* core.h: the state of the library in this process, in one place under one lock.
+ *
+ * What a program does thousands of times a second (submit work) never takes the lock; what takes it
+ * is rare (allocate, free, create contexts, wait). No driver call that may block is made while it
+ * is held. core.changed rings whenever a figure that somebody may wait for has changed. */
+#pragma once
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/macros.h"
+#include "cuda/cuda_abi.h"
+#include "preload/heap/heap.h"
+#include "preload/move/home.h"
+#include "preload/process/lock.h"
+#include "preload/process/passed.h"
+
+#define CORE_GPUS_MAX 16 /* as many as the protocol knows */
+
+struct context;
+
+/* One GPU that this process uses. */
+struct gpu {
+        unsigned index; /* CUDA ordinal */
+        bool known;     /* uuid, total and granularity are filled */
+        bool managed;   /* its memory is ours: allocations go to the heap */
+        bool asked;     /* ATTACH was sent to this daemon, by whichever thread came first */
+        bool attached;  /* the daemon has answered it */
+        bool may_pass;  /* it has not refused descriptors from us since */
+        bool passes;    /* its memory can go to another process as a descriptor */
+        bool rdma;      /* other devices may access its memory */
+        bool unpacks;   /* it has an engine that decompresses into memory made for that */
+        uint32_t peers; /* other GPUs that it is mapped for, 1 << ordinal (peer.h) */
+        /* The primary context was reset or released for the last time, and may be current all the
+         * same: the driver answers what is called in it. NULL once it is retained again. */
+        _Atomic(CUcontext) ended;
+        CUresult error; /* sticky: it is lost to this process, with all that is in memory (poison.h)
+                         */
+        uint8_t uuid[16];
+        uint64_t total;
+
+        /* Figures, in bytes (docs/protocol.md, "Figures of a client"). */
+        struct heap heap; /* allocated, backed, resident */
+        struct home home; /* what becomes of managed memory that is sent to the host */
+        uint64_t fixed;   /* contexts and what else is known to be fixed */
+        uint64_t fixed_room,
+                fixed_room_ns;  /* of that: for a call of the driver's (fixed.h), when */
+        uint64_t fixed_handles; /* of that: handles of the program's that left the heap */
+        uint64_t moved_out, moved_in;
+        uint64_t spared_out, spared_in; /* left the card or came back without a copy */
+        bool stays; /* more is backed than the limit, and none of it could be moved when last tried
+                     */
+
+        /* What the daemon said. UINT64_MAX in commit, limit, fixed_allowed: nobody to ask. */
+        uint64_t visible, context_bytes, block_bytes;
+        uint64_t commit, limit, fixed_allowed, arena_limit;
+        bool arena_trims; /* more is held than the limit that came last, and not given back yet */
+        uint32_t limit_sequence;
+        uint64_t own_limit; /* what we allow ourselves; less than there is under torture alone */
+
+        /* What we asked for. */
+        uint64_t commit_wanted, fixed_wanted;
+        uint64_t commit_kept;             /* of what was given back for it, not by it (caches.c) */
+        uint64_t commit_used_ns;          /* when room was last asked for or taken */
+        unsigned commit_askers;           /* threads that wait for it */
+        uint32_t want_sequence;           /* of the last WANT sent, */
+        uint64_t commit_said, fixed_said; /* and what it asked for */
+        struct refusals {
+                uint64_t bytes; /* asked for by the last one; 0: not known */
+                uint32_t count;
+        } refused_commit, refused_fixed;
+        bool want_dirty, usage_dirty;
+        uint64_t allocated_said; /* when figures were last told */
+
+        /* Pinned blocks (pin.h), in bytes. */
+        uint64_t pin_wanted, pin_granted; /* what there is; of it, what counts with the daemon */
+        uint64_t pin_said, pin_allowed;   /* asked for, answered */
+        uint64_t pin_ghosts; /* freed here, in others' hands, and in the heap's figures still */
+
+        bool overflow;     /* it may use more than the card (overflow.h) */
+        uint64_t keep;     /* what of the card it may use then */
+        CUdeviceptr aside; /* addresses for an extent that is being filled */
+
+        struct context *context; /* the one our copies run in; NULL: none yet */
+        struct swap *swap;
+        struct mover *mover; /* its own context, that they run in instead; NULL: none */
+        uint64_t mover_room; /* of fixed: for that one */
+        uint64_t mover_ns;   /* it is not tried before, for lack of room or of success */
+        bool mover_unwanted; /* the daemon wants that room */
+        bool mover_asks;     /* it is asked for, ... */
+        bool mover_said;     /* ... by the last WANT */
+        CUdeviceptr
+                windows;    /* extent.c: addresses of ours for what has none; 0: not reserved yet */
+        struct block *lost; /* with the error; not given back yet */
+        struct passed leaving; /* evicted, to go with the next USAGE */
+        struct passed passed;  /* came with a LIMIT; counts towards it, beside heap.backed */
+        struct block *late;    /* freed by the program during a capture, to be released after it */
+};
+
+struct core {
+        struct lock lock;
+        struct bell changed;
+        struct gpu gpus[CORE_GPUS_MAX];
+        unsigned gpu_count;
+        unsigned waiters;  /* threads that wait at the gate for a lease or for memory */
+        unsigned unbooked; /* calls under way that make or release what is in no extent, or
+                            * have it in the books twice */
+        struct {
+                uint64_t allowed, wanted; /* bytes */
+                uint64_t most;            /* what there was when the process began */
+                uint64_t taking;          /* asked for, and not mapped yet */
+                struct refusals refused;
+                bool known;
+        } host;                   /* memory that is mapped to kernels */
+        bool running;             /* we may submit: the gate is open as far as the lease goes */
+        uint64_t lease;           /* 0: none, or granted by a daemon that is gone */
+        _Atomic bool bystander;   /* after fork, or where the driver cannot be shared: everything
+                                     passes through */
+        _Atomic uintptr_t exiter; /* the thread that ends the process; 0: it does not end */
+};
+
+extern struct core core;
+
+/* How many bytes it may back now. Lock held. */
+static inline uint64_t core_limit(const struct gpu *g)
+{
+        return g->limit < g->own_limit ? g->limit : g->own_limit;
+}
+
+/* Of the program's fixed bytes what it would have without sublet. Any thread. */
+static inline uint64_t core_own_fixed(const struct gpu *g)
+{
+        return g->fixed - (g->mover_room < g->fixed ? g->mover_room : g->fixed);
+}
+
+/* Load the driver and set the process up, once; called by every hook that is not a plain
+ * submission. 0, or -errno: no driver, or this process was forked in the middle of it, and is a
+ * bystander that the driver's table answers as far as it was filled. */
+int core_setup(void);
+
+/* The GPU whose heap holds an address, and what is there; NULL: none. Lock held. */
+struct gpu *core_find(CUdeviceptr address, struct heap_place *ret);
+/* Addresses that a heap has reserved: the driver would let the program change what we have mapped
+ * there, where it refuses that for memory of its own. Lock held. */
+bool core_holds(CUdeviceptr address, uint64_t bytes);
+/* Host memory that is mapped, or about to be, on all GPUs. Lock held. */
+uint64_t core_host_mapped(void);
+
+/* The GPU of the calling thread's current context; NULL: none, or not managed by us. */
+struct gpu *core_current_gpu(void);
+/* The GPU of a device, attached to the daemon (waits for it); NULL: not managed by us. */
+struct gpu *core_attach(CUdevice device);
+
+static inline bool core_passive(void)
+{
+        uintptr_t exiter = atomic_load_explicit(&core.exiter, memory_order_relaxed);
+
+        return atomic_load_explicit(&core.bystander, memory_order_relaxed) ||
+               (unlikely(exiter) && exiter == (uintptr_t)pthread_self());
+}
+
+/* The GPU does not answer any more, not even to calls that look at no context: nothing can be saved
+ * or shared. The process becomes a bystander, so that its threads meet the driver's own answer
+ * instead of waiting for memory that cannot come back. Lock held. */
+void core_give_up(const struct gpu *g, CUresult why);
+
+/* The driver has been set up, and has registered what shuts it down when the process exits: what
+ * has to happen before that is registered after it. */
+void core_expect_exit(void);
+
+/* Wait for the bell with the lock held; it is released meanwhile. After 10 s a person is told what
+ * is waited for and who is in the way, once a wait. */
+struct core_wait {
+        const char *what;
+        uint64_t since_ns, asked_ns;
+        bool told;
+};
+void core_wait(struct core_wait *w, uint64_t timeout_ns);
+/* The same, for whatever has rung since bell_listen() returned heard. */
+void core_wait_since(struct core_wait *w, uint32_t heard, uint64_t timeout_ns);
+
+/* Release what was freed while a capture kept us from asking whether it is still used. True: some
+ * is left whose time will come soon. Lock held, given up meanwhile; the agent. */
+bool core_reap_late(void);
+
+/* Calls of our own that a capture in this thread must not reject (CUDA: unsafe calls fail in global
+ * capture mode). */
+static inline CUstreamCaptureMode core_relax(void);
+
+#include "preload/state/real.h"
+
+static inline CUstreamCaptureMode core_relax(void)
+{
+        CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+
+        (void)real.cuThreadExchangeStreamCaptureMode(&mode);
+        return mode;
+}
+
+static inline void core_unrelax(CUstreamCaptureMode mode)
+{
+        (void)real.cuThreadExchangeStreamCaptureMode(&mode);
+}

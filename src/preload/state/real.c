@@ -1,0 +1,105 @@
+/* real.c: owns the table of the real driver's functions. Must never hold a lock while it calls the
+ * loader: a constructor that the loader runs may be waiting for us. */
+#include "preload/state/real.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <stdatomic.h>
+#include <unistd.h>
+
+#include "preload/entry/doors.h"
+#include "preload/process/libc_compat.h"
+#include "base/macros.h"
+#include "preload/process/lock.h"
+#include "preload/freeze/rm.h"
+
+enum real_state { REAL_UNOPENED, REAL_OPEN, REAL_ABSENT };
+
+static _Atomic int real_state;
+
+static CUresult real_missing(void)
+{
+        return atomic_load_explicit(&real_state, memory_order_relaxed) == REAL_OPEN
+                       ? CUDA_ERROR_NOT_SUPPORTED
+                       : CUDA_ERROR_NOT_INITIALIZED;
+}
+
+#define CU(base, symbol, since, flags, behaviour, stream, params, args) \
+        static CUresult missing_##symbol params                         \
+        {                                                               \
+                return real_missing();                                  \
+        }
+#include "cuda/cuda_api.def"
+#undef CU
+
+struct real_driver real = {
+#define CU(base, symbol, since, flags, behaviour, stream, params, args) .symbol = missing_##symbol,
+#include "cuda/cuda_api.def"
+#undef CU
+};
+
+/* The rows that the driver lacks and nobody has adopted an entry for. */
+static _Atomic bool real_lacks[DOOR_COUNT];
+
+static int real_result(int state)
+{
+        return state == REAL_OPEN ? 0 : -ENOENT;
+}
+
+static void real_publish(void *const addresses[static DOOR_COUNT])
+{
+        for (unsigned row = 0; row < DOOR_COUNT; row++) {
+                if (!addresses[row]) {
+                        atomic_store_explicit(&real_lacks[row], true, memory_order_relaxed);
+                        continue;
+                }
+                *doors_slot(&real, row) = addresses[row];
+                doors_learn(row, addresses[row]);
+        }
+}
+
+int real_open(void)
+{
+        static struct lock publishing;
+        static _Atomic int process; /* whose thread was the first to begin */
+        void *addresses[DOOR_COUNT] = {NULL};
+        void *library;
+        int state = atomic_load_explicit(&real_state, memory_order_acquire), none = 0;
+
+        if (likely(state != REAL_UNOPENED))
+                return real_result(state);
+        /* Forked while a thread of the parent was at it: so was the loader, which is as it was. */
+        if (!atomic_compare_exchange_strong(&process, &none, (int)getpid()) &&
+            none != (int)getpid())
+                return real_result(REAL_ABSENT);
+
+        /* Threads that race all do this: the loader counts them, and the first one back publishes.
+         */
+        library = compat_dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+        for (unsigned row = 0; library && row < DOOR_COUNT; row++)
+                addresses[row] = compat_dlsym(library, doors_symbol(row));
+        if (library)
+                rm_forward_to((rm_ioctl_fn *)compat_dlsym(library, "ioctl"));
+        (void)compat_dlerror(); /* what we missed is not the program's error */
+
+        lock_acquire(&publishing);
+        state = atomic_load_explicit(&real_state, memory_order_relaxed);
+        if (state == REAL_UNOPENED) {
+                if (library)
+                        real_publish(addresses);
+                state = library ? REAL_OPEN : REAL_ABSENT;
+                atomic_store_explicit(&real_state, state, memory_order_release);
+        }
+        lock_release(&publishing);
+        return real_result(state);
+}
+
+bool real_adopt(enum door_row row, void *address)
+{
+        bool lacks = true;
+
+        if (!atomic_compare_exchange_strong(&real_lacks[row], &lacks, false))
+                return false;
+        __atomic_store_n(doors_slot(&real, row), address, __ATOMIC_RELEASE);
+        return true;
+}

@@ -1,0 +1,382 @@
+/* bound.c: owns the marks in the streams. Must never hold its lock across a driver call that may
+ * block, nor keep a thread longer than the patience while nothing gets done. */
+#include "preload/stream/bound.h"
+
+#include <time.h>
+
+#include "base/clock.h"
+#include "base/macros.h"
+#include "preload/state/core.h"
+#include "preload/stream/gate.h"
+#include "preload/process/lock.h"
+#include "preload/stream/quiet.h"
+#include "preload/state/real.h"
+
+#define LANES        64u /* more streams than that share */
+#define MARKS        8u
+#define GROUP_MAX    448u /* two are fewer than what a queue of the driver's holds: it blocks */
+#define IDLE_NS      NSEC_PER_SEC /* a stream unused for so long makes place for another */
+#define NAP_NS       (50 * NSEC_PER_USEC)
+#define PATIENCE_NS  (100 * NSEC_PER_MSEC)
+#define PATIENCE_OF  2u /* ... or so many times what the oldest group should take */
+#define PATIENCE_MAX (60 * NSEC_PER_SEC) /* the program may have been stopped meanwhile */
+
+/* An event, and the group of submissions between it and the event before. */
+struct mark {
+        CUevent event; /* stays with the slot */
+        CUcontext context;
+        uint32_t units; /* 0: the stream was idle, the next group is measured from here */
+        bool recording; /* by a thread without the lock */
+        bool failed;    /* could not be recorded: nothing is known */
+};
+
+/* One stream, and the work on it. */
+struct lane {
+        CUstream stream;                  /* NULL: the legacy one */
+        CUcontext context;                /* of a default stream: each has its own */
+        const struct gate_thread *thread; /* of a per-thread default stream */
+        bool used;
+        uint64_t used_ns; /* when it was last submitted to */
+        unsigned epoch;   /* of the bound, since which everything is counted */
+        uint32_t size;    /* of a group, in submissions */
+        bool alone;       /* one submission takes longer than the bound: one group in flight */
+        uint32_t groups;  /* in flight, with a mark behind them */
+        uint32_t open;    /* submissions without a mark behind them */
+        uint64_t open_since_ns;
+        uint64_t each_ns;       /* what one submission of the last group took */
+        uint64_t stuck_ns;      /* since when threads wait and nothing gets done; 0: nobody waits */
+        uint64_t held_ns;       /* so long they had waited when patience ran out; 0: it has not */
+        uint32_t grant, passes; /* then so many may pass, and so many are left of them */
+        bool doubt;             /* patience is longer by half */
+        struct mark ring[MARKS];
+        unsigned first, count;
+};
+
+static struct lock bound_lock;
+static struct lane lanes[LANES];
+static unsigned lane_count; /* those behind were never used */
+static unsigned epoch;
+static uint64_t bound_ns;
+
+void bound_set(uint64_t ns)
+{
+        lock_acquire(&bound_lock);
+        if (ns && !bound_ns)
+                epoch++;
+        bound_ns = ns;
+        lock_release(&bound_lock);
+        if (ns)
+                gate_shut(GATE_BOUND);
+        else
+                gate_open(GATE_BOUND);
+}
+
+/* ---- lanes; lock held ---- */
+
+static bool lane_is_recording(const struct lane *l)
+{
+        for (unsigned i = 0; i < MARKS; i++)
+                if (l->ring[i].recording)
+                        return true;
+        return false;
+}
+
+static void lane_progress(struct lane *l)
+{
+        l->stuck_ns = l->held_ns = 0;
+        l->grant = l->passes = 0;
+}
+
+/* Nothing is known of the stream: what comes may be long. Its events serve again. */
+static void lane_reset(struct lane *l)
+{
+        l->size = 1;
+        l->alone = true;
+        l->doubt = false;
+        l->groups = l->open = 0;
+        l->each_ns = 0;
+        l->first = l->count = 0;
+        l->ring[MARKS - 1].failed = true; /* no group is measured from an old event */
+        lane_progress(l);
+}
+
+/* There may be more streams than lanes: one that was not used for long is no loss. */
+static struct lane *lane_new(CUstream stream, CUcontext context, uint64_t now)
+{
+        struct lane *l = lanes;
+
+        while (l < &lanes[lane_count] && (l->used || lane_is_recording(l)))
+                l++;
+        if (l == &lanes[LANES])
+                for (l = lanes; l < &lanes[LANES]; l++)
+                        if (now > l->used_ns + IDLE_NS && !lane_is_recording(l))
+                                break;
+        if (l == &lanes[LANES])
+                return &lanes[((uintptr_t)stream >> 6) % LANES];
+        if (l == &lanes[lane_count])
+                lane_count++;
+        l->stream = stream;
+        l->context = context;
+        l->thread = gate_self;
+        l->used = true;
+        l->used_ns = now;
+        l->epoch = 0;
+        lane_reset(l);
+        return l;
+}
+
+static struct lane *lane_of(CUstream stream, uint64_t now)
+{
+        CUcontext context = NULL;
+
+        if (stream == CU_STREAM_LEGACY)
+                stream = NULL;
+        if ((uintptr_t)stream <= (uintptr_t)CU_STREAM_PER_THREAD)
+                (void)real.cuCtxGetCurrent(&context);
+        for (struct lane *l = lanes; l < &lanes[lane_count]; l++)
+                if (l->used && l->stream == stream && l->context == context &&
+                    (stream != CU_STREAM_PER_THREAD || l->thread == gate_self))
+                        return l;
+        return lane_new(stream, context, now);
+}
+
+static bool lane_is_full(const struct lane *l)
+{
+        return l->groups >= (l->alone ? 1u : 2u);
+}
+
+/* The open submissions are a group: enough of them, or for long enough. */
+static bool lane_is_due(const struct lane *l, uint64_t now)
+{
+        return l->open >= l->size || (l->open > 0 && now - l->open_since_ns >= bound_ns);
+}
+
+static void lane_add(struct lane *l, uint64_t now)
+{
+        if (l->open++ == 0)
+                l->open_since_ns = now;
+        l->used_ns = now;
+}
+
+/* A group of so many took so long. Two are to take half of the bound at least, and at most all of
+ * it. */
+static void lane_learn(struct lane *l, uint32_t units, uint64_t ns)
+{
+        l->each_ns = ns / units;
+        l->alone = l->each_ns > bound_ns;
+        if (units >= l->size && ns < bound_ns / 4)
+                l->size = MIN(l->size * 2, GROUP_MAX);
+        for (; ns > bound_ns / 2 && l->size > 1; ns /= 2)
+                l->size /= 2;
+}
+
+/* A group has ended. If it did so just after patience ran out, it may have waited for what was let
+ * through then, and its time says nothing. A kernel that happens to take that long is recognized by
+ * a patience of another length. */
+static void lane_end_group(struct lane *l, const struct mark *before, const struct mark *m)
+{
+        uint64_t ns;
+        float ms;
+
+        if (!m->failed && !before->failed && before->context == m->context &&
+            real.cuEventElapsedTime(&ms, before->event, m->event) == CUDA_SUCCESS && ms >= 0) {
+                ns = (uint64_t)((double)ms * NSEC_PER_MSEC);
+                if (l->held_ns && ns < l->held_ns + bound_ns)
+                        l->doubt = !l->doubt;
+                else
+                        lane_learn(l, m->units, ns);
+        }
+        l->groups--;
+        lane_progress(l);
+}
+
+/* Look how far the stream has come. The thread's capture mode is relaxed. */
+static void lane_look(struct lane *l)
+{
+        while (l->count > 0) {
+                struct mark *m = &l->ring[l->first];
+
+                if (m->recording ||
+                    (!m->failed && real.cuEventQuery(m->event) == CUDA_ERROR_NOT_READY))
+                        return;
+                if (m->units)
+                        lane_end_group(l, &l->ring[(l->first + MARKS - 1) % MARKS], m);
+                l->first = (l->first + 1) % MARKS;
+                l->count--;
+        }
+}
+
+/* An event of the current context in the mark's slot. No lock held. */
+static bool mark_record(struct mark *m, CUstream stream)
+{
+        CUcontext context = NULL;
+
+        if (real.cuCtxGetCurrent(&context) != CUDA_SUCCESS || !context)
+                return false;
+        if (m->context != context) {
+                if (m->context)
+                        (void)real.cuEventDestroy_v2(m->event);
+                m->context = NULL;
+                if (real.cuEventCreate(&m->event, CU_EVENT_DEFAULT) != CUDA_SUCCESS)
+                        return false;
+                m->context = context;
+        }
+        return real.cuEventRecord(m->event, stream) == CUDA_SUCCESS;
+}
+
+/* Put a mark after all that the lane has counted. Gives up the lock meanwhile: where the stream's
+ * queue is full, recording blocks. */
+static void lane_mark(struct lane *l, CUstream stream)
+{
+        struct mark *m = &l->ring[(l->first + l->count) % MARKS];
+        bool ok;
+
+        if (l->count == MARKS - 1) /* the last one done is what the first one is measured from */
+                return;
+        l->count++;
+        m->units = l->open;
+        m->recording = true;
+        l->groups += l->open > 0;
+        l->open = 0;
+        lock_release(&bound_lock);
+        ok = mark_record(m, stream);
+        lock_acquire(&bound_lock);
+        m->recording = false;
+        m->failed = !ok; /* a stream of another context, or one that is gone */
+}
+
+/* The bound is new to this stream, or the stream to us. The work on it is the first group. */
+static void lane_begin(struct lane *l, CUstream stream, uint64_t now)
+{
+        if (lane_is_recording(l))
+                return;
+        l->epoch = epoch;
+        lane_reset(l);
+        if (real.cuStreamQuery(stream) == CUDA_ERROR_NOT_READY)
+                lane_add(l, now);
+}
+
+/* Make the open submissions a group. On a stream at rest a mark would tell when it was put there,
+ * not when they were done. */
+static void lane_close(struct lane *l, CUstream stream, uint64_t now)
+{
+        uint64_t most = now - l->open_since_ns;
+
+        if (l->count > 0 || real.cuStreamQuery(stream) == CUDA_ERROR_NOT_READY) {
+                lane_mark(l, stream);
+                return;
+        }
+        if (most <= bound_ns / 2)
+                lane_learn(l, l->open, most);
+        l->open = 0;
+}
+
+bool bound_pass(CUstream stream)
+{
+        CUstreamCaptureMode mode;
+        struct lane *l;
+        uint64_t now;
+        bool full;
+
+        /* What is captured does not run now, and an event on the legacy stream may break it. */
+        if (quiet_capturing())
+                return true;
+        mode = core_relax();
+        lock_acquire(&bound_lock);
+        now = clock_now_ns();
+        l = lane_of(stream, now);
+        if (l->epoch != epoch)
+                lane_begin(l, stream, now);
+        if (l->open == 0 || lane_is_due(l, now) || lane_is_full(l))
+                lane_look(l);
+        if (lane_is_due(l, now))
+                lane_close(l, stream, now);
+        full = bound_ns && lane_is_full(l);
+        if (full && l->passes > 0) {
+                l->passes--;
+                full = false;
+        }
+        if (!full) {
+                if (l->count == 0 && l->open == 0)
+                        lane_mark(l, stream);
+                lane_add(l, now);
+        }
+        lock_release(&bound_lock);
+        core_unrelax(mode);
+        return !full;
+}
+
+/* Threads wait so long without progress until one may pass. Twice as long until two more may, and
+ * so on: rounds of equal length would let more and more pass behind kernels of seconds. */
+static uint64_t patience_of(const struct lane *l)
+{
+        uint64_t ns = MAX(PATIENCE_NS, PATIENCE_OF * l->each_ns * l->ring[l->first].units);
+
+        return MIN(ns + (l->doubt ? ns / 2 : 0), PATIENCE_MAX) * MAX(2 * l->grant, 1u);
+}
+
+void bound_wait(CUstream stream)
+{
+        const struct timespec nap = {.tv_nsec = NAP_NS};
+        CUstreamCaptureMode mode = core_relax();
+        bool over = false;
+
+        while (!over) {
+                struct lane *l;
+                uint64_t now;
+
+                lock_acquire(&bound_lock);
+                now = clock_now_ns(); /* not before what another thread has noted */
+                l = lane_of(stream, now);
+                over = quiet_capturing();
+                if (!over)
+                        lane_look(l);
+                over = over || !lane_is_full(l) || l->passes > 0 || !bound_ns ||
+                       atomic_load_explicit(&gate_bits, memory_order_relaxed) & GATE_NO_LEASE;
+                if (!over && !l->stuck_ns) {
+                        l->stuck_ns = now;
+                } else if (!over && now - l->stuck_ns > patience_of(l)) {
+                        /* One long kernel, or work that waits for what is held back here. */
+                        l->held_ns = now - l->stuck_ns;
+                        l->passes = l->grant = MAX(MIN(2 * l->grant, 2 * GROUP_MAX), 1u);
+                        over = true;
+                }
+                lock_release(&bound_lock);
+                if (!over)
+                        (void)syscall(SYS_nanosleep, &nap, NULL);
+        }
+        core_unrelax(mode);
+}
+
+void bound_forget_stream(CUstream stream)
+{
+        lock_acquire(&bound_lock);
+        for (struct lane *l = lanes; l < &lanes[lane_count]; l++)
+                if (l->used && l->stream == stream)
+                        l->used = false; /* its events serve the next one */
+        lock_release(&bound_lock);
+}
+
+void bound_forget_thread(const struct gate_thread *t)
+{
+        lock_acquire(&bound_lock);
+        for (struct lane *l = lanes; l < &lanes[lane_count]; l++)
+                if (l->stream == CU_STREAM_PER_THREAD && l->thread == t)
+                        l->used = false;
+        lock_release(&bound_lock);
+}
+
+void bound_forget(CUcontext context)
+{
+        lock_acquire(&bound_lock);
+        for (struct lane *l = lanes; l < &lanes[lane_count]; l++) {
+                if (l->context == context)
+                        l->used = false;
+                for (unsigned i = 0; i < MARKS; i++)
+                        if (l->ring[i].context == context) {
+                                l->ring[i].context = NULL; /* the event dies with it */
+                                l->used = false;
+                        }
+        }
+        lock_release(&bound_lock);
+}

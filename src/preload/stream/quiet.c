@@ -1,0 +1,631 @@
+/* quiet.c: owns the lists of contexts, streams and captures. Must never touch a capturing stream
+ * except by cuStreamIsCapturing. */
+#include "preload/stream/quiet.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/macros.h"
+#include "preload/agent/agent.h"
+#include "preload/stream/gate.h"
+#include "preload/state/poison.h"
+#include "preload/state/real.h"
+
+#define RECORDS_NS NSEC_PER_SEC /* a stream that takes no more is worth so long a wait */
+
+struct stream {
+        CUstream handle; /* NULL: destroyed by the program with work in flight; only the event
+                            counts */
+        CUcontext context;
+        CUevent event; /* ours; NULL: not needed yet */
+        bool pending;  /* the event is waited for */
+        bool wanted;   /* it is to be recorded */
+        bool asked;    /* had work when the still wait began, or last time it was asked */
+};
+
+/* One that goes on. Its stream stands for it: a capture ends on the stream it began on. */
+struct capture {
+        CUstream stream;
+        CUcontext context;
+        const struct gate_thread *thread;
+        CUevent probe; /* was there before it; NULL: none */
+};
+
+static struct context *contexts;
+static struct stream *streams;
+static size_t stream_count, stream_room;
+static struct capture *captures;
+static size_t capture_count, capture_room;
+static uint64_t quiet_at; /* gate_submissions() when nothing was in flight */
+
+/* Waits beside a program that goes on submitting share marks: one is made when the one before is
+ * reached, and is for all waits begun by then. */
+static struct {
+        uint64_t begun;   /* waits so far */
+        uint64_t reached; /* waits up to this one are over */
+        uint64_t number;  /* the last wait that the mark is for */
+        uint64_t generation;
+        bool made;
+} marks;
+
+/* Events being recorded without the lock: recording blocks where a stream takes no more. A stream
+ * or context stays until that is done. */
+struct recording {
+        struct recording *next;
+        CUstream stream;
+        CUcontext context;
+};
+static struct recording *recordings;
+
+struct context *quiet_context(CUcontext handle)
+{
+        for (struct context *c = contexts; c; c = c->next)
+                if (c->handle == handle)
+                        return c;
+        return NULL;
+}
+
+struct context *quiet_context_of(const struct gpu *g)
+{
+        struct context *c = contexts;
+
+        while (c && (c->gpu != g || c->green || c->dying))
+                c = c->next;
+        return c;
+}
+
+struct context *quiet_context_green(CUgreenCtx green)
+{
+        struct context *c = contexts;
+
+        while (c && (!green || c->green != green))
+                c = c->next;
+        return c;
+}
+
+struct context *quiet_context_green_of(const struct gpu *g)
+{
+        struct context *c = contexts;
+
+        while (c && (c->gpu != g || !c->green))
+                c = c->next;
+        return c;
+}
+
+CUcontext quiet_owner(CUcontext current)
+{
+        struct context *c = quiet_context(current);
+
+        if (c && c->green)
+                c = quiet_context_primary(c->gpu);
+        return c ? c->handle : current;
+}
+
+struct context *quiet_context_primary(const struct gpu *g)
+{
+        struct context *c = contexts;
+
+        while (c && (c->gpu != g || !c->primary))
+                c = c->next;
+        return c;
+}
+
+/* Both events, while nobody can stand inside the driver because of the context: creating one would
+ * wait for that. */
+static bool context_has_marks(struct context *c)
+{
+        CUstreamCaptureMode mode = core_relax();
+        CUcontext popped;
+        bool ok = false;
+
+        if (real.cuCtxPushCurrent_v2(c->handle) == CUDA_SUCCESS) {
+                ok = real.cuEventCreate(&c->mark, CU_EVENT_DISABLE_TIMING) == CUDA_SUCCESS &&
+                     real.cuEventCreate(&c->still_mark, CU_EVENT_DISABLE_TIMING) == CUDA_SUCCESS &&
+                     real.cuCtxRecordEvent(c->handle, c->mark) == CUDA_SUCCESS;
+                (void)real.cuCtxPopCurrent_v2(&popped);
+        }
+        core_unrelax(mode);
+        return ok;
+}
+
+struct context *quiet_context_add(CUcontext handle, struct gpu *gpu, bool primary)
+{
+        struct context *c = calloc(1, sizeof(*c));
+
+        if (!c)
+                return NULL;
+        *c = (struct context){.next = contexts, .handle = handle, .gpu = gpu, .primary = primary};
+        c->has_marks = context_has_marks(c);
+        contexts = c;
+        return c;
+}
+
+static void stream_drop(size_t i)
+{
+        streams[i] = streams[--stream_count];
+}
+
+static void capture_drop(size_t i)
+{
+        captures[i] = captures[capture_count - 1];
+        __atomic_store_n(&capture_count, capture_count - 1, __ATOMIC_RELAXED);
+        bell_ring(&core.changed);
+        agent_kick(); /* what was freed meanwhile waits for it */
+}
+
+static bool is_recording(CUstream stream, CUcontext context)
+{
+        const struct recording *r = recordings;
+
+        while (r && r->stream != stream && r->context != context)
+                r = r->next;
+        return r != NULL;
+}
+
+/* Lock held, given up meanwhile. */
+static void await_recording(CUstream stream, CUcontext context)
+{
+        struct core_wait w = {.what = "its own work"};
+
+        while (is_recording(stream, context) && !core_passive())
+                core_wait(&w, UINT64_MAX);
+}
+
+void quiet_await_records(void)
+{
+        struct core_wait w = {.what = "events of its own"};
+        uint64_t until = clock_now_ns() + RECORDS_NS, now;
+
+        while (recordings && (now = clock_now_ns()) < until && !core_passive())
+                core_wait(&w, until - now);
+}
+
+void quiet_context_remove(struct context *dead)
+{
+        struct context **link = &contexts;
+
+        await_recording(NULL, dead->handle);
+        for (size_t i = stream_count; i-- > 0;)
+                if (streams[i].context == dead->handle)
+                        stream_drop(i); /* its event dies with the context */
+        for (size_t i = capture_count; i-- > 0;)
+                if (captures[i].context == dead->handle)
+                        capture_drop(i);
+        while (*link && *link != dead)
+                link = &(*link)->next;
+        if (*link)
+                *link = dead->next;
+        free(dead);
+}
+
+int quiet_stream_add(CUstream stream, CUcontext owner)
+{
+        if (stream_count == stream_room) {
+                size_t room = stream_room ? stream_room * 2 : 64;
+                struct stream *more = realloc(streams, room * sizeof(*more));
+
+                if (!more)
+                        return -ENOMEM;
+                streams = more;
+                stream_room = room;
+        }
+        streams[stream_count++] = (struct stream){.handle = stream, .context = owner};
+        return 0;
+}
+
+static void note_error(CUcontext handle, CUresult r)
+{
+        const struct context *c = quiet_context(handle);
+
+        if (c)
+                (void)poison_note(c->gpu, r);
+}
+
+static bool stream_is_capturing(CUstream s)
+{
+        CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+
+        return real.cuStreamIsCapturing(s, &status) != CUDA_SUCCESS ||
+               status != CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
+CUresult quiet_record(CUevent *event, CUcontext context, CUstream stream)
+{
+        CUcontext popped;
+        CUresult r;
+
+        r = real.cuCtxPushCurrent_v2(context);
+        if (r != CUDA_SUCCESS)
+                return r;
+        if (!*event)
+                r = real.cuEventCreate(event, CU_EVENT_DISABLE_TIMING);
+        if (r == CUDA_SUCCESS)
+                r = real.cuEventRecord(*event, stream);
+        (void)real.cuCtxPopCurrent_v2(&popped);
+        return r;
+}
+
+/* Lock held, given up meanwhile: no pointer into the list of streams is worth anything after. */
+static bool record_unlocked(CUevent *event, CUcontext context, CUstream stream)
+{
+        struct recording self = {recordings, stream, context}, **link = &recordings;
+        CUresult r;
+
+        recordings = &self;
+        lock_release(&core.lock);
+        r = quiet_record(event, context, stream);
+        lock_acquire(&core.lock);
+        while (*link != &self)
+                link = &(*link)->next;
+        *link = self.next;
+        bell_ring(&core.changed);
+        return r == CUDA_SUCCESS;
+}
+
+/* Of all that the context's streams have been given. */
+static bool context_record(const struct context *c, CUevent event)
+{
+        CUresult r = real.cuCtxRecordEvent(c->handle, event);
+
+        if (r != CUDA_SUCCESS)
+                (void)poison_note(c->gpu, r);
+        return r == CUDA_SUCCESS;
+}
+
+/* Whatever thread asks, it may have no context, and the legacy stream is that of the current one.
+ */
+CUresult quiet_ask_stream(CUstream stream, CUcontext context)
+{
+        CUcontext popped;
+        CUresult r = real.cuCtxPushCurrent_v2(context);
+
+        if (r != CUDA_SUCCESS)
+                return r;
+        r = real.cuStreamQuery(stream);
+        (void)real.cuCtxPopCurrent_v2(&popped);
+        return r;
+}
+
+CUresult quiet_ask_event(CUevent event, CUcontext context)
+{
+        CUcontext popped;
+        CUresult r = real.cuCtxPushCurrent_v2(context);
+
+        if (r != CUDA_SUCCESS)
+                return r;
+        r = real.cuEventQuery(event);
+        (void)real.cuCtxPopCurrent_v2(&popped);
+        return r;
+}
+
+static bool stream_has_work(CUstream stream, CUcontext context)
+{
+        CUresult r = quiet_ask_stream(stream, context);
+
+        if (r != CUDA_SUCCESS && r != CUDA_ERROR_NOT_READY)
+                note_error(context, r);
+        return r == CUDA_ERROR_NOT_READY;
+}
+
+static struct stream *stream_find(CUstream handle)
+{
+        for (size_t i = 0; i < stream_count; i++)
+                if (streams[i].handle == handle)
+                        return &streams[i];
+        return NULL;
+}
+
+/* An event behind what the stream has been given. Returns where the stream is in the list now,
+ * NULL: its context is gone. Lock held, given up meanwhile. */
+static struct stream *stream_record(struct stream *s)
+{
+        CUstream handle = s->handle;
+        CUevent event = s->event;
+        bool pending;
+
+        s->wanted = false;
+        pending = record_unlocked(&event, s->context, handle);
+        s = stream_find(handle);
+        if (s) {
+                s->event = event;
+                s->pending = pending;
+        }
+        return s;
+}
+
+/* Destroyed, and its work done. */
+static void stream_bury(struct stream *s)
+{
+        if (s->event)
+                (void)real.cuEventDestroy_v2(s->event);
+        stream_drop((size_t)(s - streams));
+}
+
+void quiet_stream_remove(CUstream stream)
+{
+        CUstreamCaptureMode mode;
+        struct context *c;
+        struct stream *s;
+
+        for (size_t i = capture_count; i-- > 0;)
+                if (captures[i].stream == stream)
+                        capture_drop(i);
+        await_recording(stream, NULL);
+        s = stream_find(stream);
+        if (!s)
+                return;
+        mode = core_relax(); /* another stream may be capturing */
+        c = quiet_context(s->context);
+        s->pending = false;
+        if (c && !stream_is_capturing(stream) && stream_has_work(stream, s->context)) {
+                c->strays = c->has_marks;
+                if (!c->has_marks)
+                        s = stream_record(s);
+                else if (!quiet_capturing())
+                        c->still_marked = context_record(c, c->still_mark);
+        }
+        core_unrelax(mode);
+        if (!s)
+                return;
+        s->handle = NULL;
+        s->asked = false;
+        if (!s->pending)
+                stream_bury(s);
+}
+
+/* ---- captures ---- */
+
+int quiet_capture_begin(CUstream stream, CUcontext context, CUevent probe)
+{
+        if (capture_count == capture_room) {
+                size_t room = capture_room ? capture_room * 2 : 16;
+                struct capture *more = realloc(captures, room * sizeof(*more));
+
+                if (!more)
+                        return -ENOMEM;
+                captures = more;
+                capture_room = room;
+        }
+        captures[capture_count] = (struct capture){
+                .stream = stream, .context = context, .thread = gate_self, .probe = probe};
+        __atomic_store_n(&capture_count, capture_count + 1, __ATOMIC_RELAXED);
+        return 0;
+}
+
+CUevent quiet_capture_end(CUstream stream)
+{
+        for (size_t i = capture_count; i-- > 0;)
+                if (captures[i].stream == stream &&
+                    (stream != CU_STREAM_PER_THREAD || captures[i].thread == gate_self)) {
+                        CUevent probe = captures[i].probe;
+
+                        capture_drop(i);
+                        return probe;
+                }
+        return NULL;
+}
+
+bool quiet_capture_forbids(void)
+{
+        for (size_t i = 0; i < capture_count; i++)
+                if (captures[i].probe)
+                        return real.cuEventQuery(captures[i].probe) ==
+                               CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+        return false;
+}
+
+void quiet_thread_ended(const struct gate_thread *t)
+{
+        for (size_t i = capture_count; i-- > 0;)
+                if (captures[i].stream == CU_STREAM_PER_THREAD && captures[i].thread == t)
+                        capture_drop(i);
+}
+
+bool quiet_capturing(void)
+{
+        return __atomic_load_n(&capture_count, __ATOMIC_RELAXED) > 0;
+}
+
+bool quiet_is_capturing(CUstream stream)
+{
+        return quiet_capturing() && stream_is_capturing(stream);
+}
+
+/* ---- waiting while nothing is submitted ---- */
+
+static void still_begin(struct context *c, unsigned defaults)
+{
+        bool per_thread = defaults & 1u << (uintptr_t)CU_STREAM_PER_THREAD;
+
+        if (defaults & (1u << (uintptr_t)CU_STREAM_LEGACY | 1u))
+                c->legacy_asked = stream_has_work(CU_STREAM_LEGACY, c->handle);
+        if (c->has_marks && (per_thread || c->strays))
+                c->still_marked = context_record(c, c->still_mark);
+        else if (per_thread)
+                c->still_marked = record_unlocked(&c->still_mark, c->handle, CU_STREAM_LEGACY);
+}
+
+/* A query of ours has answered. *waits: whether it is still to be waited for. */
+static bool is_busy(CUresult r, CUcontext context, bool *waits, struct quiet_wait *w)
+{
+        if (r == CUDA_ERROR_NOT_READY)
+                return true;
+        *waits = false;
+        w->progress++;
+        if (r != CUDA_SUCCESS)
+                note_error(context, r);
+        return false;
+}
+
+/* Destroyed with work in flight: its event is all there is. */
+static bool dead_streams_are_busy(struct quiet_wait *w)
+{
+        bool busy = false;
+
+        for (size_t i = stream_count; i-- > 0;) {
+                struct stream *s = &streams[i];
+
+                if (s->handle)
+                        continue;
+                if (is_busy(quiet_ask_event(s->event, s->context), s->context, &s->pending, w))
+                        busy = true;
+                else
+                        stream_bury(s);
+        }
+        return busy;
+}
+
+static bool still_is_busy(struct quiet_wait *w)
+{
+        bool busy = dead_streams_are_busy(w);
+
+        for (struct stream *s = streams; s < streams + stream_count; s++)
+                if (s->asked &&
+                    is_busy(quiet_ask_stream(s->handle, s->context), s->context, &s->asked, w))
+                        busy = true;
+        for (struct context *c = contexts; c; c = c->next) {
+                if (c->still_marked && is_busy(quiet_ask_event(c->still_mark, c->handle), c->handle,
+                                               &c->still_marked, w))
+                        busy = true;
+                if (c->legacy_asked && is_busy(quiet_ask_stream(CU_STREAM_LEGACY, c->handle),
+                                               c->handle, &c->legacy_asked, w))
+                        busy = true;
+        }
+        return busy;
+}
+
+/* ---- waiting beside a program that goes on submitting ---- */
+
+static struct stream *stream_wanted(const struct context *c)
+{
+        for (struct stream *s = streams; s < streams + stream_count; s++)
+                if (s->handle && s->wanted && s->context == c->handle)
+                        return s;
+        return NULL;
+}
+
+/* For drivers without such events: one for each stream that has work. Lock held, given up
+ * meanwhile. */
+static void context_mark_streams(struct context *c)
+{
+        struct stream *s;
+
+        for (s = streams; s < streams + stream_count; s++)
+                if (s->handle && s->context == c->handle) {
+                        s->pending = false;
+                        s->wanted = stream_has_work(s->handle, s->context);
+                }
+        while (!quiet_capturing() && (s = stream_wanted(c)))
+                (void)stream_record(s);
+        if (!quiet_capturing() && gate_default_streams())
+                c->marked = record_unlocked(&c->mark, c->handle, CU_STREAM_LEGACY);
+}
+
+/* Not while another thread is at it, nor to its end where a capture begins meanwhile. */
+static void marks_make(void)
+{
+        if (recordings)
+                return;
+        marks.number = marks.begun;
+        marks.generation = gate_submissions();
+        for (struct context *c = contexts; c && !quiet_capturing(); c = c->next) {
+                c->marked = c->has_marks && context_record(c, c->mark);
+                if (!c->marked)
+                        context_mark_streams(c);
+        }
+        marks.made = !quiet_capturing();
+}
+
+static bool marks_are_busy(struct quiet_wait *w)
+{
+        bool busy = dead_streams_are_busy(w);
+
+        for (struct context *c = contexts; c; c = c->next)
+                if (c->marked &&
+                    is_busy(quiet_ask_event(c->mark, c->handle), c->handle, &c->marked, w))
+                        busy = true;
+        for (struct stream *s = streams; s < streams + stream_count; s++)
+                if (s->pending && s->handle &&
+                    is_busy(quiet_ask_event(s->event, s->context), s->context, &s->pending, w))
+                        busy = true;
+        return busy;
+}
+
+static bool marks_step(struct quiet_wait *w)
+{
+        if (w->number > marks.reached) {
+                if (!marks.made)
+                        marks_make();
+                if (marks.made && !marks_are_busy(w)) {
+                        marks.made = false;
+                        marks.reached = MAX(marks.reached, marks.number);
+                        quiet_at = marks.generation;
+                }
+        }
+        return w->number > marks.reached;
+}
+
+/* ---- both ---- */
+
+void quiet_begin(struct quiet_wait *w, bool still)
+{
+        CUstreamCaptureMode mode;
+        unsigned defaults = gate_default_streams();
+
+        *w = (struct quiet_wait){.still = still,
+                                 .number = still ? marks.begun : ++marks.begun,
+                                 .generation = gate_submissions()};
+        if (!still || quiet_capturing())
+                return;
+        mode = core_relax();
+        for (struct context *c = contexts; c && !quiet_capturing(); c = c->next)
+                still_begin(c, defaults);
+        for (struct stream *s = streams; s < streams + stream_count && !quiet_capturing(); s++)
+                if (s->handle)
+                        s->asked = stream_has_work(s->handle, s->context);
+        core_unrelax(mode);
+}
+
+enum quiet quiet_poll(struct quiet_wait *w)
+{
+        CUstreamCaptureMode mode;
+        bool busy;
+
+        if (quiet_capturing())
+                return QUIET_CAPTURE;
+        mode = core_relax();
+        busy = w->still ? still_is_busy(w) : marks_step(w);
+        core_unrelax(mode);
+        if (!busy && w->still) {
+                marks.reached = MAX(marks.reached, w->number);
+                quiet_at = w->generation;
+                for (struct context *c = contexts; c; c = c->next)
+                        c->strays = false;
+        }
+        return busy ? QUIET_BUSY : QUIET_DONE;
+}
+
+void quiet_wait_all(void)
+{
+        struct quiet_wait w;
+        uint64_t nap_ns = 0;
+
+        /* Nothing was submitted since it was last quiet: the common case when a program frees many
+         * blocks in a row. */
+        if (gate_submissions() == quiet_at && !gate_anybody_inside())
+                return;
+        quiet_begin(&w, false);
+        for (unsigned polls = 0; quiet_poll(&w) == QUIET_BUSY; polls++) {
+                const struct timespec nap = {.tv_nsec = (long)nap_ns};
+
+                lock_release(&core.lock);
+                if (nap_ns)
+                        (void)syscall(SYS_nanosleep, &nap, NULL);
+                if (polls >= 20)
+                        nap_ns = MIN(nap_ns * 2 + 10000, NSEC_PER_MSEC);
+                lock_acquire(&core.lock);
+        }
+}
