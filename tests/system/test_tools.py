@@ -73,24 +73,82 @@ def source(tmp_path, path, text):
     file.write_text(text)
 
 
-def test_a_layer_that_uses_what_it_may_not_is_named(tmp_path):
-    source(tmp_path, "src/daemon/d.h", "")
-    source(tmp_path, "src/base/b.h", "")
-    source(tmp_path, "src/cli/a.c", '#include "base/b.h"\n')
-    assert tool("check_layers.py", tmp_path).returncode == 0
-    source(tmp_path, "src/cli/b.c", '#include "daemon/d.h"\n')
-    done = tool("check_layers.py", tmp_path)
+TABLE = """
+## Who may use whom
+
+| folder | rooms | may use |
+|---|---|---|
+| `src/base` | - | - |
+| `src/daemon` | net people | base |
+| `src/cli` | - | base |
+"""
+
+
+@pytest.fixture
+def layers(tmp_path):
+    source(tmp_path, "docs/architecture.md", TABLE)
+    return tmp_path
+
+
+def test_a_folder_that_uses_what_it_may_not_is_named(layers):
+    source(layers, "src/daemon/d.h", "")
+    source(layers, "src/base/b.h", "")
+    source(layers, "src/cli/a.c", '#include "base/b.h"\n')
+    assert tool("check_layers.py", layers).returncode == 0
+    source(layers, "src/cli/b.c", '#include "daemon/d.h"\n')
+    done = tool("check_layers.py", layers)
     assert done.returncode == 1
     assert "src/cli/b.c:1: src/cli may not use daemon" in done.stdout
 
 
-def test_the_toolkits_headers_are_not_used(tmp_path):
-    source(tmp_path, "src/cli/a.c", "#include <cuda.h>\n")
-    assert tool("check_layers.py", tmp_path).returncode == 1
+def test_a_room_that_uses_one_above_it_is_named(layers):
+    source(layers, "src/daemon/people/p.h", "")
+    source(layers, "src/daemon/main.c", '#include "daemon/people/p.h"\n')
+    assert tool("check_layers.py", layers).returncode == 0
+    source(layers, "src/daemon/net/n.c", '#include "daemon/people/p.h"\n')
+    assert "src/daemon/net/n.c:1: src/daemon/net may not use src/daemon/people" in tool("check_layers.py", layers).stdout
+    source(layers, "src/daemon/attic/a.c", "")
+    assert "src/daemon/attic/a.c: the table knows no such room" in tool("check_layers.py", layers).stdout
 
 
-def test_nothing_to_look_at_is_a_failure(tmp_path):
-    assert tool("check_layers.py", tmp_path).returncode == 1
+def build(root, objects):
+    """What a compiler would leave: each file's functions, and those that it calls."""
+    for path, (has, calls) in objects.items():
+        text = "".join(f"void {f}(void);\n" for f in has + calls)
+        text += "".join(f"void {f}(void) {{ {' '.join(c + '();' for c in calls)} }}\n" for f in has)
+        source(root, path, text)
+        top = "/".join(path.split("/")[:2])
+        made = root / "build" / top / "CMakeFiles" / "it.dir" / path[len(top) + 1:]
+        made.parent.mkdir(parents=True, exist_ok=True)
+        subprocess.run(["cc", "-c", "-o", f"{made}.o", root / path], check=True)
+
+
+def test_a_symbol_of_a_room_above_and_a_circle_are_named(layers):
+    build(layers, {"src/daemon/net/n.c": (["n"], ["p"]), "src/daemon/people/p.c": (["p"], [])})
+    done = tool("check_layers.py", "--build", layers / "build", layers)
+    assert done.returncode == 1
+    assert "src/daemon/net/n.c may not use src/daemon/people/p.c: p" in done.stdout
+    for n, status in ((3, 0), (4, 1)):
+        root = layers / str(n)
+        source(root, "docs/architecture.md", TABLE)
+        build(root, {f"src/cli/{i}.c": ([f"f{i}"], [f"f{(i + 1) % n}"]) for i in range(n)})
+        done = tool("check_layers.py", "--build", root / "build", root)
+        assert done.returncode == status, done.stdout
+        assert ("4 files use one another: src/cli/0.c src/cli/1.c" in done.stdout) == bool(status)
+
+
+def test_a_build_with_nothing_in_it_is_a_failure(layers):
+    source(layers, "src/base/b.h", "")
+    assert tool("check_layers.py", "--build", layers / "build", layers).returncode == 1
+
+
+def test_the_toolkits_headers_are_not_used(layers):
+    source(layers, "src/cli/a.c", "#include <cuda.h>\n")
+    assert tool("check_layers.py", layers).returncode == 1
+
+
+def test_nothing_to_look_at_is_a_failure(layers):
+    assert tool("check_layers.py", layers).returncode == 1
 
 
 @pytest.mark.parametrize("path, text", [

@@ -22,17 +22,14 @@
 #include "preload/process/link.h"
 #include "preload/process/name.h"
 #include "preload/move/pin.h"
-#include "preload/extra/caches.h"
-#include "preload/move/fixed.h"
+#include "preload/move/caches.h"
 #include "preload/process/hidden.h"
 #include "preload/share/ipc.h"
 #include "preload/process/libc_compat.h"
-#include "preload/extra/overflow.h"
-#include "preload/state/poison.h"
-#include "preload/pool/pool.h"
-#include "preload/extra/sums.h"
-#include "preload/extra/torture.h"
+#include "preload/agent/sums.h"
 #include "preload/move/swap.h"
+#include "preload/state/request.h"
+#include "preload/state/daemon.h"
 
 struct extent *extent; /* the first of the heap's only block */
 
@@ -78,9 +75,16 @@ void rounds(unsigned n)
         }
 }
 
+bool is_kicked(void)
+{
+        struct pollfd p = {.fd = request_fd(), .events = POLLIN};
+
+        return poll(&p, 1, 0) == 1;
+}
+
 void woken(void)
 {
-        if (!atomic_load(&agent.kicked))
+        if (!is_kicked())
                 fail_msg("the agent would sleep on");
         rounds(1);
 }
@@ -256,15 +260,6 @@ uint64_t swap_arena_bytes(const struct gpu *g)
         return beside.arena;
 }
 
-bool swap_keep_context(struct gpu *g)
-{
-        return g->context != NULL;
-}
-
-void swap_let_context(struct gpu *g)
-{
-}
-
 bool swap_is_still(const struct gpu *g)
 {
         return !beside.transfers;
@@ -284,80 +279,104 @@ static void want_lock(void)
                 wrong = "a neighbour is asked without the lock";
 }
 
-bool torture_holds(void)
+static enum own_drain torture_own(void)
 {
-        return beside.torture_holds;
+        return beside.torture;
 }
 
-bool torture_evicts(void)
-{
-        return beside.torture_evicts;
-}
-
-void torture_evicted(void)
+static void torture_evicted(void)
 {
         beside.torture_evicted++;
-        beside.torture_evicts = false;
+        beside.torture = OWN_RESTORES;
 }
 
-void torture_restored(void)
+static void torture_restored(void)
 {
         beside.torture_restored++;
 }
 
-bool torture_drained(void)
+static bool torture_drains(void)
 {
         return beside.torture_drains;
 }
 
-bool torture_drain_failed(void)
-{
-        return beside.torture_drains;
-}
-
-void torture_cancel(void)
+static void torture_cancel(void)
 {
         beside.torture_cancelled++;
 }
 
-uint64_t torture_next_ns(void)
+static uint64_t torture_next_ns(void)
 {
         return beside.torture_ns;
 }
 
-bool overflow_drained(void)
+static enum own_drain overflow_own(void)
+{
+        return beside.overflow_holds ? OWN_MOVES : OWN_NONE;
+}
+
+static bool overflow_drains(void)
 {
         return beside.overflow_drains;
 }
 
-bool overflow_drain_failed(void)
-{
-        return beside.overflow_drains;
-}
-
-bool overflow_holds(void)
-{
-        return beside.overflow_holds;
-}
-
-void overflow_cancel(void)
+static void overflow_cancel(void)
 {
         beside.overflow_cancelled++;
 }
 
-void overflow_changed(struct gpu *g)
-{
-        beside.overflow_changed++;
-}
-
-bool overflow_move(void)
+static bool overflow_move(void)
 {
         return beside.overflow_moves;
 }
 
-uint64_t overflow_next_ns(void)
+static uint64_t overflow_next_ns(void)
 {
         return beside.overflow_ns;
+}
+
+static bool clean_lost(void)
+{
+        want_lock();
+        return beside.poisoned;
+}
+
+static uint64_t tend_pool(uint64_t now)
+{
+        want_lock();
+        return beside.pool_ns;
+}
+
+static uint64_t tend_fixed(uint64_t now)
+{
+        want_lock();
+        return beside.fixed_ns;
+}
+
+const struct part parts[] = {
+        {.clean = clean_lost},
+        {.tend = tend_pool},
+        {.tend = tend_fixed},
+        {.own = torture_own,
+         .drained = torture_drains,
+         .drain_failed = torture_drains,
+         .cancel = torture_cancel,
+         .evicted = torture_evicted,
+         .restored = torture_restored,
+         .next_ns = torture_next_ns},
+        {.own = overflow_own,
+         .drained = overflow_drains,
+         .drain_failed = overflow_drains,
+         .cancel = overflow_cancel,
+         .daemon_lost = overflow_cancel,
+         .move = overflow_move,
+         .next_ns = overflow_next_ns},
+};
+const unsigned parts_count = ARRAY_SIZE(parts);
+
+void core_room_changed(struct gpu *g)
+{
+        beside.room_changed++;
 }
 
 const char *hidden_library(void)
@@ -370,18 +389,6 @@ bool caches_hold(bool may_evict, uint64_t now)
         want_lock();
         beside.may_evict = may_evict;
         return beside.caches_hold;
-}
-
-bool poison_step(void)
-{
-        want_lock();
-        return beside.poisoned;
-}
-
-bool core_reap_late(void)
-{
-        want_lock();
-        return beside.late;
 }
 
 bool ipc_step(void)
@@ -416,18 +423,6 @@ void ipc_forget(void)
         beside.ipc_forgotten++;
 }
 
-uint64_t pool_tend(void)
-{
-        want_lock();
-        return beside.pool_ns;
-}
-
-uint64_t fixed_tend(uint64_t now)
-{
-        want_lock();
-        return beside.fixed_ns;
-}
-
 void sums_tell(bool last)
 {
         want_lock();
@@ -459,10 +454,27 @@ uint64_t host_memory_room(const struct host_memory *m)
 
 /* ---- scenes ---- */
 
+void submits(void)
+{
+        lock_acquire(&core.lock);
+        gate_open(GATE_TELL);
+        core.submits = true;
+        request_kick();
+        lock_release(&core.lock);
+        rounds(1);
+}
+
+void ask_holder(void)
+{
+        core.holder.asked = true;
+        core.holder.known = false;
+        wake();
+}
+
 void wake(void)
 {
         lock_acquire(&core.lock);
-        agent_kick();
+        request_kick();
         lock_release(&core.lock);
         rounds(1);
 }
@@ -561,7 +573,8 @@ int begin_agent(void **state)
         struct heap_cursor c = {0};
 
         core = (struct core){.gpu_count = 1};
-        agent = (struct agent_state){.fd = -1, .wake = -1};
+        agent = (struct agent_state){0};
+        daemon_line = (struct daemon_line){.fd = -1};
         driver_reset(GIB);
         trace_reset();
         atomic_store(&gate_bits, GATE_NO_LEASE);
@@ -607,11 +620,11 @@ int end_agent(void **state)
         agent_stop();
         assert_false(agent.started);
         assert_int_equal(pthread_join(agents_thread, NULL), 0);
-        assert_int_equal(agent.fd, -1);
+        assert_int_equal(daemon_line.fd, -1);
         assert_int_equal(sem_trywait(&asleep), -1);
         passed_close(&gpu->leaving);
         passed_close(&gpu->passed);
-        (void)close(agent.wake);
+        request_close();
         heap_end(&gpu->heap);
         return 0;
 }

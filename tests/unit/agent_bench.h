@@ -39,15 +39,16 @@ extern struct quiet_wait *last_wait;
 
 /* What its neighbours say, and what they were told. */
 extern struct beside {
-        bool torture_holds, torture_evicts, torture_drains; /* the drain is torture's */
+        enum own_drain torture;
+        bool torture_drains; /* the drain is torture's */
         bool overflow_holds, overflow_moves, overflow_drains;
-        bool late, poisoned, others_speak, caches_hold, transfers;
+        bool poisoned, others_speak, caches_hold, transfers;
         uint64_t pool_ns, fixed_ns, torture_ns, overflow_ns; /* UINT64_MAX: never */
         const char *hidden;
         int thread_fails;
 
         unsigned ipc_told, ipc_forgotten, torture_evicted, torture_restored, torture_cancelled;
-        unsigned overflow_cancelled, overflow_changed, trims, sums_last;
+        unsigned overflow_cancelled, room_changed, trims, sums_last;
         unsigned ipc_connected, ipc_disconnected, ipc_refused;
         uint64_t arena;
         bool may_evict; /* as caches were asked */
@@ -57,6 +58,7 @@ extern struct beside {
  */
 void is_wrong(const char *what);
 void rounds(unsigned n);
+bool is_kicked(void);
 /* One, by a thread that waits and has woken the agent. */
 void woken(void);
 void one_round(const struct core_wait *w);
@@ -66,6 +68,10 @@ const struct wire_message *said(unsigned type);
 unsigned times_said(unsigned type);
 void forget_sent(void);
 void wake(void);
+/* A thread of the program passes the gate of a client that was reported idle. */
+void submits(void);
+/* A thread has waited long. */
+void ask_holder(void);
 void put(enum extent_state state);
 void want_to_run(unsigned waiters);
 void limit(uint64_t commit, uint64_t backed, uint64_t fixed, uint32_t sequence);

@@ -9,17 +9,17 @@
 
 #include "base/macros.h"
 #include "heap_end.h"
-#include "preload/agent/agent.h"
 #include "preload/stream/bound.h"
 #include "preload/move/fixed.h"
 #include "preload/stream/gate.h"
 #include "preload/hooks/hooks.h"
 #include "preload/share/ipc.h"
-#include "preload/move/peer.h"
+#include "preload/share/peer.h"
 #include "preload/state/poison.h"
 #include "preload/pool/pool.h"
 #include "preload/stream/quiet.h"
 #include "preload/move/swap.h"
+#include "preload/state/request.h"
 
 struct core core;
 struct real_driver real;
@@ -79,7 +79,7 @@ void core_wait(struct core_wait *w, uint64_t timeout_ns)
         lock_acquire(&core.lock);
 }
 
-void agent_kick(void)
+void request_kick(void)
 {
         want_lock();
         kicks++;
@@ -96,7 +96,7 @@ void *retain(void *unused)
 void (*while_it_asks)(void), (*while_it_releases)(void);
 
 /* The answer comes when another thread that wants the context waits or has asked, too. */
-int agent_take_fixed(struct gpu *g, uint64_t more)
+int request_fixed(struct gpu *g, uint64_t more)
 {
         want_lock();
         asked++;
@@ -116,7 +116,7 @@ int agent_take_fixed(struct gpu *g, uint64_t more)
         return 0;
 }
 
-void agent_return_fixed(struct gpu *g, uint64_t bytes)
+void request_return_fixed(struct gpu *g, uint64_t bytes)
 {
         want_lock();
         g->fixed -= bytes;

@@ -5,7 +5,7 @@
 
 #include "base/macros.h"
 #include "fakes/neighbours.h"
-#include "preload/freeze/freeze_watch.h"
+#include "preload/rm/freeze_watch.h"
 #include "preload/stream/gate.h"
 #include "preload/freeze/mover.h"
 

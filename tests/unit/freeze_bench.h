@@ -5,7 +5,7 @@
 
 #include "agent_bench.h"
 #include "preload/freeze/freeze.h"
-#include "preload/freeze/rm.h"
+#include "preload/rm/rm.h"
 
 extern struct freezer {
         enum wire_freeze mode;

@@ -10,7 +10,6 @@
 #include "fakes/neighbours.h"
 #include "heap_end.h"
 #include "ipc_export_bench.h"
-#include "preload/agent/agent.h"
 #include "preload/move/extent.h"
 #include "preload/stream/gate.h"
 #include "preload/hooks/hooks.h"
@@ -18,6 +17,7 @@
 #include "preload/move/pin.h"
 #include "preload/stream/quiet.h"
 #include "preload/move/swap.h"
+#include "preload/state/request.h"
 
 uint8_t ipc_name[IPC_NAME] = "our name";
 
@@ -54,7 +54,7 @@ int core_setup(void)
         return 0;
 }
 
-void agent_released(void)
+void request_released(void)
 {
         released++;
         bell_ring(&core.changed);

@@ -8,17 +8,18 @@
 #include "base/macros.h"
 #include "fakes/driver.h"
 #include "fakes/neighbours.h"
-#include "preload/agent/agent.h"
 #include "preload/move/fixed.h"
 #include "preload/stream/gate.h"
 #include "preload/hooks/hooks_virtual.h"
 #include "preload/share/ipc.h"
-#include "preload/move/managed.h"
+#include "preload/hooks/managed.h"
 #include "preload/extra/overflow.h"
 #include "preload/heap/parcels.h"
 #include "preload/pool/pool.h"
 #include "preload/hooks/rdma.h"
 #include "preload/move/swap.h"
+#include "preload/state/request.h"
+#include "preload/pool/late.h"
 
 struct bench bench;
 
@@ -45,7 +46,7 @@ struct gpu *core_current_gpu(void)
         return bench.current;
 }
 
-int agent_ask_commit(struct gpu *g, uint64_t bytes)
+int request_commit(struct gpu *g, uint64_t bytes)
 {
         give_up_lock();
         assert_true(bench.asks < ARRAY_SIZE(bench.asked));
@@ -170,7 +171,7 @@ void overflow_allocated(struct gpu *g, CUdeviceptr address, uint64_t bytes)
         bench.told = address;
 }
 
-void overflow_changed(struct gpu *g)
+void core_room_changed(struct gpu *g)
 {
         check_held();
         bench.changes++;
@@ -382,7 +383,7 @@ bool reap(void)
         bool more;
 
         lock_acquire(&core.lock);
-        more = core_reap_late();
+        more = late_tend(0) != UINT64_MAX;
         lock_release(&core.lock);
         return more;
 }
@@ -416,7 +417,7 @@ int begin_memory(void **state)
         };
         fake_capturing = false;
         atomic_store(&gate_bits, 0);
-        agent_kicks = 0;
+        request_kicks = 0;
         return 0;
 }
 

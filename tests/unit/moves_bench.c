@@ -15,10 +15,9 @@
 #include "fakes/driver.h"
 #include "fakes/neighbours.h"
 #include "heap_end.h"
-#include "preload/agent/agent.h"
 #include "preload/move/extent.h"
 #include "preload/stream/gate.h"
-#include "preload/move/home.h"
+#include "preload/state/home.h"
 #include "preload/move/kept.h"
 #include "preload/move/pin.h"
 #include "preload/stream/quiet.h"
@@ -383,13 +382,14 @@ int begin_moves(void **state)
         context.gpu = gpu;
         heap_init(&gpu->heap, CARD);
         assert_int_equal(gpu->heap.extent_bytes, EXTENT);
-        gpu->swap = swap_new(gpu);
+        swap_setup();
+        swap_learn(gpu);
         assert_non_null(gpu->swap);
         host_room = UINT64_MAX;
         asks = surely = a_call_failed = false;
         meanwhile = agent_goes_on;
         driver.unlocked = true;
-        thing_count = agent_kicks = agent_shorts = copies_told = 0;
+        thing_count = request_kicks = gpu->short_bytes = copies_told = 0;
         memset(questions, 0, sizeof(questions));
         return 0;
 }

@@ -9,13 +9,13 @@
 #include "fakes/driver.h"
 #include "fakes/neighbours.h"
 #include "heap_end.h"
-#include "preload/agent/agent.h"
 #include "preload/agent/agent_state.h"
 #include "preload/process/mode.h"
 #include "preload/extra/overflow.h"
 #include "preload/extra/profile.h"
 #include "preload/stream/quiet.h"
 #include "preload/move/swap.h"
+#include "preload/state/daemon.h"
 
 struct agent_state agent;
 enum memory_mode mode;
@@ -247,12 +247,12 @@ void arrange(void)
                 overflow_changed(gpu);
                 lock_release(&core.lock);
                 step();
-                if (!overflow_holds())
+                if (!(overflow_own() != OWN_NONE))
                         break;
                 drained();
                 while (overflow_move())
                         check_books();
-                assert_false(overflow_holds());
+                assert_false((overflow_own() != OWN_NONE));
         }
         check_books();
         check_contents();
@@ -269,7 +269,8 @@ void move_all(void)
 int begin_overflow(void **state)
 {
         core = (struct core){.gpu_count = 1};
-        agent = (struct agent_state){.link = LINK_UP};
+        agent = (struct agent_state){0};
+        daemon_line.link = LINK_UP;
         driver_reset(CARD);
         driver.unlocked = true;
         trace_reset();
@@ -296,7 +297,7 @@ int begin_overflow(void **state)
 int end_overflow(void **state)
 {
         driver_fail(0, CUDA_SUCCESS);
-        assert_false(overflow_holds());
+        assert_false((overflow_own() != OWN_NONE));
         while (buffer_count) {
                 struct block *dead = NULL;
 

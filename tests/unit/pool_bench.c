@@ -7,11 +7,11 @@
 #include "base/clock.h"
 #include "base/macros.h"
 #include "pool_bench.h"
-#include "preload/agent/agent.h"
 #include "preload/stream/gate.h"
 #include "preload/hooks/hooks.h"
 #include "preload/stream/quiet.h"
 #include "preload/move/swap.h"
+#include "preload/pool/room.h"
 
 #define STREAMS_MOST 64u
 #define EVENTS_MOST  128u
@@ -236,7 +236,7 @@ static CUresult fake_context_of(CUstream stream, CUcontext *ret)
 
 /* ---- room ---- */
 
-uint64_t hooks_allowed(const struct gpu *g)
+uint64_t room_allowed(const struct gpu *g)
 {
         return allowed;
 }
@@ -250,13 +250,13 @@ static bool had_from(uint64_t *room, uint64_t more)
         return true;
 }
 
-int hooks_commit(struct gpu *g, uint64_t more)
+int room_commit(struct gpu *g, uint64_t more)
 {
         promises++;
         return had_from(&promise_room, more) ? 0 : -ENOMEM;
 }
 
-bool hooks_grow(struct gpu *g, uint64_t more)
+bool room_grow(struct gpu *g, uint64_t more)
 {
         searches++;
         return had_from(&other_room, more);
@@ -451,7 +451,7 @@ void rest(void)
 {
         uint64_t ns;
 
-        for (unsigned turns = 0; (ns = pool_tend()) != UINT64_MAX; turns++) {
+        for (unsigned turns = 0; (ns = pool_tend(clock_now_ns())) != UINT64_MAX; turns++) {
                 assert_true(turns < 1000);
                 clock_ns += ns;
         }
@@ -482,7 +482,7 @@ int begin_pools(void **state)
         back_answer = 0;
         allowed = UINT64_MAX;
         promise_room = other_room = 0;
-        agent_kicks = 0;
+        request_kicks = 0;
         real = (struct real_driver){.cuMemAddressReserve = fake_reserve,
                                     .cuThreadExchangeStreamCaptureMode = fake_relax,
                                     .cuStreamGetCtx = fake_context_of,

@@ -9,7 +9,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "preload/freeze/rm.h"
+#include "preload/rm/rm.h"
 
 #define CHANNEL    0xc86fu /* class */
 #define DEVICE     0x10u   /* handles that made_client() gives */

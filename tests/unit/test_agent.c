@@ -12,6 +12,8 @@
 #include "fakes/neighbours.h"
 #include "preload/agent/agent.h"
 #include "preload/stream/gate.h"
+#include "preload/state/request.h"
+#include "preload/state/daemon.h"
 
 /* ---- joining ---- */
 
@@ -310,11 +312,11 @@ static void a_program_with_nothing_in_flight_is_idle_until_it_submits(void **sta
         now_ns += TICK_NS;
         rounds(1);
         assert_int_equal(times_said(WIRE_IDLE), 1); /* once */
-        agent_active();
+        submits();
         assert_int_equal(times_said(WIRE_ACTIVE), 1);
         assert_int_equal(said(WIRE_ACTIVE)->ACTIVE.lease, LEASE);
         assert_false(atomic_load(&gate_bits) & GATE_TELL);
-        agent_active();
+        submits();
         assert_int_equal(times_said(WIRE_ACTIVE), 1);
         rounds(1);
         assert_int_equal(times_said(WIRE_IDLE), 1);
@@ -375,7 +377,7 @@ static void whoever_runs_goes_on_without_the_daemon(void **state)
         breaks = true;
         connects = -ECONNREFUSED;
         rounds(1);
-        assert_int_equal(agent.link, LINK_DOWN);
+        assert_int_equal(daemon_line.link, LINK_DOWN);
         assert_true(core.running);
         assert_int_equal(bound_now, 0);
         assert_int_equal(gpu->limit, 64 * MIB);
@@ -446,8 +448,11 @@ static void a_daemon_that_does_not_read_is_lost(void **state)
         begin_running();
         sends = -EPIPE;
         agent.idle_said = true;
-        agent_active();
-        assert_int_equal(agent.link, LINK_DOWN);
+        submits();
+        assert_int_equal(daemon_line.link, LINK_LOST);
+        connects = -ENOENT;
+        woken();
+        assert_int_equal(daemon_line.link, LINK_DOWN);
         sends = 0;
 }
 
@@ -493,61 +498,65 @@ static void a_kick_is_written_once_until_it_is_read(void **state)
 
         begin_attached();
         for (unsigned i = 0; i < 3; i++)
-                agent_kick();
-        assert_int_equal(read(agent.wake, &count, sizeof(count)), sizeof(count));
+                request_kick();
+        assert_int_equal(read(request_fd(), &count, sizeof(count)), sizeof(count));
         assert_int_equal(count, 1);
         rounds(1);
-        agent_kick();
-        assert_int_equal(read(agent.wake, &count, sizeof(count)), sizeof(count));
+        request_kick();
+        assert_int_equal(read(request_fd(), &count, sizeof(count)), sizeof(count));
 }
 
 /* ---- the rest ---- */
 
-static void whoever_is_in_the_way_is_named(void **state)
+static void the_process_in_the_way_is_named(void **state)
 {
         struct wire_message *m;
-
         uint32_t heard;
 
         begin_attached();
-        lock_acquire(&core.lock);
-        agent_ask_holder();
-        lock_release(&core.lock);
-        assert_int_equal(times_said(WIRE_WHO), 1);
-        assert_null(agent_holder());
+        ask_holder();
+        rounds(1);
+        assert_int_equal(times_said(WIRE_WHO), 1); /* once */
+        assert_false(core.holder.known);
         m = tell(WIRE_HOLDER);
         m->HOLDER.pid = 42;
         (void)strcpy(m->HOLDER.name, "train");
         heard = bell_listen(&core.changed);
         rounds(1);
         assert_int_not_equal(bell_listen(&core.changed), heard);
-        assert_string_equal(agent_holder(), "process 42 (train) holds it");
+        assert_true(core.holder.known);
+        assert_string_equal(core.holder.text, "process 42 (train) holds it");
         m = tell(WIRE_HOLDER);
         m->HOLDER.pid = 42;
         m->HOLDER.flags = WIRE_HOLDER_OTHER_USER | WIRE_HOLDER_STUCK;
         rounds(1);
-        assert_string_equal(agent_holder(),
+        assert_string_equal(core.holder.text,
                             "process 42, another user's, holds it and cannot give way now");
         (void)tell(WIRE_HOLDER);
         rounds(1);
-        assert_string_equal(agent_holder(), "nobody in particular holds it");
+        assert_string_equal(core.holder.text, "nobody in particular holds it");
         breaks = true;
         connects = -ENOENT;
         rounds(1);
-        assert_string_equal(agent_holder(), "no daemon answers");
+        ask_holder();
+        assert_true(core.holder.known);
+        assert_string_equal(core.holder.text, "no daemon answers");
 }
 
 static void a_create_that_failed_is_reported_now_and_then(void **state)
 {
         begin_running();
-        lock_acquire(&core.lock);
-        for (unsigned i = 0; i < 5; i++)
-                agent_short(gpu, 2 * MIB);
+        for (unsigned i = 0; i < 5; i++) {
+                gpu->short_bytes = 2 * MIB;
+                rounds(1);
+        }
         assert_int_equal(times_said(WIRE_SHORT), 1);
         assert_int_equal(said(WIRE_SHORT)->SHORT.bytes, 2 * MIB);
         now_ns += 20 * NSEC_PER_MSEC;
-        agent_short(gpu, 2 * MIB);
-        lock_release(&core.lock);
+        rounds(1);
+        assert_int_equal(times_said(WIRE_SHORT), 1);
+        gpu->short_bytes = 2 * MIB;
+        rounds(1);
         assert_int_equal(times_said(WIRE_SHORT), 2);
 }
 
@@ -580,7 +589,7 @@ static void a_daemon_of_another_release_leaves_the_program_alone(void **state)
         m->REFUSED.code = WIRE_REFUSED_VERSION;
         (void)strcpy(m->REFUSED.text, "another release");
         rounds(1);
-        assert_int_equal(agent.link, LINK_REFUSED);
+        assert_int_equal(daemon_line.link, LINK_REFUSED);
         assert_int_equal(gpu->limit, UINT64_MAX);
         assert_false(core.running);
         assert_true(steps_restore);
@@ -588,14 +597,14 @@ static void a_daemon_of_another_release_leaves_the_program_alone(void **state)
         assert_in_range(slept_ns, 1, 3 * NSEC_PER_SEC); /* it gives way if it gets no further */
         now_ns += 3 * NSEC_PER_SEC;
         rounds(1);
-        assert_true(agent.giveway.out);
+        assert_true(core.giveway.out);
         assert_int_equal(gpu->own_limit, 0);
         assert_true(steps_evict && !steps_restore);
-        for (unsigned i = 0; i < 4 && agent.giveway.out; i++) {
+        for (unsigned i = 0; i < 4 && core.giveway.out; i++) {
                 now_ns += 40 * NSEC_PER_SEC;
                 rounds(1);
         }
-        assert_false(agent.giveway.out);
+        assert_false(core.giveway.out);
         assert_int_equal(gpu->own_limit, UINT64_MAX);
         put(EXTENT_RESIDENT);
         rounds(1);
@@ -608,18 +617,18 @@ static void memory_that_is_let_go_of_wakes_whoever_may_move_it(void **state)
         uint32_t heard;
 
         begin_attached();
-        atomic_store(&agent.kicked, false);
+        request_woken();
         heard = bell_listen(&core.changed);
-        agent_released();
+        request_released();
         assert_int_not_equal(bell_listen(&core.changed), heard);
-        assert_true(agent.kicked);
+        assert_true(is_kicked());
         core.running = true;
-        atomic_store(&agent.kicked, false);
-        agent_released();
-        assert_false(agent.kicked);
+        request_woken();
+        request_released();
+        assert_false(is_kicked());
         gpu->pin_wanted = 1;
-        agent_released();
-        assert_true(agent.kicked);
+        request_released();
+        assert_true(is_kicked());
         gpu->pin_wanted = 0;
         core.running = false;
 }
@@ -652,7 +661,7 @@ int main(void)
                 AGENT_TEST(it_sleeps_as_long_as_there_is_nothing_to_do),
                 AGENT_TEST(a_drain_is_looked_at_often),
                 AGENT_TEST(a_kick_is_written_once_until_it_is_read),
-                AGENT_TEST(whoever_is_in_the_way_is_named),
+                AGENT_TEST(the_process_in_the_way_is_named),
                 AGENT_TEST(a_create_that_failed_is_reported_now_and_then),
                 AGENT_TEST(messages_about_gpus_that_are_not_there_do_nothing),
                 AGENT_TEST(a_daemon_of_another_release_leaves_the_program_alone),

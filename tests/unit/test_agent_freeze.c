@@ -9,6 +9,7 @@
 #include "base/macros.h"
 #include "fakes/neighbours.h"
 #include "preload/stream/gate.h"
+#include "preload/state/daemon.h"
 
 static bool gate_is_shut(void)
 {
@@ -316,6 +317,7 @@ static void a_wish_for_a_movers_room_ends_with_the_connection(void **state)
         gpu->want_dirty = true;
         wake();
         sends = 0;
+        woken();
         now_ns += 2 * NSEC_PER_SEC;
         rounds(1);
         welcome();
@@ -710,15 +712,6 @@ static void a_new_daemon_is_told_anew(void **state)
         assert_int_equal(said(WIRE_FROZEN)->FROZEN.mode, WIRE_FREEZE_PARK);
 }
 
-static void an_older_daemon_is_not_told(void **state)
-{
-        begin_frozen(WIRE_FREEZE_MOVE);
-        agent.minor = WIRE_MINOR_FREEZE - 1;
-        end_turn(LEASE);
-        assert_true(freezer.stands);
-        assert_int_equal(times_said(WIRE_FROZEN), 0);
-}
-
 /* Its memory is away: nothing may be tried on it that could let it go. */
 static void a_turn_that_ends_before_it_began_leaves_the_program_as_it_is(void **state)
 {
@@ -811,7 +804,7 @@ static void a_paused_program_whose_daemon_speaks_otherwise_goes_on(void **state)
         wake();
         tell(WIRE_REFUSED)->REFUSED.code = WIRE_REFUSED_VERSION;
         rounds(2);
-        assert_int_equal(agent.link, LINK_REFUSED);
+        assert_int_equal(daemon_line.link, LINK_REFUSED);
         assert_false(freezer.stands);
         assert_true(core.running && !gate_is_shut());
 }
@@ -955,7 +948,6 @@ int main(void)
                 TEST(what_stands_for_others_says_so),
                 TEST(why_a_program_is_not_frozen_is_said),
                 TEST(a_new_daemon_is_told_anew),
-                TEST(an_older_daemon_is_not_told),
                 TEST(a_turn_that_ends_before_it_began_leaves_the_program_as_it_is),
                 TEST(a_turn_that_nobody_ends_any_more_does_not_begin_before_memory_is_back),
                 TEST(a_mover_ends_where_freezing_does),

@@ -13,8 +13,9 @@
 #include "base/clock.h"
 #include "base/macros.h"
 #include "fakes/neighbours.h"
-#include "preload/agent/agent.h"
 #include "preload/stream/gate.h"
+#include "preload/state/request.h"
+#include "preload/state/daemon.h"
 
 #define STEPS   100000u
 #define EPISODE 250u /* steps of one process */
@@ -225,6 +226,8 @@ static void say_something(void)
 
 static void something_else(void)
 {
+        struct wire_message m = {0};
+
         if (draw(4))
                 return;
         lock_acquire(&core.lock);
@@ -238,8 +241,8 @@ static void something_else(void)
                 break;
         default:
                 sends = -EPIPE; /* a thread of the program's finds out */
-                agent_figures(gpu);
-                agent_ask_holder();
+                request_report(gpu);
+                (void)daemon_say(&m, WIRE_NAME);
                 sends = 0;
         }
         lock_release(&core.lock);
@@ -279,18 +282,18 @@ static void one_step(void)
         note("");
         program();
         freezer_changes();
-        if (agent.link == LINK_HELLO)
+        if (daemon_line.link == LINK_HELLO)
                 say_hello_back();
-        else if (agent.link == LINK_UP && draw(2) == 0)
+        else if (daemon_line.link == LINK_UP && draw(2) == 0)
                 say_something();
-        else if (agent.link == LINK_DOWN && draw(2) == 0)
+        else if (daemon_line.link == LINK_DOWN && draw(2) == 0)
                 connects = 0;
         sent_count = 0;
         pauses += agent.paused;
         now_ns += draw(16) ? draw(20) * NSEC_PER_MSEC : draw(12) * NSEC_PER_SEC;
         wake();
-        rounds(draw(4));             /* memory moves */
-        if (agent.link == LINK_DOWN) /* else it would be another walk each time */
+        rounds(draw(4));                   /* memory moves */
+        if (daemon_line.link == LINK_DOWN) /* else it would be another walk each time */
                 agent.retry_ns = now_ns + draw(1000) * NSEC_PER_MSEC;
         drains += times_said(WIRE_DRAINED);
         check();
@@ -324,14 +327,14 @@ static void all_is_well(void)
                 if (!freezer.stands)
                         work = inside = false;
                 quiet_now = work ? QUIET_BUSY : QUIET_DONE;
-                if (agent.link == LINK_HELLO) {
+                if (daemon_line.link == LINK_HELLO) {
                         say_welcome();
                         tell(WIRE_PAUSE)->PAUSE.paused = 0;
-                } else if (agent.link == LINK_UP && !core.lease && !agent.revoking &&
+                } else if (daemon_line.link == LINK_UP && !core.lease && !agent.revoking &&
                            wants_to_run()) {
                         say_limit(MEMORY);
                         tell(WIRE_GRANT)->GRANT.lease = ++lease;
-                } else if (agent.link == LINK_UP) {
+                } else if (daemon_line.link == LINK_UP) {
                         say_limit(MEMORY);
                 }
                 now_ns += 100 * NSEC_PER_MSEC;
@@ -373,7 +376,7 @@ static int tell_how(void **state)
         print_message("seed %u, step %u, mode %d, mover %d, paused %d, lease %d, link %d, work %d, "
                       "stands %d, last:\n",
                       first_seed, step, (int)freezer.mode, gpu->mover != NULL, agent.paused,
-                      core.lease != 0, (int)agent.link, work, freezer.stands);
+                      core.lease != 0, (int)daemon_line.link, work, freezer.stands);
         for (unsigned i = step > HISTORY ? step - HISTORY : 0; i <= step; i++)
                 if (history[i % HISTORY] && *history[i % HISTORY])
                         print_message("  %u: %s\n", i, history[i % HISTORY]);
@@ -388,7 +391,7 @@ static void it_is_let_go_only_when_all_is_back_and_a_paused_program_never_runs(v
                 begin_episode();
                 for (unsigned until = step + EPISODE; step < until; step++)
                         one_step();
-                if (agent.link != LINK_REFUSED) /* for good: it waits for room alone */
+                if (daemon_line.link != LINK_REFUSED) /* for good: it waits for room alone */
                         all_is_well();
                 thaws += freezer.ended;
                 assert_int_equal(end_agent(NULL), 0);

@@ -12,6 +12,7 @@
 #include "fakes/neighbours.h"
 #include "preload/agent/agent.h"
 #include "preload/stream/gate.h"
+#include "preload/state/daemon.h"
 
 #define MS NSEC_PER_MSEC
 
@@ -28,7 +29,7 @@ static void lose(void)
         breaks = true;
         connects = -ECONNREFUSED;
         rounds(1);
-        assert_int_equal(agent.link, LINK_DOWN);
+        assert_int_equal(daemon_line.link, LINK_DOWN);
 }
 
 static void refuse(unsigned code, unsigned g, uint32_t of)
@@ -115,7 +116,7 @@ static void a_daemon_that_is_required_is_looked_for_every_second(void **state)
                 rounds(1);
         }
         assert_tries_after(NSEC_PER_SEC);
-        assert_false(gpu->managed || core.running || agent.warned); /* it waits */
+        assert_false(gpu->managed || core.running || daemon_line.warned); /* it waits */
         assert_true(atomic_load(&gate_bits) & GATE_NO_LEASE);
         assert_int_equal(setenv("SUBLET_REQUIRE", "yes", 1), 0);
         now_ns = agent.retry_ns;
@@ -160,7 +161,7 @@ static void what_was_moved_out_comes_back_before_a_program_runs_alone(void **sta
         assert_int_equal(gpu->limit, UINT64_MAX);
         assert_false(core.running);
         put(EXTENT_RESIDENT);
-        beside.torture_holds = true;
+        beside.torture = OWN_RESTORES;
         now_ns = agent.retry_ns + 11 * NSEC_PER_SEC;
         rounds(1);
         assert_true(core.running); /* in its turn, when all is back */
@@ -181,21 +182,21 @@ static void what_a_lost_daemon_had_said_is_void(void **state)
         assert_int_equal(open_descriptors(), before - 1);
         assert_true(beside.overflow_cancelled > 0 && beside.ipc_disconnected > 0);
         assert_int_not_equal(bell_listen(&core.changed), heard);
-        assert_true(agent.kicked || slept_ns < NSEC_PER_SEC);
+        assert_true(is_kicked() || slept_ns < NSEC_PER_SEC);
         assert_int_equal(gpu->limit, 64 * MIB); /* whoever runs keeps what it had */
 }
 
 static void a_drain_of_tortures_outlasts_the_daemon(void **state)
 {
         begin_running();
-        beside.torture_holds = true;
+        beside.torture = OWN_RESTORES;
         lock_acquire(&core.lock);
         agent_begin_drain(NSEC_PER_SEC, false);
         lock_release(&core.lock);
         lose();
         assert_true(agent.revoking);
         assert_int_equal(gpu->limit, 64 * MIB); /* nor is it kept from coming back */
-        beside.torture_holds = false;
+        beside.torture = OWN_NONE;
 }
 
 static void whoever_waits_keeps_what_is_there(void **state)
@@ -221,18 +222,19 @@ static void a_daemon_that_is_slow_gets_a_second_try(void **state)
         sends = -EAGAIN;
         send_tries = 1;
         agent.idle_said = true;
-        agent_active();
-        assert_int_equal(agent.link, LINK_UP);
+        submits();
+        assert_int_equal(daemon_line.link, LINK_UP);
         assert_int_equal(times_said(WIRE_ACTIVE), 1);
         sends = -EAGAIN;
         send_tries = 2;
         agent.idle_said = true;
         connects = -ENOENT;
-        agent_active();
-        assert_int_equal(agent.link, LINK_DOWN);
+        submits();
+        woken();
+        assert_int_equal(daemon_line.link, LINK_DOWN);
         assert_int_equal(times_said(WIRE_ACTIVE), 1);
         agent.idle_said = true;
-        agent_active(); /* nobody to tell */
+        submits(); /* nobody to tell */
         assert_int_equal(times_said(WIRE_ACTIVE), 1);
 }
 
@@ -306,14 +308,14 @@ static void a_thread_that_attaches_a_gpu_says_so_itself(void **state)
         assert_true(gpu->managed);
         /* Nobody to ask. */
         gpu->managed = false;
-        agent.link = LINK_REFUSED;
+        daemon_line.link = LINK_REFUSED;
         lock_acquire(&core.lock);
         agent_attach(gpu);
         lock_release(&core.lock);
         assert_true(gpu->managed);
         assert_int_equal(gpu->limit, UINT64_MAX);
         assert_int_equal(times_said(WIRE_ATTACH), 1);
-        agent.link = LINK_UP;
+        daemon_line.link = LINK_UP;
 }
 
 static void an_attachment_asks_again_for_what_was_promised(void **state)
@@ -365,7 +367,7 @@ static void a_gpu_that_overflows_is_not_managed_before_the_host_is_known(void **
         rounds(1);
         assert_true(gpu->managed && core.host.known);
         assert_int_equal(core.host.most, 9 * GIB);
-        assert_true(beside.overflow_changed > 0);
+        assert_true(beside.room_changed > 0);
         tell(WIRE_HOST_LIMIT)->HOST_LIMIT.most = 8 * GIB;
         rounds(1);
         assert_int_equal(core.host.most, 9 * GIB); /* as when the process began */
@@ -409,13 +411,13 @@ static void another_release_is_waited_out_where_a_daemon_is_required(void **stat
         assert_int_equal(setenv("SUBLET_REQUIRE", "1", 1), 0);
         begin_running();
         refuse(WIRE_REFUSED_VERSION, 0, 0);
-        assert_int_equal(agent.link, LINK_DOWN);
+        assert_int_equal(daemon_line.link, LINK_DOWN);
         assert_int_equal(core.lease, 0);
         assert_int_equal(gpu->limit, 64 * MIB);
         assert_true(agent.refusal_said);
         now_ns = agent.retry_ns;
         rounds(1);
-        assert_int_equal(agent.link, LINK_HELLO);
+        assert_int_equal(daemon_line.link, LINK_HELLO);
         welcome();
         assert_false(agent.refusal_said);
 }
@@ -427,7 +429,7 @@ static void a_program_that_runs_makes_room_before_it_runs_alone(void **state)
         extent->state = EXTENT_EVICTED;
         core.waiters = 0;
         refuse(WIRE_REFUSED_VERSION, 0, 0);
-        assert_int_equal(agent.link, LINK_REFUSED);
+        assert_int_equal(daemon_line.link, LINK_REFUSED);
         assert_true(agent.revoking);
         assert_int_equal(agent.patience_ns, 2 * NSEC_PER_SEC);
         extent->state = EXTENT_RESIDENT;
@@ -437,11 +439,10 @@ static void a_program_all_of_which_is_there_goes_on_alone(void **state)
 {
         begin_running();
         refuse(WIRE_REFUSED_VERSION, 0, 0);
-        assert_int_equal(agent.link, LINK_REFUSED);
+        assert_int_equal(daemon_line.link, LINK_REFUSED);
         assert_false(agent.revoking);
         assert_true(core.running);
-        assert_string_equal(agent_holder(), "no daemon answers");
-        assert_false(agent_has_daemon());
+        assert_false(daemon_may_answer());
 }
 
 /* What is new may be missing for a while. */
@@ -455,7 +456,7 @@ static void a_program_that_runs_alone_gives_way_to_nobody(void **state)
         for (unsigned i = 0; i < 8; i++) {
                 now_ns += NSEC_PER_SEC;
                 rounds(1);
-                assert_false(agent.giveway.out);
+                assert_false(core.giveway.out);
                 assert_int_equal(gpu->own_limit, UINT64_MAX);
         }
         extent->state = EXTENT_RESIDENT;
@@ -464,44 +465,30 @@ static void a_program_that_runs_alone_gives_way_to_nobody(void **state)
 
 /* ---- who is there ---- */
 
-static void what_a_daemon_does_not_know_is_not_asked_of_it(void **state)
+static void a_line_that_fails_is_lost_at_once(void **state)
 {
         struct wire_message m = {0};
         uint32_t said_as;
 
-        assert_false(agent_has_daemon());
+        assert_false(daemon_may_answer());
         begin_running();
-        assert_true(agent_is_up() && agent_has_daemon());
+        assert_true(daemon_is_up() && daemon_may_answer());
         lock_acquire(&core.lock);
-        said_as = agent_say(&m, WIRE_NAME);
+        said_as = daemon_say(&m, WIRE_NAME);
         assert_int_not_equal(said_as, 0);
         assert_int_equal(said(WIRE_NAME)->header.sequence, said_as);
-        agent.minor = WIRE_MINOR_PIN - 1;
-        assert_false(agent_is_up() || agent_has_daemon());
-        assert_int_equal(agent_say(&m, WIRE_NAME), 0);
-        (void)strcpy(agent.holder, "process 1 (x) holds it");
-        agent.minor = WIRE_MINOR_WHO;
-        agent_ask_holder();
-        assert_null(agent_holder());
-        agent.minor = WIRE_MINOR_WHO - 1;
-        agent_ask_holder();
-        assert_string_equal(agent_holder(), ""); /* nor is an old answer a new one */
-        assert_int_equal(times_said(WIRE_WHO), 1);
-        lock_release(&core.lock);
-        agent.minor = WIRE_MINOR;
-        gpu->pin_wanted = 8 * MIB;
         sends = -EPIPE;
         connects = -ENOENT;
-        atomic_store(&agent.kicked, false);
-        lock_acquire(&core.lock);
-        assert_int_equal(agent_say(&m, WIRE_NAME), 0); /* lost at that */
+        assert_int_equal(daemon_say(&m, WIRE_NAME), 0); /* lost at that */
         lock_release(&core.lock);
-        assert_true(agent.kicked); /* to look for it */
-        assert_false(agent_is_up());
-        assert_true(agent_has_daemon()); /* it may come back */
-        agent.warned = true;
-        assert_false(agent_has_daemon());
-        gpu->pin_wanted = 0;
+        assert_true(is_kicked()); /* to look for it */
+        assert_false(daemon_is_up());
+        assert_int_equal(daemon_line.link, LINK_LOST);
+        assert_true(daemon_may_answer()); /* it may come back */
+        rounds(1);
+        assert_int_equal(daemon_line.link, LINK_DOWN);
+        daemon_line.warned = true;
+        assert_false(daemon_may_answer());
 }
 
 int main(void)
@@ -529,7 +516,7 @@ int main(void)
                 LINK_TEST(a_program_that_runs_makes_room_before_it_runs_alone),
                 LINK_TEST(a_program_all_of_which_is_there_goes_on_alone),
                 LINK_TEST(a_program_that_runs_alone_gives_way_to_nobody),
-                LINK_TEST(what_a_daemon_does_not_know_is_not_asked_of_it),
+                LINK_TEST(a_line_that_fails_is_lost_at_once),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

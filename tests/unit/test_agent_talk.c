@@ -12,6 +12,7 @@
 #include "fakes/neighbours.h"
 #include "preload/agent/agent.h"
 #include "preload/stream/gate.h"
+#include "preload/state/request.h"
 
 /* ---- room ---- */
 
@@ -40,7 +41,7 @@ static int ask_commit(uint64_t bytes)
         int r;
 
         lock_acquire(&core.lock);
-        r = agent_ask_commit(gpu, bytes);
+        r = request_commit(gpu, bytes);
         lock_release(&core.lock);
         assert_int_equal(gpu->commit_askers, 0);
         return r;
@@ -114,22 +115,22 @@ static void room_for_what_cannot_be_moved_is_taken_once_it_is_there(void **state
 
         begin_running();
         lock_acquire(&core.lock);
-        assert_int_equal(agent_take_fixed(gpu, 300 * MIB), 0); /* is there */
+        assert_int_equal(request_fixed(gpu, 300 * MIB), 0); /* is there */
         assert_int_equal(gpu->fixed, 300 * MIB);
         meanwhile = answer_fixed;
         allows_fixed = true;
-        assert_int_equal(agent_take_fixed(gpu, 20 * MIB), 0);
+        assert_int_equal(request_fixed(gpu, 20 * MIB), 0);
         assert_int_equal(gpu->fixed, 320 * MIB);
         assert_int_equal(said(WIRE_WANT)->WANT.fixed, 320 * MIB);
         allows_fixed = false;
-        assert_int_equal(agent_take_fixed(gpu, 50 * MIB), -ENOMEM);
+        assert_int_equal(request_fixed(gpu, 50 * MIB), -ENOMEM);
         assert_int_equal(gpu->fixed, 320 * MIB);
         assert_int_equal(gpu->fixed_wanted, 320 * MIB);
         heard = bell_listen(&core.changed);
-        agent_return_fixed(gpu, 100 * MIB);
+        request_return_fixed(gpu, 100 * MIB);
         assert_int_equal(gpu->fixed, 220 * MIB);
         assert_int_not_equal(bell_listen(&core.changed), heard);
-        agent_return_fixed(gpu, 900 * MIB);
+        request_return_fixed(gpu, 900 * MIB);
         assert_int_equal(gpu->fixed, 0);
         lock_release(&core.lock);
         now_ns += NSEC_PER_SEC;
@@ -168,20 +169,20 @@ static void host_memory_is_asked_for_before_it_is_mapped(void **state)
         meanwhile = answer_host;
         host_allows = 20 * MIB;
         lock_acquire(&core.lock);
-        assert_int_equal(agent_ask_host(10 * MIB), 0);
+        assert_int_equal(request_host(10 * MIB), 0);
         assert_int_equal(core.host.taking, 10 * MIB);
         assert_int_equal(core.host.most, 7 * GIB);
         assert_int_equal(core.host.allowed, 14 * MIB);
-        assert_int_equal(agent_ask_host(10 * MIB), -ENOMEM);
+        assert_int_equal(request_host(10 * MIB), -ENOMEM);
         assert_int_equal(core.host.taking, 10 * MIB);
-        assert_true(agent_may_map(6 * MIB));
-        assert_false(agent_may_map(8 * MIB)); /* is asked for */
+        assert_true(request_may_map(6 * MIB));
+        assert_false(request_may_map(8 * MIB)); /* is asked for */
         lock_release(&core.lock);
         host_allows = GIB;
         answer_host(NULL);
         assert_int_equal(said(WIRE_HOST)->HOST.held, 4 * MIB);
         assert_int_equal(said(WIRE_HOST)->HOST.wanted, 22 * MIB);
-        assert_true(agent_may_map(8 * MIB));
+        assert_true(request_may_map(8 * MIB));
         core.host.taking = 0;
 }
 
@@ -225,7 +226,7 @@ static void a_limit_is_acknowledged_with_true_figures(void **state)
         assert_false(said(WIRE_USAGE)->USAGE.flags & WIRE_FLAG_STAYS);
         gpu->stays = true;
         lock_acquire(&core.lock);
-        agent_figures(gpu);
+        request_report(gpu);
         lock_release(&core.lock);
         rounds(1);
         assert_true(said(WIRE_USAGE)->USAGE.flags & WIRE_FLAG_STAYS);
@@ -237,7 +238,7 @@ static void figures_are_told_at_intervals_unless_somebody_waits(void **state)
         now_ns += NSEC_PER_SEC;
         for (unsigned i = 0; i < 2; i++) {
                 lock_acquire(&core.lock);
-                agent_figures(gpu);
+                request_report(gpu);
                 lock_release(&core.lock);
                 woken();
         }
@@ -262,7 +263,7 @@ static void what_is_on_its_way_in_is_not_told_as_there(void **state)
         gpu->heap.backed = 32 * MIB;
         gpu->heap.resident = 8 * MIB;
         lock_acquire(&core.lock);
-        agent_figures(gpu);
+        request_report(gpu);
         lock_release(&core.lock);
         rounds(1);
         assert_int_equal(said(WIRE_USAGE)->USAGE.backed, 8 * MIB);
@@ -388,7 +389,7 @@ static void a_refusal_that_was_heard_is_no_answer_to_what_is_needed_later(void *
         step = 0;
         meanwhile = refuse_then_take_then_allow;
         lock_acquire(&core.lock);
-        assert_int_equal(agent_take_fixed(gpu, 350 * MIB), 0);
+        assert_int_equal(request_fixed(gpu, 350 * MIB), 0);
         lock_release(&core.lock);
         assert_int_equal(gpu->fixed, 800 * MIB);
         now_ns += NSEC_PER_MSEC;
@@ -407,47 +408,21 @@ static void nobody_waits_for_room_in_a_bystander(void **state)
         begin_running();
         meanwhile = a_thread_of_a_process_that_ends_gets_no_room;
         lock_acquire(&core.lock);
-        assert_int_equal(agent_take_fixed(gpu, GIB), -ENOMEM);
+        assert_int_equal(request_fixed(gpu, GIB), -ENOMEM);
         core.bystander = false;
-        assert_int_equal(agent_ask_commit(gpu, GIB), -ENOMEM);
+        assert_int_equal(request_commit(gpu, GIB), -ENOMEM);
         core.bystander = false;
-        assert_int_equal(agent_ask_host(GIB), -ENOMEM);
+        assert_int_equal(request_host(GIB), -ENOMEM);
         core.bystander = false;
         gpu->managed = false;
         agent_attach(gpu);
         assert_false(gpu->managed);
         core.bystander = false;
-        agent.giveway.out = true;
-        agent_come_in();
-        assert_int_equal(core.waiters, 0);
-        agent.giveway.out = core.bystander = false;
         lock_release(&core.lock);
         assert_int_equal(gpu->fixed, 0);
         assert_int_equal(gpu->commit_askers, 0);
         assert_int_equal(core.host.taking, 0);
         gpu->managed = true;
-}
-
-static void its_turn_comes(const struct core_wait *w)
-{
-        assert_int_equal(core.waiters, 1);
-        assert_true(agent.kicked);
-        agent.giveway.out = false;
-        bell_ring(&core.changed);
-}
-
-static void whoever_gave_way_waits_for_its_turn_to_take_memory(void **state)
-{
-        begin_attached();
-        core.waiters = 0;
-        lock_acquire(&core.lock);
-        meanwhile = NULL;
-        agent_come_in(); /* nothing to wait for */
-        meanwhile = its_turn_comes;
-        agent.giveway.out = true;
-        agent_come_in();
-        assert_int_equal(core.waiters, 0);
-        lock_release(&core.lock);
 }
 
 /* ---- more figures ---- */
@@ -471,14 +446,10 @@ static void figures_say_in_what_state_the_program_is(void **state)
         core.waiters = 0;
 }
 
-static void managed_memory_is_told_when_it_changes_and_is_understood(void **state)
+static void managed_memory_is_told_when_it_changes(void **state)
 {
         begin_running();
         gpu->heap.managed_bytes = 4 * MIB;
-        agent.minor = WIRE_MINOR_MANAGED - 1;
-        rounds(1);
-        assert_int_equal(times_said(WIRE_MANAGED), 0);
-        agent.minor = WIRE_MINOR_MANAGED;
         rounds(2);
         assert_int_equal(times_said(WIRE_MANAGED), 1);
         assert_int_equal(said(WIRE_MANAGED)->MANAGED.bytes, 4 * MIB);
@@ -494,10 +465,6 @@ static void host_memory_is_told_by_whoever_uses_some(void **state)
         rounds(1);
         assert_int_equal(times_said(WIRE_HOST), 0); /* none of its GPUs overflows */
         gpu->overflow = true;
-        agent.minor = WIRE_MINOR_MANAGED - 1;
-        rounds(1);
-        assert_int_equal(times_said(WIRE_HOST), 0);
-        agent.minor = WIRE_MINOR_MANAGED;
         rounds(2);
         assert_int_equal(times_said(WIRE_HOST), 1);
         gpu->heap.mapped = core.host.taking = 2 * MIB; /* one mapped, one to come */
@@ -565,14 +532,14 @@ static void what_is_promised_again_is_asked_for_by_whoever_waits_for_it(void **s
         gpu->commit_wanted = 128 * MIB;
         limit(128 * MIB, 64 * MIB, 300 * MIB, 3);
         assert_int_equal(gpu->commit, 128 * MIB);
-        assert_int_equal(beside.overflow_changed, 2); /* more than before, also at first */
+        assert_int_equal(beside.room_changed, 2); /* more than before, also at first */
         forget_sent();
         limit(96 * MIB, 64 * MIB, 300 * MIB, 4);
         assert_int_equal(times_said(WIRE_WANT), 0);
         gpu->commit_askers = 1;
         limit(80 * MIB, 64 * MIB, 300 * MIB, 5);
         assert_int_equal(times_said(WIRE_WANT), 1);
-        assert_int_equal(beside.overflow_changed, 2);
+        assert_int_equal(beside.room_changed, 2);
         gpu->commit_askers = 0;
         assert_int_equal(gpu->arena_limit, UINT64_MAX);
         assert_false(gpu->arena_trims);
@@ -614,14 +581,10 @@ static void memory_that_is_missed_while_it_runs_is_asked_for_every_second(void *
         core.waiters = 0;
 }
 
-static void a_daemon_too_old_to_pin_refuses(void **state)
+static void pinned_bytes_are_told_after_what_they_are_part_of(void **state)
 {
         begin_running();
-        agent.minor = WIRE_MINOR_PIN - 1;
         gpu->pin_wanted = 8 * MIB;
-        rounds(1);
-        assert_int_equal(times_said(WIRE_PIN), 0);
-        agent.minor = WIRE_MINOR;
         gpu->usage_dirty = true; /* what it is part of comes first */
         agent.usage_ns[0] = now_ns;
         gpu->pin_said = 4 * MIB;
@@ -655,10 +618,6 @@ static void what_took_no_copy_is_told_with_the_figures(void **state)
         begin_running();
         gpu->spared_out = 3;
         gpu->spared_in = 4;
-        agent.minor = WIRE_MINOR_SPARED - 1;
-        limit(64 * MIB, 64 * MIB, 300 * MIB, 3);
-        assert_int_equal(times_said(WIRE_SPARED), 0);
-        agent.minor = WIRE_MINOR;
         limit(64 * MIB, 64 * MIB, 300 * MIB, 4);
         assert_int_equal(said(WIRE_SPARED)->SPARED.out, 3);
         assert_int_equal(said(WIRE_SPARED)->SPARED.in, 4);
@@ -684,10 +643,6 @@ static void how_memory_is_shared_is_told_when_it_changes(void **state)
         assert_int_equal(said(WIRE_SELF)->SELF.mode, WIRE_MEMORY_SWAP);
         assert_int_equal(said(WIRE_SELF)->SELF.keep, 0);
         gpu->heap.managed = true;
-        agent.minor = WIRE_MINOR_SELF - 1;
-        rounds(1);
-        assert_int_equal(times_said(WIRE_SELF), 1);
-        agent.minor = WIRE_MINOR;
         rounds(2);
         assert_int_equal(times_said(WIRE_SELF), 2);
         assert_int_equal(said(WIRE_SELF)->SELF.mode, WIRE_MEMORY_MANAGED);
@@ -747,16 +702,15 @@ int main(void)
                 AGENT_TEST(less_that_is_pinned_is_said_before_the_figures_and_more_after),
                 AGENT_TEST(a_refusal_that_was_heard_is_no_answer_to_what_is_needed_later),
                 AGENT_TEST(nobody_waits_for_room_in_a_bystander),
-                AGENT_TEST(whoever_gave_way_waits_for_its_turn_to_take_memory),
                 AGENT_TEST(figures_say_in_what_state_the_program_is),
-                AGENT_TEST(managed_memory_is_told_when_it_changes_and_is_understood),
+                AGENT_TEST(managed_memory_is_told_when_it_changes),
                 AGENT_TEST(host_memory_is_told_by_whoever_uses_some),
                 AGENT_TEST(a_host_limit_answers_what_was_asked_last),
                 AGENT_TEST(whoever_wants_its_memory_back_says_so_again),
                 AGENT_TEST(what_is_promised_again_is_asked_for_by_whoever_waits_for_it),
                 AGENT_TEST(more_than_the_arena_may_hold_is_trimmed),
                 AGENT_TEST(memory_that_is_missed_while_it_runs_is_asked_for_every_second),
-                AGENT_TEST(a_daemon_too_old_to_pin_refuses),
+                AGENT_TEST(pinned_bytes_are_told_after_what_they_are_part_of),
                 AGENT_TEST(room_is_given_back_only_where_it_is_much_and_nobody_needs_it),
                 AGENT_TEST(what_took_no_copy_is_told_with_the_figures),
                 AGENT_TEST(how_memory_is_shared_is_told_when_it_changes),

@@ -12,6 +12,8 @@
 #include "fakes/neighbours.h"
 #include "preload/agent/agent.h"
 #include "preload/stream/gate.h"
+#include "preload/state/request.h"
+#include "preload/state/daemon.h"
 
 #define MS NSEC_PER_MSEC
 
@@ -153,13 +155,13 @@ static void torture_takes_memory_although_the_program_holds_its_lease(void **sta
         beside.torture_restored = 0;
         core.running = false; /* so that the bench lets memory leave */
         core.lease = 0;
-        beside.torture_holds = true;
+        beside.torture = OWN_RESTORES;
         agent.revoking = true;
         quiet_now = QUIET_BUSY;
         rounds(1);
         assert_false(steps_evict || steps_restore);
         agent.revoking = false;
-        beside.torture_evicts = true;
+        beside.torture = OWN_EVICTS;
         step_now = SWAP_COPYING;
         rounds(1);
         assert_true(steps_evict && !steps_restore);
@@ -189,11 +191,12 @@ static void nothing_runs_while_buffers_change_sides(void **state)
         grant();
         assert_false(core.running);
         beside.overflow_holds = false;
-        beside.torture_evicts = true;
+        core.lease = 0; /* so that the bench lets memory leave */
+        beside.torture = OWN_EVICTS;
         step_now = SWAP_COPYING; /* it is not done yet */
         rounds(1);
         assert_false(core.running);
-        beside.torture_evicts = false;
+        beside.torture = OWN_RESTORES;
         rounds(1);
         assert_true(core.running);
         assert_int_equal(beside.torture_restored, 1);
@@ -237,7 +240,6 @@ static void it_looks_again_when_a_neighbour_says(void **state)
 {
         uint64_t *const in[] = {&beside.pool_ns, &beside.fixed_ns};
         uint64_t *const at[] = {&beside.torture_ns, &beside.overflow_ns};
-        bool *const late[] = {&beside.late, &beside.poisoned};
 
         begin_attached();
         want_to_run(0);
@@ -256,14 +258,14 @@ static void it_looks_again_when_a_neighbour_says(void **state)
                 rounds(1);
                 assert_int_equal(slept_ns, 0);
                 *at[i] = UINT64_MAX;
-                *late[i] = true;
+                beside.poisoned = true;
                 rounds(1);
                 assert_int_equal(slept_ns, 10 * MS);
                 *in[1 - i] = 3 * MS;
                 rounds(1);
                 assert_int_equal(slept_ns, 3 * MS);
                 *in[1 - i] = UINT64_MAX;
-                *late[i] = false;
+                beside.poisoned = false;
         }
         beside.others_speak = true;
         rounds(1);
@@ -299,7 +301,7 @@ static void an_idle_program_is_not_looked_at(void **state)
         rounds(1);
         rounds(1);
         assert_true(slept_ns > FOR_EVER);
-        agent_active();
+        submits();
         rounds(1);
         assert_int_equal(slept_ns, TICK_NS);
 }
@@ -308,13 +310,14 @@ static void an_idle_program_is_not_looked_at(void **state)
 
 static void an_agent_that_cannot_be_started_leaves_nothing_behind(void **state)
 {
-        int wake_before = agent.wake;
-        unsigned before = open_descriptors();
+        unsigned before;
 
+        request_close();
+        before = open_descriptors();
         agent.started = false;
         beside.thread_fails = EAGAIN;
         assert_int_equal(agent_start(), -EAGAIN);
-        assert_int_equal(agent.wake, -1);
+        assert_int_equal(request_fd(), -1);
         assert_int_equal(open_descriptors(), before);
         lock_acquire(&core.lock);
         gpu->managed = false;
@@ -322,7 +325,6 @@ static void an_agent_that_cannot_be_started_leaves_nothing_behind(void **state)
         lock_release(&core.lock);
         assert_true(core_passive());
         core.bystander = false;
-        agent.wake = wake_before;
         agent.started = true;
 }
 
@@ -335,14 +337,16 @@ static void a_child_closes_what_it_has_of_its_parent(void **state)
         passed_add(&gpu->leaving, driver_foreign(MIB * 2, 1));
         passed_add(&gpu->passed, driver_foreign(MIB * 2, 1));
         agent_forget();
-        assert_int_equal(open_descriptors(), before - 2); /* the daemon's and the eventfd */
+        assert_int_equal(open_descriptors(), before - 1); /* the daemon's */
         assert_int_equal(beside.ipc_forgotten, 1);
-        assert_int_equal(agent.fd, -1);
-        assert_int_equal(agent.wake, -1);
+        assert_int_equal(daemon_line.fd, -1);
         assert_int_equal(gpu->leaving.count + gpu->passed.count, 0);
         agent_forget(); /* once */
+        assert_int_equal(open_descriptors(), before - 1);
+        request_close();
+        request_close(); /* once */
         assert_int_equal(open_descriptors(), before - 2);
-        agent_kick(); /* to nobody */
+        request_kick(); /* to nobody */
 }
 
 static void whatever_is_in_the_trace_at_the_end_is_told_unless_the_gpu_failed(void **state)
@@ -350,7 +354,7 @@ static void whatever_is_in_the_trace_at_the_end_is_told_unless_the_gpu_failed(vo
         begin_running();
         assert_int_equal(end_agent(state), 0);
         assert_int_equal(beside.sums_last, 1);
-        assert_int_equal(agent.link, LINK_REFUSED);
+        assert_int_equal(daemon_line.link, LINK_REFUSED);
         assert_int_equal(begin_agent(state), 0);
         begin_running();
         core.bystander = true;

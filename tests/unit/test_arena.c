@@ -12,7 +12,7 @@
 #include "base/macros.h"
 #include "fakes/driver.h"
 #include "fakes/neighbours.h"
-#include "preload/move/arena.h"
+#include "preload/heap/arena.h"
 #include "preload/process/libc_compat.h"
 
 #define UNIT (2 * MIB)

@@ -4,10 +4,10 @@
 
 #include "base/macros.h"
 #include "fakes/neighbours.h"
-#include "preload/agent/agent.h"
 #include "preload/move/fixed.h"
 #include "preload/hooks/hooks.h"
 #include "preload/stream/quiet.h"
+#include "preload/state/request.h"
 
 #define PAGE  (2 * MIB)
 #define OWNER ((CUcontext)(uintptr_t)0xc0)
@@ -41,7 +41,7 @@ CUcontext quiet_owner(CUcontext current)
         return current;
 }
 
-int agent_take_fixed(struct gpu *g, uint64_t more)
+int request_fixed(struct gpu *g, uint64_t more)
 {
         assert_int_not_equal(atomic_load(&core.lock.word), 0);
         if (g->fixed + more > room)

@@ -8,10 +8,10 @@
 
 #include "base/clock.h"
 #include "fakes/neighbours.h"
-#include "preload/agent/agent.h"
-#include "preload/extra/caches.h"
+#include "preload/move/caches.h"
 #include "preload/process/python.h"
 #include "preload/stream/quiet.h"
+#include "preload/state/request.h"
 
 #define MS NSEC_PER_MSEC
 
@@ -145,7 +145,7 @@ struct python python = {.there = true,
 
 /* ---- neighbours ---- */
 
-void agent_kick(void)
+void request_kick(void)
 {
         (void)sem_post(&kicked);
 }

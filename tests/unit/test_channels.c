@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/macros.h"
-#include "preload/freeze/channels.h"
+#include "preload/rm/channels.h"
 
 #define COMPUTE_CHANNEL 0xc86f
 #define CALLS           8

@@ -5,7 +5,7 @@
 
 #include "base/macros.h"
 #include "preload/move/extent.h"
-#include "preload/state/real.h"
+#include "preload/driver/real.h"
 #include "preload/heap/slab.h"
 #include "preload/move/swap_state.h"
 

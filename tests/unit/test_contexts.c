@@ -302,7 +302,7 @@ static void devices_that_are_not_ours_are_the_drivers_business(void **state)
         calls = 0;
         driver_says = CUDA_ERROR_INVALID_DEVICE;
         assert_int_equal(hook_cuDevicePrimaryCtxReset_v2(-1), CUDA_ERROR_INVALID_DEVICE);
-        assert_int_equal(hook_cuDevicePrimaryCtxReset_v2(CORE_GPUS_MAX), CUDA_ERROR_INVALID_DEVICE);
+        assert_int_equal(hook_cuDevicePrimaryCtxReset_v2(GPUS_MAX), CUDA_ERROR_INVALID_DEVICE);
         assert_int_equal(hook_cuDevicePrimaryCtxReset_v2(1), CUDA_ERROR_INVALID_DEVICE);
         core.bystander = true;
         assert_int_equal(hook_cuDevicePrimaryCtxReset_v2(0), CUDA_ERROR_INVALID_DEVICE);

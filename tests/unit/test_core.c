@@ -14,16 +14,9 @@
 #include "fakes/driver.h"
 #include "fakes/neighbours.h"
 #include "heap_end.h"
-#include "preload/agent/agent.h"
-#include "preload/extra/caches.h"
-#include "preload/stream/gate.h"
-#include "preload/stream/interrupt.h"
-#include "preload/move/managed.h"
-#include "preload/extra/overflow.h"
-#include "preload/extra/profile.h"
 #include "preload/process/python.h"
-#include "preload/move/swap.h"
-#include "preload/extra/torture.h"
+#include "preload/state/part.h"
+#include "preload/state/request.h"
 
 /* ---- the clock and sleep ---- */
 
@@ -69,9 +62,8 @@ long syscall(long number, ...)
 static char order[64]; /* one letter for each that was set up or told something */
 static int opens;      /* what opening the driver answers */
 static void (*while_it_opens)(void);
-static unsigned attaches, asks, forgotten;
+static unsigned attaches, forgotten;
 static bool attach_fails, swap_fails;
-static const char *holder;
 static CUresult total_says, memory_says;
 
 static void note(char letter)
@@ -91,98 +83,65 @@ int real_open(void)
         return opens;
 }
 
-void gate_setup(void)
-{
-        /* The first calls wait for all of it. */
-        note(atomic_load(&gate_bits) & GATE_UNREADY ? 'g' : '!');
-}
-
-void torture_setup(void)
-{
-        note('t');
-}
-
 void python_setup(void)
 {
         note('p');
 }
 
-void caches_setup(void)
+static void first_setup(void)
 {
-        note(strchr(order, 'p') ? 'c' : '!');
+        note(strchr(order, 'p') ? 'f' : '!');
 }
 
-void interrupt_setup(void)
+static void second_setup(void)
 {
-        note(strchr(order, 'p') ? 'i' : '!');
+        note(strchr(order, 'f') ? 's' : '!');
 }
 
-void profile_setup(void)
-{
-        note('f');
-}
-
-void overflow_setup(void)
-{
-        note('o');
-}
-
-void agent_forget(void)
+static void forget(void)
 {
         forgotten++;
 }
 
-void gate_forget_threads(void)
-{
-        forgotten++;
-}
-
-void profile_forget(void)
-{
-        forgotten++;
-}
-
-void profile_exits(void)
+static void first_exits(void)
 {
         note(core_passive() ? 'x' : '!');
 }
 
-void agent_stop(void)
+static void second_exits(void)
 {
-        note(atomic_load(&core.exiter) ? 's' : '!');
+        note(atomic_load(&core.exiter) ? 'y' : '!');
 }
 
-void agent_ask_holder(void)
-{
-        asks++;
-}
-
-const char *agent_holder(void)
-{
-        return holder;
-}
-
-void agent_attach(struct gpu *g)
+static void attach(struct gpu *g)
 {
         attaches++;
         assert_int_equal(atomic_load(&core.lock.word), 1);
         g->managed = !attach_fails;
 }
 
-void managed_learn(struct gpu *g)
+static void first_learn(struct gpu *g)
 {
         assert_int_equal(g->heap.reserve_bytes, 4 * GIB);
         note('m');
 }
 
-void overflow_learn(struct gpu *g)
+static void second_learn(struct gpu *g)
 {
+        g->swap = swap_fails ? NULL : (struct swap *)&swap_fails;
         note('v');
 }
 
-struct swap *swap_new(struct gpu *g)
+const struct part parts[] = {
+        {.setup = first_setup, .exits = first_exits, .learn = first_learn, .forked = forget},
+        {.attach = attach},
+        {.setup = second_setup, .exits = second_exits, .learn = second_learn, .forked = forget},
+};
+const unsigned parts_count = ARRAY_SIZE(parts);
+
+void request_close(void)
 {
-        return swap_fails ? NULL : (struct swap *)&swap_fails;
+        forgotten++;
 }
 
 /* ---- what a person reads ---- */
@@ -256,12 +215,11 @@ static void set_up_twice(void)
 {
         MUST(core_setup() == 0);
         MUST(strcmp(order, "r") != 0 && !times('!'));
-        for (const char *each = "rgtpcifo"; *each; each++)
+        for (const char *each = "rpfs"; *each; each++)
                 MUST(times(*each) == 1);
-        MUST(!(atomic_load(&gate_bits) & GATE_UNREADY));
         MUST(!core_passive());
         MUST(core_setup() == 0);
-        MUST(strlen(order) == 8);
+        MUST(strlen(order) == 4);
 }
 
 static void a_process_is_set_up_once(void **state)
@@ -275,7 +233,6 @@ static void set_up_without_a_driver(void)
         MUST(core_setup() == -ENOENT);
         MUST(core_passive());
         MUST(strcmp(order, "r") == 0);
-        MUST(!(atomic_load(&gate_bits) & GATE_UNREADY));
         MUST(core_setup() == -ENOENT);
         MUST(strcmp(order, "r") == 0);
 }
@@ -310,7 +267,7 @@ static void two_threads_set_up(void)
         while (others_answer == 1)
                 (void)sched_yield();
         MUST(others_answer == 0);
-        MUST(strlen(order) == 8);
+        MUST(strlen(order) == 4);
 }
 
 static void a_thread_that_comes_during_the_set_up_waits_for_it(void **state)
@@ -388,7 +345,7 @@ static void exit_is_expected(void)
 
 static void exit_normally(void)
 {
-        expected = "xs";
+        expected = "xy";
         exit_is_expected();
         exit(1);
 }
@@ -414,9 +371,9 @@ static void a_gpu_that_fails_wakes_all_who_wait_for_it(void **state)
         core_give_up(&core.gpus[0], CUDA_ERROR_UNKNOWN);
         assert_true(core_passive());
         assert_int_not_equal(bell_listen(&core.changed), heard);
-        assert_int_equal(agent_kicks, 1);
+        assert_int_equal(request_kicks, 1);
         core_give_up(&core.gpus[0], CUDA_ERROR_UNKNOWN);
-        assert_int_equal(agent_kicks, 1);
+        assert_int_equal(request_kicks, 1);
 }
 
 /* ---- waiting ---- */
@@ -429,6 +386,12 @@ static uint64_t wait_for_long(struct core_wait *w, uint64_t timeout_ns)
         assert_int_equal(atomic_load(&core.lock.word), 1);
         lock_release(&core.lock);
         return slept_ns;
+}
+
+static void answer(const char *text)
+{
+        (void)strcpy(core.holder.text, text);
+        core.holder.known = true;
 }
 
 static void a_wait_is_as_long_as_asked_and_ends_with_the_bell(void **state)
@@ -449,42 +412,42 @@ static void after_ten_seconds_a_person_is_told_who_is_in_the_way(void **state)
 {
         struct core_wait w = {.what = "its turn"};
 
-        holder = NULL;
         assert_int_equal(wait_for_long(&w, UINT64_MAX), 10 * NSEC_PER_SEC);
         now_ns += 10 * NSEC_PER_SEC - 1;
         assert_int_equal(wait_for_long(&w, UINT64_MAX), 1);
-        assert_int_equal(asks, 0);
+        assert_false(core.holder.asked);
         now_ns++;
         assert_int_equal(wait_for_long(&w, UINT64_MAX), 5 * NSEC_PER_SEC);
-        assert_int_equal(asks, 1);
+        assert_true(core.holder.asked);
         now_ns += NSEC_PER_SEC;
         assert_int_equal(wait_for_long(&w, UINT64_MAX), 4 * NSEC_PER_SEC);
         assert_string_equal(log_said(), "");
-        holder = "process 7 (train) holds it";
+        answer("process 7 (train) holds it");
         assert_true(wait_for_long(&w, UINT64_MAX) > FOR_EVER);
         assert_non_null(strstr(log_said(), "its turn: process 7 (train) holds it; "));
         now_ns += 100 * NSEC_PER_SEC;
         assert_true(wait_for_long(&w, UINT64_MAX) > FOR_EVER);
         assert_string_equal(log_said(), ""); /* once a wait */
-        assert_int_equal(asks, 1);
+        assert_true(core.holder.asked);
 }
 
 static void without_an_answer_a_person_is_told_five_seconds_later(void **state)
 {
         struct core_wait w = {.what = "its turn"};
 
-        holder = NULL;
         (void)wait_for_long(&w, UINT64_MAX);
         now_ns += 12 * NSEC_PER_SEC;
         assert_int_equal(wait_for_long(&w, UINT64_MAX), 5 * NSEC_PER_SEC);
         now_ns += 5 * NSEC_PER_SEC;
         assert_true(wait_for_long(&w, UINT64_MAX) > FOR_EVER);
         assert_non_null(strstr(log_said(), "for its turn; "));
-        assert_int_equal(asks, 1);
+        assert_true(core.holder.asked);
         w = (struct core_wait){.what = "more"};
-        holder = ""; /* answered: nobody */
         (void)wait_for_long(&w, UINT64_MAX);
         now_ns += 10 * NSEC_PER_SEC;
+        (void)wait_for_long(&w, UINT64_MAX);
+        assert_false(core.holder.known); /* an old answer is no new one */
+        now_ns += 5 * NSEC_PER_SEC;
         assert_true(wait_for_long(&w, UINT64_MAX) > FOR_EVER);
         assert_non_null(strstr(log_said(), "for more; "));
 }
@@ -493,7 +456,6 @@ static void a_person_who_wants_no_notices_gets_none(void **state)
 {
         struct core_wait w = {.what = "its turn"}, other = {.what = "its turn"};
 
-        holder = "";
         assert_int_equal(setenv("SUBLET_QUIET", "1", 1), 0);
         (void)wait_for_long(&w, UINT64_MAX);
         now_ns += 10 * NSEC_PER_SEC;
@@ -501,10 +463,12 @@ static void a_person_who_wants_no_notices_gets_none(void **state)
         now_ns += 10 * NSEC_PER_SEC;
         assert_true(wait_for_long(&w, UINT64_MAX) > FOR_EVER);
         assert_string_equal(log_said(), "");
-        assert_int_equal(asks, 0);
+        assert_false(core.holder.asked);
         assert_int_equal(setenv("SUBLET_QUIET", "0", 1), 0);
         (void)wait_for_long(&other, UINT64_MAX);
         now_ns += 10 * NSEC_PER_SEC;
+        (void)wait_for_long(&other, UINT64_MAX);
+        answer("somebody");
         (void)wait_for_long(&other, UINT64_MAX);
         assert_string_not_equal(log_said(), "");
         assert_int_equal(unsetenv("SUBLET_QUIET"), 0);
@@ -611,8 +575,8 @@ static void a_gpu_is_learned_once(void **state)
         g = core_attach(1);
         assert_int_equal(g->uuid[0], 1);
         assert_int_equal(core.gpu_count, 4);
-        assert_non_null(core_attach(CORE_GPUS_MAX - 1));
-        assert_int_equal(core.gpu_count, CORE_GPUS_MAX);
+        assert_non_null(core_attach(GPUS_MAX - 1));
+        assert_int_equal(core.gpu_count, GPUS_MAX);
         assert_int_equal(atomic_load(&core.lock.word), 0);
 }
 
@@ -631,7 +595,7 @@ static void what_a_gpu_can_do_is_asked_for(void **state)
 static void there_are_as_many_gpus_as_the_protocol_knows(void **state)
 {
         assert_null(core_attach(-1));
-        assert_null(core_attach(CORE_GPUS_MAX));
+        assert_null(core_attach(GPUS_MAX));
         core.bystander = true;
         assert_null(core_attach(0));
         assert_int_equal(asked_total + attaches, 0);
@@ -754,23 +718,21 @@ static int begin(void **state)
         real.cuMemGetInfo_v2 = fake_memory;
         real.cuCtxGetDevice = fake_device;
         real.cuCtxGetCurrent = fake_current;
-        atomic_store(&gate_bits, GATE_UNREADY);
         now_ns = 1000 * NSEC_PER_SEC;
         order[0] = log_text[0] = '\0';
         opens = 0;
         while_it_opens = NULL;
-        attaches = asks = forgotten = asked_total = agent_kicks = 0;
+        attaches = forgotten = asked_total = request_kicks = 0;
         attach_fails = swap_fails = no_uuid = no_uuid_v2 = no_vmm = false;
         granularity = 2 * MIB;
         attribute_that_is = -1;
-        holder = NULL;
         total_says = memory_says = CUDA_SUCCESS;
         return 0;
 }
 
 static int end(void **state)
 {
-        for (unsigned i = 0; i < CORE_GPUS_MAX; i++)
+        for (unsigned i = 0; i < GPUS_MAX; i++)
                 heap_end(&core.gpus[i].heap);
         return 0;
 }

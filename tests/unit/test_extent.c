@@ -11,7 +11,7 @@
 #include "fakes/neighbours.h"
 #include "preload/move/extent.h"
 #include "preload/stream/quiet.h"
-#include "preload/heap/virtual.h"
+#include "preload/state/virtual.h"
 
 #define PAGE  HEAP_GRANULARITY
 #define BYTES (4 * PAGE)

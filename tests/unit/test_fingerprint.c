@@ -2,7 +2,7 @@
  * promises, by arithmetic that shares nothing with it; and what follows for bytes that change. */
 #include "ptx_machine.h"
 
-#include "preload/move/fingerprint.h"
+#include "preload/heap/fingerprint.h"
 
 #define WORDS (FINGERPRINT_CHUNK / 16)
 

@@ -6,8 +6,8 @@
 
 #include "base/macros.h"
 #include "fakes/neighbours.h"
-#include "preload/agent/agent.h"
 #include "preload/move/fixed.h"
+#include "preload/state/request.h"
 
 #define OWNER   ((CUcontext)(uintptr_t)0x1000)
 #define ANOTHER ((CUcontext)(uintptr_t)0x2000)
@@ -24,7 +24,7 @@ int clock_gettime(clockid_t which, struct timespec *ret)
         return 0;
 }
 
-int agent_take_fixed(struct gpu *g, uint64_t more)
+int request_fixed(struct gpu *g, uint64_t more)
 {
         asks++;
         if (g->fixed + more > room)

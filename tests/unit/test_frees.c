@@ -6,6 +6,7 @@
 
 #include "base/macros.h"
 #include "fakes/neighbours.h"
+#include "preload/pool/late.h"
 
 static CUdeviceptr waited_for;
 static void it_is_still_there(void)
@@ -22,14 +23,14 @@ static void memory_is_given_back_after_what_uses_it(void **state)
 {
         waited_for = allocate(12 * MIB);
         bench.waiting = it_is_still_there;
-        agent_kicks = bench.changes = 0;
+        request_kicks = bench.changes = 0;
         bench.export_freed = 0;
         release(waited_for);
         assert_int_equal(waited_for, 0);
         assert_int_equal(bench.discarded, 1);
         assert_int_not_equal(bench.export_freed, 0);
         assert_int_equal(bench.changes, 1); /* others may lie on the card now */
-        assert_int_equal(agent_kicks, 1);
+        assert_int_equal(request_kicks, 1);
         assert_int_equal(bench.passed, 0);
 }
 
@@ -37,13 +38,13 @@ static void a_piece_of_a_slab_changes_nothing_but_the_slab(void **state)
 {
         CUdeviceptr a = allocate(1000), b = allocate(1000);
 
-        agent_kicks = 0;
+        request_kicks = 0;
         release(a);
         assert_int_equal(bench.export_freed, a);
-        assert_int_equal(bench.discarded + bench.changes + agent_kicks, 0);
+        assert_int_equal(bench.discarded + bench.changes + request_kicks, 0);
         release(b);
         assert_int_equal(bench.discarded, 1);
-        assert_int_equal(agent_kicks, 1);
+        assert_int_equal(request_kicks, 1);
 }
 
 static void only_what_begins_there_is_freed(void **state)
@@ -152,10 +153,10 @@ static void what_is_freed_during_a_capture_goes_after_it(void **state)
         struct heap_place p;
 
         fake_capturing = true;
-        agent_kicks = 0;
+        request_kicks = 0;
         release(large);
         assert_int_equal(bench.export_freed, large);
-        assert_int_equal(agent_kicks, 1);
+        assert_int_equal(request_kicks, 1);
         release(small);
         assert_int_equal(bench.export_freed, small);
         release(piece);
@@ -288,16 +289,16 @@ static void what_others_free_for_the_program_waits_likewise(void **state)
         CUdeviceptr large = allocate_used(12 * MIB), small = allocate(1000);
         struct heap_place p;
 
-        agent_kicks = 0;
+        request_kicks = 0;
         lock_acquire(&core.lock);
         assert_true(heap_find(&gpu->heap, large, &p));
-        assert_int_equal(hooks_free_later(gpu, &p), 0);
+        assert_int_equal(late_free(gpu, &p), 0);
         assert_int_equal(bench.export_freed, large);
         assert_true(heap_find(&gpu->heap, small, &p));
-        assert_int_equal(hooks_free_later(gpu, &p), 0);
+        assert_int_equal(late_free(gpu, &p), 0);
         assert_int_equal(bench.export_freed, small);
         lock_release(&core.lock);
-        assert_int_equal(agent_kicks, 2);
+        assert_int_equal(request_kicks, 2);
         assert_int_equal(bench.discarded, 0);
         assert_false(reap());
         assert_int_equal(bench.discarded, 2);

@@ -63,13 +63,13 @@ static void want_no_lock(void)
 
 /* ---- neighbours ---- */
 
-bool swap_keep_context(struct gpu *g)
+bool core_keep_context(struct gpu *g)
 {
         kept += !context_ends;
         return !context_ends;
 }
 
-void swap_let_context(struct gpu *g)
+void core_let_context(struct gpu *g)
 {
         kept--;
 }
@@ -323,7 +323,7 @@ static void only_a_process_for_it_tests_when_asked(void **state)
         begin_mode("test");
         assert_int_equal(freeze_mode(), WIRE_FREEZE_OFF); /* the agent lets it alone */
         assert_int_equal(ask_now(1, &a), -ENXIO);         /* no context there */
-        assert_int_equal(ask_now(CORE_GPUS_MAX, &a), -ENXIO);
+        assert_int_equal(ask_now(GPUS_MAX, &a), -ENXIO);
         assert_int_equal(tests_run, 0);
         assert_int_equal(ask_now(0, &a), 0);
         assert_int_equal(tests_run, 1);

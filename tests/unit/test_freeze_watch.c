@@ -10,10 +10,10 @@
 #include "base/log.h"
 #include "base/macros.h"
 #include "preload/process/cpus.h"
-#include "preload/freeze/freeze_watch.h"
+#include "preload/rm/freeze_watch.h"
 #include "preload/process/libc_compat.h"
 #include "preload/process/lock.h"
-#include "preload/freeze/rm.h"
+#include "preload/rm/rm.h"
 
 #define SHORT_NS (5 * NSEC_PER_MSEC)
 #define LONG_NS  (60 * NSEC_PER_SEC)

@@ -4,7 +4,7 @@
 
 #include "base/clock.h"
 #include "base/macros.h"
-#include "preload/move/giveway.h"
+#include "preload/state/giveway.h"
 
 #define MS NSEC_PER_MSEC
 

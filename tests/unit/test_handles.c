@@ -4,14 +4,15 @@
 #include "unit.h"
 
 #include "base/macros.h"
-#include "preload/agent/agent.h"
 #include "preload/move/extent.h"
 #include "preload/stream/gate.h"
 #include "preload/hooks/hooks.h"
 #include "preload/hooks/hooks_virtual.h"
 #include "preload/stream/quiet.h"
 #include "preload/move/swap.h"
-#include "preload/heap/virtual.h"
+#include "preload/state/virtual.h"
+#include "preload/state/request.h"
+#include "preload/pool/room.h"
 
 struct core core;
 struct real_driver real;
@@ -56,15 +57,15 @@ int clock_gettime(clockid_t clock, struct timespec *ret)
         return 0;
 }
 
-void agent_kick(void)
+void request_kick(void)
 {
 }
 
-void agent_released(void)
+void request_released(void)
 {
 }
 
-int agent_take_fixed(struct gpu *g, uint64_t more)
+int request_fixed(struct gpu *g, uint64_t more)
 {
         if (meanwhile)
                 meanwhile();
@@ -74,7 +75,7 @@ int agent_take_fixed(struct gpu *g, uint64_t more)
         return 0;
 }
 
-void agent_return_fixed(struct gpu *g, uint64_t bytes)
+void request_return_fixed(struct gpu *g, uint64_t bytes)
 {
         g->fixed -= bytes;
 }
@@ -127,17 +128,17 @@ void swap_hand_over(struct gpu *g, struct block *b)
         heap_bury(&g->heap, b);
 }
 
-uint64_t hooks_allowed(const struct gpu *g)
+uint64_t room_allowed(const struct gpu *g)
 {
         return UINT64_MAX;
 }
 
-bool hooks_grow(struct gpu *g, uint64_t more)
+bool room_grow(struct gpu *g, uint64_t more)
 {
         return false;
 }
 
-void hooks_allocated(struct gpu *g)
+void room_taken(struct gpu *g)
 {
 }
 

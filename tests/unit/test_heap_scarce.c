@@ -9,7 +9,7 @@
 #include "base/macros.h"
 #include "preload/heap/heap.h"
 #include "preload/heap/parcels.h"
-#include "preload/state/real.h"
+#include "preload/driver/real.h"
 #include "preload/heap/slab.h"
 
 struct real_driver real;

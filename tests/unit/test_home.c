@@ -5,7 +5,7 @@
 #include "base/clock.h"
 #include "base/macros.h"
 #include "preload/state/core.h"
-#include "preload/move/home.h"
+#include "preload/state/home.h"
 
 struct real_driver real;
 

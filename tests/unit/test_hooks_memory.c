@@ -8,6 +8,7 @@
 #include "fakes/driver.h"
 #include "fakes/neighbours.h"
 #include "preload/stream/gate.h"
+#include "preload/pool/room.h"
 
 static void promised_memory_is_given_without_asking(void **state)
 {
@@ -109,7 +110,7 @@ static void room_for_others_may_be_asked_for_past_what_is_visible(void **state)
         gpu->visible = 20 * MIB;
         bench.daemon_has = CARD;
         lock_acquire(&core.lock);
-        assert_int_equal(hooks_commit(gpu, 40 * MIB), 0);
+        assert_int_equal(room_commit(gpu, 40 * MIB), 0);
         lock_release(&core.lock);
         assert_int_equal(bench.asked[0], 40 * MIB);
 }
@@ -139,9 +140,9 @@ static void what_the_card_can_never_hold_is_refused_at_once(void **state)
         bench.daemon_has = CARD;
         bench.reclaim = reclaim_is_not_called;
         lock_acquire(&core.lock);
-        assert_false(hooks_grow(gpu, 60 * MIB + 1));
+        assert_false(room_grow(gpu, 60 * MIB + 1));
         assert_int_equal(bench.asks, 0);
-        assert_true(hooks_grow(gpu, 60 * MIB));
+        assert_true(room_grow(gpu, 60 * MIB));
         assert_int_equal(bench.asks, 1);
         lock_release(&core.lock);
 }

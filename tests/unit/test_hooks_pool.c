@@ -4,12 +4,12 @@
 
 #include "base/macros.h"
 #include "fakes/neighbours.h"
-#include "preload/agent/agent.h"
 #include "preload/stream/gate.h"
 #include "preload/hooks/hooks.h"
 #include "preload/state/poison.h"
 #include "preload/pool/pool.h"
 #include "preload/stream/quiet.h"
+#include "preload/pool/late.h"
 
 #define STREAM   ((CUstream)(uintptr_t)0x1000)
 #define NONE     ((CUstream)(uintptr_t)0x2000) /* the driver knows no such stream */
@@ -150,7 +150,7 @@ bool hooks_capture_forbids(void)
         return forbidden;
 }
 
-CUresult hooks_free_later(struct gpu *g, const struct heap_place *p)
+CUresult late_free(struct gpu *g, const struct heap_place *p)
 {
         later++;
         return pool_answer == CUDA_SUCCESS ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;

@@ -8,7 +8,6 @@
 #include "base/macros.h"
 #include "fakes/driver.h"
 #include "fakes/neighbours.h"
-#include "preload/agent/agent.h"
 #include "preload/hooks/hooks.h"
 #include "preload/share/ipc_state.h"
 #include "preload/stream/quiet.h"

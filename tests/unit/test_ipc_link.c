@@ -15,9 +15,9 @@
 #include "base/macros.h"
 #include "fakes/driver.h"
 #include "fakes/neighbours.h"
-#include "preload/agent/agent.h"
 #include "preload/share/ipc_state.h"
 #include "preload/process/link.h"
+#include "preload/state/daemon.h"
 
 static const uint8_t you[IPC_NAME] = "you", other[IPC_NAME] = "other";
 
@@ -43,17 +43,17 @@ int clock_gettime(clockid_t which, struct timespec *ret)
 
 /* ---- neighbours ---- */
 
-bool agent_is_up(void)
+bool daemon_is_up(void)
 {
         return up;
 }
 
-bool agent_has_daemon(void)
+bool daemon_may_answer(void)
 {
         return has_daemon;
 }
 
-uint32_t agent_say(struct wire_message *m, unsigned type)
+uint32_t daemon_say(struct wire_message *m, unsigned type)
 {
         said = *m;
         names += type == WIRE_NAME;
@@ -167,7 +167,7 @@ static int begin(void **state)
         up = has_daemon = true;
         export_more = false;
         clock_ns += 100 * NSEC_PER_SEC;
-        names = peers = waits = agent_kicks = 0;
+        names = peers = waits = request_kicks = 0;
         exports_heard = imports_heard = exports_lost = imports_lost = came_along = 0;
         heard_of = lost = NULL;
         meanwhile = while_waiting;
@@ -402,7 +402,7 @@ static void a_connection_is_asked_for_once(void **state)
         assert_non_null(l);
         assert_false(l->exporter);
         assert_memory_equal(l->name, you, IPC_NAME);
-        assert_int_equal(agent_kicks, 1); /* it has one thing more to listen to */
+        assert_int_equal(request_kicks, 1); /* it has one thing more to listen to */
         assert_true(ipc_poll_fd() >= 0);
         assert_ptr_equal(ipc_meet(you), l);
         assert_int_equal(peers, 1);
@@ -503,7 +503,7 @@ static void send_close(unsigned times)
 static void an_importer_is_heard(void **state)
 {
         peered(NULL, 0, connection()); /* it has asked for us */
-        assert_int_equal(agent_kicks, 1);
+        assert_int_equal(request_kicks, 1);
         assert_false(ipc_step());
         send_close(1);
         assert_false(ipc_step());
@@ -640,15 +640,15 @@ static void who_does_not_hear_any_more_is_lost(void **state)
         struct ipc_link *l = ipc_meet(you);
         struct wire_message m = {0};
 
-        agent_kicks = 0;
+        request_kicks = 0;
         ipc_send(l, &m, WIRE_CLOSE, NULL, 0);
         assert_false(l->lost);
-        assert_int_equal(agent_kicks, 0);
+        assert_int_equal(request_kicks, 0);
         (void)close(theirs);
         theirs = -1;
         ipc_send(l, &m, WIRE_CLOSE, NULL, 0);
         assert_true(l->lost);
-        assert_int_equal(agent_kicks, 1); /* to bury it */
+        assert_int_equal(request_kicks, 1); /* to bury it */
         (void)ipc_step();
         assert_int_equal(imports_lost, 1);
 }

@@ -6,7 +6,7 @@
 #include "fakes/neighbours.h"
 #include "preload/hooks/hooks.h"
 #include "preload/hooks/hooks_virtual.h"
-#include "preload/heap/virtual.h"
+#include "preload/state/virtual.h"
 
 #define AT      UINT64_C(0x7000000000) /* what the program has reserved */
 #define ROOM    (64 * MIB)
@@ -660,7 +660,7 @@ static void other_addresses_are_the_drivers_to_answer_for(void **state)
         assert_int_equal(attribute(CU_POINTER_ATTRIBUTE_MAPPED, AT, &answer),
                          CUDA_ERROR_NOT_SUPPORTED);
         no_context = CUDA_SUCCESS;
-        current = CORE_GPUS_MAX;
+        current = GPUS_MAX;
         assert_int_equal(attribute(CU_POINTER_ATTRIBUTE_MAPPED, AT, &answer),
                          CUDA_ERROR_NOT_SUPPORTED);
         current = 1;

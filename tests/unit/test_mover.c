@@ -7,7 +7,7 @@
 #include "fakes/neighbours.h"
 #include "preload/state/core.h"
 #include "preload/freeze/mover.h"
-#include "preload/freeze/rm.h"
+#include "preload/rm/rm.h"
 
 #define CONTEXT ((CUcontext)(uintptr_t)0xd0)
 #define THEIRS  ((CUcontext)(uintptr_t)0xc0) /* current in the thread before */

@@ -21,7 +21,7 @@ static void new_memory_is_backed_at_the_gate(void **state)
         (void)allocate(9);
         (void)allocate(2);
         atomic_store(&gate_bits, GATE_UNBACKED);
-        swap_back_new();
+        fake_gate_owner(0);
         assert_int_equal(heap_missing(&gpu->heap), 0);
         assert_int_equal(atomic_load(&gate_bits), 0);
         assert_int_equal(core.waiters, 0);
@@ -30,7 +30,7 @@ static void new_memory_is_backed_at_the_gate(void **state)
         core.running = false;
         (void)allocate(2);
         atomic_store(&gate_bits, GATE_UNBACKED);
-        swap_back_new();
+        fake_gate_owner(0);
         assert_int_equal(heap_missing(&gpu->heap), 2 * PAGE);
         assert_int_equal(atomic_load(&gate_bits), GATE_UNBACKED);
         assert_int_equal(core.waiters, 0);
@@ -40,7 +40,7 @@ static void the_limit_rises(const struct core_wait *w)
 {
         assert_int_equal(core.waiters, 1);
         assert_true(gpu->heap.backed <= gpu->limit);
-        assert_int_not_equal(agent_kicks, 0); /* it has been told that room is missing */
+        assert_int_not_equal(request_kicks, 0); /* it has been told that room is missing */
         gpu->limit += EXTENT;
         driver.card = CARD;
         bell_ring(&core.changed);
@@ -53,11 +53,11 @@ static void what_is_beyond_the_limit_is_waited_for_at_the_gate(void **state)
         gpu->limit = 0;
         meanwhile = the_limit_rises;
         driver.card = EXTENT;
-        agent_kicks = 0;
-        swap_back_new();
+        request_kicks = 0;
+        fake_gate_owner(0);
         assert_int_equal(heap_missing(&gpu->heap), 0);
         assert_int_equal(gpu->limit, 3 * EXTENT);
-        assert_int_not_equal(agent_kicks, 0);
+        assert_int_not_equal(request_kicks, 0);
         meanwhile = agent_goes_on;
 }
 
@@ -241,7 +241,7 @@ static void a_copy_to_another_address_makes_what_it_needs(void **state)
                 driver_fail(n, CUDA_ERROR_LAUNCH_TIMEOUT);
                 r = swap_carry(gpu, e, other.address);
                 assert_int_not_equal(bell_listen(&core.changed), before);
-                assert_false(gpu->swap->in_step);
+                assert_false(gpu->context_kept);
                 assert_int_equal(r, driver.failed ? CUDA_ERROR_LAUNCH_TIMEOUT : CUDA_SUCCESS);
                 if (!driver.failed)
                         break;
@@ -254,14 +254,23 @@ static void a_copy_to_another_address_makes_what_it_needs(void **state)
         extent_unmap(&other);
 }
 
+static void its_turn_comes(const struct core_wait *w)
+{
+        assert_int_equal(core.waiters, 1);
+        assert_int_not_equal(request_kicks, 0);
+        core.giveway.out = false;
+        bell_ring(&core.changed);
+}
+
 static void where_nobody_makes_room_it_does_not_give_way_either(void **state)
 {
         struct thing *t = allocate(4);
 
-        agent_comes = 0;
+        core.giveway.out = true; /* first its turn to take memory is awaited */
+        meanwhile = its_turn_comes;
         lock_acquire(&core.lock);
         assert_int_equal(swap_back_block(gpu, block_of(t)), 0);
-        assert_int_equal(agent_comes, 1);
+        assert_false(core.giveway.out);
         /* What is there is let be. */
         assert_int_equal(swap_back_block(gpu, block_of(t)), 0);
         lock_release(&core.lock);
@@ -289,20 +298,20 @@ static void the_gate_opens_when_nothing_is_missing_on_any_gpu(void **state)
         core.running = true;
         second->own_limit = UINT64_MAX;
         heap_init(&second->heap, CARD);
-        second->swap = swap_new(second);
+        swap_learn(second);
         assert_int_equal(heap_allocate(&second->heap, EXTENT, NULL, UINT64_MAX, &at, &cost), 0);
         /* One whose memory is not ours keeps nobody waiting. */
         atomic_store(&gate_bits, GATE_UNBACKED);
-        swap_back_new();
+        fake_gate_owner(0);
         assert_int_equal(atomic_load(&gate_bits), 0);
         second->managed = true;
         meanwhile = more_is_new_on_the_first;
         atomic_store(&gate_bits, GATE_UNBACKED);
-        swap_back_new();
+        fake_gate_owner(0);
         assert_int_equal(heap_missing(&second->heap), 0);
         assert_int_equal(heap_missing(&gpu->heap), EXTENT);
         assert_int_equal(atomic_load(&gate_bits), GATE_UNBACKED);
-        swap_back_new();
+        fake_gate_owner(0);
         assert_int_equal(atomic_load(&gate_bits), 0);
         meanwhile = agent_goes_on;
         lock_acquire(&core.lock);

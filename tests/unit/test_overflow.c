@@ -9,7 +9,6 @@
 #include "base/macros.h"
 #include "fakes/driver.h"
 #include "fakes/neighbours.h"
-#include "preload/agent/agent.h"
 #include "preload/agent/agent_state.h"
 #include "preload/process/mode.h"
 #include "preload/extra/overflow.h"
@@ -170,7 +169,7 @@ static void a_move_that_fails_leaves_everything_where_it_lay(void **state)
                 overflow_changed(gpu);
                 lock_release(&core.lock);
                 step();
-                assert_true(overflow_holds());
+                assert_true((overflow_own() != OWN_NONE));
                 drained();
                 driver_fail(n, CUDA_ERROR_OUT_OF_MEMORY);
                 while (overflow_move())
@@ -178,7 +177,7 @@ static void a_move_that_fails_leaves_everything_where_it_lay(void **state)
                 check_books();
                 check_contents();
                 assert_int_equal(bytes_on_card(b), driver.failed ? 0 : EXTENT);
-                assert_false(overflow_holds());
+                assert_false((overflow_own() != OWN_NONE));
                 assert_int_equal(drains_ended, n);
                 assert_int_equal(heap_free(&gpu->heap, b->at, &dead), 0);
                 swap_discard(gpu, dead);
@@ -199,23 +198,23 @@ static void it_waits_for_a_moment_when_the_program_runs(void **state)
         (void)on_host(EXTENT);
         core.running = false;
         step();
-        assert_false(overflow_holds());
+        assert_false((overflow_own() != OWN_NONE));
         core.running = true;
         agent.revoking = true;
         step();
-        assert_false(overflow_holds());
+        assert_false((overflow_own() != OWN_NONE));
         agent.revoking = false;
         fake_capturing = true;
         step();
-        assert_false(overflow_holds());
+        assert_false((overflow_own() != OWN_NONE));
         fake_capturing = false;
         core.lease = 0;
         step();
-        assert_false(overflow_holds());
+        assert_false((overflow_own() != OWN_NONE));
         assert_true(overflow_next_ns() < UINT64_MAX);
         core.lease = 1;
         step();
-        assert_true(overflow_holds());
+        assert_true((overflow_own() != OWN_NONE));
         assert_int_equal(overflow_next_ns(), UINT64_MAX);
         drained();
         assert_int_equal(overflow_next_ns(), 0);
@@ -247,13 +246,13 @@ static void a_drain_that_fails_is_tried_again_later_each_time(void **state)
                 uint64_t now, wait;
 
                 step();
-                assert_true(overflow_holds());
+                assert_true((overflow_own() != OWN_NONE));
                 lock_acquire(&core.lock);
                 agent_end_drain(); /* as the agent does first */
                 assert_true(overflow_drain_failed());
                 now = clock_now_ns();
                 lock_release(&core.lock);
-                assert_false(overflow_holds());
+                assert_false((overflow_own() != OWN_NONE));
                 assert_false(overflow_drained());
                 wait = overflow_next_ns() - now;
                 assert_true(wait <= 30 * NSEC_PER_SEC);
@@ -277,7 +276,7 @@ static void when_the_daemon_takes_over_nothing_more_moves(void **state)
         lock_acquire(&core.lock);
         overflow_cancel();
         lock_release(&core.lock);
-        assert_false(overflow_holds());
+        assert_false((overflow_own() != OWN_NONE));
         assert_int_equal(drains_ended, 1);
         assert_false(overflow_move());
         assert_int_equal(bytes_on_card(b), EXTENT);
@@ -316,7 +315,7 @@ static void what_is_being_carried_arrives_before_anybody_runs(void **state)
         real.cuMemCreate = create_while_the_daemon_goes;
         assert_true(overflow_move());
         assert_int_equal(drains_ended, 1);
-        assert_false(overflow_holds());
+        assert_false((overflow_own() != OWN_NONE));
         assert_int_equal(bytes_on_card(b), EXTENT);
         check_books();
         check_contents();

@@ -10,13 +10,13 @@
 #include "fakes/driver.h"
 #include "fakes/neighbours.h"
 #include "heap_end.h"
-#include "preload/agent/agent.h"
 #include "preload/agent/agent_state.h"
 #include "preload/process/mode.h"
 #include "preload/extra/overflow.h"
 #include "preload/extra/profile.h"
 #include "preload/stream/quiet.h"
 #include "preload/move/swap.h"
+#include "preload/state/daemon.h"
 
 /* ---- trials ---- */
 
@@ -93,7 +93,7 @@ static void host_memory_that_is_refused_is_no_arrangement(void **state)
         overflow_arrange();
         lock_release(&core.lock);
         step();
-        assert_false(overflow_holds());
+        assert_false((overflow_own() != OWN_NONE));
         assert_false(overflow_is_arranging());
         assert_false(overflow_is_arranged());
         assert_int_equal(bytes_on_card(a), 24 * MIB);
@@ -102,7 +102,7 @@ static void host_memory_that_is_refused_is_no_arrangement(void **state)
         overflow_arrange();
         lock_release(&core.lock);
         step();
-        assert_true(overflow_holds());
+        assert_true((overflow_own() != OWN_NONE));
         drained();
         while (overflow_move())
                 ;
@@ -169,7 +169,7 @@ static void what_leaves_waits_for_host_memory_that_is_promised(void **state)
         trial_room = 16 * MIB;
         tried[0] = block_of(a);
         step();
-        assert_false(overflow_holds());
+        assert_false((overflow_own() != OWN_NONE));
         lock_acquire(&core.lock);
         overflow_arrange();
         lock_release(&core.lock);
@@ -244,14 +244,14 @@ static void a_program_that_has_nothing_on_the_host_is_let_be(void **state)
 {
         (void)on_card(16 * MIB);
         step();
-        agent_kicks = 0;
+        request_kicks = 0;
         lock_acquire(&core.lock);
         overflow_changed(gpu);
         lock_release(&core.lock);
-        assert_int_equal(agent_kicks, 0);
+        assert_int_equal(request_kicks, 0);
         assert_int_equal(overflow_next_ns(), UINT64_MAX);
         (void)on_host(1);
-        assert_int_not_equal(agent_kicks, 0);
+        assert_int_not_equal(request_kicks, 0);
         assert_true(overflow_next_ns() > now_ns); /* programs allocate many in a row */
         assert_true(overflow_next_ns() < now_ns + NSEC_PER_SEC);
         lock_acquire(&core.lock);
@@ -262,9 +262,9 @@ static void a_program_that_has_nothing_on_the_host_is_let_be(void **state)
         assert_true(overflow_drain_failed());
         agent_end_drain();
         gpu->overflow = false;
-        agent_kicks = 0;
+        request_kicks = 0;
         overflow_changed(gpu);
-        assert_int_equal(agent_kicks, 0);
+        assert_int_equal(request_kicks, 0);
         gpu->overflow = true;
         lock_release(&core.lock);
 }
@@ -300,12 +300,12 @@ static void without_a_daemon_no_lease_is_needed(void **state)
 {
         (void)on_host(EXTENT);
         core.lease = 0;
-        agent.link = LINK_HELLO; /* it is about to be known */
+        daemon_line.link = LINK_HELLO; /* it is about to be known */
         step();
-        assert_false(overflow_holds());
-        agent.link = LINK_DOWN;
+        assert_false((overflow_own() != OWN_NONE));
+        daemon_line.link = LINK_DOWN;
         step();
-        assert_true(overflow_holds());
+        assert_true((overflow_own() != OWN_NONE));
         drained();
         while (overflow_move())
                 ;

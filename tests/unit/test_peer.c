@@ -4,10 +4,9 @@
 
 #include "base/macros.h"
 #include "fakes/neighbours.h"
-#include "preload/agent/agent.h"
 #include "preload/move/extent.h"
 #include "preload/share/ipc.h"
-#include "preload/move/peer.h"
+#include "preload/share/peer.h"
 #include "preload/stream/quiet.h"
 
 #define CARDS 3u

@@ -32,7 +32,7 @@ static int begin(void **state)
         for (unsigned i = 0; i < 4; i++)
                 block->extents[i].state = EXTENT_RESIDENT;
         gpu->heap.backed = gpu->heap.resident = 4 * EXTENT;
-        agent_kicks = 0;
+        request_kicks = 0;
         return 0;
 }
 
@@ -57,11 +57,11 @@ static struct pin *take(unsigned first, unsigned count)
 #define CHECK_WAKES(call)                                        \
         do {                                                     \
                 uint32_t rung = bell_listen(&core.changed);      \
-                unsigned kicks = agent_kicks;                    \
+                unsigned kicks = request_kicks;                  \
                                                                  \
                 call;                                            \
                 assert_true(bell_listen(&core.changed) != rung); \
-                assert_true(agent_kicks != kicks);               \
+                assert_true(request_kicks != kicks);             \
         } while (0)
 
 static void the_extents_that_hold_the_bytes_are_pinned(void **state)
@@ -89,9 +89,9 @@ static void a_pin_waits_for_the_daemons_word(void **state)
         struct pin *p;
         uint32_t heard;
 
-        agent_kicks = 0;
+        request_kicks = 0;
         p = take(0, 2);
-        assert_int_not_equal(agent_kicks, 0);
+        assert_int_not_equal(request_kicks, 0);
         assert_int_equal(pin_state(p), PIN_WAITING);
         assert_int_equal(gpu->pin_wanted, 2 * EXTENT);
         assert_int_equal(gpu->pin_granted, 0);

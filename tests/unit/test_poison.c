@@ -6,9 +6,9 @@
 #include "fakes/driver.h"
 #include "fakes/neighbours.h"
 #include "heap_end.h"
-#include "preload/agent/agent.h"
 #include "preload/state/poison.h"
 #include "preload/move/swap.h"
+#include "preload/move/lost.h"
 
 #define BLOCKS 3u
 
@@ -61,7 +61,7 @@ static int begin(void **state)
         }
         for (unsigned i = 0; i < BLOCKS; i++)
                 blocks[i] = allocate(gpu);
-        emptied_count = device_asked = agent_kicks = 0;
+        emptied_count = device_asked = request_kicks = 0;
         device = 0;
         device_says = CUDA_SUCCESS;
         while_it_empties = NULL;
@@ -93,7 +93,7 @@ static void errors_after_which_no_call_works_are_for_good(void **state)
                 assert_false(poison_note(gpu, passing[i]));
                 assert_int_equal(gpu->error, CUDA_SUCCESS);
         }
-        assert_int_equal(agent_kicks, 0);
+        assert_int_equal(request_kicks, 0);
         for (unsigned i = 0; i < ARRAY_SIZE(for_good); i++) {
                 gpu->error = CUDA_SUCCESS;
                 assert_true(poison_note(gpu, for_good[i]));
@@ -107,12 +107,12 @@ static void the_first_error_stays_and_is_told_once(void **state)
         gpu->usage_dirty = false;
         assert_true(poison_note(gpu, CUDA_ERROR_ASSERT));
         assert_true(gpu->usage_dirty);
-        assert_int_equal(agent_kicks, 1);
+        assert_int_equal(request_kicks, 1);
         gpu->usage_dirty = false;
         assert_true(poison_note(gpu, CUDA_ERROR_LAUNCH_FAILED));
         assert_int_equal(gpu->error, CUDA_ERROR_ASSERT);
         assert_false(gpu->usage_dirty);
-        assert_int_equal(agent_kicks, 1);
+        assert_int_equal(request_kicks, 1);
 }
 
 static void a_thread_meets_the_error_of_the_gpu_that_it_uses(void **state)
@@ -123,7 +123,7 @@ static void a_thread_meets_the_error_of_the_gpu_that_it_uses(void **state)
         assert_int_equal(poison_current(), CUDA_SUCCESS);
         device = 1;
         assert_int_equal(poison_current(), CUDA_ERROR_ASSERT);
-        device = CORE_GPUS_MAX; /* not ours to know */
+        device = GPUS_MAX; /* not ours to know */
         assert_int_equal(poison_current(), CUDA_SUCCESS);
         device = -1;
         assert_int_equal(poison_current(), CUDA_SUCCESS);
@@ -133,18 +133,18 @@ static void a_thread_meets_the_error_of_the_gpu_that_it_uses(void **state)
 
 static void all_memory_of_the_gpu_is_given_back_once(void **state)
 {
-        assert_false(poison_step());
+        assert_false(lost_clean());
         assert_int_equal(emptied_count, 0);
         (void)allocate(other);
         (void)poison_note(gpu, CUDA_ERROR_ASSERT);
-        assert_false(poison_step());
+        assert_false(lost_clean());
         assert_int_equal(emptied_count, BLOCKS);
         for (unsigned i = 0; i < BLOCKS; i++) {
                 assert_true(blocks[i]->dying);
                 assert_true(emptied[i] != emptied[(i + 1) % BLOCKS]);
         }
         assert_null(gpu->lost);
-        assert_false(poison_step());
+        assert_false(lost_clean());
         assert_int_equal(emptied_count, BLOCKS);
 }
 
@@ -152,7 +152,7 @@ static void memory_that_is_not_ours_to_give_back_is_left_alone(void **state)
 {
         (void)poison_note(gpu, CUDA_ERROR_ASSERT);
         gpu->managed = false;
-        assert_false(poison_step());
+        assert_false(lost_clean());
         assert_int_equal(emptied_count, 0);
 }
 
@@ -163,16 +163,16 @@ static void a_copy_that_has_not_met_the_error_is_waited_for(void **state)
         (void)poison_note(gpu, CUDA_ERROR_ASSERT);
         last->busy = true;
         blocks[2]->held = 1;
-        assert_true(poison_step());
+        assert_true(lost_clean());
         assert_int_equal(emptied_count, 1);
         assert_ptr_equal(emptied[0], blocks[0]);
         blocks[2]->held = 0;
-        assert_true(poison_step());
+        assert_true(lost_clean());
         assert_int_equal(emptied_count, 2);
         assert_ptr_equal(emptied[1], blocks[2]);
-        assert_true(poison_step());
+        assert_true(lost_clean());
         last->busy = false;
-        assert_false(poison_step());
+        assert_false(lost_clean());
         assert_int_equal(emptied_count, 3);
         assert_ptr_equal(emptied[2], blocks[1]);
         assert_null(gpu->lost);
@@ -189,7 +189,7 @@ static void what_becomes_free_meanwhile_goes_too(void **state)
         (void)poison_note(gpu, CUDA_ERROR_ASSERT);
         blocks[2]->held = 1;
         while_it_empties = let_go;
-        assert_false(poison_step());
+        assert_false(lost_clean());
         assert_int_equal(emptied_count, BLOCKS);
 }
 

@@ -67,7 +67,7 @@ static void a_pool_of_a_card_of_ours_is_ours(void **state)
         props.location.type = CU_MEM_LOCATION_TYPE_HOST;
         assert_false(is_ours(props));
         props = good;
-        for (int id = -1; id <= CORE_GPUS_MAX; id++) {
+        for (int id = -1; id <= GPUS_MAX; id++) {
                 props.location.id = id;
                 assert_int_equal(is_ours(props), id == 0);
         }
@@ -336,16 +336,16 @@ static void pools_give_back_as_much_as_is_asked_for(void **state)
         idle(second, 2);
         assert_true(pool_reclaim(gpu, WHOLE + 1)); /* whole extents */
         assert_int_equal(gpu->heap.allocated, 2 * WHOLE);
-        agent_kicks = 0;
+        request_kicks = 0;
         assert_true(pool_reclaim(gpu, 1));
         assert_int_equal(gpu->heap.allocated, WHOLE);
-        assert_int_equal(agent_kicks, 1);
+        assert_int_equal(request_kicks, 1);
         idle(first, 1);
         assert_true(pool_reclaim(gpu, UINT64_MAX));
         assert_int_equal(gpu->heap.allocated, 0);
-        agent_kicks = 0;
+        request_kicks = 0;
         assert_false(pool_reclaim(gpu, 1));
-        assert_int_equal(agent_kicks, 0);
+        assert_int_equal(request_kicks, 0);
 }
 
 static void pools_of_another_card_give_nothing_back(void **state)
@@ -366,7 +366,7 @@ static void a_pool_that_was_handed_over_gives_back_what_it_has(void **state)
         assert_null(pool_find(handle_of(1)));
         assert_true(pool_reclaim(gpu, 1));
         pool_dies(handle_of(1), false); /* that would be another one */
-        assert_int_not_equal(pool_tend(), 0);
+        assert_int_not_equal(pool_tend(clock_now_ns()), 0);
         pool_dies(handle_of(1), true);
         rest();
         assert_int_equal(discarded, 1);
@@ -541,22 +541,22 @@ static void what_rests_for_a_while_is_given_back(void **state)
         struct pool *p = pool_made(1);
 
         rest();
-        agent_kicks = 0;
+        request_kicks = 0;
         idle(p, 2);
-        assert_int_equal(agent_kicks, 1);
-        assert_int_equal(pool_tend(), REST);
+        assert_int_equal(request_kicks, 1);
+        assert_int_equal(pool_tend(clock_now_ns()), REST);
         clock_ns += REST - 1;
-        assert_int_equal(pool_tend(), 1);
+        assert_int_equal(pool_tend(clock_now_ns()), 1);
         assert_int_equal(gpu->heap.allocated, 2 * WHOLE);
         clock_ns += 1;
-        assert_int_equal(pool_tend(), REST); /* it was used since */
+        assert_int_equal(pool_tend(clock_now_ns()), REST); /* it was used since */
         assert_int_equal(gpu->heap.allocated, 2 * WHOLE);
         idle(p, 2);
         clock_ns += REST;
-        assert_int_equal(pool_tend(), REST);
+        assert_int_equal(pool_tend(clock_now_ns()), REST);
         assert_int_equal(gpu->heap.allocated, 2 * WHOLE);
         clock_ns += REST;
-        assert_int_equal(pool_tend(), UINT64_MAX);
+        assert_int_equal(pool_tend(clock_now_ns()), UINT64_MAX);
         assert_int_equal(gpu->heap.allocated, 0);
 }
 
@@ -570,9 +570,9 @@ static void a_threshold_is_kept(void **state)
         idle(p, 3);
         rest();
         assert_int_equal(gpu->heap.allocated, 2 * WHOLE);
-        agent_kicks = 0;
+        request_kicks = 0;
         pool_set(p, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &less);
-        assert_int_equal(agent_kicks, 1);
+        assert_int_equal(request_kicks, 1);
         rest();
         assert_int_equal(gpu->heap.allocated, WHOLE);
 }
@@ -583,8 +583,8 @@ static void a_pool_that_keeps_all_is_not_looked_after(void **state)
 
         rest();
         idle(p, 1);
-        assert_int_equal(pool_tend(), UINT64_MAX);
-        assert_int_equal(agent_kicks, 1); /* when it was made */
+        assert_int_equal(pool_tend(clock_now_ns()), UINT64_MAX);
+        assert_int_equal(request_kicks, 1); /* when it was made */
 }
 
 static void what_a_busy_stream_has_freed_is_looked_at_until_it_is_reached(void **state)
@@ -596,7 +596,7 @@ static void what_a_busy_stream_has_freed_is_looked_at_until_it_is_reached(void *
         idle(p, 1);
         for (unsigned i = 0; i < 5; i++) {
                 clock_ns += REST;
-                assert_int_equal(pool_tend(), REST);
+                assert_int_equal(pool_tend(clock_now_ns()), REST);
         }
         assert_int_equal(gpu->heap.allocated, WHOLE);
         assert_int_equal(events, 0); /* the agent puts nothing into streams */
@@ -611,9 +611,9 @@ static void what_is_used_is_not_looked_at_again_and_again(void **state)
 
         (void)whole(p, 0);
         clock_ns += REST;
-        (void)pool_tend();
+        (void)pool_tend(clock_now_ns());
         clock_ns += REST;
-        assert_int_equal(pool_tend(), UINT64_MAX);
+        assert_int_equal(pool_tend(clock_now_ns()), UINT64_MAX);
         assert_int_equal(gpu->heap.allocated, WHOLE);
 }
 
@@ -637,14 +637,14 @@ static void memory_of_a_destroyed_pool_lives_until_it_is_freed(void **state)
         give(at, &s0);
         for (unsigned i = 0; i < 3; i++) {
                 clock_ns += REST;
-                assert_int_equal(pool_tend(), REST);
+                assert_int_equal(pool_tend(clock_now_ns()), REST);
         }
         assert_int_equal(discarded, 0);
         stream_done(&s0);
         rest();
         assert_int_equal(discarded, 1);
         assert_int_equal(gpu->heap.allocated, 0);
-        assert_int_equal(pool_tend(), UINT64_MAX);
+        assert_int_equal(pool_tend(clock_now_ns()), UINT64_MAX);
 }
 
 static void a_destroyed_pool_leaves_no_event(void **state)
@@ -670,7 +670,7 @@ static void a_pool_of_a_failed_card_stays_as_it_is(void **state)
         gpu->error = CUDA_ERROR_ILLEGAL_ADDRESS;
         pool_dies(handle_of(1), false);
         for (unsigned i = 0; i < 3; i++) {
-                (void)pool_tend();
+                (void)pool_tend(clock_now_ns());
                 clock_ns += REST;
         }
         assert_int_equal(discarded, 0);
@@ -681,7 +681,7 @@ static void destroy_it(const struct core_wait *w)
         lock_acquire(&core.lock);
         pool_dies(handle_of(1), false);
         for (unsigned i = 0; i < 3; i++) {
-                (void)pool_tend();
+                (void)pool_tend(clock_now_ns());
                 clock_ns += 4 * REST;
         }
         assert_int_equal(discarded, 0);

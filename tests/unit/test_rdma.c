@@ -2,14 +2,14 @@
 #include "unit.h"
 
 #include "base/macros.h"
-#include "preload/agent/agent.h"
 #include "preload/state/core.h"
 #include "preload/stream/gate.h"
 #include "preload/hooks/hooks.h"
 #include "preload/hooks/hooks_virtual.h"
 #include "preload/move/pin.h"
 #include "preload/hooks/rdma.h"
-#include "preload/heap/virtual.h"
+#include "preload/state/virtual.h"
+#include "preload/state/request.h"
 
 struct core core;
 struct real_driver real;
@@ -45,11 +45,11 @@ void core_wait(struct core_wait *w, uint64_t timeout_ns)
         pin_refused(gpu);
 }
 
-void agent_kick(void)
+void request_kick(void)
 {
 }
 
-void agent_figures(struct gpu *g)
+void request_report(struct gpu *g)
 {
 }
 

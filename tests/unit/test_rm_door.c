@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/macros.h"
 #include "rm_bench.h"
+#include "preload/driver/real.h"
 
 #define CLIENT 0xc1d00001u
 #define GROUP  0x5c000100u
@@ -139,7 +140,7 @@ static void other_requests_pass_as_they_are(void **state)
                                                  0};
         char p[72] = {0}, was[72] = {0};
 
-        rm_forward_to(sees);
+        atomic_store(&real_ioctl, sees);
         for (size_t i = 0; i < ARRAY_SIZE(requests); i++)
                 for (int way = 0; way < 2; way++) {
                         int (*door)(int, unsigned long, ...) = way ? __ioctl : ioctl;
@@ -159,7 +160,7 @@ static void other_requests_pass_as_they_are(void **state)
         seen = (struct seen){0};
         assert_int_equal(ioctl(42, _IOWR('F', 0x2b, char[48]), NULL), 7);
         assert_null(seen.argument);
-        rm_forward_to(rm_of_the_bench);
+        atomic_store(&real_ioctl, rm_of_the_bench);
 }
 
 static void a_request_that_succeeds_leaves_errno_alone(void **state)
@@ -180,7 +181,7 @@ static void without_libcuda_the_kernel_is_asked(void **state)
 {
         int ends[2], n = -1;
 
-        rm_forward_to(NULL);
+        atomic_store(&real_ioctl, NULL);
         assert_int_equal(pipe(ends), 0);
         assert_int_equal(write(ends[1], "abc", 3), 3);
         assert_int_equal(ioctl(ends[0], FIONREAD, &n), 0);
@@ -189,7 +190,7 @@ static void without_libcuda_the_kernel_is_asked(void **state)
         assert_int_equal(errno, EBADF);
         (void)close(ends[0]);
         (void)close(ends[1]);
-        rm_forward_to(rm_of_the_bench);
+        atomic_store(&real_ioctl, rm_of_the_bench);
 }
 
 /* ---- libcuda's own use of the control ---- */

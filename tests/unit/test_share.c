@@ -9,14 +9,15 @@
 #include "base/macros.h"
 #include "fakes/driver.h"
 #include "fakes/neighbours.h"
-#include "preload/agent/agent.h"
 #include "preload/move/extent.h"
 #include "preload/stream/gate.h"
 #include "preload/hooks/hooks.h"
 #include "preload/hooks/hooks_virtual.h"
 #include "preload/stream/quiet.h"
 #include "preload/move/swap.h"
-#include "preload/heap/virtual.h"
+#include "preload/state/virtual.h"
+#include "preload/state/request.h"
+#include "preload/pool/room.h"
 
 #define PAGE   HEAP_GRANULARITY
 #define EXTENT (2 * PAGE)
@@ -47,7 +48,7 @@ bool core_holds(CUdeviceptr address, uint64_t bytes)
         return false;
 }
 
-int agent_take_fixed(struct gpu *g, uint64_t more)
+int request_fixed(struct gpu *g, uint64_t more)
 {
         assert_int_not_equal(atomic_load(&core.lock.word), 0);
         if (no_fixed)
@@ -80,19 +81,19 @@ struct gate_thread *gate_enter_slow(struct gate_thread *t, CUstream stream, uint
         return NULL;
 }
 
-uint64_t hooks_allowed(const struct gpu *g)
+uint64_t room_allowed(const struct gpu *g)
 {
         return allowed;
 }
 
-bool hooks_grow(struct gpu *g, uint64_t more)
+bool room_grow(struct gpu *g, uint64_t more)
 {
         asked = more;
         allowed += PAGE;
         return grows-- > 0;
 }
 
-void hooks_allocated(struct gpu *g)
+void room_taken(struct gpu *g)
 {
 }
 
@@ -329,11 +330,11 @@ static void what_becomes_fixed_is_where_and_what_it_was(void **state)
 {
         bring_in();
         write_words();
-        agent_kicks = 0;
+        request_kicks = 0;
         assert_int_equal(fix(), CUDA_SUCCESS);
         assert_fixed();
         assert_as_it_was();
-        assert_int_equal(agent_kicks, 1);
+        assert_int_equal(request_kicks, 1);
         assert_true(atomic_load(&gate_bits) & GATE_UNBACKED); /* nobody submitted meanwhile */
         assert_int_equal(fix(), CUDA_SUCCESS);                /* it is already */
         assert_int_equal(gpu->fixed, BYTES);
@@ -760,7 +761,7 @@ static void let_it_be(const struct core_wait *w)
         waits++;
         lock_acquire(&core.lock);
         handle->block->extents[2].busy = false;
-        agent_released();
+        request_released();
         lock_release(&core.lock);
 }
 

@@ -7,7 +7,7 @@
 #include "preload/state/core.h"
 #include "preload/freeze/mover.h"
 #include "preload/heap/slab.h"
-#include "preload/extra/sums.h"
+#include "preload/agent/sums.h"
 #include "preload/process/trace.h"
 
 #define MIB (UINT64_C(1) << 20)

@@ -5,7 +5,6 @@
 #include <semaphore.h>
 
 #include "base/macros.h"
-#include "preload/agent/agent.h"
 #include "preload/state/core.h"
 #include "preload/move/extent.h"
 #include "preload/stream/gate.h"
@@ -17,6 +16,7 @@
 #include "preload/move/swap.h"
 #include "preload/move/swap_state.h"
 #include "preload/process/trace.h"
+#include "preload/state/request.h"
 
 struct core core;
 struct real_driver real;
@@ -49,19 +49,11 @@ const char *hidden_library(void)
         return NULL;
 }
 
-void agent_come_in(void)
+void request_kick(void)
 {
 }
 
-void agent_kick(void)
-{
-}
-
-void agent_figures(struct gpu *g)
-{
-}
-
-void agent_short(struct gpu *g, uint64_t bytes)
+void request_report(struct gpu *g)
 {
 }
 
@@ -222,7 +214,7 @@ static void a_context_waits_for_what_is_being_made_in_it(void **state)
         extent.block = &block;
         gpu->limit = gpu->own_limit = GIB;
         gpu->context = &context;
-        gpu->swap = swap_new(gpu);
+        swap_learn(gpu);
         assert_non_null(gpu->swap);
         real.cuCtxPushCurrent_v2 = fake_push;
         real.cuCtxPopCurrent_v2 = fake_pop;

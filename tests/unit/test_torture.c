@@ -6,9 +6,9 @@
 
 #include "base/macros.h"
 #include "fakes/neighbours.h"
-#include "preload/agent/agent.h"
 #include "preload/agent/agent_state.h"
 #include "preload/extra/torture.h"
+#include "preload/state/daemon.h"
 
 #define PATIENCE_MIN (20 * NSEC_PER_MSEC)
 #define PATIENCE_MAX (100 * NSEC_PER_MSEC)
@@ -50,11 +50,12 @@ static int begin(void **state)
         atomic_store(&gate_bits, GATE_TORTURE);
         torture_step(now_ns); /* what was asked for and has not begun */
         core = (struct core){.gpu_count = 1, .running = true, .lease = 7};
-        agent = (struct agent_state){.link = LINK_UP, .started = true};
+        agent = (struct agent_state){.started = true};
+        daemon_line.link = LINK_UP;
         gpu->own_limit = UINT64_MAX;
         gpu->heap.backed = 512 * MIB;
         now_ns = 1000 * NSEC_PER_SEC;
-        drains = drains_ended = waits = agent_kicks = 0;
+        drains = drains_ended = waits = request_kicks = 0;
         meanwhile = NULL;
         fake_capturing = false;
         atomic_store(&gate_bits, 0);
@@ -133,7 +134,7 @@ static void moments_come_by_themselves_unless_that_is_left_out(void **state)
         core.running = true;
         torture_step(now_ns);
         assert_int_equal(drains, 1);
-        assert_true(torture_holds());
+        assert_true((torture_own() != OWN_NONE));
         assert_int_equal(torture_next_ns(), UINT64_MAX);
         torture_step(now_ns + NSEC_PER_SEC); /* one at a time */
         assert_int_equal(drains, 1);
@@ -157,20 +158,20 @@ static void memory_is_taken_and_comes_back(void **state)
                 torture_step(now_ns);
                 assert_int_equal(drains, i + 1);
                 assert_in_range(patience, PATIENCE_MIN, PATIENCE_MAX - 1);
-                assert_true(torture_holds());
-                assert_false(torture_evicts());
+                assert_true((torture_own() != OWN_NONE));
+                assert_false((torture_own() == OWN_EVICTS));
                 now_ns += 3 * NSEC_PER_MSEC;
                 assert_true(torture_drained());
                 agent.revoking = false;
                 assert_false(torture_drained()); /* the next one is not ours */
-                assert_true(torture_holds() && torture_evicts());
+                assert_true((torture_own() != OWN_NONE) && (torture_own() == OWN_EVICTS));
                 assert_true(gpu->own_limit < 512 * MIB);
                 all += gpu->own_limit == 0;
                 some += gpu->own_limit > 0;
                 gpu->heap.backed = gpu->own_limit;
                 torture_evicted();
-                assert_true(torture_holds());
-                assert_false(torture_evicts());
+                assert_true((torture_own() != OWN_NONE));
+                assert_false((torture_own() == OWN_EVICTS));
                 assert_int_equal(gpu->own_limit, UINT64_MAX);
                 now_ns += 4 * NSEC_PER_MSEC;
                 heard = bell_listen(&core.changed);
@@ -179,7 +180,7 @@ static void memory_is_taken_and_comes_back(void **state)
                 assert_int_equal(trace_last.bytes, 512 * MIB - gpu->heap.backed);
                 gpu->heap.backed = 512 * MIB;
                 core.running = true;
-                assert_false(torture_holds());
+                assert_false((torture_own() != OWN_NONE));
                 assert_int_not_equal(bell_listen(&core.changed), heard);
                 peace = torture_next_ns();
                 assert_in_range(peace - now_ns, 7 * NSEC_PER_MSEC, 27 * NSEC_PER_MSEC - 1);
@@ -241,7 +242,7 @@ static void a_drain_that_fails_is_given_up(void **state)
         torture_step(now_ns);
         heard = bell_listen(&core.changed);
         assert_true(torture_drain_failed());
-        assert_false(torture_holds());
+        assert_false((torture_own() != OWN_NONE));
         assert_int_not_equal(bell_listen(&core.changed), heard);
         assert_false(torture_drain_failed());
         assert_int_equal(gpu->own_limit, UINT64_MAX);
@@ -255,13 +256,13 @@ static void the_daemon_may_take_over_at_any_moment(void **state)
         torture_step(now_ns);
         torture_cancel();
         assert_int_equal(drains_ended, 1);
-        assert_false(torture_holds());
+        assert_false((torture_own() != OWN_NONE));
         now_ns = torture_next_ns();
         torture_step(now_ns);
         assert_true(torture_drained());
         torture_cancel();
         assert_int_equal(drains_ended, 1); /* it had ended */
-        assert_false(torture_holds() || torture_evicts());
+        assert_false((torture_own() != OWN_NONE) || (torture_own() == OWN_EVICTS));
         assert_int_equal(gpu->own_limit, UINT64_MAX);
 }
 
@@ -287,7 +288,7 @@ static void only_a_program_that_runs_with_something_on_the_card_is_drained(void 
                         core.lease = 0; /* it waits for its turn */
                         break;
                 case 4:
-                        agent.link = LINK_HELLO;
+                        daemon_line.link = LINK_HELLO;
                         break;
                 case 5:
                         atomic_store(&gate_bits, 0);
@@ -295,7 +296,7 @@ static void only_a_program_that_runs_with_something_on_the_card_is_drained(void 
                 }
                 torture_step(now_ns);
                 assert_int_equal(drains, 0);
-                assert_false(torture_holds());
+                assert_false((torture_own() != OWN_NONE));
                 core.running = true;
                 if (i < 5) /* later, then */
                         assert_in_range(torture_next_ns(), now_ns, now_ns + 20 * NSEC_PER_MSEC - 1);
@@ -303,7 +304,7 @@ static void only_a_program_that_runs_with_something_on_the_card_is_drained(void 
         (void)begin(NULL);
         torture_as("5,every=10ms");
         core.lease = 0;
-        agent.link = LINK_DOWN; /* runs without a daemon */
+        daemon_line.link = LINK_DOWN; /* runs without a daemon */
         torture_step(now_ns);
         assert_int_equal(drains, 1);
 }
@@ -314,7 +315,7 @@ static void the_agent_does_it(const struct core_wait *w)
 {
         waits++;
         assert_int_equal(core.waiters, 1);
-        assert_int_not_equal(agent_kicks, 0);
+        assert_int_not_equal(request_kicks, 0);
         torture_step(now_ns);
         assert_int_equal(drains, 1);
         assert_true(torture_drained());
@@ -346,7 +347,7 @@ static void one_call_in_so_many_waits(void **state)
         torture_as("5,calls=4,every=0");
         meanwhile = the_agent_does_it;
         for (unsigned i = 0; i < 400; i++) {
-                drains = agent_kicks = 0;
+                drains = request_kicks = 0;
                 torture_call();
                 calls += drains;
         }
@@ -354,7 +355,7 @@ static void one_call_in_so_many_waits(void **state)
         torture_as("5,every=0");
         calls = 0;
         for (unsigned i = 0; i < 10000; i++) {
-                drains = agent_kicks = 0;
+                drains = request_kicks = 0;
                 torture_call();
                 calls += drains;
         }
@@ -408,7 +409,7 @@ static void a_call_that_cannot_be_drained_behind_does_not_wait(void **state)
         agent.started = true;
         core.bystander = true;
         torture_call();
-        assert_int_equal(agent_kicks, 0);
+        assert_int_equal(request_kicks, 0);
         assert_int_equal(atomic_load(&core.lock.word), 0);
         core.bystander = false;
         torture_step(now_ns);

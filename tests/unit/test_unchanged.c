@@ -5,7 +5,7 @@
 #include <stdbool.h>
 
 #include "preload/heap/heap.h"
-#include "preload/state/real.h"
+#include "preload/driver/real.h"
 #include "preload/move/unchanged.h"
 
 #define GIB (UINT64_C(1) << 30)

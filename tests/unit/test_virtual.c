@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/macros.h"
-#include "preload/heap/virtual.h"
+#include "preload/state/virtual.h"
 
 #define PAGE HEAP_GRANULARITY
 #define MANY 5000u
@@ -140,7 +140,7 @@ static void home_is_a_mapping_that_its_gpu_may_write_to(void **state)
                               read = access_of(1, CU_MEM_ACCESS_FLAGS_PROT_READ),
                               write = access_of(1, CU_MEM_ACCESS_FLAGS_PROT_READWRITE),
                               none = access_of(1, CU_MEM_ACCESS_FLAGS_PROT_NONE);
-        CUmemAccessDesc got[CORE_GPUS_MAX];
+        CUmemAccessDesc got[GPUS_MAX];
         struct handle *h = handle_new();
         struct mapping *a = virtual_map(h, 64 * PAGE, PAGE), *b = virtual_map(h, 80 * PAGE, PAGE);
 

@@ -8,17 +8,16 @@
 #include <unistd.h>
 
 #include "base/macros.h"
-#include "preload/agent/agent.h"
 #include "preload/stream/bound.h"
 #include "preload/freeze/freeze.h"
 #include "preload/stream/gate.h"
 #include "preload/process/hidden.h"
 #include "preload/freeze/mover.h"
-#include "preload/extra/overflow.h"
 #include "preload/pool/pool.h"
 #include "preload/stream/quiet.h"
 #include "preload/move/swap.h"
-#include "preload/extra/torture.h"
+#include "preload/state/request.h"
+#include "preload/state/daemon.h"
 
 #define MOMENT_NS      NSEC_PER_MSEC
 #define MOVER_AGAIN_NS (10 * NSEC_PER_SEC)
@@ -72,7 +71,7 @@ bool agent_stand_still(void)
          * nobody would know that it wants to go on. Torture knows. */
         if (!freeze_stands())
                 agent.unfinished = has_work_in_flight();
-        if (!freeze_stands() && !agent.unfinished && !torture_holds())
+        if (!freeze_stands() && !agent.unfinished && agent_own_drain() < OWN_DRAINS)
                 return false;
         ok = agent.revoking && freeze_begin();
         if (ok) {
@@ -100,10 +99,8 @@ void agent_pause(bool paused)
                 return;
         agent.paused = paused;
         agent.stood_ns = 0;
-        if (paused) {
-                torture_cancel();
-                overflow_cancel();
-        }
+        if (paused)
+                agent_cancel_own();
         for (unsigned i = 0; i < core.gpu_count; i++)
                 core.gpus[i].want_dirty = core.gpus[i].attached;
         bell_ring(&core.changed);
@@ -132,7 +129,7 @@ bool agent_pause_step(void)
                 return again;
         if (!agent.stood_ns)
                 agent.stood_ns = clock_now_ns();
-        if (core.lease && agent.link == LINK_UP && !agent.idle_said && agent_all_is_back()) {
+        if (core.lease && daemon_line.link == LINK_UP && !agent.idle_said && agent_all_is_back()) {
                 agent_self_frozen();
                 agent.idle = agent.idle_said = true;
                 agent_send_lease(WIRE_IDLE);
@@ -155,7 +152,7 @@ bool agent_asks_for_mover(const struct gpu *g)
 
 bool agent_can_spare(const struct gpu *g)
 {
-        return agent.minor >= WIRE_MINOR_FREEZE && (g->mover_room || agent_asks_for_mover(g));
+        return g->mover_room || agent_asks_for_mover(g);
 }
 
 /* Room for the mover's context is asked for while the program runs and can be frozen, not before:
@@ -168,7 +165,7 @@ static bool mover_has_room(struct gpu *g)
 
         if (g->mover_room)
                 return true;
-        r = agent_try_fixed(g, bytes, &seen);
+        r = request_try_fixed(g, bytes, &seen);
         g->mover_asks = r == -EAGAIN;
         if (r == 0)
                 g->mover_room = bytes;
@@ -184,7 +181,7 @@ void agent_mover_refused(struct gpu *g)
 static void mover_give_up(struct gpu *g)
 {
         if (!g->mover && (g->mover_room || g->mover_asks)) {
-                agent_return_fixed(g, g->mover_room);
+                request_return_fixed(g, g->mover_room);
                 g->mover_room = 0;
                 g->mover_asks = false;
         }
@@ -225,12 +222,12 @@ static bool mover_step(struct gpu *g)
         if (m)
                 return false;
         if (clock_now_ns() < g->mover_ns || !freeze_is_ready() || !mover_has_room(g) ||
-            !swap_keep_context(g))
+            !core_keep_context(g))
                 return false;
         lock_release(&core.lock);
         m = mover_new(g);
         lock_acquire(&core.lock);
-        swap_let_context(g);
+        core_let_context(g);
         g->mover = m;
         if (!m) {
                 g->mover_ns = clock_now_ns() + MOVER_AGAIN_NS;
@@ -240,7 +237,7 @@ static bool mover_step(struct gpu *g)
         /* With small limits its context takes half as much (mover.h); NVML tells the daemon what is
          * true. */
         kept = sub_sat(g->mover_room, g->context_bytes / 2);
-        agent_return_fixed(g, g->mover_room - kept);
+        request_return_fixed(g, g->mover_room - kept);
         g->mover_room = kept;
         return true;
 }

@@ -6,6 +6,7 @@
 
 #include "base/macros.h"
 #include "preload/freeze/freeze.h"
+#include "preload/state/daemon.h"
 
 static uint64_t spared(const struct gpu *g)
 {
@@ -48,10 +49,10 @@ void agent_self_spared(const struct gpu *g)
 {
         struct wire_message m = {.SPARED = {.out = g->spared_out, .in = g->spared_in}};
 
-        if (agent.spared_said[g->index] == spared(g) || agent.minor < WIRE_MINOR_SPARED)
+        if (agent.spared_said[g->index] == spared(g))
                 return;
         agent.spared_said[g->index] = spared(g);
-        agent_send(&m, WIRE_SPARED, g->index);
+        daemon_send(&m, WIRE_SPARED, g->index);
 }
 
 void agent_self_tell(const struct gpu *g)
@@ -63,12 +64,12 @@ void agent_self_tell(const struct gpu *g)
                          .mode = mode_of(g)},
         };
 
-        if (agent.minor < WIRE_MINOR_SELF || (agent.overflow_said[g->index] == m.SELF.overflow &&
-                                              agent.mode_said[g->index] == m.SELF.mode))
+        if (agent.overflow_said[g->index] == m.SELF.overflow &&
+            agent.mode_said[g->index] == m.SELF.mode)
                 return;
         agent.overflow_said[g->index] = m.SELF.overflow;
         agent.mode_said[g->index] = m.SELF.mode;
-        agent_send(&m, WIRE_SELF, g->index);
+        daemon_send(&m, WIRE_SELF, g->index);
 }
 
 /* Why it stands. Torture and overflow are no matter of the daemon's. */
@@ -93,7 +94,7 @@ void agent_self_frozen(void)
                                             .mode = freeze_mode()}};
         uint64_t said;
 
-        if (agent.link != LINK_UP || agent.minor < WIRE_MINOR_FREEZE)
+        if (daemon_line.link != LINK_UP)
                 return;
         said = 1 + m.FROZEN.why + ((uint64_t)m.FROZEN.mode << 8) +
                ((uint64_t)(m.FROZEN.for_ns > 0) << 16) + (f.times << 17);
@@ -101,5 +102,5 @@ void agent_self_frozen(void)
                 return;
         agent.frozen_said = said;
         (void)snprintf(m.FROZEN.off, sizeof(m.FROZEN.off), "%s", freeze_off());
-        agent_send(&m, WIRE_FROZEN, WIRE_NO_GPU);
+        daemon_send(&m, WIRE_FROZEN, WIRE_NO_GPU);
 }

@@ -1,6 +1,6 @@
 /* agent_state.h: what agent.c (the thread, the course of a drain, idleness), agent_talk.c (the
- * conversation with the daemon) and torture.c (drains of its own) share. Nobody else includes it.
- * core.lock is held for all of it. */
+ * conversation with the daemon), agent_freeze.c, agent_self.c, and parts that begin drains of their
+ * own (part.h) share. core.lock is held for all of it. */
 #pragma once
 
 #include <stdbool.h>
@@ -8,35 +8,20 @@
 
 #include "base/clock.h"
 #include "preload/state/core.h"
-#include "preload/move/giveway.h"
+#include "preload/state/daemon.h"
+#include "preload/state/part.h"
+#include "preload/state/request.h"
 #include "preload/stream/quiet.h"
 #include "wire/wire.h"
 
 #define TICK_NS (50 * NSEC_PER_MSEC) /* how often an active client is looked at for idleness */
 
-enum link_state {
-        LINK_DOWN,  /* none, or lost: try again at retry_ns */
-        LINK_HELLO, /* connected, WELCOME awaited */
-        LINK_UP,
-        LINK_REFUSED, /* the daemon does not speak our version: plain pass-through */
-};
-
 struct agent_state {
         _Atomic bool started;
-        int wake; /* eventfd */
-        _Atomic bool kicked;
-
-        enum link_state link;
-        int fd;
-        char where[128];
-        uint64_t instance;
-        uint32_t sequence;
+        char where[128]; /* the daemon */
         uint64_t retry_ns, backoff_ns, down_since_ns;
-        bool tried, warned, refusal_said;
-        uint32_t minor;               /* the daemon's */
-        enum wire_freeze freeze_most; /* ... and what it allows */
-        bool who_asked;               /* the answer is awaited */
-        char holder[160];
+        bool tried, refusal_said;
+        enum wire_freeze freeze_most; /* the daemon allows no more */
         uint64_t bound_ns; /* as the daemon said at the last ATTACHED: one value for all GPUs */
         uint64_t contested_ns, throttle_ns; /* of work in flight: what others allow, what holds */
 
@@ -57,34 +42,34 @@ struct agent_state {
         uint64_t seen_submissions; /* at the last tick */
         uint64_t tick_ns;
 
-        uint64_t need_said[CORE_GPUS_MAX];
-        uint64_t want_ns[CORE_GPUS_MAX];       /* when a WANT was last sent */
-        uint64_t usage_ns[CORE_GPUS_MAX];      /* when figures were last sent, */
-        uint32_t sequence_said[CORE_GPUS_MAX]; /* and which LIMIT they acknowledged */
+        uint64_t need_said[GPUS_MAX];
+        uint64_t want_ns[GPUS_MAX];       /* when a WANT was last sent */
+        uint64_t usage_ns[GPUS_MAX];      /* when figures were last sent, */
+        uint32_t sequence_said[GPUS_MAX]; /* and which LIMIT they acknowledged */
         uint64_t tell_ns; /* when there is more to tell; UINT64_MAX: not by itself */
-        bool run_said[CORE_GPUS_MAX];
-        uint64_t managed_said[CORE_GPUS_MAX];
-        uint64_t spared_said[CORE_GPUS_MAX]; /* both ways together */
-        uint64_t overflow_said[CORE_GPUS_MAX];
-        uint32_t mode_said[CORE_GPUS_MAX]; /* 0: not on this connection */
-        uint64_t frozen_said;              /* what FROZEN last said, in short; 0: nothing */
-        uint64_t ran_ns, busy_since_ns;    /* had a turn and was busy; 0: is not now */
-        uint64_t ran_before_ns;            /* when it connected */
+        bool run_said[GPUS_MAX];
+        uint64_t managed_said[GPUS_MAX];
+        uint64_t spared_said[GPUS_MAX]; /* both ways together */
+        uint64_t overflow_said[GPUS_MAX];
+        uint32_t mode_said[GPUS_MAX];   /* 0: not on this connection */
+        uint64_t frozen_said;           /* what FROZEN last said, in short; 0: nothing */
+        uint64_t ran_ns, busy_since_ns; /* had a turn and was busy; 0: is not now */
+        uint64_t ran_before_ns;         /* when it connected */
         uint64_t host_held_said, host_wanted_said;
         uint32_t host_sequence; /* of the last HOST */
-        uint64_t short_ns;
-        struct giveway giveway; /* REFUSED */
+        uint64_t short_ns[GPUS_MAX];
 };
 
 extern struct agent_state agent;
 
-/* Send a message with its header filled; a daemon that does not read is lost. */
-void agent_send(struct wire_message *m, unsigned type, unsigned gpu);
 /* IDLE, ACTIVE, DRAINED: about the lease. */
 void agent_send_lease(unsigned type);
 void agent_send_attach(struct gpu *g);
 /* Nobody to ask about this GPU: what it has is the limit, as on the plain driver. */
 void agent_gpu_alone(struct gpu *g);
+
+/* The thread, once. 0, or -errno: none; the library then stays passive. */
+int agent_start(void);
 
 /* agent_self.c */
 void agent_self_count(uint64_t now); /* the time since the last call */
@@ -110,6 +95,10 @@ void agent_begin_drain(uint64_t patience_ns, bool freezes);
 void agent_end_drain(void);
 /* The one way on for a program that was kept, wherever its work stands: all its memory is back. */
 void agent_go_on(void);
+/* What the part of the library does that has begun a drain of its own (part.h). */
+enum own_drain agent_own_drain(void);
+/* The daemon has taken over: what it says holds. */
+void agent_cancel_own(void);
 /* It waits for a lease, or stands in the middle of its work. */
 bool agent_wants_to_run(void);
 

@@ -14,20 +14,19 @@
 #include "base/host.h"
 #include "base/log.h"
 #include "base/macros.h"
-#include "preload/agent/agent.h"
 #include "preload/state/core.h"
+#include "preload/state/part.h"
 #include "preload/freeze/freeze.h"
 #include "preload/stream/gate.h"
 #include "preload/share/ipc.h"
 #include "preload/process/link.h"
 #include "preload/process/name.h"
-#include "preload/extra/overflow.h"
 #include "preload/process/passed.h"
 #include "preload/move/pin.h"
 #include "preload/stream/quiet.h"
 #include "preload/move/swap.h"
-#include "preload/extra/torture.h"
 #include "preload/process/trace.h"
+#include "preload/state/daemon.h"
 
 #define BACKOFF_MIN_NS   (50 * NSEC_PER_MSEC)
 #define BACKOFF_MAX_NS   NSEC_PER_SEC
@@ -39,54 +38,10 @@
 #define COMMIT_KEEP_NS    NSEC_PER_SEC /* room asked for is about to be used */
 #define ALONE_PATIENCE_NS (2 * NSEC_PER_SEC)
 /* The daemon drops a wish that what it has promised covers; the promise may grow a moment later. */
-#define WANT_AGAIN_NS NSEC_PER_SEC
+#define WANT_AGAIN_NS    NSEC_PER_SEC
+#define SHORT_SPACING_NS (10 * NSEC_PER_MSEC)
 
 /* ---- messages out; core.lock held ---- */
-
-static void agent_down(const char *why);
-
-/* Send a message with its header filled and the descriptors that go with it, which stay the
- * caller's. 0 also where the daemon is lost, which has been seen to then; -EPERM: it takes no
- * descriptors from us, and nothing was sent. */
-static int send_with(struct wire_message *m, unsigned type, unsigned gpu, const int *fds,
-                     unsigned n_fds)
-{
-        int r;
-
-        if (agent.link != LINK_UP && type != WIRE_HELLO)
-                return 0;
-        m->header = (struct wire_header){
-                .type = (uint16_t)type, .gpu = (uint16_t)gpu, .sequence = ++agent.sequence};
-        r = link_send(agent.fd, m, fds, n_fds);
-        if (r == -EAGAIN) {
-                /* The daemon has not read for hundreds of messages: give it a moment, then count it
-                 * as lost. */
-                struct pollfd p = {.fd = agent.fd, .events = POLLOUT};
-                const struct timespec most = {.tv_nsec = 100 * 1000 * 1000};
-
-                (void)syscall(SYS_ppoll, &p, 1, &most, NULL, 0);
-                r = link_send(agent.fd, m, fds, n_fds);
-        }
-        if (r == -EPERM && n_fds > 0)
-                return r;
-        if (r < 0)
-                agent_down(strerror(-r));
-        return 0;
-}
-
-void agent_send(struct wire_message *m, unsigned type, unsigned gpu)
-{
-        (void)send_with(m, type, gpu, NULL, 0);
-}
-
-void agent_send_lease(unsigned type)
-{
-        struct wire_message m = {0};
-
-        m.IDLE.lease =
-                agent.instance ? core.lease : 0; /* IDLE, ACTIVE and DRAINED have one shape */
-        agent_send(&m, type, WIRE_NO_GPU);
-}
 
 /* Read without the lock by whoever allocates: after all that it stands for. */
 static void gpu_is_managed(struct gpu *g)
@@ -127,14 +82,14 @@ static void send_hello(void)
 
         agent_self_connected();
         m.HELLO.magic = WIRE_MAGIC;
-        m.HELLO.previous_instance = agent.instance;
+        m.HELLO.previous_instance = daemon_line.instance;
         m.HELLO.major = WIRE_MAJOR;
         m.HELLO.minor = WIRE_MINOR;
         m.HELLO.pid = (uint32_t)getpid();
         m.HELLO.priority = (uint32_t)wished_priority();
         name_of_program(m.HELLO.name, sizeof(m.HELLO.name));
         (void)snprintf(m.HELLO.version, sizeof(m.HELLO.version), "%s", SUBLET_VERSION);
-        agent_send(&m, WIRE_HELLO, WIRE_NO_GPU);
+        daemon_send(&m, WIRE_HELLO, WIRE_NO_GPU);
 }
 
 static void send_pin(struct gpu *g, uint64_t bytes, uint32_t flags)
@@ -145,7 +100,7 @@ static void send_pin(struct gpu *g, uint64_t bytes, uint32_t flags)
         g->pin_allowed = MIN(g->pin_allowed, bytes);
         m.PIN.bytes = bytes;
         m.PIN.flags = flags;
-        agent_send(&m, WIRE_PIN, g->index);
+        daemon_send(&m, WIRE_PIN, g->index);
 }
 
 void agent_send_attach(struct gpu *g)
@@ -155,7 +110,7 @@ void agent_send_attach(struct gpu *g)
         /* From here on the daemon counts what this says and no more: what an earlier one had
          * allowed, or nobody forbidden, is void before the answer comes, and memory on its way
          * between processes is in no figure. */
-        torture_cancel();
+        agent_cancel_own();
         g->asked = true;
         passed_close(&g->leaving);
         passed_close(&g->passed);
@@ -174,14 +129,14 @@ void agent_send_attach(struct gpu *g)
         m.ATTACH.fixed_wanted = g->fixed_said = g->fixed_wanted;
         m.ATTACH.flags = gpu_flags(g);
         memcpy(m.ATTACH.uuid, g->uuid, sizeof(m.ATTACH.uuid));
-        agent_send(&m, WIRE_ATTACH, g->index);
-        g->want_sequence = agent.sequence;
+        daemon_send(&m, WIRE_ATTACH, g->index);
+        g->want_sequence = daemon_line.sequence;
         g->mover_said = false;
         agent.managed_said[g->index] = 0;
         agent_self_attached(g);
         g->pin_said = g->pin_allowed = 0;
         pin_back(g);
-        if (g->pin_granted && agent_is_up()) {
+        if (g->pin_granted && daemon_is_up()) {
                 send_pin(g, g->pin_granted, WIRE_PIN_HELD);
                 g->pin_allowed = g->pin_granted;
         }
@@ -193,10 +148,7 @@ static void tell_pinned(struct gpu *g)
         if (g->pin_wanted < g->pin_said) {
                 send_pin(g, g->pin_wanted, 0);
         } else if (g->pin_wanted > g->pin_said && !g->usage_dirty) {
-                if (agent_is_up())
-                        send_pin(g, g->pin_wanted, 0);
-                else
-                        pin_refused(g);
+                send_pin(g, g->pin_wanted, 0);
         }
 }
 
@@ -223,12 +175,12 @@ static void send_usage(struct gpu *g)
         m.USAGE.flags =
                 gpu_flags(g) | (g->stays && g->heap.backed > g->limit ? WIRE_FLAG_STAYS : 0u);
         m.USAGE.pass_bytes = g->leaving.count ? g->heap.extent_bytes : 0;
-        if (send_with(&m, WIRE_USAGE, g->index, g->leaving.fds, g->leaving.count) < 0) {
+        if (daemon_send_with(&m, WIRE_USAGE, g->index, g->leaving.fds, g->leaving.count) < 0) {
                 /* Linux 6.16 tells us (SO_PASSRIGHTS), before it the daemon (REFUSED). */
                 g->may_pass = false;
                 passed_close(&g->leaving); /* before it is said that the bytes are free */
                 m.USAGE.pass_bytes = 0;
-                agent_send(&m, WIRE_USAGE, g->index);
+                daemon_send(&m, WIRE_USAGE, g->index);
         }
         passed_close(&g->leaving);
 }
@@ -239,7 +191,7 @@ static void send_managed(struct gpu *g)
         struct wire_message m = {.MANAGED.bytes = g->heap.managed_bytes};
 
         agent.managed_said[g->index] = g->heap.managed_bytes;
-        agent_send(&m, WIRE_MANAGED, g->index);
+        daemon_send(&m, WIRE_MANAGED, g->index);
 }
 
 /* Before memory of the host is mapped, and after. */
@@ -250,8 +202,8 @@ static void send_host(void)
         agent.host_held_said = m.HOST.held = core_host_mapped() - core.host.taking;
         core.host.wanted = MAX(core.host.wanted, core_host_mapped());
         agent.host_wanted_said = m.HOST.wanted = core.host.wanted;
-        agent_send(&m, WIRE_HOST, WIRE_NO_GPU);
-        agent.host_sequence = agent.sequence;
+        daemon_send(&m, WIRE_HOST, WIRE_NO_GPU);
+        agent.host_sequence = daemon_line.sequence;
 }
 
 static void send_want(struct gpu *g)
@@ -267,8 +219,8 @@ static void send_want(struct gpu *g)
         agent.need_said[g->index] = m.WANT.need;
         agent.run_said[g->index] = agent_wants_to_run();
         agent.want_ns[g->index] = clock_now_ns();
-        agent_send(&m, WIRE_WANT, g->index);
-        g->want_sequence = agent.sequence;
+        daemon_send(&m, WIRE_WANT, g->index);
+        g->want_sequence = daemon_line.sequence;
         g->mover_said = agent_asks_for_mover(g);
 }
 
@@ -313,25 +265,27 @@ uint32_t agent_random(void)
 
 static void agent_down(const char *why)
 {
-        overflow_cancel();
-        if (agent.link == LINK_UP)
+        FOR_EACH_PART (p, daemon_lost) {
+                p->daemon_lost();
+        }
+        if (daemon_line.link == LINK_UP || daemon_line.link == LINK_LOST)
                 log_debug("lost the daemon in %s: %s", agent.where, why);
-        if (agent.fd >= 0) /* no close(): a cancelled thread of the program would end there */
-                (void)syscall(SYS_close, agent.fd);
-        agent.fd = -1;
-        agent_kick(); /* it may be a thread of the program's that found out */
-        if (agent.link != LINK_DOWN || !agent.down_since_ns)
+        if (daemon_line.fd >= 0)
+                (void)close(daemon_line.fd);
+        daemon_line.fd = -1;
+        if (daemon_line.link != LINK_DOWN || !agent.down_since_ns)
                 agent.down_since_ns = clock_now_ns();
-        agent.link = LINK_DOWN;
-        agent.backoff_ns = agent.tried && agent.backoff_ns
-                                   ? MIN(agent.backoff_ns * 2,
-                                         agent.instance || daemon_is_required() ? BACKOFF_MAX_NS
-                                                                                : BACKOFF_ALONE_NS)
-                                   : BACKOFF_MIN_NS;
+        daemon_line.link = LINK_DOWN;
+        agent.backoff_ns =
+                agent.tried && agent.backoff_ns
+                        ? MIN(agent.backoff_ns * 2, daemon_line.instance || daemon_is_required()
+                                                            ? BACKOFF_MAX_NS
+                                                            : BACKOFF_ALONE_NS)
+                        : BACKOFF_MIN_NS;
         agent.retry_ns = clock_now_ns() + agent.backoff_ns / 2 + agent_random() % agent.backoff_ns;
 
         /* A revocation by a daemon that is gone means nothing. */
-        if (agent.revoking && !torture_holds())
+        if (agent.revoking && agent_own_drain() < OWN_DRAINS)
                 agent_end_drain();
         for (unsigned i = 0; i < core.gpu_count; i++) {
                 struct gpu *g = &core.gpus[i];
@@ -339,7 +293,8 @@ static void agent_down(const char *why)
                 g->asked = g->attached = false;
                 passed_close(&g->leaving);
                 /* Neither evict nor restore until somebody says so again. */
-                if (g->managed && !core.running && !torture_holds() && g->limit != UINT64_MAX)
+                if (g->managed && !core.running && agent_own_drain() < OWN_DRAINS &&
+                    g->limit != UINT64_MAX)
                         g->limit = g->heap.backed;
         }
         agent.contested_ns = 0;
@@ -352,15 +307,15 @@ static void agent_alone(const char *why)
 {
         if (daemon_is_required())
                 return;
-        if (!agent.warned)
+        if (!daemon_line.warned)
                 log_warning("no daemon in %s (%s): this program runs without sharing", agent.where,
                             why);
-        agent.warned = true;
+        daemon_line.warned = true;
         for (unsigned i = 0; i < core.gpu_count; i++)
                 if (core.gpus[i].known)
                         agent_gpu_alone(&core.gpus[i]);
         /* What an earlier daemon had moved out comes back first, as the card has room for it. */
-        if (!torture_holds() && !agent.paused && agent_all_is_back())
+        if (agent_own_drain() < OWN_DRAINS && !agent.paused && agent_all_is_back())
                 agent_go_on();
         bell_ring(&core.changed);
 }
@@ -392,15 +347,15 @@ void agent_connect(void)
                 if (first || clock_now_ns() - agent.down_since_ns > ALONE_AFTER_NS) {
                         /* Before the first lease there is nothing to lose; after, only those who
                          * run may go on growing. */
-                        if (unpause() || core.running || !agent.instance)
+                        if (unpause() || core.running || !daemon_line.instance)
                                 agent_alone(strerror(-r));
                 }
                 return;
         }
         agent.tried = true;
-        agent.fd = fd;
-        agent.link = LINK_HELLO;
-        agent.sequence = 0;
+        daemon_line.fd = fd;
+        daemon_line.link = LINK_HELLO;
+        daemon_line.sequence = 0;
         send_hello();
 }
 
@@ -408,9 +363,8 @@ void agent_connect(void)
 
 static void on_welcome(const struct wire_message *m)
 {
-        agent.link = LINK_UP;
-        agent.instance = m->WELCOME.instance;
-        agent.minor = m->WELCOME.minor;
+        daemon_line.link = LINK_UP;
+        daemon_line.instance = m->WELCOME.instance;
         agent.backoff_ns = 0;
         agent.refusal_said = false;
         core.lease = 0;
@@ -440,8 +394,8 @@ static void on_other_release(const char *text)
                 return;
         }
         log_warning("%s; this program runs without sharing", text);
-        agent.link = LINK_REFUSED;
-        agent.warned = true;
+        daemon_line.link = LINK_REFUSED;
+        daemon_line.warned = true;
         agent_pause(false);
         agent_alone(text);
         /* Of several that run, and grew while nobody answered, none may have room for all of it. */
@@ -510,9 +464,9 @@ static void on_attached(const struct wire_message *m)
         g->context_bytes = m->ATTACHED.context_bytes;
         g->block_bytes = MAX(m->ATTACHED.block_bytes, HEAP_GRANULARITY);
         agent.bound_ns = m->ATTACHED.bound_ns;
-        if (agent.warned)
+        if (daemon_line.warned)
                 log_notice("the daemon in %s is back: sharing again", agent.where),
-                        agent.warned = false;
+                        daemon_line.warned = false;
         /* What it was promised is asked for again. */
         g->commit_wanted = MAX(g->commit_wanted, g->heap.allocated);
         if (g->commit_wanted == UINT64_MAX)
@@ -520,7 +474,7 @@ static void on_attached(const struct wire_message *m)
         g->limit_sequence = 0;
         g->attached = g->may_pass = true;
         /* What the program is told depends on what the host has. */
-        if (!g->overflow || core.host.known || agent.minor < WIRE_MINOR_MANAGED)
+        if (!g->overflow || core.host.known)
                 gpu_is_managed(g);
         agent.host_wanted_said = UINT64_MAX;
         log_debug("GPU %u: shared by the daemon in %s; this program sees %llu MiB", g->index,
@@ -547,7 +501,7 @@ static void on_limit(const struct wire_message *m, struct passed *came)
         g->arena_limit = m->LIMIT.arena;
         g->limit_sequence = m->header.sequence;
         if (g->commit > commit_before)
-                overflow_changed(g);
+                core_room_changed(g);
         /* Taken back before those who had asked for it ran again. */
         if (g->commit < commit_before && g->commit_askers > 0)
                 g->want_dirty = true;
@@ -573,7 +527,7 @@ static void on_host_limit(const struct wire_message *m)
         for (unsigned i = 0; i < core.gpu_count; i++) {
                 if (core.gpus[i].attached)
                         gpu_is_managed(&core.gpus[i]);
-                overflow_changed(&core.gpus[i]);
+                core_room_changed(&core.gpus[i]);
         }
         bell_ring(&core.changed);
 }
@@ -588,8 +542,7 @@ static void on_grant(const struct wire_message *m)
 
 static void on_revoke(const struct wire_message *m)
 {
-        torture_cancel();
-        overflow_cancel();
+        agent_cancel_own();
         if (m->REVOKE.lease != core.lease || agent.revoking || !core.lease)
                 return;
         gate_open(GATE_TELL);
@@ -608,19 +561,19 @@ static void on_contested(const struct wire_message *m)
 
 static void on_holder(const struct wire_message *m)
 {
-        bool stuck = m->HOLDER.flags & WIRE_HOLDER_STUCK;
+        const char *stuck = m->HOLDER.flags & WIRE_HOLDER_STUCK ? " and cannot give way now" : "";
+        char *text = core.holder.text;
+        const size_t n = sizeof(core.holder.text);
 
         if (m->HOLDER.pid == 0)
-                (void)snprintf(agent.holder, sizeof(agent.holder), "nobody in particular holds it");
+                (void)snprintf(text, n, "nobody in particular holds it");
         else if (m->HOLDER.flags & WIRE_HOLDER_OTHER_USER)
-                (void)snprintf(agent.holder, sizeof(agent.holder),
-                               "process %u, another user's, holds it%s", m->HOLDER.pid,
-                               stuck ? " and cannot give way now" : "");
+                (void)snprintf(text, n, "process %u, another user's, holds it%s", m->HOLDER.pid,
+                               stuck);
         else
-                (void)snprintf(agent.holder, sizeof(agent.holder), "process %u (%s) holds it%s",
-                               m->HOLDER.pid, m->HOLDER.name,
-                               stuck ? " and cannot give way now" : "");
-        agent.who_asked = false;
+                (void)snprintf(text, n, "process %u (%s) holds it%s", m->HOLDER.pid, m->HOLDER.name,
+                               stuck);
+        core.holder.known = true;
         bell_ring(&core.changed);
 }
 
@@ -687,10 +640,12 @@ static void agent_handle(const struct wire_message *m, struct passed *came)
 
 void agent_listen(void)
 {
-        while (agent.fd >= 0) {
+        if (daemon_line.link == LINK_LOST)
+                agent_down(strerror(-daemon_line.error));
+        while (daemon_line.fd >= 0) {
                 struct wire_message m;
                 struct passed came;
-                int r = link_receive(agent.fd, WIRE_DOWN, &m, &came);
+                int r = link_receive(daemon_line.fd, WIRE_DOWN, &m, &came);
 
                 if (r == 0)
                         return;
@@ -711,7 +666,7 @@ static void trim_commit(struct gpu *g, uint64_t now)
         uint64_t keep = align_up(used, g->block_bytes) + g->block_bytes;
 
         if (g->commit == UINT64_MAX || g->commit_wanted != g->commit || g->commit_askers > 0 ||
-            overflow_holds() || g->commit <= keep + 2 * g->block_bytes)
+            agent_own_drain() == OWN_MOVES || g->commit <= keep + 2 * g->block_bytes)
                 return;
         if (now - g->commit_used_ns < COMMIT_KEEP_NS) {
                 agent.tell_ns = MIN(agent.tell_ns, g->commit_used_ns + COMMIT_KEEP_NS);
@@ -728,7 +683,7 @@ static void tell_host(void)
 
         for (unsigned i = 0; i < core.gpu_count; i++)
                 any = any || (core.gpus[i].overflow && core.gpus[i].attached);
-        if (!any || agent.minor < WIRE_MINOR_MANAGED)
+        if (!any)
                 return;
         if (core.host.wanted != agent.host_wanted_said ||
             core_host_mapped() - core.host.taking < agent.host_held_said)
@@ -744,19 +699,63 @@ static bool usage_is_due(const struct gpu *g)
                clock_now_ns() - agent.usage_ns[g->index] >= USAGE_SPACING_NS;
 }
 
+/* A thread passes the gate of a client that was reported idle. */
+static void tell_active(uint64_t now)
+{
+        core.submits = false;
+        if (!agent.idle_said)
+                return;
+        agent.idle = agent.idle_said = false;
+        agent.tick_ns = now + TICK_NS;
+        agent_send_lease(WIRE_ACTIVE);
+}
+
+/* A thread has waited long, and asks who is in the way. */
+static void ask_holder(void)
+{
+        struct wire_message m = {0};
+
+        core.holder.asked = false;
+        if (daemon_is_up()) {
+                daemon_send(&m, WIRE_WHO, WIRE_NO_GPU);
+                return;
+        }
+        (void)snprintf(core.holder.text, sizeof(core.holder.text), "no daemon answers");
+        core.holder.known = true;
+        bell_ring(&core.changed);
+}
+
+/* A create within the limit has failed: others hold what we were promised. */
+static void tell_short(struct gpu *g, uint64_t now)
+{
+        struct wire_message m = {.SHORT.bytes = g->short_bytes};
+
+        g->short_bytes = 0;
+        if (now - agent.short_ns[g->index] < SHORT_SPACING_NS)
+                return;
+        agent.short_ns[g->index] = now;
+        daemon_send(&m, WIRE_SHORT, g->index);
+}
+
 void agent_tell(void)
 {
         uint64_t now = clock_now_ns();
 
         agent.tell_ns = UINT64_MAX;
+        if (core.submits)
+                tell_active(now);
+        if (core.holder.asked)
+                ask_holder();
         agent_self_count(now);
         agent_self_frozen();
         tell_host();
-        for (unsigned i = 0; i < core.gpu_count && agent.link == LINK_UP; i++) {
+        for (unsigned i = 0; i < core.gpu_count && daemon_line.link == LINK_UP; i++) {
                 struct gpu *g = &core.gpus[i];
 
                 if (!g->attached)
                         continue;
+                if (g->short_bytes)
+                        tell_short(g, now);
                 trim_commit(g, now);
                 if (agent_wants_to_run() &&
                     (!agent.run_said[i] || agent.need_said[i] != g->heap.allocated ||
@@ -764,8 +763,7 @@ void agent_tell(void)
                     (!core.running || heap_missing(&g->heap) > 0))
                         g->want_dirty = true;
                 tell_pinned(g);
-                if (agent.managed_said[i] != g->heap.managed_bytes &&
-                    agent.minor >= WIRE_MINOR_MANAGED)
+                if (agent.managed_said[i] != g->heap.managed_bytes)
                         send_managed(g);
                 agent_self_tell(g);
                 if (g->usage_dirty && usage_is_due(g)) {
@@ -775,7 +773,7 @@ void agent_tell(void)
                 if (g->usage_dirty)
                         agent.tell_ns = MIN(agent.tell_ns, now + USAGE_SPACING_NS);
                 tell_pinned(g);
-                if (g->want_dirty && agent.link == LINK_UP)
+                if (g->want_dirty && daemon_line.link == LINK_UP)
                         send_want(g);
         }
 }

@@ -38,9 +38,9 @@ static void *dlsym_caught(void *handle, const char *name)
 
         if (!p || real_open() < 0)
                 return p;
-        if (doors_find_symbol(name) == DOOR_NONE)
-                doors_count_unknown(name);
-        if (doors_is_undecided(name))
+        if (rows_find_symbol(name) == DOOR_NONE)
+                rows_count_unknown(name);
+        if (rows_is_undecided(name))
                 return dlsym_missing(handle, name);
         return doors_wrap(p);
 }
@@ -50,7 +50,7 @@ static void *dlsym_caught(void *handle, const char *name)
 void *dlsym_route(void *handle, const char *name)
 {
         if (unlikely(is_driver_name(name)) && handle != RTLD_NEXT &&
-            (handle != RTLD_DEFAULT || doors_is_undecided(name)))
+            (handle != RTLD_DEFAULT || rows_is_undecided(name)))
                 return (void *)dlsym_caught;
         return compat_dlsym_address();
 }

@@ -1,59 +1,9 @@
-/* doors.h: the rows of cuda_api.def by name and by address, for the modules that hand out entry
- * points (dl.c, resolve.c) and the one that fills in the real driver (real.c).
- *
- * Nothing allocates; thread-safe unless said otherwise. */
+/* doors.h: the exported driver functions (doors.c), for the modules that hand them out (dl.c,
+ * resolve.c). Any thread. */
 #pragma once
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-
 #include "preload/hooks/hooks.h"
-#include "preload/state/real.h"
+#include "preload/driver/rows.h"
 
-enum door_row {
-#define CU(base, symbol, since, flags, behaviour, stream, params, args) DOOR_##symbol,
-#include "cuda/cuda_api.def"
-#undef CU
-        DOOR_COUNT,
-        DOOR_NONE = DOOR_COUNT,
-};
-
-/* The row of an exported symbol; DOOR_NONE: not in the table. */
-enum door_row doors_find_symbol(const char *symbol);
-/* The row that cuGetProcAddress answers a name, version and flags with; DOOR_NONE: none. */
-enum door_row doors_find_base(const char *base, int version, uint64_t flags);
-bool doors_knows_base(const char *base);
-/* Is a function that cuGetProcAddress answers this name with caught, in any version? */
-bool doors_catches_base(const char *base);
-
-/* A version of a caught entry point that neither table has, by its symbol or the name given to
- * cuGetProcAddress (cuMemFree_v9): nobody has decided what is to be done with it. */
-bool doors_is_undecided(const char *name);
-
-const char *doors_symbol(enum door_row row);
-int doors_since(enum door_row row);
 /* Our function for a row; NULL: not caught. */
 void *doors_wrapper(enum door_row row);
-/* The member of a table of the driver's functions for a row. */
-void **doors_slot(struct real_driver *driver, enum door_row row);
-
-/* The row of an address of the real driver; DOOR_NONE: none of the addresses that we have learnt.
- */
-enum door_row doors_find_address(const void *address);
-
-/* Remember an address of the real driver, for doors_find_address(). By real_open() alone, before
- * its first return. */
-void doors_learn(enum door_row row, void *address);
-
-/* Let a row that dlsym() could not find in the driver call this address, which cuGetProcAddress
- * handed out. False: the row has its function. (real.c) */
-bool real_adopt(enum door_row row, void *address);
-
-/* Entry points that a program looked up and that neither cuda_api.def nor cuda_uncaught.def knows.
- * Each name counts once; names beyond the first DOORS_UNKNOWN_MAX are not remembered, so each of
- * their look-ups counts. */
-#define DOORS_UNKNOWN_MAX 64
-void doors_count_unknown(const char *name);
-unsigned doors_unknown_count(void);
-const char *doors_unknown_name(unsigned i); /* NULL: not remembered */

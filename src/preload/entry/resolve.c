@@ -23,14 +23,14 @@ static void *answer(const char *name, int version, cuuint64_t flags)
 static enum door_row row_without_symbol(const char *name, const void *address, int version,
                                         cuuint64_t flags)
 {
-        enum door_row row = doors_find_base(name, MIN(version, CUDA_VERSION), flags);
+        enum door_row row = rows_find_base(name, MIN(version, CUDA_VERSION), flags);
 
         if (version <= CUDA_VERSION ||
             (row != DOOR_NONE && answer(name, CUDA_VERSION, flags) == address))
                 return row;
-        row = doors_find_base(name, version, flags);
-        return row != DOOR_NONE && doors_since(row) > CUDA_VERSION &&
-                               answer(name, doors_since(row), flags) == address
+        row = rows_find_base(name, version, flags);
+        return row != DOOR_NONE && rows_since(row) > CUDA_VERSION &&
+                               answer(name, rows_since(row), flags) == address
                        ? row
                        : DOOR_NONE;
 }
@@ -39,12 +39,12 @@ static enum door_row row_without_symbol(const char *name, const void *address, i
  * us, and our door of an older version would take its arguments for another ABI's. */
 static void *resolve(const char *name, void *address, int version, cuuint64_t flags)
 {
-        enum door_row row = doors_find_base(name, version, flags);
+        enum door_row row = rows_find_base(name, version, flags);
         void *wrapper;
 
         /* Where one function has two names, the name asked for decides. */
-        if (row == DOOR_NONE || *doors_slot(&real, row) != address)
-                row = doors_find_address(address);
+        if (row == DOOR_NONE || *rows_slot(&real, row) != address)
+                row = rows_find_address(address);
         if (row != DOOR_NONE) {
                 wrapper = doors_wrapper(row);
                 return wrapper ? wrapper : address;
@@ -53,17 +53,16 @@ static void *resolve(const char *name, void *address, int version, cuuint64_t fl
         row = row_without_symbol(name, address, version, flags);
         if (row == DOOR_NONE) {
                 /* A version from before the table's first: cuda_uncaught.def says why it passes. */
-                if (version <= CUDA_VERSION && doors_knows_base(name))
+                if (version <= CUDA_VERSION && rows_knows_base(name))
                         return address;
-                doors_count_unknown(name);
-                return doors_catches_base(name) || doors_is_undecided(name) ? NULL : address;
+                rows_count_unknown(name);
+                return rows_catches_base(name) || rows_is_undecided(name) ? NULL : address;
         }
         wrapper = doors_wrapper(row);
         if (!wrapper)
                 return address;
         if (real_adopt(row, address))
-                log_debug("%s: adopted the entry that cuGetProcAddress returned",
-                          doors_symbol(row));
+                log_debug("%s: adopted the entry that cuGetProcAddress returned", rows_symbol(row));
         return wrapper;
 }
 

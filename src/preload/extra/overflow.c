@@ -9,7 +9,6 @@
 #include "base/log.h"
 #include "base/macros.h"
 #include "base/units.h"
-#include "preload/agent/agent.h"
 #include "preload/agent/agent_state.h"
 #include "preload/state/core.h"
 #include "preload/move/extent.h"
@@ -19,6 +18,8 @@
 #include "preload/stream/quiet.h"
 #include "preload/move/swap.h"
 #include "preload/process/trace.h"
+#include "preload/state/request.h"
+#include "preload/state/daemon.h"
 
 #define SETTLE_NS   (200 * NSEC_PER_MSEC) /* programs allocate many buffers in a row */
 #define SPACING_NS  NSEC_PER_SEC
@@ -146,7 +147,7 @@ int overflow_allocate(struct gpu *g, uint64_t bytes, CUcontext owner, CUdevicept
         uint64_t cost = align_up(bytes, HEAP_GRANULARITY);
         struct block *b, *dead = NULL;
 
-        if (!g->overflow || agent_ask_host(cost) < 0)
+        if (!g->overflow || request_host(cost) < 0)
                 return -ENOMEM;
         b = heap_allocate_aside(&g->heap, bytes, owner);
         if (b && map_block(g, b) == 0) {
@@ -167,7 +168,7 @@ void overflow_changed(struct gpu *g)
                 return;
         overflow.next_ns = clock_now_ns() + SETTLE_NS;
         overflow.spacing_ns = SPACING_NS;
-        agent_kick();
+        request_kick();
 }
 
 void overflow_allocated(struct gpu *g, CUdeviceptr address, uint64_t bytes)
@@ -328,7 +329,7 @@ void overflow_arrange(void)
         overflow.asked = true;
         overflow.arranged = false;
         overflow.next_ns = 0;
-        agent_kick();
+        request_kick();
 }
 
 bool overflow_is_arranging(void)
@@ -343,7 +344,8 @@ bool overflow_is_arranged(void)
 
 void overflow_step(uint64_t now)
 {
-        bool settled = agent.link == LINK_UP ? core.lease != 0 : agent.link != LINK_HELLO;
+        bool settled =
+                daemon_line.link == LINK_UP ? core.lease != 0 : daemon_line.link != LINK_HELLO;
         bool any = false, refused = false;
 
         if (overflow.phase != REST || now < overflow.next_ns)
@@ -370,7 +372,7 @@ void overflow_step(uint64_t now)
                         unplan(g); /* nobody leaves for nobody */
                         continue;
                 }
-                if (!agent_may_map(sub_sat(out, in) + 2 * g->heap.extent_bytes)) {
+                if (!request_may_map(sub_sat(out, in) + 2 * g->heap.extent_bytes)) {
                         unplan(g);
                         refused = true;
                         continue; /* asked for; the answer comes by overflow_changed() */
@@ -418,9 +420,9 @@ void overflow_cancel(void)
         overflow.next_ns = clock_now_ns() + SPACING_NS;
 }
 
-bool overflow_holds(void)
+enum own_drain overflow_own(void)
 {
-        return overflow.phase != REST;
+        return overflow.phase != REST ? OWN_MOVES : OWN_NONE;
 }
 
 uint64_t overflow_next_ns(void)
@@ -524,7 +526,7 @@ bool overflow_move(void)
                 heap_change_sides(&g->heap, e);
                 overflow.moved += e->bytes;
         }
-        agent_figures(g);
+        request_report(g);
         bell_ring(&core.changed);
         if (overflow.cancelled)
                 overflow_cancel();

@@ -12,6 +12,7 @@
 #include <stdint.h>
 
 #include "cuda/cuda_abi.h"
+#include "preload/state/part.h"
 
 struct block;
 struct gpu;
@@ -54,8 +55,7 @@ bool overflow_drained(void);
 bool overflow_drain_failed(void);
 /* The daemon has taken over. */
 void overflow_cancel(void);
-/* It has shut the gate. */
-bool overflow_holds(void);
+enum own_drain overflow_own(void);
 /* Carry one extent to the other side. False: nothing (more) to do. The lock is not held. */
 bool overflow_move(void);
 /* When to look again. */

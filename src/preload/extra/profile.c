@@ -14,7 +14,6 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/macros.h"
-#include "preload/agent/agent.h"
 #include "preload/state/core.h"
 #include "preload/stream/gate.h"
 #include "preload/process/mode.h"
@@ -23,6 +22,7 @@
 #include "preload/stream/quiet.h"
 #include "preload/extra/steps.h"
 #include "preload/extra/trial.h"
+#include "preload/state/request.h"
 
 #define SAMPLE_NS    (20 * NSEC_PER_MSEC) /* shorter steps are timed several at a time, ... */
 #define SAMPLE_LEAST 16u                  /* ... and so many submissions at least */
@@ -159,6 +159,7 @@ void profile_setup(void)
         if (!to)
                 return;
         profile.state = LEARNS;
+        gate_own(GATE_PROFILE, profile_submission);
         gate_shut(GATE_PROFILE);
 }
 
@@ -319,7 +320,7 @@ static int take_host(void)
                         more += profile.tried[i].buffer.bytes + HEAP_GRANULARITY;
                 for (unsigned i = 0; i < core.gpu_count; i++)
                         more = sub_sat(more, core.gpus[i].heap.mapped);
-                if (agent_ask_host(more) == 0) {
+                if (request_host(more) == 0) {
                         core.host.taking -= more; /* promised; taken as they move */
                         return 0;
                 }

@@ -7,11 +7,12 @@
 
 #include "base/log.h"
 #include "base/units.h"
-#include "preload/agent/agent.h"
 #include "preload/agent/agent_state.h"
 #include "preload/state/core.h"
 #include "preload/stream/quiet.h"
 #include "preload/process/trace.h"
+#include "preload/state/request.h"
+#include "preload/state/daemon.h"
 
 #define CALLS     100u
 #define EVERY_NS  (20 * NSEC_PER_MSEC)
@@ -60,6 +61,11 @@ static bool read_option(const char *word)
         return false;
 }
 
+static void at_gate(uint64_t work)
+{
+        torture_call();
+}
+
 void torture_setup(void)
 {
         const char *text = getenv("SUBLET_TORTURE");
@@ -83,6 +89,7 @@ void torture_setup(void)
         }
         torture.random = mix(torture.seed);
         torture.next_ns = torture.every_ns ? 0 : UINT64_MAX;
+        gate_own(GATE_TORTURE, at_gate);
         gate_shut(GATE_TORTURE);
 }
 
@@ -112,7 +119,7 @@ void torture_call(void)
         torture.asked = true;
         ended = torture.ended;
         core.waiters++;
-        agent_kick();
+        request_kick();
         /* A capture has to end before a drain can. */
         while (torture.ended == ended && !quiet_capturing() && !core_passive())
                 core_wait(&w, UINT64_MAX);
@@ -149,7 +156,8 @@ static void end(void)
 
 void torture_step(uint64_t now)
 {
-        bool settled = agent.link == LINK_UP ? core.lease != 0 : agent.link != LINK_HELLO;
+        bool settled =
+                daemon_line.link == LINK_UP ? core.lease != 0 : daemon_line.link != LINK_HELLO;
 
         if (torture.phase != REST || (!torture.asked && now < torture.next_ns) ||
             !(atomic_load_explicit(&gate_bits, memory_order_relaxed) & GATE_TORTURE))
@@ -198,18 +206,22 @@ void torture_cancel(void)
         end();
 }
 
-bool torture_holds(void)
+enum own_drain torture_own(void)
 {
-        return torture.phase != REST;
-}
+        static const enum own_drain own[] = {
+                [REST] = OWN_NONE,
+                [DRAINS] = OWN_DRAINS,
+                [EVICTS] = OWN_EVICTS,
+                [RESTORES] = OWN_RESTORES,
+        };
 
-bool torture_evicts(void)
-{
-        return torture.phase == EVICTS;
+        return own[torture.phase];
 }
 
 void torture_evicted(void)
 {
+        if (torture.phase != EVICTS)
+                return;
         torture.phase = RESTORES;
         torture.taken = sub_sat(torture.taken, backed());
         for (unsigned i = 0; i < core.gpu_count; i++)

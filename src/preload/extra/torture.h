@@ -13,6 +13,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "preload/state/part.h"
 #include "preload/stream/gate.h"
 
 /* Once, before the first thread passes the gate. */
@@ -35,9 +36,7 @@ bool torture_drained(void);
 bool torture_drain_failed(void);
 /* The daemon has taken over: what it says holds. What is out comes back as it allows. */
 void torture_cancel(void);
-/* It has shut the gate, and while evicting nothing comes back. */
-bool torture_holds(void);
-bool torture_evicts(void);
+enum own_drain torture_own(void);
 /* Everything that can go has gone: let it come back. */
 void torture_evicted(void);
 /* Everything is back. */

@@ -15,15 +15,13 @@
 #include "base/freeze_known.h"
 #include "base/log.h"
 #include "base/macros.h"
-#include "preload/agent/agent.h"
 #include "preload/state/core.h"
 #include "preload/freeze/freeze_test.h"
-#include "preload/freeze/freeze_watch.h"
+#include "preload/rm/freeze_watch.h"
 #include "preload/stream/gate.h"
 #include "preload/freeze/mover.h"
 #include "preload/stream/quiet.h"
-#include "preload/freeze/rm.h"
-#include "preload/move/swap.h"
+#include "preload/rm/rm.h"
 #include "preload/process/trace.h"
 
 #define CANARY_NS                                                                       \
@@ -40,8 +38,8 @@ static struct {
         bool asked;      /* for the mode, by name */
         bool tests_only; /* for `sublet doctor` */
         char off[FREEZE_WHY_MAX];
-        bool known[CORE_GPUS_MAX]; /* it works there */
-        uint64_t test_ns;          /* not before */
+        bool known[GPUS_MAX]; /* it works there */
+        uint64_t test_ns;     /* not before */
         bool stands;
         uint64_t began_ns, times, lost_ns, took_ns;
         unsigned canaries_failed;
@@ -160,13 +158,13 @@ static int test_now(struct gpu *g, const char **ret_why)
         enum freeze_result result = FREEZE_TEST_BUSY;
         int refusal = 0, r;
 
-        if (swap_keep_context(g)) {
+        if (core_keep_context(g)) {
                 CUcontext context = g->context->handle;
 
                 lock_release(&core.lock);
                 result = freeze_test(context, &refusal);
                 lock_acquire(&core.lock);
-                swap_let_context(g);
+                core_let_context(g);
                 trace_event("freeze_test", g->index, (uint64_t)result);
         }
         r = verdict(result, refusal, ret_why);
@@ -203,7 +201,7 @@ static bool test_gpu(struct gpu *g)
 
 int sublet_freeze_test(unsigned gpu, struct freeze_answer *ret)
 {
-        struct gpu *g = gpu < CORE_GPUS_MAX ? &core.gpus[gpu] : NULL;
+        struct gpu *g = gpu < GPUS_MAX ? &core.gpus[gpu] : NULL;
         const char *why;
         int r = -ENXIO;
 

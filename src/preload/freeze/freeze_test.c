@@ -10,8 +10,8 @@
 
 #include "base/clock.h"
 #include "base/macros.h"
-#include "preload/state/real.h"
-#include "preload/freeze/rm.h"
+#include "preload/driver/real.h"
+#include "preload/rm/rm.h"
 
 #define START_NS (500 * NSEC_PER_MSEC)
 #define STAND_NS (3 * NSEC_PER_MSEC)

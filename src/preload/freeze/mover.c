@@ -12,8 +12,8 @@
 #include "base/macros.h"
 #include "preload/state/core.h"
 #include "preload/stream/quiet.h"
-#include "preload/state/real.h"
-#include "preload/freeze/rm.h"
+#include "preload/driver/real.h"
+#include "preload/rm/rm.h"
 
 #define CANARY_BYTES MOVER_SPARE_BYTES
 #define CANARY_WORD  0x5ab1e7u

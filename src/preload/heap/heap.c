@@ -8,7 +8,7 @@
 
 #include "base/macros.h"
 #include "preload/heap/parcels.h"
-#include "preload/state/real.h"
+#include "preload/driver/real.h"
 #include "preload/heap/slab.h"
 #include "preload/heap/spaces.h"
 

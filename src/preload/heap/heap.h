@@ -13,8 +13,8 @@
 #include <stdint.h>
 
 #include "cuda/cuda_abi.h"
-#include "preload/move/arena.h"
-#include "preload/move/fingerprint.h"
+#include "preload/heap/arena.h"
+#include "preload/heap/fingerprint.h"
 
 /* Extents are at most this, and at most a 16th of the card: what is in transit at a time is
  * bounded, and the daemon's arithmetic knows it (gpu_extent() in src/sched/ledger.c). Larger

@@ -20,22 +20,8 @@
 
 #include "base/macros.h"
 #include "cuda/cuda_abi.h"
+#include "preload/driver/hook.h"
 #include "preload/freeze/freeze.h"
-
-#define CU_PASS(...)
-#define CU_SUBMIT(...)
-#define CU_UNIFIED(...)
-#define CU_RETRY(...)
-#define CU_CUSTOM(symbol, params) CUresult hook_##symbol params;
-#define CU(base, symbol, since, flags, behaviour, stream, params, args) \
-        CU_##behaviour(symbol, params)
-#include "cuda/cuda_api.def"
-#undef CU
-#undef CU_PASS
-#undef CU_SUBMIT
-#undef CU_UNIFIED
-#undef CU_RETRY
-#undef CU_CUSTOM
 
 /* A driver call of the program's own ran out of device memory, and does not say how much it lacks:
  * ask for room, each time for four times as much as was had for this call so far (*room; 0 at
@@ -80,27 +66,8 @@ bool hooks_more_room(uint64_t *room);
 /* Both. Making room may take long and may need this very thread's work drained, so it happens
  * outside the gate. */
 #define HOOKS_SUBMIT(stream, work, call) HOOKS_RETRY(HOOKS_GATED(stream, work, call))
-/* Ask the daemon to promise room for so many more bytes of memory that can be moved. 0, or -ENOMEM.
- * core.lock held, given up meanwhile. */
-struct gpu;
-int hooks_commit(struct gpu *g, uint64_t more);
-
 /* quiet_capture_forbids(), without the lock. */
 bool hooks_capture_forbids(void);
-
-struct heap_place;
-/* Free it once everything that has been submitted so far is done. core.lock held, given up
- * meanwhile. */
-CUresult hooks_free_later(struct gpu *g, const struct heap_place *p);
-
-/* Room for so many bytes more, if need be at the cost of what pools keep for nothing, and of
- * managed memory, which nobody needs to count: the driver makes room of it, as it would on a card
- * of one's own. False: there is none. core.lock held, given up meanwhile. */
-bool hooks_grow(struct gpu *g, uint64_t more);
-/* What heap.allocated may be without asking for more, and what follows from an allocation.
- * core.lock held. */
-uint64_t hooks_allowed(const struct gpu *g);
-void hooks_allocated(struct gpu *g);
 
 /* The wrapper for a driver function by the address the real resolver returned; the address itself
  * where we catch nothing. */

@@ -4,7 +4,6 @@
 #include <stdbool.h>
 
 #include "base/macros.h"
-#include "preload/agent/agent.h"
 #include "preload/state/core.h"
 #include "preload/move/fixed.h"
 #include "preload/hooks/hooks.h"

@@ -3,7 +3,6 @@
 #include <stdbool.h>
 
 #include "base/log.h"
-#include "preload/agent/agent.h"
 #include "preload/stream/bound.h"
 #include "preload/state/core.h"
 #include "preload/move/fixed.h"
@@ -11,10 +10,11 @@
 #include "preload/stream/gate.h"
 #include "preload/hooks/hooks.h"
 #include "preload/share/ipc.h"
-#include "preload/move/peer.h"
+#include "preload/share/peer.h"
 #include "preload/pool/pool.h"
 #include "preload/stream/quiet.h"
 #include "preload/move/swap.h"
+#include "preload/state/request.h"
 
 CUresult hook_cuInit(unsigned int Flags)
 {
@@ -32,7 +32,7 @@ static bool context_reserve(struct gpu *g)
         bool ok;
 
         lock_acquire(&core.lock);
-        ok = agent_take_fixed(g, g->context_bytes) == 0;
+        ok = request_fixed(g, g->context_bytes) == 0;
         lock_release(&core.lock);
         return ok;
 }
@@ -44,7 +44,7 @@ static void context_born(struct gpu *g, CUcontext handle, bool primary)
 
         if (c && !g->context)
                 g->context = c;
-        agent_kick();
+        request_kick();
 }
 
 /* Another living context of the GPU to run our copies in. Lock held. */
@@ -104,7 +104,7 @@ static void context_died(struct ending e)
                 return;
         lock_acquire(&core.lock);
         core.unbooked--;
-        agent_return_fixed(e.gpu, e.bytes);
+        request_return_fixed(e.gpu, e.bytes);
         lock_release(&core.lock);
 }
 
@@ -119,25 +119,25 @@ static CUresult create(struct gpu *g, CUcontext *pctx, CUresult r)
         return r;
 }
 
-#define HOOK_CREATE(symbol, params, args)                        \
-        CUresult hook_##symbol params                            \
-        {                                                        \
-                struct gpu *g;                                   \
-                CUresult r;                                      \
-                                                                 \
-                (void)core_setup();                              \
-                g = core_attach(dev);                            \
-                if (!g)                                          \
-                        return real.symbol args;                 \
-                if (!context_reserve(g))                         \
-                        return CUDA_ERROR_OUT_OF_MEMORY;         \
-                r = create(g, pctx, real.symbol args);           \
-                if (r != CUDA_SUCCESS) {                         \
-                        lock_acquire(&core.lock);                \
-                        agent_return_fixed(g, g->context_bytes); \
-                        lock_release(&core.lock);                \
-                }                                                \
-                return r;                                        \
+#define HOOK_CREATE(symbol, params, args)                          \
+        CUresult hook_##symbol params                              \
+        {                                                          \
+                struct gpu *g;                                     \
+                CUresult r;                                        \
+                                                                   \
+                (void)core_setup();                                \
+                g = core_attach(dev);                              \
+                if (!g)                                            \
+                        return real.symbol args;                   \
+                if (!context_reserve(g))                           \
+                        return CUDA_ERROR_OUT_OF_MEMORY;           \
+                r = create(g, pctx, real.symbol args);             \
+                if (r != CUDA_SUCCESS) {                           \
+                        lock_acquire(&core.lock);                  \
+                        request_return_fixed(g, g->context_bytes); \
+                        lock_release(&core.lock);                  \
+                }                                                  \
+                return r;                                          \
         }
 
 /* Of before CUDA 3.2: its memory has addresses of 32 bits, and calls of its own. */
@@ -224,7 +224,7 @@ CUresult hook_cuCtxDetach(CUcontext ctx)
  * be done depends on whether it is alive. And one thread at a time asks whether there is room for
  * it, however many want it: room for each of them may be more than the card has. core.lock; given
  * up meanwhile by primary_take(). */
-static bool primary_taken[CORE_GPUS_MAX], primary_wanted[CORE_GPUS_MAX];
+static bool primary_taken[GPUS_MAX], primary_wanted[GPUS_MAX];
 
 static void primary_take(bool *taken)
 {
@@ -244,7 +244,7 @@ static void primary_give(bool *taken)
 /* How often a primary context is held: retained and not released by the program, and once by each
  * of its green contexts. A reset ends the context and leaves the count: the next to retain it gets
  * the same handle, alive again. core.lock. */
-static unsigned retained[CORE_GPUS_MAX];
+static unsigned retained[GPUS_MAX];
 
 /* Take it, with room for the context where it is not alive. *ret_reserved: there was need of it.
  * False: there is no room, and it is not taken. */
@@ -259,7 +259,7 @@ static bool primary_begin(struct gpu *g, bool *ret_reserved)
         if (!quiet_context_primary(g)) {
                 /* The wait may be long, and a release is not to wait for it. */
                 primary_give(&primary_taken[g->index]);
-                r = agent_take_fixed(g, g->context_bytes);
+                r = request_fixed(g, g->context_bytes);
                 *ret_reserved = r == 0;
                 if (r == 0)
                         primary_take(&primary_taken[g->index]);
@@ -275,7 +275,7 @@ static void primary_there(struct gpu *g, bool reserved, CUcontext handle)
         struct context *c = quiet_context_primary(g);
 
         if (reserved && !handle)
-                agent_return_fixed(g, g->context_bytes);
+                request_return_fixed(g, g->context_bytes);
         if (handle && !c) {
                 g->ended = NULL;
                 context_born(g, handle, true);
@@ -323,7 +323,7 @@ static bool primary_ends(CUdevice dev, bool reset, struct ending *ret)
 
         *ret = (struct ending){0};
         (void)core_setup();
-        if (core_passive() || dev < 0 || dev >= CORE_GPUS_MAX)
+        if (core_passive() || dev < 0 || dev >= GPUS_MAX)
                 return false;
         lock_acquire(&core.lock);
         ours = core.gpus[dev].known;

@@ -6,7 +6,7 @@
 #include "base/macros.h"
 #include "preload/state/core.h"
 #include "preload/hooks/hooks.h"
-#include "preload/heap/virtual.h"
+#include "preload/state/virtual.h"
 
 /* ---- mapping ---- */
 
@@ -298,7 +298,7 @@ CUresult hook_cuMemGetAccess(unsigned long long *flags, const CUmemLocation *loc
                 *flags = CU_MEM_ACCESS_FLAGS_PROT_NONE;
         else if (location->type != CU_MEM_LOCATION_TYPE_DEVICE)
                 r = CUDA_ERROR_INVALID_DEVICE;
-        else if (location->id < 0 || location->id >= MIN(devices, CORE_GPUS_MAX))
+        else if (location->id < 0 || location->id >= MIN(devices, GPUS_MAX))
                 r = CUDA_ERROR_INVALID_DEVICE;
         else
                 *flags = m->access[location->id];
@@ -322,7 +322,7 @@ CUresult virtual_attribute(void *data, CUpointer_attribute attribute, CUdevicept
         const struct handle *h = m ? m->handle : NULL;
         CUdevice device;
 
-        if (!m || real.cuCtxGetDevice(&device) != CUDA_SUCCESS || device >= CORE_GPUS_MAX)
+        if (!m || real.cuCtxGetDevice(&device) != CUDA_SUCCESS || device >= GPUS_MAX)
                 return CUDA_ERROR_NOT_SUPPORTED;
         switch (attribute) {
         case CU_POINTER_ATTRIBUTE_CONTEXT:

@@ -8,43 +8,28 @@
 
 #include "base/log.h"
 #include "base/macros.h"
-#include "preload/agent/agent.h"
 #include "preload/state/core.h"
 #include "preload/move/fixed.h"
 #include "preload/stream/gate.h"
 #include "preload/hooks/hooks.h"
 #include "preload/share/ipc.h"
 #include "preload/hooks/hooks_virtual.h"
-#include "preload/move/managed.h"
+#include "preload/hooks/managed.h"
 #include "preload/extra/overflow.h"
 #include "preload/state/poison.h"
+#include "preload/pool/late.h"
 #include "preload/pool/pool.h"
+#include "preload/pool/room.h"
 #include "preload/stream/quiet.h"
 #include "preload/hooks/rdma.h"
 #include "preload/move/swap.h"
+#include "preload/state/request.h"
 
 /* What the program is told: with the overflow the host counts, as far as it could be had. Lock
  * held. */
 static uint64_t told_total(const struct gpu *g)
 {
         return g->visible + (g->overflow ? core.host.most : 0);
-}
-
-/* What the program may still take of the card it sees. Lock held. */
-static uint64_t visible_free(const struct gpu *g)
-{
-        return sub_sat(g->visible, g->heap.allocated + core_own_fixed(g));
-}
-
-int hooks_commit(struct gpu *g, uint64_t more)
-{
-        uint64_t exact = g->heap.allocated + more;
-        uint64_t blocks = align_up(exact, MAX(g->block_bytes, HEAP_GRANULARITY));
-
-        blocks = MAX(MIN(blocks, sub_sat(g->visible, core_own_fixed(g))), exact);
-        if (agent_ask_commit(g, blocks) == 0)
-                return 0;
-        return blocks > exact ? agent_ask_commit(g, g->heap.allocated + more) : -ENOMEM;
 }
 
 /* Nobody can make room for us later, so the answer has to come now, as from the plain driver. Lock
@@ -61,44 +46,6 @@ static int back_alone(struct gpu *g, CUdeviceptr address)
         return -ENOMEM;
 }
 
-uint64_t hooks_allowed(const struct gpu *g)
-{
-        return MIN(g->commit, sub_sat(g->visible, core_own_fixed(g)));
-}
-
-bool hooks_grow(struct gpu *g, uint64_t more)
-{
-        struct block *adopted;
-
-        if (more > sub_sat(g->visible, core_own_fixed(g)))
-                return false; /* nothing that could be given up would be enough */
-        if (more <= visible_free(g) && hooks_commit(g, more) == 0)
-                return true;
-        if (pool_reclaim(g, more))
-                return true;
-        if (!heap_adopted(&g->heap, 0, UINT64_MAX))
-                return false;
-        lock_release(&core.lock);
-        home_find_out(g);
-        lock_acquire(&core.lock);
-        adopted = heap_adopted(&g->heap, 0, UINT64_MAX);
-        if (!adopted || home_answer(&g->home) != HOME_LEAVES)
-                return false; /* what stays on the card is no room for others */
-        swap_disown(g, adopted);
-        return true;
-}
-
-void hooks_allocated(struct gpu *g)
-{
-        /* Who shuts it and who opens it holds the lock: once is enough for a million small
-         * allocations. */
-        if (heap_missing(&g->heap) > 0 && !(atomic_load(&gate_bits) & GATE_UNBACKED))
-                gate_shut(GATE_UNBACKED);
-        if (g->heap.allocated != g->allocated_said)
-                agent_figures(g);
-        g->commit_used_ns = clock_now_ns();
-}
-
 static CUresult allocate(struct gpu *g, uint64_t bytes, CUcontext owner, CUdeviceptr *ret_ptr)
 {
         uint64_t cost;
@@ -109,12 +56,12 @@ static CUresult allocate(struct gpu *g, uint64_t bytes, CUcontext owner, CUdevic
         /* Other threads may take what was promised before we are back from asking: then ask again.
          */
         for (;;) {
-                uint64_t room = overflow_card_room(g, hooks_allowed(g), bytes);
+                uint64_t room = overflow_card_room(g, room_allowed(g), bytes);
 
                 r = heap_allocate(&g->heap, bytes, owner, room, ret_ptr, &cost);
                 if (r == -ENOBUFS ? managed_provide(g, cost) < 0
                                   : r != -ENOSPC || overflow_is_full(g, bytes, cost) ||
-                                            !hooks_grow(g, cost))
+                                            !room_grow(g, cost))
                         break;
         }
         if (r == 0 && g->limit == UINT64_MAX)
@@ -123,7 +70,7 @@ static CUresult allocate(struct gpu *g, uint64_t bytes, CUcontext owner, CUdevic
                 r = overflow_allocate(g, bytes, owner, ret_ptr);
         if (r == 0) {
                 overflow_allocated(g, *ret_ptr, bytes);
-                hooks_allocated(g);
+                room_taken(g);
         }
         lock_release(&core.lock);
         return r == 0 ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
@@ -203,145 +150,6 @@ static bool is_gap(CUdeviceptr address)
         return false;
 }
 
-/* What is freed during a capture, or by the driver's own calls before all is done that was
- * submitted before: it is the program's until then, and moves with the rest. */
-static bool late_waiting;
-static struct quiet_wait late_wait;
-static struct late {
-        CUdeviceptr address;
-        uint64_t block_id;
-} * late;
-static size_t late_count, late_room;
-static size_t late_waited; /* the first of them: late_wait is about what was submitted before */
-
-/* The program has freed it already. */
-static bool is_late(const struct heap_place *p)
-{
-        for (size_t i = 0; i < late_count; i++)
-                if (late[i].address == p->start && late[i].block_id == p->block->id)
-                        return true;
-        return false;
-}
-
-/* False: no memory to remember it. */
-static bool reap_later(const struct heap_place *p)
-{
-        if (late_count == late_room) {
-                size_t room = late_room ? late_room * 2 : 64;
-                struct late *more = realloc(late, room * sizeof(*more));
-
-                if (!more)
-                        return false;
-                late = more;
-                late_room = room;
-        }
-        late[late_count++] = (struct late){p->start, p->block->id};
-        return true;
-}
-
-/* Nothing that was submitted can use it: first there would be memory behind it. */
-static bool was_never_backed(const struct block *b)
-{
-        if (b->kind == BLOCK_SLAB || b->kind == BLOCK_POOL)
-                return false; /* its other pieces may have been */
-        for (unsigned i = 0; i < b->extent_count; i++)
-                if (b->extents[i].busy || b->extents[i].state != EXTENT_UNBACKED)
-                        return false;
-        return true;
-}
-
-CUresult hooks_free_later(struct gpu *g, const struct heap_place *p)
-{
-        struct block *dead;
-
-        if (is_late(p))
-                return CUDA_ERROR_INVALID_VALUE;
-        ipc_export_freed(p->start);
-        if (was_never_backed(p->block) && heap_free(&g->heap, p->start, &dead) == 0) {
-                swap_discard(g, dead);
-                overflow_changed(g);
-        } else if (!reap_later(p)) {
-                return CUDA_ERROR_OUT_OF_MEMORY;
-        }
-        agent_kick();
-        return CUDA_SUCCESS;
-}
-
-static bool block_is_busy(const struct block *b)
-{
-        for (unsigned i = 0; i < b->extent_count; i++)
-                if (b->extents[i].busy)
-                        return true;
-        return false;
-}
-
-static void reap_gpu(struct gpu *g)
-{
-        struct block **link = &g->late;
-
-        while (*link) {
-                struct block *b = *link;
-
-                if (block_is_busy(b)) {
-                        link = &b->next_late; /* our own copies: another time */
-                        continue;
-                }
-                *link = b->next_late;
-                swap_discard(g, b);
-                overflow_changed(g);
-                link = &g->late; /* the lock was given up meanwhile */
-        }
-}
-
-static void reap(void)
-{
-        while (late_waited > 0) {
-                struct late l = late[--late_waited];
-                struct block *dead = NULL;
-                struct heap_place p;
-                struct gpu *g = core_find(l.address, &p);
-
-                late[late_waited] = late[--late_count];
-                if (!g || p.block->id != l.block_id || p.start != l.address)
-                        continue;
-                if (p.block->kind == BLOCK_POOL)
-                        (void)pool_free(p.block, l.address, NULL);
-                else if (heap_free(&g->heap, l.address, &dead) == 0 && dead) {
-                        dead->next_late = g->late;
-                        g->late = dead;
-                }
-        }
-}
-
-static bool any_late(void)
-{
-        for (unsigned i = 0; i < core.gpu_count; i++)
-                if (core.gpus[i].late)
-                        return true;
-        return late_count > 0;
-}
-
-bool core_reap_late(void)
-{
-        enum quiet now;
-
-        if (!any_late() || quiet_capturing())
-                return false;
-        if (!late_waiting) {
-                late_waited = late_count;
-                quiet_begin(&late_wait, false);
-        }
-        late_waiting = true;
-        now = quiet_poll(&late_wait);
-        if (now != QUIET_DONE)
-                return now == QUIET_BUSY; /* else a capture has begun meanwhile */
-        late_waiting = false;
-        reap();
-        for (unsigned i = 0; i < core.gpu_count; i++)
-                reap_gpu(&core.gpus[i]);
-        return any_late();
-}
-
 CUresult hook_cuMemFree_v2(CUdeviceptr dptr)
 {
         struct heap_place p;
@@ -359,7 +167,7 @@ CUresult hook_cuMemFree_v2(CUdeviceptr dptr)
                 lock_release(&core.lock);
                 return real.cuMemFree_v2(dptr);
         }
-        if (p.start != dptr || is_late(&p)) {
+        if (p.start != dptr || late_is(&p)) {
                 lock_release(&core.lock);
                 return CUDA_ERROR_INVALID_VALUE;
         }
@@ -369,7 +177,7 @@ CUresult hook_cuMemFree_v2(CUdeviceptr dptr)
         if (!quiet_capturing())
                 quiet_wait_all();
         if (quiet_capturing() && heap_find(&g->heap, dptr, &p) && p.start == dptr) {
-                CUresult r = hooks_free_later(g, &p);
+                CUresult r = late_free(g, &p);
 
                 lock_release(&core.lock);
                 return r;
@@ -391,8 +199,8 @@ CUresult hook_cuMemFree_v2(CUdeviceptr dptr)
         }
         if (dead) {
                 swap_discard(g, dead);
-                overflow_changed(g); /* others may have its place */
-                agent_kick();        /* a piece of a slab changes no figure */
+                core_room_changed(g); /* others may have its place */
+                request_kick();       /* a piece of a slab changes no figure */
         }
         lock_release(&core.lock);
         return CUDA_SUCCESS;
@@ -677,22 +485,4 @@ CUresult hook_cuPointerSetAttribute(const void *value, CUpointer_attribute attri
         if (gap || !value || attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS)
                 return CUDA_ERROR_INVALID_VALUE;
         return ours ? r : CUDA_ERROR_NOT_SUPPORTED;
-}
-
-bool hooks_more_room(uint64_t *room)
-{
-        struct gpu *g = core_current_gpu();
-        int r = -ENOMEM;
-
-        if (!g || !g->attached)
-                return false;
-        lock_acquire(&core.lock);
-        if (!quiet_capturing())
-                r = fixed_ask_room(g, room);
-        if (r < 0)
-                fixed_return_room(g, room);
-        lock_release(&core.lock);
-        log_debug("GPU %u: the driver ran out of memory; %s", g->index,
-                  r == 0 ? "more is free now" : "no more can be had");
-        return r == 0;
 }

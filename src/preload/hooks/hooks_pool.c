@@ -3,14 +3,14 @@
 #include <stdbool.h>
 
 #include "base/macros.h"
-#include "preload/agent/agent.h"
 #include "preload/state/core.h"
-#include "preload/entry/doors.h"
+#include "preload/driver/rows.h"
 #include "preload/stream/gate.h"
 #include "preload/hooks/hooks.h"
 #include "preload/state/poison.h"
 #include "preload/pool/pool.h"
 #include "preload/stream/quiet.h"
+#include "preload/pool/late.h"
 
 /* The driver's own allocations take about as long as each other. */
 #define WORK                  gate_work(DOOR_cuMemAllocAsync, 0)
@@ -107,7 +107,7 @@ static CUresult release(CUdeviceptr dptr, CUstream stream)
         } else if (g && place.block->kind != BLOCK_ADOPTED) {
                 /* What cuMemAlloc gave out: when all is done that has been submitted, which is not
                  * before the stream comes to it. */
-                r = hooks_free_later(g, &place);
+                r = late_free(g, &place);
         }
         lock_release(&core.lock);
         return r;

@@ -9,7 +9,7 @@
 #include "preload/hooks/hooks_virtual.h"
 #include "preload/move/pin.h"
 #include "preload/hooks/rdma.h"
-#include "preload/heap/virtual.h"
+#include "preload/state/virtual.h"
 
 CUresult rdma_keep(CUdeviceptr from, uint64_t bytes)
 {

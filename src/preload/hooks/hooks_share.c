@@ -3,14 +3,14 @@
 #include "preload/hooks/hooks_virtual.h"
 
 #include "base/macros.h"
-#include "preload/agent/agent.h"
 #include "preload/state/core.h"
 #include "preload/move/extent.h"
 #include "preload/stream/gate.h"
 #include "preload/hooks/hooks.h"
 #include "preload/stream/quiet.h"
 #include "preload/move/swap.h"
-#include "preload/heap/virtual.h"
+#include "preload/state/virtual.h"
+#include "preload/state/request.h"
 
 #define MAPPINGS_MANY       32u
 #define MAPPINGS_MANY_BYTES (UINT64_C(8) << 20)
@@ -90,7 +90,7 @@ static CUresult remap(const struct gpu *g, const struct handle *h, CUmemGenericA
         CUresult r = CUDA_SUCCESS;
 
         for (const struct mapping *m = h->mappings; m && r == CUDA_SUCCESS; m = m->next) {
-                CUmemAccessDesc access[CORE_GPUS_MAX];
+                CUmemAccessDesc access[GPUS_MAX];
                 unsigned n = mapping_access(m, access);
 
                 (void)real.cuMemUnmap(m->at.address, m->at.bytes);
@@ -223,7 +223,7 @@ CUresult handle_fix(struct handle *h)
         if (!h->block)
                 return CUDA_SUCCESS;
         handle_use(h);
-        if (agent_take_fixed(g, h->bytes) < 0) {
+        if (request_fixed(g, h->bytes) < 0) {
                 handle_unuse(h);
                 return CUDA_ERROR_OUT_OF_MEMORY;
         }
@@ -236,7 +236,7 @@ CUresult handle_fix(struct handle *h)
                         break;
                 handle_put(h);
                 if (core_passive()) { /* they do not come back */
-                        agent_return_fixed(g, h->bytes);
+                        request_return_fixed(g, h->bytes);
                         core.unbooked--;
                         handle_unuse(h);
                         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -252,11 +252,11 @@ CUresult handle_fix(struct handle *h)
         else
                 ours = false; /* another thread was first */
         if (r != CUDA_SUCCESS || !ours)
-                agent_return_fixed(g, h->bytes);
+                request_return_fixed(g, h->bytes);
         core.unbooked--;
         handle_put(h);
         handle_unuse(h);
-        agent_kick();
+        request_kick();
         return r;
 }
 

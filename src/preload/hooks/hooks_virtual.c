@@ -7,11 +7,12 @@
 #include <string.h>
 
 #include "base/macros.h"
-#include "preload/agent/agent.h"
 #include "preload/state/core.h"
 #include "preload/hooks/hooks.h"
 #include "preload/move/swap.h"
-#include "preload/heap/virtual.h"
+#include "preload/state/virtual.h"
+#include "preload/state/request.h"
+#include "preload/pool/room.h"
 
 /* ---- a handle while it is in use ---- */
 
@@ -52,11 +53,11 @@ static void handle_free(struct handle *h)
                 lock_acquire(&core.lock);
                 core.unbooked--;
                 g->fixed_handles -= h->bytes;
-                agent_return_fixed(g, h->bytes);
+                request_return_fixed(g, h->bytes);
         }
         if (!core_passive()) /* else the books may still know it */
                 free(h);
-        agent_kick();
+        request_kick();
 }
 
 void handle_unuse(struct handle *h)
@@ -70,7 +71,7 @@ void handle_put(struct handle *h)
 {
         if (h->block) {
                 h->block->held = false;
-                agent_released();
+                request_released();
         }
         handle_unuse(h);
 }
@@ -199,14 +200,14 @@ static CUresult create(struct gpu *g, uint64_t bytes, const CUmemAllocationProp 
         if (!h)
                 goto unlock;
         do {
-                r = heap_create(&g->heap, bytes, h, hooks_allowed(g), &h->block);
-        } while (r == -ENOSPC && hooks_grow(g, bytes));
+                r = heap_create(&g->heap, bytes, h, room_allowed(g), &h->block);
+        } while (r == -ENOSPC && room_grow(g, bytes));
         /* Nobody can make room for us later, so the answer has to come now. */
         if (r == 0 && g->limit == UINT64_MAX)
                 r = swap_back_block(g, h->block);
         if (r == 0) {
                 *ret_name = h->name;
-                hooks_allocated(g);
+                room_taken(g);
         } else {
                 handle_free(h);
         }

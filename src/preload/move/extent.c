@@ -7,11 +7,11 @@
 
 #include "base/log.h"
 #include "base/macros.h"
-#include "preload/freeze/freeze_watch.h"
+#include "preload/rm/freeze_watch.h"
 #include "preload/freeze/mover.h"
 #include "preload/stream/quiet.h"
-#include "preload/state/real.h"
-#include "preload/heap/virtual.h"
+#include "preload/driver/real.h"
+#include "preload/state/virtual.h"
 
 bool extent_may_leave(const struct gpu *g, const struct extent *e)
 {
@@ -116,11 +116,11 @@ static CUdeviceptr extent_address(const struct extent *e)
         return h && h->home ? h->home->at.address + e->offset : 0;
 }
 
-unsigned extent_access(uint32_t gpus, CUmemAccessDesc ret[static CORE_GPUS_MAX])
+unsigned extent_access(uint32_t gpus, CUmemAccessDesc ret[static GPUS_MAX])
 {
         unsigned n = 0;
 
-        for (unsigned i = 0; i < CORE_GPUS_MAX; i++)
+        for (unsigned i = 0; i < GPUS_MAX; i++)
                 if (gpus >> i & 1)
                         ret[n++] = (CUmemAccessDesc){
                                 .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = (int)i},
@@ -130,7 +130,7 @@ unsigned extent_access(uint32_t gpus, CUmemAccessDesc ret[static CORE_GPUS_MAX])
 
 static CUresult extent_map_at(const struct gpu *g, const struct extent *e, CUdeviceptr at)
 {
-        CUmemAccessDesc access[CORE_GPUS_MAX];
+        CUmemAccessDesc access[GPUS_MAX];
         CUresult r;
 
         freeze_watch_call("cuMemMap");
@@ -147,7 +147,7 @@ static CUresult extent_map_at(const struct gpu *g, const struct extent *e, CUdev
 
 void extent_allow(struct extent *e, uint32_t peers)
 {
-        for (unsigned i = 0; i < CORE_GPUS_MAX; i++) {
+        for (unsigned i = 0; i < GPUS_MAX; i++) {
                 CUmemAccessDesc access = {
                         .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = (int)i},
                         .flags = peers >> i & 1 ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE
@@ -220,7 +220,7 @@ CUresult extent_place(const struct gpu *g, const struct extent *e)
         if (e->block->kind != BLOCK_HANDLE)
                 return extent_map_at(g, e, e->address);
         for (m = extent_mappings(e); m; m = m->next) {
-                CUmemAccessDesc access[CORE_GPUS_MAX];
+                CUmemAccessDesc access[GPUS_MAX];
                 unsigned n = mapping_access(m, access);
 
                 r = real.cuMemMap(m->at.address + e->offset, e->bytes, 0, e->handle, 0);

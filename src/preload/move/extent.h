@@ -32,7 +32,7 @@ CUresult extent_map_host(const struct gpu *g, struct extent *e);
 void extent_unmap(const struct extent *e);
 /* What cuMemSetAccess takes where these GPUs, 1 << ordinal, may read and write. Returns how many.
  */
-unsigned extent_access(uint32_t gpus, CUmemAccessDesc ret[static CORE_GPUS_MAX]);
+unsigned extent_access(uint32_t gpus, CUmemAccessDesc ret[static GPUS_MAX]);
 /* Map the heap's own memory, which is there, for these other GPUs and no more. */
 void extent_allow(struct extent *e, uint32_t peers);
 /* Wherever the extent belongs, for memory that is there already. */

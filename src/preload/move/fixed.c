@@ -5,8 +5,8 @@
 
 #include "base/clock.h"
 #include "base/macros.h"
-#include "preload/agent/agent.h"
 #include "preload/state/core.h"
+#include "preload/state/request.h"
 
 #define BUCKETS                                                                          \
         1024u /* a power of two: programs with thousands of textures look one up quickly \
@@ -42,7 +42,7 @@ int fixed_ask_room(struct gpu *g, uint64_t *room)
         int r;
 
         do
-                r = agent_take_fixed(g, more);
+                r = request_fixed(g, more);
         while (r < 0 && (more /= 2) >= least);
         if (r < 0)
                 return r;
@@ -58,7 +58,7 @@ void fixed_return_room(struct gpu *g, uint64_t *room)
 
         *room = 0;
         g->fixed_room -= bytes;
-        agent_return_fixed(g, bytes);
+        request_return_fixed(g, bytes);
 }
 
 uint64_t fixed_tend(uint64_t now_ns)
@@ -75,7 +75,7 @@ uint64_t fixed_tend(uint64_t now_ns)
                         next = MIN(next, until - now_ns);
                         continue;
                 }
-                agent_return_fixed(g, g->fixed_room);
+                request_return_fixed(g, g->fixed_room);
                 g->fixed_room = 0;
         }
         return next;
@@ -88,7 +88,7 @@ struct fixed *fixed_ask(struct gpu *g, CUcontext owner, uint64_t bytes)
         if (!f)
                 return NULL;
         *f = (struct fixed){.owner = owner, .gpu = g, .bytes = bytes};
-        if (agent_take_fixed(g, bytes) == 0)
+        if (request_fixed(g, bytes) == 0)
                 return f;
         free(f);
         return NULL;
@@ -121,7 +121,7 @@ void fixed_return(struct fixed *f)
 {
         if (!f)
                 return;
-        agent_return_fixed(f->gpu, f->bytes);
+        request_return_fixed(f->gpu, f->bytes);
         free(f);
 }
 

@@ -5,8 +5,8 @@
 #include <stdlib.h>
 
 #include "base/macros.h"
-#include "preload/agent/agent.h"
 #include "preload/state/core.h"
+#include "preload/state/request.h"
 
 /* Of one extent, for all its pins. */
 struct stay {
@@ -43,7 +43,7 @@ static void withdraw(struct gpu *g, uint64_t bytes, bool granted)
         g->pin_wanted -= bytes;
         if (granted)
                 g->pin_granted -= bytes;
-        agent_kick();
+        request_kick();
         bell_ring(&core.changed);
 }
 
@@ -68,7 +68,7 @@ static void stay_release(struct gpu *g, struct stay *s)
                 h->backed -= s->bytes;
                 h->resident -= s->bytes;
                 g->pin_ghosts -= s->bytes;
-                agent_figures(g);
+                request_report(g);
                 withdraw(g, s->bytes, true);
         }
         detach(g, s);
@@ -126,7 +126,7 @@ struct pin *pin_take(struct gpu *g, struct block *b, CUdeviceptr start, uint64_t
                 p->bytes += s->bytes;
                 p->stays[p->count++] = s;
         }
-        agent_kick();
+        request_kick();
         return p;
 }
 
@@ -219,7 +219,7 @@ void pin_extent_dies(struct gpu *g, struct extent *e)
                 e->pinned = false;
                 e->stay = NULL;
                 bell_ring(&core.changed);
-                agent_kick();
+                request_kick();
         } else {
                 detach(g, s);
         }

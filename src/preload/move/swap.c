@@ -8,7 +8,6 @@
 
 #include "base/log.h"
 #include "base/macros.h"
-#include "preload/agent/agent.h"
 #include "preload/state/core.h"
 #include "preload/move/extent.h"
 #include "preload/freeze/freeze.h"
@@ -19,24 +18,25 @@
 #include "preload/move/pin.h"
 #include "preload/state/poison.h"
 #include "preload/stream/quiet.h"
-#include "preload/state/real.h"
+#include "preload/driver/real.h"
 #include "preload/move/swap_state.h"
 #include "preload/process/trace.h"
+#include "preload/state/request.h"
 
-struct swap *swap_new(struct gpu *g)
+void swap_learn(struct gpu *g)
 {
         struct swap *s = calloc(1, sizeof(*s));
 
         if (!s)
-                return NULL;
+                return;
         /* Small cards get small segments, so that little is pinned for nothing. */
         s->arena = arena_new(MIN(MAX(g->total / 256, 16 * MIB), 512 * MIB));
         if (!s->arena) {
                 free(s);
-                return NULL;
+                return;
         }
         s->unchanged = unchanged_new();
-        return s;
+        g->swap = s;
 }
 
 uint64_t swap_arena_bytes(const struct gpu *g)
@@ -51,7 +51,7 @@ void swap_trim_arena(struct gpu *g)
         kept_trim(g, g->swap->arena, g->arena_limit);
         lock_acquire(&core.lock);
         g->arena_trims = false;
-        agent_figures(g);
+        request_report(g);
         lock_release(&core.lock);
 }
 
@@ -69,7 +69,7 @@ void swap_idle(struct gpu *g, struct extent *e)
         kept_forget(g->swap->arena, e);
         e->state = EXTENT_UNBACKED;
         if (e->counted)
-                agent_figures(g);
+                request_report(g);
         heap_settle(&g->heap, e);
 }
 
@@ -112,7 +112,10 @@ void swap_unclaim(struct gpu *g, struct extent *e, CUresult why)
         }
         log_debug("GPU %u: no memory for an extent of %llu bytes: CUDA error %d", g->index,
                   (unsigned long long)e->bytes, (int)why);
-        agent_short(g, e->bytes);
+        if (g->attached) {
+                g->short_bytes = e->bytes;
+                request_kick();
+        }
 }
 
 void swap_arrived(struct gpu *g, struct extent *e)
@@ -121,7 +124,7 @@ void swap_arrived(struct gpu *g, struct extent *e)
         e->busy = false;
         choose_arrived(g);
         g->heap.resident += e->bytes;
-        agent_figures(g);
+        request_report(g);
         bell_ring(&core.changed);
 }
 
@@ -160,7 +163,7 @@ static bool back_gpu(struct gpu *g)
                 if (!e) {
                         core_wait(&w, NSEC_PER_SEC); /* others are at it */
                 } else if (!extent_claim(g, e, &shed)) {
-                        agent_kick();
+                        request_kick();
                         core_wait(&w, NSEC_PER_SEC);
                 } else if (back_extent(g, e, &shed) != CUDA_SUCCESS) {
                         core_wait(&w, 10 * NSEC_PER_MSEC);
@@ -169,9 +172,22 @@ static bool back_gpu(struct gpu *g)
         return true;
 }
 
+/* Memory is not taken while this process gives way (giveway.h). Lock held, given up meanwhile. */
+static void come_in(void)
+{
+        struct core_wait w = {.what = "its turn to take memory"};
+
+        core.waiters++;
+        while (core.giveway.out && !core_passive()) {
+                request_kick();
+                core_wait(&w, NSEC_PER_SEC);
+        }
+        core.waiters--;
+}
+
 int swap_back_block(struct gpu *g, struct block *b)
 {
-        agent_come_in();
+        come_in();
         for (unsigned i = 0; i < b->extent_count; i++) {
                 struct extent *e = &b->extents[i];
                 struct passed shed;
@@ -183,7 +199,9 @@ int swap_back_block(struct gpu *g, struct block *b)
         return 0;
 }
 
-void swap_back_new(void)
+/* Back what was allocated and has no memory yet, as far as the limit reaches; wait for the daemon
+ * where it does not. At the gate, not inside; lock not held. */
+static void back_new(uint64_t work)
 {
         bool all = true;
 
@@ -197,8 +215,13 @@ void swap_back_new(void)
                 all = all && (!core.gpus[i].managed || heap_missing(&core.gpus[i].heap) == 0);
         if (all)
                 gate_open(GATE_UNBACKED);
-        agent_kick();
+        request_kick();
         lock_release(&core.lock);
+}
+
+void swap_setup(void)
+{
+        gate_own(GATE_UNBACKED, back_new);
 }
 
 /* ---- the agent's side ---- */
@@ -304,7 +327,7 @@ static void note_stays(struct gpu *g, bool may_evict)
         bool stays = may_evict && g->heap.backed > core_limit(g) && g->swap->count == 0;
 
         if (stays != g->stays)
-                agent_figures(g);
+                request_report(g);
         g->stays = stays;
 }
 
@@ -330,8 +353,8 @@ enum swap_progress swap_step(struct gpu *g, bool may_evict, bool restore)
                 return SWAP_NOTHING;
         swap_shed(g, restore);
         lock_acquire(&core.lock);
-        if (s->retiring || (!g->context && s->count == 0)) {
-                progress = s->retiring ? SWAP_LATER : SWAP_NOTHING;
+        if (g->context_retires || (!g->context && s->count == 0)) {
+                progress = g->context_retires ? SWAP_LATER : SWAP_NOTHING;
                 lock_release(&core.lock);
                 return progress;
         }
@@ -350,7 +373,7 @@ enum swap_progress swap_step(struct gpu *g, bool may_evict, bool restore)
                         return SWAP_NOTHING;
                 }
         }
-        s->in_step = true;
+        g->context_kept = true;
         lock_release(&core.lock);
 
         if (e && !out)
@@ -388,7 +411,7 @@ enum swap_progress swap_step(struct gpu *g, bool may_evict, bool restore)
         }
 
         lock_acquire(&core.lock);
-        s->in_step = false;
+        g->context_kept = false;
         if (s->count > 0 && progress < SWAP_COPYING)
                 progress = SWAP_COPYING;
         if (s->no_host && s->count == 0) {
@@ -412,20 +435,6 @@ static bool extent_await(struct extent *e)
         while (e->busy && !core_passive())
                 core_wait(&w, UINT64_MAX);
         return !e->busy;
-}
-
-bool swap_keep_context(struct gpu *g)
-{
-        if (!g->swap || g->swap->retiring || !g->context)
-                return false;
-        g->swap->in_step = true;
-        return true;
-}
-
-void swap_let_context(struct gpu *g)
-{
-        g->swap->in_step = false;
-        bell_ring(&core.changed);
 }
 
 bool swap_moves_apart(const struct gpu *g)
@@ -458,7 +467,7 @@ CUresult swap_carry(struct gpu *g, struct extent *e, CUdeviceptr to)
         bool kept;
 
         lock_acquire(&core.lock);
-        kept = swap_keep_context(g);
+        kept = core_keep_context(g);
         lock_release(&core.lock);
         if (!kept)
                 return CUDA_ERROR_INVALID_CONTEXT;
@@ -469,7 +478,7 @@ CUresult swap_carry(struct gpu *g, struct extent *e, CUdeviceptr to)
         if (r == CUDA_SUCCESS)
                 r = real.cuStreamSynchronize(s->out);
         lock_acquire(&core.lock);
-        swap_let_context(g);
+        core_let_context(g);
         lock_release(&core.lock);
         return r;
 }
@@ -504,7 +513,7 @@ static void extent_empty(struct gpu *g, struct extent *e)
                 e->state = EXTENT_UNBACKED;
         }
         swap_idle(g, e);
-        agent_figures(g);
+        request_report(g);
 }
 
 void swap_release(struct gpu *g, struct extent *e)
@@ -526,7 +535,7 @@ void swap_hand_over(struct gpu *g, struct block *b)
                 }
         }
         heap_bury(&g->heap, b);
-        agent_figures(g);
+        request_report(g);
         bell_ring(&core.changed);
 }
 
@@ -564,7 +573,7 @@ static void withdraw_managed(struct gpu *g, struct block *b, bool give_back)
         g->heap.managed_bytes -= bytes;
         g->heap.backed -= resident;
         g->heap.resident -= resident;
-        agent_figures(g);
+        request_report(g);
         bell_ring(&core.changed);
 }
 
@@ -576,7 +585,7 @@ bool swap_empty(struct gpu *g, struct block *b)
                 b->extents[i].live = 0;
                 extent_empty(g, &b->extents[i]);
         }
-        agent_figures(g);
+        request_report(g);
         bell_ring(&core.changed);
         return true;
 }
@@ -605,8 +614,8 @@ void swap_retire(struct gpu *g)
                 g->context = NULL;
                 return;
         }
-        s->retiring = true;
-        while (s->in_step)
+        g->context_retires = true;
+        while (g->context_kept)
                 core_wait(&w, UINT64_MAX); /* it may be making its streams in there just now */
         if (s->context && s->context == g->context->handle) {
                 lock_release(&core.lock);
@@ -616,7 +625,7 @@ void swap_retire(struct gpu *g)
                 lock_acquire(&core.lock);
                 s->context = NULL;
         }
-        s->retiring = false;
+        g->context_retires = false;
         g->context = NULL;
         bell_ring(&core.changed);
 }

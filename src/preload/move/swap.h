@@ -15,7 +15,10 @@ struct gpu;
 struct block;
 struct extent;
 
-struct swap *swap_new(struct gpu *g); /* NULL: no memory */
+/* Once, before the first thread passes the gate. */
+void swap_setup(void);
+/* Make g->swap for a GPU; it stays NULL without memory for it. */
+void swap_learn(struct gpu *g);
 
 /* One step towards the GPU's targets; agent's thread, core.lock not held.
  *   not running: evict while heap.backed > limit
@@ -28,10 +31,6 @@ enum swap_progress {
         SWAP_MORE,    /* call again at once */
 };
 enum swap_progress swap_step(struct gpu *g, bool may_evict, bool restore);
-
-/* Back what was allocated and has no memory yet, as far as the limit reaches; waits for the daemon
- * where it does not. Called at the gate, not inside, core.lock not held. */
-void swap_back_new(void);
 
 /* Back one block at once, where there is no daemon that could make room later. 0, or -ENOMEM: the
  * GPU has none. core.lock held, given up meanwhile. */
@@ -66,10 +65,6 @@ void swap_disown(struct gpu *g, struct block *b);
  * core.lock held, given up meanwhile. */
 void swap_retire(struct gpu *g);
 
-/* The agent's, for a moment without core.lock: the GPU's context does not end meanwhile. False: it
- * is ending, or there is none. core.lock held. */
-bool swap_keep_context(struct gpu *g);
-void swap_let_context(struct gpu *g);
 /* No transfer is in flight in a context of the program's own. The agent. */
 bool swap_moves_apart(const struct gpu *g);
 bool swap_is_still(const struct gpu *g); /* nor in any other */

@@ -42,8 +42,7 @@ struct swap {
         struct transfer ring[TRANSFERS_MAX];
         unsigned first, count;
         struct choice resident, evicted, unbacked;
-        bool none_left; /* no extent is EVICTED, as a walk has seen */
-        bool in_step, retiring;
+        bool none_left;           /* no extent is EVICTED, as a walk has seen */
         bool evicting, restoring; /* an episode is on, for the trace */
         uint64_t episode_bytes, spared_before;
         bool no_host_said;

@@ -8,15 +8,15 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/macros.h"
-#include "preload/agent/agent.h"
 #include "preload/move/extent.h"
-#include "preload/freeze/freeze_watch.h"
+#include "preload/rm/freeze_watch.h"
 #include "preload/move/kept.h"
 #include "preload/freeze/mover.h"
 #include "preload/state/poison.h"
 #include "preload/stream/quiet.h"
-#include "preload/state/real.h"
+#include "preload/driver/real.h"
 #include "preload/process/trace.h"
+#include "preload/state/request.h"
 #include "wire/wire.h"
 
 _Static_assert(TRANSFERS_MAX <= EXTENT_WINDOWS, "a window for each transfer");
@@ -301,7 +301,7 @@ static void extent_left(struct gpu *g, struct transfer *t)
         if (!e->managed)
                 *(t->copies ? &g->moved_out : &g->spared_out) += extent_pages_bytes(e->kept);
         swap_idle(g, e);
-        agent_figures(g);
+        request_report(g);
         bell_ring(&core.changed);
 }
 

@@ -11,7 +11,7 @@
 #include "base/log.h"
 #include "base/macros.h"
 #include "preload/heap/heap.h"
-#include "preload/state/real.h"
+#include "preload/driver/real.h"
 
 /* NOLINTNEXTLINE(misc-redundant-expression): each of them is free to change */
 _Static_assert(HEAP_EXTENT_MAX <= FINGERPRINT_MAX && HEAP_GRANULARITY == FINGERPRINT_PAGE,

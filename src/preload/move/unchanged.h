@@ -12,7 +12,7 @@
 #include <stdint.h>
 
 #include "cuda/cuda_abi.h"
-#include "preload/move/fingerprint.h"
+#include "preload/heap/fingerprint.h"
 
 struct extent;
 struct unchanged;

@@ -7,14 +7,14 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/macros.h"
-#include "preload/agent/agent.h"
 #include "preload/state/core.h"
 #include "preload/stream/gate.h"
 #include "preload/heap/heap.h"
-#include "preload/hooks/hooks.h"
 #include "preload/heap/parcels.h"
 #include "preload/stream/quiet.h"
 #include "preload/move/swap.h"
+#include "preload/state/request.h"
+#include "preload/pool/room.h"
 
 #define POOL_EXTENT    (32 * MIB) /* as much as the driver's pools grow by */
 #define POOL_FIRST     (4 * GIB)  /* of address space; past it extents are the heap's largest */
@@ -56,7 +56,7 @@ static struct pool *pool_new(CUmemoryPool handle, struct gpu *g, uint64_t most)
 
 static struct gpu *gpu_of_location(const CUmemLocation *l)
 {
-        return l->type == CU_MEM_LOCATION_TYPE_DEVICE && l->id >= 0 && l->id < CORE_GPUS_MAX &&
+        return l->type == CU_MEM_LOCATION_TYPE_DEVICE && l->id >= 0 && l->id < GPUS_MAX &&
                                core.gpus[l->id].managed && !core.gpus[l->id].heap.managed
                        ? &core.gpus[l->id]
                        : NULL;
@@ -325,7 +325,7 @@ static uint64_t release(struct pool *p, uint64_t bytes, uint64_t keep)
         }
         p->users--;
         if (released)
-                agent_kick();
+                request_kick();
         return released;
 }
 
@@ -413,7 +413,7 @@ static void tend_soon(void)
         if (!tending) {
                 tending = true;
                 tend_ns = clock_now_ns() + REST_NS;
-                agent_kick();
+                request_kick();
         }
 }
 
@@ -436,14 +436,12 @@ static bool tend(struct pool *p)
         return !rested;
 }
 
-uint64_t pool_tend(void)
+uint64_t pool_tend(uint64_t now)
 {
-        uint64_t now;
         bool more = false;
 
         if (!tending)
                 return UINT64_MAX;
-        now = clock_now_ns();
         if (now < tend_ns)
                 return tend_ns - now;
         tending = false; /* who comes while the lock is given up says so again */
@@ -569,11 +567,11 @@ static bool grow(struct pool *p, const struct pool_stream *s, uint64_t bytes, ui
         bool may_grow = !p->most || pool_reserved(p) + cost <= p->most;
 
         if (may_grow && cost <= sub_sat(g->visible, g->heap.allocated + core_own_fixed(g)) &&
-            hooks_commit(g, cost) == 0)
+            room_commit(g, cost) == 0)
                 return true;
         if (borrow(p, s, bytes))
                 return true;
-        if (may_grow ? hooks_grow(g, cost) : release(p, cost, 0) > 0)
+        if (may_grow ? room_grow(g, cost) : release(p, cost, 0) > 0)
                 return true;
         if (!*until_ns)
                 *until_ns = clock_now_ns() + LAST_RESORT_NS;
@@ -598,7 +596,7 @@ static struct parcel *find_room(struct pool *p, const struct pool_stream *s, uin
         for (;;) {
                 struct pool_lane *l = lane_find(p, s);
                 struct parcel *n = look_up(p, l, bytes, true);
-                uint64_t cost, max = hooks_allowed(p->gpu);
+                uint64_t cost, max = room_allowed(p->gpu);
 
                 if (p->gpu->error)
                         return NULL; /* its blocks are lost, and get no memory any more */
@@ -683,7 +681,7 @@ CUresult pool_allocate(struct pool *p, const struct pool_stream *s, uint64_t byt
         heap_use(&g->heap, b, n->address, n->bytes);
         if (more) {
                 p->reserved_high = MAX(p->reserved_high, pool_reserved(p));
-                agent_figures(g);
+                request_report(g);
                 g->commit_used_ns = clock_now_ns();
                 if (g->limit == UINT64_MAX && swap_back_block(g, b) < 0) {
                         give(p, n, NULL);

@@ -80,4 +80,4 @@ void pool_context_dies(CUcontext context);
 
 /* Give back what pools hold over their threshold and have not used for a while. When to call again,
  * in nanoseconds from now; UINT64_MAX: when kicked. Given up meanwhile; the agent. */
-uint64_t pool_tend(void);
+uint64_t pool_tend(uint64_t now_ns);

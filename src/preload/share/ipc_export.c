@@ -9,14 +9,14 @@
 
 #include "base/log.h"
 #include "base/macros.h"
-#include "preload/agent/agent.h"
 #include "preload/move/extent.h"
 #include "preload/stream/gate.h"
-#include "preload/hooks/hooks.h"
+#include "preload/driver/hook.h"
 #include "preload/share/ipc_state.h"
 #include "preload/move/pin.h"
 #include "preload/stream/quiet.h"
 #include "preload/move/swap.h"
+#include "preload/state/request.h"
 
 #define STILL_MOST_NS (10 * NSEC_PER_SEC)
 #define STILL_NAP_NS  (200 * NSEC_PER_USEC)
@@ -201,7 +201,7 @@ static int make_exportable(struct gpu *g, CUdeviceptr start)
                 lock_acquire(&core.lock);
                 e->busy = false;
                 swap_unused(g, e);
-                agent_released();
+                request_released();
         }
         let_move();
         return r;
@@ -457,7 +457,7 @@ static void give_pieces(struct reference *r)
                 e[i]->busy = false;
                 swap_unused(pin_gpu(r->pin), e[i]);
         }
-        agent_released();
+        request_released();
         r->pending = false;
         if (got > 0 && got == n) {
                 r->whole = r->first + n == all;

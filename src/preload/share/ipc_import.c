@@ -9,11 +9,11 @@
 
 #include "base/log.h"
 #include "base/macros.h"
-#include "preload/agent/agent.h"
 #include "preload/move/extent.h"
-#include "preload/hooks/hooks.h"
+#include "preload/driver/hook.h"
 #include "preload/share/ipc_state.h"
 #include "preload/stream/quiet.h"
+#include "preload/state/request.h"
 
 enum import_state { IMPORT_OPENING, IMPORT_OPEN, IMPORT_CLOSING };
 
@@ -79,7 +79,7 @@ static void charge(struct import *i)
         i->charged = true;
         i->gpu->fixed += i->mapped;
         i->gpu->fixed_wanted = MAX(i->gpu->fixed_wanted, i->gpu->fixed);
-        agent_figures(i->gpu);
+        request_report(i->gpu);
 }
 
 void ipc_import_handle(struct ipc_link *l, const struct wire_message *m, struct passed *came)
@@ -204,7 +204,7 @@ static CUresult map_pieces(struct import *i, struct passed *came)
 
 static CUresult give_access(const struct import *i)
 {
-        CUmemAccessDesc access[CORE_GPUS_MAX];
+        CUmemAccessDesc access[GPUS_MAX];
 
         return real.cuMemSetAccess(i->mapping, i->mapped, access, extent_access(i->access, access));
 }
@@ -332,7 +332,7 @@ static void import_close(struct import *i)
         memcpy(m.CLOSE.secret, i->secret, IPC_NAME);
         ipc_send(i->link, &m, WIRE_CLOSE, NULL, 0);
         if (i->charged)
-                agent_return_fixed(i->gpu, i->mapped);
+                request_return_fixed(i->gpu, i->mapped);
         import_free(i);
         bell_ring(&core.changed);
 }
@@ -376,7 +376,7 @@ static CUresult import_new(const struct ipc_handle *h, struct gpu *g, CUcontext 
         i->state = IMPORT_OPEN;
         if (i->inherit || (l->lost && i->heir)) {
                 charge(i);
-                agent_kick();
+                request_kick();
         }
         core.unbooked--;
         bell_ring(&core.changed);

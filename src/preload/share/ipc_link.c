@@ -12,8 +12,9 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "preload/agent/agent.h"
 #include "preload/process/link.h"
+#include "preload/state/request.h"
+#include "preload/state/daemon.h"
 
 #define MESSAGES_PER_STEP 64
 #define RETURN_NS         (3 * NSEC_PER_SEC) /* after a daemon's start, until its clients are back */
@@ -37,7 +38,7 @@ static uint64_t returned_ns; /* when we came back to a daemon; 0: never */
 
 bool ipc_works(void)
 {
-        return agent_has_daemon();
+        return daemon_may_answer();
 }
 
 bool ipc_random(uint8_t bytes[static IPC_NAME])
@@ -52,7 +53,7 @@ static void say_name(void)
         struct wire_message m = {0};
 
         memcpy(m.NAME.name, ipc_name, IPC_NAME);
-        (void)agent_say(&m, WIRE_NAME);
+        (void)daemon_say(&m, WIRE_NAME);
 }
 
 int ipc_be_named(void)
@@ -66,7 +67,7 @@ int ipc_be_named(void)
                 say_name();
         }
         /* Who has the handle may ask for us at once. A daemon that is not there is asked later. */
-        while (!known && agent_is_up() && !core_passive())
+        while (!known && daemon_is_up() && !core_passive())
                 core_wait(&w, UINT64_MAX);
         return 0;
 }
@@ -113,7 +114,7 @@ static struct ipc_link *link_add(int fd, const uint8_t *name)
                 memcpy(l->name, name, IPC_NAME);
         l->next = links;
         links = l;
-        agent_kick(); /* it has one thing more to listen to */
+        request_kick(); /* it has one thing more to listen to */
         return l;
 }
 
@@ -139,7 +140,7 @@ void ipc_send(struct ipc_link *l, struct wire_message *m, unsigned type, const i
         /* Each side has but a few messages under way; who has not read hundreds is not well. */
         if (!l->lost && link_send(l->fd, m, fds, n_fds) < 0) {
                 l->lost = true;
-                agent_kick(); /* to bury it */
+                request_kick(); /* to bury it */
         }
 }
 
@@ -191,11 +192,11 @@ static int ask(const uint8_t *name)
         while (question.asked)
                 core_wait(&w, UINT64_MAX); /* another thread's turn */
         memcpy(m.PEER.name, name, IPC_NAME);
-        question.of = agent_say(&m, WIRE_PEER);
+        question.of = daemon_say(&m, WIRE_PEER);
         question.asked = true;
         question.answered = false;
         question.fd = -EAGAIN;
-        while (!question.answered && agent_is_up() && !core_passive())
+        while (!question.answered && daemon_is_up() && !core_passive())
                 core_wait(&w, UINT64_MAX);
         fd = question.fd;
         question.asked = false;
@@ -221,7 +222,7 @@ struct ipc_link *ipc_meet(const uint8_t name[static IPC_NAME])
 
                 if (l || core_passive())
                         return l;
-                if (!agent_is_up()) {
+                if (!daemon_is_up()) {
                         if (!ipc_works())
                                 return NULL;
                         nap(&w);

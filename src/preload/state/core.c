@@ -9,20 +9,9 @@
 
 #include "base/log.h"
 #include "base/macros.h"
-#include "preload/agent/agent.h"
-#include "preload/extra/caches.h"
-#include "preload/freeze/freeze.h"
-#include "preload/freeze/freeze_watch.h"
-#include "preload/stream/gate.h"
-#include "preload/stream/interrupt.h"
-#include "preload/move/managed.h"
-#include "preload/extra/overflow.h"
-#include "preload/extra/profile.h"
 #include "preload/process/python.h"
-#include "preload/stream/quiet.h"
-#include "preload/freeze/rm.h"
-#include "preload/move/swap.h"
-#include "preload/extra/torture.h"
+#include "preload/state/part.h"
+#include "preload/state/request.h"
 
 #define NOTICE_AFTER_NS (10 * NSEC_PER_SEC)
 #define EXIT_LOOK_NS    (50 * NSEC_PER_MSEC) /* most processes are gone by then */
@@ -35,11 +24,10 @@ static void core_forked(void)
         /* The child has no agent and, by CUDA's rules, no working driver: whatever it calls goes
          * straight there. */
         atomic_store(&core.bystander, true);
-        agent_forget();
-        rm_forget();
-        freeze_watch_forget();
-        gate_forget_threads();
-        profile_forget();
+        FOR_EACH_PART (p, forked) {
+                p->forked();
+        }
+        request_close();
         core.lock = (struct lock){0};
 }
 
@@ -52,17 +40,12 @@ static int set_up(void)
         if (r < 0) {
                 atomic_store(&core.bystander, true);
         } else {
-                gate_setup();
-                freeze_setup();
-                torture_setup();
                 python_setup(); /* before caches and interrupts */
-                caches_setup();
-                interrupt_setup();
-                profile_setup();
-                overflow_setup();
+                FOR_EACH_PART (p, setup) {
+                        p->setup();
+                }
                 (void)pthread_atfork(NULL, NULL, core_forked);
         }
-        gate_open(GATE_UNREADY);
         return r;
 }
 
@@ -106,8 +89,9 @@ static void core_exits(void)
         if (core_passive())
                 return;
         atomic_store(&core.exiter, (uintptr_t)pthread_self());
-        profile_exits();
-        agent_stop();
+        FOR_EACH_PART (p, exits) {
+                p->exits();
+        }
         bell_ring(&core.changed);
 }
 
@@ -136,7 +120,7 @@ void core_give_up(const struct gpu *g, CUresult why)
                         g->index, (int)why);
         atomic_store(&core.bystander, true);
         bell_ring(&core.changed);
-        agent_kick(); /* it leaves */
+        request_kick(); /* it leaves */
 }
 
 static bool notices_wanted(void)
@@ -149,8 +133,6 @@ static bool notices_wanted(void)
 /* Tell a person when it is time. Returns when to look again. Lock held. */
 static uint64_t notice(struct core_wait *w, uint64_t now)
 {
-        const char *holder;
-
         if (!w->since_ns)
                 w->since_ns = now;
         if (now < w->since_ns + NOTICE_AFTER_NS)
@@ -161,15 +143,16 @@ static uint64_t notice(struct core_wait *w, uint64_t now)
         }
         if (!w->asked_ns) {
                 w->asked_ns = now;
-                agent_ask_holder();
+                core.holder.asked = true;
+                core.holder.known = false;
+                request_kick();
         }
-        holder = agent_holder();
-        if (!holder && now < w->asked_ns + ANSWER_AFTER_NS)
+        if (!core.holder.known && now < w->asked_ns + ANSWER_AFTER_NS)
                 return w->asked_ns + ANSWER_AFTER_NS;
         w->told = true;
-        if (holder && *holder)
+        if (core.holder.known)
                 log_warning("has waited 10 s for %s: %s; `sublet status` shows more", w->what,
-                            holder);
+                            core.holder.text);
         else
                 log_warning("has waited 10 s for %s; `sublet status` shows more", w->what);
         return UINT64_MAX;
@@ -240,10 +223,31 @@ static int gpu_learn(struct gpu *g, CUdevice device)
         g->total = total;
         g->own_limit = UINT64_MAX;
         heap_init(&g->heap, total);
-        managed_learn(g);
-        overflow_learn(g);
-        g->swap = swap_new(g);
+        FOR_EACH_PART (p, learn) {
+                p->learn(g);
+        }
         return g->swap ? 0 : -ENODEV;
+}
+
+bool core_keep_context(struct gpu *g)
+{
+        if (!g->swap || g->context_retires || !g->context)
+                return false;
+        g->context_kept = true;
+        return true;
+}
+
+void core_let_context(struct gpu *g)
+{
+        g->context_kept = false;
+        bell_ring(&core.changed);
+}
+
+void core_room_changed(struct gpu *g)
+{
+        FOR_EACH_PART (p, room_changed) {
+                p->room_changed(g);
+        }
 }
 
 uint64_t core_host_mapped(void)
@@ -260,14 +264,14 @@ struct gpu *core_attach(CUdevice device)
         struct gpu *g;
         bool managed;
 
-        if (core_passive() || device < 0 || device >= CORE_GPUS_MAX)
+        if (core_passive() || device < 0 || device >= GPUS_MAX)
                 return NULL;
         g = &core.gpus[device];
         if (__atomic_load_n(&g->managed, __ATOMIC_ACQUIRE))
                 return g;
         lock_acquire(&core.lock);
         if (!g->known) {
-                static bool refused[CORE_GPUS_MAX];
+                static bool refused[GPUS_MAX];
                 int r = refused[device] ? -ENODEV : gpu_learn(g, device);
 
                 if (r < 0) {
@@ -279,7 +283,9 @@ struct gpu *core_attach(CUdevice device)
                 core.gpu_count = MAX(core.gpu_count, (unsigned)device + 1);
                 g->known = true;
         }
-        agent_attach(g);
+        FOR_EACH_PART (p, attach) {
+                p->attach(g);
+        }
         managed = g->managed;
         lock_release(&core.lock);
         return managed ? g : NULL;

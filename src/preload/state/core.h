@@ -11,12 +11,12 @@
 
 #include "base/macros.h"
 #include "cuda/cuda_abi.h"
+#include "preload/driver/real.h"
 #include "preload/heap/heap.h"
-#include "preload/move/home.h"
+#include "preload/state/giveway.h"
+#include "preload/state/home.h"
 #include "preload/process/lock.h"
 #include "preload/process/passed.h"
-
-#define CORE_GPUS_MAX 16 /* as many as the protocol knows */
 
 struct context;
 
@@ -83,6 +83,8 @@ struct gpu {
         CUdeviceptr aside; /* addresses for an extent that is being filled */
 
         struct context *context; /* the one our copies run in; NULL: none yet */
+        bool context_kept;       /* a thread of ours uses it: it must not end */
+        bool context_retires;    /* it is to end: nobody begins to use it */
         struct swap *swap;
         struct mover *mover; /* its own context, that they run in instead; NULL: none */
         uint64_t mover_room; /* of fixed: for that one */
@@ -96,12 +98,13 @@ struct gpu {
         struct passed leaving; /* evicted, to go with the next USAGE */
         struct passed passed;  /* came with a LIMIT; counts towards it, beside heap.backed */
         struct block *late;    /* freed by the program during a capture, to be released after it */
+        uint64_t short_bytes;  /* a create within the limit failed by so many; 0: told, or none */
 };
 
 struct core {
         struct lock lock;
         struct bell changed;
-        struct gpu gpus[CORE_GPUS_MAX];
+        struct gpu gpus[GPUS_MAX];
         unsigned gpu_count;
         unsigned waiters;  /* threads that wait at the gate for a lease or for memory */
         unsigned unbooked; /* calls under way that make or release what is in no extent, or
@@ -112,7 +115,13 @@ struct core {
                 uint64_t taking;          /* asked for, and not mapped yet */
                 struct refusals refused;
                 bool known;
-        } host;                   /* memory that is mapped to kernels */
+        } host; /* memory that is mapped to kernels */
+        struct {
+                bool asked, known; /* a thread waits for the answer; it is there: */
+                char text[160];    /* a sentence about whoever is in the way */
+        } holder;
+        bool submits; /* a thread submits, while the daemon thinks us idle */
+        struct giveway giveway;
         bool running;             /* we may submit: the gate is open as far as the lease goes */
         uint64_t lease;           /* 0: none, or granted by a daemon that is gone */
         _Atomic bool bystander;   /* after fork, or where the driver cannot be shared: everything
@@ -134,6 +143,12 @@ static inline uint64_t core_own_fixed(const struct gpu *g)
         return g->fixed - (g->mover_room < g->fixed ? g->mover_room : g->fixed);
 }
 
+/* What the program may still take of the card that it sees. Lock held. */
+static inline uint64_t core_visible_free(const struct gpu *g)
+{
+        return sub_sat(g->visible, g->heap.allocated + core_own_fixed(g));
+}
+
 /* Load the driver and set the process up, once; called by every hook that is not a plain
  * submission. 0, or -errno: no driver, or this process was forked in the middle of it, and is a
  * bystander that the driver's table answers as far as it was filled. */
@@ -144,6 +159,9 @@ struct gpu *core_find(CUdeviceptr address, struct heap_place *ret);
 /* Addresses that a heap has reserved: the driver would let the program change what we have mapped
  * there, where it refuses that for memory of its own. Lock held. */
 bool core_holds(CUdeviceptr address, uint64_t bytes);
+/* What there is room for on this GPU has changed: the daemon has allowed more or less, or memory
+ * was freed. Lock held. */
+void core_room_changed(struct gpu *g);
 /* Host memory that is mapped, or about to be, on all GPUs. Lock held. */
 uint64_t core_host_mapped(void);
 
@@ -169,6 +187,11 @@ void core_give_up(const struct gpu *g, CUresult why);
  * has to happen before that is registered after it. */
 void core_expect_exit(void);
 
+/* The agent's, for a moment without core.lock: the GPU's context does not end meanwhile. False: it
+ * is ending, or there is none. core.lock held. */
+bool core_keep_context(struct gpu *g);
+void core_let_context(struct gpu *g);
+
 /* Wait for the bell with the lock held; it is released meanwhile. After 10 s a person is told what
  * is waited for and who is in the way, once a wait. */
 struct core_wait {
@@ -180,16 +203,8 @@ void core_wait(struct core_wait *w, uint64_t timeout_ns);
 /* The same, for whatever has rung since bell_listen() returned heard. */
 void core_wait_since(struct core_wait *w, uint32_t heard, uint64_t timeout_ns);
 
-/* Release what was freed while a capture kept us from asking whether it is still used. True: some
- * is left whose time will come soon. Lock held, given up meanwhile; the agent. */
-bool core_reap_late(void);
-
 /* Calls of our own that a capture in this thread must not reject (CUDA: unsafe calls fail in global
  * capture mode). */
-static inline CUstreamCaptureMode core_relax(void);
-
-#include "preload/state/real.h"
-
 static inline CUstreamCaptureMode core_relax(void)
 {
         CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;

@@ -18,7 +18,3 @@ bool poison_note(struct gpu *g, CUresult r);
 
 /* The error of the GPU that the calling thread uses; CUDA_SUCCESS: none, as far as is known. */
 CUresult poison_current(void);
-
-/* Give back what lies on GPUs with an error. True: some is left whose time will come soon.
- * core.lock held, given up meanwhile; the agent. */
-bool poison_step(void);

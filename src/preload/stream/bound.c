@@ -10,7 +10,7 @@
 #include "preload/stream/gate.h"
 #include "preload/process/lock.h"
 #include "preload/stream/quiet.h"
-#include "preload/state/real.h"
+#include "preload/driver/real.h"
 
 #define LANES        64u /* more streams than that share */
 #define MARKS        8u

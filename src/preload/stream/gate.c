@@ -11,16 +11,13 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "preload/agent/agent.h"
 #include "preload/stream/bound.h"
 #include "preload/state/core.h"
+#include "preload/state/request.h"
 #include "preload/stream/interrupt.h"
 #include "preload/process/libc_compat.h"
 #include "preload/state/poison.h"
-#include "preload/extra/profile.h"
 #include "preload/stream/quiet.h"
-#include "preload/move/swap.h"
-#include "preload/extra/torture.h"
 
 #define GATE_STORES_NS (10 * NSEC_PER_MSEC) /* what a processor has stored is seen by then */
 
@@ -50,7 +47,7 @@ static void gate_set_waiting(struct gate_thread *t, bool waiting)
         if (!waiting)
                 core.waiters--;
         else if (++core.waiters == 1)
-                agent_kick();
+                request_kick();
 }
 
 static void gate_stop_waiting(struct gate_thread *t)
@@ -267,10 +264,75 @@ static void gate_wait_until_released(void)
         lock_release(&core.lock);
 }
 
+/* The daemon thinks that nothing of ours runs: that is over. */
+static void gate_tell(void)
+{
+        lock_acquire(&core.lock);
+        gate_open(GATE_TELL);
+        core.submits = true;
+        request_kick();
+        lock_release(&core.lock);
+}
+
+/* ---- passing ---- */
+
+static void (*owners[GATE_BITS])(uint64_t work);
+
+void gate_own(enum gate_bits bit, void (*f)(uint64_t work))
+{
+        owners[__builtin_ctz(bit)] = f;
+}
+
+/* What is tried again after a thread has seen to it, outside: the first that stands. 0: none. */
+static uint32_t first_reason(uint32_t bits, CUstream stream)
+{
+        static const uint32_t in_order[] = {GATE_UNREADY, GATE_NO_LEASE, GATE_UNBACKED, GATE_HELD};
+
+        for (unsigned i = 0; i < sizeof(in_order) / sizeof(*in_order); i++)
+                if (bits & in_order[i])
+                        return in_order[i];
+        if (bits & GATE_TELL)
+                gate_tell();
+        return bits & GATE_BOUND && !bound_pass(stream) ? GATE_BOUND : 0;
+}
+
+/* A thread steps out and sees to a reason. True: it is inside again, and looks again. False:
+ * *ret_answer is what the passing comes to. */
+static bool gate_step_out(struct gate_thread *t, uint32_t reason, CUstream stream, uint64_t work,
+                          bool may_end, struct gate_thread **ret_answer)
+{
+        *ret_answer = NULL;
+        gate_mark(t, false);
+        switch (reason) {
+        case GATE_UNREADY:
+                (void)core_setup();
+                gate_open(GATE_UNREADY);
+                break;
+        case GATE_NO_LEASE:
+                *ret_answer = gate_wait_for_lease(t, may_end);
+                break;
+        case GATE_HELD:
+                gate_wait_until_released();
+                break;
+        case GATE_BOUND:
+                bound_wait(stream);
+                break;
+        default:
+                owners[__builtin_ctz(reason)](work);
+                break;
+        }
+        if (*ret_answer || core_passive())
+                return false;
+        gate_mark(t, true);
+        return true;
+}
+
 struct gate_thread *gate_enter_slow(struct gate_thread *t, CUstream stream, uint64_t work,
                                     bool may_end)
 {
+        static const uint32_t shown[] = {GATE_TORTURE, GATE_PROFILE}; /* they hold nobody up */
         struct gate_thread *answer;
+        uint32_t reason;
 
         if (core_passive()) {
                 if (t)
@@ -290,54 +352,19 @@ struct gate_thread *gate_enter_slow(struct gate_thread *t, CUstream stream, uint
                 return t;
         if (unlikely(t->waiting))
                 gate_stop_waiting(t);
-        if (atomic_load_explicit(&gate_bits, memory_order_relaxed) & GATE_TORTURE) {
-                gate_mark(t, false);
-                torture_call();
-                gate_mark(t, true);
-        }
-        if (atomic_load_explicit(&gate_bits, memory_order_relaxed) & GATE_PROFILE) {
-                gate_mark(t, false);
-                profile_submission(work);
-                gate_mark(t, true);
-        }
-        for (;;) {
-                uint32_t bits = atomic_load_explicit(&gate_bits, memory_order_acquire) &
-                                ~(uint32_t)(GATE_FENCE | GATE_TORTURE | GATE_PROFILE);
+        for (unsigned i = 0; i < sizeof(shown) / sizeof(*shown); i++)
+                if (atomic_load_explicit(&gate_bits, memory_order_relaxed) & shown[i] &&
+                    !gate_step_out(t, shown[i], stream, work, may_end, &answer))
+                        return answer;
+        do {
+                uint32_t bits = atomic_load_explicit(&gate_bits, memory_order_acquire);
 
-                if (bits == 0)
-                        return t;
                 if ((bits & (GATE_NO_LEASE | GATE_UNBACKED | GATE_FROZEN)) == GATE_NO_LEASE &&
                     gate_is_capturing(stream))
                         return t;
-                if (bits & (GATE_UNREADY | GATE_NO_LEASE | GATE_UNBACKED)) {
-                        gate_mark(t, false);
-                        if (bits & GATE_UNREADY)
-                                (void)core_setup();
-                        else if (!(bits & GATE_NO_LEASE))
-                                swap_back_new();
-                        else if ((answer = gate_wait_for_lease(t, may_end)))
-                                return answer;
-                        if (core_passive())
-                                return NULL;
-                        gate_mark(t, true);
-                        continue;
-                }
-                if (bits & GATE_HELD) {
-                        gate_mark(t, false);
-                        gate_wait_until_released();
-                        if (core_passive())
-                                return NULL;
-                        gate_mark(t, true);
-                        continue;
-                }
-                if (bits & GATE_TELL)
-                        agent_active();
-                if (bits & GATE_BOUND && !bound_pass(stream)) {
-                        gate_mark(t, false);
-                        bound_wait(stream);
-                        gate_mark(t, true);
-                        continue;
-                }
-                return t;
-        }
+                reason = first_reason(bits, stream);
+                if (!reason)
+                        return t;
+        } while (gate_step_out(t, reason, stream, work, may_end, &answer));
+        return answer;
 }

@@ -25,6 +25,7 @@ enum gate_bits {
         GATE_HELD = 1 << 7,     /* memory is being replaced: a moment */
         GATE_PROFILE = 1 << 8,  /* what is submitted is looked at (profile.h) */
         GATE_FROZEN = 1 << 9,   /* with GATE_NO_LEASE: captured calls wait, too */
+        GATE_BITS = 10,
 };
 
 /* One a thread, never freed before its thread ends; written by its thread alone, read by the agent.
@@ -142,6 +143,9 @@ static inline void gate_look_end(struct gate_thread *t)
 
 /* Once, before the first thread passes. */
 void gate_setup(void);
+/* What a thread outside the gate calls when it meets this bit (GATE_UNBACKED, GATE_TORTURE,
+ * GATE_PROFILE), with the name of its work. Before the bit is first set. */
+void gate_own(enum gate_bits bit, void (*f)(uint64_t work));
 /* Set bits and make sure that every thread has seen them or is seen inside. Any thread. */
 void gate_shut(enum gate_bits why);
 /* Clear bits; threads that wait are woken by ringing core.changed. Any thread. */

@@ -9,10 +9,10 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/macros.h"
-#include "preload/agent/agent.h"
 #include "preload/stream/gate.h"
 #include "preload/state/poison.h"
-#include "preload/state/real.h"
+#include "preload/driver/real.h"
+#include "preload/state/request.h"
 
 #define RECORDS_NS NSEC_PER_SEC /* a stream that takes no more is worth so long a wait */
 
@@ -153,7 +153,7 @@ static void capture_drop(size_t i)
         captures[i] = captures[capture_count - 1];
         __atomic_store_n(&capture_count, capture_count - 1, __ATOMIC_RELAXED);
         bell_ring(&core.changed);
-        agent_kick(); /* what was freed meanwhile waits for it */
+        request_kick(); /* what was freed meanwhile waits for it */
 }
 
 static bool is_recording(CUstream stream, CUcontext context)

@@ -22,7 +22,7 @@
 #include "base/clock.h"
 #include "base/macros.h"
 #include "cuda/cuda_abi.h"
-#include "preload/freeze/channels.h"
+#include "preload/rm/channels.h"
 
 #define CU(base, symbol, since, flags, behaviour, stream, params, args) CUresult symbol params;
 #include "cuda/cuda_api.def"

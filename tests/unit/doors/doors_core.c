@@ -4,15 +4,14 @@
 
 #include "preload/stream/gate.h"
 #include "preload/hooks/hooks.h"
-#include "preload/state/real.h"
-#include "preload/freeze/rm.h"
+#include "preload/driver/real.h"
+#include "preload/rm/rm.h"
 #include "preload/extra/torture.h"
 
 _Atomic uint32_t gate_bits = GATE_UNREADY;
 __thread struct gate_thread *gate_self;
 
 struct doors_core doors_core;
-rm_ioctl_fn *doors_forwards;
 
 struct gate_thread gate_interrupted;
 struct gate_thread doors_looking;
@@ -51,11 +50,6 @@ bool freeze_call_again(CUresult r, bool *again)
         doors_core.failed++;
         *again = *again || once;
         return once;
-}
-
-void rm_forward_to(rm_ioctl_fn *f)
-{
-        doors_forwards = f;
 }
 
 bool hooks_more_room(uint64_t *room)

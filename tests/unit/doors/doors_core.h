@@ -5,7 +5,7 @@
 
 #include "cuda/cuda_abi.h"
 #include "preload/stream/gate.h"
-#include "preload/freeze/rm.h"
+#include "preload/rm/rm.h"
 
 struct doors_core {
         unsigned slow;  /* times that gate_enter_slow() ran */
@@ -22,4 +22,3 @@ struct doors_core {
 
 extern struct doors_core doors_core;
 extern struct gate_thread doors_looking;
-extern rm_ioctl_fn *doors_forwards; /* where the door of ioctl() leads */

@@ -9,6 +9,7 @@
 #include "preload/entry/doors.h"
 #include "preload/stream/gate.h"
 #include "preload/process/libc_compat.h"
+#include "preload/driver/real.h"
 
 /* The driver's knobs and the exported functions under test, by dlsym past our own. */
 static void *driver;
@@ -23,8 +24,8 @@ static void *driver;
 
 static void *open_from_thread(void *argument)
 {
-        if (real_open() < 0 || doors_find_symbol("cuLaunchKernel") != DOOR_cuLaunchKernel ||
-            doors_find_symbol("cuNoSuchThing") != DOOR_NONE)
+        if (real_open() < 0 || rows_find_symbol("cuLaunchKernel") != DOOR_cuLaunchKernel ||
+            rows_find_symbol("cuNoSuchThing") != DOOR_NONE)
                 return NULL;
         return doors_wrap((void *)real.cuLaunchKernel);
 }
@@ -59,28 +60,28 @@ static int clean(void **state)
 static void every_row_is_found_by_its_names(void **state)
 {
 #define CU(base, symbol, since, flags, behaviour, stream, params, args) \
-        assert_int_equal(doors_find_symbol(#symbol), DOOR_##symbol);    \
-        assert_string_equal(doors_symbol(DOOR_##symbol), #symbol);      \
-        assert_true(doors_knows_base(#base));                           \
-        assert_int_equal(doors_find_base(#base, since, flags ? 2 : 0), DOOR_##symbol);
+        assert_int_equal(rows_find_symbol(#symbol), DOOR_##symbol);     \
+        assert_string_equal(rows_symbol(DOOR_##symbol), #symbol);       \
+        assert_true(rows_knows_base(#base));                            \
+        assert_int_equal(rows_find_base(#base, since, flags ? 2 : 0), DOOR_##symbol);
 #include "cuda/cuda_api.def"
 #undef CU
-        assert_int_equal(doors_find_symbol("cuNoSuchThing"), DOOR_NONE);
-        assert_int_equal(doors_find_symbol(""), DOOR_NONE);
-        assert_false(doors_knows_base("cuMemAlloc_v2"));
+        assert_int_equal(rows_find_symbol("cuNoSuchThing"), DOOR_NONE);
+        assert_int_equal(rows_find_symbol(""), DOOR_NONE);
+        assert_false(rows_knows_base("cuMemAlloc_v2"));
 }
 
 static void a_base_answers_by_version_and_flags(void **state)
 {
-        assert_int_equal(doors_find_base("cuCtxCreate", 3020, 0), DOOR_cuCtxCreate_v2);
-        assert_int_equal(doors_find_base("cuCtxCreate", 12040, 0), DOOR_cuCtxCreate_v3);
-        assert_int_equal(doors_find_base("cuCtxCreate", 99000, 0), DOOR_cuCtxCreate_v4);
-        assert_int_equal(doors_find_base("cuMemcpyHtoDAsync", 12000, 2),
+        assert_int_equal(rows_find_base("cuCtxCreate", 3020, 0), DOOR_cuCtxCreate_v2);
+        assert_int_equal(rows_find_base("cuCtxCreate", 12040, 0), DOOR_cuCtxCreate_v3);
+        assert_int_equal(rows_find_base("cuCtxCreate", 99000, 0), DOOR_cuCtxCreate_v4);
+        assert_int_equal(rows_find_base("cuMemcpyHtoDAsync", 12000, 2),
                          DOOR_cuMemcpyHtoDAsync_v2_ptsz);
-        assert_int_equal(doors_find_base("cuMemcpyHtoDAsync", 12000, 1), DOOR_cuMemcpyHtoDAsync_v2);
-        assert_int_equal(doors_find_base("cuMemcpyHtoDAsync", 6000, 2), DOOR_cuMemcpyHtoDAsync_v2);
-        assert_int_equal(doors_find_base("cuMemcpyHtoDAsync", 2000, 0), DOOR_NONE);
-        assert_int_equal(doors_find_base("cuMemAlloc", 13000, 2), DOOR_cuMemAlloc_v2);
+        assert_int_equal(rows_find_base("cuMemcpyHtoDAsync", 12000, 1), DOOR_cuMemcpyHtoDAsync_v2);
+        assert_int_equal(rows_find_base("cuMemcpyHtoDAsync", 6000, 2), DOOR_cuMemcpyHtoDAsync_v2);
+        assert_int_equal(rows_find_base("cuMemcpyHtoDAsync", 2000, 0), DOOR_NONE);
+        assert_int_equal(rows_find_base("cuMemAlloc", 13000, 2), DOOR_cuMemAlloc_v2);
 }
 
 static void a_submission_enters_and_leaves_the_gate(void **state)
@@ -223,8 +224,8 @@ static void a_call_that_failed_of_freezing_is_made_again_through_the_gate(void *
 
 static void the_door_of_ioctl_leads_to_what_libcuda_would_find(void **state)
 {
-        assert_non_null(doors_forwards);
-        assert_ptr_equal(doors_forwards, compat_dlsym(driver, "ioctl"));
+        assert_non_null(atomic_load(&real_ioctl));
+        assert_ptr_equal(atomic_load(&real_ioctl), compat_dlsym(driver, "ioctl"));
 }
 
 static void what_is_only_retried_does_not_pass_the_gate(void **state)
@@ -253,7 +254,7 @@ static void first_versions_reach_the_hooks_of_the_second(void **state)
 static void addresses_of_the_driver_become_ours(void **state)
 {
         for (unsigned row = 0; row < DOOR_COUNT; row++) {
-                void *theirs = compat_dlsym(driver, doors_symbol(row));
+                void *theirs = compat_dlsym(driver, rows_symbol(row));
 
                 if (!theirs)
                         continue;
@@ -303,7 +304,7 @@ static void what_the_driver_does_not_know_stays_unknown(void **state)
         assert_int_equal(status, CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND);
         assert_int_equal(OURS(cuGetProcAddress_v2)("cuNoSuchThing", &p, 13000, 0, NULL),
                          CUDA_ERROR_NOT_FOUND);
-        assert_int_equal(doors_unknown_count(), 0);
+        assert_int_equal(rows_unknown_count(), 0);
 }
 
 static void a_second_entry_to_a_known_function_is_caught(void **state)
@@ -318,7 +319,7 @@ static void a_second_entry_to_a_known_function_is_caught(void **state)
 
         /* Not caught: the program gets what the driver gave. */
         assert_ptr_not_equal(resolved("cuEventRecord", 12000, 0), THEIRS(cuEventRecord));
-        assert_int_equal(doors_unknown_count(), 0);
+        assert_int_equal(rows_unknown_count(), 0);
 }
 
 static void a_function_without_a_symbol_is_adopted(void **state)
@@ -350,43 +351,43 @@ static void check_missing(const char *name, int version, cuuint64_t flags)
 
 static void a_version_of_a_caught_function_that_nobody_decided_about_is_not_there(void **state)
 {
-        unsigned before = doors_unknown_count();
+        unsigned before = rows_unknown_count();
 
         check_missing("cuMemFree", 14000, 0);
-        assert_int_equal(doors_unknown_count(), before + 1);
-        assert_string_equal(doors_unknown_name(before), "cuMemFree");
+        assert_int_equal(rows_unknown_count(), before + 1);
+        assert_string_equal(rows_unknown_name(before), "cuMemFree");
         check_missing("cuMemFree_v3", 14000, 0);
-        assert_int_equal(doors_unknown_count(), before + 2);
+        assert_int_equal(rows_unknown_count(), before + 2);
         assert_ptr_equal(resolved("cuMemFree", 13000, 0), OURS(cuMemFree_v2));
         assert_ptr_equal(resolved("cuMemFree", 13040, 0), OURS(cuMemFree_v2));
 }
 
 static void a_new_version_of_what_is_not_caught_passes_and_is_counted(void **state)
 {
-        unsigned before = doors_unknown_count();
+        unsigned before = rows_unknown_count();
         CUresult (*newer)(void) = (CUresult(*)(void))resolved("cuDeviceGetName", 14000, 0);
 
         assert_int_equal(newer(), CUDA_SUCCESS);
         assert_int_equal(KNOB(fakedriver_newer_calls)(), 1);
-        assert_int_equal(doors_unknown_count(), before + 1);
+        assert_int_equal(rows_unknown_count(), before + 1);
 }
 
 static void a_name_says_whether_it_is_an_undecided_version(void **state)
 {
-        assert_true(doors_is_undecided("cuMemFree_v3"));
-        assert_true(doors_is_undecided("cuMemFree_v12"));
-        assert_true(doors_is_undecided("cuLaunchKernel_v2_ptsz"));
-        assert_true(doors_is_undecided("cuMemcpy_ptsz"));
-        assert_false(doors_is_undecided("cuMemFree_v2"));
-        assert_false(doors_is_undecided("cuMemFree"));
-        assert_false(doors_is_undecided("cuDeviceGetName_v2"));
-        assert_false(doors_is_undecided("cuUnheardOf_v2"));
-        assert_false(doors_is_undecided("cuUnheardOf"));
-        assert_false(doors_is_undecided("cu_v2"));
-        assert_false(doors_is_undecided(""));
+        assert_true(rows_is_undecided("cuMemFree_v3"));
+        assert_true(rows_is_undecided("cuMemFree_v12"));
+        assert_true(rows_is_undecided("cuLaunchKernel_v2_ptsz"));
+        assert_true(rows_is_undecided("cuMemcpy_ptsz"));
+        assert_false(rows_is_undecided("cuMemFree_v2"));
+        assert_false(rows_is_undecided("cuMemFree"));
+        assert_false(rows_is_undecided("cuDeviceGetName_v2"));
+        assert_false(rows_is_undecided("cuUnheardOf_v2"));
+        assert_false(rows_is_undecided("cuUnheardOf"));
+        assert_false(rows_is_undecided("cu_v2"));
+        assert_false(rows_is_undecided(""));
 #define CU(base, symbol, since, flags, behaviour, stream, params, args) \
-        assert_false(doors_is_undecided(#symbol));
-#define CU_UNCAUGHT(symbol, reason) assert_false(doors_is_undecided(#symbol));
+        assert_false(rows_is_undecided(#symbol));
+#define CU_UNCAUGHT(symbol, reason) assert_false(rows_is_undecided(#symbol));
 #include "cuda/cuda_api.def"
 #include "cuda/cuda_uncaught.def"
 #undef CU
@@ -395,36 +396,36 @@ static void a_name_says_whether_it_is_an_undecided_version(void **state)
 
 static void a_version_from_before_the_table_passes_and_is_not_counted(void **state)
 {
-        unsigned before = doors_unknown_count();
+        unsigned before = rows_unknown_count();
 
         assert_non_null(resolved("cuMemFree", 2000, 0));
         assert_ptr_not_equal(resolved("cuMemFree", 2000, 0), OURS(cuMemFree_v2));
-        assert_int_equal(doors_unknown_count(), before);
+        assert_int_equal(rows_unknown_count(), before);
 }
 
 static void unknown_functions_are_counted_by_name(void **state)
 {
-        unsigned before = doors_unknown_count();
+        unsigned before = rows_unknown_count();
         char name[32];
 
         /* Those that we have heard of and leave alone do not count. */
-#define CU_UNCAUGHT(symbol, reason)     \
-        if (!doors_knows_base(#symbol)) \
-                doors_count_unknown(#symbol);
+#define CU_UNCAUGHT(symbol, reason)    \
+        if (!rows_knows_base(#symbol)) \
+                rows_count_unknown(#symbol);
 #include "cuda/cuda_uncaught.def"
 #undef CU_UNCAUGHT
-        assert_int_equal(doors_unknown_count(), before);
+        assert_int_equal(rows_unknown_count(), before);
 
         assert_non_null(resolved("cuUnheardOf", 13000, 0));
         assert_non_null(resolved("cuUnheardOf", 13000, 0));
-        assert_int_equal(doors_unknown_count(), before + 1);
-        assert_string_equal(doors_unknown_name(before), "cuUnheardOf");
-        for (int i = 0; i < 2 * DOORS_UNKNOWN_MAX; i++) {
+        assert_int_equal(rows_unknown_count(), before + 1);
+        assert_string_equal(rows_unknown_name(before), "cuUnheardOf");
+        for (int i = 0; i < 2 * ROWS_UNKNOWN_MAX; i++) {
                 (void)snprintf(name, sizeof(name), "cuOther%d", i);
-                doors_count_unknown(name);
+                rows_count_unknown(name);
         }
-        assert_int_equal(doors_unknown_count(), before + 1 + 2 * DOORS_UNKNOWN_MAX);
-        assert_null(doors_unknown_name(DOORS_UNKNOWN_MAX));
+        assert_int_equal(rows_unknown_count(), before + 1 + 2 * ROWS_UNKNOWN_MAX);
+        assert_null(rows_unknown_name(ROWS_UNKNOWN_MAX));
 }
 
 int main(void)

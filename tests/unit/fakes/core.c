@@ -2,13 +2,35 @@
 #include "unit.h"
 
 #include "fakes/neighbours.h"
-#include "preload/state/real.h"
+#include "preload/driver/real.h"
+#include "preload/state/part.h"
 
 #define WEAK __attribute__((weak))
 
 struct core core WEAK;
 struct real_driver real WEAK;
+_Atomic(real_ioctl_fn *) real_ioctl WEAK;
 void (*meanwhile)(const struct core_wait *w);
+
+/* Nobody is asked or told anything. */
+WEAK const struct part parts[1] = {{0}};
+WEAK const unsigned parts_count = 1;
+
+WEAK bool core_keep_context(struct gpu *g)
+{
+        g->context_kept = g->context != NULL;
+        return g->context_kept;
+}
+
+WEAK void core_let_context(struct gpu *g)
+{
+        g->context_kept = false;
+        bell_ring(&core.changed);
+}
+
+WEAK void core_room_changed(struct gpu *g)
+{
+}
 
 WEAK int core_setup(void)
 {

@@ -10,7 +10,7 @@
 #include <stdint.h>
 
 #include "cuda/cuda_abi.h"
-#include "preload/state/real.h"
+#include "preload/driver/real.h"
 
 struct driver {
         uint64_t card;   /* bytes of memory that it has */

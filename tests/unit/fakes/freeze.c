@@ -5,10 +5,10 @@
 #include "preload/state/core.h"
 #include "preload/freeze/freeze.h"
 #include "preload/freeze/freeze_test.h"
-#include "preload/freeze/freeze_watch.h"
+#include "preload/rm/freeze_watch.h"
 #include "preload/freeze/mover.h"
 #include "preload/stream/quiet.h"
-#include "preload/freeze/rm.h"
+#include "preload/rm/rm.h"
 #include "preload/move/swap.h"
 
 #define WEAK __attribute__((weak))

@@ -13,8 +13,10 @@
  * Whoever waits without a limit is woken by a ring alone, so one has to come. */
 extern void (*meanwhile)(const struct core_wait *w);
 
-/* agent.c */
-extern unsigned agent_kicks, agent_shorts, agent_comes;
+/* request.c */
+extern unsigned request_kicks;
+/* gate.c: what was handed to gate_own(). */
+extern void (*fake_gate_owner)(uint64_t work);
 /* quiet.c: a capture is in progress. */
 extern bool fake_capturing;
 /* trace.c: the last event and its bytes, and how many of a name there were. */

@@ -18,8 +18,3 @@ WEAK CUresult poison_current(void)
 {
         return core.gpus[0].error;
 }
-
-WEAK bool poison_step(void)
-{
-        return false;
-}

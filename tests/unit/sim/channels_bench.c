@@ -8,11 +8,13 @@
 #include <unistd.h>
 
 #include "base/macros.h"
+#include "preload/driver/real.h"
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct channels seen;
 static unsigned requests[256];
-static rm_ioctl_fn *drivers;
+static real_ioctl_fn *drivers;
+_Atomic(real_ioctl_fn *) real_ioctl;
 static const char *version;
 static int control_fd = -1;
 
@@ -69,9 +71,9 @@ void bench_say_driver(const char *text)
 
 void bench_open(void)
 {
-        drivers = (rm_ioctl_fn *)dlsym(dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD), "ioctl");
+        drivers = (real_ioctl_fn *)dlsym(dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD), "ioctl");
         CHECK(drivers != NULL);
-        rm_forward_to(sees);
+        atomic_store(&real_ioctl, sees);
 }
 
 CUcontext bench_begin(void)

@@ -1,10 +1,10 @@
 /* channels_bench.h: a simulated driver whose requests to the resource manager (RM) are seen: by
- * libsublet's own door of ioctl() and its ledger (src/preload/freeze/rm.h), and by a ledger here,
+ * libsublet's own door of ioctl() and its ledger (src/preload/rm/rm.h), and by a ledger here,
  * for requests of the tests' own. */
 #pragma once
 
-#include "preload/freeze/channels.h"
-#include "preload/freeze/rm.h"
+#include "preload/rm/channels.h"
+#include "preload/rm/rm.h"
 #include "sim_unit.h"
 
 /* The door leads to the simulator. Before cuInit, in each process. */

@@ -6,7 +6,7 @@
 
 #include "base/macros.h"
 #include "cuda/rm_abi.h"
-#include "preload/freeze/rm.h"
+#include "preload/rm/rm.h"
 
 #define DOOR __attribute__((visibility("default")))
 

@@ -5,7 +5,11 @@
  * CUDA_ERROR_NOT_INITIALIZED or CUDA_ERROR_NOT_SUPPORTED. */
 #pragma once
 
+#include <stdbool.h>
+
 #include "cuda/cuda_abi.h"
+
+#define GPUS_MAX 16 /* as many as the protocol knows */
 
 struct real_driver {
 #define CU(base, symbol, since, flags, behaviour, stream, params, args) CUresult(*symbol) params;
@@ -15,7 +19,15 @@ struct real_driver {
 
 extern struct real_driver real;
 
+/* What libcuda finds behind the name ioctl; NULL: not known yet. */
+typedef int real_ioctl_fn(int fd, unsigned long request, ...);
+extern _Atomic(real_ioctl_fn *) real_ioctl;
+
 /* Load libcuda.so.1 and fill the table, once; later calls return the first result. 0, or -ENOENT:
  * no driver on this machine, or this process was forked while it was being loaded. Thread-safe,
  * does not allocate with malloc(). */
 int real_open(void);
+
+/* Let a row that dlsym() could not find in the driver call this address, which cuGetProcAddress
+ * handed out. False: the row has its function. */
+bool real_adopt(unsigned row, void *address);

@@ -1,7 +1,7 @@
 /* rm.c: owns the process's ledger of channels and the control that takes them off the GPU. Must
  * never call libcuda, which may be in the middle of a call, nor let a frozen program go on by
  * anything but rm_thaw(). */
-#include "preload/freeze/rm.h"
+#include "preload/rm/rm.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -17,6 +17,7 @@
 #include "base/log.h"
 #include "base/macros.h"
 #include "preload/process/lock.h"
+#include "preload/driver/real.h"
 
 #define CALLS_MAX      64u /* 4,096 channels of one client */
 #define AGAIN_MAX      1000u
@@ -33,17 +34,11 @@ static bool frozen; /* channels of the program that are made now are taken off a
 static const struct rm_layout *layout;
 static char driver[32];
 static _Atomic bool forgotten;
-static _Atomic(rm_ioctl_fn *) next;
 static __thread enum channels_owner making __attribute__((tls_model("initial-exec")));
-
-void rm_forward_to(rm_ioctl_fn *f)
-{
-        atomic_store_explicit(&next, f, memory_order_release);
-}
 
 int rm_forward(int fd, unsigned long request, void *argument)
 {
-        rm_ioctl_fn *f = atomic_load_explicit(&next, memory_order_acquire);
+        real_ioctl_fn *f = atomic_load_explicit(&real_ioctl, memory_order_acquire);
 
         return f ? f(fd, request, argument) : (int)syscall(SYS_ioctl, fd, request, argument);
 }

@@ -1,17 +1,18 @@
 /* managed.c: owns what is done with managed memory. Must never fail an allocation of the program's
  * own that the driver has granted: what cannot be counted passes through. */
-#include "preload/move/managed.h"
+#include "preload/hooks/managed.h"
 
 #include <errno.h>
 
 #include "base/log.h"
 #include "base/macros.h"
-#include "preload/agent/agent.h"
 #include "preload/state/core.h"
 #include "preload/stream/gate.h"
 #include "preload/hooks/hooks.h"
 #include "preload/process/mode.h"
 #include "preload/move/swap.h"
+#include "preload/state/request.h"
+#include "preload/pool/room.h"
 
 /* Only where processor and GPU may use it at the same time can it be sent home in between. */
 static bool can_send_home(CUdevice device)
@@ -69,12 +70,12 @@ static void adopt(struct gpu *g, CUdeviceptr address, uint64_t bytes, CUcontext 
                 r = heap_adopt(&g->heap, address, bytes, owner, max, &cost);
                 if (r != -ENOSPC ||
                     cost > sub_sat(g->visible, g->heap.allocated + core_own_fixed(g)) ||
-                    hooks_commit(g, cost) < 0)
+                    room_commit(g, cost) < 0)
                         break;
         }
         if (r == 0) {
                 gate_shut(GATE_UNBACKED);
-                agent_figures(g);
+                request_report(g);
                 g->commit_used_ns = clock_now_ns();
         } else {
                 log_debug("GPU %u: %llu MiB of managed memory are left to the driver", g->index,

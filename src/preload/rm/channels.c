@@ -1,6 +1,6 @@
 /* channels.c: owns the ledger of channels. Must never call the driver: it is written to in the
  * middle of libcuda's own calls. */
-#include "preload/freeze/channels.h"
+#include "preload/rm/channels.h"
 
 #include "base/macros.h"
 

@@ -1,15 +1,15 @@
 /* peer.c: owns for which GPUs the heap's memory is mapped. Must never touch an extent that somebody
  * else is at. */
-#include "preload/move/peer.h"
+#include "preload/share/peer.h"
 
 #include <stdlib.h>
 
 #include "base/macros.h"
-#include "preload/agent/agent.h"
 #include "preload/state/core.h"
 #include "preload/move/extent.h"
 #include "preload/share/ipc.h"
 #include "preload/stream/quiet.h"
+#include "preload/state/request.h"
 
 /* One that is mapped otherwise than it should be; NULL: none. *ret_busy: somebody is at one. */
 static struct extent *find_other(struct gpu *g, bool *ret_busy)
@@ -54,7 +54,7 @@ static void replay(struct gpu *g)
                 core_unrelax(mode);
                 lock_acquire(&core.lock);
                 e->busy = false;
-                agent_released();
+                request_released();
         }
 }
 

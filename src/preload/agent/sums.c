@@ -1,6 +1,6 @@
 /* sums.c: owns the moments when the books and the driver must agree. Must never tell a figure while
  * somebody is about to change it: who compares takes it for exact. */
-#include "preload/extra/sums.h"
+#include "preload/agent/sums.h"
 
 #include "preload/state/core.h"
 #include "preload/freeze/mover.h"
@@ -50,7 +50,7 @@ static void tell(struct gpu *g, bool last)
 {
         static struct told {
                 uint64_t created, on_card, events;
-        } told[CORE_GPUS_MAX];
+        } told[GPUS_MAX];
         uint64_t on_card = g->heap.backed - g->pin_ghosts, managed;
         uint64_t unused = g->fixed_room + (g->mover ? 0 : g->mover_room);
         struct told now = {on_card + g->fixed_handles + (g->mover ? mover_bytes(g->mover) : 0),

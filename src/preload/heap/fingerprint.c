@@ -1,6 +1,6 @@
 /* fingerprint.c: owns the keys of fingerprints and the arithmetic on the host. Must never let a key
  * leave the process, nor use one for two of them. */
-#include "preload/move/fingerprint.h"
+#include "preload/heap/fingerprint.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +14,7 @@ static inline unsigned long long field_multiply_add(unsigned int a, unsigned int
 }
 
 #define FIELD_FUNCTION static
-#include "preload/move/fingerprint_field.h"
+#include "preload/heap/fingerprint_field.h"
 
 _Static_assert(FINGERPRINT_CHUNK == 16 * FINGERPRINT_THREADS * FINGERPRINT_WORDS, "chunk");
 _Static_assert(FINGERPRINT_BLOCK_THREADS == FINGERPRINT_THREADS, "block");

@@ -1,6 +1,6 @@
 /* home.c: owns the tries whether managed memory that is sent home leaves the card. Must never take
  * what others do on the card meanwhile for an answer, nor use more than is free. */
-#include "preload/move/home.h"
+#include "preload/state/home.h"
 
 #include "base/clock.h"
 #include "base/log.h"

@@ -11,11 +11,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "preload/freeze/channels.h"
+#include "preload/rm/channels.h"
 
-/* The driver's own ioctl(): what libcuda would have found without us. */
-typedef int rm_ioctl_fn(int fd, unsigned long request, ...);
-void rm_forward_to(rm_ioctl_fn *f);
+/* What libcuda would have found behind ioctl() without us (real.h). */
 int rm_forward(int fd, unsigned long request, void *argument);
 
 /* A request of type 'F' that succeeded. */

@@ -1,7 +1,7 @@
 /* arena.c: owns the pinned host memory. Must never hand out memory that was not touched: a page
  * fault in the kernel on the way to the OOM killer is cheaper to meet here, before anything is
  * moved. */
-#include "preload/move/arena.h"
+#include "preload/heap/arena.h"
 
 #include <errno.h>
 #include <sched.h>
@@ -14,8 +14,8 @@
 #include "base/macros.h"
 #include "preload/process/libc_compat.h"
 #include "preload/process/lock.h"
-#include "preload/freeze/freeze_watch.h"
-#include "preload/state/real.h"
+#include "preload/rm/freeze_watch.h"
+#include "preload/driver/real.h"
 
 #define ARENA_UNIT        (UINT64_C(2) << 20) /* a huge page */
 #define ARENA_TOUCHER_MAX 16u

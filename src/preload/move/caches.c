@@ -1,7 +1,7 @@
 /* caches.c: owns the thread that calls into Python, and how long an eviction waits for it. Must
  * never hold a lock of ours in there, call where nobody waits for it any more, nor make a hand-off
  * wait again for what did not answer. */
-#include "preload/extra/caches.h"
+#include "preload/move/caches.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -9,13 +9,13 @@
 
 #include "base/log.h"
 #include "base/macros.h"
-#include "preload/agent/agent.h"
 #include "preload/state/core.h"
 #include "preload/process/libc_compat.h"
 #include "preload/process/python.h"
 #include "preload/stream/quiet.h"
-#include "preload/state/real.h"
+#include "preload/driver/real.h"
 #include "preload/process/trace.h"
+#include "preload/state/request.h"
 
 #define PATIENCE_NS                                                                  \
         (30 * NSEC_PER_MSEC) /* without progress; Python switches threads every 5 ms \
@@ -188,7 +188,7 @@ static void *caches_main(void *unused)
                 }
                 ask_python(number);
                 atomic_store(&caches.done, number);
-                agent_kick();
+                request_kick();
         }
         return NULL;
 }

@@ -1,5 +1,5 @@
 /* freeze_watch.c: owns the watchdog's thread. Must never call libcuda. */
-#include "preload/freeze/freeze_watch.h"
+#include "preload/rm/freeze_watch.h"
 
 #include <sys/prctl.h>
 
@@ -9,7 +9,7 @@
 #include "preload/process/cpus.h"
 #include "preload/process/libc_compat.h"
 #include "preload/process/lock.h"
-#include "preload/freeze/rm.h"
+#include "preload/rm/rm.h"
 
 static struct {
         struct lock lock;

@@ -1,6 +1,6 @@
 /* virtual.c: owns the books of what a program reserves, creates and maps itself. Must never call
  * the driver, nor give two things one name. */
-#include "preload/heap/virtual.h"
+#include "preload/state/virtual.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -297,17 +297,17 @@ void mapping_allow(struct mapping *m, const CUmemAccessDesc *access, size_t coun
 {
         for (size_t i = 0; i < count; i++)
                 if (access[i].location.type == CU_MEM_LOCATION_TYPE_DEVICE &&
-                    access[i].location.id >= 0 && access[i].location.id < CORE_GPUS_MAX)
+                    access[i].location.id >= 0 && access[i].location.id < GPUS_MAX)
                         m->access[access[i].location.id] = (uint8_t)access[i].flags;
         if (m->handle && (m->handle->home == m || !m->handle->home))
                 find_home(m->handle);
 }
 
-unsigned mapping_access(const struct mapping *m, CUmemAccessDesc ret[static CORE_GPUS_MAX])
+unsigned mapping_access(const struct mapping *m, CUmemAccessDesc ret[static GPUS_MAX])
 {
         unsigned n = 0;
 
-        for (int i = 0; i < CORE_GPUS_MAX; i++)
+        for (int i = 0; i < GPUS_MAX; i++)
                 if (m->access[i] != CU_MEM_ACCESS_FLAGS_PROT_NONE)
                         ret[n++] = (CUmemAccessDesc){
                                 .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = i},

@@ -28,10 +28,10 @@ struct handle;
 /* All of a handle, mapped at one address. */
 struct mapping {
         struct span at;
-        struct handle *handle;         /* NULL: one of the driver's own */
-        struct mapping *next;          /* of the handle */
-        uint64_t id;                   /* CU_POINTER_ATTRIBUTE_BUFFER_ID */
-        uint8_t access[CORE_GPUS_MAX]; /* CUmemAccess_flags of each device */
+        struct handle *handle;    /* NULL: one of the driver's own */
+        struct mapping *next;     /* of the handle */
+        uint64_t id;              /* CU_POINTER_ATTRIBUTE_BUFFER_ID */
+        uint8_t access[GPUS_MAX]; /* CUmemAccess_flags of each device */
 };
 
 struct handle {
@@ -89,4 +89,4 @@ bool virtual_whole(CUdeviceptr address, uint64_t bytes, bool gaps);
 
 /* Who may touch a mapping: set, and as the driver takes it. */
 void mapping_allow(struct mapping *m, const CUmemAccessDesc *access, size_t count);
-unsigned mapping_access(const struct mapping *m, CUmemAccessDesc ret[static CORE_GPUS_MAX]);
+unsigned mapping_access(const struct mapping *m, CUmemAccessDesc ret[static GPUS_MAX]);

@@ -1,17 +1,16 @@
 /* real.c: owns the table of the real driver's functions. Must never hold a lock while it calls the
  * loader: a constructor that the loader runs may be waiting for us. */
-#include "preload/state/real.h"
+#include "preload/driver/real.h"
 
 #include <dlfcn.h>
 #include <errno.h>
 #include <stdatomic.h>
 #include <unistd.h>
 
-#include "preload/entry/doors.h"
+#include "preload/driver/rows.h"
 #include "preload/process/libc_compat.h"
 #include "base/macros.h"
 #include "preload/process/lock.h"
-#include "preload/freeze/rm.h"
 
 enum real_state { REAL_UNOPENED, REAL_OPEN, REAL_ABSENT };
 
@@ -38,6 +37,8 @@ struct real_driver real = {
 #undef CU
 };
 
+_Atomic(real_ioctl_fn *) real_ioctl;
+
 /* The rows that the driver lacks and nobody has adopted an entry for. */
 static _Atomic bool real_lacks[DOOR_COUNT];
 
@@ -53,8 +54,8 @@ static void real_publish(void *const addresses[static DOOR_COUNT])
                         atomic_store_explicit(&real_lacks[row], true, memory_order_relaxed);
                         continue;
                 }
-                *doors_slot(&real, row) = addresses[row];
-                doors_learn(row, addresses[row]);
+                *rows_slot(&real, row) = addresses[row];
+                rows_learn(row, addresses[row]);
         }
 }
 
@@ -77,9 +78,10 @@ int real_open(void)
          */
         library = compat_dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
         for (unsigned row = 0; library && row < DOOR_COUNT; row++)
-                addresses[row] = compat_dlsym(library, doors_symbol(row));
+                addresses[row] = compat_dlsym(library, rows_symbol(row));
         if (library)
-                rm_forward_to((rm_ioctl_fn *)compat_dlsym(library, "ioctl"));
+                atomic_store_explicit(&real_ioctl, (real_ioctl_fn *)compat_dlsym(library, "ioctl"),
+                                      memory_order_release);
         (void)compat_dlerror(); /* what we missed is not the program's error */
 
         lock_acquire(&publishing);
@@ -94,12 +96,12 @@ int real_open(void)
         return real_result(state);
 }
 
-bool real_adopt(enum door_row row, void *address)
+bool real_adopt(unsigned row, void *address)
 {
         bool lacks = true;
 
         if (!atomic_compare_exchange_strong(&real_lacks[row], &lacks, false))
                 return false;
-        __atomic_store_n(doors_slot(&real, row), address, __ATOMIC_RELEASE);
+        __atomic_store_n(rows_slot(&real, row), address, __ATOMIC_RELEASE);
         return true;
 }

@@ -1,5 +1,5 @@
 /* giveway.c: owns the times of the backoff. Must never turn round while memory comes or goes. */
-#include "preload/move/giveway.h"
+#include "preload/state/giveway.h"
 
 #include "base/clock.h"
 #include "base/macros.h"

@@ -1,0 +1,20 @@
+/* hook.h: hook_<symbol>(), for each row of cuda_api.def that is CUSTOM: written by hand in the
+ * module that owns the matter. hooks.h says what the other behaviours come to. */
+#pragma once
+
+#include "cuda/cuda_abi.h"
+
+#define CU_PASS(...)
+#define CU_SUBMIT(...)
+#define CU_UNIFIED(...)
+#define CU_RETRY(...)
+#define CU_CUSTOM(symbol, params) CUresult hook_##symbol params;
+#define CU(base, symbol, since, flags, behaviour, stream, params, args) \
+        CU_##behaviour(symbol, params)
+#include "cuda/cuda_api.def"
+#undef CU
+#undef CU_PASS
+#undef CU_SUBMIT
+#undef CU_UNIFIED
+#undef CU_RETRY
+#undef CU_CUSTOM

@@ -1,0 +1,59 @@
+/* parts.c: owns the order in which the parts of the library are asked and told. */
+#include "preload/state/part.h"
+
+#include "base/macros.h"
+#include "preload/agent/agent.h"
+#include "preload/extra/overflow.h"
+#include "preload/extra/profile.h"
+#include "preload/extra/torture.h"
+#include "preload/freeze/freeze.h"
+#include "preload/rm/freeze_watch.h"
+#include "preload/rm/rm.h"
+#include "preload/move/caches.h"
+#include "preload/move/fixed.h"
+#include "preload/move/lost.h"
+#include "preload/hooks/managed.h"
+#include "preload/move/swap.h"
+#include "preload/pool/late.h"
+#include "preload/pool/pool.h"
+#include "preload/stream/gate.h"
+#include "preload/stream/interrupt.h"
+
+/* From below: a part is set up after those that it uses. */
+const struct part parts[] = {
+        {.setup = gate_setup, .forked = gate_forget_threads},
+        {.setup = interrupt_setup},
+        {.forked = rm_forget},
+        {.forked = freeze_watch_forget},
+        {.setup = freeze_setup, .failed = freeze_blame},
+        {.setup = swap_setup, .learn = swap_learn},
+        {.learn = managed_learn},
+        {.setup = caches_setup},
+        {.clean = lost_clean},
+        {.tend = late_tend},
+        {.tend = pool_tend},
+        {.tend = fixed_tend},
+        {.setup = torture_setup,
+         .step = torture_step,
+         .next_ns = torture_next_ns,
+         .own = torture_own,
+         .drained = torture_drained,
+         .drain_failed = torture_drain_failed,
+         .cancel = torture_cancel,
+         .evicted = torture_evicted,
+         .restored = torture_restored},
+        {.setup = overflow_setup,
+         .learn = overflow_learn,
+         .step = overflow_step,
+         .next_ns = overflow_next_ns,
+         .move = overflow_move,
+         .own = overflow_own,
+         .drained = overflow_drained,
+         .drain_failed = overflow_drain_failed,
+         .cancel = overflow_cancel,
+         .room_changed = overflow_changed,
+         .daemon_lost = overflow_cancel},
+        {.setup = profile_setup, .exits = profile_exits, .forked = profile_forget},
+        {.attach = agent_attach, .exits = agent_stop, .forked = agent_forget},
+};
+const unsigned parts_count = ARRAY_SIZE(parts);

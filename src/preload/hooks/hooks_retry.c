@@ -1,0 +1,27 @@
+/* hooks_retry.c: calls of the driver's own that run out of device memory. Must never keep room that
+ * did not help. */
+#include <errno.h>
+
+#include "base/log.h"
+#include "preload/hooks/hooks.h"
+#include "preload/move/fixed.h"
+#include "preload/state/core.h"
+#include "preload/stream/quiet.h"
+
+bool hooks_more_room(uint64_t *room)
+{
+        struct gpu *g = core_current_gpu();
+        int r = -ENOMEM;
+
+        if (!g || !g->attached)
+                return false;
+        lock_acquire(&core.lock);
+        if (!quiet_capturing())
+                r = fixed_ask_room(g, room);
+        if (r < 0)
+                fixed_return_room(g, room);
+        lock_release(&core.lock);
+        log_debug("GPU %u: the driver ran out of memory; %s", g->index,
+                  r == 0 ? "more is free now" : "no more can be had");
+        return r == 0;
+}

@@ -1,0 +1,52 @@
+/* lost.c: owns what becomes of a process's memory on a GPU that one of its contexts has failed on
+ * (poison.h). Must never wait for a transfer: the agent makes them itself. */
+#include "preload/move/lost.h"
+
+#include "preload/heap/heap.h"
+#include "preload/move/swap.h"
+#include "preload/state/core.h"
+
+static bool block_is_busy(const struct block *b)
+{
+        if (b->held)
+                return true;
+        for (unsigned i = 0; i < b->extent_count; i++)
+                if (b->extents[i].busy)
+                        return true;
+        return false;
+}
+
+static bool give_back(struct gpu *g)
+{
+        struct block *b, **link = &g->lost;
+
+        /* From here on the program's calls about them go to the driver, which answers the error. */
+        while ((b = heap_orphan(&g->heap, NULL))) {
+                b->next_late = g->lost;
+                g->lost = b;
+        }
+        while (*link) {
+                b = *link;
+                if (block_is_busy(b)) {
+                        link = &b->next_late; /* a copy that has not met the error yet */
+                        continue;
+                }
+                *link = b->next_late;
+                (void)swap_empty(g, b);
+                link = &g->lost; /* the lock was given up meanwhile */
+        }
+        return g->lost != NULL;
+}
+
+bool lost_clean(void)
+{
+        bool more = false;
+
+        for (unsigned i = 0; i < core.gpu_count; i++) {
+                struct gpu *g = &core.gpus[i];
+
+                if (g->managed && g->error && g->heap.allocated > 0)
+                        more = give_back(g) || more;
+        }
+        return more;
+}

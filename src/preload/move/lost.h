@@ -1,0 +1,8 @@
+/* lost.h: the memory of a GPU that this process has lost (poison.h). */
+#pragma once
+
+#include <stdbool.h>
+
+/* Give back what lies on GPUs with an error. True: some is left whose time will come soon.
+ * core.lock held, given up meanwhile; the agent. */
+bool lost_clean(void);

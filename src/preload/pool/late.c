@@ -1,0 +1,152 @@
+/* late.c: owns what the program has freed and submitted work may still use. Must never release it
+ * before that work is done. */
+#include "preload/pool/late.h"
+
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "base/macros.h"
+#include "preload/move/swap.h"
+#include "preload/pool/pool.h"
+#include "preload/share/ipc.h"
+#include "preload/state/core.h"
+#include "preload/state/request.h"
+#include "preload/stream/quiet.h"
+
+#define LATER_NS (10 * NSEC_PER_MSEC)
+
+static bool late_waiting;
+static struct quiet_wait late_wait;
+static struct late {
+        CUdeviceptr address;
+        uint64_t block_id;
+} * late;
+static size_t late_count, late_room;
+static size_t late_waited; /* the first of them: late_wait is about what was submitted before */
+
+bool late_is(const struct heap_place *p)
+{
+        for (size_t i = 0; i < late_count; i++)
+                if (late[i].address == p->start && late[i].block_id == p->block->id)
+                        return true;
+        return false;
+}
+
+/* False: no memory to remember it. */
+static bool reap_later(const struct heap_place *p)
+{
+        if (late_count == late_room) {
+                size_t room = late_room ? late_room * 2 : 64;
+                struct late *more = realloc(late, room * sizeof(*more));
+
+                if (!more)
+                        return false;
+                late = more;
+                late_room = room;
+        }
+        late[late_count++] = (struct late){p->start, p->block->id};
+        return true;
+}
+
+/* Nothing that was submitted can use it: first there would be memory behind it. */
+static bool was_never_backed(const struct block *b)
+{
+        if (b->kind == BLOCK_SLAB || b->kind == BLOCK_POOL)
+                return false; /* its other pieces may have been */
+        for (unsigned i = 0; i < b->extent_count; i++)
+                if (b->extents[i].busy || b->extents[i].state != EXTENT_UNBACKED)
+                        return false;
+        return true;
+}
+
+CUresult late_free(struct gpu *g, const struct heap_place *p)
+{
+        struct block *dead;
+
+        if (late_is(p))
+                return CUDA_ERROR_INVALID_VALUE;
+        ipc_export_freed(p->start);
+        if (was_never_backed(p->block) && heap_free(&g->heap, p->start, &dead) == 0) {
+                swap_discard(g, dead);
+                core_room_changed(g);
+        } else if (!reap_later(p)) {
+                return CUDA_ERROR_OUT_OF_MEMORY;
+        }
+        request_kick();
+        return CUDA_SUCCESS;
+}
+
+static bool block_is_busy(const struct block *b)
+{
+        for (unsigned i = 0; i < b->extent_count; i++)
+                if (b->extents[i].busy)
+                        return true;
+        return false;
+}
+
+static void reap_gpu(struct gpu *g)
+{
+        struct block **link = &g->late;
+
+        while (*link) {
+                struct block *b = *link;
+
+                if (block_is_busy(b)) {
+                        link = &b->next_late; /* our own copies: another time */
+                        continue;
+                }
+                *link = b->next_late;
+                swap_discard(g, b);
+                core_room_changed(g);
+                link = &g->late; /* the lock was given up meanwhile */
+        }
+}
+
+static void reap(void)
+{
+        while (late_waited > 0) {
+                struct late l = late[--late_waited];
+                struct block *dead = NULL;
+                struct heap_place p;
+                struct gpu *g = core_find(l.address, &p);
+
+                late[late_waited] = late[--late_count];
+                if (!g || p.block->id != l.block_id || p.start != l.address)
+                        continue;
+                if (p.block->kind == BLOCK_POOL)
+                        (void)pool_free(p.block, l.address, NULL);
+                else if (heap_free(&g->heap, l.address, &dead) == 0 && dead) {
+                        dead->next_late = g->late;
+                        g->late = dead;
+                }
+        }
+}
+
+static bool any_late(void)
+{
+        for (unsigned i = 0; i < core.gpu_count; i++)
+                if (core.gpus[i].late)
+                        return true;
+        return late_count > 0;
+}
+
+uint64_t late_tend(uint64_t now_ns)
+{
+        enum quiet now;
+
+        if (!any_late() || quiet_capturing())
+                return UINT64_MAX;
+        if (!late_waiting) {
+                late_waited = late_count;
+                quiet_begin(&late_wait, false);
+        }
+        late_waiting = true;
+        now = quiet_poll(&late_wait);
+        if (now != QUIET_DONE)
+                return now == QUIET_BUSY ? LATER_NS : UINT64_MAX; /* a capture has begun */
+        late_waiting = false;
+        reap();
+        for (unsigned i = 0; i < core.gpu_count; i++)
+                reap_gpu(&core.gpus[i]);
+        return any_late() ? LATER_NS : UINT64_MAX;
+}

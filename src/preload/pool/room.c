@@ -1,0 +1,61 @@
+/* room.c: owns how room for more memory is come by. Must never answer with more than the daemon has
+ * promised. */
+#include "preload/pool/room.h"
+
+#include <errno.h>
+
+#include "base/macros.h"
+#include "preload/move/swap.h"
+#include "preload/pool/pool.h"
+#include "preload/state/core.h"
+#include "preload/state/request.h"
+#include "preload/stream/gate.h"
+
+int room_commit(struct gpu *g, uint64_t more)
+{
+        uint64_t exact = g->heap.allocated + more;
+        uint64_t blocks = align_up(exact, MAX(g->block_bytes, HEAP_GRANULARITY));
+
+        blocks = MAX(MIN(blocks, sub_sat(g->visible, core_own_fixed(g))), exact);
+        if (request_commit(g, blocks) == 0)
+                return 0;
+        return blocks > exact ? request_commit(g, g->heap.allocated + more) : -ENOMEM;
+}
+
+uint64_t room_allowed(const struct gpu *g)
+{
+        return MIN(g->commit, sub_sat(g->visible, core_own_fixed(g)));
+}
+
+bool room_grow(struct gpu *g, uint64_t more)
+{
+        struct block *adopted;
+
+        if (more > sub_sat(g->visible, core_own_fixed(g)))
+                return false; /* nothing that could be given up would be enough */
+        if (more <= core_visible_free(g) && room_commit(g, more) == 0)
+                return true;
+        if (pool_reclaim(g, more))
+                return true;
+        if (!heap_adopted(&g->heap, 0, UINT64_MAX))
+                return false;
+        lock_release(&core.lock);
+        home_find_out(g);
+        lock_acquire(&core.lock);
+        adopted = heap_adopted(&g->heap, 0, UINT64_MAX);
+        if (!adopted || home_answer(&g->home) != HOME_LEAVES)
+                return false; /* what stays on the card is no room for others */
+        swap_disown(g, adopted);
+        return true;
+}
+
+void room_taken(struct gpu *g)
+{
+        /* Who shuts it and who opens it holds the lock: once is enough for a million small
+         * allocations. */
+        if (heap_missing(&g->heap) > 0 && !(atomic_load(&gate_bits) & GATE_UNBACKED))
+                gate_shut(GATE_UNBACKED);
+        if (g->heap.allocated != g->allocated_said)
+                request_report(g);
+        g->commit_used_ns = clock_now_ns();
+}

@@ -1,0 +1,174 @@
+/* request.c: owns the kick and the waiting for answers. Must never send anything: the agent does.
+ */
+#include "preload/state/request.h"
+
+#include <errno.h>
+#include <stdatomic.h>
+#include <sys/eventfd.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/macros.h"
+#include "preload/state/core.h"
+
+static struct {
+        int wake; /* eventfd */
+        _Atomic bool kicked;
+} request = {.wake = -1};
+
+int request_open(void)
+{
+        request.wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+        return request.wake < 0 ? -errno : 0;
+}
+
+void request_close(void)
+{
+        if (request.wake >= 0)
+                (void)close(request.wake);
+        request.wake = -1;
+}
+
+int request_fd(void)
+{
+        return request.wake;
+}
+
+void request_woken(void)
+{
+        uint64_t count;
+
+        /* In this order: a kick between the two finds that it need not write, and what it is about
+         * is looked at next. The other way round its count would be taken, and kicked left set:
+         * nobody would write again, and the next sleep could be for ever. */
+        (void)!read(request.wake, &count, sizeof(count));
+        atomic_store(&request.kicked, false);
+}
+
+void request_kick(void)
+{
+        const uint64_t one = 1;
+
+        /* No write(): a cancelled thread would end there, with the lock in its hand. */
+        if (!atomic_exchange(&request.kicked, true) && request.wake >= 0)
+                (void)syscall(SYS_write, request.wake, &one, sizeof(one));
+}
+
+void request_report(struct gpu *g)
+{
+        /* Once, until they have been told: a program may allocate a million times a second. */
+        if (g->usage_dirty)
+                return;
+        g->usage_dirty = true;
+        request_kick();
+}
+
+void request_released(void)
+{
+        bool waited_for = !core.running;
+
+        for (unsigned i = 0; i < core.gpu_count; i++)
+                waited_for = waited_for || core.gpus[i].pin_wanted > 0;
+        bell_ring(&core.changed);
+        if (waited_for)
+                request_kick();
+}
+
+int request_commit(struct gpu *g, uint64_t bytes)
+{
+        struct core_wait w = {.what = "the daemon"};
+        uint32_t refused;
+
+        /* What is answered may be long past when this thread runs again: meanwhile nothing of it is
+         * given back. */
+        g->commit_askers++;
+        do {
+                refused = g->refused_commit.count;
+                g->commit_wanted = MAX(g->commit_wanted, bytes);
+                g->commit_used_ns = clock_now_ns();
+                g->want_dirty = true;
+                request_kick();
+                while (g->commit < bytes && g->refused_commit.count == refused && !core_passive())
+                        core_wait(&w, UINT64_MAX);
+                /* What was refused was another thread's, and more: this has not been asked yet. */
+        } while (g->commit < bytes && bytes < g->refused_commit.bytes && !core_passive());
+        g->commit_askers--;
+        return g->commit < bytes ? -ENOMEM : 0;
+}
+
+/* Was it refused since *seen? What another thread asked for may have been more than this one needs.
+ */
+static bool was_refused(const struct refusals *r, uint32_t *seen, uint64_t bytes)
+{
+        bool again = r->count != *seen;
+
+        *seen = r->count;
+        return again && bytes >= r->bytes;
+}
+
+int request_host(uint64_t more)
+{
+        struct core_wait w = {.what = "the daemon"};
+        uint32_t seen = core.host.refused.count;
+
+        while (core_host_mapped() + more > core.host.allowed) {
+                if (was_refused(&core.host.refused, &seen, core_host_mapped() + more) ||
+                    core_passive())
+                        return -ENOMEM;
+                core.host.wanted = MAX(core.host.wanted, core_host_mapped() + more);
+                request_kick();
+                core_wait(&w, UINT64_MAX);
+        }
+        core.host.taking += more;
+        return 0;
+}
+
+bool request_may_map(uint64_t more)
+{
+        if (core_host_mapped() + more <= core.host.allowed)
+                return true;
+        core.host.wanted = MAX(core.host.wanted, core_host_mapped() + more);
+        return false;
+}
+
+int request_try_fixed(struct gpu *g, uint64_t more, uint32_t *seen)
+{
+        if (g->fixed_allowed < g->fixed + more) {
+                if (was_refused(&g->refused_fixed, seen, g->fixed + more) || core_passive())
+                        return -ENOMEM;
+                if (g->fixed_wanted < g->fixed + more) {
+                        g->fixed_wanted = g->fixed + more;
+                        g->want_dirty = true;
+                        request_kick();
+                }
+                return -EAGAIN;
+        }
+        g->fixed += more;
+        g->fixed_wanted = MAX(g->fixed_wanted, g->fixed); /* what is taken is not given back */
+        g->usage_dirty = true;
+        request_kick();
+        return 0;
+}
+
+int request_fixed(struct gpu *g, uint64_t more)
+{
+        struct core_wait w = {.what = "room for what cannot be moved"};
+        uint32_t seen = g->refused_fixed.count;
+        int r;
+
+        /* Another thread may take what was allowed, or give up a wish that covered ours, while we
+         * wait. */
+        while ((r = request_try_fixed(g, more, &seen)) == -EAGAIN)
+                core_wait(&w, UINT64_MAX);
+        return r;
+}
+
+void request_return_fixed(struct gpu *g, uint64_t bytes)
+{
+        g->fixed = sub_sat(g->fixed, bytes);
+        g->fixed_wanted = g->fixed;
+        g->want_dirty = g->usage_dirty = true;
+        bell_ring(&core.changed); /* for those who wait for more */
+        request_kick();
+}

@@ -1,0 +1,44 @@
+/* request.h: what the program's threads ask of the agent, by figures in `core` and a kick.
+ *
+ * The agent (agent.h) passes requests on to the daemon and writes the answers into `core`; whoever
+ * waits for one sleeps until core.changed rings. core.lock is held for all of it; the functions
+ * that say so give it up meanwhile. */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct gpu;
+
+/* Wake the agent: something that it looks at has changed. Cheap when it has been woken already.
+ * The lock is not needed. */
+void request_kick(void);
+/* What request_kick() writes to: a descriptor that becomes readable. request_open(): make it, 0 or
+ * -errno. request_close(): in the child after fork, or where there is no agent. */
+int request_open(void);
+void request_close(void);
+int request_fd(void);
+/* The agent has slept on request_fd(): take what was written. */
+void request_woken(void);
+
+/* Figures of this GPU have changed: the daemon is told soon. */
+void request_report(struct gpu *g);
+/* Memory that was in a thread's hands may be moved again: the agent may have found nothing else to
+ * move or to pin, and sleep. */
+void request_released(void);
+
+/* Wait until the program may hold so many bytes. 0, or -ENOMEM: refused. The lock is given up. */
+int request_commit(struct gpu *g, uint64_t bytes);
+/* Wait until so much more host memory may be mapped, and count it in core.host.taking. 0, or
+ * -ENOMEM. The lock is given up. */
+int request_host(uint64_t more);
+/* May so much more be mapped? If not it is asked for, and not waited for. */
+bool request_may_map(uint64_t more);
+/* Wait until so many fixed bytes more are kept free for us, and count them as ours. 0, or -ENOMEM.
+ * The lock is given up. */
+int request_fixed(struct gpu *g, uint64_t more);
+/* The same without waiting: -EAGAIN: it is asked for. *seen: g->refused_fixed.count as of the first
+ * try. */
+int request_try_fixed(struct gpu *g, uint64_t more, uint32_t *seen);
+/* They are no longer needed. */
+void request_return_fixed(struct gpu *g, uint64_t bytes);

@@ -1,0 +1,56 @@
+/* request.c: what is asked of the agent and of the daemon, for unit tests: all of it is granted. */
+#include "unit.h"
+
+#include "fakes/neighbours.h"
+#include "preload/state/daemon.h"
+#include "preload/state/request.h"
+
+#define WEAK __attribute__((weak))
+
+unsigned request_kicks;
+
+WEAK void request_kick(void)
+{
+        request_kicks++;
+}
+
+WEAK void request_report(struct gpu *g)
+{
+        g->usage_dirty = true;
+}
+
+WEAK void request_released(void)
+{
+        bell_ring(&core.changed);
+}
+
+WEAK int request_host(uint64_t more)
+{
+        if (core_host_mapped() + more > core.host.allowed)
+                return -1;
+        core.host.taking += more;
+        return 0;
+}
+
+WEAK bool request_may_map(uint64_t more)
+{
+        return core_host_mapped() + more <= core.host.allowed;
+}
+
+WEAK int request_fixed(struct gpu *g, uint64_t more)
+{
+        g->fixed += more;
+        return 0;
+}
+
+WEAK void request_return_fixed(struct gpu *g, uint64_t bytes)
+{
+        g->fixed -= bytes;
+}
+
+WEAK struct daemon_line daemon_line = {.link = LINK_UP};
+
+WEAK bool daemon_is_up(void)
+{
+        return true;
+}
