@@ -189,7 +189,7 @@ static enum fixed_verdict fixed_verdict(struct sched *s, unsigned gpu, const str
 }
 
 /* Ask for what clients hold of this GPU's fixed bytes and can do without. Until when it may come:
- * who has not given it back in time is not awaited again. 0: there is none. */
+ * who has not given it back in time is not awaited again. */
 static uint64_t ask_for_spares(struct sched *s, unsigned gpu)
 {
         uint64_t until_ns = 0;
@@ -207,7 +207,7 @@ static uint64_t ask_for_spares(struct sched *s, unsigned gpu)
                 }
                 until_ns = MAX(until_ns, a->spare_asked_ns + s->config.grace_ns);
         }
-        return until_ns > s->now_ns ? until_ns : 0;
+        return until_ns;
 }
 
 static void serve_fixed_on(struct sched *s, struct client *c, unsigned gpu)
@@ -218,6 +218,9 @@ static void serve_fixed_on(struct sched *s, struct client *c, unsigned gpu)
         const bool past = more && g->fixed + more > gpu_fixed_budget(s, g);
         uint64_t spares_ns = past && !a->spare_wanted ? ask_for_spares(s, gpu) : 0;
 
+        /* Who can spare some says so when he likes: that moves no wish's end. */
+        spares_ns = MIN(spares_ns, a->fixed_since_ns + s->config.grace_ns);
+
         if (past && a->spare_wanted) {
                 refuse_fixed(s, c, a);
                 return;
@@ -225,7 +228,7 @@ static void serve_fixed_on(struct sched *s, struct client *c, unsigned gpu)
         if (more) {
                 switch (fixed_verdict(s, gpu, a, g->fixed + more, a->pinned, a->fixed_since_ns)) {
                 case FIXED_NEVER:
-                        if (spares_ns)
+                        if (spares_ns > s->now_ns)
                                 wake_at(s, spares_ns);
                         else
                                 refuse_fixed(s, c, a);

@@ -686,8 +686,13 @@ int agent_take_fixed(struct gpu *g, uint64_t more)
 
         /* Another thread may take what was allowed, or give up a wish that covered ours, while we
          * wait. */
-        while ((r = agent_try_fixed(g, more, &seen)) == -EAGAIN)
-                core_wait(&w, UINT64_MAX);
+        do {
+                if (g->fixed_allowed < g->fixed + more && agent_asks_for_mover(g))
+                        agent_mover_refused(g); /* more, and it may be long in coming */
+                r = agent_try_fixed(g, more, &seen);
+                if (r == -EAGAIN)
+                        core_wait(&w, UINT64_MAX);
+        } while (r == -EAGAIN);
         return r;
 }
 

@@ -153,9 +153,14 @@ bool agent_asks_for_mover(const struct gpu *g)
         return g->mover_asks && g->fixed_wanted == g->fixed + mover_wish(g);
 }
 
-bool agent_can_spare(const struct gpu *g)
+bool agent_holds_spare(const struct gpu *g)
 {
-        return agent.minor >= WIRE_MINOR_FREEZE && (g->mover_room || agent_asks_for_mover(g));
+        return agent.minor >= WIRE_MINOR_FREEZE && g->mover_room > 0;
+}
+
+bool agent_wants_spare(const struct gpu *g)
+{
+        return agent.minor >= WIRE_MINOR_FREEZE && agent_asks_for_mover(g);
 }
 
 /* Room for the mover's context is asked for while the program runs and can be frozen, not before:
@@ -168,6 +173,10 @@ static bool mover_has_room(struct gpu *g)
 
         if (g->mover_room)
                 return true;
+        if (g->fixed_wanted > g->fixed_allowed && !agent_asks_for_mover(g)) {
+                g->mover_asks = false; /* a thread asks: that comes first */
+                return false;
+        }
         r = agent_try_fixed(g, bytes, &seen);
         g->mover_asks = r == -EAGAIN;
         if (r == 0)
@@ -179,6 +188,15 @@ void agent_mover_refused(struct gpu *g)
 {
         g->mover_asks = false;
         g->mover_ns = clock_now_ns() + MOVER_AGAIN_NS;
+        if (g->fixed_wanted != g->fixed) /* or what a thread has left of it would stay ours */
+                agent_return_fixed(g, 0);
+}
+
+void agent_mover_unwanted(struct gpu *g)
+{
+        g->mover_unwanted = true;
+        if (!g->mover_room)
+                g->want_dirty = true; /* there is none, and others wait to hear that */
 }
 
 static void mover_give_up(struct gpu *g)

@@ -99,7 +99,7 @@ static uint32_t gpu_flags(const struct gpu *g)
         return (agent_wants_to_run() ? WIRE_FLAG_RUN : 0u) | (agent.idle ? WIRE_FLAG_IDLE : 0u) |
                (g->error ? WIRE_FLAG_POISONED : 0u) |
                (core.running || (agent.paused && agent.in_use) ? WIRE_FLAG_RUNNING : 0u) |
-               (agent_can_spare(g) ? WIRE_FLAG_SPARE : 0u);
+               (agent_holds_spare(g) ? WIRE_FLAG_SPARE : 0u);
 }
 
 /* What the program was started with; a value that is no priority is said once and not guessed at.
@@ -263,7 +263,8 @@ static void send_want(struct gpu *g)
         m.WANT.fixed = g->fixed_said = g->fixed_wanted;
         m.WANT.need = g->heap.allocated;
         m.WANT.flags = (agent_wants_to_run() ? WIRE_FLAG_RUN : 0u) |
-                       (agent_can_spare(g) ? WIRE_FLAG_SPARE : 0u);
+                       (agent_holds_spare(g) ? WIRE_FLAG_SPARE : 0u) |
+                       (agent_wants_spare(g) ? WIRE_FLAG_SPARE_WISH : 0u);
         agent.need_said[g->index] = m.WANT.need;
         agent.run_said[g->index] = agent_wants_to_run();
         agent.want_ns[g->index] = clock_now_ns();
@@ -664,7 +665,7 @@ static void agent_handle(const struct wire_message *m, struct passed *came)
                 break;
         case WIRE_SPARE:
                 if (gpu_known(m))
-                        core.gpus[m->header.gpu].mover_unwanted = true;
+                        agent_mover_unwanted(&core.gpus[m->header.gpu]);
                 break;
         case WIRE_PAUSE:
                 agent_pause(m->PAUSE.paused != 0);
