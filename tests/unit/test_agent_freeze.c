@@ -447,6 +447,20 @@ static void a_mover_whose_room_others_need_goes(void **state)
         assert_int_equal(freezer.movers, 2);
 }
 
+/* A thread may copy in its context, to export memory. */
+static void a_mover_stays_while_a_thread_has_memory_in_its_hands(void **state)
+{
+        have_a_mover();
+        put(EXTENT_RESIDENT);
+        extent->busy = true;
+        tell(WIRE_SPARE)->header.gpu = 0;
+        rounds(2);
+        assert_non_null(gpu->mover);
+        extent->busy = false;
+        rounds(1);
+        assert_mover_went();
+}
+
 static void a_mover_with_memory_away_stays_until_it_is_back(void **state)
 {
         begin_frozen(WIRE_FREEZE_MOVE);
@@ -1000,6 +1014,7 @@ int main(void)
                 TEST(a_wish_for_a_movers_room_is_told_from_others),
                 TEST(a_mover_whose_room_others_need_goes),
                 TEST(a_mover_with_memory_away_stays_until_it_is_back),
+                TEST(a_mover_stays_while_a_thread_has_memory_in_its_hands),
                 TEST(a_threads_wish_does_not_wait_for_the_movers),
                 TEST(what_is_left_of_a_movers_grant_goes_back),
                 TEST(who_has_nothing_to_spare_says_so),

@@ -213,20 +213,36 @@ static bool mover_is_wanted(const struct gpu *g)
         return g->context && freeze_mode() == WIRE_FREEZE_MOVE && !g->mover_unwanted;
 }
 
-/* Whether there was one to end. */
+/* By the agent, or by a thread that has an extent in its hands (extent_replace()). */
+static bool mover_is_used(struct gpu *g)
+{
+        struct heap_cursor c = {0};
+        const struct extent *e;
+
+        if (!swap_is_still(g))
+                return true;
+        while (g->mover && (e = heap_walk(&g->heap, &c)))
+                if (e->busy)
+                        return true;
+        return false;
+}
+
+/* False: there is none to end. */
 static bool mover_end(struct gpu *g)
 {
         struct mover *m = g->mover;
 
+        if (mover_is_used(g))
+                return m != NULL;
         if (g->mover_unwanted)
                 g->mover_ns = clock_now_ns() + MOVER_AGAIN_NS;
         g->mover_unwanted = false;
         if (m) {
+                g->mover = NULL; /* from here on nobody begins to use it */
                 lock_release(&core.lock);
-                swap_leave_mover(g);
+                swap_leave_mover(g, m);
                 mover_free(m);
                 lock_acquire(&core.lock);
-                g->mover = NULL;
         }
         mover_give_up(g);
         return m != NULL;
@@ -239,7 +255,7 @@ static bool mover_step(struct gpu *g)
         uint64_t kept;
 
         if (!mover_is_wanted(g))
-                return swap_is_still(g) && mover_end(g);
+                return mover_end(g);
         if (m)
                 return false;
         if (clock_now_ns() < g->mover_ns || !freeze_is_ready() || !mover_has_room(g) ||
@@ -278,7 +294,7 @@ void agent_throttle(void)
 
 bool agent_freeze_step(void)
 {
-        bool again;
+        bool again = false;
 
         agent_throttle();
         if (!core.running || agent.revoking || freeze_stands()) {
@@ -286,10 +302,10 @@ bool agent_freeze_step(void)
                         struct gpu *g = &core.gpus[i];
 
                         mover_give_up(g);
-                        if (g->mover_unwanted && !freeze_stands() && swap_is_still(g))
-                                (void)mover_end(g);
+                        if (g->mover_unwanted && !freeze_stands())
+                                again = mover_end(g) || again;
                 }
-                return false;
+                return again;
         }
         again = freeze_prepare(false);
         for (unsigned i = 0; i < core.gpu_count; i++)
