@@ -66,6 +66,21 @@ uint64_t hooks_allowed(const struct gpu *g)
         return MIN(g->commit, sub_sat(g->visible, core_own_fixed(g)));
 }
 
+static bool is_late(const struct heap_place *p);
+
+/* Managed memory that the program has: who has freed it would not do so again. */
+static struct block *adopted_block(const struct gpu *g)
+{
+        struct block *b = heap_adopted(&g->heap, 0, UINT64_MAX);
+
+        while (b && is_late(&(struct heap_place){.start = b->address, .block = b})) {
+                CUdeviceptr after = b->address + b->bytes;
+
+                b = heap_adopted(&g->heap, after, UINT64_MAX - after);
+        }
+        return b;
+}
+
 bool hooks_grow(struct gpu *g, uint64_t more)
 {
         struct block *adopted;
@@ -76,12 +91,12 @@ bool hooks_grow(struct gpu *g, uint64_t more)
                 return true;
         if (pool_reclaim(g, more))
                 return true;
-        if (!heap_adopted(&g->heap, 0, UINT64_MAX))
+        if (!adopted_block(g))
                 return false;
         lock_release(&core.lock);
         home_find_out(g);
         lock_acquire(&core.lock);
-        adopted = heap_adopted(&g->heap, 0, UINT64_MAX);
+        adopted = adopted_block(g);
         if (!adopted || home_answer(&g->home) != HOME_LEAVES)
                 return false; /* what stays on the card is no room for others */
         swap_disown(g, adopted);
