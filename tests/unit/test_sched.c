@@ -387,6 +387,22 @@ static void who_does_not_give_back_what_it_can_do_without_is_not_awaited_for_eve
         assert_int_equal(u->refused, -ENOSPC);
 }
 
+static void nobody_gives_back_what_helps_nobody(void **state)
+{
+        BENCH;
+        struct tenant *t = join(b, 0), *u = join(b, 0);
+
+        want_spare(b, t, 45 * MIB);
+        t->fixed[0] = 45 * MIB;
+        usage(b, t);
+        want_fixed(b, u, 980 * MIB); /* more than the card has */
+        assert_int_equal(u->refused, -ENOSPC);
+        assert_false(t->spare_asked);
+        want_fixed(b, u, 960 * MIB);
+        assert_true(t->spare_asked);
+        assert_int_equal(u->refused, 0);
+}
+
 /* Its second context has taken what was granted for the first. */
 static void its_own_wish_is_no_spare_one_because_it_holds_such(void **state)
 {
@@ -1041,6 +1057,7 @@ int main(void)
                 cmocka_unit_test(what_a_client_can_do_without_goes_back_for_what_another_needs),
                 cmocka_unit_test(
                         who_does_not_give_back_what_it_can_do_without_is_not_awaited_for_ever),
+                cmocka_unit_test(nobody_gives_back_what_helps_nobody),
                 cmocka_unit_test(its_own_wish_is_no_spare_one_because_it_holds_such),
                 cmocka_unit_test(a_spare_wish_is_one_also_of_who_holds_such),
                 cmocka_unit_test(a_spare_wish_that_was_not_taken_up_is_nothing_held),
