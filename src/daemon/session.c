@@ -432,6 +432,7 @@ static int on_want(struct client *c, const struct wire_message *m)
                 .need = m->WANT.need,
                 .run = m->WANT.flags & WIRE_FLAG_RUN,
                 .spare = m->WANT.flags & WIRE_FLAG_SPARE,
+                .spare_wanted = m->WANT.flags & WIRE_FLAG_SPARE_WISH,
                 .sequence = m->header.sequence,
         };
 

@@ -425,16 +425,16 @@ int sched_client_want(struct sched *s, sched_client id, unsigned gpu, const stru
         }
         if (w->commit)
                 want_commit(a, w->commit, w->sequence);
-        if (!w->spare) {
+        if (w->spare || (w->spare_wanted && w->fixed && w->fixed <= account_own_fixed(a))) {
+                a->spare = true;
+        } else if (!w->spare_wanted) { /* else what it was granted may be on its way to it */
                 a->spare = a->spare_dirty = false;
                 a->spare_asked_ns = 0;
-        } else if (w->fixed <= account_own_fixed(a)) {
-                a->spare = true;
         }
         if (w->fixed && a->fixed_wanted && w->fixed <= account_own_fixed(a))
                 settle_fixed_done(c, &a->fixed_wanted); /* it does not want that any more */
         if (w->fixed > account_own_fixed(a)) {
-                want_fixed(s, c, a, w->fixed, w->spare && !a->spare, w->sequence);
+                want_fixed(s, c, a, w->fixed, w->spare_wanted, w->sequence);
         } else if (w->fixed && w->fixed != a->fixed_allowed) {
                 /* Less, or more that it is charged for already: it was measured, or is told late.
                  */

@@ -205,11 +205,12 @@ int sched_client_usage(struct sched *s, sched_client id, unsigned gpu, const str
 void sched_client_fixed(struct sched *s, sched_client id, unsigned gpu, uint64_t fixed_bytes,
                         uint64_t now_ns, struct sched_actions *out);
 
-/* spare: some of its fixed bytes it can do without. What such a client wants first is refused
- * unless all fixed bytes stay within their budget; when others need that, it is asked for them. */
+/* spare: some of its fixed bytes it can do without; when others need the budget, it is asked for
+ * them. spare_wanted: so it could without those that it wants more, which are refused unless all
+ * fixed bytes stay within their budget. */
 struct sched_want {
         uint64_t commit, fixed, need;
-        bool run, spare;
+        bool run, spare, spare_wanted;
         uint32_t sequence; /* of the message, for a refusal */
 };
 int sched_client_want(struct sched *s, sched_client id, unsigned gpu, const struct sched_want *w,

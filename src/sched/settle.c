@@ -188,17 +188,27 @@ static enum fixed_verdict fixed_verdict(struct sched *s, unsigned gpu, const str
         return spill > ledger_host_budget(s) + s->host_over ? FIXED_NEVER : FIXED_FITS;
 }
 
-/* Ask for what clients hold of this GPU's fixed bytes and can do without. Until when it may come:
- * who has not given it back in time is not awaited again. 0: there is none. */
-static uint64_t ask_for_spares(struct sched *s, unsigned gpu)
+static bool can_spare(const struct client *c, unsigned gpu)
 {
-        uint64_t until_ns = 0;
+        return c->used && !c->lost && c->accounts[gpu].attached && c->accounts[gpu].spare;
+}
 
+/* Ask for what clients hold of this GPU's fixed bytes and can do without, where so many could be
+ * had with it. Until when it may come: who has not given it back in time is not awaited again. */
+static uint64_t ask_for_spares(struct sched *s, unsigned gpu, uint64_t fixed)
+{
+        uint64_t until_ns = 0, most = 0;
+
+        for (unsigned i = 0; i < s->clients; i++)
+                if (can_spare(&s->client[i], gpu))
+                        most += account_own_fixed(&s->client[i].accounts[gpu]);
+        if (sub_sat(fixed, most) > gpu_usable(&s->gpu[gpu]))
+                return 0;
         for (unsigned i = 0; i < s->clients; i++) {
                 struct client *c = &s->client[i];
                 struct account *a = &c->accounts[gpu];
 
-                if (!c->used || c->lost || !a->attached || !a->spare)
+                if (!can_spare(c, gpu))
                         continue;
                 if (!a->spare_asked_ns) {
                         a->spare_asked_ns = s->now_ns;
@@ -207,7 +217,7 @@ static uint64_t ask_for_spares(struct sched *s, unsigned gpu)
                 }
                 until_ns = MAX(until_ns, a->spare_asked_ns + s->config.grace_ns);
         }
-        return until_ns > s->now_ns ? until_ns : 0;
+        return until_ns;
 }
 
 static void serve_fixed_on(struct sched *s, struct client *c, unsigned gpu)
@@ -216,7 +226,10 @@ static void serve_fixed_on(struct sched *s, struct client *c, unsigned gpu)
         struct account *a = &c->accounts[gpu];
         uint64_t more = sub_sat(a->fixed_want, account_own_fixed(a));
         const bool past = more && g->fixed + more > gpu_fixed_budget(s, g);
-        uint64_t spares_ns = past && !a->spare_wanted ? ask_for_spares(s, gpu) : 0;
+        uint64_t spares_ns = past && !a->spare_wanted ? ask_for_spares(s, gpu, g->fixed + more) : 0;
+
+        /* Who can spare some says so when he likes: that moves no wish's end. */
+        spares_ns = MIN(spares_ns, a->fixed_since_ns + s->config.grace_ns);
 
         if (past && a->spare_wanted) {
                 refuse_fixed(s, c, a);
@@ -225,7 +238,7 @@ static void serve_fixed_on(struct sched *s, struct client *c, unsigned gpu)
         if (more) {
                 switch (fixed_verdict(s, gpu, a, g->fixed + more, a->pinned, a->fixed_since_ns)) {
                 case FIXED_NEVER:
-                        if (spares_ns)
+                        if (spares_ns > s->now_ns)
                                 wake_at(s, spares_ns);
                         else
                                 refuse_fixed(s, c, a);

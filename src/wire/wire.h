@@ -46,10 +46,11 @@ enum wire_flags {
         WIRE_FLAG_POISONED = 1 << 3, /* a context has a sticky error */
         WIRE_FLAG_DETACHED = 1 << 4, /* worked without a daemon since the last one (ATTACH) */
         WIRE_FLAG_STAYS = 1 << 5,    /* what it backs past its limit cannot be moved now (USAGE) */
-        WIRE_FLAG_SPARE = 1 << 6,    /* of its fixed bytes it holds or wants some that it can do
-                                        without    (ATTACH, WANT; from minor 7 on) */
+        WIRE_FLAG_SPARE = 1 << 6, /* some of its fixed bytes it can do without (ATTACH, WANT; from
+                                     minor 7 on) */
+        WIRE_FLAG_SPARE_WISH = 1 << 7, /* so it could without those that it wants more (WANT) */
 };
-#define WIRE_FLAGS_KNOWN 0x7fu
+#define WIRE_FLAGS_KNOWN 0xffu
 
 enum wire_refusal {
         WIRE_REFUSED_VERSION = 1, /* majors differ; the connection closes */

@@ -265,7 +265,7 @@ bool swap_is_still(const struct gpu *g)
         return !beside.transfers;
 }
 
-void swap_leave_mover(struct gpu *g)
+void swap_leave_mover(struct gpu *g, const struct mover *m)
 {
         if (atomic_load(&core.lock.word) != 0)
                 wrong = "the mover is left with the lock held";

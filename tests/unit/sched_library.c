@@ -147,7 +147,8 @@ void send_want(struct world *w, struct process *p, unsigned gpu, uint64_t commit
                                      .fixed = fixed,
                                      .need = g->allocated,
                                      .run = p->wants_run && !p->paused && lacks,
-                                     .spare = g->spare || g->spare_asked,
+                                     .spare = g->spare,
+                                     .spare_wanted = g->spare_asked,
                                      .sequence = ++p->sequence};
         g->want_sent = m.want.run;
         g->want_need = m.want.need;

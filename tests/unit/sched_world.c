@@ -90,7 +90,8 @@ static void garbage(struct world *w, struct process *p, struct sched_actions *ou
 
 #define ANY huge[below(w, ARRAY_SIZE(huge))]
         struct sched_usage u = {ANY, ANY, ANY, ANY, ANY, ANY, ANY, chance(w, 500)};
-        struct sched_want want = {ANY, ANY, ANY, chance(w, 500), chance(w, 500), (uint32_t)ANY};
+        struct sched_want want = {
+                ANY, ANY, ANY, chance(w, 500), chance(w, 500), chance(w, 500), (uint32_t)ANY};
         struct sched_attach at = {.usage = u,
                                   .fixed_wanted = ANY,
                                   .stranger_since_ns = chance(w, 500) ? ANY : 0,

@@ -10,6 +10,7 @@
 #include "fakes/neighbours.h"
 #include "preload/stream/gate.h"
 #include "preload/state/daemon.h"
+#include "preload/state/request.h"
 
 static bool gate_is_shut(void)
 {
@@ -339,12 +340,75 @@ static void a_turn_that_ends_takes_back_the_wish_for_a_movers_room(void **state)
 static void a_wish_for_a_movers_room_is_told_from_others(void **state)
 {
         ask_for_a_mover();
-        assert_true(said(WIRE_WANT)->WANT.flags & WIRE_FLAG_SPARE);
+        assert_true(said(WIRE_WANT)->WANT.flags & WIRE_FLAG_SPARE_WISH);
+        assert_false(said(WIRE_WANT)->WANT.flags & WIRE_FLAG_SPARE);
         gpu->fixed_wanted = 700 * MIB; /* another thread's wish is more */
         gpu->want_dirty = true;
         wake();
         assert_int_equal(said(WIRE_WANT)->WANT.fixed, 700 * MIB);
-        assert_false(said(WIRE_WANT)->WANT.flags & WIRE_FLAG_SPARE);
+        assert_false(said(WIRE_WANT)->WANT.flags & WIRE_FLAG_SPARE_WISH);
+}
+
+static void allow_a_thread_its_own(const struct core_wait *w)
+{
+        forget_sent();
+        woken();
+        if (!said(WIRE_WANT) || said(WIRE_WANT)->WANT.fixed != 350 * MIB ||
+            said(WIRE_WANT)->WANT.flags & WIRE_FLAG_SPARE_WISH)
+                is_wrong("a thread's wish is not said");
+        wake();
+        if (gpu->fixed_wanted != 350 * MIB)
+                is_wrong("the mover's wish takes the place of a thread's");
+        limit(64 * MIB, 64 * MIB, 350 * MIB, 9);
+        rounds(1);
+}
+
+static void a_threads_wish_does_not_wait_for_the_movers(void **state)
+{
+        ask_for_a_mover();
+        meanwhile = allow_a_thread_its_own;
+        lock_acquire(&core.lock);
+        assert_int_equal(request_fixed(gpu, 50 * MIB), 0);
+        lock_release(&core.lock);
+        assert_int_equal(gpu->fixed, 350 * MIB);
+}
+
+static void refuse_the_mover(void)
+{
+        struct wire_message *m = tell(WIRE_REFUSED);
+
+        m->header.gpu = 0;
+        m->REFUSED.code = WIRE_REFUSED_FIXED;
+        m->REFUSED.of = gpu->want_sequence;
+        wake();
+}
+
+/* A thread took some of what was granted for the mover, and more was refused. */
+static void what_is_left_of_a_movers_grant_goes_back(void **state)
+{
+        ask_for_a_mover();
+        gpu->fixed = 310 * MIB;
+        gpu->fixed_allowed = 602 * MIB;
+        wake();
+        assert_int_equal(said(WIRE_WANT)->WANT.fixed, 612 * MIB);
+        forget_sent();
+        refuse_the_mover();
+        rounds(1);
+        assert_int_equal(gpu->fixed_wanted, 310 * MIB);
+        assert_non_null(said(WIRE_WANT));
+        assert_int_equal(said(WIRE_WANT)->WANT.fixed, 310 * MIB);
+}
+
+static void who_has_nothing_to_spare_says_so(void **state)
+{
+        ask_for_a_mover();
+        refuse_the_mover();
+        rounds(1);
+        forget_sent();
+        tell(WIRE_SPARE)->header.gpu = 0;
+        wake();
+        assert_non_null(said(WIRE_WANT));
+        assert_int_equal(said(WIRE_WANT)->WANT.flags & (WIRE_FLAG_SPARE | WIRE_FLAG_SPARE_WISH), 0);
 }
 
 /* With a mover, as it has room for one. */
@@ -383,6 +447,20 @@ static void a_mover_whose_room_others_need_goes(void **state)
         now_ns += 10 * NSEC_PER_SEC;
         rounds(2);
         assert_int_equal(freezer.movers, 2);
+}
+
+/* A thread may copy in its context, to export memory. */
+static void a_mover_stays_while_a_thread_has_memory_in_its_hands(void **state)
+{
+        have_a_mover();
+        put(EXTENT_RESIDENT);
+        extent->busy = true;
+        tell(WIRE_SPARE)->header.gpu = 0;
+        rounds(2);
+        assert_non_null(gpu->mover);
+        extent->busy = false;
+        rounds(1);
+        assert_mover_went();
 }
 
 static void a_mover_with_memory_away_stays_until_it_is_back(void **state)
@@ -929,6 +1007,10 @@ int main(void)
                 TEST(a_wish_for_a_movers_room_is_told_from_others),
                 TEST(a_mover_whose_room_others_need_goes),
                 TEST(a_mover_with_memory_away_stays_until_it_is_back),
+                TEST(a_mover_stays_while_a_thread_has_memory_in_its_hands),
+                TEST(a_threads_wish_does_not_wait_for_the_movers),
+                TEST(what_is_left_of_a_movers_grant_goes_back),
+                TEST(who_has_nothing_to_spare_says_so),
                 TEST(a_mover_that_cannot_be_made_leaves_its_room),
                 TEST(a_running_program_that_is_paused_stands_and_keeps_its_turn),
                 TEST(without_freezing_a_paused_program_stands_at_the_gate),

@@ -9,6 +9,7 @@
 #include "fakes/neighbours.h"
 #include "preload/stream/gate.h"
 #include "preload/pool/room.h"
+#include "preload/pool/late.h"
 
 static void promised_memory_is_given_without_asking(void **state)
 {
@@ -213,6 +214,29 @@ static void managed_memory_that_leaves_the_card_makes_room(void **state)
         assert_int_equal(bench.discarded, 1);
 }
 
+/* Whoever disowned it would leave it to a program that has freed it already. */
+static void managed_memory_that_is_freed_later_is_not_disowned(void **state)
+{
+        CUdeviceptr at;
+
+        gpu->visible = 64 * MIB;
+        adopt(48 * MIB);
+        block_at(adopted)->extents[0].state = EXTENT_RESIDENT; /* it was used */
+        gpu->heap.resident += block_at(adopted)->extents[0].bytes;
+        fake_capturing = true;
+        release(adopted);
+        fake_capturing = false;
+        gpu->home.answer = HOME_LEAVES;
+        assert_int_equal(hook_cuMemAlloc_v2(&at, 30 * MIB), CUDA_ERROR_OUT_OF_MEMORY);
+        assert_int_equal(bench.disowned, 0);
+        lock_acquire(&core.lock);
+        assert_int_equal(late_tend(0), UINT64_MAX);
+        lock_release(&core.lock);
+        assert_int_equal(bench.discarded, 1);
+        at = allocate(30 * MIB);
+        release(at);
+}
+
 static void a_heap_of_managed_memory_is_provided_with_it(void **state)
 {
         CUdeviceptr at;
@@ -411,6 +435,7 @@ int main(void)
                 MEMORY_TEST(what_the_card_can_never_hold_is_refused_at_once),
                 MEMORY_TEST(pools_give_back_what_they_have_for_nothing),
                 MEMORY_TEST(managed_memory_that_leaves_the_card_makes_room),
+                MEMORY_TEST(managed_memory_that_is_freed_later_is_not_disowned),
                 MEMORY_TEST(a_heap_of_managed_memory_is_provided_with_it),
                 MEMORY_TEST(where_nobody_makes_room_a_full_card_is_an_answer),
                 MEMORY_TEST(what_does_not_fit_the_card_goes_to_host_memory),

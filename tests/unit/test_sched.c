@@ -322,7 +322,13 @@ static void a_wish_for_fixed_bytes_that_is_said_again_is_as_old_as_it_was(void *
 
 static void want_spare(struct bench *b, struct tenant *t, uint64_t fixed)
 {
-        want(b, t, &(struct sched_want){.fixed = fixed, .spare = true, .sequence = 79});
+        want(b, t, &(struct sched_want){.fixed = fixed, .spare_wanted = true, .sequence = 79});
+}
+
+/* Of its own, while it holds what it can do without. */
+static void want_with_spare(struct bench *b, struct tenant *t, uint64_t fixed)
+{
+        want(b, t, &(struct sched_want){.fixed = fixed, .spare = true, .sequence = 78});
 }
 
 static void what_a_client_can_do_without_stays_within_the_budget(void **state)
@@ -378,6 +384,84 @@ static void who_does_not_give_back_what_it_can_do_without_is_not_awaited_for_eve
         pass(b, 6 * NSEC_PER_SEC);
         assert_int_equal(u->refused, -ENOSPC);
         want_fixed(b, u, 20 * MIB); /* nor is it a second time */
+        assert_int_equal(u->refused, -ENOSPC);
+}
+
+static void nobody_gives_back_what_helps_nobody(void **state)
+{
+        BENCH;
+        struct tenant *t = join(b, 0), *u = join(b, 0);
+
+        want_spare(b, t, 45 * MIB);
+        t->fixed[0] = 45 * MIB;
+        usage(b, t);
+        want_fixed(b, u, 980 * MIB); /* more than the card has */
+        assert_int_equal(u->refused, -ENOSPC);
+        assert_false(t->spare_asked);
+        want_fixed(b, u, 960 * MIB);
+        assert_true(t->spare_asked);
+        assert_int_equal(u->refused, 0);
+}
+
+/* Its second context has taken what was granted for the first. */
+static void its_own_wish_is_no_spare_one_because_it_holds_such(void **state)
+{
+        BENCH;
+        struct tenant *t = join(b, 0);
+
+        want_fixed(b, t, 20 * MIB);
+        t->fixed[0] = 20 * MIB;
+        usage(b, t);
+        want_with_spare(b, t, 60 * MIB); /* past the budget, and it fits */
+        assert_int_equal(t->refused, 0);
+        assert_int_equal(t->fixed_allowed[0], 60 * MIB);
+}
+
+static void a_spare_wish_is_one_also_of_who_holds_such(void **state)
+{
+        BENCH;
+        struct tenant *t = join(b, 0), *u = join(b, 0);
+
+        want_spare(b, t, 20 * MIB);
+        want_spare(b, u, 20 * MIB);
+        assert_int_equal(u->fixed_allowed[0], 20 * MIB);
+        want_spare(b, u, 40 * MIB); /* a thread of its took some of the granted */
+        assert_int_equal(u->refused, -ENOSPC);
+        assert_false(t->spare_asked);
+}
+
+static void a_spare_wish_that_was_not_taken_up_is_nothing_held(void **state)
+{
+        BENCH;
+        struct tenant *full = runner(b, 0, 920 * MIB), *t = join(b, 0), *u = join(b, 0);
+
+        (void)full;
+        want_spare(b, t, 0); /* its user may have no more */
+        want_fixed(b, u, 60 * MIB);
+        assert_false(t->spare_asked);
+        assert_int_equal(u->refused, -ENOSPC);
+}
+
+/* Nor that in turns, so that there is always one who was asked a moment ago. */
+static void who_says_anew_that_it_can_spare_keeps_nobody_longer(void **state)
+{
+        BENCH;
+        struct tenant *full = runner(b, 0, 920 * MIB), *u = join(b, 0);
+        struct tenant *liar[] = {join(b, 0), join(b, 0)};
+
+        (void)full;
+        for (unsigned i = 0; i < 2; i++) {
+                liar[i]->fixed[0] = 20 * MIB;
+                usage(b, liar[i]);
+                want_with_spare(b, liar[i], 20 * MIB);
+        }
+        want_fixed(b, u, 20 * MIB);
+        assert_int_equal(u->refused, 0);
+        for (unsigned i = 0; i < 6; i++) {
+                want_fixed(b, liar[i % 2], 20 * MIB); /* none to spare, none given back */
+                want_with_spare(b, liar[i % 2], 20 * MIB);
+                pass(b, NSEC_PER_SEC);
+        }
         assert_int_equal(u->refused, -ENOSPC);
 }
 
@@ -973,6 +1057,11 @@ int main(void)
                 cmocka_unit_test(what_a_client_can_do_without_goes_back_for_what_another_needs),
                 cmocka_unit_test(
                         who_does_not_give_back_what_it_can_do_without_is_not_awaited_for_ever),
+                cmocka_unit_test(nobody_gives_back_what_helps_nobody),
+                cmocka_unit_test(its_own_wish_is_no_spare_one_because_it_holds_such),
+                cmocka_unit_test(a_spare_wish_is_one_also_of_who_holds_such),
+                cmocka_unit_test(a_spare_wish_that_was_not_taken_up_is_nothing_held),
+                cmocka_unit_test(who_says_anew_that_it_can_spare_keeps_nobody_longer),
                 cmocka_unit_test(a_wish_for_fixed_bytes_that_is_taken_back_is_not_met_later),
                 cmocka_unit_test(room_that_was_kept_for_fixed_bytes_is_not_promised_again),
                 cmocka_unit_test(small_wishes_do_not_overtake_in_the_queue_for_fixed_bytes),

@@ -19,8 +19,7 @@
 #include "preload/state/request.h"
 #include "preload/state/daemon.h"
 
-#define MOMENT_NS      NSEC_PER_MSEC
-#define MOVER_AGAIN_NS (10 * NSEC_PER_SEC)
+#define MOMENT_NS NSEC_PER_MSEC
 
 /* ---- giving way ---- */
 
@@ -145,14 +144,14 @@ static uint64_t mover_wish(const struct gpu *g)
         return g->context_bytes + MOVER_SPARE_BYTES;
 }
 
-bool agent_asks_for_mover(const struct gpu *g)
+bool agent_holds_spare(const struct gpu *g)
 {
-        return g->mover_asks && g->fixed_wanted == g->fixed + mover_wish(g);
+        return g->mover_room > 0;
 }
 
-bool agent_can_spare(const struct gpu *g)
+bool agent_wants_spare(const struct gpu *g)
 {
-        return g->mover_room || agent_asks_for_mover(g);
+        return request_is_movers(g);
 }
 
 /* Room for the mover's context is asked for while the program runs and can be frozen, not before:
@@ -165,6 +164,11 @@ static bool mover_has_room(struct gpu *g)
 
         if (g->mover_room)
                 return true;
+        if (g->fixed_wanted > g->fixed_allowed && !request_is_movers(g)) {
+                g->mover_asks = false; /* a thread asks: that comes first */
+                return false;
+        }
+        g->mover_wish = bytes;
         r = request_try_fixed(g, bytes, &seen);
         g->mover_asks = r == -EAGAIN;
         if (r == 0)
@@ -172,10 +176,11 @@ static bool mover_has_room(struct gpu *g)
         return r == 0;
 }
 
-void agent_mover_refused(struct gpu *g)
+void agent_mover_unwanted(struct gpu *g)
 {
-        g->mover_asks = false;
-        g->mover_ns = clock_now_ns() + MOVER_AGAIN_NS;
+        g->mover_unwanted = true;
+        if (!g->mover_room)
+                g->want_dirty = true; /* there is none, and others wait to hear that */
 }
 
 static void mover_give_up(struct gpu *g)
@@ -192,20 +197,36 @@ static bool mover_is_wanted(const struct gpu *g)
         return g->context && freeze_mode() == WIRE_FREEZE_MOVE && !g->mover_unwanted;
 }
 
-/* Whether there was one to end. */
+/* By the agent, or by a thread that has an extent in its hands (extent_replace()). */
+static bool mover_is_used(struct gpu *g)
+{
+        struct heap_cursor c = {0};
+        const struct extent *e;
+
+        if (!swap_is_still(g))
+                return true;
+        while (g->mover && (e = heap_walk(&g->heap, &c)))
+                if (e->busy)
+                        return true;
+        return false;
+}
+
+/* False: there is none to end. */
 static bool mover_end(struct gpu *g)
 {
         struct mover *m = g->mover;
 
+        if (mover_is_used(g))
+                return m != NULL;
         if (g->mover_unwanted)
                 g->mover_ns = clock_now_ns() + MOVER_AGAIN_NS;
         g->mover_unwanted = false;
         if (m) {
+                g->mover = NULL; /* from here on nobody begins to use it */
                 lock_release(&core.lock);
-                swap_leave_mover(g);
+                swap_leave_mover(g, m);
                 mover_free(m);
                 lock_acquire(&core.lock);
-                g->mover = NULL;
         }
         mover_give_up(g);
         return m != NULL;
@@ -218,7 +239,7 @@ static bool mover_step(struct gpu *g)
         uint64_t kept;
 
         if (!mover_is_wanted(g))
-                return swap_is_still(g) && mover_end(g);
+                return mover_end(g);
         if (m)
                 return false;
         if (clock_now_ns() < g->mover_ns || !freeze_is_ready() || !mover_has_room(g) ||
@@ -257,7 +278,7 @@ void agent_throttle(void)
 
 bool agent_freeze_step(void)
 {
-        bool again;
+        bool again = false;
 
         agent_throttle();
         if (!core.running || agent.revoking || freeze_stands()) {
@@ -265,10 +286,10 @@ bool agent_freeze_step(void)
                         struct gpu *g = &core.gpus[i];
 
                         mover_give_up(g);
-                        if (g->mover_unwanted && !freeze_stands() && swap_is_still(g))
-                                (void)mover_end(g);
+                        if (g->mover_unwanted && !freeze_stands())
+                                again = mover_end(g) || again;
                 }
-                return false;
+                return again;
         }
         again = freeze_prepare(false);
         for (unsigned i = 0; i < core.gpu_count; i++)

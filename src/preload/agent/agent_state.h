@@ -117,10 +117,10 @@ void agent_pause(bool paused);
 bool agent_pause_step(void);
 /* While the program runs, so that all is there when it is to stand. True: look again soon. */
 bool agent_freeze_step(void);
-/* Whether some of its fixed bytes, or of those that it asks for, are the mover's. */
-bool agent_can_spare(const struct gpu *g);
-bool agent_asks_for_mover(const struct gpu *g); /* the fixed bytes that it wants are for that */
-void agent_mover_refused(struct gpu *g);        /* not now */
+/* Whether some of its fixed bytes are the mover's, or those that it asks for. */
+bool agent_holds_spare(const struct gpu *g);
+bool agent_wants_spare(const struct gpu *g);
+void agent_mover_unwanted(struct gpu *g); /* others need its room */
 /* Set how much work may be in flight. */
 void agent_throttle(void);
 /* Nothing is evicted or on its way. */

@@ -54,7 +54,7 @@ static uint32_t gpu_flags(const struct gpu *g)
         return (agent_wants_to_run() ? WIRE_FLAG_RUN : 0u) | (agent.idle ? WIRE_FLAG_IDLE : 0u) |
                (g->error ? WIRE_FLAG_POISONED : 0u) |
                (core.running || (agent.paused && agent.in_use) ? WIRE_FLAG_RUNNING : 0u) |
-               (agent_can_spare(g) ? WIRE_FLAG_SPARE : 0u);
+               (agent_holds_spare(g) ? WIRE_FLAG_SPARE : 0u);
 }
 
 /* What the program was started with; a value that is no priority is said once and not guessed at.
@@ -122,9 +122,9 @@ void agent_send_attach(struct gpu *g)
         m.ATTACH.backed = g->heap.backed;
         m.ATTACH.fixed = g->fixed;
         m.ATTACH.arena = swap_arena_bytes(g);
-        if (agent_asks_for_mover(g)) { /* with WANT only: that says whom it displaces */
+        if (request_is_movers(g)) { /* with WANT only: that says whom it displaces */
                 g->fixed_wanted = g->fixed;
-                agent_mover_refused(g);
+                request_no_mover(g);
         }
         m.ATTACH.fixed_wanted = g->fixed_said = g->fixed_wanted;
         m.ATTACH.flags = gpu_flags(g);
@@ -215,13 +215,14 @@ static void send_want(struct gpu *g)
         m.WANT.fixed = g->fixed_said = g->fixed_wanted;
         m.WANT.need = g->heap.allocated;
         m.WANT.flags = (agent_wants_to_run() ? WIRE_FLAG_RUN : 0u) |
-                       (agent_can_spare(g) ? WIRE_FLAG_SPARE : 0u);
+                       (agent_holds_spare(g) ? WIRE_FLAG_SPARE : 0u) |
+                       (agent_wants_spare(g) ? WIRE_FLAG_SPARE_WISH : 0u);
         agent.need_said[g->index] = m.WANT.need;
         agent.run_said[g->index] = agent_wants_to_run();
         agent.want_ns[g->index] = clock_now_ns();
         daemon_send(&m, WIRE_WANT, g->index);
         g->want_sequence = daemon_line.sequence;
-        g->mover_said = agent_asks_for_mover(g);
+        g->mover_said = request_is_movers(g);
 }
 
 /* ---- losing and finding the daemon; core.lock held ---- */
@@ -421,7 +422,7 @@ static void on_refused(const struct wire_message *m)
                         break;
                 g->fixed_wanted = g->fixed_allowed;
                 if (g->mover_said)
-                        agent_mover_refused(g); /* others' wishes may be less, and granted */
+                        request_no_mover(g); /* others' wishes may be less, and granted */
                 else
                         count_refusal(&g->refused_fixed, g->fixed_said);
                 break;
@@ -617,7 +618,7 @@ static void agent_handle(const struct wire_message *m, struct passed *came)
                 break;
         case WIRE_SPARE:
                 if (gpu_known(m))
-                        core.gpus[m->header.gpu].mover_unwanted = true;
+                        agent_mover_unwanted(&core.gpus[m->header.gpu]);
                 break;
         case WIRE_PAUSE:
                 agent_pause(m->PAUSE.paused != 0);

@@ -551,7 +551,7 @@ struct block *heap_adopted(const struct heap *h, CUdeviceptr address, uint64_t b
 
                 if (starts && b->address - address >= bytes)
                         break;
-                if (b->kind == BLOCK_ADOPTED && !b->dying &&
+                if (b->kind == BLOCK_ADOPTED && !b->dying && !b->late &&
                     (starts || address - b->address < b->bytes))
                         return b;
         }

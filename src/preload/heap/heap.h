@@ -94,6 +94,7 @@ struct block {
         enum block_kind kind;
         bool managed;     /* its addresses are cuMemAllocManaged's, and go with it */
         bool dying;       /* freed by the program, its memory on the way back */
+        bool late;        /* some of it freed, and work may use that still (late.h) */
         bool sync_memops; /* LARGE: CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, as set by the program */
         bool held;        /* where it is mapped is being changed: its extents stay as they are */
         int priority;     /* who lies on the card when not all fits (overflow.c); higher first */

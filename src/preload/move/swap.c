@@ -449,11 +449,11 @@ bool swap_is_still(const struct gpu *g)
         return !g->swap || g->swap->count == 0;
 }
 
-void swap_leave_mover(struct gpu *g)
+void swap_leave_mover(struct gpu *g, const struct mover *m)
 {
         struct swap *s = g->swap;
 
-        if (!s || !s->context || s->context != mover_context(g->mover))
+        if (!s || !s->context || s->context != mover_context(m))
                 return;
         if (real.cuCtxSetCurrent(s->context) == CUDA_SUCCESS)
                 transfer_end(g);

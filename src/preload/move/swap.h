@@ -14,6 +14,7 @@
 struct gpu;
 struct block;
 struct extent;
+struct mover;
 
 /* Once, before the first thread passes the gate. */
 void swap_setup(void);
@@ -70,7 +71,7 @@ bool swap_moves_apart(const struct gpu *g);
 bool swap_is_still(const struct gpu *g); /* nor in any other */
 /* The mover is about to end, and no transfer is in flight: let go of what is in its context. The
  * agent, core.lock not held. */
-void swap_leave_mover(struct gpu *g);
+void swap_leave_mover(struct gpu *g, const struct mover *m);
 
 uint64_t swap_arena_bytes(const struct gpu *g);
 /* Give back what is held beyond the limit, where one has come that is lower; the agent, core.lock

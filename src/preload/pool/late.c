@@ -45,6 +45,7 @@ static bool reap_later(const struct heap_place *p)
                 late_room = room;
         }
         late[late_count++] = (struct late){p->start, p->block->id};
+        p->block->late = true;
         return true;
 }
 

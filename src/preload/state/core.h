@@ -20,6 +20,8 @@
 
 struct context;
 
+#define MOVER_AGAIN_NS (10 * NSEC_PER_SEC) /* between tries to get room for one */
+
 /* One GPU that this process uses. */
 struct gpu {
         unsigned index; /* CUDA ordinal */
@@ -90,7 +92,8 @@ struct gpu {
         uint64_t mover_room; /* of fixed: for that one */
         uint64_t mover_ns;   /* it is not tried before, for lack of room or of success */
         bool mover_unwanted; /* the daemon wants that room */
-        bool mover_asks;     /* it is asked for, ... */
+        uint64_t mover_wish; /* what is asked for it, ... */
+        bool mover_asks;     /* ... if it is, ... */
         bool mover_said;     /* ... by the last WANT */
         CUdeviceptr
                 windows;    /* extent.c: addresses of ours for what has none; 0: not reserved yet */

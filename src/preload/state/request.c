@@ -159,8 +159,13 @@ int request_fixed(struct gpu *g, uint64_t more)
 
         /* Another thread may take what was allowed, or give up a wish that covered ours, while we
          * wait. */
-        while ((r = request_try_fixed(g, more, &seen)) == -EAGAIN)
-                core_wait(&w, UINT64_MAX);
+        do {
+                if (g->fixed_allowed < g->fixed + more && request_is_movers(g))
+                        request_no_mover(g); /* it is more, and may be long in coming */
+                r = request_try_fixed(g, more, &seen);
+                if (r == -EAGAIN)
+                        core_wait(&w, UINT64_MAX);
+        } while (r == -EAGAIN);
         return r;
 }
 
@@ -171,4 +176,17 @@ void request_return_fixed(struct gpu *g, uint64_t bytes)
         g->want_dirty = g->usage_dirty = true;
         bell_ring(&core.changed); /* for those who wait for more */
         request_kick();
+}
+
+bool request_is_movers(const struct gpu *g)
+{
+        return g->mover_asks && g->fixed_wanted == g->fixed + g->mover_wish;
+}
+
+void request_no_mover(struct gpu *g)
+{
+        g->mover_asks = false;
+        g->mover_ns = clock_now_ns() + MOVER_AGAIN_NS;
+        if (g->fixed_wanted != g->fixed) /* or what a thread has left of it would stay ours */
+                request_return_fixed(g, 0);
 }

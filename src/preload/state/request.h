@@ -42,3 +42,7 @@ int request_fixed(struct gpu *g, uint64_t more);
 int request_try_fixed(struct gpu *g, uint64_t more, uint32_t *seen);
 /* They are no longer needed. */
 void request_return_fixed(struct gpu *g, uint64_t bytes);
+/* The fixed bytes that are asked for now are the mover's (g->mover_wish). */
+bool request_is_movers(const struct gpu *g);
+/* The mover's request is over: refused, or a thread's goes first. It is made again later. */
+void request_no_mover(struct gpu *g);
