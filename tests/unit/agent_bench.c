@@ -49,7 +49,7 @@ int clock_gettime(clockid_t which, struct timespec *ret)
 
 int ppoll(struct pollfd *fds, nfds_t n, const struct timespec *ts, const sigset_t *mask)
 {
-        if (atomic_load(&core.lock.word) != 0)
+        if (atomic_load(&core_lock.word) != 0)
                 wrong = "it sleeps with the lock held";
         slept_ns = ts ? (uint64_t)ts->tv_sec * NSEC_PER_SEC + (uint64_t)ts->tv_nsec : UINT64_MAX;
         (void)sem_post(&asleep);
@@ -105,7 +105,7 @@ bool breaks; /* the connection, when next read from */
 
 int link_connect(char where[static 128], int *ret_fd)
 {
-        if (atomic_load(&core.lock.word) != 0)
+        if (atomic_load(&core_lock.word) != 0)
                 wrong = "it connects with the lock held";
         (void)strcpy(where, "nowhere");
         if (connects < 0)
@@ -116,7 +116,7 @@ int link_connect(char where[static 128], int *ret_fd)
 
 int link_send(int fd, const struct wire_message *m, const int *fds, unsigned n_fds)
 {
-        if (atomic_load(&core.lock.word) == 0)
+        if (atomic_load(&core_lock.word) == 0)
                 wrong = "it speaks without the lock";
         if (sends < 0 && (sends != -EPERM || n_fds)) {
                 int r = sends;
@@ -267,7 +267,7 @@ bool swap_is_still(const struct gpu *g)
 
 void swap_leave_mover(struct gpu *g, const struct mover *m)
 {
-        if (atomic_load(&core.lock.word) != 0)
+        if (atomic_load(&core_lock.word) != 0)
                 wrong = "the mover is left with the lock held";
 }
 
@@ -275,7 +275,7 @@ struct beside beside;
 
 static void want_lock(void)
 {
-        if (atomic_load(&core.lock.word) == 0)
+        if (atomic_load(&core_lock.word) == 0)
                 wrong = "a neighbour is asked without the lock";
 }
 
@@ -456,11 +456,11 @@ uint64_t host_memory_room(const struct host_memory *m)
 
 void submits(void)
 {
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         gate_open(GATE_TELL);
         core.submits = true;
         request_kick();
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         rounds(1);
 }
 
@@ -473,9 +473,9 @@ void ask_holder(void)
 
 void wake(void)
 {
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         request_kick();
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         rounds(1);
 }
 
@@ -603,10 +603,10 @@ int begin_agent(void **state)
         extent = heap_walk(&gpu->heap, &c);
         (void)sem_init(&asleep, 0, 0);
         (void)sem_init(&go, 0, 0);
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         assert_int_equal(agent_start(), 0);
         assert_int_equal(agent_start(), 0); /* once */
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         while (sem_wait(&asleep) < 0)
                 ;
         return 0;
@@ -614,7 +614,7 @@ int begin_agent(void **state)
 
 int end_agent(void **state)
 {
-        core.lock = (struct lock){0}; /* a test that failed may have it */
+        core_lock = (struct lock){0}; /* a test that failed may have it */
         atomic_store(&core.exiter, 1);
         (void)sem_post(&go);
         agent_stop();

@@ -61,7 +61,7 @@ void core_expect_exit(void)
 
 static void want_lock(void)
 {
-        assert_int_not_equal(atomic_load(&core.lock.word), 0);
+        assert_int_not_equal(atomic_load(&core_lock.word), 0);
 }
 
 struct gpu *core_attach(CUdevice device)
@@ -74,9 +74,9 @@ void core_wait(struct core_wait *w, uint64_t timeout_ns)
         if (!in_line)
                 fail_msg("nobody is to wait for %s", w->what);
         waits = true;
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         (void)sched_yield();
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
 }
 
 void request_kick(void)
@@ -103,9 +103,9 @@ int request_fixed(struct gpu *g, uint64_t more)
         if (in_line && asked == 1) {
                 assert_int_equal(pthread_create(&second, NULL, retain, NULL), 0);
                 while (!waits && asked == 1) {
-                        lock_release(&core.lock);
+                        lock_release(&core_lock);
                         (void)sched_yield();
-                        lock_acquire(&core.lock);
+                        lock_acquire(&core_lock);
                 }
         }
         if (while_it_asks)
@@ -170,9 +170,9 @@ void ipc_context_dies(CUcontext context)
         if (!too)
                 return;
         other = NULL;
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         assert_int_equal(hook_cuCtxDestroy_v2(too), CUDA_SUCCESS);
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
 }
 
 void peer_update(void)

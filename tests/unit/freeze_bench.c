@@ -27,7 +27,7 @@ bool some_is_away(void)
 
 static void want_lock(void)
 {
-        if (atomic_load(&core.lock.word) == 0)
+        if (atomic_load(&core_lock.word) == 0)
                 is_wrong("the freezer is asked without the lock");
 }
 
@@ -62,10 +62,10 @@ bool freeze_prepare(bool needed)
 
 static void without_lock(void (*f)(void))
 {
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         if (f)
                 f();
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
 }
 
 bool freeze_begin(void)
@@ -140,7 +140,7 @@ void rm_make_for(enum channels_owner owner)
 
 static bool needs_no_lock(void)
 {
-        if (atomic_load(&core.lock.word) != 0)
+        if (atomic_load(&core_lock.word) != 0)
                 is_wrong("a mover is made or freed with the lock held");
         return !freezer.no_mover;
 }

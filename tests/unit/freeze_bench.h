@@ -23,7 +23,7 @@ extern struct freezer {
         unsigned prepared, needed;        /* how often asked for, and for a pause */
         unsigned movers, movers_freed;
         unsigned watched; /* times that the watchdog was set, by the agent */
-        void (*while_it_begins)(void), (*while_it_confirms)(void); /* core.lock is not held */
+        void (*while_it_begins)(void), (*while_it_confirms)(void); /* core_lock is not held */
 } freezer;
 
 extern struct context context; /* of the program's, on its GPU */

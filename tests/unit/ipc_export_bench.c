@@ -81,7 +81,7 @@ void swap_unused(struct gpu *g, struct extent *e)
 static void assert_in_hands(const struct extent *e)
 {
         assert_true(e->busy);
-        assert_int_equal(atomic_load(&core.lock.word), 0);
+        assert_int_equal(atomic_load(&core_lock.word), 0);
 }
 
 int extent_export(const struct extent *e)
@@ -278,9 +278,9 @@ bool step(void)
 {
         bool any;
 
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         any = ipc_export_step();
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         return any;
 }
 

@@ -30,15 +30,15 @@ static struct block *pool_block;
 
 static void check_held(void)
 {
-        assert_int_not_equal(atomic_load(&core.lock.word), 0);
+        assert_int_not_equal(atomic_load(&core_lock.word), 0);
 }
 
 /* As they give it up meanwhile. */
 static void give_up_lock(void)
 {
         check_held();
-        lock_release(&core.lock);
-        lock_acquire(&core.lock);
+        lock_release(&core_lock);
+        lock_acquire(&core_lock);
 }
 
 struct gpu *core_current_gpu(void)
@@ -127,7 +127,7 @@ void swap_disown(struct gpu *g, struct block *b)
 
 void home_find_out(struct gpu *g)
 {
-        assert_int_equal(atomic_load(&core.lock.word), 0);
+        assert_int_equal(atomic_load(&core_lock.word), 0);
         if (bench.home)
                 bench.home();
 }
@@ -274,7 +274,7 @@ void fixed_return_room(struct gpu *g, uint64_t *room)
 
 static CUresult driver_says(void)
 {
-        assert_int_equal(atomic_load(&core.lock.word), 0);
+        assert_int_equal(atomic_load(&core_lock.word), 0);
         bench.passed++;
         return bench.driver;
 }
@@ -382,9 +382,9 @@ bool reap(void)
 {
         bool more;
 
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         more = late_tend(0) != UINT64_MAX;
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         return more;
 }
 
@@ -432,7 +432,7 @@ int end_memory(void **state)
         assert_int_equal(gpu->heap.allocated, 0);
         assert_int_equal(gpu->heap.resident, 0);
         assert_int_equal(gpu->heap.mapped, 0);
-        assert_int_equal(atomic_load(&core.lock.word), 0);
+        assert_int_equal(atomic_load(&core_lock.word), 0);
         assert_false(reap());
         while (gpu->heap.count)
                 free(gpu->heap.blocks[--gpu->heap.count]);

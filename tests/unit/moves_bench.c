@@ -186,7 +186,7 @@ void check_books(void)
         assert_int_equal(gpu->heap.backed, backed);
         assert_int_equal(gpu->heap.allocated, allocated);
         assert_int_equal(driver.used, created);
-        assert_int_equal(atomic_load(&core.lock.word), 0);
+        assert_int_equal(atomic_load(&core_lock.word), 0);
 }
 
 enum swap_progress move(bool may_evict, bool restore)
@@ -350,7 +350,7 @@ void give_back(struct thing *t)
 {
         struct block *dead = NULL;
 
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         if (t->pool) {
                 unuse(t, draw(2));
         } else if (t->managed) {
@@ -359,7 +359,7 @@ void give_back(struct thing *t)
                 assert_int_equal(heap_free(&gpu->heap, t->at, &dead), 0);
                 swap_discard(gpu, dead);
         }
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         *t = things[--thing_count];
 }
 
@@ -400,9 +400,9 @@ int end_moves(void **state)
         driver.dead = false;
         while (thing_count)
                 give_back(&things[0]);
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         swap_retire(gpu);
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         check_books();
         assert_int_equal(gpu->heap.allocated, 0);
         assert_int_equal(driver.streams, 0);

@@ -61,7 +61,7 @@ enum profile_place profile_place(const struct block *b)
 
 void profile_placing(void)
 {
-        assert_int_not_equal(atomic_load(&core.lock.word), 0);
+        assert_int_not_equal(atomic_load(&core_lock.word), 0);
         placings++;
 }
 
@@ -139,7 +139,7 @@ void check_books(void)
         assert_int_equal(driver.used, resident);
         assert_int_equal(driver.host, mapped);
         assert_int_equal(core.host.taking, 0);
-        assert_int_equal(atomic_load(&core.lock.word), 0);
+        assert_int_equal(atomic_load(&core_lock.word), 0);
 }
 
 struct block *block_of(const struct buffer *b)
@@ -175,9 +175,9 @@ struct buffer *on_host(uint64_t bytes)
         struct buffer *b = &buffers[buffer_count];
         int r;
 
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         r = overflow_allocate(gpu, bytes, NULL, &b->at);
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         if (r != 0) {
                 assert_int_equal(r, -ENOMEM);
                 return NULL;
@@ -228,24 +228,24 @@ uint64_t bytes_on_card(const struct buffer *b)
 void step(void)
 {
         now_ns += 100 * NSEC_PER_SEC;
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         overflow_step(now_ns);
-        lock_release(&core.lock);
+        lock_release(&core_lock);
 }
 
 void drained(void)
 {
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         assert_true(overflow_drained());
-        lock_release(&core.lock);
+        lock_release(&core_lock);
 }
 
 void arrange(void)
 {
         for (unsigned i = 0; i < 5; i++) { /* what left makes room for others */
-                lock_acquire(&core.lock);
+                lock_acquire(&core_lock);
                 overflow_changed(gpu);
-                lock_release(&core.lock);
+                lock_release(&core_lock);
                 step();
                 if (!(overflow_own() != OWN_NONE))
                         break;

@@ -56,7 +56,7 @@ int clock_gettime(clockid_t which, struct timespec *ret)
 
 static void assert_unlocked(void)
 {
-        assert_int_equal(atomic_load(&core.lock.word), 0);
+        assert_int_equal(atomic_load(&core_lock.word), 0);
 }
 
 static struct model *model_of(CUstream handle, CUcontext context)
@@ -490,7 +490,7 @@ int begin_pools(void **state)
                                     .cuEventDestroy_v2 = fake_event_destroy,
                                     .cuDeviceGetDefaultMemPool = fake_default_pool,
                                     .cuMemPoolGetAttribute = fake_attribute};
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         return 0;
 }
 
@@ -517,6 +517,6 @@ int end_pools(void **state)
                 free(gpu->heap.blocks[i]);
         }
         free(gpu->heap.blocks);
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         return 0;
 }

@@ -1,7 +1,7 @@
 /* pool_bench.h: what a pool works with: streams whose work is done when a test says so, a daemon
  * that promises what a test has set aside, and a clock that stands still.
  *
- * The tests hold core.lock. */
+ * The tests hold core_lock. */
 #pragma once
 
 #include "fakes/neighbours.h"

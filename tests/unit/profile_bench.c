@@ -139,12 +139,12 @@ struct buffer *allocate(uint64_t bytes, uint64_t saves_ns)
         struct buffer *b = &buffers[buffer_count++];
         uint64_t cost;
 
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         assert_int_equal(heap_allocate(&gpu->heap, bytes, NULL, UINT64_MAX, &b->at, &cost), 0);
         b->bytes = bytes;
         b->saves_ns = saves_ns;
         profile_allocated(gpu, block_of(b));
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         return b;
 }
 
@@ -181,7 +181,7 @@ void submit(char work)
         if (flight_ns != UINT64_MAX)
                 flight_ns += step_ns() / STEP;
         assert_int_equal(core.waiters, 0);
-        assert_int_equal(atomic_load(&core.lock.word), 0);
+        assert_int_equal(atomic_load(&core_lock.word), 0);
 }
 
 void step(char begins_with)

@@ -54,9 +54,9 @@ static void a_thread_that_attaches_waits_for_the_answer(void **state)
 {
         welcome();
         (void)tell(WIRE_ATTACHED);
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         agent_attach(gpu);
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         assert_true(gpu->managed);
         assert_int_equal(times_said(WIRE_ATTACH), 1); /* it was asked for already */
 }

@@ -19,9 +19,9 @@ static bool gate_is_shut(void)
 
 static void lock_and(void (*f)(void))
 {
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         f();
-        lock_release(&core.lock);
+        lock_release(&core_lock);
 }
 
 static int begin(void **state)
@@ -190,9 +190,9 @@ static void a_neighbours_drain_does_not_freeze_what_is_to_be_whole(void **state)
 {
         begin_frozen(WIRE_FREEZE_MOVE);
         beside.overflow_drains = true;
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         agent_begin_drain(NSEC_PER_SEC, false);
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         rounds(2);
         assert_int_equal(freezer.begun, 0);
         quiet_now = QUIET_DONE;
@@ -367,9 +367,9 @@ static void a_threads_wish_does_not_wait_for_the_movers(void **state)
 {
         ask_for_a_mover();
         meanwhile = allow_a_thread_its_own;
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         assert_int_equal(request_fixed(gpu, 50 * MIB), 0);
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         assert_int_equal(gpu->fixed, 350 * MIB);
 }
 
@@ -540,9 +540,9 @@ static void pausing_waits_for_the_test(void **state)
 
 static void resumed_while_it_freezes(void)
 {
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         agent_pause(false);
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         freezer.while_it_begins = NULL;
 }
 

@@ -67,7 +67,7 @@ static void account(void)
         }
 }
 
-/* Held: core.lock. */
+/* Held: core_lock. */
 static void get_memory(void)
 {
         struct extent *e;
@@ -230,7 +230,7 @@ static void something_else(void)
 
         if (draw(4))
                 return;
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         switch (draw(3)) {
         case 0:
                 agent_pause(draw(3) == 0);
@@ -245,7 +245,7 @@ static void something_else(void)
                 (void)daemon_say(&m, WIRE_NAME);
                 sends = 0;
         }
-        lock_release(&core.lock);
+        lock_release(&core_lock);
 }
 
 static void freezer_changes(void)
@@ -303,9 +303,9 @@ static bool wants_to_run(void)
 {
         bool r;
 
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         r = agent_wants_to_run();
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         return r;
 }
 
@@ -360,9 +360,9 @@ static void begin_episode(void)
         }
         work = false;
         lease = LEASE;
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         get_memory();
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         say_limit(MEMORY);
         rounds(1);
         steps = move;

@@ -143,9 +143,9 @@ static void without_a_daemon_all_gpus_that_are_known_are_the_programs(void **sta
         core.gpu_count = 1;
         gpu->visible = 5 * MIB; /* what it was told stays */
         core.host.most = 7;
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         agent_gpu_alone(gpu);
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         assert_int_equal(gpu->visible, 5 * MIB);
         assert_int_equal(core.host.most, 7);
 }
@@ -190,9 +190,9 @@ static void a_drain_of_tortures_outlasts_the_daemon(void **state)
 {
         begin_running();
         beside.torture = OWN_RESTORES;
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         agent_begin_drain(NSEC_PER_SEC, false);
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         lose();
         assert_true(agent.revoking);
         assert_int_equal(gpu->limit, 64 * MIB); /* nor is it kept from coming back */
@@ -208,9 +208,9 @@ static void whoever_waits_keeps_what_is_there(void **state)
         assert_int_equal(gpu->limit, 24 * MIB);
         gpu->limit = UINT64_MAX; /* nobody to ask, since before */
         gpu->managed = true;
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         core.running = false;
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         now_ns = agent.retry_ns;
         rounds(1);
         assert_int_equal(gpu->limit, UINT64_MAX);
@@ -301,17 +301,17 @@ static void a_thread_that_attaches_a_gpu_says_so_itself(void **state)
         assert_int_equal(times_said(WIRE_ATTACH), 0);
         gpu->known = true;
         (void)tell(WIRE_ATTACHED);
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         agent_attach(gpu);
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         assert_int_equal(times_said(WIRE_ATTACH), 1);
         assert_true(gpu->managed);
         /* Nobody to ask. */
         gpu->managed = false;
         daemon_line.link = LINK_REFUSED;
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         agent_attach(gpu);
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         assert_true(gpu->managed);
         assert_int_equal(gpu->limit, UINT64_MAX);
         assert_int_equal(times_said(WIRE_ATTACH), 1);
@@ -473,14 +473,14 @@ static void a_line_that_fails_is_lost_at_once(void **state)
         assert_false(daemon_may_answer());
         begin_running();
         assert_true(daemon_is_up() && daemon_may_answer());
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         said_as = daemon_say(&m, WIRE_NAME);
         assert_int_not_equal(said_as, 0);
         assert_int_equal(said(WIRE_NAME)->header.sequence, said_as);
         sends = -EPIPE;
         connects = -ENOENT;
         assert_int_equal(daemon_say(&m, WIRE_NAME), 0); /* lost at that */
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         assert_true(is_kicked()); /* to look for it */
         assert_false(daemon_is_up());
         assert_int_equal(daemon_line.link, LINK_LOST);

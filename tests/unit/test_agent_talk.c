@@ -40,9 +40,9 @@ static int ask_commit(uint64_t bytes)
 {
         int r;
 
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         r = request_commit(gpu, bytes);
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         assert_int_equal(gpu->commit_askers, 0);
         return r;
 }
@@ -114,7 +114,7 @@ static void room_for_what_cannot_be_moved_is_taken_once_it_is_there(void **state
         uint32_t heard;
 
         begin_running();
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         assert_int_equal(request_fixed(gpu, 300 * MIB), 0); /* is there */
         assert_int_equal(gpu->fixed, 300 * MIB);
         meanwhile = answer_fixed;
@@ -132,7 +132,7 @@ static void room_for_what_cannot_be_moved_is_taken_once_it_is_there(void **state
         assert_int_not_equal(bell_listen(&core.changed), heard);
         request_return_fixed(gpu, 900 * MIB);
         assert_int_equal(gpu->fixed, 0);
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         now_ns += NSEC_PER_SEC;
         rounds(1);
         assert_int_equal(said(WIRE_WANT)->WANT.fixed, 0);
@@ -168,7 +168,7 @@ static void host_memory_is_asked_for_before_it_is_mapped(void **state)
         core.host.wanted = 0;
         meanwhile = answer_host;
         host_allows = 20 * MIB;
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         assert_int_equal(request_host(10 * MIB), 0);
         assert_int_equal(core.host.taking, 10 * MIB);
         assert_int_equal(core.host.most, 7 * GIB);
@@ -177,7 +177,7 @@ static void host_memory_is_asked_for_before_it_is_mapped(void **state)
         assert_int_equal(core.host.taking, 10 * MIB);
         assert_true(request_may_map(6 * MIB));
         assert_false(request_may_map(8 * MIB)); /* is asked for */
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         host_allows = GIB;
         answer_host(NULL);
         assert_int_equal(said(WIRE_HOST)->HOST.held, 4 * MIB);
@@ -225,9 +225,9 @@ static void a_limit_is_acknowledged_with_true_figures(void **state)
         assert_int_equal(said(WIRE_USAGE)->USAGE.arena, 5 * MIB);
         assert_false(said(WIRE_USAGE)->USAGE.flags & WIRE_FLAG_STAYS);
         gpu->stays = true;
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         request_report(gpu);
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         rounds(1);
         assert_true(said(WIRE_USAGE)->USAGE.flags & WIRE_FLAG_STAYS);
 }
@@ -237,9 +237,9 @@ static void figures_are_told_at_intervals_unless_somebody_waits(void **state)
         begin_running();
         now_ns += NSEC_PER_SEC;
         for (unsigned i = 0; i < 2; i++) {
-                lock_acquire(&core.lock);
+                lock_acquire(&core_lock);
                 request_report(gpu);
-                lock_release(&core.lock);
+                lock_release(&core_lock);
                 woken();
         }
         assert_int_equal(times_said(WIRE_USAGE), 1);
@@ -262,9 +262,9 @@ static void what_is_on_its_way_in_is_not_told_as_there(void **state)
         limit(64 * MIB, 64 * MIB, 300 * MIB, 2);
         gpu->heap.backed = 32 * MIB;
         gpu->heap.resident = 8 * MIB;
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         request_report(gpu);
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         rounds(1);
         assert_int_equal(said(WIRE_USAGE)->USAGE.backed, 8 * MIB);
         limit(64 * MIB, 16 * MIB, 300 * MIB, 3); /* it leaves */
@@ -388,9 +388,9 @@ static void a_refusal_that_was_heard_is_no_answer_to_what_is_needed_later(void *
         begin_running();
         step = 0;
         meanwhile = refuse_then_take_then_allow;
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         assert_int_equal(request_fixed(gpu, 350 * MIB), 0);
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         assert_int_equal(gpu->fixed, 800 * MIB);
         now_ns += NSEC_PER_MSEC;
         rounds(1);
@@ -407,7 +407,7 @@ static void nobody_waits_for_room_in_a_bystander(void **state)
 {
         begin_running();
         meanwhile = a_thread_of_a_process_that_ends_gets_no_room;
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         assert_int_equal(request_fixed(gpu, GIB), -ENOMEM);
         core.bystander = false;
         assert_int_equal(request_commit(gpu, GIB), -ENOMEM);
@@ -418,7 +418,7 @@ static void nobody_waits_for_room_in_a_bystander(void **state)
         agent_attach(gpu);
         assert_false(gpu->managed);
         core.bystander = false;
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         assert_int_equal(gpu->fixed, 0);
         assert_int_equal(gpu->commit_askers, 0);
         assert_int_equal(core.host.taking, 0);

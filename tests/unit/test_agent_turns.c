@@ -319,10 +319,10 @@ static void an_agent_that_cannot_be_started_leaves_nothing_behind(void **state)
         assert_int_equal(agent_start(), -EAGAIN);
         assert_int_equal(request_fd(), -1);
         assert_int_equal(open_descriptors(), before);
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         gpu->managed = false;
         agent_attach(gpu); /* nobody to wait for */
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         assert_true(core_passive());
         core.bystander = false;
         agent.started = true;

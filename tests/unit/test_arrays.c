@@ -43,7 +43,7 @@ CUcontext quiet_owner(CUcontext current)
 
 int request_fixed(struct gpu *g, uint64_t more)
 {
-        assert_int_not_equal(atomic_load(&core.lock.word), 0);
+        assert_int_not_equal(atomic_load(&core_lock.word), 0);
         if (g->fixed + more > room)
                 return -1;
         g->fixed += more;
@@ -64,7 +64,7 @@ static CUresult fake_current(CUcontext *ret)
 
 static CUresult make(void)
 {
-        assert_int_equal(atomic_load(&core.lock.word), 0);
+        assert_int_equal(atomic_load(&core_lock.word), 0);
         if (gpu->fixed > 0)
                 assert_int_equal(core.unbooked, 1);
         made++;
@@ -124,7 +124,7 @@ static int end(void **state)
 {
         assert_int_equal(gpu->fixed, 0);
         assert_int_equal(core.unbooked, 0);
-        assert_int_equal(atomic_load(&core.lock.word), 0);
+        assert_int_equal(atomic_load(&core_lock.word), 0);
         return 0;
 }
 

@@ -97,7 +97,7 @@ static void *attribute(void *of, const char *name)
 
 static void *call(void *f, void *arguments)
 {
-        assert_int_equal(atomic_load(&core.lock.word), 0);
+        assert_int_equal(atomic_load(&core_lock.word), 0);
         calls++;
         current_in_call = current;
         if (in_call)
@@ -171,11 +171,11 @@ static CUresult fake_relax(CUstreamCaptureMode *mode)
 /* The thread and its state are there once a process. */
 static void after_a_run(void)
 {
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         core.running = true;
         (void)caches_hold(false, now);
         core.running = false;
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         now += NSEC_PER_SEC;
 }
 
@@ -183,9 +183,9 @@ static bool hold(void)
 {
         bool held;
 
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         held = caches_hold(true, now);
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         return held;
 }
 
@@ -253,15 +253,15 @@ static void an_eviction_waits_for_what_the_program_gives_back(void **state)
 static void who_has_a_lease_or_runs_is_not_asked_twice(void **state)
 {
         asks_once();
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         (void)caches_hold(false, now); /* nothing ran in between */
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         assert_false(hold());
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         core.lease = 5;
         (void)caches_hold(false, now);
         core.lease = 0;
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         asks_once();
 }
 

@@ -343,9 +343,9 @@ static void a_primary_context_that_cannot_be_made_leaves_no_trace(void **state)
 static void release_it(void)
 {
         while_it_asks = NULL;
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         assert_int_equal(hook_cuDevicePrimaryCtxRelease_v2(0), CUDA_ERROR_INVALID_CONTEXT);
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
 }
 
 static void a_release_does_not_wait_for_room(void **state)

@@ -49,7 +49,7 @@ long syscall(long number, ...)
         sleeps++;
         if (a[0] != (long)&core.changed.rings)
                 return next(number, a[0], a[1], a[2], a[3], a[4], a[5]);
-        assert_int_equal(atomic_load(&core.lock.word), 0);
+        assert_int_equal(atomic_load(&core_lock.word), 0);
         ts = (const struct timespec *)a[3];
         slept_ns = ts ? (uint64_t)ts->tv_sec * NSEC_PER_SEC + (uint64_t)ts->tv_nsec : UINT64_MAX;
         if ((uint32_t)a[2] != core.changed.rings)
@@ -116,7 +116,7 @@ static void second_exits(void)
 static void attach(struct gpu *g)
 {
         attaches++;
-        assert_int_equal(atomic_load(&core.lock.word), 1);
+        assert_int_equal(atomic_load(&core_lock.word), 1);
         g->managed = !attach_fails;
 }
 
@@ -307,13 +307,13 @@ static void live_as_a_child(void)
         MUST(core_passive());
         MUST(forgotten == 3);
         MUST(core_setup() == 0);
-        lock_acquire(&core.lock); /* whoever had it is in the parent */
+        lock_acquire(&core_lock); /* whoever had it is in the parent */
 }
 
 static void fork_with_the_lock_held(void)
 {
         MUST(core_setup() == 0);
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         MUST(in_child(live_as_a_child) == 0);
         MUST(!core_passive() && !forgotten);
 }
@@ -381,10 +381,10 @@ static void a_gpu_that_fails_wakes_all_who_wait_for_it(void **state)
 static uint64_t wait_for_long(struct core_wait *w, uint64_t timeout_ns)
 {
         slept_ns = 1;
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         core_wait(w, timeout_ns);
-        assert_int_equal(atomic_load(&core.lock.word), 1);
-        lock_release(&core.lock);
+        assert_int_equal(atomic_load(&core_lock.word), 1);
+        lock_release(&core_lock);
         return slept_ns;
 }
 
@@ -402,9 +402,9 @@ static void a_wait_is_as_long_as_asked_and_ends_with_the_bell(void **state)
         assert_int_equal(wait_for_long(&w, 5 * NSEC_PER_MSEC), 5 * NSEC_PER_MSEC);
         bell_ring(&core.changed);
         assert_int_equal(wait_for_long(&w, 7 * NSEC_PER_MSEC), 7 * NSEC_PER_MSEC);
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         core_wait_since(&w, heard, 7 * NSEC_PER_MSEC);
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         assert_int_equal(slept_ns, 0);
 }
 
@@ -476,7 +476,7 @@ static void a_person_who_wants_no_notices_gets_none(void **state)
 
 static CUresult fake_memory(size_t *ret_free, size_t *ret_total)
 {
-        assert_int_equal(atomic_load(&core.lock.word), 0);
+        assert_int_equal(atomic_load(&core_lock.word), 0);
         return memory_says;
 }
 
@@ -577,7 +577,7 @@ static void a_gpu_is_learned_once(void **state)
         assert_int_equal(core.gpu_count, 4);
         assert_non_null(core_attach(GPUS_MAX - 1));
         assert_int_equal(core.gpu_count, GPUS_MAX);
-        assert_int_equal(atomic_load(&core.lock.word), 0);
+        assert_int_equal(atomic_load(&core_lock.word), 0);
 }
 
 static void what_a_gpu_can_do_is_asked_for(void **state)
@@ -626,7 +626,7 @@ static void a_gpu_that_cannot_be_shared_is_not_asked_again(void **state)
         assert_int_equal(asked_total, 7);
         assert_int_equal(attaches, 0);
         assert_int_equal(core.gpu_count, 0);
-        assert_int_equal(atomic_load(&core.lock.word), 0);
+        assert_int_equal(atomic_load(&core_lock.word), 0);
 }
 
 static void a_program_that_calls_before_the_driver_is_initialized_may_call_again(void **state)

@@ -68,9 +68,9 @@ static void another_thread_frees_it(void)
         CUdeviceptr at = waited_for;
 
         bench.waiting = NULL;
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         release(at);
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
 }
 
 static void of_two_threads_that_free_the_same_one_hears_of_it(void **state)
@@ -290,14 +290,14 @@ static void what_others_free_for_the_program_waits_likewise(void **state)
         struct heap_place p;
 
         request_kicks = 0;
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         assert_true(heap_find(&gpu->heap, large, &p));
         assert_int_equal(late_free(gpu, &p), 0);
         assert_int_equal(bench.export_freed, large);
         assert_true(heap_find(&gpu->heap, small, &p));
         assert_int_equal(late_free(gpu, &p), 0);
         assert_int_equal(bench.export_freed, small);
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         assert_int_equal(request_kicks, 2);
         assert_int_equal(bench.discarded, 0);
         assert_false(reap());

@@ -57,7 +57,7 @@ int clock_gettime(clockid_t which, struct timespec *ret)
 
 static void want_no_lock(void)
 {
-        if (atomic_load(&core.lock.word) != 0)
+        if (atomic_load(&core_lock.word) != 0)
                 fail_msg("the driver is called with the lock held");
 }
 
@@ -137,7 +137,7 @@ static int begin(void **state)
                 core.gpus[i].index = i;
         made_client(5, CLIENT);
         made_group(5, CLIENT, GROUP, 1, 8);
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         return 0;
 }
 
@@ -307,9 +307,9 @@ static int ask_now(unsigned i, struct freeze_answer *ret)
 {
         int r;
 
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         r = sublet_freeze_test(i, ret);
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         return r;
 }
 
@@ -719,9 +719,9 @@ static void a_program_that_does_not_stand_again_runs_on(void **state)
 
 static void call_off(void)
 {
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         freeze_end();
-        lock_release(&core.lock);
+        lock_release(&core_lock);
 }
 
 static void called_off_in_the_middle_it_runs_on(void **state)
@@ -767,12 +767,12 @@ static bool again(CUresult r)
 {
         bool once = false, more, result;
 
-        lock_release(&core.lock); /* of any thread */
+        lock_release(&core_lock); /* of any thread */
         result = freeze_call_again(r, &once);
         assert_int_equal(result, once);
         more = freeze_call_again(r, &once);
         assert_false(more);
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         return result;
 }
 

@@ -24,6 +24,7 @@
 #define ROUNDS  4000
 
 struct core core;
+struct lock core_lock;
 struct real_driver real;
 
 static _Atomic bool resource = true;
@@ -45,9 +46,9 @@ void core_wait(struct core_wait *w, uint64_t timeout_ns)
 
 void core_wait_since(struct core_wait *w, uint32_t heard, uint64_t timeout_ns)
 {
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         bell_wait(&core.changed, heard, timeout_ns);
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
 }
 
 void request_kick(void);
@@ -75,7 +76,7 @@ bool interrupt_ends(struct interrupt_wait *w, uint64_t *ret_timeout_ns)
         bool ends = atomic_load(&interrupted);
 
         *ret_timeout_ns = UINT64_MAX;
-        if (atomic_exchange(&turn_comes, false)) { /* the real one gives core.lock up */
+        if (atomic_exchange(&turn_comes, false)) { /* the real one gives core_lock up */
                 core.running = true;
                 gate_open(GATE_NO_LEASE);
                 bell_ring(&core.changed);
@@ -150,9 +151,9 @@ static unsigned waiters(void)
 {
         unsigned n;
 
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         n = core.waiters;
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         return n;
 }
 
@@ -165,9 +166,9 @@ static void shut_and_open(bool until_waited)
          * speed. */
         while (atomic_load_explicit(&passes, memory_order_relaxed) - seen < 100)
                 (void)sched_yield();
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         core.running = false;
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         gate_shut(GATE_NO_LEASE);
         while (gate_anybody_inside())
                 (void)sched_yield();
@@ -177,11 +178,11 @@ static void shut_and_open(bool until_waited)
         while (until_waited && waiters() == 0)
                 (void)sched_yield();
         atomic_store_explicit(&resource, true, memory_order_relaxed);
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         core.running = true;
         gate_open(GATE_NO_LEASE);
         bell_ring(&core.changed);
-        lock_release(&core.lock);
+        lock_release(&core_lock);
 }
 
 static void hammer(unsigned rounds)
@@ -306,19 +307,19 @@ static void nobody_passes_while_memory_is_held(void **state)
         assert_int_equal(pthread_create(&thread, NULL, come_through, NULL), 0);
         while (waiters() == 0 && !atomic_load(&through))
                 (void)usleep(1000);
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         core.running = true;
         gate_open(GATE_NO_LEASE);
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         for (unsigned i = 0; i < 10; i++) {
                 bell_ring(&core.changed);
                 (void)usleep(1000);
         }
         assert_false(atomic_load(&through));
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         gate_open(GATE_HELD);
         bell_ring(&core.changed);
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         assert_int_equal(pthread_join(thread, NULL), 0);
         assert_true(atomic_load(&through));
 }
@@ -354,21 +355,21 @@ static void jump_out(bool ends)
         while (waiters() == 0)
                 (void)usleep(1000);
         /* With the lock in our hands it is not in those of the thread that jumps. */
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         assert_int_equal(pthread_kill(thread, SIGUSR1), 0);
         while (!atomic_load(&jumped))
                 (void)usleep(1000);
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         if (ends)
                 assert_int_equal(pthread_join(thread, NULL), 0);
         while (!ends && atomic_load(&waits) < 2 && waiters() < 2)
                 (void)usleep(1000); /* it waits again */
         assert_int_equal(waiters(), ends ? 0 : 1);
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         core.running = true;
         gate_open(GATE_NO_LEASE);
         bell_ring(&core.changed);
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         if (!ends)
                 assert_int_equal(pthread_join(thread, NULL), 0);
         assert_int_equal(waiters(), 0);
@@ -477,21 +478,21 @@ static void an_interrupted_thread_has_not_passed_and_waits_no_more(void **state)
         assert_int_equal(pthread_create(&stays, NULL, come_through, NULL), 0);
         while (waiters() < 2)
                 (void)usleep(1000);
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         atomic_store(&interrupted, true);
         bell_ring(&core.changed);
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         assert_int_equal(pthread_join(ends, NULL), 0);
         assert_ptr_equal(atomic_load(&passed_as), &gate_interrupted);
         assert_false(gate_anybody_inside());
         assert_int_equal(waiters(), 1); /* whose call may not fail */
         assert_false(atomic_load(&through));
         atomic_store(&interrupted, false);
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         core.running = true;
         gate_open(GATE_NO_LEASE);
         bell_ring(&core.changed);
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         assert_int_equal(pthread_join(stays, NULL), 0);
 }
 

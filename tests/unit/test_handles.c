@@ -15,6 +15,7 @@
 #include "preload/pool/room.h"
 
 struct core core;
+struct lock core_lock;
 struct real_driver real;
 _Atomic uint32_t gate_bits;
 __thread struct gate_thread *gate_self __attribute__((tls_model("initial-exec")));
@@ -259,9 +260,9 @@ static void an_export_that_is_refused_leaves_what_another_thread_holds(void **st
 
 static void release_it(void)
 {
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         assert_int_equal(hook_cuMemRelease(name), CUDA_SUCCESS);
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
 }
 
 static void what_is_released_while_its_export_is_refused_is_given_back(void **state)
@@ -274,9 +275,9 @@ static void what_is_released_while_its_export_is_refused_is_given_back(void **st
 static void what_is_released_while_it_is_to_be_fixed_for_an_address_is_given_back(void **state)
 {
         meanwhile = release_it;
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         assert_int_equal(handle_fix(handle), CUDA_ERROR_OUT_OF_MEMORY);
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         assert_null(virtual_find(name));
 }
 
@@ -284,15 +285,15 @@ static void what_cannot_come_back_is_not_waited_for(void **state)
 {
         fixed_room = UINT64_MAX;
         handle->block->extents[0].state = EXTENT_EVICTED;
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         handle_use(handle);
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         core.bystander = true; /* while it waits: the GPU has failed */
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         assert_int_not_equal(handle_fix(handle), CUDA_SUCCESS);
         core.bystander = false;
         handle_unuse(handle);
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         assert_int_equal(hook_cuMemRelease(name), CUDA_SUCCESS);
 }
 

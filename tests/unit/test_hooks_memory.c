@@ -110,9 +110,9 @@ static void room_for_others_may_be_asked_for_past_what_is_visible(void **state)
 {
         gpu->visible = 20 * MIB;
         bench.daemon_has = CARD;
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         assert_int_equal(room_commit(gpu, 40 * MIB), 0);
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         assert_int_equal(bench.asked[0], 40 * MIB);
 }
 
@@ -140,12 +140,12 @@ static void what_the_card_can_never_hold_is_refused_at_once(void **state)
         gpu->fixed = 4 * MIB;
         bench.daemon_has = CARD;
         bench.reclaim = reclaim_is_not_called;
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         assert_false(room_grow(gpu, 60 * MIB + 1));
         assert_int_equal(bench.asks, 0);
         assert_true(room_grow(gpu, 60 * MIB));
         assert_int_equal(bench.asks, 1);
-        lock_release(&core.lock);
+        lock_release(&core_lock);
 }
 
 static void pools_give_back_what_they_have_for_nothing(void **state)
@@ -177,11 +177,11 @@ static void it_leaves(void)
 static void it_is_freed_meanwhile(void)
 {
         it_leaves();
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         gpu->heap.allocated -= 48 * MIB;
         gpu->heap.managed_bytes -= 48 * MIB;
         heap_withdraw(&gpu->heap, heap_adopted(&gpu->heap, adopted, 1));
-        lock_release(&core.lock);
+        lock_release(&core_lock);
 }
 
 static void adopt(uint64_t bytes)
@@ -229,9 +229,9 @@ static void managed_memory_that_is_freed_later_is_not_disowned(void **state)
         gpu->home.answer = HOME_LEAVES;
         assert_int_equal(hook_cuMemAlloc_v2(&at, 30 * MIB), CUDA_ERROR_OUT_OF_MEMORY);
         assert_int_equal(bench.disowned, 0);
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         assert_int_equal(late_tend(0), UINT64_MAX);
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         assert_int_equal(bench.discarded, 1);
         at = allocate(30 * MIB);
         release(at);

@@ -45,7 +45,7 @@ static struct pool *as_pool(CUmemoryPool handle)
 
 struct pool *pool_find(CUmemoryPool handle)
 {
-        assert_int_not_equal(atomic_load(&core.lock.word), 0);
+        assert_int_not_equal(atomic_load(&core_lock.word), 0);
         return handle == OURS || handle == DEFAULT || handle == DEFAULT1 ? as_pool(handle) : NULL;
 }
 
@@ -78,7 +78,7 @@ void pool_mark(const struct block *b, const struct pool_stream *s)
 
 void pool_born(CUmemoryPool handle, const CUmemPoolProps *props)
 {
-        assert_int_not_equal(atomic_load(&core.lock.word), 0);
+        assert_int_not_equal(atomic_load(&core_lock.word), 0);
         asked = handle;
         born++;
 }
@@ -134,7 +134,7 @@ struct gate_thread gate_interrupted;
 struct gate_thread *gate_enter_slow(struct gate_thread *t, CUstream stream, uint64_t work,
                                     bool may_end)
 {
-        assert_int_equal(atomic_load(&core.lock.word), 0);
+        assert_int_equal(atomic_load(&core_lock.word), 0);
         gates++;
         return NULL;
 }
@@ -254,7 +254,7 @@ static bool locked;
 static CUresult fake_destroy(CUmemoryPool pool)
 {
         of_driver++;
-        locked = atomic_load(&core.lock.word) != 0;
+        locked = atomic_load(&core_lock.word) != 0;
         return answer;
 }
 
@@ -316,7 +316,7 @@ static int begin(void **state)
 
 static int end(void **state)
 {
-        assert_int_equal(atomic_load(&core.lock.word), 0);
+        assert_int_equal(atomic_load(&core_lock.word), 0);
         assert_null(under);
         return 0;
 }

@@ -138,13 +138,13 @@ static bool ends_within(struct interrupt_wait *w, uint64_t ns)
         uint64_t until = clock_now_ns() + ns, timeout_ns;
         bool ends = false;
 
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         while (!(ends = interrupt_ends(w, &timeout_ns)) && clock_now_ns() < until) {
-                lock_release(&core.lock);
+                lock_release(&core_lock);
                 (void)usleep(1000);
-                lock_acquire(&core.lock);
+                lock_acquire(&core_lock);
         }
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         return ends;
 }
 
@@ -218,10 +218,10 @@ static bool asks(struct interrupt_wait *w)
         uint64_t timeout_ns = 1;
         bool ends;
 
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         ends = interrupt_ends(w, &timeout_ns);
-        assert_int_not_equal(atomic_load(&core.lock.word), 0);
-        lock_release(&core.lock);
+        assert_int_not_equal(atomic_load(&core_lock.word), 0);
+        lock_release(&core_lock);
         assert_int_equal(timeout_ns, UINT64_MAX);
         return ends;
 }
@@ -331,9 +331,9 @@ static void *ask_once(void *ret)
 {
         uint64_t timeout_ns;
 
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         *(bool *)ret = interrupt_ends(waiting, &timeout_ns);
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         return (void *)(uintptr_t)timeout_ns;
 }
 

@@ -123,9 +123,9 @@ static void hear(struct ipc_link *l, const struct wire_message *m, unsigned fds,
 
         for (unsigned i = 0; i < fds; i++)
                 passed_add(&came, driver_foreign(PIECE, 100 * (first + i + 1)));
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         ipc_import_handle(l, m, &came);
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         passed_close(&came);
 }
 
@@ -136,10 +136,10 @@ static void answers(const struct core_wait *w)
         struct wire_message m = opened(first, pieces);
 
         if (dies) {
-                lock_acquire(&core.lock);
+                lock_acquire(&core_lock);
                 exporter.lost = true;
                 ipc_import_lost(&exporter);
-                lock_release(&core.lock);
+                lock_release(&core_lock);
                 return;
         }
         if (++answered == changed) {
@@ -196,7 +196,7 @@ static int end(void **state)
         assert_int_equal(open_descriptors(), before);
         assert_int_equal(core.unbooked, 0);
         assert_int_equal(exporter.imports, 0);
-        assert_int_equal(atomic_load(&core.lock.word), 0);
+        assert_int_equal(atomic_load(&core_lock.word), 0);
         return 0;
 }
 
@@ -299,9 +299,9 @@ static void a_call_that_fails_leaves_nothing_open(void **state)
                 assert_true(parted);
         }
         assert_int_equal(n, 13); /* a reservation, five pieces of two calls, access */
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         ipc_context_dies(OWNER);
-        lock_release(&core.lock);
+        lock_release(&core_lock);
 }
 
 static void an_exporter_that_dies_is_not_waited_for(void **state)
@@ -383,9 +383,9 @@ static void messages_for_what_is_not_open_do_nothing(void **state)
 
 static void inherit_told(void)
 {
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         ipc_told();
-        lock_release(&core.lock);
+        lock_release(&core_lock);
 }
 
 static void memory_that_is_bequeathed_counts_as_ours_before_we_say_so(void **state)
@@ -422,12 +422,12 @@ static void the_heir_of_an_exporter_that_is_gone_is_charged(void **state)
                 answer.OPENED.flags = WIRE_OPENED_HEIR;
                 answered = 0;
                 at = open_one();
-                lock_acquire(&core.lock);
+                lock_acquire(&core_lock);
                 ipc_import_lost(&stranger);
                 assert_int_equal(gpu->fixed, 0);
                 ipc_import_lost(&exporter);
                 ipc_import_lost(&exporter);
-                lock_release(&core.lock);
+                lock_release(&core_lock);
                 assert_int_equal(gpu->fixed, heir ? MAPPED : 0);
                 close_one(at);
                 assert_int_equal(gpu->fixed, 0);
@@ -463,9 +463,9 @@ static void a_context_takes_along_what_was_opened_in_it(void **state)
         assert_int_equal(hook_cuIpcOpenMemHandle_v2(&another, handle_of("you", 8), LAZY),
                          CUDA_SUCCESS);
         assert_int_equal(exporter.imports, 2);
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         ipc_context_dies(OWNER);
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         assert_null(driver_word(at, 2));
         assert_non_null(driver_word(another, 2));
         assert_false(parted);
@@ -477,14 +477,14 @@ static void more_gpus_reach_what_is_open(void **state)
         CUdeviceptr at = open_one();
         unsigned calls = driver.calls;
 
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         ipc_import_reach(gpu);
         assert_int_equal(driver.calls, calls); /* it is as it should be */
         gpu->peers = 1 << 0;
         ipc_import_reach(&core.gpus[0]);
         assert_null(driver_word(at, 0));
         ipc_import_reach(gpu);
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         for (unsigned i = 0; i < 9; i++)
                 assert_non_null(driver_word(at - OFFSET + i * PAGE, 0));
         assert_non_null(driver_word(at, 2));
@@ -502,10 +502,10 @@ static CUresult while_access_is_given(CUdeviceptr at, size_t bytes, const CUmemA
         CUresult r;
 
         assert_int_equal(++givers, 1); /* one thread at a time */
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         gpu->peers |= 1 << 3;
         ipc_import_reach(gpu);
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         r = give_access(at, bytes, desc, count);
         givers--;
         return r;
@@ -517,10 +517,10 @@ static void a_card_that_comes_meanwhile_is_seen_to_by_who_is_at_it(void **state)
 
         give_access = real.cuMemSetAccess;
         real.cuMemSetAccess = while_access_is_given;
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         gpu->peers = 1 << 0;
         ipc_import_reach(gpu);
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         assert_non_null(driver_word(at, 0));
         assert_non_null(driver_word(at, 3));
         close_one(at);

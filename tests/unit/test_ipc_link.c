@@ -142,9 +142,9 @@ static void (*then)(void);
 static void while_waiting(const struct core_wait *w)
 {
         assert_true(++waits < 1000);
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         then();
-        lock_release(&core.lock);
+        lock_release(&core_lock);
 }
 
 static void connect_them(void)
@@ -173,7 +173,7 @@ static int begin(void **state)
         meanwhile = while_waiting;
         then = connect_them;
         theirs = -1;
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         return 0;
 }
 
@@ -184,7 +184,7 @@ static int end(void **state)
         ipc_forget();
         assert_int_equal(ipc_poll_fd(), -EBADF);
         assert_int_equal(open_descriptors(), before);
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         return 0;
 }
 
@@ -442,9 +442,9 @@ static sem_t sleeps, resume;
 
 static void *meet_too(void *ret)
 {
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         *(struct ipc_link **)ret = ipc_meet(you);
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         return NULL;
 }
 
@@ -458,17 +458,17 @@ static void wait_in_turn(const struct core_wait *w)
                 waits = 1;
                 assert_int_equal(pthread_create(&second, NULL, meet_too, &met_by_thread), 0);
                 (void)sem_wait(&sleeps);
-                lock_acquire(&core.lock);
+                lock_acquire(&core_lock);
                 connect_them();
-                lock_release(&core.lock);
+                lock_release(&core_lock);
         } else if (waits == 1) {
                 waits = 2;
                 (void)sem_post(&sleeps);
                 (void)sem_wait(&resume);
         } else {
-                lock_acquire(&core.lock);
+                lock_acquire(&core_lock);
                 peered(you, sequence, dup(theirs));
-                lock_release(&core.lock);
+                lock_release(&core_lock);
         }
 }
 
@@ -480,10 +480,10 @@ static void two_threads_that_meet_one_process_share_a_connection(void **state)
         (void)sem_init(&resume, 0, 0);
         meanwhile = wait_in_turn;
         l = ipc_meet(you);
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         (void)sem_post(&resume);
         assert_int_equal(pthread_join(second, NULL), 0);
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         assert_non_null(l);
         assert_ptr_equal(met_by_thread, l);
         assert_int_equal(peers, 2); /* one after the other */

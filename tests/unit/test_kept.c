@@ -13,6 +13,7 @@
 
 struct real_driver real;
 struct core core;
+struct lock core_lock;
 
 /* An arena of numbers: so many bytes in all, of which so many are taken. */
 static uint64_t arena_room, arena_taken, arena_held;
@@ -33,7 +34,7 @@ static bool trims;
 
 void arena_give(struct arena *a, struct arena_room *room)
 {
-        assert_true(!trims || core.lock.word);
+        assert_true(!trims || core_lock.word);
         for (unsigned i = 0; i < room->count; i++)
                 arena_taken -= room->pieces[i].bytes;
         free(room->pieces);
@@ -43,7 +44,7 @@ void arena_give(struct arena *a, struct arena_room *room)
 /* It unpins memory, which may take long. */
 void arena_trim(struct arena *a, uint64_t bytes)
 {
-        assert_false(core.lock.word);
+        assert_false(core_lock.word);
         if (arena_held > bytes)
                 arena_held = arena_taken > bytes ? arena_taken : bytes;
 }

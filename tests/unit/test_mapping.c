@@ -31,7 +31,7 @@ static void (*while_taking)(void);
 
 bool core_holds(CUdeviceptr address, uint64_t bytes)
 {
-        assert_int_not_equal(atomic_load(&core.lock.word), 0);
+        assert_int_not_equal(atomic_load(&core_lock.word), 0);
         return address + bytes > HEAP && address < HEAP + ROOM;
 }
 
@@ -48,7 +48,7 @@ void handle_take(struct handle *h)
 
 void handle_put(struct handle *h)
 {
-        assert_int_not_equal(atomic_load(&core.lock.word), 0);
+        assert_int_not_equal(atomic_load(&core_lock.word), 0);
         assert_int_equal(taken--, 1);
 }
 
@@ -70,7 +70,7 @@ static CUresult called(const char *what, CUdeviceptr at, uint64_t bytes, uint64_
 {
         size_t used = strlen(calls);
 
-        assert_int_equal(atomic_load(&core.lock.word), 0);
+        assert_int_equal(atomic_load(&core_lock.word), 0);
         (void)snprintf(calls + used, sizeof(calls) - used, "%s%s %d+%d", used ? ", " : "", what,
                        (int)((at - AT) / MIB), (int)(bytes / MIB));
         used = strlen(calls);
@@ -188,7 +188,7 @@ static int end(void **state)
         free(handle);
         assert_int_equal(taken, 0);
         assert_int_equal(capture_mode, CU_STREAM_CAPTURE_MODE_GLOBAL);
-        assert_int_equal(atomic_load(&core.lock.word), 0);
+        assert_int_equal(atomic_load(&core_lock.word), 0);
         return 0;
 }
 

@@ -141,9 +141,9 @@ static void memory_without_contents_is_not_copied(void **state)
         assert_int_equal(driver.copied_out, 5); /* of eight */
         restore_to(UINT64_MAX);
         run_program();
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         unuse(t, false);
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         thing_count = 0;
         evict_to(0);
         assert_int_equal(driver.copied_out, 5);
@@ -166,9 +166,9 @@ static void what_is_on_its_way_is_forgotten_only_when_it_has_arrived(void **stat
         gpu->limit = UINT64_MAX;
         assert_int_equal(swap_step(gpu, false, true), SWAP_MORE);
         assert_true(pool->extents[0].busy);
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         unuse(t, true);
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         thing_count = 0;
         assert_true(pool->extents[0].busy);
         assert_true(pool->extents[0].counted);
@@ -194,9 +194,9 @@ static void what_is_evicted_and_of_no_use_is_forgotten_at_once(void **state)
         evict_to(0);
         assert_int_equal(pool->extents[0].state, EXTENT_EVICTED);
         gpu->usage_dirty = false;
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         unuse(t, false);
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         assert_true(gpu->usage_dirty);
         thing_count = 0;
         assert_int_equal(pool->extents[0].state, EXTENT_UNBACKED);
@@ -491,9 +491,9 @@ static void wait_for_the_other(const struct core_wait *w)
 
 static void *retire(void *unused)
 {
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         swap_retire(gpu);
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         return NULL;
 }
 
@@ -551,9 +551,9 @@ static void a_context_that_ends_takes_no_contents_along(void **state)
                 gpu->limit = i % 2 ? UINT64_MAX : 0;
                 for (unsigned k = 0; k <= i; k++)
                         (void)swap_step(gpu, i % 2 == 0, i % 2);
-                lock_acquire(&core.lock);
+                lock_acquire(&core_lock);
                 swap_retire(gpu);
-                lock_release(&core.lock);
+                lock_release(&core_lock);
                 assert_int_equal(driver.streams, 0);
                 assert_int_equal(gpu->swap->count, 0);
                 check_books();

@@ -66,11 +66,11 @@ static void a_block_is_backed_or_the_card_is_full(void **state)
         struct thing *a = allocate(8), *b = allocate(8);
 
         driver.card = 3 * EXTENT;
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         assert_int_equal(swap_back_block(gpu, block_of(a)), 0);
         assert_int_equal(gpu->heap.resident, 2 * EXTENT);
         assert_int_equal(swap_back_block(gpu, block_of(b)), -ENOMEM);
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         check_books();
         driver.card = CARD;
 }
@@ -88,9 +88,9 @@ static void memory_handed_over_is_in_no_book_of_ours(void **state)
         two = driver_handle(at + EXTENT);
         b->dying = true;
         look_at_figures();
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         swap_hand_over(gpu, b);
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         check_told();
         assert_int_equal(gpu->heap.backed, 0);
         assert_int_equal(gpu->heap.resident, 0);
@@ -108,9 +108,9 @@ static void managed_memory_of_the_programs_own_is_disowned(void **state)
 
         restore_to(UINT64_MAX);
         look_at_figures();
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         swap_disown(gpu, heap_adopted(&gpu->heap, t->at, 1));
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         check_told();
         thing_count = 0;
         assert_int_equal(gpu->heap.managed_bytes, 0);
@@ -131,7 +131,7 @@ static void memory_that_is_given_back_is_told(void **state)
         evict_to(EXTENT);
         assert_int_equal(out->extents[0].state, EXTENT_EVICTED);
         gpu->limit = UINT64_MAX;
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         heap_use(&gpu->heap, pool, pool->address, PAGE);
         assert_int_equal(swap_back_block(gpu, pool), 0);
         heap_unuse(pool, pool->address, PAGE);
@@ -151,15 +151,15 @@ static void memory_that_is_given_back_is_told(void **state)
         look_at_figures();
         swap_discard(gpu, b);
         check_told();
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         thing_count = 0;
         check_books();
         managed = adopt(4);
         restore_to(UINT64_MAX);
         look_at_figures();
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         swap_discard(gpu, heap_adopted(&gpu->heap, managed->at, 1));
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         check_told();
         assert_int_equal(driver_where(managed->at), CU_DEVICE_INVALID);
         assert_int_equal(gpu->heap.managed_bytes, 0);
@@ -183,10 +183,10 @@ static void host_memory_that_is_mapped_is_given_back_as_that(void **state)
                 gpu->heap.mapped += e->bytes;
         }
         assert_int_equal(driver.host, 2 * EXTENT);
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         assert_int_equal(heap_free(&gpu->heap, b->address, &dead), 0);
         swap_discard(gpu, b);
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         assert_int_equal(gpu->heap.mapped, 0);
         assert_int_equal(driver.host, 0);
         check_books();
@@ -227,9 +227,9 @@ static void a_copy_to_another_address_makes_what_it_needs(void **state)
         unsigned n = 1;
 
         gpu->limit = UINT64_MAX;
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         assert_int_equal(swap_back_block(gpu, e->block), 0);
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         run_program();
         assert_int_equal(real.cuMemAddressReserve(&other.address, EXTENT, PAGE, 0, 0),
                          CUDA_SUCCESS);
@@ -268,12 +268,12 @@ static void where_nobody_makes_room_it_does_not_give_way_either(void **state)
 
         core.giveway.out = true; /* first its turn to take memory is awaited */
         meanwhile = its_turn_comes;
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         assert_int_equal(swap_back_block(gpu, block_of(t)), 0);
         assert_false(core.giveway.out);
         /* What is there is let be. */
         assert_int_equal(swap_back_block(gpu, block_of(t)), 0);
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         assert_int_equal(gpu->heap.resident, EXTENT);
         check_books();
 }
@@ -314,10 +314,10 @@ static void the_gate_opens_when_nothing_is_missing_on_any_gpu(void **state)
         fake_gate_owner(0);
         assert_int_equal(atomic_load(&gate_bits), 0);
         meanwhile = agent_goes_on;
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         assert_int_equal(heap_free(&second->heap, at, &dead), 0);
         swap_discard(second, dead);
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         core.gpu_count = 1;
         check_books();
         free(second->swap->arena);
@@ -348,10 +348,10 @@ static void the_largest_extent_moves_whole(void **state)
         assert_int_equal(driver.copied_in, 64);
         for (unsigned i = 0; i < 64; i++)
                 assert_int_equal(*driver_word(at + i * PAGE, 0), 1000 + i);
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         assert_int_equal(heap_free(&gpu->heap, at, &dead), 0);
         swap_discard(gpu, dead);
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         check_books();
 }
 
@@ -386,9 +386,9 @@ static void memory_without_an_address_moves_through_a_window(void **state)
         assert_int_equal(driver.copied_in, 4);
         assert_int_equal(driver_mappings(), 0);
         b->dying = true;
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         swap_discard(gpu, b);
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         check_books();
         (void)real.cuMemAddressFree(gpu->windows, EXTENT_WINDOWS * EXTENT);
         gpu->windows = 0;

@@ -165,9 +165,9 @@ static void a_move_that_fails_leaves_everything_where_it_lay(void **state)
                 struct buffer *b = on_host(EXTENT);
                 struct block *dead;
 
-                lock_acquire(&core.lock);
+                lock_acquire(&core_lock);
                 overflow_changed(gpu);
-                lock_release(&core.lock);
+                lock_release(&core_lock);
                 step();
                 assert_true((overflow_own() != OWN_NONE));
                 drained();
@@ -228,11 +228,11 @@ static void it_waits_for_a_moment_when_the_program_runs(void **state)
 
 static void drains_that_are_not_ours_are_not_taken(void **state)
 {
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         assert_false(overflow_drained());
         assert_false(overflow_drain_failed());
         overflow_cancel();
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         assert_int_equal(drains_ended, 0);
         assert_false(overflow_move());
 }
@@ -247,11 +247,11 @@ static void a_drain_that_fails_is_tried_again_later_each_time(void **state)
 
                 step();
                 assert_true((overflow_own() != OWN_NONE));
-                lock_acquire(&core.lock);
+                lock_acquire(&core_lock);
                 agent_end_drain(); /* as the agent does first */
                 assert_true(overflow_drain_failed());
                 now = clock_now_ns();
-                lock_release(&core.lock);
+                lock_release(&core_lock);
                 assert_false((overflow_own() != OWN_NONE));
                 assert_false(overflow_drained());
                 wait = overflow_next_ns() - now;
@@ -273,9 +273,9 @@ static void when_the_daemon_takes_over_nothing_more_moves(void **state)
         step();
         drained();
         assert_true(overflow_move());
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         overflow_cancel();
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         assert_false((overflow_own() != OWN_NONE));
         assert_int_equal(drains_ended, 1);
         assert_false(overflow_move());
@@ -287,9 +287,9 @@ static void when_the_daemon_takes_over_nothing_more_moves(void **state)
 
 static void cancel(void)
 {
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         overflow_cancel();
-        lock_release(&core.lock);
+        lock_release(&core_lock);
 }
 
 static CUresult (*create)(CUmemGenericAllocationHandle *, size_t, const CUmemAllocationProp *,
@@ -329,13 +329,13 @@ static void trials_are_told_when_buffers_lie_as_they_asked(void **state)
         uint32_t heard;
 
         (void)on_host(EXTENT);
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         overflow_arrange();
         assert_true(overflow_is_arranging());
         assert_false(overflow_is_arranged());
         overflow_changed(gpu); /* does not put it off */
         assert_int_equal(overflow_next_ns(), 0);
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         step();
         assert_true(overflow_is_arranging());
         drained();
@@ -346,15 +346,15 @@ static void trials_are_told_when_buffers_lie_as_they_asked(void **state)
         assert_true(overflow_is_arranged());
         /* Failed. */
         (void)on_host(EXTENT);
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         overflow_arrange();
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         step();
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         heard = bell_listen(&core.changed);
         assert_true(overflow_drain_failed());
         assert_int_not_equal(bell_listen(&core.changed), heard);
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         assert_false(overflow_is_arranging());
         assert_false(overflow_is_arranged());
         agent.revoking = false;

@@ -71,9 +71,9 @@ static void what_is_as_it_should_be_is_arranged_at_once(void **state)
 
         (void)on_card(8 * MIB);
         placings = 0;
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         overflow_arrange();
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         step();
         assert_false(overflow_is_arranging());
         assert_true(overflow_is_arranged());
@@ -89,18 +89,18 @@ static void host_memory_that_is_refused_is_no_arrangement(void **state)
         trial_room = 24 * MIB;
         tried[0] = block_of(a);
         core.host.allowed = 24 * MIB + 2 * EXTENT - 1; /* two extents may be on their way */
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         overflow_arrange();
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         step();
         assert_false((overflow_own() != OWN_NONE));
         assert_false(overflow_is_arranging());
         assert_false(overflow_is_arranged());
         assert_int_equal(bytes_on_card(a), 24 * MIB);
         core.host.allowed++;
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         overflow_arrange();
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         step();
         assert_true((overflow_own() != OWN_NONE));
         drained();
@@ -114,15 +114,15 @@ static void host_memory_that_is_refused_is_no_arrangement(void **state)
 static void an_arrangement_that_is_cut_off_has_failed(void **state)
 {
         (void)on_host(16 * MIB);
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         overflow_arrange();
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         step();
         drained();
         assert_true(overflow_move());
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         overflow_cancel();
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         assert_false(overflow_is_arranging());
         assert_false(overflow_is_arranged());
         assert_true(overflow_next_ns() > now_ns);
@@ -142,16 +142,16 @@ static void what_no_longer_fits_stays_where_it_is(void **state)
         move_all();
         assert_int_equal(bytes_on_card(b), EXTENT);
         gpu->limit = 3 * EXTENT - 1;
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         overflow_changed(gpu);
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         move_all();
         assert_int_equal(bytes_on_card(b), 2 * EXTENT);
         /* What is promised is less when it comes to it. */
         gpu->limit = 64 * MIB;
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         overflow_changed(gpu);
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         step();
         gpu->commit = 3 * EXTENT;
         drained();
@@ -170,9 +170,9 @@ static void what_leaves_waits_for_host_memory_that_is_promised(void **state)
         tried[0] = block_of(a);
         step();
         assert_false((overflow_own() != OWN_NONE));
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         overflow_arrange();
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         step();
         drained();
         core.host.allowed = EXTENT; /* less, in the middle of it */
@@ -224,7 +224,7 @@ static void large_buffers_are_told_to_the_profile(void **state)
 {
         struct buffer *large = on_card(2 * MIB);
 
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         profiled = NULL;
         overflow_allocated(gpu, large->at, 2 * MIB);
         assert_ptr_equal(profiled, block_of(large));
@@ -237,7 +237,7 @@ static void large_buffers_are_told_to_the_profile(void **state)
         gpu->overflow = true;
         overflow_allocated(gpu, large->at, HEAP_SMALL_MAX + 1);
         assert_ptr_equal(profiled, block_of(large));
-        lock_release(&core.lock);
+        lock_release(&core_lock);
 }
 
 static void a_program_that_has_nothing_on_the_host_is_let_be(void **state)
@@ -245,16 +245,16 @@ static void a_program_that_has_nothing_on_the_host_is_let_be(void **state)
         (void)on_card(16 * MIB);
         step();
         request_kicks = 0;
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         overflow_changed(gpu);
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         assert_int_equal(request_kicks, 0);
         assert_int_equal(overflow_next_ns(), UINT64_MAX);
         (void)on_host(1);
         assert_int_not_equal(request_kicks, 0);
         assert_true(overflow_next_ns() > now_ns); /* programs allocate many in a row */
         assert_true(overflow_next_ns() < now_ns + NSEC_PER_SEC);
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         overflow_step(overflow_next_ns() - 1);
         assert_int_equal(drains_begun, 0);
         overflow_step(overflow_next_ns());
@@ -266,7 +266,7 @@ static void a_program_that_has_nothing_on_the_host_is_let_be(void **state)
         overflow_changed(gpu);
         assert_int_equal(request_kicks, 0);
         gpu->overflow = true;
-        lock_release(&core.lock);
+        lock_release(&core_lock);
 }
 
 /* After a change drains are tried as soon as they were at first. */
@@ -277,22 +277,22 @@ static void a_change_forgets_that_drains_have_failed(void **state)
         (void)on_host(EXTENT);
         for (unsigned i = 0; i < 4; i++) {
                 step();
-                lock_acquire(&core.lock);
+                lock_acquire(&core_lock);
                 agent_end_drain();
                 assert_true(overflow_drain_failed());
-                lock_release(&core.lock);
+                lock_release(&core_lock);
                 if (i == 0)
                         first = overflow_next_ns() - now_ns;
         }
         assert_int_equal(overflow_next_ns() - now_ns, 8 * first);
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         overflow_changed(gpu);
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         step();
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         agent_end_drain();
         assert_true(overflow_drain_failed());
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         assert_int_equal(overflow_next_ns() - now_ns, first);
 }
 
@@ -378,16 +378,16 @@ static void each_gpu_is_arranged_by_itself(void **state)
         second->visible = CARD; /* of which nothing is promised */
         heap_init(&second->heap, CARD);
         overflow_learn(second);
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         assert_int_equal(overflow_allocate(second, EXTENT, NULL, &at), 0);
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         move_all();
         assert_int_equal(bytes_on_card(b), EXTENT);
         assert_int_equal(second->heap.mapped, EXTENT);
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         assert_int_equal(heap_free(&second->heap, at, &dead), 0);
         swap_discard(second, dead);
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         heap_end(&second->heap);
         core.gpu_count = 1;
         check_books();

@@ -38,14 +38,14 @@ struct extent *heap_walk(struct heap *h, struct heap_cursor *c)
 void extent_allow(struct extent *e, uint32_t peers)
 {
         assert_true(e->busy);
-        assert_int_equal(atomic_load(&core.lock.word), 0);
+        assert_int_equal(atomic_load(&core_lock.word), 0);
         e->peers = peers;
         allowed++;
 }
 
 void ipc_import_reach(const struct gpu *g)
 {
-        assert_int_not_equal(atomic_load(&core.lock.word), 0);
+        assert_int_not_equal(atomic_load(&core_lock.word), 0);
         imports |= 1U << g->index;
 }
 
@@ -91,7 +91,7 @@ static int end(void **state)
         for (unsigned i = 0; i < CARDS; i++)
                 for (unsigned k = 0; k < 4; k++)
                         assert_false(extents[i][k].busy);
-        assert_int_equal(atomic_load(&core.lock.word), 0);
+        assert_int_equal(atomic_load(&core_lock.word), 0);
         return 0;
 }
 
@@ -175,12 +175,12 @@ static unsigned waits;
 static void come_to_rest(const struct core_wait *w)
 {
         waits++;
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         assert_int_equal(extents[0][0].peers, 0);
         assert_int_equal(extents[0][1].peers, 2); /* the others first */
         extents[0][0].busy = false;
         bell_ring(&core.changed);
-        lock_release(&core.lock);
+        lock_release(&core_lock);
 }
 
 static void what_somebody_else_is_at_is_waited_for(void **state)

@@ -142,10 +142,10 @@ static void the_range_around_an_address_is_its_allocation(void **state)
         assert_int_equal(hook_cuMemGetAddressRange_v2(&base, &size, managed), THE_DRIVER);
         assert_int_equal(base, 7);
         assert_int_equal(size, 7);
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         heap_withdraw(&gpu->heap, heap_adopted(&gpu->heap, managed, 1));
         gpu->heap.allocated -= 4 * MIB;
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         /* A bystander's memory is the driver's to speak of, but for what it has. */
         atomic_store(&core.bystander, true);
         assert_int_equal(hook_cuMemGetAddressRange_v2(&base, &size, small + 1000), THE_DRIVER);

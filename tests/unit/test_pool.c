@@ -65,10 +65,10 @@ static void a_pool_that_is_destroyed_while_another_is_seen_to_goes_too(void **st
 
 static void *begin_a_capture(void *unused)
 {
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         pool_await_records();
         fake_capturing = true;
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         return NULL;
 }
 
@@ -89,10 +89,10 @@ static void no_event_of_ours_becomes_part_of_a_capture(void **state)
         recording = start_to_begin_a_capture;
         (void)pool_reclaim(gpu, 1);
         assert_null(recording);
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         (void)sem_post(&resume);
         assert_int_equal(pthread_join(thread, NULL), 0);
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         assert_true(fake_capturing);
         all_done();
         fake_capturing = false;
@@ -125,9 +125,9 @@ static void what_a_failed_gpu_would_give_out_is_the_drivers_to_answer(void **sta
 
 static void *destroy_its_stream(void *unused)
 {
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         pool_stream_dies(stream_of(0).handle);
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         return NULL;
 }
 
@@ -155,10 +155,10 @@ static void what_a_thread_waits_for_is_there_when_it_goes_on(void **state)
         all_done();
         pool_trim(p, 0); /* nothing is freed and not reached any more, on any stream */
         assert_int_equal(events_destroyed, 0);
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         (void)sem_post(&resume);
         assert_int_equal(pthread_join(thread, NULL), 0);
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
 }
 
 static void what_was_freed_on_a_stream_that_ends_beside_a_capture_can_be_used_again(void **state)

@@ -678,14 +678,14 @@ static void a_pool_of_a_failed_card_stays_as_it_is(void **state)
 
 static void destroy_it(const struct core_wait *w)
 {
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         pool_dies(handle_of(1), false);
         for (unsigned i = 0; i < 3; i++) {
                 (void)pool_tend(clock_now_ns());
                 clock_ns += 4 * REST;
         }
         assert_int_equal(discarded, 0);
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         all_done();
 }
 

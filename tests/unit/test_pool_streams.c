@@ -76,10 +76,10 @@ static CUdeviceptr freed_meanwhile;
 static void free_more(void)
 {
         recording = NULL;
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         stream_put(s0);
         give(freed_meanwhile, s0);
-        lock_release(&core.lock);
+        lock_release(&core_lock);
 }
 
 static void an_event_does_not_cover_what_is_freed_while_it_is_recorded(void **state)
@@ -470,9 +470,9 @@ static void await_the_record(void)
         uint64_t begun = clock_ns;
 
         recording = NULL;
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         pool_await_records();
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         waited_ns = clock_ns - begun;
 }
 

@@ -570,10 +570,10 @@ static void *wait_beside(void *unused)
 {
         struct quiet_wait w;
 
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         quiet_begin(&w, false);
         (void)quiet_poll(&w);
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         return NULL;
 }
 
@@ -595,10 +595,10 @@ static void a_capture_begins_after_events_that_are_being_recorded(void **state)
         while (!in_record)
                 (void)sched_yield();
         meanwhile = let_record;
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         quiet_await_records();
         recorded = !record_blocks && !in_record;
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         meanwhile = NULL;
         record_blocks = false;
         assert_int_equal(pthread_join(thread, NULL), 0);
@@ -625,7 +625,7 @@ static void what_is_quiet_already_is_not_asked_again(void **state)
         make_stream(0);
         submit(0);
         finish_all();
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         quiet_wait_all();
         queries = 0;
         quiet_wait_all();
@@ -634,8 +634,8 @@ static void what_is_quiet_already_is_not_asked_again(void **state)
         finish_all();
         quiet_wait_all();
         assert_int_not_equal(queries, 0);
-        assert_int_not_equal(atomic_load(&core.lock.word), 0);
-        lock_release(&core.lock);
+        assert_int_not_equal(atomic_load(&core_lock.word), 0);
+        lock_release(&core_lock);
 }
 
 static unsigned polls;
@@ -653,9 +653,9 @@ static void waiting_for_all_ends_with_the_work(void **state)
         submit(0);
         real.cuEventQuery = finish_later;
         polls = 0;
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         quiet_wait_all();
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         assert_false(busy(0));
 }
 

@@ -72,7 +72,7 @@ static bool unmapped_meanwhile;
 
 CUresult handle_fix(struct handle *h)
 {
-        assert_int_not_equal(atomic_load(&core.lock.word), 0);
+        assert_int_not_equal(atomic_load(&core_lock.word), 0);
         fixes++;
         if (unmapped_meanwhile)
                 mapping_count = 0;
@@ -274,9 +274,9 @@ static CUresult keep(CUdeviceptr from, uint64_t bytes)
 {
         CUresult r;
 
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         r = rdma_keep(from, bytes);
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         return r;
 }
 

@@ -50,7 +50,7 @@ bool core_holds(CUdeviceptr address, uint64_t bytes)
 
 int request_fixed(struct gpu *g, uint64_t more)
 {
-        assert_int_not_equal(atomic_load(&core.lock.word), 0);
+        assert_int_not_equal(atomic_load(&core_lock.word), 0);
         if (no_fixed)
                 return -ENOMEM;
         g->fixed += more;
@@ -74,7 +74,7 @@ struct gate_thread gate_interrupted;
 struct gate_thread *gate_enter_slow(struct gate_thread *t, CUstream stream, uint64_t work,
                                     bool may_end)
 {
-        assert_int_equal(atomic_load(&core.lock.word), 0);
+        assert_int_equal(atomic_load(&core_lock.word), 0);
         assert_false(handle->block->held);
         gates++;
         bring_in(); /* it is this process's turn */
@@ -118,10 +118,10 @@ static void forget(struct gpu *g, struct block *b, bool release)
                         continue;
                 g->heap.resident -= e->bytes;
                 g->heap.backed -= e->bytes;
-                lock_release(&core.lock);
+                lock_release(&core_lock);
                 if (release)
                         extent_release(e);
-                lock_acquire(&core.lock);
+                lock_acquire(&core_lock);
         }
         heap_bury(&g->heap, b);
 }
@@ -295,7 +295,7 @@ static int end(void **state)
         assert_int_equal(gpu->fixed + gpu->fixed_handles, 0);
         assert_int_equal(gpu->heap.allocated + gpu->heap.resident + gpu->heap.backed, 0);
         assert_int_equal(core.unbooked, 0);
-        assert_int_equal(atomic_load(&core.lock.word), 0);
+        assert_int_equal(atomic_load(&core_lock.word), 0);
         free(gpu->heap.handles);
         return 0;
 }
@@ -304,9 +304,9 @@ static CUresult fix(void)
 {
         CUresult r;
 
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         r = handle_fix(handle);
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         assert_int_equal(core.unbooked, 0);
         return r;
 }
@@ -740,16 +740,16 @@ static void kinds_beyond_what_is_remembered_are_asked_about_each_time(void **sta
 static void put_it_back(const struct core_wait *w)
 {
         waits++;
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         handle_put(handle);
-        lock_release(&core.lock);
+        lock_release(&core_lock);
 }
 
 static void who_takes_a_handle_waits_for_who_has_it(void **state)
 {
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         handle_take(handle);
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         meanwhile = put_it_back;
         assert_int_equal(fix(), CUDA_SUCCESS);
         assert_int_equal(waits, 1);
@@ -759,10 +759,10 @@ static void who_takes_a_handle_waits_for_who_has_it(void **state)
 static void let_it_be(const struct core_wait *w)
 {
         waits++;
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         handle->block->extents[2].busy = false;
         request_released();
-        lock_release(&core.lock);
+        lock_release(&core_lock);
 }
 
 static void who_takes_a_handle_waits_for_what_moves(void **state)

@@ -11,10 +11,10 @@ static bool is_drained(void)
         struct quiet_wait w = {0};
 
         queried = NULL;
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         quiet_begin(&w, true);
         (void)quiet_poll(&w);
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         return queried == STREAM;
 }
 

@@ -34,10 +34,10 @@ static unsigned ends; /* of what was made in the context */
 
 void core_wait(struct core_wait *w, uint64_t timeout_ns)
 {
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         (void)sem_post(&waits);
         (void)sem_wait(&resume);
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
 }
 
 void core_give_up(const struct gpu *g, CUresult why)
@@ -161,9 +161,9 @@ static CUresult fake_pop(CUcontext *ret)
 
 static void *destroy(void *unused)
 {
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         swap_retire(gpu);
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         (void)sem_post(&waits);
         return NULL;
 }

@@ -42,7 +42,7 @@
 #define CACHES_NS    (30 * NSEC_PER_MSEC) /* most programs in Python drain in less */
 #define HANG_NS      (10 * NSEC_PER_SEC)  /* a driver call that moves memory takes milliseconds */
 
-/* ---- the course of a drain; core.lock held ---- */
+/* ---- the course of a drain; core_lock held ---- */
 
 void agent_go_on(void)
 {
@@ -177,7 +177,7 @@ static void drain_step(void)
                 drain_failed(q == QUIET_CAPTURE ? WIRE_DRAIN_CAPTURE : WIRE_DRAIN_NO_PROGRESS);
 }
 
-/* ---- idleness; core.lock held ---- */
+/* ---- idleness; core_lock held ---- */
 
 static void idle_step(uint64_t now)
 {
@@ -267,7 +267,7 @@ static enum swap_progress agent_swap(void)
         bool restore, may_evict, hold, stands;
         unsigned n;
 
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         give_way();
         if (agent_own_drain() >= OWN_DRAINS) {
                 may_evict = !agent.revoking && agent_own_drain() == OWN_EVICTS;
@@ -283,7 +283,7 @@ static enum swap_progress agent_swap(void)
         n = core.gpu_count;
         stands = freeze_stands();
         hold = !stands && caches_hold(may_evict, clock_now_ns());
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         if (hold)
                 progress = SWAP_COPYING; /* look again soon */
         if (stands)
@@ -344,7 +344,7 @@ static void agent_sleep(uint64_t timeout_ns, int daemon, int others)
         request_woken();
 }
 
-/* What somebody has yet to do; core.lock held, given up meanwhile. */
+/* What somebody has yet to do; core_lock held, given up meanwhile. */
 struct leftover {
         bool more;        /* some of it soon */
         uint64_t tend_ns; /* when there will be more */
@@ -378,7 +378,7 @@ static void *agent_main(void *unused)
                 int daemon, others;
                 bool again;
 
-                lock_acquire(&core.lock);
+                lock_acquire(&core_lock);
                 if (daemon_line.link == LINK_DOWN && clock_now_ns() >= agent.retry_ns)
                         agent_connect();
                 agent_listen();
@@ -393,7 +393,7 @@ static void *agent_main(void *unused)
                 left.more = left.more || again;
                 again = ipc_step();
                 agent_tell(); /* a lowered limit is acknowledged before the first byte moves */
-                lock_release(&core.lock);
+                lock_release(&core_lock);
 
                 progress = agent_swap();
                 FOR_EACH_PART (p, move) {
@@ -401,7 +401,7 @@ static void *agent_main(void *unused)
                                 progress = SWAP_MORE;
                 }
 
-                lock_acquire(&core.lock);
+                lock_acquire(&core_lock);
                 if (agent_own_drain() == OWN_EVICTS && progress <= SWAP_LATER) {
                         FOR_EACH_PART (p, evicted) {
                                 p->evicted();
@@ -420,12 +420,12 @@ static void *agent_main(void *unused)
                 sums_tell(false);
                 daemon = daemon_line.fd;
                 others = ipc_poll_fd();
-                lock_release(&core.lock);
+                lock_release(&core_lock);
                 agent_sleep(timeout, daemon, others);
         }
         /* The GPU has failed, or the process exits. The daemon keeps what it has on us until the
          * process has ended. */
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         if (core_passive())
                 freeze_end(); /* to hear of it: nothing comes back to a GPU that has failed */
         else
@@ -435,7 +435,7 @@ static void *agent_main(void *unused)
         daemon_line.link = LINK_REFUSED;
         agent.started = false;
         bell_ring(&core.changed);
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         return NULL;
 }
 

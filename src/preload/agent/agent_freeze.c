@@ -41,10 +41,10 @@ static bool has_work_in_flight(void)
         quiet_begin(&w, false);
         while (busy && clock_now_ns() < until) {
                 busy = quiet_poll(&w) != QUIET_DONE;
-                lock_release(&core.lock);
+                lock_release(&core_lock);
                 if (busy)
                         (void)syscall(SYS_nanosleep, &nap, NULL);
-                lock_acquire(&core.lock);
+                lock_acquire(&core_lock);
         }
         return busy || gate_anybody_inside();
 }
@@ -223,10 +223,10 @@ static bool mover_end(struct gpu *g)
         g->mover_unwanted = false;
         if (m) {
                 g->mover = NULL; /* from here on nobody begins to use it */
-                lock_release(&core.lock);
+                lock_release(&core_lock);
                 swap_leave_mover(g, m);
                 mover_free(m);
-                lock_acquire(&core.lock);
+                lock_acquire(&core_lock);
         }
         mover_give_up(g);
         return m != NULL;
@@ -245,9 +245,9 @@ static bool mover_step(struct gpu *g)
         if (clock_now_ns() < g->mover_ns || !freeze_is_ready() || !mover_has_room(g) ||
             !core_keep_context(g))
                 return false;
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         m = mover_new(g);
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         core_let_context(g);
         g->mover = m;
         if (!m) {

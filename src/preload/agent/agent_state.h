@@ -1,6 +1,6 @@
 /* agent_state.h: what agent.c (the thread, the course of a drain, idleness), agent_talk.c (the
  * conversation with the daemon), agent_freeze.c, agent_self.c, and parts that begin drains of their
- * own (part.h) share. core.lock is held for all of it. */
+ * own (part.h) share. core_lock is held for all of it. */
 #pragma once
 
 #include <stdbool.h>

@@ -41,7 +41,7 @@
 #define WANT_AGAIN_NS    NSEC_PER_SEC
 #define SHORT_SPACING_NS (10 * NSEC_PER_MSEC)
 
-/* ---- messages out; core.lock held ---- */
+/* ---- messages out; core_lock held ---- */
 
 /* Read without the lock by whoever allocates: after all that it stands for. */
 static void gpu_is_managed(struct gpu *g)
@@ -225,7 +225,7 @@ static void send_want(struct gpu *g)
         g->mover_said = request_is_movers(g);
 }
 
-/* ---- losing and finding the daemon; core.lock held ---- */
+/* ---- losing and finding the daemon; core_lock held ---- */
 
 /* Nobody to ask about memory of the host: what is there. */
 static void host_alone(void)
@@ -337,9 +337,9 @@ void agent_connect(void)
 {
         int fd = -1, r;
 
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         r = link_connect(agent.where, &fd);
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         if (r < 0) {
                 bool first = !agent.tried;
 
@@ -360,7 +360,7 @@ void agent_connect(void)
         send_hello();
 }
 
-/* ---- messages in; core.lock held ---- */
+/* ---- messages in; core_lock held ---- */
 
 static void on_welcome(const struct wire_message *m)
 {

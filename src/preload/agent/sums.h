@@ -7,6 +7,6 @@
 
 #include <stdbool.h>
 
-/* The agent's, before it sleeps. last: whether anything has happened since or not. core.lock held.
+/* The agent's, before it sleeps. last: whether anything has happened since or not. core_lock held.
  */
 void sums_tell(bool last);

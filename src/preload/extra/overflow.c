@@ -123,7 +123,7 @@ static int map_block(struct gpu *g, struct block *b)
         CUstreamCaptureMode mode;
         CUresult r = CUDA_SUCCESS;
 
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         mode = core_relax();
         for (unsigned i = 0; i < b->extent_count && r == CUDA_SUCCESS; i++) {
                 r = extent_map_host(g, &b->extents[i]);
@@ -131,7 +131,7 @@ static int map_block(struct gpu *g, struct block *b)
                         b->extents[i].state = EXTENT_MAPPED;
         }
         core_unrelax(mode);
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         for (unsigned i = 0; i < b->extent_count; i++) {
                 struct extent *e = &b->extents[i];
 
@@ -186,7 +186,7 @@ int sublet_buffer_priority(uint64_t address, int priority)
         (void)core_setup();
         if (core_passive())
                 return 0;
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         for (unsigned i = 0; i < core.gpu_count && r < 0; i++) {
                 struct gpu *g = &core.gpus[i];
                 struct heap_place p;
@@ -198,7 +198,7 @@ int sublet_buffer_priority(uint64_t address, int priority)
                 overflow_changed(g);
                 r = 0;
         }
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         return r;
 }
 
@@ -492,9 +492,9 @@ bool overflow_move(void)
         bool to_card;
         CUresult r;
 
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         if (overflow.phase != MOVES) {
-                lock_release(&core.lock);
+                lock_release(&core_lock);
                 return false;
         }
         e = next_move(&g);
@@ -503,7 +503,7 @@ bool overflow_move(void)
                 end();
                 arranged(true);
                 agent_end_drain();
-                lock_release(&core.lock);
+                lock_release(&core_lock);
                 return false;
         }
         to_card = e->state == EXTENT_MAPPED;
@@ -512,11 +512,11 @@ bool overflow_move(void)
         overflow.carries = true;
         if (to_card)
                 g->heap.backed += e->bytes;
-        lock_release(&core.lock);
+        lock_release(&core_lock);
 
         r = carry(g, e, to_card);
 
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         overflow.carries = false;
         e->busy = false;
         if (r != CUDA_SUCCESS) {
@@ -530,6 +530,6 @@ bool overflow_move(void)
         bell_ring(&core.changed);
         if (overflow.cancelled)
                 overflow_cancel();
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         return true;
 }

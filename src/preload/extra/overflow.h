@@ -4,7 +4,7 @@
  * graphs use it there, over the bus. Which buffers those are goes by priority (sublet.h), then by
  * what is known of their use (profile.h), then the largest first. The rest is in the daemon's
  * ledger like any program's memory; what is on the host is asked of the daemon before it is taken.
- * Buffers change sides while nothing is in flight, some time after the last change. core.lock is
+ * Buffers change sides while nothing is in flight, some time after the last change. core_lock is
  * held for all of it unless said otherwise. */
 #pragma once
 

@@ -187,7 +187,7 @@ void profile_exits(void)
                 log_warning("no profile: the program ended before it was seen to repeat itself");
 }
 
-/* ---- buffers; core.lock held ---- */
+/* ---- buffers; core_lock held ---- */
 
 static uint64_t count_size(unsigned gpu, uint64_t bytes)
 {
@@ -328,7 +328,7 @@ static int take_host(void)
         return -ENOMEM;
 }
 
-/* ---- the trials; core.lock held, given up where something is waited for ---- */
+/* ---- the trials; core_lock held, given up where something is waited for ---- */
 
 static void end(void)
 {
@@ -360,9 +360,9 @@ static bool settle(void)
 
                 if (clock_now_ns() > until || core_passive())
                         return false;
-                lock_release(&core.lock);
+                lock_release(&core_lock);
                 (void)syscall(SYS_nanosleep, &nap, NULL);
-                lock_acquire(&core.lock);
+                lock_acquire(&core_lock);
         }
         return !quiet_capturing();
 }
@@ -587,7 +587,7 @@ static void look(uint64_t work)
 
 void profile_submission(uint64_t work)
 {
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         if (!core.running || quiet_capturing()) {
                 profile.timed = false; /* a step that begins now is not counted */
         } else if (!profile.busy && (profile.state == LEARNS || profile.state == TRIES)) {
@@ -595,5 +595,5 @@ void profile_submission(uint64_t work)
                 look(work);
                 profile.busy = false;
         }
-        lock_release(&core.lock);
+        lock_release(&core_lock);
 }

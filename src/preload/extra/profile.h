@@ -21,11 +21,11 @@ void profile_forget(void);
 /* The process exits; the lock is not needed. */
 void profile_exits(void);
 
-/* A thread of the program, not inside the gate, is about to submit such work (gate.h). core.lock
+/* A thread of the program, not inside the gate, is about to submit such work (gate.h). core_lock
  * not held. */
 void profile_submission(uint64_t work);
 
-/* ---- core.lock held ---- */
+/* ---- core_lock held ---- */
 
 /* A buffer of its own was allocated: it may be known. */
 void profile_allocated(struct gpu *g, struct block *b);

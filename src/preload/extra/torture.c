@@ -25,7 +25,7 @@ static struct {
         uint64_t seed, calls, every_ns;
         _Atomic uint64_t threads;
 
-        /* core.lock held */
+        /* core_lock held */
         uint64_t random; /* the agent's */
         bool asked;      /* by a thread that waits for it */
         enum phase phase;
@@ -111,9 +111,9 @@ void torture_call(void)
                 return;
         if (gate_self && atomic_load_explicit(&gate_self->inside, memory_order_relaxed) > 0)
                 return;
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         if (!core.running || !agent.started) {
-                lock_release(&core.lock);
+                lock_release(&core_lock);
                 return;
         }
         torture.asked = true;
@@ -124,10 +124,10 @@ void torture_call(void)
         while (torture.ended == ended && !quiet_capturing() && !core_passive())
                 core_wait(&w, UINT64_MAX);
         core.waiters--;
-        lock_release(&core.lock);
+        lock_release(&core_lock);
 }
 
-/* ---- the course; core.lock held ---- */
+/* ---- the course; core_lock held ---- */
 
 static uint64_t backed(void)
 {

@@ -27,7 +27,7 @@ static inline void torture_before_call(void)
                 torture_call();
 }
 
-/* ---- the agent's; core.lock held ---- */
+/* ---- the agent's; core_lock held ---- */
 
 /* Begin where one is due. */
 void torture_step(uint64_t now);

@@ -161,9 +161,9 @@ static int test_now(struct gpu *g, const char **ret_why)
         if (core_keep_context(g)) {
                 CUcontext context = g->context->handle;
 
-                lock_release(&core.lock);
+                lock_release(&core_lock);
                 result = freeze_test(context, &refusal);
-                lock_acquire(&core.lock);
+                lock_acquire(&core_lock);
                 core_let_context(g);
                 trace_event("freeze_test", g->index, (uint64_t)result);
         }
@@ -208,14 +208,14 @@ int sublet_freeze_test(unsigned gpu, struct freeze_answer *ret)
         *ret = (struct freeze_answer){0};
         if (!freeze.tests_only)
                 return -EPERM;
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         if (g && g->context) {
                 ret->known = freeze_known(rm_driver(), g->uuid, ret->known_why);
                 r = test_now(g, &why);
                 (void)snprintf(ret->driver, sizeof(ret->driver), "%s", rm_driver());
                 (void)snprintf(ret->why, sizeof(ret->why), "%s", why);
         }
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         return r;
 }
 
@@ -250,11 +250,11 @@ static bool stop(void)
         int r;
 
         freeze.stands = false;
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         r = rm_freeze();
         if (r < 0)
                 (void)rm_thaw(); /* some may have stopped */
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         freeze.took_ns = clock_now_ns() - began;
         if (r < 0 && r != -EAGAIN)
                 turn_off(reason_of(r));
@@ -319,7 +319,7 @@ bool freeze_confirm(void)
         for (unsigned i = 0; i < CANARY_TRIES && late && freeze.stands; i++) {
                 const struct timespec nap = {.tv_nsec = (long)(LET_PASS_NS << i)};
 
-                lock_release(&core.lock);
+                lock_release(&core_lock);
                 freeze_watch_begin(CANARY_NS << i, true);
                 r = canaries();
                 late = freeze_watch_end();
@@ -329,7 +329,7 @@ bool freeze_confirm(void)
                 }
                 if (late)
                         (void)syscall(SYS_nanosleep, &nap, NULL);
-                lock_acquire(&core.lock);
+                lock_acquire(&core_lock);
                 if (late && freeze.stands) { /* it was let go */
                         trace_event("freeze_late", 0, CANARY_NS << i);
                         (void)stop();

@@ -5,7 +5,7 @@
  * works: a kernel of ours counts, is frozen, stands, goes on. The test runs once a driver and GPU;
  * its result is kept in a file of the user's.
  *
- * Functions are the agent's, with core.lock held, unless said otherwise. */
+ * Functions are the agent's, with core_lock held, unless said otherwise. */
 #pragma once
 
 #include <stdbool.h>

@@ -14,7 +14,7 @@ enum freeze_result {
 };
 
 /* In a context of the program's, all of whose channels are frozen for some milliseconds. The
- * agent's thread, core.lock not held. */
+ * agent's thread, core_lock not held. */
 enum freeze_result freeze_test(CUcontext context, int *ret_error);
 /* The context is about to end, and what the test left in it. */
 void freeze_test_forget(CUcontext context);

@@ -3,7 +3,7 @@
  *
  * Its channels are not the program's, so it works while those stand. It takes about half of what a
  * context takes, for its stack, heap and print buffer are the smallest (260 of 524 MiB, H200).
- * The agent's thread, core.lock not held, unless said otherwise. */
+ * The agent's thread, core_lock not held, unless said otherwise. */
 #pragma once
 
 #include <stdbool.h>

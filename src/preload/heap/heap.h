@@ -5,7 +5,7 @@
  * physical handle. Addresses never change; what is behind them does. What a program creates with
  * cuMemCreate is a block without an address of its own: it is mapped where the program says
  * (virtual.h). The heap keeps books only: it calls no driver function but the reservation's, and
- * its caller holds core.lock throughout. */
+ * its caller holds core_lock throughout. */
 #pragma once
 
 #include <stdbool.h>

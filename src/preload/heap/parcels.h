@@ -2,7 +2,7 @@
  *
  * A free parcel lies in a lane: that of the stream it was freed on, which may use it again at once,
  * or the common one of what every stream may use. Neighbours of one lane are one parcel. Books
- * only: no driver call is made, and the caller holds core.lock. */
+ * only: no driver call is made, and the caller holds core_lock. */
 #pragma once
 
 #include <stdbool.h>

@@ -3,7 +3,7 @@
  *
  * A treap: a tree sorted by address, and a heap by a hash of the address, which keeps it shallow.
  * A block is in it from spaces_add() to spaces_remove(), and its address and size stay meanwhile.
- * The caller holds core.lock. */
+ * The caller holds core_lock. */
 #pragma once
 
 #include "base/macros.h"

@@ -118,22 +118,22 @@ static bool take(const CUDA_ARRAY3D_DESCRIPTOR *d, unsigned levels, struct fixed
         bytes = array_bytes(d, levels);
         if (bytes > g->total) /* the driver's refusal says more */
                 return true;
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         *ret = fixed_ask(g, quiet_owner(owner), bytes);
         core.unbooked += *ret != NULL;
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         return *ret;
 }
 
 static CUresult taken(struct fixed *f, CUresult r, const void *handle)
 {
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         core.unbooked -= f != NULL;
         if (r == CUDA_SUCCESS)
                 fixed_list(f, handle);
         else
                 fixed_return(f);
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         return r;
 }
 
@@ -186,10 +186,10 @@ static struct fixed *leaving(const void *handle)
         (void)core_setup();
         if (core_passive())
                 return NULL;
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         f = fixed_unlist(handle);
         core.unbooked += f != NULL;
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         return f;
 }
 
@@ -197,13 +197,13 @@ static CUresult left(struct fixed *f, CUresult r, const void *handle)
 {
         if (!f)
                 return r;
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         core.unbooked--;
         if (r == CUDA_SUCCESS)
                 fixed_return(f);
         else
                 fixed_list(f, handle);
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         return r;
 }
 

@@ -31,9 +31,9 @@ static bool context_reserve(struct gpu *g)
 {
         bool ok;
 
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         ok = request_fixed(g, g->context_bytes) == 0;
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         return ok;
 }
 
@@ -102,18 +102,18 @@ static void context_died(struct ending e)
 {
         if (!e.gpu)
                 return;
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         core.unbooked--;
         request_return_fixed(e.gpu, e.bytes);
-        lock_release(&core.lock);
+        lock_release(&core_lock);
 }
 
 static CUresult create(struct gpu *g, CUcontext *pctx, CUresult r)
 {
         if (r == CUDA_SUCCESS) {
-                lock_acquire(&core.lock);
+                lock_acquire(&core_lock);
                 context_born(g, *pctx, false);
-                lock_release(&core.lock);
+                lock_release(&core_lock);
                 peer_update();
         }
         return r;
@@ -133,9 +133,9 @@ static CUresult create(struct gpu *g, CUcontext *pctx, CUresult r)
                         return CUDA_ERROR_OUT_OF_MEMORY;           \
                 r = create(g, pctx, real.symbol args);             \
                 if (r != CUDA_SUCCESS) {                           \
-                        lock_acquire(&core.lock);                  \
+                        lock_acquire(&core_lock);                  \
                         request_return_fixed(g, g->context_bytes); \
-                        lock_release(&core.lock);                  \
+                        lock_release(&core_lock);                  \
                 }                                                  \
                 return r;                                          \
         }
@@ -172,9 +172,9 @@ CUresult hook_cuCtxDestroy_v2(CUcontext ctx)
 
         (void)core_setup();
         if (!core_passive()) {
-                lock_acquire(&core.lock);
+                lock_acquire(&core_lock);
                 ending = made_dies(quiet_context(ctx));
-                lock_release(&core.lock);
+                lock_release(&core_lock);
         }
         r = real.cuCtxDestroy_v2(ctx);
         context_died(ending);
@@ -191,11 +191,11 @@ CUresult hook_cuCtxAttach(CUcontext *pctx, unsigned int flags)
         r = real.cuCtxAttach(pctx, flags);
         if (r != CUDA_SUCCESS || core_passive())
                 return r;
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         c = quiet_context(*pctx);
         if (c)
                 c->attached++;
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         return r;
 }
 
@@ -207,13 +207,13 @@ CUresult hook_cuCtxDetach(CUcontext ctx)
 
         (void)core_setup();
         if (!core_passive()) {
-                lock_acquire(&core.lock);
+                lock_acquire(&core_lock);
                 c = quiet_context(ctx);
                 if (c && c->attached > 0)
                         c->attached--;
                 else
                         ending = made_dies(c);
-                lock_release(&core.lock);
+                lock_release(&core_lock);
         }
         r = real.cuCtxDetach(ctx);
         context_died(ending);
@@ -222,7 +222,7 @@ CUresult hook_cuCtxDetach(CUcontext ctx)
 
 /* Whoever makes a primary context or ends it is alone at it, the driver's call included: what is to
  * be done depends on whether it is alive. And one thread at a time asks whether there is room for
- * it, however many want it: room for each of them may be more than the card has. core.lock; given
+ * it, however many want it: room for each of them may be more than the card has. core_lock; given
  * up meanwhile by primary_take(). */
 static bool primary_taken[GPUS_MAX], primary_wanted[GPUS_MAX];
 
@@ -243,7 +243,7 @@ static void primary_give(bool *taken)
 
 /* How often a primary context is held: retained and not released by the program, and once by each
  * of its green contexts. A reset ends the context and leaves the count: the next to retain it gets
- * the same handle, alive again. core.lock. */
+ * the same handle, alive again. core_lock. */
 static unsigned retained[GPUS_MAX];
 
 /* Take it, with room for the context where it is not alive. *ret_reserved: there was need of it.
@@ -253,7 +253,7 @@ static bool primary_begin(struct gpu *g, bool *ret_reserved)
         int r = 0;
 
         *ret_reserved = false;
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         primary_take(&primary_wanted[g->index]);
         primary_take(&primary_taken[g->index]);
         if (!quiet_context_primary(g)) {
@@ -265,7 +265,7 @@ static bool primary_begin(struct gpu *g, bool *ret_reserved)
                         primary_take(&primary_taken[g->index]);
         }
         primary_give(&primary_wanted[g->index]);
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         return r == 0;
 }
 
@@ -296,11 +296,11 @@ CUresult hook_cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev)
         if (!primary_begin(g, &reserved))
                 return CUDA_ERROR_OUT_OF_MEMORY;
         r = real.cuDevicePrimaryCtxRetain(pctx, dev);
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         if (r == CUDA_SUCCESS)
                 retained[g->index]++;
         primary_there(g, reserved, r == CUDA_SUCCESS ? *pctx : NULL);
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         peer_update();
         return r;
 }
@@ -325,13 +325,13 @@ static bool primary_ends(CUdevice dev, bool reset, struct ending *ret)
         (void)core_setup();
         if (core_passive() || dev < 0 || dev >= GPUS_MAX)
                 return false;
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         ours = core.gpus[dev].known;
         if (ours) {
                 primary_take(&primary_taken[dev]);
                 *ret = primary_dies(&core.gpus[dev], reset);
         }
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         return ours;
 }
 
@@ -341,13 +341,13 @@ static void primary_ended(CUdevice dev, bool reset, CUresult r)
 {
         bool counts;
 
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         counts = r == CUDA_SUCCESS ||
                  (r == CUDA_ERROR_NOT_PERMITTED && quiet_context_green_of(&core.gpus[dev]));
         if (!reset && counts && retained[dev] > 0)
                 retained[dev]--;
         primary_give(&primary_taken[dev]);
-        lock_release(&core.lock);
+        lock_release(&core_lock);
 }
 
 CUresult hook_cuDevicePrimaryCtxRelease_v2(CUdevice dev)
@@ -400,7 +400,7 @@ CUresult hook_cuGreenCtxCreate(CUgreenCtx *phCtx, CUdevResourceDesc desc, CUdevi
         /* It holds the primary one, whose handle is had by retaining it once more. */
         if (r == CUDA_SUCCESS && real.cuDevicePrimaryCtxRetain(&primary, dev) == CUDA_SUCCESS)
                 (void)real.cuDevicePrimaryCtxRelease_v2(dev);
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         if (r == CUDA_SUCCESS)
                 retained[g->index]++;
         primary_there(g, reserved, primary);
@@ -409,7 +409,7 @@ CUresult hook_cuGreenCtxCreate(CUgreenCtx *phCtx, CUdevResourceDesc desc, CUdevi
                 if (c)
                         c->green = *phCtx;
         }
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         peer_update();
         return r;
 }
@@ -424,7 +424,7 @@ CUresult hook_cuGreenCtxDestroy(CUgreenCtx hCtx)
         (void)core_setup();
         if (core_passive())
                 return real.cuGreenCtxDestroy(hCtx);
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         c = quiet_context_green(hCtx);
         if (c) {
                 g = c->gpu;
@@ -436,7 +436,7 @@ CUresult hook_cuGreenCtxDestroy(CUgreenCtx hCtx)
                 quiet_context_remove(c);
                 ending = primary_dies(g, false);
         }
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         r = real.cuGreenCtxDestroy(hCtx);
         context_died(ending);
         if (g)
@@ -454,11 +454,11 @@ CUresult hook_cuGreenCtxStreamCreate(CUstream *phStream, CUgreenCtx greenCtx, un
         r = real.cuGreenCtxStreamCreate(phStream, greenCtx, flags, priority);
         if (r != CUDA_SUCCESS || core_passive())
                 return r;
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         c = quiet_context_green(greenCtx);
         if (c)
                 (void)quiet_stream_add(*phStream, c->handle);
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         return r;
 }
 
@@ -470,9 +470,9 @@ static CUresult stream_born(CUstream *stream, CUresult r)
 
         if (r != CUDA_SUCCESS || core_passive() || real.cuCtxGetCurrent(&owner) != CUDA_SUCCESS)
                 return r;
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         (void)quiet_stream_add(*stream, owner);
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         return r;
 }
 
@@ -493,10 +493,10 @@ CUresult hook_cuStreamDestroy_v2(CUstream hStream)
         (void)core_setup();
         if (!core_passive()) {
                 bound_forget_stream(hStream);
-                lock_acquire(&core.lock);
+                lock_acquire(&core_lock);
                 pool_stream_dies(hStream);
                 quiet_stream_remove(hStream);
-                lock_release(&core.lock);
+                lock_release(&core_lock);
         }
         return real.cuStreamDestroy_v2(hStream);
 }
@@ -506,9 +506,9 @@ static void capture_is_over(CUstream stream)
         CUstreamCaptureMode mode;
         CUevent probe;
 
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         probe = quiet_capture_end(stream);
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         if (!probe)
                 return;
         mode = core_relax();
@@ -550,16 +550,16 @@ static void capture_begins(CUstream stream)
                 CUevent probe = capture_probe(stream);
 
                 (void)real.cuCtxGetCurrent(&context);
-                lock_acquire(&core.lock);
+                lock_acquire(&core_lock);
                 (void)quiet_capture_begin(stream, context, probe);
-                lock_release(&core.lock);
+                lock_release(&core_lock);
         }
         gate_leave(t);
         if (!core_passive()) {
-                lock_acquire(&core.lock);
+                lock_acquire(&core_lock);
                 pool_await_records();
                 quiet_await_records();
-                lock_release(&core.lock);
+                lock_release(&core_lock);
         }
 }
 

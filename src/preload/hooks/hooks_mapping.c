@@ -45,9 +45,9 @@ static CUresult map(struct handle *h, CUdeviceptr ptr, size_t size)
         m = virtual_map(h, ptr, size);
         if (!m)
                 return CUDA_ERROR_OUT_OF_MEMORY;
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         r = place(h, m);
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         if (r != CUDA_SUCCESS)
                 virtual_unmap(m);
         return r;
@@ -60,19 +60,19 @@ static CUresult map_drivers(CUdeviceptr ptr, size_t size, size_t offset,
         struct mapping *m;
         CUresult r;
 
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         m = virtual_from(ptr);
         if ((m && m->handle && m->at.address < ptr + size) || core_holds(ptr, size)) {
-                lock_release(&core.lock);
+                lock_release(&core_lock);
                 return CUDA_ERROR_INVALID_VALUE;
         }
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         r = real.cuMemMap(ptr, size, offset, handle, flags);
         if (r != CUDA_SUCCESS)
                 return r;
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         m = virtual_map(NULL, ptr, size);
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         if (m)
                 return r;
         (void)real.cuMemUnmap(ptr, size);
@@ -89,10 +89,10 @@ CUresult hook_cuMemMap(CUdeviceptr ptr, size_t size, size_t offset,
         (void)core_setup();
         if (core_passive())
                 return real.cuMemMap(ptr, size, offset, virtual_drivers(handle), flags);
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         h = virtual_find(handle);
         if (!h) {
-                lock_release(&core.lock);
+                lock_release(&core_lock);
                 return map_drivers(ptr, size, offset, virtual_drivers(handle), flags);
         }
         if (flags || size == 0 || ptr % HEAP_GRANULARITY) {
@@ -107,7 +107,7 @@ CUresult hook_cuMemMap(CUdeviceptr ptr, size_t size, size_t offset,
                 if (m && m->handle && handle_is_everywhere(m->handle))
                         (void)handle_fix(m->handle); /* refused, it is moved like others */
         }
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         return r;
 }
 
@@ -135,9 +135,9 @@ static CUresult unmap(struct mapping *m)
         if (virtual_at(at.address) == m && m->handle == h) {
                 virtual_unmap(m);
                 if (!h || any_resident(h)) {
-                        lock_release(&core.lock);
+                        lock_release(&core_lock);
                         r = real.cuMemUnmap(at.address, at.bytes);
-                        lock_acquire(&core.lock);
+                        lock_acquire(&core_lock);
                 }
         }
         if (h)
@@ -151,18 +151,18 @@ CUresult hook_cuMemUnmap(CUdeviceptr ptr, size_t size)
         struct mapping *m;
 
         (void)core_setup();
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         if (core_passive() || !virtual_reserved(ptr, size)) {
                 bool ours = core_holds(ptr, size);
 
-                lock_release(&core.lock);
+                lock_release(&core_lock);
                 return ours ? CUDA_ERROR_INVALID_VALUE : real.cuMemUnmap(ptr, size);
         }
         if (size == 0 || !virtual_whole(ptr, size, true))
                 r = CUDA_ERROR_INVALID_VALUE;
         while (r == CUDA_SUCCESS && (m = virtual_from(ptr)) && m->at.address < ptr + size)
                 r = unmap(m);
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         return r;
 }
 
@@ -227,13 +227,13 @@ static CUresult allow(struct mapping *m, const CUmemAccessDesc *desc, size_t cou
         if (virtual_at(at.address) != m || m->handle != h) {
                 r = CUDA_ERROR_INVALID_VALUE; /* another thread has unmapped it meanwhile */
         } else {
-                lock_release(&core.lock);
+                lock_release(&core_lock);
                 if (h && h->block)
                         r = access_check(h, desc, count);
                 if (r == CUDA_SUCCESS)
                         r = h && h->block ? allow_now(h, m, desc, count)
                                           : real.cuMemSetAccess(at.address, at.bytes, desc, count);
-                lock_acquire(&core.lock);
+                lock_acquire(&core_lock);
                 if (r == CUDA_SUCCESS && h)
                         mapping_allow(m, desc, count);
         }
@@ -249,11 +249,11 @@ CUresult hook_cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAccessDesc
         CUdeviceptr at = ptr;
 
         (void)core_setup();
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         if (core_passive() || !virtual_reserved(ptr, size)) {
                 bool ours = core_holds(ptr, size);
 
-                lock_release(&core.lock);
+                lock_release(&core_lock);
                 return ours ? CUDA_ERROR_INVALID_VALUE
                             : real.cuMemSetAccess(ptr, size, desc, count);
         }
@@ -269,7 +269,7 @@ CUresult hook_cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAccessDesc
                 at = m->at.address + m->at.bytes;
                 r = allow(m, desc, count);
         }
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         return r;
 }
 
@@ -282,12 +282,12 @@ CUresult hook_cuMemGetAccess(unsigned long long *flags, const CUmemLocation *loc
 
         (void)core_setup();
         (void)real.cuDeviceGetCount(&devices);
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         m = core_passive() ? NULL : virtual_at(ptr);
         if (!m || !m->handle || !m->handle->block || !flags || !location) {
                 bool ours = core_holds(ptr, 1);
 
-                lock_release(&core.lock);
+                lock_release(&core_lock);
                 return ours ? CUDA_ERROR_INVALID_VALUE : real.cuMemGetAccess(flags, location, ptr);
         }
         if (location->type == CU_MEM_LOCATION_TYPE_INVALID)
@@ -302,7 +302,7 @@ CUresult hook_cuMemGetAccess(unsigned long long *flags, const CUmemLocation *loc
                 r = CUDA_ERROR_INVALID_DEVICE;
         else
                 *flags = m->access[location->id];
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         return r;
 }
 

@@ -51,7 +51,7 @@ static CUresult allocate(struct gpu *g, uint64_t bytes, CUcontext owner, CUdevic
         uint64_t cost;
         int r;
 
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         owner = quiet_owner(owner);
         /* Other threads may take what was promised before we are back from asking: then ask again.
          */
@@ -72,7 +72,7 @@ static CUresult allocate(struct gpu *g, uint64_t bytes, CUcontext owner, CUdevic
                 overflow_allocated(g, *ret_ptr, bytes);
                 room_taken(g);
         }
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         return r == 0 ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
@@ -82,9 +82,9 @@ bool hooks_capture_forbids(void)
 
         if (!quiet_capturing())
                 return false;
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         forbids = quiet_capture_forbids();
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         return forbids;
 }
 
@@ -161,14 +161,14 @@ CUresult hook_cuMemFree_v2(CUdeviceptr dptr)
                 return real.cuMemFree_v2(dptr);
         if (hooks_capture_forbids())
                 return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         g = core_find(dptr, &p);
         if (!g) {
-                lock_release(&core.lock);
+                lock_release(&core_lock);
                 return real.cuMemFree_v2(dptr);
         }
         if (p.start != dptr || late_is(&p)) {
-                lock_release(&core.lock);
+                lock_release(&core_lock);
                 return CUDA_ERROR_INVALID_VALUE;
         }
         /* The driver's cuMemFree waits for what was submitted before; cuMemUnmap would not. During
@@ -179,22 +179,22 @@ CUresult hook_cuMemFree_v2(CUdeviceptr dptr)
         if (quiet_capturing() && heap_find(&g->heap, dptr, &p) && p.start == dptr) {
                 CUresult r = late_free(g, &p);
 
-                lock_release(&core.lock);
+                lock_release(&core_lock);
                 return r;
         }
         if (g->error) { /* met just now */
-                lock_release(&core.lock);
+                lock_release(&core_lock);
                 return g->error;
         }
         if (heap_find(&g->heap, dptr, &p) && p.start == dptr && p.block->kind == BLOCK_POOL) {
                 CUresult r = pool_free(p.block, dptr, NULL);
 
-                lock_release(&core.lock);
+                lock_release(&core_lock);
                 return r;
         }
         ipc_export_freed(dptr);
         if (heap_free(&g->heap, dptr, &dead) < 0) {
-                lock_release(&core.lock);
+                lock_release(&core_lock);
                 return CUDA_ERROR_INVALID_VALUE; /* freed by another thread while we waited */
         }
         if (dead) {
@@ -202,7 +202,7 @@ CUresult hook_cuMemFree_v2(CUdeviceptr dptr)
                 core_room_changed(g); /* others may have its place */
                 request_kick();       /* a piece of a slab changes no figure */
         }
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         return CUDA_SUCCESS;
 }
 
@@ -218,13 +218,13 @@ CUresult hook_cuMemGetInfo_v2(size_t *free_bytes, size_t *total)
         g = core_current_gpu();
         if (!g)
                 return r;
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         if (free_bytes && g->attached)
                 *free_bytes = sub_sat(told_total(g),
                                       g->heap.allocated + g->heap.mapped + core_own_fixed(g));
         if (total)
                 *total = told_total(g);
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         return r;
 }
 
@@ -240,9 +240,9 @@ CUresult hook_cuDeviceTotalMem_v2(size_t *bytes, CUdevice dev)
         g = core_attach(dev);
         if (!g)
                 return r;
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         *bytes = told_total(g);
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         return r;
 }
 
@@ -252,11 +252,11 @@ CUresult hook_cuMemGetAddressRange_v2(CUdeviceptr *pbase, size_t *psize, CUdevic
         bool ours, mapped, gap;
 
         (void)core_setup();
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         ours = find_ours(dptr, &p);
         mapped = !ours && virtual_range(dptr, pbase, psize);
         gap = !ours && !mapped && is_gap(dptr);
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         if (mapped)
                 return CUDA_SUCCESS;
         if (gap)
@@ -417,12 +417,12 @@ CUresult hook_cuPointerGetAttribute(void *data, CUpointer_attribute attribute, C
         CUresult r = CUDA_ERROR_NOT_SUPPORTED;
 
         (void)core_setup();
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         if (data)
                 r = known_attribute(data, attribute, ptr);
         if (r == CUDA_SUCCESS && attribute == CU_POINTER_ATTRIBUTE_P2P_TOKENS)
                 r = keep_announced(ptr);
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         return r == CUDA_ERROR_NOT_SUPPORTED ? real.cuPointerGetAttribute(data, attribute, ptr) : r;
 }
 
@@ -436,11 +436,11 @@ CUresult hook_cuPointerGetAttributes(unsigned int numAttributes, CUpointer_attri
         (void)core_setup();
         if (!attributes || !data || !are_attributes(numAttributes, attributes, data))
                 return real.cuPointerGetAttributes(numAttributes, attributes, data, ptr);
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         ours = find_ours(ptr, &p) || virtual_range(ptr, NULL, NULL);
         gap = !ours && is_gap(ptr);
         if (!ours && !gap) {
-                lock_release(&core.lock);
+                lock_release(&core_lock);
                 return real.cuPointerGetAttributes(numAttributes, attributes, data, ptr);
         }
         for (unsigned i = 0; i < numAttributes && gap; i++)
@@ -454,7 +454,7 @@ CUresult hook_cuPointerGetAttributes(unsigned int numAttributes, CUpointer_attri
         }
         if (tokens)
                 r = keep_announced(ptr);
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         return r;
 }
 
@@ -470,7 +470,7 @@ CUresult hook_cuPointerSetAttribute(const void *value, CUpointer_attribute attri
         bool gap, mapped;
 
         (void)core_setup();
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         ours = find_ours(ptr, &p);
         gap = !ours && is_gap(ptr);
         mapped = !ours && !gap && virtual_range(ptr, NULL, NULL);
@@ -479,7 +479,7 @@ CUresult hook_cuPointerSetAttribute(const void *value, CUpointer_attribute attri
                 if (*(const unsigned *)value)
                         r = keep_announced(ptr); /* programs set it before they register */
         }
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         if (!ours && !gap && !mapped)
                 return real.cuPointerSetAttribute(value, attribute, ptr);
         if (gap || !value || attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS)

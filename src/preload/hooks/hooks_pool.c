@@ -73,13 +73,13 @@ static CUresult allocate(CUdeviceptr *dptr, size_t bytes, CUmemoryPool handle, C
                     real.cuDeviceGetMemPool(&handle, device) != CUDA_SUCCESS)
                         return r;
         }
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         p = pool_find(handle);
         if (p) {
                 *dptr = 0; /* what the driver leaves there where there is no memory */
                 r = pool_allocate(p, &s, bytes, dptr);
         }
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         return r;
 }
 
@@ -96,7 +96,7 @@ static CUresult release(CUdeviceptr dptr, CUstream stream)
                 return r;
         if (hooks_capture_forbids())
                 return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         g = core_find(dptr, &place);
         if (g && place.start != dptr) {
                 r = CUDA_ERROR_INVALID_VALUE;
@@ -109,7 +109,7 @@ static CUresult release(CUdeviceptr dptr, CUstream stream)
                  * before the stream comes to it. */
                 r = late_free(g, &place);
         }
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         return r;
 }
 
@@ -160,9 +160,9 @@ CUresult hook_cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *poolProp
         if (r != CUDA_SUCCESS || poolProps->location.type != CU_MEM_LOCATION_TYPE_DEVICE ||
             !core_attach(poolProps->location.id))
                 return r;
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         pool_born(*pool, poolProps);
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         return r;
 }
 
@@ -176,16 +176,16 @@ CUresult hook_cuMemPoolDestroy(CUmemoryPool pool)
                 return real.cuMemPoolDestroy(pool);
         /* One of ours holds nothing that the driver would have to wait for; and nobody shall be
          * given its handle before we know. */
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         ours = pool_find(pool) != NULL;
         if (!ours)
-                lock_release(&core.lock);
+                lock_release(&core_lock);
         r = real.cuMemPoolDestroy(pool);
         if (!ours)
-                lock_acquire(&core.lock);
+                lock_acquire(&core_lock);
         if (r == CUDA_SUCCESS)
                 pool_dies(pool, !ours);
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         return r;
 }
 
@@ -198,11 +198,11 @@ CUresult hook_cuMemPoolTrimTo(CUmemoryPool pool, size_t minBytesToKeep)
         r = real.cuMemPoolTrimTo(pool, minBytesToKeep);
         if (r != CUDA_SUCCESS || core_passive())
                 return r;
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         p = pool_find(pool);
         if (p)
                 pool_trim(p, minBytesToKeep);
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         return r;
 }
 
@@ -215,11 +215,11 @@ CUresult hook_cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attr,
         r = real.cuMemPoolSetAttribute(pool, attr, value);
         if (r != CUDA_SUCCESS || core_passive())
                 return r;
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         p = pool_find(pool);
         if (p)
                 pool_set(p, attr, value);
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         return r;
 }
 
@@ -232,11 +232,11 @@ CUresult hook_cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute attr,
         r = real.cuMemPoolGetAttribute(pool, attr, value);
         if (r != CUDA_SUCCESS || core_passive())
                 return r;
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         p = pool_find(pool);
         if (p)
                 (void)pool_get(p, attr, value);
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         return r;
 }
 
@@ -249,12 +249,12 @@ CUresult hook_cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc *map, 
         r = real.cuMemPoolSetAccess(pool, map, count);
         if (r != CUDA_SUCCESS || core_passive())
                 return r;
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         p = pool_find(pool);
         for (size_t i = 0; p && i < count; i++)
                 if (map[i].location.type != CU_MEM_LOCATION_TYPE_DEVICE ||
                     map[i].location.id != (int)pool_gpu(p)->index)
                         pool_hand_over(p);
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         return r;
 }

@@ -61,9 +61,9 @@ static CUresult keep(CUdeviceptr from, size_t bytes)
 
         (void)core_setup();
         if (!core_passive() && bytes > 0 && bytes <= UINT64_MAX - from) {
-                lock_acquire(&core.lock);
+                lock_acquire(&core_lock);
                 r = rdma_keep(from, bytes);
-                lock_release(&core.lock);
+                lock_release(&core_lock);
         }
         return r;
 }

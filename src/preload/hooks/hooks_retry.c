@@ -15,12 +15,12 @@ bool hooks_more_room(uint64_t *room)
 
         if (!g || !g->attached)
                 return false;
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         if (!quiet_capturing())
                 r = fixed_ask_room(g, room);
         if (r < 0)
                 fixed_return_room(g, room);
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         log_debug("GPU %u: the driver ran out of memory; %s", g->index,
                   r == 0 ? "more is free now" : "no more can be had");
         return r == 0;

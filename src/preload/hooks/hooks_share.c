@@ -204,9 +204,9 @@ static CUresult fix(struct gpu *g, struct handle *h)
                 thaw(g, h->bytes);
                 return r;
         }
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         r = replace(g, h, &fixed);
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         if (contents)
                 thaw(g, h->bytes);
         if (r == CUDA_SUCCESS)
@@ -242,10 +242,10 @@ CUresult handle_fix(struct handle *h)
                         return CUDA_ERROR_OUT_OF_MEMORY;
                 }
                 /* Its contents are elsewhere: wait for this process's turn. */
-                lock_release(&core.lock);
+                lock_release(&core_lock);
                 t = gate_enter(NULL, 0);
                 gate_leave(t);
-                lock_acquire(&core.lock);
+                lock_acquire(&core_lock);
         }
         if (h->block)
                 r = fix(g, h);
@@ -276,9 +276,9 @@ static CUresult driver_handle(struct handle *h, CUmemGenericAllocationHandle *re
 
 static void driver_handle_done(struct handle *h)
 {
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         handle_unuse(h);
-        lock_release(&core.lock);
+        lock_release(&core_lock);
 }
 
 CUresult hook_cuMemExportToShareableHandle(void *shareableHandle,
@@ -291,19 +291,19 @@ CUresult hook_cuMemExportToShareableHandle(void *shareableHandle,
         CUresult r;
 
         (void)core_setup();
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         h = core_passive() ? NULL : virtual_find(handle);
         if (!h) {
-                lock_release(&core.lock);
+                lock_release(&core_lock);
                 return real.cuMemExportToShareableHandle(shareableHandle, virtual_drivers(handle),
                                                          handleType, flags);
         }
         if (!shareableHandle || flags || !(handleType & h->prop.requestedHandleTypes)) {
-                lock_release(&core.lock);
+                lock_release(&core_lock);
                 return CUDA_ERROR_INVALID_VALUE;
         }
         r = driver_handle(h, &fixed);
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         if (r == CUDA_SUCCESS)
                 r = real.cuMemExportToShareableHandle(shareableHandle, fixed, handleType, flags);
         driver_handle_done(h);
@@ -319,11 +319,11 @@ static CUresult bind_begin(CUmemGenericAllocationHandle name, struct handle **re
         CUresult r = CUDA_SUCCESS;
 
         (void)core_setup();
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         h = core_passive() ? NULL : virtual_find(name);
         if (h)
                 r = driver_handle(h, ret);
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         if (!h)
                 *ret = virtual_drivers(name);
         *ret_handle = h;

@@ -48,9 +48,9 @@ static void handle_free(struct handle *h)
                 swap_discard(g, h->block);
         } else if (h->fixed) {
                 core.unbooked++;
-                lock_release(&core.lock);
+                lock_release(&core_lock);
                 (void)real.cuMemRelease(h->fixed);
-                lock_acquire(&core.lock);
+                lock_acquire(&core_lock);
                 core.unbooked--;
                 g->fixed_handles -= h->bytes;
                 request_return_fixed(g, h->bytes);
@@ -88,9 +88,9 @@ CUresult hook_cuMemAddressReserve(CUdeviceptr *ptr, size_t size, size_t alignmen
         r = real.cuMemAddressReserve(ptr, size, alignment, addr, flags);
         if (r != CUDA_SUCCESS || core_passive())
                 return r;
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         known = virtual_reserve(*ptr, size);
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         if (known == 0)
                 return r;
         (void)real.cuMemAddressFree(*ptr, size);
@@ -106,26 +106,26 @@ CUresult hook_cuMemAddressFree(CUdeviceptr ptr, size_t size)
         (void)core_setup();
         if (core_passive())
                 return real.cuMemAddressFree(ptr, size);
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         s = virtual_reservation(ptr);
         m = virtual_from(ptr);
         if (!s || s->address != ptr || s->bytes != size) {
                 bool refused = s || core_holds(ptr, size);
 
-                lock_release(&core.lock);
+                lock_release(&core_lock);
                 return refused ? CUDA_ERROR_INVALID_VALUE : real.cuMemAddressFree(ptr, size);
         }
         if (m && m->at.address < ptr + size) {
-                lock_release(&core.lock);
+                lock_release(&core_lock);
                 return CUDA_ERROR_INVALID_VALUE; /* the driver may not know of it now */
         }
         virtual_unreserve(ptr);
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         r = real.cuMemAddressFree(ptr, size);
         if (r != CUDA_SUCCESS) {
-                lock_acquire(&core.lock);
+                lock_acquire(&core_lock);
                 (void)virtual_reserve(ptr, size);
-                lock_release(&core.lock);
+                lock_release(&core_lock);
         }
         return r;
 }
@@ -143,9 +143,9 @@ static bool can_be_ours(const CUmemGenericAllocationHandle *handle, const CUmemA
 
 static void count_unbooked(int more)
 {
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         core.unbooked += (unsigned)more;
-        lock_release(&core.lock);
+        lock_release(&core_lock);
 }
 
 /* Does the driver make memory of this kind? It is asked, once a kind, with a little of it: what is
@@ -195,7 +195,7 @@ static CUresult create(struct gpu *g, uint64_t bytes, const CUmemAllocationProp 
         struct handle *h;
         int r = -ENOMEM;
 
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         h = virtual_create(g, prop, bytes);
         if (!h)
                 goto unlock;
@@ -212,7 +212,7 @@ static CUresult create(struct gpu *g, uint64_t bytes, const CUmemAllocationProp 
                 handle_free(h);
         }
 unlock:
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         return r == 0 ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
@@ -240,10 +240,10 @@ CUresult hook_cuMemRelease(CUmemGenericAllocationHandle handle)
         struct handle *h;
 
         (void)core_setup();
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         h = core_passive() ? NULL : virtual_find(handle);
         if (!h) {
-                lock_release(&core.lock);
+                lock_release(&core_lock);
                 return real.cuMemRelease(virtual_drivers(handle));
         }
         if (h->references == 0) {
@@ -252,7 +252,7 @@ CUresult hook_cuMemRelease(CUmemGenericAllocationHandle handle)
                 handle_take(h);
                 handle_put(h);
         }
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         return r;
 }
 
@@ -265,16 +265,16 @@ CUresult hook_cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, 
         (void)core_setup();
         if (core_passive())
                 return real.cuMemRetainAllocationHandle(handle, addr);
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         m = virtual_at(address);
         if (m && m->handle && handle) {
                 m->handle->references++;
                 *handle = m->handle->name;
-                lock_release(&core.lock);
+                lock_release(&core_lock);
                 return CUDA_SUCCESS;
         }
         ours = core_holds(address, 1);
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         /* As for the driver's own cuMemAlloc. */
         return ours ? CUDA_ERROR_INVALID_VALUE : real.cuMemRetainAllocationHandle(handle, addr);
 }
@@ -285,14 +285,14 @@ CUresult hook_cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *prop,
         struct handle *h;
 
         (void)core_setup();
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         h = core_passive() ? NULL : virtual_find(handle);
         if (h && prop) {
                 *prop = h->prop;
                 /* The driver (580.159.04) does not tell. */
                 prop->allocFlags.usage &= (unsigned short)~CU_MEM_CREATE_USAGE_HW_DECOMPRESS;
         }
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         if (!h)
                 return real.cuMemGetAllocationPropertiesFromHandle(prop, virtual_drivers(handle));
         return prop ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;

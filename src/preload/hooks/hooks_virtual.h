@@ -11,7 +11,7 @@
 struct handle;
 
 /* It is there until handle_unuse(), which gives its memory back if that was the last use of it.
- * core.lock held, given up meanwhile. */
+ * core_lock held, given up meanwhile. */
 void handle_use(struct handle *h);
 void handle_unuse(struct handle *h);
 /* The same, and nobody else changes the handle nor moves its memory until handle_put(). */
@@ -19,13 +19,13 @@ void handle_take(struct handle *h);
 void handle_put(struct handle *h);
 
 /* From here on it is one handle of the driver's, which is never moved (handle.fixed); contents and
- * mappings are what they were. core.lock held, given up meanwhile. */
+ * mappings are what they were. core_lock held, given up meanwhile. */
 CUresult handle_fix(struct handle *h);
 
 /* So little memory is mapped at so many places that moving it costs more than the room is worth. */
 bool handle_is_everywhere(const struct handle *h);
 
 /* What a mapping of a handle that can be moved is, mapped now or not. CUDA_ERROR_NOT_SUPPORTED: ask
- * the driver. core.lock held. */
+ * the driver. core_lock held. */
 CUresult virtual_attribute(void *data, CUpointer_attribute attribute, CUdeviceptr ptr);
 bool virtual_range(CUdeviceptr ptr, CUdeviceptr *ret_base, size_t *ret_bytes);

@@ -41,12 +41,12 @@ int managed_provide(struct gpu *g, uint64_t bytes)
         CUdeviceptr address = 0;
         CUresult r;
 
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         home_find_out(g);
         mode = core_relax();
         r = real.cuMemAllocManaged(&address, bytes, CU_MEM_ATTACH_GLOBAL);
         core_unrelax(mode);
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         if (r != CUDA_SUCCESS)
                 return -ENOMEM;
         if (heap_provide(&g->heap, address, bytes) == 0)
@@ -63,7 +63,7 @@ static void adopt(struct gpu *g, CUdeviceptr address, uint64_t bytes, CUcontext 
         int r;
 
         home_find_out(g);
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         for (;;) {
                 uint64_t max = MIN(g->commit, sub_sat(g->visible, core_own_fixed(g)));
 
@@ -81,7 +81,7 @@ static void adopt(struct gpu *g, CUdeviceptr address, uint64_t bytes, CUcontext 
                 log_debug("GPU %u: %llu MiB of managed memory are left to the driver", g->index,
                           (unsigned long long)(bytes >> 20));
         }
-        lock_release(&core.lock);
+        lock_release(&core_lock);
 }
 
 CUresult hook_cuMemAllocManaged(CUdeviceptr *dptr, size_t bytesize, unsigned int flags)
@@ -111,11 +111,11 @@ static CUresult advised(CUresult r, CUdeviceptr address, uint64_t bytes, CUmem_a
 
         if (r != CUDA_SUCCESS || advice != CU_MEM_ADVISE_SET_READ_MOSTLY || core_passive())
                 return r;
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         for (unsigned i = 0; i < core.gpu_count; i++)
                 while ((b = heap_adopted(&core.gpus[i].heap, address, bytes)))
                         swap_disown(&core.gpus[i], b);
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         return r;
 }
 

@@ -9,5 +9,5 @@
 #include "cuda/cuda_abi.h"
 
 /* Keep there whatever of the heap, or of the program's own handles, lies in [from, from + bytes).
- * core.lock held, given up meanwhile. */
+ * core_lock held, given up meanwhile. */
 CUresult rdma_keep(CUdeviceptr from, uint64_t bytes);

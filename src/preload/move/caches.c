@@ -41,7 +41,7 @@ static struct {
         _Atomic bool calling;     /* it is in the program's code */
         _Atomic bool closing;     /* Python is about to end, or will not be asked again */
 
-        /* core.lock held */
+        /* core_lock held */
         bool asked;           /* since the program last ran */
         bool holding;         /* an eviction waits */
         uint64_t progress_ns; /* when something was last given back */
@@ -136,7 +136,7 @@ static bool borrow_context(void)
         const struct context *found = NULL;
         bool ok;
 
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         for (unsigned i = 0; i < core.gpu_count; i++) {
                 const struct gpu *g = &core.gpus[i];
                 const struct context *c = quiet_context_primary(g);
@@ -145,7 +145,7 @@ static bool borrow_context(void)
                         found = c;
         }
         ok = found && real.cuCtxSetCurrent(found->handle) == CUDA_SUCCESS;
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         return ok;
 }
 
@@ -193,7 +193,7 @@ static void *caches_main(void *unused)
         return NULL;
 }
 
-/* ---- the agent; core.lock held ---- */
+/* ---- the agent; core_lock held ---- */
 
 static uint64_t allocated(void)
 {

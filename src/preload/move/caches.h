@@ -14,8 +14,8 @@
 void caches_setup(void);
 
 /* Would it be asked at an eviction? Then it is better drained than frozen, for what it is to free
- * waits for its work. core.lock held. */
+ * waits for its work. core_lock held. */
 bool caches_may_answer(void);
-/* The agent's, in each round of its loop; core.lock held. Whether an eviction that could begin
+/* The agent's, in each round of its loop; core_lock held. Whether an eviction that could begin
  * shall wait; `may_evict`: it could. */
 bool caches_hold(bool may_evict, uint64_t now);

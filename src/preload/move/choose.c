@@ -1,5 +1,5 @@
 /* choose.c: owns the choice which extent is the next to leave, to come back or to get memory. Must
- * never mark one: who asked does. core.lock is held for all of it.
+ * never mark one: who asked does. core_lock is held for all of it.
  *
  * A program may have tens of thousands of extents, where it creates its memory in pages, and a walk
  * over all of them for each would take longer than moving them. So a walk remembers some more that

@@ -1,5 +1,5 @@
 /* extent.c: owns the driver calls that put memory behind one extent and take it away. Must never
- * hold core.lock: they may take their time. */
+ * hold core_lock: they may take their time. */
 #include "preload/move/extent.h"
 
 #include <errno.h>

@@ -1,7 +1,7 @@
 /* extent.h: the physical memory behind one extent, and the places where it is mapped: the one
  * address of the heap's own memory, or wherever the program has mapped its handle.
  *
- * The extent is marked busy by the caller, who does not hold core.lock; nobody else touches it
+ * The extent is marked busy by the caller, who does not hold core_lock; nobody else touches it
  * meanwhile. */
 #pragma once
 

@@ -5,7 +5,7 @@
  * What is not here, because its size cannot be known (code, stacks, heaps, print buffers), the
  * daemon sees on the card (src/daemon/measure.c).
  *
- * All functions: core.lock held. A pointer that is NULL is nothing to count. */
+ * All functions: core_lock held. A pointer that is NULL is nothing to count. */
 #pragma once
 
 #include <stdint.h>

@@ -24,7 +24,7 @@ static bool drop_some(struct gpu *g, struct arena *a, struct sweep *s, uint64_t 
         bool more = true;
         uint64_t dropped = 0;
 
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         for (unsigned n = 0; n < LOOK_MOST && dropped < bytes; n++) {
                 struct extent *e = heap_walk(&g->heap, &s->at);
 
@@ -39,7 +39,7 @@ static bool drop_some(struct gpu *g, struct arena *a, struct sweep *s, uint64_t 
                 kept_forget(a, e);
                 s->found = true;
         }
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         return more;
 }
 

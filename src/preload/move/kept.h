@@ -7,11 +7,11 @@
 
 #include "preload/state/core.h"
 
-/* The host's copy is of no use any more. core.lock held, or the extent marked busy. */
+/* The host's copy is of no use any more. core_lock held, or the extent marked busy. */
 void kept_forget(struct arena *a, struct extent *e);
 /* Room in the host's memory for what is kept of an extent that is marked busy: its own, new, or
- * what was kept of others. 0, or -ENOMEM. core.lock not held. */
+ * what was kept of others. 0, or -ENOMEM. core_lock not held. */
 int kept_take(struct gpu *g, struct arena *a, struct extent *e);
 /* The host's memory is short: hold at most so many bytes, as far as what is evicted allows. It
- * takes its time; core.lock not held. */
+ * takes its time; core_lock not held. */
 void kept_trim(struct gpu *g, struct arena *a, uint64_t bytes);

@@ -4,5 +4,5 @@
 #include <stdbool.h>
 
 /* Give back what lies on GPUs with an error. True: some is left whose time will come soon.
- * core.lock held, given up meanwhile; the agent. */
+ * core_lock held, given up meanwhile; the agent. */
 bool lost_clean(void);

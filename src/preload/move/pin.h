@@ -4,7 +4,7 @@
  * What is pinned stays part of the heap's figures; the daemon counts it as fixed once it has said
  * so (PINNED), and until then it may be moved out like any other. A pin is taken before anybody is
  * given the memory and waits for that word, and for what was moved out to be back. All below:
- * core.lock held. */
+ * core_lock held. */
 #pragma once
 
 #include <stdbool.h>

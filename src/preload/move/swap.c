@@ -49,10 +49,10 @@ void swap_trim_arena(struct gpu *g)
         if (!g->swap || !g->arena_trims)
                 return;
         kept_trim(g, g->swap->arena, g->arena_limit);
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         g->arena_trims = false;
         request_report(g);
-        lock_release(&core.lock);
+        lock_release(&core_lock);
 }
 
 /* ---- extents in nobody's hands any more ---- */
@@ -136,12 +136,12 @@ static CUresult back_extent(struct gpu *g, struct extent *e, struct passed *shed
         CUstreamCaptureMode mode;
         CUresult r;
 
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         passed_close(shed);
         mode = core_relax();
         r = extent_map(g, e, -EBADF);
         core_unrelax(mode);
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         if (r == CUDA_SUCCESS)
                 swap_arrived(g, e);
         else
@@ -205,7 +205,7 @@ static void back_new(uint64_t work)
 {
         bool all = true;
 
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         core.waiters++;
         for (unsigned i = 0; i < core.gpu_count && all; i++)
                 if (core.gpus[i].managed)
@@ -216,7 +216,7 @@ static void back_new(uint64_t work)
         if (all)
                 gate_open(GATE_UNBACKED);
         request_kick();
-        lock_release(&core.lock);
+        lock_release(&core_lock);
 }
 
 void swap_setup(void)
@@ -312,12 +312,12 @@ static void swap_shed(struct gpu *g, bool restore)
 {
         struct passed shed;
 
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         if (g->passed.count && restore && choose_whole(g)) /* no walk for nothing at every step */
                 shed_passed(g, &shed);
         else
                 passed_shed(&g->passed, 0, &shed);
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         passed_close(&shed);
 }
 
@@ -352,10 +352,10 @@ enum swap_progress swap_step(struct gpu *g, bool may_evict, bool restore)
         if (!s)
                 return SWAP_NOTHING;
         swap_shed(g, restore);
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         if (g->context_retires || (!g->context && s->count == 0)) {
                 progress = g->context_retires ? SWAP_LATER : SWAP_NOTHING;
-                lock_release(&core.lock);
+                lock_release(&core_lock);
                 return progress;
         }
         if (s->count < TRANSFERS_MAX && may_evict && !s->no_host) {
@@ -369,12 +369,12 @@ enum swap_progress swap_step(struct gpu *g, bool may_evict, bool restore)
                 note_stays(g, may_evict);
                 end_episodes(g);
                 if (!ask) {
-                        lock_release(&core.lock);
+                        lock_release(&core_lock);
                         return SWAP_NOTHING;
                 }
         }
         g->context_kept = true;
-        lock_release(&core.lock);
+        lock_release(&core_lock);
 
         if (e && !out)
                 passed_close(&shed);
@@ -394,7 +394,7 @@ enum swap_progress swap_step(struct gpu *g, bool may_evict, bool restore)
                 while ((answered = transfer_reap(g)) != SWAP_NOTHING)
                         progress = MAX(progress, answered);
         } else {
-                lock_acquire(&core.lock);
+                lock_acquire(&core_lock);
                 if (e) {
                         if (out)
                                 g->heap.resident += e->bytes;
@@ -406,11 +406,11 @@ enum swap_progress swap_step(struct gpu *g, bool may_evict, bool restore)
                 }
                 if (r != CUDA_ERROR_OUT_OF_MEMORY && !poison_note(g, r))
                         core_give_up(g, r);
-                lock_release(&core.lock);
+                lock_release(&core_lock);
                 progress = SWAP_LATER;
         }
 
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         g->context_kept = false;
         if (s->count > 0 && progress < SWAP_COPYING)
                 progress = SWAP_COPYING;
@@ -421,7 +421,7 @@ enum swap_progress swap_step(struct gpu *g, bool may_evict, bool restore)
         note_stays(g, may_evict);
         end_episodes(g);
         bell_ring(&core.changed);
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         return progress;
 }
 
@@ -466,9 +466,9 @@ CUresult swap_carry(struct gpu *g, struct extent *e, CUdeviceptr to)
         CUresult r;
         bool kept;
 
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         kept = core_keep_context(g);
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         if (!kept)
                 return CUDA_ERROR_INVALID_CONTEXT;
         kept_forget(s->arena, e);
@@ -477,9 +477,9 @@ CUresult swap_carry(struct gpu *g, struct extent *e, CUdeviceptr to)
                 r = real.cuMemcpyDtoDAsync_v2(to, e->address, e->bytes, s->out);
         if (r == CUDA_SUCCESS)
                 r = real.cuStreamSynchronize(s->out);
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         core_let_context(g);
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         return r;
 }
 
@@ -492,11 +492,11 @@ static void extent_empty(struct gpu *g, struct extent *e)
 
                 e->busy = true;
                 g->heap.resident -= e->bytes; /* from here on whoever needs it waits for it */
-                lock_release(&core.lock);
+                lock_release(&core_lock);
                 mode = core_relax();
                 extent_unmap(e);
                 core_unrelax(mode);
-                lock_acquire(&core.lock);
+                lock_acquire(&core_lock);
                 g->heap.backed -= e->bytes;
                 kept_forget(g->swap->arena, e);
                 e->state = EXTENT_UNBACKED;
@@ -504,11 +504,11 @@ static void extent_empty(struct gpu *g, struct extent *e)
                 CUstreamCaptureMode mode;
 
                 e->busy = true;
-                lock_release(&core.lock);
+                lock_release(&core_lock);
                 mode = core_relax();
                 extent_unmap(e);
                 core_unrelax(mode);
-                lock_acquire(&core.lock);
+                lock_acquire(&core_lock);
                 g->heap.mapped -= e->bytes;
                 e->state = EXTENT_UNBACKED;
         }
@@ -540,7 +540,7 @@ void swap_hand_over(struct gpu *g, struct block *b)
 }
 
 /* Take a block of managed memory out of the books; give_back: and return it to the driver, which
- * may wait for work. The figures follow when it is gone. core.lock held, given up meanwhile. */
+ * may wait for work. The figures follow when it is gone. core_lock held, given up meanwhile. */
 static void withdraw_managed(struct gpu *g, struct block *b, bool give_back)
 {
         uint64_t bytes = b->bytes, allocated = 0, resident = 0;
@@ -559,14 +559,14 @@ static void withdraw_managed(struct gpu *g, struct block *b, bool give_back)
         heap_withdraw(&g->heap, b);
         if (give_back) {
                 core.unbooked++;
-                lock_release(&core.lock);
+                lock_release(&core_lock);
                 mode = core_relax();
                 if (real.cuCtxPushCurrent_v2(owner) == CUDA_SUCCESS) {
                         (void)real.cuMemFree_v2(address);
                         (void)real.cuCtxPopCurrent_v2(&popped);
                 }
                 core_unrelax(mode);
-                lock_acquire(&core.lock);
+                lock_acquire(&core_lock);
                 core.unbooked--;
         }
         g->heap.allocated -= allocated;
@@ -618,11 +618,11 @@ void swap_retire(struct gpu *g)
         while (g->context_kept)
                 core_wait(&w, UINT64_MAX); /* it may be making its streams in there just now */
         if (s->context && s->context == g->context->handle) {
-                lock_release(&core.lock);
+                lock_release(&core_lock);
                 (void)real.cuCtxPushCurrent_v2(s->context);
                 transfer_end(g);
                 (void)real.cuCtxPopCurrent_v2(&popped);
-                lock_acquire(&core.lock);
+                lock_acquire(&core_lock);
                 s->context = NULL;
         }
         g->context_retires = false;

@@ -21,7 +21,7 @@ void swap_setup(void);
 /* Make g->swap for a GPU; it stays NULL without memory for it. */
 void swap_learn(struct gpu *g);
 
-/* One step towards the GPU's targets; agent's thread, core.lock not held.
+/* One step towards the GPU's targets; agent's thread, core_lock not held.
  *   not running: evict while heap.backed > limit
  *   restore:     bring back and back everything while the limit allows
  */
@@ -34,46 +34,46 @@ enum swap_progress {
 enum swap_progress swap_step(struct gpu *g, bool may_evict, bool restore);
 
 /* Back one block at once, where there is no daemon that could make room later. 0, or -ENOMEM: the
- * GPU has none. core.lock held, given up meanwhile. */
+ * GPU has none. core_lock held, given up meanwhile. */
 int swap_back_block(struct gpu *g, struct block *b);
 
-/* Nothing lives in the extent any more: its contents are forgotten, its memory stays. core.lock
+/* Nothing lives in the extent any more: its contents are forgotten, its memory stays. core_lock
  * held. */
 void swap_unused(struct gpu *g, struct extent *e);
 /* Give back the memory of an extent that is not busy and that no work uses any more; what still
- * lives in it loses its contents. core.lock held, given up meanwhile. */
+ * lives in it loses its contents. core_lock held, given up meanwhile. */
 void swap_release(struct gpu *g, struct extent *e);
 
 /* Release whatever memory a dying block holds and wait for transfers of it. False: the GPU has
- * failed, nothing is given back before the process ends. core.lock held, given up meanwhile. */
+ * failed, nothing is given back before the process ends. core_lock held, given up meanwhile. */
 bool swap_empty(struct gpu *g, struct block *b);
 /* ... and bury it. */
 void swap_discard(struct gpu *g, struct block *b);
 
 /* Bury a block whose memory, all of it on the GPU or none, is somebody else's from now on.
- * core.lock held. */
+ * core_lock held. */
 void swap_hand_over(struct gpu *g, struct block *b);
 
 /* Copy all of an extent that is marked busy to another address and wait for it; the agent's thread,
- * core.lock not held. */
+ * core_lock not held. */
 CUresult swap_carry(struct gpu *g, struct extent *e, CUdeviceptr to);
 
 /* Count a block of the program's own managed memory no longer; what of it is on the GPU is the
- * driver's matter. core.lock held, given up meanwhile. */
+ * driver's matter. core_lock held, given up meanwhile. */
 void swap_disown(struct gpu *g, struct block *b);
 
 /* The context that copies run in is about to go: finish what is in flight and let go of it.
- * core.lock held, given up meanwhile. */
+ * core_lock held, given up meanwhile. */
 void swap_retire(struct gpu *g);
 
 /* No transfer is in flight in a context of the program's own. The agent. */
 bool swap_moves_apart(const struct gpu *g);
 bool swap_is_still(const struct gpu *g); /* nor in any other */
 /* The mover is about to end, and no transfer is in flight: let go of what is in its context. The
- * agent, core.lock not held. */
+ * agent, core_lock not held. */
 void swap_leave_mover(struct gpu *g, const struct mover *m);
 
 uint64_t swap_arena_bytes(const struct gpu *g);
-/* Give back what is held beyond the limit, where one has come that is lower; the agent, core.lock
+/* Give back what is held beyond the limit, where one has come that is lower; the agent, core_lock
  * not held. */
 void swap_trim_arena(struct gpu *g);

@@ -1,7 +1,7 @@
 /* swap_state.h: what swap.c (what comes and goes, and when), choose.c (which first) and transfer.c
  * (how) share. Nobody else includes it.
  *
- * The transfers are the agent's: core.lock is not held, but for the figures of the GPU and the
+ * The transfers are the agent's: core_lock is not held, but for the figures of the GPU and the
  * state of extents. */
 #pragma once
 
@@ -50,7 +50,7 @@ struct swap {
         uint64_t copied_ns; /* when a copy out was last seen to be done */
 };
 
-/* What to move next; NULL: nothing. core.lock held. */
+/* What to move next; NULL: nothing. core_lock held. */
 /* The next one of a state that something lives in, in address order. */
 struct extent *choose_by_state(struct gpu *g, enum extent_state state);
 /* The next evicted one that memory passed on to us can take the place of. */
@@ -79,7 +79,7 @@ enum swap_progress transfer_reap(struct gpu *g);
 void transfer_end(struct gpu *g);
 
 /* An extent is in nobody's hands any more: it is on the GPU, or the memory that should have been
- * there was not, or neither. core.lock held. */
+ * there was not, or neither. core_lock held. */
 void swap_idle(struct gpu *g, struct extent *e);
 void swap_arrived(struct gpu *g, struct extent *e);
 void swap_unclaim(struct gpu *g, struct extent *e, CUresult why);

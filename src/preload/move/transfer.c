@@ -1,5 +1,5 @@
 /* transfer.c: owns the streams and the transfers in flight, from the first driver call to the books
- * at the end. Must never let memory go before its contents are safe, nor hold core.lock in a call
+ * at the end. Must never let memory go before its contents are safe, nor hold core_lock in a call
  * that may take its time. */
 #include "preload/move/swap_state.h"
 
@@ -68,9 +68,9 @@ static bool swap_context_died(struct gpu *g)
         CUresult r = real.cuStreamQuery(g->swap->out);
         bool died;
 
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         died = poison_note(g, r);
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         return died;
 }
 
@@ -156,11 +156,11 @@ static void evict_later(struct gpu *g, struct transfer *t)
         struct extent *e = t->extent;
 
         extent_close(e, &t->at);
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         kept_forget(g->swap->arena, e);
         g->heap.resident += e->bytes;
         swap_idle(g, e);
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         t->extent = NULL;
 }
 
@@ -170,10 +170,10 @@ static void restore_later(struct gpu *g, struct transfer *t)
 
         extent_close(e, &t->at);
         extent_unmap(e);
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         g->heap.backed -= e->bytes;
         swap_idle(g, e);
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         t->extent = NULL;
 }
 
@@ -271,9 +271,9 @@ bool transfer_restore(struct gpu *g, struct extent *e, int passed_fd)
         }
         r = extent_map(g, e, passed_fd);
         if (r != CUDA_SUCCESS) {
-                lock_acquire(&core.lock);
+                lock_acquire(&core_lock);
                 swap_unclaim(g, e, r);
-                lock_release(&core.lock);
+                lock_release(&core_lock);
                 return false;
         }
         t = transfer_push(s, e, false);
@@ -351,16 +351,16 @@ enum swap_progress transfer_reap(struct gpu *g)
                 return SWAP_LATER;
         }
         extent_close(e, &t->at);
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         pass_on = t->out && g->attached && g->may_pass && extent_may_leave(g, e) &&
                   g->leaving.count < WIRE_PASS_MAX &&
                   g->heap.backed > g->limit; /* what comes back to us is nobody else's */
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         if (pass_on)
                 fd = extent_export(e);
         if (t->out)
                 extent_unmap(e);
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         if (fd >= 0)
                 passed_add(&g->leaving, fd);
         if (t->out)
@@ -368,7 +368,7 @@ enum swap_progress transfer_reap(struct gpu *g)
         else
                 extent_came(g, e);
         s->episode_bytes += e->bytes;
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         transfer_pop(s);
         return SWAP_MORE;
 }

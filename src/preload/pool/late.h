@@ -1,5 +1,5 @@
 /* late.h: what is freed during a capture, or by the driver's own calls before all is done that was
- * submitted before. It is the program's until then, and moves with the rest. core.lock held for all
+ * submitted before. It is the program's until then, and moves with the rest. core_lock held for all
  * of it. */
 #pragma once
 

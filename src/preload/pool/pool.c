@@ -162,9 +162,9 @@ static void lane_record(struct pool_lane *l)
 
         l->looking = true;
         recording++;
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         r = quiet_record(&l->event, l->stream.context, l->stream.handle);
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         recording--;
         l->looking = false;
         bell_ring(&core.changed);
@@ -531,9 +531,9 @@ static bool borrow(struct pool *p, const struct pool_stream *s, uint64_t bytes)
                 lane_record(l);
         l->looking = true;
         recording++;
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         r = l->event ? real.cuStreamWaitEvent(s->handle, l->event, 0) : CUDA_ERROR_INVALID_HANDLE;
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         recording--;
         l->looking = own->looking = false;
         bell_ring(&core.changed);

@@ -6,7 +6,7 @@
  * is kept up to the pool's release threshold, and holds nothing that would have to be moved: when
  * memory must go, it goes first and is not copied.
  *
- * Below: core.lock held, given up meanwhile where it says so. */
+ * Below: core_lock held, given up meanwhile where it says so. */
 #pragma once
 
 #include <stdbool.h>

@@ -1,5 +1,5 @@
 /* pool_state.h: what pool.c (who gets what) and pool_kept.c (what stays while the program is
- * frozen) share. Nobody else includes it. core.lock is held for all of it. */
+ * frozen) share. Nobody else includes it. core_lock is held for all of it. */
 #pragma once
 
 #include <stdbool.h>

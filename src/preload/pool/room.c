@@ -39,9 +39,9 @@ bool room_grow(struct gpu *g, uint64_t more)
                 return true;
         if (!heap_adopted(&g->heap, 0, UINT64_MAX))
                 return false;
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         home_find_out(g);
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         adopted = heap_adopted(&g->heap, 0, UINT64_MAX);
         if (!adopted || home_answer(&g->home) != HOME_LEAVES)
                 return false; /* what stays on the card is no room for others */

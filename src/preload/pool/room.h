@@ -1,4 +1,4 @@
-/* room.h: room for memory that can be moved. core.lock held for all of it. */
+/* room.h: room for memory that can be moved. core_lock held for all of it. */
 #pragma once
 
 #include <stdbool.h>

@@ -2,7 +2,7 @@
  * that has loaded a library with such work keeps its memory on the card, unless it is frozen. */
 #pragma once
 
-/* The name of such a library that is loaded now; NULL: none. core.lock held. */
+/* The name of such a library that is loaded now; NULL: none. core_lock held. */
 const char *hidden_library(void);
-/* A drain has failed for that reason: the first time a line on stderr says so. core.lock held. */
+/* A drain has failed for that reason: the first time a line on stderr says so. core_lock held. */
 void hidden_tell(void);

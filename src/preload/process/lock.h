@@ -17,9 +17,28 @@
 #include "base/clock.h"
 #include "base/macros.h"
 
-struct lock {
+/* What a function needs of a lock, and which lock a variable needs: checked by clang's analysis
+ * (./dev lint; clang.llvm.org/docs/ThreadSafetyAnalysis.html), nothing to other compilers. A
+ * function that REQUIRES a lock may give it up meanwhile where its comment says so. */
+#ifdef __clang__
+#define LOCK_ATTRIBUTE(x) __attribute__((x))
+#else
+#define LOCK_ATTRIBUTE(x)
+#endif
+#define REQUIRES(l)    LOCK_ATTRIBUTE(requires_capability(l))
+#define EXCLUDES(l)    LOCK_ATTRIBUTE(locks_excluded(l))
+#define ACQUIRES(l)    LOCK_ATTRIBUTE(acquire_capability(l))
+#define RELEASES(l)    LOCK_ATTRIBUTE(release_capability(l))
+#define GUARDED_BY(l)  LOCK_ATTRIBUTE(guarded_by(l))
+#define LOCK_UNCHECKED LOCK_ATTRIBUTE(no_thread_safety_analysis)
+
+struct LOCK_ATTRIBUTE(capability("lock")) lock {
         _Atomic uint32_t word; /* 0 free, 1 held, 2 held and waited for */
 };
+
+/* The library's one lock for its state (core.h). Where another one is taken as well, this one is
+ * taken first. */
+extern struct lock core_lock;
 
 struct bell {
         _Atomic uint32_t rings;
@@ -33,7 +52,7 @@ static inline long lock_futex(_Atomic uint32_t *word, int op, uint32_t value,
 }
 
 /* The mutex is the third one of U. Drepper, "Futexes Are Tricky" (2011). */
-static inline void lock_acquire(struct lock *l)
+static inline void lock_acquire(struct lock *l) ACQUIRES(*l) LOCK_UNCHECKED
 {
         uint32_t seen = 0;
 
@@ -48,7 +67,7 @@ static inline void lock_acquire(struct lock *l)
         }
 }
 
-static inline void lock_release(struct lock *l)
+static inline void lock_release(struct lock *l) RELEASES(*l) LOCK_UNCHECKED
 {
         if (atomic_exchange_explicit(&l->word, 0, memory_order_release) == 2)
                 (void)lock_futex(&l->word, FUTEX_WAKE, 1, NULL);

@@ -5,7 +5,7 @@
  * restores is never given back: the restore overwrites all of it. It goes one way once: the driver
  * does not export what was imported, and while a descriptor of memory is open NVML names nobody
  * who holds it, so none is kept beyond the import. Books only, no driver call; the
- * caller holds core.lock but for passed_close(). */
+ * caller holds core_lock but for passed_close(). */
 #pragma once
 
 #include <stdint.h>

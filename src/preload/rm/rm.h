@@ -2,7 +2,7 @@
  * takes them off the GPU.
  *
  * The door of ioctl() (rm_door.c) shows every request of libcuda's here. Thread-safe. No function
- * calls libcuda or takes core.lock, so all of them may be called with it held; rm_freeze() and
+ * calls libcuda or takes core_lock, so all of them may be called with it held; rm_freeze() and
  * rm_thaw() take as long as RM does: about a millisecond, and up to 0.3 s while page faults of the
  * GPU are outstanding. */
 #pragma once

@@ -16,20 +16,20 @@ struct gpu;
 struct passed;
 struct wire_message;
 
-/* What an address lies in that was opened; as for the heap's own. core.lock held. */
+/* What an address lies in that was opened; as for the heap's own. core_lock held. */
 bool ipc_find(CUdeviceptr address, struct heap_place *ret, struct gpu **ret_gpu);
-/* Its handles would reach somebody. core.lock held. */
+/* Its handles would reach somebody. core_lock held. */
 bool ipc_works(void);
-/* The allocation that began there is gone: its handle means nothing any more. core.lock held. */
+/* The allocation that began there is gone: its handle means nothing any more. core_lock held. */
 void ipc_export_freed(CUdeviceptr start);
 /* The context is about to be destroyed, and what was opened in it with it; nothing that was
- * submitted uses it any more. core.lock held, given up meanwhile. */
+ * submitted uses it any more. core_lock held, given up meanwhile. */
 void ipc_context_dies(CUcontext context);
 /* More GPUs can use the memory of this one: what was opened of it is mapped for them, too.
- * core.lock held, given up meanwhile. */
+ * core_lock held, given up meanwhile. */
 void ipc_import_reach(const struct gpu *g);
 
-/* ---- for the agent; core.lock held ---- */
+/* ---- for the agent; core_lock held ---- */
 
 /* Answer what can be answered now; given up meanwhile. True: look again soon. */
 bool ipc_step(void);

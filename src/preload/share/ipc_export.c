@@ -196,9 +196,9 @@ static int make_exportable(struct gpu *g, CUdeviceptr start)
                         continue;
                 }
                 e->busy = true;
-                lock_release(&core.lock);
+                lock_release(&core_lock);
                 r = extent_replace(g, e);
-                lock_acquire(&core.lock);
+                lock_acquire(&core_lock);
                 e->busy = false;
                 swap_unused(g, e);
                 request_released();
@@ -256,9 +256,9 @@ CUresult hook_cuIpcGetMemHandle(CUipcMemHandle *pHandle, CUdeviceptr dptr)
 
         (void)core_setup();
         if (pHandle && !core_passive()) {
-                lock_acquire(&core.lock);
+                lock_acquire(&core_lock);
                 r = handle_of(dptr, &h);
-                lock_release(&core.lock);
+                lock_release(&core_lock);
         }
         if (r == CUDA_SUCCESS)
                 memcpy(pHandle, &h, sizeof(h));
@@ -446,13 +446,13 @@ static void give_pieces(struct reference *r)
                 e[i] = pin_extent(r->pin, r->first + i);
                 e[i]->busy = true;
         }
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         for (; got < n; got++) {
                 fds[got] = extent_export(e[got]);
                 if (fds[got] < 0)
                         break;
         }
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         for (unsigned i = 0; i < n; i++) {
                 e[i]->busy = false;
                 swap_unused(pin_gpu(r->pin), e[i]);

@@ -129,7 +129,7 @@ void ipc_told(void)
         }
 }
 
-/* ---- mapping; core.lock not held ---- */
+/* ---- mapping; core_lock not held ---- */
 
 static void unmap(const struct import *i)
 {
@@ -221,11 +221,11 @@ static CUresult map_for(struct import *i, uint32_t devices)
 
                 i->access |= devices;
                 i->being_mapped = true;
-                lock_release(&core.lock);
+                lock_release(&core_lock);
                 mode = core_relax();
                 r = give_access(i);
                 core_unrelax(mode);
-                lock_acquire(&core.lock);
+                lock_acquire(&core_lock);
                 i->being_mapped = false;
                 bell_ring(&core.changed);
         }
@@ -247,7 +247,7 @@ void ipc_import_reach(const struct gpu *g)
         }
 }
 
-/* ---- opening; core.lock held, given up meanwhile ---- */
+/* ---- opening; core_lock held, given up meanwhile ---- */
 
 static bool answer_is_sound(const struct import *i)
 {
@@ -285,11 +285,11 @@ static CUresult fetch(struct import *i)
                 passed_close(&came);
                 return (CUresult)i->answer.OPENED.result;
         }
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         mode = core_relax();
         r = map_pieces(i, &came);
         core_unrelax(mode);
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         return r;
 }
 
@@ -323,11 +323,11 @@ static void import_close(struct import *i)
         if (i->being_mapped)
                 return; /* the GPU has failed */
         core.unbooked++;
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         mode = core_relax();
         unmap(i);
         core_unrelax(mode);
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         core.unbooked--;
         memcpy(m.CLOSE.secret, i->secret, IPC_NAME);
         ipc_send(i->link, &m, WIRE_CLOSE, NULL, 0);
@@ -465,9 +465,9 @@ static CUresult open_ours(CUdeviceptr *pdptr, const struct ipc_handle *h, unsign
         g = core_current_gpu() ? gpu_of(h) : NULL;
         if (!g)
                 return CUDA_ERROR_INVALID_HANDLE;
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         r = open_handle(h, g, owner, current, again, pdptr);
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         return r;
 }
 
@@ -510,10 +510,10 @@ CUresult hook_cuIpcCloseMemHandle(CUdeviceptr dptr)
         (void)core_setup();
         if (core_passive())
                 return real.cuIpcCloseMemHandle(dptr);
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         i = import_at(dptr);
         if (!i) {
-                lock_release(&core.lock);
+                lock_release(&core_lock);
                 return real.cuIpcCloseMemHandle(dptr);
         }
         if (i->opened > 1) {
@@ -533,7 +533,7 @@ CUresult hook_cuIpcCloseMemHandle(CUdeviceptr dptr)
                         import_close(i);
                 }
         }
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         return r;
 }
 

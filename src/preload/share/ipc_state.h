@@ -1,6 +1,6 @@
 /* ipc_state.h: what the files of CUDA IPC share: ipc_link.c (connections to other processes),
  * ipc_export.c (what of ours others have), ipc_import.c (what of others' we have). Nobody else
- * includes it. core.lock is held for all of it. */
+ * includes it. core_lock is held for all of it. */
 #pragma once
 
 #include <stdbool.h>

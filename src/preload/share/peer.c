@@ -48,11 +48,11 @@ static void replay(struct gpu *g)
                         continue;
                 }
                 e->busy = true;
-                lock_release(&core.lock);
+                lock_release(&core_lock);
                 mode = core_relax();
                 extent_allow(e, peers);
                 core_unrelax(mode);
-                lock_acquire(&core.lock);
+                lock_acquire(&core_lock);
                 e->busy = false;
                 request_released();
         }
@@ -80,7 +80,7 @@ void peer_update(void)
                 struct gpu *g = &core.gpus[i];
                 uint32_t devices = g->managed ? reach(i) : 0;
 
-                lock_acquire(&core.lock);
+                lock_acquire(&core_lock);
                 for (unsigned k = 0; k < core.gpu_count; k++)
                         if (!quiet_context_of(&core.gpus[k]))
                                 devices &= ~(UINT32_C(1) << k);
@@ -89,6 +89,6 @@ void peer_update(void)
                         replay(g);
                         ipc_import_reach(g);
                 }
-                lock_release(&core.lock);
+                lock_release(&core_lock);
         }
 }

@@ -18,6 +18,7 @@
 #define ANSWER_AFTER_NS (5 * NSEC_PER_SEC)   /* the daemon has been asked who is in the way */
 
 struct core core;
+struct lock core_lock;
 
 static void core_forked(void)
 {
@@ -28,7 +29,7 @@ static void core_forked(void)
                 p->forked();
         }
         request_close();
-        core.lock = (struct lock){0};
+        core_lock = (struct lock){0};
 }
 
 static int set_up(void)
@@ -169,14 +170,14 @@ void core_wait_since(struct core_wait *w, uint32_t heard, uint64_t timeout_ns)
 
         if (!w->told)
                 timeout_ns = MIN(timeout_ns, sub_sat(notice(w, now), now));
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         if (unlikely(atomic_load_explicit(&core.exiter, memory_order_relaxed))) {
                 timeout_ns = MIN(timeout_ns, EXIT_LOOK_NS);
                 if (driver_has_shut_down())
                         atomic_store(&core.bystander, true);
         }
         bell_wait(&core.changed, heard, timeout_ns);
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
 }
 
 /* What we need to know of a device, from the real driver. 0, -ENODEV: it cannot be shared, -EAGAIN:
@@ -269,7 +270,7 @@ struct gpu *core_attach(CUdevice device)
         g = &core.gpus[device];
         if (__atomic_load_n(&g->managed, __ATOMIC_ACQUIRE))
                 return g;
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         if (!g->known) {
                 static bool refused[GPUS_MAX];
                 int r = refused[device] ? -ENODEV : gpu_learn(g, device);
@@ -277,7 +278,7 @@ struct gpu *core_attach(CUdevice device)
                 if (r < 0) {
                         /* A program may call too early, is told so, and begins again. */
                         refused[device] = r != -EAGAIN;
-                        lock_release(&core.lock);
+                        lock_release(&core_lock);
                         return NULL;
                 }
                 core.gpu_count = MAX(core.gpu_count, (unsigned)device + 1);
@@ -287,7 +288,7 @@ struct gpu *core_attach(CUdevice device)
                 p->attach(g);
         }
         managed = g->managed;
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         return managed ? g : NULL;
 }
 

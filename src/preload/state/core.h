@@ -105,7 +105,6 @@ struct gpu {
 };
 
 struct core {
-        struct lock lock;
         struct bell changed;
         struct gpu gpus[GPUS_MAX];
         unsigned gpu_count;
@@ -190,8 +189,8 @@ void core_give_up(const struct gpu *g, CUresult why);
  * has to happen before that is registered after it. */
 void core_expect_exit(void);
 
-/* The agent's, for a moment without core.lock: the GPU's context does not end meanwhile. False: it
- * is ending, or there is none. core.lock held. */
+/* The agent's, for a moment without core_lock: the GPU's context does not end meanwhile. False: it
+ * is ending, or there is none. core_lock held. */
 bool core_keep_context(struct gpu *g);
 void core_let_context(struct gpu *g);
 

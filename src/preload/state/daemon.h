@@ -1,4 +1,4 @@
-/* daemon.h: the line to the daemon, as any thread that holds core.lock may use it. The agent makes
+/* daemon.h: the line to the daemon, as any thread that holds core_lock may use it. The agent makes
  * it, listens on it and sees to its end (agent_talk.c). */
 #pragma once
 

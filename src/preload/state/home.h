@@ -28,10 +28,10 @@ struct home {
 
 /* Find out, unless it is known, has just been tried in vain, or another thread is at it: some
  * tries, of a few driver calls each, that wait for a small fill and a small copy. The calling
- * thread has a context of this GPU; core.lock not held. */
+ * thread has a context of this GPU; core_lock not held. */
 void home_find_out(struct gpu *g);
 
-/* Any thread, with or without core.lock. */
+/* Any thread, with or without core_lock. */
 static inline enum home_answer home_answer(const struct home *h)
 {
         return __atomic_load_n(&h->answer, __ATOMIC_ACQUIRE);

@@ -24,14 +24,14 @@ enum own_drain {
 struct part {
         /* The life of the process. */
         void (*setup)(void);           /* the driver is there; once */
-        void (*learn)(struct gpu *g);  /* this GPU is there. core.lock held */
-        void (*attach)(struct gpu *g); /* have the daemon know it. core.lock held, given up */
+        void (*learn)(struct gpu *g);  /* this GPU is there. core_lock held */
+        void (*attach)(struct gpu *g); /* have the daemon know it. core_lock held, given up */
         void (*failed)(const struct gpu *g,
-                       CUresult why); /* for good, by this error. core.lock held */
+                       CUresult why); /* for good, by this error. core_lock held */
         void (*exits)(void);          /* before the driver shuts down */
         void (*forked)(void);         /* in the child */
 
-        /* The agent's rounds; core.lock held, and given up where that is said. */
+        /* The agent's rounds; core_lock held, and given up where that is said. */
         void (*step)(uint64_t now_ns);     /* before a drain goes on: begin one where it is time */
         uint64_t (*next_ns)(void);         /* when that may be */
         bool (*clean)(void);               /* release what has become free. True: more comes soon */
@@ -46,7 +46,7 @@ struct part {
         void (*evicted)(void);      /* OWN_EVICTS: nothing more can go */
         void (*restored)(void);     /* all memory is back, and the program goes on */
 
-        /* What has happened; core.lock held. */
+        /* What has happened; core_lock held. */
         void (*room_changed)(struct gpu *g); /* core_room_changed() */
         void (*daemon_lost)(void);
 };

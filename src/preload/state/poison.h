@@ -13,7 +13,7 @@
 
 struct gpu;
 
-/* A call on the GPU has failed: true if it was for good, which is remembered. core.lock held. */
+/* A call on the GPU has failed: true if it was for good, which is remembered. core_lock held. */
 bool poison_note(struct gpu *g, CUresult r);
 
 /* The error of the GPU that the calling thread uses; CUDA_SUCCESS: none, as far as is known. */

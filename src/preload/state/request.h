@@ -1,7 +1,7 @@
 /* request.h: what the program's threads ask of the agent, by figures in `core` and a kick.
  *
  * The agent (agent.h) passes requests on to the daemon and writes the answers into `core`; whoever
- * waits for one sleeps until core.changed rings. core.lock is held for all of it; the functions
+ * waits for one sleeps until core.changed rings. core_lock is held for all of it; the functions
  * that say so give it up meanwhile. */
 #pragma once
 

@@ -7,7 +7,7 @@
  * is fixed: one handle of the driver's. What the program imports, or creates in host memory, or on
  * a GPU that is not ours to manage, is the driver's own from the start and has the driver's name.
  *
- * Books only, no driver call; the caller holds core.lock throughout. Whoever has marked an extent
+ * Books only, no driver call; the caller holds core_lock throughout. Whoever has marked an extent
  * of a handle busy, or holds its block, may look at the handle without it: nothing of it is mapped
  * or unmapped meanwhile. */
 #pragma once

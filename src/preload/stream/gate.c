@@ -1,4 +1,4 @@
-/* gate.c: owns the gate's state and the threads' marks. Must never hold core.lock across a driver
+/* gate.c: owns the gate's state and the threads' marks. Must never hold core_lock across a driver
  * call that submits. */
 #include "preload/stream/gate.h"
 
@@ -38,7 +38,7 @@ static int membarrier(int command)
 }
 
 /* Counted once a thread, however often it begins to wait: a signal handler may jump out of a wait,
- * and what it left raised is taken back when the thread passes again or ends. core.lock held. */
+ * and what it left raised is taken back when the thread passes again or ends. core_lock held. */
 static void gate_set_waiting(struct gate_thread *t, bool waiting)
 {
         if (t->waiting == waiting)
@@ -52,9 +52,9 @@ static void gate_set_waiting(struct gate_thread *t, bool waiting)
 
 static void gate_stop_waiting(struct gate_thread *t)
 {
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         gate_set_waiting(t, false);
-        lock_release(&core.lock);
+        lock_release(&core_lock);
 }
 
 static void gate_thread_ended(void *record)
@@ -69,9 +69,9 @@ static void gate_thread_ended(void *record)
         if (!core_passive())
                 bound_forget_thread(t);
         if (quiet_capturing() && !core_passive()) {
-                lock_acquire(&core.lock);
+                lock_acquire(&core_lock);
                 quiet_thread_ended(t);
-                lock_release(&core.lock);
+                lock_release(&core_lock);
         }
         atomic_store_explicit(&t->inside, 0, memory_order_relaxed);
         atomic_store_explicit(&t->looks, 0, memory_order_relaxed);
@@ -218,7 +218,7 @@ static bool gate_is_capturing(CUstream stream)
                status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
-/* Wait for the lease; not marked inside, core.lock not held. NULL: look again. t: it passes without
+/* Wait for the lease; not marked inside, core_lock not held. NULL: look again. t: it passes without
  * one, marked inside, because the context has failed: the driver takes nothing and says so. */
 static struct gate_thread *gate_wait_for_lease(struct gate_thread *t, bool may_end)
 {
@@ -232,7 +232,7 @@ static struct gate_thread *gate_wait_for_lease(struct gate_thread *t, bool may_e
         }
         if (may_end)
                 interrupt_begin(&interrupted);
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         gate_set_waiting(t, true);
         while (!core.running && !core_passive()) {
                 /* Before asking: that gives the lock up, and a signal comes at any moment. */
@@ -244,13 +244,13 @@ static struct gate_thread *gate_wait_for_lease(struct gate_thread *t, bool may_e
 
                 if (may_end && interrupt_ends(&interrupted, &timeout_ns)) {
                         gate_set_waiting(t, false);
-                        lock_release(&core.lock);
+                        lock_release(&core_lock);
                         return &gate_interrupted;
                 }
                 core_wait_since(&w, heard, timeout_ns);
         }
         gate_set_waiting(t, false);
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         return NULL;
 }
 
@@ -258,20 +258,20 @@ static void gate_wait_until_released(void)
 {
         struct core_wait w = {.what = "its own memory"};
 
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         while (atomic_load(&gate_bits) & GATE_HELD && !core_passive())
                 core_wait(&w, UINT64_MAX);
-        lock_release(&core.lock);
+        lock_release(&core_lock);
 }
 
 /* The daemon thinks that nothing of ours runs: that is over. */
 static void gate_tell(void)
 {
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         gate_open(GATE_TELL);
         core.submits = true;
         request_kick();
-        lock_release(&core.lock);
+        lock_release(&core_lock);
 }
 
 /* ---- passing ---- */

@@ -36,7 +36,7 @@ struct gate_thread {
         _Atomic uint32_t
                 defaults; /* which of the default streams it ever submitted to: 1 << handle */
         _Atomic uint64_t submissions; /* since the thread began */
-        bool waiting;                 /* counted in core.waiters; core.lock */
+        bool waiting;                 /* counted in core.waiters; core_lock */
         struct gate_thread *next;
         _Atomic bool in_use;
 } __attribute__((aligned(64)));

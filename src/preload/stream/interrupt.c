@@ -65,7 +65,7 @@ static void listen_for_signals(void)
                 (void)sigaction(SIGINT, &before, NULL);
 }
 
-/* ---- Python; core.lock is not held ---- */
+/* ---- Python; core_lock is not held ---- */
 
 /* The program itself, or libpython: where this function of it is. */
 static int find_python(struct dl_phdr_info *info, size_t size, void *unused)
@@ -267,7 +267,7 @@ bool interrupt_ends(struct interrupt_wait *w, uint64_t *ret_timeout_ns)
         *ret_timeout_ns = UINT64_MAX;
         if (likely(now == w->seen))
                 return false;
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         if (is_main_thread()) {
                 ends = would_raise(now);
                 known = true;
@@ -282,6 +282,6 @@ bool interrupt_ends(struct interrupt_wait *w, uint64_t *ret_timeout_ns)
                 w->seen = now;
                 w->look_ns = 0;
         }
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         return ends;
 }

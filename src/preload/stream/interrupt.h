@@ -25,8 +25,8 @@ struct interrupt_wait {
 
 /* Once, when the program calls the driver first. */
 void interrupt_setup(void);
-/* A thread is about to wait: from now on interrupts are heard. Not with core.lock. */
+/* A thread is about to wait: from now on interrupts are heard. Not with core_lock. */
 void interrupt_begin(struct interrupt_wait *w);
 /* True: the call that waits is to end. Otherwise how long it may wait before it has to ask again;
- * an interrupt rings core.changed. core.lock held, given up meanwhile. */
+ * an interrupt rings core.changed. core_lock held, given up meanwhile. */
 bool interrupt_ends(struct interrupt_wait *w, uint64_t *ret_timeout_ns);

@@ -255,9 +255,9 @@ static bool record_unlocked(CUevent *event, CUcontext context, CUstream stream)
         CUresult r;
 
         recordings = &self;
-        lock_release(&core.lock);
+        lock_release(&core_lock);
         r = quiet_record(event, context, stream);
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         while (*link != &self)
                 link = &(*link)->next;
         *link = self.next;
@@ -621,11 +621,11 @@ void quiet_wait_all(void)
         for (unsigned polls = 0; quiet_poll(&w) == QUIET_BUSY; polls++) {
                 const struct timespec nap = {.tv_nsec = (long)nap_ns};
 
-                lock_release(&core.lock);
+                lock_release(&core_lock);
                 if (nap_ns)
                         (void)syscall(SYS_nanosleep, &nap, NULL);
                 if (polls >= 20)
                         nap_ns = MIN(nap_ns * 2 + 10000, NSEC_PER_MSEC);
-                lock_acquire(&core.lock);
+                lock_acquire(&core_lock);
         }
 }

@@ -34,7 +34,7 @@ struct context {
         bool legacy_asked;         /* the legacy stream had work when it was last asked */
 };
 
-/* All below: core.lock held. */
+/* All below: core_lock held. */
 struct context *quiet_context(CUcontext handle);             /* NULL: unknown */
 struct context *quiet_context_of(const struct gpu *g);       /* any living one, not green; NULL */
 struct context *quiet_context_green(CUgreenCtx green);       /* NULL: unknown */
@@ -64,7 +64,7 @@ bool quiet_capture_forbids(void);
 void quiet_thread_ended(const struct gate_thread *t);
 bool quiet_capturing(void);
 /* A capture is about to begin and is counted: wait for events that are being recorded, as
- * pool_await_records() does. core.lock held, given up meanwhile. */
+ * pool_await_records() does. core_lock held, given up meanwhile. */
 void quiet_await_records(void);
 /* Whether a stream is part of one, as far as can be told. The lock is not needed. */
 bool quiet_is_capturing(CUstream stream);

@@ -8,6 +8,7 @@
 #define WEAK __attribute__((weak))
 
 struct core core WEAK;
+struct lock core_lock WEAK;
 struct real_driver real WEAK;
 _Atomic(real_ioctl_fn *) real_ioctl WEAK;
 void (*meanwhile)(const struct core_wait *w);
@@ -41,10 +42,10 @@ WEAK void core_wait_since(struct core_wait *w, uint32_t heard, uint64_t timeout_
 {
         if (!meanwhile)
                 fail_msg("nobody is to wait for %s", w->what);
-        assert_int_not_equal(atomic_load(&core.lock.word), 0);
-        lock_release(&core.lock);
+        assert_int_not_equal(atomic_load(&core_lock.word), 0);
+        lock_release(&core_lock);
         meanwhile(w);
-        lock_acquire(&core.lock);
+        lock_acquire(&core_lock);
         if (timeout_ns == UINT64_MAX && bell_listen(&core.changed) == heard)
                 fail_msg("waits for %s for ever: nobody rings", w->what);
 }

@@ -76,7 +76,7 @@ static unsigned context_depth;
 
 static bool fails(const char *name)
 {
-        if (driver.unlocked && atomic_load(&core.lock.word) != 0)
+        if (driver.unlocked && atomic_load(&core_lock.word) != 0)
                 fail_msg("%s with the lock held", name);
         driver.calls++;
         if (!driver.dead && driver.calls != driver.fail_at)
@@ -88,7 +88,7 @@ static bool fails(const char *name)
 /* A call that always works. */
 static void check(const char *name)
 {
-        if (driver.unlocked && atomic_load(&core.lock.word) != 0)
+        if (driver.unlocked && atomic_load(&core_lock.word) != 0)
                 fail_msg("%s with the lock held", name);
 }
 

@@ -17,7 +17,7 @@ struct driver {
         uint64_t used;   /* of that, created and not given back */
         uint64_t host;   /* the same of host memory; it has as much as one wants */
         unsigned device; /* that copies */
-        bool unlocked;   /* no call may come with core.lock held */
+        bool unlocked;   /* no call may come with core_lock held */
         bool no_numa;    /* host memory cannot be asked for by node */
 
         unsigned calls;   /* that could have failed */
