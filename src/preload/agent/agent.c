@@ -113,7 +113,7 @@ static void drained(uint64_t now)
         }
 }
 
-static void drain_step(void)
+static void drain_step(void) REQUIRES(core_lock)
 {
         uint64_t now = clock_now_ns(), progress;
         enum quiet q = QUIET_BUSY;
@@ -179,7 +179,7 @@ static void drain_step(void)
 
 /* ---- idleness; core_lock held ---- */
 
-static void idle_step(uint64_t now)
+static void idle_step(uint64_t now) REQUIRES(core_lock)
 {
         uint64_t submissions;
 

@@ -18,6 +18,7 @@
 #include "preload/move/swap.h"
 #include "preload/state/request.h"
 #include "preload/state/daemon.h"
+#include "preload/process/lock.h"
 
 #define MOMENT_NS NSEC_PER_MSEC
 
@@ -26,7 +27,7 @@
 /* Is anything of the program's in flight? Its streams are asked first; an event of a whole context
  * shows work on streams that no entry point has shown us, but would wait for room in a full queue.
  * Lock given up meanwhile. */
-static bool has_work_in_flight(void)
+static bool has_work_in_flight(void) REQUIRES(core_lock)
 {
         const struct timespec nap = {.tv_nsec = MOMENT_NS / 16};
         const uint64_t until = clock_now_ns() + MOMENT_NS;
@@ -212,7 +213,7 @@ static bool mover_is_used(struct gpu *g)
 }
 
 /* False: there is none to end. */
-static bool mover_end(struct gpu *g)
+static bool mover_end(struct gpu *g) REQUIRES(core_lock)
 {
         struct mover *m = g->mover;
 
@@ -233,7 +234,7 @@ static bool mover_end(struct gpu *g)
 }
 
 /* False: nothing was to be done. */
-static bool mover_step(struct gpu *g)
+static bool mover_step(struct gpu *g) REQUIRES(core_lock)
 {
         struct mover *m = g->mover;
         uint64_t kept;

@@ -83,7 +83,7 @@ void agent_self_frozen(void);
 uint32_t agent_random(void);
 
 /* Look for the daemon; the lock is given up meanwhile. */
-void agent_connect(void);
+void agent_connect(void) REQUIRES(core_lock);
 /* Take in everything that the daemon has said. */
 void agent_listen(void);
 /* Say what has changed since the last time. */
@@ -105,7 +105,7 @@ bool agent_wants_to_run(void);
 /* agent_freeze.c; the lock is given up meanwhile, but in agent_pause(). */
 /* Have the program stand for a drain. True: it does, and its memory may leave. False: it is to be
  * drained, or the drain was called off. */
-bool agent_stand_still(void);
+bool agent_stand_still(void) REQUIRES(core_lock);
 /* No memory is to leave under the program any more, or all is back: captured calls may pass, and
  * what it freed in stream order need not be kept. */
 void agent_memory_stays(void);
@@ -114,9 +114,9 @@ void agent_pause(bool paused);
 /* A paused program is held at the gate. If it ran, its work in flight is frozen as soon as that can
  * be; otherwise nothing is in flight, and its memory may have to be moved by its own context. True:
  * look again soon. */
-bool agent_pause_step(void);
+bool agent_pause_step(void) REQUIRES(core_lock);
 /* While the program runs, so that all is there when it is to stand. True: look again soon. */
-bool agent_freeze_step(void);
+bool agent_freeze_step(void) REQUIRES(core_lock);
 /* Whether some of its fixed bytes are the mover's, or those that it asks for. */
 bool agent_holds_spare(const struct gpu *g);
 bool agent_wants_spare(const struct gpu *g);

@@ -13,6 +13,7 @@
 
 #include "cuda/cuda_abi.h"
 #include "preload/state/part.h"
+#include "preload/process/lock.h"
 
 struct block;
 struct gpu;
@@ -28,7 +29,7 @@ uint64_t overflow_card_room(const struct gpu *g, uint64_t promised, uint64_t byt
 /* More would not help: the card's part is used. */
 bool overflow_is_full(const struct gpu *g, uint64_t bytes, uint64_t cost);
 /* Memory of the host at an address of ours. 0, or -ENOMEM. The lock is given up meanwhile. */
-int overflow_allocate(struct gpu *g, uint64_t bytes, CUcontext owner, CUdeviceptr *ret_address);
+int overflow_allocate(struct gpu *g, uint64_t bytes, CUcontext owner, CUdeviceptr *ret_address) REQUIRES(core_lock);
 /* There is memory at an address: a buffer of its own may be known. */
 void overflow_allocated(struct gpu *g, CUdeviceptr address, uint64_t bytes);
 /* Whether it changes sides: a large buffer of the program's, on such a GPU. */

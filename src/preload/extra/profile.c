@@ -311,7 +311,7 @@ static int choose_tried(void)
 
 /* Room on the host for all that are tried, or for the largest of them. The lock is given up
  * meanwhile. */
-static int take_host(void)
+static int take_host(void) REQUIRES(core_lock)
 {
         for (; profile.count > 0; profile.count /= 2) {
                 uint64_t more = 2 * HEAP_EXTENT_MAX;
@@ -349,7 +349,7 @@ static void relearn(void)
 
 /* What is in flight is done. False: it goes on and on, perhaps until something else is submitted.
  */
-static bool settle(void)
+static bool settle(void) REQUIRES(core_lock)
 {
         uint64_t until = clock_now_ns() + PATIENCE_NS;
         struct quiet_wait w;
@@ -368,7 +368,7 @@ static bool settle(void)
 }
 
 /* All lies as it shall while it is this one's turn. */
-static bool arrange(int turn)
+static bool arrange(int turn) REQUIRES(core_lock)
 {
         struct core_wait w = {.what = "a transfer of its own memory"};
         uint64_t until = clock_now_ns() + PATIENCE_NS;
@@ -446,7 +446,7 @@ static void finish(void)
 }
 
 /* Arrange the next sample that can be had. */
-static void go_on(void)
+static void go_on(void) REQUIRES(core_lock)
 {
         profile.timed = false;
         profile.steps_passed = 0;
@@ -486,7 +486,7 @@ static void begin_trial(void)
         trial_begin(&profile.trial, profile.count, kinds);
 }
 
-static void begin(void)
+static void begin(void) REQUIRES(core_lock)
 {
         if (claim_file() < 0 || choose_tried() < 0 || (profile.count > 0 && take_host() < 0)) {
                 if (profile.fd >= 0)
@@ -515,7 +515,7 @@ static uint64_t parts_of(uint64_t all, uint64_t each)
 }
 
 /* So many steps took so long. */
-static void sampled(uint64_t ns)
+static void sampled(uint64_t ns) REQUIRES(core_lock)
 {
         if (!profile.steps_wanted) {
                 profile.step_ns = MAX(ns, 1u);
@@ -537,7 +537,7 @@ static void sampled(uint64_t ns)
         go_on();
 }
 
-static void step_begins(void)
+static void step_begins(void) REQUIRES(core_lock)
 {
         if (!profile.placed) {
                 go_on();
@@ -563,7 +563,7 @@ static void step_begins(void)
         profile.began_ns = clock_now_ns();
 }
 
-static void look(uint64_t work)
+static void look(uint64_t work) REQUIRES(core_lock)
 {
         uint64_t begin_before = profile.steps.begin, gap_before = profile.steps.gap;
 

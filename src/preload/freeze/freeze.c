@@ -153,7 +153,7 @@ static int verdict(enum freeze_result result, int refusal, const char **ret_why)
 
 /* Whatever is known. What the GPU itself shows is kept for other processes. Lock held, given up
  * meanwhile. 0 or -errno; -EBUSY: it could not tell now. */
-static int test_now(struct gpu *g, const char **ret_why)
+static int test_now(struct gpu *g, const char **ret_why) REQUIRES(core_lock)
 {
         enum freeze_result result = FREEZE_TEST_BUSY;
         int refusal = 0, r;
@@ -175,7 +175,7 @@ static int test_now(struct gpu *g, const char **ret_why)
 }
 
 /* Lock held, given up meanwhile. False: the GPU could not tell now. */
-static bool test_gpu(struct gpu *g)
+static bool test_gpu(struct gpu *g) REQUIRES(core_lock)
 {
         char known[FREEZE_WHY_MAX];
         const char *why = known;
@@ -244,7 +244,7 @@ bool freeze_prepare(bool needed)
 
 /* Whether it stands then. Lock held, given up meanwhile: whoever calls it off finds that it does
  * not stand. */
-static bool stop(void)
+static bool stop(void) REQUIRES(core_lock)
 {
         uint64_t began = clock_now_ns();
         int r;

@@ -13,6 +13,7 @@
 
 #include "cuda/cuda_abi.h"
 #include "wire/wire.h"
+#include "preload/process/lock.h"
 
 struct gpu;
 struct freeze_answer;
@@ -31,11 +32,11 @@ const char *freeze_off(void);
 bool freeze_is_ready(void);
 /* Test it where it has not been, on a GPU with a context: when it is needed, and where it replaces
  * the drain, before. True: look again soon. The lock is given up meanwhile. */
-bool freeze_prepare(bool needed);
+bool freeze_prepare(bool needed) REQUIRES(core_lock);
 
 /* Take the program off all its GPUs. True: it stands. False: nothing is frozen, and whether it may
  * be tried again freeze_mode() says. The lock is given up meanwhile. */
-bool freeze_begin(void);
+bool freeze_begin(void) REQUIRES(core_lock);
 /* Let it go on: every byte of its memory is back, or none has left. */
 void freeze_end(void);
 bool freeze_stands(void);
@@ -43,7 +44,7 @@ bool freeze_stands(void);
 /* All calls of the mover's on 2 MiB: do they end while the program stands? If not, it is let go for
  * a moment and frozen again, a few times. False: as freeze_begin(). Memory of the program may leave
  * only after this. The lock is given up meanwhile. */
-bool freeze_confirm(void);
+bool freeze_confirm(void) REQUIRES(core_lock);
 
 /* A context of the program's has failed. Was it because it was frozen? Then nothing is on this
  * driver and GPU any more, until `sublet doctor` has tried again. */

@@ -62,7 +62,7 @@ struct ending {
 
 /* The context is about to be destroyed, and what was allocated in it with it: dropped, never
  * restored first. context_died() when it is. Lock held, given up meanwhile. */
-static struct ending context_dies(struct context *c)
+static struct ending context_dies(struct context *c) REQUIRES(core_lock)
 {
         struct gpu *g = c->gpu;
         struct ending ret = {.gpu = g, .bytes = g->context_bytes};
@@ -90,7 +90,7 @@ static struct ending context_dies(struct context *c)
 
 /* Whoever names a context, or NULL, ends it if it is one that the program has made; of others the
  * driver refuses that. Lock held, given up meanwhile. */
-static struct ending made_dies(struct context *c)
+static struct ending made_dies(struct context *c) REQUIRES(core_lock)
 {
         if (!c || c->primary || c->green || c->dying)
                 return (struct ending){0};
@@ -226,7 +226,7 @@ CUresult hook_cuCtxDetach(CUcontext ctx)
  * up meanwhile by primary_take(). */
 static bool primary_taken[GPUS_MAX], primary_wanted[GPUS_MAX];
 
-static void primary_take(bool *taken)
+static void primary_take(bool *taken) REQUIRES(core_lock)
 {
         struct core_wait w = {.what = "another thread's call for the same context"};
 
@@ -307,7 +307,7 @@ CUresult hook_cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev)
 
 /* Somebody holds it no longer, or resets it: what goes with the context goes first, if it ends with
  * that. Lock held, given up meanwhile. */
-static struct ending primary_dies(struct gpu *g, bool reset)
+static struct ending primary_dies(struct gpu *g, bool reset) REQUIRES(core_lock)
 {
         struct context *c = quiet_context_primary(g);
 

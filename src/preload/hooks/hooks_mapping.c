@@ -32,7 +32,7 @@ static CUresult place(const struct handle *h, const struct mapping *m)
 }
 
 /* Lock held, given up meanwhile. */
-static CUresult map(struct handle *h, CUdeviceptr ptr, size_t size)
+static CUresult map(struct handle *h, CUdeviceptr ptr, size_t size) REQUIRES(core_lock)
 {
         struct mapping *m;
         CUresult r;
@@ -123,7 +123,7 @@ static bool any_resident(const struct handle *h)
 }
 
 /* Lock held, given up meanwhile. */
-static CUresult unmap(struct mapping *m)
+static CUresult unmap(struct mapping *m) REQUIRES(core_lock)
 {
         struct handle *h = m->handle;
         const struct span at = m->at;
@@ -216,7 +216,7 @@ static CUresult allow_now(const struct handle *h, const struct mapping *m,
 }
 
 /* Lock held, given up meanwhile. */
-static CUresult allow(struct mapping *m, const CUmemAccessDesc *desc, size_t count)
+static CUresult allow(struct mapping *m, const CUmemAccessDesc *desc, size_t count) REQUIRES(core_lock)
 {
         struct handle *h = m->handle;
         const struct span at = m->at;

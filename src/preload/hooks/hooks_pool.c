@@ -169,7 +169,6 @@ CUresult hook_cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *poolProp
 CUresult hook_cuMemPoolDestroy(CUmemoryPool pool)
 {
         CUresult r;
-        bool ours;
 
         (void)core_setup();
         if (core_passive())
@@ -177,14 +176,18 @@ CUresult hook_cuMemPoolDestroy(CUmemoryPool pool)
         /* One of ours holds nothing that the driver would have to wait for; and nobody shall be
          * given its handle before we know. */
         lock_acquire(&core_lock);
-        ours = pool_find(pool) != NULL;
-        if (!ours)
+        if (pool_find(pool)) {
+                r = real.cuMemPoolDestroy(pool);
+                if (r == CUDA_SUCCESS)
+                        pool_dies(pool, false);
                 lock_release(&core_lock);
+                return r;
+        }
+        lock_release(&core_lock);
         r = real.cuMemPoolDestroy(pool);
-        if (!ours)
-                lock_acquire(&core_lock);
+        lock_acquire(&core_lock);
         if (r == CUDA_SUCCESS)
-                pool_dies(pool, !ours);
+                pool_dies(pool, true);
         lock_release(&core_lock);
         return r;
 }

@@ -114,7 +114,7 @@ static CUresult remap(const struct gpu *g, const struct handle *h, CUmemGenericA
  * CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED: a capture is in progress, which nobody can wait for.
  * CUDA_ERROR_NOT_READY: what runs does not end, perhaps not before this thread or one at the gate
  * submits more. Lock held, given up meanwhile. */
-static CUresult freeze(struct gpu *g, uint64_t bytes)
+static CUresult freeze(struct gpu *g, uint64_t bytes) REQUIRES(core_lock)
 {
         struct core_wait w = {.what = "its own work"};
         uint64_t until = clock_now_ns() + STILL_MOST_NS;
@@ -188,7 +188,7 @@ static void leave_heap(struct gpu *g, struct handle *h, CUmemGenericAllocationHa
 }
 
 /* The handle is taken; its memory is all there, or none is. Lock held, given up meanwhile. */
-static CUresult fix(struct gpu *g, struct handle *h)
+static CUresult fix(struct gpu *g, struct handle *h) REQUIRES(core_lock)
 {
         const struct extent *only = &h->block->extents[0];
         const bool contents = has_contents(h->block);
@@ -264,7 +264,7 @@ CUresult handle_fix(struct handle *h)
 
 /* The driver's handle for one that the program names, which it is from now on. 0: refused. Lock
  * held, given up meanwhile; with the handle in use on success. */
-static CUresult driver_handle(struct handle *h, CUmemGenericAllocationHandle *ret)
+static CUresult driver_handle(struct handle *h, CUmemGenericAllocationHandle *ret) REQUIRES(core_lock)
 {
         CUresult r;
 

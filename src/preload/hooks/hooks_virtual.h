@@ -7,20 +7,21 @@
 #include <stdint.h>
 
 #include "cuda/cuda_abi.h"
+#include "preload/process/lock.h"
 
 struct handle;
 
 /* It is there until handle_unuse(), which gives its memory back if that was the last use of it.
  * core_lock held, given up meanwhile. */
 void handle_use(struct handle *h);
-void handle_unuse(struct handle *h);
+void handle_unuse(struct handle *h) REQUIRES(core_lock);
 /* The same, and nobody else changes the handle nor moves its memory until handle_put(). */
-void handle_take(struct handle *h);
-void handle_put(struct handle *h);
+void handle_take(struct handle *h) REQUIRES(core_lock);
+void handle_put(struct handle *h) REQUIRES(core_lock);
 
 /* From here on it is one handle of the driver's, which is never moved (handle.fixed); contents and
  * mappings are what they were. core_lock held, given up meanwhile. */
-CUresult handle_fix(struct handle *h);
+CUresult handle_fix(struct handle *h) REQUIRES(core_lock);
 
 /* So little memory is mapped at so many places that moving it costs more than the room is worth. */
 bool handle_is_everywhere(const struct handle *h);

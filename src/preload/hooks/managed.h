@@ -16,6 +16,8 @@
 
 #include <stdint.h>
 
+#include "preload/process/lock.h"
+
 struct gpu;
 
 /* What this GPU can do, and which kind its heap shall be of. Lock held; once a GPU. */
@@ -23,4 +25,4 @@ void managed_learn(struct gpu *g);
 
 /* So much managed memory for a heap that is made of it. 0, or -ENOMEM. core_lock held, given up
  * meanwhile. */
-int managed_provide(struct gpu *g, uint64_t bytes);
+int managed_provide(struct gpu *g, uint64_t bytes) REQUIRES(core_lock);

@@ -11,12 +11,13 @@
 #include <stdint.h>
 
 #include "cuda/cuda_abi.h"
+#include "preload/process/lock.h"
 
 struct fixed;
 struct gpu;
 
 /* Ask for room, waiting for it; the lock is given up meanwhile. NULL: there is none. */
-struct fixed *fixed_ask(struct gpu *g, CUcontext owner, uint64_t bytes);
+struct fixed *fixed_ask(struct gpu *g, CUcontext owner, uint64_t bytes) REQUIRES(core_lock);
 /* It is this handle's from now on. */
 void fixed_list(struct fixed *f, const void *handle);
 /* Before the handle is destroyed, after which the driver may give it to somebody else: off the
@@ -32,7 +33,7 @@ uint64_t fixed_forget_context(CUcontext owner);
  * not say, so *room grows from time to time. Waits for it; the lock is given up meanwhile. 0,
  * -ENOMEM. It goes back when all of it was not enough, or else when the daemon has seen on the card
  * what came of it. */
-int fixed_ask_room(struct gpu *g, uint64_t *room);
+int fixed_ask_room(struct gpu *g, uint64_t *room) REQUIRES(core_lock);
 void fixed_return_room(struct gpu *g, uint64_t *room);
 /* Returns when to look again, in ns; UINT64_MAX: nothing is to go back. The agent. */
 uint64_t fixed_tend(uint64_t now_ns);

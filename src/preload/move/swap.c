@@ -131,7 +131,7 @@ void swap_arrived(struct gpu *g, struct extent *e)
 /* ---- at the gate ---- */
 
 /* Put new memory behind an extent that was just claimed. Lock held, given up meanwhile. */
-static CUresult back_extent(struct gpu *g, struct extent *e, struct passed *shed)
+static CUresult back_extent(struct gpu *g, struct extent *e, struct passed *shed) REQUIRES(core_lock)
 {
         CUstreamCaptureMode mode;
         CUresult r;
@@ -150,7 +150,7 @@ static CUresult back_extent(struct gpu *g, struct extent *e, struct passed *shed
 }
 
 /* Lock held. False: the lease is gone meanwhile. */
-static bool back_gpu(struct gpu *g)
+static bool back_gpu(struct gpu *g) REQUIRES(core_lock)
 {
         struct core_wait w = {.what = "GPU memory"};
 
@@ -173,7 +173,7 @@ static bool back_gpu(struct gpu *g)
 }
 
 /* Memory is not taken while this process gives way (giveway.h). Lock held, given up meanwhile. */
-static void come_in(void)
+static void come_in(void) REQUIRES(core_lock)
 {
         struct core_wait w = {.what = "its turn to take memory"};
 
@@ -428,7 +428,7 @@ enum swap_progress swap_step(struct gpu *g, bool may_evict, bool restore)
 /* ---- giving memory back ---- */
 
 /* False: the GPU has failed; nothing is given back before the process ends. */
-static bool extent_await(struct extent *e)
+static bool extent_await(struct extent *e) REQUIRES(core_lock)
 {
         struct core_wait w = {.what = "a transfer of its own memory"};
 
@@ -484,7 +484,7 @@ CUresult swap_carry(struct gpu *g, struct extent *e, CUdeviceptr to)
 }
 
 /* Give back what an extent has; the bell is the caller's. Lock held, given up meanwhile. */
-static void extent_empty(struct gpu *g, struct extent *e)
+static void extent_empty(struct gpu *g, struct extent *e) REQUIRES(core_lock)
 {
         pin_extent_dies(g, e);
         if (e->state == EXTENT_RESIDENT) {
@@ -541,7 +541,7 @@ void swap_hand_over(struct gpu *g, struct block *b)
 
 /* Take a block of managed memory out of the books; give_back: and return it to the driver, which
  * may wait for work. The figures follow when it is gone. core_lock held, given up meanwhile. */
-static void withdraw_managed(struct gpu *g, struct block *b, bool give_back)
+static void withdraw_managed(struct gpu *g, struct block *b, bool give_back) REQUIRES(core_lock)
 {
         uint64_t bytes = b->bytes, allocated = 0, resident = 0;
         CUdeviceptr address = b->address;

@@ -85,7 +85,7 @@ static bool block_is_busy(const struct block *b)
         return false;
 }
 
-static void reap_gpu(struct gpu *g)
+static void reap_gpu(struct gpu *g) REQUIRES(core_lock)
 {
         struct block **link = &g->late;
 

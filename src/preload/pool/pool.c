@@ -155,7 +155,7 @@ static struct pool_lane *lane_get(struct pool *p, const struct pool_stream *s)
 
 /* An event behind all that has been freed on it so far. Not where the stream's queue may be full
  * and the lock would be held. The lock is given up meanwhile. */
-static void lane_record(struct pool_lane *l)
+static void lane_record(struct pool_lane *l) REQUIRES(core_lock)
 {
         uint64_t freed = l->freed;
         CUresult r;
@@ -182,7 +182,7 @@ static bool lane_can_be_asked(const struct pool_lane *l)
 
 /* What has been freed on the stream and is reached becomes everybody's. Given up meanwhile if
  * record. */
-static void lane_look(struct pool *p, struct pool_lane *l, bool record)
+static void lane_look(struct pool *p, struct pool_lane *l, bool record) REQUIRES(core_lock)
 {
         if (l->looking || quiet_capturing())
                 return;
@@ -243,7 +243,7 @@ void pool_await_records(void)
                 core_wait(&w, until - now);
 }
 
-static void lane_await(struct pool_lane *l)
+static void lane_await(struct pool_lane *l) REQUIRES(core_lock)
 {
         struct core_wait w = {.what = "an event of its own"};
 
@@ -313,7 +313,7 @@ static struct extent *idle_extent(const struct pool *p)
 }
 
 /* Until so many bytes are given back, or at most `keep` held. */
-static uint64_t release(struct pool *p, uint64_t bytes, uint64_t keep)
+static uint64_t release(struct pool *p, uint64_t bytes, uint64_t keep) REQUIRES(core_lock)
 {
         uint64_t released = 0;
         struct extent *e;
@@ -341,7 +341,7 @@ static bool idle_moves(const struct pool *p)
 
 /* A thread of the program is to be told the same, or leave the same behind, whether or not the
  * agent is moving what nobody uses: that comes to an end first. */
-static void look_and_await(struct pool *p)
+static void look_and_await(struct pool *p) REQUIRES(core_lock)
 {
         struct core_wait w = {.what = "a transfer of its own memory"};
 
@@ -371,7 +371,7 @@ bool pool_reclaim(struct gpu *g, uint64_t bytes)
 }
 
 /* Nothing is allocated from it any more, and it can be named no more. */
-static void pool_delete(struct pool *p)
+static void pool_delete(struct pool *p) REQUIRES(core_lock)
 {
         struct pool **link = &pools;
 
@@ -418,7 +418,7 @@ static void tend_soon(void)
 }
 
 /* True: look again. */
-static bool tend(struct pool *p)
+static bool tend(struct pool *p) REQUIRES(core_lock)
 {
         bool rested = p->turns == p->turns_seen || !p->handle;
 
@@ -512,7 +512,7 @@ static int pool_widen(struct pool *p, uint64_t bytes)
 }
 
 /* Make the stream wait for another one that has freed enough, which is then its to use. */
-static bool borrow(struct pool *p, const struct pool_stream *s, uint64_t bytes)
+static bool borrow(struct pool *p, const struct pool_stream *s, uint64_t bytes) REQUIRES(core_lock)
 {
         struct pool_lane *own, *l = p->lanes;
         uint64_t held;
@@ -545,7 +545,7 @@ static bool borrow(struct pool *p, const struct pool_stream *s, uint64_t bytes)
 
 /* Memory that other streams have freed and not reached yet: better late than out of memory. Not for
  * ever: they may wait for what this thread has still to submit. */
-static bool await_frees(struct pool *p, const uint64_t *until_ns)
+static bool await_frees(struct pool *p, const uint64_t *until_ns) REQUIRES(core_lock)
 {
         struct core_wait w = {.what = "memory that other streams free"};
         uint64_t pending = 0;
@@ -561,7 +561,7 @@ static bool await_frees(struct pool *p, const uint64_t *until_ns)
 
 /* Room for so many bytes more. */
 static bool grow(struct pool *p, const struct pool_stream *s, uint64_t bytes, uint64_t cost,
-                 uint64_t *until_ns)
+                 uint64_t *until_ns) REQUIRES(core_lock)
 {
         struct gpu *g = p->gpu;
         bool may_grow = !p->most || pool_reserved(p) + cost <= p->most;
@@ -585,7 +585,7 @@ static bool contested(void)
 }
 
 /* A parcel that is large enough and paid for; NULL: there is none to be had. */
-static struct parcel *find_room(struct pool *p, const struct pool_stream *s, uint64_t bytes)
+static struct parcel *find_room(struct pool *p, const struct pool_stream *s, uint64_t bytes) REQUIRES(core_lock)
 {
         struct heap *h = &p->gpu->heap;
         uint64_t until_ns = 0;

@@ -14,6 +14,7 @@
 #include <stdint.h>
 
 #include "cuda/cuda_abi.h"
+#include "preload/process/lock.h"
 
 struct block;
 struct gpu;
@@ -44,27 +45,27 @@ struct gpu *pool_gpu(const struct pool *p);
 /* Addresses at once, memory at the next pass of the gate. CUDA_ERROR_NOT_SUPPORTED: the GPU has
  * failed, and the driver answers for it. The lock is given up meanwhile. */
 CUresult pool_allocate(struct pool *p, const struct pool_stream *s, uint64_t bytes,
-                       CUdeviceptr *ret_address);
+                       CUdeviceptr *ret_address) REQUIRES(core_lock);
 /* Free what begins at an address of a POOL block, in the order of the stream; stream NULL: nothing
  * uses it any more. */
 CUresult pool_free(const struct block *b, CUdeviceptr address, const struct pool_stream *s);
 /* The calling thread has recorded an event of its own default stream after a free. Given up
  * meanwhile. */
-void pool_mark(const struct block *b, const struct pool_stream *s);
+void pool_mark(const struct block *b, const struct pool_stream *s) REQUIRES(core_lock);
 
 /* The attributes that are ours to know: memory reserved and used. False: the driver's to answer. */
-bool pool_get(struct pool *p, CUmemPool_attribute which, cuuint64_t *ret_value);
+bool pool_get(struct pool *p, CUmemPool_attribute which, cuuint64_t *ret_value) REQUIRES(core_lock);
 /* The driver has taken the value. */
 void pool_set(struct pool *p, CUmemPool_attribute which, const void *value);
 /* Give back what is free until at most so many bytes are held. Given up meanwhile. */
-void pool_trim(struct pool *p, uint64_t keep);
+void pool_trim(struct pool *p, uint64_t keep) REQUIRES(core_lock);
 /* Give back so many bytes, or what there is, of what any pool of the GPU holds for nothing. True:
  * something was given back. Given up meanwhile. */
-bool pool_reclaim(struct gpu *g, uint64_t bytes);
+bool pool_reclaim(struct gpu *g, uint64_t bytes) REQUIRES(core_lock);
 
 /* The program is frozen: what it has freed in the order of a stream may be in use by the work that
  * stands, and counts as allocated until the program goes on. */
-void pool_hold(void);
+void pool_hold(void) REQUIRES(core_lock);
 void pool_let(void);
 
 /* For the pointer attributes. */
@@ -72,12 +73,12 @@ CUmemoryPool pool_handle(const struct block *b);
 
 /* A capture is about to begin and is counted (quiet.h): wait for events of ours that are being put
  * into streams, or they would be part of it. Given up meanwhile. */
-void pool_await_records(void);
+void pool_await_records(void) REQUIRES(core_lock);
 
 /* A stream is about to be destroyed, a context is gone. Given up meanwhile. */
-void pool_stream_dies(CUstream stream);
-void pool_context_dies(CUcontext context);
+void pool_stream_dies(CUstream stream) REQUIRES(core_lock);
+void pool_context_dies(CUcontext context) REQUIRES(core_lock);
 
 /* Give back what pools hold over their threshold and have not used for a while. When to call again,
  * in nanoseconds from now; UINT64_MAX: when kicked. Given up meanwhile; the agent. */
-uint64_t pool_tend(uint64_t now_ns);
+uint64_t pool_tend(uint64_t now_ns) REQUIRES(core_lock);

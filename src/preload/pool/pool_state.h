@@ -7,6 +7,7 @@
 
 #include "preload/heap/parcels.h"
 #include "preload/pool/pool.h"
+#include "preload/process/lock.h"
 
 /* What one stream has freed. */
 struct pool_lane {
@@ -41,7 +42,7 @@ extern struct pool *pools;
 
 /* Which frees are reached by now; record: with events where there are none. True: something became
  * everybody's. */
-bool pool_look(struct pool *p, bool record);
+bool pool_look(struct pool *p, bool record) REQUIRES(core_lock);
 /* Of these extents those in which nothing lives any more: what they have in host memory is dropped.
  */
 void pool_drop_idle(struct pool *p, struct block *b, CUdeviceptr at, uint64_t bytes);

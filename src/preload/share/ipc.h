@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 #include "cuda/cuda_abi.h"
+#include "preload/process/lock.h"
 
 struct heap_place;
 struct gpu;
@@ -24,15 +25,15 @@ bool ipc_works(void);
 void ipc_export_freed(CUdeviceptr start);
 /* The context is about to be destroyed, and what was opened in it with it; nothing that was
  * submitted uses it any more. core_lock held, given up meanwhile. */
-void ipc_context_dies(CUcontext context);
+void ipc_context_dies(CUcontext context) REQUIRES(core_lock);
 /* More GPUs can use the memory of this one: what was opened of it is mapped for them, too.
  * core_lock held, given up meanwhile. */
-void ipc_import_reach(const struct gpu *g);
+void ipc_import_reach(const struct gpu *g) REQUIRES(core_lock);
 
 /* ---- for the agent; core_lock held ---- */
 
 /* Answer what can be answered now; given up meanwhile. True: look again soon. */
-bool ipc_step(void);
+bool ipc_step(void) REQUIRES(core_lock);
 /* The daemon has been told our figures, but for those of GPUs that are still to be told. */
 void ipc_told(void);
 /* To be polled for reading; -EBADF: nothing to listen to. */

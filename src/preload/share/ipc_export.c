@@ -17,6 +17,7 @@
 #include "preload/stream/quiet.h"
 #include "preload/move/swap.h"
 #include "preload/state/request.h"
+#include "preload/process/lock.h"
 
 #define STILL_MOST_NS (10 * NSEC_PER_SEC)
 #define STILL_NAP_NS  (200 * NSEC_PER_USEC)
@@ -152,7 +153,7 @@ static struct extent *find_adopted(const struct heap_place *p)
 
 /* Shut the gate, until let_move(), and wait until nothing is in flight. False: it cannot be had.
  * Lock held, given up meanwhile. */
-static bool hold_still(void)
+static bool hold_still(void) REQUIRES(core_lock)
 {
         struct core_wait w = {.what = "its own work"};
         uint64_t until = clock_now_ns() + STILL_MOST_NS;
@@ -183,7 +184,7 @@ static void let_move(void)
 }
 
 /* What came from another process is copied to memory of our own, at the same address. */
-static int make_exportable(struct gpu *g, CUdeviceptr start)
+static int make_exportable(struct gpu *g, CUdeviceptr start) REQUIRES(core_lock)
 {
         struct core_wait w = {.what = "a transfer of its own memory"};
         struct heap_place p;
@@ -214,7 +215,7 @@ static bool is_shareable(const struct gpu *g, const struct heap_place *p)
 }
 
 /* Lock held, given up meanwhile. */
-static CUresult handle_of(CUdeviceptr ptr, struct ipc_handle *ret)
+static CUresult handle_of(CUdeviceptr ptr, struct ipc_handle *ret) REQUIRES(core_lock)
 {
         struct heap_place p;
         struct export *e;
@@ -435,7 +436,7 @@ void ipc_export_lost(struct ipc_link *l)
 
 /* Descriptors of the next pieces. Lock held, given up meanwhile: the pin keeps the block, and its
  * pieces are marked. */
-static void give_pieces(struct reference *r)
+static void give_pieces(struct reference *r) REQUIRES(core_lock)
 {
         unsigned all = pin_extents(r->pin), got = 0;
         unsigned n = r->first < all ? MIN(all - r->first, (unsigned)WIRE_PASS_MAX) : 0;
@@ -474,7 +475,7 @@ static void give_pieces(struct reference *r)
 }
 
 /* True: it was answered, and may be gone. */
-static bool serve(struct reference *r)
+static bool serve(struct reference *r) REQUIRES(core_lock)
 {
         if (r->link->lost)
                 return false;

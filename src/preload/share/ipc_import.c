@@ -14,6 +14,7 @@
 #include "preload/share/ipc_state.h"
 #include "preload/stream/quiet.h"
 #include "preload/state/request.h"
+#include "preload/process/lock.h"
 
 enum import_state { IMPORT_OPENING, IMPORT_OPEN, IMPORT_CLOSING };
 
@@ -114,7 +115,7 @@ void ipc_import_lost(struct ipc_link *l)
         bell_ring(&core.changed);
 }
 
-static void import_close(struct import *i);
+static void import_close(struct import *i) REQUIRES(core_lock);
 
 void ipc_told(void)
 {
@@ -211,7 +212,7 @@ static CUresult give_access(const struct import *i)
 
 /* For these, and all GPUs that the memory of its own is mapped for. Lock held, given up meanwhile.
  */
-static CUresult map_for(struct import *i, uint32_t devices)
+static CUresult map_for(struct import *i, uint32_t devices) REQUIRES(core_lock)
 {
         CUresult r = CUDA_SUCCESS;
 
@@ -261,7 +262,7 @@ static bool answer_is_sound(const struct import *i)
 }
 
 /* Ask for pieces from the next one on, and map them. */
-static CUresult fetch(struct import *i)
+static CUresult fetch(struct import *i) REQUIRES(core_lock)
 {
         struct core_wait w = {.what = "memory of another process"};
         struct wire_message m = {0};
@@ -311,7 +312,7 @@ static void import_free(struct import *i)
 }
 
 /* Nothing uses it any more. */
-static void import_close(struct import *i)
+static void import_close(struct import *i) REQUIRES(core_lock)
 {
         struct core_wait w = {.what = "a transfer of its own memory"};
         struct wire_message m = {0};
@@ -338,7 +339,7 @@ static void import_close(struct import *i)
 }
 
 static CUresult import_new(const struct ipc_handle *h, struct gpu *g, CUcontext owner,
-                           CUdevice current, struct import **ret)
+                           CUdevice current, struct import **ret) REQUIRES(core_lock)
 {
         struct ipc_link *l = ipc_meet(h->name);
         struct import *i;
@@ -386,7 +387,7 @@ static CUresult import_new(const struct ipc_handle *h, struct gpu *g, CUcontext 
 
 /* again: it may be open already, and is counted. */
 static CUresult open_handle(const struct ipc_handle *h, struct gpu *g, CUcontext owner,
-                            CUdevice current, bool again, CUdeviceptr *ret)
+                            CUdevice current, bool again, CUdeviceptr *ret) REQUIRES(core_lock)
 {
         struct core_wait w = {.what = "memory of another process"};
 

@@ -15,6 +15,7 @@
 #include "preload/process/link.h"
 #include "preload/state/request.h"
 #include "preload/state/daemon.h"
+#include "preload/process/lock.h"
 
 #define MESSAGES_PER_STEP 64
 #define RETURN_NS         (3 * NSEC_PER_SEC) /* after a daemon's start, until its clients are back */
@@ -183,7 +184,7 @@ static struct ipc_link *find(const uint8_t *name)
 
 /* Ask the daemon, once. A descriptor; -ESRCH: nobody of this name; -EAGAIN: it could not be asked.
  */
-static int ask(const uint8_t *name)
+static int ask(const uint8_t *name) REQUIRES(core_lock)
 {
         struct core_wait w = {.what = "the daemon"};
         struct wire_message m = {0};
@@ -204,7 +205,7 @@ static int ask(const uint8_t *name)
         return fd;
 }
 
-static void nap(struct core_wait *w)
+static void nap(struct core_wait *w) REQUIRES(core_lock)
 {
         uint64_t until = clock_now_ns() + RETRY_NS, now;
 

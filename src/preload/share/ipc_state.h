@@ -38,9 +38,9 @@ struct ipc_link {
 extern uint8_t ipc_name[IPC_NAME];
 bool ipc_random(uint8_t bytes[static IPC_NAME]);
 /* We have a name, and the daemon knows it or will. Given up meanwhile. 0, or -errno. */
-int ipc_be_named(void);
+int ipc_be_named(void) REQUIRES(core_lock);
 /* The connection to the process of this name. Given up meanwhile. NULL: there is none to be had. */
-struct ipc_link *ipc_meet(const uint8_t name[static IPC_NAME]);
+struct ipc_link *ipc_meet(const uint8_t name[static IPC_NAME]) REQUIRES(core_lock);
 void ipc_send(struct ipc_link *l, struct wire_message *m, unsigned type, const int *fds,
               unsigned n_fds);
 /* Nothing of it is needed any more. */
@@ -49,7 +49,7 @@ void ipc_part(struct ipc_link *l);
 /* ipc_export.c */
 void ipc_export_handle(struct ipc_link *l, const struct wire_message *m);
 void ipc_export_lost(struct ipc_link *l);
-bool ipc_export_step(void);
+bool ipc_export_step(void) REQUIRES(core_lock);
 
 /* ipc_import.c */
 void ipc_import_handle(struct ipc_link *l, const struct wire_message *m, struct passed *came);

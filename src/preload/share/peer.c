@@ -31,7 +31,7 @@ static struct extent *find_other(struct gpu *g, bool *ret_busy)
 }
 
 /* Bring what is mapped in line; what comes later is mapped right. Lock held, given up meanwhile. */
-static void replay(struct gpu *g)
+static void replay(struct gpu *g) REQUIRES(core_lock)
 {
         struct core_wait w = {.what = "a transfer of its own memory"};
 

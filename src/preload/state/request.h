@@ -8,6 +8,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "preload/process/lock.h"
+
 struct gpu;
 
 /* Wake the agent: something that it looks at has changed. Cheap when it has been woken already.
@@ -28,15 +30,15 @@ void request_report(struct gpu *g);
 void request_released(void);
 
 /* Wait until the program may hold so many bytes. 0, or -ENOMEM: refused. The lock is given up. */
-int request_commit(struct gpu *g, uint64_t bytes);
+int request_commit(struct gpu *g, uint64_t bytes) REQUIRES(core_lock);
 /* Wait until so much more host memory may be mapped, and count it in core.host.taking. 0, or
  * -ENOMEM. The lock is given up. */
-int request_host(uint64_t more);
+int request_host(uint64_t more) REQUIRES(core_lock);
 /* May so much more be mapped? If not it is asked for, and not waited for. */
 bool request_may_map(uint64_t more);
 /* Wait until so many fixed bytes more are kept free for us, and count them as ours. 0, or -ENOMEM.
  * The lock is given up. */
-int request_fixed(struct gpu *g, uint64_t more);
+int request_fixed(struct gpu *g, uint64_t more) REQUIRES(core_lock);
 /* The same without waiting: -EAGAIN: it is asked for. *seen: g->refused_fixed.count as of the first
  * try. */
 int request_try_fixed(struct gpu *g, uint64_t more, uint32_t *seen);

@@ -226,7 +226,7 @@ static bool mark_record(struct mark *m, CUstream stream)
 
 /* Put a mark after all that the lane has counted. Gives up the lock meanwhile: where the stream's
  * queue is full, recording blocks. */
-static void lane_mark(struct lane *l, CUstream stream)
+static void lane_mark(struct lane *l, CUstream stream) REQUIRES(bound_lock)
 {
         struct mark *m = &l->ring[(l->first + l->count) % MARKS];
         bool ok;
@@ -258,7 +258,7 @@ static void lane_begin(struct lane *l, CUstream stream, uint64_t now)
 
 /* Make the open submissions a group. On a stream at rest a mark would tell when it was put there,
  * not when they were done. */
-static void lane_close(struct lane *l, CUstream stream, uint64_t now)
+static void lane_close(struct lane *l, CUstream stream, uint64_t now) REQUIRES(bound_lock)
 {
         uint64_t most = now - l->open_since_ns;
 

@@ -16,6 +16,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "preload/process/lock.h"
+
 /* One wait of one thread; zero at first. */
 struct interrupt_wait {
         uint32_t seen;    /* interrupts that are none of its business */
@@ -29,4 +31,4 @@ void interrupt_setup(void);
 void interrupt_begin(struct interrupt_wait *w);
 /* True: the call that waits is to end. Otherwise how long it may wait before it has to ask again;
  * an interrupt rings core.changed. core_lock held, given up meanwhile. */
-bool interrupt_ends(struct interrupt_wait *w, uint64_t *ret_timeout_ns);
+bool interrupt_ends(struct interrupt_wait *w, uint64_t *ret_timeout_ns) REQUIRES(core_lock);

@@ -13,6 +13,7 @@
 #include "preload/state/poison.h"
 #include "preload/driver/real.h"
 #include "preload/state/request.h"
+#include "preload/process/lock.h"
 
 #define RECORDS_NS NSEC_PER_SEC /* a stream that takes no more is worth so long a wait */
 
@@ -166,7 +167,7 @@ static bool is_recording(CUstream stream, CUcontext context)
 }
 
 /* Lock held, given up meanwhile. */
-static void await_recording(CUstream stream, CUcontext context)
+static void await_recording(CUstream stream, CUcontext context) REQUIRES(core_lock)
 {
         struct core_wait w = {.what = "its own work"};
 
@@ -249,7 +250,7 @@ CUresult quiet_record(CUevent *event, CUcontext context, CUstream stream)
 }
 
 /* Lock held, given up meanwhile: no pointer into the list of streams is worth anything after. */
-static bool record_unlocked(CUevent *event, CUcontext context, CUstream stream)
+static bool record_unlocked(CUevent *event, CUcontext context, CUstream stream) REQUIRES(core_lock)
 {
         struct recording self = {recordings, stream, context}, **link = &recordings;
         CUresult r;
@@ -320,7 +321,7 @@ static struct stream *stream_find(CUstream handle)
 
 /* An event behind what the stream has been given. Returns where the stream is in the list now,
  * NULL: its context is gone. Lock held, given up meanwhile. */
-static struct stream *stream_record(struct stream *s)
+static struct stream *stream_record(struct stream *s) REQUIRES(core_lock)
 {
         CUstream handle = s->handle;
         CUevent event = s->event;
@@ -436,7 +437,7 @@ bool quiet_is_capturing(CUstream stream)
 
 /* ---- waiting while nothing is submitted ---- */
 
-static void still_begin(struct context *c, unsigned defaults)
+static void still_begin(struct context *c, unsigned defaults) REQUIRES(core_lock)
 {
         bool per_thread = defaults & 1u << (uintptr_t)CU_STREAM_PER_THREAD;
 
@@ -509,7 +510,7 @@ static struct stream *stream_wanted(const struct context *c)
 
 /* For drivers without such events: one for each stream that has work. Lock held, given up
  * meanwhile. */
-static void context_mark_streams(struct context *c)
+static void context_mark_streams(struct context *c) REQUIRES(core_lock)
 {
         struct stream *s;
 
@@ -525,7 +526,7 @@ static void context_mark_streams(struct context *c)
 }
 
 /* Not while another thread is at it, nor to its end where a capture begins meanwhile. */
-static void marks_make(void)
+static void marks_make(void) REQUIRES(core_lock)
 {
         if (recordings)
                 return;
@@ -554,7 +555,7 @@ static bool marks_are_busy(struct quiet_wait *w)
         return busy;
 }
 
-static bool marks_step(struct quiet_wait *w)
+static bool marks_step(struct quiet_wait *w) REQUIRES(core_lock)
 {
         if (w->number > marks.reached) {
                 if (!marks.made)

@@ -41,13 +41,13 @@ struct context *quiet_context_green(CUgreenCtx green);       /* NULL: unknown */
 struct context *quiet_context_green_of(const struct gpu *g); /* any green one; NULL */
 struct context *quiet_context_primary(const struct gpu *g);  /* NULL: not alive */
 struct context *quiet_context_add(CUcontext handle, struct gpu *gpu, bool primary);
-void quiet_context_remove(struct context *c); /* lock given up while it is used */
+void quiet_context_remove(struct context *c) REQUIRES(core_lock); /* lock given up while it is used */
 /* The context that owns what is allocated while this one is current: a green one's primary. */
 CUcontext quiet_owner(CUcontext current);
 int quiet_stream_add(CUstream stream, CUcontext owner);
 /* Before it is destroyed: work in flight on it is still waited for, a capture on it is over. The
  * lock may be given up meanwhile. */
-void quiet_stream_remove(CUstream stream);
+void quiet_stream_remove(CUstream stream) REQUIRES(core_lock);
 
 /* Captures in progress in this process, by the stream that each began on. While there are any,
  * nothing is asked of streams. */
@@ -65,7 +65,7 @@ void quiet_thread_ended(const struct gate_thread *t);
 bool quiet_capturing(void);
 /* A capture is about to begin and is counted: wait for events that are being recorded, as
  * pool_await_records() does. core_lock held, given up meanwhile. */
-void quiet_await_records(void);
+void quiet_await_records(void) REQUIRES(core_lock);
 /* Whether a stream is part of one, as far as can be told. The lock is not needed. */
 bool quiet_is_capturing(CUstream stream);
 
@@ -93,9 +93,9 @@ struct quiet_wait {
         uint64_t generation; /* gate_submissions() when it began */
         uint64_t progress;   /* changes when something got done */
 };
-void quiet_begin(struct quiet_wait *w, bool still);
-enum quiet quiet_poll(struct quiet_wait *w);
+void quiet_begin(struct quiet_wait *w, bool still) REQUIRES(core_lock);
+enum quiet quiet_poll(struct quiet_wait *w) REQUIRES(core_lock);
 
 /* Wait, with the lock held and given up meanwhile, until all that was submitted before is done
  * (what cuMemFree means). */
-void quiet_wait_all(void);
+void quiet_wait_all(void) REQUIRES(core_lock);
