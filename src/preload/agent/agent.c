@@ -77,7 +77,7 @@ void agent_end_drain(void)
                 agent_go_on();
 }
 
-static void drain_failed(enum wire_drain_failure reason)
+static void drain_failed(enum wire_drain_failure reason) REQUIRES(core_lock)
 {
         struct wire_message m = {0};
 
@@ -93,7 +93,7 @@ static void drain_failed(enum wire_drain_failure reason)
         daemon_send(&m, WIRE_DRAIN_FAILED, WIRE_NO_GPU);
 }
 
-static void drained(uint64_t now)
+static void drained(uint64_t now) REQUIRES(core_lock)
 {
         agent.last_drain_ns = now - agent.revoked_ns;
         agent.revoking = agent.in_use = false;
@@ -214,7 +214,7 @@ static void idle_step(uint64_t now) REQUIRES(core_lock)
 
 /* ---- the loop ---- */
 
-static void agent_begin_to_run(void)
+static void agent_begin_to_run(void) REQUIRES(core_lock)
 {
         const enum own_drain own = agent_own_drain();
         bool missing = false;
@@ -242,7 +242,7 @@ static void agent_begin_to_run(void)
 }
 
 /* Refused, and something of ours is not there. Lock held. */
-static void give_way(void)
+static void give_way(void) REQUIRES(core_lock)
 {
         uint64_t bytes = 0;
 
@@ -305,7 +305,7 @@ static enum swap_progress agent_swap(void)
 }
 
 /* How long to sleep when nothing happens. */
-static uint64_t agent_timeout(enum swap_progress progress, uint64_t now)
+static uint64_t agent_timeout(enum swap_progress progress, uint64_t now) REQUIRES(core_lock)
 {
         uint64_t t = UINT64_MAX;
 

@@ -7,6 +7,7 @@
 #include "base/macros.h"
 #include "preload/freeze/freeze.h"
 #include "preload/state/daemon.h"
+#include "preload/process/lock.h"
 
 static uint64_t spared(const struct gpu *g)
 {
@@ -21,7 +22,7 @@ static enum wire_memory mode_of(const struct gpu *g)
 }
 
 /* As the daemon counts it: a turn lasts until it is drained. */
-static bool is_busy(void)
+static bool is_busy(void) REQUIRES(core_lock)
 {
         return (core.running || core.lease) && !agent.idle_said;
 }
@@ -73,7 +74,7 @@ void agent_self_tell(const struct gpu *g)
 }
 
 /* Why it stands. Torture and overflow are no matter of the daemon's. */
-static uint32_t frozen_why(void)
+static uint32_t frozen_why(void) REQUIRES(core_lock)
 {
         uint32_t why = agent.paused ? WIRE_FROZEN_PAUSED : 0;
 

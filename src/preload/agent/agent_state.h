@@ -63,21 +63,21 @@ struct agent_state {
 extern struct agent_state agent;
 
 /* IDLE, ACTIVE, DRAINED: about the lease. */
-void agent_send_lease(unsigned type);
-void agent_send_attach(struct gpu *g);
+void agent_send_lease(unsigned type) REQUIRES(core_lock);
+void agent_send_attach(struct gpu *g) REQUIRES(core_lock);
 /* Nobody to ask about this GPU: what it has is the limit, as on the plain driver. */
-void agent_gpu_alone(struct gpu *g);
+void agent_gpu_alone(struct gpu *g) REQUIRES(core_lock);
 
 /* The thread, once. 0, or -errno: none; the library then stays passive. */
 int agent_start(void);
 
 /* agent_self.c */
-void agent_self_count(uint64_t now); /* the time since the last call */
+void agent_self_count(uint64_t now) REQUIRES(core_lock); /* the time since the last call */
 void agent_self_connected(void);
 void agent_self_attached(const struct gpu *g);
 void agent_self_spared(const struct gpu *g); /* before the USAGE of the same moment */
 void agent_self_tell(const struct gpu *g);
-void agent_self_frozen(void);
+void agent_self_frozen(void) REQUIRES(core_lock);
 
 /* For spans of time that shall not be those of others. */
 uint32_t agent_random(void);
@@ -85,22 +85,22 @@ uint32_t agent_random(void);
 /* Look for the daemon; the lock is given up meanwhile. */
 void agent_connect(void) REQUIRES(core_lock);
 /* Take in everything that the daemon has said. */
-void agent_listen(void);
+void agent_listen(void) REQUIRES(core_lock);
 /* Say what has changed since the last time. */
-void agent_tell(void);
+void agent_tell(void) REQUIRES(core_lock);
 /* Shut the gate and wait for what is in flight, but no longer than so without progress. freezes: or
  * have it stand still, where that can be done. */
-void agent_begin_drain(uint64_t patience_ns, bool freezes);
+void agent_begin_drain(uint64_t patience_ns, bool freezes) REQUIRES(core_lock);
 /* Never mind: open it again. */
-void agent_end_drain(void);
+void agent_end_drain(void) REQUIRES(core_lock);
 /* The one way on for a program that was kept, wherever its work stands: all its memory is back. */
-void agent_go_on(void);
+void agent_go_on(void) REQUIRES(core_lock);
 /* What the part of the library does that has begun a drain of its own (part.h). */
 enum own_drain agent_own_drain(void);
 /* The daemon has taken over: what it says holds. */
 void agent_cancel_own(void);
 /* It waits for a lease, or stands in the middle of its work. */
-bool agent_wants_to_run(void);
+bool agent_wants_to_run(void) REQUIRES(core_lock);
 
 /* agent_freeze.c; the lock is given up meanwhile, but in agent_pause(). */
 /* Have the program stand for a drain. True: it does, and its memory may leave. False: it is to be

@@ -49,7 +49,7 @@ static void gpu_is_managed(struct gpu *g)
         __atomic_store_n(&g->managed, true, __ATOMIC_RELEASE);
 }
 
-static uint32_t gpu_flags(const struct gpu *g)
+static uint32_t gpu_flags(const struct gpu *g) REQUIRES(core_lock)
 {
         return (agent_wants_to_run() ? WIRE_FLAG_RUN : 0u) | (agent.idle ? WIRE_FLAG_IDLE : 0u) |
                (g->error ? WIRE_FLAG_POISONED : 0u) |
@@ -152,7 +152,7 @@ static void tell_pinned(struct gpu *g)
         }
 }
 
-static void send_usage(struct gpu *g)
+static void send_usage(struct gpu *g) REQUIRES(core_lock)
 {
         struct wire_message m = {0};
 
@@ -195,7 +195,7 @@ static void send_managed(struct gpu *g)
 }
 
 /* Before memory of the host is mapped, and after. */
-static void send_host(void)
+static void send_host(void) REQUIRES(core_lock)
 {
         struct wire_message m = {0};
 
@@ -206,7 +206,7 @@ static void send_host(void)
         agent.host_sequence = daemon_line.sequence;
 }
 
-static void send_want(struct gpu *g)
+static void send_want(struct gpu *g) REQUIRES(core_lock)
 {
         struct wire_message m = {0};
 
@@ -228,7 +228,7 @@ static void send_want(struct gpu *g)
 /* ---- losing and finding the daemon; core_lock held ---- */
 
 /* Nobody to ask about memory of the host: what is there. */
-static void host_alone(void)
+static void host_alone(void) REQUIRES(core_lock)
 {
         struct host_memory m;
 
@@ -264,7 +264,7 @@ uint32_t agent_random(void)
         return random;
 }
 
-static void agent_down(const char *why)
+static void agent_down(const char *why) REQUIRES(core_lock)
 {
         FOR_EACH_PART (p, daemon_lost) {
                 p->daemon_lost();
@@ -304,7 +304,7 @@ static void agent_down(const char *why)
         bell_ring(&core.changed);
 }
 
-static void agent_alone(const char *why)
+static void agent_alone(const char *why) REQUIRES(core_lock)
 {
         if (daemon_is_required())
                 return;
@@ -322,7 +322,7 @@ static void agent_alone(const char *why)
 }
 
 /* Nobody is left who could say that the program may go on. */
-static bool unpause(void)
+static bool unpause(void) REQUIRES(core_lock)
 {
         if (!agent.paused || daemon_is_required())
                 return false;
@@ -362,7 +362,7 @@ void agent_connect(void)
 
 /* ---- messages in; core_lock held ---- */
 
-static void on_welcome(const struct wire_message *m)
+static void on_welcome(const struct wire_message *m) REQUIRES(core_lock)
 {
         daemon_line.link = LINK_UP;
         daemon_line.instance = m->WELCOME.instance;
@@ -384,7 +384,7 @@ static void count_refusal(struct refusals *r, uint64_t bytes)
 }
 
 /* What it speaks is not known: not even that it would grant what is asked for in its words. */
-static void on_other_release(const char *text)
+static void on_other_release(const char *text) REQUIRES(core_lock)
 {
         agent_down(text);
         core.lease = 0;
@@ -404,7 +404,7 @@ static void on_other_release(const char *text)
                 agent_begin_drain(ALONE_PATIENCE_NS, true);
 }
 
-static void on_refused(const struct wire_message *m)
+static void on_refused(const struct wire_message *m) REQUIRES(core_lock)
 {
         struct gpu *g = m->header.gpu < core.gpu_count ? &core.gpus[m->header.gpu] : NULL;
         /* An earlier wish's refusal says nothing: the last one has an answer of its own. */
@@ -455,7 +455,7 @@ static void on_freeze(const struct wire_message *m)
         freeze_allow(agent.freeze_most);
 }
 
-static void on_attached(const struct wire_message *m)
+static void on_attached(const struct wire_message *m) REQUIRES(core_lock)
 {
         struct gpu *g = &core.gpus[m->header.gpu];
         bool first = !g->managed;
@@ -513,7 +513,7 @@ static void on_limit(const struct wire_message *m, struct passed *came)
         bell_ring(&core.changed);
 }
 
-static void on_host_limit(const struct wire_message *m)
+static void on_host_limit(const struct wire_message *m) REQUIRES(core_lock)
 {
         core.host.allowed = m->HOST_LIMIT.bytes;
         if (!core.host.known)
@@ -533,7 +533,7 @@ static void on_host_limit(const struct wire_message *m)
         bell_ring(&core.changed);
 }
 
-static void on_grant(const struct wire_message *m)
+static void on_grant(const struct wire_message *m) REQUIRES(core_lock)
 {
         core.lease = m->GRANT.lease;
         agent.idle = agent.idle_said = false;
@@ -541,7 +541,7 @@ static void on_grant(const struct wire_message *m)
         bell_ring(&core.changed);
 }
 
-static void on_revoke(const struct wire_message *m)
+static void on_revoke(const struct wire_message *m) REQUIRES(core_lock)
 {
         agent_cancel_own();
         if (m->REVOKE.lease != core.lease || agent.revoking || !core.lease)
@@ -560,7 +560,7 @@ static void on_contested(const struct wire_message *m)
         agent_throttle();
 }
 
-static void on_holder(const struct wire_message *m)
+static void on_holder(const struct wire_message *m) REQUIRES(core_lock)
 {
         const char *stuck = m->HOLDER.flags & WIRE_HOLDER_STUCK ? " and cannot give way now" : "";
         char *text = core.holder.text;
@@ -584,7 +584,7 @@ static bool gpu_known(const struct wire_message *m)
 }
 
 /* came: the descriptors that came along; what is left of them is closed. */
-static void agent_handle(const struct wire_message *m, struct passed *came)
+static void agent_handle(const struct wire_message *m, struct passed *came) REQUIRES(core_lock)
 {
         switch (m->header.type) {
         case WIRE_WELCOME:
@@ -678,7 +678,7 @@ static void trim_commit(struct gpu *g, uint64_t now)
 }
 
 /* Host memory: whoever uses some says how much, before and after. */
-static void tell_host(void)
+static void tell_host(void) REQUIRES(core_lock)
 {
         bool any = false;
 
@@ -692,7 +692,7 @@ static void tell_host(void)
 }
 
 /* Somebody waits for these figures, or for what is said after them. */
-static bool usage_is_due(const struct gpu *g)
+static bool usage_is_due(const struct gpu *g) REQUIRES(core_lock)
 {
         return g->want_dirty || g->leaving.count > 0 || agent.revoking || agent_wants_to_run() ||
                g->pin_wanted > g->pin_said || agent.sequence_said[g->index] != g->limit_sequence ||
@@ -701,7 +701,7 @@ static bool usage_is_due(const struct gpu *g)
 }
 
 /* A thread passes the gate of a client that was reported idle. */
-static void tell_active(uint64_t now)
+static void tell_active(uint64_t now) REQUIRES(core_lock)
 {
         core.submits = false;
         if (!agent.idle_said)
@@ -712,7 +712,7 @@ static void tell_active(uint64_t now)
 }
 
 /* A thread has waited long, and asks who is in the way. */
-static void ask_holder(void)
+static void ask_holder(void) REQUIRES(core_lock)
 {
         struct wire_message m = {0};
 

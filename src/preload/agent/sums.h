@@ -7,6 +7,8 @@
 
 #include <stdbool.h>
 
+#include "preload/process/lock.h"
+
 /* The agent's, before it sleeps. last: whether anything has happened since or not. core_lock held.
  */
-void sums_tell(bool last);
+void sums_tell(bool last) REQUIRES(core_lock);

@@ -433,7 +433,7 @@ uint64_t overflow_next_ns(void)
 /* ---- moving ---- */
 
 /* Can it change sides now? */
-static bool may_move(const struct gpu *g, const struct extent *e)
+static bool may_move(const struct gpu *g, const struct extent *e) REQUIRES(core_lock)
 {
         uint64_t most = MIN(g->commit, share(g));
 
@@ -446,7 +446,7 @@ static bool may_move(const struct gpu *g, const struct extent *e)
 }
 
 /* Who comes in where there is room, else who leaves. */
-static struct extent *next_move(struct gpu **ret_gpu)
+static struct extent *next_move(struct gpu **ret_gpu) REQUIRES(core_lock)
 {
         struct extent *leaves = NULL;
 

@@ -50,12 +50,12 @@ int sublet_buffer_priority(uint64_t address, int priority) __attribute__((visibi
 /* ---- the agent's ---- */
 
 /* Begin to change sides where it is time. */
-void overflow_step(uint64_t now);
+void overflow_step(uint64_t now) REQUIRES(core_lock);
 /* A drain that was ours has ended. False: it was not. */
 bool overflow_drained(void);
 bool overflow_drain_failed(void);
 /* The daemon has taken over. */
-void overflow_cancel(void);
+void overflow_cancel(void) REQUIRES(core_lock);
 enum own_drain overflow_own(void);
 /* Carry one extent to the other side. False: nothing (more) to do. The lock is not held. */
 bool overflow_move(void);

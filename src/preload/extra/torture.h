@@ -15,6 +15,7 @@
 
 #include "preload/state/part.h"
 #include "preload/stream/gate.h"
+#include "preload/process/lock.h"
 
 /* Once, before the first thread passes the gate. */
 void torture_setup(void);
@@ -30,16 +31,16 @@ static inline void torture_before_call(void)
 /* ---- the agent's; core_lock held ---- */
 
 /* Begin where one is due. */
-void torture_step(uint64_t now);
+void torture_step(uint64_t now) REQUIRES(core_lock);
 /* A drain that was ours and not the daemon's has ended. False: it was not. */
 bool torture_drained(void);
 bool torture_drain_failed(void);
 /* The daemon has taken over: what it says holds. What is out comes back as it allows. */
-void torture_cancel(void);
+void torture_cancel(void) REQUIRES(core_lock);
 enum own_drain torture_own(void);
 /* Everything that can go has gone: let it come back. */
 void torture_evicted(void);
 /* Everything is back. */
 void torture_restored(void);
 /* When to look again. */
-uint64_t torture_next_ns(void);
+uint64_t torture_next_ns(void) REQUIRES(core_lock);

@@ -27,7 +27,7 @@
 
 /* What the program is told: with the overflow the host counts, as far as it could be had. Lock
  * held. */
-static uint64_t told_total(const struct gpu *g)
+static uint64_t told_total(const struct gpu *g) REQUIRES(core_lock)
 {
         return g->visible + (g->overflow ? core.host.most : 0);
 }

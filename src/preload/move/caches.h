@@ -10,6 +10,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "preload/process/lock.h"
+
 /* Once, by a thread of the program: is there a Python in this process, and is it wanted? */
 void caches_setup(void);
 
@@ -18,4 +20,4 @@ void caches_setup(void);
 bool caches_may_answer(void);
 /* The agent's, in each round of its loop; core_lock held. Whether an eviction that could begin
  * shall wait; `may_evict`: it could. */
-bool caches_hold(bool may_evict, uint64_t now);
+bool caches_hold(bool may_evict, uint64_t now) REQUIRES(core_lock);

@@ -132,7 +132,7 @@ static bool notices_wanted(void)
 }
 
 /* Tell a person when it is time. Returns when to look again. Lock held. */
-static uint64_t notice(struct core_wait *w, uint64_t now)
+static uint64_t notice(struct core_wait *w, uint64_t now) REQUIRES(core_lock)
 {
         if (!w->since_ns)
                 w->since_ns = now;

@@ -108,8 +108,8 @@ struct core {
         struct bell changed;
         struct gpu gpus[GPUS_MAX];
         unsigned gpu_count;
-        unsigned waiters;  /* threads that wait at the gate for a lease or for memory */
-        unsigned unbooked; /* calls under way that make or release what is in no extent, or
+        unsigned waiters GUARDED_BY(core_lock); /* threads that wait at the gate for a lease or for memory */
+        unsigned unbooked GUARDED_BY(core_lock); /* calls under way that make or release what is in no extent, or
                             * have it in the books twice */
         struct {
                 uint64_t allowed, wanted; /* bytes */
@@ -117,15 +117,15 @@ struct core {
                 uint64_t taking;          /* asked for, and not mapped yet */
                 struct refusals refused;
                 bool known;
-        } host; /* memory that is mapped to kernels */
+        } host GUARDED_BY(core_lock); /* memory that is mapped to kernels */
         struct {
                 bool asked, known; /* a thread waits for the answer; it is there: */
                 char text[160];    /* a sentence about whoever is in the way */
-        } holder;
-        bool submits; /* a thread submits, while the daemon thinks us idle */
-        struct giveway giveway;
-        bool running;             /* we may submit: the gate is open as far as the lease goes */
-        uint64_t lease;           /* 0: none, or granted by a daemon that is gone */
+        } holder GUARDED_BY(core_lock);
+        bool submits GUARDED_BY(core_lock); /* a thread submits, while the daemon thinks us idle */
+        struct giveway giveway GUARDED_BY(core_lock);
+        bool running GUARDED_BY(core_lock);             /* we may submit: the gate is open as far as the lease goes */
+        uint64_t lease GUARDED_BY(core_lock);           /* 0: none, or granted by a daemon that is gone */
         _Atomic bool bystander;   /* after fork, or where the driver cannot be shared: everything
                                      passes through */
         _Atomic uintptr_t exiter; /* the thread that ends the process; 0: it does not end */
@@ -165,7 +165,7 @@ bool core_holds(CUdeviceptr address, uint64_t bytes);
  * was freed. Lock held. */
 void core_room_changed(struct gpu *g);
 /* Host memory that is mapped, or about to be, on all GPUs. Lock held. */
-uint64_t core_host_mapped(void);
+uint64_t core_host_mapped(void) REQUIRES(core_lock);
 
 /* The GPU of the calling thread's current context; NULL: none, or not managed by us. */
 struct gpu *core_current_gpu(void);

@@ -27,7 +27,7 @@ void request_woken(void);
 void request_report(struct gpu *g);
 /* Memory that was in a thread's hands may be moved again: the agent may have found nothing else to
  * move or to pin, and sleep. */
-void request_released(void);
+void request_released(void) REQUIRES(core_lock);
 
 /* Wait until the program may hold so many bytes. 0, or -ENOMEM: refused. The lock is given up. */
 int request_commit(struct gpu *g, uint64_t bytes) REQUIRES(core_lock);
@@ -35,7 +35,7 @@ int request_commit(struct gpu *g, uint64_t bytes) REQUIRES(core_lock);
  * -ENOMEM. The lock is given up. */
 int request_host(uint64_t more) REQUIRES(core_lock);
 /* May so much more be mapped? If not it is asked for, and not waited for. */
-bool request_may_map(uint64_t more);
+bool request_may_map(uint64_t more) REQUIRES(core_lock);
 /* Wait until so many fixed bytes more are kept free for us, and count them as ours. 0, or -ENOMEM.
  * The lock is given up. */
 int request_fixed(struct gpu *g, uint64_t more) REQUIRES(core_lock);

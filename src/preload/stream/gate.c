@@ -39,7 +39,7 @@ static int membarrier(int command)
 
 /* Counted once a thread, however often it begins to wait: a signal handler may jump out of a wait,
  * and what it left raised is taken back when the thread passes again or ends. core_lock held. */
-static void gate_set_waiting(struct gate_thread *t, bool waiting)
+static void gate_set_waiting(struct gate_thread *t, bool waiting) REQUIRES(core_lock)
 {
         if (t->waiting == waiting)
                 return;
