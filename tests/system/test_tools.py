@@ -4,6 +4,7 @@ import glob
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 
@@ -140,6 +141,21 @@ def test_a_symbol_of_a_room_above_and_a_circle_are_named(layers):
 def test_a_build_with_nothing_in_it_is_a_failure(layers):
     source(layers, "src/base/b.h", "")
     assert tool("check_layers.py", "--build", layers / "build", layers).returncode == 1
+
+
+@pytest.mark.skipif(not shutil.which("clang"), reason="the analysis is clang's")
+def test_a_variable_used_without_its_lock_is_named(tmp_path):
+    shutil.copytree(os.path.join(ROOT, "src", "base"), tmp_path / "src" / "base")
+    shutil.copytree(os.path.join(ROOT, "src", "preload", "process"), tmp_path / "src" / "preload" / "process")
+    before = '#include "preload/process/lock.h"\nstatic int n GUARDED_BY(core_lock);\nint f(void);\nint f(void)\n{\n'
+    entry = {"directory": str(tmp_path), "file": "src/preload/a.c", "command": "cc -Isrc -D_GNU_SOURCE src/preload/a.c"}
+    source(tmp_path, "compile_commands.json", json.dumps([entry]))
+    for body, status in (("int r;\nlock_acquire(&core_lock);\nr = n;\nlock_release(&core_lock);\nreturn r;\n", 0),
+                         ("return n;\n", 1), ("lock_acquire(&core_lock);\nreturn 0;\n", 1)):
+        source(tmp_path, "src/preload/a.c", before + body + "}\n")
+        done = tool("check_locks.py", tmp_path, tmp_path)
+        assert done.returncode == status, done.stdout
+        assert ("core_lock" in done.stdout) == bool(status)
 
 
 def test_the_toolkits_headers_are_not_used(layers):

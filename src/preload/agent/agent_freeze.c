@@ -157,7 +157,7 @@ bool agent_wants_spare(const struct gpu *g)
 
 /* Room for the mover's context is asked for while the program runs and can be frozen, not before:
  * nobody has to make room for what is not there yet. False: there is none now. */
-static bool mover_has_room(struct gpu *g)
+static bool mover_has_room(struct gpu *g) REQUIRES(core_lock)
 {
         const uint64_t bytes = mover_wish(g);
         uint32_t seen = g->refused_fixed.count;
@@ -184,7 +184,7 @@ void agent_mover_unwanted(struct gpu *g)
                 g->want_dirty = true; /* there is none, and others wait to hear that */
 }
 
-static void mover_give_up(struct gpu *g)
+static void mover_give_up(struct gpu *g) REQUIRES(core_lock)
 {
         if (!g->mover && (g->mover_room || g->mover_asks)) {
                 request_return_fixed(g, g->mover_room);
@@ -193,7 +193,7 @@ static void mover_give_up(struct gpu *g)
         }
 }
 
-static bool mover_is_wanted(const struct gpu *g)
+static bool mover_is_wanted(const struct gpu *g) REQUIRES(core_lock)
 {
         return g->context && freeze_mode() == WIRE_FREEZE_MOVE && !g->mover_unwanted;
 }

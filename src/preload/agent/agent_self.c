@@ -9,7 +9,7 @@
 #include "preload/state/daemon.h"
 #include "preload/process/lock.h"
 
-static uint64_t spared(const struct gpu *g)
+static uint64_t spared(const struct gpu *g) REQUIRES(core_lock)
 {
         return g->spared_out + g->spared_in;
 }

@@ -75,7 +75,8 @@ int agent_start(void);
 void agent_self_count(uint64_t now) REQUIRES(core_lock); /* the time since the last call */
 void agent_self_connected(void);
 void agent_self_attached(const struct gpu *g);
-void agent_self_spared(const struct gpu *g); /* before the USAGE of the same moment */
+void agent_self_spared(const struct gpu *g)
+        REQUIRES(core_lock); /* before the USAGE of the same moment */
 void agent_self_tell(const struct gpu *g);
 void agent_self_frozen(void) REQUIRES(core_lock);
 
@@ -108,9 +109,9 @@ bool agent_wants_to_run(void) REQUIRES(core_lock);
 bool agent_stand_still(void) REQUIRES(core_lock);
 /* No memory is to leave under the program any more, or all is back: captured calls may pass, and
  * what it freed in stream order need not be kept. */
-void agent_memory_stays(void);
+void agent_memory_stays(void) REQUIRES(core_lock);
 /* The owner has said so. */
-void agent_pause(bool paused);
+void agent_pause(bool paused) REQUIRES(core_lock);
 /* A paused program is held at the gate. If it ran, its work in flight is frozen as soon as that can
  * be; otherwise nothing is in flight, and its memory may have to be moved by its own context. True:
  * look again soon. */
@@ -118,9 +119,9 @@ bool agent_pause_step(void) REQUIRES(core_lock);
 /* While the program runs, so that all is there when it is to stand. True: look again soon. */
 bool agent_freeze_step(void) REQUIRES(core_lock);
 /* Whether some of its fixed bytes are the mover's, or those that it asks for. */
-bool agent_holds_spare(const struct gpu *g);
-bool agent_wants_spare(const struct gpu *g);
-void agent_mover_unwanted(struct gpu *g); /* others need its room */
+bool agent_holds_spare(const struct gpu *g) REQUIRES(core_lock);
+bool agent_wants_spare(const struct gpu *g) REQUIRES(core_lock);
+void agent_mover_unwanted(struct gpu *g) REQUIRES(core_lock); /* others need its room */
 /* Set how much work may be in flight. */
 void agent_throttle(void);
 /* Nothing is evicted or on its way. */

@@ -92,7 +92,7 @@ static void send_hello(void)
         daemon_send(&m, WIRE_HELLO, WIRE_NO_GPU);
 }
 
-static void send_pin(struct gpu *g, uint64_t bytes, uint32_t flags)
+static void send_pin(struct gpu *g, uint64_t bytes, uint32_t flags) REQUIRES(core_lock)
 {
         struct wire_message m = {0};
 
@@ -143,7 +143,7 @@ void agent_send_attach(struct gpu *g)
 }
 
 /* Less is said before the figures that follow from it, more after those that it is part of. */
-static void tell_pinned(struct gpu *g)
+static void tell_pinned(struct gpu *g) REQUIRES(core_lock)
 {
         if (g->pin_wanted < g->pin_said) {
                 send_pin(g, g->pin_wanted, 0);
@@ -486,7 +486,7 @@ static void on_attached(const struct wire_message *m) REQUIRES(core_lock)
         bell_ring(&core.changed);
 }
 
-static void on_limit(const struct wire_message *m, struct passed *came)
+static void on_limit(const struct wire_message *m, struct passed *came) REQUIRES(core_lock)
 {
         struct gpu *g = &core.gpus[m->header.gpu];
 
@@ -661,7 +661,7 @@ void agent_listen(void)
 
 /* Give room back that the program no longer uses, some blocks at a time. What buffers leave that
  * change sides is for others of the same program. */
-static void trim_commit(struct gpu *g, uint64_t now)
+static void trim_commit(struct gpu *g, uint64_t now) REQUIRES(core_lock)
 {
         uint64_t used = MAX(g->heap.allocated, g->commit_kept);
         uint64_t keep = align_up(used, g->block_bytes) + g->block_bytes;
@@ -727,7 +727,7 @@ static void ask_holder(void) REQUIRES(core_lock)
 }
 
 /* A create within the limit has failed: others hold what we were promised. */
-static void tell_short(struct gpu *g, uint64_t now)
+static void tell_short(struct gpu *g, uint64_t now) REQUIRES(core_lock)
 {
         struct wire_message m = {.SHORT.bytes = g->short_bytes};
 

@@ -40,13 +40,13 @@ static uint64_t managed_resident(const struct heap *h)
 }
 
 /* Grows with all that has to do with memory of the heap. */
-static uint64_t events(const struct gpu *g)
+static uint64_t events(const struct gpu *g) REQUIRES(core_lock)
 {
         return g->heap.next_id + g->heap.buried + g->moved_out + g->moved_in + g->spared_out +
                g->spared_in;
 }
 
-static void tell(struct gpu *g, bool last)
+static void tell(struct gpu *g, bool last) REQUIRES(core_lock)
 {
         static struct told {
                 uint64_t created, on_card, events;

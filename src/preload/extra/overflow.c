@@ -94,7 +94,7 @@ void overflow_learn(struct gpu *g)
 /* ---- allocation ---- */
 
 /* The most that it may ever have of the card. */
-static uint64_t share(const struct gpu *g)
+static uint64_t share(const struct gpu *g) REQUIRES(core_lock)
 {
         return MIN(sub_sat(g->visible, core_own_fixed(g)), g->keep);
 }
@@ -237,7 +237,7 @@ static uint64_t room_of(const struct block *b, uint64_t most)
 
 /* Mark the extents that are to change sides. Returns bytes that shall come to the card; *ret_out:
  * that shall leave it. */
-static uint64_t plan(struct gpu *g, uint64_t *ret_out)
+static uint64_t plan(struct gpu *g, uint64_t *ret_out) REQUIRES(core_lock)
 {
         uint64_t most = overflow_card_room(g, g->commit, UINT64_MAX);
         uint64_t in = 0, out = 0, used = g->heap.allocated;
@@ -285,7 +285,7 @@ static uint64_t plan(struct gpu *g, uint64_t *ret_out)
 }
 
 /* Room on the card to come, if the daemon likes; asked for and not waited for. */
-static void want_more(struct gpu *g)
+static void want_more(struct gpu *g) REQUIRES(core_lock)
 {
         uint64_t wanted = MIN(g->heap.allocated + g->heap.mapped, share(g));
 

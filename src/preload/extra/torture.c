@@ -138,7 +138,7 @@ static uint64_t backed(void)
         return sum;
 }
 
-static void end(void)
+static void end(void) REQUIRES(core_lock)
 {
         uint64_t now = clock_now_ns();
 

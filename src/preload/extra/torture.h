@@ -33,14 +33,14 @@ static inline void torture_before_call(void)
 /* Begin where one is due. */
 void torture_step(uint64_t now) REQUIRES(core_lock);
 /* A drain that was ours and not the daemon's has ended. False: it was not. */
-bool torture_drained(void);
-bool torture_drain_failed(void);
+bool torture_drained(void) REQUIRES(core_lock);
+bool torture_drain_failed(void) REQUIRES(core_lock);
 /* The daemon has taken over: what it says holds. What is out comes back as it allows. */
 void torture_cancel(void) REQUIRES(core_lock);
 enum own_drain torture_own(void);
 /* Everything that can go has gone: let it come back. */
-void torture_evicted(void);
+void torture_evicted(void) REQUIRES(core_lock);
 /* Everything is back. */
-void torture_restored(void);
+void torture_restored(void) REQUIRES(core_lock);
 /* When to look again. */
 uint64_t torture_next_ns(void) REQUIRES(core_lock);

@@ -270,7 +270,7 @@ static bool primary_begin(struct gpu *g, bool *ret_reserved)
 }
 
 /* It is alive; handle NULL: it could not be made. Lock held. */
-static void primary_there(struct gpu *g, bool reserved, CUcontext handle)
+static void primary_there(struct gpu *g, bool reserved, CUcontext handle) REQUIRES(core_lock)
 {
         struct context *c = quiet_context_primary(g);
 

@@ -173,6 +173,7 @@ static CUresult replace(struct gpu *g, struct handle *h, CUmemGenericAllocationH
 
 /* The heap knows nothing of its memory any more; who holds it has seen to that. Lock held. */
 static void leave_heap(struct gpu *g, struct handle *h, CUmemGenericAllocationHandle fixed)
+        REQUIRES(core_lock)
 {
         struct block *b = h->block;
 
@@ -264,7 +265,8 @@ CUresult handle_fix(struct handle *h)
 
 /* The driver's handle for one that the program names, which it is from now on. 0: refused. Lock
  * held, given up meanwhile; with the handle in use on success. */
-static CUresult driver_handle(struct handle *h, CUmemGenericAllocationHandle *ret) REQUIRES(core_lock)
+static CUresult driver_handle(struct handle *h, CUmemGenericAllocationHandle *ret)
+        REQUIRES(core_lock)
 {
         CUresult r;
 

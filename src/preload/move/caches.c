@@ -62,7 +62,7 @@ void caches_setup(void)
 }
 
 /* Others grow in small steps, so a little that is missing is the beginning of more. Lock held. */
-static bool gpu_is_short(const struct gpu *g)
+static bool gpu_is_short(const struct gpu *g) REQUIRES(core_lock)
 {
         return g->managed && g->heap.backed > core_limit(g);
 }
@@ -204,7 +204,7 @@ static uint64_t allocated(void)
         return sum;
 }
 
-static bool missing(void)
+static bool missing(void) REQUIRES(core_lock)
 {
         for (unsigned i = 0; i < core.gpu_count; i++)
                 if (gpu_is_short(&core.gpus[i]))
@@ -224,7 +224,7 @@ static bool start(void)
         return true;
 }
 
-static bool ask(uint64_t now)
+static bool ask(uint64_t now) REQUIRES(core_lock)
 {
         caches.asked = true;
         if (caches.skip > 0) {

@@ -24,7 +24,7 @@ void fixed_list(struct fixed *f, const void *handle);
  * list. NULL: not known. */
 struct fixed *fixed_unlist(const void *handle);
 /* The room is given back. */
-void fixed_return(struct fixed *f);
+void fixed_return(struct fixed *f) REQUIRES(core_lock);
 /* A context is about to end, and all that belongs to it: off the list. Returns the room that the
  * caller gives back when it has ended. */
 uint64_t fixed_forget_context(CUcontext owner);
@@ -34,6 +34,6 @@ uint64_t fixed_forget_context(CUcontext owner);
  * -ENOMEM. It goes back when all of it was not enough, or else when the daemon has seen on the card
  * what came of it. */
 int fixed_ask_room(struct gpu *g, uint64_t *room) REQUIRES(core_lock);
-void fixed_return_room(struct gpu *g, uint64_t *room);
+void fixed_return_room(struct gpu *g, uint64_t *room) REQUIRES(core_lock);
 /* Returns when to look again, in ns; UINT64_MAX: nothing is to go back. The agent. */
-uint64_t fixed_tend(uint64_t now_ns);
+uint64_t fixed_tend(uint64_t now_ns) REQUIRES(core_lock);

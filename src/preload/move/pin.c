@@ -26,19 +26,19 @@ struct pin {
 };
 
 /* Nobody to ask, as on the plain driver: nothing is ever moved out. */
-static bool alone(const struct gpu *g)
+static bool alone(const struct gpu *g) REQUIRES(core_lock)
 {
         return g->limit == UINT64_MAX;
 }
 
-static void grant(struct gpu *g, struct extent *e)
+static void grant(struct gpu *g, struct extent *e) REQUIRES(core_lock)
 {
         e->pinned = true;
         g->pin_granted += e->bytes;
 }
 
 /* It counts no longer, in what is asked for and in what was granted. */
-static void withdraw(struct gpu *g, uint64_t bytes, bool granted)
+static void withdraw(struct gpu *g, uint64_t bytes, bool granted) REQUIRES(core_lock)
 {
         g->pin_wanted -= bytes;
         if (granted)
@@ -47,7 +47,7 @@ static void withdraw(struct gpu *g, uint64_t bytes, bool granted)
         bell_ring(&core.changed);
 }
 
-static void detach(struct gpu *g, struct stay *s)
+static void detach(struct gpu *g, struct stay *s) REQUIRES(core_lock)
 {
         if (!s->extent)
                 return;
@@ -57,7 +57,7 @@ static void detach(struct gpu *g, struct stay *s)
         s->extent = NULL;
 }
 
-static void stay_release(struct gpu *g, struct stay *s)
+static void stay_release(struct gpu *g, struct stay *s) REQUIRES(core_lock)
 {
         struct heap *h = &g->heap;
 
@@ -75,7 +75,7 @@ static void stay_release(struct gpu *g, struct stay *s)
         free(s);
 }
 
-static struct stay *stay_take(struct gpu *g, struct extent *e)
+static struct stay *stay_take(struct gpu *g, struct extent *e) REQUIRES(core_lock)
 {
         struct stay *s = e->stay;
 
@@ -230,7 +230,7 @@ void pin_extent_dies(struct gpu *g, struct extent *e)
 }
 
 /* Every extent that is wanted and not granted: grant it, or let it go. */
-static void settle(struct gpu *g, bool granted)
+static void settle(struct gpu *g, bool granted) REQUIRES(core_lock)
 {
         for (size_t i = 0; i < g->heap.count; i++) {
                 struct block *b = g->heap.blocks[i];

@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 #include "cuda/cuda_abi.h"
+#include "preload/process/lock.h"
 
 struct block;
 struct extent;
@@ -25,8 +26,9 @@ enum pin_state {
 };
 
 /* A pin of the extents that hold these bytes of the block. NULL: no memory. */
-struct pin *pin_take(struct gpu *g, struct block *b, CUdeviceptr start, uint64_t bytes);
-void pin_release(struct pin *p);
+struct pin *pin_take(struct gpu *g, struct block *b, CUdeviceptr start, uint64_t bytes)
+        REQUIRES(core_lock);
+void pin_release(struct pin *p) REQUIRES(core_lock);
 enum pin_state pin_state(const struct pin *p);
 /* Its extents, in order; only while it is WAITING or READY. */
 unsigned pin_extents(const struct pin *p);
@@ -41,17 +43,17 @@ void pin_given(struct pin *p);
 
 /* The pin is released, but its extents stay until the program frees them: nobody will say when the
  * memory is let go of. */
-void pin_for_good(struct pin *p);
+void pin_for_good(struct pin *p) REQUIRES(core_lock);
 
 /* Nothing of the extent will be needed any more; before its memory is released. */
-void pin_extent_dies(struct gpu *g, struct extent *e);
+void pin_extent_dies(struct gpu *g, struct extent *e) REQUIRES(core_lock);
 
 /* ---- for the conversation with the daemon ---- */
 
 /* Before it is told what is pinned: what was allowed and is not on the card has to be asked for
  * again, for the daemon counts nothing that is not backed. */
-void pin_back(struct gpu *g);
+void pin_back(struct gpu *g) REQUIRES(core_lock);
 /* So many bytes count with it as pinned. */
-void pin_allowed(struct gpu *g, uint64_t bytes);
+void pin_allowed(struct gpu *g, uint64_t bytes) REQUIRES(core_lock);
 /* What was asked for past that is refused. */
-void pin_refused(struct gpu *g);
+void pin_refused(struct gpu *g) REQUIRES(core_lock);

@@ -46,9 +46,15 @@ uint64_t swap_arena_bytes(const struct gpu *g)
 
 void swap_trim_arena(struct gpu *g)
 {
-        if (!g->swap || !g->arena_trims)
+        uint64_t most = UINT64_MAX;
+
+        lock_acquire(&core_lock);
+        if (g->swap && g->arena_trims)
+                most = g->arena_limit;
+        lock_release(&core_lock);
+        if (most == UINT64_MAX)
                 return;
-        kept_trim(g, g->swap->arena, g->arena_limit);
+        kept_trim(g, g->swap->arena, most);
         lock_acquire(&core_lock);
         g->arena_trims = false;
         request_report(g);
@@ -82,7 +88,7 @@ void swap_unused(struct gpu *g, struct extent *e)
 /* ---- what the limit allows ---- */
 
 /* Move to *ret what was passed on to us and the limit has no room for. Lock held. */
-static void shed_passed(struct gpu *g, struct passed *ret)
+static void shed_passed(struct gpu *g, struct passed *ret) REQUIRES(core_lock)
 {
         uint64_t room = sub_sat(core_limit(g), g->heap.backed) / g->heap.extent_bytes;
 
@@ -92,6 +98,7 @@ static void shed_passed(struct gpu *g, struct passed *ret)
 /* Mark an extent as on its way to the GPU, if the limit allows. Lock held. ret_shed: memory passed
  * on to us that it leaves no room for; close before anything is created. */
 static bool extent_claim(struct gpu *g, struct extent *e, struct passed *ret_shed)
+        REQUIRES(core_lock)
 {
         if (!extent_is_free(e) || g->heap.backed + e->bytes > core_limit(g))
                 return false;
@@ -131,7 +138,8 @@ void swap_arrived(struct gpu *g, struct extent *e)
 /* ---- at the gate ---- */
 
 /* Put new memory behind an extent that was just claimed. Lock held, given up meanwhile. */
-static CUresult back_extent(struct gpu *g, struct extent *e, struct passed *shed) REQUIRES(core_lock)
+static CUresult back_extent(struct gpu *g, struct extent *e, struct passed *shed)
+        REQUIRES(core_lock)
 {
         CUstreamCaptureMode mode;
         CUresult r;
@@ -227,7 +235,7 @@ void swap_setup(void)
 /* ---- the agent's side ---- */
 
 /* What has to stay comes before the rest, whoever has the lease. */
-static struct extent *find_pinned(struct gpu *g, uint64_t *ret_bytes)
+static struct extent *find_pinned(struct gpu *g, uint64_t *ret_bytes) REQUIRES(core_lock)
 {
         struct heap_cursor c = {0};
         struct extent *e, *first = NULL;
@@ -244,7 +252,7 @@ static struct extent *find_pinned(struct gpu *g, uint64_t *ret_bytes)
 }
 
 /* What to evict next, marked busy; NULL: enough is out or on its way. Lock held. */
-static struct extent *claim_evict(struct gpu *g)
+static struct extent *claim_evict(struct gpu *g) REQUIRES(core_lock)
 {
         const struct swap *s = g->swap;
         struct extent *e = NULL;
@@ -272,7 +280,7 @@ static struct extent *claim_evict(struct gpu *g)
 /* What to bring in next, claimed; NULL: nothing, or there is no room. Lock held. Memory passed on
  * is used first, and only where contents are put over all of it: never for new memory. */
 static struct extent *claim_restore(struct gpu *g, bool all, int *ret_passed_fd,
-                                    struct passed *ret_shed)
+                                    struct passed *ret_shed) REQUIRES(core_lock)
 {
         uint64_t pinned;
         struct extent *e = find_pinned(g, &pinned);
@@ -291,7 +299,7 @@ static struct extent *claim_restore(struct gpu *g, bool all, int *ret_passed_fd,
         return e && extent_claim(g, e, ret_shed) ? e : NULL;
 }
 
-static void end_episodes(struct gpu *g)
+static void end_episodes(struct gpu *g) REQUIRES(core_lock)
 {
         struct swap *s = g->swap;
 
@@ -322,7 +330,7 @@ static void swap_shed(struct gpu *g, bool restore)
 }
 
 /* Slow is not the same as not at all: others are told which of the two they wait for. */
-static void note_stays(struct gpu *g, bool may_evict)
+static void note_stays(struct gpu *g, bool may_evict) REQUIRES(core_lock)
 {
         bool stays = may_evict && g->heap.backed > core_limit(g) && g->swap->count == 0;
 
@@ -333,7 +341,7 @@ static void note_stays(struct gpu *g, bool may_evict)
 
 /* What is to leave is managed memory, and whether that would free the card is not known. Lock held.
  */
-static bool home_is_asked(const struct gpu *g, bool may_evict)
+static bool home_is_asked(const struct gpu *g, bool may_evict) REQUIRES(core_lock)
 {
         return may_evict && g->heap.managed_bytes > 0 && g->heap.backed > core_limit(g) &&
                home_answer(&g->home) == HOME_NOT_KNOWN;
@@ -373,6 +381,8 @@ enum swap_progress swap_step(struct gpu *g, bool may_evict, bool restore)
                         return SWAP_NOTHING;
                 }
         }
+        if (!s->evicting)
+                s->spared_before = g->spared_out;
         g->context_kept = true;
         lock_release(&core_lock);
 

@@ -40,7 +40,7 @@ int swap_back_block(struct gpu *g, struct block *b) REQUIRES(core_lock);
 
 /* Nothing lives in the extent any more: its contents are forgotten, its memory stays. core_lock
  * held. */
-void swap_unused(struct gpu *g, struct extent *e);
+void swap_unused(struct gpu *g, struct extent *e) REQUIRES(core_lock);
 /* Give back the memory of an extent that is not busy and that no work uses any more; what still
  * lives in it loses its contents. core_lock held, given up meanwhile. */
 void swap_release(struct gpu *g, struct extent *e) REQUIRES(core_lock);
@@ -53,7 +53,7 @@ void swap_discard(struct gpu *g, struct block *b) REQUIRES(core_lock);
 
 /* Bury a block whose memory, all of it on the GPU or none, is somebody else's from now on.
  * core_lock held. */
-void swap_hand_over(struct gpu *g, struct block *b);
+void swap_hand_over(struct gpu *g, struct block *b) REQUIRES(core_lock);
 
 /* Copy all of an extent that is marked busy to another address and wait for it; the agent's thread,
  * core_lock not held. */

@@ -80,6 +80,6 @@ void transfer_end(struct gpu *g);
 
 /* An extent is in nobody's hands any more: it is on the GPU, or the memory that should have been
  * there was not, or neither. core_lock held. */
-void swap_idle(struct gpu *g, struct extent *e);
-void swap_arrived(struct gpu *g, struct extent *e);
-void swap_unclaim(struct gpu *g, struct extent *e, CUresult why);
+void swap_idle(struct gpu *g, struct extent *e) REQUIRES(core_lock);
+void swap_arrived(struct gpu *g, struct extent *e) REQUIRES(core_lock);
+void swap_unclaim(struct gpu *g, struct extent *e, CUresult why) REQUIRES(core_lock);

@@ -18,6 +18,7 @@
 #include "preload/process/trace.h"
 #include "preload/state/request.h"
 #include "wire/wire.h"
+#include "preload/process/lock.h"
 
 _Static_assert(TRANSFERS_MAX <= EXTENT_WINDOWS, "a window for each transfer");
 
@@ -208,7 +209,6 @@ bool transfer_evict(struct gpu *g, struct extent *e)
         if (!s->evicting) {
                 s->evicting = true;
                 s->episode_bytes = 0;
-                s->spared_before = g->spared_out;
                 trace_event("evict_begin", g->index, 0);
         }
         if (!e->managed && !e->kept)
@@ -289,7 +289,7 @@ bool transfer_restore(struct gpu *g, struct extent *e, int passed_fd)
 }
 
 /* Books of an extent that has left the card, or is on it. Lock held. */
-static void extent_left(struct gpu *g, struct transfer *t)
+static void extent_left(struct gpu *g, struct transfer *t) REQUIRES(core_lock)
 {
         struct extent *e = t->extent;
 
@@ -305,7 +305,7 @@ static void extent_left(struct gpu *g, struct transfer *t)
         bell_ring(&core.changed);
 }
 
-static void extent_came(struct gpu *g, struct extent *e)
+static void extent_came(struct gpu *g, struct extent *e) REQUIRES(core_lock)
 {
         if (e->state == EXTENT_EVICTED && !e->managed)
                 *(e->host.count ? &g->moved_in : &g->spared_in) += extent_pages_bytes(e->kept);

@@ -103,7 +103,7 @@ static void reap_gpu(struct gpu *g) REQUIRES(core_lock)
         }
 }
 
-static void reap(void)
+static void reap(void) REQUIRES(core_lock)
 {
         while (late_waited > 0) {
                 struct late l = late[--late_waited];
@@ -123,7 +123,7 @@ static void reap(void)
         }
 }
 
-static bool any_late(void)
+static bool any_late(void) REQUIRES(core_lock)
 {
         for (unsigned i = 0; i < core.gpu_count; i++)
                 if (core.gpus[i].late)

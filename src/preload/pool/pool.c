@@ -585,7 +585,8 @@ static bool contested(void)
 }
 
 /* A parcel that is large enough and paid for; NULL: there is none to be had. */
-static struct parcel *find_room(struct pool *p, const struct pool_stream *s, uint64_t bytes) REQUIRES(core_lock)
+static struct parcel *find_room(struct pool *p, const struct pool_stream *s, uint64_t bytes)
+        REQUIRES(core_lock)
 {
         struct heap *h = &p->gpu->heap;
         uint64_t until_ns = 0;
@@ -642,7 +643,7 @@ void pool_drop_idle(struct pool *p, struct block *b, CUdeviceptr at, uint64_t by
                 tend_soon();
 }
 
-static void give(struct pool *p, struct parcel *n, struct pool_lane *l)
+static void give(struct pool *p, struct parcel *n, struct pool_lane *l) REQUIRES(core_lock)
 {
         struct block *b = n->chunk->block;
         CUdeviceptr at = n->address;

@@ -48,7 +48,8 @@ CUresult pool_allocate(struct pool *p, const struct pool_stream *s, uint64_t byt
                        CUdeviceptr *ret_address) REQUIRES(core_lock);
 /* Free what begins at an address of a POOL block, in the order of the stream; stream NULL: nothing
  * uses it any more. */
-CUresult pool_free(const struct block *b, CUdeviceptr address, const struct pool_stream *s);
+CUresult pool_free(const struct block *b, CUdeviceptr address, const struct pool_stream *s)
+        REQUIRES(core_lock);
 /* The calling thread has recorded an event of its own default stream after a free. Given up
  * meanwhile. */
 void pool_mark(const struct block *b, const struct pool_stream *s) REQUIRES(core_lock);
@@ -66,7 +67,7 @@ bool pool_reclaim(struct gpu *g, uint64_t bytes) REQUIRES(core_lock);
 /* The program is frozen: what it has freed in the order of a stream may be in use by the work that
  * stands, and counts as allocated until the program goes on. */
 void pool_hold(void) REQUIRES(core_lock);
-void pool_let(void);
+void pool_let(void) REQUIRES(core_lock);
 
 /* For the pointer attributes. */
 CUmemoryPool pool_handle(const struct block *b);

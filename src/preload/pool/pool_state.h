@@ -45,7 +45,8 @@ extern struct pool *pools;
 bool pool_look(struct pool *p, bool record) REQUIRES(core_lock);
 /* Of these extents those in which nothing lives any more: what they have in host memory is dropped.
  */
-void pool_drop_idle(struct pool *p, struct block *b, CUdeviceptr at, uint64_t bytes);
+void pool_drop_idle(struct pool *p, struct block *b, CUdeviceptr at, uint64_t bytes)
+        REQUIRES(core_lock);
 
 /* Freed in the order of a stream. True: its contents are kept, because the program is frozen. */
 bool pool_keep(struct pool *p, struct block *b, CUdeviceptr at, uint64_t bytes);

@@ -18,6 +18,6 @@ int room_commit(struct gpu *g, uint64_t more) REQUIRES(core_lock);
 bool room_grow(struct gpu *g, uint64_t more) REQUIRES(core_lock);
 
 /* What heap.allocated may be without asking for more. */
-uint64_t room_allowed(const struct gpu *g);
+uint64_t room_allowed(const struct gpu *g) REQUIRES(core_lock);
 /* What follows from an allocation. */
-void room_taken(struct gpu *g);
+void room_taken(struct gpu *g) REQUIRES(core_lock);

@@ -35,7 +35,7 @@ void ipc_import_reach(const struct gpu *g) REQUIRES(core_lock);
 /* Answer what can be answered now; given up meanwhile. True: look again soon. */
 bool ipc_step(void) REQUIRES(core_lock);
 /* The daemon has been told our figures, but for those of GPUs that are still to be told. */
-void ipc_told(void);
+void ipc_told(void) REQUIRES(core_lock);
 /* To be polled for reading; -EBADF: nothing to listen to. */
 int ipc_poll_fd(void);
 /* A daemon is there; what it knows of us has to be said again. */

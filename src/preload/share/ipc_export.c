@@ -268,7 +268,7 @@ CUresult hook_cuIpcGetMemHandle(CUipcMemHandle *pHandle, CUdeviceptr dptr)
 
 /* ---- who has what; the agent's thread ---- */
 
-static void reference_drop(struct reference *r)
+static void reference_drop(struct reference *r) REQUIRES(core_lock)
 {
         struct reference **at = &references;
 
@@ -329,7 +329,7 @@ static struct reference *reference_find(struct ipc_link *l, const uint8_t *secre
         return r;
 }
 
-static void on_open(struct ipc_link *l, const struct wire_message *m)
+static void on_open(struct ipc_link *l, const struct wire_message *m) REQUIRES(core_lock)
 {
         struct reference *r = reference_find(l, m->OPEN.secret);
         struct export *e = export_find(m->OPEN.secret);
@@ -369,7 +369,7 @@ static void on_open(struct ipc_link *l, const struct wire_message *m)
         references = r;
 }
 
-static void let_go(struct reference *r)
+static void let_go(struct reference *r) REQUIRES(core_lock)
 {
         bool was_heir = r->heir;
         struct reference *other = NULL;
@@ -384,7 +384,7 @@ static void let_go(struct reference *r)
 
 /* The heir counts the bytes now, so nobody's reference need keep them in our figures. Who has a
  * part of them is still to be told, when it asks for the rest. */
-static void on_inherited(struct ipc_link *l, const struct wire_message *m)
+static void on_inherited(struct ipc_link *l, const struct wire_message *m) REQUIRES(core_lock)
 {
         struct reference *heir = reference_find(l, m->INHERITED.secret);
 

@@ -73,7 +73,7 @@ bool ipc_find(CUdeviceptr address, struct heap_place *ret, struct gpu **ret_gpu)
 /* ---- the agent's side ---- */
 
 /* The memory has no other owner any more: it is in our figures from now on. */
-static void charge(struct import *i)
+static void charge(struct import *i) REQUIRES(core_lock)
 {
         if (i->charged)
                 return;

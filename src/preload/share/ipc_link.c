@@ -250,7 +250,7 @@ int ipc_poll_fd(void)
         return poll_fd;
 }
 
-static void hear(struct ipc_link *l)
+static void hear(struct ipc_link *l) REQUIRES(core_lock)
 {
         for (unsigned n = 0; n < MESSAGES_PER_STEP && !l->lost; n++) {
                 struct wire_message m;
@@ -271,7 +271,7 @@ static void hear(struct ipc_link *l)
 }
 
 /* Nothing comes any more, and nothing keeps it: what depends on it is seen to, and it goes. */
-static void bury_lost(void)
+static void bury_lost(void) REQUIRES(core_lock)
 {
         struct ipc_link *l = links;
 

@@ -47,10 +47,11 @@ void ipc_send(struct ipc_link *l, struct wire_message *m, unsigned type, const i
 void ipc_part(struct ipc_link *l);
 
 /* ipc_export.c */
-void ipc_export_handle(struct ipc_link *l, const struct wire_message *m);
-void ipc_export_lost(struct ipc_link *l);
+void ipc_export_handle(struct ipc_link *l, const struct wire_message *m) REQUIRES(core_lock);
+void ipc_export_lost(struct ipc_link *l) REQUIRES(core_lock);
 bool ipc_export_step(void) REQUIRES(core_lock);
 
 /* ipc_import.c */
-void ipc_import_handle(struct ipc_link *l, const struct wire_message *m, struct passed *came);
-void ipc_import_lost(struct ipc_link *l);
+void ipc_import_handle(struct ipc_link *l, const struct wire_message *m, struct passed *came)
+        REQUIRES(core_lock);
+void ipc_import_lost(struct ipc_link *l) REQUIRES(core_lock);

@@ -20,20 +20,22 @@
 
 struct context;
 
+#define LOCKED GUARDED_BY(core_lock)
+
 #define MOVER_AGAIN_NS (10 * NSEC_PER_SEC) /* between tries to get room for one */
 
 /* One GPU that this process uses. */
 struct gpu {
-        unsigned index; /* CUDA ordinal */
-        bool known;     /* uuid, total and granularity are filled */
-        bool managed;   /* its memory is ours: allocations go to the heap */
-        bool asked;     /* ATTACH was sent to this daemon, by whichever thread came first */
-        bool attached;  /* the daemon has answered it */
-        bool may_pass;  /* it has not refused descriptors from us since */
-        bool passes;    /* its memory can go to another process as a descriptor */
-        bool rdma;      /* other devices may access its memory */
-        bool unpacks;   /* it has an engine that decompresses into memory made for that */
-        uint32_t peers; /* other GPUs that it is mapped for, 1 << ordinal (peer.h) */
+        unsigned index;    /* CUDA ordinal */
+        bool known;        /* uuid, total and granularity are filled */
+        bool managed;      /* its memory is ours: allocations go to the heap */
+        bool asked LOCKED; /* ATTACH was sent to this daemon, by whichever thread came first */
+        bool attached;     /* the daemon has answered it */
+        bool may_pass;     /* it has not refused descriptors from us since */
+        bool passes;       /* its memory can go to another process as a descriptor */
+        bool rdma;         /* other devices may access its memory */
+        bool unpacks;      /* it has an engine that decompresses into memory made for that */
+        uint32_t peers;    /* other GPUs that it is mapped for, 1 << ordinal (peer.h) */
         /* The primary context was reset or released for the last time, and may be current all the
          * same: the driver answers what is called in it. NULL once it is retained again. */
         _Atomic(CUcontext) ended;
@@ -43,89 +45,97 @@ struct gpu {
         uint64_t total;
 
         /* Figures, in bytes (docs/protocol.md, "Figures of a client"). */
-        struct heap heap; /* allocated, backed, resident */
-        struct home home; /* what becomes of managed memory that is sent to the host */
-        uint64_t fixed;   /* contexts and what else is known to be fixed */
-        uint64_t fixed_room,
-                fixed_room_ns;  /* of that: for a call of the driver's (fixed.h), when */
-        uint64_t fixed_handles; /* of that: handles of the program's that left the heap */
-        uint64_t moved_out, moved_in;
-        uint64_t spared_out, spared_in; /* left the card or came back without a copy */
-        bool stays; /* more is backed than the limit, and none of it could be moved when last tried
-                     */
+        struct heap heap;      /* allocated, backed, resident */
+        struct home home;      /* what becomes of managed memory that is sent to the host */
+        uint64_t fixed LOCKED; /* contexts and what else is known to be fixed */
+        uint64_t fixed_room LOCKED,
+                fixed_room_ns LOCKED;  /* of that: for a call of the driver's (fixed.h), when */
+        uint64_t fixed_handles LOCKED; /* of that: handles of the program's that left the heap */
+        uint64_t moved_out LOCKED, moved_in LOCKED;
+        uint64_t spared_out LOCKED,
+                spared_in LOCKED; /* left the card or came back without a copy */
+        bool stays LOCKED; /* more is backed than the limit, and none of it could be moved when last
+                            * tried
+                            */
 
         /* What the daemon said. UINT64_MAX in commit, limit, fixed_allowed: nobody to ask. */
         uint64_t visible, context_bytes, block_bytes;
-        uint64_t commit, limit, fixed_allowed, arena_limit;
-        bool arena_trims; /* more is held than the limit that came last, and not given back yet */
-        uint32_t limit_sequence;
-        uint64_t own_limit; /* what we allow ourselves; less than there is under torture alone */
+        uint64_t commit LOCKED, limit LOCKED, fixed_allowed LOCKED, arena_limit LOCKED;
+        bool arena_trims
+                LOCKED; /* more is held than the limit that came last, and not given back yet */
+        uint32_t limit_sequence LOCKED;
+        uint64_t own_limit
+                LOCKED; /* what we allow ourselves; less than there is under torture alone */
 
         /* What we asked for. */
-        uint64_t commit_wanted, fixed_wanted;
-        uint64_t commit_kept;             /* of what was given back for it, not by it (caches.c) */
-        uint64_t commit_used_ns;          /* when room was last asked for or taken */
-        unsigned commit_askers;           /* threads that wait for it */
-        uint32_t want_sequence;           /* of the last WANT sent, */
-        uint64_t commit_said, fixed_said; /* and what it asked for */
+        uint64_t commit_wanted LOCKED, fixed_wanted LOCKED;
+        uint64_t commit_kept LOCKED;    /* of what was given back for it, not by it (caches.c) */
+        uint64_t commit_used_ns LOCKED; /* when room was last asked for or taken */
+        unsigned commit_askers LOCKED;  /* threads that wait for it */
+        uint32_t want_sequence LOCKED;  /* of the last WANT sent, */
+        uint64_t commit_said LOCKED, fixed_said LOCKED; /* and what it asked for */
         struct refusals {
                 uint64_t bytes; /* asked for by the last one; 0: not known */
                 uint32_t count;
-        } refused_commit, refused_fixed;
-        bool want_dirty, usage_dirty;
-        uint64_t allocated_said; /* when figures were last told */
+        } refused_commit LOCKED, refused_fixed LOCKED;
+        bool want_dirty LOCKED, usage_dirty LOCKED;
+        uint64_t allocated_said LOCKED; /* when figures were last told */
 
         /* Pinned blocks (pin.h), in bytes. */
-        uint64_t pin_wanted, pin_granted; /* what there is; of it, what counts with the daemon */
-        uint64_t pin_said, pin_allowed;   /* asked for, answered */
-        uint64_t pin_ghosts; /* freed here, in others' hands, and in the heap's figures still */
+        uint64_t pin_wanted LOCKED,
+                pin_granted LOCKED; /* what there is; of it, what counts with the daemon */
+        uint64_t pin_said LOCKED, pin_allowed LOCKED; /* asked for, answered */
+        uint64_t pin_ghosts
+                LOCKED; /* freed here, in others' hands, and in the heap's figures still */
 
         bool overflow;     /* it may use more than the card (overflow.h) */
         uint64_t keep;     /* what of the card it may use then */
         CUdeviceptr aside; /* addresses for an extent that is being filled */
 
-        struct context *context; /* the one our copies run in; NULL: none yet */
-        bool context_kept;       /* a thread of ours uses it: it must not end */
-        bool context_retires;    /* it is to end: nobody begins to use it */
+        struct context *context;     /* the one our copies run in; NULL: none yet */
+        bool context_kept LOCKED;    /* a thread of ours uses it: it must not end */
+        bool context_retires LOCKED; /* it is to end: nobody begins to use it */
         struct swap *swap;
-        struct mover *mover; /* its own context, that they run in instead; NULL: none */
-        uint64_t mover_room; /* of fixed: for that one */
-        uint64_t mover_ns;   /* it is not tried before, for lack of room or of success */
-        bool mover_unwanted; /* the daemon wants that room */
-        uint64_t mover_wish; /* what is asked for it, ... */
-        bool mover_asks;     /* ... if it is, ... */
-        bool mover_said;     /* ... by the last WANT */
+        struct mover *mover;        /* its own context, that they run in instead; NULL: none */
+        uint64_t mover_room LOCKED; /* of fixed: for that one */
+        uint64_t mover_ns LOCKED;   /* it is not tried before, for lack of room or of success */
+        bool mover_unwanted LOCKED; /* the daemon wants that room */
+        uint64_t mover_wish LOCKED; /* what is asked for it, ... */
+        bool mover_asks LOCKED;     /* ... if it is, ... */
+        bool mover_said LOCKED;     /* ... by the last WANT */
         CUdeviceptr
-                windows;    /* extent.c: addresses of ours for what has none; 0: not reserved yet */
-        struct block *lost; /* with the error; not given back yet */
-        struct passed leaving; /* evicted, to go with the next USAGE */
-        struct passed passed;  /* came with a LIMIT; counts towards it, beside heap.backed */
-        struct block *late;    /* freed by the program during a capture, to be released after it */
-        uint64_t short_bytes;  /* a create within the limit failed by so many; 0: told, or none */
+                windows; /* extent.c: addresses of ours for what has none; 0: not reserved yet */
+        struct block *lost LOCKED;    /* with the error; not given back yet */
+        struct passed leaving LOCKED; /* evicted, to go with the next USAGE */
+        struct passed passed LOCKED;  /* came with a LIMIT; counts towards it, beside heap.backed */
+        struct block *late
+                LOCKED; /* freed by the program during a capture, to be released after it */
+        uint64_t short_bytes
+                LOCKED; /* a create within the limit failed by so many; 0: told, or none */
 };
 
 struct core {
         struct bell changed;
         struct gpu gpus[GPUS_MAX];
         unsigned gpu_count;
-        unsigned waiters GUARDED_BY(core_lock); /* threads that wait at the gate for a lease or for memory */
-        unsigned unbooked GUARDED_BY(core_lock); /* calls under way that make or release what is in no extent, or
-                            * have it in the books twice */
+        unsigned waiters LOCKED;  /* threads that wait at the gate for a lease or for memory */
+        unsigned unbooked LOCKED; /* calls under way that make or release what is in no extent, or
+                                   * have it in the books twice */
         struct {
                 uint64_t allowed, wanted; /* bytes */
                 uint64_t most;            /* what there was when the process began */
                 uint64_t taking;          /* asked for, and not mapped yet */
                 struct refusals refused;
                 bool known;
-        } host GUARDED_BY(core_lock); /* memory that is mapped to kernels */
+        } host LOCKED; /* memory that is mapped to kernels */
         struct {
                 bool asked, known; /* a thread waits for the answer; it is there: */
                 char text[160];    /* a sentence about whoever is in the way */
-        } holder GUARDED_BY(core_lock);
-        bool submits GUARDED_BY(core_lock); /* a thread submits, while the daemon thinks us idle */
-        struct giveway giveway GUARDED_BY(core_lock);
-        bool running GUARDED_BY(core_lock);             /* we may submit: the gate is open as far as the lease goes */
-        uint64_t lease GUARDED_BY(core_lock);           /* 0: none, or granted by a daemon that is gone */
+        } holder LOCKED;
+        bool submits LOCKED; /* a thread submits, while the daemon thinks us idle */
+        struct giveway giveway LOCKED;
+        bool running LOCKED;      /* we may submit: the gate is open as far as the lease goes */
+        uint64_t lease LOCKED;    /* 0: none, or granted by a daemon that is gone */
         _Atomic bool bystander;   /* after fork, or where the driver cannot be shared: everything
                                      passes through */
         _Atomic uintptr_t exiter; /* the thread that ends the process; 0: it does not end */
@@ -134,19 +144,19 @@ struct core {
 extern struct core core;
 
 /* How many bytes it may back now. Lock held. */
-static inline uint64_t core_limit(const struct gpu *g)
+static inline uint64_t core_limit(const struct gpu *g) REQUIRES(core_lock)
 {
         return g->limit < g->own_limit ? g->limit : g->own_limit;
 }
 
 /* Of the program's fixed bytes what it would have without sublet. Any thread. */
-static inline uint64_t core_own_fixed(const struct gpu *g)
+static inline uint64_t core_own_fixed(const struct gpu *g) REQUIRES(core_lock)
 {
         return g->fixed - (g->mover_room < g->fixed ? g->mover_room : g->fixed);
 }
 
 /* What the program may still take of the card that it sees. Lock held. */
-static inline uint64_t core_visible_free(const struct gpu *g)
+static inline uint64_t core_visible_free(const struct gpu *g) REQUIRES(core_lock)
 {
         return sub_sat(g->visible, g->heap.allocated + core_own_fixed(g));
 }
@@ -191,8 +201,8 @@ void core_expect_exit(void);
 
 /* The agent's, for a moment without core_lock: the GPU's context does not end meanwhile. False: it
  * is ending, or there is none. core_lock held. */
-bool core_keep_context(struct gpu *g);
-void core_let_context(struct gpu *g);
+bool core_keep_context(struct gpu *g) REQUIRES(core_lock);
+void core_let_context(struct gpu *g) REQUIRES(core_lock);
 
 /* Wait for the bell with the lock held; it is released meanwhile. After 10 s a person is told what
  * is waited for and who is in the way, once a wait. */

@@ -10,11 +10,12 @@
 #include <stdbool.h>
 
 #include "cuda/cuda_abi.h"
+#include "preload/process/lock.h"
 
 struct gpu;
 
 /* A call on the GPU has failed: true if it was for good, which is remembered. core_lock held. */
-bool poison_note(struct gpu *g, CUresult r);
+bool poison_note(struct gpu *g, CUresult r) REQUIRES(core_lock);
 
 /* The error of the GPU that the calling thread uses; CUDA_SUCCESS: none, as far as is known. */
 CUresult poison_current(void);

@@ -24,7 +24,7 @@ int request_fd(void);
 void request_woken(void);
 
 /* Figures of this GPU have changed: the daemon is told soon. */
-void request_report(struct gpu *g);
+void request_report(struct gpu *g) REQUIRES(core_lock);
 /* Memory that was in a thread's hands may be moved again: the agent may have found nothing else to
  * move or to pin, and sleep. */
 void request_released(void) REQUIRES(core_lock);
@@ -41,10 +41,10 @@ bool request_may_map(uint64_t more) REQUIRES(core_lock);
 int request_fixed(struct gpu *g, uint64_t more) REQUIRES(core_lock);
 /* The same without waiting: -EAGAIN: it is asked for. *seen: g->refused_fixed.count as of the first
  * try. */
-int request_try_fixed(struct gpu *g, uint64_t more, uint32_t *seen);
+int request_try_fixed(struct gpu *g, uint64_t more, uint32_t *seen) REQUIRES(core_lock);
 /* They are no longer needed. */
-void request_return_fixed(struct gpu *g, uint64_t bytes);
+void request_return_fixed(struct gpu *g, uint64_t bytes) REQUIRES(core_lock);
 /* The fixed bytes that are asked for now are the mover's (g->mover_wish). */
-bool request_is_movers(const struct gpu *g);
+bool request_is_movers(const struct gpu *g) REQUIRES(core_lock);
 /* The mover's request is over: refused, or a thread's goes first. It is made again later. */
-void request_no_mover(struct gpu *g);
+void request_no_mover(struct gpu *g) REQUIRES(core_lock);

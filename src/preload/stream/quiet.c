@@ -217,7 +217,7 @@ int quiet_stream_add(CUstream stream, CUcontext owner)
         return 0;
 }
 
-static void note_error(CUcontext handle, CUresult r)
+static void note_error(CUcontext handle, CUresult r) REQUIRES(core_lock)
 {
         const struct context *c = quiet_context(handle);
 
@@ -267,7 +267,7 @@ static bool record_unlocked(CUevent *event, CUcontext context, CUstream stream) 
 }
 
 /* Of all that the context's streams have been given. */
-static bool context_record(const struct context *c, CUevent event)
+static bool context_record(const struct context *c, CUevent event) REQUIRES(core_lock)
 {
         CUresult r = real.cuCtxRecordEvent(c->handle, event);
 
@@ -302,7 +302,7 @@ CUresult quiet_ask_event(CUevent event, CUcontext context)
         return r;
 }
 
-static bool stream_has_work(CUstream stream, CUcontext context)
+static bool stream_has_work(CUstream stream, CUcontext context) REQUIRES(core_lock)
 {
         CUresult r = quiet_ask_stream(stream, context);
 
@@ -451,6 +451,7 @@ static void still_begin(struct context *c, unsigned defaults) REQUIRES(core_lock
 
 /* A query of ours has answered. *waits: whether it is still to be waited for. */
 static bool is_busy(CUresult r, CUcontext context, bool *waits, struct quiet_wait *w)
+        REQUIRES(core_lock)
 {
         if (r == CUDA_ERROR_NOT_READY)
                 return true;
@@ -462,7 +463,7 @@ static bool is_busy(CUresult r, CUcontext context, bool *waits, struct quiet_wai
 }
 
 /* Destroyed with work in flight: its event is all there is. */
-static bool dead_streams_are_busy(struct quiet_wait *w)
+static bool dead_streams_are_busy(struct quiet_wait *w) REQUIRES(core_lock)
 {
         bool busy = false;
 
@@ -479,7 +480,7 @@ static bool dead_streams_are_busy(struct quiet_wait *w)
         return busy;
 }
 
-static bool still_is_busy(struct quiet_wait *w)
+static bool still_is_busy(struct quiet_wait *w) REQUIRES(core_lock)
 {
         bool busy = dead_streams_are_busy(w);
 
@@ -540,7 +541,7 @@ static void marks_make(void) REQUIRES(core_lock)
         marks.made = !quiet_capturing();
 }
 
-static bool marks_are_busy(struct quiet_wait *w)
+static bool marks_are_busy(struct quiet_wait *w) REQUIRES(core_lock)
 {
         bool busy = dead_streams_are_busy(w);
 
