@@ -572,6 +572,8 @@ int begin_agent(void **state)
         uint64_t cost;
         struct heap_cursor c = {0};
 
+        core_lock = (struct lock){0};
+
         core = (struct core){.gpu_count = 1};
         agent = (struct agent_state){0};
         daemon_line = (struct daemon_line){.fd = -1};

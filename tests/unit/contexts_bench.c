@@ -22,6 +22,7 @@
 #include "preload/state/request.h"
 
 struct core core;
+struct lock core_lock;
 struct real_driver real;
 _Atomic uint32_t gate_bits;
 __thread struct gate_thread *gate_self __attribute__((tls_model("initial-exec")));
@@ -389,6 +390,8 @@ static CUresult fake_of_part(CUcontext *ret, CUgreenCtx part)
 int one_context(void **state)
 {
         CUcontext context;
+
+        core_lock = (struct lock){0};
 
         core = (struct core){.gpu_count = 1};
         setups = exits = 0;

@@ -237,6 +237,7 @@ CUdeviceptr resident(uint64_t bytes)
 
 int one_allocation(void **state)
 {
+        core_lock = (struct lock){0};
         core = (struct core){.gpu_count = 1};
         gpu->passes = true;
         memset(gpu->uuid, 3, sizeof(gpu->uuid));

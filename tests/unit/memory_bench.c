@@ -390,6 +390,7 @@ bool reap(void)
 
 int begin_memory(void **state)
 {
+        core_lock = (struct lock){0};
         core = (struct core){.gpu_count = 1};
         driver_reset(CARD);
         real.cuCtxGetCurrent = fake_current;

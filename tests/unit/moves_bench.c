@@ -371,6 +371,7 @@ void agent_goes_on(const struct core_wait *w)
 
 int begin_moves(void **state)
 {
+        core_lock = (struct lock){0};
         core = (struct core){.gpu_count = 1};
         driver_reset(CARD);
         trace_reset();

@@ -268,6 +268,7 @@ void move_all(void)
 
 int begin_overflow(void **state)
 {
+        core_lock = (struct lock){0};
         core = (struct core){.gpu_count = 1};
         agent = (struct agent_state){0};
         daemon_line.link = LINK_UP;

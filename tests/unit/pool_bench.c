@@ -459,6 +459,7 @@ void rest(void)
 
 int begin_pools(void **state)
 {
+        core_lock = (struct lock){0};
         core = (struct core){.gpu_count = 1};
         gpu->managed = true;
         gpu->total = gpu->visible = POOL_CARD;

@@ -249,6 +249,7 @@ void begin_to_learn(void)
 
 int begin_profile(void **state)
 {
+        core_lock = (struct lock){0};
         core = (struct core){.gpu_count = 1};
         driver_reset(CARD);
         gpu->known = gpu->managed = gpu->overflow = true;

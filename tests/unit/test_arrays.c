@@ -105,6 +105,7 @@ static CUresult fake_destroy_mips(CUmipmappedArray array)
 
 static int begin(void **state)
 {
+        core_lock = (struct lock){0};
         core = (struct core){.gpu_count = 1};
         gpu->total = GIB;
         answer = CUDA_SUCCESS;

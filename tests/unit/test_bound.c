@@ -19,6 +19,7 @@
 #define STREAM   ((CUstream)0x1000)
 
 struct core core;
+struct lock core_lock;
 struct real_driver real;
 _Atomic uint32_t gate_bits;
 __thread struct gate_thread *gate_self __attribute__((tls_model("initial-exec")));

@@ -218,6 +218,7 @@ static int begin(void **state)
                 (void)sem_init(&kicked, 0, 0);
                 caches_setup();
         }
+        core_lock = (struct lock){0};
         core = (struct core){.gpu_count = 2};
         for (unsigned i = 0; i < 2; i++) {
                 core.gpus[i].managed = true;

@@ -708,6 +708,7 @@ static void the_gpu_of_a_context_that_has_ended_is_nobodys(void **state)
 
 static int begin(void **state)
 {
+        core_lock = (struct lock){0};
         core = (struct core){0};
         driver_reset(GIB);
         real.cuDeviceTotalMem_v2 = fake_total;

@@ -25,6 +25,7 @@ static struct extent extent;
 
 static int begin(void **state)
 {
+        core_lock = (struct lock){0};
         core = (struct core){.gpu_count = 4};
         driver_reset(GIB);
         driver.unlocked = true;

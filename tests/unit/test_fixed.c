@@ -35,6 +35,7 @@ int request_fixed(struct gpu *g, uint64_t more)
 
 static int begin(void **state)
 {
+        core_lock = (struct lock){0};
         core = (struct core){.gpu_count = 2};
         gpu->context_bytes = 300 * MIB;
         now_ns = 1000 * NSEC_PER_SEC;

@@ -132,6 +132,7 @@ static int begin(void **state)
         log_file = tmpfile();
         if (!log_file || dup2(fileno(log_file), STDERR_FILENO) < 0)
                 return -1;
+        core_lock = (struct lock){0};
         core = (struct core){.gpu_count = 1};
         for (unsigned i = 0; i < ARRAY_SIZE(core.gpus); i++)
                 core.gpus[i].index = i;

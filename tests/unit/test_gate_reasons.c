@@ -165,6 +165,7 @@ static void hold_ends(const struct core_wait *w)
 
 static int begin(void **state)
 {
+        core_lock = (struct lock){0};
         core = (struct core){.gpu_count = 1};
         atomic_store(&gate_bits, 0);
         waits = backed = bound_waits = tortured = profiled = bound_refuses = 0;

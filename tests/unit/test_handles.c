@@ -213,6 +213,8 @@ static int one_handle(void **state)
                 .requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
         };
 
+        core_lock = (struct lock){0};
+
         core = (struct core){0};
         real.cuThreadExchangeStreamCaptureMode = fake_relax;
         real.cuMemRelease = fake_release;

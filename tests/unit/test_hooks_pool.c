@@ -280,6 +280,8 @@ static int begin(void **state)
 {
         static struct block block;
 
+        core_lock = (struct lock){0};
+
         core = (struct core){.gpu_count = 2};
         core.gpus[1].index = 1;
         block = (struct block){.kind = BLOCK_POOL};

@@ -167,6 +167,7 @@ static unsigned before; /* descriptors open */
 
 static int begin(void **state)
 {
+        core_lock = (struct lock){0};
         core = (struct core){.gpu_count = 4};
         driver_reset(GIB);
         driver.unlocked = true;

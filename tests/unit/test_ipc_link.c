@@ -163,6 +163,7 @@ static void refuse(void)
 static int begin(void **state)
 {
         before = open_descriptors();
+        core_lock = (struct lock){0};
         core = (struct core){0};
         up = has_daemon = true;
         export_more = false;

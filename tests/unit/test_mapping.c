@@ -143,6 +143,8 @@ static int begin(void **state)
                 .type = CU_MEM_ALLOCATION_TYPE_PINNED,
                 .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 1}};
 
+        core_lock = (struct lock){0};
+
         core = (struct core){.gpu_count = 3};
         gpu->index = 1;
         heap_init(&gpu->heap, GIB);

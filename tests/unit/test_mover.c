@@ -100,6 +100,7 @@ static CUresult fake_query(CUstream s)
 
 static int begin(void **state)
 {
+        core_lock = (struct lock){0};
         core = (struct core){.gpu_count = 1};
         driver_reset(GIB);
         driver.unlocked = true;

@@ -67,6 +67,8 @@ static int begin(void **state)
         static const enum extent_state states[] = {EXTENT_RESIDENT, EXTENT_MAPPED, EXTENT_EVICTED,
                                                    EXTENT_RESIDENT};
 
+        core_lock = (struct lock){0};
+
         core = (struct core){.gpu_count = CARDS};
         real = (struct real_driver){.cuDeviceCanAccessPeer = fake_can,
                                     .cuThreadExchangeStreamCaptureMode = fake_relax};

@@ -21,6 +21,8 @@ static int begin(void **state)
         uint64_t cost;
         struct heap_place p;
 
+        core_lock = (struct lock){0};
+
         core = (struct core){.gpu_count = 1};
         driver_reset(CARD);
         gpu->limit = CARD;

@@ -51,6 +51,7 @@ static struct block *allocate(struct gpu *g)
 
 static int begin(void **state)
 {
+        core_lock = (struct lock){0};
         core = (struct core){.gpu_count = 2};
         driver_reset(GIB);
         real.cuCtxGetDevice = fake_device;

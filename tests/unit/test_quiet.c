@@ -238,6 +238,7 @@ static void finish_all(void)
 
 static int begin_with(bool new_driver)
 {
+        core_lock = (struct lock){0};
         core = (struct core){.gpu_count = 1};
         memset(last_in, 0, sizeof(last_in));
         memset(done_in, 0, sizeof(done_in));

@@ -12,6 +12,7 @@
 #include "preload/state/request.h"
 
 struct core core;
+struct lock core_lock;
 struct real_driver real;
 _Atomic uint32_t gate_bits;
 __thread struct gate_thread *gate_self __attribute__((tls_model("initial-exec")));
@@ -98,6 +99,8 @@ static int two_extents(void **state)
 {
         struct heap_place p;
         uint64_t cost;
+
+        core_lock = (struct lock){0};
 
         core = (struct core){.gpu_count = 1};
         allocation = 0;

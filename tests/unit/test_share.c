@@ -249,6 +249,8 @@ static int begin(void **state)
 {
         const CUmemAllocationProp prop = prop_of(1);
 
+        core_lock = (struct lock){0};
+
         core = (struct core){.gpu_count = 3};
         real = (struct real_driver){0};
         driver_reset(GIB);

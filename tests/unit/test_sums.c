@@ -14,6 +14,7 @@
 
 struct real_driver real;
 struct core core;
+struct lock core_lock;
 
 static struct {
         unsigned lines;
@@ -66,6 +67,8 @@ static struct gpu *begin(struct block **ret_ours, struct block **ret_managed)
         struct gpu *g = &core.gpus[0];
         CUdeviceptr p;
         uint64_t cost;
+
+        core_lock = (struct lock){0};
 
         core = (struct core){.gpu_count = 1};
         told.lines = 0;

@@ -19,6 +19,7 @@
 #include "preload/state/request.h"
 
 struct core core;
+struct lock core_lock;
 struct real_driver real;
 _Atomic uint32_t gate_bits;
 
@@ -209,6 +210,7 @@ void transfer_end(struct gpu *g)
 
 static void a_context_waits_for_what_is_being_made_in_it(void **state)
 {
+        core_lock = (struct lock){0};
         core = (struct core){.gpu_count = 1};
         heap_init(&gpu->heap, GIB);
         extent.block = &block;

@@ -49,6 +49,7 @@ static int begin(void **state)
         core.running = false;
         atomic_store(&gate_bits, GATE_TORTURE);
         torture_step(now_ns); /* what was asked for and has not begun */
+        core_lock = (struct lock){0};
         core = (struct core){.gpu_count = 1, .running = true, .lease = 7};
         agent = (struct agent_state){.started = true};
         daemon_line.link = LINK_UP;
