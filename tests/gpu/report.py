@@ -96,15 +96,15 @@ def page(results):
         "- Main job: `tests/gpu/trainer.py`, with deterministic algorithms and no knowledge of sublet. The transformer reads the"
         " sources of Python's standard library. ResNet-50 trains on generated pictures. The rest of the memory is *ballast*:"
         " random words, changed every epoch. Their sum is compared with that of the epoch before and of the undisturbed run.",
-        "- Hand-off: bytes over the time from the first byte out of one process to the last byte into the other,"
-        " mapping included, without the drain before it (`SUBLET_TRACE`). [README.md](README.md#where-the-time-of-a-hand-off-goes)"
+        "- Hand-off: bytes over the time from the first byte out of one process to the last byte into the other"
+        " (`SUBLET_TRACE`). Mapping is included, the drain before it is not. [README.md](README.md#where-the-time-of-a-hand-off-goes)"
         " says where the time goes.",
         f"- Host memory touched before the first part (`--touch-host`): {touched} GiB. A virtual machine"
         " may get its memory from its host only on first use, which is many times slower.",
         "- Alone: one warm process under sublet and one without, measured by turns, in an order that changes from pair to"
         " pair. The figure is the median of the pairs' relative differences, with the sign test's interval.",
         "- Fit: two processes of each kind are on the card, and each kind trains while the other waits. Then other processes do"
-        " the same, with the other kind started first, because the place of a process's memory makes a difference of its own"
+        " the same, with the other kind started first. The place of a process's memory makes a difference of its own"
         " (`copy_gb_s` in the JSON).",
         "",
     ]

@@ -264,11 +264,11 @@ NOT_TORTURED = {
     "leave": "threads and processes that leave", "share": "CUDA IPC", "buffers": "overflow, priorities",
 }
 ELSEWHERE = (
-    "Some programs are tortured on the simulator alone (`tests/system/test_torture.py`), and not yet on a GPU: "
-    + ", ".join(f"`{n}` ({what})" for n, what in NOT_TORTURED.items()) + ".", "",
-    "The same holds for the memory modes *overflow* and *managed*, and for programs that take turns meanwhile, whose daemon is"
-    " killed meanwhile, or that have none. This part only starts programs and compares their output. Most of those"
-    " programs take orders, or need a partner or the whole card.", "",
+    "Some programs are tortured on the simulator alone (`tests/system/test_torture.py`), and not yet on a GPU:", "",
+    "| program | what it has |", "|---|---|", *(f"| `{n}` | {what} |" for n, what in NOT_TORTURED.items()), "",
+    "The same holds for the memory modes *overflow* and *managed*, and for torture beside hand-offs, beside crashes of the daemon"
+    " and without a daemon. This part only starts programs and compares their output. Most of those programs take orders, or"
+    " need a partner or the whole card.", "",
     "The runtime-API programs `managed` and `ipc` and some workloads, below, have managed memory and CUDA IPC, too."
     " [The page on devices](h200-devices.md) has `peers` (two GPUs) and `share` with memory for a device (dma-buf).")
 
@@ -290,10 +290,10 @@ def page(results):
         lines += ["## Runtime-API programs", "", *programs_table(parts, "torture-runtime"), ""]
     if "frameworks" in parts:
         versions = ", ".join(f"{k} {v}" for k, v in parts["frameworks"].get("versions", {}).items())
-        lines += ["## Frameworks", "", f"{versions}.", "", "*Equal*: all bits of all results. *Close*: two plain runs are not equal either, and no compared value"
+        lines += ["## Frameworks", "", f"{versions}.", "", "*Equal*: all bits of all results. *Close*: two plain runs are not equal either. No compared value"
                   f" is further from the first of them than {frameworks.CLOSE_FACTOR} times their own distance, or than"
-                  f" {frameworks.CLOSE:g} where that is more"
-                  f"{'; how far is said' if any(isinstance(r, dict) and 'apart' in r for r in parts['frameworks'].values()) else ''}.",
+                  f" {frameworks.CLOSE:g} where that is more."
+                  f"{' In brackets: how far.' if any(isinstance(r, dict) and 'apart' in r for r in parts['frameworks'].values()) else ''}",
                   "", "Compared are, of the first 20 arrays of a result, the mean, the mean of magnitudes and the element in the middle."
                   " A difference is taken relative to the sum of both magnitudes. Several workloads run at the same time, so the"
                   " seconds compare only roughly.", "", *frameworks_table(parts), ""]

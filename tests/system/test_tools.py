@@ -181,7 +181,7 @@ def test_a_page_says_how_close_is_close(tmp_path):
            "apart": {"plain": 1.1e-7, "sublet": 2.5e-6, "torture": 0.0}}
     said = pages_of(tmp_path, {"frameworks": {"torch-libraries": row}})
     assert "| within 1.1e-07 | close (2.5e-06) | equal |" in said
-    assert "how far is said" in said
+    assert "In brackets: how far." in said
 
 
 RAN = {"result": "equal", "times": 1, "gib": 1.0}
