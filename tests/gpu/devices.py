@@ -212,8 +212,8 @@ def page(results):
     if "handoffs" in r:
         lines += ["*Two GPUs* (`programs/peers`): kernels of the second GPU add up what the first holds, and copies go both ways. Each"
                   f" round checks every byte of both. {PEERS_GIB} GiB three times over ran plain, under sublet and under torture,"
-                  f" which moved {r['tortured_gib']} GiB out. {LARGE_GIB} GiB three times over ran beside a program of {OTHER_GIB} GiB"
-                  f" on the first GPU, with {r['handoffs']} hand-offs in {r['beside_rounds']} rounds.", ""]
+                  f" which moved {r['tortured_gib']} GiB out. A run of {LARGE_GIB} GiB three times over shared the first GPU with"
+                  f" a program of {OTHER_GIB} GiB: {r['handoffs']} hand-offs in {r['beside_rounds']} rounds.", ""]
     r = found.get("devices-torch", {})
     if "tortured_gib" in r:
         lines += ["*PyTorch*: each of 300 steps multiplies matrices on both GPUs and sends the results across, both ways. All bits of"

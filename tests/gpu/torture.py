@@ -200,8 +200,8 @@ def workload_wrongs(said):
 
 def figures(parts):
     out = []
-    for name, plain, what in (("torture-driver", True, "driver-API programs through their doors: equal to the plain driver's"),
-                              ("torture-driver", False, "driver-API programs through their doors: recomputed sums right"),
+    for name, plain, what in (("torture-driver", True, "driver-API programs, by each way to the driver: equal to the plain driver's"),
+                              ("torture-driver", False, "driver-API programs, by each way to the driver: recomputed sums right"),
                               ("torture-runtime", True, "runtime-API programs, static and shared: equal to the plain driver's")):
         programs = {n: p for n, p in programs_of(parts, name).items() if (p[0]["plain"] != "sums recomputed") == plain}
         if programs:
