@@ -98,7 +98,7 @@ def figures(parts):
                         f"at most {BEYOND_MS:g} ms", b["p99"] <= BEYOND_MS))
     for name, r in parts.get("entangled", {}).items():
         if isinstance(r, dict):
-            out.append((f"`{name}`, whose work waits for work at the gate",
+            out.append((f"`{name}`",
                         f"{r['drains'] + r['failed']} drains, {r['failed']} of them failed; {r.get('frozen', 0)} times frozen;"
                         f" {r['rounds_recomputed']} rounds compared", "", None))
     return out
@@ -110,6 +110,8 @@ def page(results):
         *pages.unfinished(results["parts"]),
         "`./dev gpu --only drains,entangled` runs these parts (`tests/gpu/drains.py`). A drain lasts from REVOKE to DRAINED"
         " (`SUBLET_TRACE`). For the rows with kernels, `tests/programs/burst.c` runs twice, with"
-        f" {EACH_GIB} GiB each, and submits a second of work at a time.",
+        f" {EACH_GIB} GiB each, and submits a second of work at a time.", "",
+        "The `depend-…` programs have work in flight that waits for later calls (`tests/programs/depend.c`). The `captures-…`"
+        " programs capture graphs slowly, by several threads at once (`tests/programs/captures.c`).",
         "",
     ]
