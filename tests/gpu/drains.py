@@ -110,7 +110,8 @@ def page(results):
         *pages.unfinished(results["parts"]),
         "`./dev gpu --only drains,entangled` runs these parts (`tests/gpu/drains.py`). A drain lasts from REVOKE to DRAINED"
         " (`SUBLET_TRACE`). For the rows with kernels, `tests/programs/burst.c` runs twice, with"
-        f" {EACH_GIB} GiB each, and submits a second of work at a time.", "",
+        f" {EACH_GIB} GiB each, and submits a second of work at a time. A drain may begin in the middle of a kernel, so the figure may be"
+        " negative.", "",
         "The `depend-…` programs have work in flight that waits for later calls (`tests/programs/depend.c`). The `captures-…`"
         " programs capture graphs slowly, by several threads at once (`tests/programs/captures.c`).",
         "",
