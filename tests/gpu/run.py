@@ -9,6 +9,7 @@ Those named devices-... use two GPUs where there are two. Exit status: 0 all par
 import argparse
 import json
 import os
+import re
 import sys
 import tempfile
 import time
@@ -68,6 +69,11 @@ def with_earlier(path, own):
     return {**own, "parts": {**kept, **own["parts"]}, "earlier": runs} if kept else own
 
 
+def dumped(results):
+    """JSON with the innermost lists and objects on a line each."""
+    return re.sub(r"[{[][^][{}]*[]}]", lambda m: re.sub(r"\n *", " ", m.group()), json.dumps(results, indent=1)) + "\n"
+
+
 def write(out, results, add=False):
     for name, title, shown, how in PAGES:
         own = {**results, "parts": {n: p for n, p in results["parts"].items() if n in shown}}
@@ -75,7 +81,7 @@ def write(out, results, add=False):
             continue
         if add:
             own = with_earlier(os.path.join(out, name + ".json"), own)
-        for ending, text in ((".json", json.dumps(own, indent=1) + "\n"), (".md", "\n".join(pages.wrapped([*pages.head(title, name, own), *how.page(own)])))):
+        for ending, text in ((".json", dumped(own)), (".md", "\n".join(pages.wrapped([*pages.head(title, name, own), *how.page(own)])))):
             path = os.path.join(out, name + ending)
             with open(path + ".new", "w", encoding="utf-8") as f:
                 f.write(text)
