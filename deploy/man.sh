@@ -35,7 +35,7 @@ options() {
 		.SH SEE ALSO
 		.BR subletd (8),
 		.I $documentation/docs/operations.md
-		(variables, what status shows, every message)
+		(variables, what status shows; every message is in messages.md)
 	END
 } >"$folder/sublet.1"
 

@@ -76,19 +76,20 @@ class Tables:
         caught = sum(behaviour != "PASS" for _, behaviour, _ in self.rows)
         out = ["# What sublet does with each entry point of the CUDA driver", ""]
         out += textwrap.wrap(
-            f"Every function that the driver of CUDA 13.0 exports, by the toolkit's stub library and, for OpenGL, EGL and VDPAU, "
-            f"its headers, with its versions and its variants for per-thread "
-            f"default streams (`_ptsz`, `_ptds`): {len(self.rows)} entry points, of which {caught} are caught and "
-            f"{len(self.rows) - caught} deliberately are not. A name that is not here passes through; with "
-            f"`SUBLET_LOG=debug` the library names it. A version of a caught entry point that is not here is answered as not there. "
-            f"What CUDA 13.1 to 13.4 brought is here by their documentation. Generated from `src/cuda` by `tools/api_coverage.py`; a test holds it against "
-            f"the tables, and the tables against the toolkit's stub library.", 118)
+            f"This page has every function that the driver of CUDA 13.0 exports, with its versions and its variants for per-thread "
+            f"default streams (`_ptsz`, `_ptds`): {len(self.rows)} entry points. Sublet catches {caught} of them and deliberately passes "
+            f"{len(self.rows) - caught} on. The list comes from the toolkit's stub library and, for OpenGL, EGL and VDPAU, its headers. "
+            f"The functions of CUDA 13.1 to 13.4 come from their documentation.", 118)
+        out += ["", *textwrap.wrap(
+            "A name that is not here passes through; with `SUBLET_LOG=debug` the library names it. An unlisted version of a caught "
+            "entry point is answered as not there. `tools/api_coverage.py` generates the page from `src/cuda`. A test compares it with "
+            "the tables, and the tables with the stub library.", 118)]
         out += ["", "- **Gate**: the call waits until all of the program's memory is on the card, because it submits work or",
-                "  because the driver looks at the memory behind a device pointer. Where the driver then runs out of memory, room is",
+                "  because the driver reads the memory behind a device pointer. If the driver then runs out of memory, room is",
                 "  made and the call is repeated.",
-                "- **Hook**: sublet does it, or does something before or after.",
-                "- **Room**: not gated; where the driver runs out of memory, room is made and the call is repeated.",
-                "- **Passed**: goes to the driver untouched."]
+                "- **Hook**: sublet does the work of the call, or something before or after it.",
+                "- **Room**: the call is not gated. If the driver runs out of memory, room is made and the call is repeated.",
+                "- **Passed**: the call goes to the driver untouched."]
         for title, rows in self.families:
             out += ["", f"## {title[0].upper()}{title[1:]}", "", "| what, and why | entry points |", "|---|---|"]
             groups = {}

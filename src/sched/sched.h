@@ -7,7 +7,7 @@
  *
  * A client is one process. Memory is counted per client and GPU (an account); the lease is one per
  * client. The words and the meaning of every figure are those of docs/protocol.md; the rules are
- * docs/architecture.md, "The scheduler".
+ * docs/scheduler.md.
  *
  * Times are CLOCK_MONOTONIC nanoseconds and never go backwards from one call to the next. Sizes are
  * bytes.
@@ -335,6 +335,6 @@ const char *sched_state_name(enum sched_state state);              /* "idle", "w
 const char *sched_mode_name(enum sched_mode mode);                 /* "auto", "exclusive", "off" */
 int sched_mode_parse(const char *text, enum sched_mode *ret_mode); /* 0, -EINVAL */
 
-/* Check the invariants of docs/architecture.md; NULL, or a sentence that names the one broken. For
+/* Check the invariants of docs/scheduler.md; NULL, or a sentence that names the one broken. For
  * tests, any time. */
 const char *sched_check(const struct sched *s, uint64_t now_ns);

@@ -90,9 +90,9 @@ def page(results):
     return [
         *pages.table(figures(results["parts"])),
         *pages.unfinished(results["parts"]),
-        f"`./dev gpu --only caches` runs this part (`tests/gpu/caches.py`): {JOBS} processes with Faster R-CNN in PyTorch, batches"
-        f" of four pictures of random sizes and {PAUSE:g} s of pause after each, {how_long}. The daemon's `capacity` makes"
-        " the card small. After the experiment of Gemini_UM, whose authors report 0.454 iterations a second with"
-        " caches kept and 0.962 with caches emptied after every iteration, on a card of 11 GB and over Unified Memory.",
+        f"`./dev gpu --only caches` runs this part (`tests/gpu/caches.py`). {JOBS} processes run Faster R-CNN in PyTorch on batches"
+        f" of four pictures of random sizes, with {PAUSE:g} s of pause after each, {how_long}. The daemon's `capacity` makes"
+        " the card small.", "", "The experiment is that of Gemini_UM. On a card of 11 GB and over Unified Memory, its authors report"
+        " 0.454 iterations a second with caches kept. With caches emptied after every iteration they report 0.962.",
         "",
     ]

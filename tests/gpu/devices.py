@@ -210,19 +210,19 @@ def page(results):
     lines = pages.table(figures(found))
     r = found.get("devices-peers", {})
     if "handoffs" in r:
-        lines += [f"*Two GPUs* (`programs/peers`): kernels of the second add up what the first holds, and copies go both ways; each"
-                  f" round checks every byte of both. {PEERS_GIB} GiB three times over, plain, under sublet and under torture"
-                  f" ({r['tortured_gib']} GiB moved out by it); {LARGE_GIB} GiB three times over beside a program of {OTHER_GIB} GiB"
-                  f" on the first GPU, {r['handoffs']} hand-offs in {r['beside_rounds']} rounds.", ""]
+        lines += ["*Two GPUs* (`programs/peers`): kernels of the second GPU add up what the first holds, and copies go both ways. Each"
+                  f" round checks every byte of both. {PEERS_GIB} GiB three times over ran plain, under sublet and under torture,"
+                  f" which moved {r['tortured_gib']} GiB out. A run of {LARGE_GIB} GiB three times over shared the first GPU with"
+                  f" a program of {OTHER_GIB} GiB: {r['handoffs']} hand-offs in {r['beside_rounds']} rounds.", ""]
     r = found.get("devices-torch", {})
     if "tortured_gib" in r:
-        lines += ["*PyTorch*: each of 300 steps multiplies matrices on both GPUs and sends the results across, both ways; all bits of"
-                  f" both compared ({r['tortured_gib']} GiB moved out by torture).", ""]
+        lines += ["*PyTorch*: each of 300 steps multiplies matrices on both GPUs and sends the results across, both ways. All bits of"
+                  f" both are compared. Torture moved {r['tortured_gib']} GiB out.", ""]
     r = found.get("devices-dmabuf", {})
     if "held_gib" in r:
         given = "descriptors were given" if r["answer"] == 0 else f"the driver gives none (error {r['answer']}), with sublet or without"
-        lines += [f"*dma-buf* (`programs/share`, `cuMemGetHandleForAddressRange`): {given}. {BUFFER_GIB} GiB that a device has, and as"
-                  f" much that nobody else has, plain, under sublet and under torture ({r['tortured_gib']} GiB moved out by it);"
-                  f" beside a program of {RIVAL_GIB} GiB, {r['handoffs']} hand-offs, with {r['held_gib']} GiB or more of its"
-                  " memory always on the card while the device had it.", ""]
+        lines += [f"*dma-buf* (`programs/share`, `cuMemGetHandleForAddressRange`): {given}. A device has {BUFFER_GIB} GiB open, and nobody"
+                  f" else has the program's other {BUFFER_GIB} GiB. It ran plain, under sublet and under torture, which moved"
+                  f" {r['tortured_gib']} GiB out. Beside a program of {RIVAL_GIB} GiB there were {r['handoffs']} hand-offs. Always"
+                  f" {r['held_gib']} GiB or more of its memory were on the card while the device had it open.", ""]
     return [*lines, *pages.unfinished(found), f"`./dev gpu --only {','.join(PARTS)}` runs these parts (`tests/gpu/devices.py`).", ""]

@@ -98,8 +98,9 @@ def figures(parts):
                         f"at most {BEYOND_MS:g} ms", b["p99"] <= BEYOND_MS))
     for name, r in parts.get("entangled", {}).items():
         if isinstance(r, dict):
-            out.append((f"`{name}`: drains, of them failed, times frozen, and rounds compared",
-                        f"{r['drains'] + r['failed']}, {r['failed']}, {r.get('frozen', 0)}, {r['rounds_recomputed']}", "", None))
+            out.append((f"`{name}`",
+                        f"{r['drains'] + r['failed']} drains, {r['failed']} of them failed; {r.get('frozen', 0)} times frozen;"
+                        f" {r['rounds_recomputed']} rounds compared", "", None))
     return out
 
 
@@ -108,7 +109,10 @@ def page(results):
         *pages.table(figures(results["parts"])),
         *pages.unfinished(results["parts"]),
         "`./dev gpu --only drains,entangled` runs these parts (`tests/gpu/drains.py`). A drain lasts from REVOKE to DRAINED"
-        " (`SUBLET_TRACE`). Kernels: `tests/programs/burst.c`, a second of work submitted at a time by each of two programs"
-        f" of {EACH_GIB} GiB.",
+        " (`SUBLET_TRACE`). For the rows with kernels, `tests/programs/burst.c` runs twice, with"
+        f" {EACH_GIB} GiB each, and submits a second of work at a time. A drain may begin in the middle of a kernel, so the figure may be"
+        " negative.", "",
+        "The `depend-…` programs have work in flight that waits for later calls (`tests/programs/depend.c`). The `captures-…`"
+        " programs capture graphs slowly, by several threads at once (`tests/programs/captures.c`).",
         "",
     ]

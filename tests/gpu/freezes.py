@@ -274,7 +274,7 @@ def figures(found):
         if isinstance(r, dict) and "difference_percent" in r:
             low, high = r["interval_percent"]
             out.append((f"alone, `SUBLET_FREEZE={mode}`: a launch against the plain driver's {r['plain_median']:.0f} ns",
-                        f"{r['difference_percent']:+} % [{low:+}, {high:+}]", "0.5 %", pages.within((low, high), 0.5)))
+                        f"{r['difference_percent']:+} % (95 %: {low:+} to {high:+})", "within 0.5 %", pages.within((low, high), 0.5)))
     r = found.get("freezes-latency", {})
     for key, where in (("beside", "beside another process's kernels"), ("without", "alone on the GPU")):
         if key not in r:
@@ -283,11 +283,11 @@ def figures(found):
         s = series["revoke_to_last_step_ms"]
         out.append((f"{where}, {series['n']} times: `REVOKE` until the kernel's last step", shown(s), "median 2 ms, p99 3 ms",
                     s["p50"] <= 2 and s["p99"] <= 3))
-        out.append(("... until the process says that it stands, second context tried", shown(series["revoke_to_drained_ms"]), "", None))
+        out.append(("… until the process reports that it is frozen, its second context tried", shown(series["revoke_to_drained_ms"]), "", None))
         s = series["grant_to_progress_ms"]
         # Beside others the GPU's own time slices, of 2 ms, come first.
-        out.append(("... `GRANT` until the kernel's next step", shown(s), *(("p99 1 ms", s["p99"] <= 1) if key == "without" else ("", None))))
-        out.append(("... it moved on after it had said that it stands", f"{series['ran_on']} times", "never", series["ran_on"] == 0))
+        out.append(("… `GRANT` until the kernel's next step", shown(s), *(("p99 1 ms", s["p99"] <= 1) if key == "without" else ("", None))))
+        out.append(("… the kernel went on after that report", f"{series['ran_on']} times", "never", series["ran_on"] == 0))
     r = found.get("freezes-handoff", {})
     if r.get("out_gbs") and r.get("in_gbs"):
         slower = min(r["out_gbs"]["p50"], r["in_gbs"]["p50"])
@@ -295,19 +295,19 @@ def figures(found):
                     f"out {r['out_gbs']['p50']} GB/s, in {r['in_gbs']['p50']} GB/s (medians)", "48 GB/s", slower >= 48))
         bus = r.get("bus", {}).get("copies")
         if bus:
-            out.append(("... copies of the same size both ways at once without sublet, in the same run", f"{bus['both_gb_s']} GB/s each way", "",
+            out.append(("… copies of the same size both ways at once without sublet, in the same run", f"{bus['both_gb_s']} GB/s each way", "",
                         None))
         given = r.get("bus", {}).get("given back")
         if given:
-            out.append(("... and where each piece goes back to the driver, which clears it, as every second time",
+            out.append(("… the same, where each piece goes back to the driver, which clears it (as every second time)",
                         f"{given['both_gb_s']} GB/s each way", "", None))
-        out.append(("... begun after `REVOKE`", shown(r["begun_ms"]), "5 ms", r["begun_ms"]["p99"] <= 5))
-        out.append(("... words that were wrong, rounds compared", f"{r['wrong']}, {r['rounds']}", "0", r["wrong"] == 0))
+        out.append(("… the first byte after `REVOKE`", shown(r["begun_ms"]), "5 ms", r["begun_ms"]["p99"] <= 5))
+        out.append(("… wrong words", f"{r['wrong']} in {r['rounds']} rounds", "0", r["wrong"] == 0))
     rows = {n: r for n, r in found.get("freezes-programs", {}).items() if isinstance(r, dict) and "plain" in r}
     runs = [x for r in rows.values() for k, x in r.items() if isinstance(x, dict)]
     if runs:
         good = sum(x["result"] in torture.GOOD.values() for x in runs)
-        out.append(("driver-API programs under torture by freezing, as without sublet", f"{good} of {len(runs)}, "
+        out.append(("driver-API programs under torture by freezing: equal, or sums right", f"{good} of {len(runs)}, "
                     f"{sum(x['times'] for x in runs)} times frozen with memory out", "all", good == len(runs)))
     said = torture.workloads_of({"frameworks": found.get("freezes-workloads", {})})
     if said:
@@ -322,14 +322,14 @@ def figures(found):
 
 def page(results):
     rows = {n: r for n, r in results["parts"].get("freezes-programs", {}).items() if isinstance(r, dict) and "plain" in r}
-    bad = [f"- `{n}` ({k}): {x['result']}" for n, r in rows.items() for k, x in r.items()
+    bad = [f"- `{n}` ({k}): {x['result']}." for n, r in rows.items() for k, x in r.items()
            if isinstance(x, dict) and x["result"] not in torture.GOOD.values()]
     return [
         *pages.table(figures(results["parts"])),
-        *bad, *([""] if bad else []),
+        *(["## What fell short", "", *bad, ""] if bad else []),
         *pages.unfinished(results["parts"]),
-        f"`./dev gpu --only {','.join(PARTS)}` runs these parts (`tests/gpu/freezes.py`). The kernel"
-        " (`tests/gpu/standing.cu`) has a block on each processor, with 200 values a thread in registers and all shared memory that a block can"
-        " have; copies of 1 GiB and another process's kernels run beside it.",
+        f"`./dev gpu --only {','.join(PARTS)}` runs these parts (`tests/gpu/freezes.py`).", "",
+        "The kernel (`tests/gpu/standing.cu`) has a block on each processor. Each thread keeps 200 values in registers, and each"
+        " block uses all the shared memory that it can have. Copies of 1 GiB and another process's kernels run beside it.",
         "",
     ]

@@ -70,12 +70,12 @@ def figures(found):
             errors = len([text for text in r["raised"] if text != "KeyboardInterrupt"])
             out.append((f"Ctrl-C in a PyTorch program that {what} and waits for its turn, {r['ms']['n']} times: until Python raises"
                         " something", f"median {r['ms']['p50']} ms, most {r['ms']['max']} ms; KeyboardInterrupt"
-                        + (f", {errors} times PyTorch's error of the call" if errors else ""), "at most 500 ms", r["ms"]["max"] <= 500))
+                        + (f", {errors} times PyTorch's error for the call" if errors else ""), "at most 500 ms", r["ms"]["max"] <= 500))
     return out
 
 
 def page(results):
     return [*pages.table(figures(results["parts"])), *pages.unfinished(results["parts"]),
-            f"`./dev gpu --only interrupt` runs this part (`tests/gpu/interrupt.py`): two PyTorch programs in exclusive mode with a"
-            f" quantum of {results['parts'].get('interrupt', {}).get('quantum', QUANTUM)}. The one that waits gets SIGINT; it catches what is raised and goes on. A product that it"
-            " computes at the end is compared with the processor's.", ""]
+            "`./dev gpu --only interrupt` runs this part (`tests/gpu/interrupt.py`): two PyTorch programs in exclusive mode with a"
+            f" quantum of {results['parts'].get('interrupt', {}).get('quantum', QUANTUM)}. The waiting program gets SIGINT,"
+            " catches the exception and goes on. A product that it computes at the end is compared with the processor's.", ""]

@@ -132,16 +132,18 @@ def page(results):
     p = found.get("ipc-programs", {})
     if "charged_after_the_exporter" in p:
         lines += ["## Driver-API programs", "",
-                  f"One program shares {SHARED_GIB} GiB with another; each checks and rewrites what the other wrote. Contents"
-                  f" as on the plain driver: alone {'yes' if p['equal_alone'] else '**no**'}; with {PRIVATE_GIB} GiB more of"
-                  f" each, beside a third program of {p.get('other_gib', 90)} GiB, {p['handoffs']} hand-offs:"
-                  f" {'yes' if p['equal_beside'] else '**no**'}. When the exporter was killed the importer went on, and its"
-                  f" fixed bytes were {p['charged_after_the_exporter']} GiB.", ""]
+                  f"One program shares {SHARED_GIB} GiB with another. Each checks and rewrites what the other wrote. When the"
+                  " exporter was killed, the importer went on. Its unevictable bytes were then"
+                  f" {p['charged_after_the_exporter']} GiB.", "",
+                  "| run | hand-offs | contents as on the plain driver |", "|---|---|---|",
+                  f"| alone | | {'yes' if p['equal_alone'] else '**no**'} |",
+                  f"| with {PRIVATE_GIB} GiB more of each, beside a third program of {p.get('other_gib', 90)} GiB | {p['handoffs']} |"
+                  f" {'yes' if p['equal_beside'] else '**no**'} |", ""]
     t = found.get("ipc-torch", {})
     if "equal" in t:
         lines += ["## PyTorch", "",
-                  f"{t['results']} tensors of 1 to 50 million numbers, and parts of them, sent to a second process that changes"
-                  f" them in place and sends others back, with {TORCH_BALLAST_GIB} GiB of random words beside them. Beside a"
-                  f" program of {t.get('other_gib', 90)} GiB: {t['handoffs']} hand-offs; all values, bit for bit, as in an undisturbed run on"
-                  f" the plain driver: {'yes' if t['equal'] else '**no**'}.", ""]
+                  f"A process sends {t['results']} tensors of 1 to 50 million numbers, and parts of them, to a second process. That"
+                  f" one changes them in place and sends others back. The first also holds {TORCH_BALLAST_GIB} GiB of random words.", "",
+                  f"Beside a program of {t.get('other_gib', 90)} GiB there were {t['handoffs']} hand-offs. Are all values, bit for"
+                  f" bit, those of an undisturbed run on the plain driver? {'Yes' if t['equal'] else '**No**'}.", ""]
     return [*lines, *pages.unfinished(found), f"`./dev gpu --only {','.join(PARTS)}` runs these parts (`tests/gpu/ipc.py`).", ""]

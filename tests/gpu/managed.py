@@ -112,10 +112,12 @@ def page(results):
     return [
         *pages.table(figures(results["parts"])),
         *pages.unfinished(results["parts"]),
-        f"`./dev gpu --only {','.join(PARTS)}` runs this part (`tests/gpu/managed.py`): `programs/fill` twice at the same time, which"
-        f" checks and rewrites all of its memory every round; {SECONDS} s of each row. *default*: `--memory swap`, mode *auto*."
-        f" *managed*: `--memory managed`, first with `sublet set mode exclusive` and `sublet set quantum {QUANTUM}`, then, while"
-        " the same programs go on, with `sublet set mode auto`. Bytes are those of `sublet status`, which knows nothing of what the"
-        " driver moves of managed memory; together the programs take less than half of the card, so there is nothing to move.",
+        f"`./dev gpu --only {','.join(PARTS)}` runs this part (`tests/gpu/managed.py`). `programs/fill` runs twice at the same time and"
+        f" checks and rewrites all of its memory every round. Each row took {SECONDS} s.", "",
+        "- *default*: `--memory swap`, mode *auto*.",
+        f"- *managed*: `--memory managed`, first with `sublet set mode exclusive` and `sublet set quantum {QUANTUM}`. Then the same"
+        " programs go on with `sublet set mode auto`.", "",
+        "Bytes are those of `sublet status`, which does not count what the driver moves of managed memory. Together the programs"
+        " take less than half of the card, so there is nothing to move.",
         "",
     ]

@@ -187,9 +187,9 @@ def figures(found):
             times = p.get(str(share), {})
             if times and all_there:
                 text = ", ".join(f"{o} {times[o] / all_there:.2f}" for o in ORDERS if o in times)
-                yield f"{name}, {share:.0%} of its memory on the card: time over that with all of it there", text, "", None
+                yield f"{name}, {share:.0%} of its memory on the card: run time, as a multiple of that with all of it there", text, "", None
         if "profile_s" in p:
-            yield f"{name}: the run that made its profile, until it was there", f"{p['profile_s']} s", "", None
+            yield f"{name}: time until its profile was written", f"{p['profile_s']} s", "", None
     w = found.get("overflow-whole", {})
     if "ms_a_gib" in w:
         fits, more = w["fits"], w["more"]
@@ -201,16 +201,21 @@ def figures(found):
 
 def page(results):
     names = [name for name in PARTS if name in results["parts"]]
-    whole_too = (" *whole*: as *streaming*, without `SUBLET_KEEP`, with more memory than the card has." if "overflow-whole" in names
-                 else "")
+    whole_too = (["| *whole* | as *streaming*, without `SUBLET_KEEP`, with more memory than the card has |"]
+                 if "overflow-whole" in names else [])
     return [
         *pages.table(figures(results["parts"])),
         *pages.unfinished(results["parts"]),
-        f"`./dev gpu --only {','.join(names)}` runs them (`tests/gpu/overflow.py`): medians of units of work of one process,"
-        f" with so much of the card kept for it (`SUBLET_KEEP`). *streaming* uses each of its {BUFFERS} buffers of {BUFFER_MIB} MiB"
-        f" once a unit; *hot* uses {HOT} of them {HOT_TIMES} times; *inference* is PyTorch, an embedding that is hardly touched"
-        " beside layers that are read whole. *default*: by size. *profiled*: by the file that one run with"
-        f" `--profile` wrote, with {PROFILE_SHARE:.0%} on the card. *best* and *worst*: the priorities set by hand, by what is"
-        f" known of the program.{whole_too}",
+        f"`./dev gpu --only {','.join(names)}` runs these parts (`tests/gpu/overflow.py`). Figures are medians of units of work of"
+        " one process, with the given share of its memory on the card (`SUBLET_KEEP`).", "",
+        "| program | what it does |", "|---|---|",
+        f"| *streaming* | uses each of its {BUFFERS} buffers of {BUFFER_MIB} MiB once a unit |",
+        f"| *hot* | uses {HOT} of them {HOT_TIMES} times |",
+        "| *inference* | PyTorch: an embedding that is hardly touched, and layers that are read whole |",
+        *whole_too, "",
+        "| order of the buffers | by |", "|---|---|",
+        "| *default* | size |",
+        f"| *profiled* | the file that one run with `--profile` wrote, with {PROFILE_SHARE:.0%} on the card |",
+        "| *best*, *worst* | priorities set by hand, from knowledge of the program |",
         "",
     ]

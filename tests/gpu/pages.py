@@ -2,6 +2,8 @@
 
 A figure is (what, measured, goal, met); met is True, False, OPEN, or None where there is no goal."""
 
+import textwrap
+
 OPEN = "open"  # the interval holds the goal: neither met nor missed
 MARKS = {None: "", True: "met", False: "**short**", OPEN: "open"}
 SLOWER_PERCENT = 3  # what still passes for as fast: medians of a few runs differ by that of themselves
@@ -18,6 +20,16 @@ def no_slower(ours, other):
     return f"at most {SLOWER_PERCENT} % slower", ours <= other * (1 + SLOWER_PERCENT / 100)
 
 
+def wrapped(lines):
+    """Lines of at most 118 characters, but for tables."""
+    for line in lines:
+        if line.startswith("|") or len(line) <= 118:
+            yield line
+        else:
+            yield from textwrap.wrap(line, 118, subsequent_indent="  " if line.startswith("- ") else "",
+                                     break_long_words=False, break_on_hyphens=False)
+
+
 def where(m):
     others = f" (one of the machine's {m['gpus']})" if m.get("gpus", 1) > 1 else ""
     return (f"{m['gpu']}{others}, {m['gpu_memory']}, driver {m['driver']}; {m['processors']} processors, {m['host_memory_gib']} GiB of"
@@ -29,10 +41,10 @@ def head(title, file, results):
     runs = {}  # earlier ones, and what is kept of each
     for name, machine in results.get("earlier", {}).items():
         runs.setdefault(where(machine), []).append(f"`{name}`")
-    but = f", but for those of {', '.join(n for names in runs.values() for n in names)}" if runs else ""
+    but = f", except those of {', '.join(n for names in runs.values() for n in names)}" if runs else ""
     return [f"# {title}", "",
-            f"{where(results['machine'])} Every figure is from this run{but}; [{file}.json]({file}.json) holds all of them.", "",
-            *(line for run, names in runs.items() for line in (f"Of {', '.join(names)}: {run}", ""))]
+            f"{where(results['machine'])} Every figure is from this run{but}. [{file}.json]({file}.json) holds all of them.", "",
+            *(line for run, names in runs.items() for line in (f"{', '.join(names)}: {run}", ""))]
 
 
 def table(figures):
@@ -55,8 +67,8 @@ def unfinished(parts):
 
 
 def fell_short(figures, parts):
-    lines = [f"- {what}: {measured}; the goal is {goal}." for what, measured, goal, met in figures if met is False]
-    lines += [f"- {what}: {measured}; the interval is too wide to say whether it is {goal}."
+    lines = [f"- {what}: {measured}. The goal is {goal}." for what, measured, goal, met in figures if met is False]
+    lines += [f"- {what}: {measured.split(' (')[0]}. The interval is too wide to say whether it is {goal}."
               for what, measured, goal, met in figures if met == OPEN]
     return ["## What fell short", "", *(lines + failed(parts) or ["Nothing."]), ""]
 

@@ -186,7 +186,7 @@ def figures(parts):
                         f" {p['interval_percent'][1]:+.2f}), {p['pairs']} pairs", f"below {PACE_PERCENT} % to be the default",
                         pages.within(p["interval_percent"], PACE_PERCENT)))
     if "losses_identical" in parts.get("pace", {}):
-        out.append(("… the same losses, bit by bit", str(parts["pace"]["losses_identical"]).lower(), "true",
+        out.append(("… the same losses, bit by bit", "yes" if parts["pace"]["losses_identical"] else "no", "yes",
                     parts["pace"]["losses_identical"]))
     return out
 
@@ -195,9 +195,9 @@ def page(results):
     return [
         *pages.table(figures(results["parts"])),
         *pages.unfinished(results["parts"]),
-        "Sizes of the small allocations: 1 byte to 16 KiB, random. *Gives way* is a hand-off to a process that"
-        " holds nearly all of the card and has written nothing to it. Of a step with pools: the median of the pairs' differences"
-        " and its 95 % interval; *open*: it holds the goal, which is neither met nor missed. JAX's steps without hand-offs are not measured, and no part"
-        " runs the frameworks' own tests with pools.",
+        "Small allocations have random sizes from 1 byte to 16 KiB. *Gives way* is a hand-off to a process that"
+        " holds nearly all of the card and has written nothing to it. A step with pools is given as the median of the pairs'"
+        " differences with its 95 % interval. *Open* means that the interval holds the goal, which is neither met nor missed."
+        " JAX's steps without hand-offs are not measured. No part runs the frameworks' own tests with pools.",
         "",
     ]

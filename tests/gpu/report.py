@@ -53,7 +53,7 @@ def figures(parts):
     if h.get("drain_ms") is not None:
         out.append(("drain before it, median", f"{h['drain_ms']} ms", "", None))
     if "bus" in h:
-        out.append(("the bus's limit in the same run: two processes, copies alone; memory given back; memory passed on",
+        out.append(("the bus's limit in the same run: two processes, copies alone; memory given back; memory handed over",
                     "; ".join(f"{h['bus'][way]['both_gb_s']}" for way in ("copies", "given back", "passed on"))
                     + " GB/s each way", "", None))
     o = parts.get("overhead", {})
@@ -89,23 +89,22 @@ def page(results):
         *pages.fell_short(found, results["parts"]),
         "## How it was measured",
         "",
-        "- `./dev gpu` runs `tests/gpu/run.py`; each part has a daemon of its own and leaves nothing running. This took"
+        "- `./dev gpu` runs `tests/gpu/run.py`. Each part has a daemon of its own and leaves nothing running. This took"
         f" {results['seconds']:.0f} s.",
-        "- Programs: each word of memory is a function of address, round and seed; a kernel checks it, and another process"
+        "- Programs: each word of memory is a function of address, round and seed. A kernel checks it. Another process"
         " recomputes the sums and compares words copied out.",
-        "- Main job: `tests/gpu/trainer.py`, deterministic algorithms, no knowledge of sublet. The transformer reads the"
-        " sources of Python's standard library; ResNet-50 is trained on generated pictures, since the machine has no data"
-        " set and no network. What is not model and activation is random words, changed every epoch, their sum compared"
-        " with the one taken an epoch before and with the undisturbed run's.",
-        "- Hand-off: bytes over the time from the first byte out of the one process to the last byte into the other,"
-        " mapping included (`SUBLET_TRACE`); the drain before it is not in it. What is known of where the time goes is in"
-        " [README.md](README.md).",
+        "- Main job: `tests/gpu/trainer.py`, with deterministic algorithms and no knowledge of sublet. The transformer reads the"
+        " sources of Python's standard library. ResNet-50 trains on generated pictures. The rest of the memory is *ballast*:"
+        " random words, changed every epoch. Their sum is compared with that of the epoch before and of the undisturbed run.",
+        "- Hand-off: bytes over the time from the first byte out of one process to the last byte into the other"
+        " (`SUBLET_TRACE`). Mapping is included, the drain before it is not. [README.md](README.md#where-the-time-of-a-hand-off-goes)"
+        " says where the time goes.",
         f"- Host memory touched before the first part (`--touch-host`): {touched} GiB. A virtual machine"
-        " may get its memory from its host only on first use, many times slower than anything measured here.",
-        "- Alone: one process under sublet and one without, both warm, measured in turns, the order changing from pair to"
-        " pair; the median of the pairs' relative differences, with the sign test's interval.",
-        "- Fit: two processes of each kind on the card; each kind trains while the other kind waits. Then other processes, the"
-        " other kind started first: where a process's memory comes to lie makes a difference of its own, which `copy_gb_s` in"
-        " the JSON shows of what it reads from the host.",
+        " may get its memory from its host only on first use, which is many times slower.",
+        "- Alone: one warm process under sublet and one without, measured by turns, in an order that changes from pair to"
+        " pair. The figure is the median of the pairs' relative differences, with the sign test's interval.",
+        "- Fit: two processes of each kind are on the card, and each kind trains while the other waits. Then other processes do"
+        " the same, with the other kind started first. The place of a process's memory makes a difference of its own"
+        " (`copy_gb_s` in the JSON).",
         "",
     ]

@@ -48,16 +48,15 @@ def page(results):
         "",
         "- `./dev gpu --only exclusive,wake` runs these parts (`tests/gpu/survives.py`).",
         "- Exclusive mode: two programs that both fit, each with one 2 ms kernel after the other (`tests/programs/turns.c`). The"
-        " kernels write when they began and ended by the GPU's own clock, which both share; turns, busy time and overlap"
-        " are from there. Whole turns only, as many of one as of the other. `sublet status` counts from the grant of a lease"
-        " to its end.",
-        "- Coming back from idle: an interactive program at normal priority (rewrites and checks all of its memory, then"
-        " rests) beside a batch job that its owner lowered (`sublet run --priority -1`) and that rewrites all of its memory"
-        " without a pause; together they need more than the card has. With equal priorities the batch job's quantum would"
-        " protect it, which is not what is asked here. The program is woken when the batch job has had the card again for"
-        " 0.1 to 0.3 s. Waited: the time for the request less what the same request takes with everything resident"
-        " (median). Its own restore: from the first byte that comes in to the last (`SUBLET_TRACE`), which goes on beside"
-        " the batch job's eviction.",
-        "- The 99th percentile of 50 is the greatest of them.",
+        " kernels write when they began and ended, by the GPU's own clock. Turns, busy time and overlap are computed from"
+        " that, over whole turns, as many of one program as of the other. `sublet status` counts from the grant of a lease to its"
+        " end.",
+        "- Coming back from idle: an interactive program at normal priority rewrites and checks all of its memory, then"
+        " rests. A batch job with `sublet run --priority -1` rewrites all of its memory without a pause. Together they need more"
+        " than the card has. With equal priorities the batch job's quantum would protect it. The program is woken when the"
+        " batch job has had the card again for 0.1 to 0.3 s.",
+        "- Waited: the time for the request, less the median time of the same request with everything on the card. Its own"
+        " restore: from the first byte in to the last (`SUBLET_TRACE`), beside the batch job's eviction.",
+        "- The 99th percentile of 50 or fewer is the greatest of them.",
         "",
     ]

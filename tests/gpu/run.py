@@ -9,6 +9,7 @@ Those named devices-... use two GPUs where there are two. Exit status: 0 all par
 import argparse
 import json
 import os
+import re
 import sys
 import tempfile
 import time
@@ -41,18 +42,18 @@ PAGES = (
     ("h200-survives", "Sharing over time on one H200", survives.PARTS, report_survives),
     ("h200-drain", "Draining on one H200", drains.PARTS, drains),
     ("h200-freeze", "Freezing on one H200", freezes.PARTS, freezes),
-    ("h200-torture", "Plain against torture on one H200", torture.PARTS, torture),
-    ("h200-unchanged", "Nothing moved for nothing, on one H200", unchanged.PARTS, unchanged),
+    ("h200-torture", "Torture against the plain driver on one H200", torture.PARTS, torture),
+    ("h200-unchanged", "Memory that needs no copy, on one H200", unchanged.PARTS, unchanged),
     ("h200-virtual", "Programs that map memory themselves, on one H200", virtual.PARTS, virtual),
     ("h200-caches", "Caches given back, on one H200", caches.PARTS, caches),
     ("h200-overflow", "More than the card, on one H200", overflow.PARTS, overflow),
-    ("h200-ipc", "Memory that other processes have open (CUDA IPC), on one H200", ipc.PARTS, ipc),
+    ("h200-ipc", "Memory shared by CUDA IPC, on one H200", ipc.PARTS, ipc),
     ("h200-pools", "Pools and small allocations on one H200", pools.PARTS, pools),
-    ("h200-sums", "The books against the card, on one H200", sums.PARTS, sums),
+    ("h200-sums", "The library's accounts against the card, on one H200", sums.PARTS, sums),
     ("h200-managed", "Managed memory in turns, on one H200", managed.PARTS, managed),
     ("h200-mapped", "Host memory mapped for the card, on one H200", mapped.PARTS, mapped),
     ("h200-interrupt", "Ctrl-C while a program waits, on one H200", interrupt.PARTS, interrupt),
-    ("h200-devices", "Memory used from elsewhere, on H200s", devices.PARTS, devices),
+    ("h200-devices", "Memory used by other GPUs and devices, on H200s", devices.PARTS, devices),
 )
 PARTS = {name: part for _, _, shown, _ in PAGES for name, part in shown.items()}
 
@@ -68,6 +69,11 @@ def with_earlier(path, own):
     return {**own, "parts": {**kept, **own["parts"]}, "earlier": runs} if kept else own
 
 
+def dumped(results):
+    """JSON with the innermost lists and objects on a line each."""
+    return re.sub(r"[{[][^][{}]*[]}]", lambda m: re.sub(r"\n *", " ", m.group()), json.dumps(results, indent=1)) + "\n"
+
+
 def write(out, results, add=False):
     for name, title, shown, how in PAGES:
         own = {**results, "parts": {n: p for n, p in results["parts"].items() if n in shown}}
@@ -75,7 +81,7 @@ def write(out, results, add=False):
             continue
         if add:
             own = with_earlier(os.path.join(out, name + ".json"), own)
-        for ending, text in ((".json", json.dumps(own, indent=1) + "\n"), (".md", "\n".join([*pages.head(title, name, own), *how.page(own)]))):
+        for ending, text in ((".json", dumped(own)), (".md", "\n".join(pages.wrapped([*pages.head(title, name, own), *how.page(own)])))):
             path = os.path.join(out, name + ending)
             with open(path + ".new", "w", encoding="utf-8") as f:
                 f.write(text)

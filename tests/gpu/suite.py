@@ -125,7 +125,12 @@ class Process:
                 err = f.read()[-600:].decode(errors="replace").strip()
         except OSError:
             err = ""
-        return f"status {self.process.poll()}, last said {self.events[-1:]}, stderr: {err}"
+        status = self.process.poll()
+        known = ["still running" if status is None else f"status {status}"]
+        if self.events:
+            last = dict(self.events[-1])
+            known.append("its last event: " + ", ".join([str(last.pop("event")), *(f"{k} {v}" for k, v in last.items())]))
+        return "; ".join(known + ([f"stderr: {err}"] if err else []))
 
     def kill(self):
         try:

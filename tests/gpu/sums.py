@@ -116,9 +116,9 @@ def figures(found):
     out = []
     for name, processes in found.get("sums", {}).get("rests", {}).items():
         n, apart, drift = compared(processes)
-        out.append((f"{NAMES[name]}, {n} times at rest: the books less NVML's figure of the process, where they are furthest apart",
+        out.append((f"{NAMES[name]}, {n} times at rest: the library's accounts less NVML's figure of the process, the largest difference",
                     f"{apart:+.1f} MiB", f"at most {APART_MIB} MiB", abs(apart) <= APART_MIB))
-        out.append(("… and how much that changes while a process runs", f"{drift:.1f} MiB", f"at most {DRIFT_MIB} MiB",
+        out.append(("… and its change while a process runs", f"{drift:.1f} MiB", f"at most {DRIFT_MIB} MiB",
                     drift <= DRIFT_MIB))
     return out
 
@@ -127,9 +127,9 @@ def page(results):
     return [
         *pages.table(figures(results["parts"])),
         *pages.unfinished(results["parts"]),
-        f"`./dev gpu --only {','.join(PARTS)}` runs this part (`tests/gpu/sums.py`). The books: the last `on_card` of `SUBLET_TRACE`."
-        " NVML: `nvmlDeviceGetComputeRunningProcesses`. What the books count for a context is an estimate, a 256th of the card;"
-        " what the driver takes for modules and for itself is not in them. *At rest*: neither figure changed for"
-        f" {REST_S:g} s.",
+        f"`./dev gpu --only {','.join(PARTS)}` runs this part (`tests/gpu/sums.py`). The accounts are the last `on_card` of"
+        " `SUBLET_TRACE`. NVML's figure is that of `nvmlDeviceGetComputeRunningProcesses`. The accounts estimate a context as"
+        " a 256th of the card. They do not hold what the driver takes for modules and for itself. *At rest* means that neither"
+        f" figure changed for {REST_S:g} s.",
         "",
     ]

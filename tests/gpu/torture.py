@@ -200,8 +200,8 @@ def workload_wrongs(said):
 
 def figures(parts):
     out = []
-    for name, plain, what in (("torture-driver", True, "driver-API programs through their doors: equal to the plain driver's"),
-                              ("torture-driver", False, "driver-API programs through their doors: recomputed sums right"),
+    for name, plain, what in (("torture-driver", True, "driver-API programs, by each way to the driver: equal to the plain driver's"),
+                              ("torture-driver", False, "driver-API programs, by each way to the driver: recomputed sums right"),
                               ("torture-runtime", True, "runtime-API programs, static and shared: equal to the plain driver's")):
         programs = {n: p for n, p in programs_of(parts, name).items() if (p[0]["plain"] != "sums recomputed") == plain}
         if programs:
@@ -260,42 +260,43 @@ def not_equal(parts):
 NOT_TORTURED = {
     "managed": "managed memory of its own", "edit": "contents that hardly change",
     "revive": "a primary context that is released and retained", "pair": "two processes that wait for each other",
-    "broken": "a context that fails", "oom": "a full card", "roam": "whatever comes to mind",
+    "broken": "a context that fails", "oom": "a full card", "roam": "random calls",
     "leave": "threads and processes that leave", "share": "CUDA IPC", "buffers": "overflow, priorities",
 }
 ELSEWHERE = (
-    "Not here. The tests on the simulator (`tests/system/test_torture.py`) torture more: "
-    + ", ".join(f"`{n}` ({what})" for n, what in NOT_TORTURED.items())
-    + "; programs in the memory modes overflow and managed; programs that take turns meanwhile, whose daemon is killed meanwhile,"
-    " or that have none. None of that has been tortured on a GPU yet, so it is not known what comes of it there: this part only starts"
-    " programs and compares what they have said at their end, and most of these take orders, or need a partner or the whole card."
-    " The runtime-API programs `managed` and `ipc` and some workloads, below, have managed memory and CUDA IPC, too. `peers` (two"
-    " GPUs) and `share` with memory for a device (dma-buf) are on [the page on devices](h200-devices.md), through the door *linked*"
-    " alone.")
+    "Some programs are tortured on the simulator alone (`tests/system/test_torture.py`), and not yet on a GPU:", "",
+    "| program | what it has |", "|---|---|", *(f"| `{n}` | {what} |" for n, what in NOT_TORTURED.items()), "",
+    "The same holds for the memory modes *overflow* and *managed*, and for torture beside hand-offs, beside crashes of the daemon"
+    " and without a daemon. This part only starts programs and compares their output. Most of those programs take orders, or"
+    " need a partner or the whole card.", "",
+    "The runtime-API programs `managed` and `ipc` and some workloads, below, have managed memory and CUDA IPC, too."
+    " [The page on devices](h200-devices.md) has `peers` (two GPUs) and `share` with memory for a device (dma-buf).")
 
 
 def page(results):
     parts = results["parts"]
     lines = [
         "`SUBLET_TORTURE` evicts and restores a program's memory before random calls and at random moments"
-        " ([operations.md](../operations.md#torture)). What a program computes must be what it computes on the plain driver.",
+        " ([operations.md](../operations.md#torture)). A program must compute what it computes on the plain driver.",
         "",
         *pages.table(figures(parts)),
     ]
     if programs_of(parts, "torture-driver"):
-        lines += ["## Driver-API programs", "", "*Equal*: it says what it says on the plain driver. *Sums right*: it does not run on"
-                  " the plain driver; it compares its memory itself, and its sums are recomputed on the processor. By door.", "",
-                  *programs_table(parts, "torture-driver"), "", ELSEWHERE, ""]
+        lines += ["## Driver-API programs", "", "*Equal*: its output is that on the plain driver. *Sums right*: it does not run on"
+                  " the plain driver. It compares its memory itself, and its sums are recomputed on the processor. The words after"
+                  " the colon say by which way the program reaches the driver.", "",
+                  *programs_table(parts, "torture-driver"), "", *ELSEWHERE, ""]
     if programs_of(parts, "torture-runtime"):
         lines += ["## Runtime-API programs", "", *programs_table(parts, "torture-runtime"), ""]
     if "frameworks" in parts:
         versions = ", ".join(f"{k} {v}" for k, v in parts["frameworks"].get("versions", {}).items())
-        lines += ["## Frameworks", "", f"{versions}. *Equal*: all bits of all results. *Close*: two plain runs are not equal"
-                  " either, and none of the values compared (of the first 20 arrays of a result the mean, the mean of magnitudes and the element in the"
-                  " middle; the difference by the sum of both magnitudes) is further from the first of them than"
-                  f" {frameworks.CLOSE_FACTOR} times what the two are apart, or than {frameworks.CLOSE:g} where that is less"
-                  f"{'; how far is said' if any(isinstance(r, dict) and 'apart' in r for r in parts['frameworks'].values()) else ''}."
-                  " Several workloads run at the same time, so the seconds compare only roughly.", "", *frameworks_table(parts), ""]
+        lines += ["## Frameworks", "", f"{versions}.", "", "*Equal*: all bits of all results. *Close*: two plain runs are not equal either. No compared value"
+                  f" is further from the first of them than {frameworks.CLOSE_FACTOR} times their own distance, or than"
+                  f" {frameworks.CLOSE:g} where that is more."
+                  f"{' In brackets: how far.' if any(isinstance(r, dict) and 'apart' in r for r in parts['frameworks'].values()) else ''}",
+                  "", "Compared are, of the first 20 arrays of a result, the mean, the mean of magnitudes and the element in the middle."
+                  " A difference is taken relative to the sum of both magnitudes. Several workloads run at the same time, so the"
+                  " seconds compare only roughly.", "", *frameworks_table(parts), ""]
     return lines + [
         *not_equal(parts),
         *pages.unfinished(parts),

@@ -152,10 +152,11 @@ def page(results):
     return [
         *pages.table(figures(results["parts"])),
         *pages.unfinished(results["parts"]),
-        "`./dev gpu --only unchanged,preallocated` runs these parts (`tests/gpu/unchanged.py`): medians of"
-        f" {CYCLES - 1} hand-offs each way (the least and the most of them), with `SUBLET_UNCHANGED=auto` against `never`, beside a"
-        f" process that holds {RIVAL_GIB} GiB which it never wrote to. Smaller differences than {pages.SLOWER_PERCENT} % so few do"
-        " not tell. Giving way lasts from the first extent that leaves until the other"
-        " process can run; coming back likewise. Contents are compared at the end.",
+        "`./dev gpu --only unchanged,preallocated` runs these parts (`tests/gpu/unchanged.py`). Figures are medians of"
+        f" {CYCLES - 1} hand-offs each way (the least and the most of them), with `SUBLET_UNCHANGED=auto` against `never`. The other"
+        f" process holds {RIVAL_GIB} GiB which it never wrote to. So few hand-offs show no differences below"
+        f" {pages.SLOWER_PERCENT} %.", "",
+        "Giving way lasts from the first extent that leaves until the other process can run; coming back likewise. Contents are"
+        " compared at the end.",
         "",
     ]

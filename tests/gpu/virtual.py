@@ -158,24 +158,24 @@ def page(results):
             if isinstance(r, dict)}
     if rows:
         lines += [f"## Two programs of {EACH_GIB} GiB each", "",
-                  f"Those with pages have {PAGES_GIB} GiB each, on a card of {PAGES_CAPACITY_GIB} GiB. Every round of a program"
-                  " checks and rewrites all of it. Rates are medians over whole evictions and restores,"
-                  " with the waiting for the other side in them.", "",
+                  f"Programs with pages have {PAGES_GIB} GiB each, on a card of {PAGES_CAPACITY_GIB} GiB. Every round of a program"
+                  " checks and rewrites all of its memory. Rates are medians over whole evictions and restores,"
+                  " including the time spent waiting for the other side.", "",
                   "| memory by | hand-offs | moved out, GiB | out, GB/s | in, GB/s |", "|---|---|---|---|---|"]
         lines += [f"| {n} | {r['handoffs']} | {r['moved_gib']} | {r['out_gb_s']} | {r['in_gb_s']} |" for n, r in rows.items()]
         lines.append("")
     t = found.get("virtual-torch", {})
     if "equal" in t:
         lines += ["## PyTorch with expandable segments", "",
-                  f"ResNet-50 with `expandable_segments:True` and a transformer without, each with {TORCH['ballast_gib']} GiB of"
-                  f" random words beside the model, {TORCH['steps']} steps: {t['handoffs']} hand-offs, moved out"
-                  f" {', '.join(f'{v} GiB ({k})' for k, v in t['moved_out_gib'].items())}. All losses, bit for bit, as"
-                  " in undisturbed runs on the plain driver: " + ", ".join(f"{k} {'yes' if v else '**no**'}" for k, v in t["equal"].items())
-                  + ".", ""]
+                  "ResNet-50 trains with `expandable_segments:True` and a transformer without. Each holds"
+                  f" {TORCH['ballast_gib']} GiB of random words beside the model, for {TORCH['steps']} steps. There were"
+                  f" {t['handoffs']} hand-offs.", "",
+                  "| program | moved out, GiB | losses bit-identical to undisturbed runs on the plain driver |", "|---|---|---|",
+                  *(f"| {k} | {v} | {'yes' if t['equal'][k] else '**no**'} |" for k, v in t["moved_out_gib"].items()), ""]
     j = found.get("virtual-jax", {})
     if "equal" in j:
         lines += ["## JAX with its preallocation", "",
-                  f"Two processes that take 60 % of the card each when they begin, and fill {JAX_GIB} GiB of it: {j['handoffs']}"
-                  f" hand-offs, {j['moved_out_gib']} GiB moved out; results as in an undisturbed run on the plain driver:"
-                  f" {'yes' if all(j['equal']) else '**no**'}.", ""]
+                  f"Two processes each take 60 % of the card when they begin, and fill {JAX_GIB} GiB of it. There were {j['handoffs']}"
+                  f" hand-offs, and {j['moved_out_gib']} GiB moved out. Are the results those of an undisturbed run on the plain"
+                  f" driver? {'Yes' if all(j['equal']) else '**No**'}.", ""]
     return [*lines, *pages.unfinished(found), f"`./dev gpu --only {','.join(PARTS)}` runs these parts (`tests/gpu/virtual.py`).", ""]

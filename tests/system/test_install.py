@@ -5,6 +5,7 @@ import pathlib
 import re
 import shutil
 import subprocess
+import sys
 
 import pytest
 
@@ -58,6 +59,12 @@ def test_what_programs_and_people_read_is_there(prefix):
     for name in ("include/sublet.h", "share/sublet/sublet.py", "share/doc/sublet/README.md",
                  "share/doc/sublet/docs/operations.md"):
         assert (prefix / name).is_file(), name
+
+
+def test_the_links_of_the_installed_documentation_lead_somewhere(prefix):
+    checked = subprocess.run([sys.executable, os.path.join(ROOT, "tools", "check_links.py"), str(prefix / "share/doc/sublet")],
+                             stdout=subprocess.PIPE, text=True, timeout=20)
+    assert checked.returncode == 0, checked.stdout
 
 
 def test_the_manual_pages_say_what_the_programs_say(prefix):

@@ -1,4 +1,5 @@
-"""docs/operations.md explains every message that a person can meet: those of the sources are looked up there.
+"""docs/messages.md explains every message that a person can meet: those of the sources are looked up there. And
+docs/operations.md explains every setting and variable.
 
 In the page a message stands between backticks, with a capital word or a letter for each part that varies."""
 
@@ -7,7 +8,8 @@ import re
 
 from world import ROOT
 
-PAGE = pathlib.Path(ROOT, "docs", "operations.md")
+MESSAGES = pathlib.Path(ROOT, "docs", "messages.md")
+SETTINGS = pathlib.Path(ROOT, "docs", "operations.md")
 MAIN_ONLY = ("demo", "kill_point", "door_count")  # the demo explains itself; the others are of test builds
 
 # Where messages come from: a call, and what must stand between its parenthesis and the text.
@@ -59,7 +61,7 @@ def spans(text):
 
 
 def test_every_message_is_explained():
-    shown, patterns, telling, missing = spans(PAGE.read_text()), [], [], []
+    shown, patterns, telling, missing = spans(MESSAGES.read_text()), [], [], []
     for path, pieces in messages():
         patterns.append(re.compile(".+?".join(re.escape(p) for p in pieces) + (".+" if pieces[-1].endswith(" ") else "")))
         if sum(len(p.strip()) for p in pieces) > 4:  # "NAME: REASON" fits anything
@@ -67,17 +69,17 @@ def test_every_message_is_explained():
         if not any(patterns[-1].fullmatch(s) for s in shown):
             missing.append(f"{path}: {'…'.join(pieces)}")
     assert len(patterns) > 60, "the sources were not read"
-    assert not missing, "not in docs/operations.md:\n" + "\n".join(sorted(set(missing)))
-    # And no other: the first cells of the tables under "Messages".
-    rows = re.findall(r"^\| (`.+?) \| ", PAGE.read_text().split("\n## Messages\n")[1], re.M)
+    assert not missing, "not in docs/messages.md:\n" + "\n".join(sorted(set(missing)))
+    # And no other: the first cells of its tables.
+    rows = re.findall(r"^\| (`.+?) \| ", MESSAGES.read_text(), re.M)
     surplus = [s for row in rows for s in spans(row) if not any(p.fullmatch(s) for p in telling)]
     assert len(rows) > 40
-    assert not surplus, "in docs/operations.md, and in no source:\n" + "\n".join(surplus)
+    assert not surplus, "in docs/messages.md, and in no source:\n" + "\n".join(surplus)
 
 
 def test_every_setting_is_explained():
     """Keys of the configuration, and variables of the environment."""
-    page = PAGE.read_text()
+    page = SETTINGS.read_text()
     keys = re.findall(r'^        \{"(\w+)", parse_', pathlib.Path(ROOT, "src/daemon/config.c").read_text(), re.M)
     variables = {name for folder in ("preload", "base", "daemon", "cli") for path in pathlib.Path(ROOT, "src", folder).glob(
         "**/*.c") if not path.name.startswith(MAIN_ONLY) for name in re.findall(r'getenv\("(SUBLET_\w+)"\)', path.read_text())}

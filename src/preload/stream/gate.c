@@ -128,7 +128,7 @@ struct gate_thread *gate_look_begin(void)
 
 /* membarrier(2) worked and does not any more: the program has closed a sandbox behind it. Passing
  * threads fence once they see the bit; the marks of those that loaded the bits before arrive soon,
- * though nothing orders them (docs/architecture.md, "The gate without membarrier"). */
+ * though nothing orders them (docs/decisions.md, "The gate works without membarrier"). */
 static void gate_go_over_to_fences(void)
 {
         const uint64_t until = clock_now_ns() + GATE_STORES_NS;
