@@ -1,6 +1,7 @@
 /* log.c: owns the level and the tag. Must never allocate: the preload library logs from anywhere.
  * Must never wait for who reads: a daemon whose log is full goes on without a log. */
 #include "base/log.h"
+#include "base/settings.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -21,18 +22,14 @@ static _Atomic int log_level = LOG_LEVEL_WARNING;
 
 void log_open(const char *tag, enum log_level default_level)
 {
-        const char *wanted = getenv("SUBLET_LOG");
-        int level = (int)default_level;
+        const char *wanted = setting_text(SETTING_LOG);
+        int level = wanted ? setting_place(SETTING_LOG, wanted) : -ENOENT;
 
         log_tag = tag;
-        for (int i = 0; wanted && i <= LOG_LEVEL_DEBUG; i++)
-                if (strcmp(wanted, level_names[i]) == 0) {
-                        level = i;
-                        wanted = NULL;
-                }
-        atomic_store_explicit(&log_level, level, memory_order_relaxed);
-        if (wanted && *wanted)
-                log_warning("SUBLET_LOG is error, warning, info or debug, not '%s'", wanted);
+        atomic_store_explicit(&log_level, level >= 0 ? level : (int)default_level,
+                              memory_order_relaxed);
+        if (wanted && level < 0)
+                setting_refuse(SETTING_LOG, wanted);
 }
 
 int log_enabled(enum log_level level)

@@ -1,6 +1,7 @@
 /* paths.c: owns the choice of the daemon's directory. Must never allocate, and must never trust a
  * directory in a place that others can write to without looking who owns it. */
 #include "base/paths.h"
+#include "base/settings.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -108,7 +109,7 @@ int paths_choose(const struct paths_input *in, char *ret, size_t n, enum paths_k
 int paths_daemon_dir(const char *explicit_dir, char *ret, size_t n, enum paths_kind *ret_kind)
 {
         struct paths_input in = {
-                .named = given(explicit_dir) ? explicit_dir : getenv("SUBLET_DIR"),
+                .named = given(explicit_dir) ? explicit_dir : setting_text(SETTING_DIR),
                 .system = "/run/sublet",
                 .runtime = getenv("XDG_RUNTIME_DIR"),
                 .uid = getuid(),

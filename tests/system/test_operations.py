@@ -81,8 +81,15 @@ def test_every_setting_is_explained():
     """Keys of the configuration, and variables of the environment."""
     page = SETTINGS.read_text()
     keys = re.findall(r'^        \{"(\w+)", parse_', pathlib.Path(ROOT, "src/daemon/config.c").read_text(), re.M)
-    variables = {name for folder in ("preload", "base", "daemon", "cli") for path in pathlib.Path(ROOT, "src", folder).glob(
-        "**/*.c") if not path.name.startswith(MAIN_ONLY) for name in re.findall(r'getenv\("(SUBLET_\w+)"\)', path.read_text())}
+    table = pathlib.Path(ROOT, "src/base/settings.def").read_text()
+    variables = {"SUBLET_" + name: readers for name, readers in re.findall(r'^SETTING\((\w+), "([^"]+)"', table, re.M)}
     assert len(keys) > 10 and len(variables) > 5
     assert not [k for k in keys if f"`{k}`" not in page]
-    assert not [v for v in variables if f"`{v}" not in page]
+    assert not [v for v, readers in variables.items() if "test builds" not in readers and f"`{v}" not in page]
+    assert not set(re.findall(r"`(SUBLET_\w+)", page)) - set(variables), "no such variable"
+
+
+def test_variables_are_read_through_their_table():
+    sources = [p for p in pathlib.Path(ROOT, "src").glob("**/*.c") if p.name != "settings.c"]
+    assert len(sources) > 100
+    assert not [p for p in sources if re.search(r'getenv\("SUBLET_', p.read_text())]

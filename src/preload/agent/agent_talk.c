@@ -14,6 +14,7 @@
 #include "base/host.h"
 #include "base/log.h"
 #include "base/macros.h"
+#include "base/settings.h"
 #include "preload/state/core.h"
 #include "preload/state/part.h"
 #include "preload/freeze/freeze.h"
@@ -61,18 +62,14 @@ static uint32_t gpu_flags(const struct gpu *g) REQUIRES(core_lock)
  */
 static int wished_priority(void)
 {
-        static bool told;
-        const char *text = getenv("SUBLET_PRIORITY");
+        const char *text = setting_text(SETTING_PRIORITY);
         int priority;
 
-        if (!text || !*text)
+        if (!text)
                 return 0;
         if (wire_parse_priority(text, &priority) == 0)
                 return priority;
-        if (!told)
-                log_warning("SUBLET_PRIORITY is a number from -%d to %d, not '%s'",
-                            WIRE_PRIORITY_MAX, WIRE_PRIORITY_MAX, text);
-        told = true;
+        setting_refuse(SETTING_PRIORITY, text);
         return 0;
 }
 
@@ -249,13 +246,6 @@ void agent_gpu_alone(struct gpu *g)
         pin_allowed(g, UINT64_MAX);
 }
 
-static bool daemon_is_required(void)
-{
-        const char *require = getenv("SUBLET_REQUIRE");
-
-        return require && strcmp(require, "1") == 0;
-}
-
 uint32_t agent_random(void)
 {
         uint32_t random = 0;
@@ -277,12 +267,12 @@ static void agent_down(const char *why) REQUIRES(core_lock)
         if (daemon_line.link != LINK_DOWN || !agent.down_since_ns)
                 agent.down_since_ns = clock_now_ns();
         daemon_line.link = LINK_DOWN;
-        agent.backoff_ns =
-                agent.tried && agent.backoff_ns
-                        ? MIN(agent.backoff_ns * 2, daemon_line.instance || daemon_is_required()
-                                                            ? BACKOFF_MAX_NS
-                                                            : BACKOFF_ALONE_NS)
-                        : BACKOFF_MIN_NS;
+        agent.backoff_ns = agent.tried && agent.backoff_ns
+                                   ? MIN(agent.backoff_ns * 2,
+                                         daemon_line.instance || setting_is_on(SETTING_REQUIRE)
+                                                 ? BACKOFF_MAX_NS
+                                                 : BACKOFF_ALONE_NS)
+                                   : BACKOFF_MIN_NS;
         agent.retry_ns = clock_now_ns() + agent.backoff_ns / 2 + agent_random() % agent.backoff_ns;
 
         /* A revocation by a daemon that is gone means nothing. */
@@ -306,7 +296,7 @@ static void agent_down(const char *why) REQUIRES(core_lock)
 
 static void agent_alone(const char *why) REQUIRES(core_lock)
 {
-        if (daemon_is_required())
+        if (setting_is_on(SETTING_REQUIRE))
                 return;
         if (!daemon_line.warned)
                 log_warning("no daemon in %s (%s): this program runs without sharing", agent.where,
@@ -324,7 +314,7 @@ static void agent_alone(const char *why) REQUIRES(core_lock)
 /* Nobody is left who could say that the program may go on. */
 static bool unpause(void) REQUIRES(core_lock)
 {
-        if (!agent.paused || daemon_is_required())
+        if (!agent.paused || setting_is_on(SETTING_REQUIRE))
                 return false;
         log_notice("no daemon in %s any more: this program, which was paused, goes on",
                    agent.where);
@@ -388,7 +378,7 @@ static void on_other_release(const char *text) REQUIRES(core_lock)
 {
         agent_down(text);
         core.lease = 0;
-        if (daemon_is_required()) {
+        if (setting_is_on(SETTING_REQUIRE)) {
                 if (!agent.refusal_said)
                         log_warning("%s; this program waits for one of its own", text);
                 agent.refusal_said = true;

@@ -8,10 +8,12 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "base/settings.h"
+
 void door_count(enum door_row row)
 {
         static _Atomic bool seen[DOOR_COUNT];
-        const char *path = getenv("SUBLET_DOOR_COUNT"), *name = rows_symbol(row);
+        const char *path = setting_text(SETTING_DOOR_COUNT), *name = rows_symbol(row);
         char line[128];
         int n = snprintf(line, sizeof(line), "%s\n", name), fd;
 

@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/macros.h"
 #include "base/units.h"
+#include "base/settings.h"
 #include "preload/agent/agent_state.h"
 #include "preload/state/core.h"
 #include "preload/move/extent.h"
@@ -58,17 +59,17 @@ static CUresult try_mapping(struct gpu *g)
 
 void overflow_setup(void)
 {
-        const char *text = getenv("SUBLET_KEEP");
+        const char *text = setting_text(SETTING_KEEP);
         uint64_t bytes;
 
-        if (!text || !*text)
+        if (!text)
                 return;
         if (mode_memory() != MEMORY_OVERFLOW)
                 log_warning("SUBLET_KEEP needs SUBLET_MEMORY=overflow");
         else if (units_parse_size(text, &bytes) == 0 && bytes > 0)
                 overflow.wished = bytes & ~(HEAP_GRANULARITY - 1);
         else
-                log_warning("SUBLET_KEEP is a size such as 20GiB, not '%s'", text);
+                setting_refuse(SETTING_KEEP, text);
 }
 
 void overflow_learn(struct gpu *g)

@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/macros.h"
+#include "base/settings.h"
 #include "preload/state/core.h"
 #include "preload/stream/gate.h"
 #include "preload/process/mode.h"
@@ -142,10 +143,8 @@ static void write_file(struct profile_list *list)
 
 void profile_setup(void)
 {
-        const char *to = getenv("SUBLET_PROFILE"), *from = getenv("SUBLET_PROFILE_FILE");
+        const char *to = setting_text(SETTING_PROFILE), *from = setting_text(SETTING_PROFILE_FILE);
 
-        to = to && *to ? to : NULL;
-        from = from && *from ? from : NULL;
         if (!to && !from)
                 return;
         if (mode_memory() != MEMORY_OVERFLOW) {

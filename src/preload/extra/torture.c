@@ -7,6 +7,7 @@
 
 #include "base/log.h"
 #include "base/units.h"
+#include "base/settings.h"
 #include "preload/agent/agent_state.h"
 #include "preload/state/core.h"
 #include "preload/stream/quiet.h"
@@ -68,11 +69,11 @@ static void at_gate(uint64_t work)
 
 void torture_setup(void)
 {
-        const char *text = getenv("SUBLET_TORTURE");
+        const char *text = setting_text(SETTING_TORTURE);
         char words[80], *rest = words, *word;
         bool good;
 
-        if (!text || !*text)
+        if (!text)
                 return;
         torture.calls = CALLS;
         torture.every_ns = EVERY_NS;
@@ -84,7 +85,7 @@ void torture_setup(void)
         while (good && (word = strsep(&rest, ",")))
                 good = read_option(word);
         if (!good) {
-                log_warning("SUBLET_TORTURE is SEED[,calls=N][,every=DURATION], not '%s'", text);
+                setting_refuse(SETTING_TORTURE, text);
                 return;
         }
         torture.random = mix(torture.seed);

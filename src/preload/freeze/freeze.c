@@ -15,6 +15,7 @@
 #include "base/freeze_known.h"
 #include "base/log.h"
 #include "base/macros.h"
+#include "base/settings.h"
 #include "preload/state/core.h"
 #include "preload/freeze/freeze_test.h"
 #include "preload/rm/freeze_watch.h"
@@ -62,15 +63,15 @@ static void turn_off(const char *why)
 
 void freeze_setup(void)
 {
-        const char *text = getenv("SUBLET_FREEZE"), *profiler = getenv("CUDA_INJECTION64_PATH");
+        const char *text = setting_text(SETTING_FREEZE),
+                   *profiler = getenv("CUDA_INJECTION64_PATH");
 
         freeze.tests_only = text && strcmp(text, FREEZE_TEST_ONLY) == 0;
         if (freeze.tests_only)
                 freeze.wished = WIRE_FREEZE_OFF;
-        else if (text && *text && wire_parse_freeze(text, &freeze.wished) < 0)
-                log_warning("SUBLET_FREEZE is off, park or move, not '%s'", text);
         else
-                freeze.asked = text && *text;
+                freeze.wished = WIRE_FREEZE_OFF + (enum wire_freeze)setting_choice(SETTING_FREEZE);
+        freeze.asked = text && setting_place(SETTING_FREEZE, text) >= 0;
         if (profiler && *profiler)
                 turn_off("a profiler is attached to it (CUDA_INJECTION64_PATH)");
 }

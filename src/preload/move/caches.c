@@ -9,6 +9,7 @@
 
 #include "base/log.h"
 #include "base/macros.h"
+#include "base/settings.h"
 #include "preload/state/core.h"
 #include "preload/process/libc_compat.h"
 #include "preload/process/python.h"
@@ -52,13 +53,9 @@ static struct {
 
 void caches_setup(void)
 {
-        const char *wish = getenv("SUBLET_CACHES");
+        enum { GIVE, KEEP } wish = setting_choice(SETTING_CACHES);
 
-        if (wish && strcmp(wish, "keep") == 0)
-                return;
-        if (wish && *wish && strcmp(wish, "give") != 0)
-                log_warning("SUBLET_CACHES is give or keep, not '%s'", wish);
-        caches.wanted = python.there;
+        caches.wanted = python.there && wish == GIVE;
 }
 
 /* Others grow in small steps, so a little that is missing is the beginning of more. Lock held. */

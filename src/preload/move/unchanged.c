@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/macros.h"
+#include "base/settings.h"
 #include "preload/heap/heap.h"
 #include "preload/driver/real.h"
 
@@ -58,17 +59,15 @@ struct unchanged {
 
 struct unchanged *unchanged_new(void)
 {
-        const char *wish = getenv("SUBLET_UNCHANGED");
+        enum { AUTO, ALWAYS, NEVER } wish = setting_choice(SETTING_UNCHANGED);
         struct unchanged *u;
 
-        if (wish && strcmp(wish, "never") == 0)
+        if (wish == NEVER)
                 return NULL;
         u = calloc(1, sizeof(*u));
         if (!u)
                 return NULL;
-        if (wish && *wish && strcmp(wish, "always") != 0 && strcmp(wish, "auto") != 0)
-                log_warning("SUBLET_UNCHANGED is auto, always or never, not '%s'", wish);
-        u->always = wish && strcmp(wish, "always") == 0;
+        u->always = wish == ALWAYS;
         u->pause = u->always ? 0 : LOAD_AFTER_BYTES;
         u->bus = BUS_FIRST;
         return u;

@@ -23,6 +23,7 @@
 #include "base/descriptors.h"
 #include "base/log.h"
 #include "base/paths.h"
+#include "base/settings.h"
 
 extern char **environ;
 
@@ -105,7 +106,7 @@ char **link_environment(void)
  * again. So it is its child that execs, and it is gone at once. */
 static int start_private(const char *dir, bool silent)
 {
-        const char *path = getenv("SUBLET_DAEMON");
+        const char *path = setting_text(SETTING_DAEMON);
         char *argv[] = {(char *)"subletd", (char *)"--private", (char *)"--dir", (char *)dir, NULL};
         _cleanup_free_ char **envp = NULL;
         _cleanup_free_ char *stacks = NULL;

@@ -7,20 +7,7 @@
 
 #include "base/log.h"
 #include "base/macros.h"
-
-static enum memory_mode mode_parse(const char *text)
-{
-        static const char *const names[] = {[MEMORY_SWAP] = "swap",
-                                            [MEMORY_OVERFLOW] = "overflow",
-                                            [MEMORY_MANAGED] = "managed"};
-
-        for (unsigned i = 0; text && *text && i < ARRAY_SIZE(names); i++)
-                if (strcmp(text, names[i]) == 0)
-                        return (enum memory_mode)i;
-        if (text && *text)
-                log_warning("SUBLET_MEMORY is swap, overflow or managed, not '%s'", text);
-        return MEMORY_SWAP;
-}
+#include "base/settings.h"
 
 enum memory_mode mode_memory(void)
 {
@@ -28,6 +15,6 @@ enum memory_mode mode_memory(void)
         int mode = known;
 
         if (!mode)
-                known = mode = 1 + (int)mode_parse(getenv("SUBLET_MEMORY"));
+                known = mode = 1 + setting_choice(SETTING_MEMORY);
         return (enum memory_mode)(mode - 1);
 }

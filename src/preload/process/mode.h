@@ -2,6 +2,7 @@
  * the first question; the same for all GPUs. Any thread. */
 #pragma once
 
+/* As the words of SETTING_MEMORY stand. */
 enum memory_mode {
         MEMORY_SWAP,     /* the default: moved in bulk, all of it there whenever the program runs */
         MEMORY_OVERFLOW, /* as swap, and what does not fit the card stays on the host, mapped */

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/settings.h"
 
 #define LINE_MAX_BYTES 4096 /* of a command line; the script comes early */
 
@@ -75,13 +76,13 @@ void name_choose(const char *line, size_t length, const char *notebook, const ch
 
 void name_of_program(char *ret, size_t n)
 {
-        const char *said = getenv("SUBLET_NAME");
+        const char *said = setting_text(SETTING_NAME);
         extern char *program_invocation_short_name;
         _cleanup_close_ int fd = -EBADF;
         char line[LINE_MAX_BYTES];
         ssize_t length = 0;
 
-        if (said && *said) {
+        if (said) {
                 name_choose("", 0, NULL, said, ret, n);
                 return;
         }

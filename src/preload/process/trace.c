@@ -10,18 +10,19 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/settings.h"
 
 static int trace_fd(void)
 {
         static int fd = -2; /* -2: not asked yet */
 
         if (fd == -2) {
-                const char *path = getenv("SUBLET_TRACE");
+                const char *path = setting_text(SETTING_TRACE);
 
                 fd = -1;
-                if (path && *path)
+                if (path)
                         fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
-                if (path && *path && fd < 0)
+                if (path && fd < 0)
                         log_warning("cannot write the trace %s: %s", path, strerror(errno));
         }
         return fd;

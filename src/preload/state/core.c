@@ -9,6 +9,7 @@
 
 #include "base/log.h"
 #include "base/macros.h"
+#include "base/settings.h"
 #include "preload/process/python.h"
 #include "preload/state/part.h"
 #include "preload/state/request.h"
@@ -124,13 +125,6 @@ void core_give_up(const struct gpu *g, CUresult why)
         request_kick(); /* it leaves */
 }
 
-static bool notices_wanted(void)
-{
-        const char *quiet = getenv("SUBLET_QUIET");
-
-        return !quiet || strcmp(quiet, "1") != 0;
-}
-
 /* Tell a person when it is time. Returns when to look again. Lock held. */
 static uint64_t notice(struct core_wait *w, uint64_t now) REQUIRES(core_lock)
 {
@@ -138,7 +132,7 @@ static uint64_t notice(struct core_wait *w, uint64_t now) REQUIRES(core_lock)
                 w->since_ns = now;
         if (now < w->since_ns + NOTICE_AFTER_NS)
                 return w->since_ns + NOTICE_AFTER_NS;
-        if (!notices_wanted()) {
+        if (setting_is_on(SETTING_QUIET)) {
                 w->told = true;
                 return UINT64_MAX;
         }

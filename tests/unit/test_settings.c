@@ -1,0 +1,107 @@
+/* test_settings.c: variables of the environment: words, their places, and what is said of others.
+ */
+#include "unit.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/settings.h"
+
+static char said[256];
+static unsigned times;
+
+void log_write(enum log_level level, const char *format, ...)
+{
+        va_list list;
+
+        va_start(list, format);
+        (void)vsnprintf(said, sizeof(said), format, list);
+        va_end(list);
+        times++;
+}
+
+static void unset_and_empty_are_the_same(void **state)
+{
+        assert_null(setting_text(SETTING_NAME));
+        assert_int_equal(setenv("SUBLET_NAME", "", 1), 0);
+        assert_null(setting_text(SETTING_NAME));
+        assert_int_equal(setenv("SUBLET_NAME", "train", 1), 0);
+        assert_string_equal(setting_text(SETTING_NAME), "train");
+        assert_int_equal(unsetenv("SUBLET_NAME"), 0);
+}
+
+static void a_switch_is_on_if_it_is_1(void **state)
+{
+        static const char *const off[] = {"", "0", "yes", "11"};
+
+        assert_false(setting_is_on(SETTING_QUIET));
+        for (unsigned i = 0; i < sizeof(off) / sizeof(*off); i++) {
+                assert_int_equal(setenv("SUBLET_QUIET", off[i], 1), 0);
+                assert_false(setting_is_on(SETTING_QUIET));
+        }
+        assert_int_equal(setenv("SUBLET_QUIET", "1", 1), 0);
+        assert_true(setting_is_on(SETTING_QUIET));
+        assert_int_equal(unsetenv("SUBLET_QUIET"), 0);
+}
+
+static void a_choice_is_one_of_its_words(void **state)
+{
+        assert_int_equal(setting_place(SETTING_FREEZE, "off"), 0);
+        assert_int_equal(setting_place(SETTING_FREEZE, "park"), 1);
+        assert_int_equal(setting_place(SETTING_FREEZE, "move"), 2);
+        assert_int_equal(setting_place(SETTING_FREEZE, "mov"), -EINVAL);
+        assert_int_equal(setting_place(SETTING_FREEZE, "moves"), -EINVAL);
+        assert_int_equal(setting_place(SETTING_FREEZE, "off park"), -EINVAL);
+        assert_int_equal(setting_place(SETTING_FREEZE, ""), -EINVAL);
+        assert_int_equal(setting_choice(SETTING_FREEZE), 2); /* unset */
+        assert_int_equal(setenv("SUBLET_FREEZE", "park", 1), 0);
+        assert_int_equal(setting_choice(SETTING_FREEZE), 1);
+        assert_int_equal(times, 0);
+}
+
+static void a_word_that_is_none_is_said_once_and_the_initial_one_holds(void **state)
+{
+        assert_int_equal(setenv("SUBLET_FREEZE", "Park", 1), 0);
+        assert_int_equal(setting_choice(SETTING_FREEZE), 2);
+        assert_string_equal(said, "SUBLET_FREEZE is off, park or move, not 'Park'");
+        assert_int_equal(setting_choice(SETTING_FREEZE), 2);
+        assert_int_equal(times, 1);
+        setting_refuse(SETTING_KEEP, "much");
+        assert_string_equal(said, "SUBLET_KEEP is a size such as 20GiB, not 'much'");
+        setting_refuse(SETTING_KEEP, "more");
+        assert_int_equal(times, 2);
+        assert_int_equal(unsetenv("SUBLET_FREEZE"), 0);
+}
+
+static void every_row_can_be_read(void **state)
+{
+        char form[SETTING_FORM_MAX];
+
+        for (unsigned s = 0; s < SETTING_COUNT; s++) {
+                assert_int_equal(setting_find(settings[s].name), s);
+                assert_true(strlen(setting_form((enum setting)s, form)) < SETTING_FORM_MAX - 1);
+                assert_true(*form && *settings[s].help);
+                if (settings[s].kind == SETTING_CHOICE)
+                        assert_true(setting_place((enum setting)s, settings[s].initial) >= 0);
+        }
+        assert_string_equal(setting_form(SETTING_CACHES, form), "give or keep");
+        assert_string_equal(setting_form(SETTING_DIR, form), "a folder");
+        assert_int_equal(setting_find("SUBLET_FREZE"), SETTING_COUNT);
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                cmocka_unit_test(unset_and_empty_are_the_same),
+                cmocka_unit_test(a_switch_is_on_if_it_is_1),
+                cmocka_unit_test(a_choice_is_one_of_its_words),
+                cmocka_unit_test(a_word_that_is_none_is_said_once_and_the_initial_one_holds),
+                cmocka_unit_test(every_row_can_be_read),
+        };
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}
