@@ -85,7 +85,8 @@ struct client {
                 char off[96];
         } frozen;
 
-        /* A wish for room to allocate, kept back while another daemon may make room. */
+        /* A request for room to allocate, kept back while peer daemons' idle clients may give way.
+         */
         struct client_wish {
                 uint64_t commit, since_ns;
                 uint32_t sequence;

@@ -26,12 +26,12 @@ struct gpu {
         uint64_t total_bytes;  /* of these, what we deal in: less where a capacity is set */
         uint64_t foreign[3];   /* the last samples, the newest at n_foreign - 1, modulo 3 */
         unsigned n_foreign;
-        uint64_t foreign_told;     /* to the scheduler */
-        uint64_t measured_ns;      /* when the last figures were asked for; 0: never */
-        unsigned unmeasured;       /* periods since the last ones */
-        uint64_t rise_ns, fall_ns; /* since when a look at it is wanted; 0: none is */
-        uint64_t held_ns;          /* when a client was last seen on it */
-        bool names; /* NVML has listed a client of ours: it knows them by our numbers */
+        uint64_t foreign_told; /* to the scheduler */
+        uint64_t measured_ns;  /* when the last figures were asked for; 0: never */
+        unsigned unmeasured;   /* periods since the last ones */
+        uint64_t rise_ns;      /* since when a look at it is wanted; 0: none is */
+        uint64_t held_ns;      /* when a client was last seen on it */
+        bool names;            /* NVML has listed a client of ours: it knows them by our numbers */
 };
 
 struct gpus {

@@ -47,7 +47,7 @@ static void end_period(struct server *s)
         s->sample_ns = 0;
         for (struct client *c = s->clients; c; c = c->next)
                 client_check_left(c);
-        neighbours_tick(s);
+        peer_daemons_tick(s);
         session_resume(s);
         gpus_forget(&s->gpus, s->sched, clock_now_ns());
 }
@@ -67,7 +67,6 @@ void looks_told(void *userdata, const struct nvml_look *look, uint64_t asked_ns)
         }
         for (struct client *c = s->clients; c; c = c->next)
                 client_looked(c);
-        neighbours_looked(s);
         if (sample)
                 end_period(s);
         server_open_doors(s);

@@ -61,7 +61,7 @@ static int find_process(const struct nvml_card *card, pid_t pid, uint64_t *ret_u
 
 /* Managed memory: NVML counts it for the card and for no process (measured, driver 580). So of what
  * is in nobody's figure, as much is our clients' as they have backed of it; what the driver keeps
- * beyond that is taken for a stranger's until the card shows it free. */
+ * beyond that is taken for a foreign process's until the card shows it free. */
 static uint64_t managed_bytes(struct server *s, unsigned gpu, const struct nvml_card *card)
 {
         uint64_t managed = 0;
@@ -134,11 +134,6 @@ uint64_t measure_foreign(const struct gpu *g)
         return g->n_foreign ? lowest(g->foreign, g->n_foreign) : g->foreign_told;
 }
 
-uint64_t measure_newest(const struct gpu *g)
-{
-        return g->n_foreign ? g->foreign[(g->n_foreign - 1) % SAMPLES] : g->foreign_told;
-}
-
 /* Small rises are noise that the headroom is there for. */
 static bool is_noise(const struct gpu *g, uint64_t foreign)
 {
@@ -149,11 +144,9 @@ static bool is_noise(const struct gpu *g, uint64_t foreign)
 static void tell_foreign(struct server *s, unsigned gpu)
 {
         struct gpu *g = &s->gpus.list[gpu];
-        uint64_t foreign = neighbours_absorb(s, gpu, measure_foreign(g));
+        uint64_t foreign = measure_foreign(g);
 
-        /* Until the clients of a daemon that crashed are back, their memory looks like a
-         * stranger's.
-         */
+        /* Until the clients of a daemon that crashed are back, their memory looks foreign. */
         if (foreign > g->foreign_told && clock_now_ns() < s->return_until_ns)
                 return;
         if (is_noise(g, foreign))
@@ -204,7 +197,7 @@ static void take_sample(struct server *s, unsigned gpu)
 
         /* What a client found missing (SHORT) counts until the card is looked at, whether or not
          * that shows anything worth telling. */
-        if (is_noise(g, neighbours_absorb(s, gpu, measure_foreign(g))))
+        if (is_noise(g, measure_foreign(g)))
                 forget_shortage(s, gpu);
         /* A byte that turns from foreign to fixed must not count as both in between. */
         if (measure_foreign(g) < g->foreign_told) {
@@ -216,20 +209,17 @@ static void take_sample(struct server *s, unsigned gpu)
         }
 }
 
-static void take_fall(struct server *s, unsigned gpu)
+/* From here on only what this look shows counts. */
+static void take_rise(struct server *s, unsigned gpu)
 {
         struct gpu *g = &s->gpus.list[gpu];
         uint64_t foreign;
 
-        if (!g->n_foreign || judge(s, gpu, false, &foreign) < 0 || foreign >= measure_foreign(g))
-                return;
-        g->foreign[(g->n_foreign - 1) % SAMPLES] = foreign;
-        tell_foreign(s, gpu);
-}
-
-static void take_rise(struct server *s, unsigned gpu)
-{
-        if (neighbours_absorb(s, gpu, measure_now(s, gpu)) > s->gpus.list[gpu].foreign_told)
+        if (judge(s, gpu, false, &foreign) == 0) {
+                g->foreign[0] = foreign;
+                g->n_foreign = 1;
+        }
+        if (measure_foreign(g) > g->foreign_told)
                 tell_foreign(s, gpu);
 }
 
@@ -253,8 +243,6 @@ void measure_looked(struct server *s, bool sample)
                         take_sample(s, i);
                 if (is_answered(s, &g->rise_ns))
                         take_rise(s, i);
-                if (is_answered(s, &g->fall_ns))
-                        take_fall(s, i);
         }
 }
 
@@ -265,24 +253,6 @@ void measure_period(struct server *s)
         for (unsigned i = 0; i < s->gpus.n; i++)
                 if (s->gpus.list[i].present && ++s->gpus.list[i].unmeasured % UNMEASURED_MAX == 0)
                         forget_shortage(s, i);
-}
-
-void measure_fall(struct server *s, unsigned gpu)
-{
-        s->gpus.list[gpu].fall_ns = clock_now_ns();
-        (void)reader_ask(s->reader);
-}
-
-uint64_t measure_now(struct server *s, unsigned gpu)
-{
-        struct gpu *g = &s->gpus.list[gpu];
-        uint64_t foreign;
-
-        if (judge(s, gpu, false, &foreign) == 0) {
-                g->foreign[0] = foreign;
-                g->n_foreign = 1;
-        }
-        return measure_foreign(g);
 }
 
 void measure_rise(struct server *s, unsigned gpu)

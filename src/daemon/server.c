@@ -162,7 +162,6 @@ static int on_post(sd_event_source *src, void *userdata)
 
         sweep_clients(s);
         control_sweep(s);
-        neighbours_settle(s);
         place_mark(s->place, s->n_attached > 0 || clock_now_ns() < s->return_until_ns);
         kill_point(s->n_attached > 0 && clock_now_ns() < s->return_until_ns ? "grace" : "swept");
         (void)sd_event_source_get_enabled(s->measure_timer, &measuring);
@@ -431,8 +430,9 @@ static int server_open(struct server *s)
         set_accepting(s, false);
         if (r == 0)
                 looks_sample(s);
-        if (r == 0 && neighbours_open(s) < 0)
-                log_info("no socket for other daemons on these cards: they are not asked");
+        if (r == 0 && peer_daemons_open(s) < 0)
+                log_info("no socket for other daemons on these cards: they are not told what "
+                         "programs wait for");
         return r;
 }
 
@@ -443,7 +443,7 @@ static void server_close(struct server *s)
         while (s->clients)
                 client_free(s->clients);
         control_close_all(s);
-        neighbours_close(s);
+        peer_daemons_close(s);
         turns_close(s);
         (void)sd_event_source_disable_unref(s->client_source);
         (void)sd_event_source_disable_unref(s->control_source);

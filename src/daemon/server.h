@@ -14,9 +14,9 @@
 
 #include "daemon/config.h"
 #include "daemon/gpus.h"
-#include "daemon/neighbours.h"
 #include "daemon/pass.h"
 #include "daemon/peer.h"
+#include "daemon/peer_daemons.h"
 #include "daemon/place.h"
 #include "daemon/reader.h"
 #include "daemon/users.h"
@@ -45,7 +45,7 @@ struct server {
         unsigned blind;               /* looks that showed no card, one after the other */
         struct gpus gpus;
         struct users *users;
-        struct neighbours *neighbours; /* NULL: no socket for them */
+        struct peer_daemons *peer_daemons; /* NULL: no socket for them */
         uint64_t instance;
         uint64_t started_ns;
         uint64_t host_budget_bytes;
@@ -55,8 +55,7 @@ struct server {
         struct client *clients;  /* every connection and every process that holds a charge */
         struct client **by_slot; /* by the low half of the scheduler's id */
         unsigned n_clients, n_attached;
-        bool marked;  /* the sweep has something to do */
-        bool stirred; /* the scheduler has heard something that other daemons may have to know */
+        bool marked; /* the sweep has something to do */
         struct control *controls;
 
         sd_event_source *client_source, *control_source, *status_source, *post_source, *turn_source;
@@ -120,14 +119,9 @@ void measure_looked(struct server *s, bool sample);
 void measure_period(struct server *s);
 /* Bytes that others use, as last measured, one odd sample left out. */
 uint64_t measure_foreign(const struct gpu *g);
-uint64_t measure_newest(const struct gpu *g); /* the same, odd or not */
 /* Between the periods, where somebody has a reason to know soon: the next look is made at once. */
-/* Strangers gave way. */
-void measure_fall(struct server *s, unsigned gpu);
-/* They hold more than was thought: it did not fit beside them. */
+/* Foreign processes hold more than was thought: it did not fit beside them. */
 void measure_rise(struct server *s, unsigned gpu);
-/* For who tells the scheduler himself: from here on only what the last look shows counts. */
-uint64_t measure_now(struct server *s, unsigned gpu);
 /* The most that this process held of the card at the last look; UINT64_MAX: unknown. */
 uint64_t measure_most(struct server *s, const struct client *c, unsigned gpu);
 /* The card shows no memory of this process, in a listing later than since_ns, as far as can be

@@ -17,7 +17,7 @@
 
 #define HOST_MOST (UINT64_C(1) << 50) /* more than any machine has: a lie */
 #define BOUND_NS  (10 * NSEC_PER_MSEC)
-#define WISH_NS   (NSEC_PER_SEC / 2) /* for other daemons to answer */
+#define WISH_NS   (10 * NSEC_PER_SEC) /* for idle clients of peer daemons to give way */
 #define CHAIN_MAX 16 /* of those who wait for one another: enough to find who is at its end */
 
 void session_begin(struct server *s)
@@ -157,14 +157,11 @@ static const struct performer {
 /* Sending may mark a client as dropped; the sweep tells the scheduler later. */
 void session_perform(struct server *s)
 {
-        s->stirred = true;
         for (;;) {
                 for (unsigned i = 0; i < s->actions.n; i++) {
                         const struct sched_action *a = &s->actions.list[i];
                         struct client *c = server_find(s, a->client);
 
-                        if (!c)
-                                neighbours_act(s, a);
                         if (!c ||
                             (performers[a->type].about_gpu && c->accounts[a->gpu].ordinal < 0))
                                 continue;
@@ -362,7 +359,7 @@ static int on_attach(struct client *c, const struct wire_message *m)
         if (fixed_refused)
                 refuse_share(c, m, WIRE_REFUSED_FIXED);
         release_former(c);
-        /* It came with memory that may have been taken for a stranger's until now. */
+        /* It came with memory that may have been taken for a foreign process's until now. */
         if (in->backed + in->fixed > 0)
                 server_measure_soon(s);
         return 0;
@@ -394,10 +391,10 @@ static int on_usage(struct client *c, const struct wire_message *m)
                                   clock_now_ns(), &c->server->actions);
 }
 
-/* Refusing is out-of-memory to the program. Who else is on the card is asked first. */
+/* Refusing is out-of-memory to the program: peer daemons' idle clients may give way first. */
 static bool keep_wish(struct client *c, unsigned gpu, uint64_t commit, uint32_t sequence)
 {
-        if (!neighbours_may_help(c->server, gpu, commit))
+        if (!peer_daemons_may_help(c->server, gpu, commit))
                 return false;
         c->wish = (struct client_wish){commit, clock_now_ns(), sequence, gpu, true};
         return true;
@@ -408,8 +405,11 @@ static void resume_wish(struct client *c)
         struct server *s = c->server;
         struct client_wish w = c->wish;
 
-        if (clock_now_ns() - w.since_ns < WISH_NS && neighbours_may_help(s, w.gpu, w.commit))
-                return;
+        if (peer_daemons_may_help(s, w.gpu, w.commit)) {
+                if (clock_now_ns() - w.since_ns < WISH_NS)
+                        return;
+                peer_daemons_did_not_help(s, w.gpu);
+        }
         c->wish.kept = false;
         session_begin(s);
         (void)sched_client_commit(s->sched, c->id, w.gpu, w.commit, w.sequence, clock_now_ns(),
@@ -663,8 +663,13 @@ static int on_who(struct client *c, const struct wire_message *m)
         struct wire_message answer = {.header = {WIRE_HOLDER, WIRE_NO_GPU, 0}};
         struct sched_client_view v = {0};
         const struct client *holder = holder_of(c, &v);
+        struct sched_client_view own;
 
-        if (holder) {
+        if (c->wish.kept ||
+            (sched_client_view(c->server->sched, c->id, clock_now_ns(), &own) == 0 &&
+             own.foreign)) {
+                answer.HOLDER.flags = WIRE_HOLDER_FOREIGN;
+        } else if (holder) {
                 answer.HOLDER.pid = (uint32_t)holder->peer.pid;
                 if (holder->peer.uid == c->peer.uid || c->peer.trusted)
                         (void)snprintf(answer.HOLDER.name, sizeof(answer.HOLDER.name), "%s",

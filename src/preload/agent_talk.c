@@ -610,7 +610,12 @@ static void on_holder(const struct wire_message *m)
 {
         bool stuck = m->HOLDER.flags & WIRE_HOLDER_STUCK;
 
-        if (m->HOLDER.pid == 0)
+        if (m->HOLDER.flags & WIRE_HOLDER_FOREIGN)
+                (void)snprintf(agent.holder, sizeof(agent.holder),
+                               "programs outside its daemon hold it; users take turns only under "
+                               "one daemon: `subletd` as root, or `subletd --shared` and "
+                               "SUBLET_DIR");
+        else if (m->HOLDER.pid == 0)
                 (void)snprintf(agent.holder, sizeof(agent.holder), "nobody in particular holds it");
         else if (m->HOLDER.flags & WIRE_HOLDER_OTHER_USER)
                 (void)snprintf(agent.holder, sizeof(agent.holder),

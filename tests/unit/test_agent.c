@@ -531,6 +531,12 @@ static void whoever_is_in_the_way_is_named(void **state)
         (void)tell(WIRE_HOLDER);
         rounds(1);
         assert_string_equal(agent_holder(), "nobody in particular holds it");
+        m = tell(WIRE_HOLDER);
+        m->HOLDER.flags = WIRE_HOLDER_FOREIGN;
+        rounds(1);
+        assert_string_equal(agent_holder(),
+                            "programs outside its daemon hold it; users take turns only under one "
+                            "daemon: `subletd` as root, or `subletd --shared` and SUBLET_DIR");
         breaks = true;
         connects = -ENOENT;
         rounds(1);
