@@ -2,6 +2,10 @@
  * never drive out another client for it. */
 #include "sched/internal.h"
 
+/* What a foreign process gives back is seen with a look at the card, seconds later. Two that give
+ * back within less time would do so for ever. */
+#define GIVE_BACK_MIN_NS (5 * NSEC_PER_SEC)
+
 /* G. Marsaglia, "Xorshift RNGs" (2003). */
 static uint64_t random_below(struct sched *s, uint64_t bound)
 {
@@ -24,7 +28,7 @@ void foreign_stuck(struct sched *s, struct client *c)
 {
         bool holds = false;
         unsigned gpu, one = 0;
-        uint64_t when;
+        uint64_t when, spread = MAX(s->config.grace_ns, GIVE_BACK_MIN_NS);
 
         FOR_EACH_GPU_OF (c, gpu) {
                 if (c->accounts[gpu].limit > c->accounts[gpu].pinned) {
@@ -38,8 +42,7 @@ void foreign_stuck(struct sched *s, struct client *c)
                 return;
         }
         if (!c->give_back_ns)
-                c->give_back_ns =
-                        s->now_ns + s->config.grace_ns / 2 + random_below(s, s->config.grace_ns);
+                c->give_back_ns = s->now_ns + spread / 2 + random_below(s, spread);
         when = MAX(MAX(c->give_back_ns, c->retry_ns), c->unpreemptible_until_ns);
         if (s->now_ns < when) {
                 wake_at(s, when);
