@@ -520,8 +520,8 @@ static void look_at_daemon(const struct target *target)
         }
         print_finding(OK, "the daemon's directory is %s (%s)", dir, kind_name(kind));
         if (kind == PATHS_PRIVATE)
-                print_remedy("users take turns only under one daemon: subletd as root, or subletd "
-                             "--shared and SUBLET_DIR");
+                print_finding(OK, "to take turns with other users, share one daemon: subletd as "
+                                  "root, or subletd --shared and SUBLET_DIR");
         order = json_pack("{ss}", "order", "status");
         r = control_ask(dir, kind, order, &answer);
         json_decref(order);

@@ -16,7 +16,7 @@ SOURCES = (
     ("src/daemon", r"usage_error\(\s*"),
     ("src/daemon", r"snprintf\(error,\s*PLACE_ERROR_MAX,\s*"),
     ("src/daemon", r"answer_error\(\s*"),
-    ("src/daemon/control.c", r"(?:return|:) (?=\"[a-z])"),  # what speaks against an order
+    ("src/daemon/orders/control.c", r"(?:return|:) (?=\"[a-z])"),  # what speaks against an order
     ("src/daemon", r"client_refuse\([^\"()]*,\s*"),
     ("src/daemon", r"refuse_connection\([^\"()]*,\s*"),
     ("src/cli", r"cli_fail\(CLI_(?:OK|FAILED|NO_\w+),\s*"),
@@ -44,7 +44,7 @@ def text_after(source, at):
 def messages():
     for folders, call in SOURCES:
         for folder in folders.split():
-            for path in sorted(pathlib.Path(ROOT).glob(folder if folder.endswith(".c") else folder + "/*.c")):
+            for path in sorted(pathlib.Path(ROOT).glob(folder if folder.endswith(".c") else folder + "/**/*.c")):
                 if path.name.startswith(MAIN_ONLY):
                     continue
                 source = path.read_text()
@@ -78,7 +78,7 @@ def test_every_message_is_explained():
 def test_every_setting_is_explained():
     """Keys of the configuration, and variables of the environment."""
     page = PAGE.read_text()
-    keys = re.findall(r'^        \{"(\w+)", parse_', pathlib.Path(ROOT, "src/daemon/config.c").read_text(), re.M)
+    keys = re.findall(r'^        \{"(\w+)", parse_', pathlib.Path(ROOT, "src/daemon/setup/config.c").read_text(), re.M)
     variables = {name for folder in ("preload", "base", "daemon", "cli") for path in pathlib.Path(ROOT, "src", folder).glob(
         "*.c") if not path.name.startswith(MAIN_ONLY) for name in re.findall(r'getenv\("(SUBLET_\w+)"\)', path.read_text())}
     assert len(keys) > 10 and len(variables) > 5

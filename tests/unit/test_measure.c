@@ -4,7 +4,7 @@
 
 #include "base/clock.h"
 #include "base/macros.h"
-#include "daemon/client.h"
+#include "daemon/state/client.h"
 
 #define CLIENTS 100
 #define TOTAL   (8 * GIB)
@@ -93,13 +93,13 @@ void sched_gpu_foreign(struct sched *s, unsigned gpu, uint64_t foreign_bytes, ui
         now.foreign_told = foreign_bytes;
 }
 
-void session_begin(struct server *s)
+void event_begin(struct server *s)
 {
         assert_false(now.event);
         now.event = true;
 }
 
-void session_perform(struct server *s)
+void event_end(struct server *s)
 {
         assert_true(now.event);
         now.event = false;

@@ -6,8 +6,8 @@
 
 #include "base/clock.h"
 #include "base/macros.h"
-#include "daemon/client.h"
-#include "daemon/pause.h"
+#include "daemon/state/client.h"
+#include "daemon/ledger/pause.h"
 
 #define PID    4242
 #define AGE_NS (30 * NSEC_PER_SEC) /* of each process */
@@ -32,12 +32,12 @@ void client_send(struct client *c, struct wire_message *m)
         last_told = (unsigned)m->PAUSE.paused;
 }
 
-void session_begin(struct server *s)
+void event_begin(struct server *s)
 {
         s->actions.n = 0;
 }
 
-void session_perform(struct server *s)
+void event_end(struct server *s)
 {
 }
 

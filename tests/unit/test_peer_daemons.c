@@ -11,7 +11,8 @@
 
 #include "base/clock.h"
 #include "base/macros.h"
-#include "daemon/client.h"
+#include "daemon/net/peer_daemons.h"
+#include "daemon/state/client.h"
 
 #define CARD  (16 * GIB)
 #define MAGIC UINT32_C(0x4e4c4253)
@@ -46,14 +47,14 @@ int clock_gettime(clockid_t id, struct timespec *ret)
         return 0;
 }
 
-void session_begin(struct server *s)
+void event_begin(struct server *s)
 {
         s->actions.n = 0;
         s->actions.more = false;
         now.event = true;
 }
 
-void session_perform(struct server *s)
+void event_end(struct server *s)
 {
         for (unsigned i = 0; i < s->actions.n; i++) {
                 const struct sched_action *a = &s->actions.list[i];
@@ -152,9 +153,9 @@ static void tick(uint64_t ns)
         now.ns += ns;
         peer_daemons_tick(&server);
         assert_false(now.event);
-        session_begin(&server);
+        event_begin(&server);
         sched_tick(server.sched, now.ns, &server.actions);
-        session_perform(&server);
+        event_end(&server);
 }
 
 /* The bytes that the peer was told last; 0: none since the last question. */
@@ -172,30 +173,30 @@ static uint64_t told(void)
 
 static void foreign(uint64_t bytes)
 {
-        session_begin(&server);
+        event_begin(&server);
         sched_gpu_foreign(server.sched, 0, bytes, now.ns, &server.actions);
-        session_perform(&server);
+        event_end(&server);
 }
 
 static void want(uint64_t commit, bool run)
 {
         const struct sched_want w = {.commit = commit, .run = run, .need = run ? commit : 0};
 
-        session_begin(&server);
+        event_begin(&server);
         assert_int_equal(sched_client_want(server.sched, client.id, 0, &w, now.ns, &server.actions),
                          0);
-        session_perform(&server);
+        event_end(&server);
 }
 
 static void use(uint64_t backed)
 {
         struct sched_usage u = {.allocated = 8 * GIB, .backed = backed};
 
-        session_begin(&server);
+        event_begin(&server);
         assert_int_equal(sched_client_usage(server.sched, client.id, 0, &u, now.sequence, 0, now.ns,
                                             &server.actions),
                          0);
-        session_perform(&server);
+        event_end(&server);
 }
 
 /* A client that holds 8 GiB, without a lease. */
@@ -204,11 +205,11 @@ static void join(void)
         struct sched_attach a = {.usage = {.allocated = 8 * GIB, .backed = 8 * GIB}};
 
         client = (struct client){.server = &server};
-        session_begin(&server);
+        event_begin(&server);
         assert_int_equal(sched_client_add(server.sched, 1, 0, now.ns, &client.id), 0);
         assert_int_equal(
                 sched_client_attach(server.sched, client.id, 0, &a, now.ns, &server.actions), 0);
-        session_perform(&server);
+        event_end(&server);
         server.clients = &client;
         assert_int_equal(now.limit, 8 * GIB);
 }

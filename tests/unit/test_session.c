@@ -7,8 +7,9 @@
 
 #include "base/clock.h"
 #include "base/macros.h"
-#include "daemon/client.h"
-#include "daemon/meet.h"
+#include "daemon/net/peer_daemons.h"
+#include "daemon/state/client.h"
+#include "daemon/net/meet.h"
 
 #define CARD    (16 * GIB)
 #define SENT    128u
@@ -49,7 +50,7 @@ void client_drop(struct client *c, const char *why)
 
 void client_refuse(struct client *c, enum wire_refusal code, const char *text)
 {
-        session_refuse_one(c, WIRE_NO_GPU, code, 0, text);
+        event_refuse(c, WIRE_NO_GPU, code, 0, text);
         client_drop(c, text);
 }
 

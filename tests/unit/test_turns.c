@@ -6,8 +6,9 @@
 
 #include "base/clock.h"
 #include "base/macros.h"
-#include "daemon/client.h"
-#include "daemon/turns.h"
+#include "daemon/net/peer_daemons.h"
+#include "daemon/state/client.h"
+#include "daemon/net/turns.h"
 
 #define CLIENTS 5u
 
@@ -87,12 +88,12 @@ void peer_daemons_tick(struct server *s)
         step("tick");
 }
 
-void session_begin(struct server *s)
+void event_begin(struct server *s)
 {
         now.event = true;
 }
 
-void session_perform(struct server *s)
+void event_end(struct server *s)
 {
         assert_true(now.event);
         now.event = false;

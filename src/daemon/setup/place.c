@@ -1,7 +1,7 @@
 /* place.c: owns the daemon's directory and everything in it.
  * Must never use a directory that others can write to, and never remove what it does not hold the
  * lock for. */
-#include "daemon/place.h"
+#include "daemon/setup/place.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -18,7 +18,7 @@
 
 #include "base/cleanup.h"
 #include "base/log.h"
-#include "daemon/peer.h"
+#include "daemon/people/peer.h"
 
 #define LOCK_FILE     "lock"
 #define MARKER_FILE   "running"

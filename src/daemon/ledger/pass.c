@@ -1,12 +1,12 @@
 /* pass.c: owns the descriptors that come with the message being handled. Must never hand memory to
  * another tenant, nor let it outlive the event without an owner. */
-#include "daemon/pass.h"
+#include "daemon/state/pass.h"
 
 #include <unistd.h>
 
 #include "base/macros.h"
-#include "daemon/client.h"
-#include "daemon/server.h"
+#include "daemon/state/client.h"
+#include "daemon/state/server.h"
 
 static void keep(struct pass *p, unsigned n)
 {

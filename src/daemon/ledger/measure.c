@@ -1,13 +1,13 @@
 /* measure.c: owns what NVML's figures mean for the ledger: bytes of others, fixed bytes of ours.
  * Must never report one odd sample: the figures of a card and of its processes are not read at one
  * instant, while memory moves at 50 GB/s. The lowest of the last three is taken. */
-#include "daemon/client.h"
+#include "daemon/state/client.h"
 
 #include <errno.h>
 
 #include "base/clock.h"
 #include "base/macros.h"
-#include "daemon/kill_point.h"
+#include "daemon/setup/kill_point.h"
 
 #define SAMPLES        ARRAY_SIZE(((struct gpu *)0)->foreign)
 #define UNMEASURED_MAX 10 /* periods */
@@ -123,9 +123,9 @@ static void tell_fixed(struct server *s, unsigned gpu)
                 if (fixed == acc->fixed_told)
                         continue; /* telling costs a pass over all clients, for each of them */
                 acc->fixed_told = fixed;
-                session_begin(s);
+                event_begin(s);
                 sched_client_fixed(s->sched, c->id, gpu, fixed, clock_now_ns(), &s->actions);
-                session_perform(s);
+                event_end(s);
         }
 }
 
@@ -152,17 +152,17 @@ static void tell_foreign(struct server *s, unsigned gpu)
         if (is_noise(g, foreign))
                 return;
         g->foreign_told = foreign;
-        session_begin(s);
+        event_begin(s);
         sched_gpu_foreign(s->sched, gpu, foreign, clock_now_ns(), &s->actions);
-        session_perform(s);
+        event_end(s);
 }
 
 static void forget_shortage(struct server *s, unsigned gpu)
 {
-        session_begin(s);
+        event_begin(s);
         sched_gpu_foreign(s->sched, gpu, s->gpus.list[gpu].foreign_told, clock_now_ns(),
                           &s->actions);
-        session_perform(s);
+        event_end(s);
 }
 
 /* What others held at the last look. sample: of our clients' fixed bytes, too. 0, or -ENODATA. */

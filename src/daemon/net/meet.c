@@ -1,6 +1,6 @@
 /* meet.c: owns the introduction of two processes. Must never let two tenants meet, nor give a
  * descriptor to somebody who does not read. */
-#include "daemon/meet.h"
+#include "daemon/net/meet.h"
 
 #include <errno.h>
 #include <string.h>
@@ -10,7 +10,7 @@
 #include <linux/sockios.h>
 
 #include "base/cleanup.h"
-#include "daemon/client.h"
+#include "daemon/state/client.h"
 
 /* Descriptors that are sent and not yet received count against the daemon's own user, so a client
  * has but a few of them on their way. */
@@ -64,8 +64,8 @@ int meet_peer(struct client *c, const struct wire_message *m)
 
         if (!o || !reads_its_messages(o) || !reads_its_messages(c) ||
             socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) < 0) {
-                session_refuse_one(c, WIRE_NO_GPU, WIRE_REFUSED_PEER, m->header.sequence,
-                                   "no process of this name answers here");
+                event_refuse(c, WIRE_NO_GPU, WIRE_REFUSED_PEER, m->header.sequence,
+                             "no process of this name answers here");
                 return 0;
         }
         near = ends[0];

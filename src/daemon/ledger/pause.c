@@ -1,7 +1,7 @@
 /* pause.c: owns which processes are to stand still on the GPU: orders, what is sent for them, and
  * what the processes say.
  * Must never let a figure that a client sends decide anything, but whether its own pause holds. */
-#include "daemon/pause.h"
+#include "daemon/ledger/pause.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -10,7 +10,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/macros.h"
-#include "daemon/client.h"
+#include "daemon/state/client.h"
 
 static bool is_connected(const struct client *c)
 {
@@ -70,10 +70,10 @@ static void order(struct client *c, bool paused)
         if (!is_connected(c))
                 return;
         tell(c); /* before the scheduler asks it for anything */
-        session_begin(c->server);
+        event_begin(c->server);
         if (!paused && c->pause.stands)
                 set_stands(c, false);
-        session_perform(c->server);
+        event_end(c->server);
 }
 
 int pause_set(struct server *s, pid_t pid, bool paused, const struct peer *by,

@@ -1,6 +1,6 @@
 /* hangup.c: owns the end of connections, and what came over them uninvited.
  * Must never be the last to close what a stranger has sent. */
-#include "daemon/hangup.h"
+#include "daemon/people/hangup.h"
 
 #include <fcntl.h>
 #include <stdlib.h>

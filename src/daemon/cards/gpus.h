@@ -9,8 +9,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "daemon/config.h"
-#include "daemon/nvml.h"
+#include "daemon/setup/config.h"
+#include "daemon/cards/nvml.h"
 #include "sched/sched.h"
 
 struct gpu {

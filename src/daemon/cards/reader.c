@@ -1,6 +1,6 @@
 /* reader.c: owns the process that asks NVML, and the time that it may take.
  * Must never wait for that process, and never have more than one. */
-#include "daemon/reader.h"
+#include "daemon/cards/reader.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,7 +1,8 @@
 /* session.c: owns the translation between messages and the scheduler's events and actions.
  * Must never decide who may hold or run anything (the scheduler does), nor call the scheduler while
  * carrying out its actions. */
-#include "daemon/client.h"
+#include "daemon/net/peer_daemons.h"
+#include "daemon/state/client.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -11,171 +12,14 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/macros.h"
-#include "daemon/kill_point.h"
-#include "daemon/meet.h"
-#include "daemon/pause.h"
+#include "daemon/setup/kill_point.h"
+#include "daemon/net/meet.h"
+#include "daemon/ledger/pause.h"
 
 #define HOST_MOST (UINT64_C(1) << 50) /* more than any machine has: a lie */
 #define BOUND_NS  (10 * NSEC_PER_MSEC)
 #define WISH_NS   (10 * NSEC_PER_SEC) /* for idle clients of peer daemons to give way */
 #define CHAIN_MAX 16 /* of those who wait for one another: enough to find who is at its end */
-
-void session_begin(struct server *s)
-{
-        s->actions.n = 0;
-        s->actions.more = false;
-}
-
-/* ---- down ---- */
-
-static void do_limit(struct server *s, struct client *c, const struct sched_action *a)
-{
-        struct wire_message m = {
-                .header = {WIRE_LIMIT, (uint16_t)c->accounts[a->gpu].ordinal, a->limit.sequence},
-                .LIMIT = {.commit = a->limit.commit,
-                          .backed = a->limit.backed,
-                          .fixed = a->limit.fixed,
-                          .visible_bytes = a->limit.visible,
-                          .arena = UINT64_MAX},
-        };
-        const struct pass *p = &s->pass;
-
-        c->accounts[a->gpu].limit_told = a->limit.backed;
-        if (p->to == c && p->gpu == a->gpu) {
-                m.LIMIT.pass_bytes = p->bytes;
-                client_send_with(c, &m, p->fds, p->n);
-        } else {
-                client_send(c, &m);
-        }
-}
-
-static void do_grant(struct server *s, struct client *c, const struct sched_action *a)
-{
-        struct wire_message m = {.header = {WIRE_GRANT, WIRE_NO_GPU, 0},
-                                 .GRANT.lease = a->lease.lease};
-
-        client_send(c, &m);
-}
-
-static void do_revoke(struct server *s, struct client *c, const struct sched_action *a)
-{
-        struct wire_message m = {.header = {WIRE_REVOKE, WIRE_NO_GPU, 0},
-                                 .REVOKE = {a->lease.lease, a->lease.patience_ns}};
-
-        client_send(c, &m);
-}
-
-void session_refuse_one(struct client *c, unsigned ordinal, enum wire_refusal code, uint32_t of,
-                        const char *text)
-{
-        struct wire_message m = {
-                .header = {WIRE_REFUSED, (uint16_t)ordinal, 0},
-                .REFUSED = {.magic = WIRE_MAGIC,
-                            .code = code,
-                            .of = of,
-                            .major = WIRE_MAJOR,
-                            .minor = WIRE_MINOR},
-        };
-
-        (void)snprintf(m.REFUSED.text, sizeof(m.REFUSED.text), "%s", text);
-        client_send(c, &m);
-}
-
-static void do_refuse(struct server *s, struct client *c, const struct sched_action *a)
-{
-        unsigned gpu = (unsigned)c->accounts[a->gpu].ordinal;
-
-        switch (a->refuse.code) {
-        case -ENOMEM:
-                session_refuse_one(c, gpu, WIRE_REFUSED_COMMIT, a->refuse.of,
-                                   "out of memory: neither the GPU nor the host has this much left "
-                                   "to promise");
-                break;
-        case -EBUSY:
-                session_refuse_one(c, gpu, WIRE_REFUSED_PIN, a->refuse.of,
-                                   "with this much memory kept on the GPU others could not run");
-                break;
-        default:
-                session_refuse_one(c, gpu, WIRE_REFUSED_FIXED, a->refuse.of,
-                                   "no room for this much memory that cannot be moved");
-                break;
-        }
-}
-
-static void do_pinned(struct server *s, struct client *c, const struct sched_action *a)
-{
-        struct wire_message m = {
-                .header = {WIRE_PINNED, (uint16_t)c->accounts[a->gpu].ordinal, 0},
-                .PINNED.bytes = a->pinned,
-        };
-
-        client_send(c, &m);
-}
-
-static void do_spare(struct server *s, struct client *c, const struct sched_action *a)
-{
-        struct wire_message m = {
-                .header = {WIRE_SPARE, (uint16_t)c->accounts[a->gpu].ordinal, 0},
-        };
-
-        client_send(c, &m);
-}
-
-static void do_contested(struct server *s, struct client *c, const struct sched_action *a)
-{
-        static const enum wire_contested as[] = {
-                [SCHED_BOUND_SHORT] = WIRE_CONTESTED_NOW, [SCHED_BOUND_AHEAD] = WIRE_CONTESTED_MAY};
-        struct wire_message m = {.header = {WIRE_CONTESTED, WIRE_NO_GPU, 0},
-                                 .CONTESTED.contested = as[a->bound]};
-
-        client_send(c, &m);
-}
-
-static void do_overdue(struct server *s, struct client *c, const struct sched_action *a)
-{
-        int r;
-
-        log_warning("process %d (%s) does not give way: others go on without its memory",
-                    (int)c->peer.pid, c->name);
-        if (!s->config->kill_overdue || c->peer.pidfd < 0)
-                return;
-        r = peer_kill(c->peer.pidfd, SIGKILL);
-        if (r < 0)
-                log_warning("cannot kill process %d: %s", (int)c->peer.pid, strerror(-r));
-}
-
-static const struct performer {
-        void (*perform)(struct server *s, struct client *c, const struct sched_action *a);
-        bool about_gpu;
-} performers[] = {
-        [SCHED_DO_LIMIT] = {do_limit, true},          [SCHED_DO_GRANT] = {do_grant, false},
-        [SCHED_DO_REVOKE] = {do_revoke, false},       [SCHED_DO_REFUSE] = {do_refuse, true},
-        [SCHED_DO_CONTESTED] = {do_contested, false}, [SCHED_DO_OVERDUE] = {do_overdue, false},
-        [SCHED_DO_PINNED] = {do_pinned, true},        [SCHED_DO_SPARE] = {do_spare, true},
-};
-
-/* Sending may mark a client as dropped; the sweep tells the scheduler later. */
-void session_perform(struct server *s)
-{
-        for (;;) {
-                for (unsigned i = 0; i < s->actions.n; i++) {
-                        const struct sched_action *a = &s->actions.list[i];
-                        struct client *c = server_find(s, a->client);
-
-                        if (!c ||
-                            (performers[a->type].about_gpu && c->accounts[a->gpu].ordinal < 0))
-                                continue;
-                        performers[a->type].perform(s, c, a);
-                }
-                if (!s->actions.more)
-                        break;
-                session_begin(s);
-                sched_pump(s->sched, clock_now_ns(), &s->actions);
-        }
-        session_begin(s); /* what has been carried out is not carried out again */
-}
-
-/* ---- up ---- */
 
 /* What the process's earlier record is charged for passes over, GPU by GPU, as it attaches them
  * again. */
@@ -291,17 +135,17 @@ static int register_client(struct client *c)
 
 static void refuse_gpu(struct client *c, const struct wire_message *m, int error)
 {
-        session_refuse_one(c, m->header.gpu, WIRE_REFUSED_GPU, m->header.sequence,
-                           error == -ENOSPC   ? "this daemon serves 16 GPUs already"
-                           : error == -EUSERS ? "this user's programs use as many GPUs that NVML "
-                                                "does not know as one user may"
-                                              : "no GPU has this much memory");
+        event_refuse(c, m->header.gpu, WIRE_REFUSED_GPU, m->header.sequence,
+                     error == -ENOSPC   ? "this daemon serves 16 GPUs already"
+                     : error == -EUSERS ? "this user's programs use as many GPUs that NVML "
+                                          "does not know as one user may"
+                                        : "no GPU has this much memory");
 }
 
 /* code: of fixed bytes, or of pinned ones, which are of the same share. */
 static void refuse_share(struct client *c, const struct wire_message *m, enum wire_refusal code)
 {
-        session_refuse_one(
+        event_refuse(
                 c, m->header.gpu, code, m->header.sequence,
                 "this user's programs hold as much memory that cannot be moved as one user may");
 }
@@ -355,7 +199,7 @@ static int on_attach(struct client *c, const struct wire_message *m)
         c->accounts[gpu].limit_told = in->backed;
         send_attached(c, gpu, m->header.gpu);
         pause_attached(c);
-        session_perform(s);
+        event_end(s);
         if (fixed_refused)
                 refuse_share(c, m, WIRE_REFUSED_FIXED);
         release_former(c);
@@ -381,8 +225,8 @@ static int on_usage(struct client *c, const struct wire_message *m)
 
         /* Its figures stand. The kernel says so itself from Linux 6.16 on. */
         if (in->pass_bytes && !c->peer.trusted && c->minor >= WIRE_MINOR_PASS)
-                session_refuse_one(c, m->header.gpu, WIRE_REFUSED_PASS, m->header.sequence,
-                                   "descriptors are taken from the daemon's own user alone");
+                event_refuse(c, m->header.gpu, WIRE_REFUSED_PASS, m->header.sequence,
+                             "descriptors are taken from the daemon's own user alone");
         allowance_usage(c, (unsigned)c->gpu_of[m->header.gpu], &u);
         pass_begin(c->server, c, (unsigned)c->gpu_of[m->header.gpu], in->pass_bytes);
         return sched_client_usage(c->server->sched, c->id, (unsigned)c->gpu_of[m->header.gpu], &u,
@@ -411,10 +255,10 @@ static void resume_wish(struct client *c)
                 peer_daemons_did_not_help(s, w.gpu);
         }
         c->wish.kept = false;
-        session_begin(s);
+        event_begin(s);
         (void)sched_client_commit(s->sched, c->id, w.gpu, w.commit, w.sequence, clock_now_ns(),
                                   &s->actions);
-        session_perform(s);
+        event_end(s);
 }
 
 void session_resume(struct server *s)
@@ -444,7 +288,7 @@ static int on_want(struct client *c, const struct wire_message *m)
         /* What is refused is as if it had not been asked for; the rest of the message stands. */
         if (w.commit > v.commit && !allowance_commit(c, gpu, w.commit)) {
                 w.commit = 0;
-                session_refuse_one(
+                event_refuse(
                         c, m->header.gpu, WIRE_REFUSED_COMMIT, m->header.sequence,
                         "out of memory: this user's programs were promised as much host memory as "
                         "one user may be");
@@ -553,7 +397,7 @@ static int on_short(struct client *c, const struct wire_message *m)
         r = sched_client_short(sched, c->id, gpu,
                                MIN(m->SHORT.bytes, sub_sat(v.limit, v.usage.backed)),
                                clock_now_ns(), &c->server->actions);
-        session_perform(c->server);
+        event_end(c->server);
         measure_rise(c->server, gpu);
         return r;
 }
@@ -603,9 +447,9 @@ static bool host_take(struct client *c, uint64_t bytes, bool held)
 
 void session_host_back(struct client *c)
 {
-        session_begin(c->server);
+        event_begin(c->server);
         (void)host_take(c, 0, true);
-        session_perform(c->server);
+        event_end(c->server);
 }
 
 static int on_host(struct client *c, const struct wire_message *m)
@@ -729,7 +573,7 @@ int session_handle(struct client *c, const struct wire_message *m)
                 client_refuse(c, WIRE_REFUSED_PROTOCOL, text);
                 return -EPROTO;
         }
-        session_begin(c->server);
+        event_begin(c->server);
         r = handlers[type].handle(c, m);
         kill_point_message("handled", type);
         if (r < 0 && !c->dropped) {
@@ -738,6 +582,6 @@ int session_handle(struct client *c, const struct wire_message *m)
                 client_refuse(c, WIRE_REFUSED_PROTOCOL, text);
         }
         pass_match(c->server);
-        session_perform(c->server);
+        event_end(c->server);
         return r;
 }

@@ -1,6 +1,6 @@
 /* peer.c: owns the identification of peers.
  * Must never take a peer's word for who it is. */
-#include "daemon/peer.h"
+#include "daemon/people/peer.h"
 
 #include <errno.h>
 #include <poll.h>

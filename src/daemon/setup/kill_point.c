@@ -1,6 +1,6 @@
 /* kill_point.c: owns the one point that SUBLET_KILL_POINT names. Part of subletd-test alone; must
  * never be linked into the product. */
-#include "daemon/kill_point.h"
+#include "daemon/setup/kill_point.h"
 
 #include <signal.h>
 #include <stdbool.h>
@@ -29,7 +29,7 @@ static bool point_exists(const char *name)
         } points[] = {
 #define KILL_POINT(name_)                    {#name_, false},
 #define KILL_POINT_MESSAGE(name_, direction) {#name_, true},
-#include "daemon/kill_points.def"
+#include "daemon/setup/kill_points.def"
 #undef KILL_POINT
 #undef KILL_POINT_MESSAGE
         };

@@ -1,7 +1,7 @@
 /* config.c: owns the table of settings, how each is read and what it is unless set.
  * Must never apply a value it does not fully understand: an unknown key or a malformed value is an
  * error with file and line, not a guess. */
-#include "daemon/config.h"
+#include "daemon/setup/config.h"
 
 #include <ctype.h>
 #include <errno.h>

@@ -1,10 +1,10 @@
 /* turns.c: owns the order in which clients' messages are read.
  * Must never let the messages of one user's clients, however many, delay another user's by more
  * than a turn. */
-#include "daemon/turns.h"
+#include "daemon/net/turns.h"
 
 #include "base/clock.h"
-#include "daemon/client.h"
+#include "daemon/state/client.h"
 
 /* A timer comes behind all that is pending; a deferred source would come first every time. */
 static void arm(struct server *s)

@@ -11,7 +11,7 @@
 
 #include <systemd/sd-event.h>
 
-#include "daemon/nvml.h"
+#include "daemon/cards/nvml.h"
 
 struct reader;
 

@@ -12,19 +12,19 @@
 
 #include <systemd/sd-event.h>
 
-#include "daemon/config.h"
-#include "daemon/gpus.h"
-#include "daemon/pass.h"
-#include "daemon/peer.h"
-#include "daemon/peer_daemons.h"
-#include "daemon/place.h"
-#include "daemon/reader.h"
-#include "daemon/users.h"
+#include "daemon/setup/config.h"
+#include "daemon/cards/gpus.h"
+#include "daemon/state/pass.h"
+#include "daemon/people/peer.h"
+#include "daemon/setup/place.h"
+#include "daemon/cards/reader.h"
+#include "daemon/people/users.h"
 #include "sched/sched.h"
 #include "wire/wire.h"
 
 struct client;
 struct control;
+struct peer_daemons;
 
 enum server_end {
         SERVER_STOPPED = 0, /* a signal or an order */
@@ -82,6 +82,10 @@ void server_block_signals(void);
 void server_no_descriptor(struct server *s);
 /* False: accepting has been stopped for a moment, because too much is being closed. */
 bool server_may_accept(struct server *s);
+/* Take connections, or none. */
+void server_set_accepting(struct server *s, bool accept);
+/* Let the timer go off after usec if that is wanted, unless it is set already. */
+void server_arm_once(sd_event_source *timer, bool wanted, uint64_t usec);
 /* Leave the loop after this batch. */
 void server_stop(struct server *s, enum server_end why);
 /* The client with this id, or NULL. */
@@ -90,12 +94,12 @@ struct client *server_find(const struct server *s, sched_client id);
 /* session.c */
 int session_handle(struct client *c, const struct wire_message *m); /* 0, or -errno: dropped */
 /* One request is refused, the connection stays. gpu: as the client numbers them. */
-void session_refuse_one(struct client *c, unsigned gpu, enum wire_refusal code, uint32_t of,
-                        const char *text);
+void event_refuse(struct client *c, unsigned gpu, enum wire_refusal code, uint32_t of,
+                  const char *text);
 /* Requests that were kept back are made now, or kept on. */
 void session_resume(struct server *s);
-void session_begin(struct server *s);   /* before an event of the scheduler */
-void session_perform(struct server *s); /* and after it: carry its actions out */
+void event_begin(struct server *s); /* before an event of the scheduler */
+void event_end(struct server *s);   /* and after it: carry its actions out */
 /* A client is gone: what it had mapped of host memory is free. */
 void session_host_back(struct client *c);
 

@@ -1,6 +1,7 @@
 /* looks.c: owns what follows from a look at the cards, in its order: the cards, what others hold,
  * what waited for the look. Must never wait for one. */
-#include "daemon/client.h"
+#include "daemon/net/peer_daemons.h"
+#include "daemon/state/client.h"
 
 #include "base/clock.h"
 
@@ -14,9 +15,9 @@ static void tell_totals(struct server *s)
                 if (!g->corrected)
                         continue;
                 g->corrected = false;
-                session_begin(s);
+                event_begin(s);
                 sched_gpu_total(s->sched, i, g->total_bytes, clock_now_ns(), &s->actions);
-                session_perform(s);
+                event_end(s);
         }
 }
 

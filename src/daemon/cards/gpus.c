@@ -1,6 +1,6 @@
 /* gpus.c: owns the table of cards.
  * Must never let a client's word replace what NVML knows about a card, nor bind other clients. */
-#include "daemon/gpus.h"
+#include "daemon/cards/gpus.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -4,8 +4,8 @@
  * its first ATTACH, until the connection ends). Only server.c's sweep frees one. */
 #pragma once
 
-#include "daemon/peer.h"
-#include "daemon/server.h"
+#include "daemon/people/peer.h"
+#include "daemon/state/server.h"
 
 #define CLIENT_QUEUE 64 /* packets kept for a client whose socket is full */
 
@@ -115,6 +115,12 @@ void client_drop(struct client *c, const char *why);
 void client_refuse(struct client *c, enum wire_refusal code, const char *text);
 /* Nothing of the process is left on any card: mark the whole client for the sweep. */
 void client_mark_gone(struct client *c);
+
+/* Read what it says, as far as it may say more; write what waits for it. */
+void client_watch(struct client *c);
+void client_flush(struct client *c);
+/* REFUSED(code, text), as the first message of a connection. */
+struct wire_message client_refusal(enum wire_refusal code, const char *text);
 
 /* For the sweep. */
 void client_close(struct client *c); /* the connection */

@@ -1,7 +1,7 @@
 /* peer_daemons.c: owns what this daemon and the others on its cards tell each other.
  * Must never believe more of a message than that a program of its sender's user waits for bytes,
  * and never take a byte for it from a client that is not idle. */
-#include "daemon/peer_daemons.h"
+#include "daemon/net/peer_daemons.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -15,9 +15,9 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/macros.h"
-#include "daemon/client.h"
-#include "daemon/hangup.h"
-#include "daemon/turns.h"
+#include "daemon/state/client.h"
+#include "daemon/people/hangup.h"
+#include "daemon/net/turns.h"
 
 #define NEED_MAGIC   UINT32_C(0x4e4c4253) /* "SBLN" */
 #define NEED_VERSION 3
@@ -170,9 +170,9 @@ static void give_way(struct server *s, unsigned gpu)
         if (bytes)
                 card->yielded_ns = now;
         card->yields = bytes > 0;
-        session_begin(s);
+        event_begin(s);
         sched_gpu_yield(s->sched, gpu, bytes, now, &s->actions);
-        session_perform(s);
+        event_end(s);
 }
 
 /* One need a user and card; a user who sends many takes nobody's place. */

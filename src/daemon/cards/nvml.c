@@ -1,6 +1,6 @@
 /* nvml.c: owns libnvidia-ml.so.1 and the few of its functions that we call.
  * Must never trust a count it was not given room for. ABI: docs.nvidia.com/deploy/nvml-api. */
-#include "daemon/nvml.h"
+#include "daemon/cards/nvml.h"
 
 #include <ctype.h>
 #include <dlfcn.h>

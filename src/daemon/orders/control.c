@@ -2,7 +2,7 @@
  * status.sock, where everybody may ask for the status or pause what is his, once a connection.
  * Must never take another order from anybody but the daemon's own user and root outside a
  * container. */
-#include "daemon/server.h"
+#include "daemon/state/server.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -20,10 +20,10 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/macros.h"
-#include "daemon/client.h"
-#include "daemon/hangup.h"
-#include "daemon/pause.h"
-#include "daemon/peer.h"
+#include "daemon/state/client.h"
+#include "daemon/people/hangup.h"
+#include "daemon/ledger/pause.h"
+#include "daemon/people/peer.h"
 
 #define ORDER_MAX       4096
 #define CONNECTIONS_MAX 32
@@ -66,9 +66,9 @@ static int set_mode(struct server *s, const struct config *c)
 {
         int r;
 
-        session_begin(s);
+        event_begin(s);
         r = sched_set_mode(s->sched, c->sched.mode, clock_now_ns(), &s->actions);
-        session_perform(s);
+        event_end(s);
         if (r == 0)
                 s->mode = c->sched.mode;
         return r;
@@ -76,9 +76,9 @@ static int set_mode(struct server *s, const struct config *c)
 
 static int set_quantum(struct server *s, const struct config *c)
 {
-        session_begin(s);
+        event_begin(s);
         sched_set_quantum(s->sched, c->sched.quantum_ns, clock_now_ns(), &s->actions);
-        session_perform(s);
+        event_end(s);
         s->quantum_ns = c->sched.quantum_ns;
         return 0;
 }

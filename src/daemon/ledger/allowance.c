@@ -1,6 +1,6 @@
 /* allowance.c: owns what one user's clients may hold together, and what of a client's figures is
  * believed. Must never stand in the way of the daemon's own user: a private daemon has no other. */
-#include "daemon/client.h"
+#include "daemon/state/client.h"
 
 #include "base/macros.h"
 

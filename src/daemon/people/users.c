@@ -1,6 +1,6 @@
 /* users.c: owns the count of each user's connections and records, and of the time it has used.
  * Must never remember without bound which users once were here. */
-#include "daemon/users.h"
+#include "daemon/people/users.h"
 
 #include <errno.h>
 #include <stdlib.h>
