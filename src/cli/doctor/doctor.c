@@ -17,11 +17,11 @@
 #include "base/cleanup.h"
 #include "base/macros.h"
 #include "base/units.h"
-#include "cli/cli.h"
+#include "cli/commands.h"
 #include "cli/control.h"
-#include "cli/doctor_driver.h"
-#include "cli/doctor_freeze.h"
-#include "cli/doctor_programs.h"
+#include "cli/doctor/doctor_driver.h"
+#include "cli/doctor/doctor_freeze.h"
+#include "cli/doctor/doctor_programs.h"
 #include "cli/parts.h"
 
 const struct cli_option doctor_options[] = {

@@ -1,6 +1,6 @@
 /* demo.c: sublet demo. Owns the choice of the card, of the sizes and of the rows. Must never touch
  * a GPU that somebody else uses, unless told to. */
-#include "cli/demo.h"
+#include "cli/demo/demo.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -12,8 +12,8 @@
 #include "base/cleanup.h"
 #include "base/macros.h"
 #include "base/units.h"
-#include "cli/cli.h"
-#include "cli/doctor_driver.h"
+#include "cli/commands.h"
+#include "cli/doctor/doctor_driver.h"
 #include "cli/parts.h"
 
 enum { OPTION_GPU, OPTION_FAST };

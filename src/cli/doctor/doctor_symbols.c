@@ -1,6 +1,6 @@
 /* doctor_symbols.c: owns the reading of a driver's table of symbols. Must never call what it finds.
  */
-#include "cli/doctor_symbols.h"
+#include "cli/doctor/doctor_symbols.h"
 
 #include <ctype.h>
 #include <dlfcn.h>

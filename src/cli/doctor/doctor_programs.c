@@ -1,6 +1,6 @@
 /* doctor_programs.c: owns the look at other processes' libraries. What may not be looked at is left
  * out. */
-#include "cli/doctor_programs.h"
+#include "cli/doctor/doctor_programs.h"
 
 #include <dirent.h>
 #include <stdbool.h>

@@ -1,6 +1,6 @@
 /* demo_card.c: owns what the demo knows of the card from the driver's side: NVML's figure and the
  * simulator's counters. Must never use a figure of sublet's own. */
-#include "cli/demo.h"
+#include "cli/demo/demo.h"
 
 #include <dlfcn.h>
 #include <errno.h>

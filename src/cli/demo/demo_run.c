@@ -1,6 +1,6 @@
 /* demo_run.c: owns one row of the demo: its two programs, its daemon, and the watch over both. Must
  * leave no process behind, however it ends. */
-#include "cli/demo.h"
+#include "cli/demo/demo.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "base/freeze_known.h"
-#include "cli/doctor_driver.h"
+#include "cli/doctor/doctor_driver.h"
 
 enum freeze_stage {
         FREEZE_NOT_ASKED,  /* the process ended before, or that GPU was not to be asked */

@@ -1,6 +1,6 @@
 /* demo_view.c: owns how the demo looks: the live picture and the table at the end. Must never
  * decide anything. */
-#include "cli/demo.h"
+#include "cli/demo/demo.h"
 
 #include <stdarg.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* doctor_driver.c: owns the child that questions the driver. Must never load a driver into the
  * process that reports. */
-#include "cli/doctor_driver.h"
+#include "cli/doctor/doctor_driver.h"
 
 #include <dlfcn.h>
 #include <errno.h>

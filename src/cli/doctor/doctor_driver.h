@@ -6,7 +6,7 @@
 
 #include <stdint.h>
 
-#include "cli/doctor_symbols.h"
+#include "cli/doctor/doctor_symbols.h"
 
 #define DRIVER_GPUS_MAX 16
 #define DRIVER_UNKNOWN  UINT64_MAX

@@ -1,6 +1,6 @@
 /* doctor_freeze.c: owns the process that tries out whether programs can be frozen. Must never keep
  * doctor waiting for a driver, nor leave anything behind but what the library has learned. */
-#include "cli/doctor_freeze.h"
+#include "cli/doctor/doctor_freeze.h"
 
 #include <dlfcn.h>
 #include <errno.h>
