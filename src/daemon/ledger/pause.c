@@ -53,8 +53,6 @@ static int objection(const struct client *c, bool paused, const struct peer *by)
 {
         if (!peer_may_pause(by, &c->peer))
                 return -EACCES;
-        if (c->minor < WIRE_MINOR_FREEZE)
-                return -EPROTONOSUPPORT;
         if (!paused || c->pause.ordered)
                 return 0;
         if (c->frozen.off[0])
@@ -146,7 +144,7 @@ static void tell_most(struct client *c)
         struct wire_message m = {.header = {WIRE_FREEZE, WIRE_NO_GPU, 0},
                                  .FREEZE.mode = c->server->config->freeze};
 
-        if (m.FREEZE.mode != WIRE_FREEZE_MOVE && c->minor >= WIRE_MINOR_FREEZE)
+        if (m.FREEZE.mode != WIRE_FREEZE_MOVE)
                 client_send(c, &m);
 }
 
@@ -160,7 +158,7 @@ void pause_greeted(struct client *c)
 
 void pause_attached(struct client *c)
 {
-        if (c->pause.ordered && !c->pause.told && c->minor >= WIRE_MINOR_FREEZE)
+        if (c->pause.ordered && !c->pause.told)
                 tell(c);
 }
 

@@ -15,9 +15,8 @@ struct wire_message;
 
 /* Tell the process with this number to stand still, or to go on; by whom: as it is known of his
  * connection. *ret_client, also on an error but -ESRCH: who it is. 0; 1: it had been told so
- * already; -ESRCH: no client has this number, -EACCES: it is another user's, -EPROTONOSUPPORT: its
- * library knows no pause, -EPERM: it runs with SUBLET_FREEZE=off, -EOPNOTSUPP: it says why it
- * cannot be frozen (frozen.off). */
+ * already; -ESRCH: no client has this number, -EACCES: it is another user's, -EPERM: it runs with
+ * SUBLET_FREEZE=off, -EOPNOTSUPP: it says why it cannot be frozen (frozen.off). */
 int pause_set(struct server *s, pid_t pid, bool paused, const struct peer *by,
               struct client **ret_client);
 

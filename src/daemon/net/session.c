@@ -83,7 +83,6 @@ static int on_hello(struct client *c, const struct wire_message *m)
                 client_refuse(c, WIRE_REFUSED_VERSION, text);
                 return -EPROTONOSUPPORT;
         }
-        c->minor = m->HELLO.minor;
         c->greeted = true;
         c->priority = allowed_priority(c, (int32_t)m->HELLO.priority);
         log_info("client %d (%s), user %u, release %s", (int)c->peer.pid, c->name,
@@ -224,7 +223,7 @@ static int on_usage(struct client *c, const struct wire_message *m)
         };
 
         /* Its figures stand. The kernel says so itself from Linux 6.16 on. */
-        if (in->pass_bytes && !c->peer.trusted && c->minor >= WIRE_MINOR_PASS)
+        if (in->pass_bytes && !c->peer.trusted)
                 event_refuse(c, m->header.gpu, WIRE_REFUSED_PASS, m->header.sequence,
                              "descriptors are taken from the daemon's own user alone");
         allowance_usage(c, (unsigned)c->gpu_of[m->header.gpu], &u);

@@ -151,10 +151,6 @@ static json_t *pause_answer(int r, int pid, const struct client *c)
                 return answer_error("process %d is another user's: only that user, the daemon's "
                                     "own user and root may pause it",
                                     pid);
-        case -EPROTONOSUPPORT:
-                return answer_error("process %d cannot be paused: its libsublet is of release %s, "
-                                    "which knows no pause; start it again",
-                                    pid, c->version);
         case -EPERM:
                 return answer_error("process %d cannot be paused: it runs with SUBLET_FREEZE=off",
                                     pid);

@@ -47,12 +47,6 @@ static json_t *blocker_of(struct server *s, sched_client id)
         return c ? json_integer(c->peer.pid) : json_null();
 }
 
-/* An older library does not count them. */
-static json_t *spared_bytes(const struct client *c, uint64_t n)
-{
-        return c->minor >= WIRE_MINOR_SPARED ? bytes(n) : json_null();
-}
-
 static json_t *memory_mode(const struct client_account *acc)
 {
         static const char *const names[] = {[WIRE_MEMORY_SWAP] = "swap",
@@ -134,9 +128,8 @@ static json_t *client_json(struct server *s, struct client *c, unsigned gpu, uin
                 bytes(a.fixed + a.pinned), "arena", bytes(a.usage.arena), "gpu_time_s",
                 seconds(v.run_ns + c->ran_before_ns), "waited_s", seconds(v.waited_ns), "handoffs",
                 (json_int_t)v.handoffs, "moved_out", bytes(a.usage.moved_out), "moved_in",
-                bytes(a.usage.moved_in), "spared_out", spared_bytes(c, acc->spared_out),
-                "spared_in", spared_bytes(c, acc->spared_in), "last_drain_s",
-                seconds(a.usage.drain_ns), "waiting_for",
+                bytes(a.usage.moved_in), "spared_out", bytes(acc->spared_out), "spared_in",
+                bytes(acc->spared_in), "last_drain_s", seconds(a.usage.drain_ns), "waiting_for",
                 v.state == SCHED_WAITING ? blocker_of(s, v.blocker) : json_null());
         if (one)
                 add_frozen(one, c, now, known);

@@ -64,7 +64,6 @@ struct client {
         uint64_t host;          /* what it may map of host memory */
         uint64_t ran_before_ns; /* had a turn and was busy before this connection, as it says */
         char name[64], version[32];
-        uint32_t minor;        /* of the protocol, as it speaks it */
         uint8_t meet_name[16]; /* under which its tenant's other processes may ask for it */
         bool may_be_met;       /* it has one */
         int priority;
