@@ -27,7 +27,7 @@ import sys
 import time
 
 AREAS = [  # the first that matches a path is its area; what is in none is not drawn
-    ("", r"src/ptx/|src/cuda/|src/sched/invariants\.c|src/daemon/kill_point\.c|src/preload/\w+/(trace|sums|door_count)\.c"),
+    ("", r"src/ptx/|src/cuda/|src/sched/invariants\.c|src/daemon/setup/kill_point\.c|src/preload/\w+/(trace|sums|door_count)\.c"),
     ("wire and base", r"src/(wire|base)/"),
     ("scheduler", r"src/sched/"),
     ("daemon", r"src/daemon/"),
@@ -40,18 +40,18 @@ AREAS = [  # the first that matches a path is its area; what is in none is not d
 
 SYSTEM = [  # the first that matches a path names its system tests, the nearest first
     (r"src/base/host", "faults_host daemon"),
-    (r"src/base/paths|src/daemon/(place|private|peer|main)", "daemon loss users"),
+    (r"src/base/paths|src/daemon/(setup/place|private|people/peer|main)", "daemon loss users"),
     (r"src/base|src/wire", "bad_input hostile daemon"),
-    (r"src/sched/(strangers|fair)", "two_daemons users modes daemon"),
+    (r"src/sched/(foreign|fair)", "two_daemons users modes daemon"),
     (r"src/sched", "answers daemon modes two_daemons"),
-    (r"src/daemon/(measure|nvml|gpus)", "daemon full_card faults_driver users"),
-    (r"src/daemon/neighbours", "users two_daemons daemon"),
-    (r"src/daemon/meet", "answers meet ipc"),
-    (r"src/daemon/hangup", "hangup hostile daemon"),
-    (r"src/daemon/pass", "oversubscription hostile daemon"),
-    (r"src/daemon/(allowance|users)", "answers hostile_bounds faults_host users"),
-    (r"src/daemon/(control|status)", "daemon bad_input modes users"),
-    (r"src/daemon/config", "bad_input daemon"),
+    (r"src/daemon/(ledger/measure|cards)", "daemon full_card faults_driver users"),
+    (r"src/daemon/net/peer_daemons", "users two_daemons daemon"),
+    (r"src/daemon/net/meet", "answers meet ipc"),
+    (r"src/daemon/people/hangup", "hangup hostile daemon"),
+    (r"src/daemon/ledger/pass", "oversubscription hostile daemon"),
+    (r"src/daemon/(ledger/allowance|people/users)", "answers hostile_bounds faults_host users"),
+    (r"src/daemon/orders", "daemon bad_input modes users"),
+    (r"src/daemon/setup/config", "bad_input daemon"),
     (r"src/daemon", "answers daemon hostile hostile_bounds loss"),
     (r"src/cli/demo", "demo"),
     (r"src/cli/doctor", "doctor bad_input"),

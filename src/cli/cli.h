@@ -1,7 +1,4 @@
-/* cli.h: what the subcommands of sublet share: their table, their options, their exit statuses.
- *
- * One row of commands.def is one subcommand; dispatch and help derive from it. A subcommand is a
- * function in a file of its own; it gets its own arguments and returns the exit status. */
+/* cli.h: what the subcommands of sublet share: their options, their exit statuses. */
 #pragma once
 
 #include <stddef.h>
@@ -32,13 +29,6 @@ struct cli_command {
         const char *help;
         const struct cli_option *options; /* ends with a NULL name; NULL for none */
 };
-
-#define COMMAND(name, options, arguments, help) \
-        int name##_main(const struct cli_command *self, int argc, char **argv);
-#define OPTIONS(name) extern const struct cli_option name[];
-#include "cli/commands.def"
-#undef COMMAND
-#undef OPTIONS
 
 /* Calls take(option's index, its argument or NULL, userdata) for each option in argv[1..], in
  * order; take answers CLI_OK or an exit status after its own message. With stop_at_first the

@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
-#include "cli/cli.h"
+#include "cli/commands.h"
 #include "cli/launch.h"
 
 #define ANSWER_TIMEOUT_S 5

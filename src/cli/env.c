@@ -2,7 +2,7 @@
  * would read otherwise than as one assignment. */
 #include <stdio.h>
 
-#include "cli/cli.h"
+#include "cli/commands.h"
 #include "cli/launch.h"
 
 /* Inside single quotes everything is literal but the quote itself. */

@@ -14,6 +14,7 @@
 #include "base/cleanup.h"
 #include "base/macros.h"
 #include "base/units.h"
+#include "cli/commands.h"
 #include "cli/parts.h"
 #include "wire/wire.h"
 

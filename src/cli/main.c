@@ -1,8 +1,7 @@
 /* main.c: owns the table of subcommands, and dispatch and help made from it. Must never know what a
  * subcommand does. */
-#include "cli/cli.h"
+#include "cli/commands.h"
 
-#include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
@@ -15,18 +14,6 @@ static const struct cli_command commands[] = {
 #include "cli/commands.def"
 #undef COMMAND
 };
-
-int cli_fail(int status, const char *format, ...)
-{
-        char line[1024];
-        va_list args;
-
-        va_start(args, format);
-        (void)vsnprintf(line, sizeof(line), format, args);
-        va_end(args);
-        (void)fprintf(stderr, "sublet: %s\n", line);
-        return status;
-}
 
 static const struct cli_command *find_command(const char *name)
 {

@@ -10,7 +10,7 @@
 #include "base/clock.h"
 #include "base/macros.h"
 #include "base/units.h"
-#include "cli/cli.h"
+#include "cli/commands.h"
 #include "cli/control.h"
 #include "cli/status_view.h"
 

@@ -4,7 +4,7 @@
 
 #include "base/macros.h"
 #include "base/units.h"
-#include "cli/cli.h"
+#include "cli/commands.h"
 #include "cli/control.h"
 
 static int check_mode(const char *text)

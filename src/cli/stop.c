@@ -1,5 +1,5 @@
 /* stop.c: sublet stop. Must never signal a process: the daemon is asked to leave. */
-#include "cli/cli.h"
+#include "cli/commands.h"
 #include "cli/control.h"
 
 int stop_main(const struct cli_command *self, int argc, char **argv)

@@ -10,10 +10,10 @@
 #include "base/log.h"
 #include "base/macros.h"
 #include "base/paths.h"
-#include "daemon/config.h"
-#include "daemon/place.h"
+#include "daemon/setup/config.h"
+#include "daemon/setup/place.h"
 #include "daemon/private.h"
-#include "daemon/server.h"
+#include "daemon/state/server.h"
 
 #define SYSTEM_CONFIG "/etc/sublet/subletd.conf"
 #define SYSTEM_DIR    "/run/sublet"

@@ -19,7 +19,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/macros.h"
-#include "daemon/server.h"
+#include "daemon/state/server.h"
 
 #define LOG_FILE        "subletd.log"
 #define LOG_FILE_MAX    (1024 * 1024)

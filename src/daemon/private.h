@@ -4,8 +4,8 @@
  * is being replaced. */
 #pragma once
 
-#include "daemon/config.h"
-#include "daemon/place.h"
+#include "daemon/setup/config.h"
+#include "daemon/setup/place.h"
 
 /* Serve dir in the background. Returns in the caller's process as soon as somebody listens there: 0
  * (also when another private daemon was faster), or -errno with a sentence in error. */

@@ -1,6 +1,6 @@
 /* server.c: owns the loop: its sources, its timers, and the sweep after each batch.
  * Must never block, and never free a client anywhere but in the sweep. */
-#include "daemon/server.h"
+#include "daemon/state/server.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -18,32 +18,18 @@
 #include "base/host.h"
 #include "base/log.h"
 #include "base/macros.h"
-#include "daemon/client.h"
-#include "daemon/hangup.h"
-#include "daemon/kill_point.h"
+#include "daemon/net/peer_daemons.h"
+#include "daemon/state/client.h"
+#include "daemon/people/hangup.h"
+#include "daemon/setup/kill_point.h"
 #include "daemon/private.h"
-#include "daemon/turns.h"
+#include "daemon/net/turns.h"
 
 #define RESTART_GRACE_NS    (2 * NSEC_PER_SEC)
 #define MEASURE_PERIOD_US   UINT64_C(1000000)
 #define AWAY_NS             (NSEC_PER_SEC / 10) /* a timer so late: we did not run */
-#define ACCEPT_PAUSE_US     UINT64_C(100000)
 #define TIMER_ACCURACY_US   1
 #define DESCRIPTORS_RESERVE 64
-
-struct client *server_find(const struct server *s, sched_client id)
-{
-        uint32_t slot = (uint32_t)id;
-
-        if (slot > s->config->sched.clients_max || !s->by_slot[slot] || s->by_slot[slot]->id != id)
-                return NULL;
-        return s->by_slot[slot];
-}
-
-void server_stop(struct server *s, enum server_end why)
-{
-        (void)sd_event_exit(s->event, (int)why);
-}
 
 /* ---- the sweep ---- */
 
@@ -60,9 +46,9 @@ static void end_connection(struct client *c)
         }
         if (!c->lost_told) {
                 c->lost_told = true;
-                session_begin(s);
+                event_begin(s);
                 sched_client_lost(s->sched, c->id, clock_now_ns(), &s->actions);
-                session_perform(s);
+                event_end(s);
         }
         /* Where the kernel cannot tell us when the process ends, the connection has to. */
         if (c->peer.pidfd < 0 || peer_ended(c->peer.pidfd))
@@ -75,9 +61,9 @@ static void end_client(struct client *c)
 
         if (c->id) {
                 kill_point("gone");
-                session_begin(s);
+                event_begin(s);
                 sched_client_gone(s->sched, c->id, clock_now_ns(), &s->actions);
-                session_perform(s);
+                event_end(s);
                 if (s->by_slot[(uint32_t)c->id] == c) /* a former record's may be in use again */
                         s->by_slot[(uint32_t)c->id] = NULL;
                 s->n_attached--;
@@ -107,28 +93,6 @@ static void sweep_clients(struct server *s)
         }
 }
 
-/* ---- the doors ---- */
-
-static void set_accepting(struct server *s, bool accept)
-{
-        sd_event_source *const doors[] = {s->client_source, s->control_source, s->status_source};
-
-        for (size_t i = 0; i < ARRAY_SIZE(doors); i++)
-                if (doors[i])
-                        (void)sd_event_source_set_enabled(doors[i],
-                                                          accept ? SD_EVENT_ON : SD_EVENT_OFF);
-}
-
-void server_open_doors(struct server *s)
-{
-        if (s->open)
-                return;
-        s->open = true;
-        set_accepting(s, true);
-        log_info("subletd " SUBLET_VERSION " serves %s", s->place->dir);
-        (void)sd_notify(0, "READY=1");
-}
-
 /* ---- after each batch ---- */
 
 static void arm_sched_timer(struct server *s)
@@ -143,18 +107,6 @@ static void arm_sched_timer(struct server *s)
         (void)sd_event_source_set_enabled(s->sched_timer, SD_EVENT_ONESHOT);
 }
 
-static void arm_once(sd_event_source *timer, bool wanted, uint64_t usec)
-{
-        int enabled = SD_EVENT_OFF;
-
-        (void)sd_event_source_get_enabled(timer, &enabled);
-        if (wanted == (enabled != SD_EVENT_OFF))
-                return;
-        if (wanted)
-                (void)sd_event_source_set_time_relative(timer, usec);
-        (void)sd_event_source_set_enabled(timer, wanted ? SD_EVENT_ONESHOT : SD_EVENT_OFF);
-}
-
 static int on_post(sd_event_source *src, void *userdata)
 {
         struct server *s = userdata;
@@ -162,7 +114,6 @@ static int on_post(sd_event_source *src, void *userdata)
 
         sweep_clients(s);
         control_sweep(s);
-        neighbours_settle(s);
         place_mark(s->place, s->n_attached > 0 || clock_now_ns() < s->return_until_ns);
         kill_point(s->n_attached > 0 && clock_now_ns() < s->return_until_ns ? "grace" : "swept");
         (void)sd_event_source_get_enabled(s->measure_timer, &measuring);
@@ -173,9 +124,9 @@ static int on_post(sd_event_source *src, void *userdata)
                         s->gpus.list[g].n_foreign = 0;
                 looks_sample(s);
         }
-        arm_once(s->measure_timer, s->n_clients > 0, MEASURE_PERIOD_US);
-        arm_once(s->linger_timer, s->linger && s->n_clients == 0,
-                 s->config->linger_ns / NSEC_PER_USEC);
+        server_arm_once(s->measure_timer, s->n_clients > 0, MEASURE_PERIOD_US);
+        server_arm_once(s->linger_timer, s->linger && s->n_clients == 0,
+                        s->config->linger_ns / NSEC_PER_USEC);
         arm_sched_timer(s);
         return 0;
 }
@@ -201,9 +152,9 @@ static int on_sched_timer(sd_event_source *src, uint64_t usec, void *userdata)
         struct server *s = userdata;
 
         notice_absence(s, usec);
-        session_begin(s);
+        event_begin(s);
         sched_tick(s->sched, clock_now_ns(), &s->actions);
-        session_perform(s);
+        event_end(s);
         return 0;
 }
 
@@ -221,11 +172,6 @@ static int on_measure_timer(sd_event_source *src, uint64_t usec, void *userdata)
         return 0;
 }
 
-void server_measure_soon(struct server *s)
-{
-        (void)sd_event_source_set_time_relative(s->measure_timer, 0);
-}
-
 static int on_linger_timer(sd_event_source *src, uint64_t usec, void *userdata)
 {
         struct server *s = userdata;
@@ -239,29 +185,8 @@ static int on_linger_timer(sd_event_source *src, uint64_t usec, void *userdata)
 
 static int on_accept_timer(sd_event_source *src, uint64_t usec, void *userdata)
 {
-        set_accepting(userdata, true);
+        server_set_accepting(userdata, true);
         return 0;
-}
-
-static void pause_accept(struct server *s)
-{
-        set_accepting(s, false);
-        arm_once(s->accept_timer, true, ACCEPT_PAUSE_US);
-}
-
-void server_no_descriptor(struct server *s)
-{
-        log_warning("no descriptor left: new connections wait");
-        pause_accept(s);
-}
-
-bool server_may_accept(struct server *s)
-{
-        if (!hangup_is_busy())
-                return true;
-        log_warning("descriptors that somebody has sent do not close: new connections wait");
-        pause_accept(s);
-        return false;
 }
 
 static int on_child(sd_event_source *src, const struct signalfd_siginfo *si, void *userdata)
@@ -428,11 +353,12 @@ static int server_open(struct server *s)
         s->gpus.config = s->config;
         if (r == 0)
                 r = reader_new(s->event, looks_told, s, &s->reader);
-        set_accepting(s, false);
+        server_set_accepting(s, false);
         if (r == 0)
                 looks_sample(s);
-        if (r == 0 && neighbours_open(s) < 0)
-                log_info("no socket for other daemons on these cards: they are not asked");
+        if (r == 0 && peer_daemons_open(s) < 0)
+                log_info("no socket for other daemons on these cards: they are not told what "
+                         "programs wait for");
         return r;
 }
 
@@ -443,7 +369,7 @@ static void server_close(struct server *s)
         while (s->clients)
                 client_free(s->clients);
         control_close_all(s);
-        neighbours_close(s);
+        peer_daemons_close(s);
         turns_close(s);
         (void)sd_event_source_disable_unref(s->client_source);
         (void)sd_event_source_disable_unref(s->control_source);
@@ -472,7 +398,7 @@ int server_run(const struct config *config, struct place *place, bool linger)
         s->linger = linger;
         r = server_open(s);
         if (r == 0) {
-                arm_once(s->linger_timer, linger, config->linger_ns / NSEC_PER_USEC);
+                server_arm_once(s->linger_timer, linger, config->linger_ns / NSEC_PER_USEC);
                 r = sd_event_loop(s->event);
                 (void)sd_notify(0, "STOPPING=1");
         }

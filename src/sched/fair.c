@@ -50,7 +50,6 @@ void fair_book(struct sched *s, struct client *c)
 
         fair_settle(c, 0);
         c->tag_ns = MAX(MAX(s->virtual_ns, u->finish_ns), u->last_ns);
-        c->tag_ns = MAX(c->tag_ns, strangers_turn_after(s, c));
         c->booked_ns = policy_client_quantum(s, c);
         u->last_ns = c->tag_ns;
         u->finish_ns = add_sat(c->tag_ns, c->booked_ns);

@@ -86,7 +86,6 @@ struct client {
         uint32_t generation;
         struct user *user;
         int priority;
-        int rank;              /* its priority in the queue, as of the last survey */
         uint32_t gpus;         /* bit per attached GPU */
         sched_client previous; /* the same process before it came back */
 
@@ -114,12 +113,8 @@ struct client {
         uint64_t revoke_due_ns;
         unsigned revoke_gpu, drain_failures;
         uint64_t retry_ns, unpreemptible_until_ns;
-        uint64_t give_back_ns; /* strangers leave no room for it: gives back what it has; 0: not so
-                                */
-        bool asks_strangers;   /* waits for bytes that were with strangers when it began to */
-        uint64_t queued_ns;    /* when it began to wait */
-        uint64_t stranger_since_ns; /* stands for a client of another daemon, which waits since
-                                       then; 0: is one of ours */
+        uint64_t give_back_ns; /* foreign processes leave no room for it: when it gives back what
+                                  it has; 0: not so */
 
         enum sched_state state;
         unsigned flags; /* enum sched_flags, as of the last event */
@@ -139,8 +134,8 @@ struct client {
 struct gpu {
         bool present;
         uint64_t total, foreign;
-        uint64_t shortage;        /* reported by SHORT since foreign was measured */
-        uint64_t foreign_movable; /* of foreign, as other daemons say */
+        uint64_t shortage; /* reported by SHORT since foreign was measured */
+        uint64_t yield;    /* bytes that idle clients are still to give up for foreign processes */
 
         /* Sums over the accounts; ledger.c alone writes them. */
         uint64_t charged, fixed, committed;
@@ -250,11 +245,9 @@ static inline bool client_bars(const struct client *c)
         return c->lease && !c->lost && !c->overdue && !c->stands;
 }
 
-/* Of a user's own programs. Between daemons a priority is no claim: a request of another daemon
- * neither sends anybody away at once nor is sent away, whatever the priorities are. */
 static inline bool client_outranks(const struct client *a, const struct client *b)
 {
-        return !a->stranger_since_ns == !b->stranger_since_ns && a->priority > b->priority;
+        return a->priority > b->priority;
 }
 
 static inline unsigned client_flags(const struct sched *s, const struct client *c)
@@ -269,9 +262,6 @@ uint64_t gpu_capacity(const struct gpu *g);
 uint64_t gpu_extent(const struct gpu *g);
 uint64_t gpu_headroom(const struct gpu *g);
 uint64_t gpu_usable(const struct gpu *g); /* capacity less headroom */
-/* The same with what other daemons give way with when asked: what a client can count on in the end.
- */
-uint64_t gpu_promisable(const struct gpu *g);
 uint64_t gpu_fixed_budget(const struct sched *s, const struct gpu *g);
 uint64_t gpu_visible(const struct sched *s, const struct gpu *g);
 uint64_t account_commit(const struct account *a);    /* that may have to lie on the host */
@@ -313,6 +303,8 @@ uint64_t policy_quantum(const struct sched *s, const struct gpu *g);
 uint64_t policy_client_quantum(const struct sched *s, const struct client *c);
 void policy_sort(struct sched *s);
 void policy_reclaim(struct sched *s, unsigned gpu);
+/* Idle clients are to give up so many bytes of this GPU, less what is on its way back already. */
+void policy_yield(struct sched *s, unsigned gpu, uint64_t bytes);
 void policy_reclaim_lease(struct sched *s, unsigned gpu);
 void policy_revoke(struct sched *s, struct client *v, unsigned gpu, const struct client *for_whom);
 
@@ -338,18 +330,17 @@ void settle(struct sched *s);
 /* c no longer waits for this: its place among those who wait for fixed bytes goes with the last. */
 void settle_fixed_done(struct client *c, bool *wanted);
 void settle_grant(struct sched *s, struct client *c);
-/* With everybody asked who can be asked, would there be room for c (if there were no strangers)? */
-bool settle_fits(const struct sched *s, const struct client *c, bool without_strangers);
+/* With everybody asked who can be asked, would there be room for c (if there were no foreign
+ * processes)? */
+bool settle_fits(const struct sched *s, const struct client *c, bool without_foreign);
 void client_update_waiting(struct sched *s, struct client *c);
 void client_new_ticket(struct sched *s, struct client *c);
 void account_answer_commit(struct sched *s, struct client *c, unsigned gpu);
 
-/* ---- strangers.c ---- */
-void strangers_stuck(struct sched *s, struct client *c);
-uint64_t strangers_keep_from(const struct sched *s, const struct client *c, unsigned gpu);
-uint64_t strangers_turn_after(const struct sched *s, const struct client *c);
-bool strangers_have(const struct sched *s, const struct client *c);
-int strangers_rank(const struct sched *s, const struct client *c);
+/* ---- foreign.c ---- */
+/* c waits, and without foreign processes there would be room for it. */
+bool foreign_blocks(const struct sched *s, const struct client *c);
+void foreign_stuck(struct sched *s, struct client *c);
 
 /* ---- actions.c ---- */
 void actions_mark(struct sched *s, struct client *c);

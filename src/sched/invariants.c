@@ -45,7 +45,8 @@ static const char *check_gpu(const struct sched *s, unsigned gpu)
          * back) was seen before anything was given; nothing given may add to it. */
         if (r.charged > gpu_usable(g) + g->over)
                 return "invariant 1: more is charged than the card has";
-        if (r.commit_max + r.fixed > gpu_promisable(g) + g->promise_over)
+        if (r.commit_max + r.fixed > gpu_usable(g) + g->promise_over &&
+            (!g->promise_over || r.commit_max + r.fixed > g->total - gpu_headroom(g)))
                 return "invariant 0: a client may allocate more than could ever be made resident";
         return NULL;
 }
@@ -170,11 +171,11 @@ static const char *check_order(const struct sched *s, unsigned gpu)
                 if (!c->used || c == h || !c->waiting || c->lease || c->stuck ||
                     !c->accounts[gpu].attached || !account_missing(c, &c->accounts[gpu]))
                         continue;
-                if (c->rank > h->rank)
+                if (c->priority > h->priority)
                         return "somebody of a lower priority is first in the queue";
-                if (c->rank == h->rank && c->user == h->user && c->ticket < h->ticket)
+                if (c->priority == h->priority && c->user == h->user && c->ticket < h->ticket)
                         return "of a user's clients the one that waited longer is not first";
-                if (c->rank == h->rank && c->tag_ns < h->tag_ns)
+                if (c->priority == h->priority && c->tag_ns < h->tag_ns)
                         return "a user who has had more turns is first in the queue";
         }
         return NULL;

@@ -30,11 +30,6 @@ uint64_t gpu_usable(const struct gpu *g)
         return sub_sat(gpu_capacity(g), gpu_headroom(g)) + PLANTED(HEADROOM_OFF_BY_ONE);
 }
 
-uint64_t gpu_promisable(const struct gpu *g)
-{
-        return gpu_usable(g) + MIN(g->foreign_movable, g->foreign);
-}
-
 uint64_t gpu_fixed_budget(const struct sched *s, const struct gpu *g)
 {
         return g->total / 1000 * s->config.fixed_permille;
@@ -211,7 +206,7 @@ bool ledger_commit_fits(const struct sched *s, unsigned gpu, const struct accoun
 
         if (commit > gpu_visible(s, g) ||
             sub_sat(commit, MAX(a->pinned, a->pin_wanted ? a->pin_want : 0)) >
-                    sub_sat(gpu_promisable(g), fixed))
+                    sub_sat(gpu_usable(g), fixed))
                 return false;
         if (s->config.mode == SCHED_MODE_OFF)
                 return sub_sat(commit, a->limit) <= ledger_available(g, a);

@@ -103,7 +103,7 @@ static bool entry_before(const struct entry *a, const struct entry *b)
 static struct entry run_entry(const struct sched *s, struct client *c)
 {
         struct entry e = {.c = c,
-                          .priority = c->rank,
+                          .priority = c->priority,
                           .kind = WAIT_RUN,
                           .tag_ns = c->tag_ns,
                           .ticket = c->ticket};
@@ -147,7 +147,7 @@ void policy_sort(struct sched *s)
                         continue;
                 if (c->fixed_ticket)
                         o[n++] = (struct entry){.c = c,
-                                                .priority = c->rank,
+                                                .priority = c->priority,
                                                 .kind = WAIT_FIXED,
                                                 .ticket = c->fixed_ticket};
                 if (c->waiting)
@@ -187,6 +187,7 @@ struct demand {
         unsigned gpu;
         uint64_t missing;
         bool lease_only; /* exclusive mode: no byte is needed, only the lease */
+        bool foreign;    /* for foreign processes: of idle clients alone */
 };
 
 struct victim {
@@ -271,8 +272,9 @@ static struct victim judge(struct sched *s, struct client *v, const struct deman
         struct victim r = {.c = v, .class = VICTIM_NONE};
         uint64_t idle_end;
 
-        if (!v->used || v == d->head || !a->attached || client_immovable(s, v) ||
-            strangers_have(s, v))
+        if (!v->used || v == d->head || !a->attached || client_immovable(s, v))
+                return r;
+        if (d->foreign && (v->waiting || (v->lease && !v->idle) || a->usage.backed <= a->pinned))
                 return r;
         if (v->lease) {
                 if (!d->lease_only && a->limit <= a->pinned)
@@ -283,7 +285,7 @@ static struct victim judge(struct sched *s, struct client *v, const struct deman
                 return r;
         if (v->waiting && !behind(s, v, d))
                 return r; /* even if it has just drained: it is the one to be served */
-        if (v->yielding) {
+        if (v->yielding && !d->foreign) {
                 r.class = VICTIM_YIELDING;
         } else if (v->waiting) {
                 r.class = VICTIM_WAITER;
@@ -316,6 +318,8 @@ static struct victim choose(struct sched *s, const struct demand *d)
         for (unsigned i = 0; i < s->clients; i++) {
                 struct victim v = judge(s, &s->client[i], d);
 
+                if (d->foreign && v.class != VICTIM_IDLE)
+                        continue;
                 if (v.class != VICTIM_NONE && rather(&v, &best))
                         best = v;
         }
@@ -405,9 +409,41 @@ static uint64_t pending(const struct sched *s, unsigned gpu, bool *ret_busy)
 static struct entry head_entry(struct sched *s, struct client *c, bool fixed)
 {
         if (fixed)
-                return (struct entry){
-                        .c = c, .priority = c->rank, .kind = WAIT_FIXED, .ticket = c->fixed_ticket};
+                return (struct entry){.c = c,
+                                      .priority = c->priority,
+                                      .kind = WAIT_FIXED,
+                                      .ticket = c->fixed_ticket};
         return run_entry(s, c);
+}
+
+void policy_yield(struct sched *s, unsigned gpu, uint64_t bytes)
+{
+        bool busy;
+
+        s->gpu[gpu].yield = sub_sat(bytes, pending(s, gpu, &busy));
+}
+
+/* Nobody of ours lacks bytes here: one idle client may give way to foreign processes. */
+static void yield(struct sched *s, unsigned gpu)
+{
+        struct gpu *g = &s->gpu[gpu];
+        struct demand d = {.gpu = gpu, .missing = g->yield, .foreign = true};
+        struct account *a;
+        struct victim v;
+        uint64_t backed, limit;
+
+        v = choose(s, &d);
+        if (v.class == VICTIM_NONE)
+                return;
+        if (v.c->lease) {
+                policy_revoke(s, v.c, gpu, NULL);
+                return;
+        }
+        a = &v.c->accounts[gpu];
+        backed = MIN(a->usage.backed, a->limit);
+        limit = MAX(sub_sat(backed, g->yield), a->pinned);
+        g->yield = sub_sat(g->yield, sub_sat(backed, limit));
+        ledger_set_limit(s, v.c, gpu, limit);
 }
 
 void policy_reclaim(struct sched *s, unsigned gpu)
@@ -431,8 +467,13 @@ void policy_reclaim(struct sched *s, unsigned gpu)
         }
         d.missing = sub_sat(want, gpu_usable(g));
         trim(s, &d);
-        if (!d.missing || busy)
+        if (busy)
                 return;
+        if (!d.missing) {
+                if (g->yield && !g->head)
+                        yield(s, gpu);
+                return;
+        }
 
         v = choose(s, &d);
         if (v.class == VICTIM_NONE)

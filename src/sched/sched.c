@@ -142,28 +142,23 @@ int sched_gpu_remove(struct sched *s, unsigned gpu)
         return 0;
 }
 
-static void set_foreign(struct sched *s, unsigned gpu, uint64_t bytes)
-{
-        if (gpu < s->gpus && s->gpu[gpu].present) {
-                s->gpu[gpu].foreign = MIN(bytes, s->gpu[gpu].total);
-                s->gpu[gpu].shortage = 0;
-        }
-}
-
 void sched_gpu_foreign(struct sched *s, unsigned gpu, uint64_t foreign_bytes, uint64_t now_ns,
                        struct sched_actions *out)
 {
         begin(s, now_ns);
-        set_foreign(s, gpu, foreign_bytes);
+        if (gpu < s->gpus && s->gpu[gpu].present) {
+                s->gpu[gpu].foreign = MIN(foreign_bytes, s->gpu[gpu].total);
+                s->gpu[gpu].shortage = 0;
+        }
         end(s, out);
 }
 
-void sched_gpu_movable(struct sched *s, unsigned gpu, uint64_t bytes, uint64_t now_ns,
-                       struct sched_actions *out)
+void sched_gpu_yield(struct sched *s, unsigned gpu, uint64_t bytes, uint64_t now_ns,
+                     struct sched_actions *out)
 {
         begin(s, now_ns);
         if (gpu < s->gpus && s->gpu[gpu].present)
-                s->gpu[gpu].foreign_movable = MIN(bytes, s->gpu[gpu].total);
+                policy_yield(s, gpu, MIN(bytes, s->gpu[gpu].total));
         end(s, out);
 }
 
@@ -346,7 +341,6 @@ int sched_client_attach(struct sched *s, sched_client id, unsigned gpu,
         ledger_attach(&s->gpu[gpu], a, &at->usage);
         c->gpus |= UINT32_C(1) << gpu;
         c->detached |= at->detached;
-        c->stranger_since_ns = MIN(at->stranger_since_ns, s->now_ns);
         a->limit_dirty = true;
         a->spare = at->spare;
         actions_mark(s, c);
@@ -621,7 +615,7 @@ void sched_client_lost(struct sched *s, sched_client id, uint64_t now_ns, struct
                 if (!c->lease)
                         fair_settle(c, 0);
                 c->lost = true;
-                c->waiting = c->draining = c->overdue = c->yielding = c->asks_strangers = false;
+                c->waiting = c->draining = c->overdue = c->yielding = false;
                 c->fixed_ticket = 0;
                 FOR_EACH_GPU_OF (c, gpu) {
                         struct account *a = &c->accounts[gpu];
@@ -634,33 +628,15 @@ void sched_client_lost(struct sched *s, sched_client id, uint64_t now_ns, struct
         end(s, out);
 }
 
-static void remove_client(struct sched *s, sched_client id)
+void sched_client_gone(struct sched *s, sched_client id, uint64_t now_ns, struct sched_actions *out)
 {
         struct client *c;
 
+        begin(s, now_ns);
         for (; (c = find(s, id)); id = c->previous) {
                 drop_accounts(s, c);
                 forget(s, c);
         }
-}
-
-void sched_client_gone(struct sched *s, sched_client id, uint64_t now_ns, struct sched_actions *out)
-{
-        begin(s, now_ns);
-        remove_client(s, id);
-        end(s, out);
-}
-
-void sched_client_left(struct sched *s, sched_client id, unsigned gpu, uint64_t foreign_bytes,
-                       uint64_t now_ns, struct sched_actions *out)
-{
-        struct client *c = find(s, id);
-
-        begin(s, now_ns);
-        if (c && c->lease)
-                fair_settle(c, c->booked_ns); /* whole: how long it lasts others know */
-        remove_client(s, id);
-        set_foreign(s, gpu, foreign_bytes);
         end(s, out);
 }
 

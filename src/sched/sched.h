@@ -147,15 +147,13 @@ int sched_gpu_remove(struct sched *s, unsigned gpu);
 void sched_gpu_foreign(struct sched *s, unsigned gpu, uint64_t foreign_bytes, uint64_t now_ns,
                        struct sched_actions *out);
 
-/* Of those, what the daemons that they belong to say they can move away. A client may be promised
- * it beside the capacity; it cannot be given before it is gone. */
-void sched_gpu_movable(struct sched *s, unsigned gpu, uint64_t bytes, uint64_t now_ns,
-                       struct sched_actions *out);
-
-/* What the first of our clients that waits for bytes of strangers lacks: so much more than now
- * would ours use of this GPU. 0: nobody does. It lasts until that client runs, for what strangers
- * gave is free before it is in use. since: when it began to wait. */
-uint64_t sched_gpu_lacks(const struct sched *s, unsigned gpu, uint64_t *ret_since_ns);
+/* By how much foreign processes hold too much for the first of our clients that waits because of
+ * them. 0: nobody does. */
+uint64_t sched_gpu_lacks(const struct sched *s, unsigned gpu);
+/* A foreign process waits for so many bytes: idle clients give up as many, once, as they would for
+ * one of our own; nobody else does, and nothing is kept free. 0: it waits no longer. */
+void sched_gpu_yield(struct sched *s, unsigned gpu, uint64_t bytes, uint64_t now_ns,
+                     struct sched_actions *out);
 
 /* Host memory that is in use for something else than what is moved out of cards (mapped to
  * kernels): absolute, all clients together. 0, or -ENOMEM: what is promised to evictions does not
@@ -186,8 +184,6 @@ int sched_client_returned(struct sched *s, sched_client id, sched_client previou
 struct sched_attach {
         struct sched_usage usage;
         uint64_t fixed_wanted;
-        uint64_t stranger_since_ns; /* it stands for a client of another daemon, which has waited
-                                       since then; 0: it is one of ours */
         bool running, run, idle, detached;
         bool spare;        /* as in want */
         uint32_t sequence; /* of the message, for a refusal */
@@ -256,12 +252,6 @@ void sched_client_lost(struct sched *s, sched_client id, uint64_t now_ns,
 void sched_client_gone(struct sched *s, sched_client id, uint64_t now_ns,
                        struct sched_actions *out);
 
-/* The same where what it held is in use by others, who are not our clients, or may be: in one
- * event, for bytes that were nobody's in between would be given away. If it held a lease, they have
- * the turn that it waited for. */
-void sched_client_left(struct sched *s, sched_client id, unsigned gpu, uint64_t foreign_bytes,
-                       uint64_t now_ns, struct sched_actions *out);
-
 /* ---- time and settings ---- */
 
 /* The next moment at which sched_tick() has something to do; UINT64_MAX: none. */
@@ -282,7 +272,7 @@ void sched_set_quantum(struct sched *s, uint64_t quantum_ns, uint64_t now_ns,
 /* ---- looking ---- */
 
 struct sched_gpu_view {
-        uint64_t total, foreign, movable, capacity, headroom, fixed_budget, visible;
+        uint64_t total, foreign, capacity, headroom, fixed_budget, visible;
         uint64_t charged, fixed, committed;
         uint64_t quantum_ns; /* in force now */
         uint64_t handoffs;
@@ -301,6 +291,7 @@ struct sched_client_view {
         uint64_t handoffs;    /* leases lost to others */
         uint64_t waited_ns;   /* total time waiting or restoring */
         sched_client blocker; /* waiting: whom it waits for; 0: nobody in particular */
+        bool foreign;         /* it waits because of foreign processes alone */
 };
 int sched_client_view(const struct sched *s, sched_client id, uint64_t now_ns,
                       struct sched_client_view *ret);

@@ -35,8 +35,7 @@ static void survey_gpu(struct sched *s, unsigned gpu)
                 g->allocated += a->usage.allocated;
                 if (client_bars(c) && !(PLANTED(DRAINING_IS_GONE) && c->draining))
                         g->leases++;
-                if (!c->stranger_since_ns)
-                        g->top_priority = MAX(g->top_priority, c->priority);
+                g->top_priority = MAX(g->top_priority, c->priority);
         }
         if (g->revoked_ns && !beneficiary_waits(s, g))
                 g->revoked_ns = 0;
@@ -44,12 +43,6 @@ static void survey_gpu(struct sched *s, unsigned gpu)
 
 static void survey(struct sched *s)
 {
-        for (unsigned i = 0; i < s->clients; i++) {
-                struct client *c = &s->client[i];
-
-                if (c->used)
-                        c->rank = c->stranger_since_ns ? strangers_rank(s, c) : c->priority;
-        }
         for (unsigned gpu = 0; gpu < s->gpus; gpu++)
                 if (s->gpu[gpu].present)
                         survey_gpu(s, gpu);
@@ -71,7 +64,7 @@ static void note_excess(struct sched *s)
                                 commit_max = MAX(commit_max, account_commit(&c->accounts[gpu]));
                 }
                 g->over = sub_sat(g->charged, gpu_usable(g));
-                g->promise_over = sub_sat(commit_max + g->fixed, gpu_promisable(g));
+                g->promise_over = sub_sat(commit_max + g->fixed, gpu_usable(g));
         }
         s->host_over = sub_sat(ledger_host_spilled(s), ledger_host_budget(s));
 }
@@ -153,6 +146,15 @@ static void refuse_fixed(struct sched *s, struct client *c, struct account *a)
 
 enum fixed_verdict { FIXED_FITS, FIXED_LATER, FIXED_NEVER };
 
+/* Whoever does not fit beside foreign processes as it is waits for them in any case: more fixed
+ * bytes need only leave it room once they are gone. */
+static bool stays_runnable(const struct gpu *g, uint64_t allocated, uint64_t fixed, uint64_t cap)
+{
+        return allocated <= cap ||
+               (allocated > sub_sat(gpu_usable(g), g->fixed) &&
+                allocated <= sub_sat(g->total, add_sat(gpu_headroom(g), fixed)));
+}
+
 /* Would everybody still be runnable with so many fixed bytes on this GPU, of which `want` has so
  * many pinned? What counts is what clients really hold; commits above that are taken back first,
  * and until that is acknowledged it is too early. */
@@ -160,7 +162,7 @@ static enum fixed_verdict fixed_verdict(struct sched *s, unsigned gpu, const str
                                         uint64_t fixed, uint64_t pinned, uint64_t since_ns)
 {
         const struct gpu *g = &s->gpu[gpu];
-        uint64_t cap = sub_sat(gpu_promisable(g), fixed), spill = 0;
+        uint64_t cap = sub_sat(gpu_usable(g), fixed), spill = 0;
         bool early = false;
 
         if (fixed > gpu_usable(g))
@@ -169,12 +171,13 @@ static enum fixed_verdict fixed_verdict(struct sched *s, unsigned gpu, const str
                 const struct client *c = &s->client[i];
                 const struct account *a = &c->accounts[gpu];
                 uint64_t stays = a == want ? pinned : a->pinned;
+                uint64_t allocated = sub_sat(a->usage.allocated, stays);
 
                 if (!c->used || !a->attached || sub_sat(a->commit_held, stays) <= cap)
                         continue;
-                if (c->lost || sub_sat(a->usage.allocated, stays) > cap)
+                if (c->lost || !stays_runnable(g, allocated, fixed, cap))
                         return FIXED_NEVER;
-                early = true;
+                early |= sub_sat(a->commit_held, stays) > MAX(cap, allocated);
         }
         if (early)
                 return s->now_ns - since_ns >= s->config.grace_ns ? FIXED_NEVER : FIXED_LATER;
@@ -244,7 +247,7 @@ static void serve_fixed_on(struct sched *s, struct client *c, unsigned gpu)
                                 refuse_fixed(s, c, a);
                         return;
                 case FIXED_LATER:
-                        trim_commits(s, gpu, sub_sat(gpu_promisable(g), g->fixed + more));
+                        trim_commits(s, gpu, sub_sat(gpu_usable(g), g->fixed + more));
                         wake_at(s, a->fixed_since_ns + s->config.grace_ns);
                         return;
                 case FIXED_FITS:
@@ -299,7 +302,7 @@ static void serve_pin_on(struct sched *s, struct client *c, unsigned gpu)
                 refuse_pin(s, c, a);
                 return;
         case FIXED_LATER:
-                trim_commits(s, gpu, sub_sat(gpu_promisable(g), g->fixed + more));
+                trim_commits(s, gpu, sub_sat(gpu_usable(g), g->fixed + more));
                 wake_at(s, a->pin_since_ns + s->config.grace_ns);
                 return;
         case FIXED_FITS:
@@ -337,7 +340,7 @@ static void serve_fixed(struct sched *s, struct client *c)
 
 /* With everybody asked who can be asked, would there be room? If not, keeping bytes for c would
  * only keep them from the others. */
-bool settle_fits(const struct sched *s, const struct client *c, bool without_strangers)
+bool settle_fits(const struct sched *s, const struct client *c, bool without_foreign)
 {
         unsigned gpu;
 
@@ -348,8 +351,7 @@ bool settle_fits(const struct sched *s, const struct client *c, bool without_str
                 uint64_t others = g->immovable - (client_immovable(s, c) ? account_movable(a) : 0);
                 uint64_t usable = gpu_usable(g);
 
-                others += strangers_keep_from(s, c, gpu);
-                if (without_strangers)
+                if (without_foreign)
                         usable = sub_sat(g->total, gpu_headroom(g));
                 if (need > a->limit &&
                     add_sat(sub_sat(need, a->pinned), g->fixed + others) > usable)
@@ -365,7 +367,7 @@ void settle_grant(struct sched *s, struct client *c)
         c->lease = ++s->leases;
         c->last_active_ns = s->now_ns;
         policy_turn_begins(s, c);
-        c->idle = c->restoring = c->waiting = c->yielding = c->asks_strangers = false;
+        c->idle = c->restoring = c->waiting = c->yielding = false;
         c->send_grant = true;
         actions_mark(s, c);
         FOR_EACH_GPU_OF (c, gpu) {
@@ -495,7 +497,7 @@ static void serve_run(struct sched *s, struct client *c)
         c->stuck = c->overdue || asks_and_never_answers(c) || !settle_fits(s, c, false);
         set_reserve(s, c);
         if (c->stuck) {
-                strangers_stuck(s, c);
+                foreign_stuck(s, c);
                 return;
         }
         c->give_back_ns = 0;
@@ -528,7 +530,7 @@ static void serve_run(struct sched *s, struct client *c)
                         c->accounts[gpu].top_up |= c->accounts[gpu].run;
                 }
                 client_update_waiting(s, c);
-        } else if (ready && (strangers_have(s, c) || !outranked(s, c)) && lease_is_free(s, c)) {
+        } else if (ready && !outranked(s, c) && lease_is_free(s, c)) {
                 settle_grant(s, c);
         } else {
                 FOR_EACH_GPU_OF (c, gpu) {
@@ -540,8 +542,7 @@ static void serve_run(struct sched *s, struct client *c)
 void client_new_ticket(struct sched *s, struct client *c)
 {
         c->ticket = ++s->tickets;
-        c->queued_ns = s->now_ns;
-        c->restoring = c->stuck = c->asks_strangers = false;
+        c->restoring = c->stuck = false;
         if (c->lease) {
                 c->stalled_since_ns = s->now_ns;
                 fair_stay(s, c);
@@ -567,7 +568,7 @@ static void stop_waiting(struct sched *s, struct client *c)
                 fair_book(s, c);
                 policy_turn_begins(s, c);
         }
-        c->waiting = c->restoring = c->stuck = c->asks_strangers = false;
+        c->waiting = c->restoring = c->stuck = false;
 }
 
 void client_update_waiting(struct sched *s, struct client *c)
@@ -652,7 +653,7 @@ static enum sched_bound bound_of(const struct sched *s, const struct client *c)
                         return SCHED_BOUND_SHORT;
                 if (s->config.mode == SCHED_MODE_OFF)
                         continue;
-                if (!c->stranger_since_ns && c->priority < g->top_priority)
+                if (c->priority < g->top_priority)
                         return SCHED_BOUND_SHORT;
                 if (g->oversubscribed)
                         bound = SCHED_BOUND_AHEAD;
@@ -776,7 +777,7 @@ static void pass(struct sched *s)
 
                 if (!g->present)
                         continue;
-                trim_commits(s, gpu, sub_sat(gpu_promisable(g), g->fixed));
+                trim_commits(s, gpu, sub_sat(gpu_usable(g), g->fixed));
                 policy_reclaim(s, gpu);
                 policy_reclaim_lease(s, gpu);
         }

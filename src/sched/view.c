@@ -57,7 +57,6 @@ int sched_gpu_view(const struct sched *s, unsigned gpu, struct sched_gpu_view *r
         *ret = (struct sched_gpu_view){
                 .total = g->total,
                 .foreign = g->foreign,
-                .movable = MIN(g->foreign_movable, g->foreign),
                 .capacity = gpu_capacity(g),
                 .headroom = gpu_headroom(g),
                 .fixed_budget = gpu_fixed_budget(s, g),
@@ -90,36 +89,27 @@ bool sched_gpu_in_use(const struct sched *s, unsigned gpu)
         return false;
 }
 
-uint64_t sched_gpu_lacks(const struct sched *s, unsigned gpu, uint64_t *ret_since_ns)
+uint64_t sched_gpu_lacks(const struct sched *s, unsigned gpu)
 {
         const struct client *first = NULL;
-        const struct gpu *g;
         const struct account *a;
-        uint64_t held = 0, need;
+        const struct gpu *g;
 
-        *ret_since_ns = 0;
         if (gpu >= s->gpus || !s->gpu[gpu].present)
                 return 0;
         g = &s->gpu[gpu];
         for (unsigned i = 0; i < s->clients; i++) {
                 const struct client *c = &s->client[i];
 
-                a = &c->accounts[gpu];
-                if (!c->used || !a->attached || c->stranger_since_ns)
-                        continue;
-                held += a->usage.backed;
-                if (c->asks_strangers && !client_immovable(s, c) &&
-                    account_need(c, a) > a->usage.backed &&
-                    (!first || c->queued_ns < first->queued_ns))
+                if (c->used && c->accounts[gpu].attached && !client_immovable(s, c) &&
+                    foreign_blocks(s, c) && (!first || c->ticket < first->ticket))
                         first = c;
         }
         if (!first)
                 return 0;
         a = &first->accounts[gpu];
-        need = account_need(first, a);
-        *ret_since_ns = first->queued_ns;
-        return MAX(sub_sat(need, held),
-                   sub_sat(sub_sat(need, a->pinned) + g->fixed + g->immovable, gpu_usable(g)));
+        return sub_sat(sub_sat(account_need(first, a), a->pinned) + g->fixed + g->immovable,
+                       gpu_usable(g));
 }
 
 /* Who stands between c and the bytes it lacks on this GPU. */
@@ -188,6 +178,7 @@ int sched_client_view(const struct sched *s, sched_client id, uint64_t now_ns,
                 .handoffs = c->handoffs,
                 .waited_ns = c->waited_ns + (c->counted_wait ? ns : 0),
                 .blocker = blocker(s, c),
+                .foreign = foreign_blocks(s, c),
         };
         return 0;
 }

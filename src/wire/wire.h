@@ -114,6 +114,7 @@ const char *wire_freeze_name(uint64_t mode);
 enum wire_holder {
         WIRE_HOLDER_OTHER_USER = 1 << 0, /* its name is not for this client */
         WIRE_HOLDER_STUCK = 1 << 1,      /* it cannot give way, or does not answer */
+        WIRE_HOLDER_FOREIGN = 1 << 2,    /* foreign processes hold it: pid 0 */
 };
 
 struct wire_header {

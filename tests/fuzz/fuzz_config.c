@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/cleanup.h"
-#include "daemon/config.h"
+#include "daemon/setup/config.h"
 
 static void check_settings(const struct config *c)
 {

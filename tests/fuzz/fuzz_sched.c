@@ -150,7 +150,6 @@ static void attach(struct stage *g, struct actor *a, unsigned gpu)
                 .run = b & 4,
                 .idle = b & 8,
                 .detached = b & 16,
-                .stranger_since_ns = b & 32 ? g->now_ns - (b >> 6) : 0,
                 .sequence = b,
         };
 
@@ -223,7 +222,9 @@ static void event(struct stage *g)
                 sched_tick(g->s, g->now_ns, &g->out);
                 break;
         case 15:
-                if (what & 128)
+                if (what & 128 && what & 64)
+                        sched_gpu_yield(g->s, gpu, figure(g, a, gpu), g->now_ns, &g->out);
+                else if (what & 128)
                         sched_gpu_foreign(g->s, gpu, figure(g, a, gpu), g->now_ns, &g->out);
                 else
                         sched_client_fixed(g->s, a->id, gpu, figure(g, a, gpu) / 16, g->now_ns,

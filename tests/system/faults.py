@@ -1,7 +1,7 @@
 """Seeded faults: what a seed does to a small world, and what must hold afterwards.
 
 Three programs share a card that holds one of the large two beside the small one. The seed says who is killed or stopped, at
-which point (the simulated driver's calls: sim/fault_points.def and those below; the daemon's: src/daemon/kill_points.def),
+which point (the simulated driver's calls: sim/fault_points.def and those below; the daemon's: src/daemon/setup/kill_points.def),
 and what happens meanwhile. Afterwards every survivor has gone on, with the right bytes, and nothing is left anywhere."""
 
 import ctypes
@@ -54,11 +54,11 @@ _LATE = {"returning", "lost", "gone", "grace"}
 
 def daemon_points():
     """(point as SUBLET_KILL_POINT names it, how often it comes) in a daemon whose clients all live."""
-    plain = _rows("src/daemon/kill_points.def", "KILL_POINT")
+    plain = _rows("src/daemon/setup/kill_points.def", "KILL_POINT")
     assert _LATE < set(plain)
     often = {"swept": 100, "measured": 2, "accepted": 3, "attaching": 3}
     points = [(name, often[name]) for name in plain if name not in _LATE]
-    for row in _rows("src/daemon/kill_points.def", "KILL_POINT_MESSAGE"):
+    for row in _rows("src/daemon/setup/kill_points.def", "KILL_POINT_MESSAGE"):
         name, direction = [part.strip() for part in row.split(",")]
         points += [(f"{name}.{message}", n) for message, n in _MESSAGES.items() if MESSAGES[message][1] == direction]
     return points

@@ -8,26 +8,21 @@ import struct
 import sys
 import time
 
-NEED, HAVE, LEFT = 1, 2, 3
 DAEMONS = 24  # more than a daemon listens to
 
 
 def packets(uuid, number):
-    def note(kind, size, since=0):
-        return struct.pack("<4sHH16sQQ", b"SBLN", 2, kind, uuid, size, since)
+    def need(size, version=3):
+        return struct.pack("<4sI16sQ", b"SBLN", version, uuid, size)
 
-    yield note(NEED, 1 << 40)
-    yield note(NEED, 100 << 20, 1)  # has waited for ever
-    yield note(NEED, 100 << 20, time.monotonic_ns())
-    yield note(NEED, (1 << 64) - 1, (1 << 64) - 1)
-    yield note(HAVE, (1 << 64) - 1)
-    yield note(LEFT, 1 << 40)
-    yield note(9, 1)
-    if number % 7 == 0:
-        yield note(NEED, 0)
-    yield note(NEED, 100 << 20)[:-1 - number % 39]
-    yield struct.pack("<4sHH16sQQ", b"SBLN", 9, NEED, os.urandom(16), 0, 0)
-    yield os.urandom(40 + number)
+    yield need(1 << 40)
+    yield need(100 << 20)
+    yield need((1 << 64) - 1)
+    yield need(0)
+    yield need(100 << 20, 2)
+    yield need(100 << 20)[:-1 - number % 31]
+    yield struct.pack("<4sI16sQ", b"SBLN", 3, os.urandom(16), 1 << 30)
+    yield os.urandom(32 + number)
     yield b""
 
 

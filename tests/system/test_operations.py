@@ -18,7 +18,7 @@ SOURCES = (
     ("src/daemon", r"usage_error\(\s*"),
     ("src/daemon", r"snprintf\(error,\s*PLACE_ERROR_MAX,\s*"),
     ("src/daemon", r"answer_error\(\s*"),
-    ("src/daemon/control.c", r"(?:return|:) (?=\"[a-z])"),  # what speaks against an order
+    ("src/daemon/orders/control.c", r"(?:return|:) (?=\"[a-z])"),  # what speaks against an order
     ("src/daemon", r"client_refuse\([^\"()]*,\s*"),
     ("src/daemon", r"refuse_connection\([^\"()]*,\s*"),
     ("src/cli", r"cli_fail\(CLI_(?:OK|FAILED|NO_\w+),\s*"),
@@ -80,7 +80,7 @@ def test_every_message_is_explained():
 def test_every_setting_is_explained():
     """Keys of the configuration, and variables of the environment."""
     page = SETTINGS.read_text()
-    keys = re.findall(r'^        \{"(\w+)", parse_', pathlib.Path(ROOT, "src/daemon/config.c").read_text(), re.M)
+    keys = re.findall(r'^        \{"(\w+)", parse_', pathlib.Path(ROOT, "src/daemon/setup/config.c").read_text(), re.M)
     table = pathlib.Path(ROOT, "src/base/settings.def").read_text()
     variables = {"SUBLET_" + name: readers for name, readers in re.findall(r'^SETTING\((\w+), "([^"]+)"', table, re.M)}
     assert len(keys) > 10 and len(variables) > 5

@@ -34,9 +34,6 @@ class Standing(Client):
 
     mode, paused, obedient, refused = PARK, False, True, 0
 
-    def hello(self, **changes):
-        return super().hello(**({"minor": 7} | changes))
-
     def frozen(self, why=0, **changes):
         self.send("FROZEN", **(dict(for_ns=1 if why else 0, took_ns=TOOK_NS, why=why, mode=self.mode) | changes))
 
@@ -144,12 +141,6 @@ def test_what_cannot_be_paused_is_said(daemon, standing, place):  # noqa: F811
         assert "number of a process" in order(place, order="pause", **bad)["error"]
         assert "number of a process" in order(place, order="resume", **bad)["error"]
 
-    old = standing("old").connect()
-    old.hello(minor=6)
-    old.attach()
-    for told in (pause(place, old), resume(place, old)):
-        assert told["error"] == (f"process {old.process.pid} cannot be paused: its libsublet is of release 0.1.0, which knows no "
-                                 "pause; start it again")
     off = standing("off", mode=OFF).start()
     off.frozen()
     odd = standing("odd", mode=OFF).start()

@@ -232,19 +232,19 @@ void gone(struct bench *b, struct tenant *t)
         after(b, &out);
 }
 
-void left(struct bench *b, struct tenant *t, uint64_t foreign_bytes)
-{
-        struct sched_actions out = {.n = TAKEN};
-
-        sched_client_left(b->s, t->id, 0, foreign_bytes, b->now_ns, &out);
-        after(b, &out);
-}
-
 void foreign(struct bench *b, uint64_t bytes)
 {
         struct sched_actions out = {.n = TAKEN};
 
         sched_gpu_foreign(b->s, 0, bytes, b->now_ns, &out);
+        after(b, &out);
+}
+
+void yield_to(struct bench *b, uint64_t bytes)
+{
+        struct sched_actions out = {.n = TAKEN};
+
+        sched_gpu_yield(b->s, 0, bytes, b->now_ns, &out);
         after(b, &out);
 }
 

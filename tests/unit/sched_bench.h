@@ -62,8 +62,8 @@ void drain_failed(struct bench *b, struct tenant *t);
 void stands(struct bench *b, struct tenant *t, bool stands_now);
 void lost(struct bench *b, struct tenant *t);
 void gone(struct bench *b, struct tenant *t);
-void left(struct bench *b, struct tenant *t, uint64_t foreign_bytes);
 void foreign(struct bench *b, uint64_t bytes);
+void yield_to(struct bench *b, uint64_t bytes);
 void tick_at(struct bench *b, uint64_t now_ns);
 void pass(struct bench *b, uint64_t ns); /* let time go by, with every tick that is due */
 

@@ -42,8 +42,6 @@ void connect_process(struct world *w, struct process *p)
                         .run = p->wants_run && !open && !p->paused,
                         .idle = open && (p->idle || p->paused),
                         .detached = p->detached,
-                        .stranger_since_ns =
-                                p->stranger ? w->now_ns - below(w, 3 * NSEC_PER_SEC) : 0,
                         .sequence = ++p->sequence,
                 };
                 if (!g->fixed && !g->fixed_asked) {
@@ -116,7 +114,6 @@ void start_process(struct world *w, struct process *p)
                 .gone_ns = NEVER,
                 .hostile = w->o.hostile && p == &w->p[0],
                 .size = below(w, w->o.total_bytes * 9 / 10),
-                .stranger = w->o.foreigners && chance(w, 300),
         };
         p->gpu[below(w, w->o.gpus)].used = true;
         if (chance(w, 600))

@@ -94,7 +94,6 @@ static void garbage(struct world *w, struct process *p, struct sched_actions *ou
                 ANY, ANY, ANY, chance(w, 500), chance(w, 500), chance(w, 500), (uint32_t)ANY};
         struct sched_attach at = {.usage = u,
                                   .fixed_wanted = ANY,
-                                  .stranger_since_ns = chance(w, 500) ? ANY : 0,
                                   .running = chance(w, 300),
                                   .run = chance(w, 500),
                                   .idle = chance(w, 500),
@@ -269,7 +268,7 @@ static void change_foreign(struct world *w)
                 bytes = below(w, w->o.total_bytes / 4);
         w->foreign[gpu] = MIN(bytes, really_free(w, gpu));
         w->foreign_ever |= w->foreign[gpu] != 0;
-        w->movable[gpu] = below(w, w->foreign[gpu] + 1);
+        w->yields[gpu] = below(w, w->o.total_bytes);
         w->foreign_pending = true;
         w->foreign_seen_ns = w->now_ns + below(w, NSEC_PER_SEC);
 }
@@ -578,7 +577,7 @@ static void happen(struct world *w, enum what what, struct process *p)
                 for (unsigned i = 0; i < w->o.gpus; i++) {
                         sched_gpu_foreign(w->s, i, foreign_as_seen(w, i), w->now_ns, &out);
                         perform(w, &out);
-                        sched_gpu_movable(w->s, i, w->movable[i], w->now_ns, &out);
+                        sched_gpu_yield(w->s, i, w->yields[i], w->now_ns, &out);
                         perform(w, &out);
                 }
                 break;

@@ -77,7 +77,6 @@ struct process {
         bool parks;    /* paused, it does not give its memory away, */
         bool stands;   /* ... and the daemon has heard so */
         uint64_t size; /* what it means to allocate */
-        bool stranger; /* is another daemon's */
 
         uint64_t start_ns, think_ns, drain_ns, move_ns, continue_ns, reconnect_ns, gone_ns;
         uint64_t excused_wait_ns, waited_ns;
@@ -98,9 +97,8 @@ struct world {
         bool replaying;
         uint64_t restart_until_ns;
         uint64_t foreign[WORLD_GPUS_MAX];
-        uint64_t movable[WORLD_GPUS_MAX]; /* of foreign, as other daemons say; they need not keep to
-                                             it */
-        uint64_t foreign_seen_ns;         /* when the daemon learns of it */
+        uint64_t yields[WORLD_GPUS_MAX]; /* what peer daemons say that they wait for */
+        uint64_t foreign_seen_ns;        /* when the daemon learns of it */
         bool foreign_pending, foreign_ever;
         struct process p[WORLD_CLIENTS_MAX];
         uint64_t fate_ns;

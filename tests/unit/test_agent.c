@@ -535,6 +535,12 @@ static void the_process_in_the_way_is_named(void **state)
         (void)tell(WIRE_HOLDER);
         rounds(1);
         assert_string_equal(core.holder.text, "nobody in particular holds it");
+        m = tell(WIRE_HOLDER);
+        m->HOLDER.flags = WIRE_HOLDER_FOREIGN;
+        rounds(1);
+        assert_string_equal(core.holder.text,
+                            "programs outside its daemon hold it; users take turns only under one "
+                            "daemon: `subletd` as root, or `subletd --shared` and SUBLET_DIR");
         breaks = true;
         connects = -ENOENT;
         rounds(1);

@@ -3,7 +3,7 @@
 
 #include "base/clock.h"
 #include "base/macros.h"
-#include "daemon/client.h"
+#include "daemon/state/client.h"
 
 #define CARD    (16 * GIB)
 #define CLIENTS 4u

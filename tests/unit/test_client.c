@@ -10,8 +10,8 @@
 
 #include "base/clock.h"
 #include "base/macros.h"
-#include "daemon/client.h"
-#include "daemon/turns.h"
+#include "daemon/state/client.h"
+#include "daemon/net/turns.h"
 
 static struct config config;
 static struct server server;

@@ -6,7 +6,7 @@
 
 #include "base/clock.h"
 #include "base/macros.h"
-#include "daemon/config.h"
+#include "daemon/setup/config.h"
 
 static void every_key_takes_what_its_help_says(void **state)
 {

@@ -11,9 +11,9 @@
 #include "base/clock.h"
 #include "base/macros.h"
 #include "base/host.h"
-#include "daemon/nvml.h"
-#include "daemon/peer.h"
-#include "daemon/users.h"
+#include "daemon/cards/nvml.h"
+#include "daemon/people/peer.h"
+#include "daemon/people/users.h"
 
 static void the_host_budget_is_half_but_never_the_margin(void **state)
 {

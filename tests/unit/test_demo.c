@@ -9,8 +9,8 @@
 #include <unistd.h>
 
 #include "base/macros.h"
-#include "cli/demo.h"
-#include "cli/doctor_driver.h"
+#include "cli/demo/demo.h"
+#include "cli/doctor/doctor_driver.h"
 #include "cli_bench.h"
 
 #define ROWS 7

@@ -11,7 +11,7 @@
 
 #include "base/macros.h"
 #include "cli/control.h"
-#include "cli/demo.h"
+#include "cli/demo/demo.h"
 #include "cli/launch.h"
 #include "cli_bench.h"
 

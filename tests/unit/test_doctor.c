@@ -12,9 +12,9 @@
 
 #include "base/macros.h"
 #include "cli/control.h"
-#include "cli/doctor_driver.h"
-#include "cli/doctor_freeze.h"
-#include "cli/doctor_programs.h"
+#include "cli/doctor/doctor_driver.h"
+#include "cli/doctor/doctor_freeze.h"
+#include "cli/doctor/doctor_programs.h"
 #include "cli_bench.h"
 
 static char dir[] = "/tmp/sublet-doctor-XXXXXX";

@@ -6,7 +6,7 @@
 
 #include "base/clock.h"
 #include "base/macros.h"
-#include "daemon/gpus.h"
+#include "daemon/cards/gpus.h"
 
 #define CARD  (16 * GIB)
 #define START (100 * NSEC_PER_SEC)

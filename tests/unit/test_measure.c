@@ -4,7 +4,7 @@
 
 #include "base/clock.h"
 #include "base/macros.h"
-#include "daemon/client.h"
+#include "daemon/state/client.h"
 
 #define CLIENTS 100
 #define TOTAL   (8 * GIB)
@@ -18,7 +18,6 @@ static struct {
         uint64_t fixed;    /* what a client is said to have of it */
         struct sched_account_view account;
         enum sched_state state;
-        uint64_t lent;
         uint64_t foreign_told;
 } now;
 static const struct config config = {.sched.grace_ns = 5 * NSEC_PER_SEC};
@@ -94,21 +93,16 @@ void sched_gpu_foreign(struct sched *s, unsigned gpu, uint64_t foreign_bytes, ui
         now.foreign_told = foreign_bytes;
 }
 
-void session_begin(struct server *s)
+void event_begin(struct server *s)
 {
         assert_false(now.event);
         now.event = true;
 }
 
-void session_perform(struct server *s)
+void event_end(struct server *s)
 {
         assert_true(now.event);
         now.event = false;
-}
-
-uint64_t neighbours_absorb(const struct server *s, unsigned gpu, uint64_t foreign_bytes)
-{
-        return foreign_bytes - MIN(foreign_bytes, now.lent);
 }
 
 /* ---- the tests ---- */
@@ -196,7 +190,7 @@ static void what_becomes_less_is_told_first(void **state)
         assert_false(now.fixed_before);
 }
 
-/* Their memory looks like a stranger's until they are back. */
+/* Their memory looks foreign until they are back. */
 static void while_clients_come_back_after_a_crash_no_rise_is_told(void **state)
 {
         server.return_until_ns = clock_now_ns() + 3600 * NSEC_PER_SEC;
@@ -211,19 +205,6 @@ static void while_clients_come_back_after_a_crash_no_rise_is_told(void **state)
         now.foreign = GIB; /* a fall is one */
         period();
         assert_int_equal(now.foreign_told, GIB);
-}
-
-static void what_was_lent_is_not_told_as_others_use(void **state)
-{
-        now.lent = GIB;
-        now.foreign = 3 * GIB;
-        for (unsigned second = 0; second < 3; second++)
-                period();
-        assert_int_equal(now.foreign_told, 2 * GIB);
-        now.lent = 0;
-        measure_rise(&server, 0);
-        look(false);
-        assert_int_equal(now.foreign_told, 3 * GIB);
 }
 
 /* Small ones are what the headroom is there for. */
@@ -261,8 +242,15 @@ static void what_is_not_dealt_in_is_for_others(void **state)
         assert_int_equal(now.foreign_told, 0);
 }
 
+static uint64_t newest(void)
+{
+        const struct gpu *g = &server.gpus.list[0];
+
+        return g->foreign[(g->n_foreign - 1) % 3];
+}
+
 /* NVML counts it for the card and for no process. */
-static void managed_memory_of_our_clients_is_no_strangers(void **state)
+static void managed_memory_of_our_clients_is_not_foreign(void **state)
 {
         now.account.usage.backed = MIB + MIB / 2; /* half a MiB of it is managed */
         now.foreign = GIB + 30 * MIB;
@@ -271,13 +259,13 @@ static void managed_memory_of_our_clients_is_no_strangers(void **state)
                 clients[i].accounts[0].managed = i < 20 ? MIB : 0;
         for (unsigned second = 0; second < 3; second++)
                 period();
-        assert_int_equal(measure_newest(&server.gpus.list[0]), GIB + 10 * MIB);
+        assert_int_equal(newest(), GIB + 10 * MIB);
         clients[0].accounts[0].managed = 100 * GIB; /* no more than it has backed */
         look(true);
-        assert_int_equal(measure_newest(&server.gpus.list[0]), GIB + 10 * MIB - MIB / 2);
+        assert_int_equal(newest(), GIB + 10 * MIB - MIB / 2);
         now.foreign = 5 * MIB; /* nor than is in nobody's name */
         look(true);
-        assert_int_equal(measure_newest(&server.gpus.list[0]), 0);
+        assert_int_equal(newest(), 0);
 }
 
 static void the_most_that_a_process_holds_is_what_nvml_shows_or_nobody_else_has(void **state)
@@ -332,8 +320,9 @@ static void only_a_later_look_shows_a_rise(void **state)
         look(false);
         assert_int_equal(now.foreign_told, GIB);
         now.foreign = 0;
-        measure_fall(&server, 0);
         look(false);
+        assert_int_equal(now.foreign_told, GIB); /* a fall waits for its period */
+        period();
         assert_int_equal(now.foreign_told, 0);
 }
 
@@ -350,9 +339,8 @@ static void a_failed_reading_changes_nothing(void **state)
         for (unsigned second = 0; second < 5; second++)
                 period();
         measure_rise(&server, 0);
-        measure_fall(&server, 0);
         look(false);
-        assert_int_equal(measure_now(&server, 0), GIB);
+        assert_int_equal(measure_foreign(&server.gpus.list[0]), GIB);
         assert_int_equal(measure_most(&server, &clients[0], 0), UINT64_MAX);
         assert_int_equal(now.foreign_told, GIB);
         assert_int_equal(server.gpus.list[0].measured_ns, measured_ns);
@@ -435,10 +423,9 @@ int main(void)
                 cmocka_unit_test_setup(what_becomes_less_is_told_first, begin),
                 cmocka_unit_test_setup(while_clients_come_back_after_a_crash_no_rise_is_told,
                                        begin),
-                cmocka_unit_test_setup(what_was_lent_is_not_told_as_others_use, begin),
                 cmocka_unit_test_setup(a_small_rise_is_noise_and_a_small_fall_is_none, begin),
                 cmocka_unit_test_setup(what_is_not_dealt_in_is_for_others, begin),
-                cmocka_unit_test_setup(managed_memory_of_our_clients_is_no_strangers, begin),
+                cmocka_unit_test_setup(managed_memory_of_our_clients_is_not_foreign, begin),
                 cmocka_unit_test_setup(
                         the_most_that_a_process_holds_is_what_nvml_shows_or_nobody_else_has, begin),
                 cmocka_unit_test_setup(what_was_short_is_forgotten_at_the_next_look, begin),

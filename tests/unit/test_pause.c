@@ -6,8 +6,8 @@
 
 #include "base/clock.h"
 #include "base/macros.h"
-#include "daemon/client.h"
-#include "daemon/pause.h"
+#include "daemon/state/client.h"
+#include "daemon/ledger/pause.h"
 
 #define PID    4242
 #define AGE_NS (30 * NSEC_PER_SEC) /* of each process */
@@ -32,12 +32,12 @@ void client_send(struct client *c, struct wire_message *m)
         last_told = (unsigned)m->PAUSE.paused;
 }
 
-void session_begin(struct server *s)
+void event_begin(struct server *s)
 {
         s->actions.n = 0;
 }
 
-void session_perform(struct server *s)
+void event_end(struct server *s)
 {
 }
 
@@ -53,11 +53,8 @@ uint64_t peer_age_ns(pid_t pid)
 
 static void new_client(struct client *c)
 {
-        *c = (struct client){.server = &server,
-                             .fd = 3,
-                             .peer = {.pid = PID, .uid = 1000},
-                             .minor = WIRE_MINOR_FREEZE,
-                             .greeted = true};
+        *c = (struct client){
+                .server = &server, .fd = 3, .peer = {.pid = PID, .uid = 1000}, .greeted = true};
         (void)strcpy(c->name, "train.py");
 }
 
@@ -126,9 +123,6 @@ static void a_client_is_told_the_most_that_is_allowed_where_that_is_less(void **
         pause_greeted(&now);
         assert_int_equal(mosts, 2);
         assert_int_equal(last_most, WIRE_FREEZE_OFF);
-        now.minor = WIRE_MINOR_FREEZE - 1; /* which does not know the message */
-        pause_greeted(&now);
-        assert_int_equal(mosts, 2);
 }
 
 static void an_order_that_cannot_be_carried_out_says_why(void **state)
@@ -143,9 +137,6 @@ static void an_order_that_cannot_be_carried_out_says_why(void **state)
         assert_int_equal(pause_set(&server, PID, false, &stranger, &c), -EACCES);
         assert_int_equal(pause_set(&server, PID, false, &owner, &c), 0);
 
-        now.minor = WIRE_MINOR_FREEZE - 1;
-        assert_int_equal(set(true), -EPROTONOSUPPORT);
-        now.minor = WIRE_MINOR_FREEZE;
         assert_int_equal(say(0, WIRE_FREEZE_OFF, ""), 0);
         assert_int_equal(set(true), -EPERM);
         assert_int_equal(say(0, WIRE_FREEZE_PARK, "the driver is not known"), 0);

@@ -804,7 +804,7 @@ static void who_answers_once_and_falls_silent_keeps_what_it_was_given_and_no_mor
 
 /* Two daemons on one card: each has half of somebody's memory there and would wait for the other.
  */
-static void what_is_half_there_goes_back_where_strangers_hold_the_rest(void **state)
+static void what_is_half_there_goes_back_where_foreign_processes_hold_the_rest(void **state)
 {
         BENCH;
         struct tenant *t = runner(b, 0, 600 * MIB);
@@ -833,7 +833,7 @@ static void what_is_half_there_goes_back_where_strangers_hold_the_rest(void **st
         assert_true(t->lease);
 }
 
-static void who_runs_and_cannot_grow_because_of_strangers_gives_back_as_well(void **state)
+static void who_runs_and_cannot_grow_because_of_foreign_bytes_gives_back_as_well(void **state)
 {
         BENCH;
         struct tenant *t = runner(b, 0, 400 * MIB);
@@ -1079,8 +1079,10 @@ int main(void)
                 cmocka_unit_test(others_on_the_card_make_idle_clients_give_way),
                 cmocka_unit_test(
                         who_answers_once_and_falls_silent_keeps_what_it_was_given_and_no_more),
-                cmocka_unit_test(what_is_half_there_goes_back_where_strangers_hold_the_rest),
-                cmocka_unit_test(who_runs_and_cannot_grow_because_of_strangers_gives_back_as_well),
+                cmocka_unit_test(
+                        what_is_half_there_goes_back_where_foreign_processes_hold_the_rest),
+                cmocka_unit_test(
+                        who_runs_and_cannot_grow_because_of_foreign_bytes_gives_back_as_well),
                 cmocka_unit_test(a_shortage_counts_until_the_card_was_measured),
                 cmocka_unit_test(a_client_short_of_memory_gets_what_others_give),
                 cmocka_unit_test(a_commit_that_was_kept_back_is_answered_and_changes_nothing_else),

@@ -30,8 +30,7 @@ static const unsigned char legal[SCHED_STATES + 1][SCHED_STATES + 1] = {
                            [SCHED_EVICTING] = LEGAL,
                            [NONE] = LEGAL},
         [SCHED_RESTORING] = {[SCHED_IDLE] = LEGAL,
-                             [SCHED_WAITING] =
-                                     TOLERATED, /* strangers.c took back all it was given */
+                             [SCHED_WAITING] = TOLERATED, /* foreign.c took back all it was given */
                              [SCHED_RUNNING] = LEGAL,
                              [SCHED_DRAINING] = TOLERATED,
                              [SCHED_EVICTING] = LEGAL,

@@ -7,8 +7,9 @@
 
 #include "base/clock.h"
 #include "base/macros.h"
-#include "daemon/client.h"
-#include "daemon/meet.h"
+#include "daemon/net/peer_daemons.h"
+#include "daemon/state/client.h"
+#include "daemon/net/meet.h"
 
 #define CARD    (16 * GIB)
 #define SENT    128u
@@ -49,7 +50,7 @@ void client_drop(struct client *c, const char *why)
 
 void client_refuse(struct client *c, enum wire_refusal code, const char *text)
 {
-        session_refuse_one(c, WIRE_NO_GPU, code, 0, text);
+        event_refuse(c, WIRE_NO_GPU, code, 0, text);
         client_drop(c, text);
 }
 
@@ -81,11 +82,11 @@ uint64_t measure_most(struct server *s, const struct client *c, unsigned gpu)
         return UINT64_MAX;
 }
 
-void neighbours_act(struct server *s, const struct sched_action *a)
+void peer_daemons_did_not_help(struct server *s, unsigned gpu)
 {
 }
 
-bool neighbours_may_help(struct server *s, unsigned gpu, uint64_t commit)
+bool peer_daemons_may_help(struct server *s, unsigned gpu, uint64_t commit)
 {
         return helps;
 }
@@ -471,7 +472,7 @@ static void a_request_is_kept_while_another_daemon_may_make_room(void **state)
         helps = true;
         assert_int_equal(want(c, 2 * GIB, 0, false), 0);
         assert_true(c->wish.kept);
-        c->wish.since_ns -= NSEC_PER_SEC; /* long enough */
+        c->wish.since_ns -= 10 * NSEC_PER_SEC; /* long enough */
         session_resume(&server);
         assert_false(c->wish.kept);
 }

@@ -6,8 +6,9 @@
 
 #include "base/clock.h"
 #include "base/macros.h"
-#include "daemon/client.h"
-#include "daemon/turns.h"
+#include "daemon/net/peer_daemons.h"
+#include "daemon/state/client.h"
+#include "daemon/net/turns.h"
 
 #define CLIENTS 5u
 
@@ -82,22 +83,17 @@ void measure_looked(struct server *s, bool sample)
         step(sample ? "sample" : "measure");
 }
 
-void neighbours_looked(struct server *s)
-{
-        step("notes");
-}
-
-void neighbours_tick(struct server *s)
+void peer_daemons_tick(struct server *s)
 {
         step("tick");
 }
 
-void session_begin(struct server *s)
+void event_begin(struct server *s)
 {
         now.event = true;
 }
 
-void session_perform(struct server *s)
+void event_end(struct server *s)
 {
         assert_true(now.event);
         now.event = false;
@@ -310,12 +306,12 @@ static void what_waited_for_a_look_comes_after_the_cards(void **state)
         shown = (struct nvml_look){.n = 1};
         shown.cards[0].measured = true;
         told(5);
-        assert_string_equal(now.steps, "cards measure clients notes doors ");
+        assert_string_equal(now.steps, "cards measure clients doors ");
         assert_ptr_equal(server.look, &shown);
         assert_int_equal(server.look_ns, 5);
         now.steps[0] = 0;
         looks_told(&server, NULL, 6); /* there is none now */
-        assert_string_equal(now.steps, "clients notes doors ");
+        assert_string_equal(now.steps, "clients doors ");
         assert_null(server.look);
 }
 
@@ -325,15 +321,15 @@ static void a_period_ends_with_the_look_that_was_asked_for_in_it(void **state)
         shown.cards[0].measured = true;
         server.sample_ns = 10;
         told(9);
-        assert_string_equal(now.steps, "cards measure clients notes doors ");
+        assert_string_equal(now.steps, "cards measure clients doors ");
         assert_int_equal(server.sample_ns, 10);
         told(10);
-        assert_string_equal(now.steps, "cards sample clients notes left tick resume forget doors ");
+        assert_string_equal(now.steps, "cards sample clients left tick resume forget doors ");
         assert_int_equal(server.sample_ns, 0);
         server.sample_ns = 10;
         now.steps[0] = 0;
         looks_told(&server, NULL, 10);
-        assert_string_equal(now.steps, "clients notes left tick resume forget doors ");
+        assert_string_equal(now.steps, "clients left tick resume forget doors ");
 }
 
 static void a_sample_is_asked_for_where_somebody_can_answer(void **state)
@@ -373,9 +369,9 @@ static void a_corrected_total_is_told_once(void **state)
         server.gpus.n = 3;
         server.gpus.list[1] = (struct gpu){.present = true, .corrected = true, .total_bytes = GIB};
         told(1);
-        assert_string_equal(now.steps, "cards total measure clients notes doors ");
+        assert_string_equal(now.steps, "cards total measure clients doors ");
         told(2);
-        assert_string_equal(now.steps, "cards measure clients notes doors ");
+        assert_string_equal(now.steps, "cards measure clients doors ");
 }
 
 static void clients_of_a_displaced_card_have_to_go(void **state)

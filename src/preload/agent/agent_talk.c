@@ -556,7 +556,12 @@ static void on_holder(const struct wire_message *m) REQUIRES(core_lock)
         char *text = core.holder.text;
         const size_t n = sizeof(core.holder.text);
 
-        if (m->HOLDER.pid == 0)
+        if (m->HOLDER.flags & WIRE_HOLDER_FOREIGN)
+                (void)snprintf(text, n,
+                               "programs outside its daemon hold it; users take turns only under "
+                               "one daemon: `subletd` as root, or `subletd --shared` and "
+                               "SUBLET_DIR");
+        else if (m->HOLDER.pid == 0)
                 (void)snprintf(text, n, "nobody in particular holds it");
         else if (m->HOLDER.flags & WIRE_HOLDER_OTHER_USER)
                 (void)snprintf(text, n, "process %u, another user's, holds it%s", m->HOLDER.pid,

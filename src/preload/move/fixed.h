@@ -3,7 +3,7 @@
  * it is gone.
  *
  * What is not here, because its size cannot be known (code, stacks, heaps, print buffers), the
- * daemon sees on the card (src/daemon/measure.c).
+ * daemon sees on the card (src/daemon/ledger/measure.c).
  *
  * All functions: core_lock held. A pointer that is NULL is nothing to count. */
 #pragma once

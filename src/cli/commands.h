@@ -1,0 +1,13 @@
+/* commands.h: the table of subcommands. One row of commands.def is one subcommand; dispatch and
+ * help derive from it. A subcommand is a function in a file of its own; it gets its own arguments
+ * and returns the exit status. */
+#pragma once
+
+#include "cli/cli.h"
+
+#define COMMAND(name, options, arguments, help) \
+        int name##_main(const struct cli_command *self, int argc, char **argv);
+#define OPTIONS(name) extern const struct cli_option name[];
+#include "cli/commands.def"
+#undef COMMAND
+#undef OPTIONS

@@ -1,0 +1,481 @@
+/* demo_run.c: owns one row of the demo: its two programs, its daemon, and the watch over both. Must
+ * leave no process behind, however it ends. */
+#include "cli/demo/demo.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/macros.h"
+#include "cli/cli.h"
+#include "cli/control.h"
+#include "cli/launch.h"
+#include "cli/parts.h"
+
+#define PERIOD_MS  100
+#define COUNT_MS   500 /* asking the simulated driver takes a process */
+#define PATIENCE_S 180 /* a row that takes longer has gone wrong */
+#define FIRST_KEY  0x5eedu
+
+static volatile sig_atomic_t interrupted;
+
+static void on_interrupt(int signal)
+{
+        interrupted = signal;
+}
+
+void demo_catch_interrupt(void)
+{
+        struct sigaction action = {.sa_handler = on_interrupt};
+
+        (void)sigaction(SIGINT, &action, NULL);
+        (void)sigaction(SIGTERM, &action, NULL);
+        (void)sigaction(SIGHUP, &action, NULL);
+        (void)sigaction(SIGPIPE, &action, NULL); /* whoever reads has seen enough */
+}
+
+int demo_interrupted(void)
+{
+        return interrupted;
+}
+
+struct watch {
+        const struct demo_stage *stage;
+        const struct demo_row *row;
+        struct demo_result *result;
+        struct demo_screen screen;
+        struct launch launch;
+        char dir[PATHS_DIR_MAX]; /* the daemon's */
+        uint64_t begun_ns, asked_ns, counted_ns;
+        uint64_t in_before, out_before; /* what the card's driver had counted */
+        pid_t killed_worker;
+        uint64_t handoffs_before, handoffs_seen; /* of workers that are gone, of the present one */
+};
+
+static double elapsed(const struct watch *w)
+{
+        return (double)(clock_now_ns() - w->begun_ns) / (double)NSEC_PER_SEC;
+}
+
+/* ---- the daemon ---- */
+
+static int start_daemon(const struct watch *w)
+{
+        char path[PATH_MAX];
+        int status = 0;
+        pid_t pid;
+
+        if (parts_find(PART_DAEMON, path) < 0)
+                return cli_fail(CLI_FAILED, "the daemon is missing: no %s", path);
+        pid = fork();
+        if (pid == 0) {
+                for (unsigned i = 0; i < w->launch.n_variables; i++)
+                        if (strcmp(w->launch.variables[i].name, "LD_PRELOAD") != 0)
+                                (void)setenv(w->launch.variables[i].name,
+                                             w->launch.variables[i].value, 1);
+                (void)execl(path, "subletd", "--private", "--dir", w->dir, (char *)NULL);
+                _exit(CLI_NO_EXECUTE);
+        }
+        if (pid < 0 || waitpid(pid, &status, 0) < 0 || status != 0)
+                return cli_fail(CLI_FAILED, "subletd did not start in %s", w->dir);
+        return CLI_OK;
+}
+
+static int order(const struct watch *w, json_t *words, json_t **ret_answer)
+{
+        int r = control_ask(w->dir, PATHS_PRIVATE, words, ret_answer);
+
+        json_decref(words);
+        return r;
+}
+
+static void stop_daemon(const struct watch *w)
+{
+        json_t *answer = NULL;
+
+        if (order(w, json_pack("{ss}", "order", "stop"), &answer) == 0)
+                json_decref(answer);
+}
+
+/* The supervisor's pid is in the daemon's lock file; the worker is its only child. 0: not found. */
+static pid_t find_worker(const struct watch *w)
+{
+        _cleanup_fclose_ FILE *lock = NULL, *children = NULL;
+        char path[PATH_MAX];
+        int supervisor, worker;
+
+        (void)snprintf(path, sizeof(path), "%s/lock", w->dir);
+        lock = fopen(path, "re");
+        if (!lock || fscanf(lock, "%d", &supervisor) != 1)
+                return 0;
+        (void)snprintf(path, sizeof(path), "/proc/%d/task/%d/children", supervisor, supervisor);
+        children = fopen(path, "re");
+        return children && fscanf(children, "%d", &worker) == 1 ? worker : 0;
+}
+
+/* ---- the programs ---- */
+
+static int start_job(struct watch *w, unsigned k)
+{
+        struct demo_job *job = &w->result->jobs[k];
+        char path[PATH_MAX], bytes[24], key[24], rounds[24], seconds[24],
+                name[2] = {(char)('A' + k)};
+        char *argv[8] = {(char *)"sublet-demo-job"};
+        int ends[2], begin[2] = {-EBADF, -EBADF}, n = 1;
+
+        if (parts_find(PART_DEMO_JOB, path) < 0)
+                return cli_fail(CLI_FAILED, "the demo's program is missing: no %s", path);
+        (void)snprintf(bytes, sizeof(bytes), "%llu", (unsigned long long)w->row->bytes);
+        (void)snprintf(key, sizeof(key), "%u", FIRST_KEY + k);
+        (void)snprintf(rounds, sizeof(rounds), "%llu", (unsigned long long)job->rounds);
+        (void)snprintf(seconds, sizeof(seconds), "%.1f", w->stage->seconds);
+        if (w->row->managed)
+                argv[n++] = (char *)"--managed";
+        if (w->row->meet)
+                argv[n++] = (char *)"--meet";
+        argv[n++] = bytes;
+        argv[n++] = key;
+        argv[n++] = rounds;
+        argv[n++] = seconds;
+        if (pipe2(ends, O_CLOEXEC) < 0)
+                return cli_fail(CLI_FAILED, "no pipe: %m");
+        if (w->row->meet && pipe2(begin, O_CLOEXEC) < 0) {
+                (void)close(ends[0]);
+                (void)close(ends[1]);
+                return cli_fail(CLI_FAILED, "no pipe: %m");
+        }
+        job->pid = fork();
+        if (job->pid == 0) {
+                (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+                (void)dup2(ends[1], STDOUT_FILENO);
+                if (w->row->meet)
+                        (void)dup2(begin[0], STDIN_FILENO);
+                for (unsigned i = 0; i < w->launch.n_variables; i++)
+                        (void)setenv(w->launch.variables[i].name, w->launch.variables[i].value, 1);
+                (void)setenv("SUBLET_NAME", name, 1);
+                (void)setenv("SUBLET_QUIET", "1", 1);
+                if (!w->row->shared)
+                        (void)unsetenv("LD_PRELOAD");
+                (void)execv(path, argv);
+                _exit(CLI_NO_EXECUTE);
+        }
+        (void)close(ends[1]);
+        cleanup_close(&begin[0]);
+        job->begin = begin[1];
+        if (job->pid < 0) {
+                (void)close(ends[0]);
+                return cli_fail(CLI_FAILED, "cannot start a program: %m");
+        }
+        (void)fcntl(ends[0], F_SETFL, O_NONBLOCK);
+        job->fd = ends[0];
+        return CLI_OK;
+}
+
+static void hear_line(struct demo_job *job)
+{
+        unsigned long long a, b;
+        char word[24];
+        int result;
+
+        if (sscanf(job->line, "allocated %llu", &a) == 1) {
+                job->allocated = a;
+        } else if (strcmp(job->line, "filled") == 0) {
+                job->filled = 1;
+        } else if (sscanf(job->line, "round %llu", &a) == 1) {
+                job->round = a;
+        } else if (sscanf(job->line, "memory %llu", &a) == 1) {
+                job->outcome = DEMO_NO_MEMORY;
+                job->allocated = a;
+        } else if (sscanf(job->line, "done %llu %llu %23s", &a, &b, word) == 3) {
+                job->outcome = DEMO_COMPLETED;
+                job->rounds = job->round = a;
+                job->mismatches = b;
+                (void)strcpy(job->digest, word);
+        } else if (sscanf(job->line, "failed %23s %d", word, &result) == 2) {
+                job->outcome = DEMO_FAILED;
+                (void)snprintf(job->trouble, sizeof(job->trouble), "%s answered %d", word, result);
+        }
+}
+
+static void hear_end(struct demo_job *job)
+{
+        int status = 0;
+
+        (void)close(job->fd);
+        job->fd = -EBADF;
+        (void)waitpid(job->pid, &status, 0);
+        if (job->outcome == DEMO_RUNNING || status != 0) {
+                job->outcome = DEMO_FAILED;
+                if (!job->trouble[0] && WIFSIGNALED(status))
+                        (void)snprintf(job->trouble, sizeof(job->trouble), "killed by signal %d",
+                                       WTERMSIG(status));
+                else if (!job->trouble[0])
+                        (void)snprintf(job->trouble, sizeof(job->trouble), "ended with status %d",
+                                       WEXITSTATUS(status));
+        }
+}
+
+static void hear(struct demo_job *job)
+{
+        char text[512];
+        ssize_t n = read(job->fd, text, sizeof(text));
+
+        if (n < 0 && (errno == EAGAIN || errno == EINTR))
+                return;
+        if (n <= 0) {
+                hear_end(job);
+                return;
+        }
+        for (ssize_t i = 0; i < n; i++) {
+                if (text[i] == '\n') {
+                        job->line[job->line_used] = 0;
+                        job->line_used = 0;
+                        hear_line(job);
+                } else if (job->line_used + 1 < sizeof(job->line)) {
+                        job->line[job->line_used++] = text[i];
+                }
+        }
+}
+
+/* ---- the watch ---- */
+
+static uint64_t figure(const json_t *client, const char *field)
+{
+        const json_t *value = json_object_get(client, field);
+
+        return json_is_integer(value) ? (uint64_t)json_integer_value(value) : DEMO_UNKNOWN;
+}
+
+static void hear_status(struct watch *w, const json_t *status)
+{
+        const json_t *gpu = json_array_get(json_object_get(status, "gpus"), 0), *client;
+        uint64_t handoffs = figure(gpu, "handoffs");
+        size_t i;
+
+        /* A daemon that was restarted counts from its own start. */
+        if (handoffs != DEMO_UNKNOWN) {
+                if (handoffs < w->handoffs_seen)
+                        w->handoffs_before += w->handoffs_seen;
+                w->handoffs_seen = handoffs;
+                w->result->handoffs = w->handoffs_before + handoffs;
+        }
+        json_array_foreach (json_object_get(gpu, "clients"), i, client) {
+                for (unsigned k = 0; k < DEMO_JOBS; k++) {
+                        struct demo_job *job = &w->result->jobs[k];
+                        const char *state = json_string_value(json_object_get(client, "state"));
+
+                        if (figure(client, "pid") != (uint64_t)job->pid)
+                                continue;
+                        (void)snprintf(job->state, sizeof(job->state), "%s", state ? state : "");
+                        job->backed = figure(client, "backed");
+                        job->evicted = figure(client, "evicted");
+                        job->moved_out = figure(client, "moved_out");
+                        job->moved_in = figure(client, "moved_in");
+                }
+        }
+}
+
+/* When half of all rounds are done. */
+static void kill_daemon_halfway(struct watch *w)
+{
+        const struct demo_job *jobs = w->result->jobs;
+
+        if (!w->row->kill_daemon || w->killed_worker ||
+            jobs[0].round + jobs[1].round < jobs[0].rounds)
+                return;
+        w->killed_worker = find_worker(w);
+        if (w->killed_worker)
+                (void)kill(w->killed_worker, SIGKILL);
+}
+
+/* What the driver has counted for this row so far. */
+static void count_moved(struct watch *w)
+{
+        uint64_t in, out;
+
+        w->counted_ns = clock_now_ns();
+        if (demo_moved(w->stage, &in, &out) < 0)
+                return;
+        w->result->to_card = in - w->in_before;
+        w->result->to_host = out - w->out_before;
+}
+
+static void look(struct watch *w)
+{
+        json_t *status = NULL;
+
+        if (w->row->shared && order(w, json_pack("{ss}", "order", "status"), &status) == 0) {
+                hear_status(w, status);
+                if (w->killed_worker && find_worker(w) != w->killed_worker)
+                        w->result->daemon_killed = 1;
+                json_decref(status);
+        }
+        kill_daemon_halfway(w);
+        if (clock_now_ns() - w->counted_ns > COUNT_MS * NSEC_PER_MSEC)
+                count_moved(w);
+        demo_screen_draw(&w->screen, w->stage, w->row, w->result, demo_nvml_used(w->stage->nvml),
+                         elapsed(w));
+}
+
+static int all_ended(const struct demo_job *jobs)
+{
+        return jobs[0].fd < 0 && jobs[1].fd < 0;
+}
+
+static int first_has_memory(const struct demo_job *jobs)
+{
+        return jobs[0].fd < 0 || jobs[0].allocated;
+}
+
+static int both_have_met(const struct demo_job *jobs)
+{
+        return (jobs[0].fd < 0 || jobs[0].filled) && (jobs[1].fd < 0 || jobs[1].filled);
+}
+
+static int follow(struct watch *w, int (*until)(const struct demo_job *jobs))
+{
+        struct demo_job *jobs = w->result->jobs;
+
+        while (!until(jobs)) {
+                struct pollfd fds[DEMO_JOBS] = {{.fd = jobs[0].fd, .events = POLLIN},
+                                                {.fd = jobs[1].fd, .events = POLLIN}};
+                uint64_t now;
+
+                (void)poll(fds, DEMO_JOBS, PERIOD_MS);
+                if (interrupted)
+                        return CLI_FAILED;
+                for (unsigned k = 0; k < DEMO_JOBS; k++)
+                        if (jobs[k].fd >= 0 && fds[k].revents)
+                                hear(&jobs[k]);
+                now = clock_now_ns();
+                if (now - w->asked_ns < PERIOD_MS * NSEC_PER_MSEC)
+                        continue;
+                w->asked_ns = now;
+                look(w);
+                if (elapsed(w) > PATIENCE_S)
+                        return cli_fail(CLI_FAILED, "the programs did not end within %d s",
+                                        PATIENCE_S);
+        }
+        return CLI_OK;
+}
+
+static int run_jobs(struct watch *w)
+{
+        struct demo_job *jobs = w->result->jobs;
+        int r;
+
+        w->begun_ns = clock_now_ns();
+        r = start_job(w, 0);
+        /* The second comes when the first has its memory: else it is chance who runs out of it. */
+        if (r == CLI_OK)
+                r = follow(w, w->row->one_after_the_other ? all_ended : first_has_memory);
+        /* The first one has found out how many rounds there are to do. */
+        if (w->row->one_after_the_other)
+                jobs[1].rounds = jobs[0].rounds;
+        if (r == CLI_OK)
+                r = start_job(w, 1);
+        /* Where what becomes of one depends on the other: else the first may have done before the
+         * second begins. */
+        if (r == CLI_OK && w->row->meet)
+                r = follow(w, both_have_met);
+        for (unsigned k = 0; k < DEMO_JOBS; k++)
+                cleanup_close(&jobs[k].begin);
+        if (r == CLI_OK)
+                r = follow(w, all_ended);
+        w->result->seconds = elapsed(w);
+        if (r == CLI_OK) {
+                w->counted_ns = 0;
+                look(w); /* how it ended is what stays on the screen */
+        }
+        return r;
+}
+
+static void end_jobs(struct demo_result *result)
+{
+        for (unsigned k = 0; k < DEMO_JOBS; k++) {
+                if (result->jobs[k].fd < 0)
+                        continue;
+                (void)kill(result->jobs[k].pid, SIGKILL);
+                hear_end(&result->jobs[k]);
+        }
+}
+
+static void count_by_clients(struct demo_result *result)
+{
+        uint64_t in = 0, out = 0;
+
+        for (unsigned k = 0; k < DEMO_JOBS; k++) {
+                if (result->jobs[k].moved_in == DEMO_UNKNOWN)
+                        return;
+                in += result->jobs[k].moved_in;
+                out += result->jobs[k].moved_out;
+        }
+        result->to_card = in;
+        result->to_host = out;
+        result->counted_by_clients = 1;
+}
+
+static int prepare(struct watch *w)
+{
+        static unsigned number; /* a daemon that is leaving must not be taken for the next one */
+        json_t *answer = NULL;
+        int r;
+
+        (void)snprintf(w->dir, sizeof(w->dir), "%.80s/%u", w->stage->folder, ++number);
+        w->launch.daemon = w->dir;
+        w->launch.simulated = w->stage->simulated;
+        r = launch_complete(&w->launch);
+        if (r != CLI_OK || !w->row->shared)
+                return r;
+        if (paths_make_private(w->dir, getuid()) < 0)
+                return cli_fail(CLI_FAILED, "cannot use %s", w->dir);
+        r = start_daemon(w);
+        if (r != CLI_OK)
+                return r;
+        if (order(w, json_pack("{ssss}", "order", "set", "quantum", w->stage->quantum), &answer) <
+            0)
+                return cli_fail(CLI_FAILED, "the daemon in %s does not take orders", w->dir);
+        json_decref(answer);
+        return CLI_OK;
+}
+
+int demo_run(const struct demo_stage *stage, const struct demo_row *row, struct demo_result *ret)
+{
+        struct watch w = {.stage = stage, .row = row, .result = ret};
+        int r;
+
+        *ret = (struct demo_result){.to_card = DEMO_UNKNOWN, .to_host = DEMO_UNKNOWN};
+        for (unsigned k = 0; k < DEMO_JOBS; k++)
+                ret->jobs[k] = (struct demo_job){.fd = -EBADF,
+                                                 .begin = -EBADF,
+                                                 .rounds = row->rounds,
+                                                 .backed = DEMO_UNKNOWN,
+                                                 .evicted = DEMO_UNKNOWN,
+                                                 .moved_in = DEMO_UNKNOWN,
+                                                 .moved_out = DEMO_UNKNOWN};
+        r = prepare(&w);
+        if (r == CLI_OK) {
+                /* Nothing was ever moved on a card that nobody has used yet. */
+                if (demo_moved(stage, &w.in_before, &w.out_before) < 0)
+                        w.in_before = w.out_before = 0;
+                demo_screen_begin(&w.screen, row, stage);
+                r = run_jobs(&w);
+                demo_screen_end(&w.screen, ret);
+                if (ret->to_card == DEMO_UNKNOWN && row->shared)
+                        count_by_clients(ret);
+        }
+        end_jobs(ret);
+        if (row->shared)
+                stop_daemon(&w);
+        launch_clear(&w.launch);
+        return r;
+}

@@ -1,0 +1,232 @@
+/* demo_view.c: owns how the demo looks: the live picture and the table at the end. Must never
+ * decide anything. */
+#include "cli/demo/demo.h"
+
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/macros.h"
+#include "base/units.h"
+
+#define BAR_CELLS    50
+#define TABLE_WIDE   100 /* columns; in less, a row takes two lines */
+#define QUIET_PERIOD 2.0 /* seconds between two lines where nothing can be drawn over */
+
+static const char *size_text(uint64_t bytes, char buf[static UNITS_TEXT_MAX])
+{
+        return bytes == DEMO_UNKNOWN ? "N/A" : units_format_size(bytes, buf);
+}
+
+void demo_screen_begin(struct demo_screen *screen, const struct demo_row *row,
+                       const struct demo_stage *stage)
+{
+        const char *term = getenv("TERM");
+        char size[UNITS_TEXT_MAX];
+
+        screen->terminal = isatty(STDOUT_FILENO) && (!term || strcmp(term, "dumb") != 0);
+        screen->drawn = 0;
+        screen->said = -QUIET_PERIOD;
+        (void)printf("\n%s: two programs of %s\n", row->title, units_format_size(row->bytes, size));
+        (void)fflush(stdout);
+}
+
+/* Each cell is a share of the card: A's and B's backed memory, other use, free. What a program on
+ * the plain driver holds is not told apart: the driver's NVML gives the card's sum. */
+static void draw_bar(const struct demo_stage *stage, const struct demo_row *row,
+                     const struct demo_result *now, uint64_t used, char bar[static BAR_CELLS + 1])
+{
+        double cell = (double)stage->card_bytes / BAR_CELLS, at = 0;
+        unsigned i = 0;
+
+        for (unsigned k = 0; row->shared && k < DEMO_JOBS; k++) {
+                const struct demo_job *job = &now->jobs[k];
+
+                if (job->outcome != DEMO_RUNNING || job->backed == DEMO_UNKNOWN)
+                        continue;
+                at += (double)job->backed;
+                while (i < BAR_CELLS && ((double)i + 0.5) * cell < at)
+                        bar[i++] = (char)('A' + k);
+        }
+        while (i < BAR_CELLS && used != DEMO_UNKNOWN && ((double)i + 0.5) * cell < (double)used)
+                bar[i++] = '#';
+        while (i < BAR_CELLS)
+                bar[i++] = '.';
+        bar[i] = 0;
+}
+
+static const char *job_text(const struct demo_row *row, const struct demo_job *job, char *buf,
+                            size_t n)
+{
+        static const char *const ends[] = {[DEMO_COMPLETED] = "completed",
+                                           [DEMO_NO_MEMORY] = "out of memory",
+                                           [DEMO_FAILED] = "failed"};
+        char a[UNITS_TEXT_MAX], b[UNITS_TEXT_MAX], of[32] = "";
+
+        if (job->outcome != DEMO_RUNNING) {
+                (void)snprintf(buf, n, "%s%s%s", ends[job->outcome], job->trouble[0] ? ": " : "",
+                               job->trouble);
+                return buf;
+        }
+        if (job->pid <= 0)
+                return "not started";
+        if (job->rounds)
+                (void)snprintf(of, sizeof(of), " of %llu", (unsigned long long)job->rounds);
+        if (!row->shared || job->backed == DEMO_UNKNOWN)
+                (void)snprintf(buf, n, "%-10s round %llu%s",
+                               job->allocated ? "running" : "starting",
+                               (unsigned long long)job->round, of);
+        else
+                (void)snprintf(buf, n, "%-10s round %llu%s, on the card %s, off it %s", job->state,
+                               (unsigned long long)job->round, of, size_text(job->backed, a),
+                               size_text(job->evicted, b));
+        return buf;
+}
+
+static int columns(void)
+{
+        struct winsize size;
+
+        return isatty(STDOUT_FILENO) && ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col
+                       ? size.ws_col
+                       : TABLE_WIDE;
+}
+
+/* Cut where the terminal ends: a line that wraps is two, and the next picture would miss it. */
+static __attribute__((format(printf, 1, 2))) void draw_line(const char *format, ...)
+{
+        char line[320];
+        va_list args;
+
+        va_start(args, format);
+        (void)vsnprintf(line, sizeof(line), format, args);
+        va_end(args);
+        (void)printf("\033[K%.*s\n", columns() - 1, line);
+}
+
+void demo_screen_draw(struct demo_screen *screen, const struct demo_stage *stage,
+                      const struct demo_row *row, const struct demo_result *now, uint64_t card_used,
+                      double seconds)
+{
+        char bar[BAR_CELLS + 1], used[UNITS_TEXT_MAX], all[UNITS_TEXT_MAX], a[160], b[160];
+        char turns[64] = "", moved[64] = "";
+        const char *texts[DEMO_JOBS] = {job_text(row, &now->jobs[0], a, sizeof(a)),
+                                        job_text(row, &now->jobs[1], b, sizeof(b))};
+
+        if (!screen->terminal) {
+                if (seconds - screen->said < QUIET_PERIOD)
+                        return;
+                screen->said = seconds;
+                (void)printf("  %5.1f s  card %s; A %s; B %s\n", seconds,
+                             size_text(card_used, used), texts[0], texts[1]);
+                (void)fflush(stdout);
+                return;
+        }
+        draw_bar(stage, row, now, card_used, bar);
+        if (screen->drawn)
+                (void)printf("\033[%dA", screen->drawn);
+        draw_line("  [%s] %s of %s", bar, size_text(card_used, used),
+                  units_format_size(stage->card_bytes, all));
+        for (unsigned k = 0; k < DEMO_JOBS; k++)
+                draw_line("  %c  %s", (int)('A' + k), texts[k]);
+        if (row->shared)
+                (void)snprintf(turns, sizeof(turns), ", %llu hand-offs%s",
+                               (unsigned long long)now->handoffs,
+                               now->daemon_killed ? ", daemon killed and back" : "");
+        if (stage->simulated && now->to_card != DEMO_UNKNOWN)
+                (void)snprintf(moved, sizeof(moved), ", %s out, %s in",
+                               units_format_size(now->to_host, used),
+                               units_format_size(now->to_card, all));
+        draw_line("  %.1f s%s%s", seconds, turns, moved);
+        (void)fflush(stdout);
+        screen->drawn = 2 + DEMO_JOBS;
+}
+
+void demo_screen_end(struct demo_screen *screen, const struct demo_result *result)
+{
+        if (screen->terminal)
+                return;
+        (void)printf("  ended after %.1f s\n", result->seconds);
+}
+
+static const char *outcome_text(const struct demo_job *job)
+{
+        switch (job->outcome) {
+        case DEMO_COMPLETED:
+                return "completed";
+        case DEMO_NO_MEMORY:
+                return "no memory";
+        default:
+                return "failed";
+        }
+}
+
+int demo_same_results(const struct demo_result *a, const struct demo_result *b)
+{
+        int compared = 0;
+
+        for (unsigned k = 0; k < DEMO_JOBS; k++) {
+                if (a->jobs[k].outcome != DEMO_COMPLETED || b->jobs[k].outcome != DEMO_COMPLETED)
+                        continue;
+                if (a->jobs[k].mismatches || b->jobs[k].mismatches ||
+                    strcmp(a->jobs[k].digest, b->jobs[k].digest) != 0)
+                        return 0;
+                compared++;
+        }
+        return compared > 0;
+}
+
+static void moved_text(const struct demo_result *result, char *buf, size_t n)
+{
+        char in[UNITS_TEXT_MAX], out[UNITS_TEXT_MAX];
+
+        if (result->to_card == DEMO_UNKNOWN)
+                (void)snprintf(buf, n, "N/A");
+        else
+                (void)snprintf(buf, n, "%s%s / %s", result->counted_by_clients ? ">= " : "",
+                               units_format_size(result->to_host, out),
+                               units_format_size(result->to_card, in));
+}
+
+static void print_cells(const char *title, const char *a, const char *b, const char *time,
+                        const char *handoffs, const char *moved, const char *result)
+{
+        (void)printf("%-30s %-9s %-9s %7s %9s", title, a, b, time, handoffs);
+        (void)printf(columns() < TABLE_WIDE ? "\n    %-45s %s\n" : "  %-20s %s\n", moved, result);
+}
+
+void demo_print_table(const struct demo_stage *stage, const struct demo_row *rows,
+                      const struct demo_result *results, const int *references, unsigned n)
+{
+        int by_clients = 0;
+
+        (void)printf("\n");
+        print_cells("two programs", "A", "B", "time", "hand-offs", "bytes out / in", "results");
+        for (unsigned i = 0; i < n; i++) {
+                char moved[80], handoffs[24] = "-", time[24];
+
+                if (rows[i].left_out)
+                        continue;
+                moved_text(&results[i], moved, sizeof(moved));
+                (void)snprintf(time, sizeof(time), "%.1f s", results[i].seconds);
+                if (rows[i].shared)
+                        (void)snprintf(handoffs, sizeof(handoffs), "%llu",
+                                       (unsigned long long)results[i].handoffs);
+                print_cells(rows[i].title, outcome_text(&results[i].jobs[0]),
+                            outcome_text(&results[i].jobs[1]), time, handoffs, moved,
+                            references[i] < 0 ? "reference"
+                            : demo_same_results(&results[i], &results[references[i]])
+                                    ? "identical"
+                                    : "DIFFERENT");
+                by_clients |= results[i].counted_by_clients;
+        }
+        (void)printf("\nbytes out / in: copied from the card to host memory and back,\n%s%s\n",
+                     stage->simulated
+                             ? "as the simulated driver counted them; the few that are always "
+                               "there are each\nround's verdict, which the programs copy"
+                             : "which a GPU's driver does not tell",
+                     by_clients ? ";\n>=: what sublet's clients had reported when last asked" : "");
+}

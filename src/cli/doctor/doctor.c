@@ -1,0 +1,649 @@
+/* doctor.c: sublet doctor. Owns the judgement of what is here and the advice. Must never change
+ * anything, nor start a daemon. */
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/macros.h"
+#include "base/units.h"
+#include "cli/commands.h"
+#include "cli/control.h"
+#include "cli/doctor/doctor_driver.h"
+#include "cli/doctor/doctor_freeze.h"
+#include "cli/doctor/doctor_programs.h"
+#include "cli/parts.h"
+
+const struct cli_option doctor_options[] = {
+        [TARGET_DAEMON] = {"daemon", CLI_REQUIRED, "DIR", "look at the daemon in DIR"},
+        [TARGET_SIM] = {"sim", CLI_NONE, NULL, "look at the simulated driver instead of a GPU"},
+        {0},
+};
+
+enum finding { OK, WARN, FAIL };
+
+static int worst;
+
+static void print_finding(enum finding finding, const char *format, ...)
+        __attribute__((format(printf, 2, 3)));
+static void print_remedy(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+static void print_finding(enum finding finding, const char *format, ...)
+{
+        static const char *const words[] = {"ok", "warn", "FAIL"};
+        va_list args;
+
+        worst = MAX(worst, (int)finding);
+        (void)printf("%-5s ", words[finding]);
+        va_start(args, format);
+        (void)vprintf(format, args);
+        va_end(args);
+        (void)putchar('\n');
+}
+
+static void print_remedy(const char *format, ...)
+{
+        va_list args;
+
+        (void)printf("      -> ");
+        va_start(args, format);
+        (void)vprintf(format, args);
+        va_end(args);
+        (void)putchar('\n');
+}
+
+/* 1: a program can use it, and sublet manage it. */
+static unsigned judge_gpu(int i, const struct driver_gpu *gpu)
+{
+        char a[UNITS_TEXT_MAX], b[UNITS_TEXT_MAX];
+
+        if (gpu->vmm == 0) {
+                print_finding(FAIL, "GPU %d, %s, has no virtual memory management", i, gpu->name);
+                print_remedy(
+                        "sublet needs it to move memory; programs there run as without sublet");
+        } else if (gpu->used_bytes != DRIVER_UNKNOWN) {
+                print_finding(OK, "GPU %d, %s, %s, %s in use", i, gpu->name,
+                              units_format_size(gpu->total_bytes, a),
+                              units_format_size(gpu->used_bytes, b));
+        } else {
+                print_finding(OK, "GPU %d, %s, %s", i, gpu->name,
+                              units_format_size(gpu->total_bytes, a));
+        }
+        if (gpu->compute_mode == 3 || gpu->compute_mode == 1) {
+                print_finding(FAIL, "GPU %d is in exclusive compute mode: one process at a time",
+                              i);
+                print_remedy("sudo nvidia-smi -i %d -c DEFAULT (MPS uses this mode; sublet does "
+                             "not need MPS)",
+                             i);
+        } else if (gpu->compute_mode == 2) {
+                print_finding(FAIL, "GPU %d is in prohibited compute mode: no process at all", i);
+                print_remedy("sudo nvidia-smi -i %d -c DEFAULT", i);
+        }
+        return gpu->vmm != 0 && gpu->compute_mode != 2;
+}
+
+/* MPS lets several processes share one context's hardware; they also share its end. Its control
+ * daemon leaves its process id in the directory where programs look for it. 0: it does not run. */
+static int find_mps(const char **ret_dir)
+{
+        const char *dir = getenv("CUDA_MPS_PIPE_DIRECTORY");
+        _cleanup_fclose_ FILE *file = NULL;
+        char path[PATH_MAX];
+        int pid = 0;
+
+        if (!dir || !dir[0])
+                dir = "/tmp/nvidia-mps";
+        *ret_dir = dir;
+        (void)snprintf(path, sizeof(path), "%s/nvidia-cuda-mps-control.pid", dir);
+        file = fopen(path, "re");
+        if (!file || fscanf(file, "%d", &pid) != 1 || pid <= 0 ||
+            (kill(pid, 0) < 0 && errno != EPERM))
+                return 0;
+        return pid;
+}
+
+static void look_at_mps(void)
+{
+        const char *dir;
+        int pid = find_mps(&dir);
+
+        if (!pid)
+                return;
+        print_finding(WARN,
+                      "MPS runs here (process %d, %s): a fault in one program can end all that go "
+                      "through it",
+                      pid, dir);
+        print_remedy("sublet does not need MPS: echo quit | nvidia-cuda-mps-control, or start "
+                     "programs with CUDA_MPS_PIPE_DIRECTORY=/nonexistent");
+}
+
+/* What to do about an error of cuInit. */
+static void judge_hidden(int pid, const char *library, const char *what)
+{
+        print_finding(
+                WARN,
+                "process %d has loaded %s (%s), whose work cannot be awaited: its memory stays "
+                "on the GPU",
+                pid, library, what);
+        print_remedy("programs that do not fit beside it wait until it ends");
+}
+
+static const char *why_not_started(int error)
+{
+        static const struct {
+                int error;
+                const char *remedy;
+        } known[] = {
+                {34, "this is the toolkit's stub and no driver: take its folder out of "
+                     "LD_LIBRARY_PATH"},
+                {100, "it finds no GPU: see nvidia-smi, and in a container whether the GPU was "
+                      "passed in"},
+                {802, "machines with NVSwitch need their fabric manager: systemctl status "
+                      "nvidia-fabricmanager"},
+                {803, "the driver was updated under it: reboot, and start containers again"},
+                {804, "a compatibility library of CUDA is found first and this card does not take "
+                      "it: take cuda-compat out of LD_LIBRARY_PATH"},
+        };
+
+        for (size_t i = 0; i < ARRAY_SIZE(known); i++)
+                if (known[i].error == error)
+                        return known[i].remedy;
+        return "see whether nvidia-smi answers, and reboot if the driver was updated under it";
+}
+
+/* A set of GPUs that a program can use, 1 << ordinal. */
+static unsigned look_at_driver(int simulated, const char *folder)
+{
+        struct driver_report report;
+        unsigned usable = 0;
+        int r;
+
+        if (simulated && access(folder, F_OK) < 0) {
+                print_finding(FAIL, "the simulated driver is missing: no %s", folder);
+                print_remedy("build with -DSUBLET_SIM=ON");
+                return 0;
+        }
+        r = driver_ask(simulated ? folder : NULL, &report);
+        if (r < 0) {
+                print_finding(FAIL, "cannot ask the driver: %s", strerror(-r));
+                return 0;
+        }
+        if (report.hung || report.signal) {
+                print_finding(FAIL, "the driver %s when asked for its GPUs%s%s",
+                              report.hung ? "did not answer" : "crashed", report.hung ? "" : ": ",
+                              report.hung ? "" : strsignal(report.signal));
+                print_remedy("see whether nvidia-smi answers, and dmesg for lines with NVRM");
+                return 0;
+        }
+        if (report.stage == DRIVER_NOT_FOUND) {
+                print_finding(FAIL, "no NVIDIA driver: %s", report.reason);
+                print_remedy("install the driver of your GPU; without one try sublet demo and "
+                             "sublet run --sim");
+                return 0;
+        }
+        if (report.stage == DRIVER_NOT_STARTED) {
+                print_finding(FAIL, "the driver does not start: cuInit answers error %d, %s",
+                              report.result, report.reason);
+                print_remedy("%s", why_not_started(report.result));
+                return 0;
+        }
+        print_finding(report.n_gpus > 0 ? OK : FAIL, "%s for CUDA %d.%d, %d GPU%s",
+                      simulated ? "simulated driver" : "NVIDIA driver", report.version / 1000,
+                      report.version % 1000 / 10, report.n_gpus, report.n_gpus == 1 ? "" : "s");
+        if (report.n_gpus == 0)
+                print_remedy("see CUDA_VISIBLE_DEVICES, and whether nvidia-smi lists one");
+        for (int i = 0; i < report.n_gpus; i++)
+                usable |= judge_gpu(i, &report.gpus[i]) << i;
+        if (report.symbols.unknown > 0)
+                print_finding(OK,
+                              "of the driver's %u functions this release does not know %u, and "
+                              "leaves them alone: %s",
+                              report.symbols.all, report.symbols.unknown, report.symbols.names);
+        if (report.symbols.undecided > 0) {
+                print_finding(WARN,
+                              "%u functions of the driver are newer versions of what sublet "
+                              "catches; programs that look them up do not find them: %s",
+                              report.symbols.undecided, report.symbols.versions);
+                print_remedy("install a newer release of sublet if a program needs them");
+        }
+        if (report.nvml) {
+                print_finding(OK, "NVML answers");
+        } else {
+                print_finding(WARN, "NVML (libnvidia-ml.so.1) does not answer: the memory of "
+                                    "programs outside sublet is not seen");
+                print_remedy("install the package of your driver that carries nvidia-smi");
+        }
+        return usable;
+}
+
+/* The first line that `command --version` prints, to stdout or stderr, with preload in LD_PRELOAD.
+ * 0 or -errno. */
+static int ask_version(const char *command, const char *preload, char *ret, size_t n)
+{
+        int ends[2];
+        ssize_t got = 0, more;
+        pid_t child;
+
+        if (pipe2(ends, O_CLOEXEC) < 0)
+                return -errno;
+        child = fork();
+        if (child == 0) {
+                (void)dup2(ends[1], STDOUT_FILENO);
+                (void)dup2(ends[1], STDERR_FILENO);
+                if (preload)
+                        (void)setenv("LD_PRELOAD", preload, 1);
+                (void)execl(command, command, "--version", (char *)NULL);
+                _exit(CLI_NO_EXECUTE);
+        }
+        (void)close(ends[1]);
+        while (child > 0 && (size_t)got + 1 < n &&
+               (more = read(ends[0], ret + got, n - 1 - (size_t)got)) > 0)
+                got += more;
+        (void)close(ends[0]);
+        if (child < 0)
+                return -EAGAIN;
+        (void)waitpid(child, NULL, 0);
+        ret[got] = 0;
+        ret[strcspn(ret, "\n")] = 0;
+        return 0;
+}
+
+/* False: programs cannot load the library. */
+static bool look_at_parts(char ret_library[static PATH_MAX])
+{
+        char path[PATH_MAX], self[PATH_MAX], said[256];
+        bool ok = false;
+
+        if (parts_find(PART_LIBRARY, ret_library) < 0) {
+                print_finding(FAIL, "the preload library is missing: no %s", ret_library);
+                print_remedy("build it, or install sublet again");
+        } else if (!realpath("/proc/self/exe", self) ||
+                   ask_version(self, ret_library, said, sizeof(said)) < 0 ||
+                   strcmp(said, "sublet " SUBLET_VERSION) != 0) {
+                print_finding(FAIL, "%s cannot be preloaded: %s", ret_library, said);
+                print_remedy("build it for this machine; programs of another architecture cannot "
+                             "use it");
+        } else {
+                print_finding(OK, "%s can be preloaded", ret_library);
+                ok = true;
+        }
+        if (parts_find(PART_DAEMON, path) < 0) {
+                print_finding(FAIL, "the daemon is missing: no %s", path);
+                print_remedy("build it, or install sublet again");
+        } else if (ask_version(path, NULL, said, sizeof(said)) < 0 ||
+                   strcmp(said, "subletd " SUBLET_VERSION) != 0) {
+                print_finding(FAIL, "%s is not of this release (%s): %s", path, SUBLET_VERSION,
+                              said);
+                print_remedy("build or install both from one tree");
+        } else {
+                print_finding(OK, "%s is of this release (%s)", path, SUBLET_VERSION);
+        }
+        return ok;
+}
+
+/* ---- freezing ---- */
+
+static const char *why_no_channels(void)
+{
+        const char *dir;
+
+        if (find_mps(&dir))
+                return "end MPS (echo quit | nvidia-cuda-mps-control), or start programs with "
+                       "CUDA_MPS_PIPE_DIRECTORY=/nonexistent";
+        if (access("/dev/dxg", F_OK) == 0)
+                return "WSL gives no program channels of its own: they give way when their work in "
+                       "flight has ended";
+        return "they give way when their work in flight has ended";
+}
+
+static const char *freeze_remedy(int error)
+{
+        switch (error) {
+        case -EBUSY:
+                return "run sublet doctor again when the GPU is less busy";
+        case -ENODEV:
+                return why_no_channels();
+        case -EPERM:
+                return "let programs call ioctl on /dev/nvidiactl, if they run in a sandbox "
+                       "(gVisor, seccomp)";
+        case -EPROTO:
+                return "install a newer release of sublet, and report the driver if there is none";
+        case -EOPNOTSUPP:
+                return "a sandbox or a virtual GPU may lack the call; programs give way when their "
+                       "work in flight has ended";
+        case -ETIMEDOUT:
+                return "run sublet doctor again when no debugger uses this GPU, and report it if "
+                       "that stays";
+        default:
+                return "please report it, with the driver and the lines about Xid that dmesg shows";
+        }
+}
+
+static void judge_freeze(int gpu, const struct freeze_tried *t)
+{
+        const struct freeze_answer *a = &t->answer;
+        bool untold = t->result == -EBUSY;
+
+        if (t->result == 0 && a->known == FREEZE_FAILS) {
+                print_finding(OK,
+                              "programs on GPU %d can be frozen again (driver %s): it works now; "
+                              "before, %s",
+                              gpu, a->driver, a->known_why);
+        } else if (t->result == 0) {
+                print_finding(OK,
+                              "programs on GPU %d can be frozen (driver %s): to be paused, and "
+                              "to give way at once",
+                              gpu, a->driver);
+        } else if (untold && a->known == FREEZE_WORKS) {
+                print_finding(OK,
+                              "programs on GPU %d can be frozen (driver %s), as was found before; "
+                              "now it is too busy to try",
+                              gpu, a->driver);
+        } else {
+                print_finding(WARN, "programs on GPU %d are not frozen: %s%s%s%s", gpu,
+                              untold && a->known == FREEZE_FAILS ? a->known_why : a->why,
+                              a->driver[0] ? " (driver " : "", a->driver, a->driver[0] ? ")" : "");
+                print_remedy("%s", freeze_remedy(t->result));
+        }
+}
+
+static void judge_no_context(int gpu, const struct freeze_tried *t)
+{
+        if (t->result == 2) { /* CUDA_ERROR_OUT_OF_MEMORY */
+                print_finding(WARN,
+                              "whether programs on GPU %d can be frozen is not known: it has no "
+                              "room to try",
+                              gpu);
+                print_remedy("run sublet doctor again when memory of the GPU is free");
+                return;
+        }
+        print_finding(WARN,
+                      "whether programs on GPU %d can be frozen is not known: no context can be "
+                      "made there (error %d, %s)",
+                      gpu, t->result, t->name);
+        print_remedy("run sublet doctor again when programs can use it");
+}
+
+static void judge_no_answer(int gpu, const struct freeze_report *r)
+{
+        const char *when = r->gpus[gpu].stage == FREEZE_TRYING ? "it was tried" : "it was begun";
+
+        if (r->hung)
+                print_finding(WARN,
+                              "programs on GPU %d are not to be frozen: the driver did not answer "
+                              "when %s",
+                              gpu, when);
+        else if (r->signal)
+                print_finding(WARN,
+                              "programs on GPU %d are not to be frozen: the process ended when %s: "
+                              "%s",
+                              gpu, when, strsignal(r->signal));
+        else
+                print_finding(WARN,
+                              "whether programs on GPU %d can be frozen is not known: the process "
+                              "that was to try ended when %s",
+                              gpu, when);
+        print_remedy("set SUBLET_FREEZE=off for programs, and see dmesg for lines with NVRM");
+}
+
+static void look_at_freezing(const char *library, const char *folder, unsigned gpus)
+{
+        const char *set = getenv("SUBLET_FREEZE"), *profiler = getenv("CUDA_INJECTION64_PATH");
+        struct freeze_report report;
+        int r;
+
+        if (!gpus)
+                return;
+        if (!library) {
+                print_finding(WARN, "no program is frozen without the preload library");
+                print_remedy("see above");
+                return;
+        }
+        if (set && strcmp(set, "off") == 0) {
+                print_finding(WARN, "programs started here are not frozen: SUBLET_FREEZE is off");
+                print_remedy("unset SUBLET_FREEZE");
+                return;
+        }
+        if (profiler && *profiler) {
+                print_finding(WARN, "programs started here are not frozen: a profiler is attached "
+                                    "to them (CUDA_INJECTION64_PATH)");
+                print_remedy("start sublet outside of the profiler");
+                return;
+        }
+        r = freeze_ask(library, folder, gpus, &report);
+        if (r < 0) {
+                print_finding(WARN, "whether programs can be frozen is not known: %s",
+                              strerror(-r));
+                print_remedy("run sublet doctor again");
+                return;
+        }
+        for (int i = 0; i < DRIVER_GPUS_MAX; i++) {
+                if (!(gpus & 1u << i))
+                        continue;
+                if (report.gpus[i].stage == FREEZE_ANSWERED)
+                        judge_freeze(i, &report.gpus[i]);
+                else if (report.gpus[i].stage == FREEZE_NO_CONTEXT)
+                        judge_no_context(i, &report.gpus[i]);
+                else
+                        judge_no_answer(i, &report);
+        }
+}
+
+static void look_at_runtime_dir(void)
+{
+        const char *runtime = getenv("XDG_RUNTIME_DIR");
+        struct stat st;
+
+        if (!runtime || !runtime[0]) {
+                print_finding(OK, "no XDG_RUNTIME_DIR; /tmp is used instead");
+        } else if (runtime[0] != '/' || stat(runtime, &st) < 0) {
+                print_finding(OK, "XDG_RUNTIME_DIR=%s cannot be used; /tmp is used instead",
+                              runtime);
+        } else if (!S_ISDIR(st.st_mode) || st.st_uid != getuid()) {
+                print_finding(WARN, "XDG_RUNTIME_DIR=%s is not a directory of yours and not used",
+                              runtime);
+                print_remedy("unset it, or log in as the user that it belongs to");
+        }
+}
+
+static const char *kind_name(enum paths_kind kind)
+{
+        static const char *const names[] = {[PATHS_NAMED] = "named",
+                                            [PATHS_SYSTEM] = "the machine's",
+                                            [PATHS_PRIVATE] = "yours"};
+
+        return names[kind];
+}
+
+static void judge_absent_daemon(int r, const char *dir, enum paths_kind kind)
+{
+        if (kind == PATHS_PRIVATE) {
+                print_finding(OK, "no daemon runs there; the first program starts one");
+        } else if (r == -EACCES) {
+                print_finding(WARN,
+                              "the daemon there does not let you in: it is another user's, or "
+                              "of a group that you are not in");
+                print_remedy("ask its administrator; until then programs run without sharing");
+        } else {
+                print_finding(WARN, "no daemon answers there (%s)", strerror(-r));
+                print_remedy("start one: %s", kind == PATHS_SYSTEM ? "sudo systemctl start subletd"
+                                                                   : "subletd --dir DIR");
+        }
+}
+
+/* most: NULL of a daemon that knows no limit. */
+static void judge_limit(const char *most)
+{
+        if (!most || strcmp(most, "move") == 0)
+                return;
+        if (strcmp(most, "off") == 0)
+                print_finding(WARN, "programs under the daemon there are not frozen: its "
+                                    "configuration says freeze = off");
+        else
+                print_finding(WARN,
+                              "programs under the daemon there can be paused, and are not frozen "
+                              "to give way: its configuration says freeze = %s",
+                              most);
+        print_remedy("take the line out of its configuration and start the daemon again");
+}
+
+static void look_at_daemon(const struct target *target)
+{
+        json_t *answer = NULL, *order;
+        char dir[PATHS_DIR_MAX];
+        enum paths_kind kind;
+        const char *version;
+        int r;
+
+        if (target_dir(target, dir, &kind) != CLI_OK) {
+                print_finding(FAIL, "the daemon's directory cannot be used (see above)");
+                print_remedy("choose a shorter one");
+                return;
+        }
+        r = paths_check_private(dir, getuid());
+        if (kind == PATHS_PRIVATE && r < 0 && r != -ENOENT) {
+                print_finding(FAIL, "%s is not a directory that only you can enter (%s)", dir,
+                              r == -EPERM ? "somebody else owns it" : strerror(-r));
+                print_remedy("%s", r == -EACCES ? "chmod 700 it"
+                                                : "remove it, or set SUBLET_DIR to another one");
+                return;
+        }
+        print_finding(OK, "the daemon's directory is %s (%s)", dir, kind_name(kind));
+        if (kind == PATHS_PRIVATE)
+                print_finding(OK, "to take turns with other users, share one daemon: subletd as "
+                                  "root, or subletd --shared and SUBLET_DIR");
+        order = json_pack("{ss}", "order", "status");
+        r = control_ask(dir, kind, order, &answer);
+        json_decref(order);
+        if (r < 0) {
+                judge_absent_daemon(r, dir, kind);
+                return;
+        }
+        version = json_string_value(json_object_get(answer, "version"));
+        if (version && strcmp(version, SUBLET_VERSION) == 0) {
+                print_finding(OK, "a daemon of this release (%s) runs there", version);
+        } else {
+                print_finding(WARN, "the daemon there is of release %s, this is %s",
+                              version ? version : "unknown", SUBLET_VERSION);
+                print_remedy("sublet stop; the next program starts a new one");
+        }
+        judge_limit(json_string_value(json_object_get(answer, "freeze")));
+        json_decref(answer);
+}
+
+/* The first number of a file; -1 where there is none ("max"). */
+static double read_number(const char *path, const char *before)
+{
+        _cleanup_fclose_ FILE *file = fopen(path, "re");
+        char line[256];
+        double value;
+
+        while (file && fgets(line, sizeof(line), file))
+                if (strncmp(line, before, strlen(before)) == 0)
+                        return sscanf(line + strlen(before), "%lf", &value) == 1 ? value : -1;
+        return -1;
+}
+
+/* The tightest memory.max from this process's cgroup up to the root (cgroup v2); -1 for none. */
+static double cgroup_limit(void)
+{
+        _cleanup_fclose_ FILE *file = fopen("/proc/self/cgroup", "re");
+        char line[1024], path[PATH_MAX], *group = NULL;
+        double tightest = -1;
+
+        while (file && !group && fgets(line, sizeof(line), file))
+                if (strncmp(line, "0::", 3) == 0)
+                        group = line + 3;
+        if (!group)
+                return -1;
+        group[strcspn(group, "\n")] = 0;
+        for (;;) {
+                char *slash;
+                double limit;
+
+                (void)snprintf(path, sizeof(path), "/sys/fs/cgroup%s/memory.max", group);
+                limit = read_number(path, "");
+                if (limit >= 0 && (tightest < 0 || limit < tightest))
+                        tightest = limit;
+                slash = strrchr(group, '/');
+                if (!slash)
+                        return tightest;
+                *slash = 0;
+        }
+}
+
+static void look_at_host_memory(void)
+{
+        double available = read_number("/proc/meminfo", "MemAvailable:") * 1024;
+        double limit = cgroup_limit();
+        char a[UNITS_TEXT_MAX], b[UNITS_TEXT_MAX];
+        struct rlimit locked;
+
+        if (available < 0) {
+                print_finding(WARN, "/proc/meminfo does not say how much host memory there is");
+                return;
+        }
+        print_finding(OK, "host memory available for what does not fit the GPU: %s%s%s",
+                      units_format_size((uint64_t)available, a),
+                      limit >= 0 ? ", the cgroup allows " : "",
+                      limit >= 0 ? units_format_size((uint64_t)limit, b) : "");
+        if (getrlimit(RLIMIT_AS, &locked) == 0 && locked.rlim_cur != RLIM_INFINITY) {
+                print_finding(WARN,
+                              "address space is limited to %s (ulimit -v); CUDA reserves more",
+                              units_format_size(locked.rlim_cur, a));
+                print_remedy("ulimit -v unlimited");
+        }
+        if (getrlimit(RLIMIT_MEMLOCK, &locked) == 0 && locked.rlim_cur != RLIM_INFINITY)
+                print_finding(OK, "locked memory is limited to %s (ulimit -l)",
+                              units_format_size(locked.rlim_cur, a));
+}
+
+/* A doctor that was preloaded itself (eval "$(sublet env)") would examine sublet and not the
+ * driver. */
+static void leave_preload(char **argv)
+{
+        const char *preload = getenv("LD_PRELOAD");
+
+        if (!preload || !strstr(preload, "libsublet.so"))
+                return;
+        (void)unsetenv("LD_PRELOAD");
+        argv[-1] = (char *)"sublet";
+        (void)execv("/proc/self/exe", argv - 1);
+}
+
+int doctor_main(const struct cli_command *self, int argc, char **argv)
+{
+        char folder[PATH_MAX], library[PATH_MAX];
+        struct target target = {0};
+        unsigned gpus;
+        int words, r;
+
+        (void)freeze_try(argc, argv);
+        leave_preload(argv);
+        r = cli_parse(self, argc, argv, 0, target_take, &target, &words);
+        if (r != CLI_OK)
+                return cli_parsed(r);
+        if (words > 0)
+                return cli_fail(CLI_USAGE, "doctor takes no argument, not '%s'", argv[0]);
+        (void)setvbuf(stdout, NULL, _IOLBF, 0);
+        (void)parts_find(PART_SIMULATOR, folder);
+        gpus = look_at_driver(target.simulated, folder);
+        look_at_mps();
+        look_at_freezing(look_at_parts(library) ? library : NULL, target.simulated ? folder : NULL,
+                         gpus);
+        look_at_runtime_dir();
+        look_at_daemon(&target);
+        programs_hidden(judge_hidden);
+        look_at_host_memory();
+        return worst == FAIL ? CLI_FAILED : CLI_OK;
+}

@@ -1,0 +1,42 @@
+/* doctor_driver.h: what the driver and NVML of this machine say, asked without risk.
+ *
+ * The questions are put by a child process: a driver that hangs or crashes costs that child alone.
+ */
+#pragma once
+
+#include <stdint.h>
+
+#include "cli/doctor/doctor_symbols.h"
+
+#define DRIVER_GPUS_MAX 16
+#define DRIVER_UNKNOWN  UINT64_MAX
+
+enum driver_stage {
+        DRIVER_NOT_FOUND,   /* no libcuda.so.1, or it cannot be loaded: reason */
+        DRIVER_NOT_STARTED, /* cuInit failed: result */
+        DRIVER_LOOKING,     /* ended between two answers */
+        DRIVER_ANSWERED,
+};
+
+struct driver_gpu {
+        char name[96], pci_bus_id[32];
+        uint64_t total_bytes;
+        uint64_t used_bytes; /* DRIVER_UNKNOWN without NVML */
+        int vmm;             /* -1 unknown */
+        int compute_mode;    /* nvmlComputeMode_t; -1 unknown */
+};
+
+struct driver_report {
+        enum driver_stage stage;
+        int hung, signal; /* the child was killed after the time limit; it died of this signal */
+        int result;       /* CUresult of cuInit */
+        int version;      /* 13000 is CUDA 13.0 */
+        int nvml;         /* NVML answered */
+        int n_gpus;
+        char reason[256]; /* of DRIVER_NOT_STARTED the name of the error */
+        struct driver_symbols symbols;
+        struct driver_gpu gpus[DRIVER_GPUS_MAX];
+};
+
+/* folder: where to load the libraries from, NULL for the usual search. 0 or -errno. */
+int driver_ask(const char *folder, struct driver_report *ret);

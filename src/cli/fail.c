@@ -1,0 +1,17 @@
+/* fail.c: owns how a subcommand says that it failed. Must never end the process. */
+#include "cli/cli.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+int cli_fail(int status, const char *format, ...)
+{
+        char line[1024];
+        va_list args;
+
+        va_start(args, format);
+        (void)vsnprintf(line, sizeof(line), format, args);
+        va_end(args);
+        (void)fprintf(stderr, "sublet: %s\n", line);
+        return status;
+}

@@ -1,0 +1,197 @@
+/* nvml.c: owns libnvidia-ml.so.1 and the few of its functions that we call.
+ * Must never trust a count it was not given room for. ABI: docs.nvidia.com/deploy/nvml-api. */
+#include "daemon/cards/nvml.h"
+
+#include <ctype.h>
+#include <dlfcn.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/log.h"
+#include "base/macros.h"
+
+#define RESULT_SUCCESS 0
+#define SCRATCH_MAX    4096u /* processes: NVML answers nothing where there is too little room */
+
+struct memory_info {
+        unsigned long long total, free, used;
+};
+
+/* _v2 and _v3 of the call share this layout; the first version ends after `used`. */
+struct process_info {
+        unsigned pid;
+        unsigned long long used;
+        unsigned gpu_instance, compute_instance;
+};
+
+typedef void *device_handle;
+
+/* FUNCTION(member, symbol, parameters) */
+#define FUNCTIONS                                                                    \
+        FUNCTION(init, nvmlInit_v2, (void))                                          \
+        FUNCTION(count, nvmlDeviceGetCount_v2, (unsigned *))                         \
+        FUNCTION(handle, nvmlDeviceGetHandleByIndex_v2, (unsigned, device_handle *)) \
+        FUNCTION(uuid, nvmlDeviceGetUUID, (device_handle, char *, unsigned))         \
+        FUNCTION(name, nvmlDeviceGetName, (device_handle, char *, unsigned))         \
+        FUNCTION(memory, nvmlDeviceGetMemoryInfo, (device_handle, struct memory_info *))
+
+struct nvml {
+        void *library;
+#define FUNCTION(member, symbol, params) int(*member) params;
+        FUNCTIONS
+#undef FUNCTION
+        int (*processes)(device_handle, unsigned *, struct process_info *); /* may be NULL */
+        unsigned n;
+        struct device {
+                device_handle handle;
+                uint8_t uuid[16];
+                char uuid_text[NVML_UUID_TEXT_MAX], name[NVML_NAME_MAX];
+        } devices[SCHED_GPUS_MAX];
+        struct process_info *scratch;
+};
+
+static int nvml_resolve(struct nvml *n)
+{
+#define FUNCTION(member, symbol, params)                               \
+        n->member = (__typeof__(n->member))dlsym(n->library, #symbol); \
+        if (!n->member) {                                              \
+                log_warning("libnvidia-ml.so.1 has no " #symbol);      \
+                return -ENOSYS;                                        \
+        }
+        FUNCTIONS
+#undef FUNCTION
+        n->processes = (__typeof__(n->processes))dlsym(n->library,
+                                                       "nvmlDeviceGetComputeRunningProcesses_v3");
+        if (!n->processes)
+                n->processes = (__typeof__(n->processes))dlsym(
+                        n->library, "nvmlDeviceGetComputeRunningProcesses_v2");
+        return 0;
+}
+
+/* False: a card that has fallen off the bus, say. */
+static bool nvml_describe(const struct nvml *n, unsigned index, struct device *ret)
+{
+        if (n->handle(index, &ret->handle) != RESULT_SUCCESS ||
+            n->uuid(ret->handle, ret->uuid_text, sizeof(ret->uuid_text)) != RESULT_SUCCESS ||
+            nvml_parse_uuid(ret->uuid_text, ret->uuid) < 0)
+                return false;
+        if (n->name(ret->handle, ret->name, sizeof(ret->name)) != RESULT_SUCCESS)
+                (void)snprintf(ret->name, sizeof(ret->name), "GPU %u", index);
+        return true;
+}
+
+static int nvml_start(struct nvml *n)
+{
+        unsigned count;
+        int r = n->init();
+
+        if (r != RESULT_SUCCESS) {
+                log_info("NVML does not start (error %d): no driver is loaded", r);
+                return -EIO;
+        }
+        if (n->count(&count) != RESULT_SUCCESS)
+                return -EIO;
+        for (unsigned i = 0; i < count && n->n < ARRAY_SIZE(n->devices); i++) {
+                if (nvml_describe(n, i, &n->devices[n->n]))
+                        n->n++;
+                else
+                        log_warning("NVML does not describe GPU %u: left out", i);
+        }
+        if (count > ARRAY_SIZE(n->devices))
+                log_warning("only the first %zu GPUs are shared", ARRAY_SIZE(n->devices));
+        return 0;
+}
+
+/* A failed start leaves memory and the library behind until the process ends. */
+int nvml_open(struct nvml **ret)
+{
+        _cleanup_free_ struct nvml *n = calloc(1, sizeof(*n));
+        int r;
+
+        if (!n)
+                return -ENOMEM;
+        n->scratch = calloc(SCRATCH_MAX, sizeof(*n->scratch));
+        if (!n->scratch)
+                return -ENOMEM;
+        n->library = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
+        r = n->library ? nvml_resolve(n) : -ENOENT;
+        if (r == 0)
+                r = nvml_start(n);
+        if (r == 0)
+                *ret = TAKE_PTR(n);
+        return r;
+}
+
+static void read_memory(const struct nvml *n, const struct device *d, struct nvml_card *ret)
+{
+        struct memory_info info = {0};
+
+        ret->measured = n->memory(d->handle, &info) == RESULT_SUCCESS;
+        ret->total_bytes = info.total;
+        /* What the driver keeps for itself is neither free nor, in newer releases, used. */
+        ret->used_bytes = sub_sat(info.total, info.free);
+}
+
+static void read_processes(const struct nvml *n, const struct device *d, struct nvml_card *ret)
+{
+        unsigned count = SCRATCH_MAX;
+
+        ret->listed = n->processes && n->processes(d->handle, &count, n->scratch) == RESULT_SUCCESS;
+        ret->n_processes = ret->listed ? MIN(count, NVML_PROCESSES_MAX) : 0;
+        for (unsigned i = 0; i < ret->n_processes; i++)
+                ret->processes[i] = (struct nvml_process){n->scratch[i].pid, n->scratch[i].used};
+}
+
+void nvml_read(const struct nvml *n, struct nvml_look *ret)
+{
+        ret->n = n->n;
+        for (unsigned i = 0; i < n->n; i++) {
+                const struct device *d = &n->devices[i];
+                struct nvml_card *card = &ret->cards[i];
+
+                memcpy(card->uuid, d->uuid, sizeof(card->uuid));
+                memcpy(card->uuid_text, d->uuid_text, sizeof(card->uuid_text));
+                memcpy(card->name, d->name, sizeof(card->name));
+                read_memory(n, d, card);
+                read_processes(n, d, card);
+        }
+}
+
+int nvml_parse_uuid(const char *text, uint8_t ret_uuid[static 16])
+{
+        uint8_t uuid[16] = {0};
+        unsigned digits = 0;
+
+        if (strncmp(text, "GPU-", 4) == 0 || strncmp(text, "MIG-", 4) == 0)
+                text += 4;
+        for (; *text; text++) {
+                unsigned digit;
+
+                if (*text == '-')
+                        continue;
+                if (!isxdigit((unsigned char)*text) || digits == 32)
+                        return -EINVAL;
+                digit = (unsigned)(isdigit((unsigned char)*text)
+                                           ? *text - '0'
+                                           : tolower((unsigned char)*text) - 'a' + 10);
+                uuid[digits / 2] = (uint8_t)(uuid[digits / 2] << 4 | digit);
+                digits++;
+        }
+        if (digits != 32)
+                return -EINVAL;
+        memcpy(ret_uuid, uuid, sizeof(uuid));
+        return 0;
+}
+
+void nvml_format_uuid(const uint8_t uuid[static 16], char ret_text[static NVML_UUID_TEXT_MAX])
+{
+        char *p = ret_text;
+
+        p += snprintf(p, 8, "GPU-");
+        for (unsigned i = 0; i < 16; i++)
+                p += snprintf(p, 8, "%s%02x", i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "",
+                              uuid[i]);
+}

@@ -1,0 +1,163 @@
+/* allowance.c: owns what one user's clients may hold together, and what of a client's figures is
+ * believed. Must never stand in the way of the daemon's own user: a private daemon has no other. */
+#include "daemon/state/client.h"
+
+#include "base/macros.h"
+
+#define CARDS_OF_USER (SCHED_GPUS_MAX / 2) /* that only clients know */
+
+bool allowance_applies(const struct client *c)
+{
+        return !c->peer.trusted;
+}
+
+/* What c's user holds on a GPU or waits for, c left out: what is asked for while the card is full
+ * is given later without another look at it. */
+static void others_of_user(struct client *c, unsigned gpu, uint64_t *ret_fixed,
+                           uint64_t *ret_commit)
+{
+        uint64_t fixed = 0, commit = 0;
+
+        for (struct client *o = c->server->clients; o; o = o->next) {
+                struct sched_account_view v;
+
+                if (o == c || o->user != c->user || !o->id ||
+                    sched_account_view(c->server->sched, o->id, gpu, &v) < 0)
+                        continue;
+                fixed += v.fixed_asked + v.pinned_asked;
+                commit += o->wish.kept && o->wish.gpu == gpu ? MAX(v.commit_asked, o->wish.commit)
+                                                             : v.commit_asked;
+        }
+        *ret_fixed = fixed;
+        *ret_commit = commit;
+}
+
+/* Of what c's user may have fixed and pinned, what c may. */
+static uint64_t left_of_fixed(struct client *c, unsigned gpu)
+{
+        uint64_t fixed, commit, total = c->server->gpus.list[gpu].total_bytes;
+
+        others_of_user(c, gpu, &fixed, &commit);
+        return sub_sat(total / 1000 * c->server->config->fixed_per_user_permille, fixed);
+}
+
+static struct sched_account_view own_account(const struct client *c, unsigned gpu)
+{
+        struct sched_account_view v = {0};
+
+        (void)sched_account_view(c->server->sched, c->id, gpu, &v); /* none: it attaches now */
+        return v;
+}
+
+uint64_t allowance_fixed(struct client *c, unsigned gpu)
+{
+        return allowance_applies(c)
+                       ? sub_sat(left_of_fixed(c, gpu), own_account(c, gpu).pinned_asked)
+                       : UINT64_MAX;
+}
+
+uint64_t allowance_pinned(struct client *c, unsigned gpu)
+{
+        return allowance_applies(c)
+                       ? sub_sat(left_of_fixed(c, gpu), own_account(c, gpu).fixed_asked)
+                       : UINT64_MAX;
+}
+
+static uint64_t host_of_user(const struct server *s)
+{
+        return s->host_budget_bytes / 1000 * s->config->host_per_user_permille;
+}
+
+/* Host memory that the programs of c's user may map; own: c's as well. */
+static uint64_t mapped_by_user(const struct client *c, bool own)
+{
+        uint64_t sum = 0;
+
+        for (const struct client *o = c->server->clients; o; o = o->next)
+                if (o->user == c->user && (own || o != c))
+                        sum += o->host;
+        return sum;
+}
+
+/* A card's worth costs no host memory; what is past it may have to lie there. With so much wanted
+ * on this GPU. */
+static uint64_t committed_past_cards(struct client *c, unsigned gpu, uint64_t wanted)
+{
+        struct server *s = c->server;
+        uint64_t host = 0, fixed, commit;
+
+        for (unsigned g = 0; g < s->gpus.n; g++) {
+                struct sched_account_view v = own_account(c, g);
+                struct sched_gpu_view card;
+
+                if (sched_gpu_view(s->sched, g, &card) < 0)
+                        continue;
+                others_of_user(c, g, &fixed, &commit);
+                commit += g == gpu ? MAX(wanted, v.commit_held) : v.commit_asked;
+                host += sub_sat(commit, card.visible);
+        }
+        return host;
+}
+
+bool allowance_commit(struct client *c, unsigned gpu, uint64_t wanted)
+{
+        return !allowance_applies(c) ||
+               committed_past_cards(c, gpu, wanted) + mapped_by_user(c, true) <=
+                       host_of_user(c->server);
+}
+
+uint64_t allowance_host(struct client *c)
+{
+        return allowance_applies(c) ? sub_sat(host_of_user(c->server),
+                                              mapped_by_user(c, false) +
+                                                      committed_past_cards(c, SCHED_GPUS_MAX, 0))
+                                    : UINT64_MAX;
+}
+
+void allowance_claim(struct client *c, unsigned gpu, struct sched_usage *u)
+{
+        struct server *s = c->server;
+        struct sched_gpu_view card;
+        uint64_t most;
+
+        if (!allowance_applies(c) || sched_gpu_view(s->sched, gpu, &card) < 0)
+                return;
+        u->allocated = MIN(u->allocated, card.visible);
+        if (!allowance_commit(c, gpu, u->allocated))
+                u->allocated = 0;
+        u->backed = MIN(u->backed, u->allocated);
+        if (u->backed == 0 && u->fixed == 0)
+                return;
+        most = measure_most(s, c, gpu);
+        u->backed = MIN(u->backed, most);
+        u->fixed = MIN(MIN(u->fixed, most - u->backed), allowance_fixed(c, gpu));
+}
+
+void allowance_usage(struct client *c, unsigned gpu, struct sched_usage *u)
+{
+        struct sched_account_view v;
+
+        if (!allowance_applies(c) || sched_account_view(c->server->sched, c->id, gpu, &v) < 0)
+                return;
+        u->allocated = MIN(u->allocated, MAX(v.commit_held, v.usage.allocated));
+        u->backed = MIN(MIN(u->backed, v.charge - v.fixed), u->allocated);
+        if (u->fixed > v.fixed)
+                u->fixed = MIN(u->fixed, MAX(v.fixed, allowance_fixed(c, gpu)));
+}
+
+bool allowance_card(const struct client *c)
+{
+        const struct server *s = c->server;
+        unsigned held = 0;
+
+        for (unsigned g = 0; g < s->gpus.n; g++) {
+                const struct client *o = s->clients;
+
+                if (!s->gpus.list[g].present || s->gpus.list[g].vouched)
+                        continue;
+                while (o && (o->user != c->user || o->accounts[g].ordinal < 0))
+                        o = o->next;
+                held += o != NULL;
+        }
+        return !allowance_applies(c) || held < CARDS_OF_USER;
+}

@@ -1,0 +1,167 @@
+/* event.c: owns the frame of each event of the scheduler: an empty list of actions before it, and
+ * their messages after it. Must never call the scheduler while carrying its actions out. */
+#include "daemon/state/client.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/macros.h"
+
+void event_begin(struct server *s)
+{
+        s->actions.n = 0;
+        s->actions.more = false;
+}
+
+/* ---- down ---- */
+
+static void do_limit(struct server *s, struct client *c, const struct sched_action *a)
+{
+        struct wire_message m = {
+                .header = {WIRE_LIMIT, (uint16_t)c->accounts[a->gpu].ordinal, a->limit.sequence},
+                .LIMIT = {.commit = a->limit.commit,
+                          .backed = a->limit.backed,
+                          .fixed = a->limit.fixed,
+                          .visible_bytes = a->limit.visible,
+                          .arena = UINT64_MAX},
+        };
+        const struct pass *p = &s->pass;
+
+        c->accounts[a->gpu].limit_told = a->limit.backed;
+        if (p->to == c && p->gpu == a->gpu) {
+                m.LIMIT.pass_bytes = p->bytes;
+                client_send_with(c, &m, p->fds, p->n);
+        } else {
+                client_send(c, &m);
+        }
+}
+
+static void do_grant(struct server *s, struct client *c, const struct sched_action *a)
+{
+        struct wire_message m = {.header = {WIRE_GRANT, WIRE_NO_GPU, 0},
+                                 .GRANT.lease = a->lease.lease};
+
+        client_send(c, &m);
+}
+
+static void do_revoke(struct server *s, struct client *c, const struct sched_action *a)
+{
+        struct wire_message m = {.header = {WIRE_REVOKE, WIRE_NO_GPU, 0},
+                                 .REVOKE = {a->lease.lease, a->lease.patience_ns}};
+
+        client_send(c, &m);
+}
+
+void event_refuse(struct client *c, unsigned ordinal, enum wire_refusal code, uint32_t of,
+                  const char *text)
+{
+        struct wire_message m = {
+                .header = {WIRE_REFUSED, (uint16_t)ordinal, 0},
+                .REFUSED = {.magic = WIRE_MAGIC,
+                            .code = code,
+                            .of = of,
+                            .major = WIRE_MAJOR,
+                            .minor = WIRE_MINOR},
+        };
+
+        (void)snprintf(m.REFUSED.text, sizeof(m.REFUSED.text), "%s", text);
+        client_send(c, &m);
+}
+
+static void do_refuse(struct server *s, struct client *c, const struct sched_action *a)
+{
+        unsigned gpu = (unsigned)c->accounts[a->gpu].ordinal;
+
+        switch (a->refuse.code) {
+        case -ENOMEM:
+                event_refuse(c, gpu, WIRE_REFUSED_COMMIT, a->refuse.of,
+                             "out of memory: neither the GPU nor the host has this much left "
+                             "to promise");
+                break;
+        case -EBUSY:
+                event_refuse(c, gpu, WIRE_REFUSED_PIN, a->refuse.of,
+                             "with this much memory kept on the GPU others could not run");
+                break;
+        default:
+                event_refuse(c, gpu, WIRE_REFUSED_FIXED, a->refuse.of,
+                             "no room for this much memory that cannot be moved");
+                break;
+        }
+}
+
+static void do_pinned(struct server *s, struct client *c, const struct sched_action *a)
+{
+        struct wire_message m = {
+                .header = {WIRE_PINNED, (uint16_t)c->accounts[a->gpu].ordinal, 0},
+                .PINNED.bytes = a->pinned,
+        };
+
+        client_send(c, &m);
+}
+
+static void do_spare(struct server *s, struct client *c, const struct sched_action *a)
+{
+        struct wire_message m = {
+                .header = {WIRE_SPARE, (uint16_t)c->accounts[a->gpu].ordinal, 0},
+        };
+
+        client_send(c, &m);
+}
+
+static void do_contested(struct server *s, struct client *c, const struct sched_action *a)
+{
+        static const enum wire_contested as[] = {
+                [SCHED_BOUND_SHORT] = WIRE_CONTESTED_NOW, [SCHED_BOUND_AHEAD] = WIRE_CONTESTED_MAY};
+        struct wire_message m = {.header = {WIRE_CONTESTED, WIRE_NO_GPU, 0},
+                                 .CONTESTED.contested = as[a->bound]};
+
+        client_send(c, &m);
+}
+
+static void do_overdue(struct server *s, struct client *c, const struct sched_action *a)
+{
+        int r;
+
+        log_warning("process %d (%s) does not give way: others go on without its memory",
+                    (int)c->peer.pid, c->name);
+        if (!s->config->kill_overdue || c->peer.pidfd < 0)
+                return;
+        r = peer_kill(c->peer.pidfd, SIGKILL);
+        if (r < 0)
+                log_warning("cannot kill process %d: %s", (int)c->peer.pid, strerror(-r));
+}
+
+static const struct performer {
+        void (*perform)(struct server *s, struct client *c, const struct sched_action *a);
+        bool about_gpu;
+} performers[] = {
+        [SCHED_DO_LIMIT] = {do_limit, true},          [SCHED_DO_GRANT] = {do_grant, false},
+        [SCHED_DO_REVOKE] = {do_revoke, false},       [SCHED_DO_REFUSE] = {do_refuse, true},
+        [SCHED_DO_CONTESTED] = {do_contested, false}, [SCHED_DO_OVERDUE] = {do_overdue, false},
+        [SCHED_DO_PINNED] = {do_pinned, true},        [SCHED_DO_SPARE] = {do_spare, true},
+};
+
+/* Sending may mark a client as dropped; the sweep tells the scheduler later. */
+void event_end(struct server *s)
+{
+        for (;;) {
+                for (unsigned i = 0; i < s->actions.n; i++) {
+                        const struct sched_action *a = &s->actions.list[i];
+                        struct client *c = server_find(s, a->client);
+
+                        if (!c ||
+                            (performers[a->type].about_gpu && c->accounts[a->gpu].ordinal < 0))
+                                continue;
+                        performers[a->type].perform(s, c, a);
+                }
+                if (!s->actions.more)
+                        break;
+                event_begin(s);
+                sched_pump(s->sched, clock_now_ns(), &s->actions);
+        }
+        event_begin(s); /* what has been carried out is not carried out again */
+}

@@ -1,0 +1,319 @@
+/* measure.c: owns what NVML's figures mean for the ledger: bytes of others, fixed bytes of ours.
+ * Must never report one odd sample: the figures of a card and of its processes are not read at one
+ * instant, while memory moves at 50 GB/s. The lowest of the last three is taken. */
+#include "daemon/state/client.h"
+
+#include <errno.h>
+
+#include "base/clock.h"
+#include "base/macros.h"
+#include "daemon/setup/kill_point.h"
+
+#define SAMPLES        ARRAY_SIZE(((struct gpu *)0)->foreign)
+#define UNMEASURED_MAX 10 /* periods */
+
+/* The figures that the last look has of this card. NULL: none. */
+static const struct nvml_card *card_of(const struct server *s, unsigned gpu)
+{
+        int index = s->gpus.list[gpu].nvml_index;
+
+        return s->look && index >= 0 && (unsigned)index < s->look->n ? &s->look->cards[index]
+                                                                     : NULL;
+}
+
+static const struct nvml_card *measured_card(const struct server *s, unsigned gpu)
+{
+        const struct nvml_card *card = card_of(s, gpu);
+
+        return card && card->measured ? card : NULL;
+}
+
+static uint64_t lowest(const uint64_t *samples, unsigned n)
+{
+        uint64_t low = UINT64_MAX;
+
+        for (unsigned i = 0; i < MIN(n, SAMPLES); i++)
+                low = MIN(low, samples[i]);
+        return low;
+}
+
+/* What the card holds in nobody's name. */
+static uint64_t unnamed_bytes(const struct nvml_card *card)
+{
+        uint64_t used = card->used_bytes;
+
+        for (unsigned i = 0; i < card->n_processes; i++)
+                if (card->processes[i].used_bytes != UINT64_MAX)
+                        used = sub_sat(used, card->processes[i].used_bytes);
+        return used;
+}
+
+/* UINT64_MAX: NVML lists the process without a figure. -1: not listed. */
+static int find_process(const struct nvml_card *card, pid_t pid, uint64_t *ret_used)
+{
+        for (unsigned i = 0; i < card->n_processes; i++)
+                if (card->processes[i].pid == (uint32_t)pid) {
+                        *ret_used = card->processes[i].used_bytes;
+                        return 0;
+                }
+        return -1;
+}
+
+/* Managed memory: NVML counts it for the card and for no process (measured, driver 580). So of what
+ * is in nobody's figure, as much is our clients' as they have backed of it; what the driver keeps
+ * beyond that is taken for a foreign process's until the card shows it free. */
+static uint64_t managed_bytes(struct server *s, unsigned gpu, const struct nvml_card *card)
+{
+        uint64_t managed = 0;
+
+        for (const struct client *c = s->clients; c; c = c->next) {
+                const struct client_account *acc = &c->accounts[gpu];
+                struct sched_account_view v;
+
+                /* Whom NVML does not name counts as what he has backed already. */
+                if (c->id && acc->managed && card->listed && acc->named &&
+                    sched_account_view(s->sched, c->id, gpu, &v) == 0)
+                        managed += MIN(acc->managed, v.usage.backed);
+        }
+        return MIN(managed, unnamed_bytes(card));
+}
+
+/* What is on its way holds memory that the client does not report as backed: it must not be taken
+ * for fixed, however long a slow bus takes. */
+static bool is_moving(struct server *s, const struct client *c)
+{
+        struct sched_client_view v;
+
+        return sched_client_view(s->sched, c->id, clock_now_ns(), &v) == 0 &&
+               (v.state == SCHED_EVICTING || v.state == SCHED_RESTORING);
+}
+
+/* What the card holds for this client: NVML's word where it has one, the client's where not (in a
+ * container NVML may list other numbers than ours, or none). */
+static uint64_t measure_client(struct server *s, struct client *c, unsigned gpu,
+                               const struct nvml_card *card, bool sample)
+{
+        struct client_account *acc = &c->accounts[gpu];
+        struct sched_account_view v;
+        uint64_t used;
+
+        if (sched_account_view(s->sched, c->id, gpu, &v) < 0)
+                return 0;
+        if (card->listed && find_process(card, c->peer.pid, &used) == 0 && used != UINT64_MAX) {
+                acc->named = s->gpus.list[gpu].names = true;
+        } else if (card->listed && acc->named) {
+                used = 0;
+        } else {
+                return v.usage.backed + v.usage.fixed;
+        }
+        if (sample && !is_moving(s, c))
+                acc->fixed[acc->n_fixed++ % SAMPLES] = sub_sat(used, v.usage.backed);
+        return used;
+}
+
+static void tell_fixed(struct server *s, unsigned gpu)
+{
+        for (struct client *c = s->clients; c; c = c->next) {
+                struct client_account *acc = &c->accounts[gpu];
+                uint64_t fixed;
+
+                if (!c->id || acc->ordinal < 0 || acc->n_fixed < SAMPLES)
+                        continue;
+                fixed = lowest(acc->fixed, acc->n_fixed);
+                if (fixed == acc->fixed_told)
+                        continue; /* telling costs a pass over all clients, for each of them */
+                acc->fixed_told = fixed;
+                event_begin(s);
+                sched_client_fixed(s->sched, c->id, gpu, fixed, clock_now_ns(), &s->actions);
+                event_end(s);
+        }
+}
+
+uint64_t measure_foreign(const struct gpu *g)
+{
+        return g->n_foreign ? lowest(g->foreign, g->n_foreign) : g->foreign_told;
+}
+
+/* Small rises are noise that the headroom is there for. */
+static bool is_noise(const struct gpu *g, uint64_t foreign)
+{
+        return foreign > g->foreign_told && g->n_foreign > 1 &&
+               foreign - g->foreign_told < MIN(64 * MIB, g->total_bytes / 256);
+}
+
+static void tell_foreign(struct server *s, unsigned gpu)
+{
+        struct gpu *g = &s->gpus.list[gpu];
+        uint64_t foreign = measure_foreign(g);
+
+        /* Until the clients of a daemon that crashed are back, their memory looks foreign. */
+        if (foreign > g->foreign_told && clock_now_ns() < s->return_until_ns)
+                return;
+        if (is_noise(g, foreign))
+                return;
+        g->foreign_told = foreign;
+        event_begin(s);
+        sched_gpu_foreign(s->sched, gpu, foreign, clock_now_ns(), &s->actions);
+        event_end(s);
+}
+
+static void forget_shortage(struct server *s, unsigned gpu)
+{
+        event_begin(s);
+        sched_gpu_foreign(s->sched, gpu, s->gpus.list[gpu].foreign_told, clock_now_ns(),
+                          &s->actions);
+        event_end(s);
+}
+
+/* What others held at the last look. sample: of our clients' fixed bytes, too. 0, or -ENODATA. */
+static int judge(struct server *s, unsigned gpu, bool sample, uint64_t *ret_foreign)
+{
+        const struct nvml_card *card = measured_card(s, gpu);
+        uint64_t ours = 0;
+
+        if (!card)
+                return -ENODATA;
+        for (struct client *c = s->clients; c; c = c->next)
+                if (c->id && c->accounts[gpu].ordinal >= 0)
+                        ours += measure_client(s, c, gpu, card, sample);
+        ours += managed_bytes(s, gpu, card);
+        /* Where we deal in less than the whole card, others may have the rest. */
+        *ret_foreign = sub_sat(sub_sat(card->used_bytes, ours),
+                               sub_sat(card->total_bytes, s->gpus.list[gpu].total_bytes));
+        s->gpus.list[gpu].measured_ns = s->look_ns;
+        return 0;
+}
+
+static void take_sample(struct server *s, unsigned gpu)
+{
+        struct gpu *g = &s->gpus.list[gpu];
+        uint64_t foreign;
+
+        if (judge(s, gpu, true, &foreign) < 0)
+                return;
+        g->unmeasured = 0;
+        g->foreign[g->n_foreign++ % SAMPLES] = foreign;
+        kill_point("measured");
+
+        /* What a client found missing (SHORT) counts until the card is looked at, whether or not
+         * that shows anything worth telling. */
+        if (is_noise(g, measure_foreign(g)))
+                forget_shortage(s, gpu);
+        /* A byte that turns from foreign to fixed must not count as both in between. */
+        if (measure_foreign(g) < g->foreign_told) {
+                tell_foreign(s, gpu);
+                tell_fixed(s, gpu);
+        } else {
+                tell_fixed(s, gpu);
+                tell_foreign(s, gpu);
+        }
+}
+
+/* From here on only what this look shows counts. */
+static void take_rise(struct server *s, unsigned gpu)
+{
+        struct gpu *g = &s->gpus.list[gpu];
+        uint64_t foreign;
+
+        if (judge(s, gpu, false, &foreign) == 0) {
+                g->foreign[0] = foreign;
+                g->n_foreign = 1;
+        }
+        if (measure_foreign(g) > g->foreign_told)
+                tell_foreign(s, gpu);
+}
+
+/* A look that was under way when it was asked for does not show why. */
+static bool is_answered(const struct server *s, uint64_t *since_ns)
+{
+        if (!*since_ns || *since_ns > s->look_ns)
+                return false;
+        *since_ns = 0;
+        return true;
+}
+
+void measure_looked(struct server *s, bool sample)
+{
+        for (unsigned i = 0; i < s->gpus.n; i++) {
+                struct gpu *g = &s->gpus.list[i];
+
+                if (!g->present)
+                        continue;
+                if (sample || !g->n_foreign)
+                        take_sample(s, i);
+                if (is_answered(s, &g->rise_ns))
+                        take_rise(s, i);
+        }
+}
+
+/* Where nobody measures a card, or no longer: what a client found missing some time ago may be
+ * there again. The next one that needs it finds out. */
+void measure_period(struct server *s)
+{
+        for (unsigned i = 0; i < s->gpus.n; i++)
+                if (s->gpus.list[i].present && ++s->gpus.list[i].unmeasured % UNMEASURED_MAX == 0)
+                        forget_shortage(s, i);
+}
+
+void measure_rise(struct server *s, unsigned gpu)
+{
+        s->gpus.list[gpu].rise_ns = clock_now_ns();
+        (void)reader_ask(s->reader);
+}
+
+uint64_t measure_most(struct server *s, const struct client *c, unsigned gpu)
+{
+        const struct nvml_card *card = measured_card(s, gpu);
+        uint64_t own, others = 0, slack = s->gpus.list[gpu].total_bytes / 256;
+
+        if (!card)
+                return UINT64_MAX;
+        if (card->listed && find_process(card, c->peer.pid, &own) == 0 && own != UINT64_MAX)
+                return own + unnamed_bytes(card) + slack; /* managed memory */
+        /* Not listed, as in a container: then what nobody else is known to hold. */
+        for (const struct client *o = s->clients; o; o = o->next) {
+                struct sched_account_view v;
+
+                if (o != c && o->peer.pid != c->peer.pid && o->id &&
+                    sched_account_view(s->sched, o->id, gpu, &v) == 0)
+                        others += v.usage.backed + v.fixed;
+        }
+        return sub_sat(card->used_bytes, others) + slack;
+}
+
+/* It may have had no time to be seen. But others were, so whoever has a context is listed, unless
+ * he is outside our pid namespace (0). */
+static bool would_be_named(const struct server *s, const struct client *c, unsigned gpu)
+{
+        return s->gpus.list[gpu].names && c->peer.pid > 0;
+}
+
+bool measure_is_gone(struct server *s, struct client *c, uint64_t since_ns, bool *ret_sure)
+{
+        bool sure = true, gone = true;
+
+        for (unsigned g = 0; g < s->gpus.n; g++) {
+                struct client_account *acc = &c->accounts[g];
+                struct sched_account_view v;
+                const struct nvml_card *card;
+                uint64_t used;
+
+                if (!c->id || sched_account_view(s->sched, c->id, g, &v) < 0)
+                        continue;
+                card = card_of(s, g);
+                if (!card || !card->listed) {
+                        sure = false;
+                        continue;
+                }
+                if (find_process(card, c->peer.pid, &used) == 0) {
+                        acc->named = true;
+                        gone = false;
+                }
+                if (s->look_ns < since_ns)
+                        gone = false; /* it does not say what was left: the next look will */
+                sure = sure && (acc->named || (s->look_ns > since_ns + s->config->sched.grace_ns &&
+                                               would_be_named(s, c, g)));
+        }
+        *ret_sure = sure;
+        return gone;
+}

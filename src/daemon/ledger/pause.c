@@ -1,0 +1,169 @@
+/* pause.c: owns which processes are to stand still on the GPU: orders, what is sent for them, and
+ * what the processes say.
+ * Must never let a figure that a client sends decide anything, but whether its own pause holds. */
+#include "daemon/ledger/pause.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/macros.h"
+#include "daemon/state/client.h"
+
+static bool is_connected(const struct client *c)
+{
+        return c->fd >= 0 && !c->dropped && c->id;
+}
+
+static void tell(struct client *c)
+{
+        struct wire_message m = {.header = {WIRE_PAUSE, WIRE_NO_GPU, 0},
+                                 .PAUSE.paused = c->pause.ordered};
+
+        c->pause.told = true;
+        client_send(c, &m);
+}
+
+static void set_stands(struct client *c, bool stands)
+{
+        c->pause.stands = stands;
+        (void)sched_client_stands(c->server->sched, c->id, stands, clock_now_ns(),
+                                  &c->server->actions);
+}
+
+/* ---- orders ---- */
+
+static bool is_process(const struct client *c, pid_t pid)
+{
+        return c->peer.pid == pid && !c->exited && !c->ended;
+}
+
+/* The newest record, as status shows it: the list has the newest first. */
+static struct client *find(struct server *s, pid_t pid)
+{
+        for (struct client *c = s->clients; c; c = c->next)
+                if (is_process(c, pid) && c->id)
+                        return c;
+        return NULL;
+}
+
+static int objection(const struct client *c, bool paused, const struct peer *by)
+{
+        if (!peer_may_pause(by, &c->peer))
+                return -EACCES;
+        if (!paused || c->pause.ordered)
+                return 0;
+        if (c->frozen.off[0])
+                return -EOPNOTSUPP;
+        return c->frozen.mode == WIRE_FREEZE_OFF ? -EPERM : 0;
+}
+
+/* A process may have a record of an earlier connection beside its present one. */
+static void order(struct client *c, bool paused)
+{
+        c->pause.ordered = paused;
+        c->pause.known = true;
+        if (!is_connected(c))
+                return;
+        tell(c); /* before the scheduler asks it for anything */
+        event_begin(c->server);
+        if (!paused && c->pause.stands)
+                set_stands(c, false);
+        event_end(c->server);
+}
+
+int pause_set(struct server *s, pid_t pid, bool paused, const struct peer *by,
+              struct client **ret_client)
+{
+        struct client *c = find(s, pid);
+        bool already;
+        int r;
+
+        if (!c)
+                return -ESRCH;
+        *ret_client = c;
+        r = objection(c, paused, by);
+        if (r < 0)
+                return r;
+        already = c->pause.ordered == paused;
+        log_info("process %d (%s) is told to %s", (int)pid, c->name,
+                 paused ? "stand still" : "go on");
+        for (struct client *o = s->clients; o; o = o->next)
+                if (is_process(o, pid))
+                        order(o, paused);
+        return already;
+}
+
+/* ---- what a process says ---- */
+
+/* Nothing has been frozen for longer than it has lived. */
+static void note(struct client *c, const struct wire_message *m)
+{
+        uint64_t age_ns = peer_age_ns(c->peer.pid), now_ns = clock_now_ns();
+
+        c->frozen = (struct client_frozen){
+                .said = true,
+                .since_ns = m->FROZEN.for_ns ? sub_sat(now_ns, MIN(m->FROZEN.for_ns, age_ns)) : 0,
+                .times = m->FROZEN.times,
+                .lost_ns = MIN(m->FROZEN.lost_ns, age_ns),
+                .took_ns = MIN(m->FROZEN.took_ns, age_ns),
+                .why = m->FROZEN.why,
+                .mode = m->FROZEN.mode,
+        };
+        (void)snprintf(c->frozen.off, sizeof(c->frozen.off), "%s", m->FROZEN.off);
+}
+
+/* A pause that does nothing to the GPU is none: its owner was told that it cannot be. */
+static bool cannot(const struct client *c)
+{
+        return !c->frozen.since_ns && (c->frozen.mode == WIRE_FREEZE_OFF || c->frozen.off[0]);
+}
+
+int pause_frozen(struct client *c, const struct wire_message *m)
+{
+        bool paused = m->FROZEN.why & WIRE_FROZEN_PAUSED, refused;
+
+        note(c, m);
+        if (paused && !c->pause.known)
+                c->pause.ordered = c->pause.known = true; /* by a daemon that was here before */
+        refused = c->pause.ordered && cannot(c) && (paused || c->pause.told);
+        if (refused)
+                c->pause.ordered = false;
+        /* It cannot, or it was resumed while it had no connection. */
+        if (paused && !c->pause.ordered && (refused || !c->pause.told))
+                tell(c);
+        if (!paused && c->pause.stands)
+                set_stands(c, false);
+        return 0;
+}
+
+static void tell_most(struct client *c)
+{
+        struct wire_message m = {.header = {WIRE_FREEZE, WIRE_NO_GPU, 0},
+                                 .FREEZE.mode = c->server->config->freeze};
+
+        if (m.FREEZE.mode != WIRE_FREEZE_MOVE)
+                client_send(c, &m);
+}
+
+void pause_greeted(struct client *c)
+{
+        tell_most(c);
+        if (c->former)
+                c->pause = (struct client_pause){.ordered = c->former->pause.ordered,
+                                                 .known = c->former->pause.known};
+}
+
+void pause_attached(struct client *c)
+{
+        if (c->pause.ordered && !c->pause.told)
+                tell(c);
+}
+
+void pause_refused(struct client *c)
+{
+        if (c->pause.ordered)
+                set_stands(c, true);
+}

@@ -1,0 +1,89 @@
+/* looks.c: owns what follows from a look at the cards, in its order: the cards, what others hold,
+ * what waited for the look. Must never wait for one. */
+#include "daemon/net/peer_daemons.h"
+#include "daemon/state/client.h"
+
+#include "base/clock.h"
+
+#define BLIND_MAX 10 /* periods without a card that can be read */
+
+static void tell_totals(struct server *s)
+{
+        for (unsigned i = 0; i < s->gpus.n; i++) {
+                struct gpu *g = &s->gpus.list[i];
+
+                if (!g->corrected)
+                        continue;
+                g->corrected = false;
+                event_begin(s);
+                sched_gpu_total(s->sched, i, g->total_bytes, clock_now_ns(), &s->actions);
+                event_end(s);
+        }
+}
+
+/* They come back at once, with what they hold, and find NVML's cards. */
+static void drop_displaced(struct server *s)
+{
+        for (struct client *c = s->clients; c; c = c->next)
+                for (unsigned i = 0; i < s->gpus.n; i++)
+                        if (s->gpus.list[i].displaced && c->accounts[i].ordinal >= 0) {
+                                client_drop(c, "its GPU is another than it said");
+                                client_mark_gone(c);
+                        }
+}
+
+/* NVML that no longer reads a card may be of a driver that is no longer loaded. */
+static bool is_blind(struct server *s)
+{
+        bool sees = false;
+
+        for (unsigned i = 0; i < s->look->n; i++)
+                sees |= s->look->cards[i].measured;
+        s->blind = sees ? 0 : s->blind + 1;
+        return s->blind % BLIND_MAX == 0 && !sees;
+}
+
+static void end_period(struct server *s)
+{
+        s->sample_ns = 0;
+        for (struct client *c = s->clients; c; c = c->next)
+                client_check_left(c);
+        peer_daemons_tick(s);
+        session_resume(s);
+        gpus_forget(&s->gpus, s->sched, clock_now_ns());
+}
+
+void looks_told(void *userdata, const struct nvml_look *look, uint64_t asked_ns)
+{
+        struct server *s = userdata;
+        bool sample = s->sample_ns && s->sample_ns <= asked_ns;
+
+        s->look = look;
+        s->look_ns = asked_ns;
+        if (look) {
+                gpus_take(&s->gpus, look, s->sched, clock_now_ns());
+                tell_totals(s);
+                drop_displaced(s);
+                measure_looked(s, sample);
+        }
+        for (struct client *c = s->clients; c; c = c->next)
+                client_looked(c);
+        if (sample)
+                end_period(s);
+        server_open_doors(s);
+        if (look && sample && is_blind(s))
+                reader_restart(s->reader);
+}
+
+/* Where NVML is not here it is tried again when somebody has a GPU: then the driver is loaded. */
+void looks_sample(struct server *s)
+{
+        bool worth = s->look || s->n_attached > 0 || !s->open;
+
+        if (!s->sample_ns)
+                s->sample_ns = clock_now_ns();
+        if (!worth || !reader_ask(s->reader)) {
+                server_open_doors(s);
+                end_period(s);
+        }
+}

@@ -1,0 +1,295 @@
+/* peer_daemons.c: owns what this daemon and the others on its cards tell each other.
+ * Must never believe more of a message than that a program of its sender's user waits for bytes,
+ * and never take a byte for it from a client that is not idle. */
+#include "daemon/net/peer_daemons.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/macros.h"
+#include "daemon/state/client.h"
+#include "daemon/people/hangup.h"
+#include "daemon/net/turns.h"
+
+#define NEED_MAGIC   UINT32_C(0x4e4c4253) /* "SBLN" */
+#define NEED_VERSION 3
+#define NAME_PREFIX  "sublet-daemon/"
+#define NAMES_MAX    64                 /* daemons that are told */
+#define NEEDS_MAX    4                  /* of one card, one a user */
+#define BELIEF_NS    (3 * NSEC_PER_SEC) /* a need that is not repeated for so long is over */
+#define YIELD_NS     (3 * NSEC_PER_SEC) /* idle clients are asked so seldom */
+#define VAIN_NS      (10 * NSEC_PER_SEC)
+
+/* One packet; both ends are on one machine. */
+struct packet {
+        uint32_t magic, version;
+        uint8_t uuid[16]; /* of the card */
+        uint64_t bytes;   /* that foreign processes hold too much for a client of the sender's */
+};
+_Static_assert(sizeof(struct packet) == 32, "as docs/protocol.md says");
+
+struct need {
+        uid_t uid;
+        uint64_t bytes, heard_ns; /* heard_ns 0: unused */
+};
+
+struct peer_daemons {
+        int fd;
+        sd_event_source *source;
+        struct {
+                struct need needs[NEEDS_MAX];
+                uint64_t yielded_ns, vain_until_ns;
+                bool yields;
+        } cards[SCHED_GPUS_MAX];
+        char names[NAMES_MAX][sizeof(((struct sockaddr_un *)0)->sun_path)];
+        unsigned n_names;
+        uint64_t looked_ns;
+};
+
+/* ---- telling ---- */
+
+static socklen_t address_of(const char *name, struct sockaddr_un *ret)
+{
+        size_t n = strlen(name);
+
+        memset(ret, 0, sizeof(*ret));
+        ret->sun_family = AF_UNIX;
+        memcpy(ret->sun_path + 1, name, n); /* a leading NUL: a name without a file */
+        return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + n);
+}
+
+static void name_of(uint64_t instance, char name[static 64])
+{
+        (void)snprintf(name, 64, NAME_PREFIX "%016llx", (unsigned long long)instance);
+}
+
+/* The kernel's list of sockets, which anybody may read, names the other daemons. */
+static unsigned look_around(struct server *s)
+{
+        struct peer_daemons *p = s->peer_daemons;
+        _cleanup_fclose_ FILE *list = NULL;
+        char line[512], own[64];
+
+        if (p->looked_ns && clock_now_ns() - p->looked_ns < NSEC_PER_SEC / 2)
+                return p->n_names;
+        p->looked_ns = clock_now_ns();
+        p->n_names = 0;
+        name_of(s->instance, own);
+        list = fopen("/proc/net/unix", "re");
+        while (list && p->n_names < NAMES_MAX && fgets(line, sizeof(line), list)) {
+                char *name = strstr(line, " @" NAME_PREFIX);
+
+                line[strcspn(line, "\n")] = '\0';
+                if (!name || strcmp(name + 2, own) == 0 ||
+                    strlen(name + 2) >= sizeof(p->names[0]) - 1)
+                        continue;
+                (void)snprintf(p->names[p->n_names++], sizeof(p->names[0]), "%s", name + 2);
+        }
+        return p->n_names;
+}
+
+/* By how much foreign bytes are too many for a client to be promised so much. */
+static uint64_t excess(const struct server *s, unsigned gpu, uint64_t commit)
+{
+        struct sched_gpu_view g;
+
+        if (sched_gpu_view(s->sched, gpu, &g) < 0 || commit > g.visible)
+                return 0;
+        return sub_sat(commit + g.fixed + g.headroom, g.capacity);
+}
+
+static uint64_t needed(const struct server *s, unsigned gpu)
+{
+        uint64_t bytes = sched_gpu_lacks(s->sched, gpu);
+
+        for (const struct client *c = s->clients; c; c = c->next)
+                if (c->wish.kept && c->wish.gpu == gpu && !c->dropped)
+                        bytes = MAX(bytes, excess(s, gpu, c->wish.commit));
+        return bytes;
+}
+
+static void tell(struct server *s, unsigned gpu)
+{
+        struct peer_daemons *p = s->peer_daemons;
+        struct packet m = {.magic = NEED_MAGIC, .version = NEED_VERSION, .bytes = needed(s, gpu)};
+
+        memcpy(m.uuid, s->gpus.list[gpu].uuid, sizeof(m.uuid));
+        if (m.bytes == 0)
+                return;
+        (void)look_around(s);
+        for (unsigned i = 0; i < p->n_names; i++) {
+                struct sockaddr_un to;
+                socklen_t size = address_of(p->names[i], &to);
+
+                /* A daemon whose queue is full, or that is gone, does not hear it. */
+                (void)sendto(p->fd, &m, sizeof(m), MSG_DONTWAIT | MSG_NOSIGNAL,
+                             (const struct sockaddr *)&to, size);
+        }
+}
+
+bool peer_daemons_may_help(struct server *s, unsigned gpu, uint64_t commit)
+{
+        struct sched_gpu_view g;
+        uint64_t over = excess(s, gpu, commit);
+
+        return s->peer_daemons && over > 0 && sched_gpu_view(s->sched, gpu, &g) == 0 &&
+               over <= g.foreign && clock_now_ns() >= s->peer_daemons->cards[gpu].vain_until_ns &&
+               look_around(s) > 0;
+}
+
+void peer_daemons_did_not_help(struct server *s, unsigned gpu)
+{
+        s->peer_daemons->cards[gpu].vain_until_ns = clock_now_ns() + VAIN_NS;
+}
+
+/* ---- giving way ---- */
+
+static bool is_believed(const struct need *n, uint64_t now)
+{
+        return n->heard_ns && now - n->heard_ns <= BELIEF_NS;
+}
+
+static void give_way(struct server *s, unsigned gpu)
+{
+        __typeof__(s->peer_daemons->cards[0]) *card = &s->peer_daemons->cards[gpu];
+        uint64_t now = clock_now_ns(), bytes = 0;
+
+        for (unsigned i = 0; i < NEEDS_MAX; i++)
+                if (is_believed(&card->needs[i], now))
+                        bytes = MAX(bytes, card->needs[i].bytes);
+        if (bytes ? now - card->yielded_ns < YIELD_NS : !card->yields)
+                return;
+        if (bytes)
+                card->yielded_ns = now;
+        card->yields = bytes > 0;
+        event_begin(s);
+        sched_gpu_yield(s->sched, gpu, bytes, now, &s->actions);
+        event_end(s);
+}
+
+/* One need a user and card; a user who sends many takes nobody's place. */
+static void keep_need(struct server *s, unsigned gpu, uid_t uid, uint64_t bytes, uint64_t now)
+{
+        struct need *at = NULL;
+
+        for (unsigned i = 0; i < NEEDS_MAX; i++) {
+                struct need *n = &s->peer_daemons->cards[gpu].needs[i];
+
+                if (is_believed(n, now) && n->uid == uid) {
+                        n->bytes = bytes;
+                        n->heard_ns = now;
+                        return;
+                }
+                if (!at && !is_believed(n, now))
+                        at = n;
+        }
+        if (!at)
+                return;
+        *at = (struct need){uid, bytes, now};
+        log_info("GPU %u: a program of user %u, under another daemon, waits for %llu MiB", gpu,
+                 (unsigned)uid, (unsigned long long)(bytes / MIB));
+}
+
+static void hear(struct server *s, const struct packet *m, uid_t uid)
+{
+        uint64_t began = clock_now_ns();
+        struct user *user = users_find(s->users, uid, began);
+        int gpu = gpus_named(&s->gpus, m->uuid);
+
+        /* Needs are repeated: of a user that has used more than its share they are not read. */
+        if (gpu < 0 || !user || users_credit(user, began) < 0)
+                return;
+        keep_need(s, (unsigned)gpu, uid, m->bytes, began);
+        users_charge(user, clock_now_ns() - began, clock_now_ns());
+}
+
+static int on_packet(sd_event_source *src, int fd, uint32_t events, void *userdata)
+{
+        struct server *s = userdata;
+        uint64_t began = clock_now_ns();
+
+        while (clock_now_ns() - began < TURN_NS) {
+                union hangup_room room;
+                struct packet m;
+                struct iovec data = {&m, sizeof(m)};
+                struct msghdr h = {.msg_iov = &data, .msg_iovlen = 1};
+                const struct cmsghdr *cmsg;
+                struct ucred who;
+                ssize_t size;
+
+                hangup_expect(&h, &room);
+                size = recvmsg(fd, &h, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+                if (size < 0)
+                        break;
+                if (hangup_take(&h)) /* no daemon's packet; others have their turn first */
+                        break;
+                cmsg = CMSG_FIRSTHDR(&h);
+                if (size != sizeof(m) || (h.msg_flags & MSG_TRUNC) || !cmsg ||
+                    cmsg->cmsg_level != SOL_SOCKET || cmsg->cmsg_type != SCM_CREDENTIALS ||
+                    m.magic != NEED_MAGIC || m.version != NEED_VERSION || m.bytes == 0)
+                        continue;
+                memcpy(&who, CMSG_DATA(cmsg), sizeof(who));
+                hear(s, &m, who.uid);
+        }
+        return 0;
+}
+
+void peer_daemons_tick(struct server *s)
+{
+        for (unsigned gpu = 0; s->peer_daemons && gpu < s->gpus.n; gpu++) {
+                if (!s->gpus.list[gpu].present)
+                        continue;
+                tell(s, gpu);
+                give_way(s, gpu);
+        }
+}
+
+/* ---- start and end ---- */
+
+int peer_daemons_open(struct server *s)
+{
+        struct peer_daemons *p = calloc(1, sizeof(*p));
+        struct sockaddr_un a;
+        char name[64];
+        socklen_t size;
+        int r = -ENOMEM;
+
+        if (!p)
+                return r;
+        p->fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+        /* Anybody may write here, and to close what he attaches could take for ever. */
+        if (p->fd >= 0)
+                peer_pass_descriptors(p->fd, false);
+        name_of(s->instance, name);
+        size = address_of(name, &a);
+        if (p->fd < 0 || setsockopt(p->fd, SOL_SOCKET, SO_PASSCRED, &(int){1}, sizeof(int)) < 0 ||
+            bind(p->fd, (struct sockaddr *)&a, size) < 0)
+                r = -errno;
+        else
+                r = sd_event_add_io(s->event, &p->source, p->fd, EPOLLIN, on_packet, s);
+        s->peer_daemons = p;
+        if (r < 0)
+                peer_daemons_close(s);
+        return MIN(r, 0);
+}
+
+void peer_daemons_close(struct server *s)
+{
+        struct peer_daemons *p = s->peer_daemons;
+
+        if (!p)
+                return;
+        (void)sd_event_source_disable_unref(p->source);
+        if (p->fd >= 0)
+                (void)hangup_close(p->fd);
+        free(p);
+        s->peer_daemons = NULL;
+}

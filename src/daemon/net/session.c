@@ -1,0 +1,587 @@
+/* session.c: owns the translation between messages and the scheduler's events and actions.
+ * Must never decide who may hold or run anything (the scheduler does), nor call the scheduler while
+ * carrying out its actions. */
+#include "daemon/net/peer_daemons.h"
+#include "daemon/state/client.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/macros.h"
+#include "daemon/setup/kill_point.h"
+#include "daemon/net/meet.h"
+#include "daemon/ledger/pause.h"
+
+#define HOST_MOST (UINT64_C(1) << 50) /* more than any machine has: a lie */
+#define BOUND_NS  (10 * NSEC_PER_MSEC)
+#define WISH_NS   (10 * NSEC_PER_SEC) /* for idle clients of peer daemons to give way */
+#define CHAIN_MAX 16 /* of those who wait for one another: enough to find who is at its end */
+
+/* What the process's earlier record is charged for passes over, GPU by GPU, as it attaches them
+ * again. */
+static int take_over(struct client *c)
+{
+        struct server *s = c->server;
+        struct client *old = c->former;
+
+        if (!old->lost_told) {
+                old->lost_told = true;
+                sched_client_lost(s->sched, old->id, clock_now_ns(), &s->actions);
+        }
+        kill_point("returning");
+        return sched_client_returned(s->sched, c->id, old->id);
+}
+
+/* Records with nothing left on them go; those behind them in the chain stay: a process may have
+ * come back with one GPU and lost the connection before it named the others. */
+static void release_former(struct client *c)
+{
+        struct client **link = &c->former;
+
+        while (*link) {
+                struct client *old = *link;
+                struct sched_client_view v;
+
+                if (sched_client_view(c->server->sched, old->id, clock_now_ns(), &v) == 0) {
+                        link = &old->former;
+                        continue;
+                }
+                *link = old->former;
+                old->former = NULL;
+                client_mark_gone(old);
+        }
+}
+
+/* Anybody may stand back; only who may give orders may push ahead of others. */
+static int allowed_priority(const struct client *c, int32_t wished)
+{
+        int most = c->peer.trusted ? WIRE_PRIORITY_MAX : 0;
+        int allowed = wished > most ? most : MAX(wished, -WIRE_PRIORITY_MAX);
+
+        if (allowed != wished)
+                log_info("client %d (%s) asked for priority %d and gets %d", (int)c->peer.pid,
+                         c->name, (int)wished, allowed);
+        return allowed;
+}
+
+static int on_hello(struct client *c, const struct wire_message *m)
+{
+        struct wire_message welcome = {.header = {WIRE_WELCOME, WIRE_NO_GPU, 0}};
+        char text[160];
+
+        (void)snprintf(c->name, sizeof(c->name), "%s", m->HELLO.name);
+        (void)snprintf(c->version, sizeof(c->version), "%s", m->HELLO.version);
+        if (m->HELLO.major != WIRE_MAJOR) {
+                (void)snprintf(text, sizeof(text),
+                               "subletd " SUBLET_VERSION " speaks protocol %u, this program's "
+                               "libsublet.so %s speaks %u: use one release of both",
+                               WIRE_MAJOR, c->version, m->HELLO.major);
+                client_refuse(c, WIRE_REFUSED_VERSION, text);
+                return -EPROTONOSUPPORT;
+        }
+        c->greeted = true;
+        c->priority = allowed_priority(c, (int32_t)m->HELLO.priority);
+        log_info("client %d (%s), user %u, release %s", (int)c->peer.pid, c->name,
+                 (unsigned)c->peer.uid, c->version);
+        welcome.WELCOME.magic = WIRE_MAGIC;
+        welcome.WELCOME.instance = c->server->instance;
+        welcome.WELCOME.major = WIRE_MAJOR;
+        welcome.WELCOME.minor = WIRE_MINOR;
+        (void)snprintf(welcome.WELCOME.version, sizeof(welcome.WELCOME.version), "%s",
+                       SUBLET_VERSION);
+        client_send(c, &welcome);
+        pause_greeted(c);
+        return 0;
+}
+
+static void send_attached(struct client *c, unsigned gpu, unsigned ordinal)
+{
+        struct wire_message m = {.header = {WIRE_ATTACHED, (uint16_t)ordinal, 0}};
+        struct sched_gpu_view v = {0};
+
+        (void)sched_gpu_view(c->server->sched, gpu, &v);
+        m.ATTACHED.visible_bytes = v.visible;
+        m.ATTACHED.context_bytes = gpus_context_bytes(v.capacity);
+        m.ATTACHED.block_bytes = gpus_block_bytes(v.capacity);
+        m.ATTACHED.bound_ns = BOUND_NS;
+        client_send(c, &m);
+}
+
+static int register_client(struct client *c)
+{
+        struct server *s = c->server;
+        uint32_t slot;
+        int r = sched_client_add(s->sched, c->peer.uid, c->priority, clock_now_ns(), &c->id);
+
+        if (r < 0) {
+                client_refuse(c, WIRE_REFUSED_LIMIT, "too many clients");
+                return r;
+        }
+        slot = (uint32_t)c->id;
+        if (slot > s->config->sched.clients_max)
+                return -EINVAL;
+        s->by_slot[slot] = c;
+        s->n_attached++;
+        /* Before the client can hold anything, so that a crash cannot come in between. */
+        place_mark(s->place, true);
+        kill_point("attaching");
+        return c->former ? take_over(c) : 0;
+}
+
+static void refuse_gpu(struct client *c, const struct wire_message *m, int error)
+{
+        event_refuse(c, m->header.gpu, WIRE_REFUSED_GPU, m->header.sequence,
+                     error == -ENOSPC   ? "this daemon serves 16 GPUs already"
+                     : error == -EUSERS ? "this user's programs use as many GPUs that NVML "
+                                          "does not know as one user may"
+                                        : "no GPU has this much memory");
+}
+
+/* code: of fixed bytes, or of pinned ones, which are of the same share. */
+static void refuse_share(struct client *c, const struct wire_message *m, enum wire_refusal code)
+{
+        event_refuse(
+                c, m->header.gpu, code, m->header.sequence,
+                "this user's programs hold as much memory that cannot be moved as one user may");
+}
+
+static int on_attach(struct client *c, const struct wire_message *m)
+{
+        const __typeof__(m->ATTACH) *in = &m->ATTACH;
+        struct server *s = c->server;
+        struct sched_attach a = {
+                .usage = {.allocated = in->allocated,
+                          .backed = in->backed,
+                          .fixed = in->fixed,
+                          .arena = in->arena},
+                .fixed_wanted = in->fixed_wanted,
+                .running = in->flags & WIRE_FLAG_RUNNING,
+                .run = in->flags & WIRE_FLAG_RUN,
+                .idle = in->flags & WIRE_FLAG_IDLE,
+                .detached = in->flags & WIRE_FLAG_DETACHED,
+                .spare = in->flags & WIRE_FLAG_SPARE,
+                .sequence = m->header.sequence,
+        };
+        bool fixed_refused;
+        unsigned gpu;
+        int r;
+
+        r = gpus_find(&s->gpus, in->uuid, in->total_bytes, allowance_card(c), s->sched,
+                      clock_now_ns(), &gpu);
+        if (r < 0) {
+                refuse_gpu(c, m, r);
+                return 0;
+        }
+        if (c->gpu_of[m->header.gpu] >= 0 || c->accounts[gpu].ordinal >= 0)
+                return -EEXIST;
+        if (!c->id) {
+                r = register_client(c);
+                if (r < 0)
+                        return r;
+        }
+        allowance_claim(c, gpu, &a.usage);
+        if (a.usage.backed < in->backed || a.usage.fixed < in->fixed)
+                log_info("client %d (%s) says that it holds more than it can", (int)c->peer.pid,
+                         c->name);
+        fixed_refused = a.fixed_wanted > allowance_fixed(c, gpu);
+        if (fixed_refused)
+                a.fixed_wanted = 0;
+        r = sched_client_attach(s->sched, c->id, gpu, &a, clock_now_ns(), &s->actions);
+        if (r < 0)
+                return r;
+        c->gpu_of[m->header.gpu] = (int)gpu;
+        c->accounts[gpu].ordinal = m->header.gpu;
+        c->accounts[gpu].limit_told = in->backed;
+        send_attached(c, gpu, m->header.gpu);
+        pause_attached(c);
+        event_end(s);
+        if (fixed_refused)
+                refuse_share(c, m, WIRE_REFUSED_FIXED);
+        release_former(c);
+        /* It came with memory that may have been taken for a foreign process's until now. */
+        if (in->backed + in->fixed > 0)
+                server_measure_soon(s);
+        return 0;
+}
+
+static int on_usage(struct client *c, const struct wire_message *m)
+{
+        const __typeof__(m->USAGE) *in = &m->USAGE;
+        struct sched_usage u = {
+                .allocated = in->allocated,
+                .backed = in->backed,
+                .fixed = in->fixed,
+                .arena = in->arena,
+                .moved_out = in->moved_out,
+                .moved_in = in->moved_in,
+                .drain_ns = in->drain_ns,
+                .stays = in->flags & WIRE_FLAG_STAYS,
+        };
+
+        /* Its figures stand. The kernel says so itself from Linux 6.16 on. */
+        if (in->pass_bytes && !c->peer.trusted)
+                event_refuse(c, m->header.gpu, WIRE_REFUSED_PASS, m->header.sequence,
+                             "descriptors are taken from the daemon's own user alone");
+        allowance_usage(c, (unsigned)c->gpu_of[m->header.gpu], &u);
+        pass_begin(c->server, c, (unsigned)c->gpu_of[m->header.gpu], in->pass_bytes);
+        return sched_client_usage(c->server->sched, c->id, (unsigned)c->gpu_of[m->header.gpu], &u,
+                                  in->limit_sequence,
+                                  in->flags & WIRE_FLAG_POISONED ? SCHED_POISONED : 0,
+                                  clock_now_ns(), &c->server->actions);
+}
+
+/* Refusing is out-of-memory to the program: peer daemons' idle clients may give way first. */
+static bool keep_wish(struct client *c, unsigned gpu, uint64_t commit, uint32_t sequence)
+{
+        if (!peer_daemons_may_help(c->server, gpu, commit))
+                return false;
+        c->wish = (struct client_wish){commit, clock_now_ns(), sequence, gpu, true};
+        return true;
+}
+
+static void resume_wish(struct client *c)
+{
+        struct server *s = c->server;
+        struct client_wish w = c->wish;
+
+        if (peer_daemons_may_help(s, w.gpu, w.commit)) {
+                if (clock_now_ns() - w.since_ns < WISH_NS)
+                        return;
+                peer_daemons_did_not_help(s, w.gpu);
+        }
+        c->wish.kept = false;
+        event_begin(s);
+        (void)sched_client_commit(s->sched, c->id, w.gpu, w.commit, w.sequence, clock_now_ns(),
+                                  &s->actions);
+        event_end(s);
+}
+
+void session_resume(struct server *s)
+{
+        for (struct client *c = s->clients; c; c = c->next)
+                if (c->wish.kept && !c->dropped)
+                        resume_wish(c);
+}
+
+static int on_want(struct client *c, const struct wire_message *m)
+{
+        struct sched_want w = {
+                .commit = m->WANT.commit,
+                .fixed = m->WANT.fixed,
+                .need = m->WANT.need,
+                .run = m->WANT.flags & WIRE_FLAG_RUN,
+                .spare = m->WANT.flags & WIRE_FLAG_SPARE,
+                .spare_wanted = m->WANT.flags & WIRE_FLAG_SPARE_WISH,
+                .sequence = m->header.sequence,
+        };
+
+        unsigned gpu = (unsigned)c->gpu_of[m->header.gpu];
+        struct sched_account_view v;
+        int r = sched_account_view(c->server->sched, c->id, gpu, &v);
+
+        if (r < 0)
+                return r;
+        /* What is refused is as if it had not been asked for; the rest of the message stands. */
+        if (w.commit > v.commit && !allowance_commit(c, gpu, w.commit)) {
+                w.commit = 0;
+                event_refuse(
+                        c, m->header.gpu, WIRE_REFUSED_COMMIT, m->header.sequence,
+                        "out of memory: this user's programs were promised as much host memory as "
+                        "one user may be");
+        }
+        if (w.fixed > v.fixed && w.fixed > allowance_fixed(c, gpu)) {
+                w.fixed = 0;
+                refuse_share(c, m, WIRE_REFUSED_FIXED);
+        }
+        if (w.commit)
+                c->wish.kept = false; /* replaced */
+        if (w.commit > v.commit && keep_wish(c, gpu, w.commit, m->header.sequence))
+                w.commit = 0;
+        return sched_client_want(c->server->sched, c->id, gpu, &w, clock_now_ns(),
+                                 &c->server->actions);
+}
+
+static int on_pin(struct client *c, const struct wire_message *m)
+{
+        struct sched_pin p = {
+                .bytes = m->PIN.bytes,
+                .held = m->PIN.flags & WIRE_PIN_HELD,
+                .sequence = m->header.sequence,
+        };
+        unsigned gpu = (unsigned)c->gpu_of[m->header.gpu];
+        struct sched_account_view v;
+        int r = sched_account_view(c->server->sched, c->id, gpu, &v);
+        uint64_t most;
+
+        if (r < 0)
+                return r;
+        most = allowance_pinned(c, gpu);
+        if (p.bytes > v.pinned && p.bytes > most) {
+                if (!p.held) {
+                        refuse_share(c, m, WIRE_REFUSED_PIN);
+                        return 0;
+                }
+                p.bytes = MAX(v.pinned, most); /* what is past it is not believed */
+        }
+        return sched_client_pin(c->server->sched, c->id, gpu, &p, clock_now_ns(),
+                                &c->server->actions);
+}
+
+static int on_idle(struct client *c, const struct wire_message *m)
+{
+        return sched_client_idle(c->server->sched, c->id, m->IDLE.lease, true, clock_now_ns(),
+                                 &c->server->actions);
+}
+
+static int on_active(struct client *c, const struct wire_message *m)
+{
+        return sched_client_idle(c->server->sched, c->id, m->ACTIVE.lease, false, clock_now_ns(),
+                                 &c->server->actions);
+}
+
+static int on_drained(struct client *c, const struct wire_message *m)
+{
+        return sched_client_drained(c->server->sched, c->id, m->DRAINED.lease, clock_now_ns(),
+                                    &c->server->actions);
+}
+
+static const char *why_drain_failed(uint32_t reason)
+{
+        switch (reason) {
+        case WIRE_DRAIN_CAPTURE:
+                return "a stream capture goes on";
+        case WIRE_DRAIN_HIDDEN:
+                return "it has loaded a library whose work on the GPU cannot be awaited";
+        case WIRE_DRAIN_PAUSED:
+                return "it is paused, and its memory stays on the GPU meanwhile";
+        default:
+                return "its work in flight waits for work that it has not submitted";
+        }
+}
+
+static int on_drain_failed(struct client *c, const struct wire_message *m)
+{
+        struct sched_client_view v;
+        bool asked = sched_client_view(c->server->sched, c->id, clock_now_ns(), &v) == 0 &&
+                     v.state == SCHED_DRAINING && v.lease == m->DRAIN_FAILED.lease;
+        int r;
+
+        /* Once a revocation, whatever a client sends. */
+        if (asked)
+                log_info("process %d (%s) keeps its turn after %llu ms: %s", (int)c->peer.pid,
+                         c->name, (unsigned long long)(m->DRAIN_FAILED.after_ns / NSEC_PER_MSEC),
+                         why_drain_failed(m->DRAIN_FAILED.reason));
+        r = sched_client_drain_failed(c->server->sched, c->id, m->DRAIN_FAILED.lease,
+                                      m->DRAIN_FAILED.after_ns, clock_now_ns(),
+                                      &c->server->actions);
+        if (asked && m->DRAIN_FAILED.reason == WIRE_DRAIN_PAUSED)
+                pause_refused(c);
+        return r;
+}
+
+/* What could not be created lies within what the client may back and does not: nobody can take more
+ * from the others by saying so than by taking it. */
+static int on_short(struct client *c, const struct wire_message *m)
+{
+        struct sched *sched = c->server->sched;
+        unsigned gpu = (unsigned)c->gpu_of[m->header.gpu];
+        struct sched_account_view v;
+        int r = sched_account_view(sched, c->id, gpu, &v);
+
+        if (r < 0)
+                return r;
+        r = sched_client_short(sched, c->id, gpu,
+                               MIN(m->SHORT.bytes, sub_sat(v.limit, v.usage.backed)),
+                               clock_now_ns(), &c->server->actions);
+        event_end(c->server);
+        measure_rise(c->server, gpu);
+        return r;
+}
+
+/* Only told apart, for who measures the card: what may be allocated and backed is in USAGE. */
+static int on_managed(struct client *c, const struct wire_message *m)
+{
+        c->accounts[c->gpu_of[m->header.gpu]].managed = m->MANAGED.bytes;
+        return 0;
+}
+
+/* For people alone. */
+static int on_spared(struct client *c, const struct wire_message *m)
+{
+        struct client_account *acc = &c->accounts[c->gpu_of[m->header.gpu]];
+
+        acc->spared_out = m->SPARED.out;
+        acc->spared_in = m->SPARED.in;
+        return 0;
+}
+
+/* For people alone, too. No process has run for longer than it has lived. */
+static int on_self(struct client *c, const struct wire_message *m)
+{
+        struct client_account *acc = &c->accounts[c->gpu_of[m->header.gpu]];
+
+        acc->overflow = m->SELF.overflow;
+        acc->keep = m->SELF.keep;
+        acc->mode = m->SELF.mode;
+        c->ran_before_ns = MIN(m->SELF.ran_ns, peer_age_ns(c->peer.pid));
+        return 0;
+}
+
+/* What a process holds already is not refused: it may have come back to a daemon that was
+ * restarted. */
+static bool host_take(struct client *c, uint64_t bytes, bool held)
+{
+        struct server *s = c->server;
+        uint64_t all = s->host_mapped - c->host + bytes;
+
+        if (sched_host_take(s->sched, all, held, clock_now_ns(), &s->actions) < 0)
+                return false;
+        s->host_mapped = all;
+        c->host = bytes;
+        return true;
+}
+
+void session_host_back(struct client *c)
+{
+        event_begin(c->server);
+        (void)host_take(c, 0, true);
+        event_end(c->server);
+}
+
+static int on_host(struct client *c, const struct wire_message *m)
+{
+        uint64_t held = m->HOST.held, wanted = MAX(held, m->HOST.wanted), allowed;
+        struct wire_message answer = {.header = {WIRE_HOST_LIMIT, WIRE_NO_GPU, 0}};
+
+        if (wanted > HOST_MOST)
+                return -EINVAL;
+        allowed = allowance_host(c);
+        if (wanted <= c->host || held > c->host)
+                (void)host_take(c, MIN(wanted <= c->host ? wanted : held, allowed), true);
+        if (wanted > c->host && wanted <= allowed)
+                (void)host_take(c, wanted, false);
+        answer.HOST_LIMIT.bytes = c->host;
+        answer.HOST_LIMIT.most = MIN(c->host + sched_host_free(c->server->sched), allowed);
+        answer.HOST_LIMIT.of = m->header.sequence;
+        client_send(c, &answer);
+        return 0;
+}
+
+static int on_bye(struct client *c, const struct wire_message *m)
+{
+        c->said_bye = true;
+        client_drop(c, "it said BYE");
+        return 0;
+}
+
+/* Whoever is before c in the queue waits, too: it is the one at the end of the chain that holds
+ * what all of them lack. */
+static const struct client *holder_of(const struct client *c, struct sched_client_view *ret_view)
+{
+        struct server *s = c->server;
+        const struct client *holder = NULL, *next = c;
+        uint64_t now = clock_now_ns();
+
+        for (unsigned i = 0; i < CHAIN_MAX && next; i++) {
+                struct sched_client_view v;
+
+                if (sched_client_view(s->sched, next->id, now, &v) < 0)
+                        break;
+                if (next != c) {
+                        holder = next;
+                        *ret_view = v;
+                }
+                next = server_find(s, v.blocker);
+                if (next == c)
+                        break;
+        }
+        return holder;
+}
+
+static int on_who(struct client *c, const struct wire_message *m)
+{
+        struct wire_message answer = {.header = {WIRE_HOLDER, WIRE_NO_GPU, 0}};
+        struct sched_client_view v = {0};
+        const struct client *holder = holder_of(c, &v);
+        struct sched_client_view own;
+
+        if (c->wish.kept ||
+            (sched_client_view(c->server->sched, c->id, clock_now_ns(), &own) == 0 &&
+             own.foreign)) {
+                answer.HOLDER.flags = WIRE_HOLDER_FOREIGN;
+        } else if (holder) {
+                answer.HOLDER.pid = (uint32_t)holder->peer.pid;
+                if (holder->peer.uid == c->peer.uid || c->peer.trusted)
+                        (void)snprintf(answer.HOLDER.name, sizeof(answer.HOLDER.name), "%s",
+                                       holder->name);
+                else
+                        answer.HOLDER.flags |= WIRE_HOLDER_OTHER_USER;
+                if (v.flags & (SCHED_OVERDUE | SCHED_LOST | SCHED_UNPREEMPTIBLE))
+                        answer.HOLDER.flags |= WIRE_HOLDER_STUCK;
+        }
+        client_send(c, &answer);
+        return 0;
+}
+
+enum stage { UNGREETED, GREETED, ATTACHED, ON_GPU };
+
+/* What each message needs to have happened before. */
+static const struct handler {
+        int (*handle)(struct client *c, const struct wire_message *m);
+        enum stage stage;
+} handlers[] = {
+        [WIRE_HELLO] = {on_hello, UNGREETED},    [WIRE_ATTACH] = {on_attach, GREETED},
+        [WIRE_USAGE] = {on_usage, ON_GPU},       [WIRE_WANT] = {on_want, ON_GPU},
+        [WIRE_IDLE] = {on_idle, ATTACHED},       [WIRE_ACTIVE] = {on_active, ATTACHED},
+        [WIRE_DRAINED] = {on_drained, ATTACHED}, [WIRE_DRAIN_FAILED] = {on_drain_failed, ATTACHED},
+        [WIRE_SHORT] = {on_short, ON_GPU},       [WIRE_BYE] = {on_bye, GREETED},
+        [WIRE_WHO] = {on_who, ATTACHED},         [WIRE_PIN] = {on_pin, ON_GPU},
+        [WIRE_NAME] = {meet_name, GREETED},      [WIRE_PEER] = {meet_peer, GREETED},
+        [WIRE_MANAGED] = {on_managed, ON_GPU},   [WIRE_HOST] = {on_host, ATTACHED},
+        [WIRE_SPARED] = {on_spared, ON_GPU},     [WIRE_SELF] = {on_self, ON_GPU},
+        [WIRE_FROZEN] = {pause_frozen, GREETED},
+};
+
+static bool stage_reached(const struct client *c, const struct wire_message *m, enum stage stage)
+{
+        switch (stage) {
+        case UNGREETED:
+                return !c->greeted;
+        case GREETED:
+                return c->greeted;
+        case ATTACHED:
+                return c->id != 0;
+        case ON_GPU:
+                return m->header.gpu < WIRE_GPUS_MAX && c->gpu_of[m->header.gpu] >= 0;
+        }
+        return false;
+}
+
+int session_handle(struct client *c, const struct wire_message *m)
+{
+        unsigned type = m->header.type;
+        char text[160];
+        int r;
+
+        if (type >= ARRAY_SIZE(handlers) || !handlers[type].handle ||
+            !stage_reached(c, m, handlers[type].stage)) {
+                (void)snprintf(text, sizeof(text), "%s does not belong here", wire_name(type));
+                client_refuse(c, WIRE_REFUSED_PROTOCOL, text);
+                return -EPROTO;
+        }
+        event_begin(c->server);
+        r = handlers[type].handle(c, m);
+        kill_point_message("handled", type);
+        if (r < 0 && !c->dropped) {
+                (void)snprintf(text, sizeof(text), "%s with figures that cannot be",
+                               wire_name(type));
+                client_refuse(c, WIRE_REFUSED_PROTOCOL, text);
+        }
+        pass_match(c->server);
+        event_end(c->server);
+        return r;
+}

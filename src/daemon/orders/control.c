@@ -1,0 +1,421 @@
+/* control.c: owns control.sock: orders of people, one JSON object a line, one answer a line; and
+ * status.sock, where everybody may ask for the status or pause what is his, once a connection.
+ * Must never take another order from anybody but the daemon's own user and root outside a
+ * container. */
+#include "daemon/state/server.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <jansson.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/macros.h"
+#include "daemon/state/client.h"
+#include "daemon/people/hangup.h"
+#include "daemon/ledger/pause.h"
+#include "daemon/people/peer.h"
+
+#define ORDER_MAX       4096
+#define CONNECTIONS_MAX 32
+#define VIEWERS_MAX     64 /* at status.sock */
+#define VIEWERS_OF_USER 4
+
+struct control {
+        struct server *server;
+        struct control *next;
+        int fd;
+        sd_event_source *io;
+        bool dead;
+        bool viewer; /* came by status.sock */
+        struct peer peer;
+        char line[ORDER_MAX];
+        size_t used;
+        char *out; /* what has not been written yet */
+        size_t out_size, out_done;
+};
+
+/* ---- orders ---- */
+
+__attribute__((format(printf, 1, 2))) static json_t *answer_error(const char *format, ...)
+{
+        char sentence[512];
+        va_list args;
+
+        va_start(args, format);
+        (void)vsnprintf(sentence, sizeof(sentence), format, args);
+        va_end(args);
+        return json_pack("{s:s}", "error", sentence);
+}
+
+static json_t *order_status(struct server *s, json_t *order, const struct peer *peer)
+{
+        return status_json(s, peer);
+}
+
+static int set_mode(struct server *s, const struct config *c)
+{
+        int r;
+
+        event_begin(s);
+        r = sched_set_mode(s->sched, c->sched.mode, clock_now_ns(), &s->actions);
+        event_end(s);
+        if (r == 0)
+                s->mode = c->sched.mode;
+        return r;
+}
+
+static int set_quantum(struct server *s, const struct config *c)
+{
+        event_begin(s);
+        sched_set_quantum(s->sched, c->sched.quantum_ns, clock_now_ns(), &s->actions);
+        event_end(s);
+        s->quantum_ns = c->sched.quantum_ns;
+        return 0;
+}
+
+static const struct setting {
+        const char *key; /* of the configuration, which reads the value */
+        int (*apply)(struct server *s, const struct config *c);
+} settings[] = {
+        {"mode", set_mode},
+        {"quantum", set_quantum},
+};
+
+/* What differs from the configuration, for the daemon that follows should this one crash. */
+static void keep_settings(const struct server *s)
+{
+        const struct sched_config *unless_set = &s->config->sched;
+        char mode[32] = "", quantum[48] = "", text[96] = "";
+
+        if (s->mode != unless_set->mode)
+                (void)snprintf(mode, sizeof(mode), "mode = %s\n", sched_mode_name(s->mode));
+        if (s->quantum_ns != unless_set->quantum_ns && s->quantum_ns)
+                (void)snprintf(quantum, sizeof(quantum), "quantum = %lluns\n",
+                               (unsigned long long)s->quantum_ns);
+        else if (s->quantum_ns != unless_set->quantum_ns)
+                (void)snprintf(quantum, sizeof(quantum), "quantum = auto\n");
+        if (mode[0] || quantum[0])
+                (void)snprintf(text, sizeof(text), "[daemon]\n%s%s", mode, quantum);
+        place_keep(s->place, text);
+}
+
+static json_t *order_set(struct server *s, json_t *order, const struct peer *peer)
+{
+        struct config c = *s->config;
+        char error[CONFIG_ERROR_MAX];
+
+        for (size_t i = 0; i < ARRAY_SIZE(settings); i++) {
+                json_t *value = json_object_get(order, settings[i].key);
+                int r;
+
+                if (!value)
+                        continue;
+                if (!json_is_string(value))
+                        return answer_error("the value of a setting is a text");
+                if (config_set(&c, settings[i].key, json_string_value(value), error) < 0)
+                        return answer_error("%s", error);
+                r = settings[i].apply(s, &c);
+                if (r == -EBUSY)
+                        return answer_error("mode off has to wait: memory of a client is evicted");
+                if (r < 0)
+                        return answer_error("%s", strerror(-r));
+                keep_settings(s);
+                return json_object();
+        }
+        return answer_error("set what? mode and quantum can be set");
+}
+
+static json_t *order_stop(struct server *s, json_t *order, const struct peer *peer)
+{
+        log_info("ordered to stop");
+        server_stop(s, SERVER_STOPPED);
+        return json_object();
+}
+
+static json_t *pause_answer(int r, int pid, const struct client *c)
+{
+        switch (r) {
+        case -ESRCH:
+                return answer_error("no program with pid %d shares a GPU under this daemon", pid);
+        case -EACCES:
+                return answer_error("process %d is another user's: only that user, the daemon's "
+                                    "own user and root may pause it",
+                                    pid);
+        case -EPERM:
+                return answer_error("process %d cannot be paused: it runs with SUBLET_FREEZE=off",
+                                    pid);
+        case -EOPNOTSUPP:
+                return answer_error("process %d cannot be paused: %s", pid, c->frozen.off);
+        default:
+                return json_pack("{s:s, s:b}", "name", c->name, "already", r);
+        }
+}
+
+static json_t *order_pause_or_resume(struct server *s, json_t *order, const struct peer *peer,
+                                     bool paused)
+{
+        const json_t *number = json_object_get(order, "pid");
+        json_int_t pid = json_integer_value(number);
+        struct client *c = NULL;
+        int r;
+
+        if (!json_is_integer(number) || pid <= 0 || pid > INT_MAX)
+                return answer_error("pause and resume take the number of a process, \"pid\"");
+        r = pause_set(s, (pid_t)pid, paused, peer, &c);
+        return pause_answer(r, (int)pid, c);
+}
+
+static json_t *order_pause(struct server *s, json_t *order, const struct peer *peer)
+{
+        return order_pause_or_resume(s, order, peer, true);
+}
+
+static json_t *order_resume(struct server *s, json_t *order, const struct peer *peer)
+{
+        return order_pause_or_resume(s, order, peer, false);
+}
+
+static const struct order {
+        const char *name;
+        json_t *(*carry_out)(struct server *s, json_t *order, const struct peer *peer);
+        bool public; /* touches nothing of others: taken from everybody who can connect */
+} orders[] = {
+        {"status", order_status, true}, {"pause", order_pause, true},
+        {"resume", order_resume, true}, {"set", order_set, false},
+        {"stop", order_stop, false},
+};
+
+/* NULL: he may. */
+static const char *objection(const struct control *k, const struct order *o)
+{
+        const uint64_t now = clock_now_ns();
+        struct user *user;
+
+        if (k->viewer && !o->public)
+                return "this socket takes no order but status, pause and resume";
+        if (k->peer.trusted)
+                return NULL;
+        if (!o->public)
+                return "orders are taken from the daemon's own user or from root outside a "
+                       "container";
+        user = users_find(k->server->users, k->peer.uid, now);
+        return user && users_credit(user, now) >= 0 ? NULL : "too many questions a second";
+}
+
+static json_t *carry_out(struct control *k, const char *line)
+{
+        json_t *order = json_loads(line, JSON_REJECT_DUPLICATES, NULL), *answer = NULL;
+        const char *name = json_string_value(json_object_get(order, "order"));
+
+        if (!name) {
+                answer = answer_error("an order is one JSON object with \"order\" on one line");
+        } else {
+                for (size_t i = 0; i < ARRAY_SIZE(orders) && !answer; i++) {
+                        const char *why;
+
+                        if (strcmp(orders[i].name, name) != 0)
+                                continue;
+                        why = objection(k, &orders[i]);
+                        answer = why ? answer_error("%s", why)
+                                     : orders[i].carry_out(k->server, order, &k->peer);
+                }
+                if (!answer)
+                        answer = answer_error("unknown order \"%.100s\"", name);
+        }
+        json_decref(order);
+        return answer;
+}
+
+/* ---- the connection ---- */
+
+static void flush_out(struct control *k)
+{
+        while (k->out_done < k->out_size && !k->dead) {
+                ssize_t n = send(k->fd, k->out + k->out_done, k->out_size - k->out_done,
+                                 MSG_DONTWAIT | MSG_NOSIGNAL);
+
+                if (n > 0)
+                        k->out_done += (size_t)n;
+                else if (errno == EAGAIN || errno == EINTR)
+                        break;
+                else
+                        k->dead = true;
+        }
+        if (k->out_done == k->out_size) {
+                k->dead |= k->viewer && k->out; /* one answer */
+                free(k->out);
+                k->out = NULL;
+                k->out_size = k->out_done = 0;
+        }
+        (void)sd_event_source_set_io_events(k->io, k->out ? EPOLLOUT : EPOLLIN);
+}
+
+/* While an answer is being written no order is read: a peer that does not read gets no second one.
+ */
+static void answer_line(struct control *k, const char *line)
+{
+        json_t *answer = carry_out(k, line);
+        char *text = answer ? json_dumps(answer, JSON_COMPACT | JSON_REAL_PRECISION(12)) : NULL;
+        size_t size = text ? strlen(text) : 0;
+
+        json_decref(answer);
+        if (!text) {
+                k->dead = true;
+                return;
+        }
+        text[size] = '\n'; /* in place of the NUL, which nobody reads any more */
+        k->out = text;
+        k->out_size = size + 1;
+        flush_out(k);
+}
+
+static void handle_lines(struct control *k)
+{
+        char *end;
+
+        while (!k->dead && !k->out && (end = memchr(k->line, '\n', k->used))) {
+                size_t rest = k->used - (size_t)(end + 1 - k->line);
+
+                *end = '\0';
+                answer_line(k, k->line);
+                memmove(k->line, end + 1, rest);
+                k->used = rest;
+        }
+        if (k->used == sizeof(k->line))
+                k->dead = true; /* no order is that long */
+}
+
+static int on_control(sd_event_source *src, int fd, uint32_t events, void *userdata)
+{
+        struct control *k = userdata;
+        uint64_t began = clock_now_ns();
+
+        if (k->dead)
+                return 0;
+        if (k->out) {
+                flush_out(k);
+        } else {
+                union hangup_room room;
+                struct iovec data = {k->line + k->used, sizeof(k->line) - k->used};
+                struct msghdr h = {.msg_iov = &data, .msg_iovlen = 1};
+                ssize_t n;
+
+                hangup_expect(&h, &room);
+                n = recvmsg(fd, &h, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+                if (n >= 0 && hangup_take(&h))
+                        k->dead = true; /* no order has descriptors */
+                if (n > 0)
+                        k->used += (size_t)n;
+                else if (n == 0 || (errno != EAGAIN && errno != EINTR))
+                        k->dead = true;
+        }
+        handle_lines(k);
+        users_charge_since(k->server->users, k->peer.uid, began, clock_now_ns());
+        return 0;
+}
+
+/* Somebody's forgotten connections must not keep the next one out: of as many as there may be the
+ * oldest goes. The newest is first. uid: of this user; (uid_t)-1: of all. */
+static void make_place(struct server *s, bool viewer, uid_t uid, unsigned most)
+{
+        struct control *oldest = NULL;
+        unsigned n = 0;
+
+        for (struct control *k = s->controls; k; k = k->next) {
+                if (k->dead || k->viewer != viewer || (uid != (uid_t)-1 && k->peer.uid != uid))
+                        continue;
+                oldest = k;
+                n++;
+        }
+        if (n >= most)
+                oldest->dead = true;
+}
+
+static bool control_begin(struct server *s, int fd, bool viewer)
+{
+        _cleanup_free_ struct control *k = NULL;
+        uint64_t began = clock_now_ns();
+        struct peer peer;
+
+        if (peer_identify(fd, &peer) < 0)
+                return false;
+        cleanup_close(&peer.pidfd);
+        peer.pidfd = -EBADF;
+        if (viewer)
+                make_place(s, viewer, peer.uid, VIEWERS_OF_USER);
+        make_place(s, viewer, (uid_t)-1, viewer ? VIEWERS_MAX : CONNECTIONS_MAX);
+        k = calloc(1, sizeof(*k));
+        if (!k || sd_event_add_io(s->event, &k->io, fd, EPOLLIN, on_control, k) < 0)
+                return false;
+        k->server = s;
+        k->fd = fd;
+        k->viewer = viewer;
+        k->peer = peer;
+        users_charge_since(s->users, peer.uid, began, clock_now_ns());
+        k->next = s->controls;
+        s->controls = TAKE_PTR(k);
+        return true;
+}
+
+static int accept_one(struct server *s, int fd, bool viewer)
+{
+        int c;
+
+        if (!server_may_accept(s))
+                return 0;
+        c = accept4(fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        if (c < 0 && (errno == EMFILE || errno == ENFILE))
+                server_no_descriptor(s);
+        if (c >= 0 && !control_begin(s, c, viewer))
+                (void)hangup_close(c);
+        return 0;
+}
+
+int control_accept(sd_event_source *src, int fd, uint32_t events, void *userdata)
+{
+        return accept_one(userdata, fd, false);
+}
+
+int control_accept_viewer(sd_event_source *src, int fd, uint32_t events, void *userdata)
+{
+        return accept_one(userdata, fd, true);
+}
+
+static void control_free(struct control *k)
+{
+        (void)sd_event_source_disable_unref(k->io);
+        (void)hangup_close(k->fd);
+        free(k->out);
+        free(k);
+}
+
+void control_sweep(struct server *s)
+{
+        for (struct control **p = &s->controls; *p;) {
+                struct control *k = *p;
+
+                if (!k->dead) {
+                        p = &k->next;
+                        continue;
+                }
+                *p = k->next;
+                control_free(k);
+        }
+}
+
+void control_close_all(struct server *s)
+{
+        for (struct control *k = s->controls; k; k = k->next)
+                k->dead = true;
+        control_sweep(s);
+}

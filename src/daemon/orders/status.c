@@ -1,0 +1,199 @@
+/* status.c: owns the picture of the daemon that people see: plain figures in bytes and seconds.
+ * Must never change anything it looks at, nor show a figure that is not known (those are null). */
+#include "daemon/state/client.h"
+
+#include <string.h>
+
+#include <jansson.h>
+
+#include "base/clock.h"
+#include "base/macros.h"
+
+static const struct flag {
+        unsigned bit;
+        const char *name;
+} flags[] = {
+        {SCHED_OVERDUE, "overdue"},
+        {SCHED_LOST, "lost"},
+        {SCHED_DETACHED, "detached"},
+        {SCHED_POISONED, "poisoned"},
+        {SCHED_UNPREEMPTIBLE, "unpreemptible"},
+};
+
+static double seconds(uint64_t ns)
+{
+        return (double)ns / (double)NSEC_PER_SEC;
+}
+
+static json_t *bytes(uint64_t n)
+{
+        return json_integer((json_int_t)MIN(n, (uint64_t)INT64_MAX));
+}
+
+static json_t *flag_list(unsigned set)
+{
+        json_t *list = json_array();
+
+        for (size_t i = 0; i < ARRAY_SIZE(flags); i++)
+                if (set & flags[i].bit)
+                        (void)json_array_append_new(list, json_string(flags[i].name));
+        return list;
+}
+
+static json_t *blocker_of(struct server *s, sched_client id)
+{
+        const struct client *c = server_find(s, id);
+
+        return c ? json_integer(c->peer.pid) : json_null();
+}
+
+static json_t *memory_mode(const struct client_account *acc)
+{
+        static const char *const names[] = {[WIRE_MEMORY_SWAP] = "swap",
+                                            [WIRE_MEMORY_OVERFLOW] = "overflow",
+                                            [WIRE_MEMORY_MANAGED] = "managed"};
+
+        return (size_t)acc->mode < ARRAY_SIZE(names) && names[acc->mode]
+                       ? json_string(names[acc->mode])
+                       : json_null();
+}
+
+/* What it says lies on the host is at most what it was given of it. */
+static uint64_t overflow_bytes(const struct client *c, const struct client_account *acc)
+{
+        return MIN(acc->overflow, c->host);
+}
+
+/* What it says of itself; of one that has lost its connection nothing is known. */
+static json_t *frozen_json(const struct client *c, uint64_t now)
+{
+        const struct client_frozen *f = &c->frozen;
+        json_t *why;
+
+        if (!f->said || c->fd < 0)
+                return json_null();
+        why = json_array();
+        if (f->why & WIRE_FROZEN_PAUSED)
+                (void)json_array_append_new(why, json_string("paused"));
+        if (f->why & WIRE_FROZEN_AWAY)
+                (void)json_array_append_new(why, json_string("away"));
+        return json_pack("{s:f, s:o, s:o, s:f, s:f}", "for_s",
+                         f->since_ns ? seconds(sub_sat(now, f->since_ns)) : 0.0, "why", why,
+                         "times", bytes(f->times), "lost_s", seconds(f->lost_ns), "took_s",
+                         seconds(f->took_ns));
+}
+
+static json_t *freeze_mode(const struct client *c)
+{
+        const char *name = wire_freeze_name(c->frozen.mode);
+
+        return name ? json_string(name) : json_null();
+}
+
+static void add_frozen(json_t *one, const struct client *c, uint64_t now, bool known)
+{
+        (void)json_object_set_new(one, "paused", json_boolean(c->pause.ordered));
+        (void)json_object_set_new(one, "frozen", frozen_json(c, now));
+        (void)json_object_set_new(one, "freeze", freeze_mode(c));
+        (void)json_object_set_new(one, "freeze_off",
+                                  known && c->frozen.off[0] ? json_string(c->frozen.off)
+                                                            : json_null());
+}
+
+static json_t *client_json(struct server *s, struct client *c, unsigned gpu, uint64_t now,
+                           const struct peer *viewer)
+{
+        const struct client_account *acc = &c->accounts[gpu];
+        bool known = peer_may_know(viewer, &c->peer); /* names, and what it runs */
+        struct sched_client_view v;
+        struct sched_account_view a;
+        json_t *one;
+
+        if (sched_client_view(s->sched, c->id, now, &v) < 0 ||
+            sched_account_view(s->sched, c->id, gpu, &a) < 0)
+                return NULL;
+        one = json_pack(
+                "{s:i, s:o, s:s?, s:i, s:s, s:b, s:f, s:o, s:o, s:o, s:o, s:o, s:o, s:o, "
+                "s:o, s:o, s:o, s:o, s:o, s:o, "
+                "s:f, s:f, s:I, s:o, s:o, s:o, s:o, s:f, s:o}",
+                "pid", (int)c->peer.pid, "uid", known ? json_integer(c->peer.uid) : json_null(),
+                "name", known ? c->name : NULL, "priority", c->priority, "state",
+                sched_state_name(v.state), "idle", v.idle, "since_s",
+                seconds(sub_sat(now, v.since_ns)), "flags", flag_list(v.flags), "allocated",
+                bytes(a.usage.allocated + overflow_bytes(c, acc)), "backed", bytes(a.usage.backed),
+                "evicted", bytes(sub_sat(a.usage.allocated, a.usage.backed)), "overflow",
+                bytes(overflow_bytes(c, acc)), "managed", bytes(acc->managed), "memory",
+                memory_mode(acc), "keep", acc->keep ? bytes(acc->keep) : json_null(), "limit",
+                bytes(a.limit), "commit", bytes(a.commit), "charge", bytes(a.charge), "fixed",
+                bytes(a.fixed + a.pinned), "arena", bytes(a.usage.arena), "gpu_time_s",
+                seconds(v.run_ns + c->ran_before_ns), "waited_s", seconds(v.waited_ns), "handoffs",
+                (json_int_t)v.handoffs, "moved_out", bytes(a.usage.moved_out), "moved_in",
+                bytes(a.usage.moved_in), "spared_out", bytes(acc->spared_out), "spared_in",
+                bytes(acc->spared_in), "last_drain_s", seconds(a.usage.drain_ns), "waiting_for",
+                v.state == SCHED_WAITING ? blocker_of(s, v.blocker) : json_null());
+        if (one)
+                add_frozen(one, c, now, known);
+        return one;
+}
+
+static json_t *clients_json(struct server *s, unsigned gpu, uint64_t now, const struct peer *viewer)
+{
+        json_t *list = json_array();
+
+        /* In the order in which they came: the list has the newest first. */
+        for (struct client *c = s->clients; c; c = c->next) {
+                json_t *one;
+
+                if (!c->id || c->accounts[gpu].ordinal < 0)
+                        continue;
+                one = client_json(s, c, gpu, now, viewer);
+                if (one)
+                        (void)json_array_insert_new(list, 0, one);
+        }
+        return list;
+}
+
+static json_t *gpu_json(struct server *s, unsigned gpu, const struct sched_gpu_view *v,
+                        uint64_t now, const struct peer *viewer)
+{
+        const struct gpu *g = &s->gpus.list[gpu];
+
+        return json_pack(
+                "{s:i, s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:f, s:I, "
+                "s:b, s:i, s:i, s:o}",
+                "index", (int)gpu, "uuid", g->uuid_text, "name", g->name, "total", bytes(v->total),
+                "foreign", bytes(v->foreign), "measured_s_ago",
+                g->measured_ns ? json_real(seconds(sub_sat(now, g->measured_ns))) : json_null(),
+                "capacity", bytes(v->capacity), "headroom", bytes(v->headroom), "fixed_budget",
+                bytes(v->fixed_budget), "visible", bytes(v->visible), "charged", bytes(v->charged),
+                "fixed", bytes(v->fixed), "committed", bytes(v->committed), "quantum_s",
+                seconds(v->quantum_ns), "handoffs", (json_int_t)v->handoffs, "contested",
+                v->contested, "waiting", (int)v->waiting, "running", (int)v->running, "clients",
+                clients_json(s, gpu, now, viewer));
+}
+
+json_t *status_json(struct server *s, const struct peer *viewer)
+{
+        uint64_t now = clock_now_ns(), committed = 0, capacity = 0;
+        json_t *list = json_array();
+        char instance[24];
+
+        for (unsigned g = 0; g < s->gpus.n; g++) {
+                struct sched_gpu_view v;
+
+                if (sched_gpu_view(s->sched, g, &v) < 0)
+                        continue;
+                committed += v.committed;
+                capacity += v.capacity;
+                (void)json_array_append_new(list, gpu_json(s, g, &v, now, viewer));
+        }
+        /* As text: a random 64-bit number is more than many readers of JSON can hold. */
+        (void)snprintf(instance, sizeof(instance), "%016llx", (unsigned long long)s->instance);
+        return json_pack("{s:s, s:s, s:f, s:s, s:o, s:s, s:{s:o, s:o}, s:o}", "version",
+                         SUBLET_VERSION, "instance", instance, "uptime_s",
+                         seconds(now - s->started_ns), "mode", sched_mode_name(s->mode), "quantum",
+                         s->quantum_ns ? json_real(seconds(s->quantum_ns)) : json_string("auto"),
+                         "freeze", wire_freeze_name(s->config->freeze), "host_memory", "budget",
+                         bytes(s->host_budget_bytes), "committed",
+                         bytes(sub_sat(committed, capacity) + s->host_mapped), "gpus", list);
+}

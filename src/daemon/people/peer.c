@@ -1,0 +1,188 @@
+/* peer.c: owns the identification of peers.
+ * Must never take a peer's word for who it is. */
+#include "daemon/people/peer.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+
+#ifndef SO_PEERPIDFD
+#define SO_PEERPIDFD \
+        77 /* Linux 6.5: the process that connected, even if its number is used again */
+#endif
+
+#ifndef SO_PASSRIGHTS
+#define SO_PASSRIGHTS 83
+#endif
+
+static ino_t pid_namespace(pid_t pid)
+{
+        struct stat st;
+        char path[64];
+
+        (void)snprintf(path, sizeof(path), "/proc/%d/ns/pid", (int)pid);
+        return pid > 0 && stat(path, &st) == 0 ? st.st_ino : 0;
+}
+
+static bool is_shortage(int error)
+{
+        return error == EMFILE || error == ENFILE || error == ENOMEM;
+}
+
+/* -EBADF where the kernel has no such thing, or a sandbox forbids it: the connection has to do. */
+static int open_peer(int fd, pid_t pid, int *ret_pidfd)
+{
+        socklen_t n = sizeof(*ret_pidfd);
+
+        if (getsockopt(fd, SOL_SOCKET, SO_PEERPIDFD, ret_pidfd, &n) == 0)
+                return 0;
+        *ret_pidfd = -EBADF;
+        if (errno == ESRCH || errno == EINVAL) /* EINVAL before Linux 6.9 */
+                return -ESRCH; /* not by its number, which may be another's by now */
+        if (is_shortage(errno))
+                return -errno;
+        if (pid <= 0)
+                return 0;
+        *ret_pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
+        if (*ret_pidfd >= 0)
+                return 0;
+        *ret_pidfd = -EBADF;
+        return errno == ESRCH || is_shortage(errno) ? -errno : 0;
+}
+
+bool peer_same_tenant(const struct peer *a, const struct peer *b)
+{
+        return a->uid == b->uid && a->pid_namespace && a->pid_namespace == b->pid_namespace;
+}
+
+bool peer_may_know(const struct peer *viewer, const struct peer *of)
+{
+        return viewer->uid == of->uid || viewer->trusted;
+}
+
+bool peer_may_pause(const struct peer *by, const struct peer *whom)
+{
+        return by->trusted || (by->uid != 0 && by->uid == whom->uid) || peer_same_tenant(by, whom);
+}
+
+bool peer_ended(int pidfd)
+{
+        struct pollfd p = {.fd = pidfd, .events = POLLIN};
+
+        return pidfd >= 0 && poll(&p, 1, 0) == 1;
+}
+
+/* NSpid lists the process's number in our namespace and in each one below. Readable for every user,
+ * unlike /proc/PID/ns. */
+bool peer_outside_container(pid_t pid)
+{
+        _cleanup_fclose_ FILE *f = NULL;
+        char path[64], line[256];
+        int a, b;
+
+        if (pid <= 0)
+                return false;
+        (void)snprintf(path, sizeof(path), "/proc/%d/status", (int)pid);
+        f = fopen(path, "re");
+        while (f && fgets(line, sizeof(line), f))
+                if (strncmp(line, "NSpid:", 6) == 0)
+                        return sscanf(line + 6, "%d %d", &a, &b) == 1;
+        return false;
+}
+
+/* Root of a user namespace that somebody has made is confined, whatever its uid is outside: its map
+ * of uids is another than ours. */
+static bool same_user_namespace(pid_t pid)
+{
+        char path[64], theirs[256], ours[256];
+        _cleanup_fclose_ FILE *f = NULL, *own = NULL;
+        size_t n, m;
+
+        (void)snprintf(path, sizeof(path), "/proc/%d/uid_map", (int)pid);
+        f = fopen(path, "re");
+        own = fopen("/proc/self/uid_map", "re");
+        if (!f || !own)
+                return false;
+        n = fread(theirs, 1, sizeof(theirs), f);
+        m = fread(ours, 1, sizeof(ours), own);
+        return n > 0 && n == m && memcmp(theirs, ours, n) == 0;
+}
+
+/* What /proc says is of this process only if it is still there afterwards. Where no descriptor is
+ * left to look, that is no answer. */
+static int find_trust(struct peer *p)
+{
+        p->trusted = p->uid == geteuid();
+        if (p->uid != 0)
+                return 0;
+        /* uid 0 of a container without a user namespace is uid 0 here, too. */
+        errno = 0;
+        p->trusted = peer_outside_container(p->pid) && same_user_namespace(p->pid) &&
+                     !peer_ended(p->pidfd);
+        return !p->trusted && is_shortage(errno) ? -errno : 0;
+}
+
+int peer_identify(int fd, struct peer *ret)
+{
+        struct ucred cred;
+        socklen_t n = sizeof(cred);
+        int pidfd, r;
+
+        if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &n) < 0)
+                return -errno;
+        r = open_peer(fd, cred.pid, &pidfd);
+        if (r < 0)
+                return r;
+        *ret = (struct peer){.pid = cred.pid,
+                             .uid = cred.uid,
+                             .gid = cred.gid,
+                             .pidfd = pidfd,
+                             .pid_namespace = pid_namespace(cred.pid)};
+        r = find_trust(ret);
+        if (r < 0)
+                cleanup_close(&pidfd);
+        return r;
+}
+
+void peer_pass_descriptors(int fd, bool pass)
+{
+        int value = pass;
+
+        (void)setsockopt(fd, SOL_SOCKET, SO_PASSRIGHTS, &value, sizeof(value));
+}
+
+int peer_kill(int pidfd, int signal)
+{
+        return syscall(SYS_pidfd_send_signal, pidfd, signal, NULL, 0) < 0 ? -errno : 0;
+}
+
+/* Field 22 of stat, in ticks since the machine began; the name before it may hold anything. */
+uint64_t peer_age_ns(pid_t pid)
+{
+        _cleanup_fclose_ FILE *f = NULL;
+        unsigned long long begun = 0;
+        struct timespec up = {0};
+        char path[64], line[1024], *after_name;
+        uint64_t up_ns, begun_ns;
+
+        (void)clock_gettime(CLOCK_BOOTTIME, &up);
+        up_ns = (uint64_t)up.tv_sec * NSEC_PER_SEC + (uint64_t)up.tv_nsec;
+        (void)snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
+        f = fopen(path, "re");
+        if (f && fgets(line, sizeof(line), f) && (after_name = strrchr(line, ')')))
+                (void)sscanf(after_name,
+                             ") %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d "
+                             "%*d %*d %*d %llu",
+                             &begun);
+        begun_ns = begun * (NSEC_PER_SEC / (uint64_t)sysconf(_SC_CLK_TCK));
+        return begun_ns < up_ns ? up_ns - begun_ns : 0;
+}

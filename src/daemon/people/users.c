@@ -1,0 +1,147 @@
+/* users.c: owns the count of each user's connections and records, and of the time it has used.
+ * Must never remember without bound which users once were here. */
+#include "daemon/people/users.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "base/macros.h"
+
+/* A process that comes back has a second record until it has taken over the first one. */
+#define RECORDS_PER_CONNECTION 2u
+/* A user earns a quarter of the time that passes. Debt and savings are bounded: neither keeps
+ * anybody waiting, or lets him go first, for long. */
+#define EARNED_PER   4
+#define CREDIT_MAX   ((int64_t)(NSEC_PER_SEC / 20))
+#define FORGOTTEN_NS (2 * EARNED_PER * (uint64_t)CREDIT_MAX)
+
+struct user {
+        struct user *next;
+        uid_t uid;
+        unsigned connections, records;
+        int64_t credit_ns; /* of the loop's time: earned less spent */
+        uint64_t seen_ns;  /* as of then */
+        struct user_queue queue;
+};
+
+struct users {
+        struct user *first;
+        unsigned connections_max;
+};
+
+struct users *users_new(unsigned connections_max)
+{
+        struct users *u = calloc(1, sizeof(*u));
+
+        if (!u)
+                return NULL;
+        u->connections_max = connections_max;
+        return u;
+}
+
+void users_free(struct users *u)
+{
+        if (!u)
+                return;
+        while (u->first) {
+                struct user *next = u->first->next;
+
+                free(u->first);
+                u->first = next;
+        }
+        free(u);
+}
+
+int64_t users_credit(struct user *user, uint64_t now_ns)
+{
+        uint64_t passed = MIN(sub_sat(now_ns, user->seen_ns), FORGOTTEN_NS);
+
+        return MIN(user->credit_ns + (int64_t)(passed / EARNED_PER), CREDIT_MAX);
+}
+
+void users_charge(struct user *user, uint64_t spent_ns, uint64_t now_ns)
+{
+        int64_t spent = (int64_t)MIN(spent_ns, 2 * (uint64_t)CREDIT_MAX);
+
+        user->credit_ns = MAX(users_credit(user, now_ns) - spent, -CREDIT_MAX);
+        user->seen_ns = MAX(user->seen_ns, now_ns);
+}
+
+void users_charge_since(struct users *u, uid_t uid, uint64_t began_ns, uint64_t now_ns)
+{
+        struct user *user = users_find(u, uid, now_ns);
+
+        if (user)
+                users_charge(user, sub_sat(now_ns, began_ns), now_ns);
+}
+
+struct user_queue *users_queue(struct user *user)
+{
+        return &user->queue;
+}
+
+/* A user that has nothing here and owes nothing is like one never seen. Uids are cheap: a user
+ * namespace has 65,536 of them. */
+static void prune(struct users *u, uint64_t now_ns)
+{
+        struct user **link = &u->first;
+
+        while (*link) {
+                struct user *user = *link;
+
+                if (user->records > 0 || sub_sat(now_ns, user->seen_ns) < FORGOTTEN_NS) {
+                        link = &user->next;
+                        continue;
+                }
+                *link = user->next;
+                free(user);
+        }
+}
+
+struct user *users_find(struct users *u, uid_t uid, uint64_t now_ns)
+{
+        struct user *user = u->first;
+
+        while (user && user->uid != uid)
+                user = user->next;
+        if (user)
+                return user;
+        prune(u, now_ns);
+        user = calloc(1, sizeof(*user));
+        if (!user)
+                return NULL;
+        user->uid = uid;
+        user->credit_ns = CREDIT_MAX;
+        user->queue.user = user;
+        user->seen_ns = now_ns;
+        user->next = u->first;
+        u->first = user;
+        return user;
+}
+
+int users_connect(struct users *u, uid_t uid, uint64_t now_ns, struct user **ret)
+{
+        struct user *user = users_find(u, uid, now_ns);
+
+        if (!user)
+                return -ENOMEM;
+        if (user->connections >= u->connections_max ||
+            user->records / RECORDS_PER_CONNECTION >= u->connections_max)
+                return -EUSERS;
+        user->connections++;
+        user->records++;
+        *ret = user;
+        return 0;
+}
+
+/* A user without a connection is kept for a while: leaving and coming back pays no debt. */
+void users_disconnect(struct user *user)
+{
+        user->connections--;
+}
+
+void users_forget(struct user *user)
+{
+        user->records--;
+}

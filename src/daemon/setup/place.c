@@ -1,0 +1,364 @@
+/* place.c: owns the daemon's directory and everything in it.
+ * Must never use a directory that others can write to, and never remove what it does not hold the
+ * lock for. */
+#include "daemon/setup/place.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <systemd/sd-daemon.h>
+
+#include "base/cleanup.h"
+#include "base/log.h"
+#include "daemon/people/peer.h"
+
+#define LOCK_FILE     "lock"
+#define MARKER_FILE   "running"
+#define SETTINGS_FILE "settings"
+#define UNFINISHED    ".new" /* instead of ".sock" */
+#define PATH_MAX_HERE (PATHS_DIR_MAX + 32)
+
+static void path_in(const char *dir, const char *name, char ret[static PATH_MAX_HERE])
+{
+        (void)paths_join(dir, name, ret, PATH_MAX_HERE); /* fits: the directory was checked */
+}
+
+/* ---- the directory ---- */
+
+static int check_shared(const struct place_options *o)
+{
+        struct stat st;
+
+        if (lstat(o->dir, &st) < 0)
+                return -errno;
+        if (!S_ISDIR(st.st_mode))
+                return -ENOTDIR;
+        if (st.st_uid != geteuid())
+                return -EPERM;
+        return st.st_mode & 022 ? -EACCES : 0;
+}
+
+static int make_shared(const struct place_options *o)
+{
+        if (mkdir(o->dir, 0755) < 0) {
+                if (errno != EEXIST)
+                        return -errno;
+        } else if (chmod(o->dir, 0755) < 0) { /* whatever the umask left */
+                return -errno;
+        }
+        return check_shared(o);
+}
+
+static int make_dir(const struct place_options *o, char error[static PLACE_ERROR_MAX])
+{
+        int r = o->shared ? make_shared(o) : paths_make_private(o->dir, geteuid());
+
+        switch (r) {
+        case 0:
+                if (access(o->dir, W_OK | X_OK) == 0)
+                        return 0;
+                r = -errno;
+                (void)snprintf(error, PLACE_ERROR_MAX, "cannot write to directory %s: %s", o->dir,
+                               strerror(-r));
+                break;
+        case -ENOTDIR:
+                (void)snprintf(error, PLACE_ERROR_MAX, "%s is not a directory", o->dir);
+                break;
+        case -EPERM:
+                (void)snprintf(error, PLACE_ERROR_MAX, "directory %s belongs to another user",
+                               o->dir);
+                break;
+        case -EACCES:
+                if (access(o->dir, F_OK) == 0)
+                        (void)snprintf(error, PLACE_ERROR_MAX,
+                                       "directory %s is open to other users: chmod %s it", o->dir,
+                                       o->shared ? "go-w" : "700");
+                else
+                        (void)snprintf(error, PLACE_ERROR_MAX,
+                                       "no permission to create directory %s", o->dir);
+                break;
+        default:
+                (void)snprintf(error, PLACE_ERROR_MAX, "cannot create directory %s: %s", o->dir,
+                               strerror(-r));
+        }
+        return r;
+}
+
+/* ---- the lock ---- */
+
+static int take_lock(const char *dir, int *ret_fd, char error[static PLACE_ERROR_MAX])
+{
+        char path[PATH_MAX_HERE], holder[32] = "";
+        _cleanup_close_ int fd = -EBADF;
+        int r;
+
+        path_in(dir, LOCK_FILE, path);
+        fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+        if (fd < 0) {
+                r = -errno;
+                (void)snprintf(error, PLACE_ERROR_MAX, "cannot open %s: %s", path, strerror(-r));
+                return r;
+        }
+        if (flock(fd, LOCK_EX | LOCK_NB) < 0) {
+                r = errno == EWOULDBLOCK ? -EALREADY : -errno;
+                (void)!pread(fd, holder, sizeof(holder) - 1, 0);
+                holder[strspn(holder, "0123456789")] = '\0';
+                if (r == -EALREADY)
+                        (void)snprintf(error, PLACE_ERROR_MAX, "another subletd (pid %s) serves %s",
+                                       holder[0] ? holder : "unknown", dir);
+                else
+                        (void)snprintf(error, PLACE_ERROR_MAX, "cannot lock %s: %s", path,
+                                       strerror(-r));
+                return r;
+        }
+        *ret_fd = TAKE_FD(fd);
+        return 0;
+}
+
+void place_sign(const struct place *p)
+{
+        char text[32];
+        int n = snprintf(text, sizeof(text), "%d\n", (int)getpid());
+
+        if (ftruncate(p->lock_fd, 0) < 0 || pwrite(p->lock_fd, text, (size_t)n, 0) != n)
+                log_warning("cannot write the pid to %s/" LOCK_FILE ": %s", p->dir,
+                            strerror(errno));
+}
+
+/* ---- the sockets ---- */
+
+static int address_of(const char *dir, const char *name, struct sockaddr_un *ret)
+{
+        *ret = (struct sockaddr_un){.sun_family = AF_UNIX};
+        return paths_join(dir, name, ret->sun_path, sizeof(ret->sun_path));
+}
+
+/* The lock is ours: a socket that is there belongs to nobody. */
+static int clear_way(const char *path, char error[static PLACE_ERROR_MAX])
+{
+        struct stat st;
+
+        if (lstat(path, &st) < 0)
+                return 0;
+        if (!S_ISSOCK(st.st_mode)) {
+                (void)snprintf(error, PLACE_ERROR_MAX, "%s is in the way: it is not a socket",
+                               path);
+                return -EEXIST;
+        }
+        (void)unlink(path);
+        return 0;
+}
+
+/* It gets its name last: who finds that finds a daemon that listens. */
+static int listen_at(const char *dir, const char *name, int type, mode_t mode, gid_t group,
+                     int *ret_fd, char error[static PLACE_ERROR_MAX])
+{
+        _cleanup_close_ int fd = -EBADF;
+        struct sockaddr_un sa, unfinished;
+        mode_t mask;
+        int r = address_of(dir, name, &sa);
+
+        if (r < 0)
+                goto say;
+        unfinished = sa;
+        strcpy(strrchr(unfinished.sun_path, '.'), UNFINISHED); /* shorter than what it replaces */
+        if (clear_way(sa.sun_path, error) < 0 || clear_way(unfinished.sun_path, error) < 0)
+                return -EEXIST;
+        fd = socket(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+        if (fd < 0) {
+                r = -errno;
+                goto say;
+        }
+        peer_pass_descriptors(fd, false);
+        mask = umask(0177);
+        r = bind(fd, (struct sockaddr *)&unfinished, sizeof(unfinished)) < 0 ? -errno : 0;
+        (void)umask(mask);
+        if (r < 0)
+                goto say;
+        if ((group != (gid_t)-1 && chown(unfinished.sun_path, (uid_t)-1, group) < 0) ||
+            chmod(unfinished.sun_path, mode) < 0 || listen(fd, SOMAXCONN) < 0 ||
+            rename(unfinished.sun_path, sa.sun_path) < 0) {
+                r = -errno;
+                (void)unlink(unfinished.sun_path);
+                goto say;
+        }
+        *ret_fd = TAKE_FD(fd);
+        return 0;
+
+say:
+        (void)snprintf(error, PLACE_ERROR_MAX, "cannot listen at %s/%s: %s", dir, name,
+                       strerror(-r));
+        return r;
+}
+
+/* Sockets passed in by the service manager, told apart by their kind. */
+static void take_activated(struct place *p)
+{
+        int n = sd_listen_fds(1);
+
+        for (int fd = SD_LISTEN_FDS_START; fd < SD_LISTEN_FDS_START + n; fd++) {
+                if (p->client_fd < 0 && sd_is_socket_unix(fd, SOCK_SEQPACKET, 1, NULL, 0) > 0)
+                        p->client_fd = fd;
+                else if (p->control_fd < 0 && sd_is_socket_unix(fd, SOCK_STREAM, 1, NULL, 0) > 0)
+                        p->control_fd = fd;
+                else
+                        continue;
+                (void)fcntl(fd, F_SETFL, O_NONBLOCK);
+                peer_pass_descriptors(fd, false);
+                p->activated = true;
+        }
+}
+
+int place_open(const struct place_options *o, struct place *ret, char error[static PLACE_ERROR_MAX])
+{
+        struct place p = PLACE_INIT;
+        mode_t mode = !o->shared ? 0600 : o->group != (gid_t)-1 ? 0660 : 0666;
+        int r;
+
+        if (strlen(o->dir) >= PATHS_DIR_MAX) {
+                (void)snprintf(error, PLACE_ERROR_MAX,
+                               "socket path too long: %.200s has %zu characters, at most %d fit",
+                               o->dir, strlen(o->dir), PATHS_DIR_MAX - 1);
+                return -ENAMETOOLONG;
+        }
+        (void)snprintf(p.dir, sizeof(p.dir), "%s", o->dir);
+        r = make_dir(o, error);
+        if (r == 0)
+                r = take_lock(p.dir, &p.lock_fd, error);
+        if (r < 0)
+                return r;
+        place_sign(&p);
+        take_activated(&p);
+        if (p.control_fd < 0)
+                r = listen_at(p.dir, PATHS_CONTROL_SOCKET, SOCK_STREAM, 0600, (gid_t)-1,
+                              &p.control_fd, error);
+        if (r == 0 && o->shared)
+                r = listen_at(p.dir, PATHS_STATUS_SOCKET, SOCK_STREAM, mode, o->group, &p.status_fd,
+                              error);
+        /* Last: a program's daemon takes orders, too. */
+        if (r == 0 && p.client_fd < 0)
+                r = listen_at(p.dir, PATHS_CLIENT_SOCKET, SOCK_SEQPACKET, mode,
+                              o->shared ? o->group : (gid_t)-1, &p.client_fd, error);
+        if (r < 0) {
+                place_close(&p, true);
+                return r;
+        }
+        *ret = p;
+        return 0;
+}
+
+/* fd < 0: what has the name is not ours. */
+static void remove_socket(const struct place *p, const char *name, int fd)
+{
+        char path[PATH_MAX_HERE];
+
+        path_in(p->dir, name, path);
+        if (fd >= 0)
+                (void)unlink(path);
+}
+
+void place_close(struct place *p, bool remove_sockets)
+{
+        if (remove_sockets && !p->activated) {
+                remove_socket(p, PATHS_CLIENT_SOCKET, p->client_fd);
+                remove_socket(p, PATHS_CONTROL_SOCKET, p->control_fd);
+        }
+        if (remove_sockets)
+                remove_socket(p, PATHS_STATUS_SOCKET, p->status_fd);
+        cleanup_close(&p->client_fd);
+        cleanup_close(&p->control_fd);
+        cleanup_close(&p->status_fd);
+        cleanup_close(&p->lock_fd); /* last: whoever takes the lock next finds nothing of ours */
+        p->client_fd = p->control_fd = p->status_fd = p->lock_fd = -EBADF;
+}
+
+/* ---- what the next daemon reads ---- */
+
+/* "": the file goes. False: it could not be written (errno). */
+static bool put_text(const struct place *p, const char *name, const char *text,
+                     char ret_path[static PATH_MAX_HERE])
+{
+        _cleanup_close_ int fd = -EBADF;
+        ssize_t n = (ssize_t)strlen(text);
+
+        path_in(p->dir, name, ret_path);
+        if (n == 0) {
+                (void)unlink(ret_path);
+                return true;
+        }
+        fd = open(ret_path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+        return fd >= 0 && write(fd, text, (size_t)n) == n;
+}
+
+static int open_text(const struct place *p, const char *name, char ret_path[static PATH_MAX_HERE])
+{
+        path_in(p->dir, name, ret_path);
+        return open(ret_path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+}
+
+/* ---- the marker ---- */
+
+bool place_was_busy(const struct place *p, uint64_t *ret_promised_bytes)
+{
+        _cleanup_close_ int fd = -EBADF;
+        char path[PATH_MAX_HERE], text[32] = "";
+
+        fd = open_text(p, MARKER_FILE, path);
+        *ret_promised_bytes = 0;
+        if (fd >= 0 && read(fd, text, sizeof(text) - 1) > 0)
+                *ret_promised_bytes = strtoull(text, NULL, 10);
+        return access(path, F_OK) == 0;
+}
+
+void place_mark(struct place *p, bool busy)
+{
+        char path[PATH_MAX_HERE], text[32] = "";
+
+        if (p->marked == busy)
+                return;
+        if (busy)
+                (void)snprintf(text, sizeof(text), "%llu\n", (unsigned long long)p->promised_bytes);
+        if (!put_text(p, MARKER_FILE, text, path)) /* once: matters after a crash */
+                log_warning("cannot create %s: %s", path, strerror(errno));
+        p->marked = busy;
+}
+
+/* ---- the settings ---- */
+
+void place_keep(const struct place *p, const char *text)
+{
+        char path[PATH_MAX_HERE];
+
+        if (!put_text(p, SETTINGS_FILE, text, path))
+                log_warning("cannot keep what was set in %s: %s", path, strerror(errno));
+}
+
+FILE *place_kept(const struct place *p)
+{
+        _cleanup_close_ int fd = -EBADF;
+        char path[PATH_MAX_HERE];
+        FILE *file;
+
+        fd = open_text(p, SETTINGS_FILE, path);
+        file = fd < 0 ? NULL : fdopen(fd, "r");
+        if (file)
+                (void)TAKE_FD(fd);
+        return file;
+}
+
+bool place_answers(const char *dir)
+{
+        _cleanup_close_ int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+        struct sockaddr_un sa;
+
+        return fd >= 0 && address_of(dir, PATHS_CLIENT_SOCKET, &sa) == 0 &&
+               (connect(fd, (struct sockaddr *)&sa, sizeof(sa)) == 0 || errno == EAGAIN);
+}

@@ -1,0 +1,132 @@
+/* client.h: one client process: its connection while it has one, its charge until it is gone.
+ *
+ * A client lives from accept until its process has ended and its memory is seen free (or, before
+ * its first ATTACH, until the connection ends). Only server.c's sweep frees one. */
+#pragma once
+
+#include "daemon/people/peer.h"
+#include "daemon/state/server.h"
+
+#define CLIENT_QUEUE 64 /* packets kept for a client whose socket is full */
+
+struct client_packet {
+        uint16_t size;
+        uint8_t bytes[WIRE_SIZE_MAX];
+};
+
+struct client_account {
+        int ordinal;         /* the client's number for this GPU; -1: not attached */
+        uint64_t limit_told; /* LIMIT.backed of the last one sent */
+        uint64_t fixed[3];
+        unsigned n_fixed;
+        uint64_t fixed_told;            /* to the scheduler */
+        uint64_t managed;               /* MANAGED.bytes */
+        uint64_t spared_out, spared_in; /* SPARED */
+        uint64_t overflow, keep;        /* SELF */
+        enum wire_memory mode;          /* the same; 0: not said */
+        bool named;                     /* NVML has listed the process with a valid figure */
+};
+
+struct client {
+        struct server *server;
+        struct client *next, *previous;
+        struct peer peer;
+        struct user *user;
+        struct client *turn_next; /* turns.c */
+        bool turn_waits;
+        int fd; /* -EBADF: the connection is gone */
+        sd_event_source *io, *exit, *timer;
+        uint32_t sequence; /* of the last message sent */
+
+        bool greeted, said_bye;
+        bool dropped;   /* marked: the sweep closes the connection */
+        bool lost_told; /* the scheduler knows */
+        bool exited;    /* the process has, and is heard to its last word */
+        bool ended;     /* and that has been read */
+        bool gone;      /* and its memory is free: the sweep frees the client */
+        unsigned gone_checks;
+        unsigned last_words; /* messages read after it had ended */
+        uint64_t lost_ns;    /* when the connection ended, */
+        uint64_t ended_ns;   /* and the process */
+
+        /* An ATTACH that waits for a look at the cards; nothing is read meanwhile. */
+        struct client_held {
+                struct wire_message message;
+                uint64_t since_ns; /* 0: none does */
+                bool due;          /* the look is there */
+        } held;
+
+        sched_client id;           /* 0: has not attached anything yet */
+        struct client *former;     /* this process's record of an earlier connection, while
+                                      anything is left on it */
+        int gpu_of[WIRE_GPUS_MAX]; /* by the client's number; -1 */
+        struct client_account accounts[SCHED_GPUS_MAX];
+        uint64_t host;          /* what it may map of host memory */
+        uint64_t ran_before_ns; /* had a turn and was busy before this connection, as it says */
+        char name[64], version[32];
+        uint8_t meet_name[16]; /* under which its tenant's other processes may ask for it */
+        bool may_be_met;       /* it has one */
+        int priority;
+
+        /* Whether it is to stand still on the GPU (pause.c). */
+        struct client_pause {
+                bool ordered;
+                bool known;  /* by an order, or since an earlier connection */
+                bool told;   /* on this connection */
+                bool stands; /* refuses to give way meanwhile: the scheduler knows */
+        } pause;
+        /* FROZEN: for people alone. */
+        struct client_frozen {
+                bool said;
+                uint64_t since_ns; /* 0: it is not */
+                uint64_t times, lost_ns, took_ns;
+                uint32_t why, mode;
+                char off[96];
+        } frozen;
+
+        /* A request for room to allocate, kept back while peer daemons' idle clients may give way.
+         */
+        struct client_wish {
+                uint64_t commit, since_ns;
+                uint32_t sequence;
+                unsigned gpu; /* the scheduler's */
+                bool kept;
+        } wish;
+
+        struct client_packet *queue; /* ring, allocated when first needed */
+        unsigned queue_first, queue_used;
+};
+
+/* sd-event handler of the listening socket. */
+int client_accept(sd_event_source *src, int fd, uint32_t events, void *userdata);
+
+/* Read and handle one message. False: there are no more for now, or none for good. */
+bool client_turn(struct client *c);
+
+/* Send now or queue; a client that does not read is dropped. gpu: the client's own number. */
+void client_send(struct client *c, struct wire_message *m);
+/* The same with descriptors, which stay the caller's. They go along only if the message goes now:
+ * the receiver counts those that came. */
+void client_send_with(struct client *c, struct wire_message *m, const int *fds, unsigned n_fds);
+/* Mark the connection for the sweep. why: for the log. */
+void client_drop(struct client *c, const char *why);
+/* The same after REFUSED(code, text). */
+void client_refuse(struct client *c, enum wire_refusal code, const char *text);
+/* Nothing of the process is left on any card: mark the whole client for the sweep. */
+void client_mark_gone(struct client *c);
+
+/* Read what it says, as far as it may say more; write what waits for it. */
+void client_watch(struct client *c);
+void client_flush(struct client *c);
+/* REFUSED(code, text), as the first message of a connection. */
+struct wire_message client_refusal(enum wire_refusal code, const char *text);
+
+/* For the sweep. */
+void client_close(struct client *c); /* the connection */
+void client_free(struct client *c);
+/* The process has ended: find out whether its memory is free, now or later. */
+void client_check_gone(struct client *c);
+/* There is a new look at the cards, or will be none: go on with what waited for it. */
+void client_looked(struct client *c);
+/* From time to time: a process without a connection may have left its memory behind (exec). */
+void client_check_left(struct client *c);

@@ -1,0 +1,60 @@
+/* foreign.c: owns what a client does that lacks bytes because foreign processes hold them. Must
+ * never drive out another client for it. */
+#include "sched/internal.h"
+
+/* What a foreign process gives back is seen with a look at the card, seconds later. Two that give
+ * back within less time would do so for ever. */
+#define GIVE_BACK_MIN_NS (5 * NSEC_PER_SEC)
+
+/* G. Marsaglia, "Xorshift RNGs" (2003). */
+static uint64_t random_below(struct sched *s, uint64_t bound)
+{
+        s->random ^= s->random << 13;
+        s->random ^= s->random >> 7;
+        s->random ^= s->random << 17;
+        return s->random % MAX(bound, UINT64_C(1));
+}
+
+bool foreign_blocks(const struct sched *s, const struct client *c)
+{
+        return c->waiting && !c->overdue && s->config.mode != SCHED_MODE_OFF &&
+               !settle_fits(s, c, false) && settle_fits(s, c, true);
+}
+
+/* Two daemons' programs may each hold half of what the other needs. Neither is idle, so neither
+ * gives way: after a random time, which two do not share for long, one of them gives back what it
+ * holds. */
+void foreign_stuck(struct sched *s, struct client *c)
+{
+        bool holds = false;
+        unsigned gpu, one = 0;
+        uint64_t when, spread = MAX(s->config.grace_ns, GIVE_BACK_MIN_NS);
+
+        FOR_EACH_GPU_OF (c, gpu) {
+                if (c->accounts[gpu].limit > c->accounts[gpu].pinned) {
+                        one = gpu;
+                        holds = true;
+                }
+        }
+        if (!holds || c->overdue || c->stands || s->config.mode == SCHED_MODE_OFF ||
+            !settle_fits(s, c, true)) {
+                c->give_back_ns = 0;
+                return;
+        }
+        if (!c->give_back_ns)
+                c->give_back_ns = s->now_ns + spread / 2 + random_below(s, spread);
+        when = MAX(MAX(c->give_back_ns, c->retry_ns), c->unpreemptible_until_ns);
+        if (s->now_ns < when) {
+                wake_at(s, when);
+        } else if (c->lease) {
+                if (!c->draining)
+                        policy_revoke(s, c, one, NULL);
+        } else {
+                FOR_EACH_GPU_OF (c, gpu) {
+                        if (c->accounts[gpu].limit > c->accounts[gpu].pinned)
+                                ledger_set_limit(s, c, gpu, c->accounts[gpu].pinned);
+                }
+                c->give_back_ns = 0;
+                c->restoring = false;
+        }
+}
