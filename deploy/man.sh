@@ -28,6 +28,8 @@ options() {
                 "$sublet" help "$command" | sed -n '1s/^usage: \(.*\)/.SS "\1"/p; 2s/$/./p' | sed 's/-/\\-/g'
                 "$sublet" help "$command" | sed 1,2d | escape | sed 's/^  \\-\\-/  --/' | options | sed 's/^\(\.B \)--/\1\\-\\-/'
         done
+        printf '.SH ENVIRONMENT\n'
+        "$sublet" help variables | sed 1d | escape | sed -n 's/^SUBLET/.TP\n.B SUBLET/; s/^  *//; /./p'
         cat <<-END
 		.SH EXIT STATUS
 		0; 1 when it could not be done; 2 when it was asked wrongly. sublet run: 125 when parts of sublet are missing, 126 when the

@@ -14,6 +14,7 @@
 #include "base/cleanup.h"
 #include "base/macros.h"
 #include "base/units.h"
+#include "base/settings.h"
 #include "cli/commands.h"
 #include "cli/parts.h"
 #include "wire/wire.h"
@@ -183,10 +184,21 @@ static int take_sim(struct launch *l, const char *argument)
         return r;
 }
 
+/* An option that sets a variable, to a value that is good for it or not. */
+static int set_setting(struct launch *l, const char *option, enum setting s, const char *value,
+                       bool good)
+{
+        char form[SETTING_FORM_MAX];
+
+        if (!good)
+                return cli_fail(CLI_USAGE, "%s is %s, not '%s'", option, setting_form(s, form),
+                                value);
+        return set(l, settings[s].name, value);
+}
+
 int launch_take(int option, const char *argument, void *launch)
 {
         struct launch *l = launch;
-        enum wire_freeze mode;
         int priority;
 
         switch (option) {
@@ -202,23 +214,13 @@ int launch_take(int option, const char *argument, void *launch)
                 l->name = argument;
                 return CLI_OK;
         case OPTION_PRIORITY:
-                if (wire_parse_priority(argument, &priority) < 0)
-                        return cli_fail(CLI_USAGE,
-                                        "--priority is a number from -%d to %d, not '%s'",
-                                        WIRE_PRIORITY_MAX, WIRE_PRIORITY_MAX, argument);
-                return set(l, "SUBLET_PRIORITY", argument);
+                return set_setting(l, "--priority", SETTING_PRIORITY, argument,
+                                   wire_parse_priority(argument, &priority) == 0);
         case OPTION_MEMORY:
-                if (strcmp(argument, "swap") != 0 && strcmp(argument, "overflow") != 0 &&
-                    strcmp(argument, "managed") != 0)
-                        return cli_fail(CLI_USAGE,
-                                        "--memory is swap, overflow or managed, not '%s'",
-                                        argument);
-                return set(l, "SUBLET_MEMORY", argument);
+                return set_setting(l, "--memory", SETTING_MEMORY, argument,
+                                   setting_place(SETTING_MEMORY, argument) >= 0);
         case OPTION_KEEP:
-                if (!check_size(argument))
-                        return cli_fail(CLI_USAGE, "--keep is a size such as 20GiB, not '%s'",
-                                        argument);
-                return set(l, "SUBLET_KEEP", argument);
+                return set_setting(l, "--keep", SETTING_KEEP, argument, check_size(argument));
         case OPTION_PROFILE:
                 l->profile = argument;
                 return CLI_OK;
@@ -229,10 +231,8 @@ int launch_take(int option, const char *argument, void *launch)
                 l->pools = 1;
                 return CLI_OK;
         case OPTION_FREEZE:
-                if (wire_parse_freeze(argument, &mode) < 0)
-                        return cli_fail(CLI_USAGE, "--freeze is off, park or move, not '%s'",
-                                        argument);
-                return set(l, "SUBLET_FREEZE", argument);
+                return set_setting(l, "--freeze", SETTING_FREEZE, argument,
+                                   setting_place(SETTING_FREEZE, argument) >= 0);
         case OPTION_DAEMON:
                 l->daemon = argument;
                 return CLI_OK;
@@ -376,7 +376,7 @@ static const char *memory_mode(const struct launch *l)
 {
         const char *mode = launch_value(l, "SUBLET_MEMORY");
 
-        mode = mode ? mode : getenv("SUBLET_MEMORY");
+        mode = mode ? mode : setting_text(SETTING_MEMORY);
         return mode ? mode : "";
 }
 

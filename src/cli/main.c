@@ -8,6 +8,7 @@
 
 #include "base/log.h"
 #include "base/macros.h"
+#include "base/settings.h"
 
 static const struct cli_command commands[] = {
 #define COMMAND(name, options, arguments, help) {#name, name##_main, arguments, help, options},
@@ -32,6 +33,19 @@ static void print_commands(FILE *out)
                            "release this is.\n");
 }
 
+static void print_variables(void)
+{
+        (void)puts("Variables of the environment; options of sublet run set the same.");
+        for (unsigned s = 0; s < SETTING_COUNT; s++) {
+                const struct setting_row *row = &settings[s];
+                char form[SETTING_FORM_MAX];
+
+                (void)printf("\n%s (%s): %s\n  %s", row->name, row->readers, row->help,
+                             setting_form((enum setting)s, form));
+                (void)printf(*row->initial ? "; unset: %s\n" : "\n", row->initial);
+        }
+}
+
 int help_main(const struct cli_command *self, int argc, char **argv)
 {
         const struct cli_command *command;
@@ -44,6 +58,10 @@ int help_main(const struct cli_command *self, int argc, char **argv)
                 return cli_fail(CLI_USAGE, "help takes one command, not also '%s'", argv[1]);
         if (words == 0) {
                 print_commands(stdout);
+                return CLI_OK;
+        }
+        if (strcmp(argv[0], "variables") == 0) {
+                print_variables();
                 return CLI_OK;
         }
         command = find_command(argv[0]);

@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/settings.h"
 #include "cli/cli.h"
 
 #define SCRIPTS_MAX 5 /* interpreters that are scripts themselves, as in the kernel */
@@ -114,10 +115,9 @@ static bool find_interpreter(int fd, char ret[static PATH_MAX])
 
 void unshared_tell(const char *command)
 {
-        const char *quiet = getenv("SUBLET_QUIET");
         char path[PATH_MAX];
 
-        if ((quiet && strcmp(quiet, "1") == 0) || !find_program(command, path))
+        if (setting_is_on(SETTING_QUIET) || !find_program(command, path))
                 return;
         for (int scripts = 0; scripts <= SCRIPTS_MAX; scripts++) {
                 _cleanup_close_ int fd = open(path, O_RDONLY | O_CLOEXEC);

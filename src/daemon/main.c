@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/macros.h"
 #include "base/paths.h"
+#include "base/settings.h"
 #include "daemon/setup/config.h"
 #include "daemon/setup/place.h"
 #include "daemon/private.h"
@@ -246,9 +247,9 @@ static int find_group(struct options *o, gid_t *ret)
 
 static int choose_dir(const struct options *o, char dir[static PATHS_DIR_MAX])
 {
-        const char *named = o->dir ? o->dir : getenv("SUBLET_DIR");
+        const char *named = o->dir ? o->dir : setting_text(SETTING_DIR);
         struct paths_input in = {
-                .named = named && named[0]               ? named
+                .named = named                           ? named
                          : geteuid() == 0 && !o->private ? SYSTEM_DIR
                                                          : NULL,
                 .runtime = getenv("XDG_RUNTIME_DIR"),

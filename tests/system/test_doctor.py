@@ -48,6 +48,16 @@ def test_doctor_says_what_a_compute_mode_means(shared, mode, word):
     assert f"GPU 0 is in {word} compute mode" in done.stdout and "-c DEFAULT" in done.stdout
 
 
+@pytest.mark.parametrize("name, meant", [("SUBLET_FREZE", "SUBLET_FREEZE"), ("SUBLET_MEMMODE", "SUBLET_MEMORY"),
+                                         ("SUBLET_LOGS", "SUBLET_LOG")])
+def test_doctor_names_a_variable_that_is_misspelt(shared, name, meant):
+    done = shared.sublet("doctor", "--sim", "--daemon", shared.dir, SUBLET_QUIET="0", **{name: "off"})
+    lines = done.stdout.splitlines()
+    found = [i for i, line in enumerate(lines) if "is no variable of sublet" in line]
+    assert len(found) == 1 and lines[found[0]].endswith(f" {name} is set, and is no variable of sublet"), done.stdout
+    assert f"did you mean {meant}?" in lines[found[0] + 1]
+
+
 def test_doctor_says_that_mps_runs(shared):
     """By the process id that its control daemon leaves; a stale one says nothing."""
     folder = shared.path("mps")

@@ -17,6 +17,7 @@
 #include "base/cleanup.h"
 #include "base/macros.h"
 #include "base/units.h"
+#include "base/settings.h"
 #include "cli/commands.h"
 #include "cli/control.h"
 #include "cli/doctor/doctor_driver.h"
@@ -398,7 +399,7 @@ static void judge_no_answer(int gpu, const struct freeze_report *r)
 
 static void look_at_freezing(const char *library, const char *folder, unsigned gpus)
 {
-        const char *set = getenv("SUBLET_FREEZE"), *profiler = getenv("CUDA_INJECTION64_PATH");
+        const char *set = setting_text(SETTING_FREEZE), *profiler = getenv("CUDA_INJECTION64_PATH");
         struct freeze_report report;
         int r;
 
@@ -621,6 +622,55 @@ static void leave_preload(char **argv)
         (void)execv("/proc/self/exe", argv - 1);
 }
 
+/* V. Levenshtein, "Binary codes capable of correcting deletions, insertions, and reversals" (1966):
+ * how many letters one word is from another, as far as they are compared. */
+static unsigned distance(const char *a, const char *b)
+{
+        unsigned row[48], n = (unsigned)MIN(strlen(b), ARRAY_SIZE(row) - 1);
+
+        for (unsigned j = 0; j <= n; j++)
+                row[j] = j;
+        for (unsigned i = 1; *a; a++, i++) {
+                unsigned before = row[0];
+
+                row[0] = i;
+                for (unsigned j = 1; j <= n; j++) {
+                        unsigned change = before + (*a != b[j - 1]);
+
+                        before = row[j];
+                        row[j] = MIN(change, MIN(row[j], row[j - 1]) + 1);
+                }
+        }
+        return row[n];
+}
+
+static enum setting closest(const char *name)
+{
+        unsigned best = 0;
+
+        for (unsigned s = 1; s < SETTING_COUNT; s++)
+                if (distance(name, settings[s].name) < distance(name, settings[best].name))
+                        best = s;
+        return (enum setting)best;
+}
+
+/* A variable of ours that is none: what it was to set is not set. */
+static void look_at_variables(void)
+{
+        extern char **environ;
+
+        for (char **v = environ; *v; v++) {
+                char name[64];
+
+                (void)snprintf(name, sizeof(name), "%.*s", (int)strcspn(*v, "="), *v);
+                if (strncmp(name, "SUBLET_", 7) != 0 || setting_find(name) != SETTING_COUNT)
+                        continue;
+                print_finding(WARN, "%s is set, and is no variable of sublet", name);
+                print_remedy("did you mean %s? `sublet help variables` lists them",
+                             settings[closest(name)].name);
+        }
+}
+
 int doctor_main(const struct cli_command *self, int argc, char **argv)
 {
         char folder[PATH_MAX], library[PATH_MAX];
@@ -642,6 +692,7 @@ int doctor_main(const struct cli_command *self, int argc, char **argv)
         look_at_freezing(look_at_parts(library) ? library : NULL, target.simulated ? folder : NULL,
                          gpus);
         look_at_runtime_dir();
+        look_at_variables();
         look_at_daemon(&target);
         programs_hidden(judge_hidden);
         look_at_host_memory();

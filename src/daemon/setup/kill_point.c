@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/macros.h"
+#include "base/settings.h"
 #include "wire/wire.h"
 
 #define EXIT_USAGE 2
@@ -44,7 +45,7 @@ static bool point_exists(const char *name)
 /* A test that names a point that is not there would pass for nothing. */
 static void point_read(void)
 {
-        const char *text = getenv("SUBLET_KILL_POINT");
+        const char *text = setting_text(SETTING_KILL_POINT);
         char action[8];
 
         point.read = true;
