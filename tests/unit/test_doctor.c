@@ -127,6 +127,8 @@ static int begin(void **state)
         now.gpus = 1;
         now.freezing.gpus[0] = can_be_frozen();
         (void)unsetenv("SUBLET_FREEZE");
+        (void)unsetenv("SUBLET_BUILD"); /* of the tests */
+        (void)unsetenv("SUBLET_SOURCE");
         /* Any library can be preloaded. */
         assert_int_not_equal(dladdr((void *)(uintptr_t)_cmocka_run_group_tests, &library), 0);
         (void)snprintf(cli_bench.parts[PART_LIBRARY], sizeof(cli_bench.parts[0]), "%s",
