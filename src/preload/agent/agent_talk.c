@@ -121,7 +121,7 @@ void agent_send_attach(struct gpu *g)
         m.ATTACH.arena = swap_arena_bytes(g);
         if (request_is_movers(g)) { /* with WANT only: that says whom it displaces */
                 g->fixed_wanted = g->fixed;
-                request_no_mover(g);
+                g->mover_asks = false;
         }
         m.ATTACH.fixed_wanted = g->fixed_said = g->fixed_wanted;
         m.ATTACH.flags = gpu_flags(g);

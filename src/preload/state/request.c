@@ -161,7 +161,7 @@ int request_fixed(struct gpu *g, uint64_t more)
          * wait. */
         do {
                 if (g->fixed_allowed < g->fixed + more && request_is_movers(g))
-                        request_no_mover(g); /* it is more, and may be long in coming */
+                        request_drop_movers(g); /* it is more, and may be long in coming */
                 r = request_try_fixed(g, more, &seen);
                 if (r == -EAGAIN)
                         core_wait(&w, UINT64_MAX);
@@ -183,10 +183,15 @@ bool request_is_movers(const struct gpu *g)
         return g->mover_asks && g->fixed_wanted == g->fixed + g->mover_wish;
 }
 
-void request_no_mover(struct gpu *g)
+void request_drop_movers(struct gpu *g)
 {
         g->mover_asks = false;
-        g->mover_ns = clock_now_ns() + MOVER_AGAIN_NS;
         if (g->fixed_wanted != g->fixed) /* or what a thread has left of it would stay ours */
                 request_return_fixed(g, 0);
+}
+
+void request_no_mover(struct gpu *g)
+{
+        request_drop_movers(g);
+        g->mover_ns = clock_now_ns() + MOVER_AGAIN_NS;
 }

@@ -46,5 +46,7 @@ int request_try_fixed(struct gpu *g, uint64_t more, uint32_t *seen) REQUIRES(cor
 void request_return_fixed(struct gpu *g, uint64_t bytes) REQUIRES(core_lock);
 /* The fixed bytes that are asked for now are the mover's (g->mover_wish). */
 bool request_is_movers(const struct gpu *g) REQUIRES(core_lock);
-/* The mover's request is over: refused, or a thread's goes first. It is made again later. */
+/* The mover's request gives way to a thread's, and is made again right after it. */
+void request_drop_movers(struct gpu *g) REQUIRES(core_lock);
+/* The mover's request was refused: it is made again later. */
 void request_no_mover(struct gpu *g) REQUIRES(core_lock);
