@@ -31,7 +31,7 @@ AREAS = [  # the first that matches a path is its area; what is in none is not d
     ("wire and base", r"src/(wire|base)/"),
     ("scheduler", r"src/sched/"),
     ("daemon", r"src/daemon/"),
-    ("heap and moves", r"src/preload/\w+/(heap|slab|parcels|swap|arena|transfer|extent|unchanged|fingerprint|kept|home|overflow"
+    ("heap and moves", r"src/preload/\w+/(heap|slab|suballocator|swap|arena|transfer|extent|unchanged|fingerprint|kept|home|overflow"
                        r"|profile\w*|steps|trial|choose|managed|giveway|hooks_memory)\.c"),
     ("pools, handles, IPC", r"src/preload/\w+/(pool|caches|virtual|pin|peer|ipc_\w+|hooks_(pool|virtual|mapping|share|rdma|array))\.c"),
     ("gate and agent", r"src/preload/"),
@@ -66,7 +66,7 @@ SYSTEM = [  # the first that matches a path names its system tests, the nearest 
     (r"src/preload/\w+/(fixed|hooks_context)", "full_card poison programs torture"),
     (r"src/preload/\w+/(doors|resolve|dlsym|elf|real|hooks_old|libc_compat)", "programs surface"),
     (r"src/preload/\w+/(agent|link|giveway|name)", "agent return loss oversubscription modes faults"),
-    (r"src/preload/\w+/(gate|bound|quiet)", "drain programs oversubscription torture"),
+    (r"src/preload/\w+/(gate|throttle|quiesce)", "drain programs oversubscription torture"),
     (r"src/preload/\w+/torture", "torture"),
     (r"src/preload", "programs oversubscription faults_driver faults_host torture"),
 ]

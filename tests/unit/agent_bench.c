@@ -17,7 +17,7 @@
 #include "heap_end.h"
 #include "preload/agent/agent.h"
 #include "preload/agent/agent_state.h"
-#include "preload/stream/bound.h"
+#include "preload/stream/throttle.h"
 #include "preload/stream/gate.h"
 #include "preload/process/link.h"
 #include "preload/process/name.h"
@@ -190,10 +190,10 @@ void forget_sent(void)
 bool inside, steps_evict, steps_restore;
 unsigned defaults;
 uint64_t submissions, bound_now;
-enum quiet quiet_now;
+enum quiescence quiesce_now;
 enum swap_progress step_now;
 enum swap_progress (*steps)(bool may_evict, bool restore);
-struct quiet_wait *last_wait;
+struct quiesce_wait *last_wait;
 
 bool submits_at_last;
 
@@ -220,23 +220,23 @@ uint64_t gate_submissions(void)
 
 void (*while_it_begins)(void);
 
-void quiet_begin(struct quiet_wait *w, bool still)
+void quiesce_begin(struct quiesce_wait *w, bool still)
 {
         if (!still && !agent.revoking && !agent.paused)
                 wrong = "it waits beside a program that goes on";
-        *w = (struct quiet_wait){.still = still};
+        *w = (struct quiesce_wait){.still = still};
         last_wait = w;
         if (while_it_begins)
                 while_it_begins(); /* older drivers: the lock is given up */
         while_it_begins = NULL;
 }
 
-enum quiet quiet_poll(struct quiet_wait *w)
+enum quiescence quiesce_poll(struct quiesce_wait *w)
 {
-        return fake_capturing ? QUIET_CAPTURE : quiet_now;
+        return fake_capturing ? QUIESCE_CAPTURE : quiesce_now;
 }
 
-void bound_set(uint64_t bound_ns)
+void throttle_set(uint64_t bound_ns)
 {
         bound_now = bound_ns;
 }
@@ -588,7 +588,7 @@ int begin_agent(void **state)
         breaks = inside = fake_capturing = steps_evict = steps_restore = false;
         defaults = 0;
         submissions = bound_now = 0;
-        quiet_now = QUIET_BUSY;
+        quiesce_now = QUIESCE_BUSY;
         step_now = SWAP_NOTHING;
         steps = NULL;
         beside = (struct beside){.arena = 5 * MIB,

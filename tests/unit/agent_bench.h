@@ -6,7 +6,7 @@
 
 #include "preload/agent/agent_state.h"
 #include "preload/state/core.h"
-#include "preload/stream/quiet.h"
+#include "preload/stream/quiesce.h"
 #include "preload/move/swap.h"
 #include "wire/wire.h"
 
@@ -31,11 +31,11 @@ extern bool breaks;         /* the connection, when next read from */
 extern bool inside, submits_at_last, steps_evict, steps_restore;
 extern unsigned defaults;
 extern uint64_t submissions, bound_now;
-extern enum quiet quiet_now;
+extern enum quiescence quiesce_now;
 extern enum swap_progress step_now;
 extern enum swap_progress (*steps)(bool may_evict, bool restore); /* NULL: step_now */
-extern void (*while_it_begins)(void); /* once, in the next quiet_begin() */
-extern struct quiet_wait *last_wait;
+extern void (*while_it_begins)(void); /* once, in the next quiesce_begin() */
+extern struct quiesce_wait *last_wait;
 
 /* What its neighbours say, and what they were told. */
 extern struct beside {

@@ -9,7 +9,7 @@
 
 #include "base/macros.h"
 #include "heap_end.h"
-#include "preload/stream/bound.h"
+#include "preload/stream/throttle.h"
 #include "preload/move/fixed.h"
 #include "preload/stream/gate.h"
 #include "preload/hooks/hooks.h"
@@ -17,7 +17,7 @@
 #include "preload/share/peer.h"
 #include "preload/state/poison.h"
 #include "preload/pool/pool.h"
-#include "preload/stream/quiet.h"
+#include "preload/stream/quiesce.h"
 #include "preload/move/swap.h"
 #include "preload/state/request.h"
 
@@ -123,12 +123,12 @@ void request_return_fixed(struct gpu *g, uint64_t bytes)
         g->fixed -= bytes;
 }
 
-void bound_forget(CUcontext context)
+void throttle_forget(CUcontext context)
 {
         bound_lost = context;
 }
 
-void bound_forget_stream(CUstream stream)
+void throttle_forget_stream(CUstream stream)
 {
         bound_stream_lost = stream;
 }
@@ -201,7 +201,7 @@ void pool_context_dies(CUcontext context)
 void pool_await_records(void)
 {
         want_lock();
-        awaited = quiet_capturing();
+        awaited = quiesce_capturing();
 }
 
 void swap_discard(struct gpu *g, struct block *b)
@@ -439,9 +439,9 @@ int one_context(void **state)
 
 int no_context(void **state)
 {
-        if (quiet_context_primary(gpu))
+        if (quiesce_context_primary(gpu))
                 assert_int_equal(hook_cuDevicePrimaryCtxRelease_v2(0), CUDA_SUCCESS);
-        assert_null(quiet_context_primary(gpu));
+        assert_null(quiesce_context_primary(gpu));
         assert_int_equal(gpu->fixed, 0);
         assert_int_equal(core.unbooked, 0);
         heap_end(&gpu->heap);

@@ -8,7 +8,7 @@
 #include "preload/state/core.h"
 #include "preload/stream/gate.h"
 #include "preload/hooks/hooks.h"
-#include "preload/stream/quiet.h"
+#include "preload/stream/quiesce.h"
 
 #define PRIMARY  ((CUcontext)(uintptr_t)0x1000)
 #define PART     ((CUcontext)(uintptr_t)0x2000) /* as a context */

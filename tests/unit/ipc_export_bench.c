@@ -15,7 +15,7 @@
 #include "preload/hooks/hooks.h"
 #include "preload/share/ipc_state.h"
 #include "preload/move/pin.h"
-#include "preload/stream/quiet.h"
+#include "preload/stream/quiesce.h"
 #include "preload/move/swap.h"
 #include "preload/state/request.h"
 
@@ -65,10 +65,10 @@ bool gate_anybody_inside(void)
         return inside;
 }
 
-enum quiet quiet_poll(struct quiet_wait *w)
+enum quiescence quiesce_poll(struct quiesce_wait *w)
 {
         assert_false(inside);
-        return busy ? QUIET_BUSY : QUIET_DONE;
+        return busy ? QUIESCE_BUSY : QUIESCE_DONE;
 }
 
 /* What became of no use while it was in our hands is looked at when it is not any more. */

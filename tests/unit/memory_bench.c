@@ -14,7 +14,7 @@
 #include "preload/share/ipc.h"
 #include "preload/hooks/managed.h"
 #include "preload/extra/overflow.h"
-#include "preload/heap/parcels.h"
+#include "preload/heap/suballocator.h"
 #include "preload/pool/pool.h"
 #include "preload/hooks/rdma.h"
 #include "preload/move/swap.h"
@@ -23,7 +23,7 @@
 
 struct bench bench;
 
-static struct parcels parcels;
+static struct suballocator suballocator;
 static struct block *pool_block;
 
 /* ---- neighbours; all but a few are called with the lock held ---- */
@@ -57,35 +57,35 @@ int request_commit(struct gpu *g, uint64_t bytes)
         return 0;
 }
 
-CUcontext quiet_owner(CUcontext current)
+CUcontext quiesce_owner(CUcontext current)
 {
         check_held();
         return current == CURRENT ? OWNER : current;
 }
 
-bool quiet_capture_forbids(void)
+bool quiesce_capture_forbids(void)
 {
         check_held();
         return bench.forbids;
 }
 
-void quiet_wait_all(void)
+void quiesce_wait_all(void)
 {
         give_up_lock();
         if (bench.waiting)
                 bench.waiting();
 }
 
-void quiet_begin(struct quiet_wait *w, bool still)
+void quiesce_begin(struct quiesce_wait *w, bool still)
 {
         assert_false(still);
         bench.looks++;
 }
 
-enum quiet quiet_poll(struct quiet_wait *w)
+enum quiescence quiesce_poll(struct quiesce_wait *w)
 {
         assert_int_not_equal(bench.looks, 0);
-        return fake_capturing ? QUIET_CAPTURE : bench.quiet;
+        return fake_capturing ? QUIESCE_CAPTURE : bench.quiet;
 }
 
 int swap_back_block(struct gpu *g, struct block *b)
@@ -185,13 +185,13 @@ bool pool_reclaim(struct gpu *g, uint64_t bytes)
 
 CUresult pool_free(const struct block *b, CUdeviceptr address, const struct pool_stream *s)
 {
-        struct parcel *n = parcels_at(&parcels, address);
+        struct suballocation *n = suballocator_at(&suballocator, address);
 
         check_held();
         assert_null(s);
         assert_non_null(n);
         heap_unuse(pool_block, address, n->requested);
-        parcels_give(&parcels, n, &parcels.common, 0);
+        suballocator_give(&suballocator, n, &suballocator.common, 0);
         bench.pool_freed = address;
         return THE_DRIVER; /* whatever it says */
 }
@@ -364,14 +364,15 @@ struct block *block_at(CUdeviceptr at)
 
 CUdeviceptr allocate_from_pool(uint64_t bytes)
 {
-        struct parcel *n;
+        struct suballocation *n;
 
         if (!pool_block) {
                 pool_block = heap_take_pool(&gpu->heap, 2 * POOL_STEP, EXTENT);
                 assert_non_null(pool_block);
-                assert_int_equal(parcels_add(&parcels, pool_block), 0);
+                assert_int_equal(suballocator_add(&suballocator, pool_block), 0);
         }
-        n = parcels_take(&parcels, parcels_fit(&parcels.common, bytes, false), bytes);
+        n = suballocator_take(&suballocator, suballocator_fit(&suballocator.common, bytes, false),
+                              bytes);
         assert_non_null(n);
         n->requested = bytes;
         heap_use(&gpu->heap, pool_block, n->address, bytes);
@@ -410,7 +411,7 @@ int begin_memory(void **state)
         assert_int_equal(gpu->heap.extent_bytes, EXTENT);
         bench = (struct bench){
                 .current = gpu,
-                .quiet = QUIET_DONE,
+                .quiet = QUIESCE_DONE,
                 .card_room = UINT64_MAX,
                 .mapped = UINT64_C(0x123000000),
                 .pool = (CUmemoryPool)(uintptr_t)0x99,
@@ -425,8 +426,8 @@ int begin_memory(void **state)
 int end_memory(void **state)
 {
         if (pool_block) {
-                parcels_remove(&parcels, pool_block->chunk);
-                parcels_clear(&parcels);
+                suballocator_remove(&suballocator, pool_block->chunk);
+                suballocator_clear(&suballocator);
                 heap_bury(&gpu->heap, pool_block);
                 pool_block = NULL;
         }

@@ -5,7 +5,7 @@
 
 #include "preload/state/core.h"
 #include "preload/hooks/hooks.h"
-#include "preload/stream/quiet.h"
+#include "preload/stream/quiesce.h"
 
 #define CARD       (128 * MIB) /* extents of 8 MiB */
 #define EXTENT     (8 * MIB)
@@ -34,7 +34,7 @@ extern struct bench {
         CUdeviceptr told; /* to the overflow: memory is there */
         unsigned changes; /* told to it */
 
-        enum quiet quiet;      /* what was submitted before, without a capture */
+        enum quiescence quiet; /* what was submitted before, without a capture */
         void (*waiting)(void); /* while a free waits for it */
         unsigned looks;        /* that have begun */
         unsigned discarded, disowned;

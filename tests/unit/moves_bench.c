@@ -20,7 +20,7 @@
 #include "preload/state/home.h"
 #include "preload/move/kept.h"
 #include "preload/move/pin.h"
-#include "preload/stream/quiet.h"
+#include "preload/stream/quiesce.h"
 #include "preload/move/swap.h"
 #include "preload/move/swap_state.h"
 #include "preload/move/unchanged.h"

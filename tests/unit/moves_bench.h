@@ -3,7 +3,7 @@
 #pragma once
 
 #include "preload/state/core.h"
-#include "preload/stream/quiet.h"
+#include "preload/stream/quiesce.h"
 #include "preload/move/swap.h"
 
 #define CARD   (128 * MIB) /* extents of 8 MiB, four pages each */

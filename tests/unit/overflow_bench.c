@@ -13,7 +13,7 @@
 #include "preload/process/mode.h"
 #include "preload/extra/overflow.h"
 #include "preload/extra/profile.h"
-#include "preload/stream/quiet.h"
+#include "preload/stream/quiesce.h"
 #include "preload/move/swap.h"
 #include "preload/state/daemon.h"
 

@@ -9,7 +9,7 @@
 #include "pool_bench.h"
 #include "preload/stream/gate.h"
 #include "preload/hooks/hooks.h"
-#include "preload/stream/quiet.h"
+#include "preload/stream/quiesce.h"
 #include "preload/move/swap.h"
 #include "preload/pool/room.h"
 
@@ -141,12 +141,12 @@ void all_done(void)
                 streams[i].done = streams[i].put;
 }
 
-bool quiet_is_capturing(CUstream stream)
+bool quiesce_is_capturing(CUstream stream)
 {
         return false;
 }
 
-CUresult quiet_ask_stream(CUstream stream, CUcontext context)
+CUresult quiesce_ask_stream(CUstream stream, CUcontext context)
 {
         const struct model *m = model_of(stream, context);
 
@@ -158,7 +158,7 @@ CUresult quiet_ask_stream(CUstream stream, CUcontext context)
         return m->done < m->put ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
 }
 
-CUresult quiet_ask_event(CUevent event, CUcontext context)
+CUresult quiesce_ask_event(CUevent event, CUcontext context)
 {
         uintptr_t i = (uintptr_t)event;
 
@@ -170,7 +170,7 @@ CUresult quiet_ask_event(CUevent event, CUcontext context)
         return event_list[i].stream->done < event_list[i].put ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
 }
 
-CUresult quiet_record(CUevent *event, CUcontext context, CUstream stream)
+CUresult quiesce_record(CUevent *event, CUcontext context, CUstream stream)
 {
         struct model *m = model_of(stream, context);
         uint64_t put = m->put;

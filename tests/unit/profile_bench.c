@@ -17,7 +17,7 @@
 #include "preload/extra/overflow.h"
 #include "preload/extra/profile.h"
 #include "preload/extra/profile_file.h"
-#include "preload/stream/quiet.h"
+#include "preload/stream/quiesce.h"
 
 enum memory_mode mode = MEMORY_OVERFLOW;
 char path[64];
@@ -48,24 +48,24 @@ enum memory_mode mode_memory(void)
         return mode;
 }
 
-void quiet_begin(struct quiet_wait *w, bool still)
+void quiesce_begin(struct quiesce_wait *w, bool still)
 {
         assert_false(still);
 }
 
-enum quiet quiet_poll(struct quiet_wait *w)
+enum quiescence quiesce_poll(struct quiesce_wait *w)
 {
         uint64_t passes =
                 flight_ns == UINT64_MAX ? NSEC_PER_SEC : MIN(flight_ns, MAX(flight_ns / 4, 2 * MS));
 
         fake_capturing = fake_capturing || captures;
         if (fake_capturing)
-                return QUIET_CAPTURE;
+                return QUIESCE_CAPTURE;
         if (flight_ns == 0)
-                return QUIET_DONE;
+                return QUIESCE_DONE;
         now_ns += passes;
         flight_ns -= flight_ns == UINT64_MAX ? 0 : passes;
-        return QUIET_BUSY;
+        return QUIESCE_BUSY;
 }
 
 bool overflow_places(const struct block *b)

@@ -155,15 +155,15 @@ static void a_turn_ends_when_the_work_has(void **state)
         assert_false(core.running);
         assert_true(atomic_load(&gate_bits) & GATE_NO_LEASE);
         assert_false(steps_evict);
-        quiet_now = QUIET_DONE;
+        quiesce_now = QUIESCE_DONE;
         rounds(3);
         assert_int_equal(times_said(WIRE_DRAINED), 0); /* a thread is inside */
         inside = false;
-        quiet_now = QUIET_BUSY;
+        quiesce_now = QUIESCE_BUSY;
         rounds(3);
         assert_int_equal(times_said(WIRE_DRAINED), 0);
         assert_false(steps_evict || steps_restore);
-        quiet_now = QUIET_DONE;
+        quiesce_now = QUIESCE_DONE;
         now_ns += 5 * NSEC_PER_MSEC;
         rounds(1);
         assert_int_equal(times_said(WIRE_DRAINED), 1);
@@ -237,7 +237,7 @@ static void one_goes_inside(void)
 static void a_thread_that_goes_inside_while_a_wait_begins_is_waited_for(void **state)
 {
         begin_running();
-        quiet_now = QUIET_DONE;
+        quiesce_now = QUIESCE_DONE;
         while_it_begins = one_goes_inside;
         end_turn(LEASE);
         rounds(1);
@@ -251,7 +251,7 @@ static void a_thread_that_goes_inside_while_a_wait_begins_is_waited_for(void **s
 static void a_drain_that_is_cancelled_while_its_wait_begins_is_over(void **state)
 {
         begin_running();
-        quiet_now = QUIET_DONE;
+        quiesce_now = QUIESCE_DONE;
         while_it_begins = agent_end_drain;
         end_turn(LEASE);
         rounds(1);
@@ -300,7 +300,7 @@ static void a_capture_that_does_not_end_is_a_failed_drain(void **state)
 static void a_program_with_nothing_in_flight_is_idle_until_it_submits(void **state)
 {
         begin_running();
-        quiet_now = QUIET_DONE;
+        quiesce_now = QUIESCE_DONE;
         submissions = 5;
         for (unsigned i = 0; i < 2; i++) {
                 now_ns += TICK_NS;
@@ -327,7 +327,7 @@ static void a_busy_program_is_not_idle(void **state)
         begin_running();
         for (unsigned i = 0; i < 12; i++) {
                 now_ns += TICK_NS;
-                quiet_now = i % 3 == 0 ? QUIET_BUSY : QUIET_DONE;
+                quiesce_now = i % 3 == 0 ? QUIESCE_BUSY : QUIESCE_DONE;
                 inside = i % 3 == 1;
                 fake_capturing = i % 3 == 2;
                 if (i > 6)
@@ -341,7 +341,7 @@ static void a_busy_program_is_not_idle(void **state)
 static void whoever_submits_at_the_last_moment_is_not_idle(void **state)
 {
         begin_running();
-        quiet_now = QUIET_DONE;
+        quiesce_now = QUIESCE_DONE;
         submits_at_last = true;
         for (unsigned i = 0; i < 4; i++) {
                 now_ns += TICK_NS;

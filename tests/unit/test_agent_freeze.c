@@ -102,7 +102,7 @@ static void unfinished_work_wants_a_turn_although_nobody_waits(void **state)
 static void a_program_at_rest_wants_none(void **state)
 {
         begin_frozen(WIRE_FREEZE_MOVE);
-        quiet_now = QUIET_DONE;
+        quiesce_now = QUIESCE_DONE;
         end_turn(LEASE);
         assert_int_equal(times_said(WIRE_DRAINED), 1);
         assert_false(agent.unfinished);
@@ -118,7 +118,7 @@ static void work_that_is_not_seen_counts_as_work(void **state)
 {
         for (int which = 0; which < 3; which++) {
                 begin_frozen(WIRE_FREEZE_MOVE);
-                quiet_now = QUIET_DONE;
+                quiesce_now = QUIESCE_DONE;
                 inside = which == 0;
                 fake_capturing = which == 1;
                 beside.hidden = which == 2 ? "libnccl" : NULL;
@@ -137,7 +137,7 @@ static void check_plain_drain(void)
         end_turn(LEASE);
         assert_int_equal(times_said(WIRE_DRAINED), 0);
         assert_true(agent.revoking && gate_is_shut() && !freezer.stands);
-        quiet_now = QUIET_DONE;
+        quiesce_now = QUIESCE_DONE;
         rounds(1);
         assert_int_equal(times_said(WIRE_DRAINED), 1);
         assert_false(freezer.stands);
@@ -195,7 +195,7 @@ static void a_neighbours_drain_does_not_freeze_what_is_to_be_whole(void **state)
         lock_release(&core_lock);
         rounds(2);
         assert_int_equal(freezer.begun, 0);
-        quiet_now = QUIET_DONE;
+        quiesce_now = QUIESCE_DONE;
         rounds(1);
         assert_false(agent.revoking);
 }
@@ -811,12 +811,12 @@ static void a_turn_that_ends_before_it_began_leaves_the_program_as_it_is(void **
 static void a_turn_that_nobody_ends_any_more_does_not_begin_before_memory_is_back(void **state)
 {
         begin_frozen(WIRE_FREEZE_OFF);
-        quiet_now = QUIET_DONE;
+        quiesce_now = QUIESCE_DONE;
         end_turn(LEASE);
         put(EXTENT_EVICTED);
         limit(64 * MIB, 64 * MIB, 700 * MIB, 3);
         grant();
-        quiet_now = QUIET_BUSY;
+        quiesce_now = QUIESCE_BUSY;
         end_turn(LEASE);
         assert_false(agent.revoking); /* drained at once */
         breaks = true;
@@ -840,7 +840,7 @@ static void a_mover_ends_where_freezing_does(void **state)
 static void a_drained_program_without_a_mover_is_paused_without_being_frozen(void **state)
 {
         begin_frozen(WIRE_FREEZE_PARK);
-        quiet_now = QUIET_DONE;
+        quiesce_now = QUIESCE_DONE;
         end_turn(LEASE);
         assert_int_equal(times_said(WIRE_DRAINED), 1);
         put(EXTENT_EVICTED);
@@ -891,7 +891,7 @@ static void a_paused_program_whose_daemon_speaks_otherwise_goes_on(void **state)
 static void a_program_that_stands_wants_to_go_on_even_if_nothing_was_in_flight(void **state)
 {
         begin_frozen(WIRE_FREEZE_PARK);
-        quiet_now = QUIET_DONE;
+        quiesce_now = QUIESCE_DONE;
         pause_program(true);
         assert_true(freezer.stands);
         breaks = true;

@@ -139,7 +139,7 @@ static void program(void)
         /* It goes on by itself, but where it stands. */
         if (!freezer.stands && draw(3) == 0)
                 work = inside = false;
-        quiet_now = work ? QUIET_BUSY : QUIET_DONE;
+        quiesce_now = work ? QUIESCE_BUSY : QUIESCE_DONE;
         if (core.running)
                 fake_capturing = draw(20) == 0;
         submissions += core.running;
@@ -326,7 +326,7 @@ static void all_is_well(void)
                 core.waiters = !(work && freezer.stands);
                 if (!freezer.stands)
                         work = inside = false;
-                quiet_now = work ? QUIET_BUSY : QUIET_DONE;
+                quiesce_now = work ? QUIESCE_BUSY : QUIESCE_DONE;
                 if (daemon_line.link == LINK_HELLO) {
                         say_welcome();
                         tell(WIRE_PAUSE)->PAUSE.paused = 0;

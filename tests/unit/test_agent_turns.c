@@ -29,7 +29,7 @@ static void a_drain_that_a_neighbour_began_is_no_word_to_the_daemon(void **state
                 begin_running();
                 *whose[i] = true;
                 end_turn(LEASE);
-                quiet_now = QUIET_DONE;
+                quiesce_now = QUIESCE_DONE;
                 rounds(1);
                 assert_false(agent.revoking);
                 assert_int_equal(core.lease, LEASE);
@@ -47,7 +47,7 @@ static void a_drain_that_a_neighbour_began_is_no_word_to_the_daemon(void **state
 static void beside_a_library_with_work_of_its_own_a_drain_fails_at_once(void **state)
 {
         begin_running();
-        quiet_now = QUIET_DONE;
+        quiesce_now = QUIESCE_DONE;
         beside.hidden = "libother.so";
         end_turn(LEASE);
         assert_int_equal(said(WIRE_DRAIN_FAILED)->DRAIN_FAILED.reason, WIRE_DRAIN_HIDDEN);
@@ -62,14 +62,14 @@ static void drain(void)
         rounds(1);
         assert_true(core.running);
         core.waiters = 1;
-        quiet_now = QUIET_BUSY;
+        quiesce_now = QUIESCE_BUSY;
         end_turn(LEASE);
         assert_true(agent.revoking);
 }
 
 static void finish_drain(void)
 {
-        quiet_now = QUIET_DONE;
+        quiesce_now = QUIESCE_DONE;
         rounds(2);
         assert_false(agent.revoking);
 }
@@ -97,7 +97,7 @@ static void a_program_that_submits_nothing_is_idle_at_the_first_look(void **stat
 {
         submissions = 5; /* before it ran */
         begin_running();
-        quiet_now = QUIET_DONE;
+        quiesce_now = QUIESCE_DONE;
         now_ns += TICK_NS - 1;
         rounds(1);
         assert_int_equal(times_said(WIRE_IDLE), 0);
@@ -119,7 +119,7 @@ static void a_wait_for_idleness_begins_anew_after_a_submission(void **state)
         submissions++;
         now_ns += TICK_NS;
         rounds(1);
-        quiet_now = QUIET_DONE;
+        quiesce_now = QUIESCE_DONE;
         assert_null(last_wait);
         now_ns += TICK_NS;
         rounds(1);
@@ -130,7 +130,7 @@ static void a_wait_for_idleness_begins_anew_after_a_submission(void **state)
 static void a_program_that_is_idle_is_active_again_with_its_next_turn(void **state)
 {
         begin_running();
-        quiet_now = QUIET_DONE;
+        quiesce_now = QUIESCE_DONE;
         now_ns += TICK_NS;
         rounds(1);
         assert_int_equal(times_said(WIRE_IDLE), 1);
@@ -157,7 +157,7 @@ static void torture_takes_memory_although_the_program_holds_its_lease(void **sta
         core.lease = 0;
         beside.torture = OWN_RESTORES;
         agent.revoking = true;
-        quiet_now = QUIET_BUSY;
+        quiesce_now = QUIESCE_BUSY;
         rounds(1);
         assert_false(steps_evict || steps_restore);
         agent.revoking = false;
@@ -296,7 +296,7 @@ static void a_drain_is_looked_at_less_often_the_longer_it_lasts(void **state)
 static void an_idle_program_is_not_looked_at(void **state)
 {
         begin_running();
-        quiet_now = QUIET_DONE;
+        quiesce_now = QUIESCE_DONE;
         now_ns += TICK_NS;
         rounds(1);
         rounds(1);

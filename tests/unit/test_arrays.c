@@ -6,7 +6,7 @@
 #include "fakes/neighbours.h"
 #include "preload/move/fixed.h"
 #include "preload/hooks/hooks.h"
-#include "preload/stream/quiet.h"
+#include "preload/stream/quiesce.h"
 #include "preload/state/request.h"
 
 #define PAGE  (2 * MIB)
@@ -36,7 +36,7 @@ struct gpu *core_current_gpu(void)
         return no_gpu ? NULL : gpu;
 }
 
-CUcontext quiet_owner(CUcontext current)
+CUcontext quiesce_owner(CUcontext current)
 {
         return current;
 }

@@ -10,7 +10,7 @@
 #include "fakes/neighbours.h"
 #include "preload/move/caches.h"
 #include "preload/process/python.h"
-#include "preload/stream/quiet.h"
+#include "preload/stream/quiesce.h"
 #include "preload/state/request.h"
 
 #define MS NSEC_PER_MSEC
@@ -150,7 +150,7 @@ void request_kick(void)
         (void)sem_post(&kicked);
 }
 
-struct context *quiet_context_primary(const struct gpu *g)
+struct context *quiesce_context_primary(const struct gpu *g)
 {
         return g->context;
 }

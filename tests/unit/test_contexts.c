@@ -27,11 +27,11 @@ static void a_release_that_is_refused_ends_nothing_but_counts(void **state)
         assert_int_equal(hook_cuGreenCtxCreate(&part, NULL, 0, 0), CUDA_SUCCESS);
         assert_int_equal(hook_cuDevicePrimaryCtxRelease_v2(0), CUDA_SUCCESS);
         assert_int_equal(hook_cuDevicePrimaryCtxRelease_v2(0), CUDA_ERROR_NOT_PERMITTED);
-        assert_non_null(quiet_context_primary(gpu));
+        assert_non_null(quiesce_context_primary(gpu));
         assert_int_equal(hook_cuGreenCtxDestroy(part), CUDA_SUCCESS);
-        assert_non_null(quiet_context_primary(gpu)); /* until it is retained and released again */
+        assert_non_null(quiesce_context_primary(gpu)); /* until it is retained and released again */
         assert_int_equal(hook_cuDevicePrimaryCtxRelease_v2(0), CUDA_ERROR_INVALID_CONTEXT);
-        assert_non_null(quiet_context_primary(gpu));
+        assert_non_null(quiesce_context_primary(gpu));
         assert_int_equal(hook_cuDevicePrimaryCtxRetain(&context, 0), CUDA_SUCCESS);
 }
 
@@ -45,9 +45,9 @@ static void the_last_green_context_ends_the_primary_one_that_nobody_else_holds(v
         assert_int_equal(hook_cuGreenCtxCreate(&another, NULL, 0, 0), CUDA_SUCCESS);
         assert_int_equal(hook_cuDevicePrimaryCtxRelease_v2(0), CUDA_SUCCESS);
         assert_int_equal(hook_cuGreenCtxDestroy(first), CUDA_SUCCESS);
-        assert_non_null(quiet_context_primary(gpu));
+        assert_non_null(quiesce_context_primary(gpu));
         assert_int_equal(hook_cuGreenCtxDestroy(another), CUDA_SUCCESS);
-        assert_null(quiet_context_primary(gpu));
+        assert_null(quiesce_context_primary(gpu));
 }
 
 static void what_ends_with_a_context_is_given_back_after_it(void **state)
@@ -55,7 +55,7 @@ static void what_ends_with_a_context_is_given_back_after_it(void **state)
         arrays = 3 * MIB;
         gpu->fixed += arrays;
         assert_int_equal(hook_cuDevicePrimaryCtxRelease_v2(0), CUDA_SUCCESS); /* check_end() */
-        assert_null(quiet_context_primary(gpu));
+        assert_null(quiesce_context_primary(gpu));
 }
 
 static void threads_that_want_one_context_need_room_for_one(void **state)
@@ -70,7 +70,7 @@ static void threads_that_want_one_context_need_room_for_one(void **state)
         assert_int_equal(asked, 1);
         assert_int_equal(gpu->fixed, gpu->context_bytes);
         assert_int_equal(hook_cuDevicePrimaryCtxRelease_v2(0), CUDA_SUCCESS); /* of two */
-        assert_non_null(quiet_context_primary(gpu));
+        assert_non_null(quiesce_context_primary(gpu));
 }
 
 /* Work in them is waited for like that in all others. */
@@ -79,12 +79,12 @@ static void contexts_of_graphics_are_known(void **state)
         CUcontext c;
 
         assert_int_equal(hook_cuGLCtxCreate_v2(&c, 0, 0), CUDA_SUCCESS);
-        assert_non_null(quiet_context(OF_GL));
+        assert_non_null(quiesce_context(OF_GL));
         assert_int_equal(hook_cuVDPAUCtxCreate_v2(&c, 0, 0, 7, &parts), CUDA_SUCCESS);
-        assert_non_null(quiet_context(OF_VDPAU));
+        assert_non_null(quiesce_context(OF_VDPAU));
         assert_int_equal(hook_cuCtxDestroy_v2(OF_GL), CUDA_SUCCESS);
         assert_int_equal(hook_cuCtxDestroy_v2(OF_VDPAU), CUDA_SUCCESS);
-        assert_null(quiet_context(OF_GL));
+        assert_null(quiesce_context(OF_GL));
 }
 
 static void two_contexts_that_end_at_once_leave_none_of_them_behind(void **state)
@@ -93,11 +93,11 @@ static void two_contexts_that_end_at_once_leave_none_of_them_behind(void **state
 
         assert_int_equal(hook_cuGLCtxCreate_v2(&c, 0, 0), CUDA_SUCCESS);
         assert_int_equal(hook_cuVDPAUCtxCreate_v2(&c, 0, 0, 7, &parts), CUDA_SUCCESS);
-        gpu->context = quiet_context(OF_GL);
+        gpu->context = quiesce_context(OF_GL);
         other = OF_VDPAU;
         assert_int_equal(hook_cuCtxDestroy_v2(OF_GL), CUDA_SUCCESS);
         assert_null(other);
-        assert_ptr_equal(gpu->context, quiet_context_primary(gpu));
+        assert_ptr_equal(gpu->context, quiesce_context_primary(gpu));
 }
 
 static void what_was_freed_on_streams_of_a_green_context_goes_with_it(void **state)
@@ -116,7 +116,7 @@ static void a_context_is_made_where_there_is_room_for_it(void **state)
         CUcontext c;
 
         assert_int_equal(updates, 1);
-        assert_ptr_equal(gpu->context, quiet_context_primary(gpu)); /* our copies run in it */
+        assert_ptr_equal(gpu->context, quiesce_context_primary(gpu)); /* our copies run in it */
         calls = 0;
         no_room = true;
         assert_int_equal(hook_cuGLCtxCreate_v2(&c, 0, 0), CUDA_ERROR_OUT_OF_MEMORY);
@@ -125,19 +125,19 @@ static void a_context_is_made_where_there_is_room_for_it(void **state)
         driver_says = CUDA_ERROR_INVALID_VALUE;
         assert_int_equal(hook_cuGLCtxCreate_v2(&c, 0, 0), CUDA_ERROR_INVALID_VALUE);
         assert_int_equal(gpu->fixed, gpu->context_bytes); /* of the primary one */
-        assert_null(quiet_context(OF_GL));
+        assert_null(quiesce_context(OF_GL));
         assert_int_equal(updates, 1);
         unshared = true;
         driver_says = CUDA_SUCCESS;
         assert_int_equal(hook_cuGLCtxCreate_v2(&c, 0, 0), CUDA_SUCCESS);
-        assert_null(quiet_context(OF_GL));
+        assert_null(quiesce_context(OF_GL));
         unshared = false;
         kicks = 0;
         assert_int_equal(hook_cuGLCtxCreate_v2(&c, 0, 0), CUDA_SUCCESS);
         assert_int_not_equal(kicks, 0);
         assert_int_equal(updates, 2);
         assert_int_equal(gpu->fixed, 2 * gpu->context_bytes);
-        assert_ptr_equal(gpu->context, quiet_context_primary(gpu));
+        assert_ptr_equal(gpu->context, quiesce_context_primary(gpu));
         assert_int_equal(hook_cuCtxDestroy_v2(OF_GL), CUDA_SUCCESS);
         assert_int_equal(gpu->fixed, gpu->context_bytes);
 }
@@ -182,7 +182,7 @@ static void what_a_context_owns_ends_with_it_and_nothing_else(void **state)
         assert_ptr_equal(pools_lost, OF_GL);
         assert_int_equal(gpu->fixed, gpu->context_bytes);
         assert_int_equal(core.unbooked, 0);
-        assert_ptr_equal(gpu->context, quiet_context_primary(gpu)); /* stays */
+        assert_ptr_equal(gpu->context, quiesce_context_primary(gpu)); /* stays */
         assert_null(gpu->ended);
         arrays = 0;
         heap_bury(&gpu->heap, kept);
@@ -216,11 +216,11 @@ static void what_the_driver_refuses_to_destroy_lives_on(void **state)
         driver_says = CUDA_ERROR_INVALID_CONTEXT;
         assert_int_equal(hook_cuCtxDestroy_v2(NULL), CUDA_ERROR_INVALID_CONTEXT);
         assert_int_equal(hook_cuCtxDestroy_v2(PRIMARY), CUDA_ERROR_INVALID_CONTEXT);
-        assert_non_null(quiet_context_primary(gpu));
+        assert_non_null(quiesce_context_primary(gpu));
         driver_says = CUDA_SUCCESS;
         assert_int_equal(hook_cuGreenCtxCreate(&part, NULL, 0, 0), CUDA_SUCCESS);
         assert_int_equal(hook_cuCtxDestroy_v2(PART), CUDA_SUCCESS);
-        assert_non_null(quiet_context_green(part));
+        assert_non_null(quiesce_context_green(part));
         assert_int_equal(gpu->fixed, gpu->context_bytes);
         assert_int_equal(hook_cuGreenCtxDestroy(part), CUDA_SUCCESS);
 }
@@ -235,9 +235,9 @@ static void the_last_to_detach_ends_a_context(void **state)
         driver_says = CUDA_SUCCESS;
         assert_int_equal(hook_cuCtxAttach(&c, 0), CUDA_SUCCESS);
         assert_int_equal(hook_cuCtxDetach(OF_GL), CUDA_SUCCESS);
-        assert_non_null(quiet_context(OF_GL));
+        assert_non_null(quiesce_context(OF_GL));
         assert_int_equal(hook_cuCtxDetach(OF_GL), CUDA_SUCCESS);
-        assert_null(quiet_context(OF_GL));
+        assert_null(quiesce_context(OF_GL));
         assert_int_equal(gpu->fixed, gpu->context_bytes);
         assert_int_equal(hook_cuCtxAttach(&c, 0), CUDA_SUCCESS); /* unknown by now */
         assert_int_equal(hook_cuCtxDetach(OF_GL), CUDA_SUCCESS);
@@ -252,15 +252,15 @@ static void the_primary_context_ends_with_its_last_release(void **state)
         assert_int_equal(hook_cuDevicePrimaryCtxRetain(&c, 0), CUDA_SUCCESS);
         assert_int_equal(gpu->fixed, gpu->context_bytes); /* one context */
         assert_int_equal(hook_cuDevicePrimaryCtxRelease_v2(0), CUDA_SUCCESS);
-        assert_non_null(quiet_context_primary(gpu));
+        assert_non_null(quiesce_context_primary(gpu));
         assert_null(gpu->ended);
         assert_int_equal(hook_cuDevicePrimaryCtxRelease_v2(0), CUDA_SUCCESS);
-        assert_null(quiet_context_primary(gpu));
+        assert_null(quiesce_context_primary(gpu));
         assert_ptr_equal(gpu->ended, PRIMARY);
         assert_null(gpu->context);
         assert_int_equal(hook_cuDevicePrimaryCtxRelease_v2(0), CUDA_ERROR_INVALID_CONTEXT);
         assert_int_equal(hook_cuDevicePrimaryCtxRetain(&c, 0), CUDA_SUCCESS);
-        assert_non_null(quiet_context_primary(gpu));
+        assert_non_null(quiesce_context_primary(gpu));
         assert_null(gpu->ended);
         assert_int_equal(gpu->fixed, gpu->context_bytes);
 }
@@ -271,15 +271,15 @@ static void a_reset_ends_the_context_and_leaves_the_count(void **state)
 
         assert_int_equal(hook_cuDevicePrimaryCtxRetain(&c, 0), CUDA_SUCCESS); /* twice */
         assert_int_equal(hook_cuDevicePrimaryCtxReset_v2(0), CUDA_SUCCESS);
-        assert_null(quiet_context_primary(gpu));
+        assert_null(quiesce_context_primary(gpu));
         assert_int_equal(gpu->fixed, 0);
         assert_ptr_equal(gpu->ended, PRIMARY);
         assert_int_equal(hook_cuDevicePrimaryCtxRetain(&c, 0), CUDA_SUCCESS);
         for (unsigned i = 0; i < 2; i++) {
-                assert_non_null(quiet_context_primary(gpu));
+                assert_non_null(quiesce_context_primary(gpu));
                 assert_int_equal(hook_cuDevicePrimaryCtxRelease_v2(0), CUDA_SUCCESS);
         }
-        assert_non_null(quiet_context_primary(gpu)); /* of three */
+        assert_non_null(quiesce_context_primary(gpu)); /* of three */
 }
 
 static void a_reset_beside_green_contexts_ends_nothing(void **state)
@@ -290,9 +290,9 @@ static void a_reset_beside_green_contexts_ends_nothing(void **state)
         driver_says = CUDA_ERROR_NOT_PERMITTED;
         assert_int_equal(hook_cuDevicePrimaryCtxReset_v2(0), CUDA_ERROR_NOT_PERMITTED);
         driver_says = CUDA_SUCCESS;
-        assert_non_null(quiet_context_primary(gpu));
+        assert_non_null(quiesce_context_primary(gpu));
         assert_int_equal(hook_cuGreenCtxDestroy(part), CUDA_SUCCESS);
-        assert_non_null(quiet_context_primary(gpu));
+        assert_non_null(quiesce_context_primary(gpu));
 }
 
 static void devices_that_are_not_ours_are_the_drivers_business(void **state)
@@ -308,7 +308,7 @@ static void devices_that_are_not_ours_are_the_drivers_business(void **state)
         assert_int_equal(hook_cuDevicePrimaryCtxReset_v2(0), CUDA_ERROR_INVALID_DEVICE);
         core.bystander = false;
         assert_int_equal(calls, 4);
-        assert_non_null(quiet_context_primary(gpu));
+        assert_non_null(quiesce_context_primary(gpu));
         assert_int_equal(bell_listen(&core.changed), rung);
 }
 
@@ -333,11 +333,11 @@ static void a_primary_context_that_cannot_be_made_leaves_no_trace(void **state)
                 assert_int_equal(hook_cuGreenCtxCreate(&part, NULL, 0, 0), CUDA_ERROR_UNKNOWN);
         }
         assert_int_equal(gpu->fixed, 0);
-        assert_null(quiet_context_primary(gpu));
+        assert_null(quiesce_context_primary(gpu));
         driver_says = CUDA_SUCCESS;
         assert_int_equal(hook_cuDevicePrimaryCtxRetain(&c, 0), CUDA_SUCCESS);
         assert_int_equal(hook_cuDevicePrimaryCtxRelease_v2(0), CUDA_SUCCESS);
-        assert_null(quiet_context_primary(gpu)); /* none of the others counts */
+        assert_null(quiesce_context_primary(gpu)); /* none of the others counts */
 }
 
 static void release_it(void)
@@ -380,7 +380,7 @@ static void nobody_retains_what_is_about_to_end(void **state)
         assert_int_equal(pthread_join(second, NULL), 0);
         in_line = false;
         assert_true(waits);
-        assert_non_null(quiet_context_primary(gpu));
+        assert_non_null(quiesce_context_primary(gpu));
         assert_null(gpu->ended);
         assert_int_equal(held, 1);
         assert_int_equal(gpu->fixed, gpu->context_bytes);
@@ -394,14 +394,14 @@ static void a_green_context_brings_the_primary_one_to_life(void **state)
         assert_int_equal(hook_cuGreenCtxCreate(&part, NULL, 0, 0), CUDA_SUCCESS);
         assert_int_equal(held, 1); /* by the green one alone */
         assert_int_equal(gpu->fixed, gpu->context_bytes);
-        assert_non_null(quiet_context_primary(gpu));
-        assert_ptr_equal(quiet_owner(PART), PRIMARY);
+        assert_non_null(quiesce_context_primary(gpu));
+        assert_ptr_equal(quiesce_owner(PART), PRIMARY);
         assert_int_equal(updates, 2);
         arrays = 3 * MIB;
         gpu->fixed += arrays;
         assert_int_equal(hook_cuGreenCtxDestroy(part), CUDA_SUCCESS); /* check_end() */
-        assert_null(quiet_context_primary(gpu));
-        assert_null(quiet_context_green(part));
+        assert_null(quiesce_context_primary(gpu));
+        assert_null(quiesce_context_green(part));
 }
 
 int main(void)

@@ -10,7 +10,7 @@
 #include "fakes/driver.h"
 #include "fakes/neighbours.h"
 #include "preload/move/extent.h"
-#include "preload/stream/quiet.h"
+#include "preload/stream/quiesce.h"
 #include "preload/state/virtual.h"
 
 #define PAGE  HEAP_GRANULARITY

@@ -167,12 +167,12 @@ static void what_is_freed_during_a_capture_goes_after_it(void **state)
         assert_false(reap()); /* nothing can be asked now */
         assert_int_equal(bench.looks, 0);
         fake_capturing = false;
-        bench.quiet = QUIET_BUSY;
+        bench.quiet = QUIESCE_BUSY;
         assert_true(reap());
         assert_true(reap());
         assert_int_equal(bench.looks, 1);
         assert_int_equal(bench.discarded, 0);
-        bench.quiet = QUIET_DONE;
+        bench.quiet = QUIESCE_DONE;
         bench.changes = 0;
         assert_false(reap());
         assert_int_equal(bench.discarded, 1);
@@ -191,7 +191,7 @@ static void each_free_is_waited_for_from_its_own_moment_on(void **state)
         CUdeviceptr at[] = {allocate_used(12 * MIB), allocate_used(12 * MIB), allocate(1000),
                             allocate(1000)};
 
-        bench.quiet = QUIET_BUSY;
+        bench.quiet = QUIESCE_BUSY;
         for (unsigned i = 0; i < ARRAY_SIZE(at); i++) {
                 fake_capturing = true;
                 release(at[i]);
@@ -199,14 +199,14 @@ static void each_free_is_waited_for_from_its_own_moment_on(void **state)
                 assert_true(reap());
                 assert_int_equal(bench.looks, 1);
         }
-        bench.quiet = QUIET_DONE;
+        bench.quiet = QUIESCE_DONE;
         assert_true(reap());
         assert_int_equal(bench.discarded, 1);
-        bench.quiet = QUIET_CAPTURE;
+        bench.quiet = QUIESCE_CAPTURE;
         assert_false(reap());
         assert_int_equal(bench.looks, 2);
         assert_int_equal(bench.discarded, 1);
-        bench.quiet = QUIET_DONE;
+        bench.quiet = QUIESCE_DONE;
         assert_false(reap());
         assert_int_equal(bench.looks, 2);
         assert_int_equal(bench.discarded, 3); /* the slab with its last piece */

@@ -20,7 +20,7 @@
 #include "preload/freeze/freeze_test.h"
 #include "preload/stream/gate.h"
 #include "preload/freeze/mover.h"
-#include "preload/stream/quiet.h"
+#include "preload/stream/quiesce.h"
 #include "preload/move/swap.h"
 #include "rm_bench.h"
 

@@ -88,8 +88,8 @@ bool interrupt_ends(struct interrupt_wait *w, uint64_t *ret_timeout_ns)
         return ends;
 }
 
-bool quiet_capturing(void);
-bool quiet_capturing(void)
+bool quiesce_capturing(void);
+bool quiesce_capturing(void)
 {
         return false;
 }
@@ -100,25 +100,25 @@ CUresult poison_current(void)
         return CUDA_SUCCESS;
 }
 
-void quiet_thread_ended(const struct gate_thread *t);
-void quiet_thread_ended(const struct gate_thread *t)
+void quiesce_thread_ended(const struct gate_thread *t);
+void quiesce_thread_ended(const struct gate_thread *t)
 {
 }
 
 static const struct gate_thread *_Atomic forgotten;
 
-bool bound_pass(CUstream stream);
-bool bound_pass(CUstream stream)
+bool throttle_pass(CUstream stream);
+bool throttle_pass(CUstream stream)
 {
         return true;
 }
-void bound_forget_thread(const struct gate_thread *t);
-void bound_forget_thread(const struct gate_thread *t)
+void throttle_forget_thread(const struct gate_thread *t);
+void throttle_forget_thread(const struct gate_thread *t)
 {
         forgotten = t;
 }
-void bound_wait(CUstream stream);
-void bound_wait(CUstream stream)
+void throttle_wait(CUstream stream);
+void throttle_wait(CUstream stream)
 {
 }
 

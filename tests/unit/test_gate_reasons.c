@@ -12,11 +12,11 @@
 
 #include "base/macros.h"
 #include "fakes/neighbours.h"
-#include "preload/stream/bound.h"
+#include "preload/stream/throttle.h"
 #include "preload/stream/gate.h"
 #include "preload/state/poison.h"
 #include "preload/extra/profile.h"
-#include "preload/stream/quiet.h"
+#include "preload/stream/quiesce.h"
 #include "preload/driver/real.h"
 #include "preload/move/swap.h"
 #include "preload/extra/torture.h"
@@ -111,12 +111,12 @@ CUresult poison_current(void)
 
 static const struct gate_thread *forgotten, *ended;
 
-void bound_forget_thread(const struct gate_thread *t)
+void throttle_forget_thread(const struct gate_thread *t)
 {
         forgotten = t;
 }
 
-bool bound_pass(CUstream stream)
+bool throttle_pass(CUstream stream)
 {
         assert_true(gate_anybody_inside());
         if (bound_refuses == 0)
@@ -125,7 +125,7 @@ bool bound_pass(CUstream stream)
         return false;
 }
 
-void bound_wait(CUstream stream)
+void throttle_wait(CUstream stream)
 {
         bound_waits++;
         assert_false(gate_anybody_inside());
@@ -338,13 +338,13 @@ static void whoever_waits_while_the_gpu_fails_goes_on_unmarked(void **state)
 
 static void too_much_in_flight_is_waited_for_outside(void **state)
 {
-        gate_shut(GATE_BOUND);
+        gate_shut(GATE_THROTTLE);
         pass(PLAIN);
         assert_int_equal(bound_waits, 0);
         bound_refuses = 3;
         pass(PLAIN);
         assert_int_equal(bound_waits, 3);
-        gate_open(GATE_BOUND);
+        gate_open(GATE_THROTTLE);
         bound_refuses = 1;
         pass(PLAIN);
         assert_int_equal(bound_waits, 3);
@@ -354,12 +354,12 @@ static void too_much_in_flight_is_waited_for_outside(void **state)
 /* Whoever is told off by the bound finds the gate as it is by then. */
 static void a_lease_that_is_lost_meanwhile_is_waited_for(void **state)
 {
-        gate_shut(GATE_BOUND | GATE_NO_LEASE);
+        gate_shut(GATE_THROTTLE | GATE_NO_LEASE);
         bound_refuses = 1;
         pass(PLAIN);
         assert_int_equal(waits, 1);
         assert_int_equal(bound_waits, 1);
-        gate_open(GATE_BOUND);
+        gate_open(GATE_THROTTLE);
 }
 
 static void what_looks_at_each_call_looks_once(void **state)
@@ -406,7 +406,7 @@ static void submissions_and_default_streams_are_remembered(void **state)
         assert_int_equal(gate_submissions(), before + 5);
 }
 
-void quiet_thread_ended(const struct gate_thread *t)
+void quiesce_thread_ended(const struct gate_thread *t)
 {
         assert_int_not_equal(atomic_load(&core_lock.word), 0);
         ended = t;

@@ -8,7 +8,7 @@
 #include "preload/stream/gate.h"
 #include "preload/hooks/hooks.h"
 #include "preload/hooks/hooks_virtual.h"
-#include "preload/stream/quiet.h"
+#include "preload/stream/quiesce.h"
 #include "preload/move/swap.h"
 #include "preload/state/virtual.h"
 #include "preload/state/request.h"
@@ -81,18 +81,18 @@ void request_return_fixed(struct gpu *g, uint64_t bytes)
         g->fixed -= bytes;
 }
 
-bool quiet_capturing(void)
+bool quiesce_capturing(void)
 {
         return false;
 }
 
-void quiet_begin(struct quiet_wait *w, bool still)
+void quiesce_begin(struct quiesce_wait *w, bool still)
 {
 }
 
-enum quiet quiet_poll(struct quiet_wait *w)
+enum quiescence quiesce_poll(struct quiesce_wait *w)
 {
-        return busy ? QUIET_BUSY : QUIET_DONE;
+        return busy ? QUIESCE_BUSY : QUIESCE_DONE;
 }
 
 void gate_shut(enum gate_bits why)

@@ -8,7 +8,7 @@
 
 #include "base/macros.h"
 #include "preload/heap/heap.h"
-#include "preload/heap/parcels.h"
+#include "preload/heap/suballocator.h"
 #include "preload/driver/real.h"
 #include "preload/heap/slab.h"
 
@@ -22,7 +22,7 @@ static unsigned asked, fails_at; /* the number of the one that fails; 0: none */
 static unsigned reservations;
 static CUdeviceptr next_address;
 static struct heap heap;
-static struct parcels parcels;
+static struct suballocator suballocator;
 
 void *scarce_calloc(size_t n, size_t bytes)
 {
@@ -158,18 +158,19 @@ static void undo_provision(void)
 
 static int take_parcels(void)
 {
-        struct parcel *n;
+        struct suballocation *n;
 
         if (take_pool() < 0)
                 return -ENOMEM;
-        if (parcels_add(&parcels, block) < 0) {
+        if (suballocator_add(&suballocator, block) < 0) {
                 undo_block();
                 return -ENOMEM;
         }
-        n = parcels_take(&parcels, parcels_fit(&parcels.common, 1024, false), 1024);
+        n = suballocator_take(&suballocator, suballocator_fit(&suballocator.common, 1024, false),
+                              1024);
         if (n)
-                parcels_give(&parcels, n, &parcels.common, 0);
-        parcels_remove(&parcels, block->chunk);
+                suballocator_give(&suballocator, n, &suballocator.common, 0);
+        suballocator_remove(&suballocator, block->chunk);
         block->chunk = NULL;
         if (n)
                 return 0;
@@ -267,7 +268,7 @@ static int begin(void **state)
 
 static int end(void **state)
 {
-        parcels_clear(&parcels);
+        suballocator_clear(&suballocator);
         for (size_t i = 0; i < heap.count; i++)
                 free(heap.blocks[i]);
         free(heap.blocks);

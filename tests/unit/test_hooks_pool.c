@@ -8,7 +8,7 @@
 #include "preload/hooks/hooks.h"
 #include "preload/state/poison.h"
 #include "preload/pool/pool.h"
-#include "preload/stream/quiet.h"
+#include "preload/stream/quiesce.h"
 #include "preload/pool/late.h"
 
 #define STREAM   ((CUstream)(uintptr_t)0x1000)
@@ -156,7 +156,7 @@ CUresult late_free(struct gpu *g, const struct heap_place *p)
         return pool_answer == CUDA_SUCCESS ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-bool quiet_is_capturing(CUstream stream)
+bool quiesce_is_capturing(CUstream stream)
 {
         return stream == capturing;
 }

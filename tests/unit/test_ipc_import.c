@@ -10,7 +10,7 @@
 #include "fakes/neighbours.h"
 #include "preload/hooks/hooks.h"
 #include "preload/share/ipc_state.h"
-#include "preload/stream/quiet.h"
+#include "preload/stream/quiesce.h"
 
 #define PAGE   HEAP_GRANULARITY
 #define PIECE  (2 * PAGE)
@@ -66,7 +66,7 @@ void ipc_send(struct ipc_link *l, struct wire_message *m, unsigned type, const i
         inherits += type == WIRE_INHERITED;
 }
 
-void quiet_wait_all(void)
+void quiesce_wait_all(void)
 {
         fake_capturing = fake_capturing || capture_begins;
 }

@@ -7,7 +7,7 @@
 #include "preload/move/extent.h"
 #include "preload/share/ipc.h"
 #include "preload/share/peer.h"
-#include "preload/stream/quiet.h"
+#include "preload/stream/quiesce.h"
 
 #define CARDS 3u
 
@@ -21,7 +21,7 @@ static struct context context;
 
 /* ---- neighbours ---- */
 
-struct context *quiet_context_of(const struct gpu *g)
+struct context *quiesce_context_of(const struct gpu *g)
 {
         return contexts[g - core.gpus] ? &context : NULL;
 }

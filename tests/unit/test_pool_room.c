@@ -300,7 +300,7 @@ static void contested_memory_goes_before_more_is_taken(void **state)
         const struct extent *e = one_that_is_idle(p);
 
         gpu->limit = 4 * WHOLE - 1;
-        atomic_store(&gate_bits, GATE_BOUND);
+        atomic_store(&gate_bits, GATE_THROTTLE);
         (void)take(p, &s0, 2 * WHOLE);
         assert_int_equal(e->state, EXTENT_UNBACKED);
         assert_int_equal(gpu->heap.allocated, 3 * WHOLE);
@@ -312,7 +312,7 @@ static void memory_that_fits_stays(void **state)
         const struct extent *e = one_that_is_idle(p);
 
         gpu->limit = 4 * WHOLE; /* exactly */
-        atomic_store(&gate_bits, GATE_BOUND);
+        atomic_store(&gate_bits, GATE_THROTTLE);
         (void)take(p, &s0, WHOLE + 31 * MIB + 1);
         assert_int_equal(gpu->heap.backed, 4 * WHOLE);
         assert_int_equal(e->state, EXTENT_RESIDENT);

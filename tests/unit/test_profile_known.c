@@ -18,7 +18,7 @@
 #include "preload/extra/overflow.h"
 #include "preload/extra/profile.h"
 #include "preload/extra/profile_file.h"
-#include "preload/stream/quiet.h"
+#include "preload/stream/quiesce.h"
 
 static void write_profile(const char *text, size_t bytes)
 {

@@ -18,7 +18,7 @@
 #include "preload/extra/overflow.h"
 #include "preload/extra/profile.h"
 #include "preload/extra/profile_file.h"
-#include "preload/stream/quiet.h"
+#include "preload/stream/quiesce.h"
 
 static void what_each_buffer_saves_is_found_and_written(void **state)
 {

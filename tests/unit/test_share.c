@@ -13,7 +13,7 @@
 #include "preload/stream/gate.h"
 #include "preload/hooks/hooks.h"
 #include "preload/hooks/hooks_virtual.h"
-#include "preload/stream/quiet.h"
+#include "preload/stream/quiesce.h"
 #include "preload/move/swap.h"
 #include "preload/state/virtual.h"
 #include "preload/state/request.h"
@@ -62,10 +62,10 @@ bool gate_anybody_inside(void)
         return inside;
 }
 
-enum quiet quiet_poll(struct quiet_wait *w)
+enum quiescence quiesce_poll(struct quiesce_wait *w)
 {
         assert_false(inside);
-        return busy ? QUIET_BUSY : QUIET_DONE;
+        return busy ? QUIESCE_BUSY : QUIESCE_DONE;
 }
 
 static void bring_in(void);

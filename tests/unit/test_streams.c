@@ -8,12 +8,12 @@
 /* Whether a drain asks the stream. */
 static bool is_drained(void)
 {
-        struct quiet_wait w = {0};
+        struct quiesce_wait w = {0};
 
         queried = NULL;
         lock_acquire(&core_lock);
-        quiet_begin(&w, true);
-        (void)quiet_poll(&w);
+        quiesce_begin(&w, true);
+        (void)quiesce_poll(&w);
         lock_release(&core_lock);
         return queried == STREAM;
 }
@@ -71,10 +71,10 @@ static void a_capture_that_ends_with_its_stream_wakes_the_agent(void **state)
         assert_int_equal(hook_cuStreamCreate(&stream, 0), CUDA_SUCCESS);
         assert_int_equal(hook_cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_GLOBAL),
                          CUDA_SUCCESS);
-        assert_true(quiet_capturing());
+        assert_true(quiesce_capturing());
         kicks = 0;
         assert_int_equal(hook_cuStreamDestroy_v2(stream), CUDA_SUCCESS);
-        assert_false(quiet_capturing());
+        assert_false(quiesce_capturing());
         assert_int_not_equal(kicks, 0);
 }
 
@@ -134,17 +134,17 @@ static void a_capture_is_over_when_the_stream_says_so(void **state)
                          CUDA_SUCCESS);
         assert_int_equal(passed, 1);
         assert_int_equal(at_the_gate.inside, 0);
-        assert_true(quiet_capturing());
+        assert_true(quiesce_capturing());
         assert_int_equal(probes, 1);
         capture_status = CU_STREAM_CAPTURE_STATUS_ACTIVE;
         driver_says = CUDA_ERROR_UNKNOWN;
         assert_int_equal(hook_cuStreamEndCapture(STREAM, &graph), CUDA_ERROR_UNKNOWN);
         assert_ptr_equal(capture_asked, STREAM);
-        assert_true(quiet_capturing());
+        assert_true(quiesce_capturing());
         assert_int_equal(probes_gone, 0);
         capture_status = CU_STREAM_CAPTURE_STATUS_NONE;
         assert_int_equal(hook_cuStreamEndCapture(STREAM, &graph), CUDA_ERROR_UNKNOWN);
-        assert_false(quiet_capturing());
+        assert_false(quiesce_capturing());
         assert_int_equal(probes_gone, 1);
 }
 
@@ -154,7 +154,7 @@ static void what_a_capture_is_probed_with_is_given_back(void **state)
         /* The capture does not begin. */
         assert_int_equal(hook_cuStreamBeginCapture_v2(STREAM, CU_STREAM_CAPTURE_MODE_RELAXED),
                          CUDA_ERROR_INVALID_VALUE);
-        assert_false(quiet_capturing());
+        assert_false(quiesce_capturing());
         assert_int_equal(probes, 1);
         assert_int_equal(probes_gone, 1);
         /* It captures already, or cannot: nothing is put into the stream. */
@@ -167,10 +167,10 @@ static void what_a_capture_is_probed_with_is_given_back(void **state)
         /* Recording fails. */
         driver_says = CUDA_ERROR_UNKNOWN;
         (void)hook_cuStreamBeginCapture_v2(STREAM, CU_STREAM_CAPTURE_MODE_GLOBAL);
-        assert_true(quiet_capturing());
+        assert_true(quiesce_capturing());
         assert_int_equal(probes_gone, probes);
         (void)hook_cuStreamEndCapture(STREAM, &(CUgraph){0});
-        assert_false(quiet_capturing());
+        assert_false(quiesce_capturing());
         assert_int_equal(probes_gone, probes);
 }
 
@@ -181,12 +181,12 @@ static void no_stream_means_the_threads_own_where_the_symbol_says_so(void **stat
         with_probes();
         assert_int_equal(hook_cuStreamBeginCapture_v2_ptsz(NULL, CU_STREAM_CAPTURE_MODE_GLOBAL),
                          CUDA_SUCCESS);
-        assert_true(quiet_capturing());
+        assert_true(quiesce_capturing());
         assert_int_equal(hook_cuStreamEndCapture(NULL, &graph), CUDA_SUCCESS); /* another one's */
-        assert_true(quiet_capturing());
+        assert_true(quiesce_capturing());
         assert_int_equal(hook_cuStreamEndCapture_ptsz(NULL, &graph), CUDA_SUCCESS);
         assert_ptr_equal(capture_asked, CU_STREAM_PER_THREAD);
-        assert_false(quiet_capturing());
+        assert_false(quiesce_capturing());
 }
 
 int main(void)

@@ -12,7 +12,7 @@
 #include "preload/move/kept.h"
 #include "preload/move/pin.h"
 #include "preload/state/poison.h"
-#include "preload/stream/quiet.h"
+#include "preload/stream/quiesce.h"
 #include "preload/move/swap.h"
 #include "preload/move/swap_state.h"
 #include "preload/process/trace.h"

@@ -24,7 +24,7 @@
 #include "preload/process/hidden.h"
 #include "preload/share/ipc.h"
 #include "preload/process/libc_compat.h"
-#include "preload/stream/quiet.h"
+#include "preload/stream/quiesce.h"
 #include "preload/rm/rm.h"
 #include "preload/agent/sums.h"
 #include "preload/move/swap.h"
@@ -116,7 +116,7 @@ static void drained(uint64_t now) REQUIRES(core_lock)
 static void drain_step(void) REQUIRES(core_lock)
 {
         uint64_t now = clock_now_ns(), progress;
-        enum quiet q = QUIET_BUSY;
+        enum quiescence q = QUIESCE_BUSY;
 
         /* A turn that had not begun: its memory may be away, and if it stands it must not be let
          * go, not even for a moment. */
@@ -154,27 +154,28 @@ static void drain_step(void) REQUIRES(core_lock)
         }
         if (!gate_anybody_inside()) {
                 if (!agent.drain_begun) {
-                        quiet_begin(&agent.drain, true);
-                        agent.drain_begun = !quiet_capturing();
+                        quiesce_begin(&agent.drain, true);
+                        agent.drain_begun = !quiesce_capturing();
                         if (!agent.revoking) /* cancelled: the lock may have been given up */
                                 return;
                 }
                 if (!gate_anybody_inside())
-                        q = quiet_poll(&agent.drain);
+                        q = quiesce_poll(&agent.drain);
         }
-        if (q == QUIET_DONE) {
+        if (q == QUIESCE_DONE) {
                 drained(now);
                 return;
         }
         /* Threads that leave the driver are progress, too, but not those that go on capturing. */
-        progress = agent.drain.progress + (quiet_capturing() ? 0 : gate_submissions());
+        progress = agent.drain.progress + (quiesce_capturing() ? 0 : gate_submissions());
         if (progress != agent.drain_progress)
                 agent.progress_ns = now;
         agent.drain_progress = progress;
         /* Work that waits for work held at the gate never ends, nor does a capture that somebody
          * has forgotten. A long kernel with nobody waiting is simply awaited. */
-        if (now - agent.progress_ns > agent.patience_ns && (core.waiters > 0 || quiet_capturing()))
-                drain_failed(q == QUIET_CAPTURE ? WIRE_DRAIN_CAPTURE : WIRE_DRAIN_NO_PROGRESS);
+        if (now - agent.progress_ns > agent.patience_ns &&
+            (core.waiters > 0 || quiesce_capturing()))
+                drain_failed(q == QUIESCE_CAPTURE ? WIRE_DRAIN_CAPTURE : WIRE_DRAIN_NO_PROGRESS);
 }
 
 /* ---- idleness; core_lock held ---- */
@@ -189,16 +190,16 @@ static void idle_step(uint64_t now) REQUIRES(core_lock)
                 return;
         agent.tick_ns = now + TICK_NS;
         submissions = gate_submissions();
-        if (submissions != agent.seen_submissions || gate_anybody_inside() || quiet_capturing()) {
+        if (submissions != agent.seen_submissions || gate_anybody_inside() || quiesce_capturing()) {
                 agent.seen_submissions = submissions;
                 agent.idle_probe_on = false;
                 return;
         }
         if (!agent.idle_probe_on) {
-                quiet_begin(&agent.probe, true);
+                quiesce_begin(&agent.probe, true);
                 agent.idle_probe_on = true;
         }
-        if (quiet_poll(&agent.probe) == QUIET_BUSY)
+        if (quiesce_poll(&agent.probe) == QUIESCE_BUSY)
                 return;
         agent.idle_probe_on = false;
         agent.idle = agent.idle_said = true;

@@ -8,13 +8,13 @@
 #include <unistd.h>
 
 #include "base/macros.h"
-#include "preload/stream/bound.h"
+#include "preload/stream/throttle.h"
 #include "preload/freeze/freeze.h"
 #include "preload/stream/gate.h"
 #include "preload/process/hidden.h"
 #include "preload/freeze/mover.h"
 #include "preload/pool/pool.h"
-#include "preload/stream/quiet.h"
+#include "preload/stream/quiesce.h"
 #include "preload/move/swap.h"
 #include "preload/state/request.h"
 #include "preload/state/daemon.h"
@@ -31,17 +31,17 @@ static bool has_work_in_flight(void) REQUIRES(core_lock)
 {
         const struct timespec nap = {.tv_nsec = MOMENT_NS / 16};
         const uint64_t until = clock_now_ns() + MOMENT_NS;
-        struct quiet_wait w = {0};
+        struct quiesce_wait w = {0};
         bool busy = true;
 
-        if (gate_anybody_inside() || quiet_capturing() || hidden_library())
+        if (gate_anybody_inside() || quiesce_capturing() || hidden_library())
                 return true;
-        quiet_begin(&w, true);
-        if (quiet_poll(&w) != QUIET_DONE)
+        quiesce_begin(&w, true);
+        if (quiesce_poll(&w) != QUIESCE_DONE)
                 return true;
-        quiet_begin(&w, false);
+        quiesce_begin(&w, false);
         while (busy && clock_now_ns() < until) {
-                busy = quiet_poll(&w) != QUIET_DONE;
+                busy = quiesce_poll(&w) != QUIESCE_DONE;
                 lock_release(&core_lock);
                 if (busy)
                         (void)syscall(SYS_nanosleep, &nap, NULL);
@@ -274,7 +274,7 @@ void agent_throttle(void)
         if (ns == agent.throttle_ns)
                 return;
         agent.throttle_ns = ns;
-        bound_set(ns);
+        throttle_set(ns);
 }
 
 bool agent_freeze_step(void)

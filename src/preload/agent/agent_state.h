@@ -11,7 +11,7 @@
 #include "preload/state/daemon.h"
 #include "preload/state/part.h"
 #include "preload/state/request.h"
-#include "preload/stream/quiet.h"
+#include "preload/stream/quiesce.h"
 #include "wire/wire.h"
 
 #define TICK_NS (50 * NSEC_PER_MSEC) /* how often an active client is looked at for idleness */
@@ -33,12 +33,12 @@ struct agent_state {
         bool unfinished;   /* it stands with work of its own in flight */
         uint64_t revoked_ns, patience_ns, progress_ns;
         bool drain_begun;
-        struct quiet_wait drain;
+        struct quiesce_wait drain;
         uint64_t drain_progress, last_drain_ns;
 
         bool idle, idle_said; /* nothing in flight; the daemon knows */
         bool idle_probe_on;   /* a wait for quiet is on */
-        struct quiet_wait probe;
+        struct quiesce_wait probe;
         uint64_t seen_submissions; /* at the last tick */
         uint64_t tick_ns;
 

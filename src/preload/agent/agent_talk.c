@@ -24,7 +24,7 @@
 #include "preload/process/name.h"
 #include "preload/process/passed.h"
 #include "preload/move/pin.h"
-#include "preload/stream/quiet.h"
+#include "preload/stream/quiesce.h"
 #include "preload/move/swap.h"
 #include "preload/process/trace.h"
 #include "preload/state/daemon.h"

@@ -16,7 +16,7 @@
 #include "preload/stream/gate.h"
 #include "preload/process/mode.h"
 #include "preload/extra/profile.h"
-#include "preload/stream/quiet.h"
+#include "preload/stream/quiesce.h"
 #include "preload/move/swap.h"
 #include "preload/process/trace.h"
 #include "preload/state/request.h"
@@ -351,7 +351,7 @@ void overflow_step(uint64_t now)
 
         if (overflow.phase != REST || now < overflow.next_ns)
                 return;
-        if (!core.running || agent.revoking || !settled || quiet_capturing()) {
+        if (!core.running || agent.revoking || !settled || quiesce_capturing()) {
                 overflow.next_ns = now + SETTLE_NS;
                 return;
         }

@@ -20,7 +20,7 @@
 #include "preload/process/mode.h"
 #include "preload/extra/overflow.h"
 #include "preload/extra/profile_file.h"
-#include "preload/stream/quiet.h"
+#include "preload/stream/quiesce.h"
 #include "preload/extra/steps.h"
 #include "preload/extra/trial.h"
 #include "preload/state/request.h"
@@ -351,10 +351,10 @@ static void relearn(void)
 static bool settle(void) REQUIRES(core_lock)
 {
         uint64_t until = clock_now_ns() + PATIENCE_NS;
-        struct quiet_wait w;
+        struct quiesce_wait w;
 
-        quiet_begin(&w, false);
-        while (quiet_poll(&w) == QUIET_BUSY) {
+        quiesce_begin(&w, false);
+        while (quiesce_poll(&w) == QUIESCE_BUSY) {
                 const struct timespec nap = {.tv_nsec = (long)NAP_NS};
 
                 if (clock_now_ns() > until || core_passive())
@@ -363,7 +363,7 @@ static bool settle(void) REQUIRES(core_lock)
                 (void)syscall(SYS_nanosleep, &nap, NULL);
                 lock_acquire(&core_lock);
         }
-        return !quiet_capturing();
+        return !quiesce_capturing();
 }
 
 /* All lies as it shall while it is this one's turn. */
@@ -379,7 +379,7 @@ static bool arrange(int turn) REQUIRES(core_lock)
         overflow_arrange();
         core.waiters++;
         /* A capture has to end before a drain can. */
-        while (overflow_is_arranging() && clock_now_ns() < until && !quiet_capturing() &&
+        while (overflow_is_arranging() && clock_now_ns() < until && !quiesce_capturing() &&
                !core_passive())
                 core_wait(&w, 100 * NSEC_PER_MSEC);
         core.waiters--;
@@ -461,7 +461,7 @@ static void go_on(void) REQUIRES(core_lock)
                         profile.failures = 0;
                         return;
                 }
-                if (!core.running || quiet_capturing() || core_passive())
+                if (!core.running || quiesce_capturing() || core_passive())
                         return; /* another time */
                 profile.failures++;
                 trial_skip(&profile.trial);
@@ -546,7 +546,7 @@ static void step_begins(void) REQUIRES(core_lock)
                 return;
         if (!settle()) {
                 profile.timed = false; /* a later end would be that of more steps */
-                if (quiet_capturing() || core_passive())
+                if (quiesce_capturing() || core_passive())
                         return;
                 log_warning("no profile: the program's work waits for what it does later");
                 end();
@@ -587,7 +587,7 @@ static void look(uint64_t work) REQUIRES(core_lock)
 void profile_submission(uint64_t work)
 {
         lock_acquire(&core_lock);
-        if (!core.running || quiet_capturing()) {
+        if (!core.running || quiesce_capturing()) {
                 profile.timed = false; /* a step that begins now is not counted */
         } else if (!profile.busy && (profile.state == LEARNS || profile.state == TRIES)) {
                 profile.busy = true;

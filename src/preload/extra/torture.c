@@ -10,7 +10,7 @@
 #include "base/settings.h"
 #include "preload/agent/agent_state.h"
 #include "preload/state/core.h"
-#include "preload/stream/quiet.h"
+#include "preload/stream/quiesce.h"
 #include "preload/process/trace.h"
 #include "preload/state/request.h"
 #include "preload/state/daemon.h"
@@ -122,7 +122,7 @@ void torture_call(void)
         core.waiters++;
         request_kick();
         /* A capture has to end before a drain can. */
-        while (torture.ended == ended && !quiet_capturing() && !core_passive())
+        while (torture.ended == ended && !quiesce_capturing() && !core_passive())
                 core_wait(&w, UINT64_MAX);
         core.waiters--;
         lock_release(&core_lock);

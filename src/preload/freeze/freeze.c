@@ -21,7 +21,7 @@
 #include "preload/rm/freeze_watch.h"
 #include "preload/stream/gate.h"
 #include "preload/freeze/mover.h"
-#include "preload/stream/quiet.h"
+#include "preload/stream/quiesce.h"
 #include "preload/rm/rm.h"
 #include "preload/process/trace.h"
 

@@ -11,7 +11,7 @@
 #include "base/log.h"
 #include "base/macros.h"
 #include "preload/state/core.h"
-#include "preload/stream/quiet.h"
+#include "preload/stream/quiesce.h"
 #include "preload/driver/real.h"
 #include "preload/rm/rm.h"
 

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/macros.h"
-#include "preload/heap/parcels.h"
+#include "preload/heap/suballocator.h"
 #include "preload/driver/real.h"
 #include "preload/heap/slab.h"
 #include "preload/heap/spaces.h"
@@ -598,7 +598,8 @@ bool heap_find(const struct heap *h, CUdeviceptr address, struct heap_place *ret
         if (b->kind == BLOCK_FREE || b->dying || address - b->address >= b->bytes)
                 return false;
         if (b->kind == BLOCK_POOL) {
-                const struct parcel *n = b->chunk ? parcels_around(b->chunk, address) : NULL;
+                const struct suballocation *n =
+                        b->chunk ? suballocator_around(b->chunk, address) : NULL;
 
                 if (n)
                         *ret = (struct heap_place){

@@ -66,7 +66,7 @@ bool hooks_more_room(uint64_t *room);
 /* Both. Making room may take long and may need this very thread's work drained, so it happens
  * outside the gate. */
 #define HOOKS_SUBMIT(stream, work, call) HOOKS_RETRY(HOOKS_GATED(stream, work, call))
-/* quiet_capture_forbids(), without the lock. */
+/* quiesce_capture_forbids(), without the lock. */
 bool hooks_capture_forbids(void);
 
 /* The wrapper for a driver function by the address the real resolver returned; the address itself

@@ -7,7 +7,7 @@
 #include "preload/state/core.h"
 #include "preload/move/fixed.h"
 #include "preload/hooks/hooks.h"
-#include "preload/stream/quiet.h"
+#include "preload/stream/quiesce.h"
 
 /* How the driver lays an array out (measured, CUDA 13.0 on an H200): tiles of 64 bytes by 8 rows,
  * up to 16 tiles one above the other; from 2 MiB on in pages of its own. */
@@ -119,7 +119,7 @@ static bool take(const CUDA_ARRAY3D_DESCRIPTOR *d, unsigned levels, struct fixed
         if (bytes > g->total) /* the driver's refusal says more */
                 return true;
         lock_acquire(&core_lock);
-        *ret = fixed_ask(g, quiet_owner(owner), bytes);
+        *ret = fixed_ask(g, quiesce_owner(owner), bytes);
         core.unbooked += *ret != NULL;
         lock_release(&core_lock);
         return *ret;

@@ -3,7 +3,7 @@
 #include <stdbool.h>
 
 #include "base/log.h"
-#include "preload/stream/bound.h"
+#include "preload/stream/throttle.h"
 #include "preload/state/core.h"
 #include "preload/move/fixed.h"
 #include "preload/freeze/freeze_test.h"
@@ -12,7 +12,7 @@
 #include "preload/share/ipc.h"
 #include "preload/share/peer.h"
 #include "preload/pool/pool.h"
-#include "preload/stream/quiet.h"
+#include "preload/stream/quiesce.h"
 #include "preload/move/swap.h"
 #include "preload/state/request.h"
 
@@ -40,7 +40,7 @@ static bool context_reserve(struct gpu *g)
 /* Lock held. */
 static void context_born(struct gpu *g, CUcontext handle, bool primary)
 {
-        struct context *c = quiet_context_add(handle, g, primary);
+        struct context *c = quiesce_context_add(handle, g, primary);
 
         if (c && !g->context)
                 g->context = c;
@@ -51,7 +51,7 @@ static void context_born(struct gpu *g, CUcontext handle, bool primary)
 static void context_adopt(struct gpu *g)
 {
         if (!g->context)
-                g->context = quiet_context_of(g);
+                g->context = quiesce_context_of(g);
 }
 
 /* What the driver gives back with a context. gpu NULL: nothing of ours ends. */
@@ -69,21 +69,21 @@ static struct ending context_dies(struct context *c) REQUIRES(core_lock)
         struct block *b;
 
         c->dying = true; /* no other context's end makes it the one that our copies run in */
-        if (!g->error && !quiet_capturing())
-                quiet_wait_all();
+        if (!g->error && !quiesce_capturing())
+                quiesce_wait_all();
         if (g->context == c)
                 swap_retire(g);
         freeze_test_forget(c->handle);
         ipc_context_dies(c->handle);
         while ((b = heap_orphan(&g->heap, c->handle)))
                 swap_discard(g, b);
-        bound_forget(c->handle);
+        throttle_forget(c->handle);
         ret.bytes += fixed_forget_context(c->handle);
         core.unbooked++;
         pool_context_dies(c->handle);
         if (c->primary)
                 g->ended = c->handle;
-        quiet_context_remove(c);
+        quiesce_context_remove(c);
         context_adopt(g);
         return ret;
 }
@@ -173,7 +173,7 @@ CUresult hook_cuCtxDestroy_v2(CUcontext ctx)
         (void)core_setup();
         if (!core_passive()) {
                 lock_acquire(&core_lock);
-                ending = made_dies(quiet_context(ctx));
+                ending = made_dies(quiesce_context(ctx));
                 lock_release(&core_lock);
         }
         r = real.cuCtxDestroy_v2(ctx);
@@ -192,7 +192,7 @@ CUresult hook_cuCtxAttach(CUcontext *pctx, unsigned int flags)
         if (r != CUDA_SUCCESS || core_passive())
                 return r;
         lock_acquire(&core_lock);
-        c = quiet_context(*pctx);
+        c = quiesce_context(*pctx);
         if (c)
                 c->attached++;
         lock_release(&core_lock);
@@ -208,7 +208,7 @@ CUresult hook_cuCtxDetach(CUcontext ctx)
         (void)core_setup();
         if (!core_passive()) {
                 lock_acquire(&core_lock);
-                c = quiet_context(ctx);
+                c = quiesce_context(ctx);
                 if (c && c->attached > 0)
                         c->attached--;
                 else
@@ -256,7 +256,7 @@ static bool primary_begin(struct gpu *g, bool *ret_reserved)
         lock_acquire(&core_lock);
         primary_take(&primary_wanted[g->index]);
         primary_take(&primary_taken[g->index]);
-        if (!quiet_context_primary(g)) {
+        if (!quiesce_context_primary(g)) {
                 /* The wait may be long, and a release is not to wait for it. */
                 primary_give(&primary_taken[g->index]);
                 r = request_fixed(g, g->context_bytes);
@@ -272,7 +272,7 @@ static bool primary_begin(struct gpu *g, bool *ret_reserved)
 /* It is alive; handle NULL: it could not be made. Lock held. */
 static void primary_there(struct gpu *g, bool reserved, CUcontext handle) REQUIRES(core_lock)
 {
-        struct context *c = quiet_context_primary(g);
+        struct context *c = quiesce_context_primary(g);
 
         if (reserved && !handle)
                 request_return_fixed(g, g->context_bytes);
@@ -309,9 +309,9 @@ CUresult hook_cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev)
  * that. Lock held, given up meanwhile. */
 static struct ending primary_dies(struct gpu *g, bool reset) REQUIRES(core_lock)
 {
-        struct context *c = quiet_context_primary(g);
+        struct context *c = quiesce_context_primary(g);
 
-        if (!c || (!reset && retained[g->index] != 1) || quiet_context_green_of(g))
+        if (!c || (!reset && retained[g->index] != 1) || quiesce_context_green_of(g))
                 return (struct ending){0};
         return context_dies(c);
 }
@@ -343,7 +343,7 @@ static void primary_ended(CUdevice dev, bool reset, CUresult r)
 
         lock_acquire(&core_lock);
         counts = r == CUDA_SUCCESS ||
-                 (r == CUDA_ERROR_NOT_PERMITTED && quiet_context_green_of(&core.gpus[dev]));
+                 (r == CUDA_ERROR_NOT_PERMITTED && quiesce_context_green_of(&core.gpus[dev]));
         if (!reset && counts && retained[dev] > 0)
                 retained[dev]--;
         primary_give(&primary_taken[dev]);
@@ -405,7 +405,7 @@ CUresult hook_cuGreenCtxCreate(CUgreenCtx *phCtx, CUdevResourceDesc desc, CUdevi
                 retained[g->index]++;
         primary_there(g, reserved, primary);
         if (r == CUDA_SUCCESS && real.cuCtxFromGreenCtx(&handle, *phCtx) == CUDA_SUCCESS) {
-                c = quiet_context_add(handle, g, false);
+                c = quiesce_context_add(handle, g, false);
                 if (c)
                         c->green = *phCtx;
         }
@@ -425,15 +425,15 @@ CUresult hook_cuGreenCtxDestroy(CUgreenCtx hCtx)
         if (core_passive())
                 return real.cuGreenCtxDestroy(hCtx);
         lock_acquire(&core_lock);
-        c = quiet_context_green(hCtx);
+        c = quiesce_context_green(hCtx);
         if (c) {
                 g = c->gpu;
                 primary_take(&primary_taken[g->index]); /* it lets go of it */
-                if (!quiet_capturing())
-                        quiet_wait_all();
-                bound_forget(c->handle);
+                if (!quiesce_capturing())
+                        quiesce_wait_all();
+                throttle_forget(c->handle);
                 pool_context_dies(c->handle);
-                quiet_context_remove(c);
+                quiesce_context_remove(c);
                 ending = primary_dies(g, false);
         }
         lock_release(&core_lock);
@@ -455,9 +455,9 @@ CUresult hook_cuGreenCtxStreamCreate(CUstream *phStream, CUgreenCtx greenCtx, un
         if (r != CUDA_SUCCESS || core_passive())
                 return r;
         lock_acquire(&core_lock);
-        c = quiet_context_green(greenCtx);
+        c = quiesce_context_green(greenCtx);
         if (c)
-                (void)quiet_stream_add(*phStream, c->handle);
+                (void)quiesce_stream_add(*phStream, c->handle);
         lock_release(&core_lock);
         return r;
 }
@@ -471,7 +471,7 @@ static CUresult stream_born(CUstream *stream, CUresult r)
         if (r != CUDA_SUCCESS || core_passive() || real.cuCtxGetCurrent(&owner) != CUDA_SUCCESS)
                 return r;
         lock_acquire(&core_lock);
-        (void)quiet_stream_add(*stream, owner);
+        (void)quiesce_stream_add(*stream, owner);
         lock_release(&core_lock);
         return r;
 }
@@ -492,10 +492,10 @@ CUresult hook_cuStreamDestroy_v2(CUstream hStream)
 {
         (void)core_setup();
         if (!core_passive()) {
-                bound_forget_stream(hStream);
+                throttle_forget_stream(hStream);
                 lock_acquire(&core_lock);
                 pool_stream_dies(hStream);
-                quiet_stream_remove(hStream);
+                quiesce_stream_remove(hStream);
                 lock_release(&core_lock);
         }
         return real.cuStreamDestroy_v2(hStream);
@@ -507,7 +507,7 @@ static void capture_is_over(CUstream stream)
         CUevent probe;
 
         lock_acquire(&core_lock);
-        probe = quiet_capture_end(stream);
+        probe = quiesce_capture_end(stream);
         lock_release(&core_lock);
         if (!probe)
                 return;
@@ -531,7 +531,7 @@ static CUevent capture_probe(CUstream stream)
         CUevent e = NULL;
 
         /* On the legacy stream, which cannot capture, it would break other captures. */
-        if (stream == CU_STREAM_LEGACY || quiet_is_capturing(stream) ||
+        if (stream == CU_STREAM_LEGACY || quiesce_is_capturing(stream) ||
             real.cuEventCreate(&e, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS)
                 return NULL;
         if (real.cuEventRecord(e, stream) == CUDA_SUCCESS)
@@ -551,14 +551,14 @@ static void capture_begins(CUstream stream)
 
                 (void)real.cuCtxGetCurrent(&context);
                 lock_acquire(&core_lock);
-                (void)quiet_capture_begin(stream, context, probe);
+                (void)quiesce_capture_begin(stream, context, probe);
                 lock_release(&core_lock);
         }
         gate_leave(t);
         if (!core_passive()) {
                 lock_acquire(&core_lock);
                 pool_await_records();
-                quiet_await_records();
+                quiesce_await_records();
                 lock_release(&core_lock);
         }
 }

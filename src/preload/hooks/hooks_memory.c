@@ -20,7 +20,7 @@
 #include "preload/pool/late.h"
 #include "preload/pool/pool.h"
 #include "preload/pool/room.h"
-#include "preload/stream/quiet.h"
+#include "preload/stream/quiesce.h"
 #include "preload/hooks/rdma.h"
 #include "preload/move/swap.h"
 #include "preload/state/request.h"
@@ -52,7 +52,7 @@ static CUresult allocate(struct gpu *g, uint64_t bytes, CUcontext owner, CUdevic
         int r;
 
         lock_acquire(&core_lock);
-        owner = quiet_owner(owner);
+        owner = quiesce_owner(owner);
         /* Other threads may take what was promised before we are back from asking: then ask again.
          */
         for (;;) {
@@ -80,10 +80,10 @@ bool hooks_capture_forbids(void)
 {
         bool forbids;
 
-        if (!quiet_capturing())
+        if (!quiesce_capturing())
                 return false;
         lock_acquire(&core_lock);
-        forbids = quiet_capture_forbids();
+        forbids = quiesce_capture_forbids();
         lock_release(&core_lock);
         return forbids;
 }
@@ -174,9 +174,9 @@ CUresult hook_cuMemFree_v2(CUdeviceptr dptr)
         /* The driver's cuMemFree waits for what was submitted before; cuMemUnmap would not. During
          * a capture nothing can be asked: then the agent frees the block when the capture has
          * ended. */
-        if (!quiet_capturing())
-                quiet_wait_all();
-        if (quiet_capturing() && heap_find(&g->heap, dptr, &p) && p.start == dptr) {
+        if (!quiesce_capturing())
+                quiesce_wait_all();
+        if (quiesce_capturing() && heap_find(&g->heap, dptr, &p) && p.start == dptr) {
                 CUresult r = late_free(g, &p);
 
                 lock_release(&core_lock);

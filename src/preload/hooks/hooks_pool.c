@@ -9,7 +9,7 @@
 #include "preload/hooks/hooks.h"
 #include "preload/state/poison.h"
 #include "preload/pool/pool.h"
-#include "preload/stream/quiet.h"
+#include "preload/stream/quiesce.h"
 #include "preload/pool/late.h"
 
 /* The driver's own allocations take about as long as each other. */
@@ -62,7 +62,7 @@ static CUresult allocate(CUdeviceptr *dptr, size_t bytes, CUmemoryPool handle, C
 
         (void)core_setup();
         if (core_passive() || !dptr || bytes == 0 || !name_stream(stream, &s) || poison_current() ||
-            quiet_is_capturing(stream))
+            quiesce_is_capturing(stream))
                 return r;
         if (hooks_capture_forbids())
                 return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
@@ -92,7 +92,7 @@ static CUresult release(CUdeviceptr dptr, CUstream stream)
 
         (void)core_setup();
         if (core_passive() || dptr == 0 || !name_stream(stream, &s) || poison_current() ||
-            quiet_is_capturing(stream))
+            quiesce_is_capturing(stream))
                 return r;
         if (hooks_capture_forbids())
                 return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;

@@ -6,7 +6,7 @@
 #include "preload/hooks/hooks.h"
 #include "preload/move/fixed.h"
 #include "preload/state/core.h"
-#include "preload/stream/quiet.h"
+#include "preload/stream/quiesce.h"
 
 bool hooks_more_room(uint64_t *room)
 {
@@ -16,7 +16,7 @@ bool hooks_more_room(uint64_t *room)
         if (!g || !g->attached)
                 return false;
         lock_acquire(&core_lock);
-        if (!quiet_capturing())
+        if (!quiesce_capturing())
                 r = fixed_ask_room(g, room);
         if (r < 0)
                 fixed_return_room(g, room);

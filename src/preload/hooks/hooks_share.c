@@ -7,7 +7,7 @@
 #include "preload/move/extent.h"
 #include "preload/stream/gate.h"
 #include "preload/hooks/hooks.h"
-#include "preload/stream/quiet.h"
+#include "preload/stream/quiesce.h"
 #include "preload/move/swap.h"
 #include "preload/state/virtual.h"
 #include "preload/state/request.h"
@@ -118,17 +118,17 @@ static CUresult freeze(struct gpu *g, uint64_t bytes) REQUIRES(core_lock)
 {
         struct core_wait w = {.what = "its own work"};
         uint64_t until = clock_now_ns() + STILL_MOST_NS;
-        struct quiet_wait quiet;
+        struct quiesce_wait quiet;
         bool begun = false;
 
         g->heap.resident -= bytes; /* who submits waits for them, as if they were on their way */
         gate_shut(GATE_UNBACKED);
-        while (!quiet_capturing()) {
+        while (!quiesce_capturing()) {
                 if (!gate_anybody_inside()) {
                         if (!begun)
-                                quiet_begin(&quiet, false);
+                                quiesce_begin(&quiet, false);
                         begun = true;
-                        if (quiet_poll(&quiet) == QUIET_DONE)
+                        if (quiesce_poll(&quiet) == QUIESCE_DONE)
                                 return CUDA_SUCCESS;
                 }
                 if (core_passive() || clock_now_ns() >= until)

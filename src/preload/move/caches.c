@@ -13,7 +13,7 @@
 #include "preload/state/core.h"
 #include "preload/process/libc_compat.h"
 #include "preload/process/python.h"
-#include "preload/stream/quiet.h"
+#include "preload/stream/quiesce.h"
 #include "preload/driver/real.h"
 #include "preload/process/trace.h"
 #include "preload/state/request.h"
@@ -136,7 +136,7 @@ static bool borrow_context(void)
         lock_acquire(&core_lock);
         for (unsigned i = 0; i < core.gpu_count; i++) {
                 const struct gpu *g = &core.gpus[i];
-                const struct context *c = quiet_context_primary(g);
+                const struct context *c = quiesce_context_primary(g);
 
                 if (c && !c->dying && (!found || gpu_is_short(g)))
                         found = c;
@@ -229,7 +229,7 @@ static bool ask(uint64_t now) REQUIRES(core_lock)
                 return false;
         }
         /* The last one is still in there: somebody holds what it needs for longer than a turn. */
-        if (atomic_load(&caches.done) != atomic_load(&caches.request) || quiet_capturing() ||
+        if (atomic_load(&caches.done) != atomic_load(&caches.request) || quiesce_capturing() ||
             !start())
                 return false;
         /* What is given back stays promised to the program: it will want it again. */

@@ -9,7 +9,7 @@
 #include "base/macros.h"
 #include "preload/rm/freeze_watch.h"
 #include "preload/freeze/mover.h"
-#include "preload/stream/quiet.h"
+#include "preload/stream/quiesce.h"
 #include "preload/driver/real.h"
 #include "preload/state/virtual.h"
 

@@ -17,7 +17,7 @@
 #include "preload/freeze/mover.h"
 #include "preload/move/pin.h"
 #include "preload/state/poison.h"
-#include "preload/stream/quiet.h"
+#include "preload/stream/quiesce.h"
 #include "preload/driver/real.h"
 #include "preload/move/swap_state.h"
 #include "preload/process/trace.h"

@@ -13,7 +13,7 @@
 #include "preload/move/kept.h"
 #include "preload/freeze/mover.h"
 #include "preload/state/poison.h"
-#include "preload/stream/quiet.h"
+#include "preload/stream/quiesce.h"
 #include "preload/driver/real.h"
 #include "preload/process/trace.h"
 #include "preload/state/request.h"

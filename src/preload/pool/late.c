@@ -11,12 +11,12 @@
 #include "preload/share/ipc.h"
 #include "preload/state/core.h"
 #include "preload/state/request.h"
-#include "preload/stream/quiet.h"
+#include "preload/stream/quiesce.h"
 
 #define LATER_NS (10 * NSEC_PER_MSEC)
 
 static bool late_waiting;
-static struct quiet_wait late_wait;
+static struct quiesce_wait late_wait;
 static struct late {
         CUdeviceptr address;
         uint64_t block_id;
@@ -133,18 +133,18 @@ static bool any_late(void) REQUIRES(core_lock)
 
 uint64_t late_tend(uint64_t now_ns)
 {
-        enum quiet now;
+        enum quiescence now;
 
-        if (!any_late() || quiet_capturing())
+        if (!any_late() || quiesce_capturing())
                 return UINT64_MAX;
         if (!late_waiting) {
                 late_waited = late_count;
-                quiet_begin(&late_wait, false);
+                quiesce_begin(&late_wait, false);
         }
         late_waiting = true;
-        now = quiet_poll(&late_wait);
-        if (now != QUIET_DONE)
-                return now == QUIET_BUSY ? LATER_NS : UINT64_MAX; /* a capture has begun */
+        now = quiesce_poll(&late_wait);
+        if (now != QUIESCE_DONE)
+                return now == QUIESCE_BUSY ? LATER_NS : UINT64_MAX; /* a capture has begun */
         late_waiting = false;
         reap();
         for (unsigned i = 0; i < core.gpu_count; i++)

@@ -10,8 +10,8 @@
 #include "preload/state/core.h"
 #include "preload/stream/gate.h"
 #include "preload/heap/heap.h"
-#include "preload/heap/parcels.h"
-#include "preload/stream/quiet.h"
+#include "preload/heap/suballocator.h"
+#include "preload/stream/quiesce.h"
 #include "preload/move/swap.h"
 #include "preload/state/request.h"
 #include "preload/pool/room.h"
@@ -101,14 +101,15 @@ struct gpu *pool_gpu(const struct pool *p)
 
 CUmemoryPool pool_handle(const struct block *b)
 {
-        return b->chunk ? container_of(b->chunk->parcels, struct pool, parcels)->name : NULL;
+        return b->chunk ? container_of(b->chunk->suballocator, struct pool, suballocator)->name
+                        : NULL;
 }
 
 static uint64_t pool_reserved(const struct pool *p)
 {
         uint64_t sum = 0;
 
-        for (const struct chunk *c = p->parcels.chunks; c; c = c->next)
+        for (const struct chunk *c = p->suballocator.chunks; c; c = c->next)
                 for (unsigned i = 0; i < c->block->extent_count; i++)
                         if (c->block->extents[i].counted)
                                 sum += c->block->extents[i].bytes;
@@ -163,7 +164,7 @@ static void lane_record(struct pool_lane *l) REQUIRES(core_lock)
         l->looking = true;
         recording++;
         lock_release(&core_lock);
-        r = quiet_record(&l->event, l->stream.context, l->stream.handle);
+        r = quiesce_record(&l->event, l->stream.context, l->stream.handle);
         lock_acquire(&core_lock);
         recording--;
         l->looking = false;
@@ -184,21 +185,21 @@ static bool lane_can_be_asked(const struct pool_lane *l)
  * record. */
 static void lane_look(struct pool *p, struct pool_lane *l, bool record) REQUIRES(core_lock)
 {
-        if (l->looking || quiet_capturing())
+        if (l->looking || quiesce_capturing())
                 return;
         /* Where the context is gone, its work is too. */
         if (l->done < l->freed && l->pending &&
-            quiet_ask_event(l->event, l->stream.context) != CUDA_ERROR_NOT_READY) {
+            quiesce_ask_event(l->event, l->stream.context) != CUDA_ERROR_NOT_READY) {
                 l->pending = false;
                 l->done = MAX(l->done, l->marked);
         }
         if (l->done < l->freed && lane_can_be_asked(l)) {
-                if (quiet_ask_stream(l->stream.handle, l->stream.context) != CUDA_ERROR_NOT_READY)
+                if (quiesce_ask_stream(l->stream.handle, l->stream.context) != CUDA_ERROR_NOT_READY)
                         l->done = l->freed;
                 else if (record && !l->pending)
                         lane_record(l);
         }
-        parcels_pass(&l->free, l->done, &p->parcels.common, 0);
+        suballocator_pass(&l->free, l->done, &p->suballocator.common, 0);
 }
 
 static void lanes_prune(struct pool *p)
@@ -222,7 +223,7 @@ static void lanes_prune(struct pool *p)
 bool pool_look(struct pool *p, bool record)
 {
         CUstreamCaptureMode mode = core_relax();
-        uint64_t before = p->parcels.common.bytes;
+        uint64_t before = p->suballocator.common.bytes;
 
         p->users++;
         for (struct pool_lane *l = p->lanes; l; l = l->next)
@@ -231,7 +232,7 @@ bool pool_look(struct pool *p, bool record)
         lanes_prune(p);
         p->users--;
         core_unrelax(mode);
-        return p->parcels.common.bytes > before;
+        return p->suballocator.common.bytes > before;
 }
 
 void pool_await_records(void)
@@ -265,7 +266,7 @@ void pool_stream_dies(CUstream stream)
                         lane_look(p, l, false);
                         /* It is the last time that it can be: also beside others' captures. */
                         if (l->done < l->freed && l->marked < l->freed &&
-                            !quiet_is_capturing(stream))
+                            !quiesce_is_capturing(stream))
                                 lane_record(l);
                         l->gone = true;
                 }
@@ -283,7 +284,7 @@ void pool_context_dies(CUcontext context)
                         l->pending = false;
                         l->event = NULL; /* it dies with the context */
                         l->done = l->marked = l->freed;
-                        parcels_pass(&l->free, l->done, &p->parcels.common, 0);
+                        suballocator_pass(&l->free, l->done, &p->suballocator.common, 0);
                 }
 }
 
@@ -294,13 +295,13 @@ static bool extent_is_idle(const struct extent *e)
         return e->state == EXTENT_RESIDENT && !e->busy && !e->live;
 }
 
-/* The highest extent that lies in a parcel that anybody may use, and holds memory. */
+/* The highest extent that lies in a suballocation that anybody may use, and holds memory. */
 static struct extent *idle_extent(const struct pool *p)
 {
-        const struct lane *l = &p->parcels.common;
+        const struct lane *l = &p->suballocator.common;
 
-        for (unsigned bin = PARCEL_BINS; bin-- > parcels_bin(HEAP_GRANULARITY);)
-                for (const struct parcel *n = l->bins[bin]; n; n = n->next) {
+        for (unsigned bin = SUBALLOCATOR_BINS; bin-- > suballocator_bin(HEAP_GRANULARITY);)
+                for (const struct suballocation *n = l->bins[bin]; n; n = n->next) {
                         const struct block *b = n->chunk->block;
                         uint64_t from = n->address - b->address, to = from + n->bytes;
                         uint64_t i = MIN(to / b->extent_bytes, b->extent_count);
@@ -331,7 +332,7 @@ static uint64_t release(struct pool *p, uint64_t bytes, uint64_t keep) REQUIRES(
 
 static bool idle_moves(const struct pool *p)
 {
-        for (const struct chunk *c = p->parcels.chunks; c; c = c->next)
+        for (const struct chunk *c = p->suballocator.chunks; c; c = c->next)
                 for (unsigned i = 0; i < c->block->extent_count; i++)
                         if (c->block->extents[i].busy && c->block->extents[i].counted &&
                             !c->block->extents[i].live)
@@ -378,16 +379,16 @@ static void pool_delete(struct pool *p) REQUIRES(core_lock)
         while (*link != p)
                 link = &(*link)->next;
         *link = p->next;
-        while (p->parcels.chunks) {
-                struct chunk *c = p->parcels.chunks;
+        while (p->suballocator.chunks) {
+                struct chunk *c = p->suballocator.chunks;
                 struct block *b = c->block;
 
-                parcels_remove(&p->parcels, c);
+                suballocator_remove(&p->suballocator, c);
                 pool_forget_kept(b);
                 b->dying = true;
                 swap_discard(p->gpu, b);
         }
-        parcels_clear(&p->parcels);
+        suballocator_clear(&p->suballocator);
         for (struct pool_lane *l; (l = p->lanes);) {
                 p->lanes = l->next;
                 if (l->event)
@@ -400,7 +401,7 @@ static void pool_delete(struct pool *p) REQUIRES(core_lock)
 /* Destroyed, and nothing of it is in use or on its way. */
 static bool pool_is_over(struct pool *p)
 {
-        if (p->handle || p->users || p->parcels.live || p->gpu->error)
+        if (p->handle || p->users || p->suballocator.live || p->gpu->error)
                 return false;
         for (const struct pool_lane *l = p->lanes; l; l = l->next)
                 if (l->free.bytes || l->looking || l->awaited)
@@ -452,7 +453,7 @@ uint64_t pool_tend(uint64_t now)
                 if (pool_is_over(p))
                         pool_delete(p);
                 else
-                        more = more || again || (!p->handle && !p->parcels.live);
+                        more = more || again || (!p->handle && !p->suballocator.live);
         }
         if (more)
                 tend_soon();
@@ -479,33 +480,34 @@ void pool_hand_over(struct pool *p)
 
 /* ---- allocating ---- */
 
-static struct parcel *smaller(struct parcel *a, struct parcel *b)
+static struct suballocation *smaller(struct suballocation *a, struct suballocation *b)
 {
         return !a || (b && b->bytes < a->bytes) ? b : a;
 }
 
 /* Free memory that a stream may use now. in_use_only: where heap.allocated stays as it is. */
-static struct parcel *look_up(struct pool *p, struct pool_lane *l, uint64_t bytes, bool in_use_only)
+static struct suballocation *look_up(struct pool *p, struct pool_lane *l, uint64_t bytes,
+                                     bool in_use_only)
 {
-        struct parcel *n = parcels_fit(&p->parcels.common, bytes, in_use_only);
+        struct suballocation *n = suballocator_fit(&p->suballocator.common, bytes, in_use_only);
 
         if (l)
-                n = smaller(n, parcels_fit(&l->free, bytes, in_use_only));
-        return n || !l ? n : parcels_join(&p->parcels, &l->free, bytes, in_use_only);
+                n = smaller(n, suballocator_fit(&l->free, bytes, in_use_only));
+        return n || !l ? n : suballocator_join(&p->suballocator, &l->free, bytes, in_use_only);
 }
 
 /* More address space. Small programs get small extents, large ones such as others can use. */
 static int pool_widen(struct pool *p, uint64_t bytes)
 {
         struct heap *h = &p->gpu->heap;
-        bool first = !p->parcels.chunks && bytes < POOL_FIRST / 2;
+        bool first = !p->suballocator.chunks && bytes < POOL_FIRST / 2;
         uint64_t extent = first ? MIN(POOL_EXTENT, h->extent_bytes) : h->extent_bytes;
         uint64_t space = first ? MIN(POOL_FIRST, MAX(p->gpu->total, bytes)) : p->gpu->total;
         struct block *b = heap_take_pool(h, MAX(align_up(bytes, extent), space), extent);
 
         if (!b)
                 return -1;
-        if (parcels_add(&p->parcels, b) == 0)
+        if (suballocator_add(&p->suballocator, b) == 0)
                 return 0;
         heap_bury(h, b);
         return -1;
@@ -518,10 +520,10 @@ static bool borrow(struct pool *p, const struct pool_stream *s, uint64_t bytes) 
         uint64_t held;
         CUresult r;
 
-        if (!p->may_wait || quiet_capturing())
+        if (!p->may_wait || quiesce_capturing())
                 return false;
-        while (l &&
-               (l->looking || same_stream(&l->stream, s) || !parcels_fit(&l->free, bytes, false)))
+        while (l && (l->looking || same_stream(&l->stream, s) ||
+                     !suballocator_fit(&l->free, bytes, false)))
                 l = l->next;
         own = l ? lane_get(p, s) : NULL;
         if (!own || own->looking)
@@ -539,7 +541,7 @@ static bool borrow(struct pool *p, const struct pool_stream *s, uint64_t bytes) 
         bell_ring(&core.changed);
         held = l->free.bytes;
         if (r == CUDA_SUCCESS)
-                parcels_pass(&l->free, l->marked, &own->free, ++own->freed);
+                suballocator_pass(&l->free, l->marked, &own->free, ++own->freed);
         return l->free.bytes < held; /* its event may be older than what it has freed */
 }
 
@@ -552,7 +554,7 @@ static bool await_frees(struct pool *p, const uint64_t *until_ns) REQUIRES(core_
 
         for (struct pool_lane *l = p->lanes; l; l = l->next)
                 pending += l->done < l->freed ? l->free.bytes : 0;
-        if (!pending || quiet_capturing() || clock_now_ns() >= *until_ns)
+        if (!pending || quiesce_capturing() || clock_now_ns() >= *until_ns)
                 return false;
         core_wait(&w, NSEC_PER_MSEC);
         (void)pool_look(p, true);
@@ -581,11 +583,11 @@ static bool grow(struct pool *p, const struct pool_stream *s, uint64_t bytes, ui
 /* Others wait for memory, or there is less than everybody has allocated. */
 static bool contested(void)
 {
-        return atomic_load_explicit(&gate_bits, memory_order_relaxed) & GATE_BOUND;
+        return atomic_load_explicit(&gate_bits, memory_order_relaxed) & GATE_THROTTLE;
 }
 
-/* A parcel that is large enough and paid for; NULL: there is none to be had. */
-static struct parcel *find_room(struct pool *p, const struct pool_stream *s, uint64_t bytes)
+/* A suballocation that is large enough and paid for; NULL: there is none to be had. */
+static struct suballocation *find_room(struct pool *p, const struct pool_stream *s, uint64_t bytes)
         REQUIRES(core_lock)
 {
         struct heap *h = &p->gpu->heap;
@@ -596,7 +598,7 @@ static struct parcel *find_room(struct pool *p, const struct pool_stream *s, uin
                 return NULL;
         for (;;) {
                 struct pool_lane *l = lane_find(p, s);
-                struct parcel *n = look_up(p, l, bytes, true);
+                struct suballocation *n = look_up(p, l, bytes, true);
                 uint64_t cost, max = room_allowed(p->gpu);
 
                 if (p->gpu->error)
@@ -643,7 +645,7 @@ void pool_drop_idle(struct pool *p, struct block *b, CUdeviceptr at, uint64_t by
                 tend_soon();
 }
 
-static void give(struct pool *p, struct parcel *n, struct pool_lane *l) REQUIRES(core_lock)
+static void give(struct pool *p, struct suballocation *n, struct pool_lane *l) REQUIRES(core_lock)
 {
         struct block *b = n->chunk->block;
         CUdeviceptr at = n->address;
@@ -654,9 +656,9 @@ static void give(struct pool *p, struct parcel *n, struct pool_lane *l) REQUIRES
         if (!l || !pool_keep(p, b, at, bytes))
                 heap_unuse(b, at, bytes);
         if (l)
-                parcels_give(&p->parcels, n, &l->free, ++l->freed);
+                suballocator_give(&p->suballocator, n, &l->free, ++l->freed);
         else
-                parcels_give(&p->parcels, n, &p->parcels.common, 0);
+                suballocator_give(&p->suballocator, n, &p->suballocator.common, 0);
         pool_drop_idle(p, b, at, bytes);
 }
 
@@ -664,14 +666,14 @@ CUresult pool_allocate(struct pool *p, const struct pool_stream *s, uint64_t byt
                        CUdeviceptr *ret_address)
 {
         struct gpu *g = p->gpu;
-        struct parcel *n;
+        struct suballocation *n;
         struct block *b;
         bool more;
 
         p->users++;
         n = find_room(p, s, bytes);
         p->users--;
-        n = n ? parcels_take(&p->parcels, n, bytes) : NULL;
+        n = n ? suballocator_take(&p->suballocator, n, bytes) : NULL;
         if (!n)
                 return g->error ? CUDA_ERROR_NOT_SUPPORTED : CUDA_ERROR_OUT_OF_MEMORY;
         b = n->chunk->block;
@@ -697,8 +699,8 @@ CUresult pool_allocate(struct pool *p, const struct pool_stream *s, uint64_t byt
 
 CUresult pool_free(const struct block *b, CUdeviceptr address, const struct pool_stream *s)
 {
-        struct pool *p = container_of(b->chunk->parcels, struct pool, parcels);
-        struct parcel *n = parcels_at(&p->parcels, address);
+        struct pool *p = container_of(b->chunk->suballocator, struct pool, suballocator);
+        struct suballocation *n = suballocator_at(&p->suballocator, address);
         struct pool_lane *l = s && n ? lane_get(p, s) : NULL;
 
         if (!n)
@@ -711,7 +713,8 @@ CUresult pool_free(const struct block *b, CUdeviceptr address, const struct pool
 
 void pool_mark(const struct block *b, const struct pool_stream *s)
 {
-        struct pool *p = b->chunk ? container_of(b->chunk->parcels, struct pool, parcels) : NULL;
+        struct pool *p =
+                b->chunk ? container_of(b->chunk->suballocator, struct pool, suballocator) : NULL;
         struct pool_lane *l = p ? lane_find(p, s) : NULL;
 
         if (!l)

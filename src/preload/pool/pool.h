@@ -72,8 +72,8 @@ void pool_let(void) REQUIRES(core_lock);
 /* For the pointer attributes. */
 CUmemoryPool pool_handle(const struct block *b);
 
-/* A capture is about to begin and is counted (quiet.h): wait for events of ours that are being put
- * into streams, or they would be part of it. Given up meanwhile. */
+/* A capture is about to begin and is counted (quiesce.h): wait for events of ours that are being
+ * put into streams, or they would be part of it. Given up meanwhile. */
 void pool_await_records(void) REQUIRES(core_lock);
 
 /* A stream is about to be destroyed, a context is gone. Given up meanwhile. */

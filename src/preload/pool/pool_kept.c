@@ -49,7 +49,7 @@ void pool_hold(void)
         for (struct pool *p = pools; p; p = p->next) {
                 (void)pool_look(p, false);
                 for (struct pool_lane *l = p->lanes; l; l = l->next)
-                        for (struct parcel *n = l->free.oldest; n; n = n->newer) {
+                        for (struct suballocation *n = l->free.oldest; n; n = n->newer) {
                                 heap_use(&p->gpu->heap, n->chunk->block, n->address, n->bytes);
                                 (void)pool_keep(p, n->chunk->block, n->address, n->bytes);
                         }

@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "preload/heap/parcels.h"
+#include "preload/heap/suballocator.h"
 #include "preload/pool/pool.h"
 #include "preload/process/lock.h"
 
@@ -29,7 +29,7 @@ struct pool {
         CUmemoryPool handle, name; /* handle NULL: destroyed; its memory still goes by the name */
         bool handed_over;
         struct gpu *gpu;
-        struct parcels parcels;
+        struct suballocator suballocator;
         struct pool_lane *lanes;
         uint64_t used, used_high, reserved_high;
         uint64_t threshold, most; /* most: 0 is no limit */

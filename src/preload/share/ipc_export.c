@@ -14,7 +14,7 @@
 #include "preload/driver/hook.h"
 #include "preload/share/ipc_state.h"
 #include "preload/move/pin.h"
-#include "preload/stream/quiet.h"
+#include "preload/stream/quiesce.h"
 #include "preload/move/swap.h"
 #include "preload/state/request.h"
 #include "preload/process/lock.h"
@@ -157,18 +157,18 @@ static bool hold_still(void) REQUIRES(core_lock)
 {
         struct core_wait w = {.what = "its own work"};
         uint64_t until = clock_now_ns() + STILL_MOST_NS;
-        struct quiet_wait quiet;
+        struct quiesce_wait quiet;
         bool begun = false;
 
         holders++;
         gate_shut(GATE_HELD);
-        while (!core_passive() && !quiet_capturing() && clock_now_ns() < until) {
+        while (!core_passive() && !quiesce_capturing() && clock_now_ns() < until) {
                 if (!gate_anybody_inside()) {
                         if (!begun)
-                                quiet_begin(&quiet, false);
+                                quiesce_begin(&quiet, false);
                         begun = true;
-                        if (quiet_poll(&quiet) != QUIET_BUSY)
-                                return !quiet_capturing();
+                        if (quiesce_poll(&quiet) != QUIESCE_BUSY)
+                                return !quiesce_capturing();
                 }
                 core_wait(&w, STILL_NAP_NS);
         }

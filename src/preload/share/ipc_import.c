@@ -12,7 +12,7 @@
 #include "preload/move/extent.h"
 #include "preload/driver/hook.h"
 #include "preload/share/ipc_state.h"
-#include "preload/stream/quiet.h"
+#include "preload/stream/quiesce.h"
 #include "preload/state/request.h"
 #include "preload/process/lock.h"
 
@@ -519,13 +519,13 @@ CUresult hook_cuIpcCloseMemHandle(CUdeviceptr dptr)
         }
         if (i->opened > 1) {
                 i->opened--;
-        } else if (quiet_capturing()) {
+        } else if (quiesce_capturing()) {
                 r = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED; /* nothing can be waited for */
         } else {
                 i->opened = 0;
                 i->state = IMPORT_CLOSING; /* as the driver, it waits for what was submitted */
-                quiet_wait_all();
-                if (quiet_capturing()) { /* another thread has begun: it did not wait */
+                quiesce_wait_all();
+                if (quiesce_capturing()) { /* another thread has begun: it did not wait */
                         i->opened = 1;
                         i->state = IMPORT_OPEN;
                         bell_ring(&core.changed);

@@ -8,7 +8,7 @@
 #include "preload/state/core.h"
 #include "preload/move/extent.h"
 #include "preload/share/ipc.h"
-#include "preload/stream/quiet.h"
+#include "preload/stream/quiesce.h"
 #include "preload/state/request.h"
 
 /* One that is mapped otherwise than it should be; NULL: none. *ret_busy: somebody is at one. */
@@ -82,7 +82,7 @@ void peer_update(void)
 
                 lock_acquire(&core_lock);
                 for (unsigned k = 0; k < core.gpu_count; k++)
-                        if (!quiet_context_of(&core.gpus[k]))
+                        if (!quiesce_context_of(&core.gpus[k]))
                                 devices &= ~(UINT32_C(1) << k);
                 if (devices & ~g->peers) {
                         g->peers |= devices;

@@ -11,13 +11,13 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "preload/stream/bound.h"
+#include "preload/stream/throttle.h"
 #include "preload/state/core.h"
 #include "preload/state/request.h"
 #include "preload/stream/interrupt.h"
 #include "preload/process/libc_compat.h"
 #include "preload/state/poison.h"
-#include "preload/stream/quiet.h"
+#include "preload/stream/quiesce.h"
 
 #define GATE_STORES_NS (10 * NSEC_PER_MSEC) /* what a processor has stored is seen by then */
 
@@ -67,10 +67,10 @@ static void gate_thread_ended(void *record)
         if (t->waiting && !core_passive())
                 gate_stop_waiting(t);
         if (!core_passive())
-                bound_forget_thread(t);
-        if (quiet_capturing() && !core_passive()) {
+                throttle_forget_thread(t);
+        if (quiesce_capturing() && !core_passive()) {
                 lock_acquire(&core_lock);
-                quiet_thread_ended(t);
+                quiesce_thread_ended(t);
                 lock_release(&core_lock);
         }
         atomic_store_explicit(&t->inside, 0, memory_order_relaxed);
@@ -214,7 +214,7 @@ static bool gate_is_capturing(CUstream stream)
 
         /* Captured work does not run now, so it may pass; and it must: the capture has to end
          * before a drain can. */
-        return quiet_capturing() && real.cuStreamIsCapturing(stream, &status) == CUDA_SUCCESS &&
+        return quiesce_capturing() && real.cuStreamIsCapturing(stream, &status) == CUDA_SUCCESS &&
                status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
@@ -293,7 +293,7 @@ static uint32_t first_reason(uint32_t bits, CUstream stream)
                         return in_order[i];
         if (bits & GATE_TELL)
                 gate_tell();
-        return bits & GATE_BOUND && !bound_pass(stream) ? GATE_BOUND : 0;
+        return bits & GATE_THROTTLE && !throttle_pass(stream) ? GATE_THROTTLE : 0;
 }
 
 /* A thread steps out and sees to a reason. True: it is inside again, and looks again. False:
@@ -314,8 +314,8 @@ static bool gate_step_out(struct gate_thread *t, uint32_t reason, CUstream strea
         case GATE_HELD:
                 gate_wait_until_released();
                 break;
-        case GATE_BOUND:
-                bound_wait(stream);
+        case GATE_THROTTLE:
+                throttle_wait(stream);
                 break;
         default:
                 owners[__builtin_ctz(reason)](work);

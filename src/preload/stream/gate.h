@@ -19,7 +19,7 @@ enum gate_bits {
         GATE_NO_LEASE = 1 << 1, /* waits for a grant */
         GATE_UNBACKED = 1 << 2, /* something allocated has no memory behind it yet */
         GATE_TELL = 1 << 3,     /* the daemon thinks us idle: tell it and go on */
-        GATE_BOUND = 1 << 4,    /* contested: keep the work in flight short */
+        GATE_THROTTLE = 1 << 4, /* contested: keep the work in flight short */
         GATE_FENCE = 1 << 5,    /* no membarrier here: passing threads fence for themselves */
         GATE_TORTURE = 1 << 6,  /* a call may be chosen to be preceded by an eviction */
         GATE_HELD = 1 << 7,     /* memory is being replaced: a moment */

@@ -7,7 +7,7 @@
 #include "preload/freeze/freeze_test.h"
 #include "preload/rm/freeze_watch.h"
 #include "preload/freeze/mover.h"
-#include "preload/stream/quiet.h"
+#include "preload/stream/quiesce.h"
 #include "preload/rm/rm.h"
 #include "preload/move/swap.h"
 

@@ -17,7 +17,7 @@ extern void (*meanwhile)(const struct core_wait *w);
 extern unsigned request_kicks;
 /* gate.c: what was handed to gate_own(). */
 extern void (*fake_gate_owner)(uint64_t work);
-/* quiet.c: a capture is in progress. */
+/* quiesce.c: a capture is in progress. */
 extern bool fake_capturing;
 /* trace.c: the last event and its bytes, and how many of a name there were. */
 struct trace_seen {

@@ -1,6 +1,6 @@
-/* bound.c: owns the marks in the streams. Must never hold its lock across a driver call that may
+/* throttle.c: owns the marks in the streams. Must never hold its lock across a driver call that may
  * block, nor keep a thread longer than the patience while nothing gets done. */
-#include "preload/stream/bound.h"
+#include "preload/stream/throttle.h"
 
 #include <time.h>
 
@@ -9,7 +9,7 @@
 #include "preload/state/core.h"
 #include "preload/stream/gate.h"
 #include "preload/process/lock.h"
-#include "preload/stream/quiet.h"
+#include "preload/stream/quiesce.h"
 #include "preload/driver/real.h"
 
 #define LANES        64u /* more streams than that share */
@@ -52,23 +52,23 @@ struct lane {
         unsigned first, count;
 };
 
-static struct lock bound_lock;
+static struct lock throttle_lock;
 static struct lane lanes[LANES];
 static unsigned lane_count; /* those behind were never used */
 static unsigned epoch;
 static uint64_t bound_ns;
 
-void bound_set(uint64_t ns)
+void throttle_set(uint64_t ns)
 {
-        lock_acquire(&bound_lock);
+        lock_acquire(&throttle_lock);
         if (ns && !bound_ns)
                 epoch++;
         bound_ns = ns;
-        lock_release(&bound_lock);
+        lock_release(&throttle_lock);
         if (ns)
-                gate_shut(GATE_BOUND);
+                gate_shut(GATE_THROTTLE);
         else
-                gate_open(GATE_BOUND);
+                gate_open(GATE_THROTTLE);
 }
 
 /* ---- lanes; lock held ---- */
@@ -226,7 +226,7 @@ static bool mark_record(struct mark *m, CUstream stream)
 
 /* Put a mark after all that the lane has counted. Gives up the lock meanwhile: where the stream's
  * queue is full, recording blocks. */
-static void lane_mark(struct lane *l, CUstream stream) REQUIRES(bound_lock)
+static void lane_mark(struct lane *l, CUstream stream) REQUIRES(throttle_lock)
 {
         struct mark *m = &l->ring[(l->first + l->count) % MARKS];
         bool ok;
@@ -238,9 +238,9 @@ static void lane_mark(struct lane *l, CUstream stream) REQUIRES(bound_lock)
         m->recording = true;
         l->groups += l->open > 0;
         l->open = 0;
-        lock_release(&bound_lock);
+        lock_release(&throttle_lock);
         ok = mark_record(m, stream);
-        lock_acquire(&bound_lock);
+        lock_acquire(&throttle_lock);
         m->recording = false;
         m->failed = !ok; /* a stream of another context, or one that is gone */
 }
@@ -258,7 +258,7 @@ static void lane_begin(struct lane *l, CUstream stream, uint64_t now)
 
 /* Make the open submissions a group. On a stream at rest a mark would tell when it was put there,
  * not when they were done. */
-static void lane_close(struct lane *l, CUstream stream, uint64_t now) REQUIRES(bound_lock)
+static void lane_close(struct lane *l, CUstream stream, uint64_t now) REQUIRES(throttle_lock)
 {
         uint64_t most = now - l->open_since_ns;
 
@@ -271,7 +271,7 @@ static void lane_close(struct lane *l, CUstream stream, uint64_t now) REQUIRES(b
         l->open = 0;
 }
 
-bool bound_pass(CUstream stream)
+bool throttle_pass(CUstream stream)
 {
         CUstreamCaptureMode mode;
         struct lane *l;
@@ -279,10 +279,10 @@ bool bound_pass(CUstream stream)
         bool full;
 
         /* What is captured does not run now, and an event on the legacy stream may break it. */
-        if (quiet_capturing())
+        if (quiesce_capturing())
                 return true;
         mode = core_relax();
-        lock_acquire(&bound_lock);
+        lock_acquire(&throttle_lock);
         now = clock_now_ns();
         l = lane_of(stream, now);
         if (l->epoch != epoch)
@@ -301,7 +301,7 @@ bool bound_pass(CUstream stream)
                         lane_mark(l, stream);
                 lane_add(l, now);
         }
-        lock_release(&bound_lock);
+        lock_release(&throttle_lock);
         core_unrelax(mode);
         return !full;
 }
@@ -315,7 +315,7 @@ static uint64_t patience_of(const struct lane *l)
         return MIN(ns + (l->doubt ? ns / 2 : 0), PATIENCE_MAX) * MAX(2 * l->grant, 1u);
 }
 
-void bound_wait(CUstream stream)
+void throttle_wait(CUstream stream)
 {
         const struct timespec nap = {.tv_nsec = NAP_NS};
         CUstreamCaptureMode mode = core_relax();
@@ -325,10 +325,10 @@ void bound_wait(CUstream stream)
                 struct lane *l;
                 uint64_t now;
 
-                lock_acquire(&bound_lock);
+                lock_acquire(&throttle_lock);
                 now = clock_now_ns(); /* not before what another thread has noted */
                 l = lane_of(stream, now);
-                over = quiet_capturing();
+                over = quiesce_capturing();
                 if (!over)
                         lane_look(l);
                 over = over || !lane_is_full(l) || l->passes > 0 || !bound_ns ||
@@ -341,34 +341,34 @@ void bound_wait(CUstream stream)
                         l->passes = l->grant = MAX(MIN(2 * l->grant, 2 * GROUP_MAX), 1u);
                         over = true;
                 }
-                lock_release(&bound_lock);
+                lock_release(&throttle_lock);
                 if (!over)
                         (void)syscall(SYS_nanosleep, &nap, NULL);
         }
         core_unrelax(mode);
 }
 
-void bound_forget_stream(CUstream stream)
+void throttle_forget_stream(CUstream stream)
 {
-        lock_acquire(&bound_lock);
+        lock_acquire(&throttle_lock);
         for (struct lane *l = lanes; l < &lanes[lane_count]; l++)
                 if (l->used && l->stream == stream)
                         l->used = false; /* its events serve the next one */
-        lock_release(&bound_lock);
+        lock_release(&throttle_lock);
 }
 
-void bound_forget_thread(const struct gate_thread *t)
+void throttle_forget_thread(const struct gate_thread *t)
 {
-        lock_acquire(&bound_lock);
+        lock_acquire(&throttle_lock);
         for (struct lane *l = lanes; l < &lanes[lane_count]; l++)
                 if (l->stream == CU_STREAM_PER_THREAD && l->thread == t)
                         l->used = false;
-        lock_release(&bound_lock);
+        lock_release(&throttle_lock);
 }
 
-void bound_forget(CUcontext context)
+void throttle_forget(CUcontext context)
 {
-        lock_acquire(&bound_lock);
+        lock_acquire(&throttle_lock);
         for (struct lane *l = lanes; l < &lanes[lane_count]; l++) {
                 if (l->context == context)
                         l->used = false;
@@ -378,5 +378,5 @@ void bound_forget(CUcontext context)
                                 l->used = false;
                         }
         }
-        lock_release(&bound_lock);
+        lock_release(&throttle_lock);
 }

@@ -1,5 +1,5 @@
-/* test_bound.c: the work in flight when one more kernel is submitted fits the bound, however fast
- * the program submits and however long its kernels are; and nobody is held for ever. The
+/* test_throttle.c: the work in flight when one more kernel is submitted fits the bound, however
+ * fast the program submits and however long its kernels are; and nobody is held for ever. The
  * driver is a queue that takes its kernels' time and says, exactly, what is left of it. The time is
  * the test's own: it passes as the clock is looked at and naps are taken, on a busy machine too. */
 #include "unit.h"
@@ -9,10 +9,10 @@
 #include <sys/syscall.h>
 #include <time.h>
 
-#include "preload/stream/bound.h"
+#include "preload/stream/throttle.h"
 #include "preload/state/core.h"
 #include "preload/stream/gate.h"
-#include "preload/stream/quiet.h"
+#include "preload/stream/quiesce.h"
 
 #define BOUND_NS (10 * NSEC_PER_MSEC)
 #define AHEAD_NS (40 * NSEC_PER_MSEC) /* where nobody waits yet */
@@ -36,7 +36,7 @@ void gate_open(enum gate_bits why)
 
 static bool capturing;
 
-bool quiet_capturing(void)
+bool quiesce_capturing(void)
 {
         return capturing;
 }
@@ -171,7 +171,7 @@ static CUresult current(CUcontext *ret)
 
 static void context_ends(CUcontext which)
 {
-        bound_forget(which);
+        throttle_forget(which);
         for (CUevent e = events; e; e = e->next)
                 e->context = e->context == which ? NULL : e->context;
 }
@@ -192,8 +192,8 @@ static uint64_t submit(uint64_t ns)
 {
         uint64_t left;
 
-        while (!bound_pass(STREAM))
-                bound_wait(STREAM);
+        while (!throttle_pass(STREAM))
+                throttle_wait(STREAM);
         left = queue_left_ns();
         queue_submit(ns);
         return left;
@@ -220,15 +220,15 @@ static void synchronize(void)
 static int setup(void **state)
 {
         queue_end_ns = slice_ns = 0;
-        bound_forget_stream(STREAM);
-        bound_set(BOUND_NS);
+        throttle_forget_stream(STREAM);
+        throttle_set(BOUND_NS);
         return 0;
 }
 
 static int teardown(void **state)
 {
         assert_int_equal(capture_mode, CU_STREAM_CAPTURE_MODE_GLOBAL);
-        bound_set(0);
+        throttle_set(0);
         return 0;
 }
 
@@ -338,8 +338,8 @@ static void what_began_late_once_is_not_taken_for_long(void **state)
         for (unsigned i = 0; i < 200; i++)
                 (void)submit(100 * NSEC_PER_USEC);
         synchronize();
-        while (!bound_pass(STREAM))
-                bound_wait(STREAM);
+        while (!throttle_pass(STREAM))
+                throttle_wait(STREAM);
         now_ns += 90 * NSEC_PER_MSEC;
         queue_submit(100 * NSEC_PER_USEC);
         for (unsigned i = 0; i < 4000; i++) {
@@ -374,7 +374,7 @@ static void a_training_gets_all_of_its_turns(void **state)
         for (programs = 1; programs <= 4; programs++) {
                 uint64_t began, least_ns;
 
-                bound_forget_stream(STREAM);
+                throttle_forget_stream(STREAM);
                 slice_ns = 2 * NSEC_PER_MSEC;
                 (void)train(10);
                 began = now_ns;
@@ -386,7 +386,7 @@ static void a_training_gets_all_of_its_turns(void **state)
 /* What lies between two marks takes longer or not as the others' turns fall. */
 static void beside_other_programs_the_queue_does_not_run_dry(void **state)
 {
-        bound_set(AHEAD_NS);
+        throttle_set(AHEAD_NS);
         slice_ns = 4 * NSEC_PER_MSEC;
         for (programs = 2; programs <= 8; programs *= 2) {
                 unsigned ran_dry = 0;
@@ -403,7 +403,7 @@ static void beside_other_programs_the_queue_does_not_run_dry(void **state)
 
 static void fill(CUstream stream)
 {
-        while (bound_pass(stream))
+        while (throttle_pass(stream))
                 queue_submit(2 * NSEC_PER_MSEC);
 }
 
@@ -413,7 +413,7 @@ static void default_streams_are_those_of_their_context(void **state)
                 fill((CUstream)i);
                 context = (CUcontext)0x2;
                 elsewhere = true;
-                assert_true(bound_pass((CUstream)i));
+                assert_true(throttle_pass((CUstream)i));
                 elsewhere = false;
                 context_ends(context);
                 context = (CUcontext)0x1;
@@ -428,11 +428,11 @@ static void a_thread_is_not_held_by_what_an_ended_one_submitted(void **state)
 
         gate_self = &record;
         fill(CU_STREAM_PER_THREAD);
-        bound_forget_thread(&record);
+        throttle_forget_thread(&record);
         elsewhere = true; /* the next thread's stream, by the same record */
-        assert_true(bound_pass(CU_STREAM_PER_THREAD));
+        assert_true(throttle_pass(CU_STREAM_PER_THREAD));
         elsewhere = false;
-        bound_forget_thread(&record);
+        throttle_forget_thread(&record);
         gate_self = NULL;
         synchronize();
 }
@@ -442,14 +442,14 @@ static void streams_that_are_used_no_more_make_place(void **state)
         CUstream one = (CUstream)0x100000, like_it = (CUstream)0x101000;
 
         for (uintptr_t i = 1; i <= 100; i++)
-                (void)bound_pass((CUstream)(0x200000 + 0x40 * i));
+                (void)throttle_pass((CUstream)(0x200000 + 0x40 * i));
         now_ns += 2 * NSEC_PER_SEC;
         fill(one);
         elsewhere = true;
-        assert_true(bound_pass(like_it));
+        assert_true(throttle_pass(like_it));
         elsewhere = false;
-        bound_forget_stream(one);
-        bound_forget_stream(like_it);
+        throttle_forget_stream(one);
+        throttle_forget_stream(like_it);
 }
 
 static void what_was_submitted_before_the_bound_is_waited_for(void **state)
@@ -457,9 +457,9 @@ static void what_was_submitted_before_the_bound_is_waited_for(void **state)
         for (unsigned i = 0; i < 20; i++)
                 (void)submit(100 * NSEC_PER_USEC);
         for (unsigned i = 0; i < 2; i++) {
-                bound_set(0);
+                throttle_set(0);
                 queue_submit(80 * NSEC_PER_MSEC);
-                bound_set(BOUND_NS);
+                throttle_set(BOUND_NS);
                 assert_true(submit(NSEC_PER_MSEC) == 0);
                 synchronize();
         }
@@ -473,10 +473,10 @@ static void work_before_the_bound_makes_nobody_patient(void **state)
         for (unsigned i = 0; i < 10; i++)
                 (void)submit(30 * NSEC_PER_MSEC);
         synchronize();
-        bound_set(0);
+        throttle_set(0);
         now_ns += 3600 * NSEC_PER_SEC;
         queue_submit(80 * NSEC_PER_MSEC);
-        bound_set(BOUND_NS);
+        throttle_set(BOUND_NS);
         (void)submit(3600 * NSEC_PER_SEC); /* waits for something that is submitted later */
         began = clock_now_ns();
         (void)submit(NSEC_PER_MSEC);
@@ -521,7 +521,7 @@ static void work_that_waits_for_its_program_is_let_through_as_soon_each_time(voi
         for (size_t i = 0; i < sizeof(steps) / sizeof(*steps); i++) {
                 uint64_t sum_ns = 0;
 
-                bound_forget_stream(STREAM);
+                throttle_forget_stream(STREAM);
                 for (unsigned n = 0; n < 20; n++)
                         (void)step_with_delay(steps[i].behind, steps[i].each_ns);
                 for (unsigned n = 0; n < 20; n++)
@@ -534,7 +534,7 @@ static void work_that_waits_for_its_program_is_let_through_as_soon_each_time(voi
 static void work_that_outlasts_the_patience_does_not_pile_up(void **state)
 {
         for (uint64_t ms = 80; ms < 1000; ms += 5) {
-                bound_forget_stream(STREAM);
+                throttle_forget_stream(STREAM);
                 for (unsigned i = 0; i < 40; i++)
                         (void)submit(ms * NSEC_PER_MSEC);
                 for (unsigned i = 0; i < 12; i++)
@@ -552,8 +552,8 @@ static void more_pass_the_longer_nothing_gets_done(void **state)
         queue_submit(3600 * NSEC_PER_SEC);
         began = clock_now_ns();
         while (clock_now_ns() - began < 500 * NSEC_PER_MSEC) {
-                bound_wait(STREAM);
-                while (bound_pass(STREAM))
+                throttle_wait(STREAM);
+                while (throttle_pass(STREAM))
                         n++;
         }
         assert_int_equal(n, 15);
@@ -564,13 +564,13 @@ static void all_who_wait_are_let_through_together(void **state)
         uint64_t began;
 
         queue_submit(3600 * NSEC_PER_SEC);
-        assert_false(bound_pass(STREAM));
-        bound_wait(STREAM);
+        assert_false(throttle_pass(STREAM));
+        throttle_wait(STREAM);
         began = clock_now_ns();
-        bound_wait(STREAM); /* another thread */
+        throttle_wait(STREAM); /* another thread */
         assert_true(clock_now_ns() - began < NSEC_PER_MSEC);
-        assert_true(bound_pass(STREAM));
-        assert_false(bound_pass(STREAM));
+        assert_true(throttle_pass(STREAM));
+        assert_false(throttle_pass(STREAM));
 }
 
 /* The machine slept, or the program stood still: the hour says nothing of the next group. */
@@ -579,7 +579,7 @@ static void an_hour_long_group_holds_nobody_for_as_long(void **state)
         uint64_t began;
 
         (void)submit(3600 * NSEC_PER_SEC);
-        assert_false(bound_pass(STREAM));
+        assert_false(throttle_pass(STREAM));
         synchronize();
         (void)submit(3600 * NSEC_PER_SEC); /* waits for something that is submitted later */
         began = clock_now_ns();
@@ -590,10 +590,10 @@ static void an_hour_long_group_holds_nobody_for_as_long(void **state)
 static void a_shut_gate_ends_the_wait(void **state)
 {
         queue_submit(3600 * NSEC_PER_SEC);
-        while (bound_pass(STREAM))
+        while (throttle_pass(STREAM))
                 ;
         gate_shut(GATE_NO_LEASE);
-        bound_wait(STREAM); /* comes back at once: the drain must see the thread at the gate */
+        throttle_wait(STREAM); /* comes back at once: the drain must see the thread at the gate */
         gate_open(GATE_NO_LEASE);
 }
 
@@ -615,12 +615,12 @@ static void what_is_captured_is_neither_counted_nor_held(void **state)
         capturing = true;
         records = 0;
         for (unsigned i = 0; i < 100; i++)
-                assert_true(bound_pass(STREAM));
-        bound_wait(STREAM); /* and whoever waits goes on */
+                assert_true(throttle_pass(STREAM));
+        throttle_wait(STREAM); /* and whoever waits goes on */
         assert_true(queue_left_ns() > 0);
         assert_int_equal(records, 0);
         capturing = false;
-        assert_false(bound_pass(STREAM));
+        assert_false(throttle_pass(STREAM));
         synchronize();
 }
 
@@ -630,11 +630,11 @@ static void what_a_context_had_in_flight_ends_with_it(void **state)
         fill(STREAM);
         context_ends(context);
         elsewhere = true;
-        assert_true(bound_pass(STREAM));
+        assert_true(throttle_pass(STREAM));
         elsewhere = false;
         fill(STREAM); /* with events of the new one */
         synchronize();
-        assert_true(bound_pass(STREAM));
+        assert_true(throttle_pass(STREAM));
 }
 
 static void streams_of_several_contexts_have_events_of_their_own(void **state)
@@ -652,16 +652,16 @@ static void streams_of_several_contexts_have_events_of_their_own(void **state)
         context = (CUcontext)0x1;
         fill(other);
         synchronize();
-        assert_true(bound_pass(other));
+        assert_true(throttle_pass(other));
         queue_submit(4 * BOUND_NS);
         now_ns += BOUND_NS;
         context = (CUcontext)0x2; /* between two marks of one group */
-        (void)bound_pass(other);
+        (void)throttle_pass(other);
         synchronize();
-        assert_true(bound_pass(other));
+        assert_true(throttle_pass(other));
         context_ends(context);
         context = (CUcontext)0x1;
-        bound_forget_stream(other);
+        throttle_forget_stream(other);
 }
 
 static void work_that_cannot_be_marked_is_held_by_nobody(void **state)
@@ -689,13 +689,13 @@ static void as_many_streams_as_there_are_pass(void **state)
         for (unsigned i = 0; i < 1000; i++) {
                 CUstream stream = (CUstream)(uintptr_t)(0x300000 + 0x40 * (i % 200));
 
-                while (!bound_pass(stream))
-                        bound_wait(stream);
+                while (!throttle_pass(stream))
+                        throttle_wait(stream);
                 queue_submit(10 * NSEC_PER_USEC);
         }
         assert_true(clock_now_ns() - began < 2 * NSEC_PER_SEC);
         for (unsigned i = 0; i < 200; i++)
-                bound_forget_stream((CUstream)(uintptr_t)(0x300000 + 0x40 * i));
+                throttle_forget_stream((CUstream)(uintptr_t)(0x300000 + 0x40 * i));
         synchronize();
 }
 
@@ -705,56 +705,56 @@ static void no_more_is_in_flight_than_a_queue_of_the_drivers_holds(void **state)
 {
         unsigned n = 0;
 
-        bound_set(AHEAD_NS);
+        throttle_set(AHEAD_NS);
         for (unsigned i = 0; i < 5000; i++)
                 (void)submit(NSEC_PER_USEC);
         synchronize();
-        assert_true(bound_pass(STREAM)); /* so that nothing of them is counted any more */
+        assert_true(throttle_pass(STREAM)); /* so that nothing of them is counted any more */
         queue_submit(NSEC_PER_USEC);
         now_ns += AHEAD_NS;
-        for (n = 0; bound_pass(STREAM); n++)
+        for (n = 0; throttle_pass(STREAM); n++)
                 queue_submit(n ? NSEC_PER_USEC : 3600 * NSEC_PER_SEC); /* the first is stuck */
         assert_in_range(n, 800, 896);
         synchronize();
 }
 
-#define BOUND_TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+#define THROTTLE_TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
 {
         const struct CMUnitTest tests[] = {
-                BOUND_TEST(long_kernels_are_submitted_one_at_a_time),
-                BOUND_TEST(kernels_shorter_than_the_bound_fill_it_and_no_more),
-                BOUND_TEST(two_kernels_are_in_flight_where_the_bound_has_room),
-                BOUND_TEST(short_kernels_keep_the_queue_busy),
-                BOUND_TEST(pauses_do_not_let_more_pass),
-                BOUND_TEST(pauses_do_not_keep_short_kernels_apart),
-                BOUND_TEST(bursts_of_long_kernels_do_not_pile_up),
-                BOUND_TEST(long_kernels_behind_short_ones_are_soon_alone),
-                BOUND_TEST(what_takes_longer_than_it_did_is_noticed),
-                BOUND_TEST(groups_that_take_longer_than_half_the_bound_become_smaller),
-                BOUND_TEST(what_began_late_once_is_not_taken_for_long),
-                BOUND_TEST(a_training_gets_all_of_its_turns),
-                BOUND_TEST(beside_other_programs_the_queue_does_not_run_dry),
-                BOUND_TEST(default_streams_are_those_of_their_context),
-                BOUND_TEST(a_thread_is_not_held_by_what_an_ended_one_submitted),
-                BOUND_TEST(streams_that_are_used_no_more_make_place),
-                BOUND_TEST(what_was_submitted_before_the_bound_is_waited_for),
-                BOUND_TEST(work_before_the_bound_makes_nobody_patient),
-                BOUND_TEST(nobody_is_held_for_ever),
-                BOUND_TEST(work_that_waits_for_its_program_is_let_through_as_soon_each_time),
-                BOUND_TEST(work_that_outlasts_the_patience_does_not_pile_up),
-                BOUND_TEST(more_pass_the_longer_nothing_gets_done),
-                BOUND_TEST(all_who_wait_are_let_through_together),
-                BOUND_TEST(an_hour_long_group_holds_nobody_for_as_long),
-                BOUND_TEST(a_shut_gate_ends_the_wait),
-                BOUND_TEST(short_kernels_need_few_events),
-                BOUND_TEST(what_is_captured_is_neither_counted_nor_held),
-                BOUND_TEST(what_a_context_had_in_flight_ends_with_it),
-                BOUND_TEST(streams_of_several_contexts_have_events_of_their_own),
-                BOUND_TEST(work_that_cannot_be_marked_is_held_by_nobody),
-                BOUND_TEST(as_many_streams_as_there_are_pass),
-                BOUND_TEST(no_more_is_in_flight_than_a_queue_of_the_drivers_holds),
+                THROTTLE_TEST(long_kernels_are_submitted_one_at_a_time),
+                THROTTLE_TEST(kernels_shorter_than_the_bound_fill_it_and_no_more),
+                THROTTLE_TEST(two_kernels_are_in_flight_where_the_bound_has_room),
+                THROTTLE_TEST(short_kernels_keep_the_queue_busy),
+                THROTTLE_TEST(pauses_do_not_let_more_pass),
+                THROTTLE_TEST(pauses_do_not_keep_short_kernels_apart),
+                THROTTLE_TEST(bursts_of_long_kernels_do_not_pile_up),
+                THROTTLE_TEST(long_kernels_behind_short_ones_are_soon_alone),
+                THROTTLE_TEST(what_takes_longer_than_it_did_is_noticed),
+                THROTTLE_TEST(groups_that_take_longer_than_half_the_bound_become_smaller),
+                THROTTLE_TEST(what_began_late_once_is_not_taken_for_long),
+                THROTTLE_TEST(a_training_gets_all_of_its_turns),
+                THROTTLE_TEST(beside_other_programs_the_queue_does_not_run_dry),
+                THROTTLE_TEST(default_streams_are_those_of_their_context),
+                THROTTLE_TEST(a_thread_is_not_held_by_what_an_ended_one_submitted),
+                THROTTLE_TEST(streams_that_are_used_no_more_make_place),
+                THROTTLE_TEST(what_was_submitted_before_the_bound_is_waited_for),
+                THROTTLE_TEST(work_before_the_bound_makes_nobody_patient),
+                THROTTLE_TEST(nobody_is_held_for_ever),
+                THROTTLE_TEST(work_that_waits_for_its_program_is_let_through_as_soon_each_time),
+                THROTTLE_TEST(work_that_outlasts_the_patience_does_not_pile_up),
+                THROTTLE_TEST(more_pass_the_longer_nothing_gets_done),
+                THROTTLE_TEST(all_who_wait_are_let_through_together),
+                THROTTLE_TEST(an_hour_long_group_holds_nobody_for_as_long),
+                THROTTLE_TEST(a_shut_gate_ends_the_wait),
+                THROTTLE_TEST(short_kernels_need_few_events),
+                THROTTLE_TEST(what_is_captured_is_neither_counted_nor_held),
+                THROTTLE_TEST(what_a_context_had_in_flight_ends_with_it),
+                THROTTLE_TEST(streams_of_several_contexts_have_events_of_their_own),
+                THROTTLE_TEST(work_that_cannot_be_marked_is_held_by_nobody),
+                THROTTLE_TEST(as_many_streams_as_there_are_pass),
+                THROTTLE_TEST(no_more_is_in_flight_than_a_queue_of_the_drivers_holds),
         };
 
         real.cuEventCreate = event_create;

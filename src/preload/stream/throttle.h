@@ -1,5 +1,5 @@
-/* bound.h: the throttle. It keeps the work in flight short while others may want the GPU, so that a
- * drain takes little longer than the longest kernel.
+/* throttle.h: the throttle. It keeps the work in flight short while others may want the GPU, so
+ * that a drain takes little longer than the longest kernel.
  *
  * Submissions to a stream are counted in groups, with an event behind each; at most two groups are
  * in flight. How many submissions make a group follows from how long the last group took, by the
@@ -12,14 +12,14 @@
 
 #include "cuda/cuda_abi.h"
 
-void bound_set(uint64_t bound_ns); /* 0 switches off; the agent */
+void throttle_set(uint64_t bound_ns); /* 0 switches off; the agent */
 /* The calling thread, inside the gate, wants to submit to the stream. True: it may, and is
  * counted. */
-bool bound_pass(CUstream stream);
+bool throttle_pass(CUstream stream);
 /* It may not yet: wait, outside the gate, until that is worth another try. */
-void bound_wait(CUstream stream);
-void bound_forget_stream(CUstream stream); /* it is about to be destroyed */
-void bound_forget(CUcontext context);      /* it is about to be destroyed */
+void throttle_wait(CUstream stream);
+void throttle_forget_stream(CUstream stream); /* it is about to be destroyed */
+void throttle_forget(CUcontext context);      /* it is about to be destroyed */
 /* The thread has ended, and its default stream with it; another one may get its record. */
 struct gate_thread;
-void bound_forget_thread(const struct gate_thread *t);
+void throttle_forget_thread(const struct gate_thread *t);

@@ -1,6 +1,6 @@
-/* quiet.c: owns the lists of contexts, streams and captures. Must never touch a capturing stream
+/* quiesce.c: owns the lists of contexts, streams and captures. Must never touch a capturing stream
  * except by cuStreamIsCapturing. */
-#include "preload/stream/quiet.h"
+#include "preload/stream/quiesce.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -40,7 +40,7 @@ static struct stream *streams;
 static size_t stream_count, stream_room;
 static struct capture *captures;
 static size_t capture_count, capture_room;
-static uint64_t quiet_at; /* gate_submissions() when nothing was in flight */
+static uint64_t quiesce_at; /* gate_submissions() when nothing was in flight */
 
 /* Waits beside a program that goes on submitting share marks: one is made when the one before is
  * reached, and is for all waits begun by then. */
@@ -61,7 +61,7 @@ struct recording {
 };
 static struct recording *recordings;
 
-struct context *quiet_context(CUcontext handle)
+struct context *quiesce_context(CUcontext handle)
 {
         for (struct context *c = contexts; c; c = c->next)
                 if (c->handle == handle)
@@ -69,7 +69,7 @@ struct context *quiet_context(CUcontext handle)
         return NULL;
 }
 
-struct context *quiet_context_of(const struct gpu *g)
+struct context *quiesce_context_of(const struct gpu *g)
 {
         struct context *c = contexts;
 
@@ -78,7 +78,7 @@ struct context *quiet_context_of(const struct gpu *g)
         return c;
 }
 
-struct context *quiet_context_green(CUgreenCtx green)
+struct context *quiesce_context_green(CUgreenCtx green)
 {
         struct context *c = contexts;
 
@@ -87,7 +87,7 @@ struct context *quiet_context_green(CUgreenCtx green)
         return c;
 }
 
-struct context *quiet_context_green_of(const struct gpu *g)
+struct context *quiesce_context_green_of(const struct gpu *g)
 {
         struct context *c = contexts;
 
@@ -96,16 +96,16 @@ struct context *quiet_context_green_of(const struct gpu *g)
         return c;
 }
 
-CUcontext quiet_owner(CUcontext current)
+CUcontext quiesce_owner(CUcontext current)
 {
-        struct context *c = quiet_context(current);
+        struct context *c = quiesce_context(current);
 
         if (c && c->green)
-                c = quiet_context_primary(c->gpu);
+                c = quiesce_context_primary(c->gpu);
         return c ? c->handle : current;
 }
 
-struct context *quiet_context_primary(const struct gpu *g)
+struct context *quiesce_context_primary(const struct gpu *g)
 {
         struct context *c = contexts;
 
@@ -132,7 +132,7 @@ static bool context_has_marks(struct context *c)
         return ok;
 }
 
-struct context *quiet_context_add(CUcontext handle, struct gpu *gpu, bool primary)
+struct context *quiesce_context_add(CUcontext handle, struct gpu *gpu, bool primary)
 {
         struct context *c = calloc(1, sizeof(*c));
 
@@ -175,7 +175,7 @@ static void await_recording(CUstream stream, CUcontext context) REQUIRES(core_lo
                 core_wait(&w, UINT64_MAX);
 }
 
-void quiet_await_records(void)
+void quiesce_await_records(void)
 {
         struct core_wait w = {.what = "events of its own"};
         uint64_t until = clock_now_ns() + RECORDS_NS, now;
@@ -184,7 +184,7 @@ void quiet_await_records(void)
                 core_wait(&w, until - now);
 }
 
-void quiet_context_remove(struct context *dead)
+void quiesce_context_remove(struct context *dead)
 {
         struct context **link = &contexts;
 
@@ -202,7 +202,7 @@ void quiet_context_remove(struct context *dead)
         free(dead);
 }
 
-int quiet_stream_add(CUstream stream, CUcontext owner)
+int quiesce_stream_add(CUstream stream, CUcontext owner)
 {
         if (stream_count == stream_room) {
                 size_t room = stream_room ? stream_room * 2 : 64;
@@ -219,7 +219,7 @@ int quiet_stream_add(CUstream stream, CUcontext owner)
 
 static void note_error(CUcontext handle, CUresult r) REQUIRES(core_lock)
 {
-        const struct context *c = quiet_context(handle);
+        const struct context *c = quiesce_context(handle);
 
         if (c)
                 (void)poison_note(c->gpu, r);
@@ -233,7 +233,7 @@ static bool stream_is_capturing(CUstream s)
                status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
-CUresult quiet_record(CUevent *event, CUcontext context, CUstream stream)
+CUresult quiesce_record(CUevent *event, CUcontext context, CUstream stream)
 {
         CUcontext popped;
         CUresult r;
@@ -257,7 +257,7 @@ static bool record_unlocked(CUevent *event, CUcontext context, CUstream stream) 
 
         recordings = &self;
         lock_release(&core_lock);
-        r = quiet_record(event, context, stream);
+        r = quiesce_record(event, context, stream);
         lock_acquire(&core_lock);
         while (*link != &self)
                 link = &(*link)->next;
@@ -278,7 +278,7 @@ static bool context_record(const struct context *c, CUevent event) REQUIRES(core
 
 /* Whatever thread asks, it may have no context, and the legacy stream is that of the current one.
  */
-CUresult quiet_ask_stream(CUstream stream, CUcontext context)
+CUresult quiesce_ask_stream(CUstream stream, CUcontext context)
 {
         CUcontext popped;
         CUresult r = real.cuCtxPushCurrent_v2(context);
@@ -290,7 +290,7 @@ CUresult quiet_ask_stream(CUstream stream, CUcontext context)
         return r;
 }
 
-CUresult quiet_ask_event(CUevent event, CUcontext context)
+CUresult quiesce_ask_event(CUevent event, CUcontext context)
 {
         CUcontext popped;
         CUresult r = real.cuCtxPushCurrent_v2(context);
@@ -304,7 +304,7 @@ CUresult quiet_ask_event(CUevent event, CUcontext context)
 
 static bool stream_has_work(CUstream stream, CUcontext context) REQUIRES(core_lock)
 {
-        CUresult r = quiet_ask_stream(stream, context);
+        CUresult r = quiesce_ask_stream(stream, context);
 
         if (r != CUDA_SUCCESS && r != CUDA_ERROR_NOT_READY)
                 note_error(context, r);
@@ -345,7 +345,7 @@ static void stream_bury(struct stream *s)
         stream_drop((size_t)(s - streams));
 }
 
-void quiet_stream_remove(CUstream stream)
+void quiesce_stream_remove(CUstream stream)
 {
         CUstreamCaptureMode mode;
         struct context *c;
@@ -359,13 +359,13 @@ void quiet_stream_remove(CUstream stream)
         if (!s)
                 return;
         mode = core_relax(); /* another stream may be capturing */
-        c = quiet_context(s->context);
+        c = quiesce_context(s->context);
         s->pending = false;
         if (c && !stream_is_capturing(stream) && stream_has_work(stream, s->context)) {
                 c->strays = c->has_marks;
                 if (!c->has_marks)
                         s = stream_record(s);
-                else if (!quiet_capturing())
+                else if (!quiesce_capturing())
                         c->still_marked = context_record(c, c->still_mark);
         }
         core_unrelax(mode);
@@ -379,7 +379,7 @@ void quiet_stream_remove(CUstream stream)
 
 /* ---- captures ---- */
 
-int quiet_capture_begin(CUstream stream, CUcontext context, CUevent probe)
+int quiesce_capture_begin(CUstream stream, CUcontext context, CUevent probe)
 {
         if (capture_count == capture_room) {
                 size_t room = capture_room ? capture_room * 2 : 16;
@@ -396,7 +396,7 @@ int quiet_capture_begin(CUstream stream, CUcontext context, CUevent probe)
         return 0;
 }
 
-CUevent quiet_capture_end(CUstream stream)
+CUevent quiesce_capture_end(CUstream stream)
 {
         for (size_t i = capture_count; i-- > 0;)
                 if (captures[i].stream == stream &&
@@ -409,7 +409,7 @@ CUevent quiet_capture_end(CUstream stream)
         return NULL;
 }
 
-bool quiet_capture_forbids(void)
+bool quiesce_capture_forbids(void)
 {
         for (size_t i = 0; i < capture_count; i++)
                 if (captures[i].probe)
@@ -418,21 +418,21 @@ bool quiet_capture_forbids(void)
         return false;
 }
 
-void quiet_thread_ended(const struct gate_thread *t)
+void quiesce_thread_ended(const struct gate_thread *t)
 {
         for (size_t i = capture_count; i-- > 0;)
                 if (captures[i].stream == CU_STREAM_PER_THREAD && captures[i].thread == t)
                         capture_drop(i);
 }
 
-bool quiet_capturing(void)
+bool quiesce_capturing(void)
 {
         return __atomic_load_n(&capture_count, __ATOMIC_RELAXED) > 0;
 }
 
-bool quiet_is_capturing(CUstream stream)
+bool quiesce_is_capturing(CUstream stream)
 {
-        return quiet_capturing() && stream_is_capturing(stream);
+        return quiesce_capturing() && stream_is_capturing(stream);
 }
 
 /* ---- waiting while nothing is submitted ---- */
@@ -450,7 +450,7 @@ static void still_begin(struct context *c, unsigned defaults) REQUIRES(core_lock
 }
 
 /* A query of ours has answered. *waits: whether it is still to be waited for. */
-static bool is_busy(CUresult r, CUcontext context, bool *waits, struct quiet_wait *w)
+static bool is_busy(CUresult r, CUcontext context, bool *waits, struct quiesce_wait *w)
         REQUIRES(core_lock)
 {
         if (r == CUDA_ERROR_NOT_READY)
@@ -463,7 +463,7 @@ static bool is_busy(CUresult r, CUcontext context, bool *waits, struct quiet_wai
 }
 
 /* Destroyed with work in flight: its event is all there is. */
-static bool dead_streams_are_busy(struct quiet_wait *w) REQUIRES(core_lock)
+static bool dead_streams_are_busy(struct quiesce_wait *w) REQUIRES(core_lock)
 {
         bool busy = false;
 
@@ -472,7 +472,7 @@ static bool dead_streams_are_busy(struct quiet_wait *w) REQUIRES(core_lock)
 
                 if (s->handle)
                         continue;
-                if (is_busy(quiet_ask_event(s->event, s->context), s->context, &s->pending, w))
+                if (is_busy(quiesce_ask_event(s->event, s->context), s->context, &s->pending, w))
                         busy = true;
                 else
                         stream_bury(s);
@@ -480,19 +480,19 @@ static bool dead_streams_are_busy(struct quiet_wait *w) REQUIRES(core_lock)
         return busy;
 }
 
-static bool still_is_busy(struct quiet_wait *w) REQUIRES(core_lock)
+static bool still_is_busy(struct quiesce_wait *w) REQUIRES(core_lock)
 {
         bool busy = dead_streams_are_busy(w);
 
         for (struct stream *s = streams; s < streams + stream_count; s++)
                 if (s->asked &&
-                    is_busy(quiet_ask_stream(s->handle, s->context), s->context, &s->asked, w))
+                    is_busy(quiesce_ask_stream(s->handle, s->context), s->context, &s->asked, w))
                         busy = true;
         for (struct context *c = contexts; c; c = c->next) {
-                if (c->still_marked && is_busy(quiet_ask_event(c->still_mark, c->handle), c->handle,
-                                               &c->still_marked, w))
+                if (c->still_marked && is_busy(quiesce_ask_event(c->still_mark, c->handle),
+                                               c->handle, &c->still_marked, w))
                         busy = true;
-                if (c->legacy_asked && is_busy(quiet_ask_stream(CU_STREAM_LEGACY, c->handle),
+                if (c->legacy_asked && is_busy(quiesce_ask_stream(CU_STREAM_LEGACY, c->handle),
                                                c->handle, &c->legacy_asked, w))
                         busy = true;
         }
@@ -520,9 +520,9 @@ static void context_mark_streams(struct context *c) REQUIRES(core_lock)
                         s->pending = false;
                         s->wanted = stream_has_work(s->handle, s->context);
                 }
-        while (!quiet_capturing() && (s = stream_wanted(c)))
+        while (!quiesce_capturing() && (s = stream_wanted(c)))
                 (void)stream_record(s);
-        if (!quiet_capturing() && gate_default_streams())
+        if (!quiesce_capturing() && gate_default_streams())
                 c->marked = record_unlocked(&c->mark, c->handle, CU_STREAM_LEGACY);
 }
 
@@ -533,30 +533,30 @@ static void marks_make(void) REQUIRES(core_lock)
                 return;
         marks.number = marks.begun;
         marks.generation = gate_submissions();
-        for (struct context *c = contexts; c && !quiet_capturing(); c = c->next) {
+        for (struct context *c = contexts; c && !quiesce_capturing(); c = c->next) {
                 c->marked = c->has_marks && context_record(c, c->mark);
                 if (!c->marked)
                         context_mark_streams(c);
         }
-        marks.made = !quiet_capturing();
+        marks.made = !quiesce_capturing();
 }
 
-static bool marks_are_busy(struct quiet_wait *w) REQUIRES(core_lock)
+static bool marks_are_busy(struct quiesce_wait *w) REQUIRES(core_lock)
 {
         bool busy = dead_streams_are_busy(w);
 
         for (struct context *c = contexts; c; c = c->next)
                 if (c->marked &&
-                    is_busy(quiet_ask_event(c->mark, c->handle), c->handle, &c->marked, w))
+                    is_busy(quiesce_ask_event(c->mark, c->handle), c->handle, &c->marked, w))
                         busy = true;
         for (struct stream *s = streams; s < streams + stream_count; s++)
                 if (s->pending && s->handle &&
-                    is_busy(quiet_ask_event(s->event, s->context), s->context, &s->pending, w))
+                    is_busy(quiesce_ask_event(s->event, s->context), s->context, &s->pending, w))
                         busy = true;
         return busy;
 }
 
-static bool marks_step(struct quiet_wait *w) REQUIRES(core_lock)
+static bool marks_step(struct quiesce_wait *w) REQUIRES(core_lock)
 {
         if (w->number > marks.reached) {
                 if (!marks.made)
@@ -564,7 +564,7 @@ static bool marks_step(struct quiet_wait *w) REQUIRES(core_lock)
                 if (marks.made && !marks_are_busy(w)) {
                         marks.made = false;
                         marks.reached = MAX(marks.reached, marks.number);
-                        quiet_at = marks.generation;
+                        quiesce_at = marks.generation;
                 }
         }
         return w->number > marks.reached;
@@ -572,55 +572,55 @@ static bool marks_step(struct quiet_wait *w) REQUIRES(core_lock)
 
 /* ---- both ---- */
 
-void quiet_begin(struct quiet_wait *w, bool still)
+void quiesce_begin(struct quiesce_wait *w, bool still)
 {
         CUstreamCaptureMode mode;
         unsigned defaults = gate_default_streams();
 
-        *w = (struct quiet_wait){.still = still,
-                                 .number = still ? marks.begun : ++marks.begun,
-                                 .generation = gate_submissions()};
-        if (!still || quiet_capturing())
+        *w = (struct quiesce_wait){.still = still,
+                                   .number = still ? marks.begun : ++marks.begun,
+                                   .generation = gate_submissions()};
+        if (!still || quiesce_capturing())
                 return;
         mode = core_relax();
-        for (struct context *c = contexts; c && !quiet_capturing(); c = c->next)
+        for (struct context *c = contexts; c && !quiesce_capturing(); c = c->next)
                 still_begin(c, defaults);
-        for (struct stream *s = streams; s < streams + stream_count && !quiet_capturing(); s++)
+        for (struct stream *s = streams; s < streams + stream_count && !quiesce_capturing(); s++)
                 if (s->handle)
                         s->asked = stream_has_work(s->handle, s->context);
         core_unrelax(mode);
 }
 
-enum quiet quiet_poll(struct quiet_wait *w)
+enum quiescence quiesce_poll(struct quiesce_wait *w)
 {
         CUstreamCaptureMode mode;
         bool busy;
 
-        if (quiet_capturing())
-                return QUIET_CAPTURE;
+        if (quiesce_capturing())
+                return QUIESCE_CAPTURE;
         mode = core_relax();
         busy = w->still ? still_is_busy(w) : marks_step(w);
         core_unrelax(mode);
         if (!busy && w->still) {
                 marks.reached = MAX(marks.reached, w->number);
-                quiet_at = w->generation;
+                quiesce_at = w->generation;
                 for (struct context *c = contexts; c; c = c->next)
                         c->strays = false;
         }
-        return busy ? QUIET_BUSY : QUIET_DONE;
+        return busy ? QUIESCE_BUSY : QUIESCE_DONE;
 }
 
-void quiet_wait_all(void)
+void quiesce_wait_all(void)
 {
-        struct quiet_wait w;
+        struct quiesce_wait w;
         uint64_t nap_ns = 0;
 
         /* Nothing was submitted since it was last quiet: the common case when a program frees many
          * blocks in a row. */
-        if (gate_submissions() == quiet_at && !gate_anybody_inside())
+        if (gate_submissions() == quiesce_at && !gate_anybody_inside())
                 return;
-        quiet_begin(&w, false);
-        for (unsigned polls = 0; quiet_poll(&w) == QUIET_BUSY; polls++) {
+        quiesce_begin(&w, false);
+        for (unsigned polls = 0; quiesce_poll(&w) == QUIESCE_BUSY; polls++) {
                 const struct timespec nap = {.tv_nsec = (long)nap_ns};
 
                 lock_release(&core_lock);

@@ -1,4 +1,4 @@
-/* quiet.h: which streams a process has, and whether everything it submitted is done.
+/* quiesce.h: which streams a process has, and whether everything it submitted is done.
  *
  * A drain must not block in the driver, must not disturb a capture (on a capturing stream even a
  * query invalidates the capture; measured, CUDA 13.0), and must leave no trace: an event on the
@@ -35,67 +35,69 @@ struct context {
 };
 
 /* All below: core_lock held. */
-struct context *quiet_context(CUcontext handle);             /* NULL: unknown */
-struct context *quiet_context_of(const struct gpu *g);       /* any living one, not green; NULL */
-struct context *quiet_context_green(CUgreenCtx green);       /* NULL: unknown */
-struct context *quiet_context_green_of(const struct gpu *g); /* any green one; NULL */
-struct context *quiet_context_primary(const struct gpu *g);  /* NULL: not alive */
-struct context *quiet_context_add(CUcontext handle, struct gpu *gpu, bool primary);
-void quiet_context_remove(struct context *c) REQUIRES(core_lock); /* lock given up while it is used */
+struct context *quiesce_context(CUcontext handle);             /* NULL: unknown */
+struct context *quiesce_context_of(const struct gpu *g);       /* any living one, not green; NULL */
+struct context *quiesce_context_green(CUgreenCtx green);       /* NULL: unknown */
+struct context *quiesce_context_green_of(const struct gpu *g); /* any green one; NULL */
+struct context *quiesce_context_primary(const struct gpu *g);  /* NULL: not alive */
+struct context *quiesce_context_add(CUcontext handle, struct gpu *gpu, bool primary);
+void quiesce_context_remove(struct context *c)
+        REQUIRES(core_lock); /* lock given up while it is used */
 /* The context that owns what is allocated while this one is current: a green one's primary. */
-CUcontext quiet_owner(CUcontext current);
-int quiet_stream_add(CUstream stream, CUcontext owner);
+CUcontext quiesce_owner(CUcontext current);
+int quiesce_stream_add(CUstream stream, CUcontext owner);
 /* Before it is destroyed: work in flight on it is still waited for, a capture on it is over. The
  * lock may be given up meanwhile. */
-void quiet_stream_remove(CUstream stream) REQUIRES(core_lock);
+void quiesce_stream_remove(CUstream stream) REQUIRES(core_lock);
 
 /* Captures in progress in this process, by the stream that each began on. While there are any,
  * nothing is asked of streams. */
-int quiet_capture_begin(CUstream stream, CUcontext context, CUevent probe); /* 0, -ENOMEM */
+int quiesce_capture_begin(CUstream stream, CUcontext context, CUevent probe); /* 0, -ENOMEM */
 /* Returns its probe, or NULL: the caller's to destroy. Those of streams and threads that end with a
  * capture on them go with the context. */
-CUevent quiet_capture_end(CUstream stream);
+CUevent quiesce_capture_end(CUstream stream);
 /* A capture in progress, but for one in relaxed mode or in another thread's own, forbids this
  * thread to allocate and to free, and is over where it tries (measured). Which there are the driver
  * knows: what is forbidden in the same cases (measured), and does nothing else, is to query an
  * event that was recorded before. */
-bool quiet_capture_forbids(void);
+bool quiesce_capture_forbids(void);
 /* A per-thread default stream dies with its thread, and a capture on it. */
-void quiet_thread_ended(const struct gate_thread *t);
-bool quiet_capturing(void);
+void quiesce_thread_ended(const struct gate_thread *t);
+bool quiesce_capturing(void);
 /* A capture is about to begin and is counted: wait for events that are being recorded, as
  * pool_await_records() does. core_lock held, given up meanwhile. */
-void quiet_await_records(void) REQUIRES(core_lock);
+void quiesce_await_records(void) REQUIRES(core_lock);
 /* Whether a stream is part of one, as far as can be told. The lock is not needed. */
-bool quiet_is_capturing(CUstream stream);
+bool quiesce_is_capturing(CUstream stream);
 
 /* A stream or an event of ours, asked in its context, which need not be current; and such an event
  * recorded, created at first use. The lock is not needed. */
-CUresult quiet_ask_stream(CUstream stream, CUcontext context);
-CUresult quiet_ask_event(CUevent event, CUcontext context);
-CUresult quiet_record(CUevent *event, CUcontext context, CUstream stream);
+CUresult quiesce_ask_stream(CUstream stream, CUcontext context);
+CUresult quiesce_ask_event(CUevent event, CUcontext context);
+CUresult quiesce_record(CUevent *event, CUcontext context, CUstream stream);
 
-enum quiet {
-        QUIET_BUSY,
-        QUIET_DONE, /* everything submitted before quiet_begin() is done, or its context has failed
-                     */
-        QUIET_CAPTURE, /* cannot tell: a capture is in progress */
+enum quiescence {
+        QUIESCE_BUSY,
+        QUIESCE_DONE,    /* everything submitted before quiesce_begin() is done, or its context has
+                          * failed
+                          */
+        QUIESCE_CAPTURE, /* cannot tell: a capture is in progress */
 };
 
 /* Begin to wait for all that has been submitted so far by anybody in this process; then poll until
- * it is not QUIET_BUSY. The lock is held in both; they take a microsecond or so a stream. `still`:
- * nothing is being submitted meanwhile, because the gate is shut or because the caller gives the
- * wait up when something is; at most one such wait at a time. Where the driver has no events of
- * whole contexts the lock is given up while events are recorded. */
-struct quiet_wait {
+ * it is not QUIESCE_BUSY. The lock is held in both; they take a microsecond or so a stream.
+ * `still`: nothing is being submitted meanwhile, because the gate is shut or because the caller
+ * gives the wait up when something is; at most one such wait at a time. Where the driver has no
+ * events of whole contexts the lock is given up while events are recorded. */
+struct quiesce_wait {
         bool still;
         uint64_t number;
         uint64_t generation; /* gate_submissions() when it began */
         uint64_t progress;   /* changes when something got done */
 };
-void quiet_begin(struct quiet_wait *w, bool still) REQUIRES(core_lock);
-enum quiet quiet_poll(struct quiet_wait *w) REQUIRES(core_lock);
+void quiesce_begin(struct quiesce_wait *w, bool still) REQUIRES(core_lock);
+enum quiescence quiesce_poll(struct quiesce_wait *w) REQUIRES(core_lock);
 
 /* Wait, with the lock held and given up meanwhile, until all that was submitted before is done
  * (what cuMemFree means). */
-void quiet_wait_all(void) REQUIRES(core_lock);
+void quiesce_wait_all(void) REQUIRES(core_lock);

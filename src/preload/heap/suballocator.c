@@ -1,6 +1,6 @@
-/* parcels.c: owns the books of what is live and what is free in a pool. Must never give out a
- * parcel of a lane to anybody but who asks for that lane. */
-#include "preload/heap/parcels.h"
+/* suballocator.c: owns the books of what is live and what is free in a pool. Must never give out a
+ * suballocation of a lane to anybody but who asks for that lane. */
+#include "preload/heap/suballocator.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -10,19 +10,19 @@
 #include "preload/heap/heap.h"
 
 #define NODES_AT_ONCE 256u
-#define TRIES         16u /* parcels of a bin that are looked at: a list may be long */
+#define TRIES         16u /* suballocations of a bin that are looked at: a list may be long */
 #define BUCKETS_FIRST 256u
 
 /* Nodes are used again, and never given back: a program that had a million allocations will have
  * them again. */
-static struct parcel *spare;
+static struct suballocation *spare;
 
-static struct parcel *node_new(void)
+static struct suballocation *node_new(void)
 {
-        struct parcel *n = spare;
+        struct suballocation *n = spare;
 
         if (!n) {
-                struct parcel *more = calloc(NODES_AT_ONCE, sizeof(*more));
+                struct suballocation *more = calloc(NODES_AT_ONCE, sizeof(*more));
 
                 if (!more)
                         return NULL;
@@ -33,11 +33,11 @@ static struct parcel *node_new(void)
                 n = spare;
         }
         spare = n->next;
-        *n = (struct parcel){0};
+        *n = (struct suballocation){0};
         return n;
 }
 
-static void node_free(struct parcel *n)
+static void node_free(struct suballocation *n)
 {
         n->next = spare;
         spare = n;
@@ -45,19 +45,19 @@ static void node_free(struct parcel *n)
 
 /* ---- lanes ---- */
 
-unsigned parcels_bin(uint64_t bytes)
+unsigned suballocator_bin(uint64_t bytes)
 {
         uint64_t units = bytes / HEAP_SMALL_ALIGN;
         unsigned log = 63 - (unsigned)__builtin_clzll(units | 1);
 
         if (log < 3)
                 return (unsigned)units;
-        return MIN((log - 2) * 8 + (unsigned)(units >> (log - 3) & 7), PARCEL_BINS - 1u);
+        return MIN((log - 2) * 8 + (unsigned)(units >> (log - 3) & 7), SUBALLOCATOR_BINS - 1u);
 }
 
-static void bin_put(struct lane *l, struct parcel *p)
+static void bin_put(struct lane *l, struct suballocation *p)
 {
-        unsigned i = parcels_bin(p->bytes);
+        unsigned i = suballocator_bin(p->bytes);
 
         p->next = l->bins[i];
         p->link = &l->bins[i];
@@ -68,10 +68,10 @@ static void bin_put(struct lane *l, struct parcel *p)
         l->bytes += p->bytes;
 }
 
-static void bin_take(struct parcel *p)
+static void bin_take(struct suballocation *p)
 {
         struct lane *l = p->lane;
-        unsigned i = parcels_bin(p->bytes);
+        unsigned i = suballocator_bin(p->bytes);
 
         *p->link = p->next;
         if (p->next)
@@ -81,7 +81,7 @@ static void bin_take(struct parcel *p)
         l->bytes -= p->bytes;
 }
 
-static void age_append(struct lane *l, struct parcel *p)
+static void age_append(struct lane *l, struct suballocation *p)
 {
         p->older = l->newest;
         p->newer = NULL;
@@ -92,7 +92,7 @@ static void age_append(struct lane *l, struct parcel *p)
         l->newest = p;
 }
 
-static void age_remove(struct parcel *p)
+static void age_remove(struct suballocation *p)
 {
         struct lane *l = p->lane;
 
@@ -106,7 +106,7 @@ static void age_remove(struct parcel *p)
                 l->newest = p->older;
 }
 
-static void lane_remove(struct parcel *p)
+static void lane_remove(struct suballocation *p)
 {
         bin_take(p);
         age_remove(p);
@@ -116,9 +116,9 @@ static void lane_remove(struct parcel *p)
 /* ---- neighbours ---- */
 
 /* p takes the place of its higher neighbour, too, which is in no list any more. */
-static void swallow_higher(struct parcel *p)
+static void swallow_higher(struct suballocation *p)
 {
-        struct parcel *h = p->higher;
+        struct suballocation *h = p->higher;
 
         p->bytes += h->bytes;
         p->higher = h->higher;
@@ -127,9 +127,9 @@ static void swallow_higher(struct parcel *p)
         node_free(h);
 }
 
-static void swallow_lower(struct parcel *p)
+static void swallow_lower(struct suballocation *p)
 {
-        struct parcel *l = p->lower;
+        struct suballocation *l = p->lower;
 
         p->address = l->address;
         p->bytes += l->bytes;
@@ -141,8 +141,8 @@ static void swallow_lower(struct parcel *p)
         node_free(l);
 }
 
-/* A parcel in no list becomes free in a lane, one with its neighbours there. */
-static void lane_put(struct lane *l, struct parcel *p, uint64_t number)
+/* A suballocation in no list becomes free in a lane, one with its neighbours there. */
+static void lane_put(struct lane *l, struct suballocation *p, uint64_t number)
 {
         if (p->lower && p->lower->lane == l) {
                 lane_remove(p->lower);
@@ -158,16 +158,16 @@ static void lane_put(struct lane *l, struct parcel *p, uint64_t number)
         age_append(l, p);
 }
 
-/* ---- live parcels by address ---- */
+/* ---- live suballocations by address ---- */
 
-static struct parcel **bucket(const struct parcels *p, CUdeviceptr address)
+static struct suballocation **bucket(const struct suballocator *p, CUdeviceptr address)
 {
         uint64_t hash = address / HEAP_SMALL_ALIGN * UINT64_C(0x9e3779b97f4a7c15);
 
         return &p->buckets[hash >> 32 & (p->bucket_count - 1)];
 }
 
-static void bucket_put(struct parcel **b, struct parcel *p)
+static void bucket_put(struct suballocation **b, struct suballocation *p)
 {
         p->next = *b;
         p->link = b;
@@ -176,7 +176,7 @@ static void bucket_put(struct parcel **b, struct parcel *p)
         *b = p;
 }
 
-static void bucket_take(struct parcels *p, struct parcel *n)
+static void bucket_take(struct suballocator *p, struct suballocation *n)
 {
         *n->link = n->next;
         if (n->next)
@@ -184,20 +184,20 @@ static void bucket_take(struct parcels *p, struct parcel *n)
         p->live--;
 }
 
-static int buckets_make_room(struct parcels *p)
+static int buckets_make_room(struct suballocator *p)
 {
         uint64_t old_count = p->bucket_count;
-        struct parcel **old = p->buckets, **more;
+        struct suballocation **old = p->buckets, **more;
 
         if (p->live < old_count)
                 return 0;
-        more = calloc(MAX(old_count * 2, BUCKETS_FIRST), sizeof(struct parcel *));
+        more = calloc(MAX(old_count * 2, BUCKETS_FIRST), sizeof(struct suballocation *));
         if (!more)
                 return old_count ? 0 : -ENOMEM; /* longer lists, that is all */
         p->buckets = more;
         p->bucket_count = MAX(old_count * 2, BUCKETS_FIRST);
         for (uint64_t i = 0; i < old_count; i++)
-                for (struct parcel *n = old[i], *next; n; n = next) {
+                for (struct suballocation *n = old[i], *next; n; n = next) {
                         next = n->next;
                         bucket_put(bucket(p, n->address), n);
                 }
@@ -210,32 +210,32 @@ static uint64_t unit_of(const struct chunk *c, CUdeviceptr address)
         return (address - c->block->address) / HEAP_SMALL_ALIGN;
 }
 
-struct parcel *parcels_at(const struct parcels *p, CUdeviceptr address)
+struct suballocation *suballocator_at(const struct suballocator *p, CUdeviceptr address)
 {
-        struct parcel *n = p->bucket_count ? *bucket(p, address) : NULL;
+        struct suballocation *n = p->bucket_count ? *bucket(p, address) : NULL;
 
         while (n && n->address != address)
                 n = n->next;
         return n;
 }
 
-struct parcel *parcels_around(const struct chunk *c, CUdeviceptr address)
+struct suballocation *suballocator_around(const struct chunk *c, CUdeviceptr address)
 {
         uint64_t start = bits_last(c->starts, unit_of(c, address));
-        struct parcel *n;
+        struct suballocation *n;
 
         if (start == BITS_NONE)
                 return NULL;
-        n = parcels_at(c->parcels, c->block->address + start * HEAP_SMALL_ALIGN);
+        n = suballocator_at(c->suballocator, c->block->address + start * HEAP_SMALL_ALIGN);
         return n && address - n->address < n->requested ? n : NULL;
 }
 
 /* ---- the whole ---- */
 
-int parcels_add(struct parcels *p, struct block *b)
+int suballocator_add(struct suballocator *p, struct block *b)
 {
         struct chunk *c = calloc(1, sizeof(*c));
-        struct parcel *n = node_new();
+        struct suballocation *n = node_new();
 
         /* Mostly zeros that are never touched, and so never there. */
         if (c)
@@ -247,7 +247,7 @@ int parcels_add(struct parcels *p, struct block *b)
                 free(c);
                 return -ENOMEM;
         }
-        c->parcels = p;
+        c->suballocator = p;
         c->block = b;
         c->lowest = n;
         c->next = p->chunks;
@@ -260,11 +260,11 @@ int parcels_add(struct parcels *p, struct block *b)
         return 0;
 }
 
-void parcels_remove(struct parcels *p, struct chunk *c)
+void suballocator_remove(struct suballocator *p, struct chunk *c)
 {
         struct chunk **link = &p->chunks;
 
-        for (struct parcel *n = c->lowest, *higher; n; n = higher) {
+        for (struct suballocation *n = c->lowest, *higher; n; n = higher) {
                 higher = n->higher;
                 if (n->lane)
                         lane_remove(n);
@@ -280,38 +280,38 @@ void parcels_remove(struct parcels *p, struct chunk *c)
         free(c);
 }
 
-void parcels_clear(struct parcels *p)
+void suballocator_clear(struct suballocator *p)
 {
         free(p->buckets);
-        *p = (struct parcels){0};
+        *p = (struct suballocator){0};
 }
 
-static bool fits(const struct parcel *p, uint64_t bytes, bool in_use_only)
+static bool fits(const struct suballocation *p, uint64_t bytes, bool in_use_only)
 {
         return p->bytes >= bytes &&
                (!in_use_only || heap_use_cost(p->chunk->block, p->address, bytes) == 0);
 }
 
-struct parcel *parcels_fit(const struct lane *l, uint64_t bytes, bool in_use_only)
+struct suballocation *suballocator_fit(const struct lane *l, uint64_t bytes, bool in_use_only)
 {
         if (l->bytes < bytes)
                 return NULL;
         /* Of the first bin some are large enough, of the others all. */
-        for (uint64_t i = parcels_bin(bytes);
-             (i = bits_next(l->filled, i, PARCEL_BINS, true)) < PARCEL_BINS; i++) {
+        for (uint64_t i = suballocator_bin(bytes);
+             (i = bits_next(l->filled, i, SUBALLOCATOR_BINS, true)) < SUBALLOCATOR_BINS; i++) {
                 unsigned tries = TRIES;
 
-                for (struct parcel *p = l->bins[i]; p && tries > 0; p = p->next, tries--)
+                for (struct suballocation *p = l->bins[i]; p && tries > 0; p = p->next, tries--)
                         if (fits(p, bytes, in_use_only))
                                 return p;
         }
         return NULL;
 }
 
-/* The upper part of a common parcel, or its lower one, becomes part of p; in a lane both. */
-static void borrow(struct parcel *p, uint64_t bytes, bool from_lower)
+/* The upper part of a common suballocation, or its lower one, becomes part of p; in a lane both. */
+static void borrow(struct suballocation *p, uint64_t bytes, bool from_lower)
 {
-        struct parcel *from = from_lower ? p->lower : p->higher;
+        struct suballocation *from = from_lower ? p->lower : p->higher;
         struct lane *common = from->lane;
         uint64_t number = from->number;
 
@@ -336,12 +336,13 @@ static void borrow(struct parcel *p, uint64_t bytes, bool from_lower)
         bin_put(p->lane, p);
 }
 
-struct parcel *parcels_join(struct parcels *p, struct lane *l, uint64_t bytes, bool in_use_only)
+struct suballocation *suballocator_join(struct suballocator *p, struct lane *l, uint64_t bytes,
+                                        bool in_use_only)
 {
         unsigned tries = 64 * TRIES;
 
         bytes = align_up(bytes, HEAP_SMALL_ALIGN);
-        for (struct parcel *n = l->newest; n && tries > 0; n = n->older, tries--) {
+        for (struct suballocation *n = l->newest; n && tries > 0; n = n->older, tries--) {
                 uint64_t lower = n->lower && n->lower->lane == &p->common ? n->lower->bytes : 0;
                 uint64_t higher = n->higher && n->higher->lane == &p->common ? n->higher->bytes : 0;
                 uint64_t more = sub_sat(bytes, n->bytes), from_lower;
@@ -360,10 +361,11 @@ struct parcel *parcels_join(struct parcels *p, struct lane *l, uint64_t bytes, b
         return NULL;
 }
 
-struct parcel *parcels_take(struct parcels *p, struct parcel *from, uint64_t bytes)
+struct suballocation *suballocator_take(struct suballocator *p, struct suballocation *from,
+                                        uint64_t bytes)
 {
         uint64_t whole = align_up(bytes, HEAP_SMALL_ALIGN);
-        struct parcel *n = from;
+        struct suballocation *n = from;
 
         if (buckets_make_room(p) < 0)
                 return NULL;
@@ -372,11 +374,11 @@ struct parcel *parcels_take(struct parcels *p, struct parcel *from, uint64_t byt
                 if (!n)
                         return NULL;
                 bin_take(from);
-                *n = (struct parcel){.address = from->address,
-                                     .bytes = whole,
-                                     .chunk = from->chunk,
-                                     .lower = from->lower,
-                                     .higher = from};
+                *n = (struct suballocation){.address = from->address,
+                                            .bytes = whole,
+                                            .chunk = from->chunk,
+                                            .lower = from->lower,
+                                            .higher = from};
                 if (n->lower)
                         n->lower->higher = n;
                 else
@@ -395,16 +397,17 @@ struct parcel *parcels_take(struct parcels *p, struct parcel *from, uint64_t byt
         return n;
 }
 
-void parcels_give(struct parcels *p, struct parcel *dead, struct lane *l, uint64_t number)
+void suballocator_give(struct suballocator *p, struct suballocation *dead, struct lane *l,
+                       uint64_t number)
 {
         bucket_take(p, dead);
         bits_set(dead->chunk->starts, unit_of(dead->chunk, dead->address), 1, false);
         lane_put(l, dead, number);
 }
 
-void parcels_pass(struct lane *from, uint64_t up_to, struct lane *to, uint64_t number)
+void suballocator_pass(struct lane *from, uint64_t up_to, struct lane *to, uint64_t number)
 {
-        struct parcel *p;
+        struct suballocation *p;
 
         while ((p = from->oldest) && p->number <= up_to) {
                 lane_remove(p);

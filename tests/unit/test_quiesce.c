@@ -1,4 +1,4 @@
-/* test_quiet.c: whether everything that was submitted is done, and captures, several at once: a
+/* test_quiesce.c: whether everything that was submitted is done, and captures, several at once: a
  * wait never ends before the work that it is for, always ends after it, and touches no capture. */
 #include "unit.h"
 
@@ -9,7 +9,7 @@
 #include "base/macros.h"
 #include "fakes/neighbours.h"
 #include "preload/stream/gate.h"
-#include "preload/stream/quiet.h"
+#include "preload/stream/quiesce.h"
 #include "preload/driver/real.h"
 
 #define CONTEXT(i) ((CUcontext)(uintptr_t)(0xc0 + (i)))
@@ -181,8 +181,9 @@ static CUresult fake_record(CUevent e, CUstream s)
                         assert_false(capturing[c]);
         if (captures_meanwhile) {
                 capturing[captures_meanwhile] = true;
-                assert_int_equal(quiet_capture_begin(STREAM(captures_meanwhile),
-                                                     CONTEXT(context_of(captures_meanwhile)), NULL),
+                assert_int_equal(quiesce_capture_begin(STREAM(captures_meanwhile),
+                                                       CONTEXT(context_of(captures_meanwhile)),
+                                                       NULL),
                                  0);
                 captures_meanwhile = 0;
         }
@@ -207,12 +208,12 @@ static void submit(unsigned place)
 static void make_stream(unsigned i)
 {
         there[i] = true;
-        assert_int_equal(quiet_stream_add(STREAM(i), CONTEXT(context_of(i))), 0);
+        assert_int_equal(quiesce_stream_add(STREAM(i), CONTEXT(context_of(i))), 0);
 }
 
 static void destroy_stream(unsigned i)
 {
-        quiet_stream_remove(STREAM(i));
+        quiesce_stream_remove(STREAM(i));
         there[i] = capturing[i] = false;
 }
 
@@ -260,7 +261,7 @@ static int begin_with(bool new_driver)
         real.cuEventRecord = fake_record;
         real.cuCtxRecordEvent = fake_context_record;
         for (unsigned i = 0; i < CONTEXTS; i++)
-                assert_int_equal(quiet_context_add(CONTEXT(i), gpu, i == 0)->has_marks, modern);
+                assert_int_equal(quiesce_context_add(CONTEXT(i), gpu, i == 0)->has_marks, modern);
         return 0;
 }
 
@@ -277,9 +278,9 @@ static int begin_old(void **state)
 static int end(void **state)
 {
         for (unsigned i = 0; i < CONTEXTS; i++)
-                if (quiet_context(CONTEXT(i)))
-                        quiet_context_remove(quiet_context(CONTEXT(i)));
-        assert_false(quiet_capturing());
+                if (quiesce_context(CONTEXT(i)))
+                        quiesce_context_remove(quiesce_context(CONTEXT(i)));
+        assert_false(quiesce_capturing());
         submitted++; /* nothing that was quiet is so in the next test */
         return 0;
 }
@@ -291,7 +292,7 @@ static void check_wakes(CUevent expected, CUstream stream)
         uint32_t heard = bell_listen(&core.changed);
         unsigned kicks = request_kicks;
 
-        assert_ptr_equal(quiet_capture_end(stream), expected);
+        assert_ptr_equal(quiesce_capture_end(stream), expected);
         if (expected) {
                 assert_int_not_equal(bell_listen(&core.changed), heard);
                 assert_int_not_equal(request_kicks, kicks);
@@ -300,14 +301,14 @@ static void check_wakes(CUevent expected, CUstream stream)
 
 static void two_captures_in_one_thread_end_each_by_itself(void **state)
 {
-        assert_int_equal(quiet_capture_begin(STREAM(1), CONTEXT(0), EVENT(1)), 0);
-        assert_int_equal(quiet_capture_begin(STREAM(2), CONTEXT(0), EVENT(2)), 0);
+        assert_int_equal(quiesce_capture_begin(STREAM(1), CONTEXT(0), EVENT(1)), 0);
+        assert_int_equal(quiesce_capture_begin(STREAM(2), CONTEXT(0), EVENT(2)), 0);
         check_wakes(NULL, STREAM(3));
         check_wakes(EVENT(1), STREAM(1));
-        assert_true(quiet_capturing());
+        assert_true(quiesce_capturing());
         check_wakes(NULL, STREAM(1));
         check_wakes(EVENT(2), STREAM(2));
-        assert_false(quiet_capturing());
+        assert_false(quiesce_capturing());
 }
 
 /* Both name theirs by the same handle. */
@@ -316,25 +317,25 @@ static void the_captures_of_two_threads_default_streams_are_two(void **state)
         for (unsigned first = 0; first < 2; first++) {
                 for (unsigned i = 0; i < 2; i++) {
                         gate_self = &threads[i];
-                        assert_int_equal(
-                                quiet_capture_begin(CU_STREAM_PER_THREAD, CONTEXT(0), EVENT(i + 1)),
-                                0);
+                        assert_int_equal(quiesce_capture_begin(CU_STREAM_PER_THREAD, CONTEXT(0),
+                                                               EVENT(i + 1)),
+                                         0);
                 }
                 gate_self = &threads[first];
                 check_wakes(EVENT(first + 1), CU_STREAM_PER_THREAD);
                 check_wakes(NULL, CU_STREAM_PER_THREAD); /* the other one's goes on */
-                assert_true(quiet_capturing());
+                assert_true(quiesce_capturing());
                 gate_self = &threads[!first];
                 check_wakes(EVENT(!first + 1), CU_STREAM_PER_THREAD);
-                assert_false(quiet_capturing());
+                assert_false(quiesce_capturing());
         }
 }
 
 /* Begun by one thread, a capture on a stream that is everybody's may be ended by another. */
 static void a_capture_may_be_ended_by_another_thread(void **state)
 {
-        assert_int_equal(quiet_capture_begin(STREAM(1), CONTEXT(0), EVENT(1)), 0);
-        assert_int_equal(quiet_capture_begin(CU_STREAM_PER_THREAD, CONTEXT(0), EVENT(2)), 0);
+        assert_int_equal(quiesce_capture_begin(STREAM(1), CONTEXT(0), EVENT(1)), 0);
+        assert_int_equal(quiesce_capture_begin(CU_STREAM_PER_THREAD, CONTEXT(0), EVENT(2)), 0);
         gate_self = &threads[1];
         check_wakes(EVENT(1), STREAM(1));
         check_wakes(NULL, CU_STREAM_PER_THREAD);
@@ -347,17 +348,17 @@ static void a_thread_that_ends_takes_the_capture_of_its_own_stream_along(void **
         for (unsigned i = 0; i < 2; i++) {
                 gate_self = &threads[i];
                 assert_int_equal(
-                        quiet_capture_begin(CU_STREAM_PER_THREAD, CONTEXT(0), EVENT(i + 1)), 0);
-                assert_int_equal(quiet_capture_begin(STREAM(i), CONTEXT(0), EVENT(i + 5)), 0);
+                        quiesce_capture_begin(CU_STREAM_PER_THREAD, CONTEXT(0), EVENT(i + 1)), 0);
+                assert_int_equal(quiesce_capture_begin(STREAM(i), CONTEXT(0), EVENT(i + 5)), 0);
         }
-        quiet_thread_ended(&threads[0]);
+        quiesce_thread_ended(&threads[0]);
         gate_self = &threads[0];
         check_wakes(NULL, CU_STREAM_PER_THREAD);
         check_wakes(EVENT(5), STREAM(0)); /* is not the thread's */
         gate_self = &threads[1];
         check_wakes(EVENT(2), CU_STREAM_PER_THREAD);
         check_wakes(EVENT(6), STREAM(1));
-        assert_false(quiet_capturing());
+        assert_false(quiesce_capturing());
 }
 
 static void streams_and_contexts_that_end_take_their_captures_along(void **state)
@@ -365,13 +366,13 @@ static void streams_and_contexts_that_end_take_their_captures_along(void **state
         make_stream(0);
         make_stream(1);
         for (unsigned i = 0; i < 2; i++)
-                assert_int_equal(quiet_capture_begin(STREAM(i), CONTEXT(i), EVENT(i + 1)), 0);
+                assert_int_equal(quiesce_capture_begin(STREAM(i), CONTEXT(i), EVENT(i + 1)), 0);
         capturing[0] = capturing[1] = true;
         destroy_stream(0);
         check_wakes(NULL, STREAM(0));
-        assert_true(quiet_capturing());
-        quiet_context_remove(quiet_context(CONTEXT(1)));
-        assert_false(quiet_capturing());
+        assert_true(quiesce_capturing());
+        quiesce_context_remove(quiesce_context(CONTEXT(1)));
+        assert_false(quiesce_capturing());
 }
 
 static CUresult unsupported(CUevent e)
@@ -382,15 +383,15 @@ static CUresult unsupported(CUevent e)
 static void a_capture_forbids_what_the_driver_says(void **state)
 {
         real.cuEventQuery = unsupported;
-        assert_false(quiet_capture_forbids());
-        assert_int_equal(quiet_capture_begin(STREAM(0), CONTEXT(0), NULL), 0);
-        assert_false(quiet_capture_forbids());
-        assert_int_equal(quiet_capture_begin(STREAM(1), CONTEXT(0), EVENT(2)), 0);
-        assert_true(quiet_capture_forbids());
+        assert_false(quiesce_capture_forbids());
+        assert_int_equal(quiesce_capture_begin(STREAM(0), CONTEXT(0), NULL), 0);
+        assert_false(quiesce_capture_forbids());
+        assert_int_equal(quiesce_capture_begin(STREAM(1), CONTEXT(0), EVENT(2)), 0);
+        assert_true(quiesce_capture_forbids());
         check_wakes(EVENT(2), STREAM(1));
-        assert_null(quiet_capture_end(STREAM(0)));
-        assert_int_equal(quiet_capture_begin(STREAM(1), CONTEXT(0), EVENT(1)), 0);
-        assert_false(quiet_capture_forbids());
+        assert_null(quiesce_capture_end(STREAM(0)));
+        assert_int_equal(quiesce_capture_begin(STREAM(1), CONTEXT(0), EVENT(1)), 0);
+        assert_false(quiesce_capture_forbids());
         check_wakes(EVENT(1), STREAM(1));
 }
 
@@ -418,11 +419,11 @@ static void many_captures_at_once_are_known_each(void **state)
                         open[n].stream = s;
                         open[n].thread = thread;
                         open[n].probe = (CUevent)(uintptr_t)(0x1000 + ++number);
-                        assert_int_equal(quiet_capture_begin(s, CONTEXT(0), open[n++].probe), 0);
+                        assert_int_equal(quiesce_capture_begin(s, CONTEXT(0), open[n++].probe), 0);
                 } else {
                         check_wakes(NULL, s);
                 }
-                assert_int_equal(quiet_capturing(), n > 0);
+                assert_int_equal(quiesce_capturing(), n > 0);
         }
         while (n-- > 0) {
                 gate_self = &threads[open[n].thread];
@@ -432,38 +433,38 @@ static void many_captures_at_once_are_known_each(void **state)
 
 static void nothing_is_asked_of_anybody_while_there_is_a_capture(void **state)
 {
-        struct quiet_wait w;
+        struct quiesce_wait w;
 
         make_stream(0);
         make_stream(1);
         submit(1);
-        assert_int_equal(quiet_capture_begin(STREAM(0), CONTEXT(0), NULL), 0);
+        assert_int_equal(quiesce_capture_begin(STREAM(0), CONTEXT(0), NULL), 0);
         capturing[0] = true;
         queries = 0;
         for (unsigned still = 0; still < 2; still++) {
-                quiet_begin(&w, still);
-                assert_int_equal(quiet_poll(&w), QUIET_CAPTURE);
+                quiesce_begin(&w, still);
+                assert_int_equal(quiesce_poll(&w), QUIESCE_CAPTURE);
         }
         assert_int_equal(queries, 0);
-        assert_true(quiet_is_capturing(STREAM(0)));
-        assert_false(quiet_is_capturing(STREAM(1)));
+        assert_true(quiesce_is_capturing(STREAM(0)));
+        assert_false(quiesce_is_capturing(STREAM(1)));
         capturing[0] = false;
-        assert_null(quiet_capture_end(STREAM(0)));
-        assert_false(quiet_is_capturing(STREAM(0)));
-        quiet_begin(&w, true);
-        assert_int_equal(quiet_poll(&w), QUIET_BUSY);
+        assert_null(quiesce_capture_end(STREAM(0)));
+        assert_false(quiesce_is_capturing(STREAM(0)));
+        quiesce_begin(&w, true);
+        assert_int_equal(quiesce_poll(&w), QUIESCE_BUSY);
         finish_all();
-        assert_int_equal(quiet_poll(&w), QUIET_DONE);
+        assert_int_equal(quiesce_poll(&w), QUIESCE_DONE);
 }
 
 /* ---- waits ---- */
 
-static void check_done(struct quiet_wait *w)
+static void check_done(struct quiesce_wait *w)
 {
         uint64_t before = w->progress;
 
         finish_all();
-        assert_int_equal(quiet_poll(w), QUIET_DONE);
+        assert_int_equal(quiesce_poll(w), QUIESCE_DONE);
         assert_int_not_equal(w->progress, before);
 }
 
@@ -473,14 +474,14 @@ static void each_place_of_work_is_waited_for(void **state)
                 make_stream(p);
         for (unsigned still = 0; still < 2; still++)
                 for (unsigned p = 0; p < PLACES; p++) {
-                        struct quiet_wait w;
+                        struct quiesce_wait w;
 
                         /* What is a thread's own nobody can name, but where contexts have events.
                          */
                         submit(p);
-                        quiet_begin(&w, still);
+                        quiesce_begin(&w, still);
                         for (unsigned i = 0; i < 3; i++)
-                                assert_int_equal(quiet_poll(&w), QUIET_BUSY);
+                                assert_int_equal(quiesce_poll(&w), QUIESCE_BUSY);
                         check_done(&w);
                 }
 }
@@ -488,65 +489,65 @@ static void each_place_of_work_is_waited_for(void **state)
 static void work_of_destroyed_streams_is_waited_for(void **state)
 {
         for (unsigned still = 0; still < 2; still++) {
-                struct quiet_wait w;
+                struct quiesce_wait w;
 
                 make_stream(1);
                 submit(1);
                 destroy_stream(1);
-                quiet_begin(&w, still);
-                assert_int_equal(quiet_poll(&w), QUIET_BUSY);
+                quiesce_begin(&w, still);
+                assert_int_equal(quiesce_poll(&w), QUIESCE_BUSY);
                 check_done(&w);
                 /* Without any there is nothing to wait for. */
                 make_stream(3);
                 destroy_stream(3);
                 submitted++;
-                quiet_begin(&w, still);
-                assert_int_equal(quiet_poll(&w), QUIET_DONE);
+                quiesce_begin(&w, still);
+                assert_int_equal(quiesce_poll(&w), QUIESCE_DONE);
         }
 }
 
 /* Nothing could be recorded then. */
 static void work_of_a_stream_destroyed_during_a_capture_is_waited_for_after_it(void **state)
 {
-        struct quiet_wait w;
+        struct quiesce_wait w;
 
         make_stream(0);
         make_stream(1);
         submit(1);
-        assert_int_equal(quiet_capture_begin(STREAM(0), CONTEXT(0), NULL), 0);
+        assert_int_equal(quiesce_capture_begin(STREAM(0), CONTEXT(0), NULL), 0);
         capturing[0] = true;
         destroy_stream(1);
         capturing[0] = false;
-        assert_null(quiet_capture_end(STREAM(0)));
-        quiet_begin(&w, true);
-        assert_int_equal(quiet_poll(&w), QUIET_BUSY);
+        assert_null(quiesce_capture_end(STREAM(0)));
+        quiesce_begin(&w, true);
+        assert_int_equal(quiesce_poll(&w), QUIESCE_BUSY);
         check_done(&w);
-        assert_false(quiet_context(CONTEXT(1))->strays);
+        assert_false(quiesce_context(CONTEXT(1))->strays);
 }
 
 static void a_wait_beside_a_program_ends_though_it_goes_on(void **state)
 {
-        struct quiet_wait first, second;
+        struct quiesce_wait first, second;
 
         make_stream(0);
         make_stream(1);
         submit(0);
-        quiet_begin(&first, false);
-        assert_int_equal(quiet_poll(&first), QUIET_BUSY);
+        quiesce_begin(&first, false);
+        assert_int_equal(quiesce_poll(&first), QUIESCE_BUSY);
         submit(1); /* after it */
-        quiet_begin(&second, false);
-        assert_int_equal(quiet_poll(&second), QUIET_BUSY);
+        quiesce_begin(&second, false);
+        assert_int_equal(quiesce_poll(&second), QUIESCE_BUSY);
         finish(0);
-        assert_int_equal(quiet_poll(&first), QUIET_DONE);
-        assert_int_equal(quiet_poll(&second), QUIET_BUSY);
+        assert_int_equal(quiesce_poll(&first), QUIESCE_DONE);
+        assert_int_equal(quiesce_poll(&second), QUIESCE_BUSY);
         finish(1);
-        assert_int_equal(quiet_poll(&second), QUIET_DONE);
-        assert_int_equal(quiet_poll(&first), QUIET_DONE);
+        assert_int_equal(quiesce_poll(&second), QUIESCE_DONE);
+        assert_int_equal(quiesce_poll(&first), QUIESCE_DONE);
 }
 
 static void no_stream_is_touched_once_a_capture_has_begun_meanwhile(void **state)
 {
-        struct quiet_wait w;
+        struct quiesce_wait w;
 
         for (unsigned i = 0; i < STREAMS; i++)
                 make_stream(i);
@@ -554,26 +555,26 @@ static void no_stream_is_touched_once_a_capture_has_begun_meanwhile(void **state
                 for (unsigned p = 0; p < PLACES; p++)
                         submit(p);
                 captures_meanwhile = 3;
-                quiet_begin(&w, still);
-                (void)quiet_poll(&w);
+                quiesce_begin(&w, still);
+                (void)quiesce_poll(&w);
                 assert_int_equal(captures_meanwhile, 0);
-                assert_int_equal(quiet_poll(&w), QUIET_CAPTURE);
+                assert_int_equal(quiesce_poll(&w), QUIESCE_CAPTURE);
                 capturing[3] = false;
-                assert_null(quiet_capture_end(STREAM(3)));
+                assert_null(quiesce_capture_end(STREAM(3)));
                 if (still)
-                        quiet_begin(&w, true);
-                assert_int_equal(quiet_poll(&w), QUIET_BUSY);
+                        quiesce_begin(&w, true);
+                assert_int_equal(quiesce_poll(&w), QUIESCE_BUSY);
                 check_done(&w);
         }
 }
 
 static void *wait_beside(void *unused)
 {
-        struct quiet_wait w;
+        struct quiesce_wait w;
 
         lock_acquire(&core_lock);
-        quiet_begin(&w, false);
-        (void)quiet_poll(&w);
+        quiesce_begin(&w, false);
+        (void)quiesce_poll(&w);
         lock_release(&core_lock);
         return NULL;
 }
@@ -597,7 +598,7 @@ static void a_capture_begins_after_events_that_are_being_recorded(void **state)
                 (void)sched_yield();
         meanwhile = let_record;
         lock_acquire(&core_lock);
-        quiet_await_records();
+        quiesce_await_records();
         recorded = !record_blocks && !in_record;
         lock_release(&core_lock);
         meanwhile = NULL;
@@ -609,15 +610,15 @@ static void a_capture_begins_after_events_that_are_being_recorded(void **state)
 
 static void work_that_has_failed_is_not_waited_for(void **state)
 {
-        struct quiet_wait w;
+        struct quiesce_wait w;
 
         make_stream(0);
         submit(0);
         submit(STREAMS + 1);
-        quiet_begin(&w, true);
-        assert_int_equal(quiet_poll(&w), QUIET_BUSY);
+        quiesce_begin(&w, true);
+        assert_int_equal(quiesce_poll(&w), QUIESCE_BUSY);
         fails = CUDA_ERROR_LAUNCH_FAILED;
-        assert_int_equal(quiet_poll(&w), QUIET_DONE);
+        assert_int_equal(quiesce_poll(&w), QUIESCE_DONE);
         assert_int_equal(gpu->error, CUDA_ERROR_LAUNCH_FAILED);
 }
 
@@ -627,13 +628,13 @@ static void what_is_quiet_already_is_not_asked_again(void **state)
         submit(0);
         finish_all();
         lock_acquire(&core_lock);
-        quiet_wait_all();
+        quiesce_wait_all();
         queries = 0;
-        quiet_wait_all();
+        quiesce_wait_all();
         assert_int_equal(queries, 0);
         submit(0);
         finish_all();
-        quiet_wait_all();
+        quiesce_wait_all();
         assert_int_not_equal(queries, 0);
         assert_int_not_equal(atomic_load(&core_lock.word), 0);
         lock_release(&core_lock);
@@ -655,39 +656,39 @@ static void waiting_for_all_ends_with_the_work(void **state)
         real.cuEventQuery = finish_later;
         polls = 0;
         lock_acquire(&core_lock);
-        quiet_wait_all();
+        quiesce_wait_all();
         lock_release(&core_lock);
         assert_false(busy(0));
 }
 
 static void contexts_are_found_by_what_is_asked(void **state)
 {
-        struct context *green = quiet_context_add((CUcontext)(uintptr_t)0xc0ffee, gpu, false);
+        struct context *green = quiesce_context_add((CUcontext)(uintptr_t)0xc0ffee, gpu, false);
 
         green->green = (CUgreenCtx)(uintptr_t)0x9;
-        assert_ptr_equal(quiet_context(CONTEXT(1))->handle, CONTEXT(1));
-        assert_null(quiet_context(NULL));
-        assert_ptr_equal(quiet_context_of(gpu)->handle, CONTEXT(1));
-        quiet_context(CONTEXT(1))->dying = true;
-        assert_ptr_equal(quiet_context_of(gpu)->handle, CONTEXT(0));
-        assert_null(quiet_context_of(&core.gpus[1]));
-        assert_ptr_equal(quiet_context_primary(gpu)->handle, CONTEXT(0));
-        assert_null(quiet_context_primary(&core.gpus[1]));
-        assert_ptr_equal(quiet_context_green(green->green), green);
-        assert_null(quiet_context_green(NULL));
-        assert_ptr_equal(quiet_context_green_of(gpu), green);
-        assert_null(quiet_context_green_of(&core.gpus[1]));
-        assert_ptr_equal(quiet_owner(green->handle), CONTEXT(0));
-        assert_ptr_equal(quiet_owner(CONTEXT(1)), CONTEXT(1));
-        assert_ptr_equal(quiet_owner((CUcontext)(uintptr_t)0x77), (CUcontext)(uintptr_t)0x77);
-        quiet_context_remove(green);
+        assert_ptr_equal(quiesce_context(CONTEXT(1))->handle, CONTEXT(1));
+        assert_null(quiesce_context(NULL));
+        assert_ptr_equal(quiesce_context_of(gpu)->handle, CONTEXT(1));
+        quiesce_context(CONTEXT(1))->dying = true;
+        assert_ptr_equal(quiesce_context_of(gpu)->handle, CONTEXT(0));
+        assert_null(quiesce_context_of(&core.gpus[1]));
+        assert_ptr_equal(quiesce_context_primary(gpu)->handle, CONTEXT(0));
+        assert_null(quiesce_context_primary(&core.gpus[1]));
+        assert_ptr_equal(quiesce_context_green(green->green), green);
+        assert_null(quiesce_context_green(NULL));
+        assert_ptr_equal(quiesce_context_green_of(gpu), green);
+        assert_null(quiesce_context_green_of(&core.gpus[1]));
+        assert_ptr_equal(quiesce_owner(green->handle), CONTEXT(0));
+        assert_ptr_equal(quiesce_owner(CONTEXT(1)), CONTEXT(1));
+        assert_ptr_equal(quiesce_owner((CUcontext)(uintptr_t)0x77), (CUcontext)(uintptr_t)0x77);
+        quiesce_context_remove(green);
 }
 
 /* A program that submits, finishes, makes and destroys streams, and waits now and then. */
 static void no_wait_ends_before_its_work(void **state)
 {
         for (unsigned round = 0; round < 300; round++) {
-                struct quiet_wait w;
+                struct quiesce_wait w;
                 bool still = draw(2);
                 uint64_t then[PLACES];
 
@@ -703,12 +704,12 @@ static void no_wait_ends_before_its_work(void **state)
                         finish(draw(PLACES));
                 }
                 memcpy(then, last_in, sizeof(then));
-                quiet_begin(&w, still);
+                quiesce_begin(&w, still);
                 for (unsigned i = 0; i < 40; i++) {
-                        enum quiet q = quiet_poll(&w);
+                        enum quiescence q = quiesce_poll(&w);
 
-                        assert_int_not_equal(q, QUIET_CAPTURE);
-                        if (q == QUIET_DONE) {
+                        assert_int_not_equal(q, QUIESCE_CAPTURE);
+                        if (q == QUIESCE_DONE) {
                                 assert_true(all_done(then));
                                 break;
                         }
@@ -724,9 +725,9 @@ static void no_wait_ends_before_its_work(void **state)
         finish_all();
 }
 
-#define QUIET_TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
-#define QUIET_TESTS(name)                                           \
-        QUIET_TEST(name),                                           \
+#define QUIESCE_TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
+#define QUIESCE_TESTS(name)                                         \
+        QUIESCE_TEST(name),                                         \
         {                                                           \
 #name " (older driver)", name, begin_old, end, NULL \
         }
@@ -734,27 +735,27 @@ static void no_wait_ends_before_its_work(void **state)
 int main(void)
 {
         const struct CMUnitTest tests[] = {
-                QUIET_TEST(two_captures_in_one_thread_end_each_by_itself),
-                QUIET_TEST(the_captures_of_two_threads_default_streams_are_two),
-                QUIET_TEST(a_capture_may_be_ended_by_another_thread),
-                QUIET_TEST(a_thread_that_ends_takes_the_capture_of_its_own_stream_along),
-                QUIET_TEST(streams_and_contexts_that_end_take_their_captures_along),
-                QUIET_TEST(a_capture_forbids_what_the_driver_says),
-                QUIET_TEST(many_captures_at_once_are_known_each),
-                QUIET_TESTS(nothing_is_asked_of_anybody_while_there_is_a_capture),
-                QUIET_TESTS(each_place_of_work_is_waited_for),
-                QUIET_TESTS(work_of_destroyed_streams_is_waited_for),
-                QUIET_TESTS(work_of_a_stream_destroyed_during_a_capture_is_waited_for_after_it),
-                QUIET_TESTS(a_wait_beside_a_program_ends_though_it_goes_on),
-                QUIET_TESTS(work_that_has_failed_is_not_waited_for),
-                QUIET_TESTS(what_is_quiet_already_is_not_asked_again),
-                QUIET_TESTS(waiting_for_all_ends_with_the_work),
-                QUIET_TEST(contexts_are_found_by_what_is_asked),
+                QUIESCE_TEST(two_captures_in_one_thread_end_each_by_itself),
+                QUIESCE_TEST(the_captures_of_two_threads_default_streams_are_two),
+                QUIESCE_TEST(a_capture_may_be_ended_by_another_thread),
+                QUIESCE_TEST(a_thread_that_ends_takes_the_capture_of_its_own_stream_along),
+                QUIESCE_TEST(streams_and_contexts_that_end_take_their_captures_along),
+                QUIESCE_TEST(a_capture_forbids_what_the_driver_says),
+                QUIESCE_TEST(many_captures_at_once_are_known_each),
+                QUIESCE_TESTS(nothing_is_asked_of_anybody_while_there_is_a_capture),
+                QUIESCE_TESTS(each_place_of_work_is_waited_for),
+                QUIESCE_TESTS(work_of_destroyed_streams_is_waited_for),
+                QUIESCE_TESTS(work_of_a_stream_destroyed_during_a_capture_is_waited_for_after_it),
+                QUIESCE_TESTS(a_wait_beside_a_program_ends_though_it_goes_on),
+                QUIESCE_TESTS(work_that_has_failed_is_not_waited_for),
+                QUIESCE_TESTS(what_is_quiet_already_is_not_asked_again),
+                QUIESCE_TESTS(waiting_for_all_ends_with_the_work),
+                QUIESCE_TEST(contexts_are_found_by_what_is_asked),
                 cmocka_unit_test_setup_teardown(
                         no_stream_is_touched_once_a_capture_has_begun_meanwhile, begin_old, end),
                 cmocka_unit_test_setup_teardown(
                         a_capture_begins_after_events_that_are_being_recorded, begin_old, end),
-                QUIET_TESTS(no_wait_ends_before_its_work),
+                QUIESCE_TESTS(no_wait_ends_before_its_work),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);
