@@ -36,4 +36,4 @@ endif()
 if(SUBLET_FUZZ)
   add_compile_options(-fsanitize=fuzzer-no-link)
 endif()
-include_directories(${CMAKE_SOURCE_DIR}/src)
+include_directories(${CMAKE_SOURCE_DIR}/src ${CMAKE_SOURCE_DIR}) # "base/log.h", "sim/api/sim.h"

@@ -27,7 +27,7 @@ import sys
 import time
 
 AREAS = [  # the first that matches a path is its area; what is in none is not drawn
-    ("", r"src/ptx/|src/cuda/|src/sched/invariants\.c|src/daemon/setup/kill_point\.c|src/preload/\w+/(trace|sums|door_count)\.c"),
+    ("", r"sim/ptx/|src/cuda/|src/sched/invariants\.c|src/daemon/setup/kill_point\.c|src/preload/\w+/(trace|sums|door_count)\.c"),
     ("wire and base", r"src/(wire|base)/"),
     ("scheduler", r"src/sched/"),
     ("daemon", r"src/daemon/"),

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/macros.h"
-#include "ptx/ptx.h"
+#include "sim/ptx/ptx.h"
 
 #define MEMORY_BASE   UINT64_C(0x7f0000000000)
 #define MEMORY_BYTES  (UINT64_C(256) << 10)

@@ -1,7 +1,7 @@
 """Seeded faults: what a seed does to a small world, and what must hold afterwards.
 
 Three programs share a card that holds one of the large two beside the small one. The seed says who is killed or stopped, at
-which point (the simulated driver's calls: sim/fault_points.def and those below; the daemon's: src/daemon/setup/kill_points.def),
+which point (the simulated driver's calls: sim/session/fault_points.def and those below; the daemon's: src/daemon/setup/kill_points.def),
 and what happens meanwhile. Afterwards every survivor has gone on, with the right bytes, and nothing is left anywhere."""
 
 import ctypes
@@ -39,7 +39,7 @@ def _rows(path, macro):
 
 def client_points():
     """(point as SIMCUDA_FAIL names it, how often it comes)"""
-    after = _rows("sim/fault_points.def", "FAULT_POINT")
+    after = _rows("sim/session/fault_points.def", "FAULT_POINT")
     assert after
     names = [*after, *_BEFORE_ONLY, *(name + "@after" for name in after)]
     return [(name, _ONCE.get(name.split("@")[0], _OFTEN)) for name in names]

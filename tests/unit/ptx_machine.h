@@ -7,7 +7,7 @@
 #include <math.h>
 #include <stdbool.h>
 
-#include "ptx/ptx.h"
+#include "sim/ptx/ptx.h"
 
 #define MACHINE_BASE  UINT64_C(0x7f0000000000)
 #define MACHINE_BYTES (UINT64_C(8) << 20)

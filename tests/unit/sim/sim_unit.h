@@ -8,7 +8,7 @@
 
 #include "../unit.h"
 #include "cuda/cuda_abi.h"
-#include "session.h"
+#include "sim/session/session.h"
 
 #define CU(base, symbol, since, flags, behaviour, stream, params, args) CUresult symbol params;
 #include "cuda/cuda_api.def"

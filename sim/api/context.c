@@ -1,0 +1,674 @@
+/* context.c: primary and other contexts, and which one a thread uses. A context's object is never
+ * freed: a handle kept too long finds a dead context, not other memory. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/macros.h"
+#include "sim/memory/array.h"
+#include "sim/stream/capture.h"
+#include "sim/session/fault.h"
+#include "sim/memory/managed.h"
+#include "sim/memory/memory.h"
+#include "sim/kernel/module.h"
+#include "sim/api/objects.h"
+#include "sim/memory/pool.h"
+#include "sim/stream/stream.h"
+#include "sim/session/trace.h"
+
+#define STACK_MAX   32
+#define API_VERSION 3020
+
+static __thread CUcontext stack[STACK_MAX];
+static __thread unsigned stack_depth;
+
+static struct CUctx_st primary[SESSION_DEVICES];
+/* A context that failed takes its device from the process for good, with all contexts that are
+ * there, as with the driver. */
+static _Atomic int device_error[SESSION_DEVICES];
+static uint64_t last_id;
+
+CUcontext context_current(void)
+{
+        return stack_depth ? stack[stack_depth - 1] : NULL;
+}
+
+CUresult context_check(CUcontext handle, CUcontext *ret_context)
+{
+        CUcontext c = handle ? handle : context_current();
+
+        if (!c || c->magic != MAGIC_CONTEXT)
+                return CUDA_ERROR_INVALID_CONTEXT;
+        if (!c->alive)
+                return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+        *ret_context = c;
+        return CUDA_SUCCESS;
+}
+
+void context_fail(CUcontext c, CUresult error)
+{
+        int none = CUDA_SUCCESS;
+
+        (void)atomic_compare_exchange_strong(c->error, &none, (int)error);
+        channels_wake();
+}
+
+/* sim.lock held. On success the queues are the context's. */
+static CUresult context_open(CUcontext c, unsigned device, unsigned flags, const struct queues *q)
+{
+        uint64_t bytes = c->green_of ? 0 : session_device(sim.session, device)->context_bytes;
+        CUresult r = (CUresult)atomic_load(&device_error[device]);
+
+        if (r != CUDA_SUCCESS)
+                return r;
+        if (managed_charge(device, bytes) < 0)
+                return CUDA_ERROR_OUT_OF_MEMORY;
+        c->magic = MAGIC_CONTEXT;
+        c->device = device;
+        c->flags = flags;
+        c->api_version = API_VERSION;
+        c->charged = bytes;
+        c->id = ++last_id;
+        c->limit[CU_LIMIT_STACK_SIZE] = 1024;
+        c->limit[CU_LIMIT_PRINTF_FIFO_SIZE] = 7 * MIB;
+        c->limit[CU_LIMIT_MALLOC_HEAP_SIZE] = 8 * MIB;
+        c->limit[CU_LIMIT_MAX_L2_FETCH_GRANULARITY] = 64;
+        c->error = &device_error[device];
+        c->alive = true;
+        r = stream_new(c, 0, 0, &c->legacy);
+        if (r != CUDA_SUCCESS) {
+                c->alive = false;
+                session_uncharge(sim.session, device, bytes);
+                return r;
+        }
+        c->legacy->legacy = true;
+        c->queues = *q;
+        atomic_fetch_add(&session_own(sim.session, device)->contexts, 1);
+        trace_card(device);
+        return CUDA_SUCCESS;
+}
+
+/* sim.lock held; left and taken again while the context's work comes to its end, and while its
+ * channels are freed. */
+static void context_close(CUcontext c, bool although_retained)
+{
+        const struct channels_of channels = c->queues.channels;
+        struct queues q;
+
+        pthread_mutex_unlock(&sim.lock);
+        (void)context_wait(c);
+        channels_await_context(c, &channels);
+        pthread_mutex_lock(&sim.lock);
+        if (!c->alive || (c->retained && !although_retained))
+                return; /* somebody was faster */
+        c->alive = false;
+        stream_destroy_all(c);
+        module_unload_all(c);
+        texture_forget_context(c);
+        array_forget_context(c);
+        memory_release_context(c);
+        atomic_fetch_sub(&session_own(sim.session, c->device)->contexts, 1);
+        session_uncharge(sim.session, c->device, c->charged);
+        trace_card(c->device);
+        c->charged = 0;
+        c->legacy = c->gather = c->hold = NULL;
+        q = c->queues;
+        c->queues = (struct queues){0};
+        pthread_mutex_unlock(&sim.lock);
+        queues_free(&q);
+        pthread_mutex_lock(&sim.lock);
+}
+
+CUcontext context_owner(CUcontext c)
+{
+        return c->green_of ? c->green_of : c;
+}
+
+static CUresult green_open(CUcontext c)
+{
+        CUcontext of = c->green_of;
+        struct queues q;
+        CUresult r = queues_new(of->device, true, &q);
+
+        if (r != CUDA_SUCCESS)
+                return r;
+        pthread_mutex_lock(&sim.lock);
+        r = context_open(c, of->device, of->flags | CU_CTX_MAP_HOST, &q);
+        if (r == CUDA_SUCCESS) {
+                c->next_green = of->greens;
+                of->greens = c;
+        }
+        pthread_mutex_unlock(&sim.lock);
+        if (r != CUDA_SUCCESS)
+                queues_free(&q);
+        return r;
+}
+
+CUresult context_green(CUdevice device, unsigned processors, CUcontext *ret_context)
+{
+        CUcontext of, c = calloc(1, sizeof(*c));
+        CUresult r = c ? cuDevicePrimaryCtxRetain(&of, device) : CUDA_ERROR_OUT_OF_MEMORY;
+
+        if (r != CUDA_SUCCESS) {
+                free(c);
+                return r;
+        }
+        c->green_of = of;
+        c->processors = processors;
+        r = green_open(c);
+        if (r == CUDA_SUCCESS) {
+                *ret_context = c;
+        } else {
+                (void)cuDevicePrimaryCtxRelease_v2(device);
+                free(c);
+        }
+        return r;
+}
+
+CUresult context_ungreen(CUcontext c)
+{
+        CUcontext of = c->green_of, *link = &of->greens;
+        CUresult r = CUDA_SUCCESS;
+
+        pthread_mutex_lock(&sim.lock);
+        if (c->alive)
+                context_close(c, true);
+        while (*link && *link != c)
+                link = &(*link)->next_green;
+        if (!*link) {
+                r = CUDA_ERROR_CONTEXT_IS_DESTROYED; /* before, or by another thread now */
+        } else {
+                *link = c->next_green;
+                /* Who was refused the last release has given it up all the same: then the primary
+                 * one stays until it is retained and released again, as with the driver. */
+                if (of->retained && --of->retained == 0 && !of->greens)
+                        context_close(of, false);
+        }
+        pthread_mutex_unlock(&sim.lock);
+        return r;
+}
+
+/* ---- primary contexts ---- */
+
+/* Until it is alive, or cannot be. One thread makes its channels, without sim.lock. */
+static CUresult primary_open(CUdevice device)
+{
+        static pthread_mutex_t opening = PTHREAD_MUTEX_INITIALIZER;
+        CUcontext c = &primary[device];
+        struct queues q;
+        CUresult r;
+
+        pthread_mutex_lock(&opening);
+        r = (CUresult)atomic_load(&device_error[device]);
+        if (!c->alive && r == CUDA_SUCCESS)
+                r = queues_new((unsigned)device, false, &q);
+        if (!c->alive && r == CUDA_SUCCESS) {
+                pthread_mutex_lock(&sim.lock);
+                r = context_open(c, (unsigned)device, c->flags, &q);
+                pthread_mutex_unlock(&sim.lock);
+                if (r != CUDA_SUCCESS)
+                        queues_free(&q);
+        }
+        pthread_mutex_unlock(&opening);
+        return r;
+}
+
+EXPORT CUresult cuDevicePrimaryCtxRetain(CUcontext *ret_ctx, CUdevice device)
+{
+        FAULT_AFTER(__func__);
+        CUresult r = device_enter(__func__, device);
+        CUcontext c;
+
+        if (r != CUDA_SUCCESS)
+                return r;
+        if (!ret_ctx)
+                return CUDA_ERROR_INVALID_VALUE;
+        c = &primary[device];
+        pthread_mutex_lock(&sim.lock);
+        c->primary = true;
+        while (!c->alive && r == CUDA_SUCCESS) {
+                pthread_mutex_unlock(&sim.lock);
+                r = primary_open(device);
+                pthread_mutex_lock(&sim.lock);
+        }
+        if (r == CUDA_SUCCESS)
+                r = (CUresult)atomic_load(c->error);
+        if (r == CUDA_SUCCESS) {
+                c->retained++;
+                *ret_ctx = c;
+        }
+        pthread_mutex_unlock(&sim.lock);
+        return r;
+}
+
+EXPORT CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device)
+{
+        CUresult r = device_enter(__func__, device);
+
+        if (r != CUDA_SUCCESS)
+                return r;
+        pthread_mutex_lock(&sim.lock);
+        if (primary[device].retained == 0)
+                r = CUDA_ERROR_INVALID_CONTEXT;
+        else if (--primary[device].retained == 0 && primary[device].greens)
+                r = CUDA_ERROR_NOT_PERMITTED;
+        else if (primary[device].retained == 0 && primary[device].alive)
+                context_close(&primary[device], false);
+        pthread_mutex_unlock(&sim.lock);
+        return r;
+}
+
+EXPORT CUresult cuDevicePrimaryCtxRelease(CUdevice device)
+{
+        return cuDevicePrimaryCtxRelease_v2(device);
+}
+
+EXPORT CUresult cuDevicePrimaryCtxReset_v2(CUdevice device)
+{
+        CUresult r = device_enter(__func__, device);
+
+        if (r != CUDA_SUCCESS)
+                return r;
+        pthread_mutex_lock(&sim.lock);
+        if (primary[device].greens)
+                r = CUDA_ERROR_NOT_PERMITTED;
+        else if (primary[device].alive)
+                context_close(&primary[device], true);
+        /* Those who retained it keep a handle that the next retain brings to life again, and have
+         * to release it still. */
+        pthread_mutex_unlock(&sim.lock);
+        return r;
+}
+
+EXPORT CUresult cuDevicePrimaryCtxReset(CUdevice device)
+{
+        return cuDevicePrimaryCtxReset_v2(device);
+}
+
+EXPORT CUresult cuDevicePrimaryCtxSetFlags_v2(CUdevice device, unsigned int flags)
+{
+        CUresult r = device_enter(__func__, device);
+
+        if (r != CUDA_SUCCESS)
+                return r;
+        pthread_mutex_lock(&sim.lock);
+        primary[device].flags = flags;
+        pthread_mutex_unlock(&sim.lock);
+        return r;
+}
+
+EXPORT CUresult cuDevicePrimaryCtxSetFlags(CUdevice device, unsigned int flags)
+{
+        return cuDevicePrimaryCtxSetFlags_v2(device, flags);
+}
+
+EXPORT CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned int *flags, int *active)
+{
+        CUresult r = device_enter(__func__, device);
+
+        if (r != CUDA_SUCCESS)
+                return r;
+        if (!flags || !active)
+                return CUDA_ERROR_INVALID_VALUE;
+        pthread_mutex_lock(&sim.lock);
+        *flags = primary[device].flags;
+        *active = primary[device].alive;
+        pthread_mutex_unlock(&sim.lock);
+        return CUDA_SUCCESS;
+}
+
+/* ---- the program's own contexts ---- */
+
+static CUresult context_create(CUcontext *ret_ctx, unsigned flags, CUdevice device)
+{
+        CUresult r = device_check(device);
+        struct queues q;
+        CUcontext c;
+
+        if (r != CUDA_SUCCESS)
+                return r;
+        if (!ret_ctx || stack_depth == STACK_MAX)
+                return CUDA_ERROR_INVALID_VALUE;
+        r = (CUresult)atomic_load(&device_error[device]);
+        if (r == CUDA_SUCCESS)
+                r = queues_new((unsigned)device, false, &q);
+        if (r != CUDA_SUCCESS)
+                return r;
+        c = calloc(1, sizeof(*c));
+        pthread_mutex_lock(&sim.lock);
+        r = c ? context_open(c, (unsigned)device, flags, &q) : CUDA_ERROR_OUT_OF_MEMORY;
+        pthread_mutex_unlock(&sim.lock);
+        if (r != CUDA_SUCCESS) {
+                queues_free(&q);
+                free(c);
+                return r;
+        }
+        stack[stack_depth++] = c;
+        *ret_ctx = c;
+        return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuCtxCreate_v4(CUcontext *ret_ctx, CUctxCreateParams *ctx_create_params,
+                               unsigned int flags, CUdevice device)
+{
+        CUresult r = api_enter(__func__, API_ANY, NULL);
+
+        if (r != CUDA_SUCCESS)
+                return r;
+        if (ctx_create_params &&
+            (ctx_create_params->numExecAffinityParams || ctx_create_params->cigParams))
+                return CUDA_ERROR_NOT_SUPPORTED;
+        return context_create(ret_ctx, flags, device);
+}
+
+EXPORT CUresult cuCtxCreate_v3(CUcontext *ret_ctx, CUexecAffinityParam *params, int param_count,
+                               unsigned int flags, CUdevice device)
+{
+        CUresult r = api_enter(__func__, API_ANY, NULL);
+
+        if (r != CUDA_SUCCESS)
+                return r;
+        return param_count ? CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY
+                           : context_create(ret_ctx, flags, device);
+}
+
+EXPORT CUresult cuCtxCreate_v2(CUcontext *ret_ctx, unsigned int flags, CUdevice device)
+{
+        CUresult r = api_enter(__func__, API_ANY, NULL);
+
+        return r != CUDA_SUCCESS ? r : context_create(ret_ctx, flags, device);
+}
+
+EXPORT CUresult cuCtxCreate(CUcontext *ret_ctx, unsigned int flags, CUdevice device)
+{
+        return cuCtxCreate_v2(ret_ctx, flags, device);
+}
+
+EXPORT CUresult cuCtxDestroy_v2(CUcontext ctx)
+{
+        static CUcontext gone; /* kept: a late handle is told from one that never was */
+        CUresult r = api_enter(__func__, API_ANY, NULL);
+
+        if (r != CUDA_SUCCESS)
+                return r;
+        if (!ctx || ctx->magic != MAGIC_CONTEXT || ctx->primary || ctx->green_of)
+                return CUDA_ERROR_INVALID_CONTEXT;
+        pthread_mutex_lock(&sim.lock);
+        if (ctx->alive) {
+                context_close(ctx, true);
+                ctx->next_gone = gone;
+                gone = ctx;
+        } else {
+                r = CUDA_ERROR_CONTEXT_IS_DESTROYED;
+        }
+        pthread_mutex_unlock(&sim.lock);
+        if (context_current() == ctx)
+                stack_depth--;
+        return r;
+}
+
+EXPORT CUresult cuCtxDestroy(CUcontext ctx)
+{
+        return cuCtxDestroy_v2(ctx);
+}
+
+/* Of before CUDA 4: a count of those who use it, on a context of the program's own. */
+EXPORT CUresult cuCtxAttach(CUcontext *ret_ctx, unsigned int flags)
+{
+        CUcontext c;
+        CUresult r = api_enter(__func__, API_CONTEXT, &c);
+
+        if (r != CUDA_SUCCESS)
+                return r;
+        if (!ret_ctx || flags)
+                return CUDA_ERROR_INVALID_VALUE;
+        pthread_mutex_lock(&sim.lock);
+        c->attached++;
+        pthread_mutex_unlock(&sim.lock);
+        *ret_ctx = c;
+        return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuCtxDetach(CUcontext ctx)
+{
+        CUresult r = api_enter(__func__, API_ANY, NULL);
+        bool last = false;
+
+        if (r == CUDA_SUCCESS)
+                r = context_check(ctx, &ctx);
+        if (r != CUDA_SUCCESS)
+                return r;
+        pthread_mutex_lock(&sim.lock);
+        if (ctx->attached)
+                ctx->attached--;
+        else
+                last = !ctx->primary;
+        pthread_mutex_unlock(&sim.lock);
+        return last ? cuCtxDestroy_v2(ctx) : CUDA_SUCCESS;
+}
+
+/* ---- current ---- */
+
+EXPORT CUresult cuCtxPushCurrent_v2(CUcontext ctx)
+{
+        CUresult r = api_enter(__func__, API_ANY, NULL);
+
+        if (r != CUDA_SUCCESS)
+                return r;
+        if (!ctx)
+                return CUDA_ERROR_INVALID_CONTEXT;
+        r = context_check(ctx, &ctx);
+        if (r != CUDA_SUCCESS)
+                return r;
+        if (stack_depth == STACK_MAX)
+                return CUDA_ERROR_INVALID_VALUE;
+        stack[stack_depth++] = ctx;
+        return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuCtxPopCurrent_v2(CUcontext *ret_ctx)
+{
+        CUresult r = api_enter(__func__, API_ANY, NULL);
+
+        if (r != CUDA_SUCCESS)
+                return r;
+        if (stack_depth == 0)
+                return CUDA_ERROR_INVALID_CONTEXT;
+        if (ret_ctx)
+                *ret_ctx = context_current();
+        stack_depth--;
+        return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuCtxPushCurrent(CUcontext ctx)
+{
+        return cuCtxPushCurrent_v2(ctx);
+}
+
+EXPORT CUresult cuCtxPopCurrent(CUcontext *ret_ctx)
+{
+        return cuCtxPopCurrent_v2(ret_ctx);
+}
+
+EXPORT CUresult cuCtxSetCurrent(CUcontext ctx)
+{
+        CUresult r = api_enter(__func__, API_ANY, NULL);
+
+        if (r != CUDA_SUCCESS)
+                return r;
+        if (!ctx) {
+                if (stack_depth)
+                        stack_depth--;
+                return CUDA_SUCCESS;
+        }
+        r = context_check(ctx, &ctx);
+        if (r != CUDA_SUCCESS)
+                return r;
+        if (!stack_depth)
+                stack_depth = 1;
+        stack[stack_depth - 1] = ctx;
+        return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuCtxGetCurrent(CUcontext *ret_ctx)
+{
+        CUresult r = api_enter(__func__, API_ANY, NULL);
+
+        if (r != CUDA_SUCCESS)
+                return r;
+        if (!ret_ctx)
+                return CUDA_ERROR_INVALID_VALUE;
+        *ret_ctx = context_current();
+        return CUDA_SUCCESS;
+}
+
+/* ---- what a context is ---- */
+
+EXPORT CUresult cuCtxGetDevice_v2(CUdevice *device, CUcontext ctx)
+{
+        CUresult r = api_enter(__func__, API_ANY, NULL);
+
+        if (r == CUDA_SUCCESS)
+                r = context_check(ctx, &ctx);
+        if (r != CUDA_SUCCESS)
+                return r;
+        if (!device)
+                return CUDA_ERROR_INVALID_VALUE;
+        *device = (CUdevice)ctx->device;
+        return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuCtxGetDevice(CUdevice *device)
+{
+        return cuCtxGetDevice_v2(device, NULL);
+}
+
+EXPORT CUresult cuCtxGetFlags(unsigned int *flags)
+{
+        CUcontext c;
+        CUresult r = api_enter(__func__, API_CONTEXT, &c);
+
+        if (r != CUDA_SUCCESS)
+                return r;
+        if (!flags)
+                return CUDA_ERROR_INVALID_VALUE;
+        *flags = c->flags;
+        return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuCtxSetFlags(unsigned int flags)
+{
+        CUcontext c;
+        CUresult r = api_enter(__func__, API_CONTEXT, &c);
+
+        if (r == CUDA_SUCCESS)
+                c->flags = flags;
+        return r;
+}
+
+EXPORT CUresult cuCtxGetId(CUcontext ctx, unsigned long long *ctx_id)
+{
+        CUresult r = api_enter(__func__, API_ANY, NULL);
+
+        if (r == CUDA_SUCCESS)
+                r = context_check(ctx, &ctx);
+        if (r != CUDA_SUCCESS)
+                return r;
+        if (!ctx_id)
+                return CUDA_ERROR_INVALID_VALUE;
+        *ctx_id = ctx->id;
+        return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuCtxGetApiVersion(CUcontext ctx, unsigned int *version)
+{
+        CUresult r = api_enter(__func__, API_ANY, NULL);
+
+        if (r == CUDA_SUCCESS)
+                r = context_check(ctx, &ctx);
+        if (r != CUDA_SUCCESS)
+                return r;
+        if (!version)
+                return CUDA_ERROR_INVALID_VALUE;
+        *version = ctx->api_version;
+        return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuCtxSetLimit(CUlimit limit, size_t value)
+{
+        CUcontext c;
+        CUresult r = api_enter(__func__, API_CONTEXT, &c);
+
+        if (r != CUDA_SUCCESS)
+                return r;
+        if ((unsigned)limit >= CU_LIMIT_MAX)
+                return CUDA_ERROR_UNSUPPORTED_LIMIT;
+        c->limit[limit] = value;
+        return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuCtxGetLimit(size_t *pvalue, CUlimit limit)
+{
+        CUcontext c;
+        CUresult r = api_enter(__func__, API_CONTEXT, &c);
+
+        if (r != CUDA_SUCCESS)
+                return r;
+        if (!pvalue)
+                return CUDA_ERROR_INVALID_VALUE;
+        if ((unsigned)limit >= CU_LIMIT_MAX)
+                return CUDA_ERROR_UNSUPPORTED_LIMIT;
+        *pvalue = c->limit[limit];
+        return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuCtxGetCacheConfig(CUfunc_cache *pconfig)
+{
+        CUresult r = api_enter(__func__, API_CONTEXT, NULL);
+
+        if (r != CUDA_SUCCESS)
+                return r;
+        if (!pconfig)
+                return CUDA_ERROR_INVALID_VALUE;
+        *pconfig = CU_FUNC_CACHE_PREFER_NONE; /* this card's caches have no such setting */
+        return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuCtxSetCacheConfig(CUfunc_cache config)
+{
+        return api_enter(__func__, API_CONTEXT, NULL);
+}
+
+EXPORT CUresult cuCtxGetStreamPriorityRange(int *least_priority, int *greatest_priority)
+{
+        CUresult r = api_enter(__func__, API_CONTEXT, NULL);
+
+        if (r != CUDA_SUCCESS)
+                return r;
+        if (least_priority)
+                *least_priority = 0;
+        if (greatest_priority)
+                *greatest_priority = -5;
+        return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuCtxSynchronize_v2(CUcontext ctx)
+{
+        CUresult r = api_enter(__func__, ctx ? API_ANY : API_CONTEXT, NULL);
+
+        if (r == CUDA_SUCCESS)
+                r = context_check(ctx, &ctx);
+        if (r != CUDA_SUCCESS)
+                return r;
+        pthread_mutex_lock(&sim.lock);
+        r = capture_refuses_context(ctx);
+        if (r == CUDA_SUCCESS)
+                r = context_wait_locked(ctx);
+        pthread_mutex_unlock(&sim.lock);
+        pools_synced(ctx, NULL);
+        return r;
+}
+
+EXPORT CUresult cuCtxSynchronize(void)
+{
+        return cuCtxSynchronize_v2(NULL);
+}

@@ -1,0 +1,126 @@
+/* graph_node.c: nodes of any type through one entry point: each goes the way of its own. Batches of
+ * memory operations, events, conditions and memory of a graph are not there. */
+#include <string.h>
+
+#include "sim/graph/graph.h"
+
+/* Edges have ports and types in kernels alone that this driver's cards do not have. */
+static bool edges_are_plain(const CUgraphEdgeData *data, size_t count)
+{
+        static const CUgraphEdgeData plain;
+
+        for (size_t i = 0; data && i < count; i++)
+                if (memcmp(&data[i], &plain, sizeof(plain)) != 0)
+                        return false;
+        return true;
+}
+
+static CUDA_MEMSET_NODE_PARAMS memset_of(const CUgraphNodeParams *p)
+{
+        return (CUDA_MEMSET_NODE_PARAMS){.dst = p->memset.dst,
+                                         .pitch = p->memset.pitch,
+                                         .value = p->memset.value,
+                                         .elementSize = p->memset.elementSize,
+                                         .width = p->memset.width,
+                                         .height = p->memset.height};
+}
+
+EXPORT CUresult cuGraphAddNode_v2(CUgraphNode *ret_node, CUgraph graph,
+                                  const CUgraphNode *dependencies,
+                                  const CUgraphEdgeData *dependency_data, size_t dependency_count,
+                                  CUgraphNodeParams *node_params)
+{
+        CUDA_MEMSET_NODE_PARAMS set;
+        CUresult r = api_enter(__func__, API_ANY, NULL);
+
+        if (r != CUDA_SUCCESS)
+                return r;
+        if (!node_params || !ret_node)
+                return CUDA_ERROR_INVALID_VALUE;
+        if (!edges_are_plain(dependency_data, dependency_count))
+                return CUDA_ERROR_NOT_SUPPORTED;
+        switch (node_params->type) {
+        case CU_GRAPH_NODE_TYPE_KERNEL:
+                return cuGraphAddKernelNode_v2(ret_node, graph, dependencies, dependency_count,
+                                               &node_params->kernel);
+        case CU_GRAPH_NODE_TYPE_MEMCPY:
+                return cuGraphAddMemcpyNode(ret_node, graph, dependencies, dependency_count,
+                                            &node_params->memcpy.copyParams,
+                                            node_params->memcpy.copyCtx);
+        case CU_GRAPH_NODE_TYPE_MEMSET:
+                set = memset_of(node_params);
+                return cuGraphAddMemsetNode(ret_node, graph, dependencies, dependency_count, &set,
+                                            node_params->memset.ctx);
+        case CU_GRAPH_NODE_TYPE_HOST:
+                return cuGraphAddHostNode(ret_node, graph, dependencies, dependency_count,
+                                          &node_params->host);
+        case CU_GRAPH_NODE_TYPE_EMPTY:
+                return cuGraphAddEmptyNode(ret_node, graph, dependencies, dependency_count);
+        case CU_GRAPH_NODE_TYPE_GRAPH:
+                r = cuGraphAddChildGraphNode(ret_node, graph, dependencies, dependency_count,
+                                             node_params->graph.graph);
+                if (r == CUDA_SUCCESS)
+                        (void)cuGraphChildGraphNodeGetGraph(*ret_node, &node_params->graph.graph);
+                return r;
+        default:
+                return CUDA_ERROR_NOT_SUPPORTED;
+        }
+}
+
+EXPORT CUresult cuGraphAddNode(CUgraphNode *ret_node, CUgraph graph,
+                               const CUgraphNode *dependencies, size_t dependency_count,
+                               CUgraphNodeParams *node_params)
+{
+        return cuGraphAddNode_v2(ret_node, graph, dependencies, NULL, dependency_count,
+                                 node_params);
+}
+
+EXPORT CUresult cuGraphNodeSetParams(CUgraphNode node, CUgraphNodeParams *node_params)
+{
+        CUDA_MEMSET_NODE_PARAMS set;
+        CUresult r = api_enter(__func__, API_ANY, NULL);
+
+        if (r != CUDA_SUCCESS)
+                return r;
+        if (!node_params)
+                return CUDA_ERROR_INVALID_VALUE;
+        switch (node_params->type) {
+        case CU_GRAPH_NODE_TYPE_KERNEL:
+                return cuGraphKernelNodeSetParams_v2(node, &node_params->kernel);
+        case CU_GRAPH_NODE_TYPE_MEMCPY:
+                return cuGraphMemcpyNodeSetParams(node, &node_params->memcpy.copyParams);
+        case CU_GRAPH_NODE_TYPE_MEMSET:
+                set = memset_of(node_params);
+                return cuGraphMemsetNodeSetParams(node, &set);
+        case CU_GRAPH_NODE_TYPE_HOST:
+                return cuGraphHostNodeSetParams(node, &node_params->host);
+        default:
+                return CUDA_ERROR_NOT_SUPPORTED;
+        }
+}
+
+EXPORT CUresult cuGraphExecNodeSetParams(CUgraphExec exec, CUgraphNode node,
+                                         CUgraphNodeParams *node_params)
+{
+        CUDA_MEMSET_NODE_PARAMS set;
+        CUresult r = api_enter(__func__, API_ANY, NULL);
+
+        if (r != CUDA_SUCCESS)
+                return r;
+        if (!node_params)
+                return CUDA_ERROR_INVALID_VALUE;
+        switch (node_params->type) {
+        case CU_GRAPH_NODE_TYPE_KERNEL:
+                return cuGraphExecKernelNodeSetParams_v2(exec, node, &node_params->kernel);
+        case CU_GRAPH_NODE_TYPE_MEMCPY:
+                return cuGraphExecMemcpyNodeSetParams(exec, node, &node_params->memcpy.copyParams,
+                                                      node_params->memcpy.copyCtx);
+        case CU_GRAPH_NODE_TYPE_MEMSET:
+                set = memset_of(node_params);
+                return cuGraphExecMemsetNodeSetParams(exec, node, &set, node_params->memset.ctx);
+        case CU_GRAPH_NODE_TYPE_HOST:
+                return cuGraphExecHostNodeSetParams(exec, node, &node_params->host);
+        default:
+                return CUDA_ERROR_NOT_SUPPORTED;
+        }
+}

@@ -1,0 +1,9 @@
+/* launch.h: a launch as asked for, to a launch that can be queued. */
+#pragma once
+
+#include "sim/kernel/module.h"
+#include "sim/stream/work.h"
+
+/* Checks the shape and copies the parameters (params, or extra's buffer). */
+CUresult launch_prepare(CUfunction f, const unsigned grid[3], const unsigned block[3],
+                        unsigned shared, void **params, void **extra, struct work *ret_work);

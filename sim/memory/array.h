@@ -1,0 +1,21 @@
+/* array.h: arrays as copies see them. An array is a block of the card's memory whose address nobody
+ * is told; rows follow each other without gaps. */
+#pragma once
+
+#include "sim/api/objects.h"
+
+struct CUarray_st {
+        CUarray next;
+        CUcontext context;
+        CUDA_ARRAY3D_DESCRIPTOR shape;
+        CUmipmappedArray mipmap; /* NULL: an array of its own */
+        CUdeviceptr at;
+        size_t element, pitch, rows, slices; /* bytes, bytes, 1 at least, 1 at least */
+};
+
+/* All below: sim.lock held. */
+CUarray array_find(CUarray handle); /* NULL: there is no such array */
+CUmipmappedArray mipmap_find(CUmipmappedArray handle);
+/* With the context's memory, which goes by itself. */
+void array_forget_context(CUcontext c);
+void texture_forget_context(CUcontext c);

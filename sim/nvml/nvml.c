@@ -1,0 +1,506 @@
+/* nvml.c: the part of NVML that monitors and daemons use, told from the session's segment. Needs no
+ * CUDA and takes nothing of a card. The types and numbers are NVML's, declared here: nothing else
+ * uses them. */
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/macros.h"
+#include "sim/session/fault.h"
+#include "sim/session/identity.h"
+#include "sim/session/session.h"
+
+#define EXPORT __attribute__((visibility("default")))
+
+typedef enum {
+        NVML_SUCCESS = 0,
+        NVML_ERROR_UNINITIALIZED = 1,
+        NVML_ERROR_INVALID_ARGUMENT = 2,
+        NVML_ERROR_NOT_SUPPORTED = 3,
+        NVML_ERROR_NOT_FOUND = 6,
+        NVML_ERROR_INSUFFICIENT_SIZE = 7,
+        NVML_ERROR_DRIVER_NOT_LOADED = 9,
+        NVML_ERROR_GPU_IS_LOST = 15,
+        NVML_ERROR_UNKNOWN = 999,
+} nvmlReturn_t;
+
+typedef struct nvmlDevice_st *nvmlDevice_t;
+
+typedef struct {
+        unsigned long long total, free, used;
+} nvmlMemory_t;
+
+typedef struct {
+        unsigned int version;
+        unsigned long long total, reserved, free, used;
+} nvmlMemory_v2_t;
+
+typedef struct {
+        unsigned int pid;
+        unsigned long long usedGpuMemory;
+} nvmlProcessInfo_v1_t;
+
+typedef struct {
+        unsigned int pid;
+        unsigned long long usedGpuMemory;
+        unsigned int gpuInstanceId, computeInstanceId;
+} nvmlProcessInfo_v2_t;
+
+typedef struct {
+        unsigned int gpu, memory;
+} nvmlUtilization_t;
+
+typedef struct {
+        char busIdLegacy[16];
+        unsigned int domain, bus, device, pciDeviceId, pciSubSystemId;
+        char busId[32];
+} nvmlPciInfo_t;
+
+#define NVML_MEMORY_V2 (sizeof(nvmlMemory_v2_t) | (2u << 24))
+
+#define NVML_FUNCTIONS(X)                                                                  \
+        X(nvmlInit_v2, (void))                                                             \
+        X(nvmlInit, (void))                                                                \
+        X(nvmlInitWithFlags, (unsigned flags))                                             \
+        X(nvmlShutdown, (void))                                                            \
+        X(nvmlDeviceGetCount_v2, (unsigned *count))                                        \
+        X(nvmlDeviceGetCount, (unsigned *count))                                           \
+        X(nvmlDeviceGetHandleByIndex_v2, (unsigned index, nvmlDevice_t *device))           \
+        X(nvmlDeviceGetHandleByIndex, (unsigned index, nvmlDevice_t *device))              \
+        X(nvmlDeviceGetHandleByUUID, (const char *uuid, nvmlDevice_t *device))             \
+        X(nvmlDeviceGetHandleByPciBusId_v2, (const char *id, nvmlDevice_t *device))        \
+        X(nvmlDeviceGetHandleByPciBusId, (const char *id, nvmlDevice_t *device))           \
+        X(nvmlDeviceGetUUID, (nvmlDevice_t device, char *uuid, unsigned length))           \
+        X(nvmlDeviceGetName, (nvmlDevice_t device, char *name, unsigned length))           \
+        X(nvmlDeviceGetMemoryInfo, (nvmlDevice_t device, nvmlMemory_t * memory))           \
+        X(nvmlDeviceGetMemoryInfo_v2, (nvmlDevice_t device, nvmlMemory_v2_t * memory))     \
+        X(nvmlDeviceGetComputeRunningProcesses,                                            \
+          (nvmlDevice_t device, unsigned *count, nvmlProcessInfo_v1_t *infos))             \
+        X(nvmlDeviceGetComputeRunningProcesses_v2,                                         \
+          (nvmlDevice_t device, unsigned *count, nvmlProcessInfo_v2_t *infos))             \
+        X(nvmlDeviceGetComputeRunningProcesses_v3,                                         \
+          (nvmlDevice_t device, unsigned *count, nvmlProcessInfo_v2_t *infos))             \
+        X(nvmlDeviceGetIndex, (nvmlDevice_t device, unsigned *index))                      \
+        X(nvmlDeviceGetMinorNumber, (nvmlDevice_t device, unsigned *minor))                \
+        X(nvmlDeviceGetComputeMode, (nvmlDevice_t device, int *mode))                      \
+        X(nvmlDeviceGetPciInfo_v3, (nvmlDevice_t device, nvmlPciInfo_t * pci))             \
+        X(nvmlDeviceGetUtilizationRates, (nvmlDevice_t device, nvmlUtilization_t * rates)) \
+        X(nvmlSystemGetDriverVersion, (char *version, unsigned length))                    \
+        X(nvmlSystemGetNVMLVersion, (char *version, unsigned length))                      \
+        X(nvmlSystemGetCudaDriverVersion, (int *version))                                  \
+        X(nvmlSystemGetCudaDriverVersion_v2, (int *version))
+
+#define X(name, params) EXPORT nvmlReturn_t name params;
+NVML_FUNCTIONS(X)
+#undef X
+EXPORT const char *nvmlErrorString(nvmlReturn_t result);
+
+static struct {
+        pthread_mutex_t lock;
+        struct session *session; /* joined at the first init, left at exit with the process */
+        unsigned users;
+} nvml = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+/* The session, where nvmlInit has been called. */
+static struct session *nvml_enter(void)
+{
+        struct session *s;
+
+        pthread_mutex_lock(&nvml.lock);
+        s = nvml.users ? nvml.session : NULL;
+        pthread_mutex_unlock(&nvml.lock);
+        return s;
+}
+
+/* Handles are the index and one: no object behind them to go stale. */
+static nvmlReturn_t device_enter(nvmlDevice_t device, struct session **ret_session,
+                                 unsigned *ret_index)
+{
+        struct session *s = nvml_enter();
+        uintptr_t n = (uintptr_t)device;
+
+        if (!s)
+                return NVML_ERROR_UNINITIALIZED;
+        if (n == 0 || n > session_device_count(s))
+                return NVML_ERROR_INVALID_ARGUMENT;
+        if (session_device(s, (unsigned)(n - 1))->lost)
+                return NVML_ERROR_GPU_IS_LOST;
+        *ret_session = s;
+        *ret_index = (unsigned)(n - 1);
+        return NVML_SUCCESS;
+}
+
+void fault_lose_card(void)
+{
+        struct session *s = nvml_enter();
+
+        if (s)
+                session_device(s, 0)->lost = true;
+}
+
+void fault_await_thaw(void)
+{
+        /* NVML has no channels. */
+}
+
+static nvmlReturn_t text_out(const char *text, char *to, unsigned length)
+{
+        if (!to)
+                return NVML_ERROR_INVALID_ARGUMENT;
+        if (strlen(text) >= length)
+                return NVML_ERROR_INSUFFICIENT_SIZE;
+        strcpy(to, text);
+        return NVML_SUCCESS;
+}
+
+EXPORT nvmlReturn_t nvmlInit_v2(void)
+{
+        nvmlReturn_t r = NVML_SUCCESS;
+
+        pthread_mutex_lock(&nvml.lock);
+        if (!nvml.session && (fault_setup() < 0 || session_join(false, &nvml.session) < 0))
+                r = NVML_ERROR_DRIVER_NOT_LOADED;
+        else
+                r = (nvmlReturn_t)fault_check(__func__);
+        nvml.users += r == NVML_SUCCESS;
+        pthread_mutex_unlock(&nvml.lock);
+        return r;
+}
+
+EXPORT nvmlReturn_t nvmlInit(void)
+{
+        return nvmlInit_v2();
+}
+
+EXPORT nvmlReturn_t nvmlInitWithFlags(unsigned flags)
+{
+        return nvmlInit_v2();
+}
+
+EXPORT nvmlReturn_t nvmlShutdown(void)
+{
+        nvmlReturn_t r = NVML_ERROR_UNINITIALIZED;
+
+        pthread_mutex_lock(&nvml.lock);
+        if (nvml.users) {
+                nvml.users--;
+                r = NVML_SUCCESS;
+        }
+        pthread_mutex_unlock(&nvml.lock);
+        return r;
+}
+
+__attribute__((destructor)) static void nvml_leave(void)
+{
+        if (nvml.session)
+                session_leave(nvml.session);
+}
+
+EXPORT const char *nvmlErrorString(nvmlReturn_t result)
+{
+        switch (result) {
+        case NVML_SUCCESS:
+                return "Success";
+        case NVML_ERROR_UNINITIALIZED:
+                return "Uninitialized";
+        case NVML_ERROR_INVALID_ARGUMENT:
+                return "Invalid Argument";
+        case NVML_ERROR_NOT_SUPPORTED:
+                return "Not Supported";
+        case NVML_ERROR_NOT_FOUND:
+                return "Not Found";
+        case NVML_ERROR_INSUFFICIENT_SIZE:
+                return "Insufficient Size";
+        case NVML_ERROR_DRIVER_NOT_LOADED:
+                return "Driver Not Loaded";
+        case NVML_ERROR_GPU_IS_LOST:
+                return "GPU is lost";
+        case NVML_ERROR_UNKNOWN:
+                break;
+        }
+        return "Unknown Error";
+}
+
+/* ---- the system ---- */
+
+EXPORT nvmlReturn_t nvmlSystemGetDriverVersion(char *version, unsigned length)
+{
+        return nvml_enter() ? text_out(IDENTITY_DRIVER, version, length) : NVML_ERROR_UNINITIALIZED;
+}
+
+EXPORT nvmlReturn_t nvmlSystemGetNVMLVersion(char *version, unsigned length)
+{
+        return text_out("13." IDENTITY_DRIVER, version, length);
+}
+
+EXPORT nvmlReturn_t nvmlSystemGetCudaDriverVersion_v2(int *version)
+{
+        if (!version)
+                return NVML_ERROR_INVALID_ARGUMENT;
+        *version = IDENTITY_CUDA;
+        return NVML_SUCCESS;
+}
+
+EXPORT nvmlReturn_t nvmlSystemGetCudaDriverVersion(int *version)
+{
+        return nvmlSystemGetCudaDriverVersion_v2(version);
+}
+
+EXPORT nvmlReturn_t nvmlDeviceGetCount_v2(unsigned *count)
+{
+        struct session *s = nvml_enter();
+
+        if (!s)
+                return NVML_ERROR_UNINITIALIZED;
+        if (!count)
+                return NVML_ERROR_INVALID_ARGUMENT;
+        *count = session_device_count(s);
+        return (nvmlReturn_t)fault_check(__func__);
+}
+
+EXPORT nvmlReturn_t nvmlDeviceGetCount(unsigned *count)
+{
+        return nvmlDeviceGetCount_v2(count);
+}
+
+/* ---- devices ---- */
+
+EXPORT nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned index, nvmlDevice_t *device)
+{
+        struct session *s = nvml_enter();
+
+        if (!s)
+                return NVML_ERROR_UNINITIALIZED;
+        if (!device || index >= session_device_count(s))
+                return NVML_ERROR_INVALID_ARGUMENT;
+        *device = (nvmlDevice_t)(uintptr_t)(index + 1);
+        return (nvmlReturn_t)fault_check(__func__);
+}
+
+EXPORT nvmlReturn_t nvmlDeviceGetHandleByIndex(unsigned index, nvmlDevice_t *device)
+{
+        return nvmlDeviceGetHandleByIndex_v2(index, device);
+}
+
+static void uuid_text(struct session *s, unsigned index, char text[static 48])
+{
+        const uint8_t *u = session_device(s, index)->uuid;
+
+        (void)snprintf(text, 48,
+                       "GPU-%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x",
+                       u[0], u[1], u[2], u[3], u[4], u[5], u[6], u[7], u[8], u[9], u[10], u[11],
+                       u[12], u[13], u[14], u[15]);
+}
+
+EXPORT nvmlReturn_t nvmlDeviceGetUUID(nvmlDevice_t device, char *uuid, unsigned length)
+{
+        char text[48];
+        struct session *s;
+        unsigned index;
+        nvmlReturn_t r = device_enter(device, &s, &index);
+
+        if (r != NVML_SUCCESS)
+                return r;
+        uuid_text(s, index, text);
+        return text_out(text, uuid, length);
+}
+
+EXPORT nvmlReturn_t nvmlDeviceGetHandleByUUID(const char *uuid, nvmlDevice_t *device)
+{
+        struct session *s = nvml_enter();
+
+        if (!s)
+                return NVML_ERROR_UNINITIALIZED;
+        if (!uuid || !device)
+                return NVML_ERROR_INVALID_ARGUMENT;
+        for (unsigned i = 0; i < session_device_count(s); i++) {
+                char text[48];
+
+                uuid_text(s, i, text);
+                if (strcmp(text, uuid) == 0)
+                        return nvmlDeviceGetHandleByIndex_v2(i, device);
+        }
+        return NVML_ERROR_NOT_FOUND;
+}
+
+EXPORT nvmlReturn_t nvmlDeviceGetHandleByPciBusId_v2(const char *id, nvmlDevice_t *device)
+{
+        struct session *s = nvml_enter();
+        unsigned domain, bus, slot;
+
+        if (!s)
+                return NVML_ERROR_UNINITIALIZED;
+        if (!id || !device || sscanf(id, "%x:%x:%x", &domain, &bus, &slot) != 3)
+                return NVML_ERROR_INVALID_ARGUMENT;
+        if (domain || slot || bus < IDENTITY_PCI_BUS ||
+            bus - IDENTITY_PCI_BUS >= session_device_count(s))
+                return NVML_ERROR_NOT_FOUND;
+        return nvmlDeviceGetHandleByIndex_v2(bus - IDENTITY_PCI_BUS, device);
+}
+
+EXPORT nvmlReturn_t nvmlDeviceGetHandleByPciBusId(const char *id, nvmlDevice_t *device)
+{
+        return nvmlDeviceGetHandleByPciBusId_v2(id, device);
+}
+
+EXPORT nvmlReturn_t nvmlDeviceGetName(nvmlDevice_t device, char *name, unsigned length)
+{
+        struct session *s;
+        unsigned index;
+        nvmlReturn_t r = device_enter(device, &s, &index);
+
+        return r != NVML_SUCCESS ? r : text_out(IDENTITY_NAME, name, length);
+}
+
+EXPORT nvmlReturn_t nvmlDeviceGetIndex(nvmlDevice_t device, unsigned *index)
+{
+        struct session *s;
+        unsigned i;
+        nvmlReturn_t r = device_enter(device, &s, &i);
+
+        if (r != NVML_SUCCESS)
+                return r;
+        if (!index)
+                return NVML_ERROR_INVALID_ARGUMENT;
+        *index = i;
+        return NVML_SUCCESS;
+}
+
+/* As SIMCUDA_COMPUTE_MODE says; the simulated driver does not act on it. */
+EXPORT nvmlReturn_t nvmlDeviceGetComputeMode(nvmlDevice_t device, int *mode)
+{
+        const char *setting = getenv("SIMCUDA_COMPUTE_MODE");
+        unsigned index;
+        nvmlReturn_t r = nvmlDeviceGetIndex(device, &index);
+
+        if (r != NVML_SUCCESS || !mode)
+                return r != NVML_SUCCESS ? r : NVML_ERROR_INVALID_ARGUMENT;
+        *mode = setting ? atoi(setting) : 0;
+        return NVML_SUCCESS;
+}
+
+EXPORT nvmlReturn_t nvmlDeviceGetMinorNumber(nvmlDevice_t device, unsigned *minor)
+{
+        return nvmlDeviceGetIndex(device, minor);
+}
+
+EXPORT nvmlReturn_t nvmlDeviceGetPciInfo_v3(nvmlDevice_t device, nvmlPciInfo_t *pci)
+{
+        struct session *s;
+        unsigned index;
+        nvmlReturn_t r = device_enter(device, &s, &index);
+
+        if (r != NVML_SUCCESS)
+                return r;
+        if (!pci)
+                return NVML_ERROR_INVALID_ARGUMENT;
+        *pci = (nvmlPciInfo_t){.bus = IDENTITY_PCI_BUS + index};
+        (void)snprintf(pci->busId, sizeof(pci->busId), "00000000:%02X:00.0", pci->bus);
+        (void)snprintf(pci->busIdLegacy, sizeof(pci->busIdLegacy), "0000:%02X:00.0", pci->bus);
+        return NVML_SUCCESS;
+}
+
+EXPORT nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *memory)
+{
+        struct session *s;
+        unsigned index;
+        nvmlReturn_t r = device_enter(device, &s, &index);
+
+        if (r != NVML_SUCCESS)
+                return r;
+        if (!memory)
+                return NVML_ERROR_INVALID_ARGUMENT;
+        memory->total = session_device(s, index)->total;
+        memory->used = session_used(s, index);
+        memory->free = sub_sat(memory->total, memory->used);
+        return (nvmlReturn_t)fault_check(__func__);
+}
+
+EXPORT nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *memory)
+{
+        nvmlMemory_t m;
+        nvmlReturn_t r;
+
+        if (!memory || memory->version != NVML_MEMORY_V2)
+                return NVML_ERROR_INVALID_ARGUMENT;
+        r = nvmlDeviceGetMemoryInfo(device, &m);
+        if (r != NVML_SUCCESS)
+                return r;
+        memory->total = m.total;
+        memory->used = m.used;
+        memory->free = m.free;
+        memory->reserved = 0;
+        return NVML_SUCCESS;
+}
+
+EXPORT nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t device, nvmlUtilization_t *rates)
+{
+        struct session *s;
+        unsigned index;
+        nvmlReturn_t r = device_enter(device, &s, &index);
+
+        /* The simulator does not know how busy a card would have been. */
+        return r != NVML_SUCCESS ? r : NVML_ERROR_NOT_SUPPORTED;
+}
+
+EXPORT nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t device, unsigned *count,
+                                                            nvmlProcessInfo_v2_t *infos)
+{
+        unsigned index, found = 0, room;
+        struct session *s;
+        nvmlReturn_t r = device_enter(device, &s, &index);
+
+        if (r == NVML_SUCCESS)
+                r = (nvmlReturn_t)fault_check(__func__);
+        if (r != NVML_SUCCESS)
+                return r;
+        if (!count || (*count && !infos))
+                return NVML_ERROR_INVALID_ARGUMENT;
+        room = *count;
+        session_reap(s);
+        for (unsigned i = 0; i < SESSION_SLOTS; i++) {
+                const struct session_slot *slot = session_slot(s, i);
+                const struct session_use *use = &slot->device[index];
+
+                if (atomic_load(&slot->state) != SLOT_LIVE || !atomic_load(&slot->cuda) ||
+                    !atomic_load(&use->contexts))
+                        continue;
+                if (found < room)
+                        infos[found] = (nvmlProcessInfo_v2_t){
+                                .pid = (unsigned)slot->pid,
+                                /* Managed memory is in the card's figure and in no process's. */
+                                .usedGpuMemory = sub_sat(atomic_load(&use->used),
+                                                         atomic_load(&use->managed)),
+                                .gpuInstanceId = UINT32_MAX,
+                                .computeInstanceId = UINT32_MAX};
+                found++;
+        }
+        *count = found;
+        return found > room ? NVML_ERROR_INSUFFICIENT_SIZE : NVML_SUCCESS;
+}
+
+EXPORT nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v2(nvmlDevice_t device, unsigned *count,
+                                                            nvmlProcessInfo_v2_t *infos)
+{
+        return nvmlDeviceGetComputeRunningProcesses_v3(device, count, infos);
+}
+
+EXPORT nvmlReturn_t nvmlDeviceGetComputeRunningProcesses(nvmlDevice_t device, unsigned *count,
+                                                         nvmlProcessInfo_v1_t *infos)
+{
+        nvmlProcessInfo_v2_t wide[SESSION_SLOTS];
+        unsigned found = SESSION_SLOTS, room;
+        nvmlReturn_t r;
+
+        if (!count || (*count && !infos))
+                return NVML_ERROR_INVALID_ARGUMENT;
+        room = *count;
+        r = nvmlDeviceGetComputeRunningProcesses_v3(device, &found, wide);
+        if (r != NVML_SUCCESS)
+                return r;
+        for (unsigned i = 0; i < MIN(found, room); i++)
+                infos[i] = (nvmlProcessInfo_v1_t){wide[i].pid, wide[i].usedGpuMemory};
+        *count = found;
+        return found > room ? NVML_ERROR_INSUFFICIENT_SIZE : NVML_SUCCESS;
+}

@@ -1,0 +1,74 @@
+/* half.h: numbers of one lane: 16-bit floats, and every conversion that cvt can name.
+ *
+ * Pure functions; they honour the thread's rounding mode (fesetround), as lanes.c sets it. */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "sim/ptx/internal.h"
+
+enum testp_kind {
+        TESTP_FINITE,
+        TESTP_INFINITE,
+        TESTP_NUMBER,
+        TESTP_NOTANUMBER,
+        TESTP_NORMAL,
+        TESTP_SUBNORMAL
+};
+
+/* Rounding of a float to an integral value: by the current mode or to a fixed side. */
+enum integral_kind { INTEGRAL_NONE, INTEGRAL_NEAREST, INTEGRAL_ZERO, INTEGRAL_DOWN, INTEGRAL_UP };
+
+/* In the order of the comparisons in ops.def. */
+enum compare_kind {
+        COMPARE_EQ,
+        COMPARE_NE,
+        COMPARE_LT,
+        COMPARE_LE,
+        COMPARE_GT,
+        COMPARE_GE,
+        COMPARE_EQU,
+        COMPARE_NEU,
+        COMPARE_LTU,
+        COMPARE_LEU,
+        COMPARE_GTU,
+        COMPARE_GEU,
+        COMPARE_NUM,
+        COMPARE_NAN,
+        COMPARE_KINDS
+};
+
+enum half_kind { HALF_ADD, HALF_SUB, HALF_MUL, HALF_FMA, HALF_MIN, HALF_MAX, HALF_NEG, HALF_ABS };
+
+static inline uint32_t half_bits_of(float f)
+{
+        uint32_t u;
+
+        memcpy(&u, &f, sizeof(u));
+        return u;
+}
+
+static inline float half_float_of(uint32_t u)
+{
+        float f;
+
+        memcpy(&f, &u, sizeof(f));
+        return f;
+}
+
+/* type: TYPE_f16 or TYPE_bf16 (or their x2, for one half). */
+float ptx_half_to_float(enum ptx_type type, uint16_t h);
+uint16_t ptx_half_from_double(enum ptx_type type, double v);
+
+bool ptx_compare_float(unsigned compare_kind, float a, float b);
+
+/* One or two halves at once; flags: FLAG_SAT. */
+uint32_t ptx_half_arithmetic(enum ptx_type type, unsigned half_kind, unsigned flags,
+                             const uint32_t v[3]);
+
+/* The lane's bits of `to` for a lane of `from`; narrow integers come back extended to the whole
+ * lane by their own sign. flags: FLAG_SAT, FLAG_FTZ. */
+uint64_t ptx_convert(enum ptx_type to, enum ptx_type from, uint64_t bits, unsigned integral_kind,
+                     unsigned flags);

@@ -1,0 +1,328 @@
+/* warp.c: owns the order in which the lanes of a warp run. Lanes at the same place form a fragment;
+ * the deepest and then lowest one runs until it meets the next, so that diverged lanes join again
+ * where the compiler put their paths together. Now and then another one has its turn, so that
+ * lanes which wait for each other (locks) make progress. It must never let a lane run twice. */
+#include "sim/ptx/internal.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* In a warp that stays diverged another fragment has its turn after so many instructions, and for
+ * how many. */
+#define TURN_EVERY  512
+#define TURN_BUDGET 128
+
+static lane_op *const warp_op[] = {
+#define WARP_OP(name, handler) handler,
+#include "sim/ptx/warp_ops.def"
+};
+
+void warp_fail(struct warp *w, const struct ptx_insn *in, unsigned lane, int error,
+               const char *format, ...)
+{
+        struct run *run = w->run;
+        const char *at = run->module->text, *end = at + run->module->text_bytes;
+        char why[128], where[128] = "";
+        const uint32_t *c = w->block->ctaid;
+        va_list ap;
+
+        if (run->failed)
+                return;
+        run->failed = error;
+        w->yield = true;
+        va_start(ap, format);
+        (void)vsnprintf(why, sizeof(why), format, ap);
+        va_end(ap);
+        for (uint32_t line = 1; line < in->line && at < end; line++) {
+                at = memchr(at, '\n', (size_t)(end - at));
+                at = at ? at + 1 : end;
+        }
+        at += strspn(at, " \t");
+        if (lane < WARP_LANES)
+                (void)snprintf(where, sizeof(where), " (block %u,%u,%u thread %u,%u,%u)", c[0],
+                               c[1], c[2], run->tid[w->index][0][lane], run->tid[w->index][1][lane],
+                               run->tid[w->index][2][lane]);
+        (void)snprintf(run->error, PTX_ERROR_MAX, "line %u: '%.*s': %s%s", in->line,
+                       (int)MIN(strcspn(at, ";\r\n"), (size_t)64), at, why, where);
+        /* Tabs between the operands would be a nuisance in a message. */
+        for (char *p = run->error; *p; p++)
+                *p = *p == '\t' ? ' ' : *p;
+}
+
+void warp_add(struct warp *w, struct frame *frame, uint32_t pc, uint32_t mask,
+              enum fragment_state state, uint32_t barrier)
+{
+        struct fragment *f;
+
+        for (uint32_t i = 0; i < w->fragments_n; i++) {
+                f = &w->fragment[i];
+                if (f->frame == frame && f->pc == pc && f->state == state &&
+                    f->barrier == barrier) {
+                        f->mask |= mask;
+                        return;
+                }
+        }
+        w->fragment[w->fragments_n++] = (struct fragment){frame, pc, mask, barrier, state};
+}
+
+bool warp_ready(const struct warp *w)
+{
+        for (uint32_t i = 0; i < w->fragments_n; i++)
+                if (w->fragment[i].state == FRAGMENT_READY)
+                        return true;
+        return false;
+}
+
+/* Where the current fragment, now at pc, meets the next one of its frame. */
+static uint32_t meeting_point(const struct warp *w, uint32_t pc)
+{
+        uint32_t limit = NO_INDEX;
+
+        for (uint32_t i = 0; i < w->fragments_n; i++) {
+                const struct fragment *f = &w->fragment[i];
+
+                if (f->state == FRAGMENT_READY && f->frame == w->current.frame && f->pc > pc)
+                        limit = MIN(limit, f->pc);
+        }
+        return limit;
+}
+
+static bool runs_before(const struct fragment *a, const struct fragment *b)
+{
+        if (a->frame->depth != b->frame->depth)
+                return a->frame->depth > b->frame->depth;
+        return a->pc < b->pc;
+}
+
+/* Takes the next fragment out of the list. turn: the how-manieth instead of the first. */
+static bool warp_select(struct warp *w, bool forced)
+{
+        uint32_t best = NO_INDEX;
+
+        for (uint32_t n = 0; n < w->fragments_n; n++) {
+                uint32_t i = forced ? (w->turn + n) % w->fragments_n : n;
+
+                if (w->fragment[i].state != FRAGMENT_READY)
+                        continue;
+                if (best == NO_INDEX ||
+                    (!forced && runs_before(&w->fragment[i], &w->fragment[best])))
+                        best = i;
+        }
+        if (best == NO_INDEX)
+                return false;
+        w->current = w->fragment[best];
+        w->fragment[best] = w->fragment[--w->fragments_n];
+        /* Those that a barrier let go may have come to the same place. */
+        for (uint32_t i = 0; i < w->fragments_n;) {
+                struct fragment *f = &w->fragment[i];
+
+                if (f->state == FRAGMENT_READY && f->frame == w->current.frame &&
+                    f->pc == w->current.pc) {
+                        w->current.mask |= f->mask;
+                        *f = w->fragment[--w->fragments_n];
+                } else {
+                        i++;
+                }
+        }
+        w->regs = w->current.frame->regs;
+        w->limit = meeting_point(w, w->current.pc);
+        w->yield = false;
+        return true;
+}
+
+static void warp_exit(struct warp *w, uint32_t mask)
+{
+        w->exited |= mask;
+        w->current.mask &= ~mask;
+        w->current.pc++;
+        w->yield = w->yield || !w->current.mask;
+        /* Whoever waits for the others may have waited for these. */
+        for (uint32_t i = 0; i < w->fragments_n; i++)
+                if (w->fragment[i].state == FRAGMENT_WARP_WAIT)
+                        w->fragment[i].state = FRAGMENT_READY;
+        if (w->exited == w->exists)
+                w->block->warps_left--;
+        if (w->block->barriers_active)
+                block_check_barriers(w->block);
+        w->yield = true;
+}
+
+static void branch_diverged(struct warp *w, uint32_t taken, uint32_t target)
+{
+        uint32_t next = w->current.pc + 1, others = w->current.mask & ~taken;
+        uint32_t low = MIN(next, target), high = MAX(next, target);
+
+        if (next == target) {
+                w->current.pc = next;
+                return;
+        }
+        warp_add(w, w->current.frame, high, high == target ? taken : others, FRAGMENT_READY, 0);
+        w->current.mask = low == target ? taken : others;
+        w->current.pc = low;
+        w->limit = meeting_point(w, low);
+        /* There may be one right here already. */
+        for (uint32_t i = 0; i < w->fragments_n; i++)
+                if (w->fragment[i].frame == w->current.frame && w->fragment[i].pc == low)
+                        w->yield = true;
+}
+
+/* Each lane has a target of its own: split off those that share the first one's. */
+static void branch_table(struct warp *w, const struct ptx_insn *in, uint32_t mask)
+{
+        const struct branch_table *t = &w->run->module->table[in->cache];
+        const uint32_t *index = slot(w, in->r[0]);
+        uint32_t others = w->current.mask & ~mask;
+
+        for (uint32_t m = mask; m; m &= m - 1) {
+                unsigned lane = (unsigned)__builtin_ctz(m);
+
+                if (index[lane] >= t->targets_n) {
+                        warp_fail(w, in, lane, -EFAULT, "index %u of %u branch targets",
+                                  index[lane], t->targets_n);
+                        return;
+                }
+                warp_add(w, w->current.frame, t->target[index[lane]], 1U << lane, FRAGMENT_READY,
+                         0);
+        }
+        if (others)
+                warp_add(w, w->current.frame, w->current.pc + 1, others, FRAGMENT_READY, 0);
+        w->current.mask = 0;
+        w->yield = true;
+}
+
+/* All that is not a plain operation on lanes; leaves current.pc where the fragment goes on. */
+static void warp_control(struct warp *w, const struct ptx_insn *in, uint32_t mask)
+{
+        switch (in->op) {
+        case OP_BRA:
+                branch_diverged(w, mask, (uint32_t)in->offset);
+                break;
+        case OP_BRX:
+                branch_table(w, in, mask);
+                break;
+        case OP_CALL:
+        case OP_CALL_INDIRECT:
+                frame_call(w, in, mask);
+                break;
+        case OP_RET:
+                frame_return(w, in, mask);
+                break;
+        case OP_EXIT:
+                warp_exit(w, mask);
+                break;
+        default:
+                w->mask = mask;
+                warp_op[in->op - OP_LANES_END](w, in);
+                /* The synchronising ones have set pc themselves if the fragment did not pass. */
+                if (!w->yield)
+                        w->current.pc++;
+        }
+}
+
+static uint32_t run_fragment(struct warp *w, lane_op *const *lanes, uint32_t budget, bool forced)
+{
+        const struct ptx_insn *code = w->run->module->insn;
+        uint32_t pc = w->current.pc;
+
+        while (budget) {
+                const struct ptx_insn *in = &code[pc];
+                uint32_t mask = w->current.mask;
+
+                budget--;
+                if (in->guard != NO_SLOT)
+                        mask &= *slot_pred(w, in->guard) ^ in->guard_not;
+                if (unlikely(!mask)) {
+                        pc++;
+                } else if (likely(in->op < OP_LANES_END)) {
+                        w->mask = mask;
+                        lanes[in->op](w, in);
+                        pc++;
+                } else if (in->op == OP_BRA && mask == w->current.mask) {
+                        pc = (uint32_t)in->offset;
+                        if (forced)
+                                w->limit = meeting_point(w, pc);
+                } else {
+                        w->current.pc = pc;
+                        warp_control(w, in, mask);
+                        pc = w->current.pc;
+                        if (w->yield)
+                                break;
+                }
+                if (pc >= w->limit)
+                        break;
+        }
+        w->current.pc = pc;
+        if (w->current.mask)
+                warp_add(w, w->current.frame, pc, w->current.mask, FRAGMENT_READY, 0);
+        return budget;
+}
+
+uint32_t warp_step(struct warp *w, lane_op *const *lanes, uint32_t budget)
+{
+        /* Those that were still apart when the last step ended may be waiting for each other. */
+        bool apart = w->fragments_n > 1;
+
+        w->asleep = false;
+        while (budget && !w->run->failed && !w->asleep) {
+                uint32_t share = apart ? MIN(budget, (uint32_t)TURN_BUDGET) : 0, used;
+
+                budget -= share;
+                w->turn++;
+                if (share && warp_select(w, true))
+                        budget += run_fragment(w, lanes, share, true);
+                share = apart ? MIN(budget, (uint32_t)TURN_EVERY) : budget;
+                for (used = share; used && !w->run->failed && !w->asleep;) {
+                        if (!warp_select(w, false))
+                                return budget - (share - used);
+                        used = run_fragment(w, lanes, used, false);
+                }
+                budget -= share - used;
+        }
+        return budget;
+}
+
+int warp_start(struct run *run, struct block *block, uint32_t index)
+{
+        struct warp *w = run->free_warps;
+        uint32_t lanes = MIN(run->threads - index * WARP_LANES, (uint32_t)WARP_LANES);
+        int r;
+
+        if (w) {
+                run->free_warps = w->next_free;
+        } else {
+                w = calloc(1, sizeof(*w));
+                if (!w)
+                        return -ENOMEM;
+                w->run = run;
+                r = frame_new(w, NULL, run->kernel, 0, &w->root);
+                if (r < 0) {
+                        free(w);
+                        return r;
+                }
+        }
+        w->block = block;
+        w->index = index;
+        w->exists = lanes == WARP_LANES ? FULL_MASK : (1U << lanes) - 1;
+        w->exited = 0;
+        w->fragments_n = 0;
+        w->turn = 0;
+        warp_add(w, w->root, run->kernel->first, w->exists, FRAGMENT_READY, 0);
+        block->warp[index] = w;
+        return 0;
+}
+
+/* The last one used is the first one used again: its registers are in the cache. */
+void warp_release(struct warp *w)
+{
+        w->next_free = w->run->free_warps;
+        w->run->free_warps = w;
+}
+
+void warp_destroy(struct warp *w)
+{
+        frame_free(w->run, w->root);
+        free(w);
+}

@@ -1,0 +1,178 @@
+/* channel.c: which channels are disabled, and who runs on them. Must never call anything of the
+ * simulator's with its lock held. */
+#include "sim/rm/channel.h"
+
+#include <stdlib.h>
+
+#include "base/macros.h"
+#include "sim/stream/work.h"
+
+struct channel {
+        _Atomic bool disabled;
+        unsigned running;
+        struct channel *next_spare;
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
+static struct channel *spare;
+static unsigned disabled; /* how many */
+
+static __thread struct {
+        CUcontext context;
+        struct channel *compute, *copy;
+        struct channel *now; /* that counts us */
+} seat;
+
+struct channel *channel_new(void)
+{
+        struct channel *ch;
+
+        (void)pthread_mutex_lock(&lock);
+        ch = spare;
+        if (ch)
+                spare = ch->next_spare;
+        (void)pthread_mutex_unlock(&lock);
+        return ch ? ch : calloc(1, sizeof(*ch));
+}
+
+/* Lock held. */
+static void set(struct channel *ch, bool disable)
+{
+        if (ch->disabled == disable)
+                return;
+        atomic_store(&ch->disabled, disable);
+        disabled += disable ? 1U : -1U;
+}
+
+void channel_end(struct channel *ch)
+{
+        (void)pthread_mutex_lock(&lock);
+        set(ch, false);
+        ch->next_spare = spare;
+        spare = ch;
+        (void)pthread_cond_broadcast(&changed);
+        (void)pthread_mutex_unlock(&lock);
+}
+
+bool channel_enabled(struct channel *ch)
+{
+        return !atomic_load(&ch->disabled);
+}
+
+void channels_disable(struct channel *const *list, size_t n)
+{
+        (void)pthread_mutex_lock(&lock);
+        for (size_t i = 0; i < n; i++)
+                set(list[i], true);
+        for (size_t i = 0; i < n; i++)
+                while (list[i]->running && list[i]->disabled && !atomic_load(&sim.exiting))
+                        (void)pthread_cond_wait(&changed, &lock);
+        (void)pthread_mutex_unlock(&lock);
+}
+
+void channels_enable(struct channel *const *list, size_t n)
+{
+        (void)pthread_mutex_lock(&lock);
+        for (size_t i = 0; i < n; i++)
+                set(list[i], false);
+        (void)pthread_cond_broadcast(&changed);
+        (void)pthread_mutex_unlock(&lock);
+}
+
+void channels_await_enabled(void)
+{
+        (void)pthread_mutex_lock(&lock);
+        while (disabled && !atomic_load(&sim.exiting))
+                (void)pthread_cond_wait(&changed, &lock);
+        (void)pthread_mutex_unlock(&lock);
+}
+
+static bool stands(const struct channels_of *of)
+{
+        for (unsigned i = 0; i < CHANNELS_COMPUTE; i++)
+                if (of->compute[i] && of->compute[i]->disabled)
+                        return true;
+        for (unsigned i = 0; i < CHANNELS_COPY; i++)
+                if (of->copy[i] && of->copy[i]->disabled)
+                        return true;
+        return false;
+}
+
+void channels_await_context(CUcontext c, const struct channels_of *of)
+{
+        (void)pthread_mutex_lock(&lock);
+        while (stands(of) && !work_cancelled(c))
+                (void)pthread_cond_wait(&changed, &lock);
+        (void)pthread_mutex_unlock(&lock);
+}
+
+void channels_wake(void)
+{
+        (void)pthread_mutex_lock(&lock);
+        (void)pthread_cond_broadcast(&changed);
+        (void)pthread_mutex_unlock(&lock);
+}
+
+/* ---- for the threads that run work ---- */
+
+void channel_sit(CUcontext c, struct channel *compute, struct channel *copy)
+{
+        seat.context = c;
+        seat.compute = compute;
+        seat.copy = copy;
+}
+
+/* Lock held. */
+static void await_enabled(const struct channel *ch)
+{
+        while (ch->disabled && !work_cancelled(seat.context))
+                (void)pthread_cond_wait(&changed, &lock);
+}
+
+void channel_begin(bool copies)
+{
+        struct channel *ch = copies ? seat.copy : seat.compute;
+
+        if (!ch)
+                return;
+        (void)pthread_mutex_lock(&lock);
+        await_enabled(ch);
+        ch->running++;
+        seat.now = ch;
+        (void)pthread_mutex_unlock(&lock);
+}
+
+/* Lock held. */
+static void leave(struct channel *ch)
+{
+        if (--ch->running == 0 && ch->disabled)
+                (void)pthread_cond_broadcast(&changed);
+}
+
+void channel_done(void)
+{
+        if (!seat.now)
+                return;
+        (void)pthread_mutex_lock(&lock);
+        leave(seat.now);
+        seat.now = NULL;
+        (void)pthread_mutex_unlock(&lock);
+}
+
+bool channel_stops(void)
+{
+        return seat.now &&
+               unlikely(atomic_load_explicit(&seat.now->disabled, memory_order_relaxed));
+}
+
+void channel_stand(void)
+{
+        struct channel *ch = seat.now;
+
+        (void)pthread_mutex_lock(&lock);
+        leave(ch);
+        await_enabled(ch);
+        ch->running++;
+        (void)pthread_mutex_unlock(&lock);
+}

@@ -1,0 +1,690 @@
+/* session.c: the shared segment of a simulated machine: who is in it, what they use, the bus.
+ * Must never trust a slot's process to have cleaned up, nor wait for another process while holding
+ * the lock. */
+#include "sim/session/session.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/macros.h"
+#include "base/units.h"
+#include "sim/session/segment.h"
+
+#define SESSION_MAGIC   UINT64_C(0x73696d637564610a)
+#define SEGMENTS        "/dev/shm"
+#define SESSION_LAYOUT  3 /* part of the segment's name: builds that differ never meet */
+#define DEFAULT_MEMORY  GIB
+#define DEFAULT_BUS     UINT64_C(12000000000)
+#define CONTEXT_DIVISOR 256
+
+struct settings {
+        unsigned devices;
+        uint64_t memory, bus, context;
+        bool given[4]; /* named by the environment, in the order above */
+};
+
+/* "+NAME": one for all users of the machine, so that two of them can share a card. */
+static bool name_is_public(const char *name)
+{
+        return name[0] == '+';
+}
+
+static uid_t name_owner(const char *name)
+{
+        return name_is_public(name) ? 0 : geteuid();
+}
+
+int session_name(char ret_name[static SESSION_NAME_MAX])
+{
+        const char *name = getenv("SIMCUDA_SESSION");
+
+        if (!name || !*name)
+                name = "default";
+        if (strlen(name) >= SESSION_NAME_MAX)
+                return -EINVAL;
+        for (const char *c = name + name_is_public(name); *c; c++)
+                if (!isalnum((unsigned char)*c) && !strchr("._-", *c))
+                        return -EINVAL;
+        strcpy(ret_name, name);
+        return 0;
+}
+
+static int setting_error(const char *variable, const char *wanted, const char *value)
+{
+        (void)fprintf(stderr, "simcuda: %s is %s, not '%s'\n", variable, wanted, value);
+        return -EINVAL;
+}
+
+static int settings_read(struct settings *ret)
+{
+        struct settings s = {.devices = 1, .memory = DEFAULT_MEMORY, .bus = DEFAULT_BUS};
+        const char *gpus = getenv("SIMCUDA_GPUS"), *memory = getenv("SIMCUDA_MEMORY");
+        const char *bus = getenv("SIMCUDA_BUS"), *context = getenv("SIMCUDA_CONTEXT");
+
+        if (gpus && *gpus) {
+                char *end;
+                unsigned long n = strtoul(gpus, &end, 10);
+
+                if (*end || n < 1 || n > SESSION_DEVICES)
+                        return setting_error("SIMCUDA_GPUS", "a number from 1 to 8", gpus);
+                s.devices = (unsigned)n;
+                s.given[0] = true;
+        }
+        if (memory && *memory) {
+                if (units_parse_size(memory, &s.memory) < 0 || s.memory < 16 * MIB)
+                        return setting_error("SIMCUDA_MEMORY", "a size from 16MiB", memory);
+                s.given[1] = true;
+        }
+        if (bus && *bus) {
+                if (units_parse_rate(bus, &s.bus) < 0 || s.bus == 0)
+                        return setting_error("SIMCUDA_BUS", "a rate such as 12GB/s", bus);
+                s.given[2] = true;
+        }
+        s.context = s.memory / CONTEXT_DIVISOR;
+        if (context && *context) {
+                if (units_parse_size(context, &s.context) < 0)
+                        return setting_error("SIMCUDA_CONTEXT", "a size", context);
+                s.given[3] = true;
+        }
+        *ret = s;
+        return 0;
+}
+
+/* When a live process began and, 0 where that is not ours to see, where its stack does: exec()
+ * leaves it the first alone. False if there is none. A zombie has given its memory back already,
+ * unless it is a main thread that left before the others. */
+static bool process_look(pid_t pid, uint64_t *ret_start, uint64_t *ret_stack)
+{
+        char path[64], text[1024], *field;
+        _cleanup_close_ int fd = -EBADF;
+        unsigned long long start = 0, stack = 0;
+        long threads = 0;
+        char state = 0;
+        ssize_t n;
+
+        (void)snprintf(path, sizeof(path), "/proc/%d/task/%d/stat", (int)pid, (int)pid);
+        fd = open(path, O_RDONLY | O_CLOEXEC);
+        if (fd < 0)
+                return false;
+        n = read(fd, text, sizeof(text) - 1);
+        if (n <= 0)
+                return false;
+        text[n] = 0;
+        field = strrchr(text, ')'); /* the name may hold anything, brackets too */
+        if (!field || sscanf(field + 1,
+                             " %c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d "
+                             "%ld %*d %llu %*s %*s %*s %*s %*s %llu",
+                             &state, &threads, &start, &stack) != 4)
+                return false;
+        if (state == 'X' || (state == 'Z' && threads <= 1))
+                return false;
+        *ret_start = start;
+        *ret_stack = stack;
+        return true;
+}
+
+/* The slot's process is there, and has not called exec(): that gives a card's memory back, as it
+ * closes NVIDIA's devices. */
+static bool slot_process_lives(const struct session_slot *slot)
+{
+        uint64_t start, stack;
+
+        return process_look(slot->pid, &start, &stack) && start == slot->start &&
+               (stack == slot->stack || !stack || !slot->stack);
+}
+
+void segment_lock(struct session_segment *g)
+{
+        /* All sums are computed from the slots, so a holder that died has left nothing half done.
+         */
+        if (pthread_mutex_lock(&g->lock) == EOWNERDEAD)
+                (void)pthread_mutex_consistent(&g->lock);
+}
+
+void segment_unlock(struct session_segment *g)
+{
+        (void)pthread_mutex_unlock(&g->lock);
+}
+
+/* Locked. */
+static void slot_end(struct session_segment *g, struct session_slot *slot)
+{
+        frames_slot_ends(g, slot);
+        for (unsigned d = 0; d < SESSION_DEVICES; d++) {
+                atomic_store(&slot->device[d].used, 0);
+                atomic_store(&slot->device[d].managed, 0);
+                atomic_store(&slot->device[d].contexts, 0);
+        }
+        slot->ended = ++g->endings;
+        atomic_store_explicit(&slot->state, SLOT_ENDED, memory_order_release);
+}
+
+/* Locked. Returns how many live on. */
+static unsigned segment_reap(struct session_segment *g)
+{
+        unsigned live = 0;
+
+        for (unsigned i = 0; i < SESSION_SLOTS; i++) {
+                struct session_slot *slot = &g->slot[i];
+
+                if (!slot_live(slot))
+                        continue;
+                if (slot_process_lives(slot))
+                        live++;
+                else
+                        slot_end(g, slot);
+        }
+        return live;
+}
+
+void session_slot_totals(const struct session_slot *slot, unsigned device,
+                         struct session_totals *ret_totals)
+{
+        const struct session_counters *c = &slot->device[device].counters;
+
+#define X(name) ret_totals->name = atomic_load_explicit(&c->name, memory_order_relaxed);
+        SESSION_COUNTERS(X)
+#undef X
+}
+
+static void totals_add(struct session_totals *sum, const struct session_totals *t)
+{
+#define X(name) sum->name += t->name;
+        SESSION_COUNTERS(X)
+#undef X
+}
+
+/* A free slot, or the one that ended longest ago (its counts move to the device). Locked. */
+static struct session_slot *segment_take_slot(struct session_segment *g)
+{
+        struct session_slot *best = NULL;
+
+        for (unsigned i = 0; i < SESSION_SLOTS; i++) {
+                struct session_slot *slot = &g->slot[i];
+
+                if (slot_live(slot))
+                        continue;
+                if (atomic_load(&slot->state) == SLOT_FREE)
+                        return slot;
+                if (!best || slot->ended < best->ended)
+                        best = slot;
+        }
+        for (unsigned d = 0; best && d < SESSION_DEVICES; d++) {
+                struct session_totals t;
+
+                session_slot_totals(best, d, &t);
+                totals_add(&g->device[d].forgotten, &t);
+        }
+        return best;
+}
+
+static uint64_t mix(uint64_t x)
+{
+        x += UINT64_C(0x9e3779b97f4a7c15);
+        x = (x ^ (x >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+        x = (x ^ (x >> 27)) * UINT64_C(0x94d049bb133111eb);
+        return x ^ (x >> 31);
+}
+
+static void uuid_make(const char *name, unsigned ordinal, uint8_t ret_uuid[static 16])
+{
+        uint64_t h = mix(((uint64_t)name_owner(name) << 8) + ordinal), words[2];
+
+        for (const char *c = name; *c; c++)
+                h = mix(h ^ (uint8_t)*c);
+        words[0] = mix(h);
+        words[1] = mix(words[0] ^ h);
+        memcpy(ret_uuid, words, 16);
+        ret_uuid[6] = (uint8_t)((ret_uuid[6] & 0x0f) | 0x40);
+        ret_uuid[8] = (uint8_t)((ret_uuid[8] & 0x3f) | 0x80);
+}
+
+static void segment_configure(struct session_segment *g, const struct settings *s)
+{
+        g->devices = s->devices;
+        for (unsigned d = 0; d < SESSION_DEVICES; d++) {
+                struct session_device *dev = &g->device[d];
+
+                dev->total = s->memory;
+                dev->context_bytes = s->context;
+                dev->bus_bytes_per_s = s->bus;
+                atomic_store(&dev->lost, false);
+                uuid_make(g->name, d, dev->uuid);
+        }
+}
+
+static void segment_check(const struct session_segment *g, const struct settings *s)
+{
+        const struct session_device *d = &g->device[0];
+
+        if ((s->given[0] && s->devices != g->devices) || (s->given[1] && s->memory != d->total) ||
+            (s->given[2] && s->bus != d->bus_bytes_per_s) ||
+            (s->given[3] && s->context != d->context_bytes))
+                (void)fprintf(stderr,
+                              "simcuda: session '%s' is in use with other cards than the "
+                              "environment describes; its own stay\n",
+                              g->name);
+}
+
+static int segment_init(struct session_segment *g, const char *name)
+{
+        pthread_mutexattr_t attr;
+        int r;
+
+        /* A new file is all zero; half an initialisation has not come past the lock. The frames are
+         * left alone: touching them would give every session megabytes. */
+        memset(g, 0, offsetof(struct session_segment, device));
+        strcpy(g->name, name);
+        r = pthread_mutexattr_init(&attr);
+        if (r)
+                return -r;
+        (void)pthread_mutexattr_setpshared(&attr, PTHREAD_PROCESS_SHARED);
+        (void)pthread_mutexattr_setrobust(&attr, PTHREAD_MUTEX_ROBUST);
+        r = pthread_mutex_init(&g->lock, &attr);
+        (void)pthread_mutexattr_destroy(&attr);
+        if (r)
+                return -r;
+        g->magic = SESSION_MAGIC;
+        return 0;
+}
+
+static void segment_path(const char *name, char path[static 128])
+{
+        (void)snprintf(path, 128, SEGMENTS "/simcuda-%u-%s-%d.%zu", (unsigned)name_owner(name),
+                       name, SESSION_LAYOUT, sizeof(struct session_segment));
+}
+
+/* It has its mode before it has its name: another user may come at any moment. */
+static int segment_create_file(const char *path, mode_t mode)
+{
+        _cleanup_close_ int fd = open(SEGMENTS, O_RDWR | O_CLOEXEC | O_TMPFILE, 0600);
+        char own[64];
+
+        if (fd < 0 || fchmod(fd, mode) < 0)
+                return -errno;
+        (void)snprintf(own, sizeof(own), "/proc/self/fd/%d", fd);
+        if (linkat(AT_FDCWD, own, AT_FDCWD, path, AT_SYMLINK_FOLLOW) < 0)
+                return -errno;
+        return TAKE_FD(fd);
+}
+
+/* Never with O_CREAT what is there already: the kernel refuses that for a file of somebody else in
+ * a directory like /dev/shm (fs.protected_regular). */
+static int segment_open_file(const char *name, bool create, mode_t mode)
+{
+        char path[128];
+        int fd;
+
+        segment_path(name, path);
+        do {
+                fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+                if (fd >= 0 || errno != ENOENT || !create)
+                        return fd < 0 ? -errno : fd;
+                fd = segment_create_file(path, mode);
+        } while (fd == -EEXIST);
+        return fd;
+}
+
+/* Opens and locks the segment. The lock lasts as long as the open file, and a mapping keeps that
+ * open: who keeps the mapping gives the lock up by segment_opened(). */
+static int segment_open(const char *name, bool create, int *ret_fd)
+{
+        mode_t mode = name_is_public(name) ? 0666 : 0600;
+
+        for (;;) {
+                _cleanup_close_ int fd = segment_open_file(name, create, mode);
+                struct stat st;
+
+                if (fd < 0)
+                        return fd;
+                while (flock(fd, LOCK_EX) < 0)
+                        if (errno != EINTR)
+                                return -errno;
+                if (fstat(fd, &st) < 0)
+                        return -errno;
+                if (!S_ISREG(st.st_mode) || (st.st_mode & 077 & ~mode) ||
+                    (!name_is_public(name) && st.st_uid != geteuid()))
+                        return -EPERM;
+                if (st.st_nlink == 0)
+                        continue; /* removed between opening and locking */
+                if (create && st.st_size == 0 &&
+                    ftruncate(fd, (off_t)sizeof(struct session_segment)) < 0)
+                        return -errno;
+                *ret_fd = TAKE_FD(fd);
+                return 0;
+        }
+}
+
+static void segment_opened(int fd)
+{
+        (void)flock(fd, LOCK_UN);
+}
+
+static int segment_map(int fd, struct session_segment **ret_segment)
+{
+        struct session_segment *g;
+        struct stat st;
+
+        if (fstat(fd, &st) < 0)
+                return -errno;
+        if ((size_t)st.st_size < sizeof(*g))
+                return -ENOENT; /* its creator died before it had a size */
+        g = mmap(NULL, sizeof(*g), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+        if (g == MAP_FAILED)
+                return -errno;
+        *ret_segment = g;
+        return 0;
+}
+
+/* What this process was before it called exec() is gone. Locked. */
+static void segment_end_own(struct session_segment *g, bool cuda)
+{
+        for (unsigned i = 0; i < SESSION_SLOTS; i++)
+                if (slot_live(&g->slot[i]) && g->slot[i].pid == getpid() &&
+                    atomic_load(&g->slot[i].cuda) == cuda)
+                        slot_end(g, &g->slot[i]);
+}
+
+static void own_name(char ret_name[static 16])
+{
+        _cleanup_close_ int fd = open("/proc/self/comm", O_RDONLY | O_CLOEXEC);
+        ssize_t n = fd < 0 ? -1 : read(fd, ret_name, 15);
+
+        ret_name[n > 0 ? n - 1 : 0] = 0;
+}
+
+int session_join(bool cuda, struct session **ret_session)
+{
+        _cleanup_free_ struct session *s = calloc(1, sizeof(*s));
+        char name[SESSION_NAME_MAX];
+        _cleanup_close_ int fd = -EBADF;
+        struct session_segment *g;
+        struct settings settings;
+        struct session_slot *slot;
+        unsigned live;
+        int r;
+
+        if (!s)
+                return -ENOMEM;
+        r = session_name(name);
+        if (r < 0)
+                return setting_error("SIMCUDA_SESSION", "letters, digits, '-', '_' and '.'",
+                                     getenv("SIMCUDA_SESSION"));
+        r = settings_read(&settings);
+        if (r < 0)
+                return r;
+        r = segment_open(name, true, &fd);
+        if (r < 0)
+                return r;
+        r = segment_map(fd, &g);
+        if (r < 0)
+                return r;
+        if (g->magic != SESSION_MAGIC) {
+                r = segment_init(g, name);
+                if (r < 0)
+                        goto unmap;
+        }
+
+        segment_lock(g);
+        live = segment_reap(g);
+        if (live == 0)
+                segment_configure(g, &settings);
+        else
+                segment_check(g, &settings);
+        segment_end_own(g, cuda);
+        slot = segment_take_slot(g);
+        if (!slot) {
+                segment_unlock(g);
+                r = -EUSERS;
+                goto unmap;
+        }
+        memset(slot, 0, sizeof(*slot));
+        slot->pid = getpid();
+        (void)process_look(slot->pid, &slot->start, &slot->stack);
+        slot->cuda = cuda;
+        own_name(slot->name);
+        atomic_store_explicit(&slot->state, SLOT_LIVE, memory_order_release);
+        segment_unlock(g);
+        segment_opened(fd);
+
+        s->segment = g;
+        s->own = slot;
+        *ret_session = TAKE_PTR(s);
+        return 0;
+
+unmap:
+        (void)munmap(g, sizeof(*g));
+        return r;
+}
+
+int session_attach(const char *name, struct session **ret_session)
+{
+        _cleanup_free_ struct session *s = calloc(1, sizeof(*s));
+        _cleanup_close_ int fd = -EBADF;
+        int r;
+
+        if (!s)
+                return -ENOMEM;
+        r = segment_open(name, false, &fd);
+        if (r < 0)
+                return r;
+        r = segment_map(fd, &s->segment);
+        if (r < 0)
+                return r;
+        if (s->segment->magic != SESSION_MAGIC) {
+                (void)munmap(s->segment, sizeof(*s->segment));
+                return -ENOENT;
+        }
+        segment_opened(fd);
+        *ret_session = TAKE_PTR(s);
+        return 0;
+}
+
+void session_detach(struct session *s)
+{
+        (void)munmap(s->segment, sizeof(*s->segment));
+        free(s);
+}
+
+void session_leave(struct session *s)
+{
+        /* A forked child has the parent's session, and nothing in it. */
+        if (!s->own || s->own->pid != getpid())
+                return;
+        segment_lock(s->segment);
+        slot_end(s->segment, s->own);
+        segment_unlock(s->segment);
+}
+
+int session_remove(const char *name, bool force)
+{
+        struct session_segment *g = NULL;
+        _cleanup_close_ int fd = -EBADF;
+        char path[128];
+        unsigned live = 0;
+        int r;
+
+        r = segment_open(name, false, &fd);
+        if (r < 0)
+                return r;
+        r = segment_map(fd, &g);
+        if (r == 0) {
+                if (g->magic == SESSION_MAGIC) {
+                        segment_lock(g);
+                        live = segment_reap(g);
+                        segment_unlock(g);
+                }
+                (void)munmap(g, sizeof(*g));
+        }
+        if (live > 0 && !force)
+                return -EBUSY;
+        segment_path(name, path);
+        return unlink(path) < 0 ? -errno : 0;
+}
+
+unsigned session_device_count(const struct session *s)
+{
+        return s->segment->devices;
+}
+
+struct session_device *session_device(struct session *s, unsigned device)
+{
+        return &s->segment->device[device];
+}
+
+struct session_use *session_own(struct session *s, unsigned device)
+{
+        return &s->own->device[device];
+}
+
+uint64_t segment_used(struct session_segment *g, unsigned device)
+{
+        uint64_t sum = 0;
+
+        for (unsigned i = 0; i < SESSION_SLOTS; i++)
+                if (slot_live(&g->slot[i]))
+                        sum += atomic_load(&g->slot[i].device[device].used);
+        return sum;
+}
+
+int segment_charge(struct session *s, unsigned device, uint64_t bytes)
+{
+        struct session_segment *g = s->segment;
+        struct session_device *dev = &g->device[device];
+        struct session_use *own = &s->own->device[device];
+        uint64_t sum = segment_used(g, device), used;
+
+        if (bytes > sub_sat(dev->total, sum)) {
+                (void)segment_reap(g);
+                sum = segment_used(g, device);
+        }
+        if (bytes > sub_sat(dev->total, sum))
+                return -ENOMEM;
+        used = atomic_fetch_add(&own->used, bytes) + bytes;
+        if (used > atomic_load(&own->peak))
+                atomic_store(&own->peak, used);
+        if (sum + bytes > atomic_load(&dev->peak))
+                atomic_store(&dev->peak, sum + bytes);
+        return 0;
+}
+
+int session_charge(struct session *s, unsigned device, uint64_t bytes)
+{
+        int r;
+
+        segment_lock(s->segment);
+        r = segment_charge(s, device, bytes);
+        segment_unlock(s->segment);
+        return r;
+}
+
+void session_uncharge(struct session *s, unsigned device, uint64_t bytes)
+{
+        segment_lock(s->segment);
+        /* After session_leave() the slot may be somebody else's. */
+        if (slot_live(s->own) && s->own->pid == getpid())
+                atomic_fetch_sub(&s->own->device[device].used, bytes);
+        segment_unlock(s->segment);
+}
+
+uint64_t session_charged(struct session *s, unsigned device)
+{
+        const struct session_use *use = &s->own->device[device];
+        uint64_t bytes;
+
+        segment_lock(s->segment);
+        bytes = atomic_load(&use->used) - atomic_load(&use->managed);
+        segment_unlock(s->segment);
+        return bytes;
+}
+
+uint64_t session_used(struct session *s, unsigned device)
+{
+        uint64_t sum;
+
+        segment_lock(s->segment);
+        (void)segment_reap(s->segment);
+        sum = segment_used(s->segment, device);
+        segment_unlock(s->segment);
+        return sum;
+}
+
+void session_bus_slow(struct session *s, enum session_direction direction, uint64_t bytes_per_s,
+                      uint64_t ns, pid_t pid)
+{
+        for (unsigned d = 0; d < session_device_count(s); d++) {
+                struct session_slow *slow = &s->segment->device[d].slow[direction];
+
+                atomic_store(&slow->until_ns, 0);
+                atomic_store(&slow->pid, pid);
+                atomic_store(&slow->bytes_per_s, bytes_per_s);
+                atomic_store(&slow->until_ns, clock_now_ns() + ns);
+        }
+}
+
+static uint64_t bus_rate(const struct session_device *dev, enum session_direction direction)
+{
+        const struct session_slow *slow = &dev->slow[direction];
+        uint64_t until = atomic_load_explicit(&slow->until_ns, memory_order_acquire);
+        pid_t pid;
+
+        if (likely(!until) || clock_now_ns() >= until)
+                return dev->bus_bytes_per_s;
+        pid = atomic_load(&slow->pid);
+        return pid && pid != getpid() ? dev->bus_bytes_per_s
+                                      : MIN(dev->bus_bytes_per_s, atomic_load(&slow->bytes_per_s));
+}
+
+uint64_t session_bus_claim(struct session *s, unsigned device, enum session_direction direction,
+                           uint64_t ready_ns, uint64_t bytes)
+{
+        struct session_device *dev = &s->segment->device[device];
+        _Atomic uint64_t *busy = &dev->busy_until_ns[direction];
+        uint64_t ns = (uint64_t)((double)bytes * 1e9 / (double)bus_rate(dev, direction));
+        uint64_t was = atomic_load(busy), end;
+
+        do {
+                end = MAX(was, ready_ns) + ns;
+        } while (!atomic_compare_exchange_weak(busy, &was, end));
+        return end;
+}
+
+void session_reap(struct session *s)
+{
+        segment_lock(s->segment);
+        (void)segment_reap(s->segment);
+        segment_unlock(s->segment);
+}
+
+const struct session_slot *session_slot(const struct session *s, unsigned index)
+{
+        return &s->segment->slot[index];
+}
+
+void session_totals(struct session *s, unsigned device, struct session_totals *ret_totals)
+{
+        struct session_segment *g = s->segment;
+
+        segment_lock(g);
+        *ret_totals = g->device[device].forgotten;
+        for (unsigned i = 0; i < SESSION_SLOTS; i++) {
+                struct session_totals t;
+
+                if (atomic_load(&g->slot[i].state) == SLOT_FREE)
+                        continue;
+                session_slot_totals(&g->slot[i], device, &t);
+                totals_add(ret_totals, &t);
+        }
+        segment_unlock(g);
+}
