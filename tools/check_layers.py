@@ -15,6 +15,8 @@ import subprocess
 import sys
 
 CIRCLE_MAX = 3
+# Circles that are still to be cut, by folder: none may grow.
+CIRCLES_LEFT = {"sim/ptx": 9, "sim": 34}
 # Tables that name those above them, for others to go through without naming anybody: whoever reads one uses nobody.
 TABLES = {"parts", "parts_count", "commands", "command_count"}
 # What a program looks like from outside belongs to it alone: no toolkit header, no NVIDIA header.
@@ -150,7 +152,8 @@ def symbols(build, root, table):
                     table.room_of(folder, used) > table.room_of(folder, source):
                 breaches.append(f"{source} may not use {used}: {' '.join(sorted(names))}")
     for circle in circles(graph):
-        if len(circle) > CIRCLE_MAX:
+        left = next((n for folder, n in CIRCLES_LEFT.items() if all(f.startswith(folder + "/") for f in circle)), 0)
+        if len(circle) > max(CIRCLE_MAX, left):
             breaches.append(f"{len(circle)} files use one another: {' '.join(circle)}")
     return len(graph), breaches
 
