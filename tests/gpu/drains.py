@@ -54,18 +54,18 @@ def drains(part, result):
 def entangled(part, result):
     """Work in flight that waits for work held at the gate, and captures: programs that are frozen."""
     part.daemon(quantum="300ms", patience="500ms")
-    programs = [("depend", ("--how", how, "--ms", 50)) for how in ENTANGLED]
-    programs += [("captures", ("--how", how, "--count", 4, "--ms", 100)) for how in ("global", "local", "relaxed")]
-    programs += [("captures", ("--how", "free", "--count", 12, "--ms", 100))]  # each with bytes / count more
+    programs = [("depend", 48, ("--how", how, "--ms", 50)) for how in ENTANGLED]
+    programs += [("captures", 48, ("--how", how, "--count", 4, "--ms", 100)) for how in ("global", "local", "relaxed")]
+    programs += [("captures", 24, ("--how", "free", "--count", 12, "--ms", 100))]  # and as much again
     rival_end = os.path.join(part.root, "end")
     rival = part.program("fill", "--bytes", size(100), "--block", size(1), "--seed", 9, "--until", rival_end)
     rival.expect("filled", part.deadline)
-    for program, args in programs:
+    for program, gib, args in programs:
         end = os.path.join(part.root, f"end-{program}-{args[1]}")
         name = f"{program}-{args[1]}"
         if part.left() < ENTANGLED_SECONDS + 5:
             raise Failure(f"no time left for {name}")
-        p = part.program(program, *args, "--bytes", size(48), "--block", size(1), "--seed", 5, "--rounds", 2, "--until",
+        p = part.program(program, *args, "--bytes", size(gib), "--block", size(1), "--seed", 5, "--rounds", 2, "--until",
                          end, name=name, SUBLET_FREEZE="move")
         p.expect("filled", part.deadline)
         until = part.left() - ENTANGLED_SECONDS / 2

@@ -40,8 +40,10 @@ def test_what_is_loaded_after_a_turn_keeps_what_is_still_on_the_card(world):
     first, second = (world.program("hold", "--bytes", "64MiB", "--block", "4MiB", stdin=subprocess.PIPE) for _ in range(2))
     for p in first, second:
         p.await_event("filled")
-    keeper, other = (first, second) if world.clients()[second.pid]["backed"] >= 64 * MIB else (second, first)
-    wait_for(lambda: world.clients()[keeper.pid]["state"] == "idle", 30, "its turn to be over")
+    # whose turn was last keeps it until somebody asks for it
+    keeper = wait_for(lambda: next((p for p in (first, second) if world.clients()[p.pid]["state"] == "idle"), None), 30,
+                      "the end of a turn")
+    other = second if keeper is first else first
     keeper.order(f"load {STUB}")
     before = world.clients()[keeper.pid]["backed"]
     assert 0 < before < 64 * MIB

@@ -289,6 +289,34 @@ static void a_mover_without_room_is_tried_again_later(void **state)
         assert_int_equal(freezer.movers, 1);
 }
 
+static void
+a_mover_that_cannot_be_made_asks_for_more_room_at_once_up_to_twice_a_context(void **state)
+{
+        static const uint64_t more[] = {0, 75, 150, 300, 300};
+        unsigned i;
+
+        ask_for_a_mover();
+        freezer.no_mover = true;
+        for (i = 0; i < ARRAY_SIZE(more); i++) {
+                if (i == ARRAY_SIZE(more) - 1) {
+                        limit(64 * MIB, 64 * MIB, 300 * MIB, 12);
+                        rounds(2);
+                        assert_false(gpu->mover_asks);
+                        now_ns += 10 * NSEC_PER_SEC;
+                }
+                rounds(2);
+                assert_int_equal(said(WIRE_WANT)->WANT.fixed, (300 + 302 + more[i]) * MIB);
+                limit(64 * MIB, 64 * MIB, (300 + 302 + more[i]) * MIB, 5 + 2 * i);
+                rounds(1);
+        }
+        freezer.no_mover = false;
+        assert_int_equal(gpu->fixed, 300 * MIB);
+        now_ns += 10 * NSEC_PER_SEC;
+        rounds(3);
+        assert_int_equal(freezer.movers, 1);
+        assert_int_equal(gpu->mover_room, 302 * MIB); /* half of both contexts', and the spare */
+}
+
 static void a_refusal_of_an_earlier_wish_for_a_mover_is_no_threads_refusal(void **state)
 {
         struct wire_message *m;
@@ -1001,6 +1029,7 @@ int main(void)
                 TEST(a_drain_called_off_while_it_freezes_is_let_go),
                 TEST(a_mover_is_made_while_the_program_runs_and_gives_back_what_it_does_not_take),
                 TEST(a_mover_without_room_is_tried_again_later),
+                TEST(a_mover_that_cannot_be_made_asks_for_more_room_at_once_up_to_twice_a_context),
                 TEST(a_refusal_of_an_earlier_wish_for_a_mover_is_no_threads_refusal),
                 TEST(a_wish_for_a_movers_room_ends_with_the_connection),
                 TEST(a_turn_that_ends_takes_back_the_wish_for_a_movers_room),

@@ -385,8 +385,8 @@ static void contexts_and_blocks_go_by_the_size_of_the_card(void **state)
 {
         assert_int_equal(gpus_context_bytes(4 * GIB), 384 * MIB);
         assert_int_equal(gpus_context_bytes(4 * GIB - 256), 16 * MIB - 1);
-        assert_int_equal(gpus_context_bytes(96 * GIB), 384 * MIB);
-        assert_int_equal(gpus_context_bytes(128 * GIB), 512 * MIB);
+        assert_int_equal(gpus_context_bytes(24 * GIB), 384 * MIB);
+        assert_int_equal(gpus_context_bytes(80 * GIB), 544 * MIB);
         assert_int_equal(gpus_block_bytes(64 * MIB), 2 * MIB);
         assert_int_equal(gpus_block_bytes(GIB), 2 * MIB);
         assert_int_equal(gpus_block_bytes(GIB + 512), 4 * MIB);

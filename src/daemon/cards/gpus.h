@@ -54,6 +54,7 @@ int gpus_named(const struct gpus *g, const uint8_t uuid[static 16]);
 /* From time to time: cards that only clients knew are forgotten some time after the last client. */
 void gpus_forget(struct gpus *g, struct sched *sched, uint64_t now_ns);
 
-/* What a context is expected to take, and how much a client asks for at a time. Pure. */
-uint64_t gpus_context_bytes(uint64_t capacity_bytes);
+/* What a context is expected to take on a card with so much memory, whoever has it, and how much a
+ * client asks for at a time. Pure. */
+uint64_t gpus_context_bytes(uint64_t card_bytes);
 uint64_t gpus_block_bytes(uint64_t capacity_bytes);

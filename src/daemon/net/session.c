@@ -105,7 +105,7 @@ static void send_attached(struct client *c, unsigned gpu, unsigned ordinal)
 
         (void)sched_gpu_view(c->server->sched, gpu, &v);
         m.ATTACHED.visible_bytes = v.visible;
-        m.ATTACHED.context_bytes = gpus_context_bytes(v.capacity);
+        m.ATTACHED.context_bytes = gpus_context_bytes(c->server->gpus.list[gpu].driver_bytes);
         m.ATTACHED.block_bytes = gpus_block_bytes(v.capacity);
         m.ATTACHED.bound_ns = BOUND_NS;
         client_send(c, &m);

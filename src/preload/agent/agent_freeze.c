@@ -140,9 +140,9 @@ bool agent_pause_step(void)
 /* ---- what freezing needs ---- */
 
 /* Its limits are set after it is made: until then it may take as much as any other. */
-static uint64_t mover_wish(const struct gpu *g)
+static uint64_t mover_wish(const struct gpu *g) REQUIRES(core_lock)
 {
-        return g->context_bytes + MOVER_SPARE_BYTES;
+        return g->context_bytes + g->mover_more + MOVER_SPARE_BYTES;
 }
 
 bool agent_holds_spare(const struct gpu *g)
@@ -233,6 +233,18 @@ static bool mover_end(struct gpu *g) REQUIRES(core_lock)
         return m != NULL;
 }
 
+/* Its context may take more on this card than was expected: asked for again at once, with more,
+ * until it is twice as much. */
+static void mover_failed(struct gpu *g) REQUIRES(core_lock)
+{
+        uint64_t more = MIN(MAX(2 * g->mover_more, g->context_bytes / 4), g->context_bytes);
+
+        if (more == g->mover_more)
+                g->mover_ns = clock_now_ns() + MOVER_AGAIN_NS;
+        g->mover_more = more;
+        mover_give_up(g);
+}
+
 /* False: nothing was to be done. */
 static bool mover_step(struct gpu *g) REQUIRES(core_lock)
 {
@@ -252,13 +264,12 @@ static bool mover_step(struct gpu *g) REQUIRES(core_lock)
         core_let_context(g);
         g->mover = m;
         if (!m) {
-                g->mover_ns = clock_now_ns() + MOVER_AGAIN_NS;
-                mover_give_up(g);
+                mover_failed(g);
                 return true;
         }
         /* With small limits its context takes half as much (mover.h); NVML tells the daemon what is
          * true. */
-        kept = sub_sat(g->mover_room, g->context_bytes / 2);
+        kept = g->mover_room - (g->mover_room - MOVER_SPARE_BYTES) / 2;
         request_return_fixed(g, g->mover_room - kept);
         g->mover_room = kept;
         return true;

@@ -99,6 +99,7 @@ struct gpu {
         struct mover *mover;        /* its own context, that they run in instead; NULL: none */
         uint64_t mover_room LOCKED; /* of fixed: for that one */
         uint64_t mover_ns LOCKED;   /* it is not tried before, for lack of room or of success */
+        uint64_t mover_more LOCKED; /* that its context took beyond what was expected, at most */
         bool mover_unwanted LOCKED; /* the daemon wants that room */
         uint64_t mover_wish LOCKED; /* what is asked for it, ... */
         bool mover_asks LOCKED;     /* ... if it is, ... */

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/macros.h"
 #include "preload/state/core.h"
 
@@ -192,6 +193,7 @@ void request_drop_movers(struct gpu *g)
 
 void request_no_mover(struct gpu *g)
 {
+        log_debug("GPU %u: no room for a second context", g->index);
         request_drop_movers(g);
         g->mover_ns = clock_now_ns() + MOVER_AGAIN_NS;
 }
