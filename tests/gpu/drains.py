@@ -115,4 +115,8 @@ def page(results):
         "The `depend-…` programs have work in flight that waits for later calls (`tests/programs/depend.c`). The `captures-…`"
         " programs capture graphs slowly, by several threads at once (`tests/programs/captures.c`).",
         "",
+        "The throttle learns how many submissions may be in flight from how long the last ones took. A program that goes from short"
+        " work to long kernels (here: from filling its memory to kernels of 20 or 50 ms) has about twenty of them in flight once."
+        " Each program's first drain waits for those: that is the most of its row. A program that is frozen needs no throttle.",
+        "",
     ]

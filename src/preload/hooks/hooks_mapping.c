@@ -216,7 +216,8 @@ static CUresult allow_now(const struct handle *h, const struct mapping *m,
 }
 
 /* Lock held, given up meanwhile. */
-static CUresult allow(struct mapping *m, const CUmemAccessDesc *desc, size_t count) REQUIRES(core_lock)
+static CUresult allow(struct mapping *m, const CUmemAccessDesc *desc, size_t count)
+        REQUIRES(core_lock)
 {
         struct handle *h = m->handle;
         const struct span at = m->at;
