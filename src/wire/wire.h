@@ -11,15 +11,7 @@
 
 #define WIRE_MAGIC UINT64_C(0x0054454c42555301) /* "\1SUBLET\0" */
 #define WIRE_MAJOR 1u
-#define WIRE_MINOR 7u
-/* From which minor on a daemon knows what. */
-#define WIRE_MINOR_WHO     1u
-#define WIRE_MINOR_PIN     2u /* and NAME and PEER */
-#define WIRE_MINOR_MANAGED 3u /* and HOST */
-#define WIRE_MINOR_SPARED  4u
-#define WIRE_MINOR_PASS    5u /* a client of it knows REFUSED(PASS) */
-#define WIRE_MINOR_SELF    6u
-#define WIRE_MINOR_FREEZE  7u /* PAUSE, FROZEN, FREEZE and SPARE */
+#define WIRE_MINOR 0u
 
 #define WIRE_GPUS_MAX 16      /* GPUs one client may attach; header.gpu is below this */
 #define WIRE_NO_GPU   0xffffu /* header.gpu of messages about the process as a whole */
@@ -46,8 +38,7 @@ enum wire_flags {
         WIRE_FLAG_POISONED = 1 << 3, /* a context has a sticky error */
         WIRE_FLAG_DETACHED = 1 << 4, /* worked without a daemon since the last one (ATTACH) */
         WIRE_FLAG_STAYS = 1 << 5,    /* what it backs past its limit cannot be moved now (USAGE) */
-        WIRE_FLAG_SPARE = 1 << 6, /* some of its fixed bytes it can do without (ATTACH, WANT; from
-                                     minor 7 on) */
+        WIRE_FLAG_SPARE = 1 << 6,    /* some of its fixed bytes it can do without (ATTACH, WANT) */
         WIRE_FLAG_SPARE_WISH = 1 << 7, /* so it could without those that it wants more (WANT) */
 };
 #define WIRE_FLAGS_KNOWN 0xffu

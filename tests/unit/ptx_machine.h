@@ -145,8 +145,9 @@ static inline uint64_t machine_random(uint64_t *state)
 
 static const char *const architecture[] = {"sm75", "sm90", "sm100"};
 
+/* Of all but reduce.cu the compiler makes the same for sm75 and sm90. */
 #define FOR_EACH_ARCHITECTURE(fixture, m, ...)                                             \
-        for (size_t arch = 0; arch < 3; arch++) {                                          \
+        for (size_t arch = strcmp(fixture, "reduce") ? 1 : 0; arch < 3; arch++) {          \
                 struct machine m;                                                          \
                 char name[64];                                                             \
                                                                                            \

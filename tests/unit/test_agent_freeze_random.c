@@ -166,7 +166,7 @@ static void say_welcome(void)
         m->WELCOME.magic = WIRE_MAGIC;
         m->WELCOME.instance = INSTANCE + draw(2);
         m->WELCOME.major = WIRE_MAJOR;
-        m->WELCOME.minor = draw(8) ? WIRE_MINOR : WIRE_MINOR_FREEZE - 1;
+        m->WELCOME.minor = WIRE_MINOR;
         m = tell(WIRE_ATTACHED);
         m->ATTACHED.visible_bytes = 900 * MIB;
         m->ATTACHED.context_bytes = 300 * MIB;

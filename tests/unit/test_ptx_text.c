@@ -3,7 +3,7 @@
 #include "ptx_machine.h"
 
 static const char *const fixture[] = {
-        "control.sm75.ptx", "control.sm100.ptx", "elementwise.sm75.ptx",
+        "control.sm90.ptx", "control.sm100.ptx", "elementwise.sm90.ptx",
         "math.sm90.ptx",    "reduce.sm90.ptx",   "elementwise.sm100.ptx",
         "hand.ptx",
 };
