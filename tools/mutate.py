@@ -27,7 +27,7 @@ import sys
 import time
 
 AREAS = [  # the first that matches a path is its area; what is in none is not drawn
-    ("", r"sim/ptx/|src/cuda/|src/sched/invariants\.c|src/daemon/setup/kill_point\.c|src/preload/\w+/(trace|sums|door_count)\.c"),
+    ("", r"sim/ptx/|src/cuda/|src/sched/invariants\.c|src/daemon/setup/kill_point\.c|src/preload/\w+/(trace|audit|door_count)\.c"),
     ("wire and base", r"src/(wire|base)/"),
     ("scheduler", r"src/sched/"),
     ("daemon", r"src/daemon/"),
@@ -63,7 +63,7 @@ SYSTEM = [  # the first that matches a path names its system tests, the nearest 
     (r"src/preload/\w+/(overflow|choose)", "overflow torture"),
     (r"src/preload/\w+/(profile|steps|trial)", "profile overflow"),
     (r"src/preload/\w+/(unchanged|fingerprint|kept)", "unchanged oversubscription torture"),
-    (r"src/preload/\w+/(fixed|hooks_context)", "full_card poison programs torture"),
+    (r"src/preload/\w+/(unevictable|hooks_context)", "full_card poison programs torture"),
     (r"src/preload/\w+/(doors|resolve|dlsym|elf|real|hooks_old|libc_compat)", "programs surface"),
     (r"src/preload/\w+/(agent|link|giveway|name)", "agent return loss oversubscription modes faults"),
     (r"src/preload/\w+/(gate|throttle|quiesce)", "drain programs oversubscription torture"),

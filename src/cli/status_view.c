@@ -37,7 +37,7 @@ static const struct column {
         {"EVICTED", "evicted", SIZE, 0, 10, false},
         {"OVERFLOW", "overflow", SIZE, 0, 9, true},
         {"MANAGED", "managed", SIZE, 0, 8, true},
-        {"FIXED", "fixed", SIZE, 0, 3, false},
+        {"UNEVICT", "unevictable", SIZE, 0, 3, false},
         {"ARENA", "arena", SIZE, 0, 1, false},
         {"GPU TIME", "gpu_time_s", SECONDS, 0, 4, false},
         {"HAND-OFFS", "handoffs", COUNT, 0, 2, false},
@@ -194,8 +194,8 @@ static void print_gpu(const json_t *status, const json_t *gpu, FILE *out)
         (void)fprintf(out, "  programs see %s; charged %s, committed %s\n",
                       size_of(gpu, "visible", a), size_of(gpu, "charged", b),
                       size_of(gpu, "committed", c));
-        (void)fprintf(out, "  fixed bytes %s of a budget of %s\n", size_of(gpu, "fixed", a),
-                      size_of(gpu, "fixed_budget", b));
+        (void)fprintf(out, "  unevictable bytes %s of a budget of %s\n",
+                      size_of(gpu, "unevictable", a), size_of(gpu, "unevictable_budget", b));
         (void)fprintf(out, "  mode %s, quantum %s (%s now), hand-offs %s%s\n",
                       text_of(status, "mode"), quantum_of(status, b),
                       duration_of(gpu, "quantum_s", a), handoffs,

@@ -39,7 +39,7 @@ static bool emit_account(struct sched *s, struct client *c, unsigned gpu, struct
                 a->limit_dirty = false;
                 o->limit.commit = a->commit;
                 o->limit.backed = a->limit;
-                o->limit.fixed = a->fixed_allowed;
+                o->limit.unevictable = a->unevictable_allowed;
                 o->limit.visible = gpu_visible(s, &s->gpu[gpu]);
                 o->limit.sequence = ++a->sequence;
         }
@@ -56,27 +56,27 @@ static bool emit_account(struct sched *s, struct client *c, unsigned gpu, struct
                         return false;
                 a->spare_dirty = false;
         }
-        if (a->pin_dirty) {
-                o = next(s, out, c, SCHED_DO_PINNED, gpu);
+        if (a->export_dirty) {
+                o = next(s, out, c, SCHED_DO_EXPORTED, gpu);
                 if (!o)
                         return false;
-                a->pin_dirty = false;
-                o->pinned = a->pinned;
+                a->export_dirty = false;
+                o->exported = a->exported;
         }
-        if (a->refuse_pin) {
+        if (a->refuse_export) {
                 o = next(s, out, c, SCHED_DO_REFUSE, gpu);
                 if (!o)
                         return false;
-                a->refuse_pin = false;
-                o->refuse.of = a->refuse_pin_of;
+                a->refuse_export = false;
+                o->refuse.of = a->refuse_export_of;
                 o->refuse.code = -EBUSY;
         }
-        if (a->refuse_fixed) {
+        if (a->refuse_unevictable) {
                 o = next(s, out, c, SCHED_DO_REFUSE, gpu);
                 if (!o)
                         return false;
-                a->refuse_fixed = false;
-                o->refuse.of = a->refuse_fixed_of;
+                a->refuse_unevictable = false;
+                o->refuse.of = a->refuse_unevictable_of;
                 o->refuse.code = -ENOSPC;
         }
         return true;

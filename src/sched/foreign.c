@@ -31,7 +31,7 @@ void foreign_stuck(struct sched *s, struct client *c)
         uint64_t when, spread = MAX(s->config.grace_ns, GIVE_BACK_MIN_NS);
 
         FOR_EACH_GPU_OF (c, gpu) {
-                if (c->accounts[gpu].limit > c->accounts[gpu].pinned) {
+                if (c->accounts[gpu].limit > c->accounts[gpu].exported) {
                         one = gpu;
                         holds = true;
                 }
@@ -51,8 +51,8 @@ void foreign_stuck(struct sched *s, struct client *c)
                         policy_revoke(s, c, one, NULL);
         } else {
                 FOR_EACH_GPU_OF (c, gpu) {
-                        if (c->accounts[gpu].limit > c->accounts[gpu].pinned)
-                                ledger_set_limit(s, c, gpu, c->accounts[gpu].pinned);
+                        if (c->accounts[gpu].limit > c->accounts[gpu].exported)
+                                ledger_set_limit(s, c, gpu, c->accounts[gpu].exported);
                 }
                 c->give_back_ns = 0;
                 c->restoring = false;

@@ -35,35 +35,37 @@ struct client;
 /* One client on one GPU. */
 struct account {
         bool attached;
-        bool run;           /* the last WANT has RUN and has not been met */
-        bool evicting;      /* backed is, or was until the next acknowledgement, above the limit */
-        bool unsure;        /* told a lower limit: what it backs by then, only its answer can say */
-        bool limit_dirty;   /* a LIMIT is to be sent */
-        bool silent;        /* no LIMIT yet: attach waits for its fixed bytes */
-        bool top_up;        /* raise the limit to the commit if nobody else wants the bytes */
-        bool commit_wanted; /* deferred WANT.commit: the ledger is not complete after a restart */
-        bool fixed_wanted;  /* waits for fixed bytes, ... */
-        bool spare_wanted;  /* ... which it can do without */
-        bool spare;         /* it holds such */
-        bool spare_dirty;   /* SPARE is to be sent */
-        bool pin_wanted;    /* waits for bytes to be pinned */
-        bool pin_dirty;     /* PINNED is to be sent */
-        bool refuse_commit, refuse_fixed, refuse_pin; /* refusals to be sent */
+        bool run;         /* the last REQUEST has RUN and has not been met */
+        bool evicting;    /* backed is, or was until the next acknowledgement, above the limit */
+        bool unsure;      /* told a lower limit: what it backs by then, only its answer can say */
+        bool limit_dirty; /* a LIMIT is to be sent */
+        bool silent;      /* no LIMIT yet: attach waits for its unevictable bytes */
+        bool top_up;      /* raise the limit to the commit if nobody else wants the bytes */
+        bool commit_requested;      /* deferred REQUEST.commit: the ledger is not complete after a
+                                       restart */
+        bool unevictable_requested; /* waits for unevictable bytes, ... */
+        bool spare_requested;       /* ... which it can do without */
+        bool spare;                 /* it holds such */
+        bool spare_dirty;           /* SPARE is to be sent */
+        bool export_requested;      /* waits for bytes to be exported */
+        bool export_dirty;          /* EXPORTED is to be sent */
+        bool refuse_commit, refuse_unevictable, refuse_export; /* refusals to be sent */
 
         uint32_t sequence; /* of the last LIMIT sent */
-        uint32_t commit_of, fixed_of, pin_of;
-        uint32_t refuse_commit_of, refuse_fixed_of, refuse_pin_of;
+        uint32_t commit_of, unevictable_of, export_of;
+        uint32_t refuse_commit_of, refuse_unevictable_of, refuse_export_of;
 
         struct sched_usage usage;
         uint64_t commit, commit_held; /* told; highest one not yet given back */
         uint64_t limit, held;         /* the same for LIMIT.backed */
-        uint64_t fixed_allowed, fixed_measured;
+        uint64_t unevictable_allowed, unevictable_measured;
         uint64_t need;
-        uint64_t commit_want, fixed_want;
-        uint64_t fixed_since_ns;
+        uint64_t commit_request, unevictable_request;
+        uint64_t unevictable_since_ns;
         uint64_t spare_asked_ns; /* 0: it was not asked for what it can do without */
-        uint64_t pinned; /* of what is allocated: counts as fixed, and the limit covers it */
-        uint64_t pin_want, pin_since_ns;
+        uint64_t
+                exported; /* of what is allocated: counts as unevictable, and the limit covers it */
+        uint64_t export_request, export_since_ns;
 
         uint64_t mark, mark_run_ns; /* the most it held, when it had run that long */
         uint64_t reserve;           /* waiting: its limit must reach this before its turn */
@@ -101,9 +103,9 @@ struct client {
 
         uint64_t lease, granted_ns; /* granted_ns: when its turn began */
         uint64_t last_active_ns;
-        uint64_t ticket, fixed_ticket; /* fixed_ticket 0: no fixed wait */
-        uint64_t tag_ns, booked_ns;    /* fair.c: its place among users; the turn it has booked */
-        uint64_t turn_run_ns;          /* run_ns when its turn began */
+        uint64_t ticket, unevictable_ticket; /* unevictable_ticket 0: no unevictable wait */
+        uint64_t tag_ns, booked_ns; /* fair.c: its place among users; the turn it has booked */
+        uint64_t turn_run_ns;       /* run_ns when its turn began */
 
         uint64_t stalled_since_ns, stalled_ns; /* of its turn it waited so long for growth */
         uint64_t overrun_ns;                   /* how long past their end its turns lasted */
@@ -138,7 +140,7 @@ struct gpu {
         uint64_t yield;    /* bytes that idle clients are still to give up for foreign processes */
 
         /* Sums over the accounts; ledger.c alone writes them. */
-        uint64_t charged, fixed, committed;
+        uint64_t charged, unevictable, committed;
 
         /* What the last settle found. */
         uint64_t immovable;    /* movable bytes of those who cannot be asked now */
@@ -146,8 +148,8 @@ struct gpu {
         uint64_t promise_over; /* a commit past what could be made resident, likewise */
         uint64_t allocated;    /* by all who use it, wherever it lies */
         struct client *head;   /* the first who lacks bytes here; NULL: nobody */
-        bool head_fixed;
-        uint64_t head_missing;     /* past its limit, or past its fixed bytes */
+        bool head_unevictable;
+        uint64_t head_missing;     /* past its limit, or past its unevictable bytes */
         unsigned leases;           /* held by clients that use this GPU and answer */
         bool claimed;              /* exclusive: somebody waits to run here */
         struct client *lease_head; /* exclusive: the first who lacks only the lease */
@@ -164,7 +166,7 @@ struct gpu {
         uint64_t handoffs;
 };
 
-/* A place in the queue. A client can hold two: fixed bytes and the right to run. */
+/* A place in the queue. A client can hold two: unevictable bytes and the right to run. */
 struct entry {
         struct client *c;
         int priority;
@@ -174,7 +176,8 @@ struct entry {
 };
 
 enum wait_kind {
-        WAIT_FIXED,  /* small, and a process that cannot create its context cannot even queue */
+        WAIT_UNEVICTABLE, /* small, and a process that cannot create its context cannot even queue
+                           */
         WAIT_GROWTH, /* holds a lease within its quantum: the quantum would be wasted otherwise */
         WAIT_RUN,
 };
@@ -232,7 +235,7 @@ static inline bool client_unpreemptible(const struct sched *s, const struct clie
         return c->stands || s->now_ns < c->unpreemptible_until_ns;
 }
 
-/* Nothing can be had from it now: its movable bytes count like fixed ones. */
+/* Nothing can be had from it now: its movable bytes count like unevictable ones. */
 static inline bool client_immovable(const struct sched *s, const struct client *c)
 {
         return c->lost || c->overdue || client_unpreemptible(s, c);
@@ -262,13 +265,13 @@ uint64_t gpu_capacity(const struct gpu *g);
 uint64_t gpu_extent(const struct gpu *g);
 uint64_t gpu_headroom(const struct gpu *g);
 uint64_t gpu_usable(const struct gpu *g); /* capacity less headroom */
-uint64_t gpu_fixed_budget(const struct sched *s, const struct gpu *g);
+uint64_t gpu_unevictable_budget(const struct sched *s, const struct gpu *g);
 uint64_t gpu_visible(const struct sched *s, const struct gpu *g);
-uint64_t account_commit(const struct account *a);    /* that may have to lie on the host */
-uint64_t account_held(const struct account *a);      /* movable and pinned */
-uint64_t account_movable(const struct account *a);   /* charge less fixed */
-uint64_t account_own_fixed(const struct account *a); /* without what is pinned */
-uint64_t account_fixed(const struct account *a);
+uint64_t account_commit(const struct account *a);          /* that may have to lie on the host */
+uint64_t account_held(const struct account *a);            /* movable and exported */
+uint64_t account_movable(const struct account *a);         /* charge less unevictable */
+uint64_t account_own_unevictable(const struct account *a); /* without what is exported */
+uint64_t account_unevictable(const struct account *a);
 uint64_t account_charge(const struct account *a);
 uint64_t account_need(const struct client *c, const struct account *a);
 /* As far as is known for sure. */
@@ -281,7 +284,7 @@ uint64_t ledger_free(const struct gpu *g);
 /* How far a's limit may rise now: free bytes and those it has not given back itself. */
 uint64_t ledger_available(const struct gpu *g, const struct account *a);
 uint64_t ledger_host_spill(const struct sched *s, const struct gpu *g, uint64_t committed,
-                           uint64_t fixed);
+                           uint64_t unevictable);
 /* The sum of it over all GPUs as they are now, and what it must stay within. */
 uint64_t ledger_host_spilled(const struct sched *s);
 uint64_t ledger_host_budget(const struct sched *s);
@@ -294,9 +297,11 @@ void ledger_set_usage(struct sched *s, struct gpu *g, struct client *c, struct a
                       const struct sched_usage *u, bool acknowledged);
 void ledger_set_commit(struct sched *s, struct client *c, unsigned gpu, uint64_t commit);
 void ledger_set_limit(struct sched *s, struct client *c, unsigned gpu, uint64_t limit);
-void ledger_set_pinned(struct sched *s, struct client *c, unsigned gpu, uint64_t pinned);
-void ledger_set_fixed_allowed(struct sched *s, struct client *c, unsigned gpu, uint64_t fixed);
-void ledger_set_fixed_measured(struct sched *s, struct client *c, unsigned gpu, uint64_t fixed);
+void ledger_set_exported(struct sched *s, struct client *c, unsigned gpu, uint64_t exported);
+void ledger_set_unevictable_allowed(struct sched *s, struct client *c, unsigned gpu,
+                                    uint64_t unevictable);
+void ledger_set_unevictable_measured(struct sched *s, struct client *c, unsigned gpu,
+                                     uint64_t unevictable);
 
 /* ---- policy.c ---- */
 uint64_t policy_quantum(const struct sched *s, const struct gpu *g);
@@ -327,8 +332,9 @@ void late_set_deadlines(struct sched *s, struct client *c);
 
 /* ---- settle.c ---- */
 void settle(struct sched *s);
-/* c no longer waits for this: its place among those who wait for fixed bytes goes with the last. */
-void settle_fixed_done(struct client *c, bool *wanted);
+/* c no longer waits for this: its place among those who wait for unevictable bytes goes with the
+ * last. */
+void settle_unevictable_done(struct client *c, bool *wanted);
 void settle_grant(struct sched *s, struct client *c);
 /* With everybody asked who can be asked, would there be room for c (if there were no foreign
  * processes)? */

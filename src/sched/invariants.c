@@ -3,7 +3,7 @@
 #include "sched/internal.h"
 
 struct sums {
-        uint64_t charged, fixed, committed, immovable, commit_max, spill;
+        uint64_t charged, unevictable, committed, immovable, commit_max, spill;
         unsigned leases;
         bool busy; /* somebody is giving bytes back, or asked to */
 };
@@ -19,7 +19,7 @@ static struct sums recompute(const struct sched *s, unsigned gpu)
                 if (!c->used || !a->attached)
                         continue;
                 r.charged += account_charge(a);
-                r.fixed += account_fixed(a);
+                r.unevictable += account_unevictable(a);
                 r.committed += account_commit(a);
                 r.commit_max = MAX(r.commit_max, account_commit(a));
                 if (client_immovable(s, c))
@@ -37,7 +37,8 @@ static const char *check_gpu(const struct sched *s, unsigned gpu)
         const struct gpu *g = &s->gpu[gpu];
         struct sums r = recompute(s, gpu);
 
-        if (r.charged != g->charged || r.fixed != g->fixed || r.committed != g->committed)
+        if (r.charged != g->charged || r.unevictable != g->unevictable ||
+            r.committed != g->committed)
                 return "the ledger's sums are not the sums of its accounts";
         if (r.leases != g->leases)
                 return "the number of leases on a GPU is wrong";
@@ -45,8 +46,8 @@ static const char *check_gpu(const struct sched *s, unsigned gpu)
          * back) was seen before anything was given; nothing given may add to it. */
         if (r.charged > gpu_usable(g) + g->over)
                 return "invariant 1: more is charged than the card has";
-        if (r.commit_max + r.fixed > gpu_usable(g) + g->promise_over &&
-            (!g->promise_over || r.commit_max + r.fixed > g->total - gpu_headroom(g)))
+        if (r.commit_max + r.unevictable > gpu_usable(g) + g->promise_over &&
+            (!g->promise_over || r.commit_max + r.unevictable > g->total - gpu_headroom(g)))
                 return "invariant 0: a client may allocate more than could ever be made resident";
         return NULL;
 }
@@ -66,8 +67,8 @@ static const char *check_account(const struct sched *s, const struct client *c, 
 
         if (a->limit > a->held)
                 return "a limit is above the highest one not given back";
-        if (a->limit < a->pinned)
-                return "a limit is below what is pinned";
+        if (a->limit < a->exported)
+                return "a limit is below what is exported";
         if (a->commit > a->commit_held)
                 return "a commit is above the highest one not given back";
         if (a->usage.backed > a->limit && !a->evicting && !c->lost && !c->lease &&
@@ -163,7 +164,7 @@ static const char *check_order(const struct sched *s, unsigned gpu)
 {
         const struct client *h = s->gpu[gpu].head;
 
-        if (!h || s->gpu[gpu].head_fixed || h->lease || s->gpu[gpu].over)
+        if (!h || s->gpu[gpu].head_unevictable || h->lease || s->gpu[gpu].over)
                 return NULL;
         for (unsigned i = 0; i < s->clients; i++) {
                 const struct client *c = &s->client[i];

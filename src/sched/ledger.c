@@ -30,9 +30,9 @@ uint64_t gpu_usable(const struct gpu *g)
         return sub_sat(gpu_capacity(g), gpu_headroom(g)) + PLANTED(HEADROOM_OFF_BY_ONE);
 }
 
-uint64_t gpu_fixed_budget(const struct sched *s, const struct gpu *g)
+uint64_t gpu_unevictable_budget(const struct sched *s, const struct gpu *g)
 {
-        return g->total / 1000 * s->config.fixed_permille;
+        return g->total / 1000 * s->config.unevictable_permille;
 }
 
 /* Of the total, not of the capacity: a program reads the size of its card once and plans with it,
@@ -40,12 +40,12 @@ uint64_t gpu_fixed_budget(const struct sched *s, const struct gpu *g)
  * promise, when room to allocate is asked for. */
 uint64_t gpu_visible(const struct sched *s, const struct gpu *g)
 {
-        return sub_sat(g->total, gpu_headroom(g) + gpu_fixed_budget(s, g));
+        return sub_sat(g->total, gpu_headroom(g) + gpu_unevictable_budget(s, g));
 }
 
 uint64_t account_commit(const struct account *a)
 {
-        return sub_sat(a->commit_held, a->pinned);
+        return sub_sat(a->commit_held, a->exported);
 }
 
 uint64_t account_held(const struct account *a)
@@ -55,26 +55,26 @@ uint64_t account_held(const struct account *a)
 
 uint64_t account_movable(const struct account *a)
 {
-        return sub_sat(account_held(a), a->pinned);
+        return sub_sat(account_held(a), a->exported);
 }
 
-uint64_t account_own_fixed(const struct account *a)
+uint64_t account_own_unevictable(const struct account *a)
 {
-        uint64_t known = MAX(a->usage.fixed, a->fixed_measured);
+        uint64_t known = MAX(a->usage.unevictable, a->unevictable_measured);
 
         if (PLANTED(ALLOWED_NOT_CHARGED))
                 return known;
-        return MAX(a->fixed_allowed, known);
+        return MAX(a->unevictable_allowed, known);
 }
 
-uint64_t account_fixed(const struct account *a)
+uint64_t account_unevictable(const struct account *a)
 {
-        return account_own_fixed(a) + a->pinned;
+        return account_own_unevictable(a) + a->exported;
 }
 
 uint64_t account_charge(const struct account *a)
 {
-        return account_movable(a) + account_fixed(a);
+        return account_movable(a) + account_unevictable(a);
 }
 
 /* What must be backed before c can run on. Never above its commit, so that the promise covers it. A
@@ -144,9 +144,9 @@ uint64_t ledger_available(const struct gpu *g, const struct account *a)
  * what the card surely holds, and one extent in transit, because a restorer keeps its copy until it
  * is in. */
 uint64_t ledger_host_spill(const struct sched *s, const struct gpu *g, uint64_t committed,
-                           uint64_t fixed)
+                           uint64_t unevictable)
 {
-        uint64_t room = sub_sat(gpu_usable(g), MAX(fixed, gpu_fixed_budget(s, g)));
+        uint64_t room = sub_sat(gpu_usable(g), MAX(unevictable, gpu_unevictable_budget(s, g)));
 
         if (committed <= room)
                 return 0; /* nothing need ever be moved */
@@ -160,7 +160,7 @@ uint64_t ledger_host_spilled(const struct sched *s)
         for (unsigned i = 0; i < s->gpus; i++)
                 if (s->gpu[i].present)
                         sum += ledger_host_spill(s, &s->gpu[i], s->gpu[i].committed,
-                                                 s->gpu[i].fixed);
+                                                 s->gpu[i].unevictable);
         return sum;
 }
 
@@ -176,24 +176,24 @@ static uint64_t spill_elsewhere(const struct sched *s, unsigned gpu)
         for (unsigned i = 0; i < s->gpus; i++)
                 if (i != gpu && s->gpu[i].present)
                         sum += ledger_host_spill(s, &s->gpu[i], s->gpu[i].committed,
-                                                 s->gpu[i].fixed);
+                                                 s->gpu[i].unevictable);
         return sum;
 }
 
-/* Fixed bytes that somebody has been told to wait for: a commit must not take their room. */
-static uint64_t fixed_promised(const struct sched *s, unsigned gpu)
+/* Unevictable bytes that somebody has been told to wait for: a commit must not take their room. */
+static uint64_t unevictable_promised(const struct sched *s, unsigned gpu)
 {
-        uint64_t sum = s->gpu[gpu].fixed;
+        uint64_t sum = s->gpu[gpu].unevictable;
 
         for (unsigned i = 0; i < s->clients; i++) {
                 const struct account *a = &s->client[i].accounts[gpu];
 
                 if (!s->client[i].used || !a->attached)
                         continue;
-                if (a->fixed_wanted)
-                        sum += sub_sat(a->fixed_want, account_own_fixed(a));
-                if (a->pin_wanted)
-                        sum += sub_sat(a->pin_want, a->pinned);
+                if (a->unevictable_requested)
+                        sum += sub_sat(a->unevictable_request, account_own_unevictable(a));
+                if (a->export_requested)
+                        sum += sub_sat(a->export_request, a->exported);
         }
         return sum;
 }
@@ -202,17 +202,17 @@ bool ledger_commit_fits(const struct sched *s, unsigned gpu, const struct accoun
                         uint64_t commit)
 {
         const struct gpu *g = &s->gpu[gpu];
-        uint64_t fixed = fixed_promised(s, gpu), committed, spill;
+        uint64_t unevictable = unevictable_promised(s, gpu), committed, spill;
 
         if (commit > gpu_visible(s, g) ||
-            sub_sat(commit, MAX(a->pinned, a->pin_wanted ? a->pin_want : 0)) >
-                    sub_sat(gpu_usable(g), fixed))
+            sub_sat(commit, MAX(a->exported, a->export_requested ? a->export_request : 0)) >
+                    sub_sat(gpu_usable(g), unevictable))
                 return false;
         if (s->config.mode == SCHED_MODE_OFF)
                 return sub_sat(commit, a->limit) <= ledger_available(g, a);
-        committed =
-                g->committed - account_commit(a) + sub_sat(MAX(commit, a->commit_held), a->pinned);
-        spill = ledger_host_spill(s, g, committed, fixed);
+        committed = g->committed - account_commit(a) +
+                    sub_sat(MAX(commit, a->commit_held), a->exported);
+        spill = ledger_host_spill(s, g, committed, unevictable);
         if (!PLANTED(HOST_ROOM_TWICE))
                 spill += spill ? spill_elsewhere(s, gpu) : 0;
         return spill <= ledger_host_budget(s) || spill == 0;
@@ -222,14 +222,14 @@ bool ledger_commit_fits(const struct sched *s, unsigned gpu, const struct accoun
 static void take_out(struct gpu *g, const struct account *a)
 {
         g->charged -= account_charge(a);
-        g->fixed -= account_fixed(a);
+        g->unevictable -= account_unevictable(a);
         g->committed -= account_commit(a);
 }
 
 static void put_in(struct gpu *g, const struct account *a)
 {
         g->charged += account_charge(a);
-        g->fixed += account_fixed(a);
+        g->unevictable += account_unevictable(a);
         g->committed += account_commit(a);
 }
 
@@ -239,7 +239,7 @@ static struct sched_usage clamp_usage(const struct gpu *g, const struct sched_us
 
         r.allocated = MIN(r.allocated, g->total);
         r.backed = MIN(r.backed, g->total);
-        r.fixed = MIN(r.fixed, g->total);
+        r.unevictable = MIN(r.unevictable, g->total);
         return r;
 }
 
@@ -248,7 +248,7 @@ void ledger_attach(struct gpu *g, struct account *a, const struct sched_usage *u
         *a = (struct account){.attached = true, .usage = clamp_usage(g, u)};
         a->commit = a->commit_held = a->usage.allocated;
         a->limit = a->held = a->usage.backed;
-        a->fixed_allowed = a->usage.fixed;
+        a->unevictable_allowed = a->usage.unevictable;
         a->mark = a->usage.allocated;
         put_in(g, a);
 }
@@ -299,7 +299,7 @@ void ledger_set_usage(struct sched *s, struct gpu *g, struct client *c, struct a
 
         take_out(g, a);
         a->usage = clamp_usage(g, u);
-        a->pinned = MIN(a->pinned, a->usage.allocated);
+        a->exported = MIN(a->exported, a->usage.allocated);
         update_mark(s, c, a, allocated_before);
         if (acknowledged) {
                 c->answers |= a->sequence > 0;
@@ -356,7 +356,7 @@ void ledger_set_limit(struct sched *s, struct client *c, unsigned gpu, uint64_t 
 {
         struct account *a = &c->accounts[gpu];
 
-        limit = MAX(limit, a->pinned);
+        limit = MAX(limit, a->exported);
         if (limit == a->limit)
                 return;
         take_out(&s->gpu[gpu], a);
@@ -374,32 +374,34 @@ void ledger_set_limit(struct sched *s, struct client *c, unsigned gpu, uint64_t 
         tell_limit(s, c, a);
 }
 
-void ledger_set_pinned(struct sched *s, struct client *c, unsigned gpu, uint64_t pinned)
+void ledger_set_exported(struct sched *s, struct client *c, unsigned gpu, uint64_t exported)
 {
         struct account *a = &c->accounts[gpu];
 
         take_out(&s->gpu[gpu], a);
-        a->pinned = pinned;
+        a->exported = exported;
         put_in(&s->gpu[gpu], a);
-        if (a->limit < pinned)
-                ledger_set_limit(s, c, gpu, pinned);
+        if (a->limit < exported)
+                ledger_set_limit(s, c, gpu, exported);
 }
 
-void ledger_set_fixed_allowed(struct sched *s, struct client *c, unsigned gpu, uint64_t fixed)
+void ledger_set_unevictable_allowed(struct sched *s, struct client *c, unsigned gpu,
+                                    uint64_t unevictable)
 {
         struct account *a = &c->accounts[gpu];
 
         take_out(&s->gpu[gpu], a);
-        a->fixed_allowed = MIN(fixed, s->gpu[gpu].total);
+        a->unevictable_allowed = MIN(unevictable, s->gpu[gpu].total);
         put_in(&s->gpu[gpu], a);
         tell_limit(s, c, a);
 }
 
-void ledger_set_fixed_measured(struct sched *s, struct client *c, unsigned gpu, uint64_t fixed)
+void ledger_set_unevictable_measured(struct sched *s, struct client *c, unsigned gpu,
+                                     uint64_t unevictable)
 {
         struct account *a = &c->accounts[gpu];
 
         take_out(&s->gpu[gpu], a);
-        a->fixed_measured = MIN(fixed, s->gpu[gpu].total);
+        a->unevictable_measured = MIN(unevictable, s->gpu[gpu].total);
         put_in(&s->gpu[gpu], a);
 }

@@ -11,7 +11,8 @@
 
 enum planted {
         PLANTED_NONE,
-        PLANTED_ALLOWED_NOT_CHARGED, /* fixed bytes allowed and not yet used are charged to nobody
+        PLANTED_ALLOWED_NOT_CHARGED, /* unevictable bytes allowed and not yet used are charged to
+                                      * nobody
                                       */
         PLANTED_HEADROOM_OFF_BY_ONE, /* one byte of the headroom is given away */
         PLANTED_PROMISED_BYTES,      /* a lowered limit frees its bytes before they are released */

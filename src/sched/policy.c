@@ -145,11 +145,11 @@ void policy_sort(struct sched *s)
 
                 if (!c->used)
                         continue;
-                if (c->fixed_ticket)
+                if (c->unevictable_ticket)
                         o[n++] = (struct entry){.c = c,
                                                 .priority = c->priority,
-                                                .kind = WAIT_FIXED,
-                                                .ticket = c->fixed_ticket};
+                                                .kind = WAIT_UNEVICTABLE,
+                                                .ticket = c->unevictable_ticket};
                 if (c->waiting)
                         o[n++] = run_entry(s, c);
         }
@@ -274,14 +274,14 @@ static struct victim judge(struct sched *s, struct client *v, const struct deman
 
         if (!v->used || v == d->head || !a->attached || client_immovable(s, v))
                 return r;
-        if (d->foreign && (v->waiting || (v->lease && !v->idle) || a->usage.backed <= a->pinned))
+        if (d->foreign && (v->waiting || (v->lease && !v->idle) || a->usage.backed <= a->exported))
                 return r;
         if (v->lease) {
-                if (!d->lease_only && a->limit <= a->pinned)
+                if (!d->lease_only && a->limit <= a->exported)
                         return r;
                 return judge_leased(s, v, d);
         }
-        if (d->lease_only || a->limit <= a->pinned)
+        if (d->lease_only || a->limit <= a->exported)
                 return r;
         if (v->waiting && !behind(s, v, d))
                 return r; /* even if it has just drained: it is the one to be served */
@@ -372,7 +372,7 @@ static void trim(struct sched *s, struct demand *d)
 
                 if (!c->used || c == d->head || !a->attached || c->lost || c->overdue)
                         continue;
-                floor = MAX(slack_floor(s, c, a), a->pinned);
+                floor = MAX(slack_floor(s, c, a), a->exported);
                 slack = MIN(d->missing, sub_sat(a->limit, floor));
                 if (slack) {
                         ledger_set_limit(s, c, d->gpu, a->limit - slack);
@@ -406,13 +406,13 @@ static uint64_t pending(const struct sched *s, unsigned gpu, bool *ret_busy)
         return sum;
 }
 
-static struct entry head_entry(struct sched *s, struct client *c, bool fixed)
+static struct entry head_entry(struct sched *s, struct client *c, bool unevictable)
 {
-        if (fixed)
+        if (unevictable)
                 return (struct entry){.c = c,
                                       .priority = c->priority,
-                                      .kind = WAIT_FIXED,
-                                      .ticket = c->fixed_ticket};
+                                      .kind = WAIT_UNEVICTABLE,
+                                      .ticket = c->unevictable_ticket};
         return run_entry(s, c);
 }
 
@@ -441,7 +441,7 @@ static void yield(struct sched *s, unsigned gpu)
         }
         a = &v.c->accounts[gpu];
         backed = MIN(a->usage.backed, a->limit);
-        limit = MAX(sub_sat(backed, g->yield), a->pinned);
+        limit = MAX(sub_sat(backed, g->yield), a->exported);
         g->yield = sub_sat(g->yield, sub_sat(backed, limit));
         ledger_set_limit(s, v.c, gpu, limit);
 }
@@ -451,21 +451,21 @@ void policy_reclaim(struct sched *s, unsigned gpu)
         struct gpu *g = &s->gpu[gpu];
         struct demand d = {.gpu = gpu, .head = g->head};
         struct victim v;
-        uint64_t want;
+        uint64_t request;
         bool busy;
 
         if (s->config.mode == SCHED_MODE_OFF)
                 return;
         /* What will be charged once all that is on its way is back. An overdrawn card comes before
          * whoever waits for it. */
-        want = g->charged - pending(s, gpu, &busy);
-        if (want > gpu_usable(g)) {
+        request = g->charged - pending(s, gpu, &busy);
+        if (request > gpu_usable(g)) {
                 d.head = NULL;
         } else if (g->head) {
-                d.entry = head_entry(s, g->head, g->head_fixed);
-                want = add_sat(want, g->head_missing);
+                d.entry = head_entry(s, g->head, g->head_unevictable);
+                request = add_sat(request, g->head_missing);
         }
-        d.missing = sub_sat(want, gpu_usable(g));
+        d.missing = sub_sat(request, gpu_usable(g));
         trim(s, &d);
         if (busy)
                 return;

@@ -19,7 +19,7 @@ void sched_config_default(struct sched_config *c)
                 .handoff_permille = 50,
                 .grace_ns = 5 * NSEC_PER_SEC,
                 .patience_ns = 2 * NSEC_PER_SEC,
-                .fixed_permille = 50,
+                .unevictable_permille = 50,
         };
 }
 
@@ -38,7 +38,7 @@ static void config_clamp(struct sched_config *c)
         c->patience_ns = clamp_u64(c->patience_ns, NSEC_PER_MSEC, day);
         c->host_budget_bytes = MIN(c->host_budget_bytes, BYTES_MAX);
         c->restart_grace_ns = MIN(c->restart_grace_ns, day);
-        c->fixed_permille = MIN(c->fixed_permille, 900U);
+        c->unevictable_permille = MIN(c->unevictable_permille, 900U);
 }
 
 struct sched *sched_new(const struct sched_config *config)
@@ -210,18 +210,19 @@ int sched_client_add(struct sched *s, uint32_t uid, int priority, uint64_t now_n
         return 0;
 }
 
-static void want_fixed(struct sched *s, struct client *c, struct account *a, uint64_t fixed,
-                       bool spare, uint32_t sequence)
+static void request_unevictable_of(struct sched *s, struct client *c, struct account *a,
+                                   uint64_t unevictable, bool spare, uint32_t sequence)
 {
-        fixed = MIN(fixed, BYTES_MAX);
-        if (!a->fixed_wanted || a->fixed_want != fixed) /* said again, it is as old as it was */
-                a->fixed_since_ns = s->now_ns;
-        a->fixed_wanted = true;
-        a->spare_wanted = spare;
-        a->fixed_want = fixed;
-        a->fixed_of = sequence;
-        if (!c->fixed_ticket)
-                c->fixed_ticket = ++s->tickets;
+        unevictable = MIN(unevictable, BYTES_MAX);
+        if (!a->unevictable_requested ||
+            a->unevictable_request != unevictable) /* said again, it is as old as it was */
+                a->unevictable_since_ns = s->now_ns;
+        a->unevictable_requested = true;
+        a->spare_requested = spare;
+        a->unevictable_request = unevictable;
+        a->unevictable_of = sequence;
+        if (!c->unevictable_ticket)
+                c->unevictable_ticket = ++s->tickets;
 }
 
 int sched_client_returned(struct sched *s, sched_client id, sched_client previous)
@@ -344,8 +345,8 @@ int sched_client_attach(struct sched *s, sched_client id, unsigned gpu,
         a->limit_dirty = true;
         a->spare = at->spare;
         actions_mark(s, c);
-        if (at->fixed_wanted > account_own_fixed(a)) {
-                want_fixed(s, c, a, at->fixed_wanted, false, at->sequence);
+        if (at->unevictable_requested > account_own_unevictable(a)) {
+                request_unevictable_of(s, c, a, at->unevictable_requested, false, at->sequence);
                 a->silent = a->usage.allocated == 0;
         }
         if (at->running && !c->lease && !evicts(c)) {
@@ -383,26 +384,27 @@ int sched_client_usage(struct sched *s, sched_client id, unsigned gpu, const str
         return 0;
 }
 
-void sched_client_fixed(struct sched *s, sched_client id, unsigned gpu, uint64_t fixed_bytes,
-                        uint64_t now_ns, struct sched_actions *out)
+void sched_client_unevictable(struct sched *s, sched_client id, unsigned gpu,
+                              uint64_t unevictable_bytes, uint64_t now_ns,
+                              struct sched_actions *out)
 {
         struct client *c = find(s, id);
 
         begin(s, now_ns);
         if (c && find_account(c, gpu))
-                ledger_set_fixed_measured(s, c, gpu, fixed_bytes);
+                ledger_set_unevictable_measured(s, c, gpu, unevictable_bytes);
         end(s, out);
 }
 
-static void want_commit(struct account *a, uint64_t commit, uint32_t sequence)
+static void request_commit_of(struct account *a, uint64_t commit, uint32_t sequence)
 {
-        a->commit_wanted = true;
-        a->commit_want = MIN(commit, BYTES_MAX);
+        a->commit_requested = true;
+        a->commit_request = MIN(commit, BYTES_MAX);
         a->commit_of = sequence;
 }
 
-int sched_client_want(struct sched *s, sched_client id, unsigned gpu, const struct sched_want *w,
-                      uint64_t now_ns, struct sched_actions *out)
+int sched_client_request(struct sched *s, sched_client id, unsigned gpu,
+                         const struct sched_request *w, uint64_t now_ns, struct sched_actions *out)
 {
         struct client *c = find(s, id);
         struct account *a;
@@ -413,27 +415,30 @@ int sched_client_want(struct sched *s, sched_client id, unsigned gpu, const stru
         a = find_account(c, gpu);
         if (!a)
                 return -EINVAL;
-        if (a->silent && !a->fixed_wanted) {
-                a->silent = false; /* refused its fixed bytes and here all the same */
+        if (a->silent && !a->unevictable_requested) {
+                a->silent = false; /* refused its unevictable bytes and here all the same */
                 actions_mark(s, c);
         }
         if (w->commit)
-                want_commit(a, w->commit, w->sequence);
-        if (w->spare || (w->spare_wanted && w->fixed && w->fixed <= account_own_fixed(a))) {
+                request_commit_of(a, w->commit, w->sequence);
+        if (w->spare || (w->spare_requested && w->unevictable &&
+                         w->unevictable <= account_own_unevictable(a))) {
                 a->spare = true;
-        } else if (!w->spare_wanted) { /* else what it was granted may be on its way to it */
+        } else if (!w->spare_requested) { /* else what it was granted may be on its way to it */
                 a->spare = a->spare_dirty = false;
                 a->spare_asked_ns = 0;
         }
-        if (w->fixed && a->fixed_wanted && w->fixed <= account_own_fixed(a))
-                settle_fixed_done(c, &a->fixed_wanted); /* it does not want that any more */
-        if (w->fixed > account_own_fixed(a)) {
-                want_fixed(s, c, a, w->fixed, w->spare_wanted, w->sequence);
-        } else if (w->fixed && w->fixed != a->fixed_allowed) {
+        if (w->unevictable && a->unevictable_requested &&
+            w->unevictable <= account_own_unevictable(a))
+                settle_unevictable_done(
+                        c, &a->unevictable_requested); /* it does not request that any more */
+        if (w->unevictable > account_own_unevictable(a)) {
+                request_unevictable_of(s, c, a, w->unevictable, w->spare_requested, w->sequence);
+        } else if (w->unevictable && w->unevictable != a->unevictable_allowed) {
                 /* Less, or more that it is charged for already: it was measured, or is told late.
                  */
-                ledger_set_fixed_allowed(s, c, gpu, w->fixed);
-        } else if (w->fixed) {
+                ledger_set_unevictable_allowed(s, c, gpu, w->unevictable);
+        } else if (w->unevictable) {
                 a->limit_dirty = true;
                 actions_mark(s, c);
         }
@@ -446,8 +451,8 @@ int sched_client_want(struct sched *s, sched_client id, unsigned gpu, const stru
         return 0;
 }
 
-int sched_client_pin(struct sched *s, sched_client id, unsigned gpu, const struct sched_pin *p,
-                     uint64_t now_ns, struct sched_actions *out)
+int sched_client_export(struct sched *s, sched_client id, unsigned gpu,
+                        const struct sched_export *p, uint64_t now_ns, struct sched_actions *out)
 {
         struct client *c = find(s, id);
         struct account *a;
@@ -458,17 +463,17 @@ int sched_client_pin(struct sched *s, sched_client id, unsigned gpu, const struc
         a = find_account(c, gpu);
         if (!a)
                 return -EINVAL;
-        if (p->bytes > a->pinned && !p->held) {
-                a->pin_wanted = true;
-                a->pin_want = MIN(p->bytes, s->gpu[gpu].total);
-                a->pin_of = p->sequence;
-                a->pin_since_ns = s->now_ns;
-                if (!c->fixed_ticket)
-                        c->fixed_ticket = ++s->tickets;
+        if (p->bytes > a->exported && !p->held) {
+                a->export_requested = true;
+                a->export_request = MIN(p->bytes, s->gpu[gpu].total);
+                a->export_of = p->sequence;
+                a->export_since_ns = s->now_ns;
+                if (!c->unevictable_ticket)
+                        c->unevictable_ticket = ++s->tickets;
         } else {
-                if (a->pin_wanted)
-                        settle_fixed_done(c, &a->pin_wanted);
-                ledger_set_pinned(s, c, gpu, MIN(p->bytes, MAX(a->usage.backed, a->pinned)));
+                if (a->export_requested)
+                        settle_unevictable_done(c, &a->export_requested);
+                ledger_set_exported(s, c, gpu, MIN(p->bytes, MAX(a->usage.backed, a->exported)));
         }
         end(s, out);
         return 0;
@@ -486,7 +491,7 @@ int sched_client_commit(struct sched *s, sched_client id, unsigned gpu, uint64_t
         a = find_account(c, gpu);
         if (!a)
                 return -EINVAL;
-        want_commit(a, commit, sequence);
+        request_commit_of(a, commit, sequence);
         end(s, out);
         return 0;
 }
@@ -616,12 +621,12 @@ void sched_client_lost(struct sched *s, sched_client id, uint64_t now_ns, struct
                         fair_settle(c, 0);
                 c->lost = true;
                 c->waiting = c->draining = c->overdue = c->yielding = false;
-                c->fixed_ticket = 0;
+                c->unevictable_ticket = 0;
                 FOR_EACH_GPU_OF (c, gpu) {
                         struct account *a = &c->accounts[gpu];
 
-                        a->run = a->fixed_wanted = a->pin_wanted = a->commit_wanted = a->top_up =
-                                false;
+                        a->run = a->unevictable_requested = a->export_requested =
+                                a->commit_requested = a->top_up = false;
                         a->reserve = 0;
                 }
         }
@@ -672,8 +677,8 @@ void sched_skip(struct sched *s, uint64_t ns, uint64_t now_ns)
                 put_off(&c->give_back_ns, ns, UINT64_MAX);
                 FOR_EACH_GPU_OF (c, gpu) {
                         put_off(&c->accounts[gpu].due_ns, ns, UINT64_MAX);
-                        put_off(&c->accounts[gpu].fixed_since_ns, ns, now_ns);
-                        put_off(&c->accounts[gpu].pin_since_ns, ns, now_ns);
+                        put_off(&c->accounts[gpu].unevictable_since_ns, ns, now_ns);
+                        put_off(&c->accounts[gpu].export_since_ns, ns, now_ns);
                         put_off(&c->accounts[gpu].spare_asked_ns, ns, now_ns);
                 }
         }

@@ -66,8 +66,8 @@ struct sched_config {
         uint64_t host_budget_bytes; /* Σ commit over all GPUs <= Σ capacity + this, less transit */
         uint64_t restart_grace_ns;  /* after a restart: grant nothing for this long from the first
                                        event; 0: a first start */
-        unsigned fixed_permille;    /* budget for fixed bytes, share of the card, 50 */
-        uint64_t seed;              /* two daemons on one card must not be in step */
+        unsigned unevictable_permille; /* budget for unevictable bytes, share of the card, 50 */
+        uint64_t seed;                 /* two daemons on one card must not be in step */
 };
 
 /* All of the above at the values named in the comments; patience 2 s, clients_max 1024, host budget
@@ -80,7 +80,7 @@ void sched_free(struct sched *s); /* NULL is a no-op */
 
 /* What the client says about itself on one GPU. */
 struct sched_usage {
-        uint64_t allocated, backed, fixed, arena;
+        uint64_t allocated, backed, unevictable, arena;
         uint64_t moved_out, moved_in; /* totals since the process began */
         uint64_t drain_ns;            /* its last drain */
         bool stays; /* what it backs past its limit cannot be moved now: its host has no room */
@@ -90,8 +90,8 @@ enum sched_action_type {
         SCHED_DO_LIMIT,     /* send LIMIT: account figures below, with a new limit_sequence */
         SCHED_DO_GRANT,     /* send GRANT(lease) */
         SCHED_DO_REVOKE,    /* send REVOKE(lease, patience_ns) */
-        SCHED_DO_REFUSE,    /* send REFUSED(code) to WANT or PIN number `of` */
-        SCHED_DO_PINNED,    /* send PINNED(pinned) */
+        SCHED_DO_REFUSE,    /* send REFUSED(code) to REQUEST or EXPORT number `of` */
+        SCHED_DO_EXPORTED,  /* send EXPORTED(exported) */
         SCHED_DO_SPARE,     /* send SPARE */
         SCHED_DO_CONTESTED, /* send CONTESTED, with what the bound stands for */
         SCHED_DO_OVERDUE,   /* log it, kill if so configured */
@@ -107,10 +107,10 @@ enum sched_bound {
 struct sched_action {
         enum sched_action_type type;
         sched_client client;
-        unsigned gpu; /* the daemon's GPU number; LIMIT, REFUSE, PINNED, SPARE */
+        unsigned gpu; /* the daemon's GPU number; LIMIT, REFUSE, EXPORTED, SPARE */
         union {
                 struct {
-                        uint64_t commit, backed, fixed, visible;
+                        uint64_t commit, backed, unevictable, visible;
                         uint32_t sequence;
                 } limit;
                 struct {
@@ -118,9 +118,9 @@ struct sched_action {
                 } lease;
                 struct {
                         uint32_t of;
-                        int code; /* -ENOMEM: commit; -ENOSPC: fixed; -EBUSY: pinned */
+                        int code; /* -ENOMEM: commit; -ENOSPC: unevictable; -EBUSY: exported */
                 } refuse;
-                uint64_t pinned;
+                uint64_t exported;
                 enum sched_bound bound;
         };
 };
@@ -177,15 +177,15 @@ int sched_client_add(struct sched *s, uint32_t uid, int priority, uint64_t now_n
  * records of a client along. 0, -ESTALE (either unknown), -EINVAL (previous is not lost). */
 int sched_client_returned(struct sched *s, sched_client id, sched_client previous);
 
-/* Use a GPU, with the client's true state. fixed_wanted: room to keep for the context that is about
- * to be created. running: it came back with its gate open (a new GRANT follows). run: it has work
- * (as in want). 0, -EINVAL, -EEXIST, -ESTALE (no such client). The first LIMIT comes when the fixed
- * room is there. */
+/* Use a GPU, with the client's true state. unevictable_requested: room to keep for the context that
+ * is about to be created. running: it came back with its gate open (a new GRANT follows). run: it
+ * has work (as in request). 0, -EINVAL, -EEXIST, -ESTALE (no such client). The first LIMIT comes
+ * when the unevictable room is there. */
 struct sched_attach {
         struct sched_usage usage;
-        uint64_t fixed_wanted;
+        uint64_t unevictable_requested;
         bool running, run, idle, detached;
-        bool spare;        /* as in want */
+        bool spare;        /* as in request */
         uint32_t sequence; /* of the message, for a refusal */
 };
 int sched_client_attach(struct sched *s, sched_client id, unsigned gpu,
@@ -197,34 +197,37 @@ int sched_client_usage(struct sched *s, sched_client id, unsigned gpu, const str
                        uint32_t limit_sequence, unsigned flags, uint64_t now_ns,
                        struct sched_actions *out);
 
-/* What NVML says of the client's fixed bytes; overrides what the client reports when greater. */
-void sched_client_fixed(struct sched *s, sched_client id, unsigned gpu, uint64_t fixed_bytes,
-                        uint64_t now_ns, struct sched_actions *out);
+/* What NVML says of the client's unevictable bytes; overrides what the client reports when greater.
+ */
+void sched_client_unevictable(struct sched *s, sched_client id, unsigned gpu,
+                              uint64_t unevictable_bytes, uint64_t now_ns,
+                              struct sched_actions *out);
 
-/* spare: some of its fixed bytes it can do without; when others need the budget, it is asked for
- * them. spare_wanted: so it could without those that it wants more, which are refused unless all
- * fixed bytes stay within their budget. */
-struct sched_want {
-        uint64_t commit, fixed, need;
-        bool run, spare, spare_wanted;
+/* spare: some of its unevictable bytes it can do without; when others need the budget, it is asked
+ * for them. spare_requested: so it could without those that it wants more, which are refused unless
+ * all unevictable bytes stay within their budget. */
+struct sched_request {
+        uint64_t commit, unevictable, need;
+        bool run, spare, spare_requested;
         uint32_t sequence; /* of the message, for a refusal */
 };
-int sched_client_want(struct sched *s, sched_client id, unsigned gpu, const struct sched_want *w,
-                      uint64_t now_ns, struct sched_actions *out);
+int sched_client_request(struct sched *s, sched_client id, unsigned gpu,
+                         const struct sched_request *w, uint64_t now_ns, struct sched_actions *out);
 
-/* So many of its allocated bytes are to stay on the card for good: they count like fixed ones, and
- * its limit never falls below them. What is asked for past what is pinned is answered when its
- * limit covers it and everybody could still run, or refused; less takes effect at once. held: they
- * are in use so already, as of a client that came back: nothing is asked, and nothing answered. */
-struct sched_pin {
+/* So many of its allocated bytes are to stay on the card for good: they count like unevictable
+ * ones, and its limit never falls below them. What is asked for past what is exported is answered
+ * when its limit covers it and everybody could still run, or refused; less takes effect at once.
+ * held: they are in use so already, as of a client that came back: nothing is asked, and nothing
+ * answered. */
+struct sched_export {
         uint64_t bytes;
         bool held;
         uint32_t sequence; /* of the message, for a refusal */
 };
-int sched_client_pin(struct sched *s, sched_client id, unsigned gpu, const struct sched_pin *p,
-                     uint64_t now_ns, struct sched_actions *out);
-/* The commit of a WANT that was kept back, alone: what the client wants beside it may be another by
- * now. */
+int sched_client_export(struct sched *s, sched_client id, unsigned gpu,
+                        const struct sched_export *p, uint64_t now_ns, struct sched_actions *out);
+/* The commit of a REQUEST that was kept back, alone: what the client wants beside it may be another
+ * by now. */
 int sched_client_commit(struct sched *s, sched_client id, unsigned gpu, uint64_t commit,
                         uint32_t sequence, uint64_t now_ns, struct sched_actions *out);
 
@@ -272,8 +275,8 @@ void sched_set_quantum(struct sched *s, uint64_t quantum_ns, uint64_t now_ns,
 /* ---- looking ---- */
 
 struct sched_gpu_view {
-        uint64_t total, foreign, capacity, headroom, fixed_budget, visible;
-        uint64_t charged, fixed, committed;
+        uint64_t total, foreign, capacity, headroom, unevictable_budget, visible;
+        uint64_t charged, unevictable, committed;
         uint64_t quantum_ns; /* in force now */
         uint64_t handoffs;
         bool contested;
@@ -299,11 +302,11 @@ int sched_client_view(const struct sched *s, sched_client id, uint64_t now_ns,
 struct sched_account_view {
         struct sched_usage usage;
         uint64_t commit, limit, charge, need;
-        uint64_t fixed;       /* without what is pinned */
-        uint64_t pinned;      /* of what it has allocated */
+        uint64_t unevictable; /* without what is exported */
+        uint64_t exported;    /* of what it has allocated */
         uint64_t commit_held; /* the highest commit it has not given back yet */
         /* The same with what it has asked for and waits for. */
-        uint64_t commit_asked, fixed_asked, pinned_asked;
+        uint64_t commit_asked, unevictable_asked, exported_asked;
 };
 int sched_account_view(const struct sched *s, sched_client id, unsigned gpu,
                        struct sched_account_view *ret);

@@ -20,7 +20,7 @@ static void survey_gpu(struct sched *s, unsigned gpu)
         g->immovable = 0;
         g->allocated = 0;
         g->leases = 0;
-        g->claimed = g->head_fixed = false;
+        g->claimed = g->head_unevictable = false;
         g->top_priority = INT32_MIN;
         g->head = g->lease_head = NULL;
         g->head_missing = 0;
@@ -64,7 +64,7 @@ static void note_excess(struct sched *s)
                                 commit_max = MAX(commit_max, account_commit(&c->accounts[gpu]));
                 }
                 g->over = sub_sat(g->charged, gpu_usable(g));
-                g->promise_over = sub_sat(commit_max + g->fixed, gpu_usable(g));
+                g->promise_over = sub_sat(commit_max + g->unevictable, gpu_usable(g));
         }
         s->host_over = sub_sat(ledger_host_spilled(s), ledger_host_budget(s));
 }
@@ -87,18 +87,18 @@ static void answer_commits(struct sched *s, struct client *c)
         FOR_EACH_GPU_OF (c, gpu) {
                 struct account *a = &c->accounts[gpu];
 
-                if (!a->commit_wanted)
+                if (!a->commit_requested)
                         continue;
-                a->commit_wanted = false;
-                if (a->commit_want < a->commit) {
-                        uint64_t floor = MAX(a->commit_want, a->usage.allocated);
+                a->commit_requested = false;
+                if (a->commit_request < a->commit) {
+                        uint64_t floor = MAX(a->commit_request, a->usage.allocated);
 
                         ledger_set_commit(s, c, gpu, MIN(a->commit, floor));
-                } else if (a->commit_want == a->commit) {
+                } else if (a->commit_request == a->commit) {
                         a->limit_dirty = true; /* it seems not to know */
                         actions_mark(s, c);
-                } else if (ledger_commit_fits(s, gpu, a, a->commit_want)) {
-                        ledger_set_commit(s, c, gpu, a->commit_want);
+                } else if (ledger_commit_fits(s, gpu, a, a->commit_request)) {
+                        ledger_set_commit(s, c, gpu, a->commit_request);
                         a->top_up = true;
                 } else {
                         refuse_commit(s, c, a);
@@ -106,14 +106,14 @@ static void answer_commits(struct sched *s, struct client *c)
         }
 }
 
-/* The card has become smaller, or its fixed bytes more: what is committed and not allocated is
- * taken back before somebody builds on it. */
+/* The card has become smaller, or its unevictable bytes more: what is committed and not allocated
+ * is taken back before somebody builds on it. */
 static void trim_commits(struct sched *s, unsigned gpu, uint64_t cap)
 {
         for (unsigned i = 0; i < s->clients; i++) {
                 struct client *c = &s->client[i];
                 struct account *a = &c->accounts[gpu];
-                uint64_t floor = MAX(cap + a->pinned, a->usage.allocated);
+                uint64_t floor = MAX(cap + a->exported, a->usage.allocated);
 
                 if (!c->used || !a->attached || c->lost || a->commit <= floor)
                         continue;
@@ -122,73 +122,74 @@ static void trim_commits(struct sched *s, unsigned gpu, uint64_t cap)
         }
 }
 
-/* ---- room for fixed bytes ---- */
+/* ---- room for unevictable bytes ---- */
 
-void settle_fixed_done(struct client *c, bool *wanted)
+void settle_unevictable_done(struct client *c, bool *wanted)
 {
         unsigned gpu;
 
         *wanted = false;
         FOR_EACH_GPU_OF (c, gpu) {
-                if (c->accounts[gpu].fixed_wanted || c->accounts[gpu].pin_wanted)
+                if (c->accounts[gpu].unevictable_requested || c->accounts[gpu].export_requested)
                         return;
         }
-        c->fixed_ticket = 0;
+        c->unevictable_ticket = 0;
 }
 
-static void refuse_fixed(struct sched *s, struct client *c, struct account *a)
+static void refuse_unevictable(struct sched *s, struct client *c, struct account *a)
 {
-        settle_fixed_done(c, &a->fixed_wanted);
-        a->refuse_fixed = true;
-        a->refuse_fixed_of = a->fixed_of;
+        settle_unevictable_done(c, &a->unevictable_requested);
+        a->refuse_unevictable = true;
+        a->refuse_unevictable_of = a->unevictable_of;
         actions_mark(s, c);
 }
 
-enum fixed_verdict { FIXED_FITS, FIXED_LATER, FIXED_NEVER };
+enum verdict { VERDICT_FITS, VERDICT_LATER, VERDICT_NEVER };
 
-/* Whoever does not fit beside foreign processes as it is waits for them in any case: more fixed
- * bytes need only leave it room once they are gone. */
-static bool stays_runnable(const struct gpu *g, uint64_t allocated, uint64_t fixed, uint64_t cap)
+/* Whoever does not fit beside foreign processes as it is waits for them in any case: more
+ * unevictable bytes need only leave it room once they are gone. */
+static bool stays_runnable(const struct gpu *g, uint64_t allocated, uint64_t unevictable,
+                           uint64_t cap)
 {
         return allocated <= cap ||
-               (allocated > sub_sat(gpu_usable(g), g->fixed) &&
-                allocated <= sub_sat(g->total, add_sat(gpu_headroom(g), fixed)));
+               (allocated > sub_sat(gpu_usable(g), g->unevictable) &&
+                allocated <= sub_sat(g->total, add_sat(gpu_headroom(g), unevictable)));
 }
 
-/* Would everybody still be runnable with so many fixed bytes on this GPU, of which `want` has so
- * many pinned? What counts is what clients really hold; commits above that are taken back first,
- * and until that is acknowledged it is too early. */
-static enum fixed_verdict fixed_verdict(struct sched *s, unsigned gpu, const struct account *want,
-                                        uint64_t fixed, uint64_t pinned, uint64_t since_ns)
+/* Would everybody still be runnable with so many unevictable bytes on this GPU, of which `want` has
+ * so many exported? What counts is what clients really hold; commits above that are taken back
+ * first, and until that is acknowledged it is too early. */
+static enum verdict verdict(struct sched *s, unsigned gpu, const struct account *request,
+                            uint64_t unevictable, uint64_t exported, uint64_t since_ns)
 {
         const struct gpu *g = &s->gpu[gpu];
-        uint64_t cap = sub_sat(gpu_usable(g), fixed), spill = 0;
+        uint64_t cap = sub_sat(gpu_usable(g), unevictable), spill = 0;
         bool early = false;
 
-        if (fixed > gpu_usable(g))
-                return FIXED_NEVER;
+        if (unevictable > gpu_usable(g))
+                return VERDICT_NEVER;
         for (unsigned i = 0; i < s->clients; i++) {
                 const struct client *c = &s->client[i];
                 const struct account *a = &c->accounts[gpu];
-                uint64_t stays = a == want ? pinned : a->pinned;
+                uint64_t stays = a == request ? exported : a->exported;
                 uint64_t allocated = sub_sat(a->usage.allocated, stays);
 
                 if (!c->used || !a->attached || sub_sat(a->commit_held, stays) <= cap)
                         continue;
-                if (c->lost || !stays_runnable(g, allocated, fixed, cap))
-                        return FIXED_NEVER;
+                if (c->lost || !stays_runnable(g, allocated, unevictable, cap))
+                        return VERDICT_NEVER;
                 early |= sub_sat(a->commit_held, stays) > MAX(cap, allocated);
         }
         if (early)
-                return s->now_ns - since_ns >= s->config.grace_ns ? FIXED_NEVER : FIXED_LATER;
-        if (fixed <= gpu_fixed_budget(s, g))
-                return FIXED_FITS; /* host room was kept for as much */
+                return s->now_ns - since_ns >= s->config.grace_ns ? VERDICT_NEVER : VERDICT_LATER;
+        if (unevictable <= gpu_unevictable_budget(s, g))
+                return VERDICT_FITS; /* host room was kept for as much */
         for (unsigned i = 0; i < s->gpus; i++) {
                 if (s->gpu[i].present)
                         spill += ledger_host_spill(s, &s->gpu[i], s->gpu[i].committed,
-                                                   i == gpu ? fixed : s->gpu[i].fixed);
+                                                   i == gpu ? unevictable : s->gpu[i].unevictable);
         }
-        return spill > ledger_host_budget(s) + s->host_over ? FIXED_NEVER : FIXED_FITS;
+        return spill > ledger_host_budget(s) + s->host_over ? VERDICT_NEVER : VERDICT_FITS;
 }
 
 static bool can_spare(const struct client *c, unsigned gpu)
@@ -196,16 +197,16 @@ static bool can_spare(const struct client *c, unsigned gpu)
         return c->used && !c->lost && c->accounts[gpu].attached && c->accounts[gpu].spare;
 }
 
-/* Ask for what clients hold of this GPU's fixed bytes and can do without, where so many could be
- * had with it. Until when it may come: who has not given it back in time is not awaited again. */
-static uint64_t ask_for_spares(struct sched *s, unsigned gpu, uint64_t fixed)
+/* Ask for what clients hold of this GPU's unevictable bytes and can do without, where so many could
+ * be had with it. Until when: who is late is not asked again. */
+static uint64_t ask_for_spares(struct sched *s, unsigned gpu, uint64_t unevictable)
 {
         uint64_t until_ns = 0, most = 0;
 
         for (unsigned i = 0; i < s->clients; i++)
                 if (can_spare(&s->client[i], gpu))
-                        most += account_own_fixed(&s->client[i].accounts[gpu]);
-        if (sub_sat(fixed, most) > gpu_usable(&s->gpu[gpu]))
+                        most += account_own_unevictable(&s->client[i].accounts[gpu]);
+        if (sub_sat(unevictable, most) > gpu_usable(&s->gpu[gpu]))
                 return 0;
         for (unsigned i = 0; i < s->clients; i++) {
                 struct client *c = &s->client[i];
@@ -223,116 +224,121 @@ static uint64_t ask_for_spares(struct sched *s, unsigned gpu, uint64_t fixed)
         return until_ns;
 }
 
-static void serve_fixed_on(struct sched *s, struct client *c, unsigned gpu)
+static void serve_unevictable_on(struct sched *s, struct client *c, unsigned gpu)
 {
         struct gpu *g = &s->gpu[gpu];
         struct account *a = &c->accounts[gpu];
-        uint64_t more = sub_sat(a->fixed_want, account_own_fixed(a));
-        const bool past = more && g->fixed + more > gpu_fixed_budget(s, g);
-        uint64_t spares_ns = past && !a->spare_wanted ? ask_for_spares(s, gpu, g->fixed + more) : 0;
+        uint64_t more = sub_sat(a->unevictable_request, account_own_unevictable(a));
+        const bool past = more && g->unevictable + more > gpu_unevictable_budget(s, g);
+        uint64_t spares_ns =
+                past && !a->spare_requested ? ask_for_spares(s, gpu, g->unevictable + more) : 0;
 
-        /* Who can spare some says so when he likes: that moves no wish's end. */
-        spares_ns = MIN(spares_ns, a->fixed_since_ns + s->config.grace_ns);
+        /* Who can spare some says so when he likes: that moves no request's end. */
+        spares_ns = MIN(spares_ns, a->unevictable_since_ns + s->config.grace_ns);
 
-        if (past && a->spare_wanted) {
-                refuse_fixed(s, c, a);
+        if (past && a->spare_requested) {
+                refuse_unevictable(s, c, a);
                 return;
         }
         if (more) {
-                switch (fixed_verdict(s, gpu, a, g->fixed + more, a->pinned, a->fixed_since_ns)) {
-                case FIXED_NEVER:
+                switch (verdict(s, gpu, a, g->unevictable + more, a->exported,
+                                a->unevictable_since_ns)) {
+                case VERDICT_NEVER:
                         if (spares_ns > s->now_ns)
                                 wake_at(s, spares_ns);
                         else
-                                refuse_fixed(s, c, a);
+                                refuse_unevictable(s, c, a);
                         return;
-                case FIXED_LATER:
-                        trim_commits(s, gpu, sub_sat(gpu_usable(g), g->fixed + more));
-                        wake_at(s, a->fixed_since_ns + s->config.grace_ns);
+                case VERDICT_LATER:
+                        trim_commits(s, gpu, sub_sat(gpu_usable(g), g->unevictable + more));
+                        wake_at(s, a->unevictable_since_ns + s->config.grace_ns);
                         return;
-                case FIXED_FITS:
-                        a->fixed_since_ns = s->now_ns; /* it waits for nobody's answer */
+                case VERDICT_FITS:
+                        a->unevictable_since_ns = s->now_ns; /* it waits for nobody's answer */
                         break;
                 }
         }
         if (more > ledger_free(g) && s->config.mode == SCHED_MODE_OFF) {
-                refuse_fixed(s, c, a);
+                refuse_unevictable(s, c, a);
                 return;
         }
         if (more > ledger_free(g) || (more && g->head)) {
                 /* As with those who wait to run: not kept for what those hold who do not answer. */
                 uint64_t others = g->immovable - (client_immovable(s, c) ? account_movable(a) : 0);
 
-                if (!g->head && g->fixed + more + others + account_movable(a) <= gpu_usable(g)) {
+                if (!g->head &&
+                    g->unevictable + more + others + account_movable(a) <= gpu_usable(g)) {
                         g->head = c;
-                        g->head_fixed = true;
+                        g->head_unevictable = true;
                         g->head_missing = more;
                 }
                 return;
         }
         a->silent = false;
-        a->spare |= a->spare_wanted;
-        settle_fixed_done(c, &a->fixed_wanted);
-        ledger_set_fixed_allowed(s, c, gpu, MAX(a->fixed_want, a->fixed_allowed));
+        a->spare |= a->spare_requested;
+        settle_unevictable_done(c, &a->unevictable_requested);
+        ledger_set_unevictable_allowed(s, c, gpu,
+                                       MAX(a->unevictable_request, a->unevictable_allowed));
 }
 
-static void refuse_pin(struct sched *s, struct client *c, struct account *a)
+static void refuse_export(struct sched *s, struct client *c, struct account *a)
 {
-        settle_fixed_done(c, &a->pin_wanted);
-        a->refuse_pin = true;
-        a->refuse_pin_of = a->pin_of;
+        settle_unevictable_done(c, &a->export_requested);
+        a->refuse_export = true;
+        a->refuse_export_of = a->export_of;
         actions_mark(s, c);
 }
 
 /* What is pinned may lie on the host now, so room for it is made as for one who waits to run; it
  * moves its own memory about within its limit. */
-static void serve_pin_on(struct sched *s, struct client *c, unsigned gpu)
+static void serve_export_on(struct sched *s, struct client *c, unsigned gpu)
 {
         struct gpu *g = &s->gpu[gpu];
         struct account *a = &c->accounts[gpu];
-        uint64_t more = sub_sat(a->pin_want, a->pinned), rise = sub_sat(a->pin_want, a->limit);
+        uint64_t more = sub_sat(a->export_request, a->exported),
+                 rise = sub_sat(a->export_request, a->limit);
         uint64_t others = g->immovable - (client_immovable(s, c) ? account_movable(a) : 0);
 
-        if (a->pin_want > a->usage.allocated) {
-                refuse_pin(s, c, a);
+        if (a->export_request > a->usage.allocated) {
+                refuse_export(s, c, a);
                 return;
         }
-        switch (fixed_verdict(s, gpu, a, g->fixed + more, a->pin_want, a->pin_since_ns)) {
-        case FIXED_NEVER:
-                refuse_pin(s, c, a);
+        switch (verdict(s, gpu, a, g->unevictable + more, a->export_request, a->export_since_ns)) {
+        case VERDICT_NEVER:
+                refuse_export(s, c, a);
                 return;
-        case FIXED_LATER:
-                trim_commits(s, gpu, sub_sat(gpu_usable(g), g->fixed + more));
-                wake_at(s, a->pin_since_ns + s->config.grace_ns);
+        case VERDICT_LATER:
+                trim_commits(s, gpu, sub_sat(gpu_usable(g), g->unevictable + more));
+                wake_at(s, a->export_since_ns + s->config.grace_ns);
                 return;
-        case FIXED_FITS:
+        case VERDICT_FITS:
                 break;
         }
         if (rise > ledger_available(g, a) || (rise && g->head)) {
                 if (s->config.mode == SCHED_MODE_OFF)
-                        refuse_pin(s, c, a);
-                else if (!g->head && add_sat(g->fixed + more, others) <= gpu_usable(g)) {
+                        refuse_export(s, c, a);
+                else if (!g->head && add_sat(g->unevictable + more, others) <= gpu_usable(g)) {
                         g->head = c;
-                        g->head_fixed = true;
+                        g->head_unevictable = true;
                         g->head_missing = rise;
                 }
                 return;
         }
-        settle_fixed_done(c, &a->pin_wanted);
-        ledger_set_pinned(s, c, gpu, a->pin_want);
-        a->pin_dirty = true;
+        settle_unevictable_done(c, &a->export_requested);
+        ledger_set_exported(s, c, gpu, a->export_request);
+        a->export_dirty = true;
         actions_mark(s, c);
 }
 
-static void serve_fixed(struct sched *s, struct client *c)
+static void serve_unevictable(struct sched *s, struct client *c)
 {
         unsigned gpu;
 
         FOR_EACH_GPU_OF (c, gpu) {
-                if (c->accounts[gpu].fixed_wanted)
-                        serve_fixed_on(s, c, gpu);
-                if (c->accounts[gpu].pin_wanted)
-                        serve_pin_on(s, c, gpu);
+                if (c->accounts[gpu].unevictable_requested)
+                        serve_unevictable_on(s, c, gpu);
+                if (c->accounts[gpu].export_requested)
+                        serve_export_on(s, c, gpu);
         }
 }
 
@@ -354,7 +360,7 @@ bool settle_fits(const struct sched *s, const struct client *c, bool without_for
                 if (without_foreign)
                         usable = sub_sat(g->total, gpu_headroom(g));
                 if (need > a->limit &&
-                    add_sat(sub_sat(need, a->pinned), g->fixed + others) > usable)
+                    add_sat(sub_sat(need, a->exported), g->unevictable + others) > usable)
                         return false;
         }
         return true;
@@ -430,11 +436,11 @@ static void set_reserve(struct sched *s, struct client *c)
                 struct account *a = &c->accounts[gpu];
                 const struct gpu *g = &s->gpu[gpu];
                 uint64_t others = g->immovable - (client_immovable(s, c) ? account_movable(a) : 0);
-                uint64_t room = sub_sat(gpu_usable(g), g->fixed + others);
+                uint64_t room = sub_sat(gpu_usable(g), g->unevictable + others);
 
                 a->reserve = 0;
                 if (!c->lease && !c->stuck && !c->overdue && s->config.mode != SCHED_MODE_OFF)
-                        a->reserve = MIN(MIN(account_mark(s, c, a), a->commit), room + a->pinned);
+                        a->reserve = MIN(MIN(account_mark(s, c, a), a->commit), room + a->exported);
         }
 }
 
@@ -633,7 +639,7 @@ static void set_contested(struct sched *s)
                 struct gpu *g = &s->gpu[gpu];
 
                 hold(s, g->head || g->lease_head, &g->contested, &g->contested_until_ns);
-                hold(s, g->allocated + g->fixed > gpu_usable(g), &g->oversubscribed,
+                hold(s, g->allocated + g->unevictable > gpu_usable(g), &g->oversubscribed,
                      &g->oversubscribed_until_ns);
         }
 }
@@ -675,7 +681,7 @@ static enum sched_state state_of(const struct client *c)
         }
         if (c->waiting)
                 return c->restoring ? SCHED_RESTORING : SCHED_WAITING;
-        return c->fixed_ticket ? SCHED_WAITING : SCHED_IDLE;
+        return c->unevictable_ticket ? SCHED_WAITING : SCHED_IDLE;
 }
 
 static void account_time(struct sched *s, struct client *c)
@@ -691,7 +697,7 @@ static void account_time(struct sched *s, struct client *c)
         c->clock_ns = s->now_ns;
         c->counted_run = c->lease && !c->idle;
         c->counted_overdue = c->counted_run && c->overdue;
-        c->counted_wait = c->waiting || c->fixed_ticket;
+        c->counted_wait = c->waiting || c->unevictable_ticket;
 }
 
 static void enter_state(struct sched *s, struct client *c)
@@ -767,8 +773,8 @@ static void pass(struct sched *s)
                         answer_commits(s, &s->client[i]);
         policy_sort(s);
         for (unsigned i = 0; i < s->n_order; i++) {
-                if (s->order[i].kind == WAIT_FIXED)
-                        serve_fixed(s, s->order[i].c);
+                if (s->order[i].kind == WAIT_UNEVICTABLE)
+                        serve_unevictable(s, s->order[i].c);
                 else
                         serve_run(s, s->order[i].c);
         }
@@ -777,7 +783,7 @@ static void pass(struct sched *s)
 
                 if (!g->present)
                         continue;
-                trim_commits(s, gpu, sub_sat(gpu_usable(g), g->fixed));
+                trim_commits(s, gpu, sub_sat(gpu_usable(g), g->unevictable));
                 policy_reclaim(s, gpu);
                 policy_reclaim_lease(s, gpu);
         }

@@ -59,10 +59,10 @@ int sched_gpu_view(const struct sched *s, unsigned gpu, struct sched_gpu_view *r
                 .foreign = g->foreign,
                 .capacity = gpu_capacity(g),
                 .headroom = gpu_headroom(g),
-                .fixed_budget = gpu_fixed_budget(s, g),
+                .unevictable_budget = gpu_unevictable_budget(s, g),
                 .visible = gpu_visible(s, g),
                 .charged = g->charged,
-                .fixed = g->fixed,
+                .unevictable = g->unevictable,
                 .committed = g->committed,
                 .quantum_ns = policy_quantum(s, g),
                 .handoffs = g->handoffs,
@@ -75,7 +75,7 @@ int sched_gpu_view(const struct sched *s, unsigned gpu, struct sched_gpu_view *r
                         continue;
                 if (c->lease)
                         ret->running++;
-                else if (c->waiting || c->fixed_ticket)
+                else if (c->waiting || c->unevictable_ticket)
                         ret->waiting++;
         }
         return 0;
@@ -108,7 +108,7 @@ uint64_t sched_gpu_lacks(const struct sched *s, unsigned gpu)
         if (!first)
                 return 0;
         a = &first->accounts[gpu];
-        return sub_sat(sub_sat(account_need(first, a), a->pinned) + g->fixed + g->immovable,
+        return sub_sat(sub_sat(account_need(first, a), a->exported) + g->unevictable + g->immovable,
                        gpu_usable(g));
 }
 
@@ -149,8 +149,8 @@ static sched_client blocker(const struct sched *s, const struct client *c)
                 const struct account *a = &c->accounts[gpu];
                 const struct client *b = NULL;
 
-                if ((c->waiting && account_missing(c, a)) || a->fixed_wanted || a->pin_wanted ||
-                    s->gpu[gpu].lease_head == c)
+                if ((c->waiting && account_missing(c, a)) || a->unevictable_requested ||
+                    a->export_requested || s->gpu[gpu].lease_head == c)
                         b = blocker_on(s, c, gpu);
                 if (b)
                         return client_id(s, b);
@@ -199,13 +199,14 @@ int sched_account_view(const struct sched *s, sched_client id, unsigned gpu,
                 .commit = a->commit,
                 .limit = a->limit,
                 .charge = account_charge(a),
-                .fixed = account_own_fixed(a),
-                .pinned = a->pinned,
+                .unevictable = account_own_unevictable(a),
+                .exported = a->exported,
                 .need = account_need(c, a),
                 .commit_held = a->commit_held,
-                .commit_asked = MAX(a->commit_held, a->commit_wanted ? a->commit_want : 0),
-                .fixed_asked = MAX(account_own_fixed(a), a->fixed_wanted ? a->fixed_want : 0),
-                .pinned_asked = MAX(a->pinned, a->pin_wanted ? a->pin_want : 0),
+                .commit_asked = MAX(a->commit_held, a->commit_requested ? a->commit_request : 0),
+                .unevictable_asked = MAX(account_own_unevictable(a),
+                                         a->unevictable_requested ? a->unevictable_request : 0),
+                .exported_asked = MAX(a->exported, a->export_requested ? a->export_request : 0),
         };
         return 0;
 }

@@ -178,12 +178,12 @@ static bool message_is_valid(const struct wire_message *m)
                 about_gpu = true;
                 flags = m->USAGE.flags;
                 break;
-        case WIRE_WANT:
+        case WIRE_REQUEST:
                 about_gpu = true;
-                flags = m->WANT.flags;
+                flags = m->REQUEST.flags;
                 break;
-        case WIRE_PIN:
-                if (m->PIN.flags & ~WIRE_PIN_HELD)
+        case WIRE_EXPORT:
+                if (m->EXPORT.flags & ~WIRE_EXPORT_HELD)
                         return false;
                 about_gpu = true;
                 break;
@@ -205,7 +205,7 @@ static bool message_is_valid(const struct wire_message *m)
         case WIRE_SPARED:
         case WIRE_SELF:
         case WIRE_LIMIT:
-        case WIRE_PINNED:
+        case WIRE_EXPORTED:
                 about_gpu = true;
                 break;
         }

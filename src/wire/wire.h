@@ -38,21 +38,23 @@ enum wire_flags {
         WIRE_FLAG_POISONED = 1 << 3, /* a context has a sticky error */
         WIRE_FLAG_DETACHED = 1 << 4, /* worked without a daemon since the last one (ATTACH) */
         WIRE_FLAG_STAYS = 1 << 5,    /* what it backs past its limit cannot be moved now (USAGE) */
-        WIRE_FLAG_SPARE = 1 << 6,    /* some of its fixed bytes it can do without (ATTACH, WANT) */
-        WIRE_FLAG_SPARE_WISH = 1 << 7, /* so it could without those that it wants more (WANT) */
+        WIRE_FLAG_SPARE =
+                1 << 6, /* some of its unevictable bytes it can do without (ATTACH, REQUEST) */
+        WIRE_FLAG_SPARE_REQUEST = 1
+                                  << 7, /* so it could without those that it wants more (REQUEST) */
 };
 #define WIRE_FLAGS_KNOWN 0xffu
 
 enum wire_refusal {
-        WIRE_REFUSED_VERSION = 1, /* majors differ; the connection closes */
-        WIRE_REFUSED_COMMIT = 2,  /* out of memory: the promise or host RAM does not reach */
-        WIRE_REFUSED_FIXED = 3,   /* fixed bytes past what can be kept free */
-        WIRE_REFUSED_GPU = 4,     /* unknown GPU, or too many */
-        WIRE_REFUSED_LIMIT = 5,   /* too many connections or messages */
+        WIRE_REFUSED_VERSION = 1,     /* majors differ; the connection closes */
+        WIRE_REFUSED_COMMIT = 2,      /* out of memory: the promise or host RAM does not reach */
+        WIRE_REFUSED_UNEVICTABLE = 3, /* unevictable bytes past what can be kept free */
+        WIRE_REFUSED_GPU = 4,         /* unknown GPU, or too many */
+        WIRE_REFUSED_LIMIT = 5,       /* too many connections or messages */
         WIRE_REFUSED_PROTOCOL = 6,
-        WIRE_REFUSED_PIN = 7,  /* others could not run any more beside so much */
-        WIRE_REFUSED_PEER = 8, /* no such process, or none that this one may meet */
-        WIRE_REFUSED_PASS = 9, /* descriptors are not taken from this client */
+        WIRE_REFUSED_EXPORT = 7, /* others could not run any more beside so much */
+        WIRE_REFUSED_PEER = 8,   /* no such process, or none that this one may meet */
+        WIRE_REFUSED_PASS = 9,   /* descriptors are not taken from this client */
 };
 
 enum wire_drain_failure {
@@ -76,7 +78,7 @@ enum wire_contested {
 
 /* The client holds it so already, as after a lost connection: nothing is asked, nothing answered.
  */
-#define WIRE_PIN_HELD 1u
+#define WIRE_EXPORT_HELD 1u
 /* The importer is charged should the exporter die. */
 #define WIRE_OPENED_HEIR 1u
 

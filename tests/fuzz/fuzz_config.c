@@ -13,7 +13,7 @@ static void check_settings(const struct config *c)
         FUZZ_CHECK(c->connections_per_user >= 1);
         FUZZ_CHECK(c->sched.mode <= SCHED_MODE_OFF);
         FUZZ_CHECK(c->sched.handoff_permille >= 1 && c->sched.handoff_permille <= 900);
-        FUZZ_CHECK(c->sched.fixed_permille >= 1 && c->sched.fixed_permille <= 900);
+        FUZZ_CHECK(c->sched.unevictable_permille >= 1 && c->sched.unevictable_permille <= 900);
         FUZZ_CHECK(c->n_capacities <= CONFIG_CAPACITIES);
         for (unsigned i = 0; i < c->n_capacities; i++) {
                 FUZZ_CHECK(memchr(c->capacities[i].gpu, '\0', CONFIG_GPU_MAX) != NULL);

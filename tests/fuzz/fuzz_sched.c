@@ -21,7 +21,7 @@ struct input {
 struct actor {
         sched_client id;
         struct sched_usage usage[GPUS];
-        uint64_t limit[GPUS], commit[GPUS], fixed[GPUS];
+        uint64_t limit[GPUS], commit[GPUS], unevictable[GPUS];
         uint32_t sequence[GPUS];
         uint64_t lease;
         bool here;
@@ -76,7 +76,7 @@ static void note(struct stage *g, const struct sched_action *x)
                         a->sequence[x->gpu] = x->limit.sequence;
                         a->limit[x->gpu] = x->limit.backed;
                         a->commit[x->gpu] = x->limit.commit;
-                        a->fixed[x->gpu] = x->limit.fixed;
+                        a->unevictable[x->gpu] = x->limit.unevictable;
                         FUZZ_CHECK(a->limit[x->gpu] <= TOTAL && a->commit[x->gpu] <= TOTAL);
                 } else if (x->type == SCHED_DO_GRANT) {
                         FUZZ_CHECK(x->lease.lease > a->lease);
@@ -118,7 +118,7 @@ static struct sched_usage usage_from(struct stage *g, const struct actor *a, uns
         if (which & 2)
                 u.backed = figure(g, a, gpu);
         if (which & 4)
-                u.fixed = figure(g, a, gpu) / 16;
+                u.unevictable = figure(g, a, gpu) / 16;
         if (which & 8)
                 u.backed = u.allocated;
         if (which & 16)
@@ -145,7 +145,7 @@ static void attach(struct stage *g, struct actor *a, unsigned gpu)
         uint8_t b = byte(g);
         const struct sched_attach at = {
                 .usage = usage_from(g, a, gpu),
-                .fixed_wanted = b & 1 ? figure(g, a, gpu) / 16 : 0,
+                .unevictable_requested = b & 1 ? figure(g, a, gpu) / 16 : 0,
                 .running = b & 2,
                 .run = b & 4,
                 .idle = b & 8,
@@ -163,7 +163,7 @@ static void event(struct stage *g)
         struct actor *a = &g->actors[who % CLIENTS];
         unsigned gpu = who >> 7;
         struct sched_usage u;
-        struct sched_want want;
+        struct sched_request request;
         uint64_t lease = who & 64 ? a->lease + byte(g) - 128 : a->lease;
 
         g->now_ns += (uint64_t)(byte(g) & 15) * 30 * NSEC_PER_MSEC;
@@ -185,14 +185,14 @@ static void event(struct stage *g)
         case 5:
         case 6:
         case 7:
-                want = (struct sched_want){
+                request = (struct sched_request){
                         .commit = what & 128 ? figure(g, a, gpu) : 0,
-                        .fixed = what & 64 ? figure(g, a, gpu) / 8 : 0,
+                        .unevictable = what & 64 ? figure(g, a, gpu) / 8 : 0,
                         .need = what & 32 ? figure(g, a, gpu) : a->usage[gpu].allocated,
                         .run = who & 32,
                         .sequence = what,
                 };
-                (void)sched_client_want(g->s, a->id, gpu, &want, g->now_ns, &g->out);
+                (void)sched_client_request(g->s, a->id, gpu, &request, g->now_ns, &g->out);
                 break;
         case 8:
                 if (what & 64)
@@ -227,8 +227,8 @@ static void event(struct stage *g)
                 else if (what & 128)
                         sched_gpu_foreign(g->s, gpu, figure(g, a, gpu), g->now_ns, &g->out);
                 else
-                        sched_client_fixed(g->s, a->id, gpu, figure(g, a, gpu) / 16, g->now_ns,
-                                           &g->out);
+                        sched_client_unevictable(g->s, a->id, gpu, figure(g, a, gpu) / 16,
+                                                 g->now_ns, &g->out);
                 break;
         case 16:
                 if (what & 128)

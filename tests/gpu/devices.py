@@ -122,10 +122,10 @@ def for_device(part, name, shared, between=lambda: None, **env):
         answers.append([line, done["result"], done["sum"]])
         if line == "touch":
             between()
-    fixed = max((c["fixed"] for c in part.gpu()["clients"] if c["pid"] == p.pid), default=0) if shared else 0
+    unevictable = max((c["unevictable"] for c in part.gpu()["clients"] if c["pid"] == p.pid), default=0) if shared else 0
     p.close()
     p.wait(part.deadline)
-    return p, answers, fixed
+    return p, answers, unevictable
 
 
 def dma_buf(part, result):
@@ -133,7 +133,7 @@ def dma_buf(part, result):
     _, want, _ = for_device(part, "plain", False)
     result["answer"] = next(r for line, r, _ in want if line == "device")
     part.daemon(quantum="300ms")
-    _, alone, result["fixed_after_free"] = for_device(part, "alone", True)
+    _, alone, result["unevictable_after_free"] = for_device(part, "alone", True)
     p, tortured, _ = for_device(part, "tortured", True, SUBLET_TORTURE=f"3,{TORTURE}")
     result["tortured_gib"] = round(sum(bytes_of(part, p.pid)) / parts.GIB, 1)
     other = part.program("hold", "--bytes", parts.size(RIVAL_GIB), "--block", parts.size(2), name="other")

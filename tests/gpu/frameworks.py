@@ -181,7 +181,7 @@ def versions():
 
 def frameworks(part, result, torture=TORTURE, **env):
     """PyTorch, JAX, CuPy, Triton, numba, ONNX Runtime and transformers, plain against torture."""
-    part.daemon(quantum="1s", fixed_share="25%")
+    part.daemon(quantum="1s", unevictable_share="25%")
     result["versions"] = versions()
     with concurrent.futures.ThreadPoolExecutor(TOGETHER) as pool:
         list(pool.map(lambda n: one(part, n, result, torture, **env), sorted(chosen(), key=lambda n: -CASES[n][4])))

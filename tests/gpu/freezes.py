@@ -39,7 +39,7 @@ class Daemon:
         self.socket.settimeout(60)
         self.total = self.lease = self.sequence = 0
         self.held = False
-        self.limit = {"commit": 0, "backed": 0, "fixed": 0}
+        self.limit = {"commit": 0, "backed": 0, "unevictable": 0}
         self.client = None
         self.frozen = {}
 
@@ -63,11 +63,11 @@ class Daemon:
             self.send("WELCOME", magic=wire.MAGIC, instance=1, major=1, minor=7, version="test")
         elif m["type"] == "ATTACH":
             self.total = m["total_bytes"]
-            self.limit = {"commit": m["allocated"], "backed": self.total, "fixed": m["fixed_wanted"]}
+            self.limit = {"commit": m["allocated"], "backed": self.total, "unevictable": m["unevictable_requested"]}
             self.send("ATTACHED", gpu=0, visible_bytes=self.total, context_bytes=600 << 20, block_bytes=32 << 20, bound_ns=10**7)
             self.say_limit()
-        elif m["type"] == "WANT":
-            self.limit |= {what: max(m[what], self.limit[what]) for what in ("commit", "fixed")}
+        elif m["type"] == "REQUEST":
+            self.limit |= {what: max(m[what], self.limit[what]) for what in ("commit", "unevictable")}
             self.say_limit()
             if m["flags"] & 1 and not self.held:
                 self.grant()
@@ -119,7 +119,7 @@ def stop_once(d, counter):
                 return (last - began) / 1e6, (now() - began) / 1e6
             if m["type"] == "DRAIN_FAILED":
                 raise Failure("the drain has failed")
-            if m["type"] != "WANT":
+            if m["type"] != "REQUEST":
                 d.answer(m)
 
 
@@ -198,7 +198,7 @@ def latency(part, result):
 def handoff(part, result):
     """Two programs in kernels that fill the GPU take turns, and do not fit together."""
     path = suite.build_cuda(part, "standing")
-    part.daemon(quantum="2s", fixed_share="25%")
+    part.daemon(quantum="2s", unevictable_share="25%")
     end = os.path.join(part.root, "end")
     filler = part.program("hold", "--bytes", f"{HELD_GIB}GiB", "--block", "1GiB", name="filler", shared=False)
     filler.expect("filled", part.deadline)

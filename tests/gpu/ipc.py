@@ -77,11 +77,11 @@ def programs(part, result):
     # Whoever made the memory is killed: it stays with who has it open, and is charged to it.
     giver.kill()
     parts.wait_until(part, lambda: giver.pid not in [c["pid"] for c in part.gpu()["clients"]], "end of the exporter")
-    parts.wait_until(part, lambda: any(c["pid"] == taker.pid and c["fixed"] >= SHARED_GIB * parts.GIB
+    parts.wait_until(part, lambda: any(c["pid"] == taker.pid and c["unevictable"] >= SHARED_GIB * parts.GIB
                                        for c in part.gpu()["clients"]), "charge of the importer")
     order(part, taker, "theirs 9")
     order(part, third, "touch")
-    result["charged_after_the_exporter"] = round(next(c["fixed"] for c in part.gpu()["clients"] if c["pid"] == taker.pid)
+    result["charged_after_the_exporter"] = round(next(c["unevictable"] for c in part.gpu()["clients"] if c["pid"] == taker.pid)
                                                  / parts.GIB, 2)
     finish(taker, third)
     ended(part)

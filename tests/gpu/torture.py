@@ -70,7 +70,7 @@ def difference(one, other):
 
 def driver_programs(part, result, **env):
     """Driver-API programs through every door, plain against torture."""
-    part.daemon(quantum="500ms", fixed_share="25%")
+    part.daemon(quantum="500ms", unevictable_share="25%")
     end = os.path.join(part.root, "end")
     suite.touch(end)
 
@@ -127,7 +127,7 @@ def build(part, source, result):
 
 def runtime_programs(part, result, **env):
     """Programs of the runtime API, static and shared, plain against torture."""
-    part.daemon(quantum="500ms", fixed_share="25%")
+    part.daemon(quantum="500ms", unevictable_share="25%")
 
     def run(name, stem):
         plain = part.start([stem + "-static"], name + "-plain", False)

@@ -7,7 +7,7 @@ from test_oversubscription import touch
 from world import MIB, wait_for
 
 # Second contexts of several programs are more than 5 % of a card of 64 MiB.
-QUICK = {"quantum": "150ms", "grace": "2s", "fixed_share": "10%"}
+QUICK = {"quantum": "150ms", "grace": "2s", "unevictable_share": "10%"}
 
 
 def counts(world, seed, *more, mib=32, **env):
@@ -33,7 +33,7 @@ def begin(program):
     program.order("start")
     await_count(program)
     world = program.world
-    wait_for(lambda: world.clients()[program.pid]["fixed"] > 2 * world.card()["context_bytes"], 60, "its second context",
+    wait_for(lambda: world.clients()[program.pid]["unevictable"] > 2 * world.card()["context_bytes"], 60, "its second context",
              report=program.report)
 
 

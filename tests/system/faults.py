@@ -46,7 +46,7 @@ def client_points():
 
 
 # Messages that every hand-off brings, and how often. What is not here is rare (SHORT, BYE, DRAIN_FAILED, REFUSED).
-_MESSAGES = {"HELLO": 3, "ATTACH": 3, "USAGE": 60, "WANT": 20, "DRAINED": 6, "IDLE": 3, "ACTIVE": 3, "WELCOME": 3, "ATTACHED": 3,
+_MESSAGES = {"HELLO": 3, "ATTACH": 3, "USAGE": 60, "REQUEST": 20, "DRAINED": 6, "IDLE": 3, "ACTIVE": 3, "WELCOME": 3, "ATTACHED": 3,
              "LIMIT": 60, "GRANT": 6, "REVOKE": 6, "CONTESTED": 1}
 # Points that a restart, a lost connection or a death has to bring about first.
 _LATE = {"returning", "lost", "gone", "grace"}
@@ -163,7 +163,7 @@ class FaultWorld(World):
         def forgotten():
             status = order(self.dir, order="status")
             gpu = status["gpus"][0]
-            return (not gpu["clients"] and gpu["charged"] == gpu["fixed"] == gpu["committed"] == 0
+            return (not gpu["clients"] and gpu["charged"] == gpu["unevictable"] == gpu["committed"] == 0
                     and gpu["foreign"] == 0 and status["host_memory"]["committed"] == 0)
 
         wait_for(forgotten, PATIENCE, f"the daemon to forget everybody: {self.status()}")

@@ -56,7 +56,7 @@ def valid(rng):
             fields[field] = rng.choice((0, 1, rng.getrandbits(20), rng.getrandbits(33), rng.getrandbits(64), HUGE))
         elif kind == "U32":
             fields[field] = rng.choice((0, 1, rng.getrandbits(32)))
-    gpu = rng.choice((0, 0, 0, 1, 15)) if name in ("ATTACH", "USAGE", "WANT", "SHORT", "PIN") else NO_GPU
+    gpu = rng.choice((0, 0, 0, 1, 15)) if name in ("ATTACH", "USAGE", "REQUEST", "SHORT", "EXPORT") else NO_GPU
     return encode(name, gpu, rng.getrandbits(32), **fields)
 
 
@@ -111,7 +111,7 @@ def floods(directory, rng, until):
 
 
 def lies(directory, rng, until):
-    _spray(directory, rng, until, valid, (hello(), attach(backed=HUGE, allocated=HUGE, fixed=HUGE, flags=RUNNING)))
+    _spray(directory, rng, until, valid, (hello(), attach(backed=HUGE, allocated=HUGE, unevictable=HUGE, flags=RUNNING)))
 
 
 def babbles(directory, rng, until):
@@ -127,7 +127,7 @@ def knocks(directory, rng, until):
 
 def is_deaf(directory, rng, until):
     """Asks for answers and reads none."""
-    ping = encode("WANT", 0, 1, fixed=1 << 20)
+    ping = encode("REQUEST", 0, 1, unevictable=1 << 20)
     _spray(directory, rng, until, lambda _: ping, (hello(), attach()))
 
 
@@ -142,7 +142,7 @@ def smuggles(directory, rng, until):
 
 def replays(directory, rng, until):
     """What was right once, again and in another order."""
-    recorded = [hello(), attach(), encode("USAGE", 0, 1), encode("WANT", 0, 2, commit=1 << 22, need=1 << 20, flags=RUN),
+    recorded = [hello(), attach(), encode("USAGE", 0, 1), encode("REQUEST", 0, 2, commit=1 << 22, need=1 << 20, flags=RUN),
                 encode("DRAINED", lease=1), encode("IDLE", lease=1), encode("ACTIVE", lease=2), encode("BYE")]
     _spray(directory, rng, until, lambda r: r.choice(recorded), (hello(), attach()))
 
@@ -150,7 +150,7 @@ def replays(directory, rng, until):
 def crashes(directory, rng, until):
     """Ends in the middle of everything."""
     s = connect(directory)
-    for packet in (hello(), attach(fixed_wanted=1 << 20), encode("WANT", 0, 1, commit=1 << 24, need=1 << 24, flags=RUN)):
+    for packet in (hello(), attach(unevictable_requested=1 << 20), encode("REQUEST", 0, 1, commit=1 << 24, need=1 << 24, flags=RUN)):
         s.send(packet)
     os.kill(os.getpid(), signal.SIGKILL)
 
@@ -222,8 +222,8 @@ class Bystander:
                 self.socket.settimeout(GENEROUS_S)
                 self.socket.send(hello(name="bystander"))
                 self._await("WELCOME")
-                self.socket.send(attach(fixed_wanted=1 << 20))
-                self.fixed = self._await("LIMIT")["fixed"]
+                self.socket.send(attach(unevictable_requested=1 << 20))
+                self.unevictable = self._await("LIMIT")["unevictable"]
                 self.reconnected += 1
                 return
             except OSError:
@@ -243,7 +243,7 @@ class Bystander:
 
     def ask(self):
         before = time.monotonic()
-        self.socket.send(encode("WANT", 0, len(self.times) + 1, fixed=self.fixed))
+        self.socket.send(encode("REQUEST", 0, len(self.times) + 1, unevictable=self.unevictable))
         self._await("LIMIT")
         self.times.append(time.monotonic() - before)
 

@@ -41,9 +41,9 @@ class Scripted:
         self.send("WELCOME", magic=MAGIC, instance=1, major=1, minor=1, version="test")
         return self.expect("ATTACH")
 
-    def answer(self, commit, backed, fixed):
+    def answer(self, commit, backed, unevictable):
         self.send("ATTACHED", gpu=0, visible_bytes=30 * MIB, context_bytes=MIB, block_bytes=2 * MIB, bound_ns=10**7)
-        self.say_limit(commit=commit, backed=backed, fixed=fixed)
+        self.say_limit(commit=commit, backed=backed, unevictable=unevictable)
 
     def say_limit(self, **figures):
         self.sequence += 1
@@ -73,8 +73,8 @@ class Scripted:
 
     def grant(self, m):
         """What it asks for, if it does."""
-        if m["type"] == "WANT":
-            self.say_limit(**{what: max(m[what], self.limit[what]) for what in ("commit", "fixed")})
+        if m["type"] == "REQUEST":
+            self.say_limit(**{what: max(m[what], self.limit[what]) for what in ("commit", "unevictable")})
             if m["flags"] & RUN and self.grants:
                 self.lease += 1
                 self.send("GRANT", lease=self.lease)

@@ -58,7 +58,7 @@ def scripted(make_world):
         started.append(daemon)
         p = world.program(*argv, SUBLET_REQUIRE="1", **options)
         attach = daemon.accept()
-        daemon.answer(commit=commit, backed=24 * MIB, fixed=attach["fixed_wanted"])
+        daemon.answer(commit=commit, backed=24 * MIB, unevictable=attach["unevictable_requested"])
         return world, daemon, p
 
     yield begin
@@ -141,7 +141,7 @@ def test_idleness_is_said_once(scripted):
 def test_room_that_is_granted_late_is_used(scripted):
     """Later than what is not used is given back."""
     world, daemon, p = scripted("hold", "--bytes", "12MiB", "--block", "12MiB", commit=0, stdin=subprocess.PIPE)
-    wanted = daemon.expect("WANT", lambda m: m["commit"] >= 12 * MIB)
+    wanted = daemon.expect("REQUEST", lambda m: m["commit"] >= 12 * MIB)
     time.sleep(1.5)
     daemon.say_limit(commit=wanted["commit"])
     daemon.expect("USAGE", lambda m: m["backed"] >= 12 * MIB)
@@ -149,24 +149,24 @@ def test_room_that_is_granted_late_is_used(scripted):
 
 def test_room_that_is_taken_back_before_it_is_used_is_asked_for_again(scripted):
     world, daemon, p = scripted("hold", "--bytes", "12MiB", "--block", "12MiB", commit=0, stdin=subprocess.PIPE)
-    wanted = daemon.expect("WANT", lambda m: m["commit"] >= 12 * MIB)
+    wanted = daemon.expect("REQUEST", lambda m: m["commit"] >= 12 * MIB)
     stop(p)
     daemon.say_limit(commit=wanted["commit"])
     daemon.say_limit(commit=2 * MIB)
     p.send(signal.SIGCONT)
-    daemon.expect("WANT", lambda m: m["commit"] >= wanted["commit"])
+    daemon.expect("REQUEST", lambda m: m["commit"] >= wanted["commit"])
     daemon.say_limit(commit=wanted["commit"])
     daemon.expect("USAGE", lambda m: m["backed"] >= 12 * MIB)
 
 
 def test_who_waits_for_room_while_it_runs_asks_again(scripted):
-    """The daemon may have dropped the wish, and what it says does not tell."""
+    """The daemon may have dropped the request, and what it says does not tell."""
     world, daemon, p = scripted("hold", "--bytes", "12MiB", "--block", "4MiB", stdin=subprocess.PIPE)
     daemon.say_limit(backed=8 * MIB)
     daemon.serve(lambda: daemon.lease, "it to run")
     daemon.expect("USAGE", lambda m: m["backed"] >= 8 * MIB)
     for _ in range(4):  # with the first ones it begins to wait
-        daemon.expect("WANT", lambda m: m["flags"] & RUN and m["need"] >= 12 * MIB)
+        daemon.expect("REQUEST", lambda m: m["flags"] & RUN and m["need"] >= 12 * MIB)
     daemon.say_limit(backed=24 * MIB)
     daemon.expect("USAGE", lambda m: m["backed"] >= 12 * MIB)
 
@@ -174,12 +174,12 @@ def test_who_waits_for_room_while_it_runs_asks_again(scripted):
 def test_a_refusal_is_of_those_who_asked_for_as_much(scripted):
     """Two threads ask in one message: that there is no room for the larger one says nothing of the smaller one."""
     world, daemon, p = scripted("together", "--bytes", "24MiB", "--block", "4MiB", commit=0, stdin=subprocess.PIPE)
-    daemon.expect("WANT", lambda m: m["commit"] >= 24 * MIB)
+    daemon.expect("REQUEST", lambda m: m["commit"] >= 24 * MIB)
     p.process.stdin.write(b"now\n")
     p.process.stdin.flush()
-    both = daemon.expect("WANT", lambda m: m["commit"] >= 24 * MIB)
+    both = daemon.expect("REQUEST", lambda m: m["commit"] >= 24 * MIB)
     daemon.send("REFUSED", gpu=0, magic=MAGIC, code=REFUSED_COMMIT, of=both["sequence"])
-    daemon.expect("WANT", lambda m: 4 * MIB <= m["commit"] < 24 * MIB)
+    daemon.expect("REQUEST", lambda m: 4 * MIB <= m["commit"] < 24 * MIB)
     daemon.say_limit(commit=4 * MIB)
     answers = p.await_event("answers")
     assert (answers["bytes"], answers["block"]) == (OUT_OF_MEMORY, 0)

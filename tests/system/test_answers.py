@@ -8,7 +8,7 @@ from test_daemon import CARD, client, daemon, place  # noqa: F401
 from wireclient import GIB, MIB, Client, obey_until
 
 STEPS = 120
-NO_PROGRESS, PIN_REFUSED, NOBODY_THERE = 1, 7, 8
+NO_PROGRESS, EXPORT_REFUSED, NOBODY_THERE = 1, 7, 8
 
 
 class Asker(Client):
@@ -16,7 +16,7 @@ class Asker(Client):
 
     def begin(self, number, dice):
         self.number, self.dice, self.is_named = number, dice, False
-        self.answers, self.told, self.pinned, self.host, self.failed = {}, 0, 0, 0, 0
+        self.answers, self.told, self.exported, self.host, self.failed = {}, 0, 0, 0, 0
         return self.start(GIB)
 
     def note(self, message):
@@ -25,7 +25,7 @@ class Asker(Client):
             self.told = max(self.told, message["commit"])
         elif message.get("of"):
             self.answers[message["of"]] = message
-        elif message["type"] in ("HOLDER", "NAMED", "PINNED"):
+        elif message["type"] in ("HOLDER", "NAMED", "EXPORTED"):
             self.answers[message["type"]] = message
 
     def react(self, message):
@@ -39,8 +39,8 @@ class Asker(Client):
     # Each sends a request and answers the condition under which it is over.
 
     def grow(self, size):
-        sequence = self.send("WANT", 0, commit=size, need=self.allocated, flags=int(self.wants_run))
-        self.told = 0  # the most; when others pin something, it may be less again at once
+        sequence = self.send("REQUEST", 0, commit=size, need=self.allocated, flags=int(self.wants_run))
+        self.told = 0  # the most; when others export something, it may be less again at once
         return lambda: sequence in self.answers or self.told >= size
 
     def run(self):
@@ -56,21 +56,21 @@ class Asker(Client):
         self.wants_run = False
         return lambda: True
 
-    def pin(self, size):
-        self.answers.pop("PINNED", None)
-        if size <= self.pinned:
-            self.pinned = size
-            self.send("PIN", 0, bytes=size)
+    def export(self, size):
+        self.answers.pop("EXPORTED", None)
+        if size <= self.exported:
+            self.exported = size
+            self.send("EXPORT", 0, bytes=size)
             return lambda: True
-        sequence = self.send("PIN", 0, bytes=size)
+        sequence = self.send("EXPORT", 0, bytes=size)
 
         def over():
             if sequence in self.answers:
-                assert self.answers[sequence]["code"] == PIN_REFUSED
+                assert self.answers[sequence]["code"] == EXPORT_REFUSED
                 return True
-            if self.answers.get("PINNED", {}).get("bytes") == size:
+            if self.answers.get("EXPORTED", {}).get("bytes") == size:
                 assert self.limit["backed"] >= size
-                self.pinned = size
+                self.exported = size
                 return True
             return False
 
@@ -120,7 +120,7 @@ def one_request(c, others, dice):
     if kind == 4:
         return c.rest()
     if kind == 5:
-        return c.pin(dice.randrange(0, max(1, min(c.allocated // MIB, 150))) * MIB)
+        return c.export(dice.randrange(0, max(1, min(c.allocated // MIB, 150))) * MIB)
     if kind == 6:
         return c.map_host(dice.randrange(0, 3000) * MIB)
     return c.ask_who() if dice.random() < 0.5 else c.meet(others)
@@ -150,11 +150,11 @@ def test_every_request_is_answered(daemon, place, tmp_path, seed):  # noqa: F811
         # All of it goes back, and nothing is left in the books.
         for c in clients:
             c.rest()
-            c.pin(0)
+            c.export(0)
             c.map_host(0)
             c.allocated = c.backed = 0
             c.usage()
-            c.send("WANT", 0, commit=1)
+            c.send("REQUEST", 0, commit=1)
         obey_until(clients, lambda: d.gpu()["charged"] <= len(clients) and d.gpu()["committed"] <= len(clients))
     finally:
         for c in clients:

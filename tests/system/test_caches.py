@@ -71,7 +71,7 @@ def test_a_gpu_that_the_program_does_not_use_gets_no_context(make_world):
     finish(world, p, other)
 
 
-def test_it_stays_where_that_is_wished(shared):
+def test_it_stays_where_that_is_requested(shared):
     p = cached(shared, "sleep", SUBLET_CACHES="keep")
     other = rival(shared)
     assert shared.clients()[p.pid]["name"] == "cached.py"  # and not as all of Python's programs
@@ -107,7 +107,7 @@ def test_a_program_without_python_is_let_be(shared):
     finish(shared, p, other)
 
 
-def test_a_wish_for_caches_that_is_none_is_said(shared):
+def test_a_request_for_caches_that_is_none_is_said(shared):
     p = shared.program("fill", "--bytes", "8MiB", SUBLET_CACHES="some")
     p.ok()
     assert "SUBLET_CACHES is give or keep, not 'some'" in p.err()

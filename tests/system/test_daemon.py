@@ -138,21 +138,21 @@ def test_every_request_is_answered(daemon, client):
     daemon(*CARD)
     c = client().connect()
     c.hello()
-    c.attach(fixed_wanted=8 * MIB)
+    c.attach(unevictable_requested=8 * MIB)
     c.allocate(100 * MIB)
     obey_until([c], lambda: c.lease and c.backed == 100 * MIB)
     room = {"need": 100 * MIB}
     for name, gpu, fields, answer, code in (
-        ("WANT", 0, room | {"commit": 200 * MIB}, "LIMIT", None),
-        ("WANT", 0, room | {"commit": 200 * MIB}, "LIMIT", None),
-        ("WANT", 0, room | {"commit": 150 * MIB}, "LIMIT", None),
-        ("WANT", 0, room | {"commit": 1 << 40}, "REFUSED", 2),
-        ("WANT", 0, room | {"fixed": 16 * MIB}, "LIMIT", None),
-        ("WANT", 0, room | {"fixed": 16 * MIB}, "LIMIT", None),
-        ("WANT", 0, room | {"fixed": 8 * MIB}, "LIMIT", None),
-        ("WANT", 0, room | {"fixed": 1 << 40}, "REFUSED", 3),
-        ("PIN", 0, {"bytes": 50 * MIB}, "PINNED", None),
-        ("PIN", 0, {"bytes": 500 * MIB}, "REFUSED", 7),
+        ("REQUEST", 0, room | {"commit": 200 * MIB}, "LIMIT", None),
+        ("REQUEST", 0, room | {"commit": 200 * MIB}, "LIMIT", None),
+        ("REQUEST", 0, room | {"commit": 150 * MIB}, "LIMIT", None),
+        ("REQUEST", 0, room | {"commit": 1 << 40}, "REFUSED", 2),
+        ("REQUEST", 0, room | {"unevictable": 16 * MIB}, "LIMIT", None),
+        ("REQUEST", 0, room | {"unevictable": 16 * MIB}, "LIMIT", None),
+        ("REQUEST", 0, room | {"unevictable": 8 * MIB}, "LIMIT", None),
+        ("REQUEST", 0, room | {"unevictable": 1 << 40}, "REFUSED", 3),
+        ("EXPORT", 0, {"bytes": 50 * MIB}, "EXPORTED", None),
+        ("EXPORT", 0, {"bytes": 500 * MIB}, "REFUSED", 7),
         ("NAME", None, {"name": b"n" * 16}, "NAMED", None),
         ("PEER", None, {"name": b"p" * 16}, "REFUSED", 8),
         ("HOST", None, {"held": 0, "wanted": 10 * MIB}, "HOST_LIMIT", None),
@@ -161,7 +161,7 @@ def test_every_request_is_answered(daemon, client):
     ):
         c.obey()
         sequence = c.send(name, **({} if gpu is None else {"gpu": gpu}), **fields)
-        got = c.expect("LIMIT", "REFUSED", "PINNED", "NAMED", "HOST_LIMIT", "HOLDER")
+        got = c.expect("LIMIT", "REFUSED", "EXPORTED", "NAMED", "HOST_LIMIT", "HOLDER")
         assert got["type"] == answer, (name, fields)
         if code is not None:
             assert (got["code"], got["of"]) == (code, sequence), (name, fields)
@@ -536,11 +536,11 @@ def attached_with(d, c, taken):
     c.send("ATTACH", 0, total_bytes=256 * MIB, uuid=nvml_uuid(d))
     c.expect("LIMIT")
     c.take(taken)
-    wait_for(lambda: d.client(c.process.pid)["fixed"] >= taken, what="the measure")
+    wait_for(lambda: d.client(c.process.pid)["unevictable"] >= taken, what="the measure")
     return c
 
 
-def test_a_clients_own_overhead_is_its_fixed_bytes(card, daemon, client):
+def test_a_clients_own_overhead_is_its_unevictable_bytes(card, daemon, client):
     d = daemon(**card)
     c = attached_with(d, client(env=card), 10 * MIB)
     assert d.gpu()["foreign"] == 0, "its bytes are not a stranger's"
@@ -561,7 +561,7 @@ def test_clients_that_come_back_are_not_strangers(card, daemon, client):
         seen = [d.gpu()["foreign"]]
         c.connect()
         c.hello()
-        c.send("ATTACH", 0, total_bytes=256 * MIB, uuid=nvml_uuid(d), fixed=101 * MIB)
+        c.send("ATTACH", 0, total_bytes=256 * MIB, uuid=nvml_uuid(d), unevictable=101 * MIB)
         c.expect("ATTACHED")
         return seen if d.status()["uptime_s"] < 2 else None  # it waits no longer
 
@@ -579,7 +579,7 @@ def test_a_lost_connection_keeps_the_charge_while_the_card_lists_the_process(car
     c.process.send_signal(signal.SIGSTOP)
     since = d.status()["uptime_s"]
     wait_for(lambda: d.status()["uptime_s"] > since + 2.5, what="some looks at the card")
-    assert d.client(c.process.pid)["fixed"] >= 100 * MIB
+    assert d.client(c.process.pid)["unevictable"] >= 100 * MIB
 
 
 # ---- hostile input ----
@@ -683,7 +683,7 @@ def test_descriptors_that_come_along_are_closed(daemon, place):
         r, w = os.pipe()
         # Each of them has a LIMIT follow that raises what may be backed, and none is a USAGE that passes memory on.
         for packet in (encode("ATTACH", 0, 2, total_bytes=GIB, uuid=b"\x77" * 16),
-                       encode("WANT", 0, 3, commit=64 * MIB, need=64 * MIB, flags=1),
+                       encode("REQUEST", 0, 3, commit=64 * MIB, need=64 * MIB, flags=1),
                        encode("USAGE", 0, 4, allocated=64 * MIB, limit_sequence=2)):
             s.sendmsg([packet], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [w]))])
             assert s.recv(1000)
@@ -700,7 +700,7 @@ def test_a_client_that_does_not_read_is_dropped(daemon, client):
     c.stop_reading()
     c.command(do="noop")
     for _ in range(4000):
-        c.raw(encode("WANT", 0, 1, commit=64 * GIB))
+        c.raw(encode("REQUEST", 0, 1, commit=64 * GIB))
     wait_for(lambda: "lost" in d.client(c.process.pid)["flags"], what="dropping")
 
 

@@ -229,18 +229,18 @@ def of(world, program, field):
     return world.clients().get(program.pid, {}).get(field)
 
 
-@pytest.mark.parametrize("most, wished, mode", [
+@pytest.mark.parametrize("most, requested, mode", [
     ("off", "move", "off"), ("off", "park", "off"), ("off", None, "off"), ("off", "off", "off"),
     ("park", "move", "park"), ("park", "park", "park"), ("park", "off", "off"),
     ("move", "move", "move"), ("move", "park", "park"), (None, "move", "move"),
 ])
-def test_a_program_is_frozen_for_no_more_than_the_configuration_says(world, most, wished, mode):
+def test_a_program_is_frozen_for_no_more_than_the_configuration_says(world, most, requested, mode):
     world.start_daemon(config={"freeze": most} if most else {})
     assert world.status()["freeze"] == (most or "move")
-    program = world.program("hold", "--bytes", "8MiB", stdin=subprocess.PIPE, SUBLET_FREEZE=wished)
+    program = world.program("hold", "--bytes", "8MiB", stdin=subprocess.PIPE, SUBLET_FREEZE=requested)
     program.await_event("filled")
     wait_for(lambda: of(world, program, "freeze") == mode, 20, f"mode {mode}", report=lambda: str(world.clients()))
-    by_owner = most == "off" and wished != "off"
+    by_owner = most == "off" and requested != "off"
     assert of(world, program, "freeze_off") == ("the daemon's configuration says freeze = off" if by_owner else None)
     done = world.sublet("pause", str(program.pid))
     assert (done.returncode == 0) == (mode != "off"), done.stderr

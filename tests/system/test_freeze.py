@@ -130,7 +130,7 @@ def test_other_modes_drain(make_world, mode):
     seen = set()
 
     def ended():
-        seen.update(c["fixed"] for c in world.clients().values())
+        seen.update(c["unevictable"] for c in world.clients().values())
         return not any(p.running() for p in pair)
 
     wait_for(ended, 60, "their ends", report=lambda: pair[0].report() + pair[1].report())
@@ -147,16 +147,16 @@ def test_the_second_context_is_in_the_ledger_and_leaves_with_the_last_of_the_pro
     runs = {mode: counts(small, 1, mib=8, SUBLET_FREEZE=mode) for mode in ("off", "move")}
     one = small.card()["context_bytes"]
 
-    def fixed():
+    def unevictable():
         clients = small.clients()
-        return [clients[p.pid]["fixed"] for p in runs.values()]
+        return [clients[p.pid]["unevictable"] for p in runs.values()]
 
     def contexts():
         known = {x["pid"]: x["contexts"] for x in small.card()["processes"]}
         return [known[p.pid] for p in runs.values()]
 
     begin(runs["move"])
-    wait_for(lambda: fixed() == [2 * one, 2 * one + one // 2 + SPARE], 60, "the second context", report=runs["move"].report)
+    wait_for(lambda: unevictable() == [2 * one, 2 * one + one // 2 + SPARE], 60, "the second context", report=runs["move"].report)
     assert contexts() == [2, 3]
     runs["move"].order("end")
     for p in runs.values():
@@ -189,13 +189,13 @@ def test_a_second_context_leaves_for_what_another_program_needs(make_world):
     world.start_daemon()
     p = counts(world, 1)
     begin(p)
-    one, budget = world.card()["context_bytes"], world.status()["gpus"][0]["fixed_budget"]
-    assert budget - 3 * one < world.clients()[p.pid]["fixed"] <= budget - 2 * one
+    one, budget = world.card()["context_bytes"], world.status()["gpus"][0]["unevictable_budget"]
+    assert budget - 3 * one < world.clients()[p.pid]["unevictable"] <= budget - 2 * one
     others = [world.program("hold", "--bytes", "8MiB", "--block", "4MiB", "--seed", seed, stdin=subprocess.PIPE, SUBLET_FREEZE="park")
               for seed in (2, 3, 4)]
     for other in others:
         other.await_event("filled")
-    wait_for(lambda: world.clients()[p.pid]["fixed"] < SPARE, 60, "the second context to leave", report=p.report)
+    wait_for(lambda: world.clients()[p.pid]["unevictable"] < SPARE, 60, "the second context to leave", report=p.report)
     for other in others:
         other.order("verify")
         other.finish()
@@ -347,12 +347,12 @@ def test_a_daemon_that_is_killed_and_started_again(small, moment):
 
 def test_the_worker_of_a_private_daemon_is_killed_while_a_program_is_frozen(make_world):
     world = make_world(memory="64MiB")
-    subletd = world.path("subletd-with-more-fixed-bytes")
+    subletd = world.path("subletd-with-more-unevictable-bytes")
     with open(subletd, "w", encoding="utf-8") as f:
         f.write(f'#!/bin/sh\nexec {BUILD}/subletd --config {world.path("subletd.conf")} "$@"\n')
     os.chmod(subletd, 0o700)
     with open(world.path("subletd.conf"), "w", encoding="utf-8") as f:
-        f.write(f"[daemon]\nfixed_share = {QUICK['fixed_share']}\n")
+        f.write(f"[daemon]\nunevictable_share = {QUICK['unevictable_share']}\n")
     world.env.update({"SUBLET_FREEZE": "move", "SUBLET_DAEMON": subletd})
     pair = [counts(world, seed) for seed in (1, 2)]
     for p in pair:

@@ -58,7 +58,7 @@ def test_what_is_loaded_after_a_turn_keeps_what_is_still_on_the_card(world):
 
 
 def test_a_program_with_hidden_work_that_is_frozen_gives_its_memory(world):
-    world.start_daemon(config={"quantum": "200ms", "fixed_share": "25%"})
+    world.start_daemon(config={"quantum": "200ms", "unevictable_share": "25%"})
     hidden = world.program("hold", "--bytes", "64MiB", "--block", "4MiB", stdin=subprocess.PIPE, LD_PRELOAD=BOTH, SUBLET_FREEZE="move")
     hidden.await_event("filled")
     other = world.program("hold", "--bytes", "64MiB", "--block", "4MiB", stdin=subprocess.PIPE)

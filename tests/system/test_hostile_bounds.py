@@ -120,7 +120,7 @@ def shared(place):  # noqa: F811
 def ask_in_turn(askers, **what):
     """Each is heard before the next one asks, whether or not there is an answer yet."""
     for c in askers:
-        c.send("WANT", 0, **what)
+        c.send("REQUEST", 0, **what)
         c.send("WHO")
         c.expect("HOLDER")
 
@@ -135,26 +135,26 @@ def test_what_is_asked_for_on_a_full_card_is_of_the_users_share(shared, client):
         c.allocate(190 * MIB)
     obey_until(holders, lambda: all(c.lease for c in holders))
     askers = [bob(f"asker {i}").start() for i in range(3)]
-    ask_in_turn(askers, fixed=250 * MIB)
+    ask_in_turn(askers, unevictable=250 * MIB)
     assert ["REFUSED" in [m["type"] for m in c.seen] for c in askers] == [False, True, True]
     for c in holders:
         c.end()
-    wait_for(lambda: d.client(askers[0].process.pid)["fixed"] == 250 * MIB, what="the first to have it")
-    assert sum(d.client(c.process.pid)["fixed"] for c in askers) == 250 * MIB
+    wait_for(lambda: d.client(askers[0].process.pid)["unevictable"] == 250 * MIB, what="the first to have it")
+    assert sum(d.client(c.process.pid)["unevictable"] for c in askers) == 250 * MIB
 
 
 @others.needed
-def test_pinned_and_fixed_bytes_are_of_one_share(shared):
+def test_exported_and_unevictable_bytes_are_of_one_share(shared):
     start, bob = shared
     d = start("--host-memory", "4GiB")
     c = bob("both").start()
     c.allocate(200 * MIB)
     obey_until([c], lambda: c.lease and c.backed == 200 * MIB)
-    c.send("PIN", 0, bytes=200 * MIB)
-    c.expect("PINNED")
-    sequence = c.send("WANT", 0, fixed=200 * MIB, need=c.allocated, flags=RUN)
+    c.send("EXPORT", 0, bytes=200 * MIB)
+    c.expect("EXPORTED")
+    sequence = c.send("REQUEST", 0, unevictable=200 * MIB, need=c.allocated, flags=RUN)
     assert c.expect("REFUSED")["of"] == sequence
-    assert d.client(c.process.pid)["fixed"] == 200 * MIB
+    assert d.client(c.process.pid)["unevictable"] == 200 * MIB
 
 
 @others.needed
@@ -165,8 +165,8 @@ def test_what_is_past_a_users_share_is_refused_by_name(shared):
     c = bob("one").start()
     c.allocate(400 * MIB)
     obey_until([c], lambda: c.lease and c.backed == 400 * MIB)
-    for name, code, fields in (("PIN", 7, {"bytes": 300 * MIB}), ("WANT", 3, {"fixed": 300 * MIB, "need": 400 * MIB}),
-                               ("WANT", 2, {"commit": 1 << 40, "need": 400 * MIB})):
+    for name, code, fields in (("EXPORT", 7, {"bytes": 300 * MIB}), ("REQUEST", 3, {"unevictable": 300 * MIB, "need": 400 * MIB}),
+                               ("REQUEST", 2, {"commit": 1 << 40, "need": 400 * MIB})):
         sequence = c.send(name, 0, **fields)
         answer = c.expect("REFUSED")
         assert (answer["code"], answer["of"], answer["gpu"]) == (code, sequence, 0), name
@@ -174,7 +174,7 @@ def test_what_is_past_a_users_share_is_refused_by_name(shared):
     sequence = c.send("HOST", held=0, wanted=1900 * MIB)
     answer = c.expect("HOST_LIMIT")
     assert (answer["bytes"], answer["of"]) == (0, sequence)
-    assert d.client(c.process.pid)["fixed"] == 0
+    assert d.client(c.process.pid)["unevictable"] == 0
 
 
 @others.needed

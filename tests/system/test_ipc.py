@@ -36,12 +36,12 @@ def opened(world, *args, **settings):
     return exporter, importer
 
 
-def fixed(world, p):
-    return world.clients()[p.pid]["fixed"]
+def unevictable(world, p):
+    return world.clients()[p.pid]["unevictable"]
 
 
-def await_fixed(world, p, least, most, what):
-    wait_for(lambda: least <= fixed(world, p) <= most, 20, what)
+def await_unevictable(world, p, least, most, what):
+    wait_for(lambda: least <= unevictable(world, p) <= most, 20, what)
 
 
 def end(world, *programs):
@@ -75,9 +75,9 @@ def test_the_same_with_and_without_sublet(shared, block):
 
 def test_what_is_open_is_counted_once_and_stays(shared):
     exporter, importer = pair(shared, 32)
-    before = fixed(shared, exporter), fixed(shared, importer)
+    before = unevictable(shared, exporter), unevictable(shared, importer)
     assert importer.order("import " + shared.path("handles"))["result"] == 0
-    await_fixed(shared, exporter, before[0] + 32 * MIB, before[0] + 32 * MIB, "the exporter to be charged")
+    await_unevictable(shared, exporter, before[0] + 32 * MIB, before[0] + 32 * MIB, "the exporter to be charged")
     c = shared.clients()
     assert c[exporter.pid]["charge"] <= 36 * MIB and c[importer.pid]["charge"] <= 4 * MIB
     # Somebody needs nearly all of the card: what is open does not go.
@@ -89,7 +89,7 @@ def test_what_is_open_is_counted_once_and_stays(shared):
     hold.order("touch")
     assert importer.order("info")["free"] >= 100 * MIB  # others' memory is not its own
     importer.order("close")
-    await_fixed(shared, exporter, 0, before[0], "the charge to go")
+    await_unevictable(shared, exporter, 0, before[0], "the charge to go")
     end(shared, exporter, importer, hold)
 
 
@@ -105,7 +105,7 @@ def test_two_importers(shared):
     first.wait()
     second.order("theirs 3")
     exporter.order("free")
-    await_fixed(shared, second, 8 * MIB, 10 * MIB, "the one that is left to be charged")
+    await_unevictable(shared, second, 8 * MIB, 10 * MIB, "the one that is left to be charged")
     second.order("theirs 4")
     second.order("close")
     end(shared, exporter, second)
@@ -161,7 +161,7 @@ def test_the_exporter_frees_first(shared):
     exporter, importer = opened(shared, 32)
     importer.order("theirs 0")
     exporter.order("free")
-    await_fixed(shared, importer, 32 * MIB, 34 * MIB, "the importer to be charged")
+    await_unevictable(shared, importer, 32 * MIB, 34 * MIB, "the importer to be charged")
     wait_for(lambda: shared.clients()[exporter.pid]["charge"] <= LEAST, 20, "the exporter's charge to go")
     importer.order("theirs 1")
     importer.order("close")
@@ -222,7 +222,7 @@ def test_the_exporter_is_killed(shared):
     importer.order("theirs 0")
     exporter.send(signal.SIGKILL)
     exporter.wait()
-    await_fixed(shared, importer, 32 * MIB, 34 * MIB, "the importer to be charged")
+    await_unevictable(shared, importer, 32 * MIB, 34 * MIB, "the importer to be charged")
     wait_for(lambda: exporter.pid not in shared.clients(), 20, "the exporter to be forgotten")
     assert shared.status()["gpus"][0]["charged"] >= 32 * MIB
     importer.order("theirs 1")
@@ -246,7 +246,7 @@ def test_the_importer_is_killed(shared):
     importer.order("theirs 0")
     importer.send(signal.SIGKILL)
     importer.wait()
-    await_fixed(shared, exporter, 0, 8 * MIB, "the exporter's memory to be movable again")
+    await_unevictable(shared, exporter, 0, 8 * MIB, "the exporter's memory to be movable again")
     hold = shared.program("hold", "--bytes", "112MiB", "--block", "8MiB", stdin=subprocess.PIPE)
     hold.await_event("filled")
     assert shared.clients()[exporter.pid]["backed"] < 48 * MIB
@@ -266,7 +266,7 @@ def test_the_daemon_is_killed_in_between(world):
     world.start_daemon(config={"quantum": "200ms"})
     assert late.order("import " + world.path("handles"))["result"] == 0
     late.order("theirs 3")
-    await_fixed(world, exporter, 16 * MIB, 18 * MIB, "the exporter to be charged again")
+    await_unevictable(world, exporter, 16 * MIB, 18 * MIB, "the exporter to be charged again")
     late.order("close")
     importer.order("close")
     end(world, exporter, importer, late)

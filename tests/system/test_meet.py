@@ -1,5 +1,5 @@
 """Processes that share memory meet through the daemon: only those of one user in one pid namespace, however they ask; and
-what a client says is pinned is kept within what the others need."""
+what a client says is exported is kept within what the others need."""
 
 import os
 import subprocess
@@ -12,7 +12,7 @@ from wireclient import MIB, Client, obey_until
 from world import NO_PID_NAMESPACES
 
 NAMES = [bytes([n] * 16) for n in range(1, 4)]
-PEER_REFUSED, PIN_REFUSED = 8, 7
+PEER_REFUSED, EXPORT_REFUSED = 8, 7
 
 
 def descriptors(pid):
@@ -111,18 +111,18 @@ def test_one_that_does_not_read_is_not_sent_descriptors_for_ever(daemon, client,
     assert d.process.poll() is None
 
 
-def pin(c, size, flags=0):
-    c.send("PIN", 0, bytes=size, flags=flags)
+def export(c, size, flags=0):
+    c.send("EXPORT", 0, bytes=size, flags=flags)
 
 
-def test_pinned_bytes_are_fixed_bytes(daemon, client, place):  # noqa: F811
+def test_exported_bytes_are_unevictable_bytes(daemon, client, place):  # noqa: F811
     d = daemon(*CARD)
     a, b = client("a").start(), client("b").start()
     assert a.allocate(600 * MIB)
     obey_until([a, b], lambda: a.backed == 600 * MIB)
-    pin(a, 400 * MIB)
-    assert a.expect("PINNED")["bytes"] == 400 * MIB
-    wait_for(lambda: d.client(a.process.pid)["fixed"] == 400 * MIB, what="the pin to be seen")
+    export(a, 400 * MIB)
+    assert a.expect("EXPORTED")["bytes"] == 400 * MIB
+    wait_for(lambda: d.client(a.process.pid)["unevictable"] == 400 * MIB, what="the export to be seen")
     assert d.client(a.process.pid)["charge"] == 600 * MIB, "nothing is counted twice"
     # Whoever comes cannot be promised what would not fit beside it.
     assert not b.ask(700 * MIB)
@@ -130,22 +130,22 @@ def test_pinned_bytes_are_fixed_bytes(daemon, client, place):  # noqa: F811
     obey_until([a, b], lambda: b.lease != 0, timeout=20)
     assert a.backed >= 400 * MIB and a.limit["backed"] >= 400 * MIB
     # And what others have cannot be kept from them.
-    pin(a, 590 * MIB)
-    assert a.expect("REFUSED", "PINNED")["code"] == PIN_REFUSED
-    pin(a, 0)
-    wait_for(lambda: d.client(a.process.pid)["fixed"] == 0, what="the pin to be gone")
+    export(a, 590 * MIB)
+    assert a.expect("REFUSED", "EXPORTED")["code"] == EXPORT_REFUSED
+    export(a, 0)
+    wait_for(lambda: d.client(a.process.pid)["unevictable"] == 0, what="the export to be gone")
     assert b.ask(700 * MIB)
 
 
 @pytest.mark.parametrize("flags", [0, 1])
-def test_nobody_pins_what_he_has_not(daemon, client, place, flags):  # noqa: F811
+def test_nobody_exports_what_he_has_not(daemon, client, place, flags):  # noqa: F811
     d = daemon(*CARD)
     a, b = client("a").start(), client("b").start()
     assert a.allocate(10 * MIB)
     obey_until([a, b], lambda: a.backed == 10 * MIB)
-    pin(a, 1 << 63, flags)
+    export(a, 1 << 63, flags)
     if not flags:
-        assert a.expect("REFUSED", "PINNED")["code"] == PIN_REFUSED
+        assert a.expect("REFUSED", "EXPORTED")["code"] == EXPORT_REFUSED
     assert b.allocate(800 * MIB)
     obey_until([a, b], lambda: b.lease != 0, timeout=20)
     assert d.client(a.process.pid)["charge"] <= 11 * MIB

@@ -280,15 +280,15 @@ sys.stdin.read()
 
 
 @others.needed
-@pytest.mark.parametrize("wished,given", [(5, 0), (0, 0), (-5, -5), (-1000, -20), (2**31 - 1, 0), (-2**31, -20)])
-def test_other_users_may_only_lower_themselves(world, wished, given):
+@pytest.mark.parametrize("requested,given", [(5, 0), (0, 0), (-5, -5), (-1000, -20), (2**31 - 1, 0), (-2**31, -20)])
+def test_other_users_may_only_lower_themselves(world, requested, given):
     os.mkdir(world.dir)
     for path in (world.root, world.dir):
         os.chmod(path, 0o755)
     world.start_daemon("--shared", "--capacity", "64MiB")
     client = subprocess.Popen(
         ["/usr/bin/python3", "-c", OTHER_USER, os.path.join(world.dir, "client.sock"),
-         encode("HELLO", sequence=1, magic=MAGIC, major=1, name="x", version="1", priority=wished & 0xFFFFFFFF).hex(),
+         encode("HELLO", sequence=1, magic=MAGIC, major=1, name="x", version="1", priority=requested & 0xFFFFFFFF).hex(),
          encode("ATTACH", gpu=0, sequence=2, total_bytes=64 * MIB, uuid=uuid(1)).hex()],
         stdin=subprocess.PIPE, user=others.NOBODY)
     try:

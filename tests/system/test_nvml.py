@@ -70,8 +70,8 @@ def test_what_waits_for_a_look_keeps_its_order_and_nobody_else_waiting(card, dae
     spent = cpu_s(d.process.pid)
     for c in (waits, ended):
         c.send("ATTACH", 0, total_bytes=256 * MIB, uuid=card_uuid)
-    waits.send("WANT", 0, commit=10 * MIB)
-    sequence = waits.send("WANT", 0, commit=300 * MIB)  # more than there is
+    waits.send("REQUEST", 0, commit=10 * MIB)
+    sequence = waits.send("REQUEST", 0, commit=300 * MIB)  # more than there is
     waits.send("BYE")
     ended.kill()
     waits.receive(0.5)

@@ -39,7 +39,7 @@ class Standing(Client):
 
     def want_run(self):
         if self.paused:
-            self.send("WANT", 0, need=self.allocated)
+            self.send("REQUEST", 0, need=self.allocated)
         else:
             super().want_run()
 

@@ -4,7 +4,7 @@ import subprocess
 
 import pytest
 
-from test_ipc import await_fixed, end, opened, share
+from test_ipc import await_unevictable, end, opened, share
 from world import MIB, wait_for
 
 ARGS = ["peers", "--bytes", "16MiB", "--block", "4MiB", "--seed", "5"]
@@ -62,12 +62,12 @@ def test_what_was_opened_before_the_second_gpu_was_used(two, sublet):
 def test_what_a_device_has_stays_until_it_is_freed(shared, how):
     p = share(shared, 32)
     assert p.order(how)["result"] == 0
-    await_fixed(shared, p, 32 * MIB, 34 * MIB, "the memory to be pinned")
+    await_unevictable(shared, p, 32 * MIB, 34 * MIB, "the memory to be pinned")
     hold = shared.program("hold", "--bytes", "80MiB", "--block", "8MiB", stdin=subprocess.PIPE)
     hold.await_event("filled")
     hold.order("touch")
     assert shared.clients()[p.pid]["backed"] >= 32 * MIB
     p.order("own 0")
     p.order("free")
-    await_fixed(shared, p, 0, 2 * MIB, "the pin to go with the memory")
+    await_unevictable(shared, p, 0, 2 * MIB, "the pin to go with the memory")
     end(shared, p, hold)

@@ -18,7 +18,7 @@ def begun(make_world):
         started.append(daemon)
         p = world.program(*argv, "--until", world.path("end"), SUBLET_REQUIRE="1")
         attach = daemon.accept()
-        daemon.answer(commit=24 * MIB, backed=24 * MIB, fixed=attach["fixed_wanted"])
+        daemon.answer(commit=24 * MIB, backed=24 * MIB, unevictable=attach["unevictable_requested"])
         return world, daemon, p
 
     yield begin
@@ -39,6 +39,6 @@ def test_evicted_memory_stays_out_until_the_daemon_answers(begun):
     said = daemon.accept(late=True)  # they are all out by then
     assert said["backed"] < 16 * MIB, said
     daemon.stays_unanswered()
-    daemon.answer(commit=24 * MIB, backed=said["backed"], fixed=said["fixed"])
+    daemon.answer(commit=24 * MIB, backed=said["backed"], unevictable=said["unevictable"])
     usage = daemon.acknowledged()
     assert usage["backed"] <= said["backed"], (usage, said)

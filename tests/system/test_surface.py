@@ -51,12 +51,12 @@ def test_no_door_is_counted_by_the_product(shared):
 def test_arrays_are_counted_and_given_back(shared):
     p = shared.program("hold", "--bytes", "1MiB", stdin=subprocess.PIPE)
     p.await_event("filled")
-    before = shared.clients()[p.pid]["fixed"]
+    before = shared.clients()[p.pid]["unevictable"]
     said = p.order("info")["free"]
     p.order("array 8")
-    wait_for(lambda: shared.clients()[p.pid]["fixed"] == before + (8 << 20), 20, "the array to be counted")
+    wait_for(lambda: shared.clients()[p.pid]["unevictable"] == before + (8 << 20), 20, "the array to be counted")
     assert p.order("info")["free"] == said - (8 << 20)
     p.order("array 0")
-    wait_for(lambda: shared.clients()[p.pid]["fixed"] == before, 20, "the array's room to be given back")
+    wait_for(lambda: shared.clients()[p.pid]["unevictable"] == before, 20, "the array's room to be given back")
     assert p.order("info")["free"] == said
     p.finish()

@@ -15,8 +15,8 @@ EDIT_MIB = 48
 BLOCK = 4 * MIB
 
 
-def start(world, name, *args, wish="always", **env):
-    p = world.program(name, *args, stdin=subprocess.PIPE, SUBLET_UNCHANGED=wish, **env)
+def start(world, name, *args, request="always", **env):
+    p = world.program(name, *args, stdin=subprocess.PIPE, SUBLET_UNCHANGED=request, **env)
     p.await_event("filled")
     return p
 
@@ -24,10 +24,10 @@ def start(world, name, *args, wish="always", **env):
 class Pair:
     """A program whose memory is looked at, and one that wants nearly all of the card."""
 
-    def __init__(self, world, wish="always"):
+    def __init__(self, world, request="always"):
         self.world = world
-        self.edit = start(world, "edit", "--bytes", f"{EDIT_MIB}MiB", "--block", BLOCK, "--seed", "3", wish=wish)
-        self.other = start(world, "hold", "--bytes", "104MiB", "--block", "8MiB", wish="never")
+        self.edit = start(world, "edit", "--bytes", f"{EDIT_MIB}MiB", "--block", BLOCK, "--seed", "3", request=request)
+        self.other = start(world, "hold", "--bytes", "104MiB", "--block", "8MiB", request="never")
         self.edit.order("wake")
         self.seen = set()  # how much has left in hand-offs that copied nothing
 
@@ -134,7 +134,7 @@ def test_what_took_the_place_of_freed_memory_is_not_mistaken_for_it(pair):
 
 
 def test_everything_is_copied_where_nothing_is_asked(shared):
-    pair = Pair(shared, wish="never")
+    pair = Pair(shared, request="never")
     for _ in range(2):
         left, out, into = pair.handoff()
         assert out >= left and into >= left
@@ -157,7 +157,7 @@ def test_random_changes_under_random_evictions(shared):
     assert mine["launches"] > 0, "extents were asked about: the program itself launches nothing"
 
 
-def test_a_wish_that_is_none_is_said(shared):
+def test_a_request_that_is_none_is_said(shared):
     p = shared.program("fill", "--bytes", "8MiB", SUBLET_UNCHANGED="sometimes")
     p.ok()
     assert "SUBLET_UNCHANGED is auto, always or never, not 'sometimes'" in p.err()

@@ -89,7 +89,7 @@ def test_two_private_daemons_share_a_card(machine):
     alice.await_event("filled")
     programs = [alice, fill(machine, BOB, 40, "2"), fill(machine, BOB, 40, "3")]
 
-    def sums_hold():
+    def audit_holds():
         for uid in (ALICE, BOB):
             for gpu in machine.status_of(machine.home(uid))["gpus"]:
                 assert gpu["charged"] <= gpu["total"] - gpu["headroom"]
@@ -99,7 +99,7 @@ def test_two_private_daemons_share_a_card(machine):
 
     def all_go_on():
         assert all(p.running() for p in programs), [p.report() for p in programs if not p.running()]
-        sums_hold()
+        audit_holds()
         return all(len(p.events("round")) >= 4 for p in programs)
 
     for p in programs:
@@ -410,13 +410,13 @@ whole = 1 << 27
 what = {what!r}
 lie = dict(total_bytes=whole, uuid=GPU)
 if what == "attach":
-    lie |= dict(allocated=whole, backed=whole, fixed=whole, flags=w.RUNNING)
-if what == "fixed_wanted":
-    lie |= dict(fixed_wanted=whole // 20)
+    lie |= dict(allocated=whole, backed=whole, unevictable=whole, flags=w.RUNNING)
+if what == "unevictable_requested":
+    lie |= dict(unevictable_requested=whole // 20)
 s.send(w.encode("ATTACH", 0, 1, **lie))
 if what == "usage":
     for _ in range(3):
-        s.send(w.encode("USAGE", 0, 2, allocated=whole, backed=whole, fixed=whole, arena=1 << 60, limit_sequence=1))
+        s.send(w.encode("USAGE", 0, 2, allocated=whole, backed=whole, unevictable=whole, arena=1 << 60, limit_sequence=1))
 if what == "short":
     for _ in range(3):
         s.send(w.encode("SHORT", 0, 2, bytes=1 << 62))
@@ -427,7 +427,7 @@ os.read(0, 1)
 """
 
 
-@pytest.mark.parametrize("what", ["attach", "usage", "fixed_wanted", "short"])
+@pytest.mark.parametrize("what", ["attach", "usage", "unevictable_requested", "short"])
 def test_lies_of_one_user_leave_room_for_the_others(machine, shared_daemon, what):
     """Seven processes of Bob claim the whole card each, in every message that has a figure. Alice is the daemon's own
     user; Eve is not, and gets her context, her memory and her turn."""
@@ -446,8 +446,8 @@ def test_lies_of_one_user_leave_room_for_the_others(machine, shared_daemon, what
         return [c for c in machine.status_of(directory)["gpus"][0]["clients"] if c["uid"] == BOB]
 
     wait_for(lambda: len(counted()) == 7, 20, "the liars to be clients")
-    fixed = sum(c["fixed"] for c in counted())
-    assert fixed <= card["total"] // 4, f"a quarter of the card in fixed bytes is what one user may hold, not {fixed}"
+    unevictable = sum(c["unevictable"] for c in counted())
+    assert unevictable <= card["total"] // 4, f"a quarter of the card in unevictable bytes is what one user may hold, not {unevictable}"
     assert first.order("touch")["order"] == "touch"
     p = machine.user(EVE, "fill", "--bytes", "64MiB", "--block", "4MiB", "--seed", "5", directory=directory, groups=[GROUP])
     p.ok(60)

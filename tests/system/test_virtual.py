@@ -85,7 +85,7 @@ def test_a_page_that_is_mapped_everywhere_stays(shared):
 
     def stays():
         clients = shared.clients()
-        return clients[programs[0].pid]["fixed"] == clients[programs[1].pid]["fixed"] + 2 * MIB
+        return clients[programs[0].pid]["unevictable"] == clients[programs[1].pid]["unevictable"] + 2 * MIB
 
     wait_for(stays, 20, "the page to count as what stays, once")
     touch(end)

@@ -73,8 +73,8 @@ class Client:
     def __init__(self, directory, name="fake", env=None, prefix=()):
         self.name = name
         self.sequence = 0
-        self.allocated = self.backed = self.fixed = self.moved_in = self.moved_out = 0
-        self.limit = {"commit": 0, "backed": 0, "fixed": 0, "sequence": 0}
+        self.allocated = self.backed = self.unevictable = self.moved_in = self.moved_out = 0
+        self.limit = {"commit": 0, "backed": 0, "unevictable": 0, "sequence": 0}
         self.sequences = {}
         self.lease = 0
         self.wants_run = False
@@ -162,7 +162,7 @@ class Client:
         return self.expect("WELCOME")
 
     def attach(self, total=GIB, gpu=0, card=0, wait=True, **fields):
-        self.fixed = fields.get("fixed", self.fixed)
+        self.unevictable = fields.get("unevictable", self.unevictable)
         self.send("ATTACH", gpu, total_bytes=total, uuid=uuid(card), **fields)
         self.attached = self.expect("ATTACHED")
         if wait:
@@ -179,7 +179,7 @@ class Client:
         fields = dict(
             allocated=self.allocated,
             backed=self.backed,
-            fixed=self.fixed,
+            unevictable=self.unevictable,
             moved_in=self.moved_in,
             moved_out=self.moved_out,
             limit_sequence=self.limit["sequence"],
@@ -189,11 +189,11 @@ class Client:
 
     def want_run(self):
         self.wants_run = True
-        self.send("WANT", 0, need=self.allocated, flags=RUN)
+        self.send("REQUEST", 0, need=self.allocated, flags=RUN)
 
     def ask(self, size):
         """Ask for room for so many bytes in all. True, or False: refused."""
-        sequence = self.send("WANT", 0, commit=size, need=self.allocated, flags=RUN if self.wants_run else 0)
+        sequence = self.send("REQUEST", 0, commit=size, need=self.allocated, flags=RUN if self.wants_run else 0)
         while True:
             answer = self.expect("LIMIT", "REFUSED")
             if answer["type"] == "REFUSED":

@@ -21,12 +21,12 @@
 #include "preload/stream/gate.h"
 #include "preload/process/link.h"
 #include "preload/process/name.h"
-#include "preload/move/pin.h"
+#include "preload/move/export.h"
 #include "preload/move/caches.h"
 #include "preload/process/hidden.h"
 #include "preload/share/ipc.h"
 #include "preload/process/libc_compat.h"
-#include "preload/agent/sums.h"
+#include "preload/agent/audit.h"
 #include "preload/move/swap.h"
 #include "preload/state/request.h"
 #include "preload/state/daemon.h"
@@ -347,16 +347,16 @@ static uint64_t tend_pool(uint64_t now)
         return beside.pool_ns;
 }
 
-static uint64_t tend_fixed(uint64_t now)
+static uint64_t tend_unevictable(uint64_t now)
 {
         want_lock();
-        return beside.fixed_ns;
+        return beside.unevictable_ns;
 }
 
 const struct part parts[] = {
         {.clean = clean_lost},
         {.tend = tend_pool},
-        {.tend = tend_fixed},
+        {.tend = tend_unevictable},
         {.own = torture_own,
          .drained = torture_drains,
          .drain_failed = torture_drains,
@@ -423,10 +423,10 @@ void ipc_forget(void)
         beside.ipc_forgotten++;
 }
 
-void sums_tell(bool last)
+void audit_tell(bool last)
 {
         want_lock();
-        beside.sums_last += last;
+        beside.audit_last += last;
 }
 
 static pthread_t agents_thread;
@@ -494,14 +494,14 @@ void want_to_run(unsigned waiters)
         wake();
 }
 
-void limit(uint64_t commit, uint64_t backed, uint64_t fixed, uint32_t sequence)
+void limit(uint64_t commit, uint64_t backed, uint64_t unevictable, uint32_t sequence)
 {
         struct wire_message *m = tell(WIRE_LIMIT);
 
         m->header.sequence = sequence;
         m->LIMIT.commit = commit;
         m->LIMIT.backed = backed;
-        m->LIMIT.fixed = fixed;
+        m->LIMIT.unevictable = unevictable;
         m->LIMIT.visible_bytes = 900 * MIB;
         m->LIMIT.arena = UINT64_MAX;
         rounds(1);
@@ -549,7 +549,7 @@ void begin_attached(void)
         rounds(1);
         welcome();
         attached();
-        gpu->commit_wanted = 64 * MIB;
+        gpu->commit_requested = 64 * MIB;
         limit(64 * MIB, 0, 300 * MIB, 1);
         want_to_run(1);
 }
@@ -593,7 +593,7 @@ int begin_agent(void **state)
         steps = NULL;
         beside = (struct beside){.arena = 5 * MIB,
                                  .pool_ns = UINT64_MAX,
-                                 .fixed_ns = UINT64_MAX,
+                                 .unevictable_ns = UINT64_MAX,
                                  .torture_ns = UINT64_MAX,
                                  .overflow_ns = UINT64_MAX};
         meanwhile = one_round;

@@ -43,12 +43,12 @@ extern struct beside {
         bool torture_drains; /* the drain is torture's */
         bool overflow_holds, overflow_moves, overflow_drains;
         bool poisoned, others_speak, caches_hold, transfers;
-        uint64_t pool_ns, fixed_ns, torture_ns, overflow_ns; /* UINT64_MAX: never */
+        uint64_t pool_ns, unevictable_ns, torture_ns, overflow_ns; /* UINT64_MAX: never */
         const char *hidden;
         int thread_fails;
 
         unsigned ipc_told, ipc_forgotten, torture_evicted, torture_restored, torture_cancelled;
-        unsigned overflow_cancelled, room_changed, trims, sums_last;
+        unsigned overflow_cancelled, room_changed, trims, audit_last;
         unsigned ipc_connected, ipc_disconnected, ipc_refused;
         uint64_t arena;
         bool may_evict; /* as caches were asked */
@@ -74,7 +74,7 @@ void submits(void);
 void ask_holder(void);
 void put(enum extent_state state);
 void want_to_run(unsigned waiters);
-void limit(uint64_t commit, uint64_t backed, uint64_t fixed, uint32_t sequence);
+void limit(uint64_t commit, uint64_t backed, uint64_t unevictable, uint32_t sequence);
 void grant(void);
 void end_turn(uint64_t lease);
 void welcome(void);

@@ -10,7 +10,7 @@
 #include "base/macros.h"
 #include "heap_end.h"
 #include "preload/stream/throttle.h"
-#include "preload/move/fixed.h"
+#include "preload/move/unevictable.h"
 #include "preload/stream/gate.h"
 #include "preload/hooks/hooks.h"
 #include "preload/share/ipc.h"
@@ -97,7 +97,7 @@ void *retain(void *unused)
 void (*while_it_asks)(void), (*while_it_releases)(void);
 
 /* The answer comes when another thread that wants the context waits or has asked, too. */
-int request_fixed(struct gpu *g, uint64_t more)
+int request_unevictable(struct gpu *g, uint64_t more)
 {
         want_lock();
         asked++;
@@ -113,14 +113,14 @@ int request_fixed(struct gpu *g, uint64_t more)
                 while_it_asks();
         if (no_room)
                 return -ENOMEM;
-        g->fixed += more;
+        g->unevictable += more;
         return 0;
 }
 
-void request_return_fixed(struct gpu *g, uint64_t bytes)
+void request_return_unevictable(struct gpu *g, uint64_t bytes)
 {
         want_lock();
-        g->fixed -= bytes;
+        g->unevictable -= bytes;
 }
 
 void throttle_forget(CUcontext context)
@@ -133,7 +133,7 @@ void throttle_forget_stream(CUstream stream)
         bound_stream_lost = stream;
 }
 
-uint64_t fixed_forget_context(CUcontext owner)
+uint64_t unevictable_forget_context(CUcontext owner)
 {
         want_lock();
         return arrays;
@@ -295,7 +295,7 @@ static CUresult fake_retain(CUcontext *ret, CUdevice device)
 /* What is about to end is in the books still, and they are told to nobody. */
 static void check_end(void)
 {
-        assert_int_equal(gpu->fixed, gpu->context_bytes + arrays);
+        assert_int_equal(gpu->unevictable, gpu->context_bytes + arrays);
         assert_int_equal(core.unbooked, 1);
 }
 
@@ -442,7 +442,7 @@ int no_context(void **state)
         if (quiesce_context_primary(gpu))
                 assert_int_equal(hook_cuDevicePrimaryCtxRelease_v2(0), CUDA_SUCCESS);
         assert_null(quiesce_context_primary(gpu));
-        assert_int_equal(gpu->fixed, 0);
+        assert_int_equal(gpu->unevictable, 0);
         assert_int_equal(core.unbooked, 0);
         heap_end(&gpu->heap);
         return 0;

@@ -190,7 +190,7 @@ void begin_frozen(enum wire_freeze mode)
         begin_freezer(mode);
         begin_running();
         gpu->context = &context;
-        gpu->fixed = 700 * MIB;
+        gpu->unevictable = 700 * MIB;
         gpu->mover_room = mode == WIRE_FREEZE_MOVE ? 400 * MIB : 0;
         wake();
         assert_true(gpu->mover != NULL || mode != WIRE_FREEZE_MOVE);

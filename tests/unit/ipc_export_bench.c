@@ -14,23 +14,24 @@
 #include "preload/stream/gate.h"
 #include "preload/hooks/hooks.h"
 #include "preload/share/ipc_state.h"
-#include "preload/move/pin.h"
+#include "preload/move/export.h"
 #include "preload/stream/quiesce.h"
 #include "preload/move/swap.h"
 #include "preload/state/request.h"
 
 uint8_t ipc_name[IPC_NAME] = "our name";
 
-struct pin {
+struct export
+{
         struct block *block;
 };
 
-enum pin_state state_of_pins;
-unsigned pins, given, held_again, released, replaced, of_driver;
+enum export_state state_of_exports;
+unsigned exports, given, held_again, released, replaced, of_driver;
 unsigned export_fails_at; /* the number of the piece; 0: none does */
 unsigned exported;
 CUdeviceptr second; /* what another thread wants while the first one is replaced */
-bool inside, busy, no_daemon, no_pin, set_up;
+bool inside, busy, no_daemon, no_export, set_up;
 int named, replace_error;
 CUdeviceptr freed_meanwhile; /* by another thread, while we get our name */
 uint64_t clock_ns;
@@ -144,60 +145,60 @@ void ipc_send(struct ipc_link *l, struct wire_message *m, unsigned type, const i
         sent[sent_count++].m = *m;
 }
 
-struct pin *pin_take(struct gpu *g, struct block *b, CUdeviceptr at, uint64_t bytes)
+struct export *export_take(struct gpu *g, struct block *b, CUdeviceptr at, uint64_t bytes)
 {
-        struct pin *p = no_pin ? NULL : malloc(sizeof(*p));
+        struct export *p = no_export ? NULL : malloc(sizeof(*p));
 
         assert_ptr_equal(g, gpu);
         if (!p)
                 return NULL;
         p->block = b;
-        pins++;
+        exports++;
         return p;
 }
 
-void pin_release(struct pin *p)
+void export_release(struct export *p)
 {
         free(p);
-        pins--;
+        exports--;
 }
 
-enum pin_state pin_state(const struct pin *p)
+enum export_state export_state(const struct export *p)
 {
-        return state_of_pins;
+        return state_of_exports;
 }
 
-unsigned pin_extents(const struct pin *p)
+unsigned export_extents(const struct export *p)
 {
         return p->block->extent_count;
 }
 
-struct extent *pin_extent(const struct pin *p, unsigned i)
+struct extent *export_extent(const struct export *p, unsigned i)
 {
         return &p->block->extents[i];
 }
 
-uint64_t pin_bytes(const struct pin *p)
+uint64_t export_bytes(const struct export *p)
 {
         return p->block->bytes;
 }
 
-struct gpu *pin_gpu(const struct pin *p)
+struct gpu *export_gpu(const struct export *p)
 {
         return gpu;
 }
 
-bool pin_shares(const struct pin *a, const struct pin *b)
+bool export_shares(const struct export *a, const struct export *b)
 {
         return a->block == b->block;
 }
 
-void pin_given(struct pin *p)
+void export_given(struct export *p)
 {
         given++;
 }
 
-static CUresult fake_reserve(CUdeviceptr *ret, size_t bytes, size_t alignment, CUdeviceptr wish,
+static CUresult fake_reserve(CUdeviceptr *ret, size_t bytes, size_t alignment, CUdeviceptr request,
                              unsigned long long flags)
 {
         *ret = UINT64_C(0x700000000000);
@@ -246,9 +247,9 @@ int one_allocation(void **state)
                                     .cuIpcGetMemHandle = fake_handle,
                                     .cuThreadExchangeStreamCaptureMode = fake_relax};
         first.lost = other.lost = false;
-        state_of_pins = PIN_READY;
+        state_of_exports = EXPORT_READY;
         sent_count = given = released = replaced = of_driver = exported = export_fails_at = 0;
-        inside = busy = no_daemon = no_pin = fake_capturing = false;
+        inside = busy = no_daemon = no_export = fake_capturing = false;
         named = replace_error = 0;
         meanwhile = NULL;
         atomic_store(&gate_bits, 0);
@@ -262,7 +263,7 @@ int no_allocation(void **state)
 {
         ipc_export_lost(&first);
         ipc_export_lost(&other);
-        assert_int_equal(pins, 0);
+        assert_int_equal(exports, 0);
         assert_int_equal(open_descriptors(), before);
         assert_int_equal(atomic_load(&gate_bits), 0);
         for (size_t i = 0; i < gpu->heap.count; i++) {
@@ -298,7 +299,7 @@ void ask(struct ipc_link *l, uint32_t from)
 
 void free_it(void)
 {
-        state_of_pins = PIN_GHOST;
+        state_of_exports = EXPORT_GHOST;
         (void)step();
 }
 

@@ -1,10 +1,10 @@
-/* ipc_export_bench.h: memory of this process that two others open: what pins, the gate and the
+/* ipc_export_bench.h: memory of this process that two others open: what exports, the gate and the
  * driver answer is what a test has set, and what is said to the others is kept. */
 #pragma once
 
 #include "fakes/neighbours.h"
 #include "preload/share/ipc_state.h"
-#include "preload/move/pin.h"
+#include "preload/move/export.h"
 
 #define PIECES    10u /* of an allocation, two more than a message brings */
 #define SENT_MOST 16u
@@ -13,13 +13,13 @@ static struct gpu *const gpu = &core.gpus[0];
 
 extern uint64_t clock_ns;
 extern bool inside, busy; /* threads in the driver, work in flight */
-extern bool no_daemon, no_pin, set_up;
+extern bool no_daemon, no_export, set_up;
 extern int named, replace_error;    /* of ipc_be_named(), of extent_replace() */
 extern CUdeviceptr freed_meanwhile; /* by another thread, while we get our name */
 extern CUdeviceptr second;          /* what another thread wants while the first one is replaced */
 extern unsigned held_again;         /* the gate, then */
-extern enum pin_state state_of_pins;
-extern unsigned pins, given, released, replaced, of_driver;
+extern enum export_state state_of_exports;
+extern unsigned exports, given, released, replaced, of_driver;
 extern unsigned exported, export_fails_at; /* the number of the piece; 0: none does */
 
 extern struct sent {

@@ -8,7 +8,7 @@
 #include "base/macros.h"
 #include "fakes/driver.h"
 #include "fakes/neighbours.h"
-#include "preload/move/fixed.h"
+#include "preload/move/unevictable.h"
 #include "preload/stream/gate.h"
 #include "preload/hooks/hooks_virtual.h"
 #include "preload/share/ipc.h"
@@ -252,21 +252,21 @@ CUresult rdma_keep(CUdeviceptr from, uint64_t bytes)
 }
 
 /* As much as the daemon has, once. */
-int fixed_ask_room(struct gpu *g, uint64_t *room)
+int unevictable_ask_room(struct gpu *g, uint64_t *room)
 {
         check_held();
         if (bench.daemon_has == 0)
                 return -ENOMEM;
         *room = bench.daemon_has;
-        g->fixed += *room;
+        g->unevictable += *room;
         bench.daemon_has = 0;
         return 0;
 }
 
-void fixed_return_room(struct gpu *g, uint64_t *room)
+void unevictable_return_room(struct gpu *g, uint64_t *room)
 {
         check_held();
-        g->fixed -= *room;
+        g->unevictable -= *room;
         *room = 0;
 }
 

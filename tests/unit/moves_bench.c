@@ -19,7 +19,7 @@
 #include "preload/stream/gate.h"
 #include "preload/state/home.h"
 #include "preload/move/kept.h"
-#include "preload/move/pin.h"
+#include "preload/move/export.h"
 #include "preload/stream/quiesce.h"
 #include "preload/move/swap.h"
 #include "preload/move/swap_state.h"
@@ -180,7 +180,7 @@ void check_books(void)
                 backed += on_card(e) ? e->bytes : 0;
                 created += on_card(e) && !e->managed ? e->bytes : 0;
                 allocated += e->counted ? e->bytes : 0;
-                assert_false(e->pinned && e->state == EXTENT_RESIDENT && e->busy);
+                assert_false(e->exported && e->state == EXTENT_RESIDENT && e->busy);
         }
         assert_int_equal(gpu->heap.resident, resident);
         assert_int_equal(gpu->heap.backed, backed);

@@ -325,7 +325,7 @@ void swap_discard(struct gpu *g, struct block *b)
         heap_bury(&g->heap, b);
 }
 
-static CUresult fake_reserve(CUdeviceptr *ret, size_t bytes, size_t alignment, CUdeviceptr wish,
+static CUresult fake_reserve(CUdeviceptr *ret, size_t bytes, size_t alignment, CUdeviceptr request,
                              unsigned long long flags)
 {
         static CUdeviceptr next = UINT64_C(0x700000000000);

@@ -55,7 +55,7 @@ static void note(struct bench *b, const struct sched_action *a)
                 t->sequence[a->gpu] = a->limit.sequence;
                 t->commit[a->gpu] = a->limit.commit;
                 t->limit[a->gpu] = a->limit.backed;
-                t->fixed_allowed[a->gpu] = a->limit.fixed;
+                t->unevictable_allowed[a->gpu] = a->limit.unevictable;
                 break;
         case SCHED_DO_GRANT:
                 t->lease = a->lease.lease;
@@ -76,8 +76,8 @@ static void note(struct bench *b, const struct sched_action *a)
         case SCHED_DO_SPARE:
                 t->spare_asked = true;
                 break;
-        case SCHED_DO_PINNED:
-                t->pinned[a->gpu] = a->pinned;
+        case SCHED_DO_EXPORTED:
+                t->exported[a->gpu] = a->exported;
                 break;
         case SCHED_DO_OVERDUE:
                 t->overdue = true;
@@ -123,7 +123,7 @@ void attach(struct bench *b, struct tenant *t, unsigned gpu, const struct sched_
 
         t->allocated[gpu] = a->usage.allocated;
         t->backed[gpu] = a->usage.backed;
-        t->fixed[gpu] = a->usage.fixed;
+        t->unevictable[gpu] = a->usage.unevictable;
         assert_int_equal(sched_client_attach(b->s, t->id, gpu, a, b->now_ns, &out), 0);
         after(b, &out);
 }
@@ -133,7 +133,7 @@ void usage_as_of(struct bench *b, struct tenant *t, unsigned gpu, uint32_t limit
         struct sched_actions out = {.n = TAKEN};
         const struct sched_usage u = {.allocated = t->allocated[gpu],
                                       .backed = t->backed[gpu],
-                                      .fixed = t->fixed[gpu],
+                                      .unevictable = t->unevictable[gpu],
                                       .stays = t->stays};
 
         assert_int_equal(
@@ -146,36 +146,36 @@ void usage(struct bench *b, struct tenant *t)
         usage_as_of(b, t, 0, t->sequence[0]);
 }
 
-void want(struct bench *b, struct tenant *t, const struct sched_want *w)
+void want(struct bench *b, struct tenant *t, const struct sched_request *w)
 {
         struct sched_actions out = {.n = TAKEN};
 
         t->refused = 0;
-        assert_int_equal(sched_client_want(b->s, t->id, 0, w, b->now_ns, &out), 0);
+        assert_int_equal(sched_client_request(b->s, t->id, 0, w, b->now_ns, &out), 0);
         after(b, &out);
 }
 
 void want_run(struct bench *b, struct tenant *t, uint64_t need)
 {
-        want(b, t, &(struct sched_want){.run = true, .need = need});
+        want(b, t, &(struct sched_request){.run = true, .need = need});
 }
 
-void want_commit(struct bench *b, struct tenant *t, uint64_t commit)
+void request_commit_of(struct bench *b, struct tenant *t, uint64_t commit)
 {
-        want(b, t, &(struct sched_want){.commit = commit, .sequence = 77});
+        want(b, t, &(struct sched_request){.commit = commit, .sequence = 77});
 }
 
-void want_fixed(struct bench *b, struct tenant *t, uint64_t fixed)
+void request_unevictable_of(struct bench *b, struct tenant *t, uint64_t unevictable)
 {
-        want(b, t, &(struct sched_want){.fixed = fixed, .sequence = 78});
+        want(b, t, &(struct sched_request){.unevictable = unevictable, .sequence = 78});
 }
 
-void pin(struct bench *b, struct tenant *t, uint64_t bytes)
+void export(struct bench *b, struct tenant *t, uint64_t bytes)
 {
         struct sched_actions out = {.n = TAKEN};
-        const struct sched_pin p = {.bytes = bytes, .sequence = 77};
+        const struct sched_export p = {.bytes = bytes, .sequence = 77};
 
-        assert_int_equal(sched_client_pin(b->s, t->id, 0, &p, b->now_ns, &out), 0);
+        assert_int_equal(sched_client_export(b->s, t->id, 0, &p, b->now_ns, &out), 0);
         after(b, &out);
 }
 
@@ -285,7 +285,7 @@ struct tenant *runner(struct bench *b, int priority, uint64_t bytes)
 {
         struct tenant *t = join(b, priority);
 
-        want_commit(b, t, bytes);
+        request_commit_of(b, t, bytes);
         assert_int_equal(t->commit[0], bytes);
         t->allocated[0] = bytes;
         usage(b, t);

@@ -1,6 +1,6 @@
 /* sched_bench.h: the scheduler on a bench: one event at a time, and what it asked for.
  *
- * Cards of 1000 MiB: 30 MiB headroom, 50 MiB budget for fixed bytes, 920 MiB visible, 970 MiB
+ * Cards of 1000 MiB: 30 MiB headroom, 50 MiB budget for unevictable bytes, 920 MiB visible, 970 MiB
  * usable. Nobody answers by himself: a test says what each client does. */
 #pragma once
 
@@ -17,8 +17,8 @@
 /* What a client was told last, and what it says of itself. */
 struct tenant {
         sched_client id;
-        uint64_t allocated[2], backed[2], fixed[2];
-        uint64_t commit[2], limit[2], fixed_allowed[2], pinned[2];
+        uint64_t allocated[2], backed[2], unevictable[2];
+        uint64_t commit[2], limit[2], unevictable_allowed[2], exported[2];
         uint32_t sequence[2];
         uint64_t lease;
         bool revoked, overdue;
@@ -51,11 +51,11 @@ struct tenant *join(struct bench *b, int priority);
 void attach(struct bench *b, struct tenant *t, unsigned gpu, const struct sched_attach *a);
 void usage_as_of(struct bench *b, struct tenant *t, unsigned gpu, uint32_t limit_sequence);
 void usage(struct bench *b, struct tenant *t); /* of GPU 0, with the acknowledgement */
-void want(struct bench *b, struct tenant *t, const struct sched_want *w);
+void want(struct bench *b, struct tenant *t, const struct sched_request *w);
 void want_run(struct bench *b, struct tenant *t, uint64_t need);
-void want_commit(struct bench *b, struct tenant *t, uint64_t commit);
-void want_fixed(struct bench *b, struct tenant *t, uint64_t fixed);
-void pin(struct bench *b, struct tenant *t, uint64_t bytes); /* as message number 77 */
+void request_commit_of(struct bench *b, struct tenant *t, uint64_t commit);
+void request_unevictable_of(struct bench *b, struct tenant *t, uint64_t unevictable);
+void export(struct bench *b, struct tenant *t, uint64_t bytes); /* as message number 77 */
 void idle(struct bench *b, struct tenant *t, bool idle_now);
 void drained(struct bench *b, struct tenant *t);
 void drain_failed(struct bench *b, struct tenant *t);

@@ -56,10 +56,10 @@ unsigned number(const struct world *w, const struct process *p)
 /* SCHED_TRACE=1 tells what happens, on stderr. */
 void trace(struct world *w, const struct process *p, const char *what, const struct message *m)
 {
-        static const char *const names[] = {"USAGE", "WANT",   "IDLE", "DRAINED", "DRAIN_FAILED",
-                                            "SHORT", "ATTACH", "PIN",  "GARBAGE", "ACTION"};
-        static const char *const actions[] = {"LIMIT",  "GRANT", "REVOKE",    "REFUSE",
-                                              "PINNED", "SPARE", "CONTESTED", "OVERDUE"};
+        static const char *const names[] = {"USAGE", "REQUEST", "IDLE",   "DRAINED", "DRAIN_FAILED",
+                                            "SHORT", "ATTACH",  "EXPORT", "GARBAGE", "ACTION"};
+        static const char *const actions[] = {"LIMIT",    "GRANT", "REVOKE",    "REFUSE",
+                                              "EXPORTED", "SPARE", "CONTESTED", "OVERDUE"};
 
         if (!w->traced)
                 return;
@@ -80,16 +80,17 @@ void trace(struct world *w, const struct process *p, const char *what, const str
                 fprintf(stderr, " usage(%u: %llu/%llu #%u)", m->gpu,
                         (unsigned long long)m->usage.backed >> 20,
                         (unsigned long long)m->usage.allocated >> 20, m->limit_sequence);
-        if (m && m->type == UP_WANT)
-                fprintf(stderr, " want(%u: commit %llu fixed %llu need %llu%s)", m->gpu,
-                        (unsigned long long)m->want.commit >> 20,
-                        (unsigned long long)m->want.fixed >> 20,
-                        (unsigned long long)m->want.need >> 20, m->want.run ? " run" : "");
+        if (m && m->type == UP_REQUEST)
+                fprintf(stderr, " want(%u: commit %llu unevictable %llu need %llu%s)", m->gpu,
+                        (unsigned long long)m->request.commit >> 20,
+                        (unsigned long long)m->request.unevictable >> 20,
+                        (unsigned long long)m->request.need >> 20, m->request.run ? " run" : "");
         if (m && m->type == DOWN_ACTION && m->action.type == SCHED_DO_LIMIT)
-                fprintf(stderr, " limit(%u: backed %llu commit %llu fixed %llu #%u)", m->action.gpu,
-                        (unsigned long long)m->action.limit.backed >> 20,
+                fprintf(stderr, " limit(%u: backed %llu commit %llu unevictable %llu #%u)",
+                        m->action.gpu, (unsigned long long)m->action.limit.backed >> 20,
                         (unsigned long long)m->action.limit.commit >> 20,
-                        (unsigned long long)m->action.limit.fixed >> 20, m->action.limit.sequence);
+                        (unsigned long long)m->action.limit.unevictable >> 20,
+                        m->action.limit.sequence);
         fprintf(stderr, "\n");
 }
 
@@ -129,37 +130,38 @@ void send_usage(struct world *w, struct process *p, unsigned gpu)
                 return;
         m.usage = (struct sched_usage){.allocated = g->allocated,
                                        .backed = g->backed,
-                                       .fixed = g->fixed,
+                                       .unevictable = g->unevictable,
                                        .stays = p->cramped && !p->lease &&
-                                                g->backed > MAX(g->limit, g->pinned)};
+                                                g->backed > MAX(g->limit, g->exported)};
         m.limit_sequence = g->limit_sequence;
         m.poisoned = p->poisoned;
         push(w, &p->up, &m);
 }
 
-void send_want(struct world *w, struct process *p, unsigned gpu, uint64_t commit, uint64_t fixed)
+void send_request(struct world *w, struct process *p, unsigned gpu, uint64_t commit,
+                  uint64_t unevictable)
 {
         struct on_gpu *g = &p->gpu[gpu];
-        struct message m = {.type = UP_WANT, .gpu = gpu};
+        struct message m = {.type = UP_REQUEST, .gpu = gpu};
         bool lacks = !p->lease || g->allocated > g->limit;
 
-        m.want = (struct sched_want){.commit = commit,
-                                     .fixed = fixed,
-                                     .need = g->allocated,
-                                     .run = p->wants_run && !p->paused && lacks,
-                                     .spare = g->spare,
-                                     .spare_wanted = g->spare_asked,
-                                     .sequence = ++p->sequence};
-        g->want_sent = m.want.run;
-        g->want_need = m.want.need;
+        m.request = (struct sched_request){.commit = commit,
+                                           .unevictable = unevictable,
+                                           .need = g->allocated,
+                                           .run = p->wants_run && !p->paused && lacks,
+                                           .spare = g->spare,
+                                           .spare_requested = g->spare_asked,
+                                           .sequence = ++p->sequence};
+        g->request_sent = m.request.run;
+        g->request_need = m.request.need;
         push(w, &p->up, &m);
 }
 
-void send_pin(struct world *w, struct process *p, unsigned gpu, uint64_t bytes, bool held)
+void send_export(struct world *w, struct process *p, unsigned gpu, uint64_t bytes, bool held)
 {
-        struct message m = {.type = UP_PIN,
+        struct message m = {.type = UP_EXPORT,
                             .gpu = gpu,
-                            .pin = {.bytes = bytes, .held = held, .sequence = ++p->sequence}};
+                            .export = {.bytes = bytes, .held = held, .sequence = ++p->sequence}};
 
         push(w, &p->up, &m);
 }
@@ -180,7 +182,7 @@ uint64_t really_free(const struct world *w, unsigned gpu)
         uint64_t used = w->foreign[gpu];
 
         for (unsigned i = 0; i < w->o.clients; i++)
-                used += w->p[i].gpu[gpu].backed + w->p[i].gpu[gpu].fixed;
+                used += w->p[i].gpu[gpu].backed + w->p[i].gpu[gpu].unevictable;
         return used >= w->o.total_bytes ? 0 : w->o.total_bytes - used;
 }
 
@@ -249,7 +251,7 @@ void agent(struct world *w, struct process *p)
                         continue;
                 lacks = g->allocated - g->backed;
                 lacks = MIN(lacks, extent(w));
-                if (g->pinned > g->backed)
+                if (g->exported > g->backed)
                         start_moving(w, p);
                 if (!held && (g->backed > g->limit || (lacks && g->backed + lacks <= g->limit)))
                         start_moving(w, p);
@@ -258,9 +260,9 @@ void agent(struct world *w, struct process *p)
                 if (!p->wants_run || p->paused || p->draining)
                         continue;
                 if (held && g->allocated <= g->limit)
-                        g->want_sent = false;
-                else if (!g->want_sent || g->want_need != g->allocated)
-                        send_want(w, p, i, 0, 0);
+                        g->request_sent = false;
+                else if (!g->request_sent || g->request_need != g->allocated)
+                        send_request(w, p, i, 0, 0);
         }
 }
 
@@ -273,20 +275,20 @@ void move(struct world *w, struct process *p)
                 struct on_gpu *g = &p->gpu[i];
                 uint64_t bytes;
 
-                /* What is pinned comes in beside what the limit leaves, whatever else it has. */
-                bytes = MIN(sub_sat(g->pinned, g->backed), extent(w));
+                /* What is exported comes in beside what the limit leaves, whatever else it has. */
+                bytes = MIN(sub_sat(g->exported, g->backed), extent(w));
                 if (bytes && g->backed + bytes <= g->limit) {
                         if (!back(w, p, i, bytes))
                                 p->move_ns = w->now_ns + 100 * NSEC_PER_MSEC;
                         break;
                 }
-                if (!p->lease && g->backed > MAX(g->limit, g->pinned)) {
+                if (!p->lease && g->backed > MAX(g->limit, g->exported)) {
                         if (p->cramped) {
                                 send_usage(w, p, i); /* and then it is tried again, now and then */
                                 p->move_ns = w->now_ns + NSEC_PER_SEC;
                                 return;
                         }
-                        bytes = MIN(g->backed - g->pinned, extent(w));
+                        bytes = MIN(g->backed - g->exported, extent(w));
                         g->backed -= bytes;
                         send_usage(w, p, i);
                         break;
@@ -320,7 +322,7 @@ void drained(struct world *w, struct process *p)
                 p->lease = 0;
                 p->idle = false;
                 for (unsigned i = 0; i < w->o.gpus; i++)
-                        p->gpu[i].want_sent = false;
+                        p->gpu[i].request_sent = false;
                 send_lease(w, p, UP_DRAINED, lease);
         }
         agent(w, p);
@@ -333,8 +335,8 @@ void set_paused(struct world *w, struct process *p, bool paused)
         if (p->connected && p->lease && !p->idle)
                 send_lease(w, p, UP_IDLE, p->lease);
         for (unsigned i = 0; i < w->o.gpus; i++)
-                if (paused && p->connected && p->gpu[i].used && p->gpu[i].want_sent)
-                        send_want(w, p, i, 0, 0);
+                if (paused && p->connected && p->gpu[i].used && p->gpu[i].request_sent)
+                        send_request(w, p, i, 0, 0);
         agent(w, p);
 }
 
@@ -347,7 +349,7 @@ static void on_limit(struct world *w, struct process *p, const struct sched_acti
         g->limit_sequence = a->limit.sequence;
         g->commit = a->limit.commit;
         g->limit = a->limit.backed;
-        g->fixed_allowed = a->limit.fixed;
+        g->unevictable_allowed = a->limit.unevictable;
         send_usage(w, p, a->gpu);
         if (g->commit_asked && g->commit >= g->commit_asked) {
                 g->allocated = g->commit_exact <= g->commit && g->commit_exact > g->allocated
@@ -356,18 +358,19 @@ static void on_limit(struct world *w, struct process *p, const struct sched_acti
                 g->commit_asked = 0;
                 send_usage(w, p, a->gpu);
         }
-        if (g->fixed_asked && g->fixed_allowed >= g->fixed_asked) {
+        if (g->unevictable_asked && g->unevictable_allowed >= g->unevictable_asked) {
                 /* The card must have them: others were evicted for it. */
-                if (g->fixed_asked - g->fixed > really_free(w, a->gpu) && !w->foreign_ever)
-                        fail(w, "fixed bytes were allowed that the card does not have",
+                if (g->unevictable_asked - g->unevictable > really_free(w, a->gpu) &&
+                    !w->foreign_ever)
+                        fail(w, "unevictable bytes were allowed that the card does not have",
                              number(w, p));
-                else if (g->fixed_asked - g->fixed <= really_free(w, a->gpu)) {
-                        g->spare += g->spare_asked ? g->fixed_asked - g->fixed : 0;
-                        g->fixed = g->fixed_asked;
+                else if (g->unevictable_asked - g->unevictable <= really_free(w, a->gpu)) {
+                        g->spare += g->spare_asked ? g->unevictable_asked - g->unevictable : 0;
+                        g->unevictable = g->unevictable_asked;
                 }
-                g->fixed_asked = 0;
+                g->unevictable_asked = 0;
                 g->spare_asked = false;
-                w->counts.fixed_growth++;
+                w->counts.unevictable_growth++;
                 send_usage(w, p, a->gpu);
         }
 }
@@ -381,17 +384,17 @@ static void on_refuse(struct world *w, struct process *p, const struct sched_act
                 /* Refused a block: once more for the exact bytes. */
                 if (g->commit_asked > g->commit_exact) {
                         g->commit_asked = g->commit_exact;
-                        send_want(w, p, a->gpu, g->commit_exact, g->fixed_asked);
+                        send_request(w, p, a->gpu, g->commit_exact, g->unevictable_asked);
                         g->commit_sequence = p->sequence;
-                        if (g->fixed_asked)
-                                g->fixed_sequence = p->sequence;
+                        if (g->unevictable_asked)
+                                g->unevictable_sequence = p->sequence;
                 } else {
                         g->commit_asked = 0;
                 }
-        } else if (a->refuse.code == -EBUSY && a->refuse.of == g->pin_sequence) {
-                g->pin_asked = 0;
-        } else if (a->refuse.code == -ENOSPC && a->refuse.of == g->fixed_sequence) {
-                g->fixed_asked = 0;
+        } else if (a->refuse.code == -EBUSY && a->refuse.of == g->export_sequence) {
+                g->export_asked = 0;
+        } else if (a->refuse.code == -ENOSPC && a->refuse.of == g->unevictable_sequence) {
+                g->unevictable_asked = 0;
                 g->spare_asked = false;
         }
 }
@@ -404,29 +407,29 @@ static void on_spare(struct world *w, struct process *p, unsigned gpu)
         if (!g->spare || chance(w, 200))
                 return;
         w->counts.spares++;
-        g->fixed -= g->spare;
-        if (g->fixed_asked)
-                g->fixed_asked -= g->spare;
+        g->unevictable -= g->spare;
+        if (g->unevictable_asked)
+                g->unevictable_asked -= g->spare;
         g->spare = 0;
         send_usage(w, p, gpu);
-        send_want(w, p, gpu, g->commit_asked, MAX(g->fixed, g->fixed_asked));
-        if (g->fixed_asked)
-                g->fixed_sequence = p->sequence;
+        send_request(w, p, gpu, g->commit_asked, MAX(g->unevictable, g->unevictable_asked));
+        if (g->unevictable_asked)
+                g->unevictable_sequence = p->sequence;
         if (g->commit_asked)
                 g->commit_sequence = p->sequence;
 }
 
-static void on_pinned(struct world *w, struct process *p, const struct sched_action *a)
+static void on_exported(struct world *w, struct process *p, const struct sched_action *a)
 {
         struct on_gpu *g = &p->gpu[a->gpu];
 
-        if (a->pinned != g->pin_asked && g->pin_asked)
-                fail(w, "other bytes are pinned than were asked for", number(w, p));
-        if (g->limit < a->pinned)
-                fail(w, "bytes are pinned that the limit does not cover", number(w, p));
-        g->pinned = a->pinned;
-        g->pin_asked = 0;
-        w->counts.pins++;
+        if (a->exported != g->export_asked && g->export_asked)
+                fail(w, "other bytes are exported than were asked for", number(w, p));
+        if (g->limit < a->exported)
+                fail(w, "bytes are exported that the limit does not cover", number(w, p));
+        g->exported = a->exported;
+        g->export_asked = 0;
+        w->counts.exports++;
 }
 
 static void on_grant(struct world *w, struct process *p, const struct sched_action *a)
@@ -440,7 +443,7 @@ static void on_grant(struct world *w, struct process *p, const struct sched_acti
         for (unsigned i = 0; i < w->o.gpus; i++) {
                 struct on_gpu *g = &p->gpu[i];
 
-                g->want_sent = false;
+                g->request_sent = false;
         }
         if (!p->wants_run)
                 p->idle = true;
@@ -471,8 +474,8 @@ void receive(struct world *w, struct process *p, const struct sched_action *a)
         case SCHED_DO_REFUSE:
                 on_refuse(w, p, a);
                 break;
-        case SCHED_DO_PINNED:
-                on_pinned(w, p, a);
+        case SCHED_DO_EXPORTED:
+                on_exported(w, p, a);
                 break;
         case SCHED_DO_SPARE:
                 on_spare(w, p, a->gpu);

@@ -37,32 +37,33 @@ void connect_process(struct world *w, struct process *p)
                 m.attach = (struct sched_attach){
                         .usage = {.allocated = g->allocated,
                                   .backed = g->backed,
-                                  .fixed = g->fixed},
+                                  .unevictable = g->unevictable},
                         .running = open,
                         .run = p->wants_run && !open && !p->paused,
                         .idle = open && (p->idle || p->paused),
                         .detached = p->detached,
                         .sequence = ++p->sequence,
                 };
-                if (!g->fixed && !g->fixed_asked) {
-                        g->fixed_asked = w->o.total_bytes / 128 + below(w, w->o.total_bytes / 64);
+                if (!g->unevictable && !g->unevictable_asked) {
+                        g->unevictable_asked =
+                                w->o.total_bytes / 128 + below(w, w->o.total_bytes / 64);
                         g->asked_ns = w->now_ns;
-                        m.attach.fixed_wanted = g->fixed_asked;
-                        g->fixed_sequence = p->sequence;
+                        m.attach.unevictable_requested = g->unevictable_asked;
+                        g->unevictable_sequence = p->sequence;
                 }
                 g->limit_sequence = 0;
                 g->known = false;
                 /* what another connection allowed means nothing */
                 g->commit = g->allocated;
                 g->limit = g->backed;
-                g->fixed_allowed = g->fixed;
-                g->want_sent = false;
+                g->unevictable_allowed = g->unevictable;
+                g->request_sent = false;
                 g->need_delivered = 0;
                 push(w, &p->up, &m);
                 /* what was allowed and is not there yet is asked for again, some time */
-                g->pinned = MIN(g->pinned, g->backed);
-                if (g->pinned)
-                        send_pin(w, p, i, g->pinned, true);
+                g->exported = MIN(g->exported, g->backed);
+                if (g->exported)
+                        send_export(w, p, i, g->exported, true);
         }
         if (p->hostile) {
                 struct message m = {.type = UP_GARBAGE};
@@ -79,7 +80,7 @@ void disconnect(struct world *w, struct process *p)
         drop_messages(&p->up);
         drop_messages(&p->down);
         for (unsigned i = 0; i < w->o.gpus; i++)
-                p->gpu[i].commit_asked = p->gpu[i].fixed_asked = p->gpu[i].pin_asked = 0;
+                p->gpu[i].commit_asked = p->gpu[i].unevictable_asked = p->gpu[i].export_asked = 0;
         p->connected = p->attached = false;
         p->move_ns = NEVER;
         if (p->draining) { /* the daemon that asked is away: the gate opens again */
@@ -187,10 +188,10 @@ static void allocate(struct world *w, struct process *p)
         g->commit_exact = g->allocated + bytes;
         g->commit_asked = (g->commit_exact + block - 1) / block * block;
         g->asked_ns = w->now_ns;
-        send_want(w, p, i, g->commit_asked, g->fixed_asked);
+        send_request(w, p, i, g->commit_asked, g->unevictable_asked);
         g->commit_sequence = p->sequence;
-        if (g->fixed_asked)
-                g->fixed_sequence = p->sequence;
+        if (g->unevictable_asked)
+                g->unevictable_sequence = p->sequence;
 }
 
 static void release(struct world *w, struct process *p)
@@ -198,7 +199,8 @@ static void release(struct world *w, struct process *p)
         unsigned i = some_gpu(w, p);
         struct on_gpu *g = &p->gpu[i];
         uint64_t bytes = below(
-                w, (g->allocated - MAX(g->pinned, g->pin_asked)) / (chance(w, 200) ? 1 : 8) + 1);
+                w,
+                (g->allocated - MAX(g->exported, g->export_asked)) / (chance(w, 200) ? 1 : 8) + 1);
 
         if (!p->connected)
                 return;
@@ -207,7 +209,7 @@ static void release(struct world *w, struct process *p)
         g->backed = MIN(g->backed, g->allocated);
         send_usage(w, p, i);
         if (g->commit > g->allocated + w->o.total_bytes / 8 && !g->commit_asked && chance(w, 300))
-                send_want(w, p, i, g->allocated + 1, g->fixed_asked);
+                send_request(w, p, i, g->allocated + 1, g->unevictable_asked);
 }
 
 /* Something old is said again, as no library should: it names a lease that is over. */
@@ -239,40 +241,41 @@ static bool all_within_limits(const struct process *p)
         return true;
 }
 
-static void grow_fixed(struct world *w, struct process *p)
+static void grow_unevictable(struct world *w, struct process *p)
 {
         unsigned i = some_gpu(w, p);
         struct on_gpu *g = &p->gpu[i];
 
-        if (!p->connected || g->fixed_asked || !g->fixed)
+        if (!p->connected || g->unevictable_asked || !g->unevictable)
                 return;
-        g->fixed_asked = g->fixed + 1 + below(w, w->o.total_bytes / (chance(w, 100) ? 4 : 64));
+        g->unevictable_asked =
+                g->unevictable + 1 + below(w, w->o.total_bytes / (chance(w, 100) ? 4 : 64));
         g->spare_asked = !g->spare && chance(w, 300);
         g->asked_ns = w->now_ns;
-        send_want(w, p, i, g->commit_asked, g->fixed_asked);
-        g->fixed_sequence = p->sequence;
+        send_request(w, p, i, g->commit_asked, g->unevictable_asked);
+        g->unevictable_sequence = p->sequence;
         if (g->commit_asked)
                 g->commit_sequence = p->sequence;
 }
 
 /* Others open some of its memory, or let go of it. */
-static void pin(struct world *w, struct process *p)
+static void export(struct world *w, struct process *p)
 {
         unsigned i = some_gpu(w, p);
         struct on_gpu *g = &p->gpu[i];
 
-        if (!p->connected || g->pin_asked)
+        if (!p->connected || g->export_asked)
                 return;
-        if (g->pinned && chance(w, 500)) {
-                g->pinned = chance(w, 500) ? 0 : below(w, g->pinned);
-                send_pin(w, p, i, g->pinned, false);
-        } else if (g->allocated > g->pinned) {
-                g->pin_asked = g->pinned + 1 +
-                               below(w, MIN(g->allocated - g->pinned, w->o.total_bytes / 8));
-                g->pin_asked = MIN(g->pin_asked, g->allocated);
+        if (g->exported && chance(w, 500)) {
+                g->exported = chance(w, 500) ? 0 : below(w, g->exported);
+                send_export(w, p, i, g->exported, false);
+        } else if (g->allocated > g->exported) {
+                g->export_asked = g->exported + 1 +
+                                  below(w, MIN(g->allocated - g->exported, w->o.total_bytes / 8));
+                g->export_asked = MIN(g->export_asked, g->allocated);
                 g->asked_ns = w->now_ns;
-                send_pin(w, p, i, g->pin_asked, false);
-                g->pin_sequence = p->sequence;
+                send_export(w, p, i, g->export_asked, false);
+                g->export_sequence = p->sequence;
         }
 }
 
@@ -310,9 +313,9 @@ void think(struct world *w, struct process *p)
                 break;
         case 3:
                 if (chance(w, 200))
-                        grow_fixed(w, p);
+                        grow_unevictable(w, p);
                 else if (chance(w, 200))
-                        pin(w, p);
+                        export(w, p);
                 break;
         case 4:
         case 5:

@@ -90,10 +90,10 @@ static void garbage(struct world *w, struct process *p, struct sched_actions *ou
 
 #define ANY huge[below(w, ARRAY_SIZE(huge))]
         struct sched_usage u = {ANY, ANY, ANY, ANY, ANY, ANY, ANY, chance(w, 500)};
-        struct sched_want want = {
+        struct sched_request request = {
                 ANY, ANY, ANY, chance(w, 500), chance(w, 500), chance(w, 500), (uint32_t)ANY};
         struct sched_attach at = {.usage = u,
-                                  .fixed_wanted = ANY,
+                                  .unevictable_requested = ANY,
                                   .running = chance(w, 300),
                                   .run = chance(w, 500),
                                   .idle = chance(w, 500),
@@ -102,9 +102,9 @@ static void garbage(struct world *w, struct process *p, struct sched_actions *ou
 
         switch (below(w, 9)) {
         case 8:
-                (void)sched_client_pin(w->s, p->id, gpu,
-                                       &(struct sched_pin){ANY, chance(w, 500), (uint32_t)ANY},
-                                       w->now_ns, out);
+                (void)sched_client_export(
+                        w->s, p->id, gpu,
+                        &(struct sched_export){ANY, chance(w, 500), (uint32_t)ANY}, w->now_ns, out);
                 break;
         case 0:
                 (void)sched_client_attach(w->s, p->id, gpu, &at, w->now_ns, out);
@@ -116,7 +116,7 @@ static void garbage(struct world *w, struct process *p, struct sched_actions *ou
                 break;
         case 3:
         case 4:
-                (void)sched_client_want(w->s, p->id, gpu, &want, w->now_ns, out);
+                (void)sched_client_request(w->s, p->id, gpu, &request, w->now_ns, out);
                 break;
         case 5:
                 (void)sched_client_idle(w->s, p->id, lease, chance(w, 500), w->now_ns, out);
@@ -163,9 +163,9 @@ static void deliver_up(struct world *w, struct process *p, const struct message 
                 r = sched_client_usage(w->s, p->id, m->gpu, &m->usage, m->limit_sequence,
                                        m->poisoned ? SCHED_POISONED : 0, w->now_ns, &out);
                 break;
-        case UP_WANT:
-                p->gpu[m->gpu].need_delivered = m->want.run ? m->want.need : 0;
-                r = sched_client_want(w->s, p->id, m->gpu, &m->want, w->now_ns, &out);
+        case UP_REQUEST:
+                p->gpu[m->gpu].need_delivered = m->request.run ? m->request.need : 0;
+                r = sched_client_request(w->s, p->id, m->gpu, &m->request, w->now_ns, &out);
                 break;
         case UP_IDLE:
                 r = sched_client_idle(w->s, p->id, m->lease, m->idle, w->now_ns, &out);
@@ -187,8 +187,8 @@ static void deliver_up(struct world *w, struct process *p, const struct message 
                 w->attaching = m->attach.running;
                 r = sched_client_attach(w->s, p->id, m->gpu, &m->attach, w->now_ns, &out);
                 break;
-        case UP_PIN:
-                r = sched_client_pin(w->s, p->id, m->gpu, &m->pin, w->now_ns, &out);
+        case UP_EXPORT:
+                r = sched_client_export(w->s, p->id, m->gpu, &m->export, w->now_ns, &out);
                 break;
         case UP_GARBAGE:
                 garbage(w, p, &out);
@@ -436,8 +436,8 @@ static void check_waits(struct world *w, uint64_t passed_ns)
                 bool waits = p->wants_run && !runs(p);
 
                 for (unsigned g = 0; g < w->o.gpus; g++)
-                        waits |= p->gpu[g].commit_asked || p->gpu[g].fixed_asked ||
-                                 p->gpu[g].pin_asked;
+                        waits |= p->gpu[g].commit_asked || p->gpu[g].unevictable_asked ||
+                                 p->gpu[g].export_asked;
                 if (!p->alive || !waits || p->priority < highest) {
                         p->waited_ns = 0;
                         continue;
@@ -484,7 +484,7 @@ static uint64_t foreign_as_seen(const struct world *w, unsigned gpu)
                 const struct process *p = &w->p[i];
 
                 if (!p->id || sched_account_view(w->s, p->id, gpu, &v) < 0)
-                        bytes += p->gpu[gpu].backed + p->gpu[gpu].fixed;
+                        bytes += p->gpu[gpu].backed + p->gpu[gpu].unevictable;
         }
         return bytes;
 }

@@ -35,8 +35,8 @@ struct world;
 
 struct world_counts {
         uint64_t steps, grants, revokes, restores, refusals, deaths, restarts, overdue, shorts,
-                returns, drain_failures, fixed_growth, spares, pins, stale, given_back, ends,
-                pauses, stood, modes[3];
+                returns, drain_failures, unevictable_growth, spares, exports, stale, given_back,
+                ends, pauses, stood, modes[3];
         uint64_t longest_wait_ns; /* in which nothing excused the wait */
         struct sched_transitions transitions;
 };

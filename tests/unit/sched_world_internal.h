@@ -9,13 +9,13 @@
 
 enum message_type {
         UP_USAGE,
-        UP_WANT,
+        UP_REQUEST,
         UP_IDLE,
         UP_DRAINED,
         UP_DRAIN_FAILED,
         UP_SHORT,
         UP_ATTACH,
-        UP_PIN,
+        UP_EXPORT,
         UP_GARBAGE,
         DOWN_ACTION,
 };
@@ -26,9 +26,9 @@ struct message {
         unsigned gpu;
         struct sched_usage usage;
         uint32_t limit_sequence;
-        struct sched_want want;
+        struct sched_request request;
         struct sched_attach attach;
-        struct sched_pin pin;
+        struct sched_export export;
         uint64_t lease, bytes;
         bool idle, poisoned, paused;
         struct sched_action action;
@@ -43,19 +43,19 @@ struct queue {
 };
 
 struct on_gpu {
-        bool used, known;                      /* known: attached, as far as the daemon has heard */
-        uint64_t allocated, backed, fixed;     /* the truth */
-        uint64_t commit, limit, fixed_allowed; /* as last told */
+        bool used, known; /* known: attached, as far as the daemon has heard */
+        uint64_t allocated, backed, unevictable;     /* the truth */
+        uint64_t commit, limit, unevictable_allowed; /* as last told */
         uint32_t limit_sequence;
-        uint64_t commit_asked, fixed_asked; /* 0: no question open */
-        uint64_t spare;                     /* of fixed: it can do without */
-        bool spare_asked;                   /* fixed_asked is for such */
-        uint64_t commit_exact;              /* what the program really wants */
-        uint32_t commit_sequence, fixed_sequence, pin_sequence;
-        uint64_t pinned, pin_asked; /* stays on the card; pin_asked 0: no question open */
+        uint64_t commit_asked, unevictable_asked; /* 0: no question open */
+        uint64_t spare;                           /* of unevictable: it can do without */
+        bool spare_asked;                         /* unevictable_asked is for such */
+        uint64_t commit_exact;                    /* what the program really wants */
+        uint32_t commit_sequence, unevictable_sequence, export_sequence;
+        uint64_t exported, export_asked; /* stays on the card; export_asked 0: no question open */
         uint64_t asked_ns;
-        bool want_sent;
-        uint64_t want_need;
+        bool request_sent;
+        uint64_t request_need;
         uint64_t need_delivered; /* what the daemon knows must be backed; 0 once granted */
 };
 
@@ -120,8 +120,9 @@ void trace(struct world *w, const struct process *p, const char *what, const str
 void push(struct world *w, struct queue *q, const struct message *m);
 void drop_messages(struct queue *q);
 void send_usage(struct world *w, struct process *p, unsigned gpu);
-void send_want(struct world *w, struct process *p, unsigned gpu, uint64_t commit, uint64_t fixed);
-void send_pin(struct world *w, struct process *p, unsigned gpu, uint64_t bytes, bool held);
+void send_request(struct world *w, struct process *p, unsigned gpu, uint64_t commit,
+                  uint64_t unevictable);
+void send_export(struct world *w, struct process *p, unsigned gpu, uint64_t bytes, bool held);
 void send_lease(struct world *w, struct process *p, enum message_type type, uint64_t lease);
 uint64_t mix(uint64_t a, uint64_t b);
 uint64_t really_free(const struct world *w, unsigned gpu);

@@ -29,20 +29,20 @@ static void it_says_who_it_is_and_what_it_has(void **state)
         assert_int_equal(m->HELLO.previous_instance, 0);
         assert_string_equal(m->HELLO.name, "unit");
         assert_int_equal(times_said(WIRE_ATTACH), 0);
-        gpu->fixed = gpu->fixed_wanted = 3 * MIB;
+        gpu->unevictable = gpu->unevictable_requested = 3 * MIB;
         put(EXTENT_RESIDENT);
         welcome();
         m = said(WIRE_ATTACH);
         assert_int_equal(m->ATTACH.allocated, 32 * MIB);
         assert_int_equal(m->ATTACH.backed, 32 * MIB);
-        assert_int_equal(m->ATTACH.fixed, 3 * MIB);
+        assert_int_equal(m->ATTACH.unevictable, 3 * MIB);
         assert_int_equal(m->ATTACH.arena, 5 * MIB);
         assert_int_equal(m->ATTACH.total_bytes, GIB);
         assert_false(gpu->managed);
         /* Before the answer it has what it has and no more. */
         assert_int_equal(gpu->commit, 32 * MIB);
         assert_int_equal(gpu->limit, 32 * MIB);
-        assert_int_equal(gpu->fixed_allowed, 3 * MIB);
+        assert_int_equal(gpu->unevictable_allowed, 3 * MIB);
         attached();
         assert_true(gpu->managed && gpu->attached);
         assert_int_equal(gpu->visible, 900 * MIB);
@@ -70,7 +70,7 @@ static void without_a_daemon_a_program_has_the_card(void **state)
         rounds(1);
         assert_int_equal(gpu->limit, UINT64_MAX);
         assert_int_equal(gpu->commit, UINT64_MAX);
-        assert_int_equal(gpu->fixed_allowed, UINT64_MAX);
+        assert_int_equal(gpu->unevictable_allowed, UINT64_MAX);
         assert_true(gpu->managed);
         assert_int_equal(gpu->visible, GIB);
         assert_true(core.running);
@@ -83,7 +83,7 @@ static void without_a_daemon_a_program_has_the_card(void **state)
         welcome();
         attached();
         assert_int_equal(gpu->limit, 0); /* what it has */
-        assert_int_equal(gpu->commit_wanted, 32 * MIB);
+        assert_int_equal(gpu->commit_requested, 32 * MIB);
 }
 
 /* ---- turns ---- */
@@ -568,7 +568,7 @@ static void a_create_that_failed_is_reported_now_and_then(void **state)
 
 static void messages_about_gpus_that_are_not_there_do_nothing(void **state)
 {
-        static const unsigned types[] = {WIRE_LIMIT, WIRE_ATTACHED, WIRE_PINNED, WIRE_REFUSED};
+        static const unsigned types[] = {WIRE_LIMIT, WIRE_ATTACHED, WIRE_EXPORTED, WIRE_REFUSED};
 
         begin_running();
         for (unsigned i = 0; i < ARRAY_SIZE(types); i++)
@@ -576,7 +576,7 @@ static void messages_about_gpus_that_are_not_there_do_nothing(void **state)
                         struct wire_message *m = tell(types[i]);
 
                         m->header.gpu = (uint16_t)g;
-                        m->REFUSED.code = WIRE_REFUSED_FIXED;
+                        m->REFUSED.code = WIRE_REFUSED_UNEVICTABLE;
                         rounds(1);
                 }
         assert_true(core.running);
@@ -632,10 +632,10 @@ static void memory_that_is_let_go_of_wakes_whoever_may_move_it(void **state)
         request_woken();
         request_released();
         assert_false(is_kicked());
-        gpu->pin_wanted = 1;
+        gpu->export_requested = 1;
         request_released();
         assert_true(is_kicked());
-        gpu->pin_wanted = 0;
+        gpu->export_requested = 0;
         core.running = false;
 }
 

@@ -95,8 +95,8 @@ static void unfinished_work_wants_a_turn_although_nobody_waits(void **state)
         put(EXTENT_EVICTED);
         wake();
         assert_true(agent.unfinished);
-        assert_non_null(said(WIRE_WANT));
-        assert_true(said(WIRE_WANT)->WANT.flags & WIRE_FLAG_RUN);
+        assert_non_null(said(WIRE_REQUEST));
+        assert_true(said(WIRE_REQUEST)->REQUEST.flags & WIRE_FLAG_RUN);
 }
 
 static void a_program_at_rest_wants_none(void **state)
@@ -107,11 +107,11 @@ static void a_program_at_rest_wants_none(void **state)
         assert_int_equal(times_said(WIRE_DRAINED), 1);
         assert_false(agent.unfinished);
         put(EXTENT_EVICTED);
-        gpu->want_dirty = true;
+        gpu->request_dirty = true;
         wake();
-        assert_false(said(WIRE_WANT)->WANT.flags & WIRE_FLAG_RUN);
+        assert_false(said(WIRE_REQUEST)->REQUEST.flags & WIRE_FLAG_RUN);
         want_to_run(1); /* until somebody comes */
-        assert_true(said(WIRE_WANT)->WANT.flags & WIRE_FLAG_RUN);
+        assert_true(said(WIRE_REQUEST)->REQUEST.flags & WIRE_FLAG_RUN);
 }
 
 static void work_that_is_not_seen_counts_as_work(void **state)
@@ -236,7 +236,7 @@ a_mover_is_made_while_the_program_runs_and_gives_back_what_it_does_not_take(void
         begin_freezer(WIRE_FREEZE_MOVE);
         begin_attached();
         gpu->context = &context;
-        gpu->fixed = 300 * MIB;
+        gpu->unevictable = 300 * MIB;
         limit(64 * MIB, 64 * MIB, 300 * MIB, 2);
         wake();
         assert_false(gpu->mover_asks); /* nobody need make room before */
@@ -244,12 +244,12 @@ a_mover_is_made_while_the_program_runs_and_gives_back_what_it_does_not_take(void
         grant();
         rounds(2);
         assert_int_equal(freezer.movers, 0);
-        assert_int_equal(said(WIRE_WANT)->WANT.fixed, 602 * MIB);
+        assert_int_equal(said(WIRE_REQUEST)->REQUEST.unevictable, 602 * MIB);
         limit(64 * MIB, 64 * MIB, 602 * MIB, 3);
         rounds(1);
         assert_int_equal(freezer.movers, 1);
         assert_int_equal(gpu->mover_room, 152 * MIB); /* half a context's less */
-        assert_int_equal(gpu->fixed, 452 * MIB);
+        assert_int_equal(gpu->unevictable, 452 * MIB);
         rounds(3);
         assert_int_equal(freezer.movers, 1);
 }
@@ -259,7 +259,7 @@ static void ask_for_a_mover(void)
         begin_freezer(WIRE_FREEZE_MOVE);
         begin_running();
         gpu->context = &context;
-        gpu->fixed = gpu->fixed_allowed = 300 * MIB;
+        gpu->unevictable = gpu->unevictable_allowed = 300 * MIB;
         wake();
 }
 
@@ -269,19 +269,19 @@ static void a_mover_without_room_is_tried_again_later(void **state)
         uint32_t refused;
 
         ask_for_a_mover();
-        refused = gpu->refused_fixed.count;
+        refused = gpu->refused_unevictable.count;
         assert_true(gpu->mover_asks);
         m = tell(WIRE_REFUSED);
         m->header.gpu = 0;
-        m->REFUSED.code = WIRE_REFUSED_FIXED;
-        m->REFUSED.of = gpu->want_sequence;
+        m->REFUSED.code = WIRE_REFUSED_UNEVICTABLE;
+        m->REFUSED.of = gpu->request_sequence;
         wake();
         assert_false(gpu->mover_asks);
-        assert_int_equal(gpu->refused_fixed.count, refused); /* no thread's wish */
-        assert_int_equal(gpu->fixed_wanted, 300 * MIB);
+        assert_int_equal(gpu->refused_unevictable.count, refused); /* no thread's request */
+        assert_int_equal(gpu->unevictable_requested, 300 * MIB);
         wake();
         assert_false(gpu->mover_asks);
-        gpu->fixed_allowed = GIB;
+        gpu->unevictable_allowed = GIB;
         wake();
         assert_int_equal(freezer.movers, 0);
         now_ns += 10 * NSEC_PER_SEC;
@@ -305,45 +305,46 @@ a_mover_that_cannot_be_made_asks_for_more_room_at_once_up_to_twice_a_context(voi
                         now_ns += 10 * NSEC_PER_SEC;
                 }
                 rounds(2);
-                assert_int_equal(said(WIRE_WANT)->WANT.fixed, (300 + 302 + more[i]) * MIB);
+                assert_int_equal(said(WIRE_REQUEST)->REQUEST.unevictable,
+                                 (300 + 302 + more[i]) * MIB);
                 limit(64 * MIB, 64 * MIB, (300 + 302 + more[i]) * MIB, 5 + 2 * i);
                 rounds(1);
         }
         freezer.no_mover = false;
-        assert_int_equal(gpu->fixed, 300 * MIB);
+        assert_int_equal(gpu->unevictable, 300 * MIB);
         now_ns += 10 * NSEC_PER_SEC;
         rounds(3);
         assert_int_equal(freezer.movers, 1);
         assert_int_equal(gpu->mover_room, 302 * MIB); /* half of both contexts', and the spare */
 }
 
-static void a_refusal_of_an_earlier_wish_for_a_mover_is_no_threads_refusal(void **state)
+static void a_refusal_of_an_earlier_request_for_a_mover_is_no_threads_refusal(void **state)
 {
         struct wire_message *m;
         uint32_t refused, earlier;
 
         ask_for_a_mover();
-        refused = gpu->refused_fixed.count;
-        earlier = gpu->want_sequence;
-        gpu->want_dirty = true; /* for another figure of it */
+        refused = gpu->refused_unevictable.count;
+        earlier = gpu->request_sequence;
+        gpu->request_dirty = true; /* for another figure of it */
         wake();
-        assert_int_not_equal(gpu->want_sequence, earlier);
+        assert_int_not_equal(gpu->request_sequence, earlier);
         m = tell(WIRE_REFUSED);
         m->header.gpu = 0;
-        m->REFUSED.code = WIRE_REFUSED_FIXED;
+        m->REFUSED.code = WIRE_REFUSED_UNEVICTABLE;
         m->REFUSED.of = earlier;
         wake();
-        assert_int_equal(gpu->refused_fixed.count, refused);
+        assert_int_equal(gpu->refused_unevictable.count, refused);
         assert_true(gpu->mover_asks); /* the last one's answer is awaited */
 }
 
-static void a_wish_for_a_movers_room_ends_with_the_connection(void **state)
+static void a_request_for_a_movers_room_ends_with_the_connection(void **state)
 {
         const struct wire_message *m;
 
         ask_for_a_mover();
         sends = -EPIPE;
-        gpu->want_dirty = true;
+        gpu->request_dirty = true;
         wake();
         sends = 0;
         woken();
@@ -352,53 +353,53 @@ static void a_wish_for_a_movers_room_ends_with_the_connection(void **state)
         welcome();
         m = said(WIRE_ATTACH);
         assert_non_null(m);
-        assert_int_equal(m->ATTACH.fixed_wanted, 300 * MIB);
+        assert_int_equal(m->ATTACH.unevictable_requested, 300 * MIB);
         assert_false(m->ATTACH.flags & WIRE_FLAG_SPARE);
 }
 
-static void a_turn_that_ends_takes_back_the_wish_for_a_movers_room(void **state)
+static void a_turn_that_ends_takes_back_the_request_for_a_movers_room(void **state)
 {
         ask_for_a_mover();
-        assert_int_equal(gpu->fixed_wanted, 602 * MIB);
+        assert_int_equal(gpu->unevictable_requested, 602 * MIB);
         end_turn(LEASE);
         assert_false(gpu->mover_asks);
-        assert_int_equal(gpu->fixed_wanted, 300 * MIB);
+        assert_int_equal(gpu->unevictable_requested, 300 * MIB);
 }
 
-static void a_wish_for_a_movers_room_is_told_from_others(void **state)
+static void a_request_for_a_movers_room_is_told_from_others(void **state)
 {
         ask_for_a_mover();
-        assert_true(said(WIRE_WANT)->WANT.flags & WIRE_FLAG_SPARE_WISH);
-        assert_false(said(WIRE_WANT)->WANT.flags & WIRE_FLAG_SPARE);
-        gpu->fixed_wanted = 700 * MIB; /* another thread's wish is more */
-        gpu->want_dirty = true;
+        assert_true(said(WIRE_REQUEST)->REQUEST.flags & WIRE_FLAG_SPARE_REQUEST);
+        assert_false(said(WIRE_REQUEST)->REQUEST.flags & WIRE_FLAG_SPARE);
+        gpu->unevictable_requested = 700 * MIB; /* another thread's request is more */
+        gpu->request_dirty = true;
         wake();
-        assert_int_equal(said(WIRE_WANT)->WANT.fixed, 700 * MIB);
-        assert_false(said(WIRE_WANT)->WANT.flags & WIRE_FLAG_SPARE_WISH);
+        assert_int_equal(said(WIRE_REQUEST)->REQUEST.unevictable, 700 * MIB);
+        assert_false(said(WIRE_REQUEST)->REQUEST.flags & WIRE_FLAG_SPARE_REQUEST);
 }
 
 static void allow_a_thread_its_own(const struct core_wait *w)
 {
         forget_sent();
         woken();
-        if (!said(WIRE_WANT) || said(WIRE_WANT)->WANT.fixed != 350 * MIB ||
-            said(WIRE_WANT)->WANT.flags & WIRE_FLAG_SPARE_WISH)
-                is_wrong("a thread's wish is not said");
+        if (!said(WIRE_REQUEST) || said(WIRE_REQUEST)->REQUEST.unevictable != 350 * MIB ||
+            said(WIRE_REQUEST)->REQUEST.flags & WIRE_FLAG_SPARE_REQUEST)
+                is_wrong("a thread's request is not said");
         wake();
-        if (gpu->fixed_wanted != 350 * MIB)
-                is_wrong("the mover's wish takes the place of a thread's");
+        if (gpu->unevictable_requested != 350 * MIB)
+                is_wrong("the mover's request takes the place of a thread's");
         limit(64 * MIB, 64 * MIB, 350 * MIB, 9);
         rounds(1);
 }
 
-static void a_threads_wish_does_not_wait_for_the_movers(void **state)
+static void a_threads_request_does_not_wait_for_the_movers(void **state)
 {
         ask_for_a_mover();
         meanwhile = allow_a_thread_its_own;
         lock_acquire(&core_lock);
-        assert_int_equal(request_fixed(gpu, 50 * MIB), 0);
+        assert_int_equal(request_unevictable(gpu, 50 * MIB), 0);
         lock_release(&core_lock);
-        assert_int_equal(gpu->fixed, 350 * MIB);
+        assert_int_equal(gpu->unevictable, 350 * MIB);
 }
 
 static void refuse_the_mover(void)
@@ -406,8 +407,8 @@ static void refuse_the_mover(void)
         struct wire_message *m = tell(WIRE_REFUSED);
 
         m->header.gpu = 0;
-        m->REFUSED.code = WIRE_REFUSED_FIXED;
-        m->REFUSED.of = gpu->want_sequence;
+        m->REFUSED.code = WIRE_REFUSED_UNEVICTABLE;
+        m->REFUSED.of = gpu->request_sequence;
         wake();
 }
 
@@ -415,16 +416,16 @@ static void refuse_the_mover(void)
 static void what_is_left_of_a_movers_grant_goes_back(void **state)
 {
         ask_for_a_mover();
-        gpu->fixed = 310 * MIB;
-        gpu->fixed_allowed = 602 * MIB;
+        gpu->unevictable = 310 * MIB;
+        gpu->unevictable_allowed = 602 * MIB;
         wake();
-        assert_int_equal(said(WIRE_WANT)->WANT.fixed, 612 * MIB);
+        assert_int_equal(said(WIRE_REQUEST)->REQUEST.unevictable, 612 * MIB);
         forget_sent();
         refuse_the_mover();
         rounds(1);
-        assert_int_equal(gpu->fixed_wanted, 310 * MIB);
-        assert_non_null(said(WIRE_WANT));
-        assert_int_equal(said(WIRE_WANT)->WANT.fixed, 310 * MIB);
+        assert_int_equal(gpu->unevictable_requested, 310 * MIB);
+        assert_non_null(said(WIRE_REQUEST));
+        assert_int_equal(said(WIRE_REQUEST)->REQUEST.unevictable, 310 * MIB);
 }
 
 static void who_has_nothing_to_spare_says_so(void **state)
@@ -435,28 +436,29 @@ static void who_has_nothing_to_spare_says_so(void **state)
         forget_sent();
         tell(WIRE_SPARE)->header.gpu = 0;
         wake();
-        assert_non_null(said(WIRE_WANT));
-        assert_int_equal(said(WIRE_WANT)->WANT.flags & (WIRE_FLAG_SPARE | WIRE_FLAG_SPARE_WISH), 0);
+        assert_non_null(said(WIRE_REQUEST));
+        assert_int_equal(
+                said(WIRE_REQUEST)->REQUEST.flags & (WIRE_FLAG_SPARE | WIRE_FLAG_SPARE_REQUEST), 0);
 }
 
 /* With a mover, as it has room for one. */
 static void have_a_mover(void)
 {
         ask_for_a_mover();
-        gpu->fixed_allowed = GIB;
+        gpu->unevictable_allowed = GIB;
         rounds(2);
         assert_non_null(gpu->mover);
-        assert_true(said(WIRE_WANT)->WANT.flags & WIRE_FLAG_SPARE);
+        assert_true(said(WIRE_REQUEST)->REQUEST.flags & WIRE_FLAG_SPARE);
 }
 
 static void assert_mover_went(void)
 {
         assert_null(gpu->mover);
         assert_int_equal(gpu->mover_room, 0);
-        assert_int_equal(gpu->fixed, 300 * MIB);
+        assert_int_equal(gpu->unevictable, 300 * MIB);
         rounds(1);
-        assert_int_equal(said(WIRE_WANT)->WANT.fixed, 300 * MIB);
-        assert_false(said(WIRE_WANT)->WANT.flags & WIRE_FLAG_SPARE);
+        assert_int_equal(said(WIRE_REQUEST)->REQUEST.unevictable, 300 * MIB);
+        assert_false(said(WIRE_REQUEST)->REQUEST.flags & WIRE_FLAG_SPARE);
 }
 
 static void a_mover_whose_room_others_need_goes(void **state)
@@ -513,12 +515,12 @@ static void a_mover_that_cannot_be_made_leaves_its_room(void **state)
         freezer.no_mover = true;
         begin_running();
         gpu->context = &context;
-        gpu->fixed = 700 * MIB;
+        gpu->unevictable = 700 * MIB;
         gpu->mover_room = 400 * MIB;
         wake();
         assert_null(gpu->mover);
         assert_int_equal(gpu->mover_room, 0);
-        assert_int_equal(gpu->fixed, 300 * MIB);
+        assert_int_equal(gpu->unevictable, 300 * MIB);
         check_plain_drain();
 }
 
@@ -600,11 +602,11 @@ static void a_program_that_waits_and_is_paused_asks_for_no_turn(void **state)
 {
         begin_freezer(WIRE_FREEZE_PARK);
         begin_attached();
-        assert_true(said(WIRE_WANT)->WANT.flags & WIRE_FLAG_RUN);
+        assert_true(said(WIRE_REQUEST)->REQUEST.flags & WIRE_FLAG_RUN);
         forget_sent();
         pause_program(true);
-        assert_non_null(said(WIRE_WANT));
-        assert_false(said(WIRE_WANT)->WANT.flags & WIRE_FLAG_RUN);
+        assert_non_null(said(WIRE_REQUEST));
+        assert_false(said(WIRE_REQUEST)->REQUEST.flags & WIRE_FLAG_RUN);
         /* A grant that was on its way is kept, and not used. */
         limit(64 * MIB, 64 * MIB, 300 * MIB, 2);
         put(EXTENT_RESIDENT);
@@ -626,13 +628,13 @@ static void a_program_that_is_away_and_paused_stays_away_until_it_is_resumed(voi
         wake();
         forget_sent();
         pause_program(true);
-        assert_false(said(WIRE_WANT)->WANT.flags & WIRE_FLAG_RUN);
+        assert_false(said(WIRE_REQUEST)->REQUEST.flags & WIRE_FLAG_RUN);
         wake();
         assert_false(steps_restore);
         assert_true(freezer.stands);
         forget_sent();
         pause_program(false);
-        assert_true(said(WIRE_WANT)->WANT.flags & WIRE_FLAG_RUN);
+        assert_true(said(WIRE_REQUEST)->REQUEST.flags & WIRE_FLAG_RUN);
         assert_true(freezer.stands);
         limit(64 * MIB, 64 * MIB, 700 * MIB, 3);
         grant();
@@ -671,9 +673,9 @@ static void a_paused_program_whose_memory_can_leave_gives_way(void **state)
         assert_true(steps_evict);
         put(EXTENT_EVICTED);
         wake();
-        assert_false(said(WIRE_WANT) && said(WIRE_WANT)->WANT.flags & WIRE_FLAG_RUN);
+        assert_false(said(WIRE_REQUEST) && said(WIRE_REQUEST)->REQUEST.flags & WIRE_FLAG_RUN);
         pause_program(false);
-        assert_true(said(WIRE_WANT)->WANT.flags & WIRE_FLAG_RUN);
+        assert_true(said(WIRE_REQUEST)->REQUEST.flags & WIRE_FLAG_RUN);
 }
 
 static void a_program_that_drains_and_is_paused_does_not_end_its_turn(void **state)
@@ -861,7 +863,7 @@ static void a_mover_ends_where_freezing_does(void **state)
         rounds(1);
         assert_int_equal(freezer.movers_freed, 1);
         assert_null(gpu->mover);
-        assert_int_equal(gpu->fixed, 300 * MIB);
+        assert_int_equal(gpu->unevictable, 300 * MIB);
 }
 
 /* Its own context brings it back: nothing of that may stand. */
@@ -931,7 +933,7 @@ static void a_program_that_stands_wants_to_go_on_even_if_nothing_was_in_flight(v
         forget_sent();
         pause_program(false);
         assert_true(!freezer.stands ||
-                    (said(WIRE_WANT) && said(WIRE_WANT)->WANT.flags & WIRE_FLAG_RUN));
+                    (said(WIRE_REQUEST) && said(WIRE_REQUEST)->REQUEST.flags & WIRE_FLAG_RUN));
 }
 
 /* ---- what the daemon allows ---- */
@@ -984,7 +986,7 @@ static void where_memory_may_not_move_the_mover_goes(void **state)
         assert_null(gpu->mover);
         assert_int_equal(freezer.movers_freed, 1);
         assert_int_equal(gpu->mover_room, 0);
-        assert_int_equal(gpu->fixed, 300 * MIB);
+        assert_int_equal(gpu->unevictable, 300 * MIB);
 }
 
 /* Freezing may be off before it was tested, too: for good. */
@@ -995,7 +997,7 @@ static void a_mover_goes_where_nothing_is_frozen_any_more(void **state)
         wake();
         assert_null(gpu->mover);
         assert_int_equal(freezer.movers_freed, 1);
-        assert_int_equal(gpu->fixed, 300 * MIB);
+        assert_int_equal(gpu->unevictable, 300 * MIB);
 }
 
 static void room_for_a_mover_that_is_not_to_be_is_given_back(void **state)
@@ -1003,12 +1005,12 @@ static void room_for_a_mover_that_is_not_to_be_is_given_back(void **state)
         begin_freezer(WIRE_FREEZE_PARK);
         begin_running();
         gpu->context = &context;
-        gpu->fixed = 700 * MIB;
+        gpu->unevictable = 700 * MIB;
         gpu->mover_room = 400 * MIB; /* it was to be, until a moment ago */
         wake();
         assert_int_equal(freezer.movers, 0);
         assert_int_equal(gpu->mover_room, 0);
-        assert_int_equal(gpu->fixed, 300 * MIB);
+        assert_int_equal(gpu->unevictable, 300 * MIB);
 }
 
 int main(void)
@@ -1030,14 +1032,14 @@ int main(void)
                 TEST(a_mover_is_made_while_the_program_runs_and_gives_back_what_it_does_not_take),
                 TEST(a_mover_without_room_is_tried_again_later),
                 TEST(a_mover_that_cannot_be_made_asks_for_more_room_at_once_up_to_twice_a_context),
-                TEST(a_refusal_of_an_earlier_wish_for_a_mover_is_no_threads_refusal),
-                TEST(a_wish_for_a_movers_room_ends_with_the_connection),
-                TEST(a_turn_that_ends_takes_back_the_wish_for_a_movers_room),
-                TEST(a_wish_for_a_movers_room_is_told_from_others),
+                TEST(a_refusal_of_an_earlier_request_for_a_mover_is_no_threads_refusal),
+                TEST(a_request_for_a_movers_room_ends_with_the_connection),
+                TEST(a_turn_that_ends_takes_back_the_request_for_a_movers_room),
+                TEST(a_request_for_a_movers_room_is_told_from_others),
                 TEST(a_mover_whose_room_others_need_goes),
                 TEST(a_mover_with_memory_away_stays_until_it_is_back),
                 TEST(a_mover_stays_while_a_thread_has_memory_in_its_hands),
-                TEST(a_threads_wish_does_not_wait_for_the_movers),
+                TEST(a_threads_request_does_not_wait_for_the_movers),
                 TEST(what_is_left_of_a_movers_grant_goes_back),
                 TEST(who_has_nothing_to_spare_says_so),
                 TEST(a_mover_that_cannot_be_made_leaves_its_room),

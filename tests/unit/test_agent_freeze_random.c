@@ -154,7 +154,7 @@ static void say_limit(uint64_t bytes)
         m->header.sequence = 1 + step;
         m->LIMIT.commit = MEMORY;
         m->LIMIT.backed = bytes;
-        m->LIMIT.fixed = 700 * MIB;
+        m->LIMIT.unevictable = 700 * MIB;
         m->LIMIT.visible_bytes = 900 * MIB;
         m->LIMIT.arena = UINT64_MAX;
 }

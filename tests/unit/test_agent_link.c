@@ -45,7 +45,7 @@ static void refuse(unsigned code, unsigned g, uint32_t of)
 
 /* ---- looking for it ---- */
 
-static void a_priority_is_wished_for_at_the_start(void **state)
+static void a_priority_is_requested_at_the_start(void **state)
 {
         static const struct {
                 const char *text;
@@ -136,7 +136,7 @@ static void without_a_daemon_all_gpus_that_are_known_are_the_programs(void **sta
         now_ns = agent.retry_ns + 11 * NSEC_PER_SEC;
         rounds(1);
         assert_true(gpu->managed);
-        assert_int_equal(gpu->pin_allowed, UINT64_MAX);
+        assert_int_equal(gpu->export_allowed, UINT64_MAX);
         assert_int_equal(gpu->visible, GIB);
         assert_int_equal(core.host.allowed, UINT64_MAX);
         assert_false(core.gpus[1].managed);
@@ -245,8 +245,8 @@ static void whoever_joins_says_all_that_it_has(void **state)
         unsigned before;
 
         memset(gpu->uuid, 7, sizeof(gpu->uuid));
-        gpu->fixed = 3 * MIB;
-        gpu->fixed_wanted = 9 * MIB;
+        gpu->unevictable = 3 * MIB;
+        gpu->unevictable_requested = 9 * MIB;
         gpu->error = CUDA_ERROR_ASSERT;
         core.waiters = 1;
         rounds(1);
@@ -255,7 +255,7 @@ static void whoever_joins_says_all_that_it_has(void **state)
         passed_add(&gpu->passed, driver_foreign(MIB * 2, 1));
         welcome();
         assert_int_equal(open_descriptors(), before);
-        assert_int_equal(said(WIRE_ATTACH)->ATTACH.fixed_wanted, 9 * MIB);
+        assert_int_equal(said(WIRE_ATTACH)->ATTACH.unevictable_requested, 9 * MIB);
         assert_int_equal(said(WIRE_ATTACH)->ATTACH.uuid[15], 7);
         assert_int_equal(said(WIRE_ATTACH)->ATTACH.flags, WIRE_FLAG_RUN | WIRE_FLAG_POISONED);
         assert_int_equal(beside.torture_cancelled, 1);
@@ -268,29 +268,29 @@ static void what_others_hold_is_said_with_the_attachment(void **state)
 {
         rounds(1);
         put(EXTENT_RESIDENT);
-        extent->pinned = true;
-        gpu->pin_granted = gpu->pin_wanted = extent->bytes;
-        gpu->pin_said = 99;
+        extent->exported = true;
+        gpu->export_granted = gpu->export_requested = extent->bytes;
+        gpu->export_said = 99;
         welcome();
-        assert_int_equal(said(WIRE_PIN)->PIN.bytes, extent->bytes);
-        assert_int_equal(said(WIRE_PIN)->PIN.flags, WIRE_PIN_HELD);
-        assert_int_equal(gpu->pin_allowed, extent->bytes);
-        assert_int_equal(gpu->pin_said, extent->bytes);
-        extent->pinned = false;
-        gpu->pin_granted = gpu->pin_wanted = 0;
+        assert_int_equal(said(WIRE_EXPORT)->EXPORT.bytes, extent->bytes);
+        assert_int_equal(said(WIRE_EXPORT)->EXPORT.flags, WIRE_EXPORT_HELD);
+        assert_int_equal(gpu->export_allowed, extent->bytes);
+        assert_int_equal(gpu->export_said, extent->bytes);
+        extent->exported = false;
+        gpu->export_granted = gpu->export_requested = 0;
 }
 
 static void what_left_the_card_meanwhile_is_held_by_nobody(void **state)
 {
         rounds(1);
         put(EXTENT_EVICTED);
-        extent->pinned = true;
-        gpu->pin_granted = extent->bytes;
-        gpu->pin_said = gpu->pin_allowed = 99;
+        extent->exported = true;
+        gpu->export_granted = extent->bytes;
+        gpu->export_said = gpu->export_allowed = 99;
         welcome();
-        assert_int_equal(times_said(WIRE_PIN), 0);
-        assert_false(extent->pinned);
-        assert_int_equal(gpu->pin_granted + gpu->pin_said + gpu->pin_allowed, 0);
+        assert_int_equal(times_said(WIRE_EXPORT), 0);
+        assert_false(extent->exported);
+        assert_int_equal(gpu->export_granted + gpu->export_said + gpu->export_allowed, 0);
 }
 
 static void a_thread_that_attaches_a_gpu_says_so_itself(void **state)
@@ -322,15 +322,15 @@ static void an_attachment_asks_again_for_what_was_promised(void **state)
 {
         rounds(1);
         welcome();
-        gpu->commit_wanted = 100 * MIB;
+        gpu->commit_requested = 100 * MIB;
         attached();
-        assert_int_equal(gpu->commit_wanted, 100 * MIB);
-        assert_int_equal(said(WIRE_WANT)->WANT.commit, 100 * MIB);
-        assert_false(said(WIRE_WANT)->WANT.flags & WIRE_FLAG_RUN);
-        gpu->commit_wanted = UINT64_MAX;
+        assert_int_equal(gpu->commit_requested, 100 * MIB);
+        assert_int_equal(said(WIRE_REQUEST)->REQUEST.commit, 100 * MIB);
+        assert_false(said(WIRE_REQUEST)->REQUEST.flags & WIRE_FLAG_RUN);
+        gpu->commit_requested = UINT64_MAX;
         tell(WIRE_ATTACHED)->ATTACHED.block_bytes = 1;
         rounds(1);
-        assert_int_equal(gpu->commit_wanted, 32 * MIB);
+        assert_int_equal(gpu->commit_requested, 32 * MIB);
         assert_int_equal(gpu->block_bytes, HEAP_GRANULARITY);
 }
 
@@ -380,18 +380,19 @@ static void a_refusal_counts_where_it_belongs(void **state)
         uint32_t heard;
 
         begin_running();
-        gpu->fixed_wanted = 400 * MIB;
-        gpu->want_dirty = true;
+        gpu->unevictable_requested = 400 * MIB;
+        gpu->request_dirty = true;
         wake();
-        refuse(WIRE_REFUSED_FIXED, 0, gpu->want_sequence - 1);
-        assert_int_equal(gpu->fixed_wanted, 400 * MIB); /* the last has an answer of its own */
-        assert_int_equal(gpu->refused_fixed.count, 0);
+        refuse(WIRE_REFUSED_UNEVICTABLE, 0, gpu->request_sequence - 1);
+        assert_int_equal(gpu->unevictable_requested,
+                         400 * MIB); /* the last has an answer of its own */
+        assert_int_equal(gpu->refused_unevictable.count, 0);
         heard = bell_listen(&core.changed);
-        refuse(WIRE_REFUSED_FIXED, 0, gpu->want_sequence);
+        refuse(WIRE_REFUSED_UNEVICTABLE, 0, gpu->request_sequence);
         assert_int_not_equal(bell_listen(&core.changed), heard);
-        assert_int_equal(gpu->fixed_wanted, 300 * MIB);
-        assert_int_equal(gpu->refused_fixed.count, 1);
-        assert_int_equal(gpu->refused_fixed.bytes, 400 * MIB);
+        assert_int_equal(gpu->unevictable_requested, 300 * MIB);
+        assert_int_equal(gpu->refused_unevictable.count, 1);
+        assert_int_equal(gpu->refused_unevictable.bytes, 400 * MIB);
         assert_true(gpu->may_pass);
         refuse(WIRE_REFUSED_PASS, 0, 0);
         assert_false(gpu->may_pass);
@@ -402,7 +403,8 @@ static void a_refusal_counts_where_it_belongs(void **state)
                 if (code != WIRE_REFUSED_VERSION)
                         refuse(code, 1, 0); /* there is no such GPU */
         assert_true(core.gpus[1].may_pass);
-        assert_int_equal(core.gpus[1].refused_fixed.count + core.gpus[1].refused_commit.count, 0);
+        assert_int_equal(core.gpus[1].refused_unevictable.count + core.gpus[1].refused_commit.count,
+                         0);
         assert_true(core.running);
 }
 
@@ -494,7 +496,7 @@ static void a_line_that_fails_is_lost_at_once(void **state)
 int main(void)
 {
         const struct CMUnitTest tests[] = {
-                LINK_TEST(a_priority_is_wished_for_at_the_start),
+                LINK_TEST(a_priority_is_requested_at_the_start),
                 LINK_TEST(a_daemon_that_was_there_is_looked_for_every_second_at_most),
                 LINK_TEST(a_daemon_that_never_was_is_looked_for_every_half_minute),
                 LINK_TEST(a_daemon_that_is_required_is_looked_for_every_second),

@@ -22,7 +22,7 @@ static void answer_commit(const struct core_wait *w)
 {
         forget_sent();
         woken();
-        if (!said(WIRE_WANT))
+        if (!said(WIRE_REQUEST))
                 return;
         if (*asked) {
                 limit(*asked, 64 * MIB, 300 * MIB, 9);
@@ -30,7 +30,7 @@ static void answer_commit(const struct core_wait *w)
                 struct wire_message *m = tell(WIRE_REFUSED);
 
                 m->REFUSED.code = WIRE_REFUSED_COMMIT;
-                m->REFUSED.of = said(WIRE_WANT)->header.sequence;
+                m->REFUSED.of = said(WIRE_REQUEST)->header.sequence;
                 rounds(1);
         }
         asked++;
@@ -61,7 +61,7 @@ static void room_to_allocate_is_asked_for_and_waited_for(void **state)
         assert_int_equal(ask_commit(96 * MIB), 0);
         assert_int_equal(ask_commit(128 * MIB), -ENOMEM);
         assert_int_equal(gpu->commit, 96 * MIB);
-        assert_int_equal(gpu->commit_wanted, 96 * MIB);
+        assert_int_equal(gpu->commit_requested, 96 * MIB);
 }
 
 static void the_refusal_of_an_earlier_request_is_no_answer(void **state)
@@ -70,42 +70,42 @@ static void the_refusal_of_an_earlier_request_is_no_answer(void **state)
         unsigned before;
 
         begin_running();
-        gpu->commit_wanted = 128 * MIB;
-        gpu->want_dirty = true;
+        gpu->commit_requested = 128 * MIB;
+        gpu->request_dirty = true;
         wake();
         before = gpu->refused_commit.count;
         m = tell(WIRE_REFUSED);
         m->REFUSED.code = WIRE_REFUSED_COMMIT;
-        m->REFUSED.of = said(WIRE_WANT)->header.sequence - 1;
+        m->REFUSED.of = said(WIRE_REQUEST)->header.sequence - 1;
         rounds(1);
         assert_int_equal(gpu->refused_commit.count, before);
-        assert_int_equal(gpu->commit_wanted, 128 * MIB);
+        assert_int_equal(gpu->commit_requested, 128 * MIB);
         m = tell(WIRE_REFUSED);
         m->REFUSED.code = WIRE_REFUSED_COMMIT;
-        m->REFUSED.of = said(WIRE_WANT)->header.sequence;
+        m->REFUSED.of = said(WIRE_REQUEST)->header.sequence;
         rounds(1);
         assert_int_equal(gpu->refused_commit.count, before + 1);
         assert_int_equal(gpu->refused_commit.bytes, 128 * MIB);
-        assert_int_equal(gpu->commit_wanted, gpu->commit);
+        assert_int_equal(gpu->commit_requested, gpu->commit);
 }
 
-static bool allows_fixed;
+static bool allows_unevictable;
 
-static void answer_fixed(const struct core_wait *w)
+static void answer_unevictable(const struct core_wait *w)
 {
         struct wire_message *m;
 
         forget_sent();
         woken();
-        if (!said(WIRE_WANT))
+        if (!said(WIRE_REQUEST))
                 return;
-        if (allows_fixed) {
-                limit(64 * MIB, 64 * MIB, said(WIRE_WANT)->WANT.fixed, 9);
+        if (allows_unevictable) {
+                limit(64 * MIB, 64 * MIB, said(WIRE_REQUEST)->REQUEST.unevictable, 9);
                 return;
         }
         m = tell(WIRE_REFUSED);
-        m->REFUSED.code = WIRE_REFUSED_FIXED;
-        m->REFUSED.of = said(WIRE_WANT)->header.sequence;
+        m->REFUSED.code = WIRE_REFUSED_UNEVICTABLE;
+        m->REFUSED.of = said(WIRE_REQUEST)->header.sequence;
         rounds(1);
 }
 
@@ -115,28 +115,28 @@ static void room_for_what_cannot_be_moved_is_taken_once_it_is_there(void **state
 
         begin_running();
         lock_acquire(&core_lock);
-        assert_int_equal(request_fixed(gpu, 300 * MIB), 0); /* is there */
-        assert_int_equal(gpu->fixed, 300 * MIB);
-        meanwhile = answer_fixed;
-        allows_fixed = true;
-        assert_int_equal(request_fixed(gpu, 20 * MIB), 0);
-        assert_int_equal(gpu->fixed, 320 * MIB);
-        assert_int_equal(said(WIRE_WANT)->WANT.fixed, 320 * MIB);
-        allows_fixed = false;
-        assert_int_equal(request_fixed(gpu, 50 * MIB), -ENOMEM);
-        assert_int_equal(gpu->fixed, 320 * MIB);
-        assert_int_equal(gpu->fixed_wanted, 320 * MIB);
+        assert_int_equal(request_unevictable(gpu, 300 * MIB), 0); /* is there */
+        assert_int_equal(gpu->unevictable, 300 * MIB);
+        meanwhile = answer_unevictable;
+        allows_unevictable = true;
+        assert_int_equal(request_unevictable(gpu, 20 * MIB), 0);
+        assert_int_equal(gpu->unevictable, 320 * MIB);
+        assert_int_equal(said(WIRE_REQUEST)->REQUEST.unevictable, 320 * MIB);
+        allows_unevictable = false;
+        assert_int_equal(request_unevictable(gpu, 50 * MIB), -ENOMEM);
+        assert_int_equal(gpu->unevictable, 320 * MIB);
+        assert_int_equal(gpu->unevictable_requested, 320 * MIB);
         heard = bell_listen(&core.changed);
-        request_return_fixed(gpu, 100 * MIB);
-        assert_int_equal(gpu->fixed, 220 * MIB);
+        request_return_unevictable(gpu, 100 * MIB);
+        assert_int_equal(gpu->unevictable, 220 * MIB);
         assert_int_not_equal(bell_listen(&core.changed), heard);
-        request_return_fixed(gpu, 900 * MIB);
-        assert_int_equal(gpu->fixed, 0);
+        request_return_unevictable(gpu, 900 * MIB);
+        assert_int_equal(gpu->unevictable, 0);
         lock_release(&core_lock);
         now_ns += NSEC_PER_SEC;
         rounds(1);
-        assert_int_equal(said(WIRE_WANT)->WANT.fixed, 0);
-        assert_int_equal(said(WIRE_USAGE)->USAGE.fixed, 0);
+        assert_int_equal(said(WIRE_REQUEST)->REQUEST.unevictable, 0);
+        assert_int_equal(said(WIRE_USAGE)->USAGE.unevictable, 0);
 }
 
 static uint64_t host_allows;
@@ -189,7 +189,7 @@ static void host_memory_is_asked_for_before_it_is_mapped(void **state)
 static void room_that_is_not_used_is_given_back_after_a_while(void **state)
 {
         begin_running();
-        gpu->commit_wanted = 512 * MIB;
+        gpu->commit_requested = 512 * MIB;
         gpu->commit_used_ns = now_ns;
         limit(512 * MIB, 512 * MIB, 300 * MIB, 3);
         forget_sent();
@@ -203,7 +203,7 @@ static void room_that_is_not_used_is_given_back_after_a_while(void **state)
         gpu->commit_askers = 0;
         rounds(1);
         assert_int_equal(gpu->commit, 64 * MIB); /* a block more than it uses */
-        assert_int_equal(said(WIRE_WANT)->WANT.commit, 64 * MIB);
+        assert_int_equal(said(WIRE_REQUEST)->REQUEST.commit, 64 * MIB);
         /* A LIMIT that was on its way hands nothing out again. */
         limit(512 * MIB, 512 * MIB, 300 * MIB, 4);
         assert_int_equal(gpu->commit, 64 * MIB);
@@ -280,14 +280,14 @@ static void what_is_on_its_way_in_is_not_told_as_there(void **state)
 static void a_want_says_what_is_needed_to_run(void **state)
 {
         begin_attached();
-        assert_true(said(WIRE_WANT)->WANT.flags & WIRE_FLAG_RUN);
-        assert_int_equal(said(WIRE_WANT)->WANT.need, 32 * MIB);
+        assert_true(said(WIRE_REQUEST)->REQUEST.flags & WIRE_FLAG_RUN);
+        assert_int_equal(said(WIRE_REQUEST)->REQUEST.need, 32 * MIB);
         forget_sent();
         rounds(3);
-        assert_int_equal(times_said(WIRE_WANT), 0); /* once */
+        assert_int_equal(times_said(WIRE_REQUEST), 0); /* once */
         gpu->heap.allocated += 2 * MIB;
         rounds(1);
-        assert_int_equal(said(WIRE_WANT)->WANT.need, 34 * MIB);
+        assert_int_equal(said(WIRE_REQUEST)->REQUEST.need, 34 * MIB);
         gpu->heap.allocated -= 2 * MIB;
 }
 
@@ -338,27 +338,27 @@ static void memory_that_was_passed_on_is_kept_if_it_is_of_our_size(void **state)
         assert_int_equal(open_descriptors(), before + 1);
 }
 
-static void less_that_is_pinned_is_said_before_the_figures_and_more_after(void **state)
+static void less_that_is_exported_is_said_before_the_figures_and_more_after(void **state)
 {
         begin_running();
-        gpu->pin_wanted = 8 * MIB;
+        gpu->export_requested = 8 * MIB;
         gpu->usage_dirty = true;
         rounds(1);
         assert_int_equal(sent_count, 2);
         assert_int_equal(sent[0].header.type, WIRE_USAGE);
-        assert_int_equal(sent[1].header.type, WIRE_PIN);
-        assert_int_equal(sent[1].PIN.bytes, 8 * MIB);
-        tell(WIRE_PINNED)->PINNED.bytes = 8 * MIB;
+        assert_int_equal(sent[1].header.type, WIRE_EXPORT);
+        assert_int_equal(sent[1].EXPORT.bytes, 8 * MIB);
+        tell(WIRE_EXPORTED)->EXPORTED.bytes = 8 * MIB;
         rounds(1);
-        assert_int_equal(gpu->pin_allowed, 8 * MIB);
+        assert_int_equal(gpu->export_allowed, 8 * MIB);
         forget_sent();
-        gpu->pin_wanted = 0;
+        gpu->export_requested = 0;
         gpu->usage_dirty = true;
         core.waiters = 1;
         rounds(1);
-        assert_int_equal(sent[0].header.type, WIRE_PIN);
-        assert_int_equal(sent[0].PIN.bytes, 0);
-        assert_int_equal(gpu->pin_allowed, 0);
+        assert_int_equal(sent[0].header.type, WIRE_EXPORT);
+        assert_int_equal(sent[0].EXPORT.bytes, 0);
+        assert_int_equal(gpu->export_allowed, 0);
 }
 
 /* ---- answers, and what has changed meanwhile ---- */
@@ -369,15 +369,16 @@ static void refuse_then_take_then_allow(const struct core_wait *w)
 {
         switch (step++) {
         case 0:
-                gpu->refused_fixed.bytes = 400 * MIB; /* of another thread's */
-                gpu->refused_fixed.count++;
+                gpu->refused_unevictable.bytes = 400 * MIB; /* of another thread's */
+                gpu->refused_unevictable.count++;
                 break;
         case 1: /* a third one takes some */
-                gpu->fixed = gpu->fixed_wanted = gpu->fixed_allowed = 450 * MIB;
+                gpu->unevictable = gpu->unevictable_requested = gpu->unevictable_allowed =
+                        450 * MIB;
                 break;
         default:
                 woken();
-                limit(64 * MIB, 64 * MIB, said(WIRE_WANT)->WANT.fixed, 9);
+                limit(64 * MIB, 64 * MIB, said(WIRE_REQUEST)->REQUEST.unevictable, 9);
         }
         bell_ring(&core.changed);
 }
@@ -389,12 +390,12 @@ static void a_refusal_that_was_heard_is_no_answer_to_what_is_needed_later(void *
         step = 0;
         meanwhile = refuse_then_take_then_allow;
         lock_acquire(&core_lock);
-        assert_int_equal(request_fixed(gpu, 350 * MIB), 0);
+        assert_int_equal(request_unevictable(gpu, 350 * MIB), 0);
         lock_release(&core_lock);
-        assert_int_equal(gpu->fixed, 800 * MIB);
+        assert_int_equal(gpu->unevictable, 800 * MIB);
         now_ns += NSEC_PER_MSEC;
         rounds(1);
-        assert_int_equal(said(WIRE_USAGE)->USAGE.fixed, 800 * MIB); /* told by itself */
+        assert_int_equal(said(WIRE_USAGE)->USAGE.unevictable, 800 * MIB); /* told by itself */
 }
 
 static void a_thread_of_a_process_that_ends_gets_no_room(const struct core_wait *w)
@@ -408,7 +409,7 @@ static void nobody_waits_for_room_in_a_bystander(void **state)
         begin_running();
         meanwhile = a_thread_of_a_process_that_ends_gets_no_room;
         lock_acquire(&core_lock);
-        assert_int_equal(request_fixed(gpu, GIB), -ENOMEM);
+        assert_int_equal(request_unevictable(gpu, GIB), -ENOMEM);
         core.bystander = false;
         assert_int_equal(request_commit(gpu, GIB), -ENOMEM);
         core.bystander = false;
@@ -419,7 +420,7 @@ static void nobody_waits_for_room_in_a_bystander(void **state)
         assert_false(gpu->managed);
         core.bystander = false;
         lock_release(&core_lock);
-        assert_int_equal(gpu->fixed, 0);
+        assert_int_equal(gpu->unevictable, 0);
         assert_int_equal(gpu->commit_askers, 0);
         assert_int_equal(core.host.taking, 0);
         gpu->managed = true;
@@ -519,26 +520,26 @@ static void whoever_wants_its_memory_back_says_so_again(void **state)
         limit(64 * MIB, 64 * MIB, 300 * MIB, 2);
         forget_sent();
         limit(64 * MIB, 32 * MIB, 300 * MIB, 3); /* all of it fits */
-        assert_int_equal(times_said(WIRE_WANT), 0);
+        assert_int_equal(times_said(WIRE_REQUEST), 0);
         limit(64 * MIB, 16 * MIB, 300 * MIB, 4);
-        assert_int_equal(times_said(WIRE_WANT), 1);
+        assert_int_equal(times_said(WIRE_REQUEST), 1);
         limit(64 * MIB, 16 * MIB, 300 * MIB, 5); /* no less */
-        assert_int_equal(times_said(WIRE_WANT), 1);
+        assert_int_equal(times_said(WIRE_REQUEST), 1);
 }
 
 static void what_is_promised_again_is_asked_for_by_whoever_waits_for_it(void **state)
 {
         begin_running();
-        gpu->commit_wanted = 128 * MIB;
+        gpu->commit_requested = 128 * MIB;
         limit(128 * MIB, 64 * MIB, 300 * MIB, 3);
         assert_int_equal(gpu->commit, 128 * MIB);
         assert_int_equal(beside.room_changed, 2); /* more than before, also at first */
         forget_sent();
         limit(96 * MIB, 64 * MIB, 300 * MIB, 4);
-        assert_int_equal(times_said(WIRE_WANT), 0);
+        assert_int_equal(times_said(WIRE_REQUEST), 0);
         gpu->commit_askers = 1;
         limit(80 * MIB, 64 * MIB, 300 * MIB, 5);
-        assert_int_equal(times_said(WIRE_WANT), 1);
+        assert_int_equal(times_said(WIRE_REQUEST), 1);
         assert_int_equal(beside.room_changed, 2);
         gpu->commit_askers = 0;
         assert_int_equal(gpu->arena_limit, UINT64_MAX);
@@ -567,32 +568,32 @@ static void memory_that_is_missed_while_it_runs_is_asked_for_every_second(void *
         gpu->heap.allocated += 2 * MIB;
         core.waiters = 1;
         rounds(1);
-        assert_int_equal(times_said(WIRE_WANT), 1);
+        assert_int_equal(times_said(WIRE_REQUEST), 1);
         now_ns += NSEC_PER_SEC - 1;
         rounds(1);
-        assert_int_equal(times_said(WIRE_WANT), 1);
+        assert_int_equal(times_said(WIRE_REQUEST), 1);
         now_ns++;
         rounds(1);
-        assert_int_equal(times_said(WIRE_WANT), 2);
+        assert_int_equal(times_said(WIRE_REQUEST), 2);
         gpu->heap.allocated -= 2 * MIB; /* nothing is missing any more */
         now_ns += NSEC_PER_SEC;
         rounds(2);
-        assert_int_equal(times_said(WIRE_WANT), 2);
+        assert_int_equal(times_said(WIRE_REQUEST), 2);
         core.waiters = 0;
 }
 
-static void pinned_bytes_are_told_after_what_they_are_part_of(void **state)
+static void exported_bytes_are_told_after_what_they_are_part_of(void **state)
 {
         begin_running();
-        gpu->pin_wanted = 8 * MIB;
+        gpu->export_requested = 8 * MIB;
         gpu->usage_dirty = true; /* what it is part of comes first */
         agent.usage_ns[0] = now_ns;
-        gpu->pin_said = 4 * MIB;
+        gpu->export_said = 4 * MIB;
         rounds(1);
         assert_int_equal(sent[0].header.type, WIRE_USAGE);
-        assert_int_equal(said(WIRE_PIN)->PIN.bytes, 8 * MIB);
-        assert_int_equal(said(WIRE_PIN)->PIN.flags, 0);
-        gpu->pin_wanted = gpu->pin_said = 0;
+        assert_int_equal(said(WIRE_EXPORT)->EXPORT.bytes, 8 * MIB);
+        assert_int_equal(said(WIRE_EXPORT)->EXPORT.flags, 0);
+        gpu->export_requested = gpu->export_said = 0;
 }
 
 static void room_is_given_back_only_where_it_is_much_and_nobody_needs_it(void **state)
@@ -601,11 +602,11 @@ static void room_is_given_back_only_where_it_is_much_and_nobody_needs_it(void **
         now_ns += 10 * NSEC_PER_SEC;
         for (unsigned i = 0; i < 6; i++) {
                 /* In use: 32 MiB; kept: a block more; and two blocks are not worth a message. */
-                gpu->commit = gpu->commit_wanted = 128 * MIB + (i > 0);
+                gpu->commit = gpu->commit_requested = 128 * MIB + (i > 0);
                 gpu->commit_askers = i == 1;
                 beside.overflow_holds = i == 2;
                 gpu->commit_kept = i == 3 ? 65 * MIB : 0;
-                gpu->commit_wanted += i == 4; /* it is asking for more */
+                gpu->commit_requested += i == 4; /* it is asking for more */
                 wake();
                 assert_int_equal(gpu->commit, i == 5 ? 64 * MIB : 128 * MIB + (i > 0));
         }
@@ -699,7 +700,7 @@ int main(void)
                 AGENT_TEST(a_want_says_what_is_needed_to_run),
                 AGENT_TEST(evicted_memory_goes_along_with_the_figures),
                 AGENT_TEST(memory_that_was_passed_on_is_kept_if_it_is_of_our_size),
-                AGENT_TEST(less_that_is_pinned_is_said_before_the_figures_and_more_after),
+                AGENT_TEST(less_that_is_exported_is_said_before_the_figures_and_more_after),
                 AGENT_TEST(a_refusal_that_was_heard_is_no_answer_to_what_is_needed_later),
                 AGENT_TEST(nobody_waits_for_room_in_a_bystander),
                 AGENT_TEST(figures_say_in_what_state_the_program_is),
@@ -710,7 +711,7 @@ int main(void)
                 AGENT_TEST(what_is_promised_again_is_asked_for_by_whoever_waits_for_it),
                 AGENT_TEST(more_than_the_arena_may_hold_is_trimmed),
                 AGENT_TEST(memory_that_is_missed_while_it_runs_is_asked_for_every_second),
-                AGENT_TEST(pinned_bytes_are_told_after_what_they_are_part_of),
+                AGENT_TEST(exported_bytes_are_told_after_what_they_are_part_of),
                 AGENT_TEST(room_is_given_back_only_where_it_is_much_and_nobody_needs_it),
                 AGENT_TEST(what_took_no_copy_is_told_with_the_figures),
                 AGENT_TEST(how_memory_is_shared_is_told_when_it_changes),

@@ -82,12 +82,12 @@ static void a_thread_that_waits_when_the_turn_ends_is_heard_of_again(void **stat
         forget_sent();
         finish_drain();
         assert_int_equal(times_said(WIRE_DRAINED), 1);
-        assert_true(said(WIRE_WANT)->WANT.flags & WIRE_FLAG_RUN);
+        assert_true(said(WIRE_REQUEST)->REQUEST.flags & WIRE_FLAG_RUN);
         drain();
         core.waiters = 0;
         forget_sent();
         finish_drain();
-        assert_int_equal(times_said(WIRE_WANT), 0);
+        assert_int_equal(times_said(WIRE_REQUEST), 0);
         rounds(1);
 }
 
@@ -238,7 +238,7 @@ static void memory_of_a_gpu_that_is_not_shared_is_not_moved(void **state)
 
 static void it_looks_again_when_a_neighbour_says(void **state)
 {
-        uint64_t *const in[] = {&beside.pool_ns, &beside.fixed_ns};
+        uint64_t *const in[] = {&beside.pool_ns, &beside.unevictable_ns};
         uint64_t *const at[] = {&beside.torture_ns, &beside.overflow_ns};
 
         begin_attached();
@@ -353,13 +353,13 @@ static void whatever_is_in_the_trace_at_the_end_is_told_unless_the_gpu_failed(vo
 {
         begin_running();
         assert_int_equal(end_agent(state), 0);
-        assert_int_equal(beside.sums_last, 1);
+        assert_int_equal(beside.audit_last, 1);
         assert_int_equal(daemon_line.link, LINK_REFUSED);
         assert_int_equal(begin_agent(state), 0);
         begin_running();
         core.bystander = true;
         assert_int_equal(end_agent(state), 0);
-        assert_int_equal(beside.sums_last, 0);
+        assert_int_equal(beside.audit_last, 0);
         assert_int_equal(begin_agent(state), 0);
 }
 

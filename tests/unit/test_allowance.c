@@ -51,7 +51,7 @@ static int begin(void **state)
         sched.clients_max = 32;
         sched.host_budget_bytes = 64 * GIB;
         config = (struct config){
-                .sched = sched, .fixed_per_user_permille = 25, .host_per_user_permille = 500};
+                .sched = sched, .unevictable_per_user_permille = 25, .host_per_user_permille = 500};
         server = (struct server){.config = &config,
                                  .sched = sched_new(&sched),
                                  .clients = clients,
@@ -82,11 +82,12 @@ static int end(void **state)
         return 0;
 }
 
-static void want(struct client *c, unsigned gpu, uint64_t commit, uint64_t fixed)
+static void want(struct client *c, unsigned gpu, uint64_t commit, uint64_t unevictable)
 {
-        const struct sched_want w = {.commit = commit, .fixed = fixed};
+        const struct sched_request w = {.commit = commit, .unevictable = unevictable};
 
-        assert_int_equal(sched_client_want(server.sched, c->id, gpu, &w, NOW, &server.actions), 0);
+        assert_int_equal(sched_client_request(server.sched, c->id, gpu, &w, NOW, &server.actions),
+                         0);
         done();
 }
 
@@ -115,47 +116,47 @@ static uint64_t visible(void)
 
 static void the_daemons_own_user_has_no_bound(void **state)
 {
-        struct sched_usage u = {.allocated = 5 * CARD, .backed = 4 * CARD, .fixed = CARD};
+        struct sched_usage u = {.allocated = 5 * CARD, .backed = 4 * CARD, .unevictable = CARD};
 
         a->peer.trusted = true;
         assert_false(allowance_applies(a));
         assert_true(allowance_applies(b));
-        assert_int_equal(allowance_fixed(a, 0), UINT64_MAX);
-        assert_int_equal(allowance_pinned(a, 0), UINT64_MAX);
+        assert_int_equal(allowance_unevictable(a, 0), UINT64_MAX);
+        assert_int_equal(allowance_exported(a, 0), UINT64_MAX);
         assert_int_equal(allowance_host(a), UINT64_MAX);
         assert_true(allowance_commit(a, 0, 1000 * CARD));
         allowance_claim(a, 0, &u);
         allowance_usage(a, 0, &u);
         assert_int_equal(u.allocated, 5 * CARD);
         assert_int_equal(u.backed, 4 * CARD);
-        assert_int_equal(u.fixed, CARD);
+        assert_int_equal(u.unevictable, CARD);
 }
 
-static void fixed_bytes_are_one_share_of_the_card_for_all_of_a_users_programs(void **state)
+static void unevictable_bytes_are_one_share_of_the_card_for_all_of_a_users_programs(void **state)
 {
-        struct sched_pin p = {.bytes = 10 * MIB};
+        struct sched_export p = {.bytes = 10 * MIB};
 
-        assert_int_equal(allowance_fixed(a, 0), share);
-        assert_int_equal(allowance_pinned(a, 0), share);
+        assert_int_equal(allowance_unevictable(a, 0), share);
+        assert_int_equal(allowance_exported(a, 0), share);
         want(b, 0, 0, 100 * MIB);
         want(other, 0, 0, 50 * MIB); /* another user's */
-        assert_int_equal(allowance_fixed(a, 0), share - 100 * MIB);
-        assert_int_equal(allowance_fixed(b, 0), share); /* its own is in what it asks for */
-        assert_int_equal(allowance_fixed(other, 0), share);
-        assert_int_equal(allowance_fixed(fresh, 0), share - 100 * MIB);
-        assert_int_equal(allowance_fixed(a, 1), share); /* another card */
-        /* Pinned bytes and fixed bytes are of one share. */
+        assert_int_equal(allowance_unevictable(a, 0), share - 100 * MIB);
+        assert_int_equal(allowance_unevictable(b, 0), share); /* its own is in what it asks for */
+        assert_int_equal(allowance_unevictable(other, 0), share);
+        assert_int_equal(allowance_unevictable(fresh, 0), share - 100 * MIB);
+        assert_int_equal(allowance_unevictable(a, 1), share); /* another card */
+        /* Exported bytes and unevictable bytes are of one share. */
         want(a, 0, 100 * MIB, 30 * MIB);
         use(a, 0, &(struct sched_usage){.allocated = 100 * MIB});
-        assert_int_equal(sched_client_pin(server.sched, a->id, 0, &p, NOW, &server.actions), 0);
-        assert_int_equal(account(a, 0).pinned_asked, 10 * MIB);
-        assert_int_equal(allowance_fixed(a, 0), share - 110 * MIB);
-        assert_int_equal(allowance_pinned(a, 0), share - 130 * MIB);
-        assert_int_equal(allowance_fixed(b, 0), share - 40 * MIB);
+        assert_int_equal(sched_client_export(server.sched, a->id, 0, &p, NOW, &server.actions), 0);
+        assert_int_equal(account(a, 0).exported_asked, 10 * MIB);
+        assert_int_equal(allowance_unevictable(a, 0), share - 110 * MIB);
+        assert_int_equal(allowance_exported(a, 0), share - 130 * MIB);
+        assert_int_equal(allowance_unevictable(b, 0), share - 40 * MIB);
         want(b, 0, 0, share);
-        assert_int_equal(allowance_fixed(a, 0), 0);
-        config.fixed_per_user_permille = 1;
-        assert_int_equal(allowance_fixed(a, 0), 0); /* and not below */
+        assert_int_equal(allowance_unevictable(a, 0), 0);
+        config.unevictable_per_user_permille = 1;
+        assert_int_equal(allowance_unevictable(a, 0), 0); /* and not below */
 }
 
 /* A card's worth is on the card; what is past it may have to lie in host memory. */
@@ -178,14 +179,14 @@ static void what_is_past_a_cards_worth_is_of_a_share_of_host_memory(void **state
         a->host = GIB;
         assert_false(allowance_commit(a, 0, all - 4 * GIB));
         /* A request that is kept back counts as if it were made. */
-        b->wish.kept = true;
-        b->wish.commit = 5 * GIB;
+        b->request.kept = true;
+        b->request.commit = 5 * GIB;
         assert_true(allowance_commit(a, 0, all - 9 * GIB));
         assert_false(allowance_commit(a, 0, all - 9 * GIB + 1));
-        b->wish.gpu = 1;
+        b->request.gpu = 1;
         assert_true(allowance_commit(a, 0, all - 5 * GIB));
-        b->wish.gpu = 0;
-        b->wish.commit = GIB / 2; /* less than it has */
+        b->request.gpu = 0;
+        b->request.commit = GIB / 2; /* less than it has */
         assert_true(allowance_commit(a, 0, all - 5 * GIB));
         assert_false(allowance_commit(a, 0, all - 5 * GIB + 1));
 }
@@ -219,33 +220,33 @@ static void host_memory_is_what_the_users_others_leave(void **state)
 
 static void a_claim_is_bounded_by_what_can_be_true(void **state)
 {
-        struct sched_usage u = {.allocated = 3 * CARD, .backed = 2 * CARD, .fixed = 2 * CARD};
+        struct sched_usage u = {.allocated = 3 * CARD, .backed = 2 * CARD, .unevictable = 2 * CARD};
 
         allowance_claim(fresh, 0, &u);
         assert_int_equal(u.allocated, visible());
         assert_int_equal(u.backed, visible());
-        assert_int_equal(u.fixed, share);
+        assert_int_equal(u.unevictable, share);
         most = 2 * GIB + 10 * MIB; /* both together, as NVML shows */
-        u = (struct sched_usage){.allocated = 4 * GIB, .backed = 2 * GIB, .fixed = 20 * MIB};
+        u = (struct sched_usage){.allocated = 4 * GIB, .backed = 2 * GIB, .unevictable = 20 * MIB};
         allowance_claim(fresh, 0, &u);
         assert_int_equal(u.allocated, 4 * GIB);
         assert_int_equal(u.backed, 2 * GIB);
-        assert_int_equal(u.fixed, 10 * MIB);
-        u = (struct sched_usage){.allocated = 4 * GIB, .backed = 3 * GIB, .fixed = 1};
+        assert_int_equal(u.unevictable, 10 * MIB);
+        u = (struct sched_usage){.allocated = 4 * GIB, .backed = 3 * GIB, .unevictable = 1};
         allowance_claim(fresh, 0, &u);
         assert_int_equal(u.backed, most);
-        assert_int_equal(u.fixed, 0);
+        assert_int_equal(u.unevictable, 0);
         u = (struct sched_usage){.allocated = GIB, .backed = 2 * GIB};
         allowance_claim(fresh, 0, &u);
         assert_int_equal(u.backed, GIB);
         /* Past the user's share of host memory nothing of it is believed. */
         config.host_per_user_permille = 0;
         want(b, 0, visible(), 0);
-        u = (struct sched_usage){.allocated = GIB, .backed = GIB, .fixed = MIB};
+        u = (struct sched_usage){.allocated = GIB, .backed = GIB, .unevictable = MIB};
         allowance_claim(fresh, 0, &u);
         assert_int_equal(u.allocated, 0);
         assert_int_equal(u.backed, 0);
-        assert_int_equal(u.fixed, MIB);
+        assert_int_equal(u.unevictable, MIB);
         u = (struct sched_usage){.allocated = GIB};
         allowance_claim(fresh, SCHED_GPUS_MAX - 1, &u); /* no card of ours */
         assert_int_equal(u.allocated, GIB);
@@ -253,27 +254,27 @@ static void a_claim_is_bounded_by_what_can_be_true(void **state)
 
 static void nobody_holds_more_than_it_was_allowed(void **state)
 {
-        struct sched_usage u = {.allocated = 5 * GIB, .backed = 5 * GIB, .fixed = CARD};
+        struct sched_usage u = {.allocated = 5 * GIB, .backed = 5 * GIB, .unevictable = CARD};
 
         want(a, 0, 2 * GIB, 0);
         allowance_usage(a, 0, &u);
         assert_int_equal(u.allocated, account(a, 0).commit_held);
-        assert_true(u.backed <= account(a, 0).charge - account(a, 0).fixed);
+        assert_true(u.backed <= account(a, 0).charge - account(a, 0).unevictable);
         assert_true(u.backed <= u.allocated);
-        assert_int_equal(u.fixed, share);
-        u = (struct sched_usage){.allocated = GIB, .backed = GIB / 2, .fixed = MIB};
+        assert_int_equal(u.unevictable, share);
+        u = (struct sched_usage){.allocated = GIB, .backed = GIB / 2, .unevictable = MIB};
         allowance_usage(a, 0, &u);
         assert_int_equal(u.allocated, GIB);
-        assert_int_equal(u.fixed, MIB);
+        assert_int_equal(u.unevictable, MIB);
         /* A program may report what it holds, whatever the user's others asked for since. */
-        u = (struct sched_usage){.fixed = 200 * MIB};
+        u = (struct sched_usage){.unevictable = 200 * MIB};
         want(a, 0, 2 * GIB, 200 * MIB);
         use(a, 0, &u);
-        assert_true(account(a, 0).fixed >= 200 * MIB);
+        assert_true(account(a, 0).unevictable >= 200 * MIB);
         want(b, 0, 0, share);
-        u.fixed = 300 * MIB;
+        u.unevictable = 300 * MIB;
         allowance_usage(a, 0, &u);
-        assert_int_equal(u.fixed, account(a, 0).fixed);
+        assert_int_equal(u.unevictable, account(a, 0).unevictable);
         u = (struct sched_usage){.allocated = 9 * GIB};
         allowance_usage(fresh, 0, &u); /* no account: not said of a card */
         assert_int_equal(u.allocated, 9 * GIB);
@@ -313,7 +314,8 @@ int main(void)
 {
         const struct CMUnitTest tests[] = {
                 ALLOWANCE_TEST(the_daemons_own_user_has_no_bound),
-                ALLOWANCE_TEST(fixed_bytes_are_one_share_of_the_card_for_all_of_a_users_programs),
+                ALLOWANCE_TEST(
+                        unevictable_bytes_are_one_share_of_the_card_for_all_of_a_users_programs),
                 ALLOWANCE_TEST(what_is_past_a_cards_worth_is_of_a_share_of_host_memory),
                 ALLOWANCE_TEST(each_card_has_its_own_worth),
                 ALLOWANCE_TEST(host_memory_is_what_the_users_others_leave),

@@ -4,7 +4,7 @@
 
 #include "base/macros.h"
 #include "fakes/neighbours.h"
-#include "preload/move/fixed.h"
+#include "preload/move/unevictable.h"
 #include "preload/hooks/hooks.h"
 #include "preload/stream/quiesce.h"
 #include "preload/state/request.h"
@@ -41,12 +41,12 @@ CUcontext quiesce_owner(CUcontext current)
         return current;
 }
 
-int request_fixed(struct gpu *g, uint64_t more)
+int request_unevictable(struct gpu *g, uint64_t more)
 {
         assert_int_not_equal(atomic_load(&core_lock.word), 0);
-        if (g->fixed + more > room)
+        if (g->unevictable + more > room)
                 return -1;
-        g->fixed += more;
+        g->unevictable += more;
         return 0;
 }
 
@@ -65,7 +65,7 @@ static CUresult fake_current(CUcontext *ret)
 static CUresult make(void)
 {
         assert_int_equal(atomic_load(&core_lock.word), 0);
-        if (gpu->fixed > 0)
+        if (gpu->unevictable > 0)
                 assert_int_equal(core.unbooked, 1);
         made++;
         if (short_calls > 0) {
@@ -123,7 +123,7 @@ static int begin(void **state)
 
 static int end(void **state)
 {
-        assert_int_equal(gpu->fixed, 0);
+        assert_int_equal(gpu->unevictable, 0);
         assert_int_equal(core.unbooked, 0);
         assert_int_equal(atomic_load(&core_lock.word), 0);
         return 0;
@@ -146,9 +146,9 @@ static uint64_t room_of(CUDA_ARRAY3D_DESCRIPTOR d)
         uint64_t bytes;
 
         assert_int_equal(hook_cuArray3DCreate_v2(&array, &d), CUDA_SUCCESS);
-        bytes = gpu->fixed;
+        bytes = gpu->unevictable;
         assert_int_equal(hook_cuArrayDestroy(array), CUDA_SUCCESS);
-        assert_int_equal(gpu->fixed, 0);
+        assert_int_equal(gpu->unevictable, 0);
         return bytes;
 }
 
@@ -158,9 +158,9 @@ static uint64_t room_of_mips(CUDA_ARRAY3D_DESCRIPTOR d, unsigned levels)
         uint64_t bytes;
 
         assert_int_equal(hook_cuMipmappedArrayCreate(&array, &d, levels), CUDA_SUCCESS);
-        bytes = gpu->fixed;
+        bytes = gpu->unevictable;
         assert_int_equal(hook_cuMipmappedArrayDestroy(array), CUDA_SUCCESS);
-        assert_int_equal(gpu->fixed, 0);
+        assert_int_equal(gpu->unevictable, 0);
         return bytes;
 }
 
@@ -253,7 +253,7 @@ static void a_flat_array_is_as_large_as_one_of_depth_zero(void **state)
         CUarray array;
 
         assert_int_equal(hook_cuArrayCreate_v2(&array, &d), CUDA_SUCCESS);
-        assert_int_equal(gpu->fixed, 832 * 32);
+        assert_int_equal(gpu->unevictable, 832 * 32);
         assert_int_equal(hook_cuArrayDestroy(array), CUDA_SUCCESS);
 }
 
@@ -340,7 +340,7 @@ static void what_the_driver_refuses_needs_no_room(void **state)
         answer = CUDA_ERROR_INVALID_VALUE;
         for (unsigned how = 0; how < 3; how++) {
                 assert_int_equal(create(how), answer);
-                assert_int_equal(gpu->fixed, 0);
+                assert_int_equal(gpu->unevictable, 0);
         }
 }
 
@@ -349,7 +349,7 @@ static void a_driver_that_lacks_memory_is_asked_again(void **state)
         for (unsigned how = 0; how < 3; how++) {
                 short_calls = 1;
                 assert_int_equal(create(how), CUDA_SUCCESS);
-                assert_int_equal(gpu->fixed, 64);
+                assert_int_equal(gpu->unevictable, 64);
                 destroy(how);
         }
         assert_int_equal(made, 9);
@@ -361,11 +361,11 @@ static void an_array_that_the_driver_keeps_stays_counted(void **state)
                 assert_int_equal(create(how), CUDA_SUCCESS);
                 answer = CUDA_ERROR_INVALID_HANDLE;
                 destroy(how);
-                assert_int_equal(gpu->fixed, 64);
+                assert_int_equal(gpu->unevictable, 64);
                 assert_int_equal(core.unbooked, 0);
                 answer = CUDA_SUCCESS;
                 destroy(how);
-                assert_int_equal(gpu->fixed, 0);
+                assert_int_equal(gpu->unevictable, 0);
         }
 }
 
@@ -379,7 +379,7 @@ static void a_bystander_counts_nothing(void **state)
         destroy(0);
         core.unbooked = 0;
         assert_int_equal(made, 1);
-        assert_int_equal(gpu->fixed, 64);
+        assert_int_equal(gpu->unevictable, 64);
         atomic_store(&core.bystander, false);
         answer = CUDA_SUCCESS;
         destroy(0);

@@ -40,7 +40,7 @@ static void the_last_green_context_ends_the_primary_one_that_nobody_else_holds(v
         CUgreenCtx first, another;
 
         arrays = 3 * MIB;
-        gpu->fixed += arrays;
+        gpu->unevictable += arrays;
         assert_int_equal(hook_cuGreenCtxCreate(&first, NULL, 0, 0), CUDA_SUCCESS);
         assert_int_equal(hook_cuGreenCtxCreate(&another, NULL, 0, 0), CUDA_SUCCESS);
         assert_int_equal(hook_cuDevicePrimaryCtxRelease_v2(0), CUDA_SUCCESS);
@@ -53,7 +53,7 @@ static void the_last_green_context_ends_the_primary_one_that_nobody_else_holds(v
 static void what_ends_with_a_context_is_given_back_after_it(void **state)
 {
         arrays = 3 * MIB;
-        gpu->fixed += arrays;
+        gpu->unevictable += arrays;
         assert_int_equal(hook_cuDevicePrimaryCtxRelease_v2(0), CUDA_SUCCESS); /* check_end() */
         assert_null(quiesce_context_primary(gpu));
 }
@@ -68,7 +68,7 @@ static void threads_that_want_one_context_need_room_for_one(void **state)
         (void)pthread_join(second, NULL);
         in_line = false;
         assert_int_equal(asked, 1);
-        assert_int_equal(gpu->fixed, gpu->context_bytes);
+        assert_int_equal(gpu->unevictable, gpu->context_bytes);
         assert_int_equal(hook_cuDevicePrimaryCtxRelease_v2(0), CUDA_SUCCESS); /* of two */
         assert_non_null(quiesce_context_primary(gpu));
 }
@@ -124,7 +124,7 @@ static void a_context_is_made_where_there_is_room_for_it(void **state)
         no_room = false;
         driver_says = CUDA_ERROR_INVALID_VALUE;
         assert_int_equal(hook_cuGLCtxCreate_v2(&c, 0, 0), CUDA_ERROR_INVALID_VALUE);
-        assert_int_equal(gpu->fixed, gpu->context_bytes); /* of the primary one */
+        assert_int_equal(gpu->unevictable, gpu->context_bytes); /* of the primary one */
         assert_null(quiesce_context(OF_GL));
         assert_int_equal(updates, 1);
         unshared = true;
@@ -136,10 +136,10 @@ static void a_context_is_made_where_there_is_room_for_it(void **state)
         assert_int_equal(hook_cuGLCtxCreate_v2(&c, 0, 0), CUDA_SUCCESS);
         assert_int_not_equal(kicks, 0);
         assert_int_equal(updates, 2);
-        assert_int_equal(gpu->fixed, 2 * gpu->context_bytes);
+        assert_int_equal(gpu->unevictable, 2 * gpu->context_bytes);
         assert_ptr_equal(gpu->context, quiesce_context_primary(gpu));
         assert_int_equal(hook_cuCtxDestroy_v2(OF_GL), CUDA_SUCCESS);
-        assert_int_equal(gpu->fixed, gpu->context_bytes);
+        assert_int_equal(gpu->unevictable, gpu->context_bytes);
 }
 
 static struct block *allocate(CUcontext owner)
@@ -174,13 +174,13 @@ static void what_a_context_owns_ends_with_it_and_nothing_else(void **state)
         (void)allocate(OF_GL);
         (void)allocate(OF_GL);
         arrays = 3 * MIB;
-        gpu->fixed += arrays;
+        gpu->unevictable += arrays;
         assert_int_equal(hook_cuCtxDestroy_v2(OF_GL), CUDA_SUCCESS);
         assert_int_equal(discarded, 2);
         assert_false(kept->dying);
         assert_ptr_equal(bound_lost, OF_GL);
         assert_ptr_equal(pools_lost, OF_GL);
-        assert_int_equal(gpu->fixed, gpu->context_bytes);
+        assert_int_equal(gpu->unevictable, gpu->context_bytes);
         assert_int_equal(core.unbooked, 0);
         assert_ptr_equal(gpu->context, quiesce_context_primary(gpu)); /* stays */
         assert_null(gpu->ended);
@@ -221,7 +221,7 @@ static void what_the_driver_refuses_to_destroy_lives_on(void **state)
         assert_int_equal(hook_cuGreenCtxCreate(&part, NULL, 0, 0), CUDA_SUCCESS);
         assert_int_equal(hook_cuCtxDestroy_v2(PART), CUDA_SUCCESS);
         assert_non_null(quiesce_context_green(part));
-        assert_int_equal(gpu->fixed, gpu->context_bytes);
+        assert_int_equal(gpu->unevictable, gpu->context_bytes);
         assert_int_equal(hook_cuGreenCtxDestroy(part), CUDA_SUCCESS);
 }
 
@@ -238,7 +238,7 @@ static void the_last_to_detach_ends_a_context(void **state)
         assert_non_null(quiesce_context(OF_GL));
         assert_int_equal(hook_cuCtxDetach(OF_GL), CUDA_SUCCESS);
         assert_null(quiesce_context(OF_GL));
-        assert_int_equal(gpu->fixed, gpu->context_bytes);
+        assert_int_equal(gpu->unevictable, gpu->context_bytes);
         assert_int_equal(hook_cuCtxAttach(&c, 0), CUDA_SUCCESS); /* unknown by now */
         assert_int_equal(hook_cuCtxDetach(OF_GL), CUDA_SUCCESS);
 }
@@ -250,7 +250,7 @@ static void the_primary_context_ends_with_its_last_release(void **state)
         CUcontext c;
 
         assert_int_equal(hook_cuDevicePrimaryCtxRetain(&c, 0), CUDA_SUCCESS);
-        assert_int_equal(gpu->fixed, gpu->context_bytes); /* one context */
+        assert_int_equal(gpu->unevictable, gpu->context_bytes); /* one context */
         assert_int_equal(hook_cuDevicePrimaryCtxRelease_v2(0), CUDA_SUCCESS);
         assert_non_null(quiesce_context_primary(gpu));
         assert_null(gpu->ended);
@@ -262,7 +262,7 @@ static void the_primary_context_ends_with_its_last_release(void **state)
         assert_int_equal(hook_cuDevicePrimaryCtxRetain(&c, 0), CUDA_SUCCESS);
         assert_non_null(quiesce_context_primary(gpu));
         assert_null(gpu->ended);
-        assert_int_equal(gpu->fixed, gpu->context_bytes);
+        assert_int_equal(gpu->unevictable, gpu->context_bytes);
 }
 
 static void a_reset_ends_the_context_and_leaves_the_count(void **state)
@@ -272,7 +272,7 @@ static void a_reset_ends_the_context_and_leaves_the_count(void **state)
         assert_int_equal(hook_cuDevicePrimaryCtxRetain(&c, 0), CUDA_SUCCESS); /* twice */
         assert_int_equal(hook_cuDevicePrimaryCtxReset_v2(0), CUDA_SUCCESS);
         assert_null(quiesce_context_primary(gpu));
-        assert_int_equal(gpu->fixed, 0);
+        assert_int_equal(gpu->unevictable, 0);
         assert_ptr_equal(gpu->ended, PRIMARY);
         assert_int_equal(hook_cuDevicePrimaryCtxRetain(&c, 0), CUDA_SUCCESS);
         for (unsigned i = 0; i < 2; i++) {
@@ -332,7 +332,7 @@ static void a_primary_context_that_cannot_be_made_leaves_no_trace(void **state)
                 assert_int_equal(hook_cuDevicePrimaryCtxRetain(&c, 0), CUDA_ERROR_UNKNOWN);
                 assert_int_equal(hook_cuGreenCtxCreate(&part, NULL, 0, 0), CUDA_ERROR_UNKNOWN);
         }
-        assert_int_equal(gpu->fixed, 0);
+        assert_int_equal(gpu->unevictable, 0);
         assert_null(quiesce_context_primary(gpu));
         driver_says = CUDA_SUCCESS;
         assert_int_equal(hook_cuDevicePrimaryCtxRetain(&c, 0), CUDA_SUCCESS);
@@ -356,7 +356,7 @@ static void a_release_does_not_wait_for_room(void **state)
         while_it_asks = release_it;
         assert_int_equal(hook_cuDevicePrimaryCtxRetain(&c, 0), CUDA_SUCCESS);
         assert_null(while_it_asks);
-        assert_int_equal(gpu->fixed, gpu->context_bytes);
+        assert_int_equal(gpu->unevictable, gpu->context_bytes);
 }
 
 static void another_thread_retains(void)
@@ -383,7 +383,7 @@ static void nobody_retains_what_is_about_to_end(void **state)
         assert_non_null(quiesce_context_primary(gpu));
         assert_null(gpu->ended);
         assert_int_equal(held, 1);
-        assert_int_equal(gpu->fixed, gpu->context_bytes);
+        assert_int_equal(gpu->unevictable, gpu->context_bytes);
 }
 
 static void a_green_context_brings_the_primary_one_to_life(void **state)
@@ -393,12 +393,12 @@ static void a_green_context_brings_the_primary_one_to_life(void **state)
         assert_int_equal(hook_cuDevicePrimaryCtxRelease_v2(0), CUDA_SUCCESS);
         assert_int_equal(hook_cuGreenCtxCreate(&part, NULL, 0, 0), CUDA_SUCCESS);
         assert_int_equal(held, 1); /* by the green one alone */
-        assert_int_equal(gpu->fixed, gpu->context_bytes);
+        assert_int_equal(gpu->unevictable, gpu->context_bytes);
         assert_non_null(quiesce_context_primary(gpu));
         assert_ptr_equal(quiesce_owner(PART), PRIMARY);
         assert_int_equal(updates, 2);
         arrays = 3 * MIB;
-        gpu->fixed += arrays;
+        gpu->unevictable += arrays;
         assert_int_equal(hook_cuGreenCtxDestroy(part), CUDA_SUCCESS); /* check_end() */
         assert_null(quiesce_context_primary(gpu));
         assert_null(quiesce_context_green(part));

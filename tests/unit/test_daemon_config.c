@@ -11,13 +11,26 @@
 static void every_key_takes_what_its_help_says(void **state)
 {
         static const char *const good[][2] = {
-                {"mode", "exclusive"},    {"quantum", "auto"},     {"quantum", "2.5s"},
-                {"quantum_min", "100ms"}, {"quantum_max", "2min"}, {"handoff_share", "2.5%"},
-                {"grace", "10s"},         {"patience", "500ms"},   {"idle_release", "auto"},
-                {"fixed_share", "10%"},   {"capacity", "8GiB"},    {"capacity", "1=4GiB"},
-                {"host_memory", "64GiB"}, {"clients_max", "16"},   {"connections_per_user", "3"},
-                {"linger", "0"},          {"kill_overdue", "yes"}, {"freeze", "move"},
-                {"freeze", "off"},        {"freeze", "park"},
+                {"mode", "exclusive"},
+                {"quantum", "auto"},
+                {"quantum", "2.5s"},
+                {"quantum_min", "100ms"},
+                {"quantum_max", "2min"},
+                {"handoff_share", "2.5%"},
+                {"grace", "10s"},
+                {"patience", "500ms"},
+                {"idle_release", "auto"},
+                {"unevictable_share", "10%"},
+                {"capacity", "8GiB"},
+                {"capacity", "1=4GiB"},
+                {"host_memory", "64GiB"},
+                {"clients_max", "16"},
+                {"connections_per_user", "3"},
+                {"linger", "0"},
+                {"kill_overdue", "yes"},
+                {"freeze", "move"},
+                {"freeze", "off"},
+                {"freeze", "park"},
         };
         char error[CONFIG_ERROR_MAX];
         struct config c;
@@ -30,7 +43,7 @@ static void every_key_takes_what_its_help_says(void **state)
         assert_int_equal(c.sched.mode, SCHED_MODE_EXCLUSIVE);
         assert_int_equal(c.sched.quantum_ns, 2500 * NSEC_PER_MSEC);
         assert_int_equal(c.sched.handoff_permille, 25);
-        assert_int_equal(c.sched.fixed_permille, 100);
+        assert_int_equal(c.sched.unevictable_permille, 100);
         assert_int_equal(c.sched.idle_release_ns, 0);
         assert_int_equal(c.host_memory_bytes, 64 * GIB);
         assert_true(c.kill_overdue);

@@ -207,7 +207,7 @@ static void check_off(const char *why)
         assert_int_equal(times_said(why), is_mode("move"));
 }
 
-/* ---- what the user wishes ---- */
+/* ---- what the user requests ---- */
 
 static void without_a_word_a_program_is_frozen_to_give_way(void **state)
 {
@@ -292,14 +292,14 @@ static void the_owner_of_the_machine_may_allow_less(void **state)
         assert_string_equal(said(), "");
 }
 
-static void no_more_is_allowed_than_is_wished(void **state)
+static void no_more_is_allowed_than_is_requested(void **state)
 {
         begin_mode("park");
         freeze_allow(WIRE_FREEZE_MOVE);
         assert_int_equal(freeze_mode(), WIRE_FREEZE_PARK);
         begin_mode("off");
         freeze_allow(WIRE_FREEZE_OFF);
-        assert_string_equal(freeze_off(), ""); /* it wishes it so */
+        assert_string_equal(freeze_off(), ""); /* it requests it so */
 }
 
 /* ---- for sublet doctor ---- */
@@ -868,7 +868,7 @@ static const struct CMUnitTest tests[] = {
         TEST(another_word_is_said_to_be_none),
         TEST(what_is_off_is_neither_tested_nor_frozen),
         TEST(the_owner_of_the_machine_may_allow_less),
-        TEST(no_more_is_allowed_than_is_wished),
+        TEST(no_more_is_allowed_than_is_requested),
         TEST(only_a_process_for_it_tests_when_asked),
         TEST(what_is_known_does_not_keep_it_from_testing),
         TEST(a_test_that_tells_nothing_changes_nothing),

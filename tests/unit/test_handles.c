@@ -21,8 +21,8 @@ _Atomic uint32_t gate_bits;
 __thread struct gate_thread *gate_self __attribute__((tls_model("initial-exec")));
 
 static struct gpu *const gpu = &core.gpus[0];
-static uint64_t fixed_room;     /* what may become fixed */
-static void (*meanwhile)(void); /* another thread, while the room is asked for */
+static uint64_t unevictable_room; /* what may become unevictable */
+static void (*meanwhile)(void);   /* another thread, while the room is asked for */
 static unsigned waits, gates;
 static bool busy; /* work that does not end */
 static uint64_t now_ns;
@@ -66,19 +66,19 @@ void request_released(void)
 {
 }
 
-int request_fixed(struct gpu *g, uint64_t more)
+int request_unevictable(struct gpu *g, uint64_t more)
 {
         if (meanwhile)
                 meanwhile();
-        if (g->fixed + more > fixed_room)
+        if (g->unevictable + more > unevictable_room)
                 return -1;
-        g->fixed += more;
+        g->unevictable += more;
         return 0;
 }
 
-void request_return_fixed(struct gpu *g, uint64_t bytes)
+void request_return_unevictable(struct gpu *g, uint64_t bytes)
 {
-        g->fixed -= bytes;
+        g->unevictable -= bytes;
 }
 
 bool quiesce_capturing(void)
@@ -222,7 +222,7 @@ static int one_handle(void **state)
         heap_init(&gpu->heap, UINT64_C(1) << 30);
         gpu->passes = true;
         gpu->limit = 0;
-        fixed_room = 0;
+        unevictable_room = 0;
         meanwhile = NULL;
         waits = gates = 0;
         busy = false;
@@ -236,7 +236,7 @@ static int one_handle(void **state)
 
 static int no_handle(void **state)
 {
-        assert_int_equal(gpu->fixed, 0);
+        assert_int_equal(gpu->unevictable, 0);
         assert_int_equal(core.unbooked, 0);
         assert_int_equal(gpu->heap.allocated, 0);
         free(gpu->heap.handles);
@@ -274,7 +274,8 @@ static void what_is_released_while_its_export_is_refused_is_given_back(void **st
         assert_null(virtual_find(name));
 }
 
-static void what_is_released_while_it_is_to_be_fixed_for_an_address_is_given_back(void **state)
+static void
+what_is_released_while_it_is_to_be_unevictable_for_an_address_is_given_back(void **state)
 {
         meanwhile = release_it;
         lock_acquire(&core_lock);
@@ -285,7 +286,7 @@ static void what_is_released_while_it_is_to_be_fixed_for_an_address_is_given_bac
 
 static void what_cannot_come_back_is_not_waited_for(void **state)
 {
-        fixed_room = UINT64_MAX;
+        unevictable_room = UINT64_MAX;
         handle->block->extents[0].state = EXTENT_EVICTED;
         lock_acquire(&core_lock);
         handle_use(handle);
@@ -309,7 +310,7 @@ static void lose_it(void)
 
 static void what_was_lost_meanwhile_is_not_looked_for_when_it_is_gone(void **state)
 {
-        fixed_room = UINT64_MAX;
+        unevictable_room = UINT64_MAX;
         meanwhile = lose_it;
         assert_int_equal(export_it(), CUDA_SUCCESS);
         assert_null(handle->block);
@@ -320,7 +321,7 @@ static void what_was_lost_meanwhile_is_not_looked_for_when_it_is_gone(void **sta
 /* Such work may wait for what the thread that exports does next. */
 static void an_export_does_not_wait_for_ever_for_work_that_does_not_end(void **state)
 {
-        fixed_room = UINT64_MAX;
+        unevictable_room = UINT64_MAX;
         handle->block->extents[0].adopted = true; /* the driver exports no other */
         gpu->heap.resident = handle->bytes;
         busy = true;
@@ -335,7 +336,7 @@ static void the_driver_is_given_its_own_handle_to_bind(void **state)
 {
         const CUmemGenericAllocationHandle theirs = 0x1000;
 
-        fixed_room = UINT64_MAX;
+        unevictable_room = UINT64_MAX;
         handle->block->extents[0].handle = theirs;
         real.cuMulticastBindMem = fake_bind;
         real.cuMulticastBindMem_v2 = fake_bind_v2;
@@ -372,7 +373,8 @@ int main(void)
         const struct CMUnitTest tests[] = {
                 HANDLE_TEST(an_export_that_is_refused_leaves_what_another_thread_holds),
                 HANDLE_TEST(what_is_released_while_its_export_is_refused_is_given_back),
-                HANDLE_TEST(what_is_released_while_it_is_to_be_fixed_for_an_address_is_given_back),
+                HANDLE_TEST(
+                        what_is_released_while_it_is_to_be_unevictable_for_an_address_is_given_back),
                 HANDLE_TEST(what_cannot_come_back_is_not_waited_for),
                 HANDLE_TEST(an_export_does_not_wait_for_ever_for_work_that_does_not_end),
                 HANDLE_TEST(what_was_lost_meanwhile_is_not_looked_for_when_it_is_gone),

@@ -36,7 +36,7 @@ void *scarce_realloc(void *p, size_t bytes)
         return ++asked == fails_at ? NULL : realloc(p, bytes);
 }
 
-static CUresult fake_reserve(CUdeviceptr *ret, size_t bytes, size_t alignment, CUdeviceptr wish,
+static CUresult fake_reserve(CUdeviceptr *ret, size_t bytes, size_t alignment, CUdeviceptr request,
                              unsigned long long flags)
 {
         *ret = next_address;

@@ -79,7 +79,7 @@ static void no_more_is_asked_for_than_the_program_may_ever_have(void **state)
         gpu->commit = 0;
         gpu->block_bytes = 16 * MIB;
         gpu->visible = 28 * MIB;
-        gpu->fixed = 2 * MIB;
+        gpu->unevictable = 2 * MIB;
         bench.daemon_has = CARD;
         a = allocate(18 * MIB);
         assert_int_equal(bench.asks, 1);
@@ -137,7 +137,7 @@ static bool reclaim_is_not_called(uint64_t bytes)
 static void what_the_card_can_never_hold_is_refused_at_once(void **state)
 {
         gpu->visible = 64 * MIB;
-        gpu->fixed = 4 * MIB;
+        gpu->unevictable = 4 * MIB;
         bench.daemon_has = CARD;
         bench.reclaim = reclaim_is_not_called;
         lock_acquire(&core_lock);
@@ -408,9 +408,9 @@ static void a_call_that_met_a_full_card_gets_what_room_there_is(void **state)
 
         bench.daemon_has = 32 * MIB;
         assert_true(hooks_more_room(&room));
-        assert_int_equal(gpu->fixed, 32 * MIB);
+        assert_int_equal(gpu->unevictable, 32 * MIB);
         assert_false(hooks_more_room(&room)); /* there is no more: all of it goes back */
-        assert_int_equal(gpu->fixed, 0);
+        assert_int_equal(gpu->unevictable, 0);
         bench.daemon_has = 32 * MIB;
         fake_capturing = true; /* nobody could drain for it */
         assert_false(hooks_more_room(&room));
@@ -419,7 +419,7 @@ static void a_call_that_met_a_full_card_gets_what_room_there_is(void **state)
         assert_false(hooks_more_room(&room));
         bench.current = NULL;
         assert_false(hooks_more_room(&room));
-        assert_int_equal(gpu->fixed, 0);
+        assert_int_equal(gpu->unevictable, 0);
 }
 
 int main(void)

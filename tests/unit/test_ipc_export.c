@@ -19,7 +19,7 @@ static void who_has_a_part_of_what_is_freed_is_told_so_and_is_nobodys_heir(void 
         ask(&first, WIRE_PASS_MAX);
         assert_int_equal(last_said(&first)->OPENED.result, CUDA_ERROR_INVALID_HANDLE);
         assert_false(first.lost);
-        assert_int_equal(pins, 0);
+        assert_int_equal(exports, 0);
 }
 
 static void who_has_it_all_inherits_and_who_has_a_part_is_told(void **state)
@@ -34,7 +34,7 @@ static void who_has_it_all_inherits_and_who_has_a_part_is_told(void **state)
         ask(&other, WIRE_PASS_MAX);
         assert_int_equal(last_said(&other)->OPENED.result, CUDA_ERROR_INVALID_HANDLE);
         assert_false(first.lost || other.lost);
-        assert_int_equal(pins, 0);
+        assert_int_equal(exports, 0);
 }
 
 static void the_gate_opens_when_the_last_one_is_through(void **state)
@@ -172,7 +172,7 @@ static void a_handle_of_what_was_freed_opens_nothing(void **state)
         ipc_export_freed(at);
         ask(&first, 0);
         assert_refused(&first, CUDA_ERROR_INVALID_HANDLE);
-        assert_int_equal(pins, 0);
+        assert_int_equal(exports, 0);
 }
 
 /* ---- memory of other processes ---- */
@@ -308,9 +308,9 @@ static void who_opens_it_is_told_what_it_gets(void **state)
         assert_int_equal(m->OPENED.flags, WIRE_OPENED_HEIR);
         ask(&first, PIECES); /* there are no more */
         assert_int_equal(last_said(&first)->OPENED.result, CUDA_ERROR_INVALID_HANDLE);
-        assert_int_equal(pins, 1);
+        assert_int_equal(exports, 1);
         say(&first, WIRE_CLOSE);
-        assert_int_equal(pins, 0);
+        assert_int_equal(exports, 0);
         say(&first, WIRE_CLOSE); /* twice is nothing */
         assert_int_equal(sent_count, 3);
         assert_false(first.lost);
@@ -321,7 +321,7 @@ static void who_does_not_know_the_secret_gets_nothing(void **state)
         memset(handle.secret, 0xff, IPC_NAME);
         ask(&first, 0);
         assert_refused(&first, CUDA_ERROR_INVALID_HANDLE);
-        assert_int_equal(pins, 0);
+        assert_int_equal(exports, 0);
 }
 
 static void who_says_what_nobody_of_ours_says_is_lost(void **state)
@@ -333,7 +333,7 @@ static void who_says_what_nobody_of_ours_says_is_lost(void **state)
         ask(&first, 0); /* a second one */
         assert_true(first.lost);
         first.lost = false;
-        state_of_pins = PIN_WAITING;
+        state_of_exports = EXPORT_WAITING;
         ask(&first, WIRE_PASS_MAX);
         assert_false(first.lost);
         ask(&first, WIRE_PASS_MAX); /* before the answer */
@@ -343,13 +343,13 @@ static void who_says_what_nobody_of_ours_says_is_lost(void **state)
         assert_true(other.lost);
 }
 
-static void who_opens_it_waits_for_its_pin(void **state)
+static void who_opens_it_waits_for_its_export(void **state)
 {
-        state_of_pins = PIN_WAITING;
+        state_of_exports = EXPORT_WAITING;
         ask(&first, 0);
         assert_int_equal(sent_count, 0);
-        assert_int_equal(pins, 1);
-        state_of_pins = PIN_READY;
+        assert_int_equal(exports, 1);
+        state_of_exports = EXPORT_READY;
         first.lost = true;
         assert_false(step());
         first.lost = false;
@@ -359,23 +359,23 @@ static void who_opens_it_waits_for_its_pin(void **state)
         assert_int_equal(sent_count, 1);
 }
 
-static void what_cannot_be_pinned_is_refused(void **state)
+static void what_cannot_be_exported_is_refused(void **state)
 {
-        no_pin = true;
+        no_export = true;
         ask(&first, 0);
         assert_refused(&first, CUDA_ERROR_OUT_OF_MEMORY);
-        no_pin = false;
-        state_of_pins = PIN_REFUSED;
+        no_export = false;
+        state_of_exports = EXPORT_REFUSED;
         ask(&first, 0);
         assert_refused(&first, CUDA_ERROR_OUT_OF_MEMORY);
-        assert_int_equal(pins, 0);
-        state_of_pins = PIN_READY;
+        assert_int_equal(exports, 0);
+        state_of_exports = EXPORT_READY;
         ask(&first, 0); /* another time */
         assert_int_equal(last_said(&first)->OPENED.result, CUDA_SUCCESS);
-        state_of_pins = PIN_REFUSED;
+        state_of_exports = EXPORT_REFUSED;
         assert_true(step());
         assert_int_equal(sent_count, 3); /* nothing was asked */
-        assert_int_equal(pins, 0);
+        assert_int_equal(exports, 0);
 }
 
 static void what_the_driver_does_not_export_is_refused(void **state)
@@ -383,7 +383,7 @@ static void what_the_driver_does_not_export_is_refused(void **state)
         export_fails_at = 3;
         ask(&first, 0);
         assert_refused(&first, CUDA_ERROR_INVALID_HANDLE);
-        assert_int_equal(pins + given, 0);
+        assert_int_equal(exports + given, 0);
         assert_int_equal(released, 1);
         export_fails_at = exported + 1;
         ask(&first, 0);
@@ -392,7 +392,7 @@ static void what_the_driver_does_not_export_is_refused(void **state)
         export_fails_at = exported + PIECES - WIRE_PASS_MAX;
         ask(&first, WIRE_PASS_MAX);
         assert_refused(&first, CUDA_ERROR_INVALID_HANDLE);
-        assert_int_equal(pins, 1); /* what it has of it is its to close */
+        assert_int_equal(exports, 1); /* what it has of it is its to close */
         ask(&first, WIRE_PASS_MAX);
         assert_int_equal(last_said(&first)->OPENED.pieces, PIECES - WIRE_PASS_MAX);
 }
@@ -420,16 +420,16 @@ static void the_first_that_has_it_all_is_the_heir(void **state)
         (void)step();
         assert_int_equal(said(&other, WIRE_BEQUEATH), 1);
         say(&first, WIRE_INHERITED); /* that is not its to say */
-        assert_int_equal(pins, 2);
+        assert_int_equal(exports, 2);
         say(&other, WIRE_INHERITED);
-        assert_int_equal(pins, 0);
+        assert_int_equal(exports, 0);
 }
 
 static void nothing_is_inherited_before_it_is_bequeathed(void **state)
 {
         open_all(&first);
         say(&first, WIRE_INHERITED);
-        assert_int_equal(pins, 1);
+        assert_int_equal(exports, 1);
         assert_false(first.lost);
 }
 
@@ -450,7 +450,7 @@ static void where_the_heir_goes_the_next_one_is_told(void **state)
         other.lost = true;
         ipc_export_lost(&other);
         assert_int_equal(last_said(&first)->OPENED.flags, WIRE_OPENED_HEIR);
-        assert_int_equal(pins, 1);
+        assert_int_equal(exports, 1);
 }
 
 static void who_is_lost_is_nobodys_heir(void **state)
@@ -461,7 +461,7 @@ static void who_is_lost_is_nobodys_heir(void **state)
         sent_count = 0;
         say(&first, WIRE_CLOSE);
         assert_int_equal(sent_count, 0);
-        assert_int_equal(pins, 1);
+        assert_int_equal(exports, 1);
 }
 
 static void each_block_has_an_heir_of_its_own(void **state)
@@ -471,7 +471,7 @@ static void each_block_has_an_heir_of_its_own(void **state)
         ask(&other, 0);
         assert_int_equal(last_said(&other)->OPENED.flags, WIRE_OPENED_HEIR);
         ipc_export_lost(&other);
-        assert_int_equal(pins, 1); /* the other one's */
+        assert_int_equal(exports, 1); /* the other one's */
         assert_int_equal(said(&first, WIRE_OPENED), 2);
 }
 
@@ -493,8 +493,8 @@ int main(void)
                 IPC_TEST(who_opens_it_is_told_what_it_gets),
                 IPC_TEST(who_does_not_know_the_secret_gets_nothing),
                 IPC_TEST(who_says_what_nobody_of_ours_says_is_lost),
-                IPC_TEST(who_opens_it_waits_for_its_pin),
-                IPC_TEST(what_cannot_be_pinned_is_refused),
+                IPC_TEST(who_opens_it_waits_for_its_export),
+                IPC_TEST(what_cannot_be_exported_is_refused),
                 IPC_TEST(what_the_driver_does_not_export_is_refused),
                 IPC_TEST(the_first_that_has_it_all_is_the_heir),
                 IPC_TEST(nothing_is_inherited_before_it_is_bequeathed),

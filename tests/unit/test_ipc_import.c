@@ -309,7 +309,7 @@ static void an_exporter_that_dies_is_not_waited_for(void **state)
 {
         dies = true;
         assert_int_equal(try_open(), CUDA_ERROR_INVALID_HANDLE);
-        assert_int_equal(gpu->fixed, 0);
+        assert_int_equal(gpu->unevictable, 0);
         met_nobody = true;
         assert_int_equal(try_open(), CUDA_ERROR_INVALID_HANDLE);
 }
@@ -370,16 +370,16 @@ static void messages_for_what_is_not_open_do_nothing(void **state)
 
         memcpy(m.BEQUEATH.secret, last_open.OPEN.secret, IPC_NAME);
         hear(&stranger, &m, 0, 0); /* of another process */
-        assert_int_equal(gpu->fixed, 0);
+        assert_int_equal(gpu->unevictable, 0);
         memset(m.BEQUEATH.secret, 9, IPC_NAME);
         hear(&exporter, &m, 0, 0);
-        assert_int_equal(gpu->fixed, 0);
+        assert_int_equal(gpu->unevictable, 0);
         close_one(at);
         memcpy(m.BEQUEATH.secret, last_open.OPEN.secret, IPC_NAME);
         hear(&exporter, &m, 0, 0);
         m = opened(0, EACH);
         hear(&exporter, &m, EACH, 0);
-        assert_int_equal(gpu->fixed, 0);
+        assert_int_equal(gpu->unevictable, 0);
 }
 
 static void inherit_told(void)
@@ -400,8 +400,8 @@ static void memory_that_is_bequeathed_counts_as_ours_before_we_say_so(void **sta
         memcpy(m.BEQUEATH.secret, last_open.OPEN.secret, IPC_NAME);
         hear(&exporter, &m, 0, 0);
         hear(&exporter, &m, 0, 0);
-        assert_int_equal(gpu->fixed, MAPPED);
-        assert_int_equal(gpu->fixed_wanted, MAPPED);
+        assert_int_equal(gpu->unevictable, MAPPED);
+        assert_int_equal(gpu->unevictable_requested, MAPPED);
         assert_true(gpu->usage_dirty);
         inherit_told();
         assert_int_equal(inherits, 0); /* the daemon first */
@@ -410,7 +410,7 @@ static void memory_that_is_bequeathed_counts_as_ours_before_we_say_so(void **sta
         inherit_told();
         assert_int_equal(inherits, 1);
         close_one(at);
-        assert_int_equal(gpu->fixed, 0);
+        assert_int_equal(gpu->unevictable, 0);
 }
 
 static void the_heir_of_an_exporter_that_is_gone_is_charged(void **state)
@@ -425,13 +425,13 @@ static void the_heir_of_an_exporter_that_is_gone_is_charged(void **state)
                 at = open_one();
                 lock_acquire(&core_lock);
                 ipc_import_lost(&stranger);
-                assert_int_equal(gpu->fixed, 0);
+                assert_int_equal(gpu->unevictable, 0);
                 ipc_import_lost(&exporter);
                 ipc_import_lost(&exporter);
                 lock_release(&core_lock);
-                assert_int_equal(gpu->fixed, heir ? MAPPED : 0);
+                assert_int_equal(gpu->unevictable, heir ? MAPPED : 0);
                 close_one(at);
-                assert_int_equal(gpu->fixed, 0);
+                assert_int_equal(gpu->unevictable, 0);
         }
 }
 

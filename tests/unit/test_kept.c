@@ -54,7 +54,7 @@ uint64_t arena_bytes(const struct arena *a)
         return arena_held;
 }
 
-static CUresult fake_reserve(CUdeviceptr *ret, size_t bytes, size_t alignment, CUdeviceptr wish,
+static CUresult fake_reserve(CUdeviceptr *ret, size_t bytes, size_t alignment, CUdeviceptr request,
                              unsigned long long flags)
 {
         static CUdeviceptr next = 0x700000000000;

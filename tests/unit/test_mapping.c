@@ -22,7 +22,7 @@ static struct gpu *const gpu = &core.gpus[1];
 static struct handle *handle;
 static char calls[1024]; /* of the driver, in MiB from AT */
 static unsigned failing; /* which of them fails; 0: none */
-static unsigned number, taken, fixed, current;
+static unsigned number, taken, unevictable, current;
 static bool everywhere, cannot_reach;
 static CUresult no_context;
 static void (*while_taking)(void);
@@ -60,7 +60,7 @@ bool handle_is_everywhere(const struct handle *h)
 CUresult handle_fix(struct handle *h)
 {
         assert_int_equal(taken, 0);
-        fixed++;
+        unevictable++;
         return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
@@ -150,7 +150,7 @@ static int begin(void **state)
         heap_init(&gpu->heap, GIB);
         gpu->heap.extent_bytes = EXTENT;
         calls[0] = '\0';
-        failing = number = taken = fixed = 0;
+        failing = number = taken = unevictable = 0;
         current = 1;
         everywhere = cannot_reach = false;
         no_context = CUDA_SUCCESS;
@@ -211,11 +211,11 @@ static void mapped(uint64_t mib)
 }
 
 /* The handle has become one of the driver's, which is never moved. */
-static void become_fixed(void)
+static void become_unevictable(void)
 {
         heap_bury(&gpu->heap, handle->block);
         handle->block = NULL;
-        handle->fixed = 99;
+        handle->unevictable = 99;
 }
 
 static void evict_all(void)
@@ -238,7 +238,7 @@ static void what_is_on_the_card_is_mapped_where_it_belongs(void **state)
         assert_calls("");
         assert_non_null(virtual_at(AT + 28 * MIB));
         assert_int_equal(map_at(4), CUDA_SUCCESS); /* up to where the first one begins */
-        assert_int_equal(fixed, 0);
+        assert_int_equal(unevictable, 0);
 }
 
 static void what_cannot_be_mapped_is_refused(void **state)
@@ -259,7 +259,7 @@ static void what_cannot_be_mapped_is_refused(void **state)
         assert_int_equal(map_at(16), CUDA_ERROR_INVALID_VALUE);
         assert_calls("");
         assert_int_equal(handle->mapping_count, 1);
-        assert_int_equal(fixed, 0);
+        assert_int_equal(unevictable, 0);
 }
 
 static void a_mapping_that_fails_leaves_nothing(void **state)
@@ -268,7 +268,7 @@ static void a_mapping_that_fails_leaves_nothing(void **state)
         assert_int_equal(map_at(0), CUDA_ERROR_OUT_OF_MEMORY);
         assert_calls("map 0+4 10, map 8+4 12, unmap 0+12");
         assert_null(virtual_from(0));
-        become_fixed();
+        become_unevictable();
         number = 1;
         assert_int_equal(map_at(0), CUDA_ERROR_OUT_OF_MEMORY);
         assert_calls("map 0+12 99");
@@ -282,9 +282,9 @@ static void what_is_mapped_everywhere_is_kept_on_the_card(void **state)
         everywhere = true;
         failing = 1;
         assert_int_equal(map_at(0), CUDA_ERROR_OUT_OF_MEMORY);
-        assert_int_equal(fixed, 0);
+        assert_int_equal(unevictable, 0);
         assert_int_equal(map_at(0), CUDA_SUCCESS); /* whether or not it can be */
-        assert_int_equal(fixed, 1);
+        assert_int_equal(unevictable, 1);
 }
 
 static CUresult map_drivers(uint64_t mib)
@@ -359,7 +359,7 @@ static void what_is_not_on_the_card_is_not_unmapped_there(void **state)
         mapped(0);
         assert_int_equal(unmap_at(0, 12), CUDA_SUCCESS);
         assert_calls("unmap 0+12");
-        become_fixed();
+        become_unevictable();
         mapped(0);
         assert_int_equal(unmap_at(0, 12), CUDA_SUCCESS);
         assert_calls("unmap 0+12");
@@ -505,7 +505,7 @@ static void access_to_what_is_the_drivers_it_gives(void **state)
         const CUmemAccessDesc mine = access_of(CU_MEM_LOCATION_TYPE_DEVICE, 9, RW);
 
         assert_int_equal(map_drivers(0), CUDA_SUCCESS);
-        become_fixed();
+        become_unevictable();
         mapped(12);
         assert_int_equal(allow_at(0, 24, mine), CUDA_SUCCESS);
         assert_calls("access 0+12 1, access 12+12 1");
@@ -564,7 +564,7 @@ static void access_is_answered_from_what_was_given(void **state)
         assert_int_equal(access_there(CU_MEM_LOCATION_TYPE_DEVICE, 2, &flags), CUDA_SUCCESS);
         assert_calls("get 0+0");
         atomic_store(&core.bystander, false);
-        become_fixed();
+        become_unevictable();
         assert_int_equal(access_there(CU_MEM_LOCATION_TYPE_DEVICE, 2, &flags), CUDA_SUCCESS);
         assert_calls("get 0+0");
 }
@@ -671,7 +671,7 @@ static void other_addresses_are_the_drivers_to_answer_for(void **state)
         assert_int_equal(attribute(CU_POINTER_ATTRIBUTE_MAPPED, AT, &answer),
                          CUDA_ERROR_NOT_SUPPORTED);
         atomic_store(&core.bystander, false);
-        become_fixed();
+        become_unevictable();
         assert_false(virtual_range(AT, NULL, NULL));
 }
 

@@ -12,10 +12,10 @@
 static struct {
         uint64_t foreign; /* on the card */
         bool fails;
-        unsigned listed, asked, told_fixed, told_foreign;
-        bool event;        /* one of the scheduler's is being prepared */
-        bool fixed_before; /* what is fixed was told before what others use, at last */
-        uint64_t fixed;    /* what a client is said to have of it */
+        unsigned listed, asked, told_unevictable, told_foreign;
+        bool event;              /* one of the scheduler's is being prepared */
+        bool unevictable_before; /* what is unevictable was told before what others use, at last */
+        uint64_t unevictable;    /* what a client is said to have of it */
         struct sched_account_view account;
         enum sched_state state;
         uint64_t foreign_told;
@@ -75,20 +75,21 @@ int sched_account_view(const struct sched *s, sched_client id, unsigned gpu,
         return 0;
 }
 
-void sched_client_fixed(struct sched *s, sched_client id, unsigned gpu, uint64_t fixed_bytes,
-                        uint64_t now_ns, struct sched_actions *out)
+void sched_client_unevictable(struct sched *s, sched_client id, unsigned gpu,
+                              uint64_t unevictable_bytes, uint64_t now_ns,
+                              struct sched_actions *out)
 {
         assert_true(now.event);
-        now.fixed = fixed_bytes;
-        now.fixed_before = true;
-        now.told_fixed++;
+        now.unevictable = unevictable_bytes;
+        now.unevictable_before = true;
+        now.told_unevictable++;
 }
 
 void sched_gpu_foreign(struct sched *s, unsigned gpu, uint64_t foreign_bytes, uint64_t now_ns,
                        struct sched_actions *out)
 {
         assert_true(now.event);
-        now.fixed_before = false;
+        now.unevictable_before = false;
         now.told_foreign++;
         now.foreign_told = foreign_bytes;
 }
@@ -131,30 +132,30 @@ static int begin(void **state)
 
 /* Each telling costs the scheduler a pass over all clients: of a thousand, each second, nothing
  * else would be done. */
-static void fixed_bytes_are_told_when_they_have_changed(void **state)
+static void unevictable_bytes_are_told_when_they_have_changed(void **state)
 {
         for (unsigned second = 0; second < 10; second++)
                 period();
-        assert_int_equal(now.told_fixed, CLIENTS);
-        assert_int_equal(now.fixed, MIB);
+        assert_int_equal(now.told_unevictable, CLIENTS);
+        assert_int_equal(now.unevictable, MIB);
 }
 
-static void a_client_has_fixed_what_it_does_not_report_as_backed(void **state)
+static void a_client_has_unevictable_what_it_does_not_report_as_backed(void **state)
 {
         now.account.usage.backed = MIB / 4;
         for (unsigned second = 0; second < 2; second++)
                 period();
-        assert_int_equal(now.told_fixed, 0); /* one odd sample must not count */
+        assert_int_equal(now.told_unevictable, 0); /* one odd sample must not count */
         period();
-        assert_int_equal(now.told_fixed, CLIENTS);
-        assert_int_equal(now.fixed, MIB - MIB / 4);
+        assert_int_equal(now.told_unevictable, CLIENTS);
+        assert_int_equal(now.unevictable, MIB - MIB / 4);
         now.account.usage.backed = 2 * MIB; /* more than NVML shows yet */
         period();
-        assert_int_equal(now.fixed, 0);
+        assert_int_equal(now.unevictable, 0);
 }
 
 /* It holds memory that it does not report yet, however slow the bus is. */
-static void what_is_on_its_way_is_not_fixed(void **state)
+static void what_is_on_its_way_is_not_unevictable(void **state)
 {
         static const enum sched_state moving[] = {SCHED_EVICTING, SCHED_RESTORING};
 
@@ -163,11 +164,11 @@ static void what_is_on_its_way_is_not_fixed(void **state)
                 for (unsigned second = 0; second < 5; second++)
                         period();
         }
-        assert_int_equal(now.told_fixed, 0);
+        assert_int_equal(now.told_unevictable, 0);
         now.state = SCHED_RUNNING;
         for (unsigned second = 0; second < 3; second++)
                 period();
-        assert_int_equal(now.told_fixed, CLIENTS);
+        assert_int_equal(now.told_unevictable, CLIENTS);
 }
 
 /* A byte that turns from one into the other must not count as both in between. */
@@ -181,13 +182,13 @@ static void what_becomes_less_is_told_first(void **state)
         now.account.usage.backed = MIB; /* so that there is news of both */
         period();
         assert_int_equal(now.foreign_told, 0);
-        assert_true(now.fixed_before);
+        assert_true(now.unevictable_before);
         now.foreign = GIB;
         now.account.usage.backed = 0;
         for (unsigned second = 0; second < 3; second++)
                 period();
         assert_int_equal(now.foreign_told, GIB);
-        assert_false(now.fixed_before);
+        assert_false(now.unevictable_before);
 }
 
 /* Their memory looks foreign until they are back. */
@@ -278,7 +279,7 @@ static void the_most_that_a_process_holds_is_what_nvml_shows_or_nobody_else_has(
         assert_int_equal(measure_most(&server, &clients[0], 0), MIB + GIB + slack);
         now.listed = 0;
         now.account.usage.backed = MIB / 2;
-        now.account.fixed = MIB / 4;
+        now.account.unevictable = MIB / 4;
         look(false);
         assert_int_equal(measure_most(&server, &clients[0], 0),
                          GIB + CLIENTS * MIB - (CLIENTS - 1) * (MIB * 3 / 4) + slack);
@@ -344,7 +345,7 @@ static void a_failed_reading_changes_nothing(void **state)
         assert_int_equal(measure_most(&server, &clients[0], 0), UINT64_MAX);
         assert_int_equal(now.foreign_told, GIB);
         assert_int_equal(server.gpus.list[0].measured_ns, measured_ns);
-        assert_int_equal(now.told_fixed, 0);
+        assert_int_equal(now.told_unevictable, 0);
 }
 
 static void what_was_short_is_forgotten_when_readings_fail(void **state)
@@ -417,9 +418,10 @@ static void whom_nvml_has_never_named_is_gone_if_others_are_named(void **state)
 int main(void)
 {
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test_setup(fixed_bytes_are_told_when_they_have_changed, begin),
-                cmocka_unit_test_setup(a_client_has_fixed_what_it_does_not_report_as_backed, begin),
-                cmocka_unit_test_setup(what_is_on_its_way_is_not_fixed, begin),
+                cmocka_unit_test_setup(unevictable_bytes_are_told_when_they_have_changed, begin),
+                cmocka_unit_test_setup(a_client_has_unevictable_what_it_does_not_report_as_backed,
+                                       begin),
+                cmocka_unit_test_setup(what_is_on_its_way_is_not_unevictable, begin),
                 cmocka_unit_test_setup(what_becomes_less_is_told_first, begin),
                 cmocka_unit_test_setup(while_clients_come_back_after_a_crash_no_rise_is_told,
                                        begin),

@@ -20,7 +20,7 @@
 #include "preload/stream/gate.h"
 #include "preload/state/home.h"
 #include "preload/move/kept.h"
-#include "preload/move/pin.h"
+#include "preload/move/export.h"
 #include "preload/stream/quiesce.h"
 #include "preload/move/swap.h"
 #include "preload/move/swap_state.h"
@@ -454,29 +454,29 @@ static void what_leaves_is_passed_on_and_what_was_passed_on_is_used(void **state
         assert_int_equal(open_descriptors(), before);
 }
 
-static void pinned_memory_stays_and_comes_first(void **state)
+static void exported_memory_stays_and_comes_first(void **state)
 {
         struct thing *a = allocate(4), *b = allocate(4);
-        struct pin *p;
+        struct export *p;
 
         (void)a;
         restore_to(UINT64_MAX);
         run_program();
         gpu->limit = 2 * EXTENT;
-        p = pin_take(gpu, block_of(b), b->at, 1);
+        p = export_take(gpu, block_of(b), b->at, 1);
         evict_to(0);
         assert_int_equal(gpu->heap.backed, 0); /* nobody has allowed it yet */
-        pin_allowed(gpu, EXTENT);
-        assert_int_equal(pin_state(p), PIN_WAITING);
+        export_allowed(gpu, EXTENT);
+        assert_int_equal(export_state(p), EXPORT_WAITING);
         gpu->limit = EXTENT;
         (void)move(true, false); /* whoever has the lease */
-        assert_int_equal(pin_state(p), PIN_READY);
+        assert_int_equal(export_state(p), EXPORT_READY);
         assert_int_equal(extent_of(b, 0)->state, EXTENT_RESIDENT);
         evict_to(0);
-        assert_int_equal(pin_state(p), PIN_READY);
+        assert_int_equal(export_state(p), EXPORT_READY);
         restore_to(UINT64_MAX);
         run_program();
-        pin_release(p);
+        export_release(p);
         evict_to(0);
         assert_int_equal(gpu->heap.backed, 0);
 }
@@ -587,7 +587,7 @@ int main(void)
                 MOVE_TEST(nothing_is_left_in_the_stream_of_a_copy_that_failed),
                 MOVE_TEST(memory_that_failed_to_come_is_reported),
                 MOVE_TEST(what_leaves_is_passed_on_and_what_was_passed_on_is_used),
-                MOVE_TEST(pinned_memory_stays_and_comes_first),
+                MOVE_TEST(exported_memory_stays_and_comes_first),
                 MOVE_TEST(a_copy_to_another_address_wakes_whoever_waits_for_it),
                 MOVE_TEST(a_context_that_ends_takes_no_contents_along),
         };

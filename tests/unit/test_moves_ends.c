@@ -11,7 +11,7 @@
 #include "heap_end.h"
 #include "preload/move/extent.h"
 #include "preload/stream/gate.h"
-#include "preload/move/pin.h"
+#include "preload/move/export.h"
 #include "preload/move/swap.h"
 #include "preload/move/swap_state.h"
 
@@ -193,10 +193,10 @@ static void host_memory_that_is_mapped_is_given_back_as_that(void **state)
 }
 
 /* What has to stay on the card has others leave for it. */
-static void others_leave_for_pinned_memory(void **state)
+static void others_leave_for_exported_memory(void **state)
 {
         struct thing *a = allocate(4), *b = allocate(4);
-        struct pin *p;
+        struct export *p;
 
         restore_to(UINT64_MAX);
         run_program();
@@ -207,13 +207,13 @@ static void others_leave_for_pinned_memory(void **state)
                 a = b;
                 b = other;
         }
-        p = pin_take(gpu, block_of(b), b->at, 1);
-        pin_allowed(gpu, EXTENT);
+        p = export_take(gpu, block_of(b), b->at, 1);
+        export_allowed(gpu, EXTENT);
         (void)move(true, false);
-        assert_int_equal(pin_state(p), PIN_READY);
+        assert_int_equal(export_state(p), EXPORT_READY);
         assert_int_equal(extent_of(b, 0)->state, EXTENT_RESIDENT);
         assert_int_equal(extent_of(a, 0)->state, EXTENT_EVICTED);
-        pin_release(p);
+        export_release(p);
         restore_to(UINT64_MAX);
         run_program();
 }
@@ -404,7 +404,7 @@ int main(void)
                 MOVE_TEST(managed_memory_of_the_programs_own_is_disowned),
                 MOVE_TEST(memory_that_is_given_back_is_told),
                 MOVE_TEST(host_memory_that_is_mapped_is_given_back_as_that),
-                MOVE_TEST(others_leave_for_pinned_memory),
+                MOVE_TEST(others_leave_for_exported_memory),
                 MOVE_TEST(a_copy_to_another_address_makes_what_it_needs),
                 MOVE_TEST(where_nobody_makes_room_it_does_not_give_way_either),
                 MOVE_TEST(the_gate_opens_when_nothing_is_missing_on_any_gpu),

@@ -366,7 +366,7 @@ static void small_allocations_keep_a_part_of_the_card(void **state)
         assert_int_equal(overflow_card_room(gpu, UINT64_MAX, 1), CARD);
         assert_int_equal(overflow_card_room(gpu, UINT64_MAX, 2 * MIB), CARD - 2 * MIB);
         assert_int_equal(overflow_card_room(gpu, 10 * MIB, 2 * MIB), 10 * MIB);
-        gpu->fixed = 28 * MIB;
+        gpu->unevictable = 28 * MIB;
         assert_int_equal(overflow_card_room(gpu, UINT64_MAX, 1), 100 * MIB);
         gpu->keep = 50 * MIB;
         assert_int_equal(overflow_card_room(gpu, UINT64_MAX, 1), 50 * MIB);
@@ -379,11 +379,11 @@ static void more_room_is_asked_for_what_lies_in_host_memory(void **state)
         (void)on_host(96 * MIB);
         gpu->attached = true;
         arrange();
-        assert_int_equal(gpu->commit_wanted, 96 * MIB);
-        assert_true(gpu->want_dirty);
-        gpu->want_dirty = false;
+        assert_int_equal(gpu->commit_requested, 96 * MIB);
+        assert_true(gpu->request_dirty);
+        gpu->request_dirty = false;
         arrange();
-        assert_false(gpu->want_dirty); /* once */
+        assert_false(gpu->request_dirty); /* once */
 }
 
 int main(void)

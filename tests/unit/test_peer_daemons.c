@@ -180,11 +180,11 @@ static void foreign(uint64_t bytes)
 
 static void want(uint64_t commit, bool run)
 {
-        const struct sched_want w = {.commit = commit, .run = run, .need = run ? commit : 0};
+        const struct sched_request w = {.commit = commit, .run = run, .need = run ? commit : 0};
 
         event_begin(&server);
-        assert_int_equal(sched_client_want(server.sched, client.id, 0, &w, now.ns, &server.actions),
-                         0);
+        assert_int_equal(
+                sched_client_request(server.sched, client.id, 0, &w, now.ns, &server.actions), 0);
         event_end(&server);
 }
 
@@ -354,8 +354,8 @@ static void a_request_for_room_is_kept_while_peers_may_give_way(void **state)
         assert_true(peer_daemons_may_help(&server, 0, fits + GIB));
         assert_false(peer_daemons_may_help(&server, 0, CARD)); /* nor without them */
         assert_false(peer_daemons_may_help(&server, 1, GIB));  /* no card of ours */
-        client.wish.kept = true;
-        client.wish.commit = fits + GIB;
+        client.request.kept = true;
+        client.request.commit = fits + GIB;
         tick(0);
         assert_int_equal(told(), GIB);
         peer_daemons_did_not_help(&server, 0);

@@ -42,11 +42,11 @@ static void free_memory_is_what_the_program_may_still_take(void **state)
 
         bench.driver = CUDA_SUCCESS;
         gpu->visible = 100 * MIB;
-        gpu->fixed = 5 * MIB;
+        gpu->unevictable = 5 * MIB;
         assert_int_equal(hook_cuMemGetInfo_v2(&free_bytes, &total), CUDA_SUCCESS);
         assert_int_equal(free_bytes, 83 * MIB);
         assert_int_equal(total, 100 * MIB);
-        gpu->fixed = 95 * MIB; /* more than there is: what others see as well */
+        gpu->unevictable = 95 * MIB; /* more than there is: what others see as well */
         assert_int_equal(hook_cuMemGetInfo_v2(&free_bytes, NULL), CUDA_SUCCESS);
         assert_int_equal(free_bytes, 0);
         assert_int_equal(hook_cuMemGetInfo_v2(NULL, &total), CUDA_SUCCESS);

@@ -267,7 +267,7 @@ static void the_first_addresses_come_in_small_extents(void **state)
         assert_int_equal(second->bytes, 528 * MIB);
 }
 
-static CUresult no_addresses(CUdeviceptr *ret, size_t bytes, size_t alignment, CUdeviceptr wish,
+static CUresult no_addresses(CUdeviceptr *ret, size_t bytes, size_t alignment, CUdeviceptr request,
                              unsigned long long flags)
 {
         return CUDA_ERROR_OUT_OF_MEMORY;

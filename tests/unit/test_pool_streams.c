@@ -312,12 +312,12 @@ static void no_promise_is_asked_for_beyond_what_the_card_shows(void **state)
 
         no_more_than(WHOLE);
         promise_room = WHOLE;
-        gpu->fixed = POOL_CARD - 2 * WHOLE + 1;
+        gpu->unevictable = POOL_CARD - 2 * WHOLE + 1;
         assert_int_equal(whole(p, 1), at);
         assert_int_equal(promises, 0);
         give(at, s1);
         stream_put(s1);
-        gpu->fixed--;
+        gpu->unevictable--;
         assert_int_not_equal(whole(p, 0), at);
         assert_int_equal(promises, 1);
 }

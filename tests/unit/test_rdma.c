@@ -6,7 +6,7 @@
 #include "preload/stream/gate.h"
 #include "preload/hooks/hooks.h"
 #include "preload/hooks/hooks_virtual.h"
-#include "preload/move/pin.h"
+#include "preload/move/export.h"
 #include "preload/hooks/rdma.h"
 #include "preload/state/virtual.h"
 #include "preload/state/request.h"
@@ -43,7 +43,7 @@ struct gpu *core_find(CUdeviceptr address, struct heap_place *ret)
 /* The daemon has said no. */
 void core_wait(struct core_wait *w, uint64_t timeout_ns)
 {
-        pin_refused(gpu);
+        export_refused(gpu);
 }
 
 void request_kick(void)
@@ -84,11 +84,11 @@ static CUresult fake_bind(CUmemGenericAllocationHandle object, size_t offset, CU
                           size_t size, unsigned long long flags)
 {
         bound_bytes = size;
-        assert_true(block->extents[0].pinned && block->extents[1].pinned);
+        assert_true(block->extents[0].exported && block->extents[1].exported);
         return CUDA_SUCCESS;
 }
 
-static CUresult fake_reserve(CUdeviceptr *ret, size_t bytes, size_t alignment, CUdeviceptr wish,
+static CUresult fake_reserve(CUdeviceptr *ret, size_t bytes, size_t alignment, CUdeviceptr request,
                              unsigned long long flags)
 {
         *ret = UINT64_C(0x700000000000);
@@ -122,9 +122,9 @@ static int two_extents(void **state)
 static int no_extents(void **state)
 {
         for (unsigned i = 0; i < 2; i++)
-                pin_extent_dies(gpu, &block->extents[i]);
-        assert_int_equal(gpu->pin_wanted, 0);
-        assert_int_equal(gpu->pin_granted, 0);
+                export_extent_dies(gpu, &block->extents[i]);
+        assert_int_equal(gpu->export_requested, 0);
+        assert_int_equal(gpu->export_granted, 0);
         for (size_t i = 0; i < gpu->heap.count; i++) {
                 free(gpu->heap.blocks[i]->extents);
                 free(gpu->heap.blocks[i]);
@@ -135,28 +135,28 @@ static int no_extents(void **state)
 
 static void what_a_device_gets_stays(void **state)
 {
-        gpu->pin_allowed = GIB;
+        gpu->export_allowed = GIB;
         assert_int_equal(rdma_keep(at, block->bytes), CUDA_SUCCESS);
-        assert_true(block->extents[0].pinned && block->extents[1].pinned);
-        assert_int_equal(gpu->pin_granted, block->bytes);
+        assert_true(block->extents[0].exported && block->extents[1].exported);
+        assert_int_equal(gpu->export_granted, block->bytes);
 }
 
 static void what_a_device_gets_of_a_pool_stays_too(void **state)
 {
         block->kind = BLOCK_POOL;
-        gpu->pin_allowed = GIB;
+        gpu->export_allowed = GIB;
         assert_int_equal(rdma_keep(at, block->bytes), CUDA_SUCCESS);
-        assert_int_equal(gpu->pin_granted, block->bytes);
+        assert_int_equal(gpu->export_granted, block->bytes);
 }
 
 static void what_is_bound_to_a_multicast_object_stays(void **state)
 {
         real.cuMulticastBindAddr = fake_bind;
-        gpu->pin_allowed = GIB;
+        gpu->export_allowed = GIB;
         bound_bytes = 0;
         assert_int_equal(hook_cuMulticastBindAddr(7, 0, at, block->bytes, 0), CUDA_SUCCESS);
         assert_int_equal(bound_bytes, block->bytes);
-        assert_int_equal(gpu->pin_granted, block->bytes);
+        assert_int_equal(gpu->export_granted, block->bytes);
 }
 
 static CUresult fake_bind_v2(CUmemGenericAllocationHandle mc, CUdevice device, size_t offset,
@@ -177,16 +177,16 @@ static void what_is_bound_by_the_newer_calls_stays(void **state)
 {
         real.cuMulticastBindAddr_v2 = fake_bind_v2;
         real.cuLogicalEndpointBindAddr = fake_bind_endpoint;
-        gpu->pin_allowed = GIB;
+        gpu->export_allowed = GIB;
         bound_bytes = 0;
         assert_int_equal(hook_cuMulticastBindAddr_v2(7, 0, 0, at, block->bytes / 2, 0),
                          CUDA_SUCCESS);
         assert_int_equal(bound_bytes, block->bytes / 2);
-        assert_int_equal(gpu->pin_granted, block->bytes / 2);
+        assert_int_equal(gpu->export_granted, block->bytes / 2);
         assert_int_equal(hook_cuLogicalEndpointBindAddr(7, 0, 0, (void *)at, block->bytes, 0),
                          CUDA_SUCCESS);
         assert_int_equal(bound_bytes, block->bytes);
-        assert_int_equal(gpu->pin_granted, block->bytes);
+        assert_int_equal(gpu->export_granted, block->bytes);
 }
 
 static void what_cannot_stay_is_not_bound(void **state)
@@ -205,39 +205,39 @@ static void what_cannot_stay_is_not_bound(void **state)
 static void what_is_refused_counts_no_longer(void **state)
 {
         assert_int_equal(rdma_keep(at, block->bytes), CUDA_ERROR_OUT_OF_MEMORY);
-        assert_int_equal(gpu->pin_wanted, 0);
+        assert_int_equal(gpu->export_requested, 0);
 }
 
 static void a_part_of_what_lies_on_the_host_counts_no_longer(void **state)
 {
-        gpu->pin_allowed = GIB;
+        gpu->export_allowed = GIB;
         block->extents[1].state = EXTENT_MAPPED;
         assert_int_equal(rdma_keep(at, block->bytes), CUDA_ERROR_OUT_OF_MEMORY);
-        assert_int_equal(gpu->pin_wanted, 0);
-        assert_int_equal(gpu->pin_granted, 0);
-        assert_false(block->extents[0].pinned || block->extents[1].pinned);
+        assert_int_equal(gpu->export_requested, 0);
+        assert_int_equal(gpu->export_granted, 0);
+        assert_false(block->extents[0].exported || block->extents[1].exported);
 }
 
-/* The daemon that comes counts nothing as fixed that is not backed. */
+/* The daemon that comes counts nothing as unevictable that is not backed. */
 static void what_is_not_there_when_the_daemon_goes_is_asked_for_again(void **state)
 {
         struct extent *there = &block->extents[0], *away = &block->extents[1];
-        struct pin *p;
+        struct export *p;
 
-        gpu->pin_allowed = GIB;
+        gpu->export_allowed = GIB;
         away->state = EXTENT_EVICTED;
-        p = pin_take(gpu, block, at, block->bytes);
-        assert_int_equal(pin_state(p), PIN_WAITING);
-        assert_true(there->pinned && away->pinned);
-        pin_back(gpu);
-        assert_true(there->pinned && !away->pinned);
-        assert_int_equal(gpu->pin_granted, there->bytes);
-        assert_int_equal(gpu->pin_wanted, block->bytes);
-        pin_allowed(gpu, block->bytes);
-        assert_true(away->pinned);
+        p = export_take(gpu, block, at, block->bytes);
+        assert_int_equal(export_state(p), EXPORT_WAITING);
+        assert_true(there->exported && away->exported);
+        export_back(gpu);
+        assert_true(there->exported && !away->exported);
+        assert_int_equal(gpu->export_granted, there->bytes);
+        assert_int_equal(gpu->export_requested, block->bytes);
+        export_allowed(gpu, block->bytes);
+        assert_true(away->exported);
         away->state = EXTENT_RESIDENT;
-        assert_int_equal(pin_state(p), PIN_READY);
-        pin_release(p);
+        assert_int_equal(export_state(p), EXPORT_READY);
+        export_release(p);
 }
 
 static void of_a_pool_the_allocation_alone_stays(void **state)
@@ -246,21 +246,21 @@ static void of_a_pool_the_allocation_alone_stays(void **state)
 
         block->kind = BLOCK_POOL;
         allocation = extent;
-        gpu->pin_allowed = GIB;
+        gpu->export_allowed = GIB;
         assert_int_equal(rdma_keep(at, 2 * extent), CUDA_SUCCESS);
-        assert_int_equal(gpu->pin_granted, extent);
-        assert_true(block->extents[0].pinned && !block->extents[1].pinned);
+        assert_int_equal(gpu->export_granted, extent);
+        assert_true(block->extents[0].exported && !block->extents[1].exported);
 }
 
 static void what_was_asked_for_stays_and_no_more(void **state)
 {
         const uint64_t extent = gpu->heap.extent_bytes;
 
-        gpu->pin_allowed = GIB;
+        gpu->export_allowed = GIB;
         assert_int_equal(rdma_keep(at + extent, 1), CUDA_SUCCESS);
-        assert_true(!block->extents[0].pinned && block->extents[1].pinned);
+        assert_true(!block->extents[0].exported && block->extents[1].exported);
         assert_int_equal(rdma_keep(at + extent - 1, GIB), CUDA_SUCCESS); /* beyond it is not ours */
-        assert_true(block->extents[0].pinned && block->extents[1].pinned);
+        assert_true(block->extents[0].exported && block->extents[1].exported);
 }
 
 static void what_is_not_ours_or_managed_is_the_drivers(void **state)
@@ -270,7 +270,7 @@ static void what_is_not_ours_or_managed_is_the_drivers(void **state)
         block->managed = true;
         assert_int_equal(rdma_keep(at, 1), CUDA_SUCCESS);
         block->managed = false;
-        assert_int_equal(gpu->pin_wanted, 0);
+        assert_int_equal(gpu->export_requested, 0);
 }
 
 static CUresult keep(CUdeviceptr from, uint64_t bytes)
@@ -329,20 +329,20 @@ static void what_the_driver_refuses_is_not_kept(void **state)
         real.cuMemGetHandleForAddressRange = fake_range;
         real.cuMulticastBindAddr = fake_bind;
         ranges = 0;
-        gpu->pin_allowed = GIB;
+        gpu->export_allowed = GIB;
         assert_int_equal(range_of(NULL, at, 1), CUDA_ERROR_INVALID_VALUE);
         assert_int_equal(range_of(&handle, at, 0), CUDA_ERROR_INVALID_VALUE);
         assert_int_equal(range_of(&handle, at, UINT64_MAX - at + 1), CUDA_ERROR_INVALID_VALUE);
         atomic_store(&core.bystander, true);
         assert_int_equal(range_of(&handle, at, 1), CUDA_ERROR_INVALID_VALUE);
         atomic_store(&core.bystander, false);
-        assert_int_equal(gpu->pin_wanted, 0);
+        assert_int_equal(gpu->export_requested, 0);
         assert_int_equal(ranges, 4);
         set_up = 0;
         assert_int_equal(range_of(&handle, at, 1), CUDA_ERROR_INVALID_VALUE);
         assert_int_equal(set_up, 1);
-        assert_true(block->extents[0].pinned);
-        gpu->pin_allowed = 0;
+        assert_true(block->extents[0].exported);
+        gpu->export_allowed = 0;
         assert_int_equal(range_of(&handle, at, block->bytes), CUDA_ERROR_OUT_OF_MEMORY);
         assert_int_equal(ranges, 5);
 }

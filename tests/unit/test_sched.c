@@ -1,4 +1,4 @@
-/* test_sched.c: the ledger's half of the scheduler: promises, charges, fixed bytes, loss and
+/* test_sched.c: the ledger's half of the scheduler: promises, charges, unevictable bytes, loss and
  * return. Who runs and who gives way is test_sched_turns.c. */
 #include "sched_bench.h"
 
@@ -9,14 +9,14 @@ static void done(struct bench **b)
         bench_free(*b);
 }
 
-static void a_card_shows_its_size_less_headroom_and_the_budget_for_fixed_bytes(void **state)
+static void a_card_shows_its_size_less_headroom_and_the_budget_for_unevictable_bytes(void **state)
 {
         BENCH;
         struct sched_gpu_view v;
 
         assert_int_equal(sched_gpu_view(b->s, 0, &v), 0);
         assert_int_equal(v.headroom, 30 * MIB);
-        assert_int_equal(v.fixed_budget, 50 * MIB);
+        assert_int_equal(v.unevictable_budget, 50 * MIB);
         assert_int_equal(v.visible, 920 * MIB);
         foreign(b, 100 * MIB);
         assert_int_equal(sched_gpu_view(b->s, 0, &v), 0);
@@ -43,7 +43,7 @@ static void room_to_allocate_is_given_at_once_and_backed_with_it(void **state)
         BENCH;
         struct tenant *t = join(b, 0);
 
-        want_commit(b, t, 300 * MIB);
+        request_commit_of(b, t, 300 * MIB);
         assert_int_equal(t->refused, 0);
         assert_int_equal(t->commit[0], 300 * MIB);
         assert_int_equal(t->limit[0], 300 * MIB);
@@ -55,12 +55,12 @@ static void more_than_the_visible_size_is_refused_and_nothing_changes(void **sta
         BENCH;
         struct tenant *t = join(b, 0);
 
-        want_commit(b, t, 920 * MIB + 1);
+        request_commit_of(b, t, 920 * MIB + 1);
         assert_int_equal(t->refused, -ENOMEM);
         assert_int_equal(t->refused_of, 77);
         assert_int_equal(t->commit[0], 0);
         assert_int_equal(b->actions, 1);
-        want_commit(b, t, 920 * MIB);
+        request_commit_of(b, t, 920 * MIB);
         assert_int_equal(t->refused, 0);
         assert_int_equal(t->commit[0], 920 * MIB);
 }
@@ -71,9 +71,9 @@ static void what_others_use_makes_the_promise_smaller(void **state)
         struct tenant *t = join(b, 0);
 
         foreign(b, 200 * MIB);
-        want_commit(b, t, 771 * MIB);
+        request_commit_of(b, t, 771 * MIB);
         assert_int_equal(t->refused, -ENOMEM);
-        want_commit(b, t, 770 * MIB);
+        request_commit_of(b, t, 770 * MIB);
         assert_int_equal(t->refused, 0);
 }
 
@@ -87,11 +87,11 @@ static void more_than_card_and_host_take_is_refused(void **state)
         struct bench *b __attribute__((cleanup(done))) = bench_new(small_host_room);
         struct tenant *t = join(b, 0), *u = join(b, 0);
 
-        want_commit(b, t, 700 * MIB);
+        request_commit_of(b, t, 700 * MIB);
         /* 920 on the card and 300 beside it, less one extent (1000 / 16 MiB) in transit */
-        want_commit(b, u, 458 * MIB);
+        request_commit_of(b, u, 458 * MIB);
         assert_int_equal(u->refused, -ENOMEM);
-        want_commit(b, u, 457 * MIB);
+        request_commit_of(b, u, 457 * MIB);
         assert_int_equal(u->refused, 0);
 }
 
@@ -101,13 +101,13 @@ static void host_memory_for_kernels_is_not_promised_to_evictions(void **state)
         struct tenant *t = join(b, 0), *u = join(b, 0);
         struct sched_actions out = {0};
 
-        want_commit(b, t, 700 * MIB);
+        request_commit_of(b, t, 700 * MIB);
         assert_int_equal(sched_host_free(b->s), 300 * MIB);
         assert_int_equal(sched_host_take(b->s, 301 * MIB, false, b->now_ns, &out), -ENOMEM);
         assert_int_equal(sched_host_take(b->s, 100 * MIB, false, b->now_ns, &out), 0);
-        want_commit(b, u, 358 * MIB); /* by 100 less than with the whole of it */
+        request_commit_of(b, u, 358 * MIB); /* by 100 less than with the whole of it */
         assert_int_equal(u->refused, -ENOMEM);
-        want_commit(b, u, 357 * MIB);
+        request_commit_of(b, u, 357 * MIB);
         assert_int_equal(u->refused, 0);
         assert_int_equal(sched_host_take(b->s, 164 * MIB, false, b->now_ns, &out), -ENOMEM);
         /* What is there already is there. */
@@ -126,10 +126,10 @@ static void without_host_memory_all_that_fits_the_card_is_promised(void **state)
         struct bench *b __attribute__((cleanup(done))) = bench_new(no_host_room);
         struct tenant *t = join(b, 0), *u = join(b, 0);
 
-        want_commit(b, t, 500 * MIB);
-        want_commit(b, u, 421 * MIB);
+        request_commit_of(b, t, 500 * MIB);
+        request_commit_of(b, u, 421 * MIB);
         assert_int_equal(u->refused, -ENOMEM);
-        want_commit(b, u, 420 * MIB);
+        request_commit_of(b, u, 420 * MIB);
         assert_int_equal(u->refused, 0);
 }
 
@@ -138,15 +138,15 @@ static void a_lower_commit_counts_once_it_is_acknowledged(void **state)
         struct bench *b __attribute__((cleanup(done))) = bench_new(no_host_room);
         struct tenant *t = join(b, 0), *u = join(b, 0);
 
-        want_commit(b, t, 900 * MIB);
+        request_commit_of(b, t, 900 * MIB);
         usage(b, t);
-        want_commit(b, t, 100 * MIB);
+        request_commit_of(b, t, 100 * MIB);
         assert_int_equal(t->commit[0], 100 * MIB);
         assert_int_equal(t->limit[0], 100 * MIB);
-        want_commit(b, u, 500 * MIB);
+        request_commit_of(b, u, 500 * MIB);
         assert_int_equal(u->refused, -ENOMEM);
         usage(b, t);
-        want_commit(b, u, 500 * MIB);
+        request_commit_of(b, u, 500 * MIB);
         assert_int_equal(u->refused, 0);
 }
 
@@ -156,10 +156,10 @@ static void an_old_usage_is_no_acknowledgement(void **state)
         struct tenant *t = join(b, 0);
         uint32_t old;
 
-        want_commit(b, t, 900 * MIB);
+        request_commit_of(b, t, 900 * MIB);
         old = t->sequence[0];
         usage(b, t);
-        want_commit(b, t, 100 * MIB);
+        request_commit_of(b, t, 100 * MIB);
         usage_as_of(b, t, 0, old);
         assert_int_equal(charged(b), 900 * MIB);
         usage(b, t);
@@ -172,11 +172,11 @@ static void figures_that_cannot_be_are_refused_or_clamped(void **state)
         struct tenant *t = join(b, 0), *u = join(b, 0);
         struct sched_actions out = {0};
         struct sched_usage lie = {.allocated = 1, .backed = 2};
-        struct sched_want w = {.commit = UINT64_MAX,
-                               .fixed = UINT64_MAX,
-                               .need = UINT64_MAX,
-                               .run = true,
-                               .sequence = 5};
+        struct sched_request w = {.commit = UINT64_MAX,
+                                  .unevictable = UINT64_MAX,
+                                  .need = UINT64_MAX,
+                                  .run = true,
+                                  .sequence = 5};
 
         assert_int_equal(sched_client_usage(b->s, t->id, 0, &lie, 0, 0, b->now_ns, &out), -EINVAL);
         assert_int_equal(sched_client_usage(b->s, t->id, 99, &lie, 0, 0, b->now_ns, &out), -EINVAL);
@@ -185,7 +185,7 @@ static void figures_that_cannot_be_are_refused_or_clamped(void **state)
         assert_int_equal(sched_client_usage(b->s, t->id, 0, &lie, 0, 0, b->now_ns, &out), 0);
         assert_null(sched_check(b->s, b->now_ns));
         assert_int_equal(charged(b), 2000 * MIB);
-        assert_int_equal(sched_client_want(b->s, u->id, 0, &w, b->now_ns, &out), 0);
+        assert_int_equal(sched_client_request(b->s, u->id, 0, &w, b->now_ns, &out), 0);
         assert_null(sched_check(b->s, b->now_ns));
         gone(b, t);
         assert_int_equal(charged(b), 0);
@@ -226,13 +226,13 @@ static void every_client_is_listed_once_and_those_that_are_gone_are_not(void **s
         assert_true(sched_next_client(b->s, id) == 0);
 }
 
-/* ---- fixed bytes ---- */
+/* ---- unevictable bytes ---- */
 
 static void the_first_limit_comes_when_the_context_has_room(void **state)
 {
         BENCH;
         struct tenant *a = runner(b, 0, 900 * MIB), *t = &b->t[b->tenants++];
-        const struct sched_attach at = {.fixed_wanted = 90 * MIB, .sequence = 9};
+        const struct sched_attach at = {.unevictable_requested = 90 * MIB, .sequence = 9};
 
         /* 900 + 90 > 970: too many for the promise to the first. */
         assert_int_equal(sched_client_add(b->s, 1, 0, b->now_ns, &t->id), 0);
@@ -243,9 +243,9 @@ static void the_first_limit_comes_when_the_context_has_room(void **state)
 
         t = &b->t[b->tenants++];
         assert_int_equal(sched_client_add(b->s, 1, 0, b->now_ns, &t->id), 0);
-        attach(b, t, 0, &(struct sched_attach){.fixed_wanted = 60 * MIB});
+        attach(b, t, 0, &(struct sched_attach){.unevictable_requested = 60 * MIB});
         assert_int_equal(t->sequence[0], 1);
-        assert_int_equal(t->fixed_allowed[0], 60 * MIB);
+        assert_int_equal(t->unevictable_allowed[0], 60 * MIB);
         assert_false(a->revoked);
 }
 
@@ -257,7 +257,7 @@ static void a_full_card_makes_room_for_a_context(void **state)
         pass(b, FIXED_QUANTUM_NS / 2);
         t = &b->t[b->tenants++];
         assert_int_equal(sched_client_add(b->s, 1, 0, b->now_ns, &t->id), 0);
-        attach(b, t, 0, &(struct sched_attach){.fixed_wanted = 20 * MIB});
+        attach(b, t, 0, &(struct sched_attach){.unevictable_requested = 20 * MIB});
         assert_int_equal(t->sequence[0], 0);
         assert_int_equal(state_of(b, t), SCHED_WAITING);
         assert_false(a->revoked || c->revoked);
@@ -268,67 +268,70 @@ static void a_full_card_makes_room_for_a_context(void **state)
         assert_int_equal(a->limit[0], 590 * MIB);
         assert_int_equal(t->sequence[0], 0);
         evict_to(b, a, 590 * MIB);
-        assert_int_equal(t->fixed_allowed[0], 20 * MIB);
+        assert_int_equal(t->unevictable_allowed[0], 20 * MIB);
         assert_int_equal(charged(b), 970 * MIB);
 }
 
-static void fixed_bytes_past_the_budget_take_back_what_nobody_has_allocated(void **state)
+static void unevictable_bytes_past_the_budget_take_back_what_nobody_has_allocated(void **state)
 {
         BENCH;
         struct tenant *a = join(b, 0), *t = join(b, 0);
 
-        want_commit(b, a, 920 * MIB);
+        request_commit_of(b, a, 920 * MIB);
         a->allocated[0] = a->backed[0] = 500 * MIB;
         usage(b, a);
-        want_fixed(b, t, 200 * MIB);
+        request_unevictable_of(b, t, 200 * MIB);
         assert_int_equal(t->refused, 0);
         assert_int_equal(a->commit[0], 770 * MIB);
-        assert_int_equal(t->fixed_allowed[0], 0); /* not before it is acknowledged */
+        assert_int_equal(t->unevictable_allowed[0], 0); /* not before it is acknowledged */
         usage(b, a);
-        assert_int_equal(t->fixed_allowed[0], 200 * MIB);
+        assert_int_equal(t->unevictable_allowed[0], 200 * MIB);
 
-        want_fixed(b, t, 500 * MIB); /* 500 allocated + 500 > 970 */
+        request_unevictable_of(b, t, 500 * MIB); /* 500 allocated + 500 > 970 */
         assert_int_equal(t->refused, -ENOSPC);
-        assert_int_equal(t->fixed_allowed[0], 200 * MIB);
+        assert_int_equal(t->unevictable_allowed[0], 200 * MIB);
 }
 
-static void fixed_bytes_that_wait_for_an_answer_that_never_comes_are_refused(void **state)
+static void unevictable_bytes_that_wait_for_an_answer_that_never_comes_are_refused(void **state)
 {
         BENCH;
         struct tenant *a = join(b, 0), *t = join(b, 0);
 
-        want_commit(b, a, 920 * MIB);
+        request_commit_of(b, a, 920 * MIB);
         usage(b, a);
-        want_fixed(b, t, 200 * MIB);
+        request_unevictable_of(b, t, 200 * MIB);
         pass(b, 6 * NSEC_PER_SEC);
         assert_int_equal(t->refused, -ENOSPC);
         assert_true(a->overdue);
 }
 
-static void a_wish_for_fixed_bytes_that_is_said_again_is_as_old_as_it_was(void **state)
+static void a_request_for_unevictable_bytes_that_is_said_again_is_as_old_as_it_was(void **state)
 {
         BENCH;
         struct tenant *a = join(b, 0), *t = join(b, 0);
 
-        want_commit(b, a, 920 * MIB);
+        request_commit_of(b, a, 920 * MIB);
         usage(b, a);
         for (unsigned i = 0; i < 5; i++) {
-                want_fixed(b, t, 200 * MIB);
+                request_unevictable_of(b, t, 200 * MIB);
                 pass(b, NSEC_PER_SEC);
         }
         pass(b, NSEC_PER_SEC);
         assert_int_equal(t->refused, -ENOSPC);
 }
 
-static void want_spare(struct bench *b, struct tenant *t, uint64_t fixed)
+static void request_spare(struct bench *b, struct tenant *t, uint64_t unevictable)
 {
-        want(b, t, &(struct sched_want){.fixed = fixed, .spare_wanted = true, .sequence = 79});
+        want(b, t,
+             &(struct sched_request){
+                     .unevictable = unevictable, .spare_requested = true, .sequence = 79});
 }
 
 /* Of its own, while it holds what it can do without. */
-static void want_with_spare(struct bench *b, struct tenant *t, uint64_t fixed)
+static void request_with_spare(struct bench *b, struct tenant *t, uint64_t unevictable)
 {
-        want(b, t, &(struct sched_want){.fixed = fixed, .spare = true, .sequence = 78});
+        want(b, t,
+             &(struct sched_request){.unevictable = unevictable, .spare = true, .sequence = 78});
 }
 
 static void what_a_client_can_do_without_stays_within_the_budget(void **state)
@@ -336,11 +339,11 @@ static void what_a_client_can_do_without_stays_within_the_budget(void **state)
         BENCH;
         struct tenant *t = join(b, 0);
 
-        want_spare(b, t, 51 * MIB);
+        request_spare(b, t, 51 * MIB);
         assert_int_equal(t->refused, -ENOSPC);
-        want_spare(b, t, 50 * MIB);
+        request_spare(b, t, 50 * MIB);
         assert_int_equal(t->refused, 0);
-        assert_int_equal(t->fixed_allowed[0], 50 * MIB);
+        assert_int_equal(t->unevictable_allowed[0], 50 * MIB);
 }
 
 static void what_a_client_can_do_without_goes_back_for_what_another_needs(void **state)
@@ -349,22 +352,22 @@ static void what_a_client_can_do_without_goes_back_for_what_another_needs(void *
         struct tenant *full = runner(b, 0, 920 * MIB), *t = join(b, 0), *u = join(b, 0);
 
         (void)full;
-        want_fixed(b, t, 20 * MIB);
-        want_spare(b, t, 45 * MIB);
-        assert_int_equal(t->fixed_allowed[0], 45 * MIB);
-        t->fixed[0] = 45 * MIB;
+        request_unevictable_of(b, t, 20 * MIB);
+        request_spare(b, t, 45 * MIB);
+        assert_int_equal(t->unevictable_allowed[0], 45 * MIB);
+        t->unevictable[0] = 45 * MIB;
         usage(b, t);
-        want_fixed(b, u, 20 * MIB); /* 920 + 45 + 20 > 970 */
+        request_unevictable_of(b, u, 20 * MIB); /* 920 + 45 + 20 > 970 */
         assert_true(t->spare_asked);
         assert_int_equal(u->refused, 0);
-        assert_int_equal(u->fixed_allowed[0], 0);
-        t->fixed[0] = 20 * MIB;
+        assert_int_equal(u->unevictable_allowed[0], 0);
+        t->unevictable[0] = 20 * MIB;
         usage(b, t);
-        want_fixed(b, t, 20 * MIB);
-        assert_int_equal(u->fixed_allowed[0], 20 * MIB);
+        request_unevictable_of(b, t, 20 * MIB);
+        assert_int_equal(u->unevictable_allowed[0], 20 * MIB);
 
         t->spare_asked = false;
-        want_fixed(b, u, 60 * MIB);
+        request_unevictable_of(b, u, 60 * MIB);
         assert_false(t->spare_asked); /* it has none */
         assert_int_equal(u->refused, -ENOSPC);
 }
@@ -375,15 +378,15 @@ static void who_does_not_give_back_what_it_can_do_without_is_not_awaited_for_eve
         struct tenant *full = runner(b, 0, 920 * MIB), *t = join(b, 0), *u = join(b, 0);
 
         (void)full;
-        want_spare(b, t, 45 * MIB);
-        t->fixed[0] = 45 * MIB;
+        request_spare(b, t, 45 * MIB);
+        t->unevictable[0] = 45 * MIB;
         usage(b, t);
-        want_fixed(b, u, 20 * MIB);
+        request_unevictable_of(b, u, 20 * MIB);
         assert_true(t->spare_asked);
         assert_int_equal(u->refused, 0);
         pass(b, 6 * NSEC_PER_SEC);
         assert_int_equal(u->refused, -ENOSPC);
-        want_fixed(b, u, 20 * MIB); /* nor is it a second time */
+        request_unevictable_of(b, u, 20 * MIB); /* nor is it a second time */
         assert_int_equal(u->refused, -ENOSPC);
 }
 
@@ -392,52 +395,52 @@ static void nobody_gives_back_what_helps_nobody(void **state)
         BENCH;
         struct tenant *t = join(b, 0), *u = join(b, 0);
 
-        want_spare(b, t, 45 * MIB);
-        t->fixed[0] = 45 * MIB;
+        request_spare(b, t, 45 * MIB);
+        t->unevictable[0] = 45 * MIB;
         usage(b, t);
-        want_fixed(b, u, 980 * MIB); /* more than the card has */
+        request_unevictable_of(b, u, 980 * MIB); /* more than the card has */
         assert_int_equal(u->refused, -ENOSPC);
         assert_false(t->spare_asked);
-        want_fixed(b, u, 960 * MIB);
+        request_unevictable_of(b, u, 960 * MIB);
         assert_true(t->spare_asked);
         assert_int_equal(u->refused, 0);
 }
 
 /* Its second context has taken what was granted for the first. */
-static void its_own_wish_is_no_spare_one_because_it_holds_such(void **state)
+static void its_own_request_is_no_spare_one_because_it_holds_such(void **state)
 {
         BENCH;
         struct tenant *t = join(b, 0);
 
-        want_fixed(b, t, 20 * MIB);
-        t->fixed[0] = 20 * MIB;
+        request_unevictable_of(b, t, 20 * MIB);
+        t->unevictable[0] = 20 * MIB;
         usage(b, t);
-        want_with_spare(b, t, 60 * MIB); /* past the budget, and it fits */
+        request_with_spare(b, t, 60 * MIB); /* past the budget, and it fits */
         assert_int_equal(t->refused, 0);
-        assert_int_equal(t->fixed_allowed[0], 60 * MIB);
+        assert_int_equal(t->unevictable_allowed[0], 60 * MIB);
 }
 
-static void a_spare_wish_is_one_also_of_who_holds_such(void **state)
+static void a_spare_request_is_one_also_of_who_holds_such(void **state)
 {
         BENCH;
         struct tenant *t = join(b, 0), *u = join(b, 0);
 
-        want_spare(b, t, 20 * MIB);
-        want_spare(b, u, 20 * MIB);
-        assert_int_equal(u->fixed_allowed[0], 20 * MIB);
-        want_spare(b, u, 40 * MIB); /* a thread of its took some of the granted */
+        request_spare(b, t, 20 * MIB);
+        request_spare(b, u, 20 * MIB);
+        assert_int_equal(u->unevictable_allowed[0], 20 * MIB);
+        request_spare(b, u, 40 * MIB); /* a thread of its took some of the granted */
         assert_int_equal(u->refused, -ENOSPC);
         assert_false(t->spare_asked);
 }
 
-static void a_spare_wish_that_was_not_taken_up_is_nothing_held(void **state)
+static void a_spare_request_that_was_not_taken_up_is_nothing_held(void **state)
 {
         BENCH;
         struct tenant *full = runner(b, 0, 920 * MIB), *t = join(b, 0), *u = join(b, 0);
 
         (void)full;
-        want_spare(b, t, 0); /* its user may have no more */
-        want_fixed(b, u, 60 * MIB);
+        request_spare(b, t, 0); /* its user may have no more */
+        request_unevictable_of(b, u, 60 * MIB);
         assert_false(t->spare_asked);
         assert_int_equal(u->refused, -ENOSPC);
 }
@@ -451,96 +454,98 @@ static void who_says_anew_that_it_can_spare_keeps_nobody_longer(void **state)
 
         (void)full;
         for (unsigned i = 0; i < 2; i++) {
-                liar[i]->fixed[0] = 20 * MIB;
+                liar[i]->unevictable[0] = 20 * MIB;
                 usage(b, liar[i]);
-                want_with_spare(b, liar[i], 20 * MIB);
+                request_with_spare(b, liar[i], 20 * MIB);
         }
-        want_fixed(b, u, 20 * MIB);
+        request_unevictable_of(b, u, 20 * MIB);
         assert_int_equal(u->refused, 0);
         for (unsigned i = 0; i < 6; i++) {
-                want_fixed(b, liar[i % 2], 20 * MIB); /* none to spare, none given back */
-                want_with_spare(b, liar[i % 2], 20 * MIB);
+                request_unevictable_of(b, liar[i % 2],
+                                       20 * MIB); /* none to spare, none given back */
+                request_with_spare(b, liar[i % 2], 20 * MIB);
                 pass(b, NSEC_PER_SEC);
         }
         assert_int_equal(u->refused, -ENOSPC);
 }
 
-static void a_wish_for_fixed_bytes_that_is_taken_back_is_not_met_later(void **state)
+static void a_request_for_unevictable_bytes_that_is_taken_back_is_not_met_later(void **state)
 {
         BENCH;
         struct tenant *a = runner(b, 0, 500 * MIB), *c = runner(b, 0, 450 * MIB), *t = join(b, 0);
 
-        want_fixed(b, t, 10 * MIB);
-        want_fixed(b, t, 40 * MIB); /* 950 + 40 > 970: not now */
+        request_unevictable_of(b, t, 10 * MIB);
+        request_unevictable_of(b, t, 40 * MIB); /* 950 + 40 > 970: not now */
         assert_int_equal(t->refused, 0);
         assert_int_equal(state_of(b, t), SCHED_WAITING);
-        want_fixed(b, t, 10 * MIB);
+        request_unevictable_of(b, t, 10 * MIB);
         assert_int_equal(state_of(b, t), SCHED_IDLE);
         gone(b, a);
         gone(b, c);
-        assert_int_equal(t->fixed_allowed[0], 10 * MIB);
+        assert_int_equal(t->unevictable_allowed[0], 10 * MIB);
 }
 
-static void room_that_was_kept_for_fixed_bytes_is_not_promised_again(void **state)
+static void room_that_was_kept_for_unevictable_bytes_is_not_promised_again(void **state)
 {
         BENCH;
         struct tenant *a = runner(b, 0, 700 * MIB), *t = join(b, 0);
 
-        want_commit(b, t, 270 * MIB);
+        request_commit_of(b, t, 270 * MIB);
         t->allocated[0] = t->backed[0] = 270 * MIB;
         usage(b, t);
-        want_fixed(b, t, 200 * MIB); /* 700 + 200: everybody stays runnable, but not now */
+        request_unevictable_of(b, t,
+                               200 * MIB); /* 700 + 200: everybody stays runnable, but not now */
         assert_int_equal(t->refused, 0);
-        want_commit(b, a, 800 * MIB);
+        request_commit_of(b, a, 800 * MIB);
         assert_int_equal(a->refused, -ENOMEM);
-        want_commit(b, a, 770 * MIB);
+        request_commit_of(b, a, 770 * MIB);
         assert_int_equal(a->refused, 0);
 }
 
-static void small_wishes_do_not_overtake_in_the_queue_for_fixed_bytes(void **state)
+static void small_requests_do_not_overtake_in_the_queue_for_unevictable_bytes(void **state)
 {
         BENCH;
         struct tenant *a = runner(b, 0, 900 * MIB), *t = join(b, 0), *u = join(b, 0);
 
-        want_commit(b, u, 50 * MIB);
+        request_commit_of(b, u, 50 * MIB);
         u->allocated[0] = u->backed[0] = 50 * MIB;
         usage(b, u);
-        want_fixed(b, t, 40 * MIB); /* 20 are free */
-        want_fixed(b, u, 10 * MIB);
-        assert_int_equal(t->fixed_allowed[0], 0);
-        assert_int_equal(u->fixed_allowed[0], 0);
+        request_unevictable_of(b, t, 40 * MIB); /* 20 are free */
+        request_unevictable_of(b, u, 10 * MIB);
+        assert_int_equal(t->unevictable_allowed[0], 0);
+        assert_int_equal(u->unevictable_allowed[0], 0);
         assert_false(a->revoked);
         evict_to(b, u, u->limit[0]);
         pass(b, NSEC_PER_SEC / 10);
         evict_to(b, u, u->limit[0]);
-        assert_int_equal(t->fixed_allowed[0], 40 * MIB);
+        assert_int_equal(t->unevictable_allowed[0], 40 * MIB);
 }
 
-static void fixed_bytes_as_measured_count_when_they_are_more(void **state)
+static void unevictable_bytes_as_measured_count_when_they_are_more(void **state)
 {
         BENCH;
         struct tenant *t = join(b, 0);
         struct sched_actions out = {0};
 
-        want_fixed(b, t, 20 * MIB);
-        sched_client_fixed(b->s, t->id, 0, 35 * MIB, b->now_ns, &out);
+        request_unevictable_of(b, t, 20 * MIB);
+        sched_client_unevictable(b->s, t->id, 0, 35 * MIB, b->now_ns, &out);
         assert_int_equal(charged(b), 35 * MIB);
-        sched_client_fixed(b->s, t->id, 0, 5 * MIB, b->now_ns, &out);
+        sched_client_unevictable(b->s, t->id, 0, 5 * MIB, b->now_ns, &out);
         assert_int_equal(charged(b), 20 * MIB);
 }
 
 /* It is measured now and then, so a context that has ended may be in there still. */
-static void a_wish_for_fixed_bytes_that_are_charged_already_is_granted(void **state)
+static void a_request_for_unevictable_bytes_that_are_charged_already_is_granted(void **state)
 {
         BENCH;
         struct tenant *t = join(b, 0);
         struct sched_actions out = {0};
 
-        want_fixed(b, t, 20 * MIB);
-        sched_client_fixed(b->s, t->id, 0, 40 * MIB, b->now_ns, &out);
-        want_fixed(b, t, 40 * MIB);
+        request_unevictable_of(b, t, 20 * MIB);
+        sched_client_unevictable(b->s, t->id, 0, 40 * MIB, b->now_ns, &out);
+        request_unevictable_of(b, t, 40 * MIB);
         assert_int_equal(t->refused, 0);
-        assert_int_equal(t->fixed_allowed[0], 40 * MIB);
+        assert_int_equal(t->unevictable_allowed[0], 40 * MIB);
         assert_int_equal(charged(b), 40 * MIB);
 }
 
@@ -551,7 +556,7 @@ static void a_lost_client_is_charged_until_it_is_gone(void **state)
         BENCH;
         struct tenant *a = runner(b, 0, 600 * MIB), *t = join(b, 0);
 
-        want_commit(b, t, 600 * MIB);
+        request_commit_of(b, t, 600 * MIB);
         t->allocated[0] = 600 * MIB;
         lost(b, a);
         want_run(b, t, 600 * MIB);
@@ -614,7 +619,7 @@ static void a_restarted_daemon_gives_nothing_before_the_clients_are_back(void **
         struct bench *b __attribute__((cleanup(done))) = bench_new(restarted);
         struct tenant *t = join(b, 0), *a;
 
-        want_commit(b, t, 500 * MIB);
+        request_commit_of(b, t, 500 * MIB);
         assert_int_equal(t->commit[0], 0);
         assert_int_equal(t->refused, 0);
         pass(b, NSEC_PER_SEC);
@@ -685,7 +690,7 @@ static void the_id_of_a_client_that_has_gone_is_nobodys(void **state)
         struct bench *b __attribute__((cleanup(done))) = bench_new(four_places);
         struct tenant *old = join(b, 0), *t;
         const struct sched_attach at = {.sequence = 1};
-        const struct sched_want w = {.commit = MIB, .sequence = 1};
+        const struct sched_request w = {.commit = MIB, .sequence = 1};
         const struct sched_usage u = {0};
         struct sched_actions out = {0};
         struct sched_client_view v;
@@ -696,7 +701,7 @@ static void the_id_of_a_client_that_has_gone_is_nobodys(void **state)
         assert_int_equal((uint32_t)t->id, (uint32_t)id); /* the same place */
         assert_int_not_equal(t->id, id);
         assert_int_equal(sched_client_attach(b->s, id, 0, &at, b->now_ns, &out), -ESTALE);
-        assert_int_equal(sched_client_want(b->s, id, 0, &w, b->now_ns, &out), -ESTALE);
+        assert_int_equal(sched_client_request(b->s, id, 0, &w, b->now_ns, &out), -ESTALE);
         assert_int_equal(sched_client_usage(b->s, id, 0, &u, 1, 0, b->now_ns, &out), -ESTALE);
         assert_int_equal(sched_client_drained(b->s, id, 1, b->now_ns, &out), -ESTALE);
         assert_int_equal(sched_client_view(b->s, id, b->now_ns, &v), -ESTALE);
@@ -711,7 +716,7 @@ static void the_id_of_a_client_that_has_gone_is_nobodys(void **state)
 static void every_request_for_room_is_answered(void **state)
 {
         static const struct {
-                uint64_t commit, fixed;
+                uint64_t commit, unevictable;
                 int refusal; /* 0: a LIMIT */
         } asked[] = {
                 {100 * MIB, 0, 0},        {100 * MIB, 0, 0},        {50 * MIB, 0, 0},
@@ -726,9 +731,9 @@ static void every_request_for_room_is_answered(void **state)
 
                 t->refused = 0;
                 want(b, t,
-                     &(struct sched_want){.commit = asked[i].commit,
-                                          .fixed = asked[i].fixed,
-                                          .sequence = 100 + i});
+                     &(struct sched_request){.commit = asked[i].commit,
+                                             .unevictable = asked[i].unevictable,
+                                             .sequence = 100 + i});
                 assert_int_equal(t->refused, asked[i].refusal);
                 if (asked[i].refusal)
                         assert_int_equal(t->refused_of, 100 + i);
@@ -745,11 +750,11 @@ static void who_was_refused_its_context_and_goes_on_is_told_its_limit(void **sta
         struct tenant *t = &b->t[b->tenants++];
 
         assert_int_equal(sched_client_add(b->s, 1, 0, b->now_ns, &t->id), 0);
-        attach(b, t, 0, &(struct sched_attach){.fixed_wanted = 5000 * MIB, .sequence = 7});
+        attach(b, t, 0, &(struct sched_attach){.unevictable_requested = 5000 * MIB, .sequence = 7});
         assert_int_equal(t->refused, -ENOSPC);
         assert_int_equal(t->refused_of, 7);
         assert_int_equal(t->sequence[0], 0);
-        want(b, t, &(struct sched_want){.sequence = 8});
+        want(b, t, &(struct sched_request){.sequence = 8});
         assert_int_equal(t->sequence[0], 1);
 }
 
@@ -769,14 +774,15 @@ static void others_on_the_card_make_idle_clients_give_way(void **state)
         assert_false(t->revoked);
 }
 
-/* It cannot be asked, so what it was given is as good as fixed; others go on with the rest. */
+/* It cannot be asked, so what it was given is as good as unevictable; others go on with the rest.
+ */
 static void who_answers_once_and_falls_silent_keeps_what_it_was_given_and_no_more(void **state)
 {
         BENCH;
         struct tenant *t = runner(b, 0, 300 * MIB), *silent;
 
         silent = join(b, 0);
-        want_commit(b, silent, 600 * MIB);
+        request_commit_of(b, silent, 600 * MIB);
         silent->allocated[0] = 600 * MIB;
         usage(b, silent);
         want_run(b, silent, 600 * MIB);
@@ -787,7 +793,7 @@ static void who_answers_once_and_falls_silent_keeps_what_it_was_given_and_no_mor
         assert_int_equal(charged(b), 900 * MIB);
         /* What fits beside it is served; what does not neither waits in others' way nor drives
          * anybody out. */
-        want_commit(b, t, 350 * MIB);
+        request_commit_of(b, t, 350 * MIB);
         t->allocated[0] = 350 * MIB;
         want_run(b, t, 350 * MIB);
         assert_int_equal(t->limit[0], 350 * MIB);
@@ -838,7 +844,7 @@ static void who_runs_and_cannot_grow_because_of_foreign_bytes_gives_back_as_well
         BENCH;
         struct tenant *t = runner(b, 0, 400 * MIB);
 
-        want_commit(b, t, 600 * MIB);
+        request_commit_of(b, t, 600 * MIB);
         foreign(b, 500 * MIB);
         t->allocated[0] = 600 * MIB;
         usage(b, t);
@@ -858,7 +864,7 @@ static void a_shortage_counts_until_the_card_was_measured(void **state)
         struct sched_actions out = {0};
         struct sched_gpu_view v;
 
-        want_commit(b, a, 500 * MIB);
+        request_commit_of(b, a, 500 * MIB);
         a->allocated[0] = 500 * MIB;
         a->backed[0] = 300 * MIB;
         usage(b, a);
@@ -879,7 +885,7 @@ static void a_client_short_of_memory_gets_what_others_give(void **state)
         pass(b, NSEC_PER_SEC / 2);
         idle(b, a, true);
         pass(b, NSEC_PER_SEC / 4);
-        want(b, t, &(struct sched_want){.commit = 560 * MIB});
+        want(b, t, &(struct sched_request){.commit = 560 * MIB});
         t->allocated[0] = 560 * MIB;
         usage(b, t);
         assert_int_equal(t->limit[0], 560 * MIB);
@@ -896,7 +902,7 @@ static void a_client_short_of_memory_gets_what_others_give(void **state)
         assert_int_equal(state_of(b, a), SCHED_DRAINING);
 }
 
-/* The daemon keeps a WANT back while it makes room; what the client said since stands. */
+/* The daemon keeps a REQUEST back while it makes room; what the client said since stands. */
 static void a_commit_that_was_kept_back_is_answered_and_changes_nothing_else(void **state)
 {
         BENCH;
@@ -928,16 +934,16 @@ static void without_bounds(struct sched_config *c)
         c->handoff_permille = UINT32_MAX;
 }
 
-static void all_for_fixed_bytes(struct sched_config *c)
+static void all_for_unevictable_bytes(struct sched_config *c)
 {
-        c->fixed_permille = UINT32_MAX;
+        c->unevictable_permille = UINT32_MAX;
 }
 
 static void of_nothing(struct sched_config *c)
 {
         c->quantum_ns = c->quantum_max_ns = c->quantum_min_ns = 0;
         c->grace_ns = c->patience_ns = c->idle_release_ns = 0;
-        c->handoff_permille = c->fixed_permille = 0;
+        c->handoff_permille = c->unevictable_permille = 0;
 }
 
 static void a_time_that_is_set_beyond_all_bounds_is_a_day(void **state)
@@ -946,7 +952,7 @@ static void a_time_that_is_set_beyond_all_bounds_is_a_day(void **state)
         const uint64_t day = 24 * 3600 * NSEC_PER_SEC;
         struct tenant *a = runner(b, 0, 900 * MIB), *t = join(b, 0);
 
-        want_commit(b, t, 500 * MIB);
+        request_commit_of(b, t, 500 * MIB);
         t->allocated[0] = 500 * MIB;
         want_run(b, t, 500 * MIB);
         restore(b, t); /* or it would be late itself */
@@ -961,13 +967,13 @@ static void a_time_that_is_set_beyond_all_bounds_is_a_day(void **state)
         assert_true(a->overdue);
 }
 
-static void something_is_left_to_allocate_beside_the_budget_for_fixed_bytes(void **state)
+static void something_is_left_to_allocate_beside_the_budget_for_unevictable_bytes(void **state)
 {
-        struct bench *b __attribute__((cleanup(done))) = bench_new(all_for_fixed_bytes);
+        struct bench *b __attribute__((cleanup(done))) = bench_new(all_for_unevictable_bytes);
         struct sched_gpu_view v;
 
         assert_int_equal(sched_gpu_view(b->s, 0, &v), 0);
-        assert_int_equal(v.fixed_budget, 900 * MIB);
+        assert_int_equal(v.unevictable_budget, 900 * MIB);
         assert_int_equal(v.visible, 70 * MIB);
 }
 
@@ -976,7 +982,7 @@ static void settings_of_nothing_leave_time_to_answer(void **state)
         struct bench *b __attribute__((cleanup(done))) = bench_new(of_nothing);
         struct tenant *a = runner(b, 0, 900 * MIB), *t = join(b, 1);
 
-        want_commit(b, t, 500 * MIB);
+        request_commit_of(b, t, 500 * MIB);
         t->allocated[0] = 500 * MIB;
         want_run(b, t, 500 * MIB);
         assert_true(a->revoked);
@@ -1000,7 +1006,7 @@ static void a_card_of_another_size_than_was_said_is_shared_by_its_own(void **sta
         assert_in_range(v.visible, 400 * MIB, 500 * MIB);
         sched_gpu_total(b->s, 0, 2000 * MIB, b->now_ns, &out);
         assert_null(sched_check(b->s, b->now_ns));
-        want_commit(b, t, 1500 * MIB);
+        request_commit_of(b, t, 1500 * MIB);
         assert_int_equal(t->commit[0], 1500 * MIB);
 }
 
@@ -1035,7 +1041,7 @@ int main(void)
                 cmocka_unit_test(a_card_of_another_size_than_was_said_is_shared_by_its_own),
                 cmocka_unit_test(a_card_is_removed_once_nobody_uses_it),
                 cmocka_unit_test(
-                        a_card_shows_its_size_less_headroom_and_the_budget_for_fixed_bytes),
+                        a_card_shows_its_size_less_headroom_and_the_budget_for_unevictable_bytes),
                 cmocka_unit_test(headroom_of_a_large_card_is_512_mib),
                 cmocka_unit_test(room_to_allocate_is_given_at_once_and_backed_with_it),
                 cmocka_unit_test(more_than_the_visible_size_is_refused_and_nothing_changes),
@@ -1050,23 +1056,28 @@ int main(void)
                 cmocka_unit_test(every_client_is_listed_once_and_those_that_are_gone_are_not),
                 cmocka_unit_test(the_first_limit_comes_when_the_context_has_room),
                 cmocka_unit_test(a_full_card_makes_room_for_a_context),
-                cmocka_unit_test(fixed_bytes_past_the_budget_take_back_what_nobody_has_allocated),
-                cmocka_unit_test(fixed_bytes_that_wait_for_an_answer_that_never_comes_are_refused),
-                cmocka_unit_test(a_wish_for_fixed_bytes_that_is_said_again_is_as_old_as_it_was),
+                cmocka_unit_test(
+                        unevictable_bytes_past_the_budget_take_back_what_nobody_has_allocated),
+                cmocka_unit_test(
+                        unevictable_bytes_that_wait_for_an_answer_that_never_comes_are_refused),
+                cmocka_unit_test(
+                        a_request_for_unevictable_bytes_that_is_said_again_is_as_old_as_it_was),
                 cmocka_unit_test(what_a_client_can_do_without_stays_within_the_budget),
                 cmocka_unit_test(what_a_client_can_do_without_goes_back_for_what_another_needs),
                 cmocka_unit_test(
                         who_does_not_give_back_what_it_can_do_without_is_not_awaited_for_ever),
                 cmocka_unit_test(nobody_gives_back_what_helps_nobody),
-                cmocka_unit_test(its_own_wish_is_no_spare_one_because_it_holds_such),
-                cmocka_unit_test(a_spare_wish_is_one_also_of_who_holds_such),
-                cmocka_unit_test(a_spare_wish_that_was_not_taken_up_is_nothing_held),
+                cmocka_unit_test(its_own_request_is_no_spare_one_because_it_holds_such),
+                cmocka_unit_test(a_spare_request_is_one_also_of_who_holds_such),
+                cmocka_unit_test(a_spare_request_that_was_not_taken_up_is_nothing_held),
                 cmocka_unit_test(who_says_anew_that_it_can_spare_keeps_nobody_longer),
-                cmocka_unit_test(a_wish_for_fixed_bytes_that_is_taken_back_is_not_met_later),
-                cmocka_unit_test(room_that_was_kept_for_fixed_bytes_is_not_promised_again),
-                cmocka_unit_test(small_wishes_do_not_overtake_in_the_queue_for_fixed_bytes),
-                cmocka_unit_test(fixed_bytes_as_measured_count_when_they_are_more),
-                cmocka_unit_test(a_wish_for_fixed_bytes_that_are_charged_already_is_granted),
+                cmocka_unit_test(
+                        a_request_for_unevictable_bytes_that_is_taken_back_is_not_met_later),
+                cmocka_unit_test(room_that_was_kept_for_unevictable_bytes_is_not_promised_again),
+                cmocka_unit_test(small_requests_do_not_overtake_in_the_queue_for_unevictable_bytes),
+                cmocka_unit_test(unevictable_bytes_as_measured_count_when_they_are_more),
+                cmocka_unit_test(
+                        a_request_for_unevictable_bytes_that_are_charged_already_is_granted),
                 cmocka_unit_test(a_lost_client_is_charged_until_it_is_gone),
                 cmocka_unit_test(a_process_that_returns_is_charged_once),
                 cmocka_unit_test(gone_takes_former_records_along),
@@ -1087,7 +1098,8 @@ int main(void)
                 cmocka_unit_test(a_client_short_of_memory_gets_what_others_give),
                 cmocka_unit_test(a_commit_that_was_kept_back_is_answered_and_changes_nothing_else),
                 cmocka_unit_test(a_time_that_is_set_beyond_all_bounds_is_a_day),
-                cmocka_unit_test(something_is_left_to_allocate_beside_the_budget_for_fixed_bytes),
+                cmocka_unit_test(
+                        something_is_left_to_allocate_beside_the_budget_for_unevictable_bytes),
                 cmocka_unit_test(settings_of_nothing_leave_time_to_answer),
                 cmocka_unit_test(names_are_the_ones_in_the_documentation),
         };

@@ -60,7 +60,7 @@ static void what_only_our_own_clients_hold_is_not_lacking(void **state)
         BENCH;
         struct tenant *r = runner(b, 0, 600 * MIB), *t = join(b, 0);
 
-        want_commit(b, t, 600 * MIB);
+        request_commit_of(b, t, 600 * MIB);
         t->allocated[0] = 600 * MIB;
         usage(b, t);
         want_run(b, t, 600 * MIB);
@@ -126,7 +126,7 @@ static void a_waiting_client_keeps_what_it_has(void **state)
         struct tenant *r = runner(b, 0, 400 * MIB), *t = runner(b, 0, 300 * MIB);
 
         idle(b, t, true);
-        want_commit(b, t, 800 * MIB);
+        request_commit_of(b, t, 800 * MIB);
         t->allocated[0] = 800 * MIB;
         usage(b, t);
         idle(b, t, false);
@@ -160,7 +160,7 @@ static void our_own_clients_come_before_foreign_processes(void **state)
         struct tenant *idler = runner(b, 0, 600 * MIB), *t = join(b, 0);
 
         idle(b, idler, true);
-        want_commit(b, t, 600 * MIB);
+        request_commit_of(b, t, 600 * MIB);
         t->allocated[0] = 600 * MIB;
         usage(b, t);
         want_run(b, t, 600 * MIB);
@@ -194,8 +194,8 @@ static void a_context_is_made_though_an_evicted_program_waits_for_foreign_bytes(
         pass(b, 10 * NSEC_PER_SEC);
         evict_to(b, t, t->limit[0]);
         u = join(b, 0);
-        want(b, u, &(struct sched_want){.fixed = 20 * MIB});
-        assert_int_equal(u->fixed_allowed[0], 20 * MIB);
+        want(b, u, &(struct sched_request){.unevictable = 20 * MIB});
+        assert_int_equal(u->unevictable_allowed[0], 20 * MIB);
 }
 
 int main(void)

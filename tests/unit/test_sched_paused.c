@@ -25,7 +25,7 @@ static struct tenant *waits_for(struct bench *b, uint64_t bytes)
 {
         struct tenant *t = join(b, 0);
 
-        want_commit(b, t, bytes);
+        request_commit_of(b, t, bytes);
         t->allocated[0] = bytes;
         usage(b, t);
         want_run(b, t, bytes);

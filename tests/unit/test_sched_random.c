@@ -77,9 +77,9 @@ static void add_counts(struct world_counts *sum, const struct world_counts *c)
         ADD(shorts);
         ADD(returns);
         ADD(drain_failures);
-        ADD(fixed_growth);
+        ADD(unevictable_growth);
         ADD(spares);
-        ADD(pins);
+        ADD(exports);
         ADD(stale);
         ADD(given_back);
         ADD(ends);
@@ -160,9 +160,9 @@ static void print_counts(const struct world_counts *c)
         LINE(overdue);
         LINE(shorts);
         LINE(drain_failures);
-        LINE(fixed_growth);
+        LINE(unevictable_growth);
         LINE(spares);
-        LINE(pins);
+        LINE(exports);
         LINE(stale);
         LINE(given_back);
         LINE(ends);
@@ -217,7 +217,7 @@ static void every_invariant_holds_after_every_event(void **state)
         if (one)
                 return;
         /* A world in which nothing happens proves nothing. */
-        assert_true(sum.pins > 0 && sum.spares > 0);
+        assert_true(sum.exports > 0 && sum.spares > 0);
         assert_true(sum.pauses > 0 && sum.stood > 0);
         check_transitions(&sum.transitions, number_from("SCHED_RARE", 1));
 }

@@ -75,7 +75,7 @@ static void those_who_never_answer_take_nothing_from_another_user(void **state)
                 assert_int_equal(sched_client_add(b->s, 1, 0, b->now_ns, &t->id), 0);
                 attach(b, t, 0, &(struct sched_attach){.sequence = 1});
                 want(b, t,
-                     &(struct sched_want){.commit = 700 * MIB, .need = 700 * MIB, .run = true});
+                     &(struct sched_request){.commit = 700 * MIB, .need = 700 * MIB, .run = true});
         }
         pass(b, 20 * NSEC_PER_SEC);
         u = waiter_of(b, 2, 100 * MIB);
@@ -147,7 +147,7 @@ static void a_turn_stands_still_while_it_waits_for_growth(void **state)
 
         pass(b, FIXED_QUANTUM_NS / 2);
         a = runner(b, 0, 400 * MIB);
-        want_commit(b, a, 600 * MIB);
+        request_commit_of(b, a, 600 * MIB);
         a->allocated[0] = 600 * MIB;
         usage(b, a);
         want_run(b, a, 600 * MIB); /* lacks 30 MiB, and c is safe for another half a quantum */
@@ -258,8 +258,8 @@ static void room_for_the_next_peak_is_not_lent(void **state)
         assert_true(t->revoked);
 }
 
-/* a waits for room for its peak. Fixed bytes of somebody after it take that room for good: then it
- * has all it can get, and runs at once. */
+/* a waits for room for its peak. Unevictable bytes of somebody after it take that room for good:
+ * then it has all it can get, and runs at once. */
 static void who_can_have_no_more_does_not_wait_for_it(void **state)
 {
         BENCH;
@@ -276,7 +276,7 @@ static void who_can_have_no_more_does_not_wait_for_it(void **state)
         want_run(b, a, 100 * MIB);
         assert_int_equal(a->lease, 0);
         last = join(b, -1);
-        want_fixed(b, last, 400 * MIB);
+        request_unevictable_of(b, last, 400 * MIB);
         assert_int_equal(a->commit[0], 570 * MIB);
         assert_int_not_equal(a->lease, 0);
 }
@@ -392,7 +392,7 @@ static void growth_past_the_end_of_a_turn_does_not_overtake_who_waits(void **sta
         assert_int_equal(y->limit[0], 670 * MIB);
         assert_true(x->revoked);
         drain_failed(b, x); /* left alone for a while */
-        want_commit(b, x, 400 * MIB);
+        request_commit_of(b, x, 400 * MIB);
         x->allocated[0] = 400 * MIB;
         usage(b, x);
         want_run(b, x, 400 * MIB);

@@ -109,7 +109,7 @@ static void slack_that_nobody_uses_is_taken_before_anybody_is_disturbed(void **s
         BENCH;
         struct tenant *a = runner(b, 0, 400 * MIB), *t;
 
-        want_commit(b, a, 900 * MIB);
+        request_commit_of(b, a, 900 * MIB);
         assert_int_equal(a->limit[0], 900 * MIB);
         t = waiter(b, 0, 500 * MIB);
         assert_int_equal(t->limit[0], 70 * MIB);
@@ -126,7 +126,7 @@ static void what_a_running_client_backed_meanwhile_stays(void **state)
         BENCH;
         struct tenant *a = runner(b, 0, 400 * MIB);
 
-        want_commit(b, a, 900 * MIB);
+        request_commit_of(b, a, 900 * MIB);
         (void)waiter(b, 0, 500 * MIB);
         assert_int_equal(a->limit[0], 470 * MIB);
         a->allocated[0] = a->backed[0] = 600 * MIB; /* before the lower limit reached it */
@@ -185,14 +185,14 @@ static void an_idle_client_stays_as_long_as_its_hand_off_would_cost(void **state
         assert_true(a->revoked);
 }
 
-static void fixed_idle_time(struct sched_config *c)
+static void unevictable_idle_time(struct sched_config *c)
 {
         c->idle_release_ns = 300 * NSEC_PER_MSEC;
 }
 
 static void a_set_idle_time_replaces_the_measured_one(void **state)
 {
-        struct bench *b __attribute__((cleanup(done))) = bench_new(fixed_idle_time);
+        struct bench *b __attribute__((cleanup(done))) = bench_new(unevictable_idle_time);
         struct tenant *a = runner(b, 0, 900 * MIB);
 
         idle(b, a, true);
@@ -240,7 +240,7 @@ static void bytes_the_head_cannot_use_go_to_those_behind(void **state)
         BENCH;
         struct tenant *a = runner(b, 0, 600 * MIB), *t, *u;
 
-        lost(b, a); /* its bytes are as good as fixed: 900 more can never be */
+        lost(b, a); /* its bytes are as good as unevictable: 900 more can never be */
         t = waiter(b, 0, 900 * MIB);
         u = waiter(b, 0, 300 * MIB);
         assert_int_equal(t->limit[0], 0);
@@ -266,8 +266,8 @@ static void of_two_that_grow_the_later_gives_way(void **state)
         BENCH;
         struct tenant *a = runner(b, 0, 480 * MIB), *c = runner(b, 0, 480 * MIB);
 
-        want_commit(b, a, 600 * MIB);
-        want_commit(b, c, 600 * MIB);
+        request_commit_of(b, a, 600 * MIB);
+        request_commit_of(b, c, 600 * MIB);
         a->allocated[0] = c->allocated[0] = 600 * MIB;
         usage(b, a);
         usage(b, c);
@@ -288,7 +288,7 @@ static void growth_within_the_quantum_goes_before_those_who_wait(void **state)
         struct tenant *a = runner(b, 0, 600 * MIB), *t = waiter(b, 0, 900 * MIB);
 
         assert_int_equal(t->backed[0], 370 * MIB);
-        want_commit(b, a, 700 * MIB);
+        request_commit_of(b, a, 700 * MIB);
         a->allocated[0] = 700 * MIB;
         usage(b, a);
         want_run(b, a, 700 * MIB);
@@ -644,7 +644,7 @@ static void what_a_client_backed_before_a_lower_limit_reached_it_is_not_believed
         struct tenant *a = join(b, 0), *t;
         uint32_t old;
 
-        want_commit(b, a, 900 * MIB);
+        request_commit_of(b, a, 900 * MIB);
         old = a->sequence[0];
         t = waiter(b, 0, 500 * MIB);
         assert_int_equal(a->limit[0], 470 * MIB); /* on its way; a will evict down to it */
@@ -681,7 +681,7 @@ static void room_to_allocate_does_not_bring_an_idle_client_back(void **state)
 
         idle(b, a, true);
         pass(b, NSEC_PER_SEC);
-        want_commit(b, t, 600 * MIB);
+        request_commit_of(b, t, 600 * MIB);
         t->allocated[0] = 600 * MIB;
         usage(b, t);
         want_run(b, t, 600 * MIB);
@@ -690,7 +690,7 @@ static void room_to_allocate_does_not_bring_an_idle_client_back(void **state)
         restore(b, t);
         pass(b, 3 * NSEC_PER_SEC); /* nothing is contested any more */
         gone(b, t);
-        want_commit(b, a, 700 * MIB);
+        request_commit_of(b, a, 700 * MIB);
         assert_int_equal(a->commit[0], 700 * MIB);
         assert_int_equal(a->limit[0], 370 * MIB);
 }
@@ -717,7 +717,7 @@ static void who_lost_its_turn_queues_behind_those_who_wait(void **state)
         BENCH;
         struct tenant *a = runner(b, 0, 600 * MIB), *c = runner(b, 9, 360 * MIB), *t, *high;
 
-        want_commit(b, a, 700 * MIB);
+        request_commit_of(b, a, 700 * MIB);
         a->allocated[0] = 700 * MIB;
         usage(b, a);
         want_run(b, a, 700 * MIB); /* grows, and asks before t does */
@@ -943,11 +943,11 @@ static void off_behaves_as_the_plain_driver(void **state)
         struct sched_actions out = {0};
 
         assert_int_equal(sched_set_mode(b->s, SCHED_MODE_OFF, b->now_ns, &out), 0);
-        want_commit(b, t, 400 * MIB);
+        request_commit_of(b, t, 400 * MIB);
         assert_int_equal(t->refused, -ENOMEM);
-        want_commit(b, t, 300 * MIB);
+        request_commit_of(b, t, 300 * MIB);
         assert_int_equal(t->limit[0], 300 * MIB);
-        want_fixed(b, t, 100 * MIB);
+        request_unevictable_of(b, t, 100 * MIB);
         assert_int_equal(t->refused, -ENOSPC);
         pass(b, 600 * NSEC_PER_SEC);
         assert_false(a->revoked);

@@ -144,7 +144,7 @@ static int begin(void **state)
         sched.host_budget_bytes = 64 * GIB;
         config.sched = sched;
         config.freeze = WIRE_FREEZE_MOVE;
-        config.fixed_per_user_permille = 25;
+        config.unevictable_per_user_permille = 25;
         config.host_per_user_permille = 500;
         server = (struct server){.config = &config,
                                  .place = place,
@@ -228,14 +228,14 @@ static void join(struct client *c)
         assert_int_equal(attach(c, 0, 1), 0);
 }
 
-static int want(struct client *c, uint64_t commit, uint64_t fixed, bool run)
+static int want(struct client *c, uint64_t commit, uint64_t unevictable, bool run)
 {
-        struct wire_message m = message(WIRE_WANT, 0);
+        struct wire_message m = message(WIRE_REQUEST, 0);
 
-        m.WANT.commit = commit;
-        m.WANT.fixed = fixed;
-        m.WANT.need = needed;
-        m.WANT.flags = run ? WIRE_FLAG_RUN : 0;
+        m.REQUEST.commit = commit;
+        m.REQUEST.unevictable = unevictable;
+        m.REQUEST.need = needed;
+        m.REQUEST.flags = run ? WIRE_FLAG_RUN : 0;
         return session_handle(c, &m);
 }
 
@@ -266,8 +266,8 @@ static void nothing_is_done_before_its_time(void **state)
         static const unsigned greeted[] = {WIRE_ATTACH, WIRE_BYE, WIRE_NAME, WIRE_PEER},
                               attached[] = {WIRE_IDLE, WIRE_ACTIVE,       WIRE_DRAINED,
                                             WIRE_HOST, WIRE_DRAIN_FAILED, WIRE_WHO},
-                              on_gpu[] = {WIRE_USAGE,   WIRE_WANT,   WIRE_SHORT, WIRE_PIN,
-                                          WIRE_MANAGED, WIRE_SPARED, WIRE_SELF},
+                              on_gpu[] = {WIRE_USAGE,   WIRE_REQUEST, WIRE_SHORT, WIRE_EXPORT,
+                                          WIRE_MANAGED, WIRE_SPARED,  WIRE_SELF},
                               never[] = {0, WIRE_WELCOME, WIRE_GRANT, WIRE_OPEN, 200, 65535};
         struct client *c = &clients[0];
 
@@ -312,14 +312,14 @@ static void what_a_program_attaches_is_told_and_charged(void **state)
 
         assert_int_equal(hello(c, WIRE_MAJOR), 0);
         m.ATTACH.allocated = m.ATTACH.backed = 100 * MIB;
-        m.ATTACH.fixed = 10 * MIB;
+        m.ATTACH.unevictable = 10 * MIB;
         assert_int_equal(session_handle(c, &m), 0);
         assert_int_equal(said(c, WIRE_ATTACHED)->header.gpu, 5);
         assert_true(said(c, WIRE_ATTACHED)->ATTACHED.visible_bytes > 14 * GIB);
         assert_int_not_equal(said(c, WIRE_ATTACHED)->ATTACHED.bound_ns, 0);
         assert_int_equal(sched_account_view(server.sched, c->id, 0, &v), 0);
         assert_int_equal(v.usage.backed, 100 * MIB);
-        assert_int_equal(v.usage.fixed, 10 * MIB);
+        assert_int_equal(v.usage.unevictable, 10 * MIB);
         assert_int_equal(server.n_attached, 1);
         assert_int_equal(measured_soon, 1);
         assert_int_equal(attach(c, 5, 2), -EEXIST); /* the number is taken */
@@ -353,31 +353,31 @@ static void a_program_that_fits_is_given_room_and_a_lease(void **state)
         assert_int_equal(want(c, UINT64_MAX / 2, 0, true), 0);
         assert_int_equal(said(c, WIRE_REFUSED)->REFUSED.code, WIRE_REFUSED_COMMIT);
         assert_int_equal(want(c, 0, CARD, true), 0);
-        assert_int_equal(said(c, WIRE_REFUSED)->REFUSED.code, WIRE_REFUSED_FIXED);
+        assert_int_equal(said(c, WIRE_REFUSED)->REFUSED.code, WIRE_REFUSED_UNEVICTABLE);
         assert_false(c->dropped);
 }
 
 static void a_user_has_a_share_of_what_cannot_be_moved(void **state)
 {
         struct client *c = &clients[0];
-        struct wire_message m = message(WIRE_PIN, 0);
+        struct wire_message m = message(WIRE_EXPORT, 0);
         uint64_t share = CARD / 1000 * 25;
 
         c->peer.trusted = clients[1].peer.trusted = false;
         join(c);
         join(&clients[1]);
         assert_int_equal(want(c, 0, share + MIB, false), 0);
-        assert_int_equal(said(c, WIRE_REFUSED)->REFUSED.code, WIRE_REFUSED_FIXED);
+        assert_int_equal(said(c, WIRE_REFUSED)->REFUSED.code, WIRE_REFUSED_UNEVICTABLE);
         sent_count = 0;
         assert_int_equal(want(c, 0, share / 2, false), 0);
         assert_null(said(c, WIRE_REFUSED));
         /* It is one share for all of a user's programs. */
         assert_int_equal(want(&clients[1], 0, share / 2 + MIB, false), 0);
-        assert_int_equal(said(&clients[1], WIRE_REFUSED)->REFUSED.code, WIRE_REFUSED_FIXED);
-        m.PIN.bytes = share;
+        assert_int_equal(said(&clients[1], WIRE_REFUSED)->REFUSED.code, WIRE_REFUSED_UNEVICTABLE);
+        m.EXPORT.bytes = share;
         sent_count = 0;
         assert_int_equal(session_handle(&clients[1], &m), 0);
-        assert_int_equal(said(&clients[1], WIRE_REFUSED)->REFUSED.code, WIRE_REFUSED_PIN);
+        assert_int_equal(said(&clients[1], WIRE_REFUSED)->REFUSED.code, WIRE_REFUSED_EXPORT);
 }
 
 static void descriptors_are_taken_from_the_daemons_own_user(void **state)
@@ -399,7 +399,7 @@ static void descriptors_are_taken_from_the_daemons_own_user(void **state)
 static void priorities_above_the_rest_are_for_those_who_give_orders(void **state)
 {
         static const struct {
-                int32_t wished;
+                int32_t requested;
                 bool trusted;
                 int gets;
         } cases[] = {{5, true, 5},
@@ -418,7 +418,7 @@ static void priorities_above_the_rest_are_for_those_who_give_orders(void **state
                 c->peer.trusted = cases[i].trusted;
                 m.HELLO.magic = WIRE_MAGIC;
                 m.HELLO.major = WIRE_MAJOR;
-                m.HELLO.priority = (uint32_t)cases[i].wished;
+                m.HELLO.priority = (uint32_t)cases[i].requested;
                 assert_int_equal(session_handle(c, &m), 0);
                 assert_int_equal(c->priority, cases[i].gets);
         }
@@ -460,21 +460,21 @@ static void a_request_is_kept_while_another_daemon_may_make_room(void **state)
         join(c);
         helps = true;
         assert_int_equal(want(c, GIB, 0, false), 0);
-        assert_true(c->wish.kept);
-        assert_int_equal(c->wish.commit, GIB);
+        assert_true(c->request.kept);
+        assert_int_equal(c->request.commit, GIB);
         session_resume(&server);
-        assert_true(c->wish.kept);
+        assert_true(c->request.kept);
         helps = false;
         sent_count = 0;
         session_resume(&server);
-        assert_false(c->wish.kept);
+        assert_false(c->request.kept);
         assert_true(said(c, WIRE_LIMIT)->LIMIT.commit >= GIB);
         helps = true;
         assert_int_equal(want(c, 2 * GIB, 0, false), 0);
-        assert_true(c->wish.kept);
-        c->wish.since_ns -= 10 * NSEC_PER_SEC; /* long enough */
+        assert_true(c->request.kept);
+        c->request.since_ns -= 10 * NSEC_PER_SEC; /* long enough */
         session_resume(&server);
-        assert_false(c->wish.kept);
+        assert_false(c->request.kept);
 }
 
 static void whoever_is_in_the_way_is_named_to_its_own_user(void **state)

@@ -31,7 +31,7 @@ static struct context context = {.handle = (CUcontext)(uintptr_t)0xc0};
 static CUdeviceptr at[2]; /* where the handle is mapped */
 static CUmemGenericAllocationHandle name;
 static struct handle *handle;
-static bool no_fixed, no_back, inside, busy;
+static bool no_unevictable, no_back, inside, busy;
 static unsigned gates, grows, waits, passed_on, set_up;
 static uint64_t allowed, asked;
 
@@ -48,12 +48,12 @@ bool core_holds(CUdeviceptr address, uint64_t bytes)
         return false;
 }
 
-int request_fixed(struct gpu *g, uint64_t more)
+int request_unevictable(struct gpu *g, uint64_t more)
 {
         assert_int_not_equal(atomic_load(&core_lock.word), 0);
-        if (no_fixed)
+        if (no_unevictable)
                 return -ENOMEM;
-        g->fixed += more;
+        g->unevictable += more;
         return 0;
 }
 
@@ -267,7 +267,7 @@ static int begin(void **state)
         gpu->context = &context;
         heap_init(&gpu->heap, GIB);
         gpu->heap.extent_bytes = EXTENT;
-        no_fixed = no_back = inside = busy = fake_capturing = false;
+        no_unevictable = no_back = inside = busy = fake_capturing = false;
         gates = grows = waits = passed_on = 0;
         allowed = UINT64_MAX;
         meanwhile = NULL;
@@ -294,7 +294,7 @@ static int end(void **state)
         assert_int_equal(driver_handles() + driver_mappings(), 0);
         assert_int_equal(driver.streams + driver.reservations + driver.relaxed, 0);
         assert_null(driver.current);
-        assert_int_equal(gpu->fixed + gpu->fixed_handles, 0);
+        assert_int_equal(gpu->unevictable + gpu->unevictable_handles, 0);
         assert_int_equal(gpu->heap.allocated + gpu->heap.resident + gpu->heap.backed, 0);
         assert_int_equal(core.unbooked, 0);
         assert_int_equal(atomic_load(&core_lock.word), 0);
@@ -313,33 +313,33 @@ static CUresult fix(void)
         return r;
 }
 
-static void assert_fixed(void)
+static void assert_unevictable(void)
 {
         assert_null(handle->block);
         assert_int_equal(handle->users, 0);
-        assert_int_equal(driver_handle(at[0]), handle->fixed);
-        assert_int_equal(driver_handle(at[1] + BYTES - 1), handle->fixed);
+        assert_int_equal(driver_handle(at[0]), handle->unevictable);
+        assert_int_equal(driver_handle(at[1] + BYTES - 1), handle->unevictable);
         assert_int_equal(driver_handles(), 1);
-        assert_int_equal(driver_prop(handle->fixed)->requestedHandleTypes, FD);
-        assert_int_equal(gpu->fixed, BYTES);
-        assert_int_equal(gpu->fixed_handles, BYTES);
+        assert_int_equal(driver_prop(handle->unevictable)->requestedHandleTypes, FD);
+        assert_int_equal(gpu->unevictable, BYTES);
+        assert_int_equal(gpu->unevictable_handles, BYTES);
         assert_int_equal(gpu->heap.allocated + gpu->heap.resident + gpu->heap.backed, 0);
 }
 
 /* ---- becoming one handle of the driver's ---- */
 
-static void what_becomes_fixed_is_where_and_what_it_was(void **state)
+static void what_becomes_unevictable_is_where_and_what_it_was(void **state)
 {
         bring_in();
         write_words();
         request_kicks = 0;
         assert_int_equal(fix(), CUDA_SUCCESS);
-        assert_fixed();
+        assert_unevictable();
         assert_as_it_was();
         assert_int_equal(request_kicks, 1);
         assert_true(atomic_load(&gate_bits) & GATE_UNBACKED); /* nobody submitted meanwhile */
         assert_int_equal(fix(), CUDA_SUCCESS);                /* it is already */
-        assert_int_equal(gpu->fixed, BYTES);
+        assert_int_equal(gpu->unevictable, BYTES);
 }
 
 static void each_failure_leaves_it_as_it_was(void **state)
@@ -364,10 +364,10 @@ static void each_failure_leaves_it_as_it_was(void **state)
                 assert_false(handle->block->held);
                 assert_int_equal(driver_handles(), 3);
                 assert_int_equal(gpu->heap.resident, BYTES);
-                assert_int_equal(gpu->fixed + gpu->fixed_handles, 0);
+                assert_int_equal(gpu->unevictable + gpu->unevictable_handles, 0);
         }
         assert_true(n > 10);
-        assert_fixed();
+        assert_unevictable();
 }
 
 static void without_a_context_there_is_no_copy(void **state)
@@ -385,7 +385,7 @@ static void what_has_no_contents_is_made_at_once(void **state)
         gpu->context = NULL;
         busy = true; /* no work can use it */
         assert_int_equal(fix(), CUDA_SUCCESS);
-        assert_fixed();
+        assert_unevictable();
         assert_int_equal(gates, 0);
         assert_int_equal(atomic_load(&gate_bits), 0);
         assert_non_null(driver_word(at[0], 2));
@@ -404,7 +404,7 @@ static void what_is_evicted_comes_back_first(void **state)
         gpu->heap.backed -= EXTENT;
         assert_int_equal(fix(), CUDA_SUCCESS);
         assert_int_equal(gates, 1);
-        assert_fixed();
+        assert_unevictable();
         assert_int_equal(*driver_word(at[1] + BYTES - PAGE, 1), 104);
 }
 
@@ -421,7 +421,7 @@ static void one_of_our_own_is_handed_over_as_it_is(void **state)
         calls = driver.calls;
         assert_int_equal(fix(), CUDA_SUCCESS);
         assert_int_equal(driver.calls, calls);
-        assert_int_equal(gpu->fixed_handles, PAGE);
+        assert_int_equal(gpu->unevictable_handles, PAGE);
         assert_int_equal(atomic_load(&gate_bits), 0);
         assert_int_equal(hook_cuMemRelease(one), CUDA_SUCCESS);
         assert_int_equal(hook_cuMemCreate(&one, PAGE, &prop, 0), CUDA_SUCCESS);
@@ -434,9 +434,9 @@ static void one_of_our_own_is_handed_over_as_it_is(void **state)
         handle = was;
 }
 
-static void where_there_is_no_room_nothing_becomes_fixed(void **state)
+static void where_there_is_no_room_nothing_becomes_unevictable(void **state)
 {
-        no_fixed = true;
+        no_unevictable = true;
         assert_int_equal(fix(), CUDA_ERROR_OUT_OF_MEMORY);
         assert_non_null(handle->block);
         assert_false(handle->block->held);
@@ -510,7 +510,7 @@ static void an_export_makes_it_the_drivers(void **state)
         bring_in();
         write_words();
         assert_int_equal(hook_cuMemExportToShareableHandle(&fd, name, FD, 0), CUDA_SUCCESS);
-        assert_fixed();
+        assert_unevictable();
         assert_as_it_was();
         assert_int_equal(real.cuMemImportFromShareableHandle(&imported, (void *)(intptr_t)fd, FD),
                          CUDA_SUCCESS);
@@ -755,7 +755,7 @@ static void who_takes_a_handle_waits_for_who_has_it(void **state)
         meanwhile = put_it_back;
         assert_int_equal(fix(), CUDA_SUCCESS);
         assert_int_equal(waits, 1);
-        assert_fixed();
+        assert_unevictable();
 }
 
 static void let_it_be(const struct core_wait *w)
@@ -796,13 +796,13 @@ static void what_a_failed_card_has_lost_is_given_back_elsewhere(void **state)
 int main(void)
 {
         const struct CMUnitTest tests[] = {
-                SHARE_TEST(what_becomes_fixed_is_where_and_what_it_was),
+                SHARE_TEST(what_becomes_unevictable_is_where_and_what_it_was),
                 SHARE_TEST(each_failure_leaves_it_as_it_was),
                 SHARE_TEST(without_a_context_there_is_no_copy),
                 SHARE_TEST(what_has_no_contents_is_made_at_once),
                 SHARE_TEST(what_is_evicted_comes_back_first),
                 SHARE_TEST(one_of_our_own_is_handed_over_as_it_is),
-                SHARE_TEST(where_there_is_no_room_nothing_becomes_fixed),
+                SHARE_TEST(where_there_is_no_room_nothing_becomes_unevictable),
                 SHARE_TEST(work_in_flight_ends_first),
                 SHARE_TEST(a_small_handle_at_many_places_is_everywhere),
                 SHARE_TEST(an_export_makes_it_the_drivers),

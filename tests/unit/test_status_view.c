@@ -23,18 +23,19 @@ static char *render(const char *json)
         return render_in(json, 100);
 }
 
-#define GPU(clients)                                                                            \
-        "{\"version\":\"0.1.0\",\"uptime_s\":3.5,\"mode\":\"auto\",\"quantum\":\"auto\","       \
-        "\"host_memory\":{\"budget\":68719476736,\"committed\":1073741824},\"gpus\":[{"         \
-        "\"index\":0,\"uuid\":\"GPU-1\",\"name\":\"H\",\"total\":150000000000,\"foreign\":0,"   \
-        "\"capacity\":149000000000,\"headroom\":536870912,\"fixed_budget\":7000000000,"         \
-        "\"visible\":141000000000,\"charged\":1,\"fixed\":1,\"committed\":1,\"quantum_s\":1.2," \
+#define GPU(clients)                                                                              \
+        "{\"version\":\"0.1.0\",\"uptime_s\":3.5,\"mode\":\"auto\",\"quantum\":\"auto\","         \
+        "\"host_memory\":{\"budget\":68719476736,\"committed\":1073741824},\"gpus\":[{"           \
+        "\"index\":0,\"uuid\":\"GPU-1\",\"name\":\"H\",\"total\":150000000000,\"foreign\":0,"     \
+        "\"capacity\":149000000000,\"headroom\":536870912,\"unevictable_budget\":7000000000,"     \
+        "\"visible\":141000000000,\"charged\":1,\"unevictable\":1,\"committed\":1,\"quantum_s\":" \
+        "1.2,"                                                                                    \
         "\"handoffs\":12,\"contested\":true,\"clients\":[" clients "]}]}"
 
 static const char client[] = GPU(
         "{\"pid\":4242,\"uid\":1000,\"user\":\"ada\",\"name\":\"train.py\",\"state\":\"running\","
         "\"idle\":false,\"since_s\":75.0,\"flags\":[\"overdue\"],\"allocated\":45097156608,"
-        "\"backed\":45097156608,\"evicted\":0,\"fixed\":524288000,\"arena\":null,"
+        "\"backed\":45097156608,\"evicted\":0,\"unevictable\":524288000,\"arena\":null,"
         "\"gpu_time_s\":3725,\"handoffs\":7,\"waiting_for\":17}");
 
 static void a_client_is_a_row_in_human_units(void **state)
@@ -129,11 +130,11 @@ static void columns_line_up(void **state)
         free(text);
 }
 
-#define WIDEST                                                                        \
-        "\"pid\":4194304,\"user\":\"a-very-long-user-name-indeed\",\"name\":"         \
-        "\"a-program-whose-name-is-as-long-as-names-may-be-and-no-longer-xx\","       \
-        "\"state\":\"restoring\",\"since_s\":86400,\"allocated\":1099511627775,"      \
-        "\"backed\":1099511627775,\"evicted\":1099511627775,\"fixed\":1099511627775," \
+#define WIDEST                                                                              \
+        "\"pid\":4194304,\"user\":\"a-very-long-user-name-indeed\",\"name\":"               \
+        "\"a-program-whose-name-is-as-long-as-names-may-be-and-no-longer-xx\","             \
+        "\"state\":\"restoring\",\"since_s\":86400,\"allocated\":1099511627775,"            \
+        "\"backed\":1099511627775,\"evicted\":1099511627775,\"unevictable\":1099511627775," \
         "\"arena\":1099511627775,\"gpu_time_s\":863999,\"handoffs\":123456"
 
 static const char widest[] = GPU("{" WIDEST "}");
@@ -264,7 +265,7 @@ static void a_hundred_columns_hold_the_whole_table_and_eighty_what_matters_most(
 
         assert_non_null(strstr(text, "ARENA"));
         assert_non_null(strstr(text, "HAND-OFFS"));
-        assert_non_null(strstr(text, "a-very-+ a-program+ ")); /* what is cut says so */
+        assert_non_null(strstr(text, "a-ver+ a-program+ ")); /* what is cut says so */
         free(text);
 
         text = render_in(client, 80);

@@ -10,7 +10,7 @@
 #include "preload/stream/gate.h"
 #include "preload/process/hidden.h"
 #include "preload/move/kept.h"
-#include "preload/move/pin.h"
+#include "preload/move/export.h"
 #include "preload/state/poison.h"
 #include "preload/stream/quiesce.h"
 #include "preload/move/swap.h"
@@ -135,7 +135,7 @@ int passed_take(struct passed *p)
         return -EBADF;
 }
 
-void pin_extent_dies(struct gpu *g, struct extent *e)
+void export_extent_dies(struct gpu *g, struct extent *e)
 {
 }
 

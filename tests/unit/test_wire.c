@@ -49,11 +49,11 @@ static struct wire_message sample(unsigned type)
         case WIRE_USAGE:
                 m.USAGE.flags = WIRE_FLAG_IDLE;
                 break;
-        case WIRE_WANT:
-                m.WANT.flags = WIRE_FLAG_RUN;
+        case WIRE_REQUEST:
+                m.REQUEST.flags = WIRE_FLAG_RUN;
                 break;
-        case WIRE_PIN:
-                m.PIN.flags = WIRE_PIN_HELD;
+        case WIRE_EXPORT:
+                m.EXPORT.flags = WIRE_EXPORT_HELD;
                 break;
         case WIRE_OPENED:
                 m.OPENED.flags = WIRE_OPENED_HEIR;
@@ -162,8 +162,8 @@ static void gpu_numbers_past_the_end_are_refused(void **state)
 
 static void messages_about_a_gpu_must_name_one(void **state)
 {
-        static const unsigned about[] = {WIRE_ATTACH, WIRE_USAGE,   WIRE_WANT,   WIRE_SHORT,
-                                         WIRE_PIN,    WIRE_MANAGED, WIRE_SPARED, WIRE_SELF};
+        static const unsigned about[] = {WIRE_ATTACH, WIRE_USAGE,   WIRE_REQUEST, WIRE_SHORT,
+                                         WIRE_EXPORT, WIRE_MANAGED, WIRE_SPARED,  WIRE_SELF};
         struct wire_message m = sample(WIRE_DRAINED);
 
         m.header.gpu = WIRE_NO_GPU;
@@ -177,12 +177,12 @@ static void messages_about_a_gpu_must_name_one(void **state)
 
 static void unknown_flags_are_refused(void **state)
 {
-        struct wire_message a = sample(WIRE_ATTACH), u = sample(WIRE_USAGE), w = sample(WIRE_WANT),
-                            f = sample(WIRE_FROZEN);
+        struct wire_message a = sample(WIRE_ATTACH), u = sample(WIRE_USAGE),
+                            w = sample(WIRE_REQUEST), f = sample(WIRE_FROZEN);
 
         a.ATTACH.flags = WIRE_FLAGS_KNOWN + 1;
         u.USAGE.flags = 1u << 31;
-        w.WANT.flags = WIRE_FLAG_RUN | 1u << 8;
+        w.REQUEST.flags = WIRE_FLAG_RUN | 1u << 8;
         f.FROZEN.why = WIRE_FROZEN_PAUSED | 1u << 2;
         assert_int_equal(decode_of(&f, WIRE_UP), -EINVAL);
         assert_int_equal(decode_of(&a, WIRE_UP), -EINVAL);

@@ -35,7 +35,7 @@ struct program {
 
         uint64_t allocated, backed, evicted; /* evicted: bytes whose contents lie in host memory */
         uint64_t commit, limit, commit_asked;
-        uint32_t sequence, want_sequence;
+        uint32_t sequence, request_sequence;
         bool has_context;
 
         bool moving, moving_out;
@@ -144,7 +144,7 @@ static void set_due(struct model *m, struct program *p, enum what what, uint64_t
         heap_move(m, p);
 }
 
-/* ---- computing: all who do progress alike, and slower where together they want more than there
+/* ---- computing: all who do progress alike, and slower where together they request more than there
  * is ---- */
 
 static double pace(const struct model *m)
@@ -253,7 +253,7 @@ static struct sched_usage usage_of(const struct model *m, const struct program *
 {
         return (struct sched_usage){.allocated = p->allocated,
                                     .backed = p->backed,
-                                    .fixed = p->has_context ? m->w->context : 0,
+                                    .unevictable = p->has_context ? m->w->context : 0,
                                     .moved_in = p->out->in_bytes,
                                     .moved_out = p->out->out_bytes};
 }
@@ -267,17 +267,17 @@ static void tell_usage(struct model *m, struct program *p)
         take_actions(m, out);
 }
 
-static void tell_want(struct model *m, struct program *p, uint64_t commit)
+static void tell_request(struct model *m, struct program *p, uint64_t commit)
 {
         struct sched_actions *out = no_actions();
-        const struct sched_want want = {
+        const struct sched_request request = {
                 .commit = commit,
                 .run = p->working && (!p->lease || p->allocated > p->limit) && !p->draining,
                 .need = p->allocated,
-                .sequence = ++p->want_sequence,
+                .sequence = ++p->request_sequence,
         };
 
-        (void)sched_client_want(m->s, p->id, 0, &want, m->now_ns, out);
+        (void)sched_client_request(m->s, p->id, 0, &request, m->now_ns, out);
         take_actions(m, out);
 }
 
@@ -437,7 +437,7 @@ static void set_memory(struct model *m, struct program *p, uint64_t bytes)
                 next_phase(m, p);
         } else {
                 p->commit_asked = bytes;
-                tell_want(m, p, bytes);
+                tell_request(m, p, bytes);
         }
 }
 
@@ -463,7 +463,7 @@ static void begin_phase(struct model *m, struct program *p)
                 if (p->lease && p->idle && !p->draining)
                         tell_idle(m, p, false);
                 if (!p->lease || p->allocated > p->limit)
-                        tell_want(m, p, 0);
+                        tell_request(m, p, 0);
                 go_on(m, p);
                 break;
         }
@@ -495,8 +495,8 @@ static void end_gpu_phase(struct model *m, struct program *p)
 static void arrive(struct model *m, struct program *p)
 {
         struct sched_actions *out = no_actions();
-        const struct sched_attach a = {.fixed_wanted = m->w->context,
-                                       .sequence = ++p->want_sequence};
+        const struct sched_attach a = {.unevictable_requested = m->w->context,
+                                       .sequence = ++p->request_sequence};
 
         set_due(m, p, ARRIVE, NEVER);
         p->out->arrived_ns = m->now_ns;
@@ -528,7 +528,7 @@ static void on_limit(struct model *m, struct program *p, const struct sched_acti
         p->limit = a->limit.backed;
         p->commit = a->limit.commit;
         tell_usage(m, p);
-        if (!p->has_context && a->limit.fixed >= m->w->context) {
+        if (!p->has_context && a->limit.unevictable >= m->w->context) {
                 begin(m, p);
         } else if (p->commit_asked && p->commit >= p->commit_asked) {
                 p->allocated = p->commit_asked;
@@ -562,7 +562,7 @@ static void drained(struct model *m, struct program *p)
         tell_drained(m, p);
         if (p->working) {
                 begin_wait(m, p);
-                tell_want(m, p, 0);
+                tell_request(m, p, 0);
         }
         go_on(m, p);
 }
@@ -593,7 +593,7 @@ static void perform(struct model *m, const struct sched_action *a)
                 break;
         case SCHED_DO_CONTESTED:
         case SCHED_DO_OVERDUE:
-        case SCHED_DO_PINNED:
+        case SCHED_DO_EXPORTED:
         case SCHED_DO_SPARE:
                 break;
         }

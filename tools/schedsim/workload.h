@@ -40,7 +40,7 @@ struct job {
 
 struct workload {
         uint64_t card, in_rate, out_rate; /* bytes/s of the bus, both ways at once */
-        uint64_t extent, context;         /* bytes moved at a time; fixed bytes of a client */
+        uint64_t extent, context;         /* bytes moved at a time; unevictable bytes of a client */
         uint64_t until_ns, seed;
         struct sched_config config;
         struct job *jobs;

@@ -13,10 +13,10 @@ bool allowance_applies(const struct client *c)
 
 /* What c's user holds on a GPU or waits for, c left out: what is asked for while the card is full
  * is given later without another look at it. */
-static void others_of_user(struct client *c, unsigned gpu, uint64_t *ret_fixed,
+static void others_of_user(struct client *c, unsigned gpu, uint64_t *ret_unevictable,
                            uint64_t *ret_commit)
 {
-        uint64_t fixed = 0, commit = 0;
+        uint64_t unevictable = 0, commit = 0;
 
         for (struct client *o = c->server->clients; o; o = o->next) {
                 struct sched_account_view v;
@@ -24,21 +24,23 @@ static void others_of_user(struct client *c, unsigned gpu, uint64_t *ret_fixed,
                 if (o == c || o->user != c->user || !o->id ||
                     sched_account_view(c->server->sched, o->id, gpu, &v) < 0)
                         continue;
-                fixed += v.fixed_asked + v.pinned_asked;
-                commit += o->wish.kept && o->wish.gpu == gpu ? MAX(v.commit_asked, o->wish.commit)
-                                                             : v.commit_asked;
+                unevictable += v.unevictable_asked + v.exported_asked;
+                commit += o->request.kept && o->request.gpu == gpu
+                                  ? MAX(v.commit_asked, o->request.commit)
+                                  : v.commit_asked;
         }
-        *ret_fixed = fixed;
+        *ret_unevictable = unevictable;
         *ret_commit = commit;
 }
 
-/* Of what c's user may have fixed and pinned, what c may. */
-static uint64_t left_of_fixed(struct client *c, unsigned gpu)
+/* Of what c's user may have unevictable and exported, what c may. */
+static uint64_t left_of_unevictable(struct client *c, unsigned gpu)
 {
-        uint64_t fixed, commit, total = c->server->gpus.list[gpu].total_bytes;
+        uint64_t unevictable, commit, total = c->server->gpus.list[gpu].total_bytes;
 
-        others_of_user(c, gpu, &fixed, &commit);
-        return sub_sat(total / 1000 * c->server->config->fixed_per_user_permille, fixed);
+        others_of_user(c, gpu, &unevictable, &commit);
+        return sub_sat(total / 1000 * c->server->config->unevictable_per_user_permille,
+                       unevictable);
 }
 
 static struct sched_account_view own_account(const struct client *c, unsigned gpu)
@@ -49,17 +51,17 @@ static struct sched_account_view own_account(const struct client *c, unsigned gp
         return v;
 }
 
-uint64_t allowance_fixed(struct client *c, unsigned gpu)
+uint64_t allowance_unevictable(struct client *c, unsigned gpu)
 {
         return allowance_applies(c)
-                       ? sub_sat(left_of_fixed(c, gpu), own_account(c, gpu).pinned_asked)
+                       ? sub_sat(left_of_unevictable(c, gpu), own_account(c, gpu).exported_asked)
                        : UINT64_MAX;
 }
 
-uint64_t allowance_pinned(struct client *c, unsigned gpu)
+uint64_t allowance_exported(struct client *c, unsigned gpu)
 {
         return allowance_applies(c)
-                       ? sub_sat(left_of_fixed(c, gpu), own_account(c, gpu).fixed_asked)
+                       ? sub_sat(left_of_unevictable(c, gpu), own_account(c, gpu).unevictable_asked)
                        : UINT64_MAX;
 }
 
@@ -84,7 +86,7 @@ static uint64_t mapped_by_user(const struct client *c, bool own)
 static uint64_t committed_past_cards(struct client *c, unsigned gpu, uint64_t wanted)
 {
         struct server *s = c->server;
-        uint64_t host = 0, fixed, commit;
+        uint64_t host = 0, unevictable, commit;
 
         for (unsigned g = 0; g < s->gpus.n; g++) {
                 struct sched_account_view v = own_account(c, g);
@@ -92,7 +94,7 @@ static uint64_t committed_past_cards(struct client *c, unsigned gpu, uint64_t wa
 
                 if (sched_gpu_view(s->sched, g, &card) < 0)
                         continue;
-                others_of_user(c, g, &fixed, &commit);
+                others_of_user(c, g, &unevictable, &commit);
                 commit += g == gpu ? MAX(wanted, v.commit_held) : v.commit_asked;
                 host += sub_sat(commit, card.visible);
         }
@@ -126,11 +128,11 @@ void allowance_claim(struct client *c, unsigned gpu, struct sched_usage *u)
         if (!allowance_commit(c, gpu, u->allocated))
                 u->allocated = 0;
         u->backed = MIN(u->backed, u->allocated);
-        if (u->backed == 0 && u->fixed == 0)
+        if (u->backed == 0 && u->unevictable == 0)
                 return;
         most = measure_most(s, c, gpu);
         u->backed = MIN(u->backed, most);
-        u->fixed = MIN(MIN(u->fixed, most - u->backed), allowance_fixed(c, gpu));
+        u->unevictable = MIN(MIN(u->unevictable, most - u->backed), allowance_unevictable(c, gpu));
 }
 
 void allowance_usage(struct client *c, unsigned gpu, struct sched_usage *u)
@@ -140,9 +142,10 @@ void allowance_usage(struct client *c, unsigned gpu, struct sched_usage *u)
         if (!allowance_applies(c) || sched_account_view(c->server->sched, c->id, gpu, &v) < 0)
                 return;
         u->allocated = MIN(u->allocated, MAX(v.commit_held, v.usage.allocated));
-        u->backed = MIN(MIN(u->backed, v.charge - v.fixed), u->allocated);
-        if (u->fixed > v.fixed)
-                u->fixed = MIN(u->fixed, MAX(v.fixed, allowance_fixed(c, gpu)));
+        u->backed = MIN(MIN(u->backed, v.charge - v.unevictable), u->allocated);
+        if (u->unevictable > v.unevictable)
+                u->unevictable =
+                        MIN(u->unevictable, MAX(v.unevictable, allowance_unevictable(c, gpu)));
 }
 
 bool allowance_card(const struct client *c)

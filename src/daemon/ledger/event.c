@@ -25,7 +25,7 @@ static void do_limit(struct server *s, struct client *c, const struct sched_acti
                 .header = {WIRE_LIMIT, (uint16_t)c->accounts[a->gpu].ordinal, a->limit.sequence},
                 .LIMIT = {.commit = a->limit.commit,
                           .backed = a->limit.backed,
-                          .fixed = a->limit.fixed,
+                          .unevictable = a->limit.unevictable,
                           .visible_bytes = a->limit.visible,
                           .arena = UINT64_MAX},
         };
@@ -83,21 +83,21 @@ static void do_refuse(struct server *s, struct client *c, const struct sched_act
                              "to promise");
                 break;
         case -EBUSY:
-                event_refuse(c, gpu, WIRE_REFUSED_PIN, a->refuse.of,
+                event_refuse(c, gpu, WIRE_REFUSED_EXPORT, a->refuse.of,
                              "with this much memory kept on the GPU others could not run");
                 break;
         default:
-                event_refuse(c, gpu, WIRE_REFUSED_FIXED, a->refuse.of,
+                event_refuse(c, gpu, WIRE_REFUSED_UNEVICTABLE, a->refuse.of,
                              "no room for this much memory that cannot be moved");
                 break;
         }
 }
 
-static void do_pinned(struct server *s, struct client *c, const struct sched_action *a)
+static void do_exported(struct server *s, struct client *c, const struct sched_action *a)
 {
         struct wire_message m = {
-                .header = {WIRE_PINNED, (uint16_t)c->accounts[a->gpu].ordinal, 0},
-                .PINNED.bytes = a->pinned,
+                .header = {WIRE_EXPORTED, (uint16_t)c->accounts[a->gpu].ordinal, 0},
+                .EXPORTED.bytes = a->exported,
         };
 
         client_send(c, &m);
@@ -142,7 +142,7 @@ static const struct performer {
         [SCHED_DO_LIMIT] = {do_limit, true},          [SCHED_DO_GRANT] = {do_grant, false},
         [SCHED_DO_REVOKE] = {do_revoke, false},       [SCHED_DO_REFUSE] = {do_refuse, true},
         [SCHED_DO_CONTESTED] = {do_contested, false}, [SCHED_DO_OVERDUE] = {do_overdue, false},
-        [SCHED_DO_PINNED] = {do_pinned, true},        [SCHED_DO_SPARE] = {do_spare, true},
+        [SCHED_DO_EXPORTED] = {do_exported, true},    [SCHED_DO_SPARE] = {do_spare, true},
 };
 
 /* Sending may mark a client as dropped; the sweep tells the scheduler later. */

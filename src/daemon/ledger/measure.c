@@ -1,6 +1,6 @@
-/* measure.c: owns what NVML's figures mean for the ledger: bytes of others, fixed bytes of ours.
- * Must never report one odd sample: the figures of a card and of its processes are not read at one
- * instant, while memory moves at 50 GB/s. The lowest of the last three is taken. */
+/* measure.c: owns what NVML's figures mean for the ledger: bytes of others, unevictable bytes of
+ * ours. Must never report one odd sample: the figures of a card and of its processes are not read
+ * at one instant, while memory moves at 50 GB/s. The lowest of the last three is taken. */
 #include "daemon/state/client.h"
 
 #include <errno.h>
@@ -79,7 +79,7 @@ static uint64_t managed_bytes(struct server *s, unsigned gpu, const struct nvml_
 }
 
 /* What is on its way holds memory that the client does not report as backed: it must not be taken
- * for fixed, however long a slow bus takes. */
+ * for unevictable, however long a slow bus takes. */
 static bool is_moving(struct server *s, const struct client *c)
 {
         struct sched_client_view v;
@@ -104,27 +104,28 @@ static uint64_t measure_client(struct server *s, struct client *c, unsigned gpu,
         } else if (card->listed && acc->named) {
                 used = 0;
         } else {
-                return v.usage.backed + v.usage.fixed;
+                return v.usage.backed + v.usage.unevictable;
         }
         if (sample && !is_moving(s, c))
-                acc->fixed[acc->n_fixed++ % SAMPLES] = sub_sat(used, v.usage.backed);
+                acc->unevictable[acc->n_unevictable++ % SAMPLES] = sub_sat(used, v.usage.backed);
         return used;
 }
 
-static void tell_fixed(struct server *s, unsigned gpu)
+static void tell_unevictable(struct server *s, unsigned gpu)
 {
         for (struct client *c = s->clients; c; c = c->next) {
                 struct client_account *acc = &c->accounts[gpu];
-                uint64_t fixed;
+                uint64_t unevictable;
 
-                if (!c->id || acc->ordinal < 0 || acc->n_fixed < SAMPLES)
+                if (!c->id || acc->ordinal < 0 || acc->n_unevictable < SAMPLES)
                         continue;
-                fixed = lowest(acc->fixed, acc->n_fixed);
-                if (fixed == acc->fixed_told)
+                unevictable = lowest(acc->unevictable, acc->n_unevictable);
+                if (unevictable == acc->unevictable_told)
                         continue; /* telling costs a pass over all clients, for each of them */
-                acc->fixed_told = fixed;
+                acc->unevictable_told = unevictable;
                 event_begin(s);
-                sched_client_fixed(s->sched, c->id, gpu, fixed, clock_now_ns(), &s->actions);
+                sched_client_unevictable(s->sched, c->id, gpu, unevictable, clock_now_ns(),
+                                         &s->actions);
                 event_end(s);
         }
 }
@@ -165,7 +166,8 @@ static void forget_shortage(struct server *s, unsigned gpu)
         event_end(s);
 }
 
-/* What others held at the last look. sample: of our clients' fixed bytes, too. 0, or -ENODATA. */
+/* What others held at the last look. sample: of our clients' unevictable bytes, too. 0, or
+ * -ENODATA. */
 static int judge(struct server *s, unsigned gpu, bool sample, uint64_t *ret_foreign)
 {
         const struct nvml_card *card = measured_card(s, gpu);
@@ -199,12 +201,12 @@ static void take_sample(struct server *s, unsigned gpu)
          * that shows anything worth telling. */
         if (is_noise(g, measure_foreign(g)))
                 forget_shortage(s, gpu);
-        /* A byte that turns from foreign to fixed must not count as both in between. */
+        /* A byte that turns from foreign to unevictable must not count as both in between. */
         if (measure_foreign(g) < g->foreign_told) {
                 tell_foreign(s, gpu);
-                tell_fixed(s, gpu);
+                tell_unevictable(s, gpu);
         } else {
-                tell_fixed(s, gpu);
+                tell_unevictable(s, gpu);
                 tell_foreign(s, gpu);
         }
 }
@@ -276,7 +278,7 @@ uint64_t measure_most(struct server *s, const struct client *c, unsigned gpu)
 
                 if (o != c && o->peer.pid != c->peer.pid && o->id &&
                     sched_account_view(s->sched, o->id, gpu, &v) == 0)
-                        others += v.usage.backed + v.fixed;
+                        others += v.usage.backed + v.unevictable;
         }
         return sub_sat(card->used_bytes, others) + slack;
 }

@@ -103,7 +103,7 @@ static uint64_t excess(const struct server *s, unsigned gpu, uint64_t commit)
 
         if (sched_gpu_view(s->sched, gpu, &g) < 0 || commit > g.visible)
                 return 0;
-        return sub_sat(commit + g.fixed + g.headroom, g.capacity);
+        return sub_sat(commit + g.unevictable + g.headroom, g.capacity);
 }
 
 static uint64_t needed(const struct server *s, unsigned gpu)
@@ -111,8 +111,8 @@ static uint64_t needed(const struct server *s, unsigned gpu)
         uint64_t bytes = sched_gpu_lacks(s->sched, gpu);
 
         for (const struct client *c = s->clients; c; c = c->next)
-                if (c->wish.kept && c->wish.gpu == gpu && !c->dropped)
-                        bytes = MAX(bytes, excess(s, gpu, c->wish.commit));
+                if (c->request.kept && c->request.gpu == gpu && !c->dropped)
+                        bytes = MAX(bytes, excess(s, gpu, c->request.commit));
         return bytes;
 }
 

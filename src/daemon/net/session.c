@@ -16,10 +16,10 @@
 #include "daemon/net/meet.h"
 #include "daemon/ledger/pause.h"
 
-#define HOST_MOST (UINT64_C(1) << 50) /* more than any machine has: a lie */
-#define BOUND_NS  (10 * NSEC_PER_MSEC)
-#define WISH_NS   (10 * NSEC_PER_SEC) /* for idle clients of peer daemons to give way */
-#define CHAIN_MAX 16 /* of those who wait for one another: enough to find who is at its end */
+#define HOST_MOST  (UINT64_C(1) << 50) /* more than any machine has: a lie */
+#define BOUND_NS   (10 * NSEC_PER_MSEC)
+#define REQUEST_NS (10 * NSEC_PER_SEC) /* for idle clients of peer daemons to give way */
+#define CHAIN_MAX  16 /* of those who wait for one another: enough to find who is at its end */
 
 /* What the process's earlier record is charged for passes over, GPU by GPU, as it attaches them
  * again. */
@@ -57,14 +57,14 @@ static void release_former(struct client *c)
 }
 
 /* Anybody may stand back; only who may give orders may push ahead of others. */
-static int allowed_priority(const struct client *c, int32_t wished)
+static int allowed_priority(const struct client *c, int32_t requested)
 {
         int most = c->peer.trusted ? WIRE_PRIORITY_MAX : 0;
-        int allowed = wished > most ? most : MAX(wished, -WIRE_PRIORITY_MAX);
+        int allowed = requested > most ? most : MAX(requested, -WIRE_PRIORITY_MAX);
 
-        if (allowed != wished)
+        if (allowed != requested)
                 log_info("client %d (%s) asked for priority %d and gets %d", (int)c->peer.pid,
-                         c->name, (int)wished, allowed);
+                         c->name, (int)requested, allowed);
         return allowed;
 }
 
@@ -141,7 +141,7 @@ static void refuse_gpu(struct client *c, const struct wire_message *m, int error
                                         : "no GPU has this much memory");
 }
 
-/* code: of fixed bytes, or of pinned ones, which are of the same share. */
+/* code: of unevictable bytes, or of exported ones, which are of the same share. */
 static void refuse_share(struct client *c, const struct wire_message *m, enum wire_refusal code)
 {
         event_refuse(
@@ -156,9 +156,9 @@ static int on_attach(struct client *c, const struct wire_message *m)
         struct sched_attach a = {
                 .usage = {.allocated = in->allocated,
                           .backed = in->backed,
-                          .fixed = in->fixed,
+                          .unevictable = in->unevictable,
                           .arena = in->arena},
-                .fixed_wanted = in->fixed_wanted,
+                .unevictable_requested = in->unevictable_requested,
                 .running = in->flags & WIRE_FLAG_RUNNING,
                 .run = in->flags & WIRE_FLAG_RUN,
                 .idle = in->flags & WIRE_FLAG_IDLE,
@@ -166,7 +166,7 @@ static int on_attach(struct client *c, const struct wire_message *m)
                 .spare = in->flags & WIRE_FLAG_SPARE,
                 .sequence = m->header.sequence,
         };
-        bool fixed_refused;
+        bool unevictable_refused;
         unsigned gpu;
         int r;
 
@@ -184,12 +184,12 @@ static int on_attach(struct client *c, const struct wire_message *m)
                         return r;
         }
         allowance_claim(c, gpu, &a.usage);
-        if (a.usage.backed < in->backed || a.usage.fixed < in->fixed)
+        if (a.usage.backed < in->backed || a.usage.unevictable < in->unevictable)
                 log_info("client %d (%s) says that it holds more than it can", (int)c->peer.pid,
                          c->name);
-        fixed_refused = a.fixed_wanted > allowance_fixed(c, gpu);
-        if (fixed_refused)
-                a.fixed_wanted = 0;
+        unevictable_refused = a.unevictable_requested > allowance_unevictable(c, gpu);
+        if (unevictable_refused)
+                a.unevictable_requested = 0;
         r = sched_client_attach(s->sched, c->id, gpu, &a, clock_now_ns(), &s->actions);
         if (r < 0)
                 return r;
@@ -199,11 +199,11 @@ static int on_attach(struct client *c, const struct wire_message *m)
         send_attached(c, gpu, m->header.gpu);
         pause_attached(c);
         event_end(s);
-        if (fixed_refused)
-                refuse_share(c, m, WIRE_REFUSED_FIXED);
+        if (unevictable_refused)
+                refuse_share(c, m, WIRE_REFUSED_UNEVICTABLE);
         release_former(c);
         /* It came with memory that may have been taken for a foreign process's until now. */
-        if (in->backed + in->fixed > 0)
+        if (in->backed + in->unevictable > 0)
                 server_measure_soon(s);
         return 0;
 }
@@ -214,7 +214,7 @@ static int on_usage(struct client *c, const struct wire_message *m)
         struct sched_usage u = {
                 .allocated = in->allocated,
                 .backed = in->backed,
-                .fixed = in->fixed,
+                .unevictable = in->unevictable,
                 .arena = in->arena,
                 .moved_out = in->moved_out,
                 .moved_in = in->moved_in,
@@ -235,25 +235,25 @@ static int on_usage(struct client *c, const struct wire_message *m)
 }
 
 /* Refusing is out-of-memory to the program: peer daemons' idle clients may give way first. */
-static bool keep_wish(struct client *c, unsigned gpu, uint64_t commit, uint32_t sequence)
+static bool keep_request(struct client *c, unsigned gpu, uint64_t commit, uint32_t sequence)
 {
         if (!peer_daemons_may_help(c->server, gpu, commit))
                 return false;
-        c->wish = (struct client_wish){commit, clock_now_ns(), sequence, gpu, true};
+        c->request = (struct client_request){commit, clock_now_ns(), sequence, gpu, true};
         return true;
 }
 
-static void resume_wish(struct client *c)
+static void resume_request(struct client *c)
 {
         struct server *s = c->server;
-        struct client_wish w = c->wish;
+        struct client_request w = c->request;
 
         if (peer_daemons_may_help(s, w.gpu, w.commit)) {
-                if (clock_now_ns() - w.since_ns < WISH_NS)
+                if (clock_now_ns() - w.since_ns < REQUEST_NS)
                         return;
                 peer_daemons_did_not_help(s, w.gpu);
         }
-        c->wish.kept = false;
+        c->request.kept = false;
         event_begin(s);
         (void)sched_client_commit(s->sched, c->id, w.gpu, w.commit, w.sequence, clock_now_ns(),
                                   &s->actions);
@@ -263,19 +263,19 @@ static void resume_wish(struct client *c)
 void session_resume(struct server *s)
 {
         for (struct client *c = s->clients; c; c = c->next)
-                if (c->wish.kept && !c->dropped)
-                        resume_wish(c);
+                if (c->request.kept && !c->dropped)
+                        resume_request(c);
 }
 
-static int on_want(struct client *c, const struct wire_message *m)
+static int on_request(struct client *c, const struct wire_message *m)
 {
-        struct sched_want w = {
-                .commit = m->WANT.commit,
-                .fixed = m->WANT.fixed,
-                .need = m->WANT.need,
-                .run = m->WANT.flags & WIRE_FLAG_RUN,
-                .spare = m->WANT.flags & WIRE_FLAG_SPARE,
-                .spare_wanted = m->WANT.flags & WIRE_FLAG_SPARE_WISH,
+        struct sched_request w = {
+                .commit = m->REQUEST.commit,
+                .unevictable = m->REQUEST.unevictable,
+                .need = m->REQUEST.need,
+                .run = m->REQUEST.flags & WIRE_FLAG_RUN,
+                .spare = m->REQUEST.flags & WIRE_FLAG_SPARE,
+                .spare_requested = m->REQUEST.flags & WIRE_FLAG_SPARE_REQUEST,
                 .sequence = m->header.sequence,
         };
 
@@ -293,23 +293,23 @@ static int on_want(struct client *c, const struct wire_message *m)
                         "out of memory: this user's programs were promised as much host memory as "
                         "one user may be");
         }
-        if (w.fixed > v.fixed && w.fixed > allowance_fixed(c, gpu)) {
-                w.fixed = 0;
-                refuse_share(c, m, WIRE_REFUSED_FIXED);
+        if (w.unevictable > v.unevictable && w.unevictable > allowance_unevictable(c, gpu)) {
+                w.unevictable = 0;
+                refuse_share(c, m, WIRE_REFUSED_UNEVICTABLE);
         }
         if (w.commit)
-                c->wish.kept = false; /* replaced */
-        if (w.commit > v.commit && keep_wish(c, gpu, w.commit, m->header.sequence))
+                c->request.kept = false; /* replaced */
+        if (w.commit > v.commit && keep_request(c, gpu, w.commit, m->header.sequence))
                 w.commit = 0;
-        return sched_client_want(c->server->sched, c->id, gpu, &w, clock_now_ns(),
-                                 &c->server->actions);
+        return sched_client_request(c->server->sched, c->id, gpu, &w, clock_now_ns(),
+                                    &c->server->actions);
 }
 
-static int on_pin(struct client *c, const struct wire_message *m)
+static int on_export(struct client *c, const struct wire_message *m)
 {
-        struct sched_pin p = {
-                .bytes = m->PIN.bytes,
-                .held = m->PIN.flags & WIRE_PIN_HELD,
+        struct sched_export p = {
+                .bytes = m->EXPORT.bytes,
+                .held = m->EXPORT.flags & WIRE_EXPORT_HELD,
                 .sequence = m->header.sequence,
         };
         unsigned gpu = (unsigned)c->gpu_of[m->header.gpu];
@@ -319,16 +319,16 @@ static int on_pin(struct client *c, const struct wire_message *m)
 
         if (r < 0)
                 return r;
-        most = allowance_pinned(c, gpu);
-        if (p.bytes > v.pinned && p.bytes > most) {
+        most = allowance_exported(c, gpu);
+        if (p.bytes > v.exported && p.bytes > most) {
                 if (!p.held) {
-                        refuse_share(c, m, WIRE_REFUSED_PIN);
+                        refuse_share(c, m, WIRE_REFUSED_EXPORT);
                         return 0;
                 }
-                p.bytes = MAX(v.pinned, most); /* what is past it is not believed */
+                p.bytes = MAX(v.exported, most); /* what is past it is not believed */
         }
-        return sched_client_pin(c->server->sched, c->id, gpu, &p, clock_now_ns(),
-                                &c->server->actions);
+        return sched_client_export(c->server->sched, c->id, gpu, &p, clock_now_ns(),
+                                   &c->server->actions);
 }
 
 static int on_idle(struct client *c, const struct wire_message *m)
@@ -509,7 +509,7 @@ static int on_who(struct client *c, const struct wire_message *m)
         const struct client *holder = holder_of(c, &v);
         struct sched_client_view own;
 
-        if (c->wish.kept ||
+        if (c->request.kept ||
             (sched_client_view(c->server->sched, c->id, clock_now_ns(), &own) == 0 &&
              own.foreign)) {
                 answer.HOLDER.flags = WIRE_HOLDER_FOREIGN;
@@ -535,11 +535,11 @@ static const struct handler {
         enum stage stage;
 } handlers[] = {
         [WIRE_HELLO] = {on_hello, UNGREETED},    [WIRE_ATTACH] = {on_attach, GREETED},
-        [WIRE_USAGE] = {on_usage, ON_GPU},       [WIRE_WANT] = {on_want, ON_GPU},
+        [WIRE_USAGE] = {on_usage, ON_GPU},       [WIRE_REQUEST] = {on_request, ON_GPU},
         [WIRE_IDLE] = {on_idle, ATTACHED},       [WIRE_ACTIVE] = {on_active, ATTACHED},
         [WIRE_DRAINED] = {on_drained, ATTACHED}, [WIRE_DRAIN_FAILED] = {on_drain_failed, ATTACHED},
         [WIRE_SHORT] = {on_short, ON_GPU},       [WIRE_BYE] = {on_bye, GREETED},
-        [WIRE_WHO] = {on_who, ATTACHED},         [WIRE_PIN] = {on_pin, ON_GPU},
+        [WIRE_WHO] = {on_who, ATTACHED},         [WIRE_EXPORT] = {on_export, ON_GPU},
         [WIRE_NAME] = {meet_name, GREETED},      [WIRE_PEER] = {meet_peer, GREETED},
         [WIRE_MANAGED] = {on_managed, ON_GPU},   [WIRE_HOST] = {on_host, ATTACHED},
         [WIRE_SPARED] = {on_spared, ON_GPU},     [WIRE_SELF] = {on_self, ON_GPU},

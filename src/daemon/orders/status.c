@@ -124,8 +124,8 @@ static json_t *client_json(struct server *s, struct client *c, unsigned gpu, uin
                 "evicted", bytes(sub_sat(a.usage.allocated, a.usage.backed)), "overflow",
                 bytes(overflow_bytes(c, acc)), "managed", bytes(acc->managed), "memory",
                 memory_mode(acc), "keep", acc->keep ? bytes(acc->keep) : json_null(), "limit",
-                bytes(a.limit), "commit", bytes(a.commit), "charge", bytes(a.charge), "fixed",
-                bytes(a.fixed + a.pinned), "arena", bytes(a.usage.arena), "gpu_time_s",
+                bytes(a.limit), "commit", bytes(a.commit), "charge", bytes(a.charge), "unevictable",
+                bytes(a.unevictable + a.exported), "arena", bytes(a.usage.arena), "gpu_time_s",
                 seconds(v.run_ns + c->ran_before_ns), "waited_s", seconds(v.waited_ns), "handoffs",
                 (json_int_t)v.handoffs, "moved_out", bytes(a.usage.moved_out), "moved_in",
                 bytes(a.usage.moved_in), "spared_out", bytes(acc->spared_out), "spared_in",
@@ -164,12 +164,12 @@ static json_t *gpu_json(struct server *s, unsigned gpu, const struct sched_gpu_v
                 "index", (int)gpu, "uuid", g->uuid_text, "name", g->name, "total", bytes(v->total),
                 "foreign", bytes(v->foreign), "measured_s_ago",
                 g->measured_ns ? json_real(seconds(sub_sat(now, g->measured_ns))) : json_null(),
-                "capacity", bytes(v->capacity), "headroom", bytes(v->headroom), "fixed_budget",
-                bytes(v->fixed_budget), "visible", bytes(v->visible), "charged", bytes(v->charged),
-                "fixed", bytes(v->fixed), "committed", bytes(v->committed), "quantum_s",
-                seconds(v->quantum_ns), "handoffs", (json_int_t)v->handoffs, "contested",
-                v->contested, "waiting", (int)v->waiting, "running", (int)v->running, "clients",
-                clients_json(s, gpu, now, viewer));
+                "capacity", bytes(v->capacity), "headroom", bytes(v->headroom),
+                "unevictable_budget", bytes(v->unevictable_budget), "visible", bytes(v->visible),
+                "charged", bytes(v->charged), "unevictable", bytes(v->unevictable), "committed",
+                bytes(v->committed), "quantum_s", seconds(v->quantum_ns), "handoffs",
+                (json_int_t)v->handoffs, "contested", v->contested, "waiting", (int)v->waiting,
+                "running", (int)v->running, "clients", clients_json(s, gpu, now, viewer));
 }
 
 json_t *status_json(struct server *s, const struct peer *viewer)

@@ -195,7 +195,7 @@ static const struct key keys[] = {
          "how long a drain may go without progress, the first time"},
         {"idle_release", parse_duration_or_auto, AT(sched.idle_release_ns), "duration",
          "auto, or " DURATIONS, "auto", "how long a client is idle before it gives way"},
-        {"fixed_share", parse_percent, AT(sched.fixed_permille), "share", MOST, "5%",
+        {"unevictable_share", parse_percent, AT(sched.unevictable_permille), "share", MOST, "5%",
          "the share of the card kept for contexts and the like"},
         {"capacity", parse_capacity, 0, "size", SIZES ", or GPU=SIZE with an index or a UUID",
          "what the driver says", "bytes of the card to use"},
@@ -205,7 +205,7 @@ static const struct key keys[] = {
          "processes served at the same time"},
         {"connections_per_user", parse_number, AT(connections_per_user), "number",
          "from 1 to 1000000", "256", "connections of one user"},
-        {"fixed_per_user", parse_part, AT(fixed_per_user_permille), "share", ALL, "25%",
+        {"unevictable_per_user", parse_part, AT(unevictable_per_user_permille), "share", ALL, "25%",
          "the share of a card that one user may hold in contexts and the like"},
         {"host_memory_per_user", parse_part, AT(host_per_user_permille), "share", ALL, "50%",
          "the share of the host memory that one user may be promised"},
@@ -223,7 +223,7 @@ void config_default(struct config *c)
         sched_config_default(&c->sched);
         c->host_memory_bytes = UINT64_MAX;
         c->connections_per_user = 256;
-        c->fixed_per_user_permille = 250;
+        c->unevictable_per_user_permille = 250;
         c->host_per_user_permille = 500;
         c->linger_ns = 30 * NSEC_PER_SEC;
         c->freeze = WIRE_FREEZE_MOVE;

@@ -26,7 +26,7 @@ struct config {
         struct config_capacity capacities[CONFIG_CAPACITIES]; /* the last match wins */
         unsigned n_capacities;
         unsigned connections_per_user;
-        unsigned fixed_per_user_permille, host_per_user_permille;
+        unsigned unevictable_per_user_permille, host_per_user_permille;
         uint64_t linger_ns;      /* a private daemon leaves this long after its last client */
         enum wire_freeze freeze; /* the most that programs may be frozen for */
         bool kill_overdue;

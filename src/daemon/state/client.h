@@ -17,9 +17,9 @@ struct client_packet {
 struct client_account {
         int ordinal;         /* the client's number for this GPU; -1: not attached */
         uint64_t limit_told; /* LIMIT.backed of the last one sent */
-        uint64_t fixed[3];
-        unsigned n_fixed;
-        uint64_t fixed_told;            /* to the scheduler */
+        uint64_t unevictable[3];
+        unsigned n_unevictable;
+        uint64_t unevictable_told;      /* to the scheduler */
         uint64_t managed;               /* MANAGED.bytes */
         uint64_t spared_out, spared_in; /* SPARED */
         uint64_t overflow, keep;        /* SELF */
@@ -86,12 +86,12 @@ struct client {
 
         /* A request for room to allocate, kept back while peer daemons' idle clients may give way.
          */
-        struct client_wish {
+        struct client_request {
                 uint64_t commit, since_ns;
                 uint32_t sequence;
                 unsigned gpu; /* the scheduler's */
                 bool kept;
-        } wish;
+        } request;
 
         struct client_packet *queue; /* ring, allocated when first needed */
         unsigned queue_first, queue_used;

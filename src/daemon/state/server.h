@@ -135,10 +135,10 @@ bool measure_is_gone(struct server *s, struct client *c, uint64_t since_ns, bool
 
 /* allowance.c: what a user who is not the daemon's own may hold, over all his clients */
 bool allowance_applies(const struct client *c);
-/* For this client, beside what it has pinned, and to be pinned, beside what it has fixed;
+/* For this client, beside what it has exported, and to be exported, beside what it has unevictable;
  * UINT64_MAX: no limit. */
-uint64_t allowance_fixed(struct client *c, unsigned gpu);
-uint64_t allowance_pinned(struct client *c, unsigned gpu);
+uint64_t allowance_unevictable(struct client *c, unsigned gpu);
+uint64_t allowance_exported(struct client *c, unsigned gpu);
 bool allowance_commit(struct client *c, unsigned gpu, uint64_t wanted);
 /* How much host memory c may map. */
 uint64_t allowance_host(struct client *c);

@@ -26,7 +26,7 @@
 #include "preload/process/libc_compat.h"
 #include "preload/stream/quiesce.h"
 #include "preload/rm/rm.h"
-#include "preload/agent/sums.h"
+#include "preload/agent/audit.h"
 #include "preload/move/swap.h"
 #include "preload/process/trace.h"
 #include "preload/state/request.h"
@@ -107,9 +107,9 @@ static void drained(uint64_t now) REQUIRES(core_lock)
         core.lease = 0;
         for (unsigned i = 0; i < core.gpu_count; i++) {
                 agent.run_said[i] = false;
-                /* A WANT for room that is still to be sent stays to be sent. */
+                /* A REQUEST for room that is still to be sent stays to be sent. */
                 if (core.gpus[i].attached && agent_wants_to_run())
-                        core.gpus[i].want_dirty = true;
+                        core.gpus[i].request_dirty = true;
         }
 }
 
@@ -259,7 +259,8 @@ static void give_way(void) REQUIRES(core_lock)
                                    agent_random());
         /* What others have opened, or devices write to, stays. */
         for (unsigned i = 0; i < core.gpu_count; i++)
-                core.gpus[i].own_limit = core.giveway.out ? core.gpus[i].pin_granted : UINT64_MAX;
+                core.gpus[i].own_limit =
+                        core.giveway.out ? core.gpus[i].export_granted : UINT64_MAX;
 }
 
 static enum swap_progress agent_swap(void)
@@ -418,7 +419,7 @@ static void *agent_main(void *unused)
                         timeout = MIN(timeout, LATER_NS);
                 if (again)
                         timeout = 0;
-                sums_tell(false);
+                audit_tell(false);
                 daemon = daemon_line.fd;
                 others = ipc_poll_fd();
                 lock_release(&core_lock);
@@ -430,7 +431,7 @@ static void *agent_main(void *unused)
         if (core_passive())
                 freeze_end(); /* to hear of it: nothing comes back to a GPU that has failed */
         else
-                sums_tell(true);
+                audit_tell(true);
         (void)close(daemon_line.fd);
         daemon_line.fd = -1;
         daemon_line.link = LINK_REFUSED;

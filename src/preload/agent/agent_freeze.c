@@ -102,7 +102,7 @@ void agent_pause(bool paused)
         if (paused)
                 agent_cancel_own();
         for (unsigned i = 0; i < core.gpu_count; i++)
-                core.gpus[i].want_dirty = core.gpus[i].attached;
+                core.gpus[i].request_dirty = core.gpus[i].attached;
         bell_ring(&core.changed);
 }
 
@@ -140,7 +140,7 @@ bool agent_pause_step(void)
 /* ---- what freezing needs ---- */
 
 /* Its limits are set after it is made: until then it may take as much as any other. */
-static uint64_t mover_wish(const struct gpu *g) REQUIRES(core_lock)
+static uint64_t mover_request(const struct gpu *g) REQUIRES(core_lock)
 {
         return g->context_bytes + g->mover_more + MOVER_SPARE_BYTES;
 }
@@ -159,18 +159,18 @@ bool agent_wants_spare(const struct gpu *g)
  * nobody has to make room for what is not there yet. False: there is none now. */
 static bool mover_has_room(struct gpu *g) REQUIRES(core_lock)
 {
-        const uint64_t bytes = mover_wish(g);
-        uint32_t seen = g->refused_fixed.count;
+        const uint64_t bytes = mover_request(g);
+        uint32_t seen = g->refused_unevictable.count;
         int r;
 
         if (g->mover_room)
                 return true;
-        if (g->fixed_wanted > g->fixed_allowed && !request_is_movers(g)) {
+        if (g->unevictable_requested > g->unevictable_allowed && !request_is_movers(g)) {
                 g->mover_asks = false; /* a thread asks: that comes first */
                 return false;
         }
-        g->mover_wish = bytes;
-        r = request_try_fixed(g, bytes, &seen);
+        g->mover_request = bytes;
+        r = request_try_unevictable(g, bytes, &seen);
         g->mover_asks = r == -EAGAIN;
         if (r == 0)
                 g->mover_room = bytes;
@@ -181,13 +181,13 @@ void agent_mover_unwanted(struct gpu *g)
 {
         g->mover_unwanted = true;
         if (!g->mover_room)
-                g->want_dirty = true; /* there is none, and others wait to hear that */
+                g->request_dirty = true; /* there is none, and others wait to hear that */
 }
 
 static void mover_give_up(struct gpu *g) REQUIRES(core_lock)
 {
         if (!g->mover && (g->mover_room || g->mover_asks)) {
-                request_return_fixed(g, g->mover_room);
+                request_return_unevictable(g, g->mover_room);
                 g->mover_room = 0;
                 g->mover_asks = false;
         }
@@ -270,7 +270,7 @@ static bool mover_step(struct gpu *g) REQUIRES(core_lock)
         /* With small limits its context takes half as much (mover.h); NVML tells the daemon what is
          * true. */
         kept = g->mover_room - (g->mover_room - MOVER_SPARE_BYTES) / 2;
-        request_return_fixed(g, g->mover_room - kept);
+        request_return_unevictable(g, g->mover_room - kept);
         g->mover_room = kept;
         return true;
 }

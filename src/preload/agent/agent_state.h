@@ -43,7 +43,7 @@ struct agent_state {
         uint64_t tick_ns;
 
         uint64_t need_said[GPUS_MAX];
-        uint64_t want_ns[GPUS_MAX];       /* when a WANT was last sent */
+        uint64_t request_ns[GPUS_MAX];    /* when a REQUEST was last sent */
         uint64_t usage_ns[GPUS_MAX];      /* when figures were last sent, */
         uint32_t sequence_said[GPUS_MAX]; /* and which LIMIT they acknowledged */
         uint64_t tell_ns; /* when there is more to tell; UINT64_MAX: not by itself */
@@ -55,7 +55,7 @@ struct agent_state {
         uint64_t frozen_said;           /* what FROZEN last said, in short; 0: nothing */
         uint64_t ran_ns, busy_since_ns; /* had a turn and was busy; 0: is not now */
         uint64_t ran_before_ns;         /* when it connected */
-        uint64_t host_held_said, host_wanted_said;
+        uint64_t host_held_said, host_requested_said;
         uint32_t host_sequence; /* of the last HOST */
         uint64_t short_ns[GPUS_MAX];
 };
@@ -118,7 +118,7 @@ void agent_pause(bool paused) REQUIRES(core_lock);
 bool agent_pause_step(void) REQUIRES(core_lock);
 /* While the program runs, so that all is there when it is to stand. True: look again soon. */
 bool agent_freeze_step(void) REQUIRES(core_lock);
-/* Whether some of its fixed bytes are the mover's, or those that it asks for. */
+/* Whether some of its unevictable bytes are the mover's, or those that it asks for. */
 bool agent_holds_spare(const struct gpu *g) REQUIRES(core_lock);
 bool agent_wants_spare(const struct gpu *g) REQUIRES(core_lock);
 void agent_mover_unwanted(struct gpu *g) REQUIRES(core_lock); /* others need its room */

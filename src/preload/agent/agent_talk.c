@@ -23,7 +23,7 @@
 #include "preload/process/link.h"
 #include "preload/process/name.h"
 #include "preload/process/passed.h"
-#include "preload/move/pin.h"
+#include "preload/move/export.h"
 #include "preload/stream/quiesce.h"
 #include "preload/move/swap.h"
 #include "preload/process/trace.h"
@@ -38,8 +38,9 @@
 #define USAGE_SPACING_NS  (NSEC_PER_MSEC / 2)
 #define COMMIT_KEEP_NS    NSEC_PER_SEC /* room asked for is about to be used */
 #define ALONE_PATIENCE_NS (2 * NSEC_PER_SEC)
-/* The daemon drops a wish that what it has promised covers; the promise may grow a moment later. */
-#define WANT_AGAIN_NS    NSEC_PER_SEC
+/* The daemon drops a request that what it has promised covers; the promise may grow a moment later.
+ */
+#define REQUEST_AGAIN_NS NSEC_PER_SEC
 #define SHORT_SPACING_NS (10 * NSEC_PER_MSEC)
 
 /* ---- messages out; core_lock held ---- */
@@ -60,7 +61,7 @@ static uint32_t gpu_flags(const struct gpu *g) REQUIRES(core_lock)
 
 /* What the program was started with; a value that is no priority is said once and not guessed at.
  */
-static int wished_priority(void)
+static int requested_priority(void)
 {
         const char *text = setting_text(SETTING_PRIORITY);
         int priority;
@@ -83,21 +84,21 @@ static void send_hello(void)
         m.HELLO.major = WIRE_MAJOR;
         m.HELLO.minor = WIRE_MINOR;
         m.HELLO.pid = (uint32_t)getpid();
-        m.HELLO.priority = (uint32_t)wished_priority();
+        m.HELLO.priority = (uint32_t)requested_priority();
         name_of_program(m.HELLO.name, sizeof(m.HELLO.name));
         (void)snprintf(m.HELLO.version, sizeof(m.HELLO.version), "%s", SUBLET_VERSION);
         daemon_send(&m, WIRE_HELLO, WIRE_NO_GPU);
 }
 
-static void send_pin(struct gpu *g, uint64_t bytes, uint32_t flags) REQUIRES(core_lock)
+static void send_export(struct gpu *g, uint64_t bytes, uint32_t flags) REQUIRES(core_lock)
 {
         struct wire_message m = {0};
 
-        g->pin_said = bytes;
-        g->pin_allowed = MIN(g->pin_allowed, bytes);
-        m.PIN.bytes = bytes;
-        m.PIN.flags = flags;
-        daemon_send(&m, WIRE_PIN, g->index);
+        g->export_said = bytes;
+        g->export_allowed = MIN(g->export_allowed, bytes);
+        m.EXPORT.bytes = bytes;
+        m.EXPORT.flags = flags;
+        daemon_send(&m, WIRE_EXPORT, g->index);
 }
 
 void agent_send_attach(struct gpu *g)
@@ -113,39 +114,39 @@ void agent_send_attach(struct gpu *g)
         passed_close(&g->passed);
         g->commit = g->heap.allocated;
         g->limit = g->heap.backed;
-        g->fixed_allowed = g->fixed;
+        g->unevictable_allowed = g->unevictable;
         m.ATTACH.total_bytes = g->total;
         m.ATTACH.allocated = g->heap.allocated;
         m.ATTACH.backed = g->heap.backed;
-        m.ATTACH.fixed = g->fixed;
+        m.ATTACH.unevictable = g->unevictable;
         m.ATTACH.arena = swap_arena_bytes(g);
-        if (request_is_movers(g)) { /* with WANT only: that says whom it displaces */
-                g->fixed_wanted = g->fixed;
+        if (request_is_movers(g)) { /* with REQUEST only: that says whom it displaces */
+                g->unevictable_requested = g->unevictable;
                 g->mover_asks = false;
         }
-        m.ATTACH.fixed_wanted = g->fixed_said = g->fixed_wanted;
+        m.ATTACH.unevictable_requested = g->unevictable_said = g->unevictable_requested;
         m.ATTACH.flags = gpu_flags(g);
         memcpy(m.ATTACH.uuid, g->uuid, sizeof(m.ATTACH.uuid));
         daemon_send(&m, WIRE_ATTACH, g->index);
-        g->want_sequence = daemon_line.sequence;
+        g->request_sequence = daemon_line.sequence;
         g->mover_said = false;
         agent.managed_said[g->index] = 0;
         agent_self_attached(g);
-        g->pin_said = g->pin_allowed = 0;
-        pin_back(g);
-        if (g->pin_granted && daemon_is_up()) {
-                send_pin(g, g->pin_granted, WIRE_PIN_HELD);
-                g->pin_allowed = g->pin_granted;
+        g->export_said = g->export_allowed = 0;
+        export_back(g);
+        if (g->export_granted && daemon_is_up()) {
+                send_export(g, g->export_granted, WIRE_EXPORT_HELD);
+                g->export_allowed = g->export_granted;
         }
 }
 
 /* Less is said before the figures that follow from it, more after those that it is part of. */
-static void tell_pinned(struct gpu *g) REQUIRES(core_lock)
+static void tell_exported(struct gpu *g) REQUIRES(core_lock)
 {
-        if (g->pin_wanted < g->pin_said) {
-                send_pin(g, g->pin_wanted, 0);
-        } else if (g->pin_wanted > g->pin_said && !g->usage_dirty) {
-                send_pin(g, g->pin_wanted, 0);
+        if (g->export_requested < g->export_said) {
+                send_export(g, g->export_requested, 0);
+        } else if (g->export_requested > g->export_said && !g->usage_dirty) {
+                send_export(g, g->export_requested, 0);
         }
 }
 
@@ -163,7 +164,7 @@ static void send_usage(struct gpu *g) REQUIRES(core_lock)
         m.USAGE.backed = agent_wants_to_run() && !core.running ? g->heap.resident : g->heap.backed;
         if (g->heap.backed > g->limit)
                 m.USAGE.backed = g->heap.backed;
-        m.USAGE.fixed = g->fixed;
+        m.USAGE.unevictable = g->unevictable;
         m.USAGE.arena = swap_arena_bytes(g);
         m.USAGE.moved_out = g->moved_out;
         m.USAGE.moved_in = g->moved_in;
@@ -198,27 +199,27 @@ static void send_host(void) REQUIRES(core_lock)
 
         agent.host_held_said = m.HOST.held = core_host_mapped() - core.host.taking;
         core.host.wanted = MAX(core.host.wanted, core_host_mapped());
-        agent.host_wanted_said = m.HOST.wanted = core.host.wanted;
+        agent.host_requested_said = m.HOST.wanted = core.host.wanted;
         daemon_send(&m, WIRE_HOST, WIRE_NO_GPU);
         agent.host_sequence = daemon_line.sequence;
 }
 
-static void send_want(struct gpu *g) REQUIRES(core_lock)
+static void send_request(struct gpu *g) REQUIRES(core_lock)
 {
         struct wire_message m = {0};
 
-        g->want_dirty = false;
-        m.WANT.commit = g->commit_said = g->commit_wanted;
-        m.WANT.fixed = g->fixed_said = g->fixed_wanted;
-        m.WANT.need = g->heap.allocated;
-        m.WANT.flags = (agent_wants_to_run() ? WIRE_FLAG_RUN : 0u) |
-                       (agent_holds_spare(g) ? WIRE_FLAG_SPARE : 0u) |
-                       (agent_wants_spare(g) ? WIRE_FLAG_SPARE_WISH : 0u);
-        agent.need_said[g->index] = m.WANT.need;
+        g->request_dirty = false;
+        m.REQUEST.commit = g->commit_said = g->commit_requested;
+        m.REQUEST.unevictable = g->unevictable_said = g->unevictable_requested;
+        m.REQUEST.need = g->heap.allocated;
+        m.REQUEST.flags = (agent_wants_to_run() ? WIRE_FLAG_RUN : 0u) |
+                          (agent_holds_spare(g) ? WIRE_FLAG_SPARE : 0u) |
+                          (agent_wants_spare(g) ? WIRE_FLAG_SPARE_REQUEST : 0u);
+        agent.need_said[g->index] = m.REQUEST.need;
         agent.run_said[g->index] = agent_wants_to_run();
-        agent.want_ns[g->index] = clock_now_ns();
-        daemon_send(&m, WIRE_WANT, g->index);
-        g->want_sequence = daemon_line.sequence;
+        agent.request_ns[g->index] = clock_now_ns();
+        daemon_send(&m, WIRE_REQUEST, g->index);
+        g->request_sequence = daemon_line.sequence;
         g->mover_said = request_is_movers(g);
 }
 
@@ -239,11 +240,11 @@ static void host_alone(void) REQUIRES(core_lock)
 void agent_gpu_alone(struct gpu *g)
 {
         host_alone();
-        g->commit = g->limit = g->fixed_allowed = UINT64_MAX;
+        g->commit = g->limit = g->unevictable_allowed = UINT64_MAX;
         if (!g->visible)
                 g->visible = g->total;
         gpu_is_managed(g);
-        pin_allowed(g, UINT64_MAX);
+        export_allowed(g, UINT64_MAX);
 }
 
 uint32_t agent_random(void)
@@ -397,28 +398,28 @@ static void on_other_release(const char *text) REQUIRES(core_lock)
 static void on_refused(const struct wire_message *m) REQUIRES(core_lock)
 {
         struct gpu *g = m->header.gpu < core.gpu_count ? &core.gpus[m->header.gpu] : NULL;
-        /* An earlier wish's refusal says nothing: the last one has an answer of its own. */
-        bool last = g && m->REFUSED.of == g->want_sequence;
+        /* An earlier request's refusal says nothing: the last one has an answer of its own. */
+        bool last = g && m->REFUSED.of == g->request_sequence;
 
         switch (m->REFUSED.code) {
         case WIRE_REFUSED_COMMIT:
                 if (!last)
                         break;
-                g->commit_wanted = g->commit;
+                g->commit_requested = g->commit;
                 count_refusal(&g->refused_commit, g->commit_said);
                 break;
-        case WIRE_REFUSED_FIXED:
+        case WIRE_REFUSED_UNEVICTABLE:
                 if (!last)
                         break;
-                g->fixed_wanted = g->fixed_allowed;
+                g->unevictable_requested = g->unevictable_allowed;
                 if (g->mover_said)
-                        request_no_mover(g); /* others' wishes may be less, and granted */
+                        request_no_mover(g); /* others' requests may be less, and granted */
                 else
-                        count_refusal(&g->refused_fixed, g->fixed_said);
+                        count_refusal(&g->refused_unevictable, g->unevictable_said);
                 break;
-        case WIRE_REFUSED_PIN:
+        case WIRE_REFUSED_EXPORT:
                 if (g)
-                        pin_refused(g);
+                        export_refused(g);
                 break;
         case WIRE_REFUSED_PEER:
                 ipc_on_refused(m);
@@ -459,20 +460,20 @@ static void on_attached(const struct wire_message *m) REQUIRES(core_lock)
                 log_notice("the daemon in %s is back: sharing again", agent.where),
                         daemon_line.warned = false;
         /* What it was promised is asked for again. */
-        g->commit_wanted = MAX(g->commit_wanted, g->heap.allocated);
-        if (g->commit_wanted == UINT64_MAX)
-                g->commit_wanted = g->heap.allocated;
+        g->commit_requested = MAX(g->commit_requested, g->heap.allocated);
+        if (g->commit_requested == UINT64_MAX)
+                g->commit_requested = g->heap.allocated;
         g->limit_sequence = 0;
         g->attached = g->may_pass = true;
         /* What the program is told depends on what the host has. */
         if (!g->overflow || core.host.known)
                 gpu_is_managed(g);
-        agent.host_wanted_said = UINT64_MAX;
+        agent.host_requested_said = UINT64_MAX;
         log_debug("GPU %u: shared by the daemon in %s; this program sees %llu MiB", g->index,
                   agent.where, (unsigned long long)(g->visible >> 20));
         if (first && !core.running)
                 gate_shut(GATE_NO_LEASE);
-        g->want_dirty |= agent_wants_to_run() || g->commit_wanted > g->commit;
+        g->request_dirty |= agent_wants_to_run() || g->commit_requested > g->commit;
         bell_ring(&core.changed);
 }
 
@@ -482,12 +483,12 @@ static void on_limit(const struct wire_message *m, struct passed *came) REQUIRES
 
         uint64_t commit_before = g->commit;
 
-        /* A LIMIT that crossed a WANT which gives room back must not hand it out again. */
-        g->commit = MIN(m->LIMIT.commit, MAX(g->commit_wanted, g->heap.allocated));
+        /* A LIMIT that crossed a REQUEST which gives room back must not hand it out again. */
+        g->commit = MIN(m->LIMIT.commit, MAX(g->commit_requested, g->heap.allocated));
         if (m->LIMIT.backed < g->limit && m->LIMIT.backed < g->heap.allocated)
                 agent.run_said[g->index] = false; /* who wants it back has to say so again */
         g->limit = m->LIMIT.backed;
-        g->fixed_allowed = m->LIMIT.fixed;
+        g->unevictable_allowed = m->LIMIT.unevictable;
         g->visible = m->LIMIT.visible_bytes;
         g->arena_limit = m->LIMIT.arena;
         g->limit_sequence = m->header.sequence;
@@ -495,7 +496,7 @@ static void on_limit(const struct wire_message *m, struct passed *came) REQUIRES
                 core_room_changed(g);
         /* Taken back before those who had asked for it ran again. */
         if (g->commit < commit_before && g->commit_askers > 0)
-                g->want_dirty = true;
+                g->request_dirty = true;
         g->usage_dirty = true;
         g->arena_trims = swap_arena_bytes(g) > g->arena_limit;
         while (came->count && m->LIMIT.pass_bytes == g->heap.extent_bytes)
@@ -510,10 +511,11 @@ static void on_host_limit(const struct wire_message *m) REQUIRES(core_lock)
                 core.host.most = m->HOST_LIMIT.most;
         core.host.known = true;
         /* What a thread has come to want since then has not been asked for yet. */
-        if (m->HOST_LIMIT.of == agent.host_sequence && core.host.allowed < agent.host_wanted_said) {
-                count_refusal(&core.host.refused, agent.host_wanted_said);
+        if (m->HOST_LIMIT.of == agent.host_sequence &&
+            core.host.allowed < agent.host_requested_said) {
+                count_refusal(&core.host.refused, agent.host_requested_said);
                 core.host.wanted = core.host.allowed;
-                agent.host_wanted_said = core.host.wanted;
+                agent.host_requested_said = core.host.wanted;
         }
         for (unsigned i = 0; i < core.gpu_count; i++) {
                 if (core.gpus[i].attached)
@@ -621,9 +623,9 @@ static void agent_handle(const struct wire_message *m, struct passed *came) REQU
         case WIRE_HOLDER:
                 on_holder(m);
                 break;
-        case WIRE_PINNED:
+        case WIRE_EXPORTED:
                 if (gpu_known(m))
-                        pin_allowed(&core.gpus[m->header.gpu], m->PINNED.bytes);
+                        export_allowed(&core.gpus[m->header.gpu], m->EXPORTED.bytes);
                 break;
         case WIRE_NAMED:
                 ipc_on_named(m);
@@ -661,15 +663,15 @@ static void trim_commit(struct gpu *g, uint64_t now) REQUIRES(core_lock)
         uint64_t used = MAX(g->heap.allocated, g->commit_kept);
         uint64_t keep = align_up(used, g->block_bytes) + g->block_bytes;
 
-        if (g->commit == UINT64_MAX || g->commit_wanted != g->commit || g->commit_askers > 0 ||
+        if (g->commit == UINT64_MAX || g->commit_requested != g->commit || g->commit_askers > 0 ||
             agent_own_drain() == OWN_MOVES || g->commit <= keep + 2 * g->block_bytes)
                 return;
         if (now - g->commit_used_ns < COMMIT_KEEP_NS) {
                 agent.tell_ns = MIN(agent.tell_ns, g->commit_used_ns + COMMIT_KEEP_NS);
                 return;
         }
-        g->commit = g->commit_wanted = keep;
-        g->want_dirty = true;
+        g->commit = g->commit_requested = keep;
+        g->request_dirty = true;
 }
 
 /* Host memory: whoever uses some says how much, before and after. */
@@ -681,7 +683,7 @@ static void tell_host(void) REQUIRES(core_lock)
                 any = any || (core.gpus[i].overflow && core.gpus[i].attached);
         if (!any)
                 return;
-        if (core.host.wanted != agent.host_wanted_said ||
+        if (core.host.wanted != agent.host_requested_said ||
             core_host_mapped() - core.host.taking < agent.host_held_said)
                 send_host();
 }
@@ -689,9 +691,9 @@ static void tell_host(void) REQUIRES(core_lock)
 /* Somebody waits for these figures, or for what is said after them. */
 static bool usage_is_due(const struct gpu *g) REQUIRES(core_lock)
 {
-        return g->want_dirty || g->leaving.count > 0 || agent.revoking || agent_wants_to_run() ||
-               g->pin_wanted > g->pin_said || agent.sequence_said[g->index] != g->limit_sequence ||
-               g->heap.backed > g->limit ||
+        return g->request_dirty || g->leaving.count > 0 || agent.revoking || agent_wants_to_run() ||
+               g->export_requested > g->export_said ||
+               agent.sequence_said[g->index] != g->limit_sequence || g->heap.backed > g->limit ||
                clock_now_ns() - agent.usage_ns[g->index] >= USAGE_SPACING_NS;
 }
 
@@ -755,10 +757,10 @@ void agent_tell(void)
                 trim_commit(g, now);
                 if (agent_wants_to_run() &&
                     (!agent.run_said[i] || agent.need_said[i] != g->heap.allocated ||
-                     (core.running && now - agent.want_ns[i] >= WANT_AGAIN_NS)) &&
+                     (core.running && now - agent.request_ns[i] >= REQUEST_AGAIN_NS)) &&
                     (!core.running || heap_missing(&g->heap) > 0))
-                        g->want_dirty = true;
-                tell_pinned(g);
+                        g->request_dirty = true;
+                tell_exported(g);
                 if (agent.managed_said[i] != g->heap.managed_bytes)
                         send_managed(g);
                 agent_self_tell(g);
@@ -768,8 +770,8 @@ void agent_tell(void)
                 }
                 if (g->usage_dirty)
                         agent.tell_ns = MIN(agent.tell_ns, now + USAGE_SPACING_NS);
-                tell_pinned(g);
-                if (g->want_dirty && daemon_line.link == LINK_UP)
-                        send_want(g);
+                tell_exported(g);
+                if (g->request_dirty && daemon_line.link == LINK_UP)
+                        send_request(g);
         }
 }

@@ -10,7 +10,7 @@
 #include "preload/rm/freeze_watch.h"
 #include "preload/rm/rm.h"
 #include "preload/move/caches.h"
-#include "preload/move/fixed.h"
+#include "preload/move/unevictable.h"
 #include "preload/move/lost.h"
 #include "preload/hooks/managed.h"
 #include "preload/move/swap.h"
@@ -32,7 +32,7 @@ const struct part parts[] = {
         {.clean = lost_clean},
         {.tend = late_tend},
         {.tend = pool_tend},
-        {.tend = fixed_tend},
+        {.tend = unevictable_tend},
         {.setup = torture_setup,
          .step = torture_step,
          .next_ns = torture_next_ns,

@@ -34,11 +34,11 @@ static struct {
         enum phase phase;
         uint64_t next_ns; /* UINT64_MAX: all lies as it should */
         uint64_t spacing_ns;
-        uint64_t wished;                 /* bytes of each card, at most */
+        uint64_t requested;              /* bytes of each card, at most */
         uint64_t moved;                  /* bytes, this time */
         bool asked, arranging, arranged; /* by the trials: to be begun, begun, done */
         bool carries, cancelled;         /* an extent is on its way, and then comes an end */
-} overflow = {.next_ns = UINT64_MAX, .spacing_ns = SPACING_NS, .wished = UINT64_MAX};
+} overflow = {.next_ns = UINT64_MAX, .spacing_ns = SPACING_NS, .requested = UINT64_MAX};
 
 /* ---- what this GPU can do ---- */
 
@@ -67,7 +67,7 @@ void overflow_setup(void)
         if (mode_memory() != MEMORY_OVERFLOW)
                 log_warning("SUBLET_KEEP needs SUBLET_MEMORY=overflow");
         else if (units_parse_size(text, &bytes) == 0 && bytes > 0)
-                overflow.wished = bytes & ~(HEAP_GRANULARITY - 1);
+                overflow.requested = bytes & ~(HEAP_GRANULARITY - 1);
         else
                 setting_refuse(SETTING_KEEP, text);
 }
@@ -79,7 +79,7 @@ void overflow_learn(struct gpu *g)
         g->keep = UINT64_MAX;
         if (mode_memory() != MEMORY_OVERFLOW)
                 return;
-        g->keep = overflow.wished;
+        g->keep = overflow.requested;
         r = try_mapping(g);
         g->overflow = r == CUDA_SUCCESS &&
                       real.cuMemAddressReserve(&g->aside, g->heap.extent_bytes, HEAP_GRANULARITY, 0,
@@ -97,7 +97,7 @@ void overflow_learn(struct gpu *g)
 /* The most that it may ever have of the card. */
 static uint64_t share(const struct gpu *g) REQUIRES(core_lock)
 {
-        return MIN(sub_sat(g->visible, core_own_fixed(g)), g->keep);
+        return MIN(sub_sat(g->visible, core_own_unevictable(g)), g->keep);
 }
 
 /* What is kept for small allocations is a part of the share, not of what is promised so far: that
@@ -286,15 +286,15 @@ static uint64_t plan(struct gpu *g, uint64_t *ret_out) REQUIRES(core_lock)
 }
 
 /* Room on the card to come, if the daemon likes; asked for and not waited for. */
-static void want_more(struct gpu *g) REQUIRES(core_lock)
+static void request_more(struct gpu *g) REQUIRES(core_lock)
 {
         uint64_t wanted = MIN(g->heap.allocated + g->heap.mapped, share(g));
 
-        if (!g->attached || wanted <= MAX(g->commit, g->commit_wanted))
+        if (!g->attached || wanted <= MAX(g->commit, g->commit_requested))
                 return;
-        g->commit_wanted = wanted;
+        g->commit_requested = wanted;
         g->commit_used_ns = clock_now_ns();
-        g->want_dirty = true;
+        g->request_dirty = true;
 }
 
 /* ---- the course ---- */
@@ -365,7 +365,7 @@ void overflow_step(uint64_t now)
 
                 if (!g->overflow || (g->heap.mapped == 0 && !profile_room()))
                         continue;
-                want_more(g);
+                request_more(g);
                 if (profile_room())
                         g->commit_used_ns = now; /* who leaves comes back */
                 in = plan(g, &out);

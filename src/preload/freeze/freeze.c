@@ -35,7 +35,7 @@
 #define TEST_EVERY_NS (2 * NSEC_PER_SEC)  /* while the GPU is too busy to tell */
 
 static struct {
-        enum wire_freeze wished, allowed;
+        enum wire_freeze requested, allowed;
         bool asked;      /* for the mode, by name */
         bool tests_only; /* for `sublet doctor` */
         char off[FREEZE_WHY_MAX];
@@ -46,7 +46,7 @@ static struct {
         unsigned canaries_failed;
         _Atomic uint64_t moved;    /* times that memory was about to leave under the program, */
         _Atomic uint64_t ended_ns; /* and when it last went on */
-} freeze = {.wished = WIRE_FREEZE_MOVE, .allowed = WIRE_FREEZE_MOVE};
+} freeze = {.requested = WIRE_FREEZE_MOVE, .allowed = WIRE_FREEZE_MOVE};
 
 /* For this process, for good. */
 static void turn_off(const char *why)
@@ -55,7 +55,7 @@ static void turn_off(const char *why)
                 return;
         (void)snprintf(freeze.off, sizeof(freeze.off), "%s", why);
         /* Who has not asked for it misses nothing; whoever pauses the program is told. */
-        if (freeze.asked && freeze.wished == WIRE_FREEZE_MOVE)
+        if (freeze.asked && freeze.requested == WIRE_FREEZE_MOVE)
                 log_notice("this program is not frozen on the GPU, but drained: %s (driver %s)",
                            why, rm_driver()[0] ? rm_driver() : "unknown");
         bell_ring(&core.changed);
@@ -68,9 +68,10 @@ void freeze_setup(void)
 
         freeze.tests_only = text && strcmp(text, FREEZE_TEST_ONLY) == 0;
         if (freeze.tests_only)
-                freeze.wished = WIRE_FREEZE_OFF;
+                freeze.requested = WIRE_FREEZE_OFF;
         else
-                freeze.wished = WIRE_FREEZE_OFF + (enum wire_freeze)setting_choice(SETTING_FREEZE);
+                freeze.requested =
+                        WIRE_FREEZE_OFF + (enum wire_freeze)setting_choice(SETTING_FREEZE);
         freeze.asked = text && setting_place(SETTING_FREEZE, text) >= 0;
         if (profiler && *profiler)
                 turn_off("a profiler is attached to it (CUDA_INJECTION64_PATH)");
@@ -83,12 +84,13 @@ void freeze_allow(enum wire_freeze most)
 
 enum wire_freeze freeze_mode(void)
 {
-        return freeze.off[0] ? WIRE_FREEZE_OFF : MIN(freeze.wished, freeze.allowed);
+        return freeze.off[0] ? WIRE_FREEZE_OFF : MIN(freeze.requested, freeze.allowed);
 }
 
 const char *freeze_off(void)
 {
-        if (!freeze.off[0] && freeze.allowed == WIRE_FREEZE_OFF && freeze.wished != WIRE_FREEZE_OFF)
+        if (!freeze.off[0] && freeze.allowed == WIRE_FREEZE_OFF &&
+            freeze.requested != WIRE_FREEZE_OFF)
                 return "the daemon's configuration says freeze = off";
         return freeze.off;
 }

@@ -48,14 +48,14 @@ struct extent {
         struct fingerprint print; /* of what is kept ... */
         bool known;               /* ... where it was asked for */
         enum extent_state state;
-        bool managed; /* no handle and no arena: the driver moves it, and we tell it where to */
-        bool busy;    /* somebody makes driver calls on it without the lock; nobody else may touch
-                         it */
-        bool moves;   /* shall change sides (overflow.c) */
-        bool counted; /* in h->allocated: it has to be there before the program may run, or is */
-        bool adopted; /* RESIDENT: the memory came from another process (passed.h) */
-        bool own;     /* it never does again: somebody has a handle of the allocation */
-        bool pinned;  /* stays on the card (pin.h) */
+        bool managed;  /* no handle and no arena: the driver moves it, and we tell it where to */
+        bool busy;     /* somebody makes driver calls on it without the lock; nobody else may touch
+                          it */
+        bool moves;    /* shall change sides (overflow.c) */
+        bool counted;  /* in h->allocated: it has to be there before the program may run, or is */
+        bool adopted;  /* RESIDENT: the memory came from another process (passed.h) */
+        bool own;      /* it never does again: somebody has a handle of the allocation */
+        bool exported; /* stays on the card (export.h) */
         struct stay *stay; /* somebody wants it so; NULL */
         uint32_t peers;    /* RESIDENT: other GPUs that it is mapped for, 1 << ordinal */
 };

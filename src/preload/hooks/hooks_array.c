@@ -1,11 +1,11 @@
 /* hooks_array.c: arrays and mipmapped arrays. The driver alone knows how their bytes lie, so they
- * cannot be moved; they are counted as fixed, and room for them is asked for before they are made.
- * Must never refuse what the card and the daemon have room for. */
+ * cannot be moved; they are counted as unevictable, and room for them is asked for before they are
+ * made. Must never refuse what the card and the daemon have room for. */
 #include <stdbool.h>
 
 #include "base/macros.h"
 #include "preload/state/core.h"
-#include "preload/move/fixed.h"
+#include "preload/move/unevictable.h"
 #include "preload/hooks/hooks.h"
 #include "preload/stream/quiesce.h"
 
@@ -104,7 +104,7 @@ static uint64_t array_bytes(const CUDA_ARRAY3D_DESCRIPTOR *d, unsigned levels)
 }
 
 /* Room for an array. False: there is none. *ret NULL: nothing is counted. */
-static bool take(const CUDA_ARRAY3D_DESCRIPTOR *d, unsigned levels, struct fixed **ret)
+static bool take(const CUDA_ARRAY3D_DESCRIPTOR *d, unsigned levels, struct unevictable **ret)
 {
         CUcontext owner = NULL;
         struct gpu *g;
@@ -119,27 +119,27 @@ static bool take(const CUDA_ARRAY3D_DESCRIPTOR *d, unsigned levels, struct fixed
         if (bytes > g->total) /* the driver's refusal says more */
                 return true;
         lock_acquire(&core_lock);
-        *ret = fixed_ask(g, quiesce_owner(owner), bytes);
+        *ret = unevictable_ask(g, quiesce_owner(owner), bytes);
         core.unbooked += *ret != NULL;
         lock_release(&core_lock);
         return *ret;
 }
 
-static CUresult taken(struct fixed *f, CUresult r, const void *handle)
+static CUresult taken(struct unevictable *f, CUresult r, const void *handle)
 {
         lock_acquire(&core_lock);
         core.unbooked -= f != NULL;
         if (r == CUDA_SUCCESS)
-                fixed_list(f, handle);
+                unevictable_list(f, handle);
         else
-                fixed_return(f);
+                unevictable_return(f);
         lock_release(&core_lock);
         return r;
 }
 
 CUresult hook_cuArray3DCreate_v2(CUarray *ret_array, const CUDA_ARRAY3D_DESCRIPTOR *shape)
 {
-        struct fixed *room;
+        struct unevictable *room;
         CUresult r;
 
         if (!take(shape, 1, &room))
@@ -151,7 +151,7 @@ CUresult hook_cuArray3DCreate_v2(CUarray *ret_array, const CUDA_ARRAY3D_DESCRIPT
 CUresult hook_cuArrayCreate_v2(CUarray *ret_array, const CUDA_ARRAY_DESCRIPTOR *shape)
 {
         CUDA_ARRAY3D_DESCRIPTOR d = {0};
-        struct fixed *room;
+        struct unevictable *room;
         CUresult r;
 
         if (shape)
@@ -168,7 +168,7 @@ CUresult hook_cuArrayCreate_v2(CUarray *ret_array, const CUDA_ARRAY_DESCRIPTOR *
 CUresult hook_cuMipmappedArrayCreate(CUmipmappedArray *ret_mipmap,
                                      const CUDA_ARRAY3D_DESCRIPTOR *shape, unsigned int levels)
 {
-        struct fixed *room;
+        struct unevictable *room;
         CUresult r;
 
         if (!take(shape, levels, &room))
@@ -179,44 +179,44 @@ CUresult hook_cuMipmappedArrayCreate(CUmipmappedArray *ret_mipmap,
 
 /* Off the list first: as soon as the driver has taken a handle back it may give it to another
  * thread. */
-static struct fixed *leaving(const void *handle)
+static struct unevictable *leaving(const void *handle)
 {
-        struct fixed *f = NULL;
+        struct unevictable *f = NULL;
 
         (void)core_setup();
         if (core_passive())
                 return NULL;
         lock_acquire(&core_lock);
-        f = fixed_unlist(handle);
+        f = unevictable_unlist(handle);
         core.unbooked += f != NULL;
         lock_release(&core_lock);
         return f;
 }
 
-static CUresult left(struct fixed *f, CUresult r, const void *handle)
+static CUresult left(struct unevictable *f, CUresult r, const void *handle)
 {
         if (!f)
                 return r;
         lock_acquire(&core_lock);
         core.unbooked--;
         if (r == CUDA_SUCCESS)
-                fixed_return(f);
+                unevictable_return(f);
         else
-                fixed_list(f, handle);
+                unevictable_list(f, handle);
         lock_release(&core_lock);
         return r;
 }
 
 CUresult hook_cuArrayDestroy(CUarray array)
 {
-        struct fixed *f = leaving(array);
+        struct unevictable *f = leaving(array);
 
         return left(f, real.cuArrayDestroy(array), array);
 }
 
 CUresult hook_cuMipmappedArrayDestroy(CUmipmappedArray mipmap)
 {
-        struct fixed *f = leaving(mipmap);
+        struct unevictable *f = leaving(mipmap);
 
         return left(f, real.cuMipmappedArrayDestroy(mipmap), mipmap);
 }

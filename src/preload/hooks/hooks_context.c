@@ -5,7 +5,7 @@
 #include "base/log.h"
 #include "preload/stream/throttle.h"
 #include "preload/state/core.h"
-#include "preload/move/fixed.h"
+#include "preload/move/unevictable.h"
 #include "preload/freeze/freeze_test.h"
 #include "preload/stream/gate.h"
 #include "preload/hooks/hooks.h"
@@ -32,7 +32,7 @@ static bool context_reserve(struct gpu *g)
         bool ok;
 
         lock_acquire(&core_lock);
-        ok = request_fixed(g, g->context_bytes) == 0;
+        ok = request_unevictable(g, g->context_bytes) == 0;
         lock_release(&core_lock);
         return ok;
 }
@@ -78,7 +78,7 @@ static struct ending context_dies(struct context *c) REQUIRES(core_lock)
         while ((b = heap_orphan(&g->heap, c->handle)))
                 swap_discard(g, b);
         throttle_forget(c->handle);
-        ret.bytes += fixed_forget_context(c->handle);
+        ret.bytes += unevictable_forget_context(c->handle);
         core.unbooked++;
         pool_context_dies(c->handle);
         if (c->primary)
@@ -104,7 +104,7 @@ static void context_died(struct ending e)
                 return;
         lock_acquire(&core_lock);
         core.unbooked--;
-        request_return_fixed(e.gpu, e.bytes);
+        request_return_unevictable(e.gpu, e.bytes);
         lock_release(&core_lock);
 }
 
@@ -119,25 +119,25 @@ static CUresult create(struct gpu *g, CUcontext *pctx, CUresult r)
         return r;
 }
 
-#define HOOK_CREATE(symbol, params, args)                          \
-        CUresult hook_##symbol params                              \
-        {                                                          \
-                struct gpu *g;                                     \
-                CUresult r;                                        \
-                                                                   \
-                (void)core_setup();                                \
-                g = core_attach(dev);                              \
-                if (!g)                                            \
-                        return real.symbol args;                   \
-                if (!context_reserve(g))                           \
-                        return CUDA_ERROR_OUT_OF_MEMORY;           \
-                r = create(g, pctx, real.symbol args);             \
-                if (r != CUDA_SUCCESS) {                           \
-                        lock_acquire(&core_lock);                  \
-                        request_return_fixed(g, g->context_bytes); \
-                        lock_release(&core_lock);                  \
-                }                                                  \
-                return r;                                          \
+#define HOOK_CREATE(symbol, params, args)                                \
+        CUresult hook_##symbol params                                    \
+        {                                                                \
+                struct gpu *g;                                           \
+                CUresult r;                                              \
+                                                                         \
+                (void)core_setup();                                      \
+                g = core_attach(dev);                                    \
+                if (!g)                                                  \
+                        return real.symbol args;                         \
+                if (!context_reserve(g))                                 \
+                        return CUDA_ERROR_OUT_OF_MEMORY;                 \
+                r = create(g, pctx, real.symbol args);                   \
+                if (r != CUDA_SUCCESS) {                                 \
+                        lock_acquire(&core_lock);                        \
+                        request_return_unevictable(g, g->context_bytes); \
+                        lock_release(&core_lock);                        \
+                }                                                        \
+                return r;                                                \
         }
 
 /* Of before CUDA 3.2: its memory has addresses of 32 bits, and calls of its own. */
@@ -259,7 +259,7 @@ static bool primary_begin(struct gpu *g, bool *ret_reserved)
         if (!quiesce_context_primary(g)) {
                 /* The wait may be long, and a release is not to wait for it. */
                 primary_give(&primary_taken[g->index]);
-                r = request_fixed(g, g->context_bytes);
+                r = request_unevictable(g, g->context_bytes);
                 *ret_reserved = r == 0;
                 if (r == 0)
                         primary_take(&primary_taken[g->index]);
@@ -275,7 +275,7 @@ static void primary_there(struct gpu *g, bool reserved, CUcontext handle) REQUIR
         struct context *c = quiesce_context_primary(g);
 
         if (reserved && !handle)
-                request_return_fixed(g, g->context_bytes);
+                request_return_unevictable(g, g->context_bytes);
         if (handle && !c) {
                 g->ended = NULL;
                 context_born(g, handle, true);

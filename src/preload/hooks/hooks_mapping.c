@@ -18,7 +18,7 @@ static CUresult place(const struct handle *h, const struct mapping *m)
         CUresult r = CUDA_SUCCESS;
 
         if (!h->block)
-                r = real.cuMemMap(m->at.address, m->at.bytes, 0, h->fixed, 0);
+                r = real.cuMemMap(m->at.address, m->at.bytes, 0, h->unevictable, 0);
         for (unsigned i = 0; h->block && i < h->block->extent_count && r == CUDA_SUCCESS; i++) {
                 const struct extent *e = &h->block->extents[i];
 

@@ -9,7 +9,7 @@
 #include "base/log.h"
 #include "base/macros.h"
 #include "preload/state/core.h"
-#include "preload/move/fixed.h"
+#include "preload/move/unevictable.h"
 #include "preload/stream/gate.h"
 #include "preload/hooks/hooks.h"
 #include "preload/share/ipc.h"
@@ -221,7 +221,7 @@ CUresult hook_cuMemGetInfo_v2(size_t *free_bytes, size_t *total)
         lock_acquire(&core_lock);
         if (free_bytes && g->attached)
                 *free_bytes = sub_sat(told_total(g),
-                                      g->heap.allocated + g->heap.mapped + core_own_fixed(g));
+                                      g->heap.allocated + g->heap.mapped + core_own_unevictable(g));
         if (total)
                 *total = told_total(g);
         lock_release(&core_lock);

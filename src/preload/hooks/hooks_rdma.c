@@ -7,7 +7,7 @@
 #include "preload/stream/gate.h"
 #include "preload/hooks/hooks.h"
 #include "preload/hooks/hooks_virtual.h"
-#include "preload/move/pin.h"
+#include "preload/move/export.h"
 #include "preload/hooks/rdma.h"
 #include "preload/state/virtual.h"
 
@@ -19,8 +19,8 @@ CUresult rdma_keep(CUdeviceptr from, uint64_t bytes)
                 struct core_wait w = {.what = "GPU memory to be kept"};
                 struct heap_place p;
                 struct gpu *g = core_find(from, &p);
-                struct pin *pin;
-                enum pin_state state;
+                struct export *export;
+                enum export_state state;
                 struct mapping *m = g ? NULL : virtual_at(from);
                 uint64_t part;
 
@@ -39,16 +39,16 @@ CUresult rdma_keep(CUdeviceptr from, uint64_t bytes)
                 part = MIN(end, p.block->kind == BLOCK_POOL ? p.start + p.bytes
                                                             : p.block->address + p.block->bytes) -
                        from;
-                pin = pin_take(g, p.block, from, part);
-                if (!pin)
+                export = export_take(g, p.block, from, part);
+                if (!export)
                         return CUDA_ERROR_OUT_OF_MEMORY;
-                while ((state = pin_state(pin)) == PIN_WAITING && !core_passive())
+                while ((state = export_state(export)) == EXPORT_WAITING && !core_passive())
                         core_wait(&w, UINT64_MAX);
-                if (state != PIN_READY) {
-                        pin_release(pin);
+                if (state != EXPORT_READY) {
+                        export_release(export);
                         return CUDA_ERROR_OUT_OF_MEMORY;
                 }
-                pin_for_good(pin);
+                export_for_good(export);
                 from += part;
         }
         return CUDA_SUCCESS;

@@ -4,7 +4,7 @@
 
 #include "base/log.h"
 #include "preload/hooks/hooks.h"
-#include "preload/move/fixed.h"
+#include "preload/move/unevictable.h"
 #include "preload/state/core.h"
 #include "preload/stream/quiesce.h"
 
@@ -17,9 +17,9 @@ bool hooks_more_room(uint64_t *room)
                 return false;
         lock_acquire(&core_lock);
         if (!quiesce_capturing())
-                r = fixed_ask_room(g, room);
+                r = unevictable_ask_room(g, room);
         if (r < 0)
-                fixed_return_room(g, room);
+                unevictable_return_room(g, room);
         lock_release(&core_lock);
         log_debug("GPU %u: the driver ran out of memory; %s", g->index,
                   r == 0 ? "more is free now" : "no more can be had");

@@ -108,7 +108,7 @@ static CUresult remap(const struct gpu *g, const struct handle *h, CUmemGenericA
         return r;
 }
 
-/* ---- becoming fixed ---- */
+/* ---- becoming unevictable ---- */
 
 /* Nothing of this process runs, and nothing begins before thaw().
  * CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED: a capture is in progress, which nobody can wait for.
@@ -172,7 +172,7 @@ static CUresult replace(struct gpu *g, struct handle *h, CUmemGenericAllocationH
 }
 
 /* The heap knows nothing of its memory any more; who holds it has seen to that. Lock held. */
-static void leave_heap(struct gpu *g, struct handle *h, CUmemGenericAllocationHandle fixed)
+static void leave_heap(struct gpu *g, struct handle *h, CUmemGenericAllocationHandle unevictable)
         REQUIRES(core_lock)
 {
         struct block *b = h->block;
@@ -183,8 +183,8 @@ static void leave_heap(struct gpu *g, struct handle *h, CUmemGenericAllocationHa
                         break;
                 }
         h->block = NULL;
-        h->fixed = fixed;
-        g->fixed_handles += h->bytes;
+        h->unevictable = unevictable;
+        g->unevictable_handles += h->bytes;
         swap_hand_over(g, b);
 }
 
@@ -193,7 +193,7 @@ static CUresult fix(struct gpu *g, struct handle *h) REQUIRES(core_lock)
 {
         const struct extent *only = &h->block->extents[0];
         const bool contents = has_contents(h->block);
-        CUmemGenericAllocationHandle fixed = 0;
+        CUmemGenericAllocationHandle unevictable = 0;
         CUresult r;
 
         if (contents && h->block->extent_count == 1 && !only->adopted) {
@@ -206,12 +206,12 @@ static CUresult fix(struct gpu *g, struct handle *h) REQUIRES(core_lock)
                 return r;
         }
         lock_release(&core_lock);
-        r = replace(g, h, &fixed);
+        r = replace(g, h, &unevictable);
         lock_acquire(&core_lock);
         if (contents)
                 thaw(g, h->bytes);
         if (r == CUDA_SUCCESS)
-                leave_heap(g, h, fixed);
+                leave_heap(g, h, unevictable);
         return r;
 }
 
@@ -224,7 +224,7 @@ CUresult handle_fix(struct handle *h)
         if (!h->block)
                 return CUDA_SUCCESS;
         handle_use(h);
-        if (request_fixed(g, h->bytes) < 0) {
+        if (request_unevictable(g, h->bytes) < 0) {
                 handle_unuse(h);
                 return CUDA_ERROR_OUT_OF_MEMORY;
         }
@@ -237,7 +237,7 @@ CUresult handle_fix(struct handle *h)
                         break;
                 handle_put(h);
                 if (core_passive()) { /* they do not come back */
-                        request_return_fixed(g, h->bytes);
+                        request_return_unevictable(g, h->bytes);
                         core.unbooked--;
                         handle_unuse(h);
                         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -253,7 +253,7 @@ CUresult handle_fix(struct handle *h)
         else
                 ours = false; /* another thread was first */
         if (r != CUDA_SUCCESS || !ours)
-                request_return_fixed(g, h->bytes);
+                request_return_unevictable(g, h->bytes);
         core.unbooked--;
         handle_put(h);
         handle_unuse(h);
@@ -272,7 +272,7 @@ static CUresult driver_handle(struct handle *h, CUmemGenericAllocationHandle *re
 
         handle_use(h);
         r = handle_fix(h);
-        *ret = h->fixed;
+        *ret = h->unevictable;
         return r;
 }
 
@@ -288,7 +288,7 @@ CUresult hook_cuMemExportToShareableHandle(void *shareableHandle,
                                            CUmemAllocationHandleType handleType,
                                            unsigned long long flags)
 {
-        CUmemGenericAllocationHandle fixed;
+        CUmemGenericAllocationHandle unevictable;
         struct handle *h;
         CUresult r;
 
@@ -304,10 +304,11 @@ CUresult hook_cuMemExportToShareableHandle(void *shareableHandle,
                 lock_release(&core_lock);
                 return CUDA_ERROR_INVALID_VALUE;
         }
-        r = driver_handle(h, &fixed);
+        r = driver_handle(h, &unevictable);
         lock_release(&core_lock);
         if (r == CUDA_SUCCESS)
-                r = real.cuMemExportToShareableHandle(shareableHandle, fixed, handleType, flags);
+                r = real.cuMemExportToShareableHandle(shareableHandle, unevictable, handleType,
+                                                      flags);
         driver_handle_done(h);
         return r;
 }
@@ -343,12 +344,13 @@ CUresult hook_cuMulticastBindMem(CUmemGenericAllocationHandle mcHandle, size_t m
                                  CUmemGenericAllocationHandle memHandle, size_t memOffset,
                                  size_t size, unsigned long long flags)
 {
-        CUmemGenericAllocationHandle fixed;
+        CUmemGenericAllocationHandle unevictable;
         struct handle *h;
-        CUresult r = bind_begin(memHandle, &h, &fixed);
+        CUresult r = bind_begin(memHandle, &h, &unevictable);
 
         if (r == CUDA_SUCCESS)
-                r = real.cuMulticastBindMem(mcHandle, mcOffset, fixed, memOffset, size, flags);
+                r = real.cuMulticastBindMem(mcHandle, mcOffset, unevictable, memOffset, size,
+                                            flags);
         return bind_done(h, r);
 }
 
@@ -356,13 +358,13 @@ CUresult hook_cuMulticastBindMem_v2(CUmemGenericAllocationHandle mcHandle, CUdev
                                     size_t mcOffset, CUmemGenericAllocationHandle memHandle,
                                     size_t memOffset, size_t size, unsigned long long flags)
 {
-        CUmemGenericAllocationHandle fixed;
+        CUmemGenericAllocationHandle unevictable;
         struct handle *h;
-        CUresult r = bind_begin(memHandle, &h, &fixed);
+        CUresult r = bind_begin(memHandle, &h, &unevictable);
 
         if (r == CUDA_SUCCESS)
-                r = real.cuMulticastBindMem_v2(mcHandle, dev, mcOffset, fixed, memOffset, size,
-                                               flags);
+                r = real.cuMulticastBindMem_v2(mcHandle, dev, mcOffset, unevictable, memOffset,
+                                               size, flags);
         return bind_done(h, r);
 }
 
@@ -370,11 +372,12 @@ CUresult hook_cuLogicalEndpointBindMem(CUlogicalEndpointId leId, CUdevice dev, c
                                        CUmemGenericAllocationHandle memHandle, cuuint64_t memOffset,
                                        cuuint64_t size, unsigned long long flags)
 {
-        CUmemGenericAllocationHandle fixed;
+        CUmemGenericAllocationHandle unevictable;
         struct handle *h;
-        CUresult r = bind_begin(memHandle, &h, &fixed);
+        CUresult r = bind_begin(memHandle, &h, &unevictable);
 
         if (r == CUDA_SUCCESS)
-                r = real.cuLogicalEndpointBindMem(leId, dev, offset, fixed, memOffset, size, flags);
+                r = real.cuLogicalEndpointBindMem(leId, dev, offset, unevictable, memOffset, size,
+                                                  flags);
         return bind_done(h, r);
 }

@@ -46,14 +46,14 @@ static void handle_free(struct handle *h) REQUIRES(core_lock)
         } else if (h->block) {
                 h->block->dying = true;
                 swap_discard(g, h->block);
-        } else if (h->fixed) {
+        } else if (h->unevictable) {
                 core.unbooked++;
                 lock_release(&core_lock);
-                (void)real.cuMemRelease(h->fixed);
+                (void)real.cuMemRelease(h->unevictable);
                 lock_acquire(&core_lock);
                 core.unbooked--;
-                g->fixed_handles -= h->bytes;
-                request_return_fixed(g, h->bytes);
+                g->unevictable_handles -= h->bytes;
+                request_return_unevictable(g, h->bytes);
         }
         if (!core_passive()) /* else the books may still know it */
                 free(h);

@@ -19,8 +19,8 @@ void handle_unuse(struct handle *h) REQUIRES(core_lock);
 void handle_take(struct handle *h) REQUIRES(core_lock);
 void handle_put(struct handle *h) REQUIRES(core_lock);
 
-/* From here on it is one handle of the driver's, which is never moved (handle.fixed); contents and
- * mappings are what they were. core_lock held, given up meanwhile. */
+/* From here on it is one handle of the driver's, which is never moved (handle.unevictable);
+ * contents and mappings are what they were. core_lock held, given up meanwhile. */
 CUresult handle_fix(struct handle *h) REQUIRES(core_lock);
 
 /* So little memory is mapped at so many places that moving it costs more than the room is worth. */

@@ -65,11 +65,11 @@ static void adopt(struct gpu *g, CUdeviceptr address, uint64_t bytes, CUcontext 
         home_find_out(g);
         lock_acquire(&core_lock);
         for (;;) {
-                uint64_t max = MIN(g->commit, sub_sat(g->visible, core_own_fixed(g)));
+                uint64_t max = MIN(g->commit, sub_sat(g->visible, core_own_unevictable(g)));
 
                 r = heap_adopt(&g->heap, address, bytes, owner, max, &cost);
                 if (r != -ENOSPC ||
-                    cost > sub_sat(g->visible, g->heap.allocated + core_own_fixed(g)) ||
+                    cost > sub_sat(g->visible, g->heap.allocated + core_own_unevictable(g)) ||
                     room_commit(g, cost) < 0)
                         break;
         }

@@ -53,9 +53,9 @@ static struct {
 
 void caches_setup(void)
 {
-        enum { GIVE, KEEP } wish = setting_choice(SETTING_CACHES);
+        enum { GIVE, KEEP } request = setting_choice(SETTING_CACHES);
 
-        caches.wanted = python.there && wish == GIVE;
+        caches.wanted = python.there && request == GIVE;
 }
 
 /* Others grow in small steps, so a little that is missing is the beginning of more. Lock held. */

@@ -89,8 +89,8 @@ void choose_left(struct gpu *g)
 
 static bool may_go(const struct gpu *g, const struct extent *e)
 {
-        return e->state == EXTENT_RESIDENT && !e->pinned && !e->block->dying && extent_is_free(e) &&
-               (!e->managed || home_answer(&g->home) == HOME_LEAVES);
+        return e->state == EXTENT_RESIDENT && !e->exported && !e->block->dying &&
+               extent_is_free(e) && (!e->managed || home_answer(&g->home) == HOME_LEAVES);
 }
 
 /* What is remembered lies before what came back since. The same extents are to leave each time: the

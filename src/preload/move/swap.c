@@ -15,7 +15,7 @@
 #include "preload/process/hidden.h"
 #include "preload/move/kept.h"
 #include "preload/freeze/mover.h"
-#include "preload/move/pin.h"
+#include "preload/move/export.h"
 #include "preload/state/poison.h"
 #include "preload/stream/quiesce.h"
 #include "preload/driver/real.h"
@@ -71,7 +71,7 @@ void swap_idle(struct gpu *g, struct extent *e)
         e->busy = false;
         if (e->live || e->state == EXTENT_RESIDENT || e->state == EXTENT_MAPPED)
                 return;
-        pin_extent_dies(g, e);
+        export_extent_dies(g, e);
         kept_forget(g->swap->arena, e);
         e->state = EXTENT_UNBACKED;
         if (e->counted)
@@ -235,14 +235,14 @@ void swap_setup(void)
 /* ---- the agent's side ---- */
 
 /* What has to stay comes before the rest, whoever has the lease. */
-static struct extent *find_pinned(struct gpu *g, uint64_t *ret_bytes) REQUIRES(core_lock)
+static struct extent *find_exported(struct gpu *g, uint64_t *ret_bytes) REQUIRES(core_lock)
 {
         struct heap_cursor c = {0};
         struct extent *e, *first = NULL;
 
         *ret_bytes = 0;
-        while (g->pin_granted && (e = heap_walk(&g->heap, &c))) {
-                if (!e->pinned || e->busy || e->state == EXTENT_RESIDENT ||
+        while (g->export_granted && (e = heap_walk(&g->heap, &c))) {
+                if (!e->exported || e->busy || e->state == EXTENT_RESIDENT ||
                     e->state == EXTENT_MAPPED)
                         continue;
                 *ret_bytes += e->bytes;
@@ -263,7 +263,7 @@ static struct extent *claim_evict(struct gpu *g) REQUIRES(core_lock)
 
                 leaving += t->out && t->extent ? t->extent->bytes : 0;
         }
-        (void)find_pinned(g, &wanted);
+        (void)find_exported(g, &wanted);
         wanted += g->heap.backed;
         if (wanted - leaving > core_limit(g) && (freeze_stands() || !hidden_library()))
                 e = choose_evict(g, wanted - leaving - core_limit(g));
@@ -282,8 +282,8 @@ static struct extent *claim_evict(struct gpu *g) REQUIRES(core_lock)
 static struct extent *claim_restore(struct gpu *g, bool all, int *ret_passed_fd,
                                     struct passed *ret_shed) REQUIRES(core_lock)
 {
-        uint64_t pinned;
-        struct extent *e = find_pinned(g, &pinned);
+        uint64_t exported;
+        struct extent *e = find_exported(g, &exported);
 
         *ret_passed_fd = -EBADF;
         if (e || !all)
@@ -496,7 +496,7 @@ CUresult swap_carry(struct gpu *g, struct extent *e, CUdeviceptr to)
 /* Give back what an extent has; the bell is the caller's. Lock held, given up meanwhile. */
 static void extent_empty(struct gpu *g, struct extent *e) REQUIRES(core_lock)
 {
-        pin_extent_dies(g, e);
+        export_extent_dies(g, e);
         if (e->state == EXTENT_RESIDENT) {
                 CUstreamCaptureMode mode;
 

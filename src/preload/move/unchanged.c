@@ -59,15 +59,15 @@ struct unchanged {
 
 struct unchanged *unchanged_new(void)
 {
-        enum { AUTO, ALWAYS, NEVER } wish = setting_choice(SETTING_UNCHANGED);
+        enum { AUTO, ALWAYS, NEVER } request = setting_choice(SETTING_UNCHANGED);
         struct unchanged *u;
 
-        if (wish == NEVER)
+        if (request == NEVER)
                 return NULL;
         u = calloc(1, sizeof(*u));
         if (!u)
                 return NULL;
-        u->always = wish == ALWAYS;
+        u->always = request == ALWAYS;
         u->pause = u->always ? 0 : LOAD_AFTER_BYTES;
         u->bus = BUS_FIRST;
         return u;

@@ -568,7 +568,7 @@ static bool grow(struct pool *p, const struct pool_stream *s, uint64_t bytes, ui
         struct gpu *g = p->gpu;
         bool may_grow = !p->most || pool_reserved(p) + cost <= p->most;
 
-        if (may_grow && cost <= sub_sat(g->visible, g->heap.allocated + core_own_fixed(g)) &&
+        if (may_grow && cost <= sub_sat(g->visible, g->heap.allocated + core_own_unevictable(g)) &&
             room_commit(g, cost) == 0)
                 return true;
         if (borrow(p, s, bytes))

@@ -16,7 +16,7 @@ int room_commit(struct gpu *g, uint64_t more)
         uint64_t exact = g->heap.allocated + more;
         uint64_t blocks = align_up(exact, MAX(g->block_bytes, HEAP_GRANULARITY));
 
-        blocks = MAX(MIN(blocks, sub_sat(g->visible, core_own_fixed(g))), exact);
+        blocks = MAX(MIN(blocks, sub_sat(g->visible, core_own_unevictable(g))), exact);
         if (request_commit(g, blocks) == 0)
                 return 0;
         return blocks > exact ? request_commit(g, g->heap.allocated + more) : -ENOMEM;
@@ -24,14 +24,14 @@ int room_commit(struct gpu *g, uint64_t more)
 
 uint64_t room_allowed(const struct gpu *g)
 {
-        return MIN(g->commit, sub_sat(g->visible, core_own_fixed(g)));
+        return MIN(g->commit, sub_sat(g->visible, core_own_unevictable(g)));
 }
 
 bool room_grow(struct gpu *g, uint64_t more)
 {
         struct block *adopted;
 
-        if (more > sub_sat(g->visible, core_own_fixed(g)))
+        if (more > sub_sat(g->visible, core_own_unevictable(g)))
                 return false; /* nothing that could be given up would be enough */
         if (more <= core_visible_free(g) && room_commit(g, more) == 0)
                 return true;

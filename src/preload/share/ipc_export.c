@@ -1,6 +1,6 @@
 /* ipc_export.c: owns what of this process's memory others have open: its handles, who has what, and
  * who is charged for it when we let it go. Must never give a descriptor of memory that is not
- * pinned, nor to somebody who does not know the allocation's secret. */
+ * exported, nor to somebody who does not know the allocation's secret. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +13,7 @@
 #include "preload/stream/gate.h"
 #include "preload/driver/hook.h"
 #include "preload/share/ipc_state.h"
-#include "preload/move/pin.h"
+#include "preload/move/export.h"
 #include "preload/stream/quiesce.h"
 #include "preload/move/swap.h"
 #include "preload/state/request.h"
@@ -37,7 +37,7 @@ struct export
 struct reference {
         struct reference *next;
         struct ipc_link *link;
-        struct pin *pin;
+        struct export *export;
         uint8_t secret[IPC_NAME];
         uint64_t offset, bytes, piece;
         bool pending; /* asked for and not answered: from piece `first` on */
@@ -275,8 +275,8 @@ static void reference_drop(struct reference *r) REQUIRES(core_lock)
         while (*at != r)
                 at = &(*at)->next;
         *at = r->next;
-        if (r->pin)
-                pin_release(r->pin);
+        if (r->export)
+                export_release(r->export);
         free(r);
 }
 
@@ -298,13 +298,13 @@ static void answer(struct reference *r, CUresult result, uint64_t mapped, const 
 }
 
 /* The heir of a block is the first of those who have it all; `asking` learns it from its answer. */
-static void name_heir(struct pin *p, struct reference *asking)
+static void name_heir(struct export *p, struct reference *asking)
 {
         struct wire_message m = {0};
         struct reference *heir = NULL;
 
         for (struct reference *r = references; r; r = r->next) {
-                if (!pin_shares(r->pin, p) || !r->whole || r->link->lost)
+                if (!export_shares(r->export, p) || !r->whole || r->link->lost)
                         continue;
                 if (r->heir)
                         return;
@@ -353,13 +353,13 @@ static void on_open(struct ipc_link *l, const struct wire_message *m) REQUIRES(c
         r = calloc(1, sizeof(*r));
         if (r)
                 *r = (struct reference){.link = l,
-                                        .pin = pin_take(e->gpu, p.block, p.start, p.bytes),
+                                        .export = export_take(e->gpu, p.block, p.start, p.bytes),
                                         .offset = (p.start - p.block->address) %
                                                   p.block->extent_bytes,
                                         .piece = p.block->extent_bytes,
                                         .bytes = p.bytes,
                                         .pending = true};
-        if (!r || !r->pin) {
+        if (!r || !r->export) {
                 free(r);
                 answer(&nobody, CUDA_ERROR_OUT_OF_MEMORY, 0, NULL, 0);
                 return;
@@ -375,11 +375,11 @@ static void let_go(struct reference *r) REQUIRES(core_lock)
         struct reference *other = NULL;
 
         for (struct reference *o = references; o && was_heir; o = o->next)
-                if (o != r && pin_shares(o->pin, r->pin))
+                if (o != r && export_shares(o->export, r->export))
                         other = o;
         reference_drop(r);
         if (other)
-                name_heir(other->pin, NULL);
+                name_heir(other->export, NULL);
 }
 
 /* The heir counts the bytes now, so nobody's reference need keep them in our figures. Who has a
@@ -392,8 +392,8 @@ static void on_inherited(struct ipc_link *l, const struct wire_message *m) REQUI
                 return;
         for (struct reference *o = references, *next; o; o = next) {
                 next = o->next;
-                if (o != heir && o->whole && pin_shares(o->pin, heir->pin) &&
-                    pin_state(o->pin) == PIN_GHOST)
+                if (o != heir && o->whole && export_shares(o->export, heir->export) &&
+                    export_state(o->export) == EXPORT_GHOST)
                         reference_drop(o);
         }
         reference_drop(heir);
@@ -434,17 +434,17 @@ void ipc_export_lost(struct ipc_link *l)
         }
 }
 
-/* Descriptors of the next pieces. Lock held, given up meanwhile: the pin keeps the block, and its
- * pieces are marked. */
+/* Descriptors of the next pieces. Lock held, given up meanwhile: the export keeps the block, and
+ * its pieces are marked. */
 static void give_pieces(struct reference *r) REQUIRES(core_lock)
 {
-        unsigned all = pin_extents(r->pin), got = 0;
+        unsigned all = export_extents(r->export), got = 0;
         unsigned n = r->first < all ? MIN(all - r->first, (unsigned)WIRE_PASS_MAX) : 0;
         struct extent *e[WIRE_PASS_MAX];
         int fds[WIRE_PASS_MAX];
 
         for (unsigned i = 0; i < n; i++) {
-                e[i] = pin_extent(r->pin, r->first + i);
+                e[i] = export_extent(r->export, r->first + i);
                 e[i]->busy = true;
         }
         lock_release(&core_lock);
@@ -456,15 +456,15 @@ static void give_pieces(struct reference *r) REQUIRES(core_lock)
         lock_acquire(&core_lock);
         for (unsigned i = 0; i < n; i++) {
                 e[i]->busy = false;
-                swap_unused(pin_gpu(r->pin), e[i]);
+                swap_unused(export_gpu(r->export), e[i]);
         }
         request_released();
         r->pending = false;
         if (got > 0 && got == n) {
                 r->whole = r->first + n == all;
-                pin_given(r->pin);
-                name_heir(r->pin, r);
-                answer(r, CUDA_SUCCESS, pin_bytes(r->pin), fds, n);
+                export_given(r->export);
+                name_heir(r->export, r);
+                answer(r, CUDA_SUCCESS, export_bytes(r->export), fds, n);
         } else {
                 answer(r, CUDA_ERROR_INVALID_HANDLE, 0, NULL, 0);
                 if (r->first == 0)
@@ -479,20 +479,20 @@ static bool serve(struct reference *r) REQUIRES(core_lock)
 {
         if (r->link->lost)
                 return false;
-        switch (pin_state(r->pin)) {
-        case PIN_WAITING:
+        switch (export_state(r->export)) {
+        case EXPORT_WAITING:
                 return false;
-        case PIN_READY:
+        case EXPORT_READY:
                 if (!r->pending)
                         return false;
                 give_pieces(r);
                 return true;
-        case PIN_REFUSED:
+        case EXPORT_REFUSED:
                 if (r->pending)
                         answer(r, CUDA_ERROR_OUT_OF_MEMORY, 0, NULL, 0);
                 reference_drop(r);
                 return true;
-        case PIN_GHOST:
+        case EXPORT_GHOST:
                 if (r->pending) {
                         answer(r, CUDA_ERROR_INVALID_HANDLE, 0, NULL, 0);
                         let_go(r);

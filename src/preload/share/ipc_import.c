@@ -78,8 +78,8 @@ static void charge(struct import *i) REQUIRES(core_lock)
         if (i->charged)
                 return;
         i->charged = true;
-        i->gpu->fixed += i->mapped;
-        i->gpu->fixed_wanted = MAX(i->gpu->fixed_wanted, i->gpu->fixed);
+        i->gpu->unevictable += i->mapped;
+        i->gpu->unevictable_requested = MAX(i->gpu->unevictable_requested, i->gpu->unevictable);
         request_report(i->gpu);
 }
 
@@ -333,7 +333,7 @@ static void import_close(struct import *i) REQUIRES(core_lock)
         memcpy(m.CLOSE.secret, i->secret, IPC_NAME);
         ipc_send(i->link, &m, WIRE_CLOSE, NULL, 0);
         if (i->charged)
-                request_return_fixed(i->gpu, i->mapped);
+                request_return_unevictable(i->gpu, i->mapped);
         import_free(i);
         bell_ring(&core.changed);
 }

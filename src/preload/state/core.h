@@ -45,12 +45,14 @@ struct gpu {
         uint64_t total;
 
         /* Figures, in bytes (docs/protocol.md, "Figures of a client"). */
-        struct heap heap;      /* allocated, backed, resident */
-        struct home home;      /* what becomes of managed memory that is sent to the host */
-        uint64_t fixed LOCKED; /* contexts and what else is known to be fixed */
-        uint64_t fixed_room LOCKED,
-                fixed_room_ns LOCKED;  /* of that: for a call of the driver's (fixed.h), when */
-        uint64_t fixed_handles LOCKED; /* of that: handles of the program's that left the heap */
+        struct heap heap;            /* allocated, backed, resident */
+        struct home home;            /* what becomes of managed memory that is sent to the host */
+        uint64_t unevictable LOCKED; /* contexts and what else is known to be unevictable */
+        uint64_t unevictable_room LOCKED,
+                unevictable_room_ns
+                        LOCKED; /* of that: for a call of the driver's (unevictable.h), when */
+        uint64_t unevictable_handles
+                LOCKED; /* of that: handles of the program's that left the heap */
         uint64_t moved_out LOCKED, moved_in LOCKED;
         uint64_t spared_out LOCKED,
                 spared_in LOCKED; /* left the card or came back without a copy */
@@ -58,9 +60,9 @@ struct gpu {
                             * tried
                             */
 
-        /* What the daemon said. UINT64_MAX in commit, limit, fixed_allowed: nobody to ask. */
+        /* What the daemon said. UINT64_MAX in commit, limit, unevictable_allowed: nobody to ask. */
         uint64_t visible, context_bytes, block_bytes;
-        uint64_t commit LOCKED, limit LOCKED, fixed_allowed LOCKED, arena_limit LOCKED;
+        uint64_t commit LOCKED, limit LOCKED, unevictable_allowed LOCKED, arena_limit LOCKED;
         bool arena_trims
                 LOCKED; /* more is held than the limit that came last, and not given back yet */
         uint32_t limit_sequence LOCKED;
@@ -68,24 +70,24 @@ struct gpu {
                 LOCKED; /* what we allow ourselves; less than there is under torture alone */
 
         /* What we asked for. */
-        uint64_t commit_wanted LOCKED, fixed_wanted LOCKED;
-        uint64_t commit_kept LOCKED;    /* of what was given back for it, not by it (caches.c) */
-        uint64_t commit_used_ns LOCKED; /* when room was last asked for or taken */
-        unsigned commit_askers LOCKED;  /* threads that wait for it */
-        uint32_t want_sequence LOCKED;  /* of the last WANT sent, */
-        uint64_t commit_said LOCKED, fixed_said LOCKED; /* and what it asked for */
+        uint64_t commit_requested LOCKED, unevictable_requested LOCKED;
+        uint64_t commit_kept LOCKED;      /* of what was given back for it, not by it (caches.c) */
+        uint64_t commit_used_ns LOCKED;   /* when room was last asked for or taken */
+        unsigned commit_askers LOCKED;    /* threads that wait for it */
+        uint32_t request_sequence LOCKED; /* of the last REQUEST sent, */
+        uint64_t commit_said LOCKED, unevictable_said LOCKED; /* and what it asked for */
         struct refusals {
                 uint64_t bytes; /* asked for by the last one; 0: not known */
                 uint32_t count;
-        } refused_commit LOCKED, refused_fixed LOCKED;
-        bool want_dirty LOCKED, usage_dirty LOCKED;
+        } refused_commit LOCKED, refused_unevictable LOCKED;
+        bool request_dirty LOCKED, usage_dirty LOCKED;
         uint64_t allocated_said LOCKED; /* when figures were last told */
 
-        /* Pinned blocks (pin.h), in bytes. */
-        uint64_t pin_wanted LOCKED,
-                pin_granted LOCKED; /* what there is; of it, what counts with the daemon */
-        uint64_t pin_said LOCKED, pin_allowed LOCKED; /* asked for, answered */
-        uint64_t pin_ghosts
+        /* Exported blocks (export.h), in bytes. */
+        uint64_t export_requested LOCKED,
+                export_granted LOCKED; /* what there is; of it, what counts with the daemon */
+        uint64_t export_said LOCKED, export_allowed LOCKED; /* asked for, answered */
+        uint64_t export_ghosts
                 LOCKED; /* freed here, in others' hands, and in the heap's figures still */
 
         bool overflow;     /* it may use more than the card (overflow.h) */
@@ -96,14 +98,14 @@ struct gpu {
         bool context_kept LOCKED;    /* a thread of ours uses it: it must not end */
         bool context_retires LOCKED; /* it is to end: nobody begins to use it */
         struct swap *swap;
-        struct mover *mover;        /* its own context, that they run in instead; NULL: none */
-        uint64_t mover_room LOCKED; /* of fixed: for that one */
-        uint64_t mover_ns LOCKED;   /* it is not tried before, for lack of room or of success */
-        uint64_t mover_more LOCKED; /* that its context took beyond what was expected, at most */
-        bool mover_unwanted LOCKED; /* the daemon wants that room */
-        uint64_t mover_wish LOCKED; /* what is asked for it, ... */
-        bool mover_asks LOCKED;     /* ... if it is, ... */
-        bool mover_said LOCKED;     /* ... by the last WANT */
+        struct mover *mover;           /* its own context, that they run in instead; NULL: none */
+        uint64_t mover_room LOCKED;    /* of unevictable: for that one */
+        uint64_t mover_ns LOCKED;      /* it is not tried before, for lack of room or of success */
+        uint64_t mover_more LOCKED;    /* that its context took beyond what was expected, at most */
+        bool mover_unwanted LOCKED;    /* the daemon wants that room */
+        uint64_t mover_request LOCKED; /* what is asked for it, ... */
+        bool mover_asks LOCKED;        /* ... if it is, ... */
+        bool mover_said LOCKED;        /* ... by the last REQUEST */
         CUdeviceptr
                 windows; /* extent.c: addresses of ours for what has none; 0: not reserved yet */
         struct block *lost LOCKED;    /* with the error; not given back yet */
@@ -150,16 +152,16 @@ static inline uint64_t core_limit(const struct gpu *g) REQUIRES(core_lock)
         return g->limit < g->own_limit ? g->limit : g->own_limit;
 }
 
-/* Of the program's fixed bytes what it would have without sublet. Any thread. */
-static inline uint64_t core_own_fixed(const struct gpu *g) REQUIRES(core_lock)
+/* Of the program's unevictable bytes what it would have without sublet. Any thread. */
+static inline uint64_t core_own_unevictable(const struct gpu *g) REQUIRES(core_lock)
 {
-        return g->fixed - (g->mover_room < g->fixed ? g->mover_room : g->fixed);
+        return g->unevictable - (g->mover_room < g->unevictable ? g->mover_room : g->unevictable);
 }
 
 /* What the program may still take of the card that it sees. Lock held. */
 static inline uint64_t core_visible_free(const struct gpu *g) REQUIRES(core_lock)
 {
-        return sub_sat(g->visible, g->heap.allocated + core_own_fixed(g));
+        return sub_sat(g->visible, g->heap.allocated + core_own_unevictable(g));
 }
 
 /* Load the driver and set the process up, once; called by every hook that is not a plain

@@ -70,7 +70,7 @@ void request_released(void)
         bool waited_for = !core.running;
 
         for (unsigned i = 0; i < core.gpu_count; i++)
-                waited_for = waited_for || core.gpus[i].pin_wanted > 0;
+                waited_for = waited_for || core.gpus[i].export_requested > 0;
         bell_ring(&core.changed);
         if (waited_for)
                 request_kick();
@@ -86,9 +86,9 @@ int request_commit(struct gpu *g, uint64_t bytes)
         g->commit_askers++;
         do {
                 refused = g->refused_commit.count;
-                g->commit_wanted = MAX(g->commit_wanted, bytes);
+                g->commit_requested = MAX(g->commit_requested, bytes);
                 g->commit_used_ns = clock_now_ns();
-                g->want_dirty = true;
+                g->request_dirty = true;
                 request_kick();
                 while (g->commit < bytes && g->refused_commit.count == refused && !core_passive())
                         core_wait(&w, UINT64_MAX);
@@ -133,62 +133,65 @@ bool request_may_map(uint64_t more)
         return false;
 }
 
-int request_try_fixed(struct gpu *g, uint64_t more, uint32_t *seen)
+int request_try_unevictable(struct gpu *g, uint64_t more, uint32_t *seen)
 {
-        if (g->fixed_allowed < g->fixed + more) {
-                if (was_refused(&g->refused_fixed, seen, g->fixed + more) || core_passive())
+        if (g->unevictable_allowed < g->unevictable + more) {
+                if (was_refused(&g->refused_unevictable, seen, g->unevictable + more) ||
+                    core_passive())
                         return -ENOMEM;
-                if (g->fixed_wanted < g->fixed + more) {
-                        g->fixed_wanted = g->fixed + more;
-                        g->want_dirty = true;
+                if (g->unevictable_requested < g->unevictable + more) {
+                        g->unevictable_requested = g->unevictable + more;
+                        g->request_dirty = true;
                         request_kick();
                 }
                 return -EAGAIN;
         }
-        g->fixed += more;
-        g->fixed_wanted = MAX(g->fixed_wanted, g->fixed); /* what is taken is not given back */
+        g->unevictable += more;
+        g->unevictable_requested =
+                MAX(g->unevictable_requested, g->unevictable); /* what is taken is not given back */
         g->usage_dirty = true;
         request_kick();
         return 0;
 }
 
-int request_fixed(struct gpu *g, uint64_t more)
+int request_unevictable(struct gpu *g, uint64_t more)
 {
         struct core_wait w = {.what = "room for what cannot be moved"};
-        uint32_t seen = g->refused_fixed.count;
+        uint32_t seen = g->refused_unevictable.count;
         int r;
 
-        /* Another thread may take what was allowed, or give up a wish that covered ours, while we
-         * wait. */
+        /* Another thread may take what was allowed, or give up a request that covered ours, while
+         * we wait. */
         do {
-                if (g->fixed_allowed < g->fixed + more && request_is_movers(g))
+                if (g->unevictable_allowed < g->unevictable + more && request_is_movers(g))
                         request_drop_movers(g); /* it is more, and may be long in coming */
-                r = request_try_fixed(g, more, &seen);
+                r = request_try_unevictable(g, more, &seen);
                 if (r == -EAGAIN)
                         core_wait(&w, UINT64_MAX);
         } while (r == -EAGAIN);
         return r;
 }
 
-void request_return_fixed(struct gpu *g, uint64_t bytes)
+void request_return_unevictable(struct gpu *g, uint64_t bytes)
 {
-        g->fixed = sub_sat(g->fixed, bytes);
-        g->fixed_wanted = g->fixed;
-        g->want_dirty = g->usage_dirty = true;
+        g->unevictable = sub_sat(g->unevictable, bytes);
+        g->unevictable_requested = g->unevictable;
+        g->request_dirty = g->usage_dirty = true;
         bell_ring(&core.changed); /* for those who wait for more */
         request_kick();
 }
 
 bool request_is_movers(const struct gpu *g)
 {
-        return g->mover_asks && g->fixed_wanted == g->fixed + g->mover_wish;
+        return g->mover_asks && g->unevictable_requested == g->unevictable + g->mover_request;
 }
 
 void request_drop_movers(struct gpu *g)
 {
         g->mover_asks = false;
-        if (g->fixed_wanted != g->fixed) /* or what a thread has left of it would stay ours */
-                request_return_fixed(g, 0);
+        if (g->unevictable_requested !=
+            g->unevictable) /* or what a thread has left of it would stay ours */
+                request_return_unevictable(g, 0);
 }
 
 void request_no_mover(struct gpu *g)

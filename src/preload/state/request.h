@@ -26,7 +26,7 @@ void request_woken(void);
 /* Figures of this GPU have changed: the daemon is told soon. */
 void request_report(struct gpu *g) REQUIRES(core_lock);
 /* Memory that was in a thread's hands may be moved again: the agent may have found nothing else to
- * move or to pin, and sleep. */
+ * move or to export, and sleep. */
 void request_released(void) REQUIRES(core_lock);
 
 /* Wait until the program may hold so many bytes. 0, or -ENOMEM: refused. The lock is given up. */
@@ -36,15 +36,15 @@ int request_commit(struct gpu *g, uint64_t bytes) REQUIRES(core_lock);
 int request_host(uint64_t more) REQUIRES(core_lock);
 /* May so much more be mapped? If not it is asked for, and not waited for. */
 bool request_may_map(uint64_t more) REQUIRES(core_lock);
-/* Wait until so many fixed bytes more are kept free for us, and count them as ours. 0, or -ENOMEM.
- * The lock is given up. */
-int request_fixed(struct gpu *g, uint64_t more) REQUIRES(core_lock);
-/* The same without waiting: -EAGAIN: it is asked for. *seen: g->refused_fixed.count as of the first
- * try. */
-int request_try_fixed(struct gpu *g, uint64_t more, uint32_t *seen) REQUIRES(core_lock);
+/* Wait until so many unevictable bytes more are kept free for us, and count them as ours. 0, or
+ * -ENOMEM. The lock is given up. */
+int request_unevictable(struct gpu *g, uint64_t more) REQUIRES(core_lock);
+/* The same without waiting: -EAGAIN: it is asked for. *seen: g->refused_unevictable.count as of the
+ * first try. */
+int request_try_unevictable(struct gpu *g, uint64_t more, uint32_t *seen) REQUIRES(core_lock);
 /* They are no longer needed. */
-void request_return_fixed(struct gpu *g, uint64_t bytes) REQUIRES(core_lock);
-/* The fixed bytes that are asked for now are the mover's (g->mover_wish). */
+void request_return_unevictable(struct gpu *g, uint64_t bytes) REQUIRES(core_lock);
+/* The unevictable bytes that are asked for now are the mover's (g->mover_request). */
 bool request_is_movers(const struct gpu *g) REQUIRES(core_lock);
 /* The mover's request gives way to a thread's, and is made again right after it. */
 void request_drop_movers(struct gpu *g) REQUIRES(core_lock);

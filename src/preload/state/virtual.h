@@ -45,8 +45,8 @@ struct handle {
         unsigned mapping_count;
         struct mapping *mappings;
         struct mapping *home; /* one of them that its own GPU may write to; NULL: there is none */
-        struct block *block;  /* NULL: fixed */
-        CUmemGenericAllocationHandle fixed; /* the driver's */
+        struct block *block;  /* NULL: unevictable */
+        CUmemGenericAllocationHandle unevictable; /* the driver's */
 };
 
 /* ---- reservations ---- */

@@ -230,7 +230,7 @@ static CUresult fake_unmap(CUdeviceptr at, size_t bytes)
         return CUDA_SUCCESS;
 }
 
-static CUresult fake_reserve(CUdeviceptr *ret, size_t bytes, size_t alignment, CUdeviceptr wish,
+static CUresult fake_reserve(CUdeviceptr *ret, size_t bytes, size_t alignment, CUdeviceptr request,
                              unsigned long long flags)
 {
         if (fails("cuMemAddressReserve"))

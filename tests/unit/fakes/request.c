@@ -37,15 +37,15 @@ WEAK bool request_may_map(uint64_t more)
         return core_host_mapped() + more <= core.host.allowed;
 }
 
-WEAK int request_fixed(struct gpu *g, uint64_t more)
+WEAK int request_unevictable(struct gpu *g, uint64_t more)
 {
-        g->fixed += more;
+        g->unevictable += more;
         return 0;
 }
 
-WEAK void request_return_fixed(struct gpu *g, uint64_t bytes)
+WEAK void request_return_unevictable(struct gpu *g, uint64_t bytes)
 {
-        g->fixed -= bytes;
+        g->unevictable -= bytes;
 }
 
 WEAK struct daemon_line daemon_line = {.link = LINK_UP};

@@ -4,7 +4,7 @@
 #include "preload/move/caches.h"
 #include "preload/state/core.h"
 #include "preload/pool/pool.h"
-#include "preload/agent/sums.h"
+#include "preload/agent/audit.h"
 
 #define WEAK __attribute__((weak))
 
@@ -26,6 +26,6 @@ WEAK void pool_let(void)
 {
 }
 
-WEAK void sums_tell(bool last)
+WEAK void audit_tell(bool last)
 {
 }

@@ -1,5 +1,5 @@
-/* fixed.c: owns the list of what is fixed, by handle. Must never call the driver. */
-#include "preload/move/fixed.h"
+/* unevictable.c: owns the list of what is unevictable, by handle. Must never call the driver. */
+#include "preload/move/unevictable.h"
 
 #include <stdlib.h>
 
@@ -20,83 +20,84 @@
 #define ROOM_GROWS 4
 #define ROOM_LEAST 16
 
-struct fixed {
-        struct fixed *next;
+struct unevictable {
+        struct unevictable *next;
         const void *handle;
         CUcontext owner;
         struct gpu *gpu;
         uint64_t bytes;
 };
 
-static struct fixed *buckets[BUCKETS];
+static struct unevictable *buckets[BUCKETS];
 
-static struct fixed **bucket_of(const void *handle)
+static struct unevictable **bucket_of(const void *handle)
 {
         return &buckets[(((uintptr_t)handle >> 4) * UINT64_C(0x9e3779b97f4a7c15) >> 40) % BUCKETS];
 }
 
-int fixed_ask_room(struct gpu *g, uint64_t *room)
+int unevictable_ask_room(struct gpu *g, uint64_t *room)
 {
         uint64_t more = *room ? *room * (ROOM_GROWS - 1) : MAX(g->context_bytes / 2, 32 * MIB);
         uint64_t least = more / ROOM_LEAST;
         int r;
 
         do
-                r = request_fixed(g, more);
+                r = request_unevictable(g, more);
         while (r < 0 && (more /= 2) >= least);
         if (r < 0)
                 return r;
         *room += more;
-        g->fixed_room += more;
-        g->fixed_room_ns = clock_now_ns();
+        g->unevictable_room += more;
+        g->unevictable_room_ns = clock_now_ns();
         return 0;
 }
 
-void fixed_return_room(struct gpu *g, uint64_t *room)
+void unevictable_return_room(struct gpu *g, uint64_t *room)
 {
-        uint64_t bytes = MIN(g->fixed_room, *room); /* the agent may have given it back already */
+        uint64_t bytes =
+                MIN(g->unevictable_room, *room); /* the agent may have given it back already */
 
         *room = 0;
-        g->fixed_room -= bytes;
-        request_return_fixed(g, bytes);
+        g->unevictable_room -= bytes;
+        request_return_unevictable(g, bytes);
 }
 
-uint64_t fixed_tend(uint64_t now_ns)
+uint64_t unevictable_tend(uint64_t now_ns)
 {
         uint64_t next = UINT64_MAX;
 
         for (unsigned i = 0; i < core.gpu_count; i++) {
                 struct gpu *g = &core.gpus[i];
-                uint64_t until = g->fixed_room_ns + ROOM_KEPT_NS;
+                uint64_t until = g->unevictable_room_ns + ROOM_KEPT_NS;
 
-                if (!g->fixed_room)
+                if (!g->unevictable_room)
                         continue;
                 if (now_ns < until) {
                         next = MIN(next, until - now_ns);
                         continue;
                 }
-                request_return_fixed(g, g->fixed_room);
-                g->fixed_room = 0;
+                request_return_unevictable(g, g->unevictable_room);
+                g->unevictable_room = 0;
         }
         return next;
 }
 
-struct fixed *fixed_ask(struct gpu *g, CUcontext owner, uint64_t bytes)
+struct unevictable *unevictable_ask(struct gpu *g, CUcontext owner, uint64_t bytes)
 {
-        struct fixed *f = malloc(sizeof(*f));
+        struct unevictable *f = malloc(sizeof(*f));
 
         if (!f)
                 return NULL;
-        *f = (struct fixed){.owner = owner, .gpu = g, .bytes = bytes};
-        if (request_fixed(g, bytes) == 0)
+        *f = (struct unevictable){.owner = owner, .gpu = g, .bytes = bytes};
+        if (request_unevictable(g, bytes) == 0)
                 return f;
         free(f);
         return NULL;
 }
 
-void fixed_list(struct fixed *f, const void *handle)
+void unevictable_list(struct unevictable *f, const void *handle)
 {
-        struct fixed **bucket = bucket_of(handle);
+        struct unevictable **bucket = bucket_of(handle);
 
         if (!f)
                 return;
@@ -105,9 +106,9 @@ void fixed_list(struct fixed *f, const void *handle)
         *bucket = f;
 }
 
-struct fixed *fixed_unlist(const void *handle)
+struct unevictable *unevictable_unlist(const void *handle)
 {
-        struct fixed **link = bucket_of(handle), *f;
+        struct unevictable **link = bucket_of(handle), *f;
 
         while (*link && (*link)->handle != handle)
                 link = &(*link)->next;
@@ -117,20 +118,20 @@ struct fixed *fixed_unlist(const void *handle)
         return f;
 }
 
-void fixed_return(struct fixed *f)
+void unevictable_return(struct unevictable *f)
 {
         if (!f)
                 return;
-        request_return_fixed(f->gpu, f->bytes);
+        request_return_unevictable(f->gpu, f->bytes);
         free(f);
 }
 
-uint64_t fixed_forget_context(CUcontext owner)
+uint64_t unevictable_forget_context(CUcontext owner)
 {
         uint64_t bytes = 0;
 
         for (unsigned i = 0; i < BUCKETS; i++)
-                for (struct fixed **link = &buckets[i], *f; (f = *link);) {
+                for (struct unevictable **link = &buckets[i], *f; (f = *link);) {
                         if (f->owner != owner) {
                                 link = &f->next;
                                 continue;

@@ -1,4 +1,4 @@
-/* test_sums.c: what the books say of the card is told when nothing comes or goes, and is all but
+/* test_audit.c: what the books say of the card is told when nothing comes or goes, and is all but
  * managed memory, whatever becomes of that. */
 #include "unit.h"
 
@@ -7,7 +7,7 @@
 #include "preload/state/core.h"
 #include "preload/freeze/mover.h"
 #include "preload/heap/slab.h"
-#include "preload/agent/sums.h"
+#include "preload/agent/audit.h"
 #include "preload/process/trace.h"
 
 #define MIB (UINT64_C(1) << 20)
@@ -37,7 +37,7 @@ uint64_t mover_bytes(const struct mover *m)
         return 2 * MIB;
 }
 
-static CUresult fake_reserve(CUdeviceptr *ret, size_t bytes, size_t alignment, CUdeviceptr wish,
+static CUresult fake_reserve(CUdeviceptr *ret, size_t bytes, size_t alignment, CUdeviceptr request,
                              unsigned long long flags)
 {
         *ret = 0x700000000000;
@@ -90,24 +90,24 @@ static void what_comes_or_goes_is_not_told(void **state)
         struct gpu *g = begin(&ours, &managed);
 
         ours->extents[0].busy = true;
-        sums_tell(true);
+        audit_tell(true);
         ours->extents[0].busy = false;
         g->heap.resident -= MIB; /* of one that the program has freed */
-        sums_tell(true);
+        audit_tell(true);
         g->heap.resident += MIB;
         core.unbooked = 1;
-        sums_tell(true);
+        audit_tell(true);
         assert_int_equal(told.lines, 0);
         core.unbooked = 0;
-        g->fixed = g->fixed_room = 3 * MIB;
-        g->fixed_handles = 2 * MIB;
-        sums_tell(false);
+        g->unevictable = g->unevictable_room = 3 * MIB;
+        g->unevictable_handles = 2 * MIB;
+        audit_tell(false);
         assert_int_equal(told.lines, 2);
         assert_int_equal(told.created, 6 * MIB);
         assert_int_equal(told.on_card, 4 * MIB);
-        sums_tell(false); /* nothing has happened since */
+        audit_tell(false); /* nothing has happened since */
         assert_int_equal(told.lines, 2);
-        sums_tell(true);
+        audit_tell(true);
         assert_int_equal(told.lines, 4);
 }
 
@@ -119,7 +119,7 @@ static void managed_memory_that_was_freed_is_not_taken_for_ours(void **state)
 
         assert_int_equal(heap_free(&g->heap, managed->address, &dead), 0);
         assert_ptr_equal(dead, managed);
-        sums_tell(false);
+        audit_tell(false);
         assert_int_equal(told.lines, 2);
         assert_int_equal(told.created, 4 * MIB);
         assert_int_equal(told.on_card, 4 * MIB);
@@ -133,7 +133,7 @@ static void what_was_freed_while_it_is_moved_is_not_told(void **state)
         ours->extents[0].busy = true;
         assert_int_equal(heap_free(&g->heap, ours->address, &dead), 0);
         assert_true(dead->dying);
-        sums_tell(true);
+        audit_tell(true);
         assert_int_equal(told.lines, 0);
 }
 

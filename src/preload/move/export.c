@@ -1,6 +1,6 @@
-/* pin.c: owns which extents stay on the card and what the daemon has said about it. Must never let
- * one count as there before the daemon has counted it as fixed. */
-#include "preload/move/pin.h"
+/* export.c: owns which extents stay on the card and what the daemon has said about it. Must never
+ * let one count as there before the daemon has counted it as unevictable. */
+#include "preload/move/export.h"
 
 #include <stdlib.h>
 
@@ -8,17 +8,18 @@
 #include "preload/state/core.h"
 #include "preload/state/request.h"
 
-/* Of one extent, for all its pins. */
+/* Of one extent, for all its exports. */
 struct stay {
         struct extent *extent; /* NULL: freed, or refused */
         uint64_t bytes;
-        unsigned pins;
+        unsigned exports;
         bool given;    /* somebody outside has it */
         bool ghost;    /* freed, but given: the heap's figures still hold its bytes */
-        bool for_good; /* it has a pin of its own, which goes with the extent */
+        bool for_good; /* it has an export of its own, which goes with the extent */
 };
 
-struct pin {
+struct export
+{
         struct gpu *gpu;
         uint64_t bytes;
         unsigned count;
@@ -33,16 +34,16 @@ static bool alone(const struct gpu *g) REQUIRES(core_lock)
 
 static void grant(struct gpu *g, struct extent *e) REQUIRES(core_lock)
 {
-        e->pinned = true;
-        g->pin_granted += e->bytes;
+        e->exported = true;
+        g->export_granted += e->bytes;
 }
 
 /* It counts no longer, in what is asked for and in what was granted. */
 static void withdraw(struct gpu *g, uint64_t bytes, bool granted) REQUIRES(core_lock)
 {
-        g->pin_wanted -= bytes;
+        g->export_requested -= bytes;
         if (granted)
-                g->pin_granted -= bytes;
+                g->export_granted -= bytes;
         request_kick();
         bell_ring(&core.changed);
 }
@@ -51,8 +52,8 @@ static void detach(struct gpu *g, struct stay *s) REQUIRES(core_lock)
 {
         if (!s->extent)
                 return;
-        withdraw(g, s->bytes, s->extent->pinned);
-        s->extent->pinned = false;
+        withdraw(g, s->bytes, s->extent->exported);
+        s->extent->exported = false;
         s->extent->stay = NULL;
         s->extent = NULL;
 }
@@ -61,13 +62,13 @@ static void stay_release(struct gpu *g, struct stay *s) REQUIRES(core_lock)
 {
         struct heap *h = &g->heap;
 
-        if (--s->pins > 0)
+        if (--s->exports > 0)
                 return;
         if (s->ghost) {
                 h->allocated -= s->bytes;
                 h->backed -= s->bytes;
                 h->resident -= s->bytes;
-                g->pin_ghosts -= s->bytes;
+                g->export_ghosts -= s->bytes;
                 request_report(g);
                 withdraw(g, s->bytes, true);
         }
@@ -80,38 +81,38 @@ static struct stay *stay_take(struct gpu *g, struct extent *e) REQUIRES(core_loc
         struct stay *s = e->stay;
 
         if (s) {
-                s->pins++;
+                s->exports++;
                 return s;
         }
         s = calloc(1, sizeof(*s));
         if (!s)
                 return NULL;
-        *s = (struct stay){.extent = e, .bytes = e->bytes, .pins = 1};
+        *s = (struct stay){.extent = e, .bytes = e->bytes, .exports = 1};
         e->stay = s;
-        g->pin_wanted += e->bytes;
-        if (alone(g) || g->pin_wanted <= g->pin_allowed)
+        g->export_requested += e->bytes;
+        if (alone(g) || g->export_requested <= g->export_allowed)
                 grant(g, e);
         return s;
 }
 
-void pin_back(struct gpu *g)
+void export_back(struct gpu *g)
 {
         struct heap_cursor c = {0};
         struct extent *e;
 
-        while (g->pin_granted && (e = heap_walk(&g->heap, &c))) {
-                if (!e->pinned || e->busy || e->state == EXTENT_RESIDENT)
+        while (g->export_granted && (e = heap_walk(&g->heap, &c))) {
+                if (!e->exported || e->busy || e->state == EXTENT_RESIDENT)
                         continue;
-                e->pinned = false;
-                g->pin_granted -= e->bytes;
+                e->exported = false;
+                g->export_granted -= e->bytes;
         }
 }
 
-struct pin *pin_take(struct gpu *g, struct block *b, CUdeviceptr start, uint64_t bytes)
+struct export *export_take(struct gpu *g, struct block *b, CUdeviceptr start, uint64_t bytes)
 {
         unsigned first = (unsigned)((start - b->address) / b->extent_bytes);
         unsigned end = (unsigned)((start - b->address + bytes - 1) / b->extent_bytes) + 1;
-        struct pin *p = calloc(1, sizeof(*p) + (end - first) * sizeof(struct stay *));
+        struct export *p = calloc(1, sizeof(*p) + (end - first) * sizeof(struct stay *));
 
         if (!p)
                 return NULL;
@@ -120,7 +121,7 @@ struct pin *pin_take(struct gpu *g, struct block *b, CUdeviceptr start, uint64_t
                 struct stay *s = stay_take(g, &b->extents[i]);
 
                 if (!s) {
-                        pin_release(p);
+                        export_release(p);
                         return NULL;
                 }
                 p->bytes += s->bytes;
@@ -130,51 +131,51 @@ struct pin *pin_take(struct gpu *g, struct block *b, CUdeviceptr start, uint64_t
         return p;
 }
 
-void pin_release(struct pin *p)
+void export_release(struct export *p)
 {
         for (unsigned i = 0; i < p->count; i++)
                 stay_release(p->gpu, p->stays[i]);
         free(p);
 }
 
-enum pin_state pin_state(const struct pin *p)
+enum export_state export_state(const struct export *p)
 {
-        enum pin_state state = PIN_READY;
+        enum export_state state = EXPORT_READY;
 
         for (unsigned i = 0; i < p->count; i++) {
                 const struct stay *s = p->stays[i];
 
                 if (s->ghost)
-                        return PIN_GHOST;
+                        return EXPORT_GHOST;
                 if (!s->extent || s->extent->state == EXTENT_MAPPED)
-                        return PIN_REFUSED; /* memory of the host is nothing to give away */
-                if (!s->extent->pinned || s->extent->state != EXTENT_RESIDENT || s->extent->busy)
-                        state = PIN_WAITING;
+                        return EXPORT_REFUSED; /* memory of the host is nothing to give away */
+                if (!s->extent->exported || s->extent->state != EXTENT_RESIDENT || s->extent->busy)
+                        state = EXPORT_WAITING;
         }
         return state;
 }
 
-unsigned pin_extents(const struct pin *p)
+unsigned export_extents(const struct export *p)
 {
         return p->count;
 }
 
-struct extent *pin_extent(const struct pin *p, unsigned i)
+struct extent *export_extent(const struct export *p, unsigned i)
 {
         return p->stays[i]->extent;
 }
 
-uint64_t pin_bytes(const struct pin *p)
+uint64_t export_bytes(const struct export *p)
 {
         return p->bytes;
 }
 
-struct gpu *pin_gpu(const struct pin *p)
+struct gpu *export_gpu(const struct export *p)
 {
         return p->gpu;
 }
 
-bool pin_shares(const struct pin *a, const struct pin *b)
+bool export_shares(const struct export *a, const struct export *b)
 {
         for (unsigned i = 0; i < a->count; i++)
                 for (unsigned k = 0; k < b->count; k++)
@@ -183,13 +184,13 @@ bool pin_shares(const struct pin *a, const struct pin *b)
         return false;
 }
 
-void pin_given(struct pin *p)
+void export_given(struct export *p)
 {
         for (unsigned i = 0; i < p->count; i++)
                 p->stays[i]->given = true;
 }
 
-void pin_for_good(struct pin *p)
+void export_for_good(struct export *p)
 {
         for (unsigned i = 0; i < p->count; i++) {
                 struct stay *s = p->stays[i];
@@ -197,26 +198,26 @@ void pin_for_good(struct pin *p)
                 if (s->for_good || !s->extent)
                         continue;
                 s->for_good = true;
-                s->pins++;
+                s->exports++;
         }
-        pin_release(p);
+        export_release(p);
 }
 
-void pin_extent_dies(struct gpu *g, struct extent *e)
+void export_extent_dies(struct gpu *g, struct extent *e)
 {
         struct stay *s = e->stay;
 
         if (!s)
                 return;
-        if (s->given && e->pinned) {
+        if (s->given && e->exported) {
                 /* Before its own bytes go, so that they are never missing from the figures. */
                 s->ghost = true;
                 g->heap.allocated += s->bytes;
                 g->heap.backed += s->bytes;
                 g->heap.resident += s->bytes;
-                g->pin_ghosts += s->bytes;
+                g->export_ghosts += s->bytes;
                 s->extent = NULL;
-                e->pinned = false;
+                e->exported = false;
                 e->stay = NULL;
                 bell_ring(&core.changed);
                 request_kick();
@@ -238,7 +239,7 @@ static void settle(struct gpu *g, bool granted) REQUIRES(core_lock)
                 for (unsigned k = 0; b->kind != BLOCK_FREE && k < b->extent_count; k++) {
                         struct extent *e = &b->extents[k];
 
-                        if (!e->stay || e->pinned)
+                        if (!e->stay || e->exported)
                                 continue;
                         if (granted)
                                 grant(g, e);
@@ -249,15 +250,15 @@ static void settle(struct gpu *g, bool granted) REQUIRES(core_lock)
         bell_ring(&core.changed);
 }
 
-void pin_allowed(struct gpu *g, uint64_t bytes)
+void export_allowed(struct gpu *g, uint64_t bytes)
 {
         /* An answer to what was asked for before is for less, and another one comes. */
-        g->pin_allowed = bytes;
-        if (bytes >= g->pin_wanted && g->pin_granted < g->pin_wanted)
+        g->export_allowed = bytes;
+        if (bytes >= g->export_requested && g->export_granted < g->export_requested)
                 settle(g, true);
 }
 
-void pin_refused(struct gpu *g)
+void export_refused(struct gpu *g)
 {
         settle(g, false);
 }

@@ -1,5 +1,5 @@
-/* test_sched_pin.c: memory that is to stay on the card, and what the ledger shows of a card and of
- * its clients. */
+/* test_sched_export.c: memory that is to stay on the card, and what the ledger shows of a card and
+ * of its clients. */
 #include "sched_bench.h"
 
 #define BENCH struct bench *b __attribute__((cleanup(done))) = bench_new(NULL)
@@ -33,7 +33,7 @@ static struct tenant *nearly_whole(struct bench *b)
         idle(b, t, true);
         (void)runner(b, 0, 400 * MIB);
         last = join(b, 0);
-        want_commit(b, last, 300 * MIB);
+        request_commit_of(b, last, 300 * MIB);
         last->allocated[0] = 300 * MIB;
         usage(b, last);
         want_run(b, last, 300 * MIB);
@@ -45,47 +45,47 @@ static struct tenant *nearly_whole(struct bench *b)
         return t;
 }
 
-static void what_is_there_is_pinned_at_once(void **state)
+static void what_is_there_is_exported_at_once(void **state)
 {
         BENCH;
         struct tenant *t = runner(b, 0, 300 * MIB);
 
-        pin(b, t, 300 * MIB);
-        assert_int_equal(t->pinned[0], 300 * MIB);
-        assert_int_equal(account(b, t).pinned, 300 * MIB);
-        assert_int_equal(account(b, t).pinned_asked, 300 * MIB);
+        export(b, t, 300 * MIB);
+        assert_int_equal(t->exported[0], 300 * MIB);
+        assert_int_equal(account(b, t).exported, 300 * MIB);
+        assert_int_equal(account(b, t).exported_asked, 300 * MIB);
         assert_int_equal(t->refused, 0);
         assert_int_equal(card(b).charged, 300 * MIB); /* it is charged already */
-        pin(b, t, 100 * MIB);                         /* less takes effect at once */
-        assert_int_equal(account(b, t).pinned, 100 * MIB);
-        pin(b, t, 0);
-        assert_int_equal(account(b, t).pinned, 0);
-        assert_int_equal(card(b).fixed, 0);
+        export(b, t, 100 * MIB);                      /* less takes effect at once */
+        assert_int_equal(account(b, t).exported, 100 * MIB);
+        export(b, t, 0);
+        assert_int_equal(account(b, t).exported, 0);
+        assert_int_equal(card(b).unevictable, 0);
 }
 
-static void more_than_is_allocated_is_not_pinned(void **state)
+static void more_than_is_allocated_is_not_exported(void **state)
 {
         BENCH;
         struct tenant *t = runner(b, 0, 300 * MIB);
 
-        pin(b, t, 300 * MIB + 1);
+        export(b, t, 300 * MIB + 1);
         assert_int_equal(t->refused, -EBUSY);
         assert_int_equal(t->refused_of, 77);
-        assert_int_equal(account(b, t).pinned, 0);
-        assert_int_equal(account(b, t).pinned_asked, 0);
+        assert_int_equal(account(b, t).exported, 0);
+        assert_int_equal(account(b, t).exported_asked, 0);
         t->refused = 0;
-        pin(b, t, 300 * MIB);
+        export(b, t, 300 * MIB);
         assert_int_equal(t->refused, 0);
 }
 
-static void what_is_pinned_does_not_leave_for_others(void **state)
+static void what_is_exported_does_not_leave_for_others(void **state)
 {
         BENCH;
         struct tenant *t = runner(b, 0, 300 * MIB), *other = join(b, 0);
 
-        pin(b, t, 200 * MIB);
+        export(b, t, 200 * MIB);
         idle(b, t, true);
-        want_commit(b, other, 750 * MIB);
+        request_commit_of(b, other, 750 * MIB);
         other->allocated[0] = 750 * MIB;
         usage(b, other);
         want_run(b, other, 750 * MIB);
@@ -96,26 +96,26 @@ static void what_is_pinned_does_not_leave_for_others(void **state)
         restore(b, other);
         assert_true(other->lease);
         /* And what would not fit beside it is not promised. */
-        want_commit(b, other, 771 * MIB);
+        request_commit_of(b, other, 771 * MIB);
         assert_int_equal(other->refused, -ENOMEM);
 }
 
 /* They could never run again. */
-static void what_others_need_to_run_is_not_pinned(void **state)
+static void what_others_need_to_run_is_not_exported(void **state)
 {
         BENCH;
         struct tenant *t = runner(b, 0, 300 * MIB), *other = runner(b, 0, 600 * MIB);
 
         (void)other;
-        pin(b, t, 300 * MIB);
-        assert_int_equal(t->pinned[0], 300 * MIB);
-        want_commit(b, t, 400 * MIB);
+        export(b, t, 300 * MIB);
+        assert_int_equal(t->exported[0], 300 * MIB);
+        request_commit_of(b, t, 400 * MIB);
         t->allocated[0] = 371 * MIB;
         usage(b, t);
-        pin(b, t, 371 * MIB); /* with 600 more it is one too many */
+        export(b, t, 371 * MIB); /* with 600 more it is one too many */
         assert_int_equal(t->refused, -EBUSY);
         t->refused = 0;
-        pin(b, t, 370 * MIB);
+        export(b, t, 370 * MIB);
         pass(b, NSEC_PER_SEC);
         assert_int_equal(t->refused, 0);
 }
@@ -125,10 +125,10 @@ static void what_lies_on_the_host_is_pinned_when_there_is_room(void **state)
         BENCH;
         struct tenant *t = nearly_whole(b), *gives = NULL;
 
-        pin(b, t, 300 * MIB);
+        export(b, t, 300 * MIB);
         assert_int_equal(t->refused, 0);
-        assert_int_equal(t->pinned[0], 0);
-        assert_int_equal(account(b, t).pinned_asked, 300 * MIB);
+        assert_int_equal(t->exported[0], 0);
+        assert_int_equal(account(b, t).exported_asked, 300 * MIB);
         assert_int_equal(card(b).waiting, 1);
         pass(b, 2 * NSEC_PER_SEC);
         for (unsigned i = 1; i < b->tenants; i++)
@@ -137,9 +137,9 @@ static void what_lies_on_the_host_is_pinned_when_there_is_room(void **state)
         assert_non_null(gives); /* as for one that waits to run */
         drained(b, gives);
         evict_to(b, gives, gives->limit[0]);
-        assert_int_equal(t->pinned[0], 300 * MIB);
+        assert_int_equal(t->exported[0], 300 * MIB);
         assert_int_equal(t->limit[0], 300 * MIB);
-        assert_int_equal(account(b, t).pinned, 300 * MIB);
+        assert_int_equal(account(b, t).exported, 300 * MIB);
 }
 
 static void off(struct sched_config *c)
@@ -147,13 +147,13 @@ static void off(struct sched_config *c)
         c->mode = SCHED_MODE_OFF;
 }
 
-static void without_sharing_nothing_moves_for_a_pin(void **state)
+static void without_sharing_nothing_moves_for_a_export(void **state)
 {
         struct bench *b __attribute__((cleanup(done))) = bench_new(off);
         struct tenant *t = runner(b, 0, 300 * MIB);
 
-        pin(b, t, 300 * MIB);
-        assert_int_equal(t->pinned[0], 300 * MIB);
+        export(b, t, 300 * MIB);
+        assert_int_equal(t->exported[0], 300 * MIB);
         assert_int_equal(t->refused, 0);
 }
 
@@ -166,7 +166,7 @@ static void a_cards_clients_are_counted_as_they_wait_and_run(void **state)
         assert_int_equal(card(b).waiting, 0);
         c = join(b, 0);
         assert_int_equal(card(b).waiting, 0); /* it has asked for nothing */
-        want_commit(b, c, 600 * MIB);
+        request_commit_of(b, c, 600 * MIB);
         c->allocated[0] = 600 * MIB;
         usage(b, c);
         want_run(b, c, 600 * MIB);
@@ -190,11 +190,11 @@ static void what_is_asked_for_is_shown_beside_what_is_held(void **state)
         struct sched_account_view v;
 
         assert_int_equal(account(b, t).commit_asked, held);
-        assert_int_equal(account(b, t).fixed_asked, 0);
-        assert_int_equal(account(b, t).pinned_asked, 0);
+        assert_int_equal(account(b, t).unevictable_asked, 0);
+        assert_int_equal(account(b, t).exported_asked, 0);
         (void)runner(b, 0, 600 * MIB);
-        want_fixed(b, t, 40 * MIB);
-        assert_int_equal(account(b, t).fixed_asked, 40 * MIB);
+        request_unevictable_of(b, t, 40 * MIB);
+        assert_int_equal(account(b, t).unevictable_asked, 40 * MIB);
         assert_int_equal(sched_account_view(b->s, t->id, 1, &v), -EINVAL);
         assert_int_equal(sched_account_view(b->s, t->id, SCHED_GPUS_MAX, &v), -EINVAL);
         assert_int_equal(sched_account_view(b->s, 0, 0, &v), -ESTALE);
@@ -220,12 +220,12 @@ static void names_and_numbers_of_modes_go_both_ways(void **state)
 int main(void)
 {
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test(what_is_there_is_pinned_at_once),
-                cmocka_unit_test(more_than_is_allocated_is_not_pinned),
-                cmocka_unit_test(what_is_pinned_does_not_leave_for_others),
-                cmocka_unit_test(what_others_need_to_run_is_not_pinned),
+                cmocka_unit_test(what_is_there_is_exported_at_once),
+                cmocka_unit_test(more_than_is_allocated_is_not_exported),
+                cmocka_unit_test(what_is_exported_does_not_leave_for_others),
+                cmocka_unit_test(what_others_need_to_run_is_not_exported),
                 cmocka_unit_test(what_lies_on_the_host_is_pinned_when_there_is_room),
-                cmocka_unit_test(without_sharing_nothing_moves_for_a_pin),
+                cmocka_unit_test(without_sharing_nothing_moves_for_a_export),
                 cmocka_unit_test(a_cards_clients_are_counted_as_they_wait_and_run),
                 cmocka_unit_test(what_is_asked_for_is_shown_beside_what_is_held),
                 cmocka_unit_test(names_and_numbers_of_modes_go_both_ways),

@@ -1,6 +1,6 @@
-/* sums.c: owns the moments when the books and the driver must agree. Must never tell a figure while
- * somebody is about to change it: who compares takes it for exact. */
-#include "preload/agent/sums.h"
+/* audit.c: owns the moments when the accounts and the driver must agree. Must never tell a figure
+ * while somebody is about to change it: who compares takes it for exact. */
+#include "preload/agent/audit.h"
 
 #include "preload/state/core.h"
 #include "preload/freeze/mover.h"
@@ -51,10 +51,11 @@ static void tell(struct gpu *g, bool last) REQUIRES(core_lock)
         static struct told {
                 uint64_t created, on_card, events;
         } told[GPUS_MAX];
-        uint64_t on_card = g->heap.backed - g->pin_ghosts, managed;
-        uint64_t unused = g->fixed_room + (g->mover ? 0 : g->mover_room);
-        struct told now = {on_card + g->fixed_handles + (g->mover ? mover_bytes(g->mover) : 0),
-                           on_card + g->fixed - unused, events(g)};
+        uint64_t on_card = g->heap.backed - g->export_ghosts, managed;
+        uint64_t unused = g->unevictable_room + (g->mover ? 0 : g->mover_room);
+        struct told now = {on_card + g->unevictable_handles +
+                                   (g->mover ? mover_bytes(g->mover) : 0),
+                           on_card + g->unevictable - unused, events(g)};
         struct told *before = &told[g->index];
 
         if (!last && now.created == before->created && now.on_card == before->on_card &&
@@ -68,7 +69,7 @@ static void tell(struct gpu *g, bool last) REQUIRES(core_lock)
         trace_event("on_card", g->index, now.on_card - managed);
 }
 
-void sums_tell(bool last)
+void audit_tell(bool last)
 {
         if (!trace_is_on() || core.unbooked)
                 return;

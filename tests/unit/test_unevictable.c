@@ -1,0 +1,172 @@
+/* test_unevictable.c: what cannot be moved is counted from before it is made until it is gone, and
+ * room for a call of the driver's own goes back whether it was enough or not. */
+#include "unit.h"
+
+#include <errno.h>
+
+#include "base/macros.h"
+#include "fakes/neighbours.h"
+#include "preload/move/unevictable.h"
+#include "preload/state/request.h"
+
+#define OWNER   ((CUcontext)(uintptr_t)0x1000)
+#define ANOTHER ((CUcontext)(uintptr_t)0x2000)
+#define HANDLES 3000u /* several in each bucket */
+
+static struct gpu *const gpu = &core.gpus[0];
+static uint64_t now_ns, room; /* that can be had */
+static unsigned asks;
+
+int clock_gettime(clockid_t which, struct timespec *ret)
+{
+        ret->tv_sec = (time_t)(now_ns / NSEC_PER_SEC);
+        ret->tv_nsec = (long)(now_ns % NSEC_PER_SEC);
+        return 0;
+}
+
+int request_unevictable(struct gpu *g, uint64_t more)
+{
+        asks++;
+        if (g->unevictable + more > room)
+                return -ENOMEM;
+        g->unevictable += more;
+        return 0;
+}
+
+static int begin(void **state)
+{
+        core_lock = (struct lock){0};
+        core = (struct core){.gpu_count = 2};
+        gpu->context_bytes = 300 * MIB;
+        now_ns = 1000 * NSEC_PER_SEC;
+        room = GIB;
+        asks = 0;
+        return 0;
+}
+
+static const void *handle(unsigned i)
+{
+        return (const void *)(uintptr_t)(0x10000 + 16u * i);
+}
+
+static void what_is_made_counts_until_it_is_gone(void **state)
+{
+        for (unsigned i = 0; i < HANDLES; i++) {
+                struct unevictable *f = unevictable_ask(gpu, OWNER, i);
+
+                assert_non_null(f);
+                unevictable_list(f, handle(i));
+        }
+        assert_int_equal(gpu->unevictable, (uint64_t)HANDLES * (HANDLES - 1) / 2);
+        assert_null(unevictable_unlist(handle(HANDLES)));
+        for (unsigned i = 0; i < HANDLES; i++) {
+                uint64_t before = gpu->unevictable;
+                struct unevictable *f = unevictable_unlist(handle(i));
+
+                assert_non_null(f);
+                assert_null(unevictable_unlist(
+                        handle(i))); /* the driver may give it to somebody else */
+                assert_int_equal(gpu->unevictable, before);
+                unevictable_return(f);
+                assert_int_equal(gpu->unevictable, before - i);
+        }
+        assert_int_equal(gpu->unevictable, 0);
+}
+
+static void what_there_is_no_room_for_is_not_made(void **state)
+{
+        room = 5 * MIB;
+        assert_null(unevictable_ask(gpu, OWNER, 6 * MIB));
+        assert_int_equal(gpu->unevictable, 0);
+        unevictable_list(NULL, handle(1)); /* nothing to count */
+        assert_null(unevictable_unlist(handle(1)));
+        unevictable_return(NULL);
+}
+
+static void what_belongs_to_a_context_ends_with_it(void **state)
+{
+        for (unsigned i = 0; i < HANDLES; i++)
+                unevictable_list(unevictable_ask(gpu, i % 3 ? OWNER : ANOTHER, 10), handle(i));
+        assert_int_equal(unevictable_forget_context(OWNER), HANDLES / 3 * 2 * 10);
+        assert_int_equal(gpu->unevictable, HANDLES * 10); /* the caller gives it back */
+        assert_int_equal(unevictable_forget_context(OWNER), 0);
+        assert_null(unevictable_unlist(handle(1)));
+        assert_int_equal(unevictable_forget_context(ANOTHER), HANDLES / 3 * 10);
+        assert_null(unevictable_unlist(handle(0)));
+        assert_int_equal(unevictable_forget_context(ANOTHER), 0);
+}
+
+/* The driver does not say how much it lacks. */
+static void room_for_a_call_grows_fourfold(void **state)
+{
+        uint64_t mine = 0;
+
+        assert_int_equal(unevictable_ask_room(gpu, &mine), 0);
+        assert_int_equal(mine, 150 * MIB); /* half of a context */
+        assert_int_equal(unevictable_ask_room(gpu, &mine), 0);
+        assert_int_equal(mine, 600 * MIB);
+        assert_int_equal(gpu->unevictable, 600 * MIB);
+        assert_int_equal(gpu->unevictable_room, 600 * MIB);
+        unevictable_return_room(gpu, &mine);
+        assert_int_equal(mine + gpu->unevictable + gpu->unevictable_room, 0);
+        gpu->context_bytes = 0;
+        assert_int_equal(unevictable_ask_room(gpu, &mine), 0);
+        assert_int_equal(mine, 32 * MIB);
+        unevictable_return_room(gpu, &mine);
+}
+
+static void the_last_of_the_card_counts_but_a_step_a_byte_does_not(void **state)
+{
+        uint64_t mine = 0;
+
+        room = 10 * MIB; /* a sixteenth of 150 MiB is less */
+        assert_int_equal(unevictable_ask_room(gpu, &mine), 0);
+        assert_int_equal(mine, 150 * MIB / 16);
+        assert_int_equal(asks, 5);
+        unevictable_return_room(gpu, &mine);
+        room = 9 * MIB;
+        asks = 0;
+        assert_int_equal(unevictable_ask_room(gpu, &mine), -ENOMEM);
+        assert_int_equal(asks, 5);
+        assert_int_equal(mine + gpu->unevictable + gpu->unevictable_room, 0);
+}
+
+/* The daemon has measured by then what came of it. */
+static void room_for_a_call_goes_back_after_a_while(void **state)
+{
+        struct gpu *other = &core.gpus[1];
+        uint64_t mine = 0, others = 0;
+
+        assert_int_equal(unevictable_tend(now_ns), UINT64_MAX);
+        assert_int_equal(unevictable_ask_room(gpu, &mine), 0);
+        now_ns += NSEC_PER_SEC;
+        assert_int_equal(unevictable_ask_room(other, &others), 0);
+        assert_int_equal(unevictable_tend(now_ns), 5 * NSEC_PER_SEC);
+        now_ns += 5 * NSEC_PER_SEC - 1;
+        assert_int_equal(unevictable_tend(now_ns), 1);
+        assert_int_equal(gpu->unevictable, mine);
+        now_ns++;
+        assert_int_equal(unevictable_tend(now_ns), NSEC_PER_SEC);
+        assert_int_equal(gpu->unevictable + gpu->unevictable_room, 0);
+        assert_int_equal(other->unevictable, others);
+        unevictable_return_room(gpu, &mine); /* not twice */
+        assert_int_equal(gpu->unevictable + mine, 0);
+        assert_int_equal(unevictable_tend(now_ns + NSEC_PER_SEC), UINT64_MAX);
+        assert_int_equal(other->unevictable, 0);
+}
+
+#define UNEVICTABLE_TEST(name) cmocka_unit_test_setup(name, begin)
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                UNEVICTABLE_TEST(what_is_made_counts_until_it_is_gone),
+                UNEVICTABLE_TEST(what_there_is_no_room_for_is_not_made),
+                UNEVICTABLE_TEST(what_belongs_to_a_context_ends_with_it),
+                UNEVICTABLE_TEST(room_for_a_call_grows_fourfold),
+                UNEVICTABLE_TEST(the_last_of_the_card_counts_but_a_step_a_byte_does_not),
+                UNEVICTABLE_TEST(room_for_a_call_goes_back_after_a_while),
+        };
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}
