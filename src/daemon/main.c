@@ -15,6 +15,7 @@
 #include "daemon/setup/place.h"
 #include "daemon/private.h"
 #include "daemon/state/server.h"
+#include "daemon/server.h"
 
 #define SYSTEM_CONFIG "/etc/sublet/subletd.conf"
 #define SYSTEM_DIR    "/run/sublet"

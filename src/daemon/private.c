@@ -20,6 +20,7 @@
 #include "base/log.h"
 #include "base/macros.h"
 #include "daemon/state/server.h"
+#include "daemon/server.h"
 
 #define LOG_FILE        "subletd.log"
 #define LOG_FILE_MAX    (1024 * 1024)

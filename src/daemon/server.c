@@ -1,5 +1,6 @@
 /* server.c: owns the loop: its sources, its timers, and the sweep after each batch.
  * Must never block, and never free a client anywhere but in the sweep. */
+#include "daemon/server.h"
 #include "daemon/state/server.h"
 
 #include <errno.h>
@@ -24,6 +25,12 @@
 #include "daemon/setup/kill_point.h"
 #include "daemon/private.h"
 #include "daemon/net/turns.h"
+#include "daemon/net/session.h"
+#include "daemon/ledger/event.h"
+#include "daemon/net/looks.h"
+#include "daemon/ledger/measure.h"
+#include "daemon/orders/control.h"
+#include "daemon/net/client.h"
 
 #define RESTART_GRACE_NS    (2 * NSEC_PER_SEC)
 #define MEASURE_PERIOD_US   UINT64_C(1000000)

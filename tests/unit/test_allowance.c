@@ -4,6 +4,8 @@
 #include "base/clock.h"
 #include "base/macros.h"
 #include "daemon/state/client.h"
+#include "daemon/ledger/measure.h"
+#include "daemon/ledger/allowance.h"
 
 #define CARD    (16 * GIB)
 #define CLIENTS 4u

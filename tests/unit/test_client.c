@@ -12,6 +12,9 @@
 #include "base/macros.h"
 #include "daemon/state/client.h"
 #include "daemon/net/turns.h"
+#include "daemon/net/session.h"
+#include "daemon/ledger/measure.h"
+#include "daemon/net/client.h"
 
 static struct config config;
 static struct server server;

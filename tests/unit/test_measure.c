@@ -5,6 +5,8 @@
 #include "base/clock.h"
 #include "base/macros.h"
 #include "daemon/state/client.h"
+#include "daemon/ledger/event.h"
+#include "daemon/ledger/measure.h"
 
 #define CLIENTS 100
 #define TOTAL   (8 * GIB)

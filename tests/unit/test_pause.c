@@ -8,6 +8,7 @@
 #include "base/macros.h"
 #include "daemon/state/client.h"
 #include "daemon/ledger/pause.h"
+#include "daemon/ledger/event.h"
 
 #define PID    4242
 #define AGE_NS (30 * NSEC_PER_SEC) /* of each process */

@@ -13,6 +13,7 @@
 #include "base/macros.h"
 #include "daemon/net/peer_daemons.h"
 #include "daemon/state/client.h"
+#include "daemon/ledger/event.h"
 
 #define CARD  (16 * GIB)
 #define MAGIC UINT32_C(0x4e4c4253)

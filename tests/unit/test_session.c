@@ -10,6 +10,9 @@
 #include "daemon/net/peer_daemons.h"
 #include "daemon/state/client.h"
 #include "daemon/net/meet.h"
+#include "daemon/net/session.h"
+#include "daemon/ledger/event.h"
+#include "daemon/ledger/measure.h"
 
 #define CARD    (16 * GIB)
 #define SENT    128u

@@ -9,6 +9,11 @@
 #include "daemon/net/peer_daemons.h"
 #include "daemon/state/client.h"
 #include "daemon/net/turns.h"
+#include "daemon/net/session.h"
+#include "daemon/ledger/event.h"
+#include "daemon/net/looks.h"
+#include "daemon/ledger/measure.h"
+#include "daemon/net/client.h"
 
 #define CLIENTS 5u
 

@@ -1,6 +1,8 @@
 /* allowance.c: owns what one user's clients may hold together, and what of a client's figures is
  * believed. Must never stand in the way of the daemon's own user: a private daemon has no other. */
+#include "daemon/ledger/allowance.h"
 #include "daemon/state/client.h"
+#include "daemon/ledger/measure.h"
 
 #include "base/macros.h"
 

@@ -1,5 +1,6 @@
 /* event.c: owns the frame of each event of the scheduler: an empty list of actions before it, and
  * their messages after it. Must never call the scheduler while carrying its actions out. */
+#include "daemon/ledger/event.h"
 #include "daemon/state/client.h"
 
 #include <errno.h>

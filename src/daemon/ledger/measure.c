@@ -1,6 +1,7 @@
 /* measure.c: owns what NVML's figures mean for the ledger: bytes of others, unevictable bytes of
  * ours. Must never report one odd sample: the figures of a card and of its processes are not read
  * at one instant, while memory moves at 50 GB/s. The lowest of the last three is taken. */
+#include "daemon/ledger/measure.h"
 #include "daemon/state/client.h"
 
 #include <errno.h>
@@ -8,6 +9,7 @@
 #include "base/clock.h"
 #include "base/macros.h"
 #include "daemon/setup/kill_point.h"
+#include "daemon/ledger/event.h"
 
 #define SAMPLES        ARRAY_SIZE(((struct gpu *)0)->foreign)
 #define UNMEASURED_MAX 10 /* periods */

@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/macros.h"
 #include "daemon/state/client.h"
+#include "daemon/ledger/event.h"
 
 static bool is_connected(const struct client *c)
 {

@@ -1,5 +1,6 @@
 /* client.c: owns the connections of clients: who they are, what they send, what waits to be sent.
  * Must never block on a client, trust a packet, or free anything inside a handler. */
+#include "daemon/net/client.h"
 #include "daemon/state/client.h"
 
 #include <errno.h>
@@ -18,6 +19,8 @@
 #include "daemon/people/hangup.h"
 #include "daemon/setup/kill_point.h"
 #include "daemon/net/turns.h"
+#include "daemon/net/session.h"
+#include "daemon/ledger/measure.h"
 
 #define LAST_WORDS_MAX       1024 /* messages: more than a socket holds */
 #define GREETING_TIMEOUT_US  (10 * UINT64_C(1000000))

@@ -1,7 +1,12 @@
 /* looks.c: owns what follows from a look at the cards, in its order: the cards, what others hold,
  * what waited for the look. Must never wait for one. */
+#include "daemon/net/looks.h"
 #include "daemon/net/peer_daemons.h"
 #include "daemon/state/client.h"
+#include "daemon/net/session.h"
+#include "daemon/ledger/event.h"
+#include "daemon/ledger/measure.h"
+#include "daemon/net/client.h"
 
 #include "base/clock.h"
 

@@ -11,6 +11,7 @@
 
 #include "base/cleanup.h"
 #include "daemon/state/client.h"
+#include "daemon/ledger/event.h"
 
 /* Descriptors that are sent and not yet received count against the daemon's own user, so a client
  * has but a few of them on their way. */

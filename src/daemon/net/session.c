@@ -1,6 +1,7 @@
 /* session.c: owns the translation between messages and the scheduler's events and actions.
  * Must never decide who may hold or run anything (the scheduler does), nor call the scheduler while
  * carrying out its actions. */
+#include "daemon/net/session.h"
 #include "daemon/net/peer_daemons.h"
 #include "daemon/state/client.h"
 
@@ -15,6 +16,9 @@
 #include "daemon/setup/kill_point.h"
 #include "daemon/net/meet.h"
 #include "daemon/ledger/pause.h"
+#include "daemon/ledger/event.h"
+#include "daemon/ledger/measure.h"
+#include "daemon/ledger/allowance.h"
 
 #define HOST_MOST  (UINT64_C(1) << 50) /* more than any machine has: a lie */
 #define BOUND_NS   (10 * NSEC_PER_MSEC)

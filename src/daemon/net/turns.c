@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "daemon/state/client.h"
+#include "daemon/net/client.h"
 
 /* A timer comes behind all that is pending; a deferred source would come first every time. */
 static void arm(struct server *s)

@@ -2,6 +2,7 @@
  * status.sock, where everybody may ask for the status or pause what is his, once a connection.
  * Must never take another order from anybody but the daemon's own user and root outside a
  * container. */
+#include "daemon/orders/control.h"
 #include "daemon/state/server.h"
 
 #include <errno.h>
@@ -24,6 +25,8 @@
 #include "daemon/people/hangup.h"
 #include "daemon/ledger/pause.h"
 #include "daemon/people/peer.h"
+#include "daemon/ledger/event.h"
+#include "daemon/orders/status.h"
 
 #define ORDER_MAX       4096
 #define CONNECTIONS_MAX 32

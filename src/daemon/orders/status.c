@@ -1,5 +1,6 @@
 /* status.c: owns the picture of the daemon that people see: plain figures in bytes and seconds.
  * Must never change anything it looks at, nor show a figure that is not known (those are null). */
+#include "daemon/orders/status.h"
 #include "daemon/state/client.h"
 
 #include <string.h>

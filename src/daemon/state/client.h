@@ -97,12 +97,6 @@ struct client {
         unsigned queue_first, queue_used;
 };
 
-/* sd-event handler of the listening socket. */
-int client_accept(sd_event_source *src, int fd, uint32_t events, void *userdata);
-
-/* Read and handle one message. False: there are no more for now, or none for good. */
-bool client_turn(struct client *c);
-
 /* Send now or queue; a client that does not read is dropped. gpu: the client's own number. */
 void client_send(struct client *c, struct wire_message *m);
 /* The same with descriptors, which stay the caller's. They go along only if the message goes now:
@@ -120,13 +114,3 @@ void client_watch(struct client *c);
 void client_flush(struct client *c);
 /* REFUSED(code, text), as the first message of a connection. */
 struct wire_message client_refusal(enum wire_refusal code, const char *text);
-
-/* For the sweep. */
-void client_close(struct client *c); /* the connection */
-void client_free(struct client *c);
-/* The process has ended: find out whether its memory is free, now or later. */
-void client_check_gone(struct client *c);
-/* There is a new look at the cards, or will be none: go on with what waited for it. */
-void client_looked(struct client *c);
-/* From time to time: a process without a connection may have left its memory behind (exec). */
-void client_check_left(struct client *c);
