@@ -1,6 +1,5 @@
-/* arena.c: owns the pinned host memory. Must never hand out memory that was not touched: a page
- * fault in the kernel on the way to the OOM killer is cheaper to meet here, before anything is
- * moved. */
+/* arena.c: owns the pinned host memory. Must never hand out memory that was not touched: if the
+ * host is out of memory, the failure has to come before anything is moved. */
 #include "preload/heap/arena.h"
 
 #include <errno.h>
@@ -91,8 +90,8 @@ static void touch_in_parallel(char *memory, uint64_t bytes)
                 bell_wait(&done, heard, UINT64_MAX);
 }
 
-/* Anonymous memory: on kernels as they are set up, only this kind gets huge pages, which pin many
- * times faster. */
+/* Anonymous memory: with the kernel's defaults only this kind gets huge pages, which are pinned
+ * many times faster. */
 static char *map_huge(uint64_t bytes)
 {
         char *raw = mmap(NULL, bytes + ARENA_UNIT, PROT_READ | PROT_WRITE,
@@ -112,7 +111,7 @@ static char *map_huge(uint64_t bytes)
         return memory;
 }
 
-/* Touching more than there is would bring the out-of-memory killer on the program. */
+/* Touching more than the host has would make the kernel kill the program. */
 static bool host_has(uint64_t bytes)
 {
         struct host_memory m;
@@ -182,7 +181,8 @@ static int room_append(struct arena_room *room, char *host, uint64_t bytes)
         return 0;
 }
 
-/* Take up to `units` from one segment, run by run. What is still wanted, or -ENOMEM. */
+/* Take up to `units` from one segment, run by run. Returns how many are still missing, or -ENOMEM.
+ */
 static int64_t segment_take(struct segment *s, uint32_t units, struct arena_room *room)
 {
         for (uint32_t i = 0; i < s->units && units > 0;) {

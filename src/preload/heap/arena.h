@@ -1,8 +1,8 @@
-/* arena.h: the pinned host memory that evicted contents live in; private to the process.
+/* arena.h: the pinned host memory that holds evicted contents; private to the process.
  *
- * Segments of transparent huge pages, touched by several threads, registered with the driver once
- * and kept. Room is handed out in pieces, because what is evicted together need not be contiguous.
- * Only the agent's thread takes; any thread may give. */
+ * It consists of segments of transparent huge pages, touched by several threads, registered with
+ * the driver once and kept. An extent's contents may be spread over several pieces. Only the
+ * agent's thread takes room; any thread may give it back. */
 #pragma once
 
 #include <stdbool.h>
@@ -33,4 +33,4 @@ void arena_give(struct arena *a, struct arena_room *room);
 
 /* Give whole free segments back to the system until at most so many bytes are held. */
 void arena_trim(struct arena *a, uint64_t bytes);
-uint64_t arena_bytes(const struct arena *a); /* held, used or not; any thread */
+uint64_t arena_bytes(const struct arena *a); /* bytes held, used or not; any thread */

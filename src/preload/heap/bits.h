@@ -1,5 +1,5 @@
-/* bits.h: long rows of bits, looked at by words. The row is whole words; what a search for a clear
- * bit finds past the last bit of use is cut off by `to`. */
+/* bits.h: long rows of bits, searched by words. A row is whole words; `to` cuts off what a search
+ * finds past the last bit in use. */
 #pragma once
 
 #include <stdbool.h>
@@ -31,7 +31,7 @@ static inline void bits_set(uint64_t *bits, uint64_t from, uint64_t count, bool 
         }
 }
 
-/* The first bit of this value in [from, to); to where there is none. */
+/* The first bit of this value in [from, to); `to` where there is none. */
 static inline uint64_t bits_next(const uint64_t *bits, uint64_t from, uint64_t to, bool on)
 {
         uint64_t flip = on ? 0 : UINT64_MAX, word;

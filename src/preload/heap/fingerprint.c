@@ -1,5 +1,5 @@
 /* fingerprint.c: owns the keys of fingerprints and the arithmetic on the host. Must never let a key
- * leave the process, nor use one for two of them. */
+ * leave the process, nor use one key for two processes. */
 #include "preload/heap/fingerprint.h"
 
 #include <stdlib.h>
@@ -31,8 +31,8 @@ struct fingerprint fingerprint_from(const uint64_t sums[FINGERPRINT_SUMS])
         struct fingerprint f = {{0}};
         uint64_t carry = 0;
 
-        /* Three rounds: the first brings the limbs down to 26 bits and what is over by far less
-         * than that, the others what is over after it. */
+        /* Three rounds: the first reduces the limbs to 26 bits with a small carry, the others
+         * reduce that carry. */
         for (unsigned i = 0; i < 5; i++) {
                 carry += sums[i];
                 f.limb[i] = (uint32_t)carry & FIELD_LOW;
@@ -46,7 +46,7 @@ struct fingerprint fingerprint_from(const uint64_t sums[FINGERPRINT_SUMS])
                         carry >>= 26;
                 }
         }
-        /* Below 2^130 now; of 2^130 - 5 and what follows, the small form. */
+        /* The value is below 2^130 now; if it is 2^130 - 5 or more, reduce it once. */
         if (f.limb[0] >= FIELD_LOW - 4 && f.limb[1] == FIELD_LOW && f.limb[2] == FIELD_LOW &&
             f.limb[3] == FIELD_LOW && f.limb[4] == FIELD_LOW)
                 f = (struct fingerprint){{f.limb[0] - (FIELD_LOW - 4)}};

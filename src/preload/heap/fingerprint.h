@@ -11,32 +11,33 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* What one block of threads reads; memory is fingerprinted in multiples of it. */
+/* One block of threads reads so much; memory is fingerprinted in multiples of it. */
 #define FINGERPRINT_CHUNK (UINT64_C(128) << 10)
-#define FINGERPRINT_PAGE  (UINT64_C(2) << 20)   /* that can be left out, and counts as zero then */
+#define FINGERPRINT_PAGE  (UINT64_C(2) << 20)   /* a page that is left out counts as zero */
 #define FINGERPRINT_MAX   (UINT64_C(128) << 20) /* at a time */
 
-/* The kernel's PTX, a C string, and what it takes. */
+/* The kernel's PTX as a C string, and its parameters. */
 extern const char fingerprint_ptx[] __attribute__((visibility("hidden")));
-#define FINGERPRINT_KERNEL          "fingerprint" /* (data, result, step), a block a chunk */
-#define FINGERPRINT_BLOCK_THREADS   256
-#define FINGERPRINT_POWERS_VARIABLE "fingerprint_powers" /* where the powers of the key go */
+#define FINGERPRINT_KERNEL        "fingerprint" /* (data, result, step), one block a chunk */
+#define FINGERPRINT_BLOCK_THREADS 256
+#define FINGERPRINT_POWERS_VARIABLE \
+        "fingerprint_powers" /* a device variable: the powers of the key */
 
 struct fingerprint {
-        uint32_t limb[5]; /* of 26 bits; each value has one form */
+        uint32_t limb[5]; /* limbs of 26 bits; each value has one form */
 };
 
 struct fingerprint_key;
 
-/* From the kernel's random numbers. NULL: none to be had, or no memory. free() it. */
+/* From the kernel's random numbers. NULL: none to be had, or no memory. The caller frees it. */
 struct fingerprint_key *fingerprint_key_draw(void);
-/* The key that the low 130 bits of these bytes are. NULL: no memory, or not below 2^130 - 5. */
+/* The low 130 bits of these bytes as a key. NULL: no memory, or not below 2^130 - 5. */
 struct fingerprint_key *fingerprint_key_from(const uint8_t bytes[17]);
 const void *fingerprint_key_powers(const struct fingerprint_key *k, uint64_t *ret_bytes);
 /* The kernel's last parameter. */
 const struct fingerprint *fingerprint_key_step(const struct fingerprint_key *k);
 
-/* From what the kernel has written to its result. */
+/* From the result that the kernel has written. */
 #define FINGERPRINT_SUMS 5
 struct fingerprint fingerprint_from(const uint64_t sums[FINGERPRINT_SUMS]);
 bool fingerprint_equal(const struct fingerprint *a, const struct fingerprint *b);

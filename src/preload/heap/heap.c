@@ -1,5 +1,5 @@
-/* heap.c: owns the address space and the books of what is allocated. Must never touch memory behind
- * an address: that is swap.c's. */
+/* heap.c: owns the address space and the accounts of what is allocated. Must never touch the memory
+ * behind an address: that is swap.c's. */
 #include "preload/heap/heap.h"
 
 #include <errno.h>
@@ -38,7 +38,7 @@ static size_t heap_locate(const struct heap *h, CUdeviceptr address)
         return low ? low - 1 : h->count;
 }
 
-/* Room in a list for one more. */
+/* Make room for one more in a list. */
 static int list_grow(struct block ***list, size_t count, size_t *room)
 {
         size_t more = *room ? *room * 2 : 256;
@@ -70,8 +70,8 @@ static void heap_remove(struct heap *h, size_t at)
         h->count--;
 }
 
-/* More address space. Reservations are never given back: they cost nothing, and addresses that
- * wander would. */
+/* Reserve more address space. Reservations are never given back: they cost nothing, and addresses
+ * must not change. */
 static int heap_reserve(struct heap *h, uint64_t at_least)
 {
         uint64_t bytes = MAX(h->reserve_bytes, align_up(at_least, HEAP_GRANULARITY));
@@ -96,8 +96,8 @@ static int heap_reserve(struct heap *h, uint64_t at_least)
         return 0;
 }
 
-/* First fit, lowest address: keeps what lives long together at the low end. Managed memory is given
- * back to the driver as it came, so it is not cut. */
+/* First fit, lowest address: keeps long-lived allocations together at the low end. Managed memory
+ * goes back to the driver in one piece, so it is not cut. */
 static size_t heap_fit(const struct heap *h, uint64_t bytes)
 {
         const struct block *b;
@@ -130,7 +130,8 @@ static int block_make_extents(struct block *b)
                 e->managed = b->managed;
                 e->live = b->kind == BLOCK_SLAB || b->kind == BLOCK_POOL ? 0 : extent_whole(e);
         }
-        /* Of a pool's address space most may never be used, and need never be looked at. */
+        /* Most of a pool's address space may never be used: its extents are counted when first
+         * used. */
         b->extent_count = b->kind == BLOCK_POOL ? 0 : count;
         return 0;
 }
@@ -142,7 +143,8 @@ static void extent_count(struct heap *h, struct extent *e)
         e->counted = true;
 }
 
-/* A slab is paid for as a whole: what fits into it costs nothing. A pool's block is not. */
+/* A slab is charged as a whole, so allocations inside it cost nothing. A pool's block is charged by
+ * use. */
 static void block_count(struct heap *h, struct block *b)
 {
         for (unsigned i = 0; i < b->extent_count; i++)
@@ -163,7 +165,7 @@ static void space_taken(struct heap *h, struct block *b)
                 spaces_remove(&h->spaces, b);
 }
 
-/* Cut a block of so many bytes out of the free space. NULL: no memory. */
+/* Cut a block of this size out of the free space. NULL: no memory. */
 static struct block *heap_carve(struct heap *h, enum block_kind kind, uint64_t bytes,
                                 uint64_t extent_bytes, CUcontext owner)
 {
@@ -221,7 +223,7 @@ struct block *heap_take_pool(struct heap *h, uint64_t bytes, uint64_t extent_byt
         return heap_carve(h, BLOCK_POOL, align_up(bytes, extent_bytes), extent_bytes, NULL);
 }
 
-/* Where page i of a block is kept: the extent, and the bit in it. */
+/* The extent that page i of a block belongs to, and the page's bit in it. */
 static struct extent *page_extent(const struct block *b, uint64_t i, uint64_t *ret_bit)
 {
         uint64_t per_extent = b->extent_bytes / HEAP_GRANULARITY;
@@ -271,8 +273,8 @@ void heap_unuse(struct block *b, CUdeviceptr at, uint64_t bytes)
         }
 }
 
-/* Slabs begin at the granularity and grow with what there is, so that little is taken that nobody
- * asked for, a 16th at most, and a million small buffers are not thousands of handles. */
+/* A slab has the granularity's size at first, and grows to a 16th of what is allocated: little is
+ * taken that nobody asked for, and a million small buffers do not make thousands of handles. */
 static uint64_t heap_slab_bytes(const struct heap *h)
 {
         uint64_t bytes = HEAP_GRANULARITY, most = MIN(h->extent_bytes, HEAP_SLAB_MAX);
@@ -282,7 +284,7 @@ static uint64_t heap_slab_bytes(const struct heap *h)
         return bytes;
 }
 
-/* The link to the first slab that may have room, and is the next to be tried. */
+/* The link to the first slab that may have room and is to be tried next. */
 static struct block **slab_with_room(struct block **link, uint64_t bytes, CUcontext owner)
 {
         while (*link && ((*link)->owner != owner || !slab_may_fit((*link)->slab, bytes)))
@@ -290,7 +292,7 @@ static struct block **slab_with_room(struct block **link, uint64_t bytes, CUcont
         return link;
 }
 
-/* Where room was found or made there is likely to be more. */
+/* A slab that had room, or got some, is likely to have more: try it first. */
 static void slab_to_front(struct heap *h, struct block **link)
 {
         struct block *b = *link;
@@ -318,7 +320,8 @@ static struct block *heap_slab_new(struct heap *h, uint64_t bytes, CUcontext own
                 return NULL;
         b->slab = slab_new(b->bytes);
         if (!h->holes)
-                h->holes = calloc(1, sizeof(*h->holes)); /* without them it takes longer */
+                h->holes = calloc(
+                        1, sizeof(*h->holes)); /* without the counters the search takes longer */
         if (!b->slab) {
                 heap_bury(h, b);
                 return NULL;
@@ -348,12 +351,12 @@ static void hole_put(struct heap *h, CUdeviceptr at, uint64_t bytes)
         if (bytes == 0 || !h->holes)
                 return;
         if (h->holes->count[size] == HOLES_KEPT)
-                h->holes->count[size] = HOLES_KEPT / 2; /* the older ones are as good */
+                h->holes->count[size] = HOLES_KEPT / 2; /* full: the older holes are as good */
         h->holes->at[size][h->holes->count[size]++] = at;
         h->holes->filled |= UINT64_C(1) << size;
 }
 
-/* A hole that is large enough, and still there. */
+/* A hole that is large enough and still free. */
 static bool hole_take(struct heap *h, uint64_t bytes, CUcontext owner, CUdeviceptr *ret_at)
 {
         uint64_t whole = align_up(bytes, HEAP_SMALL_ALIGN), sizes;
@@ -384,7 +387,7 @@ static bool hole_take(struct heap *h, uint64_t bytes, CUcontext owner, CUdevicep
         return false;
 }
 
-/* Room in the slabs that are there; *ret_offset in the one that the link leads to. NULL: none. */
+/* Room in the existing slabs; *ret_offset: inside the slab that the link leads to. NULL: none. */
 static struct block **slab_place(struct heap *h, uint64_t bytes, CUcontext owner, bool thorough,
                                  uint64_t *ret_offset)
 {
@@ -395,7 +398,7 @@ static struct block **slab_place(struct heap *h, uint64_t bytes, CUcontext owner
         return *link ? link : NULL;
 }
 
-/* Much of the slabs is free: before there are more of them it is worth a long search. */
+/* Much of the slabs is free: a long search is worth more than another slab. */
 static bool slabs_are_sparse(const struct heap *h)
 {
         uint64_t used = 0;
@@ -484,7 +487,7 @@ void heap_change_sides(struct heap *h, struct extent *e)
         }
 }
 
-/* A block at addresses that are not of a reservation of ours. */
+/* A block at addresses outside our reservations. */
 static int heap_insert_foreign(struct heap *h, const struct block *like)
 {
         struct block *b = calloc(1, sizeof(*b));
@@ -694,8 +697,8 @@ struct block *heap_orphan(struct heap *h, CUcontext owner)
         return NULL;
 }
 
-/* Neighbours of one reservation lie back to back; different reservations may too, and joining them
- * is harmless. */
+/* Adjacent free blocks of one reservation touch; blocks of two reservations may touch too, and
+ * joining those is harmless. */
 static void heap_join_with_next(struct heap *h, size_t at)
 {
         struct block *b = h->blocks[at], *next;

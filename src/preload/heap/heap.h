@@ -21,7 +21,7 @@
  * handles move no faster (docs/measurements/README.md), delay the first byte of a restore, and
  * leave fewer that are equal, which memory must be to be passed on. */
 #define HEAP_EXTENT_MAX  (UINT64_C(128) << 20)
-#define HEAP_SMALL_MAX   (UINT64_C(1) << 20) /* up to this, allocations share a slab */
+#define HEAP_SMALL_MAX   (UINT64_C(1) << 20) /* allocations up to this size share a slab */
 #define HEAP_SLAB_MAX    (UINT64_C(64) << 20)
 #define HEAP_SMALL_ALIGN 512u                /* like the driver's own */
 #define HEAP_GRANULARITY (UINT64_C(2) << 20) /* of VMM handles, checked at attach */
@@ -29,34 +29,37 @@
 enum extent_state {
         EXTENT_UNBACKED, /* no memory, no contents */
         EXTENT_RESIDENT, /* mapped */
-        EXTENT_EVICTED,  /* contents in the arena, or all zero where it has no room there */
-        EXTENT_MAPPED,   /* host memory is mapped there: used over the bus (overflow.h) */
+        EXTENT_EVICTED,  /* contents in the arena, or all zero and nowhere */
+        EXTENT_MAPPED,   /* host memory is mapped there and used over the bus (overflow.h) */
 };
 
 struct block;
 struct stay;
 
 struct extent {
-        CUdeviceptr address;    /* 0 in a HANDLE: wherever the program has mapped it */
+        CUdeviceptr address;    /* 0 in a HANDLE: it is mapped wherever the program says */
         uint64_t bytes, offset; /* offset: in the block */
         struct block *block;
         CUmemGenericAllocationHandle handle; /* RESIDENT, MAPPED */
         /* One bit for each HEAP_GRANULARITY bytes, lowest address first. */
-        uint64_t live; /* something is allocated there: its contents count */
-        uint64_t kept; /* EVICTED, while copying, and as long as the host has a copy: of what */
-        struct arena_room host;   /* that copy; none where it is all zero */
-        struct fingerprint print; /* of what is kept ... */
-        bool known;               /* ... where it was asked for */
+        uint64_t live; /* pages with an allocation: their contents count */
+        uint64_t kept; /* EVICTED, during the copy, and while the host has a copy: the pages that
+                          the copy holds */
+        struct arena_room host;   /* that copy; none where all is zero */
+        struct fingerprint print; /* fingerprint of the kept pages ... */
+        bool known;               /* ... where one was requested */
         enum extent_state state;
-        bool managed;  /* no handle and no arena: the driver moves it, and we tell it where to */
-        bool busy;     /* somebody makes driver calls on it without the lock; nobody else may touch
-                          it */
-        bool moves;    /* shall change sides (overflow.c) */
-        bool counted;  /* in h->allocated: it has to be there before the program may run, or is */
-        bool adopted;  /* RESIDENT: the memory came from another process (passed.h) */
-        bool own;      /* it never does again: somebody has a handle of the allocation */
-        bool exported; /* stays on the card (export.h) */
-        struct stay *stay; /* somebody wants it so; NULL */
+        bool managed; /* managed memory: no handle and no arena; the driver moves it at our request
+                       */
+        bool busy;  /* a thread makes driver calls on it without the lock; no other thread may touch
+                       it */
+        bool moves; /* shall move to the other side (overflow.c) */
+        bool counted; /* in h->allocated: has to be there before the program may run, or is there */
+        bool adopted; /* RESIDENT: the memory came from another process (passed.h) */
+        bool own;     /* never handed over again: another process or the program has a handle of the
+                         allocation */
+        bool exported;     /* stays on the card (export.h) */
+        struct stay *stay; /* somebody wants it to stay; NULL */
         uint32_t peers;    /* RESIDENT: other GPUs that it is mapped for, 1 << ordinal */
 };
 
@@ -79,7 +82,7 @@ enum block_kind {
         BLOCK_SLAB,
         BLOCK_ADOPTED, /* the program's own cuMemAllocManaged: the driver answers questions about it
                         */
-        BLOCK_POOL,    /* what is in it is pool.c's to know */
+        BLOCK_POOL,    /* only pool.c knows what is in it */
         BLOCK_HANDLE,  /* what the program has created itself */
 };
 
@@ -93,13 +96,15 @@ struct block {
         uint64_t requested; /* LARGE: what the program asked for */
         enum block_kind kind;
         bool managed;     /* its addresses are cuMemAllocManaged's, and go with it */
-        bool dying;       /* freed by the program, its memory on the way back */
-        bool late;        /* some of it freed, and work may use that still (late.h) */
+        bool dying;       /* freed by the program, its memory is being given back */
+        bool late;        /* partly freed while work may still use it (late.h) */
         bool sync_memops; /* LARGE: CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, as set by the program */
-        bool held;        /* where it is mapped is being changed: its extents stay as they are */
-        int priority;     /* who lies on the card when not all fits (overflow.c); higher first */
-        int64_t use;      /* ... and of equals: what is known of its use (profile.h); 0: nothing */
-        uint64_t nth;     /* of its size, by which it is known again; 0: not counted */
+        bool held;        /* its mapping is being changed: its extents stay as they are */
+        int priority; /* which blocks stay on the card when not all fit (overflow.c); higher first
+                       */
+        int64_t use;  /* ... and among equals: what is known of its use (profile.h); 0: nothing */
+        uint64_t nth; /* number among allocations of its size, to recognize it in the next run; 0:
+                         not counted */
         CUcontext owner;
         uint64_t id; /* CU_POINTER_ATTRIBUTE_BUFFER_ID */
         struct slab *slab;
@@ -107,17 +112,17 @@ struct block {
         struct block *lower, *higher; /* FREE: in heap.spaces ... */
         uint64_t largest;             /* ... the most bytes of this one and those below it */
         struct chunk *chunk;          /* POOL */
-        struct handle *handle;        /* HANDLE; NULL: the program has given it up */
+        struct handle *handle;        /* HANDLE; NULL: the program has released it */
         size_t index;                 /* HANDLE: in heap.handles */
         uint16_t *users;              /* SLAB, POOL: allocations in each HEAP_GRANULARITY bytes */
         struct block *next_late;      /* freed during a capture: the next one of gpu.late */
         uint64_t extent_bytes;        /* of each but the last */
-        unsigned extent_count;        /* POOL: that were ever used */
+        unsigned extent_count;        /* POOL: how many were ever used */
         struct extent *extents;
 };
 
-/* Where pieces of slabs were freed lately, by size: what a program frees it often allocates again.
- * Hints, looked at before they are believed. */
+/* Where pieces of slabs were freed lately, by size: programs often allocate the same size again.
+ * Only hints: each is checked before use. */
 #define HOLE_SIZES 64u
 #define HOLES_KEPT 256u
 struct holes {

@@ -1,6 +1,6 @@
-/* slab.c: owns two bits a unit of HEAP_SMALL_ALIGN bytes: used, and first of its allocation. An
- * allocation's size is the distance to the next first or unused unit, less what of the last one
- * was not asked for. */
+/* slab.c: owns two bits a unit of HEAP_SMALL_ALIGN bytes: "used", and "first of its allocation". An
+ * allocation ends at the next first or unused unit, less the bytes of its last unit that were not
+ * requested. */
 #include "preload/heap/slab.h"
 
 #include <errno.h>
@@ -11,17 +11,17 @@
 
 struct slab {
         uint32_t units, used;
-        uint32_t hint; /* the longest free run is at most this */
-        uint32_t next; /* search from here: allocations in a row find room at once */
+        uint32_t hint; /* the longest free run is not longer */
+        uint32_t next; /* the search starts here: consecutive allocations find room at once */
         uint64_t *used_bits, *first_bits;
-        uint16_t *spare; /* by the first unit: bytes of the last one that were not asked for, and
-                          * the mark */
+        uint16_t *spare; /* by first unit: bytes of the last unit that were not requested, and the
+                            mark */
         uint64_t bits[];
 };
 
 #define WORD_BITS  64u
-#define SLAB_HOLES 4u      /* looked at before another slab is tried */
-#define MARK       0x8000u /* beyond what is ever spare */
+#define SLAB_HOLES 4u      /* free runs to look at before another slab is tried */
+#define MARK       0x8000u /* larger than any number of spare bytes */
 
 static bool bit(const uint64_t *bits, uint32_t i)
 {
@@ -53,8 +53,7 @@ static void bits_set(uint64_t *bits, uint32_t from, uint32_t count, bool on)
         }
 }
 
-/* The first bit of this value in [from, to); to where there is none. Past the last unit there are
- * whole words only. */
+/* The first bit of this value in [from, to); `to` where there is none. The row is whole words. */
 static uint32_t bits_next(const uint64_t *bits, uint32_t from, uint32_t to, bool on)
 {
         uint64_t flip = on ? 0 : UINT64_MAX, word;
@@ -71,7 +70,7 @@ static uint32_t bits_next(const uint64_t *bits, uint32_t from, uint32_t to, bool
         return MIN((from & ~(WORD_BITS - 1)) + (uint32_t)__builtin_ctzll(word), to);
 }
 
-/* The last set bit in [least, from], or a word or less below it; UINT32_MAX where there is none. */
+/* The last set bit in [least, from], or up to a word below; UINT32_MAX where there is none. */
 static uint32_t bits_last(const uint64_t *bits, uint32_t from, uint32_t least)
 {
         uint32_t i = from / WORD_BITS;
@@ -115,15 +114,15 @@ bool slab_may_fit(const struct slab *s, uint64_t bytes)
         return units_of(bytes) <= s->hint;
 }
 
-/* Where a search is, and what it has found on the way. */
+/* The state of a search. */
 struct search {
         uint32_t at;
         uint32_t longest; /* free run */
-        uint32_t holes;   /* that it may still look at */
+        uint32_t holes;   /* units that it may still look at */
 };
 
-/* First run of `units` free units from f->at on that lies before `to`. False: there is none, or
- * that was enough of a search. */
+/* The first run of `units` free units from f->at that begins before `to`. False: none, or the
+ * search has looked far enough. */
 static bool slab_search(const struct slab *s, struct search *f, uint32_t to, uint32_t units)
 {
         for (; f->holes > 0; f->holes--) {
@@ -132,7 +131,7 @@ static bool slab_search(const struct slab *s, struct search *f, uint32_t to, uin
                 f->at = bits_next(s->used_bits, f->at, to, false);
                 if (f->at == to)
                         return false;
-                /* No further than needed: most of a slab may be free. */
+                /* Stop when it is long enough: most of a slab may be free. */
                 end = bits_next(s->used_bits, f->at, MIN(f->at + units, to), true);
                 if (end - f->at == units)
                         return true;
@@ -159,11 +158,12 @@ int slab_allocate(struct slab *s, uint64_t bytes, bool thorough, uint64_t *ret_o
         if (!found && f.holes > 0) {
                 f.at = f.longest = 0;
                 found = slab_search(s, &f, s->units, units);
-                if (!found && f.holes > 0) /* so a full slab is searched once, not once a size */
+                if (!found &&
+                    f.holes > 0) /* so that a full slab is searched once, not once for each size */
                         s->hint = f.longest;
         }
         if (!found) {
-                s->next = f.at < s->units ? f.at : 0; /* another time from here on */
+                s->next = f.at < s->units ? f.at : 0; /* the next search continues here */
                 return -ENOSPC;
         }
         at = f.at;
@@ -173,7 +173,7 @@ int slab_allocate(struct slab *s, uint64_t bytes, bool thorough, uint64_t *ret_o
         return 0;
 }
 
-/* The free run around a unit, as far as an allocation could want it. Returns its end. */
+/* The free run around a unit, up to the longest allocation. Returns its end. */
 static uint32_t slab_around(const struct slab *s, uint32_t at, uint32_t *ret_first)
 {
         const uint32_t most = HEAP_SMALL_MAX / HEAP_SMALL_ALIGN;
@@ -244,7 +244,7 @@ void slab_free(struct slab *s, uint64_t start)
         bits_set(s->used_bits, at, units, false);
         s->used -= units;
         s->next = at;
-        /* The run that it is now part of; all others are as long as they were. */
+        /* Freeing has changed only the run that this one is now part of. */
         after = slab_around(s, at, &before);
         s->hint = MAX(s->hint, after - before);
 }

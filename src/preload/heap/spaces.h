@@ -25,7 +25,7 @@ static inline void spaces_measure(struct block *root)
                 MAX(root->bytes, MAX(spaces_largest(root->lower), spaces_largest(root->higher)));
 }
 
-/* What lies below an address, and the rest. */
+/* Split by address: what lies below it, and the rest. */
 static inline void spaces_split(struct block *root, CUdeviceptr address, struct block **ret_below,
                                 struct block **ret_above)
 {
@@ -43,7 +43,7 @@ static inline void spaces_split(struct block *root, CUdeviceptr address, struct 
         spaces_measure(root);
 }
 
-/* All of the first lies below the second. */
+/* All of the first tree lies below the second. */
 static inline struct block *spaces_join(struct block *below, struct block *above)
 {
         if (!below || !above)
@@ -77,7 +77,7 @@ static inline void spaces_remove(struct block **root, const struct block *b)
         *root = spaces_join(below, above);
 }
 
-/* The lowest that holds so many bytes; NULL: none. */
+/* The lowest block that holds so many bytes; NULL: none. */
 static inline struct block *spaces_fit(struct block *root, uint64_t bytes)
 {
         while (root && root->largest >= bytes) {

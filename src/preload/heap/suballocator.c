@@ -1,5 +1,5 @@
-/* suballocator.c: owns the books of what is live and what is free in a pool. Must never give out a
- * suballocation of a lane to anybody but who asks for that lane. */
+/* suballocator.c: owns the record of what is live and what is free in a pool. Must never hand out a
+ * suballocation of one stream's free list to another stream. */
 #include "preload/heap/suballocator.h"
 
 #include <errno.h>
@@ -10,11 +10,11 @@
 #include "preload/heap/heap.h"
 
 #define NODES_AT_ONCE 256u
-#define TRIES         16u /* suballocations of a bin that are looked at: a list may be long */
+#define TRIES         16u /* how many of a bin are looked at: a bin may be long */
 #define BUCKETS_FIRST 256u
 
-/* Nodes are used again, and never given back: a program that had a million allocations will have
- * them again. */
+/* Nodes are kept for reuse and never freed: a program that had a million allocations will have them
+ * again. */
 static struct suballocation *spare;
 
 static struct suballocation *node_new(void)
@@ -115,7 +115,7 @@ static void lane_remove(struct suballocation *p)
 
 /* ---- neighbours ---- */
 
-/* p takes the place of its higher neighbour, too, which is in no list any more. */
+/* p takes over its higher neighbour, which is in no list any more. */
 static void swallow_higher(struct suballocation *p)
 {
         struct suballocation *h = p->higher;
@@ -141,7 +141,7 @@ static void swallow_lower(struct suballocation *p)
         node_free(l);
 }
 
-/* A suballocation in no list becomes free in a lane, one with its neighbours there. */
+/* A suballocation in no list becomes free in this lane, joined with its neighbours there. */
 static void lane_put(struct lane *l, struct suballocation *p, uint64_t number)
 {
         if (p->lower && p->lower->lane == l) {
@@ -193,7 +193,7 @@ static int buckets_make_room(struct suballocator *p)
                 return 0;
         more = calloc(MAX(old_count * 2, BUCKETS_FIRST), sizeof(struct suballocation *));
         if (!more)
-                return old_count ? 0 : -ENOMEM; /* longer lists, that is all */
+                return old_count ? 0 : -ENOMEM; /* without it the lists are longer */
         p->buckets = more;
         p->bucket_count = MAX(old_count * 2, BUCKETS_FIRST);
         for (uint64_t i = 0; i < old_count; i++)
@@ -237,7 +237,7 @@ int suballocator_add(struct suballocator *p, struct block *b)
         struct chunk *c = calloc(1, sizeof(*c));
         struct suballocation *n = node_new();
 
-        /* Mostly zeros that are never touched, and so never there. */
+        /* Most of it is zeros that are never touched, so it takes no memory. */
         if (c)
                 c->starts = calloc(BITS_WORDS(b->bytes / HEAP_SMALL_ALIGN), sizeof(*c->starts));
         if (!c || !c->starts || !n) {
@@ -296,7 +296,7 @@ struct suballocation *suballocator_fit(const struct lane *l, uint64_t bytes, boo
 {
         if (l->bytes < bytes)
                 return NULL;
-        /* Of the first bin some are large enough, of the others all. */
+        /* In the first bin only some are large enough, in later ones all are. */
         for (uint64_t i = suballocator_bin(bytes);
              (i = bits_next(l->filled, i, SUBALLOCATOR_BINS, true)) < SUBALLOCATOR_BINS; i++) {
                 unsigned tries = TRIES;
@@ -308,7 +308,8 @@ struct suballocation *suballocator_fit(const struct lane *l, uint64_t bytes, boo
         return NULL;
 }
 
-/* The upper part of a common suballocation, or its lower one, becomes part of p; in a lane both. */
+/* Part of a common suballocation, its upper or lower end, becomes part of p; in p's lane all of it
+ * does. */
 static void borrow(struct suballocation *p, uint64_t bytes, bool from_lower)
 {
         struct suballocation *from = from_lower ? p->lower : p->higher;

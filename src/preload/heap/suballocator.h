@@ -25,8 +25,8 @@ struct suballocation {
         struct chunk *chunk;
         struct suballocation *lower, *higher; /* neighbours in the block */
         struct lane *lane;                    /* NULL: live */
-        uint64_t number;                      /* free: when, as the lane's owner counts */
-        struct suballocation *next, **link;   /* free: of its bin; live: of its bucket */
+        uint64_t number;                      /* free: when, as counted by the lane's owner */
+        struct suballocation *next, **link;   /* free: in its bin; live: in its bucket */
         struct suballocation *older, *newer;  /* free: of its lane */
 };
 
@@ -38,7 +38,7 @@ struct lane {
 };
 
 struct suballocator {
-        struct chunk *chunks; /* one a block of the heap */
+        struct chunk *chunks; /* one for each block of the heap */
         struct lane common;
         struct suballocation **buckets; /* live ones by address */
         uint64_t bucket_count, live;
@@ -48,35 +48,35 @@ struct chunk {
         struct chunk *next;
         struct suballocator *suballocator;
         struct block *block;
-        uint64_t *starts;             /* one bit a unit: a live suballocation begins here */
+        uint64_t *starts;             /* one bit a unit: set where a live suballocation begins */
         struct suballocation *lowest; /* of all its suballocations */
 };
 
-/* All of a block's address space becomes one common suballocation. 0, -ENOMEM. */
+/* Add a block: its address space becomes one common suballocation. 0, -ENOMEM. */
 int suballocator_add(struct suballocator *p, struct block *b);
-/* Forget a block, with what is live in it, too. */
+/* Forget a block and what is live in it. */
 void suballocator_remove(struct suballocator *p, struct chunk *c);
-/* ... and what is left when there are no more. */
+/* Free what is left when there are no blocks. */
 void suballocator_clear(struct suballocator *p);
 
-/* The bin that suballocations of so many bytes are in; larger ones are not in lower bins. */
+/* The bin for suballocations of so many bytes; larger ones are in the same or a higher bin. */
 unsigned suballocator_bin(uint64_t bytes);
 
-/* The smallest free suballocation of a lane that holds so many bytes, or nearly; NULL: none.
- * in_use_only: where using it leaves heap.allocated as it is. */
+/* The smallest free suballocation of a lane that holds so many bytes, or nearly the smallest; NULL:
+ * none. in_use_only: only one whose use leaves heap.allocated as it is. */
 struct suballocation *suballocator_fit(const struct lane *l, uint64_t bytes, bool in_use_only);
-/* Joins a lane's suballocation with common neighbours, as far as it takes to hold so many bytes.
- * NULL: none is enough. */
+/* Join a lane's suballocation with common neighbours until it holds so many bytes. NULL: none can.
+ */
 struct suballocation *suballocator_join(struct suballocator *p, struct lane *l, uint64_t bytes,
                                         bool in_use_only);
 
-/* The low end of a free suballocation comes alive. NULL: no memory for the books. */
+/* Make the low end of a free suballocation live. NULL: no host memory. */
 struct suballocation *suballocator_take(struct suballocator *p, struct suballocation *from,
                                         uint64_t bytes);
-/* A live suballocation is freed. number: no less than any that the lane has. */
+/* Free a live suballocation. number: not less than any other in the lane. */
 void suballocator_give(struct suballocator *p, struct suballocation *dead, struct lane *l,
                        uint64_t number);
-/* What the lane got up to this number goes to another one, with its number there. */
+/* Move what the lane got up to this number to another lane, with its number there. */
 void suballocator_pass(struct lane *from, uint64_t up_to, struct lane *to, uint64_t number);
 
 /* The live suballocation that begins at an address; NULL: none. */

@@ -15,7 +15,7 @@
 #include "preload/state/request.h"
 
 #define NOTICE_AFTER_NS (10 * NSEC_PER_SEC)
-#define EXIT_LOOK_NS    (50 * NSEC_PER_MSEC) /* most processes are gone by then */
+#define EXIT_LOOK_NS    (50 * NSEC_PER_MSEC) /* by then most processes have ended */
 #define ANSWER_AFTER_NS (5 * NSEC_PER_SEC)   /* the daemon has been asked who is in the way */
 
 struct core core;
@@ -23,8 +23,8 @@ struct lock core_lock;
 
 static void core_forked(void)
 {
-        /* The child has no agent and, by CUDA's rules, no working driver: whatever it calls goes
-         * straight there. */
+        /* The child has no agent. By CUDA's rules it has no working driver either: its calls go
+         * straight to the driver. */
         atomic_store(&core.bystander, true);
         FOR_EACH_PART (p, forked) {
                 p->forked();
@@ -42,7 +42,7 @@ static int set_up(void)
         if (r < 0) {
                 atomic_store(&core.bystander, true);
         } else {
-                python_setup(); /* before caches and interrupts */
+                python_setup(); /* parts in this order: caches come later than interrupts */
                 FOR_EACH_PART (p, setup) {
                         p->setup();
                 }
@@ -66,7 +66,8 @@ int core_setup(void)
                 bell_ring(&done);
                 return r;
         }
-        /* Forked meanwhile: who does it is in the parent alone, and never comes to its end here. */
+        /* This process was forked during the set-up: only the parent has the thread that finishes
+         * it. */
         if (none != (int)getpid()) {
                 atomic_store(&core.bystander, true);
                 return -ECHILD;
@@ -81,11 +82,11 @@ int core_setup(void)
         }
 }
 
-/* The process exits, and the driver is about to shut down. A thread that is inside it then may stay
- * there for ever, and with it whoever needs what it holds: our own has to be out. Nothing moves any
- * more. The exiting thread waits for nothing of ours; others that do, until the driver has shut
- * down and answers them (core_wait). The lock may be this very thread's, where a signal's handler
- * exits. */
+/* The process exits, and the driver is about to shut down. A thread inside the driver may then stay
+ * there for ever, with the locks it holds: so our own threads have to be out of it. From here on
+ * nothing moves. The exiting thread waits for none of our locks, because a signal's handler may
+ * exit while this very thread holds the lock. Other threads wait until the driver has shut down and
+ * answers them (core_wait). */
 static void core_exits(void)
 {
         if (core_passive())
@@ -125,7 +126,8 @@ void core_give_up(const struct gpu *g, CUresult why)
         request_kick(); /* it leaves */
 }
 
-/* Tell a person when it is time. Returns when to look again. Lock held. */
+/* Print what the thread waits for when that has taken long. Returns when to look again. Lock held.
+ */
 static uint64_t notice(struct core_wait *w, uint64_t now) REQUIRES(core_lock)
 {
         if (!w->since_ns)
@@ -270,7 +272,7 @@ struct gpu *core_attach(CUdevice device)
                 int r = refused[device] ? -ENODEV : gpu_learn(g, device);
 
                 if (r < 0) {
-                        /* A program may call too early, is told so, and begins again. */
+                        /* A program that calls too early gets this error, and may call again. */
                         refused[device] = r != -EAGAIN;
                         lock_release(&core_lock);
                         return NULL;
@@ -288,7 +290,8 @@ struct gpu *core_attach(CUdevice device)
 
 struct gpu *core_find(CUdeviceptr address, struct heap_place *ret)
 {
-        /* A child's books are as its parent's were in the middle of something. */
+        /* The fork may have happened in the middle of a change: the child's accounts may be half
+         * done. */
         for (unsigned i = 0; i < core.gpu_count && !core_passive(); i++)
                 if (core.gpus[i].managed && heap_find(&core.gpus[i].heap, address, ret))
                         return &core.gpus[i];
@@ -315,7 +318,7 @@ struct gpu *core_current_gpu(void)
         if (core_passive() || real.cuCtxGetDevice(&device) != CUDA_SUCCESS)
                 return NULL;
         g = core_attach(device);
-        /* The device of a context that has ended is still answered. */
+        /* The driver still names the device of a context that has ended. */
         if (g && g->ended && real.cuCtxGetCurrent(&current) == CUDA_SUCCESS && current == g->ended)
                 return NULL;
         return g;

@@ -22,16 +22,16 @@ struct context;
 
 #define LOCKED GUARDED_BY(core_lock)
 
-#define MOVER_AGAIN_NS (10 * NSEC_PER_SEC) /* between tries to get room for one */
+#define MOVER_AGAIN_NS (10 * NSEC_PER_SEC) /* between two requests for a second context's room */
 
 /* One GPU that this process uses. */
 struct gpu {
         unsigned index;    /* CUDA ordinal */
-        bool known;        /* uuid, total and granularity are filled */
-        bool managed;      /* its memory is ours: allocations go to the heap */
-        bool asked LOCKED; /* ATTACH was sent to this daemon, by whichever thread came first */
-        bool attached;     /* the daemon has answered it */
-        bool may_pass;     /* it has not refused descriptors from us since */
+        bool known;        /* uuid, total and granularity are known */
+        bool managed;      /* allocations on it go to our heap */
+        bool asked LOCKED; /* a thread has sent ATTACH to this daemon */
+        bool attached;     /* the daemon has answered ATTACH */
+        bool may_pass;     /* the daemon has not refused our descriptors since */
         bool passes;       /* its memory can go to another process as a descriptor */
         bool rdma;         /* other devices may access its memory */
         bool unpacks;      /* it has an engine that decompresses into memory made for that */
@@ -39,82 +39,87 @@ struct gpu {
         /* The primary context was reset or released for the last time, and may be current all the
          * same: the driver answers what is called in it. NULL once it is retained again. */
         _Atomic(CUcontext) ended;
-        CUresult error; /* sticky: it is lost to this process, with all that is in memory (poison.h)
+        CUresult error; /* sticky: the GPU and all memory on it are lost to this process (poison.h)
                          */
         uint8_t uuid[16];
         uint64_t total;
 
         /* Figures, in bytes (docs/protocol.md, "Figures of a client"). */
-        struct heap heap;            /* allocated, backed, resident */
-        struct home home;            /* what becomes of managed memory that is sent to the host */
+        struct heap heap; /* allocated, backed, resident */
+        struct home home; /* whether managed memory that is sent to the host leaves the card */
         uint64_t unevictable LOCKED; /* contexts and what else is known to be unevictable */
         uint64_t unevictable_room LOCKED,
-                unevictable_room_ns
-                        LOCKED; /* of that: for a call of the driver's (unevictable.h), when */
+                unevictable_room_ns LOCKED; /* part of unevictable: reserved for a call of the
+                                               driver's (unevictable.h), since when */
         uint64_t unevictable_handles
-                LOCKED; /* of that: handles of the program's that left the heap */
+                LOCKED; /* part of unevictable: the program's handles that have left the heap */
         uint64_t moved_out LOCKED, moved_in LOCKED;
         uint64_t spared_out LOCKED,
-                spared_in LOCKED; /* left the card or came back without a copy */
+                spared_in LOCKED; /* bytes that left the card or came back without a copy */
         bool stays LOCKED; /* more is backed than the limit, and none of it could be moved when last
                             * tried
                             */
 
-        /* What the daemon said. UINT64_MAX in commit, limit, unevictable_allowed: nobody to ask. */
+        /* What the daemon allows. UINT64_MAX in commit, limit, unevictable_allowed: there is no
+         * daemon. */
         uint64_t visible, context_bytes, block_bytes;
         uint64_t commit LOCKED, limit LOCKED, unevictable_allowed LOCKED, arena_limit LOCKED;
-        bool arena_trims
-                LOCKED; /* more is held than the limit that came last, and not given back yet */
+        bool arena_trims LOCKED; /* the arena holds more than its last limit, and has not given it
+                                    back yet */
         uint32_t limit_sequence LOCKED;
         uint64_t own_limit
-                LOCKED; /* what we allow ourselves; less than there is under torture alone */
+                LOCKED; /* a limit of our own; only torture sets it below the card's size */
 
         /* What we asked for. */
         uint64_t commit_requested LOCKED, unevictable_requested LOCKED;
-        uint64_t commit_kept LOCKED;      /* of what was given back for it, not by it (caches.c) */
-        uint64_t commit_used_ns LOCKED;   /* when room was last asked for or taken */
+        uint64_t commit_kept
+                LOCKED; /* part of commit: given back to make room for this request (caches.c) */
+        uint64_t commit_used_ns LOCKED;   /* when commit was last requested or used */
         unsigned commit_askers LOCKED;    /* threads that wait for it */
-        uint32_t request_sequence LOCKED; /* of the last REQUEST sent, */
+        uint32_t request_sequence LOCKED; /* number of the last REQUEST sent, */
         uint64_t commit_said LOCKED, unevictable_said LOCKED; /* and what it asked for */
         struct refusals {
-                uint64_t bytes; /* asked for by the last one; 0: not known */
+                uint64_t bytes; /* what the last refused request asked for; 0: not known */
                 uint32_t count;
         } refused_commit LOCKED, refused_unevictable LOCKED;
         bool request_dirty LOCKED, usage_dirty LOCKED;
-        uint64_t allocated_said LOCKED; /* when figures were last told */
+        uint64_t allocated_said LOCKED; /* when USAGE was last sent */
 
-        /* Exported blocks (export.h), in bytes. */
+        /* Exported extents (export.h), in bytes. */
         uint64_t export_requested LOCKED,
-                export_granted LOCKED; /* what there is; of it, what counts with the daemon */
+                export_granted
+                        LOCKED; /* exported by the program; of it, what the daemon has allowed */
         uint64_t export_said LOCKED, export_allowed LOCKED; /* asked for, answered */
-        uint64_t export_ghosts
-                LOCKED; /* freed here, in others' hands, and in the heap's figures still */
+        uint64_t export_ghosts LOCKED; /* freed by the program, but still open elsewhere and part of
+                                          the heap's figures */
 
         bool overflow;     /* it may use more than the card (overflow.h) */
-        uint64_t keep;     /* what of the card it may use then */
+        uint64_t keep;     /* how much of the card it may use then */
         CUdeviceptr aside; /* addresses for an extent that is being filled */
 
-        struct context *context;     /* the one our copies run in; NULL: none yet */
-        bool context_kept LOCKED;    /* a thread of ours uses it: it must not end */
-        bool context_retires LOCKED; /* it is to end: nobody begins to use it */
+        struct context *context;     /* the context that our copies run in; NULL: none yet */
+        bool context_kept LOCKED;    /* one of our threads uses the context: it must not end */
+        bool context_retires LOCKED; /* the context is to end: no thread of ours begins to use it */
         struct swap *swap;
-        struct mover *mover;           /* its own context, that they run in instead; NULL: none */
-        uint64_t mover_room LOCKED;    /* of unevictable: for that one */
-        uint64_t mover_ns LOCKED;      /* it is not tried before, for lack of room or of success */
-        uint64_t mover_more LOCKED;    /* that its context took beyond what was expected, at most */
-        bool mover_unwanted LOCKED;    /* the daemon wants that room */
-        uint64_t mover_request LOCKED; /* what is asked for it, ... */
+        struct mover *mover; /* the second context, in which copies run instead; NULL: none */
+        uint64_t mover_room LOCKED; /* part of unevictable: reserved for the mover */
+        uint64_t mover_ns LOCKED;   /* no new try before that, after a refusal or a failure */
+        uint64_t mover_more
+                LOCKED; /* most that the mover's context took beyond the expected size */
+        bool mover_unwanted LOCKED;    /* the daemon asks for the mover's room */
+        uint64_t mover_request LOCKED; /* what is requested for the mover, ... */
         bool mover_asks LOCKED;        /* ... if it is, ... */
         bool mover_said LOCKED;        /* ... by the last REQUEST */
-        CUdeviceptr
-                windows; /* extent.c: addresses of ours for what has none; 0: not reserved yet */
-        struct block *lost LOCKED;    /* with the error; not given back yet */
-        struct passed leaving LOCKED; /* evicted, to go with the next USAGE */
-        struct passed passed LOCKED;  /* came with a LIMIT; counts towards it, beside heap.backed */
+        CUdeviceptr windows;       /* extent.c: addresses of ours for extents that have none; 0: not
+                                      reserved yet */
+        struct block *lost LOCKED; /* lost by a sticky error, not given back yet */
+        struct passed leaving LOCKED; /* evicted descriptors that go with the next USAGE */
+        struct passed passed LOCKED;  /* descriptors that came with a LIMIT; they count towards it,
+                                         beside heap.backed */
         struct block *late
                 LOCKED; /* freed by the program during a capture, to be released after it */
-        uint64_t short_bytes
-                LOCKED; /* a create within the limit failed by so many; 0: told, or none */
+        uint64_t short_bytes LOCKED; /* a cuMemCreate within the limit failed for lack of so many
+                                        bytes; 0: none did, or the daemon knows */
 };
 
 struct core {
@@ -122,25 +127,25 @@ struct core {
         struct gpu gpus[GPUS_MAX];
         unsigned gpu_count;
         unsigned waiters LOCKED;  /* threads that wait at the gate for a lease or for memory */
-        unsigned unbooked LOCKED; /* calls under way that make or release what is in no extent, or
-                                   * have it in the books twice */
+        unsigned unbooked LOCKED; /* calls in progress whose memory is in no extent yet, or is
+                                     counted twice */
         struct {
                 uint64_t allowed, wanted; /* bytes */
                 uint64_t most;            /* what there was when the process began */
-                uint64_t taking;          /* asked for, and not mapped yet */
+                uint64_t taking;          /* asked for and not mapped yet */
                 struct refusals refused;
                 bool known;
         } host LOCKED; /* memory that is mapped to kernels */
         struct {
-                bool asked, known; /* a thread waits for the answer; it is there: */
-                char text[160];    /* a sentence about whoever is in the way */
+                bool asked, known; /* a thread waits for the answer, which is here: */
+                char text[160];    /* a sentence about the process in the way */
         } holder LOCKED;
         bool submits LOCKED; /* a thread submits, while the daemon thinks us idle */
         struct giveway giveway LOCKED;
-        bool running LOCKED;      /* we may submit: the gate is open as far as the lease goes */
-        uint64_t lease LOCKED;    /* 0: none, or granted by a daemon that is gone */
-        _Atomic bool bystander;   /* after fork, or where the driver cannot be shared: everything
-                                     passes through */
+        bool running LOCKED;    /* the program may submit: it has a lease and its memory is there */
+        uint64_t lease LOCKED;  /* 0: none, or granted by a daemon that is gone */
+        _Atomic bool bystander; /* after fork, or where the driver cannot be shared: everything
+                                   passes through */
         _Atomic uintptr_t exiter; /* the thread that ends the process; 0: it does not end */
 };
 
@@ -152,30 +157,30 @@ static inline uint64_t core_limit(const struct gpu *g) REQUIRES(core_lock)
         return g->limit < g->own_limit ? g->limit : g->own_limit;
 }
 
-/* Of the program's unevictable bytes what it would have without sublet. Any thread. */
+/* The part of the program's unevictable bytes that it would have without sublet. Any thread. */
 static inline uint64_t core_own_unevictable(const struct gpu *g) REQUIRES(core_lock)
 {
         return g->unevictable - (g->mover_room < g->unevictable ? g->mover_room : g->unevictable);
 }
 
-/* What the program may still take of the card that it sees. Lock held. */
+/* What the program may still allocate of the card that it sees. Lock held. */
 static inline uint64_t core_visible_free(const struct gpu *g) REQUIRES(core_lock)
 {
         return sub_sat(g->visible, g->heap.allocated + core_own_unevictable(g));
 }
 
-/* Load the driver and set the process up, once; called by every hook that is not a plain
- * submission. 0, or -errno: no driver, or this process was forked in the middle of it, and is a
- * bystander that the driver's table answers as far as it was filled. */
+/* Load the driver and set the process up, once. Every hook but plain submission calls it. 0, or
+ * -errno: there is no driver, or this process was forked during the set-up and uses the driver
+ * directly. */
 int core_setup(void);
 
-/* The GPU whose heap holds an address, and what is there; NULL: none. Lock held. */
+/* The GPU whose heap holds this address, and the place in it; NULL: none. Lock held. */
 struct gpu *core_find(CUdeviceptr address, struct heap_place *ret);
-/* Addresses that a heap has reserved: the driver would let the program change what we have mapped
- * there, where it refuses that for memory of its own. Lock held. */
+/* Whether a heap has reserved these addresses. The driver would let the program change our mappings
+ * there, though it refuses that for its own memory. Lock held. */
 bool core_holds(CUdeviceptr address, uint64_t bytes);
-/* What there is room for on this GPU has changed: the daemon has allowed more or less, or memory
- * was freed. Lock held. */
+/* The room on this GPU has changed: the daemon has allowed more or less, or memory was freed. Lock
+ * held. */
 void core_room_changed(struct gpu *g);
 /* Host memory that is mapped, or about to be, on all GPUs. Lock held. */
 uint64_t core_host_mapped(void) REQUIRES(core_lock);
@@ -193,29 +198,29 @@ static inline bool core_passive(void)
                (unlikely(exiter) && exiter == (uintptr_t)pthread_self());
 }
 
-/* The GPU does not answer any more, not even to calls that look at no context: nothing can be saved
- * or shared. The process becomes a bystander, so that its threads meet the driver's own answer
- * instead of waiting for memory that cannot come back. Lock held. */
+/* The GPU answers no call any more, not even those without a context: nothing can be saved or
+ * shared. The process becomes a bystander: its threads get the driver's own error instead of
+ * waiting for memory that cannot come back. Lock held. */
 void core_give_up(const struct gpu *g, CUresult why);
 
-/* The driver has been set up, and has registered what shuts it down when the process exits: what
- * has to happen before that is registered after it. */
+/* The driver has been set up and has registered its own exit handler: register ours after it, so
+ * that it runs before. */
 void core_expect_exit(void);
 
-/* The agent's, for a moment without core_lock: the GPU's context does not end meanwhile. False: it
- * is ending, or there is none. core_lock held. */
+/* For the agent while it releases core_lock: keeps the GPU's context from ending. False: it is
+ * ending, or there is none. core_lock held. */
 bool core_keep_context(struct gpu *g) REQUIRES(core_lock);
 void core_let_context(struct gpu *g) REQUIRES(core_lock);
 
-/* Wait for the bell with the lock held; it is released meanwhile. After 10 s a person is told what
- * is waited for and who is in the way, once a wait. */
+/* Wait for the bell with the lock held; it is released meanwhile. After 10 s, once a wait, a
+ * message tells what the program waits for and which process is in the way. */
 struct core_wait {
         const char *what;
         uint64_t since_ns, asked_ns;
         bool told;
 };
 void core_wait(struct core_wait *w, uint64_t timeout_ns) REQUIRES(core_lock);
-/* The same, for whatever has rung since bell_listen() returned heard. */
+/* The same, for any ring since bell_listen() returned heard. */
 void core_wait_since(struct core_wait *w, uint32_t heard, uint64_t timeout_ns) REQUIRES(core_lock);
 
 /* Calls of our own that a capture in this thread must not reject (CUDA: unsafe calls fail in global

@@ -1,11 +1,12 @@
-/* giveway.c: owns the times of the backoff. Must never turn round while memory comes or goes. */
+/* giveway.c: owns the times of the backoff. Must never change direction while memory is moving. */
 #include "preload/state/giveway.h"
 
 #include "base/clock.h"
 #include "base/macros.h"
 
 #define SPAN_NS NSEC_PER_SEC
-#define DOUBLES 4u /* who has the room may need it for long: the others try less and less often */
+/* The process that has the room may need it for long: others try less and less often. */
+#define DOUBLES 4u
 
 static uint64_t span_ns(const struct giveway *w, uint32_t random)
 {

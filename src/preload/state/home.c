@@ -1,5 +1,5 @@
-/* home.c: owns the tries whether managed memory that is sent home leaves the card. Must never take
- * what others do on the card meanwhile for an answer, nor use more than is free. */
+/* home.c: owns the tests whether managed memory that is sent to the host leaves the card. Must
+ * never mistake other processes' changes for an answer, nor use more than is free. */
 #include "preload/state/home.h"
 
 #include "base/clock.h"
@@ -9,7 +9,7 @@
 
 #define HOME_TRIES   12u
 #define HOME_LEAD    3
-#define HOME_NOES    3 /* rounds of tries, the size of the piece drawn anew */
+#define HOME_NOES    3 /* rounds of tests, each with a new random size */
 #define HOME_STEP    (64 * KIB)
 #define REST_NS      (10 * NSEC_PER_MSEC) /* doubled each time ... */
 #define REST_DOUBLES 7u                   /* ... so often */
@@ -24,8 +24,8 @@ static bool card_free(uint64_t *ret)
         return true;
 }
 
-/* No extent's size, and drawn: of programs that try at the same time none shall take another's
- * piece for its own. */
+/* A random size that no extent has: programs that test at the same time must not mistake each
+ * other's piece for their own. */
 static uint64_t probe_bytes(const struct gpu *g)
 {
         uint64_t most = MIN(g->total / 128 & ~(HOME_STEP - 1), 34 * MIB);
@@ -40,7 +40,7 @@ static bool is_about(uint64_t more, uint64_t less, uint64_t bytes, uint64_t erro
         return more + error >= less + bytes && more <= less + bytes + error;
 }
 
-/* Touch it on the card, send it home, and look at the card's free memory each time. */
+/* Touch the piece on the card, send it to the host, and read the card's free memory each time. */
 static enum home_answer try_once(CUdeviceptr probe, uint64_t bytes, CUstream s)
 {
         uint64_t before, there, after, error = bytes / 16;
@@ -66,8 +66,8 @@ static void conclude(struct gpu *g, enum home_answer answer)
         __atomic_store_n(&g->home.answer, answer, __ATOMIC_RELEASE);
 }
 
-/* Whether this round of tries has said what it can. Two processes that try in step see each other's
- * pieces come as their own leave, and take it for a no: one round is not enough for that. */
+/* Whether this round has an answer. Two processes that test in step see each other's pieces arrive
+ * as their own leave, and would take that for a no: one round is not enough. */
 static bool weigh(struct gpu *g, enum home_answer seen)
 {
         struct home *h = &g->home;
@@ -107,7 +107,8 @@ void home_find_out(struct gpu *g)
         struct home *h = &g->home;
         CUstreamCaptureMode mode;
 
-        /* No lock: the agent must not wait for what a thread of the program does in the driver. */
+        /* Without the lock: the agent must not wait for a thread of the program that is in the
+         * driver. */
         if (home_answer(&g->home) != HOME_NOT_KNOWN || atomic_exchange(&h->trying, true))
                 return;
         if (home_answer(&g->home) == HOME_NOT_KNOWN && clock_now_ns() >= h->again_ns) {

@@ -1,11 +1,10 @@
-/* home.h: whether managed memory that is sent home, to the host, leaves the card.
+/* home.h: whether managed memory that is sent to the host leaves the card.
  *
- * A driver may keep the card's pages for memory that it has moved to the host (580 on an H200
- * does), and to have it take them back for others is to oversubscribe managed memory, which can
- * hang such a card. No attribute says which it is, so it is tried, within free memory: the card's
- * free memory follows or does not. Others come and go meanwhile, so one try may say nothing, or the
- * wrong thing: an answer has to be ahead by some. Until then it is not known, which is not a no: it
- * is tried again as long as somebody needs to know. */
+ * Some drivers keep the card's pages for it (580 on an H200 does). Making them take the pages back
+ * oversubscribes managed memory, which can hang the card. No attribute tells, so it is tested
+ * within free memory: the card's free memory follows or does not. Other processes change it
+ * meanwhile, so an answer needs a lead of several tests. Until then the answer is "not known", and
+ * the test is repeated while somebody needs it. */
 #pragma once
 
 #include <stdatomic.h>
@@ -20,14 +19,14 @@ enum home_answer { HOME_NOT_KNOWN, HOME_LEAVES, HOME_STAYS };
 struct home {
         enum home_answer answer;
         _Atomic bool trying; /* a thread is at it */
-        int lead;            /* tries that saw it leave, less those that saw it stay */
-        unsigned noes;       /* rounds of tries that ended with no */
+        int lead;            /* tests that saw it leave, less those that saw it stay */
+        unsigned noes;       /* rounds that ended with a no */
         unsigned rests;
-        uint64_t again_ns; /* not tried before, after tries that said nothing */
+        uint64_t again_ns; /* no new test before, after tests without an answer */
 };
 
-/* Find out, unless it is known, has just been tried in vain, or another thread is at it: some
- * tries, of a few driver calls each, that wait for a small fill and a small copy. The calling
+/* Run some tests, unless the answer is known, a test has just failed to tell, or another thread
+ * runs one. Each test makes a few driver calls and waits for a small fill and copy. The calling
  * thread has a context of this GPU; core_lock not held. */
 void home_find_out(struct gpu *g);
 

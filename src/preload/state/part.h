@@ -1,8 +1,7 @@
-/* part.h: the parts of the library, as those below them see them.
+/* part.h: the parts of the library, as lower rooms see them.
  *
- * One table (parts.c, above all parts) names them, in the order in which they are asked and told.
- * Whoever tells all parts something, or polls them, goes through the table and names nobody. Every
- * member may be NULL. */
+ * One table (parts.c, above all parts) lists them in the order in which they are called. Code that
+ * notifies or polls all parts goes through the table and names none. Every member may be NULL. */
 #pragma once
 
 #include <stdbool.h>
@@ -12,7 +11,7 @@
 
 struct gpu;
 
-/* A drain that a part of the library has begun, and not the daemon; one at a time. */
+/* A drain that a part of the library has begun, not the daemon; one at a time. */
 enum own_drain {
         OWN_NONE,
         OWN_MOVES, /* the gate stays shut while the part moves memory itself */
@@ -23,30 +22,31 @@ enum own_drain {
 
 struct part {
         /* The life of the process. */
-        void (*setup)(void);           /* the driver is there; once */
-        void (*learn)(struct gpu *g);  /* this GPU is there. core_lock held */
-        void (*attach)(struct gpu *g); /* have the daemon know it. core_lock held, given up */
+        void (*setup)(void);           /* the driver is loaded; once */
+        void (*learn)(struct gpu *g);  /* this GPU is in use from now on. core_lock held */
+        void (*attach)(struct gpu *g); /* attach it to the daemon. core_lock held, given up */
         void (*failed)(const struct gpu *g,
-                       CUresult why); /* for good, by this error. core_lock held */
+                       CUresult why); /* it has failed for good, with this error. core_lock held */
         void (*exits)(void);          /* before the driver shuts down */
         void (*forked)(void);         /* in the child */
 
-        /* The agent's rounds; core_lock held, and given up where that is said. */
-        void (*step)(uint64_t now_ns);     /* before a drain goes on: begin one where it is time */
-        uint64_t (*next_ns)(void);         /* when that may be */
-        bool (*clean)(void);               /* release what has become free. True: more comes soon */
-        uint64_t (*tend)(uint64_t now_ns); /* the same, and in how many ns there will be more */
-        bool (*move)(void);                /* without the lock. True: there is more to do */
+        /* In the agent's rounds; core_lock held, given up where it says so. */
+        void (*step)(
+                uint64_t now_ns);  /* before a drain goes on: begin an own drain when it is due */
+        uint64_t (*next_ns)(void); /* when one may be due */
+        bool (*clean)(void);       /* release what is free by now. True: call again soon */
+        uint64_t (*tend)(uint64_t now_ns); /* the same; returns in how many ns there will be more */
+        bool (*move)(void);                /* without the lock. True: call again */
 
         /* Own drains. */
         enum own_drain (*own)(void);
-        bool (*drained)(void);      /* true: it was this part's drain, and goes on as own() says */
+        bool (*drained)(void); /* true: this part had begun the drain; own() says how it goes on */
         bool (*drain_failed)(void); /* the same; it is over */
-        void (*cancel)(void);       /* the daemon has taken over */
-        void (*evicted)(void);      /* OWN_EVICTS: nothing more can go */
+        void (*cancel)(void);       /* the daemon has taken the drain over */
+        void (*evicted)(void);      /* OWN_EVICTS: nothing more can be evicted */
         void (*restored)(void);     /* all memory is back, and the program goes on */
 
-        /* What has happened; core_lock held. */
+        /* Notifications; core_lock held. */
         void (*room_changed)(struct gpu *g); /* core_room_changed() */
         void (*daemon_lost)(void);
 };

@@ -1,4 +1,4 @@
-/* poison.c: owns which errors end a GPU for this process, and the note that it has met one. */
+/* poison.c: owns which errors end a GPU for this process, and the record of the first one. */
 #include "preload/state/poison.h"
 
 #include "base/log.h"
@@ -37,7 +37,7 @@ bool poison_note(struct gpu *g, CUresult r)
                         p->failed(g, r);
                 }
                 request_report(g);
-                request_kick(); /* whatever there was to tell before */
+                request_kick(); /* replaces earlier notes */
         }
         return true;
 }

@@ -1,10 +1,10 @@
-/* poison.h: a GPU that a context of this process has failed on.
+/* poison.h: a GPU on which a context of this process has failed.
  *
- * A sticky error (a kernel that writes where nothing is) ends all contexts that the process has on
- * the GPU, and it gets no new one (measured, driver 580). Their calls answer that error from then
- * on, and what they had in memory cannot be reached by anybody. So it is given back at once,
- * whoever runs, and nobody waits for it to come back. Its addresses are not used again: the program
- * still knows them. */
+ * A sticky error (a kernel that writes to unmapped memory) ends all contexts of the process on the
+ * GPU, and it gets no new one (measured, driver 580). Their calls return that error from then on,
+ * and nobody can read their memory. So the memory is given back at once, even without a turn, and
+ * no thread waits for it. Its addresses are not used again: the program still has pointers to them.
+ */
 #pragma once
 
 #include <stdbool.h>
@@ -14,8 +14,8 @@
 
 struct gpu;
 
-/* A call on the GPU has failed: true if it was for good, which is remembered. core_lock held. */
+/* Record a call's error. True: the GPU is lost to this process. core_lock held. */
 bool poison_note(struct gpu *g, CUresult r) REQUIRES(core_lock);
 
-/* The error of the GPU that the calling thread uses; CUDA_SUCCESS: none, as far as is known. */
+/* The sticky error of the calling thread's GPU; CUDA_SUCCESS: none is known. */
 CUresult poison_current(void);

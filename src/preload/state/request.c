@@ -1,5 +1,5 @@
-/* request.c: owns the kick and the waiting for answers. Must never send anything: the agent does.
- */
+/* request.c: owns the agent's wake-up and the wait for answers. Must never send anything: the agent
+ * does. */
 #include "preload/state/request.h"
 
 #include <errno.h>
@@ -40,9 +40,9 @@ void request_woken(void)
 {
         uint64_t count;
 
-        /* In this order: a kick between the two finds that it need not write, and what it is about
-         * is looked at next. The other way round its count would be taken, and kicked left set:
-         * nobody would write again, and the next sleep could be for ever. */
+        /* In this order: a kick between the two does not write, and its reason is looked at right
+         * after. In the other order the count would be taken and `kicked` left set: nobody would
+         * write again, and the next sleep could last for ever. */
         (void)!read(request.wake, &count, sizeof(count));
         atomic_store(&request.kicked, false);
 }
@@ -51,14 +51,16 @@ void request_kick(void)
 {
         const uint64_t one = 1;
 
-        /* No write(): a cancelled thread would end there, with the lock in its hand. */
+        /* No write(): it is a cancellation point, and a cancelled thread would end here with the
+         * lock held. */
         if (!atomic_exchange(&request.kicked, true) && request.wake >= 0)
                 (void)syscall(SYS_write, request.wake, &one, sizeof(one));
 }
 
 void request_report(struct gpu *g)
 {
-        /* Once, until they have been told: a program may allocate a million times a second. */
+        /* Only once until the agent has reported them: a program may allocate a million times a
+         * second. */
         if (g->usage_dirty)
                 return;
         g->usage_dirty = true;
@@ -81,8 +83,8 @@ int request_commit(struct gpu *g, uint64_t bytes)
         struct core_wait w = {.what = "the daemon"};
         uint32_t refused;
 
-        /* What is answered may be long past when this thread runs again: meanwhile nothing of it is
-         * given back. */
+        /* The answer may be old when this thread runs again: nothing of it is given back until
+         * then. */
         g->commit_askers++;
         do {
                 refused = g->refused_commit.count;
@@ -92,14 +94,14 @@ int request_commit(struct gpu *g, uint64_t bytes)
                 request_kick();
                 while (g->commit < bytes && g->refused_commit.count == refused && !core_passive())
                         core_wait(&w, UINT64_MAX);
-                /* What was refused was another thread's, and more: this has not been asked yet. */
+                /* The refusal was for another thread's request, which was larger: this one has not
+                 * been asked yet. */
         } while (g->commit < bytes && bytes < g->refused_commit.bytes && !core_passive());
         g->commit_askers--;
         return g->commit < bytes ? -ENOMEM : 0;
 }
 
-/* Was it refused since *seen? What another thread asked for may have been more than this one needs.
- */
+/* Was it refused since *seen? Another thread's request may have been larger than this one. */
 static bool was_refused(const struct refusals *r, uint32_t *seen, uint64_t bytes)
 {
         bool again = r->count != *seen;
@@ -148,7 +150,8 @@ int request_try_unevictable(struct gpu *g, uint64_t more, uint32_t *seen)
         }
         g->unevictable += more;
         g->unevictable_requested =
-                MAX(g->unevictable_requested, g->unevictable); /* what is taken is not given back */
+                MAX(g->unevictable_requested,
+                    g->unevictable); /* a thread's new request starts from what is taken */
         g->usage_dirty = true;
         request_kick();
         return 0;
@@ -160,11 +163,12 @@ int request_unevictable(struct gpu *g, uint64_t more)
         uint32_t seen = g->refused_unevictable.count;
         int r;
 
-        /* Another thread may take what was allowed, or give up a request that covered ours, while
-         * we wait. */
+        /* While we wait another thread may take what was allowed, or withdraw a request that
+         * covered ours. */
         do {
                 if (g->unevictable_allowed < g->unevictable + more && request_is_movers(g))
-                        request_drop_movers(g); /* it is more, and may be long in coming */
+                        request_drop_movers(
+                                g); /* the mover's request is larger and may be answered late */
                 r = request_try_unevictable(g, more, &seen);
                 if (r == -EAGAIN)
                         core_wait(&w, UINT64_MAX);
@@ -177,7 +181,7 @@ void request_return_unevictable(struct gpu *g, uint64_t bytes)
         g->unevictable = sub_sat(g->unevictable, bytes);
         g->unevictable_requested = g->unevictable;
         g->request_dirty = g->usage_dirty = true;
-        bell_ring(&core.changed); /* for those who wait for more */
+        bell_ring(&core.changed); /* for threads that wait for more */
         request_kick();
 }
 
@@ -190,7 +194,7 @@ void request_drop_movers(struct gpu *g)
 {
         g->mover_asks = false;
         if (g->unevictable_requested !=
-            g->unevictable) /* or what a thread has left of it would stay ours */
+            g->unevictable) /* or we would keep the rest of it that a thread has left */
                 request_return_unevictable(g, 0);
 }
 

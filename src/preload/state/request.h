@@ -1,8 +1,8 @@
-/* request.h: what the program's threads ask of the agent, by figures in `core` and a kick.
+/* request.h: what the program's threads ask of the agent, through figures in `core` and a kick.
  *
- * The agent (agent.h) passes requests on to the daemon and writes the answers into `core`; whoever
- * waits for one sleeps until core.changed rings. core_lock is held for all of it; the functions
- * that say so give it up meanwhile. */
+ * The agent (agent.h) sends requests to the daemon and writes the answers into `core`; a thread
+ * that waits for one sleeps until core.changed rings. core_lock is held for all of it; the
+ * functions that say so give it up meanwhile. */
 #pragma once
 
 #include <stdbool.h>
@@ -12,20 +12,20 @@
 
 struct gpu;
 
-/* Wake the agent: something that it looks at has changed. Cheap when it has been woken already.
- * The lock is not needed. */
+/* Wake the agent: something that it looks at has changed. Cheap when it was woken already. Needs no
+ * lock. */
 void request_kick(void);
-/* What request_kick() writes to: a descriptor that becomes readable. request_open(): make it, 0 or
- * -errno. request_close(): in the child after fork, or where there is no agent. */
+/* request_fd(): becomes readable by request_kick(). request_open(): make it, 0 or -errno.
+ * request_close(): in the child after fork, or where there is no agent. */
 int request_open(void);
 void request_close(void);
 int request_fd(void);
-/* The agent has slept on request_fd(): take what was written. */
+/* The agent has slept on request_fd(): reset it. */
 void request_woken(void);
 
-/* Figures of this GPU have changed: the daemon is told soon. */
+/* Figures of this GPU have changed: the agent reports them soon. */
 void request_report(struct gpu *g) REQUIRES(core_lock);
-/* Memory that was in a thread's hands may be moved again: the agent may have found nothing else to
+/* A thread has let go of memory, which may be moved again: the agent may have found nothing else to
  * move or to export, and sleep. */
 void request_released(void) REQUIRES(core_lock);
 
@@ -36,17 +36,17 @@ int request_commit(struct gpu *g, uint64_t bytes) REQUIRES(core_lock);
 int request_host(uint64_t more) REQUIRES(core_lock);
 /* May so much more be mapped? If not it is asked for, and not waited for. */
 bool request_may_map(uint64_t more) REQUIRES(core_lock);
-/* Wait until so many unevictable bytes more are kept free for us, and count them as ours. 0, or
+/* Wait until the daemon allows so many more unevictable bytes, and count them as ours. 0, or
  * -ENOMEM. The lock is given up. */
 int request_unevictable(struct gpu *g, uint64_t more) REQUIRES(core_lock);
-/* The same without waiting: -EAGAIN: it is asked for. *seen: g->refused_unevictable.count as of the
- * first try. */
+/* The same without waiting; -EAGAIN: requested. *seen: g->refused_unevictable.count as of the first
+ * try. */
 int request_try_unevictable(struct gpu *g, uint64_t more, uint32_t *seen) REQUIRES(core_lock);
-/* They are no longer needed. */
+/* These bytes are no longer needed. */
 void request_return_unevictable(struct gpu *g, uint64_t bytes) REQUIRES(core_lock);
-/* The unevictable bytes that are asked for now are the mover's (g->mover_request). */
+/* The current request for unevictable bytes is the mover's (g->mover_request). */
 bool request_is_movers(const struct gpu *g) REQUIRES(core_lock);
-/* The mover's request gives way to a thread's, and is made again right after it. */
+/* The mover's request gives way to a thread's, and is sent again right after it. */
 void request_drop_movers(struct gpu *g) REQUIRES(core_lock);
-/* The mover's request was refused: it is made again later. */
+/* The mover's request was refused; it is sent again later. */
 void request_no_mover(struct gpu *g) REQUIRES(core_lock);

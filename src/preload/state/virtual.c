@@ -1,5 +1,5 @@
-/* virtual.c: owns the books of what a program reserves, creates and maps itself. Must never call
- * the driver, nor give two things one name. */
+/* virtual.c: owns the record of what a program reserves, creates and maps itself. Must never call
+ * the driver, nor give two objects one name. */
 #include "preload/state/virtual.h"
 
 #include <errno.h>

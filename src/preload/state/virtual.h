@@ -1,15 +1,15 @@
-/* virtual.h: what a program does with virtual memory management itself: its reservations, its
- * handles, and which handle is mapped where.
+/* virtual.h: the program's own use of virtual memory management: its reservations, its handles, and
+ * which handle is mapped where.
  *
- * A handle that the program has created is a block of our heap (BLOCK_HANDLE): extents like any
- * other, evicted and restored like any other, and mapped wherever the program says. The program
- * gets a name of ours for it, which none of the driver's own handles has. Once it was exported it
- * is fixed: one handle of the driver's. What the program imports, or creates in host memory, or on
- * a GPU that is not ours to manage, is the driver's own from the start and has the driver's name.
+ * A handle that the program has created is a block of our heap (BLOCK_HANDLE): its extents are
+ * evicted and restored like any other, and mapped wherever the program says. The program gets a
+ * name from us that no handle of the driver's has. An exported handle becomes unevictable: one
+ * handle of the driver's. A handle that the program imports, or creates in host memory or on a GPU
+ * that we do not manage, is the driver's own from the start and has the driver's name.
  *
- * Books only, no driver call; the caller holds core_lock throughout. Whoever has marked an extent
- * of a handle busy, or holds its block, may look at the handle without it: nothing of it is mapped
- * or unmapped meanwhile. */
+ * Records only, no driver call; the caller holds core_lock. A thread that has marked an extent of a
+ * handle busy, or holds its block, may read the handle without the lock: nothing of it is mapped or
+ * unmapped meanwhile. */
 #pragma once
 
 #include <stdbool.h>
@@ -40,11 +40,11 @@ struct handle {
         struct gpu *gpu;
         CUmemAllocationProp prop;
         uint64_t bytes;
-        unsigned references; /* the program's: created, retained */
-        unsigned users;      /* calls of ours in progress, which need it */
+        unsigned references; /* references of the program: created, retained */
+        unsigned users;      /* calls of ours in progress that need it */
         unsigned mapping_count;
         struct mapping *mappings;
-        struct mapping *home; /* one of them that its own GPU may write to; NULL: there is none */
+        struct mapping *home; /* a mapping that its own GPU may write to; NULL: none */
         struct block *block;  /* NULL: unevictable */
         CUmemGenericAllocationHandle unevictable; /* the driver's */
 };
@@ -62,16 +62,17 @@ bool virtual_reserved(CUdeviceptr address, uint64_t bytes);
 
 /* With one reference, and neither block nor mapping. NULL: no memory. */
 struct handle *virtual_create(struct gpu *g, const CUmemAllocationProp *prop, uint64_t bytes);
-/* A name stays good while the handle is mapped, references or not. NULL: not one of ours. */
+/* A name is good while the handle is mapped, even without references. NULL: not one of ours. */
 struct handle *virtual_find(CUmemGenericAllocationHandle name);
-/* What to ask the driver about where no handle of ours has that name: one that was ours must not
- * get there, because it takes handles for pointers; 0 it refuses. The lock is not needed. */
+/* The name to pass to the driver where we have no such handle. A stale name of ours must not reach
+ * the driver, which takes handles for pointers: it becomes 0, which the driver refuses. Needs no
+ * lock. */
 CUmemGenericAllocationHandle virtual_drivers(CUmemGenericAllocationHandle name);
 static inline bool virtual_is_dead(const struct handle *h)
 {
         return h->references == 0 && h->users == 0 && !h->mappings;
 }
-/* It has no name any more; the structure is the caller's to free. */
+/* Take its name away; the caller frees the structure. */
 void virtual_forget(struct handle *h);
 
 /* ---- mappings ---- */
@@ -81,12 +82,12 @@ struct mapping *virtual_map(struct handle *h, CUdeviceptr address, uint64_t byte
 void virtual_unmap(struct mapping *m);
 /* The mapping that address lies in; NULL: none. */
 struct mapping *virtual_at(CUdeviceptr address);
-/* The first that ends behind address; NULL: there is none. */
+/* The first mapping that ends behind address; NULL: none. */
 struct mapping *virtual_from(CUdeviceptr address);
-/* The mappings that [address, address + bytes) meets lie in it as a whole, and where gaps are not
+/* The mappings that [address, address + bytes) touches lie inside it as a whole; where gaps are not
  * allowed they fill it. */
 bool virtual_whole(CUdeviceptr address, uint64_t bytes, bool gaps);
 
-/* Who may touch a mapping: set, and as the driver takes it. */
+/* Set who may access a mapping; read it in the driver's form. */
 void mapping_allow(struct mapping *m, const CUmemAccessDesc *access, size_t count);
 unsigned mapping_access(const struct mapping *m, CUmemAccessDesc ret[static GPUS_MAX]);

@@ -19,7 +19,7 @@
 #include "preload/state/poison.h"
 #include "preload/stream/quiesce.h"
 
-#define GATE_STORES_NS (10 * NSEC_PER_MSEC) /* what a processor has stored is seen by then */
+#define GATE_STORES_NS (10 * NSEC_PER_MSEC) /* every thread's stores are seen by then */
 
 _Atomic uint32_t gate_bits = GATE_UNREADY;
 __thread struct gate_thread *gate_self __attribute__((tls_model("initial-exec")));
@@ -27,7 +27,7 @@ __thread struct gate_thread *gate_self __attribute__((tls_model("initial-exec"))
 struct gate_thread gate_interrupted;
 
 static struct gate_thread
-        *_Atomic gate_threads; /* never shortened: records of ended threads are used again */
+        *_Atomic gate_threads; /* grows only: the records of ended threads are used again */
 static pthread_key_t gate_key;
 static bool gate_key_made;
 static _Atomic bool gate_membarrier;
@@ -37,8 +37,8 @@ static int membarrier(int command)
         return (int)syscall(SYS_membarrier, command, 0, 0);
 }
 
-/* Counted once a thread, however often it begins to wait: a signal handler may jump out of a wait,
- * and what it left raised is taken back when the thread passes again or ends. core_lock held. */
+/* A thread is counted once, however often it begins to wait: a signal handler may jump out of a
+ * wait, and the count is corrected when the thread passes again or ends. core_lock held. */
 static void gate_set_waiting(struct gate_thread *t, bool waiting) REQUIRES(core_lock)
 {
         if (t->waiting == waiting)
@@ -61,8 +61,9 @@ static void gate_thread_ended(void *record)
 {
         struct gate_thread *t = record;
 
-        /* Destructors that run later may submit. The thread then takes a record again, and its key
-         * is due in the next round; after the last round a record is left over, not raised. */
+        /* Destructors that run later may submit. The thread then takes a record again, and its
+         * key's destructor runs in the next round; after the last round a record may be left over,
+         * not marked inside. */
         gate_self = NULL;
         if (t->waiting && !core_passive())
                 gate_stop_waiting(t);
@@ -86,7 +87,7 @@ void gate_setup(void)
                 atomic_fetch_or(&gate_bits, GATE_FENCE);
 }
 
-/* A record for the calling thread: one whose thread has ended, or a new one. NULL: no memory. */
+/* A record for the calling thread: that of an ended thread, or a new one. NULL: no memory. */
 static struct gate_thread *gate_register(void)
 {
         struct gate_thread *t;
@@ -126,9 +127,10 @@ struct gate_thread *gate_look_begin(void)
         return t;
 }
 
-/* membarrier(2) worked and does not any more: the program has closed a sandbox behind it. Passing
- * threads fence once they see the bit; the marks of those that loaded the bits before arrive soon,
- * though nothing orders them (docs/decisions.md, "The gate works without membarrier"). */
+/* membarrier(2) has worked and fails now: the program has closed a sandbox behind itself. Passing
+ * threads use a fence once they see the bit; the marks of threads that loaded the bits before
+ * become visible soon, though nothing orders them (docs/decisions.md, "The gate works without
+ * membarrier"). */
 static void gate_go_over_to_fences(void)
 {
         const uint64_t until = clock_now_ns() + GATE_STORES_NS;
@@ -136,15 +138,16 @@ static void gate_go_over_to_fences(void)
         atomic_fetch_or(&gate_bits, GATE_FENCE);
         for (uint64_t now; (now = clock_now_ns()) < until;)
                 (void)syscall(SYS_nanosleep, &(struct timespec){.tv_nsec = (long)(until - now)},
-                              NULL); /* not nanosleep(): a cancelled thread would end there */
-        /* Last: others that shut meanwhile wait for themselves. */
+                              NULL); /* not nanosleep(), a cancellation point: a cancelled thread
+                                        would end there */
+        /* Set last: other threads that shut the gate meanwhile wait for themselves. */
         atomic_store(&gate_membarrier, false);
 }
 
 void gate_shut(enum gate_bits why)
 {
         atomic_fetch_or(&gate_bits, why);
-        /* Every thread has now either seen the bit or marked itself inside where we will see it. */
+        /* By now every thread has either seen the bit or is visibly marked inside. */
         if (!atomic_load(&gate_membarrier))
                 atomic_thread_fence(memory_order_seq_cst);
         else if (membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED) != 0)
@@ -212,14 +215,15 @@ static bool gate_is_capturing(CUstream stream)
 {
         CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
 
-        /* Captured work does not run now, so it may pass; and it must: the capture has to end
-         * before a drain can. */
+        /* Captured work does not run now, so it may pass. It even must: a drain cannot end before
+         * the capture does. */
         return quiesce_capturing() && real.cuStreamIsCapturing(stream, &status) == CUDA_SUCCESS &&
                status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
-/* Wait for the lease; not marked inside, core_lock not held. NULL: look again. t: it passes without
- * one, marked inside, because the context has failed: the driver takes nothing and says so. */
+/* Wait for the lease; not marked inside, core_lock not held. NULL: look again. A thread: it passes
+ * without a lease, marked inside, because the context has failed and the driver will return its
+ * error. */
 static struct gate_thread *gate_wait_for_lease(struct gate_thread *t, bool may_end)
 {
         struct core_wait w = {.what = "its turn on the GPU"};
@@ -235,12 +239,12 @@ static struct gate_thread *gate_wait_for_lease(struct gate_thread *t, bool may_e
         lock_acquire(&core_lock);
         gate_set_waiting(t, true);
         while (!core.running && !core_passive()) {
-                /* Before asking: that gives the lock up, and a signal comes at any moment. */
+                /* Before the question, which gives the lock up; a signal may come at any moment. */
                 uint32_t heard = bell_listen(&core.changed);
                 uint64_t timeout_ns = UINT64_MAX;
 
                 if (frozen && !(atomic_load(&gate_bits) & GATE_FROZEN))
-                        break; /* it is drained: a capture has to end */
+                        break; /* drained: the capture has to end */
 
                 if (may_end && interrupt_ends(&interrupted, &timeout_ns)) {
                         gate_set_waiting(t, false);
@@ -264,7 +268,7 @@ static void gate_wait_until_released(void)
         lock_release(&core_lock);
 }
 
-/* The daemon thinks that nothing of ours runs: that is over. */
+/* The daemon has been told that the program is idle; that has ended. */
 static void gate_tell(void)
 {
         lock_acquire(&core_lock);
@@ -283,7 +287,7 @@ void gate_own(enum gate_bits bit, void (*f)(uint64_t work))
         owners[__builtin_ctz(bit)] = f;
 }
 
-/* What is tried again after a thread has seen to it, outside: the first that stands. 0: none. */
+/* The first bit that a thread has to handle outside the gate before it tries again; 0: none. */
 static uint32_t first_reason(uint32_t bits, CUstream stream)
 {
         static const uint32_t in_order[] = {GATE_UNREADY, GATE_NO_LEASE, GATE_UNBACKED, GATE_HELD};
@@ -296,8 +300,8 @@ static uint32_t first_reason(uint32_t bits, CUstream stream)
         return bits & GATE_THROTTLE && !throttle_pass(stream) ? GATE_THROTTLE : 0;
 }
 
-/* A thread steps out and sees to a reason. True: it is inside again, and looks again. False:
- * *ret_answer is what the passing comes to. */
+/* A thread steps out and handles a reason. True: it is inside again, and looks again. False:
+ * *ret_answer is the result of gate_enter(). */
 static bool gate_step_out(struct gate_thread *t, uint32_t reason, CUstream stream, uint64_t work,
                           bool may_end, struct gate_thread **ret_answer)
 {

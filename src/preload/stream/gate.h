@@ -15,26 +15,27 @@
 
 /* Why the gate is not simply open. */
 enum gate_bits {
-        GATE_UNREADY = 1 << 0,  /* the library has not been set up, or this thread has not */
-        GATE_NO_LEASE = 1 << 1, /* waits for a grant */
+        GATE_UNREADY = 1 << 0,  /* the library, or this thread, has not been set up */
+        GATE_NO_LEASE = 1 << 1, /* no lease: wait for a grant */
         GATE_UNBACKED = 1 << 2, /* something allocated has no memory behind it yet */
-        GATE_TELL = 1 << 3,     /* the daemon thinks us idle: tell it and go on */
-        GATE_THROTTLE = 1 << 4, /* contested: keep the work in flight short */
-        GATE_FENCE = 1 << 5,    /* no membarrier here: passing threads fence for themselves */
-        GATE_TORTURE = 1 << 6,  /* a call may be chosen to be preceded by an eviction */
-        GATE_HELD = 1 << 7,     /* memory is being replaced: a moment */
-        GATE_PROFILE = 1 << 8,  /* what is submitted is looked at (profile.h) */
+        GATE_TELL = 1 << 3, /* the daemon has been told that the program is idle: take that back and
+                               go on */
+        GATE_THROTTLE = 1 << 4, /* other programs wait: keep the work in flight short */
+        GATE_FENCE = 1 << 5,    /* no membarrier here: passing threads use a fence */
+        GATE_TORTURE = 1 << 6,  /* torture may choose to evict before this call */
+        GATE_HELD = 1 << 7,     /* memory is being replaced: wait a moment */
+        GATE_PROFILE = 1 << 8,  /* submissions are profiled (profile.h) */
         GATE_FROZEN = 1 << 9,   /* with GATE_NO_LEASE: captured calls wait, too */
         GATE_BITS = 10,
 };
 
-/* One a thread, never freed before its thread ends; written by its thread alone, read by the agent.
- */
+/* One for each thread, freed only after its thread has ended; written by its thread, read by the
+ * agent. */
 struct gate_thread {
         _Atomic uint32_t inside; /* nesting depth */
-        _Atomic uint32_t looks;  /* calls, nested, that look up whose an address is */
+        _Atomic uint32_t looks;  /* nested calls that look up which memory an address belongs to */
         _Atomic uint32_t
-                defaults; /* which of the default streams it ever submitted to: 1 << handle */
+                defaults; /* bit mask of the default streams it ever submitted to: 1 << handle */
         _Atomic uint64_t submissions; /* since the thread began */
         bool waiting;                 /* counted in core.waiters; core_lock */
         struct gate_thread *next;
@@ -44,13 +45,13 @@ struct gate_thread {
 extern _Atomic uint32_t gate_bits;
 extern __thread struct gate_thread *gate_self __attribute__((tls_model("initial-exec")));
 
-/* What gate_enter_or_end() answers to a call that is to fail. */
+/* What gate_enter_or_end() returns for a call that is to fail. */
 extern struct gate_thread gate_interrupted;
 
 struct gate_thread *gate_enter_slow(struct gate_thread *t, CUstream stream, uint64_t work,
                                     bool may_end);
 
-/* Streams without a handle of their own; who drains has no other way to know that they are used. */
+/* Default streams have no handle of their own: a drain learns from this mark that they are used. */
 static ALWAYS_INLINE void gate_note_default(struct gate_thread *t, CUstream stream)
 {
         if ((uintptr_t)stream <= (uintptr_t)CU_STREAM_PER_THREAD) {
@@ -62,15 +63,15 @@ static ALWAYS_INLINE void gate_note_default(struct gate_thread *t, CUstream stre
         }
 }
 
-/* A name for what takes about as long, as far as can be told: the same thing in about the same
- * size, by powers of two. */
+/* A name for work that takes about the same time: the same operation, and the size rounded to a
+ * power of two. */
 static inline uint64_t gate_work(uint64_t what, uint64_t size)
 {
         return what << 6 | (size ? 63u - (unsigned)__builtin_clzll(size) : 0);
 }
 
-/* For a thread that need not wait nor be asked anything, and is not inside yet: it is now. NULL:
- * see gate_enter(). */
+/* The fast path: for a thread that need not wait and is not inside yet. It is inside afterwards.
+ * NULL: see gate_enter(). */
 static ALWAYS_INLINE struct gate_thread *gate_try(CUstream stream)
 {
         struct gate_thread *t = gate_self;
@@ -128,7 +129,7 @@ static ALWAYS_INLINE void gate_leave(struct gate_thread *t)
                               memory_order_release);
 }
 
-/* Around the whole of a UNIFIED call (hooks.h). NULL: no memory to mark it. */
+/* Around the whole of a UNIFIED call (hooks.h). NULL: no memory for the mark. */
 struct gate_thread *gate_look_begin(void);
 
 static inline void gate_look_end(struct gate_thread *t)
@@ -143,19 +144,19 @@ static inline void gate_look_end(struct gate_thread *t)
 
 /* Once, before the first thread passes. */
 void gate_setup(void);
-/* What a thread outside the gate calls when it meets this bit (GATE_UNBACKED, GATE_TORTURE,
- * GATE_PROFILE), with the name of its work. Before the bit is first set. */
+/* Whom a thread outside the gate calls when it meets this bit (GATE_UNBACKED, GATE_TORTURE,
+ * GATE_PROFILE), with the name of its work. Set before the bit is first used. */
 void gate_own(enum gate_bits bit, void (*f)(uint64_t work));
-/* Set bits and make sure that every thread has seen them or is seen inside. Any thread. */
+/* Set bits, and make sure that every thread has seen them or is visibly inside. Any thread. */
 void gate_shut(enum gate_bits why);
 /* Clear bits; threads that wait are woken by ringing core.changed. Any thread. */
 void gate_open(enum gate_bits why);
 bool gate_anybody_inside(void);
-/* Inside in a UNIFIED call: memory that leaves now may be taken for the host's. */
+/* A thread is in a UNIFIED call: the driver may take memory that is unmapped now for the host's. */
 bool gate_anybody_looks(void);
 /* The default streams that were ever used, by any thread: 1 << handle; bit 0 is the legacy one. */
 unsigned gate_default_streams(void);
-/* Sum over all threads, ended ones included; changes whenever something was submitted. */
+/* Sum over all threads, ended ones included; changes with every submission. */
 uint64_t gate_submissions(void);
 /* In the child after fork: the other threads do not exist. */
 void gate_forget_threads(void);

@@ -15,24 +15,24 @@
 #include "preload/state/request.h"
 #include "preload/process/lock.h"
 
-#define RECORDS_NS NSEC_PER_SEC /* a stream that takes no more is worth so long a wait */
+#define RECORDS_NS NSEC_PER_SEC /* a stream whose queue is full gets so long */
 
 struct stream {
-        CUstream handle; /* NULL: destroyed by the program with work in flight; only the event
+        CUstream handle; /* NULL: the program has destroyed it with work in flight; only the event
                             counts */
         CUcontext context;
-        CUevent event; /* ours; NULL: not needed yet */
+        CUevent event; /* our event; NULL: not needed yet */
         bool pending;  /* the event is waited for */
         bool wanted;   /* it is to be recorded */
-        bool asked;    /* had work when the still wait began, or last time it was asked */
+        bool asked;    /* it had work when the still wait began, or at the last query */
 };
 
-/* One that goes on. Its stream stands for it: a capture ends on the stream it began on. */
+/* A capture in progress, named by its stream: a capture ends on the stream it began on. */
 struct capture {
         CUstream stream;
         CUcontext context;
         const struct gate_thread *thread;
-        CUevent probe; /* was there before it; NULL: none */
+        CUevent probe; /* the capture before it; NULL: none */
 };
 
 static struct context *contexts;
@@ -40,20 +40,20 @@ static struct stream *streams;
 static size_t stream_count, stream_room;
 static struct capture *captures;
 static size_t capture_count, capture_room;
-static uint64_t quiesce_at; /* gate_submissions() when nothing was in flight */
+static uint64_t quiesce_at; /* gate_submissions() when last nothing was in flight */
 
-/* Waits beside a program that goes on submitting share marks: one is made when the one before is
- * reached, and is for all waits begun by then. */
+/* While the program goes on submitting, waits share marks: a new mark is made when the last one is
+ * reached, and serves all waits begun by then. */
 static struct {
         uint64_t begun;   /* waits so far */
-        uint64_t reached; /* waits up to this one are over */
+        uint64_t reached; /* waits up to this number are over */
         uint64_t number;  /* the last wait that the mark is for */
         uint64_t generation;
         bool made;
 } marks;
 
-/* Events being recorded without the lock: recording blocks where a stream takes no more. A stream
- * or context stays until that is done. */
+/* Events that are being recorded without the lock, because recording blocks on a full stream. The
+ * stream and its context stay until that is done. */
 struct recording {
         struct recording *next;
         CUstream stream;
@@ -114,8 +114,8 @@ struct context *quiesce_context_primary(const struct gpu *g)
         return c;
 }
 
-/* Both events, while nobody can stand inside the driver because of the context: creating one would
- * wait for that. */
+/* Create both events while no thread can block inside the driver on this context: creation would
+ * wait for it. */
 static bool context_has_marks(struct context *c)
 {
         CUstreamCaptureMode mode = core_relax();
@@ -154,7 +154,7 @@ static void capture_drop(size_t i)
         captures[i] = captures[capture_count - 1];
         __atomic_store_n(&capture_count, capture_count - 1, __ATOMIC_RELAXED);
         bell_ring(&core.changed);
-        request_kick(); /* what was freed meanwhile waits for it */
+        request_kick(); /* memory freed meanwhile waits for this */
 }
 
 static bool is_recording(CUstream stream, CUcontext context)
@@ -249,7 +249,7 @@ CUresult quiesce_record(CUevent *event, CUcontext context, CUstream stream)
         return r;
 }
 
-/* Lock held, given up meanwhile: no pointer into the list of streams is worth anything after. */
+/* Lock held, given up meanwhile: pointers into the list of streams are invalid afterwards. */
 static bool record_unlocked(CUevent *event, CUcontext context, CUstream stream) REQUIRES(core_lock)
 {
         struct recording self = {recordings, stream, context}, **link = &recordings;
@@ -266,7 +266,7 @@ static bool record_unlocked(CUevent *event, CUcontext context, CUstream stream) 
         return r == CUDA_SUCCESS;
 }
 
-/* Of all that the context's streams have been given. */
+/* Record an event behind all work of the context's streams. */
 static bool context_record(const struct context *c, CUevent event) REQUIRES(core_lock)
 {
         CUresult r = real.cuCtxRecordEvent(c->handle, event);
@@ -276,8 +276,7 @@ static bool context_record(const struct context *c, CUevent event) REQUIRES(core
         return r == CUDA_SUCCESS;
 }
 
-/* Whatever thread asks, it may have no context, and the legacy stream is that of the current one.
- */
+/* The calling thread may have no context, and the legacy stream is that of the current one. */
 CUresult quiesce_ask_stream(CUstream stream, CUcontext context)
 {
         CUcontext popped;
@@ -319,8 +318,8 @@ static struct stream *stream_find(CUstream handle)
         return NULL;
 }
 
-/* An event behind what the stream has been given. Returns where the stream is in the list now,
- * NULL: its context is gone. Lock held, given up meanwhile. */
+/* Record an event behind the stream's work. Returns the stream's present place in the list; NULL:
+ * its context is gone. Lock held, given up meanwhile. */
 static struct stream *stream_record(struct stream *s) REQUIRES(core_lock)
 {
         CUstream handle = s->handle;
@@ -337,7 +336,7 @@ static struct stream *stream_record(struct stream *s) REQUIRES(core_lock)
         return s;
 }
 
-/* Destroyed, and its work done. */
+/* The stream was destroyed, and its work is done: remove it. */
 static void stream_bury(struct stream *s)
 {
         if (s->event)
@@ -449,7 +448,7 @@ static void still_begin(struct context *c, unsigned defaults) REQUIRES(core_lock
                 c->still_marked = record_unlocked(&c->still_mark, c->handle, CU_STREAM_LEGACY);
 }
 
-/* A query of ours has answered. *waits: whether it is still to be waited for. */
+/* Evaluate the result of a query. *waits: whether it still has to be waited for. */
 static bool is_busy(CUresult r, CUcontext context, bool *waits, struct quiesce_wait *w)
         REQUIRES(core_lock)
 {
@@ -462,7 +461,7 @@ static bool is_busy(CUresult r, CUcontext context, bool *waits, struct quiesce_w
         return false;
 }
 
-/* Destroyed with work in flight: its event is all there is. */
+/* Streams that were destroyed with work in flight: only their events are left to query. */
 static bool dead_streams_are_busy(struct quiesce_wait *w) REQUIRES(core_lock)
 {
         bool busy = false;
@@ -509,7 +508,7 @@ static struct stream *stream_wanted(const struct context *c)
         return NULL;
 }
 
-/* For drivers without such events: one for each stream that has work. Lock held, given up
+/* For drivers without context events: one event for each stream that has work. Lock held, given up
  * meanwhile. */
 static void context_mark_streams(struct context *c) REQUIRES(core_lock)
 {
@@ -526,7 +525,7 @@ static void context_mark_streams(struct context *c) REQUIRES(core_lock)
                 c->marked = record_unlocked(&c->mark, c->handle, CU_STREAM_LEGACY);
 }
 
-/* Not while another thread is at it, nor to its end where a capture begins meanwhile. */
+/* Skipped while another thread does it, and left unfinished when a capture begins meanwhile. */
 static void marks_make(void) REQUIRES(core_lock)
 {
         if (recordings)
@@ -615,8 +614,8 @@ void quiesce_wait_all(void)
         struct quiesce_wait w;
         uint64_t nap_ns = 0;
 
-        /* Nothing was submitted since it was last quiet: the common case when a program frees many
-         * blocks in a row. */
+        /* Nothing was submitted since nothing was in flight: the common case when a program frees
+         * many blocks in a row. */
         if (gate_submissions() == quiesce_at && !gate_anybody_inside())
                 return;
         quiesce_begin(&w, false);

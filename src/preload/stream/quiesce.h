@@ -24,63 +24,63 @@ struct context {
         CUcontext handle;
         struct gpu *gpu;
         bool primary;
-        bool dying;        /* its end has begun, and others may be at it */
-        CUgreenCtx green;  /* a part of the primary one's processors, with streams of its own */
+        bool dying;        /* its destruction has begun; other threads may still use it */
+        CUgreenCtx green;  /* part of the primary context's processors, with streams of its own */
         unsigned attached; /* cuCtxAttach() calls not yet detached */
-        CUevent mark, still_mark;  /* ours, of all that was submitted before */
+        CUevent mark, still_mark;  /* events of ours behind all that was submitted before */
         bool marked, still_marked; /* waited for */
-        bool has_marks;            /* the driver has events of whole contexts */
+        bool has_marks;            /* the driver has context events */
         bool strays;               /* streams were destroyed with work in flight */
         bool legacy_asked;         /* the legacy stream had work when it was last asked */
 };
 
-/* All below: core_lock held. */
-struct context *quiesce_context(CUcontext handle);             /* NULL: unknown */
-struct context *quiesce_context_of(const struct gpu *g);       /* any living one, not green; NULL */
+/* For all functions below: core_lock held. */
+struct context *quiesce_context(CUcontext handle); /* NULL: unknown */
+struct context *
+quiesce_context_of(const struct gpu *g); /* any living context that is not green; NULL: none */
 struct context *quiesce_context_green(CUgreenCtx green);       /* NULL: unknown */
 struct context *quiesce_context_green_of(const struct gpu *g); /* any green one; NULL */
 struct context *quiesce_context_primary(const struct gpu *g);  /* NULL: not alive */
 struct context *quiesce_context_add(CUcontext handle, struct gpu *gpu, bool primary);
 void quiesce_context_remove(struct context *c)
         REQUIRES(core_lock); /* lock given up while it is used */
-/* The context that owns what is allocated while this one is current: a green one's primary. */
+/* The context that owns allocations made while this one is current: for a green one its primary. */
 CUcontext quiesce_owner(CUcontext current);
 int quiesce_stream_add(CUstream stream, CUcontext owner);
-/* Before it is destroyed: work in flight on it is still waited for, a capture on it is over. The
- * lock may be given up meanwhile. */
+/* Call it before a stream is destroyed: its work in flight is still waited for, a capture on it is
+ * over. The lock may be given up meanwhile. */
 void quiesce_stream_remove(CUstream stream) REQUIRES(core_lock);
 
 /* Captures in progress in this process, by the stream that each began on. While there are any,
  * nothing is asked of streams. */
 int quiesce_capture_begin(CUstream stream, CUcontext context, CUevent probe); /* 0, -ENOMEM */
-/* Returns its probe, or NULL: the caller's to destroy. Those of streams and threads that end with a
- * capture on them go with the context. */
+/* Returns the capture's probe, or NULL: the caller destroys it. Where a stream or thread ends
+ * during a capture, the probe goes with the context. */
 CUevent quiesce_capture_end(CUstream stream);
-/* A capture in progress, but for one in relaxed mode or in another thread's own, forbids this
- * thread to allocate and to free, and is over where it tries (measured). Which there are the driver
- * knows: what is forbidden in the same cases (measured), and does nothing else, is to query an
- * event that was recorded before. */
+/* A capture in progress forbids this thread to allocate and to free, unless it is in relaxed mode
+ * or another thread's own; a try would end the capture (measured). The driver knows which there
+ * are: querying an event that was recorded before is forbidden in the same cases (measured), and
+ * has no other effect. */
 bool quiesce_capture_forbids(void);
-/* A per-thread default stream dies with its thread, and a capture on it. */
+/* A thread's per-thread default stream ends with it, and so does a capture on it. */
 void quiesce_thread_ended(const struct gate_thread *t);
 bool quiesce_capturing(void);
 /* A capture is about to begin and is counted: wait for events that are being recorded, as
  * pool_await_records() does. core_lock held, given up meanwhile. */
 void quiesce_await_records(void) REQUIRES(core_lock);
-/* Whether a stream is part of one, as far as can be told. The lock is not needed. */
+/* Whether a stream is part of a capture, as far as can be told. Needs no lock. */
 bool quiesce_is_capturing(CUstream stream);
 
-/* A stream or an event of ours, asked in its context, which need not be current; and such an event
- * recorded, created at first use. The lock is not needed. */
+/* Query a stream or an event of ours in its context, which need not be current; record such an
+ * event, created at first use. Needs no lock. */
 CUresult quiesce_ask_stream(CUstream stream, CUcontext context);
 CUresult quiesce_ask_event(CUevent event, CUcontext context);
 CUresult quiesce_record(CUevent *event, CUcontext context, CUstream stream);
 
 enum quiescence {
         QUIESCE_BUSY,
-        QUIESCE_DONE,    /* everything submitted before quiesce_begin() is done, or its context has
-                          * failed
-                          */
+        QUIESCE_DONE,    /* all work submitted before quiesce_begin() is done, or its context has
+                            failed */
         QUIESCE_CAPTURE, /* cannot tell: a capture is in progress */
 };
 
@@ -93,7 +93,7 @@ struct quiesce_wait {
         bool still;
         uint64_t number;
         uint64_t generation; /* gate_submissions() when it began */
-        uint64_t progress;   /* changes when something got done */
+        uint64_t progress;   /* changes whenever some work has ended */
 };
 void quiesce_begin(struct quiesce_wait *w, bool still) REQUIRES(core_lock);
 enum quiescence quiesce_poll(struct quiesce_wait *w) REQUIRES(core_lock);

@@ -1,5 +1,5 @@
 /* throttle.c: owns the marks in the streams. Must never hold its lock across a driver call that may
- * block, nor keep a thread longer than the patience while nothing gets done. */
+ * block, nor keep a thread waiting longer than the patience without progress. */
 #include "preload/stream/throttle.h"
 
 #include <time.h>
@@ -12,41 +12,41 @@
 #include "preload/stream/quiesce.h"
 #include "preload/driver/real.h"
 
-#define LANES        64u /* more streams than that share */
+#define LANES        64u /* more streams than lanes share one */
 #define MARKS        8u
-#define GROUP_MAX    448u /* two are fewer than what a queue of the driver's holds: it blocks */
-#define IDLE_NS      NSEC_PER_SEC /* a stream unused for so long makes place for another */
+#define GROUP_MAX    448u         /* submission blocks when a queue of the driver's is full */
+#define IDLE_NS      NSEC_PER_SEC /* a stream that was idle so long loses its lane to another */
 #define NAP_NS       (50 * NSEC_PER_USEC)
 #define PATIENCE_NS  (100 * NSEC_PER_MSEC)
-#define PATIENCE_OF  2u /* ... or so many times what the oldest group should take */
+#define PATIENCE_OF  2u                  /* ... or twice what the oldest group should take */
 #define PATIENCE_MAX (60 * NSEC_PER_SEC) /* the program may have been stopped meanwhile */
 
-/* An event, and the group of submissions between it and the event before. */
+/* An event, and the group of submissions before it. */
 struct mark {
         CUevent event; /* stays with the slot */
         CUcontext context;
-        uint32_t units; /* 0: the stream was idle, the next group is measured from here */
-        bool recording; /* by a thread without the lock */
-        bool failed;    /* could not be recorded: nothing is known */
+        uint32_t units; /* 0: the stream was idle; the next group is measured from here */
+        bool recording; /* a thread without the lock is recording the event */
+        bool failed;    /* the event could not be recorded: nothing is known of the group */
 };
 
-/* One stream, and the work on it. */
+/* One stream and the work on it. */
 struct lane {
-        CUstream stream;                  /* NULL: the legacy one */
-        CUcontext context;                /* of a default stream: each has its own */
-        const struct gate_thread *thread; /* of a per-thread default stream */
+        CUstream stream;   /* NULL: the legacy one */
+        CUcontext context; /* the context of a default stream: each context has its own */
+        const struct gate_thread *thread; /* the thread of a per-thread default stream */
         bool used;
         uint64_t used_ns; /* when it was last submitted to */
-        unsigned epoch;   /* of the bound, since which everything is counted */
-        uint32_t size;    /* of a group, in submissions */
+        unsigned epoch;   /* all counts are since this epoch of the bound began */
+        uint32_t size;    /* submissions a group */
         bool alone;       /* one submission takes longer than the bound: one group in flight */
-        uint32_t groups;  /* in flight, with a mark behind them */
+        uint32_t groups;  /* groups in flight, with a mark behind them */
         uint32_t open;    /* submissions without a mark behind them */
         uint64_t open_since_ns;
-        uint64_t each_ns;       /* what one submission of the last group took */
-        uint64_t stuck_ns;      /* since when threads wait and nothing gets done; 0: nobody waits */
-        uint64_t held_ns;       /* so long they had waited when patience ran out; 0: it has not */
-        uint32_t grant, passes; /* then so many may pass, and so many are left of them */
+        uint64_t each_ns;       /* time of one submission in the last group */
+        uint64_t stuck_ns;      /* since when threads wait without progress; 0: none waits */
+        uint64_t held_ns;       /* how long they had waited when patience ran out; 0: it has not */
+        uint32_t grant, passes; /* then so many may pass, and so many of them are left */
         bool doubt;             /* patience is longer by half */
         struct mark ring[MARKS];
         unsigned first, count;
@@ -54,7 +54,7 @@ struct lane {
 
 static struct lock throttle_lock;
 static struct lane lanes[LANES];
-static unsigned lane_count; /* those behind were never used */
+static unsigned lane_count; /* lanes behind it were never used */
 static unsigned epoch;
 static uint64_t bound_ns;
 
@@ -87,7 +87,7 @@ static void lane_progress(struct lane *l)
         l->grant = l->passes = 0;
 }
 
-/* Nothing is known of the stream: what comes may be long. Its events serve again. */
+/* Nothing is known of the stream: its next work may be long. The events are reused. */
 static void lane_reset(struct lane *l)
 {
         l->size = 1;
@@ -100,7 +100,7 @@ static void lane_reset(struct lane *l)
         lane_progress(l);
 }
 
-/* There may be more streams than lanes: one that was not used for long is no loss. */
+/* There may be more streams than lanes: one that was idle for long is replaced. */
 static struct lane *lane_new(CUstream stream, CUcontext context, uint64_t now)
 {
         struct lane *l = lanes;
@@ -145,7 +145,7 @@ static bool lane_is_full(const struct lane *l)
         return l->groups >= (l->alone ? 1u : 2u);
 }
 
-/* The open submissions are a group: enough of them, or for long enough. */
+/* The open submissions become a group when they are enough, or old enough. */
 static bool lane_is_due(const struct lane *l, uint64_t now)
 {
         return l->open >= l->size || (l->open > 0 && now - l->open_since_ns >= bound_ns);
@@ -158,8 +158,8 @@ static void lane_add(struct lane *l, uint64_t now)
         l->used_ns = now;
 }
 
-/* A group of so many took so long. Two are to take half of the bound at least, and at most all of
- * it. */
+/* Adapt the size of a group to what the last one took: two groups are to take between half of the
+ * bound and all of it. */
 static void lane_learn(struct lane *l, uint32_t units, uint64_t ns)
 {
         l->each_ns = ns / units;
@@ -170,9 +170,9 @@ static void lane_learn(struct lane *l, uint32_t units, uint64_t ns)
                 l->size /= 2;
 }
 
-/* A group has ended. If it did so just after patience ran out, it may have waited for what was let
- * through then, and its time says nothing. A kernel that happens to take that long is recognized by
- * a patience of another length. */
+/* A group has ended. If patience ran out shortly before, the group may have waited for the work
+ * that was let through then, and its time means nothing. A kernel that really takes that long shows
+ * when patience is longer. */
 static void lane_end_group(struct lane *l, const struct mark *before, const struct mark *m)
 {
         uint64_t ns;
@@ -190,7 +190,7 @@ static void lane_end_group(struct lane *l, const struct mark *before, const stru
         lane_progress(l);
 }
 
-/* Look how far the stream has come. The thread's capture mode is relaxed. */
+/* Find out which groups have ended. The thread's capture mode is relaxed. */
 static void lane_look(struct lane *l)
 {
         while (l->count > 0) {
@@ -206,7 +206,7 @@ static void lane_look(struct lane *l)
         }
 }
 
-/* An event of the current context in the mark's slot. No lock held. */
+/* Record an event of the current context in the mark's slot. No lock held. */
 static bool mark_record(struct mark *m, CUstream stream)
 {
         CUcontext context = NULL;
@@ -224,14 +224,15 @@ static bool mark_record(struct mark *m, CUstream stream)
         return real.cuEventRecord(m->event, stream) == CUDA_SUCCESS;
 }
 
-/* Put a mark after all that the lane has counted. Gives up the lock meanwhile: where the stream's
- * queue is full, recording blocks. */
+/* Put a mark behind all that the lane has counted. Gives up the lock meanwhile: recording blocks
+ * where the stream's queue is full. */
 static void lane_mark(struct lane *l, CUstream stream) REQUIRES(throttle_lock)
 {
         struct mark *m = &l->ring[(l->first + l->count) % MARKS];
         bool ok;
 
-        if (l->count == MARKS - 1) /* the last one done is what the first one is measured from */
+        if (l->count == MARKS - 1) /* the last mark that was reached has to stay: the first group is
+                                      measured from it */
                 return;
         l->count++;
         m->units = l->open;
@@ -242,10 +243,11 @@ static void lane_mark(struct lane *l, CUstream stream) REQUIRES(throttle_lock)
         ok = mark_record(m, stream);
         lock_acquire(&throttle_lock);
         m->recording = false;
-        m->failed = !ok; /* a stream of another context, or one that is gone */
+        m->failed = !ok; /* the stream belongs to another context, or is gone */
 }
 
-/* The bound is new to this stream, or the stream to us. The work on it is the first group. */
+/* Start to measure a stream that is new, or was not measured since the bound was set. Work already
+ * on it is the first group. */
 static void lane_begin(struct lane *l, CUstream stream, uint64_t now)
 {
         if (lane_is_recording(l))
@@ -256,8 +258,8 @@ static void lane_begin(struct lane *l, CUstream stream, uint64_t now)
                 lane_add(l, now);
 }
 
-/* Make the open submissions a group. On a stream at rest a mark would tell when it was put there,
- * not when they were done. */
+/* Make the open submissions a group. On an idle stream a mark would tell when it was recorded, not
+ * when the work ended. */
 static void lane_close(struct lane *l, CUstream stream, uint64_t now) REQUIRES(throttle_lock)
 {
         uint64_t most = now - l->open_since_ns;
@@ -278,7 +280,8 @@ bool throttle_pass(CUstream stream)
         uint64_t now;
         bool full;
 
-        /* What is captured does not run now, and an event on the legacy stream may break it. */
+        /* Captured work does not run now, and an event on the legacy stream may break the capture.
+         */
         if (quiesce_capturing())
                 return true;
         mode = core_relax();
@@ -306,8 +309,8 @@ bool throttle_pass(CUstream stream)
         return !full;
 }
 
-/* Threads wait so long without progress until one may pass. Twice as long until two more may, and
- * so on: rounds of equal length would let more and more pass behind kernels of seconds. */
+/* How long threads wait without progress until one may pass; twice as long until two more may, and
+ * so on: with equal rounds more and more would pass behind kernels of seconds. */
 static uint64_t patience_of(const struct lane *l)
 {
         uint64_t ns = MAX(PATIENCE_NS, PATIENCE_OF * l->each_ns * l->ring[l->first].units);
@@ -326,7 +329,7 @@ void throttle_wait(CUstream stream)
                 uint64_t now;
 
                 lock_acquire(&throttle_lock);
-                now = clock_now_ns(); /* not before what another thread has noted */
+                now = clock_now_ns(); /* not earlier than times that other threads have noted */
                 l = lane_of(stream, now);
                 over = quiesce_capturing();
                 if (!over)
@@ -336,7 +339,8 @@ void throttle_wait(CUstream stream)
                 if (!over && !l->stuck_ns) {
                         l->stuck_ns = now;
                 } else if (!over && now - l->stuck_ns > patience_of(l)) {
-                        /* One long kernel, or work that waits for what is held back here. */
+                        /* One long kernel, or work that waits for a submission that is held back
+                         * here. */
                         l->held_ns = now - l->stuck_ns;
                         l->passes = l->grant = MAX(MIN(2 * l->grant, 2 * GROUP_MAX), 1u);
                         over = true;
@@ -353,7 +357,7 @@ void throttle_forget_stream(CUstream stream)
         lock_acquire(&throttle_lock);
         for (struct lane *l = lanes; l < &lanes[lane_count]; l++)
                 if (l->used && l->stream == stream)
-                        l->used = false; /* its events serve the next one */
+                        l->used = false; /* the next stream reuses its events */
         lock_release(&throttle_lock);
 }
 

@@ -12,14 +12,14 @@
 
 #include "cuda/cuda_abi.h"
 
-void throttle_set(uint64_t bound_ns); /* 0 switches off; the agent */
-/* The calling thread, inside the gate, wants to submit to the stream. True: it may, and is
- * counted. */
+void throttle_set(uint64_t bound_ns); /* 0 switches it off; for the agent */
+/* The calling thread, inside the gate, wants to submit to the stream. True: it may, and the
+ * submission is counted. */
 bool throttle_pass(CUstream stream);
-/* It may not yet: wait, outside the gate, until that is worth another try. */
+/* After throttle_pass() said no: wait, outside the gate, until another try is worth it. */
 void throttle_wait(CUstream stream);
-void throttle_forget_stream(CUstream stream); /* it is about to be destroyed */
-void throttle_forget(CUcontext context);      /* it is about to be destroyed */
-/* The thread has ended, and its default stream with it; another one may get its record. */
+void throttle_forget_stream(CUstream stream); /* the stream is about to be destroyed */
+void throttle_forget(CUcontext context);      /* the context is about to be destroyed */
+/* The thread has ended, and its default stream with it; another thread may get its record. */
 struct gate_thread;
 void throttle_forget_thread(const struct gate_thread *t);
