@@ -1,5 +1,5 @@
-/* freeze.c: owns whether the program may be frozen, and whether it is. Must never let it go on
- * while any of its memory is away, but for the agent, which says that nothing is. */
+/* freeze.c: owns whether the program may be frozen, and whether it is. Must never thaw it while any
+ * of its memory is away; only the agent knows that none is. */
 #include "preload/freeze/freeze.h"
 
 #include <errno.h>
@@ -25,14 +25,12 @@
 #include "preload/rm/rm.h"
 #include "preload/process/trace.h"
 
-#define CANARY_NS                                                                       \
-        (20 * NSEC_PER_MSEC) /* a call of the program's may keep it so long; then twice \
-                              */
+#define CANARY_NS     (20 * NSEC_PER_MSEC) /* a call of the program's may delay it; then twice */
 #define CANARY_TRIES  5u
-#define CANARY_FAILS  3u                  /* hand-offs that fell back to the drain */
+#define CANARY_FAILS  3u                  /* hand-offs that fell back to the drain for it */
 #define LET_PASS_NS   (2 * NSEC_PER_MSEC) /* then twice */
-#define AGAIN_NS      NSEC_PER_SEC        /* a call that looked at memory returns by then */
-#define TEST_EVERY_NS (2 * NSEC_PER_SEC)  /* while the GPU is too busy to tell */
+#define AGAIN_NS      NSEC_PER_SEC /* by then a call that was looking up addresses has ended */
+#define TEST_EVERY_NS (2 * NSEC_PER_SEC) /* while the GPU is too busy for an answer */
 
 static struct {
         enum wire_freeze requested, allowed;
@@ -44,17 +42,17 @@ static struct {
         bool stands;
         uint64_t began_ns, times, lost_ns, took_ns;
         unsigned canaries_failed;
-        _Atomic uint64_t moved;    /* times that memory was about to leave under the program, */
-        _Atomic uint64_t ended_ns; /* and when it last went on */
+        _Atomic uint64_t moved; /* how often memory was about to leave under the frozen program, */
+        _Atomic uint64_t ended_ns; /* and when the program last went on */
 } freeze = {.requested = WIRE_FREEZE_MOVE, .allowed = WIRE_FREEZE_MOVE};
 
-/* For this process, for good. */
+/* Turn freezing off for the rest of this process. */
 static void turn_off(const char *why)
 {
         if (freeze.off[0])
                 return;
         (void)snprintf(freeze.off, sizeof(freeze.off), "%s", why);
-        /* Who has not asked for it misses nothing; whoever pauses the program is told. */
+        /* Silent where freezing is on by default; whoever asks for a pause is told. */
         if (freeze.asked && freeze.requested == WIRE_FREEZE_MOVE)
                 log_notice("this program is not frozen on the GPU, but drained: %s (driver %s)",
                            why, rm_driver()[0] ? rm_driver() : "unknown");
@@ -125,7 +123,7 @@ bool freeze_is_ready(void)
         return true;
 }
 
-/* The result of a test as 0 or -errno, and as a sentence. */
+/* A test's result as 0 or -errno, and as a sentence. */
 static int verdict(enum freeze_result result, int refusal, const char **ret_why)
 {
         switch (result) {
@@ -154,8 +152,8 @@ static int verdict(enum freeze_result result, int refusal, const char **ret_why)
         return -EIO;
 }
 
-/* Whatever is known. What the GPU itself shows is kept for other processes. Lock held, given up
- * meanwhile. 0 or -errno; -EBUSY: it could not tell now. */
+/* Use what is known, or test. Only results that the GPU itself shows are kept for other processes.
+ * Lock held, given up meanwhile. 0 or -errno; -EBUSY: no answer now. */
 static int test_now(struct gpu *g, const char **ret_why) REQUIRES(core_lock)
 {
         enum freeze_result result = FREEZE_TEST_BUSY;
@@ -177,7 +175,7 @@ static int test_now(struct gpu *g, const char **ret_why) REQUIRES(core_lock)
         return r;
 }
 
-/* Lock held, given up meanwhile. False: the GPU could not tell now. */
+/* Lock held, given up meanwhile. False: no answer now. */
 static bool test_gpu(struct gpu *g) REQUIRES(core_lock)
 {
         char known[FREEZE_WHY_MAX];
@@ -245,8 +243,8 @@ bool freeze_prepare(bool needed)
 
 /* ---- standing and going on ---- */
 
-/* Whether it stands then. Lock held, given up meanwhile: whoever calls it off finds that it does
- * not stand. */
+/* Freeze, and say whether the program stands. Lock held, given up meanwhile: another thread may
+ * call it off, and the program does not stand then. */
 static bool stop(void) REQUIRES(core_lock)
 {
         uint64_t began = clock_now_ns();
@@ -338,7 +336,7 @@ bool freeze_confirm(void)
                         (void)stop();
                 }
         }
-        if (!freeze.stands) /* called off, or refused */
+        if (!freeze.stands) /* called off, or RM has refused */
                 return false;
         if (!late && r == CUDA_SUCCESS) {
                 atomic_fetch_add(&freeze.moved, 1);
@@ -352,7 +350,7 @@ bool freeze_confirm(void)
         return false;
 }
 
-/* Stands, or went on so short a while ago that what fails now may come of it. */
+/* It stands, or has gone on so recently that a failure now may come from that. */
 static bool was_just_frozen(void)
 {
         return rm_is_frozen() || (atomic_load(&freeze.ended_ns) &&

@@ -21,36 +21,36 @@ struct freeze_answer;
 /* Once, before the first context. */
 void freeze_setup(void);
 
-/* The most that the owner of the machine allows. */
+/* The most that the machine's owner allows. */
 void freeze_allow(enum wire_freeze most);
-/* What may be done to this process: as SUBLET_FREEZE says, and no more than is allowed, unless
- * something speaks against it. */
+/* What may be done to this process: what SUBLET_FREEZE says, within what is allowed, unless
+ * freezing is off. */
 enum wire_freeze freeze_mode(void);
-/* What speaks against it, a sentence without its end; "": nothing. */
+/* Why freezing is off, a sentence without its end; "": it is not. */
 const char *freeze_off(void);
-/* The test has shown that it works, or there is no context yet. */
+/* The test has shown that freezing works, or there is no context yet. */
 bool freeze_is_ready(void);
-/* Test it where it has not been, on a GPU with a context: when it is needed, and where it replaces
- * the drain, before. True: look again soon. The lock is given up meanwhile. */
+/* Test where that has not been done, on a GPU with a context: in mode "park" when first needed, in
+ * mode "move" in advance. True: call again soon. The lock is given up meanwhile. */
 bool freeze_prepare(bool needed) REQUIRES(core_lock);
 
-/* Take the program off all its GPUs. True: it stands. False: nothing is frozen, and whether it may
- * be tried again freeze_mode() says. The lock is given up meanwhile. */
+/* Take the program off all its GPUs. True: it stands. False: nothing is frozen; freeze_mode() tells
+ * whether another try is worth it. The lock is given up meanwhile. */
 bool freeze_begin(void) REQUIRES(core_lock);
-/* Let it go on: every byte of its memory is back, or none has left. */
+/* Let the program go on: only when every byte of its memory is back, or none has left. */
 void freeze_end(void);
 bool freeze_stands(void);
 
-/* All calls of the mover's on 2 MiB: do they end while the program stands? If not, it is let go for
- * a moment and frozen again, a few times. False: as freeze_begin(). Memory of the program may leave
- * only after this. The lock is given up meanwhile. */
+/* Do all calls that the mover needs, tried on 2 MiB, end while the program stands? If not, it is
+ * thawed for a moment and frozen again, a few times. False: as freeze_begin(). Memory may leave
+ * only after this has returned true. The lock is given up meanwhile. */
 bool freeze_confirm(void) REQUIRES(core_lock);
 
-/* A context of the program's has failed. Was it because it was frozen? Then nothing is on this
- * driver and GPU any more, until `sublet doctor` has tried again. */
+/* A context of the program's has failed. If that comes soon after a freeze, freezing is off on this
+ * driver and GPU until `sublet doctor` has tested again. */
 void freeze_blame(const struct gpu *g, CUresult why);
 
-/* A call of the program's has failed. True: it may have looked at memory that was away, and is
+/* A call of the program's has failed. True: it may have looked up memory that was away, and is
  * worth repeating once the program goes on. Any thread, without the lock. */
 bool freeze_call_again(CUresult r, bool *again);
 
@@ -60,7 +60,7 @@ struct freeze_figures {
 };
 struct freeze_figures freeze_figures(void);
 
-/* What `sublet doctor` calls in a process of its own, whose SUBLET_FREEZE is FREEZE_TEST_ONLY and
- * which has a context there (base/freeze_known.h). Without the lock. */
+/* For `sublet doctor`, which calls it in a process of its own that has
+ * SUBLET_FREEZE=FREEZE_TEST_ONLY and a context (base/freeze_known.h). Without the lock. */
 int sublet_freeze_test(unsigned gpu, struct freeze_answer *ret)
         __attribute__((visibility("default")));

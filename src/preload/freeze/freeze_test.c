@@ -1,5 +1,5 @@
-/* freeze_test.c: owns the kernel of the test. Must leave nothing running nor frozen, and wait for
- * nothing of the program's. */
+/* freeze_test.c: owns the kernel of the test. Must leave nothing running or frozen, and must not
+ * wait for the program's work. */
 #include "preload/freeze/freeze_test.h"
 
 #include <stdatomic.h>
@@ -16,10 +16,11 @@
 #define START_NS (500 * NSEC_PER_MSEC)
 #define STAND_NS (3 * NSEC_PER_MSEC)
 #define GO_ON_NS NSEC_PER_SEC
-#define POST_NS  (200 * NSEC_PER_USEC) /* what the kernel wrote before it stopped has arrived */
+#define POST_NS  (200 * NSEC_PER_USEC) /* by then the kernel's last writes have arrived */
 #define NAP_NS   (20 * NSEC_PER_USEC)
 
-/* Counts into host memory until told to end; some seconds at most, for it reads over the bus. */
+/* Counts in host memory until it is told to end; a few seconds at most, because it reads over the
+ * bus. */
 static const char kernel[] = ".version 6.0\n"
                              ".target sm_50\n"
                              ".address_size 64\n"
@@ -46,10 +47,10 @@ struct shared {
         _Atomic uint32_t count, end;
 };
 
-/* What the test has in a context stays there and goes with it: to free it is to wait for all that
- * the program has in flight. */
+/* The test's objects stay until the context ends: freeing them would wait for all work of the
+ * program. */
 static struct test {
-        CUcontext context; /* that it is loaded in; NULL: it is not */
+        CUcontext context; /* the context it is loaded in; NULL: not loaded */
         bool launched;     /* and not seen to end */
         CUmodule module;
         CUfunction function;
@@ -89,7 +90,7 @@ static void nap(uint64_t ns)
         (void)syscall(SYS_nanosleep, &ts, NULL);
 }
 
-/* Does it count on from there within so long? */
+/* Does it count on from there within this time? */
 static bool counts(struct test *t, uint32_t from, uint64_t most_ns)
 {
         const uint64_t until = clock_now_ns() + most_ns;
@@ -112,7 +113,7 @@ static enum freeze_result freeze_it(struct test *t, int *ret_error)
                 (void)rm_thaw();
                 return *ret_error < 0 ? FREEZE_TEST_REFUSED : FREEZE_TEST_NO_CHANNEL;
         }
-        /* Of a driver that is not known, no channel is, either. */
+        /* With an unknown driver no channel is known either. */
         if (rm_channels() == 0) {
                 (void)rm_thaw();
                 return FREEZE_TEST_NO_CHANNEL;
@@ -142,7 +143,7 @@ static enum freeze_result run(struct test *t, int *ret_error)
         return result;
 }
 
-/* False: the kernel has not had the GPU yet. */
+/* False: the kernel has not run yet. */
 static bool end(struct test *t)
 {
         const uint64_t until = clock_now_ns() + START_NS;
@@ -163,7 +164,7 @@ static enum freeze_result test_in(CUcontext context, int *ret_error)
 {
         enum freeze_result result;
 
-        if (!end(&test)) /* the last one, perhaps another GPU's */
+        if (!end(&test)) /* the last one; it may be another GPU's */
                 return FREEZE_TEST_BUSY;
         if (test.context != context) {
                 test = (struct test){0};

@@ -42,7 +42,7 @@ CUcontext mover_context_of(const struct gpu *g)
         return g->context ? g->context->handle : NULL;
 }
 
-/* The mover needs little stack and heap, and prints nothing. Not every card goes so low. */
+/* The mover needs little stack and heap, and prints nothing. Not every card takes limits so low. */
 static void set_limits(void)
 {
         (void)real.cuCtxSetLimit(CU_LIMIT_PRINTF_FIFO_SIZE, 4096);
@@ -144,7 +144,7 @@ void mover_free(struct mover *m)
                         return r;           \
         } while (0)
 
-/* Others may keep the GPU busy: that is no reason to call it blocked. */
+/* A copy that waits only because other processes keep the GPU busy is not blocked. */
 static CUresult await(const struct mover *m, void (*told)(const char *call))
 {
         const struct timespec nap = {.tv_nsec = NAP_NS};
@@ -201,7 +201,7 @@ CUresult mover_canary(struct mover *m, void (*told)(const char *call))
         if (r != CUDA_SUCCESS)
                 return r;
         r = use(m, told);
-        /* On a full card this may fail, and has not blocked: the old one is kept. */
+        /* On a full card this may fail at once: the old spare is kept then. */
         told("cuMemCreate");
         if (create(m, &fresh) == CUDA_SUCCESS) {
                 told("cuMemRelease");

@@ -11,22 +11,22 @@
 
 #include "cuda/cuda_abi.h"
 
-/* What it keeps of the card beside its context: a place for what is to come in. */
+/* Memory that it keeps beside its context: room for the first piece that comes in. */
 #define MOVER_SPARE_BYTES (UINT64_C(2) << 20)
 
 struct gpu;
 struct mover;
 
-/* Make it. NULL: it cannot be made now. */
+/* NULL: it cannot be made now. */
 struct mover *mover_new(struct gpu *g);
 void mover_free(struct mover *m); /* NULL is a no-op */
 CUcontext mover_context(const struct mover *m);
-/* Where memory of a GPU is moved by: in the mover's context, which works while the program is
- * frozen, else in one of the program's; NULL: there is none. */
+/* The context to move a GPU's memory in: the mover's, which works while the program is frozen, else
+ * one of the program's; NULL: there is none. */
 CUcontext mover_context_of(const struct gpu *g);
-/* Memory that it has made and keeps, beside its context's. */
+/* Bytes that it has allocated beside its context. */
 uint64_t mover_bytes(const struct mover *m);
 
-/* Whatever moves memory calls on 2 MiB: create, map, copy in and out, unmap, release. The name of
- * the call that is being made is told to told(). */
+/* Make all calls that moving memory needs on 2 MiB: create, map, copy in and out, unmap, release.
+ * told() gets the name of each call before it is made. */
 CUresult mover_canary(struct mover *m, void (*told)(const char *call));

@@ -1,5 +1,5 @@
-/* channels.c: owns the ledger of channels. Must never call the driver: it is written to in the
- * middle of libcuda's own calls. */
+/* channels.c: owns the ledger of channels. Must never call the driver: it is updated in the middle
+ * of libcuda's own calls. */
 #include "preload/rm/channels.h"
 
 #include "base/macros.h"
@@ -63,7 +63,7 @@ static void take_from_parent(struct channels *t, uint32_t i)
         *at = o->sibling;
 }
 
-/* RM frees what was made under an object with it. */
+/* With an object RM frees all that was made under it. */
 static void drop(struct channels *t, uint32_t i)
 {
         struct channels_object *o = &t->objects[i - 1];
@@ -85,7 +85,7 @@ void channels_remove(struct channels *t, uint32_t client, uint32_t object)
                 drop(t, i);
 }
 
-/* A place for one more; 0: there is none. */
+/* An unused place; 0: there is none. */
 static uint32_t place(struct channels *t)
 {
         uint32_t i = t->free;
@@ -104,13 +104,14 @@ void channels_enter(struct channels *t, const struct channels_made *m)
 
         if (!is_kept(m->class))
                 return;
-        channels_remove(t, client, m->object); /* a handle used again: its end was not seen */
+        channels_remove(t, client,
+                        m->object); /* this handle was used before, and we missed its end */
         i = place(t);
         if (!i) {
                 t->incomplete = true;
                 return;
         }
-        /* What was made under something that is not kept goes with the client. */
+        /* An object whose parent is not recorded ends with the client. */
         up = channels_client(m->class) ? 0 : find(t, client, m->parent);
         if (!up && !channels_client(m->class))
                 up = find(t, client, client);
@@ -139,7 +140,7 @@ void channels_enter(struct channels *t, const struct channels_made *m)
 
 /* ---- what RM is told ---- */
 
-/* The subdevice of the channel's device: RM takes the control there. */
+/* The subdevice of the channel's device, which RM takes the control for. */
 static const struct channels_object *subdevice_of(const struct channels *t,
                                                   const struct channels_object *channel)
 {
@@ -158,7 +159,7 @@ static bool computes(const struct channels *t, const struct channels_object *cha
                group->engine <= RM_ENGINE_GRAPHICS_LAST;
 }
 
-/* False: RM could not be told of it. */
+/* False: RM has no name for it that we know. */
 static bool add(const struct channels *t, const struct channels_object *channel,
                 struct channels_call *calls, size_t max, size_t *n)
 {

@@ -15,7 +15,7 @@ static struct {
         struct lock lock;
         struct bell changed;
         bool started;
-        uint64_t since_ns, until_ns; /* until_ns 0: nothing is watched */
+        uint64_t since_ns, until_ns; /* until_ns 0: no call is watched */
         uint64_t sleeps_until_ns;
         bool lets_go, late;
         uint64_t most_ns;

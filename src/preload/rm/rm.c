@@ -1,6 +1,6 @@
 /* rm.c: owns the process's ledger of channels and the control that takes them off the GPU. Must
- * never call libcuda, which may be in the middle of a call, nor let a frozen program go on by
- * anything but rm_thaw(). */
+ * never call libcuda, which may be in the middle of a call, nor thaw the program except in
+ * rm_thaw(). */
 #include "preload/rm/rm.h"
 
 #include <errno.h>
@@ -21,16 +21,16 @@
 
 #define CALLS_MAX      64u /* 4,096 channels of one client */
 #define AGAIN_MAX      1000u
-#define AGAIN_NS       (100 * NSEC_PER_USEC) /* another thread frees what a call has named */
+#define AGAIN_NS       (100 * NSEC_PER_USEC) /* another thread frees an object in the call */
 #define THAW_AGAIN_MAX 100u
 #define THAW_AGAIN_NS  NSEC_PER_MSEC
-#define STATUS_BAD     0xe0000000u /* the call itself failed, by errno */
+#define STATUS_BAD     0xe0000000u /* the call itself failed, with this errno */
 
-/* ledger_lock is a leaf: nothing but RM's control is called while it is held. */
+/* ledger_lock is taken last: only RM's control is called while it is held. */
 static struct lock ledger_lock;
 static struct channels ledger;
 static struct channels_call calls[CALLS_MAX];
-static bool frozen; /* channels of the program that are made now are taken off at once */
+static bool frozen; /* frozen: channels that the program makes now are disabled at once */
 static const struct rm_layout *layout;
 static char driver[32];
 static _Atomic bool forgotten;
@@ -90,13 +90,13 @@ static int error_of(uint32_t status)
         }
 }
 
-/* Something that the call named is gone, as its owner will have entered in a moment. */
+/* An object that the call names is gone; the thread that freed it will record that in a moment. */
 static bool is_gone(uint32_t status)
 {
         return status == RM_NO_CHANNEL || status == RM_NO_OBJECT || status == RM_NO_CLIENT;
 }
 
-/* One by one: what is gone does not keep the others. */
+/* One by one: an object that is gone must not keep the others from being disabled. */
 static void thaw_what_is_left(const struct channels_call *c)
 {
         struct channels_call one = *c;
@@ -108,7 +108,7 @@ static void thaw_what_is_left(const struct channels_call *c)
         }
 }
 
-/* All channels of the program, by the ledger as it is now. Lock held. */
+/* All channels of the program, as the ledger is now. Lock held. */
 static uint32_t control_all(bool disable, int *ret_error)
 {
         size_t n = 0;
@@ -119,7 +119,7 @@ static uint32_t control_all(bool disable, int *ret_error)
                 return 0;
         }
         for (size_t i = 0; i < n; i++) {
-                /* Thawed in the opposite order: what computes goes on when its copies can. */
+                /* Thaw in the opposite order: copies first, because kernels may wait for them. */
                 const struct channels_call *c = &calls[disable ? i : n - 1 - i];
                 uint32_t status = control(c, disable);
 
@@ -180,7 +180,7 @@ int rm_thaw(void)
         const struct timespec nap = {.tv_nsec = THAW_AGAIN_NS};
         int r = set_frozen(false);
 
-        /* A program that is left standing is lost. */
+        /* A program that is not thawed is lost, so failures are retried. */
         for (unsigned i = 0; r < 0 && r != -EPROTO && i < THAW_AGAIN_MAX; i++) {
                 (void)syscall(SYS_nanosleep, &nap, NULL);
                 r = set_frozen(false);
@@ -218,7 +218,7 @@ static void read_version(char *text, size_t n)
                 }
 }
 
-/* With each client that is made, which are few. fd: of /dev/nvidiactl. */
+/* Called for each client that is made, which are few. fd: of /dev/nvidiactl. */
 static void learn_driver(int fd)
 {
         struct rm_version v = {.command = RM_VERSION_QUERY};
@@ -281,7 +281,7 @@ static void saw(int fd, unsigned escape, const void *argument, size_t size)
         }
 }
 
-/* What a request is about, without its wrapper. */
+/* The kind of a request, without its wrapper. */
 static const void *unwrap(unsigned long request, const void *argument, unsigned *ret_escape,
                           size_t *ret_size)
 {
@@ -324,9 +324,9 @@ bool rm_holds_back(int fd, unsigned long request, void *argument, int *ret_r)
         if (!d || d->disable)
                 return false;
         *ret_r = 0;
-        lock_acquire(&ledger_lock); /* so that no freeze comes between */
+        lock_acquire(&ledger_lock); /* so that no freeze comes in between */
         if (frozen)
-                k->status = 0; /* rm_thaw() lets them on, too */
+                k->status = 0; /* rm_thaw() enables them, too */
         else
                 *ret_r = rm_forward(fd, request, argument);
         lock_release(&ledger_lock);

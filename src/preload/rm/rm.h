@@ -13,12 +13,12 @@
 
 #include "preload/rm/channels.h"
 
-/* What libcuda would have found behind ioctl() without us (real.h). */
+/* The ioctl() that libcuda would have called without us (real.h). */
 int rm_forward(int fd, unsigned long request, void *argument);
 
-/* A request of type 'F' that succeeded. */
+/* Call it after each successful request of type 'F'. */
 void rm_saw(int fd, unsigned long request, const void *argument);
-/* A request that would let a frozen program go on is not passed on. True: it was answered. */
+/* A request that would thaw a frozen program is not passed on. True: it was answered here. */
 bool rm_holds_back(int fd, unsigned long request, void *argument, int *ret_r);
 
 /* Whose channels the calling thread makes from now on. */
@@ -30,12 +30,11 @@ void rm_make_for(enum channels_owner owner);
  * ledger holds; -EAGAIN: what another thread frees did not go within 0.1 s; -EPERM, -EOPNOTSUPP,
  * -ETIMEDOUT: as RM or the kernel say; -EIO: RM says anything else. */
 int rm_freeze(void);
-/* Let them on again, tried for 0.1 s where that is refused. 0, or as above: some may stand still.
- */
+/* Enable them again; retried for 0.1 s if RM refuses. 0, or as above: some may stay disabled. */
 int rm_thaw(void);
 bool rm_is_frozen(void);
 
-/* The kernel driver's version, "580.159.04"; empty: not asked yet. */
+/* The kernel driver's version, "580.159.04"; empty: not read yet. */
 const char *rm_driver(void);
 /* Channels of the program that are known. */
 unsigned rm_channels(void);

@@ -1,5 +1,5 @@
-/* rm_door.c: the door of ioctl(): libcuda makes its channels through it. Must be as if it were not
- * there for every other caller, at any time of the process, in signal handlers too. */
+/* rm_door.c: the wrapper of ioctl(), by which libcuda makes its channels. Must be invisible to
+ * every other caller, at any time of the process, in signal handlers too. */
 #include <errno.h>
 #include <stdarg.h>
 #include <sys/ioctl.h>

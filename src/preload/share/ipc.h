@@ -17,28 +17,29 @@ struct gpu;
 struct passed;
 struct wire_message;
 
-/* What an address lies in that was opened; as for the heap's own. core_lock held. */
+/* The opened memory that holds an address, as core_find() for the heap's own. core_lock held. */
 bool ipc_find(CUdeviceptr address, struct heap_place *ret, struct gpu **ret_gpu);
-/* Its handles would reach somebody. core_lock held. */
+/* Whether its handles would work in another process. core_lock held. */
 bool ipc_works(void);
-/* The allocation that began there is gone: its handle means nothing any more. core_lock held. */
+/* The allocation that began at this address is gone: its handle is invalid from now on. core_lock
+ * held. */
 void ipc_export_freed(CUdeviceptr start);
-/* The context is about to be destroyed, and what was opened in it with it; nothing that was
- * submitted uses it any more. core_lock held, given up meanwhile. */
+/* The context is about to be destroyed, and with it the memory opened in it; no submitted work uses
+ * it any more. core_lock held, given up meanwhile. */
 void ipc_context_dies(CUcontext context) REQUIRES(core_lock);
-/* More GPUs can use the memory of this one: what was opened of it is mapped for them, too.
- * core_lock held, given up meanwhile. */
+/* More GPUs can use this GPU's memory: map what was opened of it for them, too. core_lock held,
+ * given up meanwhile. */
 void ipc_import_reach(const struct gpu *g) REQUIRES(core_lock);
 
 /* ---- for the agent; core_lock held ---- */
 
-/* Answer what can be answered now; given up meanwhile. True: look again soon. */
+/* Answer the requests that can be answered now. Given up meanwhile. True: call again soon. */
 bool ipc_step(void) REQUIRES(core_lock);
-/* The daemon has been told our figures, but for those of GPUs that are still to be told. */
+/* The daemon has our figures, except those of GPUs that still have unsent ones. */
 void ipc_told(void) REQUIRES(core_lock);
-/* To be polled for reading; -EBADF: nothing to listen to. */
+/* A descriptor to poll for reading; -EBADF: there is none. */
 int ipc_poll_fd(void);
-/* A daemon is there; what it knows of us has to be said again. */
+/* A new daemon is connected: tell it again what the last one knew. */
 void ipc_connected(void);
 void ipc_disconnected(void);
 void ipc_on_named(const struct wire_message *m);

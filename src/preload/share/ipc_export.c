@@ -1,6 +1,6 @@
-/* ipc_export.c: owns what of this process's memory others have open: its handles, who has what, and
- * who is charged for it when we let it go. Must never give a descriptor of memory that is not
- * exported, nor to somebody who does not know the allocation's secret. */
+/* ipc_export.c: owns which of this process's memory others have open: its handles, who has opened
+ * what, and who is charged for it when we free it. Must never give out a descriptor of memory that
+ * is not exported, nor give one to a process that does not know the allocation's secret. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,14 +33,14 @@ struct export
         uint64_t bytes;
 };
 
-/* Somebody who has it open, or waits for it. */
+/* A process that has it open, or waits for it. */
 struct reference {
         struct reference *next;
         struct ipc_link *link;
         struct export *export;
         uint8_t secret[IPC_NAME];
         uint64_t offset, bytes, piece;
-        bool pending; /* asked for and not answered: from piece `first` on */
+        bool pending; /* requested and not answered: from piece `first` on */
         bool whole;   /* it has all pieces */
         uint32_t first;
         bool heir, bequeathed;
@@ -48,7 +48,7 @@ struct reference {
 
 static struct export *exports;
 static struct reference *references;
-static unsigned holders; /* threads that have the gate shut */
+static unsigned holders; /* threads that keep the gate shut */
 
 /* ---- handles ---- */
 
@@ -61,9 +61,8 @@ static struct export *export_find(const uint8_t *secret)
         return e;
 }
 
-/* Where the export's allocation still is what it was: blocks are numbered, and of a shared one a
- * new allocation at the same place gets a new handle when the old one is found to be of another
- * size. */
+/* Whether the export's allocation is still the same. Blocks have numbers. In a block with several
+ * allocations, a new one at the same place gets a new handle if its size differs. */
 static bool export_lives(const struct export *e, struct heap_place *ret)
 {
         return heap_find(&e->gpu->heap, e->start, ret) && ret->block->id == e->block_id &&
@@ -125,7 +124,7 @@ void ipc_export_freed(CUdeviceptr start)
 
 /* ---- memory that the driver will not export ---- */
 
-/* The extents that an allocation lies in: the first, and one past the last. */
+/* The extents that an allocation lies in: the first one, and the one past the last. */
 static unsigned extents_of(const struct heap_place *p, unsigned *ret_end)
 {
         uint64_t from = p->start - p->block->address;
@@ -134,8 +133,8 @@ static unsigned extents_of(const struct heap_place *p, unsigned *ret_end)
         return (unsigned)(from / p->block->extent_bytes);
 }
 
-/* One that the driver will not export; NULL: none. From now on what comes back is always memory of
- * our own. */
+/* An extent that the driver will not export; NULL: none. What is restored from now on is always
+ * memory of our own. */
 static struct extent *find_adopted(const struct heap_place *p)
 {
         unsigned end, i = extents_of(p, &end);
@@ -151,7 +150,7 @@ static struct extent *find_adopted(const struct heap_place *p)
         return found;
 }
 
-/* Shut the gate, until let_move(), and wait until nothing is in flight. False: it cannot be had.
+/* Shut the gate until let_move(), and wait until no work is in flight. False: not possible now.
  * Lock held, given up meanwhile. */
 static bool hold_still(void) REQUIRES(core_lock)
 {
@@ -183,7 +182,7 @@ static void let_move(void)
         bell_ring(&core.changed);
 }
 
-/* What came from another process is copied to memory of our own, at the same address. */
+/* Copy memory that came from another process to memory of our own, at the same address. */
 static int make_exportable(struct gpu *g, CUdeviceptr start) REQUIRES(core_lock)
 {
         struct core_wait w = {.what = "a transfer of its own memory"};
@@ -208,7 +207,7 @@ static int make_exportable(struct gpu *g, CUdeviceptr start) REQUIRES(core_lock)
         return r;
 }
 
-/* What the driver would give a handle of: an allocation of its own kind. */
+/* An allocation for which the driver would give a handle. */
 static bool is_shareable(const struct gpu *g, const struct heap_place *p)
 {
         return g && (p->block->kind == BLOCK_LARGE || p->block->kind == BLOCK_SLAB);
@@ -222,7 +221,7 @@ static CUresult handle_of(CUdeviceptr ptr, struct ipc_handle *ret) REQUIRES(core
         struct gpu *g = core_find(ptr, &p);
 
         if (!is_shareable(g, &p))
-                return CUDA_ERROR_NOT_FOUND; /* for the driver to answer */
+                return CUDA_ERROR_NOT_FOUND; /* the driver answers for it */
         if (!g->passes || p.block->managed || !ipc_works()) {
                 static bool said;
 
@@ -297,7 +296,8 @@ static void answer(struct reference *r, CUresult result, uint64_t mapped, const 
         ipc_send(r->link, &m, WIRE_OPENED, fds, n);
 }
 
-/* The heir of a block is the first of those who have it all; `asking` learns it from its answer. */
+/* A block's heir is the first process that has all of it open; `asking` learns of it with its
+ * answer. */
 static void name_heir(struct export *p, struct reference *asking)
 {
         struct wire_message m = {0};
@@ -308,7 +308,7 @@ static void name_heir(struct export *p, struct reference *asking)
                         continue;
                 if (r->heir)
                         return;
-                heir = r; /* the oldest is last in the list */
+                heir = r; /* the oldest is the last in the list */
         }
         if (!heir)
                 return;
@@ -338,7 +338,7 @@ static void on_open(struct ipc_link *l, const struct wire_message *m) REQUIRES(c
 
         memcpy(nobody.secret, m->OPEN.secret, IPC_NAME);
         if (r ? m->OPEN.first == 0 || r->pending : m->OPEN.first > 0) {
-                l->lost = true; /* nobody of ours says that */
+                l->lost = true; /* a request that our library never sends */
                 return;
         }
         if (r) {
@@ -382,8 +382,8 @@ static void let_go(struct reference *r) REQUIRES(core_lock)
                 name_heir(other->export, NULL);
 }
 
-/* The heir counts the bytes now, so nobody's reference need keep them in our figures. Who has a
- * part of them is still to be told, when it asks for the rest. */
+/* The heir is charged for the bytes now, so they leave our figures. A process that has a part of
+ * them learns of the heir when it asks for the rest. */
 static void on_inherited(struct ipc_link *l, const struct wire_message *m) REQUIRES(core_lock)
 {
         struct reference *heir = reference_find(l, m->INHERITED.secret);
@@ -434,8 +434,8 @@ void ipc_export_lost(struct ipc_link *l)
         }
 }
 
-/* Descriptors of the next pieces. Lock held, given up meanwhile: the export keeps the block, and
- * its pieces are marked. */
+/* Send descriptors of the next pieces. Lock held, given up meanwhile: the export keeps the block,
+ * and its pieces are marked. */
 static void give_pieces(struct reference *r) REQUIRES(core_lock)
 {
         unsigned all = export_extents(r->export), got = 0;
@@ -474,7 +474,7 @@ static void give_pieces(struct reference *r) REQUIRES(core_lock)
                 (void)syscall(SYS_close, fds[got]);
 }
 
-/* True: it was answered, and may be gone. */
+/* True: the request was answered, and may be freed. */
 static bool serve(struct reference *r) REQUIRES(core_lock)
 {
         if (r->link->lost)

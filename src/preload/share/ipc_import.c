@@ -1,5 +1,5 @@
-/* ipc_import.c: owns what of other processes' memory this one has open: the mappings, how often
- * each was opened, and what is charged to us when its owner lets it go. Must never unmap what
+/* ipc_import.c: owns the memory of other processes that this one has open: the mappings, how often
+ * each was opened, and what is charged to us when its owner frees it. Must never unmap what
  * submitted work may still use. */
 #include <errno.h>
 #include <stdlib.h>
@@ -25,7 +25,7 @@ struct import {
         enum import_state state;
         unsigned opened;
         struct gpu *gpu;       /* whose memory it is */
-        struct block as_block; /* what attributes are asked of: owner, id, address */
+        struct block as_block; /* what pointer attributes are read from: owner, id, address */
         CUdeviceptr start;     /* of the allocation */
         uint64_t bytes;
         CUdeviceptr mapping; /* of all of it; 0: none */
@@ -34,11 +34,11 @@ struct import {
         uint64_t *sizes;
         unsigned pieces, room;
         uint32_t access;   /* the GPUs that it is mapped for, 1 << ordinal */
-        bool being_mapped; /* for more of them; it stays meanwhile */
+        bool being_mapped; /* a thread maps it for more GPUs; it stays meanwhile */
 
         bool heir;    /* charged to us when the exporter dies */
         bool charged; /* it is */
-        bool inherit; /* the exporter waits for our word that it is */
+        bool inherit; /* the exporter waits for our message that it is charged to us */
 
         bool answered;
         struct wire_message answer;
@@ -72,7 +72,7 @@ bool ipc_find(CUdeviceptr address, struct heap_place *ret, struct gpu **ret_gpu)
 
 /* ---- the agent's side ---- */
 
-/* The memory has no other owner any more: it is in our figures from now on. */
+/* The memory has no other owner any more: count it in our figures from now on. */
 static void charge(struct import *i) REQUIRES(core_lock)
 {
         if (i->charged)
@@ -91,7 +91,7 @@ void ipc_import_handle(struct ipc_link *l, const struct wire_message *m, struct 
         if (!i || i->link != l)
                 return; /* closed meanwhile */
         if (m->header.type == WIRE_BEQUEATH) {
-                if (i->state != IMPORT_OPENING) /* else when all of it is mapped */
+                if (i->state != IMPORT_OPENING) /* else once all of it is mapped */
                         charge(i);
                 i->inherit = true;
         } else if (m->header.type == WIRE_OPENED && m->OPENED.result == 0 &&
@@ -164,7 +164,7 @@ static bool more_room(struct import *i, unsigned n)
         return true;
 }
 
-/* One more piece behind the others. */
+/* Append one more piece. */
 static CUresult map_piece(struct import *i, int fd)
 {
         CUmemGenericAllocationHandle handle;
@@ -210,8 +210,8 @@ static CUresult give_access(const struct import *i)
         return real.cuMemSetAccess(i->mapping, i->mapped, access, extent_access(i->access, access));
 }
 
-/* For these, and all GPUs that the memory of its own is mapped for. Lock held, given up meanwhile.
- */
+/* Allow access for these GPUs and all that our own memory is mapped for. Lock held, given up
+ * meanwhile. */
 static CUresult map_for(struct import *i, uint32_t devices) REQUIRES(core_lock)
 {
         CUresult r = CUDA_SUCCESS;
@@ -261,7 +261,7 @@ static bool answer_is_sound(const struct import *i)
                (!i->reserved || i->reserved == a->mapped);
 }
 
-/* Ask for pieces from the next one on, and map them. */
+/* Request pieces from the next one on, and map them. */
 static CUresult fetch(struct import *i) REQUIRES(core_lock)
 {
         struct core_wait w = {.what = "memory of another process"};
@@ -311,7 +311,7 @@ static void import_free(struct import *i)
         free(i);
 }
 
-/* Nothing uses it any more. */
+/* No work uses it any more. */
 static void import_close(struct import *i) REQUIRES(core_lock)
 {
         struct core_wait w = {.what = "a transfer of its own memory"};
@@ -348,7 +348,7 @@ static CUresult import_new(const struct ipc_handle *h, struct gpu *g, CUcontext 
         if (!l)
                 return CUDA_ERROR_INVALID_HANDLE;
         if (import_find(h->secret))
-                return CUDA_ERROR_NOT_READY; /* another thread was quicker */
+                return CUDA_ERROR_NOT_READY; /* another thread has opened it meanwhile */
         i = calloc(1, sizeof(*i));
         if (!i) {
                 if (l->imports == 0)
@@ -359,7 +359,7 @@ static CUresult import_new(const struct ipc_handle *h, struct gpu *g, CUcontext 
         memcpy(i->secret, h->secret, IPC_NAME);
         imports = i;
         l->imports++;
-        core.unbooked++; /* whose each piece is shows when all of it is there */
+        core.unbooked++; /* the owner of each piece is known when all pieces are there */
         do
                 r = fetch(i);
         while (r == CUDA_SUCCESS && i->mapped < i->reserved);
@@ -385,7 +385,7 @@ static CUresult import_new(const struct ipc_handle *h, struct gpu *g, CUcontext 
         return CUDA_SUCCESS;
 }
 
-/* again: it may be open already, and is counted. */
+/* It may be open already: opens are counted. */
 static CUresult open_handle(const struct ipc_handle *h, struct gpu *g, CUcontext owner,
                             CUdevice current, bool again, CUdeviceptr *ret) REQUIRES(core_lock)
 {
@@ -398,7 +398,7 @@ static CUresult open_handle(const struct ipc_handle *h, struct gpu *g, CUcontext
                 if (core_passive())
                         return CUDA_ERROR_INVALID_HANDLE;
                 if (i && i->state != IMPORT_OPEN) {
-                        core_wait(&w, UINT64_MAX); /* another thread is at it */
+                        core_wait(&w, UINT64_MAX); /* another thread is opening it */
                         continue;
                 }
                 if (i && i->as_block.owner != owner)
@@ -418,7 +418,7 @@ static CUresult open_handle(const struct ipc_handle *h, struct gpu *g, CUcontext
         }
 }
 
-/* The card, by its identity: the exporter may number them otherwise. */
+/* The card by its UUID: the exporter may number cards differently. */
 static struct gpu *gpu_of(const struct ipc_handle *h)
 {
         int n = 0;
@@ -444,7 +444,7 @@ static bool is_ours(const CUipcMemHandle *handle, struct ipc_handle *ret)
                memcmp(ret->zero, zero, sizeof(zero)) == 0;
 }
 
-/* As the driver answers, in its order (tests/unit/sim/ipc_facts.txt). */
+/* The driver's answers, checked in the driver's order (tests/unit/sim/ipc_facts.txt). */
 static CUresult open_ours(CUdeviceptr *pdptr, const struct ipc_handle *h, unsigned flags,
                           bool again)
 {
@@ -520,12 +520,12 @@ CUresult hook_cuIpcCloseMemHandle(CUdeviceptr dptr)
         if (i->opened > 1) {
                 i->opened--;
         } else if (quiesce_capturing()) {
-                r = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED; /* nothing can be waited for */
+                r = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED; /* no wait is possible */
         } else {
                 i->opened = 0;
-                i->state = IMPORT_CLOSING; /* as the driver, it waits for what was submitted */
+                i->state = IMPORT_CLOSING; /* like the driver, wait for submitted work */
                 quiesce_wait_all();
-                if (quiesce_capturing()) { /* another thread has begun: it did not wait */
+                if (quiesce_capturing()) { /* another thread closes it already, and did not wait */
                         i->opened = 1;
                         i->state = IMPORT_OPEN;
                         bell_ring(&core.changed);

@@ -1,6 +1,6 @@
-/* ipc_link.c: owns the connections to other processes of this tenant: how one is come by, what
- * comes over it, its end. Must never wait for the other side but in a thread of the program that
- * asked for it. */
+/* ipc_link.c: owns the connections to other processes of this user: how they are made, what arrives
+ * on them, and their end. Must never wait for the other side, except in a thread of the program
+ * that asked for it. */
 #include "preload/share/ipc_state.h"
 
 #include <errno.h>
@@ -18,24 +18,24 @@
 #include "preload/process/lock.h"
 
 #define MESSAGES_PER_STEP 64
-#define RETURN_NS         (3 * NSEC_PER_SEC) /* after a daemon's start, until its clients are back */
+#define RETURN_NS         (3 * NSEC_PER_SEC) /* within it clients return to a new daemon */
 #define RETRY_NS          (50 * NSEC_PER_MSEC)
 
 uint8_t ipc_name[IPC_NAME];
 static bool named; /* we have one ... */
-static bool known; /* ... and the daemon has said that it knows it */
+static bool known; /* ... and the daemon has confirmed it */
 
 static struct ipc_link *links;
 static int poll_fd = -EBADF;
 
-/* The one question to the daemon that may be open. */
+/* The one question to the daemon that may be unanswered. */
 static struct {
         bool asked, answered;
         uint32_t of;
         int fd;
 } question;
 static bool connected_before;
-static uint64_t returned_ns; /* when we came back to a daemon; 0: never */
+static uint64_t returned_ns; /* when we connected to the present daemon again; 0: never */
 
 bool ipc_works(void)
 {
@@ -67,7 +67,8 @@ int ipc_be_named(void)
                 named = true;
                 say_name();
         }
-        /* Who has the handle may ask for us at once. A daemon that is not there is asked later. */
+        /* A process with the handle may ask for us at once, so the daemon has to know our name. If
+         * no daemon is connected, it is told later. */
         while (!known && daemon_is_up() && !core_passive())
                 core_wait(&w, UINT64_MAX);
         return 0;
@@ -115,7 +116,7 @@ static struct ipc_link *link_add(int fd, const uint8_t *name)
                 memcpy(l->name, name, IPC_NAME);
         l->next = links;
         links = l;
-        request_kick(); /* it has one thing more to listen to */
+        request_kick(); /* the agent has one more descriptor to poll */
         return l;
 }
 
@@ -128,7 +129,7 @@ void ipc_part(struct ipc_link *l)
         if (!*at)
                 return;
         *at = l->next;
-        /* Closing it is not enough: a child of the program may still have it. */
+        /* shutdown(), because a child of the program may have a copy of the descriptor. */
         (void)epoll_ctl(poll_fd, EPOLL_CTL_DEL, l->fd, NULL);
         (void)syscall(SYS_close, l->fd);
         free(l);
@@ -138,7 +139,8 @@ void ipc_send(struct ipc_link *l, struct wire_message *m, unsigned type, const i
               unsigned n_fds)
 {
         m->header = (struct wire_header){.type = (uint16_t)type, .gpu = WIRE_NO_GPU};
-        /* Each side has but a few messages under way; who has not read hundreds is not well. */
+        /* Each side has only a few messages in flight: a peer that has not read hundreds is stuck.
+         */
         if (!l->lost && link_send(l->fd, m, fds, n_fds) < 0) {
                 l->lost = true;
                 request_kick(); /* to bury it */
@@ -182,8 +184,8 @@ static struct ipc_link *find(const uint8_t *name)
         return NULL;
 }
 
-/* Ask the daemon, once. A descriptor; -ESRCH: nobody of this name; -EAGAIN: it could not be asked.
- */
+/* Ask the daemon once. A descriptor; -ESRCH: no process has this name; -EAGAIN: the question could
+ * not be sent. */
 static int ask(const uint8_t *name) REQUIRES(core_lock)
 {
         struct core_wait w = {.what = "the daemon"};
@@ -230,13 +232,13 @@ struct ipc_link *ipc_meet(const uint8_t name[static IPC_NAME])
                         continue;
                 }
                 fd = ask(name);
-                l = find(name); /* another thread may have been quicker */
+                l = find(name); /* another thread may have connected meanwhile */
                 if (l || fd >= 0) {
                         if (l && fd >= 0)
                                 (void)syscall(SYS_close, fd);
                         return l ? l : link_add(fd, name);
                 }
-                /* After a daemon's end it may be the exporter that is not back yet. */
+                /* After a restart of the daemon the exporter may not be connected yet. */
                 if (fd == -ESRCH && (!returned_ns || clock_now_ns() - returned_ns > RETURN_NS))
                         return NULL;
                 nap(&w);
@@ -270,7 +272,8 @@ static void hear(struct ipc_link *l) REQUIRES(core_lock)
         }
 }
 
-/* Nothing comes any more, and nothing keeps it: what depends on it is seen to, and it goes. */
+/* Nothing arrives any more, and nothing keeps the connection: end what depends on it and free it.
+ */
 static void bury_lost(void) REQUIRES(core_lock)
 {
         struct ipc_link *l = links;

@@ -1,6 +1,6 @@
 /* ipc_state.h: what the files of CUDA IPC share: ipc_link.c (connections to other processes),
- * ipc_export.c (what of ours others have), ipc_import.c (what of others' we have). Nobody else
- * includes it. core_lock is held for all of it. */
+ * ipc_export.c (our memory that others have open), ipc_import.c (others' memory that we have open).
+ * No other file includes it. core_lock is held for all of it. */
 #pragma once
 
 #include <stdbool.h>
@@ -28,7 +28,7 @@ _Static_assert(sizeof(struct ipc_handle) == sizeof(CUipcMemHandle),
 struct ipc_link {
         struct ipc_link *next;
         int fd;
-        bool exporter; /* we are: the other one opens what is ours */
+        bool exporter; /* true: the other process opens our memory */
         bool lost;
         uint8_t name[IPC_NAME]; /* the exporter's */
         unsigned imports;
@@ -37,13 +37,13 @@ struct ipc_link {
 /* ipc_link.c */
 extern uint8_t ipc_name[IPC_NAME];
 bool ipc_random(uint8_t bytes[static IPC_NAME]);
-/* We have a name, and the daemon knows it or will. Given up meanwhile. 0, or -errno. */
+/* Have a name that the daemon knows or will know. Given up meanwhile. 0, or -errno. */
 int ipc_be_named(void) REQUIRES(core_lock);
-/* The connection to the process of this name. Given up meanwhile. NULL: there is none to be had. */
+/* The connection to the process of this name. Given up meanwhile. NULL: none can be made. */
 struct ipc_link *ipc_meet(const uint8_t name[static IPC_NAME]) REQUIRES(core_lock);
 void ipc_send(struct ipc_link *l, struct wire_message *m, unsigned type, const int *fds,
               unsigned n_fds);
-/* Nothing of it is needed any more. */
+/* The memory is needed no more. */
 void ipc_part(struct ipc_link *l);
 
 /* ipc_export.c */

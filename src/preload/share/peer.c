@@ -1,5 +1,5 @@
-/* peer.c: owns for which GPUs the heap's memory is mapped. Must never touch an extent that somebody
- * else is at. */
+/* peer.c: owns for which GPUs the heap's memory is mapped. Must never touch an extent that another
+ * thread has marked busy. */
 #include "preload/share/peer.h"
 
 #include <stdlib.h>
@@ -11,7 +11,8 @@
 #include "preload/stream/quiesce.h"
 #include "preload/state/request.h"
 
-/* One that is mapped otherwise than it should be; NULL: none. *ret_busy: somebody is at one. */
+/* An extent that is not mapped as it should be; NULL: none. *ret_busy: another thread is using one.
+ */
 static struct extent *find_other(struct gpu *g, bool *ret_busy)
 {
         struct heap_cursor c = {0};
@@ -30,7 +31,8 @@ static struct extent *find_other(struct gpu *g, bool *ret_busy)
         return NULL;
 }
 
-/* Bring what is mapped in line; what comes later is mapped right. Lock held, given up meanwhile. */
+/* Map for the present set of GPUs what is mapped otherwise; what is mapped later is mapped right.
+ * Lock held, given up meanwhile. */
 static void replay(struct gpu *g) REQUIRES(core_lock)
 {
         struct core_wait w = {.what = "a transfer of its own memory"};
@@ -58,7 +60,7 @@ static void replay(struct gpu *g) REQUIRES(core_lock)
         }
 }
 
-/* The GPUs that can reach this one, 1 << ordinal. */
+/* The GPUs that can access this one's memory, 1 << ordinal. */
 static uint32_t reach(unsigned gpu)
 {
         uint32_t devices = 0;

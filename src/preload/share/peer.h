@@ -6,6 +6,6 @@
  * GPUs on which the process has had a context, as far as they can access each other. */
 #pragma once
 
-/* The process has a context on one GPU more. core_lock not held; returns when all that is on the
- * cards is mapped accordingly. */
+/* The process has a context on one more GPU. core_lock not held; returns when all resident memory
+ * is mapped accordingly. */
 void peer_update(void);
