@@ -1,5 +1,5 @@
-/* hook.h: hook_<symbol>(), for each row of cuda_api.def that is CUSTOM: written by hand in the
- * module that owns the matter. hooks.h says what the other behaviours come to. */
+/* hook.h: hook_<symbol>() for each CUSTOM row of cuda_api.def, written by hand in the module it
+ * belongs to. hooks.h explains the other behaviours. */
 #pragma once
 
 #include "cuda/cuda_abi.h"

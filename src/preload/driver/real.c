@@ -39,7 +39,7 @@ struct real_driver real = {
 
 _Atomic(real_ioctl_fn *) real_ioctl;
 
-/* The rows that the driver lacks and nobody has adopted an entry for. */
+/* The rows that the driver lacks and for which no other entry was adopted. */
 static _Atomic bool real_lacks[DOOR_COUNT];
 
 static int real_result(int state)
@@ -62,27 +62,28 @@ static void real_publish(void *const addresses[static DOOR_COUNT])
 int real_open(void)
 {
         static struct lock publishing;
-        static _Atomic int process; /* whose thread was the first to begin */
+        static _Atomic int process; /* the process whose thread began to load it */
         void *addresses[DOOR_COUNT] = {NULL};
         void *library;
         int state = atomic_load_explicit(&real_state, memory_order_acquire), none = 0;
 
         if (likely(state != REAL_UNOPENED))
                 return real_result(state);
-        /* Forked while a thread of the parent was at it: so was the loader, which is as it was. */
+        /* Forked while a thread of the parent loaded it: the child's copy of the loader may be half
+         * done. */
         if (!atomic_compare_exchange_strong(&process, &none, (int)getpid()) &&
             none != (int)getpid())
                 return real_result(REAL_ABSENT);
 
-        /* Threads that race all do this: the loader counts them, and the first one back publishes.
-         */
+        /* Racing threads all do this: the loader counts its references, and the first thread to
+         * return publishes the table. */
         library = compat_dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
         for (unsigned row = 0; library && row < DOOR_COUNT; row++)
                 addresses[row] = compat_dlsym(library, rows_symbol(row));
         if (library)
                 atomic_store_explicit(&real_ioctl, (real_ioctl_fn *)compat_dlsym(library, "ioctl"),
                                       memory_order_release);
-        (void)compat_dlerror(); /* what we missed is not the program's error */
+        (void)compat_dlerror(); /* the loader's error is ours, not the program's */
 
         lock_acquire(&publishing);
         state = atomic_load_explicit(&real_state, memory_order_relaxed);

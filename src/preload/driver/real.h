@@ -19,7 +19,7 @@ struct real_driver {
 
 extern struct real_driver real;
 
-/* What libcuda finds behind the name ioctl; NULL: not known yet. */
+/* The ioctl() that libcuda would use without us; NULL: not known yet. */
 typedef int real_ioctl_fn(int fd, unsigned long request, ...);
 extern _Atomic(real_ioctl_fn *) real_ioctl;
 

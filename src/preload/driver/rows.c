@@ -73,9 +73,9 @@ void **rows_slot(struct real_driver *driver, enum door_row row)
 
 #define NAME_SLOTS 2048 /* a power of two, below one third full */
 
-/* Open addressing; a slot holds row + 1. Built by the first thread that asks. Threads that come
- * meanwhile search the rows one by one instead of waiting, so a fork in the middle cannot leave a
- * child waiting for a thread that it does not have. */
+/* Open addressing; a slot holds row + 1. The first thread that asks builds it. Threads that come
+ * meanwhile search the rows one by one instead of waiting: a child forked during the build must not
+ * wait for a thread that it does not have. */
 static uint16_t symbol_slots[NAME_SLOTS], base_slots[NAME_SLOTS];
 static _Atomic int names_state; /* 0: not built, 1: being built, 2: built */
 
@@ -204,7 +204,7 @@ void rows_learn(enum door_row row, void *address)
         while (address_slots[i % ADDRESS_SLOTS].address &&
                address_slots[i % ADDRESS_SLOTS].address != address)
                 i++;
-        /* A driver may give one function two names; the one that is caught counts. */
+        /* A driver may give one function two names: the caught one counts. */
         if (address_slots[i % ADDRESS_SLOTS].address &&
             doors[address_slots[i % ADDRESS_SLOTS].row].caught)
                 return;
@@ -257,8 +257,7 @@ bool rows_is_undecided(const char *name)
 
 void rows_count_unknown(const char *name)
 {
-        /* A name whose versions the table knows is told only where the driver has one beyond them.
-         */
+        /* A name with known versions is reported only if the driver has a version beyond them. */
         if (is_uncaught(name) && !rows_knows_base(name))
                 return;
         for (unsigned i = 0; i < ROWS_UNKNOWN_MAX; i++) {

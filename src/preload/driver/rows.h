@@ -23,11 +23,11 @@ enum door_row rows_find_symbol(const char *symbol);
 /* The row that cuGetProcAddress answers a name, version and flags with; DOOR_NONE: none. */
 enum door_row rows_find_base(const char *base, int version, uint64_t flags);
 bool rows_knows_base(const char *base);
-/* Is a function that cuGetProcAddress answers this name with caught, in any version? */
+/* Whether this function is caught in any of the versions that cuGetProcAddress knows. */
 bool rows_catches_base(const char *base);
 
-/* A version of a caught entry point that neither table has, by its symbol or the name given to
- * cuGetProcAddress (cuMemFree_v9): nobody has decided what is to be done with it. */
+/* A version of a caught entry point that neither table has, by its symbol or its name for
+ * cuGetProcAddress (cuMemFree_v9): such calls are reported. */
 bool rows_is_undecided(const char *name);
 
 const char *rows_symbol(enum door_row row);
@@ -35,12 +35,11 @@ int rows_since(enum door_row row);
 /* The member of a table of the driver's functions for a row. */
 void **rows_slot(struct real_driver *driver, enum door_row row);
 
-/* The row of an address of the real driver; DOOR_NONE: none of the addresses that we have learnt.
- */
+/* The row of an address in the real driver; DOOR_NONE: not an address that we know. */
 enum door_row rows_find_address(const void *address);
 
-/* Remember an address of the real driver, for rows_find_address(). By real_open() alone, before
- * its first return. */
+/* Record an address of the real driver for rows_find_address(). For real_open() alone, before its
+ * first return. */
 void rows_learn(enum door_row row, void *address);
 
 /* Entry points that a program looked up and that neither cuda_api.def nor cuda_uncaught.def knows.

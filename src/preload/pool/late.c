@@ -1,5 +1,5 @@
-/* late.c: owns what the program has freed and submitted work may still use. Must never release it
- * before that work is done. */
+/* late.c: owns what the program has freed while submitted work may still use it. Must never release
+ * it before that work is done. */
 #include "preload/pool/late.h"
 
 #include <stdlib.h>
@@ -22,7 +22,8 @@ static struct late {
         uint64_t block_id;
 } * late;
 static size_t late_count, late_room;
-static size_t late_waited; /* the first of them: late_wait is about what was submitted before */
+static size_t late_waited; /* the oldest of them: late_wait waits for all work submitted before its
+                              free */
 
 bool late_is(const struct heap_place *p)
 {
@@ -32,7 +33,7 @@ bool late_is(const struct heap_place *p)
         return false;
 }
 
-/* False: no memory to remember it. */
+/* False: no host memory to record it. */
 static bool reap_later(const struct heap_place *p)
 {
         if (late_count == late_room) {
@@ -49,11 +50,11 @@ static bool reap_later(const struct heap_place *p)
         return true;
 }
 
-/* Nothing that was submitted can use it: first there would be memory behind it. */
+/* It never got memory behind it, so no submitted work can use it. */
 static bool was_never_backed(const struct block *b)
 {
         if (b->kind == BLOCK_SLAB || b->kind == BLOCK_POOL)
-                return false; /* its other pieces may have been */
+                return false; /* the other pieces of the allocation may have been used */
         for (unsigned i = 0; i < b->extent_count; i++)
                 if (b->extents[i].busy || b->extents[i].state != EXTENT_UNBACKED)
                         return false;
@@ -93,7 +94,7 @@ static void reap_gpu(struct gpu *g) REQUIRES(core_lock)
                 struct block *b = *link;
 
                 if (block_is_busy(b)) {
-                        link = &b->next_late; /* our own copies: another time */
+                        link = &b->next_late; /* our own copies use it: try again later */
                         continue;
                 }
                 *link = b->next_late;

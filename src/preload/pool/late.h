@@ -1,6 +1,6 @@
-/* late.h: what is freed during a capture, or by the driver's own calls before all is done that was
- * submitted before. It is the program's until then, and moves with the rest. core_lock held for all
- * of it. */
+/* late.h: memory that is freed during a capture, or that the driver's own calls free before all
+ * submitted work is done. Until it is released it counts as the program's and moves like the rest.
+ * core_lock held for all functions. */
 #pragma once
 
 #include <stdbool.h>
@@ -12,10 +12,10 @@
 struct gpu;
 struct heap_place;
 
-/* Free it once everything that has been submitted so far is done. */
+/* Free it once all work that was submitted so far is done. */
 CUresult late_free(struct gpu *g, const struct heap_place *p) REQUIRES(core_lock);
-/* The program has freed it already. */
+/* Whether the program has freed it already. */
 bool late_is(const struct heap_place *p);
-/* Release what is no longer used, while no capture is on. In how many ns there will be more;
- * UINT64_MAX: not by itself. The lock is given up meanwhile; the agent. */
+/* Release what no work uses any more, unless a capture is in progress. Returns in how many ns to
+ * call again; UINT64_MAX: when kicked. The lock is given up meanwhile; for the agent. */
 uint64_t late_tend(uint64_t now_ns) REQUIRES(core_lock);

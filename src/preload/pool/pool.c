@@ -1,5 +1,5 @@
-/* pool.c: owns the pools: which streams freed what, and how far they have come. Must never give out
- * what a stream may still be using, nor ask anything of a stream while a capture goes on. */
+/* pool.c: owns the pools: which streams freed what, and how far those streams have come. Must never
+ * hand out memory that a stream may still use, nor query or mark a stream during a capture. */
 #include "preload/pool/pool_state.h"
 
 #include <stdlib.h>
@@ -16,15 +16,15 @@
 #include "preload/state/request.h"
 #include "preload/pool/room.h"
 
-#define POOL_EXTENT    (32 * MIB) /* as much as the driver's pools grow by */
-#define POOL_FIRST     (4 * GIB)  /* of address space; past it extents are the heap's largest */
-#define REST_NS        (100 * NSEC_PER_MSEC) /* unused for so long, a pool goes back to its threshold */
-#define LAST_RESORT_NS NSEC_PER_SEC          /* a free that is pending is worth so long a wait */
-#define LANES_KEPT     16u                   /* of streams that have nothing freed */
-#define RECORDS_NS     NSEC_PER_SEC /* a stream that takes no more is worth so long a wait */
+#define POOL_EXTENT    (32 * MIB) /* the driver's pools grow by as much */
+#define POOL_FIRST     (4 * GIB)  /* bytes of address space; beyond it extents are the largest */
+#define REST_NS        (100 * NSEC_PER_MSEC) /* then an unused pool shrinks to its threshold */
+#define LAST_RESORT_NS NSEC_PER_SEC          /* so long a search for room waits for pending frees */
+#define LANES_KEPT     16u                   /* records kept of streams that have freed nothing */
+#define RECORDS_NS     NSEC_PER_SEC          /* a stream whose queue is full gets so long */
 
 struct pool *pools;
-static unsigned recording; /* threads that put events into streams without the lock */
+static unsigned recording; /* threads that record events without the lock */
 static bool tending;
 static uint64_t tend_ns;
 
@@ -47,7 +47,7 @@ static struct pool *pool_new(CUmemoryPool handle, struct gpu *g, uint64_t most)
                            .most = most,
                            .may_wait = true};
         pools = p;
-        /* They may have been set before the program used the GPU. */
+        /* The attributes may have been set before the program used the GPU. */
         for (size_t i = 0; i < ARRAY_SIZE(kept); i++)
                 if (real.cuMemPoolGetAttribute(handle, kept[i], &value) == CUDA_SUCCESS)
                         pool_set(p, kept[i], &value);
@@ -86,7 +86,7 @@ void pool_born(CUmemoryPool handle, const CUmemPoolProps *props)
 {
         struct gpu *g = gpu_of_location(&props->location);
 
-        /* What may go to other processes stays with the driver. */
+        /* Memory that other processes may get stays with the driver. */
         if (g && props->allocType == CU_MEM_ALLOCATION_TYPE_PINNED &&
             props->handleTypes == CU_MEM_HANDLE_TYPE_NONE)
                 (void)pool_new(
@@ -154,8 +154,8 @@ static struct pool_lane *lane_get(struct pool *p, const struct pool_stream *s)
         return l;
 }
 
-/* An event behind all that has been freed on it so far. Not where the stream's queue may be full
- * and the lock would be held. The lock is given up meanwhile. */
+/* Record an event behind all that was freed on the stream so far, unless the stream's queue may be
+ * full while the lock is held. The lock is given up meanwhile. */
 static void lane_record(struct pool_lane *l) REQUIRES(core_lock)
 {
         uint64_t freed = l->freed;
@@ -175,19 +175,20 @@ static void lane_record(struct pool_lane *l) REQUIRES(core_lock)
         }
 }
 
-/* Only the thread itself can name its default stream; an event was recorded at each free. */
+/* Only the thread itself can name its per-thread default stream: it recorded an event at each free.
+ */
 static bool lane_can_be_asked(const struct pool_lane *l)
 {
         return !l->gone && l->stream.handle != CU_STREAM_PER_THREAD;
 }
 
-/* What has been freed on the stream and is reached becomes everybody's. Given up meanwhile if
- * record. */
+/* Memory freed on the stream becomes common once the stream has reached the free. Given up
+ * meanwhile if record. */
 static void lane_look(struct pool *p, struct pool_lane *l, bool record) REQUIRES(core_lock)
 {
         if (l->looking || quiesce_capturing())
                 return;
-        /* Where the context is gone, its work is too. */
+        /* If the context is gone, so is its work. */
         if (l->done < l->freed && l->pending &&
             quiesce_ask_event(l->event, l->stream.context) != CUDA_ERROR_NOT_READY) {
                 l->pending = false;
@@ -264,7 +265,8 @@ void pool_stream_dies(CUstream stream)
                                 continue;
                         lane_await(l);
                         lane_look(p, l, false);
-                        /* It is the last time that it can be: also beside others' captures. */
+                        /* The last chance to record one: done even beside other threads' captures.
+                         */
                         if (l->done < l->freed && l->marked < l->freed &&
                             !quiesce_is_capturing(stream))
                                 lane_record(l);
@@ -282,7 +284,7 @@ void pool_context_dies(CUcontext context)
                         lane_await(l);
                         l->gone = true;
                         l->pending = false;
-                        l->event = NULL; /* it dies with the context */
+                        l->event = NULL; /* the event ends with its context */
                         l->done = l->marked = l->freed;
                         suballocator_pass(&l->free, l->done, &p->suballocator.common, 0);
                 }
@@ -295,7 +297,7 @@ static bool extent_is_idle(const struct extent *e)
         return e->state == EXTENT_RESIDENT && !e->busy && !e->live;
 }
 
-/* The highest extent that lies in a suballocation that anybody may use, and holds memory. */
+/* The highest extent with memory that lies in a common free suballocation. */
 static struct extent *idle_extent(const struct pool *p)
 {
         const struct lane *l = &p->suballocator.common;
@@ -313,7 +315,7 @@ static struct extent *idle_extent(const struct pool *p)
         return NULL;
 }
 
-/* Until so many bytes are given back, or at most `keep` held. */
+/* Give back until so many bytes are released, or at most `keep` are held. */
 static uint64_t release(struct pool *p, uint64_t bytes, uint64_t keep) REQUIRES(core_lock)
 {
         uint64_t released = 0;
@@ -340,8 +342,8 @@ static bool idle_moves(const struct pool *p)
         return false;
 }
 
-/* A thread of the program is to be told the same, or leave the same behind, whether or not the
- * agent is moving what nobody uses: that comes to an end first. */
+/* Wait for moves in progress: what a thread of the program is told must not depend on whether the
+ * agent is just moving unused memory. */
 static void look_and_await(struct pool *p) REQUIRES(core_lock)
 {
         struct core_wait w = {.what = "a transfer of its own memory"};
@@ -371,7 +373,7 @@ bool pool_reclaim(struct gpu *g, uint64_t bytes)
         return released > 0;
 }
 
-/* Nothing is allocated from it any more, and it can be named no more. */
+/* Nothing is allocated from the pool any more, and its handle is invalid. */
 static void pool_delete(struct pool *p) REQUIRES(core_lock)
 {
         struct pool **link = &pools;
@@ -398,7 +400,7 @@ static void pool_delete(struct pool *p) REQUIRES(core_lock)
         free(p);
 }
 
-/* Destroyed, and nothing of it is in use or on its way. */
+/* The pool was destroyed, and nothing of it is live or pending. */
 static bool pool_is_over(struct pool *p)
 {
         if (p->handle || p->users || p->suballocator.live || p->gpu->error)
@@ -430,7 +432,7 @@ static bool tend(struct pool *p) REQUIRES(core_lock)
                 (void)pool_look(p, false);
                 (void)release(p, UINT64_MAX, p->threshold);
         }
-        /* What is over the threshold and in use is looked at when it is freed. */
+        /* What is live beyond the threshold is given back after it is freed. */
         for (const struct pool_lane *l = p->lanes; l; l = l->next)
                 if (l->free.bytes)
                         return true;
@@ -445,7 +447,7 @@ uint64_t pool_tend(uint64_t now)
                 return UINT64_MAX;
         if (now < tend_ns)
                 return tend_ns - now;
-        tending = false; /* who comes while the lock is given up says so again */
+        tending = false; /* a thread that comes meanwhile sets it again */
         for (struct pool *p = pools, *next; p; p = next) {
                 bool again = tend(p);
 
@@ -485,7 +487,7 @@ static struct suballocation *smaller(struct suballocation *a, struct suballocati
         return !a || (b && b->bytes < a->bytes) ? b : a;
 }
 
-/* Free memory that a stream may use now. in_use_only: where heap.allocated stays as it is. */
+/* Free memory that a stream may use now. in_use_only: only where heap.allocated stays as it is. */
 static struct suballocation *look_up(struct pool *p, struct pool_lane *l, uint64_t bytes,
                                      bool in_use_only)
 {
@@ -496,7 +498,8 @@ static struct suballocation *look_up(struct pool *p, struct pool_lane *l, uint64
         return n || !l ? n : suballocator_join(&p->suballocator, &l->free, bytes, in_use_only);
 }
 
-/* More address space. Small programs get small extents, large ones such as others can use. */
+/* Reserve more address space. Small programs get small extents; large programs get extents that
+ * others can take over. */
 static int pool_widen(struct pool *p, uint64_t bytes)
 {
         struct heap *h = &p->gpu->heap;
@@ -513,7 +516,7 @@ static int pool_widen(struct pool *p, uint64_t bytes)
         return -1;
 }
 
-/* Make the stream wait for another one that has freed enough, which is then its to use. */
+/* Make the stream wait for another one that has freed enough, and take that memory. */
 static bool borrow(struct pool *p, const struct pool_stream *s, uint64_t bytes) REQUIRES(core_lock)
 {
         struct pool_lane *own, *l = p->lanes;
@@ -542,11 +545,11 @@ static bool borrow(struct pool *p, const struct pool_stream *s, uint64_t bytes) 
         held = l->free.bytes;
         if (r == CUDA_SUCCESS)
                 suballocator_pass(&l->free, l->marked, &own->free, ++own->freed);
-        return l->free.bytes < held; /* its event may be older than what it has freed */
+        return l->free.bytes < held; /* the event may be older than its last frees */
 }
 
-/* Memory that other streams have freed and not reached yet: better late than out of memory. Not for
- * ever: they may wait for what this thread has still to submit. */
+/* Wait for memory that other streams have freed and not reached yet, rather than fail. Not for
+ * ever: they may wait for work that this thread has still to submit. */
 static bool await_frees(struct pool *p, const uint64_t *until_ns) REQUIRES(core_lock)
 {
         struct core_wait w = {.what = "memory that other streams free"};
@@ -561,7 +564,7 @@ static bool await_frees(struct pool *p, const uint64_t *until_ns) REQUIRES(core_
         return true;
 }
 
-/* Room for so many bytes more. */
+/* Room for so many more bytes. */
 static bool grow(struct pool *p, const struct pool_stream *s, uint64_t bytes, uint64_t cost,
                  uint64_t *until_ns) REQUIRES(core_lock)
 {
@@ -580,13 +583,13 @@ static bool grow(struct pool *p, const struct pool_stream *s, uint64_t bytes, ui
         return await_frees(p, until_ns);
 }
 
-/* Others wait for memory, or there is less than everybody has allocated. */
+/* Other threads wait for memory, or not all that is allocated has memory. */
 static bool contested(void)
 {
         return atomic_load_explicit(&gate_bits, memory_order_relaxed) & GATE_THROTTLE;
 }
 
-/* A suballocation that is large enough and paid for; NULL: there is none to be had. */
+/* A large enough suballocation that heap.allocated has room for; NULL: none. */
 static struct suballocation *find_room(struct pool *p, const struct pool_stream *s, uint64_t bytes)
         REQUIRES(core_lock)
 {
@@ -602,7 +605,8 @@ static struct suballocation *find_room(struct pool *p, const struct pool_stream 
                 uint64_t cost, max = room_allowed(p->gpu);
 
                 if (p->gpu->error)
-                        return NULL; /* its blocks are lost, and get no memory any more */
+                        return NULL; /* a sticky error: its blocks are lost and get no memory any
+                                        more */
                 if (n)
                         return n;
                 if (!looked) {
@@ -618,7 +622,7 @@ static struct suballocation *find_room(struct pool *p, const struct pool_stream 
                         continue;
                 }
                 cost = heap_use_cost(n->chunk->block, n->address, bytes);
-                /* Where memory is short, what is free in pieces goes before more is taken. */
+                /* If memory is short, use several free pieces before taking more. */
                 if (contested() && h->backed + cost > core_limit(p->gpu) && release(p, cost, 0) > 0)
                         continue;
                 if (h->allocated + cost <= max && (!p->most || pool_reserved(p) + cost <= p->most))
@@ -729,8 +733,8 @@ bool pool_get(struct pool *p, CUmemPool_attribute which, cuuint64_t *ret_value)
 {
         switch (which) {
         case CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT:
-                /* The driver gives back at the next synchronise what is over the threshold; we did
-                 * not see that one. */
+                /* The driver gives back what is over the threshold at the next synchronization,
+                 * which we do not see: do it now. */
                 look_and_await(p);
                 (void)release(p, UINT64_MAX, p->threshold);
                 *ret_value = pool_reserved(p);
@@ -759,7 +763,7 @@ void pool_set(struct pool *p, CUmemPool_attribute which, const void *value)
                 p->threshold = *(const cuuint64_t *)value;
                 tend_soon();
                 break;
-        case CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH: /* only ever set to what it is now */
+        case CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH: /* the driver allows only the present value */
                 p->reserved_high = pool_reserved(p);
                 break;
         case CU_MEMPOOL_ATTR_USED_MEM_HIGH:

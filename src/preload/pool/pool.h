@@ -24,62 +24,62 @@ struct pool;
  * of a mapping of that size. */
 #define POOL_STEP (UINT64_C(32) << 20)
 
-/* A stream as a name that lasts: default streams are those of a context, or of a thread in it. */
+/* A stream by a name that lasts: a default stream by its context, or by a thread in it. */
 struct pool_stream {
         CUstream handle;   /* never NULL */
-        CUcontext context; /* of a default stream; else NULL */
-        uint64_t thread;   /* CU_STREAM_PER_THREAD: whose */
+        CUcontext context; /* the context of a default stream; else NULL */
+        uint64_t thread;   /* the thread of CU_STREAM_PER_THREAD */
 };
 
-/* The pool of a handle; NULL: what it gives out is the driver's, or it is none. */
+/* The pool of a handle; NULL: the driver serves it, or there is none. */
 struct pool *pool_find(CUmemoryPool handle);
-/* A pool that the program has just made: ours from here on, if it can be. */
+/* The program has just made a pool: serve it ourselves if possible. */
 void pool_born(CUmemoryPool handle, const CUmemPoolProps *props);
-/* It is destroyed; what is allocated from it lives on until it is freed. The driver may have given
- * the handle of one that was handed over to a new pool already. */
+/* The pool is destroyed; what is allocated from it lives until it is freed. The driver may already
+ * have reused the handle for a new pool. */
 void pool_dies(CUmemoryPool handle, bool handed_over);
-/* Another GPU shall reach its memory: what it gives out from now on is the driver's. */
+/* Another GPU gets access to its memory: from now on the driver serves it. */
 void pool_hand_over(struct pool *p);
 struct gpu *pool_gpu(const struct pool *p);
 
-/* Addresses at once, memory at the next pass of the gate. CUDA_ERROR_NOT_SUPPORTED: the GPU has
- * failed, and the driver answers for it. The lock is given up meanwhile. */
+/* Addresses now, memory at the next pass of the gate. CUDA_ERROR_NOT_SUPPORTED: the GPU has failed;
+ * let the driver answer. The lock is given up meanwhile. */
 CUresult pool_allocate(struct pool *p, const struct pool_stream *s, uint64_t bytes,
                        CUdeviceptr *ret_address) REQUIRES(core_lock);
-/* Free what begins at an address of a POOL block, in the order of the stream; stream NULL: nothing
- * uses it any more. */
+/* Free the allocation that begins at an address of a POOL block, in stream order; stream NULL: no
+ * work uses it any more. */
 CUresult pool_free(const struct block *b, CUdeviceptr address, const struct pool_stream *s)
         REQUIRES(core_lock);
-/* The calling thread has recorded an event of its own default stream after a free. Given up
+/* The calling thread has recorded an event on its own default stream after a free. Given up
  * meanwhile. */
 void pool_mark(const struct block *b, const struct pool_stream *s) REQUIRES(core_lock);
 
-/* The attributes that are ours to know: memory reserved and used. False: the driver's to answer. */
+/* The attributes that we know: memory reserved and used. False: the driver answers. */
 bool pool_get(struct pool *p, CUmemPool_attribute which, cuuint64_t *ret_value) REQUIRES(core_lock);
-/* The driver has taken the value. */
+/* The driver has accepted the value. */
 void pool_set(struct pool *p, CUmemPool_attribute which, const void *value);
-/* Give back what is free until at most so many bytes are held. Given up meanwhile. */
+/* Give back free memory until at most so many bytes are held. Given up meanwhile. */
 void pool_trim(struct pool *p, uint64_t keep) REQUIRES(core_lock);
-/* Give back so many bytes, or what there is, of what any pool of the GPU holds for nothing. True:
- * something was given back. Given up meanwhile. */
+/* Give back up to so many bytes of unused memory in any pool of the GPU. True: something was given
+ * back. Given up meanwhile. */
 bool pool_reclaim(struct gpu *g, uint64_t bytes) REQUIRES(core_lock);
 
-/* The program is frozen: what it has freed in the order of a stream may be in use by the work that
- * stands, and counts as allocated until the program goes on. */
+/* The program is frozen: work that stands still may use what was freed in stream order, so that
+ * counts as allocated until the program goes on. */
 void pool_hold(void) REQUIRES(core_lock);
 void pool_let(void) REQUIRES(core_lock);
 
 /* For the pointer attributes. */
 CUmemoryPool pool_handle(const struct block *b);
 
-/* A capture is about to begin and is counted (quiesce.h): wait for events of ours that are being
- * put into streams, or they would be part of it. Given up meanwhile. */
+/* A capture is about to begin and is counted (quiesce.h): wait for events that are being recorded,
+ * which would else become part of it. Given up meanwhile. */
 void pool_await_records(void) REQUIRES(core_lock);
 
-/* A stream is about to be destroyed, a context is gone. Given up meanwhile. */
+/* A stream is about to be destroyed; a context is gone. Given up meanwhile. */
 void pool_stream_dies(CUstream stream) REQUIRES(core_lock);
 void pool_context_dies(CUcontext context) REQUIRES(core_lock);
 
-/* Give back what pools hold over their threshold and have not used for a while. When to call again,
- * in nanoseconds from now; UINT64_MAX: when kicked. Given up meanwhile; the agent. */
+/* Give back what pools hold over their threshold and have not used for a while. Returns in how many
+ * ns to call again; UINT64_MAX: when kicked. Given up meanwhile; for the agent. */
 uint64_t pool_tend(uint64_t now_ns) REQUIRES(core_lock);

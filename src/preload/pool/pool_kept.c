@@ -1,5 +1,5 @@
-/* pool_kept.c: owns what was freed in the order of a stream and may be in use by work that stands
- * still. Must never let its contents go before that work has gone on. */
+/* pool_kept.c: owns what was freed in stream order while work that stands still may use it. Must
+ * never drop its contents before that work has gone on. */
 #include <stdlib.h>
 
 #include "preload/state/core.h"
@@ -26,7 +26,7 @@ bool pool_keep(struct pool *p, struct block *b, CUdeviceptr at, uint64_t bytes)
                 struct kept *bigger = realloc(list, more * sizeof(*list));
 
                 if (!bigger)
-                        return true; /* for ever: that costs room and no contents */
+                        return true; /* kept for ever: costs room, but no contents */
                 list = bigger;
                 room = more;
         }

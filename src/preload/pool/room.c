@@ -1,5 +1,4 @@
-/* room.c: owns how room for more memory is come by. Must never answer with more than the daemon has
- * promised. */
+/* room.c: owns how room for more memory is found. Must never promise more than the daemon has. */
 #include "preload/pool/room.h"
 
 #include <errno.h>
@@ -32,7 +31,7 @@ bool room_grow(struct gpu *g, uint64_t more)
         struct block *adopted;
 
         if (more > sub_sat(g->visible, core_own_unevictable(g)))
-                return false; /* nothing that could be given up would be enough */
+                return false; /* not enough even if all unused memory were given up */
         if (more <= core_visible_free(g) && room_commit(g, more) == 0)
                 return true;
         if (pool_reclaim(g, more))
@@ -44,15 +43,14 @@ bool room_grow(struct gpu *g, uint64_t more)
         lock_acquire(&core_lock);
         adopted = heap_adopted(&g->heap, 0, UINT64_MAX);
         if (!adopted || home_answer(&g->home) != HOME_LEAVES)
-                return false; /* what stays on the card is no room for others */
+                return false; /* what has to stay on the card makes no room */
         swap_disown(g, adopted);
         return true;
 }
 
 void room_taken(struct gpu *g)
 {
-        /* Who shuts it and who opens it holds the lock: once is enough for a million small
-         * allocations. */
+        /* Changed only with the lock held: a million small allocations shut the gate only once. */
         if (heap_missing(&g->heap) > 0 && !(atomic_load(&gate_bits) & GATE_UNBACKED))
                 gate_shut(GATE_UNBACKED);
         if (g->heap.allocated != g->allocated_said)

@@ -5,6 +5,6 @@
  * pools). Units: none. Thread-safe; nothing is allocated. */
 #pragma once
 
-/* The calling thread is ours: let it run, and all that it creates, on the CPUs that the process
- * began with, by the ordinary policy. What the kernel refuses stays as it was inherited. */
+/* Let the calling thread, which must be ours, and all threads it creates run on the CPUs that the
+ * process began with, with the ordinary policy. What the kernel refuses stays inherited. */
 void cpus_settle(void);

@@ -15,7 +15,7 @@
 
 #define VERSION_HIDDEN 0x8000 /* of a DT_VERSYM entry: not the default version of the name */
 
-/* What of an object's dynamic section a look-up needs. */
+/* What a look-up needs of an object's dynamic section. */
 struct elf_tables {
         const char *strings;
         const ElfW(Sym) * symbols;

@@ -15,7 +15,7 @@ static const char *const names[] = {
 #undef HIDDEN
 };
 
-/* What was found, and what the loader had loaded and unloaded by then. */
+/* The libraries found, and the loader's counters of that moment. */
 static struct {
         unsigned long long adds, subs;
         const char *found;
@@ -38,7 +38,7 @@ static int look(struct dl_phdr_info *info, size_t size, void *userdata)
         bool *again = userdata;
 
         if (!*again && info->dlpi_adds == known.adds && info->dlpi_subs == known.subs)
-                return 1; /* nothing has come or gone since */
+                return 1; /* nothing was loaded or unloaded since */
         *again = true;
         known.adds = info->dlpi_adds;
         known.subs = info->dlpi_subs;

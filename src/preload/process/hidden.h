@@ -4,5 +4,5 @@
 
 /* The name of such a library that is loaded now; NULL: none. core_lock held. */
 const char *hidden_library(void);
-/* A drain has failed for that reason: the first time a line on stderr says so. core_lock held. */
+/* Log once that a drain failed for that reason. core_lock held. */
 void hidden_tell(void);

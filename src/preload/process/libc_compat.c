@@ -92,7 +92,7 @@ void *compat_dlopen_address(void)
         static void *_Atomic cache, *_Atomic next;
         void *f = atomic_load_explicit(&next, memory_order_relaxed);
 
-        if (!f) { /* an interposer's, where there is one */
+        if (!f) { /* an interposer's function if there is one */
                 f = compat_dlsym(RTLD_NEXT, "dlopen");
                 if (!f)
                         f = find_libdl(&cache, "dlopen");

@@ -9,11 +9,11 @@
 #include <pthread.h>
 
 /* The C library's own, past every interposer: what must reach the driver reaches it. */
-void *compat_dlopen(const char *path, int flags); /* NULL also where no dlopen() can be found */
+void *compat_dlopen(const char *path, int flags); /* NULL also where there is no dlopen() */
 void *compat_dlsym(void *handle, const char *name);
 int compat_dlclose(void *handle);
 char *compat_dlerror(void); /* NULL also where there is none */
-/* Never NULL, for a jump that keeps its caller's return address: the function behind
+/* Never NULL; for jumps that keep their caller's return address: the function behind
  * compat_dlsym(), and the dlopen() that the program would have called without us. */
 void *compat_dlsym_address(void);
 void *compat_dlopen_address(void);

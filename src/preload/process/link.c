@@ -52,12 +52,12 @@ struct starter {
         const char *path;
         char *const *argv;
         char *const *envp;
-        char *stack; /* of the grandchild, its top */
-        bool silent; /* it has said why it cannot, and will every few seconds */
+        char *stack; /* top of the grandchild's stack */
+        bool silent; /* it has logged why it cannot, and would repeat that every few seconds */
 };
 
-/* Both run while everybody above is suspended, in our memory: nothing but system calls. The address
- * sanitizer does not know their stack and would complain on the program's stderr. */
+/* Both run in our memory while the thread above them is suspended: only system calls. The address
+ * sanitizer does not know their stack and would print errors. */
 #define ON_OWN_STACK __attribute__((no_sanitize("address")))
 
 static ON_OWN_STACK int starter_grandchild(void *userdata)
@@ -136,7 +136,7 @@ static int connect_soon(const char *dir)
         const struct timespec nap = {.tv_nsec = START_NAP_NS};
         int r = -ENOENT;
 
-        /* Naps, not time: while the whole machine stood still the daemon did, too. */
+        /* Counted in naps, not in time: if the whole machine stood still, so did the daemon. */
         for (unsigned n = 0; n < START_NAPS && (r == -ENOENT || r == -ECONNREFUSED); n++) {
                 (void)nanosleep(&nap, NULL);
                 r = connect_to(dir);
@@ -146,7 +146,7 @@ static int connect_soon(const char *dir)
 
 int link_connect(char where[static 128], int *ret_fd)
 {
-        static _Atomic bool failed; /* the last one that was started */
+        static _Atomic bool failed; /* the daemon that was started last */
         enum paths_kind kind;
         int r;
 
@@ -192,8 +192,8 @@ int link_send(int fd, const struct wire_message *m, const int *fds, unsigned n_f
                 return n;
         data.iov_len = (size_t)n;
         descriptors_attach(&h, &room, fds, n_fds);
-        /* No sendmsg(): a cancelled thread of the program would end there, with our lock in its
-         * hand. */
+        /* No sendmsg(): it is a cancellation point, and a cancelled thread would end there with our
+         * lock held. */
         if (syscall(SYS_sendmsg, fd, &h, MSG_NOSIGNAL | MSG_DONTWAIT) < 0)
                 return errno == EWOULDBLOCK ? -EAGAIN : -errno;
         return 0;

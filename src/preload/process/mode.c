@@ -1,5 +1,5 @@
-/* mode.c: owns what SUBLET_MEMORY means. Must never guess: what is no mode is said once, and the
- * default holds. */
+/* mode.c: owns what SUBLET_MEMORY means. Must never guess: a word that is no mode is reported once,
+ * and the default is used. */
 #include "preload/process/mode.h"
 
 #include <stdlib.h>

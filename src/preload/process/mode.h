@@ -4,9 +4,10 @@
 
 /* As the words of SETTING_MEMORY stand. */
 enum memory_mode {
-        MEMORY_SWAP,     /* the default: moved in bulk, all of it there whenever the program runs */
-        MEMORY_OVERFLOW, /* as swap, and what does not fit the card stays on the host, mapped */
-        MEMORY_MANAGED,  /* made of managed memory: the driver brings in what is touched */
+        MEMORY_SWAP, /* the default: moved in bulk; all of it is on the card whenever the program
+                        runs */
+        MEMORY_OVERFLOW, /* like swap, but what does not fit stays on the host, mapped */
+        MEMORY_MANAGED,  /* managed memory: the driver brings in pages that are touched */
 };
 
 enum memory_mode mode_memory(void);

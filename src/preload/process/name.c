@@ -1,5 +1,5 @@
-/* name.c: owns how this program is called in `sublet status`. Must never change what the program
- * sees, nor pass on what a terminal would act on. */
+/* name.c: owns the program's name in `sublet status`. Must never change what the program sees, nor
+ * pass on control characters. */
 #include "preload/process/name.h"
 
 #include <errno.h>
@@ -12,7 +12,7 @@
 #include "base/cleanup.h"
 #include "base/settings.h"
 
-#define LINE_MAX_BYTES 4096 /* of a command line; the script comes early */
+#define LINE_MAX_BYTES 4096 /* read so much of a command line; the script comes early */
 
 static const char *base_name(const char *path)
 {
@@ -28,7 +28,7 @@ static const char *next(const char *word, const char *end)
         return word < end ? word : NULL;
 }
 
-/* The script or module among Python's words; NULL: it has none (a line of code, a terminal).
+/* The script or module among Python's words; NULL: none (code on the command line, or interactive).
  * https://docs.python.org/3/using/cmdline.html */
 static const char *python_script(const char *word, const char *end)
 {
@@ -59,7 +59,7 @@ void name_choose(const char *line, size_t length, const char *notebook, const ch
 {
         const char *name = fallback, *script = NULL;
 
-        /* Of a line that was cut the last word has no end. */
+        /* The last word of a truncated line has no end. */
         while (length > 0 && line[length - 1] != '\0')
                 length--;
         if (length > 0 && line[0])
@@ -89,7 +89,7 @@ void name_of_program(char *ret, size_t n)
         fd = open("/proc/self/cmdline", O_RDONLY | O_CLOEXEC);
         if (fd >= 0)
                 length = read(fd, line, sizeof(line));
-        /* Jupyter's server says it to its kernels (get_kernel_env of its session manager). */
+        /* Set by Jupyter's server for its kernels (get_kernel_env of its session manager). */
         name_choose(line, length > 0 ? (size_t)length : 0, getenv("JPY_SESSION_NAME"),
                     program_invocation_short_name, ret, n);
 }

@@ -1,4 +1,4 @@
-/* name.h: how a program is called where nobody has said so (SUBLET_NAME). */
+/* name.h: the program's name where SUBLET_NAME does not give one. */
 #pragma once
 
 #include <stddef.h>

@@ -1,6 +1,6 @@
-/* passed.c: owns the descriptors of memory passed on to us, until an extent takes them. Must never
- * keep one that the limit has no room for, nor be a place where a cancelled thread of the program
- * ends: hence no close(). */
+/* passed.c: owns descriptors of memory that was passed to us, until an extent takes them. Must
+ * never keep one that the limit has no room for, nor call a cancellation point: hence no close().
+ */
 #include "preload/process/passed.h"
 
 #include <errno.h>

@@ -14,14 +14,14 @@
 
 struct passed {
         unsigned count;
-        int fds[PASSED_MAX]; /* each of one whole extent */
+        int fds[PASSED_MAX]; /* descriptors, each of one whole extent */
 };
 
-/* Takes the descriptor over; what there is no room for is closed. */
+/* Takes the descriptor over, or closes it if there is no room for it. */
 void passed_add(struct passed *p, int fd);
 /* A descriptor for the caller to import and close, or -EBADF: none is left. */
 int passed_take(struct passed *p);
 /* Move what is held beyond `keep` into *ret, for passed_close() without the lock: closing the last
- * descriptor gives memory back to the driver, which takes its time. */
+ * descriptor gives the memory back to the driver, which is slow. */
 void passed_shed(struct passed *p, unsigned keep, struct passed *ret);
 void passed_close(struct passed *p);

@@ -1,4 +1,4 @@
-/* python.c: owns where Python's functions are. Must never load a Python, nor call into it. */
+/* python.c: owns the addresses of Python's functions. Must never load Python, nor call it. */
 #include "preload/process/python.h"
 
 #include <dlfcn.h>

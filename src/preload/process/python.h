@@ -39,7 +39,7 @@ struct python_method { /* PyMethodDef */
 
 #define P(result, name, parameters) result(*name) parameters;
 extern struct python {
-        bool there; /* all of it; none of it is called otherwise */
+        bool there; /* all functions were found; otherwise none is called */
         PYTHON(P)
 } python;
 #undef P
