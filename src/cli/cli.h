@@ -5,10 +5,11 @@
 
 enum cli_status {
         CLI_OK = 0,
-        CLI_FAILED = 1,       /* it was asked rightly and could not be done */
-        CLI_USAGE = 2,        /* it was not asked rightly */
-        CLI_NO_LAUNCH = 125,  /* run: our own parts are missing; as env(1) and timeout(1) answer */
-        CLI_NO_EXECUTE = 126, /* run: the command is there and cannot be executed */
+        CLI_FAILED = 1,       /* the arguments were right, but it could not be done */
+        CLI_USAGE = 2,        /* the arguments were wrong */
+        CLI_NO_LAUNCH = 125,  /* run: parts of sublet are missing; the same status as env(1) and
+                                 timeout(1) */
+        CLI_NO_EXECUTE = 126, /* run: the command exists and cannot be executed */
         CLI_NO_COMMAND = 127, /* run: there is no such command */
 };
 
@@ -45,7 +46,7 @@ static inline int cli_parsed(int r)
         return r < 0 ? CLI_OK : r;
 }
 
-/* One sentence to stderr after "sublet: "; answers status. */
+/* Prints one sentence to stderr after "sublet: "; returns status. */
 int cli_fail(int status, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 void cli_print_help(const struct cli_command *command);

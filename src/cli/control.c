@@ -53,7 +53,8 @@ static int control_connect(const char *dir, enum paths_kind kind, const char *na
         _cleanup_close_ int fd = -EBADF;
         int r;
 
-        /* Anybody can make /tmp/sublet-UID; what sits in it is only asked when it is ours. */
+        /* Anybody can make /tmp/sublet-UID; a daemon there is only asked if the directory is ours.
+         */
         if (kind == PATHS_PRIVATE) {
                 r = paths_check_private(dir, getuid());
                 if (r < 0)
@@ -140,7 +141,7 @@ static bool is_question(json_t *order)
         return is_order(order, "status");
 }
 
-/* What everybody may order a shared daemon to do with his own programs. */
+/* What any user may order a shared daemon to do with their own programs. */
 static bool is_public(json_t *order)
 {
         return is_question(order) || is_order(order, "pause") || is_order(order, "resume");

@@ -5,13 +5,13 @@
 
 #include "base/paths.h"
 
-/* Which daemon: the options shared by all that ask one. */
+/* The options that name a daemon, shared by all subcommands that ask one. */
 struct target {
         const char *daemon; /* --daemon DIR */
         int simulated;      /* --sim */
 };
 
-/* daemon_options, and the first of status_options; userdata is a struct target. */
+/* Takes daemon_options, and the first of status_options; userdata is a struct target. */
 int target_take(int option, const char *argument, void *target);
 enum { TARGET_DAEMON, TARGET_SIM, TARGET_OPTIONS };
 #define TARGET_OPTION_ROWS                                             \
@@ -28,6 +28,6 @@ int target_dir(const struct target *target, char ret[static PATHS_DIR_MAX],
  * -ETIMEDOUT no answer in time, -EBADMSG no JSON object. Prints nothing. */
 int control_ask(const char *dir, enum paths_kind kind, json_t *order, json_t **ret_answer);
 
-/* The same with every failure, and an answer that is an error, turned into a message. Takes the
- * reference to order. CLI_OK or CLI_FAILED. */
+/* The same, but prints every failure, and an answer that is an error. Takes the reference to order.
+ * CLI_OK or CLI_FAILED. */
 int control_order(const struct target *target, json_t *order, json_t **ret_answer);

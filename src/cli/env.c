@@ -5,7 +5,7 @@
 #include "cli/commands.h"
 #include "cli/launch.h"
 
-/* Inside single quotes everything is literal but the quote itself. */
+/* Inside single quotes every character is literal except the quote itself. */
 static void print_quoted(const char *text)
 {
         (void)putchar('\'');

@@ -1,4 +1,4 @@
-/* fail.c: owns how a subcommand says that it failed. Must never end the process. */
+/* fail.c: owns how a subcommand reports a failure. Must never end the process. */
 #include "cli/cli.h"
 
 #include <stdarg.h>

@@ -19,7 +19,7 @@
 #include "cli/parts.h"
 #include "wire/wire.h"
 
-#define NAME_MAX_LENGTH 63 /* of a client's name on the wire, without its NUL */
+#define NAME_MAX_LENGTH 63 /* longest name of a client, without its NUL */
 
 enum {
         OPTION_NAME,
@@ -70,7 +70,7 @@ static int check_size(const char *text)
         return units_parse_size(text, &bytes) == 0 && bytes > 0;
 }
 
-/* What the simulated driver takes (sim/README.md). */
+/* The simulated driver's variables (sim/README.md). */
 static int check_card(const char *text)
 {
         uint64_t bytes;
@@ -100,7 +100,7 @@ static int check_session(const char *text)
         return n > 0 && n <= 32;
 }
 
-/* What --sim=KEY=VALUE,... may name. */
+/* The keys of --sim=KEY=VALUE,... */
 static const struct {
         const char *key, *variable;
         int (*check)(const char *text);
@@ -127,7 +127,7 @@ void launch_clear(struct launch *l)
         l->n_variables = 0;
 }
 
-/* Replaces an earlier value; takes the value over, which may be NULL when memory ran out. */
+/* Replaces an earlier value. Takes the value over; it may be NULL when memory ran out. */
 static int set_owned(struct launch *l, const char *name, char *value)
 {
         struct launch_variable *v = l->variables;
@@ -184,7 +184,7 @@ static int take_sim(struct launch *l, const char *argument)
         return r;
 }
 
-/* An option that sets a variable, to a value that is good for it or not. */
+/* Handle an option that sets a variable; its value may be wrong. */
 static int set_setting(struct launch *l, const char *option, enum setting s, const char *value,
                        bool good)
 {
@@ -256,7 +256,7 @@ int launch_simulator_dir(const char *session, char ret[static PATHS_DIR_MAX])
         return CLI_OK;
 }
 
-/* As an absolute path, links left as they are: it may not be there yet. NULL: errno says why. */
+/* The absolute path, symbolic links kept, because the file may not exist yet. NULL: see errno. */
 static char *absolute(const char *path)
 {
         _cleanup_free_ char *here = NULL;
@@ -285,7 +285,8 @@ static int set_daemon_dir(struct launch *l, const char *dir)
         return set_owned(l, "SUBLET_DIR", path);
 }
 
-/* first, then what the variable has already; what is dropped(item) goes. */
+/* Puts `first` before the variable's present items, without those for which dropped(item) is true.
+ */
 static int set_list(struct launch *l, const char *variable, const char *separators,
                     const char *first, int (*dropped)(const char *item, const char *first))
 {
@@ -311,7 +312,7 @@ static int set_list(struct launch *l, const char *variable, const char *separato
         return set_owned(l, variable, value);
 }
 
-/* Ours, of this or another installation: two of them in one process would be one too many. */
+/* A libsublet.so of this or another installation: only one may be loaded. */
 static int is_our_library(const char *item, const char *first)
 {
         const char *base = strrchr(item, '/');
@@ -330,8 +331,7 @@ static int set_library(struct launch *l)
 
         if (parts_find(PART_LIBRARY, path) < 0)
                 return cli_fail(CLI_NO_LAUNCH, "the preload library is missing: no %s", path);
-        /* ld.so(8): the items of LD_PRELOAD are separated by spaces or colons, and nothing quotes.
-         */
+        /* ld.so(8): spaces or colons separate the items of LD_PRELOAD; there is no quoting. */
         if (strpbrk(path, " :"))
                 return cli_fail(CLI_NO_LAUNCH,
                                 "'%s' cannot be preloaded: its path has a space or a colon", path);
@@ -358,7 +358,7 @@ static int set_simulator(struct launch *l)
         return r == CLI_OK ? set(l, "SUBLET_DIR", dir) : r;
 }
 
-/* Whether a file can be written there, without making one. */
+/* Whether the file could be written; does not create it. */
 static bool may_write(const char *path)
 {
         _cleanup_free_ char *dir = strdup(path);
@@ -371,7 +371,7 @@ static bool may_write(const char *path)
         return access(dir[0] ? dir : "/", W_OK | X_OK) == 0;
 }
 
-/* Empty where nothing says so. */
+/* Empty where nothing sets it. */
 static const char *memory_mode(const struct launch *l)
 {
         const char *mode = launch_value(l, "SUBLET_MEMORY");
@@ -380,8 +380,8 @@ static const char *memory_mode(const struct launch *l)
         return mode ? mode : "";
 }
 
-/* A profile is about what does not fit the card, which in other modes there is none of: who wants
- * one and names no mode wants that one. */
+/* A profile only makes sense in mode "overflow", so asking for one without a mode selects that
+ * mode. */
 static int set_profile(struct launch *l)
 {
         const char *name = l->profile ? "profile" : "profile-file";
@@ -435,7 +435,7 @@ static const struct framework_setting pool_settings[] = {
         {"TF_GPU_ALLOCATOR", "cuda_malloc_async", NULL},
 };
 
-/* What the user has said is left alone. */
+/* A variable that the user has set is left alone. */
 static int set_framework(struct launch *l, const struct framework_setting *s, size_t n)
 {
         int r = CLI_OK;

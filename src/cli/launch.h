@@ -27,7 +27,7 @@ int launch_take(int option, const char *argument, void *launch);
 /* After the options: work out the rest. CLI_OK, or an exit status after a message. */
 int launch_complete(struct launch *l);
 
-/* The value that the program will see; NULL where the variable stays as it is. */
+/* The variable's value for the program; NULL: it stays as it is. */
 const char *launch_value(const struct launch *l, const char *variable);
 
 void launch_clear(struct launch *l);

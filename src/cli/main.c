@@ -106,7 +106,7 @@ int main(int argc, char **argv)
 
         log_open("sublet", LOG_LEVEL_WARNING);
         status = dispatch(argc, argv);
-        /* What nobody could read was not said: a full disk, a closed pipe. */
+        /* Output that could not be written (full disk, closed pipe) is a failure. */
         if ((ferror(stdout) || fflush(stdout) != 0) && status == CLI_OK)
                 return cli_fail(CLI_FAILED, "cannot write to stdout");
         return status;

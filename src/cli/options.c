@@ -13,7 +13,7 @@ static int find_option(const struct cli_option *options, const char *name, size_
         return -1;
 }
 
-/* Reads the option at argv[i]; answers how many words it took, or 0 after a message. */
+/* Reads the option at argv[i]; returns how many words it took, or 0 after a message. */
 static int read_option(const struct cli_command *self, char **argv, int i, int argc,
                        int *ret_option, const char **ret_argument)
 {
@@ -60,7 +60,7 @@ int cli_parse(const struct cli_command *self, int argc, char **argv, int stop_at
                         i++;
                         break;
                 }
-                /* A dash alone, or before a digit (a negative number), makes no option. */
+                /* A lone dash, or one before a digit (a negative number), is not an option. */
                 if (argv[i][0] != '-' || argv[i][1] == 0 ||
                     (argv[i][1] >= '0' && argv[i][1] <= '9')) {
                         if (stop_at_first)

@@ -1,5 +1,5 @@
 /* parts.c: owns where the other parts of sublet lie. Must never look in the working directory or in
- * PATH: what it finds is loaded into other programs. */
+ * PATH, because the files are loaded into other programs. */
 #include "cli/parts.h"
 
 #include <errno.h>

@@ -1,5 +1,5 @@
-/* pause.c: sublet pause and sublet resume. Owns the wait until a program does as it was told.
- * Must never say that a program stands still before it has said so itself. */
+/* pause.c: sublet pause and sublet resume. Owns the wait until a program obeys. Must never say that
+ * a program stands still before the program has reported it. */
 #include <errno.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -23,7 +23,7 @@ enum outcome { NOT_YET, DONE, FAILED };
 struct program {
         int pid;
         char name[64];
-        bool already; /* it had been told so before */
+        bool already; /* it had already been told */
         enum outcome outcome;
         const char *in_the_way; /* as of the last look */
 };
@@ -39,7 +39,8 @@ static json_t *find_client(const json_t *status, int pid)
                 json_array_foreach (json_object_get(gpu, "clients"), k, client)
                         if (json_integer_value(json_object_get(client, "pid")) == pid &&
                             (!found || json_is_object(json_object_get(client, "frozen"))))
-                                found = client; /* rather its connection than what is left of one */
+                                found = client; /* prefer the entry with a connection to what an
+                                                   older connection left */
         return found;
 }
 
@@ -56,7 +57,7 @@ static const char *duration(const json_t *frozen, const char *field,
         return units_format_duration(s > 0 && s < 1e9 ? (uint64_t)(s * 1e9) : 0, buf);
 }
 
-/* The reason that it gives, of a program that cannot be paused; NULL: it can, or has not said. */
+/* The reason why a program cannot be paused; NULL: it can, or has not reported one. */
 static const char *objection(const json_t *client)
 {
         const char *off = json_string_value(json_object_get(client, "freeze_off"));
@@ -161,7 +162,7 @@ static bool any_left(const struct program *p, size_t n)
         return false;
 }
 
-/* A daemon that does not answer, or has had too many questions, is asked again. */
+/* A daemon that does not answer, or is busy, is asked again. */
 static void look_at_all(const struct target *target, struct program *p, size_t n, bool paused)
 {
         json_t *question = json_pack("{s:s}", "order", "status"), *status = NULL;

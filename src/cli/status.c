@@ -32,7 +32,7 @@ static int take(int option, const char *argument, void *request)
         return CLI_OK;
 }
 
-/* Of the terminal; or what a program in between says, as watch(1) does; 0: nobody bounds it. */
+/* The terminal's width, or what a wrapper such as watch(1) sets; 0: unlimited. */
 static int width_of_stdout(void)
 {
         const char *columns = getenv("COLUMNS");
@@ -46,7 +46,8 @@ static int width_of_stdout(void)
         return said > 0 ? said : 80;
 }
 
-/* The daemon knows users by number: looking up a name may have to wait for a directory service. */
+/* The daemon reports users by number, because looking up a name may have to wait for a directory
+ * service. */
 static json_t *name_of(const json_t *uid)
 {
         char number[24];

@@ -17,9 +17,9 @@
 
 enum kind { TEXT, COUNT, SIZE, SECONDS };
 
-/* One column of the clients' table. Where the table is too wide, those with a floor are cut to it,
- * and where that is not enough the others with a rank are left out, the first rank first. A seldom
- * one is there only if some client has another figure than 0. */
+/* A column of the clients' table. If the table is too wide, columns with a floor are cut to it; if
+ * that is not enough, other columns with a rank are left out, lowest rank first. A seldom column is
+ * shown only if some client has another value than 0. */
 static const struct column {
         const char *title, *field;
         enum kind kind;
@@ -77,7 +77,7 @@ static void put_short_seconds(double s, char cell[CELL_MAX])
                 (void)snprintf(cell, CELL_MAX, "%lud%02luh", whole / 86400, whole % 86400 / 3600);
 }
 
-/* Another user's program may have any name: what a terminal would act on is not passed on to it. */
+/* Another user's program may have any name: control characters are not printed. */
 static void put_text(const char *text, char cell[CELL_MAX])
 {
         size_t i = 0;
@@ -127,7 +127,7 @@ static bool is_frozen(const json_t *client)
         return json_number_value(json_object_get(frozen_of(client), "for_s")) > 0;
 }
 
-/* People told it to stand still, and it does: that is more to them than what it waits for. */
+/* A user has paused it and it stands: that is shown before what it waits for. */
 static bool is_paused(const json_t *client)
 {
         return is_frozen(client) && is_frozen_for(client, "paused");
@@ -172,7 +172,7 @@ static const char *duration_of(const json_t *object, const char *field,
                                      buf);
 }
 
-/* "auto", or the fixed one in seconds. */
+/* "auto", or the set value in seconds. */
 static const char *quantum_of(const json_t *status, char buf[static UNITS_TEXT_MAX])
 {
         return json_is_string(json_object_get(status, "quantum"))
@@ -202,16 +202,16 @@ static void print_gpu(const json_t *status, const json_t *gpu, FILE *out)
                       json_is_true(json_object_get(gpu, "contested")) ? ", contested" : "");
 }
 
-/* Of a field of the client; 0 where it is not known. */
+/* A number of the client's; 0 where it is not known. */
 static double bytes_of(const json_t *client, const char *field)
 {
         return json_number_value(json_object_get(client, field));
 }
 
-/* What is said of one client below its row, on as many lines as the width asks for; 0: one. */
+/* Print what is known of one client below its row, in lines of this width; 0: in one line. */
 struct notes {
         FILE *out;
-        int width, used; /* used: columns of this line; 0: nothing has been said */
+        int width, used; /* columns used in this line; 0: nothing printed yet */
 };
 
 static void add_note(struct notes *n, const char *text)
@@ -243,7 +243,7 @@ static void note_flags(struct notes *n, const json_t *client)
         }
 }
 
-/* Of a paused one STATE and FOR say the rest. */
+/* Of a paused client STATE and FOR show the rest. */
 static void note_frozen(struct notes *n, const json_t *client)
 {
         char cell[CELL_MAX], text[2 * CELL_MAX];
@@ -259,7 +259,7 @@ static void note_frozen(struct notes *n, const json_t *client)
                 add_note(n, "told to pause");
 }
 
-/* Nothing of the default. */
+/* The default is not mentioned. */
 static void note_memory(struct notes *n, const json_t *client)
 {
         const char *mode = json_string_value(json_object_get(client, "memory"));
@@ -278,8 +278,8 @@ static void note_memory(struct notes *n, const json_t *client)
         }
 }
 
-/* Flags, whom a client waits for, how its memory is shared, what was saved for it: most clients
- * have none of it. */
+/* Flags, whom the client waits for, how its memory is shared, what was saved: most clients have
+ * none of these. */
 static void print_notes(const json_t *client, int width, FILE *out)
 {
         const json_t *waiting_for = json_object_get(client, "waiting_for");
@@ -317,7 +317,7 @@ static void print_cell(const char *cell, enum kind kind, int width, int gap, FIL
                 (void)fprintf(out, "%*s%*s", gap, "", kind == TEXT ? -width : width, cell);
 }
 
-/* Of the columns that are shown; least: their texts cut as far as may be. */
+/* Width of the shown columns; least: with their texts cut as far as allowed. */
 static int table_width(const int widths[static ARRAY_SIZE(columns)], int gap, bool least)
 {
         int total = 0;
@@ -329,8 +329,8 @@ static int table_width(const int widths[static ARRAY_SIZE(columns)], int gap, bo
         return total;
 }
 
-/* Columns are as wide as their widest cell; too wide in all, the gaps shrink, then columns go, then
- * texts are cut. A column that went has width 0. */
+/* Columns are as wide as their widest cell. If the sum is too wide, the gaps shrink, then columns
+ * are left out, then texts are cut. A column that is left out has width 0. */
 static int fit_columns(int widths[static ARRAY_SIZE(columns)], int limit)
 {
         if (limit == 0 || table_width(widths, 2, false) <= limit)

@@ -9,9 +9,8 @@
 #include <stdbool.h>
 #include <stdio.h>
 
-/* Does a field of the object, a list of texts, have this one? */
+/* Whether a field of the object, a list of texts, contains this one. */
 bool status_lists(const json_t *object, const char *field, const char *text);
 
-/* width: at most so many characters a row of the table, as far as that can be; 0: as many as it
- * takes. */
+/* width: the most characters in a row of the table, if possible; 0: unlimited. */
 void status_view_print(const json_t *status, int width, FILE *out);

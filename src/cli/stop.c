@@ -1,4 +1,4 @@
-/* stop.c: sublet stop. Must never signal a process: the daemon is asked to leave. */
+/* stop.c: sublet stop. Must never signal a process: it asks the daemon to end. */
 #include "cli/commands.h"
 #include "cli/control.h"
 

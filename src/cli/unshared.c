@@ -1,5 +1,5 @@
 /* unshared.c: owns the look at a program's file before it is run. Must never keep it from running,
- * nor speak where the file says nothing. */
+ * nor print anything where the file tells nothing. */
 #include "cli/unshared.h"
 
 #include <elf.h>
@@ -29,7 +29,7 @@ static bool is_program(const char *path)
         return stat(path, &st) == 0 && S_ISREG(st.st_mode) && access(path, X_OK) == 0;
 }
 
-/* As execvp() finds it. False: it finds none. */
+/* Finds it as execvp() does. False: not found. */
 static bool find_program(const char *command, char ret[static PATH_MAX])
 {
         _cleanup_free_ char *copy = NULL;
@@ -46,7 +46,7 @@ static bool find_program(const char *command, char ret[static PATH_MAX])
         return false;
 }
 
-/* The loader leaves out what it is to preload where a program gets other privileges (ld.so(8),
+/* The loader ignores LD_PRELOAD for a program that gets other privileges (ld.so(8),
  * "secure-execution mode"). Root gets none from a file's capabilities. */
 static bool changes_privileges(int fd)
 {
@@ -90,11 +90,11 @@ static enum linking linking_of(int fd, const char *path)
                         return LINKING_NOT_KNOWN;
                 return strncmp(base_name(loader), "ld-musl", 7) == 0 ? LINKING_MUSL : LINKING_GLIBC;
         }
-        /* The loader itself, started as a program, preloads what it is told to. */
+        /* The loader started as a program preloads as usual. */
         return strncmp(base_name(path), "ld", 2) == 0 ? LINKING_NOT_KNOWN : LINKING_STATIC;
 }
 
-/* The interpreter of a script; false: it is none. */
+/* The interpreter of a script; false: it has none. */
 static bool find_interpreter(int fd, char ret[static PATH_MAX])
 {
         char line[257];

@@ -24,7 +24,8 @@ const struct cli_option demo_options[] = {
         {0},
 };
 
-/* A card with so little in use runs nobody's work: the driver and a desktop take some of it. */
+/* With so little memory in use nobody works on the card: the driver and a desktop take that much.
+ */
 #define UNUSED_BYTES (1 * GIB)
 
 struct choice {
@@ -56,8 +57,8 @@ static uint64_t available_host_bytes(void)
         return 0;
 }
 
-/* Two programs that together need more than the card, and no more host memory than is there with
- * room to spare. 0 where host memory is too small for that. */
+/* Sizes of two programs that together need more than the card, but leave host memory to spare. 0
+ * where the host has too little memory. */
 static uint64_t size_jobs(uint64_t card_bytes, uint64_t host_bytes)
 {
         uint64_t wanted = card_bytes / 100 * 64, both = card_bytes / 100 * 90 + host_bytes / 2;
@@ -66,7 +67,7 @@ static uint64_t size_jobs(uint64_t card_bytes, uint64_t host_bytes)
         return bytes >= card_bytes / 100 * 52 ? bytes & ~(GIB / 4 - 1) : 0;
 }
 
-/* CLI_OK with *ret_why NULL: the GPU is the stage. Otherwise why it is not. */
+/* CLI_OK with *ret_why NULL: the demo can use this GPU. Otherwise why it cannot. */
 static void choose_gpu(const struct choice *c, struct demo_stage *stage, const char **ret_why)
 {
         struct driver_report report;
@@ -113,7 +114,7 @@ static int choose_simulator(const struct choice *c, struct demo_stage *stage)
         stage->seconds = c->fast ? 1.5 : 4;
         stage->quantum = c->fast ? "200ms" : "500ms";
         (void)snprintf(stage->session, sizeof(stage->session), "demo-%d", (int)getpid());
-        /* For every process of the demo; the card is made by the first that asks for it. */
+        /* Set for every process of the demo; the first driver call makes the simulated card. */
         (void)setenv("SIMCUDA_SESSION", stage->session, 1);
         (void)setenv("SIMCUDA_MEMORY", c->fast ? "256MiB" : "1GiB", 1);
         (void)setenv("SIMCUDA_BUS", "12GB/s", 1);
@@ -183,7 +184,7 @@ static void print_next(const struct demo_stage *stage)
                      name, name, stage->simulated ? "on a machine with a GPU, " : "");
 }
 
-/* The daemons' directories hold sockets, a lock and a log, and nothing deeper. */
+/* The daemons' directories hold only sockets, a lock and a log, no folders. */
 static void remove_folder(const char *folder)
 {
         DIR *outer = opendir(folder), *inner;

@@ -22,8 +22,8 @@
 #include "cli/parts.h"
 
 #define PERIOD_MS  100
-#define COUNT_MS   500 /* asking the simulated driver takes a process */
-#define PATIENCE_S 180 /* a row that takes longer has gone wrong */
+#define COUNT_MS   500 /* looking at the simulated card starts a process */
+#define PATIENCE_S 180 /* a row that takes longer has failed */
 #define FIRST_KEY  0x5eedu
 
 static volatile sig_atomic_t interrupted;
@@ -40,7 +40,7 @@ void demo_catch_interrupt(void)
         (void)sigaction(SIGINT, &action, NULL);
         (void)sigaction(SIGTERM, &action, NULL);
         (void)sigaction(SIGHUP, &action, NULL);
-        (void)sigaction(SIGPIPE, &action, NULL); /* whoever reads has seen enough */
+        (void)sigaction(SIGPIPE, &action, NULL); /* the reader of our output has gone */
 }
 
 int demo_interrupted(void)
@@ -56,9 +56,10 @@ struct watch {
         struct launch launch;
         char dir[PATHS_DIR_MAX]; /* the daemon's */
         uint64_t begun_ns, asked_ns, counted_ns;
-        uint64_t in_before, out_before; /* what the card's driver had counted */
+        uint64_t in_before, out_before; /* the driver's counters when the row began */
         pid_t killed_worker;
-        uint64_t handoffs_before, handoffs_seen; /* of workers that are gone, of the present one */
+        uint64_t handoffs_before,
+                handoffs_seen; /* restarts: of earlier workers, of the present one */
 };
 
 static double elapsed(const struct watch *w)
@@ -261,7 +262,7 @@ static void hear_status(struct watch *w, const json_t *status)
         uint64_t handoffs = figure(gpu, "handoffs");
         size_t i;
 
-        /* A daemon that was restarted counts from its own start. */
+        /* A daemon that was restarted counts from zero. */
         if (handoffs != DEMO_UNKNOWN) {
                 if (handoffs < w->handoffs_seen)
                         w->handoffs_before += w->handoffs_seen;
@@ -284,7 +285,7 @@ static void hear_status(struct watch *w, const json_t *status)
         }
 }
 
-/* When half of all rounds are done. */
+/* True when half of all rounds are done. */
 static void kill_daemon_halfway(struct watch *w)
 {
         const struct demo_job *jobs = w->result->jobs;
@@ -297,7 +298,7 @@ static void kill_daemon_halfway(struct watch *w)
                 (void)kill(w->killed_worker, SIGKILL);
 }
 
-/* What the driver has counted for this row so far. */
+/* The driver's counters for this row so far. */
 static void count_moved(struct watch *w)
 {
         uint64_t in, out;
@@ -375,16 +376,17 @@ static int run_jobs(struct watch *w)
 
         w->begun_ns = clock_now_ns();
         r = start_job(w, 0);
-        /* The second comes when the first has its memory: else it is chance who runs out of it. */
+        /* Start the second when the first has its memory: otherwise chance decides which one runs
+         * out of memory. */
         if (r == CLI_OK)
                 r = follow(w, w->row->one_after_the_other ? all_ended : first_has_memory);
-        /* The first one has found out how many rounds there are to do. */
+        /* The first one has measured how many rounds there are to do. */
         if (w->row->one_after_the_other)
                 jobs[1].rounds = jobs[0].rounds;
         if (r == CLI_OK)
                 r = start_job(w, 1);
-        /* Where what becomes of one depends on the other: else the first may have done before the
-         * second begins. */
+        /* Start the rounds together where the programs compete: otherwise the first may end before
+         * the second begins. */
         if (r == CLI_OK && w->row->meet)
                 r = follow(w, both_have_met);
         for (unsigned k = 0; k < DEMO_JOBS; k++)
@@ -394,7 +396,7 @@ static int run_jobs(struct watch *w)
         w->result->seconds = elapsed(w);
         if (r == CLI_OK) {
                 w->counted_ns = 0;
-                look(w); /* how it ended is what stays on the screen */
+                look(w); /* the last picture shows how it ended */
         }
         return r;
 }
@@ -426,7 +428,7 @@ static void count_by_clients(struct demo_result *result)
 
 static int prepare(struct watch *w)
 {
-        static unsigned number; /* a daemon that is leaving must not be taken for the next one */
+        static unsigned number; /* a daemon that is ending must not be taken for the next one */
         json_t *answer = NULL;
         int r;
 
@@ -464,7 +466,7 @@ int demo_run(const struct demo_stage *stage, const struct demo_row *row, struct 
                                                  .moved_out = DEMO_UNKNOWN};
         r = prepare(&w);
         if (r == CLI_OK) {
-                /* Nothing was ever moved on a card that nobody has used yet. */
+                /* On a card that no program has used yet nothing was moved. */
                 if (demo_moved(stage, &w.in_before, &w.out_before) < 0)
                         w.in_before = w.out_before = 0;
                 demo_screen_begin(&w.screen, row, stage);

@@ -13,8 +13,8 @@
 #include "base/units.h"
 
 #define BAR_CELLS    50
-#define TABLE_WIDE   100 /* columns; in less, a row takes two lines */
-#define QUIET_PERIOD 2.0 /* seconds between two lines where nothing can be drawn over */
+#define TABLE_WIDE   100 /* columns; on a narrower terminal a row takes two lines */
+#define QUIET_PERIOD 2.0 /* seconds between two lines where lines cannot be overwritten */
 
 static const char *size_text(uint64_t bytes, char buf[static UNITS_TEXT_MAX])
 {
@@ -34,8 +34,8 @@ void demo_screen_begin(struct demo_screen *screen, const struct demo_row *row,
         (void)fflush(stdout);
 }
 
-/* Each cell is a share of the card: A's and B's backed memory, other use, free. What a program on
- * the plain driver holds is not told apart: the driver's NVML gives the card's sum. */
+/* Each cell stands for a share of the card: A's and B's backed memory, other use, free. Memory that
+ * a program has on the plain driver is "other": the driver's NVML gives only the card's sum. */
 static void draw_bar(const struct demo_stage *stage, const struct demo_row *row,
                      const struct demo_result *now, uint64_t used, char bar[static BAR_CELLS + 1])
 {
@@ -95,7 +95,8 @@ static int columns(void)
                        : TABLE_WIDE;
 }
 
-/* Cut where the terminal ends: a line that wraps is two, and the next picture would miss it. */
+/* Cut at the terminal's width: a wrapped line would be two, and the next picture would be off by
+ * one. */
 static __attribute__((format(printf, 1, 2))) void draw_line(const char *format, ...)
 {
         char line[320];

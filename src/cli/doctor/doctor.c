@@ -1,5 +1,5 @@
-/* doctor.c: sublet doctor. Owns the judgement of what is here and the advice. Must never change
- * anything, nor start a daemon. */
+/* doctor.c: sublet doctor. Owns the findings and the advice. Must never change anything, nor start
+ * a daemon. */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -63,7 +63,7 @@ static void print_remedy(const char *format, ...)
         (void)putchar('\n');
 }
 
-/* 1: a program can use it, and sublet manage it. */
+/* 1: programs can use the GPU, and sublet can manage it. */
 static unsigned judge_gpu(int i, const struct driver_gpu *gpu)
 {
         char a[UNITS_TEXT_MAX], b[UNITS_TEXT_MAX];
@@ -93,8 +93,8 @@ static unsigned judge_gpu(int i, const struct driver_gpu *gpu)
         return gpu->vmm != 0 && gpu->compute_mode != 2;
 }
 
-/* MPS lets several processes share one context's hardware; they also share its end. Its control
- * daemon leaves its process id in the directory where programs look for it. 0: it does not run. */
+/* Under MPS several processes share one context's hardware, and end together. Its control daemon
+ * writes its process id into the directory where programs look for it. 0: MPS does not run. */
 static int find_mps(const char **ret_dir)
 {
         const char *dir = getenv("CUDA_MPS_PIPE_DIRECTORY");
@@ -128,7 +128,7 @@ static void look_at_mps(void)
                      "programs with CUDA_MPS_PIPE_DIRECTORY=/nonexistent");
 }
 
-/* What to do about an error of cuInit. */
+/* Advice for an error of cuInit. */
 static void judge_hidden(int pid, const char *library, const char *what)
 {
         print_finding(
@@ -482,7 +482,7 @@ static void judge_absent_daemon(int r, const char *dir, enum paths_kind kind)
         }
 }
 
-/* most: NULL of a daemon that knows no limit. */
+/* most: NULL where the daemon has no limit. */
 static void judge_limit(const char *most)
 {
         if (!most || strcmp(most, "move") == 0)
@@ -609,7 +609,7 @@ static void look_at_host_memory(void)
                               units_format_size(locked.rlim_cur, a));
 }
 
-/* A doctor that was preloaded itself (eval "$(sublet env)") would examine sublet and not the
+/* If doctor itself were preloaded (eval "$(sublet env)"), it would examine sublet instead of the
  * driver. */
 static void leave_preload(char **argv)
 {
@@ -622,8 +622,8 @@ static void leave_preload(char **argv)
         (void)execv("/proc/self/exe", argv - 1);
 }
 
-/* V. Levenshtein, "Binary codes capable of correcting deletions, insertions, and reversals" (1966):
- * how many letters one word is from another, as far as they are compared. */
+/* The number of letters by which two words differ, up to a limit. V. Levenshtein, "Binary codes
+ * capable of correcting deletions, insertions, and reversals" (1966). */
 static unsigned distance(const char *a, const char *b)
 {
         unsigned row[48], n = (unsigned)MIN(strlen(b), ARRAY_SIZE(row) - 1);
@@ -654,7 +654,7 @@ static enum setting closest(const char *name)
         return (enum setting)best;
 }
 
-/* A variable of ours that is none: what it was to set is not set. */
+/* A misspelt variable of ours has no effect: name it. */
 static void look_at_variables(void)
 {
         extern char **environ;

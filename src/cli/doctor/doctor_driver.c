@@ -1,5 +1,5 @@
-/* doctor_driver.c: owns the child that questions the driver. Must never load a driver into the
- * process that reports. */
+/* doctor_driver.c: owns the child that calls the driver. Must never load a driver into the process
+ * that reports. */
 #include "cli/doctor/doctor_driver.h"
 
 #include <dlfcn.h>
@@ -129,7 +129,7 @@ static void ask_nvml(const char *folder, struct driver_report *report)
 
 static void be_child(const char *folder, struct driver_report *report)
 {
-        /* What the driver has to say to stderr is no part of the report. */
+        /* The driver's own messages to stderr are not part of the report. */
         int null = open("/dev/null", O_WRONLY | O_CLOEXEC);
 
         if (null >= 0)
@@ -163,7 +163,7 @@ int driver_ask(const char *folder, struct driver_report *ret)
         }
         if (child == 0)
                 be_child(folder, shared);
-        /* The child's end closes with the child, however it ends. */
+        /* The child's end of the pipe closes when it ends, however it ends. */
         (void)close(ends[1]);
         ends[1] = -1;
         ended.fd = ends[0];

@@ -1,7 +1,6 @@
-/* doctor_driver.h: what the driver and NVML of this machine say, asked without risk.
+/* doctor_driver.h: asks this machine's driver and NVML without risk.
  *
- * The questions are put by a child process: a driver that hangs or crashes costs that child alone.
- */
+ * A child process makes the calls: a driver that hangs or crashes harms only the child. */
 #pragma once
 
 #include <stdint.h>
@@ -14,7 +13,7 @@
 enum driver_stage {
         DRIVER_NOT_FOUND,   /* no libcuda.so.1, or it cannot be loaded: reason */
         DRIVER_NOT_STARTED, /* cuInit failed: result */
-        DRIVER_LOOKING,     /* ended between two answers */
+        DRIVER_LOOKING,     /* the child ended between two answers */
         DRIVER_ANSWERED,
 };
 
@@ -33,7 +32,7 @@ struct driver_report {
         int version;      /* 13000 is CUDA 13.0 */
         int nvml;         /* NVML answered */
         int n_gpus;
-        char reason[256]; /* of DRIVER_NOT_STARTED the name of the error */
+        char reason[256]; /* the name of the error of DRIVER_NOT_STARTED */
         struct driver_symbols symbols;
         struct driver_gpu gpus[DRIVER_GPUS_MAX];
 };

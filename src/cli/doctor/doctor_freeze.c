@@ -1,5 +1,5 @@
-/* doctor_freeze.c: owns the process that tries out whether programs can be frozen. Must never keep
- * doctor waiting for a driver, nor leave anything behind but what the library has learned. */
+/* doctor_freeze.c: owns the process that tests whether programs can be frozen. Must never keep
+ * doctor waiting for a driver, nor leave anything behind but the library's test results. */
 #include "cli/doctor/doctor_freeze.h"
 
 #include <dlfcn.h>
@@ -18,11 +18,11 @@
 
 #include "base/macros.h"
 
-#define PATIENCE_MS 30000 /* from one GPU to the next; cuInit alone takes seconds */
-#define KILLED_MS   5000  /* a process that is inside the kernel may not even end then */
+#define PATIENCE_MS 30000 /* limit for each GPU; cuInit alone takes seconds */
+#define KILLED_MS   5000  /* a process that is stuck in the kernel may not end even then */
 #define TRIES       3
 #define WORD        "--try-freezing"
-#define NOWHERE     "/nonexistent/sublet" /* where no daemon is, nor can be made */
+#define NOWHERE     "/nonexistent/sublet" /* a path with no daemon, where none can be started */
 
 extern char **environ;
 
@@ -56,7 +56,7 @@ static bool open_driver(struct driver *d)
         return d->init && d->get && d->create && d->destroy && d->test && d->init(0) == 0;
 }
 
-/* NULL: it has no context there, or none that can be destroyed. */
+/* NULL: the process has no context there, or none that can be destroyed. */
 static void *try_gpu(const struct driver *d, int gpu, struct freeze_tried *t)
 {
         const char *name = "";
@@ -77,7 +77,9 @@ static void *try_gpu(const struct driver *d, int gpu, struct freeze_tried *t)
         t->result = -EBUSY;
         for (int i = 0; i < TRIES && t->result == -EBUSY; i++)
                 t->result = d->test((unsigned)device, &t->answer);
-        return t->result == -EIO ? NULL : context; /* what stands still keeps it from ending */
+        return t->result == -EIO
+                       ? NULL
+                       : context; /* a frozen channel would keep the process from ending */
 }
 
 static void tell(int fd, int gpu, const struct freeze_tried *t)
@@ -97,7 +99,7 @@ int freeze_try(int argc, char **argv)
                 return -1;
         fd = atoi(argv[2]);
         gpus = (unsigned)strtoul(argv[3], NULL, 10);
-        /* What the driver and the library have to say is no part of the report. */
+        /* The driver's and the library's messages are not part of the report. */
         null = open("/dev/null", O_RDWR | O_CLOEXEC);
         for (int i = 0; null >= 0 && i <= STDERR_FILENO; i++)
                 (void)dup2(null, i);
@@ -125,7 +127,7 @@ static bool is_ours(const char *variable)
         return strncmp(variable, "SUBLET_", 7) == 0 || strncmp(variable, "LD_PRELOAD=", 11) == 0;
 }
 
-/* Nothing that the user has set for programs counts here. */
+/* The user's settings for programs do not apply here. */
 static void set_environment(const char *library, const char *folder)
 {
         const char *before = getenv("LD_LIBRARY_PATH");
@@ -154,7 +156,7 @@ static void be_child(const char *library, const char *folder, unsigned gpus, int
 
         (void)snprintf(descriptor, sizeof(descriptor), "%d", fd);
         (void)snprintf(set, sizeof(set), "%u", gpus);
-        (void)prctl(PR_SET_PDEATHSIG, SIGKILL); /* also where doctor is killed meanwhile */
+        (void)prctl(PR_SET_PDEATHSIG, SIGKILL); /* so that it ends also if doctor is killed */
         (void)fcntl(fd, F_SETFD, 0);
         set_environment(library, folder);
         (void)execv("/proc/self/exe", argv);
@@ -172,7 +174,8 @@ static bool is_there(int fd, int timeout_ms)
         return r > 0;
 }
 
-/* Until it has closed its end, which it does however it ends. False: it says nothing more. */
+/* Read until it has closed its end of the pipe, which its end does in any case. False: no more
+ * results. */
 static bool listen_to(int fd, struct freeze_report *report)
 {
         struct said said;

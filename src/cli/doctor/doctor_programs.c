@@ -1,5 +1,5 @@
-/* doctor_programs.c: owns the look at other processes' libraries. What may not be looked at is left
- * out. */
+/* doctor_programs.c: owns the look at other processes' libraries. Processes that it may not read
+ * are left out. */
 #include "cli/doctor/doctor_programs.h"
 
 #include <dirent.h>
@@ -19,7 +19,7 @@ static const struct {
 #undef HIDDEN
 };
 
-/* Is the line of /proc/PID/maps of this library? */
+/* Whether this line of /proc/PID/maps is about this library. */
 static bool maps(const char *line, const char *name)
 {
         const char *file = strrchr(line, '/');

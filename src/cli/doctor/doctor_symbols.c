@@ -22,7 +22,7 @@ static const char *const known[] = {
 #undef CU_UNCAUGHT
 };
 
-/* What cuGetProcAddress calls the functions that sublet catches. */
+/* The name for cuGetProcAddress of a function that sublet catches. */
 static const char *const caught[] = {
 #define CU_PASS(name)
 #define CU_SUBMIT(name)                                #name,
@@ -47,7 +47,7 @@ static bool is_known(const char *name)
         return false;
 }
 
-/* How many symbols there are stands in no header: the last one is the end of the last chain. */
+/* No header field tells the number of symbols: the last one is the end of the last chain. */
 static size_t symbols_of_gnu_hash(const uint32_t *hash)
 {
         uint32_t buckets = hash[0], first = hash[1], words = hash[2], last = 0;
@@ -112,7 +112,7 @@ void driver_symbols(void *library, struct driver_symbols *ret)
         if (dlinfo(library, RTLD_DI_LINKMAP, &map) < 0)
                 return;
         for (const ElfW(Dyn) *d = map->l_ld; d->d_tag != DT_NULL; d++) {
-                /* The C library has added the address of the library already. */
+                /* The C library has already added the library's load address. */
                 const void *at = (const void *)d->d_un.d_ptr;
 
                 if (d->d_tag == DT_SYMTAB)

@@ -1,11 +1,12 @@
-/* doctor_symbols.h: the functions that a loaded driver exports, held against those that sublet
- * knows. */
+/* doctor_symbols.h: compares the functions that a driver exports with those that sublet knows. */
 #pragma once
 
 struct driver_symbols {
-        unsigned all;                   /* 0: the library could not be read */
-        unsigned unknown, undecided;    /* undecided: versions of what sublet catches */
-        char names[160], versions[160]; /* the first unknown ones and undecided ones, by commas */
+        unsigned all; /* 0: the library could not be read */
+        unsigned unknown,
+                undecided; /* undecided: unknown versions of functions that sublet catches */
+        char names[160],
+                versions[160]; /* the first unknown and undecided ones, separated by commas */
 };
 
 /* library: of dlopen(). */
