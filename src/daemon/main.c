@@ -152,7 +152,7 @@ static int usage_error(const char *sentence)
         return EXIT_USAGE;
 }
 
-/* 0, or EXIT_USAGE after saying why. */
+/* 0, or EXIT_USAGE after a message. */
 static int parse_options(struct options *o, int argc, char *argv[])
 {
         char text[CONFIG_ERROR_MAX + 64];
@@ -192,7 +192,8 @@ static int parse_options(struct options *o, int argc, char *argv[])
         return 0;
 }
 
-/* The command line goes over the file, so it is read twice: once for --config, once more on top. */
+/* The command line overrides the file, so it is read twice: first for --config, then over the
+ * file's values. */
 static int load_config(struct options *o, bool system, int argc, char *argv[])
 {
         int r;

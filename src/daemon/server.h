@@ -6,10 +6,10 @@
 struct config;
 struct place;
 
-/* Serve until told to stop. enum server_end or -errno. place's sockets listen already. linger:
- * leave when lonely. */
+/* Serve until told to stop. enum server_end or -errno. place's sockets listen already. linger: end
+ * some time after the last client. */
 int server_run(const struct config *config, struct place *place, bool linger);
 
-/* The signals that the loop takes. From here on none of them ends the process before its sockets
- * are gone. */
+/* Block the signals that the loop handles: from here on none of them ends the process before its
+ * sockets are removed. */
 void server_block_signals(void);

@@ -1,5 +1,5 @@
-/* gpus.c: owns the table of cards.
- * Must never let a client's word replace what NVML knows about a card, nor bind other clients. */
+/* gpus.c: owns the table of cards. Must never let a client's figures replace what NVML says of a
+ * card, nor apply them to clients that say otherwise. */
 #include "daemon/cards/gpus.h"
 
 #include <errno.h>
@@ -10,23 +10,23 @@
 #include "base/log.h"
 #include "base/macros.h"
 
-/* No card is smaller or larger; a figure outside is a mistake or a lie. */
+/* No card is smaller or larger; other figures are wrong. */
 #define CARD_MIN (16 * MIB)
 #define CARD_MAX (UINT64_C(1) << 50)
-#define KEPT_NS  (10 * NSEC_PER_SEC) /* a card that only clients know, without clients */
+#define KEPT_NS  (10 * NSEC_PER_SEC) /* then a card that only clients know is forgotten */
 
-/* By number: NVML's, or where NVML does not know it, ours. */
+/* By number: NVML's, or ours where NVML does not know the card. */
 static unsigned number_of(const struct gpu *gpu, unsigned at)
 {
         return gpu->nvml_index >= 0 ? (unsigned)gpu->nvml_index : at;
 }
 
-/* What we deal in of a card that has so much. */
+/* How much of a card of this size we manage. */
 static uint64_t dealt_in(const struct gpus *g, const struct gpu *gpu, unsigned at)
 {
         uint64_t set = config_capacity(g->config, number_of(gpu, at), gpu->uuid_text);
 
-        /* Where only a client says what the card has, the setting counts. */
+        /* A configured capacity also limits a card that only clients know. */
         if (set > gpu->driver_bytes && gpu->vouched) {
                 log_warning("GPU %u has less than the capacity that is set for it: %llu MiB", at,
                             (unsigned long long)(gpu->driver_bytes / MIB));
@@ -51,7 +51,7 @@ static int gpus_add(struct gpus *g, const struct gpu *gpu, unsigned at, struct s
         return 0;
 }
 
-/* False: a client is there. */
+/* False: a client uses the card. */
 static bool gpus_remove(struct gpus *g, unsigned at, struct sched *sched)
 {
         if (g->list[at].vouched || sched_gpu_remove(sched, at) < 0)
@@ -79,7 +79,7 @@ static bool is_meant(const struct config_capacity *e, const struct gpu *gpu, uns
         return gpu->present && config_is_for(e, number_of(gpu, at), gpu->uuid_text);
 }
 
-/* A mistyped number or UUID leaves a card without its bound, and somebody relies on that. */
+/* A mistyped number or UUID would leave a card without the limit that somebody relies on. */
 static void name_absent(struct gpus *g)
 {
         if (g->names_checked)
@@ -107,8 +107,8 @@ static uint64_t distance(uint64_t a, uint64_t b)
         return MAX(a, b) - MIN(a, b);
 }
 
-/* The card that NVML speaks of: the one that it vouched for, or of those that clients speak of the
- * one that comes nearest. -1: none. */
+/* The entry for a card that NVML lists: the one it listed before, or among those that only clients
+ * know the one with the closest size. -1: none. */
 static int find_card(const struct gpus *g, const struct nvml_card *card)
 {
         int best = -1;
@@ -127,7 +127,7 @@ static int find_card(const struct gpus *g, const struct nvml_card *card)
         return best;
 }
 
-/* What NVML says replaces what a client said, and what NVML said before. */
+/* NVML's figures replace a client's and NVML's earlier ones. */
 static void correct(struct gpus *g, unsigned at, const struct nvml_card *card)
 {
         struct gpu *gpu = &g->list[at];
@@ -174,7 +174,7 @@ static void take_card(struct gpus *g, unsigned index, const struct nvml_card *ca
         }
         for (unsigned i = 0; i < g->n; i++)
                 if (!g->list[i].vouched && !g->list[i].displaced) {
-                        g->list[i].displaced = true; /* its place is free at the next look */
+                        g->list[i].displaced = true; /* the next look puts it there */
                         return;
                 }
 }

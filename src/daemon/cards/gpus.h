@@ -19,39 +19,41 @@ struct gpu {
         char uuid_text[NVML_UUID_TEXT_MAX];
         char name[NVML_NAME_MAX];
         bool vouched;          /* NVML has described it */
-        bool corrected;        /* its total is not yet the scheduler's */
-        bool displaced;        /* NVML's cards need its place: its clients have to go */
-        int nvml_index;        /* in the last look; -1: not there */
-        uint64_t driver_bytes; /* what NVML, or a client, says it has */
-        uint64_t total_bytes;  /* of these, what we deal in: less where a capacity is set */
-        uint64_t foreign[3];   /* the last samples, the newest at n_foreign - 1, modulo 3 */
+        bool corrected;        /* its total has changed, and the scheduler does not know yet */
+        bool displaced;        /* NVML lists another card here: its clients have to disconnect */
+        int nvml_index;        /* number in the last look; -1: not listed */
+        uint64_t driver_bytes; /* the size that NVML, or a client, gives */
+        uint64_t total_bytes;  /* how much of it we manage: less where a capacity is set */
+        uint64_t foreign[3];   /* the last three samples, the newest at n_foreign - 1, modulo 3 */
         unsigned n_foreign;
         uint64_t foreign_told; /* to the scheduler */
-        uint64_t measured_ns;  /* when the last figures were asked for; 0: never */
-        unsigned unmeasured;   /* periods since the last ones */
-        uint64_t rise_ns;      /* since when a look at it is wanted; 0: none is */
+        uint64_t measured_ns;  /* when the last figures were requested; 0: never */
+        unsigned unmeasured;   /* periods since the last figures */
+        uint64_t rise_ns;      /* since when a look is due; 0: none is */
         uint64_t held_ns;      /* when a client was last seen on it */
-        bool names;            /* NVML has listed a client of ours: it knows them by our numbers */
+        bool names; /* NVML has listed a client's process: it knows processes by our numbers */
 };
 
 struct gpus {
         struct gpu list[SCHED_GPUS_MAX];
-        unsigned n; /* one past the last that is present */
+        unsigned n; /* one past the last present card */
         const struct config *config;
-        bool names_checked; /* those that capacities are set for */
+        bool names_checked; /* the cards that capacities are set for */
 };
 
-/* Take what NVML says of its cards. The caller tells the scheduler which totals were corrected, and
- * lets the clients of displaced cards go. */
+/* Take NVML's list of cards. Afterwards the caller tells the scheduler which totals have changed,
+ * and disconnects the clients of displaced cards. */
 void gpus_take(struct gpus *g, const struct nvml_look *look, struct sched *sched, uint64_t now_ns);
 
-/* The card of a client that says this of it. may_add: its user may bring one more that NVML does
- * not know. 0; -ENOSPC: too many; -EUSERS: of his; -EINVAL: a size no card has. */
+/* The card that a client describes. may_add: its user may add one more card that NVML does not
+ * know. 0; -ENOSPC: too many cards; -EUSERS: too many of this user; -EINVAL: no card has such a
+ * size. */
 int gpus_find(struct gpus *g, const uint8_t uuid[static 16], uint64_t driver_bytes, bool may_add,
               struct sched *sched, uint64_t now_ns, unsigned *ret_gpu);
 /* The first card with this UUID, NVML's before clients'; -1: none. */
 int gpus_named(const struct gpus *g, const uint8_t uuid[static 16]);
-/* From time to time: cards that only clients knew are forgotten some time after the last client. */
+/* Call it from time to time: forgets cards that only clients knew, some time after the last client.
+ */
 void gpus_forget(struct gpus *g, struct sched *sched, uint64_t now_ns);
 
 /* What a context is expected to take on a card with so much memory, whoever has it, and how much a

@@ -1,5 +1,5 @@
-/* nvml.c: owns libnvidia-ml.so.1 and the few of its functions that we call.
- * Must never trust a count it was not given room for. ABI: docs.nvidia.com/deploy/nvml-api. */
+/* nvml.c: owns libnvidia-ml.so.1 and the few of its functions that we call. Must never trust a
+ * count beyond the room it gave. ABI: docs.nvidia.com/deploy/nvml-api. */
 #include "daemon/cards/nvml.h"
 
 #include <ctype.h>
@@ -14,7 +14,7 @@
 #include "base/macros.h"
 
 #define RESULT_SUCCESS 0
-#define SCRATCH_MAX    4096u /* processes: NVML answers nothing where there is too little room */
+#define SCRATCH_MAX    4096u /* processes: with too little room NVML returns none */
 
 struct memory_info {
         unsigned long long total, free, used;
@@ -71,7 +71,7 @@ static int nvml_resolve(struct nvml *n)
         return 0;
 }
 
-/* False: a card that has fallen off the bus, say. */
+/* False: it does not answer, for instance a card that has fallen off the bus. */
 static bool nvml_describe(const struct nvml *n, unsigned index, struct device *ret)
 {
         if (n->handle(index, &ret->handle) != RESULT_SUCCESS ||
@@ -105,7 +105,7 @@ static int nvml_start(struct nvml *n)
         return 0;
 }
 
-/* A failed start leaves memory and the library behind until the process ends. */
+/* After a failed start the library stays loaded until the process ends. */
 int nvml_open(struct nvml **ret)
 {
         _cleanup_free_ struct nvml *n = calloc(1, sizeof(*n));

@@ -37,7 +37,7 @@ struct nvml_look {
         struct nvml_card cards[SCHED_GPUS_MAX];
 };
 
-/* 0, -ENOENT: no library here; -ENOSYS: one that lacks what we need; -EIO: it does not start. */
+/* 0, -ENOENT: no library; -ENOSYS: it lacks a function that we need; -EIO: it does not start. */
 int nvml_open(struct nvml **ret);
 /* Read everything anew. */
 void nvml_read(const struct nvml *n, struct nvml_look *ret);

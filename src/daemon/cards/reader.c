@@ -1,5 +1,5 @@
-/* reader.c: owns the process that asks NVML, and the time that it may take.
- * Must never wait for that process, and never have more than one. */
+/* reader.c: owns the process that asks NVML, and the time limits on it. Must never wait for that
+ * process, and never have more than one. */
 #include "daemon/cards/reader.h"
 
 #include <errno.h>
@@ -18,8 +18,8 @@
 #include "base/log.h"
 #include "base/macros.h"
 
-#define LATE_NS     (2 * NSEC_PER_SEC)   /* then nobody waits for the answer any more */
-#define STUCK_NS    (120 * NSEC_PER_SEC) /* and then the process is replaced */
+#define LATE_NS     (2 * NSEC_PER_SEC)   /* after that the look is given up */
+#define STUCK_NS    (120 * NSEC_PER_SEC) /* and after that the process is replaced */
 #define WAIT_NS     (NSEC_PER_SEC / 2)   /* before the next try; doubled each time */
 #define WAIT_MAX_NS (64 * NSEC_PER_SEC)
 #define CHILD_FD    3
@@ -30,12 +30,12 @@ struct reader {
         reader_told told;
         void *userdata;
         sd_event_source *io, *timer;
-        struct nvml_look *look;   /* of the present process, which writes it when asked */
+        struct nvml_look *look;   /* shared with the present process, which writes the look there */
         struct nvml_look *latest; /* the daemon's copy */
-        pid_t pid;                /* 0: none; it may have been killed and still be there */
+        pid_t pid;                /* 0: none; after a kill it may still exist */
         int fd;                   /* -EBADF: not in use */
         uint64_t asked_ns;        /* 0: nothing is asked */
-        bool again;               /* asked for more meanwhile */
+        bool again;               /* another look was requested meanwhile */
         bool late, absent;        /* as was logged */
         uint64_t wait_ns, next_ns;
 };
@@ -48,12 +48,12 @@ static _Noreturn void read_cards(int fd, pid_t parent, struct nvml_look *ret)
         char byte;
 
         (void)prctl(PR_SET_NAME, CHILD_NAME);
-        /* Signals stay blocked as in the daemon, which this process never outlives. */
+        /* Signals stay blocked as in the daemon: the process never outlives it. */
         (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
         if (getppid() != parent || dup2(fd, CHILD_FD) < 0)
                 _exit(EXIT_FAILURE);
         closefrom(CHILD_FD +
-                  1); /* the daemon's lock, sockets and connections end with the daemon */
+                  1); /* the daemon's lock, sockets and connections must end with the daemon */
         if (nvml_open(&n) < 0)
                 _exit(EXIT_FAILURE);
         while (read(CHILD_FD, &byte, 1) == 1) {
@@ -138,7 +138,7 @@ static void say_absent(struct reader *r)
         r->told(r->userdata, NULL, clock_now_ns());
 }
 
-/* NVIDIA's library may write where it likes, but over there. */
+/* NVIDIA's library may print, but not into the daemon's output. */
 static bool copy_look(const struct nvml_look *from, struct nvml_look *to)
 {
         to->n = from->n;
@@ -156,7 +156,7 @@ static bool copy_look(const struct nvml_look *from, struct nvml_look *to)
         return true;
 }
 
-/* One byte: the look is complete. Anything else: the process has ended. */
+/* One byte: the look is complete. End of file: the process has ended. */
 static int on_answer(sd_event_source *src, int fd, uint32_t events, void *userdata)
 {
         struct reader *r = userdata;
@@ -213,7 +213,8 @@ bool reader_ask(struct reader *r)
                 return !r->late;
         }
         if (r->fd < 0) {
-                /* One that hangs even now keeps its place, or their number would have no bound. */
+                /* A process that hangs even after SIGKILL is not replaced, or their number would
+                 * grow without bound. */
                 if (r->pid > 0 || clock_now_ns() < r->next_ns)
                         return false;
                 if (start_process(r) < 0)
@@ -273,7 +274,7 @@ int reader_new(sd_event *event, reader_told told, void *userdata, struct reader 
         return 0;
 }
 
-/* Nobody waits for the process: it may never end. */
+/* Not awaited: the process may never end. */
 void reader_free(struct reader *r)
 {
         if (!r)

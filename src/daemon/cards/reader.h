@@ -15,19 +15,19 @@
 
 struct reader;
 
-/* Called from the loop. look: what was asked for at asked_ns, valid until the next call; NULL:
- * nothing is known now, because NVML is not there, or has not answered for 2 s. */
+/* Called from the loop. look: what was requested at asked_ns, valid until the next call; NULL:
+ * nothing is known, because NVML is missing or has not answered for 2 s. */
 typedef void (*reader_told)(void *userdata, const struct nvml_look *look, uint64_t asked_ns);
 
 /* 0 or -errno. */
 int reader_new(sd_event *event, reader_told told, void *userdata, struct reader **ret);
 void reader_free(struct reader *r); /* NULL is a no-op */
 
-/* A look that begins no sooner than now, or the news that there is none. False: neither will come
- * soon, since NVML is not here, or hangs. Where it is not here it is tried again now and then. */
+/* Request a look that begins no sooner than now; the callback gets it, or NULL. False: neither will
+ * come soon, because NVML is missing or hangs. A missing NVML is tried again now and then. */
 bool reader_ask(struct reader *r);
-/* NVML answers and knows no card any more: begin anew with the library, as after a driver was
- * unloaded. */
+/* NVML answers but lists no card any more, as after the driver was unloaded: load the library anew.
+ */
 void reader_restart(struct reader *r);
 /* A child of the daemon's has ended. False: it was not the reader's. */
 bool reader_reaped(struct reader *r, pid_t pid);

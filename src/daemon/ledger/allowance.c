@@ -1,5 +1,5 @@
-/* allowance.c: owns what one user's clients may hold together, and what of a client's figures is
- * believed. Must never stand in the way of the daemon's own user: a private daemon has no other. */
+/* allowance.c: owns what one user's clients may hold together, and which of a client's figures are
+ * believed. Must never limit the daemon's own user: a private daemon has no other. */
 #include "daemon/ledger/allowance.h"
 #include "daemon/state/client.h"
 #include "daemon/ledger/measure.h"
@@ -13,8 +13,8 @@ bool allowance_applies(const struct client *c)
         return !c->peer.trusted;
 }
 
-/* What c's user holds on a GPU or waits for, c left out: what is asked for while the card is full
- * is given later without another look at it. */
+/* What the user of c holds on a GPU or has requested, without c: a request that has to wait is
+ * granted later without another check. */
 static void others_of_user(struct client *c, unsigned gpu, uint64_t *ret_unevictable,
                            uint64_t *ret_commit)
 {
@@ -35,7 +35,7 @@ static void others_of_user(struct client *c, unsigned gpu, uint64_t *ret_unevict
         *ret_commit = commit;
 }
 
-/* Of what c's user may have unevictable and exported, what c may. */
+/* How many bytes may be unevictable and exported for c, of what its user may have. */
 static uint64_t left_of_unevictable(struct client *c, unsigned gpu)
 {
         uint64_t unevictable, commit, total = c->server->gpus.list[gpu].total_bytes;
@@ -72,7 +72,7 @@ static uint64_t host_of_user(const struct server *s)
         return s->host_budget_bytes / 1000 * s->config->host_per_user_permille;
 }
 
-/* Host memory that the programs of c's user may map; own: c's as well. */
+/* Host memory that the programs of c's user may map; own: c's included. */
 static uint64_t mapped_by_user(const struct client *c, bool own)
 {
         uint64_t sum = 0;
@@ -83,8 +83,8 @@ static uint64_t mapped_by_user(const struct client *c, bool own)
         return sum;
 }
 
-/* A card's worth costs no host memory; what is past it may have to lie there. With so much wanted
- * on this GPU. */
+/* Memory up to the card's size costs no host memory; what exceeds it may have to lie there. With so
+ * much requested on this GPU. */
 static uint64_t committed_past_cards(struct client *c, unsigned gpu, uint64_t wanted)
 {
         struct server *s = c->server;

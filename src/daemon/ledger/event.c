@@ -164,5 +164,5 @@ void event_end(struct server *s)
                 event_begin(s);
                 sched_pump(s->sched, clock_now_ns(), &s->actions);
         }
-        event_begin(s); /* what has been carried out is not carried out again */
+        event_begin(s); /* an action is carried out only once */
 }

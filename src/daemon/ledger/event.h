@@ -1,4 +1,4 @@
-/* event.h: an event of the scheduler, and what it has to say to clients. */
+/* event.h: the frame around each event of the scheduler. */
 #pragma once
 
 #include <stdint.h>
@@ -8,8 +8,8 @@
 struct client;
 struct server;
 
-void event_begin(struct server *s); /* before an event of the scheduler */
-void event_end(struct server *s);   /* and after it: carry its actions out */
-/* One request is refused, the connection stays. gpu: as the client numbers them. */
+void event_begin(struct server *s); /* call it before an event of the scheduler */
+void event_end(struct server *s);   /* and this after it: carries the event's actions out */
+/* Refuse one request; the connection stays. gpu: the client's number for it. */
 void event_refuse(struct client *c, unsigned gpu, enum wire_refusal code, uint32_t of,
                   const char *text);

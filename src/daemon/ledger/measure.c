@@ -1,6 +1,6 @@
-/* measure.c: owns what NVML's figures mean for the ledger: bytes of others, unevictable bytes of
- * ours. Must never report one odd sample: the figures of a card and of its processes are not read
- * at one instant, while memory moves at 50 GB/s. The lowest of the last three is taken. */
+/* measure.c: owns what NVML's figures mean for the ledger: foreign bytes, and unevictable bytes of
+ * our clients. Must never report a single odd sample: a card and its processes are not read at one
+ * instant, while memory moves at 50 GB/s. So the lowest of the last three samples counts. */
 #include "daemon/ledger/measure.h"
 #include "daemon/state/client.h"
 
@@ -14,7 +14,7 @@
 #define SAMPLES        ARRAY_SIZE(((struct gpu *)0)->foreign)
 #define UNMEASURED_MAX 10 /* periods */
 
-/* The figures that the last look has of this card. NULL: none. */
+/* The last look's figures of this card. NULL: none. */
 static const struct nvml_card *card_of(const struct server *s, unsigned gpu)
 {
         int index = s->gpus.list[gpu].nvml_index;
@@ -39,7 +39,7 @@ static uint64_t lowest(const uint64_t *samples, unsigned n)
         return low;
 }
 
-/* What the card holds in nobody's name. */
+/* Bytes of the card that belong to no listed process. */
 static uint64_t unnamed_bytes(const struct nvml_card *card)
 {
         uint64_t used = card->used_bytes;
@@ -61,9 +61,9 @@ static int find_process(const struct nvml_card *card, pid_t pid, uint64_t *ret_u
         return -1;
 }
 
-/* Managed memory: NVML counts it for the card and for no process (measured, driver 580). So of what
- * is in nobody's figure, as much is our clients' as they have backed of it; what the driver keeps
- * beyond that is taken for a foreign process's until the card shows it free. */
+/* NVML counts managed memory for the card but for no process (measured, driver 580). So of the
+ * bytes without a process, as many belong to our clients as they have backed managed memory; the
+ * rest counts as foreign until the card shows it free. */
 static uint64_t managed_bytes(struct server *s, unsigned gpu, const struct nvml_card *card)
 {
         uint64_t managed = 0;
@@ -72,7 +72,7 @@ static uint64_t managed_bytes(struct server *s, unsigned gpu, const struct nvml_
                 const struct client_account *acc = &c->accounts[gpu];
                 struct sched_account_view v;
 
-                /* Whom NVML does not name counts as what he has backed already. */
+                /* A client that NVML does not list counts with the bytes it reports as backed. */
                 if (c->id && acc->managed && card->listed && acc->named &&
                     sched_account_view(s->sched, c->id, gpu, &v) == 0)
                         managed += MIN(acc->managed, v.usage.backed);
@@ -80,8 +80,8 @@ static uint64_t managed_bytes(struct server *s, unsigned gpu, const struct nvml_
         return MIN(managed, unnamed_bytes(card));
 }
 
-/* What is on its way holds memory that the client does not report as backed: it must not be taken
- * for unevictable, however long a slow bus takes. */
+/* Memory that is just moving is on the card, but not reported as backed: it must not count as
+ * unevictable, however slow the bus. */
 static bool is_moving(struct server *s, const struct client *c)
 {
         struct sched_client_view v;
@@ -90,8 +90,8 @@ static bool is_moving(struct server *s, const struct client *c)
                (v.state == SCHED_EVICTING || v.state == SCHED_RESTORING);
 }
 
-/* What the card holds for this client: NVML's word where it has one, the client's where not (in a
- * container NVML may list other numbers than ours, or none). */
+/* What this client holds on the card: NVML's figure, or the client's own where NVML has none (in a
+ * container NVML may list other process numbers, or none). */
 static uint64_t measure_client(struct server *s, struct client *c, unsigned gpu,
                                const struct nvml_card *card, bool sample)
 {
@@ -123,7 +123,7 @@ static void tell_unevictable(struct server *s, unsigned gpu)
                         continue;
                 unevictable = lowest(acc->unevictable, acc->n_unevictable);
                 if (unevictable == acc->unevictable_told)
-                        continue; /* telling costs a pass over all clients, for each of them */
+                        continue; /* reporting costs a pass over all clients, for each of them */
                 acc->unevictable_told = unevictable;
                 event_begin(s);
                 sched_client_unevictable(s->sched, c->id, gpu, unevictable, clock_now_ns(),
@@ -137,7 +137,7 @@ uint64_t measure_foreign(const struct gpu *g)
         return g->n_foreign ? lowest(g->foreign, g->n_foreign) : g->foreign_told;
 }
 
-/* Small rises are noise that the headroom is there for. */
+/* Small rises are noise, and the headroom covers them. */
 static bool is_noise(const struct gpu *g, uint64_t foreign)
 {
         return foreign > g->foreign_told && g->n_foreign > 1 &&
@@ -149,7 +149,7 @@ static void tell_foreign(struct server *s, unsigned gpu)
         struct gpu *g = &s->gpus.list[gpu];
         uint64_t foreign = measure_foreign(g);
 
-        /* Until the clients of a daemon that crashed are back, their memory looks foreign. */
+        /* Until the clients of a crashed daemon are back, their memory looks foreign. */
         if (foreign > g->foreign_told && clock_now_ns() < s->return_until_ns)
                 return;
         if (is_noise(g, foreign))
@@ -168,8 +168,7 @@ static void forget_shortage(struct server *s, unsigned gpu)
         event_end(s);
 }
 
-/* What others held at the last look. sample: of our clients' unevictable bytes, too. 0, or
- * -ENODATA. */
+/* Foreign bytes at the last look. sample: also our clients' unevictable bytes. 0, or -ENODATA. */
 static int judge(struct server *s, unsigned gpu, bool sample, uint64_t *ret_foreign)
 {
         const struct nvml_card *card = measured_card(s, gpu);
@@ -181,7 +180,7 @@ static int judge(struct server *s, unsigned gpu, bool sample, uint64_t *ret_fore
                 if (c->id && c->accounts[gpu].ordinal >= 0)
                         ours += measure_client(s, c, gpu, card, sample);
         ours += managed_bytes(s, gpu, card);
-        /* Where we deal in less than the whole card, others may have the rest. */
+        /* If we manage only part of the card, foreign processes may have the rest. */
         *ret_foreign = sub_sat(sub_sat(card->used_bytes, ours),
                                sub_sat(card->total_bytes, s->gpus.list[gpu].total_bytes));
         s->gpus.list[gpu].measured_ns = s->look_ns;
@@ -199,8 +198,8 @@ static void take_sample(struct server *s, unsigned gpu)
         g->foreign[g->n_foreign++ % SAMPLES] = foreign;
         kill_point("measured");
 
-        /* What a client found missing (SHORT) counts until the card is looked at, whether or not
-         * that shows anything worth telling. */
+        /* What a client found missing (SHORT) counts until the next look at the card, even if that
+         * shows no change worth reporting. */
         if (is_noise(g, measure_foreign(g)))
                 forget_shortage(s, gpu);
         /* A byte that turns from foreign to unevictable must not count as both in between. */
@@ -213,7 +212,7 @@ static void take_sample(struct server *s, unsigned gpu)
         }
 }
 
-/* From here on only what this look shows counts. */
+/* From here on only this look's figures count. */
 static void take_rise(struct server *s, unsigned gpu)
 {
         struct gpu *g = &s->gpus.list[gpu];
@@ -227,7 +226,7 @@ static void take_rise(struct server *s, unsigned gpu)
                 tell_foreign(s, gpu);
 }
 
-/* A look that was under way when it was asked for does not show why. */
+/* A look that began before the request does not answer it. */
 static bool is_answered(const struct server *s, uint64_t *since_ns)
 {
         if (!*since_ns || *since_ns > s->look_ns)
@@ -250,8 +249,8 @@ void measure_looked(struct server *s, bool sample)
         }
 }
 
-/* Where nobody measures a card, or no longer: what a client found missing some time ago may be
- * there again. The next one that needs it finds out. */
+/* Nobody measures the card, or no longer: bytes that a client found missing some time ago may be
+ * there again. The next client that needs them will find out. */
 void measure_period(struct server *s)
 {
         for (unsigned i = 0; i < s->gpus.n; i++)
@@ -274,7 +273,7 @@ uint64_t measure_most(struct server *s, const struct client *c, unsigned gpu)
                 return UINT64_MAX;
         if (card->listed && find_process(card, c->peer.pid, &own) == 0 && own != UINT64_MAX)
                 return own + unnamed_bytes(card) + slack; /* managed memory */
-        /* Not listed, as in a container: then what nobody else is known to hold. */
+        /* Not listed, as in a container: use the bytes that belong to no other known process. */
         for (const struct client *o = s->clients; o; o = o->next) {
                 struct sched_account_view v;
 
@@ -285,8 +284,8 @@ uint64_t measure_most(struct server *s, const struct client *c, unsigned gpu)
         return sub_sat(card->used_bytes, others) + slack;
 }
 
-/* It may have had no time to be seen. But others were, so whoever has a context is listed, unless
- * he is outside our pid namespace (0). */
+/* It may have ended before it could be listed. But if others are listed, so is every process with a
+ * context, unless it is outside our pid namespace (0). */
 static bool would_be_named(const struct server *s, const struct client *c, unsigned gpu)
 {
         return s->gpus.list[gpu].names && c->peer.pid > 0;
@@ -314,7 +313,8 @@ bool measure_is_gone(struct server *s, struct client *c, uint64_t since_ns, bool
                         gone = false;
                 }
                 if (s->look_ns < since_ns)
-                        gone = false; /* it does not say what was left: the next look will */
+                        gone = false; /* the message does not say how much is left; the next look
+                                         will */
                 sure = sure && (acc->named || (s->look_ns > since_ns + s->config->sched.grace_ns &&
                                                would_be_named(s, c, g)));
         }

@@ -1,5 +1,5 @@
-/* pass.c: owns the descriptors that come with the message being handled. Must never hand memory to
- * another tenant, nor let it outlive the event without an owner. */
+/* pass.c: owns the descriptors that came with the message being handled. Must never hand memory to
+ * another user, nor keep it past the event. */
 #include "daemon/state/pass.h"
 
 #include <unistd.h>
@@ -30,7 +30,7 @@ void pass_match(struct server *s)
         const uint64_t bytes = p->bytes;
 
         if (!p->from || bytes == 0) {
-                keep(p, 0); /* nothing that is passed on */
+                keep(p, 0); /* the event hands nothing over */
                 return;
         }
         for (unsigned i = 0; i < s->actions.n && p->n && !p->to; i++) {

@@ -1,6 +1,6 @@
-/* pause.c: owns which processes are to stand still on the GPU: orders, what is sent for them, and
- * what the processes say.
- * Must never let a figure that a client sends decide anything, but whether its own pause holds. */
+/* pause.c: owns which processes are to stand still on the GPU: the orders, the messages for them,
+ * and the processes' reports. Must never let a client's figure decide anything except whether its
+ * own pause holds. */
 #include "daemon/ledger/pause.h"
 
 #include <errno.h>
@@ -41,7 +41,7 @@ static bool is_process(const struct client *c, pid_t pid)
         return c->peer.pid == pid && !c->exited && !c->ended;
 }
 
-/* The newest record, as status shows it: the list has the newest first. */
+/* The newest record of the process, as in status: the list begins with the newest. */
 static struct client *find(struct server *s, pid_t pid)
 {
         for (struct client *c = s->clients; c; c = c->next)
@@ -68,7 +68,7 @@ static void order(struct client *c, bool paused)
         c->pause.known = true;
         if (!is_connected(c))
                 return;
-        tell(c); /* before the scheduler asks it for anything */
+        tell(c); /* before the scheduler requests anything from it */
         event_begin(c->server);
         if (!paused && c->pause.stands)
                 set_stands(c, false);
@@ -99,7 +99,7 @@ int pause_set(struct server *s, pid_t pid, bool paused, const struct peer *by,
 
 /* ---- what a process says ---- */
 
-/* Nothing has been frozen for longer than it has lived. */
+/* Cannot be frozen for longer than it has lived. */
 static void note(struct client *c, const struct wire_message *m)
 {
         uint64_t age_ns = peer_age_ns(c->peer.pid), now_ns = clock_now_ns();
@@ -116,7 +116,8 @@ static void note(struct client *c, const struct wire_message *m)
         (void)snprintf(c->frozen.off, sizeof(c->frozen.off), "%s", m->FROZEN.off);
 }
 
-/* A pause that does nothing to the GPU is none: its owner was told that it cannot be. */
+/* A pause without effect on the GPU is withdrawn: its owner was told that the program cannot be
+ * frozen. */
 static bool cannot(const struct client *c)
 {
         return !c->frozen.since_ns && (c->frozen.mode == WIRE_FREEZE_OFF || c->frozen.off[0]);
@@ -128,11 +129,11 @@ int pause_frozen(struct client *c, const struct wire_message *m)
 
         note(c, m);
         if (paused && !c->pause.known)
-                c->pause.ordered = c->pause.known = true; /* by a daemon that was here before */
+                c->pause.ordered = c->pause.known = true; /* by an earlier daemon */
         refused = c->pause.ordered && cannot(c) && (paused || c->pause.told);
         if (refused)
                 c->pause.ordered = false;
-        /* It cannot, or it was resumed while it had no connection. */
+        /* It cannot be frozen, or was resumed while it had no connection. */
         if (paused && !c->pause.ordered && (refused || !c->pause.told))
                 tell(c);
         if (!paused && c->pause.stands)

@@ -1,5 +1,5 @@
-/* client.c: owns the connections of clients: who they are, what they send, what waits to be sent.
- * Must never block on a client, trust a packet, or free anything inside a handler. */
+/* client.c: owns clients' connections: accepting, receiving, ending. Must never block on a client,
+ * trust a packet, or free anything inside a handler. */
 #include "daemon/net/client.h"
 #include "daemon/state/client.h"
 
@@ -61,8 +61,8 @@ static int client_read(struct client *c, struct wire_message *ret)
         return wire_decode(packet, (size_t)n, WIRE_UP, ret) < 0 ? -EBADMSG : 1;
 }
 
-/* Before a card is attached it is looked at: what a client says of it counts only where NVML says
- * nothing, and what others hold may be news. */
+/* Before a card is attached the daemon looks at it: a client's figures count only where NVML has
+ * none, and foreign bytes may have changed. */
 static bool waits_for_look(struct client *c, const struct wire_message *m)
 {
         uint64_t now = clock_now_ns();
@@ -92,7 +92,7 @@ static void handle_held(struct client *c)
         (void)session_handle(c, &m);
 }
 
-/* One message. False: there is nothing more to read now. */
+/* Handle one message. False: nothing more to read now. */
 static bool receive(struct client *c)
 {
         struct wire_message m = {.header = {0}};
@@ -119,12 +119,12 @@ static bool receive(struct client *c)
                 if (!waits_for_look(c, &m))
                         (void)session_handle(c, &m);
         }
-        pass_end(c->server); /* whatever came, used or not */
+        pass_end(c->server); /* close the descriptors that came, used or not */
         return !c->dropped && !c->held.since_ns;
 }
 
-/* What a process said before it ended (BYE) is read first; not for ever: another process may hold
- * its socket and go on talking. */
+/* Read what a process sent before it ended (BYE), but not for ever: another process may hold its
+ * socket and go on sending. */
 bool client_turn(struct client *c)
 {
         bool more = !c->dropped && c->fd >= 0 && receive(c);
@@ -168,7 +168,7 @@ static int on_timer(sd_event_source *src, uint64_t usec, void *userdata)
                 return 0;
         }
         if (!c->greeted)
-                (void)receive(c); /* it may be the daemon that did not run */
+                (void)receive(c); /* the delay may be the daemon's own */
         if (!c->greeted)
                 client_drop(c, "it did not say HELLO");
         return 0;
@@ -185,8 +185,8 @@ static int arm_timer(struct client *c, uint64_t usec)
         return r < 0 ? r : sd_event_source_set_enabled(c->timer, SD_EVENT_ONESHOT);
 }
 
-/* The process has ended, but the driver may still be taking its memory back. Where NVML has named
- * the process we wait until it no longer does; where it cannot tell, half a second must do. */
+/* The process has ended, but the driver may still be freeing its memory. If NVML has listed the
+ * process, wait until it no longer does; otherwise wait half a second. */
 static bool settle_gone(struct client *c)
 {
         static const uint64_t unsure_ns = 500 * NSEC_PER_MSEC;
@@ -197,7 +197,7 @@ static bool settle_gone(struct client *c)
         return c->gone;
 }
 
-/* Many may end at one moment: one look does for all of them. */
+/* Many may end at once: one look serves all of them. */
 void client_check_gone(struct client *c)
 {
         if (c->gone)
@@ -213,11 +213,12 @@ void client_check_gone(struct client *c)
                 log_warning("process %d has ended, but the card still holds memory of it",
                             (int)c->peer.pid);
         if (arm_timer(c, MIN(20000u * c->gone_checks, 1000000u)) < 0)
-                client_mark_gone(c); /* no timer, no later: better early than never */
+                client_mark_gone(c); /* without a timer there is no later: do it now */
 }
 
-/* A library that lives comes back, and as long as it does not the card shows its context; exec()
- * takes both with it. Where NVML cannot tell, the charge stays as long as the process. */
+/* The connection has ended, but not the process. A library that still runs will reconnect, and
+ * until then the card shows its context; exec() ends both. Where NVML cannot tell, the client is
+ * charged until the process ends. */
 void client_check_left(struct client *c)
 {
         bool sure;
@@ -244,8 +245,8 @@ static int on_exit_of_process(sd_event_source *src, int fd, uint32_t events, voi
 
 /* ---- life ---- */
 
-/* A process has one connection. An older one of the same living process is superseded: its record
- * hands over as the new connection attaches what the old one held. */
+/* A process has one connection. A new one replaces an older one of the same living process: the old
+ * record's memory is taken over when the new connection attaches. */
 static void find_former(struct client *c)
 {
         for (struct client *o = c->server->clients; o; o = o->next) {
@@ -254,7 +255,7 @@ static void find_former(struct client *c)
                         continue;
                 if (!o->dropped)
                         client_drop(o, "the process connected again");
-                if (o->id && !c->former) /* the newest is first in the list */
+                if (o->id && !c->former) /* the list begins with the newest */
                         c->former = o;
         }
 }
@@ -270,7 +271,8 @@ static int client_new(struct server *s, int fd, const struct peer *peer, struct 
         c->fd = fd;
         c->peer = *peer;
         c->user = user;
-        /* Descriptors: memory for others of this user. Others' are closed unseen (hangup.h). */
+        /* Descriptors of memory for other processes of this user. Those of other users are closed
+         * unread (hangup.h). */
         if (peer->trusted)
                 peer_pass_descriptors(fd, true);
         memset(c->gpu_of, 0xff, sizeof(c->gpu_of)); /* -1 */
@@ -338,7 +340,8 @@ static int client_begin(struct server *s, int fd)
         return r;
 }
 
-/* A connection takes two descriptors, its own and its process's: it waits until there are both. */
+/* A connection needs two descriptors, its own and its process's: accept only when both can be had.
+ */
 static int accept_with_room(int fd)
 {
         _cleanup_close_ int room = fcntl(fd, F_DUPFD_CLOEXEC, 0);

@@ -10,7 +10,7 @@ struct client;
 /* sd-event handler of the listening socket. */
 int client_accept(sd_event_source *src, int fd, uint32_t events, void *userdata);
 
-/* Read and handle one message. False: there are no more for now, or none for good. */
+/* Read and handle one message. False: none for now, or the connection is over. */
 bool client_turn(struct client *c);
 
 /* For the sweep. */
@@ -18,7 +18,7 @@ void client_close(struct client *c); /* the connection */
 void client_free(struct client *c);
 /* The process has ended: find out whether its memory is free, now or later. */
 void client_check_gone(struct client *c);
-/* There is a new look at the cards, or will be none: go on with what waited for it. */
+/* There is a new look at the cards, or there will be none: continue what waited for it. */
 void client_looked(struct client *c);
-/* From time to time: a process without a connection may have left its memory behind (exec). */
+/* Call it from time to time: exec() in a process without a connection may have freed its memory. */
 void client_check_left(struct client *c);

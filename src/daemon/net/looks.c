@@ -1,5 +1,5 @@
-/* looks.c: owns what follows from a look at the cards, in its order: the cards, what others hold,
- * what waited for the look. Must never wait for one. */
+/* looks.c: owns what follows a look at the cards, in this order: the cards, foreign bytes, what
+ * waited for the look. Must never wait for one. */
 #include "daemon/net/looks.h"
 #include "daemon/net/peer_daemons.h"
 #include "daemon/state/client.h"

@@ -1,5 +1,5 @@
-/* users.h: what one user's clients may take of the daemon together: connections, records of
- * processes and the loop's time. The daemon's loop owns it. */
+/* users.h: what one user's clients may use of the daemon together: connections, records of
+ * processes, and the loop's time. Used by the loop's thread. */
 #pragma once
 
 #include <stdbool.h>
@@ -21,19 +21,19 @@ struct user_queue {
 struct users *users_new(unsigned connections_max);
 void users_free(struct users *u);
 
-/* A connection of this uid begins, and with it a record of its process, which may outlive it. 0,
+/* Count a connection of this uid, and a record of its process, which may outlive the connection. 0,
  * -EUSERS: too many of either, -ENOMEM. */
 int users_connect(struct users *u, uid_t uid, uint64_t now_ns, struct user **ret);
 void users_disconnect(struct user *user);
-/* The record ends, after its connection. Without a record *user may be gone. */
+/* The record ends, after its connection. *user may be freed with its last record. */
 void users_forget(struct user *user);
 /* A user who need not have a connection; valid until the next call. NULL: no memory. */
 struct user *users_find(struct users *u, uid_t uid, uint64_t now_ns);
 
-/* The loop has worked so long for this user. */
+/* Charge the user so much of the loop's time. */
 void users_charge(struct user *user, uint64_t spent_ns, uint64_t now_ns);
-/* The loop has worked since began_ns for this user, who need not have a connection. */
+/* Charge the time since began_ns to this user, who need not have a connection. */
 void users_charge_since(struct users *u, uid_t uid, uint64_t began_ns, uint64_t now_ns);
-/* Time earned and not spent; below 0: he has used more than his share lately. */
+/* Time earned and not spent; below 0: more than the share was used lately. */
 int64_t users_credit(struct user *user, uint64_t now_ns);
 struct user_queue *users_queue(struct user *user);

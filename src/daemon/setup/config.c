@@ -1,6 +1,6 @@
-/* config.c: owns the table of settings, how each is read and what it is unless set.
- * Must never apply a value it does not fully understand: an unknown key or a malformed value is an
- * error with file and line, not a guess. */
+/* config.c: owns the table of settings, how each is read, and the defaults. Must never apply a
+ * value that it does not fully understand: an unknown key or a malformed value is an error with
+ * file and line. */
 #include "daemon/setup/config.h"
 
 #include <ctype.h>
@@ -15,7 +15,7 @@
 #include "base/macros.h"
 #include "base/units.h"
 
-#define QUANTUM_LEAST NSEC_PER_MSEC /* less than any drain takes */
+#define QUANTUM_LEAST NSEC_PER_MSEC /* shorter than any drain */
 #define QUANTUM_MOST  (3600 * NSEC_PER_SEC)
 
 struct key {
@@ -23,8 +23,8 @@ struct key {
         int (*parse)(struct config *c, size_t offset, const char *text);
         size_t offset;
         const char *kind;     /* "malformed KIND "text"" */
-        const char *example;  /* what a good one looks like */
-        const char *fallback; /* for people: the value unless set */
+        const char *example;  /* an example of a good value */
+        const char *fallback; /* the default, as text for people */
         const char *help;
 };
 
@@ -70,7 +70,7 @@ static int parse_quantum_or_auto(struct config *c, size_t offset, const char *te
         return take_auto(c, offset, text) ? 0 : parse_quantum(c, offset, text);
 }
 
-/* An explicit zero is not a duration anybody means. */
+/* Nobody means an explicit duration of zero. */
 static int parse_duration_or_auto(struct config *c, size_t offset, const char *text)
 {
         uint64_t ns;
@@ -116,7 +116,7 @@ static int parse_percent_up_to(double most, struct config *c, size_t offset, con
         return 0;
 }
 
-/* Of something that must not be used up. */
+/* For values where 100 % would leave nothing. */
 static int parse_percent(struct config *c, size_t offset, const char *text)
 {
         return parse_percent_up_to(90, c, offset, text);
@@ -260,7 +260,7 @@ struct reading {
         struct config *config;
         FILE *file;
         int line;       /* being read */
-        int error_line; /* of the first error; 0: none */
+        int error_line; /* line of the first error; 0: none */
         char error[CONFIG_ERROR_MAX];
 };
 
@@ -296,7 +296,7 @@ int config_read(struct config *c, FILE *file, const char *name, char error[stati
         /* One object is both stream and user: ini_parse_stream keeps them apart for us. */
         int bad = ini_parse_stream(read_line, &r, on_pair, &r);
 
-        /* A directory opens like a file, and only reading it fails. */
+        /* A directory can be opened like a file; only reading it fails. */
         if (bad == 0 && ferror(file)) {
                 (void)snprintf(error, CONFIG_ERROR_MAX, "%.300s: cannot be read", name);
                 return -EIO;

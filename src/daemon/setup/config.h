@@ -16,19 +16,19 @@
 #define CONFIG_CAPACITIES 32
 
 struct config_capacity {
-        char gpu[CONFIG_GPU_MAX]; /* index or UUID as NVML writes it; empty: every GPU */
+        char gpu[CONFIG_GPU_MAX]; /* index or UUID in NVML's form; empty: every GPU */
         uint64_t bytes;
 };
 
 struct config {
         struct sched_config sched;
-        uint64_t host_memory_bytes; /* UINT64_MAX: from what the machine has */
+        uint64_t host_memory_bytes; /* UINT64_MAX: derived from the machine's memory */
         struct config_capacity capacities[CONFIG_CAPACITIES]; /* the last match wins */
         unsigned n_capacities;
         unsigned connections_per_user;
         unsigned unevictable_per_user_permille, host_per_user_permille;
-        uint64_t linger_ns;      /* a private daemon leaves this long after its last client */
-        enum wire_freeze freeze; /* the most that programs may be frozen for */
+        uint64_t linger_ns;      /* a private daemon ends so long after its last client */
+        enum wire_freeze freeze; /* the strongest freeze mode that programs may use */
         bool kill_overdue;
 };
 
@@ -44,7 +44,7 @@ int config_read(struct config *c, FILE *file, const char *name,
 /* The same with a file: also -errno of opening it. */
 int config_load(struct config *c, const char *path, char error[static CONFIG_ERROR_MAX]);
 
-/* It is set for this GPU, or for all. */
+/* Whether it is set for this GPU, or for all. */
 bool config_is_for(const struct config_capacity *e, unsigned index, const char *uuid_text);
 /* The capacity set for this GPU, or 0. */
 uint64_t config_capacity(const struct config *c, unsigned index, const char *uuid_text);

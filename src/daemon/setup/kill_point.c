@@ -18,7 +18,7 @@
 static struct {
         bool read;
         char name[48];
-        unsigned left; /* times to pass it by, and one */
+        unsigned left; /* how often to pass the point before it acts, plus one */
         int signal;
 } point;
 
@@ -42,7 +42,7 @@ static bool point_exists(const char *name)
         return false;
 }
 
-/* A test that names a point that is not there would pass for nothing. */
+/* A misspelt point would let a test pass without testing anything. */
 static void point_read(void)
 {
         const char *text = setting_text(SETTING_KILL_POINT);

@@ -28,7 +28,8 @@
 
 static void path_in(const char *dir, const char *name, char ret[static PATH_MAX_HERE])
 {
-        (void)paths_join(dir, name, ret, PATH_MAX_HERE); /* fits: the directory was checked */
+        (void)paths_join(dir, name, ret,
+                         PATH_MAX_HERE); /* fits: the directory's length was checked */
 }
 
 /* ---- the directory ---- */
@@ -51,7 +52,7 @@ static int make_shared(const struct place_options *o)
         if (mkdir(o->dir, 0755) < 0) {
                 if (errno != EEXIST)
                         return -errno;
-        } else if (chmod(o->dir, 0755) < 0) { /* whatever the umask left */
+        } else if (chmod(o->dir, 0755) < 0) { /* not subject to the umask */
                 return -errno;
         }
         return check_shared(o);
@@ -141,7 +142,7 @@ static int address_of(const char *dir, const char *name, struct sockaddr_un *ret
         return paths_join(dir, name, ret->sun_path, sizeof(ret->sun_path));
 }
 
-/* The lock is ours: a socket that is there belongs to nobody. */
+/* We hold the lock, so an existing socket is stale. */
 static int clear_way(const char *path, char error[static PLACE_ERROR_MAX])
 {
         struct stat st;
@@ -157,7 +158,7 @@ static int clear_way(const char *path, char error[static PLACE_ERROR_MAX])
         return 0;
 }
 
-/* It gets its name last: who finds that finds a daemon that listens. */
+/* The socket gets its name last, so that whoever finds it finds a listening daemon. */
 static int listen_at(const char *dir, const char *name, int type, mode_t mode, gid_t group,
                      int *ret_fd, char error[static PLACE_ERROR_MAX])
 {
@@ -169,7 +170,8 @@ static int listen_at(const char *dir, const char *name, int type, mode_t mode, g
         if (r < 0)
                 goto say;
         unfinished = sa;
-        strcpy(strrchr(unfinished.sun_path, '.'), UNFINISHED); /* shorter than what it replaces */
+        strcpy(strrchr(unfinished.sun_path, '.'),
+               UNFINISHED); /* shorter than the name it replaces */
         if (clear_way(sa.sun_path, error) < 0 || clear_way(unfinished.sun_path, error) < 0)
                 return -EEXIST;
         fd = socket(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -199,7 +201,7 @@ say:
         return r;
 }
 
-/* Sockets passed in by the service manager, told apart by their kind. */
+/* Sockets from the service manager, told apart by their type. */
 static void take_activated(struct place *p)
 {
         int n = sd_listen_fds(1);
@@ -243,7 +245,7 @@ int place_open(const struct place_options *o, struct place *ret, char error[stat
         if (r == 0 && o->shared)
                 r = listen_at(p.dir, PATHS_STATUS_SOCKET, SOCK_STREAM, mode, o->group, &p.status_fd,
                               error);
-        /* Last: a program's daemon takes orders, too. */
+        /* Last, because private daemons take orders, too. */
         if (r == 0 && p.client_fd < 0)
                 r = listen_at(p.dir, PATHS_CLIENT_SOCKET, SOCK_SEQPACKET, mode,
                               o->shared ? o->group : (gid_t)-1, &p.client_fd, error);
@@ -255,7 +257,7 @@ int place_open(const struct place_options *o, struct place *ret, char error[stat
         return 0;
 }
 
-/* fd < 0: what has the name is not ours. */
+/* fd < 0: the file with this name is not ours. */
 static void remove_socket(const struct place *p, const char *name, int fd)
 {
         char path[PATH_MAX_HERE];
@@ -276,13 +278,13 @@ void place_close(struct place *p, bool remove_sockets)
         cleanup_close(&p->client_fd);
         cleanup_close(&p->control_fd);
         cleanup_close(&p->status_fd);
-        cleanup_close(&p->lock_fd); /* last: whoever takes the lock next finds nothing of ours */
+        cleanup_close(&p->lock_fd); /* last: the next holder of the lock finds nothing of ours */
         p->client_fd = p->control_fd = p->status_fd = p->lock_fd = -EBADF;
 }
 
 /* ---- what the next daemon reads ---- */
 
-/* "": the file goes. False: it could not be written (errno). */
+/* "": remove the file. False: it could not be written (errno). */
 static bool put_text(const struct place *p, const char *name, const char *text,
                      char ret_path[static PATH_MAX_HERE])
 {
@@ -326,7 +328,7 @@ void place_mark(struct place *p, bool busy)
                 return;
         if (busy)
                 (void)snprintf(text, sizeof(text), "%llu\n", (unsigned long long)p->promised_bytes);
-        if (!put_text(p, MARKER_FILE, text, path)) /* once: matters after a crash */
+        if (!put_text(p, MARKER_FILE, text, path)) /* once: only needed after a crash */
                 log_warning("cannot create %s: %s", path, strerror(errno));
         p->marked = busy;
 }

@@ -22,16 +22,16 @@
 struct place_options {
         const char *dir;
         bool shared; /* other users may connect */
-        gid_t group; /* shared: only this group; (gid_t)-1: everybody */
+        gid_t group; /* shared daemons: only this group; (gid_t)-1: everybody */
 };
 
 struct place {
         char dir[PATHS_DIR_MAX];
         int lock_fd, client_fd, control_fd; /* the sockets listen, non-blocking */
-        int status_fd;                      /* -EBADF where nobody else connects */
+        int status_fd;                      /* -EBADF where other users do not connect */
         bool activated;                     /* the sockets are the service manager's */
         bool marked;
-        uint64_t promised_bytes; /* of host memory: stands in the marker */
+        uint64_t promised_bytes; /* promised host memory, as written to the marker */
 };
 
 #define PLACE_INIT                            \
@@ -45,20 +45,20 @@ struct place {
  * -ENAMETOOLONG, -EPERM, -EACCES, -ENOTDIR, -ENOENT, ...: the directory cannot be used */
 int place_open(const struct place_options *o, struct place *ret,
                char error[static PLACE_ERROR_MAX]);
-/* remove_sockets: nobody shall find them any more. */
+/* remove_sockets: nobody is to find them any more. */
 void place_close(struct place *p, bool remove_sockets);
 
-/* The holder of the lock is this process now (after a fork): for messages to people. */
+/* After a fork: this process holds the lock now; for messages. */
 void place_sign(const struct place *p);
-/* A marker was left behind: clients of an earlier daemon may come back. What that one had promised;
- * 0: it does not say. */
+/* A marker of an earlier daemon was found: its clients may come back. Returns what it had promised;
+ * 0: not known. */
 bool place_was_busy(const struct place *p, uint64_t *ret_promised_bytes);
-/* Clients may hold memory from now on, or no longer. */
+/* Set or remove the marker: clients may hold memory, or no client does. */
 void place_mark(struct place *p, bool busy);
-/* What was set at run time, as text of the configuration: for the daemon that follows one which did
- * not end by order. "": nothing, or no longer. */
+/* Keep what was set at run time, as configuration text, for the daemon that follows a crash. "":
+ * nothing is set any more. */
 void place_keep(const struct place *p, const char *text);
-/* NULL: nothing was kept. */
+/* The kept text; NULL: none. */
 FILE *place_kept(const struct place *p);
-/* Somebody answers at the directory's client socket. */
+/* Whether a daemon answers at the directory's client socket. */
 bool place_answers(const char *dir);

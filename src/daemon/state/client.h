@@ -1,7 +1,8 @@
-/* client.h: one client process: its connection while it has one, its charge until it is gone.
+/* client.h: the record of one client process: its connection, and its charge until its memory is
+ * free.
  *
- * A client lives from accept until its process has ended and its memory is seen free (or, before
- * its first ATTACH, until the connection ends). Only server.c's sweep frees one. */
+ * It lives from accept until the process has ended and its memory is seen free; before its first
+ * ATTACH until the connection ends. Only server.c's sweep frees one. */
 #pragma once
 
 #include "daemon/people/peer.h"
@@ -41,41 +42,41 @@ struct client {
         bool greeted, said_bye;
         bool dropped;   /* marked: the sweep closes the connection */
         bool lost_told; /* the scheduler knows */
-        bool exited;    /* the process has, and is heard to its last word */
-        bool ended;     /* and that has been read */
+        bool exited;    /* the process has ended; what it sent is read to the end */
+        bool ended;     /* and all of that has been read */
         bool gone;      /* and its memory is free: the sweep frees the client */
         unsigned gone_checks;
-        unsigned last_words; /* messages read after it had ended */
+        unsigned last_words; /* messages read after its end */
         uint64_t lost_ns;    /* when the connection ended, */
         uint64_t ended_ns;   /* and the process */
 
-        /* An ATTACH that waits for a look at the cards; nothing is read meanwhile. */
+        /* An ATTACH that waits for a look at the cards; nothing else is read meanwhile. */
         struct client_held {
                 struct wire_message message;
                 uint64_t since_ns; /* 0: none does */
                 bool due;          /* the look is there */
         } held;
 
-        sched_client id;           /* 0: has not attached anything yet */
-        struct client *former;     /* this process's record of an earlier connection, while
-                                      anything is left on it */
-        int gpu_of[WIRE_GPUS_MAX]; /* by the client's number; -1 */
+        sched_client id;       /* 0: it has not attached a GPU yet */
+        struct client *former; /* this process's record of an earlier connection, while that still
+                                  has memory */
+        int gpu_of[WIRE_GPUS_MAX]; /* index by the client's number; -1: none */
         struct client_account accounts[SCHED_GPUS_MAX];
-        uint64_t host;          /* what it may map of host memory */
-        uint64_t ran_before_ns; /* had a turn and was busy before this connection, as it says */
+        uint64_t host;          /* host memory that it may map */
+        uint64_t ran_before_ns; /* reports that it had a turn and was busy before this connection */
         char name[64], version[32];
-        uint8_t meet_name[16]; /* under which its tenant's other processes may ask for it */
+        uint8_t meet_name[16]; /* the name by which other processes of its user may ask for it */
         bool may_be_met;       /* it has one */
         int priority;
 
-        /* Whether it is to stand still on the GPU (pause.c). */
+        /* The order to stand still on the GPU (pause.c). */
         struct client_pause {
                 bool ordered;
-                bool known;  /* by an order, or since an earlier connection */
+                bool known;  /* by an order, or from an earlier connection */
                 bool told;   /* on this connection */
-                bool stands; /* refuses to give way meanwhile: the scheduler knows */
+                bool stands; /* it keeps its memory meanwhile, and the scheduler knows */
         } pause;
-        /* FROZEN: for people alone. */
+        /* Figures of FROZEN, for display only. */
         struct client_frozen {
                 bool said;
                 uint64_t since_ns; /* 0: it is not */
@@ -84,8 +85,7 @@ struct client {
                 char off[96];
         } frozen;
 
-        /* A request for room to allocate, kept back while peer daemons' idle clients may give way.
-         */
+        /* A commit request that is held back while idle clients of peer daemons may give way. */
         struct client_request {
                 uint64_t commit, since_ns;
                 uint32_t sequence;
@@ -109,7 +109,7 @@ void client_refuse(struct client *c, enum wire_refusal code, const char *text);
 /* Nothing of the process is left on any card: mark the whole client for the sweep. */
 void client_mark_gone(struct client *c);
 
-/* Read what it says, as far as it may say more; write what waits for it. */
+/* Watch its socket: for reading if the client may send more now, for writing if messages wait. */
 void client_watch(struct client *c);
 void client_flush(struct client *c);
 /* REFUSED(code, text), as the first message of a connection. */

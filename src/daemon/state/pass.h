@@ -19,13 +19,13 @@ struct server;
 struct pass {
         struct client *from, *to; /* NULL: nobody */
         unsigned gpu;
-        uint64_t bytes; /* behind each descriptor, as `from` says */
+        uint64_t bytes; /* bytes behind each descriptor, as `from` reports */
         unsigned n;
         int fds[WIRE_PASS_MAX];
 };
 
-/* The event that is about to be handled came from c about this GPU with s->pass's descriptors. */
+/* The event about to be handled came from c for this GPU, with s->pass's descriptors. */
 void pass_begin(struct server *s, struct client *from, unsigned gpu, uint64_t bytes);
-/* The event's actions are known: find who gets them, and close the others. */
+/* The event's actions are known: choose who gets the descriptors, and close the others. */
 void pass_match(struct server *s);
 void pass_end(struct server *s);

@@ -29,7 +29,7 @@ void client_mark_gone(struct client *c)
         c->server->marked = true;
 }
 
-/* A client that waits for its turn, or for a look at the cards, has said enough. */
+/* A client that waits for its turn, or for a look at the cards, is not read meanwhile. */
 void client_watch(struct client *c)
 {
         bool waits = c->turn_waits || c->held.since_ns;

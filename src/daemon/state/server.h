@@ -1,9 +1,9 @@
-/* server.h: the daemon's one loop and what its files share.
+/* server.h: the state of the daemon's one loop.
  *
  * main.c and private.c start it; client.c owns connections, session.c translates between messages
- * and the scheduler, looks.c and measure.c read what NVML says, control.c takes orders, status.c
- * describes. One thread. Handlers mark a client as dropped; server.c's sweep, after the batch,
- * tells the scheduler and frees. */
+ * and the scheduler, looks.c and measure.c read NVML's figures, control.c takes orders, status.c
+ * describes. One thread. Handlers mark a client as dropped; after the batch server.c's sweep tells
+ * the scheduler and frees the client. */
 #pragma once
 
 #include <stdbool.h>
@@ -28,7 +28,7 @@ struct peer_daemons;
 
 enum server_end {
         SERVER_STOPPED = 0, /* a signal or an order */
-        SERVER_LONELY = 3,  /* private: nobody came for the linger time */
+        SERVER_LONELY = 3,  /* a private daemon without a client for the linger time */
 };
 
 struct server {
@@ -37,29 +37,29 @@ struct server {
         struct place *place;
         struct sched *sched;
         struct sched_actions actions; /* of the event being handled */
-        struct pass pass;             /* descriptors that came with it */
+        struct pass pass;             /* descriptors that came with the message being handled */
         struct reader *reader;        /* asks NVML */
-        const struct nvml_look *look; /* the last; NULL: NVML is not here, or late */
+        const struct nvml_look *look; /* the last look; NULL: NVML is missing, or late */
         uint64_t look_ns;             /* when it was asked for */
         uint64_t sample_ns;           /* since when a sample is due; 0: none is */
-        unsigned blind;               /* looks that showed no card, one after the other */
+        unsigned blind;               /* consecutive looks that listed no card */
         struct gpus gpus;
         struct users *users;
-        struct peer_daemons *peer_daemons; /* NULL: no socket for them */
+        struct peer_daemons *peer_daemons; /* NULL: there is no socket to them */
         uint64_t instance;
         uint64_t started_ns;
         uint64_t host_budget_bytes;
-        uint64_t host_mapped;     /* of it, what clients may map: Σ client.host */
+        uint64_t host_mapped;     /* part of it that clients may map: Σ client.host */
         uint64_t return_until_ns; /* after a crash: clients come back, and the marker stays */
 
-        struct client *clients;  /* every connection and every process that holds a charge */
+        struct client *clients;  /* every connection, and every process with a charge */
         struct client **by_slot; /* by the low half of the scheduler's id */
         unsigned n_clients, n_attached;
         bool marked; /* the sweep has something to do */
         struct control *controls;
 
         sd_event_source *client_source, *control_source, *status_source, *post_source, *turn_source;
-        struct user_queue *turns; /* turns.c: users whose clients have something to say */
+        struct user_queue *turns; /* turns.c: users whose clients have messages to read */
         sd_event_source *sched_timer, *measure_timer, *linger_timer, *accept_timer;
         bool linger;
         bool open; /* takes connections */
@@ -68,22 +68,21 @@ struct server {
         uint64_t quantum_ns;  /* 0: auto */
 };
 
-/* Stop accepting for a moment. */
+/* No free descriptor: stop accepting for a moment. */
 void server_no_descriptor(struct server *s);
-/* False: accepting has been stopped for a moment, because too much is being closed. */
+/* False: accepting has been stopped for a moment, because too many descriptors are being closed. */
 bool server_may_accept(struct server *s);
 /* Take connections, or none. */
 void server_set_accepting(struct server *s, bool accept);
-/* Let the timer go off after usec if that is wanted, unless it is set already. */
+/* Arm the timer for usec from now if wanted and not armed yet; disarm it if not wanted. */
 void server_arm_once(sd_event_source *timer, bool wanted, uint64_t usec);
-/* Leave the loop after this batch. */
+/* End the loop after this batch. */
 void server_stop(struct server *s, enum server_end why);
 /* The client with this id, or NULL. */
 struct client *server_find(const struct server *s, sched_client id);
 
-/* From now on connections are taken: it is known which cards there are, or that it will not be for
- * a while. */
+/* Take connections from now on: the cards are known, or will not be for a while. */
 void server_open_doors(struct server *s);
 
-/* What others use has changed: look again after this batch, not a second later. */
+/* Foreign memory has changed: look again after this batch, not a second later. */
 void server_measure_soon(struct server *s);
