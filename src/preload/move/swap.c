@@ -347,80 +347,79 @@ static bool home_is_asked(const struct gpu *g, bool may_evict) REQUIRES(core_loc
                home_answer(&g->home) == HOME_NOT_KNOWN;
 }
 
-enum swap_progress swap_step(struct gpu *g, bool may_evict, bool restore)
+/* What a step does: chosen under the lock, done without it. */
+struct step {
+        struct extent *e;   /* claimed; NULL: only the transfers in flight are looked at */
+        bool out;           /* it leaves, else it comes */
+        int passed_fd;      /* the memory it comes into; -EBADF: new memory */
+        struct passed shed; /* closed before any memory is created */
+        bool ask_home;
+};
+
+/* False: there is nothing to do. */
+static bool step_choose(struct gpu *g, bool may_evict, bool restore, struct step *step)
+        REQUIRES(core_lock)
 {
         struct swap *s = g->swap;
-        struct extent *e = NULL;
-        enum swap_progress progress = SWAP_NOTHING, answered;
-        struct passed shed;
-        int passed_fd = -EBADF;
-        bool out = false, ask = false;
-        CUresult r;
 
-        if (!s)
-                return SWAP_NOTHING;
-        swap_shed(g, restore);
-        lock_acquire(&core_lock);
-        if (g->context_retires || (!g->context && s->count == 0)) {
-                progress = g->context_retires ? SWAP_LATER : SWAP_NOTHING;
-                lock_release(&core_lock);
-                return progress;
-        }
-        if (s->count < TRANSFERS_MAX && may_evict && !s->no_host) {
-                e = claim_evict(g);
-                out = e != NULL;
-        }
-        if (s->count < TRANSFERS_MAX && !e)
-                e = claim_restore(g, restore, &passed_fd, &shed);
-        if (!e && s->count == 0) {
-                ask = home_is_asked(g, may_evict);
+        if (g->context_retires || (!g->context && s->count == 0))
+                return false;
+        if (s->count < TRANSFERS_MAX && may_evict && !s->no_host)
+                step->e = claim_evict(g);
+        step->out = step->e != NULL;
+        if (s->count < TRANSFERS_MAX && !step->e)
+                step->e = claim_restore(g, restore, &step->passed_fd, &step->shed);
+        if (!step->e && s->count == 0) {
+                step->ask_home = home_is_asked(g, may_evict);
                 note_stays(g, may_evict);
                 end_episodes(g);
-                if (!ask) {
-                        lock_release(&core_lock);
-                        return SWAP_NOTHING;
-                }
+                return step->ask_home;
         }
-        if (!s->evicting)
-                s->spared_before = g->spared_out;
-        g->context_kept = true;
-        lock_release(&core_lock);
+        return true;
+}
 
-        if (e && !out)
-                passed_close(&shed);
-        r = transfer_prepare(g);
-        if (r == CUDA_SUCCESS) {
-                if (e)
-                        progress = (out ? transfer_evict(g, e) : transfer_restore(g, e, passed_fd))
-                                           ? SWAP_MORE
-                                           : SWAP_LATER;
-                if (ask) {
-                        home_find_out(g);
-                        progress = SWAP_LATER;
-                }
-                answered = transfer_answers(g);
-                if (answered > progress)
-                        progress = answered;
-                while ((answered = transfer_reap(g)) != SWAP_NOTHING)
-                        progress = MAX(progress, answered);
-        } else {
-                lock_acquire(&core_lock);
-                if (e) {
-                        if (out)
-                                g->heap.resident += e->bytes;
-                        else
-                                g->heap.backed -= e->bytes;
-                        swap_idle(g, e);
-                        if (passed_fd >= 0)
-                                passed_add(&g->passed, passed_fd);
-                }
-                if (r != CUDA_ERROR_OUT_OF_MEMORY && !poison_note(g, r))
-                        core_give_up(g, r);
-                lock_release(&core_lock);
+static enum swap_progress step_make(struct gpu *g, const struct step *step)
+{
+        enum swap_progress progress = SWAP_NOTHING, answered;
+        bool begun;
+
+        if (step->e) {
+                begun = step->out ? transfer_evict(g, step->e)
+                                  : transfer_restore(g, step->e, step->passed_fd);
+                progress = begun ? SWAP_MORE : SWAP_LATER;
+        }
+        if (step->ask_home) {
+                home_find_out(g);
                 progress = SWAP_LATER;
         }
+        answered = transfer_answers(g);
+        progress = MAX(progress, answered);
+        while ((answered = transfer_reap(g)) != SWAP_NOTHING)
+                progress = MAX(progress, answered);
+        return progress;
+}
 
-        lock_acquire(&core_lock);
+/* There are no streams to copy on: the extent stays where it was. */
+static void step_undo(struct gpu *g, const struct step *step, CUresult why) REQUIRES(core_lock)
+{
+        if (step->e) {
+                if (step->out)
+                        g->heap.resident += step->e->bytes;
+                else
+                        g->heap.backed -= step->e->bytes;
+                swap_idle(g, step->e);
+                if (step->passed_fd >= 0)
+                        passed_add(&g->passed, step->passed_fd);
+        }
+        if (why != CUDA_ERROR_OUT_OF_MEMORY && !poison_note(g, why))
+                core_give_up(g, why);
+}
+
+static enum swap_progress step_end(struct gpu *g, enum swap_progress progress, bool may_evict)
+        REQUIRES(core_lock)
+{
+        struct swap *s = g->swap;
+
         g->context_kept = false;
         if (s->count > 0 && progress < SWAP_COPYING)
                 progress = SWAP_COPYING;
@@ -431,6 +430,37 @@ enum swap_progress swap_step(struct gpu *g, bool may_evict, bool restore)
         note_stays(g, may_evict);
         end_episodes(g);
         bell_ring(&core.changed);
+        return progress;
+}
+
+enum swap_progress swap_step(struct gpu *g, bool may_evict, bool restore)
+{
+        struct step step = {.passed_fd = -EBADF};
+        enum swap_progress progress;
+        CUresult r;
+
+        if (!g->swap)
+                return SWAP_NOTHING;
+        swap_shed(g, restore);
+        lock_acquire(&core_lock);
+        if (!step_choose(g, may_evict, restore, &step)) {
+                progress = g->context_retires ? SWAP_LATER : SWAP_NOTHING;
+                lock_release(&core_lock);
+                return progress;
+        }
+        if (!g->swap->evicting)
+                g->swap->spared_before = g->spared_out;
+        g->context_kept = true;
+        lock_release(&core_lock);
+
+        passed_close(&step.shed);
+        r = transfer_prepare(g);
+        progress = r == CUDA_SUCCESS ? step_make(g, &step) : SWAP_LATER;
+
+        lock_acquire(&core_lock);
+        if (r != CUDA_SUCCESS)
+                step_undo(g, &step, r);
+        progress = step_end(g, progress, may_evict);
         lock_release(&core_lock);
         return progress;
 }
@@ -493,34 +523,32 @@ CUresult swap_carry(struct gpu *g, struct extent *e, CUdeviceptr to)
         return r;
 }
 
+/* Unmap an extent; whoever needs it waits. Lock held, given up meanwhile. */
+static void unmap_unlocks(struct extent *e) REQUIRES(core_lock)
+{
+        CUstreamCaptureMode mode;
+
+        e->busy = true;
+        lock_release(&core_lock);
+        mode = core_relax();
+        extent_unmap(e);
+        core_unrelax(mode);
+        lock_acquire(&core_lock);
+        e->state = EXTENT_UNBACKED;
+}
+
 /* Give back what an extent has; the bell is the caller's. Lock held, given up meanwhile. */
 static void extent_empty(struct gpu *g, struct extent *e) REQUIRES(core_lock)
 {
         export_extent_dies(g, e);
         if (e->state == EXTENT_RESIDENT) {
-                CUstreamCaptureMode mode;
-
-                e->busy = true;
-                g->heap.resident -= e->bytes; /* from here on whoever needs it waits for it */
-                lock_release(&core_lock);
-                mode = core_relax();
-                extent_unmap(e);
-                core_unrelax(mode);
-                lock_acquire(&core_lock);
+                g->heap.resident -= e->bytes; /* from here on it counts as missing */
+                unmap_unlocks(e);
                 g->heap.backed -= e->bytes;
                 kept_forget(g->swap->arena, e);
-                e->state = EXTENT_UNBACKED;
         } else if (e->state == EXTENT_MAPPED) {
-                CUstreamCaptureMode mode;
-
-                e->busy = true;
-                lock_release(&core_lock);
-                mode = core_relax();
-                extent_unmap(e);
-                core_unrelax(mode);
-                lock_acquire(&core_lock);
+                unmap_unlocks(e);
                 g->heap.mapped -= e->bytes;
-                e->state = EXTENT_UNBACKED;
         }
         swap_idle(g, e);
         request_report(g);
