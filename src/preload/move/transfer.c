@@ -315,51 +315,64 @@ static void extent_came(struct gpu *g, struct extent *e) REQUIRES(core_lock)
         swap_arrived(g, e);
 }
 
+/* False: the copy goes on. Afterwards a transfer that came to nothing has no extent. */
+static bool copy_has_ended(struct gpu *g, struct transfer *t)
+{
+        struct swap *s = g->swap;
+        CUresult r;
+
+        freeze_watch_call("cuEventQuery");
+        r = real.cuEventQuery(t->done);
+        if (r == CUDA_ERROR_NOT_READY || (r != CUDA_SUCCESS && !swap_context_died(g)))
+                return false;
+        if (r != CUDA_SUCCESS) { /* the context that copies is gone, not the contents */
+                if (t->out)
+                        evict_later(g, t);
+                else
+                        restore_later(g, t);
+        } else if (t->out) {
+                uint64_t now = clock_now_ns();
+
+                unchanged_copied(s->unchanged, t->extent->bytes,
+                                 now - MAX(t->began_ns, s->copied_ns));
+                s->copied_ns = now;
+        }
+        return true;
+}
+
+/* The memory of an extent that is about to leave, for a successor; negative: for nobody. */
+static int export_for_successor(struct gpu *g, struct extent *e)
+{
+        bool pass_on;
+
+        lock_acquire(&core_lock);
+        pass_on = g->attached && g->may_pass && extent_may_leave(g, e) &&
+                  g->leaving.count < WIRE_PASS_MAX &&
+                  g->heap.backed > g->limit; /* what comes back to us is nobody else's */
+        lock_release(&core_lock);
+        return pass_on ? extent_export(e) : -EBADF;
+}
+
 /* Finish the oldest transfer if its copy is done. */
 enum swap_progress transfer_reap(struct gpu *g)
 {
         struct swap *s = g->swap;
         struct transfer *t = &s->ring[s->first];
-        struct extent *e = t->extent;
-        bool pass_on;
+        struct extent *e;
         int fd = -EBADF;
 
-        if (s->count == 0 || t->asked)
+        if (s->count == 0 || t->asked || (t->copies && t->extent && !copy_has_ended(g, t)))
                 return SWAP_NOTHING;
-        if (t->copies && e) {
-                CUresult r;
-
-                freeze_watch_call("cuEventQuery");
-                r = real.cuEventQuery(t->done);
-                if (r == CUDA_ERROR_NOT_READY || (r != CUDA_SUCCESS && !swap_context_died(g)))
-                        return SWAP_NOTHING;
-                if (r != CUDA_SUCCESS) { /* the context that copies is gone, not the contents */
-                        if (t->out)
-                                evict_later(g, t);
-                        else
-                                restore_later(g, t);
-                } else if (t->out) {
-                        uint64_t now = clock_now_ns();
-
-                        unchanged_copied(s->unchanged, e->bytes,
-                                         now - MAX(t->began_ns, s->copied_ns));
-                        s->copied_ns = now;
-                }
-        }
-        if (!t->extent) {
+        e = t->extent;
+        if (!e) {
                 transfer_pop(s);
                 return SWAP_LATER;
         }
         extent_close(e, &t->at);
-        lock_acquire(&core_lock);
-        pass_on = t->out && g->attached && g->may_pass && extent_may_leave(g, e) &&
-                  g->leaving.count < WIRE_PASS_MAX &&
-                  g->heap.backed > g->limit; /* what comes back to us is nobody else's */
-        lock_release(&core_lock);
-        if (pass_on)
-                fd = extent_export(e);
-        if (t->out)
+        if (t->out) {
+                fd = export_for_successor(g, e);
                 extent_unmap(e);
+        }
         lock_acquire(&core_lock);
         if (fd >= 0)
                 passed_add(&g->leaving, fd);
