@@ -263,43 +263,50 @@ static void give_way(void) REQUIRES(core_lock)
                         core.giveway.out ? core.gpus[i].export_granted : UINT64_MAX;
 }
 
+/* Where memory goes now. */
+static void choose_direction(bool *ret_may_evict, bool *ret_restore) REQUIRES(core_lock)
+{
+        const enum own_drain own = agent_own_drain();
+        const bool up = daemon_line.link == LINK_UP, out = core.giveway.out;
+
+        *ret_may_evict = *ret_restore = false;
+        if (agent.revoking)
+                return;
+        if (own >= OWN_DRAINS) {
+                *ret_may_evict = own == OWN_EVICTS;
+                *ret_restore = own != OWN_EVICTS;
+        } else if (!core.running) {
+                *ret_may_evict = !core.lease && !agent.in_use && (up || out);
+                *ret_restore = (agent_wants_to_run() || core.lease) &&
+                               (up || daemon_line.link == LINK_REFUSED) && !out;
+        }
+}
+
 static enum swap_progress agent_swap(void)
 {
-        enum swap_progress progress = SWAP_NOTHING;
+        enum swap_progress progress, p;
         bool restore, may_evict, hold, stands;
         unsigned n;
 
         lock_acquire(&core_lock);
         give_way();
-        if (agent_own_drain() >= OWN_DRAINS) {
-                may_evict = !agent.revoking && agent_own_drain() == OWN_EVICTS;
-                restore = !agent.revoking && !may_evict;
-        } else {
-                restore = !core.running && !agent.revoking &&
-                          (agent_wants_to_run() || core.lease) &&
-                          (daemon_line.link == LINK_UP || daemon_line.link == LINK_REFUSED) &&
-                          !core.giveway.out;
-                may_evict = !core.running && !agent.revoking && !core.lease && !agent.in_use &&
-                            (daemon_line.link == LINK_UP || core.giveway.out);
-        }
+        choose_direction(&may_evict, &restore);
         n = core.gpu_count;
         stands = freeze_stands();
         hold = !stands && caches_hold(may_evict, clock_now_ns());
         lock_release(&core_lock);
-        if (hold)
-                progress = SWAP_COPYING; /* look again soon */
+        progress = hold ? SWAP_COPYING : SWAP_NOTHING; /* look again soon */
         if (stands)
                 freeze_watch_begin(HANG_NS, false);
-        for (unsigned i = 0; i < n; i++)
-                if (core.gpus[i].managed) {
-                        enum swap_progress p;
-
-                        rm_make_for(core.gpus[i].mover ? CHANNELS_MOVER : CHANNELS_PROGRAM);
-                        if (!stands) /* unregistering waits for the program's work */
-                                swap_trim_arena(&core.gpus[i]);
-                        p = swap_step(&core.gpus[i], may_evict && !hold, restore);
-                        progress = p > progress ? p : progress;
-                }
+        for (struct gpu *g = core.gpus; g < core.gpus + n; g++) {
+                if (!g->managed)
+                        continue;
+                rm_make_for(g->mover ? CHANNELS_MOVER : CHANNELS_PROGRAM);
+                if (!stands) /* unregistering waits for the program's work */
+                        swap_trim_arena(g);
+                p = swap_step(g, may_evict && !hold, restore);
+                progress = MAX(progress, p);
+        }
         rm_make_for(CHANNELS_PROGRAM);
         if (stands)
                 (void)freeze_watch_end();
