@@ -3,7 +3,7 @@
 option(SUBLET_DAEMON "subletd (needs libsystemd, inih, jansson)" ON)
 option(SUBLET_CLI "sublet, the command line (needs jansson)" ON)
 option(SUBLET_SIM "the simulated driver and NVML" ON)
-option(SUBLET_TESTS "unit tests and test programs (need cmocka)" ON)
+option(SUBLET_TESTS "unit tests, test programs (need cmocka), and torture in libsublet.so" OFF)
 option(SUBLET_BENCH "benchmarks" ON)
 option(SUBLET_FUZZ "fuzz targets run by libFuzzer (needs clang)" OFF)
 set(SUBLET_SANITIZE "" CACHE STRING "address,undefined or thread; empty for none")

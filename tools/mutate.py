@@ -313,7 +313,7 @@ class Copy:
 
     def configure(self):
         # As built for people, but a mutation may leave something unused, and nobody reads the debugging information.
-        done = subprocess.run(["cmake", "-S", self.tree, "-B", self.build, "-G", "Ninja", "-DSUBLET_WERROR=OFF", "-DCMAKE_BUILD_TYPE=",
+        done = subprocess.run(["cmake", "-S", self.tree, "-B", self.build, "-G", "Ninja", "-DSUBLET_TESTS=ON", "-DSUBLET_WERROR=OFF", "-DCMAKE_BUILD_TYPE=",
                                "-DCMAKE_C_FLAGS=-O1 -w"], capture_output=True, text=True, check=False)
         if done.returncode:
             sys.exit(f"mutate: cmake:\n{done.stdout}{done.stderr}")

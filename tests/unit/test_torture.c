@@ -9,6 +9,7 @@
 #include "preload/agent/agent_state.h"
 #include "preload/extra/torture.h"
 #include "preload/state/daemon.h"
+#include "preload/stream/gate.h"
 
 #define PATIENCE_MIN (20 * NSEC_PER_MSEC)
 #define PATIENCE_MAX (100 * NSEC_PER_MSEC)
@@ -330,7 +331,7 @@ static void a_call_waits_until_its_memory_is_back(void **state)
 {
         torture_as("5,calls=1,every=0");
         meanwhile = the_agent_does_it;
-        torture_call();
+        fake_gate_owner(0);
         assert_int_equal(waits, 1);
         assert_int_equal(core.waiters, 0);
         assert_int_equal(atomic_load(&core_lock.word), 0);
@@ -344,12 +345,12 @@ static void one_call_in_so_many_waits(void **state)
 
         torture_as("5,calls=0");
         for (unsigned i = 0; i < 100; i++)
-                torture_call(); /* nobody is to wait */
+                fake_gate_owner(0); /* nobody is to wait */
         torture_as("5,calls=4,every=0");
         meanwhile = the_agent_does_it;
         for (unsigned i = 0; i < 400; i++) {
                 drains = request_kicks = 0;
-                torture_call();
+                fake_gate_owner(0);
                 calls += drains;
         }
         assert_in_range(calls, 60, 140);
@@ -357,7 +358,7 @@ static void one_call_in_so_many_waits(void **state)
         calls = 0;
         for (unsigned i = 0; i < 10000; i++) {
                 drains = request_kicks = 0;
-                torture_call();
+                fake_gate_owner(0);
                 calls += drains;
         }
         assert_in_range(calls, 60, 140); /* one in a hundred */
@@ -387,7 +388,7 @@ static void a_call_goes_on_where_a_drain_may_need_it(void **state)
                 (void)begin(NULL);
                 torture_as("5,calls=1,every=0");
                 meanwhile = reasons[i];
-                torture_call();
+                fake_gate_owner(0);
                 assert_int_equal(waits, 1);
                 assert_int_equal(core.waiters, 0);
                 assert_int_equal(atomic_load(&core_lock.word), 0);
@@ -400,16 +401,16 @@ static void a_call_that_cannot_be_drained_behind_does_not_wait(void **state)
 
         torture_as("5,calls=1,every=0");
         gate_self = &inside;
-        torture_call();
+        fake_gate_owner(0);
         gate_self = NULL;
         core.running = false;
-        torture_call();
+        fake_gate_owner(0);
         core.running = true;
         agent.started = false;
-        torture_call();
+        fake_gate_owner(0);
         agent.started = true;
         core.bystander = true;
-        torture_call();
+        fake_gate_owner(0);
         assert_int_equal(request_kicks, 0);
         assert_int_equal(atomic_load(&core_lock.word), 0);
         core.bystander = false;
@@ -418,7 +419,7 @@ static void a_call_that_cannot_be_drained_behind_does_not_wait(void **state)
         inside.inside = 0; /* is known, and outside */
         gate_self = &inside;
         meanwhile = the_agent_does_it;
-        torture_call();
+        fake_gate_owner(0);
         gate_self = NULL;
         assert_int_equal(waits, 1);
 }

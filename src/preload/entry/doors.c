@@ -11,7 +11,6 @@
 #include "cuda/cuda_versions.h"
 #include "preload/entry/door_count.h"
 #include "preload/stream/gate.h"
-#include "preload/extra/torture.h"
 
 /* ---- the functions themselves ----
  *
@@ -97,14 +96,14 @@ static inline uint64_t work_of_launch(uint64_t config, uint64_t func)
         DOOR(symbol, params)                          \
         {                                             \
                 door_count(DOOR_##symbol);            \
-                torture_before_call();                \
+                gate_before_call();                   \
                 return HOOKS_RETRY(real.symbol args); \
         }
 #define CU_CUSTOM(symbol, submits_to, params, args) \
         DOOR(symbol, params)                        \
         {                                           \
                 door_count(DOOR_##symbol);          \
-                torture_before_call();              \
+                gate_before_call();                 \
                 return hook_##symbol args;          \
         }
 #define CU_PASS(symbol, submits_to, params, args)

@@ -33,6 +33,7 @@ const struct part parts[] = {
         {.tend = late_tend},
         {.tend = pool_tend},
         {.tend = unevictable_tend},
+#ifdef SUBLET_HAS_TORTURE
         {.setup = torture_setup,
          .step = torture_step,
          .next_ns = torture_next_ns,
@@ -42,6 +43,9 @@ const struct part parts[] = {
          .cancel = torture_cancel,
          .evicted = torture_evicted,
          .restored = torture_restored},
+#else
+        {.setup = torture_left_out},
+#endif
         {.setup = overflow_setup,
          .learn = overflow_learn,
          .step = overflow_step,

@@ -10,6 +10,7 @@
 #include "base/settings.h"
 #include "preload/agent/agent_state.h"
 #include "preload/state/core.h"
+#include "preload/stream/gate.h"
 #include "preload/stream/quiesce.h"
 #include "preload/process/trace.h"
 #include "preload/state/request.h"
@@ -62,10 +63,42 @@ static bool read_option(const char *word)
         return false;
 }
 
-static void at_gate(uint64_t work)
+/* ---- the program's threads ---- */
+
+static bool due(void)
 {
-        torture_call();
+        if (!thread_random)
+                thread_random = mix(torture.seed + 1 + atomic_fetch_add(&torture.threads, 1)) | 1;
+        return torture.calls && draw(&thread_random) % torture.calls == 0;
 }
+
+/* A thread of the program is about to make a call. */
+static void torture_call(uint64_t work)
+{
+        struct core_wait w = {.what = "a transfer of its own memory"};
+        uint64_t ended;
+
+        if (core_passive() || !due())
+                return;
+        if (gate_self && atomic_load_explicit(&gate_self->inside, memory_order_relaxed) > 0)
+                return;
+        lock_acquire(&core_lock);
+        if (!core.running || !agent.started) {
+                lock_release(&core_lock);
+                return;
+        }
+        torture.asked = true;
+        ended = torture.ended;
+        core.waiters++;
+        request_kick();
+        /* A capture has to end before a drain can. */
+        while (torture.ended == ended && !quiesce_capturing() && !core_passive())
+                core_wait(&w, UINT64_MAX);
+        core.waiters--;
+        lock_release(&core_lock);
+}
+
+/* ---- set-up ---- */
 
 void torture_setup(void)
 {
@@ -90,42 +123,8 @@ void torture_setup(void)
         }
         torture.random = mix(torture.seed);
         torture.next_ns = torture.every_ns ? 0 : UINT64_MAX;
-        gate_own(GATE_TORTURE, at_gate);
+        gate_own(GATE_TORTURE, torture_call);
         gate_shut(GATE_TORTURE);
-}
-
-/* ---- the program's threads ---- */
-
-static bool due(void)
-{
-        if (!thread_random)
-                thread_random = mix(torture.seed + 1 + atomic_fetch_add(&torture.threads, 1)) | 1;
-        return torture.calls && draw(&thread_random) % torture.calls == 0;
-}
-
-void torture_call(void)
-{
-        struct core_wait w = {.what = "a transfer of its own memory"};
-        uint64_t ended;
-
-        if (core_passive() || !due())
-                return;
-        if (gate_self && atomic_load_explicit(&gate_self->inside, memory_order_relaxed) > 0)
-                return;
-        lock_acquire(&core_lock);
-        if (!core.running || !agent.started) {
-                lock_release(&core_lock);
-                return;
-        }
-        torture.asked = true;
-        ended = torture.ended;
-        core.waiters++;
-        request_kick();
-        /* A capture has to end before a drain can. */
-        while (torture.ended == ended && !quiesce_capturing() && !core_passive())
-                core_wait(&w, UINT64_MAX);
-        core.waiters--;
-        lock_release(&core_lock);
 }
 
 /* ---- the course; core_lock held ---- */

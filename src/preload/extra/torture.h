@@ -9,23 +9,23 @@
  * calls' evictions at the same calls each time. */
 #pragma once
 
-#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/log.h"
+#include "base/settings.h"
 #include "preload/state/part.h"
-#include "preload/stream/gate.h"
 #include "preload/process/lock.h"
 
 /* Once, before the first thread passes the gate. */
 void torture_setup(void);
 
-/* A thread of the program, not inside the gate, is about to make a call. */
-void torture_call(void);
-static inline void torture_before_call(void)
+/* In its place in a plain build, which has nothing else of it. */
+static inline void torture_left_out(void)
 {
-        if (unlikely(atomic_load_explicit(&gate_bits, memory_order_relaxed) & GATE_TORTURE))
-                torture_call();
+        if (setting_text(SETTING_TORTURE))
+                log_warning("SUBLET_TORTURE has no effect: this build has no torture "
+                            "(build with -DSUBLET_TESTS=ON)");
 }
 
 /* ---- the agent's; core_lock held ---- */

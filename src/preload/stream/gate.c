@@ -287,6 +287,11 @@ void gate_own(enum gate_bits bit, void (*f)(uint64_t work))
         owners[__builtin_ctz(bit)] = f;
 }
 
+void gate_call_owner(enum gate_bits bit)
+{
+        owners[__builtin_ctz(bit)](0);
+}
+
 /* The first bit that a thread has to handle outside the gate before it tries again; 0: none. */
 static uint32_t first_reason(uint32_t bits, CUstream stream)
 {

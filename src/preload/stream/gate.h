@@ -129,6 +129,15 @@ static ALWAYS_INLINE void gate_leave(struct gate_thread *t)
                               memory_order_release);
 }
 
+void gate_call_owner(enum gate_bits bit);
+
+/* Before a call that does not submit: it may be chosen to be preceded by an eviction, too. */
+static inline void gate_before_call(void)
+{
+        if (unlikely(atomic_load_explicit(&gate_bits, memory_order_relaxed) & GATE_TORTURE))
+                gate_call_owner(GATE_TORTURE);
+}
+
 /* Around the whole of a UNIFIED call (hooks.h). NULL: no memory for the mark. */
 struct gate_thread *gate_look_begin(void);
 
