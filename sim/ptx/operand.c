@@ -64,7 +64,7 @@ static int number_term(struct parser *p, enum token_kind *ret_kind, uint64_t *re
 
 int number_parse(struct parser *p, enum token_kind *ret_kind, uint64_t *ret_value)
 {
-        uint64_t v, w;
+        uint64_t v = 0, w;
         enum token_kind kind, more;
         int r = number_term(p, &kind, &v);
 

@@ -409,7 +409,7 @@ int session_join(bool cuda, struct session **ret_session)
         _cleanup_free_ struct session *s = calloc(1, sizeof(*s));
         char name[SESSION_NAME_MAX];
         _cleanup_close_ int fd = -EBADF;
-        struct session_segment *g;
+        struct session_segment *g = NULL;
         struct settings settings;
         struct session_slot *slot;
         unsigned live;
