@@ -48,14 +48,14 @@ static inline uint64_t bits_next(const uint64_t *bits, uint64_t from, uint64_t t
         return MIN((from & ~(BITS_A_WORD - 1)) + (uint64_t)__builtin_ctzll(word), to);
 }
 
-/* The last set bit at or below `from`; BITS_NONE where there is none. */
-static inline uint64_t bits_last(const uint64_t *bits, uint64_t from)
+/* The last set bit in [least, from], or a word or less below it; BITS_NONE where there is none. */
+static inline uint64_t bits_last(const uint64_t *bits, uint64_t from, uint64_t least)
 {
         uint64_t i = from / BITS_A_WORD;
         uint64_t word = bits[i] & UINT64_MAX >> (BITS_A_WORD - 1 - from % BITS_A_WORD);
 
         while (word == 0) {
-                if (i == 0)
+                if (i == least / BITS_A_WORD)
                         return BITS_NONE;
                 word = bits[--i];
         }

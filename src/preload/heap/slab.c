@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "base/macros.h"
+#include "preload/heap/bits.h"
 #include "preload/heap/heap.h"
 
 struct slab {
@@ -19,70 +20,8 @@ struct slab {
         uint64_t bits[];
 };
 
-#define WORD_BITS  64u
 #define SLAB_HOLES 4u      /* free runs to look at before another slab is tried */
 #define MARK       0x8000u /* larger than any number of spare bytes */
-
-static bool bit(const uint64_t *bits, uint32_t i)
-{
-        return bits[i / WORD_BITS] >> (i % WORD_BITS) & 1;
-}
-
-static void bit_set(uint64_t *bits, uint32_t i, bool on)
-{
-        if (on)
-                bits[i / WORD_BITS] |= UINT64_C(1) << (i % WORD_BITS);
-        else
-                bits[i / WORD_BITS] &= ~(UINT64_C(1) << (i % WORD_BITS));
-}
-
-static void bits_set(uint64_t *bits, uint32_t from, uint32_t count, bool on)
-{
-        while (count > 0) {
-                const uint32_t shift = from % WORD_BITS, n = MIN(count, WORD_BITS - shift);
-                uint64_t mask = n < WORD_BITS ? (UINT64_C(1) << n) - 1 : UINT64_MAX;
-
-                mask <<= shift;
-
-                if (on)
-                        bits[from / WORD_BITS] |= mask;
-                else
-                        bits[from / WORD_BITS] &= ~mask;
-                from += n;
-                count -= n;
-        }
-}
-
-/* The first bit of this value in [from, to); `to` where there is none. The row is whole words. */
-static uint32_t bits_next(const uint64_t *bits, uint32_t from, uint32_t to, bool on)
-{
-        uint64_t flip = on ? 0 : UINT64_MAX, word;
-
-        if (from >= to)
-                return to;
-        word = (bits[from / WORD_BITS] ^ flip) & UINT64_MAX << (from % WORD_BITS);
-        while (word == 0) {
-                from = (from / WORD_BITS + 1) * WORD_BITS;
-                if (from >= to)
-                        return to;
-                word = bits[from / WORD_BITS] ^ flip;
-        }
-        return MIN((from & ~(WORD_BITS - 1)) + (uint32_t)__builtin_ctzll(word), to);
-}
-
-/* The last set bit in [least, from], or up to a word below; UINT32_MAX where there is none. */
-static uint32_t bits_last(const uint64_t *bits, uint32_t from, uint32_t least)
-{
-        uint32_t i = from / WORD_BITS;
-        uint64_t word = bits[i] & UINT64_MAX >> (WORD_BITS - 1 - from % WORD_BITS);
-
-        while (word == 0) {
-                if (i == least / WORD_BITS)
-                        return UINT32_MAX;
-                word = bits[--i];
-        }
-        return i * WORD_BITS + WORD_BITS - 1 - (uint32_t)__builtin_clzll(word);
-}
 
 static uint32_t units_of(uint64_t bytes)
 {
@@ -91,7 +30,8 @@ static uint32_t units_of(uint64_t bytes)
 
 struct slab *slab_new(uint64_t bytes)
 {
-        uint32_t units = units_of(bytes), words = (units + 63) / 64;
+        uint32_t units = units_of(bytes);
+        size_t words = BITS_WORDS(units);
         struct slab *s =
                 calloc(1, sizeof(*s) + 2 * words * sizeof(uint64_t) + units * sizeof(uint16_t));
 
@@ -128,11 +68,11 @@ static bool slab_search(const struct slab *s, struct search *f, uint32_t to, uin
         for (; f->holes > 0; f->holes--) {
                 uint32_t end;
 
-                f->at = bits_next(s->used_bits, f->at, to, false);
+                f->at = (uint32_t)bits_next(s->used_bits, f->at, to, false);
                 if (f->at == to)
                         return false;
                 /* Stop when it is long enough: most of a slab may be free. */
-                end = bits_next(s->used_bits, f->at, MIN(f->at + units, to), true);
+                end = (uint32_t)bits_next(s->used_bits, f->at, MIN(f->at + units, to), true);
                 if (end - f->at == units)
                         return true;
                 f->longest = MAX(f->longest, end - f->at);
@@ -144,7 +84,7 @@ static bool slab_search(const struct slab *s, struct search *f, uint32_t to, uin
 static void slab_occupy(struct slab *s, uint32_t at, uint32_t units, uint64_t bytes)
 {
         bits_set(s->used_bits, at, units, true);
-        bit_set(s->first_bits, at, true);
+        bits_set(s->first_bits, at, 1, true);
         s->spare[at] = (uint16_t)((uint64_t)units * HEAP_SMALL_ALIGN - bytes);
         s->used += units;
 }
@@ -178,17 +118,17 @@ static uint32_t slab_around(const struct slab *s, uint32_t at, uint32_t *ret_fir
 {
         const uint32_t most = HEAP_SMALL_MAX / HEAP_SMALL_ALIGN;
         uint32_t least = at > most ? at - most : 0;
-        uint32_t before = at > 0 ? bits_last(s->used_bits, at - 1, least) : UINT32_MAX;
+        uint64_t before = at > 0 ? bits_last(s->used_bits, at - 1, least) : BITS_NONE;
 
-        *ret_first = before == UINT32_MAX ? least : before + 1;
-        return bits_next(s->used_bits, at, MIN(at + most, s->units), true);
+        *ret_first = before == BITS_NONE ? least : (uint32_t)before + 1;
+        return (uint32_t)bits_next(s->used_bits, at, MIN(at + most, s->units), true);
 }
 
 uint64_t slab_hole(const struct slab *s, uint64_t offset, uint64_t *ret_start)
 {
         uint32_t at = (uint32_t)(offset / HEAP_SMALL_ALIGN), first, end;
 
-        if (at >= s->units || bit(s->used_bits, at))
+        if (at >= s->units || bits_get(s->used_bits, at))
                 return 0;
         end = slab_around(s, at, &first);
         *ret_start = (uint64_t)first * HEAP_SMALL_ALIGN;
@@ -209,11 +149,11 @@ bool slab_find(const struct slab *s, uint64_t offset, uint64_t *ret_start, uint6
 {
         uint32_t start = (uint32_t)(offset / HEAP_SMALL_ALIGN), end;
 
-        if (start >= s->units || !bit(s->used_bits, start))
+        if (start >= s->units || !bits_get(s->used_bits, start))
                 return false;
-        start = bits_last(s->first_bits, start, 0);
-        end = bits_next(s->used_bits, start, s->units, false);
-        end = bits_next(s->first_bits, start + 1, end, true);
+        start = (uint32_t)bits_last(s->first_bits, start, 0);
+        end = (uint32_t)bits_next(s->used_bits, start, s->units, false);
+        end = (uint32_t)bits_next(s->first_bits, start + 1, end, true);
         *ret_start = (uint64_t)start * HEAP_SMALL_ALIGN;
         *ret_bytes = (uint64_t)(end - start) * HEAP_SMALL_ALIGN - (s->spare[start] & ~MARK);
         return offset < *ret_start + *ret_bytes;
@@ -240,7 +180,7 @@ void slab_free(struct slab *s, uint64_t start)
                 return;
         at = (uint32_t)(first / HEAP_SMALL_ALIGN);
         units = units_of(bytes);
-        bit_set(s->first_bits, at, false);
+        bits_set(s->first_bits, at, 1, false);
         bits_set(s->used_bits, at, units, false);
         s->used -= units;
         s->next = at;

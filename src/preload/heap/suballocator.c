@@ -221,7 +221,7 @@ struct suballocation *suballocator_at(const struct suballocator *p, CUdeviceptr 
 
 struct suballocation *suballocator_around(const struct chunk *c, CUdeviceptr address)
 {
-        uint64_t start = bits_last(c->starts, unit_of(c, address));
+        uint64_t start = bits_last(c->starts, unit_of(c, address), 0);
         struct suballocation *n;
 
         if (start == BITS_NONE)
