@@ -45,10 +45,15 @@ def end(world, *programs, rounds=1):
         assert world.check_sums(p) == rounds
 
 
+def important(world, mib):
+    """A neighbour with a priority: once it has its memory it keeps it until leave()."""
+    return world.program("spin", "--bytes", f"{mib}MiB", "--block", "4MiB", "--ms", 5, "--until", world.path("leave"),
+                         SUBLET_PRIORITY="1")
+
+
 def take_the_card(world, mib=40):
-    """A neighbour with a priority, that keeps what it has until leave()."""
-    p = world.program("spin", "--bytes", f"{mib}MiB", "--block", "4MiB", "--ms", 5, "--until", world.path("leave"),
-                      SUBLET_PRIORITY="1")
+    """An important neighbour that has its memory."""
+    p = important(world, mib)
     wait_for(lambda: p.pid in world.clients() and world.clients()[p.pid]["backed"] >= mib * MIB, 60, "the neighbour to have the card",
              report=p.report)
     return p

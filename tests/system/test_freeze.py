@@ -9,7 +9,8 @@ import time
 
 import pytest
 
-from counting import (QUICK, assert_stands, await_count, begin, count, counts, end, frozen_out, leave, take_the_card)
+from counting import (QUICK, assert_stands, await_count, begin, count, counts, end, frozen_out, important, leave,
+                      take_the_card)
 from test_torture import check_equal, check_tangled, tortured
 from families import DOORS, PROGRAMS, TANGLED
 from world import BUILD, MIB, is_stopped, wait_for
@@ -290,7 +291,7 @@ def test_a_process_that_ends_while_it_is_frozen_leaves_all_to_others(small, how,
     begin(p)
     if when == "half out":
         small.slow_bus(f"out:8MB/s:60:{p.pid}")
-    neighbour = small.program("hold", "--bytes", "52MiB", "--block", "4MiB", stdin=subprocess.PIPE)
+    neighbour = important(small, 52)
     wait_for(lambda: frozen_out(small, p) and small.clients()[p.pid]["evicted"] >= 4 * MIB, 60, "memory to be out", report=p.report)
     if when == "half out":
         assert small.clients()[p.pid]["backed"] > 4 * MIB
@@ -303,11 +304,9 @@ def test_a_process_that_ends_while_it_is_frozen_leaves_all_to_others(small, how,
         p.process.stdin.flush()
     p.wait()
     wait_for(lambda: p.pid not in small.clients(), 60, "the process to be forgotten")
-    neighbour.await_event("filled")
-    assert small.clients()[neighbour.pid]["backed"] >= 52 * MIB
+    wait_for(lambda: small.clients()[neighbour.pid]["backed"] >= 52 * MIB, 60, "the neighbour's memory", report=neighbour.report)
     assert [x["pid"] for x in small.card()["processes"] if x["used"]] == [neighbour.pid]
-    neighbour.order("touch")
-    neighbour.finish()
+    leave(small, neighbour)
 
 
 def test_a_frozen_program_may_be_stopped(out):
