@@ -735,6 +735,43 @@ static void tell_short(struct gpu *g, uint64_t now) REQUIRES(core_lock)
         daemon_send(&m, WIRE_SHORT, g->index);
 }
 
+/* The daemon does not know yet, or no longer, that the program wants to run and what it needs. */
+static bool run_is_due(const struct gpu *g, uint64_t now) REQUIRES(core_lock)
+{
+        const unsigned i = g->index;
+
+        return agent_wants_to_run() && (!core.running || heap_missing(&g->heap) > 0) &&
+               (!agent.run_said[i] || agent.need_said[i] != g->heap.allocated ||
+                (core.running && now - agent.request_ns[i] >= REQUEST_AGAIN_NS));
+}
+
+static void tell_usage(struct gpu *g, uint64_t now) REQUIRES(core_lock)
+{
+        if (g->usage_dirty && usage_is_due(g)) {
+                agent_self_spared(g);
+                send_usage(g);
+        }
+        if (g->usage_dirty)
+                agent.tell_ns = MIN(agent.tell_ns, now + USAGE_SPACING_NS);
+}
+
+static void tell_gpu(struct gpu *g, uint64_t now) REQUIRES(core_lock)
+{
+        if (g->short_bytes)
+                tell_short(g, now);
+        trim_commit(g, now);
+        if (run_is_due(g, now))
+                g->request_dirty = true;
+        tell_exported(g);
+        if (agent.managed_said[g->index] != g->heap.managed_bytes)
+                send_managed(g);
+        agent_self_tell(g);
+        tell_usage(g, now);
+        tell_exported(g);
+        if (g->request_dirty && daemon_line.link == LINK_UP)
+                send_request(g);
+}
+
 void agent_tell(void)
 {
         uint64_t now = clock_now_ns();
@@ -747,31 +784,7 @@ void agent_tell(void)
         agent_self_count(now);
         agent_self_frozen();
         tell_host();
-        for (unsigned i = 0; i < core.gpu_count && daemon_line.link == LINK_UP; i++) {
-                struct gpu *g = &core.gpus[i];
-
-                if (!g->attached)
-                        continue;
-                if (g->short_bytes)
-                        tell_short(g, now);
-                trim_commit(g, now);
-                if (agent_wants_to_run() &&
-                    (!agent.run_said[i] || agent.need_said[i] != g->heap.allocated ||
-                     (core.running && now - agent.request_ns[i] >= REQUEST_AGAIN_NS)) &&
-                    (!core.running || heap_missing(&g->heap) > 0))
-                        g->request_dirty = true;
-                tell_exported(g);
-                if (agent.managed_said[i] != g->heap.managed_bytes)
-                        send_managed(g);
-                agent_self_tell(g);
-                if (g->usage_dirty && usage_is_due(g)) {
-                        agent_self_spared(g);
-                        send_usage(g);
-                }
-                if (g->usage_dirty)
-                        agent.tell_ns = MIN(agent.tell_ns, now + USAGE_SPACING_NS);
-                tell_exported(g);
-                if (g->request_dirty && daemon_line.link == LINK_UP)
-                        send_request(g);
-        }
+        for (unsigned i = 0; i < core.gpu_count && daemon_line.link == LINK_UP; i++)
+                if (core.gpus[i].attached)
+                        tell_gpu(&core.gpus[i], now);
 }
