@@ -589,48 +589,52 @@ static bool contested(void)
         return atomic_load_explicit(&gate_bits, memory_order_relaxed) & GATE_THROTTLE;
 }
 
+/* A free suballocation that is large enough, one that is paid for if there is one. look: ask first
+ * what other streams have reached. NULL: no address space. */
+static struct suballocation *find_free(struct pool *p, const struct pool_stream *s, uint64_t bytes,
+                                       bool look) REQUIRES(core_lock)
+{
+        struct suballocation *n = look_up(p, lane_find(p, s), bytes, true);
+
+        if (!n && look && pool_look(p, true))
+                n = look_up(p, lane_find(p, s), bytes, true);
+        if (!n)
+                n = look_up(p, lane_find(p, s), bytes, false);
+        if (!n && pool_widen(p, bytes) == 0)
+                n = look_up(p, lane_find(p, s), bytes, false);
+        return n;
+}
+
 /* A large enough suballocation that heap.allocated has room for; NULL: none. */
 static struct suballocation *find_room(struct pool *p, const struct pool_stream *s, uint64_t bytes)
         REQUIRES(core_lock)
 {
         struct heap *h = &p->gpu->heap;
-        uint64_t until_ns = 0;
-        bool looked = false;
+        uint64_t until_ns = 0, cost;
+        bool look = true;
 
         if (bytes > p->gpu->visible)
                 return NULL;
-        for (;;) {
-                struct pool_lane *l = lane_find(p, s);
-                struct suballocation *n = look_up(p, l, bytes, true);
-                uint64_t cost, max = room_allowed(p->gpu);
+        while (!p->gpu->error) { /* else its blocks are lost, and get no memory any more */
+                struct suballocation *n = find_free(p, s, bytes, look);
 
-                if (p->gpu->error)
-                        return NULL; /* a sticky error: its blocks are lost and get no memory any
-                                        more */
-                if (n)
-                        return n;
-                if (!looked) {
-                        looked = true;
-                        if (pool_look(p, true))
-                                continue;
-                        l = lane_find(p, s);
-                }
-                n = look_up(p, l, bytes, false);
-                if (!n) {
-                        if (pool_widen(p, bytes) < 0)
-                                return NULL;
-                        continue;
-                }
+                if (!n || p->gpu->error)
+                        return NULL;
                 cost = heap_use_cost(n->chunk->block, n->address, bytes);
+                if (cost == 0)
+                        return n;
+                look = false;
                 /* If memory is short, use several free pieces before taking more. */
                 if (contested() && h->backed + cost > core_limit(p->gpu) && release(p, cost, 0) > 0)
                         continue;
-                if (h->allocated + cost <= max && (!p->most || pool_reserved(p) + cost <= p->most))
+                if (h->allocated + cost <= room_allowed(p->gpu) &&
+                    (!p->most || pool_reserved(p) + cost <= p->most))
                         return n;
                 if (!grow(p, s, bytes, cost, &until_ns))
                         return NULL;
-                looked = false;
+                look = true;
         }
+        return NULL;
 }
 
 void pool_drop_idle(struct pool *p, struct block *b, CUdeviceptr at, uint64_t bytes)
