@@ -150,10 +150,46 @@ static bool is_gap(CUdeviceptr address)
         return false;
 }
 
+static bool begins_at(const struct gpu *g, CUdeviceptr address, struct heap_place *ret)
+{
+        return heap_find(&g->heap, address, ret) && ret->start == address;
+}
+
+/* Lock held, given up meanwhile. */
+static CUresult free_ours(struct gpu *g, const struct heap_place *found, CUdeviceptr dptr)
+        REQUIRES(core_lock)
+{
+        struct block *dead = NULL;
+        struct heap_place p;
+
+        if (found->start != dptr || late_is(found))
+                return CUDA_ERROR_INVALID_VALUE;
+        /* The driver's cuMemFree waits for what was submitted before; cuMemUnmap would not. During
+         * a capture nothing can be asked: then the agent frees the block when the capture has
+         * ended. */
+        if (!quiesce_capturing())
+                quiesce_wait_all();
+        if (quiesce_capturing() && begins_at(g, dptr, &p))
+                return late_free(g, &p);
+        if (g->error) /* met just now */
+                return g->error;
+        if (begins_at(g, dptr, &p) && p.block->kind == BLOCK_POOL)
+                return pool_free(p.block, dptr, NULL);
+        ipc_export_freed(dptr);
+        if (heap_free(&g->heap, dptr, &dead) < 0)
+                return CUDA_ERROR_INVALID_VALUE; /* freed by another thread while we waited */
+        if (dead) {
+                swap_discard(g, dead);
+                core_room_changed(g); /* others may have its place */
+                request_kick();       /* a piece of a slab changes no figure */
+        }
+        return CUDA_SUCCESS;
+}
+
 CUresult hook_cuMemFree_v2(CUdeviceptr dptr)
 {
+        CUresult r = CUDA_SUCCESS;
         struct heap_place p;
-        struct block *dead = NULL;
         struct gpu *g;
 
         (void)core_setup();
@@ -163,47 +199,10 @@ CUresult hook_cuMemFree_v2(CUdeviceptr dptr)
                 return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
         lock_acquire(&core_lock);
         g = core_find(dptr, &p);
-        if (!g) {
-                lock_release(&core_lock);
-                return real.cuMemFree_v2(dptr);
-        }
-        if (p.start != dptr || late_is(&p)) {
-                lock_release(&core_lock);
-                return CUDA_ERROR_INVALID_VALUE;
-        }
-        /* The driver's cuMemFree waits for what was submitted before; cuMemUnmap would not. During
-         * a capture nothing can be asked: then the agent frees the block when the capture has
-         * ended. */
-        if (!quiesce_capturing())
-                quiesce_wait_all();
-        if (quiesce_capturing() && heap_find(&g->heap, dptr, &p) && p.start == dptr) {
-                CUresult r = late_free(g, &p);
-
-                lock_release(&core_lock);
-                return r;
-        }
-        if (g->error) { /* met just now */
-                lock_release(&core_lock);
-                return g->error;
-        }
-        if (heap_find(&g->heap, dptr, &p) && p.start == dptr && p.block->kind == BLOCK_POOL) {
-                CUresult r = pool_free(p.block, dptr, NULL);
-
-                lock_release(&core_lock);
-                return r;
-        }
-        ipc_export_freed(dptr);
-        if (heap_free(&g->heap, dptr, &dead) < 0) {
-                lock_release(&core_lock);
-                return CUDA_ERROR_INVALID_VALUE; /* freed by another thread while we waited */
-        }
-        if (dead) {
-                swap_discard(g, dead);
-                core_room_changed(g); /* others may have its place */
-                request_kick();       /* a piece of a slab changes no figure */
-        }
+        if (g)
+                r = free_ours(g, &p, dptr);
         lock_release(&core_lock);
-        return CUDA_SUCCESS;
+        return g ? r : real.cuMemFree_v2(dptr);
 }
 
 CUresult hook_cuMemGetInfo_v2(size_t *free_bytes, size_t *total)
