@@ -6,6 +6,7 @@
 #include "base/macros.h"
 #include "preload/state/core.h"
 #include "preload/hooks/hooks.h"
+#include "preload/hooks/hooks_attribute.h"
 #include "preload/state/virtual.h"
 
 /* ---- mapping ---- */
@@ -317,75 +318,50 @@ static const struct mapping *ours_at(CUdeviceptr ptr)
         return m && m->handle && m->handle->block ? m : NULL;
 }
 
+/* What the driver answers for mapped memory; what is not named is 0. */
+static uint64_t mapping_attribute(CUpointer_attribute which, const struct mapping *m,
+                                  CUdevice device, CUdeviceptr ptr)
+{
+        const struct span *reservation = virtual_reservation(ptr);
+        const CUmemAllocationProp *prop = &m->handle->prop;
+        const bool usable = m->access[device] != CU_MEM_ACCESS_FLAGS_PROT_NONE;
+        const uint64_t values[ATTRIBUTES] = {
+                [CU_POINTER_ATTRIBUTE_CONTEXT] = 0, /* it is no context's */
+                [CU_POINTER_ATTRIBUTE_MEMORY_TYPE] = CU_MEMORYTYPE_DEVICE,
+                [CU_POINTER_ATTRIBUTE_DEVICE_POINTER] = usable ? ptr : 0,
+                [CU_POINTER_ATTRIBUTE_BUFFER_ID] = m->id,
+                [CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL] = m->handle->gpu->index,
+                [CU_POINTER_ATTRIBUTE_RANGE_START_ADDR] = reservation->address,
+                [CU_POINTER_ATTRIBUTE_RANGE_SIZE] = reservation->bytes,
+                [CU_POINTER_ATTRIBUTE_MAPPED] = true,
+                [CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES] = prop->requestedHandleTypes,
+                [CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE] =
+                        prop->allocFlags.gpuDirectRDMACapable != 0,
+                [CU_POINTER_ATTRIBUTE_ACCESS_FLAGS] = m->access[device],
+                [CU_POINTER_ATTRIBUTE_MAPPING_SIZE] = m->at.bytes,
+                [CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR] = m->at.address,
+                [CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID] = m->handle->id,
+                [CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE] =
+                        (prop->allocFlags.usage & CU_MEM_CREATE_USAGE_HW_DECOMPRESS) != 0,
+        };
+
+        return values[which];
+}
+
 CUresult virtual_attribute(void *data, CUpointer_attribute attribute, CUdeviceptr ptr)
 {
+        const bool pointer = attribute == CU_POINTER_ATTRIBUTE_DEVICE_POINTER ||
+                             attribute == CU_POINTER_ATTRIBUTE_HOST_POINTER;
         const struct mapping *m = ours_at(ptr);
-        const struct handle *h = m ? m->handle : NULL;
         CUdevice device;
+        uint64_t value;
 
-        if (!m || real.cuCtxGetDevice(&device) != CUDA_SUCCESS || device >= GPUS_MAX)
+        if (!m || real.cuCtxGetDevice(&device) != CUDA_SUCCESS || device >= GPUS_MAX ||
+            !attribute_exists(attribute) || attribute == CU_POINTER_ATTRIBUTE_P2P_TOKENS)
                 return CUDA_ERROR_NOT_SUPPORTED;
-        switch (attribute) {
-        case CU_POINTER_ATTRIBUTE_CONTEXT:
-                *(CUcontext *)data = NULL; /* it is no context's */
-                return CUDA_SUCCESS;
-        case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
-                *(unsigned *)data = CU_MEMORYTYPE_DEVICE;
-                return CUDA_SUCCESS;
-        case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
-                *(CUdeviceptr *)data = m->access[device] == CU_MEM_ACCESS_FLAGS_PROT_NONE ? 0 : ptr;
-                return *(CUdeviceptr *)data ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-        case CU_POINTER_ATTRIBUTE_HOST_POINTER:
-                *(void **)data = NULL;
-                return CUDA_ERROR_INVALID_VALUE;
-        case CU_POINTER_ATTRIBUTE_BUFFER_ID:
-                *(unsigned long long *)data = m->id;
-                return CUDA_SUCCESS;
-        case CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID:
-                *(unsigned long long *)data = h->id;
-                return CUDA_SUCCESS;
-        case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
-        case CU_POINTER_ATTRIBUTE_IS_MANAGED:
-        case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
-                *(unsigned *)data = 0;
-                return CUDA_SUCCESS;
-        case CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE:
-                *(unsigned *)data =
-                        (h->prop.allocFlags.usage & CU_MEM_CREATE_USAGE_HW_DECOMPRESS) != 0;
-                return CUDA_SUCCESS;
-        case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
-                *(unsigned *)data = h->prop.allocFlags.gpuDirectRDMACapable != 0;
-                return CUDA_SUCCESS;
-        case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
-                *(int *)data = (int)h->gpu->index;
-                return CUDA_SUCCESS;
-        case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
-                *(CUdeviceptr *)data = virtual_reservation(ptr)->address;
-                return CUDA_SUCCESS;
-        case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
-                *(size_t *)data = virtual_reservation(ptr)->bytes;
-                return CUDA_SUCCESS;
-        case CU_POINTER_ATTRIBUTE_MAPPED:
-                *(unsigned *)data = 1;
-                return CUDA_SUCCESS;
-        case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
-                *(unsigned long long *)data = (unsigned long long)h->prop.requestedHandleTypes;
-                return CUDA_SUCCESS;
-        case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
-                *(unsigned *)data = m->access[device];
-                return CUDA_SUCCESS;
-        case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
-                *(void **)data = NULL;
-                return CUDA_SUCCESS;
-        case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR:
-                *(CUdeviceptr *)data = m->at.address;
-                return CUDA_SUCCESS;
-        case CU_POINTER_ATTRIBUTE_MAPPING_SIZE:
-                *(size_t *)data = m->at.bytes;
-                return CUDA_SUCCESS;
-        default:
-                return CUDA_ERROR_NOT_SUPPORTED;
-        }
+        value = mapping_attribute(attribute, m, device, ptr);
+        attribute_write(data, attribute, value);
+        return pointer && value == 0 ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
 }
 
 bool virtual_range(CUdeviceptr ptr, CUdeviceptr *ret_base, size_t *ret_bytes)

@@ -13,6 +13,7 @@
 #include "preload/stream/gate.h"
 #include "preload/hooks/hooks.h"
 #include "preload/share/ipc.h"
+#include "preload/hooks/hooks_attribute.h"
 #include "preload/hooks/hooks_virtual.h"
 #include "preload/hooks/managed.h"
 #include "preload/extra/overflow.h"
@@ -269,86 +270,60 @@ CUresult hook_cuMemGetAddressRange_v2(CUdeviceptr *pbase, size_t *psize, CUdevic
         return CUDA_SUCCESS;
 }
 
-/* What the driver answers for cuMemAlloc memory (read off CUDA 13.0), so that it does not matter
- * whether ours is mapped now. CUDA_ERROR_NOT_SUPPORTED: ask the driver itself. */
-static CUresult pointer_attribute(void *data, CUpointer_attribute attribute, const struct gpu *g,
-                                  const struct heap_place *p, CUdeviceptr ptr)
+static bool ipc_capable(const struct gpu *g, const struct heap_place *p, CUdeviceptr ptr)
 {
         struct heap_place own; /* as against what was opened from another process */
 
-        switch (attribute) {
-        case CU_POINTER_ATTRIBUTE_CONTEXT:
-                *(CUcontext *)data = p->block->owner;
-                return CUDA_SUCCESS;
-        case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
-                *(unsigned *)data = CU_MEMORYTYPE_DEVICE;
-                return CUDA_SUCCESS;
-        case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
-                *(CUdeviceptr *)data = ptr;
-                return CUDA_SUCCESS;
-        case CU_POINTER_ATTRIBUTE_HOST_POINTER:
-                *(void **)data = NULL;
-                return CUDA_ERROR_INVALID_VALUE;
-        case CU_POINTER_ATTRIBUTE_BUFFER_ID:
-                *(unsigned long long *)data =
-                        p->block->id << 32 | (p->start - p->block->address) / HEAP_SMALL_ALIGN;
-                return CUDA_SUCCESS;
-        case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
-                *(unsigned *)data = g->rdma && !pool_handle(p->block);
-                return CUDA_SUCCESS;
-        case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
-                *(unsigned *)data =
-                        g->passes && ipc_works() && !pool_handle(p->block) && core_find(ptr, &own);
-                return CUDA_SUCCESS;
-        case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
-                *(int *)data = (int)g->index;
-                return CUDA_SUCCESS;
-        case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
-                *(CUdeviceptr *)data = p->start;
-                return CUDA_SUCCESS;
-        case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
-                *(size_t *)data = p->bytes;
-                return CUDA_SUCCESS;
-        case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
-                *(unsigned *)data = heap_sync(p);
-                return CUDA_SUCCESS;
-        case CU_POINTER_ATTRIBUTE_MAPPED:
-                *(unsigned *)data = 1;
-                return CUDA_SUCCESS;
-        case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
-                *(unsigned long long *)data = 0;
-                return CUDA_SUCCESS;
-        case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
-                *(unsigned *)data = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
-                return CUDA_SUCCESS;
-        case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
-                *(CUmemoryPool *)data = pool_handle(p->block);
-                return CUDA_SUCCESS;
-        case CU_POINTER_ATTRIBUTE_P2P_TOKENS:
+        return g->passes && ipc_works() && !pool_handle(p->block) && core_find(ptr, &own);
+}
+
+/* What the driver answers for cuMemAlloc memory (read off CUDA 13.0), so that it does not matter
+ * whether ours is mapped now. What is not named is 0. */
+static uint64_t place_attribute(CUpointer_attribute which, const struct gpu *g,
+                                const struct heap_place *p, CUdeviceptr ptr)
+{
+        const struct block *b = p->block;
+        const bool pooled = pool_handle(b) != NULL;
+        const uint64_t step = pooled ? (ptr - b->address) & ~(POOL_STEP - 1) : 0;
+        const uint64_t values[ATTRIBUTES] = {
+                [CU_POINTER_ATTRIBUTE_CONTEXT] = (uintptr_t)b->owner,
+                [CU_POINTER_ATTRIBUTE_MEMORY_TYPE] = CU_MEMORYTYPE_DEVICE,
+                [CU_POINTER_ATTRIBUTE_DEVICE_POINTER] = ptr,
+                [CU_POINTER_ATTRIBUTE_SYNC_MEMOPS] = heap_sync(p),
+                [CU_POINTER_ATTRIBUTE_BUFFER_ID] =
+                        b->id << 32 | (p->start - b->address) / HEAP_SMALL_ALIGN,
+                [CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL] = g->index,
+                [CU_POINTER_ATTRIBUTE_RANGE_START_ADDR] = p->start,
+                [CU_POINTER_ATTRIBUTE_RANGE_SIZE] = p->bytes,
+                [CU_POINTER_ATTRIBUTE_MAPPED] = true,
+                [CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE] = g->rdma && !pooled,
+                [CU_POINTER_ATTRIBUTE_ACCESS_FLAGS] = CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
+                [CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE] = (uintptr_t)pool_handle(b),
+                [CU_POINTER_ATTRIBUTE_MAPPING_SIZE] = pooled ? POOL_STEP : b->bytes,
+                [CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR] = b->address + step,
+                [CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID] = b->id,
+                /* Also where the GPU cannot decompress at all. */
+                [CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE] = !pooled,
+        };
+
+        if (which == CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE)
+                return ipc_capable(g, p, ptr); /* takes a search */
+        return values[which];
+}
+
+/* CUDA_ERROR_NOT_SUPPORTED: ask the driver itself. */
+static CUresult pointer_attribute(void *data, CUpointer_attribute which, const struct gpu *g,
+                                  const struct heap_place *p, CUdeviceptr ptr)
+{
+        if (!attribute_exists(which))
+                return CUDA_ERROR_NOT_SUPPORTED;
+        if (which == CU_POINTER_ATTRIBUTE_P2P_TOKENS) {
                 heap_set_sync(p, true); /* whoever asks for them wants that, too */
                 memset(data, 0, 2 * sizeof(uint64_t));
                 return CUDA_SUCCESS;
-        case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR:
-                *(CUdeviceptr *)data = p->block->address;
-                if (pool_handle(p->block))
-                        *(CUdeviceptr *)data += (ptr - p->block->address) & ~(POOL_STEP - 1);
-                return CUDA_SUCCESS;
-        case CU_POINTER_ATTRIBUTE_MAPPING_SIZE:
-                *(size_t *)data = pool_handle(p->block) ? POOL_STEP : p->block->bytes;
-                return CUDA_SUCCESS;
-        case CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID:
-                *(unsigned long long *)data = p->block->id;
-                return CUDA_SUCCESS;
-        case CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE:
-                /* Also where the GPU cannot decompress at all. */
-                *(unsigned *)data = !pool_handle(p->block);
-                return CUDA_SUCCESS;
-        case CU_POINTER_ATTRIBUTE_IS_MANAGED:
-                *(unsigned *)data = 0;
-                return CUDA_SUCCESS;
-        default:
-                return CUDA_ERROR_NOT_SUPPORTED;
         }
+        attribute_write(data, which, place_attribute(which, g, p, ptr));
+        return which == CU_POINTER_ATTRIBUTE_HOST_POINTER ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
 }
 
 /* Lock held. */
@@ -363,40 +338,23 @@ static CUresult known_attribute(void *data, CUpointer_attribute attribute, CUdev
 }
 
 /* What the driver leaves where an address means nothing to it, in as many bytes. */
-static void attribute_of_nothing(void *data, CUpointer_attribute attribute, CUdeviceptr ptr)
+static void attribute_of_nothing(void *data, CUpointer_attribute which, CUdeviceptr ptr)
 {
-        switch (attribute) {
-        case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
-        case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
-                break;
-        case CU_POINTER_ATTRIBUTE_HOST_POINTER:
-                *(void **)data = (void *)(uintptr_t)ptr;
-                break;
-        case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
-                *(int *)data = CU_DEVICE_INVALID;
-                break;
-        case CU_POINTER_ATTRIBUTE_CONTEXT:
-        case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
-        case CU_POINTER_ATTRIBUTE_P2P_TOKENS:
-        case CU_POINTER_ATTRIBUTE_BUFFER_ID:
-        case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
-        case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
-        case CU_POINTER_ATTRIBUTE_MAPPING_SIZE:
-        case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR:
-        case CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID:
-                *(uint64_t *)data = 0;
-                break;
-        default:
-                *(unsigned *)data = 0;
-        }
+        const uint64_t values[ATTRIBUTES] = {
+                [CU_POINTER_ATTRIBUTE_HOST_POINTER] = ptr,
+                [CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL] = (uint64_t)CU_DEVICE_INVALID,
+        };
+
+        if (which != CU_POINTER_ATTRIBUTE_RANGE_START_ADDR &&
+            which != CU_POINTER_ATTRIBUTE_RANGE_SIZE)
+                attribute_write(data, which, values[which]);
 }
 
 /* What the driver refuses as a whole, it refuses for any pointer. */
 static bool are_attributes(unsigned count, const CUpointer_attribute *attributes, void *const *data)
 {
         for (unsigned i = 0; i < count; i++)
-                if (!data[i] || attributes[i] < CU_POINTER_ATTRIBUTE_CONTEXT ||
-                    attributes[i] > CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE)
+                if (!data[i] || !attribute_exists(attributes[i]))
                         return false;
         return count > 0;
 }

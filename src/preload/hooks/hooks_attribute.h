@@ -1,0 +1,35 @@
+/* hooks_attribute.h: in how many bytes the driver answers each question about an address. */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "cuda/cuda_abi.h"
+
+#define ATTRIBUTES (CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE + 1)
+
+static inline bool attribute_exists(CUpointer_attribute which)
+{
+        return which >= CU_POINTER_ATTRIBUTE_CONTEXT && which < ATTRIBUTES;
+}
+
+/* Of one that exists. */
+static inline void attribute_write(void *data, CUpointer_attribute which, uint64_t value)
+{
+        static const bool narrow[ATTRIBUTES] = {
+                [CU_POINTER_ATTRIBUTE_MEMORY_TYPE] = true,
+                [CU_POINTER_ATTRIBUTE_SYNC_MEMOPS] = true,
+                [CU_POINTER_ATTRIBUTE_IS_MANAGED] = true,
+                [CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL] = true,
+                [CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE] = true,
+                [CU_POINTER_ATTRIBUTE_MAPPED] = true,
+                [CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE] = true,
+                [CU_POINTER_ATTRIBUTE_ACCESS_FLAGS] = true,
+                [CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE] = true,
+        };
+
+        if (narrow[which])
+                *(uint32_t *)data = (uint32_t)value;
+        else
+                *(uint64_t *)data = value;
+}
