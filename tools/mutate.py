@@ -72,7 +72,7 @@ SYSTEM = [  # the first that matches a path names its system tests, the nearest 
 ]
 
 UNIT_MAX = 10      # of a file of base nearly every unit test is one
-TARGETS = ("sublet", "subletd", "subletd-test", "sublet_command", "sublet-demo-job")  # what system tests run
+TARGETS = ("sublet", "sublet_watched", "subletd", "subletd-test", "sublet_command", "sublet-demo-job")  # what system tests run
 SILENT = r"(?:log_\w+|trace_\w+|sums_\w+|kill_point\w*|_Static_assert|static_assert|assert|free|calloc|printf|fprintf|puts)"
 ERRORS = r"-E[A-Z0-9]+"
 

@@ -14,9 +14,11 @@
 
 #define CUDA_VERSION 13000
 
-/* The flags column of cuda_api.def. */
-#define CU_API_PTSZ \
-        1 /* the variant for per-thread default streams: a NULL stream means the thread's */
+/* The flags column of cuda_api.def. PTSZ: the variant for per-thread default streams, where a NULL
+ * stream means the thread's. BLOCKS: not to be called with core_lock held. */
+#define CU_API_PTSZ        1
+#define CU_API_BLOCKS      2
+#define CU_API_PTSZ_BLOCKS (CU_API_PTSZ | CU_API_BLOCKS)
 
 typedef uint32_t cuuint32_t;
 typedef uint64_t cuuint64_t;

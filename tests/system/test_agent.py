@@ -10,7 +10,7 @@ import pytest
 
 from scripted import Scripted
 from wireclient import MAGIC, MIB, RUN
-from world import BUILD, SANITIZER, is_stopped, threads, wait_for
+from world import BUILD, LIBRARY, SANITIZER, is_stopped, threads, wait_for
 
 REFUSED_COMMIT = 2
 OUT_OF_MEMORY = 2
@@ -88,7 +88,7 @@ def test_the_agent_and_its_daemon_may_use_the_cpus_that_the_process_began_with(m
     before = ("taskset", "-c", ",".join(map(str, allowed)))
     # What is preloaded last is set up first.
     p = world.program("hold", "--bytes", "8MiB", stdin=subprocess.PIPE, before=before,
-                      LD_PRELOAD=f"{BUILD}/libsublet.so {PINNED}", SUBLET_REQUIRE="1",
+                      LD_PRELOAD=f"{LIBRARY} {PINNED}", SUBLET_REQUIRE="1",
                       SUBLET_DAEMON=f"{BUILD}/subletd")
     p.await_event("filled")
     agent = int(os.path.basename(os.path.dirname(agent_of(p))))

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from world import BUILD, MIB, NO_PYTHON, go_on, threads, wait_for
+from world import LIBRARY, MIB, NO_PYTHON, go_on, threads, wait_for
 
 pytestmark = pytest.mark.skipif(NO_PYTHON is not None, reason=str(NO_PYTHON))
 
@@ -14,7 +14,7 @@ USED, CACHED = 24, 56
 
 
 def cached(world, how, used=USED, keep=CACHED, gpu=0, **env):
-    env.setdefault("LD_PRELOAD", os.path.join(BUILD, "libsublet.so"))
+    env.setdefault("LD_PRELOAD", LIBRARY)
     p = world.start([sys.executable, os.path.join(os.path.dirname(__file__), "cached.py"), used, keep, how,
                      world.path("end"), gpu], SUBLET_TRACE=world.path("trace"), SUBLET_UNCHANGED="never", **env)
     p.await_event("filled")

@@ -21,7 +21,6 @@ from families import PROGRAMS  # noqa: E402
 CONTEXT = 3 + 12  # groups and channels
 PROCESS = 3       # client, device, subdevice
 DOOR = os.path.join(BUILD, "tests", "iodoor", "libiodoor.so")
-LIBSUBLET = os.path.join(BUILD, "libsublet.so")
 
 
 def fill(world, **how):

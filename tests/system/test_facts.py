@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from world import BUILD, MIB, ROOT
+from world import BUILD, LIBRARY, MIB, ROOT
 
 # Lines in which the answers differ, and why. Of a pool's figures those of what it holds are not compared, for it holds pages of
 # the heap and gives them back whole.
@@ -49,7 +49,7 @@ def test_what_the_driver_answers_is_answered_under_sublet(make_world, facts):
     for group in dict.fromkeys(name.split()[0] for name in recorded):
         untold = {"SIMCUDA_TRACE": None, "SUBLET_TRACE": None} if group in FAILS else {}
         asked = world.start([os.path.join(BUILD, "tests", "unit", facts), group], SIMCUDA_MEMORY=None,
-                            LD_PRELOAD=os.path.join(BUILD, "libsublet.so"), **untold).ok()
+                            LD_PRELOAD=LIBRARY, **untold).ok()
         got.update(by_group(asked.out().splitlines()))
     assert got.keys() == recorded.keys()
     for group, want in recorded.items():

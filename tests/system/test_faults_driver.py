@@ -1,12 +1,11 @@
 """What a driver can do to a program under sublet: calls that fail, memory that others take, a card that vanishes."""
 
-import os
 import subprocess
 import sys
 
 import pytest
 
-from world import BUILD, MIB, NO_PYTHON, go_on, wait_for
+from world import LIBRARY, MIB, NO_PYTHON, go_on, wait_for
 
 # Calls that libsublet makes for itself: what fails there must never be the program's trouble for longer than it lasts.
 OOM = 2
@@ -92,7 +91,7 @@ def test_room_grows_until_it_is_enough(make_world):
 
 @pytest.mark.skipif(NO_PYTHON is not None, reason=str(NO_PYTHON))
 def test_it_is_repeated_while_there_is_room_which_goes_back(shared):
-    p = shared.start([sys.executable, "-c", REFUSED], stdin=subprocess.PIPE, LD_PRELOAD=os.path.join(BUILD, "libsublet.so"),
+    p = shared.start([sys.executable, "-c", REFUSED], stdin=subprocess.PIPE, LD_PRELOAD=LIBRARY,
                      SIMCUDA_FAIL="cuModuleLoadData:1+:2")
     done = p.await_event("done")
     assert done["results"] == [OOM]

@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from world import MIB, SANITIZER, go_on, wait_for
+from world import LIBRARY, MIB, SANITIZER, go_on, wait_for
 
 CARD = "32MiB"
 # What the simulated card holds for a process is its own memory, too: 18 MiB, some for itself, and no room for a segment of
@@ -108,7 +108,7 @@ def inside(world, cgroup, program, *args, **more):
 
     path = os.path.join(BUILD, "programs", program)
     return world.start(["sh", "-c", f'echo $$ > {cgroup.path}/cgroup.procs && exec "$@"', "sh", path, *args],
-                       LD_PRELOAD=more.pop("LD_PRELOAD", os.path.join(BUILD, "libsublet.so")), **more)
+                       LD_PRELOAD=more.pop("LD_PRELOAD", LIBRARY), **more)
 
 
 def fill(world, seed, size, pause="2"):

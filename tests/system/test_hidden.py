@@ -6,10 +6,10 @@ import subprocess
 
 import pytest
 
-from world import BUILD, MIB, wait_for
+from world import BUILD, LIBRARY, MIB, wait_for
 
 STUB = os.path.join(BUILD, "tests", "hidden", "libnvcuvid.so.1")
-BOTH = f"{STUB}:{os.path.join(BUILD, 'libsublet.so')}"
+BOTH = f"{STUB}:{LIBRARY}"
 
 
 @pytest.mark.freeze("off")  # draining is what it is about

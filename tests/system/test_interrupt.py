@@ -9,7 +9,7 @@ import pytest
 
 from test_drain import start_holder, waiting
 from test_oversubscription import touch
-from world import BUILD, NO_PYTHON, wait_for
+from world import LIBRARY, NO_PYTHON, wait_for
 
 pytestmark = pytest.mark.skipif(NO_PYTHON is not None, reason=str(NO_PYTHON))
 
@@ -24,7 +24,7 @@ def held(world):
 def python_at_the_gate(world, how):
     """A Python program that waits for its turn, and the one that has it."""
     p = world.start([sys.executable, os.path.join(os.path.dirname(__file__), "interrupted.py"), how, 96, world.path("go"),
-                     world.path("end")], LD_PRELOAD=os.path.join(BUILD, "libsublet.so"))
+                     world.path("end")], LD_PRELOAD=LIBRARY)
     p.await_event("filled")
     holder = start_holder(world)
     touch(world.path("go"))

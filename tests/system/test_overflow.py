@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from test_oversubscription import run_until_handoffs
-from world import MIB, ROOT, wait_for
+from world import LIBRARY, MIB, ROOT, wait_for
 
 OVERFLOW = {"SUBLET_MEMORY": "overflow"}
 SETTINGS = {"quantum": "200ms", "host_memory": "1GiB"}
@@ -201,8 +201,7 @@ def test_the_header_and_the_module_do_nothing_without_sublet(small):
     assert p.order("priority 0 5")["ms"] == 0
     p.finish()
     code = "import sublet; print(sublet.is_here(), sublet.set_priority(4096, 1))"
-    for preload, says in ((None, "False True"), (os.path.join(os.environ.get("SUBLET_BUILD", os.path.join(ROOT, "build")),
-                                                              "libsublet.so"), "True False")):
+    for preload, says in ((None, "False True"), (LIBRARY, "True False")):
         q = small.start([sys.executable, "-c", code], LD_PRELOAD=preload, PYTHONPATH=os.path.join(ROOT, "python"))
         q.ok()
         assert q.out().strip() == says

@@ -76,11 +76,11 @@ def test_a_version_that_nobody_decided_about_is_not_handed_out(shared):
     command = [sys.executable, "-c", ASKS]
     plain = shared.start(command, SIMCUDA_NEWER="cuLaunchKernel").ok()
     with_sublet = shared.start(command, SIMCUDA_NEWER="cuLaunchKernel",
-                               LD_PRELOAD=os.path.join(world.BUILD, "libsublet.so")).ok()
+                               LD_PRELOAD=world.LIBRARY).ok()
     assert plain.events("found") == [{"event": "found", "13000": True, "13020": True, "99000": True}]
     assert with_sublet.events("found") == [{"event": "found", "13000": True, "13020": True, "99000": False}]
     # The same version of a function that has not changed since is the one that we know.
-    unchanged = shared.start(command, LD_PRELOAD=os.path.join(world.BUILD, "libsublet.so")).ok()
+    unchanged = shared.start(command, LD_PRELOAD=world.LIBRARY).ok()
     assert unchanged.events("found") == plain.events("found")
 
 

@@ -143,19 +143,37 @@ def test_a_build_with_nothing_in_it_is_a_failure(layers):
     assert tool("check_layers.py", "--build", layers / "build", layers).returncode == 1
 
 
-@pytest.mark.skipif(not shutil.which("clang"), reason="the analysis is clang's")
-def test_a_variable_used_without_its_lock_is_named(tmp_path):
-    shutil.copytree(os.path.join(ROOT, "src", "base"), tmp_path / "src" / "base")
-    shutil.copytree(os.path.join(ROOT, "src", "preload", "process"), tmp_path / "src" / "preload" / "process")
-    before = '#include "preload/process/lock.h"\nstatic int n GUARDED_BY(core_lock);\nint f(void);\nint f(void)\n{\n'
+@pytest.fixture
+def locks(tmp_path):
+    """Whether check_locks.py finds nothing in a file of src/preload with this text; what it says."""
+    if not shutil.which("clang"):
+        pytest.skip("the analysis is clang's")
+    for folder in ("base", "cuda", "preload/process", "preload/driver"):
+        shutil.copytree(os.path.join(ROOT, "src", folder), tmp_path / "src" / folder)
     entry = {"directory": str(tmp_path), "file": "src/preload/a.c", "command": "cc -Isrc -D_GNU_SOURCE src/preload/a.c"}
     source(tmp_path, "compile_commands.json", json.dumps([entry]))
-    for body, status in (("int r;\nlock_acquire(&core_lock);\nr = n;\nlock_release(&core_lock);\nreturn r;\n", 0),
-                         ("return n;\n", 1), ("lock_acquire(&core_lock);\nreturn 0;\n", 1)):
-        source(tmp_path, "src/preload/a.c", before + body + "}\n")
+
+    def check(text):
+        source(tmp_path, "src/preload/a.c", '#include "preload/driver/real.h"\n#include "preload/process/lock.h"\n' + text)
         done = tool("check_locks.py", tmp_path, tmp_path)
-        assert done.returncode == status, done.stdout
-        assert ("core_lock" in done.stdout) == bool(status)
+        assert done.returncode == (0 if done.stdout.startswith("locks: 1 files") else 1), done.stdout + done.stderr
+        return done.returncode == 0, done.stdout
+
+    return check
+
+
+@pytest.mark.parametrize("body, good", [("int r;\nlock_acquire(&core_lock);\nr = n;\nlock_release(&core_lock);\nreturn r;", True),
+                                        ("return n;", False), ("lock_acquire(&core_lock);\nreturn 0;", False)])
+def test_a_variable_used_without_its_lock_is_named(locks, body, good):
+    fine, says = locks("static int n GUARDED_BY(core_lock);\nint f(void);\nint f(void)\n{\n" + body + "\n}\n")
+    assert fine == good and ("core_lock" in says) != good
+
+
+def test_a_call_of_the_driver_that_may_block_is_named_where_the_lock_is_held(locks):
+    held = "void f(void) REQUIRES(core_lock);\nvoid f(void)\n{{\n        (void)real.{};\n}}\n"
+    assert locks(held.format("cuDeviceGetCount(NULL)"))[0]
+    assert "real.cuMemFree_v2" in locks(held.format("cuMemFree_v2(0)"))[1]
+    assert locks("void f(void);\nvoid f(void)\n{\n        (void)real.cuMemFree_v2(0);\n}\n")[0]
 
 
 def test_the_toolkits_headers_are_not_used(layers):

@@ -21,6 +21,15 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 BUILD = os.path.abspath(os.environ.get("SUBLET_BUILD", os.path.join(ROOT, "build")))
 MIB = 1 << 20
 
+
+def _library():
+    """The one that looks after itself (tests/watched), where it is built; `sublet run` takes the product."""
+    watched = os.path.join(BUILD, "tests", "watched", "libsublet.so")
+    return watched if os.path.exists(watched) else os.path.join(BUILD, "libsublet.so")
+
+
+LIBRARY = _library()
+
 with open(os.path.join(BUILD, "subletd"), "rb") as _f:
     _daemon = _f.read()
 SANITIZER = "thread" if b"__tsan_init" in _daemon else "address" if b"__asan_init" in _daemon else None
@@ -253,7 +262,7 @@ class World:
         if name == "fork" or "--pid" in before:
             env.update(NO_LEAKS)
         if shared:
-            env.setdefault("LD_PRELOAD", os.path.join(BUILD, "libsublet.so"))
+            env.setdefault("LD_PRELOAD", LIBRARY)
         return self.start([*before, os.path.join(BUILD, folder, name), *args], stdin=stdin, **env)
 
     def start_daemon(self, *args, config=None, wait=True, binary="subletd", prefix=(), **env):

@@ -281,7 +281,9 @@ int begin_overflow(void **state)
         gpu->own_limit = UINT64_MAX;
         gpu->limit = gpu->commit = 64 * MIB;
         heap_init(&gpu->heap, CARD);
+        lock_acquire(&core_lock);
         overflow_learn(gpu);
+        lock_release(&core_lock);
         assert_true(gpu->overflow);
         core.host.allowed = GIB;
         core.running = true;

@@ -25,7 +25,9 @@ static void a_card_that_maps_no_host_memory_has_no_more_than_itself(void **state
                 before = driver.reservations;
                 driver_fail(n, CUDA_ERROR_NOT_SUPPORTED);
                 driver.no_numa = true;
+                lock_acquire(&core_lock);
                 overflow_learn(gpu);
+                lock_release(&core_lock);
                 driver.no_numa = false;
                 if (gpu->overflow)
                         continue; /* the first of two ways to create it has failed */
@@ -38,7 +40,9 @@ static void a_card_that_maps_no_host_memory_has_no_more_than_itself(void **state
         driver_fail(0, CUDA_SUCCESS);
         mode = MEMORY_SWAP;
         gpu->overflow = false;
+        lock_acquire(&core_lock);
         overflow_learn(gpu);
+        lock_release(&core_lock);
         assert_false(gpu->overflow);
         assert_int_equal(overflow_card_room(gpu, CARD, UINT64_MAX), CARD);
         assert_false(overflow_is_full(gpu, 1, 2 * CARD));

@@ -349,14 +349,18 @@ static void the_card_is_shared_as_the_person_said(void **state)
         for (unsigned i = 0; i < ARRAY_SIZE(keeps); i++) {
                 assert_int_equal(setenv("SUBLET_KEEP", keeps[i].text, 1), 0);
                 overflow_setup();
+                lock_acquire(&core_lock);
                 overflow_learn(gpu);
+                lock_release(&core_lock);
                 assert_int_equal(gpu->keep, keeps[i].keep);
         }
         mode = MEMORY_SWAP;
         assert_int_equal(setenv("SUBLET_KEEP", "48MiB", 1), 0);
         overflow_setup();
         mode = MEMORY_OVERFLOW;
+        lock_acquire(&core_lock);
         overflow_learn(gpu);
+        lock_release(&core_lock);
         assert_int_equal(gpu->keep, 24 * MIB); /* of this mode alone */
         assert_int_equal(unsetenv("SUBLET_KEEP"), 0);
         overflow_setup();
@@ -377,7 +381,9 @@ static void each_gpu_is_arranged_by_itself(void **state)
         *second = (struct gpu){.index = 1, .known = true, .managed = true, .own_limit = UINT64_MAX};
         second->visible = CARD; /* of which nothing is promised */
         heap_init(&second->heap, CARD);
+        lock_acquire(&core_lock);
         overflow_learn(second);
+        lock_release(&core_lock);
         lock_acquire(&core_lock);
         assert_int_equal(overflow_allocate(second, EXTENT, NULL, &at), 0);
         lock_release(&core_lock);

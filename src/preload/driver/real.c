@@ -12,6 +12,8 @@
 #include "base/macros.h"
 #include "preload/process/lock.h"
 
+#undef real /* the table itself */
+
 enum real_state { REAL_UNOPENED, REAL_OPEN, REAL_ABSENT };
 
 static _Atomic int real_state;
@@ -95,6 +97,11 @@ int real_open(void)
         }
         lock_release(&publishing);
         return real_result(state);
+}
+
+bool real_has(unsigned row, const void *address)
+{
+        return *rows_slot(&real, row) == address;
 }
 
 bool real_adopt(unsigned row, void *address)

@@ -19,6 +19,15 @@ struct real_driver {
 
 extern struct real_driver real;
 
+/* In the library that tests watch, calls that may block go past a check (tests/watched/held.c). */
+#ifdef SUBLET_WATCHED
+extern const struct real_driver real_watched;
+#define real real_watched
+#endif
+
+/* Does the driver have the row's function at this address? */
+bool real_has(unsigned row, const void *address);
+
 /* The ioctl() that libcuda would use without us; NULL: not known yet. */
 typedef int real_ioctl_fn(int fd, unsigned long request, ...);
 extern _Atomic(real_ioctl_fn *) real_ioctl;

@@ -43,7 +43,7 @@ static void *resolve(const char *name, void *address, int version, cuuint64_t fl
         void *wrapper;
 
         /* Where one function has two names, the name asked for decides. */
-        if (row == DOOR_NONE || *rows_slot(&real, row) != address)
+        if (row == DOOR_NONE || !real_has(row, address))
                 row = rows_find_address(address);
         if (row != DOOR_NONE) {
                 wrapper = doors_wrapper(row);

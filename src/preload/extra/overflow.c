@@ -80,10 +80,13 @@ void overflow_learn(struct gpu *g)
         if (mode_memory() != MEMORY_OVERFLOW)
                 return;
         g->keep = overflow.requested;
+        lock_release(&core_lock);
         r = try_mapping(g);
-        g->overflow = r == CUDA_SUCCESS &&
-                      real.cuMemAddressReserve(&g->aside, g->heap.extent_bytes, HEAP_GRANULARITY, 0,
-                                               0) == CUDA_SUCCESS;
+        if (r == CUDA_SUCCESS)
+                r = real.cuMemAddressReserve(&g->aside, g->heap.extent_bytes, HEAP_GRANULARITY, 0,
+                                             0);
+        lock_acquire(&core_lock);
+        g->overflow = r == CUDA_SUCCESS;
         if (g->overflow)
                 return;
         g->keep = UINT64_MAX; /* nothing could lie elsewhere */

@@ -21,7 +21,7 @@ struct gpu;
 /* Read the environment, once; without the lock. */
 void overflow_setup(void);
 /* Find out whether this GPU can; once. */
-void overflow_learn(struct gpu *g);
+void overflow_learn(struct gpu *g) REQUIRES(core_lock);
 
 /* What cuMemAlloc of so many bytes may use of the card, given what is promised: some is kept for
  * small allocations. */

@@ -51,7 +51,9 @@ int managed_provide(struct gpu *g, uint64_t bytes)
                 return -ENOMEM;
         if (heap_provide(&g->heap, address, bytes) == 0)
                 return 0;
-        (void)real.cuMemFree_v2(address); /* was never used: nothing to wait for */
+        lock_release(&core_lock);
+        (void)real.cuMemFree_v2(address);
+        lock_acquire(&core_lock);
         return -ENOMEM;
 }
 

@@ -258,6 +258,8 @@ uint64_t core_host_mapped(void)
 
 struct gpu *core_attach(CUdevice device)
 {
+        static bool learning;
+        struct core_wait w = {.what = "another thread's look at a GPU"};
         struct gpu *g;
         bool managed;
 
@@ -267,10 +269,16 @@ struct gpu *core_attach(CUdevice device)
         if (__atomic_load_n(&g->managed, __ATOMIC_ACQUIRE))
                 return g;
         lock_acquire(&core_lock);
+        while (learning && !core_passive())
+                core_wait(&w, UINT64_MAX);
         if (!g->known) {
                 static bool refused[GPUS_MAX];
-                int r = refused[device] ? -ENODEV : gpu_learn(g, device);
+                int r;
 
+                learning = true;
+                r = refused[device] ? -ENODEV : gpu_learn(g, device);
+                learning = false;
+                bell_ring(&core.changed);
                 if (r < 0) {
                         /* A program that calls too early gets this error, and may call again. */
                         refused[device] = r != -EAGAIN;

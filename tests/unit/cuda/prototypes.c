@@ -20,7 +20,9 @@ typedef vdpau_context *PFN_cuVDPAUCtxCreate_v3010, *PFN_cuVDPAUCtxCreate_v3020;
 #define VERSION_0(base, symbol, since)               \
         extern PFN_##base##_v##since since_##symbol; \
         PFN_##base##_v##since since_##symbol = symbol;
+#define VERSION_CU_API_BLOCKS(base, symbol, since) VERSION_0(base, symbol, since)
 #define VERSION_CU_API_PTSZ(base, symbol, since)
+#define VERSION_CU_API_PTSZ_BLOCKS(base, symbol, since)
 #define DECLARED(symbol, params, version)                \
         extern CUresult(*const check_##symbol) params;   \
         CUresult(*const check_##symbol) params = symbol; \

@@ -116,7 +116,7 @@ static void *find(const char *name, int version, cuuint64_t flags)
                 void *address;
         } const rows[] = {
 #define CU(base, symbol, since, flags, behaviour, stream, params, args) \
-        {#base, since, flags, (void *)symbol},
+        {#base, since, (flags)&CU_API_PTSZ, (void *)symbol},
 #include "cuda/cuda_api.def"
 #undef CU
         };

@@ -63,7 +63,7 @@ static void every_row_is_found_by_its_names(void **state)
         assert_int_equal(rows_find_symbol(#symbol), DOOR_##symbol);     \
         assert_string_equal(rows_symbol(DOOR_##symbol), #symbol);       \
         assert_true(rows_knows_base(#base));                            \
-        assert_int_equal(rows_find_base(#base, since, flags ? 2 : 0), DOOR_##symbol);
+        assert_int_equal(rows_find_base(#base, since, (flags)&CU_API_PTSZ ? 2 : 0), DOOR_##symbol);
 #include "cuda/cuda_api.def"
 #undef CU
         assert_int_equal(rows_find_symbol("cuNoSuchThing"), DOOR_NONE);
@@ -282,7 +282,7 @@ static void every_row_resolves_to_its_own_door(void **state)
 {
 #define CU(base, symbol, since, flags, behaviour, stream, params, args)                      \
         if (THEIRS(symbol) && strcmp(#base, "cuEventRecord") != 0)                           \
-                assert_ptr_equal(resolved(#base, since, flags ? 2 : 0),                      \
+                assert_ptr_equal(resolved(#base, since, (flags)&CU_API_PTSZ ? 2 : 0),        \
                                  doors_wrapper(DOOR_##symbol) ? doors_wrapper(DOOR_##symbol) \
                                                               : THEIRS(symbol));
 #include "cuda/cuda_api.def"
