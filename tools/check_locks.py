@@ -5,6 +5,7 @@
 
 BUILD has a compile_commands.json. clang also looks whether core_lock is held across a call of the driver that may block,
 by the flags of cuda_api.def: attributes of pointers mean nothing to clang, so it is shown calls of functions instead.
+lock_drops.py looks whether functions say that they give up their caller's lock.
 Prints the findings and exits with 1 if there are any; also when nothing was checked."""
 
 import concurrent.futures
@@ -14,6 +15,8 @@ import re
 import shlex
 import subprocess
 import sys
+
+import lock_drops
 
 
 def flags(command):
@@ -54,6 +57,7 @@ def main():
                if path.startswith(os.path.join(root, "src", "preload") + os.sep) and path.endswith(".c")]
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         findings = sorted(set(filter(None, pool.map(check, entries))))
+    findings += lock_drops.findings(entries, flags, os.path.join(root, "src", "preload"))
     print("\n".join(findings) or f"locks: {len(entries)} files hold what they need")
     return 1 if findings or not entries else 0
 

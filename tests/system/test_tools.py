@@ -176,6 +176,32 @@ def test_a_call_of_the_driver_that_may_block_is_named_where_the_lock_is_held(loc
     assert locks("void f(void);\nvoid f(void)\n{\n        (void)real.cuMemFree_v2(0);\n}\n")[0]
 
 
+DROPS = "static void drop(void) {0}\n{{\n        lock_release(&core_lock);\n        lock_acquire(&core_lock);\n}}\n"
+KEEPS = "static void keep(void) {0}\n{{\n        (void)real.cuDeviceGetCount(NULL);\n}}\n"
+THROUGH = "void {1}(void) {0};\nvoid {1}(void)\n{{\n        {2};\n}}\n"
+PARTS = "static const struct part {{ void (*step)(void) {0}; }} part = {{.step = {1}}};\n"
+NEEDS, GIVES_UP, MAY = "REQUIRES(core_lock)", "UNLOCKS(core_lock)", "MAY_UNLOCK(core_lock)"
+
+
+@pytest.mark.parametrize("text, says", [
+    (DROPS.format(NEEDS), "src/preload/a.c: drop gives up core_lock: declare it UNLOCKS"),
+    (DROPS.format(GIVES_UP) + THROUGH.format(NEEDS, "f", "drop()"), "src/preload/a.c: f gives up core_lock in drop: declare"),
+    (DROPS.format(GIVES_UP) + THROUGH.format(GIVES_UP, "f", "drop()"), None),
+    (DROPS.format(GIVES_UP) + THROUGH.format(GIVES_UP, "f", "drop()") + THROUGH.format(NEEDS, "g", "f()"), "g gives up core_lock in f"),
+    (KEEPS.format(GIVES_UP), "src/preload/a.c: keep is declared UNLOCKS(core_lock), and never gives it up"),
+    (KEEPS.format(NEEDS) + THROUGH.format(NEEDS, "f", "keep()"), None),
+    (DROPS.format(GIVES_UP) + PARTS.format("", "drop"), "the member step points to drop, which gives up core_lock"),
+    (DROPS.format(GIVES_UP) + PARTS.format(MAY, "drop") + THROUGH.format(NEEDS, "f", "part.step()"), "f gives up core_lock in step"),
+    (DROPS.format(GIVES_UP) + PARTS.format(MAY, "drop") + THROUGH.format(GIVES_UP, "f", "part.step()"), None),
+    (DROPS.format(GIVES_UP) + THROUGH.format(NEEDS, "f", "void (*p)(void) = drop;\n        p()"), "f takes the address of drop"),
+    (KEEPS.format(NEEDS) + PARTS.format(MAY, "keep"), "the member step is declared MAY_UNLOCK(core_lock), and points to nothing"),
+])
+def test_a_function_says_whether_it_gives_up_its_callers_lock(locks, text, says):
+    fine, said = locks(text)
+    assert fine == (says is None), said
+    assert says is None or says in said
+
+
 def test_the_toolkits_headers_are_not_used(layers):
     source(layers, "src/cli/a.c", "#include <cuda.h>\n")
     assert tool("check_layers.py", layers).returncode == 1

@@ -113,7 +113,7 @@ static void drained(uint64_t now) REQUIRES(core_lock)
         }
 }
 
-static void drain_step(void) REQUIRES(core_lock)
+static void drain_step(void) UNLOCKS(core_lock)
 {
         uint64_t now = clock_now_ns(), progress;
         enum quiescence q = QUIESCE_BUSY;
@@ -180,7 +180,7 @@ static void drain_step(void) REQUIRES(core_lock)
 
 /* ---- idleness; core_lock held ---- */
 
-static void idle_step(uint64_t now) REQUIRES(core_lock)
+static void idle_step(uint64_t now) UNLOCKS(core_lock)
 {
         uint64_t submissions;
 
@@ -353,7 +353,7 @@ static void agent_sleep(uint64_t timeout_ns, int daemon, int others)
         request_woken();
 }
 
-/* What somebody has yet to do; core_lock held, given up meanwhile. */
+/* What somebody has yet to do; core_lock held. */
 struct leftover {
         bool more;        /* some of it soon */
         uint64_t tend_ns; /* when there will be more */

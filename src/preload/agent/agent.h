@@ -8,8 +8,8 @@
 struct gpu;
 
 /* Have this GPU attached, or known to be nobody's, with the thread started for the first one: wait
- * for that. core_lock held, given up meanwhile. */
-void agent_attach(struct gpu *g) REQUIRES(core_lock);
+ * for that. */
+void agent_attach(struct gpu *g) UNLOCKS(core_lock);
 
 /* The process exits: wait, a moment at most, until the thread is out of the driver for good. The
  * lock is not needed. */

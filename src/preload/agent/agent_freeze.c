@@ -24,10 +24,10 @@
 
 /* ---- giving way ---- */
 
-/* Is anything of the program's in flight? Its streams are asked first; an event of a whole context
- * shows work on streams that no entry point has shown us, but would wait for room in a full queue.
- * Lock given up meanwhile. */
-static bool has_work_in_flight(void) REQUIRES(core_lock)
+/* Is anything of the program's in flight? Its streams are asked first; an event of a whole
+ * context shows work on streams that no entry point has shown us, but would wait for room in a
+ * full queue. */
+static bool has_work_in_flight(void) UNLOCKS(core_lock)
 {
         const struct timespec nap = {.tv_nsec = MOMENT_NS / 16};
         const uint64_t until = clock_now_ns() + MOMENT_NS;
@@ -213,7 +213,7 @@ static bool mover_is_used(struct gpu *g)
 }
 
 /* False: there is none to end. */
-static bool mover_end(struct gpu *g) REQUIRES(core_lock)
+static bool mover_end(struct gpu *g) UNLOCKS(core_lock)
 {
         struct mover *m = g->mover;
 
@@ -246,7 +246,7 @@ static void mover_failed(struct gpu *g) REQUIRES(core_lock)
 }
 
 /* False: nothing was to be done. */
-static bool mover_step(struct gpu *g) REQUIRES(core_lock)
+static bool mover_step(struct gpu *g) UNLOCKS(core_lock)
 {
         struct mover *m = g->mover;
         uint64_t kept;

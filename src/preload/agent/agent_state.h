@@ -83,8 +83,8 @@ void agent_self_frozen(void) REQUIRES(core_lock);
 /* For spans of time that shall not be those of others. */
 uint32_t agent_random(void);
 
-/* Look for the daemon; the lock is given up meanwhile. */
-void agent_connect(void) REQUIRES(core_lock);
+/* Look for the daemon. */
+void agent_connect(void) UNLOCKS(core_lock);
 /* Take in everything that the daemon has said. */
 void agent_listen(void) REQUIRES(core_lock);
 /* Say what has changed since the last time. */
@@ -103,10 +103,10 @@ void agent_cancel_own(void);
 /* It waits for a lease, or stands in the middle of its work. */
 bool agent_wants_to_run(void) REQUIRES(core_lock);
 
-/* agent_freeze.c; the lock is given up meanwhile, but in agent_pause(). */
+/* ---- agent_freeze.c ---- */
 /* Have the program stand for a drain. True: it does, and its memory may leave. False: it is to be
  * drained, or the drain was called off. */
-bool agent_stand_still(void) REQUIRES(core_lock);
+bool agent_stand_still(void) UNLOCKS(core_lock);
 /* No memory is to leave under the program any more, or all is back: captured calls may pass, and
  * what it freed in stream order need not be kept. */
 void agent_memory_stays(void) REQUIRES(core_lock);
@@ -115,7 +115,7 @@ void agent_pause(bool paused) REQUIRES(core_lock);
 /* A paused program is held at the gate. If it ran, its work in flight is frozen as soon as that can
  * be; otherwise nothing is in flight, and its memory may have to be moved by its own context. True:
  * look again soon. */
-bool agent_pause_step(void) REQUIRES(core_lock);
+bool agent_pause_step(void) UNLOCKS(core_lock);
 /* While the program runs, so that all is there when it is to stand. True: look again soon. */
 bool agent_freeze_step(void) REQUIRES(core_lock);
 /* Whether some of its unevictable bytes are the mover's, or those that it asks for. */

@@ -323,7 +323,6 @@ static bool unpause(void) REQUIRES(core_lock)
         return core.lease != 0 && agent_all_is_back();
 }
 
-/* Lock held, given up while the daemon is looked for. */
 void agent_connect(void)
 {
         int fd = -1, r;

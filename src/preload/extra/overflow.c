@@ -122,7 +122,7 @@ bool overflow_is_full(const struct gpu *g, uint64_t bytes, uint64_t cost)
         return g->overflow && g->heap.allocated + cost > overflow_card_room(g, UINT64_MAX, bytes);
 }
 
-static int map_block(struct gpu *g, struct block *b) REQUIRES(core_lock)
+static int map_block(struct gpu *g, struct block *b) UNLOCKS(core_lock)
 {
         CUstreamCaptureMode mode;
         CUresult r = CUDA_SUCCESS;

@@ -21,7 +21,7 @@ struct gpu;
 /* Read the environment, once; without the lock. */
 void overflow_setup(void);
 /* Find out whether this GPU can; once. */
-void overflow_learn(struct gpu *g) REQUIRES(core_lock);
+void overflow_learn(struct gpu *g) UNLOCKS(core_lock);
 
 /* What cuMemAlloc of so many bytes may use of the card, given what is promised: some is kept for
  * small allocations. */
@@ -29,9 +29,9 @@ uint64_t overflow_card_room(const struct gpu *g, uint64_t promised, uint64_t byt
         REQUIRES(core_lock);
 /* More would not help: the card's part is used. */
 bool overflow_is_full(const struct gpu *g, uint64_t bytes, uint64_t cost) REQUIRES(core_lock);
-/* Memory of the host at an address of ours. 0, or -ENOMEM. The lock is given up meanwhile. */
+/* Memory of the host at an address of ours. 0, or -ENOMEM. */
 int overflow_allocate(struct gpu *g, uint64_t bytes, CUcontext owner, CUdeviceptr *ret_address)
-        REQUIRES(core_lock);
+        UNLOCKS(core_lock);
 /* There is memory at an address: a buffer of its own may be known. */
 void overflow_allocated(struct gpu *g, CUdeviceptr address, uint64_t bytes);
 /* Whether it changes sides: a large buffer of the program's, on such a GPU. */

@@ -308,9 +308,8 @@ static int choose_tried(void)
         return 0;
 }
 
-/* Room on the host for all that are tried, or for the largest of them. The lock is given up
- * meanwhile. */
-static int take_host(void) REQUIRES(core_lock)
+/* Room on the host for all that are tried, or for the largest of them. */
+static int take_host(void) UNLOCKS(core_lock)
 {
         for (; profile.count > 0; profile.count /= 2) {
                 uint64_t more = 2 * HEAP_EXTENT_MAX;
@@ -327,7 +326,7 @@ static int take_host(void) REQUIRES(core_lock)
         return -ENOMEM;
 }
 
-/* ---- the trials; core_lock held, given up where something is waited for ---- */
+/* ---- the trials; core_lock held ---- */
 
 static void end(void)
 {
@@ -348,7 +347,7 @@ static void relearn(void)
 
 /* What is in flight is done. False: it goes on and on, perhaps until something else is submitted.
  */
-static bool settle(void) REQUIRES(core_lock)
+static bool settle(void) UNLOCKS(core_lock)
 {
         uint64_t until = clock_now_ns() + PATIENCE_NS;
         struct quiesce_wait w;
@@ -367,7 +366,7 @@ static bool settle(void) REQUIRES(core_lock)
 }
 
 /* All lies as it shall while it is this one's turn. */
-static bool arrange(int turn) REQUIRES(core_lock)
+static bool arrange(int turn) UNLOCKS(core_lock)
 {
         struct core_wait w = {.what = "a transfer of its own memory"};
         uint64_t until = clock_now_ns() + PATIENCE_NS;
@@ -445,7 +444,7 @@ static void finish(void)
 }
 
 /* Arrange the next sample that can be had. */
-static void go_on(void) REQUIRES(core_lock)
+static void go_on(void) UNLOCKS(core_lock)
 {
         profile.timed = false;
         profile.steps_passed = 0;
@@ -485,7 +484,7 @@ static void begin_trial(void)
         trial_begin(&profile.trial, profile.count, kinds);
 }
 
-static void begin(void) REQUIRES(core_lock)
+static void begin(void) UNLOCKS(core_lock)
 {
         if (claim_file() < 0 || choose_tried() < 0 || (profile.count > 0 && take_host() < 0)) {
                 if (profile.fd >= 0)
@@ -514,7 +513,7 @@ static uint64_t parts_of(uint64_t all, uint64_t each)
 }
 
 /* So many steps took so long. */
-static void sampled(uint64_t ns) REQUIRES(core_lock)
+static void sampled(uint64_t ns) UNLOCKS(core_lock)
 {
         if (!profile.steps_wanted) {
                 profile.step_ns = MAX(ns, 1u);
@@ -536,7 +535,7 @@ static void sampled(uint64_t ns) REQUIRES(core_lock)
         go_on();
 }
 
-static void step_begins(void) REQUIRES(core_lock)
+static void step_begins(void) UNLOCKS(core_lock)
 {
         if (!profile.placed) {
                 go_on();
@@ -562,7 +561,7 @@ static void step_begins(void) REQUIRES(core_lock)
         profile.began_ns = clock_now_ns();
 }
 
-static void look(uint64_t work) REQUIRES(core_lock)
+static void look(uint64_t work) UNLOCKS(core_lock)
 {
         uint64_t begin_before = profile.steps.begin, gap_before = profile.steps.gap;
 

@@ -37,8 +37,7 @@ static bool context_reserve(struct gpu *g)
         return ok;
 }
 
-/* Lock held. */
-static void context_born(struct gpu *g, CUcontext handle, bool primary)
+static void context_born(struct gpu *g, CUcontext handle, bool primary) REQUIRES(core_lock)
 {
         struct context *c = quiesce_context_add(handle, g, primary);
 
@@ -61,8 +60,8 @@ struct ending {
 };
 
 /* The context is about to be destroyed, and what was allocated in it with it: dropped, never
- * restored first. context_died() when it is. Lock held, given up meanwhile. */
-static struct ending context_dies(struct context *c) REQUIRES(core_lock)
+ * restored first. context_died() when it is. */
+static struct ending context_dies(struct context *c) UNLOCKS(core_lock)
 {
         struct gpu *g = c->gpu;
         struct ending ret = {.gpu = g, .bytes = g->context_bytes};
@@ -89,8 +88,8 @@ static struct ending context_dies(struct context *c) REQUIRES(core_lock)
 }
 
 /* Whoever names a context, or NULL, ends it if it is one that the program has made; of others the
- * driver refuses that. Lock held, given up meanwhile. */
-static struct ending made_dies(struct context *c) REQUIRES(core_lock)
+ * driver refuses that. */
+static struct ending made_dies(struct context *c) UNLOCKS(core_lock)
 {
         if (!c || c->primary || c->green || c->dying)
                 return (struct ending){0};
@@ -222,11 +221,10 @@ CUresult hook_cuCtxDetach(CUcontext ctx)
 
 /* Whoever makes a primary context or ends it is alone at it, the driver's call included: what is to
  * be done depends on whether it is alive. And one thread at a time asks whether there is room for
- * it, however many want it: room for each of them may be more than the card has. core_lock; given
- * up meanwhile by primary_take(). */
+ * it, however many want it: room for each of them may be more than the card has. core_lock. */
 static bool primary_taken[GPUS_MAX], primary_wanted[GPUS_MAX];
 
-static void primary_take(bool *taken) REQUIRES(core_lock)
+static void primary_take(bool *taken) UNLOCKS(core_lock)
 {
         struct core_wait w = {.what = "another thread's call for the same context"};
 
@@ -306,8 +304,8 @@ CUresult hook_cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev)
 }
 
 /* Somebody holds it no longer, or resets it: what goes with the context goes first, if it ends with
- * that. Lock held, given up meanwhile. */
-static struct ending primary_dies(struct gpu *g, bool reset) REQUIRES(core_lock)
+ * that. */
+static struct ending primary_dies(struct gpu *g, bool reset) UNLOCKS(core_lock)
 {
         struct context *c = quiesce_context_primary(g);
 

@@ -32,8 +32,7 @@ static CUresult place(const struct handle *h, const struct mapping *m)
         return r;
 }
 
-/* Lock held, given up meanwhile. */
-static CUresult map(struct handle *h, CUdeviceptr ptr, size_t size) REQUIRES(core_lock)
+static CUresult map(struct handle *h, CUdeviceptr ptr, size_t size) UNLOCKS(core_lock)
 {
         struct mapping *m;
         CUresult r;
@@ -123,8 +122,7 @@ static bool any_resident(const struct handle *h)
         return false;
 }
 
-/* Lock held, given up meanwhile. */
-static CUresult unmap(struct mapping *m) REQUIRES(core_lock)
+static CUresult unmap(struct mapping *m) UNLOCKS(core_lock)
 {
         struct handle *h = m->handle;
         const struct span at = m->at;
@@ -216,9 +214,8 @@ static CUresult allow_now(const struct handle *h, const struct mapping *m,
         return r;
 }
 
-/* Lock held, given up meanwhile. */
 static CUresult allow(struct mapping *m, const CUmemAccessDesc *desc, size_t count)
-        REQUIRES(core_lock)
+        UNLOCKS(core_lock)
 {
         struct handle *h = m->handle;
         const struct span at = m->at;

@@ -35,7 +35,7 @@ static uint64_t told_total(const struct gpu *g) REQUIRES(core_lock)
 
 /* Nobody can make room for us later, so the answer has to come now, as from the plain driver. Lock
  * held. */
-static int back_alone(struct gpu *g, CUdeviceptr address) REQUIRES(core_lock)
+static int back_alone(struct gpu *g, CUdeviceptr address) UNLOCKS(core_lock)
 {
         struct block *dead = NULL;
         struct heap_place p;
@@ -360,8 +360,8 @@ static bool are_attributes(unsigned count, const CUpointer_attribute *attributes
 }
 
 /* A device shall register the address: it is kept where it is. Nothing else of that reaches us, for
- * nvidia-peermem takes addresses. Lock held, given up meanwhile. */
-static CUresult keep_announced(CUdeviceptr ptr) REQUIRES(core_lock)
+ * nvidia-peermem takes addresses. */
+static CUresult keep_announced(CUdeviceptr ptr) UNLOCKS(core_lock)
 {
         struct heap_place p;
         struct gpu *g = find_ours(ptr, &p);

@@ -113,8 +113,8 @@ static CUresult remap(const struct gpu *g, const struct handle *h, CUmemGenericA
 /* Nothing of this process runs, and nothing begins before thaw().
  * CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED: a capture is in progress, which nobody can wait for.
  * CUDA_ERROR_NOT_READY: what runs does not end, perhaps not before this thread or one at the gate
- * submits more. Lock held, given up meanwhile. */
-static CUresult freeze(struct gpu *g, uint64_t bytes) REQUIRES(core_lock)
+ * submits more. */
+static CUresult freeze(struct gpu *g, uint64_t bytes) UNLOCKS(core_lock)
 {
         struct core_wait w = {.what = "its own work"};
         uint64_t until = clock_now_ns() + STILL_MOST_NS;
@@ -188,8 +188,8 @@ static void leave_heap(struct gpu *g, struct handle *h, CUmemGenericAllocationHa
         swap_hand_over(g, b);
 }
 
-/* The handle is taken; its memory is all there, or none is. Lock held, given up meanwhile. */
-static CUresult fix(struct gpu *g, struct handle *h) REQUIRES(core_lock)
+/* The handle is taken; its memory is all there, or none is. */
+static CUresult fix(struct gpu *g, struct handle *h) UNLOCKS(core_lock)
 {
         const struct extent *only = &h->block->extents[0];
         const bool contents = has_contents(h->block);
@@ -263,10 +263,10 @@ CUresult handle_fix(struct handle *h)
 
 /* ---- what asks for it ---- */
 
-/* The driver's handle for one that the program names, which it is from now on. 0: refused. Lock
- * held, given up meanwhile; with the handle in use on success. */
+/* The driver's handle for one that the program names, which it is from now on. 0: refused. The
+ * handle is in use on success. */
 static CUresult driver_handle(struct handle *h, CUmemGenericAllocationHandle *ret)
-        REQUIRES(core_lock)
+        UNLOCKS(core_lock)
 {
         CUresult r;
 

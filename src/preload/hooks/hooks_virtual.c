@@ -36,7 +36,7 @@ void handle_take(struct handle *h)
                         core_wait(&w, UINT64_MAX); /* ... and what is under way comes to its end */
 }
 
-static void handle_free(struct handle *h) REQUIRES(core_lock)
+static void handle_free(struct handle *h) UNLOCKS(core_lock)
 {
         struct gpu *g = h->gpu;
 

@@ -12,12 +12,12 @@
 struct handle;
 
 /* It is there until handle_unuse(), which gives its memory back if that was the last use of it.
- * core_lock held, given up meanwhile. */
+ * core_lock held. */
 void handle_use(struct handle *h);
-void handle_unuse(struct handle *h) REQUIRES(core_lock);
+void handle_unuse(struct handle *h) UNLOCKS(core_lock);
 /* The same, and nobody else changes the handle nor moves its memory until handle_put(). */
-void handle_take(struct handle *h) REQUIRES(core_lock);
-void handle_put(struct handle *h) REQUIRES(core_lock);
+void handle_take(struct handle *h) UNLOCKS(core_lock);
+void handle_put(struct handle *h) UNLOCKS(core_lock);
 
 /* From here on it is one handle of the driver's, which is never moved (handle.unevictable);
  * contents and mappings are what they were. core_lock held, given up meanwhile. */

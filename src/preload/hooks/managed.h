@@ -23,6 +23,5 @@ struct gpu;
 /* What this GPU can do, and which kind its heap shall be of. Lock held; once a GPU. */
 void managed_learn(struct gpu *g);
 
-/* So much managed memory for a heap that is made of it. 0, or -ENOMEM. core_lock held, given up
- * meanwhile. */
-int managed_provide(struct gpu *g, uint64_t bytes) REQUIRES(core_lock);
+/* So much managed memory for a heap that is made of it. 0, or -ENOMEM. */
+int managed_provide(struct gpu *g, uint64_t bytes) UNLOCKS(core_lock);

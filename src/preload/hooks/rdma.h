@@ -9,6 +9,6 @@
 #include "cuda/cuda_abi.h"
 #include "preload/process/lock.h"
 
-/* Keep there whatever of the heap, or of the program's own handles, lies in [from, from + bytes).
- * core_lock held, given up meanwhile. */
-CUresult rdma_keep(CUdeviceptr from, uint64_t bytes) REQUIRES(core_lock);
+/* Keep there whatever of the heap, or of the program's own handles, lies in [from, from +
+ * bytes). */
+CUresult rdma_keep(CUdeviceptr from, uint64_t bytes) UNLOCKS(core_lock);

@@ -16,7 +16,7 @@ static bool block_is_busy(const struct block *b)
         return false;
 }
 
-static bool give_back(struct gpu *g) REQUIRES(core_lock)
+static bool give_back(struct gpu *g) UNLOCKS(core_lock)
 {
         struct block *b, **link = &g->lost;
 

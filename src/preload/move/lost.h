@@ -5,6 +5,6 @@
 
 #include "preload/process/lock.h"
 
-/* Give back what lies on GPUs with an error. True: some is left whose time will come soon.
- * core_lock held, given up meanwhile; the agent. */
-bool lost_clean(void) REQUIRES(core_lock);
+/* Give back what lies on GPUs with an error. True: some is left whose time will come soon. The
+ * agent. */
+bool lost_clean(void) UNLOCKS(core_lock);

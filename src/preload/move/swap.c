@@ -137,9 +137,8 @@ void swap_arrived(struct gpu *g, struct extent *e)
 
 /* ---- at the gate ---- */
 
-/* Put new memory behind an extent that was just claimed. Lock held, given up meanwhile. */
-static CUresult back_extent(struct gpu *g, struct extent *e, struct passed *shed)
-        REQUIRES(core_lock)
+/* Put new memory behind an extent that was just claimed. */
+static CUresult back_extent(struct gpu *g, struct extent *e, struct passed *shed) UNLOCKS(core_lock)
 {
         CUstreamCaptureMode mode;
         CUresult r;
@@ -158,7 +157,7 @@ static CUresult back_extent(struct gpu *g, struct extent *e, struct passed *shed
 }
 
 /* Lock held. False: the lease is gone meanwhile. */
-static bool back_gpu(struct gpu *g) REQUIRES(core_lock)
+static bool back_gpu(struct gpu *g) UNLOCKS(core_lock)
 {
         struct core_wait w = {.what = "GPU memory"};
 
@@ -180,8 +179,8 @@ static bool back_gpu(struct gpu *g) REQUIRES(core_lock)
         return true;
 }
 
-/* Memory is not taken while this process gives way (giveway.h). Lock held, given up meanwhile. */
-static void come_in(void) REQUIRES(core_lock)
+/* Memory is not taken while this process gives way (giveway.h). */
+static void come_in(void) UNLOCKS(core_lock)
 {
         struct core_wait w = {.what = "its turn to take memory"};
 
@@ -468,7 +467,7 @@ enum swap_progress swap_step(struct gpu *g, bool may_evict, bool restore)
 /* ---- giving memory back ---- */
 
 /* False: the GPU has failed; nothing is given back before the process ends. */
-static bool extent_await(struct extent *e) REQUIRES(core_lock)
+static bool extent_await(struct extent *e) UNLOCKS(core_lock)
 {
         struct core_wait w = {.what = "a transfer of its own memory"};
 
@@ -578,8 +577,8 @@ void swap_hand_over(struct gpu *g, struct block *b)
 }
 
 /* Take a block of managed memory out of the books; give_back: and return it to the driver, which
- * may wait for work. The figures follow when it is gone. core_lock held, given up meanwhile. */
-static void withdraw_managed(struct gpu *g, struct block *b, bool give_back) REQUIRES(core_lock)
+ * may wait for work. The figures follow when it is gone. */
+static void withdraw_managed(struct gpu *g, struct block *b, bool give_back) UNLOCKS(core_lock)
 {
         uint64_t bytes = b->bytes, allocated = 0, resident = 0;
         CUdeviceptr address = b->address;

@@ -35,21 +35,21 @@ enum swap_progress {
 enum swap_progress swap_step(struct gpu *g, bool may_evict, bool restore);
 
 /* Back one block at once, where there is no daemon that could make room later. 0, or -ENOMEM: the
- * GPU has none. core_lock held, given up meanwhile. */
-int swap_back_block(struct gpu *g, struct block *b) REQUIRES(core_lock);
+ * GPU has none. */
+int swap_back_block(struct gpu *g, struct block *b) UNLOCKS(core_lock);
 
 /* Nothing lives in the extent any more: its contents are forgotten, its memory stays. core_lock
  * held. */
 void swap_unused(struct gpu *g, struct extent *e) REQUIRES(core_lock);
 /* Give back the memory of an extent that is not busy and that no work uses any more; what still
- * lives in it loses its contents. core_lock held, given up meanwhile. */
-void swap_release(struct gpu *g, struct extent *e) REQUIRES(core_lock);
+ * lives in it loses its contents. */
+void swap_release(struct gpu *g, struct extent *e) UNLOCKS(core_lock);
 
 /* Release whatever memory a dying block holds and wait for transfers of it. False: the GPU has
- * failed, nothing is given back before the process ends. core_lock held, given up meanwhile. */
-bool swap_empty(struct gpu *g, struct block *b) REQUIRES(core_lock);
+ * failed, nothing is given back before the process ends. */
+bool swap_empty(struct gpu *g, struct block *b) UNLOCKS(core_lock);
 /* ... and bury it. */
-void swap_discard(struct gpu *g, struct block *b) REQUIRES(core_lock);
+void swap_discard(struct gpu *g, struct block *b) UNLOCKS(core_lock);
 
 /* Bury a block whose memory, all of it on the GPU or none, is somebody else's from now on.
  * core_lock held. */
@@ -60,12 +60,11 @@ void swap_hand_over(struct gpu *g, struct block *b) REQUIRES(core_lock);
 CUresult swap_carry(struct gpu *g, struct extent *e, CUdeviceptr to);
 
 /* Count a block of the program's own managed memory no longer; what of it is on the GPU is the
- * driver's matter. core_lock held, given up meanwhile. */
-void swap_disown(struct gpu *g, struct block *b) REQUIRES(core_lock);
+ * driver's matter. */
+void swap_disown(struct gpu *g, struct block *b) UNLOCKS(core_lock);
 
-/* The context that copies run in is about to go: finish what is in flight and let go of it.
- * core_lock held, given up meanwhile. */
-void swap_retire(struct gpu *g) REQUIRES(core_lock);
+/* The context that copies run in is about to go: finish what is in flight and let go of it. */
+void swap_retire(struct gpu *g) UNLOCKS(core_lock);
 
 /* No transfer is in flight in a context of the program's own. The agent. */
 bool swap_moves_apart(const struct gpu *g);

@@ -86,7 +86,7 @@ static bool block_is_busy(const struct block *b)
         return false;
 }
 
-static void reap_gpu(struct gpu *g) REQUIRES(core_lock)
+static void reap_gpu(struct gpu *g) UNLOCKS(core_lock)
 {
         struct block **link = &g->late;
 

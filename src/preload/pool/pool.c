@@ -245,7 +245,7 @@ void pool_await_records(void)
                 core_wait(&w, until - now);
 }
 
-static void lane_await(struct pool_lane *l) REQUIRES(core_lock)
+static void lane_await(struct pool_lane *l) UNLOCKS(core_lock)
 {
         struct core_wait w = {.what = "an event of its own"};
 
@@ -421,7 +421,7 @@ static void tend_soon(void)
 }
 
 /* True: look again. */
-static bool tend(struct pool *p) REQUIRES(core_lock)
+static bool tend(struct pool *p) UNLOCKS(core_lock)
 {
         bool rested = p->turns == p->turns_seen || !p->handle;
 
@@ -566,7 +566,7 @@ static bool await_frees(struct pool *p, const uint64_t *until_ns) REQUIRES(core_
 
 /* Room for so many more bytes. */
 static bool grow(struct pool *p, const struct pool_stream *s, uint64_t bytes, uint64_t cost,
-                 uint64_t *until_ns) REQUIRES(core_lock)
+                 uint64_t *until_ns) UNLOCKS(core_lock)
 {
         struct gpu *g = p->gpu;
         bool may_grow = !p->most || pool_reserved(p) + cost <= p->most;
@@ -607,7 +607,7 @@ static struct suballocation *find_free(struct pool *p, const struct pool_stream 
 
 /* A large enough suballocation that heap.allocated has room for; NULL: none. */
 static struct suballocation *find_room(struct pool *p, const struct pool_stream *s, uint64_t bytes)
-        REQUIRES(core_lock)
+        UNLOCKS(core_lock)
 {
         struct heap *h = &p->gpu->heap;
         uint64_t until_ns = 0, cost;

@@ -6,7 +6,7 @@
  * is kept up to the pool's release threshold, and holds nothing that would have to be moved: when
  * memory must go, it goes first and is not copied.
  *
- * Below: core_lock held, given up meanwhile where it says so. */
+ * Below: core_lock held. */
 #pragma once
 
 #include <stdbool.h>
@@ -52,7 +52,7 @@ CUresult pool_free(const struct block *b, CUdeviceptr address, const struct pool
         REQUIRES(core_lock);
 /* The calling thread has recorded an event on its own default stream after a free. Given up
  * meanwhile. */
-void pool_mark(const struct block *b, const struct pool_stream *s) REQUIRES(core_lock);
+void pool_mark(const struct block *b, const struct pool_stream *s) UNLOCKS(core_lock);
 
 /* The attributes that we know: memory reserved and used. False: the driver answers. */
 bool pool_get(struct pool *p, CUmemPool_attribute which, cuuint64_t *ret_value) REQUIRES(core_lock);

@@ -19,14 +19,17 @@
 #include "base/macros.h"
 
 /* What a function needs of a lock, and which lock a variable needs: checked by clang's analysis
- * (./dev lint; clang.llvm.org/docs/ThreadSafetyAnalysis.html), nothing to other compilers. A
- * function that REQUIRES a lock may give it up meanwhile where its comment says so. */
+ * (./dev lint; clang.llvm.org/docs/ThreadSafetyAnalysis.html), nothing to other compilers. UNLOCKS:
+ * REQUIRES, and gives the lock up meanwhile, so what was read under it may have changed; so may a
+ * function behind a pointer that says MAY_UNLOCK (tools/lock_drops.py). */
 #ifdef __clang__
 #define LOCK_ATTRIBUTE(x) __attribute__((x))
 #else
 #define LOCK_ATTRIBUTE(x)
 #endif
 #define REQUIRES(l)    LOCK_ATTRIBUTE(requires_capability(l))
+#define UNLOCKS(l)     REQUIRES(l) MAY_UNLOCK(l)
+#define MAY_UNLOCK(l)  LOCK_ATTRIBUTE(annotate("unlocks"))
 #define EXCLUDES(l)    LOCK_ATTRIBUTE(locks_excluded(l))
 #define ACQUIRES(l)    LOCK_ATTRIBUTE(acquire_capability(l))
 #define RELEASES(l)    LOCK_ATTRIBUTE(release_capability(l))

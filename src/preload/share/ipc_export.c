@@ -213,8 +213,7 @@ static bool is_shareable(const struct gpu *g, const struct heap_place *p)
         return g && (p->block->kind == BLOCK_LARGE || p->block->kind == BLOCK_SLAB);
 }
 
-/* Lock held, given up meanwhile. */
-static CUresult handle_of(CUdeviceptr ptr, struct ipc_handle *ret) REQUIRES(core_lock)
+static CUresult handle_of(CUdeviceptr ptr, struct ipc_handle *ret) UNLOCKS(core_lock)
 {
         struct heap_place p;
         struct export *e;

@@ -115,7 +115,7 @@ void ipc_import_lost(struct ipc_link *l)
         bell_ring(&core.changed);
 }
 
-static void import_close(struct import *i) REQUIRES(core_lock);
+static void import_close(struct import *i) UNLOCKS(core_lock);
 
 void ipc_told(void)
 {
@@ -248,7 +248,7 @@ void ipc_import_reach(const struct gpu *g)
         }
 }
 
-/* ---- opening; core_lock held, given up meanwhile ---- */
+/* ---- opening; core_lock held ---- */
 
 static bool answer_is_sound(const struct import *i)
 {
@@ -339,7 +339,7 @@ static void import_close(struct import *i) REQUIRES(core_lock)
 }
 
 static CUresult import_new(const struct ipc_handle *h, struct gpu *g, CUcontext owner,
-                           CUdevice current, struct import **ret) REQUIRES(core_lock)
+                           CUdevice current, struct import **ret) UNLOCKS(core_lock)
 {
         struct ipc_link *l = ipc_meet(h->name);
         struct import *i;
@@ -387,7 +387,7 @@ static CUresult import_new(const struct ipc_handle *h, struct gpu *g, CUcontext 
 
 /* It may be open already: opens are counted. */
 static CUresult open_handle(const struct ipc_handle *h, struct gpu *g, CUcontext owner,
-                            CUdevice current, bool again, CUdeviceptr *ret) REQUIRES(core_lock)
+                            CUdevice current, bool again, CUdeviceptr *ret) UNLOCKS(core_lock)
 {
         struct core_wait w = {.what = "memory of another process"};
 

@@ -207,7 +207,7 @@ static int ask(const uint8_t *name) REQUIRES(core_lock)
         return fd;
 }
 
-static void nap(struct core_wait *w) REQUIRES(core_lock)
+static void nap(struct core_wait *w) UNLOCKS(core_lock)
 {
         uint64_t until = clock_now_ns() + RETRY_NS, now;
 

@@ -49,7 +49,7 @@ void ipc_part(struct ipc_link *l);
 /* ipc_export.c */
 void ipc_export_handle(struct ipc_link *l, const struct wire_message *m) REQUIRES(core_lock);
 void ipc_export_lost(struct ipc_link *l) REQUIRES(core_lock);
-bool ipc_export_step(void) REQUIRES(core_lock);
+bool ipc_export_step(void) UNLOCKS(core_lock);
 
 /* ipc_import.c */
 void ipc_import_handle(struct ipc_link *l, const struct wire_message *m, struct passed *came)

@@ -177,8 +177,8 @@ void core_wait_since(struct core_wait *w, uint32_t heard, uint64_t timeout_ns)
 }
 
 /* What we need to know of a device, from the real driver. 0, -ENODEV: it cannot be shared, -EAGAIN:
- * the driver is not initialized yet. Lock held. */
-static int gpu_learn(struct gpu *g, CUdevice device) REQUIRES(core_lock)
+ * the driver is not initialized yet. */
+static int gpu_learn(struct gpu *g, CUdevice device) UNLOCKS(core_lock)
 {
         size_t total = 0, granularity = 0;
         int vmm = 0, passes = 0, rdma = 0, algorithms = 0;

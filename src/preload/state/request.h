@@ -29,11 +29,11 @@ void request_report(struct gpu *g) REQUIRES(core_lock);
  * move or to export, and sleep. */
 void request_released(void) REQUIRES(core_lock);
 
-/* Wait until the program may hold so many bytes. 0, or -ENOMEM: refused. The lock is given up. */
-int request_commit(struct gpu *g, uint64_t bytes) REQUIRES(core_lock);
+/* Wait until the program may hold so many bytes. 0, or -ENOMEM: refused. */
+int request_commit(struct gpu *g, uint64_t bytes) UNLOCKS(core_lock);
 /* Wait until so much more host memory may be mapped, and count it in core.host.taking. 0, or
- * -ENOMEM. The lock is given up. */
-int request_host(uint64_t more) REQUIRES(core_lock);
+ * -ENOMEM. */
+int request_host(uint64_t more) UNLOCKS(core_lock);
 /* May so much more be mapped? If not it is asked for, and not waited for. */
 bool request_may_map(uint64_t more) REQUIRES(core_lock);
 /* Wait until the daemon allows so many more unevictable bytes, and count them as ours. 0, or

@@ -30,5 +30,5 @@ void interrupt_setup(void);
 /* A thread is about to wait: from now on interrupts are heard. Not with core_lock. */
 void interrupt_begin(struct interrupt_wait *w);
 /* True: the call that waits is to end. Otherwise how long it may wait before it has to ask again;
- * an interrupt rings core.changed. core_lock held, given up meanwhile. */
-bool interrupt_ends(struct interrupt_wait *w, uint64_t *ret_timeout_ns) REQUIRES(core_lock);
+ * an interrupt rings core.changed. */
+bool interrupt_ends(struct interrupt_wait *w, uint64_t *ret_timeout_ns) UNLOCKS(core_lock);

@@ -166,8 +166,7 @@ static bool is_recording(CUstream stream, CUcontext context)
         return r != NULL;
 }
 
-/* Lock held, given up meanwhile. */
-static void await_recording(CUstream stream, CUcontext context) REQUIRES(core_lock)
+static void await_recording(CUstream stream, CUcontext context) UNLOCKS(core_lock)
 {
         struct core_wait w = {.what = "its own work"};
 
@@ -436,7 +435,7 @@ bool quiesce_is_capturing(CUstream stream)
 
 /* ---- waiting while nothing is submitted ---- */
 
-static void still_begin(struct context *c, unsigned defaults) REQUIRES(core_lock)
+static void still_begin(struct context *c, unsigned defaults) UNLOCKS(core_lock)
 {
         bool per_thread = defaults & 1u << (uintptr_t)CU_STREAM_PER_THREAD;
 
@@ -555,7 +554,7 @@ static bool marks_are_busy(struct quiesce_wait *w) REQUIRES(core_lock)
         return busy;
 }
 
-static bool marks_step(struct quiesce_wait *w) REQUIRES(core_lock)
+static bool marks_step(struct quiesce_wait *w) UNLOCKS(core_lock)
 {
         if (w->number > marks.reached) {
                 if (!marks.made)

@@ -95,9 +95,8 @@ struct quiesce_wait {
         uint64_t generation; /* gate_submissions() when it began */
         uint64_t progress;   /* changes whenever some work has ended */
 };
-void quiesce_begin(struct quiesce_wait *w, bool still) REQUIRES(core_lock);
-enum quiescence quiesce_poll(struct quiesce_wait *w) REQUIRES(core_lock);
+void quiesce_begin(struct quiesce_wait *w, bool still) UNLOCKS(core_lock);
+enum quiescence quiesce_poll(struct quiesce_wait *w) UNLOCKS(core_lock);
 
-/* Wait, with the lock held and given up meanwhile, until all that was submitted before is done
- * (what cuMemFree means). */
-void quiesce_wait_all(void) REQUIRES(core_lock);
+/* Wait until all that was submitted before is done (what cuMemFree means). */
+void quiesce_wait_all(void) UNLOCKS(core_lock);
