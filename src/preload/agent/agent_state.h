@@ -117,7 +117,7 @@ void agent_pause(bool paused) REQUIRES(core_lock);
  * look again soon. */
 bool agent_pause_step(void) UNLOCKS(core_lock);
 /* While the program runs, so that all is there when it is to stand. True: look again soon. */
-bool agent_freeze_step(void) REQUIRES(core_lock);
+bool agent_freeze_step(void) UNLOCKS(core_lock);
 /* Whether some of its unevictable bytes are the mover's, or those that it asks for. */
 bool agent_holds_spare(const struct gpu *g) REQUIRES(core_lock);
 bool agent_wants_spare(const struct gpu *g) REQUIRES(core_lock);

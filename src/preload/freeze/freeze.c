@@ -153,8 +153,8 @@ static int verdict(enum freeze_result result, int refusal, const char **ret_why)
 }
 
 /* Use what is known, or test. Only results that the GPU itself shows are kept for other processes.
- * Lock held, given up meanwhile. 0 or -errno; -EBUSY: no answer now. */
-static int test_now(struct gpu *g, const char **ret_why) REQUIRES(core_lock)
+ * 0 or -errno; -EBUSY: no answer now. */
+static int test_now(struct gpu *g, const char **ret_why) UNLOCKS(core_lock)
 {
         enum freeze_result result = FREEZE_TEST_BUSY;
         int refusal = 0, r;
@@ -175,8 +175,8 @@ static int test_now(struct gpu *g, const char **ret_why) REQUIRES(core_lock)
         return r;
 }
 
-/* Lock held, given up meanwhile. False: no answer now. */
-static bool test_gpu(struct gpu *g) REQUIRES(core_lock)
+/* False: no answer now. */
+static bool test_gpu(struct gpu *g) UNLOCKS(core_lock)
 {
         char known[FREEZE_WHY_MAX];
         const char *why = known;
@@ -245,7 +245,7 @@ bool freeze_prepare(bool needed)
 
 /* Freeze, and say whether the program stands. Lock held, given up meanwhile: another thread may
  * call it off, and the program does not stand then. */
-static bool stop(void) REQUIRES(core_lock)
+static bool stop(void) UNLOCKS(core_lock)
 {
         uint64_t began = clock_now_ns();
         int r;

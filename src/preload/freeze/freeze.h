@@ -31,20 +31,20 @@ const char *freeze_off(void);
 /* The test has shown that freezing works, or there is no context yet. */
 bool freeze_is_ready(void);
 /* Test where that has not been done, on a GPU with a context: in mode "park" when first needed, in
- * mode "move" in advance. True: call again soon. The lock is given up meanwhile. */
-bool freeze_prepare(bool needed) REQUIRES(core_lock);
+ * mode "move" in advance. True: call again soon. */
+bool freeze_prepare(bool needed) UNLOCKS(core_lock);
 
 /* Take the program off all its GPUs. True: it stands. False: nothing is frozen; freeze_mode() tells
- * whether another try is worth it. The lock is given up meanwhile. */
-bool freeze_begin(void) REQUIRES(core_lock);
+ * whether another try is worth it. */
+bool freeze_begin(void) UNLOCKS(core_lock);
 /* Let the program go on: only when every byte of its memory is back, or none has left. */
 void freeze_end(void);
 bool freeze_stands(void);
 
 /* Do all calls that the mover needs, tried on 2 MiB, end while the program stands? If not, it is
  * thawed for a moment and frozen again, a few times. False: as freeze_begin(). Memory may leave
- * only after this has returned true. The lock is given up meanwhile. */
-bool freeze_confirm(void) REQUIRES(core_lock);
+ * only after this has returned true. */
+bool freeze_confirm(void) UNLOCKS(core_lock);
 
 /* A context of the program's has failed. If that comes soon after a freeze, freezing is off on this
  * driver and GPU until `sublet doctor` has tested again. */

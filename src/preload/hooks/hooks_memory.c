@@ -156,9 +156,8 @@ static bool begins_at(const struct gpu *g, CUdeviceptr address, struct heap_plac
         return heap_find(&g->heap, address, ret) && ret->start == address;
 }
 
-/* Lock held, given up meanwhile. */
 static CUresult free_ours(struct gpu *g, const struct heap_place *found, CUdeviceptr dptr)
-        REQUIRES(core_lock)
+        UNLOCKS(core_lock)
 {
         struct block *dead = NULL;
         struct heap_place p;

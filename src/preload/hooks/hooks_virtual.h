@@ -20,8 +20,8 @@ void handle_take(struct handle *h) UNLOCKS(core_lock);
 void handle_put(struct handle *h) UNLOCKS(core_lock);
 
 /* From here on it is one handle of the driver's, which is never moved (handle.unevictable);
- * contents and mappings are what they were. core_lock held, given up meanwhile. */
-CUresult handle_fix(struct handle *h) REQUIRES(core_lock);
+ * contents and mappings are what they were. */
+CUresult handle_fix(struct handle *h) UNLOCKS(core_lock);
 
 /* So little memory is mapped at so many places that moving it costs more than the room is worth. */
 bool handle_is_everywhere(const struct handle *h);

@@ -522,8 +522,8 @@ CUresult swap_carry(struct gpu *g, struct extent *e, CUdeviceptr to)
         return r;
 }
 
-/* Unmap an extent; whoever needs it waits. Lock held, given up meanwhile. */
-static void unmap_unlocks(struct extent *e) REQUIRES(core_lock)
+/* Unmap an extent; whoever needs it waits. */
+static void unmap_unlocks(struct extent *e) UNLOCKS(core_lock)
 {
         CUstreamCaptureMode mode;
 
@@ -536,8 +536,8 @@ static void unmap_unlocks(struct extent *e) REQUIRES(core_lock)
         e->state = EXTENT_UNBACKED;
 }
 
-/* Give back what an extent has; the bell is the caller's. Lock held, given up meanwhile. */
-static void extent_empty(struct gpu *g, struct extent *e) REQUIRES(core_lock)
+/* Give back what an extent has; the bell is the caller's. */
+static void extent_empty(struct gpu *g, struct extent *e) UNLOCKS(core_lock)
 {
         export_extent_dies(g, e);
         if (e->state == EXTENT_RESIDENT) {

@@ -18,7 +18,7 @@ struct gpu;
 
 /* Ask for room, waiting for it; the lock is given up meanwhile. NULL: there is none. */
 struct unevictable *unevictable_ask(struct gpu *g, CUcontext owner, uint64_t bytes)
-        REQUIRES(core_lock);
+        UNLOCKS(core_lock);
 /* It is this handle's from now on. */
 void unevictable_list(struct unevictable *f, const void *handle);
 /* Before the handle is destroyed, after which the driver may give it to somebody else: off the
@@ -34,7 +34,7 @@ uint64_t unevictable_forget_context(CUcontext owner);
  * not say, so *room grows from time to time. Waits for it; the lock is given up meanwhile. 0,
  * -ENOMEM. It goes back when all of it was not enough, or else when the daemon has seen on the card
  * what came of it. */
-int unevictable_ask_room(struct gpu *g, uint64_t *room) REQUIRES(core_lock);
+int unevictable_ask_room(struct gpu *g, uint64_t *room) UNLOCKS(core_lock);
 void unevictable_return_room(struct gpu *g, uint64_t *room) REQUIRES(core_lock);
 /* Returns when to look again, in ns; UINT64_MAX: nothing is to go back. The agent. */
 uint64_t unevictable_tend(uint64_t now_ns) REQUIRES(core_lock);

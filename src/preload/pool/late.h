@@ -13,9 +13,9 @@ struct gpu;
 struct heap_place;
 
 /* Free it once all work that was submitted so far is done. */
-CUresult late_free(struct gpu *g, const struct heap_place *p) REQUIRES(core_lock);
+CUresult late_free(struct gpu *g, const struct heap_place *p) UNLOCKS(core_lock);
 /* Whether the program has freed it already. */
 bool late_is(const struct heap_place *p);
 /* Release what no work uses any more, unless a capture is in progress. Returns in how many ns to
- * call again; UINT64_MAX: when kicked. The lock is given up meanwhile; for the agent. */
-uint64_t late_tend(uint64_t now_ns) REQUIRES(core_lock);
+ * call again; UINT64_MAX: when kicked. For the agent. */
+uint64_t late_tend(uint64_t now_ns) UNLOCKS(core_lock);

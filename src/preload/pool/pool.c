@@ -155,8 +155,8 @@ static struct pool_lane *lane_get(struct pool *p, const struct pool_stream *s)
 }
 
 /* Record an event behind all that was freed on the stream so far, unless the stream's queue may be
- * full while the lock is held. The lock is given up meanwhile. */
-static void lane_record(struct pool_lane *l) REQUIRES(core_lock)
+ * full while the lock is held. */
+static void lane_record(struct pool_lane *l) UNLOCKS(core_lock)
 {
         uint64_t freed = l->freed;
         CUresult r;
@@ -184,7 +184,7 @@ static bool lane_can_be_asked(const struct pool_lane *l)
 
 /* Memory freed on the stream becomes common once the stream has reached the free. Given up
  * meanwhile if record. */
-static void lane_look(struct pool *p, struct pool_lane *l, bool record) REQUIRES(core_lock)
+static void lane_look(struct pool *p, struct pool_lane *l, bool record) UNLOCKS(core_lock)
 {
         if (l->looking || quiesce_capturing())
                 return;
@@ -316,7 +316,7 @@ static struct extent *idle_extent(const struct pool *p)
 }
 
 /* Give back until so many bytes are released, or at most `keep` are held. */
-static uint64_t release(struct pool *p, uint64_t bytes, uint64_t keep) REQUIRES(core_lock)
+static uint64_t release(struct pool *p, uint64_t bytes, uint64_t keep) UNLOCKS(core_lock)
 {
         uint64_t released = 0;
         struct extent *e;
@@ -344,7 +344,7 @@ static bool idle_moves(const struct pool *p)
 
 /* Wait for moves in progress: what a thread of the program is told must not depend on whether the
  * agent is just moving unused memory. */
-static void look_and_await(struct pool *p) REQUIRES(core_lock)
+static void look_and_await(struct pool *p) UNLOCKS(core_lock)
 {
         struct core_wait w = {.what = "a transfer of its own memory"};
 
@@ -374,7 +374,7 @@ bool pool_reclaim(struct gpu *g, uint64_t bytes)
 }
 
 /* Nothing is allocated from the pool any more, and its handle is invalid. */
-static void pool_delete(struct pool *p) REQUIRES(core_lock)
+static void pool_delete(struct pool *p) UNLOCKS(core_lock)
 {
         struct pool **link = &pools;
 
@@ -517,7 +517,7 @@ static int pool_widen(struct pool *p, uint64_t bytes)
 }
 
 /* Make the stream wait for another one that has freed enough, and take that memory. */
-static bool borrow(struct pool *p, const struct pool_stream *s, uint64_t bytes) REQUIRES(core_lock)
+static bool borrow(struct pool *p, const struct pool_stream *s, uint64_t bytes) UNLOCKS(core_lock)
 {
         struct pool_lane *own, *l = p->lanes;
         uint64_t held;
@@ -550,7 +550,7 @@ static bool borrow(struct pool *p, const struct pool_stream *s, uint64_t bytes) 
 
 /* Wait for memory that other streams have freed and not reached yet, rather than fail. Not for
  * ever: they may wait for work that this thread has still to submit. */
-static bool await_frees(struct pool *p, const uint64_t *until_ns) REQUIRES(core_lock)
+static bool await_frees(struct pool *p, const uint64_t *until_ns) UNLOCKS(core_lock)
 {
         struct core_wait w = {.what = "memory that other streams free"};
         uint64_t pending = 0;
@@ -592,7 +592,7 @@ static bool contested(void)
 /* A free suballocation that is large enough, one that is paid for if there is one. look: ask first
  * what other streams have reached. NULL: no address space. */
 static struct suballocation *find_free(struct pool *p, const struct pool_stream *s, uint64_t bytes,
-                                       bool look) REQUIRES(core_lock)
+                                       bool look) UNLOCKS(core_lock)
 {
         struct suballocation *n = look_up(p, lane_find(p, s), bytes, true);
 

@@ -43,43 +43,42 @@ void pool_hand_over(struct pool *p);
 struct gpu *pool_gpu(const struct pool *p);
 
 /* Addresses now, memory at the next pass of the gate. CUDA_ERROR_NOT_SUPPORTED: the GPU has failed;
- * let the driver answer. The lock is given up meanwhile. */
+ * let the driver answer. */
 CUresult pool_allocate(struct pool *p, const struct pool_stream *s, uint64_t bytes,
-                       CUdeviceptr *ret_address) REQUIRES(core_lock);
+                       CUdeviceptr *ret_address) UNLOCKS(core_lock);
 /* Free the allocation that begins at an address of a POOL block, in stream order; stream NULL: no
  * work uses it any more. */
 CUresult pool_free(const struct block *b, CUdeviceptr address, const struct pool_stream *s)
         REQUIRES(core_lock);
-/* The calling thread has recorded an event on its own default stream after a free. Given up
- * meanwhile. */
+/* The calling thread has recorded an event on its own default stream after a free. */
 void pool_mark(const struct block *b, const struct pool_stream *s) UNLOCKS(core_lock);
 
 /* The attributes that we know: memory reserved and used. False: the driver answers. */
-bool pool_get(struct pool *p, CUmemPool_attribute which, cuuint64_t *ret_value) REQUIRES(core_lock);
+bool pool_get(struct pool *p, CUmemPool_attribute which, cuuint64_t *ret_value) UNLOCKS(core_lock);
 /* The driver has accepted the value. */
 void pool_set(struct pool *p, CUmemPool_attribute which, const void *value);
-/* Give back free memory until at most so many bytes are held. Given up meanwhile. */
-void pool_trim(struct pool *p, uint64_t keep) REQUIRES(core_lock);
+/* Give back free memory until at most so many bytes are held. */
+void pool_trim(struct pool *p, uint64_t keep) UNLOCKS(core_lock);
 /* Give back up to so many bytes of unused memory in any pool of the GPU. True: something was given
- * back. Given up meanwhile. */
-bool pool_reclaim(struct gpu *g, uint64_t bytes) REQUIRES(core_lock);
+ * back. */
+bool pool_reclaim(struct gpu *g, uint64_t bytes) UNLOCKS(core_lock);
 
 /* The program is frozen: work that stands still may use what was freed in stream order, so that
  * counts as allocated until the program goes on. */
-void pool_hold(void) REQUIRES(core_lock);
+void pool_hold(void) UNLOCKS(core_lock);
 void pool_let(void) REQUIRES(core_lock);
 
 /* For the pointer attributes. */
 CUmemoryPool pool_handle(const struct block *b);
 
 /* A capture is about to begin and is counted (quiesce.h): wait for events that are being recorded,
- * which would else become part of it. Given up meanwhile. */
-void pool_await_records(void) REQUIRES(core_lock);
+ * which would else become part of it. */
+void pool_await_records(void) UNLOCKS(core_lock);
 
-/* A stream is about to be destroyed; a context is gone. Given up meanwhile. */
-void pool_stream_dies(CUstream stream) REQUIRES(core_lock);
-void pool_context_dies(CUcontext context) REQUIRES(core_lock);
+/* A stream is about to be destroyed; a context is gone. */
+void pool_stream_dies(CUstream stream) UNLOCKS(core_lock);
+void pool_context_dies(CUcontext context) UNLOCKS(core_lock);
 
 /* Give back what pools hold over their threshold and have not used for a while. Returns in how many
- * ns to call again; UINT64_MAX: when kicked. Given up meanwhile; for the agent. */
-uint64_t pool_tend(uint64_t now_ns) REQUIRES(core_lock);
+ * ns to call again; UINT64_MAX: when kicked. For the agent. */
+uint64_t pool_tend(uint64_t now_ns) UNLOCKS(core_lock);

@@ -42,7 +42,7 @@ extern struct pool *pools;
 
 /* Find out which frees are reached by now; record: mark those without an event. True: some memory
  * became common. */
-bool pool_look(struct pool *p, bool record) REQUIRES(core_lock);
+bool pool_look(struct pool *p, bool record) UNLOCKS(core_lock);
 /* Drop the host copy of those extents in which nothing is live any more. */
 void pool_drop_idle(struct pool *p, struct block *b, CUdeviceptr at, uint64_t bytes)
         REQUIRES(core_lock);

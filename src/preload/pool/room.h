@@ -8,13 +8,13 @@
 
 struct gpu;
 
-/* Ask the daemon for room for so many more bytes. 0, or -ENOMEM. The lock is given up meanwhile. */
-int room_commit(struct gpu *g, uint64_t more) REQUIRES(core_lock);
+/* Ask the daemon for room for so many more bytes. 0, or -ENOMEM. */
+int room_commit(struct gpu *g, uint64_t more) UNLOCKS(core_lock);
 
 /* Find room for so many more bytes. Unused memory of pools is given back if need be; managed memory
  * need not be counted, because the driver moves it to the host, as on a card without sublet. False:
- * there is none. The lock is given up meanwhile. */
-bool room_grow(struct gpu *g, uint64_t more) REQUIRES(core_lock);
+ * there is none. */
+bool room_grow(struct gpu *g, uint64_t more) UNLOCKS(core_lock);
 
 /* How far heap.allocated may grow without a new request. */
 uint64_t room_allowed(const struct gpu *g) REQUIRES(core_lock);

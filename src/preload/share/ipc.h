@@ -25,16 +25,15 @@ bool ipc_works(void);
  * held. */
 void ipc_export_freed(CUdeviceptr start);
 /* The context is about to be destroyed, and with it the memory opened in it; no submitted work uses
- * it any more. core_lock held, given up meanwhile. */
-void ipc_context_dies(CUcontext context) REQUIRES(core_lock);
-/* More GPUs can use this GPU's memory: map what was opened of it for them, too. core_lock held,
- * given up meanwhile. */
-void ipc_import_reach(const struct gpu *g) REQUIRES(core_lock);
+ * it any more. */
+void ipc_context_dies(CUcontext context) UNLOCKS(core_lock);
+/* More GPUs can use this GPU's memory: map what was opened of it for them, too. */
+void ipc_import_reach(const struct gpu *g) UNLOCKS(core_lock);
 
 /* ---- for the agent; core_lock held ---- */
 
-/* Answer the requests that can be answered now. Given up meanwhile. True: call again soon. */
-bool ipc_step(void) REQUIRES(core_lock);
+/* Answer the requests that can be answered now. True: call again soon. */
+bool ipc_step(void) UNLOCKS(core_lock);
 /* The daemon has our figures, except those of GPUs that still have unsent ones. */
 void ipc_told(void) REQUIRES(core_lock);
 /* A descriptor to poll for reading; -EBADF: there is none. */

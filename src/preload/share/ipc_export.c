@@ -150,9 +150,8 @@ static struct extent *find_adopted(const struct heap_place *p)
         return found;
 }
 
-/* Shut the gate until let_move(), and wait until no work is in flight. False: not possible now.
- * Lock held, given up meanwhile. */
-static bool hold_still(void) REQUIRES(core_lock)
+/* Shut the gate until let_move(), and wait until no work is in flight. False: not possible now. */
+static bool hold_still(void) UNLOCKS(core_lock)
 {
         struct core_wait w = {.what = "its own work"};
         uint64_t until = clock_now_ns() + STILL_MOST_NS;
@@ -183,7 +182,7 @@ static void let_move(void)
 }
 
 /* Copy memory that came from another process to memory of our own, at the same address. */
-static int make_exportable(struct gpu *g, CUdeviceptr start) REQUIRES(core_lock)
+static int make_exportable(struct gpu *g, CUdeviceptr start) UNLOCKS(core_lock)
 {
         struct core_wait w = {.what = "a transfer of its own memory"};
         struct heap_place p;
@@ -435,7 +434,7 @@ void ipc_export_lost(struct ipc_link *l)
 
 /* Send descriptors of the next pieces. Lock held, given up meanwhile: the export keeps the block,
  * and its pieces are marked. */
-static void give_pieces(struct reference *r) REQUIRES(core_lock)
+static void give_pieces(struct reference *r) UNLOCKS(core_lock)
 {
         unsigned all = export_extents(r->export), got = 0;
         unsigned n = r->first < all ? MIN(all - r->first, (unsigned)WIRE_PASS_MAX) : 0;
@@ -474,7 +473,7 @@ static void give_pieces(struct reference *r) REQUIRES(core_lock)
 }
 
 /* True: the request was answered, and may be freed. */
-static bool serve(struct reference *r) REQUIRES(core_lock)
+static bool serve(struct reference *r) UNLOCKS(core_lock)
 {
         if (r->link->lost)
                 return false;

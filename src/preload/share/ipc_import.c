@@ -210,9 +210,8 @@ static CUresult give_access(const struct import *i)
         return real.cuMemSetAccess(i->mapping, i->mapped, access, extent_access(i->access, access));
 }
 
-/* Allow access for these GPUs and all that our own memory is mapped for. Lock held, given up
- * meanwhile. */
-static CUresult map_for(struct import *i, uint32_t devices) REQUIRES(core_lock)
+/* Allow access for these GPUs and all that our own memory is mapped for. */
+static CUresult map_for(struct import *i, uint32_t devices) UNLOCKS(core_lock)
 {
         CUresult r = CUDA_SUCCESS;
 
@@ -262,7 +261,7 @@ static bool answer_is_sound(const struct import *i)
 }
 
 /* Request pieces from the next one on, and map them. */
-static CUresult fetch(struct import *i) REQUIRES(core_lock)
+static CUresult fetch(struct import *i) UNLOCKS(core_lock)
 {
         struct core_wait w = {.what = "memory of another process"};
         struct wire_message m = {0};

@@ -186,7 +186,7 @@ static struct ipc_link *find(const uint8_t *name)
 
 /* Ask the daemon once. A descriptor; -ESRCH: no process has this name; -EAGAIN: the question could
  * not be sent. */
-static int ask(const uint8_t *name) REQUIRES(core_lock)
+static int ask(const uint8_t *name) UNLOCKS(core_lock)
 {
         struct core_wait w = {.what = "the daemon"};
         struct wire_message m = {0};

@@ -37,9 +37,9 @@ struct ipc_link {
 /* ipc_link.c */
 extern uint8_t ipc_name[IPC_NAME];
 bool ipc_random(uint8_t bytes[static IPC_NAME]);
-/* Have a name that the daemon knows or will know. Given up meanwhile. 0, or -errno. */
-int ipc_be_named(void) REQUIRES(core_lock);
-/* The connection to the process of this name. Given up meanwhile. NULL: none can be made. */
+/* Have a name that the daemon knows or will know. 0, or -errno. */
+int ipc_be_named(void) UNLOCKS(core_lock);
+/* The connection to the process of this name. NULL: none can be made. */
 struct ipc_link *ipc_meet(const uint8_t name[static IPC_NAME]) REQUIRES(core_lock);
 void ipc_send(struct ipc_link *l, struct wire_message *m, unsigned type, const int *fds,
               unsigned n_fds);

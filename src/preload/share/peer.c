@@ -32,8 +32,8 @@ static struct extent *find_other(struct gpu *g, bool *ret_busy)
 }
 
 /* Map for the present set of GPUs what is mapped otherwise; what is mapped later is mapped right.
- * Lock held, given up meanwhile. */
-static void replay(struct gpu *g) REQUIRES(core_lock)
+ */
+static void replay(struct gpu *g) UNLOCKS(core_lock)
 {
         struct core_wait w = {.what = "a transfer of its own memory"};
 

@@ -219,9 +219,9 @@ struct core_wait {
         uint64_t since_ns, asked_ns;
         bool told;
 };
-void core_wait(struct core_wait *w, uint64_t timeout_ns) REQUIRES(core_lock);
+void core_wait(struct core_wait *w, uint64_t timeout_ns) UNLOCKS(core_lock);
 /* The same, for any ring since bell_listen() returned heard. */
-void core_wait_since(struct core_wait *w, uint32_t heard, uint64_t timeout_ns) REQUIRES(core_lock);
+void core_wait_since(struct core_wait *w, uint32_t heard, uint64_t timeout_ns) UNLOCKS(core_lock);
 
 /* Calls of our own that a capture in this thread must not reject (CUDA: unsafe calls fail in global
  * capture mode). */

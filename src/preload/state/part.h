@@ -23,21 +23,24 @@ enum own_drain {
 
 struct part {
         /* The life of the process. */
-        void (*setup)(void);           /* the driver is loaded; once */
-        void (*learn)(struct gpu *g);  /* this GPU is in use from now on. core_lock held */
-        void (*attach)(struct gpu *g); /* attach it to the daemon. core_lock held, given up */
+        void (*setup)(void); /* the driver is loaded; once */
+        void (*learn)(struct gpu *g)
+                MAY_UNLOCK(core_lock); /* this GPU is in use from now on. core_lock held */
+        void (*attach)(struct gpu *g) MAY_UNLOCK(core_lock); /* attach it to the daemon */
         void (*failed)(const struct gpu *g,
                        CUresult why); /* it has failed for good, with this error. core_lock held */
         void (*exits)(void);          /* before the driver shuts down */
         void (*forked)(void);         /* in the child */
 
-        /* In the agent's rounds; core_lock held, given up where it says so. */
+        /* In the agent's rounds; core_lock held. */
         void (*step)(
                 uint64_t now_ns);  /* before a drain goes on: begin an own drain when it is due */
         uint64_t (*next_ns)(void); /* when one may be due */
-        bool (*clean)(void);       /* release what is free by now. True: call again soon */
-        uint64_t (*tend)(uint64_t now_ns); /* the same; returns in how many ns there will be more */
-        bool (*move)(void);                /* without the lock. True: call again */
+        bool (*clean)(void)
+                MAY_UNLOCK(core_lock); /* release what is free by now. True: call again soon */
+        uint64_t (*tend)(uint64_t now_ns)
+                MAY_UNLOCK(core_lock); /* the same; returns in how many ns there will be more */
+        bool (*move)(void);            /* without the lock. True: call again */
 
         /* Own drains. */
         enum own_drain (*own)(void);

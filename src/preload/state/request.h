@@ -37,8 +37,8 @@ int request_host(uint64_t more) UNLOCKS(core_lock);
 /* May so much more be mapped? If not it is asked for, and not waited for. */
 bool request_may_map(uint64_t more) REQUIRES(core_lock);
 /* Wait until the daemon allows so many more unevictable bytes, and count them as ours. 0, or
- * -ENOMEM. The lock is given up. */
-int request_unevictable(struct gpu *g, uint64_t more) REQUIRES(core_lock);
+ * -ENOMEM. */
+int request_unevictable(struct gpu *g, uint64_t more) UNLOCKS(core_lock);
 /* The same without waiting; -EAGAIN: requested. *seen: g->refused_unevictable.count as of the first
  * try. */
 int request_try_unevictable(struct gpu *g, uint64_t more, uint32_t *seen) REQUIRES(core_lock);

@@ -249,7 +249,7 @@ CUresult quiesce_record(CUevent *event, CUcontext context, CUstream stream)
 }
 
 /* Lock held, given up meanwhile: pointers into the list of streams are invalid afterwards. */
-static bool record_unlocked(CUevent *event, CUcontext context, CUstream stream) REQUIRES(core_lock)
+static bool record_unlocked(CUevent *event, CUcontext context, CUstream stream) UNLOCKS(core_lock)
 {
         struct recording self = {recordings, stream, context}, **link = &recordings;
         CUresult r;
@@ -318,8 +318,8 @@ static struct stream *stream_find(CUstream handle)
 }
 
 /* Record an event behind the stream's work. Returns the stream's present place in the list; NULL:
- * its context is gone. Lock held, given up meanwhile. */
-static struct stream *stream_record(struct stream *s) REQUIRES(core_lock)
+ * its context is gone. */
+static struct stream *stream_record(struct stream *s) UNLOCKS(core_lock)
 {
         CUstream handle = s->handle;
         CUevent event = s->event;
@@ -507,9 +507,8 @@ static struct stream *stream_wanted(const struct context *c)
         return NULL;
 }
 
-/* For drivers without context events: one event for each stream that has work. Lock held, given up
- * meanwhile. */
-static void context_mark_streams(struct context *c) REQUIRES(core_lock)
+/* For drivers without context events: one event for each stream that has work. */
+static void context_mark_streams(struct context *c) UNLOCKS(core_lock)
 {
         struct stream *s;
 
@@ -525,7 +524,7 @@ static void context_mark_streams(struct context *c) REQUIRES(core_lock)
 }
 
 /* Skipped while another thread does it, and left unfinished when a capture begins meanwhile. */
-static void marks_make(void) REQUIRES(core_lock)
+static void marks_make(void) UNLOCKS(core_lock)
 {
         if (recordings)
                 return;

@@ -43,13 +43,13 @@ struct context *quiesce_context_green_of(const struct gpu *g); /* any green one;
 struct context *quiesce_context_primary(const struct gpu *g);  /* NULL: not alive */
 struct context *quiesce_context_add(CUcontext handle, struct gpu *gpu, bool primary);
 void quiesce_context_remove(struct context *c)
-        REQUIRES(core_lock); /* lock given up while it is used */
+        UNLOCKS(core_lock); /* lock given up while it is used */
 /* The context that owns allocations made while this one is current: for a green one its primary. */
 CUcontext quiesce_owner(CUcontext current);
 int quiesce_stream_add(CUstream stream, CUcontext owner);
 /* Call it before a stream is destroyed: its work in flight is still waited for, a capture on it is
- * over. The lock may be given up meanwhile. */
-void quiesce_stream_remove(CUstream stream) REQUIRES(core_lock);
+ * over. */
+void quiesce_stream_remove(CUstream stream) UNLOCKS(core_lock);
 
 /* Captures in progress in this process, by the stream that each began on. While there are any,
  * nothing is asked of streams. */
@@ -66,8 +66,8 @@ bool quiesce_capture_forbids(void);
 void quiesce_thread_ended(const struct gate_thread *t);
 bool quiesce_capturing(void);
 /* A capture is about to begin and is counted: wait for events that are being recorded, as
- * pool_await_records() does. core_lock held, given up meanwhile. */
-void quiesce_await_records(void) REQUIRES(core_lock);
+ * pool_await_records() does. */
+void quiesce_await_records(void) UNLOCKS(core_lock);
 /* Whether a stream is part of a capture, as far as can be told. Needs no lock. */
 bool quiesce_is_capturing(CUstream stream);
 
