@@ -12,8 +12,6 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "base/log.h"
-#include "base/settings.h"
 #include "preload/state/part.h"
 #include "preload/process/lock.h"
 
@@ -21,12 +19,7 @@
 void torture_setup(void);
 
 /* In its place in a plain build, which has nothing else of it. */
-static inline void torture_left_out(void)
-{
-        if (setting_text(SETTING_TORTURE))
-                log_warning("SUBLET_TORTURE has no effect: this build has no torture "
-                            "(build with -DSUBLET_TESTS=ON)");
-}
+void torture_left_out(void);
 
 /* ---- the agent's; core_lock held ---- */
 

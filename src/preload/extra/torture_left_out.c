@@ -1,0 +1,13 @@
+/* torture_left_out.c: owns what a plain build says where torture is asked for. Must never do
+ * anything else: torture is for tests. */
+#include "preload/extra/torture.h"
+
+#include "base/log.h"
+#include "base/settings.h"
+
+void torture_left_out(void)
+{
+        if (setting_text(SETTING_TORTURE))
+                log_warning("SUBLET_TORTURE has no effect: this build has no torture "
+                            "(build with -DSUBLET_TESTS=ON)");
+}
