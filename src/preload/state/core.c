@@ -273,12 +273,14 @@ struct gpu *core_attach(CUdevice device)
                 core_wait(&w, UINT64_MAX);
         if (!g->known) {
                 static bool refused[GPUS_MAX];
-                int r;
+                int r = -ENODEV;
 
-                learning = true;
-                r = refused[device] ? -ENODEV : gpu_learn(g, device);
-                learning = false;
-                bell_ring(&core.changed);
+                if (!refused[device]) {
+                        learning = true;
+                        r = gpu_learn(g, device);
+                        learning = false;
+                        bell_ring(&core.changed);
+                }
                 if (r < 0) {
                         /* A program that calls too early gets this error, and may call again. */
                         refused[device] = r != -EAGAIN;
