@@ -4,53 +4,25 @@
 #include <string.h>
 
 #include "base/macros.h"
+#include "sim/api/context.h"
 #include "sim/memory/array.h"
-#include "sim/stream/capture.h"
+#include "sim/queue/capture.h"
 #include "sim/session/fault.h"
-#include "sim/memory/managed.h"
+#include "sim/space/managed.h"
 #include "sim/memory/memory.h"
 #include "sim/kernel/module.h"
-#include "sim/api/objects.h"
+#include "sim/call/objects.h"
 #include "sim/memory/pool.h"
-#include "sim/stream/stream.h"
-#include "sim/session/trace.h"
+#include "sim/queue/stream.h"
+#include "sim/space/trace.h"
 
-#define STACK_MAX   32
 #define API_VERSION 3020
-
-static __thread CUcontext stack[STACK_MAX];
-static __thread unsigned stack_depth;
 
 static struct CUctx_st primary[SESSION_DEVICES];
 /* A context that failed takes its device from the process for good, with all contexts that are
  * there, as with the driver. */
 static _Atomic int device_error[SESSION_DEVICES];
 static uint64_t last_id;
-
-CUcontext context_current(void)
-{
-        return stack_depth ? stack[stack_depth - 1] : NULL;
-}
-
-CUresult context_check(CUcontext handle, CUcontext *ret_context)
-{
-        CUcontext c = handle ? handle : context_current();
-
-        if (!c || c->magic != MAGIC_CONTEXT)
-                return CUDA_ERROR_INVALID_CONTEXT;
-        if (!c->alive)
-                return CUDA_ERROR_CONTEXT_IS_DESTROYED;
-        *ret_context = c;
-        return CUDA_SUCCESS;
-}
-
-void context_fail(CUcontext c, CUresult error)
-{
-        int none = CUDA_SUCCESS;
-
-        (void)atomic_compare_exchange_strong(c->error, &none, (int)error);
-        channels_wake();
-}
 
 /* sim.lock held. On success the queues are the context's. */
 static CUresult context_open(CUcontext c, unsigned device, unsigned flags, const struct queues *q)
@@ -96,7 +68,7 @@ static void context_close(CUcontext c, bool although_retained)
 
         pthread_mutex_unlock(&sim.lock);
         (void)context_wait(c);
-        channels_await_context(c, &channels);
+        channels_await(&channels, c->error);
         pthread_mutex_lock(&sim.lock);
         if (!c->alive || (c->retained && !although_retained))
                 return; /* somebody was faster */
@@ -116,11 +88,6 @@ static void context_close(CUcontext c, bool although_retained)
         pthread_mutex_unlock(&sim.lock);
         queues_free(&q);
         pthread_mutex_lock(&sim.lock);
-}
-
-CUcontext context_owner(CUcontext c)
-{
-        return c->green_of ? c->green_of : c;
 }
 
 static CUresult green_open(CUcontext c)
@@ -326,8 +293,9 @@ static CUresult context_create(CUcontext *ret_ctx, unsigned flags, CUdevice devi
 
         if (r != CUDA_SUCCESS)
                 return r;
-        if (!ret_ctx || stack_depth == STACK_MAX)
+        if (!ret_ctx || !context_push(NULL))
                 return CUDA_ERROR_INVALID_VALUE;
+        context_pop();
         r = (CUresult)atomic_load(&device_error[device]);
         if (r == CUDA_SUCCESS)
                 r = queues_new((unsigned)device, false, &q);
@@ -342,7 +310,7 @@ static CUresult context_create(CUcontext *ret_ctx, unsigned flags, CUdevice devi
                 free(c);
                 return r;
         }
-        stack[stack_depth++] = c;
+        (void)context_push(c);
         *ret_ctx = c;
         return CUDA_SUCCESS;
 }
@@ -402,7 +370,7 @@ EXPORT CUresult cuCtxDestroy_v2(CUcontext ctx)
         }
         pthread_mutex_unlock(&sim.lock);
         if (context_current() == ctx)
-                stack_depth--;
+                context_pop();
         return r;
 }
 
@@ -447,79 +415,6 @@ EXPORT CUresult cuCtxDetach(CUcontext ctx)
 }
 
 /* ---- current ---- */
-
-EXPORT CUresult cuCtxPushCurrent_v2(CUcontext ctx)
-{
-        CUresult r = api_enter(__func__, API_ANY, NULL);
-
-        if (r != CUDA_SUCCESS)
-                return r;
-        if (!ctx)
-                return CUDA_ERROR_INVALID_CONTEXT;
-        r = context_check(ctx, &ctx);
-        if (r != CUDA_SUCCESS)
-                return r;
-        if (stack_depth == STACK_MAX)
-                return CUDA_ERROR_INVALID_VALUE;
-        stack[stack_depth++] = ctx;
-        return CUDA_SUCCESS;
-}
-
-EXPORT CUresult cuCtxPopCurrent_v2(CUcontext *ret_ctx)
-{
-        CUresult r = api_enter(__func__, API_ANY, NULL);
-
-        if (r != CUDA_SUCCESS)
-                return r;
-        if (stack_depth == 0)
-                return CUDA_ERROR_INVALID_CONTEXT;
-        if (ret_ctx)
-                *ret_ctx = context_current();
-        stack_depth--;
-        return CUDA_SUCCESS;
-}
-
-EXPORT CUresult cuCtxPushCurrent(CUcontext ctx)
-{
-        return cuCtxPushCurrent_v2(ctx);
-}
-
-EXPORT CUresult cuCtxPopCurrent(CUcontext *ret_ctx)
-{
-        return cuCtxPopCurrent_v2(ret_ctx);
-}
-
-EXPORT CUresult cuCtxSetCurrent(CUcontext ctx)
-{
-        CUresult r = api_enter(__func__, API_ANY, NULL);
-
-        if (r != CUDA_SUCCESS)
-                return r;
-        if (!ctx) {
-                if (stack_depth)
-                        stack_depth--;
-                return CUDA_SUCCESS;
-        }
-        r = context_check(ctx, &ctx);
-        if (r != CUDA_SUCCESS)
-                return r;
-        if (!stack_depth)
-                stack_depth = 1;
-        stack[stack_depth - 1] = ctx;
-        return CUDA_SUCCESS;
-}
-
-EXPORT CUresult cuCtxGetCurrent(CUcontext *ret_ctx)
-{
-        CUresult r = api_enter(__func__, API_ANY, NULL);
-
-        if (r != CUDA_SUCCESS)
-                return r;
-        if (!ret_ctx)
-                return CUDA_ERROR_INVALID_VALUE;
-        *ret_ctx = context_current();
-        return CUDA_SUCCESS;
-}
 
 /* ---- what a context is ---- */
 

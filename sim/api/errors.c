@@ -1,6 +1,6 @@
 /* errors.c: the errors by name and in words. */
 #include "base/macros.h"
-#include "sim/api/sim.h"
+#include "sim/call/call.h"
 
 static const struct {
         CUresult error;

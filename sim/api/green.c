@@ -5,7 +5,9 @@
 #include <string.h>
 
 #include "base/macros.h"
-#include "sim/api/objects.h"
+#include "sim/stream/event.h"
+#include "sim/api/context.h"
+#include "sim/call/objects.h"
 
 #define PARTITION 8u /* the least there is, and what all are multiples of, as on an H200 */
 

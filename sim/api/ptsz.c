@@ -1,6 +1,6 @@
 /* ptsz.c: the entry points for per-thread default streams: the ordinary ones, called with the mark
  * that a NULL stream means the thread's own. */
-#include "sim/api/sim.h"
+#include "sim/call/call.h"
 
 /* One line a variant: the ordinary entry point it stands for. What has no line is not there. */
 /* clang-format off */
@@ -107,9 +107,9 @@
         {                                        \
                 CUresult r;                      \
                                                  \
-                api_per_thread++;                \
+                sim_per_thread++;                \
                 r = target args;                 \
-                api_per_thread--;                \
+                sim_per_thread--;                \
                 return r;                        \
         }
 

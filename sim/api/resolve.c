@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "base/macros.h"
-#include "sim/api/sim.h"
+#include "sim/call/call.h"
 
 struct row {
         const char *base, *symbol;

@@ -5,12 +5,14 @@
 #include <string.h>
 
 #include "base/macros.h"
-#include "sim/stream/capture.h"
+#include "sim/graph/node.h"
+#include "sim/graph/program.h"
+#include "sim/queue/capture.h"
 #include "sim/stream/copy.h"
-#include "sim/graph/graph.h"
-#include "sim/graph/graph_memory.h"
+#include "sim/queue/graph.h"
+#include "sim/memory/graph_memory.h"
 #include "sim/kernel/launch.h"
-#include "sim/stream/stream.h"
+#include "sim/queue/stream.h"
 
 struct step {
         struct work work;
@@ -54,7 +56,7 @@ CUresult program_run(CUcontext c, struct program *p)
 {
         CUresult r = CUDA_SUCCESS;
 
-        for (size_t i = 0; i < p->steps && r == CUDA_SUCCESS && !work_cancelled(c); i++)
+        for (size_t i = 0; i < p->steps && r == CUDA_SUCCESS && !context_cancelled(c); i++)
                 if (!p->step[i].disabled)
                         r = work_run(c, &p->step[i].work);
         return r;

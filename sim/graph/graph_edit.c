@@ -2,8 +2,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "sim/graph/node.h"
 #include "sim/stream/copy.h"
-#include "sim/graph/graph.h"
+#include "sim/queue/graph.h"
 #include "sim/kernel/launch.h"
 
 static CUresult node_enter(const char *function, CUgraphNode n)

@@ -2,7 +2,7 @@
  * memory operations, events, conditions and memory of a graph are not there. */
 #include <string.h>
 
-#include "sim/graph/graph.h"
+#include "sim/queue/graph.h"
 
 /* Edges have ports and types in kernels alone that this driver's cards do not have. */
 static bool edges_are_plain(const CUgraphEdgeData *data, size_t count)

@@ -2,8 +2,9 @@
 #include <string.h>
 
 #include "base/macros.h"
+#include "sim/kernel/launch.h"
 #include "sim/kernel/module.h"
-#include "sim/stream/work.h"
+#include "sim/queue/work.h"
 
 #define SHARED_OPTIN  232448
 #define SHARED_OF_SM  233472

@@ -1,6 +1,7 @@
 /* launch.c: kernel launches, and the memory that running kernels see. A kernel that has touched a
  * range is taken to be using it until it ends: when the range is unmapped in the meantime, the
  * launch fails with an illegal address, as it could on a card. */
+#include "sim/stream/transfer.h"
 #include "sim/kernel/launch.h"
 
 #include <errno.h>
@@ -10,10 +11,10 @@
 
 #include "base/clock.h"
 #include "base/macros.h"
-#include "sim/memory/managed.h"
-#include "sim/memory/mapped.h"
-#include "sim/memory/space.h"
-#include "sim/stream/stream.h"
+#include "sim/space/managed.h"
+#include "sim/space/mapped.h"
+#include "sim/space/space.h"
+#include "sim/queue/stream.h"
 
 struct used {
         struct span span;
@@ -132,7 +133,7 @@ static bool running_cancelled(void *context)
         }
         if (channel_stops())
                 running_stand(run);
-        return run->unmapped || work_cancelled(run->context);
+        return run->unmapped || context_cancelled(run->context);
 }
 
 static CUresult running_result(const struct running *run, int r)

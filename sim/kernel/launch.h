@@ -2,8 +2,11 @@
 #pragma once
 
 #include "sim/kernel/module.h"
-#include "sim/stream/work.h"
+#include "sim/queue/work.h"
 
 /* Checks the shape and copies the parameters (params, or extra's buffer). */
 CUresult launch_prepare(CUfunction f, const unsigned grid[3], const unsigned block[3],
                         unsigned shared, void **params, void **extra, struct work *ret_work);
+CUresult launch_run(CUcontext c, const struct work_kernel *w);
+/* What a kernel's parameters take. */
+size_t function_parameter_bytes(CUfunction f);

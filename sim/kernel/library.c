@@ -4,7 +4,7 @@
 
 #include "base/cleanup.h"
 #include "sim/kernel/module.h"
-#include "sim/stream/stream.h"
+#include "sim/queue/stream.h"
 
 struct CUkern_st {
         uint32_t magic;

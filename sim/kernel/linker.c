@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "sim/api/sim.h"
+#include "sim/call/call.h"
 
 struct CUlinkState_st {
         char *text;

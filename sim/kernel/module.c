@@ -11,7 +11,7 @@
 #include "base/cleanup.h"
 #include "base/macros.h"
 #include "sim/memory/memory.h"
-#include "sim/stream/stream.h"
+#include "sim/queue/stream.h"
 
 #define FATBIN_WRAPPER 0x466243b1u
 #define FATBIN         0xba55ed50u

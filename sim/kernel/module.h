@@ -1,7 +1,7 @@
 /* module.h: programs of the card: modules, their kernels and variables, libraries. */
 #pragma once
 
-#include "sim/api/objects.h"
+#include "sim/call/objects.h"
 #include "sim/ptx/ptx.h"
 
 #define FUNCTION_SHARED_DEFAULT 49152 /* dynamic, until the attribute says more */

@@ -7,7 +7,7 @@
 #include "base/macros.h"
 #include "sim/session/fault.h"
 #include "sim/memory/memory.h"
-#include "sim/stream/stream.h"
+#include "sim/queue/stream.h"
 
 #define LEVELS_MAX 17u /* of 65536 */
 #define WIDTH_MAX  131072u

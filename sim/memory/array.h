@@ -2,7 +2,7 @@
  * is told; rows follow each other without gaps. */
 #pragma once
 
-#include "sim/api/objects.h"
+#include "sim/call/objects.h"
 
 struct CUarray_st {
         CUarray next;

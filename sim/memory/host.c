@@ -8,7 +8,7 @@
 #include "base/macros.h"
 #include "sim/session/fault.h"
 #include "sim/memory/memory.h"
-#include "sim/stream/stream.h"
+#include "sim/queue/stream.h"
 
 /* mapped: bytes of ours, 0 for the program's. */
 static CUresult host_add(CUcontext c, void *host, size_t bytes, uint64_t mapped, unsigned flags)

@@ -1,4 +1,4 @@
-/* ipc.c: memory and events of other processes. A handle names a file of a living process, which is
+/* ipc.c: memory of other processes. A handle names a file of a living process, which is
  * opened through /proc, as the driver asks its kernel part for what another process has. Must never
  * give a second meaning to a handle: the file's number tells what a descriptor's would not. */
 #include <errno.h>
@@ -13,38 +13,23 @@
 #include "base/macros.h"
 #include "sim/memory/ipc.h"
 #include "sim/memory/memory.h"
-#include "sim/stream/stream.h"
+#include "sim/queue/stream.h"
 
-enum { IPC_MEMORY = 0x4d504953, IPC_EVENT = 0x45504953 };
-
-struct ipc_handle {
-        uint32_t kind;
-        int32_t pid, fd;
-        uint32_t zero;
-        uint64_t inode;
-        uint64_t offset, bytes; /* of the allocation */
-        uint64_t all;           /* of the file */
-        uint64_t reserved[2];
-};
-_Static_assert(sizeof(struct ipc_handle) == sizeof(CUipcMemHandle), "64 bytes");
-_Static_assert(sizeof(CUipcEventHandle) == sizeof(CUipcMemHandle), "64 bytes");
-
-static uint64_t inode_of(int fd)
+uint64_t ipc_inode(int fd)
 {
         struct stat st;
 
         return fstat(fd, &st) == 0 ? st.st_ino : 0;
 }
 
-/* -1: the process or its file is gone. */
-static int open_file(const struct ipc_handle *h)
+int ipc_open(const struct ipc_handle *h)
 {
         char path[64];
         int fd;
 
         (void)snprintf(path, sizeof(path), "/proc/%d/fd/%d", h->pid, h->fd);
         fd = open(path, O_RDWR | O_CLOEXEC);
-        if (fd >= 0 && inode_of(fd) != h->inode) {
+        if (fd >= 0 && ipc_inode(fd) != h->inode) {
                 (void)close(fd);
                 return -1;
         }
@@ -71,7 +56,7 @@ EXPORT CUresult cuIpcGetMemHandle(CUipcMemHandle *ret_handle, CUdeviceptr ptr)
                 r = CUDA_ERROR_OUT_OF_MEMORY;
         } else {
                 h.fd = b->range->physical->fd;
-                h.inode = inode_of(h.fd);
+                h.inode = ipc_inode(h.fd);
                 h.offset = b->span.start - b->range->span.start;
                 h.bytes = b->span.bytes;
                 h.all = b->range->physical->bytes;
@@ -113,7 +98,7 @@ static CUresult map_import(CUcontext c, const struct ipc_handle *h, struct physi
 
 static CUresult open_new(CUcontext c, const struct ipc_handle *h, CUdeviceptr *ret)
 {
-        int fd = open_file(h);
+        int fd = ipc_open(h);
         struct physical *p;
         CUresult r;
 
@@ -210,121 +195,9 @@ EXPORT CUresult cuIpcCloseMemHandle(CUdeviceptr ptr)
         return b ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-/* ---- events ---- */
-
-#define POLL_NS   100000
-#define HOST_PAGE 4096u
-
-struct shared_event {
-        _Atomic uint64_t recorded,
-                done; /* the number of the last record, and of the last reached */
-};
-
-int shared_event_new(struct shared_event **ret, int *ret_fd)
-{
-        int fd = memfd_create("simcuda-event", MFD_CLOEXEC);
-        void *p;
-
-        if (fd < 0)
-                return -errno;
-        p = ftruncate(fd, sizeof(struct shared_event)) < 0
-                    ? MAP_FAILED
-                    : mmap(NULL, sizeof(struct shared_event), PROT_READ | PROT_WRITE, MAP_SHARED,
-                           fd, 0);
-        if (p == MAP_FAILED) {
-                (void)close(fd);
-                return -ENOMEM;
-        }
-        *ret = p;
-        *ret_fd = fd;
-        return 0;
-}
-
-uint64_t shared_event_record(struct shared_event *e)
-{
-        return atomic_fetch_add(&e->recorded, 1) + 1;
-}
-
-void shared_event_reached(struct shared_event *e, uint64_t number)
-{
-        uint64_t seen = atomic_load(&e->done);
-
-        while (seen < number && !atomic_compare_exchange_weak(&e->done, &seen, number))
-                ;
-}
-
-uint64_t shared_event_last(const struct shared_event *e)
-{
-        return atomic_load(&e->recorded);
-}
-
-bool shared_event_is_done(const struct shared_event *e, uint64_t number)
-{
-        return atomic_load(&e->done) >= number;
-}
-
-CUresult shared_event_await(CUcontext c, const struct shared_event *e, uint64_t number)
-{
-        const struct timespec nap = {.tv_nsec = POLL_NS};
-
-        while (!shared_event_is_done(e, number) && !work_stopped(c))
-                (void)nanosleep(&nap, NULL);
-        return CUDA_SUCCESS;
-}
-
-EXPORT CUresult cuIpcGetEventHandle(CUipcEventHandle *ret_handle, CUevent event)
-{
-        struct ipc_handle h = {.kind = IPC_EVENT, .pid = (int32_t)getpid()};
-        CUresult r = api_enter(__func__, API_CONTEXT, NULL);
-
-        if (r != CUDA_SUCCESS)
-                return r;
-        if (!ret_handle || !event)
-                return CUDA_ERROR_INVALID_VALUE;
-        if (event->magic != MAGIC_EVENT || !event->shared || event->shared_fd < 0)
-                return CUDA_ERROR_INVALID_HANDLE;
-        h.fd = event->shared_fd;
-        h.inode = inode_of(h.fd);
-        memcpy(ret_handle, &h, sizeof(h));
-        return CUDA_SUCCESS;
-}
-
-EXPORT CUresult cuIpcOpenEventHandle(CUevent *ret_event, CUipcEventHandle handle)
-{
-        CUresult r = api_enter(__func__, API_CONTEXT, NULL);
-        struct ipc_handle h;
-        CUevent e;
-        void *p;
-        int fd;
-
-        if (r != CUDA_SUCCESS)
-                return r;
-        if (!ret_event)
-                return CUDA_ERROR_INVALID_VALUE;
-        memcpy(&h, &handle, sizeof(h));
-        if (h.kind != IPC_EVENT)
-                return CUDA_ERROR_MAP_FAILED;
-        if (h.pid == getpid())
-                return CUDA_ERROR_INVALID_CONTEXT;
-        fd = open_file(&h);
-        p = fd < 0 ? MAP_FAILED
-                   : mmap(NULL, sizeof(struct shared_event), PROT_READ | PROT_WRITE, MAP_SHARED, fd,
-                          0);
-        if (fd >= 0)
-                (void)close(fd);
-        if (p == MAP_FAILED)
-                return CUDA_ERROR_MAP_FAILED;
-        r = cuEventCreate(&e, CU_EVENT_DISABLE_TIMING);
-        if (r != CUDA_SUCCESS) {
-                (void)munmap(p, sizeof(struct shared_event));
-                return r;
-        }
-        e->shared = p; /* kept, like the event, for ever */
-        *ret_event = e;
-        return CUDA_SUCCESS;
-}
-
 /* ---- memory for other devices ---- */
+
+#define HOST_PAGE 4096u
 
 /* A file that keeps the memory, as a dma-buf does; there is no device here to give it to. */
 EXPORT CUresult cuMemGetHandleForAddressRange(void *ret_handle, CUdeviceptr ptr, size_t bytes,

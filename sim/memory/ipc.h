@@ -1,17 +1,25 @@
-/* ipc.h: events that several processes record and wait for: numbers in a page that they share.
- * Thread-safe. A page stays mapped once it is. */
+/* ipc.h: handles that name a file of a living process. */
 #pragma once
 
-#include "sim/api/objects.h"
+#include <stdint.h>
 
-struct shared_event;
+#include "cuda/cuda_abi.h"
 
-int shared_event_new(struct shared_event **ret, int *ret_fd); /* 0, -errno */
-/* The number of a record that is being submitted. */
-uint64_t shared_event_record(struct shared_event *e);
-void shared_event_reached(struct shared_event *e, uint64_t number);
-/* Of the last record by anybody; 0: none. */
-uint64_t shared_event_last(const struct shared_event *e);
-bool shared_event_is_done(const struct shared_event *e, uint64_t number);
-/* Run by a stream, or in a call: until it is, or until the context has failed. */
-CUresult shared_event_await(CUcontext c, const struct shared_event *e, uint64_t number);
+enum { IPC_MEMORY = 0x4d504953, IPC_EVENT = 0x45504953 };
+
+struct ipc_handle {
+        uint32_t kind;
+        int32_t pid, fd;
+        uint32_t zero;
+        uint64_t inode;
+        uint64_t offset, bytes; /* of the allocation */
+        uint64_t all;           /* of the file */
+        uint64_t reserved[2];
+};
+_Static_assert(sizeof(struct ipc_handle) == sizeof(CUipcMemHandle), "64 bytes");
+_Static_assert(sizeof(CUipcEventHandle) == sizeof(CUipcMemHandle), "64 bytes");
+
+/* The number of a file; 0: it is not open. */
+uint64_t ipc_inode(int fd);
+/* -1: the process or its file is gone. */
+int ipc_open(const struct ipc_handle *h);

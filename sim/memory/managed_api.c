@@ -4,10 +4,10 @@
 #include <string.h>
 
 #include "base/macros.h"
-#include "sim/stream/capture.h"
-#include "sim/memory/managed.h"
+#include "sim/queue/capture.h"
+#include "sim/space/managed.h"
 #include "sim/memory/memory.h"
-#include "sim/stream/stream.h"
+#include "sim/queue/stream.h"
 
 /* The allocation that holds all of it, its range pinned; NULL: there is none. */
 static struct range *managed_pin(CUdeviceptr ptr, size_t bytes)
@@ -90,7 +90,7 @@ CUresult prefetch_run(CUcontext c, const struct work_prefetch *w)
                 return CUDA_ERROR_LAUNCH_FAILED;
         if (w->to == CU_DEVICE_CPU)
                 r = managed_bring_home(c, range->managed, w->start, w->bytes);
-        while (w->to != CU_DEVICE_CPU && r == CUDA_SUCCESS && at < end && !work_stopped(c)) {
+        while (w->to != CU_DEVICE_CPU && r == CUDA_SUCCESS && at < end && !context_stopped(c)) {
                 uint64_t n = MIN(end - at, FRAMES_BLOCK_BYTES - at % FRAMES_BLOCK_BYTES), from, to;
 
                 if (!managed_use(&hold, range->managed, at, n, MANAGED_PREFETCH, &from, &to))
@@ -306,7 +306,7 @@ EXPORT CUresult cuStreamAttachMemAsync(CUstream stream, CUdeviceptr ptr, size_t 
                 return r;
         if ((flags != CU_MEM_ATTACH_GLOBAL && flags != CU_MEM_ATTACH_HOST &&
              flags != CU_MEM_ATTACH_SINGLE) ||
-            (flags == CU_MEM_ATTACH_SINGLE && legacy && !api_per_thread))
+            (flags == CU_MEM_ATTACH_SINGLE && legacy && !sim_per_thread))
                 return CUDA_ERROR_INVALID_VALUE;
         range = managed_pin(ptr, length ? length : 1);
         if (!range)

@@ -4,184 +4,13 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
 #include "base/macros.h"
-#include "sim/graph/graph_memory.h"
-#include "sim/memory/managed.h"
+#include "sim/memory/graph_memory.h"
+#include "sim/space/managed.h"
 #include "sim/memory/pool.h"
-#include "sim/stream/stream.h"
-#include "sim/session/trace.h"
-
-#define SMALL      MIB /* below: packed into a block of the card's granularity */
-#define SLOT       512
-#define POOL_SLOTS (SPACE_GRANULARITY / SLOT)
-
-struct pool {
-        struct pool *next;
-        CUcontext context;
-        struct range *range;
-        unsigned taken;
-        bool slot[POOL_SLOTS];
-};
-
-static struct table blocks;
-static struct pool *pools;
-static uint64_t last_id;
-
-struct block *memory_block(uint64_t address)
-{
-        return table_find(&blocks, address);
-}
-
-static void range_allow(struct range *range, unsigned own, uint32_t devices)
-{
-        for (unsigned d = 0; d < SESSION_DEVICES; d++)
-                range->access[d] = d == own || devices >> d & 1 ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE
-                                                                : CU_MEM_ACCESS_FLAGS_PROT_NONE;
-}
-
-void memory_allow(CUcontext c, uint32_t devices)
-{
-        for (size_t i = 0; i < blocks.count; i++) {
-                struct block *b = (struct block *)blocks.span[i];
-
-                if (b->context == c && b->kind == BLOCK_DEVICE)
-                        range_allow(b->range, c->device, devices);
-        }
-}
-
-/* What pools keep for nothing goes before the card is full. */
-static CUresult physical_for(unsigned device, uint64_t bytes, enum physical_origin origin,
-                             struct physical **ret)
-{
-        CUresult r = physical_new(device, bytes, false, ret);
-
-        if (r == CUDA_ERROR_OUT_OF_MEMORY && pools_release(device))
-                r = physical_new(device, bytes, false, ret);
-        if (r != CUDA_SUCCESS) {
-                trace_card(device);
-                return r;
-        }
-        (*ret)->origin = origin;
-        trace_came(*ret);
-        return r;
-}
-
-static CUresult range_map(unsigned device, uint64_t start, uint64_t bytes,
-                          enum physical_origin origin, struct range **ret_range)
-{
-        struct physical *p;
-        struct range *range;
-        CUresult r = physical_for(device, bytes, origin, &p);
-        bool reserved = start != 0;
-
-        if (r != CUDA_SUCCESS)
-                return r;
-        space_lock();
-        if (!reserved)
-                start = space_reserve(bytes, SPACE_GRANULARITY, 0);
-        range = start ? space_map(RANGE_DEVICE, start, bytes, p, 0, p->at) : NULL;
-        physical_drop(p); /* the range holds it now; nobody, if there is none */
-        if (!range) {
-                if (start && !reserved)
-                        space_release(start);
-                space_unlock();
-                return CUDA_ERROR_OUT_OF_MEMORY;
-        }
-        range->access[device] = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
-        *ret_range = range;
-        return CUDA_SUCCESS;
-}
-
-CUresult memory_range_new(unsigned device, uint64_t bytes, struct range **ret_range)
-{
-        return range_map(device, 0, bytes, PHYSICAL_ALLOCATED, ret_range);
-}
-
-CUresult memory_range_at(unsigned device, uint64_t start, uint64_t bytes,
-                         enum physical_origin origin, struct range **ret_range)
-{
-        return range_map(device, start, bytes, origin, ret_range);
-}
-
-void memory_range_free(struct range *range)
-{
-        uint64_t start = range->span.start;
-
-        space_unmap(range);
-        space_release(start);
-}
-
-/* First fit. Locked. */
-static bool pool_take(struct pool *p, unsigned slots, unsigned *ret_first)
-{
-        unsigned run = 0;
-
-        if (POOL_SLOTS - p->taken < slots)
-                return false;
-        for (unsigned i = 0; i < POOL_SLOTS; i++) {
-                run = p->slot[i] ? 0 : run + 1;
-                if (run == slots) {
-                        *ret_first = i + 1 - slots;
-                        memset(&p->slot[*ret_first], true, slots);
-                        p->taken += slots;
-                        return true;
-                }
-        }
-        return false;
-}
-
-static void pool_give_back(struct pool *p, uint64_t start, uint64_t bytes)
-{
-        unsigned first = (unsigned)((start - p->range->span.start) / SLOT);
-        unsigned slots = (unsigned)(align_up(bytes, SLOT) / SLOT);
-        struct pool **q = &pools;
-
-        memset(&p->slot[first], false, slots);
-        p->taken -= slots;
-        if (p->taken)
-                return;
-        while (*q != p)
-                q = &(*q)->next;
-        *q = p->next;
-        memory_range_free(p->range);
-        free(p);
-}
-
-/* Locked on return when it succeeds. */
-static CUresult small_new(CUcontext c, uint64_t bytes, struct block *b)
-{
-        unsigned slots = (unsigned)(align_up(bytes, SLOT) / SLOT), first = 0;
-        struct range *range;
-        struct pool *p;
-        CUresult r;
-
-        space_lock();
-        for (p = pools; p; p = p->next)
-                if (p->context == c && pool_take(p, slots, &first))
-                        goto found;
-        space_unlock();
-
-        p = calloc(1, sizeof(*p));
-        if (!p)
-                return CUDA_ERROR_OUT_OF_MEMORY;
-        r = memory_range_new(c->device, SPACE_GRANULARITY, &range);
-        if (r != CUDA_SUCCESS) {
-                free(p);
-                return r;
-        }
-        p->context = c;
-        p->range = range;
-        p->next = pools;
-        pools = p;
-        (void)pool_take(p, slots, &first);
-found:
-        b->pool = p;
-        b->range = p->range;
-        b->span = (struct span){p->range->span.start + (uint64_t)first * SLOT, bytes};
-        return CUDA_SUCCESS;
-}
+#include "sim/queue/stream.h"
+#include "sim/space/trace.h"
 
 CUresult memory_allocate(CUcontext c, uint64_t bytes, CUdeviceptr *ret)
 {
@@ -193,8 +22,8 @@ CUresult memory_allocate(CUcontext c, uint64_t bytes, CUdeviceptr *ret)
         c = context_owner(c);
         b->kind = BLOCK_DEVICE;
         b->context = c;
-        if (bytes < SMALL) {
-                r = small_new(c, bytes, b);
+        if (bytes < BLOCK_SMALL) {
+                r = block_small(c, bytes, b);
         } else if (bytes > UINT64_MAX / 2) {
                 r = CUDA_ERROR_OUT_OF_MEMORY;
         } else {
@@ -208,65 +37,14 @@ CUresult memory_allocate(CUcontext c, uint64_t bytes, CUdeviceptr *ret)
         }
         *ret = b->span.start;
         if (block_add(b) < 0) {
-                if (b->pool)
-                        pool_give_back(b->pool, b->span.start, bytes);
-                else
-                        memory_range_free(b->range);
+                block_drop_memory(b);
                 free(b);
                 r = CUDA_ERROR_OUT_OF_MEMORY;
         } else {
-                range_allow(b->range, c->device, peer_devices(c));
+                block_allow(b->range, c->device, peer_devices(c));
         }
         space_unlock();
         return r;
-}
-
-int block_add(struct block *b)
-{
-        b->id = ++last_id;
-        return table_insert(&blocks, &b->span);
-}
-
-void block_remove(struct block *b)
-{
-        table_remove(&blocks, &b->span);
-        free(b);
-}
-
-void block_free_on(struct block *b, CUstream stream)
-{
-        pool_take_back(b->piece, stream);
-        block_remove(b);
-}
-
-void block_free(struct block *b)
-{
-        table_remove(&blocks, &b->span);
-        if (b->pool) {
-                pool_give_back(b->pool, b->span.start, b->span.bytes);
-        } else if (b->kind == BLOCK_DEVICE || b->kind == BLOCK_IMPORTED) {
-                memory_range_free(b->range);
-        } else if (b->kind == BLOCK_MANAGED) {
-                managed_release(b->range->managed);
-                space_unmap(b->range);
-        } else {
-                space_unmap(b->range);
-                if (b->kind == BLOCK_HOST)
-                        (void)munmap((void *)(uintptr_t)b->span.start, b->mapped);
-        }
-        free(b);
-}
-
-struct block *memory_imported(uint64_t inode, uint64_t offset)
-{
-        for (size_t i = 0; i < blocks.count; i++) {
-                struct block *b = (struct block *)blocks.span[i];
-
-                if (b->kind == BLOCK_IMPORTED && b->inode == inode &&
-                    b->span.start - b->range->span.start == offset)
-                        return b;
-        }
-        return NULL;
 }
 
 /* What cuMemFree takes. */
@@ -375,7 +153,7 @@ EXPORT CUresult cuMemAllocPitch_v2(CUdeviceptr *ret_ptr, size_t *ret_pitch, size
         if (!ret_ptr || !ret_pitch || width_bytes == 0 || height == 0 ||
             (element_bytes != 4 && element_bytes != 8 && element_bytes != 16))
                 return CUDA_ERROR_INVALID_VALUE;
-        pitch = align_up(width_bytes, SLOT);
+        pitch = align_up(width_bytes, BLOCK_SLOT);
         if (__builtin_mul_overflow(pitch, height, &bytes))
                 return CUDA_ERROR_OUT_OF_MEMORY;
         r = memory_allocate(c, bytes, ret_ptr);
@@ -477,17 +255,11 @@ EXPORT CUresult cuMemAllocManaged(CUdeviceptr *ret_ptr, size_t bytes, unsigned i
 
 void memory_release_context(CUcontext c)
 {
+        struct block *b;
+
         space_lock();
         peer_forget(c);
-        for (size_t i = 0; i < blocks.count;) {
-                struct block *b = (struct block *)blocks.span[i];
-
-                if (b->context != c) {
-                        i++;
-                        continue;
-                }
-                /* The array may only shrink here: look at the same index again. */
-                block_free(b);
-        }
+        for (size_t at = 0; (b = block_of_context(c, &at));)
+                block_free(b); /* the next one takes its place */
         space_unlock();
 }

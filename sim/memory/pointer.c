@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "base/macros.h"
-#include "sim/memory/mapped.h"
+#include "sim/space/mapped.h"
 #include "sim/memory/memory.h"
 #include "sim/memory/pool.h"
 
@@ -132,7 +132,7 @@ static CUresult attribute(const struct subject *s, CUpointer_attribute which, vo
                 break;
         case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
                 *(CUmemoryPool *)data =
-                        s->block && s->block->piece ? pool_of(s->block->piece) : NULL;
+                        s->block && s->block->piece ? s->block->piece->memory->pool : NULL;
                 break;
         default:
                 return CUDA_ERROR_INVALID_VALUE;

@@ -5,39 +5,18 @@
 #include <stdlib.h>
 
 #include "base/macros.h"
-#include "sim/stream/capture.h"
-#include "sim/graph/graph_memory.h"
+#include "sim/queue/capture.h"
+#include "sim/memory/graph_memory.h"
 #include "sim/memory/pool_memory.h"
-#include "sim/stream/stream.h"
+#include "sim/queue/stream.h"
 
-#define MAGIC_POOL 0x504f4f4cu
-
-struct CUmemPoolHandle_st {
-        uint32_t magic;
-        bool is_default, destroyed;
-        int may[2]; /* CU_MEMPOOL_ATTR_REUSE_, but the first, which its memory knows */
-        uint64_t threshold;
-        struct pool_memory memory;
-        struct CUmemPoolHandle_st *next;
-};
-
-static struct CUmemPoolHandle_st *pools, defaults[SESSION_DEVICES];
+static struct CUmemPoolHandle_st defaults[SESSION_DEVICES];
 static CUmemoryPool current[SESSION_DEVICES];
 
 static CUresult pool_check(CUmemoryPool pool)
 {
         return pool && pool->magic == MAGIC_POOL && !pool->destroyed ? CUDA_SUCCESS
                                                                      : CUDA_ERROR_INVALID_VALUE;
-}
-
-/* Under sim.lock. */
-static void pool_begin(CUmemoryPool p, unsigned device, uint64_t most)
-{
-        p->magic = MAGIC_POOL;
-        p->may[0] = p->may[1] = 1;
-        pool_memory_init(&p->memory, p, device, most);
-        p->next = pools;
-        pools = p;
 }
 
 /* Under sim.lock. */
@@ -55,42 +34,6 @@ static CUmemoryPool default_pool(unsigned device)
 static CUmemoryPool current_pool(unsigned device)
 {
         return current[device] ? current[device] : default_pool(device);
-}
-
-void pools_synced(CUcontext c, const struct point *p)
-{
-        if (!__atomic_load_n(&pools, __ATOMIC_RELAXED))
-                return;
-        pthread_mutex_lock(&sim.lock);
-        for (CUmemoryPool pool = pools; pool; pool = pool->next) {
-                pool_memory_synced(&pool->memory, c, p);
-                (void)pool_memory_release(&pool->memory, pool->threshold, false);
-                if (pool->destroyed)
-                        pool_memory_end(&pool->memory);
-        }
-        pthread_mutex_unlock(&sim.lock);
-}
-
-bool pools_release(unsigned device)
-{
-        bool any = false;
-
-        pthread_mutex_lock(&sim.lock);
-        for (CUmemoryPool p = pools; p; p = p->next)
-                any = (p->memory.device == device && pool_memory_release(&p->memory, 0, true)) ||
-                      any;
-        pthread_mutex_unlock(&sim.lock);
-        return any;
-}
-
-CUmemoryPool pool_of(const struct piece *piece)
-{
-        return piece->memory->pool;
-}
-
-void pool_take_back(struct piece *piece, CUstream stream)
-{
-        pool_memory_free(piece, stream);
 }
 
 /* ---- allocating ---- */
@@ -113,7 +56,7 @@ static CUresult allocate_locked(CUmemoryPool pool, uint64_t bytes, CUstream stre
         b->range = space_range(p->start);
         r = block_add(b) == 0 ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
         if (r != CUDA_SUCCESS) {
-                pool_take_back(p, stream);
+                pool_memory_free(p, stream);
                 free(b);
         }
         space_unlock();

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 #include "base/macros.h"
-#include "sim/stream/stream.h"
+#include "sim/queue/stream.h"
 
 #define UNIT  UINT64_C(512)
 #define CHUNK (UINT64_C(32) << 20)

@@ -5,8 +5,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "sim/api/objects.h"
-#include "sim/memory/space.h"
+#include "sim/call/objects.h"
+#include "sim/space/space.h"
 
 EXPORT CUresult cuMemExportToShareableHandle(void *shareable_handle,
                                              CUmemGenericAllocationHandle handle,

@@ -8,10 +8,10 @@
 
 #include "base/macros.h"
 #include "sim/session/fault.h"
-#include "sim/memory/mapped.h"
-#include "sim/api/objects.h"
-#include "sim/memory/space.h"
-#include "sim/session/trace.h"
+#include "sim/space/mapped.h"
+#include "sim/call/objects.h"
+#include "sim/space/space.h"
+#include "sim/space/trace.h"
 
 /* All there are, so that a stale handle is found out; one that was released is good while it is
  * mapped. Under the space lock. */

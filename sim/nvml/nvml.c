@@ -131,7 +131,7 @@ static nvmlReturn_t device_enter(nvmlDevice_t device, struct session **ret_sessi
         return NVML_SUCCESS;
 }
 
-void fault_lose_card(void)
+static void lose_card(void)
 {
         struct session *s = nvml_enter();
 
@@ -139,10 +139,7 @@ void fault_lose_card(void)
                 session_device(s, 0)->lost = true;
 }
 
-void fault_await_thaw(void)
-{
-        /* NVML has no channels. */
-}
+static const struct fault_acts acts = {.lose_card = lose_card};
 
 static nvmlReturn_t text_out(const char *text, char *to, unsigned length)
 {
@@ -159,7 +156,7 @@ EXPORT nvmlReturn_t nvmlInit_v2(void)
         nvmlReturn_t r = NVML_SUCCESS;
 
         pthread_mutex_lock(&nvml.lock);
-        if (!nvml.session && (fault_setup() < 0 || session_join(false, &nvml.session) < 0))
+        if (!nvml.session && (fault_setup(&acts) < 0 || session_join(false, &nvml.session) < 0))
                 r = NVML_ERROR_DRIVER_NOT_LOADED;
         else
                 r = (nvmlReturn_t)fault_check(__func__);

@@ -385,14 +385,14 @@ extern lane_op *const ptx_lanes_plain[OP_LANES_END];
 extern lane_op *const ptx_lanes_avx2[OP_LANES_END];
 lane_op *const *ptx_lanes(void);
 
-/* Fails the launch; lane NO_INDEX: not one thread's doing. The first failure counts. */
+/* fragment.c. Fails the launch; lane NO_INDEX: not one thread's doing. The first failure counts. */
 void warp_fail(struct warp *w, const struct ptx_insn *in, unsigned lane, int error,
                const char *format, ...) __attribute__((format(printf, 5, 6)));
 
-/* warp.c: fragments and frames. */
-/* After a callback: what the memory's owner has taken back is not used any more. */
+/* memory.c. After a callback: what the memory's owner has taken back is not used any more. */
 void run_forget_stale(struct run *run);
 
+/* warp.c, and warp_add() in fragment.c */
 int warp_start(struct run *run, struct block *block, uint32_t index);
 void warp_release(struct warp *w); /* back to the run's free ones */
 void warp_destroy(struct warp *w);

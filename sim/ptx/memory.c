@@ -441,3 +441,13 @@ void warp_atomic(struct warp *w, const struct ptx_insn *in)
                         ((uint32_t *)slot(w, in->r[0]))[lane] = (uint32_t)old;
         }
 }
+
+void run_forget_stale(struct run *run)
+{
+        const uint64_t *epoch = run->memory->epoch;
+
+        if (likely(!epoch || *epoch == run->epoch))
+                return;
+        run->epoch = *epoch;
+        memset(run->range, 0, (run->module->caches_n + 1U) * sizeof(*run->range));
+}

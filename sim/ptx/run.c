@@ -108,16 +108,6 @@ static int block_start(struct run *run, uint64_t number, struct block **ret_bloc
         return 0;
 }
 
-void run_forget_stale(struct run *run)
-{
-        const uint64_t *epoch = run->memory->epoch;
-
-        if (likely(!epoch || *epoch == run->epoch))
-                return;
-        run->epoch = *epoch;
-        memset(run->range, 0, (run->module->caches_n + 1U) * sizeof(*run->range));
-}
-
 static bool cancelled(struct run *run)
 {
         if (run->memory->cancelled && run->memory->cancelled(run->memory->context) &&

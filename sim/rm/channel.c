@@ -5,7 +5,6 @@
 #include <stdlib.h>
 
 #include "base/macros.h"
-#include "sim/stream/work.h"
 
 struct channel {
         _Atomic bool disabled;
@@ -19,7 +18,7 @@ static struct channel *spare;
 static unsigned disabled; /* how many */
 
 static __thread struct {
-        CUcontext context;
+        const _Atomic int *error; /* of the context */
         struct channel *compute, *copy;
         struct channel *now; /* that counts us */
 } seat;
@@ -99,10 +98,10 @@ static bool stands(const struct channels_of *of)
         return false;
 }
 
-void channels_await_context(CUcontext c, const struct channels_of *of)
+void channels_await(const struct channels_of *of, const _Atomic int *error)
 {
         (void)pthread_mutex_lock(&lock);
-        while (stands(of) && !work_cancelled(c))
+        while (stands(of) && !sim_cancelled(error))
                 (void)pthread_cond_wait(&changed, &lock);
         (void)pthread_mutex_unlock(&lock);
 }
@@ -116,9 +115,9 @@ void channels_wake(void)
 
 /* ---- for the threads that run work ---- */
 
-void channel_sit(CUcontext c, struct channel *compute, struct channel *copy)
+void channel_sit(struct channel *compute, struct channel *copy, const _Atomic int *error)
 {
-        seat.context = c;
+        seat.error = error;
         seat.compute = compute;
         seat.copy = copy;
 }
@@ -126,7 +125,7 @@ void channel_sit(CUcontext c, struct channel *compute, struct channel *copy)
 /* Lock held. */
 static void await_enabled(const struct channel *ch)
 {
-        while (ch->disabled && !work_cancelled(seat.context))
+        while (ch->disabled && !sim_cancelled(seat.error))
                 (void)pthread_cond_wait(&changed, &lock);
 }
 

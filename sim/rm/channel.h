@@ -6,7 +6,7 @@
  * of channel.c's own, taken last. */
 #pragma once
 
-#include "sim/api/sim.h"
+#include "sim/process/sim.h"
 
 #define CHANNELS_COMPUTE 8
 #define CHANNELS_COPY    4
@@ -29,15 +29,16 @@ void channels_disable(struct channel *const *list, size_t n);
 void channels_enable(struct channel *const *list, size_t n);
 /* Until none is disabled, or the process leaves. */
 void channels_await_enabled(void);
-/* Until none of a context's is, or there is reason to give up. */
-void channels_await_context(CUcontext c, const struct channels_of *of);
+/* Until none of these is, or there is reason to give up (sim_cancelled()). */
+void channels_await(const struct channels_of *of, const _Atomic int *error);
 /* Those that stand look again whether they should give up. */
 void channels_wake(void);
 
 /* ---- for the threads that run work ---- */
 
-/* The channels that this thread's work runs on from now on; NULL: on none, it never stands. */
-void channel_sit(CUcontext c, struct channel *compute, struct channel *copy);
+/* The channels that this thread's work runs on from now on; NULL: on none, it never stands. error:
+ * of its context. */
+void channel_sit(struct channel *compute, struct channel *copy, const _Atomic int *error);
 /* Around each piece of work. It begins when the channel is enabled, or there is reason to give up.
  */
 void channel_begin(bool copies);

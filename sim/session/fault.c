@@ -41,6 +41,7 @@ struct fault {
 
 static struct fault fault_list[FAULTS_MAX];
 static unsigned fault_count;
+static const struct fault_acts *fault_acts;
 
 /* The next part of text up to the separator, or all of it. */
 static bool fault_part(const char **text, char separator, char *part, size_t room)
@@ -186,10 +187,11 @@ static int fault_parse(const char *text, struct fault *f)
         return fault_parse_action(action, f);
 }
 
-int fault_setup(void)
+int fault_setup(const struct fault_acts *acts)
 {
         const char *text = getenv("SIMCUDA_FAIL");
 
+        fault_acts = acts;
         while (text && *text && fault_count < FAULTS_MAX) {
                 const char *rest = text;
                 char one[128];
@@ -227,13 +229,14 @@ static void fault_act(const struct fault *f)
                 for (;;)
                         (void)pause();
         case FAULT_LOSES:
-                fault_lose_card();
+                fault_acts->lose_card();
                 break;
         case FAULT_SLOWS:
                 fault_sleep(f->value);
                 break;
         case FAULT_AWAITS:
-                fault_await_thaw();
+                if (fault_acts->await_thaw)
+                        fault_acts->await_thaw();
                 break;
         case FAULT_RETURNS:
         case FAULT_FORBIDS:

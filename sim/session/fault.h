@@ -17,8 +17,15 @@
 
 #include <stdbool.h>
 
-/* 0, -EINVAL: malformed (said on stderr). */
-int fault_setup(void);
+/* What a fault does in the library that it happens in. */
+struct fault_acts {
+        void (*lose_card)(void); /* the card that the caller uses vanishes */
+        void (*await_thaw)(
+                void); /* until no channel of the process is off the card; NULL: it has none */
+};
+
+/* 0, -EINVAL: malformed; stderr says where. */
+int fault_setup(const struct fault_acts *acts);
 /* Before a call. Other than 0: what it returns. */
 int fault_check(const char *function);
 /* After a call, whatever it returned. */
@@ -30,8 +37,3 @@ void fault_after(const char *const *function);
 enum fault_control { CONTROL_WHOLE, CONTROL_REFUSED, CONTROL_FORBIDDEN, CONTROL_PART };
 /* ret_value: of a refusal the status, of a part how many channels. */
 enum fault_control fault_control(bool disable, unsigned *ret_value);
-
-/* Of each library that has faults: the card that the caller uses vanishes. */
-void fault_lose_card(void);
-/* Until no channel of the process is off the card. */
-void fault_await_thaw(void);

@@ -11,7 +11,7 @@
 /* The legacy stream is not for batches. */
 static bool stream_is_legacy(CUstream stream)
 {
-        return stream == CU_STREAM_LEGACY || (!stream && !api_per_thread);
+        return stream == CU_STREAM_LEGACY || (!stream && !sim_per_thread);
 }
 
 /* Indices say from which element on an attribute counts: the first is 0 and they rise. */

@@ -9,8 +9,8 @@
 #include "base/macros.h"
 #include "sim/session/fault.h"
 #include "sim/memory/memory.h"
-#include "sim/memory/space.h"
-#include "sim/stream/stream.h"
+#include "sim/space/space.h"
+#include "sim/queue/stream.h"
 
 #define STAGED_MOST (64 * KIB) /* a pageable source up to this is taken at the call */
 

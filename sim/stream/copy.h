@@ -1,7 +1,7 @@
 /* copy.h: checks that the entry points and the graph nodes share. */
 #pragma once
 
-#include "sim/stream/work.h"
+#include "sim/queue/work.h"
 
 enum copy_wait { COPY_ASYNC, COPY_SYNC, COPY_SYNC_DEVICE /* ordered, but not waited for */ };
 

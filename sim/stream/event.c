@@ -4,11 +4,12 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "sim/stream/capture.h"
+#include "sim/stream/shared_event.h"
+#include "sim/stream/event.h"
+#include "sim/queue/capture.h"
 #include "sim/session/fault.h"
-#include "sim/memory/ipc.h"
 #include "sim/memory/pool.h"
-#include "sim/stream/stream.h"
+#include "sim/queue/stream.h"
 
 /* All are kept, for the next life or because the program has them still. */
 static struct CUevent_st *event_spare, *event_all;

@@ -2,9 +2,9 @@
  * unless the memory is the host's. */
 #include "sim/stream/copy.h"
 #include "sim/memory/memory.h"
-#include "sim/memory/space.h"
-#include "sim/graph/graph_memory.h"
-#include "sim/stream/stream.h"
+#include "sim/space/space.h"
+#include "sim/memory/graph_memory.h"
+#include "sim/queue/stream.h"
 
 CUresult set_check(const struct work_set *w, bool graph)
 {

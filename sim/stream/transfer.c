@@ -12,10 +12,11 @@
 
 #include "base/clock.h"
 #include "base/macros.h"
-#include "sim/memory/managed.h"
-#include "sim/memory/mapped.h"
-#include "sim/memory/space.h"
-#include "sim/stream/work.h"
+#include "sim/stream/transfer.h"
+#include "sim/space/managed.h"
+#include "sim/space/mapped.h"
+#include "sim/space/space.h"
+#include "sim/queue/work.h"
 
 /* Memory that was there when the operation was queued is gone when it runs: what the driver says
  * then. */
@@ -92,7 +93,7 @@ bool transfer_nap(uint64_t ready_ns)
 /* To the end, on an enabled channel. */
 static void await(CUcontext c, uint64_t ready_ns)
 {
-        while (!work_stopped(c) && transfer_nap(ready_ns))
+        while (!context_stopped(c) && transfer_nap(ready_ns))
                 ;
 }
 
@@ -241,7 +242,7 @@ static CUresult transfer_row(struct transfer *t, uint64_t to, uint64_t from, uin
                 struct end dst, src;
                 uint64_t n;
 
-                if (work_stopped(t->context))
+                if (context_stopped(t->context))
                         return CUDA_SUCCESS; /* nobody looks any more */
                 if (!end_find(from, bytes, t->context, false, t->from_host, &src))
                         return TRANSFER_FAILED;
@@ -341,7 +342,7 @@ CUresult set_run(CUcontext c, const struct work_set *w)
                         struct end e;
                         uint64_t n;
 
-                        if (work_stopped(c))
+                        if (context_stopped(c))
                                 return CUDA_SUCCESS;
                         if (!end_find(at, left, c, true, false, &e))
                                 return TRANSFER_FAILED;
@@ -398,7 +399,7 @@ CUresult value_wait(CUcontext c, const struct work_value *w)
 {
         uint64_t nap_ns = 20 * NSEC_PER_USEC;
 
-        while (!work_stopped(c)) {
+        while (!context_stopped(c)) {
                 struct end e;
                 uint64_t v;
 

@@ -1,5 +1,5 @@
 /* value.c: values in memory that streams write and wait for. */
-#include "sim/stream/stream.h"
+#include "sim/queue/stream.h"
 
 static CUresult value_submit(const char *function, enum work_kind kind, CUstream stream,
                              struct work_value value)

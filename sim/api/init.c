@@ -1,0 +1,97 @@
+/* init.c: the life of the driver in a process: cuInit, fork, exit.
+ * Must never take a lock in a child after fork, nor wait for user code at exit. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/macros.h"
+#include "sim/queue/capture.h"
+#include "sim/session/fault.h"
+#include "sim/call/objects.h"
+#include "sim/rm/rm.h"
+#include "sim/space/space.h"
+#include "sim/queue/stream.h"
+#include "sim/space/trace.h"
+
+static CUresult init_result;
+static pthread_once_t init_once = PTHREAD_ONCE_INIT;
+
+static void forked(void)
+{
+        int ready = SIM_READY;
+
+        /* As with the driver: what the parent set up is not usable here. */
+        (void)atomic_compare_exchange_strong(&sim.state, &ready, SIM_FORKED);
+        rm_abandon();
+}
+
+static void leave(void)
+{
+        int ready = SIM_READY;
+
+        /* Running kernels see it and end; threads that wait do so too. Nobody is waited for: a host
+         * function may be in user code for ever. */
+        atomic_store(&sim.exiting, true);
+        if (!atomic_compare_exchange_strong(&sim.state, &ready, SIM_LEFT))
+                return;
+        stream_abandon();
+        channels_wake();
+        session_leave(sim.session);
+}
+
+/* The card that the calling thread uses. */
+static void lose_card(void)
+{
+        CUcontext c = context_current();
+        unsigned device = c ? c->device : 0;
+
+        trace_lost(device); /* first: the line comes before whatever comes of it */
+        atomic_store(&session_device(sim.session, device)->lost, true);
+}
+
+static const struct fault_acts acts = {.lose_card = lose_card,
+                                       .await_thaw = channels_await_enabled};
+
+static void init(void)
+{
+        int r = fault_setup(&acts);
+
+        if (r == 0)
+                r = trace_setup();
+        if (r == 0)
+                r = session_join(true, &sim.session);
+        if (r == 0)
+                r = space_setup();
+        if (r == 0)
+                r = rm_setup();
+        if (r == 0)
+                r = queues_setup();
+        if (r < 0) {
+                if (r != -EINVAL) /* that one has been told */
+                        sim_say("cannot set up the session: %s", strerror(-r));
+                init_result = r == -EINVAL ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_NO_DEVICE;
+                return;
+        }
+        sim.devices = session_device_count(sim.session);
+        for (unsigned d = 0; d < sim.devices; d++)
+                trace_card(d); /* nothing: before exec() this process may have been another one */
+        (void)pthread_atfork(NULL, NULL, forked);
+        (void)atexit(leave); /* as the driver: handlers registered later still find it there */
+        atomic_store_explicit(&sim.state, SIM_READY, memory_order_release);
+}
+
+EXPORT CUresult cuInit(unsigned int flags)
+{
+        int state = atomic_load_explicit(&sim.state, memory_order_acquire);
+
+        if (flags != 0)
+                return CUDA_ERROR_INVALID_VALUE;
+        if (state == SIM_FORKED)
+                return CUDA_ERROR_NOT_INITIALIZED;
+        if (state == SIM_LEFT)
+                return CUDA_ERROR_DEINITIALIZED;
+        (void)pthread_once(&init_once, init);
+        if (init_result == CUDA_SUCCESS)
+                return (CUresult)fault_check(__func__);
+        return init_result;
+}

@@ -1,0 +1,8 @@
+/* program.h: an instantiated graph as work. Counted: launches under way hold theirs. */
+#pragma once
+
+#include "sim/queue/work.h"
+
+CUresult program_run(CUcontext c, struct program *p);
+void program_release(struct program *p);
+struct program *program_retain(struct program *p);

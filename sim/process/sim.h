@@ -1,0 +1,46 @@
+/* sim.h: the state of the simulated driver in one process. */
+#pragma once
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "cuda/cuda_abi.h"
+#include "sim/session/session.h"
+
+#define EXPORT __attribute__((visibility("default")))
+
+/* Where the driver stands. After fork() the child's cannot be used. */
+enum sim_state { SIM_NEW, SIM_READY, SIM_FORKED, SIM_LEFT };
+
+/* One a process, from cuInit on. */
+struct sim {
+        _Atomic int state;
+        struct session *session;
+        unsigned devices;
+        /* Streams, events, captures, graphs, contexts: everything but memory (space.h) is under it.
+         * Taken before any other lock; never held while work runs or user code is called. */
+        pthread_mutex_t lock;
+        _Atomic bool
+                exiting; /* the process is on its way out: running kernels end, nothing waits */
+};
+
+extern struct sim sim;
+
+/* Running work should give up: the process is leaving, or its context has failed (error, a
+ * CUresult). */
+static inline bool sim_cancelled(const _Atomic int *error)
+{
+        return atomic_load_explicit(&sim.exiting, memory_order_relaxed) ||
+               atomic_load_explicit(error, memory_order_relaxed) != CUDA_SUCCESS;
+}
+
+/* A line on stderr: "simcuda: ...". For what a CUresult cannot say. */
+void sim_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* True in a thread that runs a host function or a stream callback: it may not call the driver. */
+extern __thread bool sim_in_callback;
+/* >0: a NULL stream means the thread's own (the _ptsz and _ptds entry points). */
+extern __thread unsigned sim_per_thread;

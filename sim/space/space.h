@@ -1,0 +1,123 @@
+/* space.h: the devices' address space: which addresses are reserved, what is mapped where, who may
+ * touch it.
+ *
+ * Device addresses come from a region that the process itself cannot touch (PROT_NONE), so that a
+ * device pointer used by CPU code crashes as it does with a card; managed memory (managed.h) is
+ * mapped there while the host has it. The bytes lie elsewhere and are found through the table of
+ * ranges. One lock, space_lock(); taken after sim.lock, before the
+ * session's. */
+#pragma once
+
+#include "sim/call/call.h"
+
+#define SPACE_GRANULARITY (UINT64_C(2) << 20)
+
+enum physical_origin {
+        PHYSICAL_ALLOCATED,
+        PHYSICAL_GRAPH,   /* the memory of graphs, which only the driver knows */
+        PHYSICAL_CREATED, /* by cuMemCreate, or imported when nobody else had it any more */
+        PHYSICAL_IMPORTED,
+};
+
+/* Memory of a card (or of nobody's, for host ranges). */
+struct physical {
+        uint64_t bytes;
+        unsigned device;
+        uint8_t *at;
+        unsigned handles, maps; /* under the space lock: the card is charged while either is left */
+        _Atomic unsigned pins;  /* the memory itself stays while any is left; the table holds one */
+        bool host;              /* memory of the host, which costs no card anything */
+        enum physical_origin origin;
+        bool imported; /* charged to whoever holds the lock of the file, not to us */
+        struct physical *next_imported;
+        CUmemAllocationProp prop;
+        struct physical *next; /* all of the program's handles */
+        int fd;                /* shareable ones are a file, and those of the host; -1 */
+};
+
+enum range_kind { RANGE_DEVICE, RANGE_VMM, RANGE_HOST, RANGE_MANAGED };
+
+struct managed;
+
+struct span {
+        uint64_t start, bytes;
+};
+
+/* A piece of the address space with memory behind it. */
+struct range {
+        struct span span;
+        enum range_kind kind;
+        struct physical *physical; /* NULL: host memory, and managed memory */
+        struct managed *managed;   /* RANGE_MANAGED: its bytes are now here, now there */
+        uint64_t offset;
+        uint8_t *at;
+        uint8_t access[SESSION_DEVICES]; /* CU_MEM_ACCESS_FLAGS_ */
+        uint8_t host_access;             /* the processor's, to memory of the host (mapped.h) */
+        _Atomic unsigned pins;
+        _Atomic bool gone; /* unmapped while somebody was using it */
+};
+
+/* A table of spans, sorted, none overlapping; the element begins with its span. */
+struct table {
+        struct span **span;
+        size_t count, room;
+};
+
+/* The one that holds address; NULL: none. */
+void *table_find(const struct table *t, uint64_t address);
+/* Index of the first that ends behind address. */
+size_t table_lower(const struct table *t, uint64_t address);
+int table_insert(struct table *t, struct span *span);
+void table_remove(struct table *t, const struct span *span);
+
+int space_setup(void);
+void space_lock(void);
+void space_lock_shared(void);
+void space_unlock(void);
+
+/* An address of the devices' region, mapped or not. */
+bool space_is_device(uint64_t address);
+uint64_t space_start(void);
+uint64_t space_size(void);
+/* Nothing is there for the process itself any more, whatever was mapped. */
+void space_shut(uint64_t start, uint64_t bytes);
+
+/* All of these: locked. */
+uint64_t space_reserve(uint64_t bytes, uint64_t alignment, uint64_t wanted); /* 0: no room */
+void space_release(uint64_t start);                                          /* a reservation's */
+/* All of it is reserved; the reservation is the one that holds its start. */
+bool space_reserved(uint64_t start, uint64_t bytes, struct span *ret_reservation);
+/* Put memory there; the range is the table's. For host memory physical is NULL. */
+struct range *space_map(enum range_kind kind, uint64_t start, uint64_t bytes,
+                        struct physical *physical, uint64_t offset, void *at);
+void space_unmap(struct range *r);
+struct range *space_range(uint64_t address);
+/* Index into the ranges in address order, for walks; NULL past the last. */
+struct range *space_range_at(size_t index);
+size_t space_range_lower(uint64_t address);
+
+/* Counts what happened to ranges: a kernel that runs looks again when it changes. */
+uint64_t space_unmappings(void);
+
+/* Unlocked: pin the range at address for use by a device; NULL: not allowed or nothing there. */
+struct range *space_pin(uint64_t address, unsigned device, bool write);
+void space_unpin(struct range *r);
+
+/* Memory of a card, charged to this process. Unlocked. CUresult, because out of memory and out of
+ * this machine's memory are both CUDA_ERROR_OUT_OF_MEMORY. fd: a file to map, or -1. */
+CUresult physical_new(unsigned device, uint64_t bytes, bool shareable, struct physical **ret);
+/* Memory of the host, for a card to use over the bus. */
+CUresult physical_new_host(uint64_t bytes, struct physical **ret);
+/* Memory that another process made; fd stays the caller's. As long as the maker has it, it is
+ * charged for it; once it has let go, whoever imports it is. */
+CUresult physical_import(int fd, uint64_t bytes, struct physical **ret);
+/* Make it a file, contents and all, if it is none yet. Locked. 0, -errno. */
+int physical_share(struct physical *p);
+/* A descriptor of this shareable memory for somebody else, or -errno. */
+int physical_export(const struct physical *p);
+/* Locked: a handle or a mapping less. */
+void physical_drop(struct physical *p);
+
+/* vmm.c: what the program's handles mean. The first locked, the second not. */
+struct physical *handle_find(CUmemGenericAllocationHandle handle);
+CUmemGenericAllocationHandle handle_add(struct physical *p);
