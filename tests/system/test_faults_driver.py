@@ -44,9 +44,9 @@ def test_a_call_of_ours_that_fails_is_made_again(shared, fault):
     end(shared, *programs)
 
 
-def test_a_driver_call_that_runs_out_of_memory_gets_room_and_is_repeated(shared):
-    p = shared.program("fill", "--bytes", "32MiB", "--rounds", "6",
-                       SIMCUDA_FAIL="cuModuleLoadData:1:2,cuLaunchKernel:3:2")
+@pytest.mark.parametrize("fault", ["cuModuleLoadData:1:2,cuLaunchKernel:3:2", "cuDevicePrimaryCtxRetain:1:2"])
+def test_a_driver_call_that_runs_out_of_memory_gets_room_and_is_repeated(shared, fault):
+    p = shared.program("fill", "--bytes", "32MiB", "--rounds", "6", SIMCUDA_FAIL=fault)
     p.ok()
     shared.check_sums(p)
 

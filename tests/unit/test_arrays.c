@@ -50,7 +50,7 @@ int request_unevictable(struct gpu *g, uint64_t more)
         return 0;
 }
 
-bool hooks_more_room(uint64_t *ret)
+bool hooks_more_room(struct gpu *g, uint64_t *ret)
 {
         *ret += 1;
         return *ret < 5;

@@ -143,7 +143,12 @@ void room_taken(struct gpu *g)
 {
 }
 
-bool hooks_more_room(uint64_t *room)
+struct gpu *core_current_gpu(void)
+{
+        return NULL;
+}
+
+bool hooks_more_room(struct gpu *g, uint64_t *room)
 {
         return false;
 }

@@ -407,18 +407,17 @@ static void a_call_that_met_a_full_card_gets_what_room_there_is(void **state)
         uint64_t room = 0;
 
         bench.daemon_has = 32 * MIB;
-        assert_true(hooks_more_room(&room));
+        assert_true(hooks_more_room(gpu, &room));
         assert_int_equal(gpu->unevictable, 32 * MIB);
-        assert_false(hooks_more_room(&room)); /* there is no more: all of it goes back */
+        assert_false(hooks_more_room(gpu, &room)); /* there is no more: all of it goes back */
         assert_int_equal(gpu->unevictable, 0);
         bench.daemon_has = 32 * MIB;
         fake_capturing = true; /* nobody could drain for it */
-        assert_false(hooks_more_room(&room));
+        assert_false(hooks_more_room(gpu, &room));
         fake_capturing = false;
         gpu->attached = false;
-        assert_false(hooks_more_room(&room));
-        bench.current = NULL;
-        assert_false(hooks_more_room(&room));
+        assert_false(hooks_more_room(gpu, &room));
+        assert_false(hooks_more_room(NULL, &room));
         assert_int_equal(gpu->unevictable, 0);
 }
 

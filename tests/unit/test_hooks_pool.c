@@ -139,7 +139,7 @@ struct gate_thread *gate_enter_slow(struct gate_thread *t, CUstream stream, uint
         return NULL;
 }
 
-bool hooks_more_room(uint64_t *room)
+bool hooks_more_room(struct gpu *g, uint64_t *room)
 {
         *room += 1;
         return *room < 2;

@@ -97,7 +97,7 @@ void room_taken(struct gpu *g)
 {
 }
 
-bool hooks_more_room(uint64_t *room)
+bool hooks_more_room(struct gpu *g, uint64_t *room)
 {
         *room += 1;
         return *room < 2;

@@ -61,7 +61,8 @@ static inline uint64_t work_of_launch(uint64_t config, uint64_t func)
                 CUresult r_ = failed_;                                                         \
                 bool call_ = r_ == CUDA_SUCCESS || freeze_call_again(r_, &once_);              \
                                                                                                \
-                while (call_ || (r_ == CUDA_ERROR_OUT_OF_MEMORY && hooks_more_room(&room_))) { \
+                while (call_ || (r_ == CUDA_ERROR_OUT_OF_MEMORY &&                             \
+                                 hooks_more_room(core_current_gpu(), &room_))) {               \
                         r_ = HOOKS_GATED(submits_to, WORK_OF(symbol, args), real.symbol args); \
                         call_ = false;                                                         \
                 }                                                                              \

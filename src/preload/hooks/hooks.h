@@ -22,23 +22,27 @@
 #include "cuda/cuda_abi.h"
 #include "preload/driver/hook.h"
 #include "preload/freeze/freeze.h"
+#include "preload/state/core.h"
 
-/* A driver call of the program's own ran out of device memory, and does not say how much it lacks:
- * ask for room, each time for four times as much as was had for this call so far (*room; 0 at
- * first). True: worth repeating the call. False: no more is to be had, and what was goes back. */
-bool hooks_more_room(uint64_t *room);
+/* A driver call of the program's own ran out of memory of the GPU (NULL: none of ours), and does
+ * not say how much it lacks: ask for room, each time for four times as much as was had for this
+ * call so far (*room; 0 at first). True: worth repeating the call. False: no more is to be had, and
+ * what was goes back. */
+bool hooks_more_room(struct gpu *g, uint64_t *room);
 
 /* The result of a call, which is repeated while the driver lacks memory and there is more room. */
-#define HOOKS_RETRY(call)                                                                         \
-        ({                                                                                        \
-                uint64_t room_ = 0;                                                               \
-                CUresult result_;                                                                 \
-                                                                                                  \
-                do                                                                                \
-                        result_ = (call);                                                         \
-                while (unlikely(result_ == CUDA_ERROR_OUT_OF_MEMORY) && hooks_more_room(&room_)); \
-                result_;                                                                          \
+#define HOOKS_RETRY_ON(gpu, call)                                       \
+        ({                                                              \
+                uint64_t room_ = 0;                                     \
+                CUresult result_;                                       \
+                                                                        \
+                do                                                      \
+                        result_ = (call);                               \
+                while (unlikely(result_ == CUDA_ERROR_OUT_OF_MEMORY) && \
+                       hooks_more_room(gpu, &room_));                   \
+                result_;                                                \
         })
+#define HOOKS_RETRY(call) HOOKS_RETRY_ON(core_current_gpu(), call)
 /* The result of a call in which the thread has passed the gate. */
 #define HOOKS_PASSED(pass, call)                                 \
         ({                                                       \

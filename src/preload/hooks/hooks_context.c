@@ -118,25 +118,25 @@ static CUresult create(struct gpu *g, CUcontext *pctx, CUresult r)
         return r;
 }
 
-#define HOOK_CREATE(symbol, params, args)                                \
-        CUresult hook_##symbol params                                    \
-        {                                                                \
-                struct gpu *g;                                           \
-                CUresult r;                                              \
-                                                                         \
-                (void)core_setup();                                      \
-                g = core_attach(dev);                                    \
-                if (!g)                                                  \
-                        return real.symbol args;                         \
-                if (!context_reserve(g))                                 \
-                        return CUDA_ERROR_OUT_OF_MEMORY;                 \
-                r = create(g, pctx, real.symbol args);                   \
-                if (r != CUDA_SUCCESS) {                                 \
-                        lock_acquire(&core_lock);                        \
-                        request_return_unevictable(g, g->context_bytes); \
-                        lock_release(&core_lock);                        \
-                }                                                        \
-                return r;                                                \
+#define HOOK_CREATE(symbol, params, args)                                 \
+        CUresult hook_##symbol params                                     \
+        {                                                                 \
+                struct gpu *g;                                            \
+                CUresult r;                                               \
+                                                                          \
+                (void)core_setup();                                       \
+                g = core_attach(dev);                                     \
+                if (!g)                                                   \
+                        return real.symbol args;                          \
+                if (!context_reserve(g))                                  \
+                        return CUDA_ERROR_OUT_OF_MEMORY;                  \
+                r = create(g, pctx, HOOKS_RETRY_ON(g, real.symbol args)); \
+                if (r != CUDA_SUCCESS) {                                  \
+                        lock_acquire(&core_lock);                         \
+                        request_return_unevictable(g, g->context_bytes);  \
+                        lock_release(&core_lock);                         \
+                }                                                         \
+                return r;                                                 \
         }
 
 /* Of before CUDA 3.2: its memory has addresses of 32 bits, and calls of its own. */
@@ -293,7 +293,7 @@ CUresult hook_cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev)
                 return real.cuDevicePrimaryCtxRetain(pctx, dev);
         if (!primary_begin(g, &reserved))
                 return CUDA_ERROR_OUT_OF_MEMORY;
-        r = real.cuDevicePrimaryCtxRetain(pctx, dev);
+        r = HOOKS_RETRY_ON(g, real.cuDevicePrimaryCtxRetain(pctx, dev));
         lock_acquire(&core_lock);
         if (r == CUDA_SUCCESS)
                 retained[g->index]++;
@@ -394,7 +394,7 @@ CUresult hook_cuGreenCtxCreate(CUgreenCtx *phCtx, CUdevResourceDesc desc, CUdevi
                 return real.cuGreenCtxCreate(phCtx, desc, dev, flags);
         if (!primary_begin(g, &reserved))
                 return CUDA_ERROR_OUT_OF_MEMORY;
-        r = real.cuGreenCtxCreate(phCtx, desc, dev, flags);
+        r = HOOKS_RETRY_ON(g, real.cuGreenCtxCreate(phCtx, desc, dev, flags));
         /* It holds the primary one, whose handle is had by retaining it once more. */
         if (r == CUDA_SUCCESS && real.cuDevicePrimaryCtxRetain(&primary, dev) == CUDA_SUCCESS)
                 (void)real.cuDevicePrimaryCtxRelease_v2(dev);

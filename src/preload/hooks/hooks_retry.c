@@ -8,9 +8,8 @@
 #include "preload/state/core.h"
 #include "preload/stream/quiesce.h"
 
-bool hooks_more_room(uint64_t *room)
+bool hooks_more_room(struct gpu *g, uint64_t *room)
 {
-        struct gpu *g = core_current_gpu();
         int r = -ENOMEM;
 
         if (!g || !g->attached)
