@@ -237,6 +237,18 @@ def test_a_turn_that_ends_while_memory_comes_back_lets_nothing_go(small):
     assert times_frozen(small, p) >= 1
 
 
+def test_a_first_copy_that_takes_seconds_is_waited_for(small):
+    """The bus is others' for a while. The memory of the copy must not go before the copy has ended."""
+    p = counts(small, 1)
+    begin(p)
+    small.slow_bus(f"both:1B/s:6:{p.pid}")
+    neighbour = take_the_card(small)
+    leave(small, neighbour)
+    await_count(p)
+    end(small, p)
+    assert small.traced("freeze_late", pid=p.pid)
+
+
 # ---- what a program does while it is frozen ----
 
 

@@ -693,6 +693,21 @@ static void memory_stays_while_a_call_looks_up_addresses(void **state)
         assert_int_equal(freeze_mode(), WIRE_FREEZE_MOVE);
 }
 
+static void a_copy_that_goes_on_is_waited_for_while_the_program_runs(void **state)
+{
+        begin_ready("move");
+        assert_true(freeze_begin());
+        canary_error = CUDA_ERROR_NOT_READY;
+        assert_false(freeze_confirm());
+        assert_int_equal(canaries, 5);
+        assert_int_equal(trace_count("freeze_late"), 5);
+        assert_int_equal(rm_standing(), 0);
+        assert_int_equal(freeze_mode(), WIRE_FREEZE_MOVE);
+        canary_error = CUDA_SUCCESS;
+        assert_true(freeze_begin());
+        assert_true(freeze_confirm());
+}
+
 static void a_call_that_fails_turns_it_off(void **state)
 {
         begin_ready("move");
@@ -898,6 +913,7 @@ static const struct CMUnitTest tests[] = {
         TEST(a_call_that_waits_for_the_program_gets_it_for_a_moment),
         TEST(calls_that_wait_for_it_longer_and_longer_have_it_drained),
         TEST(memory_stays_while_a_call_looks_up_addresses),
+        TEST(a_copy_that_goes_on_is_waited_for_while_the_program_runs),
         TEST(a_call_that_fails_turns_it_off),
         TEST(a_program_that_does_not_stand_again_runs_on),
         TEST(called_off_in_the_middle_it_runs_on),

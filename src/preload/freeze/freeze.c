@@ -324,7 +324,7 @@ bool freeze_confirm(void)
                 freeze_watch_begin(CANARY_NS << i, true);
                 r = canaries();
                 late = freeze_watch_end();
-                if (!late && gate_anybody_looks()) {
+                if (!late && (r == CUDA_ERROR_NOT_READY || gate_anybody_looks())) {
                         (void)rm_thaw();
                         late = true;
                 }

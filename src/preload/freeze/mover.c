@@ -28,6 +28,7 @@ struct mover {
         uint32_t *host; /* pinned */
         CUmemGenericAllocationHandle spare;
         bool has_spare;
+        bool copying; /* a copy was not waited for to its end: its memory stays mapped */
 };
 
 CUcontext mover_context(const struct mover *m)
@@ -122,6 +123,10 @@ void mover_free(struct mover *m)
         if (!m)
                 return;
         if (m->context && real.cuCtxPushCurrent_v2(m->context) == CUDA_SUCCESS) {
+                if (m->copying) {
+                        (void)real.cuStreamSynchronize(m->stream);
+                        (void)real.cuMemUnmap(m->at, CANARY_BYTES);
+                }
                 if (m->host)
                         (void)real.cuMemFreeHost(m->host);
                 if (m->has_spare)
@@ -183,8 +188,15 @@ static CUresult use(struct mover *m, void (*told)(const char *call))
 {
         CUresult r;
 
-        STEP(cuMemMap, m->at, CANARY_BYTES, 0, m->spare, 0);
-        r = copy_both_ways(m, told);
+        if (m->copying) {
+                r = await(m, told);
+        } else {
+                STEP(cuMemMap, m->at, CANARY_BYTES, 0, m->spare, 0);
+                r = copy_both_ways(m, told);
+        }
+        m->copying = r == CUDA_ERROR_NOT_READY;
+        if (m->copying)
+                return r;
         told("cuMemUnmap");
         (void)real.cuMemUnmap(m->at, CANARY_BYTES);
         return r;
@@ -203,7 +215,7 @@ CUresult mover_canary(struct mover *m, void (*told)(const char *call))
         r = use(m, told);
         /* On a full card this may fail at once: the old spare is kept then. */
         told("cuMemCreate");
-        if (create(m, &fresh) == CUDA_SUCCESS) {
+        if (!m->copying && create(m, &fresh) == CUDA_SUCCESS) {
                 told("cuMemRelease");
                 (void)real.cuMemRelease(m->spare);
                 m->spare = fresh;

@@ -28,5 +28,6 @@ CUcontext mover_context_of(const struct gpu *g);
 uint64_t mover_bytes(const struct mover *m);
 
 /* Make all calls that moving memory needs on 2 MiB: create, map, copy in and out, unmap, release.
- * told() gets the name of each call before it is made. */
+ * told() gets the name of each call before it is made. CUDA_ERROR_NOT_READY: the copy goes on,
+ * because the GPU or the bus is busy; it is waited for the next time. */
 CUresult mover_canary(struct mover *m, void (*told)(const char *call));

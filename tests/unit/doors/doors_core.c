@@ -52,7 +52,12 @@ bool freeze_call_again(CUresult r, bool *again)
         return once;
 }
 
-bool hooks_more_room(uint64_t *room)
+struct gpu *core_current_gpu(void)
+{
+        return NULL;
+}
+
+bool hooks_more_room(struct gpu *g, uint64_t *room)
 {
         doors_core.inside_while_making_room = gate_self && atomic_load(&gate_self->inside) > 0;
         if (*room == doors_core.room)
