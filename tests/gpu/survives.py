@@ -41,8 +41,9 @@ def turns_of(programs):
 
 
 def exclusive(part, result):
-    """Exclusive mode: two busy programs that both fit, 50 quanta each."""
-    part.daemon(mode="exclusive", quantum=EXCLUSIVE_QUANTUM)
+    """Exclusive mode: two busy programs that both fit, 50 quanta each. Freezing is off: the programs tell their turns apart by
+    the pauses between their kernels, and a kernel that is frozen spans two turns."""
+    part.daemon(mode="exclusive", quantum=EXCLUSIVE_QUANTUM, freeze="off")
     end = os.path.join(part.root, "end")
     pair = [part.program("turns", "--bytes", size(1), "--block", size(0.25), "--seed", seed, "--until", end,
                          name=f"turns-{seed}") for seed in (1, 2)]

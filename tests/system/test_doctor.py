@@ -117,9 +117,9 @@ def teach(world, result):
 def test_doctor_says_that_programs_can_be_frozen(world):
     assert freezing(world) == [("ok", f"programs on GPU 0 can be frozen (driver {DRIVER}): to be paused, and to give way at once")]
     assert re.fullmatch(rf"{re.escape(DRIVER)} [0-9a-f]{{32}} works\n", learned(world))
-    assert world.card()["freezes"] == world.card()["thaws"] == 1  # it was tried
+    assert world.card()["freezes"] == world.card()["thaws"] == 5  # it was tried
     freezing(world)
-    assert world.card()["freezes"] == 2  # ... and is tried again, whatever is known
+    assert world.card()["freezes"] == 10  # ... and is tried again, whatever is known
 
 
 def test_doctor_tries_each_gpu(make_world):

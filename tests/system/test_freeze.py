@@ -445,7 +445,7 @@ def test_a_control_that_is_refused(small, fault, reason):
 
 def test_a_control_that_is_refused_once_a_program_is_to_be_frozen(small):
     reason = "the GPU did not let go of the program in time"
-    take_turns_by_drains(small, reason, frozen=True, SIMCUDA_FAIL="freeze:2+:part=3")
+    take_turns_by_drains(small, reason, frozen=True, SIMCUDA_FAIL="freeze:6+:part=3")
     assert known(small) == ["works"]
 
 

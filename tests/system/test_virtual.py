@@ -76,6 +76,7 @@ def test_they_survive_evictions(shared, ways):
     all_is_given_back(shared)
 
 
+@pytest.mark.freeze("park")  # the books to the byte, without a second context
 def test_a_page_that_is_mapped_everywhere_stays(shared):
     """The program's page of zeros is mapped at 44 places, and every hand-off would map it there again."""
     end = shared.path("end")
@@ -87,7 +88,7 @@ def test_a_page_that_is_mapped_everywhere_stays(shared):
         clients = shared.clients()
         return clients[programs[0].pid]["unevictable"] == clients[programs[1].pid]["unevictable"] + 2 * MIB
 
-    wait_for(stays, 20, "the page to count as what stays, once")
+    wait_for(stays, 20, "the page to count as what stays, once", report=shared.status_text)
     touch(end)
     for p in programs:
         p.ok()
