@@ -1,4 +1,4 @@
-/* memory_bench.c: the neighbours of the hooks of memory. */
+/* memory_bench.c: fakes of the modules and of the driver that the memory hooks call. */
 #include "unit.h"
 
 #include "memory_bench.h"
@@ -26,14 +26,14 @@ struct bench bench;
 static struct suballocator suballocator;
 static struct block *pool_block;
 
-/* ---- neighbours; all but a few are called with the lock held ---- */
+/* ---- fakes of other modules; the library calls all but a few with the lock held ---- */
 
 static void check_held(void)
 {
         assert_int_not_equal(atomic_load(&core_lock.word), 0);
 }
 
-/* As they give it up meanwhile. */
+/* The real functions give up the lock meanwhile, so the fakes do too. */
 static void give_up_lock(void)
 {
         check_held();
@@ -193,7 +193,7 @@ CUresult pool_free(const struct block *b, CUdeviceptr address, const struct pool
         heap_unuse(pool_block, address, n->requested);
         suballocator_give(&suballocator, n, &suballocator.common, 0);
         bench.pool_freed = address;
-        return THE_DRIVER; /* whatever it says */
+        return THE_DRIVER; /* the hook returns this result, whatever it is */
 }
 
 CUmemoryPool pool_handle(const struct block *b)
@@ -251,7 +251,7 @@ CUresult rdma_keep(CUdeviceptr from, uint64_t bytes)
         return bench.keeps;
 }
 
-/* As much as the daemon has, once. */
+/* Hands out all that the daemon has; the next call fails. */
 int unevictable_ask_room(struct gpu *g, uint64_t *room)
 {
         check_held();
@@ -326,7 +326,7 @@ static CUresult fake_ask(void *data, CUpointer_attribute attribute, CUdeviceptr 
         return driver_says();
 }
 
-/* One is asked with the lock held, of an address that is known. */
+/* The library asks for one attribute of an address it knows with the lock held. */
 static CUresult fake_ask_several(unsigned count, CUpointer_attribute *attributes, void **data,
                                  CUdeviceptr at)
 {

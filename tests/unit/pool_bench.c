@@ -1,4 +1,4 @@
-/* pool_bench.c: as pool_bench.h says. */
+/* pool_bench.c: the fakes that pool_bench.h describes. */
 #include "unit.h"
 
 #include <errno.h>
@@ -24,9 +24,9 @@ static struct model {
 } streams[STREAMS_MOST];
 static unsigned stream_count;
 static CUcontext stream_context;
-static uint32_t contexts_ended; /* 1 << number */
+static uint32_t contexts_ended; /* bit n: context n has ended */
 static __thread CUstreamCaptureMode capture_mode;
-static uint64_t put_first; /* into each stream that is not named yet */
+static uint64_t put_first; /* pieces of work in each stream that is seen for the first time */
 static struct {
         struct model *stream;
         uint64_t put;
@@ -44,7 +44,7 @@ int may_wait, back_answer;
 uint64_t allowed, promise_room, other_room;
 struct pool_stream waiting_stream, awaited_stream;
 
-/* The build gives the clock of this test the name below. */
+/* The build makes the pools call this function for the time. */
 int clock_gettime(clockid_t which, struct timespec *ret)
 {
         *ret = (struct timespec){.tv_sec = (time_t)(clock_ns / NSEC_PER_SEC),
@@ -337,7 +337,7 @@ static CUresult fake_reserve(CUdeviceptr *ret, size_t bytes, size_t alignment, C
 
 /* ---- pools ---- */
 
-/* As a program has set it before it has used the GPU. */
+/* Attributes that the program set before sublet knew the pool. */
 static CUresult fake_attribute(CUmemoryPool pool, CUmemPool_attribute which, void *ret)
 {
         if (which == CU_MEMPOOL_ATTR_RELEASE_THRESHOLD)
@@ -373,7 +373,7 @@ struct pool *pool_made(unsigned number)
         return pool_limited(number, 0);
 }
 
-/* What tests have allocated, to be freed at their end where they have not. */
+/* What tests have allocated; the end of a test frees what is left. */
 static CUdeviceptr taken[256];
 static unsigned taken_count;
 

@@ -1,4 +1,5 @@
-/* profile_bench.c: the program, the clock and the neighbours of the profile's tests. */
+/* profile_bench.c: the program, the clock and the fakes of other modules for the profile's
+ * tests. */
 #include "unit.h"
 
 #include "profile_bench.h"
@@ -27,7 +28,7 @@ struct buffer buffers[BUFFERS];
 unsigned buffer_count;
 uint64_t ground_ns = 30 * MS;
 
-/* ---- neighbours ---- */
+/* ---- fakes of other modules ---- */
 
 uint64_t now_ns = 1000 * NSEC_PER_SEC;
 uint64_t flight_ns, card_bytes = UINT64_MAX;
@@ -96,7 +97,7 @@ bool overflow_is_arranged(void)
         return arranged;
 }
 
-/* Buffers change sides while the program's thread waits for that; it takes its time. */
+/* Moves buffers to the card or the host while the program's thread waits; takes 300 ms. */
 static void arrange(const struct core_wait *w)
 {
         assert_int_equal(core.waiters, 1);

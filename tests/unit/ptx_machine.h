@@ -1,4 +1,4 @@
-/* ptx_machine.h: a piece of memory that kernels run on, for the tests of src/ptx. */
+/* ptx_machine.h: memory for kernels to run on, for the tests of src/ptx. */
 #pragma once
 
 #include "unit.h"
@@ -74,7 +74,7 @@ static inline void machine_load(struct machine *m, const char *text, size_t byte
         for (size_t i = 0; ptx_module_variable_at(m->module, i); i++)
                 ptx_module_place(m->module, i,
                                  machine_allocate(m, ptx_module_variable_at(m->module, i)->bytes));
-        /* Allocated in the same order. */
+        /* Walk the addresses again: the variables were allocated in this order. */
         m->used = 0;
         for (size_t i = 0; (v = ptx_module_variable_at(m->module, i)); i++) {
                 uint64_t at = machine_allocate(m, v->bytes);
@@ -109,7 +109,7 @@ static inline bool machine_cancelled(void *context)
         return m->cancelled && m->cancelled(m);
 }
 
-/* parameters: a struct laid out as the kernel's. */
+/* parameters: a struct with the layout of the kernel's parameters. */
 static inline int machine_try(struct machine *m, const char *kernel, unsigned grid, unsigned block,
                               unsigned shared, const void *parameters)
 {
@@ -133,7 +133,7 @@ static inline void machine_run(struct machine *m, const char *kernel, unsigned g
                 fail_msg("%s: %s", kernel, m->error);
 }
 
-/* splitmix64: the same numbers everywhere. */
+/* splitmix64: gives the same numbers on every machine. */
 static inline uint64_t machine_random(uint64_t *state)
 {
         uint64_t x = *state += UINT64_C(0x9e3779b97f4a7c15);
@@ -145,7 +145,7 @@ static inline uint64_t machine_random(uint64_t *state)
 
 static const char *const architecture[] = {"sm75", "sm90", "sm100"};
 
-/* Of all but reduce.cu the compiler makes the same for sm75 and sm90. */
+/* The compiler emits the same PTX for sm75 and sm90, except for reduce.cu. */
 #define FOR_EACH_ARCHITECTURE(fixture, m, ...)                                             \
         for (size_t arch = strcmp(fixture, "reduce") ? 1 : 0; arch < 3; arch++) {          \
                 struct machine m;                                                          \

@@ -1,5 +1,5 @@
-/* python_stub.c: the part of Python whose addresses matter: its handler lies in a library of its
- * own, and ours does not. */
+/* python_stub.c: a stand-in for libpython. Our code compares the address of its signal handler with
+ * the library it lies in, so the stub is a library of its own. */
 #include "python_stub.h"
 
 #include <errno.h>

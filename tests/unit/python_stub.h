@@ -1,4 +1,4 @@
-/* python_stub.h: see python_stub.c. */
+/* python_stub.h: what tests read and call in python_stub.c. */
 #pragma once
 
 #include <signal.h>
@@ -7,9 +7,9 @@
 
 #pragma GCC visibility push(default)
 extern bool stub_finished;
-extern bool stub_noted; /* a signal that Python has not acted on */
+extern bool stub_noted; /* a signal has arrived that Python has not handled yet */
 extern unsigned stub_handled;
-extern uint32_t stub_rings; /* how often the bell had rung when it was called last */
+extern uint32_t stub_rings; /* value of the bell at the last call */
 extern _Atomic uint32_t *stub_bell;
 
 int stub_is_initialized(void);

@@ -1,4 +1,4 @@
-/* rm_bench.c: RM and libcuda, for the tests of the ledger and its door. */
+/* rm_bench.c: fakes of RM and libcuda, for the tests of the channel ledger and its door. */
 #include "unit.h"
 
 #include "rm_bench.h"
@@ -12,7 +12,8 @@
 
 #define REQUEST(number, size) _IOC(_IOC_READ | _IOC_WRITE, 'F', number, size)
 #define OBJECTS               8192u
-#define ASKS                  0xa5c00001u /* a client: with each the driver is asked for its version */
+#define ASKS \
+        0xa5c00001u /* a client; every new client makes the door ask for the driver's version */
 
 const struct rm_family families[] = {
         {"515.43.04", 32, 24, 40, 32},  {"520.61.07", 32, 24, 40, 32},
@@ -40,7 +41,7 @@ static uint32_t clients[128];
 static unsigned client_count;
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 
-/* ---- its objects; mutex held ---- */
+/* ---- RM's objects; called with the mutex held ---- */
 
 static struct object *find(uint32_t client, uint32_t object)
 {
@@ -50,7 +51,7 @@ static struct object *find(uint32_t client, uint32_t object)
         return NULL;
 }
 
-/* With all that was made under it. */
+/* Ends an object and all its children. */
 static void end(uint32_t client, uint32_t object)
 {
         struct object *o = find(client, object);
@@ -73,7 +74,7 @@ static bool is_channel(const struct object *o)
         return o->class == CHANNEL;
 }
 
-/* ---- its calls ---- */
+/* ---- RM's calls ---- */
 
 static uint32_t word(const void *p, unsigned offset)
 {
@@ -107,7 +108,7 @@ static void answer_alloc(void *p, unsigned size)
         if (class != 0x41 && !find(client, word(p, 4)) && !status)
                 status = 0x57;
         if (find(client, word(p, 8)) && !status)
-                status = 0x19; /* a handle that is taken */
+                status = 0x19; /* the handle is in use */
         if (!status) {
                 assert_true(object_count < OBJECTS);
                 objects[object_count++] =
@@ -126,7 +127,7 @@ static void answer_free(void *p, unsigned size)
         (void)pthread_mutex_unlock(&mutex);
 }
 
-/* Off the GPU, or on: as far as there are such. */
+/* Disables or enables the channels in order, until one does not exist. */
 static uint32_t switch_channels(const char *params, bool disable, uint32_t count)
 {
         for (uint32_t i = 0; i < count; i++) {
@@ -175,7 +176,8 @@ static void answer_control(int fd, void *p, unsigned size)
         c.disable = params[0];
         c.count = word(params, 4);
         assert_true(c.count > 0 && c.count <= RM_DISABLE_CHANNELS_MAX);
-        assert_int_equal(params[8] | params[9], 0); /* only the schedule; throws away work */
+        assert_int_equal(params[8] | params[9],
+                         0); /* neither flag is set: disable scheduling only, throw away work */
         assert_null(pointer(params, 16));
         memcpy(c.channels, params + 280, c.count * sizeof(uint32_t));
         if (rm_bench.before)
@@ -328,7 +330,7 @@ int libcuda_controls(int fd, uint32_t client, uint32_t channel, bool disable)
         return (int)word(p, 28);
 }
 
-/* ---- what is in RM ---- */
+/* ---- queries of RM's objects ---- */
 
 bool rm_has(uint32_t client, uint32_t object)
 {
@@ -395,7 +397,7 @@ void rm_loses(uint32_t client, uint32_t object)
         (void)pthread_mutex_unlock(&mutex);
 }
 
-/* ---- a test ---- */
+/* ---- setup and teardown ---- */
 
 int begin_rm(void **state)
 {
@@ -417,7 +419,7 @@ int end_rm(void **state)
         family = &families[12];
         (void)say_version(family->version);
         (void)rm_thaw();
-        while (client_count > 0) { /* also those that RM has lost */
+        while (client_count > 0) { /* includes clients that RM has lost */
                 (void)made(5, 0, 0, clients[--client_count], 0x41, 0);
                 (void)freed(5, clients[client_count], clients[client_count]);
         }

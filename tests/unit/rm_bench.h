@@ -1,9 +1,8 @@
-/* rm_bench.h: the kernel driver's resource manager (RM) as an ioctl(), and a libcuda that asks it
- * for channels through the door.
+/* rm_bench.h: a fake of the kernel driver's resource manager (RM) as an ioctl(), and of a libcuda
+ * that asks RM for channels through the door.
  *
- * Objects are RM's: a control that names one that is not there fails, after it has done what it
- * could. Sizes and offsets are written out here, driver by driver: they are what rm_abi.h is
- * compared with. Thread-safe. */
+ * As in RM, a control that names an unknown object fails, but acts on the objects before it. Sizes
+ * and offsets are spelt out for each driver, to check rm_abi.h against. Thread-safe. */
 #pragma once
 
 #include <stdbool.h>
@@ -11,24 +10,24 @@
 
 #include "preload/rm/rm.h"
 
-#define CHANNEL    0xc86fu /* class */
+#define CHANNEL    0xc86fu /* class of a channel */
 #define DEVICE     0x10u   /* handles that made_client() gives */
 #define SUBDEVICE  0x20u
 #define CALLS_MOST 512u
 
-/* How a driver lays its calls out; bytes. */
+/* Sizes and offsets in a driver's calls, in bytes. */
 struct rm_family {
         const char *version;
         unsigned short_size, short_status, long_size, long_status;
 };
 extern const struct rm_family families[];
 extern const unsigned family_count;
-extern const struct rm_family *family; /* that RM and libcuda are of */
+extern const struct rm_family *family; /* the family of RM and libcuda now */
 
 enum rm_form { RM_SHORT, RM_LONG, RM_SHORT_WRAPPED, RM_LONG_WRAPPED, RM_FORMS };
-extern enum rm_form form; /* of each RM_ALLOC from now on; the wrapped ones wrap all calls */
+extern enum rm_form form; /* form of each RM_ALLOC from now on; a wrapped form wraps all calls */
 
-/* A control that froze or thawed, as RM had it. */
+/* A control that froze or thawed channels, as RM received it. */
 struct rm_call {
         int fd;
         uint32_t client, subdevice, count;
@@ -39,44 +38,44 @@ struct rm_call {
 
 extern struct rm_bench {
         struct rm_call calls[CALLS_MOST];
-        unsigned count;              /* of controls, beyond CALLS_MOST as well */
-        unsigned others;             /* requests that are none of RM's */
-        _Atomic uint32_t status;     /* what the next RM_ALLOC answers */
-        uint32_t refuses, unrefuses; /* a freeze, a thaw: with this status; 0: not */
-        unsigned refusals;           /* so many of them; 0: all */
-        int error;                   /* the ioctl() of a control fails with this errno; 0: not */
+        unsigned count;              /* controls received, also those beyond CALLS_MOST */
+        unsigned others;             /* requests that are not for RM */
+        _Atomic uint32_t status;     /* result of the next RM_ALLOC */
+        uint32_t refuses, unrefuses; /* status that fails a freeze, a thaw; 0: none fails */
+        unsigned refusals;           /* controls to fail; 0: all of them */
+        int error;                   /* errno that fails the ioctl() of a control; 0: none */
         int closed;                  /* a descriptor that is closed; -1: none */
-        /* Within a control, before RM looks at it; NULL: nothing happens. */
+        /* Called within a control, before RM acts; may be NULL. */
         void (*before)(const struct rm_call *c);
 } rm_bench;
 
-/* RM, as libcuda would have found it without us. */
+/* The ioctl() that libcuda would call without sublet. */
 int rm_of_the_bench(int fd, unsigned long request, ...);
 
-/* The kernel driver is of this version from now on. The status of what libcuda called since. */
+/* Set the kernel driver's version, and let libcuda ask for it. Returns the status of that. */
 int say_version(const char *version);
-/* What libcuda calls, through the door. The status, or -errno where the call itself failed. */
+/* A call of libcuda's, through the door. Returns the status, or -errno if the ioctl() failed. */
 int made(int fd, uint32_t client, uint32_t parent, uint32_t object, uint32_t class,
          uint32_t engine);
-/* A client with one device and its subdevice, through that descriptor. */
+/* Make a client with one device and its subdevice, through that descriptor. */
 void made_client(int fd, uint32_t client);
-/* A group of that engine, and channels in it: group + 1, group + 2 ... */
+/* Make a group of that engine, with channels group + 1, group + 2 ... */
 void made_group(int fd, uint32_t client, uint32_t group, uint32_t engine, uint32_t channels);
 int freed(int fd, uint32_t client, uint32_t object);
-/* Its own control of a channel. */
+/* libcuda's own control of a channel, through the door. */
 int libcuda_controls(int fd, uint32_t client, uint32_t channel, bool disable);
 
-/* As RM knows it. */
+/* RM's own view of an object. */
 bool rm_has(uint32_t client, uint32_t object);
-bool rm_stands(uint32_t client, uint32_t channel); /* it is off the GPU */
-unsigned rm_standing(void);                        /* channels that are */
-unsigned rm_known(void);                           /* channels */
-/* An object ends, and nobody says so. */
+bool rm_stands(uint32_t client, uint32_t channel); /* the channel is off the GPU */
+unsigned rm_standing(void);                        /* channels off the GPU */
+unsigned rm_known(void);                           /* all channels */
+/* End an object without telling the library. */
 void rm_loses(uint32_t client, uint32_t object);
-/* Channels that libcuda was told of, which do not stand. */
+/* Channels that libcuda knows of and that are on the GPU. */
 unsigned rm_running_told(void);
 
-/* Nothing is in RM, and nothing in the ledger. */
+/* Start with RM and the ledger empty. */
 int begin_rm(void **state);
 int end_rm(void **state);
 

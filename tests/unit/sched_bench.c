@@ -1,8 +1,8 @@
-/* sched_bench.c: owns the bookkeeping of the scheduler's example tests. Every event is followed by
- * a check of all invariants. */
+/* sched_bench.c: owns the bookkeeping of the scheduler's example tests. Checks all invariants after
+ * every event. */
 #include "sched_bench.h"
 
-/* The list has room for one action at a time: what does not fit must come later, and in order. */
+/* Leave room for one action at a time: the scheduler must send the others later, in order. */
 #define TAKEN (SCHED_ACTIONS_MAX - 1)
 
 struct bench *bench_of(uint64_t card_bytes, void (*change)(struct sched_config *c))
@@ -262,7 +262,7 @@ void pass(struct bench *b, uint64_t ns)
         uint64_t end = b->now_ns + ns;
 
         while (sched_next_ns(b->s) <= end) {
-                assert_true(sched_next_ns(b->s) > b->now_ns); /* or it would spin */
+                assert_true(sched_next_ns(b->s) > b->now_ns); /* otherwise a daemon would spin */
                 tick_at(b, sched_next_ns(b->s));
         }
         tick_at(b, end);

@@ -1,5 +1,5 @@
 /* sched_library.c: owns the model of the preload library: what a client does with each message, and
- * when. Must never do what docs/protocol.md does not allow a client. */
+ * when. Must never do what docs/protocol.md forbids a client. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -53,7 +53,7 @@ unsigned number(const struct world *w, const struct process *p)
 
 /* ---- messages ---- */
 
-/* SCHED_TRACE=1 tells what happens, on stderr. */
+/* With SCHED_TRACE=1, prints each event to stderr. */
 void trace(struct world *w, const struct process *p, const char *what, const struct message *m)
 {
         static const char *const names[] = {"USAGE", "REQUEST", "IDLE",   "DRAINED", "DRAIN_FAILED",
@@ -96,7 +96,7 @@ void trace(struct world *w, const struct process *p, const char *what, const str
 
 void push(struct world *w, struct queue *q, const struct message *m)
 {
-        /* Mostly quick, sometimes not. */
+        /* Most messages arrive quickly, some late. */
         bool slow = next_random(&q->random) % 1000 < (w->o.slow_socket ? 500 : 50);
         uint64_t delay = next_random(&q->random) % (slow ? 200 * NSEC_PER_MSEC : NSEC_PER_MSEC);
 
@@ -206,13 +206,13 @@ bool runs(const struct process *p)
         return is_open(p) && !p->paused;
 }
 
-/* Memory moves by whole extents, so that a part of one is of no use. */
+/* Memory moves in whole extents: part of one is of no use. */
 static uint64_t extent(const struct world *w)
 {
         return MIN(128 * MIB, w->o.total_bytes / 16);
 }
 
-/* Back more, up to bytes; a create that fails is reported. */
+/* Backs `bytes` more; sends SHORT when the card has no room. */
 static bool back(struct world *w, struct process *p, unsigned gpu, uint64_t bytes)
 {
         struct on_gpu *g = &p->gpu[gpu];
@@ -236,7 +236,7 @@ static void start_moving(struct world *w, struct process *p)
                              below(w, (w->o.slow_bus ? 60 : 5) * NSEC_PER_MSEC);
 }
 
-/* What the library does whenever something has changed. */
+/* What the library does after every change. */
 void agent(struct world *w, struct process *p)
 {
         bool held = p->lease != 0;
@@ -275,7 +275,8 @@ void move(struct world *w, struct process *p)
                 struct on_gpu *g = &p->gpu[i];
                 uint64_t bytes;
 
-                /* What is exported comes in beside what the limit leaves, whatever else it has. */
+                /* Exported memory is restored whenever the limit has room for it, even without a
+                 * lease. */
                 bytes = MIN(sub_sat(g->exported, g->backed), extent(w));
                 if (bytes && g->backed + bytes <= g->limit) {
                         if (!back(w, p, i, bytes))
@@ -284,7 +285,7 @@ void move(struct world *w, struct process *p)
                 }
                 if (!p->lease && g->backed > MAX(g->limit, g->exported)) {
                         if (p->cramped) {
-                                send_usage(w, p, i); /* and then it is tried again, now and then */
+                                send_usage(w, p, i); /* and tries again every second */
                                 p->move_ns = w->now_ns + NSEC_PER_SEC;
                                 return;
                         }
@@ -328,7 +329,8 @@ void drained(struct world *w, struct process *p)
         agent(w, p);
 }
 
-/* With a lease it is idle as long as it stands; without one it wants nothing meanwhile. */
+/* A paused process with a lease reports that it is idle; without a lease it withdraws its
+ * request. */
 void set_paused(struct world *w, struct process *p, bool paused)
 {
         p->paused = paused;
@@ -359,7 +361,7 @@ static void on_limit(struct world *w, struct process *p, const struct sched_acti
                 send_usage(w, p, a->gpu);
         }
         if (g->unevictable_asked && g->unevictable_allowed >= g->unevictable_asked) {
-                /* The card must have them: others were evicted for it. */
+                /* The card must have the bytes: the daemon evicted others for them. */
                 if (g->unevictable_asked - g->unevictable > really_free(w, a->gpu) &&
                     !w->foreign_ever)
                         fail(w, "unevictable bytes were allowed that the card does not have",
@@ -381,7 +383,7 @@ static void on_refuse(struct world *w, struct process *p, const struct sched_act
 
         w->counts.refusals++;
         if (a->refuse.code == -ENOMEM && g->commit_asked && a->refuse.of == g->commit_sequence) {
-                /* Refused a block: once more for the exact bytes. */
+                /* A whole block was refused: ask once more, for the exact bytes. */
                 if (g->commit_asked > g->commit_exact) {
                         g->commit_asked = g->commit_exact;
                         send_request(w, p, a->gpu, g->commit_exact, g->unevictable_asked);
@@ -399,7 +401,7 @@ static void on_refuse(struct world *w, struct process *p, const struct sched_act
         }
 }
 
-/* Some do not give it back: they stand still with their memory away. */
+/* Some processes ignore SPARE: they stay frozen with their memory evicted. */
 static void on_spare(struct world *w, struct process *p, unsigned gpu)
 {
         struct on_gpu *g = &p->gpu[gpu];
@@ -467,7 +469,8 @@ void receive(struct world *w, struct process *p, const struct sched_action *a)
                 if (a->lease.lease == p->lease && p->lease) {
                         p->draining = true;
                         p->drain_ns = w->now_ns + below(w, 50 * NSEC_PER_MSEC);
-                } else if (a->lease.lease != p->old_lease) { /* it was on its way, given back */
+                } else if (a->lease.lease !=
+                           p->old_lease) { /* REVOKE may cross a lease that was just given back */
                         fail(w, "REVOKE of another lease", number(w, p));
                 }
                 break;

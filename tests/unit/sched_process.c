@@ -1,5 +1,5 @@
-/* sched_process.c: owns the model of the programs: they start, work, grow, rest, die and come back.
- * Must never touch the scheduler but to connect and to leave. */
+/* sched_process.c: owns the model of the programs: they start, work, grow, rest, die and return.
+ * Must never call the scheduler except to connect and to leave. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -53,14 +53,14 @@ void connect_process(struct world *w, struct process *p)
                 }
                 g->limit_sequence = 0;
                 g->known = false;
-                /* what another connection allowed means nothing */
+                /* What the daemon allowed on another connection does not count. */
                 g->commit = g->allocated;
                 g->limit = g->backed;
                 g->unevictable_allowed = g->unevictable;
                 g->request_sent = false;
                 g->need_delivered = 0;
                 push(w, &p->up, &m);
-                /* what was allowed and is not there yet is asked for again, some time */
+                /* Exports that were allowed but are not backed are requested again later. */
                 g->exported = MIN(g->exported, g->backed);
                 if (g->exported)
                         send_export(w, p, i, g->exported, true);
@@ -83,7 +83,8 @@ void disconnect(struct world *w, struct process *p)
                 p->gpu[i].commit_asked = p->gpu[i].unevictable_asked = p->gpu[i].export_asked = 0;
         p->connected = p->attached = false;
         p->move_ns = NEVER;
-        if (p->draining) { /* the daemon that asked is away: the gate opens again */
+        if (p->draining) { /* the connection that asked for the drain is lost: the gate opens again
+                            */
                 p->draining = false;
                 p->drain_ns = NEVER;
         }
@@ -133,7 +134,7 @@ void kill_process(struct world *w, struct process *p)
         p->gone_ns = w->now_ns + below(w, 3 * NSEC_PER_SEC);
 }
 
-/* It leaves with a BYE. */
+/* The program leaves with a BYE. */
 void end_process(struct world *w, struct process *p)
 {
         w->counts.ends++;
@@ -157,7 +158,8 @@ void bury(struct world *w, struct process *p)
                 sched_client_gone(w->s, id, w->now_ns, &out);
                 perform(w, &out);
         }
-        p->start_ns = w->now_ns + below(w, 5 * NSEC_PER_SEC); /* another one may be started */
+        p->start_ns =
+                w->now_ns + below(w, 5 * NSEC_PER_SEC); /* another program may start in its place */
 }
 
 static unsigned some_gpu(struct world *w, const struct process *p)
@@ -177,7 +179,7 @@ static void allocate(struct world *w, struct process *p)
         uint64_t bytes = 1 + below(w, chance(w, 200) ? w->o.total_bytes : w->o.total_bytes / 8);
         uint64_t block = w->o.total_bytes / 64;
 
-        /* Mostly within the size of its problem, sometimes past all bounds. */
+        /* Most requests stay within the program's size, a few exceed every bound. */
         if (!p->connected || g->commit_asked || (g->allocated + bytes > p->size && !chance(w, 30)))
                 return;
         if (g->allocated + bytes <= g->commit) {
@@ -204,7 +206,7 @@ static void release(struct world *w, struct process *p)
 
         if (!p->connected)
                 return;
-        /* freed from what is not backed first, so that some of either kind is */
+        /* Free unbacked memory first, so that backed and unbacked memory both get freed. */
         g->allocated -= bytes;
         g->backed = MIN(g->backed, g->allocated);
         send_usage(w, p, i);
@@ -212,7 +214,7 @@ static void release(struct world *w, struct process *p)
                 send_request(w, p, i, g->allocated + 1, g->unevictable_asked);
 }
 
-/* Something old is said again, as no library should: it names a lease that is over. */
+/* Sends a message about a lease that is over, which no library should do. */
 static void repeat(struct world *w, struct process *p)
 {
         const enum message_type types[] = {UP_IDLE, UP_DRAINED, UP_DRAIN_FAILED};
@@ -223,7 +225,7 @@ static void repeat(struct world *w, struct process *p)
         send_lease(w, p, types[below(w, ARRAY_SIZE(types))], p->old_lease);
 }
 
-/* Nobody asked for it; work that stands at the gate asks again. */
+/* Drains and gives its lease back unasked; work waiting at the gate requests it again. */
 static void give_back(struct world *w, struct process *p)
 {
         if (!p->connected || !p->lease || !p->lease_known || p->draining || p->paused)
@@ -258,7 +260,7 @@ static void grow_unevictable(struct world *w, struct process *p)
                 g->commit_sequence = p->sequence;
 }
 
-/* Others open some of its memory, or let go of it. */
+/* Other processes open some of its memory, or close it. */
 static void export(struct world *w, struct process *p)
 {
         unsigned i = some_gpu(w, p);
@@ -279,7 +281,7 @@ static void export(struct world *w, struct process *p)
         }
 }
 
-/* The program: works, grows, frees, rests. */
+/* The program's next choice: work, grow, free or rest. */
 void think(struct world *w, struct process *p)
 {
         p->think_ns = w->now_ns + below(w, chance(w, 100) ? 3 * NSEC_PER_SEC : 100 * NSEC_PER_MSEC);
@@ -293,13 +295,15 @@ void think(struct world *w, struct process *p)
         if (chance(w, 10))
                 repeat(w, p);
         if (chance(w, p->lease && p->wants_run && !runs(p) ? 200 : 20))
-                give_back(w, p); /* oftener where it waits for growth: that is rare enough */
+                give_back(w, p); /* more often while it holds a lease but waits for growth, which is
+                                    rare */
         if (chance(w, p->draining || !all_within_limits(p) ? 30 : 0)) {
-                end_process(w, p); /* in the middle of giving way */
+                end_process(w, p); /* the process ends while it is giving way */
                 return;
         }
         if (chance(w, p->poisoned ? 50 : 2) && p->connected) {
-                p->poisoned = !p->poisoned; /* a new context in place of the broken one */
+                p->poisoned = !p->poisoned; /* a new context replaces the broken one, or a context
+                                               breaks */
                 send_usage(w, p, some_gpu(w, p));
         }
         switch (below(w, 8)) {

@@ -1,6 +1,6 @@
-/* sched_shrink.c: owns the search for a short reproducer: delta debugging over what programs and
- * fate chose. Must never change a choice, only leave some out: what is left is a world that could
- * be. Zeller, Hildebrandt: Simplifying and Isolating Failure-Inducing Input, 2002. */
+/* sched_shrink.c: owns the search for a short reproducer: delta debugging over the choices of
+ * programs and fate. Must never change a choice, only leave some out, so that each candidate is a
+ * possible world. Zeller, Hildebrandt: Simplifying and Isolating Failure-Inducing Input, 2002. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,7 +27,8 @@ bool shrink_same(const char *a, const char *b)
         return n == strcspn(b, "(") && strncmp(a, b, n) == 0;
 }
 
-/* Play these; where the same breaks, they are the best so far, less what came after. */
+/* Plays these choices. If the same fault appears, they become the best list so far, cut at the
+ * fault. */
 static bool breaks(struct search *q, const struct world_choice *list, unsigned n)
 {
         struct world *w = world_replay(q->o, list, n);
@@ -55,7 +56,7 @@ static bool breaks(struct search *q, const struct world_choice *list, unsigned n
         return same;
 }
 
-/* Without the choices [from, from + n), or without all those of one process. */
+/* Tries without the choices [from, from + n), or without all choices of one process. */
 static bool without(struct search *q, unsigned from, unsigned n, int process)
 {
         struct world_choice *rest = calloc(q->best->n + 1, sizeof(*rest));
@@ -80,7 +81,7 @@ static bool without(struct search *q, unsigned from, unsigned n, int process)
 bool shrink(const struct world_options *o, const struct world_choice *list, unsigned n,
             const char *text, uint64_t until_ns, struct shrunk *ret)
 {
-        /* what waits too long does so later when less happens */
+        /* With fewer events, a wait that is too long may be found later. */
         struct search q = {
                 .o = o, .text = text, .until_ns = until_ns + 60 * NSEC_PER_SEC, .best = ret};
         bool smaller = true;

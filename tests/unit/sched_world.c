@@ -1,5 +1,5 @@
-/* sched_world.c: owns the model of the daemon, of fate and of time, and what must hold after every
- * event. Must never look into the scheduler's state but through sched.h. */
+/* sched_world.c: owns the model of the daemon, of fate and of time, and the checks after every
+ * event. Must never look into the scheduler's state except through sched.h. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,7 +17,7 @@ static struct process *by_id(struct world *w, sched_client id)
         return NULL;
 }
 
-/* Invariant 2, by what is really there at the moment the daemon decides. */
+/* Invariant 2, checked against what is really backed when the daemon decides. */
 static void check_grant(struct world *w, struct process *p)
 {
         for (unsigned i = 0; i < w->o.gpus; i++) {
@@ -29,8 +29,8 @@ static void check_grant(struct world *w, struct process *p)
         }
 }
 
-/* In exclusive mode nobody else on the same GPUs holds a lease, but who cannot be asked for it. A
- * process that came back running holds one whatever the mode. */
+/* In exclusive mode nobody else on the same GPUs holds a lease, except clients that cannot be asked
+ * for it. A process that reconnected while running keeps its lease in any mode. */
 static void check_alone(struct world *w, struct process *p)
 {
         struct sched_client_view v;
@@ -157,7 +157,7 @@ static void deliver_up(struct world *w, struct process *p, const struct message 
 
         switch (m->type) {
         case UP_USAGE:
-                /* freed since it asked */
+                /* The client may have freed memory since its request. */
                 p->gpu[m->gpu].need_delivered =
                         MIN(p->gpu[m->gpu].need_delivered, m->usage.allocated);
                 r = sched_client_usage(w->s, p->id, m->gpu, &m->usage, m->limit_sequence,
@@ -202,7 +202,7 @@ static void deliver_up(struct world *w, struct process *p, const struct message 
         w->attaching = false;
 }
 
-/* The counts of a daemon that ends are kept. */
+/* Keeps the counts of a daemon that ends. */
 static void add_transitions(const struct world *w, struct sched_transitions *sum)
 {
         struct sched_transitions t;
@@ -289,7 +289,7 @@ static void change_mode(struct world *w)
         perform(w, &out);
 }
 
-/* The order is the daemon's: it knows at once that nothing stands any more. */
+/* The daemon gave the order, so a resume tells the scheduler at once that the process runs. */
 static void pause_or_resume(struct world *w, struct process *p)
 {
         struct sched_actions out = {0};
@@ -376,7 +376,7 @@ static void check_cards(struct world *w)
         }
 }
 
-/* A lease that was granted and not given back is still there. */
+/* A lease that was granted and not given back still exists. */
 static void check_leases(struct world *w)
 {
         for (unsigned i = 0; i < w->o.clients; i++) {
@@ -414,7 +414,7 @@ static uint64_t wait_limit(const struct world *w)
         return w->o.clients * (w->o.config.quantum_max_ns + handoff) * 3 + 20 * NSEC_PER_SEC;
 }
 
-/* What happened before is over. */
+/* Nothing extraordinary has happened for a while. */
 bool calm(const struct world *w)
 {
         return !w->ever_unordinary || w->calm_ns >= 15 * NSEC_PER_SEC;
@@ -474,7 +474,7 @@ static void consider(uint64_t at, enum what what, struct process *p, uint64_t *b
         }
 }
 
-/* The card shows what is used; what belongs to no client that the daemon knows is foreign to it. */
+/* What the daemon sees as foreign: the card's used bytes minus those of clients it knows. */
 static uint64_t foreign_as_seen(const struct world *w, unsigned gpu)
 {
         uint64_t bytes = w->foreign[gpu];
@@ -512,7 +512,7 @@ static void make_choice(struct world *w, const struct world_choice *c)
         }
 }
 
-/* Where there is nothing to play again: what is chosen next, and when. */
+/* The next choice and its time, when no recorded choices are played. */
 static struct world_choice new_choice(const struct world *w)
 {
         struct world_choice c = {.at_ns = w->fate_ns, .who = CHOOSE_FATE};
@@ -612,7 +612,7 @@ static void happen(struct world *w, enum what what, struct process *p)
         }
 }
 
-/* The next thing that follows from what was chosen. */
+/* The next event that follows from earlier choices. */
 static uint64_t next_event(struct world *w, enum what *ret_what, struct process **ret_who)
 {
         uint64_t best = NEVER;
@@ -668,7 +668,7 @@ const char *world_step(struct world *w)
         return w->broken;
 }
 
-/* ---- making one ---- */
+/* ---- creation ---- */
 
 void world_options_random(uint64_t seed, struct world_options *ret)
 {
@@ -688,7 +688,8 @@ void world_options_random(uint64_t seed, struct world_options *ret)
                 .slow_socket = next_random(&r) % 4 == 0,
         };
         sched_config_default(&ret->config);
-        ret->config.clients_max = 4 * WORLD_CLIENTS_MAX; /* with former records */
+        ret->config.clients_max =
+                4 * WORLD_CLIENTS_MAX; /* includes records of clients that have left */
         ret->config.quantum_ns = next_random(&r) % 2 ? NSEC_PER_SEC : 0;
         ret->config.quantum_max_ns = 3 * NSEC_PER_SEC;
         ret->config.grace_ns = 2 * NSEC_PER_SEC;

@@ -1,11 +1,8 @@
-/* sched_world.h: a small world around the scheduler: clients that keep the protocol, with random
- * delays, work, growth and accidents, on cards that hold what they hold.
+/* sched_world.h: clients with random delays, work, growth and accidents around one scheduler.
  *
- * Everything follows from the seed, by way of choices: what each program does next, and what
- * befalls it. The choices of a world can be played again, all or some of them; what follows from
- * them (messages, their delays, moves, deadlines) is worked out anew, so that what is played is
- * always a world that could be. The world keeps its own books (what is really backed on each card),
- * so that it need not believe the scheduler's. */
+ * Everything follows from choices, and those from the seed. A replay of some choices computes the
+ * rest (messages, delays, moves, deadlines) anew, so each replay is a possible world. The world
+ * counts what each card backs itself and does not trust the scheduler's ledger. */
 #pragma once
 
 #include <stdbool.h>
@@ -22,12 +19,12 @@ struct world_options {
         uint64_t total_bytes;
         bool accidents;  /* processes die, stop, lose the connection; drains fail; the daemon
                             restarts */
-        bool foreigners; /* others use the card, unmanaged */
+        bool foreigners; /* foreign processes use the card */
         bool priorities;
         bool modes;       /* the mode changes now and then */
         bool slow_bus;    /* moving half a card takes longer than the grace period */
         bool slow_socket; /* every second message is late */
-        bool hostile;     /* one client sends whatever it likes */
+        bool hostile;     /* one client sends arbitrary messages */
         struct sched_config config;
 };
 
@@ -37,7 +34,7 @@ struct world_counts {
         uint64_t steps, grants, revokes, restores, refusals, deaths, restarts, overdue, shorts,
                 returns, drain_failures, unevictable_growth, spares, exports, stale, given_back,
                 ends, pauses, stood, modes[3];
-        uint64_t longest_wait_ns; /* in which nothing excused the wait */
+        uint64_t longest_wait_ns; /* longest wait that nothing excused */
         struct sched_transitions transitions;
 };
 
@@ -53,16 +50,16 @@ struct world_choice {
 void world_options_random(uint64_t seed, struct world_options *ret);
 struct world *world_new(const struct world_options *o);
 void world_free(struct world *w);
-/* One event. NULL, or a sentence that says what does not hold. */
+/* Plays one event. Returns NULL, or a sentence about the broken invariant. */
 const char *world_step(struct world *w);
 void world_counts(const struct world *w, struct world_counts *ret);
 
-/* What was chosen so far; the world's. */
+/* The choices so far; the world owns the list. */
 const struct world_choice *world_choices(const struct world *w, unsigned *ret_n);
-/* A world in which just that is chosen, in this order. */
+/* A world in which exactly these choices are made, in this order. */
 struct world *world_replay(const struct world_options *o, const struct world_choice *list,
                            unsigned n);
-/* Messages on stderr from now on. */
+/* Prints messages to stderr from now on. */
 void world_trace(struct world *w, bool on);
 uint64_t world_now_ns(const struct world *w);
-bool world_ended(struct world *w); /* played to the end of its choices, and nothing is left */
+bool world_ended(struct world *w); /* all its choices are played and nothing is pending */

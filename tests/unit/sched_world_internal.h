@@ -34,8 +34,8 @@ struct message {
         struct sched_action action;
 };
 
-/* First in, first out, as a socket is. Its delays are its own, so that they do not depend on what
- * is said elsewhere. */
+/* First in, first out, like a socket. Each queue draws its own delays, so that they do not depend
+ * on messages elsewhere. */
 struct queue {
         struct message *list;
         unsigned first, n, size;
@@ -43,20 +43,21 @@ struct queue {
 };
 
 struct on_gpu {
-        bool used, known; /* known: attached, as far as the daemon has heard */
-        uint64_t allocated, backed, unevictable;     /* the truth */
-        uint64_t commit, limit, unevictable_allowed; /* as last told */
+        bool used, known;                            /* known: the daemon has received its ATTACH */
+        uint64_t allocated, backed, unevictable;     /* what is really there */
+        uint64_t commit, limit, unevictable_allowed; /* as the daemon last sent */
         uint32_t limit_sequence;
-        uint64_t commit_asked, unevictable_asked; /* 0: no question open */
-        uint64_t spare;                           /* of unevictable: it can do without */
-        bool spare_asked;                         /* unevictable_asked is for such */
-        uint64_t commit_exact;                    /* what the program really wants */
+        uint64_t commit_asked, unevictable_asked; /* request in progress; 0: none */
+        uint64_t spare;                           /* part of unevictable that it can spare */
+        bool spare_asked;      /* unevictable_asked is for bytes that it can spare */
+        uint64_t commit_exact; /* what the program really needs */
         uint32_t commit_sequence, unevictable_sequence, export_sequence;
-        uint64_t exported, export_asked; /* stays on the card; export_asked 0: no question open */
+        uint64_t exported, export_asked; /* exported stays on the card; export_asked 0: no request
+                                            in progress */
         uint64_t asked_ns;
         bool request_sent;
         uint64_t request_need;
-        uint64_t need_delivered; /* what the daemon knows must be backed; 0 once granted */
+        uint64_t need_delivered; /* bytes that the daemon knows must be backed; 0 once granted */
 };
 
 struct process {
@@ -66,17 +67,17 @@ struct process {
         struct on_gpu gpu[WORLD_GPUS_MAX];
         struct queue up, down;
 
-        bool wants_run; /* threads stand at the gate, or work is in flight */
+        bool wants_run; /* threads wait at the gate, or work is in flight */
         bool idle, poisoned, detached;
-        uint64_t lease, old_lease; /* old_lease: the one before on this connection; 0: none */
+        uint64_t lease, old_lease; /* old_lease: the previous lease on this connection; 0: none */
         bool lease_known;          /* it was granted on this connection */
         bool draining;
         bool stubborn; /* its drains fail */
         bool cramped;  /* its host has no room: nothing can leave the card */
-        bool paused;   /* it stands still */
-        bool parks;    /* paused, it does not give its memory away, */
-        bool stands;   /* ... and the daemon has heard so */
-        uint64_t size; /* what it means to allocate */
+        bool paused;   /* a person's order froze it */
+        bool parks;    /* while paused, it does not give its memory away */
+        bool stands;   /* the daemon knows that it is parked */
+        uint64_t size; /* bytes that it intends to allocate */
 
         uint64_t start_ns, think_ns, drain_ns, move_ns, continue_ns, reconnect_ns, gone_ns;
         uint64_t excused_wait_ns, waited_ns;
@@ -86,24 +87,24 @@ struct process {
 
 struct world {
         struct world_options o;
-        uint64_t random; /* of whoever is at it now */
+        uint64_t random; /* of the chooser that acts now */
         uint64_t daemon_random, now_ns;
         struct sched *s;
         bool restarted_once, traced, attaching;
 
-        /* What programs and fate decided; everything else follows from it. */
+        /* The choices of programs and fate; everything else follows from them. */
         struct world_choice *choices;
         unsigned n_choices, size_choices, next_choice;
         bool replaying;
         uint64_t restart_until_ns;
         uint64_t foreign[WORLD_GPUS_MAX];
-        uint64_t yields[WORLD_GPUS_MAX]; /* what peer daemons say that they wait for */
-        uint64_t foreign_seen_ns;        /* when the daemon learns of it */
+        uint64_t yields[WORLD_GPUS_MAX]; /* bytes that peer daemons report waiting for */
+        uint64_t foreign_seen_ns;        /* when the daemon learns of a change */
         bool foreign_pending, foreign_ever;
         struct process p[WORLD_CLIENTS_MAX];
         uint64_t fate_ns;
-        uint64_t calm_ns;     /* how long nothing extraordinary has been going on */
-        bool ever_unordinary; /* something extraordinary has been going on before */
+        uint64_t calm_ns;     /* for how long nothing extraordinary has happened */
+        bool ever_unordinary; /* something extraordinary has happened before */
         enum sched_mode mode;
         struct world_counts counts;
         const char *broken;
@@ -126,7 +127,7 @@ void send_export(struct world *w, struct process *p, unsigned gpu, uint64_t byte
 void send_lease(struct world *w, struct process *p, enum message_type type, uint64_t lease);
 uint64_t mix(uint64_t a, uint64_t b);
 uint64_t really_free(const struct world *w, unsigned gpu);
-bool is_open(const struct process *p); /* its gate */
+bool is_open(const struct process *p); /* the gate is open */
 bool runs(const struct process *p);
 void agent(struct world *w, struct process *p);
 void move(struct world *w, struct process *p);

@@ -1,5 +1,5 @@
-/* stub_driver.c: a driver and an NVML in one, of the few functions that the command line asks. The
- * environment says what they answer: NAME=RESULT for a function, and GPUS. */
+/* stub_driver.c: a driver and an NVML in one, with the few functions that the command line calls.
+ * The environment sets their answers: NAME=RESULT for a function, and GPUS. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -42,7 +42,7 @@ FUNCTION(cuDeviceGetCount, int *ret)
         return set("cuDeviceGetCount");
 }
 
-/* A device has another number than its place. */
+/* A device's handle differs from its index. */
 FUNCTION(cuDeviceGet, int *ret, int at)
 {
         *ret = 100 + at;
