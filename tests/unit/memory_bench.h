@@ -12,7 +12,7 @@
 #define PAGE       HEAP_GRANULARITY
 #define THE_DRIVER CUDA_ERROR_NOT_PERMITTED
 #define CURRENT    ((CUcontext)(uintptr_t)0xc0) /* the calling thread's context */
-#define OWNER      ((CUcontext)(uintptr_t)0xc1) /* owns what is allocated while CURRENT is current */
+#define OWNER      ((CUcontext)(uintptr_t)0xc1) /* owns what CURRENT allocates */
 
 static struct gpu *const gpu = &core.gpus[0];
 

@@ -12,8 +12,7 @@
 
 #define REQUEST(number, size) _IOC(_IOC_READ | _IOC_WRITE, 'F', number, size)
 #define OBJECTS               8192u
-#define ASKS \
-        0xa5c00001u /* a client; every new client makes the door ask for the driver's version */
+#define ASKS                  0xa5c00001u /* client whose making asks for the driver's version */
 
 const struct rm_family families[] = {
         {"515.43.04", 32, 24, 40, 32},  {"520.61.07", 32, 24, 40, 32},
@@ -176,8 +175,8 @@ static void answer_control(int fd, void *p, unsigned size)
         c.disable = params[0];
         c.count = word(params, 4);
         assert_true(c.count > 0 && c.count <= RM_DISABLE_CHANNELS_MAX);
-        assert_int_equal(params[8] | params[9],
-                         0); /* neither flag is set: disable scheduling only, throw away work */
+        /* Neither flag is set: disable scheduling only, throw away work. */
+        assert_int_equal(params[8] | params[9], 0);
         assert_null(pointer(params, 16));
         memcpy(c.channels, params + 280, c.count * sizeof(uint32_t));
         if (rm_bench.before)
