@@ -51,8 +51,7 @@ struct pool *pool_limited(unsigned number, uint64_t most);
 /* Allocates, and backs the memory as if the program had used it. */
 CUdeviceptr take(struct pool *p, const struct pool_stream *s, uint64_t bytes);
 CUdeviceptr piece(struct pool *p, unsigned stream); /* takes 1 MiB */
-CUdeviceptr whole(struct pool *p,
-                  unsigned stream); /* takes one of a pool's first extents, WHOLE bytes */
+CUdeviceptr whole(struct pool *p, unsigned stream); /* takes WHOLE bytes, one first extent */
 CUresult try_take(struct pool *p, const struct pool_stream *s, uint64_t bytes, CUdeviceptr *ret);
 void back_all(void);
 struct block *block_at(CUdeviceptr at);

@@ -469,8 +469,7 @@ void receive(struct world *w, struct process *p, const struct sched_action *a)
                 if (a->lease.lease == p->lease && p->lease) {
                         p->draining = true;
                         p->drain_ns = w->now_ns + below(w, 50 * NSEC_PER_MSEC);
-                } else if (a->lease.lease !=
-                           p->old_lease) { /* REVOKE may cross a lease that was just given back */
+                } else if (a->lease.lease != p->old_lease) { /* or it was given back meanwhile */
                         fail(w, "REVOKE of another lease", number(w, p));
                 }
                 break;

@@ -158,8 +158,8 @@ void bury(struct world *w, struct process *p)
                 sched_client_gone(w->s, id, w->now_ns, &out);
                 perform(w, &out);
         }
-        p->start_ns =
-                w->now_ns + below(w, 5 * NSEC_PER_SEC); /* another program may start in its place */
+        /* Another program may start in its place. */
+        p->start_ns = w->now_ns + below(w, 5 * NSEC_PER_SEC);
 }
 
 static unsigned some_gpu(struct world *w, const struct process *p)

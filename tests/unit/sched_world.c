@@ -688,8 +688,8 @@ void world_options_random(uint64_t seed, struct world_options *ret)
                 .slow_socket = next_random(&r) % 4 == 0,
         };
         sched_config_default(&ret->config);
-        ret->config.clients_max =
-                4 * WORLD_CLIENTS_MAX; /* includes records of clients that have left */
+        /* Includes records of clients that have left. */
+        ret->config.clients_max = 4 * WORLD_CLIENTS_MAX;
         ret->config.quantum_ns = next_random(&r) % 2 ? NSEC_PER_SEC : 0;
         ret->config.quantum_max_ns = 3 * NSEC_PER_SEC;
         ret->config.grace_ns = 2 * NSEC_PER_SEC;

@@ -1,5 +1,5 @@
-/* test_sched.c: the ledger's half of the scheduler: promises, charges, unevictable bytes, loss and
- * return. Who runs and who gives way is test_sched_turns.c. */
+/* test_sched.c: the scheduler's ledger: promises, charges, unevictable bytes, loss and return of
+ * clients. test_sched_turns.c tests who runs and who gives way. */
 #include "sched_bench.h"
 
 #define BENCH struct bench *b __attribute__((cleanup(done))) = bench_new(NULL)
@@ -21,7 +21,7 @@ static void a_card_shows_its_size_less_headroom_and_the_budget_for_unevictable_b
         foreign(b, 100 * MIB);
         assert_int_equal(sched_gpu_view(b->s, 0, &v), 0);
         assert_int_equal(v.capacity, 900 * MIB);
-        assert_int_equal(v.visible, 920 * MIB); /* a program's view of its card does not wobble */
+        assert_int_equal(v.visible, 920 * MIB); /* foreign bytes do not change what programs see */
         assert_int_equal(sched_gpu_view(b->s, 5, &v), -EINVAL);
 }
 
@@ -88,7 +88,7 @@ static void more_than_card_and_host_take_is_refused(void **state)
         struct tenant *t = join(b, 0), *u = join(b, 0);
 
         request_commit_of(b, t, 700 * MIB);
-        /* 920 on the card and 300 beside it, less one extent (1000 / 16 MiB) in transit */
+        /* 920 on the card and 300 in host memory, less one extent (1000 / 16 MiB) in transit */
         request_commit_of(b, u, 458 * MIB);
         assert_int_equal(u->refused, -ENOMEM);
         request_commit_of(b, u, 457 * MIB);
@@ -105,12 +105,12 @@ static void host_memory_for_kernels_is_not_promised_to_evictions(void **state)
         assert_int_equal(sched_host_free(b->s), 300 * MIB);
         assert_int_equal(sched_host_take(b->s, 301 * MIB, false, b->now_ns, &out), -ENOMEM);
         assert_int_equal(sched_host_take(b->s, 100 * MIB, false, b->now_ns, &out), 0);
-        request_commit_of(b, u, 358 * MIB); /* by 100 less than with the whole of it */
+        request_commit_of(b, u, 358 * MIB); /* 100 less than before the take */
         assert_int_equal(u->refused, -ENOMEM);
         request_commit_of(b, u, 357 * MIB);
         assert_int_equal(u->refused, 0);
         assert_int_equal(sched_host_take(b->s, 164 * MIB, false, b->now_ns, &out), -ENOMEM);
-        /* What is there already is there. */
+        /* Bytes that kernels hold already are taken even beyond the budget. */
         assert_int_equal(sched_host_take(b->s, 400 * MIB, true, b->now_ns, &out), 0);
         assert_null(sched_check(b->s, b->now_ns));
         assert_int_equal(sched_host_take(b->s, 0, false, b->now_ns, &out), 0);
@@ -234,7 +234,7 @@ static void the_first_limit_comes_when_the_context_has_room(void **state)
         struct tenant *a = runner(b, 0, 900 * MIB), *t = &b->t[b->tenants++];
         const struct sched_attach at = {.unevictable_requested = 90 * MIB, .sequence = 9};
 
-        /* 900 + 90 > 970: too many for the promise to the first. */
+        /* 900 + 90 > 970: the commit of the first client leaves no room. */
         assert_int_equal(sched_client_add(b->s, 1, 0, b->now_ns, &t->id), 0);
         attach(b, t, 0, &at);
         assert_int_equal(t->refused, -ENOSPC);
@@ -262,7 +262,7 @@ static void a_full_card_makes_room_for_a_context(void **state)
         assert_int_equal(state_of(b, t), SCHED_WAITING);
         assert_false(a->revoked || c->revoked);
         pass(b, FIXED_QUANTUM_NS);
-        assert_true(a->revoked); /* the one that has run longest past its quantum */
+        assert_true(a->revoked); /* it is further past its quantum than c */
         assert_false(c->revoked);
         drained(b, a);
         assert_int_equal(a->limit[0], 590 * MIB);
@@ -283,7 +283,8 @@ static void unevictable_bytes_past_the_budget_take_back_what_nobody_has_allocate
         request_unevictable_of(b, t, 200 * MIB);
         assert_int_equal(t->refused, 0);
         assert_int_equal(a->commit[0], 770 * MIB);
-        assert_int_equal(t->unevictable_allowed[0], 0); /* not before it is acknowledged */
+        /* Not before a acknowledges its lower commit. */
+        assert_int_equal(t->unevictable_allowed[0], 0);
         usage(b, a);
         assert_int_equal(t->unevictable_allowed[0], 200 * MIB);
 
@@ -327,7 +328,7 @@ static void request_spare(struct bench *b, struct tenant *t, uint64_t unevictabl
                      .unevictable = unevictable, .spare_requested = true, .sequence = 79});
 }
 
-/* Of its own, while it holds what it can do without. */
+/* Requests unevictable bytes for itself, while it holds bytes that it can spare. */
 static void request_with_spare(struct bench *b, struct tenant *t, uint64_t unevictable)
 {
         want(b, t,
@@ -368,7 +369,7 @@ static void what_a_client_can_do_without_goes_back_for_what_another_needs(void *
 
         t->spare_asked = false;
         request_unevictable_of(b, u, 60 * MIB);
-        assert_false(t->spare_asked); /* it has none */
+        assert_false(t->spare_asked); /* it has none to spare */
         assert_int_equal(u->refused, -ENOSPC);
 }
 
@@ -386,7 +387,7 @@ static void who_does_not_give_back_what_it_can_do_without_is_not_awaited_for_eve
         assert_int_equal(u->refused, 0);
         pass(b, 6 * NSEC_PER_SEC);
         assert_int_equal(u->refused, -ENOSPC);
-        request_unevictable_of(b, u, 20 * MIB); /* nor is it a second time */
+        request_unevictable_of(b, u, 20 * MIB); /* nor is it awaited a second time */
         assert_int_equal(u->refused, -ENOSPC);
 }
 
@@ -406,7 +407,7 @@ static void nobody_gives_back_what_helps_nobody(void **state)
         assert_int_equal(u->refused, 0);
 }
 
-/* Its second context has taken what was granted for the first. */
+/* The client's second context has taken what was granted for the first. */
 static void its_own_request_is_no_spare_one_because_it_holds_such(void **state)
 {
         BENCH;
@@ -415,7 +416,7 @@ static void its_own_request_is_no_spare_one_because_it_holds_such(void **state)
         request_unevictable_of(b, t, 20 * MIB);
         t->unevictable[0] = 20 * MIB;
         usage(b, t);
-        request_with_spare(b, t, 60 * MIB); /* past the budget, and it fits */
+        request_with_spare(b, t, 60 * MIB); /* past the budget, but it fits */
         assert_int_equal(t->refused, 0);
         assert_int_equal(t->unevictable_allowed[0], 60 * MIB);
 }
@@ -428,7 +429,7 @@ static void a_spare_request_is_one_also_of_who_holds_such(void **state)
         request_spare(b, t, 20 * MIB);
         request_spare(b, u, 20 * MIB);
         assert_int_equal(u->unevictable_allowed[0], 20 * MIB);
-        request_spare(b, u, 40 * MIB); /* a thread of its took some of the granted */
+        request_spare(b, u, 40 * MIB); /* another thread of it took some of the granted bytes */
         assert_int_equal(u->refused, -ENOSPC);
         assert_false(t->spare_asked);
 }
@@ -445,7 +446,7 @@ static void a_spare_request_that_was_not_taken_up_is_nothing_held(void **state)
         assert_int_equal(u->refused, -ENOSPC);
 }
 
-/* Nor that in turns, so that there is always one who was asked a moment ago. */
+/* Two clients that claim this in turns do not either, although one was always asked just before. */
 static void who_says_anew_that_it_can_spare_keeps_nobody_longer(void **state)
 {
         BENCH;
@@ -494,7 +495,8 @@ static void room_that_was_kept_for_unevictable_bytes_is_not_promised_again(void 
         t->allocated[0] = t->backed[0] = 270 * MIB;
         usage(b, t);
         request_unevictable_of(b, t,
-                               200 * MIB); /* 700 + 200: everybody stays runnable, but not now */
+                               /* 700 + 200: everybody stays runnable, but there is no room now. */
+                               200 * MIB);
         assert_int_equal(t->refused, 0);
         request_commit_of(b, a, 800 * MIB);
         assert_int_equal(a->refused, -ENOMEM);
@@ -534,7 +536,7 @@ static void unevictable_bytes_as_measured_count_when_they_are_more(void **state)
         assert_int_equal(charged(b), 20 * MIB);
 }
 
-/* It is measured now and then, so a context that has ended may be in there still. */
+/* The daemon measures them now and then, so a context that has ended may still be included. */
 static void a_request_for_unevictable_bytes_that_are_charged_already_is_granted(void **state)
 {
         BENCH;
@@ -631,7 +633,7 @@ static void a_restarted_daemon_gives_nothing_before_the_clients_are_back(void **
                        .usage = {.allocated = 700 * MIB, .backed = 700 * MIB},
                        .running = true,
                });
-        assert_int_not_equal(a->lease, 0); /* it runs whatever we say */
+        assert_int_not_equal(a->lease, 0); /* it runs already, so it gets a lease */
         assert_int_equal(a->limit[0], 700 * MIB);
         assert_int_equal(a->commit[0], 700 * MIB);
         assert_int_equal(t->commit[0], 0);
@@ -640,7 +642,7 @@ static void a_restarted_daemon_gives_nothing_before_the_clients_are_back(void **
         assert_int_equal(t->limit[0], 270 * MIB);
 }
 
-/* The 2 s in which nobody is given anything are a wait like any other, and are shown as one. */
+/* During the first 2 s nobody is granted anything; the wait counts and is shown like any other. */
 static void who_waits_for_a_restarted_daemon_is_shown_as_waiting(void **state)
 {
         struct bench *b __attribute__((cleanup(done))) = bench_new(restarted);
@@ -659,7 +661,7 @@ static void who_waits_for_a_restarted_daemon_is_shown_as_waiting(void **state)
         assert_int_equal(b->now_ns - v.since_ns, NSEC_PER_SEC);
 }
 
-/* ---- places and answers ---- */
+/* ---- slots and answers ---- */
 
 static void four_places(struct sched_config *c)
 {
@@ -698,7 +700,7 @@ static void the_id_of_a_client_that_has_gone_is_nobodys(void **state)
 
         gone(b, old);
         t = join(b, 0);
-        assert_int_equal((uint32_t)t->id, (uint32_t)id); /* the same place */
+        assert_int_equal((uint32_t)t->id, (uint32_t)id); /* the same slot */
         assert_int_not_equal(t->id, id);
         assert_int_equal(sched_client_attach(b->s, id, 0, &at, b->now_ns, &out), -ESTALE);
         assert_int_equal(sched_client_request(b->s, id, 0, &w, b->now_ns, &out), -ESTALE);
@@ -712,12 +714,12 @@ static void the_id_of_a_client_that_has_gone_is_nobodys(void **state)
         assert_int_equal(v.flags, 0);
 }
 
-/* Whatever it asks for, and whether or not anything changes: the program waits for the answer. */
+/* Each request needs an answer, also when nothing changes: the program waits for it. */
 static void every_request_for_room_is_answered(void **state)
 {
         static const struct {
                 uint64_t commit, unevictable;
-                int refusal; /* 0: a LIMIT */
+                int refusal; /* 0: answered with a LIMIT */
         } asked[] = {
                 {100 * MIB, 0, 0},        {100 * MIB, 0, 0},        {50 * MIB, 0, 0},
                 {5000 * MIB, 0, -ENOMEM}, {0, 20 * MIB, 0},         {0, 20 * MIB, 0},
@@ -743,7 +745,7 @@ static void every_request_for_room_is_answered(void **state)
         }
 }
 
-/* It was told nothing but that. What it asks next is answered with its first LIMIT. */
+/* The refusal is all it has received. The answer to its next request is its first LIMIT. */
 static void who_was_refused_its_context_and_goes_on_is_told_its_limit(void **state)
 {
         BENCH;
@@ -758,7 +760,7 @@ static void who_was_refused_its_context_and_goes_on_is_told_its_limit(void **sta
         assert_int_equal(t->sequence[0], 1);
 }
 
-/* ---- others on the card ---- */
+/* ---- foreign processes on the card ---- */
 
 static void others_on_the_card_make_idle_clients_give_way(void **state)
 {
@@ -774,8 +776,8 @@ static void others_on_the_card_make_idle_clients_give_way(void **state)
         assert_false(t->revoked);
 }
 
-/* It cannot be asked, so what it was given is as good as unevictable; others go on with the rest.
- */
+/* The daemon cannot ask it to give way, so its bytes count as unevictable; other clients use the
+ * rest. */
 static void who_answers_once_and_falls_silent_keeps_what_it_was_given_and_no_more(void **state)
 {
         BENCH;
@@ -791,8 +793,8 @@ static void who_answers_once_and_falls_silent_keeps_what_it_was_given_and_no_mor
         assert_true(silent->overdue);
         assert_false(silent->lease);
         assert_int_equal(charged(b), 900 * MIB);
-        /* What fits beside it is served; what does not neither waits in others' way nor drives
-         * anybody out. */
+        /* A request that fits beside it is served. One that does not fit blocks nobody and evicts
+         * nobody. */
         request_commit_of(b, t, 350 * MIB);
         t->allocated[0] = 350 * MIB;
         want_run(b, t, 350 * MIB);
@@ -802,14 +804,14 @@ static void who_answers_once_and_falls_silent_keeps_what_it_was_given_and_no_mor
         assert_false(t->revoked);
         assert_true(t->lease);
         assert_null(sched_check(b->s, b->now_ns));
-        /* One word, and it is like any other. */
+        /* After one message it is treated like any other client. */
         restore(b, silent);
         assert_true(silent->lease);
         assert_false(flags_of(b, silent) & SCHED_OVERDUE);
 }
 
-/* Two daemons on one card: each has half of somebody's memory there and would wait for the other.
- */
+/* Two daemons on one card: each has half of a program's memory there and would wait for the other
+ * daemon to give way. */
 static void what_is_half_there_goes_back_where_foreign_processes_hold_the_rest(void **state)
 {
         BENCH;
@@ -891,8 +893,8 @@ static void a_client_short_of_memory_gets_what_others_give(void **state)
         assert_int_equal(t->limit[0], 560 * MIB);
         assert_int_equal(sched_client_short(b->s, t->id, 0, 260 * MIB, b->now_ns, &out), 0);
         assert_null(sched_check(b->s, b->now_ns));
-        /* it gives back all it could not back but what is free even so, and somebody idle goes for
-         * it */
+        /* The client evicts what it cannot complete, except for bytes that are free anyway; an idle
+         * client gives way for it. */
         assert_true(out.n >= 1);
         assert_int_equal(out.list[0].type, SCHED_DO_LIMIT);
         assert_int_equal(out.list[0].limit.backed, 310 * MIB);
@@ -902,7 +904,8 @@ static void a_client_short_of_memory_gets_what_others_give(void **state)
         assert_int_equal(state_of(b, a), SCHED_DRAINING);
 }
 
-/* The daemon keeps a REQUEST back while it makes room; what the client said since stands. */
+/* The daemon delays its answer while it makes room; what the client sends meanwhile still
+ * counts. */
 static void a_commit_that_was_kept_back_is_answered_and_changes_nothing_else(void **state)
 {
         BENCH;
@@ -955,7 +958,7 @@ static void a_time_that_is_set_beyond_all_bounds_is_a_day(void **state)
         request_commit_of(b, t, 500 * MIB);
         t->allocated[0] = 500 * MIB;
         want_run(b, t, 500 * MIB);
-        restore(b, t); /* or it would be late itself */
+        restore(b, t); /* otherwise t would be overdue itself */
         pass(b, day - 1);
         assert_false(a->revoked);
         pass(b, 1);

@@ -1,5 +1,5 @@
-/* test_sched_export.c: memory that is to stay on the card, and what the ledger shows of a card and
- * of its clients. */
+/* test_sched_export.c: exported memory, which stays on the card, and the views of cards and
+ * clients. */
 #include "sched_bench.h"
 
 #define BENCH struct bench *b __attribute__((cleanup(done))) = bench_new(NULL)
@@ -25,7 +25,7 @@ static struct sched_gpu_view card(struct bench *b)
         return v;
 }
 
-/* 30 of its 300 MiB had to go: the two others have 700. */
+/* A client with 300 MiB, 30 of them evicted: the two others have 700. */
 static struct tenant *nearly_whole(struct bench *b)
 {
         struct tenant *t = runner(b, 0, 300 * MIB), *last;
@@ -55,8 +55,8 @@ static void what_is_there_is_exported_at_once(void **state)
         assert_int_equal(account(b, t).exported, 300 * MIB);
         assert_int_equal(account(b, t).exported_asked, 300 * MIB);
         assert_int_equal(t->refused, 0);
-        assert_int_equal(card(b).charged, 300 * MIB); /* it is charged already */
-        export(b, t, 100 * MIB);                      /* less takes effect at once */
+        assert_int_equal(card(b).charged, 300 * MIB); /* a request is charged at once */
+        export(b, t, 100 * MIB);                      /* a smaller export takes effect at once */
         assert_int_equal(account(b, t).exported, 100 * MIB);
         export(b, t, 0);
         assert_int_equal(account(b, t).exported, 0);
@@ -95,12 +95,12 @@ static void what_is_exported_does_not_leave_for_others(void **state)
         evict_to(b, t, t->limit[0]);
         restore(b, other);
         assert_true(other->lease);
-        /* And what would not fit beside it is not promised. */
+        /* A commit that would not fit beside the export is refused. */
         request_commit_of(b, other, 771 * MIB);
         assert_int_equal(other->refused, -ENOMEM);
 }
 
-/* They could never run again. */
+/* Otherwise the other clients could never run again. */
 static void what_others_need_to_run_is_not_exported(void **state)
 {
         BENCH;
@@ -112,7 +112,7 @@ static void what_others_need_to_run_is_not_exported(void **state)
         request_commit_of(b, t, 400 * MIB);
         t->allocated[0] = 371 * MIB;
         usage(b, t);
-        export(b, t, 371 * MIB); /* with 600 more it is one too many */
+        export(b, t, 371 * MIB); /* one MiB more than fits with the other's 600 */
         assert_int_equal(t->refused, -EBUSY);
         t->refused = 0;
         export(b, t, 370 * MIB);
@@ -134,7 +134,7 @@ static void what_lies_on_the_host_is_pinned_when_there_is_room(void **state)
         for (unsigned i = 1; i < b->tenants; i++)
                 if (b->t[i].revoked)
                         gives = &b->t[i];
-        assert_non_null(gives); /* as for one that waits to run */
+        assert_non_null(gives); /* as for a client that waits to run */
         drained(b, gives);
         evict_to(b, gives, gives->limit[0]);
         assert_int_equal(t->exported[0], 300 * MIB);
@@ -181,7 +181,7 @@ static void a_cards_clients_are_counted_as_they_wait_and_run(void **state)
                          -EINVAL);
 }
 
-/* For what one user may have in all: also what nobody has answered yet. */
+/* For the limit of one user's total: includes requests that are not answered yet. */
 static void what_is_asked_for_is_shown_beside_what_is_held(void **state)
 {
         BENCH;

@@ -1,5 +1,5 @@
-/* test_sched_foreign.c: a card that foreign processes share: what a client lacks because of them,
- * and who gives way when another daemon says that a program of its own waits. */
+/* test_sched_foreign.c: a card shared with foreign processes: what a client lacks because of them,
+ * and who gives way when a peer daemon says that its program waits. */
 #include "sched_bench.h"
 
 #define BENCH struct bench *b __attribute__((cleanup(done))) = bench_new(NULL)
@@ -9,8 +9,7 @@ static void done(struct bench **b)
         bench_free(*b);
 }
 
-/* A tenant of 600 MiB of which 300 are there, and waits for the rest, which foreign processes hold.
- */
+/* A tenant of 600 MiB with 300 resident, which waits for bytes that foreign processes hold. */
 static struct tenant *half_there(struct bench *b)
 {
         struct tenant *t = runner(b, 0, 600 * MIB);
@@ -26,7 +25,7 @@ static struct tenant *half_there(struct bench *b)
         return t;
 }
 
-/* Has a turn that is over, and nobody of ours waits for it. */
+/* A client past the end of its turn, while no other client of this daemon waits. */
 static struct tenant *busy(struct bench *b, int priority)
 {
         struct tenant *t = runner(b, priority, 600 * MIB);
@@ -76,19 +75,20 @@ static void an_idle_client_gives_way_to_a_foreign_process(void **state)
 
         idle(b, t, true);
         yield_to(b, 200 * MIB);
-        assert_false(t->revoked); /* as for one of our own: after the idle time */
+        /* Idle clients give way after the idle time, as to a client of this daemon. */
+        assert_false(t->revoked);
         pass(b, NSEC_PER_SEC);
         assert_true(t->revoked);
         drained(b, t);
         assert_int_equal(t->limit[0], 400 * MIB);
         evict_to(b, t, 400 * MIB);
         pass(b, 10 * NSEC_PER_SEC);
-        assert_int_equal(t->limit[0], 400 * MIB); /* that was all, once */
+        assert_int_equal(t->limit[0], 400 * MIB); /* each request is served once */
         yield_to(b, UINT64_MAX);
         assert_int_equal(t->limit[0], 0);
 }
 
-/* What is said again while the memory is on its way is not given twice. */
+/* A request repeated while the memory is still moving out is not served twice. */
 static void what_is_on_its_way_is_not_asked_for_again(void **state)
 {
         BENCH;
@@ -185,7 +185,8 @@ static void whoever_does_not_wait_any_longer_gets_nothing(void **state)
         assert_false(t->revoked);
 }
 
-/* It could not run beside foreign processes before, so a small context keeps it from nothing. */
+/* The program could not run beside the foreign processes anyway, so a small context costs it
+ * nothing. */
 static void a_context_is_made_though_an_evicted_program_waits_for_foreign_bytes(void **state)
 {
         BENCH;

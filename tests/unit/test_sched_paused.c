@@ -1,4 +1,4 @@
-/* test_sched_paused.c: a client that stands still with a lease and keeps its memory meanwhile. */
+/* test_sched_paused.c: a client that is frozen with a lease and keeps its memory meanwhile. */
 #include "sched_bench.h"
 
 #include <errno.h>
@@ -10,7 +10,7 @@ static void done(struct bench **b)
         bench_free(*b);
 }
 
-/* As a client does that is paused: idle at once, and when asked it refuses. */
+/* Behaves like a paused client: idle at once, and refuses to drain. */
 static void pause_and_refuse(struct bench *b, struct tenant *t)
 {
         idle(b, t, true);
@@ -29,7 +29,7 @@ static struct tenant *waits_for(struct bench *b, uint64_t bytes)
         t->allocated[0] = bytes;
         usage(b, t);
         want_run(b, t, bytes);
-        restore(b, t); /* what there is */
+        restore(b, t); /* as much as the limit allows */
         return t;
 }
 
@@ -47,7 +47,7 @@ static void a_standing_client_is_not_asked_again_until_it_goes_on(void **state)
 
         stands(b, a, false);
         assert_false(flags_of(b, a) & SCHED_UNPREEMPTIBLE);
-        assert_true(a->revoked); /* the other has waited long enough */
+        assert_true(a->revoked); /* t has waited long enough */
         assert_int_equal(a->patience_ns, 2 * NSEC_PER_SEC);
         drained(b, a);
         evict_to(b, a, a->limit[0]);
@@ -99,7 +99,7 @@ static void its_lease_keeps_nobody_waiting_in_exclusive_mode(void **state)
         pass(b, 60 * NSEC_PER_SEC);
         assert_false(t->revoked);
 
-        stands(b, a, false); /* two leases are one too many */
+        stands(b, a, false); /* only one of the two may keep its lease */
         assert_true(t->revoked || a->revoked);
 }
 

@@ -1,5 +1,5 @@
-/* test_sched_turns.c: who runs, who gives way, for whom and when: the scheduler's policy by
- * example. What is charged and promised is test_sched.c. */
+/* test_sched_turns.c: the scheduler's policy by example: who runs, who gives way to whom, and when.
+ * test_sched.c tests charges and promises. */
 #include "sched_bench.h"
 
 #define BENCH struct bench *b __attribute__((cleanup(done))) = bench_new(NULL)
@@ -9,7 +9,7 @@ static void done(struct bench **b)
         bench_free(*b);
 }
 
-/* A client that holds so many bytes, none of them resident, and wants to run. */
+/* A client that holds so many bytes, none of them resident, and asks to run. */
 static struct tenant *waiter(struct bench *b, int priority, uint64_t bytes)
 {
         struct tenant *t = &b->t[b->tenants++];
@@ -64,7 +64,7 @@ static void a_hand_off_moves_only_what_is_missing_and_step_by_step(void **state)
         struct tenant *a = runner(b, 0, 700 * MIB), *t = waiter(b, 0, 700 * MIB);
         struct sched_client_view v;
 
-        assert_int_equal(t->limit[0], 270 * MIB); /* what was free */
+        assert_int_equal(t->limit[0], 270 * MIB); /* the free bytes */
         assert_int_equal(state_of(b, t), SCHED_RESTORING);
         assert_true(a->bound == SCHED_BOUND_SHORT && t->bound == SCHED_BOUND_SHORT);
         assert_int_equal(sched_client_view(b->s, t->id, b->now_ns, &v), 0);
@@ -81,7 +81,7 @@ static void a_hand_off_moves_only_what_is_missing_and_step_by_step(void **state)
         assert_int_equal(t->limit[0], 270 * MIB);
         usage(b, a); /* an acknowledgement frees no byte */
         assert_int_equal(t->limit[0], 270 * MIB);
-        want_run(b, a, 700 * MIB); /* it comes back at once, and queues */
+        want_run(b, a, 700 * MIB); /* it asks again at once, and queues */
         assert_int_equal(a->limit[0], 270 * MIB);
 
         a->backed[0] = 600 * MIB;
@@ -92,7 +92,7 @@ static void a_hand_off_moves_only_what_is_missing_and_step_by_step(void **state)
         a->backed[0] = 270 * MIB;
         usage(b, a);
         assert_int_equal(t->limit[0], 700 * MIB);
-        assert_int_equal(t->lease, 0); /* not before it is in */
+        assert_int_equal(t->lease, 0); /* not before its memory is restored */
         restore(b, t);
         assert_int_not_equal(t->lease, 0);
         assert_int_equal(state_of(b, a), SCHED_WAITING);
@@ -101,7 +101,7 @@ static void a_hand_off_moves_only_what_is_missing_and_step_by_step(void **state)
         assert_int_equal(sched_client_view(b->s, a->id, b->now_ns, &v), 0);
         assert_int_equal(v.handoffs, 1);
         pass(b, FIXED_QUANTUM_NS);
-        assert_true(t->revoked); /* and so on, in turns */
+        assert_true(t->revoked); /* turns alternate */
 }
 
 static void slack_that_nobody_uses_is_taken_before_anybody_is_disturbed(void **state)
@@ -113,7 +113,7 @@ static void slack_that_nobody_uses_is_taken_before_anybody_is_disturbed(void **s
         assert_int_equal(a->limit[0], 900 * MIB);
         t = waiter(b, 0, 500 * MIB);
         assert_int_equal(t->limit[0], 70 * MIB);
-        assert_int_equal(a->limit[0], 470 * MIB); /* just as much as is missing */
+        assert_int_equal(a->limit[0], 470 * MIB); /* gives only what is missing */
         assert_false(a->revoked);
         usage(b, a);
         assert_int_equal(t->limit[0], 500 * MIB);
@@ -146,7 +146,7 @@ static void idle_clients_give_way_the_longest_idle_first(void **state)
         pass(b, NSEC_PER_SEC / 4);
         idle(b, a, true);
         pass(b, NSEC_PER_SEC / 4);
-        t = waiter(b, 0, 500 * MIB); /* 70 are free: more than one has to go */
+        t = waiter(b, 0, 500 * MIB); /* 70 are free: more than one client has to give way */
         assert_true(c->revoked);
         assert_false(a->revoked || d->revoked);
         drained(b, c);
@@ -168,7 +168,7 @@ static void an_idle_client_stays_as_long_as_its_hand_off_would_cost(void **state
 {
         BENCH;
         struct tenant *a = runner(b, 0, 900 * MIB), *t;
-        /* 800 MiB out and in again at 20 GB/s */
+        /* 830 MiB out and in again at 20 GB/s */
         uint64_t cost = 2 * 830 * MIB / 20000 * 1000;
 
         idle(b, a, true);
@@ -177,7 +177,7 @@ static void an_idle_client_stays_as_long_as_its_hand_off_would_cost(void **state
         assert_false(a->revoked);
         pass(b, cost - NSEC_PER_MSEC);
         assert_false(a->revoked);
-        idle(b, a, false); /* active again: from the start */
+        idle(b, a, false); /* active again: the idle time starts anew */
         idle(b, a, true);
         pass(b, cost - NSEC_PER_MSEC);
         assert_false(a->revoked);
@@ -217,7 +217,7 @@ static void waiters_behind_the_head_give_way_before_a_lease(void **state)
         evict_to(b, a, 70 * MIB);
         restore(b, t);
         assert_int_not_equal(t->lease, 0);
-        /* u is the head now; a stands behind it with 70 MiB */
+        /* u is the head now; a waits behind it with 70 MiB */
         assert_int_equal(a->limit[0], 0);
         assert_false(t->revoked);
         evict_to(b, a, 0);
@@ -232,7 +232,7 @@ static void bytes_are_kept_for_the_head(void **state)
 
         (void)a;
         assert_int_equal(t->limit[0], 370 * MIB);
-        assert_int_equal(u->limit[0], 0); /* small as it is */
+        assert_int_equal(u->limit[0], 0); /* although u's request is small */
 }
 
 static void bytes_the_head_cannot_use_go_to_those_behind(void **state)
@@ -240,7 +240,7 @@ static void bytes_the_head_cannot_use_go_to_those_behind(void **state)
         BENCH;
         struct tenant *a = runner(b, 0, 600 * MIB), *t, *u;
 
-        lost(b, a); /* its bytes are as good as unevictable: 900 more can never be */
+        lost(b, a); /* lost: its bytes count as unevictable, so 900 MiB can never be had */
         t = waiter(b, 0, 900 * MIB);
         u = waiter(b, 0, 300 * MIB);
         assert_int_equal(t->limit[0], 0);
@@ -342,12 +342,12 @@ static void a_client_that_never_drains_is_left_alone_for_a_while(void **state)
         assert_false(a->revoked);
         pass(b, NSEC_PER_SEC);
         assert_false(flags_of(b, a) & SCHED_UNPREEMPTIBLE);
-        pass(b, 6 * NSEC_PER_SEC); /* 8 times the first patience after the last try */
+        pass(b, 6 * NSEC_PER_SEC); /* 8 times the first patience since the last try */
         assert_true(a->revoked);
         assert_false(a->overdue);
 }
 
-/* Its host has no room, and it says so. */
+/* Its host has no room to evict to, and it reports this. */
 static void who_cannot_move_its_memory_may_go_on_using_it(void **state)
 {
         BENCH;
@@ -422,7 +422,7 @@ static void what_it_has_not_acknowledged_is_not_its_own_again(void **state)
         before = a->sequence[0];
         drained(b, a);
         a->stays = true;
-        usage_as_of(b, a, 0, before); /* said before it knew what it was asked for */
+        usage_as_of(b, a, 0, before); /* sent before it received the lower limit */
         want_run(b, a, 700 * MIB);
         pass(b, 5 * NSEC_PER_SEC);
         assert_true(a->overdue);
@@ -433,7 +433,7 @@ static void what_it_has_not_acknowledged_is_not_its_own_again(void **state)
         assert_int_equal(t->lease, 0);
 }
 
-/* Or its bytes would be its own again each time, and nobody's who needs them. */
+/* Otherwise slow clients would get their bytes back each time, and others would never get them. */
 static void who_is_slow_is_late_and_gives_what_it_was_asked_for(void **state)
 {
         BENCH;
@@ -448,7 +448,7 @@ static void who_is_slow_is_late_and_gives_what_it_was_asked_for(void **state)
         pass(b, 5 * NSEC_PER_SEC);
         assert_true(slow->overdue);
         assert_int_equal(slow->limit[0], 270 * MIB);
-        assert_int_equal(large->limit[0], 170 * MIB); /* others go on meanwhile */
+        assert_int_equal(large->limit[0], 170 * MIB); /* others give way meanwhile */
         evict_to(b, large, 170 * MIB);
         restore(b, little);
         assert_int_not_equal(little->lease, 0);
@@ -477,13 +477,13 @@ static void who_does_not_answer_is_overdue_and_the_next_one_goes(void **state)
         assert_true(c->revoked);
         a->overdue = false;
         pass(b, NSEC_PER_SEC);
-        assert_false(a->overdue); /* said once */
+        assert_false(a->overdue); /* OVERDUE is sent once */
         drained(b, c);
         evict_to(b, c, c->limit[0]);
         restore(b, t);
         assert_int_not_equal(t->lease, 0);
 
-        drained(b, a); /* after all */
+        drained(b, a); /* the overdue client drains after all */
         assert_false(flags_of(b, a) & SCHED_OVERDUE);
         want_run(b, a, 400 * MIB);
         assert_int_not_equal(a->lease, 0);
@@ -497,7 +497,7 @@ static uint64_t run_time(struct bench *b, const struct tenant *t)
         return v.run_ns;
 }
 
-/* Stopped, or in a kernel that does not end: nobody can see which. */
+/* It is stopped, or runs a kernel that does not end: the daemon cannot see which. */
 static void who_is_overdue_earns_no_gpu_time_until_it_answers(void **state)
 {
         BENCH;
@@ -513,7 +513,7 @@ static void who_is_overdue_earns_no_gpu_time_until_it_answers(void **state)
         assert_true(until_overdue >= FIXED_QUANTUM_NS);
         pass(b, 3600 * NSEC_PER_SEC);
         assert_int_equal(run_time(b, a) / NSEC_PER_SEC, until_overdue / NSEC_PER_SEC);
-        drain_failed(b, a); /* it is there again, and has its turn still */
+        drain_failed(b, a); /* it answers again, and still has its turn */
         until_overdue = run_time(b, a);
         pass(b, NSEC_PER_SEC);
         assert_int_equal(run_time(b, a), until_overdue + NSEC_PER_SEC);
@@ -529,7 +529,7 @@ static void an_eviction_that_stands_still_is_overdue(void **state)
         drained(b, a);
         usage(b, a);
         for (unsigned i = 0; i < 4; i++) {
-                pass(b, 4 * NSEC_PER_SEC); /* slow, but it moves */
+                pass(b, 4 * NSEC_PER_SEC); /* slow, but it evicts */
                 a->backed[0] -= 10 * MIB;
                 usage(b, a);
         }
@@ -571,7 +571,7 @@ static void who_is_served_and_does_not_restore_holds_up_nobody(void **state)
         attach(b, t, 0, &(struct sched_attach){.usage = {.allocated = 400 * MIB}, .run = true});
         assert_int_equal(t->limit[0], 0);
         usage(b, t);
-        assert_int_equal(t->limit[0], 400 * MIB); /* and then it is stopped */
+        assert_int_equal(t->limit[0], 400 * MIB); /* then t's process is stopped */
         u = waiter(b, 0, 900 * MIB);
         pass(b, 5 * NSEC_PER_SEC);
         assert_true(t->overdue);
@@ -589,7 +589,7 @@ static void who_is_given_more_and_more_and_restores_nothing_is_overdue(void **st
         t = &b->t[b->tenants++];
         assert_int_equal(sched_client_add(b->s, 1, 0, b->now_ns, &t->id), 0);
         attach(b, t, 0, &(struct sched_attach){.usage = {.allocated = 900 * MIB}, .run = true});
-        usage(b, t); /* and then it is stopped */
+        usage(b, t); /* then t's process is stopped */
         assert_int_equal(t->limit[0], 70 * MIB);
         drained(b, a);
         usage(b, a);
@@ -606,7 +606,7 @@ static void who_is_given_more_and_more_and_restores_nothing_is_overdue(void **st
         assert_int_equal(t->limit[0], 270 * MIB);
 }
 
-/* Extents are no smaller than 2 MiB. */
+/* An extent has at least 2 MiB. */
 static void less_than_an_extent_is_not_waited_for_on_a_small_card(void **state)
 {
         struct bench *b __attribute__((cleanup(done))) = bench_of(16 * MIB, NULL);
@@ -628,7 +628,7 @@ static void bytes_are_not_kept_for_one_that_does_not_answer(void **state)
 
         t = waiter(b, 0, 700 * MIB);
         assert_int_equal(t->backed[0], 270 * MIB);
-        t->backed[0] = 200 * MIB; /* as if it had stopped in the middle of its restore */
+        t->backed[0] = 200 * MIB; /* as if its restore had stopped halfway */
         usage(b, t);
         u = waiter(b, 0, 600 * MIB);
         pass(b, 6 * NSEC_PER_SEC);
@@ -647,7 +647,8 @@ static void what_a_client_backed_before_a_lower_limit_reached_it_is_not_believed
         request_commit_of(b, a, 900 * MIB);
         old = a->sequence[0];
         t = waiter(b, 0, 500 * MIB);
-        assert_int_equal(a->limit[0], 470 * MIB); /* on its way; a will evict down to it */
+        /* A has not received it yet, and will evict down to it. */
+        assert_int_equal(a->limit[0], 470 * MIB);
         gone(b, t);
         a->allocated[0] = 600 * MIB;
         want_run(b, a, 600 * MIB);
@@ -655,7 +656,7 @@ static void what_a_client_backed_before_a_lower_limit_reached_it_is_not_believed
         a->backed[0] = 600 * MIB;
         usage_as_of(b, a, 0, old);
         assert_int_equal(a->lease, 0);
-        a->backed[0] = 500 * MIB; /* restoring what went */
+        a->backed[0] = 500 * MIB; /* has evicted, now restores */
         usage(b, a);
         assert_int_equal(a->lease, 0);
         restore(b, a);
@@ -688,7 +689,7 @@ static void room_to_allocate_does_not_bring_an_idle_client_back(void **state)
         drained(b, a);
         evict_to(b, a, a->limit[0]);
         restore(b, t);
-        pass(b, 3 * NSEC_PER_SEC); /* nothing is contested any more */
+        pass(b, 3 * NSEC_PER_SEC); /* nobody contests the card any more */
         gone(b, t);
         request_commit_of(b, a, 700 * MIB);
         assert_int_equal(a->commit[0], 700 * MIB);
@@ -706,7 +707,7 @@ static void who_drained_for_nothing_is_a_client_like_any_other(void **state)
         drained(b, a);
         assert_int_equal(a->limit[0], 900 * MIB);
         (void)waiter(b, 0, 900 * MIB);
-        assert_int_equal(a->limit[0], 900 * MIB); /* as long as its hand-off would cost */
+        assert_int_equal(a->limit[0], 900 * MIB); /* for as long as a hand-off would cost */
         assert_true(sched_next_ns(b->s) <= b->now_ns + NSEC_PER_SEC / 10);
         tick_at(b, sched_next_ns(b->s));
         assert_int_equal(a->limit[0], 70 * MIB);
@@ -740,7 +741,7 @@ static void the_higher_priority_is_served_at_once(void **state)
 
         high = waiter(b, 5, 500 * MIB);
         assert_int_equal(first->limit[0],
-                         0); /* waited longer, and gives what it got all the same */
+                         0); /* has waited longer than high, but gives its bytes back */
         evict_to(b, first, 0);
         assert_true(low->revoked); /* within its quantum */
         drained(b, low);
@@ -796,7 +797,7 @@ static void work_is_bounded_where_not_everything_fits_even_if_nobody_waits(void 
         drained(b, a);
         evict_to(b, a, a->limit[0]);
         restore(b, t);
-        pass(b, 600 * NSEC_PER_SEC); /* a wants nothing, but may at any moment */
+        pass(b, 600 * NSEC_PER_SEC); /* a is idle, but may ask at any moment */
         assert_true(a->bound == SCHED_BOUND_AHEAD && t->bound == SCHED_BOUND_AHEAD);
         a->allocated[0] = a->backed[0] = 400 * MIB;
         usage(b, a);
@@ -840,7 +841,7 @@ static void the_quantum_follows_what_hand_offs_cost(void **state)
         struct tenant *a = runner(b, 0, 900 * MIB), *t = waiter(b, 0, 900 * MIB);
         struct sched_actions out = {0};
 
-        /* a guess at first: half a card at 20 GB/s, 19 times that */
+        /* The first guess: half a card at 20 GB/s, times 19. */
         assert_in_range(quantum_of(b), 400 * NSEC_PER_MSEC, 600 * NSEC_PER_MSEC);
         pass(b, NSEC_PER_SEC);
         if (!a->revoked)
@@ -868,7 +869,7 @@ static void a_lease_covers_all_gpus_of_a_process(void **state)
         attach(b, t, 0, &(struct sched_attach){.usage = {.allocated = 300 * MIB}, .run = true});
         usage_as_of(b, t, 1, t->sequence[1]);
         restore(b, t);
-        assert_int_equal(t->lease, 0); /* resident on one of them only */
+        assert_int_equal(t->lease, 0); /* resident on one GPU only */
         pass(b, NSEC_PER_SEC);
         assert_true(a->revoked);
         drained(b, a);
@@ -902,7 +903,7 @@ static void exclusive_gives_one_lease_at_a_time_and_moves_nothing(void **state)
         want_run(b, a, 300 * MIB);
         assert_int_equal(a->lease, 0); /* resident, but behind u */
         idle(b, t, true);
-        assert_true(t->revoked); /* idle, and giving way is free */
+        assert_true(t->revoked); /* idle, and giving way costs nothing */
         drained(b, t);
         assert_int_not_equal(u->lease, 0);
 }
@@ -980,7 +981,7 @@ static void more_actions_than_a_list_holds_come_with_the_pump(void **state)
         assert_false(out.more);
         out.n = 0;
         sched_gpu_foreign(b->s, 0, 100 * MIB, b->now_ns, &out);
-        /* somebody who waits on GPU 0 makes it contested for everybody there */
+        /* One waiter on GPU 0 makes it contested for every client there. */
         assert_int_equal(sched_client_add(b->s, 1, 0, b->now_ns, &id), 0);
         out.n = 0;
         sched_gpu_foreign(b->s, 0, 0, b->now_ns, &out);
