@@ -1,5 +1,5 @@
-/* test_mapping.c: a program maps its own handles, says who may touch them and asks about them, and
- * finds the same whether their memory is on the card or not. */
+/* test_mapping.c: a program maps its own handles, sets access to them and asks about them, with the
+ * same results whether their memory is on the card or evicted. */
 #include "unit.h"
 
 #include "base/macros.h"
@@ -8,11 +8,11 @@
 #include "preload/hooks/hooks_virtual.h"
 #include "preload/state/virtual.h"
 
-#define AT      UINT64_C(0x7000000000) /* what the program has reserved */
+#define AT      UINT64_C(0x7000000000) /* addresses that the program has reserved */
 #define ROOM    (64 * MIB)
-#define BYTES   (12 * MIB) /* of a handle: three extents, the second one not on the card */
+#define BYTES   (12 * MIB) /* of a handle: three extents, the second one evicted */
 #define EXTENT  (4 * MIB)
-#define HEAP    UINT64_C(0x6000000000) /* what the heap has reserved */
+#define HEAP    UINT64_C(0x6000000000) /* addresses that the heap has reserved */
 #define DRIVERS UINT64_C(0x77)         /* a handle of the driver's own */
 #define RW      CU_MEM_ACCESS_FLAGS_PROT_READWRITE
 #define READ    CU_MEM_ACCESS_FLAGS_PROT_READ
@@ -20,14 +20,14 @@
 
 static struct gpu *const gpu = &core.gpus[1];
 static struct handle *handle;
-static char calls[1024]; /* of the driver, in MiB from AT */
-static unsigned failing; /* which of them fails; 0: none */
+static char calls[1024]; /* the driver's calls, in MiB from AT */
+static unsigned failing; /* the number of the call that fails; 0: none */
 static unsigned number, taken, unevictable, current;
 static bool everywhere, cannot_reach;
 static CUresult no_context;
 static void (*while_taking)(void);
 
-/* ---- neighbours ---- */
+/* ---- fakes of other modules ---- */
 
 bool core_holds(CUdeviceptr address, uint64_t bytes)
 {
@@ -210,7 +210,7 @@ static void mapped(uint64_t mib)
         calls[0] = '\0';
 }
 
-/* The handle has become one of the driver's, which is never moved. */
+/* Turns the handle into one of the driver's, which is never moved. */
 static void become_unevictable(void)
 {
         heap_bury(&gpu->heap, handle->block);
@@ -237,7 +237,7 @@ static void what_is_on_the_card_is_mapped_where_it_belongs(void **state)
         assert_int_equal(map_at(28), CUDA_SUCCESS);
         assert_calls("");
         assert_non_null(virtual_at(AT + 28 * MIB));
-        assert_int_equal(map_at(4), CUDA_SUCCESS); /* up to where the first one begins */
+        assert_int_equal(map_at(4), CUDA_SUCCESS); /* ends where the first one begins */
         assert_int_equal(unevictable, 0);
 }
 
@@ -283,7 +283,7 @@ static void what_is_mapped_everywhere_is_kept_on_the_card(void **state)
         failing = 1;
         assert_int_equal(map_at(0), CUDA_ERROR_OUT_OF_MEMORY);
         assert_int_equal(unevictable, 0);
-        assert_int_equal(map_at(0), CUDA_SUCCESS); /* whether or not it can be */
+        assert_int_equal(map_at(0), CUDA_SUCCESS); /* maps even if it cannot be made unevictable */
         assert_int_equal(unevictable, 1);
 }
 
@@ -307,7 +307,8 @@ static void the_drivers_own_handles_are_mapped_beside_ours(void **state)
         assert_int_equal(map_at(30), CUDA_ERROR_INVALID_VALUE);
         calls[0] = '\0';
         failing = number + 1;
-        assert_int_equal(map_drivers(28), CUDA_ERROR_OUT_OF_MEMORY); /* it says what is there */
+        /* The driver reports what is mapped there. */
+        assert_int_equal(map_drivers(28), CUDA_ERROR_OUT_OF_MEMORY);
         assert_calls("map 28+12 119");
         failing = number + 1;
         assert_int_equal(map_drivers(52), CUDA_ERROR_OUT_OF_MEMORY);
@@ -322,7 +323,7 @@ static void a_bystander_maps_nothing_itself(void **state)
         assert_int_equal(hook_cuMemSetAccess(AT, BYTES, NULL, 5), CUDA_SUCCESS);
         assert_calls("map 0+12 119, unmap 0+12, access 0+12 5");
         assert_int_equal(map_at(0), CUDA_SUCCESS);
-        assert_calls("map 0+12"); /* of a name that it cannot take for a pointer */
+        assert_calls("map 0+12"); /* a handle value that the heap must not take for a pointer */
         assert_null(virtual_from(0));
 }
 
@@ -437,7 +438,7 @@ static void access_is_given_where_memory_is_and_remembered(void **state)
         assert_int_equal(virtual_at(AT)->access[1], RW);
         handle->block->extents[1].state = EXTENT_RESIDENT;
         assert_int_equal(hook_cuMemSetAccess(AT, BYTES, both, 2), CUDA_SUCCESS);
-        assert_calls("access 0+12 2"); /* neighbours at once */
+        assert_calls("access 0+12 2"); /* adjacent extents in one call */
         assert_int_equal(virtual_at(AT)->access[1], NONE);
         assert_int_equal(virtual_at(AT)->access[2], READ);
         evict_all();
@@ -481,7 +482,7 @@ static void access_is_that_of_whole_mappings(void **state)
 static void access_is_refused_as_the_driver_would(void **state)
 {
         mapped(0);
-        evict_all(); /* it has nothing there to ask it about */
+        evict_all(); /* the driver has no mapping to check the call against */
         assert_int_equal(allow(CU_MEM_LOCATION_TYPE_HOST, 0, NONE), CUDA_SUCCESS);
         assert_int_equal(allow(CU_MEM_LOCATION_TYPE_HOST_NUMA, 0, NONE), CUDA_SUCCESS);
         assert_int_equal(allow(CU_MEM_LOCATION_TYPE_HOST, 0, RW), CUDA_ERROR_NOT_SUPPORTED);
@@ -515,7 +516,7 @@ static void access_to_what_is_the_drivers_it_gives(void **state)
         assert_calls("");
 }
 
-/* ---- questions ---- */
+/* ---- queries ---- */
 
 static CUresult access_there(CUmemLocationType type, int id, unsigned long long *ret)
 {
@@ -539,7 +540,7 @@ static void access_is_answered_from_what_was_given(void **state)
         assert_int_equal(access_there(CU_MEM_LOCATION_TYPE_DEVICE, 0, &flags), CUDA_SUCCESS);
         assert_int_equal(flags, READ);
         assert_int_equal(access_there(CU_MEM_LOCATION_TYPE_HOST, 0, &flags), CUDA_SUCCESS);
-        assert_int_equal(flags, READ); /* the first card's */
+        assert_int_equal(flags, READ); /* the access of the first card */
         assert_int_equal(access_there(CU_MEM_LOCATION_TYPE_HOST_NUMA, 0, &flags), CUDA_SUCCESS);
         assert_int_equal(flags, NONE);
         assert_int_equal(access_there(CU_MEM_LOCATION_TYPE_INVALID, 0, &flags),

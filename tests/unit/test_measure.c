@@ -1,5 +1,5 @@
-/* test_measure.c: what the daemon makes of NVML's figures, with an NVML and a scheduler that only
- * count how often they are asked and told. */
+/* test_measure.c: how the daemon interprets NVML's figures. The fakes of NVML and the scheduler
+ * only count requests and reports. */
 #include "unit.h"
 
 #include "base/clock.h"
@@ -12,12 +12,12 @@
 #define TOTAL   (8 * GIB)
 
 static struct {
-        uint64_t foreign; /* on the card */
+        uint64_t foreign; /* foreign bytes on the card */
         bool fails;
         unsigned listed, asked, told_unevictable, told_foreign;
-        bool event;              /* one of the scheduler's is being prepared */
-        bool unevictable_before; /* what is unevictable was told before what others use, at last */
-        uint64_t unevictable;    /* what a client is said to have of it */
+        bool event;              /* an event of the scheduler is being prepared */
+        bool unevictable_before; /* the last reports gave unevictable before foreign bytes */
+        uint64_t unevictable;    /* unevictable bytes last reported for a client */
         struct sched_account_view account;
         enum sched_state state;
         uint64_t foreign_told;
@@ -36,7 +36,7 @@ bool reader_ask(struct reader *r)
         return true;
 }
 
-/* What NVML says now. */
+/* Delivers NVML's present figures. */
 static void look(bool sample)
 {
         struct nvml_card *card = &shown.cards[0];
@@ -52,7 +52,7 @@ static void look(bool sample)
         server.look = &shown;
         server.look_ns = clock_now_ns();
         measure_looked(&server, sample);
-        assert_false(now.event); /* what was told is done */
+        assert_false(now.event); /* the module has ended its event */
 }
 
 static void period(void)
@@ -132,8 +132,8 @@ static int begin(void **state)
         return 0;
 }
 
-/* Each telling costs the scheduler a pass over all clients: of a thousand, each second, nothing
- * else would be done. */
+/* Each report makes the scheduler walk all clients: a thousand reports a second would leave it no
+ * time for anything else. */
 static void unevictable_bytes_are_told_when_they_have_changed(void **state)
 {
         for (unsigned second = 0; second < 10; second++)
@@ -156,7 +156,7 @@ static void a_client_has_unevictable_what_it_does_not_report_as_backed(void **st
         assert_int_equal(now.unevictable, 0);
 }
 
-/* It holds memory that it does not report yet, however slow the bus is. */
+/* A moving client holds memory that it has not reported yet, however slow the bus is. */
 static void what_is_on_its_way_is_not_unevictable(void **state)
 {
         static const enum sched_state moving[] = {SCHED_EVICTING, SCHED_RESTORING};
@@ -173,7 +173,7 @@ static void what_is_on_its_way_is_not_unevictable(void **state)
         assert_int_equal(now.told_unevictable, CLIENTS);
 }
 
-/* A byte that turns from one into the other must not count as both in between. */
+/* A byte that changes from foreign to unevictable, or back, must never count as both. */
 static void what_becomes_less_is_told_first(void **state)
 {
         now.foreign = GIB;
@@ -181,7 +181,7 @@ static void what_becomes_less_is_told_first(void **state)
                 period();
         assert_int_equal(now.foreign_told, GIB);
         now.foreign = 0;
-        now.account.usage.backed = MIB; /* so that there is news of both */
+        now.account.usage.backed = MIB; /* makes both figures change */
         period();
         assert_int_equal(now.foreign_told, 0);
         assert_true(now.unevictable_before);
@@ -193,7 +193,7 @@ static void what_becomes_less_is_told_first(void **state)
         assert_false(now.unevictable_before);
 }
 
-/* Their memory looks foreign until they are back. */
+/* The memory of clients that have not reconnected looks foreign. */
 static void while_clients_come_back_after_a_crash_no_rise_is_told(void **state)
 {
         server.return_until_ns = clock_now_ns() + 3600 * NSEC_PER_SEC;
@@ -205,12 +205,12 @@ static void while_clients_come_back_after_a_crash_no_rise_is_told(void **state)
         period();
         assert_int_equal(now.foreign_told, 2 * GIB);
         server.return_until_ns = clock_now_ns() + 3600 * NSEC_PER_SEC;
-        now.foreign = GIB; /* a fall is one */
+        now.foreign = GIB; /* a fall counts as one all the same */
         period();
         assert_int_equal(now.foreign_told, GIB);
 }
 
-/* Small ones are what the headroom is there for. */
+/* The headroom absorbs small rises. */
 static void a_small_rise_is_noise_and_a_small_fall_is_none(void **state)
 {
         const uint64_t small = TOTAL / 256;
@@ -232,7 +232,7 @@ static void a_small_rise_is_noise_and_a_small_fall_is_none(void **state)
         assert_int_equal(now.told_foreign, before + 1);
 }
 
-/* A capacity below the card's size leaves the rest to others. */
+/* A capacity below the card's size leaves the rest to foreign processes. */
 static void what_is_not_dealt_in_is_for_others(void **state)
 {
         server.gpus.list[0].total_bytes = TOTAL - 2 * GIB;
@@ -252,7 +252,7 @@ static uint64_t newest(void)
         return g->foreign[(g->n_foreign - 1) % 3];
 }
 
-/* NVML counts it for the card and for no process. */
+/* NVML counts managed memory for the card, but for no process. */
 static void managed_memory_of_our_clients_is_not_foreign(void **state)
 {
         now.account.usage.backed = MIB + MIB / 2; /* half a MiB of it is managed */
@@ -263,10 +263,10 @@ static void managed_memory_of_our_clients_is_not_foreign(void **state)
         for (unsigned second = 0; second < 3; second++)
                 period();
         assert_int_equal(newest(), GIB + 10 * MIB);
-        clients[0].accounts[0].managed = 100 * GIB; /* no more than it has backed */
+        clients[0].accounts[0].managed = 100 * GIB; /* counts only up to what it has backed */
         look(true);
         assert_int_equal(newest(), GIB + 10 * MIB - MIB / 2);
-        now.foreign = 5 * MIB; /* nor than is in nobody's name */
+        now.foreign = 5 * MIB; /* counts only up to what NVML attributes to no process */
         look(true);
         assert_int_equal(newest(), 0);
 }
@@ -277,7 +277,7 @@ static void the_most_that_a_process_holds_is_what_nvml_shows_or_nobody_else_has(
 
         now.foreign = GIB;
         look(false);
-        /* By name; and what is in nobody's name may be managed memory of it. */
+        /* NVML names the process; bytes in no process's name may be its managed memory. */
         assert_int_equal(measure_most(&server, &clients[0], 0), MIB + GIB + slack);
         now.listed = 0;
         now.account.usage.backed = MIB / 2;
@@ -291,7 +291,7 @@ static void the_most_that_a_process_holds_is_what_nvml_shows_or_nobody_else_has(
         assert_int_equal(measure_most(&server, &clients[0], 0), UINT64_MAX);
 }
 
-/* Where what others use has risen by too little to be told. */
+/* Even if the foreign bytes have risen by too little to report. */
 static void what_was_short_is_forgotten_at_the_next_look(void **state)
 {
         period();
@@ -309,14 +309,14 @@ static void what_was_short_is_forgotten_at_the_next_look(void **state)
         assert_int_equal(now.foreign_told, GIB);
 }
 
-/* What was under way when somebody asked does not show why he asked. */
+/* A look that was in progress at the time of the question does not show the reason for it. */
 static void only_a_later_look_shows_a_rise(void **state)
 {
         period();
         now.foreign = GIB;
         measure_rise(&server, 0);
         assert_int_equal(now.asked, 1);
-        server.gpus.list[0].rise_ns += NSEC_PER_SEC; /* after the look below */
+        server.gpus.list[0].rise_ns += NSEC_PER_SEC; /* later than the look below */
         look(false);
         assert_int_equal(now.foreign_told, 0);
         server.gpus.list[0].rise_ns -= NSEC_PER_SEC;
@@ -324,12 +324,12 @@ static void only_a_later_look_shows_a_rise(void **state)
         assert_int_equal(now.foreign_told, GIB);
         now.foreign = 0;
         look(false);
-        assert_int_equal(now.foreign_told, GIB); /* a fall waits for its period */
+        assert_int_equal(now.foreign_told, GIB); /* a fall is reported at the next period */
         period();
         assert_int_equal(now.foreign_told, 0);
 }
 
-/* The figures that come with a failure are none. */
+/* Ignore the figures that come with an error. */
 static void a_failed_reading_changes_nothing(void **state)
 {
         uint64_t measured_ns;
@@ -360,13 +360,13 @@ static void what_was_short_is_forgotten_when_readings_fail(void **state)
         for (unsigned second = 0; second < 30; second++)
                 period();
         assert_int_equal(now.told_foreign, before + 3);
-        server.look = NULL; /* late, or gone */
+        server.look = NULL; /* the reader is late or has ended */
         for (unsigned second = 0; second < 10; second++)
                 measure_period(&server);
         assert_int_equal(now.told_foreign, before + 4);
 }
 
-/* With a look that is newer than all others. */
+/* Asks with a look newer than all others. */
 static bool is_gone(struct client *c, uint64_t ago_ns)
 {
         bool sure, gone;
@@ -400,8 +400,8 @@ static void whom_nvml_names_no_longer_is_gone(void **state)
         assert_false(is_gone(&clients[0], 2 * config.sched.grace_ns));
 }
 
-/* Of who was never seen it says something after a while, and only where it speaks of others as we
- * do: in a container it may list nobody, or by other numbers. */
+/* NVML's silence about a process counts after a while, and only if NVML names other clients by our
+ * pids: in a container it may list no process, or use other pids. */
 static void whom_nvml_has_never_named_is_gone_if_others_are_named(void **state)
 {
         struct client *c = &clients[CLIENTS - 1];

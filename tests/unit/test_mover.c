@@ -1,5 +1,5 @@
-/* test_mover.c: the second context of a process: what it takes and gives back, whichever call
- * fails, and that it tries every call that moves memory. */
+/* test_mover.c: the second context of a process: that it frees what it takes, whichever call fails,
+ * and that its canary tries every call that moves memory. */
 #include "unit.h"
 
 #include "base/macros.h"
@@ -10,7 +10,7 @@
 #include "preload/rm/rm.h"
 
 #define CONTEXT ((CUcontext)(uintptr_t)0xd0)
-#define THEIRS  ((CUcontext)(uintptr_t)0xc0) /* current in the thread before */
+#define THEIRS  ((CUcontext)(uintptr_t)0xc0) /* the thread's context before the mover's */
 #define TOLD    64u
 
 static struct gpu *const gpu = &core.gpus[0];
@@ -90,7 +90,7 @@ static void tell(const char *call)
         told[told_count++] = call;
 }
 
-/* Others have the GPU at first. */
+/* The first query finds the stream busy, as if other programs had the GPU. */
 static CUresult fake_query(CUstream s)
 {
         static unsigned asked;
@@ -182,7 +182,7 @@ static void a_mover_that_cannot_be_made_whole_leaves_nothing_behind(void **state
         }
 }
 
-/* Where the call was told of; fails if it was not. */
+/* The position of this call among those reported; fails if it is missing. */
 static unsigned place_of(const char *call)
 {
         for (unsigned i = 0; i < told_count; i++)
@@ -221,7 +221,7 @@ static void a_canary_makes_every_call_that_moves_memory(void **state)
         check_nothing_is_left();
 }
 
-/* How many calls of a canary's can fail, and by which ones it fails, then. */
+/* Fails each call of a canary in turn and checks which failures the canary reports. */
 static void a_canary_that_fails_says_so_and_leaves_nothing_mapped(void **state)
 {
         unsigned failed = 0, n = 1;
@@ -246,7 +246,7 @@ static void a_canary_that_fails_says_so_and_leaves_nothing_mapped(void **state)
                 check_nothing_is_left();
                 if (!driver_failed)
                         break;
-                /* Whether memory can be had says nothing about whether calls end. */
+                /* A lack of memory says nothing about whether calls end. */
                 assert_int_equal(r, strcmp(driver_failed, "cuMemCreate") == 0
                                             ? CUDA_SUCCESS
                                             : CUDA_ERROR_LAUNCH_FAILED);
@@ -266,7 +266,7 @@ static void what_comes_back_otherwise_than_it_went_is_a_failure(void **state)
         check_nothing_is_left();
 }
 
-/* All of the card is in use: nothing to be had, and nothing wrong. */
+/* With the whole card in use the canary gets no memory, which is no failure. */
 static void a_full_card_is_no_failure(void **state)
 {
         struct mover *m = mover_new(gpu);
@@ -284,7 +284,7 @@ static void a_full_card_is_no_failure(void **state)
         check_nothing_is_left();
 }
 
-/* Else memory would leave although no call of the mover's has been seen to end. */
+/* Otherwise memory would leave although no call of the mover has been seen to end. */
 static void a_canary_on_a_full_card_tries_as_much_as_any(void **state)
 {
         struct mover *m = mover_new(gpu);

@@ -1,6 +1,6 @@
-/* test_moves.c: memory that leaves the card and comes back, with everything of ours that has a hand
- * in it and a driver that has memory: the program finds in it what it wrote, whatever fails, and
- * the books say what the driver has given out. */
+/* test_moves.c: memory that leaves the card and comes back, with all modules that take part and a
+ * driver that has memory: whatever fails, the program finds what it wrote, and the accounts match
+ * what the driver has given out. */
 #include "unit.h"
 
 #include "moves_bench.h"
@@ -43,10 +43,11 @@ static void contents_come_back_to_their_address(void **state)
         restore_to(UINT64_MAX);
         run_program();
         assert_int_equal(gpu->moved_in, 13 * PAGE);
-        assert_int_equal(extent_of(&things[0], 0)->host.count, 0); /* not to be told again */
+        /* No host copy is kept: a change of the contents would go unnoticed. */
+        assert_int_equal(extent_of(&things[0], 0)->host.count, 0);
         assert_int_equal(trace_count("evict_begin"), 1);
         assert_int_equal(trace_count("evict_end"), 1);
-        assert_int_equal(trace_count("restore_end"), 2); /* the first was of new memory */
+        assert_int_equal(trace_count("restore_end"), 2); /* the first restore was of new memory */
 }
 
 static void no_more_leaves_than_is_missing(void **state)
@@ -79,8 +80,8 @@ static void nothing_leaves_or_comes_unasked(void **state)
         assert_int_equal(gpu->heap.backed, EXTENT);
 }
 
-/* Where managed memory is the exception nobody else brings it in; where all is managed, what is
- * touched comes by itself. */
+/* Where some memory is managed, the library must restore it; where all is managed, a page comes
+ * when the program touches it. */
 static void managed_memory_is_sent_to_the_host_and_fetched_from_there(void **state)
 {
         struct thing *t = adopt(4);
@@ -108,7 +109,8 @@ static void managed_memory_leaves_once_it_is_known_that_the_card_is_free_then(vo
         (void)adopt(4);
         restore_to(UINT64_MAX);
         gpu->limit = 0;
-        assert_int_equal(swap_step(gpu, true, false), SWAP_LATER); /* it finds out */
+        /* The first step finds out whether managed memory leaves. */
+        assert_int_equal(swap_step(gpu, true, false), SWAP_LATER);
         assert_int_equal(gpu->home.answer, HOME_LEAVES);
         evict_to(0);
         assert_int_equal(gpu->heap.backed, 0);
@@ -138,7 +140,7 @@ static void memory_without_contents_is_not_copied(void **state)
         restore_to(UINT64_MAX);
         run_program();
         evict_to(0);
-        assert_int_equal(driver.copied_out, 5); /* of eight */
+        assert_int_equal(driver.copied_out, 5); /* of eight pages */
         restore_to(UINT64_MAX);
         run_program();
         lock_acquire(&core_lock);
@@ -151,7 +153,7 @@ static void memory_without_contents_is_not_copied(void **state)
         heap_bury(&gpu->heap, pool);
 }
 
-/* Whoever has marked an extent busy goes on with it as it is. */
+/* The thread that marked an extent busy continues with it unchanged. */
 static void what_is_on_its_way_is_forgotten_only_when_it_has_arrived(void **state)
 {
         struct block *pool = heap_take_pool(&gpu->heap, EXTENT, EXTENT);
@@ -219,7 +221,8 @@ static void what_did_not_change_is_not_copied_again(void **state)
                 for (unsigned k = 0; k < 8; k++)
                         assert_int_equal(*driver_word(t->at + k * PAGE, 0), t->words[k]);
         }
-        assert_in_range(gpu->spared_out, 60 * PAGE, 220 * PAGE); /* it is not always asked */
+        /* Fingerprints are not compared at every eviction. */
+        assert_in_range(gpu->spared_out, 60 * PAGE, 220 * PAGE);
         assert_int_equal(gpu->spared_out + gpu->moved_out, 240 * PAGE);
         assert_int_equal(gpu->moved_out, driver.copied_out * PAGE);
         *driver_word(t->at + 5 * PAGE, 0) = t->words[5] = ++last_word;
@@ -266,7 +269,7 @@ static void without_host_memory_nothing_leaves_until_there_is_some(void **state)
         run_program();
 }
 
-/* The card is asked again and again what is there, but not without a rest. */
+/* The agent looks for room again and again, but pauses between two tries. */
 static void evictions_that_find_no_host_memory_rest_between_tries(void **state)
 {
         unsigned steps = 0;
@@ -327,7 +330,7 @@ static void what_a_failed_gpu_does_not_answer_is_left_to_the_program(void **stat
         core.bystander = false;
 }
 
-/* What was in flight when its context failed is where it was. */
+/* Contents whose copy was in flight when the context failed stay where they were. */
 static void a_context_that_fails_ends_what_is_in_flight(void **state)
 {
         (void)allocate(12);
@@ -364,13 +367,13 @@ static bool failed_in(const char *name)
         return driver.failed && strcmp(driver.failed, name) == 0;
 }
 
-/* Its room on the host may be somebody else's in a moment. */
+/* Its room in the arena may be used for something else in a moment. */
 static void nothing_is_left_in_the_stream_of_a_copy_that_failed(void **state)
 {
         struct block *pool = heap_take_pool(&gpu->heap, EXTENT, EXTENT);
         bool out = true;
 
-        for (unsigned i = 0; i < 2; i++) { /* a gap between them: two copies */
+        for (unsigned i = 0; i < 2; i++) { /* a gap between the two makes two copies */
                 heap_use(&gpu->heap, pool, pool->address + 2 * i * PAGE, PAGE);
                 add(pool->address + 2 * i * PAGE, 1)->pool = pool;
         }
@@ -430,27 +433,28 @@ static void what_leaves_is_passed_on_and_what_was_passed_on_is_used(void **state
         assert_int_equal(gpu->leaving.count, 3);
         assert_int_equal(open_descriptors(), before + 3);
         passed_close(&gpu->leaving);
-        /* New memory is not made of what others had in it. */
+        /* New memory is never made of handed-over memory, which holds others' contents. */
         (void)allocate(4);
         for (unsigned i = 0; i < 5; i++)
                 passed_add(&gpu->passed, driver_foreign(EXTENT, UINT64_C(0xbad)));
         restore_to(3 * EXTENT);
-        assert_int_equal(gpu->passed.count, 0); /* the limit has no room for more */
+        assert_int_equal(gpu->passed.count, 0); /* no more fits the limit, so the rest was closed */
         assert_int_equal(open_descriptors(), before);
         assert_int_equal(gpu->heap.backed, 3 * EXTENT);
         restore_to(UINT64_MAX);
         run_program();
-        /* What came from others is not passed on again. */
+        /* Memory that was handed over to us is not handed over again. */
         evict_to(0);
         assert_int_equal(gpu->leaving.count, 1);
         passed_close(&gpu->leaving);
         gpu->limit = UINT64_MAX;
-        passed_add(&gpu->passed, open("/dev/null", O_RDONLY)); /* of no use: another is made */
+        /* Cannot be imported: new memory is created instead. */
+        passed_add(&gpu->passed, open("/dev/null", O_RDONLY));
         restore_to(UINT64_MAX);
         run_program();
         assert_int_equal(open_descriptors(), before);
         passed_add(&gpu->passed, driver_foreign(EXTENT, 1));
-        (void)move(false, true); /* nothing is to come back */
+        (void)move(false, true); /* nothing is to be restored, so the descriptor is closed */
         assert_int_equal(open_descriptors(), before);
 }
 
@@ -465,11 +469,11 @@ static void exported_memory_stays_and_comes_first(void **state)
         gpu->limit = 2 * EXTENT;
         p = export_take(gpu, block_of(b), b->at, 1);
         evict_to(0);
-        assert_int_equal(gpu->heap.backed, 0); /* nobody has allowed it yet */
+        assert_int_equal(gpu->heap.backed, 0); /* the daemon has not allowed the export yet */
         export_allowed(gpu, EXTENT);
         assert_int_equal(export_state(p), EXPORT_WAITING);
         gpu->limit = EXTENT;
-        (void)move(true, false); /* whoever has the lease */
+        (void)move(true, false); /* with or without the lease */
         assert_int_equal(export_state(p), EXPORT_READY);
         assert_int_equal(extent_of(b, 0)->state, EXTENT_RESIDENT);
         evict_to(0);
@@ -508,7 +512,8 @@ static CUresult synchronize_while_the_context_ends(CUstream s)
         return synchronize(s);
 }
 
-/* The context ends while the agent copies in it: it waits, and hears of the end of the copy. */
+/* The context ends while the agent copies in it: ending it waits, and the end of the copy wakes
+ * it. */
 static void a_copy_to_another_address_wakes_whoever_waits_for_it(void **state)
 {
         struct thing *t = allocate(4);
@@ -539,8 +544,8 @@ static void a_copy_to_another_address_wakes_whoever_waits_for_it(void **state)
         meanwhile = agent_goes_on;
 }
 
-/* What was being moved when the context ends is where it was going, and can be moved in the next.
- */
+/* Extents that were moving when the context ended have arrived, and the next context can move
+ * them. */
 static void a_context_that_ends_takes_no_contents_along(void **state)
 {
         (void)allocate(16);

@@ -1,5 +1,5 @@
-/* test_moves_ends.c: memory on its first way to the card, at the gate, and on its last one: given
- * back, handed over or disowned; and what has to be there before all else. */
+/* test_moves_ends.c: memory at its first restore, at the gate, and at its end: freed, handed over
+ * or disowned; and what must be prepared before any move. */
 #include "unit.h"
 
 #include "moves_bench.h"
@@ -26,7 +26,7 @@ static void new_memory_is_backed_at_the_gate(void **state)
         assert_int_equal(atomic_load(&gate_bits), 0);
         assert_int_equal(core.waiters, 0);
         run_program();
-        /* Without the lease what is new waits for the agent. */
+        /* Without the lease new memory waits for the agent. */
         core.running = false;
         (void)allocate(2);
         atomic_store(&gate_bits, GATE_UNBACKED);
@@ -40,7 +40,7 @@ static void the_limit_rises(const struct core_wait *w)
 {
         assert_int_equal(core.waiters, 1);
         assert_true(gpu->heap.backed <= gpu->limit);
-        assert_int_not_equal(request_kicks, 0); /* it has been told that room is missing */
+        assert_int_not_equal(request_kicks, 0); /* the agent knows that room is missing */
         gpu->limit += EXTENT;
         driver.card = CARD;
         bell_ring(&core.changed);
@@ -116,11 +116,12 @@ static void managed_memory_of_the_programs_own_is_disowned(void **state)
         assert_int_equal(gpu->heap.managed_bytes, 0);
         assert_int_equal(core.unbooked, 0);
         check_books();
-        assert_int_not_equal(driver_where(t->at), CU_DEVICE_INVALID); /* the program's */
+        /* The memory belongs to the program again. */
+        assert_int_not_equal(driver_where(t->at), CU_DEVICE_INVALID);
 }
 
-/* Whatever way memory goes, the figures are told, and who waits for room or for the extent hears.
- */
+/* However memory goes, the daemon gets the new figures, and threads that wait for room or for the
+ * extent are woken. */
 static void memory_that_is_given_back_is_told(void **state)
 {
         struct thing *t = allocate(4), *evicted = allocate(4), *managed;
@@ -136,7 +137,7 @@ static void memory_that_is_given_back_is_told(void **state)
         assert_int_equal(swap_back_block(gpu, pool), 0);
         heap_unuse(pool, pool->address, PAGE);
         look_at_figures();
-        swap_unused(gpu, &pool->extents[0]); /* its memory stays for others */
+        swap_unused(gpu, &pool->extents[0]); /* unused memory stays for later allocations */
         assert_int_equal(pool->extents[0].state, EXTENT_RESIDENT);
         swap_release(gpu, &pool->extents[0]);
         check_told();
@@ -168,7 +169,7 @@ static void memory_that_is_given_back_is_told(void **state)
         check_books();
 }
 
-/* Its extents are at no place that anybody else knows of. */
+/* Nothing else has recorded where the extents of mapped host memory lie. */
 static void host_memory_that_is_mapped_is_given_back_as_that(void **state)
 {
         struct block *b, *dead;
@@ -192,7 +193,7 @@ static void host_memory_that_is_mapped_is_given_back_as_that(void **state)
         check_books();
 }
 
-/* What has to stay on the card has others leave for it. */
+/* Other memory is evicted to make room for exported memory. */
 static void others_leave_for_exported_memory(void **state)
 {
         struct thing *a = allocate(4), *b = allocate(4);
@@ -218,7 +219,7 @@ static void others_leave_for_exported_memory(void **state)
         run_program();
 }
 
-/* It may be the first thing that is done in the context, and that may fail. */
+/* The copy may be the first use of the context, and each preparation for it may fail. */
 static void a_copy_to_another_address_makes_what_it_needs(void **state)
 {
         struct thing *t = allocate(4);
@@ -266,12 +267,12 @@ static void where_nobody_makes_room_it_does_not_give_way_either(void **state)
 {
         struct thing *t = allocate(4);
 
-        core.giveway.out = true; /* first its turn to take memory is awaited */
+        core.giveway.out = true; /* the thread must wait until it may take memory */
         meanwhile = its_turn_comes;
         lock_acquire(&core_lock);
         assert_int_equal(swap_back_block(gpu, block_of(t)), 0);
         assert_false(core.giveway.out);
-        /* What is there is let be. */
+        /* A block that is resident stays as it is. */
         assert_int_equal(swap_back_block(gpu, block_of(t)), 0);
         lock_release(&core_lock);
         assert_int_equal(gpu->heap.resident, EXTENT);
@@ -287,7 +288,7 @@ static void more_is_new_on_the_first(const struct core_wait *w)
         bell_ring(&core.changed);
 }
 
-/* While one GPU is waited for, another may come to lack memory: then the gate stays shut. */
+/* While a thread waits for one GPU, memory may become missing on another: the gate stays shut. */
 static void the_gate_opens_when_nothing_is_missing_on_any_gpu(void **state)
 {
         CUdeviceptr at;
@@ -300,7 +301,7 @@ static void the_gate_opens_when_nothing_is_missing_on_any_gpu(void **state)
         heap_init(&second->heap, CARD);
         swap_learn(second);
         assert_int_equal(heap_allocate(&second->heap, EXTENT, NULL, UINT64_MAX, &at, &cost), 0);
-        /* One whose memory is not ours keeps nobody waiting. */
+        /* A GPU whose memory we do not manage delays nobody. */
         atomic_store(&gate_bits, GATE_UNBACKED);
         fake_gate_owner(0);
         assert_int_equal(atomic_load(&gate_bits), 0);
@@ -325,7 +326,7 @@ static void the_gate_opens_when_nothing_is_missing_on_any_gpu(void **state)
         heap_end(&second->heap);
 }
 
-/* As many as a word has bits: nothing beyond it is copied, and nothing left out. */
+/* It has as many pages as a word has bits: every page is copied, and nothing past the last one. */
 static void the_largest_extent_moves_whole(void **state)
 {
         CUdeviceptr at;
@@ -355,7 +356,7 @@ static void the_largest_extent_moves_whole(void **state)
         check_books();
 }
 
-/* What the program has mapped nowhere is copied through addresses of ours, which may fail. */
+/* Memory that the program has not mapped is copied through our own mapping, which may fail. */
 static void memory_without_an_address_moves_through_a_window(void **state)
 {
         struct block *b;
@@ -363,7 +364,7 @@ static void memory_without_an_address_moves_through_a_window(void **state)
 
         assert_int_equal(heap_create(&gpu->heap, EXTENT, NULL, UINT64_MAX, &b), 0);
         restore_to(UINT64_MAX);
-        (void)swap_step(gpu, true, false); /* streams are there */
+        (void)swap_step(gpu, true, false); /* creates the streams */
         gpu->limit = 0;
         for (;; n++) {
                 enum swap_progress p;
@@ -377,7 +378,7 @@ static void memory_without_an_address_moves_through_a_window(void **state)
                 assert_int_equal(driver_mappings(), 0);
                 check_books();
         }
-        assert_true(n > 2); /* to reserve, to map */
+        assert_true(n > 2); /* reserve and map */
         driver_fail(0, CUDA_SUCCESS);
         evict_to(0);
         assert_int_equal(driver.copied_out, 4);

@@ -1,5 +1,5 @@
-/* test_moves_random.c: lives of programs whose memory leaves the card and comes back, with each
- * call of the driver failing once, and at random: nothing is lost, and nothing is left over. */
+/* test_moves_random.c: lives of programs whose memory leaves the card and comes back; each call of
+ * the driver fails once, and calls fail at random: nothing is lost or left over. */
 #include "unit.h"
 
 #include "moves_bench.h"
@@ -7,7 +7,7 @@
 #include "base/macros.h"
 #include "fakes/driver.h"
 
-/* The course of a life; whichever call of the driver fails, it is tried again. */
+/* The course of a life; a call of the driver that fails is tried again. */
 static void live(void)
 {
         struct block *pool;
@@ -48,7 +48,7 @@ static void a_call_that_fails_loses_nothing(void **state)
         live();
         calls = driver.calls - begun;
         assert_in_range(calls, 60, 1000);
-        for (unsigned n = 2; n < calls; n++) { /* the first is the heap's reservation */
+        for (unsigned n = 2; n < calls; n++) { /* the first call is the heap's reservation */
                 (void)end_moves(NULL);
                 (void)begin_moves(NULL);
                 asks = true;
@@ -80,7 +80,7 @@ static void act(struct block *pool, bool passes)
                 for (struct thing *t = things; t < things + thing_count; t++)
                         if (t->pool && pool->address + at * PAGE < t->at + t->pages * PAGE &&
                             t->at < pool->address + (at + n) * PAGE)
-                                return; /* taken */
+                                return; /* in use */
                 heap_use(&gpu->heap, pool, pool->address + at * PAGE, n * PAGE);
                 add(pool->address + at * PAGE, n)->pool = pool;
                 break;

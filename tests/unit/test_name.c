@@ -1,4 +1,4 @@
-/* test_name.c: how a program is called in `sublet status`. */
+/* test_name.c: the name of a program in `sublet status`. */
 #include "unit.h"
 
 #include "preload/process/name.h"

@@ -1,5 +1,5 @@
-/* test_overflow.c: buffers that lie on the card or in host memory: who lies where, how they change
- * sides, and that whatever fails or comes in between loses nothing that is in them. */
+/* test_overflow.c: buffers on the card or in host memory: which lie where, how they move, and that
+ * no failure or interruption loses contents. */
 #include "unit.h"
 
 #include "overflow_bench.h"
@@ -18,7 +18,8 @@
 
 static void a_card_that_maps_no_host_memory_has_no_more_than_itself(void **state)
 {
-        for (unsigned n = 1; n <= 5; n++) { /* reserve, create, map, access; the place aside */
+        for (unsigned n = 1; n <= 5;
+             n++) { /* reserve, create, map, access; then reserve the range aside */
                 unsigned before;
 
                 gpu->overflow = false;
@@ -30,7 +31,7 @@ static void a_card_that_maps_no_host_memory_has_no_more_than_itself(void **state
                 lock_release(&core_lock);
                 driver.no_numa = false;
                 if (gpu->overflow)
-                        continue; /* the first of two ways to create it has failed */
+                        continue; /* only the first of two ways to create failed */
                 assert_int_equal(gpu->keep, UINT64_MAX);
                 assert_int_equal(driver_handles(), 0);
                 assert_int_equal(driver_mappings(), 0);
@@ -72,7 +73,7 @@ static void host_memory_that_is_not_promised_is_not_taken(void **state)
         check_books();
 }
 
-/* Some of it may be mapped when a later piece fails. */
+/* Some pieces may be mapped when a later one fails. */
 static void an_allocation_that_fails_gives_all_of_it_back(void **state)
 {
         unsigned n = 1;
@@ -85,7 +86,7 @@ static void an_allocation_that_fails_gives_all_of_it_back(void **state)
                 check_books();
                 if (b && !driver.failed)
                         break;
-                if (b) { /* host memory of any node was there */
+                if (b) { /* memory of any node was used instead */
                         struct block *dead;
 
                         assert_string_equal(driver.failed, "cuMemCreate");
@@ -106,13 +107,13 @@ static void buffers_come_to_the_card_as_far_as_there_is_room(void **state)
         struct buffer *a = on_host(16 * MIB), *b = on_host(64 * MIB);
 
         arrange();
-        assert_int_equal(bytes_on_card(a), 16 * MIB); /* the smaller one first */
+        assert_int_equal(bytes_on_card(a), 16 * MIB); /* the smaller buffer first */
         assert_int_equal(bytes_on_card(b), 48 * MIB);
         assert_true(gpu->heap.allocated <= gpu->commit);
         assert_int_equal(drains_begun, drains_ended);
         carried = 0;
         arrange();
-        assert_int_equal(carried, 0); /* it lies as it should */
+        assert_int_equal(carried, 0); /* everything is in place already */
         gpu->commit = gpu->limit = 128 * MIB;
         arrange();
         assert_int_equal(bytes_on_card(b), 64 * MIB);
@@ -139,7 +140,8 @@ static void nobody_leaves_for_nobody(void **state)
         struct buffer *a = on_card(60 * MIB);
 
         (void)on_host(64 * MIB);
-        gpu->commit = 32 * MIB; /* the daemon wants some back: that is for evictions */
+        /* The daemon asks for bytes back: evictions give them, not moves of buffers. */
+        gpu->commit = 32 * MIB;
         gpu->limit = 60 * MIB;
         arrange();
         assert_int_equal(bytes_on_card(a), 60 * MIB);
@@ -224,7 +226,7 @@ static void it_waits_for_a_moment_when_the_program_runs(void **state)
         assert_int_equal(overflow_next_ns(), 0);
         while (overflow_move())
                 ;
-        assert_int_equal(overflow_next_ns(), UINT64_MAX); /* all lies as it should */
+        assert_int_equal(overflow_next_ns(), UINT64_MAX); /* everything is in place */
         (void)on_host(EXTENT);
         assert_true(overflow_next_ns() < UINT64_MAX);
         arrange();
@@ -252,7 +254,7 @@ static void a_drain_that_fails_is_tried_again_later_each_time(void **state)
                 step();
                 assert_true((overflow_own() != OWN_NONE));
                 lock_acquire(&core_lock);
-                agent_end_drain(); /* as the agent does first */
+                agent_end_drain(); /* the agent does this first */
                 assert_true(overflow_drain_failed());
                 now = clock_now_ns();
                 lock_release(&core_lock);
@@ -305,7 +307,7 @@ static CUresult create_while_the_daemon_goes(CUmemGenericAllocationHandle *ret, 
 {
         real.cuMemCreate = create;
         cancel();
-        assert_int_equal(drains_ended, 0); /* nobody may run before it lies where it belongs */
+        assert_int_equal(drains_ended, 0); /* nobody may run before the buffer is in place */
         return create(ret, bytes, prop, flags);
 }
 
@@ -337,7 +339,7 @@ static void trials_are_told_when_buffers_lie_as_they_asked(void **state)
         overflow_arrange();
         assert_true(overflow_is_arranging());
         assert_false(overflow_is_arranged());
-        overflow_changed(gpu); /* does not put it off */
+        overflow_changed(gpu); /* does not delay the arrangement */
         assert_int_equal(overflow_next_ns(), 0);
         lock_release(&core_lock);
         step();
@@ -348,7 +350,7 @@ static void trials_are_told_when_buffers_lie_as_they_asked(void **state)
         assert_false(overflow_move());
         assert_int_not_equal(bell_listen(&core.changed), heard);
         assert_true(overflow_is_arranged());
-        /* Failed. */
+        /* The drain fails. */
         (void)on_host(EXTENT);
         lock_acquire(&core_lock);
         overflow_arrange();
@@ -387,7 +389,7 @@ static void more_room_is_asked_for_what_lies_in_host_memory(void **state)
         assert_true(gpu->request_dirty);
         gpu->request_dirty = false;
         arrange();
-        assert_false(gpu->request_dirty); /* once */
+        assert_false(gpu->request_dirty); /* requests once only */
 }
 
 int main(void)

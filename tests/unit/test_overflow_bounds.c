@@ -1,5 +1,5 @@
-/* test_overflow_bounds.c: where buffers lie while they are tried, and at the bounds of what is
- * promised; who comes first, and what does not move at all. */
+/* test_overflow_bounds.c: the places of buffers during trials and at the bounds of what the daemon
+ * promises; which buffers come first, and which never move. */
 #include "unit.h"
 
 #include "overflow_bench.h"
@@ -30,22 +30,23 @@ static void trials_have_one_buffer_on_the_card_and_the_others_off_it(void **stat
         arrange();
         assert_int_equal(bytes_on_card(a), 0);
         assert_int_equal(bytes_on_card(b), 16 * MIB);
-        assert_int_equal(bytes_on_card(c), 8 * MIB); /* not tried: as it would lie */
-        /* The ground: none of them. */
+        /* Not tried: lies where it would without trials. */
+        assert_int_equal(bytes_on_card(c), 8 * MIB);
+        /* The baseline of a trial: no tried buffer is on the card. */
         tried[1] = block_of(b);
         on_trial = NULL;
         gpu->commit_used_ns = 0;
         arrange();
         assert_int_equal(bytes_on_card(b), 0);
         assert_int_equal(bytes_on_card(c), 8 * MIB);
-        assert_int_not_equal(gpu->commit_used_ns, 0); /* who leaves comes back */
+        assert_int_not_equal(gpu->commit_used_ns, 0); /* keeps the commit for the buffer's return */
         trial_room = 0;
         tried[0] = tried[1] = NULL;
         arrange();
         assert_int_equal(bytes_on_card(a) + bytes_on_card(b), 40 * MIB);
 }
 
-/* Whoever is not tried leaves room for the one whose turn it is, but not more than a half. */
+/* Buffers that are not tried leave room for the tried one, but no more than half of the card. */
 static void trials_keep_room_for_the_one_whose_turn_it_is(void **state)
 {
         struct buffer *free_one = on_card(40 * MIB), *large = on_host(48 * MIB);
@@ -88,7 +89,7 @@ static void host_memory_that_is_refused_is_no_arrangement(void **state)
 
         trial_room = 24 * MIB;
         tried[0] = block_of(a);
-        core.host.allowed = 24 * MIB + 2 * EXTENT - 1; /* two extents may be on their way */
+        core.host.allowed = 24 * MIB + 2 * EXTENT - 1; /* two extents may be moving */
         lock_acquire(&core_lock);
         overflow_arrange();
         lock_release(&core_lock);
@@ -128,7 +129,7 @@ static void an_arrangement_that_is_cut_off_has_failed(void **state)
         assert_true(overflow_next_ns() > now_ns);
         assert_true(overflow_next_ns() <= now_ns + NSEC_PER_SEC);
         arrange();
-        assert_false(overflow_is_arranged()); /* nobody had asked */
+        assert_false(overflow_is_arranged()); /* no thread asked for an arrangement */
 }
 
 /* ---- bounds ---- */
@@ -137,7 +138,7 @@ static void what_no_longer_fits_stays_where_it_is(void **state)
 {
         struct buffer *b = on_host(32 * MIB);
 
-        /* What the limit has room for, to the byte. */
+        /* Moves exactly the bytes that the limit has room for. */
         gpu->limit = EXTENT;
         move_all();
         assert_int_equal(bytes_on_card(b), EXTENT);
@@ -147,7 +148,7 @@ static void what_no_longer_fits_stays_where_it_is(void **state)
         lock_release(&core_lock);
         move_all();
         assert_int_equal(bytes_on_card(b), 2 * EXTENT);
-        /* What is promised is less when it comes to it. */
+        /* The limit is lower by the time of the move. */
         gpu->limit = 64 * MIB;
         lock_acquire(&core_lock);
         overflow_changed(gpu);
@@ -175,7 +176,7 @@ static void what_leaves_waits_for_host_memory_that_is_promised(void **state)
         lock_release(&core_lock);
         step();
         drained();
-        core.host.allowed = EXTENT; /* less, in the middle of it */
+        core.host.allowed = EXTENT; /* lower, in the middle of the move */
         while (overflow_move())
                 ;
         assert_int_equal(bytes_on_card(a), EXTENT);
@@ -252,7 +253,7 @@ static void a_program_that_has_nothing_on_the_host_is_let_be(void **state)
         assert_int_equal(overflow_next_ns(), UINT64_MAX);
         (void)on_host(1);
         assert_int_not_equal(request_kicks, 0);
-        assert_true(overflow_next_ns() > now_ns); /* programs allocate many in a row */
+        assert_true(overflow_next_ns() > now_ns); /* programs allocate many buffers in a row */
         assert_true(overflow_next_ns() < now_ns + NSEC_PER_SEC);
         lock_acquire(&core_lock);
         overflow_step(overflow_next_ns() - 1);
@@ -269,7 +270,7 @@ static void a_program_that_has_nothing_on_the_host_is_let_be(void **state)
         lock_release(&core_lock);
 }
 
-/* After a change drains are tried as soon as they were at first. */
+/* After a change, drains are retried as soon as they were at first. */
 static void a_change_forgets_that_drains_have_failed(void **state)
 {
         uint64_t first = 0;
@@ -300,7 +301,7 @@ static void without_a_daemon_no_lease_is_needed(void **state)
 {
         (void)on_host(EXTENT);
         core.lease = 0;
-        daemon_line.link = LINK_HELLO; /* it is about to be known */
+        daemon_line.link = LINK_HELLO; /* the daemon's answer is expected */
         step();
         assert_false((overflow_own() != OWN_NONE));
         daemon_line.link = LINK_DOWN;
@@ -316,19 +317,19 @@ static void what_is_worth_more_comes_first(void **state)
 {
         struct buffer *a = on_host(32 * MIB), *b = on_host(32 * MIB), *c = on_host(24 * MIB);
 
-        gpu->commit = gpu->limit = 34 * MIB; /* one of them */
+        gpu->commit = gpu->limit = 34 * MIB; /* room for one of them */
         arrange();
         assert_int_equal(bytes_on_card(c), 24 * MIB); /* the smallest */
         block_of(b)->use = 5;
         arrange();
-        assert_int_equal(bytes_on_card(b), 32 * MIB); /* what is known to be used */
+        assert_int_equal(bytes_on_card(b), 32 * MIB); /* a buffer known to be used */
         block_of(c)->use = -1;
         block_of(b)->use = 0;
         arrange();
-        assert_int_equal(bytes_on_card(a), 32 * MIB); /* of equals the first */
+        assert_int_equal(bytes_on_card(a), 32 * MIB); /* the first of equals */
         assert_int_equal(sublet_buffer_priority(c->at + 5, 1), 0);
         arrange();
-        assert_int_equal(bytes_on_card(c), 24 * MIB); /* the program knows better */
+        assert_int_equal(bytes_on_card(c), 24 * MIB); /* the program's priority decides */
         atomic_store(&core.bystander, true);
         assert_int_equal(sublet_buffer_priority(a->at, 2), 0);
         atomic_store(&core.bystander, false);
@@ -361,7 +362,7 @@ static void the_card_is_shared_as_the_person_said(void **state)
         lock_acquire(&core_lock);
         overflow_learn(gpu);
         lock_release(&core_lock);
-        assert_int_equal(gpu->keep, 24 * MIB); /* of this mode alone */
+        assert_int_equal(gpu->keep, 24 * MIB); /* counts in this mode only */
         assert_int_equal(unsetenv("SUBLET_KEEP"), 0);
         overflow_setup();
         (void)on_host(64 * MIB);
@@ -369,7 +370,7 @@ static void the_card_is_shared_as_the_person_said(void **state)
         assert_int_equal(gpu->heap.allocated, 24 * MIB);
 }
 
-/* One that is to be left alone, or that is refused host memory, keeps no other from its moves. */
+/* A GPU that must be left alone, or lacks host memory, does not hold up the others. */
 static void each_gpu_is_arranged_by_itself(void **state)
 {
         struct gpu *second = &core.gpus[1];
@@ -379,7 +380,7 @@ static void each_gpu_is_arranged_by_itself(void **state)
 
         core.gpu_count = 2;
         *second = (struct gpu){.index = 1, .known = true, .managed = true, .own_limit = UINT64_MAX};
-        second->visible = CARD; /* of which nothing is promised */
+        second->visible = CARD; /* the daemon promises nothing on it */
         heap_init(&second->heap, CARD);
         lock_acquire(&core_lock);
         overflow_learn(second);

@@ -1,4 +1,4 @@
-/* test_paths.c: which directory names the daemon, and which directories are trusted. */
+/* test_paths.c: the choice of the daemon's directory, and which directories are trusted. */
 #include "base/paths.h"
 
 #include <errno.h>
@@ -15,7 +15,7 @@
 
 #include <cmocka.h>
 
-static char base[64]; /* a directory of this test's own */
+static char base[64]; /* this test's own directory */
 
 static int setup(void **state)
 {
@@ -89,7 +89,8 @@ static void a_missing_or_foreign_runtime_directory_is_not_used(void **state)
         for (unsigned i = 0; i < sizeof(unusable) / sizeof(unusable[0]); i++) {
                 in.runtime = unusable[i];
                 if (in.runtime == base)
-                        in.uid = getuid() + 1; /* the directory is there and is somebody else's */
+                        /* The directory exists, but belongs to another user. */
+                        in.uid = getuid() + 1;
                 assert_int_equal(paths_choose(&in, dir, sizeof(dir), NULL), 0);
                 (void)snprintf(want, sizeof(want), "/tmp/sublet-%u", (unsigned)in.uid);
                 assert_string_equal(dir, want);

@@ -1,5 +1,5 @@
-/* test_pause.c: who is to stand still on the GPU: across connections, restarts of the daemon and
- * what a client says, with a real scheduler behind it. */
+/* test_pause.c: orders to freeze a program: across connections, restarts of the daemon and the
+ * client's reports, with a real scheduler. */
 #include "unit.h"
 
 #include <errno.h>
@@ -11,10 +11,10 @@
 #include "daemon/ledger/event.h"
 
 #define PID    4242
-#define AGE_NS (30 * NSEC_PER_SEC) /* of each process */
+#define AGE_NS (30 * NSEC_PER_SEC) /* age of each process */
 
 static struct server server;
-static struct client earlier, now; /* of one process; the newer connection is first */
+static struct client earlier, now; /* two connections of one process; the newer one is first */
 static const struct peer root = {.uid = 0, .trusted = true};
 static struct config configuration;
 static unsigned told, last_told, mosts, last_most;
@@ -155,11 +155,11 @@ static void a_process_that_has_ended_is_not_told(void **state)
         now.exited = true;
         assert_int_equal(pause_set(&server, PID, true, &root, &c), -ESRCH);
         now.exited = false;
-        now.id = 0; /* it uses no GPU yet: status does not show it */
+        now.id = 0; /* it uses no GPU yet, so status does not show it */
         assert_int_equal(pause_set(&server, PID, true, &root, &c), -ESRCH);
 }
 
-/* The record keeps the order; the new connection hears it when its first GPU is attached. */
+/* The record keeps the order; the new connection receives it when its first GPU is attached. */
 static void a_process_that_comes_back_is_told_again(void **state)
 {
         sched_client id = now.id;
@@ -200,12 +200,12 @@ static void what_was_resumed_meanwhile_goes_on(void **state)
         assert_int_equal(told, 2);
         assert_int_equal(last_told, 0);
         assert_int_equal(say(WIRE_FROZEN_PAUSED, WIRE_FREEZE_PARK, ""), 0);
-        assert_int_equal(told, 2); /* once is enough */
+        assert_int_equal(told, 2); /* sent only once */
         assert_false(now.pause.ordered);
 }
 
-/* Both of one process: the order reaches the connection, and the record that status shows keeps it.
- */
+/* Two connections of one process: one receives the order, and the record that status shows keeps
+ * it. */
 static void an_order_between_two_connections_is_not_lost(void **state)
 {
         sched_client id = now.id;
@@ -232,7 +232,7 @@ static void a_restarted_daemon_believes_a_paused_process(void **state)
         assert_int_equal(set(false), 0);
         assert_int_equal(last_told, 0);
         assert_int_equal(say(WIRE_FROZEN_PAUSED, WIRE_FREEZE_MOVE, ""),
-                         0); /* said before it heard */
+                         0); /* sent before it received the order */
         assert_false(now.pause.ordered);
         assert_int_equal(told, 1);
 }
@@ -248,10 +248,11 @@ static void who_finds_that_it_cannot_be_frozen_is_not_paused(void **state)
         assert_int_equal(set(true), 0);
         assert_int_equal(say(WIRE_FROZEN_PAUSED, WIRE_FREEZE_OFF, "it did not stop"), 0);
         assert_false(now.pause.ordered);
-        assert_int_equal(told, 3); /* it waits at the gate for nothing */
+        /* The daemon withdraws the order: it would wait at the gate for nothing. */
+        assert_int_equal(told, 3);
         assert_int_equal(last_told, 0);
         assert_int_equal(say(WIRE_FROZEN_PAUSED, WIRE_FREEZE_OFF, "it did not stop"), 0);
-        assert_int_equal(told, 3); /* said before it heard */
+        assert_int_equal(told, 3); /* sent before it received the withdrawal */
 }
 
 /* A reason against the next pause does not end the present one. */
@@ -294,7 +295,7 @@ static bool stands(void)
         return v.flags & SCHED_UNPREEMPTIBLE;
 }
 
-/* A client with a lease. */
+/* Makes the client one with a lease. */
 static void run(void)
 {
         const struct sched_attach a = {.running = true, .run = true};

@@ -1,5 +1,5 @@
-/* test_peer.c: what is on a card is mapped for all cards of the process that can reach it, once it
- * has a context there. */
+/* test_peer.c: memory of a card is mapped for every card that reaches it and on which the process
+ * has a context. */
 #include "unit.h"
 
 #include "base/macros.h"
@@ -11,15 +11,15 @@
 
 #define CARDS 3u
 
-static bool contexts[CARDS];       /* the process has one there */
+static bool contexts[CARDS];       /* the process has a context on this card */
 static bool reaches[CARDS][CARDS]; /* [from][to] */
 static struct block blocks[CARDS][4];
 static struct extent extents[CARDS][4];
 static unsigned allowed; /* calls of extent_allow() */
-static unsigned imports; /* 1 << card, whose imports were seen to */
+static unsigned imports; /* bit n: imports of card n were updated */
 static struct context context;
 
-/* ---- neighbours ---- */
+/* ---- fakes of other modules ---- */
 
 struct context *quiesce_context_of(const struct gpu *g)
 {
@@ -102,7 +102,8 @@ static void assert_peers(unsigned card, uint32_t peers)
         assert_int_equal(core.gpus[card].peers, peers);
         assert_int_equal(extents[card][0].peers, peers);
         assert_int_equal(extents[card][1].peers, peers);
-        /* What is out is mapped right when it comes, handles where their program says. */
+        /* Evicted extents get their access when restored; access to handles is up to the
+         * program. */
         assert_int_equal(extents[card][2].peers, 0);
         assert_int_equal(extents[card][3].peers, 0);
 }
@@ -112,13 +113,13 @@ static void what_is_on_a_card_is_mapped_for_the_others_with_a_context(void **sta
         peer_update();
         assert_peers(0, 2);
         assert_peers(1, 1);
-        assert_peers(2, 3); /* nothing of the process need run there */
+        assert_peers(2, 3); /* the card with the memory needs no context */
         assert_int_equal(imports, 7);
         contexts[2] = true;
         reaches[2][0] = false;
         peer_update();
         assert_peers(0, 2);
-        assert_peers(1, 1); /* it would not say */
+        assert_peers(1, 1); /* the driver's answer for card 2 to card 1 is an error */
 }
 
 static void a_card_that_comes_later_is_added(void **state)
@@ -129,7 +130,7 @@ static void a_card_that_comes_later_is_added(void **state)
         peer_update();
         assert_peers(0, 6);
         assert_int_equal(imports, 1);
-        contexts[1] = false; /* a context that ended leaves its mappings */
+        contexts[1] = false; /* mappings stay when a context ends */
         peer_update();
         assert_peers(0, 6);
 }
@@ -179,7 +180,7 @@ static void come_to_rest(const struct core_wait *w)
         waits++;
         lock_acquire(&core_lock);
         assert_int_equal(extents[0][0].peers, 0);
-        assert_int_equal(extents[0][1].peers, 2); /* the others first */
+        assert_int_equal(extents[0][1].peers, 2); /* extents that are not busy come first */
         extents[0][0].busy = false;
         bell_ring(&core.changed);
         lock_release(&core_lock);
@@ -195,7 +196,8 @@ static void what_somebody_else_is_at_is_waited_for(void **state)
         peer_update();
         assert_int_equal(waits, 1);
         assert_peers(0, 2);
-        assert_true(bell_listen(&core.changed) - heard > 1); /* others may be at them again */
+        /* Threads that wait for the extents are woken. */
+        assert_true(bell_listen(&core.changed) - heard > 1);
 }
 
 static void fail_meanwhile(const struct core_wait *w)

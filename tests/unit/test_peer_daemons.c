@@ -1,5 +1,5 @@
-/* test_peer_daemons.c: what a daemon makes of other daemons' needs and tells of its own, with real
- * sockets, a real scheduler and a clock that a test moves. */
+/* test_peer_daemons.c: how a daemon reacts to the needs of peer daemons and reports its own, with
+ * real sockets, a real scheduler and a clock that a test moves. */
 #include "unit.h"
 
 #include <errno.h>
@@ -30,16 +30,16 @@ static struct server server;
 static struct client client;
 static struct {
         uint64_t ns; /* the clock */
-        bool event;  /* what follows from one is not yet carried out */
+        bool event;  /* the actions of an event are not carried out yet */
         unsigned events;
-        uint64_t limit; /* of the client, as told last */
+        uint64_t limit; /* the client's limit, as last sent */
         uint32_t sequence;
         bool revoked;
 } now;
 static int peer;
 static uint64_t peer_instance;
 
-/* ---- what the module asks of others ---- */
+/* ---- fakes of what the module calls ---- */
 
 int clock_gettime(clockid_t id, struct timespec *ret)
 {
@@ -103,7 +103,7 @@ static int begin(void **state)
         assert_true(sd_event_new(&server.event) >= 0);
         server.gpus.n = 1;
         server.gpus.list[0] = (struct gpu){.present = true, .vouched = true, .total_bytes = CARD};
-        /* No other daemon on this machine has this card. */
+        /* A UUID that no other daemon on this machine uses. */
         memset(server.gpus.list[0].uuid, 0xa5, 16);
         memcpy(server.gpus.list[0].uuid, &server.instance, 8);
         assert_int_equal(sched_gpu_add(server.sched, 0, CARD), 0);
@@ -117,7 +117,7 @@ static int begin(void **state)
 static int end(void **state)
 {
         peer_daemons_close(&server);
-        peer_daemons_close(&server); /* once is enough */
+        peer_daemons_close(&server); /* closing twice must work */
         (void)sd_event_unref(server.event);
         users_free(server.users);
         sched_free(server.sched);
@@ -159,7 +159,7 @@ static void tick(uint64_t ns)
         event_end(&server);
 }
 
-/* The bytes that the peer was told last; 0: none since the last question. */
+/* The bytes that the peer received last; 0: none since the last call. */
 static uint64_t told(void)
 {
         struct packet m;
@@ -222,7 +222,8 @@ static void an_idle_client_gives_way_to_what_a_peer_daemon_waits_for(void **stat
         join();
         now.ns += 60 * NSEC_PER_SEC;
         say(3 * GIB);
-        assert_int_equal(now.limit, 8 * GIB); /* a message alone moves nothing */
+        /* A message alone moves nothing; the next tick does. */
+        assert_int_equal(now.limit, 8 * GIB);
         tick(0);
         assert_int_equal(now.limit, 5 * GIB);
 }
@@ -299,7 +300,7 @@ static void only_needs_about_cards_of_ours_are_heard(void **state)
         say(0);
         before = now.events;
         tick(0);
-        assert_int_equal(now.events, before + 1); /* the tick's own */
+        assert_int_equal(now.events, before + 1); /* the tick's own event */
         assert_int_equal(now.limit, 8 * GIB);
 }
 
@@ -319,7 +320,7 @@ static void a_user_that_has_used_its_time_is_not_heard(void **state)
         assert_int_equal(now.limit, 7 * GIB);
 }
 
-/* ---- telling ---- */
+/* ---- reporting ---- */
 
 static void what_a_client_waits_for_is_told_each_period(void **state)
 {
@@ -335,7 +336,7 @@ static void what_a_client_waits_for_is_told_each_period(void **state)
         assert_int_equal(sched_gpu_view(server.sched, 0, &v), 0);
         assert_int_equal(told(), 8 * GIB - (v.capacity - v.headroom));
         tick(NSEC_PER_SEC);
-        assert_true(told() > 0); /* a message may be lost */
+        assert_true(told() > 0); /* repeated, because a message may be lost */
         foreign(0);
         tick(NSEC_PER_SEC);
         assert_int_equal(told(), 0);
@@ -353,8 +354,10 @@ static void a_request_for_room_is_kept_while_peers_may_give_way(void **state)
         fits = v.capacity - v.headroom;
         assert_false(peer_daemons_may_help(&server, 0, fits));
         assert_true(peer_daemons_may_help(&server, 0, fits + GIB));
-        assert_false(peer_daemons_may_help(&server, 0, CARD)); /* nor without them */
-        assert_false(peer_daemons_may_help(&server, 1, GIB));  /* no card of ours */
+        /* More than the card has even when empty. */
+        assert_false(peer_daemons_may_help(&server, 0, CARD));
+        /* A card that this daemon does not have. */
+        assert_false(peer_daemons_may_help(&server, 1, GIB));
         client.request.kept = true;
         client.request.commit = fits + GIB;
         tick(0);

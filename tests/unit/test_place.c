@@ -1,4 +1,4 @@
-/* test_place.c: what others see of a daemon's directory while its sockets come and go. */
+/* test_place.c: how a daemon's directory looks to other processes while its sockets come and go. */
 #include "unit.h"
 
 #include <errno.h>
@@ -26,7 +26,7 @@ static struct sockaddr_un address_of(const char *name)
         return sa;
 }
 
-/* 0: somebody listens there. */
+/* 0: a daemon listens there. */
 static int knock(const char *name)
 {
         const struct sockaddr_un sa = address_of(name);
@@ -39,7 +39,7 @@ static int knock(const char *name)
         return r;
 }
 
-/* The moment between a socket's address and its listening: a program or a command may come now. */
+/* Between bind() and listen() a program or a command may try to connect. */
 int listen(int fd, int backlog)
 {
         int served = looking ? knock(PATHS_CLIENT_SOCKET) : 0;
@@ -60,7 +60,7 @@ static int make_dir(void **state)
         return mkdtemp(dir) ? chmod(dir, 0755) : -1;
 }
 
-/* Fails where anything but the lock was left. */
+/* Fails if anything but the lock is left. */
 static int remove_dir(void **state)
 {
         (void)state;
@@ -117,10 +117,10 @@ static void a_daemon_that_cannot_serve_takes_its_sockets_along(void **state)
         (void)state;
         assert_int_equal(close(creat(sa.sun_path, 0600)), 0);
         assert_int_equal(open_place(&p), -EEXIST);
-        assert_int_equal(unlink(sa.sun_path), 0); /* not ours: it is still there */
+        assert_int_equal(unlink(sa.sun_path), 0); /* a file that is not ours must survive */
 }
 
-/* A private daemon's directory with these rights: does it begin? */
+/* Whether a private daemon starts in a directory with this mode. */
 static int open_private(const char *where, mode_t mode)
 {
         const struct place_options o = {.dir = where, .group = (gid_t)-1};
@@ -136,7 +136,8 @@ static int open_private(const char *where, mode_t mode)
         return r;
 }
 
-/* A directory that a daemon made in ours, with its lock; ours has one, too, for remove_dir(). */
+/* Removes a directory that a daemon made inside ours, with its lock; makes a lock in ours for
+ * remove_dir(). */
 static void remove_made(const char *made)
 {
         char lock[PATHS_DIR_MAX + 8];

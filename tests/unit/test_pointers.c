@@ -1,5 +1,5 @@
-/* test_pointers.c: what a program is told about the card and about addresses: of our memory as the
- * driver would say it of its own, and of all else what the driver says itself. */
+/* test_pointers.c: answers about the card and about addresses: for our memory as the driver answers
+ * for its own; for everything else the driver answers. */
 #include "unit.h"
 
 #include "memory_bench.h"
@@ -25,7 +25,7 @@ static uint64_t told(CUpointer_attribute which, CUdeviceptr at)
         return value;
 }
 
-/* Part of what another process has, open here. */
+/* Memory opened here that is part of another process's block. */
 static CUdeviceptr opened_elsewhere(struct block *b)
 {
         *b = (struct block){.kind = BLOCK_LARGE, .address = UINT64_C(0x5500000000), .id = 9};
@@ -33,7 +33,7 @@ static CUdeviceptr opened_elsewhere(struct block *b)
         return bench.opened.start;
 }
 
-/* ---- how much there is ---- */
+/* ---- sizes ---- */
 
 static void free_memory_is_what_the_program_may_still_take(void **state)
 {
@@ -46,12 +46,13 @@ static void free_memory_is_what_the_program_may_still_take(void **state)
         assert_int_equal(hook_cuMemGetInfo_v2(&free_bytes, &total), CUDA_SUCCESS);
         assert_int_equal(free_bytes, 83 * MIB);
         assert_int_equal(total, 100 * MIB);
-        gpu->unevictable = 95 * MIB; /* more than there is: what others see as well */
+        /* More than the card has: the figure for other processes includes it too. */
+        gpu->unevictable = 95 * MIB;
         assert_int_equal(hook_cuMemGetInfo_v2(&free_bytes, NULL), CUDA_SUCCESS);
         assert_int_equal(free_bytes, 0);
         assert_int_equal(hook_cuMemGetInfo_v2(NULL, &total), CUDA_SUCCESS);
         assert_int_equal(total, 100 * MIB);
-        /* Without a daemon it is as the driver says. */
+        /* Without a daemon the driver's figure counts. */
         gpu->attached = false;
         assert_int_equal(hook_cuMemGetInfo_v2(&free_bytes, &total), CUDA_SUCCESS);
         assert_int_equal(free_bytes, 3);
@@ -90,14 +91,15 @@ static void a_devices_size_is_what_the_program_sees_of_it(void **state)
         gpu->visible = 100 * MIB;
         assert_int_equal(hook_cuDeviceTotalMem_v2(&total, 0), CUDA_SUCCESS);
         assert_int_equal(total, 100 * MIB);
-        assert_int_equal(hook_cuDeviceTotalMem_v2(&total, 1), CUDA_SUCCESS); /* none of ours */
+        /* A device that we do not manage. */
+        assert_int_equal(hook_cuDeviceTotalMem_v2(&total, 1), CUDA_SUCCESS);
         assert_int_equal(total, 4);
         bench.driver = THE_DRIVER;
         assert_int_equal(hook_cuDeviceTotalMem_v2(&total, 0), THE_DRIVER);
         assert_int_equal(total, 4);
 }
 
-/* ---- where an allocation begins and ends ---- */
+/* ---- ranges ---- */
 
 static void check_range(CUdeviceptr at, CUdeviceptr start, size_t bytes)
 {
@@ -129,14 +131,14 @@ static void the_range_around_an_address_is_its_allocation(void **state)
         check_range(bench.mapped + 5, bench.mapped, EXTENT);
         check_range(elsewhere + 2999, elsewhere, 3000);
         assert_int_equal(bench.passed, 0);
-        /* What lies between is of ours, and nobody's. */
+        /* An address of ours between two allocations belongs to neither. */
         assert_int_equal(hook_cuMemGetAddressRange_v2(&base, &size, small + 1000),
                          CUDA_ERROR_NOT_FOUND);
         assert_int_equal(hook_cuMemGetAddressRange_v2(&base, &size, large + 11 * MIB),
                          CUDA_ERROR_NOT_FOUND);
         assert_int_equal(bench.passed, 0);
         assert_int_equal(hook_cuMemGetAddressRange_v2(&base, &size, NOBODYS), THE_DRIVER);
-        /* Of managed memory the driver speaks. */
+        /* The driver answers for managed memory. */
         managed = driver_managed(4 * MIB);
         assert_int_equal(heap_adopt(&gpu->heap, managed, 4 * MIB, OWNER, UINT64_MAX, &cost), 0);
         assert_int_equal(hook_cuMemGetAddressRange_v2(&base, &size, managed), THE_DRIVER);
@@ -146,7 +148,7 @@ static void the_range_around_an_address_is_its_allocation(void **state)
         heap_withdraw(&gpu->heap, heap_adopted(&gpu->heap, managed, 1));
         gpu->heap.allocated -= 4 * MIB;
         lock_release(&core_lock);
-        /* A bystander's memory is the driver's to speak of, but for what it has. */
+        /* For a bystander the driver answers, except about the bystander's own allocations. */
         atomic_store(&core.bystander, true);
         assert_int_equal(hook_cuMemGetAddressRange_v2(&base, &size, small + 1000), THE_DRIVER);
         assert_int_equal(hook_cuMemGetAddressRange_v2(&base, &size, elsewhere), THE_DRIVER);
@@ -209,7 +211,7 @@ static void each_allocation_has_an_id_of_its_own(void **state)
         assert_int_equal(told(id, at[0]), told(id, at[0] + 3 * MIB));
         assert_int_equal(told(id, at[3]), told(id, at[3] + 600));
         assert_int_not_equal(told(block, at[0]), told(block, at[1]));
-        assert_int_equal(told(block, at[2]), told(block, at[3])); /* they share it */
+        assert_int_equal(told(block, at[2]), told(block, at[3])); /* both lie in one block */
         for (unsigned i = 0; i < ARRAY_SIZE(at); i++)
                 release(at[i]);
 }
@@ -248,7 +250,8 @@ static void what_can_be_shared_is_said_as_it_is(void **state)
         assert_int_equal(told(ipc, at), 0);
         bench.ipc = true;
         assert_int_equal(told(ipc, at), 1);
-        assert_int_equal(told(ipc, elsewhere), 0); /* it is not ours to pass on */
+        /* Another process's memory cannot be exported again. */
+        assert_int_equal(told(ipc, elsewhere), 0);
         gpu->passes = false;
         assert_int_equal(told(ipc, at), 0);
         release(at);
@@ -266,7 +269,7 @@ static void what_a_device_shall_reach_stays_where_it_is(void **state)
 
         gpu->rdma = true;
         (void)told(sync, at);
-        assert_int_equal(bench.kept, 0); /* to ask for it announces nothing */
+        assert_int_equal(bench.kept, 0); /* reading the attribute exports nothing */
         assert_int_equal(hook_cuPointerGetAttribute(value, tokens, at + PAGE), CUDA_SUCCESS);
         assert_int_equal(bench.kept, at);
         assert_int_equal(bench.kept_bytes, 4 * MIB);
@@ -300,7 +303,7 @@ static void waiting_copies_are_set_an_allocation_at_a_time(void **state)
                 assert_int_equal(told(sync, at[i]), 0);
         }
         assert_int_equal(bench.passed, 0);
-        /* Of all that can be asked for nothing else can be set. */
+        /* No other attribute can be set. */
         assert_int_equal(hook_cuPointerSetAttribute(&on, CU_POINTER_ATTRIBUTE_MAPPED, at[0]),
                          CUDA_ERROR_INVALID_VALUE);
         assert_int_equal(hook_cuPointerSetAttribute(NULL, sync, at[0]), CUDA_ERROR_INVALID_VALUE);
@@ -327,7 +330,7 @@ static void of_other_addresses_the_driver_speaks(void **state)
                          THE_DRIVER);
         assert_int_equal(ask((CUpointer_attribute)999, at, &value), THE_DRIVER);
         assert_int_equal(bench.passed, 3);
-        /* Mapped by the program: as virtual.c says, else the driver. */
+        /* Mapped by the program: virtual.c answers; what it does not know, the driver answers. */
         assert_int_equal(told(CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, bench.mapped + 9),
                          bench.mapped);
         assert_int_equal(ask(CU_POINTER_ATTRIBUTE_MAPPED, bench.mapped, &value), THE_DRIVER);
@@ -361,7 +364,8 @@ static void several_attributes_are_answered_in_one(void **state)
         assert_int_equal(values[1], 0);
         assert_int_equal(values[2], 4 * MIB);
         assert_int_equal(bench.passed, 0);
-        /* What is not known of the program's own mapping the driver says, one by one. */
+        /* The driver answers, one by one, what virtual.c does not know about the program's own
+         * mapping. */
         assert_int_equal(ask_several(3, which, values, bench.mapped + PAGE), CUDA_SUCCESS);
         assert_int_equal(values[0], bench.mapped);
         assert_int_equal(bench.passed, 2);
@@ -396,12 +400,12 @@ static void what_the_driver_refuses_as_a_whole_goes_to_it(void **state)
         release(at);
 }
 
-/* In as many bytes as the driver writes, and no more. */
+/* The answer has as many bytes as the driver's, and no more. */
 static void an_address_between_allocations_means_nothing(void **state)
 {
         static const struct {
                 CUpointer_attribute which;
-                uint64_t left; /* of all ones */
+                uint64_t left; /* bits that stay set in a value of all ones */
         } answers[] = {
                 {CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, UINT64_MAX},
                 {CU_POINTER_ATTRIBUTE_RANGE_SIZE, UINT64_MAX},

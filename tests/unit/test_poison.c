@@ -1,5 +1,5 @@
-/* test_poison.c: a GPU that a context has failed on: which errors are for good, whose they are, and
- * that all memory there is given back, busy extents last. */
+/* test_poison.c: a GPU on which a context has failed: which errors are sticky, which GPU they
+ * belong to, and that all its memory is freed, busy extents last. */
 #include "unit.h"
 
 #include "base/macros.h"
@@ -119,12 +119,13 @@ static void the_first_error_stays_and_is_told_once(void **state)
 static void a_thread_meets_the_error_of_the_gpu_that_it_uses(void **state)
 {
         assert_int_equal(poison_current(), CUDA_SUCCESS);
-        assert_int_equal(device_asked, 0); /* each wait at the gate begins with this */
+        /* Each wait at the gate begins with this call, so it must be cheap. */
+        assert_int_equal(device_asked, 0);
         assert_true(poison_note(other, CUDA_ERROR_ASSERT));
         assert_int_equal(poison_current(), CUDA_SUCCESS);
         device = 1;
         assert_int_equal(poison_current(), CUDA_ERROR_ASSERT);
-        device = GPUS_MAX; /* not ours to know */
+        device = GPUS_MAX; /* a device beyond those we track */
         assert_int_equal(poison_current(), CUDA_SUCCESS);
         device = -1;
         assert_int_equal(poison_current(), CUDA_SUCCESS);
@@ -184,7 +185,7 @@ static void let_go(void)
         blocks[2]->held = 0;
 }
 
-/* Emptying gives the lock up: what was busy before may be no longer, and is looked at again. */
+/* Emptying a block gives up the lock: a block that was busy may be free now, and is tried again. */
 static void what_becomes_free_meanwhile_goes_too(void **state)
 {
         (void)poison_note(gpu, CUDA_ERROR_ASSERT);

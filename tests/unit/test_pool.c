@@ -1,5 +1,5 @@
-/* test_pool.c: pools while other threads are at them: what is given up, waited for or destroyed in
- * the middle of something is neither forgotten nor used when it is gone. */
+/* test_pool.c: pools while other threads use them: what is freed, awaited or destroyed in the
+ * middle of another operation is neither lost nor used after its end. */
 #include "unit.h"
 
 #include <pthread.h>
@@ -10,12 +10,12 @@
 #include "pool_bench.h"
 #include "preload/stream/gate.h"
 
-#define STREAMS 20u /* more than are kept for nothing */
+#define STREAMS 20u /* more than a pool keeps without freed memory */
 
 static sem_t waits, resume;
 static pthread_t thread;
 
-/* The thread that waits sleeps until the test lets it go on. */
+/* A thread that waits sleeps until the test resumes it. */
 static void wait_for_the_test(const struct core_wait *w)
 {
         (void)sem_post(&waits);
@@ -26,13 +26,13 @@ static int begin_threads(void **state)
 {
         (void)sem_init(&waits, 0, 0);
         (void)sem_init(&resume, 0, 0);
-        (void)alarm(60); /* a thread that is never woken */
+        (void)alarm(60); /* ends the test if a thread is never woken */
         (void)begin_pools(state);
         meanwhile = wait_for_the_test;
         return 0;
 }
 
-/* As long as the agent sleeps, at least. */
+/* At least as long as the agent sleeps. */
 static void nap(void)
 {
         clock_ns += 100 * NSEC_PER_MSEC;
@@ -49,7 +49,8 @@ static void a_pool_that_is_destroyed_while_another_is_seen_to_goes_too(void **st
         struct pool *first = pool_made(1), *second = pool_made(2);
         cuuint64_t all = UINT64_MAX;
 
-        pool_set(second, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &all); /* it is let be */
+        /* The second pool keeps its memory. */
+        pool_set(second, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &all);
         piece_free(piece(second, 2), 2);
         piece_free(piece(first, 1), 1);
         releasing = destroy_the_second;
@@ -153,7 +154,7 @@ static void what_a_thread_waits_for_is_there_when_it_goes_on(void **state)
         for (unsigned i = 1; i < STREAMS; i++)
                 piece_free(at[i], i);
         all_done();
-        pool_trim(p, 0); /* nothing is freed and not reached any more, on any stream */
+        pool_trim(p, 0); /* all freed memory is ready again, on every stream */
         assert_int_equal(events_destroyed, 0);
         lock_release(&core_lock);
         (void)sem_post(&resume);
@@ -203,7 +204,7 @@ static void a_new_pool_with_the_handle_of_one_that_was_handed_over_is_ours(void 
 {
         pool_hand_over(pool_made(1));
         assert_null(pool_find(handle_of(1)));
-        assert_non_null(pool_made(1)); /* by another thread, before this one is back */
+        assert_non_null(pool_made(1)); /* another thread makes a pool of the same handle first */
         pool_dies(handle_of(1), true);
         assert_non_null(pool_find(handle_of(1)));
         piece_free(piece(pool_find(handle_of(1)), 1), 1);

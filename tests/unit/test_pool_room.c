@@ -1,4 +1,4 @@
-/* test_pool_room.c: what a pool may take, what it holds, and when it gives that back. */
+/* test_pool_room.c: what a pool may take, what it holds, and when it gives memory back. */
 #include "unit.h"
 
 #include <errno.h>
@@ -20,7 +20,7 @@ static void assert_no_room(struct pool *p, uint64_t bytes)
         assert_int_equal(at, 1);
 }
 
-/* So many extents, and all of them freed and reached. */
+/* Takes so many extents and frees them; no work is in flight on them. */
 static void idle(struct pool *p, unsigned extents)
 {
         CUdeviceptr at = take(p, &s0, extents * WHOLE);
@@ -140,7 +140,7 @@ static void as_much_is_asked_for_as_is_missing(void **state)
         promise_room = WHOLE;
         (void)take(p, &s0, 1);
         assert_int_equal(allowed, WHOLE);
-        (void)take(p, &s0, WHOLE - 512); /* the same extent */
+        (void)take(p, &s0, WHOLE - 512); /* from the same extent */
         assert_int_equal(promises, 2);
         other_room = 2 * WHOLE;
         (void)take(p, &s0, 2 * WHOLE);
@@ -199,13 +199,13 @@ static void an_error_leaves_nothing_behind(void **state)
         struct pool *p = pool_made(1);
         CUdeviceptr at;
 
-        gpu->limit = UINT64_MAX; /* nobody to ask: memory has to be there at once */
+        gpu->limit = UINT64_MAX; /* no daemon to ask: memory must be backed at once */
         back_answer = -ENOMEM;
         assert_no_room(p, WHOLE);
         assert_int_equal(gpu->heap.allocated, 0);
         assert_int_equal(attribute(p, CU_MEMPOOL_ATTR_USED_MEM_CURRENT), 0);
         assert_int_equal(atomic_load(&gate_bits), 0);
-        gpu->limit = 0; /* the gate sees to it */
+        gpu->limit = 0; /* the gate will have it backed */
         assert_int_equal(pool_allocate(p, &s0, WHOLE, &at), CUDA_SUCCESS);
         assert_int_equal(atomic_load(&gate_bits), GATE_UNBACKED);
         give(at, NULL);
@@ -235,7 +235,7 @@ static void room_that_is_taken_is_told_and_dated(void **state)
         assert_int_equal(gpu->commit_used_ns, 5 * NSEC_PER_SEC);
         gpu->usage_dirty = false;
         clock_ns = 6 * NSEC_PER_SEC;
-        (void)piece(p, 0); /* in what is there */
+        (void)piece(p, 0); /* from memory that is there */
         assert_false(gpu->usage_dirty);
         assert_int_equal(gpu->commit_used_ns, 5 * NSEC_PER_SEC);
 }
@@ -260,7 +260,7 @@ static void the_first_addresses_come_in_small_extents(void **state)
         second = block_at(take(pool_made(3), &s0, 2 * GIB - 1));
         assert_int_equal(second->extent_bytes, WHOLE);
         assert_int_equal(second->bytes, 4 * GIB);
-        gpu->heap.extent_bytes = 16 * MIB; /* of a small card */
+        gpu->heap.extent_bytes = 16 * MIB; /* as on a small card */
         gpu->total = 256 * MIB;
         second = block_at(take(pool_made(4), &s0, 512 * MIB + 1));
         assert_int_equal(second->extent_bytes, 16 * MIB);
@@ -282,14 +282,14 @@ static void without_addresses_there_is_no_memory(void **state)
         assert_int_equal(gpu->heap.count, 0);
 }
 
-/* ---- where memory is short ---- */
+/* ---- memory is short ---- */
 
 static struct extent *one_that_is_idle(struct pool *p)
 {
         CUdeviceptr at = whole(p, 0);
         struct extent *e = extent_at(at);
 
-        (void)piece(p, 0); /* no neighbour of what is free */
+        (void)piece(p, 0); /* separates it from other free memory */
         give(at, &s0);
         return e;
 }
@@ -311,7 +311,7 @@ static void memory_that_fits_stays(void **state)
         struct pool *p = keeping_all(1);
         const struct extent *e = one_that_is_idle(p);
 
-        gpu->limit = 4 * WHOLE; /* exactly */
+        gpu->limit = 4 * WHOLE; /* the exact sum */
         atomic_store(&gate_bits, GATE_THROTTLE);
         (void)take(p, &s0, WHOLE + 31 * MIB + 1);
         assert_int_equal(gpu->heap.backed, 4 * WHOLE);
@@ -334,7 +334,7 @@ static void pools_give_back_as_much_as_is_asked_for(void **state)
 
         idle(first, 2);
         idle(second, 2);
-        assert_true(pool_reclaim(gpu, WHOLE + 1)); /* whole extents */
+        assert_true(pool_reclaim(gpu, WHOLE + 1)); /* rounded up to whole extents */
         assert_int_equal(gpu->heap.allocated, 2 * WHOLE);
         request_kicks = 0;
         assert_true(pool_reclaim(gpu, 1));
@@ -365,7 +365,7 @@ static void a_pool_that_was_handed_over_gives_back_what_it_has(void **state)
         pool_hand_over(p);
         assert_null(pool_find(handle_of(1)));
         assert_true(pool_reclaim(gpu, 1));
-        pool_dies(handle_of(1), false); /* that would be another one */
+        pool_dies(handle_of(1), false); /* must not destroy the pool that was handed over */
         assert_int_not_equal(pool_tend(clock_now_ns()), 0);
         pool_dies(handle_of(1), true);
         rest();
@@ -386,7 +386,8 @@ static void extents_that_are_used_or_busy_stay(void **state)
         between->state = EXTENT_EVICTED;
         assert_false(pool_reclaim(gpu, 1));
         between->state = EXTENT_RESIDENT;
-        assert_true(pool_reclaim(gpu, UINT64_MAX)); /* one, between two that are used */
+        /* Gives the unused extent between two used ones. */
+        assert_true(pool_reclaim(gpu, UINT64_MAX));
         assert_int_equal(gpu->heap.allocated, 3 * WHOLE);
         assert_int_equal(between->state, EXTENT_UNBACKED);
         assert_int_equal(extent_at(low)->state, EXTENT_RESIDENT);
@@ -407,7 +408,7 @@ static void what_a_stream_has_not_reached_stays(void **state)
         assert_true(pool_reclaim(gpu, UINT64_MAX));
         assert_int_equal(low->state, EXTENT_UNBACKED);
         assert_int_equal(high->state, EXTENT_RESIDENT);
-        assert_int_equal(events, 1); /* to know when */
+        assert_int_equal(events, 1); /* recorded to learn when the work is done */
         stream_done(&s1);
         assert_true(pool_reclaim(gpu, UINT64_MAX));
         assert_int_equal(high->state, EXTENT_UNBACKED);
@@ -530,11 +531,11 @@ static void a_stream_that_is_not_there_frees_nothing(void **state)
         context_error = CUDA_ERROR_INVALID_HANDLE;
         assert_int_equal(pool_free(block_at(at), at, &s0), CUDA_ERROR_OUT_OF_MEMORY);
         assert_int_equal(attribute(p, CU_MEMPOOL_ATTR_USED_MEM_CURRENT), MIB);
-        give(at, NULL); /* of no stream: everybody's at once */
+        give(at, NULL); /* freed without a stream: any stream may have it at once */
         assert_int_equal(piece(p, 1), at);
 }
 
-/* ---- what time brings ---- */
+/* ---- as time passes ---- */
 
 static void what_rests_for_a_while_is_given_back(void **state)
 {
@@ -549,7 +550,7 @@ static void what_rests_for_a_while_is_given_back(void **state)
         assert_int_equal(pool_tend(clock_now_ns()), 1);
         assert_int_equal(gpu->heap.allocated, 2 * WHOLE);
         clock_ns += 1;
-        assert_int_equal(pool_tend(clock_now_ns()), REST); /* it was used since */
+        assert_int_equal(pool_tend(clock_now_ns()), REST); /* used since the last look */
         assert_int_equal(gpu->heap.allocated, 2 * WHOLE);
         idle(p, 2);
         clock_ns += REST;
@@ -584,7 +585,7 @@ static void a_pool_that_keeps_all_is_not_looked_after(void **state)
         rest();
         idle(p, 1);
         assert_int_equal(pool_tend(clock_now_ns()), UINT64_MAX);
-        assert_int_equal(request_kicks, 1); /* when it was made */
+        assert_int_equal(request_kicks, 1); /* one when the pool was made */
 }
 
 static void what_a_busy_stream_has_freed_is_looked_at_until_it_is_reached(void **state)

@@ -1,4 +1,4 @@
-/* test_pool_streams.c: which stream may have what another one has freed, and when. */
+/* test_pool_streams.c: which stream may reuse what another stream has freed, and when. */
 #include "unit.h"
 
 #include <unistd.h>
@@ -19,12 +19,12 @@ static int begin(void **state)
         s0 = &first;
         s1 = &second;
         (void)begin_pools(state);
-        threshold = UINT64_MAX; /* nothing is given back */
+        threshold = UINT64_MAX; /* pools keep all memory */
         p = pool_made(1);
         return 0;
 }
 
-/* An extent that a stream has freed behind work of its own. */
+/* Takes an extent and frees it behind unfinished work of the stream. */
 static CUdeviceptr freed_behind_work(const struct pool_stream *s)
 {
         CUdeviceptr at = take(p, s, WHOLE);
@@ -57,12 +57,12 @@ static void an_event_tells_how_far_a_busy_stream_is(void **state)
 {
         CUdeviceptr late = whole(p, 0), between = whole(p, 1), at = freed_behind_work(s0);
 
-        assert_int_equal(between, late + WHOLE); /* neighbours of one stream would be one */
+        assert_int_equal(between, late + WHOLE); /* keeps the two frees of stream 0 apart */
         assert_int_not_equal(whole(p, 1), at);
         assert_int_equal(events, 1);
         stream_put(s0);
         give(late, s0);
-        assert_int_not_equal(whole(p, 1), at); /* the event stays where it is */
+        assert_int_not_equal(whole(p, 1), at); /* the event is not moved behind the later free */
         stream_step(s0);
         assert_int_equal(whole(p, 1), at);
         assert_int_not_equal(whole(p, 1), late);
@@ -87,7 +87,7 @@ static void an_event_does_not_cover_what_is_freed_while_it_is_recorded(void **st
         CUdeviceptr at;
 
         freed_meanwhile = whole(p, 0);
-        (void)whole(p, 1); /* neighbours of one stream would be one */
+        (void)whole(p, 1); /* keeps the two frees of stream 0 apart */
         at = freed_behind_work(s0);
         recording = free_more;
         (void)whole(p, 1);
@@ -146,7 +146,7 @@ static void a_stream_that_has_freed_nothing_is_not_marked(void **state)
         assert_int_equal(events, 0);
 }
 
-/* What one frees the other one does not get at once. */
+/* What one stream frees, the other does not get at once. */
 static void assert_strangers(const struct pool_stream *a, const struct pool_stream *b)
 {
         CUdeviceptr at = freed_behind_work(a);
@@ -179,7 +179,7 @@ static void a_stream_that_has_ended_is_not_a_new_one_of_its_handle(void **state)
         assert_int_not_equal(whole(p, 1), at);
         all_done();
         assert_int_equal(whole(p, 0), at);
-        assert_int_equal(events_destroyed, 1); /* nothing is left of it */
+        assert_int_equal(events_destroyed, 1); /* the event is destroyed with the stream */
 }
 
 static void a_stream_that_ends_idle_leaves_no_event(void **state)
@@ -212,7 +212,7 @@ static void the_end_of_a_stream_is_no_other_streams(void **state)
 
         stream_put(s1);
         give(other, s1);
-        stream_end(s1); /* known to the second pool alone */
+        stream_end(s1); /* only the second pool knows the stream */
         assert_int_equal(whole(p, 0), at);
         assert_int_not_equal(whole(second, 2), other);
         all_done();
@@ -230,11 +230,11 @@ static void the_end_of_a_context_is_the_end_of_its_work(void **state)
         assert_int_not_equal(take(p, &elsewhere, WHOLE), at);
         context_end(1);
         assert_int_equal(take(p, &elsewhere, WHOLE), at);
-        context_now(4); /* a stream of the same handle is a new one there */
+        context_now(4); /* there, a stream with the same handle is a new stream */
         stream_put(s0);
         give(at, s0);
         assert_int_not_equal(take(p, &elsewhere, WHOLE), at);
-        assert_int_equal(events_destroyed, 0); /* the first went with its context */
+        assert_int_equal(events_destroyed, 0); /* the first event ended with its context */
 }
 
 static void streams_that_have_nothing_freed_are_kept(unsigned count, unsigned most)
@@ -290,7 +290,7 @@ static void where_there_is_no_room_a_stream_waits_for_the_other_ones_free(void *
         assert_ptr_equal(awaited_stream.handle, s0->handle);
         assert_int_equal(promises, 1);
         assert_int_equal(searches, 0);
-        give(at, s1); /* it is the second one's by now */
+        give(at, s1); /* it belongs to the second stream now */
         assert_int_equal(whole(p, 1), at);
         assert_int_equal(waits_put, 1);
 }
@@ -328,10 +328,10 @@ static void what_a_stream_waits_for_is_behind_the_free(void **state)
 
         assert_int_equal(between, late + WHOLE);
         no_more_than(3 * WHOLE);
-        assert_int_equal(whole(p, 1), at); /* the event is recorded */
+        assert_int_equal(whole(p, 1), at); /* records the event */
         stream_put(s0);
         give(late, s0);
-        assert_int_equal(whole(p, 2), late); /* and once more */
+        assert_int_equal(whole(p, 2), late); /* records it again */
         assert_int_equal(waits_put, 2);
 }
 
@@ -367,10 +367,10 @@ static void where_a_stream_cannot_be_made_to_wait_room_is_looked_for(void **stat
         wait_error = CUDA_ERROR_INVALID_HANDLE;
         assert_int_not_equal(whole(p, 1), at);
         assert_int_equal(searches, 1);
-        assert_int_equal(whole(p, 0), at); /* it is still its own stream's */
+        assert_int_equal(whole(p, 0), at); /* still on the free list of its own stream */
 }
 
-/* The clock goes on as if the wait had lasted. */
+/* Moves the clock by the time of the wait. */
 static void time_passes(const struct core_wait *w)
 {
         waits++;
@@ -432,7 +432,7 @@ static void a_threads_frees_behind_its_last_event_are_not_given_away(void **stat
         give(at, &mine);
         pool_mark(extent_at(late)->block, &mine);
         stream_put(&mine);
-        give(late, &mine); /* the event of this one could not be recorded */
+        give(late, &mine); /* the event of this free cannot be recorded */
         no_more_than(2 * WHOLE);
         meanwhile = time_passes;
         assert_no_room(s1, WHOLE);
@@ -479,12 +479,12 @@ static void await_the_record(void)
 static void a_record_is_waited_for_a_second(void **state)
 {
         (void)freed_behind_work(s0);
-        pool_await_records(); /* there is none */
+        pool_await_records(); /* returns at once: no record is in progress */
         recording = await_the_record;
         meanwhile = time_passes;
         (void)whole(p, 1);
         assert_int_equal(waited_ns, NSEC_PER_SEC);
-        pool_await_records(); /* it has come to its end */
+        pool_await_records(); /* the record has ended */
 }
 
 static void a_bystander_waits_for_no_record(void **state)
@@ -499,7 +499,7 @@ static void a_bystander_waits_for_no_record(void **state)
 static void a_wait_for_another_stream_is_waited_for_too(void **state)
 {
         (void)freed_behind_work(s0);
-        (void)whole(p, 1); /* the event is there */
+        (void)whole(p, 1); /* the event exists */
         no_more_than(2 * WHOLE);
         recording = await_the_record;
         meanwhile = time_passes;

@@ -1,5 +1,5 @@
-/* test_profile.c: steps are found in what a program submits, buffers are told apart by made-up
- * times however they are disturbed, and a file is read as far as it makes sense. */
+/* test_profile.c: finding steps in what a program submits, telling buffers apart by made-up times
+ * with disturbances, and reading a file with faults. */
 #include "unit.h"
 
 #include <errno.h>
@@ -21,7 +21,8 @@ static uint64_t random_next(uint64_t *state)
 
 /* ---- steps ---- */
 
-/* One letter a kind of work. How many submissions until a step was last found anew; 0: never. */
+/* One letter for each kind of work. Returns the submissions until a step was last found; 0:
+ * never. */
 static unsigned submit(const char *works, unsigned times)
 {
         unsigned found = 0, n = 0;
@@ -70,7 +71,7 @@ static void layers_are_taken_for_steps_until_the_steps_are_seen(void **state)
         assert_true(submit(step, 6) > 0);
         assert_int_equal(steps.gap, 92);
         assert_true(begins_with('x') || begins_with('y'));
-        assert_int_equal(submit(step, 50), 0); /* and it stays so */
+        assert_int_equal(submit(step, 50), 0); /* the step stays the same */
 }
 
 static void steps_need_not_be_quite_equal(void **state)
@@ -124,12 +125,12 @@ static void more_kinds_than_are_kept_do_no_harm(void **state)
 
 static struct trial trial;
 
-/* A step takes all of saves[] and a base, and less by what is on the card. */
+/* A step takes base_ns plus all of saves_ns[], less the savings of buffers on the card. */
 struct machine {
         uint64_t base_ns, saves_ns[24];
-        unsigned noise;    /* of a hundred */
-        unsigned spikes;   /* every so many samples one takes thrice as long; 0: none */
-        uint64_t drift_ns; /* more with each sample */
+        unsigned noise;    /* in percent */
+        unsigned spikes;   /* one sample in so many takes three times as long; 0: none */
+        uint64_t drift_ns; /* added with each sample */
         uint64_t random, samples;
 };
 
@@ -187,7 +188,7 @@ static void buffers_and_the_ground_take_turns(void **state)
                 assert_int_equal(turns[i + 3], 1);
         }
         assert_int_equal(trial_next(&trial), TRIAL_OVER);
-        trial_sample(&trial, 1); /* for nothing */
+        trial_sample(&trial, 1); /* ignored */
         trial_begin(&trial, 0, no_kin);
         assert_int_equal(trial_next(&trial), TRIAL_OVER);
 }
@@ -242,10 +243,10 @@ static void what_is_not_told_from_the_noise_counts_as_nothing(void **state)
         assert_true(nothing > 150);
 }
 
-/* Layers that each save twice the scatter of a step: alone, some are taken for useless. */
+/* Each layer saves twice the scatter of a step: measured alone, some layers look useless. */
 static void buffers_that_are_alike_save_the_same(void **state)
 {
-        static const unsigned kinds[24]; /* all of one */
+        static const unsigned kinds[24]; /* all of the same kind */
         unsigned alone = 0, alike = 0;
 
         for (uint64_t seed = 1; seed <= 50; seed++) {
@@ -296,7 +297,7 @@ static void a_buffer_that_is_gone_has_no_result(void **state)
         assert_false(trial_result(&trial, 1, &ns, &noise));
         assert_int_equal(saved(0), 100);
         assert_int_equal(saved(2), 300);
-        trial_begin(&trial, 1, no_kin); /* nothing at all */
+        trial_begin(&trial, 1, no_kin); /* a trial without any sample */
         while (trial_next(&trial) != TRIAL_OVER)
                 trial_skip(&trial);
         assert_false(trial_result(&trial, 0, &ns, &noise));
@@ -329,7 +330,7 @@ static void what_was_written_is_read_again_in_order_of_use(void **state)
         assert_int_equal(parse(text), 0);
         assert_int_equal(bad.lines, 0);
         assert_int_equal(list.count, ARRAY_SIZE(b));
-        for (size_t i = 0; i < ARRAY_SIZE(b); i++) { /* b was put in order */
+        for (size_t i = 0; i < ARRAY_SIZE(b); i++) { /* writing has sorted b */
                 assert_int_equal(list.buffers[i].gpu, b[i].gpu);
                 assert_int_equal(list.buffers[i].bytes, b[i].bytes);
                 assert_int_equal(list.buffers[i].nth, b[i].nth);
@@ -390,7 +391,7 @@ static void lines_that_make_no_sense_are_passed_over_and_counted(void **state)
                 "gpu=0 bytes= nth=1 saved_ns=1",
                 "gpu=70000 bytes=5 nth=1 saved_ns=1",
                 "gpu=0 bytes=99999999999999999999 nth=1 saved_ns=1",
-                "gpu=0 bytes=7 nth=7 saved_ns=8", /* is there */
+                "gpu=0 bytes=7 nth=7 saved_ns=8", /* a duplicate */
                 "gpu=0 bytes=5 nth=1 saved_ns=1 word",
         };
 

@@ -1,5 +1,5 @@
-/* test_profile_known.c: what an earlier run has found is used, as far as the file makes sense, and
- * nothing is done that nobody asked for. */
+/* test_profile_known.c: the results of an earlier run are used as far as the file makes sense, and
+ * nothing happens unless a setting asks for it. */
 #include "unit.h"
 
 #include "profile_bench.h"
@@ -39,7 +39,7 @@ static void buffers_of_a_profile_are_known_by_gpu_size_and_number(void **state)
 
         write_profile(text, sizeof(text) - 1);
         profile_setup();
-        assert_true(is_over()); /* nothing is tried */
+        assert_true(is_over()); /* no trials */
         first = allocate(4 * MIB, 0);
         second = allocate(4 * MIB, 0);
         other = allocate(6 * MIB, 0);
@@ -53,7 +53,7 @@ static void buffers_of_a_profile_are_known_by_gpu_size_and_number(void **state)
         for (unsigned i = 0; i < 100; i++)
                 step('s');
         assert_int_equal(arrangements, 0);
-        profile_placing(); /* tells how many are known */
+        profile_placing(); /* logs how many buffers are known */
 }
 
 static void a_profile_may_be_just_so_large(void **state)
@@ -98,7 +98,7 @@ static void without_the_overflow_nothing_is_tried_or_known(void **state)
         mode = MEMORY_SWAP;
         profile_setup();
         assert_true(is_over());
-        assert_int_equal(block_of(allocate(4 * MIB, 0))->nth, 0); /* nobody counts */
+        assert_int_equal(block_of(allocate(4 * MIB, 0))->nth, 0); /* buffers are not counted */
         for (unsigned i = 0; i < 100; i++)
                 step('s');
         assert_int_equal(arrangements, 0);

@@ -1,5 +1,5 @@
-/* test_profile_trials.c: a program that repeats itself is timed with its buffers here and there,
- * and what each of them saves is in the file; whatever comes in between, the program goes on. */
+/* test_profile_trials.c: a program that repeats itself is timed with its buffers in several places,
+ * and the file says what each buffer saves; no disturbance stops the program. */
 #include "unit.h"
 
 #include "profile_bench.h"
@@ -28,7 +28,7 @@ static void what_each_buffer_saves_is_found_and_written(void **state)
         much = allocate(20 * MIB, 6 * MS);
         some = allocate(20 * MIB, 2 * MS);
         (void)steps_until(is_tried, 100);
-        assert_int_equal(profile_room(), 20 * MIB); /* the other is of before */
+        assert_int_equal(profile_room(), 20 * MIB); /* the other buffer is known from before */
         (void)steps_until(is_over, 1000);
         assert_int_equal(file_of(path).count, 2);
         check_saved(20 * MIB, 1, 6 * MS);
@@ -38,7 +38,7 @@ static void what_each_buffer_saves_is_found_and_written(void **state)
         assert_true(block_of(some)->use > 0);
         assert_int_equal(profile_place(block_of(much)), PROFILE_FREE);
         assert_false(is_tried());
-        assert_int_not_equal(changes, 0); /* all may lie elsewhere now */
+        assert_int_not_equal(changes, 0); /* every buffer may have to move now */
         changes = 0;
         (void)steps_until(is_over, 1);
         profile_exits();
@@ -77,13 +77,13 @@ static void while_buffers_are_tried_one_at_most_is_on_the_card(void **state)
                         seen |= (p == PROFILE_CARD) << i;
                 }
                 assert_true(cards <= 1);
-                assert_int_equal(profile_room(), 30 * MIB); /* of the largest */
+                assert_int_equal(profile_room(), 30 * MIB); /* room for the largest buffer */
         }
         assert_true(is_over());
         assert_int_equal(seen, 7);
 }
 
-/* All samples are of many steps then, with little to tell them by. */
+/* Each sample covers many short steps, which differ little. */
 static void short_steps_are_timed_several_at_a_time(void **state)
 {
         unsigned n;
@@ -93,7 +93,7 @@ static void short_steps_are_timed_several_at_a_time(void **state)
         (void)allocate(30 * MIB, 100 * NSEC_PER_USEC);
         (void)steps_until(is_tried, 100);
         n = steps_until(is_over, 10000);
-        assert_in_range(n, 6 * 50, 10 * 52); /* 20 ms each */
+        assert_in_range(n, 6 * 50, 10 * 52); /* 20 ms for each sample */
         check_saved(30 * MIB, 1, 100 * NSEC_PER_USEC);
 }
 
@@ -103,7 +103,7 @@ static void long_steps_are_timed_one_by_one(void **state)
         ground_ns = 2 * NSEC_PER_SEC;
         (void)allocate(30 * MIB, NSEC_PER_SEC);
         (void)steps_until(is_tried, 100);
-        /* Each is of one step and of one before it, the first is taken twice. */
+        /* A sample takes one step, after one step to settle; the first is taken twice. */
         assert_in_range(steps_until(is_over, 100), 12, 22);
         check_saved(30 * MIB, 1, NSEC_PER_SEC);
 }
@@ -122,7 +122,7 @@ static void of_a_buffer_that_cannot_come_nothing_is_said(void **state)
         begin_to_learn();
         (void)allocate(32 * MIB, 8 * MS);
         (void)allocate(6 * MIB, 2 * MS);
-        card_bytes = 6 * MIB; /* one extent of the larger one is more */
+        card_bytes = 6 * MIB; /* less than one extent of the larger buffer */
         (void)steps_until(is_over, 1000);
         assert_int_equal(file_of(path).count, 1);
         check_saved(6 * MIB, 1, 2 * MS);
@@ -151,11 +151,11 @@ static void buffers_that_never_lie_as_they_shall_end_the_trials(void **state)
         never_arranged = true;
         (void)steps_until(is_over, 1000);
         assert_int_equal(arrangements, 4);
-        assert_true(waits > 4 * 60); /* each for 20 s */
+        assert_true(waits > 4 * 60); /* each arrangement is awaited for 20 s */
         assert_int_equal(stat(path, &st), 0);
         assert_int_equal(st.st_size, 0);
         profile_exits();
-        assert_int_equal(stat(path, &st), -1); /* nothing was found */
+        assert_int_equal(stat(path, &st), -1); /* removed, because nothing was found */
 }
 
 static void a_profile_of_before_outlives_trials_that_come_to_nothing(void **state)
@@ -226,7 +226,7 @@ static void of_two_processes_one_writes(void **state)
         assert_int_equal(arrangements, 0);
         assert_int_equal(lseek(fd, 0, SEEK_END), 0);
         profile_exits();
-        assert_int_equal(access(path, F_OK), 0); /* it is the other's */
+        assert_int_equal(access(path, F_OK), 0); /* the file belongs to the other process */
         (void)close(fd);
 }
 
@@ -261,7 +261,7 @@ static void a_program_that_is_still_growing_is_not_tried(void **state)
                 assert_false(is_tried());
         }
         (void)steps_until(is_tried, 100);
-        /* What comes and goes within what there was is no growth. */
+        /* Freeing and allocating within the former size is no growth. */
         end_of_life(&buffers[--buffer_count]);
         (void)allocate(6 * MIB, MS);
         assert_true(is_tried());
@@ -284,7 +284,7 @@ static void a_program_that_may_not_run_is_not_timed(void **state)
         check_saved(32 * MIB, 1, 8 * MS);
 }
 
-/* Another thread of the program submits meanwhile. */
+/* Meanwhile another thread of the program submits. */
 static void another_thread_submits(void)
 {
         unsigned before = arrangements;
@@ -303,7 +303,7 @@ static void one_thread_at_a_time_is_at_it(void **state)
         check_saved(32 * MIB, 1, 8 * MS);
 }
 
-/* Others have the card in the middle of each first sample. */
+/* Other programs have the card in the middle of each first sample. */
 static void what_is_timed_while_others_had_the_card_is_timed_again(void **state)
 {
         unsigned seen = 0, after = 0;
@@ -324,7 +324,7 @@ static void what_is_timed_while_others_had_the_card_is_timed_again(void **state)
         check_saved(32 * MIB, 1, 8 * MS);
 }
 
-/* The steps that it found are layers: every fourth begins another way. */
+/* The steps found are layers: every fourth one begins with other work. */
 static void go_on_with_layers(void)
 {
         begin_to_learn();
@@ -363,7 +363,7 @@ static void a_program_that_goes_on_to_something_else_is_learnt_anew(void **state
         for (unsigned i = 0; i < 5000 && is_tried(); i++)
                 submit('z');
         assert_false(is_tried());
-        assert_int_not_equal(changes, 0); /* they may lie as they like again */
+        assert_int_not_equal(changes, 0); /* buffers may lie anywhere again */
         assert_int_equal(profile_place(block_of(&buffers[0])), PROFILE_FREE);
         assert_false(is_over());
         for (unsigned n = 0; n < 1000 && !is_over(); n++)
@@ -386,11 +386,11 @@ static void a_child_after_fork_writes_nothing(void **state)
                 step('s');
         assert_int_equal(arrangements, 0);
         fd = open(path, O_WRONLY);
-        assert_int_equal(flock(fd, LOCK_EX | LOCK_NB), 0); /* it has let go of it */
+        assert_int_equal(flock(fd, LOCK_EX | LOCK_NB), 0); /* the profile has released its lock */
         (void)close(fd);
 }
 
-/* In one of three steps something is in the way. */
+/* Disturbs one of three steps. */
 static void step_through(void (*way)(bool in_it))
 {
         uint32_t random = 1;

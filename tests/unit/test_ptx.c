@@ -1,10 +1,10 @@
-/* test_ptx.c: kernels give, bit for bit, what plain C gives: memory, control flow, what lanes do
- * together. It must never compare the interpreter with itself. */
+/* test_ptx.c: kernels give the same bits as plain C: memory, control flow, operations across lanes.
+ * It must never compare the interpreter with itself. */
 #include "ptx_machine.h"
 
 #include <time.h>
 
-#define GUARD 16 /* elements past the end that must stay as they are */
+#define GUARD 16 /* elements past the end that must not change */
 
 static uint64_t mix(uint64_t x)
 {
@@ -102,7 +102,7 @@ static void strided(struct machine *m)
                 for (int c = 0; c < STRIDE; c++) {
                         double x = before[r * STRIDE + c];
 
-                        /* The compiler contracts the product and the sum. */
+                        /* The compiler fuses the multiplication and the addition. */
                         if (c < COLUMNS)
                                 x = fma(x, 0.5, (double)(r - c) / (double)(c + 1));
                         same_double(d[r * STRIDE + c], x, (unsigned)r, (unsigned)c);
@@ -300,7 +300,7 @@ static void atomics(struct machine *m)
         same_integer((int64_t)w[1], (int64_t)most64, 0, 13);
         same_float(*(float *)machine_at(m, f32), floats, 0, 14);
         same_double(*(double *)machine_at(m, f64), doubles, 0, 15);
-        /* Every value that was put in came out once, but for the last, and the first came too. */
+        /* The exchanges return the initial value and every value stored except the last. */
         for (unsigned k = 0; k < N; k++) {
                 exchanged += w[2 + k];
                 want += k;

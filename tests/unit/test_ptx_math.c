@@ -1,5 +1,5 @@
-/* test_ptx_math.c: every width of arithmetic gives, bit for bit, what plain C gives. It must never
- * compare the interpreter with itself. */
+/* test_ptx_math.c: arithmetic of every width gives the same bits as plain C. It must never compare
+ * the interpreter with itself. */
 #include "ptx_machine.h"
 
 static int64_t interesting(unsigned i, uint64_t *state)
@@ -140,7 +140,7 @@ static float canonical_min(float a, float b, bool max)
         return (a < b) != max ? a : b;
 }
 
-/* What the device's conversions give: out of range goes to the end, NaN to 0. */
+/* Converts like the device: clamps values out of range, and turns NaN into 0. */
 static int32_t to_s32(double v)
 {
         return isnan(v)             ? 0
@@ -154,7 +154,7 @@ static uint32_t to_u32(double v)
         return isnan(v) || v <= 0 ? 0 : v >= 4294967295.0 ? UINT32_MAX : (uint32_t)v;
 }
 
-/* Round to nearest even by looking at both neighbours among all 65536 halves. */
+/* Rounds to nearest even by comparing the nearest two of all 65536 halves. */
 static float through_half(float x)
 {
         double best = 0, value = fabs((double)x);
@@ -200,7 +200,7 @@ static void float_results(float x, float y, float *o)
         o[17] = copysignf(x, y);
         o[18] = x < y ? 1.0F : isnan(x) ? 2.0F : x == y ? 3.0F : 4.0F;
         o[19] = x > 1 ? 1 : x > 0 ? x : 0;
-        /* The exact sum is not always a double: only where it is can C say what rounding gives. */
+        /* C can predict directed rounding only where the exact sum is a double. */
         o[20] = isfinite(up) && fabs((double)up) > fabs(sum) ? nextafterf(up, 0) : up;
         o[21] = isfinite(down) && (double)down > product ? nextafterf(down, -INFINITY) : down;
         if (isinf(up) && isfinite(x) && isfinite(y))
@@ -241,7 +241,7 @@ static void floats(struct machine *m)
                 for (unsigned k = 0; k < RESULTS; k++) {
                         if (k == 20 && !exact_sum(pa[i], pb[i]))
                                 continue;
-                        /* A subnormal zero's sign: 0 rounded down. */
+                        /* A zero from a subnormal keeps its sign when rounded down. */
                         same_float(o[i * RESULTS + k], want[k], i, k);
                 }
         }
@@ -507,7 +507,7 @@ static void halves_are_rounded_once(void **state)
         machine_close(&m);
 }
 
-/* One kernel a type: bit k of a thread's word is comparison k of its two inputs. */
+/* One kernel for each type: bit k of a thread's word is comparison k of its two inputs. */
 static size_t comparison_text(char *text, size_t room, const char *type, char letter, unsigned bits,
                               const char *const *kinds)
 {

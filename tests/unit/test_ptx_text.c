@@ -1,4 +1,4 @@
-/* test_ptx_text.c: what is wrong in a module's text is said with its line; broken text does no
+/* test_ptx_text.c: errors in a module's text are reported with their line; broken text does no
  * harm. It must never depend on the time or on unseeded chance. */
 #include "ptx_machine.h"
 
@@ -158,7 +158,8 @@ static void text_cut_anywhere_does_no_harm(void **state)
                 for (size_t n = 0; n < bytes; n += 1 + n % 97) {
                         struct ptx_module *m = NULL;
 
-                        /* Of exactly that size, so that a look past its end is seen. */
+                        /* A buffer of exactly this size, so that a sanitizer sees reads past its
+                         * end. */
                         cut = malloc(n + 1);
                         memcpy(cut, text, n);
                         if (ptx_parse(cut, n, &m, error) == 0)
@@ -178,8 +179,7 @@ static size_t line_start(const char *text, size_t at)
         return at;
 }
 
-/* Half of the changes are likely to leave something that parses: another digit, another order of
- * lines. */
+/* Half of the changes probably still parse: another digit, lines in another order. */
 static void mutate(char *text, size_t *bytes, size_t room, uint64_t *random)
 {
         static const char spice[] = "0123456789%{}[]();,.@!|<>+-=:rduf \n\t$_\"/*";
@@ -244,8 +244,8 @@ static void *resolve_little(void *context, uint64_t address, size_t bytes, bool 
         return memory + (address - MACHINE_BASE);
 }
 
-/* Whatever still parses is run too: with every parameter a good address, it must come to an end
- * and touch nothing else. */
+/* Runs each kernel that still parses: with a good address in every parameter it must end and touch
+ * nothing else. */
 static unsigned run_all(struct ptx_module *m, uint8_t *memory)
 {
         static uint64_t parameters[8192];
@@ -299,7 +299,7 @@ static void text_changed_anywhere_does_no_harm(void **state)
                 }
                 free(original);
         }
-        /* The changes are small enough that a good part gets as far as running. */
+        /* The changes are small enough that many texts get as far as running. */
         assert_true(parsed > 100);
         assert_true(good > 100);
         free(text);

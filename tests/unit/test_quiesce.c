@@ -1,5 +1,5 @@
-/* test_quiesce.c: whether everything that was submitted is done, and captures, several at once: a
- * wait never ends before the work that it is for, always ends after it, and touches no capture. */
+/* test_quiesce.c: quiescence and captures, several at once: a wait never ends before the work it is
+ * for, always ends after it, and disturbs no capture. */
 #include "unit.h"
 
 #include <pthread.h>
@@ -16,26 +16,27 @@
 #define STREAM(i)  ((CUstream)(uintptr_t)(0x100 + (i)))
 #define EVENT(i)   ((CUevent)(uintptr_t)(0x200 + (i)))
 #define CONTEXTS   2u
-#define STREAMS    6u                 /* that a program makes */
-#define PLACES     (STREAMS + 2 * 3u) /* and the default ones: legacy, of one thread, of another */
-#define EVENTS     64u
+#define STREAMS    6u                 /* streams that a program creates */
+#define PLACES     (STREAMS + 2 * 3u) /* adds the default streams: legacy, of one thread, of another \
+                                       */
+#define EVENTS 64u
 
 static struct gpu *const gpu = &core.gpus[0];
 static struct gate_thread threads[2];
 static uint32_t random_state;
-static bool modern;    /* the driver has events of whole contexts */
-static CUresult fails; /* what asking answers where something has failed */
+static bool modern;    /* the driver has events for whole contexts */
+static CUresult fails; /* the driver's answer where something has failed */
 
-/* Work: numbered as it is submitted; each place does its own in order. */
+/* Work is numbered as it is submitted; each stream does its own in order. */
 static uint64_t submitted, last_in[PLACES], done_in[PLACES];
 static bool there[STREAMS], capturing[STREAMS];
 static unsigned queries, current;
-static unsigned captures_meanwhile; /* this stream, while an event is recorded */
+static unsigned captures_meanwhile; /* begins a capture on this stream while an event is recorded */
 static _Atomic bool record_blocks, in_record;
 
 static struct {
         bool made;
-        uint64_t waits[PLACES]; /* for so much in each */
+        uint64_t waits[PLACES]; /* waits for this number in each stream */
 } events[EVENTS];
 
 static uint32_t draw(uint32_t below)
@@ -54,7 +55,7 @@ static bool busy(unsigned place)
         return last_in[place] > done_in[place];
 }
 
-/* ---- neighbours ---- */
+/* ---- fakes of other modules ---- */
 
 unsigned gate_default_streams(void)
 {
@@ -107,7 +108,7 @@ static CUresult fake_query(CUstream s)
         assert_true(i < PLACES);
         if (i < STREAMS) {
                 assert_true(there[i]);
-                assert_false(capturing[i]); /* it would end there */
+                assert_false(capturing[i]); /* a query would end the capture */
         }
         return fails ? fails : busy(i) ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
 }
@@ -167,7 +168,7 @@ static CUresult fake_context_record(CUcontext c, CUevent e)
         return CUDA_SUCCESS;
 }
 
-/* One in the legacy stream comes after what is in those of the threads. */
+/* An event in the legacy stream comes after the work in the threads' streams. */
 static CUresult fake_record(CUevent e, CUstream s)
 {
         unsigned i = event_at(e), place = (unsigned)((uintptr_t)s - 0x100);
@@ -217,7 +218,7 @@ static void destroy_stream(unsigned i)
         there[i] = capturing[i] = false;
 }
 
-/* All that had been submitted then. */
+/* All that had been submitted then is done. */
 static bool all_done(const uint64_t then[static PLACES])
 {
         for (unsigned p = 0; p < PLACES; p++)
@@ -281,7 +282,7 @@ static int end(void **state)
                 if (quiesce_context(CONTEXT(i)))
                         quiesce_context_remove(quiesce_context(CONTEXT(i)));
         assert_false(quiesce_capturing());
-        submitted++; /* nothing that was quiet is so in the next test */
+        submitted++; /* makes nothing that was drained count as drained in the next test */
         return 0;
 }
 
@@ -311,7 +312,7 @@ static void two_captures_in_one_thread_end_each_by_itself(void **state)
         assert_false(quiesce_capturing());
 }
 
-/* Both name theirs by the same handle. */
+/* Both threads use the same handle for their own stream. */
 static void the_captures_of_two_threads_default_streams_are_two(void **state)
 {
         for (unsigned first = 0; first < 2; first++) {
@@ -323,7 +324,7 @@ static void the_captures_of_two_threads_default_streams_are_two(void **state)
                 }
                 gate_self = &threads[first];
                 check_wakes(EVENT(first + 1), CU_STREAM_PER_THREAD);
-                check_wakes(NULL, CU_STREAM_PER_THREAD); /* the other one's goes on */
+                check_wakes(NULL, CU_STREAM_PER_THREAD); /* the other thread's capture goes on */
                 assert_true(quiesce_capturing());
                 gate_self = &threads[!first];
                 check_wakes(EVENT(!first + 1), CU_STREAM_PER_THREAD);
@@ -331,7 +332,7 @@ static void the_captures_of_two_threads_default_streams_are_two(void **state)
         }
 }
 
-/* Begun by one thread, a capture on a stream that is everybody's may be ended by another. */
+/* One thread begins a capture on an ordinary stream; another thread may end it. */
 static void a_capture_may_be_ended_by_another_thread(void **state)
 {
         assert_int_equal(quiesce_capture_begin(STREAM(1), CONTEXT(0), EVENT(1)), 0);
@@ -354,7 +355,7 @@ static void a_thread_that_ends_takes_the_capture_of_its_own_stream_along(void **
         quiesce_thread_ended(&threads[0]);
         gate_self = &threads[0];
         check_wakes(NULL, CU_STREAM_PER_THREAD);
-        check_wakes(EVENT(5), STREAM(0)); /* is not the thread's */
+        check_wakes(EVENT(5), STREAM(0)); /* not a per-thread stream */
         gate_self = &threads[1];
         check_wakes(EVENT(2), CU_STREAM_PER_THREAD);
         check_wakes(EVENT(6), STREAM(1));
@@ -476,8 +477,8 @@ static void each_place_of_work_is_waited_for(void **state)
                 for (unsigned p = 0; p < PLACES; p++) {
                         struct quiesce_wait w;
 
-                        /* What is a thread's own nobody can name, but where contexts have events.
-                         */
+                        /* Per-thread streams have no name for others, so they need events of whole
+                         * contexts. */
                         submit(p);
                         quiesce_begin(&w, still);
                         for (unsigned i = 0; i < 3; i++)
@@ -497,7 +498,7 @@ static void work_of_destroyed_streams_is_waited_for(void **state)
                 quiesce_begin(&w, still);
                 assert_int_equal(quiesce_poll(&w), QUIESCE_BUSY);
                 check_done(&w);
-                /* Without any there is nothing to wait for. */
+                /* Without streams there is nothing to wait for. */
                 make_stream(3);
                 destroy_stream(3);
                 submitted++;
@@ -506,7 +507,7 @@ static void work_of_destroyed_streams_is_waited_for(void **state)
         }
 }
 
-/* Nothing could be recorded then. */
+/* During the capture no event could be recorded. */
 static void work_of_a_stream_destroyed_during_a_capture_is_waited_for_after_it(void **state)
 {
         struct quiesce_wait w;
@@ -534,7 +535,7 @@ static void a_wait_beside_a_program_ends_though_it_goes_on(void **state)
         submit(0);
         quiesce_begin(&first, false);
         assert_int_equal(quiesce_poll(&first), QUIESCE_BUSY);
-        submit(1); /* after it */
+        submit(1); /* after the first wait began */
         quiesce_begin(&second, false);
         assert_int_equal(quiesce_poll(&second), QUIESCE_BUSY);
         finish(0);
@@ -684,7 +685,7 @@ static void contexts_are_found_by_what_is_asked(void **state)
         quiesce_context_remove(green);
 }
 
-/* A program that submits, finishes, makes and destroys streams, and waits now and then. */
+/* A program that submits, finishes work, creates and destroys streams, and sometimes waits. */
 static void no_wait_ends_before_its_work(void **state)
 {
         for (unsigned round = 0; round < 300; round++) {

@@ -1,4 +1,5 @@
-/* test_rdma.c: what a device gets stays until it is freed, and what it cannot get is as it was. */
+/* test_rdma.c: memory that a device gets stays on the card until it is freed; a refusal changes
+ * nothing. */
 #include "unit.h"
 
 #include "base/macros.h"
@@ -21,7 +22,7 @@ static struct gpu *const gpu = &core.gpus[0];
 static CUdeviceptr at;
 static struct block *block;
 static size_t bound_bytes;
-static uint64_t allocation; /* bytes of it that are one; 0: all of the block */
+static uint64_t allocation; /* bytes of each allocation in the block; 0: the whole block */
 static struct mapping mapped[2];
 static unsigned mapping_count, fixes, set_up;
 static CUresult fix_answer;
@@ -40,7 +41,7 @@ struct gpu *core_find(CUdeviceptr address, struct heap_place *ret)
         return address - at < bytes ? gpu : NULL;
 }
 
-/* The daemon has said no. */
+/* The daemon refuses. */
 void core_wait(struct core_wait *w, uint64_t timeout_ns)
 {
         export_refused(gpu);
@@ -218,7 +219,7 @@ static void a_part_of_what_lies_on_the_host_counts_no_longer(void **state)
         assert_false(block->extents[0].exported || block->extents[1].exported);
 }
 
-/* The daemon that comes counts nothing as unevictable that is not backed. */
+/* A new daemon counts only backed bytes as unevictable. */
 static void what_is_not_there_when_the_daemon_goes_is_asked_for_again(void **state)
 {
         struct extent *there = &block->extents[0], *away = &block->extents[1];
@@ -259,7 +260,8 @@ static void what_was_asked_for_stays_and_no_more(void **state)
         gpu->export_allowed = GIB;
         assert_int_equal(rdma_keep(at + extent, 1), CUDA_SUCCESS);
         assert_true(!block->extents[0].exported && block->extents[1].exported);
-        assert_int_equal(rdma_keep(at + extent - 1, GIB), CUDA_SUCCESS); /* beyond it is not ours */
+        /* Memory past the end is not ours. */
+        assert_int_equal(rdma_keep(at + extent - 1, GIB), CUDA_SUCCESS);
         assert_true(block->extents[0].exported && block->extents[1].exported);
 }
 
@@ -286,7 +288,7 @@ static CUresult keep(CUdeviceptr from, uint64_t bytes)
 static void handles_that_the_program_has_mapped_become_the_drivers(void **state)
 {
         const CUdeviceptr there = UINT64_C(0x10000000);
-        struct handle *h = (struct handle *)&mapped; /* not looked into */
+        struct handle *h = (struct handle *)&mapped; /* never dereferenced */
 
         for (unsigned i = 0; i < 2; i++)
                 mapped[i] = (struct mapping){.at = {there + i * MIB, MIB}, .handle = h};
@@ -299,7 +301,7 @@ static void handles_that_the_program_has_mapped_become_the_drivers(void **state)
         assert_int_equal(keep(there, 2 * MIB), CUDA_ERROR_OUT_OF_MEMORY);
         assert_int_equal(fixes, 4);
         fix_answer = CUDA_SUCCESS;
-        mapped[0].handle = NULL; /* the driver's own */
+        mapped[0].handle = NULL; /* a handle of the driver's own */
         assert_int_equal(keep(there, 2 * MIB), CUDA_SUCCESS);
         assert_int_equal(fixes, 4);
         mapped[0].handle = h;

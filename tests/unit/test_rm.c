@@ -1,5 +1,5 @@
-/* test_rm.c: channels that libcuda makes are off the GPU when rm_freeze() returns, and on it again
- * after rm_thaw(). */
+/* test_rm.c: libcuda's channels are off the GPU when rm_freeze() returns, and on it after
+ * rm_thaw(). */
 #include "unit.h"
 
 #include <errno.h>
@@ -13,7 +13,7 @@
 
 #define CLIENT  0xc1d00001u
 #define GROUP   0x5c000100u
-#define COPIES  11u /* engine */
+#define COPIES  11u /* a copy engine */
 #define LONG_NS (5 * NSEC_PER_SEC)
 
 static const struct rm_call *last_call(void)
@@ -48,7 +48,7 @@ static void all_channels_of_the_program_stand_and_go_on(void **state)
         assert_int_equal(last_call()->fd, 5);
         assert_int_equal(last_call()->client, CLIENT);
         assert_int_equal(last_call()->subdevice, SUBDEVICE);
-        assert_int_equal(last_call()->channels[0], GROUP + 0x101); /* computes */
+        assert_int_equal(last_call()->channels[0], GROUP + 0x101); /* the group that computes */
         assert_int_equal(rm_thaw(), 0);
         assert_int_equal(rm_standing(), 0);
         assert_int_equal(rm_bench.count, 2);
@@ -77,13 +77,13 @@ static void what_was_freed_is_not_named(void **state)
         assert_int_equal(rm_freeze(), 0);
         assert_int_equal(rm_bench.count, 1);
         assert_int_equal(last_call()->count, 3);
-        assert_int_equal(freed(5, CLIENT, DEVICE), 0); /* while it stands */
+        assert_int_equal(freed(5, CLIENT, DEVICE), 0); /* while the channels are frozen */
         assert_int_equal(rm_channels(), 0);
         assert_int_equal(rm_thaw(), 0);
         assert_int_equal(rm_bench.count, 1);
 }
 
-/* A free that RM refuses has freed nothing. */
+/* If RM refuses a free, the object still exists. */
 static void what_could_not_be_freed_is_still_named(void **state)
 {
         made_client(5, CLIENT);
@@ -131,7 +131,7 @@ static void more_channels_than_a_call_takes_need_several(void **state)
         assert_int_equal(rm_bench.calls[0].channels[0], GROUP + 0x101);
         assert_int_equal(rm_thaw(), 0);
         assert_int_equal(rm_standing(), 0);
-        /* What computes goes on last: its copies can, then. */
+        /* Thaw in reverse order: copies must be able to run when computing groups do. */
         for (unsigned i = 0; i < 4; i++)
                 assert_memory_equal(rm_bench.calls[4 + i].channels, rm_bench.calls[3 - i].channels,
                                     sizeof(uint32_t));
@@ -139,7 +139,8 @@ static void more_channels_than_a_call_takes_need_several(void **state)
 
 static void with_more_channels_than_the_ledger_holds_nothing_is_stopped(void **state)
 {
-        pid_t child = fork(); /* what the ledger has missed it never forgets */
+        /* In a child, because the ledger never forgets that it has missed a channel. */
+        pid_t child = fork();
         int status = 0;
 
         assert_true(child >= 0);
@@ -154,7 +155,7 @@ static void with_more_channels_than_the_ledger_holds_nothing_is_stopped(void **s
         assert_int_equal(status, 0);
 }
 
-/* ---- whose ---- */
+/* ---- whose channels ---- */
 
 static void the_movers_channels_run_on(void **state)
 {
@@ -163,12 +164,12 @@ static void the_movers_channels_run_on(void **state)
         rm_make_for(CHANNELS_MOVER);
         made_group(5, CLIENT, GROUP + 0x100, 1, 2);
         rm_make_for(CHANNELS_PROGRAM);
-        /* In the mover's group, by a thread that is not told whose. */
+        /* A thread that nobody marked as the mover's makes a channel in the mover's group. */
         assert_int_equal(made(5, CLIENT, GROUP + 0x100, GROUP + 0x110, CHANNEL, 0), 0);
         assert_int_equal(rm_freeze(), 0);
         assert_true(rm_stands(CLIENT, GROUP + 1) && rm_stands(CLIENT, GROUP + 2));
         assert_int_equal(rm_standing(), 2);
-        /* And while the program stands. */
+        /* The same while the program is frozen. */
         rm_make_for(CHANNELS_MOVER);
         made_group(5, CLIENT, GROUP + 0x200, COPIES, 2);
         rm_make_for(CHANNELS_PROGRAM);
@@ -280,7 +281,7 @@ static void a_driver_whose_calls_are_not_known_is_not_frozen(void **state)
         }
 }
 
-/* ---- what other threads do meanwhile ---- */
+/* ---- other threads meanwhile ---- */
 
 static unsigned meant;
 static _Atomic bool told;
@@ -290,7 +291,7 @@ static void another_thread_frees(const struct rm_call *c)
         if (meant == 0)
                 return;
         meant--;
-        rm_loses(CLIENT, GROUP + 1); /* RM has freed it; the ledger hears in a moment */
+        rm_loses(CLIENT, GROUP + 1); /* RM has freed it; the ledger learns this a moment later */
         told = true;
 }
 
@@ -302,18 +303,18 @@ static void a_channel_that_is_just_being_freed_does_not_keep_the_rest_running(vo
         made_client(5, CLIENT);
         made_group(5, CLIENT, GROUP, 1, 4);
         made_group(5, CLIENT, GROUP + 0x100, COPIES, 4);
-        /* Between RM's free and the ledger's, there is a thread that has not run yet. */
+        /* A thread that does not run hangs between RM's free and the ledger's. */
         meant = 1;
         rm_bench.before = another_thread_frees;
         r = rm_freeze();
         assert_true(clock_now_ns() - began < LONG_NS);
         rm_bench.before = NULL;
-        assert_true(r < 0); /* for nobody says in time that it is gone */
+        assert_true(r < 0); /* because the ledger does not learn in time that the channel is gone */
         assert_int_equal(rm_bench.calls[0].status, 0x57);
         assert_true(rm_bench.count > 10);
         assert_false(rm_is_frozen());
         rm_loses(CLIENT, CLIENT);
-        made_client(5, CLIENT); /* handles used again */
+        made_client(5, CLIENT); /* reuses the handles */
         made_group(5, CLIENT, GROUP, 1, 4);
         assert_int_equal(rm_freeze(), 0);
         assert_int_equal(rm_standing(), rm_known());
@@ -403,7 +404,7 @@ static void a_child_after_fork_has_no_channels_and_records_none(void **state)
         assert_int_equal(rm_standing(), 0);
 }
 
-/* A thaw that one name spoils would leave the program standing for ever. */
+/* A thaw that fails at one unknown channel would leave the program frozen for ever. */
 static void a_channel_that_is_gone_unseen_does_not_keep_the_rest_from_going_on(void **state)
 {
         made_client(5, CLIENT);
@@ -418,7 +419,7 @@ static void a_channel_that_is_gone_unseen_does_not_keep_the_rest_from_going_on(v
         assert_int_equal(rm_standing(), 0);
 }
 
-/* However many of them have been closed: 0 says that nothing runs. */
+/* The result 0 means that no channel runs, however many descriptors are closed. */
 static void all_that_is_left_stands_however_many_descriptors_were_closed(void **state)
 {
         const uint32_t clients = 60;
