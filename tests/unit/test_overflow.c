@@ -18,8 +18,7 @@
 
 static void a_card_that_maps_no_host_memory_has_no_more_than_itself(void **state)
 {
-        for (unsigned n = 1; n <= 5;
-             n++) { /* reserve, create, map, access; then reserve the range aside */
+        for (unsigned n = 1; n <= 5; n++) { /* reserve, create, map, access; reserve aside */
                 unsigned before;
 
                 gpu->overflow = false;

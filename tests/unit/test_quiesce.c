@@ -17,9 +17,8 @@
 #define EVENT(i)   ((CUevent)(uintptr_t)(0x200 + (i)))
 #define CONTEXTS   2u
 #define STREAMS    6u                 /* streams that a program creates */
-#define PLACES     (STREAMS + 2 * 3u) /* adds the default streams: legacy, of one thread, of another \
-                                       */
-#define EVENTS 64u
+#define PLACES     (STREAMS + 2 * 3u) /* with legacy and two per-thread streams */
+#define EVENTS     64u
 
 static struct gpu *const gpu = &core.gpus[0];
 static struct gate_thread threads[2];

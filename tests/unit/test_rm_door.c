@@ -1,5 +1,6 @@
-/* test_rm_door.c: what passes the door of ioctl(), and what the ledger reads from it: each driver's
- * layouts, others' requests, and threads that make and free channels while others freeze. */
+/* test_rm_door.c: what passes the door of ioctl(), and what the ledger reads from it: every
+ * driver's layouts, requests that are not RM's, and threads that make and free channels during
+ * freezes. */
 #include "unit.h"
 
 #include <errno.h>
@@ -24,7 +25,7 @@ static void the_driver_says_its_version(void **state)
         form = RM_LONG_WRAPPED;
         assert_int_equal(say_version("535.104.05"), 0);
         assert_string_equal(rm_driver(), "535.104.05");
-        /* No more than there is room for. */
+        /* A longer version is cut. */
         assert_int_equal(say_version("580.159.04.with-a-name-that-never-ends-and-never-ends"), 0);
         assert_int_equal(strlen(rm_driver()), 31);
 }
@@ -67,7 +68,7 @@ static void what_rm_did_not_make_is_not_entered(void **state)
         }
 }
 
-/* Of a size that this driver does not have: where its status stands nobody knows. */
+/* The size is one that this driver does not use, so the place of the status is unknown. */
 static void a_call_of_another_drivers_length_is_not_entered(void **state)
 {
         char p[48] = {0};
@@ -99,7 +100,7 @@ static void a_group_without_parameters_computes_nothing(void **state)
         assert_int_equal(rm_bench.calls[0].channels[0], GROUP + 0x101);
 }
 
-/* ---- others' requests ---- */
+/* ---- requests that are not RM's ---- */
 
 static struct seen {
         int fd;
@@ -172,7 +173,7 @@ static void a_request_that_succeeds_leaves_errno_alone(void **state)
         errno = 4711;
         made_group(5, CLIENT, GROUP + 0x100, 1, 1);
         assert_int_equal(errno, 4711);
-        rm_bench.error = EPERM; /* of our own call within it */
+        rm_bench.error = EPERM; /* fails the library's own call within it */
         assert_int_equal(made(5, CLIENT, GROUP, GROUP + 9, CHANNEL, 0), 0);
         assert_int_equal(errno, 4711);
 }
@@ -220,7 +221,7 @@ static void libcudas_own_enable_waits_for_ours(void **state)
 
 #define MAKERS 4u
 #define ROUNDS 20000u
-#define TIMES  20u /* that all stood, at least */
+#define TIMES  20u /* successful freezes, at least */
 
 static _Atomic unsigned done, stood;
 
@@ -230,7 +231,7 @@ static uint32_t draw(uint32_t *seed, uint32_t below)
         return (*seed >> 8) % below;
 }
 
-/* Groups and channels come and go; all handles are its own. */
+/* Makes and frees groups and channels; its handles are used by no other thread. */
 static void *makes_and_frees(void *argument)
 {
         uint32_t number = (uint32_t)(uintptr_t)argument, seed = number + 1,
@@ -269,7 +270,7 @@ static void no_channel_runs_while_frozen_and_none_is_lost_however_threads_make_t
         for (uintptr_t i = 0; i < MAKERS; i++)
                 assert_int_equal(pthread_create(&threads[i], NULL, makes_and_frees, (void *)i), 0);
         while (atomic_load(&done) < MAKERS) {
-                /* It fails where a maker that does not run for long has freed what is named. */
+                /* Fails if a maker that is not scheduled for long has freed a named channel. */
                 if (rm_freeze() == 0) {
                         atomic_fetch_add(&stood, 1);
                         for (unsigned i = 0; i < 5; i++)
@@ -287,7 +288,7 @@ static void no_channel_runs_while_frozen_and_none_is_lost_however_threads_make_t
         assert_int_equal(rm_standing(), rm_known());
 }
 
-/* ---- an enable that meets a freeze ---- */
+/* ---- an enable during a freeze ---- */
 
 static bool froze;
 static pthread_t freezer;
@@ -298,7 +299,7 @@ static void *freezes(void *unused)
         return NULL;
 }
 
-/* An enable that has passed the door, and reaches RM a moment later. */
+/* An enable has passed the door, and reaches RM a moment later. */
 static void the_program_is_frozen_meanwhile(const struct rm_call *c)
 {
         const struct timespec nap = {.tv_nsec = NSEC_PER_MSEC};

@@ -1,5 +1,5 @@
-/* test_session.c: what the daemon answers to each message, with a real scheduler behind it: nothing
- * before its time, nothing of others' given away, and no figure believed that cannot be. */
+/* test_session.c: the daemon's answers to each message, with a real scheduler: messages out of
+ * order do nothing, no client gets what is another's, and impossible figures are refused. */
 #include "unit.h"
 
 #include <errno.h>
@@ -18,7 +18,7 @@
 #define SENT    128u
 #define CLIENTS 3u
 #define MILLION 1000000u
-#define AGE_NS  (30 * NSEC_PER_SEC) /* of each process */
+#define AGE_NS  (30 * NSEC_PER_SEC) /* age of each process */
 
 static struct config config;
 static struct place *const place = (struct place *)(uintptr_t)1;
@@ -30,9 +30,9 @@ static struct {
 } sent[SENT];
 static unsigned sent_count, killed, measured_soon, rises;
 static bool helps;
-static uint64_t needed; /* by a program, to run */
+static uint64_t needed; /* bytes that a program needs to run */
 
-/* ---- neighbours ---- */
+/* ---- fakes of other modules ---- */
 
 void client_send(struct client *c, struct wire_message *m)
 {
@@ -263,7 +263,7 @@ static void a_client_is_greeted_once_and_in_its_language(void **state)
         assert_null(said(c, WIRE_WELCOME));
 }
 
-/* What each of them needs before it is the protocol's page. */
+/* docs/protocol.md says what each message must follow. */
 static void nothing_is_done_before_its_time(void **state)
 {
         static const unsigned greeted[] = {WIRE_ATTACH, WIRE_BYE, WIRE_NAME, WIRE_PEER},
@@ -295,7 +295,8 @@ static void nothing_is_done_before_its_time(void **state)
         assert_int_equal(attach(c, 3, 1), 0);
         assert_int_equal(c->gpu_of[3], 0);
         for (unsigned i = 0; i < ARRAY_SIZE(on_gpu); i++) {
-                struct wire_message m = message(on_gpu[i], 2); /* its third, which it has not */
+                /* The client's third GPU, which it does not have. */
+                struct wire_message m = message(on_gpu[i], 2);
 
                 c->dropped = false;
                 assert_int_equal(session_handle(c, &m), -EPROTO);
@@ -325,9 +326,9 @@ static void what_a_program_attaches_is_told_and_charged(void **state)
         assert_int_equal(v.usage.unevictable, 10 * MIB);
         assert_int_equal(server.n_attached, 1);
         assert_int_equal(measured_soon, 1);
-        assert_int_equal(attach(c, 5, 2), -EEXIST); /* the number is taken */
+        assert_int_equal(attach(c, 5, 2), -EEXIST); /* the GPU's number is taken */
         c->dropped = false;
-        assert_int_equal(attach(c, 6, 1), -EEXIST); /* the card is */
+        assert_int_equal(attach(c, 6, 1), -EEXIST); /* the card is attached already */
         c->dropped = false;
         assert_int_equal(attach(c, 6, 2), 0);
         assert_int_equal(server.n_attached, 1);
@@ -374,7 +375,7 @@ static void a_user_has_a_share_of_what_cannot_be_moved(void **state)
         sent_count = 0;
         assert_int_equal(want(c, 0, share / 2, false), 0);
         assert_null(said(c, WIRE_REFUSED));
-        /* It is one share for all of a user's programs. */
+        /* All programs of a user share one limit. */
         assert_int_equal(want(&clients[1], 0, share / 2 + MIB, false), 0);
         assert_int_equal(said(&clients[1], WIRE_REFUSED)->REFUSED.code, WIRE_REFUSED_UNEVICTABLE);
         m.EXPORT.bytes = share;
@@ -440,18 +441,20 @@ static void host_memory_is_promised_once(void **state)
         assert_int_equal(said(a, WIRE_HOST_LIMIT)->HOST_LIMIT.bytes, 40 * GIB);
         assert_int_equal(said(a, WIRE_HOST_LIMIT)->HOST_LIMIT.of, m.header.sequence);
         assert_int_equal(session_handle(b, &m), 0);
-        assert_int_equal(said(b, WIRE_HOST_LIMIT)->HOST_LIMIT.bytes, 0); /* not that much is left */
+        /* Less than this is left. */
+        assert_int_equal(said(b, WIRE_HOST_LIMIT)->HOST_LIMIT.bytes, 0);
         assert_int_equal(server.host_mapped, 40 * GIB);
         m.HOST.wanted = 10 * GIB; /* given back */
         assert_int_equal(session_handle(a, &m), 0);
         assert_int_equal(server.host_mapped, 10 * GIB);
-        m.HOST.wanted = m.HOST.held = 30 * GIB; /* it has it: the daemon was restarted */
+        /* It holds them already: the daemon was restarted. */
+        m.HOST.wanted = m.HOST.held = 30 * GIB;
         assert_int_equal(session_handle(b, &m), 0);
         assert_int_equal(b->host, 30 * GIB);
         session_host_back(b);
         assert_int_equal(server.host_mapped, 10 * GIB);
         assert_int_equal(b->host, 0);
-        m.HOST.held = UINT64_MAX; /* a lie */
+        m.HOST.held = UINT64_MAX; /* an impossible figure */
         assert_int_equal(session_handle(b, &m), -EINVAL);
         assert_true(b->dropped);
 }
@@ -475,7 +478,7 @@ static void a_request_is_kept_while_another_daemon_may_make_room(void **state)
         helps = true;
         assert_int_equal(want(c, 2 * GIB, 0, false), 0);
         assert_true(c->request.kept);
-        c->request.since_ns -= 10 * NSEC_PER_SEC; /* long enough */
+        c->request.since_ns -= 10 * NSEC_PER_SEC; /* the wait is long enough now */
         session_resume(&server);
         assert_false(c->request.kept);
 }
@@ -529,7 +532,7 @@ static void a_program_that_comes_back_takes_its_charge_over(void **state)
         m.ATTACH.allocated = m.ATTACH.backed = 3 * GIB;
         assert_int_equal(session_handle(c, &m), 0);
         assert_true(old->lost_told);
-        assert_true(old->gone); /* nothing is left on it */
+        assert_true(old->gone); /* the former connection holds nothing any more */
         assert_null(c->former);
         assert_int_equal(sched_account_view(server.sched, c->id, 0, &v), 0);
         assert_int_equal(v.usage.backed, 3 * GIB);
@@ -582,7 +585,7 @@ static void figures_for_people_are_kept_as_they_came(void **state)
         assert_int_equal(c->accounts[0].overflow, 8);
         assert_int_equal(c->accounts[0].keep, 9);
         assert_int_equal(c->ran_before_ns, 10);
-        m.SELF.ran_ns = UINT64_MAX; /* nothing has run for longer than it has lived */
+        m.SELF.ran_ns = UINT64_MAX; /* more than the process's age */
         assert_int_equal(session_handle(c, &m), 0);
         assert_int_equal(c->ran_before_ns, AGE_NS);
 }

@@ -1,5 +1,5 @@
-/* test_settings.c: variables of the environment: words, their places, and what is said of others.
- */
+/* test_settings.c: environment variables: their values, the positions of words in them, and what is
+ * reported about unknown values. */
 #include "unit.h"
 
 #include <errno.h>

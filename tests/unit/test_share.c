@@ -1,6 +1,6 @@
-/* test_share.c: a program's own handles from their creation to their release, with a driver that
- * has memory: what becomes one handle of the driver's keeps its contents, its places and who may
- * touch it there, or stays as it was. */
+/* test_share.c: a program's own handles from creation to release, with a driver that has memory: a
+ * handle that becomes one of the driver's keeps its contents, addresses and access, or nothing
+ * changes. */
 #include "unit.h"
 
 #include <errno.h>
@@ -22,20 +22,20 @@
 #define PAGE   HEAP_GRANULARITY
 #define EXTENT (2 * PAGE)
 #define PAGES  5u
-#define BYTES  (PAGES * PAGE) /* three extents, the last one half of it */
+#define BYTES  (PAGES * PAGE) /* three extents, the last one half used */
 #define FD     CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
 #define THEIRS UINT64_C(0x4321) /* a handle of the driver's own */
 
 static struct gpu *const gpu = &core.gpus[1];
 static struct context context = {.handle = (CUcontext)(uintptr_t)0xc0};
-static CUdeviceptr at[2]; /* where the handle is mapped */
+static CUdeviceptr at[2]; /* the addresses at which the handle is mapped */
 static CUmemGenericAllocationHandle name;
 static struct handle *handle;
 static bool no_unevictable, no_back, inside, busy;
 static unsigned gates, grows, waits, passed_on, set_up;
 static uint64_t allowed, asked;
 
-/* ---- neighbours ---- */
+/* ---- fakes of other modules ---- */
 
 int core_setup(void)
 {
@@ -77,7 +77,7 @@ struct gate_thread *gate_enter_slow(struct gate_thread *t, CUstream stream, uint
         assert_int_equal(atomic_load(&core_lock.word), 0);
         assert_false(handle->block->held);
         gates++;
-        bring_in(); /* it is this process's turn */
+        bring_in(); /* the process has its turn now */
         return NULL;
 }
 
@@ -170,7 +170,7 @@ static CUresult fake_can(int *ret, CUdevice from, CUdevice to)
 static CUresult (*export_one)(void *, CUmemGenericAllocationHandle, CUmemAllocationHandleType,
                               unsigned long long);
 
-/* A name that is no handle of the fake driver is counted as passed on. */
+/* Counts exports of names that are no handles of the fake driver. */
 static CUresult export_any(void *ret, CUmemGenericAllocationHandle h,
                            CUmemAllocationHandleType type, unsigned long long flags)
 {
@@ -196,7 +196,7 @@ static CUmemAllocationProp prop_of(int device)
                 .requestedHandleTypes = FD};
 }
 
-/* Memory behind what has none, wherever it is mapped. */
+/* Backs every extent that has no memory, and maps it at each of the handle's addresses. */
 static void bring_in(void)
 {
         for (unsigned i = 0; i < handle->block->extent_count; i++) {
@@ -218,7 +218,7 @@ static void write_words(void)
                 *driver_word(at[0] + i * PAGE, 1) = 100 + i;
 }
 
-/* At both places, for those who may touch it. */
+/* Checks contents and access at both addresses. */
 static void assert_as_it_was(void)
 {
         for (unsigned i = 0; i < PAGES; i++) {
@@ -337,8 +337,10 @@ static void what_becomes_unevictable_is_where_and_what_it_was(void **state)
         assert_unevictable();
         assert_as_it_was();
         assert_int_equal(request_kicks, 1);
-        assert_true(atomic_load(&gate_bits) & GATE_UNBACKED); /* nobody submitted meanwhile */
-        assert_int_equal(fix(), CUDA_SUCCESS);                /* it is already */
+        /* Threads may not submit until the memory is backed. */
+        assert_true(atomic_load(&gate_bits) & GATE_UNBACKED);
+        /* Succeeds again without any effect. */
+        assert_int_equal(fix(), CUDA_SUCCESS);
         assert_int_equal(gpu->unevictable, BYTES);
 }
 
@@ -383,7 +385,7 @@ static void without_a_context_there_is_no_copy(void **state)
 static void what_has_no_contents_is_made_at_once(void **state)
 {
         gpu->context = NULL;
-        busy = true; /* no work can use it */
+        busy = true; /* no context, so no work can use the memory */
         assert_int_equal(fix(), CUDA_SUCCESS);
         assert_unevictable();
         assert_int_equal(gates, 0);
@@ -427,7 +429,7 @@ static void one_of_our_own_is_handed_over_as_it_is(void **state)
         assert_int_equal(hook_cuMemCreate(&one, PAGE, &prop, 0), CUDA_SUCCESS);
         handle = virtual_find(one);
         bring_in();
-        handle->block->extents[0].adopted = true; /* the driver exports no such */
+        handle->block->extents[0].adopted = true; /* the driver does not export imported memory */
         assert_int_equal(fix(), CUDA_SUCCESS);
         assert_true(driver.calls > calls + 2);
         assert_int_equal(hook_cuMemRelease(one), CUDA_SUCCESS);
@@ -491,7 +493,8 @@ static void a_small_handle_at_many_places_is_everywhere(void **state)
         h.bytes++;
         assert_false(handle_is_everywhere(&h));
         h.bytes--;
-        h.block->extents[0].state = EXTENT_RESIDENT; /* some of it: it would have to wait */
+        /* The other extents would have to be waited for. */
+        h.block->extents[0].state = EXTENT_RESIDENT;
         assert_false(handle_is_everywhere(&h));
         h.block->extents[0].state = EXTENT_UNBACKED;
         bring_in();
@@ -606,7 +609,7 @@ static void a_handle_lives_as_long_as_it_is_named_or_mapped(void **state)
 
         bring_in();
         assert_int_equal(hook_cuMemRelease(name), CUDA_SUCCESS);
-        assert_ptr_equal(virtual_find(name), handle); /* it is mapped */
+        assert_ptr_equal(virtual_find(name), handle); /* still mapped */
         assert_int_equal(hook_cuMemRelease(name), CUDA_ERROR_INVALID_VALUE);
         assert_int_equal(hook_cuMemRetainAllocationHandle(&again, inside_it), CUDA_SUCCESS);
         assert_int_equal(again, name);
@@ -632,7 +635,7 @@ static void properties_are_those_of_the_creation(void **state)
         assert_int_equal(hook_cuMemGetAllocationPropertiesFromHandle(&prop, name), CUDA_SUCCESS);
         assert_int_equal(prop.requestedHandleTypes, FD);
         assert_int_equal(prop.location.id, 1);
-        assert_int_equal(prop.allocFlags.usage, 0); /* the driver does not tell */
+        assert_int_equal(prop.allocFlags.usage, 0); /* the driver does not report it either */
         assert_int_equal(hook_cuMemGetAllocationPropertiesFromHandle(NULL, name),
                          CUDA_ERROR_INVALID_VALUE);
         handle->prop.allocFlags.usage = 0;
@@ -652,7 +655,7 @@ static void room_is_asked_for_until_there_is_none(void **state)
         grows = 2;
         assert_int_equal(hook_cuMemCreate(&h, 2 * PAGE, &prop, 0), CUDA_SUCCESS);
         assert_int_equal(hook_cuMemRelease(h), CUDA_SUCCESS);
-        gpu->limit = UINT64_MAX; /* nobody could make room later */
+        gpu->limit = UINT64_MAX; /* no daemon that could make room later */
         allowed = UINT64_MAX;
         no_back = true;
         h = 7;
@@ -670,7 +673,7 @@ static void what_we_cannot_move_is_the_drivers_to_create(void **state)
         for (; i < 5; i++) {
                 prop = prop_of(1);
                 if (i == 0)
-                        prop.location.id = 7; /* no card of ours */
+                        prop.location.id = 7; /* a card that we do not manage */
                 else if (i == 1)
                         prop.allocFlags.usage = CU_MEM_CREATE_USAGE_TILE_POOL;
                 else if (i == 2)
@@ -731,7 +734,7 @@ static void kinds_beyond_what_is_remembered_are_asked_about_each_time(void **sta
                         prop.allocFlags.compressionType = (unsigned char)kind;
                         assert_int_equal(hook_cuMemCreate(&h, PAGE, &prop, 0), CUDA_SUCCESS);
                         assert_int_equal(hook_cuMemRelease(h), CUDA_SUCCESS);
-                        /* Eight are remembered, those of the other tests among them. */
+                        /* Eight kinds are remembered, including those of other tests. */
                         if (kind > 8)
                                 assert_int_equal(driver.calls, calls + 1);
                         else if (i > 0 && kind <= 6)

@@ -73,7 +73,7 @@ static void priorities_take_a_column_where_there_are_any_and_no_lines(void **sta
         free(text);
 }
 
-/* Both ways together, of all that moved. */
+/* The share of all moved bytes, in both directions, that needed no copy. */
 static void what_was_not_copied_is_said_where_anything_was_saved(void **state)
 {
         char *text = render(
@@ -103,7 +103,7 @@ static void what_is_unknown_is_never_shown_as_zero(void **state)
         free(text);
 
         text = render(client);
-        assert_non_null(strstr(text, "N/A")); /* the arena */
+        assert_non_null(strstr(text, "N/A")); /* in the arena's column */
         free(text);
 }
 
@@ -139,7 +139,7 @@ static void columns_line_up(void **state)
 
 static const char widest[] = GPU("{" WIDEST "}");
 
-/* The same with all that most clients have none of. */
+/* The same with every value that most clients lack. */
 static const char fullest[] =
         GPU("{" WIDEST ",\"priority\":-20,\"overflow\":1099511627775,\"managed\":1099511627775,"
             "\"idle\":true,\"memory\":\"overflow\",\"keep\":1099511627775,"
@@ -164,7 +164,7 @@ static void the_widest_client_fits_every_terminal(void **state)
         }
 }
 
-/* Beside what is moved: what lies on the host and is used there, and what the driver moves. */
+/* Columns for memory that is used in host memory, and for managed memory. */
 static void what_lies_elsewhere_has_columns_where_there_is_any(void **state)
 {
         char *text = render_in(
@@ -192,7 +192,7 @@ static void what_lies_elsewhere_has_columns_where_there_is_any(void **state)
         free(text);
 }
 
-/* Every line is indented as the first, and none is longer than the terminal. */
+/* Every line has the indent of the first, and none is wider than the terminal. */
 static void notes_that_do_not_fit_a_line_go_on_below(void **state)
 {
         char *text = render_in(fullest, 60);
@@ -265,7 +265,7 @@ static void a_hundred_columns_hold_the_whole_table_and_eighty_what_matters_most(
 
         assert_non_null(strstr(text, "ARENA"));
         assert_non_null(strstr(text, "HAND-OFFS"));
-        assert_non_null(strstr(text, "a-ver+ a-program+ ")); /* what is cut says so */
+        assert_non_null(strstr(text, "a-ver+ a-program+ ")); /* a plus sign marks what is cut */
         free(text);
 
         text = render_in(client, 80);

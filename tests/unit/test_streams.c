@@ -5,7 +5,7 @@
 
 /* ---- streams ---- */
 
-/* Whether a drain asks the stream. */
+/* Whether a drain queries the stream. */
 static bool is_drained(void)
 {
         struct quiesce_wait w = {0};
@@ -43,8 +43,9 @@ static void a_drain_knows_the_streams_that_there_are(void **state)
         assert_true(is_drained());
         submissions++;
         queried = NULL;
-        assert_int_equal(hook_cuGreenCtxDestroy(part), CUDA_SUCCESS); /* and with it the stream, */
-        assert_ptr_equal(queried, stream);                            /* once its work is done */
+        /* Destroys the stream, too,. */
+        assert_int_equal(hook_cuGreenCtxDestroy(part), CUDA_SUCCESS);
+        assert_ptr_equal(queried, stream); /* once its work is done */
         assert_ptr_equal(bound_lost, PART);
         assert_false(is_drained());
 }
@@ -151,20 +152,20 @@ static void a_capture_is_over_when_the_stream_says_so(void **state)
 static void what_a_capture_is_probed_with_is_given_back(void **state)
 {
         with_probes();
-        /* The capture does not begin. */
+        /* The driver refuses to begin the capture. */
         assert_int_equal(hook_cuStreamBeginCapture_v2(STREAM, CU_STREAM_CAPTURE_MODE_RELAXED),
                          CUDA_ERROR_INVALID_VALUE);
         assert_false(quiesce_capturing());
         assert_int_equal(probes, 1);
         assert_int_equal(probes_gone, 1);
-        /* It captures already, or cannot: nothing is put into the stream. */
+        /* The stream captures already or cannot capture: no event is recorded in it. */
         capture_status = CU_STREAM_CAPTURE_STATUS_ACTIVE;
         (void)hook_cuStreamBeginCapture_v2(STREAM, CU_STREAM_CAPTURE_MODE_RELAXED);
         assert_int_equal(probes, 2);
         capture_status = CU_STREAM_CAPTURE_STATUS_NONE;
         (void)hook_cuStreamBeginCapture_v2(NULL, CU_STREAM_CAPTURE_MODE_RELAXED);
         assert_int_equal(probes, 2);
-        /* Recording fails. */
+        /* Recording the event fails. */
         driver_says = CUDA_ERROR_UNKNOWN;
         (void)hook_cuStreamBeginCapture_v2(STREAM, CU_STREAM_CAPTURE_MODE_GLOBAL);
         assert_true(quiesce_capturing());
@@ -182,7 +183,8 @@ static void no_stream_means_the_threads_own_where_the_symbol_says_so(void **stat
         assert_int_equal(hook_cuStreamBeginCapture_v2_ptsz(NULL, CU_STREAM_CAPTURE_MODE_GLOBAL),
                          CUDA_SUCCESS);
         assert_true(quiesce_capturing());
-        assert_int_equal(hook_cuStreamEndCapture(NULL, &graph), CUDA_SUCCESS); /* another one's */
+        /* Ends another stream's capture. */
+        assert_int_equal(hook_cuStreamEndCapture(NULL, &graph), CUDA_SUCCESS);
         assert_true(quiesce_capturing());
         assert_int_equal(hook_cuStreamEndCapture_ptsz(NULL, &graph), CUDA_SUCCESS);
         assert_ptr_equal(capture_asked, CU_STREAM_PER_THREAD);

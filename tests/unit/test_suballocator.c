@@ -1,7 +1,6 @@
-/* test_suballocator.c: the books of a pool against a plain model: no two live suballocations
- * overlap, a stream gets only what it has freed itself or what is everybody's, and what is free
- * becomes whole again.
- */
+/* test_suballocator.c: the accounts of a pool against a plain model: live suballocations never
+ * overlap, a stream gets only what it freed itself or what any stream may have, and free neighbours
+ * merge. */
 #include "unit.h"
 
 #include <stdlib.h>
@@ -60,7 +59,7 @@ static int tear_down(void **state)
         return 0;
 }
 
-/* What lane i may use. */
+/* What free list i may use. */
 static struct suballocation *find(struct books *b, unsigned i, uint64_t bytes)
 {
         struct suballocation *n = suballocator_fit(&b->lanes[i], bytes, false);
@@ -75,7 +74,8 @@ static void give(struct books *b, struct suballocation *n, unsigned i)
         suballocator_give(&b->suballocator, n, &b->lanes[i], ++b->numbers[i]);
 }
 
-/* Every byte is in exactly one suballocation, neighbours of one lane are one, and lanes add up. */
+/* Every byte is in exactly one suballocation, free neighbours of one list are merged, and the sums
+ * of the lists are right. */
 static void check(struct books *b)
 {
         uint64_t sum[LANES + 1] = {0}, live = 0, at = b->block->address;
@@ -127,7 +127,8 @@ static void an_address_inside_leads_to_its_parcel(void **state)
 
         assert_ptr_equal(suballocator_around(b->block->chunk, n->address + 4999), n);
         assert_null(suballocator_around(b->block->chunk,
-                                        n->address + 5000)); /* the rounding is not the program's */
+                                        /* Past the requested bytes there is only rounding. */
+                                        n->address + 5000));
         give(b, n, 0);
         assert_null(suballocator_around(b->block->chunk, b->block->address));
 }

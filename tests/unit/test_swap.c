@@ -1,4 +1,5 @@
-/* test_swap.c: a context that is destroyed while the agent is at work in it; who is woken. */
+/* test_swap.c: a context that is destroyed while the agent works in it, and which threads are
+ * woken. */
 #include "unit.h"
 
 #include <pthread.h>
@@ -29,9 +30,9 @@ static struct extent extent = {.bytes = MIB, .live = 1};
 static struct block block;
 static pthread_t destroyer;
 static sem_t waits, resume;
-static unsigned ends; /* of what was made in the context */
+static unsigned ends; /* ends of what was made in the context */
 
-/* ---- what it asks of its neighbours ---- */
+/* ---- fakes of other modules ---- */
 
 void core_wait(struct core_wait *w, uint64_t timeout_ns)
 {
@@ -169,7 +170,7 @@ static void *destroy(void *unused)
         return NULL;
 }
 
-/* The first of them: its streams are made while the program destroys the context. */
+/* At the first transfer: the program destroys the context while its streams are made. */
 CUresult transfer_prepare(struct gpu *g)
 {
         if (g->swap->context)
@@ -231,7 +232,8 @@ static void a_context_waits_for_what_is_being_made_in_it(void **state)
         free(gpu->swap);
 }
 
-/* It waits for the bell alone, and the thread that failed may not try this extent again. */
+/* The thread waits for the bell only, and the thread that failed may never try this extent
+ * again. */
 static void a_thread_that_frees_an_extent_is_woken_when_it_gets_no_memory(void **state)
 {
         struct extent e = {.bytes = MIB, .block = &block, .live = 1, .busy = true};

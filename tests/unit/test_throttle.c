@@ -1,7 +1,7 @@
-/* test_throttle.c: the work in flight when one more kernel is submitted fits the bound, however
- * fast the program submits and however long its kernels are; and nobody is held for ever. The
- * driver is a queue that takes its kernels' time and says, exactly, what is left of it. The time is
- * the test's own: it passes as the clock is looked at and naps are taken, on a busy machine too. */
+/* test_throttle.c: before each submission the work in flight fits the limit, however fast the
+ * program submits and however long its kernels are; and no thread waits for ever. The driver is a
+ * queue that reports exactly what is left of it. The test's own clock moves only when it is read,
+ * and during naps. */
 #include "unit.h"
 
 #include <pthread.h>
@@ -15,7 +15,7 @@
 #include "preload/stream/quiesce.h"
 
 #define BOUND_NS (10 * NSEC_PER_MSEC)
-#define AHEAD_NS (40 * NSEC_PER_MSEC) /* where nobody waits yet */
+#define AHEAD_NS (40 * NSEC_PER_MSEC) /* the limit while no other program waits */
 #define STREAM   ((CUstream)0x1000)
 
 struct core core;
@@ -41,10 +41,10 @@ bool quiesce_capturing(void)
         return capturing;
 }
 
-/* ---- the time ---- */
+/* ---- the clock ---- */
 
-#define LOOK_NS 100                  /* a look at the clock, and what is done between two */
-#define LATE_NS (60 * NSEC_PER_USEC) /* by so much a nap is longer than was asked for */
+#define LOOK_NS 100 /* cost of one reading of the clock, with the code between two */
+#define LATE_NS (60 * NSEC_PER_USEC) /* by so much a nap is too long */
 
 static uint64_t now_ns = NSEC_PER_SEC;
 
@@ -56,7 +56,7 @@ int clock_gettime(clockid_t clock, struct timespec *ret)
         return 0;
 }
 
-/* Naps are all that is asked of the kernel. */
+/* A nap is the only system call. */
 long syscall(long number, ...)
 {
         const struct timespec *nap;
@@ -74,25 +74,25 @@ long syscall(long number, ...)
 
 struct CUevent_st {
         uint64_t done_ns;
-        CUcontext context; /* NULL: has ended, and the event with it */
+        CUcontext context; /* NULL: the context has ended, and the event with it */
         CUevent next;
 };
 
 static CUevent events;
 
-static uint64_t queue_end_ns; /* when all that was submitted is done */
-static unsigned records;      /* of events */
+static uint64_t queue_end_ns; /* when all submitted work is done */
+static unsigned records;      /* events recorded */
 static bool records_fail;
 static CUcontext context = (CUcontext)0x1;
-static uint64_t slice_ns; /* programs have the GPU for so long in turns; 0: it is ours alone */
-static unsigned programs; /* so many */
+static uint64_t slice_ns; /* length of a program's time slice on the GPU; 0: no other programs */
+static unsigned programs; /* programs that share the GPU */
 
 static uint64_t queue_left_ns(void)
 {
         return sub_sat(queue_end_ns, clock_now_ns());
 }
 
-/* When work that may begin at a time is done. */
+/* When work is done that may begin at begin_ns. */
 static uint64_t done_at(uint64_t begin_ns, uint64_t ns)
 {
         while (slice_ns) {
@@ -137,7 +137,7 @@ static CUresult event_destroy(CUevent e)
 
 static CUresult event_record(CUevent e, CUstream s)
 {
-        assert_ptr_equal(e->context, context); /* the driver refuses another one's */
+        assert_ptr_equal(e->context, context); /* the driver refuses events of another context */
         records++;
         e->done_ns = records_fail ? UINT64_MAX : MAX(queue_end_ns, clock_now_ns());
         return records_fail ? CUDA_ERROR_INVALID_HANDLE : CUDA_SUCCESS;
@@ -156,7 +156,7 @@ static CUresult event_elapsed(float *ret_ms, CUevent start, CUevent end)
         return CUDA_SUCCESS;
 }
 
-static bool elsewhere; /* what is asked about is not the queue, but a stream at rest */
+static bool elsewhere; /* queries concern an idle stream instead of the queue */
 
 static CUresult stream_query(CUstream s)
 {
@@ -176,7 +176,8 @@ static void context_ends(CUcontext which)
                 e->context = e->context == which ? NULL : e->context;
 }
 
-static CUstreamCaptureMode capture_mode = CU_STREAM_CAPTURE_MODE_GLOBAL; /* the thread's */
+/* The thread's capture mode. */
+static CUstreamCaptureMode capture_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
 
 static CUresult exchange(CUstreamCaptureMode *mode)
 {
@@ -187,7 +188,7 @@ static CUresult exchange(CUstreamCaptureMode *mode)
         return CUDA_SUCCESS;
 }
 
-/* As the gate does. Returns how much was in flight just before. */
+/* Submits as the gate does. Returns the time in flight just before. */
 static uint64_t submit(uint64_t ns)
 {
         uint64_t left;
@@ -199,7 +200,7 @@ static uint64_t submit(uint64_t ns)
         return left;
 }
 
-/* Events that wait for the program are done now; later events are done sooner by as much. */
+/* Ends the spinning kernel now; later events end earlier by the same time. */
 static void set_free(uint64_t *end_ns)
 {
         uint64_t sooner = *end_ns - clock_now_ns();
@@ -232,7 +233,7 @@ static int teardown(void **state)
         return 0;
 }
 
-/* Before each, what is in flight fits the bound, or is one that alone is longer. */
+/* Before each submission the work in flight fits the limit; a longer kernel runs alone. */
 static void check_kernels_of(uint64_t each_ns, unsigned n)
 {
         for (unsigned i = 0; i < n; i++)
@@ -255,7 +256,7 @@ static void two_kernels_are_in_flight_where_the_bound_has_room(void **state)
 
         for (unsigned i = 0; i < 20; i++)
                 waiting += submit(5 * NSEC_PER_MSEC) > 0;
-        assert_true(waiting >= 18); /* all but those that are measured alone */
+        assert_true(waiting >= 18); /* all except those that are measured alone */
 }
 
 static void short_kernels_keep_the_queue_busy(void **state)
@@ -291,7 +292,7 @@ static void pauses_do_not_keep_short_kernels_apart(void **state)
         assert_true(most > 2 * NSEC_PER_MSEC && most <= BOUND_NS);
 }
 
-/* A burst, then a wait for all of it: nobody looks while it runs. */
+/* A burst, then a wait for all of it: nobody looks at the queue while it runs. */
 static void bursts_of_long_kernels_do_not_pile_up(void **state)
 {
         for (unsigned i = 0; i < 3; i++) {
@@ -300,7 +301,7 @@ static void bursts_of_long_kernels_do_not_pile_up(void **state)
         }
 }
 
-/* At most two groups of the short ones' size. */
+/* At most two groups of the short kernels' size. */
 static void long_kernels_behind_short_ones_are_soon_alone(void **state)
 {
         for (unsigned i = 0; i < 3; i++) {
@@ -324,13 +325,13 @@ static void what_takes_longer_than_it_did_is_noticed(void **state)
 static void groups_that_take_longer_than_half_the_bound_become_smaller(void **state)
 {
         for (unsigned i = 0; i < 100; i++)
-                (void)submit(NSEC_PER_MSEC); /* four a group */
+                (void)submit(NSEC_PER_MSEC); /* four in a group */
         for (unsigned i = 0; i < 20; i++)
                 (void)submit(2 * NSEC_PER_MSEC);
         check_kernels_of(2 * NSEC_PER_MSEC, 20);
 }
 
-/* A module may be loaded only when its kernel is first launched. */
+/* The driver may load a module only when its kernel is first launched. */
 static void what_began_late_once_is_not_taken_for_long(void **state)
 {
         unsigned ran_dry = 0;
@@ -346,13 +347,13 @@ static void what_began_late_once_is_not_taken_for_long(void **state)
                 uint64_t left = submit(100 * NSEC_PER_USEC);
 
                 ran_dry += i >= 600 && left == 0;
-                now_ns += 80 * NSEC_PER_USEC; /* so that the queue is not full all the time */
+                now_ns += 80 * NSEC_PER_USEC; /* keeps the queue from being full all the time */
         }
         assert_int_equal(ran_dry, 0);
 }
 
-/* A network's training: kernels of all lengths, submitted faster than the GPU takes. Returns the
- * GPU's time for them. */
+/* Training of a network: kernels of all lengths, submitted faster than the GPU runs them. Returns
+ * the GPU's time for them. */
 static uint64_t train(unsigned steps)
 {
         uint64_t sum_ns = 0;
@@ -383,7 +384,7 @@ static void a_training_gets_all_of_its_turns(void **state)
         }
 }
 
-/* What lies between two marks takes longer or not as the others' turns fall. */
+/* The time between two marks depends on when the other programs' turns fall. */
 static void beside_other_programs_the_queue_does_not_run_dry(void **state)
 {
         throttle_set(AHEAD_NS);
@@ -395,9 +396,9 @@ static void beside_other_programs_the_queue_does_not_run_dry(void **state)
                         unsigned kind = i % 300;
                         uint64_t left = submit((10 + kind * 7 % 80) * NSEC_PER_USEC);
 
-                        ran_dry += i >= 600 && left == 0; /* until then all is new */
+                        ran_dry += i >= 600 && left == 0; /* until then every kernel is new */
                 }
-                assert_true(ran_dry < 114); /* one in a hundred */
+                assert_true(ran_dry < 114); /* one percent */
         }
 }
 
@@ -429,7 +430,7 @@ static void a_thread_is_not_held_by_what_an_ended_one_submitted(void **state)
         gate_self = &record;
         fill(CU_STREAM_PER_THREAD);
         throttle_forget_thread(&record);
-        elsewhere = true; /* the next thread's stream, by the same record */
+        elsewhere = true; /* the next thread's stream, which uses the same record */
         assert_true(throttle_pass(CU_STREAM_PER_THREAD));
         elsewhere = false;
         throttle_forget_thread(&record);
@@ -465,7 +466,7 @@ static void what_was_submitted_before_the_bound_is_waited_for(void **state)
         }
 }
 
-/* It is not measured, least of all from an event of when the bound was last on. */
+/* That work is not measured, even if an event remains from when the throttle was last on. */
 static void work_before_the_bound_makes_nobody_patient(void **state)
 {
         uint64_t began;
@@ -493,8 +494,8 @@ static void nobody_is_held_for_ever(void **state)
         assert_true(clock_now_ns() - began < 30 * NSEC_PER_SEC);
 }
 
-/* A kernel that spins until the program sets it free: 3 ms after the program has submitted more
- * behind it. Returns how long the step took. */
+/* Submits a kernel that spins until 3 ms after the program has submitted more behind it. Returns
+ * the time of the step. */
 static uint64_t step_with_delay(unsigned behind, uint64_t each_ns)
 {
         uint64_t began = clock_now_ns(), end_ns;
@@ -530,7 +531,7 @@ static void work_that_waits_for_its_program_is_let_through_as_soon_each_time(voi
         }
 }
 
-/* Also where it ends just after patience ran out, as work does that waits for its program. */
+/* Also if the work ends just after the patience, as work that waits for its program does. */
 static void work_that_outlasts_the_patience_does_not_pile_up(void **state)
 {
         for (uint64_t ms = 80; ms < 1000; ms += 5) {
@@ -543,7 +544,7 @@ static void work_that_outlasts_the_patience_does_not_pile_up(void **state)
         }
 }
 
-/* 1, 2, 4 and 8, after 100, 200, 400 and 800 ms. */
+/* 1, 2, 4 and 8 pass, after 100, 200, 400 and 800 ms. */
 static void more_pass_the_longer_nothing_gets_done(void **state)
 {
         uint64_t began;
@@ -567,13 +568,13 @@ static void all_who_wait_are_let_through_together(void **state)
         assert_false(throttle_pass(STREAM));
         throttle_wait(STREAM);
         began = clock_now_ns();
-        throttle_wait(STREAM); /* another thread */
+        throttle_wait(STREAM); /* stands for another thread */
         assert_true(clock_now_ns() - began < NSEC_PER_MSEC);
         assert_true(throttle_pass(STREAM));
         assert_false(throttle_pass(STREAM));
 }
 
-/* The machine slept, or the program stood still: the hour says nothing of the next group. */
+/* The machine slept, or the program was frozen: the hour says nothing about the next group. */
 static void an_hour_long_group_holds_nobody_for_as_long(void **state)
 {
         uint64_t began;
@@ -593,11 +594,11 @@ static void a_shut_gate_ends_the_wait(void **state)
         while (throttle_pass(STREAM))
                 ;
         gate_shut(GATE_NO_LEASE);
-        throttle_wait(STREAM); /* comes back at once: the drain must see the thread at the gate */
+        throttle_wait(STREAM); /* returns at once: the drain must find the thread at the gate */
         gate_open(GATE_NO_LEASE);
 }
 
-/* Each costs as much as a short kernel. */
+/* An event costs as much as a short kernel. */
 static void short_kernels_need_few_events(void **state)
 {
         for (unsigned i = 0; i < 500; i++)
@@ -608,7 +609,7 @@ static void short_kernels_need_few_events(void **state)
         assert_in_range(records, 6400 / 256, 6400 / 64);
 }
 
-/* It does not run now, and an event on the wrong stream may break the capture. */
+/* Captured work does not run now, and an event in the wrong stream may break the capture. */
 static void what_is_captured_is_neither_counted_nor_held(void **state)
 {
         fill(STREAM);
@@ -616,7 +617,7 @@ static void what_is_captured_is_neither_counted_nor_held(void **state)
         records = 0;
         for (unsigned i = 0; i < 100; i++)
                 assert_true(throttle_pass(STREAM));
-        throttle_wait(STREAM); /* and whoever waits goes on */
+        throttle_wait(STREAM); /* and waiting threads continue */
         assert_true(queue_left_ns() > 0);
         assert_int_equal(records, 0);
         capturing = false;
@@ -624,7 +625,7 @@ static void what_is_captured_is_neither_counted_nor_held(void **state)
         synchronize();
 }
 
-/* A stream of the same handle may come after it. */
+/* A new stream may get the same handle. */
 static void what_a_context_had_in_flight_ends_with_it(void **state)
 {
         fill(STREAM);
@@ -632,7 +633,7 @@ static void what_a_context_had_in_flight_ends_with_it(void **state)
         elsewhere = true;
         assert_true(throttle_pass(STREAM));
         elsewhere = false;
-        fill(STREAM); /* with events of the new one */
+        fill(STREAM); /* with events of the new context */
         synchronize();
         assert_true(throttle_pass(STREAM));
 }
@@ -643,7 +644,7 @@ static void streams_of_several_contexts_have_events_of_their_own(void **state)
 
         for (unsigned i = 0; i < 6; i++) {
                 context = (CUcontext)(uintptr_t)(1 + i % 2);
-                fill(STREAM); /* the handle may be the next one's, whose context is new */
+                fill(STREAM); /* the handle may be a new stream's, in a new context */
                 synchronize();
                 fill(other);
                 synchronize();
@@ -678,10 +679,10 @@ static void work_that_cannot_be_marked_is_held_by_nobody(void **state)
         records_fail = false;
         assert_true(clock_now_ns() - began < NSEC_PER_SEC);
         synchronize();
-        check_kernels_of(30 * NSEC_PER_MSEC, 8); /* and then as ever */
+        check_kernels_of(30 * NSEC_PER_MSEC, 8); /* then works as usual */
 }
 
-/* More streams than are told apart share, and nobody waits for ever. */
+/* Streams beyond those told apart share a record, and none waits for ever. */
 static void as_many_streams_as_there_are_pass(void **state)
 {
         uint64_t began = clock_now_ns();
@@ -699,8 +700,8 @@ static void as_many_streams_as_there_are_pass(void **state)
         synchronize();
 }
 
-/* However short: a call that finds the queue full blocks in the driver, and a drain waits for it.
- */
+/* Even short kernels: a call that finds the driver's queue full blocks in the driver, and a drain
+ * waits for that call. */
 static void no_more_is_in_flight_than_a_queue_of_the_drivers_holds(void **state)
 {
         unsigned n = 0;
@@ -709,11 +710,12 @@ static void no_more_is_in_flight_than_a_queue_of_the_drivers_holds(void **state)
         for (unsigned i = 0; i < 5000; i++)
                 (void)submit(NSEC_PER_USEC);
         synchronize();
-        assert_true(throttle_pass(STREAM)); /* so that nothing of them is counted any more */
+        assert_true(throttle_pass(STREAM)); /* nothing of them is counted any more */
         queue_submit(NSEC_PER_USEC);
         now_ns += AHEAD_NS;
         for (n = 0; throttle_pass(STREAM); n++)
-                queue_submit(n ? NSEC_PER_USEC : 3600 * NSEC_PER_SEC); /* the first is stuck */
+                /* The first kernel never ends. */
+                queue_submit(n ? NSEC_PER_USEC : 3600 * NSEC_PER_SEC);
         assert_in_range(n, 800, 896);
         synchronize();
 }

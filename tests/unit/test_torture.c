@@ -1,5 +1,5 @@
-/* test_torture.c: when memory is taken from a program for no other reason than to see whether it
- * notices; the course of that, and that every thread which waits for it goes on. */
+/* test_torture.c: evicting a program's memory only to see whether the program notices: the course
+ * of it, and that every waiting thread continues. */
 #include "unit.h"
 
 #include <errno.h>
@@ -17,7 +17,7 @@
 struct agent_state agent;
 
 static struct gpu *const gpu = &core.gpus[0];
-static uint64_t now_ns, patience; /* of the last drain that was begun */
+static uint64_t now_ns, patience; /* of the last drain */
 static unsigned drains, drains_ended, waits;
 
 int clock_gettime(clockid_t which, struct timespec *ret)
@@ -43,13 +43,13 @@ void agent_end_drain(void)
         core.running = true;
 }
 
-/* A program that runs, with 512 MiB on the first of its GPUs. */
+/* A program that runs, with 512 MiB on its first GPU. */
 static int begin(void **state)
 {
         torture_cancel();
         core.running = false;
         atomic_store(&gate_bits, GATE_TORTURE);
-        torture_step(now_ns); /* what was asked for and has not begun */
+        torture_step(now_ns); /* drops a request that has not begun */
         core_lock = (struct lock){0};
         core = (struct core){.gpu_count = 1, .running = true, .lease = 7};
         agent = (struct agent_state){.started = true};
@@ -77,7 +77,7 @@ static bool is_on(void)
         return atomic_load(&gate_bits) & GATE_TORTURE;
 }
 
-/* ---- what is asked for ---- */
+/* ---- settings ---- */
 
 static void only_a_program_that_asks_for_it_is_tortured(void **state)
 {
@@ -113,7 +113,8 @@ static void only_a_program_that_asks_for_it_is_tortured(void **state)
         assert_true(is_on());
         torture_as("18446744073709551615,every=3ms,calls=7");
         assert_true(is_on());
-        (void)snprintf(text, sizeof(text), "1,calls=%071u", 1); /* as long as may be */
+        /* The longest text that is accepted. */
+        (void)snprintf(text, sizeof(text), "1,calls=%071u", 1);
         torture_as(text);
         assert_true(is_on());
         (void)snprintf(text, sizeof(text), "1,calls=%072u", 1);
@@ -121,7 +122,7 @@ static void only_a_program_that_asks_for_it_is_tortured(void **state)
         assert_false(is_on());
 }
 
-/* ---- the agent's moments ---- */
+/* ---- moments that the agent chooses ---- */
 
 static void moments_come_by_themselves_unless_that_is_left_out(void **state)
 {
@@ -132,7 +133,8 @@ static void moments_come_by_themselves_unless_that_is_left_out(void **state)
         torture_as("1,every=10ms");
         assert_int_equal(torture_next_ns(), 0);
         core.running = false;
-        assert_int_equal(torture_next_ns(), UINT64_MAX); /* there is nothing to take */
+        /* A program that does not run has nothing to evict. */
+        assert_int_equal(torture_next_ns(), UINT64_MAX);
         core.running = true;
         torture_step(now_ns);
         assert_int_equal(drains, 1);
@@ -142,7 +144,7 @@ static void moments_come_by_themselves_unless_that_is_left_out(void **state)
         assert_int_equal(drains, 1);
 }
 
-/* All of it: drain, evict, restore, and a while of peace at least as long. */
+/* Drain, evict, restore, then a rest of at least the same length. */
 static void memory_is_taken_and_comes_back(void **state)
 {
         uint64_t peace = 0, least = UINT64_MAX, most = 0, all = 0, some = 0;
@@ -165,7 +167,7 @@ static void memory_is_taken_and_comes_back(void **state)
                 now_ns += 3 * NSEC_PER_MSEC;
                 assert_true(torture_drained());
                 agent.revoking = false;
-                assert_false(torture_drained()); /* the next one is not ours */
+                assert_false(torture_drained()); /* the next drain is not torture's */
                 assert_true((torture_own() != OWN_NONE) && (torture_own() == OWN_EVICTS));
                 assert_true(gpu->own_limit < 512 * MIB);
                 all += gpu->own_limit == 0;
@@ -189,7 +191,7 @@ static void memory_is_taken_and_comes_back(void **state)
                 least = MIN(least, peace - now_ns);
                 most = MAX(most, peace - now_ns);
         }
-        torture_restored(); /* nothing was out */
+        torture_restored(); /* nothing was evicted */
         assert_int_equal(trace_count("torture"), before + 200);
         assert_in_range(all, 60, 140);
         assert_in_range(some, 60, 140);
@@ -202,7 +204,7 @@ static void each_gpu_gets_a_limit_of_its_own(void **state)
 
         core.gpu_count = 2;
         other->heap.backed = 64 * MIB;
-        third->heap.backed = 8 * MIB; /* is none */
+        third->heap.backed = 8 * MIB; /* gpu_count leaves this GPU out */
         other->own_limit = third->own_limit = UINT64_MAX;
         torture_as("5,every=10ms");
         torture_step(now_ns);
@@ -217,7 +219,7 @@ static void each_gpu_gets_a_limit_of_its_own(void **state)
         assert_int_equal(trace_last.bytes, 576 * MIB);
 }
 
-/* Each draws the same again. */
+/* Every run draws the same numbers. */
 static void the_same_seed_does_the_same(void **state)
 {
         uint64_t first[3][2];
@@ -240,7 +242,7 @@ static void a_drain_that_fails_is_given_up(void **state)
         uint32_t heard;
 
         torture_as("5");
-        assert_false(torture_drain_failed()); /* the daemon's */
+        assert_false(torture_drain_failed()); /* the daemon asked for this drain */
         torture_step(now_ns);
         heard = bell_listen(&core.changed);
         assert_true(torture_drain_failed());
@@ -263,7 +265,7 @@ static void the_daemon_may_take_over_at_any_moment(void **state)
         torture_step(now_ns);
         assert_true(torture_drained());
         torture_cancel();
-        assert_int_equal(drains_ended, 1); /* it had ended */
+        assert_int_equal(drains_ended, 1); /* the drain had ended */
         assert_false((torture_own() != OWN_NONE) || (torture_own() == OWN_EVICTS));
         assert_int_equal(gpu->own_limit, UINT64_MAX);
 }
@@ -300,13 +302,13 @@ static void only_a_program_that_runs_with_something_on_the_card_is_drained(void 
                 assert_int_equal(drains, 0);
                 assert_false((torture_own() != OWN_NONE));
                 core.running = true;
-                if (i < 5) /* later, then */
+                if (i < 5) /* tries again later */
                         assert_in_range(torture_next_ns(), now_ns, now_ns + 20 * NSEC_PER_MSEC - 1);
         }
         (void)begin(NULL);
         torture_as("5,every=10ms");
         core.lease = 0;
-        daemon_line.link = LINK_DOWN; /* runs without a daemon */
+        daemon_line.link = LINK_DOWN; /* the program runs without a daemon */
         torture_step(now_ns);
         assert_int_equal(drains, 1);
 }
@@ -335,7 +337,7 @@ static void a_call_waits_until_its_memory_is_back(void **state)
         assert_int_equal(waits, 1);
         assert_int_equal(core.waiters, 0);
         assert_int_equal(atomic_load(&core_lock.word), 0);
-        torture_step(now_ns); /* asked for once */
+        torture_step(now_ns); /* requested only once */
         assert_int_equal(drains, 1);
 }
 
@@ -345,7 +347,7 @@ static void one_call_in_so_many_waits(void **state)
 
         torture_as("5,calls=0");
         for (unsigned i = 0; i < 100; i++)
-                fake_gate_owner(0); /* nobody is to wait */
+                fake_gate_owner(0); /* no call may wait */
         torture_as("5,calls=4,every=0");
         meanwhile = the_agent_does_it;
         for (unsigned i = 0; i < 400; i++) {
@@ -361,7 +363,7 @@ static void one_call_in_so_many_waits(void **state)
                 fake_gate_owner(0);
                 calls += drains;
         }
-        assert_in_range(calls, 60, 140); /* one in a hundred */
+        assert_in_range(calls, 60, 140); /* one call in a hundred */
 }
 
 static void it_begins_to_capture(const struct core_wait *w)
@@ -416,7 +418,7 @@ static void a_call_that_cannot_be_drained_behind_does_not_wait(void **state)
         core.bystander = false;
         torture_step(now_ns);
         assert_int_equal(drains, 0);
-        inside.inside = 0; /* is known, and outside */
+        inside.inside = 0; /* the thread is known, and not inside the driver */
         gate_self = &inside;
         meanwhile = the_agent_does_it;
         fake_gate_owner(0);

@@ -1,5 +1,5 @@
-/* test_turns.c: whose messages are read next, with an event loop and users, and clients that only
- * count their turns; and what follows from a look at the cards, in its order. */
+/* test_turns.c: the order in which clients' messages are read, with a real event loop and users,
+ * and clients that only count their turns; and the steps that follow a look at the cards. */
 #include "unit.h"
 
 #include <systemd/sd-event.h>
@@ -21,16 +21,16 @@ static struct config config;
 static struct server server;
 static struct client clients[CLIENTS];
 static struct {
-        unsigned left[CLIENTS]; /* messages */
-        unsigned order[64], n;  /* whose were read */
+        unsigned left[CLIENTS]; /* messages that wait */
+        unsigned order[64], n;  /* clients in the order in which they were read */
         uint64_t lasts_ns[CLIENTS];
         char steps[256]; /* what a look led to */
         bool asks;
-        bool event; /* one of the scheduler's is being prepared */
+        bool event; /* an event of the scheduler is being prepared */
         unsigned restarts;
 } now;
 
-/* ---- neighbours ---- */
+/* ---- fakes of other modules ---- */
 
 bool client_turn(struct client *c)
 {
@@ -137,7 +137,7 @@ void sched_gpu_total(struct sched *s, unsigned gpu, uint64_t total_bytes, uint64
 
 /* ---- scenes ---- */
 
-/* Clients 0 to 2 are Ada's, 3 and 4 Bob's. */
+/* Clients 0 to 2 belong to Ada, 3 and 4 to Bob. */
 static int begin(void **state)
 {
         memset(&now, 0, sizeof(now));
@@ -180,7 +180,7 @@ static unsigned left(void)
         return n;
 }
 
-/* Until nobody waits; then nothing more may happen. */
+/* Runs until no message waits; then nothing more may happen. */
 static void run(void)
 {
         for (unsigned i = 0; left() && i < 1000; i++)
@@ -219,12 +219,12 @@ static void a_client_that_waits_already_keeps_its_place(void **state)
         run();
         READ_IN(0, 1, 0);
         now.n = 0;
-        waits(1, 1); /* and is heard again later */
+        waits(1, 1); /* is read again later */
         run();
         READ_IN(1);
 }
 
-/* A user that has used more is read after the others. */
+/* A user that has used more time is read after the others. */
 static void the_user_that_has_used_least_is_read_first(void **state)
 {
         users_charge(clients[0].user, 40 * NSEC_PER_MSEC, clock_now_ns());
@@ -251,7 +251,7 @@ static void a_turn_ends_after_its_time_and_is_charged(void **state)
         waits(1, 1);
         waits(3, 1);
         run();
-        READ_IN(0, 3, 1, 0); /* Bob does not wait for all of Ada's; her next one is next */
+        READ_IN(0, 3, 1, 0); /* Bob's client is read before Ada's next one */
         assert_in_range(before - users_credit(clients[0].user, clock_now_ns()), 1,
                         10 * NSEC_PER_SEC);
 }
@@ -262,7 +262,7 @@ static void whoever_leaves_is_not_read(void **state)
         waits(1, 1);
         waits(2, 1);
         turns_leave(&clients[1]);
-        turns_leave(&clients[3]); /* does not wait */
+        turns_leave(&clients[3]); /* has no message waiting */
         assert_true(clients[0].turn_waits);
         clients[1].turn_waits = false;
         run();
@@ -270,7 +270,7 @@ static void whoever_leaves_is_not_read(void **state)
         now.n = 0;
         waits(0, 1);
         waits(1, 1);
-        turns_leave(&clients[1]); /* the last one */
+        turns_leave(&clients[1]); /* the last one that waits */
         clients[1].turn_waits = false;
         waits(2, 1);
         run();
@@ -315,7 +315,7 @@ static void what_waited_for_a_look_comes_after_the_cards(void **state)
         assert_ptr_equal(server.look, &shown);
         assert_int_equal(server.look_ns, 5);
         now.steps[0] = 0;
-        looks_told(&server, NULL, 6); /* there is none now */
+        looks_told(&server, NULL, 6); /* no look this time */
         assert_string_equal(now.steps, "clients doors ");
         assert_null(server.look);
 }
@@ -341,7 +341,7 @@ static void a_sample_is_asked_for_where_somebody_can_answer(void **state)
 {
         now.asks = true;
         server.open = true;
-        looks_sample(&server); /* nobody has a GPU, and NVML is not here */
+        looks_sample(&server); /* nobody has a GPU, and NVML does not run */
         assert_string_equal(now.steps, "doors left tick resume forget ");
         assert_int_equal(server.sample_ns, 0);
         now.steps[0] = 0;
@@ -350,7 +350,7 @@ static void a_sample_is_asked_for_where_somebody_can_answer(void **state)
         assert_string_equal(now.steps, "ask ");
         assert_true(server.sample_ns > 0);
         server.sample_ns = 7;
-        looks_sample(&server); /* that one is still due */
+        looks_sample(&server); /* the earlier sample is still due */
         assert_int_equal(server.sample_ns, 7);
         now.steps[0] = 0;
         server.n_attached = 0;
@@ -358,7 +358,7 @@ static void a_sample_is_asked_for_where_somebody_can_answer(void **state)
         looks_sample(&server);
         assert_string_equal(now.steps, "ask ");
         server.look = NULL;
-        server.open = false; /* the first of all */
+        server.open = false; /* the first sample of all */
         now.steps[0] = 0;
         looks_sample(&server);
         assert_string_equal(now.steps, "ask ");
@@ -394,7 +394,7 @@ static void clients_of_a_displaced_card_have_to_go(void **state)
         }
 }
 
-/* The driver may have been unloaded under it. */
+/* The driver may have been unloaded beneath NVML. */
 static void nvml_that_reads_no_card_for_long_is_started_anew(void **state)
 {
         shown = (struct nvml_look){.n = 2};
@@ -403,10 +403,10 @@ static void nvml_that_reads_no_card_for_long_is_started_anew(void **state)
                 told(i);
                 assert_int_equal(now.restarts, i / 10);
         }
-        told(100); /* no sample */
+        told(100); /* not a sample */
         looks_told(&server, NULL, 101);
         assert_int_equal(now.restarts, 2);
-        shown.cards[1].measured = true; /* one is enough */
+        shown.cards[1].measured = true; /* one measured card is enough */
         server.sample_ns = 1;
         told(26);
         assert_int_equal(server.blind, 0);

@@ -1,5 +1,5 @@
-/* test_unchanged.c: when the GPU is asked about extents and when not, against a driver that answers
- * as slowly as the test likes. What the answers are is test_fingerprint.c's. */
+/* test_unchanged.c: when the GPU fingerprints extents and when it does not, against a driver whose
+ * speed the test sets. test_fingerprint.c tests the fingerprints. */
 #include "unit.h"
 
 #include <stdbool.h>
@@ -15,13 +15,13 @@ struct real_driver real;
 
 static struct {
         unsigned loads, unloads, launches, events, host, streams;
-        bool done;               /* what was asked is answered */
-        float trial_ms, slow_ms; /* how long the GPU takes for the piece, for an extent */
+        bool done;               /* launched work is done */
+        float trial_ms, slow_ms; /* GPU time for the trial piece, for an extent */
         CUresult load;
         unsigned chunks; /* of the last launch */
 } driver;
 
-/* The driver's calls that unchanged.c makes; handles are never looked into. */
+/* Fakes of the driver calls in unchanged.c; handles are never dereferenced. */
 static CUresult fake_load(CUmodule *ret, const void *text)
 {
         driver.loads++;
@@ -168,8 +168,8 @@ static int fast_driver(void **state)
 static const struct extent extent = {
         .address = 0x7f0000000000, .bytes = 128 * MIB, .kept = UINT64_MAX};
 
-/* Evict so many bytes; what is asked is answered at once. Returns how many extents were asked
- * about. */
+/* Evicts so many bytes; fingerprints are done at once. Returns how many extents were
+ * fingerprinted. */
 static unsigned evict(struct unchanged *u, uint64_t bytes)
 {
         struct fingerprint f;
@@ -199,7 +199,7 @@ static void nothing_is_loaded_before_it_is_worth_it(void **state)
 
         assert_int_equal(evict(u, GIB - extent.bytes), 0);
         assert_int_equal(driver.loads, 0);
-        assert_true(evict(u, GIB) >= 6); /* the first goes for the trial */
+        assert_true(evict(u, GIB) >= 6); /* the first extents pass during the trial */
         assert_int_equal(driver.loads, 1);
         assert_int_equal(evict(u, GIB), 8);
         finish(u);
@@ -213,7 +213,7 @@ static void slow_kernels_are_tried_less_and_less(void **state)
         driver.trial_ms = 3;
         assert_int_equal(evict(u, 400 * GIB), 0);
         launches = driver.launches;
-        assert_in_range(launches, 5, 12); /* at 1, 3, 7 GiB and so on, then every 64 */
+        assert_in_range(launches, 5, 12); /* at 1, 3, 7 GiB and so on, then every 64 GiB */
         assert_int_equal(driver.loads, 1);
         driver.trial_ms = 0.01f;
         assert_true(evict(u, 66 * GIB) > 0);
@@ -255,9 +255,9 @@ static void a_busy_gpu_is_not_waited_for(void **state)
 
         driver.done = false;
         assert_int_equal(evict(u, 4 * GIB), 0);
-        assert_int_equal(driver.launches, 1); /* the piece, still out */
+        assert_int_equal(driver.launches, 1); /* the trial piece, not done yet */
         driver.done = true;
-        driver.trial_ms = 8; /* others had the GPU meanwhile */
+        driver.trial_ms = 8; /* other programs had the GPU meanwhile */
         assert_int_equal(evict(u, GIB / 2), 0);
         finish(u);
 }
@@ -289,7 +289,7 @@ static void a_module_that_does_not_load_is_tried_again_later(void **state)
         driver.load = CUDA_SUCCESS;
         assert_true(evict(u, 4 * GIB) > 0);
         assert_int_equal(driver.loads, 2);
-        driver.loads--; /* the one that failed left nothing to unload */
+        driver.loads--; /* the failed load leaves nothing to unload */
         finish(u);
 }
 

@@ -1,5 +1,5 @@
-/* test_unevictable.c: what cannot be moved is counted from before it is made until it is gone, and
- * room for a call of the driver's own goes back whether it was enough or not. */
+/* test_unevictable.c: unevictable memory is counted before it is made and until it is gone; room
+ * for a call of the driver's is returned whether it was enough or not. */
 #include "unit.h"
 
 #include <errno.h>
@@ -14,7 +14,7 @@
 #define HANDLES 3000u /* several in each bucket */
 
 static struct gpu *const gpu = &core.gpus[0];
-static uint64_t now_ns, room; /* that can be had */
+static uint64_t now_ns, room; /* bytes that the daemon has left */
 static unsigned asks;
 
 int clock_gettime(clockid_t which, struct timespec *ret)
@@ -65,7 +65,7 @@ static void what_is_made_counts_until_it_is_gone(void **state)
 
                 assert_non_null(f);
                 assert_null(unevictable_unlist(
-                        handle(i))); /* the driver may give it to somebody else */
+                        handle(i))); /* the driver may use the handle's value again */
                 assert_int_equal(gpu->unevictable, before);
                 unevictable_return(f);
                 assert_int_equal(gpu->unevictable, before - i);
@@ -88,7 +88,7 @@ static void what_belongs_to_a_context_ends_with_it(void **state)
         for (unsigned i = 0; i < HANDLES; i++)
                 unevictable_list(unevictable_ask(gpu, i % 3 ? OWNER : ANOTHER, 10), handle(i));
         assert_int_equal(unevictable_forget_context(OWNER), HANDLES / 3 * 2 * 10);
-        assert_int_equal(gpu->unevictable, HANDLES * 10); /* the caller gives it back */
+        assert_int_equal(gpu->unevictable, HANDLES * 10); /* the caller returns the bytes */
         assert_int_equal(unevictable_forget_context(OWNER), 0);
         assert_null(unevictable_unlist(handle(1)));
         assert_int_equal(unevictable_forget_context(ANOTHER), HANDLES / 3 * 10);
@@ -96,7 +96,7 @@ static void what_belongs_to_a_context_ends_with_it(void **state)
         assert_int_equal(unevictable_forget_context(ANOTHER), 0);
 }
 
-/* The driver does not say how much it lacks. */
+/* The driver does not say how much memory it lacks. */
 static void room_for_a_call_grows_fourfold(void **state)
 {
         uint64_t mine = 0;
@@ -131,7 +131,7 @@ static void the_last_of_the_card_counts_but_a_step_a_byte_does_not(void **state)
         assert_int_equal(mine + gpu->unevictable + gpu->unevictable_room, 0);
 }
 
-/* The daemon has measured by then what came of it. */
+/* By then the daemon has measured the bytes that the call left in use. */
 static void room_for_a_call_goes_back_after_a_while(void **state)
 {
         struct gpu *other = &core.gpus[1];
@@ -149,7 +149,7 @@ static void room_for_a_call_goes_back_after_a_while(void **state)
         assert_int_equal(unevictable_tend(now_ns), NSEC_PER_SEC);
         assert_int_equal(gpu->unevictable + gpu->unevictable_room, 0);
         assert_int_equal(other->unevictable, others);
-        unevictable_return_room(gpu, &mine); /* not twice */
+        unevictable_return_room(gpu, &mine); /* returned only once */
         assert_int_equal(gpu->unevictable + mine, 0);
         assert_int_equal(unevictable_tend(now_ns + NSEC_PER_SEC), UINT64_MAX);
         assert_int_equal(other->unevictable, 0);

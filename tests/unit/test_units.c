@@ -1,4 +1,4 @@
-/* test_units.c: sizes, rates and durations, good and bad. */
+/* test_units.c: sizes, rates and durations, valid and invalid. */
 #include "unit.h"
 
 #include <errno.h>

@@ -1,5 +1,5 @@
-/* test_virtual.c: the books of what a program reserves, creates and maps itself: names are found as
- * long as they are good and never again, tables hold what was put into them, in order. */
+/* test_virtual.c: the accounts of addresses, handles and mappings of a program: a name is found
+ * while it is valid and never afterwards, and tables stay complete and in order. */
 #include "unit.h"
 
 #include <stdlib.h>
@@ -93,7 +93,7 @@ static void reservations_that_touch_are_one(void **state)
         assert_false(virtual_reserved(at, 9 * PAGE));
         assert_false(virtual_reserved(at - PAGE, 2 * PAGE));
         assert_false(virtual_reserved(at + 8 * PAGE, PAGE));
-        assert_false(virtual_reserved(at, PAGE - at)); /* past the end of all addresses */
+        assert_false(virtual_reserved(at, PAGE - at)); /* past the end of the address space */
         assert_true(virtual_reservation(at + 5 * PAGE)->address == at + 4 * PAGE);
         virtual_unreserve(at);
         assert_null(virtual_reservation(at));
@@ -133,7 +133,7 @@ static void a_range_that_cuts_a_mapping_is_found_out(void **state)
         handle_delete(h);
 }
 
-/* Copies go where the handle's own GPU may write, and to no mapping that is gone. */
+/* Copies go through a mapping that the handle's own GPU may write to and that still exists. */
 static void home_is_a_mapping_that_its_gpu_may_write_to(void **state)
 {
         const CUmemAccessDesc other = access_of(0, CU_MEM_ACCESS_FLAGS_PROT_READWRITE),

@@ -1,5 +1,5 @@
-/* test_wire.c: what the codec must hold for every message of the table.
- * Must never list the messages itself: the table does. */
+/* test_wire.c: what the codec must hold for every message of the table. Must never list the
+ * messages itself: the table does. */
 #include "unit.h"
 
 #include <errno.h>
@@ -18,7 +18,7 @@ static const struct row {
 #undef WIRE
 };
 
-/* A valid message of this type with a different value in every byte that may have one. */
+/* A valid message of this type, with a different value in every byte that is not fixed. */
 static struct wire_message sample(unsigned type)
 {
         struct wire_message m = {.header = {(uint16_t)type, 3, 0x01020304}};
@@ -121,7 +121,7 @@ static void the_wrong_direction_is_refused(void **state)
         }
 }
 
-#define UNKNOWN 200 /* numbers are given in order */
+#define UNKNOWN 200 /* larger than every number in use */
 
 static void unknown_types_have_no_name_and_no_size(void **state)
 {
@@ -214,7 +214,7 @@ static void a_mode_of_freezing_is_one_of_three(void **state)
         }
         assert_int_equal(wire_parse_freeze("", &mode), -EINVAL);
         assert_int_equal(wire_parse_freeze("parked", &mode), -EINVAL);
-        assert_int_equal(mode, WIRE_FREEZE_MOVE); /* as it was */
+        assert_int_equal(mode, WIRE_FREEZE_MOVE); /* unchanged */
 }
 
 static void a_wrong_magic_is_refused(void **state)

@@ -1,4 +1,4 @@
-/* unit.h: what cmocka wants included first, in its order. */
+/* unit.h: the headers that cmocka needs before its own, in order. */
 #pragma once
 
 #include <setjmp.h>
