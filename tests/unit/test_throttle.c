@@ -43,7 +43,7 @@ bool quiesce_capturing(void)
 
 /* ---- the clock ---- */
 
-#define LOOK_NS 100 /* cost of one reading of the clock, with the code between two */
+#define LOOK_NS 100                  /* one reading of the clock */
 #define LATE_NS (60 * NSEC_PER_USEC) /* by so much a nap is too long */
 
 static uint64_t now_ns = NSEC_PER_SEC;

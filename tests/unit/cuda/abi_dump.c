@@ -1,5 +1,5 @@
-/* abi_dump.c: prints sizes, offsets and values of the driver's ABI, one a line. Built twice,
- * against src/cuda/cuda_abi.h and against the toolkit's cuda.h; the two outputs must not differ. */
+/* abi_dump.c: prints sizes, offsets and values of the driver's ABI, one on each line. Built twice,
+ * with src/cuda/cuda_abi.h and with the toolkit's cuda.h; the outputs must be equal. */
 #include <stddef.h>
 #include <stdio.h>
 
@@ -31,7 +31,7 @@ int main(void)
         VALUE(CU_MEMHOSTREGISTER_DEVICEMAP);
         VALUE(CU_MEMHOSTREGISTER_IOMEMORY);
         VALUE(CU_MEMHOSTREGISTER_READ_ONLY);
-        /* Every enumerator of cuda_enums.h: extracted by CMakeLists.txt. */
+        /* Every enumerator of cuda_enums.h, extracted by CMakeLists.txt. */
 #include "abi_enumerators.h"
 
         SIZE(CUdevice);

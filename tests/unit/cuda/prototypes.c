@@ -1,14 +1,14 @@
-/* prototypes.c: compiles only if every row of cuda_api.def agrees with the toolkit's headers: its
- * prototype with cuda.h, its name and version with the types of cudaTypedefs.h. */
+/* prototypes.c: compiles only if each row of cuda_api.def agrees with the toolkit: its prototype
+ * with cuda.h, its name and version with the types of cudaTypedefs.h. */
 
-/* Shows the functions under their exported names, all versions and per-thread variants of them. */
+/* Declares the functions under their exported names, in all versions and per-thread variants. */
 #define __CUDA_API_VERSION_INTERNAL
 #include <cuda.h>
 #include <cudaProfiler.h>
 #include <cudaProfilerTypedefs.h>
 #include <cudaTypedefs.h>
 
-/* As cudaGL.h and cudaVDPAU.h have them, which need the headers of OpenGL and VDPAU. */
+/* From cudaGL.h and cudaVDPAU.h, which need the headers of OpenGL and VDPAU. */
 typedef CUresult(gl_context)(CUcontext *, unsigned int, CUdevice);
 typedef CUresult(vdpau_context)(CUcontext *, unsigned int, CUdevice, uint32_t, void *);
 extern gl_context cuGLCtxCreate, cuGLCtxCreate_v2;
@@ -16,7 +16,7 @@ extern vdpau_context cuVDPAUCtxCreate, cuVDPAUCtxCreate_v2;
 typedef gl_context *PFN_cuGLCtxCreate_v2000, *PFN_cuGLCtxCreate_v3020;
 typedef vdpau_context *PFN_cuVDPAUCtxCreate_v3010, *PFN_cuVDPAUCtxCreate_v3020;
 
-/* The variants' types end in _ptds or _ptsz, which the table does not tell apart. */
+/* The types of per-thread variants end in _ptds or _ptsz, which the table does not distinguish. */
 #define VERSION_0(base, symbol, since)               \
         extern PFN_##base##_v##since since_##symbol; \
         PFN_##base##_v##since since_##symbol = symbol;
@@ -28,7 +28,7 @@ typedef vdpau_context *PFN_cuVDPAUCtxCreate_v3010, *PFN_cuVDPAUCtxCreate_v3020;
         CUresult(*const check_##symbol) params = symbol; \
         version
 
-/* What CUDA 13.0 does not have. */
+/* Functions that CUDA 13.0 does not have. */
 #define NEWER_13010 ~, NEWER
 #define NEWER_13020 ~, NEWER
 #define NEWER_13030 ~, NEWER

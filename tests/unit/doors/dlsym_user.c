@@ -1,5 +1,5 @@
-/* dlsym_user.c: the program that test_dlsym.c runs, with and without libraries preloaded. Its
- * argument says what to check; it exits with 0 where that holds. */
+/* dlsym_user.c: the program that test_dlsym.c runs, with and without preloaded libraries. Its
+ * argument names a check; the program exits with 0 if the check holds. */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,7 +10,7 @@
 #include "probe.h"
 
 #ifdef OLD_DLSYM
-/* What a program linked against a C library of before 2.34 refers to. */
+/* Programs linked against a C library before 2.34 refer to this version. */
 void *old_dlsym(void *handle, const char *name);
 __asm__(".symver old_dlsym, dlsym@GLIBC_2.2.5");
 #define dlsym old_dlsym
@@ -24,8 +24,8 @@ __asm__(".symver old_dlsym, dlsym@GLIBC_2.2.5");
                 }                                                               \
         } while (0)
 
-/* The address of a function of ours that nobody can have wrapped: found by the loader, not by
- * dlsym(). */
+/* The address of our function, found by the loader instead of dlsym(), so that no library can have
+ * wrapped it. */
 extern int cuMemAlloc_v2(unsigned long long *, size_t) __attribute__((weak));
 
 static void next(void)
@@ -57,22 +57,22 @@ static void driver(void)
 {
         void *library, *p;
 
-        CHECK(cuMemAlloc_v2); /* ours is preloaded, the driver not yet there */
+        CHECK(cuMemAlloc_v2); /* ours is preloaded; the driver is not loaded yet */
         library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
         CHECK(library);
         (void)dlerror();
         p = dlsym(library, "cuMemAlloc_v2");
-        CHECK(!dlerror()); /* what we miss ourselves is not the program's error */
+        CHECK(!dlerror()); /* a failed look-up of our own must leave no error for the program */
         CHECK(p == (void *)cuMemAlloc_v2);
         CHECK(dlsym(dlopen(NULL, RTLD_NOW), "cuMemAlloc_v2") == p);
         CHECK(dlsym(RTLD_DEFAULT, "cuMemAlloc_v2") == p);
 
-        /* Not caught: the driver's own, which nothing else defines here. */
+        /* Functions that we do not catch are the driver's own. */
         CHECK(dlsym(library, "cuEventRecord"));
         CHECK(!dlsym(RTLD_DEFAULT, "cuEventRecord"));
         CHECK(dlsym(library, "fakedriver_calls"));
 
-        /* A version of a caught function that nobody has decided about. */
+        /* A new version of a caught function, which this release does not know. */
         (void)dlerror();
         CHECK(!dlsym(library, "cuMemFree_v3"));
         p = dlerror();

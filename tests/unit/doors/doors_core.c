@@ -1,5 +1,5 @@
-/* doors_core.c: stands in for the gate, the heap and the agent, so that the doors can be tested
- * alone: counts passes, and every hook hands its call on to the driver. */
+/* doors_core.c: fakes of the gate, the heap and the agent, so that the doors can be tested alone:
+ * they count passes, and every hook passes its call on to the driver. */
 #include "doors_core.h"
 
 #include "preload/stream/gate.h"
@@ -67,7 +67,7 @@ bool hooks_more_room(struct gpu *g, uint64_t *room)
         return true;
 }
 
-/* Weak: the doors bring some hooks of their own. */
+/* Weak: the doors define some hooks themselves. */
 #define CU_PASS(symbol, params, args)
 #define CU_SUBMIT(symbol, params, args)
 #define CU_UNIFIED(symbol, params, args)

@@ -1,4 +1,4 @@
-/* doors_core.h: what the doors asked of the rest of the library (doors_core.c). */
+/* doors_core.h: what the fakes in doors_core.c have seen of the doors. */
 #pragma once
 
 #include <stdbool.h>
@@ -8,16 +8,16 @@
 #include "preload/rm/rm.h"
 
 struct doors_core {
-        unsigned slow;  /* times that gate_enter_slow() ran */
-        unsigned hooks; /* calls of hooks that only hand on */
-        unsigned room;  /* how often a call gets more */
-        unsigned rooms; /* that were had */
+        unsigned slow;  /* calls of gate_enter_slow() */
+        unsigned hooks; /* calls of hooks that only pass the call on */
+        unsigned room;  /* how often a call may get more room */
+        unsigned rooms; /* how often it got more room */
         bool inside_while_making_room;
-        unsigned looks;  /* calls that look up whose an address is */
-        bool again;      /* what failed may come of the program's having been frozen */
-        unsigned failed; /* calls of which that was asked */
-        CUstream stream; /* of the last slow pass, ... */
-        uint64_t work;   /* ... and what was to be submitted */
+        unsigned looks;  /* calls that look up the owner of an address */
+        bool again;      /* whether a failed call is to be made again, as after a freeze */
+        unsigned failed; /* failed calls for which the doors asked this */
+        CUstream stream; /* stream of the last slow pass */
+        uint64_t work;   /* the work that was to be submitted */
 };
 
 extern struct doors_core doors_core;

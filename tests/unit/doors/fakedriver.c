@@ -1,6 +1,5 @@
-/* fakedriver.c: a libcuda.so.1 that only counts calls, for the tests of the doors. Knows every
- * function of cuda_api.def and does nothing in any of them (the simulator in sim/ is the one that
- * does). */
+/* fakedriver.c: a libcuda.so.1 that only counts calls, for the tests of the doors. It has every
+ * function of cuda_api.def, and none does anything (the simulator in sim/ does the work). */
 #include "fakedriver.h"
 
 #include <stdint.h>
@@ -44,9 +43,9 @@ static CUresult called(int row)
         return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-/* The resolvers are written out below. cuFuncLoad is known to the resolver, not to dlsym(). The
- * names are replaced where a function is defined, not where CU() pastes them or turns them into
- * text. */
+/* The resolvers are defined below. The resolver finds cuFuncLoad and cuCheckpointProcessUnlock,
+ * dlsym() does not. These macros rename definitions only: CU() pastes and quotes the plain
+ * names. */
 #define cuGetProcAddress          unused_cuGetProcAddress
 #define cuGetProcAddress_v2       unused_cuGetProcAddress_v2
 #define cuFuncLoad                unexported_cuFuncLoad
@@ -66,7 +65,7 @@ EXPORT CUresult cuGetProcAddress(const char *name, void **ret_fn, int version, c
 EXPORT CUresult cuGetProcAddress_v2(const char *name, void **ret_fn, int version, cuuint64_t flags,
                                     CUdriverProcAddressQueryResult *ret_status);
 
-/* A second entry to a known function, as a driver may hand out for one that it also exports. */
+/* A second entry point, which cuGetProcAddress returns for a function that is also exported. */
 static CUresult second_cuEventRecord(CUevent event, CUstream stream)
 {
         second_entry_calls++;
@@ -79,13 +78,13 @@ static CUresult second_cuLaunchHostFunc(CUstream stream, CUhostFn fn, void *data
         return CUDA_SUCCESS;
 }
 
-/* The version of before CUDA 3.2, under the name that later ones were asked for by. */
+/* The version before CUDA 3.2, under the name that later versions share. */
 static CUresult narrow_cuMemFree(unsigned ptr)
 {
         return CUDA_SUCCESS;
 }
 
-/* An ABI that is newer than the table: same name, other function from version 14000 on. */
+/* An ABI newer than the table: the same name gives another function from version 14000 on. */
 EXPORT CUresult cuMemFree_v3(CUdeviceptr ptr, int how);
 EXPORT CUresult cuMemFree_v3(CUdeviceptr ptr, int how)
 {
@@ -93,7 +92,7 @@ EXPORT CUresult cuMemFree_v3(CUdeviceptr ptr, int how)
         return CUDA_SUCCESS;
 }
 
-/* The same of a function that is not caught. */
+/* The same for a function that is not caught. */
 EXPORT CUresult cuDeviceGetName_v2(void);
 EXPORT CUresult cuDeviceGetName_v2(void)
 {

@@ -1,4 +1,4 @@
-/* interpose_getppid.c: a preloaded library such as others write them. */
+/* interpose_getppid.c: a preloaded library as other projects write them. */
 #include <dlfcn.h>
 #include <unistd.h>
 

@@ -1,5 +1,5 @@
-/* interpose_malloc.c: a malloc replacement that finds the C library's in its constructor. An
- * allocation inside that dlsym() would have nobody to turn to: it is refused and remembered. */
+/* interpose_malloc.c: a malloc replacement that looks up the C library's malloc in its constructor.
+ * An allocation inside that dlsym() has no malloc to use: it is refused and recorded. */
 #include <dlfcn.h>
 #include <stdbool.h>
 #include <stddef.h>

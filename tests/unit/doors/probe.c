@@ -1,4 +1,5 @@
-/* probe.c: two libraries that define the same function; the first one asks for the next. */
+/* probe.c: source of two libraries that define the same function; the first one calls the
+ * second's. */
 #include "probe.h"
 
 #include <dlfcn.h>

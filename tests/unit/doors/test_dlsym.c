@@ -1,5 +1,4 @@
-/* test_dlsym.c: runs programs with the doors preloaded, alone and among other preloaded libraries.
- */
+/* test_dlsym.c: runs programs with the doors preloaded, alone and with other libraries. */
 #include "unit.h"
 
 #include <sys/wait.h>
@@ -40,7 +39,7 @@ static void other_preloaded_libraries_work_before_and_behind_ours(void **state)
         assert_int_equal(run(USER, GETPPID, "interposed"), 0);
         assert_int_equal(run(USER, GETPPID ":" DOORS, "interposed"), 0);
         assert_int_equal(run(USER, DOORS ":" GETPPID, "interposed"), 0);
-        /* Would the check notice? */
+        /* Checks that the test can fail. */
         assert_int_not_equal(run(USER, DOORS, "interposed"), 0);
 }
 
@@ -60,10 +59,10 @@ static void driver_functions_are_ours_by_either_version_of_dlsym(void **state)
         assert_int_not_equal(run(USER, "", "driver"), 0);
 }
 
-/* A sanitizer's run time looks up what it stands in for before its own functions work. */
+/* A sanitizer's run time calls dlsym() before its own functions work. */
 static void run_sanitized(const char *program)
 {
-        /* Not built, or not for this kernel. */
+        /* Not built, or does not run on this kernel. */
         if (!program || run(program, "", "plain") != 0)
                 skip();
         assert_int_equal(run(program, DOORS, "plain"), 0);

@@ -1,4 +1,4 @@
-/* test_doors.c: the exported functions, the look-ups and cuGetProcAddress, against fakedriver.c. */
+/* test_doors.c: the exported functions, dlsym() and cuGetProcAddress, against fakedriver.c. */
 #include "unit.h"
 
 #include <dlfcn.h>
@@ -11,7 +11,8 @@
 #include "preload/process/libc_compat.h"
 #include "preload/driver/real.h"
 
-/* The driver's knobs and the exported functions under test, by dlsym past our own. */
+/* The fake driver's controls and the exported functions under test, found by a dlsym that is not
+ * ours. */
 static void *driver;
 #define KNOB(name) ((__typeof__(name) *)compat_dlsym(driver, #name))
 
@@ -38,7 +39,7 @@ static int open_everything(void **state)
         assert_non_null(driver);
         assert_int_equal(real.cuCtxSynchronize(), CUDA_ERROR_NOT_INITIALIZED);
 
-        /* All at once, as threads of a program may come. */
+        /* All at once, as threads of a program may call. */
         for (size_t i = 0; i < ARRAY_SIZE(threads); i++)
                 assert_int_equal(pthread_create(&threads[i], NULL, open_from_thread, NULL), 0);
         for (size_t i = 0; i < ARRAY_SIZE(threads); i++) {
@@ -317,7 +318,7 @@ static void a_second_entry_to_a_known_function_is_caught(void **state)
         assert_int_equal(KNOB(fakedriver_calls)("cuLaunchHostFunc"), 1);
         assert_int_equal(KNOB(fakedriver_second_entry_calls)(), 0);
 
-        /* Not caught: the program gets what the driver gave. */
+        /* Not caught: the program gets the driver's function. */
         assert_ptr_not_equal(resolved("cuEventRecord", 12000, 0), THEIRS(cuEventRecord));
         assert_int_equal(rows_unknown_count(), 0);
 }
@@ -339,7 +340,7 @@ static void check_missing(const char *name, int version, cuuint64_t flags)
         CUdriverProcAddressQueryResult status = CU_GET_PROC_ADDRESS_SUCCESS, theirs;
         void *p = (void *)1, *none;
 
-        /* As the driver answers for what it does not have. */
+        /* The same answer as the driver's for functions that it lacks. */
         assert_int_equal(OURS(cuGetProcAddress_v2)(name, &p, version, flags, &status),
                          real.cuGetProcAddress_v2("cuNoSuchThing", &none, version, flags, &theirs));
         assert_null(p);
@@ -408,7 +409,7 @@ static void unknown_functions_are_counted_by_name(void **state)
         unsigned before = rows_unknown_count();
         char name[32];
 
-        /* Those that we have heard of and leave alone do not count. */
+        /* Functions that we know and do not catch are not counted as unknown. */
 #define CU_UNCAUGHT(symbol, reason)    \
         if (!rows_knows_base(#symbol)) \
                 rows_count_unknown(#symbol);

@@ -1,4 +1,4 @@
-/* test_libc_compat.c: threads of the library's own. */
+/* test_libc_compat.c: the library's own threads. */
 #include "unit.h"
 
 #include <semaphore.h>
@@ -17,7 +17,7 @@ static void *look(void *argument)
 
         handed = argument;
         (void)pthread_sigmask(SIG_SETMASK, NULL, &of_thread);
-        do { /* the starter detaches it at any moment */
+        do { /* the starting thread may detach it at any moment */
                 assert_int_equal(pthread_getattr_np(pthread_self(), &a), 0);
                 (void)pthread_attr_getdetachstate(&a, &detached);
                 (void)pthread_attr_destroy(&a);

@@ -1,4 +1,4 @@
-/* core.c: the state of the process, and waiting in it, for unit tests. */
+/* core.c: fakes of core.h for unit tests: the process's state, and waiting. */
 #include "unit.h"
 
 #include "fakes/neighbours.h"
@@ -13,7 +13,7 @@ struct real_driver real WEAK;
 _Atomic(real_ioctl_fn *) real_ioctl WEAK;
 void (*meanwhile)(const struct core_wait *w);
 
-/* Nobody is asked or told anything. */
+/* No module takes part. */
 WEAK const struct part parts[1] = {{0}};
 WEAK const unsigned parts_count = 1;
 

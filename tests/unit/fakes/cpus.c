@@ -1,4 +1,4 @@
-/* cpus.c: the thread stays where it is, against cpus.h, for unit tests. */
+/* cpus.c: a fake of cpus.h for unit tests: threads stay on their processors. */
 #include "unit.h"
 
 #include "preload/process/cpus.h"

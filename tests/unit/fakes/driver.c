@@ -1,5 +1,5 @@
-/* driver.c: owns the memory and the streams of the driver for unit tests. Must never let a test
- * touch what is not mapped. */
+/* driver.c: owns the driver's memory and streams in unit tests. Must never let a test touch
+ * unmapped memory. */
 #include "unit.h"
 
 #include "fakes/driver.h"
@@ -33,8 +33,8 @@ struct memory {
 struct place {
         CUdeviceptr at;
         uint64_t bytes;
-        struct memory *memory; /* NULL: a free record */
-        uint32_t access;       /* 1 << device */
+        struct memory *memory; /* NULL: the record is free */
+        uint32_t access;       /* bit n: device n has access */
 };
 
 static struct place places[MAPPINGS];
@@ -63,7 +63,7 @@ static unsigned queued;
 
 static struct {
         bool made;
-        unsigned pending; /* records of it in streams */
+        unsigned pending; /* records of it that streams have not reached */
 } events[EVENTS];
 
 struct driver driver;
@@ -72,7 +72,7 @@ static uint64_t names;
 static CUcontext contexts[16];
 static unsigned context_depth;
 
-/* ---- failing ---- */
+/* ---- failures ---- */
 
 static bool fails(const char *name)
 {
@@ -85,7 +85,7 @@ static bool fails(const char *name)
         return true;
 }
 
-/* A call that always works. */
+/* For a call that always works. */
 static void check(const char *name)
 {
         if (driver.unlocked && atomic_load(&core_lock.word) != 0)
@@ -152,7 +152,8 @@ static CUresult fake_create(CUmemGenericAllocationHandle *ret, size_t bytes,
                 return CUDA_ERROR_INVALID_VALUE;
         m = memory_new(bytes, prop);
         for (unsigned i = 0; i < PAGES_MOST; i++)
-                m->words[i] = UINT64_C(0xdead0000) + i; /* another's, as it may be */
+                /* Contents of another process, which new memory may have. */
+                m->words[i] = UINT64_C(0xdead0000) + i;
         *ret = m->name;
         return CUDA_SUCCESS;
 }
@@ -281,7 +282,7 @@ static CUresult fake_import(CUmemGenericAllocationHandle *ret, void *handle,
         m = memory_new(passed_on[fd].bytes, &passed_on[fd].prop);
         memcpy(m->words, passed_on[fd].words, sizeof(m->words));
         m->imported = true;
-        passed_on[fd].bytes = 0; /* the number is used again */
+        passed_on[fd].bytes = 0; /* the number may be reused */
         *ret = m->name;
         return CUDA_SUCCESS;
 }
@@ -563,7 +564,7 @@ static CUresult fake_event_query(CUevent e)
         return events[(uintptr_t)e].pending ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
 }
 
-/* ---- contexts, and the rest ---- */
+/* ---- contexts and other calls ---- */
 
 static CUresult fake_set(CUcontext c)
 {

@@ -1,4 +1,4 @@
-/* find.c: looks into the heaps of the process, for unit tests that have some. */
+/* find.c: finds addresses in the heaps, for unit tests that have heaps. */
 #include "unit.h"
 
 #include "preload/state/core.h"

@@ -1,5 +1,5 @@
-/* freeze.c: a process that is never frozen, and all that freezing is made of, for unit tests: no
- * mover, no watchdog, no channel. */
+/* freeze.c: fakes of freezing for unit tests: the process is never frozen, and has no mover, no
+ * watchdog and no channels. */
 #include "unit.h"
 
 #include "preload/state/core.h"

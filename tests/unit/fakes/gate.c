@@ -1,4 +1,4 @@
-/* gate.c: a gate that nobody passes, for unit tests. */
+/* gate.c: a fake of the gate for unit tests: no thread passes it. */
 #include "unit.h"
 
 #include "fakes/neighbours.h"

@@ -1,4 +1,4 @@
-/* hidden.c: no library with work of its own is loaded, as hidden.h says, for unit tests. */
+/* hidden.c: a fake of hidden.h for unit tests: no library that submits hidden work is loaded. */
 #include "unit.h"
 
 #include "preload/process/hidden.h"

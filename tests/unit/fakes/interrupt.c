@@ -1,4 +1,4 @@
-/* interrupt.c: nobody is interrupted, as interrupt.h says, for unit tests. */
+/* interrupt.c: a fake of interrupt.h for unit tests: no signal interrupts a wait. */
 #include "unit.h"
 
 #include "preload/stream/interrupt.h"

@@ -1,4 +1,4 @@
-/* ipc.c: nobody shares memory with this process, for unit tests. */
+/* ipc.c: a fake for unit tests: no process shares memory with this one. */
 #include "unit.h"
 
 #include <errno.h>

@@ -1,4 +1,4 @@
-/* libc.c: threads from the C library that the tests are linked with. */
+/* libc.c: starts threads with the C library that the tests are linked with. */
 #include "unit.h"
 
 #include "preload/process/libc_compat.h"

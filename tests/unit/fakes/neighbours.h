@@ -1,7 +1,7 @@
-/* neighbours.h: what modules of src/preload ask of one another, for tests of one of them alone.
+/* neighbours.h: fakes of the modules of src/preload, for tests of one module alone.
  *
- * One file a neighbour (core.c, agent.c, …), each of its functions once, as little as works. A test
- * defines itself whatever shall behave otherwise: all here are weak. */
+ * One file for each module (core.c, agent.c, …), with its functions in as little code as works. All
+ * are weak: a test defines a function itself where it needs other behaviour. */
 #pragma once
 
 #include <stdbool.h>
@@ -9,17 +9,17 @@
 
 #include "preload/state/core.h"
 
-/* core.c: core_wait() gives the lock up and has this happen meanwhile; NULL: nobody is to wait.
- * Whoever waits without a limit is woken by a ring alone, so one has to come. */
+/* core.c: core_wait() gives up the lock and calls this meanwhile; NULL: no wait is expected. Only a
+ * ring of the bell ends a wait without a limit, so the callback must ring. */
 extern void (*meanwhile)(const struct core_wait *w);
 
 /* request.c */
 extern unsigned request_kicks;
-/* gate.c: what was handed to gate_own(). */
+/* gate.c: the function passed to gate_own(). */
 extern void (*fake_gate_owner)(uint64_t work);
 /* quiesce.c: a capture is in progress. */
 extern bool fake_capturing;
-/* trace.c: the last event and its bytes, and how many of a name there were. */
+/* trace.c: the last event and its bytes, and the number of events of a name. */
 struct trace_seen {
         const char *event;
         uint64_t bytes;

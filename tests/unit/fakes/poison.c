@@ -1,4 +1,4 @@
-/* poison.c: notes what is sticky, as poison.h says, for unit tests: a launch that failed. */
+/* poison.c: a fake of poison.h for unit tests: a failed launch is the one sticky error. */
 #include "unit.h"
 
 #include "fakes/neighbours.h"

@@ -1,4 +1,4 @@
-/* quiesce.c: a process that has nothing in flight, for unit tests. */
+/* quiesce.c: a fake for unit tests: the process has nothing in flight. */
 #include "unit.h"
 
 #include "fakes/neighbours.h"

@@ -1,4 +1,4 @@
-/* request.c: what is asked of the agent and of the daemon, for unit tests: all of it is granted. */
+/* request.c: a fake for unit tests: every request to the agent or the daemon is granted. */
 #include "unit.h"
 
 #include "fakes/neighbours.h"

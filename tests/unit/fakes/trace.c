@@ -1,4 +1,4 @@
-/* trace.c: remembers what is told in the trace, for unit tests. */
+/* trace.c: a fake for unit tests: remembers the events of the trace. */
 #include "unit.h"
 
 #include "fakes/neighbours.h"

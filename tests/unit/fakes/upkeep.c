@@ -1,4 +1,4 @@
-/* upkeep.c: what pools and frameworks keep, of which there is nothing, for unit tests. */
+/* upkeep.c: a fake for unit tests: pools and frameworks keep no spare memory. */
 #include "unit.h"
 
 #include "preload/move/caches.h"

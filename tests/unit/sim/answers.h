@@ -1,4 +1,4 @@
-/* answers.h: how programs that ask a driver questions print its answers, a line each. */
+/* answers.h: how programs that ask a driver questions print the answers, one on each line. */
 #pragma once
 
 #include <stdio.h>
@@ -12,7 +12,7 @@
 
 #define MIB ((size_t)1 << 20)
 
-/* The result of a call, on a line of its own. */
+/* Prints the result of a call on a line of its own. */
 #define SAY(call)                                                  \
         do {                                                       \
                 CUresult said = (call);                            \
@@ -28,4 +28,4 @@
                 }                                                                     \
         } while (0)
 
-extern const char *group; /* of questions: each line begins with it */
+extern const char *group; /* name of the group of questions; each line begins with it */

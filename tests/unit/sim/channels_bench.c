@@ -1,4 +1,5 @@
-/* channels_bench.c: the door in front of the simulated driver, and requests by hand. */
+/* channels_bench.c: the door in front of the simulated driver, and requests that tests write
+ * themselves. */
 #include "channels_bench.h"
 
 #include <dlfcn.h>

@@ -1,6 +1,5 @@
-/* driver_facts.c: asks a driver questions whose answers the documentation leaves open, one line
- * each. The answers of a real card are in driver_facts.txt; the simulated driver has to give the
- * same. */
+/* driver_facts.c: asks a driver questions that the documentation leaves open, one answer on each
+ * line. driver_facts.txt has a real card's answers; the simulated driver must give the same. */
 #include "facts.h"
 
 #include <pthread.h>
@@ -178,7 +177,7 @@ static void after_illegal_address(void)
         SAY(cuMemCreate(&h3, 2 * MIB, &prop, 0));
 }
 
-/* Another context of the process that was there before one failed. */
+/* A context that existed before another context of the process failed. */
 static void beside_illegal_address(void)
 {
         CUmemGenericAllocationHandle h;
@@ -284,7 +283,7 @@ static void unmapped_in_graphs(void)
         SAY(cuGraphAddMemcpyNode(&n, g, NULL, 0, &copy, context));
         SAY(cuGraphAddMemsetNode(&n, g, NULL, 0, &set, context));
 
-        /* Mapped when captured and when instantiated, not when launched. */
+        /* Mapped at capture and instantiation, but not at the launch. */
         NEED(cuMemCreate(&h, 2 * MIB, &prop, 0));
         NEED(cuMemMap(va, 2 * MIB, 0, h, 0));
         NEED(cuMemSetAccess(va, 2 * MIB, &both, 1));
@@ -351,7 +350,7 @@ static void vmm_shapes(void)
         SAY(cuMemAddressFree(va, 8 * MIB));
         NEED(cuMemAddressReserve(&va, 16 * MIB, 0, 0, 0));
 
-        /* A handle let go lives on in its mappings, contents and all. */
+        /* A released handle keeps its memory and contents while it is mapped. */
         NEED(cuMemMap(va, 4 * MIB, 0, h, 0));
         NEED(cuMemSetAccess(va, 4 * MIB, &both, 1));
         NEED(cuMemcpyDtoH_v2(&word, va, 4));
@@ -376,7 +375,7 @@ static void vmm_shapes(void)
         SAY(cuMemRelease(part));
         SAY(cuMemAddressFree(va, 16 * MIB));
 
-        /* A hint is taken where it is free. */
+        /* The driver takes a hint if the addresses are free. */
         NEED(cuMemAddressReserve(&hint, 16 * MIB, 0, va, 0));
         NUMBER(hint == va);
         SAY(cuMemAddressReserve(&hint, 16 * MIB, 0, va, 0));
@@ -387,7 +386,7 @@ static void vmm_shapes(void)
         SAY(cuMemAddressReserve(&hint, (size_t)200 << 30, 0, 0, 0));
 }
 
-/* Handles: what is left of one when it is released, and what errors there are. */
+/* Handles: what remains of a released handle, and which errors calls return. */
 static void vmm_handles(void)
 {
         CUmemGenericAllocationHandle h, h2, again = 0;
@@ -466,7 +465,7 @@ static void vmm_handles(void)
         NEED(cuMemcpyDtoH_v2(&word, other + 64, 4));
         NUMBER(word);
 
-        /* Released while it is mapped, the number still names it. */
+        /* A handle that is released while mapped can still be named. */
         SAY(cuMemRelease(h));
         SAY(cuMemGetAllocationPropertiesFromHandle(&got, h));
         SAY(cuMemMap(va, 4 * MIB, 0, h, 0));
@@ -478,7 +477,7 @@ static void vmm_handles(void)
         SAY(cuMemRetainAllocationHandle(&again, (void *)(uintptr_t)other));
         SAY(cuMemRetainAllocationHandle(NULL, (void *)(uintptr_t)other));
 
-        /* Contents stay with a handle that is held, mapped or not. */
+        /* A handle keeps its contents, mapped or not. */
         NEED(cuMemCreate(&h, 2 * MIB, &prop, 0));
         NEED(cuMemMap(va, 2 * MIB, 0, h, 0));
         NEED(cuMemSetAccess(va, 2 * MIB, &both, 1));
@@ -492,7 +491,7 @@ static void vmm_handles(void)
         NEED(cuMemUnmap(other + 6 * MIB, 2 * MIB));
         SAY(cuMemRelease(h));
 
-        /* Two reservations side by side. */
+        /* Two adjacent reservations. */
         NEED(cuMemAddressFree(va, 32 * MIB));
         NEED(cuMemAddressFree(other, 32 * MIB));
         NEED(cuMemAddressReserve(&va, 64 * MIB, 0, 0, 0));
@@ -528,7 +527,7 @@ static void vmm_handles(void)
         SAY(cuMemAddressReserve(&va, 2 * MIB, 4096, 0, 0));
 }
 
-/* Who may touch a mapping. */
+/* Access to mappings. */
 static void vmm_access(void)
 {
         CUmemAccessDesc twice[2] = {both, reading}, d;
@@ -588,7 +587,7 @@ static void vmm_access(void)
         SAY(cuMemGetAccess(&flags, &both.location, va + 8 * MIB));
         SAY(cuMemGetAccess(&flags, &both.location, 4096));
 
-        /* Unmapped and mapped again: the access is gone. */
+        /* Mapping again after an unmap: the access is gone. */
         NEED(cuMemUnmap(va + 2 * MIB, 2 * MIB));
         NEED(cuMemMap(va + 2 * MIB, 2 * MIB, 0, h2, 0));
         SAY(cuMemGetAccess(&flags, &both.location, va + 2 * MIB));
@@ -608,7 +607,7 @@ static void attribute_of(const char *what, CUdeviceptr base, CUdeviceptr p, int 
                              (long long)v);
 }
 
-/* Every attribute of mapped memory but the numbers that the driver makes up. */
+/* Every attribute of mapped memory, except for numbers that the driver makes up. */
 static void vmm_pointers(void)
 {
         static const int which[] = {1,  2,  3,  4,  6,  8,  9,  10, 11,
@@ -661,7 +660,7 @@ static void vmm_pointers(void)
         SAY(cuMemGetAddressRange_v2(&base, NULL, va + 4 * MIB));
 }
 
-/* Which of it goes with a context. */
+/* Which mappings and handles end with a context. */
 static void vmm_contexts(void)
 {
         CUmemGenericAllocationHandle h;
@@ -872,7 +871,7 @@ static CUevent captured_event, plain_event;
 static CUdeviceptr memory;
 static void *host_memory;
 
-/* What a call does to a capture that goes on: its result, and whether the capture survives it. */
+/* A call during a capture: its result, and whether the capture survives it. */
 #define DURING(call)                                                                         \
         do {                                                                                 \
                 CUgraph graph_ = NULL;                                                       \
@@ -1294,7 +1293,7 @@ static void attributes(void)
         SAY(cuMemGetAddressRange_v2(&p, NULL, p + 1000));
 }
 
-/* ---- the rest ---- */
+/* ---- streams, events and exit ---- */
 
 static void streams_and_events(void)
 {

@@ -1,5 +1,5 @@
-/* facts.c: runs groups of questions to a driver, each in a process of its own with a time limit.
- * Must never use the driver itself before it has forked. */
+/* facts.c: runs groups of questions to a driver, each in its own process with a time limit. Must
+ * never use the driver before it forks. */
 #include "facts.h"
 
 #include <string.h>

@@ -1,16 +1,16 @@
-/* facts.h: what programs that ask a driver questions share: one line an answer, and groups of
- * questions that each run in a process of its own, because some leave their context broken. */
+/* facts.h: what programs that ask a driver questions share: one answer on each line, and groups of
+ * questions. Each group runs in its own process, because some leave their context broken. */
 #pragma once
 
 #include "answers.h"
 
-extern CUcontext context; /* the primary one, from begin() on */
+extern CUcontext context; /* the primary context, set by begin() */
 
-/* store: *p = 1. wait_flag: until *p != 0. They take a pointer. */
+/* Both take a pointer p. store: *p = 1. wait_flag: spins until *p != 0. */
 extern CUfunction store, wait_flag;
 extern const char facts_ptx[];
 
-/* A context and its two functions. */
+/* Makes the context and loads both functions. */
 void begin(void);
 CUresult run(CUfunction f, CUdeviceptr p, CUstream s);
 
@@ -20,5 +20,5 @@ struct facts {
         void (*ask)(void);
 };
 
-/* All groups, or the one that is named. */
+/* Runs all groups, or the one that is named. */
 int facts_main(int argc, char *argv[], const struct facts *const lists[]);

@@ -1,5 +1,5 @@
-/* green_facts.c: asks a driver about green contexts. How many processors a card has differs, so
- * numbers of them are only compared with each other. */
+/* green_facts.c: asks a driver about green contexts. Cards differ in their number of processors, so
+ * numbers of processors are only compared with each other. */
 #include <stdbool.h>
 #include <string.h>
 
@@ -76,7 +76,7 @@ static void green_resources(void)
         SAY(cuDevResourceGenerateDesc(&d, NULL, 1));
 }
 
-/* How many groups there are is not asked: on a card it depends on where its processors are. */
+/* Does not ask for the number of groups: it depends on where the card's processors are. */
 static void green_splits(void)
 {
         CUdevResource out[64], rest, forged;
@@ -206,7 +206,7 @@ static void green_made(void)
         SAY(cuGreenCtxDestroy(NULL));
 }
 
-/* Destroyed as if it were any context. */
+/* A green context destroyed through cuCtxDestroy. */
 static void green_as_context(void)
 {
         CUgreenCtx green;
@@ -225,7 +225,7 @@ static void green_as_context(void)
         SAY(cuGreenCtxDestroy(green));
 }
 
-/* The one that a green context itself holds. */
+/* The primary context, which a green context itself retains. */
 static void green_alone(void)
 {
         CUgreenCtx green;
@@ -328,7 +328,7 @@ static void green_streams(void)
         SAY(cuStreamGetPriority(s, &priority));
         NUMBER(priority);
 
-        /* Work in it. */
+        /* Work in the green context's stream. */
         NEED(cuMemAlloc_v2(&p, 4096));
         NEED(cuMemsetD8_v2(p, 0, 4096));
         NEED(cuCtxSynchronize());
@@ -342,7 +342,7 @@ static void green_streams(void)
         SAY(cuEventRecord(e, s));
         SAY(cuStreamWaitEvent(s, e, 0));
 
-        /* With the green one current. */
+        /* The same with the green context current. */
         NEED(cuCtxSetCurrent(c));
         SAY(run(store, p, s));
         SAY(run(store, p, NULL));
@@ -458,7 +458,7 @@ static void green_events(void)
         SAY(cuEventSynchronize(timed));
         SAY(cuEventElapsedTime_v2(&ms, timed, timed));
 
-        /* What is recorded is all its streams' work, of whichever of them. */
+        /* An event of the green context covers the work of all its streams. */
         *flag = 0;
         SAY(run(wait_flag, at, s));
         SAY(cuGreenCtxRecordEvent(green, e));
@@ -469,7 +469,7 @@ static void green_events(void)
         SAY(cuEventSynchronize(e));
         SAY(cuStreamSynchronize(plain));
 
-        /* Work of another context is not. */
+        /* It does not cover the work of other contexts. */
         *flag = 0;
         SAY(run(wait_flag, at, plain));
         SAY(cuGreenCtxRecordEvent(green, e));
@@ -486,7 +486,7 @@ static void green_events(void)
         SAY(cuCtxWaitEvent(context, e));
         SAY(cuEventSynchronize(e));
 
-        /* In a capture. */
+        /* During a capture. */
         NEED(cuStreamBeginCapture_v2(s, CU_STREAM_CAPTURE_MODE_GLOBAL));
         SAY(cuGreenCtxRecordEvent(green, e));
         SAY(cuGreenCtxWaitEvent(green, e));
@@ -511,7 +511,7 @@ static void green_null_wait(void)
         SAY(cuGreenCtxWaitEvent(NULL, e));
 }
 
-/* Destroyed before its streams. */
+/* A green context destroyed before its streams. */
 static void green_destroyed_first(void)
 {
         CUgreenCtx green, of;
@@ -571,7 +571,7 @@ static void green_destroyed_twice(void)
         SAY(cuGreenCtxDestroy(green));
 }
 
-/* Who may let the primary context go while a green one lives. */
+/* Whether the primary context may be released while a green context exists. */
 static void green_released(void)
 {
         CUgreenCtx green;

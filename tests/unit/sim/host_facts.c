@@ -1,5 +1,5 @@
-/* host_facts.c: asks a driver about memory of the host that cuMemCreate makes. The processor's
- * touches go through a pipe, so that a refused one is an answer and no signal. */
+/* host_facts.c: asks a driver about host memory that cuMemCreate makes. The processor accesses it
+ * through a pipe, so that a refused access is an error code and not a signal. */
 #include <errno.h>
 #include <stdbool.h>
 #include <string.h>
@@ -26,7 +26,7 @@ static CUmemAccessDesc access_of(CUmemLocation who, CUmemAccess_flags flags)
         return d;
 }
 
-/* Whether the processor may read a byte there (its value), or write it. */
+/* Read a byte with the processor (returns its value), or write it; an error if refused. */
 static int read_byte(CUdeviceptr p)
 {
         unsigned char c = 0;
@@ -134,7 +134,7 @@ static void host_made(void)
         SAY(cuMemGetAllocationGranularity(NULL, &p, CU_MEM_ALLOC_GRANULARITY_MINIMUM));
 }
 
-/* Whether it can be given to another process. */
+/* Whether it can be exported to another process. */
 static void host_exported(void)
 {
         CUmemAllocationProp p = prop_at(node);
@@ -170,7 +170,7 @@ static void flags_at(const char *what, CUdeviceptr p)
         }
 }
 
-/* Who may touch it. */
+/* Which devices may access it. */
 static void host_access_at(CUmemLocation where)
 {
         CUmemAllocationProp p = prop_at(where);
@@ -261,7 +261,7 @@ static void node_access(void)
         host_access_at(node);
 }
 
-/* Memory of the card, for the host. */
+/* Memory of the card, with access for the host. */
 static void card_access(void)
 {
         CUmemAllocationProp p = prop_at(card);
@@ -354,7 +354,7 @@ static void node_pointers(void)
         pointers_at(node);
 }
 
-/* A kernel that may not. */
+/* A kernel without access. */
 static void host_no_access(void)
 {
         CUmemAccessDesc d = access_of(host, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
@@ -371,7 +371,7 @@ static void host_no_access(void)
         SAY(cuCtxSynchronize());
 }
 
-/* Which of it goes with a context, and what without one. */
+/* What ends with a context, and what works without one. */
 static void host_contexts(void)
 {
         CUmemAccessDesc d[2] = {access_of(card, CU_MEM_ACCESS_FLAGS_PROT_READWRITE),

@@ -1,6 +1,6 @@
-/* ipc_facts.c: asks a driver what handles of memory and events mean between two processes, one line
- * each. The answers of a real card are in ipc_facts.txt; the simulated driver has to give the same.
- * The exporter and the importer of a group take turns, so the lines have one order. */
+/* ipc_facts.c: asks a driver what handles of memory and events mean between two processes, one
+ * answer on each line. ipc_facts.txt has a real card's answers; the simulated driver must give the
+ * same. The exporter and the importer of a group take turns, so the lines have one order. */
 #include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -12,11 +12,11 @@
 
 #include "answers.h"
 
-const char *group;  /* in the process that asks: with its part in it */
-static int partner; /* a socket */
+const char *group;  /* in a process that asks: the group, and the process's part in it */
+static int partner; /* socket to the other process */
 static CUcontext context;
 
-/* Give the turn away, with something the other needs. */
+/* Passes the turn, with data that the other process needs. */
 static void give(const void *data, size_t bytes)
 {
         (void)fflush(stdout);
@@ -24,7 +24,7 @@ static void give(const void *data, size_t bytes)
                 exit(2);
 }
 
-/* Wait for the turn. */
+/* Waits for the turn. */
 static void take(void *ret, size_t bytes)
 {
         if (read(partner, ret, bytes) != (ssize_t)bytes)
@@ -451,7 +451,7 @@ static void dead_importer(void)
         SAY(cuIpcOpenMemHandle_v2(&p, h[0], 1));
         NUMBER(byte_at(p));
         yield_turn();
-        NUMBER(read(partner, &end, 1)); /* the end: it has died */
+        NUMBER(read(partner, &end, 1)); /* end of file: the other process has died */
         (void)sleep(1);
         NUMBER(byte_at(p));
         SAY(cuIpcOpenMemHandle_v2(&q, h[0], 1));
@@ -557,7 +557,7 @@ static void events_importer(void)
 static const struct {
         const char *name;
         void (*exporter)(void);
-        void (*importer)(void); /* NULL: it is about one process alone */
+        void (*importer)(void); /* NULL: the group is about one process */
 } groups[] = {
         {"alone_exports", alone_exports, NULL},
         {"alone_small", alone_small, NULL},

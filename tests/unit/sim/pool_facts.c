@@ -1,10 +1,10 @@
-/* pool_facts.c: asks a driver about memory pools and memory allocated in the order of a stream. */
+/* pool_facts.c: asks a driver about memory pools and stream-ordered allocations. */
 #include <string.h>
 
 #include "pool_facts.h"
 
 static CUstream stream, second;
-static CUmemoryPool usual; /* the device's own */
+static CUmemoryPool usual; /* the device's default pool */
 
 static unsigned long long value_of(CUmemoryPool pool, int which)
 {
@@ -14,7 +14,7 @@ static unsigned long long value_of(CUmemoryPool pool, int which)
         return r == CUDA_SUCCESS ? v : 1000000000ull + r;
 }
 
-/* What a pool holds. */
+/* Prints how much a pool holds. */
 static void holds(const char *when, CUmemoryPool pool)
 {
         (void)printf("%s: %s: reserved %llu, high %llu; used %llu, high %llu\n", group, when,
@@ -45,7 +45,7 @@ static void begin_with_streams(void)
         NEED(cuDeviceGetDefaultMemPool(&usual, 0));
 }
 
-/* A word that a kernel waits for. */
+/* A flag for a kernel to wait for. */
 static CUdeviceptr flag_new(volatile unsigned **ret_flag)
 {
         CUdeviceptr p;
@@ -433,14 +433,14 @@ static void pool_frees(void)
         SAY(cuMemFreeAsync(p, stream));
         SAY(cuMemFree_v2(p));
 
-        /* Freed by another stream than allocated it. */
+        /* Freed in another stream than allocated. */
         NEED(cuMemAllocAsync(&p, 4 * MIB, stream));
         SAY(cuMemFreeAsync(p, second));
         holds("freed elsewhere", usual);
         NEED(cuCtxSynchronize());
         holds("waited for", usual);
 
-        /* Copies and fills past its end. */
+        /* Copies and fills past the end. */
         NEED(cuMemAllocAsync(&p, 1000, stream));
         NEED(cuMemAllocAsync(&q, 1000, stream));
         SAY(cuMemsetD8_v2(p, 1, 1000));
@@ -600,7 +600,7 @@ static void pool_thresholds(void)
         holds("all freed", usual);
 }
 
-/* Who gets what another has freed. */
+/* Which stream gets memory that another stream freed. */
 static void pool_reuses(void)
 {
         volatile unsigned *flag;
@@ -656,7 +656,7 @@ static void pool_reuses(void)
         }
 }
 
-/* ---- what is known of its addresses ---- */
+/* ---- answers about its addresses ---- */
 
 static void about(const char *what, CUdeviceptr base, CUdeviceptr p, CUmemoryPool pool)
 {

@@ -1,4 +1,4 @@
-/* pool_facts.h: the lists of questions of pool_facts. */
+/* pool_facts.h: the groups of questions of pool_facts. */
 #pragma once
 
 #include "facts.h"

@@ -1,5 +1,4 @@
-/* pool_graph_facts.c: asks a driver about memory allocated while a stream is captured, and in
- * graphs. */
+/* pool_graph_facts.c: asks a driver about memory allocated during captures and in graphs. */
 #include <stdbool.h>
 #include <string.h>
 
@@ -73,7 +72,7 @@ static void pool_in_capture(void)
         SAY(cuMemFreeAsync(x, stream));
 }
 
-/* One call that a capture forbids, and what becomes of the capture. */
+/* Makes one call that a capture forbids, and prints what becomes of the capture. */
 #define FORBIDDEN(call)                                                                    \
         do {                                                                               \
                 CUgraph graph_ = NULL;                                                     \
@@ -276,7 +275,7 @@ static void graph_memory_freed(void)
         SAY(cuDeviceGraphMemTrim(0));
         graphs_hold("trimmed");
 
-        /* Two graphs have addresses of their own, and memory in turns. */
+        /* Two graphs have different addresses, and use the same memory in turns. */
         g = captured(true, &p);
         other = captured(true, &q);
         NUMBER(p == q);
@@ -288,7 +287,7 @@ static void graph_memory_freed(void)
         graphs_hold("two graphs");
 }
 
-/* Memory left by a launch, launched again with it. */
+/* A graph launched again while memory of its first launch is still allocated. */
 static void graph_memory_auto(void)
 {
         CUgraphExec x;
@@ -311,7 +310,7 @@ static void graph_memory_auto(void)
         graphs_hold("freed");
 }
 
-/* A graph that frees what the program, or another graph, has allocated. */
+/* A graph that frees memory of the program or of another graph. */
 static void graph_memory_of_others(void)
 {
         CUgraphExec x, y;

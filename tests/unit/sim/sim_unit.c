@@ -36,8 +36,8 @@ static const char kernels[] = ".version 7.0\n.target sm_70\n.address_size 64\n"
 
 static int tell_fd = -1, told_fd = -1;
 
-/* Read by the thread sanitizer, which otherwise sleeps a second in each of hundreds of processes.
- */
+/* The thread sanitizer reads these options; by default it sleeps a second in each of hundreds of
+ * processes. */
 const char *__tsan_default_options(void);
 __attribute__((visibility("default"))) const char *__tsan_default_options(void)
 {

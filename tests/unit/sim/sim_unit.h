@@ -1,5 +1,5 @@
-/* sim_unit.h: tests of the simulated driver, each in a process and on cards of its own, because a
- * driver can be set up once a process and a failed context stays. */
+/* sim_unit.h: tests of the simulated driver. Each runs in its own process with its own cards,
+ * because a process can set up the driver only once, and a failed context stays failed. */
 #pragma once
 
 #include <pthread.h>
@@ -16,7 +16,7 @@
 
 #define UNIT_MIB ((size_t)1 << 20)
 
-/* For use in the test's own process, where cmocka's assertions would go on in the wrong place. */
+/* For the test's own process, where cmocka's assertions would jump to the wrong place. */
 #define CHECK(condition)                                                   \
         do {                                                               \
                 if (!(condition))                                          \
@@ -45,7 +45,7 @@ void unit_run(void (*body)(void), const char *settings);
         static void name##_body(void)
 #define SIM_TEST(name) SIM_TEST_WITH(name, "")
 
-/* cuInit, the primary context, current. */
+/* Calls cuInit, and makes the primary context current. */
 CUcontext unit_begin(void);
 
 /* Kernels: store(p): *p = 1; wait_flag(p): until *p != 0; add_one(p): (*p)++; count(p), of 64 bits:
@@ -63,23 +63,24 @@ CUdeviceptr unit_map(size_t bytes, CUmemGenericAllocationHandle *ret_handle);
 CUmemGenericAllocationHandle unit_create(size_t bytes);
 void unit_map_at(CUdeviceptr at, size_t bytes, CUmemGenericAllocationHandle handle);
 
-/* Another process of the same session, started before this one's cuInit. It runs body(), which may
- * unit_tell() and unit_wait_told() in step with unit_peer_wait() and unit_peer_tell() here. */
+/* Another process of the same session, started before this one's cuInit. It runs body(), whose
+ * unit_tell() and unit_wait_told() pair with unit_peer_wait() and unit_peer_tell() here. */
 struct unit_peer {
         pid_t pid;
         int in, out;
 };
 struct unit_peer unit_peer_start(void (*body)(void));
-void unit_peer_wait(struct unit_peer *p); /* until it has told */
+void unit_peer_wait(struct unit_peer *p); /* until the peer calls unit_tell() */
 void unit_peer_tell(struct unit_peer *p);
-void unit_peer_end(struct unit_peer *p); /* must have succeeded */
+void unit_peer_end(struct unit_peer *p); /* checks that the peer succeeded */
 void unit_peer_kill(struct unit_peer *p);
 void unit_tell(void);
 void unit_wait_told(void);
 
-/* The session seen from outside. */
+/* The session as another process sees it. */
 struct session_totals unit_totals(unsigned device);
 uint64_t unit_used(unsigned device);
 
-/* Under an emulator of system calls (SUBLET_EMULATED) that cannot do what a test needs: says so. */
+/* true under an emulator of system calls (SUBLET_EMULATED), which lacks what the test needs; prints
+ * this. */
 bool unit_emulated(const char *what);

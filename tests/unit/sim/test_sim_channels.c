@@ -1,4 +1,4 @@
-/* test_sim_channels.c: work of channels that are taken off a card and let on again. */
+/* test_sim_channels.c: work of channels that are disabled and enabled again. */
 #include <errno.h>
 #include <semaphore.h>
 #include <unistd.h>
@@ -13,13 +13,13 @@ static CUstream stream_new(void)
         return s;
 }
 
-/* Long enough for work that may run to have run. */
+/* Long enough for work that may run to finish. */
 static void settle(void)
 {
         (void)usleep(30000);
 }
 
-/* ---- what runs ---- */
+/* ---- work that runs ---- */
 
 SIM_TEST(a_kernel_stands_in_the_middle_and_goes_on)
 {
@@ -66,7 +66,7 @@ SIM_TEST(memory_leaves_under_a_kernel_that_stands_and_comes_back)
         OK(cuMemsetD8_v2(at, 0, 2 * UNIT_MIB));
         OK(cuCtxSynchronize());
         OK(unit_launch(unit_kernel("count"), at, s));
-        (void)mover_new(); /* current from here on */
+        (void)mover_new(); /* the mover's context is current from here on */
         seen = unit_pinned(2 * UNIT_MIB);
         settle();
         CHECK_EQUAL(rm_freeze(), 0);
@@ -86,7 +86,7 @@ SIM_TEST(memory_leaves_under_a_kernel_that_stands_and_comes_back)
         CHECK_EQUAL(seen->sum, seen->count * (seen->count + 1) / 2);
 }
 
-/* Looks at what a copy writes meanwhile. */
+/* For functions that read what a copy is writing. */
 #define LOOKS __attribute__((no_sanitize("thread")))
 
 LOOKS static size_t bytes_of(const uint8_t *p, size_t n, uint8_t value)
@@ -125,7 +125,7 @@ SIM_TEST_WITH(a_copy_of_many_mebibytes_stands_in_the_middle_and_goes_on, "SIMCUD
         CHECK_EQUAL(bytes_of(here, bytes, 0xab), bytes);
 }
 
-/* How far a fill has come: it goes from the beginning to the end. */
+/* How far a fill has got; it writes from the start to the end. */
 LOOKS static size_t filled(const unsigned *at, size_t n, unsigned value)
 {
         size_t low = 0, high = n;
@@ -167,7 +167,7 @@ SIM_TEST(a_fill_stands_in_the_middle_and_goes_on)
         }
 }
 
-/* 20 s of the bus, which nobody waits for: the process leaves. */
+/* The transfer needs 20 s of the bus, but nothing waits for it: the process exits. */
 SIM_TEST_WITH(who_freezes_does_not_wait_for_a_slow_bus, "SIMCUDA_BUS=400KB/s")
 {
         const size_t bytes = 8 * UNIT_MIB;
@@ -289,7 +289,7 @@ SIM_TEST(managed_memory_is_the_processors_while_its_kernel_stands)
         bench_end_count(k, s);
 }
 
-/* ---- what has not begun ---- */
+/* ---- work that has not begun ---- */
 
 SIM_TEST(what_is_queued_meanwhile_begins_only_after)
 {
@@ -356,7 +356,7 @@ SIM_TEST(a_context_with_work_that_stands_is_gone_once_that_has_ended)
         CUstream s;
 
         (void)bench_begin();
-        k = unit_pinned(sizeof(*k)); /* not of the context that goes */
+        k = unit_pinned(sizeof(*k)); /* allocated outside the context that is destroyed */
         OK(cuCtxCreate_v2(&c, 0, 0));
         s = stream_new();
         OK(unit_launch(unit_kernel("count"), unit_address(k), s));
@@ -394,7 +394,7 @@ SIM_TEST(an_idle_context_is_not_gone_before_its_channels_are_let_on)
         bench_end_count(bench_count(s), s);
 }
 
-/* A failed kernel of one context takes the card from all of them. */
+/* A failed kernel of one context takes the card from all contexts of the process. */
 SIM_TEST(work_that_stands_ends_with_its_context_when_that_has_failed)
 {
         CUcontext program = bench_begin();
@@ -405,15 +405,15 @@ SIM_TEST(work_that_stands_ends_with_its_context_when_that_has_failed)
         (void)mover_new();
         store = unit_kernel("store");
         s = stream_new();
-        k = unit_pinned(sizeof(*k)); /* not of the context that goes */
+        k = unit_pinned(sizeof(*k)); /* allocated outside the context that is destroyed */
         OK(cuCtxPushCurrent_v2(program));
         OK(unit_launch(unit_kernel("count"), unit_address(k), stream_new()));
         bench_await_progress(k);
         CHECK_EQUAL(rm_freeze(), 0);
         OK(cuCtxPopCurrent_v2(&program));
-        OK(unit_launch(store, UNIT_MIB, s)); /* where nothing is */
+        OK(unit_launch(store, UNIT_MIB, s)); /* an address without memory */
         CHECK_EQUAL(cuStreamSynchronize(s), CUDA_ERROR_ILLEGAL_ADDRESS);
-        OK(cuDevicePrimaryCtxReset_v2(0)); /* waits for all work of the context's */
+        OK(cuDevicePrimaryCtxReset_v2(0)); /* waits for all work of the context */
         CHECK(bench_stands(k));
         CHECK_EQUAL(k->sum, 0);
 }
@@ -458,7 +458,8 @@ static void check_all_is_back(void)
         CUdeviceptr p;
 
         (void)bench_begin();
-        OK(cuMemAlloc_v2(&p, 240 * UNIT_MIB)); /* whoever is short looks */
+        /* An allocation that lacks room looks for processes that have died. */
+        OK(cuMemAlloc_v2(&p, 240 * UNIT_MIB));
 }
 
 SIM_TEST_WITH(a_process_ends_with_work_that_stands, "SIMCUDA_MEMORY=256MiB")
@@ -489,7 +490,7 @@ static void *freeze_and_thaw(void *stop)
         while (!__atomic_load_n((bool *)stop, __ATOMIC_SEQ_CST)) {
                 int r = rm_freeze();
 
-                /* On a busy machine the ledger still has channels that are gone. */
+                /* On a busy machine the ledger may still list channels that are gone. */
                 CHECK(r == 0 || r == -EIO);
                 stood += r == 0;
                 (void)usleep(rounds++ % 7 * 100);
@@ -501,7 +502,7 @@ static void *freeze_and_thaw(void *stop)
         return NULL;
 }
 
-/* Contexts, streams, copies, managed memory and host functions beside it. */
+/* Uses contexts, streams, copies, managed memory and host functions meanwhile. */
 SIM_TEST(everything_ends_well_while_another_thread_freezes_and_thaws)
 {
         const size_t bytes = 4 * UNIT_MIB;

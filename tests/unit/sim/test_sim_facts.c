@@ -1,4 +1,4 @@
-/* test_sim_facts.c: the simulated driver answers what a real one answered (driver_facts.txt,
+/* test_sim_facts.c: the simulated driver gives the answers of a real one (driver_facts.txt,
  * ipc_facts.txt and pool_facts.txt, recorded on an H200, driver 580.159.04). To record again:
  * LD_LIBRARY_PATH= driver_facts > driver_facts.txt. */
 #include "sim_unit.h"

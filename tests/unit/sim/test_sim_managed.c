@@ -1,5 +1,5 @@
-/* test_sim_managed.c: managed memory: what the driver says of it, who may touch it when, and what
- * it makes way for. How much is moved by what is in tests/system/test_managed.py. */
+/* test_sim_managed.c: managed memory: the driver's answers about it, which accesses are allowed
+ * when, and what makes room. tests/system/test_managed.py tests how much the driver moves. */
 #include "sim_unit.h"
 
 #include <setjmp.h>
@@ -18,7 +18,7 @@ static CUdeviceptr managed(size_t bytes)
         return p;
 }
 
-/* As the processor has it. */
+/* The address at which the processor accesses it. */
 static volatile unsigned *word(CUdeviceptr p)
 {
         return (volatile unsigned *)(uintptr_t)p;
@@ -134,7 +134,7 @@ SIM_TEST_WITH(advice_is_kept_where_it_was_given, "SIMCUDA_GPUS=2")
                     CUDA_ERROR_INVALID_VALUE);
         OK(cuCtxSynchronize());
         CHECK_EQUAL(unit_totals(0).managed_h2d_bytes + unit_totals(1).managed_h2d_bytes, 0);
-        CHECK_EQUAL(unit_used(1), BLOCK); /* nobody has touched it, but it is there */
+        CHECK_EQUAL(unit_used(1), BLOCK); /* untouched, but it has memory on the card */
 }
 
 SIM_TEST(processor_and_kernels_take_turns)
@@ -168,7 +168,7 @@ SIM_TEST(a_running_kernel_sees_what_the_processor_writes)
         p = managed(BLOCK);
         OK(cuStreamCreate(&s, CU_STREAM_NON_BLOCKING));
         OK(unit_launch(unit_kernel("wait_flag"), p, s));
-        CHECK_EQUAL(*word(p + 64), 0); /* takes it from the kernel, and it goes back */
+        CHECK_EQUAL(*word(p + 64), 0); /* moves to the host for the read, and back for the kernel */
         *word(p) = 1;
         OK(cuStreamSynchronize(s));
 }
@@ -209,7 +209,7 @@ SIM_TEST(streams_wait_for_values_in_it)
         CHECK_EQUAL(*word(p + 4), 6);
 }
 
-/* ---- whose fault it is ---- */
+/* ---- invalid accesses ---- */
 
 static sigjmp_buf back;
 
@@ -251,7 +251,7 @@ SIM_TEST(a_handler_that_comes_later_gets_the_other_faults)
         own_handler_first(true);
 }
 
-/* What a child that does it dies of. */
+/* The signal that ends a child which does this. */
 static int dies_of(void (*deed)(CUdeviceptr p), CUdeviceptr p)
 {
         int status;
@@ -274,7 +274,7 @@ static void touch_freed(CUdeviceptr none)
 {
         CUdeviceptr p;
 
-        (void)signal(SIGSEGV, SIG_DFL); /* not the test runner's */
+        (void)signal(SIGSEGV, SIG_DFL); /* remove the test runner's handler */
         (void)unit_begin();
         p = managed(BLOCK);
         *word(p) = 1;
@@ -354,7 +354,7 @@ SIM_TEST_WITH(a_context_pushes_it_off_a_full_card, "SIMCUDA_MEMORY=64MiB SIMCUDA
         OK(cuCtxDestroy_v2(other));
         OK(cuCtxSetCurrent(mine));
         OK(cuDevicePrimaryCtxRelease_v2(0));
-        CHECK_EQUAL(unit_used(0), 0); /* what is managed goes with its context */
+        CHECK_EQUAL(unit_used(0), 0); /* managed memory ends with its context */
 }
 
 SIM_TEST_WITH(a_kernel_without_room_for_it_fails, "SIMCUDA_MEMORY=64MiB")

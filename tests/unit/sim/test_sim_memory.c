@@ -135,13 +135,13 @@ SIM_TEST_WITH(an_exported_handle_is_the_same_memory_and_charged_once, "SIMCUDA_M
         OK(cuMemUnmap(a, 4 * UNIT_MIB));
         OK(cuMemRelease(made));
         CHECK_EQUAL(free_bytes(), MEMORY - CONTEXT);
-        unit_map_at(b, 2 * UNIT_MIB, imported); /* it keeps what was in it */
+        unit_map_at(b, 2 * UNIT_MIB, imported); /* the imported handle keeps the contents */
         OK(cuMemcpyDtoH_v2(&v, b + 8, 4));
         CHECK_EQUAL(v, 11);
         made = unit_create(2 * UNIT_MIB);
         CHECK_EQUAL(cuMemExportToShareableHandle(&fd, made,
                                                  CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0),
-                    CUDA_ERROR_INVALID_VALUE); /* not asked for when it was made */
+                    CUDA_ERROR_INVALID_VALUE); /* the handle was not created for export */
 }
 
 SIM_TEST_WITH(memory_is_charged_while_a_handle_or_a_mapping_is_left, "SIMCUDA_MEMORY=256MiB")
@@ -182,7 +182,7 @@ SIM_TEST(thousands_of_mappings_keep_their_contents)
         }
         OK(cuCtxSynchronize());
         OK(cuMemUnmap(va, COUNT * 2 * UNIT_MIB));
-        for (unsigned i = 0; i < COUNT; i++) /* the other way round */
+        for (unsigned i = 0; i < COUNT; i++) /* in reverse order */
                 unit_map_at(va + i * 2 * UNIT_MIB, 2 * UNIT_MIB, h[COUNT - 1 - i]);
         for (unsigned i = 0; i < COUNT; i++) {
                 OK(cuMemcpyDtoH_v2(&v, va + i * 2 * UNIT_MIB, 4));
@@ -229,12 +229,12 @@ SIM_TEST(an_address_without_access_breaks_the_context_for_good)
         OK(cuMemAddressReserve(&va, 2 * UNIT_MIB, 0, 0, 0));
         h = unit_create(2 * UNIT_MIB);
         OK(cuMemMap(va, 2 * UNIT_MIB, 0, h, 0));
-        OK(unit_launch(store, va, NULL)); /* found out when it runs */
+        OK(unit_launch(store, va, NULL)); /* the fault shows when the kernel runs */
         CHECK_EQUAL(cuCtxSynchronize(), CUDA_ERROR_ILLEGAL_ADDRESS);
         CHECK_EQUAL(cuMemAlloc_v2(&p, 64), CUDA_ERROR_ILLEGAL_ADDRESS);
         CHECK_EQUAL(cuEventRecord(e, NULL), CUDA_ERROR_ILLEGAL_ADDRESS);
         CHECK_EQUAL(unit_launch(store, va, NULL), CUDA_ERROR_ILLEGAL_ADDRESS);
-        OK(cuMemUnmap(va, 2 * UNIT_MIB)); /* memory can be given back all the same */
+        OK(cuMemUnmap(va, 2 * UNIT_MIB)); /* memory can still be given back */
         OK(cuMemRelease(h));
 }
 
@@ -299,7 +299,7 @@ SIM_TEST(the_processor_cannot_touch_device_memory)
                 _exit(0);
         }
         CHECK_EQUAL(waitpid(child, &status, 0), child);
-        CHECK(WIFSIGNALED(status) || WEXITSTATUS(status) != 0); /* a sanitizer exits */
+        CHECK(WIFSIGNALED(status) || WEXITSTATUS(status) != 0); /* a sanitizer exits instead */
 }
 
 SIM_TEST(kernels_reach_pinned_and_registered_memory_at_its_own_address)

@@ -1,5 +1,5 @@
-/* test_sim_nvml.c: NVML tells what the session's cards hold, to a process that uses none of them;
- * and cuGetProcAddress knows what the driver exports. */
+/* test_sim_nvml.c: NVML reports what the session's cards hold, even to a process that uses none of
+ * them; and cuGetProcAddress finds what the driver exports. */
 #include "sim_unit.h"
 
 #include <dlfcn.h>
@@ -10,7 +10,7 @@
 #define MEMORY  (256 * UNIT_MIB)
 #define CONTEXT (MEMORY / 256)
 
-/* As NVML has them. */
+/* Declared as in NVML's header. */
 typedef struct device *nvml_device;
 struct memory {
         unsigned long long total, free, used;
@@ -59,7 +59,7 @@ SIM_TEST_WITH(memory_and_processes_are_those_of_the_session, "SIMCUDA_MEMORY=256
 
         unit_peer_wait(&a);
         unit_peer_wait(&b);
-        CHECK_EQUAL(nvmlDeviceGetCount_v2(&count), 1); /* uninitialised */
+        CHECK_EQUAL(nvmlDeviceGetCount_v2(&count), 1); /* not initialised yet */
         CHECK_EQUAL(nvmlInit_v2(), 0);
         CHECK_EQUAL(nvmlDeviceGetCount_v2(&count), 0);
         CHECK_EQUAL(count, 1);
@@ -141,8 +141,8 @@ SIM_TEST_WITH(cards_are_called_the_same_by_cuda_and_nvml, "SIMCUDA_GPUS=2")
         CHECK_EQUAL(nvmlDeviceGetHandleByIndex_v2(2, &d), 2);
 }
 
-/* Every row of the table is found at its version under its flags exactly when the library has it.
- */
+/* Every row of the table is found at its version and flags if and only if the library exports
+ * it. */
 SIM_TEST(every_exported_entry_point_is_found_by_name_and_version)
 {
         static const struct {
@@ -168,7 +168,7 @@ SIM_TEST(every_exported_entry_point_is_found_by_name_and_version)
 
                 if (!exported)
                         continue;
-                /* Of two with the same name and version, the later line counts. */
+                /* Of two rows with the same name and version, the later one counts. */
                 for (size_t k = i + 1; k < sizeof(rows) / sizeof(rows[0]); k++)
                         newer |= rows[k].since == rows[i].since && rows[k].flags == rows[i].flags &&
                                  strcmp(rows[k].base, rows[i].base) == 0 &&

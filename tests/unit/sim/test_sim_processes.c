@@ -1,5 +1,5 @@
 /* test_sim_processes.c: what the processes of a session share: memory, the bus, the counts; and
- * what is left of one that is killed. */
+ * what remains of a process that is killed. */
 #include "sim_unit.h"
 
 #include <errno.h>
@@ -50,7 +50,8 @@ SIM_TEST_WITH(a_killed_process_gives_its_memory_back, "SIMCUDA_MEMORY=256MiB")
         (void)unit_begin();
         CHECK_EQUAL(cuMemAlloc_v2(&p, 100 * UNIT_MIB), CUDA_ERROR_OUT_OF_MEMORY);
         unit_peer_kill(&peer);
-        OK(cuMemAlloc_v2(&p, 100 * UNIT_MIB)); /* whoever is short looks */
+        /* An allocation that lacks room looks for processes that have died. */
+        OK(cuMemAlloc_v2(&p, 100 * UNIT_MIB));
         OK(cuMemGetInfo_v2(&f, &total));
         CHECK_EQUAL(f, MEMORY - CONTEXT - 100 * UNIT_MIB);
 }
@@ -87,7 +88,7 @@ SIM_TEST_WITH(a_process_can_be_killed_at_a_named_call, "SIMCUDA_FAIL=cuMemMap:2:
         CHECK_EQUAL(waitpid(peer.pid, &status, 0), peer.pid);
         CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
         CHECK_EQUAL(unit_used(0), 0);
-        CHECK_EQUAL(unit_totals(0).creates, 2); /* the counts survive it */
+        CHECK_EQUAL(unit_totals(0).creates, 2); /* the counts outlive the process */
         CHECK_EQUAL(unit_totals(0).maps, 1);
         CHECK_EQUAL(unit_totals(0).memsets, 1);
 }
@@ -141,7 +142,7 @@ static uint64_t copies_ns(bool in, unsigned count)
         if (!host) {
                 host = unit_pinned(BUS_BYTES);
                 OK(cuMemAlloc_v2(&p, BUS_BYTES));
-                OK(cuMemcpyHtoD_v2(p, host, BUS_BYTES)); /* the pages are there from now on */
+                OK(cuMemcpyHtoD_v2(p, host, BUS_BYTES)); /* touches the pages for the first time */
         }
         start = clock_now_ns();
         for (unsigned i = 0; i < count; i++)
@@ -158,11 +159,11 @@ SIM_TEST_WITH(a_copy_takes_the_bytes_over_the_bus_speed, "SIMCUDA_BUS=200MB/s")
         ns = copies_ns(true, 2);
         CHECK(ns >= expected * 9 / 10);
         for (unsigned i = 0; i < 50 && ns > expected * 3; i++)
-                ns = copies_ns(true, 2); /* a busy machine adds to one, not to each */
+                ns = copies_ns(true, 2); /* a busy machine slows some tries, but not all of them */
         CHECK(ns <= expected * 3);
 }
 
-/* 4 copies whenever it is told; ready once it says so for the first time. */
+/* Makes 4 copies each time the test asks; reports ready before the first. */
 static void copy_when_told(bool in)
 {
         (void)unit_begin();
@@ -182,7 +183,7 @@ static void copy_out_when_told(void)
         copy_when_told(false);
 }
 
-/* Until both have made 4 copies, over what 4 take on a bus of their own. */
+/* The time until both have made 4 copies, relative to 4 copies on an idle bus. */
 static double together(struct unit_peer *peer)
 {
         uint64_t began = clock_now_ns();
@@ -214,7 +215,7 @@ SIM_TEST_WITH(the_two_directions_of_the_bus_do_not_disturb_each_other, "SIMCUDA_
         (void)copies_ns(true, 1);
         ratio = together(&peer);
         for (unsigned i = 0; i < 50 && ratio >= 1.8; i++)
-                ratio = together(&peer); /* a busy machine adds to one, not to each */
+                ratio = together(&peer); /* a busy machine slows some tries, but not all of them */
         CHECK(ratio < 1.8);
         unit_peer_kill(&peer);
 }
@@ -303,7 +304,7 @@ SIM_TEST(processes_that_come_at_once_find_one_session)
 
 static void (*before_fchmod)(void);
 
-/* Whatever a new session's file may be before it has its mode, the other meets it. */
+/* Another process joins before a new session's file has its final mode. */
 int fchmod(int fd, mode_t mode)
 {
         void (*first)(void) = before_fchmod;
@@ -382,7 +383,8 @@ SIM_TEST_WITH(simcuda_stat_tells_the_counts_from_outside, "SIMCUDA_MEMORY=64MiB"
         FILE *stat;
 
         if (!getenv("SUBLET_BUILD"))
-                (void)setenv("SUBLET_BUILD", "../..", 1); /* started by hand in its folder */
+                /* For a test started by hand in its folder. */
+                (void)setenv("SUBLET_BUILD", "../..", 1);
         unit_peer_end(&peer);
         (void)snprintf(command, sizeof(command), "'%s/sim/simcuda-stat' --json",
                        getenv("SUBLET_BUILD"));
@@ -411,7 +413,7 @@ static void use_after_fork(void)
         if (child == 0) {
                 CHECK_EQUAL(cuMemAlloc_v2(&p, 64), CUDA_ERROR_NOT_INITIALIZED);
                 CHECK_EQUAL(cuInit(0), CUDA_ERROR_NOT_INITIALIZED);
-                exit(0); /* takes nothing of the parent's along */
+                exit(0); /* must free nothing of the parent's */
         }
         CHECK_EQUAL(waitpid(child, &status, 0), child);
         CHECK_EQUAL(status, 0);

@@ -1,5 +1,5 @@
-/* test_sim_rm.c: the simulated resource manager's objects, controls and statuses, each generation
- * of driver as libsublet reads it, and faults on demand. */
+/* test_sim_rm.c: the simulated resource manager's objects, controls and statuses, the layouts of
+ * every generation of driver as libsublet reads them, and faults on demand. */
 #include <errno.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
@@ -12,7 +12,7 @@
 #include "channels_bench.h"
 #include "preload/driver/real.h"
 
-#define CHANNELS      12 /* of a context */
+#define CHANNELS      12 /* channels of a context */
 #define GREEN         8
 #define CLASS_CHANNEL 0xc86f
 #define DIAGNOSTICS   0x208f
@@ -54,7 +54,7 @@ SIM_TEST(objects_are_made_where_they_belong_and_nowhere_else)
         CHECK_EQUAL(bench_alloc(all.client, at, &made, CLASS_CHANNEL, channel), 0);
         CHECK(made != 0);
         CHECK_EQUAL(bench_free(all.client, at), 0);
-        CHECK_EQUAL(bench_free(all.client, made), RM_NO_OBJECT); /* it went with its group */
+        CHECK_EQUAL(bench_free(all.client, made), RM_NO_OBJECT); /* freed with its group */
         CHECK_EQUAL(bench_free(0x77, made), RM_NO_CLIENT);
 }
 
@@ -101,7 +101,7 @@ SIM_TEST(the_control_of_channels_refuses_what_is_wrong_and_then_does_nothing)
         d.clients[0] = all.client;
         d.channels[0] = all.subdevice;
         CHECK_EQUAL(SWITCH(), RM_NO_CHANNEL);
-        d.count = 2; /* the first is right, and runs on all the same */
+        d.count = 2; /* the first channel is valid, but nothing is disabled */
         d.clients[1] = all.client;
         d.channels[0] = all.channels[0];
         d.channels[1] = 0x77;
@@ -279,7 +279,7 @@ SIM_TEST(other_descriptors_are_the_kernels)
         CHECK_EQUAL(n, 4);
         CHECK_EQUAL(ioctl(ends[0], _IOWR('F', RM_ESCAPE_FREE, struct rm_free), &f), -1);
         CHECK_EQUAL(errno, ENOTTY);
-        again = dup(bench_descriptor()); /* a copy is the same */
+        again = dup(bench_descriptor()); /* a duplicate of the descriptor works too */
         f.status = UINT32_MAX;
         CHECK_EQUAL(ioctl(again, _IOWR('F', RM_ESCAPE_FREE, struct rm_free), &f), 0);
         CHECK_EQUAL(f.status, RM_NO_CLIENT);
@@ -298,7 +298,7 @@ SIM_TEST(a_driver_of_another_version_is_refused)
 
 /* ---- generations of the driver, through libsublet's door ---- */
 
-/* All forms of an allocation: long, short, and either wrapped. */
+/* Sends all forms of an allocation: long and short, each also wrapped. */
 static void stand_once(const char *driver)
 {
         struct counter *k;
@@ -323,11 +323,11 @@ static void stand_once(const char *driver)
         CHECK_EQUAL(bench_requests(RM_ESCAPE_FREE), 3);
 }
 
-#define GENERATION(name, version)                               \
-        SIM_TEST_WITH(driver_##name, "SIMCUDA_DRIVER=" version) \
-        {                                                       \
-                bench_say_driver(version); /* as /proc does */  \
-                stand_once(version);                            \
+#define GENERATION(name, version)                                  \
+        SIM_TEST_WITH(driver_##name, "SIMCUDA_DRIVER=" version)    \
+        {                                                          \
+                bench_say_driver(version); /* in place of /proc */ \
+                stand_once(version);                               \
         }
 GENERATION(515, "515.105.01")
 GENERATION(520, "520.61.07")
@@ -393,7 +393,7 @@ static void work_once(void)
 
 SIM_TEST(where_ioctl_is_libcs_the_driver_works_as_it_does_elsewhere)
 {
-        atomic_store(&real_ioctl, NULL); /* the door asks the kernel, as libc's would */
+        atomic_store(&real_ioctl, NULL); /* the door calls the kernel, as libc's ioctl() would */
         (void)unit_begin();
         work_once();
         CHECK_EQUAL(rm_channels(), 0);
@@ -409,7 +409,7 @@ SIM_TEST(a_program_that_closes_all_descriptors_goes_on)
         for (int i = 3; i < 1024; i++)
                 (void)close(i);
         work_once();
-        /* What has its number now is not it. */
+        /* Another file now has the descriptor's number; the simulator must not take it for RM. */
         while (dup(0) < fd)
                 ;
         CHECK_EQUAL(ioctl(fd, _IOWR('F', RM_ESCAPE_FREE, struct rm_free), &f), -1);
@@ -436,9 +436,9 @@ SIM_TEST(a_fork_while_channels_are_off_the_card_does_no_harm)
 
                 rm_forget();
                 CHECK_EQUAL(bench_ioctl(RM_ESCAPE_FREE, &f, sizeof(f)), -1);
-                CHECK_EQUAL(errno, ENOTTY); /* RM is out of its reach */
+                CHECK_EQUAL(errno, ENOTTY); /* the child cannot reach RM */
                 CHECK_EQUAL(cuDeviceGetCount((int *)&devices), CUDA_ERROR_NOT_INITIALIZED);
-                _exit(0); /* not the parent's handlers */
+                _exit(0); /* skips the parent's exit handlers */
         }
         CHECK_EQUAL(waitpid(child, &status, 0), child);
         CHECK_EQUAL(status, 0);
@@ -584,7 +584,7 @@ SIM_TEST_WITH(fault_a_call_that_waits_for_what_stands, "SIMCUDA_FAIL=cuMemUnmap:
         CHECK_EQUAL(bench_switch(&all, false), 0);
         CHECK(pthread_join(thread, NULL) == 0);
         CHECK_EQUAL(bench_switch(&all, true), 0);
-        (void)unmap(c); /* the second call of it does not wait */
+        (void)unmap(c); /* only the first call waits */
         CHECK_EQUAL(bench_switch(&all, false), 0);
         bench_end_count(k, busy);
 }

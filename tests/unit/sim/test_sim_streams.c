@@ -1,9 +1,9 @@
-/* test_sim_streams.c: order between and within streams, events, host functions, graphs. */
+/* test_sim_streams.c: order within and between streams, events, host functions, graphs. */
 #include "sim_unit.h"
 
 #include <unistd.h>
 
-/* Streams held up by a kernel that waits for a flag in pinned memory. */
+/* Holds streams up with a kernel that waits for a flag in pinned memory. */
 struct gate {
         unsigned *flag;
         CUfunction wait, store, add_one;
@@ -28,7 +28,7 @@ static CUstream stream_new(unsigned flags)
         return s;
 }
 
-/* Long enough for work that may run to have run. */
+/* Long enough for work that may run to finish. */
 static void settle(void)
 {
         (void)usleep(30000);
@@ -91,7 +91,7 @@ SIM_TEST(the_legacy_stream_waits_for_blocking_streams_and_they_for_it)
         OK(unit_launch(g.store, unit_address(&seen[3]), CU_STREAM_PER_THREAD));
         OK(cuStreamSynchronize(other));
         settle();
-        CHECK_EQUAL(seen[2], 1); /* does not take part */
+        CHECK_EQUAL(seen[2], 1); /* a non-blocking stream does not wait */
         CHECK_EQUAL(*(volatile unsigned *)&seen[0], 0);
         CHECK_EQUAL(*(volatile unsigned *)&seen[3], 0);
         unit_set_flag(g.flag);
@@ -137,7 +137,7 @@ SIM_TEST(a_stream_waits_for_an_event_of_another)
         OK(cuStreamWaitEvent(b, e, 0));
         OK(unit_launch(g.store, unit_address(seen), b));
         CHECK_EQUAL(cuEventQuery(e), CUDA_ERROR_NOT_READY);
-        OK(cuEventDestroy_v2(e)); /* the wait stays */
+        OK(cuEventDestroy_v2(e)); /* the wait stays in the stream */
         settle();
         CHECK_EQUAL(*(volatile unsigned *)seen, 0);
         unit_set_flag(g.flag);
@@ -200,7 +200,8 @@ SIM_TEST(per_thread_streams_are_one_a_thread)
         OK(cuLaunchKernel_ptsz(g.store, 1, 1, 1, 1, 1, 1, 0, NULL,
                                (void *[]){&(CUdeviceptr){unit_address(seen)}}, NULL));
         settle();
-        CHECK_EQUAL(*(volatile unsigned *)seen, 0); /* NULL means the thread's stream: held up */
+        /* Here NULL means the thread's stream, which is held up. */
+        CHECK_EQUAL(*(volatile unsigned *)seen, 0);
         CHECK_EQUAL(cuStreamQuery_ptsz(NULL), CUDA_ERROR_NOT_READY);
         unit_set_flag(g.flag);
         OK(cuStreamSynchronize_ptsz(NULL));
@@ -263,12 +264,12 @@ static void *thread_that_comes_later(void *unused)
         OK(cuCtxSetCurrent(shared_context));
         OK(cuStreamGetId(CU_STREAM_PER_THREAD, &id_elsewhere));
         (void)pthread_barrier_wait(&both);
-        (void)pthread_barrier_wait(&both); /* its stream lives as long as it does */
+        (void)pthread_barrier_wait(&both); /* a thread's stream ends with the thread */
         return NULL;
 }
 
-/* What the streams of a context that is gone were made of serves again, in some order: `others` go
- * first. */
+/* The simulator reuses the parts of a destroyed context's streams in some order: make `others`
+ * streams before the new thread's. */
 static void meet_a_later_thread(unsigned others)
 {
         unsigned long long id;
@@ -329,8 +330,8 @@ SIM_TEST(streams_wait_for_values_that_others_write)
         b = stream_new(CU_STREAM_NON_BLOCKING);
         OK(cuMemAlloc_v2(&p, 64));
         OK(cuMemsetD32_v2(p, 0, 16));
-        OK(cuCtxSynchronize()); /* a fill is not waited for, and the streams do not wait for the
-                                   legacy one */
+        /* The fill is asynchronous, and the streams do not wait for the legacy stream. */
+        OK(cuCtxSynchronize());
         OK(cuStreamWaitValue32_v2(a, p, 5, CU_STREAM_WAIT_VALUE_GEQ));
         OK(cuStreamWriteValue32_v2(a, p + 4, 9, 0));
         settle();
@@ -358,7 +359,7 @@ SIM_TEST(a_pageable_source_may_be_changed_after_the_call)
         memset(small, 2, sizeof(small));
         unit_set_flag(g.flag);
         OK(cuMemcpyDtoHAsync_v2(back, p, sizeof(back),
-                                s)); /* pageable: there when the call returns */
+                                s)); /* a copy to pageable memory is done when the call returns */
         for (unsigned i = 0; i < sizeof(back); i++)
                 CHECK_EQUAL(back[i], 1);
 }
@@ -391,7 +392,7 @@ SIM_TEST(a_captured_graph_runs_as_often_as_it_is_launched)
         CHECK_EQUAL(v, 0); /* capturing runs nothing */
         for (unsigned i = 0; i < 10; i++)
                 OK(cuGraphLaunch(x, s));
-        OK(cuGraphExecDestroy(x)); /* launches under way are not disturbed */
+        OK(cuGraphExecDestroy(x)); /* launches in progress continue */
         OK(cuStreamSynchronize(s));
         OK(cuMemcpyDtoH_v2(&v, p + 4, 4));
         CHECK_EQUAL(v, 20);
@@ -431,7 +432,7 @@ SIM_TEST(a_capture_forks_and_joins_by_events)
         OK(cuGraphNodeGetDependencies(nodes[3], before, &edges));
         CHECK_EQUAL(edges, 2);
         OK(cuGraphInstantiateWithFlags(&x, g, 0));
-        OK(cuGraphLaunch(x, b)); /* b captures no more */
+        OK(cuGraphLaunch(x, b)); /* b no longer captures */
         OK(cuStreamSynchronize(b));
         OK(cuMemcpyDtoH_v2(v, p, 8));
         CHECK_EQUAL(v[0], 7);
@@ -474,7 +475,7 @@ SIM_TEST(a_graph_built_by_hand_respects_its_edges)
         copy.dstHost = &out[0];
         host.userData = &out[1];
         OK(cuGraphCreate(&g, 0));
-        /* The last first: only the edges say in which order they run. */
+        /* Add the last node first: only the edges give the order. */
         OK(cuGraphAddMemcpyNode(&n_copy, g, NULL, 0, &copy, NULL));
         OK(cuGraphAddKernelNode_v2(&n_kernel, g, NULL, 0, &kernel));
         OK(cuGraphAddMemsetNode(&n_set, g, NULL, 0, &set, NULL));
@@ -505,7 +506,7 @@ SIM_TEST(a_graph_built_by_hand_respects_its_edges)
         OK(cuCtxSynchronize());
         CHECK_EQUAL(out[0], 50);
 
-        OK(cuGraphAddDependencies(g, &n_empty, &n_set, 1)); /* a circle */
+        OK(cuGraphAddDependencies(g, &n_empty, &n_set, 1)); /* a cycle */
         CHECK_EQUAL(cuGraphInstantiateWithFlags(&x, g, 0), CUDA_ERROR_INVALID_VALUE);
 }
 
