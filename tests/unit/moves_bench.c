@@ -1,4 +1,5 @@
-/* moves_bench.c: the program, the books and the neighbours of the tests of moves. */
+/* moves_bench.c: the program, the accounts and the fakes of other modules for the tests of
+ * moves. */
 #include "unit.h"
 
 #include "moves_bench.h"
@@ -39,15 +40,15 @@ uint32_t draw(uint32_t below)
         return (random_state >> 8) % below;
 }
 
-/* ---- neighbours ---- */
+/* ---- fakes of other modules ---- */
 
-#ifndef SUBLET_SANITIZED   /* which have an mmap() of their own */
-#define SEGMENT (16 * MIB) /* of the arena; what it maps is a huge page more, to align it */
+#ifndef SUBLET_SANITIZED   /* sanitizers have their own mmap() */
+#define SEGMENT (16 * MIB) /* of the arena, which maps one more huge page to align it */
 
 static void *spare[64];
 static unsigned spares;
 
-/* Segments are touched page by page: those of the last test serve the next. */
+/* The arena touches segments page by page, so the next test reuses those of the last one. */
 void *mmap(void *at, size_t bytes, int protection, int flags, int fd, off_t offset)
 {
         bool segment = bytes == SEGMENT + PAGE;
@@ -63,7 +64,7 @@ void *mmap(void *at, size_t bytes, int protection, int flags, int fd, off_t offs
 int munmap(void *at, size_t bytes)
 {
         if (bytes == PAGE)
-                return 0; /* what was for the alignment */
+                return 0; /* the rest after the alignment */
         if (bytes != SEGMENT || spares == ARRAY_SIZE(spare))
                 return (int)syscall(SYS_munmap, at, bytes);
         spare[spares++] = at;
@@ -86,7 +87,7 @@ void home_find_out(struct gpu *g)
         __atomic_store_n(&g->home.answer, HOME_LEAVES, __ATOMIC_RELEASE);
 }
 
-/* Fingerprints are of the words. */
+/* A fingerprint is made of a page's words. */
 static struct question {
         const struct extent *extent;
         CUdeviceptr at;
@@ -162,7 +163,7 @@ void unchanged_forget(struct unchanged *u)
         memset(questions, 0, sizeof(questions));
 }
 
-/* ---- the books, and the driver's ---- */
+/* ---- the accounts, and the driver's figures ---- */
 
 static bool on_card(const struct extent *e)
 {
@@ -255,7 +256,7 @@ void see_who_is_out(void)
                         e = &p.block->extents[i * PAGE / p.block->extent_bytes];
                         if (e->state != EXTENT_EVICTED || e->busy)
                                 continue;
-                        /* A way in that failed half way may have brought it. */
+                        /* A restore that failed halfway may have brought this page back. */
                         t->was_out[i] = driver_where(t->at + i * PAGE) == CU_DEVICE_CPU;
                         assert_true(t->was_out[i] || a_call_failed);
                 }

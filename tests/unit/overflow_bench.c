@@ -1,4 +1,5 @@
-/* overflow_bench.c: the program, its buffers and the neighbours of the overflow's tests. */
+/* overflow_bench.c: the program, its buffers and the fakes of other modules for the overflow's
+ * tests. */
 #include "unit.h"
 
 #include "overflow_bench.h"
@@ -24,7 +25,7 @@ CUresult carry_fails;
 struct buffer buffers[BUFFERS];
 unsigned buffer_count;
 
-/* ---- neighbours ---- */
+/* ---- fakes of other modules ---- */
 
 uint64_t now_ns = 1000 * NSEC_PER_SEC;
 
@@ -72,7 +73,7 @@ void profile_allocated(struct gpu *g, struct block *b)
 
 void agent_begin_drain(uint64_t patience_ns, bool freezes)
 {
-        assert_false(freezes); /* a step is to be whole */
+        assert_false(freezes); /* a drain must end between two steps */
         drains_begun++;
         agent.revoking = true;
         core.running = false;
@@ -242,7 +243,8 @@ void drained(void)
 
 void arrange(void)
 {
-        for (unsigned i = 0; i < 5; i++) { /* what left makes room for others */
+        for (unsigned i = 0; i < 5;
+             i++) { /* buffers that leave make room for others in the next round */
                 lock_acquire(&core_lock);
                 overflow_changed(gpu);
                 lock_release(&core_lock);

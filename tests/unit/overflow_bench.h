@@ -1,11 +1,11 @@
-/* overflow_bench.h: buffers of a program on the card and in host memory, with what is in them, and
- * what the overflow asks of its neighbours. */
+/* overflow_bench.h: buffers of a program on the card and in host memory, with contents, and fakes
+ * of the modules that the overflow calls. */
 #pragma once
 
 #include "preload/state/core.h"
 #include "preload/process/mode.h"
 
-#define CARD    (128 * MIB) /* extents of 8 MiB */
+#define CARD    (128 * MIB) /* makes extents of 8 MiB */
 #define EXTENT  (8 * MIB)
 #define PAGE    HEAP_GRANULARITY
 #define BUFFERS 8u
@@ -23,25 +23,25 @@ extern unsigned drains_begun, drains_ended, carried, discarded;
 extern CUresult carry_fails;
 extern uint64_t now_ns;
 
-/* What the trials want; room 0: there are none. */
+/* What trials need; room 0: there are no trials. */
 extern uint64_t trial_room;
 extern const struct block *on_trial, *tried[BUFFERS];
-extern const struct block *profiled; /* told to the profile */
+extern const struct block *profiled; /* the buffer that was reported to the profile */
 extern unsigned placings;
 
 void check_books(void);
 void check_contents(void);
 struct block *block_of(const struct buffer *b);
-/* NULL: there is no host memory for it. */
+/* NULL: host memory is short. */
 struct buffer *on_host(uint64_t bytes);
 struct buffer *on_card(uint64_t bytes);
 uint64_t bytes_on_card(const struct buffer *b);
-/* When it is time. */
+/* Calls overflow_step() at its time. */
 void step(void);
 void drained(void);
-/* Whatever is to change sides does. */
+/* Moves every buffer that is due to move. */
 void arrange(void);
-/* The same, when it comes to it and once. */
+/* The same once, without a change being reported. */
 void move_all(void);
 int begin_overflow(void **state);
 int end_overflow(void **state);

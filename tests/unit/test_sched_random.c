@@ -1,7 +1,7 @@
-/* test_sched_random.c: random worlds, every invariant after every event.
- * Owns the choice of seeds and what is told of a failure: the seed, and the shortest sequence in
- * which the same breaks. SCHED_SEED=N runs that one alone, SCHED_WORLDS and SCHED_STEPS make it
- * longer, SCHED_RARE=N fails where a legal transition was seen less often. */
+/* test_sched_random.c: random worlds, with every invariant checked after every event. Owns the
+ * choice of seeds and the report of a failure: the seed and the shortest sequence with the same
+ * fault. SCHED_SEED=N runs one seed, SCHED_WORLDS and SCHED_STEPS run longer, SCHED_RARE=N fails
+ * where a legal transition was seen less often. */
 #include "unit.h"
 
 #include "sched/sched.h"
@@ -11,16 +11,17 @@
 #define WORLDS 1500
 #define STEPS  2000
 
-/* What a client's state can become. A row or a column of NONE: joins, leaves. Tolerated: seen too
- * seldom to be counted on, or only by a client that breaks the protocol, which says of a GPU that
- * it runs while it waits for another. */
+/* The states that a client's state may change to; NONE: joins, leaves. TOLERATED: too rare to
+ * require, or only by a client that breaks the protocol and claims to run on one GPU while it waits
+ * for another. */
 #define NONE SCHED_STATES
 enum { LEGAL = 1, TOLERATED };
 static const unsigned char legal[SCHED_STATES + 1][SCHED_STATES + 1] = {
         [SCHED_IDLE] = {[SCHED_WAITING] = LEGAL,
                         [SCHED_RESTORING] = LEGAL,
                         [SCHED_RUNNING] = LEGAL,
-                        [SCHED_DRAINING] = LEGAL, /* came back running, and another one runs */
+                        [SCHED_DRAINING] =
+                                LEGAL, /* it reconnects running while another client runs */
                         [SCHED_EVICTING] = LEGAL,
                         [NONE] = LEGAL},
         [SCHED_WAITING] = {[SCHED_IDLE] = LEGAL,
@@ -30,12 +31,13 @@ static const unsigned char legal[SCHED_STATES + 1][SCHED_STATES + 1] = {
                            [SCHED_EVICTING] = LEGAL,
                            [NONE] = LEGAL},
         [SCHED_RESTORING] = {[SCHED_IDLE] = LEGAL,
-                             [SCHED_WAITING] = TOLERATED, /* foreign.c took back all it was given */
+                             [SCHED_WAITING] =
+                                     TOLERATED, /* foreign.c took back all that it was given */
                              [SCHED_RUNNING] = LEGAL,
                              [SCHED_DRAINING] = TOLERATED,
                              [SCHED_EVICTING] = LEGAL,
                              [NONE] = LEGAL},
-        /* without draining in between: it gave its lease back unasked */
+        /* It gave its lease back unasked, so there was no drain. */
         [SCHED_RUNNING] = {[SCHED_IDLE] = LEGAL,
                            [SCHED_WAITING] = LEGAL,
                            [SCHED_RESTORING] = LEGAL,
@@ -53,7 +55,7 @@ static const unsigned char legal[SCHED_STATES + 1][SCHED_STATES + 1] = {
                             [SCHED_RESTORING] = LEGAL,
                             [SCHED_RUNNING] = LEGAL,
                             [SCHED_DRAINING] =
-                                    TOLERATED, /* its turn was over as it was given the lease */
+                                    TOLERATED, /* its turn was over when it got the lease */
                             [NONE] = LEGAL},
         [NONE] = {[SCHED_IDLE] = LEGAL},
 };

@@ -1,9 +1,8 @@
-/* test_sched_share.c: how the GPU is shared over more than one turn, by example: between users,
- * between turns of different lengths, between peaks. Who gives way at one moment is
- * test_sched_turns.c. */
+/* test_sched_share.c: how the GPU is shared over several turns: between users, between turns of
+ * different lengths, between peaks. test_sched_turns.c tests who gives way at one moment. */
 #include "sched_bench.h"
 
-#define WHOLE (970 * MIB) /* all that can be used */
+#define WHOLE (970 * MIB) /* all usable bytes */
 
 #define BENCH struct bench *b __attribute__((cleanup(done))) = bench_new(NULL)
 
@@ -12,7 +11,7 @@ static void done(struct bench **b)
         bench_free(*b);
 }
 
-/* A client of that user that holds so many bytes, none of them resident, and wants to run. */
+/* A client of that user that holds so many bytes, none of them resident, and asks to run. */
 static struct tenant *waiter_of(struct bench *b, uint32_t uid, uint64_t bytes)
 {
         struct tenant *t = &b->t[b->tenants++];
@@ -24,7 +23,7 @@ static struct tenant *waiter_of(struct bench *b, uint32_t uid, uint64_t bytes)
         return t;
 }
 
-/* Its turn ends now; it wants another one. */
+/* Its turn ends now, and it asks for another. */
 static void hand_over(struct bench *b, struct tenant *t)
 {
         assert_true(t->revoked);
@@ -58,12 +57,12 @@ static void a_user_with_many_processes_has_no_more_turns_than_one_with_one(void 
         next_turn(b, a[0], c);
         next_turn(b, c, a[1]);
         next_turn(b, a[1], c);
-        next_turn(b, c, a[2]); /* of the first user's, each in its turn */
+        next_turn(b, c, a[2]); /* the first user's clients take turns */
         next_turn(b, a[2], c);
         next_turn(b, c, a[0]);
 }
 
-/* They connect, ask for most of the card, and read nothing. */
+/* The clients connect, ask for most of the card, and read nothing. */
 static void those_who_never_answer_take_nothing_from_another_user(void **state)
 {
         BENCH;
@@ -106,7 +105,7 @@ static void who_comes_back_after_hours_has_saved_nothing_and_owes_nothing(void *
         restore(b, c);
         assert_int_not_equal(c->lease, 0);
         d = waiter_of(b, 2, WHOLE);
-        /* the hour counts as two turns: one more of theirs, and then as many for either user */
+        /* The hour counts as two turns: user 2 gets one more, and then both users alternate. */
         next_turn(b, c, d);
         next_turn(b, d, a);
         next_turn(b, a, c);
@@ -130,11 +129,11 @@ static void what_a_turn_lasts_too_long_comes_off_the_next_one(void **state)
         assert_false(a->revoked);
         pass(b, NSEC_PER_MSEC);
         assert_true(a->revoked);
-        pass(b, 5 * NSEC_PER_SEC); /* a very long one: a quantum is the most that is remembered, */
+        pass(b, 5 * NSEC_PER_SEC); /* a very long kernel: at most a quantum is remembered */
         hand_over(b, a);
         restore(b, c);
         next_turn(b, c, a);
-        pass(b, FIXED_QUANTUM_NS / 2 - NSEC_PER_MSEC); /* and half of one the most that is cut */
+        pass(b, FIXED_QUANTUM_NS / 2 - NSEC_PER_MSEC); /* at most half a quantum is cut */
         assert_false(a->revoked);
         pass(b, NSEC_PER_MSEC);
         assert_true(a->revoked);
@@ -150,12 +149,12 @@ static void a_turn_stands_still_while_it_waits_for_growth(void **state)
         request_commit_of(b, a, 600 * MIB);
         a->allocated[0] = 600 * MIB;
         usage(b, a);
-        want_run(b, a, 600 * MIB); /* lacks 30 MiB, and c is safe for another half a quantum */
+        want_run(b, a, 600 * MIB); /* lacks 30 MiB, and c is safe for another half quantum */
         pass(b, FIXED_QUANTUM_NS / 2);
         assert_true(c->revoked);
         pass(b, FIXED_QUANTUM_NS / 4);
         gone(b, c);
-        restore(b, a); /* three quarters late */
+        restore(b, a); /* three quarters of a quantum late */
         t = waiter_of(b, 1, 600 * MIB);
         pass(b, FIXED_QUANTUM_NS - NSEC_PER_MSEC);
         assert_false(a->revoked);
@@ -164,7 +163,7 @@ static void a_turn_stands_still_while_it_waits_for_growth(void **state)
         assert_int_equal(t->lease, 0);
 }
 
-/* Else it would keep what it has from everybody, for as long as a higher priority computes. */
+/* Otherwise it would keep its memory from everybody while a higher priority computes. */
 static void a_turn_does_not_stand_still_for_more_than_a_quantum(void **state)
 {
         BENCH;
@@ -190,7 +189,7 @@ static void a_turn_does_not_stand_still_for_more_than_a_quantum(void **state)
         assert_int_not_equal(t->lease, 0);
 }
 
-/* Of that user, as one that runs already: nobody knows since when. */
+/* A client of that user that reconnects running: nobody knows since when it has run. */
 static struct tenant *returner_of(struct bench *b, uint32_t uid, uint64_t allocated,
                                   uint64_t backed)
 {
@@ -200,12 +199,12 @@ static struct tenant *returner_of(struct bench *b, uint32_t uid, uint64_t alloca
         attach(b, t, 0,
                &(struct sched_attach){.usage = {.allocated = allocated, .backed = backed},
                                       .running = true});
-        assert_int_not_equal(t->lease, 0); /* it runs whatever we say */
+        assert_int_not_equal(t->lease, 0); /* it runs already, so it gets a lease */
         usage(b, t);
         return t;
 }
 
-/* It may be a lie. */
+/* Its claim that it runs may be false. */
 static void who_says_that_he_runs_comes_not_before_those_who_wait(void **state)
 {
         BENCH;
@@ -251,15 +250,15 @@ static void room_for_the_next_peak_is_not_lent(void **state)
         usage(b, a);
         restore(b, t);
         assert_int_not_equal(t->lease, 0);
-        /* and its next one needs room for the peak, so that they do not meet at it */
+        /* Its next turn needs room for the peak, so that the two peaks never coincide. */
         want_run(b, a, 100 * MIB);
         assert_int_equal(a->lease, 0);
         pass(b, FIXED_QUANTUM_NS);
         assert_true(t->revoked);
 }
 
-/* a waits for room for its peak. Unevictable bytes of somebody after it take that room for good:
- * then it has all it can get, and runs at once. */
+/* a waits for room for its peak. Another client's unevictable bytes take that room for good: then a
+ * has all that it can get, and runs at once. */
 static void who_can_have_no_more_does_not_wait_for_it(void **state)
 {
         BENCH;
@@ -292,7 +291,7 @@ static void a_peak_is_forgotten_as_it_runs(void **state)
         assert_int_equal(t->lease, 0);
         pass(b, 5 * NSEC_PER_SEC); /* 600 MiB by now */
         assert_in_range(a->limit[0], 590 * MIB, 640 * MIB);
-        pass(b, 5 * NSEC_PER_SEC); /* 400 MiB: t's are among what is left */
+        pass(b, 5 * NSEC_PER_SEC); /* 400 MiB: the remaining bytes include t's */
         assert_int_equal(a->limit[0], 470 * MIB);
         usage(b, a);
         restore(b, t);
@@ -315,7 +314,7 @@ static void an_idle_client_keeps_no_room_for_peaks(void **state)
         assert_false(a->revoked);
 }
 
-/* It was asked to drain while it was idle, and had work before it had drained. */
+/* It was idle when asked to drain, and had work again before it had drained. */
 static void who_drained_and_is_next_all_the_same_keeps_its_memory(void **state)
 {
         BENCH;
@@ -366,7 +365,7 @@ static void bursts_of_a_higher_priority_keep_their_memory_for_the_set_idle_time(
         struct bench *b __attribute__((cleanup(done))) = bench_new(half_a_second_idle);
         struct tenant *high = runner(b, 5, 900 * MIB);
 
-        (void)waiter_of(b, 1, 900 * MIB); /* going and coming back costs 87 ms */
+        (void)waiter_of(b, 1, 900 * MIB); /* evicting and restoring costs 87 ms */
         idle(b, high, true);
         pass(b, NSEC_PER_SEC / 2 - NSEC_PER_MSEC);
         assert_false(high->revoked);
@@ -374,8 +373,8 @@ static void bursts_of_a_higher_priority_keep_their_memory_for_the_set_idle_time(
         assert_true(high->revoked);
 }
 
-/* Beside it others have had turns: what it asks for past its own is asked for now, and not at the
- * time at which its turn began. */
+/* Other clients have had turns beside it: a request for more than its own memory counts from now,
+ * not from the start of its turn. */
 static void growth_past_the_end_of_a_turn_does_not_overtake_who_waits(void **state)
 {
         BENCH;

@@ -1,5 +1,5 @@
-/* test_schedsim.c: what follows from the scheduler's rules over hours, on the model of
- * tools/schedsim; and what its workload files may say. */
+/* test_schedsim.c: what the scheduler's rules lead to over hours, on the model of tools/schedsim;
+ * and what its workload files may contain. */
 #include "unit.h"
 
 #include <errno.h>
@@ -38,7 +38,7 @@ static void run_day(struct day *d, const char *text)
                 fail_msg("%s", d->r.broken);
 }
 
-/* Share of the GPU time of all clients that went to the jobs of one user. */
+/* The share of all clients' GPU time that went to the jobs of one user. */
 static double share_of(const struct day *d, uint32_t uid)
 {
         uint64_t all = 0, his = 0;
@@ -75,7 +75,7 @@ static void a_program_alone_takes_as_long_as_it_takes(void **state)
         assert_int_equal(d.r.clients[0].gpu_ns, 20 * NSEC_PER_SEC);
 }
 
-/* One has kernels of half a quantum, the other short ones; they fit, they do not. */
+/* One client has kernels of half a quantum, the other short ones; both memories fit, or do not. */
 static void in_exclusive_mode_two_busy_clients_get_half_each(void **state)
 {
         const char *const sizes[] = {"10GiB", "70GiB"};
@@ -116,13 +116,13 @@ static void turns_are_shared_between_users_first(void **state)
 
         for (uint32_t uid = 1; uid <= 3; uid++)
                 assert_near(share_of(&d, uid), 1.0 / 3, 0.02);
-        /* and then between the processes of one */
+        /* Then between the processes of one user. */
         for (unsigned i = 1; i < 7; i++)
                 assert_near(d.r.clients[i].gpu_ns, d.r.clients[0].gpu_ns, 5e9);
         assert_near(d.r.clients[8].gpu_ns, d.r.clients[9].gpu_ns, 5e9);
 }
 
-/* Between two of its bursts it is away for less than a hand-off costs. */
+/* Between two bursts it is idle for less time than a hand-off costs. */
 static void bursts_of_a_higher_priority_do_not_ping_pong(void **state)
 {
         DAY("card 80GiB\n bus 25GB/s\n until 10min\n"
@@ -140,7 +140,7 @@ static void a_higher_priority_that_rests_gives_way_and_comes_back_at_once(void *
             "job batch\n memory 60GiB\n kernel 50ms\n repeat forever\n gpu 1h\n");
 
         assert_true(d.r.clients[0].n_waits > 50);
-        /* what is missing, 43 GB, at 25 GB/s, a kernel, and little more */
+        /* The missing 43 GB at 25 GB/s, one kernel, and little more. */
         assert_true(model_wait(&d.r.clients[0], 1000) < 2 * NSEC_PER_SEC);
         assert_true((double)d.r.clients[1].gpu_ns > 0.7 * (double)d.r.end_ns);
 }
@@ -153,7 +153,7 @@ static void clients_are_packed_by_their_peaks(void **state)
             " memory 15GiB\n"
             "job flat\n memory 50GiB\n repeat forever\n gpu 1h\n");
 
-        /* a peak a second; turns of twenty */
+        /* A peak every second, but turns of twenty seconds. */
         assert_in_range(d.r.handoffs, 100, 200);
         assert_true((double)d.r.busy_ns > 0.8 * (double)d.r.end_ns);
 }
@@ -164,7 +164,7 @@ static void a_peak_that_does_not_come_back_is_forgotten(void **state)
             "job once\n memory 70GiB\n repeat forever\n gpu 1s\n memory 15GiB\n gpu 2h\n"
             "job flat\n memory 50GiB\n repeat forever\n gpu 1h\n");
 
-        assert_in_range(d.r.handoffs, 1, 10); /* and from then on both run */
+        assert_in_range(d.r.handoffs, 1, 10); /* from then on both run */
 }
 
 static void who_finds_no_room_is_refused_and_the_others_go_on(void **state)
