@@ -243,8 +243,7 @@ void drained(void)
 
 void arrange(void)
 {
-        for (unsigned i = 0; i < 5;
-             i++) { /* buffers that leave make room for others in the next round */
+        for (unsigned i = 0; i < 5; i++) { /* a move may make room for the next round */
                 lock_acquire(&core_lock);
                 overflow_changed(gpu);
                 lock_release(&core_lock);

@@ -20,8 +20,7 @@ static const unsigned char legal[SCHED_STATES + 1][SCHED_STATES + 1] = {
         [SCHED_IDLE] = {[SCHED_WAITING] = LEGAL,
                         [SCHED_RESTORING] = LEGAL,
                         [SCHED_RUNNING] = LEGAL,
-                        [SCHED_DRAINING] =
-                                LEGAL, /* it reconnects running while another client runs */
+                        [SCHED_DRAINING] = LEGAL, /* reconnects running beside another client */
                         [SCHED_EVICTING] = LEGAL,
                         [NONE] = LEGAL},
         [SCHED_WAITING] = {[SCHED_IDLE] = LEGAL,
@@ -31,8 +30,7 @@ static const unsigned char legal[SCHED_STATES + 1][SCHED_STATES + 1] = {
                            [SCHED_EVICTING] = LEGAL,
                            [NONE] = LEGAL},
         [SCHED_RESTORING] = {[SCHED_IDLE] = LEGAL,
-                             [SCHED_WAITING] =
-                                     TOLERATED, /* foreign.c took back all that it was given */
+                             [SCHED_WAITING] = TOLERATED, /* foreign.c took back its grant */
                              [SCHED_RUNNING] = LEGAL,
                              [SCHED_DRAINING] = TOLERATED,
                              [SCHED_EVICTING] = LEGAL,
