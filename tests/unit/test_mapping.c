@@ -366,7 +366,7 @@ static void what_is_not_on_the_card_is_not_unmapped_there(void **state)
         assert_calls("unmap 0+12");
 }
 
-static void an_error_of_the_drivers_ends_it(void **state)
+static void an_error_of_the_driver_ends_the_unmapping(void **state)
 {
         mapped(0);
         mapped(12);
@@ -376,7 +376,7 @@ static void an_error_of_the_drivers_ends_it(void **state)
         assert_non_null(virtual_at(AT + 12 * MIB));
 }
 
-static void what_is_the_drivers_it_unmaps(void **state)
+static void the_driver_unmaps_its_own_handles(void **state)
 {
         assert_int_equal(map_drivers(0), CUDA_SUCCESS);
         assert_int_equal(unmap_at(0, 12), CUDA_SUCCESS);
@@ -689,8 +689,8 @@ int main(void)
                 MAPPING_TEST(a_bystander_maps_nothing_itself),
                 MAPPING_TEST(what_was_mapped_is_unmapped_as_a_whole),
                 MAPPING_TEST(what_is_not_on_the_card_is_not_unmapped_there),
-                MAPPING_TEST(an_error_of_the_drivers_ends_it),
-                MAPPING_TEST(what_is_the_drivers_it_unmaps),
+                MAPPING_TEST(an_error_of_the_driver_ends_the_unmapping),
+                MAPPING_TEST(the_driver_unmaps_its_own_handles),
                 MAPPING_TEST(what_another_thread_unmaps_meanwhile_is_unmapped_once),
                 MAPPING_TEST(access_is_given_where_memory_is_and_remembered),
                 MAPPING_TEST(access_that_the_driver_refuses_is_not_remembered),

@@ -174,7 +174,7 @@ static void what_is_on_its_way_is_not_unevictable(void **state)
 }
 
 /* A byte that changes from foreign to unevictable, or back, must never count as both. */
-static void what_becomes_less_is_told_first(void **state)
+static void decreases_are_reported_before_increases(void **state)
 {
         now.foreign = GIB;
         for (unsigned second = 0; second < 3; second++)
@@ -233,7 +233,7 @@ static void a_small_rise_is_noise_and_a_small_fall_is_none(void **state)
 }
 
 /* A capacity below the card's size leaves the rest to foreign processes. */
-static void what_is_not_dealt_in_is_for_others(void **state)
+static void bytes_beyond_the_capacity_are_left_to_foreign_processes(void **state)
 {
         server.gpus.list[0].total_bytes = TOTAL - 2 * GIB;
         now.foreign = 3 * GIB;
@@ -424,11 +424,12 @@ int main(void)
                 cmocka_unit_test_setup(a_client_has_unevictable_what_it_does_not_report_as_backed,
                                        begin),
                 cmocka_unit_test_setup(what_is_on_its_way_is_not_unevictable, begin),
-                cmocka_unit_test_setup(what_becomes_less_is_told_first, begin),
+                cmocka_unit_test_setup(decreases_are_reported_before_increases, begin),
                 cmocka_unit_test_setup(while_clients_come_back_after_a_crash_no_rise_is_told,
                                        begin),
                 cmocka_unit_test_setup(a_small_rise_is_noise_and_a_small_fall_is_none, begin),
-                cmocka_unit_test_setup(what_is_not_dealt_in_is_for_others, begin),
+                cmocka_unit_test_setup(bytes_beyond_the_capacity_are_left_to_foreign_processes,
+                                       begin),
                 cmocka_unit_test_setup(managed_memory_of_our_clients_is_not_foreign, begin),
                 cmocka_unit_test_setup(
                         the_most_that_a_process_holds_is_what_nvml_shows_or_nobody_else_has, begin),

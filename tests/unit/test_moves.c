@@ -154,7 +154,7 @@ static void memory_without_contents_is_not_copied(void **state)
 }
 
 /* The thread that marked an extent busy continues with it unchanged. */
-static void what_is_on_its_way_is_forgotten_only_when_it_has_arrived(void **state)
+static void unused_memory_is_forgotten_only_after_its_move_ends(void **state)
 {
         struct block *pool = heap_take_pool(&gpu->heap, EXTENT, EXTENT);
         struct thing *t;
@@ -580,7 +580,7 @@ int main(void)
                 MOVE_TEST(managed_memory_leaves_once_it_is_known_that_the_card_is_free_then),
                 MOVE_TEST(managed_memory_stays_where_the_card_keeps_its_pages),
                 MOVE_TEST(memory_without_contents_is_not_copied),
-                MOVE_TEST(what_is_on_its_way_is_forgotten_only_when_it_has_arrived),
+                MOVE_TEST(unused_memory_is_forgotten_only_after_its_move_ends),
                 MOVE_TEST(what_is_evicted_and_of_no_use_is_forgotten_at_once),
                 MOVE_TEST(what_did_not_change_is_not_copied_again),
                 MOVE_TEST(zeroes_take_no_host_memory),

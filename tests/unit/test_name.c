@@ -57,7 +57,7 @@ static void without_a_script_it_is_python(void **state)
         expect(LINE("python3\0--check-hash-based-pycs"), "python3");
 }
 
-static void where_the_line_says_nothing_the_fallback_holds(void **state)
+static void a_useless_command_line_gives_the_fallback(void **state)
 {
         char got[8];
 
@@ -81,7 +81,7 @@ int main(void)
                 cmocka_unit_test(of_python_it_is_the_script_or_the_module),
                 cmocka_unit_test(of_a_kernel_of_jupyters_it_is_the_notebook),
                 cmocka_unit_test(without_a_script_it_is_python),
-                cmocka_unit_test(where_the_line_says_nothing_the_fallback_holds),
+                cmocka_unit_test(a_useless_command_line_gives_the_fallback),
                 cmocka_unit_test(what_a_terminal_would_act_on_is_not_passed_on),
         };
 

@@ -134,7 +134,7 @@ static void a_buffer_that_is_worth_more_takes_anothers_place(void **state)
         assert_int_equal(bytes_on_card(a), 40 * MIB);
 }
 
-static void nobody_leaves_for_nobody(void **state)
+static void buffers_do_not_move_for_bytes_that_the_daemon_wants_back(void **state)
 {
         struct buffer *a = on_card(60 * MIB);
 
@@ -271,7 +271,7 @@ static void a_drain_that_fails_is_tried_again_later_each_time(void **state)
         assert_int_equal(gpu->heap.mapped, 0);
 }
 
-static void when_the_daemon_takes_over_nothing_more_moves(void **state)
+static void no_buffer_moves_after_a_cancel(void **state)
 {
         struct buffer *b = on_host(32 * MIB);
 
@@ -400,13 +400,13 @@ int main(void)
                 OVERFLOW_TEST(an_allocation_that_fails_gives_all_of_it_back),
                 OVERFLOW_TEST(buffers_come_to_the_card_as_far_as_there_is_room),
                 OVERFLOW_TEST(a_buffer_that_is_worth_more_takes_anothers_place),
-                OVERFLOW_TEST(nobody_leaves_for_nobody),
+                OVERFLOW_TEST(buffers_do_not_move_for_bytes_that_the_daemon_wants_back),
                 OVERFLOW_TEST(what_others_have_open_stays_where_it_is),
                 OVERFLOW_TEST(a_move_that_fails_leaves_everything_where_it_lay),
                 OVERFLOW_TEST(it_waits_for_a_moment_when_the_program_runs),
                 OVERFLOW_TEST(drains_that_are_not_ours_are_not_taken),
                 OVERFLOW_TEST(a_drain_that_fails_is_tried_again_later_each_time),
-                OVERFLOW_TEST(when_the_daemon_takes_over_nothing_more_moves),
+                OVERFLOW_TEST(no_buffer_moves_after_a_cancel),
                 OVERFLOW_TEST(what_is_being_carried_arrives_before_anybody_runs),
                 OVERFLOW_TEST(trials_are_told_when_buffers_lie_as_they_asked),
                 OVERFLOW_TEST(small_allocations_keep_a_part_of_the_card),

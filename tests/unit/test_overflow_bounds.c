@@ -66,7 +66,7 @@ static void trials_keep_room_for_the_one_whose_turn_it_is(void **state)
         arrange();
 }
 
-static void what_is_as_it_should_be_is_arranged_at_once(void **state)
+static void buffers_in_place_are_arranged_at_once(void **state)
 {
         uint32_t before = bell_listen(&core.changed);
 
@@ -134,7 +134,7 @@ static void an_arrangement_that_is_cut_off_has_failed(void **state)
 
 /* ---- bounds ---- */
 
-static void what_no_longer_fits_stays_where_it_is(void **state)
+static void buffers_that_no_longer_fit_stay_in_host_memory(void **state)
 {
         struct buffer *b = on_host(32 * MIB);
 
@@ -187,7 +187,7 @@ static void what_leaves_waits_for_host_memory_that_is_promised(void **state)
         arrange();
 }
 
-static void what_somebody_is_at_or_has_open_does_not_move(void **state)
+static void busy_and_exported_extents_do_not_move(void **state)
 {
         struct buffer *b = on_host(32 * MIB);
         struct block *block = block_of(b);
@@ -420,12 +420,12 @@ int main(void)
         const struct CMUnitTest tests[] = {
                 OVERFLOW_TEST(trials_have_one_buffer_on_the_card_and_the_others_off_it),
                 OVERFLOW_TEST(trials_keep_room_for_the_one_whose_turn_it_is),
-                OVERFLOW_TEST(what_is_as_it_should_be_is_arranged_at_once),
+                OVERFLOW_TEST(buffers_in_place_are_arranged_at_once),
                 OVERFLOW_TEST(host_memory_that_is_refused_is_no_arrangement),
                 OVERFLOW_TEST(an_arrangement_that_is_cut_off_has_failed),
-                OVERFLOW_TEST(what_no_longer_fits_stays_where_it_is),
+                OVERFLOW_TEST(buffers_that_no_longer_fit_stay_in_host_memory),
                 OVERFLOW_TEST(what_leaves_waits_for_host_memory_that_is_promised),
-                OVERFLOW_TEST(what_somebody_is_at_or_has_open_does_not_move),
+                OVERFLOW_TEST(busy_and_exported_extents_do_not_move),
                 OVERFLOW_TEST(only_large_buffers_of_the_programs_own_change_sides),
                 OVERFLOW_TEST(large_buffers_are_told_to_the_profile),
                 OVERFLOW_TEST(a_program_that_has_nothing_on_the_host_is_let_be),

@@ -135,7 +135,7 @@ static void a_card_that_comes_later_is_added(void **state)
         assert_peers(0, 6);
 }
 
-static void what_is_mapped_right_is_let_be(void **state)
+static void correct_mappings_are_not_touched(void **state)
 {
         peer_update();
         assert_int_equal(allowed, 6);
@@ -186,7 +186,7 @@ static void come_to_rest(const struct core_wait *w)
         lock_release(&core_lock);
 }
 
-static void what_somebody_else_is_at_is_waited_for(void **state)
+static void a_busy_extent_is_waited_for(void **state)
 {
         uint32_t heard = bell_listen(&core.changed);
 
@@ -221,11 +221,11 @@ int main(void)
         const struct CMUnitTest tests[] = {
                 PEER_TEST(what_is_on_a_card_is_mapped_for_the_others_with_a_context),
                 PEER_TEST(a_card_that_comes_later_is_added),
-                PEER_TEST(what_is_mapped_right_is_let_be),
+                PEER_TEST(correct_mappings_are_not_touched),
                 PEER_TEST(cards_that_are_unknown_or_not_ours_are_left_out),
                 PEER_TEST(one_card_is_asked_nothing),
                 PEER_TEST(managed_memory_needs_no_mapping),
-                PEER_TEST(what_somebody_else_is_at_is_waited_for),
+                PEER_TEST(a_busy_extent_is_waited_for),
                 PEER_TEST(a_bystander_waits_for_nothing),
         };
 

@@ -186,7 +186,7 @@ static void let_go(void)
 }
 
 /* Emptying a block gives up the lock: a block that was busy may be free now, and is tried again. */
-static void what_becomes_free_meanwhile_goes_too(void **state)
+static void a_block_that_becomes_free_meanwhile_is_emptied_too(void **state)
 {
         (void)poison_note(gpu, CUDA_ERROR_ASSERT);
         blocks[2]->held = 1;
@@ -206,7 +206,7 @@ int main(void)
                 POISON_TEST(all_memory_of_the_gpu_is_given_back_once),
                 POISON_TEST(memory_that_is_not_ours_to_give_back_is_left_alone),
                 POISON_TEST(a_copy_that_has_not_met_the_error_is_waited_for),
-                POISON_TEST(what_becomes_free_meanwhile_goes_too),
+                POISON_TEST(a_block_that_becomes_free_meanwhile_is_emptied_too),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

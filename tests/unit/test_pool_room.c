@@ -128,7 +128,7 @@ static void a_pool_gives_out_what_the_card_shows_and_no_byte_more(void **state)
         assert_int_equal(gpu->heap.allocated, POOL_CARD);
 }
 
-static void as_much_is_asked_for_as_is_missing(void **state)
+static void a_pool_asks_for_as_much_as_is_missing(void **state)
 {
         struct pool *p = pool_made(1);
 
@@ -500,7 +500,7 @@ static void the_highest_extents_go_first(void **state)
         assert_int_equal(gpu->heap.allocated, WHOLE);
 }
 
-static void who_asks_what_is_reserved_finds_the_threshold_kept_to(void **state)
+static void the_reserved_bytes_respect_the_threshold(void **state)
 {
         struct pool *p;
 
@@ -510,7 +510,7 @@ static void who_asks_what_is_reserved_finds_the_threshold_kept_to(void **state)
         assert_int_equal(reserved(p), WHOLE);
 }
 
-static void nothing_is_freed_where_nothing_begins(void **state)
+static void an_address_inside_an_allocation_is_not_freed(void **state)
 {
         struct pool *p = pool_made(1);
         CUdeviceptr at = piece(p, 0);
@@ -537,7 +537,7 @@ static void a_stream_that_is_not_there_frees_nothing(void **state)
 
 /* ---- as time passes ---- */
 
-static void what_rests_for_a_while_is_given_back(void **state)
+static void unused_extents_are_given_back_after_a_while(void **state)
 {
         struct pool *p = pool_made(1);
 
@@ -606,7 +606,7 @@ static void what_a_busy_stream_has_freed_is_looked_at_until_it_is_reached(void *
         assert_int_equal(gpu->heap.allocated, 0);
 }
 
-static void what_is_used_is_not_looked_at_again_and_again(void **state)
+static void extents_in_use_are_not_looked_at_repeatedly(void **state)
 {
         struct pool *p = pool_made(1);
 
@@ -714,7 +714,7 @@ int main(void)
                 POOL_TEST(memory_of_no_pool_has_no_handle),
                 POOL_TEST(what_was_set_before_the_card_was_used_holds_for_waits_too),
                 POOL_TEST(a_pool_gives_out_what_the_card_shows_and_no_byte_more),
-                POOL_TEST(as_much_is_asked_for_as_is_missing),
+                POOL_TEST(a_pool_asks_for_as_much_as_is_missing),
                 POOL_TEST(a_limit_is_rounded_up_and_kept_to),
                 POOL_TEST(a_limited_pool_asks_for_room_below_its_limit),
                 POOL_TEST(a_limited_pool_that_is_full_gives_back_what_lies_in_pieces),
@@ -737,14 +737,14 @@ int main(void)
                 POOL_TEST(other_attributes_are_the_drivers),
                 POOL_TEST(a_trim_keeps_whole_extents),
                 POOL_TEST(the_highest_extents_go_first),
-                POOL_TEST(who_asks_what_is_reserved_finds_the_threshold_kept_to),
-                POOL_TEST(nothing_is_freed_where_nothing_begins),
+                POOL_TEST(the_reserved_bytes_respect_the_threshold),
+                POOL_TEST(an_address_inside_an_allocation_is_not_freed),
                 POOL_TEST(a_stream_that_is_not_there_frees_nothing),
-                POOL_TEST(what_rests_for_a_while_is_given_back),
+                POOL_TEST(unused_extents_are_given_back_after_a_while),
                 POOL_TEST(a_threshold_is_kept),
                 POOL_TEST(a_pool_that_keeps_all_is_not_looked_after),
                 POOL_TEST(what_a_busy_stream_has_freed_is_looked_at_until_it_is_reached),
-                POOL_TEST(what_is_used_is_not_looked_at_again_and_again),
+                POOL_TEST(extents_in_use_are_not_looked_at_repeatedly),
                 POOL_TEST(memory_of_a_destroyed_pool_lives_until_it_is_freed),
                 POOL_TEST(a_destroyed_pool_leaves_no_event),
                 POOL_TEST(a_pool_of_a_failed_card_stays_as_it_is),

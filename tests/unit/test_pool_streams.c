@@ -343,7 +343,7 @@ static void all_get_done(const struct core_wait *w)
         all_done();
 }
 
-static void who_may_not_make_a_stream_wait_waits(void **state)
+static void a_thread_that_may_not_make_a_stream_wait_waits_itself(void **state)
 {
         const int no = 0;
         CUdeviceptr at = freed_behind_work(s0);
@@ -391,7 +391,7 @@ static void a_free_that_does_not_come_is_waited_for_a_second(void **state)
         assert_int_equal(waits, 1000);
 }
 
-static void nothing_is_waited_for_where_nothing_is_freed(void **state)
+static void no_stream_waits_if_nothing_is_freed(void **state)
 {
         (void)whole(p, 0);
         stream_put(s0);
@@ -535,10 +535,10 @@ int main(void)
                 POOL_TEST(a_promise_is_better_than_to_wait),
                 POOL_TEST(no_promise_is_asked_for_beyond_what_the_card_shows),
                 POOL_TEST(what_a_stream_waits_for_is_behind_the_free),
-                POOL_TEST(who_may_not_make_a_stream_wait_waits),
+                POOL_TEST(a_thread_that_may_not_make_a_stream_wait_waits_itself),
                 POOL_TEST(where_a_stream_cannot_be_made_to_wait_room_is_looked_for),
                 POOL_TEST(a_free_that_does_not_come_is_waited_for_a_second),
-                POOL_TEST(nothing_is_waited_for_where_nothing_is_freed),
+                POOL_TEST(no_stream_waits_if_nothing_is_freed),
                 POOL_TEST(nothing_is_waited_for_during_a_capture),
                 POOL_TEST(a_free_that_is_too_small_is_not_waited_for_by_a_stream),
                 POOL_TEST(a_threads_frees_behind_its_last_event_are_not_given_away),

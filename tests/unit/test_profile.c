@@ -267,7 +267,7 @@ static void buffers_that_are_alike_save_the_same(void **state)
         assert_true(alike < alone / 50);
 }
 
-static void of_a_size_the_better_ones_are_still_found(void **state)
+static void the_better_buffers_of_one_size_are_found(void **state)
 {
         static const unsigned kinds[24];
 
@@ -450,7 +450,7 @@ int main(void)
                 cmocka_unit_test(disturbed_samples_do_not_change_the_order),
                 cmocka_unit_test(what_is_not_told_from_the_noise_counts_as_nothing),
                 cmocka_unit_test(buffers_that_are_alike_save_the_same),
-                cmocka_unit_test(of_a_size_the_better_ones_are_still_found),
+                cmocka_unit_test(the_better_buffers_of_one_size_are_found),
                 cmocka_unit_test(a_buffer_that_is_gone_has_no_result),
                 cmocka_unit_test(what_was_written_is_read_again_in_order_of_use),
                 cmocka_unit_test(the_longest_profile_fits),

@@ -108,7 +108,7 @@ static void long_steps_are_timed_one_by_one(void **state)
         check_saved(30 * MIB, 1, NSEC_PER_SEC);
 }
 
-static void where_the_card_has_no_room_for_all_of_it_the_rest_counts_as_much(void **state)
+static void savings_of_a_part_are_scaled_to_the_buffer(void **state)
 {
         begin_to_learn();
         (void)allocate(32 * MIB, 8 * MS);
@@ -117,7 +117,7 @@ static void where_the_card_has_no_room_for_all_of_it_the_rest_counts_as_much(voi
         check_saved(32 * MIB, 1, 8 * MS);
 }
 
-static void of_a_buffer_that_cannot_come_nothing_is_said(void **state)
+static void a_buffer_that_never_fits_gets_no_result(void **state)
 {
         begin_to_learn();
         (void)allocate(32 * MIB, 8 * MS);
@@ -293,7 +293,7 @@ static void another_thread_submits(void)
         assert_int_equal(arrangements, before);
 }
 
-static void one_thread_at_a_time_is_at_it(void **state)
+static void only_one_thread_at_a_time_arranges_buffers(void **state)
 {
         begin_to_learn();
         (void)allocate(32 * MIB, 8 * MS);
@@ -346,7 +346,7 @@ static void a_longer_step_is_tried_anew(void **state)
                 check_saved((32 - 4 * i) * MIB, 1, 16 * MS + 4 * MS / STEP);
 }
 
-static void what_comes_too_seldom_is_no_step(void **state)
+static void work_that_repeats_too_seldom_is_no_step(void **state)
 {
         ground_ns = 4 * NSEC_PER_SEC;
         go_on_with_layers();
@@ -464,8 +464,8 @@ int main(void)
                 PROFILE_TEST(while_buffers_are_tried_one_at_most_is_on_the_card),
                 PROFILE_TEST(short_steps_are_timed_several_at_a_time),
                 PROFILE_TEST(long_steps_are_timed_one_by_one),
-                PROFILE_TEST(where_the_card_has_no_room_for_all_of_it_the_rest_counts_as_much),
-                PROFILE_TEST(of_a_buffer_that_cannot_come_nothing_is_said),
+                PROFILE_TEST(savings_of_a_part_are_scaled_to_the_buffer),
+                PROFILE_TEST(a_buffer_that_never_fits_gets_no_result),
                 PROFILE_TEST(a_buffer_that_is_freed_is_tried_no_more),
                 PROFILE_TEST(buffers_that_never_lie_as_they_shall_end_the_trials),
                 PROFILE_TEST(a_profile_of_before_outlives_trials_that_come_to_nothing),
@@ -478,10 +478,10 @@ int main(void)
                 PROFILE_TEST(a_program_without_buffers_is_looked_at_again_later),
                 PROFILE_TEST(a_program_that_is_still_growing_is_not_tried),
                 PROFILE_TEST(a_program_that_may_not_run_is_not_timed),
-                PROFILE_TEST(one_thread_at_a_time_is_at_it),
+                PROFILE_TEST(only_one_thread_at_a_time_arranges_buffers),
                 PROFILE_TEST(what_is_timed_while_others_had_the_card_is_timed_again),
                 PROFILE_TEST(a_longer_step_is_tried_anew),
-                PROFILE_TEST(what_comes_too_seldom_is_no_step),
+                PROFILE_TEST(work_that_repeats_too_seldom_is_no_step),
                 PROFILE_TEST(a_program_that_goes_on_to_something_else_is_learnt_anew),
                 PROFILE_TEST(a_child_after_fork_writes_nothing),
                 PROFILE_TEST(a_sample_that_a_capture_cuts_off_is_taken_again),

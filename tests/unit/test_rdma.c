@@ -174,7 +174,7 @@ static CUresult fake_bind_endpoint(CUlogicalEndpointId endpoint, CUdevice device
         return CUDA_SUCCESS;
 }
 
-static void what_is_bound_by_the_newer_calls_stays(void **state)
+static void memory_bound_by_the_newer_calls_stays_on_the_card(void **state)
 {
         real.cuMulticastBindAddr_v2 = fake_bind_v2;
         real.cuLogicalEndpointBindAddr = fake_bind_endpoint;
@@ -190,7 +190,7 @@ static void what_is_bound_by_the_newer_calls_stays(void **state)
         assert_int_equal(gpu->export_granted, block->bytes);
 }
 
-static void what_cannot_stay_is_not_bound(void **state)
+static void memory_that_cannot_stay_on_the_card_is_not_bound_to_multicast(void **state)
 {
         real.cuMulticastBindAddr = fake_bind;
         bound_bytes = 0;
@@ -203,7 +203,7 @@ static void what_cannot_stay_is_not_bound(void **state)
         assert_int_equal(bound_bytes, 0);
 }
 
-static void what_is_refused_counts_no_longer(void **state)
+static void a_refused_request_counts_no_longer(void **state)
 {
         assert_int_equal(rdma_keep(at, block->bytes), CUDA_ERROR_OUT_OF_MEMORY);
         assert_int_equal(gpu->export_requested, 0);
@@ -253,7 +253,7 @@ static void of_a_pool_the_allocation_alone_stays(void **state)
         assert_true(block->extents[0].exported && !block->extents[1].exported);
 }
 
-static void what_was_asked_for_stays_and_no_more(void **state)
+static void only_extents_that_were_asked_for_stay(void **state)
 {
         const uint64_t extent = gpu->heap.extent_bytes;
 
@@ -324,7 +324,7 @@ static CUresult range_of(void *handle, CUdeviceptr from, size_t bytes)
         return hook_cuMemGetHandleForAddressRange(handle, from, bytes, 0, 0);
 }
 
-static void what_the_driver_refuses_is_not_kept(void **state)
+static void memory_that_the_driver_refuses_to_bind_is_not_kept(void **state)
 {
         int handle;
 
@@ -357,16 +357,16 @@ int main(void)
                 RDMA_TEST(what_a_device_gets_stays),
                 RDMA_TEST(what_a_device_gets_of_a_pool_stays_too),
                 RDMA_TEST(what_is_bound_to_a_multicast_object_stays),
-                RDMA_TEST(what_is_bound_by_the_newer_calls_stays),
-                RDMA_TEST(what_cannot_stay_is_not_bound),
-                RDMA_TEST(what_is_refused_counts_no_longer),
+                RDMA_TEST(memory_bound_by_the_newer_calls_stays_on_the_card),
+                RDMA_TEST(memory_that_cannot_stay_on_the_card_is_not_bound_to_multicast),
+                RDMA_TEST(a_refused_request_counts_no_longer),
                 RDMA_TEST(a_part_of_what_lies_on_the_host_counts_no_longer),
                 RDMA_TEST(what_is_not_there_when_the_daemon_goes_is_asked_for_again),
                 RDMA_TEST(of_a_pool_the_allocation_alone_stays),
-                RDMA_TEST(what_was_asked_for_stays_and_no_more),
+                RDMA_TEST(only_extents_that_were_asked_for_stay),
                 RDMA_TEST(what_is_not_ours_or_managed_is_the_drivers),
                 RDMA_TEST(handles_that_the_program_has_mapped_become_the_drivers),
-                RDMA_TEST(what_the_driver_refuses_is_not_kept),
+                RDMA_TEST(memory_that_the_driver_refuses_to_bind_is_not_kept),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

@@ -65,7 +65,7 @@ static void more_than_the_visible_size_is_refused_and_nothing_changes(void **sta
         assert_int_equal(t->commit[0], 920 * MIB);
 }
 
-static void what_others_use_makes_the_promise_smaller(void **state)
+static void foreign_bytes_reduce_the_commit(void **state)
 {
         BENCH;
         struct tenant *t = join(b, 0);
@@ -391,7 +391,7 @@ static void who_does_not_give_back_what_it_can_do_without_is_not_awaited_for_eve
         assert_int_equal(u->refused, -ENOSPC);
 }
 
-static void nobody_gives_back_what_helps_nobody(void **state)
+static void a_client_is_not_asked_to_spare_bytes_in_vain(void **state)
 {
         BENCH;
         struct tenant *t = join(b, 0), *u = join(b, 0);
@@ -408,7 +408,7 @@ static void nobody_gives_back_what_helps_nobody(void **state)
 }
 
 /* The client's second context has taken what was granted for the first. */
-static void its_own_request_is_no_spare_one_because_it_holds_such(void **state)
+static void holding_spare_bytes_does_not_make_a_request_spare(void **state)
 {
         BENCH;
         struct tenant *t = join(b, 0);
@@ -421,7 +421,7 @@ static void its_own_request_is_no_spare_one_because_it_holds_such(void **state)
         assert_int_equal(t->unevictable_allowed[0], 60 * MIB);
 }
 
-static void a_spare_request_is_one_also_of_who_holds_such(void **state)
+static void a_holder_of_spare_bytes_may_make_a_spare_request(void **state)
 {
         BENCH;
         struct tenant *t = join(b, 0), *u = join(b, 0);
@@ -1048,7 +1048,7 @@ int main(void)
                 cmocka_unit_test(headroom_of_a_large_card_is_512_mib),
                 cmocka_unit_test(room_to_allocate_is_given_at_once_and_backed_with_it),
                 cmocka_unit_test(more_than_the_visible_size_is_refused_and_nothing_changes),
-                cmocka_unit_test(what_others_use_makes_the_promise_smaller),
+                cmocka_unit_test(foreign_bytes_reduce_the_commit),
                 cmocka_unit_test(more_than_card_and_host_take_is_refused),
                 cmocka_unit_test(host_memory_for_kernels_is_not_promised_to_evictions),
                 cmocka_unit_test(without_host_memory_all_that_fits_the_card_is_promised),
@@ -1069,9 +1069,9 @@ int main(void)
                 cmocka_unit_test(what_a_client_can_do_without_goes_back_for_what_another_needs),
                 cmocka_unit_test(
                         who_does_not_give_back_what_it_can_do_without_is_not_awaited_for_ever),
-                cmocka_unit_test(nobody_gives_back_what_helps_nobody),
-                cmocka_unit_test(its_own_request_is_no_spare_one_because_it_holds_such),
-                cmocka_unit_test(a_spare_request_is_one_also_of_who_holds_such),
+                cmocka_unit_test(a_client_is_not_asked_to_spare_bytes_in_vain),
+                cmocka_unit_test(holding_spare_bytes_does_not_make_a_request_spare),
+                cmocka_unit_test(a_holder_of_spare_bytes_may_make_a_spare_request),
                 cmocka_unit_test(a_spare_request_that_was_not_taken_up_is_nothing_held),
                 cmocka_unit_test(who_says_anew_that_it_can_spare_keeps_nobody_longer),
                 cmocka_unit_test(

@@ -45,7 +45,7 @@ static struct tenant *nearly_whole(struct bench *b)
         return t;
 }
 
-static void what_is_there_is_exported_at_once(void **state)
+static void resident_memory_is_exported_at_once(void **state)
 {
         BENCH;
         struct tenant *t = runner(b, 0, 300 * MIB);
@@ -220,7 +220,7 @@ static void names_and_numbers_of_modes_go_both_ways(void **state)
 int main(void)
 {
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test(what_is_there_is_exported_at_once),
+                cmocka_unit_test(resident_memory_is_exported_at_once),
                 cmocka_unit_test(more_than_is_allocated_is_not_exported),
                 cmocka_unit_test(what_is_exported_does_not_leave_for_others),
                 cmocka_unit_test(what_others_need_to_run_is_not_exported),

@@ -138,7 +138,7 @@ static void a_waiting_client_keeps_what_it_has(void **state)
         assert_false(t->revoked);
 }
 
-static void who_became_busy_while_it_was_asked_keeps_its_memory(void **state)
+static void a_client_that_becomes_busy_again_keeps_its_memory(void **state)
 {
         BENCH;
         struct tenant *t = runner(b, 0, 600 * MIB);
@@ -173,7 +173,7 @@ static void our_own_clients_come_before_foreign_processes(void **state)
         assert_false(t->revoked);
 }
 
-static void whoever_does_not_wait_any_longer_gets_nothing(void **state)
+static void a_peer_daemon_that_waits_no_longer_gets_nothing(void **state)
 {
         BENCH;
         struct tenant *t = runner(b, 0, 600 * MIB);
@@ -208,9 +208,9 @@ int main(void)
                 cmocka_unit_test(what_is_on_its_way_is_not_asked_for_again),
                 cmocka_unit_test(a_busy_client_never_gives_way_whatever_its_priority),
                 cmocka_unit_test(a_waiting_client_keeps_what_it_has),
-                cmocka_unit_test(who_became_busy_while_it_was_asked_keeps_its_memory),
+                cmocka_unit_test(a_client_that_becomes_busy_again_keeps_its_memory),
                 cmocka_unit_test(our_own_clients_come_before_foreign_processes),
-                cmocka_unit_test(whoever_does_not_wait_any_longer_gets_nothing),
+                cmocka_unit_test(a_peer_daemon_that_waits_no_longer_gets_nothing),
                 cmocka_unit_test(
                         a_context_is_made_though_an_evicted_program_waits_for_foreign_bytes),
         };

@@ -114,7 +114,7 @@ static void who_comes_back_after_hours_has_saved_nothing_and_owes_nothing(void *
         next_turn(b, a, c);
 }
 
-static void what_a_turn_lasts_too_long_comes_off_the_next_one(void **state)
+static void an_overlong_turn_shortens_the_next_one(void **state)
 {
         BENCH;
         struct tenant *a = waiter_of(b, 1, WHOLE), *c = waiter_of(b, 1, WHOLE);
@@ -205,7 +205,7 @@ static struct tenant *returner_of(struct bench *b, uint32_t uid, uint64_t alloca
 }
 
 /* Its claim that it runs may be false. */
-static void who_says_that_he_runs_comes_not_before_those_who_wait(void **state)
+static void a_client_that_claims_to_run_does_not_overtake_waiters(void **state)
 {
         BENCH;
         struct tenant *a = waiter_of(b, 1, WHOLE), *c = waiter_of(b, 2, WHOLE), *liar;
@@ -259,7 +259,7 @@ static void room_for_the_next_peak_is_not_lent(void **state)
 
 /* a waits for room for its peak. Another client's unevictable bytes take that room for good: then a
  * has all that it can get, and runs at once. */
-static void who_can_have_no_more_does_not_wait_for_it(void **state)
+static void a_client_does_not_wait_for_bytes_it_can_never_have(void **state)
 {
         BENCH;
         struct tenant *a = runner(b, 0, 800 * MIB), *t, *last;
@@ -407,13 +407,13 @@ int main(void)
                 cmocka_unit_test(those_who_never_answer_take_nothing_from_another_user),
                 cmocka_unit_test(processes_of_one_user_take_turns_in_the_order_in_which_they_asked),
                 cmocka_unit_test(who_comes_back_after_hours_has_saved_nothing_and_owes_nothing),
-                cmocka_unit_test(what_a_turn_lasts_too_long_comes_off_the_next_one),
+                cmocka_unit_test(an_overlong_turn_shortens_the_next_one),
                 cmocka_unit_test(a_turn_stands_still_while_it_waits_for_growth),
                 cmocka_unit_test(a_turn_does_not_stand_still_for_more_than_a_quantum),
-                cmocka_unit_test(who_says_that_he_runs_comes_not_before_those_who_wait),
+                cmocka_unit_test(a_client_that_claims_to_run_does_not_overtake_waiters),
                 cmocka_unit_test(a_turn_does_not_begin_anew_with_a_connection),
                 cmocka_unit_test(room_for_the_next_peak_is_not_lent),
-                cmocka_unit_test(who_can_have_no_more_does_not_wait_for_it),
+                cmocka_unit_test(a_client_does_not_wait_for_bytes_it_can_never_have),
                 cmocka_unit_test(a_peak_is_forgotten_as_it_runs),
                 cmocka_unit_test(an_idle_client_keeps_no_room_for_peaks),
                 cmocka_unit_test(who_drained_and_is_next_all_the_same_keeps_its_memory),

@@ -21,7 +21,7 @@ static struct tenant *waiter(struct bench *b, int priority, uint64_t bytes)
         return t;
 }
 
-static void who_lacks_nothing_runs_at_once(void **state)
+static void a_client_that_lacks_no_memory_runs_at_once(void **state)
 {
         BENCH;
         struct tenant *t = join(b, 0);
@@ -411,7 +411,7 @@ static void who_cannot_move_all_of_its_memory_gets_the_rest_back(void **state)
         assert_int_not_equal(a->lease, 0);
 }
 
-static void what_it_has_not_acknowledged_is_not_its_own_again(void **state)
+static void bytes_below_an_unacknowledged_limit_are_still_owed(void **state)
 {
         BENCH;
         struct tenant *a = runner(b, 0, 700 * MIB), *t;
@@ -696,7 +696,7 @@ static void room_to_allocate_does_not_bring_an_idle_client_back(void **state)
         assert_int_equal(a->limit[0], 370 * MIB);
 }
 
-static void who_drained_for_nothing_is_a_client_like_any_other(void **state)
+static void a_client_that_drained_in_vain_keeps_its_memory(void **state)
 {
         BENCH;
         struct tenant *a = runner(b, 0, 900 * MIB), *t = waiter(b, 0, 900 * MIB);
@@ -713,7 +713,7 @@ static void who_drained_for_nothing_is_a_client_like_any_other(void **state)
         assert_int_equal(a->limit[0], 70 * MIB);
 }
 
-static void who_lost_its_turn_queues_behind_those_who_wait(void **state)
+static void a_client_that_lost_its_turn_queues_behind_waiters(void **state)
 {
         BENCH;
         struct tenant *a = runner(b, 0, 600 * MIB), *c = runner(b, 9, 360 * MIB), *t, *high;
@@ -1046,7 +1046,7 @@ static void times_in_the_status_are_the_ones_that_passed(void **state)
 int main(void)
 {
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test(who_lacks_nothing_runs_at_once),
+                cmocka_unit_test(a_client_that_lacks_no_memory_runs_at_once),
                 cmocka_unit_test(clients_that_fit_run_together_undisturbed),
                 cmocka_unit_test(the_one_that_runs_longest_is_named_as_what_is_waited_for),
                 cmocka_unit_test(a_hand_off_moves_only_what_is_missing_and_step_by_step),
@@ -1066,7 +1066,7 @@ int main(void)
                 cmocka_unit_test(who_cannot_move_its_memory_may_go_on_using_it),
                 cmocka_unit_test(who_is_slow_is_late_and_gives_what_it_was_asked_for),
                 cmocka_unit_test(who_does_not_answer_is_overdue_and_the_next_one_goes),
-                cmocka_unit_test(what_it_has_not_acknowledged_is_not_its_own_again),
+                cmocka_unit_test(bytes_below_an_unacknowledged_limit_are_still_owed),
                 cmocka_unit_test(who_is_overdue_earns_no_gpu_time_until_it_answers),
                 cmocka_unit_test(time_that_is_skipped_is_no_grace),
                 cmocka_unit_test(who_cannot_move_all_of_its_memory_gets_the_rest_back),
@@ -1080,8 +1080,8 @@ int main(void)
                         what_a_client_backed_before_a_lower_limit_reached_it_is_not_believed),
                 cmocka_unit_test(who_frees_while_waiting_needs_less),
                 cmocka_unit_test(room_to_allocate_does_not_bring_an_idle_client_back),
-                cmocka_unit_test(who_drained_for_nothing_is_a_client_like_any_other),
-                cmocka_unit_test(who_lost_its_turn_queues_behind_those_who_wait),
+                cmocka_unit_test(a_client_that_drained_in_vain_keeps_its_memory),
+                cmocka_unit_test(a_client_that_lost_its_turn_queues_behind_waiters),
                 cmocka_unit_test(the_higher_priority_is_served_at_once),
                 cmocka_unit_test(a_lower_priority_never_ends_a_higher_ones_turn),
                 cmocka_unit_test(contested_is_said_once_and_lifted_after_a_while),

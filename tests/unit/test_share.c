@@ -382,7 +382,7 @@ static void without_a_context_there_is_no_copy(void **state)
         assert_int_equal(driver_handles(), 3);
 }
 
-static void what_has_no_contents_is_made_at_once(void **state)
+static void memory_without_contents_is_created_at_once(void **state)
 {
         gpu->context = NULL;
         busy = true; /* no context, so no work can use the memory */
@@ -664,7 +664,7 @@ static void room_is_asked_for_until_there_is_none(void **state)
         assert_int_equal(gpu->heap.allocated, BYTES);
 }
 
-static void what_we_cannot_move_is_the_drivers_to_create(void **state)
+static void memory_that_cannot_move_is_created_by_the_driver(void **state)
 {
         CUmemAllocationProp prop = prop_of(1);
         CUmemGenericAllocationHandle h;
@@ -802,7 +802,7 @@ int main(void)
                 SHARE_TEST(what_becomes_unevictable_is_where_and_what_it_was),
                 SHARE_TEST(each_failure_leaves_it_as_it_was),
                 SHARE_TEST(without_a_context_there_is_no_copy),
-                SHARE_TEST(what_has_no_contents_is_made_at_once),
+                SHARE_TEST(memory_without_contents_is_created_at_once),
                 SHARE_TEST(what_is_evicted_comes_back_first),
                 SHARE_TEST(one_of_our_own_is_handed_over_as_it_is),
                 SHARE_TEST(where_there_is_no_room_nothing_becomes_unevictable),
@@ -816,7 +816,7 @@ int main(void)
                 SHARE_TEST(a_reservation_with_something_in_it_is_not_given_back),
                 SHARE_TEST(properties_are_those_of_the_creation),
                 SHARE_TEST(room_is_asked_for_until_there_is_none),
-                SHARE_TEST(what_we_cannot_move_is_the_drivers_to_create),
+                SHARE_TEST(memory_that_cannot_move_is_created_by_the_driver),
                 SHARE_TEST(of_a_kind_that_is_new_the_driver_is_asked_once),
                 SHARE_TEST(kinds_beyond_what_is_remembered_are_asked_about_each_time),
                 SHARE_TEST(who_takes_a_handle_waits_for_who_has_it),

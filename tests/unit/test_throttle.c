@@ -332,7 +332,7 @@ static void groups_that_take_longer_than_half_the_bound_become_smaller(void **st
 }
 
 /* The driver may load a module only when its kernel is first launched. */
-static void what_began_late_once_is_not_taken_for_long(void **state)
+static void a_late_start_is_not_taken_for_a_long_kernel(void **state)
 {
         unsigned ran_dry = 0;
 
@@ -560,7 +560,7 @@ static void more_pass_the_longer_nothing_gets_done(void **state)
         assert_int_equal(n, 15);
 }
 
-static void all_who_wait_are_let_through_together(void **state)
+static void all_waiting_threads_pass_together(void **state)
 {
         uint64_t began;
 
@@ -735,7 +735,7 @@ int main(void)
                 THROTTLE_TEST(long_kernels_behind_short_ones_are_soon_alone),
                 THROTTLE_TEST(what_takes_longer_than_it_did_is_noticed),
                 THROTTLE_TEST(groups_that_take_longer_than_half_the_bound_become_smaller),
-                THROTTLE_TEST(what_began_late_once_is_not_taken_for_long),
+                THROTTLE_TEST(a_late_start_is_not_taken_for_a_long_kernel),
                 THROTTLE_TEST(a_training_gets_all_of_its_turns),
                 THROTTLE_TEST(beside_other_programs_the_queue_does_not_run_dry),
                 THROTTLE_TEST(default_streams_are_those_of_their_context),
@@ -747,7 +747,7 @@ int main(void)
                 THROTTLE_TEST(work_that_waits_for_its_program_is_let_through_as_soon_each_time),
                 THROTTLE_TEST(work_that_outlasts_the_patience_does_not_pile_up),
                 THROTTLE_TEST(more_pass_the_longer_nothing_gets_done),
-                THROTTLE_TEST(all_who_wait_are_let_through_together),
+                THROTTLE_TEST(all_waiting_threads_pass_together),
                 THROTTLE_TEST(an_hour_long_group_holds_nobody_for_as_long),
                 THROTTLE_TEST(a_shut_gate_ends_the_wait),
                 THROTTLE_TEST(short_kernels_need_few_events),

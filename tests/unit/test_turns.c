@@ -256,7 +256,7 @@ static void a_turn_ends_after_its_time_and_is_charged(void **state)
                         10 * NSEC_PER_SEC);
 }
 
-static void whoever_leaves_is_not_read(void **state)
+static void a_client_that_leaves_is_not_read(void **state)
 {
         waits(0, 1);
         waits(1, 1);
@@ -428,7 +428,7 @@ int main(void)
                 TURNS_TEST(a_client_that_waits_already_keeps_its_place),
                 TURNS_TEST(the_user_that_has_used_least_is_read_first),
                 TURNS_TEST(a_turn_ends_after_its_time_and_is_charged),
-                TURNS_TEST(whoever_leaves_is_not_read),
+                TURNS_TEST(a_client_that_leaves_is_not_read),
                 TURNS_TEST(the_last_that_leaves_takes_its_user_along),
                 TURNS_TEST(what_waited_for_a_look_comes_after_the_cards),
                 TURNS_TEST(a_period_ends_with_the_look_that_was_asked_for_in_it),

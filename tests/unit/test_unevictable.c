@@ -73,7 +73,7 @@ static void what_is_made_counts_until_it_is_gone(void **state)
         assert_int_equal(gpu->unevictable, 0);
 }
 
-static void what_there_is_no_room_for_is_not_made(void **state)
+static void unevictable_memory_without_room_is_refused(void **state)
 {
         room = 5 * MIB;
         assert_null(unevictable_ask(gpu, OWNER, 6 * MIB));
@@ -161,7 +161,7 @@ int main(void)
 {
         const struct CMUnitTest tests[] = {
                 UNEVICTABLE_TEST(what_is_made_counts_until_it_is_gone),
-                UNEVICTABLE_TEST(what_there_is_no_room_for_is_not_made),
+                UNEVICTABLE_TEST(unevictable_memory_without_room_is_refused),
                 UNEVICTABLE_TEST(what_belongs_to_a_context_ends_with_it),
                 UNEVICTABLE_TEST(room_for_a_call_grows_fourfold),
                 UNEVICTABLE_TEST(the_last_of_the_card_counts_but_a_step_a_byte_does_not),

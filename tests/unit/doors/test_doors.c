@@ -229,7 +229,7 @@ static void the_door_of_ioctl_leads_to_what_libcuda_would_find(void **state)
         assert_ptr_equal(atomic_load(&real_ioctl), compat_dlsym(driver, "ioctl"));
 }
 
-static void what_is_only_retried_does_not_pass_the_gate(void **state)
+static void calls_that_are_only_retried_skip_the_gate(void **state)
 {
         unsigned before = KNOB(fakedriver_calls)("cuModuleLoadData");
 
@@ -443,7 +443,7 @@ int main(void)
                 cmocka_unit_test_setup(
                         a_call_that_failed_of_freezing_is_made_again_through_the_gate, clean),
                 cmocka_unit_test_setup(the_door_of_ioctl_leads_to_what_libcuda_would_find, clean),
-                cmocka_unit_test_setup(what_is_only_retried_does_not_pass_the_gate, clean),
+                cmocka_unit_test_setup(calls_that_are_only_retried_skip_the_gate, clean),
                 cmocka_unit_test_setup(first_versions_reach_the_hooks_of_the_second, clean),
                 cmocka_unit_test_setup(addresses_of_the_driver_become_ours, clean),
                 cmocka_unit_test_setup(every_row_resolves_to_its_own_door, clean),

@@ -287,7 +287,7 @@ SIM_TEST(what_is_freed_cannot_be_touched)
         CHECK_EQUAL(dies_of(touch_freed, 0), SIGSEGV);
 }
 
-SIM_TEST(a_forked_child_has_none_of_it)
+SIM_TEST(a_forked_child_has_no_managed_memory)
 {
         CUdeviceptr p;
 
@@ -323,7 +323,7 @@ SIM_TEST_WITH(it_may_be_larger_than_the_card_but_not_than_the_machine, "SIMCUDA_
         CHECK_EQUAL(unit_used(0), UNIT_MIB / 4); /* the context */
 }
 
-SIM_TEST_WITH(small_ones_take_little_of_the_card, "SIMCUDA_MEMORY=64MiB")
+SIM_TEST_WITH(small_managed_allocations_take_little_of_the_card, "SIMCUDA_MEMORY=64MiB")
 {
         CUfunction add_one;
         CUdeviceptr p[300];
@@ -432,9 +432,9 @@ int main(void)
                 cmocka_unit_test(a_handler_that_was_there_before_gets_the_other_faults),
                 cmocka_unit_test(a_handler_that_comes_later_gets_the_other_faults),
                 cmocka_unit_test(what_is_freed_cannot_be_touched),
-                cmocka_unit_test(a_forked_child_has_none_of_it),
+                cmocka_unit_test(a_forked_child_has_no_managed_memory),
                 cmocka_unit_test(it_may_be_larger_than_the_card_but_not_than_the_machine),
-                cmocka_unit_test(small_ones_take_little_of_the_card),
+                cmocka_unit_test(small_managed_allocations_take_little_of_the_card),
                 cmocka_unit_test(a_context_pushes_it_off_a_full_card),
                 cmocka_unit_test(a_kernel_without_room_for_it_fails),
                 cmocka_unit_test(it_follows_from_card_to_card),
