@@ -157,7 +157,7 @@ static void a_client_has_unevictable_what_it_does_not_report_as_backed(void **st
 }
 
 /* A moving client holds memory that it has not reported yet, however slow the bus is. */
-static void what_is_on_its_way_is_not_unevictable(void **state)
+static void moving_bytes_are_not_counted_as_unevictable(void **state)
 {
         static const enum sched_state moving[] = {SCHED_EVICTING, SCHED_RESTORING};
 
@@ -292,7 +292,7 @@ static void the_most_that_a_process_holds_is_what_nvml_shows_or_nobody_else_has(
 }
 
 /* Even if the foreign bytes have risen by too little to report. */
-static void what_was_short_is_forgotten_at_the_next_look(void **state)
+static void a_shortage_is_forgotten_at_the_next_look(void **state)
 {
         period();
         now.foreign = 4 * MIB;
@@ -402,7 +402,7 @@ static void whom_nvml_names_no_longer_is_gone(void **state)
 
 /* NVML's silence about a process counts after a while, and only if NVML names other clients by our
  * pids: in a container it may list no process, or use other pids. */
-static void whom_nvml_has_never_named_is_gone_if_others_are_named(void **state)
+static void a_process_that_nvml_never_named_is_gone_if_others_are_named(void **state)
 {
         struct client *c = &clients[CLIENTS - 1];
 
@@ -423,7 +423,7 @@ int main(void)
                 cmocka_unit_test_setup(unevictable_bytes_are_told_when_they_have_changed, begin),
                 cmocka_unit_test_setup(a_client_has_unevictable_what_it_does_not_report_as_backed,
                                        begin),
-                cmocka_unit_test_setup(what_is_on_its_way_is_not_unevictable, begin),
+                cmocka_unit_test_setup(moving_bytes_are_not_counted_as_unevictable, begin),
                 cmocka_unit_test_setup(decreases_are_reported_before_increases, begin),
                 cmocka_unit_test_setup(while_clients_come_back_after_a_crash_no_rise_is_told,
                                        begin),
@@ -433,13 +433,13 @@ int main(void)
                 cmocka_unit_test_setup(managed_memory_of_our_clients_is_not_foreign, begin),
                 cmocka_unit_test_setup(
                         the_most_that_a_process_holds_is_what_nvml_shows_or_nobody_else_has, begin),
-                cmocka_unit_test_setup(what_was_short_is_forgotten_at_the_next_look, begin),
+                cmocka_unit_test_setup(a_shortage_is_forgotten_at_the_next_look, begin),
                 cmocka_unit_test_setup(only_a_later_look_shows_a_rise, begin),
                 cmocka_unit_test_setup(a_failed_reading_changes_nothing, begin),
                 cmocka_unit_test_setup(what_was_short_is_forgotten_when_readings_fail, begin),
                 cmocka_unit_test_setup(a_look_from_before_the_end_does_not_say_what_is_left, begin),
                 cmocka_unit_test_setup(whom_nvml_names_no_longer_is_gone, begin),
-                cmocka_unit_test_setup(whom_nvml_has_never_named_is_gone_if_others_are_named,
+                cmocka_unit_test_setup(a_process_that_nvml_never_named_is_gone_if_others_are_named,
                                        begin),
         };
 

@@ -419,7 +419,7 @@ static void memory_that_failed_to_come_is_reported(void **state)
         assert_int_equal(heap_missing(&gpu->heap), 0);
 }
 
-static void what_leaves_is_passed_on_and_what_was_passed_on_is_used(void **state)
+static void evicted_memory_is_handed_over_and_reused(void **state)
 {
         struct thing *t = allocate(13); /* three whole extents and a page */
         unsigned before = open_descriptors();
@@ -591,7 +591,7 @@ int main(void)
                 MOVE_TEST(a_context_that_fails_ends_what_is_in_flight),
                 MOVE_TEST(nothing_is_left_in_the_stream_of_a_copy_that_failed),
                 MOVE_TEST(memory_that_failed_to_come_is_reported),
-                MOVE_TEST(what_leaves_is_passed_on_and_what_was_passed_on_is_used),
+                MOVE_TEST(evicted_memory_is_handed_over_and_reused),
                 MOVE_TEST(exported_memory_stays_and_comes_first),
                 MOVE_TEST(a_copy_to_another_address_wakes_whoever_waits_for_it),
                 MOVE_TEST(a_context_that_ends_takes_no_contents_along),

@@ -84,7 +84,7 @@ static void what_was_freed_is_not_named(void **state)
 }
 
 /* If RM refuses a free, the object still exists. */
-static void what_could_not_be_freed_is_still_named(void **state)
+static void channels_whose_free_failed_stay_in_the_ledger(void **state)
 {
         made_client(5, CLIENT);
         made_group(5, CLIENT, GROUP, 1, 1);
@@ -445,7 +445,7 @@ int main(void)
                 RM_TEST(all_channels_of_the_program_stand_and_go_on),
                 RM_TEST(freezing_twice_is_freezing_once),
                 RM_TEST(what_was_freed_is_not_named),
-                RM_TEST(what_could_not_be_freed_is_still_named),
+                RM_TEST(channels_whose_free_failed_stay_in_the_ledger),
                 RM_TEST(each_client_and_gpu_has_calls_of_its_own),
                 RM_TEST(more_channels_than_a_call_takes_need_several),
                 RM_TEST(with_more_channels_than_the_ledger_holds_nothing_is_stopped),

@@ -447,7 +447,7 @@ static void a_spare_request_that_was_not_taken_up_is_nothing_held(void **state)
 }
 
 /* Two clients that claim this in turns do not either, although one was always asked just before. */
-static void who_says_anew_that_it_can_spare_keeps_nobody_longer(void **state)
+static void repeated_claims_to_spare_delay_no_refusal(void **state)
 {
         BENCH;
         struct tenant *full = runner(b, 0, 920 * MIB), *u = join(b, 0);
@@ -778,7 +778,7 @@ static void others_on_the_card_make_idle_clients_give_way(void **state)
 
 /* The daemon cannot ask it to give way, so its bytes count as unevictable; other clients use the
  * rest. */
-static void who_answers_once_and_falls_silent_keeps_what_it_was_given_and_no_more(void **state)
+static void a_silent_client_keeps_its_bytes_and_gets_no_more(void **state)
 {
         BENCH;
         struct tenant *t = runner(b, 0, 300 * MIB), *silent;
@@ -812,7 +812,7 @@ static void who_answers_once_and_falls_silent_keeps_what_it_was_given_and_no_mor
 
 /* Two daemons on one card: each has half of a program's memory there and would wait for the other
  * daemon to give way. */
-static void what_is_half_there_goes_back_where_foreign_processes_hold_the_rest(void **state)
+static void half_restored_memory_goes_back_if_foreign_bytes_block_the_rest(void **state)
 {
         BENCH;
         struct tenant *t = runner(b, 0, 600 * MIB);
@@ -1073,7 +1073,7 @@ int main(void)
                 cmocka_unit_test(holding_spare_bytes_does_not_make_a_request_spare),
                 cmocka_unit_test(a_holder_of_spare_bytes_may_make_a_spare_request),
                 cmocka_unit_test(a_spare_request_that_was_not_taken_up_is_nothing_held),
-                cmocka_unit_test(who_says_anew_that_it_can_spare_keeps_nobody_longer),
+                cmocka_unit_test(repeated_claims_to_spare_delay_no_refusal),
                 cmocka_unit_test(
                         a_request_for_unevictable_bytes_that_is_taken_back_is_not_met_later),
                 cmocka_unit_test(room_that_was_kept_for_unevictable_bytes_is_not_promised_again),
@@ -1091,10 +1091,8 @@ int main(void)
                 cmocka_unit_test(every_request_for_room_is_answered),
                 cmocka_unit_test(who_was_refused_its_context_and_goes_on_is_told_its_limit),
                 cmocka_unit_test(others_on_the_card_make_idle_clients_give_way),
-                cmocka_unit_test(
-                        who_answers_once_and_falls_silent_keeps_what_it_was_given_and_no_more),
-                cmocka_unit_test(
-                        what_is_half_there_goes_back_where_foreign_processes_hold_the_rest),
+                cmocka_unit_test(a_silent_client_keeps_its_bytes_and_gets_no_more),
+                cmocka_unit_test(half_restored_memory_goes_back_if_foreign_bytes_block_the_rest),
                 cmocka_unit_test(
                         who_runs_and_cannot_grow_because_of_foreign_bytes_gives_back_as_well),
                 cmocka_unit_test(a_shortage_counts_until_the_card_was_measured),

@@ -78,7 +78,7 @@ static void more_than_is_allocated_is_not_exported(void **state)
         assert_int_equal(t->refused, 0);
 }
 
-static void what_is_exported_does_not_leave_for_others(void **state)
+static void exported_memory_does_not_leave_for_others(void **state)
 {
         BENCH;
         struct tenant *t = runner(b, 0, 300 * MIB), *other = join(b, 0);
@@ -222,7 +222,7 @@ int main(void)
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(resident_memory_is_exported_at_once),
                 cmocka_unit_test(more_than_is_allocated_is_not_exported),
-                cmocka_unit_test(what_is_exported_does_not_leave_for_others),
+                cmocka_unit_test(exported_memory_does_not_leave_for_others),
                 cmocka_unit_test(what_others_need_to_run_is_not_exported),
                 cmocka_unit_test(what_lies_on_the_host_is_pinned_when_there_is_room),
                 cmocka_unit_test(without_sharing_nothing_moves_for_a_export),

@@ -89,7 +89,7 @@ static void an_idle_client_gives_way_to_a_foreign_process(void **state)
 }
 
 /* A request repeated while the memory is still moving out is not served twice. */
-static void what_is_on_its_way_is_not_asked_for_again(void **state)
+static void moving_bytes_are_not_asked_for_again(void **state)
 {
         BENCH;
         struct tenant *t = runner(b, 0, 600 * MIB);
@@ -205,7 +205,7 @@ int main(void)
                 cmocka_unit_test(what_foreign_processes_hold_is_lacking_until_they_give_it),
                 cmocka_unit_test(what_only_our_own_clients_hold_is_not_lacking),
                 cmocka_unit_test(an_idle_client_gives_way_to_a_foreign_process),
-                cmocka_unit_test(what_is_on_its_way_is_not_asked_for_again),
+                cmocka_unit_test(moving_bytes_are_not_asked_for_again),
                 cmocka_unit_test(a_busy_client_never_gives_way_whatever_its_priority),
                 cmocka_unit_test(a_waiting_client_keeps_what_it_has),
                 cmocka_unit_test(a_client_that_becomes_busy_again_keeps_its_memory),

@@ -315,7 +315,7 @@ static void an_idle_client_keeps_no_room_for_peaks(void **state)
 }
 
 /* It was idle when asked to drain, and had work again before it had drained. */
-static void who_drained_and_is_next_all_the_same_keeps_its_memory(void **state)
+static void a_drained_client_that_is_next_keeps_its_memory(void **state)
 {
         BENCH;
         struct tenant *high = runner(b, 5, 900 * MIB), *t;
@@ -375,7 +375,7 @@ static void bursts_of_a_higher_priority_keep_their_memory_for_the_set_idle_time(
 
 /* Other clients have had turns beside it: a request for more than its own memory counts from now,
  * not from the start of its turn. */
-static void growth_past_the_end_of_a_turn_does_not_overtake_who_waits(void **state)
+static void growth_past_the_end_of_a_turn_does_not_overtake_waiters(void **state)
 {
         BENCH;
         struct tenant *x = runner(b, 0, 300 * MIB), *p = waiter_of(b, 3000, 400 * MIB), *y;
@@ -402,7 +402,7 @@ static void growth_past_the_end_of_a_turn_does_not_overtake_who_waits(void **sta
 int main(void)
 {
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test(growth_past_the_end_of_a_turn_does_not_overtake_who_waits),
+                cmocka_unit_test(growth_past_the_end_of_a_turn_does_not_overtake_waiters),
                 cmocka_unit_test(a_user_with_many_processes_has_no_more_turns_than_one_with_one),
                 cmocka_unit_test(those_who_never_answer_take_nothing_from_another_user),
                 cmocka_unit_test(processes_of_one_user_take_turns_in_the_order_in_which_they_asked),
@@ -416,7 +416,7 @@ int main(void)
                 cmocka_unit_test(a_client_does_not_wait_for_bytes_it_can_never_have),
                 cmocka_unit_test(a_peak_is_forgotten_as_it_runs),
                 cmocka_unit_test(an_idle_client_keeps_no_room_for_peaks),
-                cmocka_unit_test(who_drained_and_is_next_all_the_same_keeps_its_memory),
+                cmocka_unit_test(a_drained_client_that_is_next_keeps_its_memory),
                 cmocka_unit_test(
                         bursts_of_a_higher_priority_keep_their_memory_for_a_hand_offs_cost),
                 cmocka_unit_test(

@@ -434,7 +434,7 @@ static void bytes_below_an_unacknowledged_limit_are_still_owed(void **state)
 }
 
 /* Otherwise slow clients would get their bytes back each time, and others would never get them. */
-static void who_is_slow_is_late_and_gives_what_it_was_asked_for(void **state)
+static void a_slow_client_becomes_overdue_and_gives_its_bytes(void **state)
 {
         BENCH;
         struct tenant *slow = runner(b, 0, 700 * MIB), *large, *little;
@@ -1064,7 +1064,7 @@ int main(void)
                 cmocka_unit_test(a_drain_that_fails_is_tried_again_later_with_more_patience),
                 cmocka_unit_test(a_client_that_never_drains_is_left_alone_for_a_while),
                 cmocka_unit_test(who_cannot_move_its_memory_may_go_on_using_it),
-                cmocka_unit_test(who_is_slow_is_late_and_gives_what_it_was_asked_for),
+                cmocka_unit_test(a_slow_client_becomes_overdue_and_gives_its_bytes),
                 cmocka_unit_test(who_does_not_answer_is_overdue_and_the_next_one_goes),
                 cmocka_unit_test(bytes_below_an_unacknowledged_limit_are_still_owed),
                 cmocka_unit_test(who_is_overdue_earns_no_gpu_time_until_it_answers),

@@ -167,7 +167,7 @@ static void a_peak_that_does_not_come_back_is_forgotten(void **state)
         assert_in_range(d.r.handoffs, 1, 10); /* from then on both run */
 }
 
-static void who_finds_no_room_is_refused_and_the_others_go_on(void **state)
+static void a_client_without_room_is_refused_and_others_go_on(void **state)
 {
         DAY("card 80GiB\n bus 25GB/s\n"
             "job large\n memory 79GiB\n gpu 1s\njob small\n at 1s\n memory 10GiB\n gpu 1s\n");
@@ -250,7 +250,7 @@ int main(void)
                 cmocka_unit_test(a_higher_priority_that_rests_gives_way_and_comes_back_at_once),
                 cmocka_unit_test(clients_are_packed_by_their_peaks),
                 cmocka_unit_test(a_peak_that_does_not_come_back_is_forgotten),
-                cmocka_unit_test(who_finds_no_room_is_refused_and_the_others_go_on),
+                cmocka_unit_test(a_client_without_room_is_refused_and_others_go_on),
                 cmocka_unit_test(the_same_file_gives_the_same_day),
                 cmocka_unit_test(a_wrong_line_is_named_in_one_sentence),
         };

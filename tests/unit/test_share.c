@@ -328,7 +328,7 @@ static void assert_unevictable(void)
 
 /* ---- becoming one handle of the driver's ---- */
 
-static void what_becomes_unevictable_is_where_and_what_it_was(void **state)
+static void a_handle_that_becomes_unevictable_keeps_address_and_contents(void **state)
 {
         bring_in();
         write_words();
@@ -799,7 +799,7 @@ static void what_a_failed_card_has_lost_is_given_back_elsewhere(void **state)
 int main(void)
 {
         const struct CMUnitTest tests[] = {
-                SHARE_TEST(what_becomes_unevictable_is_where_and_what_it_was),
+                SHARE_TEST(a_handle_that_becomes_unevictable_keeps_address_and_contents),
                 SHARE_TEST(each_failure_leaves_it_as_it_was),
                 SHARE_TEST(without_a_context_there_is_no_copy),
                 SHARE_TEST(memory_without_contents_is_created_at_once),
