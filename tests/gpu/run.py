@@ -117,7 +117,7 @@ def default_build():
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", help="parts, by commas: " + ",".join(PARTS))
+    parser.add_argument("--only", help="parts, or the names of pages for all their parts (core, torture, ...), by commas: " + ",".join(PARTS))
     parser.add_argument("--out", help="default: docs/measurements; of a rehearsal, nowhere that stays")
     parser.add_argument("--build", default=default_build())
     parser.add_argument("--touch-host", type=int, default=0, metavar="GIB",
@@ -137,10 +137,12 @@ def main():
         with open(arguments.render, encoding="utf-8") as f:
             write(arguments.out, json.load(f), arguments.add)
         return 0
-    chosen = arguments.only.split(",") if arguments.only else list(parts.PARTS)
-    unknown = [n for n in chosen if n not in PARTS]
-    if unknown:
-        parser.error(f"no part {unknown[0]!r}; there are {', '.join(PARTS)}")
+    chosen = []
+    for name in arguments.only.split(",") if arguments.only else parts.PARTS:
+        of_page = next((shown for page, _, shown, _ in PAGES if page == f"h200-{name}"), ())
+        if name not in PARTS and not of_page:
+            parser.error(f"no part {name!r}; there are {', '.join(PARTS)}, and all of a page: core, torture, freeze, virtual, ...")
+        chosen += [name] if name in PARTS else of_page
     build = os.path.abspath(arguments.build)
     if arguments.rehearse:
         parts.rehearse()
