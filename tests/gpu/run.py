@@ -141,7 +141,7 @@ def main():
     for name in arguments.only.split(",") if arguments.only else parts.PARTS:
         of_page = next((shown for page, _, shown, _ in PAGES if page == f"h200-{name}"), ())
         if name not in PARTS and not of_page:
-            parser.error(f"no part {name!r}; there are {', '.join(PARTS)}, and all of a page: core, torture, freeze, virtual, ...")
+            parser.error(f"no part or page {name!r}; there are {', '.join(PARTS)}")
         chosen += [name] if name in PARTS else of_page
     build = os.path.abspath(arguments.build)
     if arguments.rehearse:
