@@ -1,5 +1,5 @@
-/* actions.c: owns what is to be told to whom. State changes mark a client; here the marks become
- * messages, at most one of a kind a client and event. Must never change what was decided. */
+/* actions.c: owns the messages to clients. State changes mark a client; here each mark becomes a
+ * message, at most one of a kind for each client and event. Must never change a decision. */
 #include <errno.h>
 #include <string.h>
 
@@ -10,8 +10,8 @@ void actions_mark(struct sched *s, struct client *c)
         if (c->dirty)
                 return;
         c->dirty = true;
-        /* A client is in the list once, so the list, compacted when it is empty, cannot overflow
-         * twice the number of clients. */
+        /* A client is in the list at most once. Compacted when it is empty, the list never holds
+         * more than twice the number of clients. */
         s->dirty[s->n_dirty++] = (uint32_t)(c - s->client);
 }
 
@@ -82,8 +82,8 @@ static bool emit_account(struct sched *s, struct client *c, unsigned gpu, struct
         return true;
 }
 
-/* LIMIT goes before GRANT (what is granted is covered), GRANT before REVOKE (it names that lease).
- */
+/* LIMIT goes before GRANT, so that the grant is covered; GRANT before REVOKE, which names that
+ * lease. */
 static bool emit_client(struct sched *s, struct client *c, struct sched_actions *out)
 {
         struct sched_action *o;
@@ -133,8 +133,8 @@ void actions_emit(struct sched *s, struct sched_actions *out)
 
                 if (c->used && !emit_client(s, c, out)) {
                         out->more = true;
-                        /* Move the rest to the front, so that marks made before the next pump fit.
-                         */
+                        /* Move the remaining marks to the front, so that marks made before the next
+                         * pump fit. */
                         s->n_dirty -= s->first_dirty;
                         memmove(s->dirty, s->dirty + s->first_dirty,
                                 s->n_dirty * sizeof(*s->dirty));

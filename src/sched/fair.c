@@ -10,14 +10,15 @@
  * Goyal, Vin, Cheng: Start-time Fair Queuing, 1996. */
 #include "sched/internal.h"
 
-/* A turn counts as two at most: hours in which nobody else wanted the card are no debt. */
+/* A turn counts as two quanta at most: hours in which no other client wanted the card are no debt.
+ */
 #define TURN_MAX 2
 
 void fair_join(struct sched *s, struct client *c, uint32_t uid)
 {
         struct user *best = s->user;
 
-        /* There is a free record: there are as many as clients, and c has none yet. */
+        /* A free record exists: there are as many records as clients, and c has none yet. */
         for (unsigned i = 0; i < s->config.clients_max; i++) {
                 struct user *u = &s->user[i];
 
@@ -25,7 +26,7 @@ void fair_join(struct sched *s, struct client *c, uint32_t uid)
                         best = u;
                         break;
                 }
-                /* Of those nobody uses, the one whose past matters least. */
+                /* Among unused records, the one with the least debt. */
                 if (u->clients == 0 && (best->clients || u->finish_ns < best->finish_ns))
                         best = u;
                 if (!u->known)
@@ -55,7 +56,7 @@ void fair_book(struct sched *s, struct client *c)
         u->finish_ns = add_sat(c->tag_ns, c->booked_ns);
 }
 
-/* c waits for growth with its turn in hand: that is not another turn. */
+/* c waits for growth and keeps its turn: that is not a second turn. */
 void fair_stay(struct sched *s, struct client *c)
 {
         c->tag_ns = MAX(s->virtual_ns, c->tag_ns);
@@ -66,7 +67,7 @@ void fair_begin(struct sched *s, struct client *c)
         s->virtual_ns = MAX(s->virtual_ns, c->tag_ns);
 }
 
-/* The turn that was booked is over, or was never taken. */
+/* The booked turn is over, or was never taken. */
 void fair_settle(struct client *c, uint64_t used_ns)
 {
         uint64_t used = MIN(used_ns, TURN_MAX * c->booked_ns);

@@ -1,11 +1,11 @@
-/* invariants.c: owns the proof that the state is sound, recomputed from scratch. Must never trust a
- * sum that the ledger keeps, nor change anything. */
+/* invariants.c: checks that the state is sound, recomputed from scratch. Must never trust a sum
+ * that the ledger keeps, nor change anything. */
 #include "sched/internal.h"
 
 struct sums {
         uint64_t charged, unevictable, committed, immovable, commit_max, spill;
         unsigned leases;
-        bool busy; /* somebody is giving bytes back, or asked to */
+        bool busy; /* a client is giving bytes back, or has been asked to */
 };
 
 static struct sums recompute(const struct sched *s, unsigned gpu)
@@ -42,8 +42,8 @@ static const char *check_gpu(const struct sched *s, unsigned gpu)
                 return "the ledger's sums are not the sums of its accounts";
         if (r.leases != g->leases)
                 return "the number of leases on a GPU is wrong";
-        /* What overdraws the card without our doing (others' use, figures of clients that came
-         * back) was seen before anything was given; nothing given may add to it. */
+        /* Overdraft that the scheduler did not cause (foreign use, figures of returning clients)
+         * was there before anything was granted; no grant may add to it. */
         if (r.charged > gpu_usable(g) + g->over)
                 return "invariant 1: more is charged than the card has";
         if (r.commit_max + r.unevictable > gpu_usable(g) + g->promise_over &&
@@ -79,7 +79,7 @@ static const char *check_account(const struct sched *s, const struct client *c, 
         return NULL;
 }
 
-/* All c needs is there: then it runs, or something that it can be told of keeps it. */
+/* All that c needs is there: then it runs, or a known reason keeps it from running. */
 static bool ready(const struct sched *s, const struct client *c)
 {
         unsigned gpu;
@@ -117,8 +117,8 @@ static const char *check_client(const struct sched *s, const struct client *c)
         return NULL;
 }
 
-/* c holds bytes on this GPU that are not for h: it ranks above, or it stands before h in the queue
- * and lacks bytes on another GPU, where the same is asked of its head. */
+/* c holds bytes on this GPU that are not for h: it outranks h, or it stands before h in the queue
+ * and lacks bytes on another GPU, whose head is checked in the same way. */
 static bool may_keep(const struct sched *s, const struct client *c, const struct client *h)
 {
         unsigned gpu;
@@ -136,8 +136,8 @@ static bool may_keep(const struct sched *s, const struct client *c, const struct
         return false;
 }
 
-/* Whoever is first in the queue for a GPU: bytes are on their way, or a moment is known at which
- * somebody will be asked, or those who hold them may keep them. */
+/* For the head of a GPU's queue: bytes are on their way, or the time is known at which a client
+ * will be asked, or the holders may keep their bytes. */
 static const char *check_progress(const struct sched *s, unsigned gpu)
 {
         const struct gpu *g = &s->gpu[gpu];
@@ -157,9 +157,9 @@ static const char *check_progress(const struct sched *s, unsigned gpu)
         return "invariant 4: somebody waits, and nobody is making room nor will be asked to";
 }
 
-/* Whoever gets the next bytes of a GPU has stood longest among those of its user who lack some
- * there, and its user has had no more turns than another's who do. An overdrawn card takes from
- * those before it, too. */
+/* The next bytes of a GPU go to the client that has waited longest among those of its user that
+ * lack some there, and its user has had no more turns than another waiting user. An overdrawn card
+ * takes bytes from earlier ones, too. */
 static const char *check_order(const struct sched *s, unsigned gpu)
 {
         const struct client *h = s->gpu[gpu].head;

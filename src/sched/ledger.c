@@ -1,6 +1,5 @@
-/* ledger.c: owns every byte count: capacity, charge, commits, limits, host room.
- * Must never decide who gets something, and never let a sum wrap: figures of clients are hostile.
- */
+/* ledger.c: owns every byte count: capacity, charge, commits, limits, host room. Must never decide
+ * who gets bytes, and never let a sum wrap: clients may send hostile figures. */
 #include "sched/internal.h"
 
 #define HEADROOM_MAX     (512 * MIB)
@@ -13,13 +12,13 @@ uint64_t gpu_capacity(const struct gpu *g)
         return sub_sat(g->total, add_sat(g->foreign, g->shortage));
 }
 
-/* What moves at a time: the library's extents are no larger (src/preload/heap/heap.h). */
+/* The unit of moves: the library's extents are no larger (src/preload/heap/heap.h). */
 uint64_t gpu_extent(const struct gpu *g)
 {
         return clamp_u64(g->total / 16, TRANSIT_MIN, TRANSIT_MAX);
 }
 
-/* Of the total, so that it does not move with what others use. */
+/* A share of the total, so that it does not change with foreign use. */
 uint64_t gpu_headroom(const struct gpu *g)
 {
         return MIN(HEADROOM_MAX, g->total / 100 * HEADROOM_PERCENT);
@@ -35,9 +34,9 @@ uint64_t gpu_unevictable_budget(const struct sched *s, const struct gpu *g)
         return g->total / 1000 * s->config.unevictable_permille;
 }
 
-/* Of the total, not of the capacity: a program reads the size of its card once and plans with it,
- * so it must not wobble with a desktop's windows. What others use bites where it is true: in the
- * promise, when room to allocate is asked for. */
+/* A share of the total, not of the capacity. A program reads the size of its card once and plans
+ * with it, so the size must not change with a desktop's windows. Foreign use counts where it
+ * matters: when a program asks for room to allocate. */
 uint64_t gpu_visible(const struct sched *s, const struct gpu *g)
 {
         return sub_sat(g->total, gpu_headroom(g) + gpu_unevictable_budget(s, g));
@@ -77,8 +76,8 @@ uint64_t account_charge(const struct account *a)
         return account_movable(a) + account_unevictable(a);
 }
 
-/* What must be backed before c can run on. Never above its commit, so that the promise covers it. A
- * client that asked to run on one of its GPUs needs what it holds on the others, too. */
+/* Bytes that must be backed before c can run on. Never above c's commit, so that the commit covers
+ * them. A client that has asked to run on one GPU needs its memory on its other GPUs too. */
 uint64_t account_need(const struct client *c, const struct account *a)
 {
         if (a->run)
@@ -103,7 +102,7 @@ uint64_t client_run_ns(const struct sched *s, const struct client *c)
         return c->run_ns + (c->counted_run ? s->now_ns - c->clock_ns : 0);
 }
 
-/* Halves, and straight lines between them. */
+/* The mark halves with each half-life, on a straight line in between. */
 uint64_t account_mark(const struct sched *s, const struct client *c, const struct account *a)
 {
         uint64_t ns = client_run_ns(s, c) - a->mark_run_ns, halves = ns / MARK_HALF_LIFE_NS;
@@ -113,7 +112,8 @@ uint64_t account_mark(const struct sched *s, const struct client *c, const struc
         return MAX(mark, a->usage.allocated);
 }
 
-/* What it frees while it does not run is off its mark: peaks come and go while it runs. */
+/* Only memory freed while the client does not run lowers its mark: peaks come and go while it runs.
+ */
 static void update_mark(const struct sched *s, const struct client *c, struct account *a,
                         uint64_t allocated_before)
 {
@@ -133,23 +133,23 @@ uint64_t ledger_free(const struct gpu *g)
 
 uint64_t ledger_available(const struct gpu *g, const struct account *a)
 {
-        /* What it was asked to give and has not given yet is in its charge already: leaving it
-         * there costs nothing, unless the card is overdrawn. */
+        /* Bytes that c was asked for and has not yet given back are in its charge already. Leaving
+         * them to c costs nothing, unless the card is overdrawn. */
         uint64_t own = sub_sat(account_held(a), a->limit);
 
         return sub_sat(add_sat(gpu_usable(g), own), g->charged);
 }
 
-/* The most that may have to lie in host RAM for this GPU at one time: all that is committed, less
- * what the card surely holds, and one extent in transit, because a restorer keeps its copy until it
- * is in. */
+/* The most bytes of this GPU that may have to lie in host memory at one time: all commits, less
+ * what the card surely holds, plus one extent in transit, because a restore keeps the host copy
+ * until it has ended. */
 uint64_t ledger_host_spill(const struct sched *s, const struct gpu *g, uint64_t committed,
                            uint64_t unevictable)
 {
         uint64_t room = sub_sat(gpu_usable(g), MAX(unevictable, gpu_unevictable_budget(s, g)));
 
         if (committed <= room)
-                return 0; /* nothing need ever be moved */
+                return 0; /* no byte will ever have to move */
         return sub_sat(add_sat(committed, gpu_extent(g)), room);
 }
 
@@ -180,7 +180,7 @@ static uint64_t spill_elsewhere(const struct sched *s, unsigned gpu)
         return sum;
 }
 
-/* Unevictable bytes that somebody has been told to wait for: a commit must not take their room. */
+/* Unevictable bytes that clients have been told to wait for: a commit must not take their room. */
 static uint64_t unevictable_promised(const struct sched *s, unsigned gpu)
 {
         uint64_t sum = s->gpu[gpu].unevictable;
@@ -218,7 +218,7 @@ bool ledger_commit_fits(const struct sched *s, unsigned gpu, const struct accoun
         return spill <= ledger_host_budget(s) || spill == 0;
 }
 
-/* Between these two the account is not part of the sums and may be changed. */
+/* Between these two calls the account is not part of the sums and may be changed. */
 static void take_out(struct gpu *g, const struct account *a)
 {
         g->charged -= account_charge(a);
@@ -281,8 +281,8 @@ static void begin_evicting(const struct sched *s, struct account *a)
         a->evict_since_ns = s->now_ns;
 }
 
-/* It made progress, so the grace period starts anew; on all its GPUs, because it may move one after
- * the other. */
+/* The client made progress, so its grace period starts anew, on all its GPUs: it may move memory of
+ * one after the other. */
 static void renew_grace(struct client *c)
 {
         unsigned gpu;
@@ -304,7 +304,7 @@ void ledger_set_usage(struct sched *s, struct gpu *g, struct client *c, struct a
         if (acknowledged) {
                 c->answers |= a->sequence > 0;
                 a->held = a->limit;
-                /* What it had allocated before the lower commit came stays its own. */
+                /* Memory allocated before the lower commit arrived stays the client's. */
                 a->commit_held = clamp_u64(a->usage.allocated, a->commit, a->commit_held);
                 if (a->commit < a->commit_held) {
                         a->commit = a->commit_held;
@@ -320,8 +320,8 @@ void ledger_set_usage(struct sched *s, struct gpu *g, struct client *c, struct a
                 if (!c->lease) {
                         begin_evicting(s, a);
                 } else if (a->held == a->limit) {
-                        /* It backed these before the lower limit reached it, and it runs: they
-                         * stay. */
+                        /* The client backed these bytes before the lower limit arrived, and it
+                         * runs: they stay. */
                         a->limit = a->held = a->usage.backed;
                         a->limit_dirty = a->unsure = true;
                 }
@@ -363,7 +363,8 @@ void ledger_set_limit(struct sched *s, struct client *c, unsigned gpu, uint64_t 
         if (limit < a->usage.backed && !c->lease)
                 begin_evicting(s,
                                a); /* with a lease the limit is never asked below what is backed */
-        /* More room is no progress: fed in small bites, who does nothing would never be late. */
+        /* More room is no progress. Otherwise small additions would keep an inactive client from
+         * ever being late. */
         if (limit < a->limit) {
                 a->unsure = true;
                 a->due_ns = 0;

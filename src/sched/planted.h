@@ -1,8 +1,8 @@
-/* planted.h: mistakes that the scheduler's own test must notice.
+/* planted.h: mistakes that the scheduler's own tests must notice.
  *
- * A test that never fails proves nothing. Each of these stands where one would really err; built
- * with -DSCHED_BUG=n, the n-th is made, and the random test has to say so (tests/unit,
- * test_sched_planted). Built as usual, none of them exists. */
+ * A test that never fails proves nothing. Each mistake stands where a programmer could really make
+ * it. Built with -DSCHED_BUG=n the n-th is made, and the random test has to report it (tests/unit,
+ * test_sched_planted). A usual build contains none of them. */
 #pragma once
 
 #ifndef SCHED_BUG
@@ -11,19 +11,18 @@
 
 enum planted {
         PLANTED_NONE,
-        PLANTED_ALLOWED_NOT_CHARGED, /* unevictable bytes allowed and not yet used are charged to
-                                      * nobody
-                                      */
+        PLANTED_ALLOWED_NOT_CHARGED, /* unevictable bytes that are allowed and not yet used are not
+                                        charged */
         PLANTED_HEADROOM_OFF_BY_ONE, /* one byte of the headroom is given away */
         PLANTED_PROMISED_BYTES,      /* a lowered limit frees its bytes before they are released */
         PLANTED_GRANT_TOO_EARLY,     /* a lease is granted once its limit is raised, not restored */
         PLANTED_LOST_NOT_CHARGED,    /* a lost connection is taken for a death */
         PLANTED_TICKET_ORDER,        /* the last to ask is the first to be served */
         PLANTED_STALE_LEASE,         /* DRAINED of an old lease ends the current one */
-        PLANTED_STALE_USAGE,         /* figures from before a LIMIT acknowledge it */
-        PLANTED_DRAINING_IS_GONE,    /* a lease counts as given back once it is asked for */
-        PLANTED_PROGRESS_IGNORED,    /* an eviction must be over within the grace period */
-        PLANTED_NO_WAKE,             /* nobody looks again when a turn ends */
+        PLANTED_STALE_USAGE,         /* figures sent before a LIMIT acknowledge it */
+        PLANTED_DRAINING_IS_GONE,    /* a lease counts as given back as soon as it is asked for */
+        PLANTED_PROGRESS_IGNORED,    /* an eviction must end within the grace period */
+        PLANTED_NO_WAKE,             /* no wake-up when a turn ends */
         PLANTED_HOST_ROOM_TWICE,     /* each GPU promises all of the host's room */
         PLANTED_END
 };

@@ -1,12 +1,13 @@
-/* policy.c: owns who is served before whom, who gives way, and for how long a lease is safe.
- * Must never touch a byte count but through the ledger, and never start a second victim before the
- * first is finished. */
+/* policy.c: owns the order of service, the choice of victims, and how long a lease is safe. Must
+ * never touch a byte count but through the ledger, and never start a second victim before the first
+ * has finished. */
 #include "sched/internal.h"
 
 /* ---- the quantum ---- */
 
-/* Hand-offs may cost handoff_permille of the time, so a turn lasts (1000 - p) / p times what one
- * costs. Until one was measured: moving half a card both ways at once. */
+/* Hand-offs may cost handoff_permille (p) of the time, so a turn lasts (1000 - p) / p times the
+ * cost of a hand-off. Before the first one is measured, the cost is a guess: half a card moved both
+ * ways at once. */
 uint64_t policy_quantum(const struct sched *s, const struct gpu *g)
 {
         const struct sched_config *c = &s->config;
@@ -36,9 +37,9 @@ static bool stalled(const struct client *c)
         return c->lease && c->waiting;
 }
 
-/* A turn that waits for growth stands still meanwhile, for one quantum in all: who waits for what a
- * higher priority holds would else keep what it has from everybody. stalled_ns: how long it stood.
- */
+/* While a turn waits for growth its clock stands still, for one quantum at most: a client that
+ * waits for bytes of a higher priority would otherwise keep its own for ever. stalled_ns: how long
+ * the clock stood. */
 static uint64_t turn_end(const struct sched *s, const struct client *c, uint64_t stalled_ns)
 {
         uint64_t quantum = policy_client_quantum(s, c);
@@ -51,9 +52,9 @@ uint64_t policy_turn_end(const struct sched *s, const struct client *c)
         return turn_end(s, c, c->stalled_ns + (stalled(c) ? s->now_ns - c->stalled_since_ns : 0));
 }
 
-/* What is left of an overrun comes off the next turns, half a turn at most: the time between REVOKE
- * and DRAINED is computing time, too, and of two clients the one with the longer kernels must not
- * get more. */
+/* The rest of an overrun is taken off the next turns, at most half a turn each. The time between
+ * REVOKE and DRAINED is computing time too, so a client with longer kernels must not get more of
+ * it. */
 void policy_turn_begins(struct sched *s, struct client *c)
 {
         uint64_t quantum = policy_client_quantum(s, c);
@@ -78,7 +79,7 @@ void policy_turn_is_over(struct sched *s, struct client *c)
         fair_settle(c, client_run_ns(s, c) - c->turn_run_ns);
 }
 
-/* Of a turn that stands still the end moves with the clock, up to the last one possible. */
+/* While a turn waits for growth its end moves with the clock, up to the last possible end. */
 static void wake_at_turn_end(struct sched *s, const struct client *c)
 {
         if (!PLANTED(NO_WAKE))
@@ -87,8 +88,8 @@ static void wake_at_turn_end(struct sched *s, const struct client *c)
 
 /* ---- the queue ---- */
 
-/* Among users by the turns they have had (fair.c); of one user, whoever has waited longest is next.
- */
+/* Users are ordered by the turns that they have had (fair.c); among the processes of one user the
+ * longest wait goes first. */
 static bool entry_before(const struct entry *a, const struct entry *b)
 {
         if (a->priority != b->priority)
@@ -167,9 +168,9 @@ void policy_sort(struct sched *s)
 
 /* ---- who gives way ---- */
 
-/* In the order in which they are asked. */
+/* Victims are asked in this order. */
 enum victim_class {
-        VICTIM_YIELDING,     /* has just drained for this */
+        VICTIM_YIELDING,     /* has just drained for this request */
         VICTIM_IDLE,         /* least recently active first */
         VICTIM_WAITER,       /* behind the head, without a lease: last in the queue first */
         VICTIM_STALLED,      /* the same with a lease, waiting for growth */
@@ -180,10 +181,11 @@ enum victim_class {
         VICTIM_NONE,
 };
 
-/* What a client is judged against. */
+/* What the choice of a victim depends on. */
 struct demand {
-        const struct client *head; /* NULL: the card is overdrawn, nobody in particular */
-        struct entry entry;        /* the head's place */
+        const struct client
+                *head;      /* NULL: the card is overdrawn, and no single client is the reason */
+        struct entry entry; /* the head's place */
         unsigned gpu;
         uint64_t missing;
         bool lease_only; /* exclusive mode: no byte is needed, only the lease */
@@ -194,10 +196,11 @@ struct victim {
         struct client *c;
         enum victim_class class;
         uint64_t key;       /* smaller first */
-        struct entry entry; /* of those who wait; last in the queue first */
+        struct entry entry; /* of waiting clients; the last in the queue first */
 };
 
-/* Ski rental: staying resident has cost as much as going and coming back would. */
+/* Ski rental: an idle client gives way once staying resident has cost as much as leaving and coming
+ * back. */
 static uint64_t handoff_cost(const struct gpu *g, uint64_t bytes)
 {
         return 2 * bytes / (g->rate / 1000000) * 1000;
@@ -212,7 +215,7 @@ static uint64_t idle_until(const struct sched *s, const struct client *v, const 
 
         if (cost == 0)
                 wait = 0;
-        /* A burst of a higher priority is not sent away between two of its requests. */
+        /* A burst of a higher priority keeps its memory between two of its requests. */
         if (d->head && client_outranks(v, d->head))
                 wait = MAX(wait, cost > g->handoff_ns ? cost : g->handoff_ns);
         return add_sat(v->last_active_ns, wait);
@@ -245,8 +248,9 @@ static struct victim judge_leased(struct sched *s, struct client *v, const struc
         }
         if (d->head && client_outranks(v, d->head))
                 return r;
-        /* Within its quantum a lease that grows goes before waiters without one, so what is behind
-         * here is past its quantum, or the later of two leases that block each other. */
+        /* Within its quantum a growing lease goes before waiters without a lease. So a client
+         * behind the head is past its quantum, or it is the later of two leases that block each
+         * other. */
         if (v->waiting && behind(s, v, d)) {
                 r.class = VICTIM_STALLED;
                 r.entry = run_entry(s, v);
@@ -284,7 +288,7 @@ static struct victim judge(struct sched *s, struct client *v, const struct deman
         if (d->lease_only || a->limit <= a->exported)
                 return r;
         if (v->waiting && !behind(s, v, d))
-                return r; /* even if it has just drained: it is the one to be served */
+                return r; /* the head is served even if it has just drained */
         if (v->yielding && !d->foreign) {
                 r.class = VICTIM_YIELDING;
         } else if (v->waiting) {
@@ -349,9 +353,9 @@ void policy_revoke(struct sched *s, struct client *v, unsigned gpu, const struct
 
 /* ---- making room ---- */
 
-/* Bytes below which the slack of c's limit cannot be cut without work for anybody: what it backs,
- * what a running client has allocated or will allocate again, going by its high-water mark, what a
- * waiting one has been given for its turn. */
+/* Bytes below which cutting the slack of c's limit would cost work: what c backs, what a running
+ * client has allocated or will allocate again (its high-water mark), and what a waiting client has
+ * been given for its turn. */
 static uint64_t slack_floor(const struct sched *s, const struct client *c, const struct account *a)
 {
         uint64_t soon = 0;
@@ -378,13 +382,13 @@ static void trim(struct sched *s, struct demand *d)
                         ledger_set_limit(s, c, d->gpu, a->limit - slack);
                         d->missing -= slack;
                 }
-                /* The mark sinks as it runs, and more of its slack can be had. */
+                /* The mark sinks while the client runs; more of its slack can be had then. */
                 if (d->missing && c->lease && !c->idle && floor > a->usage.backed)
                         wake_at(s, s->now_ns + MARK_HALF_LIFE_NS / 16);
         }
 }
 
-/* Bytes that are on their way back, and whether somebody is at work on it. */
+/* Bytes that are on their way back. ret_busy: whether a client is working on it. */
 static uint64_t pending(const struct sched *s, unsigned gpu, bool *ret_busy)
 {
         uint64_t sum = 0;
@@ -423,7 +427,7 @@ void policy_yield(struct sched *s, unsigned gpu, uint64_t bytes)
         s->gpu[gpu].yield = sub_sat(bytes, pending(s, gpu, &busy));
 }
 
-/* Nobody of ours lacks bytes here: one idle client may give way to foreign processes. */
+/* No client lacks bytes here: one idle client may give way to foreign processes. */
 static void yield(struct sched *s, unsigned gpu)
 {
         struct gpu *g = &s->gpu[gpu];
@@ -456,8 +460,8 @@ void policy_reclaim(struct sched *s, unsigned gpu)
 
         if (s->config.mode == SCHED_MODE_OFF)
                 return;
-        /* What will be charged once all that is on its way is back. An overdrawn card comes before
-         * whoever waits for it. */
+        /* The charge once all pending bytes are back. An overdrawn card is relieved before waiting
+         * clients are served. */
         request = g->charged - pending(s, gpu, &busy);
         if (request > gpu_usable(g)) {
                 d.head = NULL;
@@ -487,7 +491,8 @@ void policy_reclaim(struct sched *s, unsigned gpu)
         }
 }
 
-/* The mode was changed, or several came back running: all but the longest holder give way. */
+/* The mode has changed, or several clients came back running: all but the longest holder give way.
+ */
 static struct client *surplus_lease(struct sched *s, unsigned gpu)
 {
         struct client *latest = NULL;
@@ -505,7 +510,7 @@ static struct client *surplus_lease(struct sched *s, unsigned gpu)
         return latest;
 }
 
-/* Exclusive mode: one lease a GPU, and somebody who is resident may lack only that. */
+/* Exclusive mode: one lease a GPU. A resident client may lack only the lease. */
 void policy_reclaim_lease(struct sched *s, unsigned gpu)
 {
         struct gpu *g = &s->gpu[gpu];

@@ -1,4 +1,4 @@
-/* sched.c: owns the events: checks what comes in, changes the state it speaks of, lets settle()
+/* sched.c: owns the events: checks the input, changes the state that it names, and lets settle()
  * draw the consequences. Must never decide anything itself, and never allocate after sched_new().
  */
 #include <errno.h>
@@ -23,7 +23,7 @@ void sched_config_default(struct sched_config *c)
         };
 }
 
-/* Settings come from a file that a person wrote: bring them where the arithmetic is defined. */
+/* Settings come from a file that a person wrote: clamp them to where the arithmetic is defined. */
 static void config_clamp(struct sched_config *c)
 {
         const uint64_t day = 24 * 3600 * NSEC_PER_SEC;
@@ -196,7 +196,7 @@ int sched_client_add(struct sched *s, uint32_t uid, int priority, uint64_t now_n
         s->clients = MAX(s->clients, slot + 1);
         c = &s->client[slot];
         generation = c->generation + 1 ? c->generation + 1 : 1;
-        dirty = c->dirty; /* the slot may still be in the list */
+        dirty = c->dirty; /* the slot may still be in the list of marks */
         *c = (struct client){.used = true,
                              .generation = generation,
                              .dirty = dirty,
@@ -215,7 +215,7 @@ static void request_unevictable_of(struct sched *s, struct client *c, struct acc
 {
         unevictable = MIN(unevictable, BYTES_MAX);
         if (!a->unevictable_requested ||
-            a->unevictable_request != unevictable) /* said again, it is as old as it was */
+            a->unevictable_request != unevictable) /* a repeated request keeps its age */
                 a->unevictable_since_ns = s->now_ns;
         a->unevictable_requested = true;
         a->spare_requested = spare;
@@ -247,7 +247,7 @@ static void drop_accounts(struct sched *s, struct client *c)
         c->gpus = 0;
 }
 
-/* Its accounts are nobody's any more. */
+/* Its accounts belong to no client any more. */
 static void forget(struct sched *s, struct client *c)
 {
         fair_settle(c, c->lease ? client_run_ns(s, c) - c->turn_run_ns : 0);
@@ -256,7 +256,7 @@ static void forget(struct sched *s, struct client *c)
         c->used = false;
 }
 
-/* Former records of a process that is back give up what they are charged for on this GPU. */
+/* Earlier records of a returning process give up their charge on this GPU. */
 static void take_over(struct sched *s, struct client *c, unsigned gpu)
 {
         sched_client *link = &c->previous;
@@ -287,7 +287,7 @@ static bool evicts(const struct client *c)
         return false;
 }
 
-/* Of a turn, what outlives the connection. */
+/* The part of a turn that survives the connection. */
 struct turn {
         bool known;
         uint64_t granted_ns, stalled_ns, revoked_ns, cut_ns, overrun_ns;
@@ -304,9 +304,10 @@ static struct turn former_turn(const struct sched *s, const struct client *c)
         return (struct turn){0};
 }
 
-/* Its gate is open whatever we say; the grant only gives the fact a number. Its turn is as old as
- * its former record says; without one it is over, and in either case its user's: or who says that
- * he runs would be before all who wait, and who connects anew would have a new turn. */
+/* A returning client that runs has its gate open whatever the daemon says; the grant only gives the
+ * lease a number. Its turn is as old as its earlier record says. Without a record the turn is over
+ * and is booked on its user: otherwise a client could jump the queue, or get a new turn, by
+ * connecting anew. */
 static void come_back_running(struct sched *s, struct client *c, const struct turn *former)
 {
         fair_book(s, c);
@@ -416,7 +417,7 @@ int sched_client_request(struct sched *s, sched_client id, unsigned gpu,
         if (!a)
                 return -EINVAL;
         if (a->silent && !a->unevictable_requested) {
-                a->silent = false; /* refused its unevictable bytes and here all the same */
+                a->silent = false; /* refused its unevictable bytes, and attached all the same */
                 actions_mark(s, c);
         }
         if (w->commit)
@@ -424,19 +425,19 @@ int sched_client_request(struct sched *s, sched_client id, unsigned gpu,
         if (w->spare || (w->spare_requested && w->unevictable &&
                          w->unevictable <= account_own_unevictable(a))) {
                 a->spare = true;
-        } else if (!w->spare_requested) { /* else what it was granted may be on its way to it */
+        } else if (!w->spare_requested) { /* otherwise the grant may already be on its way */
                 a->spare = a->spare_dirty = false;
                 a->spare_asked_ns = 0;
         }
         if (w->unevictable && a->unevictable_requested &&
             w->unevictable <= account_own_unevictable(a))
-                settle_unevictable_done(
-                        c, &a->unevictable_requested); /* it does not request that any more */
+                settle_unevictable_done(c,
+                                        &a->unevictable_requested); /* it no longer requests that */
         if (w->unevictable > account_own_unevictable(a)) {
                 request_unevictable_of(s, c, a, w->unevictable, w->spare_requested, w->sequence);
         } else if (w->unevictable && w->unevictable != a->unevictable_allowed) {
-                /* Less, or more that it is charged for already: it was measured, or is told late.
-                 */
+                /* Less than before, or more but within its charge: it was measured, or is reported
+                 * late. */
                 ledger_set_unevictable_allowed(s, c, gpu, w->unevictable);
         } else if (w->unevictable) {
                 a->limit_dirty = true;
@@ -531,7 +532,8 @@ int sched_client_drained(struct sched *s, sched_client id, uint64_t lease, uint6
                 c->lease = 0;
                 c->draining = c->idle = c->stands = false;
                 c->drain_failures = 0;
-                /* It waited for growth: now it waits for its turn, behind those it made way for. */
+                /* It waited for growth. Now it waits for its turn, behind the clients that it made
+                 * way for. */
                 if (c->waiting)
                         client_new_ticket(s, c);
         }
@@ -545,7 +547,7 @@ int sched_client_drain_failed(struct sched *s, sched_client id, uint64_t lease, 
         struct client *c = find(s, id);
         unsigned doublings;
 
-        (void)after_ns; /* how long it tried: the patience it was given says enough */
+        (void)after_ns; /* the patience that the client was given tells how long it tried */
         begin(s, now_ns);
         if (!c || c->lost)
                 return -ESTALE;
@@ -556,13 +558,13 @@ int sched_client_drain_failed(struct sched *s, sched_client id, uint64_t lease, 
                 c->retry_ns = s->now_ns + (s->config.patience_ns << doublings);
                 if (c->drain_failures % DRAIN_FAILURES_MAX == 0)
                         c->unpreemptible_until_ns = s->now_ns + UNPREEMPTIBLE_NS;
-                s->gpu[c->revoke_gpu].revoked_ns = 0; /* no measure of a hand-off */
+                s->gpu[c->revoke_gpu].revoked_ns = 0; /* not a measure of a hand-off */
         }
         end(s, out);
         return 0;
 }
 
-/* What it failed at meanwhile says nothing of the time after. */
+/* Failed drains of that time say nothing about the time after it. */
 int sched_client_stands(struct sched *s, sched_client id, bool stands, uint64_t now_ns,
                         struct sched_actions *out)
 {
@@ -595,8 +597,8 @@ int sched_client_short(struct sched *s, sched_client id, unsigned gpu, uint64_t 
                 return -EINVAL;
         g = &s->gpu[gpu];
         g->shortage = MIN(g->total, add_sat(g->shortage, bytes));
-        /* What it could not back it gives back first; with the lease in hand it now waits for it.
-         */
+        /* It first gives back what it could not back; if it has the lease, it now waits for these
+         * bytes. */
         if (a->limit > a->usage.backed)
                 ledger_set_limit(s, c, gpu, a->usage.backed);
         if (c->lease) {
@@ -690,7 +692,7 @@ void sched_pump(struct sched *s, uint64_t now_ns, struct sched_actions *out)
         actions_emit(s, out);
 }
 
-/* Off promises the plain driver's behaviour: everything allocated is on the card, so it must fit
+/* Mode off promises what the plain driver does: all allocated memory is on the card, so it must fit
  * now. */
 static bool all_resident(const struct sched *s)
 {

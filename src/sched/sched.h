@@ -28,8 +28,8 @@
 
 struct sched;
 
-/* Index in the low half, generation in the high half: an id of a client that is gone matches
- * nobody. 0 is nobody. */
+/* Index in the low half, generation in the high half, so the id of a client that has ended matches
+ * no other. 0: no client. */
 typedef uint64_t sched_client;
 
 enum sched_mode { SCHED_MODE_AUTO, SCHED_MODE_EXCLUSIVE, SCHED_MODE_OFF };
@@ -64,26 +64,27 @@ struct sched_config {
                                       costs (ski rental) */
         uint64_t patience_ns;      /* first REVOKE's patience; doubled after each failed drain */
         uint64_t host_budget_bytes; /* Σ commit over all GPUs <= Σ capacity + this, less transit */
-        uint64_t restart_grace_ns;  /* after a restart: grant nothing for this long from the first
-                                       event; 0: a first start */
+        uint64_t restart_grace_ns;  /* after a restart nothing is granted for this long from the
+                                       first event; 0: a first start */
         unsigned unevictable_permille; /* budget for unevictable bytes, share of the card, 50 */
         uint64_t seed;                 /* two daemons on one card must not be in step */
 };
 
-/* All of the above at the values named in the comments; patience 2 s, clients_max 1024, host budget
- * 0, mode auto. */
+/* All of the above, at the values named in the comments; patience 2 s, clients_max 1024, host
+ * budget 0, mode auto. */
 void sched_config_default(struct sched_config *c);
 
 /* NULL with errno ENOMEM. */
 struct sched *sched_new(const struct sched_config *config);
 void sched_free(struct sched *s); /* NULL is a no-op */
 
-/* What the client says about itself on one GPU. */
+/* What a client reports of itself on one GPU. */
 struct sched_usage {
         uint64_t allocated, backed, unevictable, arena;
         uint64_t moved_out, moved_in; /* totals since the process began */
         uint64_t drain_ns;            /* its last drain */
-        bool stays; /* what it backs past its limit cannot be moved now: its host has no room */
+        bool stays; /* bytes above its limit that it cannot move now, because the host has no room
+                     */
 };
 
 enum sched_action_type {
@@ -97,11 +98,12 @@ enum sched_action_type {
         SCHED_DO_OVERDUE,   /* log it, kill if so configured */
 };
 
-/* How short a client is to keep its work in flight. */
+/* How short a client must keep its work in flight. */
 enum sched_bound {
         SCHED_UNBOUND,
-        SCHED_BOUND_AHEAD, /* nobody waits, but what is allocated does not fit: not for ever */
-        SCHED_BOUND_SHORT, /* somebody waits, or a higher priority is near */
+        SCHED_BOUND_AHEAD, /* no client waits, but not all allocated memory fits: kernels must not
+                              queue without end */
+        SCHED_BOUND_SHORT, /* a client waits, or one of a higher priority may come */
 };
 
 struct sched_action {
@@ -128,7 +130,7 @@ struct sched_action {
 #define SCHED_ACTIONS_MAX 256
 struct sched_actions {
         unsigned n;
-        bool more; /* the list was full: perform these, then call sched_pump() */
+        bool more; /* the list was full: perform these actions, then call sched_pump() */
         struct sched_action list[SCHED_ACTIONS_MAX];
 };
 
@@ -136,29 +138,28 @@ struct sched_actions {
 
 /* Declare GPU number gpu (0 .. SCHED_GPUS_MAX-1) with its total bytes. 0, -EINVAL, -EEXIST. */
 int sched_gpu_add(struct sched *s, unsigned gpu, uint64_t total_bytes);
-/* It has another total than was thought: what NVML says instead of what a client said. */
+/* The card's total turns out to be another: NVML's figure replaces a client's. */
 void sched_gpu_total(struct sched *s, unsigned gpu, uint64_t total_bytes, uint64_t now_ns,
                      struct sched_actions *out);
-/* A client has it attached. */
+/* A client is attached to it. */
 bool sched_gpu_in_use(const struct sched *s, unsigned gpu);
-/* Its number may be declared anew. 0, -EBUSY: it is in use, -EINVAL. */
+/* Its number may be used again. 0, -EBUSY: a client is attached to it, -EINVAL. */
 int sched_gpu_remove(struct sched *s, unsigned gpu);
-/* Bytes used by others than our clients, as last measured. Capacity = total - foreign. */
+/* Bytes used by foreign processes, as last measured. Capacity = total - foreign. */
 void sched_gpu_foreign(struct sched *s, unsigned gpu, uint64_t foreign_bytes, uint64_t now_ns,
                        struct sched_actions *out);
 
-/* By how much foreign processes hold too much for the first of our clients that waits because of
- * them. 0: nobody does. */
+/* The bytes by which foreign use exceeds what the first client that waits for it would need. 0: no
+ * client waits for foreign bytes. */
 uint64_t sched_gpu_lacks(const struct sched *s, unsigned gpu);
-/* A foreign process waits for so many bytes: idle clients give up as many, once, as they would for
- * one of our own; nobody else does, and nothing is kept free. 0: it waits no longer. */
+/* A foreign process waits for so many bytes. Idle clients give up as many, once, as for a waiting
+ * client; other clients do not, and no bytes are kept free. 0: it no longer waits. */
 void sched_gpu_yield(struct sched *s, unsigned gpu, uint64_t bytes, uint64_t now_ns,
                      struct sched_actions *out);
 
-/* Host memory that is in use for something else than what is moved out of cards (mapped to
- * kernels): absolute, all clients together. 0, or -ENOMEM: what is promised to evictions does not
- * leave so much more, and nothing has changed. Less is always granted, and so is what is held
- * already. */
+/* Host memory used for other purposes than evicted memory (mapped to kernels): an absolute figure,
+ * of all clients together. 0, or -ENOMEM: what evictions may need does not leave so much more, and
+ * nothing has changed. Lower figures and those already held always succeed. */
 int sched_host_take(struct sched *s, uint64_t bytes, bool held, uint64_t now_ns,
                     struct sched_actions *out);
 /* How much more could be taken now. */
@@ -260,10 +261,10 @@ void sched_client_gone(struct sched *s, sched_client id, uint64_t now_ns,
 /* The next moment at which sched_tick() has something to do; UINT64_MAX: none. */
 uint64_t sched_next_ns(const struct sched *s);
 void sched_tick(struct sched *s, uint64_t now_ns, struct sched_actions *out);
-/* Until now, and for so long, nobody was listened to: nobody's grace was running. Comes before any
- * other event of after that time. */
+/* Until now, for ns, the daemon listened to no client, so no grace period ran. Comes before any
+ * other event of a later time. */
 void sched_skip(struct sched *s, uint64_t ns, uint64_t now_ns);
-/* Continue where a full action list stopped. */
+/* Goes on where a full action list stopped. */
 void sched_pump(struct sched *s, uint64_t now_ns, struct sched_actions *out);
 
 /* -EBUSY: SCHED_MODE_OFF while anything is evicted. */
@@ -303,16 +304,16 @@ struct sched_account_view {
         struct sched_usage usage;
         uint64_t commit, limit, charge, need;
         uint64_t unevictable; /* without what is exported */
-        uint64_t exported;    /* of what it has allocated */
+        uint64_t exported;    /* of its allocated bytes */
         uint64_t commit_held; /* the highest commit it has not given back yet */
-        /* The same with what it has asked for and waits for. */
+        /* The same figures with its pending requests. */
         uint64_t commit_asked, unevictable_asked, exported_asked;
 };
 int sched_account_view(const struct sched *s, sched_client id, unsigned gpu,
                        struct sched_account_view *ret);
 
-/* How often clients went from one state to another since sched_new(); SCHED_STATES stands for not
- * being there (before the first GPU is attached, after the end). set and cleared: by bit number of
+/* How often clients went from one state to another since sched_new(). SCHED_STATES stands for
+ * absent: before the first GPU is attached, and after the end. set and cleared: by bit number of
  * enum sched_flags. */
 #define SCHED_STATES (SCHED_EVICTING + 1)
 #define SCHED_FLAGS  5
@@ -322,13 +323,13 @@ struct sched_transitions {
 };
 void sched_transitions(const struct sched *s, struct sched_transitions *ret);
 
-/* Walk the clients: pass 0 first, then the previous result; 0 ends. */
+/* Iterates over the clients: pass 0 first, then the previous result; 0 ends. */
 sched_client sched_next_client(const struct sched *s, sched_client after);
 
 const char *sched_state_name(enum sched_state state);              /* "idle", "waiting", ... */
 const char *sched_mode_name(enum sched_mode mode);                 /* "auto", "exclusive", "off" */
 int sched_mode_parse(const char *text, enum sched_mode *ret_mode); /* 0, -EINVAL */
 
-/* Check the invariants of docs/scheduler.md; NULL, or a sentence that names the one broken. For
- * tests, any time. */
+/* Check the invariants of docs/scheduler.md. NULL, or a sentence that names the broken one. For
+ * tests; at any time. */
 const char *sched_check(const struct sched *s, uint64_t now_ns);

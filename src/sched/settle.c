@@ -1,6 +1,6 @@
-/* settle.c: owns what follows from an event: who is served, who is asked to give way,
- * and the states that result. One pass in queue order suffices, because nothing decided here frees
- * a byte: bytes come free when a client says so, and that is another event. */
+/* settle.c: owns the consequences of an event: who is served, who is asked to give way, and the
+ * resulting states. One pass in queue order suffices, because no decision here frees a byte: bytes
+ * become free when a client reports it, which is another event. */
 #include "sched/internal.h"
 
 /* ---- the state before anything is given ---- */
@@ -48,7 +48,7 @@ static void survey(struct sched *s)
                         survey_gpu(s, gpu);
 }
 
-/* By how much what is there already is past what there is, before this event gives anything. */
+/* By how much bytes in use exceed the capacity before this event grants anything. */
 static void note_excess(struct sched *s)
 {
         for (unsigned gpu = 0; gpu < s->gpus; gpu++) {
@@ -78,8 +78,7 @@ static void refuse_commit(struct sched *s, struct client *c, struct account *a)
         actions_mark(s, c);
 }
 
-/* Arithmetic, answered at once: whether it fits the promise has nothing to do with who holds the
- * card now. */
+/* Answered at once: whether a commit fits does not depend on who holds the card now. */
 static void answer_commits(struct sched *s, struct client *c)
 {
         unsigned gpu;
@@ -106,8 +105,8 @@ static void answer_commits(struct sched *s, struct client *c)
         }
 }
 
-/* The card has become smaller, or its unevictable bytes more: what is committed and not allocated
- * is taken back before somebody builds on it. */
+/* The card has become smaller, or its unevictable bytes have grown: take back commits that are not
+ * yet allocated, before a client uses them. */
 static void trim_commits(struct sched *s, unsigned gpu, uint64_t cap)
 {
         for (unsigned i = 0; i < s->clients; i++) {
@@ -146,8 +145,8 @@ static void refuse_unevictable(struct sched *s, struct client *c, struct account
 
 enum verdict { VERDICT_FITS, VERDICT_LATER, VERDICT_NEVER };
 
-/* Whoever does not fit beside foreign processes as it is waits for them in any case: more
- * unevictable bytes need only leave it room once they are gone. */
+/* A client that does not fit beside foreign processes waits for them in any case. More unevictable
+ * bytes only have to leave it room once they are gone. */
 static bool stays_runnable(const struct gpu *g, uint64_t allocated, uint64_t unevictable,
                            uint64_t cap)
 {
@@ -156,9 +155,9 @@ static bool stays_runnable(const struct gpu *g, uint64_t allocated, uint64_t une
                 allocated <= sub_sat(g->total, add_sat(gpu_headroom(g), unevictable)));
 }
 
-/* Would everybody still be runnable with so many unevictable bytes on this GPU, of which `want` has
- * so many exported? What counts is what clients really hold; commits above that are taken back
- * first, and until that is acknowledged it is too early. */
+/* Would all clients still be runnable with so many unevictable bytes on this GPU, of which `want`
+ * has so many exported? Clients count with what they really hold. Commits above that are taken back
+ * first, and until the clients have acknowledged it, it is too early to say. */
 static enum verdict verdict(struct sched *s, unsigned gpu, const struct account *request,
                             uint64_t unevictable, uint64_t exported, uint64_t since_ns)
 {
@@ -183,7 +182,7 @@ static enum verdict verdict(struct sched *s, unsigned gpu, const struct account 
         if (early)
                 return s->now_ns - since_ns >= s->config.grace_ns ? VERDICT_NEVER : VERDICT_LATER;
         if (unevictable <= gpu_unevictable_budget(s, g))
-                return VERDICT_FITS; /* host room was kept for as much */
+                return VERDICT_FITS; /* host room was reserved for as much */
         for (unsigned i = 0; i < s->gpus; i++) {
                 if (s->gpu[i].present)
                         spill += ledger_host_spill(s, &s->gpu[i], s->gpu[i].committed,
@@ -197,8 +196,8 @@ static bool can_spare(const struct client *c, unsigned gpu)
         return c->used && !c->lost && c->accounts[gpu].attached && c->accounts[gpu].spare;
 }
 
-/* Ask for what clients hold of this GPU's unevictable bytes and can do without, where so many could
- * be had with it. Until when: who is late is not asked again. */
+/* Ask clients for unevictable bytes of this GPU that they can do without, if so many could be had
+ * that way. Returns until when: a late client is not asked again. */
 static uint64_t ask_for_spares(struct sched *s, unsigned gpu, uint64_t unevictable)
 {
         uint64_t until_ns = 0, most = 0;
@@ -233,7 +232,8 @@ static void serve_unevictable_on(struct sched *s, struct client *c, unsigned gpu
         uint64_t spares_ns =
                 past && !a->spare_requested ? ask_for_spares(s, gpu, g->unevictable + more) : 0;
 
-        /* Who can spare some says so when he likes: that moves no request's end. */
+        /* A client offers spare bytes whenever it likes: that must not move the end of a request.
+         */
         spares_ns = MIN(spares_ns, a->unevictable_since_ns + s->config.grace_ns);
 
         if (past && a->spare_requested) {
@@ -254,7 +254,7 @@ static void serve_unevictable_on(struct sched *s, struct client *c, unsigned gpu
                         wake_at(s, a->unevictable_since_ns + s->config.grace_ns);
                         return;
                 case VERDICT_FITS:
-                        a->unevictable_since_ns = s->now_ns; /* it waits for nobody's answer */
+                        a->unevictable_since_ns = s->now_ns; /* it waits for no client's answer */
                         break;
                 }
         }
@@ -263,7 +263,8 @@ static void serve_unevictable_on(struct sched *s, struct client *c, unsigned gpu
                 return;
         }
         if (more > ledger_free(g) || (more && g->head)) {
-                /* As with those who wait to run: not kept for what those hold who do not answer. */
+                /* As for clients that wait to run: bytes held by clients that do not answer are not
+                 * waited for. */
                 uint64_t others = g->immovable - (client_immovable(s, c) ? account_movable(a) : 0);
 
                 if (!g->head &&
@@ -289,8 +290,8 @@ static void refuse_export(struct sched *s, struct client *c, struct account *a)
         actions_mark(s, c);
 }
 
-/* What is pinned may lie on the host now, so room for it is made as for one who waits to run; it
- * moves its own memory about within its limit. */
+/* Memory to be exported may lie on the host now, so room is made for it as for a client that waits
+ * to run. The client moves its own memory within its limit. */
 static void serve_export_on(struct sched *s, struct client *c, unsigned gpu)
 {
         struct gpu *g = &s->gpu[gpu];
@@ -344,8 +345,8 @@ static void serve_unevictable(struct sched *s, struct client *c)
 
 /* ---- room to run ---- */
 
-/* With everybody asked who can be asked, would there be room? If not, keeping bytes for c would
- * only keep them from the others. */
+/* If every client that can be asked gave way, would there be room for c? If not, bytes kept for c
+ * would only be kept from the others. */
 bool settle_fits(const struct sched *s, const struct client *c, bool without_foreign)
 {
         unsigned gpu;
@@ -391,7 +392,7 @@ void settle_grant(struct sched *s, struct client *c)
         }
 }
 
-/* Exclusive mode: strictly in queue order, or a resident client could overtake for ever. */
+/* Exclusive mode: strictly in queue order, or a resident client could overtake others for ever. */
 static bool lease_is_free(struct sched *s, struct client *c)
 {
         bool is_free = true;
@@ -425,9 +426,9 @@ static bool outranked(const struct sched *s, const struct client *c)
         return false;
 }
 
-/* Clients are packed by their high-water marks, not by the instant's use: one that is between two
- * of its peaks would be let in beside somebody whom its next peak sends away. What those who do not
- * answer hold is not waited for. */
+/* Clients are packed by their high-water marks, not by their use of the moment: a client between
+ * two of its peaks would be let in beside one that its next peak evicts. Bytes held by clients that
+ * do not answer are not waited for. */
 static void set_reserve(struct sched *s, struct client *c)
 {
         unsigned gpu;
@@ -444,10 +445,10 @@ static void set_reserve(struct sched *s, struct client *c)
         }
 }
 
-/* Overdue, and it has said that it cannot move out all that it was asked for (its host has no
- * room). What it still holds is in its charge already, so it may as well keep it. Once it says
- * that it knows, it waits like any other for what it has moved out. Who is merely slow gets nothing
- * back: or whoever needs these bytes would never have them. */
+/* The client is overdue, and has reported that its host has no room for all that it should move
+ * out. The rest is in its charge already, so it may keep it. Once it has acknowledged that, it
+ * waits for its moved bytes like any other client. A client that is merely slow gets nothing back:
+ * otherwise whoever needs these bytes would never get them. */
 static void keep_what_it_holds(struct sched *s, struct client *c)
 {
         unsigned gpu;
@@ -469,13 +470,13 @@ static void keep_what_it_holds(struct sched *s, struct client *c)
                 if (held <= a->limit)
                         continue;
                 ledger_set_limit(s, c, gpu, held);
-                /* or it would be asked for the same again before it has said a word */
+                /* otherwise it would be asked for the same again before it could answer */
                 c->unpreemptible_until_ns = s->now_ns + UNPREEMPTIBLE_NS;
         }
 }
 
-/* What is given is charged until it is given back, which takes an answer: whoever has not answered
- * the first LIMIT of its connection gets none of what others may wait for. */
+/* Granted bytes are charged until they are given back, which takes an answer. So a client that has
+ * not answered the first LIMIT of its connection gets no bytes that others may wait for. */
 static bool asks_and_never_answers(const struct client *c)
 {
         unsigned gpu;
@@ -491,8 +492,8 @@ static bool asks_and_never_answers(const struct client *c)
         return false;
 }
 
-/* Give c what is free and not kept for somebody before it, and the lease once all it needs is
- * there. */
+/* Give c the bytes that are free and not kept for clients before it, and the lease once it has all
+ * that it needs. */
 static void serve_run(struct sched *s, struct client *c)
 {
         bool ready = true;
@@ -557,7 +558,7 @@ void client_new_ticket(struct sched *s, struct client *c)
         }
 }
 
-/* It has what it lacked, or wants it no more. */
+/* It has what it lacked, or no longer wants it. */
 static void stop_waiting(struct sched *s, struct client *c)
 {
         unsigned gpu;
@@ -569,7 +570,7 @@ static void stop_waiting(struct sched *s, struct client *c)
         } else if (c->waiting && s->now_ns < policy_turn_end(s, c)) {
                 c->stalled_ns += s->now_ns - c->stalled_since_ns;
         } else if (c->waiting) {
-                /* It was served in its place in the queue, like those without a lease. */
+                /* It was served in queue order, like clients without a lease. */
                 policy_turn_is_over(s, c);
                 fair_book(s, c);
                 policy_turn_begins(s, c);
@@ -599,7 +600,8 @@ void client_update_waiting(struct sched *s, struct client *c)
 
 /* ---- what is left to do for each ---- */
 
-/* Nobody waits for these bytes, so that growth within the commit need not ask again. */
+/* No client waits for these bytes: raise the limit, so that growth within the commit needs no
+ * request. */
 static void top_up(struct sched *s, struct client *c, unsigned gpu)
 {
         struct gpu *g = &s->gpu[gpu];
@@ -609,7 +611,7 @@ static void top_up(struct sched *s, struct client *c, unsigned gpu)
                 return;
         a->top_up = false;
         if (a->evicting || (!c->lease && a->usage.allocated > a->limit))
-                return; /* more limit would mean: restore */
+                return; /* a higher limit would start a restore */
         if (s->config.mode != SCHED_MODE_OFF && (g->head || g->contested))
                 return;
         if (a->limit < a->commit)
@@ -617,7 +619,7 @@ static void top_up(struct sched *s, struct client *c, unsigned gpu)
                                  a->limit + MIN(a->commit - a->limit, ledger_available(g, a)));
 }
 
-/* What is so now, and what was so until a moment ago: it comes and goes with every allocation. */
+/* True now, or true until a moment ago: the condition comes and goes with every allocation. */
 static void hold(struct sched *s, bool is_so, bool *held, uint64_t *until_ns)
 {
         if (is_so) {
@@ -644,9 +646,9 @@ static void set_contested(struct sched *s)
         }
 }
 
-/* Work in flight has to be short where somebody waits, and before anybody does where not everything
- * fits or a higher priority is near: what is in flight when the wait begins was submitted before
- * it. */
+/* Work in flight must be short where a client waits. It must be short before that, too, where not
+ * everything fits or a higher priority may come: work in flight when the wait begins was submitted
+ * earlier. */
 static enum sched_bound bound_of(const struct sched *s, const struct client *c)
 {
         enum sched_bound bound = SCHED_UNBOUND;
@@ -753,7 +755,7 @@ static void pass(struct sched *s)
         s->again = false;
         s->next_ns = UINT64_MAX;
         if (s->now_ns < s->restart_until_ns) {
-                /* The ledger is not complete: nothing is given, nobody is asked. */
+                /* The ledger is incomplete: nothing is granted, and no client is asked. */
                 wake_at(s, s->restart_until_ns);
                 for (unsigned i = 0; i < s->clients; i++) {
                         struct client *c = &s->client[i];
@@ -796,5 +798,5 @@ void settle(struct sched *s)
         note_excess(s);
         do
                 pass(s);
-        while (s->again); /* each time some commit is lower */
+        while (s->again); /* each round lowers some commit */
 }
