@@ -16,9 +16,7 @@
  * 64-bit counts over all clients of all GPUs can wrap. */
 #define BYTES_MAX (UINT64_C(1) << 50)
 
-#define CONTESTED_HOLD_NS                                                      \
-        (2 * NSEC_PER_SEC) /* CONTESTED(0) comes this long after the last wait \
-                            */
+#define CONTESTED_HOLD_NS     (2 * NSEC_PER_SEC) /* from the last wait to CONTESTED(0) */
 #define UNPREEMPTIBLE_NS      (10 * NSEC_PER_SEC) /* not asked for so long after DRAIN_FAILURES_MAX */
 #define DRAIN_FAILURES_MAX    3
 #define PATIENCE_DOUBLINGS    5U /* patience grows to 32 times the configured one */
