@@ -1,4 +1,4 @@
-/* clock.h: the one clock everything uses: CLOCK_MONOTONIC in nanoseconds. */
+/* clock.h: CLOCK_MONOTONIC in nanoseconds, the clock of the whole product. */
 #pragma once
 
 #include <stdint.h>

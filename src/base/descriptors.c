@@ -1,5 +1,5 @@
-/* descriptors.c: owns the layout of SCM_RIGHTS. Must never make a system call, nor be a place where
- * a cancelled thread ends: the preload library is among its callers. */
+/* descriptors.c: owns the layout of SCM_RIGHTS. Must never make a system call, nor be a
+ * cancellation point: the preload library calls it, too. */
 #include "base/descriptors.h"
 
 #include <string.h>

@@ -8,16 +8,18 @@
 
 #define DESCRIPTORS_MAX 8u
 
-/* Room for the descriptors of one message, aligned as the kernel wants it. Lives as long as the
- * msghdr that it was given to. */
+/* Room for the descriptors of one message, aligned as the kernel requires. Must live as long as the
+ * msghdr that it is attached to. */
 union descriptors {
         struct cmsghdr header;
         char bytes[CMSG_SPACE(DESCRIPTORS_MAX * sizeof(int))];
 };
 
-/* Send these along; they stay the caller's. n: at most DESCRIPTORS_MAX; 0: none. */
+/* Send these with the message; the caller keeps and closes them. n: at most DESCRIPTORS_MAX; 0:
+ * none. */
 void descriptors_attach(struct msghdr *h, union descriptors *room, const int *fds, unsigned n);
 /* Let some be received. */
 void descriptors_expect(struct msghdr *h, union descriptors *room);
-/* How many came, into ret_fds, which has room for most; they are the caller's to close. */
+/* Puts the received descriptors into ret_fds, which has room for `most`, and returns how many there
+ * are. The caller closes them. */
 unsigned descriptors_take(struct msghdr *h, unsigned most, int *ret_fds);

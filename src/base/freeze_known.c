@@ -1,5 +1,5 @@
 /* freeze_known.c: owns the file that remembers on which drivers and GPUs freezing works. Must never
- * keep a process waiting, nor fail it: what cannot be read is not known. */
+ * block a process or make it fail: a file that cannot be read counts as empty. */
 #include "base/freeze_known.h"
 
 #include <errno.h>
@@ -16,7 +16,7 @@
 
 #define TEXT_MAX 16384u
 #define KEY_MAX  96u
-#define LINES    64u /* the last ones that were learnt */
+#define LINES    64u /* only the newest results are kept */
 
 static bool find_folder(char ret[static PATH_MAX])
 {

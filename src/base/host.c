@@ -53,8 +53,8 @@ static int read_in(const struct cgroup_kind *k, const char *dir, const char *fil
         return read_number(path, ret);
 }
 
-/* What is used includes cached files, of which the kernel drops what has not been used for long,
- * and half of the rest: as MemAvailable counts for the machine. */
+/* Used memory includes cached files. The kernel drops those that were not used for long, and half
+ * of the others: MemAvailable counts them in the same way for the machine. */
 static uint64_t read_reclaimable(const struct cgroup_kind *k, const char *dir)
 {
         char path[1300], line[256];
@@ -83,7 +83,8 @@ static void lower(struct host_memory *m, const struct cgroup_kind *k, const char
         m->available_bytes = MIN(m->available_bytes, sub_sat(limit, used));
 }
 
-/* Every ancestor's limit holds, and the root's: what a container sees as the root is its own. */
+/* The limits of all ancestors hold, and the root's: the root that a container sees is its own
+ * cgroup. */
 static void lower_upwards(struct host_memory *m, const struct cgroup_kind *k, char *dir)
 {
         for (;;) {

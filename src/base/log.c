@@ -1,5 +1,5 @@
 /* log.c: owns the level and the tag. Must never allocate: the preload library logs from anywhere.
- * Must never wait for who reads: a daemon whose log is full goes on without a log. */
+ * Must never wait for the reader: a daemon whose log is full goes on without a log. */
 #include "base/log.h"
 #include "base/settings.h"
 
@@ -37,7 +37,7 @@ int log_enabled(enum log_level level)
         return (int)level <= atomic_load_explicit(&log_level, memory_order_relaxed);
 }
 
-/* A pipe that is not ready has less than 4096 bytes of room; a line has fewer. */
+/* A pipe that is not ready has less than 4096 bytes of room, and a line is shorter than that. */
 static bool can_write(int fd)
 {
         struct pollfd p = {.fd = fd, .events = POLLOUT};
@@ -61,8 +61,8 @@ static __attribute__((format(printf, 2, 0))) void write_line(const char *word, c
                 used = (int)sizeof(line) - 2;
         line[used++] = '\n';
         if (can_write(STDERR_FILENO))
-                /* Neither poll() nor write(): a thread that is cancelled would end there, with its
-                 * caller's locks held. */
+                /* Not poll() or write(): they are cancellation points, and the caller may hold
+                 * locks. */
                 (void)syscall(SYS_write, STDERR_FILENO, line, (size_t)used);
         errno = saved;
 }

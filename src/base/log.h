@@ -8,12 +8,12 @@
 
 enum log_level { LOG_LEVEL_ERROR, LOG_LEVEL_WARNING, LOG_LEVEL_INFO, LOG_LEVEL_DEBUG };
 
-/* tag: "subletd", "sublet", "libsublet"; kept, not copied. Reads SUBLET_LOG, and says if it is no
+/* tag: "subletd", "sublet", "libsublet"; kept, not copied. Reads SUBLET_LOG and warns if it is no
  * level. */
 void log_open(const char *tag, enum log_level default_level);
 int log_enabled(enum log_level level);
 void log_write(enum log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* Good news, told wherever warnings are. */
+/* Good news, at the level of warnings. */
 void log_notice(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 #define log_error(...)   log_write(LOG_LEVEL_ERROR, __VA_ARGS__)

@@ -1,4 +1,4 @@
-/* macros.h: small things every module wants. */
+/* macros.h: small macros and inline functions that every module uses. */
 #pragma once
 
 #include <stddef.h>

@@ -1,5 +1,5 @@
-/* paths.c: owns the choice of the daemon's directory. Must never allocate, and must never trust a
- * directory in a place that others can write to without looking who owns it. */
+/* paths.c: owns the choice of the daemon's directory. Must never allocate. Must never trust a
+ * directory in a place where others can write without checking its owner. */
 #include "base/paths.h"
 #include "base/settings.h"
 
@@ -62,7 +62,7 @@ int paths_make_private(const char *dir, uid_t uid)
         return paths_check_private(dir, uid);
 }
 
-/* A runtime directory kept from another user's session (su, sudo -E) is not ours to use. */
+/* A runtime directory left over from another user's session (su, sudo -E) must not be used. */
 static int runtime_usable(const struct paths_input *in)
 {
         struct stat st;

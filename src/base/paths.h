@@ -24,7 +24,7 @@
 
 enum paths_kind { PATHS_NAMED, PATHS_SYSTEM, PATHS_PRIVATE };
 
-/* What the choice depends on. Empty strings count as absent. */
+/* The input of the choice. Empty strings count as absent. */
 struct paths_input {
         const char *named;   /* --daemon or SUBLET_DIR; NULL for none */
         const char *system;  /* "/run/sublet" */
@@ -47,10 +47,10 @@ int paths_private_dir(const struct paths_input *in, const char *suffix, char *re
 /* dir + "/" + name. 0, or -ENAMETOOLONG: it does not fit ret. */
 int paths_join(const char *dir, const char *name, char *ret, size_t n);
 
-/* 0: a directory (no link) of this user's that nobody else can enter. -ENOENT: not there. -ENOTDIR:
- * something else. -EPERM: it belongs to somebody else. -EACCES: others may enter it. */
+/* 0: a directory (no link) of this user that no other user can enter. -ENOENT: it does not exist.
+ * -ENOTDIR: it is something else. -EPERM: another user owns it. -EACCES: others may enter it. */
 int paths_check_private(const char *dir, uid_t uid);
 
-/* Make dir with mode 0700, or accept it when it is there. 0, or as paths_check_private, or -errno
- * of mkdir. */
+/* Create dir with mode 0700, or accept it if it exists. 0, or as paths_check_private, or -errno of
+ * mkdir. */
 int paths_make_private(const char *dir, uid_t uid);

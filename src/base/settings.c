@@ -1,5 +1,5 @@
-/* settings.c: owns how a variable of the environment is read. Must never guess: what it may not be
- * is said, and the initial value holds. */
+/* settings.c: owns how variables of the environment are read. Must never guess: for an invalid
+ * value it warns, and the initial value holds. */
 #include "base/settings.h"
 
 #include <errno.h>
@@ -18,7 +18,7 @@ const struct setting_row settings[SETTING_COUNT] = {
 #undef SETTING
 };
 
-static atomic_uint_fast32_t refused; /* 1 << setting: it was said */
+static atomic_uint_fast32_t refused; /* 1 << setting: the warning was given */
 _Static_assert(SETTING_COUNT <= 32, "one bit a setting");
 
 const char *setting_text(enum setting s)

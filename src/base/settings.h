@@ -1,5 +1,5 @@
-/* settings.h: the variables of the environment (settings.def). Any thread; nothing is changed while
- * the program runs but by the program. */
+/* settings.h: the variables of the environment (settings.def). Any thread. Only the program itself
+ * changes them while it runs. */
 #pragma once
 
 #include <stdbool.h>
@@ -19,23 +19,23 @@ extern const struct setting_row {
         const char *readers; /* who reads it */
         enum setting_kind kind;
         const char *form;    /* what it may be */
-        const char *initial; /* where it is unset; "": nothing */
+        const char *initial; /* its value where it is unset; "": none */
         const char *help;
 } settings[SETTING_COUNT];
 
-/* What it is set to; NULL: unset, or empty. */
+/* The value; NULL: unset, or empty. */
 const char *setting_text(enum setting s);
 /* A SWITCH: it is 1. */
 bool setting_is_on(enum setting s);
-/* A CHOICE: the place of its word in the form; of the initial one where it is unset or none of
- * them, which is said once. */
+/* A CHOICE: the place of its word in the form. Where it is unset or invalid, the place of the
+ * initial word; invalid values are warned about once. */
 int setting_choice(enum setting s);
-/* The place of a word in the form, which need not come from the environment. -EINVAL: none. */
+/* The place of a word, from any source, in the form. -EINVAL: there is no such word. */
 int setting_place(enum setting s, const char *word);
 /* "a size such as 20GiB"; of a CHOICE "off, park or move". Returns ret. */
 #define SETTING_FORM_MAX 64
 const char *setting_form(enum setting s, char ret[static SETTING_FORM_MAX]);
-/* Say that it is not what it may be; once. */
+/* Warn that the value is invalid; once. */
 void setting_refuse(enum setting s, const char *text);
 /* The setting of a variable's name; SETTING_COUNT: none. */
 enum setting setting_find(const char *name);

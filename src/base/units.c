@@ -44,9 +44,9 @@ static bool is_digit(char c)
         return c >= '0' && c <= '9';
 }
 
-/* number [" "] suffix, where the suffix is the `length` bytes that are left. Digits of the fraction
- * past the ninth are below what a byte or a nanosecond can show in any unit but the largest, and
- * are dropped. */
+/* number [" "] suffix, where the suffix is the rest of the `length` bytes. Digits of the fraction
+ * past the ninth are dropped: they are smaller than a byte or a nanosecond in all but the largest
+ * units. */
 static int parse_scaled(const char *text, size_t length, const struct suffix *suffixes, size_t n,
                         uint64_t *ret)
 {

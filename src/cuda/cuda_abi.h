@@ -15,7 +15,7 @@
 #define CUDA_VERSION 13000
 
 /* The flags column of cuda_api.def. PTSZ: the variant for per-thread default streams, where a NULL
- * stream means the thread's. BLOCKS: not to be called with core_lock held. */
+ * stream means the thread's. BLOCKS: must not be called with core_lock held. */
 #define CU_API_PTSZ        1
 #define CU_API_BLOCKS      2
 #define CU_API_PTSZ_BLOCKS (CU_API_PTSZ | CU_API_BLOCKS)
@@ -55,7 +55,7 @@ typedef struct CUasyncCallbackEntry_st *CUasyncCallbackHandle;
 typedef struct CUlogsCallbackEntry_st *CUlogsCallbackHandle;
 typedef unsigned int CUlogIterator;
 
-/* Places of managed memory that are no device's ordinal. */
+/* Locations of managed memory other than a device's ordinal. */
 #define CU_DEVICE_CPU     ((CUdevice)-1)
 #define CU_DEVICE_INVALID ((CUdevice)-2)
 
@@ -96,7 +96,7 @@ typedef struct CUdevprop_st {
 } CUdevprop;
 
 typedef void (*CUhostFn)(void *userData);
-typedef void *CUgraphRecaptureCallback; /* a function that we hand on */
+typedef void *CUgraphRecaptureCallback; /* a function that is only passed on */
 typedef void (*CUstreamCallback)(CUstream hStream, CUresult status, void *userData);
 typedef size_t (*CUoccupancyB2DSize)(int blockSize);
 typedef struct CUasyncNotificationInfo_st CUasyncNotificationInfo;

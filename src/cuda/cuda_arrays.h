@@ -74,7 +74,8 @@ typedef struct CUDA_RESOURCE_VIEW_DESC_st {
         unsigned int reserved[16];
 } CUDA_RESOURCE_VIEW_DESC;
 
-/* Lengths and heights in elements: what an element is, only the array knows; without one, bytes. */
+/* Lengths and heights count elements, whose size only the array knows; without an array they are
+ * bytes. */
 typedef struct CUmemcpy3DOperand_st {
         CUmemcpy3DOperandType type;
         union {
